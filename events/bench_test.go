@@ -1,0 +1,85 @@
+package events
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// follows returns an envelope of n live follows between users with 8-digit ids, from a number on; with event ids if
+// asked.
+func follows(tb testing.TB, from, n int, withIDs bool) []byte {
+	tb.Helper()
+	evs := make([]*skeinv1.Event, n)
+	for i := range evs {
+		evs[i] = &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
+			FollowerId: fmt.Sprint(10_000_000 + from + i), UserId: fmt.Sprint(20_000_000 + 7*(from+i)),
+		}}}
+		if withIDs {
+			evs[i].EventId = fmt.Sprintf("req-%08d", from+i)
+		}
+	}
+	data, err := EncodeEnvelope(evs)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
+}
+
+func reportEvents(b *testing.B, perOp int) {
+	b.ReportMetric(float64(perOp)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}
+
+// BenchmarkDecode decodes envelopes of 100 follows: with the reader's decoder, the same with a new event id on
+// every event, and with the standard protobuf decoder, which neither checks nor times anything.
+func BenchmarkDecode(b *testing.B) {
+	const n = 100
+	// A collector that runs every few milliseconds on an empty heap would be all that is measured.
+	ballast := make([]byte, 128<<20)
+	defer runtime.KeepAlive(ballast)
+	b.Run("skein", func(b *testing.B) {
+		data := follows(b, 0, n, false)
+		b.SetBytes(int64(len(data)))
+		b.ReportAllocs()
+		d := NewDecoder(Cursor{})
+		for i := range b.N {
+			if env, err := d.Decode(uint64(i+1), Micros(i)*1000, data); err != nil || len(env.Events) != n {
+				b.Fatal(err)
+			}
+		}
+		reportEvents(b, n)
+	})
+	b.Run("skein-event-ids", func(b *testing.B) {
+		// So many envelopes within two horizons that none is a repeat when its turn comes again.
+		envelopes := make([][]byte, 256)
+		for i := range envelopes {
+			envelopes[i] = follows(b, i*n, n, true)
+		}
+		b.SetBytes(int64(len(envelopes[0])))
+		b.ReportAllocs()
+		d := NewDecoder(Cursor{})
+		for i := range b.N {
+			env, err := d.Decode(uint64(i+1), Micros(i)*Horizon/128, envelopes[i%256])
+			if err != nil || len(env.Events) != n {
+				b.Fatal(err, len(env.Events))
+			}
+		}
+		reportEvents(b, n)
+	})
+	b.Run("standard", func(b *testing.B) {
+		data := follows(b, 0, n, false)
+		b.SetBytes(int64(len(data)))
+		b.ReportAllocs()
+		for range b.N {
+			var batch skeinv1.EventBatch
+			if err := proto.Unmarshal(data, &batch); err != nil || len(batch.Events) != n {
+				b.Fatal(err)
+			}
+		}
+		reportEvents(b, n)
+	})
+}

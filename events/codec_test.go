@@ -1,0 +1,196 @@
+package events
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"math/bits"
+	"reflect"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+func mustEncode(tb testing.TB, msgs ...*skeinv1.Event) []byte {
+	tb.Helper()
+	data, err := EncodeEnvelope(msgs)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
+}
+
+// The bytes in the logs of the world must stay readable, and what they mean must stay.
+func TestEnvelopeGolden(t *testing.T) {
+	want, err := hex.DecodeString(golden(t, "envelope.hex"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	msgs := everyKind()
+	if got := mustEncode(t, msgs...); !bytes.Equal(got, want) {
+		t.Errorf("EncodeEnvelope gives %x", got)
+	}
+	env, err := NewDecoder(Cursor{}).Decode(1, 1_700_000_000_000_000, want)
+	if err != nil || env.Bytes != len(want) || env.Repeats != 0 || len(env.Events) != len(msgs) {
+		t.Fatalf("Decode: %+v, %v", env, err)
+	}
+	if env.Kinds != AllKinds {
+		t.Errorf("kinds %b", env.Kinds)
+	}
+	for i, got := range env.Events {
+		ev, r := FromProto(msgs[i])
+		if r != nil {
+			t.Fatal(r)
+		}
+		ev.Seq, ev.Slot = 1, uint16(i)
+		if !ev.Backfill {
+			ev.Time = 1_700_000_000_000_000 + Micros(i)
+		}
+		if !reflect.DeepEqual(got, ev) {
+			t.Errorf("event %d is\n%+v, want\n%+v", i, got, ev)
+		}
+	}
+	if c, want := env.Cursor, golden(t, "cursor-after-envelope.hex"); hexCursor(t, c) != want {
+		t.Errorf("cursor %s, want %s", hexCursor(t, c), want)
+	}
+}
+
+func hexCursor(tb testing.TB, c Cursor) string {
+	tb.Helper()
+	b, err := c.MarshalBinary()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return hex.EncodeToString(b)
+}
+
+func TestEncodeEnvelope(t *testing.T) {
+	one := everyKind()[0]
+	many := make([]*skeinv1.Event, MaxEnvelopeEvents+1)
+	for i := range many {
+		many[i] = one
+	}
+	big := &skeinv1.Event{EventId: strings.Repeat("x", MaxEnvelopeBytes), Kind: one.Kind}
+	for _, c := range []struct {
+		name string
+		msgs []*skeinv1.Event
+		want error
+	}{
+		{"none", nil, ErrEnvelopeEmpty},
+		{"most", many[1:], nil},
+		{"too many", many, ErrEnvelopeTooLarge},
+		{"too long", []*skeinv1.Event{big}, ErrEnvelopeTooLarge},
+	} {
+		data, err := EncodeEnvelope(c.msgs)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+		if (err == nil) != (data != nil) {
+			t.Errorf("%s: %d bytes and %v", c.name, len(data), err)
+		}
+	}
+	if _, err := EncodeEnvelope([]*skeinv1.Event{{EventId: "\xff"}}); err == nil {
+		t.Error("invalid UTF-8 is encoded")
+	}
+	var batch skeinv1.EventBatch
+	if err := proto.Unmarshal(mustEncode(t, everyKind()[20], one, one), &batch); err != nil {
+		t.Fatal(err)
+	}
+	if batch.GetVersion() != 1 || batch.GetKinds() != uint64(Kinds(ItemScored, UserFollowed)) || len(batch.GetEvents()) != 3 {
+		t.Errorf("version %d, kinds %b, %d events", batch.GetVersion(), batch.GetKinds(), len(batch.GetEvents()))
+	}
+	if err := proto.Unmarshal(mustEncode(t, &skeinv1.Event{}), &batch); err != nil || bits.OnesCount64(batch.GetKinds()) != 0 {
+		t.Errorf("kinds %b of an event without kind, %v", batch.GetKinds(), err)
+	}
+}
+
+// FromProto and Proto undo each other, and Encoded is what a protobuf library writes.
+func TestProtoRoundTrip(t *testing.T) {
+	for _, msg := range everyKind() {
+		ev, r := FromProto(msg)
+		if r != nil {
+			t.Fatal(r)
+		}
+		again := ev.Proto()
+		if msg.OccurredAt != nil {
+			msg.OccurredAt.Nanos -= msg.OccurredAt.Nanos % 1000
+		}
+		if !proto.Equal(again, msg) {
+			t.Errorf("%v becomes %v", msg, again)
+		}
+		if ev2, r := FromProto(again); r != nil || !reflect.DeepEqual(ev, ev2) {
+			t.Errorf("%+v becomes %+v, %v", ev, ev2, r)
+		}
+		var content proto.Message
+		switch k := msg.GetKind().(type) {
+		case *skeinv1.Event_BoardCreated:
+			content = k.BoardCreated
+		case *skeinv1.Event_PinCreated:
+			content = k.PinCreated
+		}
+		if !ev.Backfill || content == nil {
+			if ev.Encoded != nil {
+				t.Errorf("%v has Encoded", msg)
+			}
+			continue
+		}
+		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(content)
+		if err != nil || !bytes.Equal(ev.Encoded, want) {
+			t.Errorf("Encoded of %v is %x, want %x", msg, ev.Encoded, want)
+		}
+	}
+	// An item that repeats the pin says nothing more, so it is the same fact.
+	pinned := &skeinv1.PinCreated{Pin: pin("b", "p")}
+	a, _ := FromProto(backfilled(&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pinned}}, 1))
+	pinned.ItemId = "p"
+	b, _ := FromProto(backfilled(&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: pinned}}, 1))
+	if a.Item != "p" || !reflect.DeepEqual(a, b) {
+		t.Errorf("%+v and %+v differ", a, b)
+	}
+}
+
+// I11: the decoder refuses what Validate refuses, in the same words, and nothing else.
+func TestDecodeRefusesLikeValidate(t *testing.T) {
+	msgs := everyKind()
+	good := len(msgs)
+	for _, c := range badEvents() {
+		if _, err := proto.Marshal(c.msg); err == nil {
+			msgs = append(msgs, c.msg)
+		}
+	}
+	env, err := NewDecoder(Cursor{}).Decode(1, epoch2023, mustEncode(t, msgs...))
+	if err != nil || len(env.Events) != good || len(env.Rejects) != len(msgs)-good {
+		t.Fatalf("%d events of %d, %d rejects of %d, %v", len(env.Events), good, len(env.Rejects), len(msgs)-good, err)
+	}
+	for i, r := range env.Rejects {
+		want := Validate(msgs[good+i])
+		want.Index = good + i
+		if r.Slot != good+i || r.Rejection != *want {
+			t.Errorf("slot %d: %+v, want %+v", r.Slot, r.Rejection, *want)
+		}
+	}
+}
+
+func TestCompareBackfill(t *testing.T) {
+	rising := []Event{
+		{Kind: UserUnfollowed, Time: 1},
+		{Kind: UserFollowed, Time: 2},
+		{Kind: UserUnfollowed, Time: 2},
+		{Kind: BoardCreated, Time: 3, Encoded: []byte("a")},
+		{Kind: BoardCreated, Time: 3, Encoded: []byte("ab")},
+		{Kind: BoardFollowed, Time: 4},
+		{Kind: BoardUnfollowed, Time: 4},
+		{Kind: UserFollowed, Time: 5},
+		{Kind: UserBlocked, Time: 5},
+	}
+	for i := range rising {
+		for j := range rising {
+			if got := CompareBackfill(&rising[i], &rising[j]); (got < 0) != (i < j) || (got > 0) != (i > j) {
+				t.Errorf("%v and %v compare as %d", rising[i], rising[j], got)
+			}
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/zeebo/xxh3"
+)
+
+// Horizon is how long an event id is remembered, in log time (I6).
+const Horizon = Micros(15 * time.Minute / time.Microsecond)
+
+// Errors of [Decoder.Decode]. The decoder is of no use after one.
+var (
+	// ErrRewritten: the log does not hold what the cursor was taken after.
+	ErrRewritten = errors.New("events: the log is not the one that the cursor was taken from")
+	// ErrNotRising: an envelope came twice, or too late.
+	ErrNotRising = errors.New("events: sequences do not rise")
+)
+
+// maxRejectData is how much of a malformed event a [Reject] keeps, in bytes.
+const maxRejectData = 256
+
+// Decoder is the pure core of every reader: it turns the messages of the log, in order, into envelopes. What it
+// returns depends on the log alone, wherever it started. It is not safe for concurrent use.
+type Decoder struct {
+	from    Cursor // where the caller stands
+	cur     Cursor // after the last envelope decoded; Warm fields are not kept up to date
+	warming bool
+
+	marks  []mark
+	window window
+	spans  []span // scratch
+}
+
+// mark is an envelope at which a decoder could start to warm up.
+type mark struct {
+	seq uint64
+	// last is the last time given before the envelope.
+	last Micros
+}
+
+// NewDecoder returns a decoder that goes on after the cursor. It must be fed the envelopes from
+// [Decoder.WarmFrom] on.
+func NewDecoder(from Cursor) *Decoder {
+	d := &Decoder{from: from, cur: from}
+	if from.WarmSeq > 0 && from.WarmSeq <= from.Seq {
+		d.warming = true
+		d.cur.Seq, d.cur.LastTime = from.WarmSeq-1, from.WarmTime
+		d.marks = append(d.marks, mark{from.WarmSeq, from.WarmTime})
+	}
+	return d
+}
+
+// WarmFrom returns the sequence of the first envelope that the decoder must be fed: at or before the cursor when
+// there are event ids to remember, else the one after it.
+func (d *Decoder) WarmFrom() uint64 {
+	if d.from.WarmSeq > 0 && d.from.WarmSeq <= d.from.Seq {
+		return d.from.WarmSeq
+	}
+	return d.from.Seq + 1
+}
+
+// Warming tells whether the decoder has yet to read up to the cursor that it was made from.
+func (d *Decoder) Warming() bool { return d.warming }
+
+// Decode decodes the envelope with a sequence, which must rise but may skip, and the stream's timestamp. While
+// the decoder is warming up the envelope is nil: the caller has it already. The last of these is checked against
+// the cursor. The envelope does not share memory with data.
+func (d *Decoder) Decode(seq uint64, stamp Micros, data []byte) (*Envelope, error) {
+	if err := d.admit(seq); err != nil {
+		return nil, err
+	}
+	env := &Envelope{Bytes: len(data)}
+	slots := d.parse(seq, data, env)
+	if slots > 0 {
+		// A malformed event takes its time too, so that times do not depend on what a version can read.
+		first := max(stamp, d.cur.LastTime+1)
+		d.mark(seq, first)
+		d.settle(env, first)
+		d.cur.LastTime = first + Micros(slots-1)
+	} else if len(d.marks) == 0 {
+		d.marks = append(d.marks, mark{seq, d.cur.LastTime})
+	}
+	d.cur.Seq, d.cur.Checksum = seq, xxh3.Hash(data)
+	env.Cursor = d.cursor()
+	if d.warming {
+		return nil, d.warmed(env.Cursor)
+	}
+	return env, nil
+}
+
+// admit checks the order of the envelopes.
+func (d *Decoder) admit(seq uint64) error {
+	if seq <= d.cur.Seq {
+		return fmt.Errorf("%w: %d after %d", ErrNotRising, seq, d.cur.Seq)
+	}
+	if !d.warming {
+		return nil
+	}
+	if start := d.from.WarmSeq; d.cur.Seq == start-1 && seq != start {
+		return fmt.Errorf("%w: the log no longer has sequence %d, from which to warm up", ErrRewritten, start)
+	}
+	if seq > d.from.Seq {
+		return fmt.Errorf("%w: it lacks sequence %d", ErrRewritten, d.from.Seq)
+	}
+	return nil
+}
+
+// warmed compares a cursor of the warm-up with the one that the decoder was made from.
+func (d *Decoder) warmed(now Cursor) error {
+	if now.Seq < d.from.Seq {
+		return nil
+	}
+	d.warming = false
+	if now != d.from {
+		return fmt.Errorf("%w: sequence %d differs", ErrRewritten, now.Seq)
+	}
+	return nil
+}
+
+// parse decodes the events into the envelope and returns how many slots they take: 0 for an envelope that does
+// not decode. Slots are set, times are not.
+func (d *Decoder) parse(seq uint64, data []byte, env *Envelope) (slots int) {
+	spans, r := splitEnvelope(d.spans[:0], data)
+	d.spans = spans[:0]
+	if r != nil {
+		env.refuse(seq, -1, r, data)
+		return 0
+	}
+	if len(spans) == 0 {
+		return 0
+	}
+	b := body{data: data, text: string(data)}
+	evs := make([]Event, len(spans))
+	n := 0
+	for slot, s := range spans {
+		ev := &evs[n]
+		r, decoded := b.decodeEvent(s, ev)
+		if !decoded {
+			env.Rejects = nil
+			env.refuse(seq, -1, r, data)
+			return 0
+		}
+		if r != nil {
+			env.refuse(seq, slot, r, data[s.from:s.to])
+			continue
+		}
+		ev.Seq, ev.Slot = seq, uint16(slot)
+		n++
+	}
+	env.Events = evs[:n]
+	return len(spans)
+}
+
+func (e *Envelope) refuse(seq uint64, slot int, r *Rejection, data []byte) {
+	r.Index = max(slot, 0)
+	data = data[:min(len(data), maxRejectData)]
+	e.Rejects = append(e.Rejects, Reject{Seq: seq, Slot: slot, Rejection: *r, Data: append([]byte(nil), data...)})
+}
+
+// settle gives the events their times, the first slot's being given, and drops the repeats.
+func (d *Decoder) settle(env *Envelope, first Micros) {
+	d.window.advance(first)
+	n := 0
+	for i := range env.Events {
+		ev := &env.Events[i]
+		logTime := first + Micros(ev.Slot)
+		if ev.ID != "" && d.window.add(repeatKey(ev), logTime) {
+			env.Repeats++
+			continue
+		}
+		if !ev.Backfill || ev.Time > logTime {
+			ev.Time = logTime
+		}
+		env.Kinds |= 1 << ev.Kind
+		if n != i {
+			env.Events[n] = *ev
+		}
+		n++
+	}
+	clear(env.Events[n:])
+	env.Events = env.Events[:n]
+}
+
+// mark notes an envelope with times if it is the first that begins in its second: from there a warm-up may start.
+func (d *Decoder) mark(seq uint64, first Micros) {
+	const second = Micros(time.Second / time.Microsecond)
+	if n := len(d.marks); n == 0 || (first/second > d.cur.LastTime/second && seq > d.marks[n-1].seq) {
+		d.marks = append(d.marks, mark{seq, d.cur.LastTime})
+	}
+}
+
+// cursor returns where the decoder stands, and forgets the marks that no later cursor can need. The warm mark is the
+// newest with nothing of the horizon before it: where the clock jumped back and log time hardly moves, an old one.
+// The marks depend on the log alone, so the cursor does too.
+func (d *Decoder) cursor() Cursor {
+	c := d.cur
+	skip := 0
+	for skip+1 < len(d.marks) && d.marks[skip+1].last <= c.LastTime-Horizon {
+		skip++
+	}
+	d.marks = d.marks[skip:]
+	c.WarmSeq, c.WarmTime = d.marks[0].seq, d.marks[0].last
+	return c
+}

@@ -1,0 +1,242 @@
+package events
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// epoch2023 is a round log time of the tests.
+const epoch2023 = Micros(1_700_000_000_000_000)
+
+const minute = Micros(time.Minute / time.Microsecond)
+
+func likedMsg(user, item, id string) *skeinv1.Event {
+	return &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: user, ItemId: item}}}
+}
+
+// malformedMsg is an event that decodes but is refused.
+func malformedMsg(user, id string) *skeinv1.Event { return likedMsg(user, "", id) }
+
+// feeder feeds a decoder envelope by envelope.
+type feeder struct {
+	*testing.T
+	d   *Decoder
+	seq uint64
+}
+
+func newFeeder(t *testing.T) *feeder { return &feeder{T: t, d: NewDecoder(Cursor{})} }
+
+func (f *feeder) raw(stamp Micros, data []byte) *Envelope {
+	f.Helper()
+	f.seq++
+	env, err := f.d.Decode(f.seq, stamp, data)
+	if err != nil || env.Seq() != f.seq || env.Bytes != len(data) {
+		f.Fatalf("Decode: %+v, %v", env, err)
+	}
+	return env
+}
+
+func (f *feeder) feed(stamp Micros, msgs ...*skeinv1.Event) *Envelope {
+	f.Helper()
+	return f.raw(stamp, mustEncode(f, msgs...))
+}
+
+func times(env *Envelope) (ts []Micros) {
+	for _, ev := range env.Events {
+		ts = append(ts, ev.Time-epoch2023)
+	}
+	return ts
+}
+
+// I5: times rise by at least a microsecond whatever the clock does.
+func TestTimesNeverRepeat(t *testing.T) {
+	f := newFeeder(t)
+	one, two, three := likedMsg("a", "1", ""), likedMsg("a", "2", ""), likedMsg("a", "3", "")
+	for i, step := range []struct {
+		stamp Micros // since epoch2023
+		n     int
+		want  []Micros
+	}{
+		{100, 3, []Micros{100, 101, 102}},
+		{100, 1, []Micros{103}},         // the clock stands still
+		{103, 2, []Micros{104, 105}},    // or shows a time that is given
+		{-60_000_000, 1, []Micros{106}}, // or goes back a minute
+		{107, 1, []Micros{107}},         // the next free time
+		{5000, 3, []Micros{5000, 5001, 5002}},
+		{5002, 2, []Micros{5003, 5004}},
+	} {
+		env := f.feed(epoch2023+step.stamp, []*skeinv1.Event{one, two, three}[:step.n]...)
+		if got := times(env); !slices.Equal(got, step.want) {
+			t.Errorf("envelope %d at %d: times %v, want %v", i, step.stamp, got, step.want)
+		}
+		if want := epoch2023 + step.want[step.n-1]; env.Cursor.LastTime != want {
+			t.Errorf("envelope %d: last time %d, want %d", i, env.Cursor.LastTime, want)
+		}
+	}
+}
+
+// I5 and I11: a malformed event takes its microsecond, first, last or between.
+func TestMalformedTakesSlot(t *testing.T) {
+	f := newFeeder(t)
+	bad, good := malformedMsg("a", ""), likedMsg("a", "1", "")
+	env := f.feed(epoch2023, bad, good, bad, good, bad)
+	if got := times(env); !slices.Equal(got, []Micros{1, 3}) || env.Cursor.LastTime != epoch2023+4 {
+		t.Errorf("times %v, last %d", got, env.Cursor.LastTime-epoch2023)
+	}
+	if env.Events[0].Slot != 1 || env.Events[1].Slot != 3 || env.Events[1].Seq != 1 || env.Kinds != Kinds(Liked) {
+		t.Errorf("events %+v, kinds %b", env.Events, env.Kinds)
+	}
+	for i, r := range env.Rejects {
+		if r.Seq != 1 || r.Slot != 2*i || r.Rejection.Index != 2*i || r.Rejection.Field != "liked.item_id" || len(r.Data) == 0 {
+			t.Errorf("reject %+v", r)
+		}
+	}
+	if env = f.feed(epoch2023, bad); len(env.Rejects) != 1 || env.Kinds != 0 || env.Cursor.LastTime != epoch2023+5 {
+		t.Errorf("an envelope of a malformed event: %+v", env)
+	}
+}
+
+// I11: an envelope that does not decode has no events and takes no time, but is passed.
+func TestUndecodableTakesNoTime(t *testing.T) {
+	good := mustEncode(t, likedMsg("a", "1", "x"), likedMsg("a", "2", "y"))
+	many := slices.Repeat(good[bytes.IndexByte(good, 0x1a):], 501)
+	for _, c := range []struct {
+		name   string
+		data   []byte
+		reason skeinv1.Reason
+		word   string
+	}{
+		{"cut short", good[:len(good)-1], skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
+		{"text", []byte("hello, log"), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
+		{"a field of number 0", append([]byte{2, 0}, good...), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
+		{
+			"a field of number 2³⁰", append(protowire.AppendVarint(nil, 1<<33|2), append([]byte{0}, good...)...),
+			skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch",
+		},
+		{"the second event broken", append(bytes.Clone(good), 0x1a, 1, 0xff), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
+		{"invalid UTF-8", append(bytes.Clone(good), 0x1a, 3, 0x0a, 1, 0xff), skeinv1.Reason_REASON_INVALID_FIELD, "EventBatch"},
+		{"version 2", append(bytes.Clone(good), 8, 2), skeinv1.Reason_REASON_INVALID_FIELD, "version 2"},
+		{"1002 events", many, skeinv1.Reason_REASON_TOO_LARGE, "1000"},
+		{
+			"more than 768 KiB", append(bytes.Clone(good), append([]byte{0x7a, 0xf0, 0xff, 0x2f}, make([]byte, MaxEnvelopeBytes-16)...)...),
+			skeinv1.Reason_REASON_TOO_LARGE, "786432",
+		},
+	} {
+		f := newFeeder(t)
+		before := f.feed(epoch2023, likedMsg("a", "0", ""))
+		env := f.raw(epoch2023+minute, c.data)
+		if len(env.Events) != 0 || env.Kinds != 0 || env.Repeats != 0 || len(env.Rejects) != 1 {
+			t.Errorf("%s: %+v", c.name, env)
+			continue
+		}
+		r := env.Rejects[0]
+		if r.Slot != -1 || r.Seq != 2 || r.Rejection.Reason != c.reason || r.Rejection.Index != 0 ||
+			!strings.Contains(r.Rejection.Message, c.word) || len(r.Data) > maxRejectData || !bytes.HasPrefix(c.data, r.Data) {
+			t.Errorf("%s: reject %+v", c.name, r)
+		}
+		if env.Cursor.LastTime != before.Cursor.LastTime || env.Cursor.Seq != 2 || env.Cursor.Checksum == before.Cursor.Checksum {
+			t.Errorf("%s: cursor %+v after %+v", c.name, env.Cursor, before.Cursor)
+		}
+		if again := f.raw(epoch2023, good); !slices.Equal(times(again), []Micros{1, 2}) || again.Repeats != 0 {
+			t.Errorf("%s: then times %v, %d repeats", c.name, times(again), again.Repeats)
+		}
+	}
+}
+
+func TestEmptyEnvelope(t *testing.T) {
+	f := newFeeder(t)
+	for _, data := range [][]byte{nil, {8, 1}} {
+		if env := f.raw(epoch2023, data); len(env.Events)+len(env.Rejects) != 0 || env.Cursor.LastTime != 0 {
+			t.Errorf("%x: %+v", data, env)
+		}
+	}
+	// An event may be empty: then it has no kind.
+	if env := f.raw(epoch2023, []byte{0x1a, 0}); len(env.Rejects) != 1 ||
+		env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_UNKNOWN_KIND || env.Cursor.LastTime != epoch2023 {
+		t.Errorf("empty event: %+v", env)
+	}
+}
+
+// A bound is within the bounds.
+func TestLargestEnvelope(t *testing.T) {
+	msgs := make([]*skeinv1.Event, MaxEnvelopeEvents)
+	for i := range msgs {
+		msgs[i] = likedMsg(strings.Repeat("u", 128), strings.Repeat("i", 128), strings.Repeat("e", 64))
+	}
+	data := mustEncode(t, msgs...)
+	fill := MaxEnvelopeBytes - len(data) - 4
+	data = append(protowire.AppendVarint(append(data, 0x7a), uint64(fill)), make([]byte, fill)...)
+	if len(data) != MaxEnvelopeBytes {
+		t.Fatalf("%d bytes", len(data))
+	}
+	f := newFeeder(t)
+	env := f.raw(epoch2023, data)
+	if len(env.Events) != 1 || env.Repeats != 999 || env.Cursor.LastTime != epoch2023+999 {
+		t.Errorf("%d events, %d repeats, last %d", len(env.Events), env.Repeats, env.Cursor.LastTime)
+	}
+	if env = f.raw(epoch2023, append(data, 0)); len(env.Rejects) != 1 ||
+		env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_TOO_LARGE {
+		t.Errorf("a byte more: %+v", env)
+	}
+}
+
+// I5: a backfill has its own time, but not one after its log time.
+func TestBackfillTime(t *testing.T) {
+	f := newFeeder(t)
+	at := func(when Micros, nanos int32) *skeinv1.Event {
+		msg := likedMsg("a", "1", "")
+		msg.Source, msg.Offset = "s", 1
+		msg.OccurredAt = timestamppb.New(when.Time())
+		msg.OccurredAt.Nanos += nanos
+		return msg
+	}
+	env := f.feed(epoch2023, at(epoch2023-minute, 999), at(epoch2023+1, 999), at(epoch2023+3, 0), at(0, 0), at(maxSeconds*1_000_000, 0))
+	if got := times(env); !slices.Equal(got, []Micros{-minute, 1, 2, -epoch2023, 4}) {
+		t.Errorf("times %v", got)
+	}
+	for _, ev := range env.Events {
+		if !ev.Backfill || ev.Source != "s" || ev.Offset != 1 {
+			t.Errorf("event %+v", ev)
+		}
+	}
+}
+
+func TestSequencesRise(t *testing.T) {
+	d := NewDecoder(Cursor{Seq: 10, LastTime: epoch2023})
+	if d.Warming() || d.WarmFrom() != 11 {
+		t.Errorf("warming %v from %d", d.Warming(), d.WarmFrom())
+	}
+	data := mustEncode(t, likedMsg("a", "1", ""))
+	for _, c := range []struct {
+		seq  uint64
+		want error
+	}{{10, ErrNotRising}, {12, nil}, {12, ErrNotRising}, {3, ErrNotRising}, {1 << 40, nil}} {
+		env, err := d.Decode(c.seq, 0, data)
+		if !errors.Is(err, c.want) || (err == nil) != (env != nil) {
+			t.Errorf("sequence %d: %v, %v, want %v", c.seq, env, err, c.want)
+		}
+	}
+	if env, err := d.Decode(1<<40+1, 0, data); err != nil || env.Cursor.LastTime != epoch2023+3 || env.Cursor.WarmSeq != 12 {
+		t.Errorf("%+v, %v", env, err)
+	}
+}
+
+// What an envelope holds is its own: the caller may use its buffer again.
+func TestEnvelopeSharesNothing(t *testing.T) {
+	data := mustEncode(t, append(everyKind(), malformedMsg("a", "x"))...)
+	f := newFeeder(t)
+	env, want := f.raw(epoch2023, data), newFeeder(t).raw(epoch2023, bytes.Clone(data))
+	clear(data)
+	if !sameEnvelope(env, want) {
+		t.Errorf("the envelope changed with the buffer: %+v", env)
+	}
+}

@@ -1,0 +1,82 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Errors of a log that is not the one that was expected. The text of the error returned says what to do.
+var (
+	// ErrOtherLog: the stream, cursor or position belongs to another log.
+	ErrOtherLog = errors.New("events: another log")
+	// ErrOtherEpoch: the cursor or position belongs to another epoch of the log.
+	ErrOtherEpoch = errors.New("events: another epoch of the log")
+	// ErrLogShorter: the log ends before the cursor.
+	ErrLogShorter = errors.New("events: the log is shorter than it was")
+	// ErrTrimmed: the log no longer holds what the reader needs.
+	ErrTrimmed = errors.New("events: the log is trimmed beyond the cursor")
+	// ErrPositionAhead: the position is beyond the end of the log.
+	ErrPositionAhead = errors.New("events: the position is beyond the end of the log")
+	// ErrNoLog: the server has no stream of the log.
+	ErrNoLog = errors.New("events: there is no log")
+	// ErrStreamMismatch: the stream is not fit to be a log.
+	ErrStreamMismatch = errors.New("events: the stream is not fit to be a log")
+	// ErrLocked: the data directory is in use.
+	ErrLocked = errors.New("events: the data directory is in use")
+)
+
+// Errors of publishing. All but ErrOutcomeUnknown mean that nothing of the call was taken.
+var (
+	// ErrOutcomeUnknown: the log did not say in time whether it took the events. Retry with the same event ids.
+	ErrOutcomeUnknown = errors.New("events: outcome unknown: retry with the same event ids")
+	// ErrLogFull: the log has reached its bound.
+	ErrLogFull = errors.New("events: the log is full")
+	// ErrLogUnavailable: the log cannot be reached, or does not answer.
+	ErrLogUnavailable = errors.New("events: the log is not available")
+	// ErrOverloaded: too much is waiting to be published.
+	ErrOverloaded = errors.New("events: overloaded")
+	// ErrRefused: the server refused the envelope for a reason that no retry will change.
+	ErrRefused = errors.New("events: the server refused the envelope")
+)
+
+// RejectedError is returned by [Publisher.Publish] when events were refused and the call was not to be taken in part.
+type RejectedError struct {
+	Rejections []Rejection
+}
+
+// Error names the first rejection.
+func (e *RejectedError) Error() string {
+	first := e.Rejections[0]
+	s := fmt.Sprintf("events: event %d is refused: %s", first.Index, first.Message)
+	if n := len(e.Rejections) - 1; n > 0 {
+		s += fmt.Sprintf(" (and %d more)", n)
+	}
+	return s
+}
+
+// mismatch makes an ErrStreamMismatch of the differences.
+func mismatch(diffs []string) error {
+	return fmt.Errorf("%w: stream %s: %s", ErrStreamMismatch, StreamName, strings.Join(diffs, "; "))
+}
+
+// unavailable marks an error of the connection or the server, but leaves the end of a context as it is.
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+}
+
+// final tells whether an error of a reader says that the log is not the one expected, so that waiting is no use.
+func final(err error) bool {
+	for _, target := range []error{
+		ErrOtherLog, ErrOtherEpoch, ErrLogShorter, ErrRewritten, ErrTrimmed, ErrNoLog, ErrNotRising, ErrClosed,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,219 @@
+package events
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/zeebo/xxh3"
+)
+
+// Limits of ids and of what a client may attach to an event, in bytes.
+const (
+	MaxIDBytes         = 128
+	MaxEventIDBytes    = 64
+	MaxSourceBytes     = 64
+	MaxTitleBytes      = 256
+	MaxAttributesBytes = 256
+	MaxServedItems     = 100
+)
+
+// NumShards is how many virtual shards ids spread over; NumPartitions how many partitions of neighbouring shards.
+const (
+	NumShards     = 8192
+	NumPartitions = 256
+)
+
+// Shard is a virtual shard: the top 13 bits of xxh3-64 of an id. 0 ≤ Shard < NumShards.
+type Shard uint16
+
+// ShardOf returns the shard of a user or item.
+func ShardOf(id string) Shard { return Shard(xxh3.HashString(id) >> (64 - 13)) }
+
+// Partition returns the partition that holds the shard: the top 8 bits of the same hash.
+func (s Shard) Partition() uint8 { return uint8(s >> 5) }
+
+// Errors of [ValidateID].
+var (
+	ErrIDEmpty   = errors.New("must not be empty")
+	ErrIDTooLong = errors.New("is too long")
+	ErrIDChars   = errors.New("must be printable UTF-8 without spaces")
+)
+
+// ValidateID refuses what is not 1 to 128 bytes of printable UTF-8 without spaces.
+func ValidateID(id string) error { return validateText(id, MaxIDBytes) }
+
+func validateText(s string, limit int) error {
+	if s == "" {
+		return ErrIDEmpty
+	}
+	if len(s) > limit {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrIDTooLong, len(s), limit)
+	}
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c < utf8.RuneSelf {
+			if c <= ' ' || c == 0x7f {
+				return ErrIDChars
+			}
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if (r == utf8.RuneError && n == 1) || !printable(r) {
+			return ErrIDChars
+		}
+		i += n
+	}
+	return nil
+}
+
+// Tags of the key encoding of an id, in sort order.
+const (
+	tagNumber = 0x01 // 8 bytes, big endian
+	tagUUID   = 0x02 // 16 bytes
+	tagRaw    = 0x03 // the bytes, then 0x00, which no id contains
+)
+
+// ErrKeyID is returned by [CutID] for bytes that [AppendID] did not write.
+var ErrKeyID = errors.New("events: malformed id in key")
+
+// AppendID appends the tagged, order-preserving and prefix-free key encoding of an id: canonical unsigned
+// decimals by value in 8 bytes, then canonical UUIDs in 16, then the rest bytewise with a terminator. The empty
+// id (the default board) is the first of the rest.
+func AppendID(dst []byte, id string) []byte {
+	if n, ok := parseNumber(id); ok {
+		return binary.BigEndian.AppendUint64(append(dst, tagNumber), n)
+	}
+	if u, ok := parseUUID(id); ok {
+		return append(append(dst, tagUUID), u[:]...)
+	}
+	return append(append(append(dst, tagRaw), id...), 0)
+}
+
+// CutID reads an id that [AppendID] wrote at the start of key and returns what follows it.
+func CutID(key []byte) (id string, rest []byte, err error) {
+	if len(key) == 0 {
+		return "", nil, ErrKeyID
+	}
+	switch body := key[1:]; key[0] {
+	case tagNumber:
+		if len(body) >= 8 {
+			return strconv.FormatUint(binary.BigEndian.Uint64(body), 10), body[8:], nil
+		}
+	case tagUUID:
+		if len(body) >= 16 {
+			return formatUUID(body[:16]), body[16:], nil
+		}
+	case tagRaw:
+		for i, c := range body {
+			if c != 0 {
+				continue
+			}
+			// A number or UUID in the long form is no id of ours: the same id would have two keys.
+			if id = string(body[:i]); rankOf(id) == tagRaw {
+				return id, body[i+1:], nil
+			}
+			break
+		}
+	}
+	return "", nil, ErrKeyID
+}
+
+// CompareIDs orders ids as their key encodings do.
+func CompareIDs(a, b string) int {
+	if a == b {
+		return 0
+	}
+	an, aNum := parseNumber(a)
+	bn, bNum := parseNumber(b)
+	if aNum && bNum {
+		if an < bn {
+			return -1
+		}
+		return 1
+	}
+	if ra, rb := rankOf(a), rankOf(b); ra != rb {
+		return ra - rb
+	}
+	if a < b {
+		return -1
+	}
+	return 1
+}
+
+// rankOf returns the tag of an id's key.
+func rankOf(id string) int {
+	if _, ok := parseNumber(id); ok {
+		return tagNumber
+	}
+	if _, ok := parseUUID(id); ok {
+		return tagUUID
+	}
+	return tagRaw
+}
+
+// parseNumber accepts the one decimal spelling of each uint64: no sign, no leading zero.
+func parseNumber(s string) (uint64, bool) {
+	if len(s) == 0 || len(s) > 20 || (s[0] == '0' && len(s) > 1) {
+		return 0, false
+	}
+	var n uint64
+	for i := range len(s) {
+		c := s[i] - '0'
+		if c > 9 {
+			return 0, false
+		}
+		if n > (1<<64-1)/10 {
+			return 0, false
+		}
+		m := n*10 + uint64(c)
+		if m < n*10 {
+			return 0, false
+		}
+		n = m
+	}
+	return n, true
+}
+
+// parseUUID accepts the canonical spelling only: 8-4-4-4-12 lower-case hexadecimal digits.
+func parseUUID(s string) (u [16]byte, ok bool) {
+	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
+		return u, false
+	}
+	for j, i := range uuidDigits {
+		hi, lo := lowerHex(s[i]), lowerHex(s[i+1])
+		if hi > 15 || lo > 15 {
+			return u, false
+		}
+		u[j] = hi<<4 | lo
+	}
+	return u, true
+}
+
+// uuidDigits is where the two digits of each byte of a UUID begin.
+var uuidDigits = [16]uint8{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34}
+
+func lowerHex(c byte) byte {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0'
+	case c >= 'a' && c <= 'f':
+		return c - 'a' + 10
+	}
+	return 0xff
+}
+
+func formatUUID(u []byte) string {
+	var b [36]byte
+	hex.Encode(b[0:8], u[0:4])
+	hex.Encode(b[9:13], u[4:6])
+	hex.Encode(b[14:18], u[6:8])
+	hex.Encode(b[19:23], u[8:10])
+	hex.Encode(b[24:36], u[10:16])
+	b[8], b[13], b[18], b[23] = '-', '-', '-', '-'
+	return string(b[:])
+}

@@ -1,0 +1,174 @@
+package events
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+)
+
+// genID draws ids of every encoding, with many near misses of the compact ones.
+func genID() *rapid.Generator[string] {
+	return rapid.OneOf(
+		rapid.Custom(func(t *rapid.T) string { return fmt.Sprint(rapid.Uint64().Draw(t, "number")) }),
+		rapid.StringMatching(`[0-9]{1,24}`),
+		rapid.StringMatching(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`),
+		rapid.StringMatching(`[0-9a-f-]{8}-[0-9a-f-]{4}-[0-9a-f-]{4}-[0-9a-f-]{4}-[0-9a-fF-]{12}`),
+		rapid.StringMatching(`[!-~]{1,12}`),
+		rapid.SampledFrom([]string{"0", "00", "1", "18446744073709551615", "18446744073709551616", "ü", "日本", "a", "ab"}),
+	)
+}
+
+func TestAppendID(t *testing.T) {
+	for _, c := range []struct{ id, key string }{
+		{"", "\x03\x00"},
+		{"0", "\x01\x00\x00\x00\x00\x00\x00\x00\x00"},
+		{"258", "\x01\x00\x00\x00\x00\x00\x00\x01\x02"},
+		{"18446744073709551615", "\x01\xff\xff\xff\xff\xff\xff\xff\xff"},
+		{"18446744073709551616", "\x0318446744073709551616\x00"},
+		{"99999999999999999999", "\x0399999999999999999999\x00"},
+		{"007", "\x03007\x00"},
+		{"+7", "\x03+7\x00"},
+		{
+			"00112233-4455-6677-8899-aabbccddeeff",
+			"\x02\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff",
+		},
+		{"00112233-4455-6677-8899-AABBCCDDEEFF", "\x0300112233-4455-6677-8899-AABBCCDDEEFF\x00"},
+		{"--112233-4455-6677-8899-aabbccddeeff", "\x03--112233-4455-6677-8899-aabbccddeeff\x00"},
+		{"00112233-4455-6677-8899--abbccddeeff", "\x0300112233-4455-6677-8899--abbccddeeff\x00"},
+		{"bob", "\x03bob\x00"},
+	} {
+		if got := AppendID([]byte("x"), c.id); string(got) != "x"+c.key {
+			t.Errorf("AppendID(%q) = %q, want %q", c.id, got[1:], c.key)
+		}
+		id, rest, err := CutID([]byte(c.key + "rest"))
+		if err != nil || id != c.id || string(rest) != "rest" {
+			t.Errorf("CutID(%q) = %q, %q, %v", c.key, id, rest, err)
+		}
+	}
+	for _, key := range []string{
+		"", "\x00", "\x04abc", "\x01short", "\x02short", "\x03open", "\x037\x00",
+		"\x0300112233-4455-6677-8899-aabbccddeeff\x00",
+	} {
+		if id, _, err := CutID([]byte(key)); !errors.Is(err, ErrKeyID) {
+			t.Errorf("CutID(%q) = %q, %v, want ErrKeyID", key, id, err)
+		}
+	}
+}
+
+// Keys sort as ids do, none is the prefix of another, and each reads back: so a key of several ids sorts by the
+// first, then the next, and splits without lengths.
+func TestIDKeysOrdered(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := genID().Draw(t, "a"), genID().Draw(t, "b")
+		ka, kb := AppendID(nil, a), AppendID(nil, b)
+		want := CompareIDs(a, b)
+		if got := bytes.Compare(ka, kb); got != cmp.Compare(want, 0) {
+			t.Fatalf("keys of %q and %q compare as %d, the ids as %d", a, b, got, want)
+		}
+		if got := CompareIDs(b, a); cmp.Compare(got, 0) != -cmp.Compare(want, 0) {
+			t.Fatalf("CompareIDs(%q, %q) = %d, but %d the other way", b, a, got, want)
+		}
+		if a != b && (bytes.HasPrefix(ka, kb) || bytes.HasPrefix(kb, ka)) {
+			t.Fatalf("the key of %q is a prefix of that of %q, or the reverse", a, b)
+		}
+		id, rest, err := CutID(append(ka, kb...))
+		if err != nil || id != a || !bytes.Equal(rest, kb) {
+			t.Fatalf("CutID of the key of %q: %q, %q, %v", a, id, rest, err)
+		}
+	})
+}
+
+func TestCompareIDs(t *testing.T) {
+	sorted := []string{
+		"2", "10", "18446744073709551615", "00000000-0000-0000-0000-000000000002",
+		"00000000-0000-0000-0000-000000000010", "", "010", "18446744073709551616", "B", "a", "aa", "ü",
+	}
+	for i, a := range sorted {
+		for j, b := range sorted {
+			if got := CompareIDs(a, b); cmp.Compare(got, 0) != cmp.Compare(i, j) {
+				t.Errorf("CompareIDs(%q, %q) = %d", a, b, got)
+			}
+		}
+	}
+}
+
+func TestValidateID(t *testing.T) {
+	for id, want := range map[string]error{
+		"a":                               nil,
+		strings.Repeat("x", MaxIDBytes):   nil,
+		"ü日本🎬":                            nil,
+		"~!/:%":                           nil,
+		"\u0378":                          nil, // not assigned, yet
+		"":                                ErrIDEmpty,
+		strings.Repeat("x", MaxIDBytes+1): ErrIDTooLong,
+		"a b":                             ErrIDChars,
+		" ":                               ErrIDChars,
+		"a\x00":                           ErrIDChars,
+		"a\n":                             ErrIDChars,
+		"\x7f":                            ErrIDChars,
+		"\u0085":                          ErrIDChars,
+		"\u00a0":                          ErrIDChars,
+		"\u200b":                          ErrIDChars,
+		"\u2028":                          ErrIDChars,
+		"\ufeff":                          ErrIDChars,
+		"\xff":                            ErrIDChars,
+		"\xed\xa0\x80":                    ErrIDChars,
+		"a\xc3":                           ErrIDChars,
+		"\ufffd":                          nil, // the character itself, rightly encoded
+	} {
+		if err := ValidateID(id); !errors.Is(err, want) {
+			t.Errorf("ValidateID(%q) = %v, want %v", id, err, want)
+		}
+	}
+}
+
+// What prints in this Go's Unicode prints here; what it knows as a space, control or format character does not.
+// Unassigned characters are free to differ: their fate may change in Go, and must not here.
+func TestPrintable(t *testing.T) {
+	for r := rune(utf8.RuneSelf); r <= unicode.MaxRune; r++ {
+		switch {
+		case unicode.IsPrint(r) && !printable(r):
+			t.Errorf("%U prints but is refused", r)
+		case printable(r) && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Z):
+			t.Errorf("%U does not print but is accepted", r)
+		}
+	}
+}
+
+// The shards of stored rows must never change.
+func TestShardOf(t *testing.T) {
+	for id, want := range map[string]Shard{"alice": 2484, "1": 3257, "": 1440} {
+		got := ShardOf(id)
+		if got != want || got.Partition() != uint8(got>>5) || got >= NumShards {
+			t.Errorf("ShardOf(%q) = %d, want %d", id, got, want)
+		}
+	}
+}
+
+func FuzzCutID(f *testing.F) {
+	for _, id := range []string{"", "7", "bob", "00112233-4455-6677-8899-aabbccddeeff", "00112233-4455-6677-8899--abbccddeeff"} {
+		f.Add(AppendID(nil, id))
+	}
+	f.Add([]byte("\x037\x00"))
+	f.Fuzz(func(t *testing.T, key []byte) {
+		// As a key, only what AppendID writes is read.
+		if id, rest, err := CutID(key); err == nil {
+			if again := append(AppendID(nil, id), rest...); !bytes.Equal(again, key) {
+				t.Fatalf("CutID(%q) = %q, whose key is %q", key, id, again)
+			}
+		}
+		// As an id, if it can be one, it reads back.
+		if id := string(key); ValidateID(id) == nil {
+			if got, rest, err := CutID(AppendID(nil, id)); err != nil || got != id || len(rest) != 0 {
+				t.Fatalf("id %q reads back as %q, %q, %v", id, got, rest, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package events
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// Kind tells what happened. Its number is that of the field in the oneof of the Event message and never changes.
+type Kind uint8
+
+// The kinds of events. See proto/skein/v1/event.proto for their meaning.
+const (
+	UserFollowed   Kind = 10
+	UserUnfollowed Kind = 11
+	BoardFollowed  Kind = 12
+
+	BoardUnfollowed Kind = 13
+	BoardCreated    Kind = 14
+	BoardDeleted    Kind = 15
+	PinCreated      Kind = 16
+	PinMoved        Kind = 17
+	PinDeleted      Kind = 18
+	UserBlocked     Kind = 19
+	UserUnblocked   Kind = 20
+	UserMuted       Kind = 21
+	UserUnmuted     Kind = 22
+	UserDeleted     Kind = 23
+	ReaderActive    Kind = 24
+	Liked           Kind = 25
+	Unliked         Kind = 26
+	Played          Kind = 27
+	Served          Kind = 28
+	SeenCleared     Kind = 29
+	ItemScored      Kind = 30
+	BackfillClosed  Kind = 31
+
+	firstKind = UserFollowed
+	lastKind  = BackfillClosed
+)
+
+var kindNames = [...]string{
+	UserFollowed: "user_followed", UserUnfollowed: "user_unfollowed", BoardFollowed: "board_followed",
+	BoardUnfollowed: "board_unfollowed", BoardCreated: "board_created", BoardDeleted: "board_deleted",
+	PinCreated: "pin_created", PinMoved: "pin_moved", PinDeleted: "pin_deleted", UserBlocked: "user_blocked",
+	UserUnblocked: "user_unblocked", UserMuted: "user_muted", UserUnmuted: "user_unmuted",
+	UserDeleted: "user_deleted", ReaderActive: "reader_active", Liked: "liked", Unliked: "unliked",
+	Played: "played", Served: "served", SeenCleared: "seen_cleared", ItemScored: "item_scored",
+	BackfillClosed: "backfill_closed",
+}
+
+// String returns the name of the kind as it stands in the Event message.
+func (k Kind) String() string {
+	if k.Valid() {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Valid tells whether this version knows the kind.
+func (k Kind) Valid() bool { return k >= firstKind && k <= lastKind }
+
+// Backfillable tells whether events of the kind may be backfilled.
+func (k Kind) Backfillable() bool { return backfillable.Has(k) }
+
+// ParseKind returns the kind with the name that [Kind.String] gives.
+func ParseKind(name string) (Kind, bool) {
+	for k := firstKind; k <= lastKind; k++ {
+		if kindNames[k] == name {
+			return k, true
+		}
+	}
+	return 0, false
+}
+
+// KindSet is a set of kinds: bit n is kind n.
+type KindSet uint64
+
+// Kinds returns the set of some kinds.
+func Kinds(kinds ...Kind) KindSet {
+	var s KindSet
+	for _, k := range kinds {
+		s |= 1 << k
+	}
+	return s
+}
+
+// AllKinds is every kind that this version knows.
+const AllKinds KindSet = (1<<(lastKind+1) - 1) &^ (1<<firstKind - 1)
+
+const backfillable KindSet = 1<<UserFollowed | 1<<UserUnfollowed | 1<<BoardFollowed | 1<<BoardUnfollowed |
+	1<<BoardCreated | 1<<PinCreated | 1<<UserBlocked | 1<<UserMuted | 1<<Liked | 1<<Played | 1<<Served
+
+// Has tells whether the kind is in the set.
+func (s KindSet) Has(k Kind) bool { return s>>k&1 == 1 }
+
+// Slice lists the set in rising order.
+func (s KindSet) Slice() []Kind {
+	kinds := make([]Kind, 0, bits.OnesCount64(uint64(s)))
+	for ; s != 0; s &= s - 1 {
+		kinds = append(kinds, Kind(bits.TrailingZeros64(uint64(s))))
+	}
+	return kinds
+}

@@ -1,0 +1,291 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The names of the log in JetStream. There is one log in an account.
+const (
+	StreamName = "SKEIN"
+	Subject    = "skein.log"
+)
+
+// Config says where the log is. The zero value with Dir set is a log in an embedded server.
+type Config struct {
+	// Dir is the data directory of the embedded server. It is created if it is missing and locked while open.
+	Dir string
+	// Ephemeral puts the embedded server into a new temporary directory that Close removes. Dir must be empty.
+	Ephemeral bool
+
+	// URL of an external server or cluster, such as "nats://a:4222,nats://b:4222"; empty: embedded. What the log
+	// acknowledges is on disk only if these servers run with sync_interval: always.
+	URL string
+	// CredsFile holds the credentials for an external server; empty: none.
+	CredsFile string
+	// TLS names the files for a TLS connection to an external server.
+	TLS TLSFiles
+	// ConnectTimeout bounds how long Open and Dial try to reach the server, and then the log in it. Default 30 s each.
+	ConnectTimeout time.Duration
+
+	// Replicas of the log when it is created, on an external cluster. 0: 3 when the cluster has three or more
+	// servers, else 1. When the log exists and Replicas is not 0, it must have as many.
+	Replicas int
+	// MaxBytes bounds the log; a full log refuses events with [ErrLogFull], it never forgets. 0, embedded: 80 % of
+	// the disk that is free when the log is created, and unchanged later. 0, external: what the server allows.
+	MaxBytes int64
+
+	// Logger takes what happens to the connection and the server's own log. Default: none.
+	Logger *slog.Logger
+}
+
+// TLSFiles names PEM files. Empty names are left out.
+type TLSFiles struct {
+	// CertFile and KeyFile are the client's certificate and key.
+	CertFile, KeyFile string
+	// CAFile holds the authorities that may have signed the server's certificate; empty: the system's.
+	CAFile string
+}
+
+func (f TLSFiles) any() bool { return f != TLSFiles{} }
+
+// ErrClosed is returned by the methods of what has been closed.
+var ErrClosed = errors.New("events: closed")
+
+// Log is an open log. Its methods are safe for concurrent use.
+type Log struct {
+	cfg    Config
+	logger *slog.Logger
+	server *embedded // nil: external
+	link   *link
+	meta   logMeta
+	// last is the highest sequence known to be in the log.
+	last atomic.Uint64
+
+	mu      sync.Mutex
+	closed  bool
+	closers map[closer]struct{} // publishers and hubs to close before the connection
+}
+
+// closer is what a Log closes before its connection: intake first, then readers.
+type closer interface {
+	shut(ctx context.Context) error
+	intake() bool
+}
+
+// Open opens the log of the configuration and creates it if there is none. It returns an error that names the
+// differences ([ErrStreamMismatch]) when the stream is there but is not fit to be a log, and one that names the
+// directory ([ErrLocked]) when another process has it open.
+func Open(ctx context.Context, cfg Config) (*Log, error) {
+	return open(ctx, cfg, true)
+}
+
+func open(ctx context.Context, cfg Config, create bool) (_ *Log, err error) {
+	l := &Log{cfg: cfg, logger: cfg.Logger, closers: make(map[closer]struct{})}
+	if l.logger == nil {
+		l.logger = slog.New(slog.DiscardHandler)
+	}
+	if err := cfg.valid(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.release(context.WithoutCancel(ctx)))
+		}
+	}()
+	if cfg.URL == "" {
+		if l.server, err = startEmbedded(ctx, cfg, l.logger); err != nil {
+			return nil, err
+		}
+	}
+	if l.link, err = connect(ctx, cfg, l.server, l.logger); err != nil {
+		return nil, err
+	}
+	if err := l.findStream(ctx, create); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (cfg Config) connectTimeout() time.Duration {
+	if cfg.ConnectTimeout > 0 {
+		return cfg.ConnectTimeout
+	}
+	return defaultConnectTimeout
+}
+
+func (cfg Config) valid() error {
+	switch {
+	case cfg.URL != "" && (cfg.Dir != "" || cfg.Ephemeral):
+		return errors.New("events: a log is embedded (Dir, Ephemeral) or external (URL), not both")
+	case cfg.URL == "" && cfg.Dir == "" && !cfg.Ephemeral:
+		return errors.New("events: a log needs Dir, Ephemeral or URL")
+	case cfg.Dir != "" && cfg.Ephemeral:
+		return errors.New("events: an ephemeral log chooses its own directory: leave Dir empty")
+	case cfg.URL == "" && cfg.Replicas > 1:
+		return errors.New("events: an embedded log has one replica; several need an external cluster (URL)")
+	case cfg.URL == "" && (cfg.CredsFile != "" || cfg.TLS.any()):
+		return errors.New("events: credentials and TLS are for an external server (URL)")
+	case cfg.MaxBytes < 0 || cfg.Replicas < 0:
+		return errors.New("events: MaxBytes and Replicas must not be negative")
+	case cfg.URL != "":
+		return cfg.validExternal()
+	}
+	return nil
+}
+
+// ID returns the id that the log got when it was created.
+func (l *Log) ID() LogID { return l.meta.id }
+
+// Epoch returns the epoch of the log: 1 for a log that was never restored, moved or scrubbed.
+func (l *Log) Epoch() uint32 { return l.meta.epoch }
+
+// Start returns the cursor of a reader that has read nothing.
+func (l *Log) Start() Cursor { return Cursor{Log: l.meta.id, Epoch: l.meta.epoch} }
+
+// Position returns the position of a sequence of this log.
+func (l *Log) Position(seq uint64) Position {
+	return Position{Log: [4]byte(l.meta.id[:4]), Epoch: l.meta.epoch, Seq: seq}
+}
+
+// Head is the extent of the log.
+type Head struct {
+	// First and Last are the sequences of the first and last envelope; First > Last: the log holds none.
+	First, Last uint64
+	// Bytes is the size of the log on disk (of each replica), MaxBytes its bound; -1: none.
+	Bytes, MaxBytes int64
+}
+
+// Head asks the log for its extent.
+func (l *Log) Head(ctx context.Context) (Head, error) {
+	info, err := l.streamInfo(ctx)
+	if err != nil {
+		return Head{}, err
+	}
+	return Head{
+		First: info.State.FirstSeq, Last: info.State.LastSeq,
+		Bytes: int64(info.State.Bytes), MaxBytes: info.Config.MaxBytes,
+	}, nil
+}
+
+// Healthy returns nil when the log takes and gives events as far as can be told without publishing: the
+// connection is up, the stream is there and is the one that was opened, it has a leader, and the embedded server
+// has met no disk error.
+func (l *Log) Healthy(ctx context.Context) error {
+	if l.server != nil {
+		if err := l.server.healthy(); err != nil {
+			return err
+		}
+	}
+	if !l.link.state().up {
+		return fmt.Errorf("%w: not connected to the server", ErrLogUnavailable)
+	}
+	info, err := l.streamInfo(ctx)
+	if err != nil {
+		return err
+	}
+	if info.Cluster != nil && info.Config.Replicas > 1 && info.Cluster.Leader == "" {
+		return fmt.Errorf("%w: the stream has no leader: too few servers of the cluster are up", ErrLogUnavailable)
+	}
+	return nil
+}
+
+// Close stops intake, waits for the acknowledgements of what was accepted, ends the readers, closes the
+// connection and stops the embedded server. When the context ends first, what still waits is given up.
+func (l *Log) Close(ctx context.Context) error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	var intake, readers []closer
+	for c := range l.closers {
+		if c.intake() {
+			intake = append(intake, c)
+		} else {
+			readers = append(readers, c)
+		}
+	}
+	l.mu.Unlock()
+	var errs []error
+	for _, c := range append(intake, readers...) {
+		errs = append(errs, c.shut(ctx))
+	}
+	return errors.Join(append(errs, l.release(ctx))...)
+}
+
+// release ends the connection and the server.
+func (l *Log) release(ctx context.Context) error {
+	if l.link != nil {
+		l.link.close()
+	}
+	if l.server != nil {
+		return l.server.stop(ctx)
+	}
+	return nil
+}
+
+// adopt registers what must be closed before the connection.
+func (l *Log) adopt(c closer) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return ErrClosed
+	}
+	l.closers[c] = struct{}{}
+	return nil
+}
+
+func (l *Log) disown(c closer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.closers, c)
+}
+
+// noteLast raises the highest sequence known to be in the log.
+func (l *Log) noteLast(seq uint64) {
+	for {
+		last := l.last.Load()
+		if seq <= last || l.last.CompareAndSwap(last, seq) {
+			return
+		}
+	}
+}
+
+// Message is one message of the log as it stands there.
+type Message struct {
+	Seq uint64
+	// Time is the stream's timestamp: a wall clock, not the log time of the events.
+	Time time.Time
+	// Header holds the NATS headers.
+	Header map[string][]string
+	// Data is the body: an EventBatch, if it is well formed.
+	Data []byte
+}
+
+// ErrNoMessage is returned by [Log.ReadMessage] for a sequence that the stream does not hold.
+var ErrNoMessage = errors.New("events: the log holds no message at this sequence")
+
+// ReadMessage reads one message, for tools.
+func (l *Log) ReadMessage(ctx context.Context, seq uint64) (Message, error) {
+	stream, err := l.stream(ctx)
+	if err != nil {
+		return Message{}, err
+	}
+	raw, err := stream.GetMsg(ctx, seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return Message{}, fmt.Errorf("%w: %d", ErrNoMessage, seq)
+	}
+	if err != nil {
+		return Message{}, unavailable(err)
+	}
+	return Message{Seq: raw.Sequence, Time: raw.Time, Header: raw.Header, Data: raw.Data}, nil
+}

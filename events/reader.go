@@ -1,0 +1,348 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// pullMessages and pullBytes bound one request for messages, and with it what a reader holds undecoded.
+	// Asking for one at a time would be forty times slower.
+	pullMessages = 4096
+	pullBytes    = 8 << 20
+	pullExpires  = 30 * time.Second
+	// pullHeartbeat is how often the server says that it has nothing; lostAfter such a silence the reader starts
+	// anew.
+	pullHeartbeat = time.Second
+	lostAfter     = 3 * pullHeartbeat
+	// stuckAfter heartbeats without a message that should have come the reader starts anew.
+	stuckAfter = 5
+	// idleConsumer is how long the server keeps the state of a reader that went away without a word.
+	idleConsumer = time.Minute
+	// readBytes bounds the undecoded size of what one call of next returns.
+	readBytes = 1 << 20
+
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 2 * time.Second
+)
+
+// errLost makes a reader start anew: the connection, the consumer or a message was lost.
+var errLost = errors.New("events: reading was interrupted")
+
+// reader reads the log in order from a cursor: unfiltered, through one ordered consumer. After every interruption
+// it checks its cursor and goes on where it was. It is not safe for concurrent use.
+type reader struct {
+	log *Log
+	dec *Decoder
+	cur Cursor // after the last envelope returned
+	fed uint64 // the last sequence given to the decoder; at first the one before its first
+
+	failed error // final
+
+	sub      *nats.Subscription // nil: not reading
+	msgs     chan *nats.Msg
+	consumer string
+	inbox    string
+	pulls    uint64 // made, each with a subject of its own
+	batch    int    // messages that one pull may bring
+	conn     linkState
+	ordinal  uint64 // the consumer's own count of its messages: a gap means that one was lost
+	wanted   int    // messages that the current pull may still bring; 0: there is none
+	budget   int    // bytes that it may still bring
+	silence  *time.Timer
+
+	stuck     int    // heartbeats since a message, though there are some
+	nothingTo uint64 // up to here there was nothing more when the consumer was created
+}
+
+func newReader(l *Log, from Cursor) *reader {
+	d := NewDecoder(from)
+	return &reader{log: l, dec: d, cur: from, fed: d.WarmFrom() - 1, batch: pullMessages}
+}
+
+// next returns the next envelopes, at least one, of together about maxBytes undecoded. It waits for them as long
+// as the context allows. Other errors are final.
+func (r *reader) next(ctx context.Context, maxBytes int) ([]*Envelope, error) {
+	retry := firstRetry
+	for {
+		if r.failed != nil {
+			return nil, r.failed
+		}
+		envs, err := r.read(ctx, maxBytes)
+		if err == nil && len(envs) == 0 {
+			retry = firstRetry
+			continue
+		}
+		if err != nil && ctx.Err() == nil {
+			r.close()
+			if final(err) {
+				r.failed = err
+			}
+		}
+		if len(envs) > 0 {
+			return envs, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err() // reading goes on with the next call
+		}
+		if r.failed != nil {
+			return nil, err
+		}
+		r.log.logger.Warn("log: reading was interrupted", "after", r.fed, "error", err)
+		timer := time.NewTimer(retry)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		}
+		retry = min(2*retry, lastRetry)
+	}
+}
+
+// read returns what is there, waiting only for the first message. Nothing and no error: a message that told
+// nothing new, such as one of the warm-up.
+func (r *reader) read(ctx context.Context, maxBytes int) ([]*Envelope, error) {
+	if r.sub == nil {
+		if err := r.open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var envs []*Envelope
+	for bytes := 0; bytes < maxBytes; {
+		if r.wanted <= 0 || r.budget <= 0 {
+			if err := r.pull(); err != nil {
+				return envs, err
+			}
+		}
+		msg, err := r.receive(ctx, len(envs) == 0)
+		if msg == nil || err != nil {
+			return envs, err
+		}
+		env, err := r.take(msg)
+		if err != nil {
+			return envs, err
+		}
+		bytes += len(msg.Data)
+		if env != nil {
+			envs = append(envs, env)
+			r.cur = env.Cursor
+		}
+	}
+	return envs, nil
+}
+
+// open checks the cursor and creates a consumer that begins after what was read.
+func (r *reader) open(ctx context.Context) error {
+	state, err := r.log.link.await(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
+	defer cancel()
+	if err := r.log.CheckCursor(ctx, r.cur); err != nil {
+		return err
+	}
+	r.log.link.verify(state)
+	last := r.log.last.Load()
+	var c jetstream.Consumer
+	err = r.log.ask(ctx, func(ctx context.Context) (err error) { // the server forgets those that nobody uses
+		c, err = r.log.link.js.CreateConsumer(ctx, StreamName, jetstream.ConsumerConfig{
+			// The start sequence is ignored without the policy.
+			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+			OptStartSeq:       r.fed + 1,
+			AckPolicy:         jetstream.AckNonePolicy,
+			MemoryStorage:     true,
+			Replicas:          1,
+			InactiveThreshold: idleConsumer,
+		})
+		return err
+	})
+	if err != nil {
+		return unavailable(err)
+	}
+	info := c.CachedInfo()
+	r.consumer, r.stuck, r.nothingTo = info.Name, 0, 0
+	if info.NumPending == 0 {
+		r.nothingTo = last
+	}
+	// The client drops messages that find the channel full, so it has room for all that two pulls can bring, and for
+	// heartbeats.
+	r.msgs = make(chan *nats.Msg, 2*r.batch+256)
+	r.inbox = r.log.link.nc.NewInbox()
+	if r.sub, err = r.log.link.nc.ChanSubscribe(r.inbox+".*", r.msgs); err != nil {
+		return unavailable(err)
+	}
+	r.conn, r.ordinal, r.wanted, r.budget = state, 0, 0, 0
+	r.silence = time.NewTimer(lostAfter)
+	return nil
+}
+
+type pullRequest struct {
+	Batch     int           `json:"batch"`
+	MaxBytes  int           `json:"max_bytes"`
+	Expires   time.Duration `json:"expires"`
+	Heartbeat time.Duration `json:"idle_heartbeat"`
+}
+
+// pull asks for the next messages.
+func (r *reader) pull() error {
+	req, err := json.Marshal(pullRequest{r.batch, pullBytes, pullExpires, pullHeartbeat})
+	if err != nil {
+		return fmt.Errorf("events: %w", err)
+	}
+	subject := "$JS.API.CONSUMER.MSG.NEXT." + StreamName + "." + r.consumer
+	r.pulls++
+	if err := r.log.link.nc.PublishRequest(subject, r.pullInbox(), req); err != nil {
+		return unavailable(err)
+	}
+	r.wanted, r.budget = r.batch, pullBytes
+	r.silence.Reset(lostAfter)
+	return nil
+}
+
+// pullInbox is where the server answers the current pull.
+func (r *reader) pullInbox() string { return r.inbox + "." + strconv.FormatUint(r.pulls, 10) }
+
+// receive returns the next message of the log. It may wait for it, or else returns nil when there is none now.
+func (r *reader) receive(ctx context.Context, wait bool) (*nats.Msg, error) {
+	for {
+		msg, err := r.arrive(ctx, wait)
+		if msg == nil || err != nil {
+			return nil, err
+		}
+		if strings.HasPrefix(msg.Reply, ackPrefix) {
+			r.wanted--
+			r.budget -= msg.Size() // as the server counts
+			return msg, nil
+		}
+		if err := r.status(msg); err != nil {
+			return nil, err
+		}
+		if r.wanted == 0 {
+			if err := r.pull(); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// arrive takes what the server sent next, messages of the log and others.
+func (r *reader) arrive(ctx context.Context, wait bool) (*nats.Msg, error) {
+	select {
+	case msg := <-r.msgs:
+		return msg, nil
+	default:
+	}
+	if !wait {
+		return nil, nil
+	}
+	r.silence.Reset(lostAfter)
+	select {
+	case msg := <-r.msgs:
+		return msg, nil
+	case <-r.conn.ctx.Done():
+		return nil, fmt.Errorf("%w: the connection changed", errLost)
+	case <-r.silence.C:
+		return nil, fmt.Errorf("%w: no word from the server for %v", errLost, lostAfter)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// status handles what the server says about the consumer and the pull.
+func (r *reader) status(msg *nats.Msg) error {
+	code, text := msg.Header.Get("Status"), msg.Header.Get("Description")
+	switch {
+	case code == "100":
+		// A heartbeat: all is well, unless there is something that it does not deliver.
+		if r.log.last.Load() <= max(r.fed, r.nothingTo) {
+			r.stuck = 0
+		} else if r.stuck++; r.stuck >= stuckAfter {
+			return fmt.Errorf("%w: the log goes to sequence %d, but the server delivers nothing after %d",
+				errLost, r.log.last.Load(), r.fed)
+		}
+		return nil
+	case code == "408", code == "404",
+		code == "409" && (strings.HasPrefix(text, "Message Size") || strings.HasPrefix(text, "Batch Completed")):
+		// The end of a pull that brought all that it could is told too, when the next is under way.
+		if msg.Subject == r.pullInbox() {
+			r.wanted = 0
+		}
+		return nil
+	}
+	return fmt.Errorf("%w: the server says %s %s", errLost, code, text)
+}
+
+// take decodes a message.
+func (r *reader) take(msg *nats.Msg) (*Envelope, error) {
+	d, ok := parseDelivery(msg.Reply)
+	if !ok {
+		return nil, fmt.Errorf("%w: malformed reply subject %q", errLost, msg.Reply)
+	}
+	if r.ordinal++; d.ordinal != r.ordinal {
+		return nil, fmt.Errorf("%w: a message was lost before sequence %d", errLost, d.seq)
+	}
+	env, err := r.dec.Decode(d.seq, d.stamp, msg.Data)
+	if err != nil {
+		return nil, err
+	}
+	r.fed, r.stuck = d.seq, 0
+	r.log.noteLast(d.seq)
+	return env, nil
+}
+
+// close ends reading; the next call of next begins again where it was.
+func (r *reader) close() {
+	if r.sub == nil {
+		return
+	}
+	_ = r.sub.Unsubscribe() // fails only when the connection is gone, and with it the subscription
+	r.sub = nil
+	r.silence.Stop()
+	if state := r.log.link.state(); state.n == r.conn.n && state.up {
+		// Best effort: the server forgets idle consumers by itself.
+		_ = r.log.link.nc.Publish("$JS.API.CONSUMER.DELETE."+StreamName+"."+r.consumer, nil)
+	}
+}
+
+const ackPrefix = "$JS.ACK."
+
+// delivery is what a consumer says about a message, in its reply subject.
+type delivery struct {
+	seq     uint64
+	ordinal uint64
+	stamp   Micros
+}
+
+// parseDelivery reads $JS.ACK.[domain.account.]stream.consumer.delivered.seq.ordinal.nanoseconds.pending[.token].
+func parseDelivery(reply string) (d delivery, ok bool) {
+	var tokens [12]string
+	n := 0
+	for rest, more := reply, true; more && n < len(tokens); n++ {
+		tokens[n], rest, more = strings.Cut(rest, ".")
+	}
+	from := 4
+	if n >= 11 {
+		from = 6
+	} else if n != 9 {
+		return d, false
+	}
+	var num [3]uint64
+	for i := range num {
+		v, err := strconv.ParseUint(tokens[from+1+i], 10, 63)
+		if err != nil {
+			return d, false
+		}
+		num[i] = v
+	}
+	return delivery{seq: num[0], ordinal: num[1], stamp: Micros(num[2] / 1000)}, true
+}

@@ -1,0 +1,127 @@
+package events
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// I6: the same (acting user, kind, event id) within the horizon is dropped, be the rest as it may.
+func TestRepeatDropped(t *testing.T) {
+	f := newFeeder(t)
+	unliked := &skeinv1.Event{EventId: "r", Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: "a", ItemId: "1"}}}
+	scored := func(item string) *skeinv1.Event {
+		return &skeinv1.Event{EventId: "r", Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: item}}}
+	}
+	env := f.feed(epoch2023,
+		likedMsg("a", "1", "r"), likedMsg("a", "1", "r"), likedMsg("a", "2", "r"), // one act of one user
+		likedMsg("b", "1", "r"), unliked, likedMsg("a", "1", "r2"), // another user, kind, id
+		likedMsg("a", "1", ""), likedMsg("a", "1", ""), // no id
+		scored("1"), scored("2")) // nobody acts
+	if env.Repeats != 3 || len(env.Events) != 7 || env.Kinds != Kinds(Liked, Unliked, ItemScored) {
+		t.Errorf("%d repeats, events %+v", env.Repeats, env.Events)
+	}
+	for i, slot := range []uint16{0, 3, 4, 5, 6, 7, 8} {
+		if ev := env.Events[i]; ev.Slot != slot || ev.Time != epoch2023+Micros(slot) {
+			t.Errorf("event %d has slot %d and time %d", i, ev.Slot, ev.Time-epoch2023)
+		}
+	}
+	env = f.feed(epoch2023+minute, backfilled(likedMsg("a", "1", "r"), 1))
+	if env.Repeats != 1 || len(env.Events) != 0 || env.Kinds != 0 || env.Cursor.LastTime != epoch2023+minute {
+		t.Errorf("a repeat alone: %+v", env)
+	}
+}
+
+// I6: the horizon is 15 minutes of log time, to the microsecond.
+func TestRepeatHorizon(t *testing.T) {
+	for _, c := range []struct {
+		later Micros
+		want  int
+	}{{1, 1}, {minute, 1}, {Horizon - 1, 1}, {Horizon, 1}, {Horizon + 1, 0}, {2 * Horizon, 0}, {100 * Horizon, 0}} {
+		f := newFeeder(t)
+		f.feed(epoch2023-minute, likedMsg("b", "1", "r"))
+		f.feed(epoch2023, likedMsg("a", "1", "r"))
+		if env := f.feed(epoch2023+c.later, likedMsg("a", "1", "r")); env.Repeats != c.want {
+			t.Errorf("after %v: %d repeats, want %d", c.later, env.Repeats, c.want)
+		}
+	}
+}
+
+// I6: a repeat that is dropped is remembered like the first.
+func TestDroppedRepeatIsRemembered(t *testing.T) {
+	f := newFeeder(t)
+	f.feed(epoch2023, likedMsg("a", "1", "r"))
+	for i := 1; i <= 5; i++ {
+		if env := f.feed(epoch2023+Micros(i)*10*minute, likedMsg("a", "1", "r")); env.Repeats != 1 {
+			t.Errorf("%d minutes after the first and 10 after the last: not dropped", 10*i)
+		}
+	}
+	if env := f.feed(epoch2023+66*minute, likedMsg("a", "1", "r")); env.Repeats != 0 {
+		t.Error("16 minutes after the last: dropped")
+	}
+}
+
+// I6 and I11: a malformed event registers nothing, nor does one of an envelope that does not decode.
+func TestMalformedRegistersNothing(t *testing.T) {
+	f := newFeeder(t)
+	f.feed(epoch2023, likedMsg("b", "1", "r"))
+	f.feed(epoch2023, malformedMsg("a", "r"))
+	broken := append(mustEncode(t, likedMsg("a", "1", "r")), 0x1a, 1, 0xff)
+	f.raw(epoch2023, broken)
+	if env := f.feed(epoch2023, likedMsg("a", "1", "r")); env.Repeats != 0 || len(env.Events) != 1 {
+		t.Errorf("dropped: %+v", env)
+	}
+	if env := f.feed(epoch2023, malformedMsg("a", "r")); env.Repeats != 0 || len(env.Rejects) != 1 {
+		t.Errorf("a malformed repeat is malformed: %+v", env)
+	}
+}
+
+// The window remembers as much as one that forgets nothing, and does forget.
+func TestWindow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var w window
+		last := map[uint64]Micros{}
+		at := epoch2023
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			at += rapid.OneOf(
+				rapid.SampledFrom([]Micros{0, 1, Horizon - 1, Horizon, Horizon + 1, 2 * Horizon, 2*Horizon + 1}),
+				rapid.Custom(func(t *rapid.T) Micros { return Micros(rapid.Int64Range(0, int64(Horizon)/3).Draw(t, "step")) }),
+			).Draw(t, "later")
+			// Few keys, so that they repeat, and all for the same slots.
+			key := rapid.Uint64Range(1, 40).Draw(t, "key") << 16
+			before, ok := last[key]
+			want := ok && at-before <= Horizon
+			if got := w.add(key, at); got != want {
+				t.Fatalf("key %d at %d: %v, want %v", key, at, got, want)
+			}
+			last[key] = at
+		}
+		w.advance(at + 3*Horizon)
+		if w.old != nil || w.cur.parts[0].used != 0 {
+			t.Fatalf("%d keys are remembered for ever", w.cur.parts[0].used)
+		}
+	})
+}
+
+// Archives hold these keys.
+func TestRepeatKeyPinned(t *testing.T) {
+	seen := map[uint64]string{}
+	for _, user := range []string{"", "a", "ab"} {
+		for _, kind := range []Kind{Liked, Played} {
+			for _, id := range []string{"r", "br", "abr"} {
+				name := fmt.Sprint(user, "/", kind, "/", id)
+				key := repeatKey(&Event{User: user, Kind: kind, ID: id})
+				if other, ok := seen[key]; ok {
+					t.Errorf("%s and %s have one key", name, other)
+				}
+				seen[key] = name
+			}
+		}
+	}
+	if got, want := repeatKey(&Event{User: "ann", Kind: UserFollowed, ID: "req-0"}), uint64(0xccf23b991511566); got != want {
+		t.Errorf("key %#x, want %#x", got, want)
+	}
+}

@@ -1,0 +1,174 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// embedded is a NATS server in this process, which only this process can reach, and its data directory.
+type embedded struct {
+	ns     *server.Server
+	dir    string
+	lock   *os.File
+	remove bool // the directory, at the end
+	log    *serverLog
+}
+
+// lockFile is held, not written, by the process that has the data directory open. JetStream has no lock of its
+// own: two servers on one directory destroy it.
+const lockFile = "LOCK"
+
+// readyTimeout is what the server gets after its start, which includes the recovery of the stream, has returned.
+const readyTimeout = 10 * time.Second
+
+// embeddedOptions are the server's options. Acknowledged means on disk (I2): SyncAlways is not a setting.
+func embeddedOptions(dir string) *server.Options {
+	return &server.Options{
+		ServerName: "skein",
+		DontListen: true,
+		NoSigs:     true,
+		JetStream:  true,
+		StoreDir:   dir,
+		SyncAlways: true,
+		// The bound of the log is that of its stream. This one would be a second, counted otherwise.
+		JetStreamMaxStore:     math.MaxInt64 / 4,
+		JetStreamMaxMemory:    64 << 20, // the state of consumers
+		DisableShortFirstPing: true,
+	}
+}
+
+func startEmbedded(ctx context.Context, cfg Config, logger *slog.Logger) (*embedded, error) {
+	e := &embedded{dir: cfg.Dir, log: &serverLog{logger: logger}}
+	if err := e.run(ctx, cfg, logger); err != nil {
+		return nil, errors.Join(err, e.stop(context.WithoutCancel(ctx)))
+	}
+	return e, nil
+}
+
+func (e *embedded) run(ctx context.Context, cfg Config, logger *slog.Logger) (err error) {
+	if cfg.Ephemeral {
+		if e.dir, err = os.MkdirTemp("", "skein-log-"); err != nil {
+			return fmt.Errorf("events: make a temporary data directory: %w", err)
+		}
+		e.remove = true
+	}
+	if err = os.MkdirAll(e.dir, 0o750); err != nil {
+		return fmt.Errorf("events: make the data directory: %w", err)
+	}
+	if e.lock, err = lockDir(filepath.Join(e.dir, lockFile)); err != nil {
+		if errors.Is(err, errLockHeld) {
+			return fmt.Errorf("%w: %s is open in another process: stop it, or choose another directory", ErrLocked, e.dir)
+		}
+		return fmt.Errorf("events: lock the data directory %s: %w", e.dir, err)
+	}
+	if e.ns, err = server.NewServer(embeddedOptions(e.dir)); err != nil {
+		return fmt.Errorf("events: embedded server: %w", err)
+	}
+	e.ns.SetLoggerV2(e.log, logger.Enabled(ctx, slog.LevelDebug), false, false)
+	return e.start(ctx)
+}
+
+// start starts the server and waits until it has recovered what is on disk, however long that takes.
+func (e *embedded) start(ctx context.Context) error {
+	started := make(chan struct{})
+	go func() {
+		e.ns.Start()
+		close(started)
+	}()
+	select {
+	case <-started:
+	case <-ctx.Done():
+		e.ns.Shutdown()
+		<-started
+		return ctx.Err()
+	}
+	if !e.ns.ReadyForConnections(readyTimeout) || !e.ns.JetStreamEnabled() {
+		return fmt.Errorf("events: the embedded server on %s did not start: %s", e.dir, e.log.worst())
+	}
+	return nil
+}
+
+// healthy returns what the server itself finds wrong, disk errors included: after one the stream takes nothing
+// and answers no publisher.
+func (e *embedded) healthy() error {
+	if h := e.ns.Healthz(nil); h.Error != "" {
+		return fmt.Errorf("%w: %s", ErrLogUnavailable, h.Error)
+	}
+	return nil
+}
+
+// stop shuts the server down and waits for it, then unlocks the directory.
+func (e *embedded) stop(ctx context.Context) error {
+	var errs []error
+	if e.ns != nil {
+		down := make(chan struct{})
+		go func() {
+			e.ns.Shutdown()
+			e.ns.WaitForShutdown()
+			close(down)
+		}()
+		select {
+		case <-down:
+		case <-ctx.Done():
+			// The lock stays: the server still writes.
+			return fmt.Errorf("events: the embedded server did not stop in time: %w", ctx.Err())
+		}
+	}
+	if e.lock != nil {
+		errs = append(errs, e.lock.Close())
+	}
+	if e.remove && e.dir != "" {
+		errs = append(errs, os.RemoveAll(e.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// serverLog routes the log of the embedded server: what matters as warnings, the rest as debugging.
+type serverLog struct {
+	logger *slog.Logger
+
+	mu  sync.Mutex
+	bad string
+}
+
+func (s *serverLog) Noticef(format string, v ...any) { s.write(slog.LevelDebug, format, v) }
+func (s *serverLog) Debugf(format string, v ...any)  { s.write(slog.LevelDebug, format, v) }
+func (s *serverLog) Tracef(format string, v ...any)  { s.write(slog.LevelDebug, format, v) }
+func (s *serverLog) Warnf(format string, v ...any)   { s.write(slog.LevelWarn, format, v) }
+func (s *serverLog) Errorf(format string, v ...any)  { s.note(format, v) }
+
+// Fatalf only notes: the caller of Open decides what becomes of the process.
+func (s *serverLog) Fatalf(format string, v ...any) { s.note(format, v) }
+
+func (s *serverLog) note(format string, v []any) {
+	s.mu.Lock()
+	s.bad = fmt.Sprintf(format, v...)
+	s.mu.Unlock()
+	s.write(slog.LevelWarn, format, v)
+}
+
+// worst returns the last error that the server logged.
+func (s *serverLog) worst() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bad == "" {
+		return "it was not ready in time"
+	}
+	return s.bad
+}
+
+func (s *serverLog) write(level slog.Level, format string, v []any) {
+	if s.logger.Enabled(context.Background(), level) {
+		s.logger.Log(context.Background(), level, "nats: "+strings.TrimSpace(fmt.Sprintf(format, v...)))
+	}
+}

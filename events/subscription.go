@@ -1,0 +1,140 @@
+package events
+
+import (
+	"context"
+	"sync"
+)
+
+// Subscription is one subscriber of a [Hub].
+type Subscription struct {
+	hub  *Hub
+	ctx  context.Context //nolint:containedctx // it ends with Close, and what waits ends with it
+	stop context.CancelFunc
+	turn sync.Mutex // held by Next
+
+	// Guarded by hub.mu.
+	cur    Cursor  // after the last envelope returned
+	own    *reader // set while out of the ring; only Next uses it
+	failed error   // final
+}
+
+// Next returns the next envelopes, at least one, and together at most maxBytes as they stand in the log unless a
+// single one is larger. It waits for them as long as the context allows. The envelopes are shared: they must not
+// be changed. Errors other than the context's are final: [ErrClosed], or that the log is not the one that the
+// cursor was taken from, see [Log.CheckCursor].
+func (s *Subscription) Next(ctx context.Context, maxBytes int) ([]*Envelope, error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	for {
+		envs, grown, err := s.shared(maxBytes)
+		if err != nil || len(envs) > 0 {
+			return envs, err
+		}
+		if grown == nil {
+			return s.alone(ctx, maxBytes)
+		}
+		select {
+		case <-grown:
+		case <-s.ctx.Done():
+			return nil, s.hub.ending()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// shared takes from the ring. Without envelopes and error, grown tells when to try again; nil: the subscriber is
+// not in the ring.
+func (s *Subscription) shared(maxBytes int) (envs []*Envelope, grown chan struct{}, err error) {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.err != nil:
+		return nil, nil, h.err
+	case s.failed != nil:
+		return nil, nil, s.failed
+	case s.ctx.Err() != nil:
+		return nil, nil, ErrClosed
+	case s.own != nil:
+		return nil, nil, nil
+	case !h.seated || s.cur.Seq < h.ring.base.Seq:
+		s.own = newReader(h.log, s.cur)
+		h.signal()
+		return nil, nil, nil
+	}
+	envs = h.ring.after(s.cur.Seq, maxBytes)
+	s.advance(envs)
+	return envs, h.grown, nil
+}
+
+// advance notes what is about to be returned. hub.mu is held.
+func (s *Subscription) advance(envs []*Envelope) {
+	if n := len(envs); n > 0 {
+		s.cur = envs[n-1].Cursor
+		s.hub.signal()
+	}
+}
+
+// alone reads with a reader of its own.
+func (s *Subscription) alone(ctx context.Context, maxBytes int) ([]*Envelope, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)() //nolint:contextcheck // the reading ends with either
+	envs, err := s.own.next(ctx, min(maxBytes, readBytes))
+	if err != nil {
+		if s.ctx.Err() != nil {
+			return nil, s.hub.ending()
+		}
+		return nil, err
+	}
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.advance(envs)
+	if h.err == nil {
+		s.join()
+	}
+	return envs, nil
+}
+
+// join brings a subscriber that reads alone into the ring, if the two have met. hub.mu is held.
+func (s *Subscription) join() {
+	h := s.hub
+	end := h.ring.end().Seq
+	switch {
+	case !h.seated, s.cur.Seq > end+nearby:
+		h.place(s.cur, s.own, true)
+	case s.cur.Seq > end, h.ring.holds(s.cur):
+		s.own.close()
+		h.signal()
+	default:
+		return
+	}
+	s.own = nil
+}
+
+// ending returns why the hub's subscriptions end.
+func (h *Hub) ending() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err != nil {
+		return h.err
+	}
+	return ErrClosed
+}
+
+// Close ends the subscription. A Next under way returns [ErrClosed].
+func (s *Subscription) Close() {
+	s.stop()
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.own != nil {
+		s.own.close()
+	}
+	delete(h.subs, s)
+	h.signal()
+}

@@ -1,0 +1,221 @@
+package events
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// everyKind returns one good live event of every kind, and a backfill where there can be one.
+func everyKind() []*skeinv1.Event {
+	live := []*skeinv1.Event{
+		{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{FollowerId: "ann", UserId: "17"}}},
+		{Kind: &skeinv1.Event_UserUnfollowed{UserUnfollowed: &skeinv1.UserUnfollowed{FollowerId: "ann", UserId: "17"}}},
+		{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{FollowerId: "ann", Board: board("bob", "art")}}},
+		{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{FollowerId: "ann", Board: board("bob", "")}}},
+		{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: board("bob", "art"), Title: "Kunst für alle"}}},
+		{Kind: &skeinv1.Event_BoardDeleted{BoardDeleted: &skeinv1.BoardDeleted{Board: board("bob", "art")}}},
+		{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
+			Pin: pin("bob", "p1"), BoardId: "art",
+			ItemId: "film", RepinOf: pin("cat", "p9"), Attributes: []byte{0, 255},
+		}}},
+		{Kind: &skeinv1.Event_PinMoved{PinMoved: &skeinv1.PinMoved{Pin: pin("bob", "p1"), BoardId: "new"}}},
+		{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: pin("bob", "p1")}}},
+		{Kind: &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: "ann", BlockedId: "bob"}}},
+		{Kind: &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: "ann", BlockedId: "bob"}}},
+		{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: "ann", MutedId: "bob"}}},
+		{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: "ann", MutedId: "bob"}}},
+		{Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: "ann"}}},
+		{Kind: &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: "ann"}}},
+		{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: "ann", ItemId: "film"}}},
+		{Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: "ann", ItemId: "film"}}},
+		{Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: "ann", ItemId: "film"}}},
+		{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: "ann", ItemIds: []string{"film", "日本", "film"}}}},
+		{Kind: &skeinv1.Event_SeenCleared{SeenCleared: &skeinv1.SeenCleared{UserId: "ann"}}},
+		{Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: "film", Score: -3 << 40}}},
+		{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{Source: "old-redis"}}},
+	}
+	all := live
+	for i, msg := range live {
+		msg.EventId = fmt.Sprintf("req-%d", i)
+		if kindOf(msg).Backfillable() {
+			past := backfilled(msg, uint64(i+1))
+			past.EventId = fmt.Sprintf("old-%d", i)
+			all = append(all, past)
+		}
+	}
+	return append(all,
+		&skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: pin("bob", "p2")}}},
+		&skeinv1.Event{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{}}},
+		&skeinv1.Event{Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: "7"}}},
+	)
+}
+
+func board(owner, id string) *skeinv1.Board { return &skeinv1.Board{OwnerId: owner, BoardId: id} }
+
+func pin(owner, id string) *skeinv1.Pin { return &skeinv1.Pin{OwnerId: owner, PinId: id} }
+
+// backfilled returns the event as history of 2019.
+func backfilled(msg *skeinv1.Event, offset uint64) *skeinv1.Event {
+	msg = proto.CloneOf(msg)
+	msg.Source, msg.Offset = "old-redis", offset
+	msg.OccurredAt = timestamppb.New(time.Date(2019, 5, 17, 8, 30, 0, 123_456_789, time.UTC))
+	return msg
+}
+
+func TestValidateGood(t *testing.T) {
+	long := strings.Repeat("x", 128)
+	good := everyKind()
+	good = append(good, []*skeinv1.Event{
+		{EventId: long[:64], Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{FollowerId: long, UserId: long[:127]}}},
+		{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: board("b", long), Title: long + long}}},
+		{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: pin("b", "p"), Attributes: make([]byte, 256)}}},
+		{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: "a", ItemIds: strings.Split(strings.Repeat("x", 100), "")}}},
+		{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{Source: long[:64]}}},
+		{
+			Source: long[:64], Offset: 1<<64 - 1, OccurredAt: &timestamppb.Timestamp{},
+			Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: "a", ItemId: "i"}},
+		},
+		{
+			Source: "s", Offset: 1, OccurredAt: &timestamppb.Timestamp{Seconds: maxSeconds, Nanos: 999_999_999},
+			Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: "a", ItemId: "i"}},
+		},
+	}...)
+	for _, msg := range good {
+		if r := Validate(msg); r != nil {
+			t.Errorf("%v is refused: %v", msg, r)
+		}
+	}
+}
+
+// badEvent is an event and why it is refused.
+type badEvent struct {
+	msg    *skeinv1.Event
+	reason skeinv1.Reason
+	field  string
+	limit  string // stands in the message
+}
+
+func badEvents() []badEvent {
+	const (
+		invalid  = skeinv1.Reason_REASON_INVALID_FIELD
+		self     = skeinv1.Reason_REASON_SELF_RELATION
+		unknown  = skeinv1.Reason_REASON_UNKNOWN_KIND
+		backfill = skeinv1.Reason_REASON_INVALID_BACKFILL
+	)
+	long := strings.Repeat("x", 257)
+	liked := func(user, item string) *skeinv1.Event {
+		return &skeinv1.Event{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: user, ItemId: item}}}
+	}
+	with := func(msg *skeinv1.Event, change func(*skeinv1.Event)) *skeinv1.Event {
+		change(msg)
+		return msg
+	}
+	past := func(change func(*skeinv1.Event)) *skeinv1.Event { return with(backfilled(liked("a", "i"), 1), change) }
+	pinned := func(m *skeinv1.PinCreated) *skeinv1.Event {
+		return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: m}}
+	}
+	served := func(items ...string) *skeinv1.Event {
+		return &skeinv1.Event{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: "a", ItemIds: items}}}
+	}
+	created := func(b *skeinv1.Board, title string) *skeinv1.Event {
+		return &skeinv1.Event{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: b, Title: title}}}
+	}
+	return []badEvent{
+		{nil, unknown, "kind", "knows"},
+		{&skeinv1.Event{}, unknown, "kind", "knows"},
+		{liked("", "i"), invalid, "liked.user_id", "1 to 128 bytes"},
+		{liked(long[:129], "i"), invalid, "liked.user_id", "at most 128"},
+		{liked("a", ""), invalid, "liked.item_id", "1 to 128 bytes"},
+		{liked("a", "two words"), invalid, "liked.item_id", "printable UTF-8 without spaces"},
+		{liked("a", "\xff"), invalid, "liked.item_id", "printable UTF-8"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_Liked{}}, invalid, "liked.user_id", "1 to 128"},
+		{with(liked("a", "i"), func(e *skeinv1.Event) { e.EventId = long[:65] }), invalid, "event_id", "at most 64"},
+		{with(liked("a", "i"), func(e *skeinv1.Event) { e.EventId = "a b" }), invalid, "event_id", "64 bytes"},
+		{with(liked("a", "i"), func(e *skeinv1.Event) { e.Offset = 1 }), backfill, "offset", "live"},
+		{with(liked("a", "i"), func(e *skeinv1.Event) { e.OccurredAt = &timestamppb.Timestamp{} }), backfill, "occurred_at", "live"},
+		{past(func(e *skeinv1.Event) { e.Source = long[:65] }), invalid, "source", "at most 64"},
+		{past(func(e *skeinv1.Event) { e.Source = "a\tb" }), invalid, "source", "64 bytes"},
+		{past(func(e *skeinv1.Event) { e.Offset = 0 }), backfill, "offset", "at least 1"},
+		{past(func(e *skeinv1.Event) { e.OccurredAt = nil }), backfill, "occurred_at", "present"},
+		{past(func(e *skeinv1.Event) { e.OccurredAt.Seconds = -1 }), backfill, "occurred_at", "1970"},
+		{past(func(e *skeinv1.Event) { e.OccurredAt.Seconds = maxSeconds + 1 }), backfill, "occurred_at", "9999"},
+		{past(func(e *skeinv1.Event) { e.OccurredAt.Nanos = 1e9 }), backfill, "occurred_at", "999999999"},
+		{past(func(e *skeinv1.Event) { e.OccurredAt.Nanos = -1 }), backfill, "occurred_at", "999999999"},
+		{created(nil, ""), invalid, "board_created.board.owner_id", "1 to 128"},
+		{created(board("b", ""), ""), invalid, "board_created.board.board_id", "1 to 128"},
+		{created(board("b", "x"), long), invalid, "board_created.title", "at most 256 bytes"},
+		{created(board("b", "x"), "\xc3"), invalid, "board_created.title", "valid UTF-8"},
+		{
+			&skeinv1.Event{Kind: &skeinv1.Event_BoardDeleted{BoardDeleted: &skeinv1.BoardDeleted{Board: board("b", "")}}},
+			invalid, "board_deleted.board.board_id", "1 to 128",
+		},
+		{
+			&skeinv1.Event{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{FollowerId: "a"}}},
+			invalid, "board_followed.board.owner_id", "1 to 128",
+		},
+		{
+			&skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{FollowerId: "a", Board: board("b", "\u00a0")}}},
+			invalid, "board_unfollowed.board.board_id", "128",
+		},
+		{pinned(&skeinv1.PinCreated{}), invalid, "pin_created.pin.owner_id", "1 to 128"},
+		{pinned(&skeinv1.PinCreated{Pin: pin("b", "")}), invalid, "pin_created.pin.pin_id", "1 to 128"},
+		{pinned(&skeinv1.PinCreated{Pin: pin("b", "p"), BoardId: " "}), invalid, "pin_created.board_id", "128"},
+		{pinned(&skeinv1.PinCreated{Pin: pin("b", "p"), ItemId: long[:129]}), invalid, "pin_created.item_id", "at most 128"},
+		{pinned(&skeinv1.PinCreated{Pin: pin("b", "p"), RepinOf: pin("", "")}), invalid, "pin_created.repin_of.owner_id", "1 to 128"},
+		{pinned(&skeinv1.PinCreated{Pin: pin("b", "p"), RepinOf: pin("c", "")}), invalid, "pin_created.repin_of.pin_id", "1 to 128"},
+		{pinned(&skeinv1.PinCreated{Pin: pin("b", "p"), Attributes: []byte(long)}), invalid, "pin_created.attributes", "at most 256"},
+		{
+			&skeinv1.Event{Kind: &skeinv1.Event_PinMoved{PinMoved: &skeinv1.PinMoved{Pin: pin("b", "p"), BoardId: "\x00"}}},
+			invalid, "pin_moved.board_id", "128",
+		},
+		{&skeinv1.Event{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{}}}, invalid, "pin_deleted.pin.owner_id", "1 to 128"},
+		{served(), invalid, "served.item_ids", "1 to 100"},
+		{served(strings.Split(long[:101], "")...), invalid, "served.item_ids", "1 to 100"},
+		{served("i", ""), invalid, "served.item_ids[1]", "1 to 128"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{}}}, invalid, "item_scored.item_id", "1 to 128"},
+		{
+			&skeinv1.Event{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{Source: long[:65]}}},
+			invalid, "backfill_closed.source", "at most 64",
+		},
+		{&skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{FollowerId: "a", UserId: "a"}}}, self, "user_followed.user_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_UserUnfollowed{UserUnfollowed: &skeinv1.UserUnfollowed{FollowerId: "a", UserId: "a"}}}, self, "user_unfollowed.user_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{FollowerId: "a", Board: board("a", "x")}}}, self, "board_followed.board.owner_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{FollowerId: "a", Board: board("a", "")}}}, self, "board_unfollowed.board.owner_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: "a", BlockedId: "a"}}}, self, "user_blocked.blocked_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: "a", BlockedId: "a"}}}, self, "user_unblocked.blocked_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: "a", MutedId: "a"}}}, self, "user_muted.muted_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: "a", MutedId: "a"}}}, self, "user_unmuted.muted_id", "acting user"},
+	}
+}
+
+func TestValidateBad(t *testing.T) {
+	bad := badEvents()
+	for _, msg := range everyKind() {
+		if msg.Source == "" && !kindOf(msg).Backfillable() {
+			bad = append(bad, badEvent{backfilled(msg, 1), skeinv1.Reason_REASON_INVALID_BACKFILL, "source", "cannot be backfilled"})
+		}
+	}
+	for _, c := range bad {
+		r := Validate(c.msg)
+		if r == nil {
+			t.Errorf("%v is accepted, want %s refused", c.msg, c.field)
+			continue
+		}
+		if r.Reason != c.reason || r.Field != c.field || r.Index != 0 {
+			t.Errorf("%v: %v at %q, want %v at %q", c.msg, r.Reason, r.Field, c.reason, c.field)
+		}
+		if r.Error() != r.Message || !strings.HasPrefix(r.Message, c.field+" ") || !strings.Contains(r.Message, c.limit) {
+			t.Errorf("%v: message %q should begin with %q and name %q", c.msg, r.Message, c.field, c.limit)
+		}
+		if ev, r2 := FromProto(c.msg); r2 == nil || *r2 != *r || ev.Kind != 0 {
+			t.Errorf("%v: FromProto says %v, %v", c.msg, ev, r2)
+		}
+	}
+}

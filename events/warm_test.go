@@ -1,0 +1,256 @@
+package events
+
+import (
+	"errors"
+	"reflect"
+	"testing"
+
+	"github.com/zeebo/xxh3"
+	"pgregory.net/rapid"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// logged is a message of a log.
+type logged struct {
+	seq   uint64
+	stamp Micros
+	data  []byte
+}
+
+// genLog draws logs of few users and event ids, so that there are repeats, under a clock that jumps.
+func genLog() *rapid.Generator[[]logged] {
+	event := rapid.Custom(func(t *rapid.T) *skeinv1.Event {
+		user := rapid.SampledFrom([]string{"ann", "bob", "17"}).Draw(t, "user")
+		id := rapid.SampledFrom([]string{"", "r1", "r2", "r3"}).Draw(t, "id")
+		msg := likedMsg(user, "film", id)
+		switch rapid.IntRange(0, 9).Draw(t, "sort") {
+		case 0:
+			return malformedMsg(user, id)
+		case 1:
+			return backfilled(msg, 1)
+		case 2:
+			return &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: "film"}}}
+		}
+		return msg
+	})
+	const second, hour = minute / 60, 60 * minute
+	step := rapid.OneOf(
+		rapid.SampledFrom([]Micros{0, 1, second, minute, Horizon - 1, Horizon, Horizon + 1, hour, -hour, -second, -1}),
+		rapid.Custom(func(t *rapid.T) Micros { return Micros(rapid.Int64Range(0, int64(3*second)).Draw(t, "step")) }),
+		rapid.Custom(func(t *rapid.T) Micros { return Micros(rapid.Int64Range(int64(-hour), int64(hour)).Draw(t, "jump")) }),
+	)
+	return rapid.Custom(func(t *rapid.T) []logged {
+		clock := rapid.SampledFrom([]Micros{epoch2023, epoch2023, 0, Horizon}).Draw(t, "start")
+		seq := uint64(0)
+		var log []logged
+		for range rapid.IntRange(1, 40).Draw(t, "envelopes") {
+			clock = max(0, clock+step.Draw(t, "clock"))
+			seq += rapid.SampledFrom([]uint64{1, 1, 1, 2, 1000}).Draw(t, "gap")
+			msgs := rapid.SliceOfN(event, 0, 5).Draw(t, "events")
+			var data []byte
+			if len(msgs) > 0 {
+				var err error
+				if data, err = EncodeEnvelope(msgs); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if rapid.IntRange(0, 9).Draw(t, "damage") == 0 {
+				data = append(data, 0xff)
+			}
+			log = append(log, logged{seq, clock, data})
+		}
+		return log
+	})
+}
+
+// straight decodes a log from its start.
+func straight(t interface{ Fatal(...any) }, log []logged) (envs []*Envelope) {
+	d := NewDecoder(Cursor{})
+	for _, m := range log {
+		env, err := d.Decode(m.seq, m.stamp, m.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		envs = append(envs, env)
+	}
+	return envs
+}
+
+func sameEnvelope(a, b *Envelope) bool {
+	if len(a.Events)+len(b.Events) == 0 {
+		x, y := *a, *b
+		x.Events, y.Events = nil, nil
+		return reflect.DeepEqual(x, y)
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// modelDecode is the decoder as its rules say it, word by word: it keeps everything and searches it all.
+func modelDecode(log []logged) (envs []*Envelope) {
+	type occurrence struct {
+		user, id string
+		kind     Kind
+		at       Micros
+	}
+	type spanOfTime struct {
+		seq                 uint64
+		before, first, last Micros
+	}
+	var (
+		seen    []occurrence
+		taken   []spanOfTime
+		given   Micros
+		startAt = log[0].seq
+	)
+	for _, m := range log {
+		evs, rejects, slots := referenceDecode(m.data)
+		env := &Envelope{Bytes: len(m.data)}
+		for slot := -1; slot < slots; slot++ {
+			if r, ok := rejects[slot]; ok {
+				env.Rejects = append(env.Rejects, Reject{Seq: m.seq, Slot: slot, Rejection: r})
+			}
+		}
+		first := max(m.stamp, given+1)
+		for _, ev := range evs {
+			at := first + Micros(ev.Slot)
+			repeat := false
+			for _, o := range seen {
+				repeat = repeat || (ev.ID != "" && o == occurrence{ev.User, ev.ID, ev.Kind, o.at} && at-o.at <= Horizon)
+			}
+			seen = append(seen, occurrence{ev.User, ev.ID, ev.Kind, at})
+			if repeat {
+				env.Repeats++
+				continue
+			}
+			if ev.Seq = m.seq; !ev.Backfill || ev.Time > at {
+				ev.Time = at
+			}
+			env.Events, env.Kinds = append(env.Events, ev), env.Kinds|Kinds(ev.Kind)
+		}
+		if slots > 0 {
+			taken = append(taken, spanOfTime{m.seq, given, first, first + Micros(slots) - 1})
+			given = first + Micros(slots) - 1
+		}
+		env.Cursor = Cursor{Seq: m.seq, Checksum: xxh3.Hash(m.data), LastTime: given, WarmSeq: startAt}
+		// The newest envelope that begins a second and has nothing of the horizon before it.
+		for i := range taken {
+			begins := taken[i].first/1_000_000 > taken[i].before/1_000_000
+			if begins && taken[i].before <= given-Horizon {
+				env.Cursor.WarmSeq, env.Cursor.WarmTime = taken[i].seq, taken[i].before
+			}
+		}
+		envs = append(envs, env)
+	}
+	return envs
+}
+
+// The decoder does what its rules say, on logs with repeats, malformed events and a jumping clock (I5, I6, I11).
+func TestDecoderModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		log := genLog().Draw(t, "log")
+		want := modelDecode(log)
+		for i, got := range straight(t, log) {
+			for j := range got.Rejects {
+				got.Rejects[j].Data = nil
+				if got.Rejects[j].Slot < 0 {
+					got.Rejects[j].Rejection = Rejection{}
+				}
+			}
+			if !sameEnvelope(got, want[i]) {
+				t.Fatalf("envelope %d is\n%+v, want\n%+v", i, got, want[i])
+			}
+		}
+	})
+}
+
+// I5 and I6: wherever a reader starts, it sees what the one sees that never stopped, down to the cursors.
+func TestStartAnywhere(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		log := genLog().Draw(t, "log")
+		want := straight(t, log)
+		for i := range want {
+			from := want[i].Cursor
+			d := NewDecoder(from)
+			if !d.Warming() || d.WarmFrom() != from.WarmSeq {
+				t.Fatalf("decoder from %+v: warming %v, from %d", from, d.Warming(), d.WarmFrom())
+			}
+			for j, m := range log {
+				if m.seq < d.WarmFrom() {
+					continue
+				}
+				if d.Warming() != (m.seq <= from.Seq) {
+					t.Fatalf("decoder from %d at %d: warming %v", from.Seq, m.seq, d.Warming())
+				}
+				env, err := d.Decode(m.seq, m.stamp, m.data)
+				if err != nil {
+					t.Fatalf("decoder from %+v at %d: %v", from, m.seq, err)
+				}
+				if (env == nil) != (j <= i) || (env != nil && !sameEnvelope(env, want[j])) {
+					t.Fatalf("decoder from %+v gives\n%+v, want\n%+v", from, env, want[j])
+				}
+			}
+		}
+	})
+}
+
+// Everything of the horizon is at or above the warm mark, and not much more: a second, when the clock does not jump.
+func TestWarmMarkIsClose(t *testing.T) {
+	f := newFeeder(t)
+	const perSecond = 4
+	for i := range Micros(3 * 15 * 60 * perSecond) {
+		env := f.feed(epoch2023+i*1_000_000/perSecond, likedMsg("a", "1", ""))
+		c := env.Cursor
+		if back := c.LastTime - c.WarmTime; i > 15*60*perSecond+perSecond && (back < Horizon || back > Horizon+2_000_000) {
+			t.Fatalf("envelope %d warms up from %d µs before", i, back)
+		}
+		if n := len(f.d.marks); n > 15*60+3 {
+			t.Fatalf("%d marks", n)
+		}
+	}
+}
+
+// A log that differs from the cursor is noticed at the cursor.
+func TestRewritten(t *testing.T) {
+	log := []logged{}
+	for i := range uint64(6) {
+		log = append(log, logged{i + 1, epoch2023 + Micros(i)*6*minute, mustEncode(t, likedMsg("a", "1", ""), likedMsg("b", "2", "r"))})
+	}
+	envs := straight(t, log)
+	for _, c := range []struct {
+		name   string
+		change func([]logged) []logged
+		from   func(*Cursor)
+		want   error
+	}{
+		{"the same", nil, nil, nil},
+		{"other bytes", func(l []logged) []logged { l[4].data = mustEncode(t, likedMsg("a", "1", "")); return l }, nil, ErrRewritten},
+		{"other times", func(l []logged) []logged { l[4].stamp++; return l }, nil, ErrRewritten},
+		{"times that caught up", func(l []logged) []logged { l[3].stamp++; return l }, nil, nil},
+		{"the last one missing", func(l []logged) []logged { return append(l[:4], l[5:]...) }, nil, ErrRewritten},
+		{"the first one missing", func(l []logged) []logged { return l[3:] }, nil, ErrRewritten},
+		{"another checksum", nil, func(c *Cursor) { c.Checksum++ }, ErrRewritten},
+		{"another last time", nil, func(c *Cursor) { c.LastTime++ }, ErrRewritten},
+	} {
+		from, l := envs[4].Cursor, append([]logged(nil), log...)
+		if from.WarmSeq != 3 {
+			t.Fatalf("cursor %+v", from)
+		}
+		if c.from != nil {
+			c.from(&from)
+		}
+		if c.change != nil {
+			l = c.change(l)
+		}
+		d := NewDecoder(from)
+		var err error
+		for _, m := range l {
+			if m.seq >= d.WarmFrom() && err == nil {
+				_, err = d.Decode(m.seq, m.stamp, m.data)
+			}
+		}
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package events
+
+import "github.com/zeebo/xxh3"
+
+// repeatKey is what is remembered of an event with an event id: xxh3-64 of the id, seeded with xxh3-64 of the
+// acting user, seeded with the kind; 1 for 0. The archive stores these keys, so this never changes.
+func repeatKey(ev *Event) uint64 {
+	return max(1, xxh3.HashStringSeed(ev.ID, xxh3.HashStringSeed(ev.User, uint64(ev.Kind))))
+}
+
+// window remembers for each key the last time at which it was added, for one horizon (I6). Two generations of
+// at most a horizon each make forgetting free: the older one goes as a whole when nothing in it counts any more.
+type window struct {
+	cur, old *generation // nil: empty
+}
+
+// add remembers that a key, not 0, occurs at a time, not before any other given, and tells whether it did so within the
+// horizon before.
+func (w *window) add(key uint64, at Micros) bool {
+	w.advance(at)
+	if w.cur.put(key, at) {
+		return true
+	}
+	if w.old == nil {
+		return false
+	}
+	last, ok := w.old.get(key)
+	return ok && at-last <= Horizon
+}
+
+// advance forgets what no key at this time or later could repeat.
+func (w *window) advance(at Micros) {
+	if w.cur == nil {
+		w.cur = &generation{start: at}
+	}
+	age := at - w.cur.start
+	if age <= Horizon {
+		return
+	}
+	w.old = w.cur
+	if age > 2*Horizon {
+		w.old = nil
+	}
+	w.cur = &generation{start: at}
+}
+
+// generation maps keys to times from its start to a horizon later, in 12 bytes a slot. It is cut into parts, so that
+// none takes long to grow.
+type generation struct {
+	start Micros
+	parts [256]part
+}
+
+// put sets the time of a key and tells whether it had one.
+func (g *generation) put(key uint64, at Micros) bool {
+	p := &g.parts[key>>56]
+	if 4*p.used >= 3*len(p.keys) {
+		p.grow()
+	}
+	i := p.find(key)
+	known := p.keys[i] == key
+	if !known {
+		p.used++
+	}
+	p.keys[i], p.after[i] = key, uint32(at-g.start)
+	return known
+}
+
+func (g *generation) get(key uint64) (Micros, bool) {
+	p := &g.parts[key>>56]
+	if p.used == 0 {
+		return 0, false
+	}
+	i := p.find(key)
+	return g.start + Micros(p.after[i]), p.keys[i] == key
+}
+
+// part is a hash table with open addressing. Keys are hashes already; 0 is a free slot.
+type part struct {
+	keys  []uint64
+	after []uint32 // microseconds after the start of the generation
+	used  int
+}
+
+// find returns the slot of a key, or the free one where it belongs. There is always a free one.
+func (p *part) find(key uint64) int {
+	last := uint64(len(p.keys) - 1)
+	i := key & last
+	for p.keys[i] != key && p.keys[i] != 0 {
+		i = (i + 1) & last
+	}
+	return int(i)
+}
+
+// grow doubles the slots, whose number is a power of two.
+func (p *part) grow() {
+	old := *p
+	n := max(8, 2*len(old.keys))
+	p.keys, p.after = make([]uint64, n), make([]uint32, n)
+	for i, key := range old.keys {
+		if key != 0 {
+			j := p.find(key)
+			p.keys[j], p.after[j] = key, old.after[i]
+		}
+	}
+}
