@@ -1,0 +1,97 @@
+package projections
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// imports is what is known of backfills (I6): which were taken, so that an import is safe to run twice, and which
+// sources are closed. It is in memory whole, since there are few sources, and in one row per source and kind.
+type imports struct {
+	offsets   map[importKey]uint64
+	closed    map[string]bool
+	allClosed bool
+	// changed are the offsets that the next commit must write.
+	changed map[importKey]struct{}
+}
+
+type importKey struct {
+	kind   events.Kind
+	source string
+}
+
+func (k importKey) append(dst []byte) []byte {
+	dst = append(AppendPrefix(dst, StoreShard, tagBackfill), byte(k.kind))
+	return append(dst, k.source...)
+}
+
+func closedKey(dst []byte, source string) []byte {
+	return append(AppendPrefix(dst, StoreShard, tagClosed), source...)
+}
+
+// load reads the rows of earlier runs.
+func (im *imports) load(rows Reader) error {
+	*im = imports{
+		offsets: map[importKey]uint64{}, closed: map[string]bool{}, changed: map[importKey]struct{}{},
+	}
+	prefix := AppendPrefix(nil, StoreShard, tagBackfill)
+	it := rows.Iter(prefix, PrefixEnd(prefix))
+	for it.Next() {
+		rest := it.Key()[len(prefix):]
+		if len(rest) < 2 || len(it.Value()) != 8 {
+			_ = it.Close()
+			return fmt.Errorf("%w: backfill offset", ErrCorrupt)
+		}
+		key := importKey{events.Kind(rest[0]), string(rest[1:])}
+		im.offsets[key] = binary.BigEndian.Uint64(it.Value())
+	}
+	if err := it.Close(); err != nil {
+		return err
+	}
+	prefix = closedKey(nil, "")
+	it = rows.Iter(prefix, PrefixEnd(prefix))
+	for it.Next() {
+		im.note(string(it.Key()[len(prefix):]))
+	}
+	return it.Close()
+}
+
+func (im *imports) note(source string) {
+	im.closed[source] = true
+	im.allClosed = im.allClosed || source == ""
+}
+
+// accepts tells whether a backfilled event counts: its source is open, and its offset above all before it.
+func (im *imports) accepts(ev *events.Event) bool {
+	if im.allClosed || im.closed[ev.Source] {
+		return false
+	}
+	highest, ok := im.offsets[importKey{ev.Kind, ev.Source}]
+	return !ok || ev.Offset > highest
+}
+
+// done registers a backfilled event that is folded. Not before: an event that is cut by a crash must be accepted again.
+func (im *imports) done(ev *events.Event) {
+	key := importKey{ev.Kind, ev.Source}
+	im.offsets[key] = ev.Offset
+	im.changed[key] = struct{}{}
+}
+
+// close ends the backfills of a source; empty: of all.
+func (im *imports) close(source string, b *Batch) {
+	if im.closed[source] {
+		return
+	}
+	im.note(source)
+	b.set(closedKey(nil, source), nil)
+}
+
+// write puts the offsets that changed into the batch.
+func (im *imports) write(b *Batch) {
+	for key := range im.changed {
+		b.set(key.append(nil), binary.BigEndian.AppendUint64(nil, im.offsets[key]))
+	}
+	clear(im.changed)
+}

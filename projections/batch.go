@@ -1,0 +1,135 @@
+package projections
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// Batch is what a fold sees: the rows as they stand with its own writes, and the place where it writes. It belongs to
+// one goroutine.
+type Batch struct {
+	store *Store
+	// rows are what was written since the last commit, over the rows of the store.
+	rows overlay
+	// scans counts the open iterators.
+	scans int
+	// err is the first misuse. It fails the event.
+	err error
+
+	// The event that is being folded.
+	seq  uint64
+	slot uint16
+	step uint32
+	log  events.LogID
+
+	hashLog events.LogID
+	hashKey [32]byte
+}
+
+var _ Reader = (*Batch)(nil)
+
+// maxBatch is how many bytes a fold may write without calling Step.
+const maxBatch = 1 << 30
+
+// Errors of folds.
+var (
+	errWriteInScan = errors.New("projections: a row was written while an iterator was open")
+	errOpenScan    = errors.New("projections: an iterator was not closed")
+	errTooLarge    = errors.New("projections: a fold writes too much between two steps")
+	errReservedKey = errors.New("projections: a fold wrote to a key without shard and tag, or with a tag of the runtime")
+)
+
+func (b *Batch) init(s *Store) {
+	b.store = s
+	b.rows.init(s.db, s.opts.Bounds.KeepBytes)
+}
+
+// Get returns the value of a key, written before or in this batch. It may be kept only until the next call.
+func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) { return b.rows.get(key) }
+
+// Iter returns an iterator over the keys k with lower <= k < upper, written before or in this batch. Nothing may be
+// written before it is closed.
+func (b *Batch) Iter(lower, upper []byte) Iterator {
+	under := newScan(b.store.db, lower, upper, &b.scans)
+	dirty := b.rows.within(lower, upper)
+	if len(dirty) == 0 {
+		return under
+	}
+	return &merged{over: &b.rows, dirty: dirty, scan: under}
+}
+
+// Set writes a row. Key and value are copied.
+func (b *Batch) Set(key, value []byte) {
+	if b.writable(key) {
+		b.set(key, value)
+	}
+}
+
+// Delete removes a row, if there is one.
+func (b *Batch) Delete(key []byte) {
+	if b.writable(key) {
+		b.rows.delete(key)
+	}
+}
+
+func (b *Batch) writable(key []byte) bool {
+	switch {
+	case b.scans > 0:
+		b.fail(errWriteInScan)
+	case len(key) < 3 || Tag(key[2]) <= LastRuntimeTag:
+		b.fail(fmt.Errorf("%w: %x", errReservedKey, key))
+	case len(b.rows.data) > maxBatch:
+		b.fail(errTooLarge)
+	default:
+		return true
+	}
+	return false
+}
+
+func (b *Batch) fail(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+// set writes a row of the fold or of the runtime.
+func (b *Batch) set(key, value []byte) { b.rows.set(key, value) }
+
+// changed tells whether anything was written since the last commit.
+func (b *Batch) changed() bool { return len(b.rows.dirty) > 0 }
+
+// Step is called by the fold of a large event wherever the event may be cut: where Apply, run again from the start,
+// would find what is done and go on. If the batch is large, what it has is committed with the position and a step
+// number, and the batch goes on empty. No iterator may be open. The fold must return the error.
+func (b *Batch) Step() error {
+	if b.scans > 0 {
+		b.fail(errOpenScan)
+	}
+	if b.err != nil {
+		return b.err
+	}
+	if b.rows.size() < b.store.opts.Bounds.BatchBytes {
+		return nil
+	}
+	b.step++
+	return b.store.fold.commitProgress(progress{Seq: b.seq, Slot: b.slot, Step: b.step})
+}
+
+// BackfillsClosed tells whether every later backfill of every source will be rejected: then nothing need be
+// remembered for the sake of backfills.
+func (b *Batch) BackfillsClosed() bool { return b.store.fold.imports.allClosed }
+
+// KeyedHash returns a hash of an id under a key that depends on the id of the log alone: it does not give the id away,
+// and two builds agree on it.
+func (b *Batch) KeyedHash(id string) [16]byte {
+	if b.hashLog != b.log || b.hashKey == ([32]byte{}) {
+		b.hashLog = b.log
+		b.hashKey = sha256.Sum256(append([]byte("skein keyed hash\x00"), b.log[:]...))
+	}
+	buf := make([]byte, 0, 32+events.MaxIDBytes)
+	sum := sha256.Sum256(append(append(buf, b.hashKey[:]...), id...))
+	return [16]byte(sum[:16])
+}

@@ -1,0 +1,178 @@
+// Package conformance is the suite of tests that every projection must pass to be a pure fold of the log. It runs over
+// the list of all projections: whoever adds one to the list gets these tests for nothing.
+//
+//	cuts        any cut of the log into batches gives the same rows, whatever the bounds (I3, I4)
+//	redelivery  what is delivered again, and any stop and start between, changes nothing (I3)
+//	powercut    a power cut at any write to the file system leaves a straight fold of a prefix (I3)
+//	rebuild     a second generation, built in one go, has the rows of the first (I4)
+//	keys        every key stands in the projection's own range of tags, under the shard of what it is about
+//	golden      the rows of a fixed history are those that earlier versions wrote
+//
+// A test that fails names rows, as hexadecimal digits.
+package conformance
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// History is a log from its start.
+type History struct {
+	Name      string
+	Envelopes []*events.Envelope
+}
+
+// Case is a projection under test.
+type Case struct {
+	// New returns a projection that shares nothing with those before.
+	New func() projections.Projection
+	// Tags are those of its keys.
+	Tags TagRange
+	// Histories are folded one by one.
+	Histories []History
+	// Golden is the file with the rows of the first history; empty: none.
+	Golden string
+}
+
+// Run runs the whole suite.
+func Run(t *testing.T, c Case) {
+	for _, h := range c.Histories {
+		t.Run(h.Name, func(t *testing.T) {
+			straight := Straight(t, c.New(), h.Envelopes)
+			t.Run("cuts", func(t *testing.T) { testCuts(t, c, h, straight) })
+			t.Run("redelivery", func(t *testing.T) { testRedelivery(t, c, h, straight) })
+			t.Run("rebuild", func(t *testing.T) { testRebuild(t, c, h, straight) })
+			t.Run("keys", func(t *testing.T) { CheckKeys(t, c, straight) })
+			t.Run("powercut", func(t *testing.T) { testPowerCuts(t, c, h) })
+		})
+	}
+	if c.Golden != "" {
+		t.Run("golden", func(t *testing.T) {
+			CheckGolden(t, c.Golden, Straight(t, c.New(), c.Histories[0].Envelopes))
+		})
+	}
+}
+
+// allBounds are bounds under which the same log is committed very differently.
+var allBounds = map[string]projections.Bounds{
+	"default": {},
+	// Every step and every event is a commit.
+	"steps": {BatchBytes: 1},
+	// Memtables are so small that they are flushed all the time, and cut events too.
+	"flushes": {BatchBytes: 1 << 10, FlushBytes: 8 << 10},
+	// Most batches are larger than a memtable.
+	"large": {BatchBytes: 64 << 10, FlushBytes: 8 << 10},
+}
+
+// Open opens a store of a projection, whose rows are in the directory "data".
+func Open(t testing.TB, fs projections.FS, p projections.Projection, bounds projections.Bounds) *projections.Store {
+	t.Helper()
+	s, err := projections.Open(projections.Options{FS: fs, Dir: "data", Projection: p, Bounds: bounds})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Straight returns the rows of a fold in one call, in memory.
+func Straight(t testing.TB, p projections.Projection, envs []*events.Envelope) Rows {
+	t.Helper()
+	s := Open(t, vfs.NewMem(), p, projections.Bounds{})
+	Fold(t, s, envs)
+	rows := RowsOf(t, s)
+	Close(t, s)
+	return rows
+}
+
+// Fold folds envelopes, which must go well.
+func Fold(t testing.TB, s *projections.Store, envs []*events.Envelope) {
+	t.Helper()
+	if err := s.Fold(envs); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Close closes a store, which must go well.
+func Close(t testing.TB, s *projections.Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testCuts(t *testing.T, c Case, h History, straight Rows) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for name, bounds := range allBounds {
+		for _, most := range []int{1, 2, 7, len(h.Envelopes)} {
+			s := Open(t, vfs.NewMem(), c.New(), bounds)
+			for rest := h.Envelopes; len(rest) > 0; {
+				n := min(1+r.IntN(most), len(rest))
+				Fold(t, s, rest[:n])
+				rest = rest[n:]
+			}
+			RowsOf(t, s).MustEqual(t, straight, "bounds %s, up to %d envelopes at a time", name, most)
+			Close(t, s)
+		}
+	}
+}
+
+// testRedelivery folds with repetitions, and stops and starts the store in between, at times by a crash.
+func testRedelivery(t *testing.T, c Case, h History, straight Rows) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for name, bounds := range allBounds {
+		fs := vfs.NewCrashableMem()
+		s := Open(t, fs, c.New(), bounds)
+		for at := 0; at < len(h.Envelopes); {
+			n := min(1+r.IntN(5), len(h.Envelopes)-at)
+			Fold(t, s, h.Envelopes[at:at+n])
+			at += n
+			switch r.IntN(6) {
+			case 0: // deliver some again
+				at = max(0, at-r.IntN(8))
+			case 1:
+				Close(t, s)
+				s = Open(t, fs, c.New(), bounds)
+			case 2: // crash, and go on from what the store remembers
+				crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+				Close(t, s)
+				fs = crashed
+				s = Open(t, fs, c.New(), bounds)
+				at = After(h.Envelopes, s.Cursor())
+			}
+		}
+		RowsOf(t, s).MustEqual(t, straight, "bounds %s", name)
+		Close(t, s)
+	}
+}
+
+// After returns the place of the first envelope after the cursor.
+func After(envs []*events.Envelope, c events.Cursor) int {
+	for i, env := range envs {
+		if env.Seq() > c.Seq {
+			return i
+		}
+	}
+	return len(envs)
+}
+
+func testRebuild(t *testing.T, c Case, h History, straight Rows) {
+	fs := vfs.NewMem()
+	build := func(generation uint32, each int) Rows {
+		s, err := projections.Open(projections.Options{FS: fs, Dir: "data", Projection: c.New(), Generation: generation})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer Close(t, s)
+		for rest := h.Envelopes; len(rest) > 0; rest = rest[min(each, len(rest)):] {
+			Fold(t, s, rest[:min(each, len(rest))])
+		}
+		return RowsOf(t, s)
+	}
+	build(1, 1).MustEqual(t, straight, "the live generation")
+	build(2, len(h.Envelopes)).MustEqual(t, straight, "the rebuilt generation")
+}

@@ -1,0 +1,125 @@
+package conformance
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestAll is the suite over the list of all projections.
+func TestAll(t *testing.T) {
+	var settings all.Settings
+	seeds := 4
+	if testing.Short() {
+		seeds = 1
+	}
+	var hs []History
+	for seed := range seeds {
+		hs = append(hs, History{
+			Name:      fmt.Sprintf("seed %d", seed),
+			Envelopes: histories.Envelopes(histories.Fixed(uint64(seed), 400)),
+		})
+	}
+	for i, p := range all.All(settings) {
+		t.Run(p.Name(), func(t *testing.T) {
+			r, ok := tagRanges[p.Name()]
+			if !ok {
+				t.Fatal("not in the table of key prefixes")
+			}
+			Run(t, Case{
+				New:  func() projections.Projection { return all.All(settings)[i] },
+				Tags: r, Histories: hs, Golden: "testdata/" + p.Name() + ".golden",
+			})
+		})
+	}
+}
+
+func TestNamesAndTagsAreUnique(t *testing.T) {
+	names := map[string]bool{}
+	for _, p := range all.All(all.Settings{}) {
+		if names[p.Name()] {
+			t.Errorf("two projections are named %s", p.Name())
+		}
+		names[p.Name()] = true
+	}
+	owner := map[projections.Tag]string{}
+	for tag := projections.FirstRuntimeTag; tag <= projections.LastRuntimeTag; tag++ {
+		owner[tag] = "the runtime"
+	}
+	for name, r := range tagRanges {
+		for tag := r.First; tag <= r.Last; tag++ {
+			if owner[tag] != "" {
+				t.Errorf("tag %#x belongs to %s and %s", tag, owner[tag], name)
+			}
+			owner[tag] = name
+		}
+	}
+}
+
+// recorder is a test that may fail.
+type recorder struct {
+	testing.TB
+	failures []string
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Error(args ...any) { r.failures = append(r.failures, fmt.Sprint(args...)) }
+
+func (r *recorder) Errorf(format string, args ...any) { r.Error(fmt.Sprintf(format, args...)) }
+
+func (r *recorder) Fatalf(format string, args ...any) { r.Errorf(format, args...) }
+
+func TestCheckKeysBites(t *testing.T) {
+	c := Case{Tags: TagRange{First: 0x10, Last: 0x11, Hashed: []projections.Tag{0x10}}}
+	key := func(shard events.Shard, tag projections.Tag, id string) []Row {
+		return []Row{{Key: events.AppendID(projections.AppendPrefix(nil, shard, tag), id)}}
+	}
+	for name, test := range map[string]struct {
+		rows Rows
+		want string
+	}{
+		"good":          {key(events.ShardOf("ann"), 0x11, "ann"), ""},
+		"store-wide":    {key(projections.StoreShard, 0x11, "ann"), ""},
+		"hash":          {Rows{{Key: []byte{0, 1, 0x10, 0xff}}}, ""},
+		"foreign tag":   {key(events.ShardOf("ann"), 0x12, "ann"), "tag 0x12"},
+		"foreign shard": {key(events.ShardOf("ann")+1, 0x11, "ann"), "is of shard"},
+		"no id":         {Rows{{Key: []byte{0, 1, 0x11}}}, "malformed id"},
+		"no rows":       {nil, "no rows"},
+		"runtime":       {key(3, 0x01, "ann"), "runtime"},
+	} {
+		r := &recorder{TB: t}
+		CheckKeys(r, c, test.rows)
+		got := strings.Join(r.failures, "\n")
+		if (test.want == "") != (got == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestDiff(t *testing.T) {
+	a, b := Row{[]byte("a"), []byte("1")}, Row{[]byte("b"), []byte("2")}
+	for _, test := range []struct {
+		is, want Rows
+		diff     string
+	}{
+		{Rows{a, b}, Rows{a, b}, ""},
+		{Rows{a, b}, Rows{b}, "too much: 61 = 31"},
+		{Rows{a, b}, Rows{a}, "too much: 62 = 32"},
+		{Rows{a}, Rows{a, b}, "missing:  62 = 32"},
+		{Rows{{a.Key, b.Value}}, Rows{a}, "is:       61 = 32\n  not: 31"},
+	} {
+		if diff := test.is.Diff(test.want); diff != test.diff {
+			t.Errorf("%v and %v: %q, want %q", test.is, test.want, diff, test.diff)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// Row is a key and its value.
+type Row struct{ Key, Value []byte }
+
+// Rows are all rows of a store in the order of their keys.
+type Rows []Row
+
+// RowsOf returns all rows of a store, those of the runtime too. What the store keeps in memory, it flushes first.
+func RowsOf(t testing.TB, s *projections.Store) Rows {
+	t.Helper()
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := rowsOf(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+func rowsOf(s *projections.Store) (rows Rows, err error) {
+	v, err := s.View()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	it := v.Iter(nil, nil)
+	for it.Next() {
+		rows = append(rows, Row{bytes.Clone(it.Key()), bytes.Clone(it.Value())})
+	}
+	return rows, it.Close()
+}
+
+// Own returns the rows without those of the runtime.
+func (rows Rows) Own() (own Rows) {
+	for _, row := range rows {
+		if projections.Tag(row.Key[2]) > projections.LastRuntimeTag {
+			own = append(own, row)
+		}
+	}
+	return own
+}
+
+// String returns a line for each row: the key and the value in hexadecimal digits.
+func (rows Rows) String() string {
+	var sb strings.Builder
+	for _, row := range rows {
+		fmt.Fprintf(&sb, "%x = %x\n", row.Key, row.Value)
+	}
+	return sb.String()
+}
+
+// Diff describes where rows differ from what is wanted, at most ten rows; empty: nowhere.
+func (rows Rows) Diff(want Rows) string {
+	var diff []string
+	for len(rows) > 0 || len(want) > 0 {
+		var order int
+		switch {
+		case len(rows) == 0:
+			order = 1
+		case len(want) == 0:
+			order = -1
+		default:
+			order = bytes.Compare(rows[0].Key, want[0].Key)
+		}
+		switch {
+		case order < 0:
+			diff = append(diff, fmt.Sprintf("too much: %x = %x", rows[0].Key, rows[0].Value))
+		case order > 0:
+			diff = append(diff, fmt.Sprintf("missing:  %x = %x", want[0].Key, want[0].Value))
+		case !bytes.Equal(rows[0].Value, want[0].Value):
+			diff = append(diff, fmt.Sprintf("is:       %x = %x\n  not: %x", rows[0].Key, rows[0].Value, want[0].Value))
+		}
+		if order <= 0 {
+			rows = rows[1:]
+		}
+		if order >= 0 {
+			want = want[1:]
+		}
+	}
+	if len(diff) > 10 {
+		diff = append(diff[:10], fmt.Sprintf("and %d more", len(diff)-10))
+	}
+	return strings.Join(diff, "\n")
+}
+
+// MustEqual fails the test if the rows are not those that are wanted.
+func (rows Rows) MustEqual(t testing.TB, want Rows, format string, args ...any) {
+	t.Helper()
+	if diff := rows.Diff(want); diff != "" {
+		t.Fatalf("%s:\n%s", fmt.Sprintf(format, args...), diff)
+	}
+}
+
+// CheckKeys fails if a key of the projection has a tag that is not in its range, or does not stand under the shard of
+// the first id in it or that of store-wide rows.
+func CheckKeys(t testing.TB, c Case, rows Rows) {
+	t.Helper()
+	own := 0
+	for _, row := range rows {
+		key := row.Key
+		if len(key) < 3 {
+			t.Fatalf("key %x has no shard and tag", key)
+		}
+		shard, tag := events.Shard(binary.BigEndian.Uint16(key)), projections.Tag(key[2])
+		if tag <= projections.LastRuntimeTag {
+			if shard != projections.StoreShard {
+				t.Errorf("key %x: the runtime's rows stand in the shard of the store", key)
+			}
+			continue
+		}
+		own++
+		if tag < c.Tags.First || tag > c.Tags.Last {
+			t.Errorf("key %x: tag %#x is not in %#x–%#x", key, tag, c.Tags.First, c.Tags.Last)
+		}
+		if shard == projections.StoreShard || slices.Contains(c.Tags.Hashed, tag) {
+			continue
+		}
+		id, _, err := events.CutID(key[3:])
+		if err != nil {
+			t.Errorf("key %x: what follows shard and tag: %v", key, err)
+		} else if want := events.ShardOf(id); shard != want {
+			t.Errorf("key %x: shard %d, but %q is of shard %d", key, shard, id, want)
+		}
+	}
+	if own == 0 {
+		t.Error("the history makes no rows")
+	}
+}
+
+// UpdateGolden is the environment variable that has golden files written anew.
+const UpdateGolden = "SKEIN_UPDATE_GOLDEN"
+
+// CheckGolden compares rows with a file. They differ only if the fold or the encoding of its rows changed: then the
+// version of the projection must rise, or stores that exist would be read wrongly.
+func CheckGolden(t testing.TB, file string, rows Rows) {
+	t.Helper()
+	if os.Getenv(UpdateGolden) != "" {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(rows.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	golden, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; write it with %s=1", err, UpdateGolden)
+	}
+	want := strings.Split(string(golden), "\n")
+	for i, line := range strings.Split(rows.String(), "\n") {
+		if i >= len(want) || line != want[i] {
+			t.Fatalf("line %d differs from %s:\n%s\nRaise the version of the projection, then write the file anew with %s=1.",
+				i+1, file, line, UpdateGolden)
+		}
+	}
+	if len(want) != len(rows)+1 {
+		t.Fatalf("%d rows, %s has %d", len(rows), file, len(want)-1)
+	}
+}

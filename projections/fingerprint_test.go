@@ -1,0 +1,82 @@
+package projections_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/tally"
+)
+
+// changed is a tally that differs in what the fingerprint is of.
+type changed struct {
+	*tally.Tally
+	version  uint32
+	kinds    []events.Kind
+	settings map[string]string
+}
+
+func (c changed) Version() uint32             { return c.version }
+func (c changed) Kinds() []events.Kind        { return c.kinds }
+func (c changed) Settings() map[string]string { return c.settings }
+
+func TestFingerprint(t *testing.T) {
+	kinds := tally.New().Kinds()
+	base := changed{tally.New(), 1, kinds, map[string]string{"copies": "5", "cap": "10"}}
+	for name, test := range map[string]struct {
+		change func(c *changed)
+		want   string
+	}{
+		"same": {func(*changed) {}, ""},
+		"kinds in another order": {func(c *changed) {
+			c.kinds = append([]events.Kind{kinds[4]}, kinds[:4]...)
+		}, ""},
+		"version":         {func(c *changed) { c.version = 2 }, "version was 1, is 2"},
+		"setting":         {func(c *changed) { c.settings = map[string]string{"copies": "6", "cap": "10"} }, `setting copies was "5", is "6"`},
+		"setting gone":    {func(c *changed) { c.settings = map[string]string{"copies": "5"} }, `setting cap was "10", is not set`},
+		"new setting":     {func(c *changed) { c.settings = map[string]string{"copies": "5", "cap": "10", "x": ""} }, `setting x was not set, is ""`},
+		"fewer kinds":     {func(c *changed) { c.kinds = kinds[:1] }, "is user_followed"},
+		"two differences": {func(c *changed) { c.version, c.settings = 7, nil }, `version was 1, is 7; setting cap was "10"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			opts := projections.Options{FS: fs, Dir: "data", Projection: base}
+			s, err := projections.Open(opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			was := s.Status().Fingerprint
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			now := base
+			test.change(&now)
+			opts.Projection = now
+			s, err = projections.Open(opts)
+			if test.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if is := s.Status().Fingerprint; is != was || len(is) != 32 {
+					t.Errorf("fingerprint %s, was %s", is, was)
+				}
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if !errors.Is(err, projections.ErrFingerprint) {
+				t.Fatalf("%v, want ErrFingerprint", err)
+			}
+			for _, part := range []string{test.want, "rebuilt", "tally/000001"} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q does not say %q", err, part)
+				}
+			}
+		})
+	}
+}

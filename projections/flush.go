@@ -1,0 +1,154 @@
+package projections
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// flusher bounds what is in memory only.
+type flusher struct {
+	// dirty tells whether rows were written since the last flush began.
+	dirty bool
+	// unchecked bytes were written since pressure last looked.
+	unchecked int
+	// since is when Run first saw that something is to be flushed; zero: nothing is.
+	since time.Time
+
+	// underWay is the flush that was begun last, and the position that it brings to disk.
+	underWay       <-chan struct{}
+	underWayCursor events.Cursor
+	flushed        atomic.Pointer[events.Cursor]
+
+	// relief is signalled when a flush or compaction ends.
+	relief chan struct{}
+}
+
+func (fl *flusher) init() { fl.relief = make(chan struct{}, 1) }
+
+func (fl *flusher) wrote(bytes int) {
+	fl.dirty = true
+	fl.unchecked += bytes
+}
+
+func (fl *flusher) relieve() {
+	select {
+	case fl.relief <- struct{}{}:
+	default:
+	}
+}
+
+// begin starts to flush everything, the position included, without waiting.
+func (fl *flusher) begin(s *Store) error {
+	if s.fold.unsaved > 0 {
+		if err := s.fold.write(s.fold.progress); err != nil {
+			return err
+		}
+		s.fold.publish()
+	}
+	if !fl.dirty {
+		return nil
+	}
+	// Idle iterators would keep the memtables that are flushed in memory.
+	s.fold.batch.rows.under.close()
+	if p := s.current.Load(); p != nil {
+		p.rows.drop()
+	}
+	done, err := s.db.AsyncFlush()
+	if err != nil {
+		return err
+	}
+	fl.underWay, fl.underWayCursor, fl.dirty = done, s.fold.cursor, false
+	return nil
+}
+
+// poll notes a flush that has ended.
+func (fl *flusher) poll() {
+	select {
+	case <-fl.underWay:
+		cursor := fl.underWayCursor
+		fl.flushed.Store(&cursor)
+		fl.underWay = nil
+	default:
+	}
+}
+
+// close flushes everything and waits for it.
+func (fl *flusher) close(s *Store) error {
+	if err := fl.begin(s); err != nil || fl.underWay == nil {
+		return err
+	}
+	for {
+		select {
+		case <-fl.underWay:
+			fl.poll()
+			return nil
+		case <-fl.relief:
+			// A flush that fails is retried for ever.
+			if err := s.life.failure(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// pressure waits while more rows wait to be flushed or compacted than the bounds allow.
+func (fl *flusher) pressure(s *Store) error {
+	if fl.unchecked < s.opts.Bounds.FlushBytes/2 {
+		return nil
+	}
+	fl.unchecked = 0
+	for {
+		m := s.db.Metrics()
+		if m.MemTable.Size <= uint64(maxMemtables*s.opts.Bounds.FlushBytes) &&
+			m.Levels[0].Sublevels <= maxSublevels {
+			return nil
+		}
+		select {
+		case <-fl.relief:
+		case <-s.life.down:
+			return s.life.stopped()
+		}
+	}
+}
+
+// Flush brings everything that is folded to disk, the position included, and waits for it.
+func (s *Store) Flush() error {
+	s.folding.Lock()
+	defer s.folding.Unlock()
+	if err := s.life.stopped(); err != nil {
+		return err
+	}
+	if err := s.flush.close(s); err != nil {
+		return s.life.fail(err)
+	}
+	return nil
+}
+
+// flushInTime begins a flush if something is due, and returns how long nothing will be; 0: nothing is waiting.
+func (s *Store) flushInTime(now time.Time) (time.Duration, error) {
+	s.folding.Lock()
+	defer s.folding.Unlock()
+	fl := &s.flush
+	fl.poll()
+	wait := s.opts.Bounds.FlushEvery
+	switch {
+	case !fl.dirty && s.fold.unsaved == 0:
+		fl.since = time.Time{}
+		return 0, nil
+	case !fl.dirty && s.fold.unsaved < s.opts.Bounds.FlushEnvelopes:
+		wait *= 10
+	}
+	if fl.since.IsZero() {
+		fl.since = now
+	}
+	if left := wait - now.Sub(fl.since); left > 0 {
+		return left, nil
+	}
+	if err := s.life.stopped(); err != nil {
+		return 0, err
+	}
+	fl.since = time.Time{}
+	return 0, fl.begin(s)
+}

@@ -1,0 +1,237 @@
+package projections
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// fold is the state of folding: all of it stands in rows too, so that it is found again (I3).
+type fold struct {
+	store *Store
+	// reads are the kinds that matter: those of the projection, and the end of backfills.
+	reads   events.KindSet
+	applies events.KindSet
+	batch   Batch
+
+	// cursor is where the last whole envelope ends, progress how far the next one got.
+	cursor   events.Cursor
+	progress progress
+	imports  imports
+	rejects  uint64
+
+	// moved tells that whole envelopes are not visible yet, hidden that rows are committed which are not.
+	moved, hidden bool
+	// unsaved counts the envelopes since the checkpoint was written.
+	unsaved int
+
+	stats FoldInfo
+}
+
+// load finds the state again, or begins.
+func (f *fold) load(s *Store) error {
+	f.store = s
+	f.applies = events.Kinds(s.opts.Projection.Kinds()...)
+	f.reads = f.applies | events.Kinds(events.BackfillClosed)
+	f.batch.init(s)
+	row, err := s.row(checkpointKey)
+	if err != nil {
+		return err
+	}
+	if row != nil {
+		if f.cursor, f.progress, err = parseCheckpoint(row); err != nil {
+			return err
+		}
+	}
+	if err = f.imports.load(&f.batch); err != nil {
+		return err
+	}
+	f.rejects, err = loadRejects(&f.batch)
+	return err
+}
+
+// Fold folds envelopes, which must follow each other in the log from the cursor of the store on. Those at or below
+// the cursor were folded before and are passed over. When it returns, all of them are visible, and all or a prefix
+// is on disk (I3).
+//
+// An error is final: the projection is stopped, and the store shows nothing more until it is opened again.
+func (s *Store) Fold(envs []*events.Envelope) error {
+	s.folding.Lock()
+	defer s.folding.Unlock()
+	if err := s.life.stopped(); err != nil {
+		return err
+	}
+	if s.opts.ReadOnly {
+		return fmt.Errorf("%w: the store is open for reading only", ErrStopped)
+	}
+	err := s.fold.envelopes(envs)
+	if err == nil {
+		err = s.flush.pressure(s)
+	}
+	if err != nil {
+		return s.life.fail(err)
+	}
+	return s.life.stopped()
+}
+
+func (f *fold) envelopes(envs []*events.Envelope) error {
+	f.stats = FoldInfo{}
+	for _, env := range envs {
+		if env.Seq() <= f.cursor.Seq {
+			continue
+		}
+		if err := f.envelope(env); err != nil {
+			return fmt.Errorf("envelope %d: %w", env.Seq(), err)
+		}
+		if f.batch.rows.size() >= f.store.opts.Bounds.BatchBytes {
+			if err := f.commit(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := f.commit(); err != nil {
+		return err
+	}
+	if folded := f.store.opts.Listener.Folded; folded != nil {
+		folded(f.stats)
+	}
+	return nil
+}
+
+func (f *fold) envelope(env *events.Envelope) error {
+	if f.cursor.Seq > 0 && (env.Cursor.Log != f.cursor.Log || env.Cursor.Epoch < f.cursor.Epoch) {
+		return fmt.Errorf("%w: log %x epoch %d, the store is at log %x epoch %d", ErrLog,
+			env.Cursor.Log, env.Cursor.Epoch, f.cursor.Log, f.cursor.Epoch)
+	}
+	var resume progress
+	if f.progress != (progress{}) {
+		switch {
+		case env.Seq() == f.progress.Seq:
+			resume = f.progress
+		case env.Seq() > f.progress.Seq:
+			return fmt.Errorf("%w: envelope %d, which was folded in part, is missing", ErrLog, f.progress.Seq)
+		}
+	}
+	b := &f.batch
+	b.seq, b.log = env.Seq(), env.Cursor.Log
+	if env.Kinds&f.reads != 0 {
+		if err := f.events(env, resume); err != nil {
+			return err
+		}
+	}
+	f.writeRejects(env.Rejects)
+	if env.Seq() == f.progress.Seq {
+		f.progress = progress{}
+	}
+	f.cursor = env.Cursor
+	f.moved = true
+	f.unsaved++
+	f.stats.count(env)
+	return nil
+}
+
+// events folds the events of an envelope from the slot on where a crash has cut it.
+func (f *fold) events(env *events.Envelope, resume progress) error {
+	b := &f.batch
+	for i := range env.Events {
+		ev := &env.Events[i]
+		if ev.Slot < resume.Slot || !f.reads.Has(ev.Kind) {
+			continue
+		}
+		// Many small events are better cut at the end of their envelope, where queries can see them.
+		if b.rows.size() >= 2*f.store.opts.Bounds.BatchBytes {
+			if err := f.commitProgress(progress{Seq: env.Seq(), Slot: ev.Slot}); err != nil {
+				return err
+			}
+		}
+		b.slot, b.step = ev.Slot, 0
+		if ev.Slot == resume.Slot {
+			b.step = resume.Step
+		}
+		if err := f.event(ev); err != nil {
+			return fmt.Errorf("slot %d, %s: %w", ev.Slot, ev.Kind, err)
+		}
+		f.stats.Events++
+	}
+	return nil
+}
+
+func (f *fold) event(ev *events.Event) error {
+	if ev.Backfill && !f.imports.accepts(ev) {
+		f.stats.Ignored++
+		return nil
+	}
+	if ev.Kind == events.BackfillClosed {
+		f.imports.close(ev.Source, &f.batch)
+	}
+	if f.applies.Has(ev.Kind) {
+		if err := f.apply(ev); err != nil {
+			return err
+		}
+	}
+	if ev.Backfill {
+		f.imports.done(ev)
+	}
+	return nil
+}
+
+// apply runs the fold of the projection. A panic in it is an impossible row: it stops this projection, not the process.
+func (f *fold) apply(ev *events.Event) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	if err = f.store.opts.Projection.Apply(*ev, &f.batch); err != nil {
+		return err
+	}
+	if f.batch.scans > 0 {
+		f.batch.fail(errOpenScan)
+	}
+	return f.batch.err
+}
+
+// commit commits the rows of whole envelopes together with the position, and shows them. The position alone is kept
+// in memory: on disk it is needed only as often as it saves reading again (see [Bounds.FlushEnvelopes]).
+func (f *fold) commit() error {
+	if !f.moved {
+		return nil
+	}
+	f.imports.write(&f.batch)
+	if f.batch.changed() || f.hidden {
+		if err := f.write(f.progress); err != nil {
+			return err
+		}
+	}
+	f.publish()
+	return nil
+}
+
+// publish shows the position, if it is a whole one.
+func (f *fold) publish() {
+	if f.progress == (progress{}) {
+		f.store.publish(f.hidden)
+		f.moved, f.hidden = false, false
+	}
+}
+
+// commitProgress commits rows up to a place inside an envelope. Queries go on to see the position before it.
+func (f *fold) commitProgress(p progress) error {
+	f.progress = p
+	f.imports.write(&f.batch)
+	return f.write(p)
+}
+
+// write commits the batch with the checkpoint in it (I3).
+func (f *fold) write(p progress) error {
+	f.batch.set(checkpointKey, encodeCheckpoint(f.cursor, p))
+	f.stats.Commits++
+	f.stats.Bytes += f.batch.rows.size()
+	f.store.flush.wrote(f.batch.rows.size())
+	if err := f.batch.rows.commit(); err != nil {
+		return err
+	}
+	f.hidden, f.unsaved = true, 0
+	return nil
+}

@@ -1,0 +1,83 @@
+package graph_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+)
+
+// counting counts what is read of a store.
+type counting struct {
+	projections.Reader
+	gets, rows int
+}
+
+func (c *counting) Get(key []byte) ([]byte, bool, error) {
+	c.gets++
+	return c.Reader.Get(key)
+}
+
+func (c *counting) Iter(lower, upper []byte) projections.Iterator {
+	return &countingIterator{c.Reader.Iter(lower, upper), c}
+}
+
+type countingIterator struct {
+	projections.Iterator
+	c *counting
+}
+
+func (i *countingIterator) Next() bool { i.c.rows++; return i.Iterator.Next() }
+
+// TestMutualsCost: the common followers of a viewer with few followees and a star with many followers take one
+// point read for each followee, and no more.
+func TestMutualsCost(t *testing.T) {
+	s := &story{}
+	for i := range 2000 {
+		s.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprintf("fan%d", i), Peer: "star"})
+	}
+	const followees = 30
+	for i := range followees {
+		s.add(events.Event{Kind: events.UserFollowed, User: "viewer", Peer: fmt.Sprintf("fan%d", i*100)})
+	}
+	v, err := fold(t, projections.Bounds{}, s.list).View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	c := &counting{Reader: v}
+	l := graph.List{Kind: graph.Mutuals, User: "viewer", Peer: "star"}
+	page, next, err := graph.Query(c).List(context.Background(), l, nil, 1000)
+	if err != nil || next != nil || len(page) != 20 {
+		t.Fatalf("%d mutuals, next %x: %v", len(page), next, err)
+	}
+	if c.gets > followees {
+		t.Errorf("%d point reads for %d followees", c.gets, followees)
+	}
+}
+
+// TestPageCost: a page reads its own rows, however long the list is.
+func TestPageCost(t *testing.T) {
+	s := &story{}
+	for i := range 3000 {
+		s.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprintf("fan%d", i), Peer: "star"})
+	}
+	v, err := fold(t, projections.Bounds{}, s.list).View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	for _, kind := range []graph.ListKind{graph.Followers, graph.BoardFollowers} {
+		c := &counting{Reader: v}
+		page, next, err := graph.Query(c).List(context.Background(), graph.List{Kind: kind, User: "star"}, nil, 50)
+		if err != nil || next == nil || len(page) != 50 {
+			t.Fatalf("%d entries, next %x: %v", len(page), next, err)
+		}
+		if c.rows > 53 || c.gets > 1 {
+			t.Errorf("list %d: %d rows and %d point reads for a page of 50", kind, c.rows, c.gets)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package graph_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// story makes live events of one envelope each, a second apart.
+type story struct{ list []events.Event }
+
+func (s *story) add(ev events.Event) {
+	n := len(s.list) + 1
+	ev.Seq, ev.Time = uint64(n), histories.Start+events.Micros(n)*1_000_000
+	s.list = append(s.list, ev)
+}
+
+func fold(t *testing.T, bounds projections.Bounds, list []events.Event) *projections.Store {
+	t.Helper()
+	s, err := projections.Open(projections.Options{
+		FS: vfs.NewMem(), Dir: "data", Projection: graph.New(), Bounds: bounds,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.Fold(histories.Envelopes(list)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// rows returns every row of the projection, keys in hexadecimal.
+func rows(t *testing.T, s *projections.Store) map[string]string {
+	t.Helper()
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	all := map[string]string{}
+	it := v.Iter([]byte{0}, []byte{0xff, 0xff})
+	for it.Next() {
+		all[fmt.Sprintf("%x", it.Key())] = fmt.Sprintf("%x", it.Value())
+	}
+	if err := it.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// crowd is a celebrity with followers of every sort: explicit, by board, with exclusions, blocked, muted, gone.
+func crowd(n int) *story {
+	s := &story{}
+	for i := range n {
+		fan := fmt.Sprintf("fan%d", i)
+		s.add(events.Event{Kind: events.UserFollowed, User: fan, Peer: "star"})
+		switch i % 6 {
+		case 0:
+			s.add(events.Event{Kind: events.BoardUnfollowed, User: fan, Peer: "star", Board: "art"})
+		case 1:
+			s.add(events.Event{Kind: events.UserUnfollowed, User: fan, Peer: "star"})
+			s.add(events.Event{Kind: events.BoardFollowed, User: fan, Peer: "star", Board: "art"})
+		case 2:
+			s.add(events.Event{Kind: events.UserUnfollowed, User: fan, Peer: "star"})
+		case 3:
+			s.add(events.Event{Kind: events.UserBlocked, User: "star", Peer: fan})
+			s.add(events.Event{Kind: events.UserMuted, User: fan, Peer: "star"})
+		case 4:
+			s.add(events.Event{Kind: events.BoardFollowed, User: fan, Peer: "star", Board: ""})
+			s.add(events.Event{Kind: events.UserFollowed, User: "star", Peer: fan})
+		}
+	}
+	return s
+}
+
+// TestErased: after the deletion of a user no row holds the user's id (I12), whatever there was, and what stays is
+// what there would be had the others only ever dealt with each other.
+func TestErased(t *testing.T) {
+	s := crowd(600)
+	s.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "fan1"})
+	s.add(events.Event{Kind: events.UserDeleted, User: "star"})
+	id := fmt.Sprintf("%x", events.AppendID(nil, "star"))
+	got := rows(t, fold(t, projections.Bounds{}, s.list))
+	tombstones := 0
+	for key := range got {
+		if strings.Contains(key, id) {
+			t.Errorf("the id stands in key %s", key)
+		}
+		if key[4:6] == "22" {
+			tombstones++
+			delete(got, key)
+		}
+	}
+	if tombstones != 1 {
+		t.Errorf("%d tombstones", tombstones)
+	}
+	want := rows(t, fold(t, projections.Bounds{}, s.list[len(s.list)-2:len(s.list)-1]))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestLargeDeletionsInSteps: a deletion that is committed in many steps leaves the rows of one that is not.
+func TestLargeDeletionsInSteps(t *testing.T) {
+	for _, end := range []events.Event{
+		{Kind: events.UserDeleted, User: "star"},
+		{Kind: events.BoardDeleted, User: "star", Board: "art"},
+	} {
+		s := crowd(3000)
+		s.add(end)
+		s.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "star"})
+		straight := rows(t, fold(t, projections.Bounds{BatchBytes: 1 << 30}, s.list))
+		steps := rows(t, fold(t, projections.Bounds{BatchBytes: 4 << 10}, s.list))
+		if diff := cmp.Diff(straight, steps); diff != "" {
+			t.Errorf("%s: %s", end.Kind, diff)
+		}
+	}
+}
+
+// TestForgetting: once all backfills are closed, an edge by which nothing holds is dropped when it is touched.
+func TestForgetting(t *testing.T) {
+	s := &story{}
+	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
+	s.add(events.Event{Kind: events.BoardUnfollowed, User: "ann", Peer: "bob", Board: "art"})
+	s.add(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"})
+	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "cid"})
+	edges := func() (n int) {
+		for key := range rows(t, fold(t, projections.Bounds{}, s.list)) {
+			if tag := key[4:6]; tag == "10" || tag == "11" || tag == "1c" {
+				n++
+			}
+		}
+		return n
+	}
+	if n := edges(); n != 4 { // two edges, a board edge, and bob's reverse row
+		t.Fatalf("%d rows before", n)
+	}
+	s.add(events.Event{Kind: events.BackfillClosed})
+	s.add(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"})
+	s.add(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "cid"})
+	if n := edges(); n != 0 {
+		t.Errorf("%d rows after", n)
+	}
+}

@@ -1,0 +1,344 @@
+package graph
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// ErrCorrupt is returned for a row that no fold can have written.
+var ErrCorrupt = errors.New("graph: impossible row")
+
+func errRow(what string, row []byte) error { return fmt.Errorf("%w: %s %x", ErrCorrupt, what, row) }
+
+// stamp is the place of a fact in the order of facts, to the precision that edges need: 0 is a fact that never
+// was, then backfills by their time, then live facts by theirs. Live stamps are unique; of two backfills with one
+// stamp a removal counts as the later.
+type stamp uint64
+
+const liveStamp stamp = 1 << 63
+
+func stampOf(ev *events.Event) stamp {
+	s := stamp(ev.Time) + 1
+	if !ev.Backfill {
+		s |= liveStamp
+	}
+	return s
+}
+
+// time returns when the fact happened; of a fact that never was, -1.
+func (s stamp) time() events.Micros { return events.Micros(s&^liveStamp) - 1 }
+
+// orElse returns the first of two stamps that is set: a live fact before the backfilled one of its kind.
+func (s stamp) orElse(other stamp) stamp {
+	if s != 0 {
+		return s
+	}
+	return other
+}
+
+// standing is the state of a block or mute: on, off and the backfilled on, each the latest of its kind.
+type standing struct {
+	// on is the first live fact that began what holds; 0 once a live fact ended it.
+	on stamp
+	// off is the latest live end.
+	off stamp
+	// backfill is the latest backfilled beginning; there are no backfilled ends.
+	backfill stamp
+}
+
+func (s *standing) begin(at stamp) {
+	switch {
+	case at < liveStamp:
+		s.backfill = max(s.backfill, at)
+	case s.on == 0: // a repeat of what holds is not newer
+		s.on = at
+	}
+}
+
+func (s *standing) end(at stamp) { s.on, s.off = 0, at }
+
+// holds tells whether the latest fact is a beginning.
+func (s *standing) holds() bool { return s.on != 0 || (s.off == 0 && s.backfill != 0) }
+
+// since is the time of the fact that holds: of the backfill, where no live fact ended it.
+func (s *standing) since() events.Micros {
+	if s.off == 0 && s.backfill != 0 {
+		return s.backfill.time()
+	}
+	return s.on.time()
+}
+
+// edge holds the facts of user A about user B. What design section 5 calls F is followLive, or else
+// followBackfill; U is the later of unfollowLive and unfollowBackfill.
+type edge struct {
+	// followLive is the first live follow after the last live fact that ended one; 0 once unfollowLive is later.
+	followLive stamp
+	// unfollowLive is the latest live unfollow, or block in either direction.
+	unfollowLive stamp
+	// followBackfill and unfollowBackfill are the latest of their kind; a block counts as an unfollow.
+	followBackfill, unfollowBackfill stamp
+	// block and mute are A's of B.
+	block, mute standing
+	// implicit is the earliest time (as a stamp without order) of the board follows that hold, when A does not follow
+	// B explicitly; 0: A does not follow B implicitly.
+	implicit stamp
+	// blockedBy and blockedByLive mirror the edge (B, A): whether B's block of A holds, and whether a live one
+	// does, so that a follow needs to read one edge only.
+	blockedBy, blockedByLive bool
+	// boards tells that a board edge of the pair was written.
+	boards bool
+}
+
+// blocked tells whether a block in either direction holds, so that no follow does.
+func (e *edge) blocked() bool { return e.blockedBy || e.block.holds() }
+
+// blockedLive tells whether a live block stands in either direction, so that live follows are ignored.
+func (e *edge) blockedLive() bool { return e.blockedByLive || e.block.on != 0 }
+
+// follow is F, unfollow is U.
+func (e *edge) follow() stamp   { return e.followLive.orElse(e.followBackfill) }
+func (e *edge) unfollow() stamp { return max(e.unfollowLive, e.unfollowBackfill) }
+
+// explicit tells whether and since when A follows B explicitly.
+func (e *edge) explicit() (since events.Micros, ok bool) {
+	f := e.follow()
+	if f <= e.unfollow() || e.blocked() { // equal backfills: the removal is later
+		return 0, false
+	}
+	if e.unfollowLive == 0 && e.followBackfill > e.unfollowBackfill {
+		return e.followBackfill.time(), true
+	}
+	return f.time(), true
+}
+
+// follows tells how and since when A follows B.
+func (e *edge) follows() Follow {
+	if since, ok := e.explicit(); ok {
+		return Follow{Explicit, since}
+	}
+	if e.implicit != 0 {
+		return Follow{Implicit, e.implicit.time()}
+	}
+	return Follow{}
+}
+
+// boardEdge holds the facts of a user about one board of another. What design section 5 calls f is followLive, or
+// else followBackfill; u likewise.
+type boardEdge struct {
+	// followLive is the first live follow after the last live fact that had ended one when it came; it may be older
+	// than what ended it since.
+	followLive stamp
+	// unfollowLive likewise, of the exclusion.
+	unfollowLive stamp
+	// followBackfill and unfollowBackfill are the latest of their kind.
+	followBackfill, unfollowBackfill stamp
+}
+
+type relationKind byte
+
+const (
+	relationNone    relationKind = 0
+	relationFollow  relationKind = 1
+	relationExclude relationKind = 2
+)
+
+// relation is what holds between a user and a board beside the follow of its owner.
+type relation struct {
+	kind  relationKind
+	since events.Micros
+}
+
+// relation derives what holds from the facts about the owner, about the board, and the board's latest deletion.
+func (b *boardEdge) relation(owner *edge, deleted stamp) relation {
+	if owner.blocked() {
+		return relation{}
+	}
+	f, u := b.followLive.orElse(b.followBackfill), b.unfollowLive.orElse(b.unfollowBackfill)
+	U := owner.unfollow()
+	if f > u && f > U && f > deleted {
+		if b.unfollowLive == 0 && owner.unfollowLive == 0 && deleted == 0 &&
+			b.followBackfill > b.unfollowBackfill && b.followBackfill > owner.unfollowBackfill {
+			return relation{relationFollow, b.followBackfill.time()}
+		}
+		return relation{relationFollow, f.time()}
+	}
+	if u == 0 || u < f || u <= U || u < owner.follow() || u < deleted { // of equal backfills the removal is later
+		return relation{}
+	}
+	if _, ok := owner.explicit(); !ok {
+		return relation{}
+	}
+	return relation{relationExclude, u.time()}
+}
+
+// board is a board's own row. The default board has none: it always exists.
+type board struct {
+	// deleted is the latest live deletion; no backfill is after it.
+	deleted stamp
+	// createdLive is the live fact that began the present life, where no backfill had when it came.
+	createdLive stamp
+	// createdBackfill is the earliest backfilled mention, on a board that was never deleted.
+	createdBackfill stamp
+	// titled is the latest creation with its title; titleEncoded settles backfills with equal times.
+	titled       stamp
+	title        string
+	titleEncoded string
+}
+
+func (b *board) exists() bool { return b.createdLive != 0 || b.createdBackfill != 0 }
+
+func (b *board) created() events.Micros { return b.createdBackfill.orElse(b.createdLive).time() }
+
+// The rows of facts are a bit set of what is present, as a varint, then the values as varints in the order of the
+// bits. Stamps lose their live bit where the field implies it.
+
+const (
+	flagBlockedBy = 1 << (11 + iota)
+	flagBlockedByLive
+	flagBoards
+	edgeFlags = 14
+)
+
+func (e *edge) stamps() [11]*stamp {
+	return [...]*stamp{
+		&e.followLive, &e.unfollowLive, &e.followBackfill, &e.unfollowBackfill, &e.implicit,
+		&e.block.on, &e.block.off, &e.block.backfill, &e.mute.on, &e.mute.off, &e.mute.backfill,
+	}
+}
+
+// liveStamps has a bit for each field of [edge.stamps] that holds live facts only.
+const liveStamps = 1<<0 | 1<<1 | 1<<5 | 1<<6 | 1<<8 | 1<<9
+
+func (e *edge) append(dst []byte) []byte {
+	var flags uint64
+	if e.blockedBy {
+		flags |= flagBlockedBy
+	}
+	if e.blockedByLive {
+		flags |= flagBlockedByLive
+	}
+	if e.boards {
+		flags |= flagBoards
+	}
+	stamps := e.stamps()
+	return appendStamps(dst, flags, stamps[:])
+}
+
+func (e *edge) decode(row []byte) error {
+	stamps := e.stamps()
+	flags, rest, ok := cutStamps(row, edgeFlags, liveStamps, stamps[:])
+	if !ok || len(rest) != 0 {
+		return errRow("edge", row)
+	}
+	e.blockedBy, e.blockedByLive = flags&flagBlockedBy != 0, flags&flagBlockedByLive != 0
+	e.boards = flags&flagBoards != 0
+	return nil
+}
+
+func (b *boardEdge) stamps() [4]*stamp {
+	return [...]*stamp{&b.followLive, &b.unfollowLive, &b.followBackfill, &b.unfollowBackfill}
+}
+
+func (b *boardEdge) append(dst []byte) []byte {
+	stamps := b.stamps()
+	return appendStamps(dst, 0, stamps[:])
+}
+
+func (b *boardEdge) decode(row []byte) error {
+	stamps := b.stamps()
+	if _, rest, ok := cutStamps(row, 4, 1<<0|1<<1, stamps[:]); !ok || len(rest) != 0 {
+		return errRow("board edge", row)
+	}
+	return nil
+}
+
+const (
+	flagTitleLive = 1 << 4
+	boardFlags    = 5
+)
+
+func (b *board) stamps() [4]*stamp {
+	return [...]*stamp{&b.deleted, &b.createdLive, &b.createdBackfill, &b.titled}
+}
+
+func (b *board) append(dst []byte) []byte {
+	var flags uint64
+	if b.titled&liveStamp != 0 {
+		flags |= flagTitleLive
+	}
+	stamps := b.stamps()
+	dst = appendStamps(dst, flags, stamps[:])
+	if b.titled != 0 {
+		dst = append(binary.AppendUvarint(dst, uint64(len(b.title))), b.title...)
+		dst = append(dst, b.titleEncoded...)
+	}
+	return dst
+}
+
+func (b *board) decode(row []byte) error {
+	stamps := b.stamps()
+	flags, rest, ok := cutStamps(row, boardFlags, 1<<0|1<<1, stamps[:])
+	if !ok {
+		return errRow("board", row)
+	}
+	if flags&flagTitleLive != 0 {
+		if b.titled == 0 {
+			return errRow("board", row)
+		}
+		b.titled |= liveStamp
+	}
+	if b.titled == 0 {
+		if len(rest) != 0 {
+			return errRow("board", row)
+		}
+		return nil
+	}
+	n, k := binary.Uvarint(rest)
+	if k <= 0 || n > uint64(len(rest)-k) {
+		return errRow("board", row)
+	}
+	b.title, b.titleEncoded = string(rest[k:k+int(n)]), string(rest[k+int(n):])
+	return nil
+}
+
+func appendStamps(dst []byte, flags uint64, stamps []*stamp) []byte {
+	for i, s := range stamps {
+		if *s != 0 {
+			flags |= 1 << i
+		}
+	}
+	dst = binary.AppendUvarint(dst, flags)
+	for _, s := range stamps {
+		if *s != 0 {
+			dst = binary.AppendUvarint(dst, uint64(*s&^liveStamp))
+		}
+	}
+	return dst
+}
+
+func cutStamps(row []byte, bits int, live uint64, stamps []*stamp) (flags uint64, rest []byte, ok bool) {
+	flags, n := binary.Uvarint(row)
+	if n <= 0 || flags >= 1<<bits {
+		return 0, nil, false
+	}
+	row = row[n:]
+	for i, s := range stamps {
+		if flags>>i&1 == 0 {
+			*s = 0
+			continue
+		}
+		v, n := binary.Uvarint(row)
+		if n <= 0 || v == 0 || v >= uint64(liveStamp) {
+			return 0, nil, false
+		}
+		*s = stamp(v)
+		if live>>i&1 == 1 {
+			*s |= liveStamp
+		}
+		row = row[n:]
+	}
+	return flags, row, true
+}

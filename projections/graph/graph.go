@@ -1,0 +1,80 @@
+package graph
+
+import (
+	"fmt"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// Graph is the projection. It holds scratch space: one Graph folds into one store, from one goroutine.
+type Graph struct{ t txn }
+
+var _ projections.Projection = (*Graph)(nil)
+
+// New returns the projection. It has no settings.
+func New() *Graph { return &Graph{} }
+
+// Name returns "graph".
+func (*Graph) Name() string { return "graph" }
+
+// Version is the version of the fold and its rows.
+func (*Graph) Version() uint32 { return 1 }
+
+// Kinds are the kinds that make, end or mention users and boards. Pins only mention boards here.
+func (*Graph) Kinds() []events.Kind {
+	return []events.Kind{
+		events.UserFollowed, events.UserUnfollowed, events.BoardFollowed, events.BoardUnfollowed,
+		events.BoardCreated, events.BoardDeleted, events.PinCreated, events.PinMoved, events.UserBlocked,
+		events.UserUnblocked, events.UserMuted, events.UserUnmuted, events.UserDeleted,
+	}
+}
+
+// Apply folds one event.
+func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
+	t := &g.t
+	t.b, t.ev, t.at = b, &ev, stampOf(&ev)
+	if ev.Backfill {
+		if dead, err := t.tombstoned(ev.User, ev.Peer); err != nil || dead {
+			return err
+		}
+	}
+	switch ev.Kind {
+	case events.UserFollowed:
+		return t.userFollowed()
+	case events.UserUnfollowed:
+		return t.userUnfollowed()
+	case events.BoardFollowed:
+		return t.boardFollowed()
+	case events.BoardUnfollowed:
+		return t.boardUnfollowed()
+	case events.BoardCreated:
+		return t.boardCreated()
+	case events.BoardDeleted:
+		return t.boardDeleted()
+	case events.PinCreated, events.PinMoved:
+		_, _, err := t.mention(ev.User, ev.Board)
+		return err
+	case events.UserBlocked, events.UserUnblocked:
+		return t.block()
+	case events.UserMuted, events.UserUnmuted:
+		return t.mute()
+	case events.UserDeleted:
+		return t.userDeleted()
+	}
+	return fmt.Errorf("graph: event of kind %s, which it does not read", ev.Kind)
+}
+
+// tombstoned tells whether one of the users was deleted, so that no backfill may bring anything of theirs back.
+func (t *txn) tombstoned(users ...string) (bool, error) {
+	for _, u := range users {
+		if u == "" {
+			continue
+		}
+		t.key = tombstoneKey(t.key[:0], u, t.b.KeyedHash(u))
+		if _, ok, err := t.b.Get(t.key); err != nil || ok {
+			return ok, err
+		}
+	}
+	return false, nil
+}

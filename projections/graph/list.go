@@ -1,0 +1,291 @@
+package graph
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// ListKind names a list.
+type ListKind uint8
+
+// The lists. The value of each is part of page tokens and never changes.
+const (
+	// Following and Followers hold explicit and implicit follows; the others of the name one kind.
+	Following         ListKind = 1
+	FollowingExplicit ListKind = 2
+	FollowingImplicit ListKind = 3
+	Followers         ListKind = 4
+	FollowersExplicit ListKind = 5
+	FollowersImplicit ListKind = 6
+	// BoardFollowers holds everyone for whom a board appears.
+	BoardFollowers ListKind = 7
+	// BoardFollowersExplicit holds who follows the board itself.
+	BoardFollowersExplicit ListKind = 8
+	BoardExcluders         ListKind = 9
+	FollowedBoards         ListKind = 10
+	ExcludedBoards         ListKind = 11
+	Boards                 ListKind = 12
+	Blocked                ListKind = 13
+	Muted                  ListKind = 14
+	// Mutuals holds the followers of Peer whom User follows, in the order of User's follows.
+	Mutuals ListKind = 15
+)
+
+// List names one list.
+type List struct {
+	Kind ListKind
+	// User is whose list it is: for lists of a board, its owner.
+	User string
+	// Board is the board, for lists of a board.
+	Board string
+	// Peer is the other user, for Mutuals.
+	Peer string
+}
+
+// Entry is one entry of a list.
+type Entry struct {
+	// User is the user at the other end; in lists of boards, the board's owner.
+	User string
+	// Board and Title are of a board, in lists of boards.
+	Board, Title string
+	// Kind is how, in lists of follows.
+	Kind  FollowKind
+	Since events.Micros
+}
+
+// Mark is a place in a list: the time and ids of an entry as they stand in its key. It stays right whatever is
+// written meanwhile.
+type Mark []byte
+
+// source is one newest-first row list, walked from a mark.
+type source struct {
+	it     projections.Iterator
+	prefix []byte
+	kind   FollowKind
+	ok     bool
+}
+
+func (q *Queries) open(prefix []byte, kind FollowKind, after Mark) *source {
+	s := &source{it: q.r.Iter(prefix, projections.PrefixEnd(prefix)), prefix: prefix, kind: kind}
+	if after == nil {
+		s.ok = s.it.Next()
+		return s
+	}
+	// The first key after the mark's own: no key is the beginning of another.
+	s.ok = s.it.SeekGE(append(append(append([]byte(nil), prefix...), after...), 0))
+	return s
+}
+
+func (s *source) place() []byte { return s.it.Key()[len(s.prefix):] }
+
+func (s *source) next() { s.ok = s.it.Next() }
+
+// sources returns the row lists of which the list is the merge, and the kind of each one's entries.
+func (q *Queries) sources(l List, after Mark) []*source {
+	one := func(tag projections.Tag, kind FollowKind) *source {
+		return q.open(userKey(nil, tag, l.User), kind, after)
+	}
+	ofBoard := func(tag projections.Tag, kind FollowKind) *source {
+		return q.open(pairKey(nil, tag, l.User, l.Board), kind, after)
+	}
+	switch l.Kind {
+	case Following, Mutuals:
+		return []*source{one(tagFollowing, Explicit), one(tagFollowingImplicit, Implicit)}
+	case FollowingExplicit:
+		return []*source{one(tagFollowing, Explicit)}
+	case FollowingImplicit:
+		return []*source{one(tagFollowingImplicit, Implicit)}
+	case Followers:
+		return []*source{one(tagFollowers, Explicit), one(tagFollowersImplicit, Implicit)}
+	case FollowersExplicit:
+		return []*source{one(tagFollowers, Explicit)}
+	case FollowersImplicit:
+		return []*source{one(tagFollowersImplicit, Implicit)}
+	case BoardFollowers:
+		return []*source{one(tagFollowers, Explicit), ofBoard(tagBoardFollowers, OnBoard)}
+	case BoardFollowersExplicit:
+		return []*source{ofBoard(tagBoardFollowers, OnBoard)}
+	case BoardExcluders:
+		return []*source{ofBoard(tagBoardExcluders, Excluded)}
+	case FollowedBoards:
+		return []*source{one(tagFollowedBoards, OnBoard)}
+	case ExcludedBoards:
+		return []*source{one(tagExcludedBoards, Excluded)}
+	case Boards:
+		return []*source{one(tagBoards, None)}
+	case Blocked:
+		return []*source{one(tagBlocked, None)}
+	case Muted:
+		return []*source{one(tagMuted, None)}
+	}
+	return nil
+}
+
+// List returns at most n entries after a mark (nil: from the newest), and the mark of the last one if there are
+// more. It costs the rows of the page and those it skips on it.
+func (q *Queries) List(ctx context.Context, l List, after Mark, n int) (page []Entry, next Mark, err error) {
+	keep, err := q.filter(l)
+	if err != nil || keep == nil {
+		return nil, nil, err
+	}
+	sources := q.sources(l, after)
+	defer func() {
+		for _, s := range sources {
+			if cerr := s.it.Close(); err == nil {
+				err = cerr
+			}
+		}
+	}()
+	var last Mark
+	for step := 0; ; step++ {
+		if step%1024 == 1023 && ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		s := newest(sources)
+		if s == nil {
+			return page, nil, nil
+		}
+		place := s.place()
+		e, err := l.entry(s.kind, place)
+		if err != nil {
+			return nil, nil, err
+		}
+		ok, err := keep(&e)
+		if err != nil {
+			return nil, nil, err
+		}
+		if ok {
+			if len(page) == n {
+				return page, last, nil
+			}
+			page, last = append(page, e), append(last[:0], place...)
+		}
+		s.next()
+	}
+}
+
+func newest(sources []*source) *source {
+	var best *source
+	for _, s := range sources {
+		if s.ok && (best == nil || bytes.Compare(s.place(), best.place()) < 0) {
+			best = s
+		}
+	}
+	return best
+}
+
+// entry reads an entry from its place in a list.
+func (l List) entry(kind FollowKind, place []byte) (e Entry, err error) {
+	e.Kind = kind
+	var rest []byte
+	if e.Since, rest, err = cutSince(place); err != nil {
+		return e, err
+	}
+	switch l.Kind {
+	case Boards:
+		e.User = l.User
+		e.Board, _, err = events.CutID(rest)
+	case FollowedBoards, ExcludedBoards:
+		if e.User, rest, err = events.CutID(rest); err == nil {
+			e.Board, _, err = events.CutID(rest)
+		}
+	default:
+		e.User, _, err = events.CutID(rest)
+	}
+	return e, err
+}
+
+// filter returns what decides whether a row belongs to the list and completes its entry; nil: the list is empty.
+func (q *Queries) filter(l List) (func(*Entry) (bool, error), error) {
+	switch l.Kind {
+	case BoardFollowers:
+		return q.boardFollowers(l.User, l.Board)
+	case Boards:
+		return func(e *Entry) (bool, error) {
+			b, err := readBoard(q.r, q.scratch[:0], e.User, e.Board)
+			e.Title = b.title
+			return true, err
+		}, nil
+	case Mutuals:
+		return func(e *Entry) (bool, error) {
+			f, err := q.User(e.User, l.Peer)
+			return f.Kind != None, err
+		}, nil
+	}
+	return func(*Entry) (bool, error) { return true, nil }, nil
+}
+
+// boardFollowers filters the merge of a board's own followers and its owner's explicit ones: who excludes the
+// board does not belong to it, and who stands in both stands at the later time.
+func (q *Queries) boardFollowers(owner, id string) (func(*Entry) (bool, error), error) {
+	b, err := readBoard(q.r, q.scratch[:0], owner, id)
+	if err != nil || (id != "" && !b.exists()) {
+		return nil, err
+	}
+	var c BoardCounts
+	if err := readCounts(q.r, pairKey(q.scratch[:0], tagBoardCounts, owner, id), c.fields()); err != nil {
+		return nil, err
+	}
+	if c.Followers == 0 && c.Excluders == 0 {
+		return func(*Entry) (bool, error) { return true, nil }, nil
+	}
+	return func(e *Entry) (bool, error) {
+		edge, err := readEdge(q.r, q.scratch[:0], e.User, owner)
+		if err != nil {
+			return false, err
+		}
+		since, explicit := edge.explicit()
+		if e.Kind == OnBoard {
+			return !explicit || since <= e.Since, nil
+		}
+		r, err := q.relation(&edge, b.deleted, e.User, owner, id)
+		switch {
+		case err != nil || r.kind == relationExclude:
+			return false, err
+		case r.kind == relationFollow:
+			e.Kind = OnBoard
+			return r.since < e.Since, nil
+		}
+		return true, nil
+	}, nil
+}
+
+// Total returns the length of the list; of Mutuals, which no count knows, 0.
+func (q *Queries) Total(l List) (int64, error) {
+	switch l.Kind {
+	case BoardFollowers, BoardFollowersExplicit, BoardExcluders:
+		c, err := q.BoardCounts(l.User, l.Board)
+		return map[ListKind]int64{
+			BoardFollowers: c.Appears, BoardFollowersExplicit: c.Followers, BoardExcluders: c.Excluders,
+		}[l.Kind], err
+	}
+	c, err := q.UserCounts(l.User)
+	switch l.Kind {
+	case Following:
+		return c.Following + c.FollowingImplicit, err
+	case FollowingExplicit:
+		return c.Following, err
+	case FollowingImplicit:
+		return c.FollowingImplicit, err
+	case Followers:
+		return c.Followers + c.FollowersImplicit, err
+	case FollowersExplicit:
+		return c.Followers, err
+	case FollowersImplicit:
+		return c.FollowersImplicit, err
+	case FollowedBoards:
+		return c.FollowedBoards, err
+	case ExcludedBoards:
+		return c.ExcludedBoards, err
+	case Boards:
+		return c.Boards, err
+	case Blocked:
+		return c.Blocked, err
+	case Muted:
+		return c.Muted, err
+	}
+	return 0, err
+}

@@ -1,0 +1,188 @@
+package graph_test
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/model"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// fataler is a *testing.T or a *rapid.T.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+func openMem(t fataler) *projections.Store {
+	t.Helper()
+	s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: graph.New()})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	return s
+}
+
+// TestModel: at every position of every history, every question has the model's answer, and every count is the
+// length of its list (I7).
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		history := histories.History(t, histories.Options{})
+		s := openMem(t)
+		defer s.Close()
+		folded := 0
+		for _, env := range histories.Envelopes(history) {
+			if err := s.Fold([]*events.Envelope{env}); err != nil {
+				t.Fatalf("fold %d: %v", env.Seq(), err)
+			}
+			folded += len(env.Events)
+			compare(t, s, model.New(history[:folded]))
+		}
+	})
+}
+
+// TestLongHistories does the same at some positions of long seeded histories, in which states pile up.
+func TestLongHistories(t *testing.T) {
+	n := 600
+	if testing.Short() {
+		n = 150
+	}
+	for seed := range uint64(4) {
+		history := histories.Fixed(seed, n)
+		s := openMem(t)
+		folded := 0
+		for i, env := range histories.Envelopes(history) {
+			if err := s.Fold([]*events.Envelope{env}); err != nil {
+				t.Fatalf("fold %d: %v", env.Seq(), err)
+			}
+			if folded += len(env.Events); i%16 == 0 || folded == len(history) {
+				compare(t, s, model.New(history[:folded]))
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func compare(t fataler, s *projections.Store, want *model.Graph) {
+	t.Helper()
+	v, err := s.View()
+	if err != nil {
+		t.Fatalf("view: %v", err)
+	}
+	defer v.Close()
+	q := graph.Query(v)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("query at %d: %v", v.Cursor().Seq, err)
+		}
+	}
+	same := func(got, want any, format string, args ...any) {
+		t.Helper()
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("at %d: %s:\n got %+v\nwant %+v", v.Cursor().Seq, fmt.Sprintf(format, args...), got, want)
+		}
+	}
+	users, boards := append(want.Users(), "stranger"), want.BoardsMentioned()
+	list := func(l graph.List, want []model.Entry) {
+		t.Helper()
+		var got []graph.Entry
+		var after graph.Mark
+		for {
+			page, next, err := q.List(context.Background(), l, after, 2)
+			must(err)
+			got = append(got, page...)
+			if next == nil {
+				break
+			}
+			if len(page) != 2 {
+				t.Fatalf("at %d: a page of %d entries of %+v has another behind it", v.Cursor().Seq, len(page), l)
+			}
+			after = next
+		}
+		same(got, entries(want), "list %+v", l)
+		if l.Kind != graph.Mutuals {
+			total, err := q.Total(l)
+			must(err)
+			same(total, int64(len(want)), "total of %+v", l)
+		}
+	}
+	for _, a := range users {
+		follows := make([]graph.Follow, len(users))
+		must(q.Users(a, users, follows))
+		for i, b := range users {
+			if a == b {
+				continue
+			}
+			f, err := q.User(a, b)
+			must(err)
+			same(f, follow(want.User(a, b)), "%s follows %s", a, b)
+			same(follows[i], f, "%s follows %s, among others", a, b)
+			r, err := q.Relationship(a, b)
+			must(err)
+			same(r, relationship(want.Relationship(a, b)), "relationship of %s with %s", a, b)
+			list(graph.List{Kind: graph.Mutuals, User: a, Peer: b}, want.Mutuals(a, b))
+		}
+		for _, b := range boards {
+			if a == b.Owner {
+				continue
+			}
+			f, err := q.Board(a, b.Owner, b.Board)
+			must(err)
+			same(f, follow(want.Board(a, b.Owner, b.Board)), "%s follows board %v", a, b)
+		}
+		list(graph.List{Kind: graph.Following, User: a}, want.Following(a, model.None))
+		list(graph.List{Kind: graph.FollowingExplicit, User: a}, want.Following(a, model.Explicit))
+		list(graph.List{Kind: graph.FollowingImplicit, User: a}, want.Following(a, model.Implicit))
+		list(graph.List{Kind: graph.Followers, User: a}, want.Followers(a, model.None))
+		list(graph.List{Kind: graph.FollowersExplicit, User: a}, want.Followers(a, model.Explicit))
+		list(graph.List{Kind: graph.FollowersImplicit, User: a}, want.Followers(a, model.Implicit))
+		list(graph.List{Kind: graph.FollowedBoards, User: a}, want.FollowedBoards(a))
+		list(graph.List{Kind: graph.ExcludedBoards, User: a}, want.ExcludedBoards(a))
+		list(graph.List{Kind: graph.Boards, User: a}, want.Boards(a))
+		list(graph.List{Kind: graph.Blocked, User: a}, want.Blocked(a))
+		list(graph.List{Kind: graph.Muted, User: a}, want.Muted(a))
+	}
+	for _, b := range boards {
+		l := graph.List{User: b.Owner, Board: b.Board}
+		for kind, which := range map[graph.ListKind]model.BoardList{
+			graph.BoardFollowers: model.All, graph.BoardFollowersExplicit: model.OnBoard, graph.BoardExcluders: model.Excluders,
+		} {
+			l.Kind = kind
+			list(l, want.BoardFollowers(b.Owner, b.Board, which))
+		}
+	}
+}
+
+func follow(f model.Follow) graph.Follow {
+	return graph.Follow{Kind: graph.FollowKind(f.Kind), Since: f.Since}
+}
+
+func relationship(r model.Relationship) graph.Relationship {
+	return graph.Relationship{
+		Following: follow(r.Following), FollowedBy: follow(r.FollowedBy),
+		Blocking: r.Blocking, BlockedBy: r.BlockedBy, Muting: r.Muting,
+	}
+}
+
+func entries(want []model.Entry) []graph.Entry {
+	var list []graph.Entry
+	for _, e := range want {
+		g := graph.Entry{User: e.User, Board: e.Board, Title: e.Title, Kind: graph.FollowKind(e.Kind), Since: e.Since}
+		if e.Owner != "" {
+			g.User = e.Owner
+		}
+		list = append(list, g)
+	}
+	return list
+}

@@ -1,0 +1,171 @@
+package graph_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+const (
+	benchUsers   = 10_000
+	benchFollows = 100_000
+	benchBoard   = "videos"
+)
+
+func benchID(user int) string { return fmt.Sprint(1_000_000_000_000 + user) }
+
+// benchView folds 10⁵ follows of 10⁴ users into a store on disk, each tenth of one of a user's boards, and returns a
+// view of it, and the pairs. The first hundred users have some two hundred followers each.
+func benchView(b *testing.B) (*projections.View, [][2]string) {
+	b.Helper()
+	store, err := projections.Open(projections.Options{
+		Dir: b.TempDir(), Projection: graph.New(), Cache: projections.NewCache(256 << 20),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	var (
+		r     = rand.New(rand.NewPCG(1, 1))
+		d     = events.NewDecoder(events.Cursor{})
+		pairs = make([][2]string, benchFollows)
+		evs   []*skeinv1.Event
+	)
+	for i := range pairs {
+		a, u := r.IntN(benchUsers), int(benchUsers*math.Pow(r.Float64(), 3))
+		if a == u {
+			u = (u + 1) % benchUsers
+		}
+		pairs[i] = [2]string{benchID(a), benchID(u)}
+		ev := &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{
+			UserFollowed: &skeinv1.UserFollowed{FollowerId: benchID(a), UserId: benchID(u)},
+		}}
+		if i%10 == 0 {
+			ev.Kind = &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{
+				FollowerId: benchID(a), Board: &skeinv1.Board{OwnerId: benchID(u), BoardId: benchBoard},
+			}}
+		}
+		if evs = append(evs, ev); len(evs) < events.MaxEnvelopeEvents {
+			continue
+		}
+		data, err := events.EncodeEnvelope(evs)
+		if err != nil {
+			b.Fatal(err)
+		}
+		env, err := d.Decode(uint64(i), events.Micros(i)*1000, data)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := store.Fold([]*events.Envelope{env}); err != nil {
+			b.Fatal(err)
+		}
+		evs = evs[:0]
+	}
+	if err := store.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	view, err := store.View()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := view.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return view, pairs
+}
+
+// BenchmarkQueries asks one question at a time, warm, of 10⁵ follows.
+func BenchmarkQueries(b *testing.B) {
+	view, pairs := benchView(b)
+	q := graph.Query(view)
+	for _, c := range []struct {
+		name string
+		ask  func(follower, user string) error
+	}{
+		{"User/yes", func(follower, user string) error {
+			_, err := q.User(follower, user)
+			return err
+		}},
+		{"User/no", func(follower, user string) error {
+			_, err := q.User(user, follower)
+			return err
+		}},
+		{"Board", func(follower, user string) error {
+			_, err := q.Board(follower, user, benchBoard)
+			return err
+		}},
+		{"Relationship", func(follower, user string) error {
+			_, err := q.Relationship(follower, user)
+			return err
+		}},
+		{"UserCounts", func(_, user string) error {
+			_, err := q.UserCounts(user)
+			return err
+		}},
+		{"BoardCounts", func(_, user string) error {
+			_, err := q.BoardCounts(user, benchBoard)
+			return err
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				p := pairs[i%len(pairs)]
+				if err := c.ask(p[0], p[1]); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkUsers asks about 25 users at once, two of which the follower follows.
+func BenchmarkUsers(b *testing.B) {
+	view, pairs := benchView(b)
+	q := graph.Query(view)
+	follows := make([]graph.Follow, 25)
+	users := make([]string, len(follows))
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		for j := range users {
+			users[j] = pairs[(i*31+j*7)%len(pairs)][1]
+		}
+		if err := q.Users(pairs[i%len(pairs)][0], users, follows); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkList reads first pages of 50, warm. The list of a board is a merge, and a user follows ten others only.
+func BenchmarkList(b *testing.B) {
+	view, _ := benchView(b)
+	q := graph.Query(view)
+	for name, kind := range map[string]graph.ListKind{
+		"Followers": graph.Followers, "Following": graph.Following, "BoardFollowers": graph.BoardFollowers,
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			entries := 0
+			for i := 0; b.Loop(); i++ {
+				page, _, err := q.List(b.Context(), graph.List{Kind: kind, User: benchID(i % 100), Board: benchBoard}, nil, 50)
+				if err != nil {
+					b.Fatal(err)
+				}
+				entries += len(page)
+			}
+			b.ReportMetric(float64(entries)/float64(b.N), "entries/op")
+		})
+	}
+}

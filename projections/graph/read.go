@@ -1,0 +1,170 @@
+package graph
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// FollowKind is how a user follows another or a board.
+type FollowKind uint8
+
+// The kinds of following.
+const (
+	// None: not at all.
+	None FollowKind = iota
+	// Explicit: the user, all boards, present and future.
+	Explicit
+	// Implicit: at least one board of the user, but not the user.
+	Implicit
+	// OnBoard: this very board.
+	OnBoard
+	// Excluded: not this board, though its owner.
+	Excluded
+)
+
+// Follow is how and since when one follows. Of None, Since is 0.
+type Follow struct {
+	Kind  FollowKind
+	Since events.Micros
+}
+
+// Relationship is everything between a viewer and a user.
+type Relationship struct {
+	Following, FollowedBy       Follow
+	Blocking, BlockedBy, Muting bool
+}
+
+// Queries answers from the rows of one store at one position. It is cheap to make and not safe for concurrent use.
+type Queries struct {
+	r projections.Reader
+	// scratch holds keys between reads.
+	scratch []byte
+}
+
+// Query returns the queries over a reader of a graph store.
+func Query(r projections.Reader) *Queries { return &Queries{r: r, scratch: make([]byte, 0, 128)} }
+
+// User tells how follower follows user, with one point read.
+func (q *Queries) User(follower, user string) (Follow, error) {
+	e, err := readEdge(q.r, q.scratch[:0], follower, user)
+	return e.follows(), err
+}
+
+// walkFrom is from how many users on one walk over the follower's edges is cheaper than point reads.
+const walkFrom = 4
+
+// Users tells how follower follows each of some users, into follows, which is as long as users. It walks over the
+// follower's edges once: neighbours in the store share the work of finding their block.
+func (q *Queries) Users(follower string, users []string, follows []Follow) (err error) {
+	if len(users) < walkFrom {
+		for i, user := range users {
+			if follows[i], err = q.User(follower, user); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	prefix := userKey(nil, tagEdge, follower)
+	keys, order := make([][]byte, len(users)), make([]int, len(users))
+	buf := make([]byte, 0, len(users)*(len(prefix)+24))
+	for i, user := range users {
+		from := len(buf)
+		buf = events.AppendID(append(buf, prefix...), user)
+		keys[i], order[i] = buf[from:len(buf):len(buf)], i
+	}
+	slices.SortFunc(order, func(i, j int) int { return bytes.Compare(keys[i], keys[j]) })
+	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	defer func() { err = errors.Join(err, it.Close()) }()
+	more := it.Next()
+	for _, i := range order {
+		follows[i] = Follow{}
+		if more && bytes.Compare(it.Key(), keys[i]) < 0 { // else the walk is there, or past it
+			more = it.SeekGE(keys[i])
+		}
+		if !more || !bytes.Equal(it.Key(), keys[i]) {
+			continue
+		}
+		var e edge
+		if err := e.decode(it.Value()); err != nil {
+			return err
+		}
+		follows[i] = e.follows()
+	}
+	return nil
+}
+
+// Board tells how follower follows a board, with at most three point reads, and one where the answer is no.
+// One who follows both the board and its owner is OnBoard, since the later of the two.
+func (q *Queries) Board(follower, owner, id string) (Follow, error) {
+	e, err := readEdge(q.r, q.scratch[:0], follower, owner)
+	if err != nil {
+		return Follow{}, err
+	}
+	since, explicit := e.explicit()
+	if !explicit && !e.boards {
+		return Follow{}, nil
+	}
+	b, err := readBoard(q.r, q.scratch[:0], owner, id)
+	if err != nil || (id != "" && !b.exists()) {
+		return Follow{}, err
+	}
+	r, err := q.relation(&e, b.deleted, follower, owner, id)
+	if err != nil {
+		return Follow{}, err
+	}
+	switch {
+	case r.kind == relationExclude:
+		return Follow{Excluded, r.since}, nil
+	case r.kind == relationFollow && explicit:
+		return Follow{OnBoard, max(r.since, since)}, nil
+	case r.kind == relationFollow:
+		return Follow{OnBoard, r.since}, nil
+	case explicit:
+		return Follow{Explicit, since}, nil
+	}
+	return Follow{}, nil
+}
+
+func (q *Queries) relation(e *edge, deleted stamp, follower, owner, id string) (relation, error) {
+	if !e.boards {
+		return relation{}, nil
+	}
+	be, err := readBoardEdge(q.r, q.scratch[:0], follower, owner, id)
+	return be.relation(e, deleted), err
+}
+
+// Relationship tells everything between viewer and user, with two point reads.
+func (q *Queries) Relationship(viewer, user string) (Relationship, error) {
+	mine, err := readEdge(q.r, q.scratch[:0], viewer, user)
+	if err != nil {
+		return Relationship{}, err
+	}
+	theirs, err := readEdge(q.r, q.scratch[:0], user, viewer)
+	return Relationship{
+		Following: mine.follows(), FollowedBy: theirs.follows(),
+		Blocking: mine.block.holds(), BlockedBy: mine.blockedBy, Muting: mine.mute.holds(),
+	}, err
+}
+
+// UserCounts returns the lengths of a user's lists, with one point read.
+func (q *Queries) UserCounts(user string) (c UserCounts, err error) {
+	return c, readCounts(q.r, userKey(q.scratch[:0], tagUserCounts, user), c.fields())
+}
+
+// BoardCounts returns the lengths of a board's lists, with at most three point reads.
+func (q *Queries) BoardCounts(owner, id string) (c BoardCounts, err error) {
+	b, err := readBoard(q.r, q.scratch[:0], owner, id)
+	if err != nil || (id != "" && !b.exists()) {
+		return c, err
+	}
+	if err := readCounts(q.r, pairKey(q.scratch[:0], tagBoardCounts, owner, id), c.fields()); err != nil {
+		return c, err
+	}
+	u, err := q.UserCounts(owner)
+	c.Appears = u.Followers - c.Excluders + c.followersOnly
+	return c, err
+}

@@ -1,0 +1,217 @@
+// Package tally is a small projection, and a history for it, that the tests of the runtime fold. It has what is hard:
+// counts that a second fold of one event would make wrong, events that are folded in many steps, in memory that does
+// not grow with them, and rows that depend on whether backfills are closed.
+package tally
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// The tags of the rows. They are in no other projection's range, and this one is in no list.
+const (
+	tagEdge  projections.Tag = 0xf0 // user, peer → time, 8 bytes
+	tagCount projections.Tag = 0xf1 // user → number of edges, 8 bytes
+	tagPlays projections.Tag = 0xf2 // item → number of plays, of late plays, 16 bytes
+	tagSent  projections.Tag = 0xf3 // user, item, copy (2 bytes) → sequence, 8 bytes
+	tagGone  projections.Tag = 0xf4 // user, keyed hash → nothing
+)
+
+// Tally is the projection.
+type Tally struct {
+	// Copies is how many rows a served item makes. It is a setting of the fold.
+	Copies int
+	// Chunk is how many rows are written between two steps.
+	Chunk int
+	// FailAt is the sequence of an envelope whose events fail from FailSlot on, PanicAt of one where they panic, LeakAt
+	// of one where they do not close an iterator, MisuseAt of one where they write while one is open; 0: none.
+	FailAt, PanicAt, LeakAt, MisuseAt uint64
+	FailSlot                          uint16
+}
+
+// New returns the projection with the settings that most tests use.
+func New() *Tally { return &Tally{Copies: 5, Chunk: 7} }
+
+// ErrFails is what an event in envelope FailAt fails with.
+var ErrFails = errors.New("tally: fails as told")
+
+// Name returns "tally".
+func (*Tally) Name() string { return "tally" }
+
+// Version is 1.
+func (*Tally) Version() uint32 { return 1 }
+
+// Settings has the number of copies.
+func (t *Tally) Settings() map[string]string {
+	return map[string]string{"copies": fmt.Sprint(t.Copies)}
+}
+
+// Kinds are the kinds that it reads.
+func (*Tally) Kinds() []events.Kind {
+	return []events.Kind{
+		events.UserFollowed, events.UserUnfollowed, events.UserDeleted, events.Played, events.Served,
+	}
+}
+
+// Apply folds one event.
+func (t *Tally) Apply(ev events.Event, b *projections.Batch) error {
+	if err := t.misbehave(ev, b); err != nil {
+		return err
+	}
+	switch ev.Kind {
+	case events.UserFollowed:
+		if has, err := t.has(b, edgeKey(ev.User, ev.Peer)); err != nil || has {
+			return err
+		}
+		b.Set(edgeKey(ev.User, ev.Peer), binary.BigEndian.AppendUint64(nil, uint64(ev.Time)))
+		return add(b, CountKey(ev.User), 0, 1)
+	case events.UserUnfollowed:
+		if has, err := t.has(b, edgeKey(ev.User, ev.Peer)); err != nil || !has {
+			return err
+		}
+		b.Delete(edgeKey(ev.User, ev.Peer))
+		return add(b, CountKey(ev.User), 0, -1)
+	case events.Played:
+		if err := add(b, playsKey(ev.Item), 0, 1); err != nil || !b.BackfillsClosed() {
+			return err
+		}
+		return add(b, playsKey(ev.Item), 1, 1)
+	case events.Served:
+		return t.served(ev, b)
+	case events.UserDeleted:
+		return t.deleted(ev, b)
+	}
+	return fmt.Errorf("tally: unexpected kind %s", ev.Kind)
+}
+
+func (t *Tally) misbehave(ev events.Event, b *projections.Batch) error {
+	if ev.Seq == 0 {
+		return nil
+	}
+	switch ev.Seq {
+	case t.FailAt:
+		if ev.Slot >= t.FailSlot {
+			return ErrFails
+		}
+	case t.PanicAt:
+		panic("tally: panics as told")
+	case t.LeakAt, t.MisuseAt:
+		it := b.Iter(nil, nil)
+		if ev.Seq == t.LeakAt {
+			return nil
+		}
+		b.Set(CountKey("x"), nil)
+		return it.Close()
+	}
+	return nil
+}
+
+// served writes many rows: run again, it writes them again.
+func (t *Tally) served(ev events.Event, b *projections.Batch) error {
+	n := 0
+	for _, item := range ev.Items {
+		for c := range t.Copies {
+			b.Set(sentKey(ev.User, item, uint16(c)), binary.BigEndian.AppendUint64(nil, ev.Seq))
+			if n++; n%t.Chunk == 0 {
+				if err := b.Step(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// deleted removes the edges of a user and takes each from the count in the same step, then all else. Run again, it
+// finds what is left.
+func (t *Tally) deleted(ev events.Event, b *projections.Batch) error {
+	for _, prefix := range [][]byte{prefixOf(tagEdge, ev.User), prefixOf(tagSent, ev.User)} {
+		from := prefix
+		for {
+			keys, err := t.chunk(b, from, projections.PrefixEnd(prefix))
+			if err != nil {
+				return err
+			}
+			if len(keys) == 0 {
+				break
+			}
+			for _, key := range keys {
+				b.Delete(key)
+				if projections.Tag(key[2]) != tagEdge {
+					continue
+				}
+				if err := add(b, CountKey(ev.User), 0, -1); err != nil {
+					return err
+				}
+			}
+			// From the last key on, not from the start: the deleted rows would be passed over again and again.
+			from = keys[len(keys)-1]
+			if err := b.Step(); err != nil {
+				return err
+			}
+		}
+	}
+	hash := b.KeyedHash(ev.User)
+	b.Set(append(prefixOf(tagGone, ev.User), hash[:]...), nil)
+	return nil
+}
+
+func (t *Tally) chunk(b *projections.Batch, lower, upper []byte) (keys [][]byte, err error) {
+	it := b.Iter(lower, upper)
+	for len(keys) < t.Chunk && it.Next() {
+		keys = append(keys, append([]byte(nil), it.Key()...))
+	}
+	return keys, it.Close()
+}
+
+func (t *Tally) has(b *projections.Batch, key []byte) (bool, error) {
+	_, ok, err := b.Get(key)
+	return ok, err
+}
+
+// add adds to one of the numbers of a row. A row of zeros goes.
+func add(b *projections.Batch, key []byte, place int, delta int64) error {
+	old, _, err := b.Get(key)
+	if err != nil {
+		return err
+	}
+	row := append([]byte(nil), old...)
+	for len(row) < 8*(place+1) {
+		row = append(row, 0)
+	}
+	n := int64(binary.BigEndian.Uint64(row[8*place:])) + delta
+	if n < 0 {
+		return fmt.Errorf("tally: count of %x below zero", key)
+	}
+	binary.BigEndian.PutUint64(row[8*place:], uint64(n))
+	for _, c := range row {
+		if c != 0 {
+			b.Set(key, row)
+			return nil
+		}
+	}
+	b.Delete(key)
+	return nil
+}
+
+func prefixOf(tag projections.Tag, id string) []byte {
+	return events.AppendID(projections.AppendPrefix(nil, events.ShardOf(id), tag), id)
+}
+
+// EdgePrefix is what the keys of the edges of a user begin with.
+func EdgePrefix(user string) []byte { return prefixOf(tagEdge, user) }
+
+// CountKey is the key of the row with the number of edges of a user.
+func CountKey(user string) []byte { return prefixOf(tagCount, user) }
+
+func edgeKey(user, peer string) []byte { return events.AppendID(EdgePrefix(user), peer) }
+
+func playsKey(item string) []byte { return prefixOf(tagPlays, item) }
+
+func sentKey(user, item string, c uint16) []byte {
+	return binary.BigEndian.AppendUint16(events.AppendID(prefixOf(tagSent, user), item), c)
+}

@@ -1,0 +1,45 @@
+package projections
+
+import (
+	"encoding/binary"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// The keyspace. Every key begins with a shard (2 bytes, big endian) and a tag (1 byte); what follows is named in
+// keys.go of the projection. The tags are unique over all projections, so that a row can be told without knowing
+// whose store it is in. Row keys begin with the shard of the user or item they are about; store-wide rows have
+// StoreShard, which is above every other.
+//
+//	tags         owner        rows
+//	0x00–0x0f    runtime      checkpoint, fingerprint, backfill offsets, rejects (in StoreShard)
+//	0x10–0x3f    graph        follows, boards, blocks, mutes, counts
+const (
+	// StoreShard is the reserved shard of store-wide rows.
+	StoreShard events.Shard = 0xffff
+
+	FirstRuntimeTag Tag = 0x00
+	LastRuntimeTag  Tag = 0x0f
+	FirstGraphTag   Tag = 0x10
+	LastGraphTag    Tag = 0x3f
+)
+
+// Tag is the third byte of every key: the kind of row.
+type Tag byte
+
+// AppendPrefix appends the shard and the tag that every key begins with.
+func AppendPrefix(dst []byte, shard events.Shard, tag Tag) []byte {
+	return append(binary.BigEndian.AppendUint16(dst, uint16(shard)), byte(tag))
+}
+
+// PrefixEnd returns the first key after all keys that begin with prefix; nil: there is none.
+func PrefixEnd(prefix []byte) []byte {
+	end := append([]byte(nil), prefix...)
+	for i := len(end) - 1; i >= 0; i-- {
+		end[i]++
+		if end[i] != 0 {
+			return end[:i+1]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+// Package model is the oracle of the graph: what the log says about follows, boards, blocks and mutes, computed the
+// naive way. It keeps no state between events. [New] takes the whole history again at every position, strikes out
+// what does not count, sorts the rest once, and every question is then answered by reading the definitions below
+// over that list. It is slow and meant to be obviously right; the fold that serves real queries is tested against it
+// and shares nothing with it but the type of an event.
+//
+//	history, in log order
+//	  │  accept.go     strike out: repeated or closed imports, what a deletion or a block makes void
+//	  ▼
+//	facts, in the order of facts
+//	  │  facts.go      all backfills by (time, removals last, larger bytes last), then live facts by log order
+//	  ▼
+//	relations          relations.go: the definitions, one function each
+//	  ▼
+//	lists and counts   lists.go: newest first, equal times by id
+//
+// # The rules
+//
+// For a user A, a user B and a board b of B, let F and U be the latest follow and unfollow of B by A, f and u those of
+// b by A, and D the latest deletion of b. A later fact is greater; a missing one is less than all.
+//
+//   - A follows B explicitly if F > U. Since: the first live follow after the last live unfollow; but if there is no
+//     live unfollow and the backfills alone say followed, the latest backfilled follow.
+//   - A follows b if f > u, f > U and f > D. Since: likewise, any of u, U, D ending it.
+//   - A excludes b if u > f, u > U, u > F, u > D and A follows B explicitly. Since: u.
+//   - A follows B implicitly if not explicitly and at least one board of B. Since: the earliest of those boards.
+//   - b appears for A, who is then a follower of b, by a follow of b or by an explicit follow of B without exclusion.
+//     Since: the later, if both.
+//
+// A repeat of what holds is not newer: F, f and u are the first live fact after the last live fact that ended the
+// state, or the latest backfilled where there is no live one. A block by either counts as an unfollow of each by the
+// other. While a live block stands, live follows between the two are void; while the latest block fact in either
+// direction is a block, backfilled or not, no follow and no exclusion between the two holds. The first mention of a
+// board creates it. On a deleted board live follows, unfollows and pins are void until it is created again. A deleted
+// user starts afresh and is closed to backfills for ever.
+//
+// # Where the rules leave a choice
+//
+// These readings bind every fold as much as this model:
+//
+//  1. The default board (empty id) always exists. It is never listed or counted among a user's boards, but can be
+//     followed and excluded, and has followers, excluders and counts.
+//  2. Mentions of a board are board_followed, board_unfollowed, board_created, pin_created (its board) and pin_moved
+//     (its target), whether or not the pin itself is accepted. What is void is no mention.
+//  3. A board exists since the fact that began its present life. Never deleted: its earliest backfilled mention, or
+//     without one its first live mention. After a deletion: the first live board_created after the latest deletion.
+//     Deleting a board that does not exist makes it a deleted board all the same. Backfilled mentions of a board that
+//     was deleted do nothing.
+//  4. The title is that of the latest board_created of the present life; empty if there is none.
+//  5. Blocks and mutes are since the first live one after the last live end; but if there is no live end and a
+//     backfilled one exists, since the latest backfilled.
+//  6. Live blocks end relations at their own time, backfilled ones at their occurred_at. Live unfollows are facts
+//     also while a block stands.
+//  7. The non-repeat rule of F, f and u knows live facts only: a live follow of what only backfills say is followed
+//     is newer than an exclusion before it. That keeps the answer independent of when a backfill arrives.
+//  8. Where live facts of a kind exist but all lie before the fact that ended them, they are still later than every
+//     backfill: a board unfollowed live and never followed again stays unfollowed, whatever is imported.
+//  9. The since of an exclusion is that of u even if backfills already said excluded: its first live fact, if any.
+//  10. An owner has no relation to the own boards, and nobody to a board that does not exist.
+//  11. In the list of those who follow a board itself, and in the list of followed boards, since is that of the board
+//     follow; the later of both stands where the question is whether the board appears.
+//  12. The deletion of a user takes along every relation of and towards the user and the user's boards, with their
+//     deletions. Boards of others that only this user mentioned live on, with their times.
+//  13. The highest offset of an import is that of all its backfills of the kind so far, also of those that a deleted
+//     user made void.
+package model

@@ -1,0 +1,137 @@
+package model
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// fact is an event that counts.
+type fact struct {
+	events.Event
+	// rank is the place in the order of facts, from 1. The zero fact, "none", has rank 0: it is before everything.
+	rank int
+	// relationEnded: one of the two users was deleted later, and the relation with the user.
+	relationEnded bool
+	// boardEnded: the owner of the board was deleted later, and the board with the owner.
+	boardEnded bool
+}
+
+// facts are some facts, in the order of facts.
+type facts []*fact
+
+// order strikes out what does not count and puts the rest into the order of facts.
+func order(history []events.Event) facts {
+	var all facts
+	for i, ev := range history {
+		before, after := history[:i], history[i+1:]
+		if !accepted(before, ev) || void(before, ev) {
+			continue
+		}
+		board, _ := boardOf(ev)
+		all = append(all, &fact{
+			Event:         ev,
+			relationEnded: deletedIn(after, ev.User, ev.Peer),
+			boardEnded:    deletedIn(after, board.Owner),
+		})
+	}
+	slices.SortStableFunc(all, compare)
+	for i, f := range all {
+		f.rank = i + 1
+	}
+	return all
+}
+
+// compare puts backfills before live facts, and backfills by (time, removals last, larger encoded bytes last). Live
+// facts stay as they are: in log order.
+func compare(x, y *fact) int {
+	switch {
+	case x.Backfill && y.Backfill:
+		return cmp.Or(
+			cmp.Compare(x.Time, y.Time),
+			cmp.Compare(removal(x.Kind), removal(y.Kind)),
+			bytes.Compare(x.Encoded, y.Encoded),
+		)
+	case x.Backfill:
+		return -1
+	case y.Backfill:
+		return 1
+	}
+	return 0
+}
+
+// removal is 1 for the backfillable kinds that end something: unfollows, and blocks, which count as unfollows.
+func removal(k events.Kind) int {
+	switch k {
+	case events.UserUnfollowed, events.BoardUnfollowed, events.UserBlocked:
+		return 1
+	}
+	return 0
+}
+
+// pair names two users in one way.
+type pair [2]string
+
+func pairOf(a, b string) pair { return pair{min(a, b), max(a, b)} }
+
+// boardOf returns the board that an event mentions or deletes.
+func boardOf(ev events.Event) (BoardID, bool) {
+	switch ev.Kind {
+	case events.BoardFollowed, events.BoardUnfollowed:
+		return BoardID{ev.Peer, ev.Board}, true
+	case events.BoardCreated, events.BoardDeleted, events.PinCreated, events.PinMoved:
+		return BoardID{ev.User, ev.Board}, true
+	}
+	return BoardID{}, false
+}
+
+func (fs facts) where(keep func(*fact) bool) facts {
+	var kept facts
+	for _, f := range fs {
+		if keep(f) {
+			kept = append(kept, f)
+		}
+	}
+	return kept
+}
+
+func (fs facts) of(k events.Kind) facts { return fs.where(func(f *fact) bool { return f.Kind == k }) }
+
+func (fs facts) by(user string) facts { return fs.where(func(f *fact) bool { return f.User == user }) }
+
+func (fs facts) on(board string) facts {
+	return fs.where(func(f *fact) bool { return f.Board == board })
+}
+
+func (fs facts) live() facts { return fs.where(func(f *fact) bool { return !f.Backfill }) }
+
+func (fs facts) backfilled() facts { return fs.where(func(f *fact) bool { return f.Backfill }) }
+
+func (fs facts) before(rank int) facts { return fs.where(func(f *fact) bool { return f.rank < rank }) }
+
+func (fs facts) after(rank int) facts { return fs.where(func(f *fact) bool { return f.rank > rank }) }
+
+// first returns the earliest fact, or none.
+func (fs facts) first() *fact {
+	if len(fs) == 0 {
+		return &fact{}
+	}
+	return fs[0]
+}
+
+// last returns the latest fact, or none.
+func (fs facts) last() *fact {
+	if len(fs) == 0 {
+		return &fact{}
+	}
+	return fs[len(fs)-1]
+}
+
+// union merges lists into the order of facts.
+func union(lists ...facts) facts {
+	all := slices.Concat(lists...)
+	slices.SortFunc(all, func(x, y *fact) int { return cmp.Compare(x.rank, y.rank) })
+	return all
+}

@@ -1,0 +1,133 @@
+package histories
+
+import (
+	"math/rand/v2"
+
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// Start is before the first live event of every history. Most backfills are of a few moments before it.
+const Start events.Micros = 1_700_000_000_000_000
+
+// Options shape a history. The zero Options are good for most tests.
+type Options struct {
+	// Users is how many users there are, 2 to 6; 0: drawn, at least 3.
+	Users int
+	// Events is the greatest number of events; 0: 60.
+	Events int
+	// Without are kinds that do not occur.
+	Without events.KindSet
+	// RisingOffsets: imports send nothing twice and nothing out of order, so every backfill has a new highest offset.
+	RisingOffsets bool
+}
+
+// userIDs has every form of id. Early ones are drawn more often.
+var userIDs = [...]string{"ann", "7", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "10", "007", "bob"}
+
+// boardIDs are the boards of every user: two named ones and the default board.
+var boardIDs = [...]string{"art", "9", ""}
+
+var sources = [...]string{"old", "older"}
+
+// weights say how often each kind is drawn, and which occur in every history. Simple ones stand first: rapid shrinks
+// towards them.
+var weights = [...]struct {
+	kind   events.Kind
+	weight int
+	always bool
+}{
+	{events.UserFollowed, 12, true},
+	{events.BoardFollowed, 12, true},
+	{events.UserUnfollowed, 7, false},
+	{events.BoardUnfollowed, 10, false},
+	{events.BoardCreated, 11, false},
+	{events.BoardDeleted, 5, false},
+	{events.UserBlocked, 4, false},
+	{events.UserUnblocked, 5, false},
+	{events.UserMuted, 4, false},
+	{events.UserUnmuted, 3, false},
+	{events.PinCreated, 4, false},
+	{events.PinMoved, 2, false},
+	{events.PinDeleted, 1, false},
+	{events.UserDeleted, 1, false},
+	{events.Liked, 1, false},
+	{events.ReaderActive, 1, false},
+	{events.BackfillClosed, 1, false},
+}
+
+// dice is a source of choices: rapid's, which shrinks, or a seeded one.
+type dice interface {
+	// roll returns a number from 0 up to, not including, n.
+	roll(n int, what string) int
+}
+
+type rapidDice struct{ t *rapid.T }
+
+func (d rapidDice) roll(n int, what string) int {
+	choices := make([]int, n)
+	for i := range choices {
+		choices[i] = i
+	}
+	return rapid.SampledFrom(choices).Draw(d.t, what) // uniform, unlike IntRange
+}
+
+type seededDice struct{ r *rand.Rand }
+
+func (d seededDice) roll(n int, _ string) int { return d.r.IntN(n) }
+
+// History draws a history of 1 to opt.Events events.
+func History(t *rapid.T, opt Options) []events.Event {
+	if opt.Events == 0 {
+		opt.Events = 60
+	}
+	w := newWorld(rapidDice{t}, opt)
+	one := rapid.Custom(func(t *rapid.T) step { return w.step(rapidDice{t}) })
+	// Alone, SliceOfN draws about six.
+	least := rapid.SampledFrom([]int{1, 1 + opt.Events/8, 1 + opt.Events/3, 1 + opt.Events/2}).Draw(t, "least")
+	return assemble(rapid.SliceOfN(one, min(least, opt.Events), opt.Events).Draw(t, "steps"))
+}
+
+// Fixed returns n events, the same for the same seed: a longer history begins with the shorter.
+func Fixed(seed uint64, n int) []events.Event {
+	d := seededDice{rand.New(rand.NewPCG(seed, 0))}
+	w := newWorld(d, Options{})
+	steps := make([]step, n)
+	for i := range steps {
+		steps[i] = w.step(d)
+	}
+	return assemble(steps)
+}
+
+// Envelopes cuts a history of this package into the envelopes that its sequences name.
+func Envelopes(history []events.Event) []*events.Envelope {
+	var all []*events.Envelope
+	last := Start
+	for len(history) > 0 {
+		n := 1
+		for n < len(history) && history[n].Seq == history[0].Seq {
+			n++
+		}
+		env := &events.Envelope{Events: history[:n:n]}
+		last = lastTime(last, env.Events)
+		env.Cursor = events.Cursor{Seq: history[0].Seq, LastTime: last}
+		for _, ev := range env.Events {
+			env.Kinds |= events.Kinds(ev.Kind)
+		}
+		all, history = append(all, env), history[n:]
+	}
+	return all
+}
+
+// lastTime is the log time of the last event of an envelope, told from its live events. An envelope that has none
+// came in the microsecond after the one before: that is how histories are assembled.
+func lastTime(before events.Micros, envelope []events.Event) events.Micros {
+	end := envelope[len(envelope)-1].Slot
+	for _, ev := range envelope {
+		if !ev.Backfill {
+			return ev.Time + events.Micros(end-ev.Slot)
+		}
+	}
+	return before + 1 + events.Micros(end)
+}

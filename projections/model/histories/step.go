@@ -1,0 +1,203 @@
+package histories
+
+import "github.com/skein-feed/skein/events"
+
+// step is a fact and how it got into the log.
+type step struct {
+	// event has no place and, if live, no time yet. The time of a backfill counts from its log time if it is
+	// negative or 0.
+	event events.Event
+	// joins: it is in the same envelope as the step before.
+	joins bool
+	// skips: the slot before it holds an event that is not in the history.
+	skips bool
+	// pause is what the clock of the log advances before the envelope.
+	pause events.Micros
+	// offset is the distance of a backfill's offset from the highest so far of its source and kind.
+	offset int
+}
+
+// world is what the facts of one history are about.
+type world struct {
+	users         int
+	kinds         []events.Kind // each as often as its weight
+	past          int           // of six facts, so many are backfills, where the kind may be
+	risingOffsets bool
+}
+
+func newWorld(d dice, opt Options) world {
+	w := world{users: opt.Users, risingOffsets: opt.RisingOffsets}
+	if w.users == 0 {
+		w.users = 3 + d.roll(len(userIDs)-2, "users")
+	}
+	w.past = 1 + d.roll(5, "past")
+	for _, k := range weights {
+		// Every history does without some kinds, so that what they would end grows old.
+		if opt.Without.Has(k.kind) || !k.always && d.roll(3, "without "+k.kind.String()) == 2 {
+			continue
+		}
+		for range k.weight {
+			w.kinds = append(w.kinds, k.kind)
+		}
+	}
+	return w
+}
+
+func (w world) step(d dice) step {
+	s := step{event: w.event(d)}
+	s.joins = d.roll(4, "joins") == 3
+	s.skips = d.roll(12, "skips") == 11
+	s.pause = [...]events.Micros{0, 0, 40, 1_000_000}[d.roll(4, "pause")]
+	if s.event.Kind.Backfillable() && d.roll(6, "backfill") >= 6-w.past {
+		w.backfill(d, &s)
+	}
+	return s
+}
+
+// event draws what happens.
+func (w world) event(d dice) events.Event {
+	ev := events.Event{Kind: w.kinds[d.roll(len(w.kinds), "kind")]}
+	ev.User = w.who(d)
+	switch ev.Kind {
+	case events.UserFollowed, events.UserUnfollowed, events.UserBlocked, events.UserUnblocked,
+		events.UserMuted, events.UserUnmuted:
+		ev.User, ev.Peer = w.two(d)
+	case events.BoardFollowed, events.BoardUnfollowed:
+		ev.User, ev.Peer = w.two(d)
+		ev.Board = w.board(d)
+	case events.BoardCreated:
+		ev.Board = w.named(d)
+		ev.Title = [...]string{"", "Art", "Arts", "Beta"}[d.roll(4, "title")]
+	case events.BoardDeleted:
+		ev.Board = w.named(d)
+	case events.PinCreated:
+		ev.Board = w.board(d)
+		ev.Pin = [...]string{"p1", "p2"}[d.roll(2, "pin")]
+		ev.Item = [...]string{ev.Pin, "p1", "i"}[d.roll(3, "item")]
+		if d.roll(4, "re-pin") == 3 {
+			ev.RepinUser, ev.RepinPin = w.other(d, ev.User), "p1"
+		}
+	case events.PinMoved:
+		ev.Board = w.board(d)
+		ev.Pin = [...]string{"p1", "p2"}[d.roll(2, "pin")]
+	case events.PinDeleted:
+		ev.Pin = [...]string{"p1", "p2"}[d.roll(2, "pin")]
+	case events.Liked:
+		ev.Item = "p1"
+	case events.BackfillClosed:
+		ev.User = ""
+		ev.Source = [...]string{sources[0], sources[1], ""}[d.roll(3, "source")]
+	}
+	return ev
+}
+
+// board draws a board, the first more often.
+func (w world) board(d dice) string {
+	n := len(boardIDs)
+	return boardIDs[min(d.roll(n, "board"), d.roll(n, "board"))]
+}
+
+// named draws a board that can be created and deleted.
+func (w world) named(d dice) string {
+	return boardIDs[min(d.roll(len(boardIDs)-1, "board"), d.roll(len(boardIDs)-1, "board"))]
+}
+
+// who draws a user, early ones more often.
+func (w world) who(d dice) string {
+	return userIDs[min(d.roll(w.users, "user"), d.roll(w.users, "user"))]
+}
+
+// other draws another user than the one given.
+func (w world) other(d dice, user string) string {
+	if other := w.who(d); other != user {
+		return other
+	}
+	if user == userIDs[0] {
+		return userIDs[1]
+	}
+	return userIDs[0]
+}
+
+// two draws two users: often the same two, so that much happens between them.
+func (w world) two(d dice) (user, peer string) {
+	switch d.roll(6, "two") {
+	case 0, 1:
+		return userIDs[0], userIDs[1]
+	case 2:
+		return userIDs[1], userIDs[0]
+	}
+	user = w.who(d)
+	return user, w.other(d, user)
+}
+
+// backfill makes a step history.
+func (w world) backfill(d dice, s *step) {
+	s.event.Backfill = true
+	s.event.Source = sources[d.roll(len(sources), "source")]
+	// A few moments long ago, so that many are equal and arrive out of order; the first of all times; or about now,
+	// beside live facts (0: a time in the future, cut to now).
+	times := [...]events.Micros{Start - 10, Start - 20, Start - 30, Start - 10, Start - 20, 1, -1, -40, 0}
+	s.event.Time = times[d.roll(len(times), "time")]
+	s.offset = 1
+	if !w.risingOffsets {
+		s.offset = [...]int{1, 1, 1, 1, 1, 2, 7, 0, -1, -2}[d.roll(10, "offset")]
+	}
+	// Through its message and back, with any time and offset, for the encoding that decides between two of one time.
+	whole := s.event
+	whole.Time, whole.Offset = Start, 1
+	if read, rejection := events.FromProto(whole.Proto()); rejection == nil {
+		s.event.Encoded = read.Encoded
+	}
+}
+
+// assemble puts steps into a log.
+func assemble(steps []step) []events.Event {
+	history := make([]events.Event, 0, len(steps))
+	highest := map[string]int{} // by source and kind
+	seq, last := uint64(0), Start
+	for len(steps) > 0 {
+		n, live := 1, !steps[0].event.Backfill
+		for n < len(steps) && steps[n].joins {
+			live = live || !steps[n].event.Backfill
+			n++
+		}
+		// The time of an event is max(time of the envelope, last time given + 1) + its slot. Envelopes without
+		// live events come at once: see lastTime.
+		base := last + 1
+		if live {
+			base += steps[0].pause
+		}
+		seq += 1 + uint64(min(steps[0].pause, 1)) // other messages may lie between
+		slot := uint16(0)
+		for i, s := range steps[:n] {
+			if i > 0 {
+				slot++
+			}
+			if s.skips {
+				slot++
+			}
+			ev := s.event
+			ev.Seq, ev.Slot = seq, slot
+			last = base + events.Micros(slot)
+			place(&ev, last, s.offset, highest)
+			history = append(history, ev)
+		}
+		steps = steps[n:]
+	}
+	return history
+}
+
+// place gives an event its time, and a backfill its offset.
+func place(ev *events.Event, now events.Micros, offset int, highest map[string]int) {
+	if !ev.Backfill {
+		ev.Time = now
+		return
+	}
+	if ev.Time <= 0 {
+		ev.Time += now
+	}
+	key := ev.Source + " " + ev.Kind.String()
+	next := max(1, highest[key]+offset)
+	highest[key] = max(highest[key], next)
+	ev.Offset = uint64(next)
+}

@@ -1,0 +1,93 @@
+package model
+
+import (
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// Kind tells how somebody follows a user or a board.
+type Kind int
+
+// The kinds of follows. Implicit is of users only, Board and Excluded of boards only.
+const (
+	None Kind = iota
+	Explicit
+	Implicit
+	Board
+	Excluded
+)
+
+// String names the kind.
+func (k Kind) String() string {
+	return [...]string{"none", "explicit", "implicit", "board", "excluded"}[k]
+}
+
+// Follow is how, and since when. The zero Follow is none.
+type Follow struct {
+	Kind  Kind
+	Since events.Micros
+}
+
+// BoardID names a board.
+type BoardID struct{ Owner, Board string }
+
+// Graph answers questions about one history.
+type Graph struct {
+	between map[pair]facts    // relations of two users, in the order of facts
+	about   map[BoardID]facts // the lives of a board: mentions and deletions, in the order of facts
+	users   []string
+	boards  []BoardID
+}
+
+// New takes a history in log order. Repeats of event ids within the horizon have been dropped from it before.
+func New(history []events.Event) *Graph {
+	g := &Graph{between: map[pair]facts{}, about: map[BoardID]facts{}}
+	for _, f := range order(history) {
+		if f.Peer != "" && !f.relationEnded {
+			p := pairOf(f.User, f.Peer)
+			g.between[p] = append(g.between[p], f)
+		}
+		if board, ok := boardOf(f.Event); ok && !f.boardEnded {
+			g.about[board] = append(g.about[board], f)
+		}
+	}
+	g.nameAll(history)
+	return g
+}
+
+// nameAll notes every id in the history, counted or not, and the default board of every user.
+func (g *Graph) nameAll(history []events.Event) {
+	users, boards := map[string]bool{}, map[BoardID]bool{}
+	for _, ev := range history {
+		for _, user := range []string{ev.User, ev.Peer, ev.RepinUser} {
+			if user != "" {
+				users[user] = true
+				boards[BoardID{Owner: user}] = true
+			}
+		}
+		if board, ok := boardOf(ev); ok {
+			boards[board] = true
+		}
+	}
+	for user := range users {
+		g.users = append(g.users, user)
+	}
+	for board := range boards {
+		g.boards = append(g.boards, board)
+	}
+	slices.SortFunc(g.users, events.CompareIDs)
+	slices.SortFunc(g.boards, func(x, y BoardID) int {
+		if c := events.CompareIDs(x.Owner, y.Owner); c != 0 {
+			return c
+		}
+		return events.CompareIDs(x.Board, y.Board)
+	})
+}
+
+// Users lists every user who occurs in the history, by id.
+func (g *Graph) Users() []string { return slices.Clone(g.users) }
+
+// BoardsMentioned lists every board that occurs in the history, existing or not, and the default board of every
+// user, by owner and id.
+func (g *Graph) BoardsMentioned() []BoardID { return slices.Clone(g.boards) }

@@ -1,0 +1,185 @@
+package model_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/model"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// dump is every answer of a graph about some users and boards.
+func dump(g *model.Graph, users []string, boards []model.BoardID) string {
+	var b strings.Builder
+	for _, u := range users {
+		fmt.Fprintf(&b, "%s: following %s; followers %s\n", u, list(g.Following(u, model.None)), list(g.Followers(u, model.None)))
+		fmt.Fprintf(&b, "\tboards %s; followed %s; excluded %s; users blocked %s; muted %s\n", list(g.Boards(u)),
+			list(g.FollowedBoards(u)), list(g.ExcludedBoards(u)), list(g.Blocked(u)), list(g.Muted(u)))
+		for _, other := range users {
+			fmt.Fprintf(&b, "%s and %s: %+v; mutuals %s\n", u, other, g.Relationship(u, other), list(g.Mutuals(u, other)))
+		}
+		for _, board := range boards {
+			fmt.Fprintf(&b, "%s on %v: %s\n", u, board, follow(g.Board(u, board.Owner, board.Board)))
+		}
+	}
+	for _, board := range boards {
+		for _, which := range []model.BoardList{model.All, model.OnBoard, model.Excluders} {
+			fmt.Fprintf(&b, "%v, list %d: %s\n", board, which, list(g.BoardFollowers(board.Owner, board.Board, which)))
+		}
+	}
+	return b.String()
+}
+
+// The answers do not depend on when backfills arrive, in what order, and between which live events, where no deletion
+// of a user and no end of an import makes the difference.
+func TestArrivalOfBackfillsDoesNotMatter(t *testing.T) {
+	opt := histories.Options{Without: events.Kinds(events.UserDeleted, events.BackfillClosed), RisingOffsets: true}
+	rapid.Check(t, func(t *rapid.T) {
+		history := histories.History(t, opt)
+		var live, past []events.Event
+		for _, ev := range history {
+			if ev.Backfill {
+				past = append(past, ev)
+			} else {
+				live = append(live, ev)
+			}
+		}
+		var moved []events.Event
+		past = rapid.Permutation(past).Draw(t, "past")
+		for len(live)+len(past) > 0 {
+			if len(live) == 0 || len(past) > 0 && rapid.Bool().Draw(t, "past next") {
+				ev := past[0]
+				ev.Offset = uint64(len(moved)) + 1
+				moved, past = append(moved, ev), past[1:]
+				continue
+			}
+			moved, live = append(moved, live[0]), live[1:]
+		}
+		g := model.New(history)
+		want := dump(g, g.Users(), g.BoardsMentioned())
+		if got := dump(model.New(moved), g.Users(), g.BoardsMentioned()); got != want {
+			t.Fatalf("in the order of the log:\n%s\nwith the backfills moved:\n%s\nlog %s\nmoved %s",
+				want, got, tell(history), tell(moved))
+		}
+	})
+}
+
+// An import that is run a second time changes nothing.
+func TestImportTwiceIsOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		history := histories.History(t, histories.Options{})
+		twice := slices.Clone(history)
+		for _, ev := range history {
+			if ev.Backfill {
+				twice = append(twice, ev)
+			}
+		}
+		g := model.New(history)
+		want := dump(g, g.Users(), g.BoardsMentioned())
+		if got := dump(model.New(twice), g.Users(), g.BoardsMentioned()); got != want {
+			t.Fatalf("once:\n%s\ntwice:\n%s\nlog %s", want, got, tell(history))
+		}
+	})
+}
+
+// What the definitions imply together, at every position.
+func TestAnswersFitTogether(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		history := histories.History(t, histories.Options{})
+		for n := range history {
+			fits(t, model.New(history[:n+1]))
+			if t.Failed() {
+				t.Fatalf("after %s", tell(history[:n+1]))
+			}
+		}
+	})
+}
+
+func fits(t *rapid.T, g *model.Graph) {
+	for _, b := range g.BoardsMentioned() {
+		exists := b.Board == "" || slices.ContainsFunc(g.Boards(b.Owner), func(e model.Entry) bool { return e.Board == b.Board })
+		all := g.BoardFollowers(b.Owner, b.Board, model.All)
+		on := g.BoardFollowers(b.Owner, b.Board, model.OnBoard)
+		excluders := g.BoardFollowers(b.Owner, b.Board, model.Excluders)
+		if !exists && len(all)+len(on)+len(excluders) > 0 {
+			t.Errorf("%v does not exist and has followers", b)
+		}
+		if explicit := g.Followers(b.Owner, model.Explicit); exists {
+			// Every explicit follower of the owner sees the board or excludes it; followers of the board come on top.
+			seen := map[string]bool{}
+			for _, e := range slices.Concat(explicit, on) {
+				seen[e.User] = true
+			}
+			if len(seen) != len(all)+len(excluders) {
+				t.Errorf("%v: followers %s, excluders %s, explicit followers of the owner %s",
+					b, list(all), list(excluders), list(explicit))
+			}
+		}
+		for _, e := range on {
+			entry := model.Entry{Owner: b.Owner, Board: b.Board, Kind: model.Board, Since: e.Since}
+			if !slices.Contains(g.FollowedBoards(e.User), entry) {
+				t.Errorf("%s follows %v, not in the list of followed boards", e.User, b)
+			}
+		}
+		for _, e := range excluders {
+			entry := model.Entry{Owner: b.Owner, Board: b.Board, Kind: model.Excluded, Since: e.Since}
+			if !slices.Contains(g.ExcludedBoards(e.User), entry) {
+				t.Errorf("%s excludes %v, not in the list of excluded boards", e.User, b)
+			}
+		}
+	}
+	for _, a := range g.Users() {
+		for _, b := range g.Users() {
+			r := g.Relationship(a, b)
+			if (r.Blocking || r.BlockedBy || a == b) && (r.Following.Kind != model.None || r.FollowedBy.Kind != model.None) {
+				t.Errorf("%s and %s: %+v", a, b, r)
+			}
+			onBoards := slices.ContainsFunc(g.FollowedBoards(a), func(e model.Entry) bool { return e.Owner == b })
+			if onBoards && r.Following.Kind == model.None || !onBoards && r.Following.Kind == model.Implicit {
+				t.Errorf("%s follows %s %s, boards %s", a, b, follow(r.Following), list(g.FollowedBoards(a)))
+			}
+		}
+		c := g.UserCounts(a)
+		if c.Followers != c.ExplicitFollowers+c.ImplicitFollowers || c.Following != c.ExplicitFollowing+c.ImplicitFollowing {
+			t.Errorf("%s: %+v", a, c)
+		}
+	}
+}
+
+// tell writes a history so that it can be read.
+func tell(history []events.Event) string {
+	var b strings.Builder
+	for _, ev := range history {
+		fmt.Fprintf(&b, "\n\t%d.%d %d", ev.Seq, ev.Slot, ev.Time-histories.Start)
+		if ev.Backfill {
+			fmt.Fprintf(&b, " %s#%d", ev.Source, ev.Offset)
+		}
+		fmt.Fprintf(&b, " %s %s", ev.User, ev.Kind)
+		if ev.Peer != "" {
+			fmt.Fprintf(&b, " of %s", ev.Peer)
+		}
+		if board := ev.Board; board != "" {
+			fmt.Fprintf(&b, " board %s %q", board, ev.Title)
+		}
+	}
+	return b.String()
+}
+
+func TestBoardsMentioned(t *testing.T) {
+	g := model.New([]events.Event{
+		{Kind: events.PinCreated, User: "bob", Board: "art", Pin: "p", Item: "p", RepinUser: "cid", RepinPin: "q"},
+		{Kind: events.BoardFollowed, User: "7", Peer: "ann", Board: "9"},
+	})
+	want := []model.BoardID{{"7", ""}, {"ann", "9"}, {"ann", ""}, {"bob", ""}, {"bob", "art"}, {"cid", ""}}
+	if got := g.BoardsMentioned(); !slices.Equal(got, want) {
+		t.Errorf("boards %v, want %v", got, want)
+	}
+	if got, want := g.Users(), []string{"7", "ann", "bob", "cid"}; !slices.Equal(got, want) {
+		t.Errorf("users %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,177 @@
+package model
+
+import "github.com/skein-feed/skein/events"
+
+// standing is the rule that follows, board follows, blocks and mutes have in common: a state holds if it was begun
+// later than it was ended.
+func standing(begun, ended facts) (since events.Micros, holds bool) {
+	if begun.last().rank <= ended.last().rank {
+		return 0, false
+	}
+	// No live end, and the backfills alone say that it holds: since the latest backfilled beginning.
+	history := begun.backfilled().last()
+	if len(ended.live()) == 0 && history.rank > ended.backfilled().last().rank {
+		return history.Time, true
+	}
+	// Else since the first live beginning after the last live end: what comes after it repeats what holds.
+	return begun.live().after(ended.live().last().rank).first().Time, true
+}
+
+// relations returns what happened between two users.
+func (g *Graph) relations(a, b string) facts { return g.between[pairOf(a, b)] }
+
+// unfollows is U: the unfollows of b by a, and every block by either, which counts as one.
+func (g *Graph) unfollows(a, b string) facts {
+	return g.relations(a, b).where(func(f *fact) bool {
+		return f.Kind == events.UserBlocked || f.Kind == events.UserUnfollowed && f.User == a
+	})
+}
+
+// deletions is D: the deletions of a board.
+func (g *Graph) deletions(board BoardID) facts { return g.about[board].of(events.BoardDeleted) }
+
+// explicit tells whether and since when a follows b explicitly: F > U.
+func (g *Graph) explicit(a, b string) (events.Micros, bool) {
+	if g.barred(a, b) {
+		return 0, false
+	}
+	return standing(g.relations(a, b).of(events.UserFollowed).by(a), g.unfollows(a, b))
+}
+
+// onBoard tells whether and since when a follows the board itself: f > u, f > U, f > D.
+func (g *Graph) onBoard(a string, board BoardID) (events.Micros, bool) {
+	if g.barred(a, board.Owner) {
+		return 0, false
+	}
+	own := g.relations(a, board.Owner).by(a).on(board.Board)
+	ended := union(own.of(events.BoardUnfollowed), g.unfollows(a, board.Owner), g.deletions(board))
+	return standing(own.of(events.BoardFollowed), ended)
+}
+
+// excluded tells whether and since when a excludes the board: u > f, u > U, u > F, u > D, and its owner is followed
+// explicitly.
+func (g *Graph) excluded(a string, board BoardID) (events.Micros, bool) {
+	if _, follows := g.explicit(a, board.Owner); !follows {
+		return 0, false
+	}
+	own := g.relations(a, board.Owner).by(a).on(board.Board)
+	u := own.of(events.BoardUnfollowed)
+	ended := union(own.of(events.BoardFollowed), g.newFollows(a, board.Owner), g.unfollows(a, board.Owner),
+		g.deletions(board))
+	if u.last().rank <= ended.last().rank {
+		return 0, false
+	}
+	// Since the first live one after the last live fact that ended an exclusion; without one, the latest backfilled.
+	if live := u.live().after(ended.live().last().rank); len(live) > 0 {
+		return live.first().Time, true
+	}
+	return u.backfilled().last().Time, true
+}
+
+// newFollows is the follows of b by a that may be F: of the live ones those that do not repeat what holds by live
+// facts, which are the first after a live unfollow.
+func (g *Graph) newFollows(a, b string) facts {
+	follows := g.relations(a, b).of(events.UserFollowed).by(a)
+	ended := g.unfollows(a, b).live()
+	return follows.where(func(f *fact) bool {
+		return f.Backfill || follows.live().after(ended.before(f.rank).last().rank).first().rank == f.rank
+	})
+}
+
+// barred tells whether a block, by live facts or backfills, stands between two users in either direction.
+func (g *Graph) barred(a, b string) bool {
+	_, ab := g.blocks(a, b)
+	_, ba := g.blocks(b, a)
+	return ab || ba
+}
+
+// blocks tells whether and since when a blocks b: the latest block fact is a block.
+func (g *Graph) blocks(a, b string) (events.Micros, bool) {
+	own := g.relations(a, b).by(a)
+	return standing(own.of(events.UserBlocked), own.of(events.UserUnblocked))
+}
+
+// mutes tells whether and since when a mutes b.
+func (g *Graph) mutes(a, b string) (events.Micros, bool) {
+	own := g.relations(a, b).by(a)
+	return standing(own.of(events.UserMuted), own.of(events.UserUnmuted))
+}
+
+// implicit tells whether and since when a follows at least one board of b, whatever else.
+func (g *Graph) implicit(a, b string) (since events.Micros, holds bool) {
+	for _, board := range g.boards {
+		if board.Owner != b {
+			continue
+		}
+		// Since the earliest among those boards.
+		if t, follows := g.onBoard(a, board); follows && (!holds || t < since) {
+			since, holds = t, true
+		}
+	}
+	return since, holds
+}
+
+// life tells whether a board exists, since when, and its title.
+func (g *Graph) life(board BoardID) (created events.Micros, title string, exists bool) {
+	if board.Board == "" {
+		return 0, "", true // the default board always exists
+	}
+	mentions := g.about[board].where(func(f *fact) bool { return f.Kind != events.BoardDeleted })
+	creations := mentions.of(events.BoardCreated)
+	if deletions := g.deletions(board); len(deletions) > 0 {
+		// After a deletion, only a live creation begins a new life. It starts empty.
+		creations = creations.live().after(deletions.last().rank)
+		return creations.first().Time, creations.last().Title, len(creations) > 0
+	}
+	// Never deleted: since the earliest backfilled mention, else since the first live one. As backfills come first
+	// in the order of facts, both are the first mention.
+	return mentions.first().Time, creations.last().Title, len(mentions) > 0
+}
+
+// User tells how a follower follows a user: explicitly, or else implicitly through a board.
+func (g *Graph) User(follower, user string) Follow {
+	if since, follows := g.explicit(follower, user); follows {
+		return Follow{Explicit, since}
+	}
+	if since, follows := g.implicit(follower, user); follows {
+		return Follow{Implicit, since}
+	}
+	return Follow{}
+}
+
+// Board tells how a follower follows a board.
+func (g *Graph) Board(follower, owner, board string) Follow {
+	id := BoardID{owner, board}
+	if _, _, exists := g.life(id); !exists || follower == owner {
+		return Follow{}
+	}
+	explicit, follows := g.explicit(follower, owner)
+	if since, on := g.onBoard(follower, id); on {
+		if follows {
+			since = max(since, explicit) // the later, if both
+		}
+		return Follow{Board, since}
+	}
+	if since, excluded := g.excluded(follower, id); excluded {
+		return Follow{Excluded, since}
+	}
+	if follows {
+		return Follow{Explicit, explicit}
+	}
+	return Follow{}
+}
+
+// Relationship is everything between a viewer and a user.
+type Relationship struct {
+	Following, FollowedBy       Follow
+	Blocking, BlockedBy, Muting bool
+}
+
+// Relationship tells everything between a viewer and a user.
+func (g *Graph) Relationship(viewer, user string) Relationship {
+	r := Relationship{Following: g.User(viewer, user), FollowedBy: g.User(user, viewer)}
+	_, r.Blocking = g.blocks(viewer, user)
+	_, r.BlockedBy = g.blocks(user, viewer)
+	_, r.Muting = g.mutes(viewer, user)
+	return r
+}

@@ -1,0 +1,249 @@
+package model_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/model"
+)
+
+// The scenarios of testdata/script are small stories with answers worked out by hand. "# name" begins one. A line
+// that begins with a time is a live event of that time, each an envelope of its own:
+//
+//	10 ann follows bob        20 ann unfollows bob/art      30 bob creates bob/art Pictures
+//	40 bob deletes bob/art    50 bob pins bob/art           60 bob moves bob/art
+//	70 ann blocks bob         80 ann mutes bob              90 ann unmutes bob
+//	95 ann leaves             99 end old                    99 end *
+//
+// bob/- is bob's default board. "past 5" before the event makes it a backfill of time 5 from the source "old", with an
+// offset above all before; "past 5 log#3" names source and offset. Every other line is a question about the history so
+// far and, after the colon, its answer; lists are separated by commas, and - is an empty list.
+type scenario struct {
+	name    string
+	history []events.Event
+	offset  uint64
+}
+
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/script/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	total := 0
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { total += runScenarios(t, file) })
+	}
+	if total < 60 {
+		t.Errorf("only %d scenarios were run", total)
+	}
+}
+
+func runScenarios(t *testing.T, file string) (count int) {
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s := &scenario{}
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		switch {
+		case line == "":
+		case strings.HasPrefix(line, "#"):
+			s = &scenario{name: strings.TrimSpace(line[1:])}
+			count++
+		case line[0] >= '0' && line[0] <= '9' || strings.HasPrefix(line, "past "):
+			if err := s.happens(line); err != nil {
+				t.Fatalf("%s:%d: %q: %v", file, n, line, err)
+			}
+		default:
+			question, want, ok := strings.Cut(line, ": ")
+			got, err := answer(model.New(s.history), strings.Fields(question))
+			if !ok || err != nil {
+				t.Fatalf("%s:%d: %q: %v", file, n, line, err)
+			}
+			if got != want {
+				t.Errorf("%s:%d: %s\n%s\n got %s\nwant %s", file, n, s.name, question, got, want)
+			}
+		}
+	}
+	return count
+}
+
+// happens appends the event that a line tells.
+func (s *scenario) happens(line string) error {
+	words := strings.Fields(line)
+	ev := events.Event{Seq: uint64(len(s.history)) + 1}
+	if words[0] == "past" {
+		words = words[1:]
+		s.offset++
+		ev.Backfill, ev.Source, ev.Offset = true, "old", s.offset
+		if source, offset, ok := strings.Cut(words[1], "#"); ok {
+			n, err := strconv.ParseUint(offset, 10, 64)
+			if err != nil {
+				return err
+			}
+			ev.Source, ev.Offset = source, n
+			words = append(words[:1], words[2:]...)
+		}
+	}
+	time, err := strconv.ParseInt(words[0], 10, 64)
+	if err != nil {
+		return err
+	}
+	ev.Time = events.Micros(time)
+	if words[1] == "end" {
+		ev.Kind, ev.Source = events.BackfillClosed, strings.TrimPrefix(words[2], "*")
+		s.history = append(s.history, ev)
+		return nil
+	}
+	ev.User = words[1]
+	target := ""
+	if len(words) > 3 {
+		target = words[3]
+	}
+	if err := setKind(&ev, words[2], target); err != nil {
+		return err
+	}
+	if ev.Kind == events.BoardCreated && len(words) > 4 {
+		ev.Title = words[4]
+	}
+	if ev.Backfill && ev.Kind == events.BoardCreated {
+		ev.Encoded = []byte(ev.Title)
+	}
+	s.history = append(s.history, ev)
+	return nil
+}
+
+func setKind(ev *events.Event, verb, target string) error {
+	owner, board, isBoard := strings.Cut(target, "/")
+	kinds := map[string]events.Kind{
+		"follows": events.UserFollowed, "unfollows": events.UserUnfollowed, "leaves": events.UserDeleted,
+		"creates": events.BoardCreated, "deletes": events.BoardDeleted,
+		"pins": events.PinCreated, "moves": events.PinMoved,
+		"blocks": events.UserBlocked, "unblocks": events.UserUnblocked,
+		"mutes": events.UserMuted, "unmutes": events.UserUnmuted,
+		"follows/": events.BoardFollowed, "unfollows/": events.BoardUnfollowed,
+	}
+	if isBoard && (verb == "follows" || verb == "unfollows") {
+		verb += "/"
+	}
+	kind, ok := kinds[verb]
+	if !ok {
+		return fmt.Errorf("unknown verb %q", verb)
+	}
+	if ev.Backfill && !kind.Backfillable() {
+		return fmt.Errorf("%s cannot be backfilled", kind)
+	}
+	ev.Kind = kind
+	if isBoard {
+		ev.Board = strings.TrimPrefix(board, "-")
+	}
+	switch kind {
+	case events.UserDeleted:
+	case events.BoardCreated, events.BoardDeleted:
+		if owner != ev.User || ev.Board == "" {
+			return fmt.Errorf("%s of %q", kind, target)
+		}
+	case events.PinCreated, events.PinMoved:
+		ev.Pin = "p"
+		if owner != ev.User {
+			return fmt.Errorf("%s on %q", kind, target)
+		}
+	default:
+		ev.Peer = owner
+		if owner == ev.User {
+			return fmt.Errorf("%s of oneself", kind)
+		}
+	}
+	return nil
+}
+
+// answer asks a question.
+func answer(g *model.Graph, q []string) (string, error) {
+	kind := model.None
+	if len(q) == 3 && (q[0] == "following" || q[0] == "followers") {
+		kind = map[string]model.Kind{"explicit": model.Explicit, "implicit": model.Implicit}[q[1]]
+		q = []string{q[0], q[2]}
+	}
+	last := q[len(q)-1]
+	owner, board, _ := strings.Cut(last, "/")
+	board = strings.TrimPrefix(board, "-")
+	switch q[0] {
+	case "following":
+		return list(g.Following(last, kind)), nil
+	case "followers":
+		return list(g.Followers(last, kind)), nil
+	case "all":
+		return list(g.BoardFollowers(owner, board, model.All)), nil
+	case "on":
+		return list(g.BoardFollowers(owner, board, model.OnBoard)), nil
+	case "excluders":
+		return list(g.BoardFollowers(owner, board, model.Excluders)), nil
+	case "followed-boards":
+		return list(g.FollowedBoards(last)), nil
+	case "excluded-boards":
+		return list(g.ExcludedBoards(last)), nil
+	case "boards":
+		return list(g.Boards(last)), nil
+	case "blocked":
+		return list(g.Blocked(last)), nil
+	case "muted":
+		return list(g.Muted(last)), nil
+	case "mutuals":
+		return list(g.Mutuals(q[1], last)), nil
+	case "relationship":
+		r := g.Relationship(q[1], last)
+		return fmt.Sprintf("%s, %s, blocking=%t blocked=%t muting=%t",
+			follow(r.Following), follow(r.FollowedBy), r.Blocking, r.BlockedBy, r.Muting), nil
+	case "counts":
+		if strings.Contains(last, "/") {
+			return fmt.Sprintf("%+v", g.BoardCounts(owner, board)), nil
+		}
+		return fmt.Sprintf("%+v", g.UserCounts(last)), nil
+	case "users":
+		return strings.Join(g.Users(), " "), nil
+	}
+	if len(q) != 2 {
+		return "", fmt.Errorf("unknown question %q", q)
+	}
+	if strings.Contains(last, "/") {
+		return follow(g.Board(q[0], owner, board)), nil
+	}
+	return follow(g.User(q[0], last)), nil
+}
+
+func follow(f model.Follow) string {
+	if f.Kind == model.None {
+		return "none"
+	}
+	return fmt.Sprintf("%s %d", f.Kind, f.Since)
+}
+
+func list(entries []model.Entry) string {
+	words := make([]string, 0, len(entries))
+	for _, e := range entries {
+		name := e.User
+		if e.Owner != "" {
+			name = e.Owner + "/" + e.Board
+			if e.Board == "" {
+				name += "-"
+			}
+		}
+		if e.Kind == model.Explicit || e.Kind == model.Implicit || e.User != "" && e.Kind != model.None {
+			name += " " + e.Kind.String()
+		}
+		words = append(words, strings.TrimSpace(fmt.Sprintf("%s %d %s", name, e.Since, e.Title)))
+	}
+	if len(words) == 0 {
+		return "-"
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,390 @@
+package projections
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/zeebo/xxh3"
+)
+
+// overlay is the rows that were written since the last commit, over those of the database, with the rows that were read
+// or written not long ago. It is what [Batch] writes to and reads from.
+//
+// A row stands in one place however often it is written, so a count that rises a thousand times in a batch is written
+// once, and a row that comes and goes not at all. Look-ups hash, commits sort. An iterator needs the rows with its
+// prefix only: those are chained by shard and tag.
+type overlay struct {
+	db *pebble.DB
+	// data holds keys and values; a row that grows moves to the end.
+	data []byte
+	rows []overlayRow
+	// table finds rows: open addressing, index into rows + 1, 0: free. Its length is a power of two.
+	table []uint32
+	// dirty are the rows that the next commit writes, in no order.
+	dirty      []uint32
+	dirtyBytes int
+	// chains are the last dirty rows + 1 by the first bytes of their keys.
+	chains map[[prefixLen]byte]uint32
+	// keep is how many bytes of rows that are not dirty may be kept.
+	keep int
+	// order is space for sorting.
+	order []dirtyRow
+	// batch is used again by every commit.
+	batch *pebble.Batch
+	// under finds rows in the database as it was when the overlay was last reset: what was written since, the overlay
+	// has.
+	under finder
+}
+
+// prefixLen is the length of shard and tag.
+const prefixLen = 3
+
+type overlayRow struct {
+	hash           uint64
+	key, value     uint32 // where in data
+	keyLen, valLen uint32
+	room           uint32 // at value
+	next           uint32 // in the chain, + 1
+	state          rowState
+}
+
+// rowState is a set of bits.
+type rowState uint8
+
+const (
+	// rowLives: the row has a value; else it does not exist.
+	rowLives rowState = 1 << iota
+	// rowDirty: the database does not know yet.
+	rowDirty
+	// rowAbsent: the database is known to have no such row.
+	rowAbsent
+)
+
+const (
+	// maxKept is the largest value that is kept when it was only read.
+	maxKept = 1 << 10
+	// rowOverhead is about what a row costs in memory beside its key and value.
+	rowOverhead = 64
+)
+
+func (o *overlay) init(db *pebble.DB, keep int) {
+	*o = overlay{db: db, keep: keep, batch: db.NewBatch(), chains: map[[prefixLen]byte]uint32{}}
+	o.reset()
+}
+
+// reset forgets everything. It must not be called while a row is dirty.
+func (o *overlay) reset() {
+	o.under.close()
+	o.data, o.rows = o.data[:0], o.rows[:0]
+	if len(o.table) != 1<<10 {
+		o.table = make([]uint32, 1<<10)
+	} else {
+		clear(o.table)
+	}
+}
+
+// find returns the index of the row of a key, and where in the table it stands or would stand; -1: there is none.
+func (o *overlay) find(key []byte, hash uint64) (row, slot int) {
+	mask := len(o.table) - 1
+	for slot = int(hash) & mask; o.table[slot] != 0; slot = (slot + 1) & mask {
+		row = int(o.table[slot] - 1)
+		if r := &o.rows[row]; r.hash == hash && bytes.Equal(o.keyOf(r), key) {
+			return row, slot
+		}
+	}
+	return -1, slot
+}
+
+func (o *overlay) keyOf(r *overlayRow) []byte { return o.data[r.key : r.key+r.keyLen : r.key+r.keyLen] }
+
+func (o *overlay) valueOf(r *overlayRow) []byte {
+	return o.data[r.value : r.value+r.valLen : r.value+r.valLen]
+}
+
+// add adds the row of a key that is not there.
+func (o *overlay) add(key []byte, hash uint64, slot int) (row int) {
+	if 4*(len(o.rows)+1) > 3*len(o.table) {
+		o.grow()
+		_, slot = o.find(key, hash)
+	}
+	o.rows = append(o.rows, overlayRow{hash: hash, key: uint32(len(o.data)), keyLen: uint32(len(key))})
+	o.data = append(o.data, key...)
+	o.table[slot] = uint32(len(o.rows))
+	return len(o.rows) - 1
+}
+
+func (o *overlay) grow() {
+	o.table = make([]uint32, 2*len(o.table))
+	mask := len(o.table) - 1
+	for i := range o.rows {
+		slot := int(o.rows[i].hash) & mask
+		for o.table[slot] != 0 {
+			slot = (slot + 1) & mask
+		}
+		o.table[slot] = uint32(i + 1)
+	}
+}
+
+// put gives a row its value.
+func (o *overlay) put(r *overlayRow, value []byte) {
+	if r.room < uint32(len(value)) {
+		r.value, r.room = uint32(len(o.data)), uint32(len(value))
+		o.data = append(o.data, value...)
+	} else {
+		copy(o.data[r.value:], value)
+	}
+	r.valLen = uint32(len(value))
+}
+
+// get returns the value of a key, good until the next call.
+func (o *overlay) get(key []byte) ([]byte, bool, error) {
+	hash := xxh3.Hash(key)
+	row, slot := o.find(key, hash)
+	if row >= 0 {
+		if r := &o.rows[row]; r.state&rowLives != 0 {
+			return o.valueOf(r), true, nil
+		}
+		return nil, false, nil
+	}
+	value, ok, err := o.under.find(o.db, key)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case !ok:
+		o.rows[o.add(key, hash, slot)].state = rowAbsent
+		return nil, false, nil
+	case len(value) > maxKept:
+		return value, true, nil
+	}
+	r := &o.rows[o.add(key, hash, slot)]
+	o.put(r, value)
+	r.state = rowLives
+	return o.valueOf(r), true, nil
+}
+
+func (o *overlay) set(key, value []byte) {
+	hash := xxh3.Hash(key)
+	row, slot := o.find(key, hash)
+	if row < 0 {
+		row = o.add(key, hash, slot)
+	}
+	r := &o.rows[row]
+	if r.state&rowLives != 0 && bytes.Equal(o.valueOf(r), value) {
+		return
+	}
+	o.touch(row)
+	o.dirtyBytes += len(value) - r.countedValue()
+	o.put(r, value)
+	r.state |= rowLives
+}
+
+func (o *overlay) delete(key []byte) {
+	hash := xxh3.Hash(key)
+	row, slot := o.find(key, hash)
+	known := row >= 0
+	if !known {
+		row = o.add(key, hash, slot)
+	}
+	r := &o.rows[row]
+	if known && r.state&rowLives == 0 {
+		return
+	}
+	o.touch(row)
+	o.dirtyBytes -= r.countedValue()
+	r.state &^= rowLives
+}
+
+// countedValue is how many bytes of the value of a dirty row stand in dirtyBytes.
+func (r *overlayRow) countedValue() int {
+	if r.state&rowLives == 0 {
+		return 0
+	}
+	return int(r.valLen)
+}
+
+// touch makes a row dirty.
+func (o *overlay) touch(row int) {
+	r := &o.rows[row]
+	if r.state&rowDirty != 0 {
+		return
+	}
+	r.state |= rowDirty
+	o.dirty = append(o.dirty, uint32(row))
+	o.dirtyBytes += int(r.keyLen) + r.countedValue()
+	prefix := [prefixLen]byte(o.keyOf(r))
+	r.next = o.chains[prefix]
+	o.chains[prefix] = uint32(row + 1)
+}
+
+// size is about how many bytes a commit frees: what it writes, or what is kept beyond what may be.
+func (o *overlay) size() int { return max(o.dirtyBytes, o.memory()-o.keep) }
+
+func (o *overlay) memory() int { return len(o.data) + rowOverhead*len(o.rows) }
+
+// commit writes the dirty rows in one batch, in the order of their keys: so they are inserted several times faster.
+func (o *overlay) commit() error {
+	o.batch.Reset()
+	for _, d := range o.sorted(o.dirty) {
+		r := &o.rows[d.row]
+		switch {
+		case r.state&rowLives != 0:
+			op := o.batch.SetDeferred(int(r.keyLen), int(r.valLen))
+			copy(op.Key, o.keyOf(r))
+			copy(op.Value, o.valueOf(r))
+			_ = op.Finish() // fails only on an indexed batch
+			r.state = rowLives
+		case r.state&rowAbsent != 0: // came and went
+			r.state = rowAbsent
+		default:
+			op := o.batch.DeleteDeferred(int(r.keyLen))
+			copy(op.Key, o.keyOf(r))
+			_ = op.Finish()
+			r.state = rowAbsent
+		}
+		r.next = 0
+	}
+	if err := o.db.Apply(o.batch, pebble.NoSync); err != nil {
+		return err
+	}
+	o.dirty, o.dirtyBytes = o.dirty[:0], 0
+	clear(o.chains)
+	if o.memory() > o.keep {
+		o.reset()
+	}
+	return nil
+}
+
+// close drops everything.
+func (o *overlay) close() {
+	o.under.close()
+	_ = o.batch.Close()
+	*o = overlay{}
+}
+
+// dirtyRow sorts rows: most by the first bytes of their keys.
+type dirtyRow struct {
+	first uint64
+	row   uint32
+}
+
+func (o *overlay) sorted(rows []uint32) []dirtyRow {
+	o.order = o.order[:0]
+	for _, row := range rows {
+		o.order = append(o.order, o.dirtyRow(row))
+	}
+	o.sort(o.order)
+	return o.order
+}
+
+func (o *overlay) dirtyRow(row uint32) dirtyRow {
+	key := o.keyOf(&o.rows[row])
+	var first [8]byte
+	copy(first[:], key)
+	return dirtyRow{binary.BigEndian.Uint64(first[:]), row}
+}
+
+func (o *overlay) sort(rows []dirtyRow) {
+	slices.SortFunc(rows, func(a, b dirtyRow) int {
+		switch {
+		case a.first < b.first:
+			return -1
+		case a.first > b.first:
+			return 1
+		}
+		return bytes.Compare(o.keyOf(&o.rows[a.row]), o.keyOf(&o.rows[b.row]))
+	})
+}
+
+// within returns the dirty rows with lower <= key < upper, in order.
+func (o *overlay) within(lower, upper []byte) []dirtyRow {
+	var found []dirtyRow
+	check := func(row uint32) {
+		key := o.keyOf(&o.rows[row])
+		if bytes.Compare(key, lower) >= 0 && (upper == nil || bytes.Compare(key, upper) < 0) {
+			found = append(found, o.dirtyRow(row))
+		}
+	}
+	if upper != nil && len(lower) >= prefixLen && bytes.Compare(upper, PrefixEnd(lower[:prefixLen])) <= 0 {
+		for next := o.chains[[prefixLen]byte(lower)]; next != 0; next = o.rows[next-1].next {
+			check(next - 1)
+		}
+	} else {
+		for _, row := range o.dirty {
+			check(row)
+		}
+	}
+	o.sort(found)
+	return found
+}
+
+// merged is an iterator over dirty rows and those of the database under them.
+type merged struct {
+	over  *overlay
+	dirty []dirtyRow
+	at    int // in dirty
+	scan  *scan
+	// valid tells whether the scan is at a row, onDirty which of the two the iterator shows.
+	valid, onDirty, moved bool
+}
+
+func (m *merged) Next() bool {
+	switch {
+	case !m.moved:
+		m.moved = true
+		m.valid = m.scan.Next()
+	case m.onDirty:
+		m.at++
+	default:
+		m.valid = m.valid && m.scan.Next()
+	}
+	return m.settle()
+}
+
+func (m *merged) SeekGE(key []byte) bool {
+	m.moved = true
+	m.at, _ = slices.BinarySearchFunc(m.dirty, key, func(d dirtyRow, key []byte) int {
+		return bytes.Compare(m.over.keyOf(&m.over.rows[d.row]), key)
+	})
+	m.valid = m.scan.SeekGE(key)
+	return m.settle()
+}
+
+// settle finds the row to show: the lesser of the two, and of equal ones the dirty one, if it lives.
+func (m *merged) settle() bool {
+	for ; m.at < len(m.dirty); m.at++ {
+		r := &m.over.rows[m.dirty[m.at].row]
+		if m.valid {
+			order := bytes.Compare(m.scan.Key(), m.over.keyOf(r))
+			if order < 0 {
+				break
+			}
+			if order == 0 {
+				m.valid = m.scan.Next()
+			}
+		}
+		if r.state&rowLives != 0 {
+			m.onDirty = true
+			return true
+		}
+	}
+	m.onDirty = false
+	return m.valid
+}
+
+func (m *merged) Key() []byte {
+	if m.onDirty {
+		return m.over.keyOf(&m.over.rows[m.dirty[m.at].row])
+	}
+	return m.scan.Key()
+}
+
+func (m *merged) Value() []byte {
+	if m.onDirty {
+		return m.over.valueOf(&m.over.rows[m.dirty[m.at].row])
+	}
+	return m.scan.Value()
+}
+
+func (m *merged) Close() error { return m.scan.Close() }

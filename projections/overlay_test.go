@@ -1,0 +1,241 @@
+package projections
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// quiet is a logger of Pebble.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf(format, args...))
+}
+
+// overlayDB opens a database in memory as a store does.
+func overlayDB(t testing.TB) *pebble.DB {
+	t.Helper()
+	db, err := pebble.Open("db", &pebble.Options{
+		FS: vfs.NewMem(), DisableWAL: true, FormatMajorVersion: formatMajorVersion, MemTableSize: 32 << 20,
+		CacheSize: 256 << 20, Logger: quiet{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+// overlayKeys are keys under few prefixes, some of them prefixes of others.
+func overlayKeys(n int) [][]byte {
+	keys := make([][]byte, n)
+	for i := range keys {
+		keys[i] = append(AppendPrefix(nil, events.Shard(i%3), Tag(0x10+i%2)), fmt.Sprint(i)...)
+	}
+	return keys
+}
+
+// TestOverlayIsABatch does the same at random with an overlay and with an indexed batch of Pebble, which it stands for.
+func TestOverlayIsABatch(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		db, want := overlayDB(t), overlayDB(t)
+		batch := want.NewIndexedBatch()
+		var o overlay
+		o.init(db, r.IntN(3)*5000)
+		keys := overlayKeys(40 + r.IntN(200))
+		key := func() []byte { return keys[r.IntN(len(keys))] }
+		for step := range 3000 {
+			switch r.IntN(20) {
+			default:
+				k := key()
+				got, ok, err := o.get(k)
+				value, closer, wantErr := batch.Get(k)
+				if err != nil || ok != (wantErr == nil) || !bytes.Equal(got, value) {
+					t.Fatalf("seed %d, step %d: get %x: %x %v %v, want %x %v", seed, step, k, got, ok, err, value, wantErr)
+				}
+				if wantErr == nil {
+					_ = closer.Close()
+				}
+			case 0, 1, 2, 3, 4, 5:
+				k, value := key(), bytes.Repeat([]byte{byte(r.IntN(3))}, r.IntN(40)*r.IntN(2)*r.IntN(60))
+				o.set(k, value)
+				_ = batch.Set(k, value, nil)
+			case 6, 7, 8, 9:
+				k := key()
+				o.delete(k)
+				_ = batch.Delete(k, nil)
+			case 10:
+				lower, upper := key(), key()
+				if r.IntN(2) == 0 {
+					lower = lower[:prefixLen]
+					upper = PrefixEnd(lower)
+				}
+				compareScans(t, &o, batch, lower, upper, key())
+			case 11:
+				if r.IntN(5) > 0 {
+					continue
+				}
+				if err := o.commit(); err != nil {
+					t.Fatal(err)
+				}
+				if o.dirtyBytes != 0 || len(o.dirty) != 0 || (o.memory() > o.keep && len(o.rows) > 0) {
+					t.Fatalf("after a commit: %d dirty bytes, %d in memory", o.dirtyBytes, o.memory())
+				}
+				if err := want.Apply(batch, pebble.NoSync); err != nil {
+					t.Fatal(err)
+				}
+				batch = want.NewIndexedBatch()
+				if r.IntN(2) == 0 {
+					if err := errors.Join(db.Flush(), want.Flush()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		compareScans(t, &o, batch, nil, nil, key())
+		o.close()
+		if err := batch.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// compareScans compares an iterator over an overlay with one over a batch, from the start and from a key on.
+func compareScans(t *testing.T, o *overlay, batch *pebble.Batch, lower, upper, from []byte) {
+	t.Helper()
+	if upper != nil && bytes.Compare(lower, upper) > 0 {
+		lower, upper = upper, lower
+	}
+	b := Batch{rows: *o}
+	b.store = &Store{db: o.db}
+	it := b.Iter(lower, upper)
+	want, err := batch.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(what string, ok, wantOK bool) {
+		t.Helper()
+		if ok != wantOK || (ok && (!bytes.Equal(it.Key(), want.Key()) || !bytes.Equal(it.Value(), want.Value()))) {
+			t.Fatalf("%s in %x–%x differs at %x", what, lower, upper, want.Key())
+		}
+	}
+	same("first", it.Next(), want.First())
+	for want.Valid() {
+		same("next", it.Next(), want.Next())
+	}
+	same("seek", it.SeekGE(from), want.SeekGE(from))
+	for want.Valid() {
+		same("next after seek", it.Next(), want.Next())
+	}
+	if err := errors.Join(it.Close(), want.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOverlayWritesLittle: a row that changes back and forth is written once, one that comes and goes not at all, and
+// one that is set to what it is not either.
+func TestOverlayWritesLittle(t *testing.T) {
+	db := overlayDB(t)
+	var o overlay
+	o.init(db, 1<<20)
+	defer o.close()
+	keys := overlayKeys(4)
+	o.set(keys[0], []byte("same"))
+	if err := o.commit(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := o.get(keys[2]); ok || err != nil { // so it is known not to be there
+		t.Fatal(ok, err)
+	}
+	o.set(keys[0], []byte("same"))
+	for i := range 100 {
+		o.set(keys[1], []byte(fmt.Sprint(i)))
+		o.set(keys[2], []byte("here"))
+		o.delete(keys[2])
+	}
+	if len(o.dirty) != 2 || o.dirtyBytes != len(keys[1])+len("99")+len(keys[2]) {
+		t.Errorf("%d rows and %d bytes are dirty", len(o.dirty), o.dirtyBytes)
+	}
+	if err := o.commit(); err != nil {
+		t.Fatal(err)
+	}
+	if n := o.batch.Count(); n != 1 {
+		t.Errorf("%d rows were written", n)
+	}
+}
+
+// BenchmarkOverlay writes as a fold does: it reads a row that mostly is not there and writes it, and raises one of some
+// counts. It compares the overlay with an indexed batch of Pebble.
+func BenchmarkOverlay(b *testing.B) {
+	const commitEvery = 20_000
+	edge := func(dst []byte, r *rand.Rand) []byte {
+		return fmt.Appendf(AppendPrefix(dst, events.Shard(r.IntN(events.NumShards)), 0x10), "%016x", r.Uint64())
+	}
+	count := func(dst []byte, r *rand.Rand) []byte {
+		n := r.IntN(50_000)
+		return fmt.Appendf(AppendPrefix(dst, events.Shard(n%events.NumShards), 0x11), "%08d", n)
+	}
+	value := make([]byte, 8)
+	b.Run("overlay", func(b *testing.B) {
+		var o overlay
+		o.init(overlayDB(b), 4<<20)
+		r := rand.New(rand.NewPCG(1, 1))
+		var k1, k2 []byte
+		for i := range b.N {
+			k1, k2 = edge(k1[:0], r), count(k2[:0], r)
+			for _, k := range [][]byte{k1, k2} {
+				if _, _, err := o.get(k); err != nil {
+					b.Fatal(err)
+				}
+				value[0]++
+				o.set(k, value)
+			}
+			if i%commitEvery == 0 {
+				if err := o.commit(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		o.close()
+	})
+	b.Run("indexed batch", func(b *testing.B) {
+		db := overlayDB(b)
+		batch := db.NewIndexedBatch()
+		r := rand.New(rand.NewPCG(1, 1))
+		var k1, k2 []byte
+		for i := range b.N {
+			k1, k2 = edge(k1[:0], r), count(k2[:0], r)
+			for _, k := range [][]byte{k1, k2} {
+				if _, closer, err := batch.Get(k); err == nil {
+					_ = closer.Close()
+				} else if !errors.Is(err, pebble.ErrNotFound) {
+					b.Fatal(err)
+				}
+				value[0]++
+				_ = batch.Set(k, value, nil)
+			}
+			if i%commitEvery == 0 {
+				if err := db.Apply(batch, pebble.NoSync); err != nil {
+					b.Fatal(err)
+				}
+				batch = db.NewIndexedBatch()
+			}
+		}
+		_ = batch.Close()
+	})
+}

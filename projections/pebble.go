@@ -1,0 +1,189 @@
+package projections
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// formatMajorVersion pins the format of the files. Raising it is one-way: an older program cannot read them any more.
+const formatMajorVersion = pebble.FormatTableFormatV6
+
+const (
+	// bloomBits per key: a look-up that misses, as most do, reads no table but 1 in 100 times.
+	bloomBits = 10
+	// maxMemtables and maxSublevels are where a fold waits for flushes and compactions. Pebble would wait too, but
+	// inside a commit, and for ever if its disk fails: then nobody could close the store.
+	maxMemtables = 4
+	maxSublevels = 32
+)
+
+func openPebble(s *Store) (*pebble.DB, error) {
+	b := s.opts.Bounds
+	o := &pebble.Options{
+		FS:    errorfs.Wrap(s.opts.FS, s.fence),
+		Cache: s.opts.Cache,
+		// The log is the write-ahead log. A commit is in one memtable, a flush writes whole memtables in order and
+		// shows them in one edit of the manifest: after a crash the store is at the end of some commit (I3).
+		DisableWAL:                  true,
+		FormatMajorVersion:          formatMajorVersion,
+		MemTableSize:                uint64(b.FlushBytes),
+		MemTableStopWritesThreshold: 1 << 10,
+		L0StopWritesThreshold:       1 << 10,
+		// Flushed tables span the key space and pile up in level 0, where every look-up asks each of them.
+		L0CompactionThreshold:      2,
+		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
+		// One size for all levels makes splits of a compaction, not more tables than needed.
+		LBaseMaxBytes: 64 << 20,
+		MaxOpenFiles:  1000,
+		ReadOnly:      s.opts.ReadOnly,
+		Logger:        pebbleLogger{s},
+	}
+	if o.ReadOnly {
+		o.ErrorIfNotExists = true
+	}
+	o.TargetFileSizes[0] = 4 << 20
+	for i := range o.Levels {
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBits)
+		o.Levels[i].BlockSize = 16 << 10
+	}
+	o.EventListener = s.pebbleEvents()
+	db, err := pebble.Open(s.dir, o)
+	if err != nil && s.opts.ReadOnly && errors.Is(err, pebble.ErrDBDoesNotExist) {
+		err = fmt.Errorf("%w: %w", ErrNoStore, err)
+	}
+	return db, err
+}
+
+// pebbleEvents hangs the store on what happens in Pebble. The functions are called with Pebble's locks held.
+func (s *Store) pebbleEvents() *pebble.EventListener {
+	return &pebble.EventListener{
+		BackgroundError: func(err error) { s.diskFailed(fmt.Errorf("background error: %w", err)) },
+		DataCorruption: func(info pebble.DataCorruptionInfo) {
+			s.diskFailed(fmt.Errorf("%w: %w", ErrCorrupt, info.Details))
+		},
+		DiskSlow: func(info pebble.DiskSlowInfo) {
+			s.opts.Logger.Warn("the disk is slow", "path", info.Path, "op", info.OpType.String(), "took", info.Duration)
+		},
+		FlushEnd: func(info pebble.FlushInfo) {
+			s.flush.relieve()
+			if f := s.opts.Listener.Flushed; f != nil && info.Err == nil {
+				f(FlushInfo{Bytes: tableBytes(info.Output), Duration: info.TotalDuration})
+			}
+		},
+		CompactionEnd: func(info pebble.CompactionInfo) {
+			s.flush.relieve()
+			if f := s.opts.Listener.Compacted; f != nil && info.Err == nil {
+				f(FlushInfo{Bytes: tableBytes(info.Output.Tables), Duration: info.TotalDuration})
+			}
+		},
+	}
+}
+
+func tableBytes(tables []pebble.TableInfo) (n int64) {
+	for _, t := range tables {
+		n += int64(t.Size)
+	}
+	return n
+}
+
+// diskFailed stops the projection: it may be that nothing more reaches the disk. The next opening finds a prefix of the
+// fold.
+func (s *Store) diskFailed(err error) {
+	s.fence.noTables.Store(true)
+	_ = s.life.fail(err)
+}
+
+// engineFailed is called where Pebble cannot go on, as when it does not know what of its manifest is on disk. It must
+// not return there, and is not the end of the process but of this projection: the goroutine ends, which gives back its
+// locks, and what Pebble holds is given up.
+func (s *Store) engineFailed(err error) {
+	if !s.open.Load() {
+		return // the opening reports the error itself
+	}
+	s.fence.nothing.Store(true)
+	s.broken.Store(true)
+	s.diskFailed(err)
+	runtime.Goexit()
+}
+
+// fence stands between Pebble and the file system.
+//
+// It lets a failed store write no more tables: Pebble retries a failed flush at once and for ever. And no more at all
+// when Pebble could not go on, which must then not be continued by its other goroutines.
+//
+// It also syncs the directory before Pebble names a new manifest as the present one: Pebble syncs both names together,
+// so on a file system that does not keep their order a power cut could leave the second without the first.
+type fence struct {
+	fs                FS
+	noTables, nothing atomic.Bool
+}
+
+var errFenced = errors.New("projections: the store has failed and writes no more")
+
+// String names the injector.
+func (f *fence) String() string { return "fence" }
+
+// MaybeError is called before every operation on the file system.
+func (f *fence) MaybeError(op errorfs.Op) error {
+	switch op.Kind {
+	case errorfs.OpFileClose, errorfs.OpLock, errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+		return nil // change no file, and Pebble panics where a directory cannot be synced
+	}
+	if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
+		return nil
+	}
+	if f.nothing.Load() {
+		return errFenced
+	}
+	if op.Kind != errorfs.OpCreate {
+		return nil
+	}
+	name := f.fs.PathBase(op.Path)
+	switch {
+	case f.noTables.Load() && strings.HasSuffix(name, ".sst"):
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // Pebble retries at once, for ever: this is its pace
+		return errFenced
+	case strings.HasPrefix(name, "marker.manifest."):
+		return f.syncDir(f.fs.PathDir(op.Path))
+	}
+	return nil
+}
+
+func (f *fence) syncDir(name string) error {
+	dir, err := f.fs.OpenDir(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// pebbleLogger passes on what Pebble logs. Its events arrive by the listener.
+type pebbleLogger struct{ s *Store }
+
+func (l pebbleLogger) Infof(format string, args ...any) {
+	l.log(slog.LevelDebug, format, args)
+}
+
+func (l pebbleLogger) Errorf(format string, args ...any) {
+	l.log(slog.LevelError, format, args)
+}
+
+// Fatalf does not return.
+func (l pebbleLogger) Fatalf(format string, args ...any) {
+	l.s.engineFailed(fmt.Errorf("storage engine: "+format, args...))
+}
+
+func (l pebbleLogger) log(level slog.Level, format string, args []any) {
+	if l.s.opts.Logger.Enabled(nil, level) { //nolint:staticcheck // there is no context
+		l.s.opts.Logger.Log(nil, level, "pebble: "+fmt.Sprintf(format, args...)) //nolint:staticcheck // likewise
+	}
+}

@@ -1,0 +1,156 @@
+package projections_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/internal/tally"
+)
+
+// TestDiskFails: a disk that fails stops the projection for those who fold, read and wait, and the store can still be
+// closed. What is on disk then is a prefix.
+func TestDiskFails(t *testing.T) {
+	for name, hits := range map[string]func(op errorfs.Op) bool{
+		"create": func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") },
+		"write":  func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite && strings.HasSuffix(op.Path, ".sst") },
+		"sync": func(op errorfs.Op) bool {
+			return op.Kind == errorfs.OpFileSyncData && strings.HasSuffix(op.Path, ".sst")
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testDiskFails(t, hits) })
+	}
+}
+
+// TestManifestFails: where Pebble itself cannot go on, the process does. It leaves goroutines, so it has a process of
+// its own.
+func TestManifestFails(t *testing.T) {
+	if os.Getenv(alone) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestManifestFails$", "-test.v")
+		cmd.Env = append(os.Environ(), alone+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestManifestFails/sync") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	for name, kind := range map[string]errorfs.OpKind{"write": errorfs.OpFileWrite, "sync": errorfs.OpFileSync} {
+		t.Run(name, func(t *testing.T) {
+			testDiskFails(t, func(op errorfs.Op) bool { return op.Kind == kind && strings.Contains(op.Path, "MANIFEST") })
+		})
+	}
+}
+
+func testDiskFails(t *testing.T, hits func(op errorfs.Op) bool) {
+	envs := tally.History(3, 400)
+	disk := vfs.NewCrashableMem()
+	var broken atomic.Bool
+	fs := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && hits(op) {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	s := open(t, projections.Options{FS: fs, Bounds: projections.Bounds{FlushBytes: 8 << 10, BatchBytes: 1 << 10}})
+	conformance.Fold(t, s, envs[:50])
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error)
+	go func() { waited <- s.WaitFor(t.Context(), 1<<40) }()
+	broken.Store(true)
+	var err error
+	for i := 50; i < len(envs) && err == nil; i++ {
+		err = s.Fold(envs[i : i+1])
+	}
+	if err == nil {
+		err = s.Flush()
+	}
+	if !errors.Is(err, projections.ErrStopped) || errors.Is(err, projections.ErrClosed) {
+		t.Fatalf("fold: %v", err)
+	}
+	if err := <-waited; !errors.Is(err, projections.ErrStopped) {
+		t.Errorf("wait: %v", err)
+	}
+	if st := s.Status(); st.State != projections.Failed || !strings.Contains(fmt.Sprint(st.Error), "injected error") {
+		t.Errorf("%+v", st)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	s = open(t, projections.Options{FS: disk.CrashClone(vfs.CrashCloneCfg{})})
+	if c := s.Cursor(); c.Seq < envs[49].Seq() {
+		t.Errorf("at %d, %d was flushed", c.Seq, envs[49].Seq())
+	}
+	conformance.Fold(t, s, envs)
+	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "healed")
+}
+
+// TestCorruptTable: rows that cannot be read stop the projection (I11).
+func TestCorruptTable(t *testing.T) {
+	disk := vfs.NewMem()
+	s := open(t, projections.Options{FS: disk})
+	conformance.Fold(t, s, tally.History(3, 200))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := disk.List(s.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".sst") {
+			continue
+		}
+		data, err := disk.UnsafeGetFileDataBuffer(disk.PathJoin(s.Dir(), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range min(len(data)/2, 600) {
+			data[i] ^= 0x55
+		}
+	}
+	s, err = projections.Open(projections.Options{FS: disk, Dir: "data", Projection: tally.New()})
+	if err == nil {
+		err = s.Fold(tally.History(3, 300))
+		if !errors.Is(err, projections.ErrStopped) {
+			t.Errorf("folds on over a corrupt table: %v", err)
+		}
+		err = s.Close()
+		if err != nil {
+			t.Errorf("close: %v", err)
+		}
+		return
+	}
+	t.Logf("refused: %v", err)
+}
+
+// TestOnDisk runs the store on a real disk, with a cache that it shares.
+func TestOnDisk(t *testing.T) {
+	cache := projections.NewCache(1 << 20)
+	defer cache.Unref()
+	envs := tally.History(8, 300)
+	opts := projections.Options{Dir: t.TempDir(), Projection: tally.New(), Cache: cache}
+	for i := 0; i < len(envs); i += 100 {
+		s, err := projections.Open(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conformance.Fold(t, s, envs[:i+100])
+		if i == 200 {
+			conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "on disk")
+		}
+		if st := s.Status(); st.DiskBytes == 0 || st.Generation != 1 {
+			t.Errorf("%+v", st)
+		}
+		conformance.Close(t, s)
+	}
+}

@@ -1,0 +1,50 @@
+package projections
+
+import (
+	"github.com/skein-feed/skein/events"
+)
+
+// Projection is a store that is a pure fold of the log.
+type Projection interface {
+	// Name names the store and its checkpoint. It is never reused.
+	Name() string
+	// Version is raised when the fold changes: a new generation is then built by replay.
+	Version() uint32
+	// Kinds is what it reads. It is part of the fingerprint of a generation.
+	Kinds() []events.Kind
+	// Apply folds one event. It is pure: it reads only ev and b, and writes only through b (I1, I4). It must give
+	// the same rows when it is run again over what a part of it, cut at a [Batch.Step], left behind.
+	// An error is our own corruption, never the event's fault: it stops the projection.
+	Apply(ev events.Event, b *Batch) error
+}
+
+// Configured is implemented by a projection whose fold reads settings. They are part of the fingerprint: a store
+// that was built with other values is refused at start (I4).
+type Configured interface {
+	Settings() map[string]string
+}
+
+// Reader reads the rows of one store at one position. A [Batch] is one (it sees its own writes), a [View] is one.
+type Reader interface {
+	// Get returns the value of a key. It may be kept only until the next call on the reader.
+	Get(key []byte) (value []byte, ok bool, err error)
+	// Iter returns an iterator over the keys k with lower <= k < upper, in order, before the first.
+	// The reader must not be written to while it is open.
+	Iter(lower, upper []byte) Iterator
+}
+
+// Iterator walks over rows in key order. Key and Value may be kept only until the next move.
+//
+//	it := r.Iter(lower, upper)
+//	for it.Next() { use(it.Key(), it.Value()) }
+//	return it.Close()
+type Iterator interface {
+	// Next moves to the next row and tells whether there is one.
+	Next() bool
+	// SeekGE moves to the first row at or after key and tells whether there is one. Next goes on from there.
+	SeekGE(key []byte) bool
+	Key() []byte
+	Value() []byte
+	// Close returns the first error met. It must be called.
+	Close() error
+}

@@ -1,0 +1,90 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// Source subscribes to the log after a cursor. It fails if the log is not the one that the cursor is of.
+type Source func(from events.Cursor) (Subscription, error)
+
+// Subscription is a reading of the log, for one goroutine.
+type Subscription interface {
+	// Next blocks until there is at least one envelope, and returns envelopes that follow on the last: as many as are
+	// there, in order, of about maxBytes together at the most (but one in any case). It fails with the error of the
+	// context.
+	Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error)
+	// Head is the last sequence that the log is known to have.
+	Head() uint64
+	// Close ends the reading.
+	Close()
+}
+
+// Run follows the log until the context ends, then returns nil. It returns the error that stopped the projection:
+// of the fold, the disk or the log. Nothing runs on when it returns; the rest of the process may.
+func (s *Store) Run(ctx context.Context, source Source) (err error) {
+	if err := s.life.stopped(); err != nil {
+		return err
+	}
+	s.life.set(CatchingUp)
+	defer func() {
+		switch {
+		case ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, events.ErrClosed)):
+			// The log may end with the same context, and say so first.
+			err = nil
+			s.life.set(Stopped)
+		case errors.Is(err, ErrStopped): // noted by whoever stopped it
+		default:
+			err = s.life.fail(err)
+		}
+		if err != nil && !errors.Is(err, ErrClosed) {
+			s.opts.Logger.Error("the projection stopped", "error", err)
+		}
+	}()
+	sub, err := source(s.Cursor())
+	if err != nil {
+		return fmt.Errorf("subscribe to the log: %w", err)
+	}
+	defer sub.Close()
+	for {
+		s.observe(sub.Head())
+		envs, err := s.next(ctx, sub)
+		if err != nil {
+			return err
+		}
+		if err := s.Fold(envs); err != nil {
+			return err
+		}
+	}
+}
+
+// next waits for envelopes, and meanwhile flushes in time.
+func (s *Store) next(ctx context.Context, sub Subscription) ([]*events.Envelope, error) {
+	for {
+		wait, err := s.flushInTime(time.Now())
+		if err != nil {
+			return nil, err
+		}
+		within, cancel := ctx, context.CancelFunc(func() {})
+		if wait > 0 {
+			within, cancel = context.WithTimeout(ctx, wait)
+		}
+		envs, err := sub.Next(within, s.opts.Bounds.ReadBytes)
+		cancel()
+		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return envs, err
+		}
+	}
+}
+
+// observe notes how far the log goes, and whether the projection has caught up.
+func (s *Store) observe(head uint64) {
+	s.life.head.Store(max(head, s.life.head.Load()))
+	if s.life.has(head) {
+		s.life.set(Ready)
+	}
+}

@@ -1,0 +1,96 @@
+package projections
+
+import (
+	"time"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// Status is what is known of a projection at one moment.
+type Status struct {
+	Name        string
+	Version     uint32
+	Fingerprint string
+	Generation  uint32
+	State       State
+	// Error says why the state is Failed.
+	Error error
+	// Cursor is the last whole position that queries see, Flushed the last that is known to be on disk: what a crash
+	// now would leave.
+	Cursor, Flushed events.Cursor
+	// Head is the last sequence that the log is known to have, Behind how many envelopes are left up to there.
+	Head, Behind uint64
+	// Rejects counts the malformed events of the log.
+	Rejects uint64
+	// DiskBytes is what the files of the store take.
+	DiskBytes uint64
+}
+
+// Lag returns how old the last event is that queries see, if there are later ones; 0: there are none.
+func (st Status) Lag(now time.Time) time.Duration {
+	if st.Behind == 0 || st.Cursor.LastTime == 0 {
+		return 0
+	}
+	return max(0, now.Sub(st.Cursor.LastTime.Time()))
+}
+
+// Status tells how the projection is. It is for people and metrics: not for every query.
+func (s *Store) Status() Status {
+	if s.folding.TryLock() {
+		s.flush.poll()
+		s.folding.Unlock()
+	}
+	st := Status{
+		Name: s.Name(), Version: s.opts.Projection.Version(),
+		Fingerprint: s.print.String(), Generation: s.generation,
+		Flushed: *s.flush.flushed.Load(),
+	}
+	s.life.mu.Lock()
+	st.State, st.Error = s.life.state, s.life.err
+	s.life.mu.Unlock()
+	if p := s.current.Load(); p != nil {
+		st.Cursor, st.Rejects = p.cursor, p.rejects
+	}
+	s.using.RLock()
+	if s.db != nil && !s.broken.Load() {
+		st.DiskBytes = s.db.Metrics().DiskSpaceUsage()
+	}
+	s.using.RUnlock()
+	st.Head = max(s.life.head.Load(), st.Cursor.Seq)
+	st.Behind = st.Head - st.Cursor.Seq
+	return st
+}
+
+// Listener gets what metrics are made of. The functions may be nil. They must be quick, and must not call the store:
+// some are called while it is locked.
+type Listener struct {
+	// StateChanged gets the new state and, for Failed, why.
+	StateChanged func(State, error)
+	// Folded is called once per call of Fold that went well.
+	Folded func(FoldInfo)
+	// Flushed and Compacted are called for each piece of work of the storage engine.
+	Flushed, Compacted func(FlushInfo)
+}
+
+// FoldInfo is what one call of Fold did.
+type FoldInfo struct {
+	// Envelopes and LogBytes were read, Events of them were folded or ignored.
+	Envelopes, LogBytes, Events int
+	// Ignored backfills were imported before, or their source is closed. Repeats and Rejects are those of the reader.
+	Ignored, Repeats, Rejects int
+	// Commits of so many Bytes were made.
+	Commits, Bytes int
+}
+
+func (i *FoldInfo) count(env *events.Envelope) {
+	i.Envelopes++
+	i.LogBytes += env.Bytes
+	i.Repeats += env.Repeats
+	i.Rejects += len(env.Rejects)
+}
+
+// FlushInfo is a flush or a compaction that has ended.
+type FlushInfo struct {
+	Bytes    int64
+	Duration time.Duration
+}

@@ -1,0 +1,259 @@
+package projections
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// FS is the file system under a store.
+type FS = vfs.FS
+
+// Cache is a block cache that several stores share.
+type Cache = pebble.Cache
+
+// NewCache returns a cache of so many bytes. Unref releases it when the last store that uses it is closed.
+//
+// The memtables of every store are charged to the cache: beside what should be cached for reading, leave
+// 4 × [Bounds.FlushBytes] for each store that folds at full speed, or nothing is left to read from.
+func NewCache(bytes int64) *Cache { return pebble.NewCache(bytes) }
+
+// Errors of a store. They arrive wrapped, with what is known of the cause.
+var (
+	// ErrFingerprint: the store was built by another fold, or with other settings (I4).
+	ErrFingerprint = errors.New("projections: the store was built differently")
+	// ErrStopped: the projection does not go on by itself.
+	ErrStopped = errors.New("projections: stopped")
+	// ErrClosed is the ErrStopped of a store that was closed.
+	ErrClosed = fmt.Errorf("%w: the store is closed", ErrStopped)
+	// ErrNotReady: an event that was cut by a crash is not finished yet, so there is no whole position to read at.
+	ErrNotReady = errors.New("projections: not ready")
+	// ErrNoStore: there is no store to be opened for reading only.
+	ErrNoStore = errors.New("projections: no store")
+	// ErrCorrupt: rows of the runtime that cannot be.
+	ErrCorrupt = errors.New("projections: corrupt store")
+	// ErrLog: the envelopes do not go on where the store stands.
+	ErrLog = errors.New("projections: not the log of this store")
+)
+
+// Options say where a store is and what folds into it.
+type Options struct {
+	// FS is the file system; nil: the disk.
+	FS FS
+	// Dir holds the stores of all projections: the rows of a generation are in Dir/<name>/<generation>.
+	Dir string
+	// Generation is the physical build, from 1; 0: the highest there is, else 1.
+	Generation uint32
+	// Projection is what folds. It belongs to this store alone while the store is open.
+	Projection Projection
+	// Cache is shared by several stores (see [NewCache]); nil: 64 MiB beside the memtables, for this store alone.
+	Cache *Cache
+	// Logger gets what a person must see; nil: nothing. Everything else is for the Listener.
+	Logger *slog.Logger
+	// Listener gets what metrics are made of.
+	Listener Listener
+	// Bounds are sizes and times that change no row.
+	Bounds Bounds
+	// ReadOnly opens an existing store for reading, without folding or changing anything.
+	ReadOnly bool
+}
+
+// Bounds are sizes and times. They change no row, so they are no part of the fingerprint. Zero: the default.
+type Bounds struct {
+	// BatchBytes of rows are committed together: about the memory of a commit. An envelope is cut where it alone
+	// brings twice as much. Default 4 MiB.
+	BatchBytes int
+	// KeepBytes of rows that were folded last are kept in memory, so that folding them again reads no table.
+	// Default 4 MiB.
+	KeepBytes int
+	// FlushBytes is the size of a memtable. With FlushEvery it bounds what is folded again after a crash. Up to four
+	// may wait to be flushed. Default 32 MiB.
+	FlushBytes int
+	// FlushEvery is how long rows may stay in memory only while Run is running. Default one minute.
+	FlushEvery time.Duration
+	// FlushEnvelopes is after how many envelopes without a row for this store the position alone is flushed; at the
+	// latest it is after 10 × FlushEvery. Reading over them again costs little, so a quiet store writes little.
+	// Default 65536.
+	FlushEnvelopes int
+	// ReadBytes of the log are asked for at once. Default 8 MiB.
+	ReadBytes int
+}
+
+func (b Bounds) withDefaults() Bounds {
+	def := func(v *int, d int) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	def(&b.BatchBytes, 4<<20)
+	def(&b.KeepBytes, 4<<20)
+	def(&b.FlushBytes, 32<<20)
+	def(&b.FlushEnvelopes, 1<<16)
+	def(&b.ReadBytes, 8<<20)
+	if b.FlushEvery <= 0 {
+		b.FlushEvery = time.Minute
+	}
+	return b
+}
+
+// Store is one generation of one projection: the rows, and the position in the log that they reflect.
+//
+// One goroutine folds (Fold or Run); any number may read through views.
+type Store struct {
+	opts       Options
+	dir        string
+	generation uint32
+	print      Fingerprint
+	fence      *fence
+	db         *pebble.DB
+	// open is set once the opening went well, broken when Pebble could not go on and must be left alone.
+	open, broken atomic.Bool
+	// using is held by those who use db without holding folding or a view.
+	using sync.RWMutex
+
+	// folding is held while rows or the position change, are flushed, or the store closes.
+	folding sync.Mutex
+	fold    fold
+	flush   flusher
+
+	// current is the last whole position; nil before the first and once closed.
+	current   atomic.Pointer[position]
+	snapshots snapshots
+
+	life life
+}
+
+// Open opens the store of a projection, or makes an empty one.
+//
+// It fails with [ErrFingerprint] if the store was built by another version of the fold or with other settings.
+func Open(opts Options) (*Store, error) {
+	opts.Bounds = opts.Bounds.withDefaults()
+	if opts.FS == nil {
+		opts.FS = vfs.Default
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	opts.Logger = opts.Logger.With("projection", opts.Projection.Name())
+	if opts.Cache == nil {
+		opts.Cache = NewCache(64<<20 + int64(maxMemtables*opts.Bounds.FlushBytes))
+		defer opts.Cache.Unref() // Pebble has its own reference
+	}
+	s := &Store{opts: opts, print: fingerprintOf(opts.Projection), fence: &fence{fs: opts.FS}}
+	s.life.init(opts.Listener.StateChanged)
+	s.flush.init()
+	var err error
+	if s.generation, err = pickGeneration(opts); err != nil {
+		return nil, err
+	}
+	s.dir = generationDir(opts, s.generation)
+	if s.db, err = openPebble(s); err != nil {
+		return nil, fmt.Errorf("open the store of %s: %w", opts.Projection.Name(), err)
+	}
+	if err = s.load(); err != nil {
+		_ = s.db.Close() // the first error is the cause
+		return nil, fmt.Errorf("open the store of %s in %s: %w", opts.Projection.Name(), s.dir, err)
+	}
+	s.open.Store(true)
+	return s, nil
+}
+
+func generationDir(opts Options, generation uint32) string {
+	return opts.FS.PathJoin(opts.Dir, opts.Projection.Name(), fmt.Sprintf("%06d", generation))
+}
+
+// pickGeneration returns the generation asked for, else the highest there is, else 1.
+func pickGeneration(opts Options) (uint32, error) {
+	highest := opts.Generation
+	if highest == 0 {
+		// A listing that fails is an empty one: the directory is made by the opening, which fails loudly.
+		names, _ := opts.FS.List(opts.FS.PathJoin(opts.Dir, opts.Projection.Name()))
+		for _, name := range names {
+			if n, err := strconv.ParseUint(path.Base(name), 10, 32); err == nil && len(name) >= 6 {
+				highest = max(highest, uint32(n))
+			}
+		}
+	}
+	if opts.ReadOnly {
+		if _, err := opts.FS.Stat(generationDir(opts, max(highest, 1))); err != nil {
+			return 0, fmt.Errorf("%w: %s in %s", ErrNoStore, opts.Projection.Name(), opts.Dir)
+		}
+	}
+	return max(highest, 1), nil
+}
+
+// load reads the rows of the runtime, or writes the first ones.
+func (s *Store) load() error {
+	if err := s.checkFingerprint(); err != nil {
+		return err
+	}
+	if err := s.fold.load(s); err != nil {
+		return err
+	}
+	onDisk := s.fold.cursor
+	s.flush.flushed.Store(&onDisk)
+	s.fold.publish()
+	return nil
+}
+
+// Name returns the name of the projection.
+func (s *Store) Name() string { return s.opts.Projection.Name() }
+
+// Projection returns what folds into the store.
+func (s *Store) Projection() Projection { return s.opts.Projection }
+
+// Dir returns the directory of the generation.
+func (s *Store) Dir() string { return s.dir }
+
+// Cursor returns where the last whole envelope ends: a reader goes on from there.
+func (s *Store) Cursor() events.Cursor {
+	s.folding.Lock()
+	defer s.folding.Unlock()
+	return s.fold.cursor
+}
+
+// closeWait is how long Close waits for views that are open.
+const closeWait = 10 * time.Second
+
+// Close writes what is in memory only to disk and closes the store. What a failed store has in memory is dropped: it is
+// folded again; if the storage engine broke down, its memory and files are given up until the process ends. Close waits
+// for open views; those that stay open for ten seconds more are an error, and keep the files open.
+func (s *Store) Close() error {
+	s.folding.Lock()
+	defer s.folding.Unlock()
+	if !s.life.close() {
+		return nil
+	}
+	var err error
+	if !s.opts.ReadOnly && s.life.failure() == nil {
+		err = s.flush.close(s)
+	}
+	if p := s.current.Swap(nil); p != nil {
+		p.rows.release()
+	}
+	if open := s.snapshots.wait(closeWait); open != nil {
+		return errors.Join(err, open)
+	}
+	if s.broken.Load() {
+		return err
+	}
+	s.fold.batch.rows.close()
+	s.using.Lock()
+	defer s.using.Unlock()
+	closed := s.db.Close()
+	s.db = nil
+	if s.life.failure() != nil {
+		return err
+	}
+	return errors.Join(err, closed)
+}

@@ -1,0 +1,265 @@
+package projections
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// View is the store at one whole position. It belongs to one goroutine and must be closed; what it holds of older rows
+// is kept on disk until then. Its iterators must be closed first.
+type View struct {
+	at     *position
+	finder finder
+	scans  int
+}
+
+var _ Reader = (*View)(nil)
+
+// position is a whole position: no envelope is half folded.
+type position struct {
+	rows    *snapshot
+	cursor  events.Cursor
+	rejects uint64
+}
+
+// snapshot is a Pebble snapshot that several positions and any number of views share.
+type snapshot struct {
+	*pebble.Snapshot
+	// refs counts the views, and one for the store while it is current. At 0 it is closed for ever.
+	refs atomic.Int64
+	all  *snapshots
+	// idle is an iterator of a finder for the next view: to make one costs as much as to use it.
+	idle atomic.Pointer[pebble.Iterator]
+}
+
+func (sn *snapshot) take() *pebble.Iterator { return sn.idle.Swap(nil) }
+
+func (sn *snapshot) give(f *finder) {
+	if f.it != nil && f.it.Error() == nil {
+		f.it = sn.idle.Swap(f.it)
+	}
+	f.close()
+}
+
+// snapshots counts the snapshots of a store that are not closed.
+type snapshots struct {
+	mu   sync.Mutex
+	open int
+	// none is closed when none is open, once somebody waits for that.
+	none chan struct{}
+}
+
+func (all *snapshots) add(n int) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.open += n
+	if all.open == 0 && all.none != nil {
+		close(all.none)
+	}
+}
+
+// wait waits until no snapshot is open. There is no new one by then.
+func (all *snapshots) wait(most time.Duration) error {
+	all.mu.Lock()
+	if all.open == 0 {
+		all.mu.Unlock()
+		return nil
+	}
+	all.none = make(chan struct{})
+	all.mu.Unlock()
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-all.none:
+		return nil
+	case <-timer.C:
+		return errOpenViews
+	}
+}
+
+var errOpenViews = errors.New("projections: the store cannot be closed: views of it are open")
+
+// drop closes the idle iterator.
+func (sn *snapshot) drop() {
+	if it := sn.take(); it != nil {
+		_ = it.Close() // it was at no error
+	}
+}
+
+func (sn *snapshot) acquire() bool {
+	for {
+		n := sn.refs.Load()
+		if n == 0 {
+			return false
+		}
+		if sn.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+func (sn *snapshot) release() {
+	if sn.refs.Add(-1) == 0 {
+		sn.drop()
+		_ = sn.Close() // always nil
+		sn.all.add(-1)
+	}
+}
+
+// publish makes the state of the fold, which stands at a whole position, visible to queries. Without new rows the
+// snapshot stays.
+func (s *Store) publish(newRows bool) {
+	last := s.current.Load()
+	next := &position{cursor: s.fold.cursor, rejects: s.fold.rejects}
+	if last != nil && !newRows {
+		next.rows = last.rows
+	} else {
+		s.snapshots.add(1)
+		next.rows = &snapshot{Snapshot: s.db.NewSnapshot(), all: &s.snapshots}
+		next.rows.refs.Store(1)
+	}
+	s.current.Store(next)
+	if last != nil && last.rows != next.rows {
+		last.rows.release()
+	}
+	s.life.reached(next.cursor.Seq)
+}
+
+// View returns the store at its last whole position. It fails with [ErrNotReady] while an event that a crash has cut
+// is not finished, and with [ErrStopped] once the projection failed or the store is closed.
+func (s *Store) View() (*View, error) {
+	if s.life.failed.Load() {
+		return nil, s.life.stopped()
+	}
+	for {
+		p := s.current.Load()
+		if p == nil {
+			if err := s.life.stopped(); err != nil {
+				return nil, err
+			}
+			return nil, ErrNotReady
+		}
+		if p.rows.acquire() {
+			return &View{at: p}, nil
+		}
+	}
+}
+
+// Cursor returns the position that the rows reflect.
+func (v *View) Cursor() events.Cursor { return v.at.cursor }
+
+// Get returns the value of a key. It may be kept only until the next call.
+func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
+	if v.finder.it == nil {
+		v.finder.it = v.at.rows.take()
+	}
+	return v.finder.find(v.at.rows, key)
+}
+
+// Iter returns an iterator over the keys k with lower <= k < upper; a nil bound is none.
+func (v *View) Iter(lower, upper []byte) Iterator { return newScan(v.at.rows, lower, upper, &v.scans) }
+
+// Close releases the view. It is an error if an iterator is open.
+func (v *View) Close() error {
+	if v.at == nil {
+		return nil
+	}
+	v.at.rows.give(&v.finder)
+	v.at.rows.release()
+	v.at = nil
+	if v.scans > 0 {
+		return errOpenScan
+	}
+	return nil
+}
+
+// finder finds single rows. It keeps an iterator: Pebble's own Get asks no Bloom filter of the lowest level, where most
+// rows are, and most look-ups miss.
+type finder struct{ it *pebble.Iterator }
+
+// find returns the value of a key, good until the next call. The rows must be the same in every call until close.
+func (f *finder) find(rows pebble.Reader, key []byte) (value []byte, ok bool, err error) {
+	if f.it == nil {
+		if f.it, err = rows.NewIter(&pebble.IterOptions{UseL6Filters: true}); err != nil {
+			return nil, false, err
+		}
+	}
+	// The prefix of a key that filters know is all of it, so the iterator is at the key or nowhere.
+	if !f.it.SeekPrefixGE(key) {
+		return nil, false, f.it.Error()
+	}
+	value, err = f.it.ValueAndErr()
+	return value, err == nil, err
+}
+
+func (f *finder) close() {
+	if f.it != nil {
+		_ = f.it.Close() // find has returned its error
+		f.it = nil
+	}
+}
+
+// scan is an Iterator over rows of the database.
+type scan struct {
+	it     *pebble.Iterator
+	open   *int // counts the open iterators of the reader
+	moved  bool
+	closed bool
+	err    error
+}
+
+func newScan(rows pebble.Reader, lower, upper []byte, open *int) *scan {
+	*open++
+	s := &scan{open: open}
+	s.it, s.err = rows.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	return s
+}
+
+func (s *scan) Next() bool {
+	switch {
+	case s.err != nil:
+		return false
+	case s.moved:
+		return s.it.Next()
+	}
+	s.moved = true
+	return s.it.First()
+}
+
+func (s *scan) SeekGE(key []byte) bool {
+	if s.err != nil {
+		return false
+	}
+	s.moved = true
+	return s.it.SeekGE(key)
+}
+
+func (s *scan) Key() []byte { return s.it.Key() }
+
+func (s *scan) Value() []byte {
+	value, err := s.it.ValueAndErr()
+	if err != nil && s.err == nil {
+		s.err = err
+	}
+	return value
+}
+
+func (s *scan) Close() error {
+	if s.closed {
+		return s.err
+	}
+	s.closed = true
+	*s.open--
+	if s.it != nil {
+		if err := s.it.Close(); s.err == nil {
+			s.err = err
+		}
+	}
+	return s.err
+}
