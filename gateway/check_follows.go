@@ -1,0 +1,101 @@
+package gateway
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/graph"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// checkCheckFollows says by hand what the rules of the proto say, because this call is hot.
+func checkCheckFollows(req *skeinv1.CheckFollowsRequest) []violation {
+	var c checker
+	c.length("pairs", len(req.GetPairs()), 1)
+	c.atMost("at_least", req.GetAtLeast(), maxPositionBytes)
+	if len(c.found) > 0 {
+		return c.found
+	}
+	for i, p := range req.GetPairs() {
+		c.idAt("pairs", i, ".follower_id", p.GetFollowerId())
+		switch t := p.GetTarget().(type) {
+		case *skeinv1.FollowPair_UserId:
+			c.idAt("pairs", i, ".user_id", t.UserId)
+		case *skeinv1.FollowPair_Board:
+			c.boardAt("pairs", i, ".board", t.Board)
+		default:
+			c.foundAt("pairs", i, ".target", "must be given: user_id or board")
+		}
+	}
+	return c.found
+}
+
+func (s *Server) checkFollows(
+	ctx context.Context, req *skeinv1.CheckFollowsRequest, x *extra,
+) (*skeinv1.CheckFollowsResponse, error) {
+	r, err := s.openAt(ctx, x, req.GetAtLeast())
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	pairs := req.GetPairs()
+	res := &skeinv1.CheckFollowsResponse{Kinds: make([]skeinv1.FollowKind, len(pairs)), Position: r.position}
+	var times *stamps
+	if req.GetIncludeTimes() {
+		times = newStamps(len(pairs))
+		res.FollowTimes = make([]*timestamppb.Timestamp, len(pairs))
+	}
+	for i, p := range pairs {
+		if err := poll(ctx, i); err != nil {
+			return nil, err
+		}
+		var f graph.Follow
+		if b := p.GetBoard(); b != nil {
+			f, err = r.Board(p.GetFollowerId(), b.GetOwnerId(), b.GetBoardId())
+		} else {
+			f, err = r.User(p.GetFollowerId(), p.GetUserId())
+		}
+		if err != nil {
+			return nil, err
+		}
+		res.Kinds[i] = followKinds[f.Kind]
+		if times != nil {
+			res.FollowTimes[i] = times.of(f.Since)
+		}
+	}
+	return res, nil
+}
+
+// maxPositionBytes is the bound of at_least in the protos.
+const maxPositionBytes = 256
+
+var followKinds = [...]skeinv1.FollowKind{
+	graph.None:     skeinv1.FollowKind_FOLLOW_KIND_NONE,
+	graph.Explicit: skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT,
+	graph.Implicit: skeinv1.FollowKind_FOLLOW_KIND_IMPLICIT,
+	graph.OnBoard:  skeinv1.FollowKind_FOLLOW_KIND_BOARD,
+	graph.Excluded: skeinv1.FollowKind_FOLLOW_KIND_EXCLUDED,
+}
+
+// poll looks now and then whether the caller still waits.
+func poll(ctx context.Context, i int) error {
+	if i%64 == 63 {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// stamps makes timestamps, all in one allocation.
+type stamps struct{ free []timestamppb.Timestamp }
+
+func newStamps(n int) *stamps { return &stamps{make([]timestamppb.Timestamp, n)} }
+
+// of returns the next timestamp. There are as many as were asked for.
+func (s *stamps) of(at events.Micros) *timestamppb.Timestamp {
+	t := &s.free[0]
+	s.free = s.free[1:]
+	t.Seconds, t.Nanos = int64(at)/1e6, int32(int64(at)%1e6)*1e3
+	return t
+}

@@ -1,0 +1,40 @@
+// Package gateway answers the API of skein: Connect, gRPC, gRPC-Web and plain JSON on one port. It holds no state of
+// its own: it hands facts to the log and reads answers from the stores, so any number of processes over one log answer
+// alike, and take each other's positions and page tokens.
+//
+//	request ─▶ decode ─▶ check ─▶ ┌ Publish: judge each event ─▶ followee cap ─▶ publisher ─▶ log
+//	           (codec)  (protos,  │                                                  │
+//	                     ids)     │             position ◀── fsynced ◀───────────────┘
+//	                              │
+//	                              └ reads: positions demanded ─▶ wait ─▶ one view ─▶ answer + position
+//	                                       (at_least, token)             (graph)
+//	                                                     ▲
+//	         answer ◀─ finish: one mapping of errors ────┴── log ─▶ hub ─▶ graph store
+//	                   to codes, count, log
+//
+// # The way of a call
+//
+// Every method goes the same way (method.go), and what is of one method alone stands in its file.
+//
+//  1. The server bounds what a call may send before it reads anything: header, body, calls under way (http.go).
+//  2. The codec decodes. What does not decode is answered as every other error (codec.go).
+//  3. The request is held against the rules in its proto, and its ids are checked (check.go). Two hot calls do both by
+//     hand: docs/decisions/0005-edge-validation.md.
+//  4. A read waits until the store contains the positions that it demands, takes one view, answers all of it from that
+//     view, and names its position (read.go). What waits is bounded by the caller's deadline and by a limit.
+//  5. Whatever goes wrong ends in one table (errors.go): a Connect code, a google.rpc.ErrorInfo with the domain
+//     "skein" and a public reason, the fields at fault in a google.rpc.BadRequest, and when to try again in a
+//     google.rpc.RetryInfo.
+//
+// # Invariants
+//
+// I2, acknowledged means on disk: Publish answers after the publisher has heard of the fsync. Its error is
+// resource_exhausted or unavailable when nothing was taken, and deadline_exceeded when the events are, or may be, in
+// the log.
+//
+// I9, a session does not shift: a page token holds a place (a time and ids, not an offset) and the position of the
+// page before, which the next page must contain, so no page comes from an older state than the one before it. It is
+// signed, and bound to its list. Tokens do not expire (token.go, lists.go).
+//
+// I11, bad input stops nobody: every malformed request gets an error that names the field and the limit.
+package gateway

@@ -1,0 +1,184 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// Domain is the domain of every google.rpc.ErrorInfo.
+const Domain = "skein"
+
+// failure is an error as the API tells it.
+type failure struct {
+	code   connect.Code
+	reason skeinv1.Reason
+	// text is for people. It names the limit that was passed or what to do.
+	text string
+	// fields are the fields at fault.
+	fields []violation
+	// retry is after how long the same call may succeed; 0: no promise, and no RetryInfo.
+	retry time.Duration
+	// metadata is for programs, in the ErrorInfo.
+	metadata map[string]string
+	// cause is what stands behind it, for the log and for errors.Is; clients do not see it.
+	cause error
+}
+
+// violation is one field at fault.
+type violation struct {
+	// field is the path from the request: "pairs[3].user_id".
+	field string
+	// text says what is wrong, naming the limit.
+	text   string
+	reason skeinv1.Reason
+}
+
+// Error returns the text.
+func (f *failure) Error() string { return f.text }
+
+// Unwrap returns the cause.
+func (f *failure) Unwrap() error { return f.cause }
+
+// reasonName is the reason as it stands in the ErrorInfo.
+func reasonName(r skeinv1.Reason) string { return strings.TrimPrefix(r.String(), "REASON_") }
+
+// connectError encodes the failure with its details.
+func (f *failure) connectError() *connect.Error {
+	err := connect.NewError(f.code, f)
+	add := func(detail proto.Message) {
+		if d, derr := connect.NewErrorDetail(detail); derr == nil {
+			err.AddDetail(d)
+		}
+	}
+	if f.reason != skeinv1.Reason_REASON_UNSPECIFIED {
+		add(&errdetails.ErrorInfo{Domain: Domain, Reason: reasonName(f.reason), Metadata: f.metadata})
+	}
+	if len(f.fields) > 0 {
+		bad := &errdetails.BadRequest{}
+		for _, v := range f.fields {
+			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
+				Field: v.field, Description: v.text, Reason: reasonName(v.reason),
+			})
+		}
+		add(bad)
+	}
+	if f.retry > 0 {
+		add(&errdetails.RetryInfo{RetryDelay: durationpb.New(f.retry)})
+	}
+	return err
+}
+
+// How long a client should wait before the same call may succeed.
+const (
+	retryAtOnce = 50 * time.Millisecond
+	retrySoon   = time.Second
+	retryLater  = 30 * time.Second
+)
+
+// sentinel is what an error from below means to a client.
+type sentinel struct {
+	err    error
+	code   connect.Code
+	reason skeinv1.Reason
+	retry  time.Duration
+	text   string
+}
+
+// sentinels is the one mapping of errors to codes. The first that matches counts.
+//
+// Of Publish, resource_exhausted and unavailable say that nothing was taken: any retry is safe. deadline_exceeded
+// says that it was taken, or may have been, as gRPC defines that code; clients do not retry it by themselves, which
+// without event ids would be a second fact.
+var sentinels = []sentinel{
+	{errNotCaughtUp, connect.CodeUnavailable, skeinv1.Reason_REASON_NOT_CAUGHT_UP, retryAtOnce, ""},
+	{errStopping, connect.CodeUnavailable, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, retryAtOnce, ""},
+	{
+		events.ErrOutcomeUnknown, connect.CodeDeadlineExceeded, skeinv1.Reason_REASON_OUTCOME_UNKNOWN, retrySoon,
+		"the log did not say in time whether it took the events: retry with the same event ids",
+	},
+	{
+		events.ErrOverloaded, connect.CodeResourceExhausted, skeinv1.Reason_REASON_OVERLOADED, retrySoon,
+		"more is waiting to be published than the service allows; nothing was taken",
+	},
+	{
+		events.ErrLogFull, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, retryLater,
+		"the log is full; nothing was taken",
+	},
+	{
+		events.ErrRefused, connect.CodeInternal, skeinv1.Reason_REASON_LOG_UNAVAILABLE, 0,
+		"the log refused the events for a reason that no retry will change; nothing was taken",
+	},
+	{
+		events.ErrLogUnavailable, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, retrySoon,
+		"the log cannot be reached; nothing was taken",
+	},
+	{
+		events.ErrClosed, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, retrySoon,
+		"the log is closed; nothing was taken",
+	},
+	{
+		projections.ErrNotReady, connect.CodeUnavailable, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, retrySoon,
+		"the projection that answers this is not ready yet",
+	},
+	{
+		projections.ErrStopped, connect.CodeUnavailable, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, 0,
+		"the projection that answers this has stopped; the log of the service says why",
+	},
+	{context.DeadlineExceeded, connect.CodeDeadlineExceeded, 0, 0, "the deadline of the call has passed"},
+	{context.Canceled, connect.CodeCanceled, 0, 0, "the call was cancelled"},
+}
+
+// asFailure finds what an error means to a client. What it does not know is internal: the client does not see it, and
+// the log does.
+func asFailure(err error) *failure {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	for _, m := range sentinels {
+		if errors.Is(err, m.err) {
+			text := m.text
+			if text == "" {
+				text = m.err.Error()
+			}
+			return &failure{code: m.code, reason: m.reason, text: text, retry: m.retry, cause: err}
+		}
+	}
+	if c, ok := errors.AsType[*connect.Error](err); ok {
+		// From the connection: the client went away, or does not take the answer.
+		return &failure{code: c.Code(), text: c.Message(), cause: err}
+	}
+	return &failure{code: connect.CodeInternal, text: "internal error: the log of the service says more", cause: err}
+}
+
+// maxViolations bounds the fields that one error names.
+const maxViolations = 25
+
+// invalid refuses a request for its fields. The text is that of the first one. There must be one.
+func invalid(fields ...violation) *failure {
+	first, more := fields[0], len(fields)-1
+	text := first.field + " " + first.text
+	if more > 0 {
+		text = fmt.Sprintf("%s (and %d more)", text, more)
+	}
+	if len(fields) > maxViolations {
+		fields = fields[:maxViolations]
+	}
+	return &failure{code: connect.CodeInvalidArgument, reason: first.reason, text: text, fields: fields}
+}
+
+// invalidField is a violation without a reason of its own.
+func invalidField(field, format string, args ...any) violation {
+	return violation{field: field, text: fmt.Sprintf(format, args...), reason: skeinv1.Reason_REASON_INVALID_FIELD}
+}

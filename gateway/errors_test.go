@@ -1,0 +1,134 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// details are the details of an error as a client sees them.
+type details struct {
+	code   connect.Code
+	reason string
+	fields []*errdetails.BadRequest_FieldViolation
+	retry  bool
+	info   *errdetails.ErrorInfo
+}
+
+func detailsOf(t testing.TB, err error) (d details) {
+	t.Helper()
+	var c *connect.Error
+	if !errors.As(err, &c) {
+		t.Fatalf("%v is no error of the service", err)
+	}
+	d.code = c.Code()
+	for _, detail := range c.Details() {
+		v, err := detail.Value()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch v := v.(type) {
+		case *errdetails.ErrorInfo:
+			if v.GetDomain() != "skein" {
+				t.Errorf("domain %q", v.GetDomain())
+			}
+			d.reason, d.info = v.GetReason(), v
+		case *errdetails.BadRequest:
+			d.fields = v.GetFieldViolations()
+		case *errdetails.RetryInfo:
+			d.retry = v.GetRetryDelay().AsDuration() > 0
+		}
+	}
+	return d
+}
+
+// wantError demands the code, the reason and the first field at fault; empty: none.
+func wantError(t testing.TB, err error, code connect.Code, reason, field string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("no error, want %v %s %s", code, reason, field)
+		return
+	}
+	d := detailsOf(t, err)
+	got := ""
+	if len(d.fields) > 0 {
+		got = d.fields[0].GetField()
+	}
+	if d.code != code || d.reason != reason || got != field {
+		t.Errorf("%v: got %v %q at %q, want %v %q at %q", err, d.code, d.reason, got, code, reason, field)
+	}
+}
+
+func TestErrorsOfPackagesBelow(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		code   connect.Code
+		reason string
+		retry  bool
+	}{
+		{events.ErrOutcomeUnknown, connect.CodeDeadlineExceeded, "OUTCOME_UNKNOWN", true},
+		{fmt.Errorf("%w: %w", events.ErrOutcomeUnknown, context.Canceled), connect.CodeDeadlineExceeded, "OUTCOME_UNKNOWN", true},
+		{events.ErrOverloaded, connect.CodeResourceExhausted, "OVERLOADED", true},
+		{events.ErrLogFull, connect.CodeUnavailable, "LOG_UNAVAILABLE", true},
+		{events.ErrLogUnavailable, connect.CodeUnavailable, "LOG_UNAVAILABLE", true},
+		{events.ErrClosed, connect.CodeUnavailable, "LOG_UNAVAILABLE", true},
+		{events.ErrRefused, connect.CodeInternal, "LOG_UNAVAILABLE", false},
+		{projections.ErrNotReady, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", true},
+		{projections.ErrStopped, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", false},
+		{projections.ErrClosed, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", false},
+		{errNotCaughtUp, connect.CodeUnavailable, "NOT_CAUGHT_UP", true},
+		{errStopping, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", true},
+		{context.Canceled, connect.CodeCanceled, "", false},
+		{context.DeadlineExceeded, connect.CodeDeadlineExceeded, "", false},
+		{connect.NewError(connect.CodeUnknown, errors.New("broken pipe")), connect.CodeUnknown, "", false},
+		{errors.New("a row that cannot be"), connect.CodeInternal, "", false},
+		{invalid(invalidField("a", "b")), connect.CodeInvalidArgument, "INVALID_FIELD", false},
+	} {
+		d := detailsOf(t, asFailure(fmt.Errorf("wrapped: %w", c.err)).connectError())
+		if d.code != c.code || d.reason != c.reason || d.retry != c.retry {
+			t.Errorf("%v: %+v", c.err, d)
+		}
+	}
+}
+
+// What is ours alone is not shown.
+func TestInternalErrorsAreNotShown(t *testing.T) {
+	err := asFailure(errors.New("key 0a0b of user ann")).connectError()
+	if got := err.Message(); got != "internal error: the log of the service says more" {
+		t.Error(got)
+	}
+}
+
+func TestInvalidNamesManyFieldsOnce(t *testing.T) {
+	var many []violation
+	for i := range 100 {
+		many = append(many, invalidField(fmt.Sprintf("f[%d]", i), "is bad"))
+	}
+	f := invalid(many...)
+	if f.Error() != "f[0] is bad (and 99 more)" || len(f.fields) != maxViolations {
+		t.Errorf("%s, %d fields", f, len(f.fields))
+	}
+}
+
+// Every reason is sent by something, and every kind of follow has a name.
+func TestTablesAreWhole(t *testing.T) {
+	for k := graph.None; k <= graph.Excluded; k++ {
+		if followKinds[k] == skeinv1.FollowKind_FOLLOW_KIND_UNSPECIFIED {
+			t.Errorf("kind %d has no name", k)
+		}
+	}
+	for st := projections.Starting; st <= projections.Stopped; st++ {
+		if projectionStates[st] == skeinv1.ProjectionState_PROJECTION_STATE_UNSPECIFIED {
+			t.Errorf("state %v has no name", st)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package gateway
+
+import (
+	"context"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+func checkFollowCounts(c *checker, req *skeinv1.BatchGetFollowCountsRequest) {
+	c.ids("user_ids", req.GetUserIds())
+	c.boards("boards", req.GetBoards())
+}
+
+func (s *Server) batchGetFollowCounts(
+	ctx context.Context, req *skeinv1.BatchGetFollowCountsRequest, x *extra,
+) (*skeinv1.BatchGetFollowCountsResponse, error) {
+	r, err := s.openAt(ctx, x, req.GetAtLeast())
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	res := &skeinv1.BatchGetFollowCountsResponse{Position: r.position}
+	for _, user := range req.GetUserIds() {
+		c, err := r.UserCounts(user)
+		if err != nil {
+			return nil, err
+		}
+		res.Users = append(res.Users, &skeinv1.UserFollowCounts{
+			UserId:                 user,
+			FollowerCount:          c.Followers + c.FollowersImplicit,
+			ExplicitFollowerCount:  c.Followers,
+			ImplicitFollowerCount:  c.FollowersImplicit,
+			FollowingCount:         c.Following + c.FollowingImplicit,
+			ExplicitFollowingCount: c.Following,
+			ImplicitFollowingCount: c.FollowingImplicit,
+			BoardCount:             c.Boards,
+			FollowedBoardCount:     c.FollowedBoards,
+			ExcludedBoardCount:     c.ExcludedBoards,
+			BlockedCount:           c.Blocked,
+			MutedCount:             c.Muted,
+		})
+	}
+	for i, b := range req.GetBoards() {
+		if err := poll(ctx, i); err != nil {
+			return nil, err
+		}
+		c, err := r.BoardCounts(b.GetOwnerId(), b.GetBoardId())
+		if err != nil {
+			return nil, err
+		}
+		res.Boards = append(res.Boards, &skeinv1.BoardFollowCounts{
+			Board:                 b,
+			FollowerCount:         c.Appears,
+			ExplicitFollowerCount: c.Followers,
+			ExcluderCount:         c.Excluders,
+		})
+	}
+	return res, nil
+}

@@ -1,0 +1,144 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// Options are what a server is made of. Who opened log, publisher and stores closes them, after [Server.Run].
+type Options struct {
+	// Log is the log that the stores fold. Required.
+	Log *events.Log
+	// Publisher appends to the log. It should fail when it is full (events.PublisherOptions.FailWhenFull), so that
+	// clients hear of overload instead of waiting. Required.
+	Publisher *events.Publisher
+	// Hub reads the log for the stores, and knows how long it is. Required.
+	Hub *events.Hub
+	// Graph is the store of the graph projection. Required.
+	Graph *projections.Store
+	// Stores are all stores of the process, Graph among them: readiness, status, metrics and Publish with VISIBLE are
+	// about all of them. Default: Graph alone.
+	Stores []*projections.Store
+	// Keys sign page tokens. Default: [DefaultKeyRing] of the log.
+	Keys KeyRing
+	// Limits bound what calls may take.
+	Limits Limits
+	// Logger gets what a person must see; default: nothing.
+	Logger *slog.Logger
+	// Registry takes the metrics, and /metrics shows all that is in it. Default: a new one.
+	Registry *prometheus.Registry
+	// Version of the program, for people and metrics.
+	Version string
+}
+
+// Server answers the API of skein. Its methods are safe for concurrent use.
+type Server struct {
+	source    *events.Log
+	publisher *events.Publisher
+	hub       *events.Hub
+	graph     *projections.Store
+	stores    []*projections.Store
+	keys      KeyRing
+	limits    Limits
+	log       *slog.Logger
+	version   string
+
+	metrics     *metrics
+	rules       rules
+	errorWriter *connect.ErrorWriter
+	// methods are the RPCs by path, streams which of them answer with a stream, absent those that this version lacks,
+	// by name. They do not change after New.
+	methods map[string]http.Handler
+	streams map[string]bool
+	absent  map[string]bool
+	pages   http.Handler
+
+	names  positions
+	growth growth
+
+	// healthPeriod is how often a watched health is looked at.
+	healthPeriod time.Duration
+	inFlight     atomic.Int64
+	// caughtUp is set when every projection has once been at the head of the log, and stays.
+	caughtUp atomic.Bool
+	// draining is set when the process is about to stop; life ends when it stops.
+	draining atomic.Bool
+	life     context.Context //nolint:containedctx // the life of the server, which no call passes in
+	endLife  context.CancelFunc
+}
+
+// New makes a server. It starts nothing: [Server.Run] serves, or any HTTP server by [Server.Handler].
+func New(o Options) (*Server, error) {
+	if o.Log == nil || o.Publisher == nil || o.Hub == nil || o.Graph == nil {
+		return nil, errors.New("gateway: a server needs a log, a publisher, a hub and the graph")
+	}
+	if len(o.Stores) == 0 {
+		o.Stores = []*projections.Store{o.Graph}
+	}
+	if o.Keys.IsZero() {
+		o.Keys = DefaultKeyRing(o.Log.ID())
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	s := &Server{
+		source: o.Log, publisher: o.Publisher, hub: o.Hub, graph: o.Graph, stores: o.Stores, keys: o.Keys,
+		limits: o.Limits.withDefaults(), log: o.Logger, version: o.Version,
+		methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
+		healthPeriod: healthPeriod, errorWriter: connect.NewErrorWriter(),
+	}
+	s.life, s.endLife = context.WithCancel(context.Background())
+	var err error
+	if s.rules, err = newRules(); err != nil {
+		return nil, fmt.Errorf("gateway: the rules of the protos: %w", err)
+	}
+	if s.metrics, err = newMetrics(o.Registry, s); err != nil {
+		return nil, fmt.Errorf("gateway: metrics: %w", err)
+	}
+	s.mountEvents()
+	s.mountGraph()
+	s.mountHealth()
+	s.mountMissing()
+	s.mountPages(o.Registry)
+	return s, nil
+}
+
+// Handler returns the server as an HTTP handler, for who serves it otherwise than by [Server.Run].
+func (s *Server) Handler() http.Handler { return s }
+
+func (s *Server) mountEvents() {
+	unaryByHand(s, connectv1.EventServicePublishProcedure, checkPublish, s.publish)
+	unary(s, connectv1.AdminServiceGetStatusProcedure, nil, s.getStatus)
+}
+
+func (s *Server) mountGraph() {
+	unaryByHand(s, connectv1.GraphServiceCheckFollowsProcedure, checkCheckFollows, s.checkFollows)
+	unaryByHand(s, connectv1.GraphServiceFilterFollowedProcedure, checkFilterFollowed, s.filterFollowed)
+	unary(s, connectv1.GraphServiceBatchGetRelationshipsProcedure, checkRelationships, s.batchGetRelationships)
+	unary(s, connectv1.GraphServiceBatchGetFollowCountsProcedure, checkFollowCounts, s.batchGetFollowCounts)
+	unary(s, connectv1.GraphServiceListFollowingProcedure, checkUser, s.listFollowing)
+	unary(s, connectv1.GraphServiceListFollowersProcedure, checkUser, s.listFollowers)
+	unary(s, connectv1.GraphServiceListBoardFollowersProcedure, checkBoard, s.listBoardFollowers)
+	unary(s, connectv1.GraphServiceListFollowedBoardsProcedure, checkUser, s.listFollowedBoards)
+	unary(s, connectv1.GraphServiceListExcludedBoardsProcedure, checkUser, s.listExcludedBoards)
+	unary(s, connectv1.GraphServiceListBoardsProcedure, checkUser, s.listBoards)
+	unary(s, connectv1.GraphServiceListBlockedProcedure, checkUser, s.listBlocked)
+	unary(s, connectv1.GraphServiceListMutedProcedure, checkUser, s.listMuted)
+	unary(s, connectv1.GraphServiceListMutualsProcedure, checkMutuals, s.listMutuals)
+	stream(s, connectv1.GraphServiceScanFollowersProcedure, checkScan, s.scanFollowers)
+}

@@ -1,0 +1,88 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skein-feed/skein/projections"
+	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
+	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// healthPeriod is how often a watched state is looked at.
+const healthPeriod = time.Second
+
+func (s *Server) mountHealth() {
+	unary(s, healthv1connect.HealthCheckProcedure, nil, s.healthCheck)
+	stream(s, healthv1connect.HealthWatchProcedure, nil, s.healthWatch)
+}
+
+// healthCheck answers for "" (the process) and for each service by its full name.
+func (s *Server) healthCheck(
+	_ context.Context, req *healthv1.HealthCheckRequest, _ *extra,
+) (*healthv1.HealthCheckResponse, error) {
+	status := s.healthOf(req.GetService())
+	if status == healthv1.HealthCheckResponse_SERVICE_UNKNOWN {
+		return nil, &failure{
+			code: connect.CodeNotFound,
+			text: fmt.Sprintf("there is no service %q", req.GetService()),
+		}
+	}
+	return &healthv1.HealthCheckResponse{Status: status}, nil
+}
+
+// healthWatch answers at once and at every change, until the client or the process goes.
+func (s *Server) healthWatch(
+	ctx context.Context, req *healthv1.HealthCheckRequest, out *connect.ServerStream[healthv1.HealthCheckResponse],
+) error {
+	tick := time.NewTicker(s.healthPeriod)
+	defer tick.Stop()
+	last := healthv1.HealthCheckResponse_ServingStatus(-1)
+	for {
+		if now := s.healthOf(req.GetService()); now != last {
+			last = now
+			if p := patienceOf(ctx); p != nil {
+				p.renew()
+			}
+			if err := out.Send(&healthv1.HealthCheckResponse{Status: now}); err != nil {
+				return err
+			}
+		}
+		if s.life.Err() != nil {
+			return errStopping
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil && s.life.Err() == nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// healthOf returns the health of the process (""), or of a service by its full name. A service that this version only
+// names, and one whose projection has failed, is not serving.
+func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingStatus {
+	serving := !s.draining.Load() && s.life.Err() == nil && s.ready()
+	switch service {
+	case "":
+		serving = serving && !s.allFailed()
+	case connectv1.GraphServiceName:
+		st := s.graph.Status().State
+		serving = serving && st != projections.Failed && st != projections.Stopped
+	case connectv1.EventServiceName, connectv1.AdminServiceName, healthv1connect.HealthName:
+	case connectv1.FeedServiceName, connectv1.SeenServiceName, connectv1.CounterServiceName:
+		serving = false
+	default:
+		return healthv1.HealthCheckResponse_SERVICE_UNKNOWN
+	}
+	if serving {
+		return healthv1.HealthCheckResponse_SERVING
+	}
+	return healthv1.HealthCheckResponse_NOT_SERVING
+}

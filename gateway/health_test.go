@@ -1,0 +1,124 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
+	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+const (
+	serving    = healthv1.HealthCheckResponse_SERVING
+	notServing = healthv1.HealthCheckResponse_NOT_SERVING
+	unknown    = healthv1.HealthCheckResponse_SERVICE_UNKNOWN
+)
+
+func newHealthCheck(service string) *healthv1.HealthCheckRequest {
+	return &healthv1.HealthCheckRequest{Service: service}
+}
+
+// awaitServing reads until the service serves.
+func awaitServing(watch *connect.ServerStreamForClient[healthv1.HealthCheckResponse]) {
+	for watch.Receive() {
+		if watch.Msg().GetStatus() == serving {
+			return
+		}
+	}
+}
+
+// wantHealth demands the health of services by name.
+func (w *world) wantHealth(when string, want map[string]healthv1.HealthCheckResponse_ServingStatus) {
+	w.t.Helper()
+	for service, status := range want {
+		res, err := w.health.Check(context.Background(), connect.NewRequest(newHealthCheck(service)))
+		switch {
+		case status == unknown:
+			if connect.CodeOf(err) != connect.CodeNotFound {
+				w.t.Errorf("%s: %q: %v", when, service, err)
+			}
+		case err != nil:
+			w.t.Errorf("%s: %q: %v", when, service, err)
+		case res.Msg.GetStatus() != status:
+			w.t.Errorf("%s: %q is %v, want %v", when, service, res.Msg.GetStatus(), status)
+		}
+	}
+}
+
+func (w *world) wantReady(when string, code int, status, state string) {
+	w.t.Helper()
+	got, _, body := w.get("/readyz")
+	var page struct {
+		Status      string
+		Projections map[string]struct{ State string }
+	}
+	if err := json.Unmarshal(body, &page); err != nil {
+		w.t.Fatal(err)
+	}
+	if got != code || page.Status != status || page.Projections["graph"].State != state {
+		w.t.Errorf("%s: %d %s, want %d %s %s", when, got, body, code, status, state)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	w := newWorld(t, asleep)
+	at := w.publish(follow("ann", "bob"))
+	all := []string{"", connectv1.GraphServiceName, connectv1.EventServiceName, connectv1.AdminServiceName, healthv1connect.HealthName}
+	w.wantReady("at first", http.StatusServiceUnavailable, "catching up", "STARTING")
+	for _, service := range all {
+		w.wantHealth("at first", map[string]healthv1.HealthCheckResponse_ServingStatus{service: notServing})
+	}
+	w.wantHealth("at first", map[string]healthv1.HealthCheckResponse_ServingStatus{"skein.v1.Nothing": unknown})
+	w.fold()
+	watch, err := w.health.Watch(t.Context(), connect.NewRequest(newHealthCheck(connectv1.GraphServiceName)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Close()
+	awaitServing(watch)
+	w.wantReady("when it has caught up", http.StatusOK, "ready", "READY")
+	for _, service := range all {
+		w.wantHealth("when it has caught up", map[string]healthv1.HealthCheckResponse_ServingStatus{service: serving})
+	}
+	w.wantHealth("when it has caught up", map[string]healthv1.HealthCheckResponse_ServingStatus{
+		connectv1.FeedServiceName: notServing, connectv1.SeenServiceName: notServing, connectv1.CounterServiceName: notServing,
+		"skein.v1.Nothing": unknown,
+	})
+	if _, err := w.followers("bob", anyKind)(1, "", at); err != nil {
+		t.Error(err)
+	}
+	w.unfold()
+	if !watch.Receive() || watch.Msg().GetStatus() != notServing {
+		t.Error("the watcher was not told: ", watch.Msg(), watch.Err())
+	}
+	w.wantReady("when all have stopped", http.StatusServiceUnavailable, "failed", "STOPPED")
+	w.wantHealth("when all have stopped", map[string]healthv1.HealthCheckResponse_ServingStatus{
+		"": notServing, connectv1.GraphServiceName: notServing, connectv1.EventServiceName: serving,
+	})
+	if status, _, body := w.get("/healthz"); status != http.StatusOK {
+		t.Errorf("/healthz: %d %s", status, body)
+	}
+}
+
+// A watcher of what does not exist is told so, and stays.
+func TestHealthWatchOfAnUnknownService(t *testing.T) {
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	watch, err := w.health.Watch(ctx, connect.NewRequest(newHealthCheck("skein.v1.Nothing")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !watch.Receive() || watch.Msg().GetStatus() != unknown {
+		t.Error(watch.Msg(), watch.Err())
+	}
+	cancel()
+	if watch.Receive() {
+		t.Error(watch.Msg())
+	}
+	_ = watch.Close()
+}

@@ -1,0 +1,412 @@
+package gateway
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// post sends a body and returns the status, the headers and the body of the answer.
+func (w *world) post(procedure, contentType string, body io.Reader, headers ...string) (int, http.Header, []byte) {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.url+procedure, body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", contentType)
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	return w.do(req)
+}
+
+func (w *world) get(path string) (int, http.Header, []byte) {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.url+path, http.NoBody)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.do(req)
+}
+
+func (w *world) do(req *http.Request) (int, http.Header, []byte) {
+	w.t.Helper()
+	res, err := w.http.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return res.StatusCode, res.Header, body
+}
+
+// jsonError is an error of the Connect protocol.
+type jsonError struct {
+	Code, Message string
+	Details       []struct {
+		Type  string
+		Debug map[string]any
+	}
+}
+
+func (e jsonError) reason() string {
+	for _, d := range e.Details {
+		if d.Type == "google.rpc.ErrorInfo" {
+			reason, _ := d.Debug["reason"].(string)
+			return reason
+		}
+	}
+	return ""
+}
+
+func parseError(t testing.TB, body []byte) (e jsonError) {
+	t.Helper()
+	if err := json.Unmarshal(body, &e); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return e
+}
+
+// The shape of JSON: default values are written, so that "no" is seen.
+func TestJSON(t *testing.T) {
+	w := newWorld(t)
+	at := w.publish(follow("ann", "bob"))
+	for _, c := range []struct{ procedure, body, want string }{
+		{
+			connectv1.GraphServiceCheckFollowsProcedure,
+			`{"pairs":[{"followerId":"ann","userId":"bob"},{"follower_id":"bob","user_id":"ann"}],"atLeast":"` + at + `"}`,
+			`{"kinds":["FOLLOW_KIND_EXPLICIT","FOLLOW_KIND_NONE"],"followTimes":[],"position":"` + at + `"}`,
+		},
+		{
+			connectv1.GraphServiceFilterFollowedProcedure, `{"viewerId":"bob","userIds":["ann"]}`,
+			`{"indexes":[],"position":"` + at + `"}`,
+		},
+		{
+			connectv1.GraphServiceBatchGetRelationshipsProcedure, `{"viewerId":"bob","userIds":["cid"]}`,
+			`{"relationships":[{"userId":"cid","following":"FOLLOW_KIND_NONE","followedBy":"FOLLOW_KIND_NONE",` +
+				`"blocking":false,"blockedBy":false,"muting":false}],"position":"` + at + `"}`,
+		},
+		{
+			connectv1.GraphServiceListFollowersProcedure, `{"userId":"nobody"}`,
+			`{"entries":[],"nextPageToken":"","totalSize":"0","position":"` + at + `"}`,
+		},
+		{
+			connectv1.EventServicePublishProcedure, `{"events":[{"userFollowed":{"followerId":"x","userId":"x"}}],"allowPartial":true}`,
+			`{"position":"","acceptedCount":0,"eventIds":[""],"rejections":[{"index":0,"reason":"REASON_SELF_RELATION",` +
+				`"field":"user_followed.user_id","message":"user_followed.user_id must not be the acting user: nobody follows, blocks or mutes themselves"}]}`,
+		},
+	} {
+		for _, contentType := range []string{"application/json", "application/json; charset=utf-8", "application/json;charset=UTF-8"} {
+			status, _, body := w.post(c.procedure, contentType, strings.NewReader(c.body))
+			var got, want any
+			if err := json.Unmarshal(body, &got); err != nil {
+				t.Fatalf("%s: %s", c.procedure, body)
+			}
+			if err := json.Unmarshal([]byte(c.want), &want); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" || status != http.StatusOK {
+				t.Errorf("%s: %d %s", c.procedure, status, diff)
+			}
+		}
+	}
+}
+
+func TestGet(t *testing.T) {
+	w := newWorld(t)
+	at := w.publish(follow("ann", "bob"))
+	query := "?connect=v1&encoding=json&message=" + url.QueryEscape(`{"userId":"bob","atLeast":"`+at+`"}`)
+	status, header, body := w.get(connectv1.GraphServiceListFollowersProcedure + query)
+	if status != http.StatusOK || !bytes.Contains(body, []byte(`"ann"`)) || header.Get("Cache-Control") != "no-store" {
+		t.Errorf("%d %s %v", status, body, header)
+	}
+	// Errors are not kept either, and what changes something cannot be got.
+	status, header, body = w.get(connectv1.GraphServiceListFollowersProcedure + "?connect=v1&encoding=json&message=%7B%7D")
+	if status != http.StatusBadRequest || parseError(t, body).reason() != "INVALID_FIELD" || header.Get("Cache-Control") != "no-store" {
+		t.Errorf("%d %s %v", status, body, header)
+	}
+	if status, _, _ = w.get(connectv1.EventServicePublishProcedure + query); status != http.StatusMethodNotAllowed {
+		t.Errorf("Publish by GET: %d", status)
+	}
+	w.connect(connect.WithHTTPGet())
+	res, err := w.graph.ListFollowers(t.Context(), connect.NewRequest(&skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at}))
+	if err != nil || len(res.Msg.GetEntries()) != 1 {
+		t.Error(res, err)
+	}
+	// Every method without side effects, and no other.
+	for _, service := range services() {
+		for i := range service.Methods().Len() {
+			procedure := fmt.Sprintf("/%s/%s", service.FullName(), service.Methods().Get(i).Name())
+			status, _, _ := w.get(procedure + "?connect=v1&encoding=json&message=%7B%7D")
+			idempotent := strings.Contains(fmt.Sprint(service.Methods().Get(i).Options()), "NO_SIDE_EFFECTS")
+			if (status == http.StatusMethodNotAllowed) == idempotent {
+				t.Errorf("%s by GET: %d", procedure, status)
+			}
+		}
+	}
+}
+
+func TestProtocols(t *testing.T) {
+	w := newWorld(t)
+	at := w.publish(follow("ann", "bob"))
+	h2 := &http.Transport{Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	defer h2.CloseIdleConnections()
+	one := w.http
+	for name, c := range map[string]struct {
+		http    *http.Client
+		options []connect.ClientOption
+	}{
+		"connect":                   {one, nil},
+		"connect with JSON":         {one, []connect.ClientOption{connect.WithProtoJSON()}},
+		"connect over HTTP/2":       {&http.Client{Transport: h2}, nil},
+		"connect, gzipped requests": {one, []connect.ClientOption{connect.WithSendGzip()}},
+		"gRPC":                      {&http.Client{Transport: h2}, []connect.ClientOption{connect.WithGRPC()}},
+		"gRPC-Web":                  {one, []connect.ClientOption{connect.WithGRPCWeb()}},
+		"gRPC-Web with JSON":        {one, []connect.ClientOption{connect.WithGRPCWeb(), connect.WithProtoJSON()}},
+	} {
+		w.http = c.http
+		w.connect(c.options...)
+		if p, err := w.followers("bob", anyKind)(1, "", at); err != nil || len(p.entries) != 1 {
+			t.Errorf("%s: %v %v", name, p, err)
+		}
+		if got, _ := w.scan(scanUser("bob", "", at), nil); len(got) != 1 {
+			t.Errorf("%s: scan %v", name, got)
+		}
+		_, err := w.followers("", anyKind)(-1, "", at)
+		wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "user_id")
+		if n := len(detailsOf(t, err).fields); n != 2 {
+			t.Errorf("%s: %d fields at fault", name, n)
+		}
+	}
+	w.http = one
+}
+
+// Bad input: each gets a clear error, and the service stays up and right.
+func TestBadInput(t *testing.T) {
+	w := newWorld(t)
+	at := w.publish(follow("ann", "bob"))
+	long, thousandAndOne := strings.Repeat("x", 129), func(item string) string {
+		return strings.TrimSuffix(strings.Repeat(item+",", 1001), ",")
+	}
+	publish, check := connectv1.EventServicePublishProcedure, connectv1.GraphServiceCheckFollowsProcedure
+	for name, c := range map[string]struct {
+		procedure, body, reason, text string
+	}{
+		"self-follow":     {publish, `{"events":[{"userFollowed":{"followerId":"a","userId":"a"}}]}`, "SELF_RELATION", "events[0].user_followed.user_id must not be the acting user"},
+		"over-long id":    {publish, `{"events":[{"userFollowed":{"followerId":"` + long + `","userId":"a"}}]}`, "INVALID_FIELD", "129 bytes"},
+		"empty id":        {publish, `{"events":[{"userFollowed":{"followerId":"","userId":"a"}}]}`, "INVALID_FIELD", "events[0].user_followed.follower_id must be 1 to 128 bytes"},
+		"1001 events":     {publish, `{"events":[` + thousandAndOne(`{"userFollowed":{"followerId":"a","userId":"b"}}`) + `]}`, "TOO_LARGE", "1001 events: at most 1000"},
+		"call of 1 MB":    {publish, `{"events":[` + strings.TrimSuffix(strings.Repeat(`{"userFollowed":{"followerId":"`+long[:128]+`","userId":"`+strings.Repeat("y", 128)+`"},"source":"`+long[:64]+`","offset":1,"occurredAt":"2001-01-01T00:00:00Z","eventId":"`+long[:64]+`"},`, 1000), ",") + `]}`, "", ""},
+		"1001 pairs":      {check, `{"pairs":[` + thousandAndOne(`{"followerId":"a","userId":"b"}`) + `]}`, "INVALID_FIELD", "pairs has 1001 items: must have 1 to 1000"},
+		"no pairs":        {check, `{}`, "INVALID_FIELD", "pairs has 0 items"},
+		"pair of nobody":  {check, `{"pairs":[{"followerId":"a"}]}`, "INVALID_FIELD", "pairs[0].target must be given"},
+		"id with a space": {check, `{"pairs":[{"followerId":"a","userId":"b c"}]}`, "INVALID_FIELD", "pairs[0].user_id must be printable"},
+		"id of a NUL":     {check, `{"pairs":[{"followerId":"a","board":{"ownerId":"b","boardId":"\u0000"}}]}`, "INVALID_FIELD", "pairs[0].board.board_id"},
+		"foreign token":   {connectv1.GraphServiceListFollowersProcedure, `{"userId":"bob","pageToken":"AQNsb2c"}`, "INVALID_PAGE_TOKEN", "page_token"},
+		"future":          {check, `{"pairs":[{"followerId":"a","userId":"b"}],"atLeast":"` + w.log.Position(99).String() + `"}`, "INVALID_POSITION", "at_least is beyond the end of the log"},
+		"unknown kind":    {connectv1.GraphServiceListFollowersProcedure, `{"userId":"bob","kind":"FOLLOW_KIND_BOARD"}`, "INVALID_FIELD", "kind"},
+		"unknown enum":    {connectv1.GraphServiceListFollowersProcedure, `{"userId":"bob","kind":"SIDEWAYS"}`, "INVALID_FIELD", "the body is no skein.v1.ListFollowersRequest"},
+		"unknown field":   {connectv1.GraphServiceListFollowersProcedure, `{"userId":"bob","atLeest":"x"}`, "INVALID_FIELD", "atLeest"},
+		"number for text": {connectv1.GraphServiceListFollowersProcedure, `{"userId":7}`, "INVALID_FIELD", "the body is no skein.v1.ListFollowersRequest"},
+		"half a body":     {connectv1.GraphServiceListFollowersProcedure, `{"userId":"b`, "INVALID_FIELD", "the body is no skein.v1.ListFollowersRequest"},
+		"an empty body":   {connectv1.GraphServiceListFollowersProcedure, ``, "INVALID_FIELD", "the body is no skein.v1.ListFollowersRequest: an empty body"},
+		"a list":          {connectv1.GraphServiceListFollowersProcedure, `[]`, "INVALID_FIELD", "the body is no skein.v1.ListFollowersRequest"},
+		"deep nesting":    {connectv1.GraphServiceListFollowersProcedure, strings.Repeat(`{"x":`, 100_000), "INVALID_FIELD", "the body is no skein.v1.ListFollowersRequest"},
+	} {
+		status, _, body := w.post(c.procedure, "application/json", strings.NewReader(c.body))
+		if name == "call of 1 MB" {
+			// 1000 good events, but 450 KiB in binary: the limit is that of the log, so this one is taken.
+			if status != http.StatusOK {
+				t.Errorf("%s: %d %s", name, status, body)
+			}
+			continue
+		}
+		e := parseError(t, body)
+		if status != http.StatusBadRequest || e.Code != "invalid_argument" || e.reason() != c.reason || !strings.Contains(e.Message, c.text) {
+			t.Errorf("%s: %d %.300s", name, status, body)
+		}
+	}
+	if _, err := w.followers("bob", anyKind)(1, "", at); err != nil {
+		t.Error("afterwards: ", err)
+	}
+}
+
+// endless is a body without an end.
+type endless struct{ read atomic.Int64 }
+
+func (e *endless) Read(p []byte) (int, error) {
+	e.read.Add(int64(len(p)))
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+// A body of 100 MB is refused without being read: known by its length, or at the limit.
+func TestBodiesThatAreTooLarge(t *testing.T) {
+	w := newWorld(t)
+	const size = 100 << 20
+	for name, request := range map[string]func(io.Reader) *http.Request{
+		"of known length": func(body io.Reader) *http.Request {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+connectv1.EventServicePublishProcedure, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.ContentLength = size
+			return req
+		},
+		"of unknown length": func(body io.Reader) *http.Request {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+connectv1.EventServicePublishProcedure, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return req
+		},
+	} {
+		for _, contentType := range []string{"application/json", "application/proto"} {
+			body := &endless{}
+			req := request(io.LimitReader(body, size))
+			req.Header.Set("Content-Type", contentType)
+			res, err := w.http.Do(req)
+			if err != nil {
+				// The connection may be closed before the client has read the answer: it was still sending.
+				t.Log(name, err)
+			} else {
+				answer, _ := io.ReadAll(res.Body)
+				if e := parseError(t, answer); e.reason() != "TOO_LARGE" || e.Code != "invalid_argument" || !strings.Contains(e.Message, "2 MiB") {
+					t.Errorf("%s: %s", name, answer)
+				}
+				res.Body.Close()
+			}
+			if n := body.read.Load(); n > 16<<20 {
+				t.Errorf("%s: %d bytes were read", name, n)
+			}
+		}
+	}
+	// What is small as it is sent and large when it is unpacked.
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	if _, err := io.CopyN(z, &endless{}, size); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	status, _, answer := w.post(connectv1.EventServicePublishProcedure, "application/json", &bomb, "Content-Encoding", "gzip")
+	if e := parseError(t, answer); status == http.StatusOK || e.Code != "resource_exhausted" {
+		t.Errorf("gzip: %d %s", status, answer)
+	}
+	w.publish(follow("ann", "bob"))
+}
+
+// Random bytes at every method, in every encoding: an answer, never a panic.
+func TestRandomBytes(t *testing.T) {
+	w := newWorld(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	good, err := proto.Marshal(&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for procedure := range w.server.methods {
+		if procedure == healthv1connect.HealthWatchProcedure {
+			continue // has no end
+		}
+		for range 30 {
+			body := make([]byte, random.IntN(200))
+			for i := range body {
+				body[i] = byte(random.Uint32())
+			}
+			if random.IntN(2) == 0 {
+				body = append([]byte(nil), good...)
+				body[random.IntN(len(body))] ^= 1 << random.IntN(8)
+			}
+			for _, contentType := range []string{
+				"application/proto", "application/json", "application/grpc-web+proto", "application/connect+proto", "text/plain",
+			} {
+				status, _, answer := w.post(procedure, contentType, bytes.NewReader(body))
+				if status == http.StatusInternalServerError {
+					t.Fatalf("%s %s %x: %d %s", procedure, contentType, body, status, answer)
+				}
+			}
+		}
+	}
+	w.publish(follow("ann", "bob"))
+}
+
+func TestTooManyCallsAtOnce(t *testing.T) {
+	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 1 })
+	ctx, cancel := context.WithCancel(t.Context())
+	stream, err := w.health.Watch(ctx, connect.NewRequest(newHealthCheck("")))
+	if err != nil || !stream.Receive() {
+		t.Fatal(err, stream.Err())
+	}
+	_, err = w.followers("bob", anyKind)(1, "", "")
+	wantError(t, err, connect.CodeResourceExhausted, "OVERLOADED", "")
+	if !detailsOf(t, err).retry {
+		t.Error("no RetryInfo")
+	}
+	cancel()
+	for stream.Receive() {
+	}
+	_ = stream.Close()
+	for w.server.inFlight.Load() > 0 {
+		runtime.Gosched()
+	}
+	if _, err = w.followers("bob", anyKind)(1, "", ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// The reason is told in other protocols, too.
+func TestRefusedInGRPC(t *testing.T) {
+	w := newWorld(t, func(o *worldOptions) { o.Limits.BodyBytes = 1000 })
+	h2 := &http.Transport{Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	defer h2.CloseIdleConnections()
+	w.http = &http.Client{Transport: h2}
+	w.connect(connect.WithGRPC())
+	var many []*skeinv1.Event
+	for range 100 {
+		many = append(many, follow("ann", "bob"))
+	}
+	_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: many}))
+	if code := connect.CodeOf(err); code != connect.CodeInvalidArgument && code != connect.CodeResourceExhausted {
+		t.Error(err)
+	}
+	_, err = w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("a", "a")}}))
+	wantError(t, err, connect.CodeInvalidArgument, "SELF_RELATION", "events[0].user_followed.user_id")
+}
+
+func TestNoSuchPage(t *testing.T) {
+	w := newWorld(t)
+	for _, path := range []string{"/", "/skein.v1.GraphService/Nothing", "/metrics/x", "//", "/skein.v1.GraphService"} {
+		if status, _, _ := w.get(path); status != http.StatusNotFound && status != http.StatusMovedPermanently && status != http.StatusTemporaryRedirect {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+	if status, _, _ := w.post("/healthz", "application/json", strings.NewReader("{}")); status != http.StatusMethodNotAllowed {
+		t.Errorf("POST of /healthz: %d", status)
+	}
+}

@@ -1,0 +1,95 @@
+package gateway
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+)
+
+func secret(seed byte) string {
+	return base64.StdEncoding.EncodeToString([]byte(strings.Repeat(string(rune('a'+seed)), 32)))
+}
+
+func ring(t testing.TB, text string) KeyRing {
+	t.Helper()
+	r, err := ParseKeyRing(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestParseKeyRing(t *testing.T) {
+	many := make([]string, maxKeys+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("k%d:%s", i, secret(0))
+	}
+	for text, want := range map[string]int{
+		"2026:" + secret(0):                        1,
+		" a-_Z:" + secret(0) + " , b:" + secret(1): 2,
+		"a:" + strings.TrimRight(secret(0), "="):   1,
+		"a:__" + strings.Repeat("A", 40):           1,
+		strings.Join(many[1:], ","):                maxKeys,
+		strings.Join(many, ","):                    0,
+		"":                                         0,
+		"a":                                        0,
+		":" + secret(0):                            0,
+		"a:":                                       0,
+		"a:short":                                  0,
+		"a:" + secret(0) + ",":                     0,
+		"a:" + secret(0) + ",a:" + secret(1):       0,
+		"a b:" + secret(0):                         0,
+		strings.Repeat("a", 17) + ":" + secret(0):      0,
+		"a:" + strings.Repeat("!", 40):                 0,
+		"a:" + secret(0) + ",b:" + secret(1) + ":more": 0,
+	} {
+		r, err := ParseKeyRing(text)
+		if want == 0 {
+			if !errors.Is(err, ErrKeyRing) {
+				t.Errorf("%q: %v", text, err)
+			}
+			if err != nil && strings.Contains(err.Error(), secret(0)[:10]) {
+				t.Errorf("%q: the error shows a secret: %v", text, err)
+			}
+			continue
+		}
+		if err != nil || len(r.keys) != want {
+			t.Errorf("%q: %d keys, %v", text, len(r.keys), err)
+		}
+	}
+}
+
+func TestDefaultKeyRing(t *testing.T) {
+	a, again, b := DefaultKeyRing(events.LogID{1}), DefaultKeyRing(events.LogID{1}), DefaultKeyRing(events.LogID{2})
+	token := a.sign(pageToken{list: newListID(1, "u"), mark: []byte("m")})
+	if _, err := again.verify(token, newListID(1, "u")); err != nil {
+		t.Errorf("the ring of the same log: %v", err)
+	}
+	if _, err := b.verify(token, newListID(1, "u")); !errors.Is(err, errTokenDamaged) {
+		t.Errorf("the ring of another log: %v", err)
+	}
+	if !(KeyRing{}).IsZero() || a.IsZero() {
+		t.Error("IsZero")
+	}
+}
+
+// Keys are changed in three steps, at each of which old and new processes serve each other's tokens.
+func TestKeyRotation(t *testing.T) {
+	o, n := "old:"+secret(0), "new:"+secret(1)
+	steps := []KeyRing{ring(t, o), ring(t, o+","+n), ring(t, n+","+o), ring(t, n)}
+	list := newListID(4, "u")
+	for i := range steps[:len(steps)-1] {
+		for _, pair := range [][2]KeyRing{{steps[i], steps[i+1]}, {steps[i+1], steps[i]}} {
+			if _, err := pair[1].verify(pair[0].sign(pageToken{list: list}), list); err != nil {
+				t.Errorf("between steps %d and %d: %v", i, i+1, err)
+			}
+		}
+	}
+	if _, err := steps[3].verify(steps[0].sign(pageToken{list: list}), list); !errors.Is(err, errTokenKey) {
+		t.Errorf("a key that is gone: %v", err)
+	}
+}

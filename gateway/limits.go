@@ -1,0 +1,74 @@
+package gateway
+
+import "time"
+
+// Limits bound what one call and all calls together may take. A zero field stands for its default.
+type Limits struct {
+	// BodyBytes is the largest request body, as sent and decompressed. Default 2 MiB: the 768 KiB that one Publish
+	// takes, written as JSON.
+	BodyBytes int
+	// HeaderBytes is the largest request header. Default 64 KiB. A GET has its message in there.
+	HeaderBytes int
+	// InFlight is how many calls may be under way together; more are refused as OVERLOADED. Default 4096.
+	InFlight int
+	// AtLeastWait is how long a read waits for the position that it demands. Default 5 s. A read whose caller gives
+	// up earlier waits shorter.
+	AtLeastWait time.Duration
+	// CallTimeout is how long any one read may take, waiting included. Default 30 s. A scan has no such limit.
+	CallTimeout time.Duration
+	// VisibleWait is how long Publish with VISIBLE waits after the events are in the log. Default 5 s.
+	VisibleWait time.Duration
+	// Followees is how many users one may follow, explicitly and implicitly together. Default 10 000; negative: no
+	// limit. Backfills are history and not limited.
+	Followees int
+	// IOTimeout is how long a request may take to arrive, and each part of an answer to be taken. Default 30 s.
+	IOTimeout time.Duration
+	// IdleTimeout is how long a connection without requests stays open. Default 2 min.
+	IdleTimeout time.Duration
+	// DrainDelay is for how long after the order to stop everything goes on but that /readyz says no, so that a
+	// balancer that asks it now and then looks elsewhere first. Default none.
+	DrainDelay time.Duration
+	// ShutdownTimeout is how long calls under way may take after that. Default 30 s.
+	ShutdownTimeout time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	def(&l.BodyBytes, 2<<20)
+	def(&l.HeaderBytes, 64<<10)
+	def(&l.InFlight, 4096)
+	def(&l.AtLeastWait, 5*time.Second)
+	def(&l.CallTimeout, 30*time.Second)
+	def(&l.VisibleWait, 5*time.Second)
+	def(&l.Followees, 10_000)
+	def(&l.IOTimeout, 30*time.Second)
+	def(&l.IdleTimeout, 2*time.Minute)
+	def(&l.ShutdownTimeout, 30*time.Second)
+	return l
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Sizes of pages and batches, as the API documents them.
+const (
+	defaultPageSize = 50
+	maxPageSize     = 1000
+	scanChunk       = 1000
+	// maxItems of one request: pairs, candidates, events.
+	maxItems = 1000
+)
+
+// pageSize applies the default and the limit. A negative size was refused before.
+func pageSize(asked int32) int {
+	switch {
+	case asked == 0:
+		return defaultPageSize
+	case asked > maxPageSize:
+		return maxPageSize
+	}
+	return int(asked)
+}

@@ -1,0 +1,206 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// A method is one RPC. All go the same way: decode, check, answer, count; what is of one RPC alone stands in its file.
+// The handlers are mounted here and not by the generated code, so that this way has no gap: a request that does not
+// decode is answered, and counted, as every other error.
+type method struct {
+	s *Server
+	// name is "skein.v1.GraphService/CheckFollows".
+	name string
+	seen rpcObserver
+}
+
+// extra is what a unary answer carries beside its message.
+type extra struct {
+	// lag is how many envelopes the answering state is behind the log; negative: does not apply.
+	lag int64
+}
+
+// LagHeader is the response header of reads: by how many envelopes of the log the answering state was behind the end
+// of the log that the process knew.
+const LagHeader = "Skein-Lag"
+
+// unary mounts a request-response method. Requests are held against the rules in their proto, then against check,
+// which looks at ids; nil: there are none.
+func unary[Req, Res any, P message[Req]](
+	s *Server, procedure string,
+	check func(*checker, P),
+	do func(context.Context, P, *extra) (*Res, error),
+) {
+	unaryByHand(s, procedure, ruled(s, check), func(ctx context.Context, req P, x *extra) (*Res, error) {
+		ctx, cancel := context.WithTimeout(ctx, s.limits.CallTimeout)
+		defer cancel()
+		return do(ctx, req, x)
+	})
+}
+
+// unaryByHand mounts a request-response method whose requests are checked by check alone, for calls that are too hot
+// for the rules in their proto (docs/decisions/0005) and end by themselves; nil: nothing can be wrong with a request.
+func unaryByHand[Req, Res any, P message[Req]](
+	s *Server, procedure string,
+	check func(P) []violation,
+	do func(context.Context, P, *extra) (*Res, error),
+) {
+	m := s.newMethod(procedure)
+	s.methods[procedure] = connect.NewUnaryHandler(procedure,
+		func(ctx context.Context, req *connect.Request[received[Req, P]]) (res *connect.Response[Res], err error) {
+			start := time.Now()
+			defer func() { err = m.finish(ctx, start, err, recover()) }()
+			if err := refuse(req.Msg, check); err != nil {
+				return nil, err
+			}
+			x := extra{lag: -1}
+			msg, err := do(ctx, &req.Msg.msg, &x)
+			if err != nil {
+				return nil, err
+			}
+			res = connect.NewResponse(msg)
+			if x.lag >= 0 {
+				res.Header()[LagHeader] = lagValue(x.lag)
+			}
+			return res, nil
+		}, s.handlerOptions(procedure)...)
+}
+
+// stream mounts a method that answers with a stream. Its requests are checked as those of [unary].
+func stream[Req, Res any, P message[Req]](
+	s *Server, procedure string,
+	check func(*checker, P),
+	do func(context.Context, P, *connect.ServerStream[Res]) error,
+) {
+	m, ruled := s.newMethod(procedure), ruled(s, check)
+	s.streams[procedure] = true
+	s.methods[procedure] = connect.NewServerStreamHandler(procedure,
+		func(ctx context.Context, req *connect.Request[received[Req, P]], out *connect.ServerStream[Res]) (err error) {
+			start := time.Now()
+			defer func() { err = m.finish(ctx, start, err, recover()) }()
+			if err := refuse(req.Msg, ruled); err != nil {
+				return err
+			}
+			if p := patienceOf(ctx); p != nil {
+				p.requested()
+			}
+			ctx, cancel := s.untilStopping(ctx)
+			defer cancel()
+			if err = do(ctx, &req.Msg.msg, out); err != nil && errors.Is(context.Cause(ctx), errStopping) {
+				return errStopping
+			}
+			return err
+		}, s.handlerOptions(procedure)...)
+}
+
+// refuse answers what is no good request.
+func refuse[Req any, P message[Req]](req *received[Req, P], check func(P) []violation) error {
+	if req.err != nil {
+		name := P(&req.msg).ProtoReflect().Descriptor().FullName()
+		return &failure{
+			code: connect.CodeInvalidArgument, reason: skeinv1.Reason_REASON_INVALID_FIELD,
+			text:  fmt.Sprintf("the body is no %s: %s", name, strings.TrimPrefix(req.err.Error(), "proto:")),
+			cause: req.err,
+		}
+	}
+	if check == nil {
+		return nil
+	}
+	if found := check(&req.msg); len(found) > 0 {
+		return invalid(found...)
+	}
+	return nil
+}
+
+// lagValues are the values of the header for the lags that nearly all answers have.
+var lagValues = [...][]string{{"0"}, {"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"6"}, {"7"}}
+
+func lagValue(lag int64) []string {
+	if lag < int64(len(lagValues)) {
+		return lagValues[lag]
+	}
+	return []string{fmt.Sprint(lag)}
+}
+
+func (s *Server) newMethod(procedure string) *method {
+	name := strings.TrimPrefix(procedure, "/")
+	return &method{s: s, name: name, seen: s.metrics.rpc(name)}
+}
+
+// handlerOptions gives every method the same codecs and limits, and GET to those without side effects.
+func (s *Server) handlerOptions(procedure string) []connect.HandlerOption {
+	options := []connect.HandlerOption{
+		codecs(),
+		connect.WithReadMaxBytes(s.limits.BodyBytes),
+		connect.WithCompressMinBytes(compressMinBytes),
+	}
+	if d := descriptorOf(procedure); d != nil {
+		options = append(options, connect.WithSchema(d))
+		o, ok := d.Options().(*descriptorpb.MethodOptions)
+		if ok && o.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS {
+			options = append(options, connect.WithIdempotency(connect.IdempotencyNoSideEffects))
+		}
+	}
+	return options
+}
+
+// compressMinBytes is the answer from which compression is worth its time, for clients that accept it.
+const compressMinBytes = 1024
+
+func descriptorOf(procedure string) protoreflect.MethodDescriptor {
+	name := strings.ReplaceAll(strings.TrimPrefix(procedure, "/"), "/", ".")
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
+	if err != nil {
+		return nil
+	}
+	m, _ := d.(protoreflect.MethodDescriptor)
+	return m
+}
+
+// finish turns whatever ended a call into the error that the client gets, logs what is ours, and counts.
+func (m *method) finish(ctx context.Context, start time.Time, err error, panicked any) error {
+	if panicked != nil {
+		if perr, ok := panicked.(error); ok && errors.Is(perr, http.ErrAbortHandler) {
+			panic(panicked)
+		}
+		err = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
+	}
+	if err == nil {
+		m.seen.ok.Observe(time.Since(start).Seconds())
+		return nil
+	}
+	f := asFailure(err)
+	if f.code == connect.CodeInternal {
+		m.s.log.ErrorContext(ctx, "call failed", "method", m.name, "error", err)
+	} else {
+		m.s.log.DebugContext(ctx, "call refused", "method", m.name, "code", f.code.String(), "error", err)
+	}
+	m.seen.failed(f.code, time.Since(start))
+	return f.connectError()
+}
+
+// ruled checks a request against the rules in its proto, then its ids.
+func ruled[P proto.Message](s *Server, ids func(*checker, P)) func(P) []violation {
+	return func(req P) []violation {
+		if found := s.rules.check(req); len(found) > 0 || ids == nil {
+			return found
+		}
+		var c checker
+		ids(&c, req)
+		return c.found
+	}
+}

@@ -1,0 +1,123 @@
+package gateway
+
+import (
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/skein-feed/skein/projections"
+)
+
+// metrics are what /metrics says of this package. docs/metrics.md lists all names.
+type metrics struct {
+	rpcs       *prometheus.HistogramVec
+	accepted   prometheus.Counter
+	rejections *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
+	m := &metrics{
+		rpcs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "skein_rpc_duration_seconds",
+			Help: "Time from the decoded request to the answer, by method and Connect code.",
+			Buckets: []float64{
+				.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10,
+			},
+		}, []string{"method", "code"}),
+		accepted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "skein_publish_events_total",
+			Help: "Events that Publish appended to the log.",
+		}),
+		rejections: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "skein_publish_rejections_total",
+			Help: "Events that Publish refused, by reason.",
+		}, []string{"reason"}),
+	}
+	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "skein_rpc_in_flight",
+		Help: "Calls under way.",
+	}, func() float64 { return float64(s.inFlight.Load()) })
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "skein_build_info", Help: "Always 1; the version is a label.",
+		ConstLabels: prometheus.Labels{"version": s.version},
+	})
+	info.Set(1)
+	for _, c := range []prometheus.Collector{m.rpcs, m.accepted, m.rejections, inFlight, info, newStateCollector(s)} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// rpcObserver counts the calls of one method. That of good calls is found once.
+type rpcObserver struct {
+	vec  *prometheus.HistogramVec
+	name string
+	ok   prometheus.Observer
+}
+
+func (m *metrics) rpc(name string) rpcObserver {
+	return rpcObserver{vec: m.rpcs, name: name, ok: m.rpcs.WithLabelValues(name, "ok")}
+}
+
+func (o rpcObserver) failed(code connect.Code, took time.Duration) {
+	o.vec.WithLabelValues(o.name, code.String()).Observe(took.Seconds())
+}
+
+// stateCollector reads the states of the projections when they are asked for.
+type stateCollector struct {
+	s *Server
+
+	lag, lagSeconds, position, head, disk, state, rejected *prometheus.Desc
+}
+
+func newStateCollector(s *Server) *stateCollector {
+	of := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, append([]string{"projection"}, labels...), nil)
+	}
+	return &stateCollector{
+		s:          s,
+		lag:        of("skein_projection_lag_events", "Sequences of the log that the projection has still to fold."),
+		lagSeconds: of("skein_projection_lag_seconds", "Age of the last event that queries see, while there are later ones."),
+		position:   of("skein_projection_position", "Sequence of the log up to which queries see."),
+		head:       of("skein_projection_log_head", "Last sequence that the projection knows the log to have."),
+		disk:       of("skein_projection_disk_bytes", "Size of the files of the store."),
+		state:      of("skein_projection_state", "1 for the state that the projection is in.", "state"),
+		rejected:   of("skein_log_rejected_events_total", "Malformed events of the log that the projection skipped."),
+	}
+}
+
+// Describe is part of prometheus.Collector.
+func (c *stateCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.lag, c.lagSeconds, c.position, c.head, c.disk, c.state, c.rejected} {
+		out <- d
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
+	now := time.Now()
+	for _, store := range c.s.stores {
+		st := store.Status()
+		gauge := func(d *prometheus.Desc, v float64) {
+			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, st.Name)
+		}
+		gauge(c.lag, float64(st.Behind))
+		gauge(c.lagSeconds, st.Lag(now).Seconds())
+		gauge(c.position, float64(st.Cursor.Seq))
+		gauge(c.head, float64(st.Head))
+		gauge(c.disk, float64(st.DiskBytes))
+		out <- prometheus.MustNewConstMetric(c.rejected, prometheus.CounterValue, float64(st.Rejects), st.Name)
+		for state := projections.Starting; state <= projections.Stopped; state++ {
+			is := 0.0
+			if state == st.State {
+				is = 1
+			}
+			out <- prometheus.MustNewConstMetric(c.state, prometheus.GaugeValue, is, st.Name,
+				strings.ToLower(state.String()))
+		}
+	}
+}

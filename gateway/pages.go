@@ -1,0 +1,101 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"connectrpc.com/grpcreflect"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
+)
+
+// mountPages mounts what is no method of the API: reflection, health for balancers, metrics.
+func (s *Server) mountPages(registry *prometheus.Registry) {
+	names := []string{healthv1connect.HealthName}
+	for _, service := range services() {
+		names = append(names, string(service.FullName()))
+	}
+	reflector := grpcreflect.NewStaticReflector(names...)
+	mux := http.NewServeMux()
+	mux.Handle(grpcreflect.NewHandlerV1(reflector))
+	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /readyz", s.readyz)
+	s.pages = mux
+}
+
+// healthz says that the process answers. What is not well is in readyz, health checks and GetStatus: a process whose
+// projection has failed is not mended by starting it again.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ok", "version": s.version})
+}
+
+// readyz says whether calls should come here, and what each projection is doing.
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	type projection struct {
+		State     string `json:"state"`
+		LagEvents uint64 `json:"lag_events"`
+	}
+	answer := struct {
+		Status      string                `json:"status"`
+		Projections map[string]projection `json:"projections"`
+	}{Projections: map[string]projection{}}
+	for _, store := range s.stores {
+		st := store.Status()
+		answer.Projections[st.Name] = projection{st.State.String(), st.Behind}
+	}
+	code := http.StatusServiceUnavailable
+	switch {
+	case s.draining.Load():
+		answer.Status = "stopping"
+	case s.allFailed():
+		answer.Status = "failed"
+	case s.ready():
+		code, answer.Status = http.StatusOK, "ready"
+	default:
+		answer.Status = "catching up"
+	}
+	writeJSON(w, code, answer)
+}
+
+// ready tells whether every projection has once caught up with the log; a projection that has failed is not waited
+// for. Later lag does not count: it shows in metrics, and reads that cannot bear it carry at_least.
+func (s *Server) ready() bool {
+	if s.caughtUp.Load() {
+		return true
+	}
+	for _, store := range s.stores {
+		if st := store.Status().State; st == projections.Starting || st == projections.CatchingUp {
+			return false
+		}
+	}
+	s.caughtUp.Store(true)
+	return true
+}
+
+// allFailed tells whether no projection answers any more.
+func (s *Server) allFailed() bool {
+	for _, store := range s.stores {
+		if st := store.Status().State; st != projections.Failed && st != projections.Stopped {
+			return false
+		}
+	}
+	return true
+}
+
+func writeJSON[T any](w http.ResponseWriter, code int, v T) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	// The client has gone away if this fails.
+	_, _ = w.Write(append(body, '\n'))
+}

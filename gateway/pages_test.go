@@ -1,0 +1,108 @@
+package gateway
+
+import (
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpcreflect"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+func TestMetrics(t *testing.T) {
+	w := newWorld(t)
+	at := w.publish(follow("ann", "bob"), follow("cid", "bob"))
+	if _, err := w.followers("bob", anyKind)(1, "", at); err != nil {
+		t.Fatal(err)
+	}
+	ask(w, w.events.Publish, &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("a", "a"), {}, {}}, AllowPartial: true})
+	_, err := w.followers("", anyKind)(1, "", at)
+	wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "user_id")
+	if status, _, _ := w.post("/skein.v1.GraphService/ListFollowers", "application/json", strings.NewReader("{")); status != http.StatusBadRequest {
+		t.Error(status)
+	}
+	families, err := w.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
+		t.Error(problems, err)
+	}
+	for _, c := range []struct {
+		want   float64
+		name   string
+		labels []string
+	}{
+		{2, "skein_publish_events_total", nil},
+		{1, "skein_publish_rejections_total", []string{"reason", "SELF_RELATION"}},
+		{2, "skein_publish_rejections_total", []string{"reason", "UNKNOWN_KIND"}},
+		{1, "skein_rpc_duration_seconds", []string{"method", "skein.v1.GraphService/ListFollowers", "code", "ok"}},
+		{2, "skein_rpc_duration_seconds", []string{"method", "skein.v1.GraphService/ListFollowers", "code", "invalid_argument"}},
+		{2, "skein_rpc_duration_seconds", []string{"method", "skein.v1.EventService/Publish"}},
+		{0, "skein_projection_lag_events", []string{"projection", "graph"}},
+		{1, "skein_projection_position", []string{"projection", "graph"}},
+		{1, "skein_projection_log_head", []string{"projection", "graph"}},
+		{1, "skein_projection_state", []string{"projection", "graph", "state", "ready"}},
+		{0, "skein_projection_state", []string{"projection", "graph", "state", "failed"}},
+		{0, "skein_log_rejected_events_total", []string{"projection", "graph"}},
+		{0, "skein_rpc_in_flight", nil},
+		{1, "skein_build_info", []string{"version", "test"}},
+	} {
+		if got := w.count(c.name, c.labels...); got != c.want {
+			t.Errorf("%s %v: %v, want %v", c.name, c.labels, got, c.want)
+		}
+	}
+	status, _, page := w.get("/metrics")
+	if status != http.StatusOK || !strings.Contains(string(page), "skein_publish_events_total 2") {
+		t.Errorf("/metrics: %d", status)
+	}
+}
+
+// docs/metrics.md names every metric, and no other.
+func TestMetricsAreDocumented(t *testing.T) {
+	w := newWorld(t)
+	doc, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for _, name := range regexp.MustCompile("`(skein_[a-z_]+)`").FindAllStringSubmatch(string(doc), -1) {
+		documented[name[1]] = true
+	}
+	_, _ = w.followers("", anyKind)(1, "", "")
+	_, _ = w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{{}}}))
+	families, err := w.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if !documented[f.GetName()] {
+			t.Errorf("%s is not in docs/metrics.md", f.GetName())
+		}
+		delete(documented, f.GetName())
+	}
+	for name := range documented {
+		t.Errorf("%s is in docs/metrics.md only", name)
+	}
+}
+
+func TestReflection(t *testing.T) {
+	w := newWorld(t)
+	h2 := &http.Transport{Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	defer h2.CloseIdleConnections()
+	stream := grpcreflect.NewClient(&http.Client{Transport: h2}, w.url, connect.WithGRPC()).NewStream(t.Context())
+	defer func() { _, _ = stream.Close() }()
+	names, err := stream.ListServices()
+	if err != nil || len(names) != len(services())+1 {
+		t.Errorf("%v %v", names, err)
+	}
+	if _, err := stream.FileContainingSymbol("skein.v1.GraphService"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,155 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+func withID(ev *skeinv1.Event, id string) *skeinv1.Event {
+	ev.EventId = id
+	return ev
+}
+
+func backfill(ev *skeinv1.Event, offset uint64) *skeinv1.Event {
+	ev.Source, ev.Offset, ev.OccurredAt = "old", offset, timestamppb.New(time.Unix(1e9, 0))
+	return ev
+}
+
+func TestPublish(t *testing.T) {
+	w := newWorld(t)
+	res := ask(w, w.events.Publish, &skeinv1.PublishRequest{
+		Events: []*skeinv1.Event{withID(follow("ann", "bob"), "e1"), follow("ann", "cid")},
+		Wait:   skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
+	})
+	if res.GetAcceptedCount() != 2 || res.GetPosition() == "" || len(res.GetRejections()) != 0 {
+		t.Error(res)
+	}
+	if ids := res.GetEventIds(); len(ids) != 2 || ids[0] != "e1" || ids[1] == "" {
+		t.Error(ids)
+	}
+	// VISIBLE: shown without asking for the position.
+	c := ask(w, w.graph.CheckFollows, &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "cid")}})
+	if c.GetKinds()[0] != explicit || c.GetPosition() != res.GetPosition() {
+		t.Error(c)
+	}
+}
+
+// One bad event refuses the whole call, and the error names what is wrong with each.
+func TestPublishAllOrNothing(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{
+		follow("ann", "bob"), follow("ann", "ann"), {}, follow("ann", "b c"), createBoard("ann", "", ""),
+	}}))
+	wantError(t, err, connect.CodeInvalidArgument, "SELF_RELATION", "events[1].user_followed.user_id")
+	var got []string
+	for _, f := range detailsOf(t, err).fields {
+		got = append(got, f.GetField()+" "+f.GetReason())
+		if strings.HasPrefix(f.GetDescription(), f.GetField()) || f.GetDescription() == "" {
+			t.Errorf("description %q", f.GetDescription())
+		}
+	}
+	if diff := cmp.Diff([]string{
+		"events[1].user_followed.user_id SELF_RELATION", "events[2].kind UNKNOWN_KIND",
+		"events[3].user_followed.user_id INVALID_FIELD", "events[4].board_created.board.board_id INVALID_FIELD",
+	}, got); diff != "" {
+		t.Error(diff)
+	}
+	res := ask(w, w.graph.CheckFollows, &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}})
+	if res.GetKinds()[0] != skeinv1.FollowKind_FOLLOW_KIND_NONE || res.GetPosition() != w.log.Position(0).String() {
+		t.Error("something was taken: ", res)
+	}
+}
+
+func TestPublishInPart(t *testing.T) {
+	w := newWorld(t)
+	res := ask(w, w.events.Publish, &skeinv1.PublishRequest{
+		Events: []*skeinv1.Event{
+			follow("ann", "ann"), withID(follow("ann", "bob"), "e1"), {EventId: "e2"}, follow("ann", "cid"),
+		},
+		AllowPartial: true, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
+	})
+	if res.GetAcceptedCount() != 2 || res.GetPosition() == "" {
+		t.Error(res)
+	}
+	ids := res.GetEventIds()
+	if len(ids) != 4 || ids[0] != "" || ids[1] != "e1" || ids[2] != "" || ids[3] == "" {
+		t.Error(ids)
+	}
+	var got []string
+	for _, r := range res.GetRejections() {
+		got = append(got, fmt.Sprintf("%d %v %s", r.GetIndex(), r.GetReason(), r.GetField()))
+		if r.GetMessage() == "" {
+			t.Error("a rejection without a message")
+		}
+	}
+	if diff := cmp.Diff([]string{"0 REASON_SELF_RELATION user_followed.user_id", "2 REASON_UNKNOWN_KIND kind"}, got); diff != "" {
+		t.Error(diff)
+	}
+	res = ask(w, w.events.Publish, &skeinv1.PublishRequest{
+		Events: []*skeinv1.Event{{}}, AllowPartial: true, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
+	})
+	if res.GetAcceptedCount() != 0 || res.GetPosition() != "" || len(res.GetRejections()) != 1 || len(res.GetEventIds()) != 1 {
+		t.Error(res)
+	}
+}
+
+func TestPublishThatIsTooLarge(t *testing.T) {
+	w := newWorld(t)
+	pin := func(bytes int) *skeinv1.Event {
+		return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
+			Pin: &skeinv1.Pin{OwnerId: "ann", PinId: strings.Repeat("p", 128)}, BoardId: strings.Repeat("b", 128),
+			ItemId: strings.Repeat("i", 128), RepinOf: &skeinv1.Pin{OwnerId: strings.Repeat("o", 128), PinId: strings.Repeat("r", 128)},
+			Attributes: make([]byte, bytes),
+		}}}
+	}
+	_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: slices.Repeat([]*skeinv1.Event{pin(256)}, 1000)}))
+	wantError(t, err, connect.CodeInvalidArgument, "TOO_LARGE", "events")
+	_, err = w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: slices.Repeat([]*skeinv1.Event{follow("a", "b")}, 1001)}))
+	wantError(t, err, connect.CodeInvalidArgument, "TOO_LARGE", "events")
+	_, err = w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{}))
+	wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "events")
+	_, err = w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("a", "b")}, Wait: 7}))
+	wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "wait")
+	// What is just small enough, in the largest way to write it, goes through.
+	w.connect(connect.WithProtoJSON())
+	if at := w.publish(slices.Repeat([]*skeinv1.Event{pin(100)}, 980)...); at == "" {
+		t.Error("no position")
+	}
+}
+
+// What is in the log but not shown in time is no failure to publish: the error says where the events are.
+func TestPublishVisibleInTime(t *testing.T) {
+	w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.VisibleWait = time.Millisecond })
+	_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
+		Events: []*skeinv1.Event{follow("ann", "bob")}, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
+	}))
+	wantError(t, err, connect.CodeDeadlineExceeded, "NOT_CAUGHT_UP", "")
+	at := detailsOf(t, err).info.GetMetadata()["position"]
+	if at != w.log.Position(1).String() {
+		t.Errorf("position %q", at)
+	}
+	w.fold()
+	res := ask(w, w.graph.CheckFollows, &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, AtLeast: at})
+	if res.GetKinds()[0] != explicit {
+		t.Error(res)
+	}
+}
+
+// When the log is closed, nothing is taken and the code says so.
+func TestPublishToAClosedLog(t *testing.T) {
+	w := newWorld(t)
+	if err := w.publisher.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("a", "b")}}))
+	wantError(t, err, connect.CodeUnavailable, "LOG_UNAVAILABLE", "")
+}

@@ -1,0 +1,155 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// reading is the graph at one position, for the whole of one answer. It must be closed.
+type reading struct {
+	*graph.Queries
+	view *projections.View
+	// at is the position of the view, and position its text.
+	at       events.Position
+	position string
+}
+
+func (r *reading) close() { _ = r.view.Close() }
+
+// demand is a position that an answer must contain.
+type demand struct {
+	pos events.Position
+	// field is where the request says so.
+	field  string
+	reason skeinv1.Reason
+}
+
+// demandOf reads at_least. An empty one demands nothing.
+func demandOf(atLeast string) (demand, error) {
+	d := demand{field: "at_least", reason: skeinv1.Reason_REASON_INVALID_POSITION}
+	if atLeast == "" {
+		return d, nil
+	}
+	pos, err := events.ParsePosition(atLeast)
+	if err != nil {
+		return d, d.refused("is no position: hand back what a call has answered, exactly as it came", err)
+	}
+	d.pos = pos
+	return d, nil
+}
+
+func (d demand) none() bool { return d.pos == events.Position{} }
+
+func (d demand) refused(text string, cause error) error {
+	f := invalid(violation{field: d.field, text: text, reason: d.reason})
+	f.cause = cause
+	return f
+}
+
+// openAt returns the graph at a position that contains at_least.
+func (s *Server) openAt(ctx context.Context, x *extra, atLeast string) (*reading, error) {
+	d, err := demandOf(atLeast)
+	if err != nil {
+		return nil, err
+	}
+	return s.open(ctx, x, d)
+}
+
+// open returns the graph at a position that contains all that is demanded. x may be nil.
+func (s *Server) open(ctx context.Context, x *extra, demands ...demand) (*reading, error) {
+	view, err := s.graph.View()
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range demands {
+		if d.none() || s.contains(view, d.pos) {
+			continue
+		}
+		_ = view.Close()
+		if err := s.await(ctx, s.graph, d); err != nil {
+			return nil, err
+		}
+		if view, err = s.graph.View(); err != nil {
+			return nil, err
+		}
+	}
+	at := s.source.Position(view.Cursor().Seq)
+	if x != nil {
+		x.lag = max(0, int64(s.hub.Head())-int64(at.Seq))
+	}
+	return &reading{Queries: graph.Query(view), view: view, at: at, position: s.names.of(at)}, nil
+}
+
+// contains tells without asking the log that a view contains a position. Where it says no, the log knows better: the
+// position may be of an epoch that came before.
+func (s *Server) contains(v *projections.View, p events.Position) bool {
+	own := s.source.Position(v.Cursor().Seq)
+	return p.Log == own.Log && p.Epoch == own.Epoch && p.Seq <= own.Seq
+}
+
+// await waits until a store contains a position.
+func (s *Server) await(ctx context.Context, store *projections.Store, d demand) error {
+	if d.none() {
+		return nil
+	}
+	ctx, cancel := s.patient(ctx, s.limits.AtLeastWait)
+	defer cancel()
+	err := s.source.CheckPosition(ctx, d.pos)
+	if err == nil || errors.Is(err, events.ErrLogUnavailable) {
+		// A log that cannot be asked at the moment is read again in a moment.
+		err = store.WaitFor(ctx, d.pos.Seq)
+	}
+	if err != nil && errors.Is(context.Cause(ctx), errNotCaughtUp) {
+		return errNotCaughtUp
+	}
+	return d.check(err)
+}
+
+// check tells what is wrong with a position that the log does not know.
+func (d demand) check(err error) error {
+	switch {
+	case errors.Is(err, events.ErrOtherLog):
+		return d.refused("is of another log", err)
+	case errors.Is(err, events.ErrOtherEpoch):
+		return d.refused("is of another epoch of the log", err)
+	case errors.Is(err, events.ErrPositionAhead):
+		return d.refused("is beyond the end of the log", err)
+	}
+	return err
+}
+
+// errNotCaughtUp ends a wait for a position.
+var errNotCaughtUp = errors.New("the state that contains the position was not reached in time")
+
+// patient bounds a wait. It ends a little before the caller's own deadline, so that the caller hears why.
+func (s *Server) patient(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		limit = min(limit, left-min(left/10, 100*time.Millisecond))
+	}
+	return context.WithTimeoutCause(ctx, limit, errNotCaughtUp)
+}
+
+// positions makes the text of a position once, not once an answer.
+type positions struct{ last atomic.Pointer[namedPosition] }
+
+type namedPosition struct {
+	pos  events.Position
+	text string
+}
+
+func (p *positions) of(pos events.Position) string {
+	if last := p.last.Load(); last != nil && last.pos == pos {
+		return last.text
+	}
+	named := &namedPosition{pos: pos, text: pos.String()}
+	p.last.Store(named)
+	return named.text
+}

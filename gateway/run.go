@@ -1,0 +1,145 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Run serves on the listener until ctx ends, then stops in order:
+//
+//  1. /readyz and health checks say so, for [Limits.DrainDelay]; every answer closes its connection.
+//  2. Clients have half a second, or less if no connection is left, to hear of that by an answer: who sends a call on
+//     a connection just when it is closed cannot know whether it was taken.
+//  3. The listener closes. Streams end with "unavailable". Every other call under way is answered.
+//
+// Then it returns nil. If calls are still under way after [Limits.ShutdownTimeout], it breaks them off and returns an
+// error. It closes the listener in every case, and closes neither log nor stores: who opened them closes them, after
+// Run. Run is called once.
+//
+// It speaks HTTP/1.1 and HTTP/2 without TLS on the one port. It is not made to face the public.
+func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	var conns connections
+	srv := s.httpServer()
+	srv.ConnState = conns.changed
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(l) }()
+	select {
+	case err := <-ended:
+		s.stop()
+		return fmt.Errorf("gateway: serving %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	s.draining.Store(true)
+	select {
+	case <-conns.drained(s.limits.DrainDelay, drainGrace):
+	case err := <-ended:
+		s.stop()
+		return fmt.Errorf("gateway: serving %s: %w", l.Addr(), err)
+	}
+	s.stop()
+	// The order to stop has been given: what is left has its own time.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.ShutdownTimeout)
+	defer cancel()
+	err := srv.Shutdown(last)
+	if err != nil {
+		err = fmt.Errorf("gateway: calls still under way %v after the order to stop: %w",
+			s.limits.ShutdownTimeout, errors.Join(err, srv.Close()))
+	}
+	if serr := <-ended; err == nil && !errors.Is(serr, http.ErrServerClosed) {
+		err = fmt.Errorf("gateway: serving %s: %w", l.Addr(), serr)
+	}
+	return err
+}
+
+func (s *Server) httpServer() *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler:           s,
+		Protocols:         &protocols,
+		ReadHeaderTimeout: min(s.limits.IOTimeout, 10*time.Second),
+		ReadTimeout:       s.limits.IOTimeout,
+		// The time to work and the time to take the answer.
+		WriteTimeout:   max(s.limits.CallTimeout, publishTimeout+s.limits.VisibleWait) + s.limits.IOTimeout,
+		IdleTimeout:    s.limits.IdleTimeout,
+		MaxHeaderBytes: s.limits.HeaderBytes,
+		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
+}
+
+// stop ends streams and makes every health check say so. It may be called more than once.
+func (s *Server) stop() {
+	s.draining.Store(true)
+	s.endLife()
+}
+
+const (
+	drainGrace = 500 * time.Millisecond
+	// publishTimeout is more than a publisher takes to give up.
+	publishTimeout = time.Minute
+)
+
+// errStopping ends streams when the process stops.
+var errStopping = errors.New("the service is stopping; go on with another one")
+
+// untilStopping returns a context that also ends when the server stops.
+func (s *Server) untilStopping(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	release := context.AfterFunc(s.life, func() { cancel(errStopping) })
+	return ctx, func() { release(); cancel(nil) }
+}
+
+// connections counts the open ones.
+type connections struct {
+	mu   sync.Mutex
+	open int
+	// none is closed when there is none, once somebody waits for that.
+	none chan struct{}
+}
+
+func (c *connections) changed(_ net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		c.open++
+	case http.StateClosed, http.StateHijacked:
+		c.open--
+	}
+	c.tell()
+}
+
+func (c *connections) tell() {
+	if c.none != nil && c.open == 0 {
+		close(c.none)
+		c.none = nil
+	}
+}
+
+// drained returns a channel that closes after the delay and, then, when no connection is open or the grace is over.
+func (c *connections) drained(delay, grace time.Duration) <-chan struct{} {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if delay > 0 {
+			<-time.After(delay)
+		}
+		none := make(chan struct{})
+		c.mu.Lock()
+		c.none = none
+		c.tell()
+		c.mu.Unlock()
+		select {
+		case <-none:
+		case <-time.After(grace):
+		}
+	}()
+	return over
+}

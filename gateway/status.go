@@ -1,0 +1,175 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// rejectsList is the kind of the list of rejected events in its page tokens. The kinds of the graph's are small.
+const rejectsList = 0xff
+
+// getStatus tells the state of the log and of every projection. It is for operators: it asks the log, and it answers
+// when projections have failed.
+func (s *Server) getStatus(
+	ctx context.Context, req *skeinv1.GetStatusRequest, _ *extra,
+) (*skeinv1.GetStatusResponse, error) {
+	id := newListID(rejectsList)
+	mark, since, err := s.resume(req.GetPageToken(), "page_token", id)
+	if err != nil {
+		return nil, err
+	}
+	least, err := demandOf(req.GetAtLeast())
+	if err != nil {
+		return nil, err
+	}
+	for _, store := range s.stores {
+		for _, d := range []demand{least, since} {
+			if err := s.await(ctx, store, d); err != nil {
+				return nil, err
+			}
+		}
+	}
+	res := &skeinv1.GetStatusResponse{}
+	if res.Log, err = s.logStatus(ctx); err != nil {
+		return nil, err
+	}
+	now, at := time.Now(), s.source.Position(res.GetLog().GetLastSequence())
+	for _, store := range s.stores {
+		st := store.Status()
+		p := projectionStatus(st, now)
+		p.Position = s.source.Position(st.Cursor.Seq).String()
+		res.Projections = append(res.Projections, p)
+		at.Seq = min(at.Seq, st.Cursor.Seq)
+	}
+	slices.SortFunc(res.Projections, func(a, b *skeinv1.ProjectionStatus) int {
+		return cmp.Compare(a.GetName(), b.GetName())
+	})
+	res.Position = at.String()
+	if mark = s.rejects(res, mark, pageSize(req.GetPageSize())); mark != nil {
+		res.NextPageToken = s.keys.sign(pageToken{list: id, pos: at, mark: mark})
+	}
+	return res, nil
+}
+
+func (s *Server) logStatus(ctx context.Context) (*skeinv1.LogStatus, error) {
+	head, err := s.source.Head(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id := s.source.ID()
+	st := &skeinv1.LogStatus{
+		LogId: hex.EncodeToString(id[:]), Epoch: s.source.Epoch(),
+		Bytes: uint64(max(0, head.Bytes)), MaxBytes: uint64(max(0, head.MaxBytes)),
+		DaysUntilFull: s.growth.daysUntilFull(time.Now(), head.Bytes, head.MaxBytes),
+	}
+	if head.First <= head.Last {
+		st.FirstSequence = head.First
+	}
+	st.LastSequence = head.Last
+	return st, nil
+}
+
+var projectionStates = [...]skeinv1.ProjectionState{
+	projections.Starting:   skeinv1.ProjectionState_PROJECTION_STATE_STARTING,
+	projections.CatchingUp: skeinv1.ProjectionState_PROJECTION_STATE_CATCHING_UP,
+	projections.Ready:      skeinv1.ProjectionState_PROJECTION_STATE_LIVE,
+	projections.Failed:     skeinv1.ProjectionState_PROJECTION_STATE_FAILED,
+	projections.Stopped:    skeinv1.ProjectionState_PROJECTION_STATE_STOPPED,
+}
+
+func projectionStatus(st projections.Status, now time.Time) *skeinv1.ProjectionStatus {
+	p := &skeinv1.ProjectionStatus{
+		Name: st.Name, Version: st.Version, Fingerprint: st.Fingerprint, Generation: uint64(st.Generation),
+		State:     projectionStates[st.State],
+		LagEvents: st.Behind, LagSeconds: st.Lag(now).Seconds(),
+		DiskBytes: st.DiskBytes,
+	}
+	if st.Error != nil {
+		p.Error = st.Error.Error()
+	}
+	return p
+}
+
+// rejects fills in a page of rejected events, latest first, and returns the mark after it; nil: it was the last page.
+// They are those of the log, the same in every projection: the first that answers will do.
+func (s *Server) rejects(res *skeinv1.GetStatusResponse, mark []byte, n int) []byte {
+	for _, store := range s.stores {
+		_, total, err := store.Rejects(1<<63, 0)
+		if err != nil {
+			continue
+		}
+		upper, lowest := total, total-min(total, projections.KeptRejects)
+		if len(mark) == 8 {
+			upper = min(total, binary.BigEndian.Uint64(mark)-1)
+		}
+		after := max(lowest, upper-min(upper, uint64(n)))
+		if after >= upper {
+			res.RejectedEventCount = int64(total)
+			return nil
+		}
+		kept, _, err := store.Rejects(after, int(upper-after))
+		if err != nil {
+			continue
+		}
+		res.RejectedEventCount = int64(total)
+		for _, r := range slices.Backward(kept) {
+			if r.Number <= upper {
+				res.RejectedEvents = append(res.RejectedEvents, s.rejectedEvent(r.Reject))
+			}
+		}
+		if after == lowest {
+			return nil
+		}
+		return binary.BigEndian.AppendUint64(nil, after+1)
+	}
+	return nil
+}
+
+func (s *Server) rejectedEvent(r events.Reject) *skeinv1.RejectedEvent {
+	return &skeinv1.RejectedEvent{
+		Position: s.source.Position(r.Seq).String(), Sequence: r.Seq, Slot: int32(r.Slot),
+		Reason: r.Rejection.Reason, Field: r.Rejection.Field, Message: r.Rejection.Message, Data: r.Data,
+	}
+}
+
+// growth tells how fast the log grows, from what it was seen to be an hour to two hours ago, or since the start.
+type growth struct {
+	mu sync.Mutex
+	// older and newer are samples; newer becomes older when it is an hour old.
+	older, newer sample
+}
+
+type sample struct {
+	at    time.Time
+	bytes int64
+}
+
+const growthPeriod = time.Hour
+
+// daysUntilFull returns nil while it is unknown, or the log does not grow or has no bound.
+func (g *growth) daysUntilFull(now time.Time, bytes, limit int64) *float64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	seen := sample{now, bytes}
+	if g.older.at.IsZero() {
+		g.older, g.newer = seen, seen
+	}
+	if now.Sub(g.newer.at) >= growthPeriod {
+		g.older, g.newer = g.newer, seen
+	}
+	grown, took := bytes-g.older.bytes, now.Sub(g.older.at)
+	if grown <= 0 || limit <= 0 || took < time.Minute {
+		return nil
+	}
+	days := float64(max(0, limit-bytes)) / float64(grown) * took.Hours() / 24
+	return &days
+}

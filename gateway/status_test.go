@@ -1,0 +1,178 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// stranger is a NATS client that appends to the log what it likes. The log is on a server of its own.
+func stranger(t *testing.T) (source func(*worldOptions), appendRaw func([]byte)) {
+	t.Helper()
+	ns, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, SyncAlways: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+	})
+	if !ns.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server is not ready")
+	}
+	nc, err := nats.Connect(ns.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(o *worldOptions) { o.source = events.Config{URL: ns.ClientURL()} }, func(data []byte) {
+		t.Helper()
+		if _, err := js.Publish(t.Context(), events.Subject, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestGetStatus(t *testing.T) {
+	w := newWorld(t)
+	at := w.publish(follow("ann", "bob"))
+	res := ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{AtLeast: at})
+	log := res.GetLog()
+	if len(log.GetLogId()) != 32 || log.GetEpoch() != 1 || log.GetFirstSequence() != 1 || log.GetLastSequence() != 1 ||
+		log.GetBytes() == 0 || log.GetMaxBytes() != 1<<30 || log.DaysUntilFull != nil {
+		t.Error(log)
+	}
+	if res.GetPosition() != at || len(res.GetProjections()) != 1 || res.GetRejectedEventCount() != 0 || res.GetNextPageToken() != "" {
+		t.Error(res)
+	}
+	p := res.GetProjections()[0]
+	if p.GetName() != "graph" || p.GetVersion() != 1 || len(p.GetFingerprint()) != 32 || p.GetGeneration() != 1 ||
+		p.GetPosition() != at || p.GetLagEvents() != 0 || p.GetLagSeconds() != 0 || p.GetError() != "" ||
+		p.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_LIVE || p.GetLastVerifyTime() != nil {
+		t.Error(p)
+	}
+}
+
+func TestGetStatusOfAnEmptyLog(t *testing.T) {
+	w := newWorld(t, asleep)
+	res := ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{})
+	if log := res.GetLog(); log.GetFirstSequence() != 0 || log.GetLastSequence() != 0 || res.GetPosition() != w.log.Position(0).String() {
+		t.Error(res)
+	}
+	if st := res.GetProjections()[0].GetState(); st != skeinv1.ProjectionState_PROJECTION_STATE_STARTING {
+		t.Error(st)
+	}
+}
+
+// What others appended and no fold can use is counted and shown, latest first, in pages that hold while more comes.
+func TestRejectedEvents(t *testing.T) {
+	source, appendRaw := stranger(t)
+	w := newWorld(t, source)
+	for i := range 25 {
+		appendRaw(fmt.Appendf(nil, "garbage %d", i))
+	}
+	envelope, err := events.EncodeEnvelope([]*skeinv1.Event{follow("ann", "bob"), follow("ann", "ann"), follow("ann", "cid")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendRaw(envelope)
+	at := w.publish(follow("ann", "dan"))
+	var got []string
+	token := ""
+	for page := 0; page == 0 || token != ""; page++ {
+		res := ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{PageSize: 10, PageToken: token, AtLeast: at})
+		for _, r := range res.GetRejectedEvents() {
+			got = append(got, fmt.Sprintf("%d/%d %v", r.GetSequence(), r.GetSlot(), r.GetReason()))
+			if r.GetMessage() == "" || len(r.GetData()) == 0 || r.GetPosition() != w.log.Position(r.GetSequence()).String() {
+				t.Error(r)
+			}
+		}
+		if want := int64(26 + page); res.GetRejectedEventCount() != want {
+			t.Errorf("page %d: %d rejected, want %d", page, res.GetRejectedEventCount(), want)
+		}
+		token = res.GetNextPageToken()
+		appendRaw([]byte("more"))
+		at = w.publish(follow("ann", fmt.Sprint("eve", page)))
+	}
+	if len(got) != 26 || got[0] != "26/1 REASON_SELF_RELATION" || !strings.HasPrefix(got[1], "25/-1 ") || !strings.HasPrefix(got[25], "1/-1 ") {
+		t.Errorf("%d: %v", len(got), got)
+	}
+	// The good events of the same envelope count, and so does all that came after the garbage.
+	if list := w.following("ann", anyKind).all(t, 10, at); len(list) != 6 || !slices.Contains(list, "cid explicit") {
+		t.Error(list)
+	}
+	_, err = w.admin.GetStatus(t.Context(), connect.NewRequest(&skeinv1.GetStatusRequest{PageToken: "AQ"}))
+	wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
+}
+
+// Of more rejects than are kept, the kept ones are shown, and the pages end.
+func TestRejectedEventsThatAreForgotten(t *testing.T) {
+	source, appendRaw := stranger(t)
+	w := newWorld(t, source)
+	var bad []*skeinv1.Event
+	for range 600 {
+		bad = append(bad, follow("ann", "ann"))
+	}
+	envelope, err := events.EncodeEnvelope(bad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendRaw(envelope)
+	appendRaw(envelope)
+	at := w.publish(follow("ann", "bob"))
+	shown, token := 0, ""
+	for page := 0; page == 0 || token != ""; page++ {
+		res := ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{PageSize: 1000, PageToken: token, AtLeast: at})
+		if res.GetRejectedEventCount() != 1200 {
+			t.Error(res.GetRejectedEventCount())
+		}
+		shown += len(res.GetRejectedEvents())
+		token = res.GetNextPageToken()
+	}
+	if shown != projections.KeptRejects {
+		t.Errorf("%d are shown", shown)
+	}
+}
+
+func TestGrowth(t *testing.T) {
+	var g growth
+	start := time.Unix(1e9, 0)
+	for _, c := range []struct {
+		after time.Duration
+		bytes int64
+		days  float64 // 0: unknown
+	}{
+		{0, 1000, 0},
+		{time.Second, 2000, 0}, // too early to say
+		{time.Hour, 1000 + 1000, 10./24 - 1./24},
+		{2 * time.Hour, 1000 + 1000, 0}, // does not grow since an hour ago
+		{4 * time.Hour, 1000 + 4000, 6000. / 3000 * 2 / 24},
+		{6 * time.Hour, 11_000, 0}, // full
+	} {
+		got := g.daysUntilFull(start.Add(c.after), c.bytes, 11_000)
+		if (got == nil) != (c.days == 0 && c.bytes < 11_000) || got != nil && (*got-c.days > 1e-9 || c.days-*got > 1e-9) {
+			t.Errorf("after %v: %v, want %v", c.after, got, c.days)
+		}
+	}
+	if got := g.daysUntilFull(start.Add(7*time.Hour), 20_000, 0); got != nil {
+		t.Errorf("a log without a bound is full in %v days", *got)
+	}
+}

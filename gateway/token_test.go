@@ -1,0 +1,104 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/graph"
+)
+
+var goldenToken = pageToken{
+	list: listIDOf(graph.List{Kind: graph.BoardFollowers, User: "ann", Board: "cats"}),
+	pos:  events.Position{Log: [4]byte{1, 2, 3, 4}, Epoch: 7, Seq: 300},
+	mark: []byte{0xff, 0xfa, 0x40, 0x0a, 0x12, 0x34, 0x56, 0x78, 0x03, 'b', 'o', 'b', 0x00},
+}
+
+// The format is a promise to sessions that outlive the process: it changes with a new version only.
+func TestTokenGolden(t *testing.T) {
+	keys := ring(t, "2026:"+secret(0)+",2025:"+secret(1))
+	const want = "AQQyMDI2UqRSNcIOAxYBAgMEB6wC__pAChI0VngDYm9iANz_C5sWiPc6tbDTldktmf4"
+	if got := keys.sign(goldenToken); got != want {
+		t.Errorf("token %s, want %s", got, want)
+	}
+	got, err := keys.verify(want, goldenToken.list)
+	if err != nil || got.pos != goldenToken.pos || !bytes.Equal(got.mark, goldenToken.mark) {
+		t.Errorf("%+v %v", got, err)
+	}
+}
+
+func TestTokenIsBoundToItsList(t *testing.T) {
+	keys := ring(t, "a:"+secret(0))
+	lists := []graph.List{
+		{Kind: graph.Followers, User: "ann"},
+		{Kind: graph.FollowersExplicit, User: "ann"},
+		{Kind: graph.Followers, User: "bob"},
+		{Kind: graph.BoardFollowers, User: "ann"},
+		{Kind: graph.BoardFollowers, User: "ann", Board: "cats"},
+		{Kind: graph.BoardFollowers, User: "annc", Board: "ats"},
+		{Kind: graph.Mutuals, User: "ann", Peer: "bob"},
+		{Kind: graph.Mutuals, User: "bob", Peer: "ann"},
+	}
+	for i, a := range lists {
+		token := keys.sign(pageToken{list: listIDOf(a), mark: []byte("m")})
+		for j, b := range lists {
+			_, err := keys.verify(token, listIDOf(b))
+			if (i == j) != (err == nil) || (i != j && !errors.Is(err, errTokenList)) {
+				t.Errorf("token of %+v for %+v: %v", a, b, err)
+			}
+		}
+	}
+}
+
+func TestTokenDamaged(t *testing.T) {
+	keys := ring(t, "a:"+secret(0))
+	token := keys.sign(goldenToken)
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range raw {
+		for bit := range 8 {
+			bad := bytes.Clone(raw)
+			bad[i] ^= 1 << bit
+			if _, err := keys.verify(base64.RawURLEncoding.EncodeToString(bad), goldenToken.list); err == nil {
+				t.Fatalf("bit %d of byte %d does not matter", bit, i)
+			}
+		}
+		if _, err := keys.verify(base64.RawURLEncoding.EncodeToString(raw[:i]), goldenToken.list); err == nil {
+			t.Fatalf("cut to %d bytes it is as good", i)
+		}
+	}
+	for _, text := range []string{"", "x", token + "A", token[1:], token + "=", "AQ", string(make([]byte, 2000))} {
+		if _, err := keys.verify(text, goldenToken.list); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+	// The last character has spare bits: a token has one spelling only.
+	last := token[len(token)-1]
+	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") {
+		if _, err := keys.verify(token[:len(token)-1]+string(c), goldenToken.list); (err == nil) != (c == last) {
+			t.Errorf("ending in %c: %v", c, err)
+		}
+	}
+}
+
+func FuzzPageToken(f *testing.F) {
+	keys := ring(f, "a:"+secret(0)+",b:"+secret(1))
+	f.Add(keys.sign(goldenToken))
+	f.Add(keys.sign(pageToken{}))
+	f.Add("AQFh")
+	f.Fuzz(func(t *testing.T, text string) {
+		token, err := keys.verify(text, goldenToken.list)
+		if err != nil {
+			return
+		}
+		// Only what the ring signed is taken, so it is what it would sign again, under either key.
+		swapped := KeyRing{keys: []ringKey{keys.keys[1], keys.keys[0]}}
+		if keys.sign(token) != text && swapped.sign(token) != text {
+			t.Errorf("%q is taken as %+v", text, token)
+		}
+	})
+}

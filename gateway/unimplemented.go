@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// services are all services of the API.
+func services() []protoreflect.ServiceDescriptor {
+	var all []protoreflect.ServiceDescriptor
+	for _, file := range []protoreflect.FileDescriptor{
+		skeinv1.File_skein_v1_event_service_proto, skeinv1.File_skein_v1_graph_service_proto,
+		skeinv1.File_skein_v1_feed_service_proto, skeinv1.File_skein_v1_seen_service_proto,
+		skeinv1.File_skein_v1_counter_service_proto, skeinv1.File_skein_v1_admin_service_proto,
+	} {
+		for i := range file.Services().Len() {
+			all = append(all, file.Services().Get(i))
+		}
+	}
+	return all
+}
+
+// missing says what the methods that this version does not have wait for.
+var missing = map[protoreflect.Name]string{
+	"FeedService":    "the inbox projection, which this version does not have",
+	"SeenService":    "the seen projection, which this version does not have",
+	"CounterService": "the counters projection, which this version does not have",
+	"AdminService":   "the replay of projections, which this version does not have; GetStatus is there",
+	"EventService":   "a way to follow the log from outside, which this version does not have; Publish is there",
+}
+
+// mountMissing answers every method that nobody has mounted with "unimplemented" and why, whatever it is sent.
+func (s *Server) mountMissing() {
+	for _, service := range services() {
+		for i := range service.Methods().Len() {
+			m := service.Methods().Get(i)
+			procedure := fmt.Sprintf("/%s/%s", service.FullName(), m.Name())
+			if _, ok := s.methods[procedure]; ok {
+				continue
+			}
+			err := &failure{
+				code: connect.CodeUnimplemented, reason: skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE,
+				text: fmt.Sprintf("%s.%s needs %s", service.Name(), m.Name(), missing[service.Name()]),
+			}
+			if m.IsStreamingServer() {
+				stream(s, procedure, nil,
+					func(context.Context, *emptypb.Empty, *connect.ServerStream[emptypb.Empty]) error { return err })
+			} else {
+				unary(s, procedure, nil,
+					func(context.Context, *emptypb.Empty, *extra) (*emptypb.Empty, error) { return nil, err })
+			}
+			s.absent[strings.TrimPrefix(procedure, "/")] = true
+		}
+	}
+}

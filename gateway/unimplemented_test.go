@@ -1,0 +1,51 @@
+package gateway
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// Every method of every service is there. Those that wait for a projection say which.
+func TestEveryMethodAnswers(t *testing.T) {
+	w := newWorld(t)
+	var here, absent int
+	for _, service := range services() {
+		for i := range service.Methods().Len() {
+			m := service.Methods().Get(i)
+			name := fmt.Sprintf("%s/%s", service.FullName(), m.Name())
+			client := connect.NewClient[emptypb.Empty, emptypb.Empty](w.http, w.url+"/"+name)
+			var err error
+			if m.IsStreamingServer() {
+				stream, serr := client.CallServerStream(t.Context(), connect.NewRequest(&emptypb.Empty{}))
+				if serr != nil {
+					t.Fatal(serr)
+				}
+				for stream.Receive() {
+				}
+				err = stream.Err()
+				_ = stream.Close()
+			} else {
+				_, err = client.CallUnary(t.Context(), connect.NewRequest(&emptypb.Empty{}))
+			}
+			if !w.server.absent[name] {
+				here++
+				if code := connect.CodeOf(err); err != nil && code != connect.CodeInvalidArgument {
+					t.Errorf("%s: %v", name, err)
+				}
+				continue
+			}
+			absent++
+			wantError(t, err, connect.CodeUnimplemented, "PROJECTION_UNAVAILABLE", "")
+			if err != nil && !strings.Contains(err.Error(), string(m.Name())+" needs ") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if here != 16 || absent != 17 {
+		t.Errorf("%d methods are here, %d are not", here, absent)
+	}
+}
