@@ -1,0 +1,241 @@
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Kind is what the rows of a file say.
+type Kind string
+
+// The kinds of files.
+const (
+	// Follows: a follower, whom it follows, perhaps since when.
+	Follows Kind = "follows"
+	// Boards: an owner and a board, perhaps with its title, a follower of it, and when.
+	Boards Kind = "boards"
+)
+
+// role is what a column holds.
+type role uint8
+
+const (
+	follower role = iota
+	user
+	owner
+	board
+	title
+	when
+	numRoles
+)
+
+var roleNames = [numRoles]string{"follower", "user", "owner", "board", "title", "time"}
+
+func (r role) String() string { return roleNames[r] }
+
+// kindColumns says what the files of a kind have.
+type kindColumns struct {
+	required, optional []role
+	// positions are the columns of a file without names, if they can be told.
+	positions []role
+	names     map[string]role
+}
+
+// Names of columns, in lower case, without anything but letters and digits.
+var (
+	timeNames = []string{
+		"time", "timestamp", "ts", "tsunix", "unix", "unixtime", "unixs", "unixts", "epoch", "date", "datetime", "at",
+		"when", "since", "created", "createdat", "createdutc", "createtime", "listcreatedat", "followedat", "followtime",
+		"occurredat",
+	}
+	followerNames = []string{
+		"follower", "followerid", "from", "fromid", "fromnode", "fromnodeid", "fromuser", "fromuserid", "src", "srcid",
+		"source", "sourceid", "truster", "trusterid",
+	}
+	userNames = []string{
+		"user", "userid", "followee", "followeeid", "followed", "followedid", "to", "toid", "tonode", "tonodeid", "touser",
+		"touserid", "dst", "dstid", "dest", "target", "targetid", "trustee", "trusteeid",
+	}
+	ownerNames         = []string{"owner", "ownerid", "user", "userid"}
+	boardNames         = []string{"board", "boardid", "channel", "channelid", "playlist", "playlistid", "topic", "topicid"}
+	titleNames         = []string{"title", "name", "boardtitle", "boardname"}
+	boardFollowerNames = []string{"follower", "followerid", "subscriber", "subscriberid"}
+)
+
+var kinds = map[Kind]kindColumns{
+	Follows: {
+		required: []role{follower, user}, optional: []role{when}, positions: []role{follower, user, when},
+		names: names(map[role][]string{follower: followerNames, user: userNames, when: timeNames}),
+	},
+	Boards: {
+		required: []role{owner, board}, optional: []role{title, follower, when},
+		names: names(map[role][]string{
+			owner: ownerNames, board: boardNames, title: titleNames, follower: boardFollowerNames, when: timeNames,
+		}),
+	},
+}
+
+func names(byRole map[role][]string) map[string]role {
+	m := map[string]role{}
+	for r, ns := range byRole {
+		for _, n := range ns {
+			m[n] = r
+		}
+	}
+	return m
+}
+
+// plain is a column's name without case, spaces and punctuation.
+func plain(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		}
+		return -1
+	}, name)
+}
+
+// columns tells where in a row each role stands; -1: nowhere.
+type columns [numRoles]int
+
+func noColumns() columns {
+	var c columns
+	for r := range c {
+		c[r] = -1
+	}
+	return c
+}
+
+func (c *columns) missing(required []role) []string {
+	var missing []string
+	for _, r := range required {
+		if c[r] < 0 {
+			missing = append(missing, r.String())
+		}
+	}
+	return missing
+}
+
+// byName finds the roles of columns by their names. Two columns that could both have a role are an error: to guess
+// would turn follows around.
+func (k kindColumns) byName(header []string) (columns, error) {
+	c := noColumns()
+	for i, name := range header {
+		r, ok := k.names[plain(name)]
+		if !ok {
+			continue
+		}
+		if c[r] >= 0 {
+			return c, fmt.Errorf("columns %d (%s) and %d (%s) could both be the %s: give --columns",
+				c[r]+1, header[c[r]], i+1, name, r)
+		}
+		c[r] = i
+	}
+	return c, nil
+}
+
+// mapping is what --columns says: roles by position, or roles by the name or number of a column.
+type mapping struct {
+	positions []string
+	named     map[role]string
+}
+
+// ErrColumns is returned for a mapping of columns that cannot be.
+var ErrColumns = errors.New("bad --columns")
+
+// parse reads a mapping: "follower,user,-,time" by position, "follower=who,user=whom" by the names of the file, or
+// "follower=3,user=1" by number.
+func (k kindColumns) parse(spec []string) (*mapping, error) {
+	if len(spec) == 0 {
+		return nil, nil
+	}
+	m := &mapping{named: map[role]string{}}
+	roles := slices.Concat(k.required, k.optional)
+	for _, part := range spec {
+		name, column, named := strings.Cut(part, "=")
+		i := slices.IndexFunc(roles, func(r role) bool { return r.String() == name })
+		switch {
+		case !named && (part == "-" || i >= 0):
+			m.positions = append(m.positions, part)
+		case i < 0:
+			return nil, fmt.Errorf("%w: %q is none of %s", ErrColumns, name, k.describe())
+		case column == "" || m.named[roles[i]] != "":
+			return nil, fmt.Errorf("%w: %s must be given one column", ErrColumns, name)
+		default:
+			m.named[roles[i]] = column
+		}
+	}
+	if len(m.positions) > 0 && len(m.named) > 0 {
+		return nil, fmt.Errorf("%w: positions and names do not mix", ErrColumns)
+	}
+	if len(m.positions) == 0 {
+		return m, m.complete(k, func(r role) bool { return m.named[r] != "" })
+	}
+	for i, part := range m.positions {
+		if part != "-" && slices.Contains(m.positions[:i], part) {
+			return nil, fmt.Errorf("%w: %s must be given one column", ErrColumns, part)
+		}
+	}
+	return m, m.complete(k, func(r role) bool { return slices.Contains(m.positions, r.String()) })
+}
+
+func (m *mapping) complete(k kindColumns, has func(role) bool) error {
+	for _, r := range k.required {
+		if !has(r) {
+			return fmt.Errorf("%w: it names no %s; columns are %s", ErrColumns, r, k.describe())
+		}
+	}
+	return nil
+}
+
+func (k kindColumns) describe() string {
+	parts := make([]string, 0, len(k.required)+len(k.optional))
+	for _, r := range k.required {
+		parts = append(parts, r.String())
+	}
+	for _, r := range k.optional {
+		parts = append(parts, "["+r.String()+"]")
+	}
+	return strings.Join(parts, ", ") + " and - for others"
+}
+
+// resolve turns the mapping into columns of a file with the header, which may be nil.
+func (m *mapping) resolve(header []string) (columns, error) {
+	c := noColumns()
+	for i, part := range m.positions {
+		for r := range numRoles {
+			if part == r.String() {
+				c[r] = i
+			}
+		}
+	}
+	for r, name := range m.named {
+		i := slices.IndexFunc(header, func(h string) bool { return strings.EqualFold(h, name) })
+		if i < 0 {
+			n, err := strconv.Atoi(name)
+			if err != nil || n < 1 {
+				return c, fmt.Errorf("%w: the file has no column %q (its columns: %s)",
+					ErrColumns, name, strings.Join(header, ", "))
+			}
+			i = n - 1
+		}
+		c[r] = i
+	}
+	return c, nil
+}
+
+// names tells whether the mapping needs the file's own names.
+func (m *mapping) needsHeader() bool {
+	for _, name := range m.named {
+		if _, err := strconv.Atoi(name); err != nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,323 @@
+package importer
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// CompareOptions say what is compared.
+type CompareOptions struct {
+	Kind   Kind
+	Path   string
+	Format Format
+	First  bool
+	// StartedAt is the recorded start of the import, as its [Report] has it.
+	StartedAt time.Time
+	// AtLeast is a position that contains the import.
+	AtLeast string
+	// Graph answers.
+	Graph skeinv1connect.GraphServiceClient
+	// Checks is how many random pairs are checked beside all lists and counts.
+	Checks int
+	// Seed picks the pairs.
+	Seed uint64
+	// Patience is for how long a call is tried again while the service does not answer. Default 5 min.
+	Patience time.Duration
+	// Observe is told how many of all users and boards are done, from several goroutines; nil: nobody.
+	Observe func(done, total int)
+	// Difference is told each of the first 100 different differences, one at a time; nil: nobody.
+	Difference func(string)
+}
+
+// Comparison is what a comparison found.
+type Comparison struct {
+	Users, Boards, Lists, Entries, Checks int
+	Differences                           int
+}
+
+const (
+	compareWorkers   = 4
+	toldDifferences  = 100
+	comparePage      = 1000
+	compareCountKeys = 100
+)
+
+// comparer asks a service and counts differences.
+type comparer struct {
+	CompareOptions
+	want *expectation
+
+	mu    sync.Mutex
+	found Comparison
+	// told are the differences that were told: a pair may be checked more than once.
+	told map[string]struct{}
+	done atomic.Int64
+}
+
+// Compare reads the file of an import again and compares everything that it says with the answers of a running
+// service: the lists of every user and board, in order and with times, every count, and random pairs. Whatever else
+// the service was told about these users, be it live or in another import, shows as a difference.
+func Compare(ctx context.Context, o CompareOptions) (*Comparison, error) {
+	def(&o.Patience, defaultRetry)
+	want, err := expect(o)
+	if err != nil {
+		return nil, err
+	}
+	c := &comparer{CompareOptions: o, want: want, told: map[string]struct{}{}}
+	c.found.Users, c.found.Boards = len(want.users), len(want.boards)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(compareWorkers)
+	for users := range slices.Chunk(want.users, compareCountKeys) {
+		g.Go(func() error { return c.users(ctx, users) })
+	}
+	for boards := range slices.Chunk(want.boards, compareCountKeys) {
+		g.Go(func() error { return c.boards(ctx, boards) })
+	}
+	if len(want.users) > 0 {
+		rng := rand.New(rand.NewPCG(o.Seed, 0))
+		for n := o.Checks; n > 0; n -= comparePage {
+			pairs := c.draw(rng, min(n, comparePage))
+			g.Go(func() error { return c.checks(ctx, pairs) })
+		}
+	}
+	err = g.Wait()
+	return &c.found, err
+}
+
+func (c *comparer) differ(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.found.Differences++
+	if _, told := c.told[text]; told || len(c.told) >= toldDifferences || c.Difference == nil {
+		return
+	}
+	c.told[text] = struct{}{}
+	c.Difference(text)
+}
+
+func (c *comparer) step(n int) {
+	if c.Observe != nil {
+		c.Observe(int(c.done.Add(int64(n))), len(c.want.users)+len(c.want.boards))
+	}
+}
+
+// ask makes a read until it is answered: at first the graph has not yet folded what was imported.
+func ask[Req, Res any](ctx context.Context, c *comparer,
+	method func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req,
+) (*Res, error) {
+	deadline := time.Now().Add(c.Patience)
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		res, err := method(ctx, connect.NewRequest(req))
+		if err == nil {
+			return res.Msg, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if Final(err) || time.Now().Add(pause).After(deadline) {
+			return nil, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// users compares the lists and counts of some users.
+func (c *comparer) users(ctx context.Context, users []string) error {
+	lists := []listName{following, followers}
+	if c.Kind == Boards {
+		lists = append(lists, ownBoards, followedBoards)
+	}
+	for _, u := range users {
+		for _, list := range lists {
+			if err := c.list(ctx, listKey{list, boardID{owner: u}}); err != nil {
+				return err
+			}
+		}
+	}
+	res, err := ask(ctx, c, c.Graph.BatchGetFollowCounts, &skeinv1.BatchGetFollowCountsRequest{
+		UserIds: users, AtLeast: c.AtLeast,
+	})
+	if err != nil {
+		return err
+	}
+	if len(res.GetUsers()) != len(users) {
+		return fmt.Errorf("%d counts for %d users", len(res.GetUsers()), len(users))
+	}
+	for i, u := range users {
+		got, want := res.GetUsers()[i], c.counts(u)
+		if !equalCounts(got, want) {
+			c.differ("counts of %s: got %v, want %v", u, got, want)
+		}
+	}
+	c.step(len(users))
+	return nil
+}
+
+func (c *comparer) len(list listName, of boardID) int64 {
+	return int64(len(c.want.lists[listKey{list, of}]))
+}
+
+func (c *comparer) counts(u string) *skeinv1.UserFollowCounts {
+	of := boardID{owner: u}
+	want := &skeinv1.UserFollowCounts{
+		UserId: u, FollowerCount: c.len(followers, of), FollowingCount: c.len(following, of),
+		BoardCount: c.len(ownBoards, of), FollowedBoardCount: c.len(followedBoards, of),
+	}
+	if c.Kind == Follows {
+		want.ExplicitFollowerCount, want.ExplicitFollowingCount = want.FollowerCount, want.FollowingCount
+	} else {
+		want.ImplicitFollowerCount, want.ImplicitFollowingCount = want.FollowerCount, want.FollowingCount
+	}
+	return want
+}
+
+func equalCounts(a, b *skeinv1.UserFollowCounts) bool {
+	all := func(c *skeinv1.UserFollowCounts) [11]int64 {
+		return [...]int64{
+			c.GetFollowerCount(), c.GetExplicitFollowerCount(), c.GetImplicitFollowerCount(), c.GetFollowingCount(),
+			c.GetExplicitFollowingCount(), c.GetImplicitFollowingCount(), c.GetBoardCount(), c.GetFollowedBoardCount(),
+			c.GetExcludedBoardCount(), c.GetBlockedCount(), c.GetMutedCount(),
+		}
+	}
+	return a.GetUserId() == b.GetUserId() && all(a) == all(b)
+}
+
+// boards compares the followers and counts of some boards.
+func (c *comparer) boards(ctx context.Context, boards []boardID) error {
+	req := &skeinv1.BatchGetFollowCountsRequest{AtLeast: c.AtLeast}
+	for _, b := range boards {
+		if err := c.list(ctx, listKey{boardFollowers, b}); err != nil {
+			return err
+		}
+		req.Boards = append(req.Boards, b.proto())
+	}
+	res, err := ask(ctx, c, c.Graph.BatchGetFollowCounts, req)
+	if err != nil {
+		return err
+	}
+	if len(res.GetBoards()) != len(boards) {
+		return fmt.Errorf("%d counts for %d boards", len(res.GetBoards()), len(boards))
+	}
+	for i, b := range boards {
+		got, want := res.GetBoards()[i], c.len(boardFollowers, b)
+		if got.GetExplicitFollowerCount() != want || got.GetFollowerCount() != want || got.GetExcluderCount() != 0 {
+			c.differ("counts of board %q of %s: got %v, want %d followers", b.board, b.owner, got, want)
+		}
+	}
+	c.step(len(boards))
+	return nil
+}
+
+func (b boardID) proto() *skeinv1.Board { return &skeinv1.Board{OwnerId: b.owner, BoardId: b.board} }
+
+// list compares one list, page by page.
+func (c *comparer) list(ctx context.Context, k listKey) error {
+	want := c.want.lists[k]
+	name := k.String()
+	at, token := 0, ""
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.found.Lists++
+		c.found.Entries += at
+	}()
+	for {
+		page, err := c.page(ctx, k, token)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if int(page.total) != len(want) {
+			c.differ("%s: total_size is %d, want %d", name, page.total, len(want))
+		}
+		for _, got := range page.entries {
+			if at >= len(want) {
+				c.differ("%s: entry %d is %v, want the end of the list", name, at, got)
+				return nil
+			}
+			if got != want[at] {
+				c.differ("%s: entry %d is %v, want %v", name, at, got, want[at])
+				return nil // what follows is likely to be shifted
+			}
+			at++
+		}
+		if token = page.next; token == "" {
+			break
+		}
+	}
+	if at < len(want) {
+		c.differ("%s: ends after %d entries, want %v", name, at, want[at])
+	}
+	return nil
+}
+
+// draw picks pairs: half of them follow, of the other half few do.
+func (c *comparer) draw(rng *rand.Rand, n int) []pair {
+	pairs := make([]pair, n)
+	for i := range pairs {
+		u := c.want.users
+		if i%2 == 0 && len(c.want.pairs) > 0 {
+			pairs[i] = c.want.pairs[rng.IntN(len(c.want.pairs))]
+			continue
+		}
+		pairs[i] = pair{follower: u[rng.IntN(len(u))], user: u[rng.IntN(len(u))]}
+		if c.Kind == Boards && len(c.want.boards) > 0 {
+			b := c.want.boards[rng.IntN(len(c.want.boards))]
+			pairs[i] = pair{follower: pairs[i].follower, owner: b.owner, board: b.board}
+		}
+	}
+	return pairs
+}
+
+// checks compares some pairs.
+func (c *comparer) checks(ctx context.Context, pairs []pair) error {
+	req := &skeinv1.CheckFollowsRequest{IncludeTimes: true, AtLeast: c.AtLeast}
+	for _, p := range pairs {
+		q := &skeinv1.FollowPair{FollowerId: p.follower, Target: &skeinv1.FollowPair_UserId{UserId: p.user}}
+		if c.Kind == Boards {
+			q.Target = &skeinv1.FollowPair_Board{Board: boardID{p.owner, p.board}.proto()}
+		}
+		req.Pairs = append(req.Pairs, q)
+	}
+	res, err := ask(ctx, c, c.Graph.CheckFollows, req)
+	if err != nil {
+		return err
+	}
+	if len(res.GetKinds()) != len(pairs) || len(res.GetFollowTimes()) != len(pairs) {
+		return fmt.Errorf("%d kinds and %d times for %d pairs", len(res.GetKinds()), len(res.GetFollowTimes()), len(pairs))
+	}
+	for i, p := range pairs {
+		kind := skeinv1.FollowKind_FOLLOW_KIND_NONE
+		since, follows := c.want.follows[p]
+		if follows {
+			kind = skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT
+			if c.Kind == Boards {
+				kind = skeinv1.FollowKind_FOLLOW_KIND_BOARD
+			}
+		}
+		got := events.Micros(res.GetFollowTimes()[i].AsTime().UnixMicro())
+		if res.GetKinds()[i] != kind || got != since {
+			c.differ("check %s: got %v since %s, want %v since %s", p, res.GetKinds()[i], stamp(got), kind, stamp(since))
+		}
+	}
+	c.mu.Lock()
+	c.found.Checks += len(pairs)
+	c.mu.Unlock()
+	return nil
+}

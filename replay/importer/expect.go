@@ -1,0 +1,205 @@
+package importer
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// listName is a list of the graph.
+type listName string
+
+const (
+	following      listName = "following"
+	followers      listName = "followers"
+	ownBoards      listName = "boards"
+	followedBoards listName = "followed boards"
+	boardFollowers listName = "followers of the board"
+)
+
+// boardID names a board.
+type boardID struct{ owner, board string }
+
+// listKey names one list of one user or board.
+type listKey struct {
+	list listName
+	of   boardID
+}
+
+// String names the list for people.
+func (k listKey) String() string {
+	if k.list == boardFollowers {
+		return fmt.Sprintf("%s %q of %s", k.list, k.of.board, k.of.owner)
+	}
+	return fmt.Sprintf("%s of %s", k.list, k.of.owner)
+}
+
+// entry is one entry of a list. Which fields are set depends on the list.
+type entry struct {
+	user, board, title string
+	since              events.Micros
+}
+
+// String is the entry for people.
+func (e entry) String() string {
+	text := e.user
+	if e.board != "" {
+		text += fmt.Sprintf(" board %s %q", e.board, e.title)
+	}
+	return text + " since " + stamp(e.since)
+}
+
+func stamp(t events.Micros) string { return t.Time().Format("2006-01-02T15:04:05.999999Z") }
+
+// life is what a file says of a board.
+type life struct {
+	created, titled events.Micros
+	title           string
+	encoded         string
+}
+
+// expectation is what a file alone says: all lists of all its users and boards.
+type expectation struct {
+	kind   Kind
+	lists  map[listKey][]entry
+	users  []string
+	boards []boardID
+	// follows are all that hold, for checks.
+	follows map[pair]events.Micros
+	pairs   []pair
+}
+
+// expect computes what a file says from its rows, in a few lines that share only the reading of rows with the way of
+// an import through events, log and graph: the latest follow of a pair counts; a board begins with its earliest mention and has its
+// latest title.
+func expect(o CompareOptions) (*expectation, error) {
+	f, err := openFile(o.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	rows, err := newRowReader(f, o.Kind, o.Format)
+	if err != nil {
+		return nil, err
+	}
+	x := &expectation{kind: o.Kind, lists: map[listKey][]entry{}, follows: map[pair]events.Micros{}}
+	lives, seen := map[boardID]life{}, map[pair]struct{}{}
+	for {
+		r, err := rows.next()
+		if errors.Is(err, io.EOF) {
+			x.summarise(lives)
+			return x, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		at := microsOf(o.StartedAt)
+		if rows.shape.columns[when] >= 0 && r.err == nil {
+			var t events.Micros
+			t, r.err = ParseTime(r.fields[when])
+			at = min(t, at)
+		}
+		if r.err != nil || !o.Kind.good(&r) || (o.First && repeats(seen, &r)) {
+			continue
+		}
+		p := pairOf(&r)
+		if p.follower != "" {
+			x.follows[p] = max(x.follows[p], at)
+		}
+		if b := (boardID{p.owner, p.board}); b.board != "" {
+			lives[b] = lives[b].mentioned(&r, b, at)
+		}
+	}
+}
+
+// good tells whether the ids of a row can stand together.
+func (k Kind) good(r *row) bool {
+	id := func(r *row, as role) bool { return events.ValidateID(r.fields[as]) == nil }
+	a := r.fields[follower]
+	if k == Follows {
+		return id(r, follower) && id(r, user) && a != r.fields[user]
+	}
+	named := id(r, board) || (r.fields[board] == "" && a != "" && r.fields[title] == "")
+	titled := len(r.fields[title]) <= events.MaxTitleBytes && utf8.ValidString(r.fields[title])
+	return id(r, owner) && named && titled && (a == "" || id(r, follower) && a != r.fields[owner])
+}
+
+func (l life) mentioned(r *row, b boardID, at events.Micros) life {
+	if l == (life{}) || at < l.created {
+		l.created = at
+	}
+	if r.fields[follower] != "" && r.fields[title] == "" {
+		return l
+	}
+	// Of two titles at the same time, the larger encoding counts.
+	encoded, _ := proto.Marshal(&skeinv1.BoardCreated{
+		Board: &skeinv1.Board{OwnerId: b.owner, BoardId: b.board}, Title: r.fields[title],
+	})
+	if at > l.titled || (at == l.titled && string(encoded) > l.encoded) {
+		l.titled, l.title, l.encoded = at, r.fields[title], string(encoded)
+	}
+	return l
+}
+
+// summarise makes the lists.
+func (x *expectation) summarise(lives map[boardID]life) {
+	users := map[string]struct{}{}
+	add := func(list listName, of boardID, e entry) {
+		x.lists[listKey{list, of}] = append(x.lists[listKey{list, of}], e)
+	}
+	implicit := map[[2]string]events.Micros{}
+	for p, since := range x.follows {
+		x.pairs = append(x.pairs, p)
+		peer := p.user + p.owner // one of them is empty
+		users[p.follower], users[peer] = struct{}{}, struct{}{}
+		if x.kind == Boards {
+			add(followedBoards, boardID{owner: p.follower}, entry{user: p.owner, board: p.board, since: since})
+			add(boardFollowers, boardID{p.owner, p.board}, entry{user: p.follower, since: since})
+			if _, ok := lives[boardID{p.owner, p.board}]; !ok {
+				lives[boardID{p.owner, p.board}] = life{} // a default board, which no row begins
+			}
+		}
+		if t, ok := implicit[[2]string{p.follower, peer}]; !ok || since < t {
+			implicit[[2]string{p.follower, peer}] = since
+		}
+	}
+	for ab, since := range implicit {
+		add(following, boardID{owner: ab[0]}, entry{user: ab[1], since: since})
+		add(followers, boardID{owner: ab[1]}, entry{user: ab[0], since: since})
+	}
+	for b, l := range lives {
+		users[b.owner] = struct{}{}
+		x.boards = append(x.boards, b)
+		if b.board != "" {
+			add(ownBoards, boardID{owner: b.owner}, entry{user: b.owner, board: b.board, title: l.title, since: l.created})
+		}
+	}
+	for _, list := range x.lists {
+		slices.SortFunc(list, newestFirst)
+	}
+	for u := range users {
+		x.users = append(x.users, u)
+	}
+	// In a fixed order, so that the checks drawn from them are the same every time.
+	slices.SortFunc(x.users, events.CompareIDs)
+	slices.SortFunc(x.boards, func(a, b boardID) int {
+		return cmp.Or(events.CompareIDs(a.owner, b.owner), events.CompareIDs(a.board, b.board))
+	})
+	slices.SortFunc(x.pairs, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(a.follower, b.follower), cmp.Compare(a.user, b.user), cmp.Compare(a.owner, b.owner),
+			cmp.Compare(a.board, b.board))
+	})
+}
+
+// newestFirst is the order of every list.
+func newestFirst(a, b entry) int {
+	return cmp.Or(cmp.Compare(b.since, a.since), events.CompareIDs(a.user, b.user), events.CompareIDs(a.board, b.board))
+}

@@ -1,0 +1,399 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// Options say what is imported and how.
+type Options struct {
+	Kind   Kind
+	Path   string
+	Format Format
+	// First takes only the first row of each pair of follower and user (or board) in the file.
+	First bool
+	// Source names the import in the log; empty: after the file's name, content and columns.
+	Source string
+	// State and Rejects are the paths of these files; empty: beside the file.
+	State, Rejects string
+	// Restart forgets the state of an earlier import.
+	Restart bool
+	// DryRun reads everything and publishes and writes nothing.
+	DryRun bool
+	// LogID names the log, so that an import into another one begins anew.
+	LogID string
+	// Publish makes the calls. The importer makes one at a time.
+	Publish PublishFunc
+	// Patience is for how long a call is tried again while the service does not answer. Default 5 min.
+	Patience time.Duration
+	// CallTimeout is how long one call may take before it is tried again. Default 30 s.
+	CallTimeout time.Duration
+	// Observe is told how far the import is, from one goroutine; nil: nobody.
+	Observe func(Progress)
+	// Notice is told, once, what is remarkable about the beginning; nil: nobody.
+	Notice func(string)
+	// Now tells the time; nil: the clock.
+	Now func() time.Time
+}
+
+// Progress is how far an import is.
+type Progress struct {
+	// Row is the number of the last row that was acknowledged.
+	Row uint64
+	Totals
+	// Read of Size bytes of the file were read.
+	Read, Size int64
+	// Retrying is the error of the last attempt while a call is tried again; nil: all is well.
+	Retrying error
+}
+
+// Report is what an import did.
+type Report struct {
+	// Rows is how many rows the file has, as far as it was read; Row is the last of them that is done.
+	Rows, Row uint64
+	Totals
+	// Sent is how many events this run published.
+	Sent uint64
+	// Source, StartedAt and Shape are how the rows were read, in this and earlier runs.
+	Source    string
+	StartedAt time.Time
+	Shape     string
+	// Position contains all that was imported.
+	Position string
+	// Rejects is the file of rejects; empty: there are none.
+	Rejects string
+	// Sample has the first events and rejects of a dry run.
+	Sample        []*skeinv1.Event
+	SampleRejects []Reject
+}
+
+// Times and sizes of the work.
+const (
+	// saveEvery bounds what is sent again after a crash, and the cost of saving.
+	saveEvery = time.Second
+	// callEvents is how many events a call has. 1000 of the largest events of these kinds, some 620 bytes each, stay
+	// below the 768 KiB that a call may have.
+	callEvents = events.MaxEnvelopeEvents
+	// callRows bounds a call of which all rows are rejected or skipped.
+	callRows     = 100_000
+	sampleSize   = 10
+	openCalls    = 2
+	defaultRetry = 5 * time.Minute
+	// A log that does not answer says so much sooner.
+	defaultCallTimeout = 30 * time.Second
+)
+
+// call is one call that is or will be made.
+type call struct {
+	events []*skeinv1.Event
+	// rows are the row of each event, as it will be rejected if the service refuses the event.
+	rows []Reject
+	// rejects and what the totals gain, of all rows up to lastRow.
+	rejects []Reject
+	gained  Totals
+	lastRow uint64
+	read    int64
+}
+
+// run is one import under way.
+type run struct {
+	Options
+	state   *state
+	rejects *rejects
+	reader  *rowReader
+	file    *file
+	report  Report
+	saved   time.Time
+}
+
+// Run imports a file. It may be broken off at any time, and run again.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	r, err := begin(o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.file.Close() }() // it was only read
+	if err := r.openState(); err != nil {
+		return nil, err
+	}
+	calls, done := make(chan *call, openCalls), r.state.RowsDone
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(calls)
+		return r.read(gctx, done, calls)
+	})
+	g.Go(func() error { return r.publish(gctx, calls) })
+	err = g.Wait()
+	if r.rejects != nil {
+		// Also when the import was broken off: the next run goes on from here.
+		err = errors.Join(err, r.save(err == nil), r.rejects.close())
+	}
+	return r.finish(), err
+}
+
+// begin opens the file and learns its shape.
+func begin(o Options) (*run, error) {
+	def(&o.Patience, defaultRetry)
+	def(&o.CallTimeout, defaultCallTimeout)
+	def(&o.State, o.Path+".skein-import.json")
+	def(&o.Rejects, o.Path+".rejects.tsv")
+	if o.Observe == nil {
+		o.Observe = func(Progress) {}
+	}
+	if o.Notice == nil {
+		o.Notice = func(string) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	digest, err := digestFile(o.Path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := openFile(o.Path)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{Options: o, file: f}
+	if r.reader, err = newRowReader(f, o.Kind, o.Format); err != nil {
+		return nil, f.fail(o.Path, err)
+	}
+	shape := r.reader.shape.String()
+	if o.Source == "" {
+		// Other columns are another import: of this one, the log would ignore every row as taken before.
+		names := xxh3.HashString(fmt.Sprintf("%s\n%s\n%s\n%t", digest, o.Kind, shape, o.First))
+		o.Source = sourceOf(o.Path, fmt.Sprintf("%016x", names))
+	}
+	r.state = &state{
+		Version: stateVersion, Kind: o.Kind, File: filepath.Base(o.Path), Digest: digest, Shape: shape, First: o.First,
+		// To the second: a service whose clock is a little behind would cut a time of now to its own.
+		LogID: o.LogID, Source: o.Source, StartedAt: o.Now().UTC().Truncate(time.Second),
+	}
+	return r, nil
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// openState finds out where to begin.
+func (r *run) openState() error {
+	r.Notice("reading " + r.state.Shape)
+	if r.DryRun {
+		return nil
+	}
+	if !r.Restart {
+		old, err := loadState(r.State)
+		if err != nil {
+			return err
+		}
+		if old != nil {
+			notice, err := old.resume(r.state, r.State)
+			if err != nil {
+				return err
+			}
+			r.Notice(notice)
+			r.state = old
+		}
+	}
+	// The start must be on disk before an event carries it: what is sent again must be the same.
+	if err := r.state.save(r.State); err != nil {
+		return fmt.Errorf("cannot keep the state of the import (--state places it): %w", err)
+	}
+	r.saved = time.Now()
+	var err error
+	if r.rejects, err = openRejects(r.Rejects, r.state.RowsDone); err != nil {
+		return fmt.Errorf("cannot keep rejects (--rejects places them): %w", err)
+	}
+	return nil
+}
+
+// read turns the rows after those that an earlier run has done into calls.
+func (r *run) read(ctx context.Context, done uint64, calls chan<- *call) error {
+	t := &translator{
+		kind: r.Kind, source: r.state.Source, start: microsOf(r.state.StartedAt), columns: r.reader.shape.columns,
+	}
+	seen := map[pair]struct{}{}
+	next := &call{}
+	send := func() error {
+		next.read = r.file.read.Load()
+		next.gained.Clamped, t.clamped = t.clamped, 0
+		select {
+		case calls <- next:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		next = &call{}
+		return nil
+	}
+	for rows := 0; ; rows++ {
+		row, err := r.reader.next()
+		if errors.Is(err, io.EOF) {
+			r.report.Rows = r.reader.n
+			return send()
+		}
+		if err != nil {
+			return fmt.Errorf("%s: after row %d: %w", r.Path, r.reader.n, err)
+		}
+		evs, bad := t.events(&row)
+		repeat := bad == nil && r.First && repeats(seen, &row)
+		if row.number <= done {
+			t.clamped = 0
+			continue
+		}
+		if len(next.events)+len(evs) > callEvents || rows >= callRows {
+			if err := send(); err != nil {
+				return err
+			}
+			rows = 0
+		}
+		next.add(&row, evs, bad, repeat)
+	}
+}
+
+// repeats tells whether the pair of a row was seen before.
+func repeats(seen map[pair]struct{}, r *row) bool {
+	p := pairOf(r)
+	if _, ok := seen[p]; ok {
+		return true
+	}
+	seen[p] = struct{}{}
+	return false
+}
+
+func (c *call) add(r *row, evs []*skeinv1.Event, bad error, repeat bool) {
+	c.lastRow = r.number
+	switch {
+	case bad != nil:
+		c.rejects = append(c.rejects, Reject{r.number, bad.Error(), r.line})
+		c.gained.Rejected++
+	case repeat:
+		c.gained.Skipped++
+	default:
+		for _, ev := range evs {
+			c.events = append(c.events, ev)
+			c.rows = append(c.rows, Reject{Row: r.number, Line: r.line})
+		}
+	}
+}
+
+// publish makes the calls, one after the other.
+func (r *run) publish(ctx context.Context, calls <-chan *call) error {
+	for c := range calls {
+		if r.DryRun {
+			r.sample(c)
+			continue
+		}
+		if len(c.events) > 0 {
+			if err := r.send(ctx, c); err != nil {
+				return err
+			}
+		}
+		if err := r.rejects.write(c.rejects); err != nil {
+			return fmt.Errorf("cannot keep rejects: %w", err)
+		}
+		r.done(c)
+		if time.Since(r.saved) >= saveEvery {
+			if err := r.save(false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// send makes one call. What the service refuses becomes rejects.
+func (r *run) send(ctx context.Context, c *call) error {
+	req := &skeinv1.PublishRequest{Events: c.events, AllowPartial: true}
+	res, err := r.retrying(ctx, req, func(err error) {
+		p := r.progress(c.read)
+		p.Retrying = err
+		r.Observe(p)
+	})
+	if err != nil {
+		return fmt.Errorf("after row %d: %w", r.state.RowsDone, err)
+	}
+	for _, refused := range res.GetRejections() {
+		i := int(refused.GetIndex())
+		if i < 0 || i >= len(c.rows) {
+			return fmt.Errorf("the service refused event %d of %d", i, len(c.rows))
+		}
+		c.rows[i].Reason = refused.GetMessage()
+		c.rejects = append(c.rejects, c.rows[i])
+		c.gained.Rejected++
+	}
+	c.gained.Events = uint64(res.GetAcceptedCount())
+	if res.GetPosition() != "" {
+		r.state.Position = res.GetPosition()
+	}
+	return nil
+}
+
+// done notes that all rows of a call are where they belong.
+func (r *run) done(c *call) {
+	s := r.state
+	s.RowsDone = max(s.RowsDone, c.lastRow)
+	s.Events += c.gained.Events
+	s.Rejected += c.gained.Rejected
+	s.Skipped += c.gained.Skipped
+	s.Clamped += c.gained.Clamped
+	r.report.Sent += c.gained.Events
+	r.Observe(r.progress(c.read))
+}
+
+func (r *run) progress(read int64) Progress {
+	return Progress{Row: r.state.RowsDone, Totals: r.state.Totals, Read: read, Size: r.file.size}
+}
+
+// sample notes what a call would have done.
+func (r *run) sample(c *call) {
+	c.gained.Events = uint64(len(c.events))
+	r.done(c)
+	for _, ev := range c.events {
+		if len(r.report.Sample) < sampleSize {
+			r.report.Sample = append(r.report.Sample, ev)
+		}
+	}
+	for _, rej := range c.rejects {
+		if len(r.report.SampleRejects) < sampleSize {
+			r.report.SampleRejects = append(r.report.SampleRejects, rej)
+		}
+	}
+}
+
+// save writes the state, after the rejects that it answers for.
+func (r *run) save(complete bool) error {
+	r.state.Complete = complete
+	if err := r.rejects.sync(); err != nil {
+		return fmt.Errorf("cannot keep rejects: %w", err)
+	}
+	if err := r.state.save(r.State); err != nil {
+		return fmt.Errorf("cannot keep the state of the import: %w", err)
+	}
+	r.saved = time.Now()
+	return nil
+}
+
+func (r *run) finish() *Report {
+	p := &r.report
+	p.Row = r.state.RowsDone
+	p.Totals, p.Source, p.StartedAt = r.state.Totals, r.state.Source, r.state.StartedAt
+	p.Shape, p.Position = r.state.Shape, r.state.Position
+	if p.Rejected > 0 && !r.DryRun {
+		p.Rejects = r.Rejects
+	}
+	return p
+}

@@ -1,0 +1,402 @@
+package importer
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// fakeLog takes events as the service does: it validates each, appends, and ignores what is not above the highest
+// offset of its source and kind. fail is asked before each call; what it returns happens instead, or after.
+type fakeLog struct {
+	t       *testing.T
+	calls   int
+	counted []string
+	highest map[string]uint64
+	fail    func(call int) (before, after error)
+}
+
+func newFakeLog(t *testing.T) *fakeLog { return &fakeLog{t: t, highest: map[string]uint64{}} }
+
+func (l *fakeLog) publish(_ context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+	l.calls++
+	var before, after error
+	if l.fail != nil {
+		before, after = l.fail(l.calls)
+	}
+	if before != nil {
+		return nil, before
+	}
+	if n := len(req.GetEvents()); n == 0 || n > 1000 || proto.Size(req) > events.MaxEnvelopeBytes {
+		l.t.Errorf("a call of %d events, %d bytes", n, proto.Size(req))
+	}
+	res := &skeinv1.PublishResponse{Position: fmt.Sprint("after call ", l.calls)}
+	for i, ev := range req.GetEvents() {
+		flat, refused := events.FromProto(ev)
+		if refused != nil || flat.User == "refused" {
+			res.Rejections = append(res.Rejections, &skeinv1.Rejection{Index: int32(i), Message: "not\there"})
+			continue
+		}
+		res.AcceptedCount++
+		key := fmt.Sprint(flat.Source, flat.Kind)
+		if flat.Offset > l.highest[key] {
+			l.highest[key] = flat.Offset
+			l.counted = append(l.counted, fmt.Sprintf("%d %v %s %s%s %q %s", flat.Offset, flat.Kind, flat.User, flat.Peer,
+				flat.Board, flat.Title, flat.Time.Time().Format(time.DateTime)))
+		}
+	}
+	return res, after
+}
+
+var start = time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC)
+
+func options(t *testing.T, l *fakeLog, text string) Options {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "edges.csv")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Options{Kind: Follows, Path: path, LogID: "log", Publish: l.publish, Now: func() time.Time { return start }}
+}
+
+func mustRun(t *testing.T, o Options) *Report {
+	t.Helper()
+	report, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+func TestImportFollows(t *testing.T) {
+	l := newFakeLog(t)
+	o := options(t, l, "follower,user,time\nann,bob,2009-09-29\nann,ann,2009-09-29\nbad id,bob,2009-09-29\n"+
+		"ann,bob,yesterday\nrefused,bob,2009-09-30\ncid,bob,2030-01-01\nann,bob,2008-01-01\n")
+	report := mustRun(t, o)
+	if diff := cmp.Diff([]string{
+		`1 user_followed ann bob "" 2009-09-29 00:00:00`,
+		`6 user_followed cid bob "" 2026-03-04 05:06:07`, // the future is cut to the start
+		`7 user_followed ann bob "" 2008-01-01 00:00:00`,
+	}, l.counted); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	if report.Rows != 7 || report.Events != 3 || report.Rejected != 4 || report.Clamped != 1 {
+		t.Errorf("report: %+v", report)
+	}
+	got, err := os.ReadFile(report.Rejects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []struct{ row, reason, line string }{
+		{"row", "reason", "line"},
+		{"2", "must not be the acting user", "ann,ann,2009-09-29"},
+		{"3", "user_followed.follower_id", "bad id,bob,2009-09-29"},
+		{"4", `the time "yesterday" is no time`, "ann,bob,yesterday"},
+		{"5", "not here", "refused,bob,2009-09-30"}, // by the service
+	}
+	lines := strings.Split(strings.TrimSuffix(string(got), "\n"), "\n")
+	if len(lines) != len(want) {
+		t.Fatalf("rejects:\n%s", got)
+	}
+	for i, w := range want {
+		parts := strings.SplitN(lines[i], "\t", 3)
+		if len(parts) != 3 || parts[0] != w.row || !strings.Contains(parts[1], w.reason) || parts[2] != w.line {
+			t.Errorf("reject %q, want %q", parts, w)
+		}
+	}
+}
+
+func TestImportBoards(t *testing.T) {
+	l := newFakeLog(t)
+	o := options(t, l, "owner,board,title,follower\nann,bread,Bread,\nann,bread,,bob\nann,cakes,Cakes,bob\nann,,,bob\n"+
+		"ann,,,\nann,,Main,bob\nann,tea,,ann\nann,tea,"+strings.Repeat("x", 257)+",\n")
+	o.Kind = Boards
+	report := mustRun(t, o)
+	if diff := cmp.Diff([]string{
+		`1 board_created ann bread "Bread" 2026-03-04 05:06:07`,
+		`2 board_followed bob annbread "" 2026-03-04 05:06:07`,
+		`3 board_created ann cakes "Cakes" 2026-03-04 05:06:07`,
+		`3 board_followed bob anncakes "" 2026-03-04 05:06:07`,
+		`4 board_followed bob ann "" 2026-03-04 05:06:07`,
+	}, l.counted); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	// The default board cannot be created or titled, nobody follows an own board, and a title is bounded.
+	if report.Rejected != 4 || report.Events != 5 {
+		t.Errorf("report: %+v", report)
+	}
+}
+
+func numbered(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "u%d,v%d\n", i, i)
+	}
+	return b.String()
+}
+
+func TestPackedFiles(t *testing.T) {
+	text := numbered(10)
+	var gz, zst bytes.Buffer
+	gw := gzip.NewWriter(&gz)
+	zw, err := zstd.NewWriter(&zst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []func() error{
+		func() error { _, err := gw.Write([]byte(text)); return err }, gw.Close,
+		func() error { _, err := zw.Write([]byte(text)); return err }, zw.Close,
+	} {
+		if err := err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, packed := range map[string]string{"plain": text, "gzip": gz.String(), "zstd": zst.String()} {
+		if report := mustRun(t, options(t, newFakeLog(t), packed)); report.Events != 10 {
+			t.Errorf("%s: %d events", name, report.Events)
+		}
+	}
+	broken := options(t, newFakeLog(t), gz.String()[:gz.Len()-12])
+	if _, err := Run(t.Context(), broken); err == nil || !strings.Contains(err.Error(), "unexpected EOF") {
+		t.Errorf("a broken gzip: %v", err)
+	}
+}
+
+// The first row of a pair is the one that counts, with its own number as its offset.
+func TestFirst(t *testing.T) {
+	l := newFakeLog(t)
+	o := options(t, l, "1 2 1254192988\n2 1 1254192989\n1 2 1254192990\n3 3 1254192990\n1 3 1254192991\n")
+	o.First = true
+	if report := mustRun(t, o); report.Skipped != 1 || report.Events != 3 || report.Rejected != 1 {
+		t.Errorf("report: %+v", report)
+	}
+	if diff := cmp.Diff([]string{
+		`1 user_followed 1 2 "" 2009-09-29 02:56:28`, `2 user_followed 2 1 "" 2009-09-29 02:56:29`,
+		`5 user_followed 1 3 "" 2009-09-29 02:56:31`,
+	}, l.counted); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// Whatever the service answers in between, every row arrives once, in order.
+func TestRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newFakeLog(t)
+		lost := errors.New("the answer was lost")
+		l.fail = func(call int) (before, after error) {
+			switch call % 4 {
+			case 1:
+				return connect.NewError(connect.CodeUnavailable, errors.New("no log")), nil
+			case 2:
+				return nil, connect.NewError(connect.CodeUnknown, lost)
+			}
+			return nil, nil
+		}
+		o := options(t, l, numbered(5500))
+		var retried int
+		o.Observe = func(p Progress) {
+			if p.Retrying != nil {
+				retried++
+			}
+		}
+		report := mustRun(t, o)
+		if report.Events != 5500 || len(l.counted) != 5500 || retried == 0 {
+			t.Errorf("%d events, %d counted, %d retries", report.Events, len(l.counted), retried)
+		}
+	})
+}
+
+// A refusal that another try would not change ends the import at once; a silence ends it when patience does.
+func TestGivingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for code, calls := range map[connect.Code]int{connect.CodePermissionDenied: 1, connect.CodeUnavailable: 9} {
+			l := newFakeLog(t)
+			l.fail = func(int) (before, after error) { return connect.NewError(code, errors.New("no")), nil }
+			o := options(t, l, numbered(10))
+			o.Patience = 10 * time.Second
+			_, err := Run(t.Context(), o)
+			if connect.CodeOf(err) != code || l.calls < 1 || l.calls > calls {
+				t.Errorf("%v: %v after %d calls", code, err, l.calls)
+			}
+		}
+	})
+}
+
+// An import that is broken off anywhere goes on where it was, and an import that is run again changes nothing.
+func TestResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newFakeLog(t)
+		text := numbered(3000) + "bad row\n" + numbered(3000) + "self,self\n" + numbered(3000)
+		o := options(t, l, text)
+		var notices []string
+		o.Notice = func(s string) { notices = append(notices, s) }
+		// Saves come at most once a second: let every call take one.
+		o.Publish = func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+			<-time.After(time.Second)
+			return l.publish(ctx, req)
+		}
+		for crash := 3; ; crash += 3 {
+			ctx, cancel := context.WithCancel(t.Context())
+			l.fail = func(call int) (before, after error) {
+				if call == crash {
+					cancel()
+				}
+				return nil, nil
+			}
+			report, err := Run(ctx, o)
+			cancel()
+			if err == nil {
+				if report.Rows != 9002 || report.Events != 9000 || report.Rejected != 2 || report.Sent >= 9000 {
+					t.Errorf("report: %+v", report)
+				}
+				break
+			}
+			if !errors.Is(err, context.Canceled) || crash > 30 {
+				t.Fatal(err)
+			}
+			// The clock goes on, the recorded start does not.
+			o.Now = func() time.Time { return start.Add(time.Hour) }
+		}
+		if len(l.counted) != 9000 {
+			t.Errorf("%d events counted", len(l.counted))
+		}
+		for _, ev := range l.counted {
+			if !strings.HasSuffix(ev, "2026-03-04 05:06:07") {
+				t.Fatalf("%s has another start", ev)
+			}
+		}
+		rejects, err := os.ReadFile(o.Path + ".rejects.tsv")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(string(rejects), "\n"); got != 3 {
+			t.Errorf("the rejects are not those of the two bad rows:\n%s", rejects)
+		}
+
+		l.fail = nil
+		report := mustRun(t, o)
+		if report.Sent != 9000 || len(l.counted) != 9000 || report.Rejected != 2 {
+			t.Errorf("run again: %+v, %d counted", report, len(l.counted))
+		}
+		if last := notices[len(notices)-1]; !strings.Contains(last, "imported before") {
+			t.Errorf("notice: %s", last)
+		}
+		other := newFakeLog(t)
+		o.LogID, o.Publish = "another log", other.publish
+		if mustRun(t, o); len(other.counted) != 9000 {
+			t.Errorf("another log got %d events", len(other.counted))
+		}
+	})
+}
+
+// What belongs to another import is never gone on with.
+func TestStateOfAnotherImport(t *testing.T) {
+	l := newFakeLog(t)
+	o := options(t, l, "1 2 1254192988\n")
+	mustRun(t, o)
+	write := func(text string) {
+		if err := os.WriteFile(o.Path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(o Options, want string) {
+		t.Helper()
+		if _, err := Run(t.Context(), o); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want a state of another import, with %q", err, want)
+		}
+	}
+	other := o
+	other.First = true
+	refused(other, "--first")
+	other = o
+	other.Source = "mine"
+	refused(other, "source")
+	other = o
+	other.Format.Columns = []string{"user", "follower"}
+	refused(other, "columns")
+
+	// The next export has the same name. It is another source, or the log would ignore it.
+	write("1 3 1254192988\n")
+	refused(o, "content")
+	o.Restart = true
+	if mustRun(t, o); len(l.counted) != 2 {
+		t.Errorf("the next export: %v", l.counted)
+	}
+	if err := os.WriteFile(o.Path+".skein-import.json", []byte(`{"version": 2}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.Restart = false
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "version 2") {
+		t.Errorf("a later version: %v", err)
+	}
+}
+
+// A file that happens to have the name of the rejects is not overwritten.
+func TestForeignRejects(t *testing.T) {
+	o := options(t, newFakeLog(t), numbered(1))
+	if err := os.WriteFile(o.Path+".rejects.tsv", []byte("my notes\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "--rejects") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	l := newFakeLog(t)
+	o := options(t, l, "ann,bob\nann,ann\nbob,ann\n")
+	o.DryRun = true
+	report := mustRun(t, o)
+	if l.calls != 0 || report.Events != 2 || len(report.Sample) != 2 || len(report.SampleRejects) != 1 || report.Rows != 3 {
+		t.Errorf("%d calls, report %+v", l.calls, report)
+	}
+	if left, err := filepath.Glob(o.Path + "?*"); err != nil || len(left) > 0 {
+		t.Errorf("a dry run left %v, %v", left, err)
+	}
+}
+
+// A call of the largest rows stays within the bytes of a call; fakeLog refuses it otherwise.
+func TestLargestRows(t *testing.T) {
+	l := newFakeLog(t)
+	long := strings.Repeat("x", 126)
+	var b strings.Builder
+	b.WriteString("owner,board,title,follower\n")
+	for i := range 1200 {
+		fmt.Fprintf(&b, "o%s,b%s,%s,%d%s\n", long, long, strings.Repeat("t", 256), i%10, long)
+	}
+	o := options(t, l, b.String())
+	o.Kind, o.Source = Boards, strings.Repeat("s", 64)
+	if mustRun(t, o); len(l.counted) != 2400 {
+		t.Errorf("%d events", len(l.counted))
+	}
+}
+
+func TestSourceNames(t *testing.T) {
+	for path, want := range map[string]string{
+		"dir/follows.csv.gz":             "follows.csv.gz-01234567",
+		"my follows\t.csv":               "my_follows_.csv-01234567",
+		strings.Repeat("é", 60) + ".csv": strings.Repeat("é", 27) + "-01234567",
+		"\xff.csv":                       "_.csv-01234567",
+	} {
+		got := sourceOf(path, "0123456789abcdef")
+		if got != want {
+			t.Errorf("sourceOf(%q) = %q, want %q", path, got, want)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package importer
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// page is a page of any list.
+type page struct {
+	entries []entry
+	next    string
+	total   int64
+}
+
+// listed is what the answers of all list methods have in common.
+type listed interface {
+	GetNextPageToken() string
+	GetTotalSize() int64
+}
+
+// page reads one page of a list.
+func (c *comparer) page(ctx context.Context, k listKey, token string) (page, error) {
+	of := k.of.owner
+	switch k.list {
+	case following:
+		res, err := ask(ctx, c, c.Graph.ListFollowing, &skeinv1.ListFollowingRequest{
+			UserId: of, PageSize: comparePage, PageToken: token, AtLeast: c.AtLeast,
+		})
+		return userPage(res, res.GetEntries()), err
+	case followers:
+		res, err := ask(ctx, c, c.Graph.ListFollowers, &skeinv1.ListFollowersRequest{
+			UserId: of, PageSize: comparePage, PageToken: token, AtLeast: c.AtLeast,
+		})
+		return userPage(res, res.GetEntries()), err
+	case ownBoards:
+		res, err := ask(ctx, c, c.Graph.ListBoards, &skeinv1.ListBoardsRequest{
+			UserId: of, PageSize: comparePage, PageToken: token, AtLeast: c.AtLeast,
+		})
+		return boardPage(res, res.GetEntries()), err
+	case followedBoards:
+		res, err := ask(ctx, c, c.Graph.ListFollowedBoards, &skeinv1.ListFollowedBoardsRequest{
+			UserId: of, PageSize: comparePage, PageToken: token, AtLeast: c.AtLeast,
+		})
+		return boardPage(res, res.GetEntries()), err
+	case boardFollowers:
+		res, err := ask(ctx, c, c.Graph.ListBoardFollowers, &skeinv1.ListBoardFollowersRequest{
+			Board: k.of.proto(), Kind: skeinv1.BoardFollowerKind_BOARD_FOLLOWER_KIND_EXPLICIT,
+			PageSize: comparePage, PageToken: token, AtLeast: c.AtLeast,
+		})
+		return userPage(res, res.GetEntries()), err
+	}
+	return page{}, fmt.Errorf("no list %q", k.list)
+}
+
+func userPage(res listed, entries []*skeinv1.FollowEntry) page {
+	p := page{next: res.GetNextPageToken(), total: res.GetTotalSize()}
+	for _, e := range entries {
+		p.entries = append(p.entries, entry{user: e.GetUserId(), since: micros(e.GetFollowTime())})
+	}
+	return p
+}
+
+func boardPage(res listed, entries []*skeinv1.BoardEntry) page {
+	p := page{next: res.GetNextPageToken(), total: res.GetTotalSize()}
+	for _, e := range entries {
+		p.entries = append(p.entries, entry{
+			user: e.GetBoard().GetOwnerId(), board: e.GetBoard().GetBoardId(), title: e.GetTitle(), since: micros(e.GetTime()),
+		})
+	}
+	return p
+}
+
+func micros(t *timestamppb.Timestamp) events.Micros { return microsOf(t.AsTime()) }

@@ -1,0 +1,63 @@
+package importer
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"connectrpc.com/connect"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// PublishFunc makes one Publish call.
+type PublishFunc func(context.Context, *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error)
+
+// Times of retrying.
+const (
+	firstPause = 50 * time.Millisecond
+	maxPause   = 5 * time.Second
+)
+
+// Final tells whether the same call would fail again. After all other errors, unknown outcomes and broken connections
+// included (of which connect calls some "canceled"), the same call is worth another try.
+func Final(err error) bool {
+	switch connect.CodeOf(err) {
+	case connect.CodeInvalidArgument, connect.CodeUnauthenticated, connect.CodePermissionDenied,
+		connect.CodeUnimplemented, connect.CodeFailedPrecondition, connect.CodeNotFound, connect.CodeOutOfRange:
+		return true
+	}
+	return false
+}
+
+// retrying makes a call, the same again and again, until it is answered, for as long as patience allows. An error that
+// is final ends it at once.
+func (o *Options) retrying(
+	ctx context.Context, req *skeinv1.PublishRequest, waiting func(error),
+) (*skeinv1.PublishResponse, error) {
+	deadline := time.Now().Add(o.Patience)
+	pause := firstPause
+	for {
+		attempt, cancel := context.WithTimeout(ctx, o.CallTimeout)
+		res, err := o.Publish(attempt, req)
+		cancel()
+		switch {
+		case err == nil:
+			return res, nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case Final(err):
+			return nil, err
+		case time.Now().Add(pause).After(deadline):
+			return nil, fmt.Errorf("gave up after trying for %v: %w", o.Patience, err)
+		}
+		waiting(err)
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)): // many importers shall not come back all at once
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		pause = min(2*pause, maxPause)
+	}
+}

@@ -1,0 +1,288 @@
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// Header says whether the first line of a file names its columns.
+type Header string
+
+// Whether there is a header.
+const (
+	// HeaderAuto: if its names are known, or its time is none while the next line's is.
+	HeaderAuto Header = "auto"
+	HeaderYes  Header = "yes"
+	HeaderNo   Header = "no"
+)
+
+// Format says how a file is to be read. Its zero value looks at the first lines.
+type Format struct {
+	// Delimiter between fields; 0: detected.
+	Delimiter Delimiter
+	// Columns maps roles to columns: names of roles by position ("-" for others), or role=column.
+	Columns []string
+	// Header tells whether the first line names the columns; empty: HeaderAuto.
+	Header Header
+}
+
+// shapeLines is how many lines are looked at to learn the shape of a file.
+const shapeLines = 100
+
+// shape is how a file is read.
+type shape struct {
+	delimiter Delimiter
+	columns   columns
+	// fields is how many fields every row has.
+	fields int
+	// skip is how many lines stand before the first row: comments, blank lines, the header.
+	skip int
+	// header are the names of the columns; nil: the file has none.
+	header []string
+}
+
+// String tells people which column is taken for what.
+func (s *shape) String() string {
+	var b strings.Builder
+	for r, i := range s.columns {
+		if i < 0 {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s from column %d", role(r), i+1)
+		if i < len(s.header) {
+			fmt.Fprintf(&b, " (%s)", s.header[i])
+		}
+	}
+	for i, name := range s.header {
+		if !slices.Contains(s.columns[:], i) {
+			fmt.Fprintf(&b, ", nothing from column %d (%s)", i+1, name)
+		}
+	}
+	return b.String() + ", delimiter " + s.delimiter.String()
+}
+
+var errNoRows = errors.New("the file has no rows")
+
+// learn finds out the shape of a file from its first lines. Lines that begin with # before the first row are
+// comments; the last of them may name the columns.
+func learn(kind Kind, f Format, lines []string) (*shape, error) {
+	k, ok := kinds[kind]
+	if !ok {
+		return nil, fmt.Errorf("cannot import %q", kind)
+	}
+	m, err := k.parse(f.Columns)
+	if err != nil {
+		return nil, err
+	}
+	s := &shape{delimiter: f.Delimiter}
+	comment := ""
+	for s.skip < len(lines) && isComment(lines[s.skip]) {
+		if c := strings.TrimSpace(strings.TrimLeft(lines[s.skip], "# ")); c != "" {
+			comment = c
+		}
+		s.skip++
+	}
+	data := withoutBlank(lines[s.skip:])
+	if len(data) == 0 {
+		return nil, errNoRows
+	}
+	if s.delimiter == 0 {
+		if s.delimiter, err = detectDelimiter(data); err != nil {
+			return nil, err
+		}
+	}
+	fields, err := s.delimiter.split(nil, data[0])
+	if err != nil {
+		return nil, fmt.Errorf("the first row: %w", err)
+	}
+	s.fields = len(fields)
+	var second []string
+	if len(data) > 1 {
+		second, _ = s.delimiter.split(nil, data[1])
+	}
+	if k.isHeader(f.Header, m, fields, second) {
+		s.header, data = fields, data[1:]
+		s.skip++
+	} else if names, err := s.delimiter.split(nil, comment); err == nil && len(names) == s.fields {
+		s.header = names
+	}
+	return s, k.place(s, m, data)
+}
+
+func isBlank(line string) bool { return strings.TrimSpace(line) == "" }
+
+func isComment(line string) bool { return isBlank(line) || strings.HasPrefix(line, "#") }
+
+func withoutBlank(lines []string) []string {
+	var kept []string
+	for _, line := range lines {
+		if !isBlank(line) && len(kept) < shapeLines {
+			kept = append(kept, line)
+		}
+	}
+	return kept
+}
+
+// isHeader tells whether the first line names the columns.
+func (k kindColumns) isHeader(h Header, m *mapping, first, second []string) bool {
+	if h == HeaderYes || h == HeaderNo {
+		return h == HeaderYes
+	}
+	if m != nil && m.needsHeader() {
+		return true
+	}
+	c, err := k.byName(first)
+	if err != nil || (m == nil && len(c.missing(k.required)) < len(k.required)) || len(c.missing(k.required)) == 0 {
+		return true // also when names clash or one is unknown: then placing the columns asks for help
+	}
+	if m == nil {
+		return false
+	}
+	if c, err = m.resolve(first); err != nil || c[when] < 0 || c[when] >= min(len(first), len(second)) {
+		return false
+	}
+	_, firstErr := ParseTime(first[c[when]])
+	_, secondErr := ParseTime(second[c[when]])
+	return firstErr != nil && secondErr == nil
+}
+
+// place finds the columns: by --columns, by the names of the file, or by position where that cannot be wrong.
+func (k kindColumns) place(s *shape, m *mapping, data []string) (err error) {
+	if m != nil {
+		s.columns, err = m.resolve(s.header)
+	} else if s.columns, err = k.byName(s.header); err == nil {
+		missing := s.columns.missing(k.required)
+		switch {
+		case len(missing) == 0:
+		case len(missing) == len(k.required) && s.byPosition(k.positions, data):
+		default:
+			return fmt.Errorf("cannot tell which of the %d columns is the %s: give --columns (%s), or --header no",
+				s.fields, strings.Join(missing, " or the "), k.describe())
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for r, i := range s.columns {
+		if i >= s.fields {
+			return fmt.Errorf("%w: %s would be column %d, but the first row has %d", ErrColumns, role(r), i+1, s.fields)
+		}
+	}
+	return nil
+}
+
+// earliest is before any time that a file without names of columns is believed to have: smaller numbers there may
+// be weights, ranks or ids.
+const earliest events.Micros = 631_152_000_000_000 // 1990
+
+// byPosition takes the columns of a file without names in their usual order, if they can be those.
+func (s *shape) byPosition(positions []role, data []string) bool {
+	if s.fields < 2 || s.fields > len(positions) {
+		return false
+	}
+	c := noColumns()
+	for i, r := range positions[:s.fields] {
+		c[r] = i
+	}
+	for _, line := range data {
+		fields, err := s.delimiter.split(nil, line)
+		if err != nil || c[when] < 0 || c[when] >= len(fields) {
+			continue
+		}
+		if at, err := ParseTime(fields[c[when]]); err != nil || at < earliest {
+			return false
+		}
+	}
+	s.columns = c
+	return true
+}
+
+// row is one data row.
+type row struct {
+	// number counts data rows from 1; blank lines, comments and the header do not count. It is the row's offset.
+	number uint64
+	// line is the row as it stands, or the beginning of a very long one.
+	line string
+	// fields are the fields by role; of a role without a column, empty.
+	fields [numRoles]string
+	// err says why the row cannot be read.
+	err error
+}
+
+// rowReader reads the rows of a file.
+type rowReader struct {
+	shape *shape
+	lines *lineReader
+	n     uint64
+	split []string
+}
+
+func newRowReader(r io.Reader, kind Kind, f Format) (*rowReader, error) {
+	rr := &rowReader{lines: newLineReader(r)}
+	head, err := rr.lines.peek()
+	if err != nil {
+		return nil, err
+	}
+	if len(head) == 0 {
+		return nil, errNoRows
+	}
+	lines := make([]string, len(head))
+	for i, line := range head {
+		lines[i] = string(line)
+	}
+	if rr.shape, err = learn(kind, f, lines); err != nil {
+		return nil, err
+	}
+	for range rr.shape.skip {
+		if _, _, err := rr.lines.next(); err != nil {
+			return nil, err
+		}
+	}
+	return rr, nil
+}
+
+// next returns the next row, or io.EOF. A row that cannot be read has an err; an error returned is the file's.
+func (rr *rowReader) next() (row, error) {
+	for {
+		line, tooLong, err := rr.lines.next()
+		if err != nil {
+			return row{}, err
+		}
+		r := row{line: string(line)}
+		if !tooLong && isBlank(r.line) {
+			continue
+		}
+		rr.n++
+		r.number = rr.n
+		if tooLong {
+			r.err = fmt.Errorf("the line is longer than %d bytes", maxLine)
+			return r, nil
+		}
+		rr.fill(&r)
+		return r, nil
+	}
+}
+
+// fill splits the line of a row into its fields.
+func (rr *rowReader) fill(r *row) {
+	rr.split, r.err = rr.shape.delimiter.split(rr.split[:0], r.line)
+	switch {
+	case r.err != nil:
+	case len(rr.split) != rr.shape.fields:
+		r.err = fmt.Errorf("it has %d fields, not %d as the first row", len(rr.split), rr.shape.fields)
+	default:
+		for role, i := range rr.shape.columns {
+			if i >= 0 {
+				r.fields[role] = rr.split[i]
+			}
+		}
+	}
+}

@@ -1,0 +1,276 @@
+package importer
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// readAll reads a file as far as the fields of its rows.
+func readAll(kind Kind, f Format, text string) (*shape, []row, error) {
+	rr, err := newRowReader(strings.NewReader(text), kind, f)
+	if err != nil {
+		return nil, nil, err
+	}
+	var rows []row
+	for {
+		r, err := rr.next()
+		if errors.Is(err, io.EOF) {
+			return rr.shape, rows, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		rows = append(rows, r)
+	}
+}
+
+// brief is a row in short: the fields that are set, in the order of roles, or the error.
+func brief(rows []row) []string {
+	var out []string
+	for _, r := range rows {
+		if r.err != nil {
+			out = append(out, "error: "+r.err.Error())
+			continue
+		}
+		var fields []string
+		for _, f := range r.fields {
+			if f != "" {
+				fields = append(fields, f)
+			}
+		}
+		out = append(out, strings.Join(fields, " "))
+	}
+	return out
+}
+
+func TestRows(t *testing.T) {
+	tests := []struct {
+		name  string
+		kind  Kind
+		f     Format
+		text  string
+		shape string
+		want  []string
+	}{
+		{
+			name: "tabs, names in the last comment, CRLF, blank lines, no newline at the end",
+			text: "# A graph\r\n# Nodes: 3\r\n# FromNodeId\tToNodeId\r\n1\t2\r\n\r\n2\t3",
+			want: []string{"1 2", "2 3"},
+			shape: "follower from column 1 (FromNodeId), user from column 2 (ToNodeId), " +
+				"delimiter tab",
+		},
+		{
+			name:  "commas and a header in another order",
+			text:  "list_created_at,follower,followee\n1671916715,7,50\n1671916715,7,61\n",
+			want:  []string{"7 50 1671916715", "7 61 1671916715"},
+			shape: "follower from column 2 (follower), user from column 3 (followee), time from column 1 (list_created_at), delimiter comma",
+		},
+		{
+			name:  "spaces, no names, times",
+			text:  "1 4 1254192988\n3  4\t1254194656\n",
+			want:  []string{"1 4 1254192988", "3 4 1254194656"},
+			shape: "follower from column 1, user from column 2, time from column 3, delimiter space",
+		},
+		{
+			name:  "semicolons, byte order mark",
+			text:  "\ufefffrom;to\nann;bob\n",
+			want:  []string{"ann bob"},
+			shape: "follower from column 1 (from), user from column 2 (to), delimiter semicolon",
+		},
+		{
+			name:  "mapping by position on a file without names",
+			f:     Format{Columns: []string{"user", "-", "follower"}},
+			text:  "bob,9,ann\ncid,9,ann\n",
+			want:  []string{"ann bob", "ann cid"},
+			shape: "follower from column 3, user from column 1, delimiter comma",
+		},
+		{
+			name:  "mapping by name",
+			f:     Format{Columns: []string{"follower=who", "user=whom"}},
+			text:  "whom,who\nbob,ann\n",
+			want:  []string{"ann bob"},
+			shape: "follower from column 2 (who), user from column 1 (whom), delimiter comma",
+		},
+		{
+			name:  "mapping by number, header found by its time",
+			f:     Format{Columns: []string{"follower=2", "user=1", "time=3"}},
+			text:  "a,b,c\nbob,ann,2009-09-29 02:56:28\n",
+			want:  []string{"ann bob 2009-09-29 02:56:28"},
+			shape: "follower from column 2 (b), user from column 1 (a), time from column 3 (c), delimiter comma",
+		},
+		{
+			name:  "a header that only a person can tell",
+			f:     Format{Columns: []string{"follower", "user"}, Header: HeaderYes},
+			text:  "x,y\nann,bob\n",
+			want:  []string{"ann bob"},
+			shape: "follower from column 1 (x), user from column 2 (y), delimiter comma",
+		},
+		{
+			name:  "users with the names of columns",
+			f:     Format{Header: HeaderNo},
+			text:  "from,to\nann,bob\n",
+			want:  []string{"from to", "ann bob"},
+			shape: "follower from column 1, user from column 2, delimiter comma",
+		},
+		{
+			name: "rows that do not fit",
+			text: "follower,user\nann\nann,bob,cid\n,bob\nann,bob\n",
+			want: []string{
+				"error: it has 1 fields, not 2 as the first row", "error: it has 3 fields, not 2 as the first row", "bob",
+				"ann bob",
+			},
+			shape: "follower from column 1 (follower), user from column 2 (user), delimiter comma",
+		},
+		{
+			name: "quotes",
+			kind: Boards,
+			text: "owner,board,title\nann,b1,\"Bread, cakes\"\nann,b2,\"the \"\"best\"\"\"\nann, b3 , 5\" nails \nann,b4,\"open\nann,b5,\"a\"b\n",
+			want: []string{
+				"ann b1 Bread, cakes", `ann b2 the "best"`, `ann b3 5" nails`, "error: a quoted field does not end",
+				"error: a quoted field does not end",
+			},
+			shape: "owner from column 1 (owner), board from column 2 (board), title from column 3 (title), delimiter comma",
+		},
+		{
+			name:  "tabs do not quote",
+			kind:  Boards,
+			text:  "owner\tboard\ttitle\nann\tb1\t\"Bread\" and cakes\n",
+			want:  []string{`ann b1 "Bread" and cakes`},
+			shape: "owner from column 1 (owner), board from column 2 (board), title from column 3 (title), delimiter tab",
+		},
+		{
+			name:  "a comment after the first row is a row",
+			text:  "follower,user\n#ann,bob\n",
+			want:  []string{"#ann bob"},
+			shape: "follower from column 1 (follower), user from column 2 (user), delimiter comma",
+		},
+		{
+			name:  "another delimiter",
+			f:     Format{Delimiter: '|'},
+			text:  "ann|bob\n",
+			want:  []string{"ann bob"},
+			shape: "follower from column 1, user from column 2, delimiter '|'",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.kind == "" {
+				tt.kind = Follows
+			}
+			shape, rows, err := readAll(tt.kind, tt.f, tt.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if shape.String() != tt.shape {
+				t.Errorf("shape:\n got %s\nwant %s", shape, tt.shape)
+			}
+			if diff := cmp.Diff(tt.want, brief(rows)); diff != "" {
+				t.Errorf("rows (-want +got):\n%s", diff)
+			}
+			for i, r := range rows {
+				if r.number != uint64(i+1) {
+					t.Errorf("row %d has number %d", i+1, r.number)
+				}
+			}
+		})
+	}
+}
+
+// What could be read in two ways is refused: a wrong guess would turn follows around.
+func TestShapeRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		kind Kind
+		f    Format
+		text string
+		want string
+	}{
+		{"empty", Follows, Format{}, "", "no rows"},
+		{"comments only", Follows, Format{}, "# nothing\n\n", "no rows"},
+		{"one column", Follows, Format{}, "ann\nbob\n", "--delimiter"},
+		{"two followers", Follows, Format{}, "from,source,to\na,b,c\n", "columns 1 (from) and 2 (source) could both be the follower"},
+		{"user and followee", Follows, Format{}, "user,followee\na,b\n", "columns 1 (user) and 2 (followee) could both be the user"},
+		{"only one known name", Follows, Format{}, "follower,xyz\na,b\n", "which of the 2 columns is the user"},
+		{"three columns, the third is no time", Follows, Format{}, "1 2 5\n2 3 4\n", "follower or the user"},
+		{"four columns", Follows, Format{}, "1,2,3,4\n", "which of the 4 columns"},
+		{"boards without names", Boards, Format{}, "ann,b1\n", "owner or the board"},
+		{"mapping without user", Follows, Format{Columns: []string{"follower"}}, "a,b\n", "names no user"},
+		{"mapping twice", Follows, Format{Columns: []string{"follower", "user", "user"}}, "a,b,c\n", "one column"},
+		{"mapping to nothing", Follows, Format{Columns: []string{"follower", "owner"}}, "a,b\n", `"owner" is none of`},
+		{"mapping beyond the row", Follows, Format{Columns: []string{"follower", "-", "user"}}, "a,b\n", "column 3"},
+		{"mapping by unknown name", Follows, Format{Columns: []string{"follower=x", "user=y"}}, "x,z\na,b\n", `no column "y"`},
+		{"mixed mapping", Follows, Format{Columns: []string{"follower", "user=b"}}, "a,b\n", "do not mix"},
+		{"first line too long", Follows, Format{}, strings.Repeat("x", 2*peekBytes), "first line"},
+		{"no such kind", "pins", Format{}, "a,b\n", "cannot import"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if shape, _, err := readAll(tt.kind, tt.f, tt.text); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, %v, want an error with %q", shape, err, tt.want)
+			}
+		})
+	}
+}
+
+// A line beyond the limit is one bad row; the next line is a row again.
+func TestLongLine(t *testing.T) {
+	_, rows, err := readAll(Follows, Format{}, "ann,bob\n"+strings.Repeat("x", maxLine+1)+"\nann,cid\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 3 || rows[1].err == nil || len(rows[1].line) != keptLine || rows[2].fields[user] != "cid" {
+		t.Errorf("got %v", brief(rows))
+	}
+	longest := strings.Repeat("x", maxLine-8)
+	if _, rows, err = readAll(Follows, Format{}, "ann,bob\nann,"+longest+"\n"); err != nil || rows[1].fields[user] != longest {
+		t.Errorf("a line of %d bytes was not read whole: %v", maxLine-4, err)
+	}
+}
+
+func FuzzRows(f *testing.F) {
+	for _, seed := range []string{
+		"follower,user,time\nann,bob,2009-09-29\n", "# FromNodeId\tToNodeId\n1\t2\n", "1 4 1254192988\n",
+		"\ufeffowner;board;title;follower\nann;b;\"x;\"\"y\"\"\";bob\n", "a,b\r\n\r\n,\n\x00,\xff\n",
+	} {
+		f.Add(seed, true)
+	}
+	f.Fuzz(func(t *testing.T, text string, follows bool) {
+		kind := Boards
+		if follows {
+			kind = Follows
+		}
+		shape, rows, err := readAll(kind, Format{}, text)
+		if err != nil {
+			return
+		}
+		// No row is lost: each line that is not blank is a row, a comment, or the header.
+		lines := 0
+		for line := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) {
+			if !isBlank(line) {
+				lines++
+			}
+		}
+		if len(rows) > lines || (shape.skip == 0 && len(rows) != lines) {
+			t.Errorf("%d rows of %d lines", len(rows), lines)
+		}
+		tr := &translator{kind: kind, source: "fuzz", start: 1, columns: shape.columns}
+		for i, r := range rows {
+			if r.number != uint64(i+1) {
+				t.Errorf("row %d has number %d", i+1, r.number)
+			}
+			evs, err := tr.events(&r)
+			if (len(evs) == 0) == (err == nil) {
+				t.Errorf("row %q: %v, %v", r.line, evs, err)
+			}
+			// The independent reading of the comparison calls the same rows good.
+			_, timeErr := ParseTime(r.fields[when])
+			good := r.err == nil && kind.good(&r) && (timeErr == nil || shape.columns[when] < 0)
+			if good != (err == nil) {
+				t.Errorf("row %q: good is %v, but %v", r.line, good, err)
+			}
+		}
+	})
+}
