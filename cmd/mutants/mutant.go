@@ -1,0 +1,207 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// mutant is one change of the source that a test must notice.
+type mutant struct {
+	name       string   // path of its file from the root, for people
+	invariants []string // which invariants it breaks, as in "I3"
+	test       test
+	edits      []edit
+}
+
+// test names a test of one package. It is comparable: equal tests need only one run without a change.
+type test struct {
+	pkg   string // as in "./projections"
+	run   string // regular expression for -run
+	flags string // further flags of the test, as in "-short -rapid.shrinktime=1s"
+}
+
+func (t test) String() string {
+	return strings.TrimSpace(t.pkg + " -run " + t.run + " " + t.flags)
+}
+
+// edit replaces lines of one file.
+type edit struct {
+	file     string // path from the root, with slashes
+	old, new string // whole lines, each with its end
+}
+
+var invariantName = regexp.MustCompile(`^I[1-9]\d*$`)
+
+// parseMutant reads the text of a mutant's file.
+func parseMutant(name, text string) (mutant, error) {
+	m := mutant{name: name}
+	fail := func(line int, format string, args ...any) (mutant, error) {
+		return mutant{}, fmt.Errorf("%s:%d: %s", name, line+1, fmt.Sprintf(format, args...))
+	}
+	lines := strings.SplitAfter(strings.TrimSuffix(text, "\n")+"\n", "\n")
+	lines = lines[:len(lines)-1]
+
+	i := 0
+	for ; i < len(lines); i++ {
+		line := strings.TrimSpace(lines[i])
+		if line == "" {
+			continue
+		}
+		comment, ok := strings.CutPrefix(line, "#")
+		if !ok {
+			break
+		}
+		if err := header(&m, strings.TrimSpace(comment)); err != nil {
+			return fail(i, "%v", err)
+		}
+	}
+	for i < len(lines) {
+		file, ok := strings.CutPrefix(lines[i], "--- ")
+		if !ok {
+			return fail(i, "want --- and a file, not %q", strings.TrimSpace(lines[i]))
+		}
+		e := edit{file: strings.TrimSpace(file)}
+		if !fs.ValidPath(e.file) || path.Ext(e.file) != ".go" {
+			return fail(i, "%q is not the path of a Go file from the root", e.file)
+		}
+		start := i
+		for i++; i < len(lines) && lines[i] != "+++\n"; i++ {
+			e.old += lines[i]
+		}
+		if i == len(lines) {
+			return fail(start, "no +++ after ---")
+		}
+		for i++; i < len(lines) && !strings.HasPrefix(lines[i], "--- "); i++ {
+			e.new += lines[i]
+		}
+		if strings.TrimSpace(e.old) == "" || e.old == e.new {
+			return fail(start, "the change changes nothing, or nothing in particular")
+		}
+		m.edits = append(m.edits, e)
+	}
+	switch {
+	case m.invariants == nil:
+		return fail(0, "no line # invariant:")
+	case m.test.pkg == "":
+		return fail(0, "no line # test:")
+	case len(m.edits) == 0:
+		return fail(len(lines)-1, "no change")
+	}
+	return m, nil
+}
+
+// header reads one line of the head, without its #, into m.
+func header(m *mutant, line string) error {
+	key, value, _ := strings.Cut(line, ":")
+	value = strings.TrimSpace(value)
+	switch key {
+	case "invariant":
+		if m.invariants != nil {
+			return errors.New("want one line of invariants")
+		}
+		for name := range strings.SplitSeq(value, ",") {
+			name = strings.TrimSpace(name)
+			if !invariantName.MatchString(name) {
+				return fmt.Errorf("%q is no invariant; want I3, or I3, I6", name)
+			}
+			m.invariants = append(m.invariants, name)
+		}
+	case "test":
+		if m.test.pkg != "" {
+			return errors.New("want one test")
+		}
+		var err error
+		m.test, err = parseTest(strings.Fields(value))
+		return err
+	}
+	return nil
+}
+
+func parseTest(args []string) (test, error) {
+	isFlag := func(arg string) bool { return strings.HasPrefix(arg, "-") }
+	if len(args) < 3 || args[1] != "-run" || !strings.HasPrefix(args[0], "./") ||
+		slices.ContainsFunc(args[3:], func(arg string) bool { return !isFlag(arg) }) {
+		return test{}, errors.New("want ./PACKAGE -run REGEXP [-FLAG[=VALUE] ...]")
+	}
+	if _, err := regexp.Compile(args[2]); err != nil {
+		return test{}, err
+	}
+	return test{pkg: args[0], run: args[2], flags: strings.Join(args[3:], " ")}, nil
+}
+
+// apply returns the changed text of every file that m changes.
+func (m mutant) apply(root fs.FS) (map[string]string, error) {
+	changed := make(map[string]string)
+	for _, e := range m.edits {
+		text, ok := changed[e.file]
+		if !ok {
+			source, err := fs.ReadFile(root, e.file)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", m.name, err)
+			}
+			text = "\n" + string(source)
+		}
+		// Whole lines: the text has a line end before its first line.
+		if n := countLines(text, e.old); n != 1 {
+			return nil, fmt.Errorf("%s: the lines occur %d times in %s, want once:\n%s", m.name, n, e.file, e.old)
+		}
+		changed[e.file] = strings.Replace(text, "\n"+e.old, "\n"+e.new, 1)
+	}
+	for file, text := range changed {
+		changed[file] = text[1:]
+	}
+	return changed, nil
+}
+
+// countLines counts where lines begin at the beginning of a line of text, but the first. Strings that overlap count:
+// the line end before the next place is the end of this one.
+func countLines(text, lines string) int {
+	n := 0
+	for {
+		i := strings.Index(text, "\n"+lines)
+		if i < 0 {
+			return n
+		}
+		n++
+		text = text[i+1:]
+	}
+}
+
+// findMutants reads all mutants below root, in order of their paths.
+func findMutants(root fs.FS, only *regexp.Regexp) ([]mutant, error) {
+	var found []mutant
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && name != "." && strings.HasPrefix(d.Name(), ".") {
+			return fs.SkipDir
+		}
+		if ok, _ := filepath.Match("testdata/mutants/*.mutant", lastThree(name)); !ok || !only.MatchString(name) {
+			return nil
+		}
+		text, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		m, err := parseMutant(name, string(text))
+		if err != nil {
+			return err
+		}
+		found = append(found, m)
+		return nil
+	})
+	return found, err
+}
+
+// lastThree returns the last three elements of a path.
+func lastThree(name string) string {
+	parts := strings.Split(name, "/")
+	return strings.Join(parts[max(0, len(parts)-3):], "/")
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"os"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const good = `# invariant: I3, I12
+# test: ./a/b -run ^TestX$ -short
+# Half a commit.
+` + changes
+
+const changes = `
+--- a/b/x.go
+	one()
+	two()
++++
+	one()
+--- c/y.go
+	three()
++++
+`
+
+func TestParseMutant(t *testing.T) {
+	got, err := parseMutant("a/testdata/mutants/m.mutant", good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := mutant{
+		name:       "a/testdata/mutants/m.mutant",
+		invariants: []string{"I3", "I12"},
+		test:       test{pkg: "./a/b", run: "^TestX$", flags: "-short"},
+		edits: []edit{
+			{file: "a/b/x.go", old: "\tone()\n\ttwo()\n", new: "\tone()\n"},
+			{file: "c/y.go", old: "\tthree()\n"},
+		},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(mutant{}, test{}, edit{})); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestParseMutantErrors(t *testing.T) {
+	for name, tc := range map[string]struct{ from, to, want string }{
+		"no invariant":     {"# invariant: I3, I12\n", "", "no line # invariant:"},
+		"bad invariant":    {"I3", "3", `x:1: "3" is no invariant`},
+		"half a list":      {"I12\n", "\n", `x:1: "" is no invariant`},
+		"two lists":        {"I12\n", "I12\n# invariant: I4\n", "x:2: want one line of invariants"},
+		"no test":          {"# test: ./a/b -run ^TestX$ -short\n", "", "no line # test:"},
+		"two tests":        {"# Half a commit.", "# test: ./a -run T", "want one test"},
+		"test without run": {"-run ^TestX$ ", "", "want ./PACKAGE -run REGEXP"},
+		"foreign package":  {"./a/b -run", "example.com/a -run", "want ./PACKAGE -run REGEXP"},
+		"bad regexp":       {"^TestX$", "(", "missing closing )"},
+		"text before ---":  {"--- a/b/x.go", "a/b/x.go", "x:5: want --- and a file"},
+		"file outside":     {"a/b/x.go", "../x.go", "is not the path of a Go file"},
+		"absolute file":    {"a/b/x.go", "/x.go", "is not the path of a Go file"},
+		"not Go":           {"a/b/x.go", "go.mod", "is not the path of a Go file"},
+		"no +++":           {"three()\n+++\n", "three()\n", "no +++ after ---"},
+		"nothing old":      {"\tthree()\n", "\n", "changes nothing"},
+		"nothing new":      {"\ttwo()\n", "", "changes nothing"},
+		"no change":        {changes, "", "no change"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := strings.Replace(good, tc.from, tc.to, 1)
+			if text == good {
+				t.Fatal("the case changes nothing")
+			}
+			if _, err := parseMutant("x", text); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestApply(t *testing.T) {
+	root := fstest.MapFS{"x.go": {Data: []byte("first\nab\nb\nlast\n")}}
+	for name, tc := range map[string]struct {
+		edits []edit
+		want  string // the text, or the error
+	}{
+		"first line":      {[]edit{{"x.go", "first\n", "1\n2\n"}}, "1\n2\nab\nb\nlast\n"},
+		"last line":       {[]edit{{"x.go", "last\n", ""}}, "first\nab\nb\n"},
+		"whole line only": {[]edit{{"x.go", "b\n", "c\n"}}, "first\nab\nc\nlast\n"},
+		"two edits":       {[]edit{{"x.go", "ab\n", "c\n"}, {"x.go", "c\nb\n", "2\n"}}, "first\n2\nlast\n"},
+		"absent":          {[]edit{{"x.go", "c\n", ""}}, "occur 0 times"},
+		"twice":           {[]edit{{"x.go", "ab\n", "b\n"}, {"x.go", "b\n", ""}}, "occur 2 times"},
+		"no file":         {[]edit{{"y.go", "c\n", ""}}, "not exist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed, err := mutant{edits: tc.edits}.apply(root)
+			got := changed["x.go"]
+			if err != nil {
+				got = err.Error()
+			}
+			if got != tc.want && (err == nil || !strings.Contains(got, tc.want)) {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestRepository demands that the mutants of this repository fit its source, without running them.
+func TestRepository(t *testing.T) {
+	root := os.DirFS("../..")
+	found, err := findMutants(root, regexp.MustCompile(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range found {
+		if _, err := m.apply(root); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestFindMutants(t *testing.T) {
+	file := &fstest.MapFile{Data: []byte(good)}
+	root := fstest.MapFS{
+		"a/testdata/mutants/one.mutant":   file,
+		"b/c/testdata/mutants/two.mutant": file,
+		"b/c/testdata/mutants/README":     file,
+		"b/testdata/three.mutant":         file,
+		".git/testdata/mutants/no.mutant": file,
+	}
+	for only, want := range map[string]string{"": "one two", "two": "two", "^a/": "one", "three": ""} {
+		found, err := findMutants(root, regexp.MustCompile(only))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := make([]string, len(found))
+		for i, m := range found {
+			names[i] = strings.TrimSuffix(path.Base(m.name), ".mutant")
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("only %q: got %q, want %q", only, got, want)
+		}
+	}
+}

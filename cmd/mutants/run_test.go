@@ -1,0 +1,70 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRun runs the tool over a module of its own, with a mutant for every verdict.
+func TestRun(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(root, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("go.mod", "module example.com/m\n\ngo 1.26\n")
+	write("p/p.go", "package p\n\nfunc Add(a, b int) int {\n\treturn a + b\n}\n\nfunc Zero() int {\n\treturn 0\n}\n")
+	write("p/p_test.go", "package p\n\nimport \"testing\"\n\n"+
+		"func TestAdd(t *testing.T) {\n\tif Add(1, 2) != 3 {\n\t\tt.Fatal(\"wrong sum\")\n\t}\n}\n\n"+
+		"func TestBroken(t *testing.T) {\n\tt.Fatal(\"always\")\n}\n")
+	mutate := func(name, invariant, test, from, to string) {
+		t.Helper()
+		write("p/testdata/mutants/"+name+".mutant",
+			"# invariant: "+invariant+"\n# test: ./p -run "+test+"\n--- p/p.go\n"+from+"\n+++\n"+to+"\n")
+	}
+	mutate("killed", "I1", "^TestAdd$", "\treturn a + b", "\treturn a - b")
+	mutate("hangs", "I1", "^TestAdd$", "\treturn a + b", "\tselect {}")
+	mutate("survives", "I2", "^TestAdd$", "\treturn 0", "\treturn 1")
+	mutate("nocompile", "I3", "^TestAdd$", "\treturn a + b", "\treturn a + c")
+	mutate("nofit", "I4", "^TestAdd$", "\treturn a * b", "\treturn a + b")
+	mutate("fails", "I5", "^TestBroken$", "\treturn 0", "\treturn 1")
+	mutate("notest", "I6", "^TestAbsent$", "\treturn 0", "\treturn 1")
+
+	for _, tc := range []struct {
+		args  string
+		wants []string // in the output
+		err   string
+	}{
+		{"-only killed -require I1", []string{"I1 ", "killed", "all 1 mutants were killed"}, ""},
+		{"-only hangs -timeout 1s", []string{"all 1 mutants were killed"}, ""},
+		{"-only survives", []string{"SURVIVED"}, "1 of 1 mutants were not killed"},
+		{"-only (killed|survives)", []string{"killed", "SURVIVED"}, "1 of 2 mutants were not killed"},
+		{"-only nocompile", []string{"ERROR", "does not build", "undefined: c"}, "1 of 1 mutants were not killed"},
+		{"-only nofit", []string{"ERROR", "occur 0 times"}, "1 of 1 mutants were not killed"},
+		{"-only fails", []string{"ERROR", "fails without any change"}, "1 of 1 mutants were not killed"},
+		{"-only notest", []string{"ERROR", "ran no test"}, "1 of 1 mutants were not killed"},
+		{"-only nothing", nil, "no mutants"},
+		{"-only killed -require I1,I7,I9", nil, "no mutant for I7, I9"},
+	} {
+		t.Run(tc.args, func(t *testing.T) {
+			var out strings.Builder
+			err := run(t.Context(), append([]string{"-root", root}, strings.Fields(tc.args)...), &out)
+			if tc.err == "" && err != nil || tc.err != "" && (err == nil || err.Error() != tc.err) {
+				t.Errorf("got error %v, want %q", err, tc.err)
+			}
+			for _, want := range tc.wants {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("the output lacks %q:\n%s", want, &out)
+				}
+			}
+		})
+	}
+}

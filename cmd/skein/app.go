@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+)
+
+// Where things are below the data directory.
+const (
+	logDir    = "log"
+	storesDir = "stores"
+)
+
+// closeTimeout is how long the log may take to close: acknowledgements that are still awaited, files.
+const closeTimeout = 30 * time.Second
+
+// appOptions say what a process of the service is made of.
+type appOptions struct {
+	log        events.Config
+	dir        string
+	cacheBytes int64
+	keys       gateway.KeyRing
+	limits     gateway.Limits
+	logger     *slog.Logger
+}
+
+// app is one process of the service. It is opened from the log upwards and closed in reverse order:
+//
+//	log ← hub ← stores (each a projection)
+//	 ↑            ↑
+//	publisher ← gateway ← clients
+type app struct {
+	log       *events.Log
+	cache     *projections.Cache
+	hub       *events.Hub
+	stores    []*projections.Store
+	publisher *events.Publisher
+	server    *gateway.Server
+	logger    *slog.Logger
+
+	// settled is done when every projection has caught up once, or has failed.
+	settled sync.WaitGroup
+}
+
+func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
+	a := &app{logger: o.logger}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.close(context.WithoutCancel(ctx)))
+		}
+	}()
+	if a.log, err = events.Open(ctx, o.log); err != nil {
+		return nil, err
+	}
+	a.cache = projections.NewCache(o.cacheBytes)
+	for _, p := range all.All(all.Settings{}) {
+		store, err := projections.Open(projections.Options{
+			Dir: filepath.Join(o.dir, storesDir), Projection: p, Cache: a.cache, Logger: o.logger, Listener: a.listener(),
+		})
+		if err != nil {
+			return nil, err
+		}
+		a.stores = append(a.stores, store)
+	}
+	a.hub = events.NewHub(a.log, events.HubOptions{})
+	// A full queue fails, so that the clients of a service hear of overload.
+	//nolint:contextcheck // a publisher lives until it is closed, not for as long as opening takes
+	if a.publisher, err = a.log.NewPublisher(events.PublisherOptions{FailWhenFull: true}); err != nil {
+		return nil, err
+	}
+	graph := slices.IndexFunc(a.stores, func(s *projections.Store) bool { return s.Name() == "graph" })
+	if graph < 0 {
+		return nil, errors.New("the list of projections has no graph")
+	}
+	a.server, err = gateway.New(gateway.Options{
+		Log: a.log, Publisher: a.publisher, Hub: a.hub, Graph: a.stores[graph], Stores: a.stores,
+		Keys: o.keys, Limits: o.limits, Logger: o.logger, Version: version().Version,
+	})
+	return a, err
+}
+
+// listener notes when a projection has caught up, or will not.
+func (a *app) listener() projections.Listener {
+	a.settled.Add(1)
+	var once sync.Once
+	return projections.Listener{StateChanged: func(s projections.State, _ error) {
+		if s != projections.Starting && s != projections.CatchingUp {
+			once.Do(a.settled.Done)
+		}
+	}}
+}
+
+// run serves on the listener until ctx ends, and calls ready when the projections have caught up. It stops in order:
+// calls first, then what waits for the log, then the projections, which until then make answers to calls.
+func (a *app) run(ctx context.Context, l net.Listener, ready func() error) error {
+	folding, stopFolding := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopFolding()
+	g, failed := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := a.hub.Run(folding); err != nil {
+			// Every projection stops with the same error. The process stays, to tell what is wrong.
+			a.logger.Error("the log can no longer be read", "error", err)
+		}
+		return nil
+	})
+	for _, store := range a.stores {
+		g.Go(func() error {
+			// The store has logged why it stopped; the others go on.
+			_ = store.Run(folding, a.source)
+			return nil
+		})
+	}
+	g.Go(func() error {
+		defer stopFolding()
+		err := a.server.Run(failed, l)
+		// Calls whose clients have gone may still wait for the log.
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		return errors.Join(err, a.publisher.Close(last))
+	})
+	settled := make(chan struct{})
+	go func() { a.settled.Wait(); close(settled) }() // ends with the projections, at the latest
+	g.Go(func() error {
+		select {
+		case <-settled:
+			return ready()
+		case <-failed.Done():
+			return nil
+		}
+	})
+	return g.Wait()
+}
+
+// source subscribes a projection to the log.
+func (a *app) source(from events.Cursor) (projections.Subscription, error) {
+	if from == (events.Cursor{}) {
+		from = a.log.Start() // a new store has folded no log yet
+	}
+	sub, err := a.hub.Subscribe(from)
+	if err != nil {
+		return nil, err
+	}
+	return subscription{sub, a.hub}, nil
+}
+
+// subscription is a reading of the log that knows how long the log is.
+type subscription struct {
+	*events.Subscription
+	hub *events.Hub
+}
+
+// Head is the last sequence that the log is known to have.
+func (s subscription) Head() uint64 { return s.hub.Head() }
+
+// close closes what was opened, last first.
+func (a *app) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	var errs []error
+	if a.publisher != nil {
+		errs = append(errs, a.publisher.Close(ctx))
+	}
+	if a.hub != nil {
+		a.hub.Close()
+	}
+	for _, store := range slices.Backward(a.stores) {
+		if err := store.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close the store of %s: %w", store.Name(), err))
+		}
+	}
+	if a.cache != nil {
+		a.cache.Unref()
+	}
+	if a.log != nil {
+		errs = append(errs, a.log.Close(ctx))
+	}
+	return errors.Join(errs...)
+}

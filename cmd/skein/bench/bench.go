@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Options say what is measured, and how long.
+type Options struct {
+	// Skein is the path of the skein program: it serves, and it runs the service in front of Redis.
+	Skein string
+	// Dir is where the temporary directory is made: the disk that is measured; empty: the system's.
+	Dir string
+	// Users and Edges are the size of the graph.
+	Users, Edges int
+	// Runs is how often everything is measured.
+	Runs int
+	// Time is how long a reading measurement takes.
+	Time time.Duration
+	// Follows is how many follows an ingest measurement takes.
+	Follows int
+	// BigUser is how many followers the big user has.
+	BigUser int
+	// Limit bounds the whole run; 0: nothing does.
+	Limit time.Duration
+	// Only names the rows to measure; none given: all.
+	Only []string
+	// Quick marks a smoke test in the report.
+	Quick bool
+	// Progress gets a line whenever something begins.
+	Progress io.Writer
+}
+
+// Quickly returns the options with everything cut to a smoke test of less than a minute.
+func (o Options) Quickly() Options {
+	o.Users, o.Edges, o.Runs, o.Time, o.Follows, o.BigUser, o.Quick = 2000, 20_000, 1, time.Second, 2000, 10_000, true
+	return o
+}
+
+// rowGroup is a family of rows that are measured together.
+type rowGroup struct {
+	name string
+	// peers tells that the group needs the programs of others.
+	peers bool
+	run   func(b *bench, ctx context.Context) error
+}
+
+var rows = []rowGroup{
+	{"reads", true, (*bench).reads},
+	{"ingest", true, (*bench).ingest},
+	{"constant", false, (*bench).constant},
+	{"inprocess", false, (*bench).inProcess},
+	{"disk", true, (*bench).disk},
+}
+
+// RowNames returns the names that Only may hold.
+func RowNames() []string {
+	names := make([]string, len(rows))
+	for i, r := range rows {
+		names[i] = r.name
+	}
+	return names
+}
+
+// bench is one run.
+type bench struct {
+	opts   Options
+	tools  tools
+	dir    string
+	report *Report
+}
+
+// Run measures and returns what it found.
+func Run(ctx context.Context, opts Options) (_ *Report, err error) {
+	if opts.Limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, opts.Limit, fmt.Errorf("it took longer than %v", opts.Limit))
+		defer cancel()
+	}
+	wanted, err := pick(opts.Only)
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{opts: opts}
+	b.tools, err = findTools()
+	if err != nil && slices.ContainsFunc(wanted, func(r rowGroup) bool { return r.peers }) {
+		return nil, err
+	}
+	if b.dir, err = os.MkdirTemp(opts.Dir, "skein-bench-"); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	b.report = &Report{Settings: Settings{
+		Users: opts.Users, Edges: opts.Edges, Runs: opts.Runs, Seconds: opts.Time.Seconds(),
+		IngestedFollows: opts.Follows, BigUser: opts.BigUser, Quick: opts.Quick,
+	}}
+	if b.report.Machine, err = describeMachine(ctx, b.tools, b.dir); err != nil {
+		return nil, err
+	}
+	for _, r := range wanted {
+		if err := r.run(b, ctx); err != nil {
+			return nil, fmt.Errorf("%s: %w", r.name, explain(ctx, err))
+		}
+	}
+	return b.report, nil
+}
+
+// explain says why the context ended, if it did: what failed then is of no interest.
+func explain(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+func pick(only []string) ([]rowGroup, error) {
+	if len(only) == 0 {
+		return rows, nil
+	}
+	var wanted []rowGroup
+	for _, name := range only {
+		i := slices.IndexFunc(rows, func(r rowGroup) bool { return r.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no row is named %q; there are %s", name, strings.Join(RowNames(), ", "))
+		}
+		wanted = append(wanted, rows[i])
+	}
+	return wanted, nil
+}
+
+func (b *bench) say(format string, args ...any) {
+	if b.opts.Progress != nil {
+		fmt.Fprintf(b.opts.Progress, format+"\n", args...)
+	}
+}
+
+// row begins a row of the report.
+func (b *bench) row(id, title, unit, note string) *Row {
+	r := &Row{ID: id, Title: title, Unit: unit, Note: note}
+	b.report.Rows = append(b.report.Rows, r)
+	return r
+}
+
+// measurement is one figure, and the latencies in milliseconds where they are known.
+type measurement struct{ value, p50, p99 float64 }
+
+// contender is one of those that a row measures.
+type contender struct {
+	name    string
+	measure func(ctx context.Context) (measurement, error)
+}
+
+// alternate measures each contender so often, in turn, every other time in the opposite order, so that what drifts on
+// the machine meets all alike.
+func (b *bench) alternate(ctx context.Context, row *Row, contenders ...contender) error {
+	for _, c := range contenders {
+		row.series(c.name) // the order of the table
+	}
+	for run := range b.opts.Runs {
+		order := slices.Clone(contenders)
+		if run%2 == 1 {
+			slices.Reverse(order)
+		}
+		for _, c := range order {
+			m, err := c.measure(ctx)
+			if err != nil {
+				return fmt.Errorf("%s: %s: %w", row.ID, c.name, err)
+			}
+			row.series(c.name).add(m)
+			b.say("  %-18s run %d  %-44s %s %s", row.ID, run+1, c.name, figure(m.value), row.Unit)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/graph"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+const (
+	smallUser = 10
+	// group is how many operations of a kind are timed at once.
+	group = 10
+	// constantRounds is how often each group is timed in a run.
+	constantRounds = 200
+	maxConstant    = 1.5
+)
+
+// operation is something that must cost the same whatever the number of followers.
+type operation int
+
+const (
+	opCount operation = iota
+	opPage
+	opFollow
+	opUnfollow
+	opExclude
+	numOperations
+	// untimed puts things back.
+	untimed
+)
+
+func (op operation) row() (id, title string) {
+	switch op {
+	case opCount:
+		return "constant-count", "counts of a user and of a board"
+	case opPage:
+		return "constant-page", "first 10 followers"
+	case opFollow:
+		return "constant-follow", "follow"
+	case opUnfollow:
+		return "constant-unfollow", "unfollow"
+	case opExclude:
+		return "constant-exclusion", "exclusion of a board"
+	}
+	return "", ""
+}
+
+// target is a followed user whose operations are timed.
+type target struct {
+	name  string
+	id    string
+	times [numOperations][]float64
+}
+
+// constant measures what operations on a user cost who has few followers, and on one who has very many, in one store.
+func (b *bench) constant(ctx context.Context) (err error) {
+	f, err := openFolder(b.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	small := &target{name: fmt.Sprintf("%d followers", smallUser), id: userID(0)}
+	big := &target{name: figure(float64(b.opts.BigUser)) + " followers", id: userID(1)}
+	b.say("folding %s", big.name)
+	if err := f.loadTargets(small, big, b.opts.BigUser); err != nil {
+		return err
+	}
+	var report constantRows
+	for op := range report {
+		id, title := operation(op).row()
+		report[op] = b.row(id, "constant cost: "+title, "µs", "")
+	}
+	fresh := uint32(b.opts.BigUser + 100)
+	// First all reads: the rows that the writes remove again would lie in their way.
+	for _, phase := range []func(*target) error{f.readRound, func(t *target) error {
+		fresh += group
+		return f.writeRound(t, fresh-group)
+	}} {
+		for run := range b.opts.Runs {
+			if err := b.constantRun(ctx, run, &report, phase, small, big); err != nil {
+				return err
+			}
+		}
+	}
+	for _, row := range report {
+		row.compare(big.name, small.name, maxConstant, true)
+	}
+	report[opCount].Note = fmt.Sprintf("in process, in one store on disk. %d operations are timed at a time, those that "+
+		"write committed together and visible, %d times a run, the two users in turn: medians. Decoding the log is left "+
+		"out. While it is measured the small user has %d to %d followers.", group, constantRounds, smallUser, smallUser+group)
+	return nil
+}
+
+type constantRows [numOperations]*Row
+
+// constantRun times a phase on both users in turn.
+func (b *bench) constantRun(
+	ctx context.Context, run int, report *constantRows, phase func(*target) error, targets ...*target,
+) error {
+	for _, t := range targets {
+		t.times = [numOperations][]float64{}
+	}
+	for round := range constantRounds {
+		order := slices.Clone(targets)
+		if (run+round)%2 == 1 {
+			slices.Reverse(order)
+		}
+		for _, t := range order {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := phase(t); err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+		}
+	}
+	for op, row := range report {
+		for _, t := range targets {
+			if len(t.times[op]) > 0 {
+				m := measurement{value: median(t.times[op])}
+				row.series(t.name).add(m)
+				b.say("  %-18s run %d  %-44s %s µs", row.ID, run+1, t.name, figure(m.value))
+			}
+		}
+	}
+	return nil
+}
+
+const timedBoard = "videos"
+
+// loadTargets gives both users a board and their followers.
+func (f *folder) loadTargets(small, big *target, followers int) error {
+	setup := []*skeinv1.Event{boardCreated(small.id), boardCreated(big.id)}
+	for i := range smallUser {
+		setup = append(setup, &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{
+			UserFollowed: &skeinv1.UserFollowed{FollowerId: userID(uint32(i + 2)), UserId: small.id},
+		}})
+	}
+	return f.load(len(setup)+followers, func(i int) *skeinv1.Event {
+		if i < len(setup) {
+			return setup[i]
+		}
+		return userFollowed(uint32(i-len(setup)+2), big.id)
+	})
+}
+
+// writeRound times the operations that write on one user, with followers from number fresh on, who are no followers
+// afterwards.
+func (f *folder) writeRound(t *target, fresh uint32) error {
+	for _, step := range []struct {
+		op    operation
+		event func(uint32, string) *skeinv1.Event
+	}{
+		{opFollow, userFollowed},
+		{opUnfollow, userUnfollowed},
+		{untimed, userFollowed},
+		{opExclude, boardUnfollowed},
+		{untimed, userUnfollowed},
+	} {
+		evs := make([]*skeinv1.Event, group)
+		for i := range evs {
+			evs[i] = step.event(fresh+uint32(i), t.id)
+		}
+		env, err := f.envelope(evs)
+		if err != nil {
+			return err
+		}
+		if err := t.time(step.op, func() error { return f.store.Fold([]*events.Envelope{env}) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readRound times the operations that read on one user.
+func (f *folder) readRound(t *target) error {
+	counts := func(q *graph.Queries) error {
+		_, err := q.UserCounts(t.id)
+		if err != nil {
+			return err
+		}
+		_, err = q.BoardCounts(t.id, timedBoard)
+		return err
+	}
+	page := func(q *graph.Queries) error {
+		page, _, err := q.List(context.Background(), graph.List{Kind: graph.Followers, User: t.id}, nil, smallUser)
+		if err == nil && len(page) != smallUser {
+			return fmt.Errorf("a page of %d", len(page))
+		}
+		return err
+	}
+	for _, step := range []struct {
+		op  operation
+		ask func(q *graph.Queries) error
+	}{{opCount, counts}, {opPage, page}} {
+		err := t.time(step.op, func() error {
+			for range group {
+				if err := f.ask(step.ask); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// time runs a group of operations and notes what one of them took.
+func (t *target) time(op operation, run func() error) error {
+	begin := time.Now()
+	if err := run(); err != nil {
+		return err
+	}
+	if op != untimed {
+		t.times[op] = append(t.times[op], float64(time.Since(begin).Nanoseconds())/1000/group)
+	}
+	return nil
+}
+
+func userFollowed(follower uint32, user string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{
+		UserFollowed: &skeinv1.UserFollowed{FollowerId: userID(follower), UserId: user},
+	}}
+}
+
+func userUnfollowed(follower uint32, user string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_UserUnfollowed{
+		UserUnfollowed: &skeinv1.UserUnfollowed{FollowerId: userID(follower), UserId: user},
+	}}
+}
+
+func boardUnfollowed(follower uint32, user string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{
+		FollowerId: userID(follower), Board: &skeinv1.Board{OwnerId: user, BoardId: timedBoard},
+	}}}
+}
+
+func boardCreated(user string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{
+		Board: &skeinv1.Board{OwnerId: user, BoardId: timedBoard},
+	}}}
+}

@@ -1,0 +1,32 @@
+// Package bench is `skein bench`: it measures skein against what it is held against, side by side in one run, and
+// prints a table of ratios.
+//
+// # What is started
+//
+//	bench ──┬── skein serve            the measured service, a process of its own
+//	        ├── redis-server           fresh, without a configuration file
+//	        ├── a Connect service in front of that Redis (service.go; hidden command, a process of its own)
+//	        └── wrk, redis-benchmark   one at a time
+//
+// Everything runs on this machine, over TCP on the loopback, on free ports, below one temporary directory, and is
+// stopped at the end. Nothing waits by sleeping: each program is polled until it answers.
+//
+// # How it is measured
+//
+// Skein and Redis get the same follow graph (graph.go), and before anything is timed a sample of questions is put to
+// every contender and to the graph itself: all must give the same answers (agree.go). Each row is measured several
+// times, its contenders in turn, each time in the opposite order; medians are compared.
+//
+// # Where things are
+//
+//	bench.go       options, the course of a run, the list of rows
+//	reads.go       point check, filter, newest page over HTTP against Redis and a service in front of it
+//	ingest.go      durable follows until they are visible, against Redis with an append-only file
+//	constant.go    the cost of a user with many followers against one with few
+//	inprocess.go   checks in process against roaring bitmaps; bytes on disk
+//	wrk.go, redisbench.go, resp.go      the drivers
+//	process.go, redis.go, service.go    the programs
+//	report.go, stats.go, machine.go     the table
+//
+// A new row is a function that adds to the report, and a line in [rows].
+package bench

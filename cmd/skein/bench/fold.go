@@ -1,0 +1,115 @@
+package bench
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// cacheBytes is the block cache of the stores that are opened in process: room for all that is asked.
+const cacheBytes = 512 << 20
+
+// folder is a graph store on disk that is folded from envelopes made here, without a log. The envelopes go through the
+// reader's decoder as those of a log do.
+type folder struct {
+	dir   string
+	cache *projections.Cache
+	store *projections.Store
+
+	decoder *events.Decoder
+	seq     uint64
+}
+
+func openFolder(parent string) (*folder, error) {
+	dir, err := os.MkdirTemp(parent, "store-")
+	if err != nil {
+		return nil, err
+	}
+	f := &folder{dir: dir, cache: projections.NewCache(cacheBytes), decoder: events.NewDecoder(events.Cursor{})}
+	if err := f.open(); err != nil {
+		f.cache.Unref()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *folder) open() (err error) {
+	f.store, err = projections.Open(projections.Options{Dir: f.dir, Projection: graph.New(), Cache: f.cache})
+	return err
+}
+
+// close closes the store and removes it.
+func (f *folder) close() error {
+	err := f.store.Close()
+	f.cache.Unref()
+	return errors.Join(err, os.RemoveAll(f.dir))
+}
+
+// envelope makes the next envelope of the log, a millisecond after the one before.
+func (f *folder) envelope(evs []*skeinv1.Event) (*events.Envelope, error) {
+	data, err := events.EncodeEnvelope(evs)
+	if err != nil {
+		return nil, err
+	}
+	f.seq++
+	return f.decoder.Decode(f.seq, firstFollow+events.Micros(f.seq)*1000, data)
+}
+
+// load folds n events in full envelopes, some at a time, and brings them to disk.
+func (f *folder) load(n int, event func(i int) *skeinv1.Event) error {
+	const together = 10
+	var (
+		evs  []*skeinv1.Event
+		envs []*events.Envelope
+	)
+	for i := range n {
+		evs = append(evs, event(i))
+		last := i == n-1
+		if len(evs) < events.MaxEnvelopeEvents && !last {
+			continue
+		}
+		env, err := f.envelope(evs)
+		if err != nil {
+			return err
+		}
+		evs, envs = evs[:0], append(envs, env)
+		if len(envs) < together && !last {
+			continue
+		}
+		if err := f.store.Fold(envs); err != nil {
+			return err
+		}
+		envs = envs[:0]
+	}
+	return f.store.Flush()
+}
+
+// loadGraph folds the follows of a graph as live ones.
+func (f *folder) loadGraph(g *followGraph, id func(uint32) string) error {
+	return f.load(len(g.edges), func(i int) *skeinv1.Event { return &skeinv1.Event{Kind: followed(g.edges[i], id)} })
+}
+
+// ask opens a view, asks, and closes it, as the service does for each call.
+func (f *folder) ask(question func(q *graph.Queries) error) error {
+	v, err := f.store.View()
+	if err != nil {
+		return err
+	}
+	return errors.Join(question(graph.Query(v)), v.Close())
+}
+
+// diskBytes returns the size of all files of the store.
+func (f *folder) diskBytes() (n int64, err error) {
+	err = filepath.Walk(f.dir, func(_ string, info os.FileInfo, err error) error {
+		if err == nil && info.Mode().IsRegular() {
+			n += info.Size()
+		}
+		return err
+	})
+	return n, err
+}

@@ -1,0 +1,52 @@
+//go:build peers
+
+package bench
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestQuick runs the smoke test of the bench with the real programs. It is behind a tag because it needs redis-server,
+// redis-benchmark and wrk, which go test ./... must not: go test -tags peers ./cmd/skein/bench
+func TestQuick(t *testing.T) {
+	skein := filepath.Join(t.TempDir(), "skein")
+	if out, err := exec.Command("go", "build", "-o", skein, "github.com/skein-feed/skein/cmd/skein").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	report, err := Run(t.Context(), Options{Skein: skein, Dir: t.TempDir(), Limit: 5 * time.Minute, Progress: t.Output()}.Quickly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured := make(map[string]bool)
+	for _, r := range report.Rows {
+		measured[r.ID] = true
+		for _, s := range r.Series {
+			if len(s.Values) != 1 || s.Median <= 0 {
+				t.Errorf("%s: %s: %v", r.ID, s.Name, s.Values)
+			}
+		}
+		if len(r.Comparisons) == 0 {
+			t.Errorf("%s is held against nothing", r.ID)
+		}
+		for _, c := range r.Comparisons {
+			if !(c.Ratio > 0) {
+				t.Errorf("%s: %s against %s: %v", r.ID, c.Of, c.To, c.Ratio)
+			}
+		}
+	}
+	for _, id := range []string{
+		"check", "check-json", "filter", "filter-json", "newest", "newest-json", "ingest", "constant-follow",
+		"constant-unfollow", "constant-exclusion", "constant-count", "constant-page", "inprocess-check", "inprocess-filter", "disk-dense", "disk-wide",
+		"disk-wide-175",
+	} {
+		if !measured[id] {
+			t.Errorf("row %s is missing", id)
+		}
+	}
+	if m := report.Machine; m.CPU == "" || m.Redis == "unknown" || m.Wrk == "unknown" {
+		t.Errorf("machine: %+v", m)
+	}
+}

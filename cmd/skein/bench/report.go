@@ -1,0 +1,185 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Report is the result of one run of the bench: everything that its table shows, and every single measurement.
+type Report struct {
+	Machine  Machine  `json:"machine"`
+	Settings Settings `json:"settings"`
+	Rows     []*Row   `json:"rows"`
+}
+
+// Settings are what the figures depend on besides the machine.
+type Settings struct {
+	Users           int     `json:"users"`
+	Edges           int     `json:"edges"`
+	Runs            int     `json:"runs"`
+	Seconds         float64 `json:"seconds_per_measurement"`
+	IngestedFollows int     `json:"ingested_follows"`
+	BigUser         int     `json:"followers_of_the_big_user"`
+	Quick           bool    `json:"quick"`
+}
+
+// Row is one thing that was measured, on skein and on what it is held against.
+type Row struct {
+	// ID names the row for --only and for programs.
+	ID    string `json:"id"`
+	Title string `json:"title"`
+	// Unit is that of all values.
+	Unit        string       `json:"unit"`
+	Series      []*Series    `json:"series"`
+	Comparisons []Comparison `json:"comparisons"`
+	// Note says what a reader must know to judge the figures.
+	Note string `json:"note,omitempty"`
+}
+
+// Series holds the measurements of one contender, in the order in which they were taken.
+type Series struct {
+	Name   string    `json:"name"`
+	Values []float64 `json:"values"`
+	Median float64   `json:"median"`
+	Min    float64   `json:"min"`
+	Max    float64   `json:"max"`
+	// P50 and P99 are latencies in milliseconds, one for each value, where the driver tells.
+	P50 []float64 `json:"p50_ms,omitempty"`
+	P99 []float64 `json:"p99_ms,omitempty"`
+}
+
+// Comparison holds the median of one series against that of another, or against a fixed bound.
+type Comparison struct {
+	Of string `json:"of"`
+	// To is the other series; empty: Ratio is the median of Of itself.
+	To    string  `json:"to,omitempty"`
+	Ratio float64 `json:"ratio"`
+	// Min and Max are over the ratios of the single runs.
+	Min float64 `json:"min"`
+	Max float64 `json:"max"`
+	// Target is what Ratio must reach, or, with AtMost, must not exceed; 0: for information only.
+	Target float64 `json:"target,omitempty"`
+	AtMost bool    `json:"at_most,omitempty"`
+	Met    bool    `json:"met"`
+}
+
+func (r *Row) series(name string) *Series {
+	for _, s := range r.Series {
+		if s.Name == name {
+			return s
+		}
+	}
+	s := &Series{Name: name}
+	r.Series = append(r.Series, s)
+	return s
+}
+
+func (s *Series) add(m measurement) {
+	s.Values = append(s.Values, m.value)
+	if m.p99 > 0 {
+		s.P50, s.P99 = append(s.P50, m.p50), append(s.P99, m.p99)
+	}
+	s.Median = median(s.Values)
+	s.Min, s.Max = spread(s.Values)
+}
+
+// compare adds a comparison. It is called when all measurements have been added.
+func (r *Row) compare(of, to string, target float64, atMost bool) {
+	a := r.series(of)
+	c := Comparison{Of: of, To: to, Target: target, AtMost: atMost, Ratio: a.Median, Min: a.Min, Max: a.Max}
+	if to != "" {
+		b := r.series(to)
+		c.Ratio = a.Median / b.Median
+		var single []float64
+		for i := range min(len(a.Values), len(b.Values)) {
+			single = append(single, a.Values[i]/b.Values[i])
+		}
+		c.Min, c.Max = spread(single)
+	}
+	c.Met = target == 0 || (atMost && c.Ratio <= target) || (!atMost && c.Ratio >= target)
+	r.Comparisons = append(r.Comparisons, c)
+}
+
+// WriteJSON writes the report for programs.
+func (r *Report) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(r)
+}
+
+// WriteMarkdown writes the report for people: the machine, a table of ratios, a table of latencies, the notes.
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	r.Machine.markdown(&b)
+	r.Settings.markdown(&b)
+	b.WriteString("| what | | held against | | ratio | target | |\n|---|--:|---|--:|--:|--:|---|\n")
+	for _, row := range r.Rows {
+		for i, c := range row.Comparisons {
+			title := ""
+			if i == 0 {
+				title = fmt.Sprintf("**%s**, %s", row.Title, row.Unit)
+			}
+			row.markdown(&b, title, c)
+		}
+	}
+	r.latencies(&b)
+	for _, row := range r.Rows {
+		if row.Note != "" {
+			fmt.Fprintf(&b, "\n*%s*: %s\n", row.Title, row.Note)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *Row) markdown(b *strings.Builder, title string, c Comparison) {
+	target, verdict := "–", ""
+	if c.Target != 0 {
+		sign := "≥"
+		if c.AtMost {
+			sign = "≤"
+		}
+		target, verdict = sign+" "+figure(c.Target), "missed"
+		if c.Met {
+			verdict = "met"
+		}
+	}
+	to, other, ratio := "–", "", ""
+	if c.To != "" {
+		to, other = c.To, figures(r.series(c.To).Values)
+		ratio = fmt.Sprintf("**%s** (%s – %s)", figure(c.Ratio), figure(c.Min), figure(c.Max))
+	}
+	fmt.Fprintf(b, "| %s | %s: %s | %s | %s | %s | %s | %s |\n",
+		title, c.Of, figures(r.series(c.Of).Values), to, other, ratio, target, verdict)
+}
+
+func (r *Report) latencies(b *strings.Builder) {
+	head := "\n| latency | | p50 ms | p99 ms |\n|---|---|--:|--:|\n"
+	for _, row := range r.Rows {
+		for _, s := range row.Series {
+			if len(s.P99) == 0 {
+				continue
+			}
+			fmt.Fprintf(b, "%s| %s | %s | %s | %s |\n", head, row.Title, s.Name, figures(s.P50), figures(s.P99))
+			head = ""
+		}
+	}
+}
+
+func (m *Machine) markdown(b *strings.Builder) {
+	fmt.Fprintf(b, "%s, %d cores, %s/%s; append and fsync of 4 KiB: %s µs.\n", m.CPU, m.Cores, m.OS, m.Arch,
+		figure(m.FsyncMicros))
+	fmt.Fprintf(b, "skein %s, %s, pebble %s, nats-server %s; redis-server %s, go-redis %s, connect %s, wrk %s.\n\n",
+		m.Skein, m.Go, m.Pebble, m.NATSServer, m.Redis, m.GoRedis, m.Connect, m.Wrk)
+}
+
+func (s *Settings) markdown(b *strings.Builder) {
+	fmt.Fprintf(b, "%d users, %d follows; medians of %d alternated runs (least – greatest)", s.Users, s.Edges, s.Runs)
+	if s.Quick {
+		b.WriteString("; a smoke test: the figures mean nothing")
+	}
+	b.WriteString(".\n\n")
+}

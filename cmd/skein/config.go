@@ -1,0 +1,144 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"go.yaml.in/yaml/v3"
+)
+
+// configFile gives flags the values of a configuration file, in YAML, of which JSON is a part:
+//
+//	log-level: debug        # for every command that has the flag
+//	serve:
+//	  listen: 127.0.0.1:80  # for this command only
+//	query:
+//	  check: {json: true}
+//
+// A name that is none of a flag or command is an error: it is more likely misspelt than meant for nobody.
+type configFile struct {
+	// flag is the name of the flag with the path.
+	flag   string
+	loaded bool
+	values map[string]any
+}
+
+// Validate is part of kong.Resolver. It is called before the path is known; Resolve checks the names.
+func (*configFile) Validate(*kong.Application) error { return nil }
+
+// Resolve is part of kong.Resolver.
+func (c *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	if err := c.load(ctx); err != nil {
+		return nil, err
+	}
+	// Kong has resolvers overrule the environment; whoever sets a variable for one run expects the contrary.
+	for _, env := range flag.Envs {
+		if _, set := os.LookupEnv(env); set {
+			return nil, nil
+		}
+	}
+	for node := ctx.Selected(); node != nil; node = node.Parent {
+		if node.Type != kong.CommandNode {
+			continue
+		}
+		under := c.values
+		for _, name := range commandPath(node) {
+			under, _ = under[name].(map[string]any)
+		}
+		if v, ok := under[flag.Name]; ok {
+			return text(v), nil // the innermost command knows best
+		}
+	}
+	return text(c.values[flag.Name]), nil
+}
+
+// commandPath returns the names of a command and those it stands under, outermost first.
+func commandPath(node *kong.Node) []string {
+	var path []string
+	for ; node != nil && node.Type == kong.CommandNode; node = node.Parent {
+		path = append(path, node.Name)
+	}
+	slices.Reverse(path)
+	return path
+}
+
+// text is a value as it would stand on the command line.
+func text(v any) any {
+	switch v := v.(type) {
+	case nil, bool, string:
+		return v
+	case []any:
+		parts := make([]string, len(v))
+		for i := range v {
+			parts[i] = fmt.Sprint(v[i])
+		}
+		return strings.Join(parts, ",")
+	}
+	return fmt.Sprint(v)
+}
+
+// load reads the file once.
+func (c *configFile) load(ctx *kong.Context) error {
+	if c.loaded {
+		return nil
+	}
+	c.loaded = true
+	var path string
+	for _, flag := range ctx.Model.Flags {
+		if flag.Name == c.flag {
+			path, _ = ctx.FlagValue(flag).(string)
+		}
+	}
+	if path == "" {
+		return nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := yaml.Unmarshal(data, &c.values); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if err := checkNames(ctx.Model.Node, c.values, nil); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// checkNames refuses names that no command or flag at or below the node has.
+func checkNames(node *kong.Node, values map[string]any, under []string) error {
+	var errs []error
+	for name, value := range values {
+		if i := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == name }); i >= 0 {
+			if nested, ok := value.(map[string]any); ok {
+				errs = append(errs, checkNames(node.Children[i], nested, append(slices.Clone(under), name)))
+				continue
+			}
+		}
+		if !hasFlag(node, name) {
+			errs = append(errs, fmt.Errorf("there is no flag or command %q", strings.Join(append(under, name), ".")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hasFlag tells whether a node, one that it stands under or one that stands under it has a flag.
+func hasFlag(node *kong.Node, name string) bool {
+	is := func(f *kong.Flag) bool { return f.Name == name }
+	for up := node.Parent; up != nil; up = up.Parent {
+		if slices.ContainsFunc(up.Flags, is) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(node.Flags, is) ||
+		slices.ContainsFunc(node.Children, func(n *kong.Node) bool { return hasFlagBelow(n, name) })
+}
+
+func hasFlagBelow(node *kong.Node, name string) bool {
+	return slices.ContainsFunc(node.Flags, func(f *kong.Flag) bool { return f.Name == name }) ||
+		slices.ContainsFunc(node.Children, func(n *kong.Node) bool { return hasFlagBelow(n, name) })
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/skein-feed/skein/events"
+)
+
+type demoCmd struct {
+	// Not SKEIN_PORT: Kubernetes sets that to a URL where a service is named skein.
+	Port     int    `help:"Port on this machine; when it is taken, a free one." default:"7411" env:"SKEIN_DEMO_PORT"`
+	Exit     bool   `help:"End after the tour instead of serving on."`
+	LogLevel string `help:"What the process writes of its own log at least: ${enum}." enum:"debug,info,warn,error" default:"warn"`
+}
+
+// Run serves a small world from a temporary directory and shows it.
+func (c *demoCmd) Run(ctx context.Context, std *streams) (err error) {
+	dir, err := os.MkdirTemp("", "skein-demo-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	l, err := c.listen(ctx)
+	if err != nil {
+		return err
+	}
+	flags := logFlags{LogFormat: "text", LogLevel: c.LogLevel}
+	a, err := openApp(ctx, appOptions{
+		log: events.Config{Dir: filepath.Join(dir, logDir)}, dir: dir, cacheBytes: 64 << 20, logger: flags.logger(std.err),
+	})
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	url := "http://" + l.Addr().String()
+	err = a.run(ctx, l, func() error {
+		if err := c.show(ctx, std, url, dir); err != nil && ctx.Err() == nil {
+			return err
+		}
+		if c.Exit {
+			stop()
+		}
+		return nil
+	})
+	return errors.Join(err, a.close(context.WithoutCancel(ctx)))
+}
+
+// listen takes the port, or a free one: a second demo shall run beside the first.
+func (c *demoCmd) listen(ctx context.Context) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port)))
+	if err != nil {
+		l, err = lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	}
+	return l, err
+}
+
+// show makes the world and the tour.
+func (c *demoCmd) show(ctx context.Context, std *streams, url, dir string) error {
+	fmt.Fprintf(std.out, "skein demo: a service at %s, with its data in %s\n", url, dir)
+	api := (&clientFlags{Server: url}).client()
+	w := newWorld()
+	if err := w.publish(ctx, api); err != nil {
+		return fmt.Errorf("the demo's world: %w", err)
+	}
+	fmt.Fprintf(std.out, "A small world is in it: %d users, %d boards, %d facts, the oldest two years old.\n"+
+		"Every line that begins with $ below is a call that was just made; try them, and others.\n",
+		len(people), len(demoBoards), len(w.events))
+	t := &tour{url: url, http: api.http, out: std.out}
+	if err := t.walk(ctx); err != nil {
+		return fmt.Errorf("the tour: %w", err)
+	}
+	self := selfCommand()
+	fmt.Fprintf(std.out, "\nThe same from a terminal of your own, in another window:\n\n"+
+		"  %s query following ada --server %s\n  %s status --server %s\n\n", self, url, self, url)
+	if !c.Exit {
+		fmt.Fprintf(std.out, "Serving %s until you press Ctrl-C; then %s is removed.\n", url, dir)
+	}
+	return nil
+}
+
+// selfCommand is how the program was called: by go run, of which the binary is somewhere temporary, or by its name.
+func selfCommand() string {
+	if path, err := os.Executable(); err == nil && strings.Contains(path, "go-build") {
+		return "go run ./cmd/skein"
+	}
+	return "skein"
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// tour makes calls and prints them as they could be made by hand.
+type tour struct {
+	url  string
+	http *http.Client
+	out  io.Writer
+	n    int
+}
+
+// stop is one call of the tour.
+type stop struct {
+	// says is what the answer shows.
+	says string
+	// method and body are the call. POSITION in the body stands for the position of the last publish.
+	method, body string
+	// want is what the answer must contain: a tour that tells something else than it shows is an error.
+	want string
+	// refused: the call is an error, and that is the point.
+	refused bool
+}
+
+var stops = []stop{
+	{
+		says:   "A follow is one event. The answer comes when it is on disk; its position is what later reads may insist on.",
+		method: "EventService/Publish",
+		body:   `{"events":[{"userFollowed":{"followerId":"ada","userId":"hugo"}}]}`,
+		want:   `"acceptedCount":1`,
+	},
+	{
+		says:   "Read your own write: atLeast makes the answer contain that follow, however the service is loaded.",
+		method: "GraphService/CheckFollows",
+		body:   `{"pairs":[{"followerId":"ada","userId":"hugo"},{"followerId":"hugo","userId":"zoe"}],"includeTimes":true,"atLeast":"POSITION"}`,
+		want:   `["FOLLOW_KIND_EXPLICIT","FOLLOW_KIND_NONE"]`,
+	},
+	{
+		says:   "Whom ada follows, newest first. mina is followed implicitly: ada follows one of mina's boards only.",
+		method: "GraphService/ListFollowing",
+		body:   `{"userId":"ada","pageSize":3}`,
+		want:   `"FOLLOW_KIND_IMPLICIT"`,
+	},
+	{
+		says:   "Boards: synths is followed by itself; of greta everything appears but the garden, which ada excludes.",
+		method: "GraphService/CheckFollows",
+		body: `{"pairs":[{"followerId":"ada","board":{"ownerId":"mina","boardId":"synths"}},` +
+			`{"followerId":"ada","board":{"ownerId":"greta","boardId":"sourdough"}},` +
+			`{"followerId":"ada","board":{"ownerId":"greta","boardId":"garden"}}]}`,
+		want: `["FOLLOW_KIND_BOARD","FOLLOW_KIND_EXPLICIT","FOLLOW_KIND_EXCLUDED"]`,
+	},
+	{
+		says:   "Which of these does ada follow? Indexes of those that match; for a page of results, one call.",
+		method: "GraphService/FilterFollowed",
+		body:   `{"viewerId":"ada","userIds":["zoe","noor","uma","kaia","mina","pablo"]}`,
+		want:   `[1,3,4]`,
+	},
+	{
+		says:   "A block ends follows in both directions, in the same event.",
+		method: "EventService/Publish",
+		body:   `{"events":[{"userBlocked":{"userId":"ada","blockedId":"sven"}}],"wait":"PUBLISH_WAIT_VISIBLE"}`,
+		want:   `"acceptedCount":1`,
+	},
+	{
+		says:   "Everything between ada and three others: one followed, one muted, one blocked just now.",
+		method: "GraphService/BatchGetRelationships",
+		body:   `{"viewerId":"ada","userIds":["greta","chen","sven"]}`,
+		want:   `"blocking":true`,
+	},
+	{
+		says:   "Counts are the lengths of the lists, always. Each costs the same for ten followers and ten million.",
+		method: "GraphService/BatchGetFollowCounts",
+		body:   `{"userIds":["greta"],"boards":[{"ownerId":"greta","boardId":"garden"}]}`,
+		want:   `"excluderCount":"1"`,
+	},
+	{
+		says:   "The followers of greta whom ada follows: what a profile shows as \"followed by hugo, mina and others\".",
+		method: "GraphService/ListMutuals",
+		body:   `{"viewerId":"ada","userId":"greta","pageSize":2}`,
+		want:   `"userId":"mina"`,
+	},
+	{
+		says:    "A mistake gets a reason for programs and a sentence for people. Nothing of the call was taken.",
+		method:  "EventService/Publish",
+		body:    `{"events":[{"userFollowed":{"followerId":"ada","userId":"ada"}}]}`,
+		want:    `"SELF_RELATION"`,
+		refused: true,
+	},
+	{
+		says:   "How the service is: the log, and every projection that is folded from it.",
+		method: "AdminService/GetStatus",
+		body:   `{}`,
+		want:   `"PROJECTION_STATE_LIVE"`,
+	},
+}
+
+// walk makes all calls.
+func (t *tour) walk(ctx context.Context) error {
+	position := ""
+	for _, s := range stops {
+		s.body = strings.ReplaceAll(s.body, "POSITION", position)
+		answer, err := t.make(ctx, s)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.method, err)
+		}
+		var published struct {
+			Position string `json:"position"`
+		}
+		if err := json.Unmarshal(answer, &published); err == nil && published.Position != "" {
+			position = published.Position
+		}
+	}
+	return nil
+}
+
+// make makes one call and prints it.
+func (t *tour) make(ctx context.Context, s stop) ([]byte, error) {
+	t.n++
+	target := t.url + "/skein.v1." + s.method
+	fmt.Fprintf(t.out, "\n%d. %s\n$ curl -s %s -H 'Content-Type: application/json' -d '%s'\n", t.n, s.says, target, s.body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, strings.NewReader(s.body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := t.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, err
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, data); err != nil {
+		return nil, fmt.Errorf("%s: %q: %w", res.Status, data, err)
+	}
+	t.print(compact.Bytes())
+	if refused := res.StatusCode != http.StatusOK; refused != s.refused || !bytes.Contains(compact.Bytes(), []byte(s.want)) {
+		return nil, fmt.Errorf("%s, and no %s in the answer", res.Status, s.want)
+	}
+	return compact.Bytes(), nil
+}
+
+// oneLine is how long an answer may be to be printed as it is.
+const oneLine = 160
+
+func (t *tour) print(answer []byte) {
+	var pretty bytes.Buffer
+	if len(answer) <= oneLine || json.Indent(&pretty, answer, "", "  ") != nil {
+		pretty.Reset()
+		pretty.Write(answer)
+	}
+	pretty.WriteByte('\n')
+	_, _ = pretty.WriteTo(t.out) // a tour that nobody can read stops nothing
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// people are the users of the demo. The tour is about ada.
+var people = []string{
+	"greta", "hugo", "mina", "noor", "kaia", "rosa", "ines", "yuki", "olga", "pablo", "ada", "bjorn", "chen", "dara",
+	"elif", "farid", "jonas", "liam", "quinn", "sven", "tara", "uma", "vera", "wim", "xenia", "zoe", "aiko", "bruno",
+	"carla", "deniz", "emre", "fleur", "gita", "hana", "ivan", "juno",
+}
+
+// demoBoards are the boards of the demo.
+var demoBoards = []struct{ owner, board, title string }{
+	{"greta", "sourdough", "Sourdough, from starter to crust"},
+	{"greta", "garden", "A very small garden"},
+	{"hugo", "bikes", "Old bicycles, made to run"},
+	{"hugo", "maps", "Maps of places that are not"},
+	{"mina", "synths", "Synthesisers from scrap"},
+	{"mina", "covers", "Covers, one take"},
+	{"noor", "tonight", "What is in the sky tonight"},
+	{"kaia", "fjords", "Fjords by kayak"},
+	{"rosa", "tacos", "Taco of the week"},
+	{"ines", "stairs", "Every staircase of Lisbon"},
+	{"yuki", "kites", "Kites"},
+	{"olga", "endgames", "Endgames worth knowing"},
+}
+
+const demoSource = "demo"
+
+// world is the history of the demo, the same in every demo but for the day on which it ends.
+type world struct {
+	events []*skeinv1.Event
+	rng    *rand.Rand
+	now    time.Time
+}
+
+func newWorld() *world {
+	w := &world{rng: rand.New(rand.NewPCG(7, 411)), now: time.Now().UTC().Truncate(time.Minute)}
+	for _, b := range demoBoards {
+		w.add(w.ago(700, 730), boardCreated(b.owner, b.board, b.title))
+	}
+	// The further ahead in the list, the more popular.
+	for i, follower := range people {
+		for j, user := range people {
+			popularity := 0.9 / (1 + 0.25*float64(j))
+			if i != j && follower != "ada" && w.rng.Float64() < popularity {
+				w.add(w.ago(10, 690), userFollowed(follower, user))
+			}
+		}
+		for _, b := range demoBoards {
+			if b.owner != follower && follower != "ada" && w.rng.Float64() < 0.08 {
+				w.add(w.ago(10, 690), boardFollowed(follower, b.owner, b.board))
+			}
+		}
+	}
+	w.ada()
+	slices.SortStableFunc(w.events, func(a, b *skeinv1.Event) int {
+		return a.GetOccurredAt().AsTime().Compare(b.GetOccurredAt().AsTime())
+	})
+	for i, ev := range w.events {
+		ev.Source, ev.Offset = demoSource, uint64(i+1)
+	}
+	return w
+}
+
+// ada is the part of the history that the tour tells.
+func (w *world) ada() {
+	for i, user := range []string{"greta", "kaia", "noor", "bjorn", "chen", "sven"} {
+		w.add(w.days(600-90*i), userFollowed("ada", user))
+	}
+	w.add(w.days(100), userFollowed("sven", "ada"))
+	w.add(w.days(80), boardFollowed("ada", "mina", "synths"))
+	w.add(w.days(60), boardUnfollowed("ada", "greta", "garden"))
+	w.add(w.days(50), &skeinv1.Event{Kind: &skeinv1.Event_UserMuted{
+		UserMuted: &skeinv1.UserMuted{UserId: "ada", MutedId: "chen"},
+	}})
+	w.add(w.days(40), &skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{
+		UserBlocked: &skeinv1.UserBlocked{UserId: "ada", BlockedId: "ivan"},
+	}})
+}
+
+func (w *world) add(at time.Time, ev *skeinv1.Event) {
+	ev.OccurredAt = timestamppb.New(at)
+	w.events = append(w.events, ev)
+}
+
+func (w *world) days(ago int) time.Time { return w.now.AddDate(0, 0, -ago) }
+
+func (w *world) ago(from, to int) time.Time {
+	return w.days(from + w.rng.IntN(to-from)).Add(-time.Duration(w.rng.IntN(24*60)) * time.Minute)
+}
+
+// publish publishes the history and waits until it shows.
+func (w *world) publish(ctx context.Context, api *client) error {
+	for batch := range slices.Chunk(w.events, events.MaxEnvelopeEvents) {
+		_, err := api.events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{
+			Events: batch, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
+		}))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func userFollowed(follower, user string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{
+		UserFollowed: &skeinv1.UserFollowed{FollowerId: follower, UserId: user},
+	}}
+}
+
+func boardCreated(owner, board, title string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{
+		Board: &skeinv1.Board{OwnerId: owner, BoardId: board}, Title: title,
+	}}}
+}
+
+func boardFollowed(follower, owner, board string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{
+		FollowerId: follower, Board: &skeinv1.Board{OwnerId: owner, BoardId: board},
+	}}}
+}
+
+func boardUnfollowed(follower, owner, board string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{
+		FollowerId: follower, Board: &skeinv1.Board{OwnerId: owner, BoardId: board},
+	}}}
+}

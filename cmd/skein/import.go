@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"connectrpc.com/connect"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/importer"
+)
+
+// importCmd are the imports, one a kind of file.
+type importCmd struct {
+	Follows importFollowsCmd `cmd:"" help:"Import follows: a follower and a user a row, perhaps with a time."`
+	Boards  importBoardsCmd  `cmd:"" help:"Import boards: an owner and a board a row, perhaps with title, time, and a follower of it."`
+}
+
+type importFollowsCmd struct {
+	importFlags `embed:""`
+}
+
+// Help is shown below the flags.
+func (*importFollowsCmd) Help() string {
+	return `Columns: follower, user [, time]. ` + importHelp
+}
+
+// Run imports follows.
+func (c *importFollowsCmd) Run(ctx context.Context, std *streams) error {
+	return c.run(ctx, std, importer.Follows)
+}
+
+type importBoardsCmd struct {
+	importFlags `embed:""`
+}
+
+// Help is shown below the flags.
+func (*importBoardsCmd) Help() string {
+	return `Columns: owner, board [, title] [, follower] [, time]. A row with a follower says that this user follows the
+board; a row with a title, or without a follower, that the board exists. ` + importHelp
+}
+
+// Run imports boards.
+func (c *importBoardsCmd) Run(ctx context.Context, std *streams) error {
+	return c.run(ctx, std, importer.Boards)
+}
+
+const importHelp = `Columns are found by their names, or given by --columns. Files may be
+packed with gzip or zstd. Everything is history: it never undoes what happened live. An import can be broken off and run
+again at any time: it goes on where it was, and the log ignores what it has. Rows that cannot be taken are written beside
+the file with the reason.`
+
+type importFlags struct {
+	clientFlags `embed:""`
+
+	File      string        `arg:"" help:"The file." type:"existingfile"`
+	Columns   []string      `help:"What the columns hold: follower,user,-,time by position, or follower=who,user=whom." placeholder:"ROLE"`
+	Delimiter string        `help:"comma, tab, semicolon, space, or one character; by default found out." placeholder:"NAME"`
+	Header    string        `help:"Whether the first line names the columns: ${enum}." enum:"auto,yes,no" default:"auto"`
+	First     bool          `help:"Take only the first row of each pair of follower and user (or board)."`
+	Source    string        `help:"Name of the import in the log; by default the file's name and a hash of it." placeholder:"NAME"`
+	State     string        `help:"Where the import keeps how far it is; by default FILE.skein-import.json." type:"path" placeholder:"PATH"`
+	Rejects   string        `help:"Where rows that cannot be taken are written; by default FILE.rejects.tsv." type:"path" placeholder:"PATH"`
+	Restart   bool          `help:"Forget how far an earlier import was."`
+	DryRun    bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
+	RetryFor  time.Duration `help:"How long a call is tried again while the service does not answer." default:"5m"`
+
+	Compare       bool   `help:"Afterwards compare every list and count of every user in the file with the service."`
+	CompareChecks int    `help:"How many random pairs --compare checks besides." default:"100000"`
+	CompareSeed   uint64 `help:"Picks the pairs; 0: others every time." default:"0"`
+
+	JSON bool `help:"Print the report as JSON."`
+}
+
+func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
+	o := importer.Options{
+		Kind: kind, Path: c.File, First: c.First, Source: c.Source, State: c.State, Rejects: c.Rejects,
+		Restart: c.Restart, DryRun: c.DryRun, Patience: c.RetryFor, CallTimeout: c.Timeout,
+		Format: importer.Format{Columns: c.Columns, Header: importer.Header(c.Header)},
+	}
+	if c.Delimiter != "" {
+		var err error
+		if o.Format.Delimiter, err = importer.ParseDelimiter(c.Delimiter); err != nil {
+			return o, usage("--delimiter: %w", err)
+		}
+	}
+	return o, nil
+}
+
+func (c *importFlags) run(ctx context.Context, std *streams, kind importer.Kind) error {
+	o, err := c.options(kind)
+	if err != nil {
+		return err
+	}
+	api := c.client()
+	if !c.DryRun {
+		status, err := call(ctx, &c.clientFlags, api.admin().GetStatus, &skeinv1.GetStatusRequest{})
+		if err != nil {
+			return err
+		}
+		o.LogID = status.GetLog().GetLogId()
+	}
+	o.Publish = func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+		res, err := api.events().Publish(ctx, connect.NewRequest(req))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg, nil
+	}
+	o.Notice = func(text string) { std.say("%s", text) }
+	bar := newProgress(std.err, "import "+string(kind))
+	o.Observe = func(p importer.Progress) { bar.imported(p) }
+	began := time.Now()
+	report, err := importer.Run(ctx, o)
+	bar.end()
+	if err != nil {
+		if ctx.Err() != nil && report != nil {
+			std.say("the same command goes on from row %d", report.Row)
+		}
+		return err
+	}
+	if err := c.report(std, report, time.Since(began)); err != nil {
+		return err
+	}
+	if !c.Compare || c.DryRun {
+		return nil
+	}
+	return c.compare(ctx, std, o, api, report)
+}
+
+// importReport is the report for programs.
+type importReport struct {
+	Rows uint64 `json:"rows"`
+	importer.Totals
+	Sent      uint64    `json:"sent"`
+	Seconds   float64   `json:"seconds"`
+	Source    string    `json:"source"`
+	StartedAt time.Time `json:"started_at"`
+	Rejects   string    `json:"rejects,omitempty"`
+	Position  string    `json:"position"`
+}
+
+func (c *importFlags) report(std *streams, r *importer.Report, took time.Duration) error {
+	for _, ev := range r.Sample {
+		if err := printJSON(std.out, ev); err != nil {
+			return err
+		}
+	}
+	for _, rej := range r.SampleRejects {
+		std.say("row %d: %s: %s", rej.Row, rej.Reason, rej.Line)
+	}
+	if c.JSON {
+		return json.NewEncoder(std.out).Encode(importReport{
+			Rows: r.Rows, Totals: r.Totals, Sent: r.Sent, Seconds: took.Seconds(), Source: r.Source, StartedAt: r.StartedAt,
+			Rejects: r.Rejects, Position: r.Position,
+		})
+	}
+	verb := "imported"
+	if c.DryRun {
+		verb = "would be imported"
+	}
+	std.say("%d rows: %d events %s as %s, %d rows rejected, %d skipped as repeats, %d with a time in the future",
+		r.Rows, r.Events, verb, r.Source, r.Rejected, r.Skipped, r.Clamped)
+	if !c.DryRun {
+		std.say("%d events sent in %v: %.0f a second", r.Sent, took.Round(time.Millisecond), float64(r.Sent)/took.Seconds())
+	}
+	if r.Rejects != "" {
+		std.say("rejected rows: %s", r.Rejects)
+	}
+	if r.Position != "" {
+		fmt.Fprintln(std.out, r.Position)
+	}
+	return nil
+}
+
+// compare holds the file against the answers of the service.
+func (c *importFlags) compare(ctx context.Context, std *streams, o importer.Options, api *client, r *importer.Report) error {
+	seed := c.CompareSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	bar := newProgress(std.err, "compare")
+	began := time.Now()
+	found, err := importer.Compare(ctx, importer.CompareOptions{
+		Kind: o.Kind, Path: o.Path, Format: o.Format, First: o.First, StartedAt: r.StartedAt, AtLeast: r.Position,
+		Graph: api.graph(), Checks: c.CompareChecks, Seed: seed, Patience: c.RetryFor,
+		Observe:    bar.compared,
+		Difference: func(text string) { bar.clear(); fmt.Fprintln(std.out, "difference: "+text) },
+	})
+	bar.end()
+	if err != nil {
+		return err
+	}
+	std.say("compared %d users and %d boards: %d lists with %d entries, all counts, %d checks (seed %d) in %v: %d differences",
+		found.Users, found.Boards, found.Lists, found.Entries, found.Checks, seed, time.Since(began).Round(time.Millisecond),
+		found.Differences)
+	if found.Differences > 0 {
+		return errSilent
+	}
+	return nil
+}

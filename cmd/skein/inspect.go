@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/graph"
+)
+
+type inspectCmd struct {
+	Dir        string `arg:"" help:"The data directory of a service that is not running." type:"existingdir"`
+	Projection string `help:"Which store." default:"graph"`
+	Generation uint32 `help:"Which build; 0: the latest." default:"0"`
+	User       string `help:"Only rows whose keys begin with this user, or with a board of this user."`
+	Kind       string `help:"Only rows of this kind, the second word of each line: edge, following, board-counts, checkpoint, ..."`
+	Limit      int    `help:"Stop after so many rows; 0: never." default:"0"`
+	JSON       bool   `help:"Print JSON with the raw bytes of key and value besides."`
+}
+
+// describers tell the rows of each projection to people.
+var describers = map[string]func(key, value []byte) (string, error){"graph": graph.DescribeKey}
+
+// Run prints the rows of a store.
+func (c *inspectCmd) Run(ctx context.Context, std *streams) (err error) {
+	store, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	view, err := store.View()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, view.Close()) }()
+	return c.print(ctx, std, view)
+}
+
+func (c *inspectCmd) open() (*projections.Store, error) {
+	list := all.All(all.Settings{})
+	i := slices.IndexFunc(list, func(p projections.Projection) bool { return p.Name() == c.Projection })
+	if i < 0 || describers[c.Projection] == nil {
+		return nil, usage("there is no projection %q", c.Projection)
+	}
+	dir := c.Dir
+	if _, err := os.Stat(filepath.Join(dir, storesDir)); err == nil {
+		dir = filepath.Join(dir, storesDir)
+	}
+	store, err := projections.Open(projections.Options{Dir: dir, Generation: c.Generation, Projection: list[i], ReadOnly: true})
+	if err != nil {
+		return nil, fmt.Errorf("%w (the service must not be running)", err)
+	}
+	return store, nil
+}
+
+func (c *inspectCmd) print(ctx context.Context, std *streams, view *projections.View) (err error) {
+	out := bufio.NewWriter(std.out)
+	defer func() { err = errors.Join(err, out.Flush()) }()
+	var lower, upper, id []byte
+	if c.User != "" {
+		if err := events.ValidateID(c.User); err != nil {
+			return usage("--user %w", err)
+		}
+		// The shard, then any tag, then the id.
+		lower = projections.AppendPrefix(nil, events.ShardOf(c.User), 0)[:2]
+		upper, id = projections.PrefixEnd(lower), events.AppendID(nil, c.User)
+	}
+	it := view.Iter(lower, upper)
+	defer func() { err = errors.Join(err, it.Close()) }()
+	corrupt := 0
+	for n := 0; (c.Limit == 0 || n < c.Limit) && it.Next(); {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if id != nil && !bytes.HasPrefix(it.Key()[min(3, len(it.Key())):], id) {
+			continue
+		}
+		text, derr := c.describe(it.Key(), it.Value())
+		if derr != nil {
+			corrupt++
+			text = fmt.Sprintf("%x: %v", it.Key(), derr)
+		}
+		if derr == nil && c.Kind != "" && strings.Fields(text)[1] != c.Kind {
+			continue
+		}
+		n++
+		if err := c.line(out, it.Key(), it.Value(), text, derr); err != nil {
+			return err
+		}
+	}
+	if corrupt > 0 {
+		std.say("%d rows cannot be read", corrupt)
+		return errSilent
+	}
+	return nil
+}
+
+func (c *inspectCmd) describe(key, value []byte) (string, error) {
+	if projections.IsRuntimeKey(key) {
+		return projections.DescribeKey(key, value)
+	}
+	return describers[c.Projection](key, value)
+}
+
+func (c *inspectCmd) line(out *bufio.Writer, key, value []byte, text string, corrupt error) error {
+	if !c.JSON {
+		_, err := out.WriteString(text + "\n")
+		return err
+	}
+	row := struct {
+		Key     string `json:"key"`
+		Value   string `json:"value"`
+		Row     string `json:"row"`
+		Corrupt bool   `json:"corrupt,omitempty"`
+	}{hex.EncodeToString(key), hex.EncodeToString(value), text, corrupt != nil}
+	return json.NewEncoder(out).Encode(row)
+}

@@ -1,0 +1,107 @@
+// Skein is the service for who follows whom, what is new, and what was seen, and every tool that goes with it. The
+// commands are in cli.go, one file each; what a process of the service consists of is in app.go.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// streams are the standard streams. Data goes to out, everything for people to err.
+type streams struct {
+	in  io.Reader
+	out io.Writer
+	err io.Writer
+}
+
+func (s *streams) say(format string, args ...any) { fmt.Fprintf(s.err, format+"\n", args...) }
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	// exitUsage: the command line, environment or configuration file is wrong; nothing was done.
+	exitUsage = 2
+	// exitInterrupted: broken off by a signal before the end.
+	exitInterrupted = 130
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], &streams{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// exitNow is what kong calls after --help and --version. It ends the parsing from inside, as a panic that run catches.
+type exitNow int
+
+func run(args []string, std *streams) (code int) {
+	defer func() {
+		if p := recover(); p != nil {
+			now, ok := p.(exitNow)
+			if !ok {
+				panic(p)
+			}
+			code = int(now)
+		}
+	}()
+	var c cli
+	parser, err := kong.New(&c,
+		kong.Name("skein"),
+		kong.Description("Who follows whom, what is new for me, what have I already seen: from one log of events."),
+		kong.UsageOnError(),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
+		kong.DefaultEnvars("SKEIN"),
+		kong.Resolvers(&configFile{flag: "config"}),
+		kong.Vars{"version": version().short()},
+		kong.Writers(std.out, std.err),
+		kong.Exit(func(code int) { panic(exitNow(code)) }),
+	)
+	if err != nil {
+		std.say("skein: %v", err)
+		return exitUsage
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		std.say("skein: %v", err)
+		std.say("Run \"skein --help\", or --help after a command, for what there is.")
+		return exitUsage
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// The first signal asks to stop in order. From then on a second one has its usual effect: it ends the process.
+	defer context.AfterFunc(ctx, stop)()
+	parsed.BindTo(ctx, (*context.Context)(nil))
+	return exitCode(ctx, parsed.Run(std), std)
+}
+
+// usageError is an error in how the command was called that the parser could not know.
+type usageError struct{ error }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// errSilent ends a command with an exit code, after everything was said.
+var errSilent = errors.New("failed")
+
+func exitCode(ctx context.Context, err error, std *streams) int {
+	var misused usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errSilent):
+		return exitFailed
+	case errors.As(err, &misused):
+		std.say("skein: %v", err)
+		return exitUsage
+	case errors.Is(err, context.Cause(ctx)), errors.Is(err, ctx.Err()):
+		std.say("skein: broken off by a signal")
+		return exitInterrupted
+	}
+	std.say("skein: %s", explain(err))
+	return exitFailed
+}

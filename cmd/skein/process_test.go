@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A demo serves on after its tour, and a signal ends it and removes what it made.
+func TestDemoServesUntilSignal(t *testing.T) {
+	tmp := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "skein", "demo", "--port", "0")
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for serving := false; !serving && lines.Scan(); {
+		serving = strings.HasPrefix(lines.Text(), "Serving ")
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(out); err != nil { // all that it writes must be read before Wait
+		t.Fatalf("%q, %v", rest, err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the demo ended with %v", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(tmp, "*")); err != nil || len(left) > 0 {
+		t.Errorf("the demo left %v, %v", left, err)
+	}
+}
+
+// server is a service process that can be killed and started again on the same data and port.
+type server struct {
+	t    *testing.T
+	dir  string
+	addr string
+	cmd  *exec.Cmd
+}
+
+// start starts the process and waits until it is ready.
+func (s *server) start(ctx context.Context) error {
+	portFile := filepath.Join(s.dir, "port")
+	if err := os.RemoveAll(portFile); err != nil {
+		return err
+	}
+	listen := s.addr
+	if listen == "" {
+		listen = "127.0.0.1:0"
+	}
+	log, err := os.OpenFile(filepath.Join(s.dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.cmd = exec.CommandContext(ctx, "skein", "serve",
+		"--data", filepath.Join(s.dir, "data"), "--listen", listen, "--port-file", portFile)
+	s.cmd.Stderr = log
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	url, err := awaitReady(ctx, portFile)
+	if err != nil {
+		text, _ := os.ReadFile(log.Name())
+		s.t.Logf("the log of the server:\n%s", text)
+		return err
+	}
+	s.addr = strings.TrimPrefix(url, "http://")
+	return nil
+}
+
+// kill ends the process as a power cut would, as far as the process can tell.
+func (s *server) kill() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait() // "signal: killed"
+}

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/importer"
+)
+
+type publishCmd struct {
+	clientFlags `embed:""`
+
+	AllowPartial bool          `help:"Publish the good lines when others are refused, instead of ending at the first bad one."`
+	Visible      bool          `help:"Wait until every projection shows the events, not only until the log has them."`
+	Batch        int           `help:"Events in one call, at most." default:"1000"`
+	RetryFor     time.Duration `help:"How long a call is tried again while its outcome is not known." default:"30s"`
+	JSON         bool          `help:"Print the result as JSON."`
+}
+
+// Help is shown below the flags.
+func (*publishCmd) Help() string {
+	return `Reads one event a line, as the JSON of skein.v1.Event:
+
+  {"userFollowed":{"followerId":"ann","userId":"bob"}}
+  {"boardCreated":{"board":{"ownerId":"bob","boardId":"bread"},"title":"Bread"}}
+
+and prints the position that contains them all; give it to a query as --at-least. What is there is sent at once, up to
+--batch events in a call; a call is taken whole or not at all. Live events without an event id get one, so that a call
+with an unknown outcome can be tried again without taking an event twice.`
+}
+
+// publishing is one run of the command.
+type publishing struct {
+	*publishCmd
+	std *streams
+	api *client
+	// run makes the event ids of this run unlike those of others.
+	run    string
+	result publishResult
+}
+
+type publishResult struct {
+	Position string `json:"position"`
+	Accepted int    `json:"accepted_count"`
+	Refused  int    `json:"refused_count"`
+}
+
+// parsedLine is an event and where it stood, or why the line is none.
+type parsedLine struct {
+	number int
+	event  *skeinv1.Event
+	err    error
+}
+
+// Run publishes standard input.
+func (c *publishCmd) Run(ctx context.Context, std *streams) error {
+	if c.Batch < 1 || c.Batch > events.MaxEnvelopeEvents {
+		return usage("--batch must be 1 to %d", events.MaxEnvelopeEvents)
+	}
+	p := &publishing{publishCmd: c, std: std, api: c.client(), run: rand.Text()[:10]}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lines := make(chan parsedLine, c.Batch)
+	read := make(chan error, 1)
+	go func() { read <- p.read(ctx, lines) }()
+	if err := p.sendAll(ctx, lines); err != nil {
+		return p.stopped(err)
+	}
+	if err := <-read; err != nil {
+		return p.stopped(err)
+	}
+	return p.print()
+}
+
+func (p *publishing) read(ctx context.Context, lines chan<- parsedLine) error {
+	defer close(lines)
+	in := bufio.NewReaderSize(p.std.in, 64<<10)
+	for number := 1; ; number++ {
+		line, err := in.ReadBytes('\n')
+		if len(bytes.TrimSpace(line)) > 0 {
+			l := parsedLine{number: number, event: &skeinv1.Event{}}
+			if err := protojson.Unmarshal(line, l.event); err != nil {
+				// The module varies its spaces so that nobody depends on its texts.
+				l.err = errors.New(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: "))
+			}
+			if l.event.GetEventId() == "" && l.event.GetSource() == "" {
+				l.event.EventId = fmt.Sprintf("%s-%d", p.run, number)
+			}
+			select {
+			case lines <- l:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("standard input: %w", err)
+		}
+	}
+}
+
+// sendAll sends what is there in calls that are as large as may be. Nothing waits for more lines to come.
+func (p *publishing) sendAll(ctx context.Context, lines <-chan parsedLine) error {
+	// Some bytes are left for what the envelope adds to each event.
+	const maxBytes, perEvent = events.MaxEnvelopeBytes - 1024, 8
+	var held *parsedLine
+	for {
+		var batch []parsedLine
+		size := 0
+		for len(batch) < p.Batch {
+			l, open := next(lines, &held, len(batch) == 0)
+			if !open {
+				break
+			}
+			if l.err != nil {
+				if err := p.refuse(l.number, l.err.Error()); err != nil {
+					return err // with what stands before it in the batch
+				}
+				continue
+			}
+			n := proto.Size(l.event) + perEvent
+			if size+n > maxBytes && len(batch) > 0 {
+				held = &l
+				break
+			}
+			batch, size = append(batch, l), size+n
+		}
+		if len(batch) == 0 {
+			return nil
+		}
+		if err := p.send(ctx, batch); err != nil {
+			return err
+		}
+	}
+}
+
+// next returns the next line: the one held back, one that is there, or, with wait, one that comes.
+func next(lines <-chan parsedLine, held **parsedLine, wait bool) (parsedLine, bool) {
+	if *held != nil {
+		l := **held
+		*held = nil
+		return l, true
+	}
+	if wait {
+		l, open := <-lines
+		return l, open
+	}
+	select {
+	case l, open := <-lines:
+		return l, open
+	default:
+		return parsedLine{}, false
+	}
+}
+
+// refuse tells about a line that is not published; with --allow-partial the others are.
+func (p *publishing) refuse(line int, why string) error {
+	err := fmt.Errorf("line %d: %s", line, why)
+	if !p.AllowPartial {
+		return err
+	}
+	p.result.Refused++
+	p.std.say("skein: %v", err)
+	return nil
+}
+
+// send publishes one batch.
+func (p *publishing) send(ctx context.Context, batch []parsedLine) error {
+	req := &skeinv1.PublishRequest{AllowPartial: p.AllowPartial}
+	if p.Visible {
+		req.Wait = skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE
+	}
+	for _, l := range batch {
+		req.Events = append(req.Events, l.event)
+	}
+	res, err := p.retrying(ctx, req)
+	if err != nil {
+		return nameLines(err, batch)
+	}
+	p.result.Accepted += int(res.GetAcceptedCount())
+	if res.GetPosition() != "" {
+		p.result.Position = res.GetPosition()
+	}
+	for _, r := range res.GetRejections() {
+		if i := int(r.GetIndex()); i >= 0 && i < len(batch) {
+			if err := p.refuse(batch[i].number, r.GetMessage()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// retrying makes a call until it is answered. The same events again are not taken twice: each has an event id, or is a
+// backfill with its offset.
+func (p *publishing) retrying(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+	deadline := time.Now().Add(p.RetryFor)
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		res, err := call(ctx, &p.clientFlags, p.api.events().Publish, req)
+		if err == nil || ctx.Err() != nil || importer.Final(err) || time.Now().Add(pause).After(deadline) {
+			return res, err
+		}
+		p.std.say("skein: trying again: %v", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// stopped says what was published before the error.
+func (p *publishing) stopped(err error) error {
+	if p.result.Accepted > 0 {
+		err = fmt.Errorf("%w\n%d events were published before", err, p.result.Accepted)
+	}
+	return errors.Join(err, p.print())
+}
+
+func (p *publishing) print() error {
+	if p.JSON {
+		return json.NewEncoder(p.std.out).Encode(p.result)
+	}
+	if p.result.Position != "" {
+		fmt.Fprintln(p.std.out, p.result.Position)
+	}
+	return nil
+}
+
+// nameLines says which lines a refused call is about: its error names their places in the call.
+func nameLines(err error, batch []parsedLine) error {
+	var refused *connect.Error
+	if !errors.As(err, &refused) {
+		return err
+	}
+	var errs []error
+	for _, detail := range refused.Details() {
+		value, derr := detail.Value()
+		bad, ok := value.(*errdetails.BadRequest)
+		if derr != nil || !ok {
+			continue
+		}
+		for _, v := range bad.GetFieldViolations() {
+			place, field, _ := strings.Cut(strings.TrimPrefix(v.GetField(), "events["), "]")
+			i, perr := strconv.Atoi(place)
+			if perr != nil || i < 0 || i >= len(batch) {
+				return err
+			}
+			what := strings.TrimSpace(strings.TrimPrefix(field, ".") + " " + v.GetDescription())
+			errs = append(errs, fmt.Errorf("line %d: %s (%s)", batch[i].number, what, v.GetReason()))
+		}
+	}
+	if len(errs) == 0 {
+		return err
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// queryCmd are the reads of the graph. Each is one call, or one a page.
+type queryCmd struct {
+	clientFlags `embed:""`
+
+	AtLeast        string `help:"A position that the answer must contain, as publish and every answer print it." placeholder:"POSITION"`
+	JSON           bool   `help:"Print answers as the API gives them, one JSON object a line."`
+	BoardSeparator string `help:"What stands between owner and board in OWNER/BOARD, for owners with a / in their id." default:"/"`
+
+	Check          checkCmd          `cmd:"" help:"Does a user follow others, or boards, and since when?"`
+	Filter         filterCmd         `cmd:"" help:"Which of some users or boards does a user follow?"`
+	Relationships  relationshipsCmd  `cmd:"" help:"Everything between a user and some others."`
+	Following      followingCmd      `cmd:"" help:"Whom a user follows."`
+	Followers      followersCmd      `cmd:"" help:"Who follows a user."`
+	BoardFollowers boardFollowersCmd `cmd:"" help:"Who follows, or excludes, a board."`
+	FollowedBoards followedBoardsCmd `cmd:"" help:"The boards that a user follows one by one."`
+	ExcludedBoards excludedBoardsCmd `cmd:"" help:"The boards that a user excludes from followed users."`
+	Boards         boardsCmd         `cmd:"" help:"The boards of a user."`
+	Blocked        blockedCmd        `cmd:"" help:"Whom a user blocks."`
+	Muted          mutedCmd          `cmd:"" help:"Whom a user mutes."`
+	Mutuals        mutualsCmd        `cmd:"" help:"The followers of a user whom another follows."`
+	Scan           scanCmd           `cmd:"" help:"All followers of a user or board, streamed."`
+	Counts         countsCmd         `cmd:"" help:"How long the lists of users and boards are."`
+}
+
+// board reads OWNER/BOARD. Nothing after the separator is the owner's default board.
+func (q *queryCmd) board(s string) (*skeinv1.Board, error) {
+	owner, board, ok := strings.Cut(s, q.BoardSeparator)
+	if !ok || q.BoardSeparator == "" {
+		return nil, usage("%q is no board: OWNER%sBOARD, or OWNER%s for the default board", s, q.BoardSeparator, q.BoardSeparator)
+	}
+	return &skeinv1.Board{OwnerId: owner, BoardId: board}, nil
+}
+
+func (q *queryCmd) boards(list []string) ([]*skeinv1.Board, error) {
+	var boards []*skeinv1.Board
+	for _, s := range list {
+		b, err := q.board(s)
+		if err != nil {
+			return nil, err
+		}
+		boards = append(boards, b)
+	}
+	return boards, nil
+}
+
+func (q *queryCmd) boardText(b *skeinv1.Board) string {
+	return b.GetOwnerId() + q.BoardSeparator + b.GetBoardId()
+}
+
+// answer is what every answer has.
+type answer interface {
+	proto.Message
+	GetPosition() string
+}
+
+// print prints an answer: as JSON, or by a function that prints it for people.
+func (q *queryCmd) print(std *streams, res answer, text func() error) error {
+	if q.JSON {
+		return printJSON(std.out, res)
+	}
+	if err := text(); err != nil {
+		return err
+	}
+	std.say("at position %s", res.GetPosition())
+	return nil
+}
+
+type checkCmd struct {
+	Follower string   `arg:"" help:"Who may follow."`
+	Users    []string `arg:"" optional:"" help:"Users who may be followed."`
+	Board    []string `help:"Boards that may be followed." placeholder:"OWNER/BOARD" sep:"none"`
+}
+
+// Run asks CheckFollows.
+func (c *checkCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	boards, err := q.boards(c.Board)
+	if err != nil {
+		return err
+	}
+	if len(c.Users)+len(boards) == 0 {
+		return usage("check needs a user or a --board that may be followed")
+	}
+	req := &skeinv1.CheckFollowsRequest{IncludeTimes: true, AtLeast: q.AtLeast}
+	for _, u := range c.Users {
+		req.Pairs = append(req.Pairs, &skeinv1.FollowPair{
+			FollowerId: c.Follower, Target: &skeinv1.FollowPair_UserId{UserId: u},
+		})
+	}
+	for _, b := range boards {
+		req.Pairs = append(req.Pairs, &skeinv1.FollowPair{FollowerId: c.Follower, Target: &skeinv1.FollowPair_Board{Board: b}})
+	}
+	res, err := call(ctx, &q.clientFlags, q.client().graph().CheckFollows, req)
+	if err != nil {
+		return err
+	}
+	return q.print(std, res, func() error {
+		t := newTable(std.out, "FOLLOWER", "OF", "KIND", "SINCE")
+		for i, k := range res.GetKinds() {
+			of := append(append([]string(nil), c.Users...), c.Board...)[i]
+			t.row(c.Follower, of, kindText(k), timeText(res.GetFollowTimes()[i]))
+		}
+		return t.flush()
+	})
+}
+
+type filterCmd struct {
+	Viewer    string   `arg:"" help:"Who asks."`
+	Users     []string `arg:"" optional:"" help:"Candidates."`
+	Board     []string `help:"Candidate boards, instead of users." placeholder:"OWNER/BOARD" sep:"none"`
+	Direction string   `help:"Which are picked: ${enum}." enum:"following,followed-by,mutual" default:"following"`
+}
+
+var directions = map[string]skeinv1.FollowDirection{
+	"following":   skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWING,
+	"followed-by": skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWED_BY,
+	"mutual":      skeinv1.FollowDirection_FOLLOW_DIRECTION_MUTUAL,
+}
+
+// Run asks FilterFollowed.
+func (c *filterCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	boards, err := q.boards(c.Board)
+	if err != nil {
+		return err
+	}
+	candidates := c.Users
+	if len(boards) > 0 {
+		candidates = c.Board
+	}
+	res, err := call(ctx, &q.clientFlags, q.client().graph().FilterFollowed, &skeinv1.FilterFollowedRequest{
+		ViewerId: c.Viewer, UserIds: c.Users, Boards: boards, Direction: directions[c.Direction], AtLeast: q.AtLeast,
+	})
+	if err != nil {
+		return err
+	}
+	return q.print(std, res, func() error {
+		for _, i := range res.GetIndexes() {
+			if int(i) < len(candidates) {
+				if _, err := std.out.Write([]byte(candidates[i] + "\n")); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+type relationshipsCmd struct {
+	Viewer string   `arg:"" help:"Who asks."`
+	Users  []string `arg:"" help:"The others, at most 100."`
+}
+
+// Run asks BatchGetRelationships.
+func (c *relationshipsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	res, err := call(ctx, &q.clientFlags, q.client().graph().BatchGetRelationships, &skeinv1.BatchGetRelationshipsRequest{
+		ViewerId: c.Viewer, UserIds: c.Users, AtLeast: q.AtLeast,
+	})
+	if err != nil {
+		return err
+	}
+	return q.print(std, res, func() error {
+		t := newTable(std.out, "USER", "FOLLOWING", "FOLLOWED-BY", "BLOCKING", "BLOCKED-BY", "MUTING", "SINCE")
+		for _, r := range res.GetRelationships() {
+			t.row(r.GetUserId(), kindText(r.GetFollowing()), kindText(r.GetFollowedBy()), yesNo(r.GetBlocking()),
+				yesNo(r.GetBlockedBy()), yesNo(r.GetMuting()), timeText(r.GetFollowTime()))
+		}
+		return t.flush()
+	})
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"strconv"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+type countsCmd struct {
+	Users []string `arg:"" optional:"" help:"Users, at most 100."`
+	Board []string `help:"Boards, at most 100." placeholder:"OWNER/BOARD" sep:"none"`
+}
+
+// Run asks BatchGetFollowCounts.
+func (c *countsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	boards, err := q.boards(c.Board)
+	if err != nil {
+		return err
+	}
+	if len(c.Users)+len(boards) == 0 {
+		return usage("counts needs a user or a --board")
+	}
+	res, err := call(ctx, &q.clientFlags, q.client().graph().BatchGetFollowCounts, &skeinv1.BatchGetFollowCountsRequest{
+		UserIds: c.Users, Boards: boards, AtLeast: q.AtLeast,
+	})
+	if err != nil {
+		return err
+	}
+	return q.print(std, res, func() error { return printCounts(q, std, res) })
+}
+
+func printCounts(q *queryCmd, std *streams, res *skeinv1.BatchGetFollowCountsResponse) error {
+	row := func(t *table, of string, counts ...int64) {
+		cells := []string{of}
+		for _, n := range counts {
+			cells = append(cells, strconv.FormatInt(n, 10))
+		}
+		t.row(cells...)
+	}
+	if len(res.GetUsers()) > 0 {
+		t := newTable(std.out, "USER", "FOLLOWERS", "EXPLICIT", "IMPLICIT", "FOLLOWING", "EXPLICIT", "IMPLICIT", "BOARDS",
+			"FOLLOWED-BOARDS", "EXCLUDED-BOARDS", "BLOCKED", "MUTED")
+		for _, u := range res.GetUsers() {
+			row(t, u.GetUserId(), u.GetFollowerCount(), u.GetExplicitFollowerCount(), u.GetImplicitFollowerCount(),
+				u.GetFollowingCount(), u.GetExplicitFollowingCount(), u.GetImplicitFollowingCount(), u.GetBoardCount(),
+				u.GetFollowedBoardCount(), u.GetExcludedBoardCount(), u.GetBlockedCount(), u.GetMutedCount())
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+	}
+	if len(res.GetBoards()) == 0 {
+		return nil
+	}
+	t := newTable(std.out, "BOARD", "FOLLOWERS", "EXPLICIT", "EXCLUDERS")
+	for _, b := range res.GetBoards() {
+		row(t, q.boardText(b.GetBoard()), b.GetFollowerCount(), b.GetExplicitFollowerCount(), b.GetExcluderCount())
+	}
+	return t.flush()
+}

@@ -1,0 +1,325 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"connectrpc.com/connect"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// pageFlags are those of every list.
+type pageFlags struct {
+	PageSize  int32  `help:"Entries a page; 0: 50, at most 1000." default:"0"`
+	PageToken string `help:"Begin where an earlier page ended." placeholder:"TOKEN"`
+	All       bool   `help:"All pages, to the end of the list."`
+}
+
+// pageAnswer is a page of any list.
+type pageAnswer interface {
+	answer
+	GetNextPageToken() string
+}
+
+// list reads one page, or all, and prints them. The request is made anew for each page from its token.
+func list[Req any, Res any, R interface {
+	*Res
+	pageAnswer
+}](ctx context.Context, q *queryCmd, std *streams, p *pageFlags, m method[Req, Res], request func(size int32, token string) *Req,
+	header []string, rows func(res R) [][]string,
+) error {
+	size, token := p.PageSize, p.PageToken
+	if p.All && size == 0 {
+		size = 1000
+	}
+	var t *table
+	if !q.JSON {
+		t = newTable(std.out, header...)
+	}
+	shown := 0
+	for {
+		msg, err := call(ctx, &q.clientFlags, m, request(size, token))
+		if err != nil {
+			return err
+		}
+		res := R(msg)
+		if q.JSON {
+			if err := printJSON(std.out, res); err != nil {
+				return err
+			}
+		} else {
+			for _, row := range rows(res) {
+				t.row(row...)
+				shown++
+			}
+			if err := t.flush(); err != nil {
+				return err
+			}
+		}
+		token = res.GetNextPageToken()
+		if token != "" && p.All {
+			continue
+		}
+		if !q.JSON {
+			sayPage(std, res, shown, token)
+		}
+		return nil
+	}
+}
+
+func sayPage(std *streams, res pageAnswer, shown int, token string) {
+	of := ""
+	if counted, ok := res.(interface{ GetTotalSize() int64 }); ok {
+		of = fmt.Sprintf(" of %d", counted.GetTotalSize())
+	}
+	std.say("%d%s, at position %s", shown, of, res.GetPosition())
+	if token != "" {
+		std.say("more: --page-token %s", token)
+	}
+}
+
+func followRows(entries []*skeinv1.FollowEntry) [][]string {
+	var rows [][]string
+	for _, e := range entries {
+		rows = append(rows, []string{e.GetUserId(), kindText(e.GetKind()), timeText(e.GetFollowTime())})
+	}
+	return rows
+}
+
+func userRows(entries []*skeinv1.UserEntry) [][]string {
+	var rows [][]string
+	for _, e := range entries {
+		rows = append(rows, []string{e.GetUserId(), timeText(e.GetTime())})
+	}
+	return rows
+}
+
+func (q *queryCmd) boardRows(entries []*skeinv1.BoardEntry) [][]string {
+	var rows [][]string
+	for _, e := range entries {
+		rows = append(rows, []string{q.boardText(e.GetBoard()), timeText(e.GetTime())})
+	}
+	return rows
+}
+
+var followHeader = []string{"USER", "KIND", "SINCE"}
+
+var followKinds = map[string]skeinv1.FollowKind{
+	"any": skeinv1.FollowKind_FOLLOW_KIND_UNSPECIFIED, "explicit": skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT,
+	"implicit": skeinv1.FollowKind_FOLLOW_KIND_IMPLICIT,
+}
+
+type followingCmd struct {
+	User      string `arg:"" help:"Whose followees."`
+	Kind      string `help:"Which: ${enum}." enum:"any,explicit,implicit" default:"any"`
+	pageFlags `embed:""`
+}
+
+// Run asks ListFollowing.
+func (c *followingCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListFollowing,
+		func(size int32, token string) *skeinv1.ListFollowingRequest {
+			return &skeinv1.ListFollowingRequest{
+				UserId: c.User, Kind: followKinds[c.Kind], PageSize: size, PageToken: token, AtLeast: q.AtLeast,
+			}
+		},
+		followHeader, func(res *skeinv1.ListFollowingResponse) [][]string { return followRows(res.GetEntries()) })
+}
+
+type followersCmd struct {
+	User      string `arg:"" help:"Whose followers."`
+	Kind      string `help:"Which: ${enum}." enum:"any,explicit,implicit" default:"any"`
+	pageFlags `embed:""`
+}
+
+// Run asks ListFollowers.
+func (c *followersCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListFollowers,
+		func(size int32, token string) *skeinv1.ListFollowersRequest {
+			return &skeinv1.ListFollowersRequest{
+				UserId: c.User, Kind: followKinds[c.Kind], PageSize: size, PageToken: token, AtLeast: q.AtLeast,
+			}
+		},
+		followHeader, func(res *skeinv1.ListFollowersResponse) [][]string { return followRows(res.GetEntries()) })
+}
+
+var boardFollowerKinds = map[string]skeinv1.BoardFollowerKind{
+	"all":       skeinv1.BoardFollowerKind_BOARD_FOLLOWER_KIND_ALL,
+	"explicit":  skeinv1.BoardFollowerKind_BOARD_FOLLOWER_KIND_EXPLICIT,
+	"excluders": skeinv1.BoardFollowerKind_BOARD_FOLLOWER_KIND_EXCLUDERS,
+}
+
+type boardFollowersCmd struct {
+	Board     string `arg:"" help:"The board, as OWNER/BOARD; OWNER/ is the owner's default board."`
+	Kind      string `help:"Which: all for whom it appears, only its own, or its excluders." enum:"all,explicit,excluders" default:"all"`
+	pageFlags `embed:""`
+}
+
+// Run asks ListBoardFollowers.
+func (c *boardFollowersCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	board, err := q.board(c.Board)
+	if err != nil {
+		return err
+	}
+	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListBoardFollowers,
+		func(size int32, token string) *skeinv1.ListBoardFollowersRequest {
+			return &skeinv1.ListBoardFollowersRequest{
+				Board: board, Kind: boardFollowerKinds[c.Kind], PageSize: size, PageToken: token, AtLeast: q.AtLeast,
+			}
+		},
+		followHeader, func(res *skeinv1.ListBoardFollowersResponse) [][]string { return followRows(res.GetEntries()) })
+}
+
+type followedBoardsCmd struct {
+	User      string `arg:"" help:"Who follows."`
+	pageFlags `embed:""`
+}
+
+// Run asks ListFollowedBoards.
+func (c *followedBoardsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListFollowedBoards,
+		func(size int32, token string) *skeinv1.ListFollowedBoardsRequest {
+			return &skeinv1.ListFollowedBoardsRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
+		},
+		[]string{"BOARD", "SINCE"},
+		func(res *skeinv1.ListFollowedBoardsResponse) [][]string { return q.boardRows(res.GetEntries()) })
+}
+
+type excludedBoardsCmd struct {
+	User      string `arg:"" help:"Who excludes."`
+	pageFlags `embed:""`
+}
+
+// Run asks ListExcludedBoards.
+func (c *excludedBoardsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListExcludedBoards,
+		func(size int32, token string) *skeinv1.ListExcludedBoardsRequest {
+			return &skeinv1.ListExcludedBoardsRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
+		},
+		[]string{"BOARD", "SINCE"},
+		func(res *skeinv1.ListExcludedBoardsResponse) [][]string { return q.boardRows(res.GetEntries()) })
+}
+
+type boardsCmd struct {
+	User      string `arg:"" help:"The owner."`
+	pageFlags `embed:""`
+}
+
+// Run asks ListBoards.
+func (c *boardsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListBoards,
+		func(size int32, token string) *skeinv1.ListBoardsRequest {
+			return &skeinv1.ListBoardsRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
+		},
+		[]string{"BOARD", "CREATED", "TITLE"},
+		func(res *skeinv1.ListBoardsResponse) [][]string {
+			rows := q.boardRows(res.GetEntries())
+			for i, e := range res.GetEntries() {
+				rows[i] = append(rows[i], e.GetTitle())
+			}
+			return rows
+		})
+}
+
+type blockedCmd struct {
+	User      string `arg:"" help:"Who blocks."`
+	pageFlags `embed:""`
+}
+
+// Run asks ListBlocked.
+func (c *blockedCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListBlocked,
+		func(size int32, token string) *skeinv1.ListBlockedRequest {
+			return &skeinv1.ListBlockedRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
+		},
+		[]string{"USER", "SINCE"},
+		func(res *skeinv1.ListBlockedResponse) [][]string { return userRows(res.GetEntries()) })
+}
+
+type mutedCmd struct {
+	User      string `arg:"" help:"Who mutes."`
+	pageFlags `embed:""`
+}
+
+// Run asks ListMuted.
+func (c *mutedCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListMuted,
+		func(size int32, token string) *skeinv1.ListMutedRequest {
+			return &skeinv1.ListMutedRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
+		},
+		[]string{"USER", "SINCE"},
+		func(res *skeinv1.ListMutedResponse) [][]string { return userRows(res.GetEntries()) })
+}
+
+type mutualsCmd struct {
+	Viewer    string `arg:"" help:"Who looks."`
+	User      string `arg:"" help:"Whose followers."`
+	pageFlags `embed:""`
+}
+
+// Run asks ListMutuals.
+func (c *mutualsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListMutuals,
+		func(size int32, token string) *skeinv1.ListMutualsRequest {
+			return &skeinv1.ListMutualsRequest{
+				ViewerId: c.Viewer, UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast,
+			}
+		},
+		followHeader, func(res *skeinv1.ListMutualsResponse) [][]string { return followRows(res.GetEntries()) })
+}
+
+type scanCmd struct {
+	User   string `arg:"" optional:"" help:"Whose followers."`
+	Board  string `help:"The followers of this board instead." placeholder:"OWNER/BOARD"`
+	Resume string `help:"Go on where a broken scan printed this." placeholder:"TOKEN"`
+}
+
+// Run asks ScanFollowers.
+func (c *scanCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	req := &skeinv1.ScanFollowersRequest{ResumeToken: c.Resume, AtLeast: q.AtLeast}
+	switch {
+	case (c.User == "") == (c.Board == ""):
+		return usage("scan needs a user or a --board")
+	case c.User != "":
+		req.Target = &skeinv1.ScanFollowersRequest_UserId{UserId: c.User}
+	default:
+		board, err := q.board(c.Board)
+		if err != nil {
+			return err
+		}
+		req.Target = &skeinv1.ScanFollowersRequest_Board{Board: board}
+	}
+	stream, err := q.client().graph().ScanFollowers(ctx, connect.NewRequest(req))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Close() }() // Err has what went wrong
+	token := c.Resume
+	for stream.Receive() {
+		res := stream.Msg()
+		if err := c.print(q, std, res); err != nil {
+			return err
+		}
+		token = res.GetResumeToken()
+	}
+	if err := stream.Err(); err != nil {
+		if token != "" {
+			std.say("go on with: --resume %s", token)
+		}
+		return err
+	}
+	return nil
+}
+
+func (c *scanCmd) print(q *queryCmd, std *streams, res *skeinv1.ScanFollowersResponse) error {
+	if q.JSON {
+		return printJSON(std.out, res)
+	}
+	for _, row := range followRows(res.GetEntries()) {
+		if _, err := fmt.Fprintf(std.out, "%s\t%s\t%s\n", row[0], row[1], row[2]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// replayCmd looks after projections.
+type replayCmd struct {
+	Status replayStatusCmd `cmd:"" help:"Show how far each projection is, and what it was built from."`
+}
+
+type replayStatusCmd struct {
+	clientFlags `embed:""`
+
+	Projection string `arg:"" optional:"" help:"Only this one."`
+	JSON       bool   `help:"Print one JSON object for each projection."`
+}
+
+// Run asks GetStatus. It fails when a projection has failed, so that scripts can tell.
+func (c *replayStatusCmd) Run(ctx context.Context, std *streams) error {
+	res, err := call(ctx, &c.clientFlags, c.client().admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
+	if err != nil {
+		return err
+	}
+	var shown []*skeinv1.ProjectionStatus
+	failed := false
+	for _, p := range res.GetProjections() {
+		if c.Projection != "" && c.Projection != p.GetName() {
+			continue
+		}
+		shown = append(shown, p)
+		failed = failed || p.GetState() == skeinv1.ProjectionState_PROJECTION_STATE_FAILED
+	}
+	if len(shown) == 0 {
+		return fmt.Errorf("the service has no projection %q", c.Projection)
+	}
+	for _, p := range shown {
+		if c.JSON {
+			if err := printJSON(std.out, p); err != nil {
+				return err
+			}
+			continue
+		}
+		fmt.Fprintf(std.out, "%s version %d, generation %d: %s\n", p.GetName(), p.GetVersion(), p.GetGeneration(), stateText(p.GetState()))
+		fmt.Fprintf(std.out, "  position     %s\n", p.GetPosition())
+		fmt.Fprintf(std.out, "  behind       %d envelopes, %s\n", p.GetLagEvents(), secondsText(p.GetLagSeconds()))
+		fmt.Fprintf(std.out, "  fingerprint  %s\n", p.GetFingerprint())
+		fmt.Fprintf(std.out, "  disk         %s\n", sizeText(p.GetDiskBytes()))
+		if p.GetError() != "" {
+			fmt.Fprintf(std.out, "  error        %s\n", p.GetError())
+		}
+	}
+	if failed {
+		return errSilent
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// natsCluster is a JetStream cluster of three servers inside the test. What it acknowledges is on their disks.
+type natsCluster struct {
+	t       *testing.T // of the whole cluster
+	opts    []*natsserver.Options
+	servers []*natsserver.Server
+	// js looks at the cluster as a program without skein would.
+	js jetstream.JetStream
+}
+
+// startCluster starts the servers. The test stops them at its end.
+func startCluster(t *testing.T) *natsCluster {
+	t.Helper()
+	const size = 3
+	c := &natsCluster{t: t, servers: make([]*natsserver.Server, size)}
+	var routes []*url.URL
+	var reserved []net.Listener
+	for range size { // all at once, so that they are different
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		reserved = append(reserved, l)
+		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
+	}
+	for n, l := range reserved {
+		c.opts = append(c.opts, &natsserver.Options{
+			ServerName: fmt.Sprint("n", n), Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, NoLog: true,
+			JetStream: true, StoreDir: filepath.Join(t.TempDir(), fmt.Sprint(n)), SyncAlways: true, JetStreamMaxStore: 1 << 40,
+			Cluster: natsserver.ClusterOpts{Name: "replicas", Host: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port},
+			Routes:  routes,
+		})
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range size {
+		c.start(n)
+		t.Cleanup(func() { c.stop(n) })
+	}
+	nc, err := nats.Connect(c.url(), nats.MaxReconnects(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if c.js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// start starts a server, again on the port and with the directory that it had.
+func (c *natsCluster) start(n int) {
+	c.t.Helper()
+	ns, err := natsserver.NewServer(c.opts[n].Clone())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.servers[n] = ns
+	ns.Start()
+	if !ns.ReadyForConnections(patience) {
+		c.t.Fatalf("server %d of the cluster is not ready", n)
+	}
+	c.opts[n].Port = ns.Addr().(*net.TCPAddr).Port
+}
+
+func (c *natsCluster) stop(n int) {
+	c.servers[n].Shutdown()
+	c.servers[n].WaitForShutdown()
+}
+
+// url names all servers, as --nats takes them.
+func (c *natsCluster) url() string {
+	var urls []string
+	for _, o := range c.opts {
+		urls = append(urls, fmt.Sprintf("nats://127.0.0.1:%d", o.Port))
+	}
+	return strings.Join(urls, ",")
+}
+
+// awaitWhole waits until every replica of the log is up and has all of it.
+func (c *natsCluster) awaitWhole(ctx context.Context) (info *jetstream.StreamInfo, err error) {
+	err = eventually(ctx, func(ctx context.Context) error {
+		stream, err := c.js.Stream(ctx, events.StreamName)
+		if err != nil {
+			return err
+		}
+		info = stream.CachedInfo()
+		if info.Cluster == nil || info.Cluster.Leader == "" {
+			return errors.New("the log has no leader")
+		}
+		for _, r := range info.Cluster.Replicas {
+			if r.Offline || !r.Current {
+				return fmt.Errorf("replica %s: %+v", r.Name, r)
+			}
+		}
+		return nil
+	})
+	return info, err
+}
+
+// leader returns the server that leads the log.
+func (c *natsCluster) leader(ctx context.Context) (int, error) {
+	info, err := c.awaitWhole(ctx)
+	if err != nil {
+		return -1, err
+	}
+	for n, ns := range c.servers {
+		if ns.Name() == info.Cluster.Leader {
+			return n, nil
+		}
+	}
+	return -1, fmt.Errorf("there is no server %q", info.Cluster.Leader)
+}
+
+// envelopes reads the log as it stands, without any of the rules of skein.
+func (c *natsCluster) envelopes(ctx context.Context) (all []*skeinv1.EventBatch, err error) {
+	info, err := c.awaitWhole(ctx)
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := c.js.OrderedConsumer(ctx, events.StreamName, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return nil, err
+	}
+	// A consumer that was made just now may not answer yet. After an error it goes on behind what it has brought.
+	err = eventually(ctx, func(context.Context) error {
+		for uint64(len(all)) < info.State.Msgs {
+			msgs, err := consumer.Fetch(int(min(1000, info.State.Msgs-uint64(len(all)))), jetstream.FetchMaxWait(time.Second))
+			if err != nil {
+				return err
+			}
+			before := len(all)
+			for msg := range msgs.Messages() {
+				batch := &skeinv1.EventBatch{}
+				if err := proto.Unmarshal(msg.Data(), batch); err != nil {
+					return err
+				}
+				all = append(all, batch)
+			}
+			if err := msgs.Error(); err != nil || len(all) == before {
+				return fmt.Errorf("the log of %d envelopes ends after %d: %w", info.State.Msgs, len(all), err)
+			}
+		}
+		return nil
+	})
+	return all, err
+}

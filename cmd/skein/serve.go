@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway"
+)
+
+// defaultListen is where the service is when nothing else is said; its clients look for it there.
+const defaultListen = "127.0.0.1:7411"
+
+type serveCmd struct {
+	Data      string `help:"Directory of the log and the stores (./skein-data)." default:"./skein-data" type:"path" placeholder:"DIR"`
+	Ephemeral bool   `help:"For tests: a temporary directory that is removed at the end, and a free port."`
+
+	Listen         string `help:"Address to listen on: 127.0.0.1:7411 by default, a free port with --ephemeral." placeholder:"HOST:PORT"`
+	ListenAnywhere bool   `help:"Allow other machines: whoever reaches the port reads and writes everything."`
+	PortFile       string `help:"Write the port to this file when the service is ready." type:"path" placeholder:"FILE"`
+
+	NATS         string `name:"nats" help:"Keep the log on these NATS servers, with sync_interval: always." placeholder:"URL,..."`
+	NATSCreds    string `name:"nats-creds" help:"Credentials file for --nats." type:"path" placeholder:"FILE"`
+	NATSCert     string `name:"nats-cert" help:"Client certificate for --nats, PEM." type:"path" placeholder:"FILE"`
+	NATSKey      string `name:"nats-key" help:"Key of the client certificate, PEM." type:"path" placeholder:"FILE"`
+	NATSCA       string `name:"nats-ca" help:"Authorities that signed the servers' certificates, PEM." type:"path" placeholder:"FILE"`
+	NATSReplicas int    `name:"nats-replicas" help:"Replicas of a new log; 0: 3 on a cluster of three or more, else 1." default:"0"`
+
+	LogMaxBytes     byteSize      `help:"Size at which the log refuses more; 0: 80 % of the disk that is free at first." default:"0"`
+	CacheBytes      byteSize      `help:"Memory for rows that are read and written often." default:"256MiB"`
+	FolloweeCap     int           `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
+	PageTokenKeys   string        `help:"Keys that sign page tokens; by default one of the log's own." type:"path" placeholder:"FILE"`
+	DrainDelay      time.Duration `help:"After the signal to stop, go on taking calls for so long while /readyz says no." default:"0s"`
+	ShutdownTimeout time.Duration `help:"How long calls under way may take after that." default:"30s"`
+
+	logFlags `embed:""`
+}
+
+// logFlags say how a process writes its log.
+type logFlags struct {
+	LogFormat string `help:"How the process writes its own log: ${enum}." enum:"text,json" default:"text"`
+	LogLevel  string `help:"What it writes at least: ${enum}." enum:"debug,info,warn,error" default:"info"`
+}
+
+func (f *logFlags) logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(f.LogLevel)) // the parser knows the levels
+	o := &slog.HandlerOptions{Level: level}
+	if f.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// Help is shown below the flags.
+func (*serveCmd) Help() string {
+	return `The service has no accounts and no TLS of its own. It listens on this machine only, unless --listen says otherwise
+and --listen-anywhere that this is meant: put it behind something that has them.
+
+--nats takes the URLs of a cluster, nats://a:4222,nats://b:4222. Several processes with one cluster and data
+directories of their own are interchangeable: any of them serves any position and any page.
+
+--page-token-keys names a file with keys as id:base64,id:base64: the first signs, all verify. The log's own key tells
+damaged tokens, but whoever knows the id of the log can forge them.
+
+SIGINT or SIGTERM stops in order: no new calls, those under way finish, what was accepted is on disk. A second one ends
+the process at once, which loses nothing that was acknowledged.`
+}
+
+// Run serves until a signal.
+func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
+	if c.Listen == "" {
+		c.Listen = defaultListen
+		if c.Ephemeral {
+			c.Listen = "127.0.0.1:0"
+		}
+	}
+	if err := c.checkListen(ctx); err != nil {
+		return err
+	}
+	logger := c.logger(std.err)
+	o, err := c.options(logger)
+	if err != nil {
+		return err
+	}
+	if c.Ephemeral {
+		dir, err := os.MkdirTemp("", "skein-ephemeral-*")
+		if err != nil {
+			return err
+		}
+		o.dir = dir
+		if c.NATS == "" {
+			o.log.Dir = filepath.Join(dir, logDir)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	}
+	if c.PortFile != "" {
+		// Nobody shall take the port of an earlier process for this one's.
+		if err := os.Remove(c.PortFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("--port-file: %w", err)
+		}
+	}
+	// Before the stores: a port that is taken shall not cost the time to open them.
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("cannot listen: %w", err)
+	}
+	a, err := openApp(ctx, o)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	logger.Info("serving", "url", "http://"+l.Addr().String(), "data", o.dir, "version", version().Version)
+	err = a.run(ctx, l, func() error {
+		logger.Info("ready", "url", "http://"+l.Addr().String())
+		return c.writePort(l)
+	})
+	if ctx.Err() != nil {
+		logger.Info("stopping")
+	}
+	return errors.Join(err, a.close(context.WithoutCancel(ctx)))
+}
+
+func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
+	o := appOptions{
+		dir: c.Data, cacheBytes: int64(c.CacheBytes), logger: logger,
+		limits: gateway.Limits{
+			Followees: c.FolloweeCap, DrainDelay: c.DrainDelay, ShutdownTimeout: c.ShutdownTimeout,
+		},
+		log: events.Config{
+			URL: c.NATS, CredsFile: c.NATSCreds, Replicas: c.NATSReplicas, MaxBytes: int64(c.LogMaxBytes), Logger: logger,
+			TLS: events.TLSFiles{CertFile: c.NATSCert, KeyFile: c.NATSKey, CAFile: c.NATSCA},
+		},
+	}
+	if c.NATS == "" {
+		o.log.Dir = filepath.Join(c.Data, logDir)
+	}
+	if c.PageTokenKeys != "" {
+		text, err := os.ReadFile(c.PageTokenKeys)
+		if err != nil {
+			return o, fmt.Errorf("--page-token-keys: %w", err)
+		}
+		if o.keys, err = gateway.ParseKeyRing(strings.TrimSpace(string(text))); err != nil {
+			return o, fmt.Errorf("--page-token-keys %s: %w", c.PageTokenKeys, err)
+		}
+	}
+	return o, nil
+}
+
+// checkListen refuses an address that others can reach, unless that was asked for.
+func (c *serveCmd) checkListen(ctx context.Context) error {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return usage("--listen: %w", err)
+	}
+	if c.ListenAnywhere {
+		return nil
+	}
+	beyond := usage("--listen %s can be reached from other machines, and the service has no accounts and no TLS of its own: "+
+		"whoever reaches the port reads and writes everything. Put it behind something that has them and add --listen-anywhere, "+
+		"or listen on 127.0.0.1", c.Listen)
+	if host == "" {
+		return beyond
+	}
+	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil {
+		return usage("--listen: %w", err)
+	}
+	for _, ip := range ips {
+		if !ip.IP.IsLoopback() {
+			return beyond
+		}
+	}
+	return nil
+}
+
+// writePort writes the port file. It appears whole: whoever waits for it may read it as soon as it is there.
+func (c *serveCmd) writePort(l net.Listener) error {
+	if c.PortFile == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return err
+	}
+	tmp := c.PortFile + ".tmp"
+	//nolint:gosec // a port is no secret, and a test under another user may wait for it
+	if err := os.WriteFile(tmp, []byte(port+"\n"), 0o644); err != nil {
+		return fmt.Errorf("--port-file: %w", err)
+	}
+	return os.Rename(tmp, c.PortFile)
+}
+
+// byteSize is a size on the command line: 4096, 64KiB, 256MiB, 2GiB.
+type byteSize int64
+
+var byteUnits = []struct {
+	name  string
+	bytes int64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}, {"", 1}}
+
+// UnmarshalText is part of encoding.TextUnmarshaler.
+func (b *byteSize) UnmarshalText(text []byte) error {
+	for _, unit := range byteUnits {
+		number, ok := strings.CutSuffix(string(text), unit.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+		if err != nil || n < 0 || n > (1<<62)/unit.bytes {
+			break
+		}
+		*b = byteSize(n * unit.bytes)
+		return nil
+	}
+	return fmt.Errorf("%q is no size: a number of bytes, or with KiB, MiB or GiB", text)
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+type statusCmd struct {
+	clientFlags `embed:""`
+
+	Rejected int32 `help:"How many refused events to show." default:"5"`
+	JSON     bool  `help:"Print the answer of the service as JSON."`
+}
+
+// Run asks GetStatus.
+func (c *statusCmd) Run(ctx context.Context, std *streams) error {
+	res, err := call(ctx, &c.clientFlags, c.client().admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: max(c.Rejected, 1)})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(std.out, res)
+	}
+	c.log(std, res)
+	if err := printProjections(std, res); err != nil {
+		return err
+	}
+	fmt.Fprintf(std.out, "\nrefused events: %d\n", res.GetRejectedEventCount())
+	for i, r := range res.GetRejectedEvents() {
+		if i < int(c.Rejected) {
+			fmt.Fprintf(std.out, "  envelope %d, event %d: %s\n", r.GetSequence(), r.GetSlot(), r.GetMessage())
+		}
+	}
+	return nil
+}
+
+func (c *statusCmd) log(std *streams, res *skeinv1.GetStatusResponse) {
+	l := res.GetLog()
+	fmt.Fprintf(std.out, "log %s, epoch %d\n", l.GetLogId(), l.GetEpoch())
+	limit := "no limit"
+	if l.GetMaxBytes() > 0 {
+		limit = "of " + sizeText(l.GetMaxBytes())
+	}
+	envelopes := "no envelopes"
+	if l.GetFirstSequence() > 0 {
+		envelopes = fmt.Sprintf("envelopes %d to %d", l.GetFirstSequence(), l.GetLastSequence())
+	}
+	fmt.Fprintf(std.out, "  %s, %s %s\n", envelopes, sizeText(l.GetBytes()), limit)
+	if l.DaysUntilFull != nil {
+		fmt.Fprintf(std.out, "  full in %.1f days if it grows as it lately did\n", l.GetDaysUntilFull())
+	}
+	fmt.Fprintf(std.out, "position %s\n\n", res.GetPosition())
+}
+
+func stateText(s skeinv1.ProjectionState) string {
+	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(s.String(), "PROJECTION_STATE_"), "_", " "))
+}
+
+func printProjections(std *streams, res *skeinv1.GetStatusResponse) error {
+	t := newTable(std.out, "PROJECTION", "STATE", "LAG", "BEHIND", "DISK", "VERSION", "GENERATION", "VERIFIED")
+	for _, p := range res.GetProjections() {
+		t.row(p.GetName(), stateText(p.GetState()), strconv.FormatUint(p.GetLagEvents(), 10), secondsText(p.GetLagSeconds()),
+			sizeText(p.GetDiskBytes()), strconv.FormatUint(uint64(p.GetVersion()), 10),
+			strconv.FormatUint(p.GetGeneration(), 10), timeText(p.GetLastVerifyTime()))
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	for _, p := range res.GetProjections() {
+		if p.GetError() != "" {
+			fmt.Fprintf(std.out, "%s stopped: %s\n", p.GetName(), p.GetError())
+		}
+	}
+	return nil
+}
