@@ -21,6 +21,9 @@ const (
 	// attemptTimeout bounds the wait for one acknowledgement. An fsync takes milliseconds; a server whose disk failed
 	// never answers.
 	attemptTimeout = 5 * time.Second
+	// firstAttempt bounds the first wait, the next ones twice as long each: a leader that stops at the wrong moment
+	// never answers either, and the next one is there in a second.
+	firstAttempt = time.Second
 	// firstPause and lastPause between attempts while the connection is up.
 	firstPause = 10 * time.Millisecond
 	lastPause  = time.Second
@@ -159,6 +162,7 @@ func (p *Publisher) append(ctx context.Context, data []byte, info *AppendInfo) {
 	}}
 	perhaps := false // an attempt may have been taken
 	var last error
+	timeout := min(firstAttempt, p.attemptTimeout)
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if err := ctx.Err(); err != nil {
 			if last == nil || errors.Is(err, context.Canceled) {
@@ -167,9 +171,10 @@ func (p *Publisher) append(ctx context.Context, data []byte, info *AppendInfo) {
 			info.Err = fate(last, perhaps)
 			return
 		}
-		ack, sent, err := p.attempt(ctx, msg)
+		ack, sent, err := p.attempt(ctx, msg, timeout)
 		if sent {
 			info.Attempts++
+			timeout = min(2*timeout, p.attemptTimeout)
 		}
 		if err == nil {
 			info.Seq, info.Repeated = ack.Sequence, ack.Duplicate
@@ -187,12 +192,12 @@ func (p *Publisher) append(ctx context.Context, data []byte, info *AppendInfo) {
 
 // attempt sends an envelope once, on a connection on which the log was checked, and waits for the answer. sent
 // tells whether the server may have got it.
-func (p *Publisher) attempt(ctx context.Context, msg *nats.Msg) (ack *jetstream.PubAck, sent bool, err error) {
+func (p *Publisher) attempt(ctx context.Context, msg *nats.Msg, timeout time.Duration) (ack *jetstream.PubAck, sent bool, err error) {
 	state, err := p.log.verify(ctx)
 	if err != nil {
 		return nil, false, err
 	}
-	err = during(ctx, state, p.attemptTimeout, func(ctx context.Context) (err error) {
+	err = during(ctx, state, timeout, func(ctx context.Context) (err error) {
 		ack, err = p.log.link.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0))
 		return err
 	})

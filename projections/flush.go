@@ -99,11 +99,14 @@ func (fl *flusher) pressure(s *Store) error {
 		return nil
 	}
 	fl.unchecked = 0
-	for {
+	for waited := false; ; waited = true {
 		m := s.db.Metrics()
 		if m.MemTable.Size <= uint64(maxMemtables*s.opts.Bounds.FlushBytes) &&
 			m.Levels[0].Sublevels <= maxSublevels {
 			return nil
+		}
+		if told := s.opts.Listener.Waited; told != nil && !waited {
+			told()
 		}
 		select {
 		case <-fl.relief:

@@ -65,11 +65,7 @@ func (s *Store) Fold(envs []*events.Envelope) error {
 	if s.opts.ReadOnly {
 		return fmt.Errorf("%w: the store is open for reading only", ErrStopped)
 	}
-	err := s.fold.envelopes(envs)
-	if err == nil {
-		err = s.flush.pressure(s)
-	}
-	if err != nil {
+	if err := s.fold.envelopes(envs); err != nil {
 		return s.life.fail(err)
 	}
 	return s.life.stopped()
@@ -233,5 +229,6 @@ func (f *fold) write(p progress) error {
 		return err
 	}
 	f.hidden, f.unsaved = true, 0
-	return nil
+	// One event may write more than memory holds.
+	return f.store.flush.pressure(f.store)
 }

@@ -70,6 +70,8 @@ type Listener struct {
 	Folded func(FoldInfo)
 	// Flushed and Compacted are called for each piece of work of the storage engine.
 	Flushed, Compacted func(FlushInfo)
+	// Waited is called each time the fold begins to wait for flushes and compactions.
+	Waited func()
 }
 
 // FoldInfo is what one call of Fold did.

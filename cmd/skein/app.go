@@ -145,6 +145,16 @@ func (a *app) run(ctx context.Context, l net.Listener, ready func() error) error
 	return g.Wait()
 }
 
+// failed returns the names of the projections that have failed.
+func (a *app) failed() (names []string) {
+	for _, store := range a.stores {
+		if store.Status().State == projections.Failed {
+			names = append(names, store.Name())
+		}
+	}
+	return names
+}
+
 // source subscribes a projection to the log.
 func (a *app) source(from events.Cursor) (projections.Subscription, error) {
 	if from == (events.Cursor{}) {

@@ -119,13 +119,15 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 		return errors.Join(err, l.Close())
 	}
 	logger.Info("serving", "url", "http://"+l.Addr().String(), "data", o.dir, "version", version().Version)
+	defer context.AfterFunc(ctx, func() { logger.Info("stopping") })()
 	err = a.run(ctx, l, func() error {
-		logger.Info("ready", "url", "http://"+l.Addr().String())
+		if failed := a.failed(); len(failed) > 0 {
+			logger.Warn("serving without what has failed", "projections", failed)
+		} else {
+			logger.Info("ready", "url", "http://"+l.Addr().String())
+		}
 		return c.writePort(l)
 	})
-	if ctx.Err() != nil {
-		logger.Info("stopping")
-	}
 	return errors.Join(err, a.close(context.WithoutCancel(ctx)))
 }
 
