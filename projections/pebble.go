@@ -117,8 +117,9 @@ func (s *Store) engineFailed(err error) {
 
 // fence stands between Pebble and the file system.
 //
-// It lets a failed store write no more tables: Pebble retries a failed flush at once and for ever. And no more at all
-// when Pebble could not go on, which must then not be continued by its other goroutines.
+// It lets a failed store write no more tables: Pebble retries a failed flush at once and for ever. When Pebble could not
+// go on, its goroutines that write tables stay where they would write next, which is without locks: what Pebble has in
+// memory is half changed then, and to go on with it, even to clean up after an error, may be a panic.
 //
 // It also syncs the directory before Pebble names a new manifest as the present one: Pebble syncs both names together,
 // so on a file system that does not keep their order a power cut could leave the second without the first.
@@ -141,13 +142,16 @@ func (f *fence) MaybeError(op errorfs.Op) error {
 	if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
 		return nil
 	}
+	name := f.fs.PathBase(op.Path)
 	if f.nothing.Load() {
+		if strings.HasSuffix(name, ".sst") && op.Kind != errorfs.OpRemove {
+			select {}
+		}
 		return errFenced
 	}
 	if op.Kind != errorfs.OpCreate {
 		return nil
 	}
-	name := f.fs.PathBase(op.Path)
 	switch {
 	case f.noTables.Load() && strings.HasSuffix(name, ".sst"):
 		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // Pebble retries at once, for ever: this is its pace
