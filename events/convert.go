@@ -28,9 +28,12 @@ func (ev *Event) complete() {
 		ev.Item = ev.Pin
 	}
 	if ev.Backfill && (ev.Kind == BoardCreated || ev.Kind == PinCreated) {
-		ev.Encoded = appendContent(nil, ev)
+		ev.Encoded = ev.Canonical()
 	}
 }
+
+// Canonical returns what Encoded is of a backfill: the canonical encoding of a BoardCreated or PinCreated.
+func (ev *Event) Canonical() []byte { return appendContent(nil, ev) }
 
 // flatten copies the fields of a message, good or bad, without filling in anything.
 func flatten(msg *skeinv1.Event) (ev Event, wire unflat) {

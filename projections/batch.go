@@ -24,6 +24,8 @@ type Batch struct {
 	slot uint16
 	step uint32
 	log  events.LogID
+	// logTime is the log time of the last event of its envelope.
+	logTime events.Micros
 
 	hashLog events.LogID
 	hashKey [32]byte
@@ -121,6 +123,10 @@ func (b *Batch) Step() error {
 // BackfillsClosed tells whether every later backfill of every source will be rejected: then nothing need be
 // remembered for the sake of backfills.
 func (b *Batch) BackfillsClosed() bool { return b.store.fold.imports.allClosed }
+
+// LogTime returns the log time at the end of the envelope that is being folded: of a live event about its own time, of a
+// backfill the time when it came.
+func (b *Batch) LogTime() events.Micros { return b.logTime }
 
 // KeyedHash returns a hash of an id under a key that depends on the id of the log alone: it does not give the id away,
 // and two builds agree on it.

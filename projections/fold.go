@@ -110,7 +110,7 @@ func (f *fold) envelope(env *events.Envelope) error {
 		}
 	}
 	b := &f.batch
-	b.seq, b.log = env.Seq(), env.Cursor.Log
+	b.seq, b.log, b.logTime = env.Seq(), env.Cursor.Log, env.Cursor.LastTime
 	if env.Kinds&f.reads != 0 {
 		if err := f.events(env, resume); err != nil {
 			return err

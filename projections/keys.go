@@ -13,7 +13,8 @@ import (
 //
 //	tags         owner        rows
 //	0x00–0x0f    runtime      checkpoint, fingerprint, backfill offsets, rejects (in StoreShard)
-//	0x10–0x3f    graph        follows, boards, blocks, mutes, counts
+//	0x10–0x3f    graph        follows, boards, blocks, mutes, counts; in the store of inbox, too, which embeds them
+//	0x40–0x5f    inbox        pins, outboxes, inboxes, heat
 const (
 	// StoreShard is the reserved shard of store-wide rows.
 	StoreShard events.Shard = 0xffff
@@ -22,6 +23,8 @@ const (
 	LastRuntimeTag  Tag = 0x0f
 	FirstGraphTag   Tag = 0x10
 	LastGraphTag    Tag = 0x3f
+	FirstInboxTag   Tag = 0x40
+	LastInboxTag    Tag = 0x5f
 )
 
 // Tag is the third byte of every key: the kind of row.

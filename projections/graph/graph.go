@@ -32,8 +32,7 @@ func (*Graph) Kinds() []events.Kind {
 
 // Apply folds one event.
 func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
-	t := &g.t
-	t.b, t.ev, t.at = b, &ev, stampOf(&ev)
+	t := g.begin(&ev, b)
 	if ev.Backfill {
 		if dead, err := t.tombstoned(ev.User, ev.Peer); err != nil || dead {
 			return err
@@ -53,7 +52,7 @@ func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 	case events.BoardDeleted:
 		return t.boardDeleted()
 	case events.PinCreated, events.PinMoved:
-		_, _, err := t.mention(ev.User, ev.Board)
+		_, err := t.pinned()
 		return err
 	case events.UserBlocked, events.UserUnblocked:
 		return t.block()
@@ -63,6 +62,12 @@ func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 		return t.userDeleted()
 	}
 	return fmt.Errorf("graph: event of kind %s, which it does not read", ev.Kind)
+}
+
+func (g *Graph) begin(ev *events.Event, b *projections.Batch) *txn {
+	t := &g.t
+	t.b, t.ev, t.at = b, ev, stampOf(ev)
+	return t
 }
 
 // tombstoned tells whether one of the users was deleted, so that no backfill may bring anything of theirs back.

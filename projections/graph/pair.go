@@ -15,6 +15,8 @@ type txn struct {
 	at stamp
 	// key and value are scratch: the batch copies what it is given.
 	key, value []byte
+	// observe hears of changes, if somebody wants to.
+	observe func(Change) error
 }
 
 // put writes a row, or removes it when the value says that there is nothing to keep.
@@ -181,7 +183,10 @@ func (t *txn) write(p *pair) error {
 	if err := t.countUser(p.b, b); err != nil {
 		return err
 	}
-	return t.writeEdge(p, was, is)
+	if err := t.writeEdge(p, was, is); err != nil {
+		return err
+	}
+	return t.tell(p, was, is)
 }
 
 func delta(was, is bool) int64 {
