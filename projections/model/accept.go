@@ -89,7 +89,7 @@ func deletedBoard(before []events.Event, board BoardID) bool {
 }
 
 // deletedIn tells whether one of some users is deleted in a part of the log.
-func deletedIn(log []events.Event, users ...string) bool {
+func deletedIn(log []arrival, users ...string) bool {
 	for _, ev := range log {
 		for _, user := range users {
 			if ev.Kind == events.UserDeleted && ev.User == user {

@@ -1,8 +1,8 @@
-// Package model is the oracle of the graph: what the log says about follows, boards, blocks and mutes, computed the
-// naive way. It keeps no state between events. [New] takes the whole history again at every position, strikes out
+// Package model is the oracle of graph and feeds: what the log says about follows, boards, blocks, mutes, pins and likes,
+// computed the naive way. It keeps no state between events. [New] takes the whole history again at every position, strikes out
 // what does not count, sorts the rest once, and every question is then answered by reading the definitions below
 // over that list. It is slow and meant to be obviously right; the fold that serves real queries is tested against it
-// and shares nothing with it but the type of an event.
+// and shares nothing with it but the type of an event, and the arithmetic of heat.
 //
 //	history, in log order
 //	  │  accept.go     strike out: repeated or closed imports, what a deletion or a block makes void
@@ -13,6 +13,7 @@
 //	relations          relations.go: the definitions, one function each
 //	  ▼
 //	lists and counts   lists.go: newest first, equal times by id
+//	pins and feeds     pins.go: the life of every pin, told anew; heats.go: likes, and the scores of items
 //
 // # The rules
 //
@@ -33,6 +34,21 @@
 // direction is a block, backfilled or not, no follow and no exclusion between the two holds. The first mention of a
 // board creates it. On a deleted board live follows, unfollows and pins are void until it is created again. A deleted
 // user starts afresh and is closed to backfills for ever.
+//
+// A pin lives from its creation, on the board and with the item and attributes given there, to its deletion, or to that of
+// the board that it is on. A creation of a living pin and a move of one that does not live do nothing; a move keeps the
+// time. All of this in the order of facts: of several backfilled creations the first counts, and a live deletion of a board
+// ends what history created there, whenever the history arrives, unless a live move came before.
+//
+// The feed of A is the living pins on the boards that appear for A, less those of owners whom A mutes or a block separates
+// from A; newest first, equal times by owner and pin. By heat: the highest score first, then newest; items without a score
+// come last.
+//
+// A user likes an item if the latest fact about it is a like.
+//
+// Heat alone follows the order of the log. Every play adds to the item played; a like adds if it is no repeat; a pin_created
+// that re-pins adds to the item that it names if the pin did not live before it arrived and does thereafter. What is not
+// accepted or void adds nothing, and nothing subtracts. From an item_scored on the score is the one given last.
 //
 // # Where the rules leave a choice
 //

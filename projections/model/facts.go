@@ -8,12 +8,29 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
+// arrival is an event of the log, and whether it counts.
+type arrival struct {
+	events.Event
+	counts bool
+}
+
+// arrive tells what counts of a history, which what stands before it in the log decides.
+func arrive(history []events.Event) []arrival {
+	all := make([]arrival, len(history))
+	for i, ev := range history {
+		before := history[:i]
+		all[i] = arrival{Event: ev, counts: accepted(before, ev) && !void(before, ev)}
+	}
+	return all
+}
+
 // fact is an event that counts.
 type fact struct {
 	events.Event
 	// rank is the place in the order of facts, from 1. The zero fact, "none", has rank 0: it is before everything.
 	rank int
-	// relationEnded: one of the two users was deleted later, and the relation with the user.
+	// relationEnded: one of the two users was deleted later, and the relation with the user. Of a fact about one user,
+	// such as a pin or a like: this user was.
 	relationEnded bool
 	// boardEnded: the owner of the board was deleted later, and the board with the owner.
 	boardEnded bool
@@ -23,16 +40,16 @@ type fact struct {
 type facts []*fact
 
 // order strikes out what does not count and puts the rest into the order of facts.
-func order(history []events.Event) facts {
+func order(log []arrival) facts {
 	var all facts
-	for i, ev := range history {
-		before, after := history[:i], history[i+1:]
-		if !accepted(before, ev) || void(before, ev) {
+	for i, ev := range log {
+		if !ev.counts {
 			continue
 		}
-		board, _ := boardOf(ev)
+		after := log[i+1:]
+		board, _ := boardOf(ev.Event)
 		all = append(all, &fact{
-			Event:         ev,
+			Event:         ev.Event,
 			relationEnded: deletedIn(after, ev.User, ev.Peer),
 			boardEnded:    deletedIn(after, board.Owner),
 		})

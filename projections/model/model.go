@@ -36,20 +36,31 @@ type BoardID struct{ Owner, Board string }
 type Graph struct {
 	between map[pair]facts    // relations of two users, in the order of facts
 	about   map[BoardID]facts // the lives of a board: mentions and deletions, in the order of facts
+	owned   map[string]facts  // what a user did with the own pins and boards, in the order of facts
+	likes   map[like]facts    // likes and their ends, in the order of facts
 	users   []string
 	boards  []BoardID
 }
 
 // New takes a history in log order. Repeats of event ids within the horizon have been dropped from it before.
 func New(history []events.Event) *Graph {
-	g := &Graph{between: map[pair]facts{}, about: map[BoardID]facts{}}
-	for _, f := range order(history) {
+	g := &Graph{
+		between: map[pair]facts{}, about: map[BoardID]facts{}, owned: map[string]facts{}, likes: map[like]facts{},
+	}
+	for _, f := range order(arrive(history)) {
 		if f.Peer != "" && !f.relationEnded {
 			p := pairOf(f.User, f.Peer)
 			g.between[p] = append(g.between[p], f)
 		}
 		if board, ok := boardOf(f.Event); ok && !f.boardEnded {
 			g.about[board] = append(g.about[board], f)
+		}
+		if aboutPins(f.Kind) && !f.relationEnded {
+			g.owned[f.User] = append(g.owned[f.User], f)
+		}
+		if aboutLikes(f.Kind) && !f.relationEnded {
+			of := like{f.User, f.Item}
+			g.likes[of] = append(g.likes[of], f)
 		}
 	}
 	g.nameAll(history)

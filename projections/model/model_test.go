@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ func dump(g *model.Graph, users []string, boards []model.BoardID) string {
 		fmt.Fprintf(&b, "%s: following %s; followers %s\n", u, list(g.Following(u, model.None)), list(g.Followers(u, model.None)))
 		fmt.Fprintf(&b, "\tboards %s; followed %s; excluded %s; users blocked %s; muted %s\n", list(g.Boards(u)),
 			list(g.FollowedBoards(u)), list(g.ExcludedBoards(u)), list(g.Blocked(u)), list(g.Muted(u)))
+		fmt.Fprintf(&b, "\tpins %s; feed %s\n", pinList(g.Pins(u)), pinList(g.Feed(u, false)))
 		for _, other := range users {
 			fmt.Fprintf(&b, "%s and %s: %+v; mutuals %s\n", u, other, g.Relationship(u, other), list(g.Mutuals(u, other)))
 		}
@@ -40,6 +42,8 @@ func dump(g *model.Graph, users []string, boards []model.BoardID) string {
 func TestArrivalOfBackfillsDoesNotMatter(t *testing.T) {
 	opt := histories.Options{Without: events.Kinds(events.UserDeleted, events.BackfillClosed), RisingOffsets: true}
 	rapid.Check(t, func(t *rapid.T) {
+		opt := opt
+		opt.Feeds = rapid.Bool().Draw(t, "feeds")
 		history := histories.History(t, opt)
 		var live, past []events.Event
 		for _, ev := range history {
@@ -72,7 +76,7 @@ func TestArrivalOfBackfillsDoesNotMatter(t *testing.T) {
 // An import that is run a second time changes nothing.
 func TestImportTwiceIsOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		history := histories.History(t, histories.Options{})
+		history := histories.History(t, histories.Options{Feeds: rapid.Bool().Draw(t, "feeds")})
 		twice := slices.Clone(history)
 		for _, ev := range history {
 			if ev.Backfill {
@@ -83,6 +87,9 @@ func TestImportTwiceIsOnce(t *testing.T) {
 		want := dump(g, g.Users(), g.BoardsMentioned())
 		if got := dump(model.New(twice), g.Users(), g.BoardsMentioned()); got != want {
 			t.Fatalf("once:\n%s\ntwice:\n%s\nlog %s", want, got, tell(history))
+		}
+		if got, want := model.Heats(twice, scenarioHeat), model.Heats(history, scenarioHeat); !maps.Equal(got, want) {
+			t.Fatalf("heats %v, twice %v", want, got)
 		}
 	})
 }
@@ -165,6 +172,9 @@ func tell(history []events.Event) string {
 		}
 		if board := ev.Board; board != "" {
 			fmt.Fprintf(&b, " board %s %q", board, ev.Title)
+		}
+		if ev.Pin+ev.Item != "" {
+			fmt.Fprintf(&b, " pin %s item %s %s", ev.Pin, ev.Item, ev.RepinUser)
 		}
 	}
 	return b.String()

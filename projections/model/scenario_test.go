@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,8 +21,11 @@ import (
 //	40 bob deletes bob/art    50 bob pins bob/art           60 bob moves bob/art
 //	70 ann blocks bob         80 ann mutes bob              90 ann unmutes bob
 //	95 ann leaves             99 end old                    99 end *
+//	10 bob pins bob/art p item cid    20 bob moves bob/art p    30 bob unpins p
+//	40 ann likes item         50 ann unlikes item           60 ann plays item         70 score item -5
 //
-// bob/- is bob's default board. "past 5" before the event makes it a backfill of time 5 from the source "old", with an
+// A pin is p unless it is named; it shows the item, else the one of its own id; it re-pins one of cid's, or none. bob/- is
+// bob's default board. "past 5" before the event makes it a backfill of time 5 from the source "old", with an
 // offset above all before; "past 5 log#3" names source and offset. Every other line is a question about the history so
 // far and, after the colon, its answer; lists are separated by commas, and - is an empty list.
 type scenario struct {
@@ -39,7 +43,7 @@ func TestScenarios(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { total += runScenarios(t, file) })
 	}
-	if total < 60 {
+	if total < 110 {
 		t.Errorf("only %d scenarios were run", total)
 	}
 }
@@ -65,7 +69,7 @@ func runScenarios(t *testing.T, file string) (count int) {
 			}
 		default:
 			question, want, ok := strings.Cut(line, ": ")
-			got, err := answer(model.New(s.history), strings.Fields(question))
+			got, err := answer(s.history, strings.Fields(question))
 			if !ok || err != nil {
 				t.Fatalf("%s:%d: %q: %v", file, n, line, err)
 			}
@@ -104,19 +108,31 @@ func (s *scenario) happens(line string) error {
 		s.history = append(s.history, ev)
 		return nil
 	}
-	ev.User = words[1]
-	target := ""
-	if len(words) > 3 {
-		target = words[3]
-	}
-	if err := setKind(&ev, words[2], target); err != nil {
+	words = append(words, "", "", "", "", "")
+	if words[1] == "score" {
+		ev.Kind, ev.Item = events.ItemScored, words[2]
+		ev.Score, err = strconv.ParseInt(words[3], 10, 64)
+		s.history = append(s.history, ev)
 		return err
 	}
-	if ev.Kind == events.BoardCreated && len(words) > 4 {
+	ev.User = words[1]
+	if err := setKind(&ev, words[2], words[3]); err != nil {
+		return err
+	}
+	if ev.Kind == events.PinCreated || ev.Kind == events.PinMoved {
+		ev.Pin = cmp.Or(words[4], "p")
+	}
+	if ev.Kind == events.PinCreated {
+		ev.Item = cmp.Or(words[5], ev.Pin)
+		if ev.RepinUser = words[6]; ev.RepinUser != "" {
+			ev.RepinPin = "x"
+		}
+	}
+	if ev.Kind == events.BoardCreated {
 		ev.Title = words[4]
 	}
-	if ev.Backfill && ev.Kind == events.BoardCreated {
-		ev.Encoded = []byte(ev.Title)
+	if ev.Backfill && (ev.Kind == events.BoardCreated || ev.Kind == events.PinCreated) {
+		ev.Encoded = []byte(ev.Title + ev.Item) // enough to tell what is the larger
 	}
 	s.history = append(s.history, ev)
 	return nil
@@ -130,7 +146,8 @@ func setKind(ev *events.Event, verb, target string) error {
 		"pins": events.PinCreated, "moves": events.PinMoved,
 		"blocks": events.UserBlocked, "unblocks": events.UserUnblocked,
 		"mutes": events.UserMuted, "unmutes": events.UserUnmuted,
-		"follows/": events.BoardFollowed, "unfollows/": events.BoardUnfollowed,
+		"follows/": events.BoardFollowed, "unfollows/": events.BoardUnfollowed, "unpins": events.PinDeleted,
+		"likes": events.Liked, "unlikes": events.Unliked, "plays": events.Played,
 	}
 	if isBoard && (verb == "follows" || verb == "unfollows") {
 		verb += "/"
@@ -148,12 +165,15 @@ func setKind(ev *events.Event, verb, target string) error {
 	}
 	switch kind {
 	case events.UserDeleted:
+	case events.PinDeleted:
+		ev.Pin = target
+	case events.Liked, events.Unliked, events.Played:
+		ev.Item = target
 	case events.BoardCreated, events.BoardDeleted:
 		if owner != ev.User || ev.Board == "" {
 			return fmt.Errorf("%s of %q", kind, target)
 		}
 	case events.PinCreated, events.PinMoved:
-		ev.Pin = "p"
 		if owner != ev.User {
 			return fmt.Errorf("%s on %q", kind, target)
 		}
@@ -167,7 +187,11 @@ func setKind(ev *events.Event, verb, target string) error {
 }
 
 // answer asks a question.
-func answer(g *model.Graph, q []string) (string, error) {
+func answer(history []events.Event, q []string) (string, error) {
+	if words, ok := feedAnswer(history, q); ok {
+		return words, nil
+	}
+	g := model.New(history)
 	kind := model.None
 	if len(q) == 3 && (q[0] == "following" || q[0] == "followers") {
 		kind = map[string]model.Kind{"explicit": model.Explicit, "implicit": model.Implicit}[q[1]]

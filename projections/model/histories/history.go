@@ -21,6 +21,8 @@ type Options struct {
 	Without events.KindSet
 	// RisingOffsets: imports send nothing twice and nothing out of order, so every backfill has a new highest offset.
 	RisingOffsets bool
+	// Feeds: much about pins, likes, plays and readers happens too, now and then in very large envelopes.
+	Feeds bool
 }
 
 // userIDs has every form of id. Early ones are drawn more often.
@@ -31,13 +33,15 @@ var boardIDs = [...]string{"art", "9", ""}
 
 var sources = [...]string{"old", "older"}
 
-// weights say how often each kind is drawn, and which occur in every history. Simple ones stand first: rapid shrinks
-// towards them.
-var weights = [...]struct {
+// weight says how often a kind is drawn, and whether it occurs in every history.
+type weight struct {
 	kind   events.Kind
 	weight int
 	always bool
-}{
+}
+
+// weights are those of histories about the graph. Simple ones stand first: rapid shrinks towards them.
+var weights = []weight{
 	{events.UserFollowed, 12, true},
 	{events.BoardFollowed, 12, true},
 	{events.UserUnfollowed, 7, false},
@@ -86,18 +90,23 @@ func History(t *rapid.T, opt Options) []events.Event {
 	one := rapid.Custom(func(t *rapid.T) step { return w.step(rapidDice{t}) })
 	// Alone, SliceOfN draws about six.
 	least := rapid.SampledFrom([]int{1, 1 + opt.Events/8, 1 + opt.Events/3, 1 + opt.Events/2}).Draw(t, "least")
-	return assemble(rapid.SliceOfN(one, min(least, opt.Events), opt.Events).Draw(t, "steps"))
+	return assemble(spread(rapid.SliceOfN(one, min(least, opt.Events), opt.Events).Draw(t, "steps"), opt.Events))
 }
 
 // Fixed returns n events, the same for the same seed: a longer history begins with the shorter.
-func Fixed(seed uint64, n int) []events.Event {
+func Fixed(seed uint64, n int) []events.Event { return fixed(seed, n, Options{}) }
+
+// FixedFeeds is [Fixed] with [Options.Feeds].
+func FixedFeeds(seed uint64, n int) []events.Event { return fixed(seed, n, Options{Feeds: true}) }
+
+func fixed(seed uint64, n int, opt Options) []events.Event {
 	d := seededDice{rand.New(rand.NewPCG(seed, 0))}
-	w := newWorld(d, Options{})
+	w := newWorld(d, opt)
 	steps := make([]step, n)
 	for i := range steps {
 		steps[i] = w.step(d)
 	}
-	return assemble(steps)
+	return assemble(spread(steps, n))
 }
 
 // Envelopes cuts a history of this package into the envelopes that its sequences name.

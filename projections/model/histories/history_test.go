@@ -11,8 +11,10 @@ import (
 
 func TestHistoriesAreWellFormed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { checkHistory(t, History(t, Options{})) })
+	rapid.Check(t, func(t *rapid.T) { checkHistory(t, History(t, Options{Feeds: true})) })
 	for seed := range uint64(20) {
 		checkHistory(t, Fixed(seed, 200))
+		checkHistory(t, FixedFeeds(seed, 200))
 	}
 }
 
@@ -66,7 +68,7 @@ func checkEvent(t failer, ev events.Event) {
 	switch {
 	case !ev.Kind.Valid(), ev.Backfill && !ev.Kind.Backfillable(),
 		ev.User == ev.Peer && ev.User != "",
-		ev.User == "" && ev.Kind != events.BackfillClosed,
+		(ev.User == "") != (ev.Kind == events.BackfillClosed || ev.Kind == events.ItemScored),
 		named && ev.Board == "",
 		ev.Kind == events.PinCreated && ev.Item == "",
 		ev.Backfill != (ev.Offset > 0),
@@ -77,21 +79,25 @@ func checkEvent(t failer, ev events.Event) {
 }
 
 func TestFixedIsFixed(t *testing.T) {
-	a, b := Fixed(7, 100), Fixed(7, 100)
-	if len(a) != 100 || !reflect.DeepEqual(a, b) {
-		t.Error("the same seed gave two histories")
-	}
-	if reflect.DeepEqual(a, Fixed(8, 100)) {
-		t.Error("two seeds gave the same history")
-	}
-	if !reflect.DeepEqual(a[:40], Fixed(7, 40)) {
-		t.Error("a longer history does not begin with the shorter")
+	for name, fixed := range map[string]func(uint64, int) []events.Event{"graph": Fixed, "feeds": FixedFeeds} {
+		a, b := fixed(7, 100), fixed(7, 100)
+		if len(a) != 100 || !reflect.DeepEqual(a, b) {
+			t.Errorf("%s: the same seed gave two histories", name)
+		}
+		if reflect.DeepEqual(a, fixed(8, 100)) {
+			t.Errorf("%s: two seeds gave the same history", name)
+		}
+		if !reflect.DeepEqual(a[:40], fixed(7, 40)) {
+			t.Errorf("%s: a longer history does not begin with the shorter", name)
+		}
 	}
 }
 
 func TestOptions(t *testing.T) {
 	opt := Options{Users: 2, Events: 20, Without: events.Kinds(events.UserDeleted), RisingOffsets: true}
 	rapid.Check(t, func(t *rapid.T) {
+		opt := opt
+		opt.Feeds = rapid.Bool().Draw(t, "feeds")
 		history := History(t, opt)
 		if len(history) > 20 {
 			t.Fatalf("%d events", len(history))
@@ -115,7 +121,7 @@ func TestOptions(t *testing.T) {
 // two backfills of one time.
 func TestEventsPassTheLog(t *testing.T) {
 	for seed := range uint64(30) {
-		for _, ev := range Fixed(seed, 60) {
+		for _, ev := range append(Fixed(seed, 60), FixedFeeds(seed, 60)...) {
 			if rejection := events.Validate(ev.Proto()); rejection != nil {
 				t.Fatalf("%+v: %v", ev, rejection)
 			}

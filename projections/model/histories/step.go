@@ -15,6 +15,8 @@ type step struct {
 	pause events.Micros
 	// offset is the distance of a backfill's offset from the highest so far of its source and kind.
 	offset int
+	// more are steps that belong to it: they follow it.
+	more []step
 }
 
 // world is what the facts of one history are about.
@@ -23,15 +25,21 @@ type world struct {
 	kinds         []events.Kind // each as often as its weight
 	past          int           // of six facts, so many are backfills, where the kind may be
 	risingOffsets bool
+	feeds         bool
+	without       events.KindSet
 }
 
 func newWorld(d dice, opt Options) world {
-	w := world{users: opt.Users, risingOffsets: opt.RisingOffsets}
+	w := world{users: opt.Users, risingOffsets: opt.RisingOffsets, feeds: opt.Feeds, without: opt.Without}
 	if w.users == 0 {
 		w.users = 3 + d.roll(len(userIDs)-2, "users")
 	}
 	w.past = 1 + d.roll(5, "past")
-	for _, k := range weights {
+	kinds := weights
+	if w.feeds {
+		kinds = feedWeights
+	}
+	for _, k := range kinds {
 		// Every history does without some kinds, so that what they would end grows old.
 		if opt.Without.Has(k.kind) || !k.always && d.roll(3, "without "+k.kind.String()) == 2 {
 			continue
@@ -51,6 +59,9 @@ func (w world) step(d dice) step {
 	if s.event.Kind.Backfillable() && d.roll(6, "backfill") >= 6-w.past {
 		w.backfill(d, &s)
 	}
+	if w.feeds {
+		w.more(d, &s)
+	}
 	return s
 }
 
@@ -58,6 +69,9 @@ func (w world) step(d dice) step {
 func (w world) event(d dice) events.Event {
 	ev := events.Event{Kind: w.kinds[d.roll(len(w.kinds), "kind")]}
 	ev.User = w.who(d)
+	if w.feeds && w.feedEvent(d, &ev) {
+		return ev
+	}
 	switch ev.Kind {
 	case events.UserFollowed, events.UserUnfollowed, events.UserBlocked, events.UserUnblocked,
 		events.UserMuted, events.UserUnmuted:
@@ -142,12 +156,26 @@ func (w world) backfill(d dice, s *step) {
 	if !w.risingOffsets {
 		s.offset = [...]int{1, 1, 1, 1, 1, 2, 7, 0, -1, -2}[d.roll(10, "offset")]
 	}
-	// Through its message and back, with any time and offset, for the encoding that decides between two of one time.
-	whole := s.event
+	encode(&s.event)
+}
+
+// encode sets the encoding of a backfill that decides between two of one time.
+func encode(ev *events.Event) {
+	// Through its message and back, with any time and offset.
+	whole := *ev
 	whole.Time, whole.Offset = Start, 1
 	if read, rejection := events.FromProto(whole.Proto()); rejection == nil {
-		s.event.Encoded = read.Encoded
+		ev.Encoded = read.Encoded
 	}
+}
+
+// spread gives the steps that belong to others their places, and cuts what is more than n steps then.
+func spread(steps []step, n int) []step {
+	var all []step
+	for _, s := range steps {
+		all = append(append(all, s), s.more...)
+	}
+	return all[:min(n, len(all))]
 }
 
 // assemble puts steps into a log.

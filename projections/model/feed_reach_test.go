@@ -1,0 +1,193 @@
+package model
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// The same as [TestHistoriesReachTheHardCases], of histories with pins and feeds.
+func TestHistoriesWithFeedsReachTheHardCases(t *testing.T) {
+	const seeds = 200
+	hits := map[string]int{}
+	for seed := range uint64(seeds) {
+		history := histories.FixedFeeds(seed, 80)
+		here := map[string]bool{}
+		note := func(name string, reached bool) {
+			if reached {
+				here[name] = true
+			}
+		}
+		for n := 8; n <= len(history); n += 8 {
+			noteFeeds(note, New(history[:n]))
+		}
+		notePins(note, history)
+		noteHeat(note, history)
+		for name := range here {
+			hits[name]++
+		}
+	}
+	for _, name := range []string{
+		"feed", "feed of 20 pins", "own pins", "hidden by a mute", "hidden by an exclusion", "by a board follow only",
+		"pins of one item", "user with 3 explicit followers", "board with 3 followers of its own", "equal times of two owners", "equal times of one owner", "pin of the past", "pin on the default board",
+		"pin moved", "attributes", "pins of a later life of a board", "pin of a deleted user's new life", "reader active",
+		"pin void", "creation ignored", "move ignored", "re-created", "pin dies with its board", "history dies with its board",
+		"late history is moved", "late history takes the place of a pin", "history saved by a move", "history revives a live creation",
+		"order by encoding", "large envelope", "large envelope of history",
+		"play", "like", "re-pin", "repeated like", "repeated backfilled like", "re-pin of a living pin", "re-pin by late history",
+		"scored after plays", "played after a score", "like ended with its user", "liked and unliked and liked",
+		"backfilled like of what was unliked", "pins with and without scores",
+	} {
+		t.Logf("%3d of %d: %s", hits[name], seeds, name)
+		if hits[name] < seeds/50 {
+			t.Errorf("only %d of %d histories reach: %s", hits[name], seeds, name)
+		}
+	}
+}
+
+func noteFeeds(note func(name string, reached bool), g *Graph) {
+	for _, b := range g.boards {
+		note("board with 3 followers of its own", len(g.BoardFollowers(b.Owner, b.Board, OnBoard)) >= 3)
+	}
+	for _, reader := range g.users {
+		note("user with 3 explicit followers", len(g.Followers(reader, Explicit)) >= 3)
+		feed := g.Feed(reader, false)
+		note("feed", len(feed) > 0)
+		note("feed of 20 pins", len(feed) >= 20)
+		note("own pins", len(feed) > 0 && len(g.Feed(reader, true)) > len(feed))
+		note("pins of one item", len(OnePerItem(feed)) < len(feed))
+		for i, p := range feed {
+			_, explicit := g.explicit(reader, p.Owner)
+			note("by a board follow only", !explicit)
+			if i > 0 && feed[i-1].Created == p.Created {
+				note("equal times of two owners", feed[i-1].Owner != p.Owner)
+				note("equal times of one owner", feed[i-1].Owner == p.Owner)
+			}
+		}
+		for _, owner := range g.users {
+			_, muted := g.mutes(reader, owner)
+			for _, p := range g.Pins(owner) {
+				kind := g.Board(reader, owner, p.Board).Kind
+				note("hidden by a mute", muted && (kind == Board || kind == Explicit))
+				note("hidden by an exclusion", kind == Excluded)
+			}
+		}
+		for _, p := range g.Pins(reader) {
+			note("pin of the past", p.Created < histories.Start)
+			note("pin on the default board", p.Board == "")
+			note("attributes", len(p.Attributes) > 0)
+			note("pins of a later life of a board", len(g.deletions(BoardID{reader, p.Board})) > 0)
+		}
+	}
+}
+
+// notePins compares what a pin is after every event with what it was before.
+func notePins(note func(name string, reached bool), history []events.Event) {
+	pinsIn := map[uint64]int{}
+	deleted := map[string]bool{}
+	existed := map[[2]string]bool{}
+	for n, ev := range history {
+		deleted[ev.User] = deleted[ev.User] || ev.Kind == events.UserDeleted
+		note("reader active", ev.Kind == events.ReaderActive)
+		if !aboutPins(ev.Kind) {
+			continue
+		}
+		counts := accepted(history[:n], ev) && !void(history[:n], ev)
+		before, after := New(history[:n]), New(history[:n+1])
+		if ev.Kind == events.BoardDeleted {
+			for _, p := range before.BoardPins(ev.User, ev.Board) {
+				note("pin dies with its board", true)
+				note("history dies with its board", p.Created <= histories.Start)
+			}
+			continue
+		}
+		was, lived := pinOf(before, ev)
+		is, lives := pinOf(after, ev)
+		note("pin void", !counts && !ev.Backfill)
+		note("creation ignored", counts && ev.Kind == events.PinCreated && !ev.Backfill && lived)
+		note("move ignored", counts && ev.Kind == events.PinMoved && !lived)
+		note("pin moved", lived && lives && was.Board != is.Board && ev.Kind == events.PinMoved)
+		note("re-created", lives && !lived && existed[[2]string{ev.User, ev.Pin}])
+		note("pin of a deleted user's new life", lives && deleted[ev.User])
+		existed[[2]string{ev.User, ev.Pin}] = existed[[2]string{ev.User, ev.Pin}] || lives
+		if ev.Kind != events.PinCreated || !counts {
+			continue
+		}
+		if pinsIn[ev.Seq]++; pinsIn[ev.Seq] >= 20 {
+			note("large envelope", true)
+			note("large envelope of history", ev.Backfill)
+		}
+		if ev.Backfill {
+			noteLate(note, after, ev, was, lived, is, lives)
+		}
+	}
+}
+
+func pinOf(g *Graph, ev events.Event) (Pin, bool) { return living(g.owned[ev.User], ev.Pin) }
+
+// noteLate notes what an accepted backfilled creation does to a pin.
+func noteLate(note func(name string, reached bool), g *Graph, ev events.Event, was Pin, lived bool, is Pin, lives bool) {
+	mine := g.owned[ev.User].where(func(f *fact) bool { return f.Pin == ev.Pin })
+	gone := g.owned[ev.User].of(events.BoardDeleted).on(ev.Board)
+	note("late history is moved", lives && is.Created == ev.Time && is.Board != ev.Board)
+	note("late history takes the place of a pin", lived && lives && is.Created == ev.Time && was.Created != ev.Time)
+	note("history saved by a move", lives && is.Created == ev.Time && is.Board != ev.Board && len(gone) > 0)
+	note("history revives a live creation", lived && lives && is.Created != was.Created && is.Created != ev.Time)
+	for _, f := range mine.of(events.PinCreated).backfilled() {
+		note("order by encoding", f.Time == ev.Time && !bytes.Equal(f.Encoded, ev.Encoded))
+	}
+}
+
+func noteHeat(note func(name string, reached bool), history []events.Event) {
+	log := arrive(history)
+	touched, scored := map[string]bool{}, map[string]bool{}
+	for n, ev := range log {
+		if !ev.counts {
+			continue
+		}
+		before := New(history[:n])
+		liked := before.Liked(ev.User, ev.Item)
+		facts := before.likes[like{ev.User, ev.Item}]
+		switch ev.Kind {
+		case events.Played:
+			note("play", true)
+			note("played after a score", scored[ev.Item])
+		case events.Liked:
+			repeats := repeatsLike(log[:n], ev.Event)
+			note("like", !repeats)
+			note("repeated like", repeats && !ev.Backfill)
+			note("repeated backfilled like", repeats && ev.Backfill)
+			note("liked and unliked and liked", !ev.Backfill && !liked && len(facts.of(events.Liked)) > 0)
+			note("backfilled like of what was unliked", ev.Backfill && facts.live().last().Kind == events.Unliked)
+		case events.PinCreated:
+			if ev.RepinUser != "" {
+				was, is := lives(log[:n], ev.User, ev.Pin), lives(log[:n+1], ev.User, ev.Pin)
+				note("re-pin", !was && is)
+				note("re-pin by late history", !was && is && ev.Backfill)
+				note("re-pin of a living pin", was)
+			}
+		case events.ItemScored:
+			note("scored after plays", touched[ev.Item])
+			scored[ev.Item] = true
+		case events.UserDeleted:
+			for of, facts := range before.likes {
+				note("like ended with its user", of.user == ev.User && holds(facts))
+			}
+		}
+		if ev.Kind == events.Played || ev.Kind == events.Liked {
+			touched[ev.Item] = true
+		}
+	}
+	heats := Heats(history, HeatSettings{HalfLife: 1, Play: 1, Like: 1, Repin: 1})
+	g := New(history)
+	for _, reader := range g.users {
+		with, without := false, false
+		for _, p := range g.Feed(reader, false) {
+			_, ok := heats[p.Item]
+			with, without = with || ok, without || !ok
+		}
+		note("pins with and without scores", with && without)
+	}
+}

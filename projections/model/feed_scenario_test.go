@@ -1,0 +1,79 @@
+package model_test
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/model"
+)
+
+// scenarioHeat is how the scenarios count: what happens at 10 counts twice what happens at 0.
+var scenarioHeat = model.HeatSettings{HalfLife: 10, Play: 1, Like: 4, Repin: 8}
+
+// feedAnswer answers the questions about pins, feeds and items. A feed+ has the reader's own pins. A score is told in
+// doublings, which are sixteenths at least, or if it is no such as it is.
+func feedAnswer(history []events.Event, q []string) (string, bool) {
+	g := model.New(history)
+	last := q[len(q)-1]
+	switch q[0] {
+	case "feed", "feed+":
+		return pinList(g.Feed(last, q[0] == "feed+")), true
+	case "once":
+		return pinList(model.OnePerItem(g.Feed(last, false))), true
+	case "hot":
+		return pinList(g.HotFeed(last, false, func(item string) (int64, bool) {
+			return model.Heat(history, item, scenarioHeat)
+		})), true
+	case "pins":
+		if owner, board, ok := strings.Cut(last, "/"); ok {
+			return pinList(g.BoardPins(owner, strings.TrimPrefix(board, "-"))), true
+		}
+		return pinList(g.Pins(last)), true
+	case "liked":
+		return fmt.Sprint(g.Liked(q[1], last)), true
+	case "heat":
+		score, ok := model.Heat(history, last, scenarioHeat)
+		switch {
+		case !ok:
+			return "none", true
+		case score%4096 != 0 || score < 0:
+			return fmt.Sprint(score), true
+		}
+		return fmt.Sprintf("%d+%d/16", score/65536, score%65536/4096), true
+	}
+	return "", false
+}
+
+func pinList(list []model.Pin) string {
+	words := make([]string, 0, len(list))
+	for _, p := range list {
+		name := p.Owner + "/" + p.Board
+		if p.Board == "" {
+			name += "-"
+		}
+		name = fmt.Sprintf("%s %s %d", name, p.ID, p.Created)
+		if p.Item != p.ID {
+			name += " " + p.Item
+		}
+		words = append(words, name)
+	}
+	if len(words) == 0 {
+		return "-"
+	}
+	return strings.Join(words, ", ")
+}
+
+func TestPinIsAsItWasCreated(t *testing.T) {
+	g := model.New([]events.Event{
+		{Kind: events.PinCreated, User: "bob", Pin: "p", Item: "i", Board: "art", Attributes: []byte("a"), Time: 10},
+		{Kind: events.PinCreated, User: "bob", Pin: "p", Item: "j", Board: "art", Attributes: []byte("b"), Time: 20},
+		{Kind: events.PinMoved, User: "bob", Pin: "p", Board: "cats", Time: 30},
+	})
+	want := []model.Pin{{Owner: "bob", ID: "p", Board: "cats", Item: "i", Attributes: []byte("a"), Created: 10}}
+	if got := g.Pins("bob"); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

@@ -1,0 +1,187 @@
+package model_test
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/heat"
+	"github.com/skein-feed/skein/projections/model"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// momentHeat goes with generated histories, most of which last some seconds.
+var momentHeat = model.HeatSettings{HalfLife: 1_000_000, Play: 1, Like: 4, Repin: 8}
+
+// What the definitions imply together, at every position.
+func TestFeedsFitTogether(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		history := histories.History(t, histories.Options{Feeds: true, Events: 40})
+		before := map[string]int64{}
+		for n := range history {
+			g := model.New(history[:n+1])
+			heats := model.Heats(history[:n+1], momentHeat)
+			pinsFit(t, g)
+			for _, reader := range append(g.Users(), "stranger") {
+				feedFits(t, g, reader, heats)
+			}
+			for item, score := range before {
+				scored := history[n].Kind == events.ItemScored && history[n].Item == item
+				if now, ok := heats[item]; !ok || now < score && !scored {
+					t.Errorf("the score of %s falls from %d to %d", item, score, now)
+				}
+			}
+			if t.Failed() {
+				t.Fatalf("after %s", tell(history[:n+1]))
+			}
+			before = heats
+		}
+	})
+}
+
+func pinsFit(t *rapid.T, g *model.Graph) {
+	for _, owner := range g.Users() {
+		pins := g.Pins(owner)
+		var byBoard int
+		for _, b := range g.BoardsMentioned() {
+			if b.Owner == owner {
+				byBoard += len(g.BoardPins(owner, b.Board))
+			}
+		}
+		if byBoard != len(pins) {
+			t.Errorf("%s has %d pins, on all boards %d", owner, len(pins), byBoard)
+		}
+		for i, p := range pins {
+			exists := p.Board == "" || slices.ContainsFunc(g.Boards(owner), func(e model.Entry) bool { return e.Board == p.Board })
+			if !exists || p.Owner != owner || p.ID == "" || p.Item == "" || p.Created == 0 {
+				t.Errorf("%+v is no pin of %s", p, owner)
+			}
+			if i > 0 && (pins[i-1].Created < p.Created ||
+				pins[i-1].Created == p.Created && events.CompareIDs(pins[i-1].ID, p.ID) >= 0) {
+				t.Errorf("%+v before %+v", pins[i-1], p)
+			}
+		}
+	}
+}
+
+func feedFits(t *rapid.T, g *model.Graph, reader string, heats map[string]int64) {
+	feed, own := g.Feed(reader, false), g.Feed(reader, true)
+	// A pin is in the feed if its board appears for the reader, and the other way round.
+	var want []model.Pin
+	for _, owner := range g.Users() {
+		for _, p := range g.Pins(owner) {
+			f := g.Board(reader, owner, p.Board)
+			if (f.Kind == model.Board || f.Kind == model.Explicit) && !g.Relationship(reader, owner).Muting {
+				want = append(want, p)
+			}
+		}
+	}
+	byName := func(x, y model.Pin) int {
+		if c := events.CompareIDs(x.Owner, y.Owner); c != 0 {
+			return c
+		}
+		return events.CompareIDs(x.ID, y.ID)
+	}
+	sorted := func(list []model.Pin) []model.Pin { return slices.SortedFunc(slices.Values(list), byName) }
+	if !reflect.DeepEqual(sorted(feed), sorted(want)) {
+		t.Errorf("%s: feed %s, want %s", reader, pinList(feed), pinList(want))
+	}
+	if got, want := sorted(own), sorted(slices.Concat(feed, g.Pins(reader))); !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: feed with own pins %s, want %s", reader, pinList(own), pinList(want))
+	}
+	hot := g.HotFeed(reader, false, func(item string) (int64, bool) { score, ok := heats[item]; return score, ok })
+	if !reflect.DeepEqual(sorted(hot), sorted(feed)) {
+		t.Errorf("%s: by heat %s, newest first %s", reader, pinList(hot), pinList(feed))
+	}
+	for i := 1; i < len(hot); i++ {
+		a, okA := heats[hot[i-1].Item]
+		b, okB := heats[hot[i].Item]
+		if okB && (!okA || a < b) || okA == okB && a == b && hot[i-1].Created < hot[i].Created {
+			t.Errorf("%s: by heat %s with %v", reader, pinList(hot), heats)
+		}
+	}
+	items := map[string]bool{}
+	for _, p := range feed {
+		items[p.Item] = true
+	}
+	if once := model.OnePerItem(hot); len(once) != len(items) {
+		t.Errorf("%s: of %d items %s", reader, len(items), pinList(once))
+	}
+}
+
+// Heats looks at single pins and likes only; here every position has a whole model.
+func TestHeatsAreThoseOfTheWholeModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		history := histories.History(t, histories.Options{Feeds: true})
+		want := map[string]int64{}
+		sums, scored := map[string]heat.Sum{}, map[string]bool{}
+		backfilled := map[string]bool{}
+		for n, ev := range history {
+			before, after := model.New(history[:n]), model.New(history[:n+1])
+			if !counts(history, n) {
+				continue
+			}
+			var weight uint32
+			switch ev.Kind {
+			case events.Played:
+				weight = momentHeat.Play
+			case events.Liked:
+				key := ev.User + " " + ev.Item
+				if ev.Backfill && !backfilled[key] && !model.New(live(history[:n])).Liked(ev.User, ev.Item) ||
+					!ev.Backfill && !before.Liked(ev.User, ev.Item) {
+					weight = momentHeat.Like
+				}
+				backfilled[key] = backfilled[key] || ev.Backfill
+			case events.PinCreated:
+				here := func(p model.Pin) bool { return p.ID == ev.Pin }
+				if ev.RepinUser != "" && !slices.ContainsFunc(before.Pins(ev.User), here) &&
+					slices.ContainsFunc(after.Pins(ev.User), here) {
+					weight = momentHeat.Repin
+				}
+			case events.ItemScored:
+				scored[ev.Item], want[ev.Item] = true, ev.Score
+			}
+			if weight > 0 {
+				sums[ev.Item] = sums[ev.Item].Add(weight, int64(ev.Time), int64(momentHeat.HalfLife))
+				if !scored[ev.Item] {
+					want[ev.Item] = sums[ev.Item].Score()
+				}
+			}
+		}
+		if got := model.Heats(history, momentHeat); !maps.Equal(got, want) {
+			t.Fatalf("%v, want %v after %s", got, want, tell(history))
+		}
+		for _, item := range []string{"i", "p1", "nothing"} {
+			got, ok := model.Heat(history, item, momentHeat)
+			if score, exists := want[item]; ok != exists || got != score {
+				t.Fatalf("%s: %d %v, want %v", item, got, ok, want)
+			}
+		}
+	})
+}
+
+// counts tells of a backfill whether it is accepted: a play of the same place in the log would be told apart by heat. Live
+// plays and likes always count, and so do live pins where they change something.
+func counts(history []events.Event, n int) bool {
+	ev := history[n]
+	if !ev.Backfill {
+		return true
+	}
+	for _, old := range history[:n] {
+		switch {
+		case old.Backfill && old.Kind == ev.Kind && old.Source == ev.Source && old.Offset >= ev.Offset,
+			old.Kind == events.BackfillClosed && (old.Source == "" || old.Source == ev.Source),
+			old.Kind == events.UserDeleted && old.User == ev.User:
+			return false
+		}
+	}
+	return true
+}
+
+func live(history []events.Event) []events.Event {
+	return slices.DeleteFunc(slices.Clone(history), func(ev events.Event) bool { return ev.Backfill })
+}

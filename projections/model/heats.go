@@ -1,0 +1,96 @@
+package model
+
+import (
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/heat" //nolint:depguard // the arithmetic only, which has its own exact tests
+)
+
+// like names a user and an item.
+type like struct{ user, item string }
+
+// aboutLikes tells whether facts of a kind decide what the acting user likes.
+func aboutLikes(k events.Kind) bool { return k == events.Liked || k == events.Unliked }
+
+// holds tells whether a like holds, given the facts about it: the latest is a like.
+func holds(likes facts) bool { return likes.last().Kind == events.Liked }
+
+// Liked tells whether a user likes an item.
+func (g *Graph) Liked(user, item string) bool { return holds(g.likes[like{user, item}]) }
+
+// HeatSettings are what heat depends on.
+type HeatSettings struct {
+	// HalfLife is the time in which what was added counts half, relative to what is added then.
+	HalfLife events.Micros
+	// Play, Like and Repin are the weights of one of each.
+	Play, Like, Repin uint32
+}
+
+// Heat tells the score of an item after a history in log order; not ok: nothing gave it one.
+func Heat(history []events.Event, item string, s HeatSettings) (score int64, ok bool) {
+	score, ok = Heats(history, s)[item]
+	return score, ok
+}
+
+// Heats tells the scores of all items that have one after a history in log order. Unlike every other answer they follow
+// the order of arrival: what was added is never taken back, and history that arrives late is added when it arrives.
+func Heats(history []events.Event, s HeatSettings) map[string]int64 {
+	sums, scores := map[string]heat.Sum{}, map[string]int64{}
+	log := arrive(history)
+	for i, ev := range log {
+		if !ev.counts {
+			continue
+		}
+		var weight uint32
+		switch ev.Kind {
+		case events.Played:
+			weight = s.Play
+		case events.Liked:
+			if !repeatsLike(log[:i], ev.Event) {
+				weight = s.Like
+			}
+		case events.PinCreated:
+			if ev.RepinUser != "" && !lives(log[:i], ev.User, ev.Pin) && lives(log[:i+1], ev.User, ev.Pin) {
+				weight = s.Repin
+			}
+		case events.ItemScored:
+			scores[ev.Item] = ev.Score // from now on, whatever is added
+		}
+		if weight > 0 {
+			sums[ev.Item] = sums[ev.Item].Add(weight, int64(ev.Time), int64(s.HalfLife))
+		}
+	}
+	for item, sum := range sums {
+		if _, scored := scores[item]; !scored {
+			scores[item] = sum.Score()
+		}
+	}
+	return scores
+}
+
+// repeatsLike tells whether a like that arrives says nothing new: a live one, that the user likes the item already; a
+// backfilled one, that a backfill said so before, or that by live facts the user likes it.
+func repeatsLike(before []arrival, ev events.Event) bool {
+	var about []arrival
+	for _, old := range before {
+		if old.User == ev.User && (aboutLikes(old.Kind) && old.Item == ev.Item || old.Kind == events.UserDeleted) {
+			about = append(about, old)
+		}
+	}
+	likes := order(about).where(func(f *fact) bool { return aboutLikes(f.Kind) && !f.relationEnded })
+	if !ev.Backfill {
+		return holds(likes)
+	}
+	return len(likes.backfilled()) > 0 || holds(likes.live())
+}
+
+// lives tells whether a pin lives after a part of the log.
+func lives(log []arrival, owner, pin string) bool {
+	var about []arrival
+	for _, ev := range log {
+		if ev.User == owner && (aboutPins(ev.Kind) || ev.Kind == events.UserDeleted) {
+			about = append(about, ev)
+		}
+	}
+	_, ok := living(order(about).where(func(f *fact) bool { return aboutPins(f.Kind) && !f.relationEnded }), pin)
+	return ok
+}

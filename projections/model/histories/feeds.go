@@ -1,0 +1,180 @@
+package histories
+
+import (
+	"fmt"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// feedWeights are those of histories with [Options.Feeds]: pins, those who are to see them, and what makes items hot.
+var feedWeights = []weight{
+	{events.PinCreated, 26, true},
+	{events.UserFollowed, 10, true},
+	{events.BoardFollowed, 9, true},
+	{events.ReaderActive, 7, false},
+	{events.PinMoved, 7, false},
+	{events.PinDeleted, 5, false},
+	{events.Played, 8, false},
+	{events.Liked, 8, false},
+	{events.Unliked, 5, false},
+	{events.ItemScored, 2, false},
+	{events.BoardDeleted, 5, false},
+	{events.BoardCreated, 6, false},
+	{events.UserUnfollowed, 4, false},
+	{events.BoardUnfollowed, 6, false},
+	{events.UserBlocked, 2, false},
+	{events.UserUnblocked, 3, false},
+	{events.UserMuted, 3, false},
+	{events.UserUnmuted, 2, false},
+	{events.UserDeleted, 1, false},
+	{events.BackfillClosed, 1, false},
+}
+
+// pinIDs are of every form. Most pins have one of the first.
+var pinIDs = [...]string{"p1", "8", "p2", "10", "6ba7b811-9dad-11d1-80b4-00c04fd430c8", "p3", "08", "p4"}
+
+// itemIDs are shown by pins of several users. Pins also show items of their own ids.
+var itemIDs = [...]string{"i", "9", "p1"}
+
+// feedEvent fills in what happens to pins and items. It returns false for the kinds about which it knows nothing.
+func (w world) feedEvent(d dice, ev *events.Event) bool {
+	switch ev.Kind {
+	case events.UserFollowed, events.BoardFollowed:
+		if d.roll(3, "whom") > 0 {
+			return false
+		}
+		// Some have many followers.
+		ev.User, ev.Peer = userIDs[1+d.roll(w.users-1, "follower")], userIDs[0]
+		if ev.Kind == events.BoardFollowed {
+			ev.Board = boardIDs[0]
+		}
+	case events.PinCreated:
+		ev.Board = w.board(d)
+		ev.User, ev.Pin = w.owned(d)
+		ev.Item = ev.Pin
+		if d.roll(2, "shares its item") == 1 {
+			ev.Item = itemIDs[d.roll(len(itemIDs), "item")]
+		}
+		if d.roll(4, "re-pin") == 3 {
+			ev.RepinUser, ev.RepinPin = w.who(d), w.pin(d) // also of an own one
+		}
+		if d.roll(3, "attributes") == 2 {
+			ev.Attributes = []byte{byte(d.roll(256, "attribute")), 0}
+		}
+	case events.PinMoved:
+		ev.Board = w.board(d)
+		ev.User, ev.Pin = w.owned(d)
+	case events.PinDeleted:
+		ev.User, ev.Pin = w.owned(d)
+	case events.BoardCreated, events.BoardDeleted:
+		if d.roll(3, "whose board") == 0 {
+			ev.User, ev.Board = userIDs[0], boardIDs[0]
+			return true
+		}
+		return false
+	case events.Liked, events.Unliked:
+		if d.roll(2, "whose like") == 0 {
+			ev.User, ev.Item = userIDs[0], itemIDs[0]
+			return true
+		}
+		ev.Item = w.item(d)
+	case events.Played:
+		ev.Item = w.item(d)
+	case events.ItemScored:
+		ev.User = ""
+		ev.Item = w.item(d)
+		// Scores below those of all items that are played, none, among them and above.
+		ev.Score = [...]int64{-5, 0, 1_700_000_000 * 65536, 1_700_000_100 * 65536}[d.roll(4, "score")]
+	default:
+		return false
+	}
+	return true
+}
+
+// owned draws a user and a pin of this user: often the same, so that much happens to it.
+func (w world) owned(d dice) (owner, pin string) {
+	if d.roll(4, "whose pin") == 0 {
+		return userIDs[0], pinIDs[0]
+	}
+	return w.who(d), w.pin(d)
+}
+
+// pin draws a pin, early ones more often.
+func (world) pin(d dice) string {
+	n := len(pinIDs)
+	return pinIDs[min(d.roll(n, "pin"), d.roll(n, "pin"), d.roll(n, "pin"))]
+}
+
+// item draws an item that is shown by many pins, or by those of one id.
+func (w world) item(d dice) string {
+	if d.roll(3, "item of a pin") == 2 {
+		return w.pin(d)
+	}
+	return itemIDs[min(d.roll(len(itemIDs), "item"), d.roll(len(itemIDs), "item"))]
+}
+
+// more lets more follow, now and then, where a pin is created or moved.
+func (w world) more(d dice, s *step) {
+	if s.event.Kind == events.PinCreated && s.event.Backfill && d.roll(2, "at the time of others") == 1 {
+		s.event.Time = Start - 10
+	}
+	switch {
+	case s.event.Kind == events.PinCreated && d.roll(30, "burst") == 29:
+		w.burst(d, s)
+	case s.event.Kind == events.PinMoved && d.roll(8, "story") == 7:
+		w.story(d, s)
+	}
+}
+
+// burst makes the creation of a pin the first of 20 to 40 in one envelope, by one user or two, all live or all from one
+// import and of one time.
+func (w world) burst(d dice, s *step) {
+	users := []string{s.event.User, w.who(d)}
+	boards := [...]string{s.event.Board, s.event.Board, w.board(d)}
+	first := d.roll(3, "first of the burst") * 10
+	for i := range 19 + d.roll(21, "size of the burst") {
+		more := step{event: s.event, joins: true, offset: 1}
+		ev := &more.event
+		ev.User = users[i%2]
+		ev.Board = boards[i%3]
+		ev.Pin = fmt.Sprint("b", first+i)
+		ev.Item = ev.Pin
+		if i%4 == 3 {
+			ev.Item = itemIDs[i/4%len(itemIDs)]
+		}
+		if ev.Backfill {
+			encode(ev)
+		}
+		s.more = append(s.more, more)
+	}
+}
+
+// story lets much happen to a pin that is moved: on few boards that come and go, with history between.
+func (w world) story(d dice, s *step) {
+	for range 4 + d.roll(8, "length of the story") {
+		more := step{joins: d.roll(4, "joins") == 3, pause: 1}
+		ev := &more.event
+		ev.User, ev.Board = s.event.User, boardIDs[d.roll(len(boardIDs), "board")]
+		switch what := d.roll(12, "story"); {
+		case what < 6:
+			ev.Kind, ev.Pin, ev.Item = events.PinCreated, s.event.Pin, w.item(d)
+			if d.roll(2, "re-pin") == 1 {
+				ev.RepinUser, ev.RepinPin = w.who(d), w.pin(d)
+			}
+			if what > 2 {
+				w.backfill(d, &more)
+			}
+		case what < 8:
+			ev.Kind, ev.Pin = events.PinMoved, s.event.Pin
+		case what < 10:
+			ev.Kind, ev.Board = events.BoardDeleted, w.named(d)
+		case what < 11:
+			ev.Kind, ev.Board = events.BoardCreated, w.named(d)
+		default:
+			ev.Kind, ev.Pin, ev.Board = events.PinDeleted, s.event.Pin, ""
+		}
+		if !w.without.Has(ev.Kind) {
+			s.more = append(s.more, more)
+		}
+	}
+}

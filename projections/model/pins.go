@@ -1,0 +1,137 @@
+package model
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// Pin is a living pin.
+type Pin struct {
+	// Owner and ID name the pin.
+	Owner, ID string
+	// Board is the owner's board that it is on; empty: the default board.
+	Board string
+	// Item is what it shows.
+	Item string
+	// Attributes are those given at its creation.
+	Attributes []byte
+	// Created is when it was created. Moving it does not change that.
+	Created events.Micros
+}
+
+// aboutPins tells whether facts of a kind decide which pins of the acting user live, and where.
+func aboutPins(k events.Kind) bool {
+	switch k {
+	case events.PinCreated, events.PinMoved, events.PinDeleted, events.BoardDeleted:
+		return true
+	}
+	return false
+}
+
+// living runs the life of one pin through the facts about the pins and boards of its owner, and tells whether it lives
+// at their end.
+func living(owned facts, id string) (pin Pin, lives bool) {
+	for _, f := range owned {
+		switch {
+		case f.Kind == events.PinCreated && f.Pin == id && !lives:
+			lives = true
+			pin = Pin{f.User, f.Pin, f.Board, f.Item, f.Attributes, f.Time}
+		case f.Kind == events.PinMoved && f.Pin == id && lives:
+			pin.Board = f.Board
+		case f.Kind == events.PinDeleted && f.Pin == id:
+			lives = false
+		case f.Kind == events.BoardDeleted && f.Board == pin.Board:
+			lives = false
+		}
+	}
+	return pin, lives
+}
+
+// Pins lists the living pins of a user, newest first.
+func (g *Graph) Pins(owner string) []Pin {
+	var list []Pin
+	tried := map[string]bool{}
+	for _, f := range g.owned[owner].of(events.PinCreated) {
+		if tried[f.Pin] {
+			continue
+		}
+		tried[f.Pin] = true
+		if pin, lives := living(g.owned[owner], f.Pin); lives {
+			list = append(list, pin)
+		}
+	}
+	return newest(list)
+}
+
+// BoardPins lists the living pins on a board, newest first.
+func (g *Graph) BoardPins(owner, board string) []Pin {
+	return slices.DeleteFunc(g.Pins(owner), func(p Pin) bool { return p.Board != board })
+}
+
+// newest puts pins newest first, equal times by owner and id.
+func newest(list []Pin) []Pin {
+	slices.SortFunc(list, func(x, y Pin) int {
+		return cmp.Or(
+			cmp.Compare(y.Created, x.Created),
+			events.CompareIDs(x.Owner, y.Owner),
+			events.CompareIDs(x.ID, y.ID),
+		)
+	})
+	return list
+}
+
+// Feed lists the living pins on the boards that the reader follows, less those of owners whom the reader mutes or a block
+// separates from the reader, newest first. The reader's own pins are in it only with own.
+func (g *Graph) Feed(reader string, own bool) []Pin {
+	var list []Pin
+	for _, owner := range g.users {
+		if owner == reader {
+			if own {
+				list = append(list, g.Pins(owner)...)
+			}
+			continue
+		}
+		if _, muted := g.mutes(reader, owner); muted || g.barred(reader, owner) {
+			continue
+		}
+		for _, pin := range g.Pins(owner) {
+			if f := g.Board(reader, owner, pin.Board); f.Kind == Board || f.Kind == Explicit {
+				list = append(list, pin)
+			}
+		}
+	}
+	return newest(list)
+}
+
+// HotFeed lists the same pins as [Graph.Feed], those of the hottest items first: by the score that heat tells, then newest
+// first. Those of items without a score come last, after those of the lowest.
+func (g *Graph) HotFeed(reader string, own bool, heat func(item string) (score int64, ok bool)) []Pin {
+	list := g.Feed(reader, own)
+	slices.SortStableFunc(list, func(x, y Pin) int {
+		scoreX, okX := heat(x.Item)
+		scoreY, okY := heat(y.Item)
+		switch {
+		case okX && okY:
+			return cmp.Compare(scoreY, scoreX)
+		case okX:
+			return -1
+		case okY:
+			return 1
+		}
+		return 0
+	})
+	return list
+}
+
+// OnePerItem keeps the first pin of each item, in the order given.
+func OnePerItem(list []Pin) []Pin {
+	var kept []Pin
+	for _, pin := range list {
+		if !slices.ContainsFunc(kept, func(p Pin) bool { return p.Item == pin.Item }) {
+			kept = append(kept, pin)
+		}
+	}
+	return kept
+}
