@@ -35,8 +35,10 @@ type Case struct {
 	Tags TagRange
 	// Histories are folded one by one.
 	Histories []History
-	// Golden is the file with the rows of the first history; empty: none.
+	// Golden is the file with the rows of the history Pinned; empty: none.
 	Golden string
+	// Pinned is an index into Histories.
+	Pinned int
 }
 
 // Run runs the whole suite.
@@ -53,7 +55,7 @@ func Run(t *testing.T, c Case) {
 	}
 	if c.Golden != "" {
 		t.Run("golden", func(t *testing.T) {
-			CheckGolden(t, c.Golden, Straight(t, c.New(), c.Histories[0].Envelopes))
+			CheckGolden(t, c.Golden, Straight(t, c.New(), c.Histories[c.Pinned].Envelopes))
 		})
 	}
 }

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/model/histories"
 )
 
@@ -17,7 +19,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestAll is the suite over the list of all projections.
 func TestAll(t *testing.T) {
-	var settings all.Settings
+	// Small ones, so that what happens in years or to millions happens in these histories.
+	small := inbox.DefaultSettings()
+	small.Threshold, small.Keep, small.Active = 1, 3, 40*time.Microsecond
+	settings := all.Settings{Inbox: small}
 	seeds := 4
 	if testing.Short() {
 		seeds = 1
@@ -29,6 +34,9 @@ func TestAll(t *testing.T) {
 			Envelopes: histories.Envelopes(histories.Fixed(uint64(seed), 400)),
 		})
 	}
+	hs = append(hs, History{Name: "feeds", Envelopes: histories.Envelopes(histories.FixedFeeds(0, 300))})
+	// The rows of the graph have been pinned since before there were feeds.
+	pinned := map[string]int{"inbox": len(hs) - 1}
 	for i, p := range all.All(settings) {
 		t.Run(p.Name(), func(t *testing.T) {
 			r, ok := tagRanges[p.Name()]
@@ -37,7 +45,7 @@ func TestAll(t *testing.T) {
 			}
 			Run(t, Case{
 				New:  func() projections.Projection { return all.All(settings)[i] },
-				Tags: r, Histories: hs, Golden: "testdata/" + p.Name() + ".golden",
+				Tags: r, Histories: hs, Golden: "testdata/" + p.Name() + ".golden", Pinned: pinned[p.Name()],
 			})
 		})
 	}

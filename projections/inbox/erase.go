@@ -1,0 +1,61 @@
+package inbox
+
+import (
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// userDeleted removes what the user has as an owner of pins and as a reader, in steps. What others have of the user goes
+// with the relations, which the graph ends afterwards (see [Inbox.relationChanged]). Heat stays: it is of items.
+func (f *Inbox) userDeleted() error {
+	user := f.ev.User
+	err := f.each(idKey(nil, tagPin, user), true, func(rest []byte) error {
+		id, _, err := events.CutID(rest)
+		if err != nil {
+			return err
+		}
+		return f.erasePin(user, id)
+	})
+	if err != nil {
+		return err
+	}
+	for _, tag := range []projections.Tag{tagBoardDeleted, tagLike, tagEntry} {
+		prefix := idKey(nil, tag, user)
+		err := f.each(prefix, true, func(rest []byte) error {
+			f.key = append(append(f.key[:0], prefix...), rest...)
+			f.b.Delete(f.key)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	f.key = idKey(f.key[:0], tagReader, user)
+	f.b.Delete(f.key)
+	if err := f.graph.Apply(*f.ev, f.b); err != nil {
+		return err
+	}
+	f.key = idKey(f.key[:0], tagSource, user)
+	f.b.Delete(f.key)
+	prefix := idKey(nil, tagBoardSource, user)
+	return f.each(prefix, true, func(rest []byte) error {
+		f.key = append(append(f.key[:0], prefix...), rest...)
+		f.b.Delete(f.key)
+		return nil
+	})
+}
+
+func (f *Inbox) erasePin(owner, id string) error {
+	p, err := f.readPin(owner, id)
+	if err != nil {
+		return err
+	}
+	p.row = pinRow{settled: true}
+	f.writeShadows(p, pinState{})
+	if err := f.writeOutboxes(p, pinState{}); err != nil {
+		return err
+	}
+	f.key = pairKey(f.key[:0], tagPin, owner, id)
+	f.b.Delete(f.key)
+	return nil
+}

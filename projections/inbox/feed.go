@@ -1,0 +1,217 @@
+package inbox
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+)
+
+// walk goes over the pins of a feed, newest first.
+//
+//	          top ─────────────────────── floor ──────────────────────────── end
+//	inbox      ███████████████████████████
+//	outboxes   those that are pulled       all that the reader follows
+//
+// A place is no more than a candidate: what the reader sees of it is decided by the pin and the relation as they are.
+type walk struct {
+	q      *Queries
+	feed   *Feed
+	merge  *merge
+	reader reader
+	// below tells that the walk has come to the floor.
+	below bool
+	// sights are the relations to owners that were met.
+	sights map[string]*sight
+	// opened counts the outboxes.
+	opened int
+	// ended is set by batch when there is no more.
+	ended bool
+}
+
+type sight struct {
+	graph.Sight
+	// boards are the boards of the owner that were asked about.
+	boards map[string]bool
+}
+
+// newWalk begins at the first place that is not before from; nil: at the top.
+func (q *Queries) newWalk(f *Feed, from []byte) (*walk, error) {
+	w := &walk{q: q, feed: f, sights: map[string]*sight{}}
+	var err error
+	if w.reader, _, err = readReader(q.r, idKey(nil, tagReader, f.Reader)); err != nil {
+		return nil, err
+	}
+	if !w.reader.ready || from != nil && bytes.Compare(from, w.reader.floor) >= 0 {
+		return w, w.descend(from)
+	}
+	streams, err := w.pulled()
+	if err != nil {
+		return nil, err
+	}
+	w.opened += len(streams)
+	streams = append(streams, &stream{prefix: idKey(nil, tagEntry, f.Reader)})
+	w.open(streams, from)
+	return w, nil
+}
+
+// open merges some streams, and the reader's own outbox.
+func (w *walk) open(streams []*stream, from []byte) {
+	if w.feed.Own {
+		streams = append(streams, outboxStream(w.feed.Reader, nil))
+		w.opened++
+	}
+	w.merge = newMerge(w.q.r, streams, from)
+}
+
+// pulled returns the outboxes that are merged above the floor, too.
+func (w *walk) pulled() ([]*stream, error) {
+	var streams []*stream
+	for _, tag := range []projections.Tag{tagPull, tagBoardPull} {
+		prefix := idKey(nil, tag, w.feed.Reader)
+		it := w.q.r.Iter(prefix, projections.PrefixEnd(prefix))
+		for it.Next() {
+			owner, board, err := cutPull(tag, it.Key()[len(prefix):])
+			if err != nil {
+				_ = it.Close() // the first error is the cause
+				return nil, err
+			}
+			streams = append(streams, outboxStream(owner, board))
+		}
+		if err := it.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return streams, nil
+}
+
+// descend goes on at or below the floor, where all outboxes are merged.
+func (w *walk) descend(from []byte) error {
+	w.below = true
+	var streams []*stream
+	explicit := map[string]bool{}
+	prefix := graph.FollowingPrefix(nil, w.feed.Reader)
+	it := w.q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	for it.Next() {
+		owner, err := graph.CutUser(it.Key()[len(prefix):])
+		if err != nil {
+			_ = it.Close() // the first error is the cause
+			return err
+		}
+		explicit[owner] = true
+		streams = append(streams, outboxStream(owner, nil))
+	}
+	if err := it.Close(); err != nil {
+		return err
+	}
+	prefix = graph.FollowedBoardsPrefix(nil, w.feed.Reader)
+	it = w.q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	for it.Next() {
+		owner, board, err := graph.CutBoard(it.Key()[len(prefix):])
+		if err != nil {
+			_ = it.Close() // the first error is the cause
+			return err
+		}
+		if !explicit[owner] {
+			streams = append(streams, outboxStream(owner, &board))
+		}
+	}
+	if err := it.Close(); err != nil {
+		return err
+	}
+	w.opened += len(streams)
+	w.open(streams, from)
+	return nil
+}
+
+// next returns the next pin that the reader sees, with its place; nil: the feed has ended.
+func (w *walk) next(ctx context.Context) (*Pin, []byte, error) {
+	for step := 1; ; step++ {
+		if step%1024 == 0 && ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		place := w.merge.next()
+		if w.merge.err != nil {
+			return nil, nil, w.merge.err
+		}
+		if !w.below && (place == nil || bytes.Compare(place, w.reader.floor) >= 0) {
+			if err := w.merge.close(); err != nil {
+				return nil, nil, err
+			}
+			if err := w.descend(w.reader.floor); err != nil {
+				return nil, nil, err
+			}
+			continue
+		}
+		if place == nil {
+			return nil, nil, nil
+		}
+		p, err := w.pin(place)
+		if err != nil || p != nil {
+			return p, place, err
+		}
+	}
+}
+
+// pin returns the pin at a place, if it is there and the reader sees it.
+func (w *walk) pin(place []byte) (*Pin, error) {
+	created, owner, id, err := cutPlace(place)
+	if err != nil {
+		return nil, err
+	}
+	p, err := w.q.living(owner, id)
+	if err != nil || p == nil || p.Created != created {
+		return nil, err
+	}
+	if owner == w.feed.Reader {
+		if !w.feed.Own {
+			p = nil
+		}
+		return p, nil
+	}
+	sees, err := w.sees(owner, p.Board)
+	if err != nil || !sees {
+		return nil, err
+	}
+	return p, nil
+}
+
+// sees tells whether the reader sees the pins on a board.
+func (w *walk) sees(owner, board string) (bool, error) {
+	s := w.sights[owner]
+	if s == nil {
+		s = &sight{}
+		var err error
+		if s.Sight, err = w.q.graph.Sight(w.feed.Reader, owner); err != nil {
+			return false, err
+		}
+		w.sights[owner] = s
+	}
+	if s.Muted || !s.Explicit && !s.Boards {
+		return false, nil
+	}
+	if !s.Boards {
+		return true, nil
+	}
+	sees, known := s.boards[board]
+	if !known {
+		follow, err := w.q.graph.Board(w.feed.Reader, owner, board)
+		if err != nil {
+			return false, err
+		}
+		sees = follow.Kind == graph.Explicit || follow.Kind == graph.OnBoard
+		if s.boards == nil {
+			s.boards = map[string]bool{}
+		}
+		s.boards[board] = sees
+	}
+	return sees, nil
+}
+
+func (w *walk) close() error {
+	if w.merge == nil {
+		return nil
+	}
+	return w.merge.close()
+}

@@ -1,0 +1,122 @@
+package inbox
+
+import (
+	"container/heap"
+	"context"
+)
+
+// hot reads a page of a feed by heat. Scores are those at the position where the session began, whatever is played
+// meanwhile, so every pin has one place throughout (I9); the pins are those of now. It walks over the whole feed and keeps
+// what is first after the mark.
+func (q *Queries) hot(ctx context.Context, f *Feed, after Mark, n int) (page Page, err error) {
+	if f.Above != nil {
+		return page, ErrMark
+	}
+	now := q.r.Cursor()
+	s := session{now.Seq, now.LastTime}
+	var last *hotPlace
+	if after != nil {
+		at, place, err := parseHot(after)
+		if err != nil {
+			return page, err
+		}
+		if at.seq > now.Seq {
+			return page, ErrMark
+		}
+		if now.LastTime-at.time > SessionLife {
+			return page, ErrExpired
+		}
+		s, last = at, &place
+	}
+	w, err := q.newWalk(f, nil)
+	if err != nil {
+		return page, err
+	}
+	defer func() {
+		if cerr := w.close(); err == nil {
+			err = cerr
+		}
+	}()
+	best := hottest{most: n + 1}
+	shown := map[string]bool{}
+	for !w.ended {
+		pins, places, err := w.batch(ctx, hotBatch, nil, shown)
+		if err != nil {
+			return page, err
+		}
+		for i := range pins {
+			h := hotPlace{place: places[i]}
+			if h.score, h.scored, err = scoreAt(q.r, pins[i].Item, s.seq); err != nil {
+				return page, err
+			}
+			pins[i].Score = h.score
+			if last == nil || last.before(&h) {
+				best.add(hotPin{pins[i], h})
+			}
+		}
+	}
+	page.Outboxes = w.opened
+	entries := best.sorted()
+	if len(entries) > n {
+		entries = entries[:n]
+		page.Next = hotMark(s, &entries[n-1].at)
+	}
+	for i := range entries {
+		page.Pins = append(page.Pins, entries[i].pin)
+	}
+	return page, nil
+}
+
+// hotBatch is how many pins are asked about at once whether they are hidden.
+const hotBatch = 512
+
+type hotPin struct {
+	pin Pin
+	at  hotPlace
+}
+
+// hottest keeps the first few of what is added: a heap with the last of them on top.
+type hottest struct {
+	most int
+	pins []hotPin
+}
+
+func (h *hottest) add(p hotPin) {
+	if len(h.pins) < h.most {
+		heap.Push(h, p)
+		return
+	}
+	if p.at.before(&h.pins[0].at) {
+		h.pins[0] = p
+		heap.Fix(h, 0)
+	}
+}
+
+// sorted empties the heap.
+func (h *hottest) sorted() []hotPin {
+	out := make([]hotPin, len(h.pins))
+	for i := len(out) - 1; i >= 0; i-- {
+		out[i] = heap.Pop(h).(hotPin) //nolint:forcetypeassert // it holds nothing else
+	}
+	return out
+}
+
+// Len is part of heap.Interface, as are the next four.
+func (h *hottest) Len() int           { return len(h.pins) }
+func (h *hottest) Less(i, j int) bool { return h.pins[j].at.before(&h.pins[i].at) }
+func (h *hottest) Swap(i, j int)      { h.pins[i], h.pins[j] = h.pins[j], h.pins[i] }
+
+// Push adds a hotPin.
+func (h *hottest) Push(p any) { h.pins = append(h.pins, p.(hotPin)) } //nolint:forcetypeassert // it holds nothing else
+
+// Pop removes the last.
+func (h *hottest) Pop() any {
+	last := h.pins[len(h.pins)-1]
+	h.pins = h.pins[:len(h.pins)-1]
+	return last
+}
+
+// Heat returns the score of an item, if it has one.
+func (q *Queries) Heat(item string) (score int64, ok bool, err error) {
+	return scoreAt(q.r, item, q.r.Cursor().Seq)
+}

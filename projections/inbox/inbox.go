@@ -1,0 +1,180 @@
+package inbox
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"time" //nolint:depguard // for the durations of settings: no clock is read
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+)
+
+// Settings are what the fold reads. They are part of the fingerprint (I4).
+type Settings struct {
+	// Threshold: the pins of a user with more explicit followers, or on a board with more board follows, are not
+	// pushed to inboxes but read from outboxes. Negative: everything is pushed. Default 10 000.
+	Threshold int64
+	// Keep is how many entries an inbox keeps when it is trimmed. Default 1000.
+	Keep int
+	// Active is how long after a reader_active event a reader is pushed to. Default 14 days.
+	Active time.Duration
+	// HalfLife is the time in which heat halves. Default 24 hours.
+	HalfLife time.Duration
+	// PlayWeight, LikeWeight and RepinWeight are what one of each adds to the heat of an item. Defaults 1, 4, 8.
+	PlayWeight, LikeWeight, RepinWeight uint32
+}
+
+// DefaultSettings returns the defaults.
+func DefaultSettings() Settings {
+	return Settings{
+		Threshold: 10_000, Keep: 1000, Active: 14 * 24 * time.Hour, HalfLife: 24 * time.Hour,
+		PlayWeight: 1, LikeWeight: 4, RepinWeight: 8,
+	}
+}
+
+// Check tells which setting is out of its bounds.
+func (s Settings) Check() error {
+	switch {
+	case s.Keep < 1 || s.Keep > 1_000_000:
+		return fmt.Errorf("inbox: keep is %d, not 1 to 1000000 entries", s.Keep)
+	case s.Active < time.Second:
+		return fmt.Errorf("inbox: active is %v, less than a second", s.Active)
+	case s.HalfLife < time.Second || s.HalfLife > 10*365*24*time.Hour:
+		return fmt.Errorf("inbox: the half-life is %v, not 1 s to 10 years", s.HalfLife)
+	}
+	return nil
+}
+
+// Inbox is the projection. It holds scratch space: one Inbox folds into one store, from one goroutine.
+type Inbox struct {
+	settings Settings
+	graph    *graph.Graph
+
+	b  *projections.Batch
+	ev *events.Event
+	// queries are over the batch.
+	queries *graph.Queries
+	// key and value are scratch: the batch copies what it is given.
+	key, value []byte
+}
+
+var (
+	_ projections.Projection = (*Inbox)(nil)
+	_ projections.Configured = (*Inbox)(nil)
+)
+
+// New returns the projection.
+func New(s Settings) *Inbox {
+	f := &Inbox{settings: s, graph: graph.New()}
+	f.graph.Observe(f.relationChanged)
+	return f
+}
+
+// Name returns "inbox".
+func (*Inbox) Name() string { return "inbox" }
+
+// Version is the version of the fold and its rows.
+func (*Inbox) Version() uint32 { return 1 }
+
+// Settings is part of the fingerprint.
+func (f *Inbox) Settings() map[string]string {
+	s := f.settings
+	return map[string]string{
+		"graph":        fmt.Sprint(f.graph.Version()),
+		"threshold":    fmt.Sprint(max(s.Threshold, -1)),
+		"keep":         strconv.Itoa(s.Keep),
+		"active":       s.Active.String(),
+		"half-life":    s.HalfLife.String(),
+		"play-weight":  fmt.Sprint(s.PlayWeight),
+		"like-weight":  fmt.Sprint(s.LikeWeight),
+		"repin-weight": fmt.Sprint(s.RepinWeight),
+	}
+}
+
+// Kinds are those of the graph, and what makes pins, readers and heat.
+func (f *Inbox) Kinds() []events.Kind {
+	return append(f.graph.Kinds(), events.PinDeleted, events.ReaderActive, events.Liked, events.Unliked, events.Played,
+		events.ItemScored)
+}
+
+// Apply folds one event.
+func (f *Inbox) Apply(ev events.Event, b *projections.Batch) error {
+	if f.b != b {
+		f.b, f.queries = b, graph.Query(b)
+	}
+	f.ev = &ev
+	switch ev.Kind {
+	case events.PinCreated:
+		return f.pinCreated()
+	case events.PinMoved:
+		return f.pinMoved()
+	case events.PinDeleted:
+		return f.pinDeleted()
+	case events.BoardDeleted:
+		if err := f.boardDeleted(); err != nil {
+			return err
+		}
+	case events.UserDeleted:
+		return f.userDeleted()
+	case events.ReaderActive:
+		return f.readerActive()
+	case events.Liked, events.Unliked:
+		return f.liked()
+	case events.Played:
+		return f.played()
+	case events.ItemScored:
+		return f.itemScored()
+	}
+	return f.graph.Apply(ev, b)
+}
+
+// put writes a row, or removes it when the value says that there is nothing to keep.
+func (f *Inbox) put(key, value []byte) {
+	if len(value) == 0 {
+		f.b.Delete(key)
+		return
+	}
+	f.b.Set(key, value)
+}
+
+// has tells whether there is a row with the key.
+func (f *Inbox) has(key []byte) (bool, error) {
+	_, ok, err := f.b.Get(key)
+	return ok, err
+}
+
+// drainChunk is how many rows are read ahead between two places where the fold of a large event may be cut.
+const drainChunk = 256
+
+// each calls do with what follows the prefix in each key below it, and Step between chunks. do may
+// write. Run again after a cut it begins anew, so doing twice must be doing once; with drain, do removes the row, and what
+// is done is not met again.
+func (f *Inbox) each(prefix []byte, drain bool, do func(rest []byte) error) error {
+	lower, upper := prefix, projections.PrefixEnd(prefix)
+	for {
+		var keys [][]byte
+		it := f.b.Iter(lower, upper)
+		for len(keys) < drainChunk && it.Next() {
+			keys = append(keys, append([]byte(nil), it.Key()...))
+		}
+		if err := it.Close(); err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if err := do(key[len(prefix):]); err != nil {
+				return err
+			}
+		}
+		if len(keys) < drainChunk {
+			return nil
+		}
+		if !drain {
+			lower = append(bytes.Clone(keys[len(keys)-1]), 0)
+		}
+		if err := f.b.Step(); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package inbox
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// TestDescribeKey describes every row that long histories make, and demands every kind of row among them.
+func TestDescribeKey(t *testing.T) {
+	seen := map[string]string{}
+	for seed := range uint64(6) {
+		set := DefaultSettings()
+		set.Threshold, set.Keep = int64(seed%2), 3
+		s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: New(set)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Fold(histories.Envelopes(histories.FixedFeeds(seed, 400))); err != nil {
+			t.Fatal(err)
+		}
+		v, err := s.View()
+		if err != nil {
+			t.Fatal(err)
+		}
+		it := v.Iter(nil, nil)
+		for it.Next() {
+			if projections.IsRuntimeKey(it.Key()) {
+				continue
+			}
+			text, err := DescribeKey(it.Key(), it.Value())
+			if err != nil {
+				t.Errorf("%x = %x: %v", it.Key(), it.Value(), err)
+				continue
+			}
+			seen[strings.Fields(text)[1]] = text
+			// A key that is cut, or stands in another shard, is none.
+			if _, err := DescribeKey(it.Key()[:len(it.Key())-1], it.Value()); err == nil {
+				t.Errorf("a cut key of %q is described", text)
+			}
+			other := bytes.Clone(it.Key())
+			other[1] ^= 1
+			if _, err := DescribeKey(other, it.Value()); err == nil && !strings.Contains(text, "tombstone") {
+				t.Errorf("%q is described in a foreign shard", text)
+			}
+		}
+		for _, err := range []error{it.Close(), v.Close(), s.Close()} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, form := range rowForms {
+		if seen[form.name] == "" {
+			t.Errorf("no history makes a row of kind %s", form.name)
+		}
+	}
+}
+
+// FuzzDecodePin: what decodes is what encodes.
+func FuzzDecodePin(f *testing.F) {
+	c := &creation{time: 5, board: "b", item: "i", repinUser: "u", repinPin: "p", attributes: []byte{1}}
+	for _, r := range []pinRow{
+		{},
+		{settled: true},
+		{history: c},
+		{history: c, live: []pinFact{
+			{kind: factCreated, at: 6, board: "c", made: c}, {kind: factMoved, at: 7, board: "d"}, {kind: factBoardGone, at: 8, board: "d"},
+		}},
+	} {
+		f.Add(r.append(nil, "p"))
+	}
+	f.Fuzz(func(t *testing.T, row []byte) {
+		r, err := decodePin(row, "p")
+		if err != nil {
+			return
+		}
+		again, err := decodePin(r.append(nil, "p"), "p")
+		if err != nil || !bytes.Equal(again.append(nil, "p"), r.append(nil, "p")) {
+			t.Fatalf("%x: %v", row, err)
+		}
+		r.state()
+		r.places()
+	})
+}
+
+// FuzzMarks: random bytes are no mark, or one that comes back the same.
+func FuzzMarks(f *testing.F) {
+	place := appendPlace(nil, 17, "ann", "p1")
+	f.Add([]byte(newestMark(place, nil)))
+	f.Add([]byte(newestMark(place, place)))
+	f.Add([]byte(hotMark(session{3, 4}, &hotPlace{true, -5, place})))
+	f.Add([]byte(topMark(99)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m := Mark(data)
+		if p, top, err := parseNewest(m); err == nil && len(newestMark(p, top)) > len(m) {
+			t.Fatalf("%x", data)
+		}
+		if s, h, err := parseHot(m); err == nil && len(hotMark(s, &h)) > len(m) {
+			t.Fatalf("%x", data)
+		}
+		if p, err := parseTop(m); err == nil && !bytes.Equal(topMark(events.Micros(0))[:1], m[:1]) {
+			t.Fatalf("%x", p)
+		}
+		_, _ = parsePins(m)
+	})
+}

@@ -1,0 +1,125 @@
+package inbox
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// ErrCorrupt is returned for a row that no fold can have written.
+var ErrCorrupt = errors.New("inbox: impossible row")
+
+func errRow(what string, row []byte) error { return fmt.Errorf("%w: %s %x", ErrCorrupt, what, row) }
+
+// The rows of the inbox beside those of the graph that it embeds (see graph/keys.go), in physical order. Every key
+// begins with the shard of its first id and the tag. A is a reader, B an owner of pins, b a board of B, p a pin of B, i an
+// item; ^t is the complement of a time in 8 bytes, so that newer rows come first and equal times are ordered by id.
+//
+//	tag   key         value       holds
+//	0x40  B p         pin facts   all that is still needed of what was said about the pin
+//	0x41  B ^t p      b           outbox of B: the living pins of all boards
+//	0x42  B b ^t p    -           outbox of b
+//	0x43  B b p       -           p is not on b, but would be if late history came: see pinRow.places
+//	0x44  B           count       living pins of B
+//	0x45  B b         count       living pins on b
+//	0x46  B b         time        the first live deletion of b
+//	0x47  A           reader      when A was last active, and the floor of the inbox
+//	0x48  A ^t B p    -           inbox of A
+//	0x49  A B         -           A reads the outbox of B: B's pins were not pushed at some time
+//	0x4a  A B b       -           A reads the outbox of b
+//	0x4b  B           source      whether pins of B are pushed now, and since when
+//	0x4c  B b         source      the same for pins on b
+//	0x4d  A i         like        A likes i
+//	0x4e  i           heat        the sum of heat, or the score that overrides it
+//	0x4f  i ^seq      score       the score of i from a position on
+const (
+	tagPin projections.Tag = projections.FirstInboxTag + iota
+	tagOutbox
+	tagBoardOutbox
+	tagShadow
+	tagPinCount
+	tagBoardPinCount
+	tagBoardDeleted
+	tagReader
+	tagEntry
+	tagPull
+	tagBoardPull
+	tagSource
+	tagBoardSource
+	tagLike
+	tagHeat
+	tagScore
+)
+
+// idKey appends the key that is about one id, or the prefix of its rows with the tag.
+func idKey(dst []byte, tag projections.Tag, id string) []byte {
+	return events.AppendID(projections.AppendPrefix(dst, events.ShardOf(id), tag), id)
+}
+
+// pairKey appends the key of two ids in the shard of the first.
+func pairKey(dst []byte, tag projections.Tag, first, second string) []byte {
+	return events.AppendID(idKey(dst, tag, first), second)
+}
+
+// tripleKey appends the key of three ids in the shard of the first.
+func tripleKey(dst []byte, tag projections.Tag, first, second, third string) []byte {
+	return events.AppendID(pairKey(dst, tag, first, second), third)
+}
+
+// appendNewestFirst appends a time so that later ones sort first.
+func appendNewestFirst(dst []byte, at events.Micros) []byte {
+	return binary.BigEndian.AppendUint64(dst, ^uint64(at))
+}
+
+func outboxKey(dst []byte, owner string, created events.Micros, pin string) []byte {
+	return events.AppendID(appendNewestFirst(idKey(dst, tagOutbox, owner), created), pin)
+}
+
+func boardOutboxKey(dst []byte, owner, board string, created events.Micros, pin string) []byte {
+	return events.AppendID(appendNewestFirst(pairKey(dst, tagBoardOutbox, owner, board), created), pin)
+}
+
+// A place is where a pin stands in every feed, newest first: ^time, owner, pin. It is what follows the prefix in the rows
+// of an inbox. Places compare as bytes.
+
+func appendPlace(dst []byte, created events.Micros, owner, pin string) []byte {
+	return events.AppendID(events.AppendID(appendNewestFirst(dst, created), owner), pin)
+}
+
+// cutTime reads a time that sorts newest first.
+func cutTime(rest []byte) (events.Micros, []byte, error) {
+	if len(rest) < 8 {
+		return 0, nil, errRow("key", rest)
+	}
+	return events.Micros(^binary.BigEndian.Uint64(rest)), rest[8:], nil
+}
+
+// cutPlace reads a place.
+func cutPlace(place []byte) (created events.Micros, owner, pin string, err error) {
+	created, rest, err := cutTime(place)
+	if err != nil {
+		return 0, "", "", err
+	}
+	if owner, rest, err = events.CutID(rest); err != nil {
+		return 0, "", "", err
+	}
+	if pin, rest, err = events.CutID(rest); err == nil && len(rest) != 0 {
+		err = errRow("place", place)
+	}
+	return created, owner, pin, err
+}
+
+// cutOutbox reads what follows the prefix of an outbox.
+func cutOutbox(rest []byte) (created events.Micros, pin string, err error) {
+	created, rest, err = cutTime(rest)
+	if err != nil {
+		return 0, "", err
+	}
+	if pin, rest, err = events.CutID(rest); err == nil && len(rest) != 0 {
+		err = errRow("outbox key", rest)
+	}
+	return created, pin, err
+}

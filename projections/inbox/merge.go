@@ -1,0 +1,148 @@
+package inbox
+
+import (
+	"bytes"
+	"container/heap"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// stream is one row list whose rows are places, or make places with the owner of an outbox.
+type stream struct {
+	prefix []byte
+	// owner is whose outbox it is; nil: the rows are those of an inbox. In the encoding of keys.
+	owner []byte
+	// ahead are the next places, of which head is the first; from is where the rows behind them begin, nil: there are none.
+	ahead [][]byte
+	from  []byte
+}
+
+// merge walks over places in order, each once, however many streams have it. It moves one iterator between the streams:
+// one for each would cost memory for each of thousands of outboxes.
+type merge struct {
+	it      projections.Iterator
+	streams []*stream
+	last    []byte
+	err     error
+}
+
+// aheadMost is how many rows of a stream are read at once after the first: most streams give one place or none to a page.
+const aheadMost = 16
+
+// newMerge begins at the first place that is not before from, which need be none itself; nil: at the top.
+func newMerge(r projections.Reader, streams []*stream, from []byte) *merge {
+	m := &merge{it: r.Iter(nil, nil)}
+	for _, s := range streams {
+		s.from = startOf(s, from)
+		if m.fill(s, 1); len(s.ahead) > 0 {
+			m.streams = append(m.streams, s)
+		}
+	}
+	heap.Init(m)
+	return m
+}
+
+// startOf returns the first key of a stream whose place is not before from.
+func startOf(s *stream, from []byte) []byte {
+	key := append([]byte(nil), s.prefix...)
+	if s.owner == nil || len(from) <= 8 {
+		return append(key, from...)
+	}
+	// The rows of an outbox lack the owner: of equal times all come if the owner sorts after that of the place, none if
+	// before, those of later pins if it is the same.
+	key = append(key, from[:8]...)
+	rest := from[8:]
+	n := min(len(s.owner), len(rest))
+	switch order := bytes.Compare(s.owner, rest[:n]); {
+	case order > 0:
+		return key
+	case order < 0:
+		return projections.PrefixEnd(key)
+	}
+	return append(key, rest[n:]...)
+}
+
+// fill reads up to n rows of a stream.
+func (m *merge) fill(s *stream, n int) {
+	if s.from == nil || m.err != nil {
+		return
+	}
+	s.ahead = s.ahead[:0]
+	ok := m.it.SeekGE(s.from)
+	s.from = nil
+	for ; ok && bytes.HasPrefix(m.it.Key(), s.prefix); ok = m.it.Next() {
+		if len(s.ahead) == n {
+			s.from = bytes.Clone(m.it.Key())
+			return
+		}
+		rest := m.it.Key()[len(s.prefix):]
+		place := make([]byte, 0, len(rest)+len(s.owner))
+		switch {
+		case s.owner == nil:
+			place = append(place, rest...)
+		case len(rest) < 8:
+			m.err = errRow("outbox key", rest)
+			return
+		default:
+			place = append(append(append(place, rest[:8]...), s.owner...), rest[8:]...)
+		}
+		s.ahead = append(s.ahead, place)
+	}
+}
+
+// next returns the next place; nil: there is none, or an error.
+func (m *merge) next() []byte {
+	for len(m.streams) > 0 && m.err == nil {
+		s := m.streams[0]
+		place := s.ahead[0]
+		if s.ahead = s.ahead[1:]; len(s.ahead) == 0 {
+			s.ahead = nil
+			m.fill(s, aheadMost)
+		}
+		if len(s.ahead) == 0 {
+			heap.Pop(m)
+		} else {
+			heap.Fix(m, 0)
+		}
+		if !bytes.Equal(place, m.last) {
+			m.last = place
+			return place
+		}
+	}
+	return nil
+}
+
+// close ends the walk and returns its first error.
+func (m *merge) close() error {
+	if err := m.it.Close(); m.err == nil {
+		m.err = err
+	}
+	return m.err
+}
+
+// Len is part of heap.Interface, as are the next four.
+func (m *merge) Len() int { return len(m.streams) }
+
+func (m *merge) Less(i, j int) bool {
+	return bytes.Compare(m.streams[i].ahead[0], m.streams[j].ahead[0]) < 0
+}
+func (m *merge) Swap(i, j int) { m.streams[i], m.streams[j] = m.streams[j], m.streams[i] }
+
+// Push is not used.
+func (m *merge) Push(any) {}
+
+// Pop removes the last stream.
+func (m *merge) Pop() any {
+	last := m.streams[len(m.streams)-1]
+	m.streams = m.streams[:len(m.streams)-1]
+	return last
+}
+
+func outboxStream(owner string, board *string) *stream {
+	s := &stream{prefix: idKey(nil, tagOutbox, owner), owner: events.AppendID(nil, owner)}
+	if board != nil {
+		s.prefix = pairKey(nil, tagBoardOutbox, owner, *board)
+	}
+	return s
+}

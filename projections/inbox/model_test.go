@@ -1,0 +1,206 @@
+package inbox_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/model"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// fataler is a *testing.T or a *rapid.T.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// settings with which generated histories, of some hundred microseconds, reach everything: readers go idle, inboxes are
+// trimmed.
+func settings(threshold int64) inbox.Settings {
+	s := inbox.DefaultSettings()
+	s.Threshold, s.Keep, s.Active, s.HalfLife = threshold, 3, 40*time.Microsecond, time.Second
+	return s
+}
+
+// thresholds: everything is pulled, nearly everything, some, nothing.
+var thresholds = []int64{0, 1, 2, -1}
+
+func heatSettings(s inbox.Settings) model.HeatSettings {
+	return model.HeatSettings{
+		HalfLife: events.Micros(s.HalfLife.Microseconds()), Play: s.PlayWeight, Like: s.LikeWeight, Repin: s.RepinWeight,
+	}
+}
+
+func openMem(t fataler, s inbox.Settings) *projections.Store {
+	t.Helper()
+	store, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: inbox.New(s)})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	return store
+}
+
+func fold(t fataler, s *projections.Store, env *events.Envelope) {
+	t.Helper()
+	if err := s.Fold([]*events.Envelope{env}); err != nil {
+		t.Fatalf("fold %d: %v", env.Seq(), err)
+	}
+}
+
+// TestModel: at every position of every history, for every threshold, every feed and list is the model's, to its end (I8).
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		history := histories.History(t, histories.Options{Feeds: true})
+		s := openMem(t, settings(rapid.SampledFrom(thresholds).Draw(t, "threshold")))
+		defer s.Close()
+		folded := 0
+		for _, env := range histories.Envelopes(history) {
+			fold(t, s, env)
+			folded += len(env.Events)
+			compare(t, s, history[:folded])
+		}
+	})
+}
+
+// TestLongHistories does the same at some positions of long seeded histories, in which states pile up.
+func TestLongHistories(t *testing.T) {
+	n := 600
+	if testing.Short() {
+		n = 200
+	}
+	for seed := range uint64(4) {
+		history := histories.FixedFeeds(seed, n)
+		s := openMem(t, settings(thresholds[seed]))
+		folded := 0
+		for i, env := range histories.Envelopes(history) {
+			fold(t, s, env)
+			if folded += len(env.Events); i%24 == 0 || folded == len(history) {
+				compare(t, s, history[:folded])
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func view(t fataler, s *projections.Store) *projections.View {
+	t.Helper()
+	v, err := s.View()
+	if err != nil {
+		t.Fatalf("view: %v", err)
+	}
+	return v
+}
+
+// compare asks everything that can be asked of a store.
+func compare(t fataler, s *projections.Store, history []events.Event) {
+	t.Helper()
+	want := model.New(history)
+	v := view(t, s)
+	defer v.Close()
+	q := inbox.Query(v)
+	same := func(got, want any, format string, args ...any) {
+		t.Helper()
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("at %d: %s:\n got %+v\nwant %+v\nafter\n%s", v.Cursor().Seq, fmt.Sprintf(format, args...), got, want,
+				tell(history))
+		}
+	}
+	heats := model.Heats(history, heatSettings(settings(0)))
+	score := func(item string) (int64, bool) { h, ok := heats[item]; return h, ok }
+	for _, reader := range append(want.Users(), "stranger") {
+		for _, own := range []bool{false, true} {
+			feed := want.Feed(reader, own)
+			same(pages(t, q, inbox.Feed{Reader: reader, Own: own}, 2), pins(feed, nil), "feed of %s, own %v", reader, own)
+			same(pages(t, q, inbox.Feed{Reader: reader, Own: own, OnePerItem: true}, 1), pins(model.OnePerItem(feed), nil),
+				"feed of %s, own %v, one per item", reader, own)
+			hot := want.HotFeed(reader, own, score)
+			same(pages(t, q, inbox.Feed{Reader: reader, Own: own, Order: inbox.Hot}, 2), pins(hot, heats),
+				"feed of %s by heat, own %v", reader, own)
+		}
+		list := func(board *string, want []model.Pin) {
+			t.Helper()
+			var got []inbox.Pin
+			var after inbox.Mark
+			for {
+				page, next, err := q.Pins(context.Background(), reader, board, after, 2)
+				if err != nil {
+					t.Fatalf("pins of %s: %v", reader, err)
+				}
+				if got = append(got, page...); next == nil {
+					break
+				}
+				after = next
+			}
+			same(got, pins(want, nil), "pins of %s", reader)
+			n, err := q.PinCount(reader, board)
+			if err != nil {
+				t.Fatalf("count: %v", err)
+			}
+			same(n, int64(len(want)), "number of pins of %s (I7)", reader)
+		}
+		list(nil, want.Pins(reader))
+		for _, b := range want.BoardsMentioned() {
+			if b.Owner == reader {
+				list(&b.Board, want.BoardPins(b.Owner, b.Board))
+			}
+		}
+	}
+}
+
+// pages walks over a feed, and checks the pages as such.
+func pages(t fataler, q *inbox.Queries, f inbox.Feed, n int) (all []inbox.Pin) {
+	t.Helper()
+	var after inbox.Mark
+	for {
+		page, err := q.Feed(context.Background(), f, after, n)
+		if err != nil {
+			t.Fatalf("feed %+v: %v", f, err)
+		}
+		all = append(all, page.Pins...)
+		if page.Next == nil {
+			return all
+		}
+		if len(page.Pins) != n || bytes.Equal(page.Next, after) {
+			t.Fatalf("a page of %d pins has another behind it", len(page.Pins))
+		}
+		after = page.Next
+	}
+}
+
+func pins(want []model.Pin, heats map[string]int64) (list []inbox.Pin) {
+	for _, p := range want {
+		list = append(list, inbox.Pin{
+			Owner: p.Owner, ID: p.ID, Board: p.Board, Item: p.Item, Attributes: p.Attributes, Created: p.Created,
+			Score: heats[p.Item],
+		})
+	}
+	return list
+}
+
+// tell writes a history for people.
+func tell(history []events.Event) string {
+	var b strings.Builder
+	for i := range history {
+		ev := &history[i]
+		fmt.Fprintf(&b, "%d.%d %v", ev.Seq, ev.Slot, ev.Kind)
+		if ev.Backfill {
+			fmt.Fprintf(&b, " (%s %d)", ev.Source, ev.Offset)
+		}
+		fmt.Fprintf(&b, " at %d user=%s peer=%s board=%q pin=%s item=%s repin=%s/%s\n", ev.Time-histories.Start, ev.User, ev.Peer,
+			ev.Board, ev.Pin, ev.Item, ev.RepinUser, ev.RepinPin)
+	}
+	return b.String()
+}

@@ -1,0 +1,144 @@
+package inbox
+
+import (
+	"bytes"
+	"context"
+)
+
+// newest reads a page of a feed, newest first. A session goes on after the place of the last entry, so what belongs to the
+// feed throughout comes once, in its place (I9).
+func (q *Queries) newest(ctx context.Context, f *Feed, after Mark, n int) (page Page, err error) {
+	page.Newest = topMark(q.r.Cursor().LastTime)
+	var bound, from, top []byte
+	if f.Above != nil {
+		if bound, err = parseTop(f.Above); err != nil {
+			return Page{}, err
+		}
+	}
+	shown := map[string]bool{}
+	if after != nil {
+		if from, top, err = q.resume(ctx, f, after, shown); err != nil {
+			return Page{}, err
+		}
+	}
+	w, err := q.newWalk(f, from)
+	if err != nil {
+		return Page{}, err
+	}
+	defer func() {
+		if cerr := w.close(); err == nil {
+			err = cerr
+		}
+	}()
+	var last []byte
+	for {
+		batch, places, err := w.batch(ctx, n-len(page.Pins)+1, bound, shown)
+		if err != nil {
+			return Page{}, err
+		}
+		page.Outboxes = w.opened
+		for i := range batch {
+			if len(page.Pins) == n {
+				page.Next = newestMark(last, top)
+				return page, nil
+			}
+			page.Pins, last = append(page.Pins, batch[i]), places[i]
+			if top == nil && f.OnePerItem {
+				top = places[i]
+			}
+		}
+		if w.ended {
+			return page, nil
+		}
+	}
+}
+
+// resume reads a mark: where to go on, where the session began, and, of a feed with one entry per item, what it has shown.
+func (q *Queries) resume(ctx context.Context, f *Feed, after Mark, shown map[string]bool) (from, top []byte, err error) {
+	last, top, err := parseNewest(after)
+	if err != nil || f.OnePerItem != (len(top) > 0) {
+		return nil, nil, ErrMark
+	}
+	if f.OnePerItem {
+		if err := q.itemsBetween(ctx, f, top, last, shown); err != nil {
+			return nil, nil, err
+		}
+	}
+	return append(bytes.Clone(last), 0), top, nil
+}
+
+// batch returns up to n pins that are shown, at least one unless the feed ends, and asks once what is hidden of them.
+// shown are the items that were, of a feed with one entry per item.
+func (w *walk) batch(ctx context.Context, n int, bound []byte, shown map[string]bool) ([]Pin, [][]byte, error) {
+	for {
+		var pins []Pin
+		var places [][]byte
+		for len(pins) < n {
+			p, place, err := w.next(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			if p == nil || bound != nil && bytes.Compare(place, bound) >= 0 {
+				w.ended = true
+				break
+			}
+			if w.feed.OnePerItem {
+				if shown[p.Item] {
+					continue
+				}
+				shown[p.Item] = true
+			}
+			pins, places = append(pins, *p), append(places, place)
+		}
+		if err := w.hide(&pins, &places); err != nil {
+			return nil, nil, err
+		}
+		if len(pins) > 0 || w.ended {
+			return pins, places, nil
+		}
+	}
+}
+
+// hide leaves out what the feed is asked to hide.
+func (w *walk) hide(pins *[]Pin, places *[][]byte) error {
+	if w.feed.Hide == nil || len(*pins) == 0 {
+		return nil
+	}
+	items := make([]string, len(*pins))
+	for i := range *pins {
+		items[i] = (*pins)[i].Item
+	}
+	hidden, err := w.feed.Hide(items)
+	if err != nil || hidden == nil {
+		return err
+	}
+	kept := 0
+	for i := range *pins {
+		if !hidden[i] {
+			(*pins)[kept], (*places)[kept] = (*pins)[i], (*places)[i]
+			kept++
+		}
+	}
+	*pins, *places = (*pins)[:kept], (*places)[:kept]
+	return nil
+}
+
+// itemsBetween collects the items that stand from one place to another, as they are now.
+func (q *Queries) itemsBetween(ctx context.Context, f *Feed, first, last []byte, items map[string]bool) (err error) {
+	w, err := q.newWalk(f, first)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := w.close(); err == nil {
+			err = cerr
+		}
+	}()
+	for {
+		p, place, err := w.next(ctx)
+		if err != nil || p == nil || bytes.Compare(place, last) > 0 {
+			return err
+		}
+		items[p.Item] = true
+	}
+}

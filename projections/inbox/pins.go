@@ -1,0 +1,263 @@
+package inbox
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// pin is a pin while one event changes it.
+type pin struct {
+	owner, id string
+	row       pinRow
+	before    pinState
+	// shadows are the places where it is not, before the event.
+	shadows []string
+}
+
+func (f *Inbox) readPin(owner, id string) (*pin, error) {
+	p := &pin{owner: owner, id: id}
+	row, ok, err := f.b.Get(pairKey(f.key[:0], tagPin, owner, id))
+	if err != nil || !ok {
+		return p, err
+	}
+	if p.row, err = decodePin(row, id); err != nil {
+		return nil, err
+	}
+	p.before = p.row.state()
+	p.shadows = shadowsOf(&p.row, p.before)
+	return p, nil
+}
+
+// firstGone returns when a board was first deleted by a live event; 0: never.
+func (f *Inbox) firstGone(owner, board string) (events.Micros, error) {
+	row, ok, err := f.b.Get(pairKey(f.key[:0], tagBoardDeleted, owner, board))
+	if err != nil || !ok {
+		return 0, err
+	}
+	if len(row) != 8 {
+		return 0, errRow("board deletion", row)
+	}
+	return events.Micros(binary.BigEndian.Uint64(row)), nil
+}
+
+// shadowsOf returns the boards where a pin is not but might be.
+func shadowsOf(r *pinRow, s pinState) []string {
+	if r.settled {
+		return nil
+	}
+	return slices.DeleteFunc(r.places(), func(b string) bool { return s.made != nil && b == s.board })
+}
+
+func (f *Inbox) pinCreated() error {
+	ev := f.ev
+	if ev.Backfill {
+		if erased, err := f.graph.Erased(*ev, f.b, ev.User); err != nil || erased {
+			return err
+		}
+	}
+	exists, err := f.graph.Pinned(*ev, f.b)
+	if err != nil || !exists && !ev.Backfill {
+		return err
+	}
+	p, err := f.readPin(ev.User, ev.Pin)
+	if err != nil {
+		return err
+	}
+	made := creationOf(ev)
+	switch {
+	case !ev.Backfill:
+		p.row.add(pinFact{kind: factCreated, at: ev.Time, board: ev.Board, made: made})
+	case p.row.settled, p.row.history != nil && !made.before(p.row.history, p.owner, p.id):
+		return nil
+	default:
+		// If the board was deleted since, the pin went with it, unless it had been moved. Later deletions of boards
+		// where it might be stand among its facts.
+		gone, err := f.firstGone(ev.User, ev.Board)
+		if err != nil {
+			return err
+		}
+		if p.row.history = made; gone != 0 {
+			p.row.addGone(gone, ev.Board)
+		}
+	}
+	after, err := f.writePin(p)
+	if err != nil {
+		return err
+	}
+	if p.before.made == nil && after.made != nil && ev.RepinUser != "" {
+		return f.addHeat(ev.Item, f.settings.RepinWeight)
+	}
+	return nil
+}
+
+func (f *Inbox) pinMoved() error {
+	ev := f.ev
+	exists, err := f.graph.Pinned(*ev, f.b)
+	if err != nil || !exists {
+		return err
+	}
+	p, err := f.readPin(ev.User, ev.Pin)
+	if err != nil {
+		return err
+	}
+	if p.row.settled && p.before.made == nil {
+		return nil
+	}
+	p.row.add(pinFact{kind: factMoved, at: ev.Time, board: ev.Board})
+	_, err = f.writePin(p)
+	return err
+}
+
+func (f *Inbox) pinDeleted() error {
+	p, err := f.readPin(f.ev.User, f.ev.Pin)
+	if err != nil {
+		return err
+	}
+	p.row.settle(pinState{}, f.ev.Time)
+	_, err = f.writePin(p)
+	return err
+}
+
+// boardDeleted ends the pins on a board, in steps.
+func (f *Inbox) boardDeleted() error {
+	owner, board := f.ev.User, f.ev.Board
+	end := func(id string) error {
+		p, err := f.readPin(owner, id)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(p.row.places(), board) {
+			return errRow("pin on another board", []byte(id))
+		}
+		p.row.add(pinFact{kind: factBoardGone, at: f.ev.Time, board: board})
+		_, err = f.writePin(p)
+		return err
+	}
+	err := f.each(pairKey(nil, tagBoardOutbox, owner, board), true, func(rest []byte) error {
+		_, id, err := cutOutbox(rest)
+		if err != nil {
+			return err
+		}
+		return end(id)
+	})
+	if err != nil {
+		return err
+	}
+	err = f.each(pairKey(nil, tagShadow, owner, board), true, func(rest []byte) error {
+		id, _, err := events.CutID(rest)
+		if err != nil {
+			return err
+		}
+		return end(id)
+	})
+	if err != nil || f.b.BackfillsClosed() {
+		return err
+	}
+	f.key = pairKey(f.key[:0], tagBoardDeleted, owner, board)
+	if known, err := f.has(f.key); err != nil || known {
+		return err
+	}
+	f.b.Set(f.key, binary.BigEndian.AppendUint64(f.value[:0], uint64(f.ev.Time)))
+	return nil
+}
+
+// writePin turns the difference between a pin before and now into rows, and returns what it is now. It may be cut while
+// the pin is pushed: until that is done the pin is as it was.
+func (f *Inbox) writePin(p *pin) (pinState, error) {
+	after := p.row.state()
+	if p.row.settled || f.b.BackfillsClosed() || len(p.row.live) > maxLive {
+		p.row.settle(after, f.ev.Time)
+	}
+	if after.made != nil {
+		if err := f.pushPin(p, after); err != nil {
+			return after, err
+		}
+	}
+	f.writeShadows(p, after)
+	if err := f.writeOutboxes(p, after); err != nil {
+		return after, err
+	}
+	f.key = pairKey(f.key[:0], tagPin, p.owner, p.id)
+	if after.made == nil && p.row.settled && f.b.BackfillsClosed() {
+		f.b.Delete(f.key)
+		return after, nil
+	}
+	f.value = p.row.append(f.value[:0], p.id)
+	f.b.Set(f.key, f.value)
+	return after, nil
+}
+
+func (f *Inbox) writeShadows(p *pin, after pinState) {
+	now := shadowsOf(&p.row, after)
+	for _, board := range p.shadows {
+		if !slices.Contains(now, board) {
+			f.key = tripleKey(f.key[:0], tagShadow, p.owner, board, p.id)
+			f.b.Delete(f.key)
+		}
+	}
+	for _, board := range now {
+		if !slices.Contains(p.shadows, board) {
+			f.key = tripleKey(f.key[:0], tagShadow, p.owner, board, p.id)
+			f.b.Set(f.key, nil)
+		}
+	}
+}
+
+// writeOutboxes moves a pin through the outboxes of its owner and board, and their counts.
+func (f *Inbox) writeOutboxes(p *pin, after pinState) error {
+	was, is := p.before.made != nil, after.made != nil
+	if was && is && p.before.board == after.board && p.before.made.time == after.made.time {
+		return nil
+	}
+	if was {
+		f.key = outboxKey(f.key[:0], p.owner, p.before.made.time, p.id)
+		f.b.Delete(f.key)
+		f.key = boardOutboxKey(f.key[:0], p.owner, p.before.board, p.before.made.time, p.id)
+		f.b.Delete(f.key)
+		if err := f.countPins(p.owner, p.before.board, -1); err != nil {
+			return err
+		}
+	}
+	if is {
+		f.key = outboxKey(f.key[:0], p.owner, after.made.time, p.id)
+		f.b.Set(f.key, []byte(after.board))
+		f.key = boardOutboxKey(f.key[:0], p.owner, after.board, after.made.time, p.id)
+		f.b.Set(f.key, nil)
+		return f.countPins(p.owner, after.board, 1)
+	}
+	return nil
+}
+
+// countPins adds to the number of pins of a user and of a board (I7).
+func (f *Inbox) countPins(owner, board string, delta int64) error {
+	for _, key := range [][]byte{idKey(nil, tagPinCount, owner), pairKey(nil, tagBoardPinCount, owner, board)} {
+		n, err := readCount(f.b, key)
+		if err != nil {
+			return err
+		}
+		if n += delta; n < 0 {
+			return errRow("count below zero", key)
+		}
+		f.value = f.value[:0]
+		if n > 0 {
+			f.value = binary.AppendUvarint(f.value, uint64(n))
+		}
+		f.put(key, f.value)
+	}
+	return nil
+}
+
+func readCount(r projections.Reader, key []byte) (int64, error) {
+	row, ok, err := r.Get(key)
+	if err != nil || !ok {
+		return 0, err
+	}
+	v, n := binary.Uvarint(row)
+	if n != len(row) || v == 0 || v > 1<<62 {
+		return 0, errRow("count", row)
+	}
+	return int64(v), nil
+}

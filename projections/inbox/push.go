@@ -1,0 +1,335 @@
+package inbox
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+)
+
+// source is whether the pins of a user, or on a board, are pushed.
+type source struct {
+	// pulled: readers merge the outbox.
+	pulled bool
+	// mark is when it was last pulled, in log time; 0: never. A reader whose floor is older still merges the outbox.
+	mark events.Micros
+}
+
+func (s source) append(dst []byte) []byte {
+	flag := byte(0)
+	if s.pulled {
+		flag = 1
+	}
+	return binary.AppendUvarint(append(dst, flag), uint64(s.mark))
+}
+
+func sourceKey(dst []byte, owner string, board *string) []byte {
+	if board == nil {
+		return idKey(dst, tagSource, owner)
+	}
+	return pairKey(dst, tagBoardSource, owner, *board)
+}
+
+func pullKey(dst []byte, reader, owner string, board *string) []byte {
+	if board == nil {
+		return pairKey(dst, tagPull, reader, owner)
+	}
+	return tripleKey(dst, tagBoardPull, reader, owner, *board)
+}
+
+func readSource(r projections.Reader, key []byte) (s source, err error) {
+	row, ok, err := r.Get(key)
+	if err != nil || !ok {
+		return s, err
+	}
+	return decodeSource(row)
+}
+
+func decodeSource(row []byte) (s source, err error) {
+	if len(row) < 2 || row[0] > 1 {
+		return s, errRow("source", row)
+	}
+	mark, n := binary.Uvarint(row[1:])
+	if n != len(row)-1 {
+		return s, errRow("source", row)
+	}
+	return source{pulled: row[0] == 1, mark: events.Micros(mark)}, nil
+}
+
+// pushPin brings a pin that begins, or comes to another board or time, to the inboxes of those who follow its owner or its
+// board. All explicit followers of the owner get it, also those who exclude the board: what a reader sees of an inbox is
+// decided on reading, and a pin that moves, a board that is no longer excluded or a mute that ends cost nothing here.
+func (f *Inbox) pushPin(p *pin, after pinState) error {
+	begins := p.before.made == nil || p.before.made.time != after.made.time
+	if !begins && p.before.board == after.board {
+		return nil
+	}
+	place := appendPlace(nil, after.made.time, p.owner, p.id)
+	if begins {
+		if err := f.push(p.owner, nil, place, graph.FollowersPrefix(nil, p.owner)); err != nil {
+			return err
+		}
+	}
+	return f.push(p.owner, &after.board, place, graph.BoardFollowersPrefix(nil, p.owner, after.board))
+}
+
+// push delivers a pin to the inboxes of some followers, in steps. To deliver twice is to deliver once.
+func (f *Inbox) push(owner string, board *string, place, followers []byte) error {
+	s, err := readSource(f.b, sourceKey(f.key[:0], owner, board))
+	if err != nil || s.pulled {
+		return err
+	}
+	return f.each(followers, false, func(rest []byte) error {
+		reader, err := graph.CutUser(rest)
+		if err != nil {
+			return err
+		}
+		r, ok, err := readReader(f.b, idKey(f.key[:0], tagReader, reader))
+		if err != nil || !ok || !r.ready {
+			return err
+		}
+		if f.b.LogTime()-r.active > events.Micros(f.settings.Active.Microseconds()) {
+			return f.lose(reader, r)
+		}
+		return f.deliver(reader, r, place)
+	})
+}
+
+// deliver puts a pin into an inbox, if it is above the floor.
+func (f *Inbox) deliver(name string, r reader, place []byte) error {
+	if bytes.Compare(place, r.floor) >= 0 {
+		return nil
+	}
+	f.key = append(idKey(f.key[:0], tagEntry, name), place...)
+	f.b.Set(f.key, nil)
+	// An inbox is looked at now and then, at random but by the key alone, so that two builds and a fold that was cut do
+	// the same: nothing need be counted.
+	// After half of what is kept on average, so that an inbox is seldom twice as large.
+	if every := max(1, uint64(f.settings.Keep)/2); xxh3.Hash(f.key)%every != 0 {
+		return nil
+	}
+	return f.trim(name, r)
+}
+
+// trim raises the floor of an inbox that holds too much, so that the newest entries stay.
+func (f *Inbox) trim(name string, r reader) error {
+	prefix := idKey(nil, tagEntry, name)
+	var drop [][]byte
+	it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
+	for n := 0; it.Next(); n++ {
+		if n >= f.settings.Keep {
+			drop = append(drop, bytes.Clone(it.Key()))
+		}
+	}
+	if err := it.Close(); err != nil || len(drop) == 0 {
+		return err
+	}
+	for _, key := range drop {
+		f.b.Delete(key)
+	}
+	r.floor = drop[0][len(prefix):]
+	if err := f.dropPulls(name, r.floor); err != nil {
+		return err
+	}
+	f.writeReader(name, r)
+	return nil
+}
+
+// dropPulls removes the rows that make a reader merge outboxes which were pulled below the floor only.
+func (f *Inbox) dropPulls(name string, floor []byte) error {
+	for _, tag := range []projections.Tag{tagPull, tagBoardPull} {
+		prefix := idKey(nil, tag, name)
+		var drop [][]byte
+		it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
+		for it.Next() {
+			owner, board, err := cutPull(tag, it.Key()[len(prefix):])
+			if err == nil {
+				var s source
+				if s, err = readSource(f.b, sourceKey(f.key[:0], owner, board)); err == nil && !s.pulled &&
+					bytes.Compare(appendNewestFirst(nil, s.mark), floor) >= 0 {
+					drop = append(drop, bytes.Clone(it.Key()))
+				}
+			}
+			if err != nil {
+				_ = it.Close() // the first error is the cause
+				return err
+			}
+		}
+		if err := it.Close(); err != nil {
+			return err
+		}
+		for _, key := range drop {
+			f.b.Delete(key)
+		}
+	}
+	return nil
+}
+
+// cutPull reads what a reader pulls: what follows the prefix of the reader in a row with the tag.
+func cutPull(tag projections.Tag, rest []byte) (owner string, board *string, err error) {
+	owner, rest, err = events.CutID(rest)
+	if err == nil && tag == tagBoardPull {
+		var b string
+		b, rest, err = events.CutID(rest)
+		board = &b
+	}
+	if err == nil && len(rest) != 0 {
+		err = errRow("pull key", rest)
+	}
+	return owner, board, err
+}
+
+// relationChanged hears from the graph that a reader began or ceased to follow, after the rows of that are written.
+func (f *Inbox) relationChanged(c graph.Change) error {
+	if c.Was != c.Is {
+		if err := f.followChanged(c.Follower, c.Owner, nil, c.Is); err != nil {
+			return err
+		}
+	}
+	for i := range c.Boards {
+		if err := f.followChanged(c.Follower, c.Owner, &c.Boards[i].Board, c.Boards[i].Is); err != nil {
+			return err
+		}
+	}
+	if c.Gone {
+		// Nothing else leads from the owner to this reader any more: without this the owner could not be erased.
+		return f.forget(c.Follower, c.Owner)
+	}
+	return nil
+}
+
+// followChanged keeps the inbox of a reader and the state of what is followed, a user or (board not nil) a board.
+func (f *Inbox) followChanged(name, owner string, board *string, is bool) error {
+	s, err := readSource(f.b, sourceKey(f.key[:0], owner, board))
+	if err != nil {
+		return err
+	}
+	if !is && s == (source{}) {
+		return nil
+	}
+	n, err := f.queries.Explicit(owner, board)
+	if err != nil {
+		return err
+	}
+	limit := f.settings.Threshold
+	switch {
+	case !is:
+		f.key = pullKey(f.key[:0], name, owner, board)
+		f.b.Delete(f.key)
+		// Half of it, so that one who comes and goes does not turn it over and over.
+		if s.pulled && n <= limit/2 {
+			f.setSource(owner, board, source{mark: f.b.LogTime()})
+		}
+		return nil
+	case s.pulled:
+		f.key = pullKey(f.key[:0], name, owner, board)
+		f.b.Set(f.key, nil)
+		return nil
+	case limit >= 0 && n > limit:
+		return f.stopPushing(owner, board)
+	}
+	return f.copy(name, owner, board)
+}
+
+func (f *Inbox) setSource(owner string, board *string, s source) {
+	f.key = sourceKey(f.key[:0], owner, board)
+	f.value = s.append(f.value[:0])
+	f.b.Set(f.key, f.value)
+}
+
+// stopPushing makes the followers of what has crossed the threshold read its outbox. There are as many as the threshold
+// says and one more.
+func (f *Inbox) stopPushing(owner string, board *string) error {
+	prefix := graph.FollowersPrefix(nil, owner)
+	if board != nil {
+		prefix = graph.BoardFollowersPrefix(nil, owner, *board)
+	}
+	var readers []string
+	it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
+	for it.Next() {
+		name, err := graph.CutUser(it.Key()[len(prefix):])
+		if err != nil {
+			_ = it.Close() // the first error is the cause
+			return err
+		}
+		readers = append(readers, name)
+	}
+	if err := it.Close(); err != nil {
+		return err
+	}
+	for _, name := range readers {
+		f.key = pullKey(f.key[:0], name, owner, board)
+		f.b.Set(f.key, nil)
+	}
+	f.setSource(owner, board, source{pulled: true, mark: f.b.LogTime()})
+	return nil
+}
+
+// copy brings what an outbox has above the floor into the inbox of a reader who begins to follow it.
+func (f *Inbox) copy(name, owner string, board *string) error {
+	r, ok, err := readReader(f.b, idKey(f.key[:0], tagReader, name))
+	if err != nil || !ok || !r.ready {
+		return err
+	}
+	prefix := idKey(nil, tagOutbox, owner)
+	if board != nil {
+		prefix = pairKey(nil, tagBoardOutbox, owner, *board)
+	}
+	var places [][]byte
+	it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
+	for it.Next() {
+		created, id, err := cutOutbox(it.Key()[len(prefix):])
+		if err != nil {
+			_ = it.Close() // the first error is the cause
+			return err
+		}
+		place := appendPlace(nil, created, owner, id)
+		if bytes.Compare(place, r.floor) >= 0 {
+			break
+		}
+		places = append(places, place)
+	}
+	if err := it.Close(); err != nil {
+		return err
+	}
+	for _, place := range places {
+		f.key = append(idKey(f.key[:0], tagEntry, name), place...)
+		f.b.Set(f.key, nil)
+	}
+	if len(places) < f.settings.Keep/2 {
+		return nil
+	}
+	return f.trim(name, r)
+}
+
+// forget removes the pins of an owner from an inbox.
+func (f *Inbox) forget(name, owner string) error {
+	r, ok, err := readReader(f.b, idKey(f.key[:0], tagReader, name))
+	if err != nil || !ok || !r.ready {
+		return err
+	}
+	prefix := idKey(nil, tagEntry, name)
+	var drop [][]byte
+	it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
+	for it.Next() {
+		_, of, _, err := cutPlace(it.Key()[len(prefix):])
+		if err != nil {
+			_ = it.Close() // the first error is the cause
+			return err
+		}
+		if of == owner {
+			drop = append(drop, bytes.Clone(it.Key()))
+		}
+	}
+	if err := it.Close(); err != nil {
+		return err
+	}
+	for _, key := range drop {
+		f.b.Delete(key)
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+)
+
+// ErrExpired is returned for a mark of a session by heat that is older than [SessionLife].
+var ErrExpired = errors.New("inbox: the session has expired")
+
+// ErrMark is returned for bytes that are no mark of the question.
+var ErrMark = errors.New("inbox: not a mark of this list")
+
+// SessionLife is how long, in log time, a session by heat goes on.
+const SessionLife events.Micros = 3600 * 1_000_000
+
+// Order is an order of a feed.
+type Order uint8
+
+// The orders.
+const (
+	// Newest first; equal times by owner, then by pin.
+	Newest Order = iota
+	// Hot: by heat of the item, those without any last; equal heat as Newest.
+	Hot
+)
+
+// Pin is a living pin.
+type Pin struct {
+	Owner, ID string
+	// Board is the owner's board that shows it.
+	Board string
+	Item  string
+	// Attributes were given when it was created.
+	Attributes []byte
+	Created    events.Micros
+	// Score is the heat of the item, in the order Hot.
+	Score int64
+}
+
+// Mark is a place in a list, with what the session needs to go on. It is opaque, and stays right whatever is written
+// meanwhile (I9).
+type Mark []byte
+
+// Feed names a feed.
+type Feed struct {
+	Reader string
+	Order  Order
+	// Own shows the reader's own pins, too.
+	Own bool
+	// OnePerItem shows each item by the first of its pins only. A page then costs what all the pages before it of the
+	// session cost together.
+	OnePerItem bool
+	// Above leaves out everything from this mark on, which a page gave as its Newest; nil: nothing. Newest order only.
+	Above Mark
+	// Hide tells which of some items are to be left out; nil: none.
+	Hide func(items []string) (hide []bool, err error)
+}
+
+// Page is a page of a feed.
+type Page struct {
+	Pins []Pin
+	// Next is where the next page begins; nil at the end, and only there.
+	Next Mark
+	// Newest is the top of the feed: what comes later is above. In the order Newest only.
+	Newest Mark
+	// Outboxes is how many outboxes were opened: none for a page that the inbox held.
+	Outboxes int
+}
+
+// State is the rows of an inbox store at one position, as a [projections.View] is.
+type State interface {
+	projections.Reader
+	Cursor() events.Cursor
+}
+
+// Queries answers from a state. It is cheap to make and not safe for concurrent use.
+type Queries struct {
+	r     State
+	graph *graph.Queries
+}
+
+// Query returns the queries over a state of an inbox store.
+func Query(r State) *Queries { return &Queries{r: r, graph: graph.Query(r)} }
+
+// Feed returns at most n pins of a feed after a mark (nil: from the top), and at least one unless the feed ends. It fails
+// with [ErrExpired] and [ErrMark].
+//
+// The order Newest costs the rows of the page, and below the floor of the inbox a look into each outbox. The order Hot
+// costs the whole feed.
+func (q *Queries) Feed(ctx context.Context, f Feed, after Mark, n int) (Page, error) {
+	if f.Order == Hot {
+		return q.hot(ctx, &f, after, n)
+	}
+	return q.newest(ctx, &f, after, n)
+}
+
+// living returns a pin if it lives.
+func (q *Queries) living(owner, id string) (*Pin, error) {
+	row, ok, err := q.r.Get(pairKey(nil, tagPin, owner, id))
+	if err != nil || !ok {
+		return nil, err
+	}
+	p, err := decodePin(row, id)
+	if err != nil {
+		return nil, err
+	}
+	s := p.state()
+	if s.made == nil {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return &Pin{
+		Owner: owner, ID: id, Board: s.board, Item: s.made.item, Attributes: s.made.attributes, Created: s.made.time,
+	}, nil
+}
+
+// Pins lists the living pins of a user, or (board not nil) of one of the user's boards, newest first.
+func (q *Queries) Pins(ctx context.Context, owner string, board *string, after Mark, n int) (pins []Pin, next Mark, err error) {
+	prefix := outboxStream(owner, board).prefix
+	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	defer func() {
+		if cerr := it.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	var more bool
+	if after == nil {
+		more = it.Next()
+	} else {
+		place, err := parsePins(after)
+		if err != nil {
+			return nil, nil, err
+		}
+		more = it.SeekGE(append(append(append([]byte(nil), prefix...), place...), 0))
+	}
+	for ; more; more = it.Next() {
+		if len(pins)%1024 == 1023 && ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		if len(pins) == n {
+			last := &pins[n-1]
+			return pins, events.AppendID(appendNewestFirst(Mark{markPins}, last.Created), last.ID), nil
+		}
+		created, id, err := cutOutbox(it.Key()[len(prefix):])
+		if err != nil {
+			return nil, nil, err
+		}
+		p, err := q.living(owner, id)
+		if err != nil {
+			return nil, nil, err
+		}
+		if p == nil || p.Created != created {
+			return nil, nil, errRow("outbox of a pin that does not live", it.Key())
+		}
+		pins = append(pins, *p)
+	}
+	return pins, nil, nil
+}
+
+// PinCount returns the length of the same list.
+func (q *Queries) PinCount(owner string, board *string) (int64, error) {
+	if board != nil {
+		return readCount(q.r, pairKey(nil, tagBoardPinCount, owner, *board))
+	}
+	return readCount(q.r, idKey(nil, tagPinCount, owner))
+}
+
+// LastActive tells when the reader was last said to be active; 0: never.
+func (q *Queries) LastActive(reader string) (events.Micros, error) {
+	r, _, err := readReader(q.r, idKey(nil, tagReader, reader))
+	return r.active, err
+}

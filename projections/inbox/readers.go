@@ -1,0 +1,88 @@
+package inbox
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// reader is what is known of who reads a feed.
+type reader struct {
+	// active is when the reader was last said to be active.
+	active events.Micros
+	// ready: there is an inbox. It holds all pins above the floor of what is followed and pushed, and perhaps some that
+	// are gone; without one all outboxes are read.
+	ready bool
+	// floor is a place: entries before it are in the inbox. Only while ready.
+	floor []byte
+}
+
+func readReader(r projections.Reader, key []byte) (rd reader, ok bool, err error) {
+	row, ok, err := r.Get(key)
+	if err != nil || !ok {
+		return rd, false, err
+	}
+	rd, err = decodeReader(row)
+	return rd, err == nil, err
+}
+
+func decodeReader(row []byte) (rd reader, err error) {
+	active, n := binary.Uvarint(row)
+	if n <= 0 {
+		return rd, errRow("reader", row)
+	}
+	rd.active = events.Micros(active)
+	if rest := row[n:]; len(rest) > 0 {
+		if len(rest) < 8 {
+			return rd, errRow("reader", row)
+		}
+		// Reading the next row may overwrite this one.
+		rd.ready, rd.floor = true, bytes.Clone(rest)
+	}
+	return rd, nil
+}
+
+func (f *Inbox) writeReader(name string, r reader) {
+	f.key = idKey(f.key[:0], tagReader, name)
+	f.value = binary.AppendUvarint(f.value[:0], uint64(r.active))
+	if r.ready {
+		f.value = append(f.value, r.floor...)
+	}
+	f.b.Set(f.key, f.value)
+}
+
+// readerActive gives a reader an inbox, which begins with this event, or renews the date.
+func (f *Inbox) readerActive() error {
+	name := f.ev.User
+	r, _, err := readReader(f.b, idKey(f.key[:0], tagReader, name))
+	if err != nil {
+		return err
+	}
+	if !r.ready {
+		r.ready, r.floor = true, appendNewestFirst(nil, f.ev.Time)
+	}
+	r.active = f.ev.Time
+	f.writeReader(name, r)
+	return nil
+}
+
+// lose drops the inbox of a reader who has not come for long.
+func (f *Inbox) lose(name string, r reader) error {
+	if err := f.clearInbox(name); err != nil {
+		return err
+	}
+	r.ready, r.floor = false, nil
+	f.writeReader(name, r)
+	return f.b.Step()
+}
+
+func (f *Inbox) clearInbox(name string) error {
+	prefix := idKey(nil, tagEntry, name)
+	return f.each(prefix, true, func(rest []byte) error {
+		f.key = append(append(f.key[:0], prefix...), rest...)
+		f.b.Delete(f.key)
+		return nil
+	})
+}
