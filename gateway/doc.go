@@ -7,9 +7,9 @@
 //	                     ids)     │             position ◀── fsynced ◀───────────────┘
 //	                              │
 //	                              └ reads: positions demanded ─▶ wait ─▶ one view ─▶ answer + position
-//	                                       (at_least, token)             (graph)
+//	                                       (at_least, token)         (graph, inbox)
 //	                                                     ▲
-//	         answer ◀─ finish: one mapping of errors ────┴── log ─▶ hub ─▶ graph store
+//	         answer ◀─ finish: one mapping of errors ────┴── log ─▶ hub ─▶ stores
 //	                   to codes, count, log
 //
 // # The way of a call
@@ -34,7 +34,11 @@
 //
 // I9, a session does not shift: a page token holds a place (a time and ids, not an offset) and the position of the
 // page before, which the next page must contain, so no page comes from an older state than the one before it. It is
-// signed, and bound to its list. Tokens do not expire (token.go, lists.go).
+// signed, and bound to its list. Tokens do not expire (token.go, lists.go), but for those of feeds by heat, which say so
+// (feed.go).
+//
+// Reads change nothing, with one exception: one that asks for it (mark_active) has a reader_active event appended, at most
+// one a reader and day, behind its answer (active.go).
 //
 // I11, bad input stops nobody: every malformed request gets an error that names the field and the limit.
 package gateway

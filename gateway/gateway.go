@@ -28,8 +28,10 @@ type Options struct {
 	Hub *events.Hub
 	// Graph is the store of the graph projection. Required.
 	Graph *projections.Store
-	// Stores are all stores of the process, Graph among them: readiness, status, metrics and Publish with VISIBLE are
-	// about all of them. Default: Graph alone.
+	// Inbox is the store of the inbox projection. Without it FeedService answers "unimplemented".
+	Inbox *projections.Store
+	// Stores are all stores of the process, Graph and Inbox among them: readiness, status, metrics and Publish with
+	// VISIBLE are about all of them. Default: Graph, and Inbox if there is one.
 	Stores []*projections.Store
 	// Keys sign page tokens. Default: [DefaultKeyRing] of the log.
 	Keys KeyRing
@@ -49,11 +51,13 @@ type Server struct {
 	publisher *events.Publisher
 	hub       *events.Hub
 	graph     *projections.Store
-	stores    []*projections.Store
-	keys      KeyRing
-	limits    Limits
-	log       *slog.Logger
-	version   string
+	// inbox may be nil.
+	inbox   *projections.Store
+	stores  []*projections.Store
+	keys    KeyRing
+	limits  Limits
+	log     *slog.Logger
+	version string
 
 	metrics     *metrics
 	rules       rules
@@ -66,6 +70,8 @@ type Server struct {
 	pages   http.Handler
 
 	names  positions
+	feed   feedState
+	marks  *marker
 	growth growth
 
 	// healthPeriod is how often a watched health is looked at.
@@ -86,6 +92,9 @@ func New(o Options) (*Server, error) {
 	}
 	if len(o.Stores) == 0 {
 		o.Stores = []*projections.Store{o.Graph}
+		if o.Inbox != nil {
+			o.Stores = append(o.Stores, o.Inbox)
+		}
 	}
 	if o.Keys.IsZero() {
 		o.Keys = DefaultKeyRing(o.Log.ID())
@@ -97,12 +106,13 @@ func New(o Options) (*Server, error) {
 		o.Registry = prometheus.NewRegistry()
 	}
 	s := &Server{
-		source: o.Log, publisher: o.Publisher, hub: o.Hub, graph: o.Graph, stores: o.Stores, keys: o.Keys,
-		limits: o.Limits.withDefaults(), log: o.Logger, version: o.Version,
+		source: o.Log, publisher: o.Publisher, hub: o.Hub, graph: o.Graph, inbox: o.Inbox, stores: o.Stores,
+		keys: o.Keys, limits: o.Limits.withDefaults(), log: o.Logger, version: o.Version,
 		methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
 		healthPeriod: healthPeriod, errorWriter: connect.NewErrorWriter(),
 	}
 	s.life, s.endLife = context.WithCancel(context.Background())
+	s.marks = newMarker(s.life, o.Publisher)
 	var err error
 	if s.rules, err = newRules(); err != nil {
 		return nil, fmt.Errorf("gateway: the rules of the protos: %w", err)
@@ -112,6 +122,9 @@ func New(o Options) (*Server, error) {
 	}
 	s.mountEvents()
 	s.mountGraph()
+	if s.inbox != nil {
+		s.mountFeed()
+	}
 	s.mountHealth()
 	s.mountMissing()
 	s.mountPages(o.Registry)
@@ -141,4 +154,9 @@ func (s *Server) mountGraph() {
 	unary(s, connectv1.GraphServiceListMutedProcedure, checkUser, s.listMuted)
 	unary(s, connectv1.GraphServiceListMutualsProcedure, checkMutuals, s.listMutuals)
 	stream(s, connectv1.GraphServiceScanFollowersProcedure, checkScan, s.scanFollowers)
+}
+
+func (s *Server) mountFeed() {
+	unary(s, connectv1.FeedServiceReadFeedProcedure, checkReadFeed, s.readFeed)
+	unary(s, connectv1.FeedServiceListPinsProcedure, checkListPins, s.listPins)
 }

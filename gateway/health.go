@@ -73,10 +73,11 @@ func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingSt
 	case "":
 		serving = serving && !s.allFailed()
 	case connectv1.GraphServiceName:
-		st := s.graph.Status().State
-		serving = serving && st != projections.Failed && st != projections.Stopped
+		serving = serving && answers(s.graph)
+	case connectv1.FeedServiceName:
+		serving = serving && s.inbox != nil && answers(s.inbox)
 	case connectv1.EventServiceName, connectv1.AdminServiceName, healthv1connect.HealthName:
-	case connectv1.FeedServiceName, connectv1.SeenServiceName, connectv1.CounterServiceName:
+	case connectv1.SeenServiceName, connectv1.CounterServiceName:
 		serving = false
 	default:
 		return healthv1.HealthCheckResponse_SERVICE_UNKNOWN
@@ -85,4 +86,10 @@ func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingSt
 		return healthv1.HealthCheckResponse_SERVING
 	}
 	return healthv1.HealthCheckResponse_NOT_SERVING
+}
+
+// answers tells whether a projection has not stopped.
+func answers(store *projections.Store) bool {
+	st := store.Status().State
+	return st != projections.Failed && st != projections.Stopped
 }

@@ -323,7 +323,7 @@ func TestBodiesThatAreTooLarge(t *testing.T) {
 
 // Random bytes at every method, in every encoding: an answer, never a panic.
 func TestRandomBytes(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, withFeeds)
 	random := rand.New(rand.NewPCG(1, 2))
 	good, err := proto.Marshal(&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}})
 	if err != nil {

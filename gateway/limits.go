@@ -58,17 +58,22 @@ const (
 	defaultPageSize = 50
 	maxPageSize     = 1000
 	scanChunk       = 1000
+
+	defaultFeedPageSize = 20
+	maxFeedPageSize     = 200
 	// maxItems of one request: pairs, candidates, events.
 	maxItems = 1000
 )
 
 // pageSize applies the default and the limit. A negative size was refused before.
-func pageSize(asked int32) int {
-	switch {
-	case asked == 0:
-		return defaultPageSize
-	case asked > maxPageSize:
-		return maxPageSize
+func pageSize(asked int32) int { return sizeOf(asked, defaultPageSize, maxPageSize) }
+
+// feedPageSize is that of feeds, whose pages are read by people and cost more an entry.
+func feedPageSize(asked int32) int { return sizeOf(asked, defaultFeedPageSize, maxFeedPageSize) }
+
+func sizeOf(asked int32, byDefault, limit int) int {
+	if asked == 0 {
+		return byDefault
 	}
-	return int(asked)
+	return min(int(asked), limit)
 }

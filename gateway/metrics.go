@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/inbox"
 )
 
 // metrics are what /metrics says of this package. docs/metrics.md lists all names.
@@ -15,6 +16,8 @@ type metrics struct {
 	rpcs       *prometheus.HistogramVec
 	accepted   prometheus.Counter
 	rejections *prometheus.CounterVec
+	// pages are those of feeds, read from the inbox alone, or merged with so many outboxes.
+	inboxPages, mergedPages, outboxes prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
@@ -34,7 +37,16 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 			Name: "skein_publish_rejections_total",
 			Help: "Events that Publish refused, by reason.",
 		}, []string{"reason"}),
+		outboxes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "skein_feed_outboxes_opened_total",
+			Help: "Outboxes of authors and boards that were opened to make pages of feeds.",
+		}),
 	}
+	pages := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "skein_feed_pages_total",
+		Help: "Pages of feeds by where they came from: the reader's inbox alone, or merged with outboxes.",
+	}, []string{"source"})
+	m.inboxPages, m.mergedPages = pages.WithLabelValues("inbox"), pages.WithLabelValues("merged")
 	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "skein_rpc_in_flight",
 		Help: "Calls under way.",
@@ -44,7 +56,9 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 		ConstLabels: prometheus.Labels{"version": s.version},
 	})
 	info.Set(1)
-	for _, c := range []prometheus.Collector{m.rpcs, m.accepted, m.rejections, inFlight, info, newStateCollector(s)} {
+	for _, c := range []prometheus.Collector{
+		m.rpcs, m.accepted, m.rejections, pages, m.outboxes, inFlight, info, newStateCollector(s),
+	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -65,6 +79,15 @@ func (m *metrics) rpc(name string) rpcObserver {
 
 func (o rpcObserver) failed(code connect.Code, took time.Duration) {
 	o.vec.WithLabelValues(o.name, code.String()).Observe(took.Seconds())
+}
+
+func (m *metrics) feedPage(p inbox.Page) {
+	if p.Outboxes == 0 {
+		m.inboxPages.Inc()
+		return
+	}
+	m.mergedPages.Inc()
+	m.outboxes.Add(float64(p.Outboxes))
 }
 
 // stateCollector reads the states of the projections when they are asked for.

@@ -9,19 +9,33 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// reading is the graph at one position, for the whole of one answer. It must be closed.
-type reading struct {
-	*graph.Queries
+// opened is a store at one position, for the whole of one answer. It must be closed.
+type opened struct {
 	view *projections.View
 	// at is the position of the view, and position its text.
 	at       events.Position
 	position string
 }
 
-func (r *reading) close() { _ = r.view.Close() }
+func (o *opened) close() { _ = o.view.Close() }
+
+// reading is the graph at one position.
+type reading struct {
+	*graph.Queries
+	opened
+}
+
+// feedReading is the inbox at one position.
+type feedReading struct {
+	*inbox.Queries
+	opened
+	// rebuilding tells that the store had not caught up with the log for the first time.
+	rebuilding bool
+}
 
 // demand is a position that an answer must contain.
 type demand struct {
@@ -64,27 +78,49 @@ func (s *Server) openAt(ctx context.Context, x *extra, atLeast string) (*reading
 
 // open returns the graph at a position that contains all that is demanded. x may be nil.
 func (s *Server) open(ctx context.Context, x *extra, demands ...demand) (*reading, error) {
-	view, err := s.graph.View()
+	o, err := s.openStore(ctx, s.graph, &s.names, x, demands)
 	if err != nil {
 		return nil, err
+	}
+	return &reading{Queries: graph.Query(o.view), opened: o}, nil
+}
+
+// openFeed returns the inbox at a position that contains all that is demanded.
+func (s *Server) openFeed(ctx context.Context, x *extra, demands ...demand) (*feedReading, error) {
+	// Asked before the view is taken: a view of a store that has caught up lacks nothing that had to be built again.
+	rebuilding := s.feed.rebuilding(s.inbox)
+	o, err := s.openStore(ctx, s.inbox, &s.feed.names, x, demands)
+	if err != nil {
+		return nil, err
+	}
+	return &feedReading{Queries: inbox.Query(o.view), opened: o, rebuilding: rebuilding}, nil
+}
+
+// openStore returns a store at a position that contains all that is demanded. x may be nil.
+func (s *Server) openStore(
+	ctx context.Context, store *projections.Store, names *positions, x *extra, demands []demand,
+) (o opened, err error) {
+	view, err := store.View()
+	if err != nil {
+		return o, err
 	}
 	for _, d := range demands {
 		if d.none() || s.contains(view, d.pos) {
 			continue
 		}
 		_ = view.Close()
-		if err := s.await(ctx, s.graph, d); err != nil {
-			return nil, err
+		if err := s.await(ctx, store, d); err != nil {
+			return o, err
 		}
-		if view, err = s.graph.View(); err != nil {
-			return nil, err
+		if view, err = store.View(); err != nil {
+			return o, err
 		}
 	}
 	at := s.source.Position(view.Cursor().Seq)
 	if x != nil {
 		x.lag = max(0, int64(s.hub.Head())-int64(at.Seq))
 	}
-	return &reading{Queries: graph.Query(view), view: view, at: at, position: s.names.of(at)}, nil
+	return opened{view: view, at: at, position: names.of(at)}, nil
 }
 
 // contains tells without asking the log that a view contains a position. Where it says no, the log knows better: the

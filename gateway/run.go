@@ -16,7 +16,8 @@ import (
 //  1. /readyz and health checks say so, for [Limits.DrainDelay]; every answer closes its connection.
 //  2. Clients have half a second, or less if no connection is left, to hear of that by an answer: who sends a call on
 //     a connection just when it is closed cannot know whether it was taken.
-//  3. The listener closes. Streams end with "unavailable". Every other call under way is answered.
+//  3. The listener closes. Streams end with "unavailable". Every other call under way is answered. What reads left to be
+//     noted in the log is given up.
 //
 // Then it returns nil. If calls are still under way after [Limits.ShutdownTimeout], it breaks them off and returns an
 // error. It closes the listener in every case, and closes neither log nor stores: who opened them closes them, after
@@ -24,6 +25,7 @@ import (
 //
 // It speaks HTTP/1.1 and HTTP/2 without TLS on the one port. It is not made to face the public.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	defer s.marks.close()
 	var conns connections
 	srv := s.httpServer()
 	srv.ConnState = conns.changed

@@ -29,7 +29,7 @@ func services() []protoreflect.ServiceDescriptor {
 
 // missing says what the methods that this version does not have wait for.
 var missing = map[protoreflect.Name]string{
-	"FeedService":    "the inbox projection, which this version does not have",
+	"FeedService":    "the inbox projection, which this process does not have",
 	"SeenService":    "the seen projection, which this version does not have",
 	"CounterService": "the counters projection, which this version does not have",
 	"AdminService":   "the replay of projections, which this version does not have; GetStatus is there",

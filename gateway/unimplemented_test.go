@@ -11,7 +11,17 @@ import (
 
 // Every method of every service is there. Those that wait for a projection say which.
 func TestEveryMethodAnswers(t *testing.T) {
-	w := newWorld(t)
+	demandMethods(newWorld(t, withFeeds), 18, 15)
+}
+
+// Without an inbox there are no feeds.
+func TestMethodsWithoutInbox(t *testing.T) {
+	demandMethods(newWorld(t), 16, 17)
+}
+
+func demandMethods(w *world, wantHere, wantAbsent int) {
+	t := w.t
+	t.Helper()
 	var here, absent int
 	for _, service := range services() {
 		for i := range service.Methods().Len() {
@@ -45,7 +55,7 @@ func TestEveryMethodAnswers(t *testing.T) {
 			}
 		}
 	}
-	if here != 16 || absent != 17 {
+	if here != wantHere || absent != wantAbsent {
 		t.Errorf("%d methods are here, %d are not", here, absent)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
@@ -40,13 +41,17 @@ type world struct {
 	publisher *events.Publisher
 	hub       *events.Hub
 	store     *projections.Store
-	registry  *prometheus.Registry
-	server    *Server
-	url       string
-	http      *http.Client
+	// inbox is nil in a world without feeds; inboxReady closes when it has caught up with the log.
+	inbox      *projections.Store
+	inboxReady <-chan struct{}
+	registry   *prometheus.Registry
+	server     *Server
+	url        string
+	http       *http.Client
 
 	events connectv1.EventServiceClient
 	graph  connectv1.GraphServiceClient
+	feed   connectv1.FeedServiceClient
 	admin  connectv1.AdminServiceClient
 	health healthv1connect.HealthClient
 
@@ -61,20 +66,27 @@ type world struct {
 // asleep begins without folding: the world calls fold itself.
 func asleep(o *worldOptions) { o.asleep = true }
 
+// withFeeds gives the world an inbox.
+func withFeeds(o *worldOptions) {
+	settings := inbox.DefaultSettings()
+	o.inbox = &settings
+}
+
 type worldOptions struct {
 	Options
 	asleep bool
 	// source is where the log is; default: embedded, in a directory of the test.
 	source events.Config
+	// inbox are the settings of the inbox; nil: there is none.
+	inbox *inbox.Settings
 	// cache of the store in bytes; 0: the default.
 	cache int64
 }
 
 func newWorld(t testing.TB, options ...func(*worldOptions)) *world {
 	t.Helper()
-	w := &world{t: t, registry: prometheus.NewPedanticRegistry()}
+	w := &world{t: t}
 	ctx, endHub := context.WithCancel(context.Background())
-	folding, endFold := context.WithCancel(ctx)
 	o := worldOptions{source: events.Config{Dir: t.TempDir(), MaxBytes: 1 << 30}}
 	for _, f := range options {
 		f(&o)
@@ -87,62 +99,117 @@ func newWorld(t testing.TB, options ...func(*worldOptions)) *world {
 		t.Fatal(err)
 	}
 	w.hub = events.NewHub(w.log, events.HubOptions{})
-	stored := projections.Options{Dir: t.TempDir(), Projection: graph.New()}
-	if o.cache > 0 {
-		stored.Cache = projections.NewCache(o.cache)
-		defer stored.Cache.Unref()
-	}
-	w.store, err = projections.Open(stored)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hubEnded, folded := make(chan error, 1), make(chan error, 1)
+	hubEnded := make(chan error, 1)
 	go func() { hubEnded <- w.hub.Run(ctx) }()
-	w.fold = func() {
-		w.fold = func() {}
-		go func() {
-			folded <- w.store.Run(folding, func(from events.Cursor) (projections.Subscription, error) {
-				if from == (events.Cursor{}) {
-					from = w.log.Start()
-				}
-				sub, err := w.hub.Subscribe(from)
-				if err != nil {
-					return nil, err
-				}
-				return subscription{sub, w.hub}, nil
-			})
-		}()
-	}
-	w.unfold = sync.OnceFunc(func() {
-		w.fold() // so that there is something to wait for
-		endFold()
-		if err := <-folded; err != nil {
-			t.Error(err)
-		}
-	})
 	t.Cleanup(func() {
 		if err := w.publisher.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
-		w.unfold()
 		endHub()
 		if err := <-hubEnded; err != nil {
-			t.Error(err)
-		}
-		if err := w.store.Close(); err != nil {
 			t.Error(err)
 		}
 		if err := w.log.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	o.Log, o.Publisher, o.Hub, o.Graph, o.Registry = w.log, w.publisher, w.hub, w.store, w.registry
+	w.begin(o)
+	return w
+}
+
+// twin is another process over the same log, with stores of its own.
+func (w *world) twin(options ...func(*worldOptions)) *world {
+	w.t.Helper()
+	var o worldOptions
+	for _, f := range options {
+		f(&o)
+	}
+	other := &world{t: w.t, log: w.log, publisher: w.publisher, hub: w.hub}
+	other.begin(o)
+	return other
+}
+
+// begin opens the stores and starts the server.
+func (w *world) begin(o worldOptions) {
+	w.t.Helper()
+	w.registry = prometheus.NewPedanticRegistry()
+	w.openStores(&o)
+	o.Log, o.Publisher, o.Hub, o.Graph, o.Inbox, o.Registry = w.log, w.publisher, w.hub, w.store, w.inbox, w.registry
 	o.Version = "test"
 	if !o.asleep {
 		w.fold()
 	}
 	w.serve(o.Options)
-	return w
+	if !o.asleep && w.inbox != nil {
+		<-w.inboxReady
+	}
+}
+
+// openStores opens the stores, and closes them at the end of the test.
+func (w *world) openStores(o *worldOptions) {
+	w.t.Helper()
+	var stores []*projections.Store
+	open := func(p projections.Projection, changed func(projections.State, error)) *projections.Store {
+		stored := projections.Options{Dir: w.t.TempDir(), Projection: p, Listener: projections.Listener{StateChanged: changed}}
+		if o.cache > 0 {
+			stored.Cache = projections.NewCache(o.cache)
+			defer stored.Cache.Unref()
+		}
+		store, err := projections.Open(stored)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		stores = append(stores, store)
+		return store
+	}
+	w.store = open(graph.New(), nil)
+	if o.inbox != nil {
+		ready := make(chan struct{})
+		once := sync.OnceFunc(func() { close(ready) })
+		w.inboxReady = ready
+		w.inbox = open(inbox.New(*o.inbox), func(st projections.State, _ error) {
+			if st >= projections.Ready {
+				once()
+			}
+		})
+	}
+	folding, endFold := context.WithCancel(context.Background())
+	folded := make(chan error, len(stores))
+	w.fold = func() {
+		w.fold = func() {}
+		for _, store := range stores {
+			go func() { folded <- store.Run(folding, w.subscribe) }()
+		}
+	}
+	w.unfold = sync.OnceFunc(func() {
+		w.fold() // so that there is something to wait for
+		endFold()
+		for range stores {
+			if err := <-folded; err != nil {
+				w.t.Error(err)
+			}
+		}
+	})
+	w.t.Cleanup(func() {
+		w.unfold()
+		for _, store := range stores {
+			if err := store.Close(); err != nil {
+				w.t.Error(err)
+			}
+		}
+	})
+}
+
+// subscribe reads the log for a store.
+func (w *world) subscribe(from events.Cursor) (projections.Subscription, error) {
+	if from == (events.Cursor{}) {
+		from = w.log.Start()
+	}
+	sub, err := w.hub.Subscribe(from)
+	if err != nil {
+		return nil, err
+	}
+	return subscription{sub, w.hub}, nil
 }
 
 // subscription is the hub's, with the head that it knows.
@@ -195,6 +262,7 @@ func (w *world) serve(o Options) {
 func (w *world) connect(options ...connect.ClientOption) {
 	w.events = connectv1.NewEventServiceClient(w.http, w.url, options...)
 	w.graph = connectv1.NewGraphServiceClient(w.http, w.url, options...)
+	w.feed = connectv1.NewFeedServiceClient(w.http, w.url, options...)
 	w.admin = connectv1.NewAdminServiceClient(w.http, w.url, options...)
 	w.health = healthv1connect.NewHealthClient(w.http, w.url, options...)
 }
@@ -251,6 +319,18 @@ func mute(user, muted string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserMuted{
 		UserMuted: &skeinv1.UserMuted{UserId: user, MutedId: muted},
 	}}
+}
+
+func pinned(owner, board, pin string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
+		Pin: &skeinv1.Pin{OwnerId: owner, PinId: pin}, BoardId: board,
+	}}}
+}
+
+func unpinned(owner, pin string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{
+		Pin: &skeinv1.Pin{OwnerId: owner, PinId: pin},
+	}}}
 }
 
 // ask calls a method and fails the test if it fails.

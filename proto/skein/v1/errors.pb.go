@@ -54,6 +54,9 @@ const (
 	Reason_REASON_PROJECTION_UNAVAILABLE Reason = 12
 	// The service has as many requests or bytes waiting as it allows; retry later.
 	Reason_REASON_OVERLOADED Reason = 13
+	// The page token is of a session that is over: a feed by heat can be continued for at least an hour of log time. Begin
+	// again without it.
+	Reason_REASON_EXPIRED_PAGE_TOKEN Reason = 14
 )
 
 // Enum value maps for Reason.
@@ -73,6 +76,7 @@ var (
 		11: "REASON_LOG_UNAVAILABLE",
 		12: "REASON_PROJECTION_UNAVAILABLE",
 		13: "REASON_OVERLOADED",
+		14: "REASON_EXPIRED_PAGE_TOKEN",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":            0,
@@ -89,6 +93,7 @@ var (
 		"REASON_LOG_UNAVAILABLE":        11,
 		"REASON_PROJECTION_UNAVAILABLE": 12,
 		"REASON_OVERLOADED":             13,
+		"REASON_EXPIRED_PAGE_TOKEN":     14,
 	}
 )
 
@@ -123,7 +128,7 @@ var File_skein_v1_errors_proto protoreflect.FileDescriptor
 
 const file_skein_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15skein/v1/errors.proto\x12\bskein.v1*\x83\x03\n" +
+	"\x15skein/v1/errors.proto\x12\bskein.v1*\xa2\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REASON_INVALID_FIELD\x10\x01\x12\x18\n" +
@@ -139,7 +144,8 @@ const file_skein_v1_errors_proto_rawDesc = "" +
 	"\x12\x1a\n" +
 	"\x16REASON_LOG_UNAVAILABLE\x10\v\x12!\n" +
 	"\x1dREASON_PROJECTION_UNAVAILABLE\x10\f\x12\x15\n" +
-	"\x11REASON_OVERLOADED\x10\rB4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"\x11REASON_OVERLOADED\x10\r\x12\x1d\n" +
+	"\x19REASON_EXPIRED_PAGE_TOKEN\x10\x0eB4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_errors_proto_rawDescOnce sync.Once

@@ -1,0 +1,230 @@
+package gateway
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/inbox"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// Kinds of lists in page tokens, beside those of the graph, which are small, and rejectsList. They never change.
+const (
+	// feedList are the pages of a feed, newestList the tops of feeds to refresh from.
+	feedList   = 0xfe
+	newestList = 0xfd
+	pinsList   = 0xfc
+)
+
+// feedState is what the server remembers of the inbox between calls.
+type feedState struct {
+	names positions
+	// caughtUp is set when the store has once been at the head of the log, and stays.
+	caughtUp atomic.Bool
+}
+
+// rebuilding tells whether a store has not caught up with the log for the first time.
+func (f *feedState) rebuilding(store *projections.Store) bool {
+	if !f.caughtUp.Load() && store.Status().State == projections.Ready {
+		f.caughtUp.Store(true)
+	}
+	return !f.caughtUp.Load()
+}
+
+func checkReadFeed(c *checker, req *skeinv1.ReadFeedRequest) {
+	c.id("reader_id", req.GetReaderId())
+	if req.GetNewerThan() != "" && req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_HOT {
+		c.found = append(c.found, invalidField("newer_than", "must be empty in the order HOT: only NEWEST has a top to refresh from"))
+	}
+}
+
+// feedOf names the feed that a request is about.
+func feedOf(req *skeinv1.ReadFeedRequest) inbox.Feed {
+	f := inbox.Feed{Reader: req.GetReaderId(), Own: req.GetIncludeOwn(), OnePerItem: req.GetOnePerItem()}
+	if req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_HOT {
+		f.Order = inbox.Hot
+	}
+	return f
+}
+
+// feedListID names a feed in tokens, with all that makes another list of it.
+func feedListID(kind byte, f inbox.Feed, hideSeen bool) listID {
+	options := byte(f.Order) << 3
+	for i, on := range []bool{f.Own, hideSeen, f.OnePerItem} {
+		if on {
+			options |= 1 << i
+		}
+	}
+	return newListID(kind, f.Reader, string([]byte{options}))
+}
+
+func (s *Server) readFeed(
+	ctx context.Context, req *skeinv1.ReadFeedRequest, x *extra,
+) (*skeinv1.ReadFeedResponse, error) {
+	f := feedOf(req)
+	id, newest := feedListID(feedList, f, req.GetHideSeen()), feedListID(newestList, f, req.GetHideSeen())
+	start, err := s.startOf(req, id, newest)
+	if err != nil {
+		return nil, err
+	}
+	least, err := demandOf(req.GetAtLeast())
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.openFeed(ctx, x, least, start.since)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	f.Above = start.above
+	page, err := r.Feed(ctx, f, start.after, feedPageSize(req.GetPageSize()))
+	if err != nil {
+		return nil, start.since.outOf(err)
+	}
+	s.metrics.feedPage(page)
+	if req.GetMarkActive() {
+		s.markActive(r, f.Reader)
+	}
+	res := &skeinv1.ReadFeedResponse{
+		Entries: feedEntries(page.Pins), Completeness: completeness(req, r), Position: r.position,
+	}
+	if page.Next != nil {
+		res.NextPageToken = s.keys.sign(pageToken{list: id, pos: r.at, mark: joinMarks(start.above, page.Next)})
+	}
+	if f.Order == inbox.Newest {
+		res.NewestToken = s.keys.sign(pageToken{list: newest, pos: r.at, mark: page.Newest})
+	}
+	return res, nil
+}
+
+// completeness says what is missing in a page or should not be there. That nothing was hidden comes first: of a feed
+// that is only being rebuilt clients know that no entry is wrong.
+func completeness(req *skeinv1.ReadFeedRequest, r *feedReading) skeinv1.FeedCompleteness {
+	switch {
+	case req.GetHideSeen():
+		return skeinv1.FeedCompleteness_FEED_COMPLETENESS_SEEN_UNAVAILABLE
+	case r.rebuilding:
+		return skeinv1.FeedCompleteness_FEED_COMPLETENESS_REBUILDING
+	}
+	return skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE
+}
+
+// feedStart is where a page of a feed begins.
+type feedStart struct {
+	// above is the lower end of the session, after the place where it goes on; nil: none.
+	above, after inbox.Mark
+	// since is the position of the page that the token is from.
+	since demand
+}
+
+// startOf reads the token of a request: a page token goes on in a session, newer_than begins one that ends where the
+// feed once began.
+func (s *Server) startOf(req *skeinv1.ReadFeedRequest, id, newest listID) (start feedStart, err error) {
+	if token := req.GetNewerThan(); token != "" {
+		mark, since, err := s.resume(token, "newer_than", newest)
+		return feedStart{above: inbox.Mark(mark), since: since}, err
+	}
+	mark, since, err := s.resume(req.GetPageToken(), "page_token", id)
+	start.since = since
+	if err != nil || mark == nil {
+		return start, err
+	}
+	var ok bool
+	if start.above, start.after, ok = splitMarks(mark); !ok {
+		return start, since.refused(errTokenDamaged.Error(), errTokenDamaged)
+	}
+	return start, nil
+}
+
+// joinMarks is what the page token of a feed holds: length of the lower end (0: none), lower end, place. The next page
+// of a session that newer_than began ends where the first one does.
+func joinMarks(above, after inbox.Mark) []byte {
+	b := binary.AppendUvarint(make([]byte, 0, 2+len(above)+len(after)), uint64(len(above)))
+	b = append(b, above...)
+	return append(b, after...)
+}
+
+func splitMarks(b []byte) (above, after inbox.Mark, ok bool) {
+	length, n := binary.Uvarint(b)
+	if n <= 0 || length > uint64(len(b)-n) {
+		return nil, nil, false
+	}
+	if b = b[n:]; length > 0 {
+		above = inbox.Mark(b[:length])
+	}
+	return above, inbox.Mark(b[length:]), true
+}
+
+// outOf tells what is wrong with a token that was good for the key ring and not for the inbox.
+func (d demand) outOf(err error) error {
+	switch {
+	case errors.Is(err, inbox.ErrExpired):
+		d.reason = skeinv1.Reason_REASON_EXPIRED_PAGE_TOKEN
+		life := time.Duration(inbox.SessionLife) * time.Microsecond
+		return d.refused(fmt.Sprintf("is of a session that is over: a feed by heat can be continued for %.4g h of log time; "+
+			"begin again without it", life.Hours()), err)
+	case errors.Is(err, inbox.ErrMark):
+		return d.refused(errTokenList.Error(), err)
+	}
+	return err
+}
+
+func feedEntries(pins []inbox.Pin) []*skeinv1.FeedEntry {
+	out, made, times := make([]*skeinv1.FeedEntry, len(pins)), make([]skeinv1.FeedEntry, len(pins)), newStamps(len(pins))
+	for i, p := range pins {
+		e := &made[i]
+		e.PinId, e.ItemId, e.OwnerId, e.BoardId = p.ID, p.Item, p.Owner, p.Board
+		e.CreateTime, e.Score, e.Attributes = times.of(p.Created), p.Score, p.Attributes
+		out[i] = e
+	}
+	return out
+}
+
+func checkListPins(c *checker, req *skeinv1.ListPinsRequest) {
+	if t, ok := req.GetTarget().(*skeinv1.ListPinsRequest_Board); ok {
+		c.board("board", t.Board)
+		return
+	}
+	c.id("owner_id", req.GetOwnerId())
+}
+
+func (s *Server) listPins(
+	ctx context.Context, req *skeinv1.ListPinsRequest, x *extra,
+) (*skeinv1.ListPinsResponse, error) {
+	owner, id := req.GetOwnerId(), newListID(pinsList, req.GetOwnerId())
+	var board *string
+	if b := req.GetBoard(); b != nil {
+		owner, board = b.GetOwnerId(), &b.BoardId
+		id = newListID(pinsList, owner, *board)
+	}
+	mark, since, err := s.resume(req.GetPageToken(), "page_token", id)
+	if err != nil {
+		return nil, err
+	}
+	least, err := demandOf(req.GetAtLeast())
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.openFeed(ctx, x, least, since)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	pins, next, err := r.Pins(ctx, owner, board, inbox.Mark(mark), pageSize(req.GetPageSize()))
+	if err != nil {
+		return nil, since.outOf(err)
+	}
+	res := &skeinv1.ListPinsResponse{Entries: feedEntries(pins), Position: r.position}
+	if res.TotalSize, err = r.PinCount(owner, board); err != nil {
+		return nil, err
+	}
+	if next != nil {
+		res.NextPageToken = s.keys.sign(pageToken{list: id, pos: r.at, mark: next})
+	}
+	return res, nil
+}
