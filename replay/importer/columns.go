@@ -17,6 +17,12 @@ const (
 	Follows Kind = "follows"
 	// Boards: an owner and a board, perhaps with its title, a follower of it, and when.
 	Boards Kind = "boards"
+	// Pins: an owner and a pin, perhaps on a board, with its item, the pin that it re-pins, attributes, and when.
+	Pins Kind = "pins"
+	// Plays: a user and an item, perhaps when.
+	Plays Kind = "plays"
+	// Likes: a user and an item, perhaps when.
+	Likes Kind = "likes"
 )
 
 // role is what a column holds.
@@ -26,13 +32,24 @@ const (
 	follower role = iota
 	user
 	owner
+	pin
 	board
 	title
+	item
+	repinOwner
+	repinPin
+	attributes
+	attributesBase64
 	when
 	numRoles
 )
 
-var roleNames = [numRoles]string{"follower", "user", "owner", "board", "title", "time"}
+// The order of roles is part of the shape of a file, and the shape of the name of an import: new roles may stand
+// anywhere, old ones must not change places, or an import would no longer know what it has sent.
+var roleNames = [numRoles]string{
+	"follower", "user", "owner", "pin", "board", "title", "item", "repin_owner", "repin_pin", "attributes",
+	"attributes_base64", "time",
+}
 
 func (r role) String() string { return roleNames[r] }
 
@@ -63,6 +80,18 @@ var (
 	boardNames         = []string{"board", "boardid", "channel", "channelid", "playlist", "playlistid", "topic", "topicid"}
 	titleNames         = []string{"title", "name", "boardtitle", "boardname"}
 	boardFollowerNames = []string{"follower", "followerid", "subscriber", "subscriberid"}
+
+	// What a pin is called, an item is not, and the other way round: a file with only one of these words in it does not
+	// say whether several pins show one item, and that is not guessed.
+	pinNames  = []string{"pin", "pinid", "post", "postid", "upload", "uploadid"}
+	itemNames = []string{
+		"item", "itemid", "video", "videoid", "track", "trackid", "song", "songid", "movie", "movieid", "article",
+		"articleid", "content", "contentid",
+	}
+	repinOwnerNames = []string{"repinowner", "repinownerid", "repinofowner", "repinofownerid"}
+	repinPinNames   = []string{"repinpin", "repinpinid", "repinofpin", "repinofpinid"}
+	viewerNames     = []string{"user", "userid", "viewer", "viewerid", "listener", "listenerid", "watcher", "watcherid"}
+	likerNames      = []string{"user", "userid", "liker", "likerid"}
 )
 
 var kinds = map[Kind]kindColumns{
@@ -74,6 +103,31 @@ var kinds = map[Kind]kindColumns{
 		required: []role{owner, board}, optional: []role{title, follower, when},
 		names: names(map[role][]string{
 			owner: ownerNames, board: boardNames, title: titleNames, follower: boardFollowerNames, when: timeNames,
+		}),
+	},
+	Pins: {
+		required: []role{owner, pin},
+		optional: []role{board, item, repinOwner, repinPin, attributes, attributesBase64, when},
+		names: names(map[role][]string{
+			owner: slices.Concat(ownerNames, []string{
+				"author", "authorid", "creator", "creatorid", "poster", "posterid", "uploader", "uploaderid",
+			}),
+			pin: pinNames, board: boardNames, item: itemNames, repinOwner: repinOwnerNames,
+			repinPin: repinPinNames, attributes: {"attributes"}, attributesBase64: {"attributesbase64"},
+			when: slices.Concat(timeNames, []string{"pinnedat", "postedat", "publishedat", "uploadedat"}),
+		}),
+	},
+	Plays: {
+		required: []role{user, item}, optional: []role{when}, positions: []role{user, item, when},
+		names: names(map[role][]string{
+			user: viewerNames, item: itemNames,
+			when: slices.Concat(timeNames, []string{"playedat", "watchedat", "viewedat", "listenedat"}),
+		}),
+	},
+	Likes: {
+		required: []role{user, item}, optional: []role{when}, positions: []role{user, item, when},
+		names: names(map[role][]string{
+			user: likerNames, item: itemNames, when: slices.Concat(timeNames, []string{"likedat"}),
 		}),
 	},
 }

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -27,9 +28,10 @@ type CompareOptions struct {
 	StartedAt time.Time
 	// AtLeast is a position that contains the import.
 	AtLeast string
-	// Graph answers.
+	// Graph answers for follows and boards, Feed for pins.
 	Graph skeinv1connect.GraphServiceClient
-	// Checks is how many random pairs are checked beside all lists and counts.
+	Feed  skeinv1connect.FeedServiceClient
+	// Checks is how many random pairs are checked beside all lists and counts; for pins none are.
 	Checks int
 	// Seed picks the pairs.
 	Seed uint64
@@ -66,10 +68,25 @@ type comparer struct {
 	done atomic.Int64
 }
 
+// ErrNothingToCompare is returned for files of which the service can say nothing yet.
+var ErrNothingToCompare = errors.New("there is nothing to compare with")
+
+// CanCompare tells, before an import, whether files of the kind can be compared.
+func (k Kind) CanCompare() error {
+	if k == Plays || k == Likes {
+		return fmt.Errorf("%w in this version: counts of %s come with the counters", ErrNothingToCompare, k)
+	}
+	return nil
+}
+
 // Compare reads the file of an import again and compares everything that it says with the answers of a running
-// service: the lists of every user and board, in order and with times, every count, and random pairs. Whatever else
-// the service was told about these users, be it live or in another import, shows as a difference.
+// service: the lists of every user and board, in order and with times, every count, and random pairs; or the pins of
+// every owner and board. Whatever else the service was told about these users, be it live or in another import, shows
+// as a difference. It fails with [ErrNothingToCompare] where the service has no answers.
 func Compare(ctx context.Context, o CompareOptions) (*Comparison, error) {
+	if err := o.Kind.CanCompare(); err != nil {
+		return nil, err
+	}
 	def(&o.Patience, defaultRetry)
 	want, err := expect(o)
 	if err != nil {
@@ -85,7 +102,7 @@ func Compare(ctx context.Context, o CompareOptions) (*Comparison, error) {
 	for boards := range slices.Chunk(want.boards, compareCountKeys) {
 		g.Go(func() error { return c.boards(ctx, boards) })
 	}
-	if len(want.users) > 0 {
+	if len(want.users) > 0 && o.Kind != Pins {
 		rng := rand.New(rand.NewPCG(o.Seed, 0))
 		for n := o.Checks; n > 0; n -= comparePage {
 			pairs := c.draw(rng, min(n, comparePage))
@@ -93,6 +110,9 @@ func Compare(ctx context.Context, o CompareOptions) (*Comparison, error) {
 		}
 	}
 	err = g.Wait()
+	if o.Kind == Pins && connect.CodeOf(err) == connect.CodeUnimplemented {
+		err = fmt.Errorf("%w: the service does not list pins: %w", ErrNothingToCompare, err)
+	}
 	return &c.found, err
 }
 
@@ -141,8 +161,11 @@ func ask[Req, Res any](ctx context.Context, c *comparer,
 // users compares the lists and counts of some users.
 func (c *comparer) users(ctx context.Context, users []string) error {
 	lists := []listName{following, followers}
-	if c.Kind == Boards {
+	switch c.Kind {
+	case Boards:
 		lists = append(lists, ownBoards, followedBoards)
+	case Pins:
+		lists = []listName{userPins}
 	}
 	for _, u := range users {
 		for _, list := range lists {
@@ -150,6 +173,10 @@ func (c *comparer) users(ctx context.Context, users []string) error {
 				return err
 			}
 		}
+	}
+	if c.Kind == Pins {
+		c.step(len(users))
+		return nil
 	}
 	res, err := ask(ctx, c, c.Graph.BatchGetFollowCounts, &skeinv1.BatchGetFollowCountsRequest{
 		UserIds: users, AtLeast: c.AtLeast,
@@ -199,14 +226,22 @@ func equalCounts(a, b *skeinv1.UserFollowCounts) bool {
 	return a.GetUserId() == b.GetUserId() && all(a) == all(b)
 }
 
-// boards compares the followers and counts of some boards.
+// boards compares the pins, or the followers and counts, of some boards.
 func (c *comparer) boards(ctx context.Context, boards []boardID) error {
+	list := boardFollowers
+	if c.Kind == Pins {
+		list = boardPins
+	}
 	req := &skeinv1.BatchGetFollowCountsRequest{AtLeast: c.AtLeast}
 	for _, b := range boards {
-		if err := c.list(ctx, listKey{boardFollowers, b}); err != nil {
+		if err := c.list(ctx, listKey{list, b}); err != nil {
 			return err
 		}
 		req.Boards = append(req.Boards, b.proto())
+	}
+	if c.Kind == Pins {
+		c.step(len(boards))
+		return nil
 	}
 	res, err := ask(ctx, c, c.Graph.BatchGetFollowCounts, req)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package importer brings history from delimited text files into the log: who followed whom in an older system, and
-// its boards. It is the loop
+// Package importer brings history from delimited text files into the log: who followed whom in an older system, its
+// boards and pins, and what was played and liked. It is the loop
 //
 //	file ── unpack ── lines ── rows ── events ── calls of 1000 ── publish ── rejects, then state
 //	                             │                                  │

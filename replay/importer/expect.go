@@ -14,7 +14,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// listName is a list of the graph.
+// listName is a list of the graph or of pins.
 type listName string
 
 const (
@@ -23,6 +23,8 @@ const (
 	ownBoards      listName = "boards"
 	followedBoards listName = "followed boards"
 	boardFollowers listName = "followers of the board"
+	userPins       listName = "pins"
+	boardPins      listName = "pins of the board"
 )
 
 // boardID names a board.
@@ -36,7 +38,7 @@ type listKey struct {
 
 // String names the list for people.
 func (k listKey) String() string {
-	if k.list == boardFollowers {
+	if k.list == boardFollowers || k.list == boardPins {
 		return fmt.Sprintf("%s %q of %s", k.list, k.of.board, k.of.owner)
 	}
 	return fmt.Sprintf("%s of %s", k.list, k.of.owner)
@@ -44,12 +46,17 @@ func (k listKey) String() string {
 
 // entry is one entry of a list. Which fields are set depends on the list.
 type entry struct {
-	user, board, title string
-	since              events.Micros
+	user, board, title    string
+	pin, item, attributes string
+	since                 events.Micros
 }
 
 // String is the entry for people.
 func (e entry) String() string {
+	if e.pin != "" {
+		return fmt.Sprintf("pin %s of %s on board %q, item %s, attributes %q, since %s",
+			e.pin, e.user, e.board, e.item, e.attributes, stamp(e.since))
+	}
 	text := e.user
 	if e.board != "" {
 		text += fmt.Sprintf(" board %s %q", e.board, e.title)
@@ -78,28 +85,46 @@ type expectation struct {
 }
 
 // expect computes what a file says from its rows, in a few lines that share only the reading of rows with the way of
-// an import through events, log and graph: the latest follow of a pair counts; a board begins with its earliest mention and has its
-// latest title.
+// an import through events, log and projections: the latest follow of a pair counts; a board begins with its earliest
+// mention and has its latest title; of a pin the earliest row counts.
 func expect(o CompareOptions) (*expectation, error) {
+	x := &expectation{kind: o.Kind, lists: map[listKey][]entry{}, follows: map[pair]events.Micros{}}
+	if o.Kind == Pins {
+		return x, x.pins(o)
+	}
+	lives := map[boardID]life{}
+	err := eachRow(o, func(r *row, at events.Micros) {
+		p := pairOf(r)
+		if p.follower != "" {
+			x.follows[p] = max(x.follows[p], at)
+		}
+		if b := (boardID{p.owner, p.board}); b.board != "" {
+			lives[b] = lives[b].mentioned(r, b, at)
+		}
+	})
+	x.summarise(lives)
+	return x, err
+}
+
+// eachRow gives do the rows of a file that count, each with its time.
+func eachRow(o CompareOptions, do func(r *row, at events.Micros)) error {
 	f, err := openFile(o.Path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	rows, err := newRowReader(f, o.Kind, o.Format)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	x := &expectation{kind: o.Kind, lists: map[listKey][]entry{}, follows: map[pair]events.Micros{}}
-	lives, seen := map[boardID]life{}, map[pair]struct{}{}
+	seen := map[subject]struct{}{}
 	for {
 		r, err := rows.next()
 		if errors.Is(err, io.EOF) {
-			x.summarise(lives)
-			return x, nil
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		at := microsOf(o.StartedAt)
 		if rows.shape.columns[when] >= 0 && r.err == nil {
@@ -107,16 +132,10 @@ func expect(o CompareOptions) (*expectation, error) {
 			t, r.err = ParseTime(r.fields[when])
 			at = min(t, at)
 		}
-		if r.err != nil || !o.Kind.good(&r) || (o.First && repeats(seen, &r)) {
+		if r.err != nil || !o.Kind.good(&r) || (o.First && o.Kind.repeats(seen, &r)) {
 			continue
 		}
-		p := pairOf(&r)
-		if p.follower != "" {
-			x.follows[p] = max(x.follows[p], at)
-		}
-		if b := (boardID{p.owner, p.board}); b.board != "" {
-			lives[b] = lives[b].mentioned(&r, b, at)
-		}
+		do(&r, at)
 	}
 }
 
@@ -124,8 +143,13 @@ func expect(o CompareOptions) (*expectation, error) {
 func (k Kind) good(r *row) bool {
 	id := func(r *row, as role) bool { return events.ValidateID(r.fields[as]) == nil }
 	a := r.fields[follower]
-	if k == Follows {
+	switch k {
+	case Follows:
 		return id(r, follower) && id(r, user) && a != r.fields[user]
+	case Plays, Likes:
+		return id(r, user) && id(r, item)
+	case Pins:
+		return goodPin(r)
 	}
 	named := id(r, board) || (r.fields[board] == "" && a != "" && r.fields[title] == "")
 	titled := len(r.fields[title]) <= events.MaxTitleBytes && utf8.ValidString(r.fields[title])
@@ -182,13 +206,18 @@ func (x *expectation) summarise(lives map[boardID]life) {
 			add(ownBoards, boardID{owner: b.owner}, entry{user: b.owner, board: b.board, title: l.title, since: l.created})
 		}
 	}
+	x.sort(users)
+}
+
+// sort brings everything into order: lists as the service has them, and what checks are drawn from into a fixed one, so
+// that the same seed draws the same.
+func (x *expectation) sort(users map[string]struct{}) {
 	for _, list := range x.lists {
 		slices.SortFunc(list, newestFirst)
 	}
 	for u := range users {
 		x.users = append(x.users, u)
 	}
-	// In a fixed order, so that the checks drawn from them are the same every time.
 	slices.SortFunc(x.users, events.CompareIDs)
 	slices.SortFunc(x.boards, func(a, b boardID) int {
 		return cmp.Or(events.CompareIDs(a.owner, b.owner), events.CompareIDs(a.board, b.board))
@@ -201,5 +230,6 @@ func (x *expectation) summarise(lives map[boardID]life) {
 
 // newestFirst is the order of every list.
 func newestFirst(a, b entry) int {
-	return cmp.Or(cmp.Compare(b.since, a.since), events.CompareIDs(a.user, b.user), events.CompareIDs(a.board, b.board))
+	return cmp.Or(cmp.Compare(b.since, a.since), events.CompareIDs(a.user, b.user), events.CompareIDs(a.pin, b.pin),
+		events.CompareIDs(a.board, b.board))
 }

@@ -1,8 +1,10 @@
 package importer
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -35,9 +37,9 @@ func (t *translator) events(r *row) ([]*skeinv1.Event, error) {
 			return nil, fmt.Errorf("the time %w", err)
 		}
 	}
-	evs := t.follows(r)
-	if t.kind == Boards {
-		evs = t.boards(r)
+	evs, err := t.say(r)
+	if err != nil {
+		return nil, err
 	}
 	late := at > t.start
 	occurred := timestamppb.New(min(at, t.start).Time())
@@ -51,6 +53,27 @@ func (t *translator) events(r *row) ([]*skeinv1.Event, error) {
 		t.clamped++
 	}
 	return evs, nil
+}
+
+// say is what a row says, without when and from where.
+func (t *translator) say(r *row) ([]*skeinv1.Event, error) {
+	switch t.kind {
+	case Follows:
+		return t.follows(r), nil
+	case Boards:
+		return t.boards(r), nil
+	case Pins:
+		return t.pins(r)
+	case Plays:
+		return []*skeinv1.Event{{Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{
+			UserId: r.fields[user], ItemId: r.fields[item],
+		}}}}, nil
+	case Likes:
+		return []*skeinv1.Event{{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{
+			UserId: r.fields[user], ItemId: r.fields[item],
+		}}}}, nil
+	}
+	return nil, fmt.Errorf("cannot import %q", t.kind)
 }
 
 func (t *translator) follows(r *row) []*skeinv1.Event {
@@ -77,7 +100,46 @@ func (t *translator) boards(r *row) []*skeinv1.Event {
 	return evs
 }
 
-// pair is what --first keeps once: who follows what.
+// pins: an owner of the re-pinned pin without a pin, or the other way round, is for the check of the event to refuse.
+func (t *translator) pins(r *row) ([]*skeinv1.Event, error) {
+	attached, err := attachedTo(r)
+	if err != nil {
+		return nil, err
+	}
+	made := &skeinv1.PinCreated{
+		Pin:     &skeinv1.Pin{OwnerId: r.fields[owner], PinId: r.fields[pin]},
+		BoardId: r.fields[board], ItemId: r.fields[item], Attributes: attached,
+	}
+	if r.fields[repinOwner] != "" || r.fields[repinPin] != "" {
+		made.RepinOf = &skeinv1.Pin{OwnerId: r.fields[repinOwner], PinId: r.fields[repinPin]}
+	}
+	return []*skeinv1.Event{{Kind: &skeinv1.Event_PinCreated{PinCreated: made}}}, nil
+}
+
+// attachedTo reads the attributes of a row, of whatever length.
+func attachedTo(r *row) ([]byte, error) {
+	text, packed := r.fields[attributes], r.fields[attributesBase64]
+	if packed == "" {
+		return []byte(text), nil
+	}
+	if text != "" {
+		return nil, errors.New("attributes must be empty where attributes_base64 is given: a pin has one of them")
+	}
+	encoding := base64.StdEncoding
+	if strings.ContainsAny(packed, "-_") {
+		encoding = base64.URLEncoding
+	}
+	if !strings.HasSuffix(packed, "=") {
+		encoding = encoding.WithPadding(base64.NoPadding)
+	}
+	data, err := encoding.DecodeString(packed)
+	if err != nil {
+		return nil, fmt.Errorf("attributes_base64 must be base64 of at most %d bytes: %w", events.MaxAttributesBytes, err)
+	}
+	return data, nil
+}
+
+// pair is who follows what.
 type pair struct{ follower, user, owner, board string }
 
 // String is the pair for people.
@@ -90,6 +152,23 @@ func (p pair) String() string {
 
 func pairOf(r *row) pair {
 	return pair{r.fields[follower], r.fields[user], r.fields[owner], r.fields[board]}
+}
+
+// subject is what --first takes once: that a follower follows a user or board, that an owner has a pin, that a user
+// played or likes an item.
+type subject [3]string
+
+func (k Kind) subjectOf(r *row) subject {
+	f := &r.fields
+	switch k {
+	case Boards:
+		return subject{f[follower], f[owner], f[board]}
+	case Pins:
+		return subject{f[owner], f[pin]}
+	case Plays, Likes:
+		return subject{f[user], f[item]}
+	}
+	return subject{f[follower], f[user]}
 }
 
 func microsOf(t time.Time) events.Micros { return events.Micros(t.UnixMicro()) }

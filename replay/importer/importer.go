@@ -10,6 +10,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -20,7 +21,7 @@ type Options struct {
 	Kind   Kind
 	Path   string
 	Format Format
-	// First takes only the first row of each pair of follower and user (or board) in the file.
+	// First takes only the first row of each follower and user (or board), owner and pin, or user and item in the file.
 	First bool
 	// Source names the import in the log; empty: after the file's name, content and columns.
 	Source string
@@ -81,9 +82,12 @@ type Report struct {
 const (
 	// saveEvery bounds what is sent again after a crash, and the cost of saving.
 	saveEvery = time.Second
-	// callEvents is how many events a call has. 1000 of the largest events of these kinds, some 620 bytes each, stay
-	// below the 768 KiB that a call may have.
+	// callEvents and callBytes bound a call. 1000 of the largest events stay below the 768 KiB that a call may have, but
+	// for pins, of some 1120 bytes with everything that they can have.
 	callEvents = events.MaxEnvelopeEvents
+	callBytes  = events.MaxEnvelopeBytes - 1<<10
+	// perEvent is the most that a call has beside the bytes of each event: a tag and a length.
+	perEvent = 1 + 2
 	// callRows bounds a call of which all rows are rejected or skipped.
 	callRows     = 100_000
 	sampleSize   = 10
@@ -96,6 +100,8 @@ const (
 // call is one call that is or will be made.
 type call struct {
 	events []*skeinv1.Event
+	// size is at least that of the events in a call.
+	size int
 	// rows are the row of each event, as it will be rejected if the service refuses the event.
 	rows []Reject
 	// rejects and what the totals gain, of all rows up to lastRow.
@@ -226,7 +232,7 @@ func (r *run) read(ctx context.Context, done uint64, calls chan<- *call) error {
 	t := &translator{
 		kind: r.Kind, source: r.state.Source, start: microsOf(r.state.StartedAt), columns: r.reader.shape.columns,
 	}
-	seen := map[pair]struct{}{}
+	seen := map[subject]struct{}{}
 	next := &call{}
 	send := func() error {
 		next.read = r.file.read.Load()
@@ -249,32 +255,41 @@ func (r *run) read(ctx context.Context, done uint64, calls chan<- *call) error {
 			return fmt.Errorf("%s: after row %d: %w", r.Path, r.reader.n, err)
 		}
 		evs, bad := t.events(&row)
-		repeat := bad == nil && r.First && repeats(seen, &row)
+		repeat := bad == nil && r.First && r.Kind.repeats(seen, &row)
 		if row.number <= done {
 			t.clamped = 0
 			continue
 		}
-		if len(next.events)+len(evs) > callEvents || rows >= callRows {
+		size := sizeOf(evs)
+		if len(next.events)+len(evs) > callEvents || next.size+size > callBytes || rows >= callRows {
 			if err := send(); err != nil {
 				return err
 			}
 			rows = 0
 		}
-		next.add(&row, evs, bad, repeat)
+		next.add(&row, evs, size, bad, repeat)
 	}
 }
 
-// repeats tells whether the pair of a row was seen before.
-func repeats(seen map[pair]struct{}, r *row) bool {
-	p := pairOf(r)
-	if _, ok := seen[p]; ok {
+// repeats tells whether what a row is about was seen before.
+func (k Kind) repeats(seen map[subject]struct{}, r *row) bool {
+	s := k.subjectOf(r)
+	if _, ok := seen[s]; ok {
 		return true
 	}
-	seen[p] = struct{}{}
+	seen[s] = struct{}{}
 	return false
 }
 
-func (c *call) add(r *row, evs []*skeinv1.Event, bad error, repeat bool) {
+func sizeOf(evs []*skeinv1.Event) int {
+	size := 0
+	for _, ev := range evs {
+		size += perEvent + proto.Size(ev)
+	}
+	return size
+}
+
+func (c *call) add(r *row, evs []*skeinv1.Event, size int, bad error, repeat bool) {
 	c.lastRow = r.number
 	switch {
 	case bad != nil:
@@ -283,6 +298,7 @@ func (c *call) add(r *row, evs []*skeinv1.Event, bad error, repeat bool) {
 	case repeat:
 		c.gained.Skipped++
 	default:
+		c.size += size
 		for _, ev := range evs {
 			c.events = append(c.events, ev)
 			c.rows = append(c.rows, Reject{Row: r.number, Line: r.line})

@@ -28,6 +28,7 @@ type fakeLog struct {
 	t       *testing.T
 	calls   int
 	counted []string
+	taken   []events.Event
 	highest map[string]uint64
 	fail    func(call int) (before, after error)
 }
@@ -57,11 +58,26 @@ func (l *fakeLog) publish(_ context.Context, req *skeinv1.PublishRequest) (*skei
 		key := fmt.Sprint(flat.Source, flat.Kind)
 		if flat.Offset > l.highest[key] {
 			l.highest[key] = flat.Offset
-			l.counted = append(l.counted, fmt.Sprintf("%d %v %s %s%s %q %s", flat.Offset, flat.Kind, flat.User, flat.Peer,
-				flat.Board, flat.Title, flat.Time.Time().Format(time.DateTime)))
+			l.counted, l.taken = append(l.counted, tell(&flat)), append(l.taken, flat)
 		}
 	}
 	return res, after
+}
+
+// tell is an event in one line.
+func tell(ev *events.Event) string {
+	at := ev.Time.Time().Format(time.DateTime)
+	switch ev.Kind {
+	case events.PinCreated:
+		text := fmt.Sprintf("%d %v %s/%s on %q item %s", ev.Offset, ev.Kind, ev.User, ev.Pin, ev.Board, ev.Item)
+		if ev.RepinUser != "" {
+			text += fmt.Sprintf(" of %s/%s", ev.RepinUser, ev.RepinPin)
+		}
+		return fmt.Sprintf("%s %q %s", text, ev.Attributes, at)
+	case events.Played, events.Liked:
+		return fmt.Sprintf("%d %v %s %s %s", ev.Offset, ev.Kind, ev.User, ev.Item, at)
+	}
+	return fmt.Sprintf("%d %v %s %s%s %q %s", ev.Offset, ev.Kind, ev.User, ev.Peer, ev.Board, ev.Title, at)
 }
 
 var start = time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC)

@@ -53,8 +53,25 @@ func (c *comparer) page(ctx context.Context, k listKey, token string) (page, err
 			PageSize: comparePage, PageToken: token, AtLeast: c.AtLeast,
 		})
 		return userPage(res, res.GetEntries()), err
+	case userPins:
+		return c.pinPage(ctx, &skeinv1.ListPinsRequest{Target: &skeinv1.ListPinsRequest_OwnerId{OwnerId: of}}, token)
+	case boardPins:
+		return c.pinPage(ctx, &skeinv1.ListPinsRequest{Target: &skeinv1.ListPinsRequest_Board{Board: k.of.proto()}}, token)
 	}
 	return page{}, fmt.Errorf("no list %q", k.list)
+}
+
+func (c *comparer) pinPage(ctx context.Context, req *skeinv1.ListPinsRequest, token string) (page, error) {
+	req.PageSize, req.PageToken, req.AtLeast = comparePage, token, c.AtLeast
+	res, err := ask(ctx, c, c.Feed.ListPins, req)
+	p := page{next: res.GetNextPageToken(), total: res.GetTotalSize()}
+	for _, e := range res.GetEntries() {
+		p.entries = append(p.entries, entry{
+			user: e.GetOwnerId(), pin: e.GetPinId(), board: e.GetBoardId(), item: e.GetItemId(),
+			attributes: string(e.GetAttributes()), since: micros(e.GetCreateTime()),
+		})
+	}
+	return p, err
 }
 
 func userPage(res listed, entries []*skeinv1.FollowEntry) page {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/skein-feed/skein/events"
 )
 
 // readAll reads a file as far as the fields of its rows.
@@ -143,6 +145,53 @@ func TestRows(t *testing.T) {
 			shape: "owner from column 1 (owner), board from column 2 (board), title from column 3 (title), delimiter tab",
 		},
 		{
+			name: "pins with all columns",
+			kind: Pins,
+			text: "owner_id,pin_id,board_id,item_id,repin_owner_id,repin_pin_id,attributes,attributes_base64,time\n" +
+				"ann,p1,bread,i1,bob,p9,a b,,2024-01-01\nann,p2,,,,,,YQ==,2024-01-02\n",
+			want: []string{"ann p1 bread i1 bob p9 a b 2024-01-01", "ann p2 YQ== 2024-01-02"},
+			shape: "owner from column 1 (owner_id), pin from column 2 (pin_id), board from column 3 (board_id), " +
+				"item from column 4 (item_id), repin_owner from column 5 (repin_owner_id), repin_pin from column 6 (repin_pin_id), " +
+				"attributes from column 7 (attributes), attributes_base64 from column 8 (attributes_base64), " +
+				"time from column 9 (time), delimiter comma",
+		},
+		{
+			name:  "pins by other names",
+			kind:  Pins,
+			text:  "published_at\tVideo ID\tauthor\tpost_id\tchannel\n2024-01-01\tv\tann\tp\tbread\n",
+			want:  []string{"ann p bread v 2024-01-01"},
+			shape: "owner from column 3 (author), pin from column 4 (post_id), board from column 5 (channel), item from column 2 (Video ID), time from column 1 (published_at), delimiter tab",
+		},
+		{
+			name:  "pins by position",
+			kind:  Pins,
+			f:     Format{Columns: []string{"owner", "pin", "attributes_base64"}},
+			text:  "ann,p,YQ\n",
+			want:  []string{"ann p YQ"},
+			shape: "owner from column 1, pin from column 2, attributes_base64 from column 3, delimiter comma",
+		},
+		{
+			name:  "plays without names",
+			kind:  Plays,
+			text:  "1 4 1254192988\n3 4 1254194656\n",
+			want:  []string{"1 4 1254192988", "3 4 1254194656"},
+			shape: "user from column 1, item from column 2, time from column 3, delimiter space",
+		},
+		{
+			name:  "plays by other names",
+			kind:  Plays,
+			text:  "watched_at;movieId;viewer\n2024-01-01;m;ann\n",
+			want:  []string{"ann m 2024-01-01"},
+			shape: "user from column 3 (viewer), item from column 2 (movieId), time from column 1 (watched_at), delimiter semicolon",
+		},
+		{
+			name:  "likes",
+			kind:  Likes,
+			text:  "item_id,user_id\ni,ann\n",
+			want:  []string{"ann i"},
+			shape: "user from column 2 (user_id), item from column 1 (item_id), delimiter comma",
+		},
+		{
 			name:  "a comment after the first row is a row",
 			text:  "follower,user\n#ann,bob\n",
 			want:  []string{"#ann bob"},
@@ -205,7 +254,13 @@ func TestShapeRefused(t *testing.T) {
 		{"mapping by unknown name", Follows, Format{Columns: []string{"follower=x", "user=y"}}, "x,z\na,b\n", `no column "y"`},
 		{"mixed mapping", Follows, Format{Columns: []string{"follower", "user=b"}}, "a,b\n", "do not mix"},
 		{"first line too long", Follows, Format{}, strings.Repeat("x", 2*peekBytes), "first line"},
-		{"no such kind", "pins", Format{}, "a,b\n", "cannot import"},
+		{"pins without names", Pins, Format{}, "ann,p1\n", "owner or the pin"},
+		{"a video may be the pin or the item", Pins, Format{}, "user_id,video_id,created_at\na,b,2024-01-01\n", "is the pin"},
+		{"two owners of pins", Pins, Format{}, "user_id,author_id,pin_id\na,b,c\n", "could both be the owner"},
+		{"two items", Plays, Format{}, "user,item,video\na,b,c\n", "could both be the item"},
+		{"plays, the third is no time", Plays, Format{}, "1 2 5\n2 3 4\n", "user or the item"},
+		{"a role of another kind", Likes, Format{Columns: []string{"user", "item", "board"}}, "a,b,c\n", `"board" is none of`},
+		{"no such kind", "songs", Format{}, "a,b\n", "cannot import"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if shape, _, err := readAll(tt.kind, tt.f, tt.text); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -231,17 +286,19 @@ func TestLongLine(t *testing.T) {
 }
 
 func FuzzRows(f *testing.F) {
+	all := []Kind{Boards, Follows, Pins, Plays, Likes}
 	for _, seed := range []string{
 		"follower,user,time\nann,bob,2009-09-29\n", "# FromNodeId\tToNodeId\n1\t2\n", "1 4 1254192988\n",
 		"\ufeffowner;board;title;follower\nann;b;\"x;\"\"y\"\"\";bob\n", "a,b\r\n\r\n,\n\x00,\xff\n",
+		"owner,pin,board,item,repin_owner,repin_pin,attributes,attributes_base64\na,p,b,i,c,q,x,\na,p,,,,,,YQ==\na,p,,,c,,,_-8\n",
+		"user,item,time\nann,i1,2009-09-29\nann,bad id,2009-09-29\n",
 	} {
-		f.Add(seed, true)
-	}
-	f.Fuzz(func(t *testing.T, text string, follows bool) {
-		kind := Boards
-		if follows {
-			kind = Follows
+		for i := range all {
+			f.Add(seed, uint8(i))
 		}
+	}
+	f.Fuzz(func(t *testing.T, text string, of uint8) {
+		kind := all[int(of)%len(all)]
 		shape, rows, err := readAll(kind, Format{}, text)
 		if err != nil {
 			return
@@ -270,6 +327,12 @@ func FuzzRows(f *testing.F) {
 			good := r.err == nil && kind.good(&r) && (timeErr == nil || shape.columns[when] < 0)
 			if good != (err == nil) {
 				t.Errorf("row %q: good is %v, but %v", r.line, good, err)
+			}
+			for _, ev := range evs {
+				// What the importer takes, a service does not refuse.
+				if refused := events.Validate(ev); refused != nil {
+					t.Errorf("row %q: %v", r.line, refused)
+				}
 			}
 		}
 	})

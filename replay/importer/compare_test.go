@@ -1,0 +1,190 @@
+package importer
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// fakeFeed lists the pins of a log, two a page. spoil may change an answer.
+type fakeFeed struct {
+	skeinv1connect.FeedServiceClient
+
+	taken []events.Event
+	spoil func(req *skeinv1.ListPinsRequest, res *skeinv1.ListPinsResponse)
+	err   error
+}
+
+func (f *fakeFeed) ListPins(
+	_ context.Context, req *connect.Request[skeinv1.ListPinsRequest],
+) (*connect.Response[skeinv1.ListPinsResponse], error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	owner, board := req.Msg.GetOwnerId(), req.Msg.GetBoard()
+	owner = cmp.Or(owner, board.GetOwnerId())
+	living := f.living(owner)
+	if board != nil {
+		living = slices.DeleteFunc(living, func(ev events.Event) bool { return ev.Board != board.GetBoardId() })
+	}
+	at := 0
+	if token := req.Msg.GetPageToken(); token != "" {
+		var err error
+		if at, err = strconv.Atoi(token); err != nil {
+			return nil, err
+		}
+	}
+	res := &skeinv1.ListPinsResponse{TotalSize: int64(len(living))}
+	end := min(at+2, len(living))
+	for _, ev := range living[at:end] {
+		res.Entries = append(res.Entries, &skeinv1.FeedEntry{
+			OwnerId: ev.User, PinId: ev.Pin, BoardId: ev.Board, ItemId: ev.Item, Attributes: ev.Attributes,
+			CreateTime: timestamppb.New(ev.Time.Time()),
+		})
+	}
+	if end < len(living) {
+		res.NextPageToken = strconv.Itoa(end)
+	}
+	if f.spoil != nil {
+		f.spoil(req.Msg, res)
+	}
+	return connect.NewResponse(res), nil
+}
+
+// living are the pins of an owner, newest first: of each the first in the order of history.
+func (f *fakeFeed) living(owner string) []events.Event {
+	history := slices.Clone(f.taken)
+	slices.SortStableFunc(history, func(a, b events.Event) int {
+		return cmp.Or(cmp.Compare(a.Time, b.Time), bytes.Compare(a.Canonical(), b.Canonical()))
+	})
+	var pins []events.Event
+	for _, ev := range history {
+		same := func(p events.Event) bool { return p.Pin == ev.Pin }
+		if ev.User == owner && !slices.ContainsFunc(pins, same) {
+			pins = append(pins, ev)
+		}
+	}
+	slices.SortFunc(pins, func(a, b events.Event) int {
+		return cmp.Or(cmp.Compare(b.Time, a.Time), events.CompareIDs(a.Pin, b.Pin))
+	})
+	return pins
+}
+
+// comparePins imports a file of pins and compares it with what a service answers.
+func comparePins(t *testing.T, text string, feed *fakeFeed) (*Comparison, []string, error) {
+	t.Helper()
+	l := newFakeLog(t)
+	o := options(t, l, text)
+	o.Kind = Pins
+	report := mustRun(t, o)
+	feed.taken = l.taken
+	var told []string
+	found, err := Compare(t.Context(), CompareOptions{
+		Kind: Pins, Path: o.Path, StartedAt: report.StartedAt, AtLeast: report.Position, Feed: feed, Checks: 100,
+		Difference: func(text string) { told = append(told, text) },
+	})
+	return found, told, err
+}
+
+const somePins = pinColumns + "ann,p1,bread,i1,bob,p9,a b,,2024-01-01\n" +
+	"ann,p1,late,,,,,,2024-01-02\n" + // the pin lives already
+	"ann,p2,bread,,,,,,2024-01-03\nann,10,,,,,,,2024-01-03\nann,9,,,,,,YQ==,2024-01-03\n" +
+	"bob,p1,z,,,,,,2024-01-01\nbob,p1,y,,,,,,2024-01-01\n" + // the smaller encoding was first
+	"bob,p2,y,p2,,,,,2024-01-01\nbob,p2,y,,,,,,2024-01-01\n" + // the same twice
+	"cid,p1,,,,,,,2030-01-01\ncid,bad id,,,,,,,2024-01-01\nann,half,,,bob,,,,2024-01-01\nann,p7,,,,,a,YQ,2024-01-01\n"
+
+func TestComparePins(t *testing.T) {
+	found, told, err := comparePins(t, somePins, &fakeFeed{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Seven pins on four boards, each on the list of its owner and of its board.
+	want := Comparison{Users: 3, Boards: 4, Lists: 7, Entries: 14}
+	if *found != want || len(told) > 0 {
+		t.Errorf("got %+v %v, want %+v", found, told, want)
+	}
+}
+
+// Every field of an answer counts.
+func TestComparePinsTells(t *testing.T) {
+	first := func(change func(e *skeinv1.FeedEntry)) func(*skeinv1.ListPinsRequest, *skeinv1.ListPinsResponse) {
+		return func(_ *skeinv1.ListPinsRequest, res *skeinv1.ListPinsResponse) {
+			if res.GetEntries()[0].GetPinId() == "9" {
+				change(res.GetEntries()[0])
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name, want string
+		spoil      func(*skeinv1.ListPinsRequest, *skeinv1.ListPinsResponse)
+	}{
+		{"pin", "pins of ann: entry 0 is pin 8 of ann", first(func(e *skeinv1.FeedEntry) { e.PinId = "8" })},
+		{"owner", `pins of the board "" of ann: entry 0`, first(func(e *skeinv1.FeedEntry) { e.OwnerId = "bob" })},
+		{"board", `on board "x"`, first(func(e *skeinv1.FeedEntry) { e.BoardId = "x" })},
+		{"item", "item x", first(func(e *skeinv1.FeedEntry) { e.ItemId = "x" })},
+		{
+			"attributes", `attributes "", since 2024-01-03T00:00:00Z, want pin 9 of ann on board "", item 9, attributes "a"`,
+			first(func(e *skeinv1.FeedEntry) { e.Attributes = nil }),
+		},
+		{"time", "since 1970-01-01", first(func(e *skeinv1.FeedEntry) { e.CreateTime = nil })},
+		{"total", "pins of bob: total_size is 3, want 2", func(_ *skeinv1.ListPinsRequest, res *skeinv1.ListPinsResponse) {
+			res.TotalSize++
+		}},
+		{"the end is missing", "pins of ann: ends after 2 entries", func(_ *skeinv1.ListPinsRequest, res *skeinv1.ListPinsResponse) {
+			res.NextPageToken = ""
+		}},
+		{
+			"a board is empty", `pins of the board "bread" of ann: ends after 0 entries`,
+			func(req *skeinv1.ListPinsRequest, res *skeinv1.ListPinsResponse) {
+				if req.GetBoard() != nil {
+					res.Entries, res.NextPageToken = nil, ""
+				}
+			},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			found, told, err := comparePins(t, somePins, &fakeFeed{spoil: tt.spoil})
+			if err != nil {
+				t.Fatal(err)
+			}
+			has := func(text string) bool { return strings.Contains(text, tt.want) }
+			if found.Differences == 0 || !slices.ContainsFunc(told, has) {
+				t.Errorf("%d differences: %q, want one with %q", found.Differences, told, tt.want)
+			}
+		})
+	}
+}
+
+// Where the service has no answers, a comparison says so and finds nothing.
+func TestNothingToCompare(t *testing.T) {
+	feed := &fakeFeed{err: connect.NewError(connect.CodeUnimplemented, errors.New("no inbox here"))}
+	_, _, err := comparePins(t, somePins, feed)
+	if !errors.Is(err, ErrNothingToCompare) || connect.CodeOf(err) != connect.CodeUnimplemented ||
+		!strings.Contains(err.Error(), "the service does not list pins") || !strings.Contains(err.Error(), "no inbox here") {
+		t.Errorf("pins: %v", err)
+	}
+	for _, kind := range []Kind{Plays, Likes} {
+		_, err := Compare(t.Context(), CompareOptions{Kind: kind, Path: "nowhere"})
+		if !errors.Is(err, ErrNothingToCompare) || !strings.Contains(err.Error(), fmt.Sprintf("counts of %s come with", kind)) {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	for _, kind := range []Kind{Follows, Boards, Pins} {
+		if err := kind.CanCompare(); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}

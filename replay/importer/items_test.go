@@ -1,0 +1,215 @@
+package importer
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skein-feed/skein/events"
+)
+
+const pinColumns = "owner_id,pin_id,board_id,item_id,repin_owner_id,repin_pin_id,attributes,attributes_base64,time\n"
+
+func TestImportItems(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		kind Kind
+		text string
+		want []string
+	}{
+		{
+			"pins with everything", Pins,
+			pinColumns + "ann,p1,bread,i1,bob,p9,a b,,2024-01-01\nann,p1,,,,,,,2023-01-01\n",
+			[]string{
+				`1 pin_created ann/p1 on "bread" item i1 of bob/p9 "a b" 2024-01-01 00:00:00`,
+				`2 pin_created ann/p1 on "" item p1 "" 2023-01-01 00:00:00`,
+			},
+		},
+		{
+			"pins in few columns have the start", Pins, "owner,pin\nann,p1\n",
+			[]string{`1 pin_created ann/p1 on "" item p1 "" 2026-03-04 05:06:07`},
+		},
+		{
+			"base64, with and without padding, of both alphabets", Pins,
+			"owner,pin,attributes_base64\nann,p1,+/8=\nann,p2,+/8\nann,p3,-_8=\nann,p4,-_8\nann,p5,AAAA\nann,p6,\n",
+			[]string{
+				`1 pin_created ann/p1 on "" item p1 "\xfb\xff" 2026-03-04 05:06:07`,
+				`2 pin_created ann/p2 on "" item p2 "\xfb\xff" 2026-03-04 05:06:07`,
+				`3 pin_created ann/p3 on "" item p3 "\xfb\xff" 2026-03-04 05:06:07`,
+				`4 pin_created ann/p4 on "" item p4 "\xfb\xff" 2026-03-04 05:06:07`,
+				`5 pin_created ann/p5 on "" item p5 "\x00\x00\x00" 2026-03-04 05:06:07`,
+				`6 pin_created ann/p6 on "" item p6 "" 2026-03-04 05:06:07`,
+			},
+		},
+		{
+			"plays, one item several times", Plays,
+			"user_id,item_id,time\n" + strings.Repeat("ann,i1,2024-01-01\n", 2) + "bob,i1,2030-01-01\n",
+			[]string{
+				"1 played ann i1 2024-01-01 00:00:00", "2 played ann i1 2024-01-01 00:00:00",
+				"3 played bob i1 2026-03-04 05:06:07", // the future is cut to the start
+			},
+		},
+		{
+			"likes without times", Likes, "user_id,item_id\nann,i1\nbob,i2\n",
+			[]string{"1 liked ann i1 2026-03-04 05:06:07", "2 liked bob i2 2026-03-04 05:06:07"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newFakeLog(t)
+			o := options(t, l, tt.text)
+			o.Kind = tt.kind
+			report := mustRun(t, o)
+			if diff := cmp.Diff(tt.want, l.counted); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			if report.Rejected != 0 || report.Events != uint64(len(tt.want)) {
+				t.Errorf("report: %+v", report)
+			}
+			// The same again, as after the state was lost.
+			o.Restart = true
+			if mustRun(t, o); len(l.counted) != len(tt.want) {
+				t.Errorf("run twice: %v", l.counted)
+			}
+		})
+	}
+}
+
+// Every reason names the field and its limit, and the row after is taken.
+func TestRejectedItems(t *testing.T) {
+	long := strings.Repeat("x", 129)
+	packed := base64.StdEncoding.EncodeToString(make([]byte, 257))
+	for _, tt := range []struct {
+		kind        Kind
+		row, reason string
+	}{
+		{Pins, ",p,,,,,,,1", "pin_created.pin.owner_id must be 1 to 128 bytes"},
+		{Pins, "ann,,,,,,,,1", "pin_created.pin.pin_id must be 1 to 128 bytes of printable UTF-8 without spaces and is empty"},
+		{Pins, "ann,p q,,,,,,,1", "pin_created.pin.pin_id must be 1 to 128 bytes"},
+		{Pins, "ann,p," + long + ",,,,,,1", "pin_created.board_id is too long: 129 bytes, at most 128"},
+		{Pins, "ann,p,,i j,,,,,1", "pin_created.item_id must be 1 to 128 bytes"},
+		{Pins, "ann,p,,,bob,,,,1", "pin_created.repin_of.pin_id must be 1 to 128 bytes"},
+		{Pins, "ann,p,,,,q,,,1", "pin_created.repin_of.owner_id must be 1 to 128 bytes"},
+		{Pins, "ann,p,,,,," + strings.Repeat("é", 129) + ",,1", "pin_created.attributes has 258 bytes: at most 256"},
+		{Pins, "ann,p,,,,,," + packed + ",1", "pin_created.attributes has 257 bytes: at most 256"},
+		{Pins, "ann,p,,,,,,?,1", "attributes_base64 must be base64 of at most 256 bytes"},
+		{Pins, "ann,p,,,,,,YQ=,1", "attributes_base64 must be base64 of at most 256 bytes"},
+		{Pins, "ann,p,,,,,a,YQ==,1", "attributes must be empty where attributes_base64 is given"},
+		{Pins, "ann,p,,,,,,,soon", `the time "soon" is no time`},
+		{Plays, ",i,1", "played.user_id must be 1 to 128 bytes"},
+		{Plays, "ann,,1", "played.item_id must be 1 to 128 bytes"},
+		{Plays, "ann," + long + ",1", "played.item_id is too long: 129 bytes, at most 128"},
+		{Plays, "ann,i,", "is no time"},
+		{Plays, "ann,i", "it has 2 fields, not 3 as the first row"},
+		{Likes, "a b,i,1", "liked.user_id must be 1 to 128 bytes"},
+		{Likes, "ann," + long + ",1", "liked.item_id is too long: 129 bytes, at most 128"},
+	} {
+		t.Run(fmt.Sprintf("%s %.20s", tt.kind, tt.row), func(t *testing.T) {
+			header, good := "user,item,time\n", "good,i,1\n"
+			if tt.kind == Pins {
+				header, good = pinColumns, "good,p,,,,,,,1\n"
+			}
+			l := newFakeLog(t)
+			o := options(t, l, header+good+tt.row+"\n"+good)
+			o.Kind = tt.kind
+			report := mustRun(t, o)
+			if report.Rejected != 1 || report.Events != 2 {
+				t.Fatalf("report: %+v", report)
+			}
+			rejects, err := os.ReadFile(report.Rejects)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Split(string(rejects), "\n")
+			if parts := strings.SplitN(lines[1], "\t", 3); len(parts) != 3 || parts[0] != "2" ||
+				!strings.Contains(parts[1], tt.reason) || parts[2] != tt.row {
+				t.Errorf("reject %q, want %q", parts, tt.reason)
+			}
+		})
+	}
+}
+
+// What --first takes once: whatever else the rows say.
+func TestFirstItems(t *testing.T) {
+	for kind, text := range map[Kind]string{
+		Pins:  "owner,pin,board\nann,p,b\nann,p,c\nann,q,b\nbob,p,b\n",
+		Plays: "ann,i,2024-01-01\nann,i,2024-01-02\nann,j,2024-01-01\nbob,i,2024-01-01\n",
+		Likes: "ann i\nann i\nann j\nbob i\n",
+	} {
+		l := newFakeLog(t)
+		o := options(t, l, text)
+		o.Kind, o.First = kind, true
+		if report := mustRun(t, o); report.Skipped != 1 || len(l.counted) != 3 {
+			t.Errorf("%s: %+v, %v", kind, report, l.counted)
+		}
+	}
+}
+
+// 1000 of the largest pins are more than a call may have: the calls become shorter, and every row arrives in order.
+// fakeLog refuses a call that is too large.
+func TestLargestPins(t *testing.T) {
+	l := newFakeLog(t)
+	long := strings.Repeat("x", 124)
+	attached := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("a", events.MaxAttributesBytes)))
+	var b strings.Builder
+	b.WriteString("owner,pin,board,item,repin_owner,repin_pin,attributes_base64,time\n")
+	for i := range 2500 {
+		fmt.Fprintf(&b, "%04d%[2]s,%04[1]d%[2]s,%04[1]d%[2]s,%04[1]d%[2]s,abcd%[2]s,efgh%[2]s,%[3]s,2026-01-01 00:00:00.123456\n",
+			i, long, attached)
+	}
+	o := options(t, l, b.String())
+	o.Kind, o.Source = Pins, strings.Repeat("s", events.MaxSourceBytes)
+	report := mustRun(t, o)
+	if len(l.counted) != 2500 || report.Rejected != 0 || l.calls != 4 {
+		t.Errorf("%d events in %d calls, report %+v", len(l.counted), l.calls, report)
+	}
+}
+
+// The same file imported as plays and as likes are two imports: neither hides the other's rows from the log.
+func TestOneFileTwoKinds(t *testing.T) {
+	l := newFakeLog(t)
+	o := options(t, l, "user,item\nann,i\n")
+	o.Kind = Plays
+	played := mustRun(t, o)
+	o.Kind, o.State = Likes, o.Path+".likes.json"
+	liked := mustRun(t, o)
+	if len(l.counted) != 2 || played.Source == liked.Source {
+		t.Errorf("%v, sources %s and %s", l.counted, played.Source, liked.Source)
+	}
+}
+
+// An import of any kind that was broken off goes on after what was acknowledged.
+func TestResumeItems(t *testing.T) {
+	for _, kind := range []Kind{Pins, Plays, Likes} {
+		l := newFakeLog(t)
+		o := options(t, l, strings.ReplaceAll(numbered(2500), "u1499,", "bad id,"))
+		o.Kind, o.Format.Columns = kind, []string{"user", "item"}
+		if kind == Pins {
+			o.Format.Columns = []string{"owner", "pin"}
+		}
+		l.fail = func(call int) (before, after error) {
+			if call == 2 {
+				return connect.NewError(connect.CodePermissionDenied, errors.New("not now")), nil
+			}
+			return nil, nil
+		}
+		if _, err := Run(t.Context(), o); err == nil || len(l.counted) != 1000 {
+			t.Fatalf("%s: broken off with %v after %d events", kind, err, len(l.counted))
+		}
+		o.Now = func() time.Time { return start.Add(time.Hour) }
+		report := mustRun(t, o)
+		if report.Sent != 1499 || report.Events != 2499 || report.Rejected != 1 || len(l.counted) != 2499 {
+			t.Errorf("%s: %+v, %d counted", kind, report, len(l.counted))
+		}
+		// Times are those of the beginning.
+		if last := l.counted[2498]; !strings.HasPrefix(last, "2500 ") || !strings.HasSuffix(last, " 2026-03-04 05:06:07") {
+			t.Errorf("%s: the last event is %s", kind, last)
+		}
+	}
+}
