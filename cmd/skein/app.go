@@ -33,9 +33,11 @@ type appOptions struct {
 	log        events.Config
 	dir        string
 	cacheBytes int64
-	keys       gateway.KeyRing
-	limits     gateway.Limits
-	logger     *slog.Logger
+	// settings are what the folds read; zero: the defaults.
+	settings all.Settings
+	keys     gateway.KeyRing
+	limits   gateway.Limits
+	logger   *slog.Logger
 }
 
 // app is one process of the service. It is opened from the log upwards and closed in reverse order:
@@ -67,7 +69,7 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 		return nil, err
 	}
 	a.cache = projections.NewCache(o.cacheBytes)
-	for _, p := range all.All(all.Settings{}) {
+	for _, p := range all.All(o.settings) {
 		store, err := projections.Open(projections.Options{
 			Dir: filepath.Join(o.dir, storesDir), Projection: p, Cache: a.cache, Logger: o.logger, Listener: a.listener(),
 		})
@@ -82,15 +84,20 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	if a.publisher, err = a.log.NewPublisher(events.PublisherOptions{FailWhenFull: true}); err != nil {
 		return nil, err
 	}
-	graph := slices.IndexFunc(a.stores, func(s *projections.Store) bool { return s.Name() == "graph" })
-	if graph < 0 {
-		return nil, errors.New("the list of projections has no graph")
-	}
 	a.server, err = gateway.New(gateway.Options{
-		Log: a.log, Publisher: a.publisher, Hub: a.hub, Graph: a.stores[graph], Stores: a.stores,
+		Log: a.log, Publisher: a.publisher, Hub: a.hub, Graph: a.store("graph"), Inbox: a.store("inbox"), Stores: a.stores,
 		Keys: o.keys, Limits: o.limits, Logger: o.logger, Version: version().Version,
 	})
 	return a, err
+}
+
+// store returns the store of a projection by its name; nil: there is none.
+func (a *app) store(name string) *projections.Store {
+	i := slices.IndexFunc(a.stores, func(s *projections.Store) bool { return s.Name() == name })
+	if i < 0 {
+		return nil
+	}
+	return a.stores[i]
 }
 
 // listener notes when a projection has caught up, or will not.

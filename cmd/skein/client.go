@@ -48,6 +48,10 @@ func (c *client) graph() skeinv1connect.GraphServiceClient {
 	return skeinv1connect.NewGraphServiceClient(c.http, c.url)
 }
 
+func (c *client) feed() skeinv1connect.FeedServiceClient {
+	return skeinv1connect.NewFeedServiceClient(c.http, c.url)
+}
+
 func (c *client) admin() skeinv1connect.AdminServiceClient {
 	return skeinv1connect.NewAdminServiceClient(c.http, c.url)
 }

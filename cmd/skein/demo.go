@@ -71,16 +71,16 @@ func (c *demoCmd) show(ctx context.Context, std *streams, url, dir string) error
 	if err := w.publish(ctx, api); err != nil {
 		return fmt.Errorf("the demo's world: %w", err)
 	}
-	fmt.Fprintf(std.out, "A small world is in it: %d users, %d boards, %d facts, the oldest two years old.\n"+
+	fmt.Fprintf(std.out, "A small world is in it: %d users, %d boards, %d pins, %d facts, the oldest two years old.\n"+
 		"Every line that begins with $ below is a call that was just made; try them, and others.\n",
-		len(people), len(demoBoards), len(w.events))
+		len(people), len(demoBoards), len(demoPins), len(w.events))
 	t := &tour{url: url, http: api.http, out: std.out}
 	if err := t.walk(ctx); err != nil {
 		return fmt.Errorf("the tour: %w", err)
 	}
 	self := selfCommand()
 	fmt.Fprintf(std.out, "\nThe same from a terminal of your own, in another window:\n\n"+
-		"  %s query following ada --server %s\n  %s status --server %s\n\n", self, url, self, url)
+		"  %s query feed ada --server %s\n  %s status --server %s\n\n", self, url, self, url)
 	if !c.Exit {
 		fmt.Fprintf(std.out, "Serving %s until you press Ctrl-C; then %s is removed.\n", url, dir)
 	}

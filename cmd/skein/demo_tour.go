@@ -26,19 +26,34 @@ type stop struct {
 	method, body string
 	// want is what the answer must contain: a tour that tells something else than it shows is an error.
 	want string
+	// lacks is what it must not contain; empty: nothing.
+	lacks string
 	// refused: the call is an error, and that is the point.
 	refused bool
 }
 
 var stops = []stop{
 	{
-		says:   "A follow is one event. The answer comes when it is on disk; its position is what later reads may insist on.",
+		says:   "The home feed of ada: what those whom ada follows pinned, newest first. greta's garden, which ada excludes, is not in it.",
+		method: "FeedService/ReadFeed",
+		body:   `{"readerId":"ada","pageSize":3}`,
+		want:   `"pinId":"crust"`,
+		lacks:  `"hugo"`,
+	},
+	{
+		says:   "ada follows hugo: one event. It is on disk when the answer comes, and with VISIBLE every read shows it.",
 		method: "EventService/Publish",
-		body:   `{"events":[{"userFollowed":{"followerId":"ada","userId":"hugo"}}]}`,
+		body:   `{"events":[{"userFollowed":{"followerId":"ada","userId":"hugo"}}],"wait":"PUBLISH_WAIT_VISIBLE"}`,
 		want:   `"acceptedCount":1`,
 	},
 	{
-		says:   "Read your own write: atLeast makes the answer contain that follow, however the service is loaded.",
+		says:   "The feed again: hugo's pins are in it, the older ones too, each where its time puts it.",
+		method: "FeedService/ReadFeed",
+		body:   `{"readerId":"ada","pageSize":3}`,
+		want:   `"pinId":"frame-1952"`,
+	},
+	{
+		says:   "Read your own write without waiting: atLeast makes an answer contain that follow, however the service is loaded.",
 		method: "GraphService/CheckFollows",
 		body:   `{"pairs":[{"followerId":"ada","userId":"hugo"},{"followerId":"hugo","userId":"zoe"}],"includeTimes":true,"atLeast":"POSITION"}`,
 		want:   `["FOLLOW_KIND_EXPLICIT","FOLLOW_KIND_NONE"]`,
@@ -147,6 +162,9 @@ func (t *tour) make(ctx context.Context, s stop) ([]byte, error) {
 	t.print(compact.Bytes())
 	if refused := res.StatusCode != http.StatusOK; refused != s.refused || !bytes.Contains(compact.Bytes(), []byte(s.want)) {
 		return nil, fmt.Errorf("%s, and no %s in the answer", res.Status, s.want)
+	}
+	if s.lacks != "" && bytes.Contains(compact.Bytes(), []byte(s.lacks)) {
+		return nil, fmt.Errorf("%s is in the answer", s.lacks)
 	}
 	return compact.Bytes(), nil
 }

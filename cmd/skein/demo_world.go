@@ -36,6 +36,24 @@ var demoBoards = []struct{ owner, board, title string }{
 	{"olga", "endgames", "Endgames worth knowing"},
 }
 
+// demoPins are what happened on those boards lately, the latest last. The latest of all are hugo's, whom the tour has ada
+// follow.
+var demoPins = []struct{ owner, board, pin string }{
+	{"olga", "endgames", "lucena"},
+	{"chen", "", "noodles"},
+	{"yuki", "kites", "rokkaku"},
+	{"greta", "sourdough", "day-1"},
+	{"kaia", "fjords", "night-crossing"},
+	{"mina", "covers", "one-take-7"},
+	{"greta", "garden", "tomatoes"},
+	{"noor", "tonight", "saturn"},
+	{"rosa", "tacos", "al-pastor"},
+	{"mina", "synths", "ladder-filter"},
+	{"greta", "sourdough", "crust"},
+	{"hugo", "maps", "sunken-city"},
+	{"hugo", "bikes", "frame-1952"},
+}
+
 const demoSource = "demo"
 
 // world is the history of the demo, the same in every demo but for the day on which it ends.
@@ -65,6 +83,9 @@ func newWorld() *world {
 		}
 	}
 	w.ada()
+	for i, p := range demoPins {
+		w.add(w.now.Add(-time.Duration(len(demoPins)-i)*5*time.Hour), pinCreated(p.owner, p.board, p.pin))
+	}
 	slices.SortStableFunc(w.events, func(a, b *skeinv1.Event) int {
 		return a.GetOccurredAt().AsTime().Compare(b.GetOccurredAt().AsTime())
 	})
@@ -123,6 +144,12 @@ func userFollowed(follower, user string) *skeinv1.Event {
 func boardCreated(owner, board, title string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{
 		Board: &skeinv1.Board{OwnerId: owner, BoardId: board}, Title: title,
+	}}}
+}
+
+func pinCreated(owner, board, pin string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
+		Pin: &skeinv1.Pin{OwnerId: owner, PinId: pin}, BoardId: board,
 	}}}
 }
 

@@ -17,6 +17,9 @@ import (
 type importCmd struct {
 	Follows importFollowsCmd `cmd:"" help:"Import follows: a follower and a user a row, perhaps with a time."`
 	Boards  importBoardsCmd  `cmd:"" help:"Import boards: an owner and a board a row, perhaps with title, time, and a follower of it."`
+	Pins    importPinsCmd    `cmd:"" help:"Import pins: an owner and a pin a row, perhaps with board, item, re-pinned pin, attributes, time."`
+	Plays   importPlaysCmd   `cmd:"" help:"Import plays: a user and an item a row, perhaps with a time."`
+	Likes   importLikesCmd   `cmd:"" help:"Import likes: a user and an item a row, perhaps with a time."`
 }
 
 type importFollowsCmd struct {
@@ -48,6 +51,51 @@ func (c *importBoardsCmd) Run(ctx context.Context, std *streams) error {
 	return c.run(ctx, std, importer.Boards)
 }
 
+type importPinsCmd struct {
+	importFlags `embed:""`
+}
+
+// Help is shown below the flags.
+func (*importPinsCmd) Help() string {
+	return `Columns: owner, pin [, board] [, item] [, repin_owner, repin_pin] [, attributes or attributes_base64] [, time].
+Without a board a pin is on its owner's default board, without an item it shows an item of its own id. repin_owner and
+repin_pin come both or not at all. Attributes are text, or any bytes in base64: at most 256 bytes. --compare asks for the
+pins of every owner and board. ` + importHelp
+}
+
+// Run imports pins.
+func (c *importPinsCmd) Run(ctx context.Context, std *streams) error {
+	return c.run(ctx, std, importer.Pins)
+}
+
+type importPlaysCmd struct {
+	importFlags `embed:""`
+}
+
+// Help is shown below the flags.
+func (*importPlaysCmd) Help() string {
+	return `Columns: user, item [, time]. There is nothing to --compare plays with in this version. ` + importHelp
+}
+
+// Run imports plays.
+func (c *importPlaysCmd) Run(ctx context.Context, std *streams) error {
+	return c.run(ctx, std, importer.Plays)
+}
+
+type importLikesCmd struct {
+	importFlags `embed:""`
+}
+
+// Help is shown below the flags.
+func (*importLikesCmd) Help() string {
+	return `Columns: user, item [, time]. There is nothing to --compare likes with in this version. ` + importHelp
+}
+
+// Run imports likes.
+func (c *importLikesCmd) Run(ctx context.Context, std *streams) error {
+	return c.run(ctx, std, importer.Likes)
+}
+
 const importHelp = `Columns are found by their names, or given by --columns. Files may be
 packed with gzip or zstd. Everything is history: it never undoes what happened live. An import can be broken off and run
 again at any time: it goes on where it was, and the log ignores what it has. Rows that cannot be taken are written beside
@@ -60,7 +108,7 @@ type importFlags struct {
 	Columns   []string      `help:"What the columns hold: follower,user,-,time by position, or follower=who,user=whom." placeholder:"ROLE"`
 	Delimiter string        `help:"comma, tab, semicolon, space, or one character; by default found out." placeholder:"NAME"`
 	Header    string        `help:"Whether the first line names the columns: ${enum}." enum:"auto,yes,no" default:"auto"`
-	First     bool          `help:"Take only the first row of each pair of follower and user (or board)."`
+	First     bool          `help:"Take only the first row of each follower and user (or board), owner and pin, or user and item."`
 	Source    string        `help:"Name of the import in the log; by default the file's name and a hash of it." placeholder:"NAME"`
 	State     string        `help:"Where the import keeps how far it is; by default FILE.skein-import.json." type:"path" placeholder:"PATH"`
 	Rejects   string        `help:"Where rows that cannot be taken are written; by default FILE.rejects.tsv." type:"path" placeholder:"PATH"`
@@ -68,8 +116,8 @@ type importFlags struct {
 	DryRun    bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
 	RetryFor  time.Duration `help:"How long a call is tried again while the service does not answer." default:"5m"`
 
-	Compare       bool   `help:"Afterwards compare every list and count of every user in the file with the service."`
-	CompareChecks int    `help:"How many random pairs --compare checks besides." default:"100000"`
+	Compare       bool   `help:"Afterwards compare every list and count of the users in the file with the service; not for plays and likes."`
+	CompareChecks int    `help:"How many random pairs --compare checks besides; not for pins." default:"100000"`
 	CompareSeed   uint64 `help:"Picks the pairs; 0: others every time." default:"0"`
 
 	JSON bool `help:"Print the report as JSON."`
@@ -85,6 +133,12 @@ func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
 		var err error
 		if o.Format.Delimiter, err = importer.ParseDelimiter(c.Delimiter); err != nil {
 			return o, usage("--delimiter: %w", err)
+		}
+	}
+	if c.Compare {
+		// Said before a long import, not after it.
+		if err := kind.CanCompare(); err != nil {
+			return o, usage("--compare: %w", err)
 		}
 	}
 	return o, nil
@@ -186,7 +240,7 @@ func (c *importFlags) compare(ctx context.Context, std *streams, o importer.Opti
 	began := time.Now()
 	found, err := importer.Compare(ctx, importer.CompareOptions{
 		Kind: o.Kind, Path: o.Path, Format: o.Format, First: o.First, StartedAt: r.StartedAt, AtLeast: r.Position,
-		Graph: api.graph(), Checks: c.CompareChecks, Seed: seed, Patience: c.RetryFor,
+		Graph: api.graph(), Feed: api.feed(), Checks: c.CompareChecks, Seed: seed, Patience: c.RetryFor,
 		Observe:    bar.compared,
 		Difference: func(text string) { bar.clear(); fmt.Fprintln(std.out, "difference: "+text) },
 	})
@@ -194,8 +248,12 @@ func (c *importFlags) compare(ctx context.Context, std *streams, o importer.Opti
 	if err != nil {
 		return err
 	}
-	std.say("compared %d users and %d boards: %d lists with %d entries, all counts, %d checks (seed %d) in %v: %d differences",
-		found.Users, found.Boards, found.Lists, found.Entries, found.Checks, seed, time.Since(began).Round(time.Millisecond),
+	besides := fmt.Sprintf("all counts, %d checks (seed %d)", found.Checks, seed)
+	if o.Kind == importer.Pins {
+		besides = "all totals"
+	}
+	std.say("compared %d users and %d boards: %d lists with %d entries, %s in %v: %d differences",
+		found.Users, found.Boards, found.Lists, found.Entries, besides, time.Since(began).Round(time.Millisecond),
 		found.Differences)
 	if found.Differences > 0 {
 		return errSilent

@@ -17,6 +17,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox"
 )
 
 type inspectCmd struct {
@@ -30,7 +31,9 @@ type inspectCmd struct {
 }
 
 // describers tell the rows of each projection to people.
-var describers = map[string]func(key, value []byte) (string, error){"graph": graph.DescribeKey}
+var describers = map[string]func(key, value []byte) (string, error){
+	"graph": graph.DescribeKey, "inbox": inbox.DescribeKey,
+}
 
 // Run prints the rows of a store.
 func (c *inspectCmd) Run(ctx context.Context, std *streams) (err error) {

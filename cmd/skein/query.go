@@ -9,7 +9,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// queryCmd are the reads of the graph. Each is one call, or one a page.
+// queryCmd are the reads of the graph and of feeds. Each is one call, or one a page.
 type queryCmd struct {
 	clientFlags `embed:""`
 
@@ -31,6 +31,8 @@ type queryCmd struct {
 	Mutuals        mutualsCmd        `cmd:"" help:"The followers of a user whom another follows."`
 	Scan           scanCmd           `cmd:"" help:"All followers of a user or board, streamed."`
 	Counts         countsCmd         `cmd:"" help:"How long the lists of users and boards are."`
+	Feed           feedCmd           `cmd:"" help:"What is new for a reader: the pins of whom the reader follows."`
+	Pins           pinsCmd           `cmd:"" help:"The pins of a user or of one board, newest first."`
 }
 
 // board reads OWNER/BOARD. Nothing after the separator is the owner's default board.

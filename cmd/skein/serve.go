@@ -15,6 +15,8 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/inbox"
 )
 
 // defaultListen is where the service is when nothing else is said; its clients look for it there.
@@ -42,7 +44,30 @@ type serveCmd struct {
 	DrainDelay      time.Duration `help:"After the signal to stop, go on taking calls for so long while /readyz says no." default:"0s"`
 	ShutdownTimeout time.Duration `help:"How long calls under way may take after that." default:"30s"`
 
-	logFlags `embed:""`
+	foldFlags `embed:""`
+	logFlags  `embed:""`
+}
+
+// foldFlags are the settings that folds read. A store goes on only with those that it was built with.
+type foldFlags struct {
+	FeedThreshold int64         `help:"Followers beyond which pins are merged on reading, not pushed; -1: push all." default:"10000"`
+	FeedKeep      int           `help:"Entries that an inbox keeps when it is trimmed." default:"1000"`
+	FeedActive    time.Duration `help:"How long after a sign of a reader the reader's inbox is kept." default:"336h"`
+	HeatHalfLife  time.Duration `help:"Time in which the heat of an item halves." default:"24h"`
+	HeatPerPlay   uint32        `help:"What a play adds to the heat of an item." default:"1"`
+	HeatPerLike   uint32        `help:"What a like adds." default:"4"`
+	HeatPerRepin  uint32        `help:"What a re-pin adds." default:"8"`
+}
+
+func (f *foldFlags) settings() (all.Settings, error) {
+	s := inbox.Settings{
+		Threshold: f.FeedThreshold, Keep: f.FeedKeep, Active: f.FeedActive, HalfLife: f.HeatHalfLife,
+		PlayWeight: f.HeatPerPlay, LikeWeight: f.HeatPerLike, RepinWeight: f.HeatPerRepin,
+	}
+	if err := s.Check(); err != nil {
+		return all.Settings{}, usage("--feed-… or --heat-…: %w", err)
+	}
+	return all.Settings{Inbox: s}, nil
 }
 
 // logFlags say how a process writes its log.
@@ -71,6 +96,9 @@ directories of their own are interchangeable: any of them serves any position an
 
 --page-token-keys names a file with keys as id:base64,id:base64: the first signs, all verify. The log's own key tells
 damaged tokens, but whoever knows the id of the log can forge them.
+
+The flags --feed-… and --heat-… decide what is stored: a store that was built with other values is refused, by name of
+what differs. Start with the old values, or remove its directory and let it be built again from the log.
 
 SIGINT or SIGTERM stops in order: no new calls, those under way finish, what was accepted is on disk. A second one ends
 the process at once, which loses nothing that was acknowledged.`
@@ -144,6 +172,10 @@ func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 	}
 	if c.NATS == "" {
 		o.log.Dir = filepath.Join(c.Data, logDir)
+	}
+	var err error
+	if o.settings, err = c.settings(); err != nil {
+		return o, err
 	}
 	if c.PageTokenKeys != "" {
 		text, err := os.ReadFile(c.PageTokenKeys)

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+type feedCmd struct {
+	Reader     string `arg:"" help:"Whose feed."`
+	Order      string `help:"The order: ${enum}." enum:"newest,hot" default:"newest"`
+	IncludeOwn bool   `help:"The reader's own pins, too."`
+	HideSeen   bool   `help:"Leave out what the reader has played."`
+	OnePerItem bool   `help:"Each item once, by the first of its pins."`
+	MarkActive bool   `help:"Note in the log that the reader reads, so that the feed is kept ready."`
+
+	PageSize  int32  `help:"Entries a page; 0: 20, at most 200." default:"0"`
+	PageToken string `help:"Begin where an earlier page ended." placeholder:"TOKEN" xor:"start"`
+	NewerThan string `help:"Only what is above the top of an earlier page." placeholder:"TOKEN" xor:"start"`
+	All       bool   `help:"All pages, to the end of the feed."`
+}
+
+var feedOrders = map[string]skeinv1.FeedOrder{
+	"newest": skeinv1.FeedOrder_FEED_ORDER_NEWEST, "hot": skeinv1.FeedOrder_FEED_ORDER_HOT,
+}
+
+// Run asks ReadFeed.
+func (c *feedCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	var first *skeinv1.ReadFeedResponse
+	pages := &pageFlags{PageSize: c.PageSize, PageToken: c.PageToken, All: c.All}
+	header := []string{"OWNER", "PIN", "BOARD", "ITEM", "CREATED"}
+	if c.Order == "hot" {
+		header = append(header, "SCORE")
+	}
+	err := list(ctx, q, std, pages, q.client().feed().ReadFeed, c.request(q), header,
+		func(res *skeinv1.ReadFeedResponse) [][]string {
+			if first == nil {
+				first = res
+			}
+			return q.pinRows(res.GetEntries(), c.Order == "hot")
+		})
+	if err != nil || first == nil {
+		return err
+	}
+	if token := first.GetNewestToken(); token != "" {
+		std.say("later, what is new: --newer-than %s", token)
+	}
+	if first.GetCompleteness() != skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE {
+		std.say("not complete: %s", strings.ToLower(strings.TrimPrefix(first.GetCompleteness().String(), "FEED_COMPLETENESS_")))
+	}
+	return nil
+}
+
+// request makes the request of a page. The first page begins at the flags, the others at the token of the one before.
+func (c *feedCmd) request(q *queryCmd) func(size int32, token string) *skeinv1.ReadFeedRequest {
+	return func(size int32, token string) *skeinv1.ReadFeedRequest {
+		req := &skeinv1.ReadFeedRequest{
+			ReaderId: c.Reader, PageSize: size, Order: feedOrders[c.Order], IncludeOwn: c.IncludeOwn, HideSeen: c.HideSeen,
+			OnePerItem: c.OnePerItem, MarkActive: c.MarkActive, AtLeast: q.AtLeast,
+		}
+		switch {
+		case token != "":
+			req.Start = &skeinv1.ReadFeedRequest_PageToken{PageToken: token}
+		case c.NewerThan != "":
+			req.Start = &skeinv1.ReadFeedRequest_NewerThan{NewerThan: c.NewerThan}
+		}
+		return req
+	}
+}
+
+type pinsCmd struct {
+	Owner     string  `arg:"" help:"Whose pins."`
+	Board     *string `arg:"" optional:"" help:"Only those on this board; \"\" is the default board."`
+	pageFlags `embed:""`
+}
+
+// Run asks ListPins.
+func (c *pinsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.client().feed().ListPins,
+		func(size int32, token string) *skeinv1.ListPinsRequest {
+			req := &skeinv1.ListPinsRequest{
+				Target: &skeinv1.ListPinsRequest_OwnerId{OwnerId: c.Owner}, PageSize: size, PageToken: token, AtLeast: q.AtLeast,
+			}
+			if c.Board != nil {
+				req.Target = &skeinv1.ListPinsRequest_Board{Board: &skeinv1.Board{OwnerId: c.Owner, BoardId: *c.Board}}
+			}
+			return req
+		},
+		[]string{"OWNER", "PIN", "BOARD", "ITEM", "CREATED"},
+		func(res *skeinv1.ListPinsResponse) [][]string { return q.pinRows(res.GetEntries(), false) })
+}
+
+func (q *queryCmd) pinRows(entries []*skeinv1.FeedEntry, scored bool) [][]string {
+	var rows [][]string
+	for _, e := range entries {
+		board := q.boardText(&skeinv1.Board{OwnerId: e.GetOwnerId(), BoardId: e.GetBoardId()})
+		row := []string{e.GetOwnerId(), e.GetPinId(), board, e.GetItemId(), timeText(e.GetCreateTime())}
+		if scored {
+			row = append(row, strconv.FormatFloat(float64(e.GetScore())/(1<<16), 'f', 3, 64))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
