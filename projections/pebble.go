@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -59,6 +60,11 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	db, err := pebble.Open(s.dir, o)
 	if err != nil && s.opts.ReadOnly && errors.Is(err, pebble.ErrDBDoesNotExist) {
 		err = fmt.Errorf("%w: %w", ErrNoStore, err)
+	}
+	// A lock that another process holds, and one of this process, which Pebble tells by its text alone.
+	if err != nil && (errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) && strings.Contains(err.Error(), "LOCK") ||
+		strings.Contains(err.Error(), "lock held by current process")) {
+		err = fmt.Errorf("%w: %w", ErrInUse, err)
 	}
 	return db, err
 }

@@ -133,6 +133,20 @@ func TestCorruptTable(t *testing.T) {
 	t.Logf("refused: %v", err)
 }
 
+// TestInUse: a store that is open is not opened again, and the error says so.
+func TestInUse(t *testing.T) {
+	opts := projections.Options{Dir: t.TempDir(), Projection: tally.New()}
+	s, err := projections.Open(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Projection = tally.New()
+	if _, err := projections.Open(opts); !errors.Is(err, projections.ErrInUse) || !strings.Contains(err.Error(), opts.Dir) {
+		t.Errorf("opened twice: %v", err)
+	}
+	conformance.Close(t, s)
+}
+
 // TestOnDisk runs the store on a real disk, with a cache that it shares.
 func TestOnDisk(t *testing.T) {
 	cache := projections.NewCache(1 << 20)

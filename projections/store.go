@@ -40,6 +40,8 @@ var (
 	ErrNotReady = errors.New("projections: not ready")
 	// ErrNoStore: there is no store to be opened for reading only.
 	ErrNoStore = errors.New("projections: no store")
+	// ErrInUse: another store, of this process or another, has the files open.
+	ErrInUse = errors.New("projections: the store is in use by another process")
 	// ErrCorrupt: rows of the runtime that cannot be.
 	ErrCorrupt = errors.New("projections: corrupt store")
 	// ErrLog: the envelopes do not go on where the store stands.
@@ -158,7 +160,7 @@ func Open(opts Options) (*Store, error) {
 	}
 	s.dir = generationDir(opts, s.generation)
 	if s.db, err = openPebble(s); err != nil {
-		return nil, fmt.Errorf("open the store of %s: %w", opts.Projection.Name(), err)
+		return nil, fmt.Errorf("open the store of %s in %s: %w", opts.Projection.Name(), s.dir, err)
 	}
 	if err = s.load(); err != nil {
 		_ = s.db.Close() // the first error is the cause
