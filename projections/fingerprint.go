@@ -114,6 +114,15 @@ func (s *Store) checkFingerprint() error {
 	if bytes.Equal(row, s.print.encode()) {
 		return nil
 	}
+	if s.opts.ReadOnly {
+		// Settings decide what is folded, not how rows are read.
+		same := s.print
+		same.Settings = was.Settings
+		if bytes.Equal(row, same.encode()) {
+			s.print = same
+			return nil
+		}
+	}
 	return fmt.Errorf("%w: %s; to adopt the new, have it rebuilt: stop the service, remove %s, start it again",
 		ErrFingerprint, was.differences(s.print), s.dir)
 }

@@ -254,7 +254,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	opts.ReadOnly = true
 	s = open(t, opts)
-	if c := view(t, s).Cursor(); c.Seq != 2 {
+	if c := s.Status().Cursor; c.Seq != 2 {
 		t.Errorf("at %+v", c)
 	}
 	if err := s.Fold(follows(3)); !errors.Is(err, projections.ErrStopped) {
@@ -263,11 +263,26 @@ func TestReadOnly(t *testing.T) {
 	if err := s.Flush(); err != nil {
 		t.Errorf("nothing to flush: %v", err)
 	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Settings decide what is folded, not how it is read; versions decide both.
 	opts.Projection = &tally.Tally{Copies: 1}
-	if _, err := projections.Open(opts); err == nil {
-		t.Error("another fingerprint is opened for reading")
+	if s, err := projections.Open(opts); err != nil {
+		t.Errorf("with other settings: %v", err)
+	} else if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	opts.Projection = later{tally.New()}
+	if _, err := projections.Open(opts); !errors.Is(err, projections.ErrFingerprint) {
+		t.Errorf("a later version reads the rows of an earlier one: %v", err)
 	}
 }
+
+// later is a later version of a tally.
+type later struct{ *tally.Tally }
+
+func (later) Version() uint32 { return 2 }
 
 func TestGenerations(t *testing.T) {
 	fs := vfs.NewMem()
