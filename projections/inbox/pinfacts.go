@@ -12,16 +12,18 @@ import (
 type creation struct {
 	time        events.Micros
 	board, item string
-	// repinUser and repinPin are the pin that it re-pins; empty: none.
+	// repinUser and repinPin are the pin that it re-pins; empty: none. They are kept of history only, where they decide
+	// which of two at one time is first: nothing else of what a user has may name another.
 	repinUser, repinPin string
 	attributes          []byte
 }
 
 func creationOf(ev *events.Event) *creation {
-	return &creation{
-		time: ev.Time, board: ev.Board, item: ev.Item, repinUser: ev.RepinUser, repinPin: ev.RepinPin,
-		attributes: ev.Attributes,
+	c := &creation{time: ev.Time, board: ev.Board, item: ev.Item, attributes: ev.Attributes}
+	if ev.Backfill {
+		c.repinUser, c.repinPin = ev.RepinUser, ev.RepinPin
 	}
+	return c
 }
 
 // event returns the event again, to compare backfills by.
@@ -150,7 +152,9 @@ func (r *pinRow) settle(s pinState, at events.Micros) {
 	if s.made == nil {
 		return
 	}
-	r.live = []pinFact{{kind: factCreated, at: at, board: s.made.board, made: s.made}}
+	made := *s.made
+	made.repinUser, made.repinPin = "", ""
+	r.live = []pinFact{{kind: factCreated, at: at, board: made.board, made: &made}}
 	if s.board != s.made.board {
 		r.live = append(r.live, pinFact{kind: factMoved, at: at, board: s.board})
 	}
