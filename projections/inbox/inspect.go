@@ -188,19 +188,9 @@ func (d *describer) reader(row []byte) error {
 		d.out.WriteString(" no-inbox")
 		return nil
 	}
-	floor, rest, err := cutTime(r.floor)
-	if err != nil {
-		return err
-	}
+	floor, _, err := cutTime(r.floor)
 	d.time("floor", floor)
-	if len(rest) > 0 {
-		_, owner, pin, err := cutPlace(r.floor)
-		if err != nil {
-			return err
-		}
-		d.field("at", owner+"/"+pin)
-	}
-	return nil
+	return err
 }
 
 func (d *describer) source(row []byte) error {

@@ -104,40 +104,50 @@ func (f *Inbox) deliver(name string, r reader, place []byte) error {
 	if bytes.Compare(place, r.floor) >= 0 {
 		return nil
 	}
-	f.key = append(idKey(f.key[:0], tagEntry, name), place...)
-	f.b.Set(f.key, nil)
-	// An inbox is looked at now and then, at random but by the key alone, so that two builds and a fold that was cut do
-	// the same: nothing need be counted.
-	// After half of what is kept on average, so that an inbox is seldom twice as large.
-	if every := max(1, uint64(f.settings.Keep)/2); xxh3.Hash(f.key)%every != 0 {
+	if !f.enter(name, place) {
 		return nil
 	}
 	return f.trim(name, r)
 }
 
+// enter writes an entry, and tells whether the inbox is to be looked at. That is done now and then, at random but by the key
+// alone, so that two builds and a fold that was cut do the same: nothing need be counted. It is after half of what is kept
+// on average, so that an inbox is seldom more than twice as large.
+func (f *Inbox) enter(name string, place []byte) (look bool) {
+	f.key = append(idKey(f.key[:0], tagEntry, name), place...)
+	f.b.Set(f.key, nil)
+	return xxh3.Hash(f.key)%max(1, uint64(f.settings.Keep)/2) == 0
+}
+
 // trim raises the floor of an inbox that holds too much, so that the newest entries stay.
 func (f *Inbox) trim(name string, r reader) error {
 	prefix := idKey(nil, tagEntry, name)
-	var drop [][]byte
-	it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
-	for n := 0; it.Next(); n++ {
-		if n >= f.settings.Keep {
-			drop = append(drop, bytes.Clone(it.Key()))
-		}
+	var keys [][]byte
+	it := f.b.Iter(prefix, inboxEnd(prefix, r))
+	for it.Next() {
+		keys = append(keys, bytes.Clone(it.Key()))
 	}
-	if err := it.Close(); err != nil || len(drop) == 0 {
+	keep := f.settings.Keep
+	if err := it.Close(); err != nil || len(keys) <= keep {
 		return err
 	}
-	for _, key := range drop {
+	// A floor is a time and names nobody, so entries of one time go together.
+	r.floor = keys[keep][len(prefix):][:8]
+	for keep > 0 && bytes.HasPrefix(keys[keep-1][len(prefix):], r.floor) {
+		keep--
+	}
+	for _, key := range keys[keep:] {
 		f.b.Delete(key)
 	}
-	r.floor = drop[0][len(prefix):]
 	if err := f.dropPulls(name, r.floor); err != nil {
 		return err
 	}
 	f.writeReader(name, r)
 	return nil
 }
+
+// inboxEnd returns the end of an inbox: at the floor, so that nobody walks over what was trimmed and is not compacted yet.
+func inboxEnd(prefix []byte, r reader) []byte { return append(bytes.Clone(prefix), r.floor...) }
 
 // dropPulls removes the rows that make a reader merge outboxes which were pulled below the floor only.
 func (f *Inbox) dropPulls(name string, floor []byte) error {
@@ -296,11 +306,11 @@ func (f *Inbox) copy(name, owner string, board *string) error {
 	if err := it.Close(); err != nil {
 		return err
 	}
+	look := false
 	for _, place := range places {
-		f.key = append(idKey(f.key[:0], tagEntry, name), place...)
-		f.b.Set(f.key, nil)
+		look = f.enter(name, place) || look
 	}
-	if len(places) < f.settings.Keep/2 {
+	if !look {
 		return nil
 	}
 	return f.trim(name, r)
@@ -314,7 +324,7 @@ func (f *Inbox) forget(name, owner string) error {
 	}
 	prefix := idKey(nil, tagEntry, name)
 	var drop [][]byte
-	it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
+	it := f.b.Iter(prefix, inboxEnd(prefix, r))
 	for it.Next() {
 		_, of, _, err := cutPlace(it.Key()[len(prefix):])
 		if err != nil {

@@ -15,7 +15,7 @@ type reader struct {
 	// ready: there is an inbox. It holds all pins above the floor of what is followed and pushed, and perhaps some that
 	// are gone; without one all outboxes are read.
 	ready bool
-	// floor is a place: entries before it are in the inbox. Only while ready.
+	// floor is a time as in a place: entries before it are in the inbox. Only while ready.
 	floor []byte
 }
 
@@ -35,7 +35,7 @@ func decodeReader(row []byte) (rd reader, err error) {
 	}
 	rd.active = events.Micros(active)
 	if rest := row[n:]; len(rest) > 0 {
-		if len(rest) < 8 {
+		if len(rest) != 8 {
 			return rd, errRow("reader", row)
 		}
 		// Reading the next row may overwrite this one.

@@ -1,0 +1,278 @@
+package inbox_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/inbox"
+)
+
+func authors(n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprint("author", i))
+	}
+	return names
+}
+
+// TestThresholds: what a page opens is what was not pushed.
+func TestThresholds(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		threshold int64
+		ready     bool
+		want      int
+	}{
+		{"all is pushed", -1, true, 0},
+		{"most are pushed", 2, true, 1},
+		{"all is pulled", 0, true, 10},
+		{"no inbox", -1, false, 10},
+		{"no inbox, all is pulled", 0, false, 10},
+	} {
+		set := inbox.DefaultSettings()
+		set.Threshold = c.threshold
+		s := openMem(t, set)
+		l := newLog(t, s)
+		for _, other := range []string{"cid", "dan", "eve"} {
+			l.add(follows(other, "author3"))
+		}
+		if c.ready {
+			l.add(active("ann"))
+		}
+		for _, author := range authors(10) {
+			l.add(follows("ann", author))
+		}
+		var want []string
+		for i := range 5 {
+			for _, author := range authors(10) {
+				pin := fmt.Sprint("p", i)
+				l.add(posts(author, pin))
+				want = append(want, author+"/"+pin)
+			}
+		}
+		slices.Reverse(want)
+		p := page(t, s, inbox.Feed{Reader: "ann"}, 20)
+		if p.Outboxes != c.want || !slices.Equal(names(p.Pins), want[:20]) {
+			t.Errorf("%s: %d outboxes, want %d: %v", c.name, p.Outboxes, c.want, names(p.Pins))
+		}
+		if got := names(feed(t, s, inbox.Feed{Reader: "ann"}, 7)); !slices.Equal(got, want) {
+			t.Errorf("%s: %v", c.name, got)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func names(pins []inbox.Pin) (list []string) {
+	for _, p := range pins {
+		list = append(list, p.Owner+"/"+p.ID)
+	}
+	return list
+}
+
+// TestPushIsBounded: one envelope of a thousand pins, with the floor in the midst of it: where a reader comes, and
+// wherever trims have put it since. All live, or all from an import and of three times, of which one is that of the floor.
+func TestPushIsBounded(t *testing.T) {
+	for _, keep := range []int{1, 2, 7, 100} {
+		for _, imported := range []bool{false, true} {
+			t.Run(fmt.Sprint(keep, imported), func(t *testing.T) { pushThousand(t, keep, imported) })
+		}
+	}
+}
+
+func pushThousand(t *testing.T, keep int, imported bool) {
+	set := inbox.DefaultSettings()
+	set.Keep = keep
+	s := openMem(t, set)
+	defer s.Close()
+	l := newLog(t, s)
+	l.add(active("dan"), follows("dan", "bob"), follows("dan", "cid"))
+	l.add(active("eve"))
+	floor := l.cursor.LastTime
+	l.add(follows("eve", "bob"), follows("eve", "cid"), follows("ann", "bob"), follows("ann", "cid"))
+	var list []events.Event
+	var want []inbox.Pin
+	for i := range 999 {
+		ev := posts([]string{"bob", "cid"}[i%2], fmt.Sprintf("p%03d", i))
+		created := events.Micros(i) // of live ones only the order counts
+		if imported {
+			created = floor + events.Micros(i%3-1)
+			ev.Backfill, ev.Source, ev.Offset, ev.Time = true, "old", uint64(i+1), created
+		}
+		list = append(list, ev)
+		want = append(want, inbox.Pin{Owner: ev.User, ID: ev.Pin, Created: created})
+	}
+	slices.SortFunc(want, func(a, b inbox.Pin) int {
+		return cmp.Or(cmp.Compare(b.Created, a.Created), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.ID, b.ID))
+	})
+	l.add(slices.Insert(list, 500, active("ann"))...)
+	for _, reader := range []string{"ann", "dan", "eve"} {
+		if got := names(feed(t, s, inbox.Feed{Reader: reader}, 50)); !slices.Equal(got, names(want)) {
+			t.Errorf("feed of %s of %d pins: %v", reader, len(got), got)
+		}
+		if n := entries(t, s, reader); n > 8*keep {
+			t.Errorf("%d entries in the inbox of %s", n, reader)
+		}
+	}
+}
+
+// TestInboxSizes: however much is delivered, an inbox holds a small multiple of what is kept.
+func TestInboxSizes(t *testing.T) {
+	for _, keep := range []int{10, 100} {
+		set := inbox.DefaultSettings()
+		set.Keep = keep
+		s := openMem(t, set)
+		l := newLog(t, s)
+		l.add(active("ann"))
+		for _, author := range authors(10) {
+			l.add(follows("ann", author))
+		}
+		most := 0
+		for i := range 200 {
+			var list []events.Event
+			for j := range 100 {
+				list = append(list, posts(authors(10)[j%10], fmt.Sprint(i, "-", j)))
+			}
+			l.add(list...)
+			most = max(most, entries(t, s, "ann"))
+		}
+		// It is trimmed after half of that on average: with 6 times as much after 10 halves without, which is 1 in 20 000.
+		if most > 6*keep+5 || most < keep {
+			t.Errorf("keep %d: up to %d entries", keep, most)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestCopiesAreBounded: the same for one who follows and follows.
+func TestCopiesAreBounded(t *testing.T) {
+	set := inbox.DefaultSettings()
+	set.Keep = 20
+	s := openMem(t, set)
+	defer s.Close()
+	l := newLog(t, s)
+	l.add(active("ann"))
+	for i := range set.Keep/2 - 1 {
+		var list []events.Event
+		for _, author := range authors(200) {
+			list = append(list, posts(author, fmt.Sprint("p", i)))
+		}
+		l.add(list...)
+	}
+	most := 0
+	for _, author := range authors(200) {
+		l.add(follows("ann", author))
+		most = max(most, entries(t, s, "ann"))
+	}
+	if most > 6*set.Keep+5 {
+		t.Errorf("keep %d: up to %d entries by copies alone", set.Keep, most)
+	}
+	if got := feed(t, s, inbox.Feed{Reader: "ann"}, 100); len(got) != 200*(set.Keep/2-1) {
+		t.Errorf("a feed of %d pins", len(got))
+	}
+}
+
+// TestCelebrityCost: a post of one whom many follow, above the threshold, writes what a post without followers does; below
+// it, a row for each active reader.
+func TestCelebrityCost(t *testing.T) {
+	cost := func(threshold int64, fans int) int {
+		set := inbox.DefaultSettings()
+		set.Threshold = threshold
+		s := openMem(t, set)
+		defer s.Close()
+		l := newLog(t, s)
+		for i := range fans {
+			fan := fmt.Sprint("fan", i)
+			l.add(active(fan), follows(fan, "star"), onBoard(events.BoardFollowed, fan, "star", "art"))
+		}
+		l.add(postsOn("star", "art", "first"))
+		before := rows(t, s)
+		l.add(postsOn("star", "art", "second"))
+		return rows(t, s) - before
+	}
+	alone := cost(10, 0)
+	for _, c := range []struct {
+		threshold  int64
+		fans, want int
+	}{{10, 11, alone}, {10, 600, alone}, {0, 600, alone}, {10, 10, alone + 10}, {-1, 600, alone + 600}} {
+		if got := cost(c.threshold, c.fans); got != c.want {
+			t.Errorf("threshold %d, %d followers: a post writes %d rows, want %d", c.threshold, c.fans, got, c.want)
+		}
+	}
+}
+
+// counting counts what is read of a store.
+type counting struct {
+	inbox.State
+	gets, rows, iters int
+}
+
+func (c *counting) Get(key []byte) ([]byte, bool, error) {
+	c.gets++
+	return c.State.Get(key)
+}
+
+func (c *counting) Iter(lower, upper []byte) projections.Iterator {
+	c.iters++
+	return &countingIterator{c.State.Iter(lower, upper), c}
+}
+
+type countingIterator struct {
+	projections.Iterator
+	c *counting
+}
+
+func (i *countingIterator) Next() bool             { i.c.rows++; return i.Iterator.Next() }
+func (i *countingIterator) SeekGE(key []byte) bool { i.c.rows++; return i.Iterator.SeekGE(key) }
+
+// TestLightPageCost: a page of what the inbox holds reads its own rows, one point read a pin and one an owner, however
+// large the inbox is, on whatever page.
+func TestLightPageCost(t *testing.T) {
+	const n, owners = 20, 10
+	for _, size := range []int{1_000, 100_000} {
+		set := inbox.DefaultSettings()
+		set.Keep = 1_000_000
+		s := openMem(t, set)
+		l := newLog(t, s)
+		l.add(active("ann"))
+		for _, author := range authors(owners) {
+			l.add(follows("ann", author))
+		}
+		for i := range size / 1000 {
+			var list []events.Event
+			for j := range 1000 {
+				list = append(list, posts(authors(owners)[j%owners], fmt.Sprint(i, "-", j)))
+			}
+			l.add(list...)
+		}
+		if got := entries(t, s, "ann"); got != size {
+			t.Fatalf("%d entries, want %d", got, size)
+		}
+		v := view(t, s)
+		var after inbox.Mark
+		for number := range 20 {
+			c := &counting{State: v}
+			p, err := inbox.Query(c).Feed(context.Background(), inbox.Feed{Reader: "ann"}, after, n)
+			if err != nil || len(p.Pins) != n || p.Next == nil || p.Outboxes != 0 {
+				t.Fatalf("page %d: %d pins, %d outboxes: %v", number, len(p.Pins), p.Outboxes, err)
+			}
+			// One more of each than the page has, to see whether there is another; rows are read 16 at a time.
+			if c.rows > n+1+2*16 || c.gets > n+1+owners+1 || c.iters > 3 {
+				t.Errorf("page %d of an inbox of %d: %d rows, %d point reads, %d iterators", number, size, c.rows, c.gets, c.iters)
+			}
+			after = p.Next
+		}
+		for _, err := range []error{v.Close(), s.Close()} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
