@@ -86,7 +86,7 @@ func (s *Server) readFeed(
 	if err != nil {
 		return nil, start.since.outOf(err)
 	}
-	s.metrics.feedPage(page)
+	s.metrics.feeds.count(page)
 	if req.GetMarkActive() {
 		s.markActive(r, f.Reader)
 	}

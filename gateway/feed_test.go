@@ -386,6 +386,11 @@ func TestFeedsOfTwoProcesses(t *testing.T) {
 		other.count("skein_feed_outboxes_opened_total") == 0 {
 		t.Error("pages are not counted by where they came from")
 	}
+	status, err := w.server.getStatus(t.Context(), &skeinv1.GetStatusRequest{}, &extra{})
+	if err != nil || status.GetFeeds().GetInboxPages() != uint64(w.count("skein_feed_pages_total", "source", "inbox")) ||
+		status.GetFeeds().GetInboxPages() == 0 {
+		t.Errorf("%v: %v", status.GetFeeds(), err)
+	}
 	top := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, AtLeast: at}).GetNewestToken()
 	at = other.publish(pinned("star0", "", "last"))
 	res := other.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at, Start: newerThan(top)})

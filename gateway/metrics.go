@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -16,8 +17,7 @@ type metrics struct {
 	rpcs       *prometheus.HistogramVec
 	accepted   prometheus.Counter
 	rejections *prometheus.CounterVec
-	// pages are those of feeds, read from the inbox alone, or merged with so many outboxes.
-	inboxPages, mergedPages, outboxes prometheus.Counter
+	feeds      feedPages
 }
 
 func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
@@ -37,16 +37,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 			Name: "skein_publish_rejections_total",
 			Help: "Events that Publish refused, by reason.",
 		}, []string{"reason"}),
-		outboxes: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "skein_feed_outboxes_opened_total",
-			Help: "Outboxes of authors and boards that were opened to make pages of feeds.",
-		}),
 	}
-	pages := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "skein_feed_pages_total",
-		Help: "Pages of feeds by where they came from: the reader's inbox alone, or merged with outboxes.",
-	}, []string{"source"})
-	m.inboxPages, m.mergedPages = pages.WithLabelValues("inbox"), pages.WithLabelValues("merged")
 	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "skein_rpc_in_flight",
 		Help: "Calls under way.",
@@ -57,7 +48,11 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 	})
 	info.Set(1)
 	for _, c := range []prometheus.Collector{
-		m.rpcs, m.accepted, m.rejections, pages, m.outboxes, inFlight, info, newStateCollector(s),
+		m.rpcs, m.accepted, m.rejections, inFlight, info, newStateCollector(s), pagesCounter("inbox", &m.feeds.inbox),
+		pagesCounter("merged", &m.feeds.merged), counterOf(prometheus.CounterOpts{
+			Name: "skein_feed_outboxes_opened_total",
+			Help: "Outboxes of authors and boards that were opened to make pages of feeds.",
+		}, &m.feeds.outboxes),
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -81,13 +76,28 @@ func (o rpcObserver) failed(code connect.Code, took time.Duration) {
 	o.vec.WithLabelValues(o.name, code.String()).Observe(took.Seconds())
 }
 
-func (m *metrics) feedPage(p inbox.Page) {
+// feedPages counts the pages of feeds, made from the inbox alone, or merged with so many outboxes.
+type feedPages struct{ inbox, merged, outboxes atomic.Uint64 }
+
+func (f *feedPages) count(p inbox.Page) {
 	if p.Outboxes == 0 {
-		m.inboxPages.Inc()
+		f.inbox.Add(1)
 		return
 	}
-	m.mergedPages.Inc()
-	m.outboxes.Add(float64(p.Outboxes))
+	f.merged.Add(1)
+	f.outboxes.Add(uint64(p.Outboxes))
+}
+
+func pagesCounter(source string, n *atomic.Uint64) prometheus.Collector {
+	return counterOf(prometheus.CounterOpts{
+		Name:        "skein_feed_pages_total",
+		Help:        "Pages of feeds by where they came from: the reader's inbox alone, or merged with outboxes.",
+		ConstLabels: prometheus.Labels{"source": source},
+	}, n)
+}
+
+func counterOf(o prometheus.CounterOpts, n *atomic.Uint64) prometheus.Collector {
+	return prometheus.NewCounterFunc(o, func() float64 { return float64(n.Load()) })
 }
 
 // stateCollector reads the states of the projections when they are asked for.

@@ -38,7 +38,10 @@ func (s *Server) getStatus(
 			}
 		}
 	}
-	res := &skeinv1.GetStatusResponse{}
+	res := &skeinv1.GetStatusResponse{Feeds: &skeinv1.FeedStatus{
+		InboxPages: s.metrics.feeds.inbox.Load(), MergedPages: s.metrics.feeds.merged.Load(),
+		OutboxesOpened: s.metrics.feeds.outboxes.Load(),
+	}}
 	if res.Log, err = s.logStatus(ctx); err != nil {
 		return nil, err
 	}

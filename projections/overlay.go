@@ -20,6 +20,8 @@ type overlay struct {
 	// data holds keys and values; a row that grows moves to the end.
 	data []byte
 	rows []overlayRow
+	// spare is space for data when rows are forgotten.
+	spare []byte
 	// table finds rows: open addressing, index into rows + 1, 0: free. Its length is a power of two.
 	table []uint32
 	// dirty are the rows that the next commit writes, in no order.
@@ -60,6 +62,8 @@ const (
 	rowDirty
 	// rowAbsent: the database is known to have no such row.
 	rowAbsent
+	// rowWarm: it was asked for since rows were last forgotten.
+	rowWarm
 )
 
 const (
@@ -117,6 +121,11 @@ func (o *overlay) add(key []byte, hash uint64, slot int) (row int) {
 
 func (o *overlay) grow() {
 	o.table = make([]uint32, 2*len(o.table))
+	o.index()
+}
+
+// index enters all rows into an empty table.
+func (o *overlay) index() {
 	mask := len(o.table) - 1
 	for i := range o.rows {
 		slot := int(o.rows[i].hash) & mask
@@ -143,7 +152,9 @@ func (o *overlay) get(key []byte) ([]byte, bool, error) {
 	hash := xxh3.Hash(key)
 	row, slot := o.find(key, hash)
 	if row >= 0 {
-		if r := &o.rows[row]; r.state&rowLives != 0 {
+		r := &o.rows[row]
+		r.state |= rowWarm
+		if r.state&rowLives != 0 {
 			return o.valueOf(r), true, nil
 		}
 		return nil, false, nil
@@ -153,14 +164,14 @@ func (o *overlay) get(key []byte) ([]byte, bool, error) {
 	case err != nil:
 		return nil, false, err
 	case !ok:
-		o.rows[o.add(key, hash, slot)].state = rowAbsent
+		o.rows[o.add(key, hash, slot)].state = rowAbsent | rowWarm
 		return nil, false, nil
 	case len(value) > maxKept:
 		return value, true, nil
 	}
 	r := &o.rows[o.add(key, hash, slot)]
 	o.put(r, value)
-	r.state = rowLives
+	r.state = rowLives | rowWarm
 	return o.valueOf(r), true, nil
 }
 
@@ -234,14 +245,14 @@ func (o *overlay) commit() error {
 			copy(op.Key, o.keyOf(r))
 			copy(op.Value, o.valueOf(r))
 			_ = op.Finish() // fails only on an indexed batch
-			r.state = rowLives
+			r.state = rowLives | r.state&rowWarm
 		case r.state&rowAbsent != 0: // came and went
-			r.state = rowAbsent
+			r.state = rowAbsent | r.state&rowWarm
 		default:
 			op := o.batch.DeleteDeferred(int(r.keyLen))
 			copy(op.Key, o.keyOf(r))
 			_ = op.Finish()
-			r.state = rowAbsent
+			r.state = rowAbsent | r.state&rowWarm
 		}
 		r.next = 0
 	}
@@ -251,9 +262,44 @@ func (o *overlay) commit() error {
 	o.dirty, o.dirtyBytes = o.dirty[:0], 0
 	clear(o.chains)
 	if o.memory() > o.keep {
-		o.reset()
+		o.forget()
 	}
 	return nil
+}
+
+// forget drops the rows that were not asked for since it was last called: those that a fold only writes, as most, and
+// those that it has no use for any more. What is left may fill three quarters of what may be kept, or all is dropped. No
+// row may be dirty.
+func (o *overlay) forget() {
+	warm := 0
+	for i := range o.rows {
+		if r := &o.rows[i]; r.state&rowWarm != 0 {
+			warm += int(r.keyLen+r.valLen) + rowOverhead
+		}
+	}
+	if warm == 0 || warm > o.keep/4*3 {
+		o.reset()
+		return
+	}
+	// Rows that are dropped are found in the database as it is now.
+	o.under.close()
+	data, rows := o.spare[:0], o.rows[:0]
+	for i := range o.rows {
+		r := o.rows[i]
+		if r.state&rowWarm == 0 {
+			continue
+		}
+		key, value := o.keyOf(&r), o.data[r.value:r.value+r.valLen]
+		r.key = uint32(len(data))
+		data = append(data, key...)
+		r.value, r.room = uint32(len(data)), r.valLen
+		data = append(data, value...)
+		r.state &^= rowWarm
+		rows = append(rows, r)
+	}
+	o.spare, o.data, o.rows = o.data, data, rows
+	clear(o.table)
+	o.index()
 }
 
 // close drops everything.

@@ -75,8 +75,8 @@ type Bounds struct {
 	// BatchBytes of rows are committed together: about the memory of a commit. An envelope is cut where it alone
 	// brings twice as much. Default 4 MiB.
 	BatchBytes int
-	// KeepBytes of rows that were folded last are kept in memory, so that folding them again reads no table.
-	// Default 4 MiB.
+	// KeepBytes of rows that were folded last are kept in memory, so that folding them again reads no table: beyond it
+	// those that were asked for. Default 16 MiB.
 	KeepBytes int
 	// FlushBytes is the size of a memtable. With FlushEvery it bounds what is folded again after a crash. Up to four
 	// may wait to be flushed. Default 32 MiB.
@@ -98,7 +98,7 @@ func (b Bounds) withDefaults() Bounds {
 		}
 	}
 	def(&b.BatchBytes, 4<<20)
-	def(&b.KeepBytes, 4<<20)
+	def(&b.KeepBytes, 16<<20)
 	def(&b.FlushBytes, 32<<20)
 	def(&b.FlushEnvelopes, 1<<16)
 	def(&b.ReadBytes, 8<<20)

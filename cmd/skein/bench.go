@@ -18,13 +18,15 @@ type benchCmd struct {
 
 type benchMeasureCmd struct {
 	Quick   bool          `help:"A smoke test of less than a minute: everything is cut short, the figures mean nothing." env:"-"`
-	Only    []string      `help:"Measure these groups of rows only: reads, ingest, constant, inprocess, disk." placeholder:"NAME" env:"-"`
+	Only    []string      `help:"Measure only these groups: reads, ingest, constant, inprocess, disk, feed." placeholder:"NAME" env:"-"`
 	Edges   int           `help:"Follows of the graph." default:"1000000" env:"-"`
 	Users   int           `help:"Users of the graph; 0: a tenth of its follows." default:"0" env:"-"`
 	Runs    int           `help:"How often everything is measured." default:"5" env:"-"`
 	Time    time.Duration `help:"How long one measurement of reads takes." default:"3s" env:"-"`
 	Follows int           `help:"How many follows one measurement of ingest takes." default:"300000" env:"-"`
 	Big     int           `help:"Followers of the user whose cost is held against that of one with 10." default:"1000000" env:"-"`
+	Posts   string        `help:"Posts of home feeds: CSV, plain or zstd. Default: made up." placeholder:"FILE" type:"existingfile" env:"-"`
+	Readers int           `help:"Readers of home feeds." default:"100000" env:"-"`
 	Limit   time.Duration `help:"Give up after this time." default:"20m" env:"-"`
 	Dir     string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir" env:"-"`
 	JSON    string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path" env:"-"`
@@ -33,8 +35,8 @@ type benchMeasureCmd struct {
 
 // Run measures.
 func (c *benchMeasureCmd) Run(ctx context.Context, std *streams) error {
-	if c.Edges < 1000 || c.Users < 0 || c.Runs < 1 || c.Follows < 1000 || c.Big < 1000 {
-		return usage("bench: less than 1000 follows or followers, or less than one run, says nothing")
+	if c.Edges < 1000 || c.Users < 0 || c.Runs < 1 || c.Follows < 1000 || c.Big < 1000 || c.Readers < 1000 {
+		return usage("bench: less than 1000 follows, followers or readers, or less than one run, says nothing")
 	}
 	if c.Users == 0 {
 		c.Users = c.Edges / 10
@@ -48,7 +50,7 @@ func (c *benchMeasureCmd) Run(ctx context.Context, std *streams) error {
 	}
 	opts := bench.Options{
 		Skein: self, Dir: c.Dir, Users: c.Users, Edges: c.Edges, Runs: c.Runs, Time: c.Time, Follows: c.Follows,
-		BigUser: c.Big, Limit: c.Limit, Only: c.Only, Progress: std.err,
+		BigUser: c.Big, Posts: c.Posts, Readers: c.Readers, Limit: c.Limit, Only: c.Only, Progress: std.err,
 	}
 	if c.Quick {
 		opts = opts.Quickly()

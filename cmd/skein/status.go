@@ -29,6 +29,10 @@ func (c *statusCmd) Run(ctx context.Context, std *streams) error {
 	if err := printProjections(std, res); err != nil {
 		return err
 	}
+	if f := res.GetFeeds(); f.GetInboxPages()+f.GetMergedPages() > 0 {
+		fmt.Fprintf(std.out, "\nfeed pages: %d from inboxes alone, %d merged with %d outboxes\n",
+			f.GetInboxPages(), f.GetMergedPages(), f.GetOutboxesOpened())
+	}
 	fmt.Fprintf(std.out, "\nrefused events: %d\n", res.GetRejectedEventCount())
 	for i, r := range res.GetRejectedEvents() {
 		if i < int(c.Rejected) {

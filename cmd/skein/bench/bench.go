@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,10 @@ type Options struct {
 	Follows int
 	// BigUser is how many followers the big user has.
 	BigUser int
+	// Posts is a file of posts for the rows of the home feed (see feedworld.go); empty: they are made.
+	Posts string
+	// Readers is how many readers the home feed has.
+	Readers int
 	// Limit bounds the whole run; 0: nothing does.
 	Limit time.Duration
 	// Only names the rows to measure; none given: all.
@@ -40,6 +45,7 @@ type Options struct {
 // Quickly returns the options with everything cut to a smoke test of less than a minute.
 func (o Options) Quickly() Options {
 	o.Users, o.Edges, o.Runs, o.Time, o.Follows, o.BigUser, o.Quick = 2000, 20_000, 1, time.Second, 2000, 10_000, true
+	o.Readers = 2000
 	return o
 }
 
@@ -57,6 +63,7 @@ var rows = []rowGroup{
 	{"constant", false, (*bench).constant},
 	{"inprocess", false, (*bench).inProcess},
 	{"disk", true, (*bench).disk},
+	{"feed", true, (*bench).feed},
 }
 
 // RowNames returns the names that Only may hold.
@@ -98,8 +105,11 @@ func Run(ctx context.Context, opts Options) (_ *Report, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	b.report = &Report{Settings: Settings{
 		Users: opts.Users, Edges: opts.Edges, Runs: opts.Runs, Seconds: opts.Time.Seconds(),
-		IngestedFollows: opts.Follows, BigUser: opts.BigUser, Quick: opts.Quick,
+		IngestedFollows: opts.Follows, BigUser: opts.BigUser, Readers: opts.Readers, Quick: opts.Quick,
 	}}
+	if opts.Posts != "" {
+		b.report.Settings.Posts = filepath.Base(opts.Posts)
+	}
 	if b.report.Machine, err = describeMachine(ctx, b.tools, b.dir); err != nil {
 		return nil, err
 	}
@@ -156,13 +166,18 @@ type contender struct {
 	measure func(ctx context.Context) (measurement, error)
 }
 
-// alternate measures each contender so often, in turn, every other time in the opposite order, so that what drifts on
-// the machine meets all alike.
+// alternate measures each contender as often as the options say, in turn.
 func (b *bench) alternate(ctx context.Context, row *Row, contenders ...contender) error {
+	return b.alternateTimes(ctx, b.opts.Runs, row, contenders...)
+}
+
+// alternateTimes measures each contender so often, in turn, every other time in the opposite order, so that what drifts
+// on the machine meets all alike.
+func (b *bench) alternateTimes(ctx context.Context, runs int, row *Row, contenders ...contender) error {
 	for _, c := range contenders {
 		row.series(c.name) // the order of the table
 	}
-	for run := range b.opts.Runs {
+	for run := range runs {
 		order := slices.Clone(contenders)
 		if run%2 == 1 {
 			slices.Reverse(order)

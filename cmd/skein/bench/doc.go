@@ -24,6 +24,8 @@
 //	ingest.go      durable follows until they are visible, against Redis with an append-only file
 //	constant.go    the cost of a user with many followers against one with few
 //	inprocess.go   checks in process against roaring bitmaps; bytes on disk
+//	feed.go        the home feed: fan-out, loading, a large author between others; feedpages.go: pages of it;
+//	               feedworld.go: who posts and who follows; feedredis.go: the same in Redis
 //	wrk.go, redisbench.go, resp.go      the drivers
 //	process.go, redis.go, service.go    the programs
 //	report.go, stats.go, machine.go     the table

@@ -14,23 +14,34 @@ import (
 // cacheBytes is the block cache of the stores that are opened in process: room for all that is asked.
 const cacheBytes = 512 << 20
 
-// folder is a graph store on disk that is folded from envelopes made here, without a log. The envelopes go through the
-// reader's decoder as those of a log do.
+// folder is a store on disk, of a graph if nothing else is said, that is folded from envelopes made here, without a log.
+// The envelopes go through the reader's decoder as those of a log do.
 type folder struct {
 	dir   string
 	cache *projections.Cache
 	store *projections.Store
+	// project makes the projection anew whenever the store is opened.
+	project func() projections.Projection
 
 	decoder *events.Decoder
-	seq     uint64
+	// begin is the time of the first envelope.
+	begin events.Micros
+	seq   uint64
 }
 
 func openFolder(parent string) (*folder, error) {
+	return openProjection(parent, firstFollow, func() projections.Projection { return graph.New() })
+}
+
+func openProjection(parent string, begin events.Micros, project func() projections.Projection) (*folder, error) {
 	dir, err := os.MkdirTemp(parent, "store-")
 	if err != nil {
 		return nil, err
 	}
-	f := &folder{dir: dir, cache: projections.NewCache(cacheBytes), decoder: events.NewDecoder(events.Cursor{})}
+	f := &folder{
+		dir: dir, cache: projections.NewCache(cacheBytes), project: project, decoder: events.NewDecoder(events.Cursor{}),
+		begin: begin,
+	}
 	if err := f.open(); err != nil {
 		f.cache.Unref()
 		return nil, err
@@ -39,7 +50,7 @@ func openFolder(parent string) (*folder, error) {
 }
 
 func (f *folder) open() (err error) {
-	f.store, err = projections.Open(projections.Options{Dir: f.dir, Projection: graph.New(), Cache: f.cache})
+	f.store, err = projections.Open(projections.Options{Dir: f.dir, Projection: f.project(), Cache: f.cache})
 	return err
 }
 
@@ -56,8 +67,13 @@ func (f *folder) envelope(evs []*skeinv1.Event) (*events.Envelope, error) {
 	if err != nil {
 		return nil, err
 	}
+	return f.decode(f.begin+events.Micros(f.seq+1)*1000, data)
+}
+
+// decode decodes the next envelope of the log.
+func (f *folder) decode(stamp events.Micros, data []byte) (*events.Envelope, error) {
 	f.seq++
-	return f.decoder.Decode(f.seq, firstFollow+events.Micros(f.seq)*1000, data)
+	return f.decoder.Decode(f.seq, stamp, data)
 }
 
 // load folds n events in full envelopes, some at a time, and brings them to disk.

@@ -40,7 +40,8 @@ func TestQuick(t *testing.T) {
 	for _, id := range []string{
 		"check", "check-json", "filter", "filter-json", "newest", "newest-json", "ingest", "constant-follow",
 		"constant-unfollow", "constant-exclusion", "constant-count", "constant-page", "inprocess-check", "inprocess-filter", "disk-dense", "disk-wide",
-		"disk-wide-175",
+		"disk-wide-175", "feed-fanout", "feed-fanout-core", "feed-bytes", "feed-load", "feed-page-light", "feed-page-heavy",
+		"feed-page-returning", "feed-delay",
 	} {
 		if !measured[id] {
 			t.Errorf("row %s is missing", id)

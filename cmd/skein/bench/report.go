@@ -22,6 +22,8 @@ type Settings struct {
 	Seconds         float64 `json:"seconds_per_measurement"`
 	IngestedFollows int     `json:"ingested_follows"`
 	BigUser         int     `json:"followers_of_the_big_user"`
+	Readers         int     `json:"readers_of_feeds,omitempty"`
+	Posts           string  `json:"posts,omitempty"`
 	Quick           bool    `json:"quick"`
 }
 

@@ -304,7 +304,9 @@ type GetStatusResponse struct {
 	// Where the next page of rejected events begins; empty at the end of the list, and only there.
 	NextPageToken string `protobuf:"bytes,5,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The position up to which every projection of this process has folded the log.
-	Position      string `protobuf:"bytes,6,opt,name=position,proto3" json:"position,omitempty"`
+	Position string `protobuf:"bytes,6,opt,name=position,proto3" json:"position,omitempty"`
+	// The pages of feeds that this process has served.
+	Feeds         *FeedStatus `protobuf:"bytes,7,opt,name=feeds,proto3" json:"feeds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -381,6 +383,77 @@ func (x *GetStatusResponse) GetPosition() string {
 	return ""
 }
 
+func (x *GetStatusResponse) GetFeeds() *FeedStatus {
+	if x != nil {
+		return x.Feeds
+	}
+	return nil
+}
+
+// The pages of feeds that a process has served since it started.
+type FeedStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Pages that the reader's inbox alone held.
+	InboxPages uint64 `protobuf:"varint,1,opt,name=inbox_pages,json=inboxPages,proto3" json:"inbox_pages,omitempty"`
+	// Pages for which outboxes were opened, too.
+	MergedPages uint64 `protobuf:"varint,2,opt,name=merged_pages,json=mergedPages,proto3" json:"merged_pages,omitempty"`
+	// Outboxes opened for them.
+	OutboxesOpened uint64 `protobuf:"varint,3,opt,name=outboxes_opened,json=outboxesOpened,proto3" json:"outboxes_opened,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *FeedStatus) Reset() {
+	*x = FeedStatus{}
+	mi := &file_skein_v1_admin_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeedStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeedStatus) ProtoMessage() {}
+
+func (x *FeedStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_admin_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeedStatus.ProtoReflect.Descriptor instead.
+func (*FeedStatus) Descriptor() ([]byte, []int) {
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *FeedStatus) GetInboxPages() uint64 {
+	if x != nil {
+		return x.InboxPages
+	}
+	return 0
+}
+
+func (x *FeedStatus) GetMergedPages() uint64 {
+	if x != nil {
+		return x.MergedPages
+	}
+	return 0
+}
+
+func (x *FeedStatus) GetOutboxesOpened() uint64 {
+	if x != nil {
+		return x.OutboxesOpened
+	}
+	return 0
+}
+
 // The log: its recent part, in the stream.
 type LogStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -405,7 +478,7 @@ type LogStatus struct {
 
 func (x *LogStatus) Reset() {
 	*x = LogStatus{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[2]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -417,7 +490,7 @@ func (x *LogStatus) String() string {
 func (*LogStatus) ProtoMessage() {}
 
 func (x *LogStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[2]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -430,7 +503,7 @@ func (x *LogStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogStatus.ProtoReflect.Descriptor instead.
 func (*LogStatus) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{2}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *LogStatus) GetLogId() string {
@@ -513,7 +586,7 @@ type ProjectionStatus struct {
 
 func (x *ProjectionStatus) Reset() {
 	*x = ProjectionStatus{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[3]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +598,7 @@ func (x *ProjectionStatus) String() string {
 func (*ProjectionStatus) ProtoMessage() {}
 
 func (x *ProjectionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[3]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +611,7 @@ func (x *ProjectionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProjectionStatus.ProtoReflect.Descriptor instead.
 func (*ProjectionStatus) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{3}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ProjectionStatus) GetName() string {
@@ -641,7 +714,7 @@ type RejectedEvent struct {
 
 func (x *RejectedEvent) Reset() {
 	*x = RejectedEvent{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[4]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +726,7 @@ func (x *RejectedEvent) String() string {
 func (*RejectedEvent) ProtoMessage() {}
 
 func (x *RejectedEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[4]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +739,7 @@ func (x *RejectedEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectedEvent.ProtoReflect.Descriptor instead.
 func (*RejectedEvent) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{4}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RejectedEvent) GetPosition() string {
@@ -753,7 +826,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[5]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +838,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[5]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +851,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{5}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Operation) GetOperationId() string {
@@ -883,7 +956,7 @@ type StartRebuildRequest struct {
 
 func (x *StartRebuildRequest) Reset() {
 	*x = StartRebuildRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[6]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -895,7 +968,7 @@ func (x *StartRebuildRequest) String() string {
 func (*StartRebuildRequest) ProtoMessage() {}
 
 func (x *StartRebuildRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[6]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -908,7 +981,7 @@ func (x *StartRebuildRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRebuildRequest.ProtoReflect.Descriptor instead.
 func (*StartRebuildRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{6}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StartRebuildRequest) GetProjection() string {
@@ -929,7 +1002,7 @@ type StartRebuildResponse struct {
 
 func (x *StartRebuildResponse) Reset() {
 	*x = StartRebuildResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -941,7 +1014,7 @@ func (x *StartRebuildResponse) String() string {
 func (*StartRebuildResponse) ProtoMessage() {}
 
 func (x *StartRebuildResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -954,7 +1027,7 @@ func (x *StartRebuildResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRebuildResponse.ProtoReflect.Descriptor instead.
 func (*StartRebuildResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{7}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StartRebuildResponse) GetOperation() *Operation {
@@ -977,7 +1050,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -989,7 +1062,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1002,7 +1075,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{8}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *VerifyRequest) GetProjection() string {
@@ -1030,7 +1103,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1115,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1128,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{9}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *VerifyResponse) GetOperation() *Operation {
@@ -1078,7 +1151,7 @@ type RepairRequest struct {
 
 func (x *RepairRequest) Reset() {
 	*x = RepairRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1163,7 @@ func (x *RepairRequest) String() string {
 func (*RepairRequest) ProtoMessage() {}
 
 func (x *RepairRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1176,7 @@ func (x *RepairRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
 func (*RepairRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{10}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RepairRequest) GetProjection() string {
@@ -1131,7 +1204,7 @@ type RepairResponse struct {
 
 func (x *RepairResponse) Reset() {
 	*x = RepairResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1216,7 @@ func (x *RepairResponse) String() string {
 func (*RepairResponse) ProtoMessage() {}
 
 func (x *RepairResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1229,7 @@ func (x *RepairResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairResponse.ProtoReflect.Descriptor instead.
 func (*RepairResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{11}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RepairResponse) GetOperation() *Operation {
@@ -1177,7 +1250,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1189,7 +1262,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1202,7 +1275,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{12}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RollbackRequest) GetProjection() string {
@@ -1223,7 +1296,7 @@ type RollbackResponse struct {
 
 func (x *RollbackResponse) Reset() {
 	*x = RollbackResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1308,7 @@ func (x *RollbackResponse) String() string {
 func (*RollbackResponse) ProtoMessage() {}
 
 func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1321,7 @@ func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackResponse.ProtoReflect.Descriptor instead.
 func (*RollbackResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{13}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RollbackResponse) GetOperation() *Operation {
@@ -1272,7 +1345,7 @@ type TakeSnapshotRequest struct {
 
 func (x *TakeSnapshotRequest) Reset() {
 	*x = TakeSnapshotRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1357,7 @@ func (x *TakeSnapshotRequest) String() string {
 func (*TakeSnapshotRequest) ProtoMessage() {}
 
 func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1370,7 @@ func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{14}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TakeSnapshotRequest) GetProjections() []string {
@@ -1325,7 +1398,7 @@ type TakeSnapshotResponse struct {
 
 func (x *TakeSnapshotResponse) Reset() {
 	*x = TakeSnapshotResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1410,7 @@ func (x *TakeSnapshotResponse) String() string {
 func (*TakeSnapshotResponse) ProtoMessage() {}
 
 func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1423,7 @@ func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{15}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TakeSnapshotResponse) GetOperation() *Operation {
@@ -1371,7 +1444,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +1456,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +1469,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{16}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -1417,7 +1490,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +1502,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +1515,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{17}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EraseUserResponse) GetOperation() *Operation {
@@ -1463,7 +1536,7 @@ type GetOperationRequest struct {
 
 func (x *GetOperationRequest) Reset() {
 	*x = GetOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1475,7 +1548,7 @@ func (x *GetOperationRequest) String() string {
 func (*GetOperationRequest) ProtoMessage() {}
 
 func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1488,7 +1561,7 @@ func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationRequest.ProtoReflect.Descriptor instead.
 func (*GetOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{18}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetOperationRequest) GetOperationId() string {
@@ -1509,7 +1582,7 @@ type GetOperationResponse struct {
 
 func (x *GetOperationResponse) Reset() {
 	*x = GetOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1594,7 @@ func (x *GetOperationResponse) String() string {
 func (*GetOperationResponse) ProtoMessage() {}
 
 func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1607,7 @@ func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationResponse.ProtoReflect.Descriptor instead.
 func (*GetOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{19}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetOperationResponse) GetOperation() *Operation {
@@ -1559,7 +1632,7 @@ type ListOperationsRequest struct {
 
 func (x *ListOperationsRequest) Reset() {
 	*x = ListOperationsRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +1644,7 @@ func (x *ListOperationsRequest) String() string {
 func (*ListOperationsRequest) ProtoMessage() {}
 
 func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +1657,7 @@ func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperationsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{20}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListOperationsRequest) GetKind() OperationKind {
@@ -1621,7 +1694,7 @@ type ListOperationsResponse struct {
 
 func (x *ListOperationsResponse) Reset() {
 	*x = ListOperationsResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1706,7 @@ func (x *ListOperationsResponse) String() string {
 func (*ListOperationsResponse) ProtoMessage() {}
 
 func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1719,7 @@ func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperationsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{21}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListOperationsResponse) GetOperations() []*Operation {
@@ -1674,7 +1747,7 @@ type CancelOperationRequest struct {
 
 func (x *CancelOperationRequest) Reset() {
 	*x = CancelOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +1759,7 @@ func (x *CancelOperationRequest) String() string {
 func (*CancelOperationRequest) ProtoMessage() {}
 
 func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +1772,7 @@ func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperationRequest.ProtoReflect.Descriptor instead.
 func (*CancelOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{22}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CancelOperationRequest) GetOperationId() string {
@@ -1720,7 +1793,7 @@ type CancelOperationResponse struct {
 
 func (x *CancelOperationResponse) Reset() {
 	*x = CancelOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1805,7 @@ func (x *CancelOperationResponse) String() string {
 func (*CancelOperationResponse) ProtoMessage() {}
 
 func (x *CancelOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +1818,7 @@ func (x *CancelOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperationResponse.ProtoReflect.Descriptor instead.
 func (*CancelOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{23}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CancelOperationResponse) GetOperation() *Operation {
@@ -1766,7 +1839,7 @@ type WatchOperationRequest struct {
 
 func (x *WatchOperationRequest) Reset() {
 	*x = WatchOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +1851,7 @@ func (x *WatchOperationRequest) String() string {
 func (*WatchOperationRequest) ProtoMessage() {}
 
 func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +1864,7 @@ func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationRequest.ProtoReflect.Descriptor instead.
 func (*WatchOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{24}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchOperationRequest) GetOperationId() string {
@@ -1812,7 +1885,7 @@ type WatchOperationResponse struct {
 
 func (x *WatchOperationResponse) Reset() {
 	*x = WatchOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1897,7 @@ func (x *WatchOperationResponse) String() string {
 func (*WatchOperationResponse) ProtoMessage() {}
 
 func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1910,7 @@ func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationResponse.ProtoReflect.Descriptor instead.
 func (*WatchOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{25}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchOperationResponse) GetOperation() *Operation {
@@ -1856,14 +1929,21 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\tpage_size\x18\x01 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12#\n" +
-	"\bat_least\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xb0\x02\n" +
+	"\bat_least\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xdc\x02\n" +
 	"\x11GetStatusResponse\x12%\n" +
 	"\x03log\x18\x01 \x01(\v2\x13.skein.v1.LogStatusR\x03log\x12<\n" +
 	"\vprojections\x18\x02 \x03(\v2\x1a.skein.v1.ProjectionStatusR\vprojections\x120\n" +
 	"\x14rejected_event_count\x18\x03 \x01(\x03R\x12rejectedEventCount\x12@\n" +
 	"\x0frejected_events\x18\x04 \x03(\v2\x17.skein.v1.RejectedEventR\x0erejectedEvents\x12&\n" +
 	"\x0fnext_page_token\x18\x05 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\bposition\x18\x06 \x01(\tR\bposition\"\xf8\x01\n" +
+	"\bposition\x18\x06 \x01(\tR\bposition\x12*\n" +
+	"\x05feeds\x18\a \x01(\v2\x14.skein.v1.FeedStatusR\x05feeds\"y\n" +
+	"\n" +
+	"FeedStatus\x12\x1f\n" +
+	"\vinbox_pages\x18\x01 \x01(\x04R\n" +
+	"inboxPages\x12!\n" +
+	"\fmerged_pages\x18\x02 \x01(\x04R\vmergedPages\x12'\n" +
+	"\x0foutboxes_opened\x18\x03 \x01(\x04R\x0eoutboxesOpened\"\xf8\x01\n" +
 	"\tLogStatus\x12\x15\n" +
 	"\x06log_id\x18\x01 \x01(\tR\x05logId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x12%\n" +
@@ -2035,89 +2115,91 @@ func file_skein_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_skein_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_skein_v1_admin_service_proto_goTypes = []any{
 	(ProjectionState)(0),            // 0: skein.v1.ProjectionState
 	(OperationKind)(0),              // 1: skein.v1.OperationKind
 	(OperationState)(0),             // 2: skein.v1.OperationState
 	(*GetStatusRequest)(nil),        // 3: skein.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),       // 4: skein.v1.GetStatusResponse
-	(*LogStatus)(nil),               // 5: skein.v1.LogStatus
-	(*ProjectionStatus)(nil),        // 6: skein.v1.ProjectionStatus
-	(*RejectedEvent)(nil),           // 7: skein.v1.RejectedEvent
-	(*Operation)(nil),               // 8: skein.v1.Operation
-	(*StartRebuildRequest)(nil),     // 9: skein.v1.StartRebuildRequest
-	(*StartRebuildResponse)(nil),    // 10: skein.v1.StartRebuildResponse
-	(*VerifyRequest)(nil),           // 11: skein.v1.VerifyRequest
-	(*VerifyResponse)(nil),          // 12: skein.v1.VerifyResponse
-	(*RepairRequest)(nil),           // 13: skein.v1.RepairRequest
-	(*RepairResponse)(nil),          // 14: skein.v1.RepairResponse
-	(*RollbackRequest)(nil),         // 15: skein.v1.RollbackRequest
-	(*RollbackResponse)(nil),        // 16: skein.v1.RollbackResponse
-	(*TakeSnapshotRequest)(nil),     // 17: skein.v1.TakeSnapshotRequest
-	(*TakeSnapshotResponse)(nil),    // 18: skein.v1.TakeSnapshotResponse
-	(*EraseUserRequest)(nil),        // 19: skein.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),       // 20: skein.v1.EraseUserResponse
-	(*GetOperationRequest)(nil),     // 21: skein.v1.GetOperationRequest
-	(*GetOperationResponse)(nil),    // 22: skein.v1.GetOperationResponse
-	(*ListOperationsRequest)(nil),   // 23: skein.v1.ListOperationsRequest
-	(*ListOperationsResponse)(nil),  // 24: skein.v1.ListOperationsResponse
-	(*CancelOperationRequest)(nil),  // 25: skein.v1.CancelOperationRequest
-	(*CancelOperationResponse)(nil), // 26: skein.v1.CancelOperationResponse
-	(*WatchOperationRequest)(nil),   // 27: skein.v1.WatchOperationRequest
-	(*WatchOperationResponse)(nil),  // 28: skein.v1.WatchOperationResponse
-	(*timestamppb.Timestamp)(nil),   // 29: google.protobuf.Timestamp
-	(Reason)(0),                     // 30: skein.v1.Reason
+	(*FeedStatus)(nil),              // 5: skein.v1.FeedStatus
+	(*LogStatus)(nil),               // 6: skein.v1.LogStatus
+	(*ProjectionStatus)(nil),        // 7: skein.v1.ProjectionStatus
+	(*RejectedEvent)(nil),           // 8: skein.v1.RejectedEvent
+	(*Operation)(nil),               // 9: skein.v1.Operation
+	(*StartRebuildRequest)(nil),     // 10: skein.v1.StartRebuildRequest
+	(*StartRebuildResponse)(nil),    // 11: skein.v1.StartRebuildResponse
+	(*VerifyRequest)(nil),           // 12: skein.v1.VerifyRequest
+	(*VerifyResponse)(nil),          // 13: skein.v1.VerifyResponse
+	(*RepairRequest)(nil),           // 14: skein.v1.RepairRequest
+	(*RepairResponse)(nil),          // 15: skein.v1.RepairResponse
+	(*RollbackRequest)(nil),         // 16: skein.v1.RollbackRequest
+	(*RollbackResponse)(nil),        // 17: skein.v1.RollbackResponse
+	(*TakeSnapshotRequest)(nil),     // 18: skein.v1.TakeSnapshotRequest
+	(*TakeSnapshotResponse)(nil),    // 19: skein.v1.TakeSnapshotResponse
+	(*EraseUserRequest)(nil),        // 20: skein.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),       // 21: skein.v1.EraseUserResponse
+	(*GetOperationRequest)(nil),     // 22: skein.v1.GetOperationRequest
+	(*GetOperationResponse)(nil),    // 23: skein.v1.GetOperationResponse
+	(*ListOperationsRequest)(nil),   // 24: skein.v1.ListOperationsRequest
+	(*ListOperationsResponse)(nil),  // 25: skein.v1.ListOperationsResponse
+	(*CancelOperationRequest)(nil),  // 26: skein.v1.CancelOperationRequest
+	(*CancelOperationResponse)(nil), // 27: skein.v1.CancelOperationResponse
+	(*WatchOperationRequest)(nil),   // 28: skein.v1.WatchOperationRequest
+	(*WatchOperationResponse)(nil),  // 29: skein.v1.WatchOperationResponse
+	(*timestamppb.Timestamp)(nil),   // 30: google.protobuf.Timestamp
+	(Reason)(0),                     // 31: skein.v1.Reason
 }
 var file_skein_v1_admin_service_proto_depIdxs = []int32{
-	5,  // 0: skein.v1.GetStatusResponse.log:type_name -> skein.v1.LogStatus
-	6,  // 1: skein.v1.GetStatusResponse.projections:type_name -> skein.v1.ProjectionStatus
-	7,  // 2: skein.v1.GetStatusResponse.rejected_events:type_name -> skein.v1.RejectedEvent
-	0,  // 3: skein.v1.ProjectionStatus.state:type_name -> skein.v1.ProjectionState
-	29, // 4: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
-	30, // 5: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
-	1,  // 6: skein.v1.Operation.kind:type_name -> skein.v1.OperationKind
-	2,  // 7: skein.v1.Operation.state:type_name -> skein.v1.OperationState
-	29, // 8: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
-	29, // 9: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
-	8,  // 10: skein.v1.StartRebuildResponse.operation:type_name -> skein.v1.Operation
-	8,  // 11: skein.v1.VerifyResponse.operation:type_name -> skein.v1.Operation
-	8,  // 12: skein.v1.RepairResponse.operation:type_name -> skein.v1.Operation
-	8,  // 13: skein.v1.RollbackResponse.operation:type_name -> skein.v1.Operation
-	8,  // 14: skein.v1.TakeSnapshotResponse.operation:type_name -> skein.v1.Operation
-	8,  // 15: skein.v1.EraseUserResponse.operation:type_name -> skein.v1.Operation
-	8,  // 16: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
-	1,  // 17: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
-	8,  // 18: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
-	8,  // 19: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
-	8,  // 20: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
-	3,  // 21: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
-	9,  // 22: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
-	11, // 23: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
-	13, // 24: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
-	15, // 25: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
-	17, // 26: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
-	19, // 27: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
-	21, // 28: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
-	23, // 29: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
-	25, // 30: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
-	27, // 31: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
-	4,  // 32: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
-	10, // 33: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
-	12, // 34: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
-	14, // 35: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
-	16, // 36: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
-	18, // 37: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
-	20, // 38: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
-	22, // 39: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
-	24, // 40: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
-	26, // 41: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
-	28, // 42: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
-	32, // [32:43] is the sub-list for method output_type
-	21, // [21:32] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	6,  // 0: skein.v1.GetStatusResponse.log:type_name -> skein.v1.LogStatus
+	7,  // 1: skein.v1.GetStatusResponse.projections:type_name -> skein.v1.ProjectionStatus
+	8,  // 2: skein.v1.GetStatusResponse.rejected_events:type_name -> skein.v1.RejectedEvent
+	5,  // 3: skein.v1.GetStatusResponse.feeds:type_name -> skein.v1.FeedStatus
+	0,  // 4: skein.v1.ProjectionStatus.state:type_name -> skein.v1.ProjectionState
+	30, // 5: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
+	31, // 6: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
+	1,  // 7: skein.v1.Operation.kind:type_name -> skein.v1.OperationKind
+	2,  // 8: skein.v1.Operation.state:type_name -> skein.v1.OperationState
+	30, // 9: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
+	30, // 10: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
+	9,  // 11: skein.v1.StartRebuildResponse.operation:type_name -> skein.v1.Operation
+	9,  // 12: skein.v1.VerifyResponse.operation:type_name -> skein.v1.Operation
+	9,  // 13: skein.v1.RepairResponse.operation:type_name -> skein.v1.Operation
+	9,  // 14: skein.v1.RollbackResponse.operation:type_name -> skein.v1.Operation
+	9,  // 15: skein.v1.TakeSnapshotResponse.operation:type_name -> skein.v1.Operation
+	9,  // 16: skein.v1.EraseUserResponse.operation:type_name -> skein.v1.Operation
+	9,  // 17: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
+	1,  // 18: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
+	9,  // 19: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
+	9,  // 20: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
+	9,  // 21: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
+	3,  // 22: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
+	10, // 23: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
+	12, // 24: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
+	14, // 25: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
+	16, // 26: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
+	18, // 27: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
+	20, // 28: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
+	22, // 29: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
+	24, // 30: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
+	26, // 31: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
+	28, // 32: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
+	4,  // 33: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
+	11, // 34: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
+	13, // 35: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
+	15, // 36: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
+	17, // 37: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
+	19, // 38: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
+	21, // 39: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
+	23, // 40: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
+	25, // 41: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
+	27, // 42: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
+	29, // 43: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
+	33, // [33:44] is the sub-list for method output_type
+	22, // [22:33] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_admin_service_proto_init() }
@@ -2126,15 +2208,15 @@ func file_skein_v1_admin_service_proto_init() {
 		return
 	}
 	file_skein_v1_errors_proto_init()
-	file_skein_v1_admin_service_proto_msgTypes[2].OneofWrappers = []any{}
-	file_skein_v1_admin_service_proto_msgTypes[5].OneofWrappers = []any{}
+	file_skein_v1_admin_service_proto_msgTypes[3].OneofWrappers = []any{}
+	file_skein_v1_admin_service_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_admin_service_proto_rawDesc), len(file_skein_v1_admin_service_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
