@@ -115,8 +115,3 @@ func (h *hottest) Pop() any {
 	h.pins = h.pins[:len(h.pins)-1]
 	return last
 }
-
-// Heat returns the score of an item, if it has one.
-func (q *Queries) Heat(item string) (score int64, ok bool, err error) {
-	return scoreAt(q.r, item, q.r.Cursor().Seq)
-}

@@ -57,8 +57,8 @@ func TestDescribeKey(t *testing.T) {
 		}
 	}
 	for _, form := range rowForms {
-		if seen[form.name] == "" {
-			t.Errorf("no history makes a row of kind %s", form.name)
+		if seen[form.Name] == "" {
+			t.Errorf("no history makes a row of kind %s", form.Name)
 		}
 	}
 }
