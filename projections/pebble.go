@@ -62,8 +62,7 @@ func openPebble(s *Store) (*pebble.DB, error) {
 		err = fmt.Errorf("%w: %w", ErrNoStore, err)
 	}
 	// A lock that another process holds, and one of this process, which Pebble tells by its text alone.
-	if err != nil && (errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) && strings.Contains(err.Error(), "LOCK") ||
-		strings.Contains(err.Error(), "lock held by current process")) {
+	if err != nil && (errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "lock held by current process")) {
 		err = fmt.Errorf("%w: %w", ErrInUse, err)
 	}
 	return db, err

@@ -62,7 +62,11 @@ func fold(t fataler, s *projections.Store, env *events.Envelope) {
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{Feeds: true})
-		s := openMem(t, settings(rapid.SampledFrom(thresholds).Draw(t, "threshold")))
+		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
+		set.Keep = rapid.IntRange(1, 3).Draw(t, "keep")
+		// Now and then nobody goes idle: else inboxes seldom fill.
+		set.Active = rapid.SampledFrom([]time.Duration{set.Active, time.Hour}).Draw(t, "active")
+		s := openMem(t, set)
 		defer s.Close()
 		folded := 0
 		for _, env := range histories.Envelopes(history) {
