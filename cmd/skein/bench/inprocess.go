@@ -50,13 +50,21 @@ func (b *bench) inProcess(ctx context.Context) (err error) {
 		ids[u] = userID(uint32(u))
 	}
 	r := rand.New(rand.NewPCG(5, 0))
-	const mine, peer = "skein", "roaring in a map"
+	if err := b.inProcessCheck(ctx, f, g, r, maps, ids); err != nil {
+		return err
+	}
+	return b.inProcessFilter(ctx, f, g, r, maps, ids)
+}
 
+// The contenders in process.
+const mine, peer = "skein", "roaring in a map"
+
+func (b *bench) inProcessCheck(ctx context.Context, f *folder, g *followGraph, r *rand.Rand, maps bitmaps, ids []string) error {
 	pairs := g.pairs(r, distinctRequests)
 	row := b.row("inprocess-check", "point check in process, warm", "checks/s",
 		"one goroutine, a new view of the store for each question. Every second pair is a follow. The bitmaps are in a "+
 			"map by the follower's id and hold small numbers, which the followee's id is taken to be already.")
-	err = b.alternate(ctx, row,
+	err := b.alternate(ctx, row,
 		contender{mine, b.loop(len(pairs), 1, func(i int) (bool, error) {
 			var found graph.Follow
 			err := f.ask(func(q *graph.Queries) (err error) {
@@ -72,7 +80,10 @@ func (b *bench) inProcess(ctx context.Context) (err error) {
 		return err
 	}
 	row.compare(mine, peer, 2, false)
+	return nil
+}
 
+func (b *bench) inProcessFilter(ctx context.Context, f *folder, g *followGraph, r *rand.Rand, maps bitmaps, ids []string) error {
 	filters := g.filters(r, distinctRequests/5)
 	want := make([]int, len(filters))
 	for i, f := range filters {
@@ -82,22 +93,22 @@ func (b *bench) inProcess(ctx context.Context) (err error) {
 			}
 		}
 	}
-	row = b.row("inprocess-filter", "25-way filter in process, warm", "pairs/s", "")
-	err = b.alternate(ctx, row,
+	row := b.row("inprocess-filter", "25-way filter in process, warm", "pairs/s", "")
+	users, follows := make([]string, filterSize), make([]graph.Follow, filterSize)
+	err := b.alternate(ctx, row,
 		contender{mine, b.loop(len(filters), filterSize, func(i int) (bool, error) {
 			found := 0
 			err := f.ask(func(q *graph.Queries) error {
-				viewer := ids[filters[i].viewer]
-				for _, c := range filters[i].candidates {
-					follow, err := q.User(viewer, ids[c])
-					if err != nil {
-						return err
-					}
+				for j, c := range filters[i].candidates {
+					users[j] = ids[c]
+				}
+				err := q.Users(ids[filters[i].viewer], users, follows)
+				for _, follow := range follows {
 					if follow.Kind != graph.None {
 						found++
 					}
 				}
-				return nil
+				return err
 			})
 			return found == want[i], err
 		})},
