@@ -1757,7 +1757,8 @@ type ItemScored struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The item.
 	ItemId string `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
-	// Replaces the item's heat, on the scale of heat: binary logarithm in units of 1/65536.
+	// The item's heat from now on, whatever is played, until the next item_scored; on the scale of heat: binary
+	// logarithm in units of 1/65536.
 	Score         int64 `protobuf:"zigzag64,2,opt,name=score,proto3" json:"score,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
