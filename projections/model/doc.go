@@ -1,8 +1,8 @@
-// Package model is the oracle of graph and feeds: what the log says about follows, boards, blocks, mutes, pins and likes,
-// computed the naive way. It keeps no state between events. [New] takes the whole history again at every position, strikes out
-// what does not count, sorts the rest once, and every question is then answered by reading the definitions below
-// over that list. It is slow and meant to be obviously right; the fold that serves real queries is tested against it
-// and shares nothing with it but the type of an event, and the arithmetic of heat.
+// Package model is the oracle of all projections: what the log says about follows, boards, blocks, mutes, pins, likes, plays
+// and serves, computed the naive way. It keeps no state between events. [New] takes the whole history again at every
+// position, strikes out what does not count, sorts the rest once, and every question is then answered by reading the
+// definitions below over that list. It is slow and meant to be obviously right; the folds that serve real queries are tested
+// against it and share nothing with it but the type of an event, and the arithmetic of heat.
 //
 //	history, in log order
 //	  │  accept.go     strike out: repeated or closed imports, what a deletion or a block makes void
@@ -14,6 +14,7 @@
 //	  ▼
 //	lists and counts   lists.go: newest first, equal times by id
 //	pins and feeds     pins.go: the life of every pin, told anew; heats.go: likes, and the scores of items
+//	plays and serves   seen.go: what a user has seen; counts.go: tallies, and items by score
 //
 // # The rules
 //
@@ -50,6 +51,16 @@
 // that re-pins adds to the item that it names if the pin did not live before it arrived and does thereafter. What is not
 // accepted or void adds nothing, and nothing subtracts. From an item_scored on the score is the one given last.
 //
+// A user has played an item in a window of W months if there is a play of it, not emptied, whose time is in the calendar month
+// (UTC) of the position's log time or in one of the W − 1 before it. The user was served the 100 latest distinct items, each
+// where it was served last. A seen_cleared or user_deleted of the user empties all plays and serves before it in the log, and
+// all backfilled ones for ever: those that arrive after it are void.
+//
+// The plays of an item are all that count, ever, and those of a user all since the user was deleted last, if ever. The likes
+// of an item are the users who like it now. Its re-pins are those that added to its heat. The list by heat of an owner, or
+// of a board, is the items with a score that at least one living pin there shows; that of all is the items with a score.
+// Highest score first, equal scores by id. Every other count is the length of a list.
+//
 // # Where the rules leave a choice
 //
 // These readings bind every fold as much as this model:
@@ -78,5 +89,26 @@
 //  12. The deletion of a user takes along every relation of and towards the user and the user's boards, with their
 //     deletions. Boards of others that only this user mentioned live on, with their times.
 //  13. The highest offset of an import is that of all its backfills of the kind so far, also of those that a deleted
-//     user made void.
+//     user or a seen_cleared made void.
+//  14. The time of a play is its log time, of a backfilled one its occurred_at. The window ends with the month of the log
+//     time of the position, which is that of the last slot of its envelope, whatever is in it: not with that of the user's
+//     last play.
+//  15. Retention is not modelled, because it cannot be seen: a window is no longer than the retention of R months, and log
+//     time never runs back. So a play R months or more before the month in which it arrives, or before that of any
+//     later position, is in no window from there on, and may be forgotten or never stored.
+//  16. A seen_cleared empties what was seen, and nothing else: tallies, likes and heat stay, and count also the
+//     backfilled plays that arrive after it. A backfilled play or serve hence says something about what its user has seen
+//     only while the whole log has no seen_cleared and no user_deleted of this user.
+//  17. Serves are in the order of facts, all backfilled ones before all live ones; the items of a serve are in the order
+//     in which it names them, the first as the newest. Backfilled serves of one moment are as one: their items
+//     stand by their places, then by id, whatever arrived first. An item that is named twice stands where it is newest. Serves
+//     have no months.
+//  18. Tallies count repeats: a user who plays an item twice has two plays, and so has the item. The deletion of a user
+//     ends the user's own tally and likes; the plays and re-pins of items stay.
+//  19. Of likes the tally follows the order of facts, unlike heat: a like that history brings after the live unlike of it adds
+//     nothing here, and a like that was unliked does not count.
+//  20. A re-pin counts for the item that its pin_created names and when it arrives, also where other history is what the pin
+//     shows then or later.
+//  21. A pin shows an item while it lives, with or without followers, on any board of its owner. Mutes and blocks hide
+//     nothing from lists by heat. An item_scored gives a score to an item that was never played.
 package model

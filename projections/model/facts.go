@@ -34,6 +34,8 @@ type fact struct {
 	relationEnded bool
 	// boardEnded: the owner of the board was deleted later, and the board with the owner.
 	boardEnded bool
+	// emptied: it is a play or serve that a clearing of its user's seen took away, or made void from the start.
+	emptied bool
 }
 
 // facts are some facts, in the order of facts.
@@ -52,6 +54,7 @@ func order(log []arrival) facts {
 			Event:         ev.Event,
 			relationEnded: deletedIn(after, ev.User, ev.Peer),
 			boardEnded:    deletedIn(after, board.Owner),
+			emptied:       emptied(log, i),
 		})
 	}
 	slices.SortStableFunc(all, compare)

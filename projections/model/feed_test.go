@@ -116,7 +116,7 @@ func feedFits(t *rapid.T, g *model.Graph, reader string, heats map[string]int64)
 // Heats looks at single pins and likes only; here every position has a whole model.
 func TestHeatsAreThoseOfTheWholeModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		history := histories.History(t, histories.Options{Feeds: true})
+		history := histories.History(t, histories.Options{Feeds: true, Plays: rapid.Bool().Draw(t, "plays")})
 		want := map[string]int64{}
 		sums, scored := map[string]heat.Sum{}, map[string]bool{}
 		backfilled := map[string]bool{}

@@ -49,7 +49,7 @@ func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 				weight = s.Like
 			}
 		case events.PinCreated:
-			if ev.RepinUser != "" && !lives(log[:i], ev.User, ev.Pin) && lives(log[:i+1], ev.User, ev.Pin) {
+			if repins(log, i) {
 				weight = s.Repin
 			}
 		case events.ItemScored:

@@ -38,16 +38,20 @@ type Graph struct {
 	about   map[BoardID]facts // the lives of a board: mentions and deletions, in the order of facts
 	owned   map[string]facts  // what a user did with the own pins and boards, in the order of facts
 	likes   map[like]facts    // likes and their ends, in the order of facts
+	watched map[string]facts  // plays and serves of a user, in the order of facts
+	log     []arrival         // all of the history, in log order
 	users   []string
 	boards  []BoardID
+	items   []string
 }
 
 // New takes a history in log order. Repeats of event ids within the horizon have been dropped from it before.
 func New(history []events.Event) *Graph {
 	g := &Graph{
 		between: map[pair]facts{}, about: map[BoardID]facts{}, owned: map[string]facts{}, likes: map[like]facts{},
+		watched: map[string]facts{}, log: arrive(history),
 	}
-	for _, f := range order(arrive(history)) {
+	for _, f := range order(g.log) {
 		if f.Peer != "" && !f.relationEnded {
 			p := pairOf(f.User, f.Peer)
 			g.between[p] = append(g.between[p], f)
@@ -62,6 +66,9 @@ func New(history []events.Event) *Graph {
 			of := like{f.User, f.Item}
 			g.likes[of] = append(g.likes[of], f)
 		}
+		if aboutSeen(f.Kind) && !f.relationEnded {
+			g.watched[f.User] = append(g.watched[f.User], f)
+		}
 	}
 	g.nameAll(history)
 	return g
@@ -69,7 +76,7 @@ func New(history []events.Event) *Graph {
 
 // nameAll notes every id in the history, counted or not, and the default board of every user.
 func (g *Graph) nameAll(history []events.Event) {
-	users, boards := map[string]bool{}, map[BoardID]bool{}
+	users, boards, items := map[string]bool{}, map[BoardID]bool{}, map[string]bool{}
 	for _, ev := range history {
 		for _, user := range []string{ev.User, ev.Peer, ev.RepinUser} {
 			if user != "" {
@@ -80,6 +87,14 @@ func (g *Graph) nameAll(history []events.Event) {
 		if board, ok := boardOf(ev); ok {
 			boards[board] = true
 		}
+		for _, item := range append(slices.Clone(ev.Items), ev.Item) {
+			if item != "" {
+				items[item] = true
+			}
+		}
+	}
+	for item := range items {
+		g.items = append(g.items, item)
 	}
 	for user := range users {
 		g.users = append(g.users, user)
@@ -87,6 +102,7 @@ func (g *Graph) nameAll(history []events.Event) {
 	for board := range boards {
 		g.boards = append(g.boards, board)
 	}
+	slices.SortFunc(g.items, events.CompareIDs)
 	slices.SortFunc(g.users, events.CompareIDs)
 	slices.SortFunc(g.boards, func(x, y BoardID) int {
 		if c := events.CompareIDs(x.Owner, y.Owner); c != 0 {
@@ -102,3 +118,6 @@ func (g *Graph) Users() []string { return slices.Clone(g.users) }
 // BoardsMentioned lists every board that occurs in the history, existing or not, and the default board of every
 // user, by owner and id.
 func (g *Graph) BoardsMentioned() []BoardID { return slices.Clone(g.boards) }
+
+// Items lists every item that occurs in the history, by id.
+func (g *Graph) Items() []string { return slices.Clone(g.items) }

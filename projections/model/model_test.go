@@ -22,12 +22,20 @@ func dump(g *model.Graph, users []string, boards []model.BoardID) string {
 		fmt.Fprintf(&b, "\tboards %s; followed %s; excluded %s; users blocked %s; muted %s\n", list(g.Boards(u)),
 			list(g.FollowedBoards(u)), list(g.ExcludedBoards(u)), list(g.Blocked(u)), list(g.Muted(u)))
 		fmt.Fprintf(&b, "\tpins %s; feed %s\n", pinList(g.Pins(u)), pinList(g.Feed(u, false)))
+		fmt.Fprintf(&b, "\tplayed %d; in months", g.PlaysBy(u))
+		for months := range 6 {
+			fmt.Fprintf(&b, " %v", g.Played(u, histories.Start+events.Micros(30*24*3600*1_000_000*months), 2))
+		}
+		fmt.Fprintf(&b, "; served %v\n", g.Served(u))
 		for _, other := range users {
 			fmt.Fprintf(&b, "%s and %s: %+v; mutuals %s\n", u, other, g.Relationship(u, other), list(g.Mutuals(u, other)))
 		}
 		for _, board := range boards {
 			fmt.Fprintf(&b, "%s on %v: %s\n", u, board, follow(g.Board(u, board.Owner, board.Board)))
 		}
+	}
+	for _, item := range g.Items() {
+		fmt.Fprintf(&b, "%s: plays %d, likes %d\n", item, g.Plays(item), g.Likers(item)) // re-pins follow the log
 	}
 	for _, board := range boards {
 		for _, which := range []model.BoardList{model.All, model.OnBoard, model.Excluders} {
@@ -43,7 +51,7 @@ func TestArrivalOfBackfillsDoesNotMatter(t *testing.T) {
 	opt := histories.Options{Without: events.Kinds(events.UserDeleted, events.BackfillClosed), RisingOffsets: true}
 	rapid.Check(t, func(t *rapid.T) {
 		opt := opt
-		opt.Feeds = rapid.Bool().Draw(t, "feeds")
+		opt.Feeds, opt.Plays = rapid.Bool().Draw(t, "feeds"), rapid.Bool().Draw(t, "plays")
 		history := histories.History(t, opt)
 		var live, past []events.Event
 		for _, ev := range history {
@@ -76,7 +84,9 @@ func TestArrivalOfBackfillsDoesNotMatter(t *testing.T) {
 // An import that is run a second time changes nothing.
 func TestImportTwiceIsOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		history := histories.History(t, histories.Options{Feeds: rapid.Bool().Draw(t, "feeds")})
+		history := histories.History(t, histories.Options{
+			Feeds: rapid.Bool().Draw(t, "feeds"), Plays: rapid.Bool().Draw(t, "plays"),
+		})
 		twice := slices.Clone(history)
 		for _, ev := range history {
 			if ev.Backfill {
@@ -87,6 +97,12 @@ func TestImportTwiceIsOnce(t *testing.T) {
 		want := dump(g, g.Users(), g.BoardsMentioned())
 		if got := dump(model.New(twice), g.Users(), g.BoardsMentioned()); got != want {
 			t.Fatalf("once:\n%s\ntwice:\n%s\nlog %s", want, got, tell(history))
+		}
+		again := model.New(twice)
+		for _, item := range g.Items() {
+			if got, want := again.ItemCounts(item), g.ItemCounts(item); got != want {
+				t.Fatalf("%s: %+v, twice %+v", item, want, got)
+			}
 		}
 		if got, want := model.Heats(twice, scenarioHeat), model.Heats(history, scenarioHeat); !maps.Equal(got, want) {
 			t.Fatalf("heats %v, twice %v", want, got)
@@ -172,6 +188,9 @@ func tell(history []events.Event) string {
 		}
 		if board := ev.Board; board != "" {
 			fmt.Fprintf(&b, " board %s %q", board, ev.Title)
+		}
+		if len(ev.Items) > 0 {
+			fmt.Fprintf(&b, " %v", ev.Items)
 		}
 		if ev.Pin+ev.Item != "" {
 			fmt.Fprintf(&b, " pin %s item %s %s", ev.Pin, ev.Item, ev.RepinUser)

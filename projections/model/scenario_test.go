@@ -23,8 +23,9 @@ import (
 //	95 ann leaves             99 end old                    99 end *
 //	10 bob pins bob/art p item cid    20 bob moves bob/art p    30 bob unpins p
 //	40 ann likes item         50 ann unlikes item           60 ann plays item         70 score item -5
+//	80 ann gets i,j,k1..k9    90 ann clears
 //
-// A pin is p unless it is named; it shows the item, else the one of its own id; it re-pins one of cid's, or none. bob/- is
+// A time is a number, or a date as 2024-01-31 or 2024-01-31T23:59:59.999999 where months matter. A pin is p unless it is named; it shows the item, else the one of its own id; it re-pins one of cid's, or none. bob/- is
 // bob's default board. "past 5" before the event makes it a backfill of time 5 from the source "old", with an
 // offset above all before; "past 5 log#3" names source and offset. Every other line is a question about the history so
 // far and, after the colon, its answer; lists are separated by commas, and - is an empty list.
@@ -43,7 +44,7 @@ func TestScenarios(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { total += runScenarios(t, file) })
 	}
-	if total < 110 {
+	if total < 150 {
 		t.Errorf("only %d scenarios were run", total)
 	}
 }
@@ -98,11 +99,10 @@ func (s *scenario) happens(line string) error {
 			words = append(words[:1], words[2:]...)
 		}
 	}
-	time, err := strconv.ParseInt(words[0], 10, 64)
-	if err != nil {
+	var err error
+	if ev.Time, err = parseTime(words[0]); err != nil {
 		return err
 	}
-	ev.Time = events.Micros(time)
 	if words[1] == "end" {
 		ev.Kind, ev.Source = events.BackfillClosed, strings.TrimPrefix(words[2], "*")
 		s.history = append(s.history, ev)
@@ -148,6 +148,7 @@ func setKind(ev *events.Event, verb, target string) error {
 		"mutes": events.UserMuted, "unmutes": events.UserUnmuted,
 		"follows/": events.BoardFollowed, "unfollows/": events.BoardUnfollowed, "unpins": events.PinDeleted,
 		"likes": events.Liked, "unlikes": events.Unliked, "plays": events.Played,
+		"gets": events.Served, "clears": events.SeenCleared,
 	}
 	if isBoard && (verb == "follows" || verb == "unfollows") {
 		verb += "/"
@@ -164,7 +165,9 @@ func setKind(ev *events.Event, verb, target string) error {
 		ev.Board = strings.TrimPrefix(board, "-")
 	}
 	switch kind {
-	case events.UserDeleted:
+	case events.UserDeleted, events.SeenCleared:
+	case events.Served:
+		ev.Items = itemList(target)
 	case events.PinDeleted:
 		ev.Pin = target
 	case events.Liked, events.Unliked, events.Played:
@@ -190,6 +193,9 @@ func setKind(ev *events.Event, verb, target string) error {
 func answer(history []events.Event, q []string) (string, error) {
 	if words, ok := feedAnswer(history, q); ok {
 		return words, nil
+	}
+	if words, ok, err := seenAnswer(history, q); ok {
+		return words, err
 	}
 	g := model.New(history)
 	kind := model.None

@@ -23,6 +23,8 @@ type Options struct {
 	RisingOffsets bool
 	// Feeds: much about pins, likes, plays and readers happens too, now and then in very large envelopes.
 	Feeds bool
+	// Plays: instead much about plays, serves, likes and their items, over months and years.
+	Plays bool
 }
 
 // userIDs has every form of id. Early ones are drawn more often.
@@ -98,6 +100,9 @@ func Fixed(seed uint64, n int) []events.Event { return fixed(seed, n, Options{})
 
 // FixedFeeds is [Fixed] with [Options.Feeds].
 func FixedFeeds(seed uint64, n int) []events.Event { return fixed(seed, n, Options{Feeds: true}) }
+
+// FixedPlays is [Fixed] with [Options.Plays].
+func FixedPlays(seed uint64, n int) []events.Event { return fixed(seed, n, Options{Plays: true}) }
 
 func fixed(seed uint64, n int, opt Options) []events.Event {
 	d := seededDice{rand.New(rand.NewPCG(seed, 0))}

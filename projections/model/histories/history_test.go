@@ -2,6 +2,7 @@ package histories
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -12,9 +13,11 @@ import (
 func TestHistoriesAreWellFormed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { checkHistory(t, History(t, Options{})) })
 	rapid.Check(t, func(t *rapid.T) { checkHistory(t, History(t, Options{Feeds: true})) })
+	rapid.Check(t, func(t *rapid.T) { checkHistory(t, History(t, Options{Plays: true})) })
 	for seed := range uint64(20) {
 		checkHistory(t, Fixed(seed, 200))
 		checkHistory(t, FixedFeeds(seed, 200))
+		checkHistory(t, FixedPlays(seed, 200))
 	}
 }
 
@@ -71,6 +74,8 @@ func checkEvent(t failer, ev events.Event) {
 		(ev.User == "") != (ev.Kind == events.BackfillClosed || ev.Kind == events.ItemScored),
 		named && ev.Board == "",
 		ev.Kind == events.PinCreated && ev.Item == "",
+		(ev.Kind == events.Served) != (len(ev.Items) > 0) || len(ev.Items) > 100,
+		ev.Time < 0,
 		ev.Backfill != (ev.Offset > 0),
 		ev.Backfill != (ev.Source != "") && ev.Kind != events.BackfillClosed,
 		encoded != (ev.Encoded != nil):
@@ -79,7 +84,9 @@ func checkEvent(t failer, ev events.Event) {
 }
 
 func TestFixedIsFixed(t *testing.T) {
-	for name, fixed := range map[string]func(uint64, int) []events.Event{"graph": Fixed, "feeds": FixedFeeds} {
+	for name, fixed := range map[string]func(uint64, int) []events.Event{
+		"graph": Fixed, "feeds": FixedFeeds, "plays": FixedPlays,
+	} {
 		a, b := fixed(7, 100), fixed(7, 100)
 		if len(a) != 100 || !reflect.DeepEqual(a, b) {
 			t.Errorf("%s: the same seed gave two histories", name)
@@ -97,7 +104,7 @@ func TestOptions(t *testing.T) {
 	opt := Options{Users: 2, Events: 20, Without: events.Kinds(events.UserDeleted), RisingOffsets: true}
 	rapid.Check(t, func(t *rapid.T) {
 		opt := opt
-		opt.Feeds = rapid.Bool().Draw(t, "feeds")
+		opt.Feeds, opt.Plays = rapid.Bool().Draw(t, "feeds"), rapid.Bool().Draw(t, "plays")
 		history := History(t, opt)
 		if len(history) > 20 {
 			t.Fatalf("%d events", len(history))
@@ -121,7 +128,7 @@ func TestOptions(t *testing.T) {
 // two backfills of one time.
 func TestEventsPassTheLog(t *testing.T) {
 	for seed := range uint64(30) {
-		for _, ev := range append(Fixed(seed, 60), FixedFeeds(seed, 60)...) {
+		for _, ev := range slices.Concat(Fixed(seed, 60), FixedFeeds(seed, 60), FixedPlays(seed, 60)) {
 			if rejection := events.Validate(ev.Proto()); rejection != nil {
 				t.Fatalf("%+v: %v", ev, rejection)
 			}

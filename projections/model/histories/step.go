@@ -11,8 +11,12 @@ type step struct {
 	joins bool
 	// skips: the slot before it holds an event that is not in the history.
 	skips bool
-	// pause is what the clock of the log advances before the envelope.
+	// pause is what the clock of the log advances before the envelope, if there is something live in it.
 	pause events.Micros
+	// eve: the clock advances further then, to the last moment of the month.
+	eve bool
+	// ago, if not 0, is the month of a backfill: see within. Its time is its place there.
+	ago int
 	// offset is the distance of a backfill's offset from the highest so far of its source and kind.
 	offset int
 	// more are steps that belong to it: they follow it.
@@ -25,18 +29,23 @@ type world struct {
 	kinds         []events.Kind // each as often as its weight
 	past          int           // of six facts, so many are backfills, where the kind may be
 	risingOffsets bool
-	feeds         bool
+	feeds, plays  bool
 	without       events.KindSet
 }
 
 func newWorld(d dice, opt Options) world {
-	w := world{users: opt.Users, risingOffsets: opt.RisingOffsets, feeds: opt.Feeds, without: opt.Without}
+	w := world{users: opt.Users, risingOffsets: opt.RisingOffsets, without: opt.Without}
+	w.plays = opt.Plays
+	w.feeds = opt.Feeds && !opt.Plays
 	if w.users == 0 {
 		w.users = 3 + d.roll(len(userIDs)-2, "users")
 	}
 	w.past = 1 + d.roll(5, "past")
 	kinds := weights
-	if w.feeds {
+	switch {
+	case w.plays:
+		kinds = playWeights
+	case w.feeds:
 		kinds = feedWeights
 	}
 	for _, k := range kinds {
@@ -62,6 +71,9 @@ func (w world) step(d dice) step {
 	if w.feeds {
 		w.more(d, &s)
 	}
+	if w.plays {
+		w.spreadOverMonths(d, &s)
+	}
 	return s
 }
 
@@ -69,7 +81,7 @@ func (w world) step(d dice) step {
 func (w world) event(d dice) events.Event {
 	ev := events.Event{Kind: w.kinds[d.roll(len(w.kinds), "kind")]}
 	ev.User = w.who(d)
-	if w.feeds && w.feedEvent(d, &ev) {
+	if w.feeds && w.feedEvent(d, &ev) || w.plays && w.playEvent(d, &ev) {
 		return ev
 	}
 	switch ev.Kind {
@@ -194,6 +206,9 @@ func assemble(steps []step) []events.Event {
 		base := last + 1
 		if live {
 			base += steps[0].pause
+			if steps[0].eve {
+				base = monthStart(base, 1) - 1
+			}
 		}
 		seq += 1 + uint64(min(steps[0].pause, 1)) // other messages may lie between
 		slot := uint16(0)
@@ -207,6 +222,9 @@ func assemble(steps []step) []events.Event {
 			ev := s.event
 			ev.Seq, ev.Slot = seq, slot
 			last = base + events.Micros(slot)
+			if ev.Backfill && s.ago > 0 {
+				ev.Time = within(last, s.ago, ev.Time)
+			}
 			place(&ev, last, s.offset, highest)
 			history = append(history, ev)
 		}

@@ -1,0 +1,97 @@
+package model
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// Plays tells how often an item was played, ever.
+func (g *Graph) Plays(item string) int {
+	n := 0
+	for _, ev := range g.log {
+		if ev.counts && ev.Kind == events.Played && ev.Item == item {
+			n++
+		}
+	}
+	return n
+}
+
+// PlaysBy tells how often a user has played something.
+func (g *Graph) PlaysBy(user string) int { return len(g.watched[user].of(events.Played)) }
+
+// Likers tells how many users like an item.
+func (g *Graph) Likers(item string) int {
+	n := 0
+	for of, likes := range g.likes {
+		if of.item == item && holds(likes) {
+			n++
+		}
+	}
+	return n
+}
+
+// Repins tells how often a re-pin has brought a pin to life that shows an item, ever.
+func (g *Graph) Repins(item string) int {
+	n := 0
+	for at, ev := range g.log {
+		if ev.counts && ev.Item == item && repins(g.log, at) {
+			n++
+		}
+	}
+	return n
+}
+
+// repins tells whether the event at a place of the log, which counts, is a re-pin that brings its pin to life.
+func repins(log []arrival, at int) bool {
+	ev := log[at]
+	return ev.Kind == events.PinCreated && ev.RepinUser != "" &&
+		!lives(log[:at], ev.User, ev.Pin) && lives(log[:at+1], ev.User, ev.Pin)
+}
+
+// ItemCounts is what is counted of an item.
+type ItemCounts struct{ Plays, Likes, Repins int }
+
+// ItemCounts counts what happened to an item.
+func (g *Graph) ItemCounts(item string) ItemCounts {
+	return ItemCounts{Plays: g.Plays(item), Likes: g.Likers(item), Repins: g.Repins(item)}
+}
+
+// Scope chooses the items of [Graph.Top]: all (zero), those that pins of an owner show, or those that pins on one of the
+// owner's boards show; the empty board is the default board.
+type Scope struct {
+	Owner string
+	Board *string
+}
+
+// HotItem is an item and its score.
+type HotItem struct {
+	Item  string
+	Score int64
+}
+
+// Top lists the items of a scope that have a score, given the scores that [Heats] tells: the highest first, equal scores by
+// id.
+func (g *Graph) Top(s Scope, heats map[string]int64) []HotItem {
+	var list []HotItem
+	for item, score := range heats {
+		if g.shows(s, item) {
+			list = append(list, HotItem{item, score})
+		}
+	}
+	slices.SortFunc(list, func(x, y HotItem) int {
+		return cmp.Or(cmp.Compare(y.Score, x.Score), events.CompareIDs(x.Item, y.Item))
+	})
+	return list
+}
+
+// shows tells whether an item belongs to a scope: everybody's has every item, also what no pin shows.
+func (g *Graph) shows(s Scope, item string) bool {
+	if s.Owner == "" {
+		return true
+	}
+	return slices.ContainsFunc(g.Pins(s.Owner), func(p Pin) bool {
+		return p.Item == item && (s.Board == nil || p.Board == *s.Board)
+	})
+}

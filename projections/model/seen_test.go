@@ -1,0 +1,187 @@
+package model_test
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/model"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// watched is what one user has seen, carried along event by event: what the model says must be the same, though it takes
+// the whole history anew.
+type watched struct {
+	closed bool            // to backfills
+	plays  map[string]bool // "2024-01 item"
+	live   []string        // served, newest first
+	past   []pastServe     // newest first, each item once
+}
+
+type pastServe struct {
+	time  events.Micros
+	place int
+	item  string
+}
+
+func (w *watched) happens(ev events.Event) {
+	switch {
+	case ev.Kind == events.SeenCleared || ev.Kind == events.UserDeleted:
+		*w = watched{closed: true, plays: map[string]bool{}}
+	case ev.Backfill && w.closed:
+	case ev.Kind == events.Played:
+		w.plays[ev.Time.Time().Format("2006-01 ")+ev.Item] = true
+	case ev.Kind == events.Served && !ev.Backfill:
+		for _, item := range slices.Backward(ev.Items) {
+			w.live = slices.Insert(slices.DeleteFunc(w.live, func(s string) bool { return s == item }), 0, item)
+		}
+		w.live = w.live[:min(len(w.live), model.ServedItems)]
+	case ev.Kind == events.Served:
+		for place, item := range ev.Items {
+			w.past = append(w.past, pastServe{ev.Time, place, item})
+		}
+		slices.SortFunc(w.past, func(x, y pastServe) int {
+			return cmp.Or(cmp.Compare(y.time, x.time), cmp.Compare(x.place, y.place), events.CompareIDs(x.item, y.item))
+		})
+		once := map[string]bool{}
+		w.past = slices.DeleteFunc(w.past, func(s pastServe) bool { was := once[s.item]; once[s.item] = true; return was })
+		w.past = w.past[:min(len(w.past), model.ServedItems)]
+	}
+}
+
+func (w *watched) played(now events.Micros, window int) map[string]bool {
+	items := map[string]bool{}
+	for back := range window {
+		t := now.Time()
+		of := t.AddDate(0, -back, 1-t.Day()).Format("2006-01 ")
+		for play := range w.plays {
+			if play[:len(of)] == of {
+				items[play[len(of):]] = true
+			}
+		}
+	}
+	return items
+}
+
+func (w *watched) served() []string {
+	list := slices.Clone(w.live)
+	for _, s := range w.past {
+		if len(list) < model.ServedItems && !slices.Contains(list, s.item) {
+			list = append(list, s.item)
+		}
+	}
+	return list
+}
+
+func TestSeenIsWhatOneWouldCarryAlong(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		history := histories.History(t, histories.Options{Plays: true})
+		users := map[string]*watched{"stranger": {}}
+		for _, user := range model.New(history).Users() {
+			users[user] = &watched{plays: map[string]bool{}}
+		}
+		n := 0
+		for _, env := range histories.Envelopes(history) {
+			for _, ev := range env.Events {
+				if counts(history, n) && ev.User != "" {
+					users[ev.User].happens(ev)
+				}
+				n++
+			}
+			g := model.New(history[:n])
+			for user, w := range users {
+				for window := range 8 {
+					got, want := g.Played(user, env.Cursor.LastTime, window), w.played(env.Cursor.LastTime, window)
+					if !maps.Equal(got, want) {
+						t.Fatalf("%s played in %d months %v, want %v after %s", user, window, got, want, tell(history[:n]))
+					}
+				}
+				if got, want := g.Served(user), w.served(); !slices.Equal(got, want) {
+					t.Fatalf("%s was served %v, want %v after %s", user, got, want, tell(history[:n]))
+				}
+			}
+		}
+	})
+}
+
+// Tallies by a count that is carried along, and lists by heat from the lists of pins.
+func TestCountsFitTogether(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		plays := rapid.Bool().Draw(t, "plays")
+		history := histories.History(t, histories.Options{Plays: plays, Feeds: !plays, Events: 40})
+		played, by, repinned := map[string]int{}, map[string]int{}, map[string]int{}
+		before := model.New(nil)
+		for n, ev := range history {
+			g := model.New(history[:n+1])
+			switch {
+			case ev.Kind == events.UserDeleted:
+				delete(by, ev.User)
+			case !counts(history, n):
+			case ev.Kind == events.Played:
+				played[ev.Item]++
+				by[ev.User]++
+			case ev.Kind == events.PinCreated && ev.RepinUser != "":
+				here := func(p model.Pin) bool { return p.ID == ev.Pin }
+				if !slices.ContainsFunc(before.Pins(ev.User), here) && slices.ContainsFunc(g.Pins(ev.User), here) {
+					repinned[ev.Item]++
+				}
+			}
+			before = g
+			for _, item := range append(g.Items(), "nothing") {
+				want := model.ItemCounts{Plays: played[item], Repins: repinned[item]}
+				for _, user := range g.Users() {
+					if g.Liked(user, item) {
+						want.Likes++
+					}
+				}
+				if got := g.ItemCounts(item); got != want {
+					t.Fatalf("%s: %+v, want %+v after %s", item, got, want, tell(history[:n+1]))
+				}
+			}
+			for _, user := range append(g.Users(), "stranger") {
+				if got := g.PlaysBy(user); got != by[user] {
+					t.Fatalf("%d plays by %s, want %d after %s", got, user, by[user], tell(history[:n+1]))
+				}
+			}
+			topsFit(t, g, model.Heats(history[:n+1], momentHeat))
+		}
+	})
+}
+
+func topsFit(t *rapid.T, g *model.Graph, heats map[string]int64) {
+	check := func(s model.Scope, shown []model.Pin) {
+		t.Helper()
+		got := g.Top(s, heats)
+		items := map[string]int64{}
+		for i, h := range got {
+			items[h.Item] = h.Score
+			if i > 0 && (got[i-1].Score < h.Score ||
+				got[i-1].Score == h.Score && events.CompareIDs(got[i-1].Item, h.Item) >= 0) {
+				t.Fatalf("%+v: %+v", s, got)
+			}
+		}
+		want := heats
+		if s.Owner != "" {
+			want = map[string]int64{}
+			for _, p := range shown {
+				if score, ok := heats[p.Item]; ok {
+					want[p.Item] = score
+				}
+			}
+		}
+		if !maps.Equal(items, want) {
+			t.Fatalf("%+v: %+v, want %v", s, got, want)
+		}
+	}
+	check(model.Scope{}, nil)
+	for _, user := range append(g.Users(), "stranger") {
+		check(model.Scope{Owner: user}, g.Pins(user))
+	}
+	for _, b := range g.BoardsMentioned() {
+		check(model.Scope{Owner: b.Owner, Board: &b.Board}, g.BoardPins(b.Owner, b.Board))
+	}
+}
