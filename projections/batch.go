@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -42,11 +43,13 @@ var (
 	errOpenScan    = errors.New("projections: an iterator was not closed")
 	errTooLarge    = errors.New("projections: a fold writes too much between two steps")
 	errReservedKey = errors.New("projections: a fold wrote to a key without shard and tag, or with a tag of the runtime")
+	errNoMerger    = errors.New("projections: a fold merges without having a merger")
+	errRange       = errors.New("projections: a fold deletes a range that is none, or that has rows of several tags")
 )
 
 func (b *Batch) init(s *Store) {
 	b.store = s
-	b.rows.init(s.db, s.opts.Bounds.KeepBytes)
+	b.rows.init(s.db, s.opts.Bounds.KeepBytes, s.merger)
 }
 
 // Get returns the value of a key, written before or in this batch. It may be kept only until the next call.
@@ -56,11 +59,11 @@ func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) { return b.ro
 // written before it is closed.
 func (b *Batch) Iter(lower, upper []byte) Iterator {
 	under := newScan(b.store.db, lower, upper, &b.scans)
-	dirty := b.rows.within(lower, upper)
-	if len(dirty) == 0 {
+	dirty, gone := b.rows.within(lower, upper), b.rows.deletedWithin(lower, upper)
+	if len(dirty) == 0 && len(gone) == 0 {
 		return under
 	}
-	return &merged{over: &b.rows, dirty: dirty, scan: under}
+	return &merged{over: &b.rows, dirty: dirty, gone: gone, scan: under}
 }
 
 // Set writes a row. Key and value are copied.
@@ -74,6 +77,32 @@ func (b *Batch) Set(key, value []byte) {
 func (b *Batch) Delete(key []byte) {
 	if b.writable(key) {
 		b.rows.delete(key)
+	}
+}
+
+// Merge has a value merged into a row by the merger of the projection, without reading it: the row need not be there. Key
+// and value are copied.
+func (b *Batch) Merge(key, value []byte) {
+	if b.rows.merges.merger == nil {
+		b.fail(errNoMerger)
+		return
+	}
+	if b.writable(key) {
+		b.rows.merge(key, value)
+	}
+}
+
+// DeleteRange removes the rows with lower <= k < upper, which must be of one tag and, if the month stands first, of one
+// month. It costs the same however many they are: their space comes back with the next compactions, of whole files at
+// once where the range covers them.
+func (b *Batch) DeleteRange(lower, upper []byte) {
+	if bytes.Compare(lower, upper) >= 0 || len(lower) < prefixLen || len(upper) < prefixLen ||
+		!bytes.Equal(lower[:prefixLen], upper[:prefixLen]) && !bytes.Equal(upper, PrefixEnd(lower[:prefixLen])) {
+		b.fail(fmt.Errorf("%w: %x to %x", errRange, lower, upper))
+		return
+	}
+	if b.writable(lower) {
+		b.rows.deleteRange(lower, upper)
 	}
 }
 
@@ -101,7 +130,7 @@ func (b *Batch) fail(err error) {
 func (b *Batch) set(key, value []byte) { b.rows.set(key, value) }
 
 // changed tells whether anything was written since the last commit.
-func (b *Batch) changed() bool { return len(b.rows.dirty) > 0 }
+func (b *Batch) changed() bool { return len(b.rows.dirty) > 0 || len(b.rows.deleted) > 0 }
 
 // Step is called by the fold of a large event wherever the event may be cut: where Apply, run again from the start,
 // would find what is done and go on. If the batch is large, what it has is committed with the position and a step

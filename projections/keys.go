@@ -15,6 +15,8 @@ import (
 //	0x00–0x0f    runtime      checkpoint, fingerprint, backfill offsets, rejects (in StoreShard)
 //	0x10–0x3f    graph        follows, boards, blocks, mutes, counts; in the store of inbox, too, which embeds them
 //	0x40–0x5f    inbox        pins, outboxes, inboxes, heat
+//	0x60–0x6f    seen         plays by month, serves
+//	0x70–0x8f    counters     what counts are derived from, counts, lists by heat
 const (
 	// StoreShard is the reserved shard of store-wide rows.
 	StoreShard events.Shard = 0xffff
@@ -25,6 +27,11 @@ const (
 	LastGraphTag    Tag = 0x3f
 	FirstInboxTag   Tag = 0x40
 	LastInboxTag    Tag = 0x5f
+	FirstSeenTag    Tag = 0x60
+	LastSeenTag     Tag = 0x6f
+
+	FirstCountersTag Tag = 0x70
+	LastCountersTag  Tag = 0x8f
 )
 
 // Tag is the third byte of every key: the kind of row.

@@ -38,6 +38,11 @@ type overlay struct {
 	// under finds rows in the database as it was when the overlay was last reset: what was written since, the overlay
 	// has.
 	under finder
+
+	// What is merged into rows, and the ranges that are deleted: see overlay_merge.go.
+	merges merges
+	// deleted are the ranges that the next commit deletes, before it writes rows.
+	deleted []keyRange
 }
 
 // prefixLen is the length of shard and tag.
@@ -49,6 +54,7 @@ type overlayRow struct {
 	keyLen, valLen uint32
 	room           uint32 // at value
 	next           uint32 // in the chain, + 1
+	operand        uint32 // the last that is to be merged into the row, + 1
 	state          rowState
 }
 
@@ -64,6 +70,8 @@ const (
 	rowAbsent
 	// rowWarm: it was asked for since rows were last forgotten.
 	rowWarm
+	// rowUnknown: only the database knows what the row is before its operands.
+	rowUnknown
 )
 
 const (
@@ -73,14 +81,15 @@ const (
 	rowOverhead = 64
 )
 
-func (o *overlay) init(db *pebble.DB, keep int) {
-	*o = overlay{db: db, keep: keep, batch: db.NewBatch(), chains: map[[prefixLen]byte]uint32{}}
+func (o *overlay) init(db *pebble.DB, keep int, m *Merger) {
+	*o = overlay{db: db, keep: keep, batch: db.NewBatch(), chains: map[[prefixLen]byte]uint32{}, merges: merges{merger: m}}
 	o.reset()
 }
 
 // reset forgets everything. It must not be called while a row is dirty.
 func (o *overlay) reset() {
 	o.under.close()
+	o.merges.reset()
 	o.data, o.rows = o.data[:0], o.rows[:0]
 	if len(o.table) != 1<<10 {
 		o.table = make([]uint32, 1<<10)
@@ -154,25 +163,40 @@ func (o *overlay) get(key []byte) ([]byte, bool, error) {
 	if row >= 0 {
 		r := &o.rows[row]
 		r.state |= rowWarm
-		if r.state&rowLives != 0 {
+		switch {
+		case r.operand != 0:
+			return o.getMerged(r)
+		case r.state&rowLives != 0:
 			return o.valueOf(r), true, nil
+		case r.state&rowUnknown == 0:
+			return nil, false, nil
 		}
-		return nil, false, nil
 	}
-	value, ok, err := o.under.find(o.db, key)
+	value, ok, err := o.base(key)
 	switch {
 	case err != nil:
 		return nil, false, err
-	case !ok:
-		o.rows[o.add(key, hash, slot)].state = rowAbsent | rowWarm
-		return nil, false, nil
-	case len(value) > maxKept:
+	case ok && len(value) > maxKept:
 		return value, true, nil
+	case row < 0:
+		row = o.add(key, hash, slot)
 	}
-	r := &o.rows[o.add(key, hash, slot)]
+	r := &o.rows[row]
+	if !ok {
+		r.state = rowAbsent | rowWarm
+		return nil, false, nil
+	}
 	o.put(r, value)
 	r.state = rowLives | rowWarm
 	return o.valueOf(r), true, nil
+}
+
+// base returns the row of a key as the database has it, less what was deleted since the last commit.
+func (o *overlay) base(key []byte) ([]byte, bool, error) {
+	if o.inDeleted(key) {
+		return nil, false, nil
+	}
+	return o.under.find(o.db, key)
 }
 
 func (o *overlay) set(key, value []byte) {
@@ -182,13 +206,14 @@ func (o *overlay) set(key, value []byte) {
 		row = o.add(key, hash, slot)
 	}
 	r := &o.rows[row]
-	if r.state&rowLives != 0 && bytes.Equal(o.valueOf(r), value) {
+	if r.operand == 0 && r.state&rowLives != 0 && bytes.Equal(o.valueOf(r), value) {
 		return
 	}
 	o.touch(row)
 	o.dirtyBytes += len(value) - r.countedValue()
 	o.put(r, value)
-	r.state |= rowLives
+	r.operand = 0
+	r.state = r.state&^rowUnknown | rowLives
 }
 
 func (o *overlay) delete(key []byte) {
@@ -199,12 +224,13 @@ func (o *overlay) delete(key []byte) {
 		row = o.add(key, hash, slot)
 	}
 	r := &o.rows[row]
-	if known && r.state&rowLives == 0 {
+	if known && r.operand == 0 && r.state&(rowLives|rowUnknown) == 0 {
 		return
 	}
 	o.touch(row)
 	o.dirtyBytes -= r.countedValue()
-	r.state &^= rowLives
+	r.operand = 0
+	r.state &^= rowLives | rowUnknown
 }
 
 // countedValue is how many bytes of the value of a dirty row stand in dirtyBytes.
@@ -232,14 +258,23 @@ func (o *overlay) touch(row int) {
 // size is about how many bytes a commit frees: what it writes, or what is kept beyond what may be.
 func (o *overlay) size() int { return max(o.dirtyBytes, o.memory()-o.keep) }
 
-func (o *overlay) memory() int { return len(o.data) + rowOverhead*len(o.rows) }
+func (o *overlay) memory() int { return len(o.data) + rowOverhead*len(o.rows) + o.merges.memory() }
 
 // commit writes the dirty rows in one batch, in the order of their keys: so they are inserted several times faster.
 func (o *overlay) commit() error {
 	o.batch.Reset()
+	for _, d := range o.deleted {
+		_ = o.batch.DeleteRange(d.lower, d.upper, nil) // fails only on an indexed batch
+	}
+	merged := false
 	for _, d := range o.sorted(o.dirty) {
 		r := &o.rows[d.row]
 		switch {
+		case r.operand != 0:
+			if err := o.writeMerged(r); err != nil {
+				return err
+			}
+			merged = true
 		case r.state&rowLives != 0:
 			op := o.batch.SetDeferred(int(r.keyLen), int(r.valLen))
 			copy(op.Key, o.keyOf(r))
@@ -261,6 +296,11 @@ func (o *overlay) commit() error {
 	}
 	o.dirty, o.dirtyBytes = o.dirty[:0], 0
 	clear(o.chains)
+	if merged || len(o.deleted) > 0 {
+		o.under.close() // rows are in the database now that are not here
+		o.merges.reset()
+		o.deleted = nil
+	}
 	if o.memory() > o.keep {
 		o.forget()
 	}
@@ -273,7 +313,7 @@ func (o *overlay) commit() error {
 func (o *overlay) forget() {
 	warm := 0
 	for i := range o.rows {
-		if r := &o.rows[i]; r.state&rowWarm != 0 {
+		if r := &o.rows[i]; r.keeps() {
 			warm += int(r.keyLen+r.valLen) + rowOverhead
 		}
 	}
@@ -286,7 +326,7 @@ func (o *overlay) forget() {
 	data, rows := o.spare[:0], o.rows[:0]
 	for i := range o.rows {
 		r := o.rows[i]
-		if r.state&rowWarm == 0 {
+		if !r.keeps() {
 			continue
 		}
 		key, value := o.keyOf(&r), o.data[r.value:r.value+r.valLen]
@@ -301,6 +341,9 @@ func (o *overlay) forget() {
 	clear(o.table)
 	o.index()
 }
+
+// keeps tells whether a row that is not dirty was asked for, and is known.
+func (r *overlayRow) keeps() bool { return r.state&(rowWarm|rowUnknown) == rowWarm }
 
 // close drops everything.
 func (o *overlay) close() {
@@ -364,73 +407,3 @@ func (o *overlay) within(lower, upper []byte) []dirtyRow {
 	o.sort(found)
 	return found
 }
-
-// merged is an iterator over dirty rows and those of the database under them.
-type merged struct {
-	over  *overlay
-	dirty []dirtyRow
-	at    int // in dirty
-	scan  *scan
-	// valid tells whether the scan is at a row, onDirty which of the two the iterator shows.
-	valid, onDirty, moved bool
-}
-
-func (m *merged) Next() bool {
-	switch {
-	case !m.moved:
-		m.moved = true
-		m.valid = m.scan.Next()
-	case m.onDirty:
-		m.at++
-	default:
-		m.valid = m.valid && m.scan.Next()
-	}
-	return m.settle()
-}
-
-func (m *merged) SeekGE(key []byte) bool {
-	m.moved = true
-	m.at, _ = slices.BinarySearchFunc(m.dirty, key, func(d dirtyRow, key []byte) int {
-		return bytes.Compare(m.over.keyOf(&m.over.rows[d.row]), key)
-	})
-	m.valid = m.scan.SeekGE(key)
-	return m.settle()
-}
-
-// settle finds the row to show: the lesser of the two, and of equal ones the dirty one, if it lives.
-func (m *merged) settle() bool {
-	for ; m.at < len(m.dirty); m.at++ {
-		r := &m.over.rows[m.dirty[m.at].row]
-		if m.valid {
-			order := bytes.Compare(m.scan.Key(), m.over.keyOf(r))
-			if order < 0 {
-				break
-			}
-			if order == 0 {
-				m.valid = m.scan.Next()
-			}
-		}
-		if r.state&rowLives != 0 {
-			m.onDirty = true
-			return true
-		}
-	}
-	m.onDirty = false
-	return m.valid
-}
-
-func (m *merged) Key() []byte {
-	if m.onDirty {
-		return m.over.keyOf(&m.over.rows[m.dirty[m.at].row])
-	}
-	return m.scan.Key()
-}
-
-func (m *merged) Value() []byte {
-	if m.onDirty {
-		return m.over.valueOf(&m.over.rows[m.dirty[m.at].row])
-	}
-	return m.scan.Value()
-}
-
-func (m *merged) Close() error { return m.scan.Close() }

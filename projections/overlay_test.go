@@ -22,12 +22,20 @@ func (quiet) Fatalf(format string, args ...any) {
 	panic(fmt.Sprintf(format, args...))
 }
 
+// joining is a merger in which every group and every order shows: it joins values end to end.
+var joining = &Merger{
+	Name: "join",
+	Merge: func(dst, _ []byte, values [][]byte) ([]byte, error) {
+		return append(dst, bytes.Join(values, nil)...), nil
+	},
+}
+
 // overlayDB opens a database in memory as a store does.
 func overlayDB(t testing.TB) *pebble.DB {
 	t.Helper()
 	db, err := pebble.Open("db", &pebble.Options{
 		FS: vfs.NewMem(), DisableWAL: true, FormatMajorVersion: formatMajorVersion, MemTableSize: 32 << 20,
-		CacheSize: 256 << 20, Logger: quiet{},
+		CacheSize: 256 << 20, Logger: quiet{}, Merger: joining.pebble(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +64,7 @@ func TestOverlayIsABatch(t *testing.T) {
 		db, want := overlayDB(t), overlayDB(t)
 		batch := want.NewIndexedBatch()
 		var o overlay
-		o.init(db, r.IntN(3)*5000)
+		o.init(db, r.IntN(3)*5000, joining)
 		keys := overlayKeys(40 + r.IntN(200))
 		key := func() []byte { return keys[r.IntN(len(keys))] }
 		for step := range 3000 {
@@ -79,6 +87,20 @@ func TestOverlayIsABatch(t *testing.T) {
 				k := key()
 				o.delete(k)
 				_ = batch.Delete(k, nil)
+			case 12, 13, 14:
+				k, value := key(), fmt.Appendf(nil, "%04d.", step)[:r.IntN(6)]
+				o.merge(k, value)
+				_ = batch.Merge(k, value, nil)
+			case 15:
+				if r.IntN(10) > 0 {
+					continue
+				}
+				lower, upper := key(), key()
+				if bytes.Compare(lower, upper) > 0 {
+					lower, upper = upper, lower
+				}
+				o.deleteRange(lower, upper)
+				_ = batch.DeleteRange(lower, upper, nil)
 			case 10:
 				lower, upper := key(), key()
 				if r.IntN(2) == 0 {
@@ -152,7 +174,7 @@ func compareScans(t *testing.T, o *overlay, batch *pebble.Batch, lower, upper, f
 func TestOverlayWritesLittle(t *testing.T) {
 	db := overlayDB(t)
 	var o overlay
-	o.init(db, 1<<20)
+	o.init(db, 1<<20, nil)
 	defer o.close()
 	keys := overlayKeys(4)
 	o.set(keys[0], []byte("same"))
@@ -193,7 +215,7 @@ func BenchmarkOverlay(b *testing.B) {
 	value := make([]byte, 8)
 	b.Run("overlay", func(b *testing.B) {
 		var o overlay
-		o.init(overlayDB(b), 4<<20)
+		o.init(overlayDB(b), 4<<20, nil)
 		r := rand.New(rand.NewPCG(1, 1))
 		var k1, k2 []byte
 		for i := range b.N {

@@ -30,8 +30,9 @@ const (
 func openPebble(s *Store) (*pebble.DB, error) {
 	b := s.opts.Bounds
 	o := &pebble.Options{
-		FS:    errorfs.Wrap(s.opts.FS, s.fence),
-		Cache: s.opts.Cache,
+		FS:     errorfs.Wrap(s.opts.FS, s.fence),
+		Cache:  s.opts.Cache,
+		Merger: s.merger.pebble(),
 		// The log is the write-ahead log. A commit is in one memtable, a flush writes whole memtables in order and
 		// shows them in one edit of the manifest: after a crash the store is at the end of some commit (I3).
 		DisableWAL:                  true,

@@ -116,6 +116,7 @@ type Store struct {
 	dir        string
 	generation uint32
 	print      Fingerprint
+	merger     *Merger
 	fence      *fence
 	db         *pebble.DB
 	// open is set once the opening went well, broken when Pebble could not go on and must be left alone.
@@ -151,7 +152,9 @@ func Open(opts Options) (*Store, error) {
 		opts.Cache = NewCache(64<<20 + int64(maxMemtables*opts.Bounds.FlushBytes))
 		defer opts.Cache.Unref() // Pebble has its own reference
 	}
-	s := &Store{opts: opts, print: fingerprintOf(opts.Projection), fence: &fence{fs: opts.FS}}
+	s := &Store{
+		opts: opts, print: fingerprintOf(opts.Projection), merger: mergerOf(opts.Projection), fence: &fence{fs: opts.FS},
+	}
 	s.life.init(opts.Listener.StateChanged)
 	s.flush.init()
 	var err error

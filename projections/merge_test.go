@@ -1,0 +1,152 @@
+package projections
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// merging is a projection that merges the item of every play into the row of its user, with names that tests choose.
+type merging struct {
+	merger string
+	do     func(ev events.Event, b *Batch)
+}
+
+func (*merging) Name() string         { return "merging" }
+func (*merging) Version() uint32      { return 1 }
+func (*merging) Kinds() []events.Kind { return []events.Kind{events.Played} }
+
+func (p *merging) Merger() Merger {
+	return Merger{Name: p.merger, Merge: func(dst, key []byte, values [][]byte) ([]byte, error) {
+		if bytes.Contains(bytes.Join(values, nil), []byte("bad")) {
+			return dst, errors.New("a bad value")
+		}
+		return joining.Merge(dst, key, values)
+	}}
+}
+
+func (p *merging) Apply(ev events.Event, b *Batch) error {
+	p.do(ev, b)
+	return nil
+}
+
+func mergeKey(user string) []byte {
+	return events.AppendID(AppendPrefix(nil, events.ShardOf(user), 0xf0), user)
+}
+
+func mergeItem(ev events.Event, b *Batch) { b.Merge(mergeKey(ev.User), []byte(ev.Item+" ")) }
+
+func foldPlays(t *testing.T, s *Store, first uint64, items ...string) error {
+	t.Helper()
+	for i, item := range items {
+		seq := first + uint64(i)
+		err := s.Fold([]*events.Envelope{{
+			Events: []events.Event{{Kind: events.Played, Seq: seq, Time: events.Micros(seq), User: "ann", Item: item}},
+			Kinds:  events.Kinds(events.Played), Cursor: events.Cursor{Seq: seq, LastTime: events.Micros(seq)},
+		}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func openMerging(t *testing.T, fs FS, p Projection) *Store {
+	t.Helper()
+	s, err := Open(Options{FS: fs, Dir: "data", Projection: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// TestMergeOverRestarts: what is merged is found in memtables, in tables, and after a restart.
+func TestMergeOverRestarts(t *testing.T) {
+	fs := vfs.NewMem()
+	s := openMerging(t, fs, &merging{"one", mergeItem})
+	if err := foldPlays(t, s, 1, "a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := foldPlays(t, s, 3, "c"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openMerging(t, fs, &merging{"one", mergeItem})
+	if err := foldPlays(t, s, 4, "d"); err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if value, ok, err := v.Get(mergeKey("ann")); err != nil || !ok || string(value) != "a b c d " {
+		t.Errorf("%q %v %v", value, ok, err)
+	}
+	if err := errors.Join(v.Close(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	// Rows that were merged in another way are not taken for ours.
+	if s, err := Open(Options{FS: fs, Dir: "data", Projection: &merging{"two", mergeItem}}); err == nil {
+		_ = s.Close()
+		t.Error("a store opens with another merger")
+	}
+}
+
+// TestMergeFails: a value that cannot be merged is an impossible row. It stops the projection or fails the read, and is
+// never left out.
+func TestMergeFails(t *testing.T) {
+	s := openMerging(t, vfs.NewMem(), &merging{"one", mergeItem})
+	if err := foldPlays(t, s, 1, "bad"); err != nil {
+		t.Fatal(err)
+	}
+	if err := foldPlays(t, s, 2, "good"); err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := v.Get(mergeKey("ann")); ok || !errors.Is(err, ErrCorrupt) {
+		t.Errorf("%v %v", ok, err)
+	}
+	if err := v.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMisuseOfMergeAndRanges(t *testing.T) {
+	key := mergeKey("ann")
+	for name, test := range map[string]struct {
+		do   func(ev events.Event, b *Batch)
+		want error
+	}{
+		"runtime key":     {func(_ events.Event, b *Batch) { b.Merge([]byte{0, 0, 1, 2}, nil) }, errReservedKey},
+		"runtime range":   {func(_ events.Event, b *Batch) { b.DeleteRange([]byte{0, 0, 1}, []byte{0, 0, 2}) }, errReservedKey},
+		"two tags":        {func(_ events.Event, b *Batch) { b.DeleteRange([]byte{0, 0, 0xf0}, []byte{0, 0, 0xf2}) }, errRange},
+		"backwards":       {func(_ events.Event, b *Batch) { b.DeleteRange(append(key, 1), key) }, errRange},
+		"whole tag":       {func(_ events.Event, b *Batch) { b.DeleteRange([]byte{0, 0, 0xf0}, []byte{0, 0, 0xf1}) }, nil},
+		"while iterating": {func(_ events.Event, b *Batch) { it := b.Iter(nil, nil); b.Merge(key, nil); _ = it.Close() }, errWriteInScan},
+	} {
+		s := openMerging(t, vfs.NewMem(), &merging{"one", test.do})
+		if err := foldPlays(t, s, 1, "a"); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", name, err, test.want)
+		}
+	}
+	// Without a merger nothing can be merged.
+	type unmerging struct{ Projection }
+	s := openMerging(t, vfs.NewMem(), unmerging{&merging{"one", mergeItem}})
+	if err := foldPlays(t, s, 1, "a"); err == nil || !strings.Contains(err.Error(), errNoMerger.Error()) {
+		t.Errorf("%v", err)
+	}
+}
