@@ -217,3 +217,11 @@ func formatUUID(u []byte) string {
 	b[8], b[13], b[18], b[23] = '-', '-', '-', '-'
 	return string(b[:])
 }
+
+// NumberOf returns the number that the key encoding of an id is of, if the id is a canonical unsigned decimal.
+func NumberOf(key []byte) (uint64, bool) {
+	if len(key) == 9 && key[0] == tagNumber {
+		return binary.BigEndian.Uint64(key[1:]), true
+	}
+	return 0, false
+}

@@ -66,6 +66,8 @@ type RowForm struct {
 	// time, newest first), since (a time, oldest first), ^seq (a sequence, highest first), hash (16 bytes); any other name is
 	// an id, and the first id is the one whose shard the key begins with.
 	Parts string
+	// Dated: a month (of 12 a year, from January 1970) stands before the tag, the shard after it.
+	Dated bool
 	// Value describes the value; nil: there is none.
 	Value func(d *Description, row []byte) error
 	// Special reads parts that no other projection has.
@@ -93,7 +95,16 @@ func Describe(forms map[Tag]RowForm, key, value []byte) (string, error) {
 	}
 	shard := events.Shard(binary.BigEndian.Uint16(key))
 	d := Description{rest: key[3:]}
-	fmt.Fprintf(&d.out, "%04x %s", uint16(shard), form.Name)
+	if month := int(shard); form.Dated {
+		b, err := d.Cut(2)
+		if err != nil {
+			return "", fmt.Errorf("%w: %s key %x", ErrCorrupt, form.Name, key)
+		}
+		shard = events.Shard(binary.BigEndian.Uint16(b))
+		fmt.Fprintf(&d.out, "%04x %s month=%04d-%02d", uint16(shard), form.Name, 1970+month/12, month%12+1)
+	} else {
+		fmt.Fprintf(&d.out, "%04x %s", uint16(shard), form.Name)
+	}
 	for i, part := range strings.Fields(form.Parts) {
 		if err := d.part(part, form.Special); err != nil {
 			return "", fmt.Errorf("%w: %s key %x", ErrCorrupt, form.Name, key)

@@ -1,0 +1,132 @@
+package seen_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/seen"
+)
+
+// fourMonths folds plays of one user in four months, three of them sealed.
+func fourMonths(b *testing.B, s seen.Settings, plays int) *projections.Store {
+	b.Helper()
+	store := openMem(b, s)
+	r := rand.New(rand.NewPCG(1, 1))
+	seq := uint64(0)
+	for m := range 4 {
+		at := monthStart(2026, 5+m)
+		var envs []*events.Envelope
+		for range plays {
+			seq++
+			at += 1000
+			envs = append(envs, envelope(seq, events.Event{
+				Kind: events.Played, Time: at, User: "reader", Item: strconv.FormatUint(r.Uint64N(1<<40), 10),
+			}))
+		}
+		if err := store.Fold(envs); err != nil {
+			b.Fatal(err)
+		}
+	}
+	// Two weeks later all of the closed ones are sealed.
+	seq++
+	err := store.Fold([]*events.Envelope{envelope(seq, events.Event{
+		Kind: events.Played, Time: monthStart(2026, 8) + 14*day, User: "other", Item: "1",
+	})})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return store
+}
+
+// BenchmarkFilter asks about 10 000 candidates over four months of 3300 plays each, and about a page of 20.
+func BenchmarkFilter(b *testing.B) {
+	for name, fingerprints := range map[string]bool{"bloom": false, "fingerprints": true} {
+		s := seen.DefaultSettings()
+		s.Fingerprints = fingerprints
+		store := fourMonths(b, s, 3300)
+		v, err := store.View()
+		if err != nil {
+			b.Fatal(err)
+		}
+		q := seen.Query(v, s)
+		for _, n := range []int{20, 10_000} {
+			numbers, texts := make([]uint64, n), make([]string, n)
+			r := rand.New(rand.NewPCG(2, 2))
+			for i := range numbers {
+				numbers[i] = r.Uint64N(1 << 40)
+				texts[i] = fmt.Sprintf("item-%d", numbers[i])
+			}
+			var out []uint32
+			b.Run(fmt.Sprintf("%s/%d/numeric", name, n), func(b *testing.B) {
+				for b.Loop() {
+					if out, _, err = q.FilterNumeric(seen.Question{User: "reader"}, numbers, out[:0]); err != nil || len(out) < n*9/10 {
+						b.Fatal(len(out), err)
+					}
+				}
+			})
+			b.Run(fmt.Sprintf("%s/%d/texts", name, n), func(b *testing.B) {
+				for b.Loop() {
+					if out, _, err = q.Filter(seen.Question{User: "reader"}, texts, out[:0]); err != nil || len(out) < n*9/10 {
+						b.Fatal(len(out), err)
+					}
+				}
+			})
+		}
+		if err := v.Close(); err != nil {
+			b.Fatal(err)
+		}
+		if err := store.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkPlays folds plays of 10^5 users in envelopes of 100, a month of log time in all.
+func BenchmarkPlays(b *testing.B) {
+	store, err := projections.Open(projections.Options{Dir: b.TempDir(), Projection: seen.New(seen.DefaultSettings())})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	users := make([]string, 100_000)
+	for i := range users {
+		users[i] = strconv.Itoa(1_000_000 + i)
+	}
+	items := make([]string, 1_000_000)
+	for i := range items {
+		items[i] = strconv.Itoa(1<<40 + i)
+	}
+	at, seq := monthStart(2026, 5), uint64(0)
+	step := 28 * day / events.Micros(max(b.N, 1))
+	b.ResetTimer()
+	spent := time.Duration(0)
+	for left := b.N; left > 0; {
+		b.StopTimer()
+		var envs []*events.Envelope
+		for len(envs) < 2000 && left > 0 {
+			n := min(100, left)
+			evs := make([]events.Event, n)
+			for i := range evs {
+				at += step
+				evs[i] = events.Event{Kind: events.Played, Time: at, User: users[r.IntN(len(users))], Item: items[r.IntN(len(items))]}
+			}
+			seq++
+			envs = append(envs, envelope(seq, evs...))
+			left -= n
+		}
+		b.StartTimer()
+		start := time.Now()
+		if err := store.Fold(envs); err != nil {
+			b.Fatal(err)
+		}
+		spent += time.Since(start)
+	}
+	if err := store.Close(); err != nil {
+		b.Fatal(err)
+	}
+}

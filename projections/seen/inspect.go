@@ -1,0 +1,90 @@
+package seen
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// DescribeKey tells people in one line what a row of the store says. It returns [ErrCorrupt] for a row that the fold cannot
+// have written.
+func DescribeKey(key, value []byte) (string, error) {
+	text, err := projections.Describe(rowForms, key, value)
+	if err != nil && !errors.Is(err, ErrCorrupt) {
+		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return text, err
+}
+
+var rowForms = map[projections.Tag]projections.RowForm{
+	tagOpen:   {Name: "plays", Parts: "A", Dated: true, Value: describePrints},
+	tagSealed: {Name: "sealed", Parts: "A", Dated: true, Value: describeSealed},
+	tagServed: {Name: "served", Parts: "A", Value: describeServed},
+	tagClosed: {Name: "closed", Parts: "hash"},
+	tagPlan:   {Name: "plan", Value: describePlan},
+}
+
+func describePrints(d *projections.Description, row []byte) error {
+	prints, err := decodePrints(nil, row)
+	if err == nil {
+		d.Field("prints", fmt.Sprint(len(prints)))
+		d.Field("bytes", fmt.Sprint(len(row)))
+	}
+	return err
+}
+
+func describeSealed(d *projections.Description, row []byte) error {
+	if len(row) > 0 && row[0] == versionCut {
+		prints, width, err := decodeCut(nil, row)
+		if err == nil {
+			d.Field("prints", fmt.Sprint(len(prints)))
+			d.Field("width", fmt.Sprint(width))
+			d.Field("bytes", fmt.Sprint(len(row)))
+		}
+		return err
+	}
+	b, err := decodeBloom(row)
+	if err == nil {
+		d.Field("bloom", fmt.Sprint(b.n))
+		d.Field("hashes", fmt.Sprint(b.k))
+		d.Field("bytes", fmt.Sprint(len(row)))
+	}
+	return err
+}
+
+func describeServed(d *projections.Description, row []byte) error {
+	serves, err := decodeServes(nil, row)
+	if err != nil {
+		return err
+	}
+	for _, s := range serves {
+		item, _, err := events.CutID(s.item)
+		if err != nil {
+			return err
+		}
+		order := "live"
+		if s.stamp&liveServe == 0 {
+			order = "backfilled"
+		}
+		d.Name(order, item)
+		d.Time("at", events.Micros(s.stamp&^liveServe))
+	}
+	return nil
+}
+
+func describePlan(d *projections.Description, row []byte) error {
+	var p plan
+	if err := p.decode(row); err != nil {
+		return err
+	}
+	d.Time("visited-until", events.Micros(p.tick*tickLength))
+	var months []string
+	for _, m := range p.months {
+		months = append(months, fmt.Sprintf("%s:%d:%d", m.month, m.visits, m.expired))
+	}
+	d.Field("months", strings.Join(months, ","))
+	return nil
+}

@@ -1,0 +1,55 @@
+package seen
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// ErrCorrupt is returned for a row that no fold can have written.
+var ErrCorrupt = errors.New("seen: impossible row")
+
+func errRow(what string, row []byte) error { return fmt.Errorf("%w: %s %x", ErrCorrupt, what, row) }
+
+// The rows, in physical order. A month comes before the tag in 2 bytes and the shard of the user after it, so that what
+// expires together stands together; a month is never as large as StoreShard.
+//
+//	tag   key               value     holds
+//	0x60  month | shard A   prints    plays of A in the month: all of an open one, of a closed one what came late
+//	0x61  month | shard A   filter    plays of A in a closed month
+//	0x62  shard | A         serves    the last 100 items served to A
+//	0x63  shard | hash      -         no backfill about a user counts: a keyed hash stands for the id
+//	0x64  store |           plan      how far the upkeep got, and the months that have rows
+const (
+	tagOpen projections.Tag = projections.FirstSeenTag + iota
+	tagSealed
+	tagServed
+	tagClosed
+	tagPlan
+)
+
+// monthPrefixLen is the length of month, tag and shard.
+const monthPrefixLen = 5
+
+// appendMonthPrefix appends what the rows of a month begin with from a shard on.
+func appendMonthPrefix(dst []byte, m month, tag projections.Tag, from uint32) []byte {
+	dst = append(binary.BigEndian.AppendUint16(dst, uint16(m)), byte(tag))
+	return binary.BigEndian.AppendUint16(dst, uint16(from))
+}
+
+func monthKey(dst []byte, m month, tag projections.Tag, user string) []byte {
+	return events.AppendID(appendMonthPrefix(dst, m, tag, uint32(events.ShardOf(user))), user)
+}
+
+func servedKey(dst []byte, user string) []byte {
+	return events.AppendID(projections.AppendPrefix(dst, events.ShardOf(user), tagServed), user)
+}
+
+func closedKey(dst []byte, user string, hash [16]byte) []byte {
+	return append(projections.AppendPrefix(dst, events.ShardOf(user), tagClosed), hash[:]...)
+}
+
+var planKey = projections.AppendPrefix(nil, projections.StoreShard, tagPlan)

@@ -1,0 +1,149 @@
+package seen
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"slices"
+
+	"github.com/bits-and-blooms/bloom/v3"
+)
+
+// A closed month is sealed into a filter: a Bloom filter of the right size, or prints that are cut to what the allowed
+// share of false positives needs. Either takes an unseen candidate for a seen one with probability 2^-bits or less,
+// however many plays there are: see B. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 13 (7),
+// 1970.
+
+// leastBits is the least number of positions of a Bloom filter, and of bits that a cut print has beyond those that its set
+// needs.
+const leastBits = 3
+
+// seal appends the filter of a sorted set of prints, at least one.
+func (f *Seen) seal(dst []byte, prints []uint64) []byte {
+	if f.settings.Fingerprints {
+		return appendCut(dst, prints, f.bits)
+	}
+	return appendBloom(dst, prints, f.bits)
+}
+
+// cutWidth returns how wide prints are when n of them are cut: an unseen candidate has one of n prints of so many bits
+// with probability 2^-bits at most.
+func cutWidth(n, bits int) int { return min(printBits, log2Ceil(uint64(n))+bits) }
+
+func log2Ceil(n uint64) int { return bits.Len64(n - 1) }
+
+// The row of cut prints: a version byte, the width, and the prints as in a row of prints.
+func appendCut(dst []byte, prints []uint64, bits int) []byte {
+	width := cutWidth(len(prints), bits)
+	cut := make([]uint64, len(prints))
+	for i, p := range prints {
+		cut[i] = p >> (printBits - width)
+	}
+	return appendRice(append(dst, versionCut, byte(width)), slices.Compact(cut), width)
+}
+
+// decodeCut appends the cut prints of a row.
+func decodeCut(dst []uint64, row []byte) (cut []uint64, width int, err error) {
+	if len(row) < 2 || row[0] != versionCut || row[1] == 0 || row[1] > printBits {
+		return dst, 0, errRow("cut prints", row)
+	}
+	width = int(row[1])
+	out, ok := decodeRice(dst, row[2:], width)
+	if !ok {
+		return dst, 0, errRow("cut prints", row)
+	}
+	return out, width, nil
+}
+
+// The row of a Bloom filter: a version byte, the number of positions that a print has, the number of prints as a varint,
+// and the bits, the lowest of each byte first.
+
+// bloomSize returns the size of a filter in bits, a multiple of 64: n · k / ln 2, at which half of the bits are set. It is
+// integer arithmetic, so that all machines agree.
+func bloomSize(n, k int) uint {
+	const perLn2 = 94549 // 65536 / ln 2, rounded up
+	return (uint((uint64(n)*uint64(k)*perLn2)>>16) + 64) &^ 63
+}
+
+func appendBloom(dst []byte, prints []uint64, k int) []byte {
+	size := bloomSize(len(prints), k)
+	filter := bloom.New(size, uint(k))
+	set := filter.BitSet()
+	for _, p := range prints {
+		pos := positions(spread(p))
+		for range k {
+			set.Set(uint(pos.next(uint64(size))))
+		}
+	}
+	dst = binary.AppendUvarint(append(dst, versionBloom, byte(k)), uint64(len(prints)))
+	for _, word := range set.Words() {
+		dst = binary.LittleEndian.AppendUint64(dst, word)
+	}
+	return dst
+}
+
+// spread makes 64 bits of a print, from which its positions in every Bloom filter follow.
+func spread(print uint64) uint64 { return mix(print + 0x9e3779b97f4a7c15) }
+
+// positions are those of a print in a Bloom filter, one after the other: the states of a linear congruential generator, each
+// brought down to the size by a multiplication, without division, after D. Lemire, "Fast Random Integer Generation in an
+// Interval", ACM TOMACS 29 (1), 2019. Double hashing, which is usual, has too few different rows of positions in the small
+// filters that most users have: with it, one play in a filter of 64 bits had more false positives than a thousand in
+// a large one.
+type positions uint64
+
+const (
+	posFactor    = 6364136223846793005 // after D. Knuth, TAOCP 2, 3.3.4
+	posIncrement = 1442695040888963407
+)
+
+func (p *positions) next(size uint64) uint64 {
+	pos, _ := bits.Mul64(uint64(*p), size)
+	*p = *p*posFactor + posIncrement
+	return pos
+}
+
+// bloomFilter is a filter as it stands in a row.
+type bloomFilter struct {
+	k, n int
+	bits []byte
+}
+
+func decodeBloom(row []byte) (b bloomFilter, err error) {
+	if len(row) < 3 || row[0] != versionBloom || row[1] < leastBits {
+		return b, errRow("filter", row)
+	}
+	n, used := binary.Uvarint(row[2:])
+	b = bloomFilter{k: int(row[1]), n: int(n)}
+	if used <= 0 || n == 0 || n > 1<<printBits {
+		return b, errRow("filter", row)
+	}
+	b.bits = row[2+used:]
+	if uint(len(b.bits))*8 != bloomSize(b.n, b.k) {
+		return b, errRow("filter", row)
+	}
+	return b, nil
+}
+
+// has tells whether a print, spread, may be in the filter. Three bits are looked at together: seven of eight prints that are
+// not in it miss one of them, so the processor seldom guesses wrong, and does not wait for one before it fetches the next.
+func (b *bloomFilter) has(spread uint64) bool {
+	const (
+		factor2    = posFactor * posFactor & (1<<64 - 1)
+		increment2 = (posFactor + 1) * posIncrement & (1<<64 - 1)
+	)
+	set := b.bits
+	size := uint64(len(set)) * 8
+	first, _ := bits.Mul64(spread, size)
+	second, _ := bits.Mul64(spread*posFactor+posIncrement, size)
+	pos := positions(spread*factor2 + increment2)
+	third := pos.next(size)
+	if set[first>>3]>>(first&7)&(set[second>>3]>>(second&7))&(set[third>>3]>>(third&7))&1 == 0 {
+		return false
+	}
+	for range b.k - 3 {
+		if at := pos.next(size); set[at>>3]>>(at&7)&1 == 0 {
+			return false
+		}
+	}
+	return true
+}

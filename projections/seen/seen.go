@@ -1,0 +1,196 @@
+package seen
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// Settings are what the fold reads. They are part of the fingerprint (I4).
+type Settings struct {
+	// Window is how many calendar months back plays count when a question does not say, the current one included.
+	// Default 4.
+	Window int
+	// Retention is how many months plays are kept, the current one included: the longest window. Default 6.
+	Retention int
+	// FalsePositives is the greatest share of unseen candidates that may be taken for seen over the default window.
+	// Default 0.001.
+	FalsePositives float64
+	// Fingerprints keeps closed months as cut fingerprints instead of Bloom filters: smaller, and faster to ask with
+	// many candidates, slower with few.
+	Fingerprints bool
+}
+
+// DefaultSettings returns the defaults.
+func DefaultSettings() Settings { return Settings{Window: 4, Retention: 6, FalsePositives: 0.001} }
+
+// Bounds of settings.
+const (
+	maxRetention = 120
+	// leastFalsePositives keeps filters of closed months coarser than the fingerprints that they are made of.
+	leastFalsePositives = 1e-9
+)
+
+// Check tells which setting is out of its bounds.
+func (s Settings) Check() error {
+	switch {
+	case s.Retention < 1 || s.Retention > maxRetention:
+		return fmt.Errorf("seen: the retention is %d, not 1 to %d months", s.Retention, maxRetention)
+	case s.Window < 1 || s.Window > s.Retention:
+		return fmt.Errorf("seen: the window is %d, not 1 to %d months, the retention", s.Window, s.Retention)
+	case !(s.FalsePositives >= leastFalsePositives && s.FalsePositives <= 0.5):
+		return fmt.Errorf("seen: the share of false positives is %v, not %v to 0.5", s.FalsePositives, leastFalsePositives)
+	}
+	return nil
+}
+
+// bits is the binary logarithm of how many unseen candidates pass for each that one closed month takes for seen: the
+// months of the window share what is allowed.
+func (s Settings) bits() int {
+	n := leastBits
+	for float64(s.Window) > s.FalsePositives*float64(uint64(1)<<n) {
+		n++
+	}
+	return n
+}
+
+// Seen is the projection. It holds scratch space: one Seen folds into one store, from one goroutine.
+type Seen struct {
+	settings Settings
+	bits     int
+
+	b  *projections.Batch
+	ev *events.Event
+	// The rest is a copy of what stands in rows, read when the batch changes.
+	plan plan
+	// key and value are scratch: the batch copies what it is given.
+	key, value []byte
+	prints     []uint64
+	calendar   calendar
+}
+
+var (
+	_ projections.Projection = (*Seen)(nil)
+	_ projections.Configured = (*Seen)(nil)
+	_ projections.Merging    = (*Seen)(nil)
+)
+
+// New returns the projection.
+func New(s Settings) *Seen { return &Seen{settings: s, bits: s.bits()} }
+
+// Name returns "seen".
+func (*Seen) Name() string { return "seen" }
+
+// Version is the version of the fold and its rows.
+func (*Seen) Version() uint32 { return 1 }
+
+// Config returns the settings.
+func (f *Seen) Config() Settings { return f.settings }
+
+// Settings is part of the fingerprint.
+func (f *Seen) Settings() map[string]string {
+	s := f.settings
+	return map[string]string{
+		"window":          strconv.Itoa(s.Window),
+		"retention":       strconv.Itoa(s.Retention),
+		"false-positives": strconv.FormatFloat(s.FalsePositives, 'g', -1, 64),
+		"fingerprints":    strconv.FormatBool(s.Fingerprints),
+	}
+}
+
+// Kinds are plays, serves, and what empties them.
+func (*Seen) Kinds() []events.Kind {
+	return []events.Kind{events.Played, events.Served, events.SeenCleared, events.UserDeleted}
+}
+
+// Merger merges rows that are written without being read: sets of prints, whose union is taken, and serves, of which the
+// newest are kept. Both are semilattices: neither order nor repetition matters.
+func (*Seen) Merger() projections.Merger {
+	return projections.Merger{
+		Name: "seen.1",
+		Merge: func(dst, key []byte, values [][]byte) ([]byte, error) {
+			switch {
+			case len(key) > 2 && projections.Tag(key[2]) == tagOpen:
+				return union(dst, values)
+			case len(key) > 2 && projections.Tag(key[2]) == tagServed:
+				return mergeServes(dst, values)
+			}
+			return dst, errRow("merged key", key)
+		},
+	}
+}
+
+// Apply folds one event. A live play or serve is one blind write.
+func (f *Seen) Apply(ev events.Event, b *projections.Batch) error {
+	f.b, f.ev = b, &ev
+	now := ev.Time
+	if ev.Backfill {
+		now = b.LogTime()
+	}
+	if err := f.upkeep(now); err != nil {
+		return err
+	}
+	if ev.Backfill {
+		if closed, err := f.closed(ev.User); err != nil || closed {
+			return err
+		}
+	}
+	switch ev.Kind {
+	case events.Played:
+		f.played(now)
+		return nil
+	case events.Served:
+		f.served()
+		return nil
+	case events.SeenCleared, events.UserDeleted:
+		f.cleared()
+		return nil
+	}
+	return fmt.Errorf("seen: event of kind %s, which it does not read", ev.Kind)
+}
+
+// played adds a play to the month in which it happened. What no window can reach any more is not kept.
+func (f *Seen) played(now events.Micros) {
+	ev := f.ev
+	current := f.calendar.of(now)
+	m := current
+	if ev.Backfill {
+		if m = f.calendar.of(ev.Time); f.expired(m, current) {
+			return
+		}
+	}
+	f.wrote(m)
+	var hash uint64
+	hash, f.key = itemHash(f.key, ev.Item)
+	f.value = appendPrint(f.value[:0], printOf(hash, userSalt(ev.User)))
+	f.key = monthKey(f.key[:0], m, tagOpen, ev.User)
+	f.b.Merge(f.key, f.value)
+}
+
+// cleared removes all rows of a user. No backfill counts for the user any more: all of them are before this.
+func (f *Seen) cleared() {
+	user := f.ev.User
+	for _, m := range f.plan.months {
+		for _, tag := range []projections.Tag{tagOpen, tagSealed} {
+			f.key = monthKey(f.key[:0], m.month, tag, user)
+			f.b.Delete(f.key)
+		}
+	}
+	f.key = servedKey(f.key[:0], user)
+	f.b.Delete(f.key)
+	f.key = closedKey(f.key[:0], user, f.b.KeyedHash(user))
+	if f.b.BackfillsClosed() {
+		f.b.Delete(f.key)
+		return
+	}
+	f.b.Set(f.key, nil)
+}
+
+// closed tells whether no backfill counts for a user.
+func (f *Seen) closed(user string) (bool, error) {
+	f.key = closedKey(f.key[:0], user, f.b.KeyedHash(user))
+	_, ok, err := f.b.Get(f.key)
+	return ok, err
+}
