@@ -160,6 +160,7 @@ func (o *overlay) put(r *overlayRow, value []byte) {
 func (o *overlay) get(key []byte) ([]byte, bool, error) {
 	hash := xxh3.Hash(key)
 	row, slot := o.find(key, hash)
+	o.settle(row)
 	if row >= 0 {
 		r := &o.rows[row]
 		r.state |= rowWarm
@@ -202,6 +203,7 @@ func (o *overlay) base(key []byte) ([]byte, bool, error) {
 func (o *overlay) set(key, value []byte) {
 	hash := xxh3.Hash(key)
 	row, slot := o.find(key, hash)
+	o.settle(row)
 	if row < 0 {
 		row = o.add(key, hash, slot)
 	}
@@ -219,6 +221,7 @@ func (o *overlay) set(key, value []byte) {
 func (o *overlay) delete(key []byte) {
 	hash := xxh3.Hash(key)
 	row, slot := o.find(key, hash)
+	o.settle(row)
 	known := row >= 0
 	if !known {
 		row = o.add(key, hash, slot)
@@ -299,7 +302,10 @@ func (o *overlay) commit() error {
 	if merged || len(o.deleted) > 0 {
 		o.under.close() // rows are in the database now that are not here
 		o.merges.reset()
+	}
+	if len(o.deleted) > 0 {
 		o.deleted = nil
+		o.reset() // rows are here that are not in the database any more
 	}
 	if o.memory() > o.keep {
 		o.forget()

@@ -42,6 +42,7 @@ func (r keyRange) has(key []byte) bool {
 func (o *overlay) merge(key, value []byte) {
 	hash := xxh3.Hash(key)
 	row, slot := o.find(key, hash)
+	o.settle(row)
 	if row < 0 {
 		row = o.add(key, hash, slot)
 		o.rows[row].state = rowUnknown
@@ -128,22 +129,25 @@ func (o *overlay) writeMerged(r *overlayRow) error {
 	return nil
 }
 
-// deleteRange removes all rows in a range.
+// deleteRange removes all rows in a range: those that are dirty at once, the others when somebody asks.
 func (o *overlay) deleteRange(lower, upper []byte) {
-	gone := keyRange{bytes.Clone(lower), bytes.Clone(upper)}
-	for i := range o.rows {
-		r := &o.rows[i]
-		if !gone.has(o.keyOf(r)) {
-			continue
-		}
+	for _, d := range o.within(lower, upper) {
+		r := &o.rows[d.row]
 		r.operand = 0
 		r.state &^= rowLives | rowUnknown
-		if r.state&rowDirty == 0 {
-			r.state |= rowAbsent
-		}
 	}
-	o.deleted = append(o.deleted, gone)
+	o.deleted = append(o.deleted, keyRange{bytes.Clone(lower), bytes.Clone(upper)})
 	o.dirtyBytes += len(lower) + len(upper)
+}
+
+// settle makes it known of a row that is not dirty whether it was deleted with a range; -1: of none.
+func (o *overlay) settle(row int) {
+	if row < 0 || len(o.deleted) == 0 {
+		return
+	}
+	if r := &o.rows[row]; r.state&rowDirty == 0 && o.inDeleted(o.keyOf(r)) {
+		r.state = rowAbsent | r.state&rowWarm
+	}
 }
 
 func (o *overlay) inDeleted(key []byte) bool {

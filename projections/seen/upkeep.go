@@ -61,7 +61,7 @@ func (p *plan) decode(row []byte) error {
 	rest := row[1:]
 	number := func(most uint64) (v uint64, ok bool) {
 		v, n := binary.Uvarint(rest)
-		if n <= 0 || v > most {
+		if n <= 0 || v > most || n > 1 && v>>(7*(n-1)) == 0 {
 			return 0, false
 		}
 		rest = rest[n:]
@@ -127,31 +127,36 @@ func (f *Seen) upkeep(now events.Micros) error {
 	p.tick = max(p.tick, due-events.NumShards)
 	current := f.calendar.of(now)
 	for p.tick < due {
-		if err := f.visit(uint32((p.tick+1)%events.NumShards), current); err != nil {
+		// One visit of neighbours costs as much as one of a shard where nothing is to be done.
+		from := uint32((p.tick + 1) % events.NumShards)
+		n := uint32(min(due-p.tick, int64(events.NumShards-from)))
+		if err := f.visit(from, n, current); err != nil {
 			return err
 		}
-		p.tick++
+		p.tick += int64(n)
 	}
 	f.writePlan()
 	return nil
 }
 
-// visit does what there is to be done in a shard.
-func (f *Seen) visit(shard uint32, current month) error {
+// visit does what there is to be done in some neighbouring shards.
+func (f *Seen) visit(from, n uint32, current month) error {
 	p := &f.plan
 	for i := range p.months {
 		m := &p.months[i]
 		switch {
 		case f.expired(m.month, current):
-			if shard%shardsPerPartition == 0 {
+			first := (from + shardsPerPartition - 1) / shardsPerPartition * shardsPerPartition
+			for shard := first; shard < from+n; shard += shardsPerPartition {
 				f.expire(m.month, shard)
 				m.expired++
 			}
 		case m.month < current && m.visits > 0:
-			if err := f.sealShard(m.month, shard); err != nil {
+			some := min(n, uint32(m.visits))
+			if err := f.sealShards(m.month, from, from+some); err != nil {
 				return err
 			}
-			m.visits--
+			m.visits -= int(some)
 		}
 	}
 	p.months = slices.DeleteFunc(p.months, func(m monthPlan) bool { return m.expired == events.NumPartitions })
@@ -172,10 +177,10 @@ func (f *Seen) expire(m month, from uint32) {
 // row is a copy of a key and its value.
 type row struct{ key, value []byte }
 
-// sealShard seals what is open of a closed month in a shard. Who has a filter of the month keeps the prints beside it that
+// sealShards seals what is open of a closed month in some shards. Who has a filter of the month keeps the prints beside it that
 // came later: a filter does not grow.
-func (f *Seen) sealShard(m month, shard uint32) error {
-	lower, upper := appendMonthPrefix(nil, m, tagOpen, shard), appendMonthPrefix(nil, m, tagOpen, shard+1)
+func (f *Seen) sealShards(m month, from, to uint32) error {
+	lower, upper := appendMonthPrefix(nil, m, tagOpen, from), appendMonthPrefix(nil, m, tagOpen, to)
 	for {
 		var rows []row
 		size := 0
