@@ -7,7 +7,7 @@
 // physical choice that never changes an answer (I8):
 //
 //	pin ──► facts of the pin ──► outbox of its owner, outbox of its board
-//	        (pinfacts.go)            │
+//	    (package pinfacts)           │
 //	                                 │ push: followers who are active, unless there are too many of them
 //	                                 ▼
 //	           ┌──────────── inbox of A ────────────┐ floor
@@ -34,8 +34,8 @@
 // # Pins and history
 //
 // A pin lives from its creation to its deletion, or that of its board. Since history may arrive after live facts, and comes
-// before them in the order of facts, a pin keeps its live facts until no history can matter (pinRow). What is true of a pin
-// follows from them by one function, [pinRow.state].
+// before them in the order of facts, a pin keeps its live facts until no history can matter. What is true of a pin
+// follows from them by one function (package pinfacts).
 //
 // # Heat
 //
@@ -46,7 +46,7 @@
 // # Where things are
 //
 //	keys.go      the rows, in one table
-//	pinfacts.go  what is kept of a pin, and what follows from it; pins.go: from there to rows
+//	pins.go      from what is kept of a pin (package pinfacts) to rows
 //	push.go      deliveries, floors, thresholds, copies; readers.go: who has an inbox
 //	heat.go      likes, plays, scores; erase.go: the end of a user
 //	query.go     the questions; feed.go: the walk over a feed; merge.go: under it; newest.go, hot.go: the two orders

@@ -3,6 +3,7 @@ package inbox
 import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
 // userDeleted removes what the user has as an owner of pins and as a reader, in steps. What others have of the user goes
@@ -50,9 +51,9 @@ func (f *Inbox) erasePin(owner, id string) error {
 	if err != nil {
 		return err
 	}
-	p.row = pinRow{settled: true}
-	f.writeShadows(p, pinState{})
-	if err := f.writeOutboxes(p, pinState{}); err != nil {
+	p.row = pinfacts.Row{Settled: true}
+	f.writeShadows(p, pinfacts.State{})
+	if err := f.writeOutboxes(p, pinfacts.State{}); err != nil {
 		return err
 	}
 	f.key = pairKey(f.key[:0], tagPin, owner, id)

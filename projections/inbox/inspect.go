@@ -8,6 +8,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
 // DescribeKey tells people in one line what a row of the inbox says, those of the embedded graph included. It returns
@@ -26,7 +27,7 @@ func DescribeKey(key, value []byte) (string, error) {
 }
 
 var rowForms = map[projections.Tag]projections.RowForm{
-	tagPin:           {Name: "pin", Parts: "B p", Value: describePin},
+	tagPin:           {Name: "pin", Parts: "B p", Value: pinfacts.Describe},
 	tagOutbox:        {Name: "outbox", Parts: "B ^created p", Value: describeBoard},
 	tagBoardOutbox:   {Name: "board-outbox", Parts: "B b ^created p"},
 	tagShadow:        {Name: "shadow", Parts: "B b p"},
@@ -42,47 +43,6 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagLike:          {Name: "like", Parts: "A i", Value: describeLike},
 	tagHeat:          {Name: "heat", Parts: "i", Value: describeHeat},
 	tagScore:         {Name: "score", Parts: "i ^seq", Value: describeScore},
-}
-
-func describePin(d *projections.Description, row []byte) error {
-	p, err := decodePin(row, d.ID)
-	if err != nil {
-		return err
-	}
-	d.Flag("settled", p.settled)
-	if p.history != nil {
-		d.Flag("history:", true)
-		describeCreation(d, p.history)
-	}
-	for i := range p.live {
-		f := &p.live[i]
-		switch f.kind {
-		case factCreated:
-			d.Flag("created:", true)
-			describeCreation(d, f.made)
-		case factMoved:
-			d.Flag("moved:", true)
-			d.Time("at", f.at)
-			d.Name("b", f.board)
-		case factBoardGone:
-			d.Flag("board-deleted:", true)
-			d.Time("at", f.at)
-			d.Name("b", f.board)
-		}
-	}
-	return nil
-}
-
-func describeCreation(d *projections.Description, c *creation) {
-	d.Time("at", c.time)
-	d.Name("b", c.board)
-	d.Field("i", c.item)
-	if c.repinUser != "" {
-		d.Field("repin-of", c.repinUser+"/"+c.repinPin)
-	}
-	if len(c.attributes) > 0 {
-		d.Field("attributes", fmt.Sprintf("%q", c.attributes))
-	}
 }
 
 func describeBoard(d *projections.Description, row []byte) error {

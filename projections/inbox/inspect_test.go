@@ -63,33 +63,6 @@ func TestDescribeKey(t *testing.T) {
 	}
 }
 
-// FuzzDecodePin: what decodes is what encodes.
-func FuzzDecodePin(f *testing.F) {
-	c := &creation{time: 5, board: "b", item: "i", repinUser: "u", repinPin: "p", attributes: []byte{1}}
-	for _, r := range []pinRow{
-		{},
-		{settled: true},
-		{history: c},
-		{history: c, live: []pinFact{
-			{kind: factCreated, at: 6, board: "c", made: c}, {kind: factMoved, at: 7, board: "d"}, {kind: factBoardGone, at: 8, board: "d"},
-		}},
-	} {
-		f.Add(r.append(nil, "p"))
-	}
-	f.Fuzz(func(t *testing.T, row []byte) {
-		r, err := decodePin(row, "p")
-		if err != nil {
-			return
-		}
-		again, err := decodePin(r.append(nil, "p"), "p")
-		if err != nil || !bytes.Equal(again.append(nil, "p"), r.append(nil, "p")) {
-			t.Fatalf("%x: %v", row, err)
-		}
-		r.state()
-		r.places()
-	})
-}
-
 // FuzzMarks: random bytes are no mark, or one that comes back the same.
 func FuzzMarks(f *testing.F) {
 	place := appendPlace(nil, 17, "ann", "p1")

@@ -22,7 +22,7 @@ func errRow(what string, row []byte) error { return fmt.Errorf("%w: %s %x", ErrC
 //	0x40  B p         pin facts   all that is still needed of what was said about the pin
 //	0x41  B ^t p      b           outbox of B: the living pins of all boards
 //	0x42  B b ^t p    -           outbox of b
-//	0x43  B b p       -           p is not on b, but would be if late history came: see pinRow.places
+//	0x43  B b p       -           p is not on b, but would be if late history came: see pinfacts.Row.Places
 //	0x44  B           count       living pins of B
 //	0x45  B b         count       living pins on b
 //	0x46  B b         time        the first live deletion of b

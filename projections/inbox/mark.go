@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
 // Marks begin with what they are of.
@@ -30,20 +31,20 @@ func parseNewest(m Mark) (place, top []byte, err error) {
 	if len(m) < 2 || m[0] != markNewest {
 		return nil, nil, ErrMark
 	}
-	r := rowReader{rest: m[1:]}
-	place = r.bytes()
-	if r.bad {
+	r := fields.Reader{Rest: m[1:]}
+	place = r.Bytes()
+	if r.Bad {
 		return nil, nil, ErrMark
 	}
 	if _, _, _, err := cutPlace(place); err != nil {
 		return nil, nil, ErrMark
 	}
-	if len(r.rest) > 0 {
-		if _, _, _, err := cutPlace(r.rest); err != nil {
+	if len(r.Rest) > 0 {
+		if _, _, _, err := cutPlace(r.Rest); err != nil {
 			return nil, nil, ErrMark
 		}
 	}
-	return place, r.rest, nil
+	return place, r.Rest, nil
 }
 
 // hotPlace is where a pin stands in a feed by heat: higher scores first, those without a score last, then newest first.
@@ -84,15 +85,15 @@ func parseHot(m Mark) (s session, h hotPlace, err error) {
 	if len(m) < 2 || m[0] != markHot {
 		return s, h, ErrMark
 	}
-	r := rowReader{rest: m[1:]}
-	s.seq = r.uvarint()
-	t := r.uvarint()
-	if r.bad || t > math.MaxInt64 || len(r.rest) < 9 || r.rest[0] > 1 {
+	r := fields.Reader{Rest: m[1:]}
+	s.seq = r.Uvarint()
+	t := r.Uvarint()
+	if r.Bad || t > math.MaxInt64 || len(r.Rest) < 9 || r.Rest[0] > 1 {
 		return s, h, ErrMark
 	}
 	s.time = events.Micros(t)
-	h.scored, h.score = r.rest[0] == 1, int64(binary.BigEndian.Uint64(r.rest[1:]))
-	h.place = r.rest[9:]
+	h.scored, h.score = r.Rest[0] == 1, int64(binary.BigEndian.Uint64(r.Rest[1:]))
+	h.place = r.Rest[9:]
 	if _, _, _, err := cutPlace(h.place); err != nil {
 		return s, h, ErrMark
 	}

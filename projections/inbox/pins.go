@@ -6,13 +6,14 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
 // pin is a pin while one event changes it.
 type pin struct {
 	owner, id string
-	row       pinRow
-	before    pinState
+	row       pinfacts.Row
+	before    pinfacts.State
 	// shadows are the places where it is not, before the event.
 	shadows []string
 }
@@ -26,8 +27,16 @@ func (f *Inbox) readPin(owner, id string) (*pin, error) {
 	if p.row, err = decodePin(row, id); err != nil {
 		return nil, err
 	}
-	p.before = p.row.state()
+	p.before = p.row.State()
 	p.shadows = shadowsOf(&p.row, p.before)
+	return p, nil
+}
+
+func decodePin(row []byte, id string) (pinfacts.Row, error) {
+	p, err := pinfacts.Decode(row, id)
+	if err != nil {
+		return p, errRow("pin", row)
+	}
 	return p, nil
 }
 
@@ -44,11 +53,11 @@ func (f *Inbox) firstGone(owner, board string) (events.Micros, error) {
 }
 
 // shadowsOf returns the boards where a pin is not but might be.
-func shadowsOf(r *pinRow, s pinState) []string {
-	if r.settled {
+func shadowsOf(r *pinfacts.Row, s pinfacts.State) []string {
+	if r.Settled {
 		return nil
 	}
-	return slices.DeleteFunc(r.places(), func(b string) bool { return s.made != nil && b == s.board })
+	return slices.DeleteFunc(r.Places(), func(b string) bool { return s.Made != nil && b == s.Board })
 }
 
 func (f *Inbox) pinCreated() error {
@@ -66,11 +75,11 @@ func (f *Inbox) pinCreated() error {
 	if err != nil {
 		return err
 	}
-	made := creationOf(ev)
+	made := pinfacts.CreationOf(ev)
 	switch {
 	case !ev.Backfill:
-		p.row.add(pinFact{kind: factCreated, at: ev.Time, board: ev.Board, made: made})
-	case p.row.settled, p.row.history != nil && !made.before(p.row.history, p.owner, p.id):
+		p.row.Add(pinfacts.Fact{Kind: pinfacts.Created, At: ev.Time, Board: ev.Board, Made: made})
+	case p.row.Settled, p.row.History != nil && !made.Before(p.row.History, p.owner, p.id):
 		return nil
 	default:
 		// If the board was deleted since, the pin went with it, unless it had been moved. Later deletions of boards
@@ -79,15 +88,15 @@ func (f *Inbox) pinCreated() error {
 		if err != nil {
 			return err
 		}
-		if p.row.history = made; gone != 0 {
-			p.row.addGone(gone, ev.Board)
+		if p.row.History = made; gone != 0 {
+			p.row.AddGone(gone, ev.Board)
 		}
 	}
 	after, err := f.writePin(p)
 	if err != nil {
 		return err
 	}
-	if p.before.made == nil && after.made != nil && ev.RepinUser != "" {
+	if p.before.Made == nil && after.Made != nil && ev.RepinUser != "" {
 		return f.addHeat(ev.Item, f.settings.RepinWeight)
 	}
 	return nil
@@ -103,10 +112,10 @@ func (f *Inbox) pinMoved() error {
 	if err != nil {
 		return err
 	}
-	if p.row.settled && p.before.made == nil {
+	if p.row.Settled && p.before.Made == nil {
 		return nil
 	}
-	p.row.add(pinFact{kind: factMoved, at: ev.Time, board: ev.Board})
+	p.row.Add(pinfacts.Fact{Kind: pinfacts.Moved, At: ev.Time, Board: ev.Board})
 	_, err = f.writePin(p)
 	return err
 }
@@ -116,7 +125,7 @@ func (f *Inbox) pinDeleted() error {
 	if err != nil {
 		return err
 	}
-	p.row.settle(pinState{}, f.ev.Time)
+	p.row.Settle(pinfacts.State{}, f.ev.Time)
 	_, err = f.writePin(p)
 	return err
 }
@@ -129,10 +138,10 @@ func (f *Inbox) boardDeleted() error {
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(p.row.places(), board) {
+		if !slices.Contains(p.row.Places(), board) {
 			return errRow("pin on another board", []byte(id))
 		}
-		p.row.add(pinFact{kind: factBoardGone, at: f.ev.Time, board: board})
+		p.row.Add(pinfacts.Fact{Kind: pinfacts.BoardGone, At: f.ev.Time, Board: board})
 		_, err = f.writePin(p)
 		return err
 	}
@@ -166,12 +175,12 @@ func (f *Inbox) boardDeleted() error {
 
 // writePin turns the difference between a pin before and now into rows, and returns what it is now. It may be cut while
 // the pin is pushed: until that is done the pin is as it was.
-func (f *Inbox) writePin(p *pin) (pinState, error) {
-	after := p.row.state()
-	if p.row.settled || f.b.BackfillsClosed() || len(p.row.live) > maxLive {
-		p.row.settle(after, f.ev.Time)
+func (f *Inbox) writePin(p *pin) (pinfacts.State, error) {
+	after := p.row.State()
+	if p.row.Settled || f.b.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
+		p.row.Settle(after, f.ev.Time)
 	}
-	if after.made != nil {
+	if after.Made != nil {
 		if err := f.pushPin(p, after); err != nil {
 			return after, err
 		}
@@ -181,16 +190,16 @@ func (f *Inbox) writePin(p *pin) (pinState, error) {
 		return after, err
 	}
 	f.key = pairKey(f.key[:0], tagPin, p.owner, p.id)
-	if after.made == nil && p.row.settled && f.b.BackfillsClosed() {
+	if after.Made == nil && p.row.Settled && f.b.BackfillsClosed() {
 		f.b.Delete(f.key)
 		return after, nil
 	}
-	f.value = p.row.append(f.value[:0], p.id)
+	f.value = p.row.Append(f.value[:0], p.id)
 	f.b.Set(f.key, f.value)
 	return after, nil
 }
 
-func (f *Inbox) writeShadows(p *pin, after pinState) {
+func (f *Inbox) writeShadows(p *pin, after pinfacts.State) {
 	now := shadowsOf(&p.row, after)
 	for _, board := range p.shadows {
 		if !slices.Contains(now, board) {
@@ -207,26 +216,26 @@ func (f *Inbox) writeShadows(p *pin, after pinState) {
 }
 
 // writeOutboxes moves a pin through the outboxes of its owner and board, and their counts.
-func (f *Inbox) writeOutboxes(p *pin, after pinState) error {
-	was, is := p.before.made != nil, after.made != nil
-	if was && is && p.before.board == after.board && p.before.made.time == after.made.time {
+func (f *Inbox) writeOutboxes(p *pin, after pinfacts.State) error {
+	was, is := p.before.Made != nil, after.Made != nil
+	if was && is && p.before.Board == after.Board && p.before.Made.Time == after.Made.Time {
 		return nil
 	}
 	if was {
-		f.key = outboxKey(f.key[:0], p.owner, p.before.made.time, p.id)
+		f.key = outboxKey(f.key[:0], p.owner, p.before.Made.Time, p.id)
 		f.b.Delete(f.key)
-		f.key = boardOutboxKey(f.key[:0], p.owner, p.before.board, p.before.made.time, p.id)
+		f.key = boardOutboxKey(f.key[:0], p.owner, p.before.Board, p.before.Made.Time, p.id)
 		f.b.Delete(f.key)
-		if err := f.countPins(p.owner, p.before.board, -1); err != nil {
+		if err := f.countPins(p.owner, p.before.Board, -1); err != nil {
 			return err
 		}
 	}
 	if is {
-		f.key = outboxKey(f.key[:0], p.owner, after.made.time, p.id)
-		f.b.Set(f.key, []byte(after.board))
-		f.key = boardOutboxKey(f.key[:0], p.owner, after.board, after.made.time, p.id)
+		f.key = outboxKey(f.key[:0], p.owner, after.Made.Time, p.id)
+		f.b.Set(f.key, []byte(after.Board))
+		f.key = boardOutboxKey(f.key[:0], p.owner, after.Board, after.Made.Time, p.id)
 		f.b.Set(f.key, nil)
-		return f.countPins(p.owner, after.board, 1)
+		return f.countPins(p.owner, after.Board, 1)
 	}
 	return nil
 }

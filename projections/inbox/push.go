@@ -9,6 +9,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
 // source is whether the pins of a user, or on a board, are pushed.
@@ -63,18 +64,18 @@ func decodeSource(row []byte) (s source, err error) {
 // pushPin brings a pin that begins, or comes to another board or time, to the inboxes of those who follow its owner or its
 // board. All explicit followers of the owner get it, also those who exclude the board: what a reader sees of an inbox is
 // decided on reading, and a pin that moves, a board that is no longer excluded or a mute that ends cost nothing here.
-func (f *Inbox) pushPin(p *pin, after pinState) error {
-	begins := p.before.made == nil || p.before.made.time != after.made.time
-	if !begins && p.before.board == after.board {
+func (f *Inbox) pushPin(p *pin, after pinfacts.State) error {
+	begins := p.before.Made == nil || p.before.Made.Time != after.Made.Time
+	if !begins && p.before.Board == after.Board {
 		return nil
 	}
-	place := appendPlace(nil, after.made.time, p.owner, p.id)
+	place := appendPlace(nil, after.Made.Time, p.owner, p.id)
 	if begins {
 		if err := f.push(p.owner, nil, place, graph.FollowersPrefix(nil, p.owner)); err != nil {
 			return err
 		}
 	}
-	return f.push(p.owner, &after.board, place, graph.BoardFollowersPrefix(nil, p.owner, after.board))
+	return f.push(p.owner, &after.Board, place, graph.BoardFollowersPrefix(nil, p.owner, after.Board))
 }
 
 // push delivers a pin to the inboxes of some followers, in steps. To deliver twice is to deliver once.

@@ -109,12 +109,12 @@ func (q *Queries) living(owner, id string) (*Pin, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := p.state()
-	if s.made == nil {
+	s := p.State()
+	if s.Made == nil {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	return &Pin{
-		Owner: owner, ID: id, Board: s.board, Item: s.made.item, Attributes: s.made.attributes, Created: s.made.time,
+		Owner: owner, ID: id, Board: s.Board, Item: s.Made.Item, Attributes: s.Made.Attributes, Created: s.Made.Time,
 	}, nil
 }
 

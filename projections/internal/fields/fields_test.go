@@ -1,0 +1,36 @@
+package fields
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.Uint64().Draw(t, "number")
+		text := rapid.String().Draw(t, "text")
+		row := append(AppendText(binary.AppendUvarint(nil, n), text), "more"...)
+		r := Reader{Rest: row}
+		if got := r.Uvarint(); got != n || r.Bad {
+			t.Fatalf("%d became %d", n, got)
+		}
+		if got := r.Text(); got != text || r.Bad || string(r.Rest) != "more" {
+			t.Fatalf("%q became %q, before %q", text, got, r.Rest)
+		}
+		// Cut anywhere, it is bad, and stays so.
+		cut := Reader{Rest: row[:rapid.IntRange(0, len(row)-len("more")-1).Draw(t, "cut")]}
+		_, _ = cut.Uvarint(), cut.Bytes()
+		if !cut.Bad || cut.Rest != nil || cut.Uvarint() != 0 || len(cut.Bytes()) != 0 {
+			t.Fatalf("cut, it is read as %+v", cut)
+		}
+	})
+}
+
+func TestBadVarint(t *testing.T) {
+	if r := (Reader{Rest: bytes.Repeat([]byte{0xff}, 11)}); r.Uvarint() != 0 || !r.Bad {
+		t.Errorf("a varint of 77 bits is read: %+v", r)
+	}
+}

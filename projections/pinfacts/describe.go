@@ -1,0 +1,49 @@
+package pinfacts
+
+import (
+	"fmt"
+
+	"github.com/skein-feed/skein/projections"
+)
+
+// Describe tells people what the row of a pin says. The pin is the last id of the key.
+func Describe(d *projections.Description, row []byte) error {
+	p, err := Decode(row, d.ID)
+	if err != nil {
+		return err
+	}
+	d.Flag("settled", p.Settled)
+	if p.History != nil {
+		d.Flag("history:", true)
+		p.History.describe(d)
+	}
+	for i := range p.Live {
+		f := &p.Live[i]
+		switch f.Kind {
+		case Created:
+			d.Flag("created:", true)
+			f.Made.describe(d)
+		case Moved:
+			d.Flag("moved:", true)
+			d.Time("at", f.At)
+			d.Name("b", f.Board)
+		case BoardGone:
+			d.Flag("board-deleted:", true)
+			d.Time("at", f.At)
+			d.Name("b", f.Board)
+		}
+	}
+	return nil
+}
+
+func (c *Creation) describe(d *projections.Description) {
+	d.Time("at", c.Time)
+	d.Name("b", c.Board)
+	d.Field("i", c.Item)
+	if c.RepinUser != "" {
+		d.Field("repin-of", c.RepinUser+"/"+c.RepinPin)
+	}
+	if len(c.Attributes) > 0 {
+		d.Field("attributes", fmt.Sprintf("%q", c.Attributes))
+	}
+}

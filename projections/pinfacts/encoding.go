@@ -1,0 +1,107 @@
+package pinfacts
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/internal/fields"
+)
+
+// ErrCorrupt is returned for bytes that are no [Row].
+var ErrCorrupt = errors.New("pinfacts: not what is kept of a pin")
+
+// A row in bytes, in varints and length-prefixed bytes: flags (1 settled, 2 history), the history, then each live fact:
+// kind, time, board, and of a creation the content.
+
+const (
+	flagSettled = 1 << iota
+	flagHistory
+	flags = 2
+)
+
+// append appends a creation. The item is left out where it has the id of the pin.
+func (c *Creation) append(dst []byte, pin string) []byte {
+	dst = binary.AppendUvarint(dst, uint64(c.Time))
+	dst = fields.AppendText(dst, c.Board)
+	item := c.Item
+	if item == pin {
+		item = ""
+	}
+	dst = fields.AppendText(dst, item)
+	dst = fields.AppendText(dst, c.RepinUser)
+	if c.RepinUser != "" {
+		dst = fields.AppendText(dst, c.RepinPin)
+	}
+	return fields.AppendText(dst, string(c.Attributes))
+}
+
+// Append appends the row of a pin.
+func (r *Row) Append(dst []byte, pin string) []byte {
+	var set uint64
+	if r.Settled {
+		set |= flagSettled
+	}
+	if r.History != nil {
+		set |= flagHistory
+	}
+	dst = binary.AppendUvarint(dst, set)
+	if r.History != nil {
+		dst = r.History.append(dst, pin)
+	}
+	for i := range r.Live {
+		f := &r.Live[i]
+		dst = append(dst, byte(f.Kind))
+		dst = binary.AppendUvarint(dst, uint64(f.At))
+		dst = fields.AppendText(dst, f.Board)
+		if f.Kind == Created {
+			dst = f.Made.append(dst, pin)
+		}
+	}
+	return dst
+}
+
+func readCreation(r *fields.Reader, pin string) *Creation {
+	c := &Creation{Time: events.Micros(r.Uvarint()), Board: r.Text(), Item: r.Text()}
+	if c.Item == "" {
+		c.Item = pin
+	}
+	if c.RepinUser = r.Text(); c.RepinUser != "" {
+		c.RepinPin = r.Text()
+	}
+	if b := r.Bytes(); len(b) > 0 {
+		c.Attributes = bytes.Clone(b)
+	}
+	return c
+}
+
+// Decode reads what [Row.Append] wrote. Nothing of the bytes is kept.
+func Decode(row []byte, pin string) (p Row, err error) {
+	r := fields.Reader{Rest: row}
+	set := r.Uvarint()
+	if set >= 1<<flags {
+		return p, ErrCorrupt
+	}
+	p.Settled = set&flagSettled != 0
+	if set&flagHistory != 0 {
+		p.History = readCreation(&r, pin)
+	}
+	for len(r.Rest) > 0 && !r.Bad {
+		f := Fact{Kind: Kind(r.Rest[0])}
+		r.Rest = r.Rest[1:]
+		f.At, f.Board = events.Micros(r.Uvarint()), r.Text()
+		switch f.Kind {
+		case Created:
+			f.Made = readCreation(&r, pin)
+		case Moved, BoardGone:
+		default:
+			r.Bad = true
+		}
+		p.Live = append(p.Live, f)
+	}
+	if r.Bad {
+		return Row{}, ErrCorrupt
+	}
+	return p, nil
+}

@@ -1,0 +1,173 @@
+// Package pinfacts is what is kept of a pin, and what follows from it. It is pure data: it reads and writes no rows.
+//
+// A pin lives from its creation to its deletion, or that of the board that it is on. All history comes before all live facts
+// in the order of facts, whenever it arrives, so what a live fact does to a pin depends on whether history has it already: a
+// creation of a living pin is ignored, a move of a pin that is not there, too. Until no history can matter any more, which is
+// after a live deletion or the end of all backfills, the live facts are kept:
+//
+//	first backfilled creation ─┐
+//	                           ├─► State: lives or not, on which board, as what was created
+//	live facts, oldest first ──┘
+//	                           └─► Places: the boards whose deletion is a fact about the pin
+//
+// A projection that needs pins folds them on its own, and keeps a [Row] of each in a row of its own.
+package pinfacts
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// Creation is what a pin_created says.
+type Creation struct {
+	Time        events.Micros
+	Board, Item string
+	// RepinUser and RepinPin are the pin that it re-pins; empty: none. They are kept of history only, where they decide
+	// which of two at one time is first: nothing else of what a user has may name another.
+	RepinUser, RepinPin string
+	Attributes          []byte
+}
+
+// CreationOf returns what an event of kind pin_created says.
+func CreationOf(ev *events.Event) *Creation {
+	c := &Creation{Time: ev.Time, Board: ev.Board, Item: ev.Item, Attributes: ev.Attributes}
+	if ev.Backfill {
+		c.RepinUser, c.RepinPin = ev.RepinUser, ev.RepinPin
+	}
+	return c
+}
+
+// event returns the event again, to compare backfills by.
+func (c *Creation) event(owner, pin string) *events.Event {
+	return &events.Event{
+		Kind: events.PinCreated, Backfill: true, Time: c.Time, User: owner, Pin: pin, Board: c.Board, Item: c.Item,
+		RepinUser: c.RepinUser, RepinPin: c.RepinPin, Attributes: c.Attributes,
+	}
+}
+
+// Before tells whether one backfilled creation of a pin comes before another in the order of facts.
+func (c *Creation) Before(other *Creation, owner, pin string) bool {
+	if c.Time != other.Time {
+		return c.Time < other.Time
+	}
+	return bytes.Compare(c.event(owner, pin).Canonical(), other.event(owner, pin).Canonical()) < 0
+}
+
+// Fact is a live fact about a pin.
+type Fact struct {
+	Kind  Kind
+	At    events.Micros
+	Board string
+	// Made is the content of a creation.
+	Made *Creation
+}
+
+// Kind is a kind of live facts.
+type Kind uint8
+
+// The kinds of live facts. A deletion is none: it settles the pin.
+const (
+	Created Kind = iota + 1
+	Moved
+	// BoardGone: the board was deleted, with the pins that were on it.
+	BoardGone
+)
+
+// Row is what is kept of a pin: the facts from which its state follows, whenever history arrives.
+type Row struct {
+	// History is the first backfilled creation; nil once settled.
+	History *Creation
+	// Settled: no history counts, because a live fact ended the pin, or because there can be none any more.
+	Settled bool
+	// Live are the live facts, oldest first. Settled, they are at most one creation and one move. A creation of a pin that
+	// lives is kept, too: history on a board that was deleted before it would make it count.
+	Live []Fact
+}
+
+// State is a pin as it is: Made is nil where it does not live.
+type State struct {
+	Made  *Creation
+	Board string
+}
+
+// State runs the facts in their order.
+func (r *Row) State() (s State) {
+	if r.History != nil {
+		s = State{r.History, r.History.Board}
+	}
+	for i := range r.Live {
+		f := &r.Live[i]
+		switch {
+		case f.Kind == Created && s.Made == nil:
+			s = State{f.Made, f.Board}
+		case f.Kind == Moved && s.Made != nil:
+			s.Board = f.Board
+		case f.Kind == BoardGone && s.Board == f.Board:
+			s = State{}
+		}
+	}
+	return s
+}
+
+// Places are the boards on which the pin might be, in no order, as far as live facts can tell: what history came or comes
+// decides which. The one that it is on is among them. The deletion of one of them is a fact about the pin.
+func (r *Row) Places() []string {
+	var boards []string
+	if r.History != nil {
+		boards = append(boards, r.History.Board)
+	}
+	for i := range r.Live {
+		switch f := &r.Live[i]; f.Kind {
+		case Created:
+			if !slices.Contains(boards, f.Board) {
+				boards = append(boards, f.Board)
+			}
+		case Moved:
+			boards = append(boards[:0], f.Board)
+		case BoardGone:
+			boards = slices.DeleteFunc(boards, func(b string) bool { return b == f.Board })
+		}
+	}
+	return boards
+}
+
+// MaxLive bounds the facts that are kept for history. A pin that was created or moved again and again without having been
+// deleted itself is to be settled.
+const MaxLive = 64
+
+// Add adds a live fact.
+func (r *Row) Add(f Fact) {
+	if n := len(r.Live); n > 1 && f.Kind == Moved && r.Live[n-1].Kind == Moved && r.Live[n-2].Kind == Moved {
+		// The first of several moves tells when the pin left the board of its history, the last where it is.
+		r.Live[n-1] = f
+		return
+	}
+	r.Live = append(r.Live, f)
+}
+
+// AddGone adds that a board was deleted before it was known that the pin was on it.
+func (r *Row) AddGone(at events.Micros, board string) {
+	i := 0
+	for i < len(r.Live) && r.Live[i].At < at {
+		i++
+	}
+	if i == len(r.Live) || r.Live[i].At != at {
+		r.Live = slices.Insert(r.Live, i, Fact{Kind: BoardGone, At: at, Board: board})
+	}
+}
+
+// Settle forgets what only history would need: the pin is in this state since at, or was before.
+func (r *Row) Settle(s State, at events.Micros) {
+	*r = Row{Settled: true}
+	if s.Made == nil {
+		return
+	}
+	made := *s.Made
+	made.RepinUser, made.RepinPin = "", ""
+	r.Live = []Fact{{Kind: Created, At: at, Board: made.Board, Made: &made}}
+	if s.Board != s.Made.Board {
+		r.Live = append(r.Live, Fact{Kind: Moved, At: at, Board: s.Board})
+	}
+}

@@ -1,0 +1,124 @@
+package pinfacts
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// drawRow draws what may be kept of a pin: facts that follow each other in any order.
+func drawRow(t *rapid.T) Row {
+	boards := rapid.SampledFrom([]string{"", "a", "9"})
+	creation := func(at events.Micros) *Creation {
+		return &Creation{Time: at, Board: boards.Draw(t, "board"), Item: rapid.SampledFrom([]string{"p", "i"}).Draw(t, "item")}
+	}
+	var r Row
+	if rapid.Bool().Draw(t, "history") {
+		r.History = creation(1)
+		r.History.RepinUser, r.History.RepinPin = "u", "q"
+	}
+	for i := range rapid.IntRange(0, 8).Draw(t, "facts") {
+		f := Fact{Kind: rapid.SampledFrom([]Kind{Created, Moved, BoardGone}).Draw(t, "kind"), At: events.Micros(10 + 2*i)}
+		if f.Board = boards.Draw(t, "board"); f.Kind == Created {
+			f.Made = creation(f.At)
+			f.Made.Board = f.Board
+		}
+		r.Add(f)
+	}
+	if rapid.IntRange(0, 3).Draw(t, "gone") == 0 {
+		r.AddGone(events.Micros(rapid.IntRange(9, 30).Draw(t, "at")), boards.Draw(t, "board"))
+	}
+	return r
+}
+
+// TestPlaces: a living pin is on one of its places; the deletion of another changes nothing, of that one ends it.
+func TestPlaces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRow(t)
+		s := r.State()
+		places := r.Places()
+		if s.Made != nil && !slices.Contains(places, s.Board) {
+			t.Fatalf("%+v is on %q, not among %q", r, s.Board, places)
+		}
+		for _, board := range []string{"", "a", "9"} {
+			gone := r
+			gone.Live = slices.Clone(r.Live)
+			gone.Add(Fact{Kind: BoardGone, At: 100, Board: board})
+			if slices.Contains(gone.Places(), board) {
+				t.Fatalf("%q was deleted and is still a place of %+v", board, gone)
+			}
+			if after := gone.State(); s.Made != nil && (after.Made == nil) != (board == s.Board) {
+				t.Fatalf("%+v: after the deletion of %q it is %+v", r, board, after)
+			}
+		}
+	})
+}
+
+// TestSettle: what is settled has the same state, and nothing but that.
+func TestSettle(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRow(t)
+		before := r.State()
+		r.Settle(before, 200)
+		after := r.State()
+		if (before.Made == nil) != (after.Made == nil) || before.Board != after.Board || len(r.Live) > 2 || r.History != nil {
+			t.Fatalf("%+v was settled as %+v", before, r)
+		}
+		if after.Made != nil && (after.Made.Item != before.Made.Item || after.Made.Time != before.Made.Time || after.Made.RepinUser != "") {
+			t.Fatalf("%+v was settled as %+v", before.Made, after.Made)
+		}
+	})
+}
+
+// TestMovesAreFew: of many moves the first and the last are kept.
+func TestMovesAreFew(t *testing.T) {
+	var r Row
+	for i := range 100 {
+		r.Add(Fact{Kind: Moved, At: events.Micros(i), Board: string(rune('a' + i%26))})
+	}
+	if len(r.Live) != 2 || r.Live[0].At != 0 || r.Live[1].At != 99 {
+		t.Errorf("%+v", r.Live)
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawRow(t)
+		row := r.Append(nil, "p")
+		again, err := Decode(row, "p")
+		if err != nil || !bytes.Equal(again.Append(nil, "p"), row) {
+			t.Fatalf("%+v became %+v: %v", r, again, err)
+		}
+	})
+}
+
+// FuzzDecode: what decodes is what encodes.
+func FuzzDecode(f *testing.F) {
+	c := &Creation{Time: 5, Board: "b", Item: "i", RepinUser: "u", RepinPin: "p", Attributes: []byte{1}}
+	for _, r := range []Row{
+		{},
+		{Settled: true},
+		{History: c},
+		{History: c, Live: []Fact{
+			{Kind: Created, At: 6, Board: "c", Made: c}, {Kind: Moved, At: 7, Board: "d"}, {Kind: BoardGone, At: 8, Board: "d"},
+		}},
+	} {
+		f.Add(r.Append(nil, "p"))
+	}
+	f.Fuzz(func(t *testing.T, row []byte) {
+		r, err := Decode(row, "p")
+		if err != nil {
+			return
+		}
+		again, err := Decode(r.Append(nil, "p"), "p")
+		if err != nil || !bytes.Equal(again.Append(nil, "p"), r.Append(nil, "p")) {
+			t.Fatalf("%x: %v", row, err)
+		}
+		r.State()
+		r.Places()
+	})
+}
