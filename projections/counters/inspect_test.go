@@ -1,0 +1,69 @@
+package counters
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// TestDescribeKey describes every row that long histories make, and demands every kind of row about items among them.
+func TestDescribeKey(t *testing.T) {
+	seen := map[string]string{}
+	for seed := range uint64(6) {
+		set := DefaultSettings()
+		set.Widespread = 1 + int(seed%3)
+		s := openStore(t, set, projections.Bounds{})
+		history := histories.FixedFeeds(seed, 400)
+		if seed%2 == 0 {
+			history = histories.FixedPlays(seed, 400)
+		}
+		for _, env := range histories.Envelopes(history) {
+			foldOne(t, s, env)
+		}
+		for key, value := range readRows(t, s) {
+			text, err := DescribeKey([]byte(key), []byte(value))
+			if err != nil {
+				t.Errorf("%x = %x: %v", key, value, err)
+				continue
+			}
+			kind := strings.Fields(text)[1]
+			if strings.HasSuffix(text, " widespread") {
+				kind += " widespread"
+			}
+			seen[kind] = text
+			// A key that is cut, or stands in another shard, is none.
+			if _, err := DescribeKey([]byte(key[:len(key)-1]), []byte(value)); !errors.Is(err, ErrCorrupt) {
+				t.Errorf("a cut key of %q is described", text)
+			}
+			other := bytes.Clone([]byte(key))
+			other[1] ^= 1
+			if _, err := DescribeKey(other, []byte(value)); err == nil && kind != "tombstone" {
+				t.Errorf("%q is described in a foreign shard", text)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"user-list widespread", "board-list widespread"}
+	for _, form := range itemForms {
+		want = append(want, form.Name)
+	}
+	for _, form := range listForms {
+		want = append(want, form.name)
+	}
+	for _, kind := range want {
+		if seen[kind] == "" {
+			t.Errorf("no history makes a row of kind %s", kind)
+		}
+	}
+	if testing.Verbose() {
+		for _, text := range seen {
+			t.Log(text)
+		}
+	}
+}

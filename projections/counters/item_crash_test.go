@@ -1,0 +1,60 @@
+package counters
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// TestPowerCutInADeletion: the deletion of a board or user of hundreds of pins that show items which stand in lists is cut anywhere, while there
+// are versions to drop, and goes on where it was (I3).
+func TestPowerCutInADeletion(t *testing.T) {
+	for name, end := range map[string]events.Event{
+		"board": {Kind: events.BoardDeleted, User: "ann", Board: "art"},
+		"user":  {Kind: events.UserDeleted, User: "ann"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pins, plays []events.Event
+			for n := range 300 {
+				item := fmt.Sprint(n % 100)
+				pins = append(pins, creates("ann", fmt.Sprint(n), "art", item))
+				plays = append(plays, events.Event{Kind: events.Liked, User: "ann", Item: item})
+			}
+			history := [][]events.Event{pins, plays}
+			for n := range 8 {
+				history = append(history, []events.Event{scores("8", int64(n)), scores("9", int64(-n))})
+			}
+			history = append(history, []events.Event{end}, []events.Event{{Kind: events.Played, User: "bob", Item: "9"}})
+			cuts := conformance.PowerCuts(t, func() projections.Projection { return New(DefaultSettings()) },
+				envelopes(history, len(history)-2), projections.Bounds{BatchBytes: 4 << 10, FlushBytes: 32 << 10})
+			if cuts.Partial == 0 {
+				t.Errorf("no cut in the midst of an event: %+v", cuts)
+			}
+		})
+	}
+}
+
+// envelopes makes an envelope of each list of events. Before one of them more than an hour passes.
+func envelopes(lists [][]events.Event, late int) (envs []*events.Envelope) {
+	at := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start}
+	for i, list := range lists {
+		at.Seq++
+		if i == late {
+			at.LastTime += SessionLife + 1
+		}
+		env := &events.Envelope{}
+		for slot, ev := range list {
+			at.LastTime++
+			ev.Seq, ev.Slot, ev.Time = at.Seq, uint16(slot), at.LastTime
+			env.Events = append(env.Events, ev)
+			env.Kinds |= events.Kinds(ev.Kind)
+		}
+		env.Cursor = at
+		envs = append(envs, env)
+	}
+	return envs
+}

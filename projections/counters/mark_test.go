@@ -1,0 +1,103 @@
+package counters
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// TestPlaces: places compare as scores, the highest first, then as ids, and are read back.
+func TestPlaces(t *testing.T) {
+	score := rapid.OneOf(rapid.Int64(), rapid.Int64Range(-2, 2), rapid.SampledFrom([]int64{math.MinInt64, math.MaxInt64}))
+	id := rapid.SampledFrom([]string{"a", "ab", "b", "7", "10", "007", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"})
+	rapid.Check(t, func(t *rapid.T) {
+		scoreA, scoreB, a, b := score.Draw(t, "score"), score.Draw(t, "score"), id.Draw(t, "id"), id.Draw(t, "id")
+		placeA, placeB := appendPlace(nil, a, scoreA), appendPlace(nil, b, scoreB)
+		want := cmp.Or(cmp.Compare(scoreB, scoreA), events.CompareIDs(a, b))
+		if got := bytes.Compare(placeA, placeB); got != cmp.Compare(want, 0) {
+			t.Fatalf("%d %s and %d %s compare as %d", scoreA, a, scoreB, b, got)
+		}
+		item, back, rest, err := cutPlace(placeA)
+		if item != a || back != scoreA || len(rest) != 0 || err != nil {
+			t.Fatalf("%d %s became %d %s: %v", scoreA, a, back, item, err)
+		}
+	})
+}
+
+// TestMarksOfElsewhere: marks that no page of the list can have given are refused.
+func TestMarksOfElsewhere(t *testing.T) {
+	l := newItemLog(t, DefaultSettings())
+	defer l.close()
+	l.add(scores("a", 2), scores("b", 1))
+	v := viewOf(t, l.s)
+	defer v.Close()
+	_, good, err := Query(v).Hot(context.Background(), Scope{}, nil, 1)
+	if err != nil || good == nil {
+		t.Fatalf("%x: %v", good, err)
+	}
+	place := appendPlace(nil, "a", 2)
+	now := session{v.Cursor().Seq, v.Cursor().LastTime}
+	for name, m := range map[string]Mark{
+		"empty": {}, "cut": good[:len(good)-1], "longer": append(bytes.Clone(good), 0), "of another kind": append(Mark{2}, good[1:]...),
+		"later": session{now.seq + 1, now.time}.mark(place), "in the future": session{now.seq, now.time + 1}.mark(place),
+		"long varint": append([]byte{markTop, 0x81, 0, 1}, place...),
+	} {
+		if _, _, err := Query(v).Hot(context.Background(), Scope{}, m, 1); !errors.Is(err, ErrMark) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// FuzzMarks: random bytes are no mark, or one that comes back the same.
+func FuzzMarks(f *testing.F) {
+	f.Add([]byte(session{3, 4}.mark(appendPlace(nil, "a", -5))))
+	f.Add([]byte(session{math.MaxUint64, math.MaxInt64}.mark(appendPlace(nil, "7", math.MinInt64))))
+	f.Add([]byte{markTop, 0x80, 0, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, place, err := parseMark(data)
+		if err == nil && !bytes.Equal(s.mark(place), data) {
+			t.Errorf("%x came back as %x", data, s.mark(place))
+		}
+	})
+}
+
+// FuzzItemRows: what decodes of the values of rows is what encodes, and nothing panics.
+func FuzzItemRows(f *testing.F) {
+	hot := itemRow{plays: 5, likes: 1, boards: 300, widespread: true, hot: true, from: 9}
+	hot.heat.sum = hot.heat.sum.Add(1, 5, 1)
+	f.Add(hot.append(nil))
+	f.Add((&itemRow{repins: 1, hot: true, from: 300, heat: itemHeat{scored: true, score: -5}}).append(nil))
+	f.Add((&version{began: 17, score: -9}).append(nil))
+	f.Add(appendUvarint(77))
+	f.Add(endedKey(nil, 9, "a", 3)[3:])
+	f.Add(listKey(nil, nil, "a", -3, 3)[1:])
+	f.Fuzz(func(t *testing.T, row []byte) {
+		if it, err := decodeItem(row); err == nil && !bytes.Equal(it.append(nil), row) {
+			t.Errorf("item %x became %x", row, it.append(nil))
+		}
+		if began, score, err := decodeVersion(row); err == nil && !bytes.Equal((&version{began: began, score: score}).append(nil), row) {
+			t.Errorf("version %x", row)
+		}
+		if to, err := decodeTo(row); err == nil && len(row) > 0 && !bytes.Equal(appendUvarint(to), row) {
+			t.Errorf("end %x is %d", row, to)
+		}
+		if at, item, from, err := cutEnded(row); err == nil && !bytes.Equal(endedKey(nil, at, item, from)[3:], row) {
+			t.Errorf("ended %x", row)
+		}
+		if item, score, from, err := cutVersionEntry(row); err == nil && !bytes.Equal(listKey(nil, nil, item, score, from)[1:], row) {
+			t.Errorf("entry %x", row)
+		}
+		_, _ = decodeLike(row)
+		_, _ = decodeCount(row)
+		_, _ = decodeFirstEnded(row)
+		_, _ = DescribeKey(append(projections.AppendPrefix(nil, projections.StoreShard, tagTop), row...), nil)
+	})
+}

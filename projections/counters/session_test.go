@@ -1,0 +1,331 @@
+package counters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/model"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// reading is a session whose pages are read at different positions.
+type reading struct {
+	scope Scope
+	size  int
+	after Mark
+	ended bool
+	// began is the log time of the first page, and heats the scores at its position.
+	began events.Micros
+	heats map[string]int64
+	// shown counts how often an item was shown.
+	shown map[string]int
+	// always are the items that have been in the list at every position since the first page.
+	always map[string]bool
+	// last is the item shown last.
+	last *model.HotItem
+}
+
+// TestSessions: whatever is written between the pages of a session, what is in the list throughout appears exactly once,
+// what is not at most once and only where it is in the list of its page; the order is kept (I9).
+func TestSessions(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		history := drawHistory(t)
+		set := drawSettings(t)
+		s := openStore(t, set, projections.Bounds{})
+		defer s.Close()
+		// A second process with a store of its own serves every other page.
+		twin := openStore(t, set, projections.Bounds{BatchBytes: 1})
+		defer twin.Close()
+		var open []*reading
+		folded := 0
+		for _, env := range histories.Envelopes(history) {
+			foldOne(t, s, env)
+			foldOne(t, twin, env)
+			folded += len(env.Events)
+			now := model.New(history[:folded])
+			if rapid.IntRange(0, 2).Draw(t, "begin") == 0 {
+				open = append(open, beginReading(t, now))
+			}
+			for i, r := range open {
+				store := s
+				if i%2 == 1 {
+					store = twin
+				}
+				r.step(t, store, now, set, history[:folded], rapid.IntRange(0, 2).Draw(t, "turn") == 0)
+			}
+		}
+		now := model.New(history)
+		for _, r := range open {
+			for !r.ended {
+				r.step(t, s, now, set, history, true)
+			}
+			r.finish(t, history)
+		}
+	})
+}
+
+// beginReading draws a list, those of boards with much on them more often.
+func beginReading(t *rapid.T, now *model.Graph) *reading {
+	r := &reading{size: rapid.IntRange(1, 3).Draw(t, "page size"), shown: map[string]int{}}
+	boards := now.BoardsMentioned()
+	if len(boards) == 0 || rapid.IntRange(0, 3).Draw(t, "everybody's") == 0 {
+		return r
+	}
+	b := rapid.SampledFrom(boards).Draw(t, "board")
+	for range 2 {
+		other := rapid.SampledFrom(boards).Draw(t, "board")
+		if len(now.BoardPins(other.Owner, other.Board)) > len(now.BoardPins(b.Owner, b.Board)) {
+			b = other
+		}
+	}
+	r.scope.Owner = b.Owner
+	if rapid.Bool().Draw(t, "one board") {
+		r.scope.Board = &b.Board
+	}
+	return r
+}
+
+// step notes what is in the list at this position, and reads a page at its turn.
+func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, set Settings, history []events.Event, turn bool) {
+	t.Helper()
+	if r.ended || r.always == nil && !turn {
+		return
+	}
+	first := r.always == nil
+	if first {
+		r.heats = model.Heats(history, heatSettings(set))
+	}
+	list := now.Top(model.Scope(r.scope), r.heats)
+	if first {
+		r.always = map[string]bool{}
+		for _, h := range list {
+			r.always[h.Item] = true
+		}
+	}
+	for item := range r.always {
+		if !slices.ContainsFunc(list, func(h model.HotItem) bool { return h.Item == item }) {
+			delete(r.always, item)
+		}
+	}
+	if !turn {
+		return
+	}
+	v := viewOf(t, s)
+	defer v.Close()
+	if first {
+		r.began = v.Cursor().LastTime
+	}
+	page, next, err := Query(v).Hot(context.Background(), r.scope, r.after, r.size)
+	if expired := !first && v.Cursor().LastTime-r.began > SessionLife; expired != errors.Is(err, ErrExpired) || !expired && err != nil {
+		t.Fatalf("a page %d µs after the first: %v", v.Cursor().LastTime-r.began, err)
+	}
+	if err != nil {
+		r.ended, r.always = true, map[string]bool{}
+		return
+	}
+	// What comes behind the last place by the scores of the session.
+	if r.last != nil {
+		list = slices.DeleteFunc(list, func(h model.HotItem) bool {
+			return h.Score > r.last.Score || h.Score == r.last.Score && events.CompareIDs(h.Item, r.last.Item) <= 0
+		})
+	}
+	want := hotItems(list[:min(r.size, len(list))])
+	if diff := cmp.Diff(want, page); diff != "" || (next == nil) != (len(list) <= r.size) {
+		t.Fatalf("page of %+v, another %v: -want +got\n%s\nafter\n%s", r.scope, next != nil, diff, tell(history))
+	}
+	for _, h := range page {
+		r.shown[h.Item]++
+		last := model.HotItem(h)
+		r.last = &last
+	}
+	r.after, r.ended = next, next == nil
+}
+
+func (r *reading) finish(t *rapid.T, history []events.Event) {
+	t.Helper()
+	for item, n := range r.shown {
+		if n > 1 {
+			t.Fatalf("%s was shown %d times in a session of %+v\nafter\n%s", item, n, r.scope, tell(history))
+		}
+	}
+	for item := range r.always {
+		if r.shown[item] != 1 {
+			t.Fatalf("%s was in the list throughout, and shown %d times in a session of %+v\nafter\n%s", item, r.shown[item],
+				r.scope, tell(history))
+		}
+	}
+}
+
+// TestAnotherPinInOneEnvelope: an item is in a list at every position while one pin that shows it goes and another comes, with
+// a score that changed since the session began.
+func TestAnotherPinInOneEnvelope(t *testing.T) {
+	for _, widespread := range []int{1, 64} {
+		set := DefaultSettings()
+		set.Widespread = widespread
+		l := newItemLog(t, set)
+		for _, item := range []string{"a", "b", "c"} {
+			l.add(creates("ann", "p"+item, "", item), scores(item, 10))
+		}
+		page, next := l.page(Scope{Owner: "ann"}, nil, 1)
+		if len(page) != 1 || page[0].Item != "a" {
+			t.Fatalf("first page %v", page)
+		}
+		l.add(scores("c", 99))
+		l.add(
+			events.Event{Kind: events.PinDeleted, User: "ann", Pin: "pc"},
+			creates("ann", "again", "art", "c"), creates("ann", "more", "tea", "c"),
+		)
+		page, _ = l.page(Scope{Owner: "ann"}, next, 5)
+		if want := []HotItem{{"b", 10}, {"c", 10}}; !slices.Equal(page, want) {
+			t.Errorf("widespread %d: then %v, want %v", widespread, page, want)
+		}
+		page, _ = l.page(Scope{Owner: "ann"}, nil, 5)
+		if want := []HotItem{{"c", 99}, {"a", 10}, {"b", 10}}; !slices.Equal(page, want) {
+			t.Errorf("widespread %d: a new session has %v, want %v", widespread, page, want)
+		}
+		l.close()
+	}
+}
+
+// TestSessionOfWidespread: an item that is widespread throughout a session, becomes it or ceases to be it has one place, that of
+// its score when the session began.
+func TestSessionOfWidespread(t *testing.T) {
+	for _, c := range []struct{ before, after int }{{1, 1}, {1, 3}, {3, 1}, {3, 3}, {4, 3}} {
+		for _, score := range []int64{-99, 99} {
+			set := DefaultSettings()
+			set.Widespread = 2
+			l := newItemLog(t, set)
+			l.add(scores("a", 10), creates("ann", "pa", "", "a"), scores("b", 5), scores("c", 5), creates("ann", "pc", "", "c"))
+			show := func(n int) {
+				for i := range 4 {
+					pin := events.Event{Kind: events.PinDeleted, User: "ann", Pin: fmt.Sprint("b", i)}
+					if i < n {
+						pin = creates("ann", pin.Pin, fmt.Sprint("board", i), "b")
+					}
+					l.add(pin)
+				}
+			}
+			show(c.before)
+			page, next := l.page(Scope{Owner: "ann"}, nil, 1)
+			if !slices.Equal(page, []HotItem{{"a", 10}}) {
+				t.Errorf("from %d boards to %d: first page %v", c.before, c.after, page)
+			}
+			l.add(scores("b", score))
+			show(c.after)
+			l.add(scores("b", score+1))
+			page, next = l.page(Scope{Owner: "ann"}, next, 1)
+			if !slices.Equal(page, []HotItem{{"b", 5}}) {
+				t.Errorf("from %d boards to %d: second page %v", c.before, c.after, page)
+			}
+			page, next = l.page(Scope{Owner: "ann"}, next, 1)
+			if !slices.Equal(page, []HotItem{{"c", 5}}) || next != nil {
+				t.Errorf("from %d boards to %d: third page %v", c.before, c.after, page)
+			}
+			l.close()
+		}
+	}
+}
+
+// TestSessionExpires: a session lives an hour of log time, and then says so. Meanwhile versions that nobody can read are
+// dropped, and those of the session are not.
+func TestSessionExpires(t *testing.T) {
+	l := newItemLog(t, DefaultSettings())
+	defer l.close()
+	for i, item := range []string{"a", "b", "c"} {
+		l.add(scores(item, int64(9-i)))
+	}
+	_, next := l.page(Scope{}, nil, 1)
+	began := l.cursor.LastTime
+	l.add(scores("b", 1), scores("c", 100))
+	for range 20 {
+		l.pass(SessionLife/20 - 10)
+		l.add(scores("c", int64(l.cursor.Seq)))
+	}
+	if page, _ := l.page(Scope{}, next, 5); !slices.Equal(page, []HotItem{{"b", 8}, {"c", 7}}) {
+		t.Errorf("%d µs after the first page: %v", l.cursor.LastTime-began, page)
+	}
+	l.pass(began + SessionLife - l.cursor.LastTime - 1)
+	l.add(events.Event{Kind: events.Played, User: "ann", Item: "x"})
+	if page, _ := l.page(Scope{}, next, 5); len(page) != 2 {
+		t.Errorf("an hour after the first page: %v", page)
+	}
+	l.add(events.Event{Kind: events.Played, User: "ann", Item: "x"})
+	v := viewOf(t, l.s)
+	defer v.Close()
+	if _, _, err := Query(v).Hot(context.Background(), Scope{}, next, 5); !errors.Is(err, ErrExpired) {
+		t.Errorf("later: %v", err)
+	}
+}
+
+// itemLog builds a log by hand: each call of add is an envelope.
+type itemLog struct {
+	t      testing.TB
+	s      *projections.Store
+	cursor events.Cursor
+}
+
+func newItemLog(t testing.TB, set Settings) *itemLog {
+	return &itemLog{t, openStore(t, set, projections.Bounds{}), events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start}}
+}
+
+func (l *itemLog) close() {
+	l.t.Helper()
+	if err := l.s.Close(); err != nil {
+		l.t.Error(err)
+	}
+}
+
+// pass lets time pass.
+func (l *itemLog) pass(d events.Micros) { l.cursor.LastTime += d }
+
+func (l *itemLog) add(list ...events.Event) {
+	l.t.Helper()
+	l.cursor.Seq++
+	env := &events.Envelope{}
+	for i, ev := range list {
+		l.cursor.LastTime++
+		ev.Seq, ev.Slot = l.cursor.Seq, uint16(i)
+		if !ev.Backfill {
+			ev.Time = l.cursor.LastTime
+		}
+		env.Events = append(env.Events, ev)
+		env.Kinds |= events.Kinds(ev.Kind)
+	}
+	env.Cursor = l.cursor
+	foldOne(l.t, l.s, env)
+}
+
+// addAll adds events in envelopes of a thousand.
+func (l *itemLog) addAll(list []events.Event) {
+	l.t.Helper()
+	for part := range slices.Chunk(list, events.MaxEnvelopeEvents) {
+		l.add(part...)
+	}
+}
+
+func (l *itemLog) page(s Scope, after Mark, n int) ([]HotItem, Mark) {
+	l.t.Helper()
+	v := viewOf(l.t, l.s)
+	defer v.Close()
+	page, next, err := Query(v).Hot(context.Background(), s, after, n)
+	if err != nil {
+		l.t.Fatalf("list %+v: %v", s, err)
+	}
+	return page, next
+}
+
+func creates(owner, pin, board, item string) events.Event {
+	return events.Event{Kind: events.PinCreated, User: owner, Pin: pin, Board: board, Item: item}
+}
+
+func scores(item string, score int64) events.Event {
+	return events.Event{Kind: events.ItemScored, Item: item, Score: score}
+}
