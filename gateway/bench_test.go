@@ -16,15 +16,25 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skein-feed/skein/projections"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// benchWorld has 1000 users who follow 100 each.
+// benchWorld has 1000 users who follow 100 each, of whom one has played 3300 items.
 func benchWorld(b *testing.B) *world {
 	b.Helper()
-	w := newWorld(b, func(o *worldOptions) { o.cache = 512 << 20 })
+	w := newWorld(b, withSeen, withCounters, func(o *worldOptions) { o.cache = 512 << 20 })
 	var at string
+	for batch := range 4 {
+		var evs []*skeinv1.Event
+		for i := range 825 {
+			evs = append(evs, played("17", fmt.Sprint(3*(825*batch+i))))
+		}
+		if _, err := w.server.publish(context.Background(), &skeinv1.PublishRequest{Events: evs}, &extra{}); err != nil {
+			b.Fatal(err)
+		}
+	}
 	for batch := range 100 {
 		var evs []*skeinv1.Event
 		for i := range 1000 {
@@ -40,11 +50,13 @@ func benchWorld(b *testing.B) *world {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := w.store.WaitFor(context.Background(), d.pos.Seq); err != nil {
-		b.Fatal(err)
-	}
-	if err := w.store.Flush(); err != nil {
-		b.Fatal(err)
+	for _, store := range []*projections.Store{w.store, w.seen, w.counters} {
+		if err := store.WaitFor(context.Background(), d.pos.Seq); err != nil {
+			b.Fatal(err)
+		}
+		if err := store.Flush(); err != nil {
+			b.Fatal(err)
+		}
 	}
 	return w
 }
@@ -67,6 +79,24 @@ func benchRequests() []struct {
 		}
 		return req
 	}
+	seen := func(n int) *skeinv1.FilterSeenRequest {
+		req := &skeinv1.FilterSeenRequest{UserId: "17"}
+		for i := range n {
+			req.ItemIds = append(req.ItemIds, fmt.Sprint(i))
+		}
+		return req
+	}
+	numbers := &skeinv1.FilterSeenRequest{UserId: "17"}
+	for i := range maxCandidates {
+		numbers.NumericIds = append(numbers.NumericIds, uint64(i))
+	}
+	counts := func(n int) proto.Message {
+		req := &skeinv1.BatchGetCountersRequest{}
+		for i := range n {
+			req.Keys = append(req.Keys, countsOfItem(fmt.Sprint(i)))
+		}
+		return req
+	}
 	return []struct {
 		name, procedure string
 		req             proto.Message
@@ -75,6 +105,11 @@ func benchRequests() []struct {
 		{"check 25", connectv1.GraphServiceCheckFollowsProcedure, check(25)},
 		{"filter 1", connectv1.GraphServiceFilterFollowedProcedure, filter(1)},
 		{"filter 25", connectv1.GraphServiceFilterFollowedProcedure, filter(25)},
+		{"seen 100", connectv1.SeenServiceFilterSeenProcedure, seen(100)},
+		{"seen 10000", connectv1.SeenServiceFilterSeenProcedure, seen(maxCandidates)},
+		{"seen 10000 numbers", connectv1.SeenServiceFilterSeenProcedure, numbers},
+		{"counters 1", connectv1.CounterServiceBatchGetCountersProcedure, counts(1)},
+		{"counters 25", connectv1.CounterServiceBatchGetCountersProcedure, counts(25)},
 		{"newest 50", connectv1.GraphServiceListFollowersProcedure, &skeinv1.ListFollowersRequest{UserId: "100003"}},
 	}
 }
@@ -190,6 +225,10 @@ func BenchmarkRules(b *testing.B) {
 					checkCheckFollows(req)
 				case *skeinv1.FilterFollowedRequest:
 					checkFilterFollowed(req)
+				case *skeinv1.FilterSeenRequest:
+					checkFilterSeen(req)
+				case *skeinv1.BatchGetCountersRequest:
+					checkBatchGetCounters(req)
 				}
 			}
 		})

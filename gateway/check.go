@@ -101,10 +101,20 @@ func (c *checker) length(field string, n, least int) {
 	}
 }
 
-// atMost demands that a text has at most max bytes.
-func (c *checker) atMost(field, text string, maximum int) {
-	if len(text) > maximum {
-		c.found = append(c.found, invalidField(field, "has %d bytes: must have at most %d", len(text), maximum))
+// atMostItems demands that a list has at most so many items.
+func (c *checker) atMostItems(field string, n, maximum int) {
+	if n > maximum {
+		c.found = append(c.found, invalidField(field, "has %d items: must have at most %d", n, maximum))
+	}
+}
+
+// maxPositionBytes is the bound of at_least in the protos.
+const maxPositionBytes = 256
+
+// atLeast demands that at_least is not too long to be a position.
+func (c *checker) atLeast(text string) {
+	if len(text) > maxPositionBytes {
+		c.found = append(c.found, invalidField("at_least", "has %d bytes: must have at most %d", len(text), maxPositionBytes))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 func checkCheckFollows(req *skeinv1.CheckFollowsRequest) []violation {
 	var c checker
 	c.length("pairs", len(req.GetPairs()), 1)
-	c.atMost("at_least", req.GetAtLeast(), maxPositionBytes)
+	c.atLeast(req.GetAtLeast())
 	if len(c.found) > 0 {
 		return c.found
 	}
@@ -67,9 +67,6 @@ func (s *Server) checkFollows(
 	}
 	return res, nil
 }
-
-// maxPositionBytes is the bound of at_least in the protos.
-const maxPositionBytes = 256
 
 var followKinds = [...]skeinv1.FollowKind{
 	graph.None:     skeinv1.FollowKind_FOLLOW_KIND_NONE,

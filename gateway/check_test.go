@@ -12,7 +12,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The two calls that are checked by hand refuse exactly what the rules of their protos and the rules of ids refuse.
+// CheckFollows and FilterFollowed, which are checked by hand, refuse exactly what the rules of their protos and the rules of ids refuse.
 func TestHandChecksAgreeWithTheRules(t *testing.T) {
 	r, err := newRules()
 	if err != nil {

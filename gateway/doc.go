@@ -7,7 +7,7 @@
 //	                     ids)     │             position ◀── fsynced ◀───────────────┘
 //	                              │
 //	                              └ reads: positions demanded ─▶ wait ─▶ one view ─▶ answer + position
-//	                                       (at_least, token)         (graph, inbox)
+//	                                       (at_least, token)         (graph, inbox, seen, counters)
 //	                                                     ▲
 //	         answer ◀─ finish: one mapping of errors ────┴── log ─▶ hub ─▶ stores
 //	                   to codes, count, log
@@ -18,7 +18,7 @@
 //
 //  1. The server bounds what a call may send before it reads anything: header, body, calls under way (http.go).
 //  2. The codec decodes. What does not decode is answered as every other error (codec.go).
-//  3. The request is held against the rules in its proto, and its ids are checked (check.go). Two hot calls do both by
+//  3. The request is held against the rules in its proto, and its ids are checked (check.go). Four hot calls do both by
 //     hand: docs/decisions/0005-edge-validation.md.
 //  4. A read waits until the store contains the positions that it demands, takes one view, answers all of it from that
 //     view, and names its position (read.go). What waits is bounded by the caller's deadline and by a limit.
@@ -34,8 +34,9 @@
 //
 // I9, a session does not shift: a page token holds a place (a time and ids, not an offset) and the position of the
 // page before, which the next page must contain, so no page comes from an older state than the one before it. It is
-// signed, and bound to its list. Tokens do not expire (token.go, lists.go), but for those of feeds by heat, which say so
-// (feed.go).
+// signed, and bound to its list. Tokens do not expire (token.go, lists.go), but for those of feeds and lists by heat, which
+// say so (feed.go, counters.go). What a feed hides because it was seen is of the page's position or later, and no later page
+// shows it again (hide_seen.go).
 //
 // Reads change nothing, with one exception: one that asks for it (mark_active) has a reader_active event appended, at most
 // one a reader and day, behind its answer (active.go).

@@ -5,10 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
-	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/inbox"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -19,22 +19,9 @@ const (
 	feedList   = 0xfe
 	newestList = 0xfd
 	pinsList   = 0xfc
+	// hotList are the lists by heat of CounterService.
+	hotList = 0xfb
 )
-
-// feedState is what the server remembers of the inbox between calls.
-type feedState struct {
-	names positions
-	// caughtUp is set when the store has once been at the head of the log, and stays.
-	caughtUp atomic.Bool
-}
-
-// rebuilding tells whether a store has not caught up with the log for the first time.
-func (f *feedState) rebuilding(store *projections.Store) bool {
-	if !f.caughtUp.Load() && store.Status().State == projections.Ready {
-		f.caughtUp.Store(true)
-	}
-	return !f.caughtUp.Load()
-}
 
 func checkReadFeed(c *checker, req *skeinv1.ReadFeedRequest) {
 	c.id("reader_id", req.GetReaderId())
@@ -82,7 +69,7 @@ func (s *Server) readFeed(
 	}
 	defer r.close()
 	f.Above = start.above
-	page, err := r.Feed(ctx, f, start.after, feedPageSize(req.GetPageSize()))
+	page, hidden, err := s.feedPage(ctx, req, r, f, start)
 	if err != nil {
 		return nil, start.since.outOf(err)
 	}
@@ -91,10 +78,11 @@ func (s *Server) readFeed(
 		s.markActive(r, f.Reader)
 	}
 	res := &skeinv1.ReadFeedResponse{
-		Entries: feedEntries(page.Pins), Completeness: completeness(req, r), Position: r.position,
+		Entries: feedEntries(page.Pins), Completeness: hidden.completeness(r), Position: r.position,
 	}
 	if page.Next != nil {
-		res.NextPageToken = s.keys.sign(pageToken{list: id, pos: r.at, mark: joinMarks(start.above, page.Next)})
+		mark := hidden.appendAhead(nil, r.at)
+		res.NextPageToken = s.keys.sign(pageToken{list: id, pos: r.at, mark: appendMarks(mark, start.above, page.Next)})
 	}
 	if f.Order == inbox.Newest {
 		res.NewestToken = s.keys.sign(pageToken{list: newest, pos: r.at, mark: page.Newest})
@@ -102,16 +90,26 @@ func (s *Server) readFeed(
 	return res, nil
 }
 
-// completeness says what is missing in a page or should not be there. That nothing was hidden comes first: of a feed
-// that is only being rebuilt clients know that no entry is wrong.
-func completeness(req *skeinv1.ReadFeedRequest, r *feedReading) skeinv1.FeedCompleteness {
-	switch {
-	case req.GetHideSeen():
-		return skeinv1.FeedCompleteness_FEED_COMPLETENESS_SEEN_UNAVAILABLE
-	case r.rebuilding:
-		return skeinv1.FeedCompleteness_FEED_COMPLETENESS_REBUILDING
+// feedPage reads a page, less what the reader has played if that is asked for.
+func (s *Server) feedPage(
+	ctx context.Context, req *skeinv1.ReadFeedRequest, r *feedReading, f inbox.Feed, start feedStart,
+) (inbox.Page, *hiding, error) {
+	size := feedPageSize(req.GetPageSize())
+	if !req.GetHideSeen() {
+		page, err := r.Feed(ctx, f, start.after, size)
+		return page, nil, err
 	}
-	return skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE
+	h := s.hide(ctx, f.Reader, r.at, start.seen)
+	defer h.close()
+	if h.r != nil {
+		f.Hide = h.items
+	}
+	page, err := r.Feed(ctx, f, start.after, size)
+	if h.broken {
+		f.Hide = nil
+		page, err = r.Feed(ctx, f, start.after, size)
+	}
+	return page, h, err
 }
 
 // feedStart is where a page of a feed begins.
@@ -120,6 +118,8 @@ type feedStart struct {
 	above, after inbox.Mark
 	// since is the position of the page that the token is from.
 	since demand
+	// seen is the sequence up to which what was played is hidden at least; 0: that of the page.
+	seen uint64
 }
 
 // startOf reads the token of a request: a page token goes on in a session, newer_than begins one that ends where the
@@ -134,17 +134,23 @@ func (s *Server) startOf(req *skeinv1.ReadFeedRequest, id, newest listID) (start
 	if err != nil || mark == nil {
 		return start, err
 	}
-	var ok bool
-	if start.above, start.after, ok = splitMarks(mark); !ok {
+	ok := true
+	if req.GetHideSeen() {
+		start.seen, mark, ok = cutAhead(mark, since.pos)
+	}
+	if ok {
+		start.above, start.after, ok = splitMarks(mark)
+	}
+	if !ok {
 		return start, since.refused(errTokenDamaged.Error(), errTokenDamaged)
 	}
 	return start, nil
 }
 
-// joinMarks is what the page token of a feed holds: length of the lower end (0: none), lower end, place. The next page
-// of a session that newer_than began ends where the first one does.
-func joinMarks(above, after inbox.Mark) []byte {
-	b := binary.AppendUvarint(make([]byte, 0, 2+len(above)+len(after)), uint64(len(above)))
+// appendMarks appends what the page token of a feed holds: length of the lower end (0: none), lower end, place. The next
+// page of a session that newer_than began ends where the first one does. With hide_seen it comes after [hiding.appendAhead].
+func appendMarks(b []byte, above, after inbox.Mark) []byte {
+	b = binary.AppendUvarint(b, uint64(len(above)))
 	b = append(b, above...)
 	return append(b, after...)
 }
@@ -160,18 +166,25 @@ func splitMarks(b []byte) (above, after inbox.Mark, ok bool) {
 	return above, inbox.Mark(b[length:]), true
 }
 
-// outOf tells what is wrong with a token that was good for the key ring and not for the inbox.
+// outOf tells what is wrong with a token that was good for the key ring and not for the projection.
 func (d demand) outOf(err error) error {
 	switch {
 	case errors.Is(err, inbox.ErrExpired):
-		d.reason = skeinv1.Reason_REASON_EXPIRED_PAGE_TOKEN
-		life := time.Duration(inbox.SessionLife) * time.Microsecond
-		return d.refused(fmt.Sprintf("is of a session that is over: a feed by heat can be continued for %.4g h of log time; "+
-			"begin again without it", life.Hours()), err)
-	case errors.Is(err, inbox.ErrMark):
+		return d.over("a feed", inbox.SessionLife, err)
+	case errors.Is(err, counters.ErrExpired):
+		return d.over("a list", counters.SessionLife, err)
+	case errors.Is(err, inbox.ErrMark), errors.Is(err, counters.ErrMark):
 		return d.refused(errTokenList.Error(), err)
 	}
 	return err
+}
+
+// over refuses the token of a session by heat that lasted too long.
+func (d demand) over(what string, life events.Micros, err error) error {
+	d.reason = skeinv1.Reason_REASON_EXPIRED_PAGE_TOKEN
+	hours := (time.Duration(life) * time.Microsecond).Hours()
+	return d.refused(fmt.Sprintf("is of a session that is over: %s by heat can be continued for %.4g h of log time; "+
+		"begin again without it", what, hours), err)
 }
 
 func feedEntries(pins []inbox.Pin) []*skeinv1.FeedEntry {

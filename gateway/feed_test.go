@@ -607,15 +607,15 @@ func TestErrorsOfTheInbox(t *testing.T) {
 
 func FuzzFeedMarks(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(joinMarks(nil, inbox.Mark("after")))
-	f.Add(joinMarks(inbox.Mark("above"), inbox.Mark("after")))
+	f.Add(appendMarks(nil, nil, inbox.Mark("after")))
+	f.Add(appendMarks(nil, inbox.Mark("above"), inbox.Mark("after")))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		above, after, ok := splitMarks(b)
 		if !ok {
 			return
 		}
-		above2, after2, ok := splitMarks(joinMarks(above, after))
+		above2, after2, ok := splitMarks(appendMarks(nil, above, after))
 		if !ok || string(above) != string(above2) || string(after) != string(after2) || (above == nil) != (above2 == nil) || after2 == nil {
 			t.Errorf("%x is %x, %x and then %x, %x", b, above, after, above2, after2)
 		}

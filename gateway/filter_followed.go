@@ -13,7 +13,7 @@ func checkFilterFollowed(req *skeinv1.FilterFollowedRequest) []violation {
 	users, boards := len(req.GetUserIds()), len(req.GetBoards())
 	c.length("user_ids", users, 0)
 	c.length("boards", boards, 0)
-	c.atMost("at_least", req.GetAtLeast(), maxPositionBytes)
+	c.atLeast(req.GetAtLeast())
 	if len(c.found) > 0 {
 		return c.found
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/seen"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
@@ -30,8 +31,13 @@ type Options struct {
 	Graph *projections.Store
 	// Inbox is the store of the inbox projection. Without it FeedService answers "unimplemented".
 	Inbox *projections.Store
-	// Stores are all stores of the process, Graph and Inbox among them: readiness, status, metrics and Publish with
-	// VISIBLE are about all of them. Default: Graph, and Inbox if there is one.
+	// Seen is the store of the seen projection. Without it SeenService answers "unimplemented", and feeds hide nothing
+	// that was seen.
+	Seen *projections.Store
+	// Counters is the store of the counters projection. Without it CounterService answers "unimplemented".
+	Counters *projections.Store
+	// Stores are all stores of the process, those above among them: readiness, status, metrics and Publish with VISIBLE
+	// are about all of them. Default: those above.
 	Stores []*projections.Store
 	// Keys sign page tokens. Default: [DefaultKeyRing] of the log.
 	Keys KeyRing
@@ -51,8 +57,11 @@ type Server struct {
 	publisher *events.Publisher
 	hub       *events.Hub
 	graph     *projections.Store
-	// inbox may be nil.
-	inbox   *projections.Store
+	// inbox, seen and counters may be nil.
+	inbox, seen, counters *projections.Store
+	// seenSettings are those that seen was folded with.
+	seenSettings seen.Settings
+
 	stores  []*projections.Store
 	keys    KeyRing
 	limits  Limits
@@ -69,10 +78,10 @@ type Server struct {
 	absent  map[string]bool
 	pages   http.Handler
 
-	names  positions
-	feed   feedState
-	marks  *marker
-	growth growth
+	names                                positions
+	inboxState, seenState, countersState storeState
+	marks                                *marker
+	growth                               growth
 
 	// healthPeriod is how often a watched health is looked at.
 	healthPeriod time.Duration
@@ -91,9 +100,10 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("gateway: a server needs a log, a publisher, a hub and the graph")
 	}
 	if len(o.Stores) == 0 {
-		o.Stores = []*projections.Store{o.Graph}
-		if o.Inbox != nil {
-			o.Stores = append(o.Stores, o.Inbox)
+		for _, store := range []*projections.Store{o.Graph, o.Inbox, o.Seen, o.Counters} {
+			if store != nil {
+				o.Stores = append(o.Stores, store)
+			}
 		}
 	}
 	if o.Keys.IsZero() {
@@ -106,7 +116,8 @@ func New(o Options) (*Server, error) {
 		o.Registry = prometheus.NewRegistry()
 	}
 	s := &Server{
-		source: o.Log, publisher: o.Publisher, hub: o.Hub, graph: o.Graph, inbox: o.Inbox, stores: o.Stores,
+		source: o.Log, publisher: o.Publisher, hub: o.Hub, graph: o.Graph, inbox: o.Inbox,
+		seen: o.Seen, counters: o.Counters, stores: o.Stores,
 		keys: o.Keys, limits: o.Limits.withDefaults(), log: o.Logger, version: o.Version,
 		methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
 		healthPeriod: healthPeriod, errorWriter: connect.NewErrorWriter(),
@@ -114,6 +125,11 @@ func New(o Options) (*Server, error) {
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.marks = newMarker(s.life, o.Publisher)
 	var err error
+	if s.seen != nil {
+		if s.seenSettings, err = settingsOfSeen(s.seen); err != nil {
+			return nil, err
+		}
+	}
 	if s.rules, err = newRules(); err != nil {
 		return nil, fmt.Errorf("gateway: the rules of the protos: %w", err)
 	}
@@ -122,9 +138,9 @@ func New(o Options) (*Server, error) {
 	}
 	s.mountEvents()
 	s.mountGraph()
-	if s.inbox != nil {
-		s.mountFeed()
-	}
+	s.mountFeed()
+	s.mountSeen()
+	s.mountCounters()
 	s.mountHealth()
 	s.mountMissing()
 	s.mountPages(o.Registry)
@@ -157,6 +173,25 @@ func (s *Server) mountGraph() {
 }
 
 func (s *Server) mountFeed() {
+	if s.inbox == nil {
+		return
+	}
 	unary(s, connectv1.FeedServiceReadFeedProcedure, checkReadFeed, s.readFeed)
 	unary(s, connectv1.FeedServiceListPinsProcedure, checkListPins, s.listPins)
+}
+
+func (s *Server) mountSeen() {
+	if s.seen == nil {
+		return
+	}
+	unaryByHand(s, connectv1.SeenServiceFilterSeenProcedure, checkFilterSeen, s.filterSeen)
+	unary(s, connectv1.SeenServiceListServedProcedure, checkUser, s.listServed)
+}
+
+func (s *Server) mountCounters() {
+	if s.counters == nil {
+		return
+	}
+	unaryByHand(s, connectv1.CounterServiceBatchGetCountersProcedure, checkBatchGetCounters, s.batchGetCounters)
+	unary(s, connectv1.CounterServiceListHotProcedure, checkListHot, s.listHot)
 }

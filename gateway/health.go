@@ -65,8 +65,8 @@ func (s *Server) healthWatch(
 	}
 }
 
-// healthOf returns the health of the process (""), or of a service by its full name. A service that this version only
-// names, and one whose projection has failed, is not serving.
+// healthOf returns the health of the process (""), or of a service by its full name. A service whose
+// projection has failed or is not there is not serving.
 func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingStatus {
 	serving := !s.draining.Load() && s.life.Err() == nil && s.ready()
 	switch service {
@@ -76,9 +76,11 @@ func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingSt
 		serving = serving && answers(s.graph)
 	case connectv1.FeedServiceName:
 		serving = serving && s.inbox != nil && answers(s.inbox)
+	case connectv1.SeenServiceName:
+		serving = serving && s.seen != nil && answers(s.seen)
+	case connectv1.CounterServiceName:
+		serving = serving && s.counters != nil && answers(s.counters)
 	case connectv1.EventServiceName, connectv1.AdminServiceName, healthv1connect.HealthName:
-	case connectv1.SeenServiceName, connectv1.CounterServiceName:
-		serving = false
 	default:
 		return healthv1.HealthCheckResponse_SERVICE_UNKNOWN
 	}

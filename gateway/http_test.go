@@ -295,7 +295,7 @@ func TestBodiesThatAreTooLarge(t *testing.T) {
 				t.Log(name, err)
 			} else {
 				answer, _ := io.ReadAll(res.Body)
-				if e := parseError(t, answer); e.reason() != "TOO_LARGE" || e.Code != "invalid_argument" || !strings.Contains(e.Message, "2 MiB") {
+				if e := parseError(t, answer); e.reason() != "TOO_LARGE" || e.Code != "invalid_argument" || !strings.Contains(e.Message, "4 MiB") {
 					t.Errorf("%s: %s", name, answer)
 				}
 				res.Body.Close()

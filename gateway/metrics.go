@@ -18,6 +18,8 @@ type metrics struct {
 	accepted   prometheus.Counter
 	rejections *prometheus.CounterVec
 	feeds      feedPages
+	seen       seenQuestions
+	hotRows    prometheus.Histogram
 }
 
 func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
@@ -37,6 +39,11 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 			Name: "skein_publish_rejections_total",
 			Help: "Events that Publish refused, by reason.",
 		}, []string{"reason"}),
+		hotRows: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "skein_hot_page_rows_read",
+			Help:    "Rows that were read for one page of ListHot.",
+			Buckets: []float64{10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 100_000},
+		}),
 	}
 	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "skein_rpc_in_flight",
@@ -52,7 +59,13 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 		pagesCounter("merged", &m.feeds.merged), counterOf(prometheus.CounterOpts{
 			Name: "skein_feed_outboxes_opened_total",
 			Help: "Outboxes of authors and boards that were opened to make pages of feeds.",
-		}, &m.feeds.outboxes),
+		}, &m.feeds.outboxes), m.hotRows,
+		questionsCounter("filter", &m.seen.asked[byFilter]), questionsCounter("feed", &m.seen.asked[byFeed]),
+		candidatesCounter("unseen", &m.seen.unseen), candidatesCounter("seen", &m.seen.seen),
+		counterOf(prometheus.CounterOpts{
+			Name: "skein_seen_months_read_total",
+			Help: "Months of plays that were looked at to tell the seen from the unseen.",
+		}, &m.seen.months),
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -93,6 +106,43 @@ func pagesCounter(source string, n *atomic.Uint64) prometheus.Collector {
 		Name:        "skein_feed_pages_total",
 		Help:        "Pages of feeds by where they came from: the reader's inbox alone, or merged with outboxes.",
 		ConstLabels: prometheus.Labels{"source": source},
+	}, n)
+}
+
+// seenQuestions counts what the seen store is asked: by whom, about how many candidates, over how many months.
+type seenQuestions struct {
+	asked                [2]atomic.Uint64 // by askedBy
+	unseen, seen, months atomic.Uint64
+}
+
+// askedBy says who asked the seen store.
+type askedBy int
+
+const (
+	byFilter askedBy = iota
+	byFeed
+)
+
+func (q *seenQuestions) count(by askedBy, candidates, unseen, months int) {
+	q.asked[by].Add(1)
+	q.unseen.Add(uint64(unseen))
+	q.seen.Add(uint64(candidates - unseen))
+	q.months.Add(uint64(months))
+}
+
+func questionsCounter(by string, n *atomic.Uint64) prometheus.Collector {
+	return counterOf(prometheus.CounterOpts{
+		Name:        "skein_seen_questions_total",
+		Help:        "Questions to the seen store by who asked: FilterSeen, or a feed that hides what was seen.",
+		ConstLabels: prometheus.Labels{"by": by},
+	}, n)
+}
+
+func candidatesCounter(answer string, n *atomic.Uint64) prometheus.Collector {
+	return counterOf(prometheus.CounterOpts{
+		Name:        "skein_seen_candidates_total",
+		Help:        "Candidates of those questions by the answer.",
+		ConstLabels: prometheus.Labels{"answer": answer},
 	}, n)
 }
 

@@ -13,6 +13,21 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
+// storeState is what the server remembers of a store between calls.
+type storeState struct {
+	names positions
+	// caughtUp is set when the store has once been at the head of the log, and stays.
+	caughtUp atomic.Bool
+}
+
+// rebuilding tells whether the store has not caught up with the log for the first time.
+func (m *storeState) rebuilding(store *projections.Store) bool {
+	if !m.caughtUp.Load() && store.Status().State == projections.Ready {
+		m.caughtUp.Store(true)
+	}
+	return !m.caughtUp.Load()
+}
+
 // opened is a store at one position, for the whole of one answer. It must be closed.
 type opened struct {
 	view *projections.View
@@ -88,8 +103,8 @@ func (s *Server) open(ctx context.Context, x *extra, demands ...demand) (*readin
 // openFeed returns the inbox at a position that contains all that is demanded.
 func (s *Server) openFeed(ctx context.Context, x *extra, demands ...demand) (*feedReading, error) {
 	// Asked before the view is taken: a view of a store that has caught up lacks nothing that had to be built again.
-	rebuilding := s.feed.rebuilding(s.inbox)
-	o, err := s.openStore(ctx, s.inbox, &s.feed.names, x, demands)
+	rebuilding := s.inboxState.rebuilding(s.inbox)
+	o, err := s.openStore(ctx, s.inbox, &s.inboxState.names, x, demands)
 	if err != nil {
 		return nil, err
 	}

@@ -176,3 +176,32 @@ func TestGrowth(t *testing.T) {
 		t.Errorf("a log without a bound is full in %v days", *got)
 	}
 }
+
+// Status, readiness and VISIBLE are about every store of the process.
+func TestStatusOfAllStores(t *testing.T) {
+	w := newWorld(t, withFeeds, withSeen, withCounters)
+	res, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
+		Events: []*skeinv1.Event{played("ann", "a")}, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{}).GetProjections() {
+		names = append(names, p.GetName())
+		if p.GetPosition() != res.Msg.GetPosition() || p.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_LIVE {
+			t.Error(p)
+		}
+	}
+	if want := []string{"counters", "graph", "inbox", "seen"}; !slices.Equal(names, want) {
+		t.Errorf("%v, want %v", names, want)
+	}
+	for _, name := range names {
+		if w.count("skein_projection_position", "projection", name) != 1 {
+			t.Errorf("%s has no metrics", name)
+		}
+	}
+	if _, _, page := w.get("/readyz"); !strings.Contains(string(page), `"seen":{"state":"READY"`) {
+		t.Errorf("%s", page)
+	}
+}

@@ -27,11 +27,11 @@ func services() []protoreflect.ServiceDescriptor {
 	return all
 }
 
-// missing says what the methods that this version does not have wait for.
+// missing says what the methods that are not there wait for.
 var missing = map[protoreflect.Name]string{
 	"FeedService":    "the inbox projection, which this process does not have",
-	"SeenService":    "the seen projection, which this version does not have",
-	"CounterService": "the counters projection, which this version does not have",
+	"SeenService":    "the seen projection, which this process does not have",
+	"CounterService": "the counters projection, which this process does not have",
 	"AdminService":   "the replay of projections, which this version does not have; GetStatus is there",
 	"EventService":   "a way to follow the log from outside, which this version does not have; Publish is there",
 }

@@ -11,11 +11,11 @@ import (
 
 // Every method of every service is there. Those that wait for a projection say which.
 func TestEveryMethodAnswers(t *testing.T) {
-	demandMethods(newWorld(t, withFeeds), 18, 15)
+	demandMethods(newWorld(t, withFeeds, withSeen, withCounters), 22, 11)
 }
 
-// Without an inbox there are no feeds.
-func TestMethodsWithoutInbox(t *testing.T) {
+// Without an inbox there are no feeds, and so on.
+func TestMethodsOfTheGraphAlone(t *testing.T) {
 	demandMethods(newWorld(t), 16, 17)
 }
 

@@ -16,8 +16,10 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/seen"
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
@@ -41,19 +43,22 @@ type world struct {
 	publisher *events.Publisher
 	hub       *events.Hub
 	store     *projections.Store
-	// inbox is nil in a world without feeds; inboxReady closes when it has caught up with the log.
-	inbox      *projections.Store
-	inboxReady <-chan struct{}
-	registry   *prometheus.Registry
-	server     *Server
-	url        string
-	http       *http.Client
+	// inbox is nil in a world without feeds, seen and counters in one without those. The channels close when the store
+	// has caught up with the log.
+	inbox, seen, counters                *projections.Store
+	inboxReady, seenReady, countersReady <-chan struct{}
+	registry                             *prometheus.Registry
+	server                               *Server
+	url                                  string
+	http                                 *http.Client
 
-	events connectv1.EventServiceClient
-	graph  connectv1.GraphServiceClient
-	feed   connectv1.FeedServiceClient
-	admin  connectv1.AdminServiceClient
-	health healthv1connect.HealthClient
+	events        connectv1.EventServiceClient
+	graph         connectv1.GraphServiceClient
+	feed          connectv1.FeedServiceClient
+	seenClient    connectv1.SeenServiceClient
+	counterClient connectv1.CounterServiceClient
+	admin         connectv1.AdminServiceClient
+	health        healthv1connect.HealthClient
 
 	// stop stops the server as an operator would, and returns what Run returned.
 	stop func() error
@@ -72,13 +77,27 @@ func withFeeds(o *worldOptions) {
 	o.inbox = &settings
 }
 
+// withSeen gives the world a seen store.
+func withSeen(o *worldOptions) {
+	settings := seen.DefaultSettings()
+	o.seen = &settings
+}
+
+// withCounters gives the world counters.
+func withCounters(o *worldOptions) {
+	settings := counters.DefaultSettings()
+	o.counters = &settings
+}
+
 type worldOptions struct {
 	Options
 	asleep bool
 	// source is where the log is; default: embedded, in a directory of the test.
 	source events.Config
-	// inbox are the settings of the inbox; nil: there is none.
-	inbox *inbox.Settings
+	// inbox, seen and counters are the settings of the stores; nil: there is none.
+	inbox    *inbox.Settings
+	seen     *seen.Settings
+	counters *counters.Settings
 	// cache of the store in bytes; 0: the default.
 	cache int64
 }
@@ -134,14 +153,17 @@ func (w *world) begin(o worldOptions) {
 	w.t.Helper()
 	w.registry = prometheus.NewPedanticRegistry()
 	w.openStores(&o)
-	o.Log, o.Publisher, o.Hub, o.Graph, o.Inbox, o.Registry = w.log, w.publisher, w.hub, w.store, w.inbox, w.registry
+	o.Log, o.Publisher, o.Hub, o.Registry = w.log, w.publisher, w.hub, w.registry
+	o.Graph, o.Inbox, o.Seen, o.Counters = w.store, w.inbox, w.seen, w.counters
 	o.Version = "test"
 	if !o.asleep {
 		w.fold()
 	}
 	w.serve(o.Options)
-	if !o.asleep && w.inbox != nil {
-		<-w.inboxReady
+	for _, ready := range []<-chan struct{}{w.inboxReady, w.seenReady, w.countersReady} {
+		if !o.asleep && ready != nil {
+			<-ready
+		}
 	}
 }
 
@@ -162,16 +184,24 @@ func (w *world) openStores(o *worldOptions) {
 		stores = append(stores, store)
 		return store
 	}
-	w.store = open(graph.New(), nil)
-	if o.inbox != nil {
+	watched := func(p projections.Projection) (*projections.Store, <-chan struct{}) {
 		ready := make(chan struct{})
 		once := sync.OnceFunc(func() { close(ready) })
-		w.inboxReady = ready
-		w.inbox = open(inbox.New(*o.inbox), func(st projections.State, _ error) {
+		return open(p, func(st projections.State, _ error) {
 			if st >= projections.Ready {
 				once()
 			}
-		})
+		}), ready
+	}
+	w.store = open(graph.New(), nil)
+	if o.inbox != nil {
+		w.inbox, w.inboxReady = watched(inbox.New(*o.inbox))
+	}
+	if o.seen != nil {
+		w.seen, w.seenReady = watched(seen.New(*o.seen))
+	}
+	if o.counters != nil {
+		w.counters, w.countersReady = watched(counters.New(*o.counters))
 	}
 	folding, endFold := context.WithCancel(context.Background())
 	folded := make(chan error, len(stores))
@@ -263,6 +293,8 @@ func (w *world) connect(options ...connect.ClientOption) {
 	w.events = connectv1.NewEventServiceClient(w.http, w.url, options...)
 	w.graph = connectv1.NewGraphServiceClient(w.http, w.url, options...)
 	w.feed = connectv1.NewFeedServiceClient(w.http, w.url, options...)
+	w.seenClient = connectv1.NewSeenServiceClient(w.http, w.url, options...)
+	w.counterClient = connectv1.NewCounterServiceClient(w.http, w.url, options...)
 	w.admin = connectv1.NewAdminServiceClient(w.http, w.url, options...)
 	w.health = healthv1connect.NewHealthClient(w.http, w.url, options...)
 }

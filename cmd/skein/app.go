@@ -85,7 +85,8 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 		return nil, err
 	}
 	a.server, err = gateway.New(gateway.Options{
-		Log: a.log, Publisher: a.publisher, Hub: a.hub, Graph: a.store("graph"), Inbox: a.store("inbox"), Stores: a.stores,
+		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.stores,
+		Graph: a.store("graph"), Inbox: a.store("inbox"), Seen: a.store("seen"), Counters: a.store("counters"),
 		Keys: o.keys, Limits: o.limits, Logger: o.logger, Version: version().Version,
 	})
 	return a, err

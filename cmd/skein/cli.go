@@ -11,7 +11,7 @@ type cli struct {
 	Demo    demoCmd    `cmd:"" help:"Show everything in a few seconds: a small world in a temporary directory, and a tour of it."`
 	Serve   serveCmd   `cmd:"" help:"Run the service, with everything embedded unless --nats says otherwise."`
 	Publish publishCmd `cmd:"" help:"Publish events from standard input, one JSON event a line."`
-	Query   queryCmd   `cmd:"" help:"Ask a running service who follows whom, and what is new."`
+	Query   queryCmd   `cmd:"" help:"Ask a running service who follows whom, what is new, what was seen, and how many."`
 	Import  importCmd  `cmd:"" help:"Import history from a file of delimited text."`
 	Status  statusCmd  `cmd:"" help:"Show the state of a running service."`
 	Replay  replayCmd  `cmd:"" help:"Look after the projections of a running service."`

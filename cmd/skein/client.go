@@ -52,6 +52,14 @@ func (c *client) feed() skeinv1connect.FeedServiceClient {
 	return skeinv1connect.NewFeedServiceClient(c.http, c.url)
 }
 
+func (c *client) seen() skeinv1connect.SeenServiceClient {
+	return skeinv1connect.NewSeenServiceClient(c.http, c.url)
+}
+
+func (c *client) counters() skeinv1connect.CounterServiceClient {
+	return skeinv1connect.NewCounterServiceClient(c.http, c.url)
+}
+
 func (c *client) admin() skeinv1connect.AdminServiceClient {
 	return skeinv1connect.NewAdminServiceClient(c.http, c.url)
 }

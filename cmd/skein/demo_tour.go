@@ -79,6 +79,25 @@ var stops = []stop{
 		want:   `[1,3,4]`,
 	},
 	{
+		says:   "Which of these has ada not seen? Answered from what ada played, and what ada was shown, of ten thousand candidates as of four.",
+		method: "SeenService/FilterSeen",
+		body:   `{"userId":"ada","itemIds":["saturn","frame-1952","crust","rokkaku"]}`,
+		want:   `"unseenIndexes":[0,2,3]`,
+	},
+	{
+		says:   "The feed without what ada has seen.",
+		method: "FeedService/ReadFeed",
+		body:   `{"readerId":"ada","pageSize":2,"hideSeen":true}`,
+		want:   `"FEED_COMPLETENESS_COMPLETE"`,
+		lacks:  `"frame-1952"`,
+	},
+	{
+		says:   "What is hot with greta. Every play, like and re-pin heats an item, and old ones count for less.",
+		method: "CounterService/ListHot",
+		body:   `{"ownerId":"greta","pageSize":2}`,
+		want:   `"itemId":"crust"`,
+	},
+	{
 		says:   "A block ends follows in both directions, in the same event.",
 		method: "EventService/Publish",
 		body:   `{"events":[{"userBlocked":{"userId":"ada","blockedId":"sven"}}],"wait":"PUBLISH_WAIT_VISIBLE"}`,
@@ -95,6 +114,12 @@ var stops = []stop{
 		method: "GraphService/BatchGetFollowCounts",
 		body:   `{"userIds":["greta"],"boards":[{"ownerId":"greta","boardId":"garden"}]}`,
 		want:   `"excluderCount":"1"`,
+	},
+	{
+		says:   "Counts of what is not a list: plays of an item, by how many it is liked. Each is exact.",
+		method: "CounterService/BatchGetCounters",
+		body:   `{"keys":[{"itemId":"crust"},{"userId":"greta"}]}`,
+		want:   `"playCount":"8"`,
 	},
 	{
 		says:   "The followers of greta whom ada follows: what a profile shows as \"followed by hugo, mina and others\".",

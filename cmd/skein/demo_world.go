@@ -54,6 +54,13 @@ var demoPins = []struct{ owner, board, pin string }{
 	{"hugo", "bikes", "frame-1952"},
 }
 
+// demoPlays is how often the items of the demo were played today and yesterday. ada, whom the tour is about, is the eleventh
+// to play the most popular.
+var demoPlays = []struct {
+	item  string
+	plays int
+}{{"al-pastor", 2}, {"tomatoes", 3}, {"saturn", 5}, {"crust", 8}, {"frame-1952", 13}}
+
 const demoSource = "demo"
 
 // world is the history of the demo, the same in every demo but for the day on which it ends.
@@ -85,6 +92,11 @@ func newWorld() *world {
 	w.ada()
 	for i, p := range demoPins {
 		w.add(w.now.Add(-time.Duration(len(demoPins)-i)*5*time.Hour), pinCreated(p.owner, p.board, p.pin))
+	}
+	for _, p := range demoPlays {
+		for i := range p.plays {
+			w.add(w.now.Add(-time.Duration(i+1)*time.Hour), played(people[i], p.item))
+		}
 	}
 	slices.SortStableFunc(w.events, func(a, b *skeinv1.Event) int {
 		return a.GetOccurredAt().AsTime().Compare(b.GetOccurredAt().AsTime())
@@ -151,6 +163,10 @@ func pinCreated(owner, board, pin string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
 		Pin: &skeinv1.Pin{OwnerId: owner, PinId: pin}, BoardId: board,
 	}}}
+}
+
+func played(user, item string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: user, ItemId: item}}}
 }
 
 func boardFollowed(follower, owner, board string) *skeinv1.Event {

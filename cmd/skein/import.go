@@ -74,7 +74,7 @@ type importPlaysCmd struct {
 
 // Help is shown below the flags.
 func (*importPlaysCmd) Help() string {
-	return `Columns: user, item [, time]. There is nothing to --compare plays with in this version. ` + importHelp
+	return `Columns: user, item [, time]. --compare asks how often every item was played, and every user played. ` + importHelp
 }
 
 // Run imports plays.
@@ -88,7 +88,7 @@ type importLikesCmd struct {
 
 // Help is shown below the flags.
 func (*importLikesCmd) Help() string {
-	return `Columns: user, item [, time]. There is nothing to --compare likes with in this version. ` + importHelp
+	return `Columns: user, item [, time]. --compare asks how many users like every item. ` + importHelp
 }
 
 // Run imports likes.
@@ -116,8 +116,8 @@ type importFlags struct {
 	DryRun    bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
 	RetryFor  time.Duration `help:"How long a call is tried again while the service does not answer." default:"5m"`
 
-	Compare       bool   `help:"Afterwards compare every list and count of the users in the file with the service; not for plays and likes."`
-	CompareChecks int    `help:"How many random pairs --compare checks besides; not for pins." default:"100000"`
+	Compare       bool   `help:"Afterwards compare every list and count of the users or items in the file with the service."`
+	CompareChecks int    `help:"How many random pairs --compare checks besides, for follows and boards." default:"100000"`
 	CompareSeed   uint64 `help:"Picks the pairs; 0: others every time." default:"0"`
 
 	JSON bool `help:"Print the report as JSON."`
@@ -133,12 +133,6 @@ func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
 		var err error
 		if o.Format.Delimiter, err = importer.ParseDelimiter(c.Delimiter); err != nil {
 			return o, usage("--delimiter: %w", err)
-		}
-	}
-	if c.Compare {
-		// Said before a long import, not after it.
-		if err := kind.CanCompare(); err != nil {
-			return o, usage("--compare: %w", err)
 		}
 	}
 	return o, nil
@@ -240,7 +234,7 @@ func (c *importFlags) compare(ctx context.Context, std *streams, o importer.Opti
 	began := time.Now()
 	found, err := importer.Compare(ctx, importer.CompareOptions{
 		Kind: o.Kind, Path: o.Path, Format: o.Format, First: o.First, StartedAt: r.StartedAt, AtLeast: r.Position,
-		Graph: api.graph(), Feed: api.feed(), Checks: c.CompareChecks, Seed: seed, Patience: c.RetryFor,
+		Graph: api.graph(), Feed: api.feed(), Counters: api.counters(), Checks: c.CompareChecks, Seed: seed, Patience: c.RetryFor,
 		Observe:    bar.compared,
 		Difference: func(text string) { bar.clear(); fmt.Fprintln(std.out, "difference: "+text) },
 	})
@@ -248,13 +242,18 @@ func (c *importFlags) compare(ctx context.Context, std *streams, o importer.Opti
 	if err != nil {
 		return err
 	}
-	besides := fmt.Sprintf("all counts, %d checks (seed %d)", found.Checks, seed)
-	if o.Kind == importer.Pins {
-		besides = "all totals"
+	took := time.Since(began).Round(time.Millisecond)
+	switch o.Kind {
+	case importer.Plays, importer.Likes:
+		std.say("compared the counts of %d items and %d users in %v: %d differences",
+			found.Items, found.Users, took, found.Differences)
+	case importer.Pins:
+		std.say("compared %d users and %d boards: %d lists with %d entries, all totals in %v: %d differences",
+			found.Users, found.Boards, found.Lists, found.Entries, took, found.Differences)
+	default:
+		std.say("compared %d users and %d boards: %d lists with %d entries, all counts, %d checks (seed %d) in %v: %d differences",
+			found.Users, found.Boards, found.Lists, found.Entries, found.Checks, seed, took, found.Differences)
 	}
-	std.say("compared %d users and %d boards: %d lists with %d entries, %s in %v: %d differences",
-		found.Users, found.Boards, found.Lists, found.Entries, besides, time.Since(began).Round(time.Millisecond),
-		found.Differences)
 	if found.Differences > 0 {
 		return errSilent
 	}

@@ -16,13 +16,15 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/seen"
 )
 
 type inspectCmd struct {
 	Dir        string `arg:"" help:"The data directory of a service that is not running." type:"existingdir"`
-	Projection string `help:"Which store." default:"graph"`
+	Projection string `help:"Which store: graph, inbox, seen or counters." default:"graph"`
 	Generation uint32 `help:"Which build; 0: the latest." default:"0"`
 	User       string `help:"Only rows whose keys begin with this user, or with a board of this user."`
 	Kind       string `help:"Only rows of this kind, the second word of each line: edge, following, board-counts, checkpoint, ..."`
@@ -32,7 +34,7 @@ type inspectCmd struct {
 
 // describers tell the rows of each projection to people.
 var describers = map[string]func(key, value []byte) (string, error){
-	"graph": graph.DescribeKey, "inbox": inbox.DescribeKey,
+	"graph": graph.DescribeKey, "inbox": inbox.DescribeKey, "seen": seen.DescribeKey, "counters": counters.DescribeKey,
 }
 
 // Run prints the rows of a store.
@@ -70,24 +72,16 @@ func (c *inspectCmd) open() (*projections.Store, error) {
 func (c *inspectCmd) print(ctx context.Context, std *streams, view *projections.View) (err error) {
 	out := bufio.NewWriter(std.out)
 	defer func() { err = errors.Join(err, out.Flush()) }()
-	var lower, upper, id []byte
-	if c.User != "" {
-		if err := events.ValidateID(c.User); err != nil {
-			return usage("--user %w", err)
-		}
-		// The shard, then any tag, then the id.
-		lower = projections.AppendPrefix(nil, events.ShardOf(c.User), 0)[:2]
-		upper, id = projections.PrefixEnd(lower), events.AppendID(nil, c.User)
+	rows, err := c.rows(view)
+	if err != nil {
+		return err
 	}
-	it := view.Iter(lower, upper)
+	it := rows.it
 	defer func() { err = errors.Join(err, it.Close()) }()
 	corrupt := 0
-	for n := 0; (c.Limit == 0 || n < c.Limit) && it.Next(); {
+	for n := 0; (c.Limit == 0 || n < c.Limit) && rows.next(); {
 		if err := ctx.Err(); err != nil {
 			return err
-		}
-		if id != nil && !bytes.HasPrefix(it.Key()[min(3, len(it.Key())):], id) {
-			continue
 		}
 		text, derr := c.describe(it.Key(), it.Value())
 		if derr != nil {
@@ -107,6 +101,61 @@ func (c *inspectCmd) print(ctx context.Context, std *streams, view *projections.
 		return errSilent
 	}
 	return nil
+}
+
+// rows are all rows, or those whose keys begin with the user.
+func (c *inspectCmd) rows(view *projections.View) (*inspected, error) {
+	if c.User == "" {
+		return &inspected{it: view.Iter(nil, nil)}, nil
+	}
+	if err := events.ValidateID(c.User); err != nil {
+		return nil, usage("--user %w", err)
+	}
+	id := events.AppendID(nil, c.User)
+	shard := projections.AppendPrefix(nil, events.ShardOf(c.User), 0)[:2]
+	if c.Projection == "seen" {
+		// Rows of a month have that in the place of the shard, and the shard after the tag.
+		return &inspected{it: view.Iter(nil, nil), after: [][]byte{id, append(bytes.Clone(shard), id...)}}, nil
+	}
+	return &inspected{it: view.Iter(shard, projections.PrefixEnd(shard)), after: [][]byte{id}}, nil
+}
+
+// inspected walks over rows.
+type inspected struct {
+	it projections.Iterator
+	// after: one of these follows the first three bytes of a key, which end with the tag. nil: anything does.
+	after [][]byte
+}
+
+// next goes to the next row, without reading those between.
+func (r *inspected) next() bool {
+	ok := r.it.Next()
+	for ok && r.after != nil {
+		here, from := r.wanted(r.it.Key())
+		if here || from == nil {
+			return here
+		}
+		ok = r.it.SeekGE(from)
+	}
+	return ok
+}
+
+// wanted tells whether a key is one of the wanted, and else from which key on the next may be; nil: there is none.
+func (r *inspected) wanted(key []byte) (here bool, from []byte) {
+	prefix := key[:min(3, len(key))]
+	for _, after := range r.after {
+		begin := append(bytes.Clone(prefix), after...)
+		switch {
+		case bytes.HasPrefix(key, begin):
+			return true, nil
+		case bytes.Compare(key, begin) < 0 && (from == nil || bytes.Compare(begin, from) < 0):
+			from = begin
+		}
+	}
+	if from == nil {
+		from = projections.PrefixEnd(prefix)
+	}
+	return false, from
 }
 
 func (c *inspectCmd) describe(key, value []byte) (string, error) {

@@ -9,7 +9,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// queryCmd are the reads of the graph and of feeds. Each is one call, or one a page.
+// queryCmd are all reads of the API. Each is one call, or one a page.
 type queryCmd struct {
 	clientFlags `embed:""`
 
@@ -33,6 +33,10 @@ type queryCmd struct {
 	Counts         countsCmd         `cmd:"" help:"How long the lists of users and boards are."`
 	Feed           feedCmd           `cmd:"" help:"What is new for a reader: the pins of whom the reader follows."`
 	Pins           pinsCmd           `cmd:"" help:"The pins of a user or of one board, newest first."`
+	Seen           seenCmd           `cmd:"" help:"Which of some items has a user not seen?"`
+	Served         servedCmd         `cmd:"" help:"The items that were sent to a user last."`
+	Counters       countersCmd       `cmd:"" help:"Counts of users, boards and items: pins, followers, plays, likes, re-pins."`
+	Hot            hotCmd            `cmd:"" help:"Items by heat: of everybody, of one author or on one board."`
 }
 
 // board reads OWNER/BOARD. Nothing after the separator is the owner's default board.

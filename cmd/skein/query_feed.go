@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strconv"
 	"strings"
 
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -98,7 +97,7 @@ func (q *queryCmd) pinRows(entries []*skeinv1.FeedEntry, scored bool) [][]string
 		board := q.boardText(&skeinv1.Board{OwnerId: e.GetOwnerId(), BoardId: e.GetBoardId()})
 		row := []string{e.GetOwnerId(), e.GetPinId(), board, e.GetItemId(), timeText(e.GetCreateTime())}
 		if scored {
-			row = append(row, strconv.FormatFloat(float64(e.GetScore())/(1<<16), 'f', 3, 64))
+			row = append(row, scoreText(e.GetScore()))
 		}
 		rows = append(rows, row)
 	}

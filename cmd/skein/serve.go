@@ -16,7 +16,9 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/seen"
 )
 
 // defaultListen is where the service is when nothing else is said; its clients look for it there.
@@ -38,7 +40,7 @@ type serveCmd struct {
 	NATSReplicas int    `name:"nats-replicas" help:"Replicas of a new log; 0: 3 on a cluster of three or more, else 1." default:"0"`
 
 	LogMaxBytes     byteSize      `help:"Size at which the log refuses more; 0: 80 % of the disk that is free at first." default:"0"`
-	CacheBytes      byteSize      `help:"Memory for rows that are read and written often." default:"256MiB"`
+	CacheBytes      byteSize      `help:"Memory for rows that are read and written often." default:"512MiB"`
 	FolloweeCap     int           `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
 	PageTokenKeys   string        `help:"Keys that sign page tokens; by default one of the log's own." type:"path" placeholder:"FILE"`
 	DrainDelay      time.Duration `help:"After the signal to stop, go on taking calls for so long while /readyz says no." default:"0s"`
@@ -57,17 +59,39 @@ type foldFlags struct {
 	HeatPerPlay   uint32        `help:"What a play adds to the heat of an item." default:"1"`
 	HeatPerLike   uint32        `help:"What a like adds." default:"4"`
 	HeatPerRepin  uint32        `help:"What a re-pin adds." default:"8"`
+
+	SeenWindow         int     `help:"Months for which plays count as seen by default, the current one included." default:"4"`
+	SeenRetention      int     `help:"Months for which plays are kept, the current one included: the longest window." default:"6"`
+	SeenFalsePositives float64 `help:"The share of unseen candidates that may be taken for seen over --seen-window." default:"0.001"`
+	SeenFingerprints   bool    `help:"Keep closed months as fingerprints instead of Bloom filters: smaller, faster for many candidates."`
 }
 
 func (f *foldFlags) settings() (all.Settings, error) {
-	s := inbox.Settings{
-		Threshold: f.FeedThreshold, Keep: f.FeedKeep, Active: f.FeedActive, HalfLife: f.HeatHalfLife,
-		PlayWeight: f.HeatPerPlay, LikeWeight: f.HeatPerLike, RepinWeight: f.HeatPerRepin,
+	s := all.Settings{
+		Inbox: inbox.Settings{
+			Threshold: f.FeedThreshold, Keep: f.FeedKeep, Active: f.FeedActive, HalfLife: f.HeatHalfLife,
+			PlayWeight: f.HeatPerPlay, LikeWeight: f.HeatPerLike, RepinWeight: f.HeatPerRepin,
+		},
+		Seen: seen.Settings{
+			Window: f.SeenWindow, Retention: f.SeenRetention, FalsePositives: f.SeenFalsePositives, Fingerprints: f.SeenFingerprints,
+		},
+		Counters: counters.DefaultSettings(),
 	}
-	if err := s.Check(); err != nil {
-		return all.Settings{}, usage("--feed-… or --heat-…: %w", err)
+	s.Counters.HalfLife = f.HeatHalfLife
+	s.Counters.PlayWeight, s.Counters.LikeWeight, s.Counters.RepinWeight = f.HeatPerPlay, f.HeatPerLike, f.HeatPerRepin
+	for _, c := range []struct {
+		flags string
+		err   error
+	}{
+		{"--feed-… or --heat-…", s.Inbox.Check()},
+		{"--heat-…", s.Counters.Check()},
+		{"--seen-…", s.Seen.Check()},
+	} {
+		if c.err != nil {
+			return all.Settings{}, usage("%s: %w", c.flags, c.err)
+		}
 	}
-	return all.Settings{Inbox: s}, nil
+	return s, nil
 }
 
 // logFlags say how a process writes its log.
@@ -97,7 +121,7 @@ directories of their own are interchangeable: any of them serves any position an
 --page-token-keys names a file with keys as id:base64,id:base64: the first signs, all verify. The log's own key tells
 damaged tokens, but whoever knows the id of the log can forge them.
 
-The flags --feed-… and --heat-… decide what is stored: a store that was built with other values is refused, by name of
+The flags --feed-…, --heat-… and --seen-… decide what is stored: a store that was built with other values is refused, by name of
 what differs. Start with the old values, or remove its directory and let it be built again from the log.
 
 SIGINT or SIGTERM stops in order: no new calls, those under way finish, what was accepted is on disk. A second one ends

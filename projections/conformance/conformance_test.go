@@ -35,8 +35,9 @@ func TestAll(t *testing.T) {
 		})
 	}
 	hs = append(hs, History{Name: "feeds", Envelopes: histories.Envelopes(histories.FixedFeeds(0, 300))})
-	// The rows of the graph have been pinned since before there were feeds.
-	pinned := map[string]int{"inbox": len(hs) - 1}
+	hs = append(hs, History{Name: "plays", Envelopes: histories.Envelopes(histories.FixedPlays(0, 300))})
+	// The rows of the graph have been pinned since before there were feeds, those of inbox since before there were plays.
+	pinned := map[string]int{"inbox": len(hs) - 2, "seen": len(hs) - 1, "counters": len(hs) - 1}
 	for i, p := range all.All(settings) {
 		t.Run(p.Name(), func(t *testing.T) {
 			r, ok := tagRanges[p.Name()]
@@ -88,9 +89,12 @@ func (r *recorder) Errorf(format string, args ...any) { r.Error(fmt.Sprintf(form
 func (r *recorder) Fatalf(format string, args ...any) { r.Errorf(format, args...) }
 
 func TestCheckKeysBites(t *testing.T) {
-	c := Case{Tags: TagRange{First: 0x10, Last: 0x11, Hashed: []projections.Tag{0x10}}}
+	c := Case{Tags: TagRange{First: 0x10, Last: 0x12, Hashed: []projections.Tag{0x10}, Dated: []projections.Tag{0x12}}}
 	key := func(shard events.Shard, tag projections.Tag, id string) []Row {
 		return []Row{{Key: events.AppendID(projections.AppendPrefix(nil, shard, tag), id)}}
+	}
+	dated := func(shard events.Shard) []Row {
+		return []Row{{Key: events.AppendID([]byte{2, 0xaa, 0x12, byte(shard >> 8), byte(shard)}, "ann")}}
 	}
 	for name, test := range map[string]struct {
 		rows Rows
@@ -99,7 +103,9 @@ func TestCheckKeysBites(t *testing.T) {
 		"good":          {key(events.ShardOf("ann"), 0x11, "ann"), ""},
 		"store-wide":    {key(projections.StoreShard, 0x11, "ann"), ""},
 		"hash":          {Rows{{Key: []byte{0, 1, 0x10, 0xff}}}, ""},
-		"foreign tag":   {key(events.ShardOf("ann"), 0x12, "ann"), "tag 0x12"},
+		"dated":         {dated(events.ShardOf("ann")), ""},
+		"dated, shard":  {dated(events.ShardOf("ann") + 1), "is of shard"},
+		"foreign tag":   {key(events.ShardOf("ann"), 0x13, "ann"), "tag 0x13"},
 		"foreign shard": {key(events.ShardOf("ann")+1, 0x11, "ann"), "is of shard"},
 		"no id":         {Rows{{Key: []byte{0, 1, 0x11}}}, "malformed id"},
 		"no rows":       {nil, "no rows"},

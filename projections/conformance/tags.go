@@ -9,12 +9,21 @@ type TagRange struct {
 	Embeds string
 	// Hashed are tags of rows that must not name what they are about: a hash follows, not an id.
 	Hashed []projections.Tag
+	// Dated are tags of rows that have a month before the tag and the shard behind it.
+	Dated []projections.Tag
 }
 
 // tagRanges has the projections of the list by name.
 var tagRanges = map[string]TagRange{
 	"graph": {First: projections.FirstGraphTag, Last: projections.LastGraphTag, Hashed: []projections.Tag{0x22}},
 	"inbox": {First: projections.FirstInboxTag, Last: projections.LastInboxTag, Embeds: "graph"},
+	"seen": {
+		First: projections.FirstSeenTag, Last: projections.LastSeenTag, Hashed: []projections.Tag{0x63},
+		Dated: []projections.Tag{0x60, 0x61},
+	},
+	"counters": {
+		First: projections.FirstCountersTag, Last: projections.LastCountersTag, Hashed: []projections.Tag{0x78},
+	},
 }
 
 func (r TagRange) has(tag projections.Tag) bool { return tag >= r.First && tag <= r.Last }

@@ -28,25 +28,26 @@ type CompareOptions struct {
 	StartedAt time.Time
 	// AtLeast is a position that contains the import.
 	AtLeast string
-	// Graph answers for follows and boards, Feed for pins.
-	Graph skeinv1connect.GraphServiceClient
-	Feed  skeinv1connect.FeedServiceClient
-	// Checks is how many random pairs are checked beside all lists and counts; for pins none are.
+	// Graph answers for follows and boards, Feed for pins, Counters for plays and likes.
+	Graph    skeinv1connect.GraphServiceClient
+	Feed     skeinv1connect.FeedServiceClient
+	Counters skeinv1connect.CounterServiceClient
+	// Checks is how many random pairs are checked beside all lists and counts, for follows and boards.
 	Checks int
 	// Seed picks the pairs.
 	Seed uint64
 	// Patience is for how long a call is tried again while the service does not answer. Default 5 min.
 	Patience time.Duration
-	// Observe is told how many of all users and boards are done, from several goroutines; nil: nobody.
+	// Observe is told how many of all users, boards and items are done, from several goroutines; nil: nobody.
 	Observe func(done, total int)
 	// Difference is told each of the first 100 different differences, one at a time; nil: nobody.
 	Difference func(string)
 }
 
-// Comparison is what a comparison found.
+// Comparison is what a comparison found. Items are those of plays and likes; their users are counted for plays only.
 type Comparison struct {
-	Users, Boards, Lists, Entries, Checks int
-	Differences                           int
+	Users, Boards, Items, Lists, Entries, Checks int
+	Differences                                  int
 }
 
 const (
@@ -60,6 +61,8 @@ const (
 type comparer struct {
 	CompareOptions
 	want *expectation
+	// total is how many users, boards and items there are.
+	total int
 
 	mu    sync.Mutex
 	found Comparison
@@ -68,31 +71,26 @@ type comparer struct {
 	done atomic.Int64
 }
 
-// ErrNothingToCompare is returned for files of which the service can say nothing yet.
+// ErrNothingToCompare is returned for files of which the service can say nothing.
 var ErrNothingToCompare = errors.New("there is nothing to compare with")
-
-// CanCompare tells, before an import, whether files of the kind can be compared.
-func (k Kind) CanCompare() error {
-	if k == Plays || k == Likes {
-		return fmt.Errorf("%w in this version: counts of %s come with the counters", ErrNothingToCompare, k)
-	}
-	return nil
-}
 
 // Compare reads the file of an import again and compares everything that it says with the answers of a running
 // service: the lists of every user and board, in order and with times, every count, and random pairs; or the pins of
-// every owner and board. Whatever else the service was told about these users, be it live or in another import, shows
-// as a difference. It fails with [ErrNothingToCompare] where the service has no answers.
+// every owner and board; or how often every item was played or is liked. Whatever else the service was told about these
+// users and items, be it live or in another import, shows as a difference. It fails with [ErrNothingToCompare] where the
+// service has no answers.
 func Compare(ctx context.Context, o CompareOptions) (*Comparison, error) {
-	if err := o.Kind.CanCompare(); err != nil {
-		return nil, err
-	}
 	def(&o.Patience, defaultRetry)
+	c := &comparer{CompareOptions: o, told: map[string]struct{}{}}
+	if o.Kind.tallied() {
+		err := c.tallies(ctx)
+		return &c.found, err
+	}
 	want, err := expect(o)
 	if err != nil {
 		return nil, err
 	}
-	c := &comparer{CompareOptions: o, want: want, told: map[string]struct{}{}}
+	c.want, c.total = want, len(want.users)+len(want.boards)
 	c.found.Users, c.found.Boards = len(want.users), len(want.boards)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(compareWorkers)
@@ -130,7 +128,7 @@ func (c *comparer) differ(format string, args ...any) {
 
 func (c *comparer) step(n int) {
 	if c.Observe != nil {
-		c.Observe(int(c.done.Add(int64(n))), len(c.want.users)+len(c.want.boards))
+		c.Observe(int(c.done.Add(int64(n))), c.total)
 	}
 }
 

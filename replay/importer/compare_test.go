@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -176,15 +175,9 @@ func TestNothingToCompare(t *testing.T) {
 		!strings.Contains(err.Error(), "the service does not list pins") || !strings.Contains(err.Error(), "no inbox here") {
 		t.Errorf("pins: %v", err)
 	}
-	for _, kind := range []Kind{Plays, Likes} {
-		_, err := Compare(t.Context(), CompareOptions{Kind: kind, Path: "nowhere"})
-		if !errors.Is(err, ErrNothingToCompare) || !strings.Contains(err.Error(), fmt.Sprintf("counts of %s come with", kind)) {
-			t.Errorf("%s: %v", kind, err)
-		}
-	}
-	for _, kind := range []Kind{Follows, Boards, Pins} {
-		if err := kind.CanCompare(); err != nil {
-			t.Errorf("%s: %v", kind, err)
-		}
+	_, _, err = compareTallies(t, Plays, somePlays, &fakeCounters{err: connect.NewError(connect.CodeUnimplemented, errors.New("no counters here"))})
+	if !errors.Is(err, ErrNothingToCompare) || !strings.Contains(err.Error(), "the service does not count") ||
+		!strings.Contains(err.Error(), "no counters here") {
+		t.Errorf("plays: %v", err)
 	}
 }

@@ -152,7 +152,7 @@ type ReadFeedRequest struct {
 	// Show the reader's own pins, too.
 	IncludeOwn bool `protobuf:"varint,6,opt,name=include_own,json=includeOwn,proto3" json:"include_own,omitempty"`
 	// Leave out items that the reader has played within the default window of SeenService. At most one unseen item in a
-	// thousand is hidden by mistake.
+	// thousand is hidden by mistake. Every play up to the position of the answer counts; a later one may.
 	HideSeen bool `protobuf:"varint,7,opt,name=hide_seen,json=hideSeen,proto3" json:"hide_seen,omitempty"`
 	// Show each item once a session, by the first of its pins in the order.
 	OnePerItem bool `protobuf:"varint,8,opt,name=one_per_item,json=onePerItem,proto3" json:"one_per_item,omitempty"`

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// The rows of a user are found by going from one place where there may be some to the next, and none is left out.
+func TestRowsOfAUser(t *testing.T) {
+	id := events.AppendID(nil, "ann")
+	shard := projections.AppendPrefix(nil, events.ShardOf("ann"), 0)[:2]
+	rows := inspected{after: [][]byte{id, append(bytes.Clone(shard), id...)}}
+	of := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	month, tag := []byte{2, 0xa8}, []byte{0x60}
+	other := events.AppendID(nil, "bob")
+	keys := [][]byte{
+		of(month, tag, []byte{0, 0}, other), of(month, tag, shard, other), of(month, tag, []byte{0x1f, 0xff}, id),
+		of(shard, tag, other), of([]byte{0xff, 0xff, 0}),
+		{1},
+		{0xff, 0xff, 0xff},
+	}
+	wanted := [][]byte{
+		of(month, tag, shard, id), of(month, []byte{0x61}, shard, id), of([]byte{2, 0xa9}, tag, shard, id), of(shard, []byte{0x62}, id),
+		of(shard, []byte{0x63}, id, other),
+	}
+	keys = append(keys, wanted...)
+	slices.SortFunc(keys, bytes.Compare)
+	slices.SortFunc(wanted, bytes.Compare)
+	var got [][]byte
+	for i := 0; i < len(keys); {
+		here, from := rows.wanted(keys[i])
+		if here {
+			got = append(got, keys[i])
+			i++
+			continue
+		}
+		if from == nil {
+			break
+		}
+		if bytes.Compare(from, keys[i]) <= 0 {
+			t.Fatalf("from %x back to %x", keys[i], from)
+		}
+		i, _ = slices.BinarySearchFunc(keys, from, bytes.Compare)
+	}
+	if !slices.EqualFunc(got, wanted, bytes.Equal) {
+		t.Errorf("%x, want %x", got, wanted)
+	}
+}

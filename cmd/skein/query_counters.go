@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"strconv"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+type countersCmd struct {
+	Users []string `arg:"" optional:"" help:"Users."`
+	Board []string `help:"Boards." placeholder:"OWNER/BOARD" sep:"none"`
+	Item  []string `help:"Items." placeholder:"ITEM" sep:"none"`
+}
+
+// Run asks BatchGetCounters.
+func (c *countersCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	boards, err := q.boards(c.Board)
+	if err != nil {
+		return err
+	}
+	req := &skeinv1.BatchGetCountersRequest{AtLeast: q.AtLeast}
+	for _, user := range c.Users {
+		req.Keys = append(req.Keys, &skeinv1.CounterKey{Target: &skeinv1.CounterKey_UserId{UserId: user}})
+	}
+	for _, board := range boards {
+		req.Keys = append(req.Keys, &skeinv1.CounterKey{Target: &skeinv1.CounterKey_Board{Board: board}})
+	}
+	for _, item := range c.Item {
+		req.Keys = append(req.Keys, &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: item}})
+	}
+	if len(req.GetKeys()) == 0 {
+		return usage("counters needs a user, a --board or an --item")
+	}
+	res, err := call(ctx, &q.clientFlags, q.client().counters().BatchGetCounters, req)
+	if err != nil {
+		return err
+	}
+	return q.print(std, res, func() error { return c.table(std, res.GetCounters()) })
+}
+
+// table prints what applies to each key.
+func (c *countersCmd) table(std *streams, counters []*skeinv1.Counters) error {
+	t := newTable(std.out, "OF", "PINS", "BOARDS", "FOLLOWERS", "PLAYS", "LIKES", "RE-PINS")
+	of := append(append(append([]string(nil), c.Users...), c.Board...), c.Item...)
+	text := func(n int64) string { return strconv.FormatInt(n, 10) }
+	for i, n := range counters {
+		cells := []string{of[i], text(n.GetPinCount()), "-", text(n.GetFollowerCount()), "-", "-", "-"}
+		switch {
+		case i < len(c.Users):
+			cells[2], cells[4] = text(n.GetBoardCount()), text(n.GetPlayCount())
+		case i >= len(c.Users)+len(c.Board):
+			cells = []string{of[i], "-", "-", "-", text(n.GetPlayCount()), text(n.GetLikeCount()), text(n.GetRepinCount())}
+		}
+		t.row(cells...)
+	}
+	return t.flush()
+}
+
+type hotCmd struct {
+	Owner string `help:"Only items that living pins of this author show." placeholder:"USER" xor:"scope"`
+	Board string `help:"Only items that living pins on this board show." placeholder:"OWNER/BOARD" xor:"scope"`
+
+	pageFlags `embed:""`
+}
+
+// Run asks ListHot.
+func (c *hotCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	var board *skeinv1.Board
+	if c.Board != "" {
+		var err error
+		if board, err = q.board(c.Board); err != nil {
+			return err
+		}
+	}
+	return list(ctx, q, std, &c.pageFlags, q.client().counters().ListHot,
+		func(size int32, token string) *skeinv1.ListHotRequest {
+			req := &skeinv1.ListHotRequest{PageSize: size, PageToken: token, AtLeast: q.AtLeast}
+			switch {
+			case board != nil:
+				req.Scope = &skeinv1.ListHotRequest_Board{Board: board}
+			case c.Owner != "":
+				req.Scope = &skeinv1.ListHotRequest_OwnerId{OwnerId: c.Owner}
+			}
+			return req
+		},
+		[]string{"ITEM", "SCORE"},
+		func(res *skeinv1.ListHotResponse) [][]string {
+			var rows [][]string
+			for _, item := range res.GetItems() {
+				rows = append(rows, []string{item.GetItemId(), scoreText(item.GetScore())})
+			}
+			return rows
+		})
+}
+
+// scoreText is a heat for people: its binary logarithm.
+func scoreText(score int64) string { return strconv.FormatFloat(float64(score)/(1<<16), 'f', 3, 64) }

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"slices"
+	"strconv"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+type seenCmd struct {
+	User         string   `arg:"" help:"Whose history."`
+	Items        []string `arg:"" help:"Candidate items; - reads more from standard input, one a line."`
+	WindowMonths int32    `help:"Calendar months for which plays count, the current one included; 0: the default of the service." default:"0"`
+	IgnoreServed bool     `help:"Look at plays only, not at what was served."`
+	Numeric      bool     `help:"Send ids as numbers: all are unsigned decimals."`
+}
+
+// maxCandidates is what one call takes.
+const maxCandidates = 10_000
+
+// Run asks FilterSeen, as often as there are candidates for.
+func (c *seenCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	candidates, err := c.candidates(std.in)
+	if err != nil {
+		return err
+	}
+	calls := slices.Collect(slices.Chunk(candidates, maxCandidates))
+	if len(calls) == 0 {
+		calls = [][]string{nil} // the answer has a position
+	}
+	unseen, last := 0, &skeinv1.FilterSeenResponse{}
+	for _, items := range calls {
+		req, err := c.request(q, items)
+		if err != nil {
+			return err
+		}
+		if last, err = call(ctx, &q.clientFlags, q.client().seen().FilterSeen, req); err != nil {
+			return err
+		}
+		if q.JSON {
+			if err := printJSON(std.out, last); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, i := range last.GetUnseenIndexes() {
+			if int(i) >= len(items) {
+				continue
+			}
+			if _, err := io.WriteString(std.out, items[i]+"\n"); err != nil {
+				return err
+			}
+		}
+		unseen += len(last.GetUnseenIndexes())
+	}
+	if !q.JSON {
+		std.say("%d of %d unseen, by plays of %d months, at position %s",
+			unseen, len(candidates), last.GetMonthsRead(), last.GetPosition())
+	}
+	return nil
+}
+
+// candidates are the arguments, with the lines of standard input in the place of each -.
+func (c *seenCmd) candidates(in io.Reader) (all []string, err error) {
+	for _, item := range c.Items {
+		if item != "-" {
+			all = append(all, item)
+			continue
+		}
+		lines := bufio.NewScanner(in)
+		for lines.Scan() {
+			if line := lines.Text(); line != "" {
+				all = append(all, line)
+			}
+		}
+		if err := lines.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func (c *seenCmd) request(q *queryCmd, items []string) (*skeinv1.FilterSeenRequest, error) {
+	req := &skeinv1.FilterSeenRequest{
+		UserId: c.User, WindowMonths: c.WindowMonths, IgnoreServed: c.IgnoreServed, AtLeast: q.AtLeast,
+	}
+	if !c.Numeric {
+		req.ItemIds = items
+		return req, nil
+	}
+	for _, item := range items {
+		n, err := strconv.ParseUint(item, 10, 64)
+		if err != nil {
+			return nil, usage("--numeric: %q is no unsigned decimal", item)
+		}
+		req.NumericIds = append(req.NumericIds, n)
+	}
+	return req, nil
+}
+
+type servedCmd struct {
+	User string `arg:"" help:"Whose serves."`
+}
+
+// Run asks ListServed.
+func (c *servedCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+	res, err := call(ctx, &q.clientFlags, q.client().seen().ListServed, &skeinv1.ListServedRequest{
+		UserId: c.User, AtLeast: q.AtLeast,
+	})
+	if err != nil {
+		return err
+	}
+	return q.print(std, res, func() error {
+		for _, item := range res.GetItemIds() {
+			if _, err := io.WriteString(std.out, item+"\n"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,397 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/counters"
+	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+func liked(user, item string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: user, ItemId: item}}}
+}
+
+// repinned is a pin that shows an item and names the pin that it is from.
+func repinned(owner, pin, item, from, fromPin string) *skeinv1.Event {
+	ev := showing(owner, pin, item)
+	ev.GetPinCreated().RepinOf = &skeinv1.Pin{OwnerId: from, PinId: fromPin}
+	return ev
+}
+
+func countsOfUser(id string) *skeinv1.CounterKey {
+	return &skeinv1.CounterKey{Target: &skeinv1.CounterKey_UserId{UserId: id}}
+}
+
+func countsOfBoard(owner, id string) *skeinv1.CounterKey {
+	return &skeinv1.CounterKey{Target: &skeinv1.CounterKey_Board{Board: board(owner, id)}}
+}
+
+func countsOfItem(id string) *skeinv1.CounterKey {
+	return &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: id}}
+}
+
+func (w *world) countersOf(at string, keys ...*skeinv1.CounterKey) []*skeinv1.Counters {
+	w.t.Helper()
+	res := ask(w, w.counterClient.BatchGetCounters, &skeinv1.BatchGetCountersRequest{Keys: keys, AtLeast: at})
+	if res.GetPosition() != at && at != "" {
+		w.t.Errorf("answered at %s, not at %s", res.GetPosition(), at)
+	}
+	return res.GetCounters()
+}
+
+func TestBatchGetCounters(t *testing.T) {
+	w := newWorld(t, withCounters)
+	at := w.publish(
+		createBoard("bob", "cats", "Cats"), createBoard("bob", "dogs", "Dogs"),
+		follow("ann", "bob"), follow("cid", "bob"), followBoard("dan", "bob", "cats"), unfollowBoard("cid", "bob", "cats"),
+		pinned("bob", "cats", "b1"), pinned("bob", "cats", "b2"), pinned("bob", "", "b3"), unpinned("bob", "b2"),
+		repinned("ann", "r1", "b1", "bob", "b1"), repinned("cid", "r2", "b1", "ann", "r1"),
+		played("ann", "b1"), played("ann", "b1"), played("cid", "b1"), played("ann", "unpinned"),
+		liked("ann", "b1"), liked("ann", "b1"), liked("cid", "b1"),
+	)
+	got := w.countersOf(at,
+		countsOfUser("bob"), countsOfItem("b1"), countsOfBoard("bob", "cats"), countsOfBoard("bob", ""), countsOfUser("ann"), countsOfBoard("bob", "none"),
+		countsOfItem("unpinned"), countsOfUser("nobody"), countsOfItem("nothing"), countsOfItem("b1"),
+	)
+	item := &skeinv1.Counters{PlayCount: 3, LikeCount: 2, RepinCount: 2}
+	want := []*skeinv1.Counters{
+		{PinCount: 2, BoardCount: 2, FollowerCount: 3},
+		item,
+		{PinCount: 1, FollowerCount: 2},
+		{PinCount: 1, FollowerCount: 2},
+		{PinCount: 1, PlayCount: 3},
+		{},
+		{PlayCount: 1},
+		{},
+		{},
+		item,
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+	// The log goes on, and with it the counts.
+	at = w.publish(&skeinv1.Event{Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: "ann", ItemId: "b1"}}})
+	if n := w.countersOf(at, countsOfItem("b1"))[0].GetLikeCount(); n != 1 {
+		t.Errorf("%d likes", n)
+	}
+	var many []*skeinv1.CounterKey
+	for i := range 1000 {
+		many = append(many, []*skeinv1.CounterKey{countsOfItem("b1"), countsOfUser(fmt.Sprint(i)), countsOfBoard("bob", "cats")}[i%3])
+	}
+	for i, c := range w.countersOf(at, many...) {
+		if plays, pins := []int64{3, 0, 0}[i%3], []int64{0, 0, 1}[i%3]; c.GetPlayCount() != plays || c.GetPinCount() != pins {
+			t.Errorf("key %d: %v", i, c)
+		}
+	}
+}
+
+// hot is the list by heat of a scope, as any other list.
+func (w *world) hot(scope *skeinv1.ListHotRequest) lister {
+	return list(w.counterClient.ListHot, func(size int32, token, at string) *skeinv1.ListHotRequest {
+		return &skeinv1.ListHotRequest{Scope: scope.GetScope(), PageSize: size, PageToken: token, AtLeast: at}
+	}, func(r *skeinv1.ListHotResponse) (items []string, total int64) {
+		for _, item := range r.GetItems() {
+			items = append(items, item.GetItemId())
+		}
+		return items, -1
+	})
+}
+
+func hotOf(owner string) *skeinv1.ListHotRequest {
+	return &skeinv1.ListHotRequest{Scope: &skeinv1.ListHotRequest_OwnerId{OwnerId: owner}}
+}
+
+func hotOn(owner, id string) *skeinv1.ListHotRequest {
+	return &skeinv1.ListHotRequest{Scope: &skeinv1.ListHotRequest_Board{Board: board(owner, id)}}
+}
+
+// walkHot reads a whole list in pages, each perhaps from another process.
+func walkHot(t *testing.T, size int32, at string, pages ...lister) (got []string) {
+	t.Helper()
+	token := ""
+	for n := 0; n == 0 || token != ""; n++ {
+		p, err := pages[n%len(pages)](size, token, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.entries) == 0 && p.next != "" || len(p.entries) > int(size) || len(p.next) > maxTokenBytes {
+			t.Errorf("page %d of %d has %d entries, then a token of %d bytes", n, size, len(p.entries), len(p.next))
+		}
+		got, token = append(got, p.entries...), p.next
+	}
+	return got
+}
+
+func TestListHot(t *testing.T) {
+	w := newWorld(t, withCounters)
+	other := w.twin(withCounters)
+	at := w.publish(
+		pinned("bob", "cats", "b1"), pinned("bob", "dogs", "b2"), pinned("bob", "", "b3"), pinned("bob", "cats", "b4"),
+		showing("cid", "c1", "b2"), unpinned("bob", "b4"),
+		played("ann", "b2"), played("ann", "b2"), played("ann", "b2"), played("ann", "b1"), played("ann", "b1"),
+		played("ann", "b4"), liked("ann", "b3"), liked("bob", "b3"), liked("ann", "alone"),
+	)
+	for name, c := range map[string]struct {
+		of   *skeinv1.ListHotRequest
+		want []string
+	}{
+		"of all":           {&skeinv1.ListHotRequest{}, []string{"b3", "alone", "b2", "b1", "b4"}},
+		"of an author":     {hotOf("bob"), []string{"b3", "b2", "b1"}},
+		"of another":       {hotOf("cid"), []string{"b2"}},
+		"on a board":       {hotOn("bob", "cats"), []string{"b1"}},
+		"on the default":   {hotOn("bob", ""), []string{"b3"}},
+		"of nobody":        {hotOf("nobody"), nil},
+		"on no board":      {hotOn("bob", "none"), nil},
+		"on another's one": {hotOn("cid", "cats"), nil},
+	} {
+		for size := range int32(6) {
+			if diff := cmp.Diff(c.want, walkHot(t, 1+size, at, w.hot(c.of), other.hot(c.of))); diff != "" {
+				t.Errorf("%s, pages of %d: %s", name, 1+size, diff)
+			}
+		}
+	}
+	res := ask(w, w.counterClient.ListHot, &skeinv1.ListHotRequest{AtLeast: at})
+	for i, item := range res.GetItems() {
+		if i > 0 && item.GetScore() > res.GetItems()[i-1].GetScore() || item.GetScore() == 0 {
+			t.Error(res)
+		}
+	}
+	if res.GetPosition() != at || w.count("skein_hot_page_rows_read") == 0 {
+		t.Error("the rows of pages are not counted, at ", res.GetPosition())
+	}
+}
+
+func TestHotPageSizes(t *testing.T) {
+	w := newWorld(t, withCounters)
+	at := ""
+	for i := range 2 {
+		var evs []*skeinv1.Event
+		for j := range 600 {
+			evs = append(evs, played("ann", fmt.Sprint(600*i+j)))
+		}
+		at = w.publish(evs...)
+	}
+	for size, want := range map[int32]int{0: 50, 1: 1, 1000: 1000, 1001: 1000, 1<<31 - 1: 1000} {
+		p, err := w.hot(&skeinv1.ListHotRequest{})(size, "", at)
+		if err != nil || len(p.entries) != want || p.next == "" || p.position != at {
+			t.Errorf("page_size %d: %d items, %v", size, len(p.entries), err)
+		}
+	}
+}
+
+// I9 by heat: a session reads the scores of its beginning and the pins of now.
+func TestListHotWhileScoresChange(t *testing.T) {
+	w := newWorld(t, withCounters)
+	var evs []*skeinv1.Event
+	for i := range 40 {
+		evs = append(evs, pinned("bob", "", fmt.Sprintf("p%02d", i)))
+		for range 1 + i%7 {
+			evs = append(evs, played("zoe", fmt.Sprintf("p%02d", i)))
+		}
+	}
+	at := w.publish(evs...)
+	for name, scope := range map[string]*skeinv1.ListHotRequest{"all": {}, "author": hotOf("bob"), "board": hotOn("bob", "")} {
+		var got []string
+		gone := map[string]bool{}
+		token := ""
+		for page := 0; page == 0 || token != ""; page++ {
+			p, err := w.hot(scope)(7, token, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, item := range p.entries {
+				if gone[item] || slices.Contains(got, item) {
+					t.Errorf("%s: %s on page %d", name, item, page)
+				}
+				got = append(got, item)
+			}
+			token = p.next
+			ahead := fmt.Sprintf("p%02d", 10*len(name)%30+page)
+			at = w.publish(
+				unpinned("bob", ahead), played("zoe", fmt.Sprintf("p%02d", 39-page)), played("zoe", fmt.Sprintf("new%d", page)),
+			)
+			gone[ahead] = name != "all"
+		}
+		for i := range 40 {
+			item := fmt.Sprintf("p%02d", i)
+			if !gone[item] && name == "all" && !slices.Contains(got, item) {
+				t.Errorf("%s: %s is missing", name, item)
+			}
+		}
+		for i := range gone {
+			at = w.publish(pinned("bob", "", i))
+		}
+	}
+}
+
+func TestCountersBadInput(t *testing.T) {
+	w := newWorld(t, withCounters)
+	at := w.publish(played("ann", "1"), played("ann", "2"), pinned("bob", "", "1"), pinned("bob", "", "2"))
+	many := make([]*skeinv1.CounterKey, 1001)
+	for i := range many {
+		many[i] = countsOfItem("1")
+	}
+	for name, c := range map[string]struct {
+		keys   []*skeinv1.CounterKey
+		field  string
+		reason string
+	}{
+		"none":             {nil, "keys", "INVALID_FIELD"},
+		"too many":         {many, "keys", "INVALID_FIELD"},
+		"an empty key":     {[]*skeinv1.CounterKey{countsOfItem("1"), {}}, "keys[1].target", "INVALID_FIELD"},
+		"an empty user":    {[]*skeinv1.CounterKey{countsOfUser("")}, "keys[0].user_id", "INVALID_FIELD"},
+		"a space":          {[]*skeinv1.CounterKey{countsOfItem("1"), countsOfItem("a b")}, "keys[1].item_id", "INVALID_FIELD"},
+		"a board's owner":  {[]*skeinv1.CounterKey{countsOfBoard("", "b")}, "keys[0].board.owner_id", "INVALID_FIELD"},
+		"a board too long": {[]*skeinv1.CounterKey{countsOfBoard("a", strings.Repeat("x", 129))}, "keys[0].board.board_id", "INVALID_FIELD"},
+	} {
+		t.Log(name)
+		_, err := w.counterClient.BatchGetCounters(t.Context(), connect.NewRequest(&skeinv1.BatchGetCountersRequest{Keys: c.keys}))
+		wantError(t, err, connect.CodeInvalidArgument, c.reason, c.field)
+	}
+	_, err := w.counterClient.BatchGetCounters(t.Context(), connect.NewRequest(&skeinv1.BatchGetCountersRequest{
+		Keys: many[:1], AtLeast: w.log.Position(99).String(),
+	}))
+	wantError(t, err, connect.CodeInvalidArgument, "INVALID_POSITION", "at_least")
+
+	all, err := w.hot(&skeinv1.ListHotRequest{})(1, "", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofBob, err := w.hot(hotOf("bob"))(1, "", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := w.server.keys.sign(pageToken{list: newListID(hotList), pos: w.log.Position(1), mark: []byte("no mark")})
+	for name, c := range map[string]struct {
+		of            *skeinv1.ListHotRequest
+		size          int32
+		token, at     string
+		field, reason string
+	}{
+		"negative page":      {&skeinv1.ListHotRequest{}, -1, "", "", "page_size", "INVALID_FIELD"},
+		"an empty owner":     {hotOf(""), 1, "", "", "owner_id", "INVALID_FIELD"},
+		"an owner's space":   {hotOf("a b"), 1, "", "", "owner_id", "INVALID_FIELD"},
+		"a board's owner":    {hotOn("", "x"), 1, "", "", "board.owner_id", "INVALID_FIELD"},
+		"a long token":       {&skeinv1.ListHotRequest{}, 1, strings.Repeat("x", 1025), "", "page_token", "INVALID_FIELD"},
+		"tampered":           {&skeinv1.ListHotRequest{}, 1, all.next[:20] + "A" + all.next[21:], "", "page_token", "INVALID_PAGE_TOKEN"},
+		"of another list":    {hotOf("bob"), 1, all.next, "", "page_token", "INVALID_PAGE_TOKEN"},
+		"of another author":  {hotOf("ann"), 1, ofBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},
+		"of an author":       {hotOn("bob", ""), 1, ofBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},
+		"a mark that is not": {&skeinv1.ListHotRequest{}, 1, foreign, "", "page_token", "INVALID_PAGE_TOKEN"},
+		"beyond the log":     {&skeinv1.ListHotRequest{}, 1, "", w.log.Position(99).String(), "at_least", "INVALID_POSITION"},
+	} {
+		t.Log(name)
+		_, err := w.hot(c.of)(c.size, c.token, c.at)
+		wantError(t, err, connect.CodeInvalidArgument, c.reason, c.field)
+	}
+}
+
+// The check by hand refuses exactly what the rules of the proto and the rules of ids refuse.
+func TestHandCheckOfCounters(t *testing.T) {
+	r, err := newRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := rapid.SampledFrom([]string{"a", "42", "", strings.Repeat("x", 128), strings.Repeat("x", 129), "a b", "é"})
+	key := rapid.Custom(func(t *rapid.T) *skeinv1.CounterKey {
+		switch rapid.IntRange(0, 3).Draw(t, "target") {
+		case 0:
+			return &skeinv1.CounterKey{}
+		case 1:
+			return countsOfBoard(id.Draw(t, "owner"), id.Draw(t, "board"))
+		case 2:
+			return countsOfUser(id.Draw(t, "user"))
+		}
+		return countsOfItem(id.Draw(t, "item"))
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		req := &skeinv1.BatchGetCountersRequest{
+			Keys:    rapid.SliceOfN(key, 0, 4).Draw(t, "keys"),
+			AtLeast: rapid.SampledFrom([]string{"", strings.Repeat("p", 256), strings.Repeat("p", 257)}).Draw(t, "at"),
+		}
+		bad := len(r.check(req)) > 0
+		for _, k := range req.GetKeys() {
+			for _, id := range []string{k.GetUserId(), k.GetItemId(), k.GetBoard().GetOwnerId(), k.GetBoard().GetBoardId()} {
+				bad = bad || id != "" && events.ValidateID(id) != nil
+			}
+		}
+		if got := checkBatchGetCounters(req); (len(got) > 0) != bad {
+			t.Fatalf("by hand %v, by the rules %v: %v", got, bad, req)
+		}
+	})
+}
+
+// A page token by heat lives at least an hour of log time, and then says that it is over.
+func TestHotTokensExpire(t *testing.T) {
+	w := newWorld(t, withCounters, asleep)
+	w.publish(played("ann", "1"), played("ann", "2"))
+	w.publish(played("ann", "3"))
+	w.publish(played("ann", "4"))
+	envelopes := w.envelopes(3)
+	for i, delay := range []events.Micros{0, counters.SessionLife - 60e6, counters.SessionLife + 60e6} {
+		for j := range envelopes[i].Events {
+			envelopes[i].Events[j].Time += delay
+		}
+		envelopes[i].Cursor.LastTime += delay
+	}
+	if err := w.counters.Fold(envelopes[:1]); err != nil {
+		t.Fatal(err)
+	}
+	first, err := w.hot(&skeinv1.ListHotRequest{})(1, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.counters.Fold(envelopes[1:2]); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := w.hot(&skeinv1.ListHotRequest{})(10, first.next, ""); err != nil || len(p.entries) != 1 {
+		t.Error("within the hour: ", p, err)
+	}
+	if err := w.counters.Fold(envelopes[2:]); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.hot(&skeinv1.ListHotRequest{})(1, first.next, "")
+	wantError(t, err, connect.CodeInvalidArgument, "EXPIRED_PAGE_TOKEN", "page_token")
+}
+
+// A token demands the position of its page, and at_least that of a write.
+func TestCountersAtLeast(t *testing.T) {
+	w := newWorld(t, withCounters)
+	at := w.publish(played("ann", "1"), played("ann", "2"))
+	first, err := w.hot(&skeinv1.ListHotRequest{})(1, "", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	behind := w.twin(withCounters, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
+	_, err = behind.hot(&skeinv1.ListHotRequest{})(1, first.next, "")
+	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
+	_, err = behind.counterClient.BatchGetCounters(t.Context(), connect.NewRequest(&skeinv1.BatchGetCountersRequest{
+		Keys: []*skeinv1.CounterKey{countsOfItem("1")}, AtLeast: at,
+	}))
+	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
+	behind.fold()
+	<-behind.countersReady
+	if p, err := behind.hot(&skeinv1.ListHotRequest{})(10, first.next, ""); err != nil || len(p.entries) != 1 {
+		t.Error(p, err)
+	}
+}
+
+// The health of CounterService is that of its store.
+func TestHealthOfCounters(t *testing.T) {
+	w := newWorld(t, withCounters)
+	w.wantHealth("with its store", map[string]healthv1.HealthCheckResponse_ServingStatus{connectv1.CounterServiceName: serving})
+	w.unfold()
+	w.wantHealth("without", map[string]healthv1.HealthCheckResponse_ServingStatus{connectv1.CounterServiceName: notServing})
+}

@@ -1,0 +1,108 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/seen"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// seenReading is the seen store at one position.
+type seenReading struct {
+	*seen.Queries
+	opened
+}
+
+// openSeen returns the seen store at a position that contains all that is demanded.
+func (s *Server) openSeen(ctx context.Context, x *extra, demands ...demand) (*seenReading, error) {
+	o, err := s.openStore(ctx, s.seen, &s.seenState.names, x, demands)
+	if err != nil {
+		return nil, err
+	}
+	return &seenReading{Queries: seen.Query(o.view, s.seenSettings), opened: o}, nil
+}
+
+// settingsOfSeen are those that a store was folded with.
+func settingsOfSeen(store *projections.Store) (seen.Settings, error) {
+	p, ok := store.Projection().(*seen.Seen)
+	if !ok {
+		return seen.Settings{}, fmt.Errorf("gateway: the store of %s is not that of seen", store.Name())
+	}
+	return p.Config(), nil
+}
+
+// maxCandidates of one FilterSeen.
+const maxCandidates = 10_000
+
+// checkFilterSeen says by hand what the rules of the proto say, because this call is hot and large.
+func checkFilterSeen(req *skeinv1.FilterSeenRequest) []violation {
+	var c checker
+	c.atMostItems("item_ids", len(req.GetItemIds()), maxCandidates)
+	c.atMostItems("numeric_ids", len(req.GetNumericIds()), maxCandidates)
+	c.atLeast(req.GetAtLeast())
+	if len(c.found) > 0 {
+		return c.found
+	}
+	if len(req.GetItemIds()) > 0 && len(req.GetNumericIds()) > 0 {
+		c.found = append(c.found, invalidField("item_ids", "or numeric_ids must be given, not both"))
+	}
+	if req.GetWindowMonths() < 0 {
+		c.found = append(c.found, invalidField("window_months", "is %d: must be 0 or more", req.GetWindowMonths()))
+	}
+	c.id("user_id", req.GetUserId())
+	c.ids("item_ids", req.GetItemIds())
+	return c.found
+}
+
+func (s *Server) filterSeen(
+	ctx context.Context, req *skeinv1.FilterSeenRequest, x *extra,
+) (*skeinv1.FilterSeenResponse, error) {
+	least, err := demandOf(req.GetAtLeast())
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.openSeen(ctx, x, least)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	question := seen.Question{
+		User: req.GetUserId(), Window: int(req.GetWindowMonths()), IgnoreServed: req.GetIgnoreServed(),
+	}
+	res := &skeinv1.FilterSeenResponse{Position: r.position}
+	var months int
+	if len(req.GetNumericIds()) > 0 {
+		unseen := make([]uint32, 0, len(req.GetNumericIds()))
+		res.UnseenIndexes, months, err = r.FilterNumeric(question, req.GetNumericIds(), unseen)
+	} else {
+		unseen := make([]uint32, 0, len(req.GetItemIds()))
+		res.UnseenIndexes, months, err = r.Filter(question, req.GetItemIds(), unseen)
+	}
+	if err != nil {
+		return nil, err
+	}
+	res.MonthsRead = int32(months)
+	s.metrics.seen.count(byFilter, len(req.GetItemIds())+len(req.GetNumericIds()), len(res.GetUnseenIndexes()), months)
+	return res, nil
+}
+
+func (s *Server) listServed(
+	ctx context.Context, req *skeinv1.ListServedRequest, x *extra,
+) (*skeinv1.ListServedResponse, error) {
+	least, err := demandOf(req.GetAtLeast())
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.openSeen(ctx, x, least)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	items, err := r.Served(req.GetUserId())
+	if err != nil {
+		return nil, err
+	}
+	return &skeinv1.ListServedResponse{ItemIds: items, Position: r.position}, nil
+}

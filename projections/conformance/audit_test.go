@@ -1,0 +1,280 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/counters"
+	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// stores are those that derive the same things each in its own way.
+type stores struct{ graph, inbox, counters *projections.Store }
+
+func openStores(t fataler) stores {
+	t.Helper()
+	open := func(p projections.Projection) *projections.Store {
+		s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: p})
+		if err != nil {
+			t.Fatalf("open: %v", err)
+		}
+		return s
+	}
+	return stores{open(graph.New()), open(inbox.New(inbox.DefaultSettings())), open(counters.New(counters.DefaultSettings()))}
+}
+
+// fataler is a *testing.T or a *rapid.T.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+func (s stores) all() []*projections.Store { return []*projections.Store{s.graph, s.inbox, s.counters} }
+
+func (s stores) fold(t fataler, envs ...*events.Envelope) {
+	t.Helper()
+	for _, store := range s.all() {
+		if err := store.Fold(envs); err != nil {
+			t.Fatalf("fold: %v", err)
+		}
+	}
+}
+
+func (s stores) close(t fataler) {
+	t.Helper()
+	for _, store := range s.all() {
+		if err := store.Close(); err != nil {
+			t.Fatalf("close: %v", err)
+		}
+	}
+}
+
+// audit compares the counts of some users and boards with the lengths of the lists that the other stores have (I7).
+func (s stores) audit(t fataler, users []string, boards [][2]string) {
+	t.Helper()
+	var views []*projections.View
+	for _, store := range s.all() {
+		v, err := store.View()
+		if err != nil {
+			t.Fatalf("view: %v", err)
+		}
+		defer v.Close()
+		views = append(views, v)
+	}
+	g, in, c := graph.Query(views[0]), inbox.Query(views[1]), counters.Query(views[2])
+	ctx := context.Background()
+	list := func(kind graph.ListKind, user, board string) (n int64) {
+		t.Helper()
+		var after graph.Mark
+		for {
+			page, next, err := g.List(ctx, graph.List{Kind: kind, User: user, Board: board}, after, 1000)
+			if err != nil {
+				t.Fatalf("list: %v", err)
+			}
+			if n += int64(len(page)); next == nil {
+				return n
+			}
+			after = next
+		}
+	}
+	pins := func(owner string, board *string) (n int64) {
+		t.Helper()
+		var after inbox.Mark
+		for {
+			page, next, err := in.Pins(ctx, owner, board, after, 1000)
+			if err != nil {
+				t.Fatalf("pins: %v", err)
+			}
+			if n += int64(len(page)); next == nil {
+				return n
+			}
+			after = next
+		}
+	}
+	at := views[0].Cursor().Seq
+	for _, user := range users {
+		got, err := c.User(user)
+		if err != nil {
+			t.Fatalf("counts of %s: %v", user, err)
+		}
+		want := counters.UserCounts{
+			Pins: pins(user, nil), Boards: list(graph.Boards, user, ""),
+			Followers: list(graph.FollowersExplicit, user, ""), FollowersImplicit: list(graph.FollowersImplicit, user, ""),
+			Following: list(graph.FollowingExplicit, user, ""), FollowingImplicit: list(graph.FollowingImplicit, user, ""),
+			FollowedBoards: list(graph.FollowedBoards, user, ""), ExcludedBoards: list(graph.ExcludedBoards, user, ""),
+			Plays: got.Plays, // nothing else has them
+		}
+		if got != want {
+			t.Fatalf("at %d: counts of %s are %+v, the lists are %+v long", at, user, got, want)
+		}
+	}
+	for _, b := range boards {
+		got, err := c.Board(b[0], b[1])
+		if err != nil {
+			t.Fatalf("counts of %v: %v", b, err)
+		}
+		want := counters.BoardCounts{
+			Pins: pins(b[0], &b[1]), Followers: list(graph.BoardFollowersExplicit, b[0], b[1]),
+			Excluders: list(graph.BoardExcluders, b[0], b[1]), Appears: list(graph.BoardFollowers, b[0], b[1]),
+		}
+		if got != want {
+			t.Fatalf("at %d: counts of %v are %+v, the lists are %+v long", at, b, got, want)
+		}
+	}
+}
+
+// mentioned returns the users and boards of a history.
+func mentioned(history []events.Event) (users []string, boards [][2]string) {
+	add := func(user, board string) {
+		if user != "" && !slices.Contains(users, user) {
+			users = append(users, user)
+			boards = append(boards, [2]string{user, ""})
+		}
+		if b := [2]string{user, board}; user != "" && board != "" && !slices.Contains(boards, b) {
+			boards = append(boards, b)
+		}
+	}
+	for _, ev := range history {
+		if ev.Kind == events.BoardFollowed || ev.Kind == events.BoardUnfollowed {
+			add(ev.User, "")
+			add(ev.Peer, ev.Board)
+			continue
+		}
+		add(ev.User, ev.Board)
+		add(ev.Peer, "")
+	}
+	return users, boards
+}
+
+// TestAudit: after every envelope of every history each count is the length of a list that another projection has.
+func TestAudit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		opt := rapid.SampledFrom([]histories.Options{{}, {Feeds: true}, {Plays: true}}).Draw(t, "kind")
+		history := histories.History(t, opt)
+		users, boards := mentioned(history)
+		s := openStores(t)
+		defer s.close(t)
+		for _, env := range histories.Envelopes(history) {
+			s.fold(t, env)
+			s.audit(t, users, boards)
+		}
+	})
+}
+
+// tape makes a log of single events.
+type tape struct {
+	seq  uint64
+	time events.Micros
+}
+
+func (l *tape) envelope(evs ...events.Event) *events.Envelope {
+	l.seq++
+	env := &events.Envelope{}
+	for i, ev := range evs {
+		l.time += 10
+		if ev.Seq, ev.Slot = l.seq, uint16(i); !ev.Backfill {
+			ev.Time = l.time
+		}
+		env.Events = append(env.Events, ev)
+		env.Kinds |= events.Kinds(ev.Kind)
+	}
+	env.Cursor = events.Cursor{Seq: l.seq, LastTime: l.time}
+	return env
+}
+
+// TestAuditLargeBoard deletes a board with 10 000 pins and 300 followers, makes it again, and pins the same pins again:
+// counts are lengths at every position on the way.
+func TestAuditLargeBoard(t *testing.T) {
+	n := 10_000
+	if testing.Short() {
+		n = 2000
+	}
+	l := &tape{time: events.Micros(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).UnixMicro())}
+	s := openStores(t)
+	users, boards := []string{"ann", "f1", "f2"}, [][2]string{{"ann", "art"}, {"ann", ""}, {"ann", "other"}}
+	fold := func(evs ...events.Event) {
+		t.Helper()
+		s.fold(t, l.envelope(evs...))
+		s.audit(t, users, boards)
+	}
+	pinned := func() {
+		t.Helper()
+		for first := 0; first < n; first += 500 {
+			var evs []events.Event
+			for i := range 500 {
+				id := fmt.Sprint(first + i)
+				evs = append(evs, events.Event{Kind: events.PinCreated, User: "ann", Board: "art", Pin: id, Item: id})
+			}
+			fold(evs...)
+		}
+	}
+	for i := range 300 {
+		f := fmt.Sprintf("f%d", i)
+		fold(events.Event{Kind: events.BoardFollowed, User: f, Peer: "ann", Board: "art"},
+			events.Event{Kind: events.BoardFollowed, User: f, Peer: "ann", Board: "art"})
+		if i%3 == 0 {
+			fold(events.Event{Kind: events.UserFollowed, User: f, Peer: "ann"}, events.Event{Kind: events.UserFollowed, User: f, Peer: "ann"},
+				events.Event{Kind: events.BoardUnfollowed, User: f, Peer: "ann", Board: "other"})
+		}
+	}
+	pinned()
+	fold(events.Event{Kind: events.PinDeleted, User: "ann", Pin: "7"}, events.Event{Kind: events.PinDeleted, User: "ann", Pin: "7"})
+	fold(events.Event{Kind: events.PinCreated, User: "ann", Board: "other", Pin: "7", Item: "7"})
+	fold(events.Event{Kind: events.PinMoved, User: "ann", Pin: "8"})
+	fold(events.Event{Kind: events.UserUnfollowed, User: "never", Peer: "ann"}, events.Event{Kind: events.UserUnfollowed, User: "f1", Peer: "f2"})
+	fold(events.Event{Kind: events.BoardDeleted, User: "ann", Board: "art"})
+	fold(events.Event{Kind: events.BoardDeleted, User: "ann", Board: "art"})
+	fold(events.Event{Kind: events.PinCreated, User: "ann", Board: "art", Pin: "9", Item: "9"}) // ignored
+	fold(events.Event{Kind: events.BoardCreated, User: "ann", Board: "art"})
+	pinned()
+	fold(events.Event{Kind: events.UserDeleted, User: "f2"})
+	fold(events.Event{Kind: events.UserDeleted, User: "ann"})
+	fold(events.Event{Kind: events.BoardFollowed, User: "f1", Peer: "ann", Board: "art"})
+	s.close(t)
+}
+
+// TestAuditImports: an import that runs twice, in two sources, before and after live facts, counts once.
+func TestAuditImports(t *testing.T) {
+	l := &tape{time: events.Micros(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC).UnixMicro())}
+	s := openStores(t)
+	users, boards := []string{"ann", "bob", "cid"}, [][2]string{{"bob", "art"}, {"bob", ""}, {"cid", "art"}}
+	old := func(offset uint64, ev events.Event) events.Event {
+		ev.Backfill, ev.Source, ev.Offset, ev.Time = true, "old", offset, events.Micros(offset)*1000+1
+		return ev
+	}
+	run := func() {
+		for i := uint64(1); i <= 40; i++ {
+			s.fold(t, l.envelope(
+				old(i, events.Event{Kind: events.UserFollowed, User: users[i%3], Peer: users[(i+1)%3]}),
+				old(i, events.Event{Kind: events.PinCreated, User: "bob", Board: "art", Pin: fmt.Sprint(i % 7), Item: fmt.Sprint(i % 3)}),
+				old(i, events.Event{Kind: events.Liked, User: users[i%3], Item: fmt.Sprint(i % 5)}),
+				old(i, events.Event{Kind: events.Played, User: users[i%3], Item: "film"}),
+			))
+			s.audit(t, users, boards)
+		}
+	}
+	run()
+	s.fold(t, l.envelope(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"}))
+	s.audit(t, users, boards)
+	run()
+	v, err := s.counters.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close(t)
+	defer v.Close()
+	film, err := counters.Query(v).Item("film")
+	if err != nil || film.Plays != 40 {
+		t.Errorf("%+v plays, %v", film, err)
+	}
+}

@@ -1,0 +1,115 @@
+package importer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// Plays and likes are in no list: what the service says of them are counts. A file of plays says how often every item was
+// played and how many plays every user made; each row is one, repeats included. A file of likes says how many users like
+// an item, each once.
+
+// tally is a count of an item, or of a user.
+type tally struct {
+	user, item string // one of them is empty
+}
+
+// String names the tally for people.
+func (t tally) String() string {
+	if t.user != "" {
+		return "by " + t.user
+	}
+	return "of " + t.item
+}
+
+func (t tally) key() *skeinv1.CounterKey {
+	if t.user != "" {
+		return &skeinv1.CounterKey{Target: &skeinv1.CounterKey_UserId{UserId: t.user}}
+	}
+	return &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: t.item}}
+}
+
+// tallied tells whether what a file says are tallies.
+func (k Kind) tallied() bool { return k == Plays || k == Likes }
+
+// expectTallies counts the rows of a file of plays or likes.
+func expectTallies(o CompareOptions) (map[tally]int64, error) {
+	want, likes := map[tally]int64{}, map[[2]string]bool{}
+	err := eachRow(o, func(r *row, _ events.Micros) {
+		u, i := r.fields[user], r.fields[item]
+		if o.Kind == Plays {
+			want[tally{item: i}]++
+			want[tally{user: u}]++
+			return
+		}
+		if !likes[[2]string{u, i}] {
+			likes[[2]string{u, i}] = true
+			want[tally{item: i}]++
+		}
+	})
+	return want, err
+}
+
+// tallies compares all tallies of a file.
+func (c *comparer) tallies(ctx context.Context) error {
+	want, err := expectTallies(c.CompareOptions)
+	if err != nil {
+		return err
+	}
+	keys := make([]tally, 0, len(want))
+	for t := range want {
+		keys = append(keys, t)
+		if t.user != "" {
+			c.found.Users++
+		} else {
+			c.found.Items++
+		}
+	}
+	slices.SortFunc(keys, func(a, b tally) int {
+		return cmp.Or(events.CompareIDs(a.user, b.user), events.CompareIDs(a.item, b.item))
+	})
+	c.total = len(keys)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(compareWorkers)
+	for some := range slices.Chunk(keys, comparePage) {
+		g.Go(func() error { return c.someTallies(ctx, some, want) })
+	}
+	if err = g.Wait(); connect.CodeOf(err) == connect.CodeUnimplemented {
+		err = fmt.Errorf("%w: the service does not count: %w", ErrNothingToCompare, err)
+	}
+	return err
+}
+
+// someTallies compares as many tallies as one call asks for. They are only read.
+func (c *comparer) someTallies(ctx context.Context, keys []tally, want map[tally]int64) error {
+	req := &skeinv1.BatchGetCountersRequest{AtLeast: c.AtLeast}
+	for _, t := range keys {
+		req.Keys = append(req.Keys, t.key())
+	}
+	res, err := ask(ctx, c, c.Counters.BatchGetCounters, req)
+	if err != nil {
+		return err
+	}
+	if len(res.GetCounters()) != len(keys) {
+		return fmt.Errorf("%d counters for %d keys", len(res.GetCounters()), len(keys))
+	}
+	for i, t := range keys {
+		got := res.GetCounters()[i].GetPlayCount()
+		if c.Kind == Likes {
+			got = res.GetCounters()[i].GetLikeCount()
+		}
+		if got != want[t] {
+			c.differ("%s %s: got %d, want %d", c.Kind, t, got, want[t])
+		}
+	}
+	c.step(len(keys))
+	return nil
+}

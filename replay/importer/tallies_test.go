@@ -1,0 +1,115 @@
+package importer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// fakeCounters counts the events of a log. spoil may change an answer.
+type fakeCounters struct {
+	skeinv1connect.CounterServiceClient
+
+	taken []events.Event
+	spoil func(key *skeinv1.CounterKey, c *skeinv1.Counters)
+	short bool
+	err   error
+}
+
+func (f *fakeCounters) BatchGetCounters(
+	_ context.Context, req *connect.Request[skeinv1.BatchGetCountersRequest],
+) (*connect.Response[skeinv1.BatchGetCountersResponse], error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	res := &skeinv1.BatchGetCountersResponse{}
+	for _, key := range req.Msg.GetKeys() {
+		c, likes := &skeinv1.Counters{}, map[string]bool{}
+		for _, ev := range f.taken {
+			switch {
+			case ev.User != key.GetUserId() && ev.Item != key.GetItemId():
+			case ev.Kind == events.Played:
+				c.PlayCount++
+			default:
+				likes[ev.User] = true
+			}
+		}
+		c.LikeCount = int64(len(likes))
+		if f.spoil != nil {
+			f.spoil(key, c)
+		}
+		res.Counters = append(res.Counters, c)
+	}
+	if f.short {
+		res.Counters = res.GetCounters()[1:]
+	}
+	return connect.NewResponse(res), nil
+}
+
+// compareTallies imports a file of plays or likes and compares it with what a service answers.
+func compareTallies(t *testing.T, kind Kind, text string, counters *fakeCounters) (*Comparison, []string, error) {
+	t.Helper()
+	l := newFakeLog(t)
+	o := options(t, l, text)
+	o.Kind = kind
+	report := mustRun(t, o)
+	counters.taken = l.taken
+	var told []string
+	found, err := Compare(t.Context(), CompareOptions{
+		Kind: kind, Path: o.Path, StartedAt: report.StartedAt, AtLeast: report.Position, Counters: counters,
+		Difference: func(text string) { told = append(told, text) },
+	})
+	slices.Sort(told)
+	return found, told, err
+}
+
+const somePlays = "user,item,time\nann,i1,2024-01-01\n" + "ann,i1,2024-01-01\nann,i2,2024-01-02\nbob,i1,2030-01-01\n" +
+	"bob,bad id,2024-01-01\nbob,i3,soon\n"
+
+func TestCompareTallies(t *testing.T) {
+	for kind, want := range map[Kind]Comparison{Plays: {Users: 2, Items: 2}, Likes: {Items: 2}} {
+		found, told, err := compareTallies(t, kind, somePlays, &fakeCounters{})
+		if err != nil || len(told) > 0 || *found != want {
+			t.Errorf("%s: %+v, %v, %v", kind, found, told, err)
+		}
+	}
+	var many strings.Builder
+	many.WriteString("user,item\n")
+	for i := range 2500 {
+		fmt.Fprintf(&many, "u%d,i%d\n", i%7, i)
+	}
+	found, told, err := compareTallies(t, Plays, many.String(), &fakeCounters{})
+	if want := (Comparison{Users: 7, Items: 2500}); err != nil || len(told) > 0 || *found != want {
+		t.Errorf("many: %+v, %v, %v", found, told, err)
+	}
+}
+
+func TestCompareTalliesTells(t *testing.T) {
+	more := func(key *skeinv1.CounterKey, c *skeinv1.Counters) {
+		if key.GetItemId() == "i1" || key.GetUserId() == "bob" {
+			c.PlayCount++
+			c.LikeCount--
+		}
+	}
+	for kind, want := range map[Kind][]string{
+		Plays: {"plays by bob: got 2, want 1", "plays of i1: got 4, want 3"},
+		Likes: {"likes of i1: got 1, want 2"},
+	} {
+		found, told, err := compareTallies(t, kind, somePlays, &fakeCounters{spoil: more})
+		if diff := cmp.Diff(want, told); diff != "" || err != nil || found.Differences != len(want) {
+			t.Errorf("%s: %s, %+v, %v", kind, diff, found, err)
+		}
+	}
+	if _, _, err := compareTallies(t, Plays, somePlays, &fakeCounters{short: true}); err == nil || !strings.Contains(err.Error(), "3 counters for 4 keys") {
+		t.Error(err)
+	}
+}
