@@ -17,8 +17,8 @@ type benchCmd struct {
 }
 
 type benchMeasureCmd struct {
-	Quick   bool          `help:"A smoke test of less than a minute: everything is cut short, the figures mean nothing." env:"-"`
-	Only    []string      `help:"Measure only these groups: reads, ingest, constant, inprocess, disk, feed." placeholder:"NAME" env:"-"`
+	Quick   bool          `help:"A smoke test of about a minute: everything is cut short, the figures mean nothing." env:"-"`
+	Only    []string      `help:"Only these: reads, ingest, constant, inprocess, disk, feed, seen, counters." placeholder:"NAME" env:"-"`
 	Edges   int           `help:"Follows of the graph." default:"1000000" env:"-"`
 	Users   int           `help:"Users of the graph; 0: a tenth of its follows." default:"0" env:"-"`
 	Runs    int           `help:"How often everything is measured." default:"5" env:"-"`
@@ -26,8 +26,10 @@ type benchMeasureCmd struct {
 	Follows int           `help:"How many follows one measurement of ingest takes." default:"300000" env:"-"`
 	Big     int           `help:"Followers of the user whose cost is held against that of one with 10." default:"1000000" env:"-"`
 	Posts   string        `help:"Posts of home feeds: CSV, plain or zstd. Default: made up." placeholder:"FILE" type:"existingfile" env:"-"`
-	Readers int           `help:"Readers of home feeds." default:"100000" env:"-"`
-	Limit   time.Duration `help:"Give up after this time." default:"20m" env:"-"`
+	Readers int           `help:"Readers of home feeds, and users who play." default:"100000" env:"-"`
+	Plays   int           `help:"How many plays one measurement of the projection seen takes." default:"2000000" env:"-"`
+	Items   int           `help:"Items of the lists by heat." default:"1000000" env:"-"`
+	Limit   time.Duration `help:"Give up after this time." default:"40m" env:"-"`
 	Dir     string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir" env:"-"`
 	JSON    string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path" env:"-"`
 	MD      string        `help:"Write the table to this file, too." placeholder:"FILE" type:"path" env:"-"`
@@ -35,8 +37,10 @@ type benchMeasureCmd struct {
 
 // Run measures.
 func (c *benchMeasureCmd) Run(ctx context.Context, std *streams) error {
-	if c.Edges < 1000 || c.Users < 0 || c.Runs < 1 || c.Follows < 1000 || c.Big < 1000 || c.Readers < 1000 {
-		return usage("bench: less than 1000 follows, followers or readers, or less than one run, says nothing")
+	if c.Edges < 1000 || c.Users < 0 || c.Runs < 1 || c.Follows < 1000 || c.Big < 1000 || c.Readers < 1000 ||
+		c.Plays < 1000 || c.Items < 10_000 {
+		return usage("bench: less than 1000 follows, followers, readers or plays, less than 10000 items, or less than one run, " +
+			"says nothing")
 	}
 	if c.Users == 0 {
 		c.Users = c.Edges / 10
@@ -50,7 +54,8 @@ func (c *benchMeasureCmd) Run(ctx context.Context, std *streams) error {
 	}
 	opts := bench.Options{
 		Skein: self, Dir: c.Dir, Users: c.Users, Edges: c.Edges, Runs: c.Runs, Time: c.Time, Follows: c.Follows,
-		BigUser: c.Big, Posts: c.Posts, Readers: c.Readers, Limit: c.Limit, Only: c.Only, Progress: std.err,
+		BigUser: c.Big, Posts: c.Posts, Readers: c.Readers, Plays: c.Plays, Items: c.Items, Limit: c.Limit,
+		Only: c.Only, Progress: std.err,
 	}
 	if c.Quick {
 		opts = opts.Quickly()

@@ -32,6 +32,10 @@ type Options struct {
 	Posts string
 	// Readers is how many readers the home feed has.
 	Readers int
+	// Plays are those of one measurement of what users have seen.
+	Plays int
+	// Items is how many items the lists by heat have.
+	Items int
 	// Limit bounds the whole run; 0: nothing does.
 	Limit time.Duration
 	// Only names the rows to measure; none given: all.
@@ -42,10 +46,10 @@ type Options struct {
 	Progress io.Writer
 }
 
-// Quickly returns the options with everything cut to a smoke test of less than a minute.
+// Quickly returns the options with everything cut to a smoke test of about a minute.
 func (o Options) Quickly() Options {
 	o.Users, o.Edges, o.Runs, o.Time, o.Follows, o.BigUser, o.Quick = 2000, 20_000, 1, time.Second, 2000, 10_000, true
-	o.Readers = 2000
+	o.Readers, o.Plays, o.Items = 2000, 20_000, 10_000
 	return o
 }
 
@@ -64,6 +68,8 @@ var rows = []rowGroup{
 	{"inprocess", false, (*bench).inProcess},
 	{"disk", true, (*bench).disk},
 	{"feed", true, (*bench).feed},
+	{"seen", true, (*bench).seen},
+	{"counters", true, (*bench).counters},
 }
 
 // RowNames returns the names that Only may hold.
@@ -105,7 +111,8 @@ func Run(ctx context.Context, opts Options) (_ *Report, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	b.report = &Report{Settings: Settings{
 		Users: opts.Users, Edges: opts.Edges, Runs: opts.Runs, Seconds: opts.Time.Seconds(),
-		IngestedFollows: opts.Follows, BigUser: opts.BigUser, Readers: opts.Readers, Quick: opts.Quick,
+		IngestedFollows: opts.Follows, BigUser: opts.BigUser, Readers: opts.Readers, Plays: opts.Plays, Items: opts.Items,
+		Quick: opts.Quick,
 	}}
 	if opts.Posts != "" {
 		b.report.Settings.Posts = filepath.Base(opts.Posts)

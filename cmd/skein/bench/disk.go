@@ -78,7 +78,7 @@ func (b *bench) storeBytes(
 	if folded, err = f.diskBytes(); err != nil {
 		return 0, 0, err
 	}
-	if err := compact(ctx, rows); err != nil {
+	if err := compact(ctx, rows, nil); err != nil {
 		return 0, 0, err
 	}
 	if compacted, err = f.diskBytes(); err != nil {
@@ -98,8 +98,9 @@ func (b *bench) storeBytes(
 }
 
 // compact brings every row of a closed store to the last level, in tables as the store makes them.
-func compact(ctx context.Context, dir string) error {
-	o := &pebble.Options{DisableWAL: true, Logger: quiet{}}
+// They are merged as the projection merges them; nil: none are.
+func compact(ctx context.Context, dir string, merger *pebble.Merger) error {
+	o := &pebble.Options{DisableWAL: true, Logger: quiet{}, Merger: merger}
 	o.TargetFileSizes[0] = 4 << 20
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)

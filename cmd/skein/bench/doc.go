@@ -26,6 +26,10 @@
 //	inprocess.go   checks in process against roaring bitmaps; bytes on disk
 //	feed.go        the home feed: fan-out, loading, a large author between others; feedpages.go: pages of it;
 //	               feedworld.go: who posts and who follows; feedredis.go: the same in Redis
+//	seen.go        what users have seen: who plays; seenfold.go: plays that are folded; seenbytes.go: their bytes at rest;
+//	               seenfilter.go: candidates; seenrate.go: false positives; seenexpiry.go: the end of a month;
+//	               seenredis.go: the same in Redis
+//	counters.go    lists by heat, counts; countersconstant.go: plays and pins where there are many
 //	wrk.go, redisbench.go, resp.go      the drivers
 //	process.go, redis.go, service.go    the programs
 //	report.go, stats.go, machine.go     the table

@@ -134,7 +134,7 @@ func (f *folder) compacted(ctx context.Context) (bytes int64, err error) {
 	if err := f.store.Close(); err != nil {
 		return 0, err
 	}
-	if err := compact(ctx, rows); err != nil {
+	if err := compact(ctx, rows, mergerOf(f.project())); err != nil {
 		return 0, err
 	}
 	if bytes, err = f.diskBytes(); err != nil {
@@ -210,7 +210,7 @@ func (b *bench) fanOutRows(
 		"seconds of one core: of skein all threads, flushes, compactions and garbage collection included; of Redis the "+
 		"server alone, without the program that sends.")
 	core.series(mySelf)
-	contenders := []contender{{mySelf, b.inTurn(runs, func(ctx context.Context, run postRun) (measurement, error) {
+	contenders := []contender{{mySelf, inTurn(runs, func(ctx context.Context, run postRun) (measurement, error) {
 		posts := w.of(run)
 		log, err := w.seal(posts)
 		if err != nil {
@@ -233,7 +233,7 @@ func (b *bench) fanOutRows(
 	for i, kind := range peers {
 		core.series(kind.name())
 		contenders = append(contenders, contender{
-			kind.name(), b.inTurn(runs, func(ctx context.Context, run postRun) (measurement, error) {
+			kind.name(), inTurn(runs, func(ctx context.Context, run postRun) (measurement, error) {
 				took, used, err := servers[i].fanOut(ctx, w, kind, followers, run)
 				n := float64(w.deliveries(w.of(run)))
 				core.series(kind.name()).add(measurement{value: n / used.Seconds()})
@@ -252,9 +252,9 @@ func (b *bench) fanOutRows(
 	return nil
 }
 
-// inTurn measures with one run of posts after the other.
-func (*bench) inTurn(
-	runs []postRun, measure func(context.Context, postRun) (measurement, error),
+// inTurn measures with one run after the other.
+func inTurn[T any](
+	runs []T, measure func(context.Context, T) (measurement, error),
 ) func(context.Context) (measurement, error) {
 	next := 0
 	return func(ctx context.Context) (measurement, error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -27,6 +28,8 @@ type folder struct {
 	// begin is the time of the first envelope.
 	begin events.Micros
 	seq   uint64
+	// written are the bytes of tables that flushes and compactions wrote.
+	written atomic.Int64
 }
 
 func openFolder(parent string) (*folder, error) {
@@ -50,8 +53,23 @@ func openProjection(parent string, begin events.Micros, project func() projectio
 }
 
 func (f *folder) open() (err error) {
-	f.store, err = projections.Open(projections.Options{Dir: f.dir, Projection: f.project(), Cache: f.cache})
+	wrote := func(info projections.FlushInfo) { f.written.Add(info.Bytes) }
+	f.store, err = projections.Open(projections.Options{
+		Dir: f.dir, Projection: f.project(), Cache: f.cache,
+		Listener: projections.Listener{Flushed: wrote, Compacted: wrote},
+	})
 	return err
+}
+
+// closedBytes closes the store, which ends what it does in the background, returns its size and opens it again.
+func (f *folder) closedBytes() (bytes int64, err error) {
+	if err := f.store.Close(); err != nil {
+		return 0, err
+	}
+	if bytes, err = f.diskBytes(); err != nil {
+		return 0, err
+	}
+	return bytes, f.open()
 }
 
 // close closes the store and removes it.

@@ -23,6 +23,8 @@ type Settings struct {
 	IngestedFollows int     `json:"ingested_follows"`
 	BigUser         int     `json:"followers_of_the_big_user"`
 	Readers         int     `json:"readers_of_feeds,omitempty"`
+	Plays           int     `json:"plays_of_one_measurement,omitempty"`
+	Items           int     `json:"items_with_heat,omitempty"`
 	Posts           string  `json:"posts,omitempty"`
 	Quick           bool    `json:"quick"`
 }
