@@ -150,3 +150,148 @@ func TestMisuseOfMergeAndRanges(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestMergerTakesValuesAsPebbleFindsThem: newer and older ones by turns, each good for the call only.
+func TestMergerTakesValuesAsPebbleFindsThem(t *testing.T) {
+	for order, want := range map[string]string{"": "m", "nnn": "m123", "ooo": "321m", "nono": "42m13", "oonn": "21m34"} {
+		value := []byte("m")
+		v, err := joining.pebble().Merge(mergeKey("ann"), value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, way := range order {
+			value[0] = byte('1' + i)
+			if way == 'n' {
+				err = v.MergeNewer(value)
+			} else {
+				err = v.MergeOlder(value)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		value[0] = '?'
+		if got, _, err := v.Finish(true); err != nil || string(got) != want {
+			t.Errorf("%q: %q, %v, want %q", order, got, err, want)
+		}
+	}
+}
+
+// TestMergeAndDelete: what is merged, set, deleted, and deleted by ranges in one batch and in several is what it would be
+// one after the other.
+func TestMergeAndDelete(t *testing.T) {
+	prefix := AppendPrefix(nil, events.ShardOf("ann"), 0xf0)
+	do := func(ev events.Event, b *Batch) {
+		switch key := mergeKey("ann"); ev.Item {
+		case "delete":
+			b.Delete(key)
+		case "range":
+			b.DeleteRange(prefix, PrefixEnd(prefix))
+		case "set":
+			b.Set(key, []byte("set "))
+		case "read":
+			_, _, _ = b.Get(key)
+		default:
+			b.Merge(key, []byte(ev.Item+" "))
+		}
+	}
+	for _, test := range []struct{ items, want string }{
+		{"a b c", "a b c "},
+		{"a read b", "a b "},
+		{"a set b", "set b "},
+		{"a delete b c", "b c "},
+		{"a delete", ""},
+		{"a b range", ""},
+		{"a b range c", "c "},
+		{"set range c read d", "c d "},
+		{"range a range b delete range c", "c "},
+		{"read a read range read b", "b "},
+		{"set delete a range set a", "set a "},
+	} {
+		for _, bounds := range []Bounds{{}, {BatchBytes: 1}, {BatchBytes: 1, KeepBytes: 1}, {BatchBytes: 1, FlushBytes: 4 << 10}} {
+			for _, together := range []bool{true, false} {
+				fs := vfs.NewMem()
+				s, err := Open(Options{FS: fs, Dir: "data", Projection: &merging{"one", do}, Bounds: bounds})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var envs []*events.Envelope
+				for i, item := range strings.Fields(test.items) {
+					seq := uint64(i + 1)
+					envs = append(envs, &events.Envelope{
+						Events: []events.Event{{Kind: events.Played, Seq: seq, Time: events.Micros(seq), User: "ann", Item: item}},
+						Kinds:  events.Kinds(events.Played), Cursor: events.Cursor{Seq: seq, LastTime: events.Micros(seq)},
+					})
+				}
+				if together {
+					err = s.Fold(envs)
+				}
+				for i := range envs {
+					if !together && err == nil {
+						err = errors.Join(s.Fold(envs[i:i+1]), s.Flush())
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				v, err := s.View()
+				if err != nil {
+					t.Fatal(err)
+				}
+				value, ok, err := v.Get(mergeKey("ann"))
+				if err != nil || ok != (test.want != "") || string(value) != test.want {
+					t.Errorf("%s, %+v, in one batch %v: %q %v %v, want %q", test.items, bounds, together, value, ok, err, test.want)
+				}
+				if err := errors.Join(v.Close(), s.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+// TestDeletedRangeIsSeenLater: a view from before a range was deleted has the rows, one from after it has not, nor has the
+// store when it is opened again.
+func TestDeletedRangeIsSeenLater(t *testing.T) {
+	fs := vfs.NewMem()
+	prefix := AppendPrefix(nil, events.ShardOf("ann"), 0xf0)
+	do := func(ev events.Event, b *Batch) {
+		if ev.Item == "range" {
+			b.DeleteRange(prefix, PrefixEnd(prefix))
+			return
+		}
+		mergeItem(ev, b)
+	}
+	s := openMerging(t, fs, &merging{"one", do})
+	if err := errors.Join(foldPlays(t, s, 1, "a", "b"), s.Flush(), foldPlays(t, s, 3, "c")); err != nil {
+		t.Fatal(err)
+	}
+	before, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(foldPlays(t, s, 4, "range"), s.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	has := func(s *Store, want bool) {
+		t.Helper()
+		v, err := s.View()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if value, ok, err := v.Get(mergeKey("ann")); err != nil || ok != want {
+			t.Errorf("%q %v %v", value, ok, err)
+		}
+		if err := v.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if value, ok, err := before.Get(mergeKey("ann")); err != nil || !ok || string(value) != "a b c " {
+		t.Errorf("%q %v %v", value, ok, err)
+	}
+	has(s, false)
+	if err := errors.Join(before.Close(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	has(openMerging(t, fs, &merging{"one", do}), false)
+}

@@ -34,8 +34,10 @@ func TestAll(t *testing.T) {
 			Envelopes: histories.Envelopes(histories.Fixed(uint64(seed), 400)),
 		})
 	}
-	hs = append(hs, History{Name: "feeds", Envelopes: histories.Envelopes(histories.FixedFeeds(0, 300))})
-	hs = append(hs, History{Name: "plays", Envelopes: histories.Envelopes(histories.FixedPlays(0, 300))})
+	hs = append(hs,
+		History{Name: "feeds", Envelopes: histories.Envelopes(histories.FixedFeeds(0, 300))},
+		History{Name: "plays", Envelopes: histories.Envelopes(histories.FixedPlays(0, 300))},
+	)
 	// The rows of the graph have been pinned since before there were feeds, those of inbox since before there were plays.
 	pinned := map[string]int{"inbox": len(hs) - 2, "seen": len(hs) - 1, "counters": len(hs) - 1}
 	for i, p := range all.All(settings) {

@@ -31,9 +31,6 @@ const (
 	tagPlan
 )
 
-// monthPrefixLen is the length of month, tag and shard.
-const monthPrefixLen = 5
-
 // appendMonthPrefix appends what the rows of a month begin with from a shard on.
 func appendMonthPrefix(dst []byte, m month, tag projections.Tag, from uint32) []byte {
 	dst = append(binary.BigEndian.AppendUint16(dst, uint16(m)), byte(tag))

@@ -1,7 +1,10 @@
 package seen_test
 
 import (
+	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -9,6 +12,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const day = events.Micros(24 * 3600 * 1_000_000)
 

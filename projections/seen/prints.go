@@ -64,8 +64,8 @@ func appendPrints(dst []byte, prints []uint64) []byte {
 }
 
 // appendPrint appends the row of a set of one.
-func appendPrint(dst []byte, print uint64) []byte {
-	one := [1]uint64{print}
+func appendPrint(dst []byte, p uint64) []byte {
+	one := [1]uint64{p}
 	return appendPrints(dst, one[:])
 }
 
@@ -202,12 +202,16 @@ const fewPrints = 16
 
 // union returns the row of all prints of some rows.
 func union(dst []byte, rows [][]byte) ([]byte, error) {
-	var few, all, one []uint64
+	var few []uint64
 	var err error
-	var large [][]byte
+	sets := make([][]uint64, 1, 2)
 	for _, row := range rows {
 		if len(row) > 1 && row[1] > fewPrints {
-			large = append(large, row)
+			var set []uint64
+			if set, err = decodePrints(nil, row); err != nil {
+				return dst, err
+			}
+			sets = append(sets, set)
 			continue
 		}
 		if few, err = decodePrints(few, row); err != nil {
@@ -215,15 +219,20 @@ func union(dst []byte, rows [][]byte) ([]byte, error) {
 		}
 	}
 	slices.Sort(few)
-	few = slices.Compact(few)
-	for _, row := range large {
-		if one, err = decodePrints(one[:0], row); err != nil {
-			return dst, err
+	sets[0] = slices.Compact(few)
+	// Two by two: many sets of some prints are what a user who plays without pause leaves between two flushes.
+	for len(sets) > 1 {
+		half := sets[:0]
+		for pair := range slices.Chunk(sets, 2) {
+			one := pair[0]
+			if len(pair) == 2 {
+				one = merge(make([]uint64, 0, len(pair[0])+len(pair[1])), pair[0], pair[1])
+			}
+			half = append(half, one)
 		}
-		all = merge(make([]uint64, 0, len(few)+len(one)), few, one)
-		few = all
+		sets = half
 	}
-	return appendPrints(dst, few), nil
+	return appendPrints(dst, sets[0]), nil
 }
 
 // merge appends the union of two sorted sets.

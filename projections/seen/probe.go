@@ -143,10 +143,10 @@ func (p *probe) mark(s *set, size int) {
 	}
 }
 
-func (p *probe) inSets(print uint64) bool {
+func (p *probe) inSets(of uint64) bool {
 	for i := range p.sets {
 		s := &p.sets[i]
-		if _, found := slices.BinarySearch(p.values[s.from:s.to], print>>(printBits-s.width)); found {
+		if _, found := slices.BinarySearch(p.values[s.from:s.to], of>>(printBits-s.width)); found {
 			return true
 		}
 	}

@@ -82,7 +82,7 @@ func appendBloom(dst []byte, prints []uint64, k int) []byte {
 }
 
 // spread makes 64 bits of a print, from which its positions in every Bloom filter follow.
-func spread(print uint64) uint64 { return mix(print + 0x9e3779b97f4a7c15) }
+func spread(p uint64) uint64 { return mix(p + 0x9e3779b97f4a7c15) }
 
 // positions are those of a print in a Bloom filter, one after the other: the states of a linear congruential generator, each
 // brought down to the size by a multiplication, without division, after D. Lemire, "Fast Random Integer Generation in an
@@ -114,7 +114,7 @@ func decodeBloom(row []byte) (b bloomFilter, err error) {
 	}
 	n, used := binary.Uvarint(row[2:])
 	b = bloomFilter{k: int(row[1]), n: int(n)}
-	if used <= 0 || n == 0 || n > 1<<printBits {
+	if used <= 0 || n == 0 || n > 8*uint64(len(row)) || used > 1 && n>>(7*(used-1)) == 0 {
 		return b, errRow("filter", row)
 	}
 	b.bits = row[2+used:]

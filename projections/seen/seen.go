@@ -29,7 +29,7 @@ func DefaultSettings() Settings { return Settings{Window: 4, Retention: 6, False
 // Bounds of settings.
 const (
 	maxRetention = 120
-	// leastFalsePositives keeps filters of closed months coarser than the fingerprints that they are made of.
+	// leastFalsePositives is what prints of 40 bits can hold for some hundred plays a month. For more it is n / 2^40.
 	leastFalsePositives = 1e-9
 )
 

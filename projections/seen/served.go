@@ -85,6 +85,9 @@ func decodeServes(dst []serve, row []byte) ([]serve, error) {
 			return dst, errRow("serves", row)
 		}
 		stamp, n := binary.BigEndian.Uint64(rest), rest[8]
+		if len(dst) > first && dst[len(dst)-1].stamp <= stamp {
+			return dst, errRow("serves", row)
+		}
 		rest = rest[9:]
 		for range n {
 			if len(rest) == 0 {

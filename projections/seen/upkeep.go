@@ -124,7 +124,9 @@ func (f *Seen) upkeep(now events.Micros) error {
 	if due <= p.tick {
 		return nil
 	}
-	p.tick = max(p.tick, due-events.NumShards)
+	if skipped := due - events.NumShards; skipped > p.tick {
+		p.skip(skipped)
+	}
 	current := f.calendar.of(now)
 	for p.tick < due {
 		// One visit of neighbours costs as much as one of a shard where nothing is to be done.
@@ -137,6 +139,17 @@ func (f *Seen) upkeep(now events.Micros) error {
 	}
 	f.writePlan()
 	return nil
+}
+
+// skip leaves out visits. Rounds that are under way begin again: they go on in another shard than they would have.
+func (p *plan) skip(to int64) {
+	p.tick = to
+	for i := range p.months {
+		if m := &p.months[i]; m.visits > 0 {
+			m.visits = events.NumShards
+		}
+		p.months[i].expired = 0
+	}
 }
 
 // visit does what there is to be done in some neighbouring shards.
@@ -200,7 +213,7 @@ func (f *Seen) sealShards(m month, from, to uint32) error {
 		if size < sealBytes {
 			return nil
 		}
-		lower = append(rows[len(rows)-1].key, 0)
+		lower = append(bytes.Clone(rows[len(rows)-1].key), 0)
 		if err := f.b.Step(); err != nil {
 			return err
 		}
@@ -230,10 +243,11 @@ func (f *Seen) wrote(m month) {
 	switch {
 	case !found:
 		p.months = slices.Insert(p.months, i, monthPlan{month: m, visits: events.NumShards})
-	case p.months[i].visits == events.NumShards:
+	case p.months[i].visits == events.NumShards && p.months[i].expired == 0:
 		return
 	default:
-		p.months[i].visits = events.NumShards
+		// An envelope may bring something of a month after its end, even one that is being dropped.
+		p.months[i].visits, p.months[i].expired = events.NumShards, 0
 	}
 	f.writePlan()
 }

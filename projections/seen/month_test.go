@@ -1,0 +1,77 @@
+package seen
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+)
+
+func microsOf(t *testing.T, text string) events.Micros {
+	t.Helper()
+	at, err := time.Parse("2006-01-02T15:04:05.999999", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events.Micros(at.UnixMicro())
+}
+
+func TestMonths(t *testing.T) {
+	for text, want := range map[string]month{
+		"1970-01-01T00:00:00":        0,
+		"1970-01-31T23:59:59.999999": 0,
+		"1970-02-01T00:00:00":        1,
+		"1999-12-31T23:59:59.999999": 359,
+		"2000-01-01T00:00:00":        360,
+		"2000-02-29T23:59:59.999999": 361,
+		"2000-03-01T00:00:00":        362,
+		"2024-02-29T12:00:00":        649,
+		"2024-03-01T00:00:00":        650,
+		"2026-01-31T23:59:59.999999": 672,
+		"2026-02-01T00:00:00":        673,
+		"2100-02-28T23:59:59.999999": 1561,
+		"2100-03-01T00:00:00":        1562,
+		"7431-02-28T23:59:59.999999": lastMonth - 1,
+		"7431-03-01T00:00:00":        lastMonth,
+		"9999-12-31T23:59:59.999999": lastMonth,
+	} {
+		var c calendar
+		if got := c.of(microsOf(t, text)); got != want {
+			t.Errorf("%s is of month %d, want %d", text, got, want)
+		}
+	}
+	var c calendar
+	for at, want := range map[events.Micros]month{-1: 0, math.MinInt64: 0, 0: 0, math.MaxInt64: lastMonth} {
+		if got := c.of(at); got != want {
+			t.Errorf("%d µs are of month %d, want %d", at, got, want)
+		}
+	}
+	if got := month(671).String(); got != "2025-12" {
+		t.Error(got)
+	}
+}
+
+// TestCalendarRemembers: a calendar that was asked before says the same as a new one.
+func TestCalendarRemembers(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	var c calendar
+	for range 20_000 {
+		m := month(r.IntN(700))
+		at := start(m) + events.Micros(r.IntN(3)-1)
+		if r.IntN(2) == 0 {
+			at += events.Micros(r.Int64N(int64(31 * 24 * time.Hour / time.Microsecond)))
+		}
+		var fresh calendar
+		if got, want := c.of(at), fresh.of(at); got != want {
+			t.Fatalf("%s is of %s, want %s", at.Time(), got, want)
+		}
+		if got := month(12*(max(at, 0).Time().Year()-1970)) + month(max(at, 0).Time().Month()) - 1; c.month != got {
+			t.Fatalf("%s is of %s, want %s", at.Time(), c.month, got)
+		}
+		if at >= 0 && (at < start(c.month) || at >= start(c.month+1)) {
+			t.Fatalf("%s is not between the starts of %s and the next", at.Time(), c.month)
+		}
+	}
+}

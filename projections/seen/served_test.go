@@ -1,0 +1,115 @@
+package seen
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// servesRow is the row of one event that serves items.
+func servesRow(ev *events.Event) []byte {
+	serves := make([]serve, len(ev.Items))
+	for i, item := range ev.Items {
+		serves[i] = serve{stampOf(ev), byte(i), events.AppendID(nil, item)}
+	}
+	return appendServes(nil, newestServes(serves))
+}
+
+// TestServesAreASemilattice: in whatever groups and order serves are merged, and however often, the same bytes come out,
+// and they are the newest hundred.
+func TestServesAreASemilattice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.SampledFrom([]int{4, 60, 400}).Draw(t, "most items")
+		item := rapid.Custom(func(t *rapid.T) string {
+			n := rapid.IntRange(0, most).Draw(t, "item")
+			return []string{fmt.Sprint(n), fmt.Sprint("item-", n)}[n%2]
+		})
+		var rows [][]byte
+		var all []serve
+		for i := range rapid.IntRange(2, 10).Draw(t, "events") {
+			// The times of live serves differ, those of backfilled ones need not.
+			ev := events.Event{Time: events.Micros(1000 + i), Items: rapid.SliceOfN(item, 1, events.MaxServedItems).Draw(t, "items")}
+			if ev.Backfill = rapid.Bool().Draw(t, "backfill"); ev.Backfill {
+				ev.Time = events.Micros(rapid.IntRange(1, 3).Draw(t, "time"))
+			}
+			rows = append(rows, servesRow(&ev))
+			for place, item := range ev.Items {
+				all = append(all, serve{stampOf(&ev), byte(place), events.AppendID(nil, item)})
+			}
+		}
+		want := appendServes(nil, newest(all))
+		for range 4 {
+			if got := mergeAnyhow(t, rows, mergeServes); !bytes.Equal(got, want) {
+				t.Fatalf("%x, want %x, of %x", got, want, rows)
+			}
+		}
+	})
+}
+
+// newest does what newestServes does, in the simplest way.
+func newest(all []serve) (kept []serve) {
+	slices.SortStableFunc(all, func(a, b serve) int {
+		return cmp.Or(cmp.Compare(b.stamp, a.stamp), cmp.Compare(a.place, b.place), bytes.Compare(a.item, b.item))
+	})
+	for _, s := range all {
+		if len(kept) < 100 && !slices.ContainsFunc(kept, func(k serve) bool { return bytes.Equal(k.item, s.item) }) {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}
+
+// TestLiveServesComeFirst: an import of later times than the log's stands behind what was served live all the same.
+func TestLiveServesComeFirst(t *testing.T) {
+	live := events.Event{Time: 5, Items: []string{"live"}}
+	old := events.Event{Time: 1 << 62, Backfill: true, Items: []string{"imported", "live"}}
+	row, err := mergeServes(nil, [][]byte{servesRow(&old), servesRow(&live)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeServes(nil, row)
+	if err != nil || len(got) != 2 || string(got[0].item) != "\x03live\x00" || string(got[1].item) != "\x03imported\x00" {
+		t.Errorf("%v: %v", got, err)
+	}
+}
+
+// TestOtherServesAreRefused: rows that no merge can have written.
+func TestOtherServesAreRefused(t *testing.T) {
+	a, b := []byte("\x03a\x00"), []byte("\x03b\x00")
+	var many []serve
+	for i := range maxServed + 1 {
+		many = append(many, serve{stamp: uint64(1000 - i), item: events.AppendID(nil, fmt.Sprint(i))})
+	}
+	group := func(stamp byte, n byte, rest ...[]byte) []byte {
+		return slices.Concat([]byte{0, 0, 0, 0, 0, 0, 0, stamp, n}, slices.Concat(rest...))
+	}
+	at := func(place byte, item []byte) []byte { return append([]byte{place}, item...) }
+	good := slices.Concat([]byte{versionServes}, group(5, 2, at(0, a), at(1, b)))
+	if _, err := decodeServes(nil, good); err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string][]byte{
+		"empty":               {},
+		"no serve":            {versionServes},
+		"another version":     append([]byte{versionServes + 1}, good[1:]...),
+		"cut":                 good[:len(good)-1],
+		"prolonged":           append(bytes.Clone(good), 0),
+		"an empty group":      slices.Concat(good, group(4, 0)),
+		"places run back":     slices.Concat([]byte{versionServes}, group(5, 2, at(1, a), at(0, b))),
+		"ids run back":        slices.Concat([]byte{versionServes}, group(5, 2, at(0, b), at(0, a))),
+		"times run back":      slices.Concat([]byte{versionServes}, group(5, 1, at(0, a)), group(6, 1, at(0, b))),
+		"one time, two parts": slices.Concat([]byte{versionServes}, group(5, 1, at(0, a)), group(5, 1, at(1, b))),
+		"no id":               slices.Concat([]byte{versionServes}, group(5, 1, at(0, []byte("\x09a\x00")))),
+		"a hundred and one":   appendServes(nil, many),
+	} {
+		if got, err := decodeServes(nil, row); err == nil {
+			t.Errorf("%s: %x is read as %v", name, row, got)
+		}
+	}
+}
