@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -43,7 +44,10 @@ func (m *Merger) pebble() *pebble.Merger {
 	return &pebble.Merger{
 		Name: "skein." + m.Name,
 		Merge: func(key, value []byte) (pebble.ValueMerger, error) {
-			return (&valueMerger{merger: m, key: slices.Clone(key)}).with(value), nil
+			v, _ := valueMergers.Get().(*valueMerger)
+			v.merger = m
+			v.key = append(v.key, key...)
+			return v, v.MergeNewer(value)
 		},
 	}
 }
@@ -52,37 +56,66 @@ func (m *Merger) pebble() *pebble.Merger {
 type valueMerger struct {
 	merger *Merger
 	key    []byte
-	// newer are values from the first on, older those before it, the oldest last.
-	newer, older [][]byte
+	// newer are values from the first on, older those before it, the oldest last: both as places in data.
+	newer, older []place
+	data         []byte
+	// values and out are space for merging.
+	values [][]byte
+	out    []byte
 }
 
-func (v *valueMerger) with(value []byte) *valueMerger {
-	v.newer = append(v.newer, slices.Clone(value))
-	return v
+type place struct{ from, to int }
+
+// valueMergers are used again: a flush merges a value for each of its rows.
+var valueMergers = sync.Pool{New: func() any { return new(valueMerger) }} //nolint:gochecknoglobals // memory only
+
+// maxIdleMerger is the most memory of a merger of values that is kept, in bytes.
+const maxIdleMerger = 1 << 20
+
+func (v *valueMerger) add(value []byte) place {
+	from := len(v.data)
+	v.data = append(v.data, value...)
+	return place{from, len(v.data)}
 }
 
 // MergeNewer takes a value that is newer than all before.
 func (v *valueMerger) MergeNewer(value []byte) error {
-	v.with(value)
+	v.newer = append(v.newer, v.add(value))
 	return nil
 }
 
 // MergeOlder takes a value that is older than all before.
 func (v *valueMerger) MergeOlder(value []byte) error {
-	v.older = append(v.older, slices.Clone(value))
+	v.older = append(v.older, v.add(value))
 	return nil
 }
 
-// Finish merges what was taken.
+// Finish merges what was taken. The result is good until Close.
 func (v *valueMerger) Finish(bool) ([]byte, io.Closer, error) {
-	values := append(slices.Clone(v.older), v.newer...)
-	slices.Reverse(values[:len(v.older)])
-	if len(values) == 1 {
-		return values[0], nil, nil
+	slices.Reverse(v.older)
+	v.values = v.values[:0]
+	for _, places := range [...][]place{v.older, v.newer} {
+		for _, p := range places {
+			v.values = append(v.values, v.data[p.from:p.to])
+		}
 	}
-	merged, err := v.merger.Merge(nil, v.key, values)
-	if err != nil {
+	if len(v.values) == 1 {
+		return v.values[0], v, nil
+	}
+	var err error
+	if v.out, err = v.merger.Merge(v.out[:0], v.key, v.values); err != nil {
 		return nil, nil, fmt.Errorf("%w: key %x: %w", ErrCorrupt, v.key, err)
 	}
-	return merged, nil, nil
+	return v.out, v, nil
+}
+
+// Close gives back the memory of the result.
+func (v *valueMerger) Close() error {
+	if cap(v.data)+cap(v.out) <= maxIdleMerger {
+		*v = valueMerger{
+			key: v.key[:0], newer: v.newer[:0], older: v.older[:0], data: v.data[:0], values: v.values[:0], out: v.out[:0],
+		}
+		valueMergers.Put(v)
+	}
+	return nil
 }

@@ -202,11 +202,30 @@ const fewPrints = 16
 
 // union returns the row of all prints of some rows.
 func union(dst []byte, rows [][]byte) ([]byte, error) {
+	var space [8 * fewPrints]uint64
+	few := space[:0]
+	var err error
+	if len(rows) <= 8 && !slices.ContainsFunc(rows, isLarge) {
+		for _, row := range rows {
+			if few, err = decodePrints(few, row); err != nil {
+				return dst, err
+			}
+		}
+		slices.Sort(few)
+		return appendPrints(dst, slices.Compact(few)), nil
+	}
+	return unionLarge(dst, rows)
+}
+
+// isLarge tells whether a row has more than a few prints.
+func isLarge(row []byte) bool { return len(row) > 1 && row[1] > fewPrints }
+
+func unionLarge(dst []byte, rows [][]byte) ([]byte, error) {
 	var few []uint64
 	var err error
 	sets := make([][]uint64, 1, 2)
 	for _, row := range rows {
-		if len(row) > 1 && row[1] > fewPrints {
+		if isLarge(row) {
 			var set []uint64
 			if set, err = decodePrints(nil, row); err != nil {
 				return dst, err

@@ -61,8 +61,7 @@ type Seen struct {
 	settings Settings
 	bits     int
 
-	b  *projections.Batch
-	ev *events.Event
+	b *projections.Batch
 	// The rest is a copy of what stands in rows, read when the batch changes.
 	plan plan
 	// key and value are scratch: the batch copies what it is given.
@@ -124,7 +123,7 @@ func (*Seen) Merger() projections.Merger {
 
 // Apply folds one event. A live play or serve is one blind write.
 func (f *Seen) Apply(ev events.Event, b *projections.Batch) error {
-	f.b, f.ev = b, &ev
+	f.b = b
 	now := ev.Time
 	if ev.Backfill {
 		now = b.LogTime()
@@ -139,21 +138,20 @@ func (f *Seen) Apply(ev events.Event, b *projections.Batch) error {
 	}
 	switch ev.Kind {
 	case events.Played:
-		f.played(now)
+		f.played(&ev, now)
 		return nil
 	case events.Served:
-		f.served()
+		f.served(&ev)
 		return nil
 	case events.SeenCleared, events.UserDeleted:
-		f.cleared()
+		f.cleared(ev.User)
 		return nil
 	}
 	return fmt.Errorf("seen: event of kind %s, which it does not read", ev.Kind)
 }
 
 // played adds a play to the month in which it happened. What no window can reach any more is not kept.
-func (f *Seen) played(now events.Micros) {
-	ev := f.ev
+func (f *Seen) played(ev *events.Event, now events.Micros) {
 	current := f.calendar.of(now)
 	m := current
 	if ev.Backfill {
@@ -170,8 +168,7 @@ func (f *Seen) played(now events.Micros) {
 }
 
 // cleared removes all rows of a user. No backfill counts for the user any more: all of them are before this.
-func (f *Seen) cleared() {
-	user := f.ev.User
+func (f *Seen) cleared(user string) {
 	for _, m := range f.plan.months {
 		for _, tag := range []projections.Tag{tagOpen, tagSealed} {
 			f.key = monthKey(f.key[:0], m.month, tag, user)

@@ -124,8 +124,7 @@ func mergeServes(dst []byte, rows [][]byte) ([]byte, error) {
 }
 
 // served notes what was sent to a user.
-func (f *Seen) served() {
-	ev := f.ev
+func (f *Seen) served(ev *events.Event) {
 	serves := make([]serve, len(ev.Items))
 	for i, item := range ev.Items {
 		serves[i] = serve{stampOf(ev), byte(i), events.AppendID(nil, item)}

@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	// playsTogether is how many plays are in an envelope, playEnvelopes how many envelopes are folded at once.
-	playsTogether, playEnvelopes = 500, 100
+	// playsTogether is how many plays are in an envelope, playEnvelopes how many envelopes are folded at once: 8 MiB of log,
+	// which is what a store reads at once that has more before it than it can fold.
+	playsTogether, playEnvelopes = 500, 480
 	// seenWindow is the default window in months.
 	seenWindow = 4
 	day        = events.Micros(24 * 3600 * 1_000_000)
