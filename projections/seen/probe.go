@@ -19,6 +19,8 @@ type probe struct {
 	// values are the members of all sets, one set after the other, each sorted.
 	values []uint64
 	sets   []set
+	// starts are indexes into values: where those begin that have the same first bits.
+	starts []uint32
 	// filters have their bits in data.
 	filters []bloomFilter
 	data    []byte
@@ -30,17 +32,19 @@ type probe struct {
 type set struct {
 	from, to int // in values
 	width    int
+	// index is where its part of starts is, of 2^bits entries and one for the end.
+	index, bits int
 }
 
 func (p *probe) reset(salt uint64, n int) {
 	p.salt = salt
 	p.prints = slices.Grow(p.prints[:0], n)[:n]
-	p.left, p.values, p.sets = p.left[:0], p.values[:0], p.sets[:0]
+	p.left, p.values, p.sets, p.starts = p.left[:0], p.values[:0], p.sets[:0], p.starts[:0]
 	p.filters, p.data = p.filters[:0], p.data[:0]
 }
 
 func (p *probe) memory() int {
-	return 8*(cap(p.prints)+cap(p.values)+cap(p.bitmap)) + 4*cap(p.left) + cap(p.data)
+	return 8*(cap(p.prints)+cap(p.values)+cap(p.bitmap)) + 4*(cap(p.left)+cap(p.starts)) + cap(p.data)
 }
 
 // begin and end stand around the appending of a set to values.
@@ -115,12 +119,13 @@ func (p *probe) siftSets() {
 	clear(p.bitmap)
 	for i := range p.sets {
 		p.mark(&p.sets[i], size)
+		p.index(&p.sets[i])
 	}
 	shift := printBits - size
 	kept := p.left[:0]
 	for _, i := range p.left {
 		at := p.prints[i] >> shift
-		if p.bitmap[at>>6]>>(at&63)&1 == 0 || !p.inSets(p.prints[i]) {
+		if p.bitmap[at>>6]>>(at&63)&1 == 0 || !p.inIndex(p.prints[i]) {
 			kept = append(kept, i)
 		}
 	}
@@ -143,6 +148,37 @@ func (p *probe) mark(s *set, size int) {
 	}
 }
 
+// index finds out where the members of a set begin that have the same first bits, about four each.
+func (p *probe) index(s *set) {
+	values := p.values[s.from:s.to]
+	s.bits = min(max(bits.Len(uint(len(values)))-2, 0), s.width)
+	s.index = len(p.starts)
+	shift := s.width - s.bits
+	next := uint64(0)
+	for i, v := range values {
+		for ; next <= v>>shift; next++ {
+			p.starts = append(p.starts, uint32(s.from+i))
+		}
+	}
+	for ; next <= 1<<s.bits; next++ {
+		p.starts = append(p.starts, uint32(s.to))
+	}
+}
+
+// inIndex tells whether a print is in a set, by its index.
+func (p *probe) inIndex(of uint64) bool {
+	for i := range p.sets {
+		s := &p.sets[i]
+		v := of >> (printBits - s.width)
+		at := s.index + int(v>>(s.width-s.bits))
+		if slices.Contains(p.values[p.starts[at]:p.starts[at+1]], v) {
+			return true
+		}
+	}
+	return false
+}
+
+// inSets is the same without.
 func (p *probe) inSets(of uint64) bool {
 	for i := range p.sets {
 		s := &p.sets[i]

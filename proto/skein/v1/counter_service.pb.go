@@ -249,7 +249,7 @@ type Counters struct {
 	PlayCount int64 `protobuf:"varint,4,opt,name=play_count,json=playCount,proto3" json:"play_count,omitempty"`
 	// Item: users who like it.
 	LikeCount int64 `protobuf:"varint,5,opt,name=like_count,json=likeCount,proto3" json:"like_count,omitempty"`
-	// Item: re-pins of its pins.
+	// Item: how often a re-pin that shows it has come to life. Like plays, what was counted stays when pins or users go.
 	RepinCount    int64 `protobuf:"varint,6,opt,name=repin_count,json=repinCount,proto3" json:"repin_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
