@@ -42,6 +42,8 @@ type Counters struct {
 
 	b  *projections.Batch
 	ev *events.Event
+	// queue is what was read ahead of the versions that ended.
+	queue queue
 	// key and value are scratch: the batch copies what it is given.
 	key, value []byte
 }

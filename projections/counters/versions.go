@@ -128,31 +128,75 @@ func (c *Counters) prune() error {
 	if first >= due {
 		return nil
 	}
-	prefix := storeKey(nil, tagEnded)
-	var keys [][]byte
-	it := c.b.Iter(binary.BigEndian.AppendUint64(prefix, uint64(first)), projections.PrefixEnd(prefix))
-	for len(keys) <= pruneMost && it.Next() {
-		keys = append(keys, bytes.Clone(it.Key()))
-	}
-	if err := it.Close(); err != nil {
-		return err
-	}
-	for i, key := range keys {
-		at, item, from, err := cutEnded(key[len(prefix):])
+	for range pruneMost {
+		key, err := c.firstEnded(first)
 		if err != nil {
 			return err
 		}
-		if i == pruneMost || at >= due {
-			c.b.Set(head, binary.BigEndian.AppendUint64(c.value[:0], uint64(at)))
+		if key == nil {
+			c.b.Delete(head)
 			return nil
+		}
+		at, item, from, err := cutEnded(key[len(endedPrefix):])
+		if err != nil {
+			return err
+		}
+		if first = at; at >= due {
+			break
 		}
 		if err := c.drop(item, from); err != nil {
 			return err
 		}
 		c.b.Delete(key)
+		c.queue.keys = c.queue.keys[1:]
 	}
-	c.b.Delete(head)
-	return nil
+	key, err := c.firstEnded(first)
+	if err != nil {
+		return err
+	}
+	if key == nil {
+		c.b.Delete(head)
+		return nil
+	}
+	if first, _, _, err = cutEnded(key[len(endedPrefix):]); err == nil {
+		c.b.Set(head, binary.BigEndian.AppendUint64(c.value[:0], uint64(first)))
+	}
+	return err
+}
+
+// queue is the beginning of the queue of ended versions, read ahead. What ends later comes behind all of it: it holds only
+// what ended before the log time at which it was read.
+type queue struct {
+	of   *projections.Batch
+	keys [][]byte
+}
+
+// queueAhead is how many keys of the queue are read ahead.
+const queueAhead = 256
+
+var endedPrefix = projections.AppendPrefix(nil, projections.StoreShard, tagEnded)
+
+// firstEnded returns the first key of the queue, which is of no earlier time than one that is given; nil: the queue is
+// empty.
+func (c *Counters) firstEnded(from events.Micros) ([]byte, error) {
+	q := &c.queue
+	if q.of == c.b && len(q.keys) > 0 {
+		return q.keys[0], nil
+	}
+	q.of, q.keys = c.b, nil
+	now := binary.BigEndian.AppendUint64(bytes.Clone(endedPrefix), uint64(c.b.LogTime()))
+	it := c.b.Iter(binary.BigEndian.AppendUint64(bytes.Clone(endedPrefix), uint64(from)), projections.PrefixEnd(endedPrefix))
+	var first []byte
+	for len(q.keys) < queueAhead && it.Next() {
+		if first == nil {
+			first = bytes.Clone(it.Key())
+		}
+		if bytes.Compare(it.Key(), now) >= 0 {
+			break
+		}
+		q.keys = append(q.keys, bytes.Clone(it.Key()))
+	}
+	return first, it.Close()
 }
 
 // drop removes a version of an item from where it stands.
