@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer os.RemoveAll(tmp)
 
-	r := &runner{root: dir, tmp: tmp, timeout: *timeout, plain: make(map[test]error)}
+	r := &runner{root: dir, tmp: tmp, timeout: *timeout, plain: make(map[test]error), binaries: make(map[string]string)}
 	var verdicts []verdict
 	for _, m := range mutants {
 		v := r.try(ctx, m)
