@@ -7,7 +7,7 @@ import (
 
 // probe holds candidates against sets of prints and Bloom filters.
 //
-//	candidates ── print of each ──► bitmap of all sets ──hit──► search in each set ──► seen
+//	candidates ── print of each ──► map of all sets ───hit──► search in the sets hit ─► seen
 //	                                   │ miss                       │ in none
 //	                                   ▼                            ▼
 //	                                Bloom filter ──► Bloom filter ──► ... ──► unseen
@@ -19,12 +19,11 @@ type probe struct {
 	// values are the members of all sets, one set after the other, each sorted.
 	values []uint64
 	sets   []set
-	// starts are indexes into values: where those begin that have the same first bits.
-	starts []uint32
 	// filters have their bits in data.
 	filters []bloomFilter
 	data    []byte
-	bitmap  []uint64
+	// members says by the first bits of a print which sets may have it: bit i stands for the sets i, i+8, ...
+	members []uint8
 	key     []byte
 }
 
@@ -32,19 +31,17 @@ type probe struct {
 type set struct {
 	from, to int // in values
 	width    int
-	// index is where its part of starts is, of 2^bits entries and one for the end.
-	index, bits int
 }
 
 func (p *probe) reset(salt uint64, n int) {
 	p.salt = salt
 	p.prints = slices.Grow(p.prints[:0], n)[:n]
-	p.left, p.values, p.sets, p.starts = p.left[:0], p.values[:0], p.sets[:0], p.starts[:0]
+	p.left, p.values, p.sets = p.left[:0], p.values[:0], p.sets[:0]
 	p.filters, p.data = p.filters[:0], p.data[:0]
 }
 
 func (p *probe) memory() int {
-	return 8*(cap(p.prints)+cap(p.values)+cap(p.bitmap)) + 4*(cap(p.left)+cap(p.starts)) + cap(p.data)
+	return 8*(cap(p.prints)+cap(p.values)) + 4*cap(p.left) + cap(p.members) + cap(p.data)
 }
 
 // begin and end stand around the appending of a set to values.
@@ -105,88 +102,74 @@ func (p *probe) sift() {
 	}
 }
 
-// siftSets drops the candidates that are in a set. Where they are many, few of the unseen get past the bitmap, which has a
-// bit for each beginning of a print and is at most one part in bitsPerValue full.
+// perValue is how many entries of the map of members there are for each value: so many times fewer of the unseen get past
+// it.
+const perValue = 16
+
+// siftSets drops the candidates that are in a set.
 func (p *probe) siftSets() {
-	const bitsPerValue = 64
-	if len(p.left) < len(p.values)/bitsPerValue {
-		p.left = slices.DeleteFunc(p.left, func(i uint32) bool { return p.inSets(p.prints[i]) })
+	if len(p.left) < len(p.values)/perValue {
+		p.left = slices.DeleteFunc(p.left, func(i uint32) bool { return p.inSets(p.prints[i], 1<<8-1) })
 		return
 	}
-	size := min(max(bits.Len(uint(len(p.values)*bitsPerValue)), 10), 26)
-	words := 1 << (size - 6)
-	p.bitmap = slices.Grow(p.bitmap[:0], words)[:words]
-	clear(p.bitmap)
+	size := min(max(bits.Len(uint(len(p.values)*perValue)), 8), 26)
+	p.members = slices.Grow(p.members[:0], 1<<size)[:1<<size]
+	clear(p.members)
 	for i := range p.sets {
-		p.mark(&p.sets[i], size)
-		p.index(&p.sets[i])
+		p.mark(i, size)
 	}
 	shift := printBits - size
 	kept := p.left[:0]
 	for _, i := range p.left {
-		at := p.prints[i] >> shift
-		if p.bitmap[at>>6]>>(at&63)&1 == 0 || !p.inIndex(p.prints[i]) {
+		of := p.members[p.prints[i]>>shift]
+		if of == 0 || !p.inSets(p.prints[i], of) {
 			kept = append(kept, i)
 		}
 	}
 	p.left = kept
 }
 
-// mark sets the bits of a set in the bitmap.
-func (p *probe) mark(s *set, size int) {
+// mark enters a set into the map of members.
+func (p *probe) mark(i, size int) {
+	s, bit := &p.sets[i], uint8(1)<<(i%8)
 	for _, v := range p.values[s.from:s.to] {
 		if s.width >= size {
-			at := v >> (s.width - size)
-			p.bitmap[at>>6] |= 1 << (at & 63)
+			p.members[v>>(s.width-size)] |= bit
 			continue
 		}
-		// A short print stands for many bits.
+		// A short print stands for many entries.
 		first := v << (size - s.width)
 		for at := first; at < first+1<<(size-s.width); at++ {
-			p.bitmap[at>>6] |= 1 << (at & 63)
+			p.members[at] |= bit
 		}
 	}
 }
 
-// index finds out where the members of a set begin that have the same first bits, about four each.
-func (p *probe) index(s *set) {
-	values := p.values[s.from:s.to]
-	s.bits = min(max(bits.Len(uint(len(values)))-2, 0), s.width)
-	s.index = len(p.starts)
-	shift := s.width - s.bits
-	next := uint64(0)
-	for i, v := range values {
-		for ; next <= v>>shift; next++ {
-			p.starts = append(p.starts, uint32(s.from+i))
-		}
-	}
-	for ; next <= 1<<s.bits; next++ {
-		p.starts = append(p.starts, uint32(s.to))
-	}
-}
-
-// inIndex tells whether a print is in a set, by its index.
-func (p *probe) inIndex(of uint64) bool {
+// inSets tells whether a print is in one of some sets, which are named as in members.
+func (p *probe) inSets(of uint64, sets uint8) bool {
 	for i := range p.sets {
-		s := &p.sets[i]
-		v := of >> (printBits - s.width)
-		at := s.index + int(v>>(s.width-s.bits))
-		if slices.Contains(p.values[p.starts[at]:p.starts[at+1]], v) {
+		if s := &p.sets[i]; sets>>(i%8)&1 == 1 && contains(p.values[s.from:s.to], of>>(printBits-s.width), s.width) {
 			return true
 		}
 	}
 	return false
 }
 
-// inSets is the same without.
-func (p *probe) inSets(of uint64) bool {
-	for i := range p.sets {
-		s := &p.sets[i]
-		if _, found := slices.BinarySearch(p.values[s.from:s.to], of>>(printBits-s.width)); found {
-			return true
-		}
+// contains tells whether a value of a width is among sorted ones. They are hashes, spread evenly, so it stands near where
+// it would if all gaps were equal: of n about √n / 2 away.
+func contains(values []uint64, v uint64, width int) bool {
+	if len(values) == 0 {
+		return false
 	}
-	return false
+	guess, _ := bits.Mul64(v<<(64-width), uint64(len(values)))
+	i := int(guess)
+	for i > 0 && values[i] > v {
+		i--
+	}
+	for i < len(values)-1 && values[i] < v {
+		i++
+	}
+	return values[i] == v
 }
 
 // siftFilter drops the candidates that are in a Bloom filter.
