@@ -99,8 +99,8 @@ func describeItem(d *projections.Description, row []byte) error {
 	d.Field("boards", fmt.Sprint(it.boards))
 	d.Flag("widespread", it.widespread)
 	if it.hot {
-		d.Field("score", fmt.Sprint(it.heat.value()))
-		d.Flag("given", it.heat.scored)
+		d.Field("score", fmt.Sprint(it.heat.Score()))
+		d.Flag("given", it.heat.Scored)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/heat"
 )
 
 // itemRow is what is known of an item. Tallies are integers of their own: nothing is taken back but likes, and they are kept
@@ -20,12 +21,12 @@ type itemRow struct {
 	// without a look for it.
 	hot  bool
 	from int64
-	heat itemHeat
+	heat heat.Item
 }
 
 // present returns the present version of a hot item, as far as lists have it.
 func (it *itemRow) present() version {
-	return version{from: uint64(it.from), to: math.MaxUint64, score: it.heat.value()}
+	return version{from: uint64(it.from), to: math.MaxUint64, score: it.heat.Score()}
 }
 
 // The row of an item: plays, likes, re-pins and twice the boards, one more if it is widespread, as varints; then, if it is hot,
@@ -43,7 +44,7 @@ func (it *itemRow) append(dst []byte) []byte {
 		dst = binary.AppendUvarint(dst, n)
 	}
 	if it.hot {
-		dst = it.heat.append(binary.AppendUvarint(dst, uint64(it.from)))
+		dst = it.heat.Append(binary.AppendUvarint(dst, uint64(it.from)))
 	}
 	return dst
 }
@@ -59,7 +60,7 @@ func decodeItem(row []byte) (it itemRow, err error) {
 	it.boards >>= 1
 	if it.hot = len(rest) > 0; it.hot {
 		if it.from, err = cutCount(&rest); err == nil {
-			it.heat, err = decodeHeat(rest)
+			it.heat, err = heat.DecodeItem(rest)
 		}
 	}
 	if err != nil || it == (itemRow{}) || it.widespread && it.boards == 0 {

@@ -256,7 +256,7 @@ func audit(t failer, v *projections.View, set Settings, history []events.Event) 
 		if row.boards != int64(boards) || row.widespread && boards <= set.Widespread/2 || !row.widespread && boards > set.Widespread {
 			t.Fatalf("%s is on %d boards: %+v\nafter\n%s", item, boards, row, tell(history))
 		}
-		if row.hot != (len(a.versions[item]) > 0) || row.hot && (a.versions[item][0].score != row.heat.value() || a.versions[item][0].from != uint64(row.from)) {
+		if row.hot != (len(a.versions[item]) > 0) || row.hot && (a.versions[item][0].score != row.heat.Score() || a.versions[item][0].from != uint64(row.from)) {
 			t.Fatalf("%s has heat %+v and versions %+v\nafter\n%s", item, row, a.versions[item], tell(history))
 		}
 	}

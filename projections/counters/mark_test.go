@@ -12,6 +12,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/heat"
 )
 
 // TestPlaces: places compare as scores, the highest first, then as ids, and are read back.
@@ -72,9 +73,9 @@ func FuzzMarks(f *testing.F) {
 // FuzzItemRows: what decodes of the values of rows is what encodes, and nothing panics.
 func FuzzItemRows(f *testing.F) {
 	hot := itemRow{plays: 5, likes: 1, boards: 300, widespread: true, hot: true, from: 9}
-	hot.heat.sum = hot.heat.sum.Add(1, 5, 1)
+	hot.heat.Sum = hot.heat.Sum.Add(1, 5, 1)
 	f.Add(hot.append(nil))
-	f.Add((&itemRow{repins: 1, hot: true, from: 300, heat: itemHeat{scored: true, score: -5}}).append(nil))
+	f.Add((&itemRow{repins: 1, hot: true, from: 300, heat: heat.Item{Scored: true, Given: -5}}).append(nil))
 	f.Add((&version{began: 17, score: -9}).append(nil))
 	f.Add(appendUvarint(77))
 	f.Add(endedKey(nil, 9, "a", 3)[3:])

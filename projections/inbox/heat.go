@@ -76,30 +76,7 @@ func (f *Inbox) played() error {
 	return f.addHeat(f.ev.Item, f.settings.PlayWeight)
 }
 
-// itemHeat is the heat of an item: the sum, until a score overrides it for good.
-type itemHeat struct {
-	sum    heat.Sum
-	scored bool
-	score  int64
-}
-
-func (h itemHeat) value() int64 {
-	if h.scored {
-		return h.score
-	}
-	return h.sum.Score()
-}
-
-// The row of heat: 1 and the score in 8 bytes, or 0 and the sum.
-
-func (h itemHeat) append(dst []byte) []byte {
-	if h.scored {
-		return binary.BigEndian.AppendUint64(append(dst, 1), uint64(h.score))
-	}
-	return h.sum.Append(append(dst, 0))
-}
-
-func readHeat(r projections.Reader, key []byte) (h itemHeat, ok bool, err error) {
+func readHeat(r projections.Reader, key []byte) (h heat.Item, ok bool, err error) {
 	row, ok, err := r.Get(key)
 	if err != nil || !ok {
 		return h, false, err
@@ -108,28 +85,24 @@ func readHeat(r projections.Reader, key []byte) (h itemHeat, ok bool, err error)
 	return h, err == nil, err
 }
 
-func decodeHeat(row []byte) (h itemHeat, err error) {
-	switch {
-	case len(row) == 9 && row[0] == 1:
-		return itemHeat{scored: true, score: int64(binary.BigEndian.Uint64(row[1:]))}, nil
-	case len(row) > 1 && row[0] == 0:
-		if h.sum, err = heat.Decode(row[1:]); err == nil {
-			return h, nil
-		}
+func decodeHeat(row []byte) (heat.Item, error) {
+	h, err := heat.DecodeItem(row)
+	if err != nil {
+		err = errRow("heat", row)
 	}
-	return itemHeat{}, errRow("heat", row)
+	return h, err
 }
 
 // addHeat adds to the heat of an item at the time of the event.
 func (f *Inbox) addHeat(item string, weight uint32) error {
 	key := idKey(nil, tagHeat, item)
 	h, ok, err := readHeat(f.b, key)
-	if err != nil || h.scored || weight == 0 {
+	if err != nil || h.Scored || weight == 0 {
 		return err
 	}
 	before := h
-	h.sum = h.sum.Add(weight, int64(f.ev.Time), f.settings.HalfLife.Microseconds())
-	if h.sum == before.sum {
+	h.Sum = h.Sum.Add(weight, int64(f.ev.Time), f.settings.HalfLife.Microseconds())
+	if h.Sum == before.Sum {
 		return nil
 	}
 	return f.writeHeat(item, key, before, h, ok)
@@ -141,16 +114,16 @@ func (f *Inbox) itemScored() error {
 	if err != nil {
 		return err
 	}
-	return f.writeHeat(f.ev.Item, key, before, itemHeat{scored: true, score: f.ev.Score}, ok)
+	return f.writeHeat(f.ev.Item, key, before, heat.Item{Scored: true, Given: f.ev.Score}, ok)
 }
 
-func (f *Inbox) writeHeat(item string, key []byte, before, after itemHeat, existed bool) error {
-	f.value = after.append(f.value[:0])
+func (f *Inbox) writeHeat(item string, key []byte, before, after heat.Item, existed bool) error {
+	f.value = after.Append(f.value[:0])
 	f.b.Set(key, f.value)
-	if existed && before.value() == after.value() {
+	if existed && before.Score() == after.Score() {
 		return nil
 	}
-	return f.writeScore(item, after.value())
+	return f.writeScore(item, after.Score())
 }
 
 // A score row is one version of the score of an item: it holds from its position on until that of the next one. The value

@@ -116,10 +116,8 @@ func describeHeat(d *projections.Description, row []byte) error {
 	if err != nil {
 		return err
 	}
-	d.Field("score", fmt.Sprint(h.value()))
-	if h.scored {
-		d.Flag("given", true)
-	}
+	d.Field("score", fmt.Sprint(h.Score()))
+	d.Flag("given", h.Scored)
 	return nil
 }
 
