@@ -26,7 +26,11 @@ func TestItemRoundTrip(t *testing.T) {
 
 func TestImpossibleItems(t *testing.T) {
 	for _, row := range [][]byte{
-		nil, {0}, {1}, {2}, (Item{}).Append(nil), bytes.Repeat([]byte{1}, 8), bytes.Repeat([]byte{1}, 10),
+		nil,
+		{0},
+		{1},
+		{2},
+		Item{}.Append(nil), bytes.Repeat([]byte{1}, 8), bytes.Repeat([]byte{1}, 10),
 		append(Item{Sum: Sum{}.Add(1, 1, 1)}.Append(nil), 0),
 	} {
 		if h, err := DecodeItem(row); !errors.Is(err, ErrSum) {

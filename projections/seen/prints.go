@@ -202,44 +202,40 @@ const fewPrints = 16
 
 // union returns the row of all prints of some rows.
 func union(dst []byte, rows [][]byte) ([]byte, error) {
-	var space [8 * fewPrints]uint64
+	var space [8 * fewPrints]uint64 // enough for nearly all
 	few := space[:0]
+	var large [][]byte
 	var err error
-	if len(rows) <= 8 && !slices.ContainsFunc(rows, isLarge) {
-		for _, row := range rows {
-			if few, err = decodePrints(few, row); err != nil {
-				return dst, err
-			}
-		}
-		slices.Sort(few)
-		return appendPrints(dst, slices.Compact(few)), nil
-	}
-	return unionLarge(dst, rows)
-}
-
-// isLarge tells whether a row has more than a few prints.
-func isLarge(row []byte) bool { return len(row) > 1 && row[1] > fewPrints }
-
-func unionLarge(dst []byte, rows [][]byte) ([]byte, error) {
-	var few []uint64
-	var err error
-	sets := make([][]uint64, 1, 2)
 	for _, row := range rows {
-		if isLarge(row) {
-			var set []uint64
-			if set, err = decodePrints(nil, row); err != nil {
-				return dst, err
-			}
-			sets = append(sets, set)
-			continue
-		}
-		if few, err = decodePrints(few, row); err != nil {
+		if len(row) > 1 && row[1] > fewPrints {
+			large = append(large, row)
+		} else if few, err = decodePrints(few, row); err != nil {
 			return dst, err
 		}
 	}
 	slices.Sort(few)
-	sets[0] = slices.Compact(few)
-	// Two by two: many sets of some prints are what a user who plays without pause leaves between two flushes.
+	few = slices.Compact(few)
+	if len(large) == 0 {
+		return appendPrints(dst, few), nil
+	}
+	all, err := unionLarge(slices.Clone(few), large)
+	if err != nil {
+		return dst, err
+	}
+	return appendPrints(dst, all), nil
+}
+
+// unionLarge merges a set and those of some rows two by two: many sets of some prints are what a user who plays without
+// pause leaves between two flushes.
+func unionLarge(set []uint64, rows [][]byte) ([]uint64, error) {
+	sets := [][]uint64{set}
+	for _, row := range rows {
+		set, err := decodePrints(nil, row)
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, set)
+	}
 	for len(sets) > 1 {
 		half := sets[:0]
 		for pair := range slices.Chunk(sets, 2) {
@@ -251,7 +247,7 @@ func unionLarge(dst []byte, rows [][]byte) ([]byte, error) {
 		}
 		sets = half
 	}
-	return appendPrints(dst, sets[0]), nil
+	return sets[0], nil
 }
 
 // merge appends the union of two sorted sets.

@@ -87,8 +87,7 @@ func spread(p uint64) uint64 { return mix(p + 0x9e3779b97f4a7c15) }
 // positions are those of a print in a Bloom filter, one after the other: the states of a linear congruential generator, each
 // brought down to the size by a multiplication, without division, after D. Lemire, "Fast Random Integer Generation in an
 // Interval", ACM TOMACS 29 (1), 2019. Double hashing, which is usual, has too few different rows of positions in the small
-// filters that most users have: with it, one play in a filter of 64 bits had more false positives than a thousand in
-// a large one.
+// filters that most users have.
 type positions uint64
 
 const (
