@@ -36,6 +36,10 @@ func mergerOf(p Projection) *Merger {
 	return nil
 }
 
+// EngineMerger returns the merger of a projection as the storage engine calls it, for tools that open the files of a closed
+// store themselves; nil: the projection has none.
+func EngineMerger(p Projection) *pebble.Merger { return mergerOf(p).pebble() }
+
 // pebble is the merger as the storage engine calls it.
 func (m *Merger) pebble() *pebble.Merger {
 	if m == nil {

@@ -295,3 +295,13 @@ func TestDeletedRangeIsSeenLater(t *testing.T) {
 	}
 	has(openMerging(t, fs, &merging{"one", do}), false)
 }
+
+func TestEngineMerger(t *testing.T) {
+	if m := EngineMerger(&merging{"one", mergeItem}); m == nil || m.Name != "skein.one" {
+		t.Errorf("merged by %+v", m)
+	}
+	type unmerging struct{ Projection }
+	if m := EngineMerger(unmerging{&merging{"one", mergeItem}}); m != nil {
+		t.Errorf("without a merger, merged by %s", m.Name)
+	}
+}

@@ -134,7 +134,7 @@ func (f *folder) compacted(ctx context.Context) (bytes int64, err error) {
 	if err := f.store.Close(); err != nil {
 		return 0, err
 	}
-	if err := compact(ctx, rows, mergerOf(f.project())); err != nil {
+	if err := compact(ctx, rows, projections.EngineMerger(f.project())); err != nil {
 		return 0, err
 	}
 	if bytes, err = f.diskBytes(); err != nil {
