@@ -19,38 +19,44 @@ var longIDs = map[string]string{
 	"6ba7b810-9dad-11d1-80b4-00c04fd430c8": "0badcafe-9dad-4dd1-8bbb-00c04fd43099",
 }
 
+// deletion gives the users of a history long ids, deletes one of them at its end, and lets the imports come again, at
+// offsets that are new.
+func deletion(t *rapid.T, history []events.Event) (all []events.Event, victim string) {
+	for i := range history {
+		ev := &history[i]
+		ev.User, ev.Peer, ev.RepinUser = longIDs[ev.User], longIDs[ev.Peer], longIDs[ev.RepinUser]
+		if ev.Encoded == nil {
+			continue
+		}
+		if read, rejection := events.FromProto(ev.Proto()); rejection == nil {
+			ev.Encoded = read.Encoded
+		}
+	}
+	envs := histories.Envelopes(history)
+	seq, at := envs[len(envs)-1].Seq(), envs[len(envs)-1].Cursor.LastTime
+	add := func(ev events.Event) {
+		if seq, at = seq+1, at+1; !ev.Backfill {
+			ev.Time = at
+		}
+		ev.Seq, ev.Slot = seq, 0
+		history = append(history, ev)
+	}
+	victim = longIDs[rapid.SampledFrom([]string{"ann", "7", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}).Draw(t, "deleted")]
+	n := len(history)
+	add(events.Event{Kind: events.UserDeleted, User: victim})
+	for _, ev := range history[:n] {
+		if ev.Backfill {
+			ev.Offset += 1_000_000
+			add(ev)
+		}
+	}
+	return history, victim
+}
+
 // TestErased: once a user was deleted no row has the id, whatever there was, whatever imports bring afterwards (I12).
 func TestErased(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		history := drawHistory(t)
-		for i := range history {
-			ev := &history[i]
-			ev.User, ev.Peer, ev.RepinUser = longIDs[ev.User], longIDs[ev.Peer], longIDs[ev.RepinUser]
-			if ev.Encoded == nil {
-				continue
-			}
-			if read, rejection := events.FromProto(ev.Proto()); rejection == nil {
-				ev.Encoded = read.Encoded
-			}
-		}
-		envs := histories.Envelopes(history)
-		seq, at := envs[len(envs)-1].Seq(), envs[len(envs)-1].Cursor.LastTime
-		add := func(ev events.Event) {
-			if seq, at = seq+1, at+1; !ev.Backfill {
-				ev.Time = at
-			}
-			ev.Seq, ev.Slot = seq, 0
-			history = append(history, ev)
-		}
-		victim := longIDs[rapid.SampledFrom([]string{"ann", "7", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}).Draw(t, "deleted")]
-		n := len(history)
-		add(events.Event{Kind: events.UserDeleted, User: victim})
-		for _, ev := range history[:n] { // at offsets that are new
-			if ev.Backfill {
-				ev.Offset += 1_000_000
-				add(ev)
-			}
-		}
+		history, victim := deletion(t, drawHistory(t))
 		set := drawSettings(t)
 		s := openStore(t, set, rapid.SampledFrom(someBounds).Draw(t, "bounds"))
 		defer s.Close()

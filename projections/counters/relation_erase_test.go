@@ -114,41 +114,8 @@ func checkErased(t failer, s *projections.Store, user string) {
 
 // TestErasedRelationsOfHistories: the same, with any history, and an import that comes again.
 func TestErasedRelationsOfHistories(t *testing.T) {
-	long := map[string]string{
-		"": "", "ann": "raw-user-one", "7": "8877665544332211001", "10": "9988776655443322110",
-		"007": "007-raw-user", "bob": "raw-user-two",
-		"6ba7b810-9dad-11d1-80b4-00c04fd430c8": "0badcafe-9dad-4dd1-8bbb-00c04fd43099",
-	}
 	rapid.Check(t, func(t *rapid.T) {
-		history := histories.History(t, histories.Options{Feeds: rapid.Bool().Draw(t, "feeds")})
-		for i := range history {
-			ev := &history[i]
-			ev.User, ev.Peer, ev.RepinUser = long[ev.User], long[ev.Peer], long[ev.RepinUser]
-			if ev.Encoded == nil {
-				continue
-			}
-			if read, rejection := events.FromProto(ev.Proto()); rejection == nil {
-				ev.Encoded = read.Encoded
-			}
-		}
-		envs := histories.Envelopes(history)
-		seq, at := envs[len(envs)-1].Seq(), envs[len(envs)-1].Cursor.LastTime
-		add := func(ev events.Event) {
-			if seq, at = seq+1, at+1; !ev.Backfill {
-				ev.Time = at
-			}
-			ev.Seq, ev.Slot = seq, 0
-			history = append(history, ev)
-		}
-		victim := long[rapid.SampledFrom([]string{"ann", "7", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}).Draw(t, "deleted")]
-		n := len(history)
-		add(events.Event{Kind: events.UserDeleted, User: victim})
-		for _, ev := range history[:n] { // at offsets that are new
-			if ev.Backfill {
-				ev.Offset += 1_000_000
-				add(ev)
-			}
-		}
+		history, victim := deletion(t, histories.History(t, histories.Options{Feeds: rapid.Bool().Draw(t, "feeds")}))
 		s := relationStore(t, rapid.SampledFrom([]projections.Bounds{{}, {BatchBytes: 1}}).Draw(t, "bounds"))
 		defer s.Close()
 		foldRelations(t, s, history)
