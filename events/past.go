@@ -1,0 +1,37 @@
+package events
+
+import "context"
+
+// Past is the archived part of the log: all that passed the reader from the first envelope up to its end. The log reads it
+// where the stream does not begin early enough. It is safe for concurrent use.
+type Past interface {
+	// End returns the cursor after the last archived envelope; Seq 0: nothing is archived. A reader of the stream goes on
+	// there.
+	End() Cursor
+	// Read returns a reader of what comes after a cursor, which must not be after the end. Kinds are those wanted: what only
+	// holds others may be passed over. Of the cursor, the log, the sequence and, if it is not 0, the last time given are
+	// compared with what is archived: [ErrRewritten].
+	Read(ctx context.Context, from Cursor, kinds KindSet) (PastReader, error)
+	// Repeats returns the keys of event ids that were seen within the horizon before the beginning of the present epoch, with
+	// their times: what its first readers cannot read again from the stream.
+	Repeats(ctx context.Context) ([]Repeat, error)
+}
+
+// PastReader reads archived envelopes in order. It is not safe for concurrent use.
+type PastReader interface {
+	// Next returns the next envelopes, at least one, of together about maxBytes; io.EOF after the last that was archived when
+	// reading began. The events are as the stream's reader gives them, but for the event ids, which are not archived. Their
+	// cursors say the sequence and the last time given, but no checksum (0) and nothing to warm up from (WarmSeq 0); that
+	// of the last one is [Past.End]. Envelopes that held nothing wanted may be left out, the last may not.
+	Next(ctx context.Context, maxBytes int) ([]*Envelope, error)
+	// Close ends the reading.
+	Close()
+}
+
+// Repeat is what is remembered of an event with an event id (I6).
+type Repeat struct {
+	// Key is a hash of the event id, its acting user and kind.
+	Key uint64
+	// Time is when it last occurred.
+	Time Micros
+}
