@@ -1,0 +1,189 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+)
+
+// Errors of an archive.
+var (
+	// ErrDamaged: an object of the archive is missing, or is not what was written. The text names the object.
+	ErrDamaged = errors.New("archive: damaged")
+	// ErrVersion: a newer version of skein wrote the archive.
+	ErrVersion = errors.New("archive: written by a newer version")
+	// ErrChanged: another process changed the archive meanwhile. Open or reload it, and begin again where it now ends.
+	ErrChanged = errors.New("archive: changed by another process")
+	// ErrOrder: an envelope does not follow what is archived.
+	ErrOrder = errors.New("archive: out of order")
+	// ErrFull: the writer holds as much as segments may have; seal it.
+	ErrFull = errors.New("archive: the segment is full")
+)
+
+// Archive is the archived part of a log, in a bucket. It implements [events.Past]. It is safe for concurrent use; of the
+// processes that share a bucket, only one at a time may change it (the holder of the lease): Seal, BeginEpoch, Scrub and
+// Sweep. The others see what it did after Reload.
+type Archive struct {
+	bucket bucket.Bucket
+	log    events.LogID
+
+	change sync.Mutex // held by what changes the archive
+
+	mu       sync.Mutex
+	manifest *manifest // never changed, only replaced
+}
+
+var _ events.Past = (*Archive)(nil)
+
+// Open reads the manifest of the archive of a log. Without one the archive is empty. [events.ErrOtherLog]: the bucket holds
+// the archive of another log. [ErrDamaged], [ErrVersion]: the manifest cannot be read.
+func Open(ctx context.Context, b bucket.Bucket, id events.LogID) (*Archive, error) {
+	a := &Archive{bucket: b, log: id}
+	if err := a.Reload(ctx); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// LogOf returns the id of the log whose archive stands in a bucket; ok is false if there is none. With it the archive of a
+// log whose stream is lost can be opened.
+func LogOf(ctx context.Context, b bucket.Bucket) (id events.LogID, ok bool, err error) {
+	m, err := readManifest(ctx, b)
+	if err != nil || m == nil {
+		return events.LogID{}, false, err
+	}
+	return m.log, true, nil
+}
+
+// Reload reads the manifest again. Readers go on with what there was when they began.
+func (a *Archive) Reload(ctx context.Context) error {
+	m, err := readManifest(ctx, a.bucket)
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		m = &manifest{log: a.log, end: events.Cursor{Log: a.log}}
+	}
+	if m.log != a.log {
+		return fmt.Errorf("%w: %s holds the archive of log %x, this is %x: name another directory or bucket for it",
+			events.ErrOtherLog, a.bucket, m.log, a.log)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.manifest = m
+	return nil
+}
+
+func (a *Archive) current() *manifest {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.manifest
+}
+
+// replace writes a manifest in place of one, and makes it the current one. The bucket must still hold the former one.
+func (a *Archive) replace(ctx context.Context, former, next *manifest) error {
+	now, err := readManifest(ctx, a.bucket)
+	if err != nil {
+		return err
+	}
+	if now == nil {
+		now = &manifest{}
+	}
+	if now.checksum != former.checksum {
+		return fmt.Errorf("%w: %s", ErrChanged, a.bucket)
+	}
+	next.revision = former.revision + 1
+	if err := writeManifest(ctx, a.bucket, next); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.manifest = next
+	return nil
+}
+
+// End returns the cursor after the last archived envelope, as the reader of the stream gave it; Seq 0: nothing is archived.
+func (a *Archive) End() events.Cursor { return a.current().end }
+
+// Epoch returns the epoch of the log that the archive is in; 0: nothing was archived yet.
+func (a *Archive) Epoch() uint32 { return a.current().epoch }
+
+// Predecessors returns the former epochs of the log, the oldest first.
+func (a *Archive) Predecessors() []Predecessor { return append([]Predecessor(nil), a.current().predecessors...) }
+
+// Predecessor is a former epoch of the log. Its cursors, positions and tokens up to Last are those of the present one.
+type Predecessor struct {
+	Epoch uint32
+	Last  uint64
+}
+
+// Info is what an archive holds.
+type Info struct {
+	// Place is the bucket, without secrets.
+	Place string
+	Epoch uint32
+	// End is the cursor after the last archived envelope.
+	End events.Cursor
+	// Envelopes is how many there are.
+	Envelopes uint64
+	// Classes tell of the files of each class.
+	Classes [numClasses]ClassInfo
+}
+
+// ClassInfo is what an archive holds of a class.
+type ClassInfo struct {
+	Class    Class
+	Segments int
+	// Bytes of the files.
+	Bytes  uint64
+	Events uint64
+}
+
+// Info tells what the archive holds, from the manifest alone.
+func (a *Archive) Info() Info {
+	m := a.current()
+	info := Info{Place: a.bucket.String(), Epoch: m.epoch, End: m.end, Envelopes: m.envelopes}
+	for c := range info.Classes {
+		info.Classes[c].Class = Class(c)
+	}
+	for _, s := range m.segments {
+		c := &info.Classes[s.class]
+		c.Segments++
+		c.Bytes += uint64(s.bytes)
+		c.Events += s.events
+	}
+	return info
+}
+
+// Sweep removes what no manifest names: what a crash left behind, and segments that were replaced. Only the process that
+// may change the archive may sweep it. Readers that began before a segment was replaced may fail with [ErrDamaged] and
+// have to begin again.
+func (a *Archive) Sweep(ctx context.Context) error {
+	a.change.Lock()
+	defer a.change.Unlock()
+	if err := a.Reload(ctx); err != nil {
+		return err
+	}
+	m := a.current()
+	named := map[string]bool{ManifestName: true, m.repeats.name: true}
+	for _, s := range m.segments {
+		named[s.name] = true
+	}
+	objects, err := a.bucket.List(ctx, folder)
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		if named[o.Name] {
+			continue
+		}
+		if err := a.bucket.Delete(ctx, o.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

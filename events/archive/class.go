@@ -1,0 +1,86 @@
+package archive
+
+import "github.com/skein-feed/skein/events"
+
+// Class is what a file of the archive holds of a range of the log.
+type Class uint8
+
+// The classes.
+const (
+	// Facts: every kind that is not of class Activity, all rejects, and what an envelope without events tells.
+	Facts Class = iota
+	// Activity: what readers did. A fold that reads no kind of it does not open these files.
+	Activity
+
+	numClasses = 2
+)
+
+// ActivityKinds are the kinds of class [Activity].
+const ActivityKinds events.KindSet = 1<<events.Played | 1<<events.Served | 1<<events.Liked | 1<<events.Unliked |
+	1<<events.ReaderActive | 1<<events.SeenCleared | 1<<events.ItemScored
+
+var classNames = [numClasses]string{Facts: "facts", Activity: "activity"}
+
+// String returns the name that the files of the class begin with.
+func (c Class) String() string { return classNames[c] }
+
+// ClassOf returns the class of a kind.
+func ClassOf(k events.Kind) Class {
+	if ActivityKinds.Has(k) {
+		return Activity
+	}
+	return Facts
+}
+
+func parseClass(name string) (Class, bool) {
+	for c, n := range classNames {
+		if n == name {
+			return Class(c), true
+		}
+	}
+	return 0, false
+}
+
+// record is what one class keeps of an envelope.
+type record struct {
+	seq      uint64
+	lastTime events.Micros
+	bytes    int
+	repeats  int
+	events   []events.Event
+	rejects  []events.Reject
+}
+
+// split parts an envelope into the records of the classes; without a place in a class, nil. Both records have its
+// sequence, last time and size, so that a reader of one class gives the same cursor. The rest is told once, in Facts.
+func split(env *events.Envelope) (parts [numClasses]*record) {
+	var counts [numClasses]int
+	for i := range env.Events {
+		counts[ClassOf(env.Events[i].Kind)]++
+	}
+	add := func(c Class) *record {
+		parts[c] = &record{seq: env.Cursor.Seq, lastTime: env.Cursor.LastTime, bytes: env.Bytes}
+		return parts[c]
+	}
+	if counts[Activity] > 0 {
+		add(Activity)
+	}
+	if counts[Facts] > 0 || counts[Activity] == 0 || env.Repeats > 0 || len(env.Rejects) > 0 {
+		r := add(Facts)
+		r.repeats, r.rejects = env.Repeats, env.Rejects
+	}
+	for c, n := range counts {
+		switch {
+		case n == len(env.Events) && n > 0:
+			parts[c].events = env.Events
+		case n > 0:
+			parts[c].events = make([]events.Event, 0, n)
+			for i := range env.Events {
+				if ClassOf(env.Events[i].Kind) == Class(c) {
+					parts[c].events = append(parts[c].events, env.Events[i])
+				}
+			}
+		}
+	}
+	return parts
+}

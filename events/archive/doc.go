@@ -1,0 +1,24 @@
+// Package archive keeps the past of the log in a bucket: sealed, checksummed, compressed segments, one file per class and
+// range of sequences. What is verified there may be trimmed from the stream; the truth is archive and stream.
+//
+//	events.Envelope ──► Writer ── blocks of columns ──► Seal ──► archive/facts-…     every kind but those of activity,
+//	                                                     │                          all rejects, envelopes with repeats
+//	                                                     ├─────► archive/activity-… played, served, liked, …
+//	                                                     │       read back, decoded, compared
+//	                                                     └─────► archive/MANIFEST   replaced: now they are archived
+//
+//	Read(from, kinds) ◄── merge by (sequence, slot) ◄── blocks of both classes, or of facts alone, a few ahead
+//
+// The manifest is the truth about which segments there are. It is replaced as a whole, and only after what it names was
+// read back and found equal: a crash at any point leaves the former one valid, and objects that it does not name are
+// garbage ([Archive.Sweep]).
+//
+// A segment is a header, blocks and a footer. A block holds up to 65536 events in columns: dictionaries of the ids that
+// occur in it, sorted, numbers and UUIDs compact; references into them; slots, times and what else a kind has. A column
+// is cut into planes, one for each byte of its width, and each plane is compressed on its own where that helps. Header,
+// blocks and footer have checksums: a flipped bit is [ErrDamaged], never another event.
+//
+// An archived event is the event that the reader of the stream gave, but for its event id. An envelope keeps its
+// sequence, last time given, size and the number of its repeats; cursors in the middle of the archive have no checksum
+// and nothing to warm up from.
+package archive

@@ -1,0 +1,281 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+)
+
+const (
+	// folder is what the names of all objects of an archive begin with.
+	folder = "archive/"
+	// ManifestName is the object that says which others there are.
+	ManifestName = folder + "MANIFEST"
+
+	manifestVersion = 1
+	// maxManifestBytes bounds what is read: a segment takes some 300 bytes.
+	maxManifestBytes = 64 << 20
+)
+
+// manifest is what [ManifestName] says.
+type manifest struct {
+	log          events.LogID
+	epoch        uint32
+	revision     uint64
+	end          events.Cursor
+	envelopes    uint64
+	predecessors []Predecessor
+	repeats      object // empty name: none
+	segments     []segment
+	checksum     string // of the encoding; empty: it was never written
+}
+
+// object is a file that the manifest names.
+type object struct {
+	name     string
+	bytes    int64
+	checksum string // xxh3-128 of the whole, hexadecimal
+}
+
+// segment is a file of one class and a range of the log. The ranges of a class follow each other, but those in which the
+// class has nothing have no file.
+type segment struct {
+	object
+	class       Class
+	first, last uint64        // the range of sequences
+	lastTime    events.Micros // the last time given in or before last
+	envelopes   uint64
+	events      uint64
+}
+
+// The form of the manifest on disk. Its fields are only added to, with a new version.
+type (
+	manifestJSON struct {
+		Version      int               `json:"version"`
+		Log          string            `json:"log"`
+		Epoch        uint32            `json:"epoch"`
+		Revision     uint64            `json:"revision"`
+		End          string            `json:"end"` // the cursor, hexadecimal
+		LastSeq      uint64            `json:"last_seq"`
+		Envelopes    uint64            `json:"envelopes"`
+		Predecessors []predecessorJSON `json:"predecessors"`
+		Repeats      *objectJSON       `json:"repeats"`
+		Segments     []segmentJSON     `json:"segments"`
+		Checksum     string            `json:"checksum"` // xxh3-128 of the encoding without it
+	}
+	predecessorJSON struct {
+		Epoch uint32 `json:"epoch"`
+		Last  uint64 `json:"last"`
+	}
+	objectJSON struct {
+		Name     string `json:"name"`
+		Bytes    int64  `json:"bytes"`
+		Checksum string `json:"checksum"`
+	}
+	segmentJSON struct {
+		objectJSON
+
+		Class     string `json:"class"`
+		First     uint64 `json:"first"`
+		Last      uint64 `json:"last"`
+		LastTime  int64  `json:"last_time"` // microseconds since 1970
+		Envelopes uint64 `json:"envelopes"`
+		Events    uint64 `json:"events"`
+	}
+)
+
+// readManifest returns the manifest in the bucket, or nil if there is none.
+func readManifest(ctx context.Context, b bucket.Bucket) (*manifest, error) {
+	data, err := readObject(ctx, b, ManifestName, maxManifestBytes)
+	if errors.Is(err, bucket.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := decodeManifest(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s in %s: %w", ManifestName, b, err)
+	}
+	return m, nil
+}
+
+// writeManifest puts the manifest into the bucket and sets its checksum.
+func writeManifest(ctx context.Context, b bucket.Bucket, m *manifest) error {
+	data, err := encodeManifest(m)
+	if err != nil {
+		return err
+	}
+	if err := b.Put(ctx, ManifestName, bytes.NewReader(data), int64(len(data))); err != nil {
+		return fmt.Errorf("archive: replace the manifest: %w", err)
+	}
+	return nil
+}
+
+func encodeManifest(m *manifest) ([]byte, error) {
+	end, err := m.end.MarshalBinary()
+	if err != nil {
+		return nil, err
+	}
+	j := manifestJSON{
+		Version: manifestVersion, Log: hex.EncodeToString(m.log[:]), Epoch: m.epoch, Revision: m.revision,
+		End: hex.EncodeToString(end), LastSeq: m.end.Seq, Envelopes: m.envelopes,
+		Predecessors: []predecessorJSON{}, Segments: []segmentJSON{},
+	}
+	for _, p := range m.predecessors {
+		j.Predecessors = append(j.Predecessors, predecessorJSON(p))
+	}
+	if m.repeats.name != "" {
+		j.Repeats = &objectJSON{m.repeats.name, m.repeats.bytes, m.repeats.checksum}
+	}
+	for i := range m.segments {
+		s := &m.segments[i]
+		j.Segments = append(j.Segments, segmentJSON{
+			objectJSON: objectJSON{s.name, s.bytes, s.checksum},
+			Class:      s.class.String(), First: s.first, Last: s.last, LastTime: int64(s.lastTime),
+			Envelopes: s.envelopes, Events: s.events,
+		})
+	}
+	data, err := marshalManifest(&j)
+	if err != nil {
+		return nil, err
+	}
+	m.checksum = j.Checksum
+	return data, nil
+}
+
+// marshalManifest sets the checksum and encodes. There is one encoding of a manifest.
+func marshalManifest(j *manifestJSON) ([]byte, error) {
+	j.Checksum = ""
+	data, err := json.MarshalIndent(j, "", " ")
+	if err != nil {
+		return nil, fmt.Errorf("archive: %w", err)
+	}
+	j.Checksum = checksum(data)
+	if data, err = json.MarshalIndent(j, "", " "); err != nil {
+		return nil, fmt.Errorf("archive: %w", err)
+	}
+	return append(data, '\n'), nil
+}
+
+func decodeManifest(data []byte) (*manifest, error) {
+	var version struct{ Version int }
+	if err := json.Unmarshal(data, &version); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if version.Version > manifestVersion {
+		return nil, fmt.Errorf("%w: version %d, this one knows %d", ErrVersion, version.Version, manifestVersion)
+	}
+	var j manifestJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	// Only what this package wrote has the bytes that it would write again.
+	again, err := marshalManifest(&j)
+	if err != nil || !bytes.Equal(data, again) {
+		return nil, fmt.Errorf("%w: the checksum does not match", ErrDamaged)
+	}
+	return j.manifest()
+}
+
+func (j *manifestJSON) manifest() (*manifest, error) {
+	m := &manifest{epoch: j.Epoch, revision: j.Revision, envelopes: j.Envelopes, checksum: j.Checksum}
+	id, err := hex.DecodeString(j.Log)
+	if err != nil || copy(m.log[:], id) != len(m.log) || len(id) != len(m.log) {
+		return nil, fmt.Errorf("%w: the log is %q", ErrDamaged, j.Log)
+	}
+	end, err := hex.DecodeString(j.End)
+	if err == nil {
+		err = m.end.UnmarshalBinary(end)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: the end: %w", ErrDamaged, err)
+	}
+	for _, p := range j.Predecessors {
+		m.predecessors = append(m.predecessors, Predecessor(p))
+	}
+	if j.Repeats != nil {
+		m.repeats = object{j.Repeats.Name, j.Repeats.Bytes, j.Repeats.Checksum}
+	}
+	for _, s := range j.Segments {
+		class, ok := parseClass(s.Class)
+		if !ok {
+			return nil, fmt.Errorf("%w: %s is of class %q", ErrDamaged, s.Name, s.Class)
+		}
+		m.segments = append(m.segments, segment{
+			object: object{s.Name, s.Bytes, s.Checksum},
+			class:  class, first: s.First, last: s.Last, lastTime: events.Micros(s.LastTime),
+			envelopes: s.Envelopes, events: s.Events,
+		})
+	}
+	return m, m.check()
+}
+
+// check tells whether the ranges of the segments follow each other up to the end.
+func (m *manifest) check() error {
+	at := uint64(0)
+	for i := range m.segments {
+		s := &m.segments[i]
+		sibling := i > 0 && s.first == m.segments[i-1].first && s.last == m.segments[i-1].last &&
+			s.class > m.segments[i-1].class
+		if !sibling && s.first != at+1 || s.last < s.first {
+			return fmt.Errorf("%w: %s begins at sequence %d, the one before ends at %d", ErrDamaged, s.name, s.first, at)
+		}
+		at = s.last
+	}
+	if at != m.end.Seq || m.end.Log != m.log || m.end.Epoch != m.epoch {
+		return fmt.Errorf("%w: the segments go to sequence %d, the end is at %d of epoch %d", ErrDamaged, at, m.end.Seq,
+			m.end.Epoch)
+	}
+	return nil
+}
+
+// clone returns a copy to be changed.
+func (m *manifest) clone() *manifest {
+	c := *m
+	c.predecessors = append([]Predecessor(nil), m.predecessors...)
+	c.segments = append([]segment(nil), m.segments...)
+	return &c
+}
+
+// readObject reads a whole object of at most limit bytes.
+func readObject(ctx context.Context, b bucket.Bucket, name string, limit int64) ([]byte, error) {
+	r, err := b.Get(ctx, name, 0, -1)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("archive: read %s: %w", name, err)
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("%w: %s has more than %d bytes", ErrDamaged, name, limit)
+	}
+	return data, nil
+}
+
+// checksum of a whole object.
+func checksum(data []byte) string {
+	sum := xxh3.Hash128(data).Bytes()
+	return hex.EncodeToString(sum[:])
+}
+
+// newName returns a name that no object has: two writers that do not know of each other never write the same.
+func newName(what string, first, last uint64) string {
+	var salt [8]byte
+	if _, err := rand.Read(salt[:]); err != nil {
+		panic(err) // never: crypto/rand ends the process instead
+	}
+	return fmt.Sprintf("%s%s-%020d-%020d-%x", folder, what, first, last, salt)
+}
