@@ -113,7 +113,9 @@ func (a *Archive) End() events.Cursor { return a.current().end }
 func (a *Archive) Epoch() uint32 { return a.current().epoch }
 
 // Predecessors returns the former epochs of the log, the oldest first.
-func (a *Archive) Predecessors() []Predecessor { return append([]Predecessor(nil), a.current().predecessors...) }
+func (a *Archive) Predecessors() []Predecessor {
+	return append([]Predecessor(nil), a.current().predecessors...)
+}
 
 // Predecessor is a former epoch of the log. Its cursors, positions and tokens up to Last are those of the present one.
 type Predecessor struct {

@@ -1,0 +1,258 @@
+package archive
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// field is a set of fields of an event.
+type field uint16
+
+const (
+	hasUser field = 1 << iota
+	hasPeer
+	hasBoard
+	hasPin
+	hasItem
+	hasItems
+	hasRepin
+	hasTitle
+	hasAttributes
+	hasScore
+	hasSource // of kinds that are not backfilled; a backfill has it whatever its kind
+
+	numFields = iota
+)
+
+// fieldsOf tells which fields a kind has.
+var fieldsOf = [32]field{
+	events.UserFollowed:    hasUser | hasPeer,
+	events.UserUnfollowed:  hasUser | hasPeer,
+	events.BoardFollowed:   hasUser | hasPeer | hasBoard,
+	events.BoardUnfollowed: hasUser | hasPeer | hasBoard,
+	events.BoardCreated:    hasUser | hasBoard | hasTitle,
+	events.BoardDeleted:    hasUser | hasBoard,
+	events.PinCreated:      hasUser | hasPin | hasBoard | hasItem | hasRepin | hasAttributes,
+	events.PinMoved:        hasUser | hasPin | hasBoard,
+	events.PinDeleted:      hasUser | hasPin,
+	events.UserBlocked:     hasUser | hasPeer,
+	events.UserUnblocked:   hasUser | hasPeer,
+	events.UserMuted:       hasUser | hasPeer,
+	events.UserUnmuted:     hasUser | hasPeer,
+	events.UserDeleted:     hasUser,
+	events.ReaderActive:    hasUser,
+	events.Liked:           hasUser | hasItem,
+	events.Unliked:         hasUser | hasItem,
+	events.Played:          hasUser | hasItem,
+	events.Served:          hasUser | hasItems,
+	events.SeenCleared:     hasUser,
+	events.ItemScored:      hasItem | hasScore,
+	events.BackfillClosed:  hasSource,
+}
+
+// The form of an event: its kind and what else must be known to read its columns.
+const (
+	formKind     = 0x1f
+	formBackfill = 0x20
+	formTimed    = 0x40 // the time is told, and does not follow from the slot
+	formOwnItem  = 0x80 // the item is the pin
+)
+
+// maxSpan is how far the first slot of an envelope may be before its last time for the times of slots to follow from it.
+const maxSpan = 1 << 16
+
+// blockBuilder collects records in columns. The zero value is not ready.
+type blockBuilder struct {
+	first    uint64
+	lastSeq  uint64
+	start    events.Micros // the last time of the first record
+	lastTime events.Micros
+
+	records struct{ seqs, times, spans, counts, bytes, repeats, rejects []uint64 }
+
+	forms, skips, times, offsets              []uint64
+	timed                                     events.Micros // the last time told
+	offset                                    uint64        // the last offset told
+	users, items, names                       *collector
+	user, peer, board, pin, item              []uint64
+	served, servedItem, repinUser, repinPin   []uint64
+	source, score                             []uint64
+	titles, attributes                        []string
+	rejectSlots, rejectReasons                []uint64
+	rejectFields, rejectMessages, rejectDatas []string
+	weight                                    int
+}
+
+func newBlockBuilder() *blockBuilder {
+	return &blockBuilder{users: newCollector(), items: newCollector(), names: newCollector()}
+}
+
+func (b *blockBuilder) empty() bool { return len(b.records.seqs) == 0 }
+
+// size is about how many bytes the columns have, before compression.
+func (b *blockBuilder) size() int { return b.weight + b.users.weight + b.items.weight + b.names.weight }
+
+// fits tells whether the record may be added to what is there.
+func (b *blockBuilder) fits(r *record) bool {
+	return b.empty() || b.size() < blockWeight && len(b.records.seqs) < maxBlockRecords &&
+		len(b.forms)+len(r.events) <= maxBlockEvents
+}
+
+// add appends a record, whose sequence and last time are not before those of the one before. Slots that do not rise:
+// [ErrOrder].
+func (b *blockBuilder) add(r *record) error {
+	if b.empty() {
+		b.first, b.lastSeq, b.start, b.lastTime, b.timed = r.seq, r.seq, r.lastTime, r.lastTime, r.lastTime
+	}
+	base, span := baseOf(r)
+	c := &b.records
+	c.seqs = append(c.seqs, r.seq-b.lastSeq)
+	c.times = append(c.times, uint64(r.lastTime-b.lastTime))
+	c.spans = append(c.spans, span)
+	c.counts = append(c.counts, uint64(len(r.events)))
+	c.bytes = append(c.bytes, uint64(r.bytes))
+	c.repeats = append(c.repeats, uint64(r.repeats))
+	c.rejects = append(c.rejects, uint64(len(r.rejects)))
+	b.lastSeq, b.lastTime = r.seq, r.lastTime
+	b.weight += 16 + 8*len(r.events)
+	next := 0
+	for i := range r.events {
+		ev := &r.events[i]
+		if int(ev.Slot) < next || !ev.Kind.Valid() {
+			return fmt.Errorf("%w: sequence %d has slot %d of kind %v after slot %d", ErrOrder, r.seq, ev.Slot, ev.Kind, next-1)
+		}
+		b.skips = append(b.skips, uint64(int(ev.Slot)-next))
+		next = int(ev.Slot) + 1
+		b.addEvent(ev, span > 0 && ev.Time == base+events.Micros(ev.Slot))
+	}
+	for i := range r.rejects {
+		j := &r.rejects[i]
+		b.rejectSlots = append(b.rejectSlots, zigzag(int64(j.Slot)))
+		b.rejectReasons = append(b.rejectReasons, zigzag(int64(j.Rejection.Reason)))
+		b.rejectFields = append(b.rejectFields, j.Rejection.Field)
+		b.rejectMessages = append(b.rejectMessages, j.Rejection.Message)
+		b.rejectDatas = append(b.rejectDatas, string(j.Data))
+		b.weight += 8 + len(j.Rejection.Field) + len(j.Rejection.Message) + len(j.Data)
+	}
+	return nil
+}
+
+// baseOf returns the time of slot 0, told by a live event, and how many microseconds from there to the last time given, both
+// counted; 0: it cannot be told, or has nothing to do with it.
+func baseOf(r *record) (base events.Micros, span uint64) {
+	for i := range r.events {
+		if ev := &r.events[i]; !ev.Backfill {
+			base = ev.Time - events.Micros(ev.Slot)
+			if n := r.lastTime - base + 1; n > 0 && n <= maxSpan {
+				return base, uint64(n)
+			}
+			return 0, 0
+		}
+	}
+	return 0, 0
+}
+
+func (b *blockBuilder) addEvent(ev *events.Event, follows bool) {
+	form, fields := uint64(ev.Kind), fieldsOf[ev.Kind]
+	if ev.Backfill {
+		form |= formBackfill
+		b.offsets = append(b.offsets, zigzag(int64(ev.Offset-b.offset)))
+		b.offset = ev.Offset
+	}
+	if ev.Backfill || fields&hasSource != 0 {
+		b.source = append(b.source, b.names.number(ev.Source))
+	}
+	if ev.Backfill || !follows {
+		form |= formTimed
+		b.times = append(b.times, zigzag(int64(ev.Time-b.timed)))
+		b.timed = ev.Time
+		b.weight += 8
+	}
+	if fields&hasPin != 0 && fields&hasItem != 0 && ev.Item == ev.Pin {
+		form |= formOwnItem
+		fields &^= hasItem
+	}
+	b.forms = append(b.forms, form)
+	if fields&hasUser != 0 {
+		b.user = append(b.user, b.users.number(ev.User))
+	}
+	if fields&hasPeer != 0 {
+		b.peer = append(b.peer, b.users.number(ev.Peer))
+	}
+	if fields&hasBoard != 0 {
+		b.board = append(b.board, b.names.number(ev.Board))
+	}
+	if fields&hasPin != 0 {
+		b.pin = append(b.pin, b.items.number(ev.Pin))
+	}
+	if fields&hasItem != 0 {
+		b.item = append(b.item, b.items.number(ev.Item))
+	}
+	b.addContent(ev, fields)
+}
+
+// addContent appends the fields that few kinds have.
+func (b *blockBuilder) addContent(ev *events.Event, fields field) {
+	if fields&hasItems != 0 {
+		b.served = append(b.served, uint64(len(ev.Items)))
+		for _, item := range ev.Items {
+			b.servedItem = append(b.servedItem, b.items.number(item))
+		}
+		b.weight += 4 * len(ev.Items)
+	}
+	if fields&hasRepin != 0 {
+		b.repinUser = append(b.repinUser, b.users.number(ev.RepinUser))
+		b.repinPin = append(b.repinPin, b.items.number(ev.RepinPin))
+	}
+	if fields&hasTitle != 0 {
+		b.titles = append(b.titles, ev.Title)
+		b.weight += len(ev.Title)
+	}
+	if fields&hasAttributes != 0 {
+		b.attributes = append(b.attributes, string(ev.Attributes))
+		b.weight += len(ev.Attributes)
+	}
+	if fields&hasScore != 0 {
+		b.score = append(b.score, zigzag(ev.Score))
+	}
+}
+
+// append appends the block. The builder is of no use afterwards.
+func (b *blockBuilder) append(dst []byte) []byte {
+	c := &b.records
+	for _, n := range []int{len(c.seqs), len(b.forms), len(b.servedItem), len(b.rejectSlots)} {
+		dst = binary.AppendUvarint(dst, uint64(n))
+	}
+	dst = binary.AppendUvarint(dst, b.first)
+	dst = binary.AppendVarint(dst, int64(b.start))
+	for _, column := range [][]uint64{c.seqs, c.times, c.spans, c.counts, c.bytes, c.repeats, c.rejects} {
+		dst = appendColumn(dst, column)
+	}
+	var places [3][]uint32
+	for i, d := range []*collector{b.users, b.items, b.names} {
+		dst, places[i] = d.append(dst)
+	}
+	for _, column := range [][]uint64{b.forms, b.skips, b.times, b.offsets, b.served, b.score} {
+		dst = appendColumn(dst, column)
+	}
+	for _, r := range []struct {
+		places  []uint32
+		columns [][]uint64
+	}{
+		{places[0], [][]uint64{b.user, b.peer, b.repinUser}},
+		{places[1], [][]uint64{b.pin, b.item, b.servedItem, b.repinPin}},
+		{places[2], [][]uint64{b.board, b.source}},
+	} {
+		for _, column := range r.columns {
+			for i, n := range column {
+				column[i] = uint64(r.places[n])
+			}
+			dst = appendColumn(dst, column)
+		}
+	}
+	dst = appendTexts(appendTexts(dst, b.titles), b.attributes)
+	dst = appendColumn(appendColumn(dst, b.rejectSlots), b.rejectReasons)
+	return appendTexts(appendTexts(appendTexts(dst, b.rejectFields), b.rejectMessages), b.rejectDatas)
+}

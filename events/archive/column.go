@@ -1,0 +1,255 @@
+package archive
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/bits"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// errFormat is what a decoder says of bytes that no encoder wrote. Callers make it an [ErrDamaged] with a name.
+var errFormat = errors.New("archive: malformed")
+
+// Bounds of a block. A decoder refuses what is beyond them, so that damaged bytes cannot ask for much memory.
+const (
+	// maxBlockEvents and maxBlockRecords are how many events and envelopes a block holds.
+	maxBlockEvents  = 1 << 16
+	maxBlockRecords = 1 << 16
+	// blockWeight is about how many bytes of columns a block holds before compression. One envelope more is let in.
+	blockWeight = 2 << 20
+	// maxColumn is the number of values in a column, maxChunk the bytes of a chunk.
+	maxColumn = 1 << 22
+	maxChunk  = 16 << 20
+	// maxBlockBytes is all that the columns of a block may take, decompressed.
+	maxBlockBytes = 64 << 20
+)
+
+// Encoders and decoders of zstd have large tables: they are shared. Both are safe for concurrent use in this form.
+//
+//nolint:gochecknoglobals // computed once, and immutable from then on
+var (
+	compressor = sync.OnceValue(func() *zstd.Encoder {
+		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
+			zstd.WithEncoderLevel(zstd.SpeedDefault))
+		if err != nil {
+			panic(err) // never: the options are constants
+		}
+		return e
+	})
+	decompressor = sync.OnceValue(func() *zstd.Decoder {
+		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true),
+			zstd.WithDecoderMaxMemory(maxChunk), zstd.WithDecoderLowmem(true))
+		if err != nil {
+			panic(err) // never: the options are constants
+		}
+		return d
+	})
+)
+
+// appendChunk appends bytes, compressed if that saves some: length, length compressed (0: as they are), bytes.
+func appendChunk(dst, data []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(data)))
+	if len(data) == 0 {
+		return dst
+	}
+	packed := compressor().EncodeAll(data, nil)
+	if len(packed) >= len(data)-len(data)/64 {
+		return append(binary.AppendUvarint(dst, 0), data...)
+	}
+	return append(binary.AppendUvarint(dst, uint64(len(packed))), packed...)
+}
+
+// cutter reads what the append functions wrote. After an error all it gives is zero.
+type cutter struct {
+	b      []byte
+	budget int // bytes that may still be decompressed
+	failed bool
+}
+
+func (c *cutter) fail() { c.failed, c.b = true, nil }
+
+func (c *cutter) uvarint() uint64 {
+	v, n := binary.Uvarint(c.b)
+	if n <= 0 {
+		c.fail()
+		return 0
+	}
+	c.b = c.b[n:]
+	return v
+}
+
+// count reads a number that is at most limit.
+func (c *cutter) count(limit int) int {
+	v := c.uvarint()
+	if v > uint64(limit) {
+		c.fail()
+		return 0
+	}
+	return int(v)
+}
+
+func (c *cutter) bytes(n int) []byte {
+	if n < 0 || n > len(c.b) {
+		c.fail()
+		return nil
+	}
+	b := c.b[:n:n]
+	c.b = c.b[n:]
+	return b
+}
+
+// chunk reads what appendChunk wrote. The bytes may be those of the input.
+func (c *cutter) chunk() []byte {
+	n := c.count(min(maxChunk, c.budget))
+	if n == 0 {
+		return nil
+	}
+	packed := c.count(maxChunk)
+	if packed == 0 {
+		return c.bytes(n)
+	}
+	src := c.bytes(packed)
+	if c.failed {
+		return nil
+	}
+	c.budget -= n
+	data, err := decompressor().DecodeAll(src, make([]byte, 0, n))
+	if err != nil || len(data) != n {
+		c.fail()
+		return nil
+	}
+	return data
+}
+
+// appendColumn appends numbers: the smallest, the width in bytes of what the others are above it, and a chunk for each byte,
+// the lowest first. The number of values is not told.
+func appendColumn(dst []byte, values []uint64) []byte {
+	if len(values) == 0 {
+		return dst
+	}
+	lowest, highest := values[0], values[0]
+	for _, v := range values {
+		lowest, highest = min(lowest, v), max(highest, v)
+	}
+	width := (bits.Len64(highest-lowest) + 7) / 8
+	dst = binary.AppendUvarint(dst, lowest)
+	dst = append(dst, byte(width))
+	plane := make([]byte, len(values))
+	for p := range width {
+		for i, v := range values {
+			plane[i] = byte((v - lowest) >> (8 * p))
+		}
+		dst = appendChunk(dst, plane)
+	}
+	return dst
+}
+
+// number is what a column is decoded to.
+type number interface{ ~uint8 | ~uint32 | ~uint64 }
+
+// cutColumn reads n numbers that appendColumn wrote. They are below limit, 0: whatever the type holds.
+func cutColumn[T number](c *cutter, n int, limit uint64) []T {
+	if n == 0 || c.failed {
+		return nil
+	}
+	lowest := c.uvarint()
+	head := c.bytes(1)
+	if c.failed || n > maxColumn || head[0] > 8 {
+		c.fail()
+		return nil
+	}
+	planes := make([][]byte, head[0])
+	for p := range planes {
+		planes[p] = c.chunk()
+		if len(planes[p]) != n {
+			c.fail()
+			return nil
+		}
+	}
+	values := make([]T, n)
+	bound := uint64(^T(0))
+	if limit > 0 {
+		bound = limit - 1
+	}
+	if !join(values, planes, lowest, bound) {
+		c.fail()
+		return nil
+	}
+	return values
+}
+
+// join puts the planes of a column together and tells whether all values are up to a bound.
+func join[T number](values []T, planes [][]byte, lowest, bound uint64) bool {
+	var highest uint64
+	switch len(planes) {
+	case 0:
+		highest = lowest
+		for i := range values {
+			values[i] = T(lowest)
+		}
+	case 1:
+		for i, b := range planes[0][:len(values)] {
+			v := lowest + uint64(b)
+			highest = max(highest, v)
+			values[i] = T(v)
+		}
+	case 2:
+		low, high := planes[0][:len(values)], planes[1][:len(values)]
+		for i := range values {
+			v := lowest + uint64(low[i]) + uint64(high[i])<<8
+			highest = max(highest, v)
+			values[i] = T(v)
+		}
+	default:
+		for i := range values {
+			var v uint64
+			for p, plane := range planes {
+				v |= uint64(plane[i]) << (8 * p)
+			}
+			v += lowest
+			highest = max(highest, v)
+			values[i] = T(v)
+		}
+	}
+	return highest <= bound
+}
+
+// zigzag makes small numbers of small differences, of either sign.
+func zigzag(v int64) uint64 { return uint64(v)<<1 ^ uint64(v>>63) }
+
+func unzigzag(v uint64) int64 { return int64(v>>1) ^ -int64(v&1) }
+
+// appendTexts appends strings: their lengths as a column, then all in one chunk.
+func appendTexts(dst []byte, texts []string) []byte {
+	lengths := make([]uint64, len(texts))
+	var all []byte
+	for i, t := range texts {
+		lengths[i] = uint64(len(t))
+		all = append(all, t...)
+	}
+	return appendChunk(appendColumn(dst, lengths), all)
+}
+
+// cutTexts reads n strings that appendTexts wrote. They share one allocation.
+func cutTexts(c *cutter, n int) []string {
+	lengths := cutColumn[uint32](c, n, maxChunk)
+	all := string(c.chunk())
+	if c.failed {
+		return nil
+	}
+	texts := make([]string, len(lengths))
+	for i, l := range lengths {
+		if int(l) > len(all) {
+			c.fail()
+			return nil
+		}
+		texts[i], all = all[:l], all[l:]
+	}
+	if all != "" {
+		c.fail()
+		return nil
+	}
+	return texts
+}

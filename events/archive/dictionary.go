@@ -1,0 +1,158 @@
+package archive
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"math"
+	"slices"
+	"sort"
+	"strconv"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// collector gives the ids of a block numbers, in the order in which they come. Number 0 is the empty id.
+type collector struct {
+	numbers map[string]uint32
+	ids     []string
+	weight  int
+}
+
+func newCollector() *collector {
+	return &collector{numbers: map[string]uint32{"": 0}, ids: []string{""}}
+}
+
+func (c *collector) number(id string) uint64 {
+	n, ok := c.numbers[id]
+	if !ok {
+		n = uint32(len(c.ids))
+		c.numbers[id] = n
+		c.ids = append(c.ids, id)
+		c.weight += 8
+		if len(id) > 20 {
+			c.weight += len(id)
+		}
+	}
+	return uint64(n)
+}
+
+// append appends the dictionary and returns the place of each number in it: the empty id, then numbers by value as
+// differences, then UUIDs in 16 bytes, then the rest, bytewise.
+func (c *collector) append(dst []byte) (_ []byte, places []uint32) {
+	type numeral struct {
+		value uint64
+		n     uint32
+	}
+	type other struct {
+		key []byte
+		n   uint32
+	}
+	var numerals []numeral
+	var uuids, rest []other
+	var key []byte
+	for n, id := range c.ids[1:] {
+		key = events.AppendID(key[:0], id)
+		if v, ok := events.NumberOf(key); ok {
+			numerals = append(numerals, numeral{v, uint32(n + 1)})
+		} else if len(key) == 17 && len(id) == 36 {
+			uuids = append(uuids, other{bytes.Clone(key[1:]), uint32(n + 1)})
+		} else {
+			rest = append(rest, other{[]byte(id), uint32(n + 1)})
+		}
+	}
+	sort.Slice(numerals, func(i, j int) bool { return numerals[i].value < numerals[j].value })
+	byKey := func(a, b other) int { return bytes.Compare(a.key, b.key) }
+	slices.SortFunc(uuids, byKey)
+	slices.SortFunc(rest, byKey)
+
+	places = make([]uint32, len(c.ids))
+	at := uint32(1)
+	values, last := make([]uint64, len(numerals)), uint64(0)
+	for i, e := range numerals {
+		values[i], last = e.value-last, e.value
+		places[e.n] = at
+		at++
+	}
+	var raw []byte
+	for _, e := range uuids {
+		raw = append(raw, e.key...)
+		places[e.n] = at
+		at++
+	}
+	texts := make([]string, len(rest))
+	for i, e := range rest {
+		texts[i] = string(e.key)
+		places[e.n] = at
+		at++
+	}
+	for _, n := range []int{len(values), len(uuids), len(rest)} {
+		dst = binary.AppendUvarint(dst, uint64(n))
+	}
+	dst = appendColumn(dst, values)
+	dst = appendChunk(dst, raw)
+	return appendTexts(dst, texts), places
+}
+
+// cutDictionary reads what collector.append wrote: the ids by place. They share few allocations.
+func cutDictionary(c *cutter) []string {
+	numerals, uuids, rest := c.count(maxColumn), c.count(maxColumn), c.count(maxColumn)
+	values := cutColumn[uint64](c, numerals, 0)
+	raw := c.chunk()
+	if len(raw) != 16*uuids || uuids > maxChunk/16 {
+		c.fail()
+	}
+	texts := cutTexts(c, rest)
+	if c.failed || numerals*20+uuids*36 > maxBlockBytes {
+		c.fail()
+		return nil
+	}
+	ids := make([]string, 1, 1+numerals+uuids+rest)
+	ids = appendNumerals(ids, values)
+	ids = appendUUIDs(ids, raw)
+	return append(ids, texts...)
+}
+
+// appendNumerals appends the decimals of numbers that are given as differences.
+func appendNumerals(ids []string, differences []uint64) []string {
+	arena := make([]byte, 0, len(differences)*9)
+	ends := make([]uint32, len(differences))
+	var v uint64
+	for i, d := range differences {
+		v += d
+		arena = strconv.AppendUint(arena, v, 10)
+		ends[i] = uint32(len(arena))
+	}
+	return appendParts(ids, string(arena), ends)
+}
+
+func appendUUIDs(ids []string, raw []byte) []string {
+	arena := make([]byte, 0, len(raw)/16*36)
+	ends := make([]uint32, len(raw)/16)
+	for i := range ends {
+		u := raw[16*i : 16*i+16]
+		from := 0
+		for _, to := range []int{4, 6, 8, 10, 16} {
+			if from > 0 {
+				arena = append(arena, '-')
+			}
+			arena = hex.AppendEncode(arena, u[from:to])
+			from = to
+		}
+		ends[i] = uint32(len(arena))
+	}
+	return appendParts(ids, string(arena), ends)
+}
+
+// appendParts appends the parts of a text that end at some places.
+func appendParts(ids []string, text string, ends []uint32) []string {
+	if len(text) > math.MaxUint32 {
+		return ids
+	}
+	from := uint32(0)
+	for _, to := range ends {
+		ids = append(ids, text[from:to])
+		from = to
+	}
+	return ids
+}

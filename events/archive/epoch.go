@@ -1,0 +1,141 @@
+package archive
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+)
+
+// A file of repeats: magic, version, the number of repeats; groups of up to repeatsGroup, each with its number, the keys as
+// differences (the first of a group as it is) and the times. The manifest has its checksum.
+const (
+	repeatsMagic    = "SKEINRPT"
+	repeatsVersion  = 1
+	repeatsGroup    = 1 << 20
+	maxRepeatsBytes = 1 << 30
+)
+
+// BeginEpoch records that the log goes on in a new epoch after the head, which must be where the archive ends: sequence and
+// last time given ([ErrOrder] else). The present epoch becomes a predecessor up to there. The end of the archive is then the
+// head, in the new epoch. The repeats are what readers of the new epoch cannot read again from the stream. Nothing happens
+// if the archive is in that epoch already; [events.ErrOtherEpoch]: it is in a later one.
+func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Cursor, repeats []events.Repeat) error {
+	a.change.Lock()
+	defer a.change.Unlock()
+	former := a.current()
+	switch {
+	case head.Log != a.log:
+		return fmt.Errorf("%w: the head is of log %x, the archive of %x", events.ErrOtherLog, head.Log, a.log)
+	case epoch == former.epoch:
+		return nil
+	case epoch < former.epoch:
+		return fmt.Errorf("%w: epoch %d cannot follow %d", events.ErrOtherEpoch, epoch, former.epoch)
+	case head.Seq != former.end.Seq || head.LastTime != former.end.LastTime:
+		return fmt.Errorf("%w: the head is at sequence %d at %d, the archive ends at %d at %d", ErrOrder, head.Seq, head.LastTime,
+			former.end.Seq, former.end.LastTime)
+	}
+	next := former.clone()
+	if former.epoch != 0 {
+		next.predecessors = append(next.predecessors, Predecessor{Epoch: former.epoch, Last: former.end.Seq})
+	}
+	next.epoch, next.end = epoch, head
+	next.end.Epoch = epoch
+	next.repeats = object{}
+	if len(repeats) > 0 {
+		data := encodeRepeats(repeats)
+		next.repeats = object{newName("repeats", uint64(epoch), head.Seq), int64(len(data)), checksum(data)}
+		if err := a.bucket.Put(ctx, next.repeats.name, bytes.NewReader(data), next.repeats.bytes); err != nil {
+			return fmt.Errorf("archive: write %s: %w", next.repeats.name, err)
+		}
+		if _, err := a.readRepeats(ctx, next); err != nil {
+			return err
+		}
+	}
+	return a.replace(ctx, former, next)
+}
+
+// Repeats implements [events.Past]: what [Archive.BeginEpoch] kept for the present epoch, by key.
+func (a *Archive) Repeats(ctx context.Context) ([]events.Repeat, error) {
+	return a.readRepeats(ctx, a.current())
+}
+
+func (a *Archive) readRepeats(ctx context.Context, m *manifest) ([]events.Repeat, error) {
+	o := m.repeats
+	if o.name == "" {
+		return nil, nil
+	}
+	data, err := readObject(ctx, a.bucket, o.name, maxRepeatsBytes)
+	if errors.Is(err, bucket.ErrNotFound) {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) != o.bytes || checksum(data) != o.checksum {
+		return nil, fmt.Errorf("%w: %s: the checksum does not match", ErrDamaged, o.name)
+	}
+	repeats, err := decodeRepeats(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.name, err)
+	}
+	return repeats, nil
+}
+
+func encodeRepeats(repeats []events.Repeat) []byte {
+	sorted := slices.Clone(repeats)
+	slices.SortFunc(sorted, func(a, b events.Repeat) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Time, b.Time))
+	})
+	data := append([]byte(repeatsMagic), repeatsVersion)
+	data = binary.AppendUvarint(data, uint64(len(sorted)))
+	for group := range slices.Chunk(sorted, repeatsGroup) {
+		keys, times := make([]uint64, len(group)), make([]uint64, len(group))
+		last := uint64(0)
+		for i, r := range group {
+			keys[i], last = r.Key-last, r.Key
+			times[i] = uint64(r.Time)
+		}
+		data = binary.AppendUvarint(data, uint64(len(group)))
+		data = appendColumn(appendColumn(data, keys), times)
+	}
+	return data
+}
+
+// decodeRepeats reads what encodeRepeats wrote: [ErrDamaged], [ErrVersion].
+func decodeRepeats(data []byte) ([]events.Repeat, error) {
+	c := &cutter{b: data}
+	if string(c.bytes(len(repeatsMagic))) != repeatsMagic {
+		return nil, fmt.Errorf("%w: no file of repeats", ErrDamaged)
+	}
+	if v := c.uvarint(); v > repeatsVersion {
+		return nil, fmt.Errorf("%w: version %d, this one knows %d", ErrVersion, v, repeatsVersion)
+	}
+	left := c.count(maxRepeatsBytes)
+	var repeats []events.Repeat
+	for left > 0 && !c.failed {
+		c.budget = maxBlockBytes
+		n := c.count(min(left, repeatsGroup))
+		keys, times := cutColumn[uint64](c, n, 0), cutColumn[uint64](c, n, 0)
+		if n == 0 || c.failed {
+			c.fail()
+			break
+		}
+		key := uint64(0)
+		for i := range keys {
+			key += keys[i]
+			repeats = append(repeats, events.Repeat{Key: key, Time: events.Micros(times[i])})
+		}
+		left -= n
+	}
+	if c.failed || len(c.b) > 0 {
+		return nil, fmt.Errorf("%w: malformed repeats", ErrDamaged)
+	}
+	return repeats, nil
+}

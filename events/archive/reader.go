@@ -1,0 +1,264 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// blocksAhead is how many decoded blocks of a class wait for the reader, beside the one that is being decoded: some 3 MB
+// each.
+const blocksAhead = 1
+
+// Read implements [events.Past]. Beyond the end: [events.ErrLogShorter].
+func (a *Archive) Read(ctx context.Context, from events.Cursor, kinds events.KindSet) (events.PastReader, error) {
+	m := a.current()
+	if err := a.checkCursor(ctx, m, from, kinds); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r := &reader{cancel: cancel, end: m.end, at: from.Seq}
+	r.open(ctx, a, m, Facts)
+	if kinds&ActivityKinds != 0 {
+		r.open(ctx, a, m, Activity)
+	}
+	return r, nil
+}
+
+// checkCursor holds a cursor against what is archived.
+func (a *Archive) checkCursor(ctx context.Context, m *manifest, from events.Cursor, kinds events.KindSet) error {
+	rewritten := func(why string) error {
+		return fmt.Errorf("%w: at sequence %d the archive %s", events.ErrRewritten, from.Seq, why)
+	}
+	switch {
+	case from.Log != a.log:
+		return fmt.Errorf("%w: the cursor is of log %x, the archive of %x", events.ErrOtherLog, from.Log, a.log)
+	case from.Seq > m.end.Seq:
+		return fmt.Errorf("%w: the archive ends at sequence %d, the cursor is at %d", events.ErrLogShorter, m.end.Seq, from.Seq)
+	case from.Seq == 0 || from.LastTime == 0:
+		return nil
+	case from.Seq == m.end.Seq:
+		if from.LastTime != m.end.LastTime {
+			return rewritten("has another time")
+		}
+		return nil
+	}
+	last, found, err := a.lastTime(ctx, m, Facts, from.Seq)
+	if err == nil && !found {
+		if kinds&ActivityKinds == 0 {
+			return nil // to know more, another class would have to be read
+		}
+		last, found, err = a.lastTime(ctx, m, Activity, from.Seq)
+	}
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return rewritten("has no envelope")
+	case last != from.LastTime:
+		return rewritten("has another time")
+	}
+	return nil
+}
+
+// lastTime returns the last time given in the envelope at a sequence, if the class has a record of it.
+func (a *Archive) lastTime(ctx context.Context, m *manifest, class Class, seq uint64) (at events.Micros, found bool, err error) {
+	for _, s := range m.segments {
+		if s.class != class || seq < s.first || seq > s.last {
+			continue
+		}
+		r, err := openSegment(ctx, a.bucket, a.log, s)
+		if err != nil {
+			return 0, false, err
+		}
+		err = r.scan(ctx, seq-1, func(_ *blockInfo, b *block) error {
+			var rec record
+			for rec.seq < seq && b.next(&rec) {
+				at = rec.lastTime
+			}
+			found = rec.seq == seq
+			return io.EOF
+		})
+		if errors.Is(err, io.EOF) && !errors.Is(err, ErrDamaged) {
+			err = nil
+		}
+		return at, found, err
+	}
+	return 0, false, nil
+}
+
+// source gives the blocks of a class. A goroutine reads and decodes them ahead.
+type source struct {
+	blocks chan *block
+	err    error // set before blocks is closed
+	block  *block
+	head   record
+	some   bool // head is set
+}
+
+// reader merges the sources by sequence. It implements [events.PastReader].
+type reader struct {
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	sources []*source
+	end     events.Cursor
+	at      uint64 // the last sequence given
+	failed  error
+}
+
+// open begins to read a class after the cursor. It ends with the reader.
+func (r *reader) open(ctx context.Context, a *Archive, m *manifest, class Class) {
+	src := &source{blocks: make(chan *block, blocksAhead)}
+	r.sources = append(r.sources, src)
+	after := r.at
+	r.running.Go(func() {
+		defer close(src.blocks)
+		for _, s := range m.segments {
+			if s.class != class || s.last <= after {
+				continue
+			}
+			seg, err := openSegment(ctx, a.bucket, a.log, s)
+			if err == nil {
+				err = seg.scan(ctx, after, func(_ *blockInfo, b *block) error {
+					select {
+					case src.blocks <- b:
+						return nil
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				})
+			}
+			if err != nil {
+				src.err = err
+				return
+			}
+		}
+	})
+}
+
+// fill makes sure that head is the next record after a sequence, if there is one.
+func (s *source) fill(ctx context.Context, after uint64) error {
+	for !s.some {
+		if s.block != nil && s.block.next(&s.head) {
+			s.some = s.head.seq > after
+			continue
+		}
+		select {
+		case b, ok := <-s.blocks:
+			if !ok {
+				s.block = nil
+				return s.err
+			}
+			s.block = b
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Next implements [events.PastReader].
+func (r *reader) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
+	if r.failed != nil {
+		return nil, r.failed
+	}
+	var envs []*events.Envelope
+	for size := 0; size < maxBytes || len(envs) == 0; {
+		env, err := r.next(ctx)
+		if err != nil && ctx.Err() == nil {
+			r.failed = err
+		}
+		if err != nil && len(envs) > 0 {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		envs = append(envs, env)
+		size += max(env.Bytes, 32+16*len(env.Events))
+	}
+	return envs, nil
+}
+
+// next returns the next envelope; io.EOF after the end.
+func (r *reader) next(ctx context.Context) (*events.Envelope, error) {
+	var first *source
+	var second *source // has the other part of the same envelope
+	for _, s := range r.sources {
+		if err := s.fill(ctx, r.at); err != nil {
+			return nil, err
+		}
+		switch {
+		case !s.some:
+		case first == nil || s.head.seq < first.head.seq:
+			first, second = s, nil
+		case s.head.seq == first.head.seq:
+			second = s
+		}
+	}
+	if first == nil {
+		if r.at >= r.end.Seq {
+			return nil, io.EOF
+		}
+		r.at = r.end.Seq
+		return &events.Envelope{Cursor: r.end}, nil
+	}
+	head := first.head
+	first.some = false
+	if second != nil {
+		head.merge(&second.head)
+		second.some = false
+	}
+	r.at = head.seq
+	env := &events.Envelope{
+		Events: head.events, Rejects: head.rejects, Repeats: head.repeats, Bytes: head.bytes,
+		Cursor: events.Cursor{Log: r.end.Log, Epoch: r.end.Epoch, Seq: head.seq, LastTime: head.lastTime},
+	}
+	if head.seq == r.end.Seq {
+		env.Cursor = r.end
+	}
+	for i := range env.Events {
+		env.Kinds |= 1 << env.Events[i].Kind
+	}
+	return env, nil
+}
+
+// merge adds what the other class keeps of the same envelope, by slot.
+func (r *record) merge(other *record) {
+	r.repeats += other.repeats
+	r.rejects = append(r.rejects, other.rejects...)
+	a, b := r.events, other.events
+	if len(a) == 0 {
+		r.events = b
+		return
+	}
+	if len(b) == 0 {
+		return
+	}
+	merged := make([]events.Event, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if a[0].Slot < b[0].Slot {
+			merged, a = append(merged, a[0]), a[1:]
+		} else {
+			merged, b = append(merged, b[0]), b[1:]
+		}
+	}
+	r.events = append(append(merged, a...), b...)
+}
+
+// Close implements [events.PastReader].
+func (r *reader) Close() {
+	r.cancel()
+	for _, s := range r.sources {
+		for range s.blocks { //nolint:revive // until the goroutine has ended
+		}
+	}
+	r.running.Wait()
+	r.failed = fmt.Errorf("archive: the reader is closed: %w", context.Canceled)
+}
+
+var _ events.PastReader = (*reader)(nil)

@@ -1,0 +1,147 @@
+package archive
+
+import (
+	"context"
+	"io"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// Scrubbed tells what [Archive.Scrub] did.
+type Scrubbed struct {
+	// Dropped and Changed are events, Rejects the rejects that were dropped.
+	Dropped, Changed, Rejects uint64
+	// Segments is how many were written anew.
+	Segments int
+}
+
+// Scrub rewrites the segments that hold something to be scrubbed, replaces the manifest once and removes the old segments.
+// Match is called for every event, perhaps twice: it returns the same event as it is, another one in its place with the same
+// sequence, slot and kind, or keep false to drop it; it must not change what it is given. Rejects tells of every reject
+// whether to drop it. Dropped events keep an empty slot: all times and positions stay what they were. Progress, if not nil,
+// is called with bytes. After an error nothing is scrubbed, unless the manifest was being replaced; objects that are no
+// longer named, or not yet, may be left: [Archive.Sweep].
+func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (changed *events.Event, keep bool),
+	rejects func(r events.Reject) (drop bool), progress func(done, total uint64),
+) (Scrubbed, error) {
+	a.change.Lock()
+	defer a.change.Unlock()
+	s := scrubber{archive: a, match: match, rejects: rejects}
+	former := a.current()
+	next := former.clone()
+	meter := newMeter(former, progress)
+	var old []string
+	for i := range next.segments {
+		seg := &next.segments[i]
+		touched, err := s.touches(ctx, *seg)
+		if err != nil {
+			return Scrubbed{}, err
+		}
+		if touched {
+			written, err := s.rewrite(ctx, *seg)
+			if err != nil {
+				return Scrubbed{}, err
+			}
+			old = append(old, seg.name)
+			*seg = written
+		}
+		meter.add(uint64(former.segments[i].bytes))
+	}
+	if s.done.Segments == 0 {
+		return s.done, nil
+	}
+	if err := a.replace(ctx, former, next); err != nil {
+		return Scrubbed{}, err
+	}
+	for _, name := range old {
+		if err := a.bucket.Delete(ctx, name); err != nil {
+			return s.done, err
+		}
+	}
+	return s.done, nil
+}
+
+type scrubber struct {
+	archive *Archive
+	match   func(ev *events.Event) (*events.Event, bool)
+	rejects func(r events.Reject) bool
+	done    Scrubbed
+}
+
+// scrub returns the record without what is to go.
+func (s *scrubber) scrub(r *record, tally *Scrubbed) (touched bool) {
+	evs := r.events
+	r.events = nil
+	for i := range evs {
+		ev, keep := s.match(&evs[i])
+		switch {
+		case !keep:
+			tally.Dropped++
+		case ev != &evs[i]:
+			tally.Changed++
+			r.events = append(r.events, *ev)
+		default:
+			r.events = append(r.events, evs[i])
+			continue
+		}
+		touched = true
+	}
+	rejects := r.rejects
+	r.rejects = nil
+	for _, j := range rejects {
+		if s.rejects != nil && s.rejects(j) {
+			tally.Rejects++
+			touched = true
+			continue
+		}
+		r.rejects = append(r.rejects, j)
+	}
+	return touched
+}
+
+// touches tells whether a segment holds something to be scrubbed.
+func (s *scrubber) touches(ctx context.Context, seg segment) (touched bool, err error) {
+	r, err := openSegment(ctx, s.archive.bucket, s.archive.log, seg)
+	if err != nil {
+		return false, err
+	}
+	var trial Scrubbed
+	err = r.scan(ctx, 0, func(_ *blockInfo, b *block) error {
+		var rec record
+		for !touched && b.next(&rec) {
+			touched = s.scrub(&rec, &trial)
+		}
+		if touched {
+			return io.EOF
+		}
+		return nil
+	})
+	if touched {
+		err = nil
+	}
+	return touched, err
+}
+
+// rewrite writes a segment anew, without what is to go. It keeps its range, and a record for each of its envelopes.
+func (s *scrubber) rewrite(ctx context.Context, seg segment) (segment, error) {
+	r, err := openSegment(ctx, s.archive.bucket, s.archive.log, seg)
+	if err != nil {
+		return segment{}, err
+	}
+	w := newSegmentWriter(s.archive.log, seg.class, seg.first)
+	err = r.scan(ctx, 0, func(_ *blockInfo, b *block) error {
+		var rec record
+		for b.next(&rec) {
+			s.scrub(&rec, &s.done)
+			if err := w.add(&rec); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return segment{}, err
+	}
+	s.done.Segments++
+	return s.archive.store(ctx, w, seg.last, seg.lastTime)
+}

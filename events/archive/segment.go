@@ -1,0 +1,295 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+)
+
+// A segment file:
+//
+//	"SKEINSEG" version class             the header
+//	block…                               as blockBuilder.append wrote them
+//	log first last envelopes events      the footer: 16 bytes, then varints
+//	  blocks { length checksum first last envelopes events }…
+//	checksum length "SEGE"               the tail: xxh3-64 of header and footer, and the length of the footer
+const (
+	segmentMagic   = "SKEINSEG"
+	segmentVersion = 1
+	headerLen      = len(segmentMagic) + 2
+	tailMagic      = "SEGE"
+	tailLen        = 8 + 4 + len(tailMagic)
+
+	// footerGuess is read at once in the hope that it holds the whole footer.
+	footerGuess    = 32 << 10
+	maxFooterBytes = 16 << 20
+	maxBlocks      = 1 << 18
+)
+
+// blockInfo is what a footer says of a block.
+type blockInfo struct {
+	offset, length    int64
+	checksum          uint64
+	first, last       uint64
+	envelopes, events int
+}
+
+// segmentWriter writes a segment in memory.
+type segmentWriter struct {
+	log     events.LogID
+	class   Class
+	first   uint64 // of the range
+	data    []byte
+	blocks  []blockInfo
+	builder *blockBuilder
+	digest  digest
+
+	envelopes uint64
+	events    uint64
+}
+
+func newSegmentWriter(log events.LogID, class Class, first uint64) *segmentWriter {
+	w := &segmentWriter{log: log, class: class, first: first, builder: newBlockBuilder()}
+	w.data = append(append(w.data, segmentMagic...), segmentVersion, byte(class))
+	return w
+}
+
+func (w *segmentWriter) empty() bool { return w.envelopes == 0 }
+
+// size is about how many bytes the segment has. What is not yet compressed counts a third.
+func (w *segmentWriter) size() int { return len(w.data) + w.builder.size()/3 }
+
+func (w *segmentWriter) add(r *record) error {
+	if !w.builder.fits(r) {
+		w.flush()
+	}
+	if err := w.builder.add(r); err != nil {
+		return err
+	}
+	w.digest.add(r)
+	w.envelopes++
+	w.events += uint64(len(r.events))
+	return nil
+}
+
+func (w *segmentWriter) flush() {
+	b := w.builder
+	if b.empty() {
+		return
+	}
+	info := blockInfo{
+		offset: int64(len(w.data)), first: b.first, last: b.lastSeq,
+		envelopes: len(b.records.seqs), events: len(b.forms),
+	}
+	w.data = b.append(w.data)
+	body := w.data[info.offset:]
+	info.length, info.checksum = int64(len(body)), xxh3.Hash(body)
+	w.blocks = append(w.blocks, info)
+	w.builder = newBlockBuilder()
+}
+
+// finish ends the segment, whose range goes to last, and returns what the manifest says of it. The name is a new one.
+func (w *segmentWriter) finish(last uint64, lastTime events.Micros) segment {
+	w.flush()
+	footer := append([]byte(nil), w.log[:]...)
+	for _, n := range []uint64{w.first, last, w.envelopes, w.events, uint64(len(w.blocks))} {
+		footer = binary.AppendUvarint(footer, n)
+	}
+	for _, b := range w.blocks {
+		footer = binary.AppendUvarint(footer, uint64(b.length))
+		footer = binary.BigEndian.AppendUint64(footer, b.checksum)
+		for _, n := range []uint64{b.first, b.last, uint64(b.envelopes), uint64(b.events)} {
+			footer = binary.AppendUvarint(footer, n)
+		}
+	}
+	sum := sumOf(w.data[:headerLen], footer)
+	w.data = append(w.data, footer...)
+	w.data = append(w.data, sum[8:]...)
+	w.data = binary.BigEndian.AppendUint32(w.data, uint32(len(footer)))
+	w.data = append(w.data, tailMagic...)
+	return segment{
+		object: object{newName(w.class.String(), w.first, last), int64(len(w.data)), hex.EncodeToString(sum[:])},
+		class:  w.class, first: w.first, last: last, lastTime: lastTime, envelopes: w.envelopes, events: w.events,
+	}
+}
+
+// sumOf is the checksum of a segment: of header and footer, which has the checksums of the blocks.
+func sumOf(header, footer []byte) [16]byte {
+	var h xxh3.Hasher
+	_, _ = h.Write(header)
+	_, _ = h.Write(footer)
+	return h.Sum128().Bytes()
+}
+
+// segmentReader reads the blocks of a segment.
+type segmentReader struct {
+	bucket bucket.Bucket
+	segment
+	blocks []blockInfo
+}
+
+// damaged says what is wrong with the segment.
+func (s *segment) damaged(format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", ErrDamaged, s.name, fmt.Sprintf(format, args...))
+}
+
+// failed says what reading brought: a missing or short object is damage, the rest is the bucket's.
+func (s *segment) failed(err error) error {
+	if errors.Is(err, bucket.ErrNotFound) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, s.name, err)
+	}
+	return fmt.Errorf("archive: read %s: %w", s.name, err)
+}
+
+// openSegment reads header and footer and holds them against what the manifest says.
+func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segment) (*segmentReader, error) {
+	if s.bytes < int64(headerLen+tailLen) {
+		return nil, s.damaged("it has %d bytes", s.bytes)
+	}
+	header, err := readRange(ctx, b, s.name, 0, int64(headerLen))
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	if string(header[:len(segmentMagic)]) != segmentMagic || header[headerLen-1] != byte(s.class) {
+		return nil, s.damaged("it is no segment of class %v", s.class)
+	}
+	if v := header[len(segmentMagic)]; v > segmentVersion {
+		return nil, fmt.Errorf("%w: %s has version %d, this one knows %d", ErrVersion, s.name, v, segmentVersion)
+	}
+	from := max(int64(headerLen), min(s.bytes-footerGuess, s.bytes-int64(tailLen)))
+	end, err := readRange(ctx, b, s.name, from, s.bytes-from)
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	if !bytes.HasSuffix(end, []byte(tailMagic)) {
+		return nil, s.damaged("it has no end")
+	}
+	length := int64(binary.BigEndian.Uint32(end[len(end)-tailLen+8:]))
+	at := s.bytes - int64(tailLen) - length
+	if at < int64(headerLen) || length > maxFooterBytes {
+		return nil, s.damaged("the footer has %d bytes", length)
+	}
+	if at < from {
+		more, err := readRange(ctx, b, s.name, at, from-at)
+		if err != nil {
+			return nil, s.failed(err)
+		}
+		end, from = append(more, end...), at
+	}
+	footer := end[at-from : int64(len(end))-int64(tailLen)]
+	sum := sumOf(header, footer)
+	if !bytes.Equal(sum[8:], end[len(end)-tailLen:][:8]) || hex.EncodeToString(sum[:]) != s.checksum {
+		return nil, s.damaged("the checksum of the footer does not match")
+	}
+	r := &segmentReader{bucket: b, segment: s}
+	if !r.parseFooter(log, footer, at) {
+		return nil, s.damaged("the footer does not agree with the manifest")
+	}
+	return r, nil
+}
+
+// parseFooter reads the footer, which begins at an offset, and tells whether it agrees with the manifest.
+func (r *segmentReader) parseFooter(log events.LogID, footer []byte, at int64) bool {
+	c := &cutter{b: footer}
+	if !bytes.Equal(c.bytes(16), log[:]) {
+		return false
+	}
+	if c.uvarint() != r.first || c.uvarint() != r.last || c.uvarint() != r.envelopes || c.uvarint() != r.events {
+		return false
+	}
+	n := c.count(maxBlocks)
+	offset, last, envelopes, evs := int64(headerLen), uint64(0), uint64(0), uint64(0)
+	for range n {
+		b := blockInfo{offset: offset, length: int64(c.count(maxBlockBytes))}
+		if sum := c.bytes(8); sum != nil {
+			b.checksum = binary.BigEndian.Uint64(sum)
+		}
+		b.first, b.last = c.uvarint(), c.uvarint()
+		b.envelopes, b.events = c.count(maxBlockRecords), c.count(maxBlockEvents)
+		if c.failed || b.first < max(r.first, last+1) || b.last < b.first || b.last > r.last {
+			return false
+		}
+		r.blocks = append(r.blocks, b)
+		offset, last = offset+b.length, b.last
+		envelopes, evs = envelopes+uint64(b.envelopes), evs+uint64(b.events)
+	}
+	return !c.failed && len(c.b) == 0 && offset == at && envelopes == r.envelopes && evs == r.events
+}
+
+// readBlock reads the next block from the stream of the segment.
+func (r *segmentReader) readBlock(stream io.Reader, info *blockInfo) (*block, error) {
+	data := make([]byte, info.length)
+	if _, err := io.ReadFull(stream, data); err != nil {
+		return nil, r.failed(err)
+	}
+	if xxh3.Hash(data) != info.checksum {
+		return nil, r.damaged("the checksum of the block at byte %d does not match", info.offset)
+	}
+	b, err := decodeBlock(data)
+	if err != nil || len(b.records.seqs) != info.envelopes || len(b.forms) != info.events || b.seq != info.first ||
+		b.seq+total(b.records.seqs) != info.last {
+		return nil, r.damaged("the block at byte %d is malformed", info.offset)
+	}
+	return b, nil
+}
+
+func total(values []uint64) (n uint64) {
+	for _, v := range values {
+		n += v
+	}
+	return n
+}
+
+// scan calls f with the blocks in order, from the first that holds anything after a sequence.
+func (r *segmentReader) scan(ctx context.Context, after uint64, f func(*blockInfo, *block) error) error {
+	skip := 0
+	for skip < len(r.blocks) && r.blocks[skip].last <= after {
+		skip++
+	}
+	blocks := r.blocks[skip:]
+	if len(blocks) == 0 {
+		return nil
+	}
+	end := &blocks[len(blocks)-1]
+	stream, err := r.bucket.Get(ctx, r.name, blocks[0].offset, end.offset+end.length-blocks[0].offset)
+	if err != nil {
+		return r.failed(err)
+	}
+	defer stream.Close()
+	for i := range blocks {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, err := r.readBlock(stream, &blocks[i])
+		if err != nil {
+			return err
+		}
+		if err := f(&blocks[i], b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readRange reads a part of an object; io.ErrUnexpectedEOF if it is shorter.
+func readRange(ctx context.Context, b bucket.Bucket, name string, offset, length int64) ([]byte, error) {
+	r, err := b.Get(ctx, name, offset, length)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	data := make([]byte, length)
+	if _, err := io.ReadFull(r, data); err != nil {
+		return nil, err
+	}
+	return data, nil
+}

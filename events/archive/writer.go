@@ -1,0 +1,184 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// MaxSegmentBytes is how many compressed bytes a [Writer] holds of a class before it must be sealed.
+const MaxSegmentBytes = 64 << 20
+
+// Writer collects what follows the end of the archive, compressed in memory, until it is sealed. It is not safe for
+// concurrent use. One that is not sealed may be dropped.
+type Writer struct {
+	archive *Archive
+	from    events.Cursor
+	end     events.Cursor
+	len     int
+	classes [numClasses]*segmentWriter
+	done    bool
+}
+
+// Writer returns a writer that begins at the end of the archive.
+func (a *Archive) Writer() *Writer {
+	from := a.End()
+	w := &Writer{archive: a, from: from, end: from}
+	for c := range w.classes {
+		w.classes[c] = newSegmentWriter(a.log, Class(c), from.Seq+1)
+	}
+	return w
+}
+
+// Add takes the next envelopes, as the reader of the stream gave them: sequences above the end, cursors of this log and
+// epoch. [ErrOrder], [events.ErrOtherLog], [events.ErrOtherEpoch]: they are not, and the writer is of no use any more.
+// [ErrFull]: seal first; none from that envelope on was taken, [Writer.End] tells how far it got.
+func (w *Writer) Add(envs ...*events.Envelope) error {
+	for _, env := range envs {
+		if err := w.admit(env); err != nil {
+			return err
+		}
+		for c, r := range split(env) {
+			if r == nil {
+				continue
+			}
+			if err := w.classes[c].add(r); err != nil {
+				w.done = true
+				return err
+			}
+		}
+		w.end = env.Cursor
+		w.len++
+	}
+	return nil
+}
+
+// admit tells whether the envelope follows.
+func (w *Writer) admit(env *events.Envelope) error {
+	c := env.Cursor
+	switch {
+	case w.done:
+		return fmt.Errorf("%w: the writer was sealed, or failed", ErrOrder)
+	case c.Log != w.archive.log:
+		return fmt.Errorf("%w: an envelope of log %x for the archive of %x", events.ErrOtherLog, c.Log, w.archive.log)
+	case c.Epoch != w.end.Epoch && (w.from.Epoch != 0 || w.len > 0):
+		return fmt.Errorf("%w: an envelope of epoch %d, the archive is in %d", events.ErrOtherEpoch, c.Epoch, w.end.Epoch)
+	case c.Seq <= w.end.Seq || c.LastTime < w.end.LastTime:
+		return fmt.Errorf("%w: sequence %d at %d after %d at %d", ErrOrder, c.Seq, c.LastTime, w.end.Seq, w.end.LastTime)
+	case len(env.Events) > events.MaxEnvelopeEvents || len(env.Rejects) > events.MaxEnvelopeEvents:
+		return fmt.Errorf("%w: sequence %d has %d events", ErrOrder, c.Seq, len(env.Events))
+	}
+	for _, s := range w.classes {
+		if s.size() >= MaxSegmentBytes {
+			return ErrFull
+		}
+	}
+	return nil
+}
+
+// End returns the cursor after the last envelope added.
+func (w *Writer) End() events.Cursor { return w.end }
+
+// Len returns the number of envelopes added.
+func (w *Writer) Len() int { return w.len }
+
+// Bytes returns about how many bytes the segments will have: what is compressed, and an estimate of the rest.
+func (w *Writer) Bytes() int {
+	n := 0
+	for _, s := range w.classes {
+		n += s.size()
+	}
+	return n
+}
+
+// Sealed is what [Writer.Seal] archived.
+type Sealed struct {
+	// First and Last are the range of sequences.
+	First, Last uint64
+	// End is the cursor after the last envelope: the new end of the archive.
+	End events.Cursor
+	// Envelopes is how many there are.
+	Envelopes uint64
+	// Classes tell of the files; Segments is 0 for a class that had nothing.
+	Classes [numClasses]ClassInfo
+}
+
+// Seal writes the segments, reads them back, decodes and compares them with what was added, and replaces the manifest: from
+// then on they are archived, and durable. A writer to which nothing was added seals nothing. After an error the archive is
+// what it was, unless the manifest was being replaced: [Archive.Reload] tells. The writer is of no use afterwards.
+// [ErrChanged]: the archive no longer ends where the writer began.
+func (w *Writer) Seal(ctx context.Context) (Sealed, error) {
+	a := w.archive
+	if w.done {
+		return Sealed{}, fmt.Errorf("%w: the writer was sealed, or failed", ErrOrder)
+	}
+	w.done = true
+	sealed := Sealed{First: w.from.Seq + 1, Last: w.end.Seq, End: w.end, Envelopes: uint64(w.len)}
+	if w.len == 0 {
+		return sealed, nil
+	}
+	a.change.Lock()
+	defer a.change.Unlock()
+	former := a.current()
+	if former.end != w.from {
+		return Sealed{}, fmt.Errorf("%w: it ends at sequence %d, the writer began at %d", ErrChanged, former.end.Seq, w.from.Seq)
+	}
+	next := former.clone()
+	for c, s := range w.classes {
+		sealed.Classes[c].Class = Class(c)
+		if s.empty() {
+			continue
+		}
+		written, err := a.store(ctx, s, w.end.Seq, w.end.LastTime)
+		if err != nil {
+			return Sealed{}, err
+		}
+		next.segments = append(next.segments, written)
+		sealed.Classes[c] = ClassInfo{
+			Class: Class(c), Segments: 1, Bytes: uint64(written.bytes), Events: written.events,
+		}
+	}
+	next.end, next.epoch = w.end, w.end.Epoch
+	next.envelopes += uint64(w.len)
+	if err := a.replace(ctx, former, next); err != nil {
+		return Sealed{}, err
+	}
+	return sealed, nil
+}
+
+// store puts a segment into the bucket, reads it back and compares what it decodes to with what was added.
+func (a *Archive) store(ctx context.Context, w *segmentWriter, last uint64, lastTime events.Micros) (segment, error) {
+	s := w.finish(last, lastTime)
+	if err := a.bucket.Put(ctx, s.name, bytes.NewReader(w.data), s.bytes); err != nil {
+		return segment{}, fmt.Errorf("archive: write %s: %w", s.name, err)
+	}
+	if err := a.verify(ctx, s, w.digest.sum()); err != nil {
+		return segment{}, fmt.Errorf("archive: what was written is not what is read: %w", err)
+	}
+	return s, nil
+}
+
+// verify reads a segment and compares its content.
+func (a *Archive) verify(ctx context.Context, s segment, want uint64) error {
+	r, err := openSegment(ctx, a.bucket, a.log, s)
+	if err != nil {
+		return err
+	}
+	var d digest
+	err = r.scan(ctx, 0, func(_ *blockInfo, b *block) error {
+		var rec record
+		for b.next(&rec) {
+			d.add(&rec)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if d.sum() != want {
+		return s.damaged("it decodes to something else")
+	}
+	return nil
+}

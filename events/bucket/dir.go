@@ -1,0 +1,213 @@
+package bucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// tempPrefix begins the names of files that are being written. No object has such a name.
+	tempPrefix = ".put-"
+	// tempAge is when such a file is what a crash left behind: several processes may share a directory.
+	tempAge = 24 * time.Hour
+)
+
+// dir is a bucket in a directory: an object is the file of its name.
+type dir struct{ path string }
+
+// NewDir returns the bucket in a directory, which is created if it does not exist. What interrupted calls of Put left
+// behind is removed after a day, and never listed. Files whose names are none are not touched. No object can have a name
+// that is a folder of another's.
+func NewDir(path string) (Bucket, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("bucket: %w", err)
+	}
+	if err := makeDirs(path); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("bucket: %w", err)
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), tempPrefix) {
+			continue
+		}
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > tempAge {
+			os.Remove(filepath.Join(path, e.Name()))
+		}
+	}
+	return &dir{path}, nil
+}
+
+// String returns the path.
+func (d *dir) String() string { return d.path }
+
+func (d *dir) file(name string) string { return filepath.Join(d.path, filepath.FromSlash(name)) }
+
+// Put implements [Bucket].
+func (d *dir) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(d.path, tempPrefix+"*")
+	if err != nil {
+		return fmt.Errorf("bucket: write %s: %w", name, err)
+	}
+	err = fill(ctx, temp, newExact(r, size))
+	if err == nil {
+		err = d.place(temp.Name(), name)
+	}
+	if err != nil {
+		os.Remove(temp.Name())
+		return fmt.Errorf("bucket: write %s in %s: %w", name, d.path, err)
+	}
+	return nil
+}
+
+// fill writes a file durably and closes it.
+func fill(ctx context.Context, f *os.File, r io.Reader) error {
+	_, err := io.Copy(f, reader{ctx, r})
+	if err == nil {
+		err = f.Chmod(0o644) // as the rest of the data directory
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// place makes a file the object of a name, durably.
+func (d *dir) place(temp, name string) error {
+	file := d.file(name)
+	if err := makeDirs(filepath.Dir(file)); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, file); err != nil {
+		return err
+	}
+	return errors.Join(syncDir(filepath.Dir(file)), syncDir(d.path))
+}
+
+// makeDirs creates a directory and those above it, durably.
+func makeDirs(path string) error {
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	parent := filepath.Dir(path)
+	if parent != path {
+		if err := makeDirs(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("bucket: %w", err)
+	}
+	return syncDir(parent)
+}
+
+// Get implements [Bucket].
+func (d *dir) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(d.file(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s in %s", ErrNotFound, name, d.path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bucket: %w", err)
+	}
+	if info, err := f.Stat(); err != nil || info.IsDir() {
+		return nil, errors.Join(fmt.Errorf("%w: %s in %s", ErrNotFound, name, d.path), err, f.Close())
+	}
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		return nil, errors.Join(fmt.Errorf("bucket: %w", err), f.Close())
+	}
+	part := reader{ctx, f}
+	if length >= 0 {
+		part.Reader = io.LimitReader(f, length)
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{part, f}, nil
+}
+
+// reader reads until a context ends.
+type reader struct {
+	ctx context.Context //nolint:containedctx // of the one call that reads
+	io.Reader
+}
+
+// Read implements [io.Reader].
+func (r reader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
+
+// List implements [Bucket].
+func (d *dir) List(ctx context.Context, prefix string) ([]Object, error) {
+	var objects []Object
+	err := filepath.WalkDir(d.path, func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // removed meanwhile
+		}
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(d.path, path)
+		if err != nil || e.IsDir() {
+			return err
+		}
+		name := filepath.ToSlash(relative)
+		if !strings.HasPrefix(name, prefix) || checkName(name) != nil || !e.Type().IsRegular() {
+			return nil
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		objects = append(objects, Object{Name: name, Size: info.Size(), Time: info.ModTime()})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("bucket: list %s: %w", d.path, err)
+	}
+	// A walk visits "a/b" before "a-b".
+	slices.SortFunc(objects, func(a, b Object) int { return strings.Compare(a.Name, b.Name) })
+	return objects, nil
+}
+
+// Delete implements [Bucket].
+func (d *dir) Delete(_ context.Context, name string) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	file := d.file(name)
+	err := os.Remove(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(file))
+	}
+	if err != nil {
+		return fmt.Errorf("bucket: delete %s: %w", name, err)
+	}
+	return nil
+}

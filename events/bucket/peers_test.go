@@ -1,0 +1,137 @@
+//go:build peers
+
+package bucket_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/events/bucket"
+)
+
+const (
+	testAccess = "skein-test-access"
+	testSecret = "skein-test-secret"
+)
+
+// startS3 starts versitygw, an S3 server, over a new directory and returns its endpoint. It has an S3 bucket "feeds".
+func startS3(t *testing.T) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // the first time it is built
+	t.Cleanup(cancel)
+	out, err := exec.CommandContext(ctx, "go", "tool", "-modfile=../../tools.mod", "-n", "versitygw").Output()
+	if err != nil {
+		t.Fatalf("build versitygw: %v", err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint := l.Addr().String()
+	l.Close()
+	dir := filepath.Join(t.TempDir(), "s3")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	server := exec.CommandContext(ctx, strings.TrimSpace(string(out)), "--port", endpoint, "--quiet", "posix", dir)
+	server.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+testAccess, "ROOT_SECRET_KEY="+testSecret)
+	server.Stdout, server.Stderr = t.Output(), t.Output()
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	})
+	client, err := minio.New(endpoint, &minio.Options{Creds: credentials.NewStaticV4(testAccess, testSecret, "")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for tries := 0; ; tries++ {
+		err := client.MakeBucket(ctx, "feeds", minio.MakeBucketOptions{})
+		if err == nil {
+			return endpoint
+		}
+		if tries > 400 {
+			t.Fatal(err)
+		}
+		<-tick.C
+	}
+}
+
+func TestS3(t *testing.T) {
+	endpoint := startS3(t)
+	for name, prefix := range map[string]string{"prefix": "some/where", "root": ""} {
+		t.Run(name, func(t *testing.T) {
+			b, err := bucket.NewS3(bucket.S3Config{
+				Endpoint: endpoint, Bucket: "feeds", Prefix: prefix, Insecure: true, AccessKey: testAccess, SecretKey: testSecret,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			conform(t, b)
+			clean(t, b)
+		})
+	}
+	t.Run("open", func(t *testing.T) { openS3(t, endpoint) })
+}
+
+func clean(t *testing.T, b bucket.Bucket) {
+	objects, err := b.List(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		if err := b.Delete(t.Context(), o.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Open takes the credentials from the environment, says when it is not let in, and never names them.
+func openS3(t *testing.T, endpoint string) {
+	target := "s3://feeds/opened?insecure=true&endpoint=" + endpoint
+	t.Setenv("AWS_ACCESS_KEY_ID", testAccess)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+	if _, err := bucket.Open(t.Context(), target); err == nil || strings.Contains(err.Error(), "wrong") {
+		t.Errorf("with a wrong key: %v", err)
+	}
+	t.Setenv("AWS_SECRET_ACCESS_KEY", testSecret)
+	if _, err := bucket.Open(t.Context(), "s3://none?insecure=true&endpoint="+endpoint); err == nil {
+		t.Error("a bucket that does not exist was opened")
+	}
+	b, err := bucket.Open(t.Context(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t.Context(), t, b, "a/b", "content")
+	if s := b.String(); strings.Contains(s, testAccess) || strings.Contains(s, testSecret) {
+		t.Error(s)
+	}
+	again, err := bucket.Open(t.Context(), b.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := get(t.Context(), again, "a/b", 0, -1); err != nil || got != "content" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, ok, err := archive.LogOf(t.Context(), again); ok || err != nil {
+		t.Errorf("an archive in a bucket without one: %v", err)
+	}
+	if err := again.Put(t.Context(), "a/b", strings.NewReader("x"), 2); err == nil || errors.Is(err, bucket.ErrNotFound) {
+		t.Errorf("a short object: %v", err)
+	}
+}

@@ -1,0 +1,202 @@
+package bucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+)
+
+// DefaultEndpoint is Amazon's.
+const DefaultEndpoint = "s3.amazonaws.com"
+
+// S3Config says which S3 bucket, or a part of it.
+type S3Config struct {
+	// Endpoint is host:port of the server; empty: [DefaultEndpoint].
+	Endpoint string
+	// Bucket must exist.
+	Bucket string
+	// Prefix, with a slash, begins the names of all objects; empty: none.
+	Prefix string
+	// Region; empty: the server is asked.
+	Region string
+	// Insecure: HTTP, not HTTPS.
+	Insecure bool
+	// AccessKey and SecretKey, with SessionToken for temporary ones. If they are empty, the first of these counts:
+	// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_SESSION_TOKEN), MINIO_ROOT_USER and MINIO_ROOT_PASSWORD,
+	// the file of AWS_SHARED_CREDENTIALS_FILE (else ~/.aws/credentials) with the profile of AWS_PROFILE, and what the
+	// machine's role gives.
+	AccessKey, SecretKey, SessionToken string
+}
+
+// s3 is a bucket on a server that speaks S3.
+type s3 struct {
+	core   minio.Core
+	bucket string
+	prefix string // with its slash, or empty
+	place  string
+}
+
+// NewS3 returns an S3 bucket. It asks nothing of the server yet; [Open] does.
+func NewS3(cfg S3Config) (Bucket, error) {
+	if cfg.Bucket == "" {
+		return nil, fmt.Errorf("%w: there is no name of a bucket", ErrTarget)
+	}
+	s := &s3{bucket: cfg.Bucket}
+	if prefix := strings.Trim(cfg.Prefix, "/"); prefix != "" {
+		if err := checkName(prefix); err != nil {
+			return nil, err
+		}
+		s.prefix = prefix + "/"
+	}
+	creds := credentials.NewStaticV4(cfg.AccessKey, cfg.SecretKey, cfg.SessionToken)
+	if cfg.AccessKey == "" {
+		creds = credentials.NewChainCredentials([]credentials.Provider{
+			&credentials.EnvAWS{}, &credentials.EnvMinio{}, &credentials.FileAWSCredentials{}, &credentials.IAM{},
+		})
+	}
+	endpoint := cfg.Endpoint
+	if endpoint == "" {
+		endpoint = DefaultEndpoint
+	}
+	client, err := minio.New(endpoint, &minio.Options{
+		Creds: creds, Secure: !cfg.Insecure, Region: cfg.Region,
+		TrailingHeaders: true, // checksums of what is uploaded, which the server compares
+	})
+	if err != nil {
+		return nil, fmt.Errorf("bucket: S3 at %s: %w", endpoint, err)
+	}
+	s.core = minio.Core{Client: client}
+	s.place = s.target(cfg)
+	return s, nil
+}
+
+// target returns what [Open] takes.
+func (s *s3) target(cfg S3Config) string {
+	q := url.Values{}
+	for key, value := range map[string]string{"endpoint": cfg.Endpoint, "region": cfg.Region} {
+		if value != "" {
+			q.Set(key, value)
+		}
+	}
+	if cfg.Insecure {
+		q.Set("insecure", "true")
+	}
+	u := url.URL{Scheme: "s3", Host: s.bucket, Path: "/" + strings.TrimSuffix(s.prefix, "/"), RawQuery: q.Encode()}
+	return u.String()
+}
+
+// String returns the address, as [Open] takes it.
+func (s *s3) String() string { return s.place }
+
+// check tells whether the server has the bucket and lets us in.
+func (s *s3) check(ctx context.Context) error {
+	ok, err := s.core.BucketExists(ctx, s.bucket)
+	if err != nil {
+		return fmt.Errorf("bucket: %s: %w", s, err)
+	}
+	if !ok {
+		return fmt.Errorf("bucket: %s: there is no S3 bucket %q: create it first", s, s.bucket)
+	}
+	return nil
+}
+
+// Put implements [Bucket].
+func (s *s3) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	body := newExact(r, size)
+	if size == 0 {
+		// The client reads nothing then, and would not notice more.
+		if _, err := body.Read(nil); !errors.Is(err, io.EOF) {
+			return fmt.Errorf("bucket: write %s in %s: %w", name, s, err)
+		}
+	}
+	_, err := s.core.Client.PutObject(ctx, s.bucket, s.prefix+name, body, size, minio.PutObjectOptions{
+		ContentType: "application/octet-stream", AutoChecksum: minio.ChecksumCRC32C,
+	})
+	if err != nil {
+		return fmt.Errorf("bucket: write %s in %s: %w", name, s, err)
+	}
+	return nil
+}
+
+// Get implements [Bucket].
+func (s *s3) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	if length == 0 {
+		return s.none(ctx, name)
+	}
+	var opts minio.GetObjectOptions
+	var err error
+	switch {
+	case length > 0:
+		err = opts.SetRange(offset, offset+length-1)
+	case offset > 0:
+		err = opts.SetRange(offset, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bucket: read %s in %s: %w", name, s, err)
+	}
+	r, _, _, err := s.core.GetObject(ctx, s.bucket, s.prefix+name, opts)
+	if err != nil && minio.ToErrorResponse(err).StatusCode == http.StatusRequestedRangeNotSatisfiable {
+		return s.none(ctx, name)
+	}
+	if err != nil {
+		return nil, s.failed(name, err)
+	}
+	return r, nil
+}
+
+// none reads nothing of an object that exists.
+func (s *s3) none(ctx context.Context, name string) (io.ReadCloser, error) {
+	if _, err := s.core.StatObject(ctx, s.bucket, s.prefix+name, minio.StatObjectOptions{}); err != nil {
+		return nil, s.failed(name, err)
+	}
+	return http.NoBody, nil
+}
+
+func (s *s3) failed(name string, err error) error {
+	if code := minio.ToErrorResponse(err).Code; code == minio.NoSuchKey {
+		return fmt.Errorf("%w: %s in %s", ErrNotFound, name, s)
+	}
+	return fmt.Errorf("bucket: read %s in %s: %w", name, s, err)
+}
+
+// List implements [Bucket].
+func (s *s3) List(ctx context.Context, prefix string) ([]Object, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var objects []Object
+	for o := range s.core.Client.ListObjects(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.prefix + prefix, Recursive: true}) {
+		if o.Err != nil {
+			return nil, fmt.Errorf("bucket: list %s: %w", s, o.Err)
+		}
+		name := strings.TrimPrefix(o.Key, s.prefix)
+		if checkName(name) == nil {
+			objects = append(objects, Object{Name: name, Size: o.Size, Time: o.LastModified})
+		}
+	}
+	return objects, ctx.Err()
+}
+
+// Delete implements [Bucket].
+func (s *s3) Delete(ctx context.Context, name string) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	err := s.core.RemoveObject(ctx, s.bucket, s.prefix+name, minio.RemoveObjectOptions{})
+	if err != nil && minio.ToErrorResponse(err).Code != minio.NoSuchKey {
+		return fmt.Errorf("bucket: delete %s in %s: %w", name, s, err)
+	}
+	return nil
+}
