@@ -1,0 +1,308 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+)
+
+// I3, I4: what is read is what was archived, at every cut into segments, from every place, in portions of any size; and a
+// fold that reads facts only gets what filtering leaves.
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		dir := newMemory()
+		envs := drawLog(rt, 30)
+		a := open(rt, dir)
+		seal(rt, a, cut(rt, envs)...)
+		a = open(rt, dir)
+		end := envs[len(envs)-1].Cursor
+		if a.End() != end || a.Epoch() != 1 {
+			rt.Fatalf("the end is %+v of epoch %d, want %+v", a.End(), a.Epoch(), end)
+		}
+		want := archived(envs)
+		portion := rapid.SampledFrom([]int{1, 300, 1 << 20}).Draw(rt, "portion")
+		from := rapid.IntRange(0, len(envs)).Draw(rt, "from")
+		cursor := events.Cursor{Log: testLog}
+		if from > 0 {
+			cursor = want[from-1].Cursor
+		}
+		got, err := readAll(a, cursor, events.AllKinds, portion)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if d := diff(want[from:], got); d != "" {
+			rt.Fatalf("from %d: %s", from, d)
+		}
+		got, err = readAll(a, cursor, events.AllKinds&^ActivityKinds, portion)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if d := diff(filtered(want[from:]), got); d != "" {
+			rt.Fatalf("facts from %d: %s", from, d)
+		}
+		if err := a.Check(context.Background(), nil); err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
+
+// follows and plays make envelopes as a decoder does, n events each, all of a kind.
+func envelope(seq uint64, kind events.Kind, n int) *events.Envelope {
+	last := start + events.Micros(1000*seq)
+	env := &events.Envelope{
+		Bytes: 30 * n, Kinds: events.Kinds(kind),
+		Cursor: events.Cursor{Log: testLog, Epoch: 1, Seq: seq, LastTime: last, Checksum: seq, WarmSeq: 1, WarmTime: start},
+	}
+	for i := range n {
+		ev := events.Event{Kind: kind, Seq: seq, Slot: uint16(i), Time: last - events.Micros(n-1-i), User: "1"}
+		if kind == events.Played {
+			ev.Item = "2"
+		} else {
+			ev.Peer = "3"
+		}
+		env.Events = append(env.Events, ev)
+	}
+	return env
+}
+
+// A fold that reads no kind of class activity opens none of its files.
+func TestClassIsNotOpened(t *testing.T) {
+	b := newMemory()
+	a := open(t, b)
+	envs := []*events.Envelope{envelope(1, events.Played, 2), envelope(2, events.UserFollowed, 2), envelope(3, events.Played, 1)}
+	seal(t, a, envs[:2], envs[2:])
+	objects, err := b.List(t.Context(), folder+"activity-")
+	if err != nil || len(objects) != 2 {
+		t.Fatal(objects, err)
+	}
+	for _, o := range objects {
+		if err := b.Delete(t.Context(), o.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := readAll(a, events.Cursor{Log: testLog}, events.Kinds(events.UserFollowed), 1)
+	if d := diff(filtered(archived(envs)), got); err != nil || d != "" || len(got) != 2 {
+		t.Errorf("%v: %s", err, d)
+	}
+	if _, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1); !errors.Is(err, ErrDamaged) {
+		t.Errorf("without the files of the class: %v", err)
+	}
+	if objects, err := b.List(t.Context(), folder+"facts-"); err != nil || len(objects) != 1 {
+		t.Errorf("an empty class has a file: %v, %v", objects, err)
+	}
+}
+
+// Blocks and segments of many events, read from every place near their borders.
+func TestManyBlocks(t *testing.T) {
+	a := open(t, newBucket(t))
+	var envs []*events.Envelope
+	for seq := uint64(1); seq <= 300; seq++ {
+		kind := events.Played
+		if seq%3 == 0 {
+			kind = events.UserFollowed
+		}
+		envs = append(envs, envelope(seq, kind, 1000))
+	}
+	seal(t, a, envs[:140], envs[140:])
+	want := archived(envs)
+	for _, from := range []int{0, 1, 65, 66, 97, 98, 99, 139, 140, 141, 299, 300} {
+		cursor := events.Cursor{Log: testLog}
+		if from > 0 {
+			cursor = want[from-1].Cursor
+		}
+		got, err := readAll(a, cursor, events.AllKinds, 1<<20)
+		if d := diff(want[from:], got); err != nil || d != "" {
+			t.Fatalf("from %d: %v %s", from, err, d)
+		}
+	}
+	info := a.Info()
+	if f, p := info.Classes[Facts], info.Classes[Activity]; f.Events != 100_000 || p.Events != 200_000 || f.Segments != 2 ||
+		info.Envelopes != 300 || info.End.Seq != 300 || info.Epoch != 1 || p.Bytes == 0 {
+		t.Errorf("info: %+v", info)
+	}
+}
+
+func TestCursors(t *testing.T) {
+	a := open(t, newMemory())
+	envs := []*events.Envelope{envelope(1, events.Played, 2), envelope(2, events.UserFollowed, 2), envelope(5, events.Played, 1)}
+	seal(t, a, envs)
+	facts := events.Kinds(events.UserFollowed)
+	at := func(seq uint64, last events.Micros) events.Cursor {
+		return events.Cursor{Log: testLog, Epoch: 1, Seq: seq, LastTime: last}
+	}
+	time := func(i int) events.Micros { return envs[i].Cursor.LastTime }
+	for _, c := range []struct {
+		name  string
+		from  events.Cursor
+		kinds events.KindSet
+		want  error
+	}{
+		{"beginning", events.Cursor{Log: testLog}, facts, nil},
+		{"other log", events.Cursor{Log: events.LogID{9}, Seq: 1}, facts, events.ErrOtherLog},
+		{"activity", at(1, time(0)), events.AllKinds, nil},
+		{"activity at another time", at(1, time(0)+1), events.AllKinds, events.ErrRewritten},
+		{"facts at another time", at(2, time(1)-1), facts, events.ErrRewritten},
+		{"no time", at(2, 0), facts, nil},
+		{"no such envelope", at(3, time(1)), events.AllKinds, events.ErrRewritten},
+		{"end", at(5, time(2)), facts, nil},
+		{"end at another time", at(5, time(2)+1), facts, events.ErrRewritten},
+		{"after the end", at(6, time(2)), facts, events.ErrLogShorter},
+	} {
+		if _, err := readAll(a, c.from, c.kinds, 1); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
+}
+
+func TestWriterRefuses(t *testing.T) {
+	a := open(t, newMemory())
+	seal(t, a, []*events.Envelope{envelope(5, events.Played, 2)})
+	change := func(f func(*events.Envelope)) *events.Envelope {
+		env := envelope(6, events.Played, 3)
+		f(env)
+		return env
+	}
+	for name, c := range map[string]struct {
+		env  *events.Envelope
+		want error
+	}{
+		"before the end":   {envelope(4, events.Played, 1), ErrOrder},
+		"the end":          {envelope(5, events.Played, 1), ErrOrder},
+		"earlier":          {change(func(e *events.Envelope) { e.Cursor.LastTime = start }), ErrOrder},
+		"other log":        {change(func(e *events.Envelope) { e.Cursor.Log = events.LogID{} }), events.ErrOtherLog},
+		"other epoch":      {change(func(e *events.Envelope) { e.Cursor.Epoch = 2 }), events.ErrOtherEpoch},
+		"slots":            {change(func(e *events.Envelope) { e.Events[1].Slot = 2 }), ErrOrder},
+		"kind":             {change(func(e *events.Envelope) { e.Events[1].Kind = 9 }), ErrOrder},
+		"too many to hold": {envelope(6, events.Played, 1001), ErrOrder},
+	} {
+		if err := a.Writer().Add(c.env); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// What has a field that its kind has not would be read as something else: it is not sealed.
+	w := a.Writer()
+	if err := w.Add(change(func(e *events.Envelope) { e.Events[1].Title = "x" })); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Seal(t.Context()); !errors.Is(err, ErrDamaged) {
+		t.Errorf("sealed what cannot be read back: %v", err)
+	}
+	// Of two writers the first wins.
+	first, second := a.Writer(), a.Writer()
+	for _, w := range []*Writer{first, second} {
+		if err := w.Add(envelope(6, events.Played, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := open(t, a.bucket).Writer()
+	if _, err := first.Seal(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := second.Seal(t.Context()); !errors.Is(err, ErrChanged) {
+		t.Errorf("a second writer: %v", err)
+	}
+	if err := other.Add(envelope(6, events.Played, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Seal(t.Context()); !errors.Is(err, ErrChanged) {
+		t.Errorf("a writer of another process: %v", err)
+	}
+	if _, err := first.Seal(t.Context()); err == nil {
+		t.Error("sealed twice")
+	}
+}
+
+func TestOpenOther(t *testing.T) {
+	b := newMemory()
+	if _, ok, err := LogOf(t.Context(), b); ok || err != nil {
+		t.Errorf("an empty bucket: %v", err)
+	}
+	a := open(t, b)
+	if a.End() != (events.Cursor{Log: testLog}) {
+		t.Errorf("an empty archive ends at %+v", a.End())
+	}
+	if got, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1); err != nil || len(got) > 0 {
+		t.Errorf("an empty archive: %v, %v", got, err)
+	}
+	seal(t, a, []*events.Envelope{envelope(1, events.Played, 2)})
+	if _, err := Open(t.Context(), b, events.LogID{1}); !errors.Is(err, events.ErrOtherLog) {
+		t.Errorf("another log's: %v", err)
+	}
+	if id, ok, err := LogOf(t.Context(), b); !ok || id != testLog || err != nil {
+		t.Errorf("the archive is of %x, %v", id, err)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	b := newMemory()
+	a := open(t, b)
+	seal(t, a, []*events.Envelope{envelope(1, events.Played, 2)})
+	if err := a.BeginEpoch(t.Context(), 2, a.End(), []events.Repeat{{Key: 1, Time: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{folder + "facts-half", "other/object"} {
+		if err := b.Put(t.Context(), name, strings.NewReader("x"), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	objects, err := b.List(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, o := range objects {
+		name, _, _ := strings.Cut(o.Name, "-")
+		names = append(names, name)
+	}
+	if want := []string{"archive/MANIFEST", "archive/activity", "archive/repeats", "other/object"}; !slices.Equal(names, want) {
+		t.Errorf("left: %v", names)
+	}
+	if err := a.Check(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// A reader may be left at any time.
+func TestReaderLeft(t *testing.T) {
+	a := open(t, newMemory())
+	var envs []*events.Envelope
+	for seq := uint64(1); seq <= 500; seq++ {
+		envs = append(envs, envelope(seq, events.Played, 1000))
+	}
+	seal(t, a, envs)
+	r, err := a.Read(t.Context(), events.Cursor{Log: testLog}, events.AllKinds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Next(t.Context(), 1); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for err = nil; err == nil; {
+		_, err = r.Next(ctx, 1)
+	}
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, err := r.Next(t.Context(), 1); err != nil {
+		t.Errorf("after an ended context: %v", err)
+	}
+	r.Close()
+	if _, err := r.Next(t.Context(), 1); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("after close: %v", err)
+	}
+}
+
+var _ bucket.Bucket = (*faultyBucket)(nil)

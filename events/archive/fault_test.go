@@ -1,0 +1,246 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+)
+
+var errCrash = errors.New("crash")
+
+// faultyBucket is a bucket that fails at its nth operation and ever after, before it or when it was done.
+type faultyBucket struct {
+	bucket.Bucket
+
+	mu    sync.Mutex
+	left  int
+	after bool
+}
+
+// fails counts an operation. late: it fails when it was done.
+func (f *faultyBucket) fails() (now, late bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left--
+	return f.left < 0 || f.left == 0 && !f.after, f.left == 0 && f.after
+}
+
+func (f *faultyBucket) do(op func() error) error {
+	now, late := f.fails()
+	if now {
+		return errCrash
+	}
+	err := op()
+	if late {
+		return errCrash
+	}
+	return err
+}
+
+func (f *faultyBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+	return f.do(func() error { return f.Bucket.Put(ctx, name, r, size) })
+}
+
+func (f *faultyBucket) Get(ctx context.Context, name string, offset, length int64) (r io.ReadCloser, err error) {
+	err = f.do(func() error {
+		r, err = f.Bucket.Get(ctx, name, offset, length)
+		return err
+	})
+	if errors.Is(err, errCrash) && r != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, err
+}
+
+func (f *faultyBucket) List(ctx context.Context, prefix string) (objects []bucket.Object, err error) {
+	err = f.do(func() error {
+		objects, err = f.Bucket.List(ctx, prefix)
+		return err
+	})
+	return objects, err
+}
+
+func (f *faultyBucket) Delete(ctx context.Context, name string) error {
+	return f.do(func() error { return f.Bucket.Delete(ctx, name) })
+}
+
+// history is a small log of both classes in three parts.
+func history() [][]*events.Envelope {
+	part := func(from uint64) (envs []*events.Envelope) {
+		for seq := from; seq < from+4; seq++ {
+			kind := events.Played
+			if seq%2 == 0 {
+				kind = events.UserFollowed
+			}
+			envs = append(envs, envelope(seq, kind, 3))
+		}
+		return envs
+	}
+	return [][]*events.Envelope{part(1), part(5), part(9)}
+}
+
+// I3: wherever sealing, a new epoch, scrubbing or sweeping break off, the archive is whole: what it was, or what it was to be.
+func TestCrashAtEveryOperation(t *testing.T) {
+	parts := history()
+	for name, change := range map[string]func(ctx context.Context, a *Archive) error{
+		"seal": func(ctx context.Context, a *Archive) error {
+			w := a.Writer()
+			if err := w.Add(parts[2]...); err != nil {
+				return err
+			}
+			_, err := w.Seal(ctx)
+			return err
+		},
+		"epoch": func(ctx context.Context, a *Archive) error {
+			return a.BeginEpoch(ctx, 2, a.End(), []events.Repeat{{Key: 7, Time: start}})
+		},
+		"scrub": func(ctx context.Context, a *Archive) error {
+			_, err := a.Scrub(ctx, func(ev *events.Event) (*events.Event, bool) { return ev, ev.Slot != 1 }, nil, nil)
+			return err
+		},
+		"sweep": func(ctx context.Context, a *Archive) error { return a.Sweep(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, after := range []bool{false, true} {
+				for n := 1; ; n++ {
+					if !crashAt(t, parts[:2], change, n, after) {
+						if n < 3 {
+							t.Errorf("it made %d operations", n)
+						}
+						break
+					}
+				}
+			}
+		})
+	}
+}
+
+// crashAt breaks a change off at the nth operation; false: it has fewer. What is found afterwards is what was before or what
+// the change makes of it, and the change then does it.
+func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Context, *Archive) error, n int, after bool) bool {
+	t.Helper()
+	ctx := t.Context()
+	content := func(a *Archive) string {
+		envs, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1<<20)
+		if err != nil {
+			t.Fatalf("operation %d: %v", n, err)
+		}
+		repeats, err := a.Repeats(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text bytes.Buffer
+		fmt.Fprintln(&text, a.End(), a.Epoch(), a.Predecessors(), repeats)
+		for _, env := range envs {
+			fmt.Fprintln(&text, *env)
+		}
+		return text.String()
+	}
+	model := open(t, newMemory())
+	seal(t, model, before...)
+	was := content(model)
+	if err := change(ctx, model); err != nil {
+		t.Fatal(err)
+	}
+	is := content(model)
+
+	b := newMemory()
+	seal(t, open(t, b), before...)
+	faulty := &faultyBucket{Bucket: b, left: 1 << 30}
+	a := open(t, faulty)
+	faulty.left, faulty.after = n, after
+	err := change(ctx, a)
+	crashed := err != nil
+	if crashed && !errors.Is(err, errCrash) {
+		t.Fatalf("operation %d: %v", n, err)
+	}
+	a = open(t, b)
+	now := content(a)
+	if now != was && now != is || !crashed && now != is {
+		t.Fatalf("operation %d (after: %v): the archive holds\n%s", n, after, now)
+	}
+	if err := a.Check(ctx, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Sweep(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if now == was && was != is {
+		if err := change(ctx, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := content(open(t, b)); got != is {
+		t.Fatalf("operation %d: once more, the archive holds\n%s", n, got)
+	}
+	return crashed
+}
+
+// A flipped bit anywhere, a missing or a cut object is found by reading as well as by checking, and named.
+func TestDamage(t *testing.T) {
+	ctx := t.Context()
+	b := newMemory()
+	a := open(t, b)
+	seal(t, a, history()...)
+	if err := a.BeginEpoch(ctx, 2, a.End(), []events.Repeat{{Key: 7, Time: start}, {Key: 9, Time: start}}); err != nil {
+		t.Fatal(err)
+	}
+	objects, err := b.List(ctx, "")
+	if err != nil || len(objects) != 8 {
+		t.Fatal(len(objects), err)
+	}
+	for _, o := range objects {
+		whole, err := readObject(ctx, b, o.Name, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := func(data []byte) {
+			if err := b.Put(ctx, o.Name, bytes.NewReader(data), int64(len(data))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range whole {
+			flipped := bytes.Clone(whole)
+			flipped[i] ^= 1 << (i % 8)
+			write(flipped)
+			checkDamage(t, a, o.Name, fmt.Sprintf("flipped byte %d of %d", i, len(whole)))
+		}
+		write(whole[:len(whole)-1])
+		checkDamage(t, a, o.Name, "cut")
+		if o.Name != ManifestName {
+			if err := b.Delete(ctx, o.Name); err != nil {
+				t.Fatal(err)
+			}
+			checkDamage(t, a, o.Name, "missing")
+		}
+		write(whole)
+	}
+	if err := a.Check(ctx, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func checkDamage(t *testing.T, a *Archive, name, what string) {
+	t.Helper()
+	// A byte of a version may be that of a newer one.
+	found := func(err error) bool { return errors.Is(err, ErrDamaged) || errors.Is(err, ErrVersion) }
+	err := a.Check(t.Context(), nil)
+	if !found(err) || !bytes.Contains([]byte(err.Error()), []byte(name)) {
+		t.Fatalf("%s: %s: check says %v", name, what, err)
+	}
+	if name == ManifestName {
+		return
+	}
+	_, err = readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1<<20)
+	if _, err2 := a.Repeats(t.Context()); !found(err) && !found(err2) {
+		t.Fatalf("%s: %s: reading says %v, %v", name, what, err, err2)
+	}
+}

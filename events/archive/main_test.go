@@ -1,0 +1,242 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const start = events.Micros(1_700_000_000_000_000)
+
+var testLog = events.LogID{1, 2, 3, 15: 16}
+
+func newBucket(t testing.TB) bucket.Bucket {
+	t.Helper()
+	b, err := bucket.NewDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+func open(t fataler, b bucket.Bucket) *Archive {
+	t.Helper()
+	a, err := Open(context.Background(), b, testLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// seal archives the envelopes, a segment for each cut.
+func seal(t fataler, a *Archive, segments ...[]*events.Envelope) {
+	t.Helper()
+	for _, envs := range segments {
+		w := a.Writer()
+		if err := w.Add(envs...); err != nil {
+			t.Fatal(err)
+		}
+		sealed, err := w.Seal(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sealed.End != a.End() || sealed.Envelopes != uint64(len(envs)) {
+			t.Fatal(fmt.Sprintf("sealed %+v", sealed))
+		}
+	}
+}
+
+// readAll reads all envelopes after a cursor.
+func readAll(a *Archive, from events.Cursor, kinds events.KindSet, maxBytes int) (all []*events.Envelope, err error) {
+	r, err := a.Read(context.Background(), from, kinds)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	for {
+		envs, err := r.Next(context.Background(), maxBytes)
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return all, err
+		}
+		all = append(all, envs...)
+	}
+}
+
+// archived is what the archive gives of envelopes of the stream, of which the last is the end.
+func archived(envs []*events.Envelope) []*events.Envelope {
+	want := make([]*events.Envelope, len(envs))
+	for i, env := range envs {
+		e := *env
+		e.Events = append([]events.Event(nil), env.Events...)
+		for j := range e.Events {
+			e.Events[j].ID = ""
+		}
+		if i < len(envs)-1 {
+			e.Cursor.Checksum, e.Cursor.WarmSeq, e.Cursor.WarmTime = 0, 0, 0
+		}
+		want[i] = &e
+	}
+	return want
+}
+
+// filtered is what is left of archived envelopes for a fold that reads facts only.
+func filtered(envs []*events.Envelope) (want []*events.Envelope) {
+	for i, env := range envs {
+		e := *env
+		e.Events, e.Kinds = nil, 0
+		for _, ev := range env.Events {
+			if !ActivityKinds.Has(ev.Kind) {
+				e.Events = append(e.Events, ev)
+				e.Kinds |= events.Kinds(ev.Kind)
+			}
+		}
+		nothing := len(e.Events) == 0 && len(e.Rejects) == 0 && e.Repeats == 0 && len(env.Events) > 0
+		if nothing && i < len(envs)-1 {
+			continue
+		}
+		if nothing {
+			e.Bytes = 0
+		}
+		want = append(want, &e)
+	}
+	return want
+}
+
+// diff says how envelopes differ; an empty slice is as good as none.
+func diff(want, got []*events.Envelope) string {
+	if slices.EqualFunc(want, got, same) {
+		return ""
+	}
+	return cmp.Diff(want, got, cmpopts.EquateEmpty())
+}
+
+func same(a, b *events.Envelope) bool {
+	return a.Cursor == b.Cursor && a.Kinds == b.Kinds && a.Repeats == b.Repeats && a.Bytes == b.Bytes &&
+		slices.EqualFunc(a.Rejects, b.Rejects, func(a, b events.Reject) bool { return cmp.Equal(a, b, cmpopts.EquateEmpty()) }) &&
+		slices.EqualFunc(a.Events, b.Events, sameEvent)
+}
+
+func sameEvent(a, b events.Event) bool {
+	if !slices.Equal(a.Items, b.Items) || !bytes.Equal(a.Attributes, b.Attributes) || !bytes.Equal(a.Encoded, b.Encoded) {
+		return false
+	}
+	a.Items, a.Attributes, a.Encoded = nil, nil, nil
+	b.Items, b.Attributes, b.Encoded = nil, nil, nil
+	return reflect.DeepEqual(a, b)
+}
+
+// drawLog draws messages of a log, good and bad, and decodes them as the reader of the stream does.
+func drawLog(t *rapid.T, envelopes int) []*events.Envelope {
+	d := events.NewDecoder(events.Cursor{Log: testLog, Epoch: 1})
+	var envs []*events.Envelope
+	seq, now := uint64(rapid.IntRange(0, 5).Draw(t, "before")), start
+	for range rapid.IntRange(1, envelopes).Draw(t, "envelopes") {
+		seq++
+		now += events.Micros(rapid.SampledFrom([]int{-100, 0, 1, 1000, 10_000_000, 3_600_000_000}).Draw(t, "pause"))
+		env, err := d.Decode(seq, now, drawMessage(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		envs = append(envs, env)
+	}
+	return envs
+}
+
+func drawMessage(t *rapid.T) []byte {
+	if rapid.IntRange(0, 19).Draw(t, "garbage") == 0 {
+		return rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "message")
+	}
+	var msgs []*skeinv1.Event
+	for range rapid.SampledFrom([]int{1, 1, 2, 3, 10}).Draw(t, "events") {
+		msgs = append(msgs, drawEvent(t))
+	}
+	data, err := events.EncodeEnvelope(msgs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+var testIDs = []string{
+	"0", "1", "2", "18446744073709551615", "18446744073709551616", "007", "a", "b", "zoë", "A-1",
+	"00000000-0000-4000-8000-000000000001", "ffffffff-ffff-4fff-bfff-ffffffffffff", "FFFFFFFF-ffff-4fff-bfff-ffffffffffff",
+	string(bytes.Repeat([]byte("x"), events.MaxIDBytes)),
+}
+
+func drawID(t *rapid.T, what string) string {
+	if rapid.IntRange(0, 30).Draw(t, "bad") == 0 {
+		return rapid.SampledFrom([]string{"", "a b", "\x00"}).Draw(t, what)
+	}
+	if rapid.Bool().Draw(t, "number") {
+		return fmt.Sprint(rapid.Uint64().Draw(t, what))
+	}
+	return rapid.SampledFrom(testIDs).Draw(t, what)
+}
+
+// drawEvent draws an event of any kind, sometimes a bad one.
+func drawEvent(t *rapid.T) *skeinv1.Event {
+	id := func(what string) string { return drawID(t, what) }
+	ev := events.Event{
+		Kind: rapid.SampledFrom(events.AllKinds.Slice()).Draw(t, "kind"), User: id("user"), Peer: id("peer"), Board: id("board"),
+		Pin: id("pin"), Item: id("item"), Score: rapid.Int64().Draw(t, "score"),
+		ID: rapid.SampledFrom([]string{"", "", "e1", "e2"}).Draw(t, "id"),
+	}
+	switch ev.Kind {
+	case events.Served:
+		for range rapid.IntRange(1, 5).Draw(t, "items") {
+			ev.Items = append(ev.Items, id("item"))
+		}
+	case events.PinCreated:
+		if rapid.Bool().Draw(t, "repin") {
+			ev.RepinUser, ev.RepinPin = id("repin user"), id("repin pin")
+		}
+		if rapid.Bool().Draw(t, "own") {
+			ev.Item = ev.Pin
+		}
+		ev.Attributes = rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "attributes")
+	case events.BoardCreated:
+		ev.Title = rapid.StringN(0, 20, 200).Draw(t, "title")
+	case events.BackfillClosed:
+		ev.Source = rapid.SampledFrom([]string{"", "old"}).Draw(t, "source")
+	}
+	if ev.Kind.Backfillable() && rapid.Bool().Draw(t, "backfill") {
+		ev.Backfill, ev.Source = true, rapid.SampledFrom([]string{"old", "older", "bad source"}).Draw(t, "source")
+		ev.Offset = rapid.Uint64().Draw(t, "offset")
+		ev.Time = rapid.SampledFrom([]events.Micros{0, 1, start - 1, start, start + 1e12}).Draw(t, "occurred")
+	}
+	return ev.Proto()
+}
+
+// cut parts envelopes into segments.
+func cut(t *rapid.T, envs []*events.Envelope) (segments [][]*events.Envelope) {
+	for len(envs) > 0 {
+		n := rapid.IntRange(1, len(envs)).Draw(t, "segment")
+		segments, envs = append(segments, envs[:n]), envs[n:]
+	}
+	return segments
+}
