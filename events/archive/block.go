@@ -134,7 +134,7 @@ func (b *blockBuilder) add(r *record) error {
 		b.rejectFields = append(b.rejectFields, j.Rejection.Field)
 		b.rejectMessages = append(b.rejectMessages, j.Rejection.Message)
 		b.rejectDatas = append(b.rejectDatas, string(j.Data))
-		b.weight += 8 + len(j.Rejection.Field) + len(j.Rejection.Message) + len(j.Data)
+		b.weight += 48 + len(j.Rejection.Field) + len(j.Rejection.Message) + len(j.Data)
 	}
 	return nil
 }

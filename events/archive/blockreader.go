@@ -46,7 +46,7 @@ type block struct {
 func decodeBlock(data []byte) (*block, error) {
 	c := &cutter{b: data, budget: maxBlockBytes}
 	records, evs := c.count(maxBlockRecords), c.count(maxBlockEvents)
-	served, rejects := c.count(maxColumn), c.count(maxColumn)
+	served, rejects := c.count(maxColumn), c.count(maxBlockRejects)
 	b := &block{seq: c.uvarint()}
 	start, n := binary.Varint(c.b)
 	if n <= 0 {
@@ -58,7 +58,7 @@ func decodeBlock(data []byte) (*block, error) {
 	r.seqs, r.times = cutColumn[uint64](c, records, 0), cutColumn[uint64](c, records, 0)
 	r.spans, r.counts = cutColumn[uint32](c, records, maxSpan+1), cutColumn[uint32](c, records, maxBlockEvents+1)
 	r.bytes = cutColumn[uint32](c, records, 0)
-	r.repeats, r.rejects = cutColumn[uint32](c, records, 0), cutColumn[uint32](c, records, maxColumn)
+	r.repeats, r.rejects = cutColumn[uint32](c, records, 0), cutColumn[uint32](c, records, maxBlockRejects+1)
 	b.users, b.items, b.names = cutDictionary(c), cutDictionary(c), cutDictionary(c)
 	b.forms, b.skips = cutColumn[uint8](c, evs, 0), cutColumn[uint32](c, evs, 1<<16)
 	if c.failed || sum(r.counts) != uint64(evs) || sum(r.rejects) != uint64(rejects) {

@@ -14,13 +14,14 @@ var errFormat = errors.New("archive: malformed")
 
 // Bounds of a block. A decoder refuses what is beyond them, so that damaged bytes cannot ask for much memory.
 const (
-	// maxBlockEvents and maxBlockRecords are how many events and envelopes a block holds.
+	// maxBlockEvents, maxBlockRecords and maxBlockRejects are how many events, envelopes and rejects a block holds.
 	maxBlockEvents  = 1 << 16
 	maxBlockRecords = 1 << 16
+	maxBlockRejects = 1 << 16
 	// blockWeight is about how many bytes of columns a block holds before compression. One envelope more is let in.
 	blockWeight = 2 << 20
-	// maxColumn is the number of values in a column, maxChunk the bytes of a chunk.
-	maxColumn = 1 << 22
+	// maxColumn is the number of values in a column, which blockWeight keeps far below; maxChunk the bytes of a chunk.
+	maxColumn = 1 << 20
 	maxChunk  = 16 << 20
 	// maxBlockBytes is all that the columns of a block may take, decompressed.
 	maxBlockBytes = 64 << 20

@@ -117,7 +117,7 @@ func decodeRepeats(data []byte) ([]events.Repeat, error) {
 	if v := c.uvarint(); v > repeatsVersion {
 		return nil, fmt.Errorf("%w: version %d, this one knows %d", ErrVersion, v, repeatsVersion)
 	}
-	left := c.count(maxRepeatsBytes)
+	left := c.count(16 * len(data)) // keys are hashes: each takes some bytes
 	var repeats []events.Repeat
 	for left > 0 && !c.failed {
 		c.budget = maxBlockBytes

@@ -1,0 +1,97 @@
+package archive
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+)
+
+func TestBeginEpoch(t *testing.T) {
+	b := newMemory()
+	a := open(t, b)
+	parts := history()
+	seal(t, a, parts[:2]...)
+	end := a.End()
+	repeats := []events.Repeat{{Key: 9, Time: start}, {Key: 1 << 63, Time: 3}, {Key: 1, Time: start + 1}}
+	wrong := end
+	wrong.Seq--
+	early := end
+	early.LastTime--
+	for name, c := range map[string]struct {
+		epoch uint32
+		head  events.Cursor
+		want  error
+	}{
+		"before the end":  {2, wrong, ErrOrder},
+		"at another time": {2, early, ErrOrder},
+		"of another log":  {2, events.Cursor{Seq: end.Seq, LastTime: end.LastTime}, events.ErrOtherLog},
+		"an earlier one":  {0, end, events.ErrOtherEpoch},
+	} {
+		if err := a.BeginEpoch(t.Context(), c.epoch, c.head, nil); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	head := events.Cursor{Log: testLog, Epoch: 2, Seq: end.Seq, LastTime: end.LastTime}
+	for range 2 { // the second time nothing happens
+		if err := a.BeginEpoch(t.Context(), 2, head, repeats); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a = open(t, b)
+	if a.End() != head || a.Epoch() != 2 || !slices.Equal(a.Predecessors(), []Predecessor{{1, end.Seq}}) {
+		t.Errorf("%+v, epoch %d, %v", a.End(), a.Epoch(), a.Predecessors())
+	}
+	got, err := a.Repeats(t.Context())
+	if want := []events.Repeat{repeats[2], repeats[0], repeats[1]}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
+	}
+	// What was archived before is read with cursors of the new epoch, and the log goes on in it.
+	if err := a.Writer().Add(parts[2]...); !errors.Is(err, events.ErrOtherEpoch) {
+		t.Errorf("an envelope of the former epoch: %v", err)
+	}
+	for _, env := range parts[2] {
+		env.Cursor.Epoch = 2
+	}
+	seal(t, a, parts[2])
+	envs, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1)
+	if err != nil || len(envs) != 12 {
+		t.Fatal(len(envs), err)
+	}
+	for _, env := range envs {
+		if env.Cursor.Epoch != 2 {
+			t.Errorf("sequence %d is of epoch %d", env.Seq(), env.Cursor.Epoch)
+		}
+	}
+	if err := a.BeginEpoch(t.Context(), 4, a.End(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := open(t, b).Repeats(t.Context()); err != nil || len(got) > 0 {
+		t.Errorf("repeats of a former epoch: %v, %v", got, err)
+	}
+	if want := []Predecessor{{1, end.Seq}, {2, envs[11].Seq()}}; !slices.Equal(a.Predecessors(), want) {
+		t.Errorf("predecessors %v", a.Predecessors())
+	}
+}
+
+func TestRepeatsRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var repeats []events.Repeat
+		for _, key := range rapid.SliceOfDistinct(rapid.Uint64(), rapid.ID).Draw(t, "keys") {
+			repeats = append(repeats, events.Repeat{Key: key, Time: events.Micros(rapid.Int64().Draw(t, "time"))})
+		}
+		got, err := decodeRepeats(encodeRepeats(repeats))
+		slices.SortFunc(repeats, func(a, b events.Repeat) int {
+			if a.Key < b.Key {
+				return -1
+			}
+			return 1
+		})
+		if err != nil || !slices.Equal(got, repeats) {
+			t.Fatalf("%v (%v), want %v", got, err, repeats)
+		}
+	})
+}

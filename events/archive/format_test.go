@@ -1,0 +1,203 @@
+package archive
+
+import (
+	"bytes"
+	"encoding/hex"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// everyKind is an envelope with an event of every kind, live, and with a backfill of each that may be one; with rejects.
+func everyKind() *events.Envelope {
+	env := &events.Envelope{
+		Repeats: 2, Bytes: 4321, Kinds: events.AllKinds,
+		Rejects: []events.Reject{
+			{Seq: 7, Slot: 3, Data: []byte("bad"), Rejection: events.Rejection{
+				Index: 3, Reason: skeinv1.Reason_REASON_INVALID_FIELD, Field: "played.user_id", Message: "must not be empty",
+			}},
+		},
+	}
+	add := func(k events.Kind, backfill bool) {
+		i := len(env.Events)
+		slot := uint16(2*i + i%2) // with holes
+		fields := fieldsOf[k]
+		ev := events.Event{Kind: k, Seq: 7, Slot: slot, Time: start + events.Micros(slot), Backfill: backfill}
+		set := func(f field, at *string, value string) {
+			if fields&f != 0 {
+				*at = value
+			}
+		}
+		set(hasUser, &ev.User, "1001")
+		set(hasPeer, &ev.Peer, "9f3c1d52-7a46-4b1e-8f0d-2b5f3a9c0e11")
+		set(hasBoard, &ev.Board, "board")
+		set(hasPin, &ev.Pin, "pin-1")
+		set(hasItem, &ev.Item, "18446744073709551615")
+		set(hasRepin, &ev.RepinUser, "1002")
+		set(hasRepin, &ev.RepinPin, "pin-0")
+		set(hasTitle, &ev.Title, "A title")
+		set(hasSource, &ev.Source, "old")
+		if fields&hasItems != 0 {
+			ev.Items = []string{"1", "2", "1"}
+		}
+		if fields&hasAttributes != 0 {
+			ev.Attributes = []byte{0, 255}
+		}
+		if fields&hasScore != 0 {
+			ev.Score = -5
+		}
+		if backfill {
+			ev.Source, ev.Offset, ev.Time = "old", uint64(1000-slot), start-events.Micros(slot)*1e9
+			if k == events.BoardCreated || k == events.PinCreated {
+				ev.Encoded = ev.Canonical()
+			}
+		}
+		env.Events = append(env.Events, ev)
+	}
+	for _, k := range events.AllKinds.Slice() {
+		add(k, false)
+		if k.Backfillable() {
+			add(k, true)
+		}
+	}
+	env.Cursor = events.Cursor{Log: testLog, Epoch: 1, Seq: 7, LastTime: start + 100, Checksum: 8, WarmSeq: 3, WarmTime: start - 1}
+	return env
+}
+
+// The formats on disk never change: what an earlier version wrote is read.
+func TestGolden(t *testing.T) {
+	ctx := t.Context()
+	env := everyKind()
+	want := archived([]*events.Envelope{env})
+	if *update {
+		writeGolden(t, env)
+	}
+	b := newMemory()
+	files, err := filepath.Glob("testdata/golden/archive-v1/*.hex")
+	if err != nil || len(files) != 4 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		b.objects[folder+strings.TrimSuffix(filepath.Base(file), ".hex")] = readHex(t, file)
+	}
+	a := open(t, b)
+	got, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want[0].Cursor = a.End()
+	if d := diff(want, got); d != "" {
+		t.Error(d)
+	}
+	repeats, err := a.Repeats(ctx)
+	if err != nil || len(repeats) != 2 || repeats[1] != (events.Repeat{Key: 1 << 60, Time: start}) {
+		t.Errorf("%v, %v", repeats, err)
+	}
+	if err := a.Check(ctx, nil); err != nil {
+		t.Error(err)
+	}
+	// What is written today is the same but for random names. Compression may differ from version to version of the library.
+	again := writeArchive(t, env)
+	for name, data := range again.objects {
+		if name == ManifestName {
+			continue
+		}
+		prefix, _, _ := strings.Cut(name, "-")
+		for old, golden := range b.objects {
+			if strings.HasPrefix(old, prefix) && !bytes.Equal(golden, data) {
+				t.Errorf("%s is written differently: a new version of the format needs another number; the former must be read", old)
+			}
+		}
+	}
+}
+
+func writeArchive(t *testing.T, env *events.Envelope) *memory {
+	b := newMemory()
+	a := open(t, b)
+	seal(t, a, []*events.Envelope{env})
+	if err := a.BeginEpoch(t.Context(), 2, a.End(), []events.Repeat{{Key: 1 << 60, Time: start}, {Key: 5, Time: start - 1}}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func writeGolden(t *testing.T, env *events.Envelope) {
+	const dir = "testdata/golden/archive-v1"
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range writeArchive(t, env).objects {
+		text := hex.EncodeToString(data)
+		var lines strings.Builder
+		for len(text) > 0 {
+			n := min(len(text), 100)
+			lines.WriteString(text[:n] + "\n")
+			text = text[n:]
+		}
+		if err := os.WriteFile(filepath.Join(dir, strings.TrimPrefix(name, folder)+".hex"), []byte(lines.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func readHex(t *testing.T, file string) []byte {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := hex.DecodeString(strings.ReplaceAll(string(text), "\n", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// No bytes make the decoder panic, and what it takes for a block it reads to the end.
+func FuzzBlock(f *testing.F) {
+	b := newBlockBuilder()
+	for _, r := range split(everyKind()) {
+		if err := b.add(r); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Add(b.append(nil))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, err := decodeBlock(data)
+		if err != nil {
+			return
+		}
+		n := len(b.forms)
+		var r record
+		for b.next(&r) {
+			n -= len(r.events)
+		}
+		if n != 0 {
+			t.Errorf("%d events are left", n)
+		}
+	})
+}
+
+func FuzzRepeats(f *testing.F) {
+	f.Add(encodeRepeats([]events.Repeat{{Key: 1, Time: 2}, {Key: 1 << 63, Time: start}}))
+	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = decodeRepeats(data) })
+}
+
+func FuzzManifest(f *testing.F) {
+	data, err := encodeManifest(&manifest{log: testLog, epoch: 1, end: events.Cursor{Log: testLog, Epoch: 1}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = decodeManifest(data) })
+}
