@@ -22,9 +22,10 @@ const (
 	hasAttributes
 	hasScore
 	hasSource // of kinds that are not backfilled; a backfill has it whatever its kind
-
-	numFields = iota
 )
+
+// numFields is how many fields there are.
+const numFields = 11
 
 // fieldsOf tells which fields a kind has.
 var fieldsOf = [32]field{

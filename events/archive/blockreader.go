@@ -111,7 +111,8 @@ func (b *block) count() (t tally, ok bool) {
 	for _, f := range b.forms {
 		forms[f]++
 	}
-	for form, n := range forms {
+	for form := range forms {
+		n := forms[form]
 		if n == 0 {
 			continue
 		}

@@ -11,9 +11,9 @@ const (
 	Facts Class = iota
 	// Activity: what readers did. A fold that reads no kind of it does not open these files.
 	Activity
-
-	numClasses = 2
 )
+
+const numClasses = 2
 
 // ActivityKinds are the kinds of class [Activity].
 const ActivityKinds events.KindSet = 1<<events.Played | 1<<events.Served | 1<<events.Liked | 1<<events.Unliked |

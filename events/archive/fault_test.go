@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 
@@ -129,7 +130,7 @@ func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Cont
 	t.Helper()
 	ctx := t.Context()
 	content := func(a *Archive) string {
-		envs, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1<<20)
+		envs, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1<<20) //nolint:contextcheck // of the test
 		if err != nil {
 			t.Fatalf("operation %d: %v", n, err)
 		}
@@ -233,7 +234,7 @@ func checkDamage(t *testing.T, a *Archive, name, what string) {
 	// A byte of a version may be that of a newer one.
 	found := func(err error) bool { return errors.Is(err, ErrDamaged) || errors.Is(err, ErrVersion) }
 	err := a.Check(t.Context(), nil)
-	if !found(err) || !bytes.Contains([]byte(err.Error()), []byte(name)) {
+	if !found(err) || !strings.Contains(err.Error(), name) {
 		t.Fatalf("%s: %s: check says %v", name, what, err)
 	}
 	if name == ManifestName {

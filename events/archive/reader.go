@@ -254,7 +254,8 @@ func (r *record) merge(other *record) {
 func (r *reader) Close() {
 	r.cancel()
 	for _, s := range r.sources {
-		for range s.blocks { //nolint:revive // until the goroutine has ended
+		for range s.blocks { // until the goroutine has ended
+			continue
 		}
 	}
 	r.running.Wait()

@@ -33,12 +33,12 @@ func conform(t *testing.T, b bucket.Bucket) {
 	t.Run("list", func(t *testing.T) { conformList(ctx, t, b) })
 	t.Run("large", func(t *testing.T) { conformLarge(ctx, t, b) })
 	t.Run("context", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(ctx)
+		ended, cancel := context.WithCancel(ctx)
 		cancel()
-		if err := b.Put(ctx, "late", strings.NewReader("x"), 1); !errors.Is(err, context.Canceled) {
+		if err := b.Put(ended, "late", strings.NewReader("x"), 1); !errors.Is(err, context.Canceled) {
 			t.Errorf("put: %v", err)
 		}
-		if _, err := get(t.Context(), b, "late", 0, -1); !errors.Is(err, bucket.ErrNotFound) {
+		if _, err := get(ctx, b, "late", 0, -1); !errors.Is(err, bucket.ErrNotFound) {
 			t.Errorf("it was put: %v", err)
 		}
 	})

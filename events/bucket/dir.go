@@ -162,7 +162,7 @@ func (d *dir) List(ctx context.Context, prefix string) ([]Object, error) {
 	var objects []Object
 	err := filepath.WalkDir(d.path, func(path string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed meanwhile
+			return nil //nolint:nilerr // removed meanwhile
 		}
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return err
@@ -177,7 +177,7 @@ func (d *dir) List(ctx context.Context, prefix string) ([]Object, error) {
 		}
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil
+			return nil //nolint:nilerr // removed meanwhile
 		}
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
 )
@@ -128,10 +130,46 @@ func openS3(t *testing.T, endpoint string) {
 	if got, err := get(t.Context(), again, "a/b", 0, -1); err != nil || got != "content" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if _, ok, err := archive.LogOf(t.Context(), again); ok || err != nil {
-		t.Errorf("an archive in a bucket without one: %v", err)
-	}
+	archiveIn(t, again)
 	if err := again.Put(t.Context(), "a/b", strings.NewReader("x"), 2); err == nil || errors.Is(err, bucket.ErrNotFound) {
 		t.Errorf("a short object: %v", err)
+	}
+}
+
+// archiveIn keeps an archive in the bucket.
+func archiveIn(t *testing.T, b bucket.Bucket) {
+	id := events.LogID{1}
+	if _, ok, err := archive.LogOf(t.Context(), b); ok || err != nil {
+		t.Errorf("an archive in a bucket without one: %v", err)
+	}
+	a, err := archive.Open(t.Context(), b, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := a.Writer()
+	env := events.Envelope{
+		Events: []events.Event{{Kind: events.Played, Seq: 1, Time: 7, User: "1", Item: "2"}}, Kinds: events.Kinds(events.Played),
+		Cursor: events.Cursor{Log: id, Epoch: 1, Seq: 1, LastTime: 7, Checksum: 8},
+	}
+	if err := w.Add(&env); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Seal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if a, err = archive.Open(t.Context(), b, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(a.Check(t.Context(), nil), a.Sweep(t.Context())); err != nil {
+		t.Error(err)
+	}
+	r, err := a.Read(t.Context(), events.Cursor{Log: id}, events.AllKinds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	got, err := r.Next(t.Context(), 1)
+	if err != nil || len(got) != 1 || !reflect.DeepEqual(*got[0], env) {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
