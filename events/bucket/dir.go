@@ -162,7 +162,7 @@ func (d *dir) List(ctx context.Context, prefix string) ([]Object, error) {
 	var objects []Object
 	err := filepath.WalkDir(d.path, func(path string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil //nolint:nilerr // removed meanwhile
+			return nil // removed meanwhile
 		}
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return err
@@ -172,12 +172,12 @@ func (d *dir) List(ctx context.Context, prefix string) ([]Object, error) {
 			return err
 		}
 		name := filepath.ToSlash(relative)
-		if !strings.HasPrefix(name, prefix) || checkName(name) != nil || !e.Type().IsRegular() {
+		if wanted := strings.HasPrefix(name, prefix) && checkName(name) == nil && e.Type().IsRegular(); !wanted {
 			return nil
 		}
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil //nolint:nilerr // removed meanwhile
+			return nil // removed meanwhile
 		}
 		if err != nil {
 			return err
