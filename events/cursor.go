@@ -10,66 +10,29 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// CheckCursor tells whether a reader can go on after the cursor: [ErrOtherLog], [ErrOtherEpoch], [ErrLogShorter],
-// [ErrRewritten] and [ErrTrimmed] say that it cannot, ever; other errors that the log did not answer.
+// CheckCursor tells whether a reader can go on after the cursor, in the stream or in the archive: [ErrOtherLog],
+// [ErrOtherEpoch], [ErrLogShorter], [ErrRewritten], [ErrTrimmed] and [ErrPastDamaged] say that it cannot, ever; other errors
+// that the log or the archive did not answer.
 func (l *Log) CheckCursor(ctx context.Context, c Cursor) error {
-	if err := l.checkOwn(c); err != nil {
+	o, err := l.locate(ctx, c)
+	if err != nil || !o.past {
 		return err
 	}
-	err := l.checkHeld(ctx, c)
-	// A cluster that has just elected a leader may not tell the whole truth at once.
-	if l.server == nil && (errors.Is(err, ErrLogShorter) || errors.Is(err, ErrNoLog)) {
-		pause := time.NewTimer(confirmAfter)
-		defer pause.Stop()
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		err = l.checkHeld(ctx, c)
+	r, err := l.past.Read(ctx, o.cur, 0)
+	if err != nil {
+		return fmt.Errorf("events: read the archive after sequence %d: %w", o.cur.Seq, err)
 	}
-	return err
+	r.Close()
+	return nil
 }
 
 // confirmAfter is the pause before a log is declared to be gone or shorter.
 const confirmAfter = time.Second
 
-// checkOwn checks what needs no question to the log.
-func (l *Log) checkOwn(c Cursor) error {
-	if c.Log != l.meta.id {
-		return fmt.Errorf("%w: the cursor is of log %x, this is %x: connect to the right server or data directory, "+
-			"or start anew with an empty store", ErrOtherLog, c.Log, l.meta.id)
-	}
-	if c.Epoch != l.meta.epoch {
-		return fmt.Errorf("%w: the cursor is of epoch %d, the log is in %d: rebuild the store", ErrOtherEpoch,
-			c.Epoch, l.meta.epoch)
-	}
-	return nil
-}
-
-func (l *Log) checkHeld(ctx context.Context, c Cursor) error {
-	stream, err := l.stream(ctx)
-	if err != nil {
-		return err
-	}
-	state := stream.CachedInfo().State
-	if c.Seq > state.LastSeq {
-		return fmt.Errorf("%w: it ends at sequence %d, the cursor is at %d: the log lost events or is an older copy; "+
-			"restore the right log, or rebuild the store from this one", ErrLogShorter, state.LastSeq, c.Seq)
-	}
-	from := NewDecoder(c).WarmFrom()
-	if c.Seq == 0 {
-		from = l.meta.first
-	}
-	if from < state.FirstSeq {
-		return fmt.Errorf("%w: it begins at sequence %d, a reader at %d needs %d: rebuild the store, from the archive "+
-			"and the log", ErrTrimmed, state.FirstSeq, c.Seq, from)
-	}
-	if c.Seq == 0 {
-		return nil
-	}
+// checkMessage compares the message at a cursor of the stream.
+func (l *Log) checkMessage(ctx context.Context, stream jetstream.Stream, c Cursor) error {
 	var msg *jetstream.RawStreamMsg
-	err = l.ask(ctx, func(ctx context.Context) (err error) {
+	err := l.ask(ctx, func(ctx context.Context) (err error) {
 		msg, err = stream.GetMsg(ctx, c.Seq)
 		return err
 	})
@@ -87,13 +50,14 @@ func (l *Log) checkHeld(ctx context.Context, c Cursor) error {
 }
 
 // CheckPosition tells whether a state can ever contain the position: [ErrOtherLog], [ErrOtherEpoch] and
-// [ErrPositionAhead] say that it is of no use here. It asks the log only when the position is beyond what is known.
+// [ErrPositionAhead] say that it is of no use here. A position of an epoch before is as good as its sequence, as far as the
+// present epoch goes on from it. It asks the log only when the position is beyond what is known.
 func (l *Log) CheckPosition(ctx context.Context, p Position) error {
 	if p.Log != [4]byte(l.meta.id[:4]) {
 		return fmt.Errorf("%w: the position was given by another service", ErrOtherLog)
 	}
-	if p.Epoch != l.meta.epoch {
-		return fmt.Errorf("%w: the position is of epoch %d, the log is in %d", ErrOtherEpoch, p.Epoch, l.meta.epoch)
+	if !l.meta.reaches(p.Epoch, p.Seq) {
+		return l.meta.otherEpoch("position", p.Epoch, p.Seq)
 	}
 	err := l.checkReached(ctx, p.Seq)
 	// In a cluster a replica delivers an envelope when a quorum has it. The leader may come to that a moment later.

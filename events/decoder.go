@@ -1,8 +1,10 @@
 package events
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -52,6 +54,20 @@ func NewDecoder(from Cursor) *Decoder {
 	}
 	return d
 }
+
+// seed makes the decoder remember event ids that it cannot read again: those of before the epoch.
+func (d *Decoder) seed(repeats []Repeat) {
+	sorted := slices.Clone(repeats)
+	slices.SortFunc(sorted, func(a, b Repeat) int { return cmp.Compare(a.Time, b.Time) })
+	for _, r := range sorted {
+		if r.Key != 0 && r.Time <= d.cur.LastTime {
+			d.window.add(r.Key, r.Time)
+		}
+	}
+}
+
+// Repeats returns what the decoder remembers of event ids: all that a later event could repeat, by key.
+func (d *Decoder) Repeats() []Repeat { return d.window.since(d.cur.LastTime - Horizon + 1) }
 
 // WarmFrom returns the sequence of the first envelope that the decoder must be fed: at or before the cursor when
 // there are event ids to remember, else the one after it.

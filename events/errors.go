@@ -21,6 +21,14 @@ var (
 	ErrPositionAhead = errors.New("events: the position is beyond the end of the log")
 	// ErrNoLog: the server has no stream of the log.
 	ErrNoLog = errors.New("events: there is no log")
+	// ErrLogExists: there is a stream where a log was to be restored.
+	ErrLogExists = errors.New("events: there is a log already")
+	// ErrPastDamaged: the archive does not hold what it should. Implementations of [Past] wrap it.
+	ErrPastDamaged = errors.New("events: the archive of the log is damaged")
+	// ErrTrimRefused: the stream must not be trimmed so far.
+	ErrTrimRefused = errors.New("events: trimming is refused")
+	// ErrLeaseLost: the lease is, or may be, another's.
+	ErrLeaseLost = errors.New("events: the lease is lost")
 	// ErrStreamMismatch: the stream is not fit to be a log.
 	ErrStreamMismatch = errors.New("events: the stream is not fit to be a log")
 	// ErrLocked: the data directory is in use.
@@ -73,6 +81,7 @@ func unavailable(err error) error {
 func final(err error) bool {
 	for _, target := range []error{
 		ErrOtherLog, ErrOtherEpoch, ErrLogShorter, ErrRewritten, ErrTrimmed, ErrNoLog, ErrNotRising, ErrClosed,
+		ErrPastDamaged,
 	} {
 		if errors.Is(err, target) {
 			return true

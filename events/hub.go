@@ -142,12 +142,13 @@ func (h *Hub) place(at Cursor, leader *reader, proven bool) {
 	h.broadcast()
 }
 
-// blame decides what a final error of reading means. If the ring's place was only claimed, the subscribers that
-// claimed it get the error, and the hub goes on; else it is the log that changed, and the hub fails.
+// blame decides what a final error of reading means. If the ring's place was only claimed, or it is the archive that is
+// damaged, the subscribers in the ring get the error, and the hub goes on; else it is the log that changed, and the hub
+// fails.
 func (h *Hub) blame(err error) (failed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.proven {
+	if h.proven && !errors.Is(err, ErrPastDamaged) { // those who need nothing of the archive go on
 		h.failLocked(err)
 		return true
 	}
@@ -268,8 +269,14 @@ func (h *Hub) shut(context.Context) error {
 
 // Subscribe returns a subscription to what comes after the cursor. Whether the log holds what the cursor was taken
 // from is found out by the first [Subscription.Next].
-func (h *Hub) Subscribe(from Cursor) (*Subscription, error) {
-	if err := h.log.checkOwn(from); err != nil {
+func (h *Hub) Subscribe(from Cursor) (*Subscription, error) { return h.SubscribeKinds(from, AllKinds) }
+
+// SubscribeKinds is [Hub.Subscribe] for one who needs only some kinds of events. As long as it reads the archive it reads
+// for itself, and passes over what holds none of them: envelopes may be left out there, and others come without events. In
+// the stream it gets what all get.
+func (h *Hub) SubscribeKinds(from Cursor, kinds KindSet) (*Subscription, error) {
+	from, err := h.log.Adopt(from)
+	if err != nil {
 		return nil, err
 	}
 	h.mu.Lock()
@@ -277,14 +284,16 @@ func (h *Hub) Subscribe(from Cursor) (*Subscription, error) {
 	if h.err != nil {
 		return nil, h.err
 	}
-	s := &Subscription{hub: h, cur: from}
+	s := &Subscription{hub: h, cur: from, kinds: kinds}
 	s.ctx, s.stop = context.WithCancel(h.ctx)
 	switch {
+	case kinds != AllKinds: // until it is known where the archive ends
+		s.own = s.newReader()
 	case h.seated && h.ring.holds(from):
 	case !h.seated, len(h.subs) == 0:
 		h.place(from, nil, false)
 	default:
-		s.own = newReader(h.log, from)
+		s.own = s.newReader()
 	}
 	h.subs[s] = struct{}{}
 	h.signal()

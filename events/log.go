@@ -42,6 +42,10 @@ type Config struct {
 	// the disk that is free when the log is created, and unchanged later. 0, external: what the server allows.
 	MaxBytes int64
 
+	// Existing demands that there is a log: it is not created, [ErrNoLog]. For a data directory whose archive holds what a
+	// new log would begin again.
+	Existing bool
+
 	// Logger takes what happens to the connection and the server's own log. Default: none.
 	Logger *slog.Logger
 }
@@ -66,6 +70,10 @@ type Log struct {
 	server *embedded // nil: external
 	link   *link
 	meta   logMeta
+	past   Past // nil: the log is what the stream holds
+	// restored is what [Restore] makes; creating: it has begun to.
+	restored *Restored
+	creating bool
 	// last is the highest sequence known to be in the log.
 	last atomic.Uint64
 
@@ -150,6 +158,10 @@ func (l *Log) Epoch() uint32 { return l.meta.epoch }
 // Start returns the cursor of a reader that has read nothing.
 func (l *Log) Start() Cursor { return Cursor{Log: l.meta.id, Epoch: l.meta.epoch} }
 
+// SetPast gives the log its archived part, which readers read where the stream no longer begins early enough. It is
+// called before anything reads, once.
+func (l *Log) SetPast(p Past) { l.past = p }
+
 // Position returns the position of a sequence of this log.
 func (l *Log) Position(seq uint64) Position {
 	return Position{Log: [4]byte(l.meta.id[:4]), Epoch: l.meta.epoch, Seq: seq}
@@ -157,7 +169,8 @@ func (l *Log) Position(seq uint64) Position {
 
 // Head is the extent of the log.
 type Head struct {
-	// First and Last are the sequences of the first and last envelope; First > Last: the log holds none.
+	// First and Last are the sequences of the first and last envelope of the stream; First > Last: it holds none. What was
+	// before First is in the archive.
 	First, Last uint64
 	// Bytes is the size of the log on disk (of each replica), MaxBytes its bound; -1: none.
 	Bytes, MaxBytes int64

@@ -189,6 +189,9 @@ func TestStreamMismatch(t *testing.T) {
 		"metadata skein-log":   func(c *jetstream.StreamConfig) { c.Metadata = nil },
 		"skein-epoch is \"0\"": func(c *jetstream.StreamConfig) { c.Metadata[metaEpoch] = "0" },
 		"skein-predecessors":   func(c *jetstream.StreamConfig) { c.Metadata[metaPredecessors] = "x" },
+		"from 1 to below": func(c *jetstream.StreamConfig) {
+			c.Metadata[metaPredecessors] = `[{"epoch":1,"last":5}]`
+		},
 		"allow_msg_schedules":  func(c *jetstream.StreamConfig) { c.AllowMsgSchedules, c.Discard = true, jetstream.DiscardOld },
 		"allow_msg_counter": func(c *jetstream.StreamConfig) {
 			c.AllowMsgCounter, c.Discard = true, jetstream.DiscardOld
@@ -313,32 +316,6 @@ func TestCheckCursor(t *testing.T) {
 		if err := l.CheckCursor(ctx, c); !errors.Is(err, ErrTrimmed) {
 			t.Errorf("cursor %d of an emptied log: %v", c.Seq, err)
 		}
-	}
-}
-
-// TestEpochStart: the stream of a later epoch begins after the last sequence of its predecessors.
-func TestEpochStart(t *testing.T) {
-	ctx := testContext(t)
-	ns := testServer(t, server.Options{})
-	c := streamConfig(LogID{7}, 1, -1)
-	c.FirstSeq = 101
-	c.Metadata[metaEpoch] = "3"
-	c.Metadata[metaPredecessors] = `[{"epoch":1,"last":60},{"epoch":2,"last":100}]`
-	if _, err := plainClient(t, ns).CreateStream(ctx, c); err != nil {
-		t.Fatal(err)
-	}
-	l := openLog(t, Config{URL: ns.ClientURL()})
-	for range 2 {
-		if err := l.CheckCursor(ctx, l.Start()); err != nil || l.Epoch() != 3 {
-			t.Errorf("the start of epoch %d: %v", l.Epoch(), err)
-		}
-		res := mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
-		if res.Position.Seq <= 100 || res.Position.Epoch != 3 {
-			t.Errorf("published at %+v", res.Position)
-		}
-	}
-	if envs := readLog(t, l); len(envs) != 2 || envs[0].Seq() != 101 {
-		t.Errorf("read %d envelopes", len(envs))
 	}
 }
 

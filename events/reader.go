@@ -37,15 +37,24 @@ const (
 // errLost makes a reader start anew: the connection, the consumer or a message was lost.
 var errLost = errors.New("events: reading was interrupted")
 
-// reader reads the log in order from a cursor: unfiltered, through one ordered consumer. After every interruption
-// it checks its cursor and goes on where it was. It is not safe for concurrent use.
+// reader reads the log in order from a cursor: the archive where the stream does not begin early enough, then the stream,
+// unfiltered, through one ordered consumer. After every interruption it checks its cursor and goes on where it was. It is
+// not safe for concurrent use.
 type reader struct {
-	log *Log
-	dec *Decoder
-	cur Cursor // after the last envelope returned
-	fed uint64 // the last sequence given to the decoder; at first the one before its first
+	log   *Log
+	kinds KindSet  // wanted of the archive
+	dec   *Decoder // of the stream; nil: not there yet
+	cur   Cursor   // after the last envelope returned
+	fed   uint64   // the last sequence given to the decoder; at first the one before its first
+	// passing: the stream is read from before cur, which does not tell where to warm up.
+	passing bool
 
 	failed error // final
+
+	past     PastReader      // nil: not reading the archive
+	pastLife context.Context //nolint:containedctx // what the archive opens for one call lives on for the next
+	endPast  context.CancelFunc
+	moved    bool // since reading the archive began
 
 	sub      *nats.Subscription // nil: not reading
 	msgs     chan *nats.Msg
@@ -64,9 +73,11 @@ type reader struct {
 }
 
 func newReader(l *Log, from Cursor) *reader {
-	d := NewDecoder(from)
-	return &reader{log: l, dec: d, cur: from, fed: d.WarmFrom() - 1, batch: pullMessages}
+	return &reader{log: l, kinds: AllKinds, cur: from, fed: from.Seq, batch: pullMessages}
 }
+
+// inPast tells whether the reader has yet to come to the stream.
+func (r *reader) inPast() bool { return r.dec == nil }
 
 // next returns the next envelopes, at least one, of together about maxBytes undecoded. It waits for them as long
 // as the context allows. Other errors are final.
@@ -109,12 +120,15 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*Envelope, error) {
 }
 
 // read returns what is there, waiting only for the first message. Nothing and no error: a message that told
-// nothing new, such as one of the warm-up.
+// nothing new, such as one of the warm-up, or the end of the archive.
 func (r *reader) read(ctx context.Context, maxBytes int) ([]*Envelope, error) {
-	if r.sub == nil {
+	if r.sub == nil && r.past == nil {
 		if err := r.open(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if r.past != nil {
+		return r.readPast(ctx, maxBytes)
 	}
 	var envs []*Envelope
 	for bytes := 0; bytes < maxBytes; {
@@ -127,7 +141,7 @@ func (r *reader) read(ctx context.Context, maxBytes int) ([]*Envelope, error) {
 		if msg == nil || err != nil {
 			return envs, err
 		}
-		env, err := r.take(msg)
+		env, err := r.take(ctx, msg)
 		if err != nil {
 			return envs, err
 		}
@@ -140,17 +154,20 @@ func (r *reader) read(ctx context.Context, maxBytes int) ([]*Envelope, error) {
 	return envs, nil
 }
 
-// open checks the cursor and creates a consumer that begins after what was read.
+// open checks the cursor, and begins to read the archive or creates a consumer that begins after what was read.
 func (r *reader) open(ctx context.Context) error {
 	state, err := r.log.link.await(ctx)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
-	defer cancel()
-	if err := r.log.CheckCursor(ctx, r.cur); err != nil {
+	if err := r.begin(ctx); err != nil {
 		return err
 	}
+	if r.past != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
+	defer cancel()
 	r.log.link.verify(state)
 	last := r.log.last.Load()
 	var c jetstream.Consumer
@@ -283,7 +300,7 @@ func (r *reader) status(msg *nats.Msg) error {
 }
 
 // take decodes a message.
-func (r *reader) take(msg *nats.Msg) (*Envelope, error) {
+func (r *reader) take(ctx context.Context, msg *nats.Msg) (*Envelope, error) {
 	d, ok := parseDelivery(msg.Reply)
 	if !ok {
 		return nil, fmt.Errorf("%w: malformed reply subject %q", errLost, msg.Reply)
@@ -291,17 +308,33 @@ func (r *reader) take(msg *nats.Msg) (*Envelope, error) {
 	if r.ordinal++; d.ordinal != r.ordinal {
 		return nil, fmt.Errorf("%w: a message was lost before sequence %d", errLost, d.seq)
 	}
+	if d.seq > r.fed+1 {
+		if err := r.gap(ctx, d.seq); err != nil {
+			return nil, err
+		}
+	}
 	env, err := r.dec.Decode(d.seq, d.stamp, msg.Data)
 	if err != nil {
 		return nil, err
 	}
 	r.fed, r.stuck = d.seq, 0
 	r.log.noteLast(d.seq)
+	if env == nil {
+		return nil, nil
+	}
+	if passed, err := r.pass(env); passed || err != nil {
+		return nil, err
+	}
 	return env, nil
 }
 
 // close ends reading; the next call of next begins again where it was.
 func (r *reader) close() {
+	if r.past != nil {
+		r.past.Close()
+		r.endPast()
+		r.past = nil
+	}
 	if r.sub == nil {
 		return
 	}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -29,28 +27,6 @@ const (
 	// retryFor is how long a publisher retries one envelope.
 	retryFor = 25 * time.Second
 )
-
-// Keys of the stream's metadata.
-const (
-	metaLogID = "skein-log-id" // 32 hexadecimal digits
-	metaEpoch = "skein-epoch"  // decimal, from 1
-	// metaPredecessors lists the epochs before this one as JSON: [{"epoch":1,"last":123}]. The stream of this
-	// epoch begins after the last of them.
-	metaPredecessors = "skein-predecessors"
-)
-
-// logMeta is what the stream's metadata says.
-type logMeta struct {
-	id    LogID
-	epoch uint32
-	// first is the sequence at which the epoch begins.
-	first uint64
-}
-
-type predecessor struct {
-	Epoch uint32 `json:"epoch"`
-	Last  uint64 `json:"last"`
-}
 
 // streamConfig is the configuration of a new log. What it leaves out must be off, see [misfits].
 func streamConfig(id LogID, replicas int, maxBytes int64) jetstream.StreamConfig {
@@ -120,31 +96,6 @@ func misfits(c jetstream.StreamConfig, replicas int) []string {
 	return diffs
 }
 
-// parseMeta reads the metadata of a stream.
-func parseMeta(m map[string]string) (logMeta, error) {
-	meta := logMeta{first: 1}
-	id, err := hex.DecodeString(m[metaLogID])
-	if err != nil || len(id) != len(meta.id) {
-		return meta, fmt.Errorf("metadata %s is %q, must be 32 hexadecimal digits", metaLogID, m[metaLogID])
-	}
-	copy(meta.id[:], id)
-	epoch, err := strconv.ParseUint(m[metaEpoch], 10, 32)
-	if err != nil || epoch == 0 {
-		return meta, fmt.Errorf("metadata %s is %q, must be a number from 1", metaEpoch, m[metaEpoch])
-	}
-	meta.epoch = uint32(epoch)
-	if list := m[metaPredecessors]; list != "" {
-		var preds []predecessor
-		if err := json.Unmarshal([]byte(list), &preds); err != nil {
-			return meta, fmt.Errorf("metadata %s is malformed: %w", metaPredecessors, err)
-		}
-		for _, p := range preds {
-			meta.first = max(meta.first, p.Last+1)
-		}
-	}
-	return meta, nil
-}
-
 // findStream finds the log, or creates it if it may, and learns its id. Servers that have just started, or are
 // electing a leader, give no answer, so it asks again until the connect timeout.
 func (l *Log) findStream(ctx context.Context, create bool) error {
@@ -184,8 +135,17 @@ func (l *Log) findStream(ctx context.Context, create bool) error {
 
 // ensureStream finds the stream or creates it. settled tells that servers have had the time to find each other.
 func (l *Log) ensureStream(ctx context.Context, create, settled bool) (*jetstream.StreamInfo, error) {
+	if l.restored != nil {
+		if err := l.refuseExisting(ctx); err != nil {
+			return nil, err
+		}
+	}
 	stream, err := l.link.js.Stream(ctx, StreamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if l.cfg.Existing {
+			return nil, fmt.Errorf("%w: no stream %s, where there was one: restore the log from its archive", ErrNoLog,
+				StreamName)
+		}
 		if !create {
 			return nil, fmt.Errorf("%w: no stream %s: start skein on this server first", ErrNoLog, StreamName)
 		}
@@ -231,9 +191,19 @@ func (l *Log) createStream(ctx context.Context, settled bool) (jetstream.Stream,
 			replicas = defaultReplicas
 		}
 	}
-	stream, err := l.link.js.CreateStream(ctx, streamConfig(id, replicas, maxBytes))
+	config := streamConfig(id, replicas, maxBytes)
+	if r := l.restored; r != nil {
+		var err error
+		if config.Metadata, err = r.metadata(); err != nil {
+			return nil, err
+		}
+		config.FirstSeq = r.Head.Seq + 1
+	}
+	l.creating = true
+	stream, err := l.link.js.CreateStream(ctx, config)
 	if l.cfg.Replicas == 0 && replicas > 1 && l.tooFewServers(err, settled) {
-		stream, err = l.link.js.CreateStream(ctx, streamConfig(id, 1, maxBytes))
+		config.Replicas = 1
+		stream, err = l.link.js.CreateStream(ctx, config)
 	}
 	return stream, err
 }
@@ -292,7 +262,7 @@ func streamError(err error) error {
 		api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabledForAccount,
 		errors.Is(err, jetstream.ErrJetStreamNotEnabled):
 		return fmt.Errorf("events: the server has no JetStream, which the log needs: %w", err)
-	case errors.Is(err, ErrNoLog):
+	case errors.Is(err, ErrNoLog), errors.Is(err, ErrLogExists):
 		return err
 	}
 	return unavailable(err)

@@ -11,6 +11,8 @@ type Subscription struct {
 	ctx  context.Context //nolint:containedctx // it ends with Close, and what waits ends with it
 	stop context.CancelFunc
 	turn sync.Mutex // held by Next
+	// kinds are those wanted of the archive.
+	kinds KindSet
 
 	// Guarded by hub.mu.
 	cur    Cursor  // after the last envelope returned
@@ -59,13 +61,20 @@ func (s *Subscription) shared(maxBytes int) (envs []*Envelope, grown chan struct
 	case s.own != nil:
 		return nil, nil, nil
 	case !h.seated || s.cur.Seq < h.ring.base.Seq:
-		s.own = newReader(h.log, s.cur)
+		s.own = s.newReader()
 		h.signal()
 		return nil, nil, nil
 	}
 	envs = h.ring.after(s.cur.Seq, maxBytes)
 	s.advance(envs)
 	return envs, h.grown, nil
+}
+
+// newReader returns a reader for this subscriber alone.
+func (s *Subscription) newReader() *reader {
+	r := newReader(s.hub.log, s.cur)
+	r.kinds = s.kinds
+	return r
 }
 
 // advance notes what is about to be returned. hub.mu is held.
@@ -103,7 +112,10 @@ func (s *Subscription) join() {
 	h := s.hub
 	end := h.ring.end().Seq
 	switch {
+	case s.kinds != AllKinds && s.own.inPast(): // its envelopes are not for all
+		return
 	case !h.seated, s.cur.Seq > end+nearby:
+		s.own.kinds = AllKinds
 		h.place(s.cur, s.own, true)
 	case s.cur.Seq > end, h.ring.holds(s.cur):
 		s.own.close()

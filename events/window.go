@@ -1,6 +1,11 @@
 package events
 
-import "github.com/zeebo/xxh3"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+)
 
 // repeatKey is what is remembered of an event with an event id: xxh3-64 of the id, seeded with xxh3-64 of the
 // acting user, seeded with the kind; 1 for 0. The archive stores these keys, so this never changes.
@@ -42,6 +47,29 @@ func (w *window) advance(at Micros) {
 		w.old = nil
 	}
 	w.cur = &generation{start: at}
+}
+
+// since returns the keys that occurred at a time or after, with the last time of each, by key.
+func (w *window) since(from Micros) []Repeat {
+	var list []Repeat
+	for _, g := range []*generation{w.cur, w.old} {
+		if g == nil {
+			continue
+		}
+		for i := range g.parts {
+			p := &g.parts[i]
+			for j, key := range p.keys {
+				if at := g.start + Micros(p.after[j]); key != 0 && at >= from {
+					list = append(list, Repeat{Key: key, Time: at})
+				}
+			}
+		}
+	}
+	// A key of both generations: the newer time first.
+	slices.SortFunc(list, func(a, b Repeat) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(b.Time, a.Time))
+	})
+	return slices.CompactFunc(list, func(a, b Repeat) bool { return a.Key == b.Key })
 }
 
 // generation maps keys to times from its start to a horizon later, in 12 bytes a slot. It is cut into parts, so that

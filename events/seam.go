@@ -1,0 +1,304 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// origin is where reading goes on after a cursor.
+type origin struct {
+	// cur is the cursor as the log has it now.
+	cur Cursor
+	// past: what comes next is read in the archive, after cur. Else in the stream, by a decoder made from the cursor from.
+	past bool
+	from Cursor
+	// seed: the decoder must be told the event ids of before the epoch.
+	seed bool
+}
+
+// archival tells whether a cursor was taken in the archive: it has no checksum, and nothing to warm up from.
+func (c Cursor) archival() bool { return c.Seq > 0 && c.Checksum == 0 && c.WarmSeq == 0 }
+
+// agrees tells whether two cursors may be of one place, for all that both of them know.
+func (c Cursor) agrees(other Cursor) bool {
+	if c.archival() || other.archival() {
+		return c.Log == other.Log && c.Epoch == other.Epoch && c.Seq == other.Seq && c.LastTime == other.LastTime
+	}
+	return c == other
+}
+
+// locate finds out where a reader goes on after a cursor, and that the log holds what the cursor was taken from.
+func (l *Log) locate(ctx context.Context, c Cursor) (origin, error) {
+	c, err := l.Adopt(c)
+	if err != nil {
+		return origin{}, err
+	}
+	o, err := l.locateHeld(ctx, c)
+	// A cluster that has just elected a leader may not tell the whole truth at once; nor may an archive that another
+	// process writes.
+	unsure := l.server == nil && (errors.Is(err, ErrLogShorter) || errors.Is(err, ErrNoLog)) ||
+		l.past != nil && errors.Is(err, ErrTrimmed)
+	if unsure {
+		pause := time.NewTimer(confirmAfter)
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return origin{}, ctx.Err()
+		}
+		o, err = l.locateHeld(ctx, c)
+	}
+	return o, err
+}
+
+func (l *Log) locateHeld(ctx context.Context, c Cursor) (origin, error) {
+	// The end of the archive is asked for first: while the stream is looked at the archive may only grow.
+	end, err := l.pastEnd()
+	if err != nil {
+		return origin{}, err
+	}
+	stream, err := l.stream(ctx)
+	if err != nil {
+		return origin{}, err
+	}
+	state := stream.CachedInfo().State
+	if c.Seq > state.LastSeq {
+		return origin{}, fmt.Errorf("%w: it ends at sequence %d, the cursor is at %d: the log lost events or is an older "+
+			"copy; restore the right log, or rebuild the store from this one", ErrLogShorter, state.LastSeq, c.Seq)
+	}
+	if o, ok := l.inStream(c, state); ok {
+		return l.confirm(ctx, stream, o)
+	}
+	if c.Seq < end.Seq {
+		return origin{cur: c, past: true}, nil
+	}
+	// At the end of the archive, or after it with a cursor that does not tell where to warm up: the stream is read after
+	// the end, and what is up to the cursor is passed over.
+	if c.Seq == end.Seq && c.LastTime != end.LastTime {
+		return origin{}, fmt.Errorf("%w: the last time given at sequence %d is %d, not %d: restore the right archive, or "+
+			"rebuild the store", ErrRewritten, c.Seq, end.LastTime, c.LastTime)
+	}
+	if o, ok := l.inStream(end, state); ok && (c.archival() || c.Seq == end.Seq) {
+		if o, err = l.confirm(ctx, stream, o); err != nil {
+			return origin{}, fmt.Errorf("events: the end of the archive: %w", err)
+		}
+		if o.cur = c; c.Seq == end.Seq {
+			o.cur = end
+		}
+		return o, nil
+	}
+	if c.Seq == end.Seq || l.past == nil || c.archival() {
+		return origin{}, fmt.Errorf("%w: it begins at sequence %d, a reader at %d needs what is before, and the archive "+
+			"ends at %d: bring the archive back, or restore the log", ErrTrimmed, state.FirstSeq, c.Seq, end.Seq)
+	}
+	return origin{}, fmt.Errorf("%w: it begins at sequence %d, a reader at %d needs %d, and the archive ends at %d: rebuild "+
+		"the store, from the archive and the log", ErrTrimmed, state.FirstSeq, c.Seq, NewDecoder(c).WarmFrom(), end.Seq)
+}
+
+// pastEnd returns the end of the archive as the present epoch writes it; the start of the log when nothing is archived.
+func (l *Log) pastEnd() (Cursor, error) {
+	if l.past == nil {
+		return l.Start(), nil
+	}
+	end := l.past.End()
+	if end.Seq == 0 {
+		return l.Start(), nil
+	}
+	end, err := l.Adopt(end)
+	if err != nil {
+		return end, fmt.Errorf("events: the end of the archive: %w", err)
+	}
+	return end, nil
+}
+
+// inStream tells whether the stream alone can serve a reader at a cursor of the present epoch.
+func (l *Log) inStream(c Cursor, state jetstream.StreamState) (o origin, ok bool) {
+	o = origin{cur: c, from: c}
+	begins := max(state.FirstSeq, l.meta.first)
+	warm := NewDecoder(c).WarmFrom()
+	switch {
+	case c.Seq+1 == l.meta.first: // the start of the epoch
+		o.from = l.EpochStart()
+		ok = begins == l.meta.first
+	case c.Seq == 0 || c.archival():
+	default:
+		ok = warm >= begins
+	}
+	o.seed = warm == l.meta.first && len(l.meta.predecessors) > 0
+	if o.seed && l.past == nil {
+		ok = false // what was seen before the epoch is known to the archive only
+	}
+	return o, ok
+}
+
+// confirm checks that the stream holds what the cursor was taken from.
+func (l *Log) confirm(ctx context.Context, stream jetstream.Stream, o origin) (origin, error) {
+	if o.cur.Seq+1 == l.meta.first {
+		if o.cur.LastTime != l.meta.lastTime {
+			return o, fmt.Errorf("%w: the last time given before epoch %d is %d, not %d: restore the right log, or rebuild "+
+				"the store", ErrRewritten, l.meta.epoch, l.meta.lastTime, o.cur.LastTime)
+		}
+		return o, nil
+	}
+	return o, l.checkMessage(ctx, stream, o.cur)
+}
+
+// decoder makes the decoder for reading the stream.
+func (l *Log) decoder(ctx context.Context, o origin) (*Decoder, error) {
+	d := NewDecoder(o.from)
+	if !o.seed {
+		return d, nil
+	}
+	repeats, err := l.past.Repeats(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("events: read the event ids seen before the epoch: %w", err)
+	}
+	d.seed(repeats)
+	return d, nil
+}
+
+// begin finds where to go on after the cursor, and prepares to.
+func (r *reader) begin(ctx context.Context) error {
+	if goesOn, err := r.held(ctx); goesOn || err != nil {
+		return err
+	}
+	o, err := r.log.locate(ctx, r.cur)
+	if err != nil {
+		return err
+	}
+	if o.past {
+		return r.beginPast(ctx, o.cur)
+	}
+	if r.dec, err = r.log.decoder(ctx, o); err != nil {
+		return err
+	}
+	r.fed = r.dec.WarmFrom() - 1
+	// A cursor of before the end of the archive that is given up for it, and one that is passed over to.
+	r.cur, r.passing = o.cur, o.cur.Seq > o.from.Seq
+	return nil
+}
+
+// held tells whether the stream still holds what the reader, which was interrupted, has read and goes on with.
+func (r *reader) held(ctx context.Context) (bool, error) {
+	if r.dec == nil || r.passing || r.cur.archival() || r.cur.Seq+1 == r.log.meta.first {
+		return false, nil
+	}
+	stream, err := r.log.stream(ctx)
+	if err != nil {
+		return false, err
+	}
+	state := stream.CachedInfo().State
+	if state.FirstSeq > r.fed+1 || state.FirstSeq > r.cur.Seq || r.cur.Seq > state.LastSeq {
+		return false, nil // locate knows what this means
+	}
+	return true, r.log.checkMessage(ctx, stream, r.cur)
+}
+
+// beginPast begins to read the archive.
+func (r *reader) beginPast(ctx context.Context, from Cursor) error {
+	// The reading outlives the call that begins it.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	giveUp := context.AfterFunc(ctx, end)
+	past, err := r.log.past.Read(life, from, r.kinds)
+	if !giveUp() && err == nil {
+		past.Close()
+		err = ctx.Err()
+	}
+	if err != nil {
+		end()
+		return fmt.Errorf("events: read the archive after sequence %d: %w", from.Seq, err)
+	}
+	r.cur, r.dec, r.past, r.pastLife, r.endPast, r.moved = from, nil, past, life, end, false
+	return nil
+}
+
+// readPast returns the next envelopes of the archive; none at its end: the next call goes on in the stream.
+func (r *reader) readPast(ctx context.Context, maxBytes int) ([]*Envelope, error) {
+	stop := context.AfterFunc(ctx, r.endPast)
+	envs, err := r.past.Next(r.pastLife, maxBytes) //nolint:contextcheck // what is opened for it lives on for the next call
+	if !stop() && err == nil && len(envs) == 0 {
+		err = ctx.Err()
+	}
+	if err != nil {
+		r.close()
+	}
+	if errors.Is(err, io.EOF) {
+		if !r.moved && r.cur.Seq < r.log.past.End().Seq {
+			return nil, fmt.Errorf("%w: it ends at sequence %d, but says that there is nothing after %d", ErrPastDamaged,
+				r.log.past.End().Seq, r.cur.Seq)
+		}
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("events: read the archive after sequence %d: %w", r.cur.Seq, err)
+	}
+	envs, err = r.adoptAll(envs)
+	if err != nil {
+		r.close()
+	}
+	return envs, err
+}
+
+// adoptAll checks the order of envelopes of the archive and gives them cursors of the present epoch.
+func (r *reader) adoptAll(envs []*Envelope) ([]*Envelope, error) {
+	for i, env := range envs {
+		c, err := r.log.Adopt(env.Cursor)
+		if err != nil {
+			return nil, fmt.Errorf("%w: envelope %d: %w", ErrPastDamaged, env.Seq(), err)
+		}
+		if c.Seq <= r.cur.Seq || c.LastTime < r.cur.LastTime {
+			return nil, fmt.Errorf("%w: sequence %d and time %d after %d and %d", ErrPastDamaged, c.Seq, c.LastTime,
+				r.cur.Seq, r.cur.LastTime)
+		}
+		if c != env.Cursor { // written in an epoch before
+			adopted := *env
+			adopted.Cursor = c
+			envs[i] = &adopted
+		}
+		r.cur, r.moved = c, true
+	}
+	return envs, nil
+}
+
+// pass tells whether an envelope is one that the reader's cursor is after, and checks the one at the cursor.
+func (r *reader) pass(env *Envelope) (bool, error) {
+	switch {
+	case !r.passing:
+		return false, nil
+	case env.Seq() < r.cur.Seq:
+		return true, nil
+	case env.Seq() > r.cur.Seq || env.Cursor.LastTime != r.cur.LastTime:
+		return false, fmt.Errorf("%w: sequence %d differs: rebuild the store", ErrRewritten, r.cur.Seq)
+	}
+	r.passing, r.cur = false, env.Cursor
+	return true, nil
+}
+
+// gap finds out what it means that the stream goes on with a sequence later than the next.
+func (r *reader) gap(ctx context.Context, seq uint64) error {
+	next := r.fed + 1
+	stream, err := r.log.stream(ctx)
+	if err != nil {
+		return err
+	}
+	if stream.CachedInfo().State.FirstSeq > next {
+		return fmt.Errorf("%w: the stream was trimmed beyond sequence %d while it was read", errLost, r.fed)
+	}
+	err = r.log.ask(ctx, func(ctx context.Context) (err error) {
+		_, err = stream.GetMsg(ctx, next)
+		return err
+	})
+	switch {
+	case err == nil: // a replica is ahead of the leader in trimming, or behind in delivering
+		return fmt.Errorf("%w: sequence %d was not delivered", errLost, next)
+	case !errors.Is(err, jetstream.ErrMsgNotFound):
+		return unavailable(err)
+	}
+	r.log.logger.Warn("log: the stream lacks messages", "after", r.fed, "next", seq)
+	return nil
+}
