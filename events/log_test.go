@@ -192,7 +192,7 @@ func TestStreamMismatch(t *testing.T) {
 		"from 1 to below": func(c *jetstream.StreamConfig) {
 			c.Metadata[metaPredecessors] = `[{"epoch":1,"last":5}]`
 		},
-		"allow_msg_schedules":  func(c *jetstream.StreamConfig) { c.AllowMsgSchedules, c.Discard = true, jetstream.DiscardOld },
+		"allow_msg_schedules": func(c *jetstream.StreamConfig) { c.AllowMsgSchedules, c.Discard = true, jetstream.DiscardOld },
 		"allow_msg_counter": func(c *jetstream.StreamConfig) {
 			c.AllowMsgCounter, c.Discard = true, jetstream.DiscardOld
 		},
