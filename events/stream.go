@@ -142,7 +142,7 @@ func (l *Log) ensureStream(ctx context.Context, create, settled bool) (*jetstrea
 	}
 	stream, err := l.link.js.Stream(ctx, StreamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if l.cfg.Existing {
+		if l.cfg.Existing && l.restored == nil {
 			return nil, fmt.Errorf("%w: no stream %s, where there was one: restore the log from its archive", ErrNoLog,
 				StreamName)
 		}
