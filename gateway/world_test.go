@@ -94,6 +94,8 @@ type worldOptions struct {
 	asleep bool
 	// source is where the log is; default: embedded, in a directory of the test.
 	source events.Config
+	// past is the archived part of the log; nil: none.
+	past events.Past
 	// inbox, seen and counters are the settings of the stores; nil: there is none.
 	inbox    *inbox.Settings
 	seen     *seen.Settings
@@ -113,6 +115,9 @@ func newWorld(t testing.TB, options ...func(*worldOptions)) *world {
 	var err error
 	if w.log, err = events.Open(ctx, o.source); err != nil {
 		t.Fatal(err)
+	}
+	if o.past != nil {
+		w.log.SetPast(o.past)
 	}
 	if w.publisher, err = w.log.NewPublisher(events.PublisherOptions{FailWhenFull: true}); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,143 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+var errDone = errors.New("the work is done")
+
+// held starts work under a lease, and tells when it has it and how it ends.
+func held(ctx context.Context, l *Log, ttl time.Duration) (has chan context.Context, ended chan error, finish func()) {
+	has, ended = make(chan context.Context, 1), make(chan error, 1)
+	work := make(chan struct{})
+	go func() {
+		ended <- l.WhileLeased(ctx, "archive", ttl, func(ctx context.Context) error {
+			has <- ctx
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-work:
+				return errDone
+			}
+		})
+	}()
+	return has, ended, sync.OnceFunc(func() { close(work) })
+}
+
+func TestLease(t *testing.T) {
+	checkLeaks(t)
+	ns := testServer(t, server.Options{})
+	quiet := slog.New(slog.DiscardHandler)
+	a := openLog(t, Config{URL: ns.ClientURL(), Logger: quiet})
+	b := openLog(t, Config{URL: ns.ClientURL(), Logger: quiet})
+	ctx := testContext(t)
+	const ttl = 1200 * time.Millisecond
+	hasA, endA, finishA := held(ctx, a, ttl)
+	<-hasA
+	hasB, endB, finishB := held(ctx, b, time.Hour) // the first one's ttl counts
+	// Longer than the ttl: it is renewed.
+	select {
+	case <-hasB:
+		t.Fatal("two have the lease")
+	case err := <-endA:
+		t.Fatalf("lost: %v", err)
+	case <-time.After(2 * ttl):
+	}
+	finishA()
+	if err := <-endA; !errors.Is(err, errDone) {
+		t.Errorf("the work returned %v", err)
+	}
+	inB := <-hasB // given back
+
+	// One that is taken away is told, before another has it or not.
+	kv, err := a.link.js.KeyValue(ctx, leaseBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Put(ctx, "archive", []byte("somebody else")); err != nil {
+		t.Fatal(err)
+	}
+	<-inB.Done()
+	if err := <-endB; !errors.Is(err, ErrLeaseLost) {
+		t.Errorf("the lease was taken: %v", err)
+	}
+	finishB()
+
+	// What the dead leave behind expires.
+	hasA, endA, finishA = held(ctx, a, ttl)
+	lost := <-hasA
+	stopped := time.Now()
+	stopServer(ns)
+	<-lost.Done()
+	if err := <-endA; !errors.Is(err, ErrLeaseLost) {
+		t.Errorf("the server is gone: %v", err)
+	}
+	if after := time.Since(stopped); after >= ttl {
+		t.Errorf("it was believed for %v of %v", after, ttl)
+	}
+	finishA()
+	if err := a.WhileLeased(ctx, "archive", time.Millisecond, nil); err == nil {
+		t.Error("a lease of a millisecond")
+	}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := b.WhileLeased(gone, "archive", ttl, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting for a lease ended with %v", err)
+	}
+
+	own := openLog(t, Config{Ephemeral: true})
+	if err := own.WhileLeased(ctx, "archive", ttl, func(context.Context) error { return errDone }); !errors.Is(err, errDone) {
+		t.Errorf("an embedded log: %v", err)
+	}
+}
+
+// In a cluster of three, of which one is stopped meanwhile, nobody works beside another.
+func TestLeaseInCluster(t *testing.T) {
+	servers, url := testCluster(t, 3)
+	quiet := slog.New(slog.DiscardHandler)
+	ctx := testContext(t)
+	rounds := 4
+	if testing.Short() {
+		rounds = 2
+	}
+	const ttl = 6 * time.Second
+	var working, done atomic.Int32
+	var wg sync.WaitGroup
+	for n := range 3 {
+		l := openLog(t, Config{URL: url, Logger: quiet})
+		wg.Go(func() {
+			for range rounds {
+				err := l.WhileLeased(ctx, "archive", ttl, func(context.Context) error {
+					if working.Add(1) != 1 {
+						t.Error("two work at once")
+					}
+					defer working.Add(-1)
+					if n == 0 && done.Load() == 0 {
+						info, err := l.streamInfo(ctx)
+						if err != nil {
+							return err
+						}
+						stopLeader(t, servers, info.Cluster.Leader)
+					}
+					done.Add(1)
+					return nil
+				})
+				if err != nil && !errors.Is(err, ErrLeaseLost) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := done.Load(); got != int32(3*rounds) {
+		t.Errorf("%d of %d did their work", got, 3*rounds)
+	}
+}
