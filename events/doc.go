@@ -5,17 +5,21 @@
 //	                                     │ EncodeEnvelope: all that waits        │
 //	                                     ▼ while the last fsync is under way     │
 //	       ┌──────────────────────────────────────────────────────────┐         │
-//	       │ log: one JetStream stream, one subject, fsynced appends   │ ◀───────┘
+//	       │ stream: the recent part, one subject, fsynced appends      │ ◀───────┘
 //	       └──────────────────────────────────────────────────────────┘
-//	                                     │ one unfiltered ordered read: sequence, timestamp, bytes
-//	                                     ▼
-//	                                  Decoder: checks, times, drops repeats
-//	                                     │ *Envelope, shared and never changed
-//	                                     ▼
-//	                                    hub ──▶ graph, inbox, seen, counters, Watch, archive
-//	                                              each commits its rows with Envelope.Cursor
-//	                                                         │
-//	       after a restart: NewDecoder(cursor) ◀──────────────┘
+//	            │        ▲ Trim: what is archived, less one horizon       ┌────────────────────────────┐
+//	            │        └─────────────────────────────────────────────── │ Past: the archive, the rest │
+//	            │ one unfiltered ordered read: sequence, timestamp, bytes └────────────────────────────┘
+//	            ▼                                                              │ decoded envelopes,
+//	         Decoder: checks, times, drops repeats                             │ classes that are not wanted left out
+//	            │ *Envelope, shared and never changed                          │
+//	            └───────────────────────▶ reader ◀─────────────────────────────┘ first, up to Past.End, where the
+//	                                        │                                    stream does not begin early enough
+//	                                        ▼
+//	                                       hub ──▶ graph, inbox, seen, counters, Watch, archive
+//	                                                 each commits its rows with Envelope.Cursor
+//	                                                            │
+//	       after a restart: the reader finds the place again ◀──┘
 //
 // The package has two halves. The pure half knows neither the network nor the clock: [Validate] and [FromProto],
 // [EncodeEnvelope], and [Decoder], whose output is a function of the messages that it is fed. The other half moves
@@ -46,9 +50,29 @@
 //
 // I6, idempotent: an event is dropped if the same (acting user, kind, event id) occurs within the horizon of 15
 // minutes of log time before it, itself dropped or not. The decoder keeps 64-bit hashes in memory and stores nothing:
-// the cursor names an envelope (WarmSeq) from which a new decoder reads again before it goes on. Each cursor is a
+// the cursor names an envelope (WarmSeq) from which a new decoder reads again before it goes on. Each cursor of the stream is a
 // function of the log alone, and at the place where it was taken the new decoder must arrive at the same one, or
 // the log was rewritten ([ErrRewritten]). Held by [Decoder].
+//
+// I3, no seam: what a reader gets after a cursor is the same whether it stands in the archive or in the stream, and whatever
+// is archived and trimmed meanwhile. Only event ids and the fields of a [Cursor] that are of use in the stream alone are
+// missing in the archive: a cursor taken there has no checksum and no warm mark, and is compared by its last time given. A
+// cursor that the stream can serve never touches the archive; one that trimming overtakes goes back to it. A gap in the
+// sequences is looked into before anything after it is given. Nothing above [Cursor].WarmSeq of the end of the archive is
+// ever trimmed ([Log.Trim]), so who comes to that end can warm up. Held by reader and [Log.CheckCursor].
+//
+// # Epochs
+//
+// A log that was restored, moved or scrubbed goes on in a new epoch ([Restore]): everything up to its head H is in the
+// archive, and its stream begins at H+1. The stream's metadata names the epochs before, each with the last sequence of it
+// that the log still has, and the last time given.
+//
+//	epoch 1   1 ─────────────── H ┄┄┄┄┄ lost or replaced: cursors, positions and page tokens from here are refused
+//	epoch 2                     └ H+1 ───────────▶       of up to H they are adopted ([Log.Adopt])
+//
+// Times go on after the last one given (I5). What was seen within the horizon before H is told to every decoder that begins
+// at H+1, by [Past].Repeats (I6): its warm-up can go no further back. A warm mark above H+1 has nothing of the horizon before
+// it, so later ones need none of it.
 //
 // I11, bad input stops nobody: what [Validate] refuses at the gateway, the decoder refuses on reading, with the same
 // words. Held by [Validate], of which the decoder's fast path is only a shortcut to yes.

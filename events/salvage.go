@@ -1,0 +1,165 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// SeqRange is a range of sequences, both ends in it.
+type SeqRange struct{ From, To uint64 }
+
+// SalvageReport says what [Log.Salvage] found.
+type SalvageReport struct {
+	// Envelopes and Events were read and handed on.
+	Envelopes, Events uint64
+	// Lost are the sequences, up to the last that the stream knows of, that could not be read or are gone.
+	Lost []SeqRange
+	// Head is the cursor after the last envelope handed on, for [Restored]; the one that it began after, if there was none.
+	Head Cursor
+	// Repeats are the event ids that must be remembered at the head, as far as they could be read.
+	Repeats []Repeat
+}
+
+// Salvage reads what a damaged stream still holds after a cursor, the end of the archive as a rule, message by message, and
+// hands it on in order, for the archive of a log that is to be restored. It passes over what cannot be read, and reports it.
+// The cursors of the envelopes are those of an archive. Errors: of each, which ends it; or that the log does not answer.
+func (l *Log) Salvage(ctx context.Context, after Cursor, each func([]*Envelope) error) (SalvageReport, error) {
+	s := &salvage{log: l, each: each}
+	after, err := l.Adopt(after)
+	if err != nil {
+		return s.report, err
+	}
+	if s.stream, err = l.stream(ctx); err != nil {
+		return s.report, err
+	}
+	s.report.Head = Cursor{Log: after.Log, Epoch: after.Epoch, Seq: after.Seq, LastTime: after.LastTime}
+	state := s.stream.CachedInfo().State
+	warm, err := s.begin(ctx, after)
+	if err != nil {
+		return s.report, err
+	}
+	if state.FirstSeq > after.Seq+1 {
+		s.lose(after.Seq+1, min(state.FirstSeq-1, state.LastSeq))
+	}
+	for seq := max(state.FirstSeq, warm); seq <= state.LastSeq; {
+		msg, err := s.load(ctx, seq, state.LastSeq)
+		if err != nil {
+			return s.report, err
+		}
+		next := state.LastSeq + 1
+		if msg != nil {
+			next = msg.Sequence
+		}
+		if from := max(seq, after.Seq+1); from < next {
+			s.lose(from, next-1)
+		}
+		if seq = next + 1; msg == nil {
+			break
+		}
+		if err := s.take(msg, after); err != nil {
+			return s.report, err
+		}
+	}
+	s.report.Repeats = s.dec.Repeats()
+	return s.report, s.flush()
+}
+
+// salvage is one run of [Log.Salvage].
+type salvage struct {
+	log    *Log
+	stream jetstream.Stream
+	dec    *Decoder
+	each   func([]*Envelope) error
+	report SalvageReport
+
+	envs  []*Envelope // to hand on
+	bytes int
+}
+
+// begin makes a decoder that takes what there is of the warm-up, and returns where that begins.
+func (s *salvage) begin(ctx context.Context, after Cursor) (warm uint64, err error) {
+	from := after
+	if warm := NewDecoder(after); warm.Warming() {
+		from = Cursor{Log: after.Log, Epoch: after.Epoch, Seq: after.WarmSeq - 1, LastTime: after.WarmTime}
+	}
+	s.dec = NewDecoder(Cursor{Log: from.Log, Epoch: from.Epoch, Seq: from.Seq, LastTime: from.LastTime})
+	if from.Seq+1 == s.log.meta.first && len(s.log.meta.predecessors) > 0 && s.log.past != nil {
+		repeats, err := s.log.past.Repeats(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("events: read the event ids seen before the epoch: %w", err)
+		}
+		s.dec.seed(repeats)
+	}
+	return from.Seq + 1, nil
+}
+
+// load returns the first message from a sequence on that can be read; nil: there is none up to the last.
+func (s *salvage) load(ctx context.Context, seq, last uint64) (*jetstream.RawStreamMsg, error) {
+	if msg, err := s.log.messageFrom(ctx, s.stream, seq); err == nil && msg.Sequence >= seq {
+		return msg, nil
+	}
+	// The server stops at one that it cannot read: one by one.
+	for ; seq <= last; seq++ {
+		var msg *jetstream.RawStreamMsg
+		err := s.log.ask(ctx, func(ctx context.Context) (err error) {
+			msg, err = s.stream.GetMsg(ctx, seq)
+			return err
+		})
+		switch {
+		case err == nil:
+			return msg, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			continue
+		}
+		if _, gone := s.log.stream(ctx); gone != nil {
+			return nil, gone
+		}
+		s.log.logger.Warn("log: a message cannot be read", "seq", seq, "error", err)
+	}
+	return nil, nil
+}
+
+// take decodes a message.
+func (s *salvage) take(msg *jetstream.RawStreamMsg, after Cursor) error {
+	if msg.Sequence > after.Seq && s.dec.cur.Seq <= after.Seq {
+		s.dec.cur.LastTime = after.LastTime // whatever of the warm-up is lost
+	}
+	env, err := s.dec.Decode(msg.Sequence, Micros(msg.Time.UnixMicro()), msg.Data)
+	if err != nil || env.Seq() <= after.Seq {
+		return err
+	}
+	env.Cursor = Cursor{Log: after.Log, Epoch: after.Epoch, Seq: env.Seq(), LastTime: env.Cursor.LastTime}
+	s.report.Head = env.Cursor
+	s.report.Envelopes++
+	s.report.Events += uint64(len(env.Events))
+	s.envs, s.bytes = append(s.envs, env), s.bytes+env.Bytes
+	if s.bytes >= readBytes {
+		return s.flush()
+	}
+	return nil
+}
+
+func (s *salvage) flush() error {
+	envs := s.envs
+	if s.envs, s.bytes = nil, 0; len(envs) == 0 {
+		return nil
+	}
+	return s.each(envs)
+}
+
+// lose notes sequences that could not be read.
+func (s *salvage) lose(from, to uint64) {
+	if from > to {
+		return
+	}
+	if n := len(s.report.Lost); n > 0 && s.report.Lost[n-1].To+1 == from {
+		s.report.Lost[n-1].To = to
+		return
+	}
+	s.report.Lost = append(s.report.Lost, SeqRange{from, to})
+}
