@@ -193,7 +193,7 @@ func TestRepeatAcrossEpochs(t *testing.T) {
 			{wait: time.Second, events: repeated[1].events},      // 24 after the first and only
 			{wait: time.Second, events: repeated[1].events},
 		})
-		for from := uint64(0); from < 6; from++ {
+		for from := range uint64(6) {
 			c := l.Start()
 			if from > 0 {
 				c = readFrom(t, l, l.Start(), from, 1)[from-1].Cursor

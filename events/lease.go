@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -179,7 +180,7 @@ func (le *lease) update(ctx context.Context) error {
 		}
 		entry, err := le.kv.Get(ctx, le.name)
 		switch {
-		case errors.Is(err, jetstream.ErrKeyNotFound), err == nil && string(entry.Value()) != string(le.holder):
+		case errors.Is(err, jetstream.ErrKeyNotFound), err == nil && !bytes.Equal(entry.Value(), le.holder):
 			return fmt.Errorf("%w: another process has taken it", ErrLeaseLost)
 		case err != nil:
 			return unavailable(err)

@@ -15,8 +15,8 @@ import (
 var errDone = errors.New("the work is done")
 
 // held starts work under a lease, and tells when it has it and how it ends.
-func held(ctx context.Context, l *Log, ttl time.Duration) (has chan context.Context, ended chan error, finish func()) {
-	has, ended = make(chan context.Context, 1), make(chan error, 1)
+func held(ctx context.Context, l *Log, ttl time.Duration) (<-chan context.Context, <-chan error, func()) {
+	has, ended := make(chan context.Context, 1), make(chan error, 1)
 	work := make(chan struct{})
 	go func() {
 		ended <- l.WhileLeased(ctx, "archive", ttl, func(ctx context.Context) error {

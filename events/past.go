@@ -4,13 +4,17 @@ import "context"
 
 // Past is the archived part of the log: all that passed the reader from the first envelope up to its end. The log reads it
 // where the stream does not begin early enough. It is safe for concurrent use.
+//
+// Errors that wrap [ErrPastDamaged], [ErrRewritten] or [ErrTrimmed] end the reading for good; all others are taken to pass, such
+// as those of a bucket that cannot be reached, and the reading begins again where it was.
 type Past interface {
 	// End returns the cursor after the last archived envelope; Seq 0: nothing is archived. A reader of the stream goes on
 	// there.
 	End() Cursor
 	// Read returns a reader of what comes after a cursor, which must not be after the end. Kinds are those wanted: what only
 	// holds others may be passed over. Of the cursor, the log, the sequence and, if it is not 0, the last time given are
-	// compared with what is archived: [ErrRewritten].
+	// compared with what is archived: [ErrRewritten]. It is a cursor of the present epoch, also where what is archived was
+	// written in another. The context lives as long as the reading.
 	Read(ctx context.Context, from Cursor, kinds KindSet) (PastReader, error)
 	// Repeats returns the keys of event ids that were seen within the horizon before the beginning of the present epoch, with
 	// their times: what its first readers cannot read again from the stream.

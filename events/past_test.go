@@ -59,7 +59,7 @@ func (p *memoryPast) Read(ctx context.Context, from Cursor, kinds KindSet) (Past
 
 type memoryPastReader struct {
 	past  *memoryPast
-	ctx   context.Context //nolint:containedctx // ends with the reading, as what a bucket gives does
+	ctx   context.Context // ends with the reading, as what a bucket gives does
 	envs  []*Envelope
 	at    int
 	kinds KindSet
@@ -162,7 +162,9 @@ func genSteps(n int) *rapid.Generator[[]step] {
 func play(t *testing.T, l *Log, steps []step) {
 	t.Helper()
 	for _, s := range steps {
-		time.Sleep(s.wait) // in a bubble
+		if err := pause(context.Background(), s.wait); err != nil { // no longer than in a bubble
+			t.Fatal(err)
+		}
 		data := mustEncode(t, s.events...)
 		if s.garbage {
 			data = append(data, 0xff)
@@ -202,4 +204,6 @@ func wantSame(t testing.TB, what string, got, all []*Envelope, after uint64) {
 	}
 }
 
-func archived(c Cursor) Cursor { return Cursor{Log: c.Log, Epoch: c.Epoch, Seq: c.Seq, LastTime: c.LastTime} }
+func archived(c Cursor) Cursor {
+	return Cursor{Log: c.Log, Epoch: c.Epoch, Seq: c.Seq, LastTime: c.LastTime}
+}

@@ -27,7 +27,7 @@ func TestSeam(t *testing.T) {
 			for cut := 0; cut < len(all); cut += 1 + rng.IntN(12) {
 				past.grow(cut)
 				first := trimSome(t, l, rng)
-				for seq := uint64(0); seq < head; seq++ {
+				for seq := range head {
 					from := l.Start()
 					if seq > 0 {
 						from = all[seq-1].Cursor

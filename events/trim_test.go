@@ -10,11 +10,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// everyMinutes publishes envelopes of one event, some minutes apart.
-func everyMinutes(t *testing.T, l *Log, from, to int, minutes time.Duration) {
+// every publishes envelopes of one event, some time apart.
+func every(t *testing.T, apart time.Duration, l *Log, from, to int) {
 	t.Helper()
 	for n := from; n < to; n++ {
-		play(t, l, []step{{wait: minutes * time.Minute, events: followsOf(n, n+1)}})
+		play(t, l, []step{{wait: apart, events: followsOf(n, n+1)}})
 	}
 }
 
@@ -22,7 +22,7 @@ func TestTrim(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
 		l := openLog(t, cfg)
-		everyMinutes(t, l, 0, 30, 5)
+		every(t, 5*time.Minute, l, 0, 30)
 		all := readLog(t, l)
 		if _, err := l.Trim(testContext(t), 1); !errors.Is(err, ErrTrimRefused) || !strings.Contains(err.Error(), "no archive") {
 			t.Errorf("without an archive: %v", err)
@@ -67,7 +67,7 @@ func TestTrim(t *testing.T) {
 			l = openLog(t, cfg) // and after a restart
 			l.SetPast(past)
 		}
-		everyMinutes(t, l, 30, 31, 5)
+		every(t, 5*time.Minute, l, 30, 31)
 		if envs := readFrom(t, l, all[29].Cursor, 31, 1); len(envs) != 1 || envs[0].Seq() != 31 {
 			t.Errorf("after a restart: %+v", envs)
 		}
@@ -79,7 +79,7 @@ func TestEmptiedStream(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
 		l := openLog(t, cfg)
-		everyMinutes(t, l, 0, 10, 5)
+		every(t, 5*time.Minute, l, 0, 10)
 		all := readLog(t, l)
 		stream, err := l.stream(testContext(t))
 		if err != nil {
@@ -120,7 +120,7 @@ func TestSeqBefore(t *testing.T) {
 			t.Errorf("of an empty log: %d, %v", n, err)
 		}
 		began := time.Now()
-		everyMinutes(t, l, 0, 40, 1)
+		every(t, time.Minute, l, 0, 40)
 		stream, err := l.stream(testContext(t))
 		if err != nil {
 			t.Fatal(err)
@@ -133,7 +133,7 @@ func TestSeqBefore(t *testing.T) {
 		if err := stream.Purge(testContext(t), jetstream.WithPurgeSequence(6)); err != nil {
 			t.Fatal(err)
 		}
-		for minutes := range time.Duration(45) {
+		for minutes := range 45 {
 			want := uint64(minutes)
 			switch {
 			case minutes < 6:
@@ -143,7 +143,7 @@ func TestSeqBefore(t *testing.T) {
 			case minutes >= 40:
 				want = 39
 			}
-			if n, err := l.SeqBefore(testContext(t), began.Add(minutes*time.Minute+time.Second)); n != want || err != nil {
+			if n, err := l.SeqBefore(testContext(t), began.Add(time.Duration(minutes)*time.Minute+time.Second)); n != want || err != nil {
 				t.Errorf("before minute %d and a second there is %d, %v, want %d", minutes, n, err, want)
 			}
 		}
