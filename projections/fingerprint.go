@@ -118,13 +118,16 @@ func (s *Store) checkFingerprint() error {
 		// Settings decide what is folded, not how rows are read.
 		same := s.print
 		same.Settings = was.Settings
+		if c, ok := s.opts.Projection.(Compatible); ok && c.Reads(was.Version) {
+			same.Version, same.Kinds = was.Version, was.Kinds
+		}
 		if bytes.Equal(row, same.encode()) {
 			s.print = same
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %s; to adopt the new, have it rebuilt: stop the service, remove %s, start it again",
-		ErrFingerprint, was.differences(s.print), s.dir)
+	return fmt.Errorf("%w: %s; to adopt the new, have it rebuilt: skein replay rebuild %s (%s)",
+		ErrFingerprint, was.differences(s.print), s.print.Name, s.dir)
 }
 
 // create writes the first rows. They are flushed before or with all others, so a store with rows always has them.

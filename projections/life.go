@@ -18,9 +18,12 @@ const (
 	Ready
 	Failed
 	Stopped
+	// Outdated is a [Live] whose generation was built by another fold, or with other settings, than the program has: it does
+	// not go on, and answers from where it stands, if its rows can be read, until it is rebuilt.
+	Outdated
 )
 
-var stateNames = [...]string{"STARTING", "CATCHING_UP", "READY", "FAILED", "STOPPED"}
+var stateNames = [...]string{"STARTING", "CATCHING_UP", "READY", "FAILED", "STOPPED", "OUTDATED"}
 
 // String returns the name of the state in capitals.
 func (s State) String() string {

@@ -163,17 +163,9 @@ func (f *fence) MaybeError(op errorfs.Op) error {
 		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // Pebble retries at once, for ever: this is its pace
 		return errFenced
 	case strings.HasPrefix(name, "marker.manifest."):
-		return f.syncDir(f.fs.PathDir(op.Path))
+		return syncDir(f.fs, f.fs.PathDir(op.Path))
 	}
 	return nil
-}
-
-func (f *fence) syncDir(name string) error {
-	dir, err := f.fs.OpenDir(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // pebbleLogger passes on what Pebble logs. Its events arrive by the listener.

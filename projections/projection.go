@@ -24,6 +24,14 @@ type Configured interface {
 	Settings() map[string]string
 }
 
+// Compatible is implemented by a projection whose queries can read rows that earlier versions of its fold wrote: a
+// generation of such a version serves, frozen where it stands, until it is rebuilt. Without it a raised Version answers
+// nothing before that.
+type Compatible interface {
+	// Reads tells whether the queries read rows of a version.
+	Reads(version uint32) bool
+}
+
 // Reader reads the rows of one store at one position. A [Batch] is one (it sees its own writes), a [View] is one.
 type Reader interface {
 	// Get returns the value of a key. It may be kept only until the next call on the reader.

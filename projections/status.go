@@ -12,8 +12,11 @@ type Status struct {
 	Version     uint32
 	Fingerprint string
 	Generation  uint32
-	State       State
-	// Error says why the state is Failed.
+	// Former is the generation that a rollback goes back to, Building the one that is being built; 0: none. They are told
+	// of a [Live] only, as is the state Outdated.
+	Former, Building uint32
+	State            State
+	// Error says why the state is Failed or Outdated.
 	Error error
 	// Cursor is the last whole position that queries see, Flushed the last that is known to be on disk: what a crash
 	// now would leave.
@@ -41,7 +44,7 @@ func (s *Store) Status() Status {
 		s.folding.Unlock()
 	}
 	st := Status{
-		Name: s.Name(), Version: s.opts.Projection.Version(),
+		Name: s.Name(), Version: s.print.Version,
 		Fingerprint: s.print.String(), Generation: s.generation,
 		Flushed: *s.flush.flushed.Load(),
 	}
@@ -72,6 +75,8 @@ type Listener struct {
 	Flushed, Compacted func(FlushInfo)
 	// Waited is called each time the fold begins to wait for flushes and compactions.
 	Waited func()
+	// CutOver is called when a [Live] has cut over to another generation.
+	CutOver func(CutOverInfo)
 }
 
 // FoldInfo is what one call of Fold did.
@@ -95,4 +100,14 @@ func (i *FoldInfo) count(env *events.Envelope) {
 type FlushInfo struct {
 	Bytes    int64
 	Duration time.Duration
+}
+
+// CutOverInfo is a cut-over to another generation.
+type CutOverInfo struct {
+	// From and To are the generations.
+	From, To uint32
+	// Seq is the position that the new one showed first.
+	Seq uint64
+	// Pause is how long nothing new became visible. Queries were answered meanwhile.
+	Pause time.Duration
 }

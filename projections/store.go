@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,7 +52,7 @@ type Options struct {
 	FS FS
 	// Dir holds the stores of all projections: the rows of a generation are in Dir/<name>/<generation>.
 	Dir string
-	// Generation is the physical build, from 1; 0: the highest there is, else 1.
+	// Generation is the physical build, from 1; 0: the live one, else 1.
 	Generation uint32
 	// Projection is what folds. It belongs to this store alone while the store is open.
 	Projection Projection
@@ -162,6 +160,9 @@ func Open(opts Options) (*Store, error) {
 		return nil, err
 	}
 	s.dir = generationDir(opts, s.generation)
+	if err := checkWhole(opts.FS, s.dir); err != nil {
+		return nil, fmt.Errorf("open the store of %s: %w", opts.Projection.Name(), err)
+	}
 	if s.db, err = openPebble(s); err != nil {
 		return nil, fmt.Errorf("open the store of %s in %s: %w", opts.Projection.Name(), s.dir, err)
 	}
@@ -177,24 +178,22 @@ func generationDir(opts Options, generation uint32) string {
 	return opts.FS.PathJoin(opts.Dir, opts.Projection.Name(), fmt.Sprintf("%06d", generation))
 }
 
-// pickGeneration returns the generation asked for, else the highest there is, else 1.
+// pickGeneration returns the generation asked for, else the live one, else 1.
 func pickGeneration(opts Options) (uint32, error) {
-	highest := opts.Generation
-	if highest == 0 {
-		// A listing that fails is an empty one: the directory is made by the opening, which fails loudly.
-		names, _ := opts.FS.List(opts.FS.PathJoin(opts.Dir, opts.Projection.Name()))
-		for _, name := range names {
-			if n, err := strconv.ParseUint(path.Base(name), 10, 32); err == nil && len(name) >= 6 {
-				highest = max(highest, uint32(n))
-			}
+	pick := opts.Generation
+	if pick == 0 {
+		g, _, err := readGenerations(opts.FS, opts.FS.PathJoin(opts.Dir, opts.Projection.Name()))
+		if err != nil {
+			return 0, err
 		}
+		pick = g.Live
 	}
 	if opts.ReadOnly {
-		if _, err := opts.FS.Stat(generationDir(opts, max(highest, 1))); err != nil {
+		if _, err := opts.FS.Stat(generationDir(opts, pick)); err != nil {
 			return 0, fmt.Errorf("%w: %s in %s", ErrNoStore, opts.Projection.Name(), opts.Dir)
 		}
 	}
-	return max(highest, 1), nil
+	return pick, nil
 }
 
 // load reads the rows of the runtime, or writes the first ones.
@@ -233,7 +232,10 @@ const closeWait = 10 * time.Second
 // Close writes what is in memory only to disk and closes the store. What a failed store has in memory is dropped: it is
 // folded again; if the storage engine broke down, its memory and files are given up until the process ends. Close waits
 // for open views; those that stay open for ten seconds more are an error, and keep the files open.
-func (s *Store) Close() error {
+func (s *Store) Close() error { return s.closeAfter(nil) }
+
+// closeAfter is Close with views that may stay open until the channel is closed, and ten seconds more; nil: it is.
+func (s *Store) closeAfter(patience <-chan struct{}) error {
 	s.folding.Lock()
 	defer s.folding.Unlock()
 	if !s.life.close() {
@@ -246,7 +248,7 @@ func (s *Store) Close() error {
 	if p := s.current.Swap(nil); p != nil {
 		p.rows.release()
 	}
-	if open := s.snapshots.wait(closeWait); open != nil {
+	if open := s.snapshots.wait(patience, closeWait); open != nil {
 		return errors.Join(err, open)
 	}
 	if s.broken.Load() {

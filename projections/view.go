@@ -64,8 +64,9 @@ func (all *snapshots) add(n int) {
 	}
 }
 
-// wait waits until no snapshot is open. There is no new one by then.
-func (all *snapshots) wait(most time.Duration) error {
+// wait waits until no snapshot is open, until the channel is closed (nil: it is) and then for so long. There is no new one
+// by then.
+func (all *snapshots) wait(patience <-chan struct{}, most time.Duration) error {
 	all.mu.Lock()
 	if all.open == 0 {
 		all.mu.Unlock()
@@ -73,6 +74,13 @@ func (all *snapshots) wait(most time.Duration) error {
 	}
 	all.none = make(chan struct{})
 	all.mu.Unlock()
+	if patience != nil {
+		select {
+		case <-all.none:
+			return nil
+		case <-patience:
+		}
+	}
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {

@@ -1,0 +1,472 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// Errors of a [Live]. They arrive wrapped, with what is known of the cause.
+var (
+	// ErrOutdated is the ErrStopped of a generation that was built by another fold, or with other settings, than the
+	// program has: it does not go on. A rebuild adopts the present ones.
+	ErrOutdated = fmt.Errorf("%w: the generation is outdated", ErrStopped)
+	// ErrBuilding: a next generation is open already.
+	ErrBuilding = errors.New("projections: a next generation is open already")
+	// ErrBehind: the next generation does not show all that the live one has shown.
+	ErrBehind = errors.New("projections: the next generation is behind the live one")
+	// ErrNoFormer: there is no former generation to go back to.
+	ErrNoFormer = errors.New("projections: there is no former generation")
+)
+
+// LiveOptions say where the generations of a projection are and what folds into them.
+type LiveOptions struct {
+	// Options are those of the store of every generation. Generation and Projection are not used. The Listener hears of the
+	// generation that serves.
+	Options
+	// New makes a projection. A generation has an instance of its own. Required.
+	New func() Projection
+}
+
+// Live is a projection that serves, whichever generation it serves from: a next one is built beside it, and takes its place
+// at one moment. Positions never go back for who reads, and no reading fails for a cut-over.
+//
+//	             Run: the fold of the live generation
+//	log ──► live generation N ◄── views, waiting
+//	 │                │ CutOver: N+1 shows at least what N shows
+//	 └────► Build: N+1 ──► live; N is kept as the former one, for a rollback; older ones are removed
+//
+// A generation that cannot be opened, or fails, does not fail the Live: its state says so, and it can be rebuilt.
+//
+// The methods are safe for concurrent use.
+type Live struct {
+	opts       LiveOptions
+	name, dir  string
+	projection Projection
+	print      Fingerprint
+
+	// serving is what queries are answered from; never nil.
+	serving atomic.Pointer[serving]
+	// files is what the file of generations says, unknown that it cannot be read.
+	files   atomic.Pointer[generations]
+	unknown bool
+
+	// cutting is held by a cut-over.
+	cutting sync.Mutex
+	// mu guards what follows.
+	mu sync.Mutex
+	// next is the generation that is being built, or the former one on its way back.
+	next *Store
+	// run is set while Run is running.
+	run *running
+	// retired is closed when the generation that served last is closed; nil: none is being closed.
+	retired chan struct{}
+	closed  bool
+	// life ends with Close.
+	life    context.Context //nolint:containedctx // the life of the Live, which no call passes in
+	endLife context.CancelFunc
+
+	told told
+}
+
+// serving is a generation that serves, or should.
+type serving struct {
+	number uint32
+	// store is nil if the generation could not be opened.
+	store *Store
+	// err says why the generation does not go on: it could not be opened, or is outdated; nil: it does. An ErrStopped.
+	err error
+	// state is that of a generation with an err.
+	state State
+}
+
+// told is what the listener has heard of the state. Stores report while they are locked, so under mu none is asked.
+type told struct {
+	mu sync.Mutex
+	// of is the generation that serves, state what was told last.
+	of    uint32
+	state State
+	// reports are the last states of all generations.
+	reports map[uint32]report
+	// changed is closed when any of them has a new state.
+	changed chan struct{}
+}
+
+type report struct {
+	state State
+	err   error
+}
+
+// OpenLive opens the live generation of a projection, or makes the first. It removes generations that count no more.
+//
+// It fails if another process has the files open. Whatever else is wrong with the generation is told by Status.
+func OpenLive(o LiveOptions) (*Live, error) {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := o.New()
+	l := &Live{
+		opts: o, projection: p, name: p.Name(), print: fingerprintOf(p), dir: o.FS.PathJoin(o.Dir, p.Name()),
+	}
+	l.life, l.endLife = context.WithCancel(context.Background())
+	l.told.changed, l.told.reports = make(chan struct{}), map[uint32]report{}
+	g, found, err := readGenerations(o.FS, l.dir)
+	if err != nil {
+		l.files.Store(&generations{})
+		l.unknown = true
+		l.serve(&serving{err: stoppedBy(err), state: Failed})
+		return l, nil
+	}
+	l.files.Store(&g)
+	if !o.ReadOnly {
+		l.clean(found)
+	}
+	s, err := l.openServing(g.Live)
+	if err != nil {
+		return nil, err
+	}
+	l.serve(s)
+	return l, nil
+}
+
+func stoppedBy(err error) error {
+	if errors.Is(err, ErrStopped) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrStopped, err)
+}
+
+// clean removes what a crash has left over: shadows, and generations that the file, if there is one, does not name.
+func (l *Live) clean(found bool) {
+	g := *l.files.Load()
+	if !found {
+		for _, n := range listGenerations(l.opts.FS, l.dir) {
+			if n != g.Live {
+				return // nothing says that it is garbage
+			}
+		}
+	}
+	l.removeStale(g, true)
+}
+
+func (l *Live) removeStale(g generations, scratch bool) {
+	removed, err := removeStale(l.opts.FS, l.dir, g, scratch)
+	if err != nil {
+		l.logger().Warn("what is no longer needed cannot be removed", "error", err)
+	}
+	if len(removed) > 0 {
+		l.logger().Info("removed what is no longer needed", "directories", removed)
+	}
+}
+
+func (l *Live) logger() *slog.Logger { return l.opts.Logger.With("projection", l.name) }
+
+// storeOptions are those of the store of a generation.
+func (l *Live) storeOptions(n uint32, bounds Bounds) Options {
+	o := l.opts.Options
+	o.Generation, o.Projection, o.Bounds = n, l.opts.New(), bounds
+	o.Listener = l.listener(n)
+	return o
+}
+
+// openServing opens the live generation as well as it can be.
+func (l *Live) openServing(n uint32) (*serving, error) {
+	o := l.storeOptions(n, l.opts.Bounds)
+	store, err := Open(o)
+	if err == nil {
+		return &serving{number: n, store: store}, nil
+	}
+	if errors.Is(err, ErrInUse) || o.ReadOnly && errors.Is(err, ErrNoStore) {
+		return nil, err
+	}
+	s := &serving{number: n, err: stoppedBy(err), state: Failed}
+	if errors.Is(err, ErrFingerprint) {
+		s.err, s.state = fmt.Errorf("%w: %w", ErrOutdated, err), Outdated
+		o = l.storeOptions(n, l.opts.Bounds)
+		o.ReadOnly = true
+		var frozen error
+		if s.store, frozen = Open(o); errors.Is(frozen, ErrFingerprint) {
+			s.err = fmt.Errorf("%w; this version cannot read its rows, so it answers nothing until then", s.err)
+		} else if frozen != nil {
+			s.err, s.state = stoppedBy(frozen), Failed
+		}
+	}
+	return s, nil
+}
+
+// serve makes a generation the one that serves, and tells the listener.
+func (l *Live) serve(s *serving) {
+	l.told.mu.Lock()
+	defer l.told.mu.Unlock()
+	l.serving.Store(s)
+	l.told.of = s.number
+	last := l.told.reports[s.number]
+	if s.err != nil {
+		last = report{s.state, s.err}
+	}
+	l.tellLocked(last)
+}
+
+// listener is that of the store of a generation.
+func (l *Live) listener(n uint32) Listener {
+	to, t := l.opts.Listener, &l.told
+	serves := func() bool {
+		s := l.serving.Load()
+		return s == nil || s.number == n
+	}
+	listener := Listener{StateChanged: func(s State, err error) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.reports[n] = report{s, err}
+		if t.of == n {
+			l.tellLocked(report{s, err})
+		}
+		close(t.changed)
+		t.changed = make(chan struct{})
+	}}
+	if to.Folded != nil {
+		listener.Folded = func(i FoldInfo) {
+			if serves() {
+				to.Folded(i)
+			}
+		}
+	}
+	listener.Flushed, listener.Compacted, listener.Waited = to.Flushed, to.Compacted, to.Waited
+	return listener
+}
+
+func (l *Live) tellLocked(r report) {
+	if r.state == l.told.state {
+		return
+	}
+	l.told.state = r.state
+	if f := l.opts.Listener.StateChanged; f != nil {
+		f(r.state, r.err)
+	}
+}
+
+// Name returns the name of the projection.
+func (l *Live) Name() string { return l.name }
+
+// Projection returns an instance of the projection, as the program has it now. It folds nothing.
+func (l *Live) Projection() Projection { return l.projection }
+
+// Serving returns the store that serves at the moment; nil: the generation could not be opened. A cut-over closes it: who
+// works on it for longer goes on with the next one when it says [ErrClosed].
+func (l *Live) Serving() *Store { return l.serving.Load().store }
+
+// on calls f with the generation that serves, and again if f fails and another serves by then.
+func (l *Live) on(f func(*serving) error) error {
+	for {
+		s := l.serving.Load()
+		if err := f(s); err == nil || l.serving.Load() == s {
+			return err
+		}
+	}
+}
+
+// onStore is on for what needs a store that can be read.
+func (l *Live) onStore(f func(*Store) error) error {
+	return l.on(func(s *serving) error {
+		if s.store == nil {
+			return s.err
+		}
+		return f(s.store)
+	})
+}
+
+// View returns the projection at its last whole position. It fails as [Store.View] does, and with [ErrOutdated] if the
+// generation cannot be read by this program.
+func (l *Live) View() (v *View, err error) {
+	err = l.onStore(func(s *Store) (err error) {
+		v, err = s.View()
+		return err
+	})
+	return v, err
+}
+
+// WaitFor blocks until a view shows everything up to seq. It fails with the error of the context, or with [ErrStopped]
+// when the projection will not get there as it is: it failed, is outdated, or Run has ended.
+func (l *Live) WaitFor(ctx context.Context, seq uint64) error {
+	return l.on(func(s *serving) error {
+		if s.err != nil {
+			if s.store != nil && s.store.life.has(seq) {
+				return nil
+			}
+			return s.err
+		}
+		return s.store.WaitFor(ctx, seq)
+	})
+}
+
+// Cursor returns the last whole position that queries see.
+func (l *Live) Cursor() events.Cursor {
+	s := l.serving.Load()
+	if s.store == nil {
+		return events.Cursor{}
+	}
+	if p := s.store.current.Load(); p != nil {
+		return p.cursor
+	}
+	return s.store.Cursor()
+}
+
+// Rejects lists kept rejects as [Store.Rejects] does.
+func (l *Live) Rejects(after uint64, n int) (rejects []KeptReject, total uint64, err error) {
+	err = l.onStore(func(s *Store) (err error) {
+		rejects, total, err = s.Rejects(after, n)
+		return err
+	})
+	return rejects, total, err
+}
+
+// Status tells how the projection is. It is for people and metrics: not for every query.
+func (l *Live) Status() Status {
+	s := l.serving.Load()
+	var st Status
+	if s.store != nil {
+		st = s.store.Status()
+	} else {
+		st = Status{Name: l.name, Version: l.print.Version, Fingerprint: l.print.String(), Generation: s.number}
+		st.DiskBytes = directoryBytes(l.opts.FS, generationDir(l.storeDir(), s.number))
+	}
+	if s.err != nil && st.State != Failed && st.State != Stopped {
+		st.State, st.Error = s.state, s.err
+	}
+	g := l.files.Load()
+	st.Former, st.Building = g.Former, g.Building
+	if now := l.serving.Load(); now != s {
+		return l.Status()
+	}
+	return st
+}
+
+// storeDir are options that say where generations are.
+func (l *Live) storeDir() Options {
+	return Options{FS: l.opts.FS, Dir: l.opts.Dir, Projection: l.projection}
+}
+
+// Run folds the log into the generation that serves, whichever it is, until the context ends or the Live is closed. A
+// generation that fails leaves it waiting for a cut-over to another. It returns why the last generation stopped, if it did
+// so by itself.
+func (l *Live) Run(ctx context.Context, source Source) error {
+	ctx, cancel := l.within(ctx)
+	defer cancel()
+	r := &running{ctx: ctx, source: source, followers: map[*Store]*follower{}}
+	l.mu.Lock()
+	if l.closed || l.run != nil {
+		defer l.mu.Unlock()
+		if l.closed {
+			return ErrClosed
+		}
+		return errRunning
+	}
+	l.run = r
+	if s := l.serving.Load(); s.err == nil {
+		r.follow(s.store)
+	}
+	l.mu.Unlock()
+	<-ctx.Done()
+	l.mu.Lock()
+	l.run = nil
+	l.mu.Unlock()
+	r.all.Wait()
+	s := l.serving.Load()
+	if s.err != nil {
+		return s.err
+	}
+	if err := s.store.life.failure(); err != nil {
+		return stoppedBy(err)
+	}
+	return nil
+}
+
+var errRunning = errors.New("projections: Run is running already")
+
+// within returns a context that ends with the Live, too.
+func (l *Live) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	release := context.AfterFunc(l.life, cancel)
+	return ctx, func() { release(); cancel() }
+}
+
+// running is one call of Run.
+type running struct {
+	ctx       context.Context //nolint:containedctx // that of the call
+	source    Source
+	all       sync.WaitGroup
+	followers map[*Store]*follower
+}
+
+// follower is a generation that follows the log.
+type follower struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// follow has a generation follow the log. Live.mu is held.
+func (r *running) follow(s *Store) *follower {
+	ctx, cancel := context.WithCancel(r.ctx)
+	f := &follower{cancel: cancel, done: make(chan struct{})}
+	r.followers[s] = f
+	r.all.Go(func() {
+		defer close(f.done)
+		_ = s.Run(ctx, r.source) // the store has logged and keeps why it stopped
+	})
+	return f
+}
+
+// unfollow ends the following of a generation, if it follows, and waits for it.
+func (l *Live) unfollow(s *Store) {
+	l.mu.Lock()
+	var f *follower
+	if l.run != nil {
+		f = l.run.followers[s]
+		delete(l.run.followers, s)
+	}
+	l.mu.Unlock()
+	if f != nil {
+		f.cancel()
+		<-f.done
+	}
+}
+
+// Close closes every generation that is open, as [Store.Close] does. What is being built can be continued. Who folds into
+// it stops first.
+func (l *Live) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	l.endLife()
+	l.mu.Unlock()
+	l.cutting.Lock() // a cut-over gives up or is done
+	defer l.cutting.Unlock()
+	l.mu.Lock()
+	next, retired := l.next, l.retired
+	l.next = nil
+	l.mu.Unlock()
+	var errs []error
+	if next != nil {
+		errs = append(errs, next.Close())
+	}
+	if s := l.serving.Load(); s.store != nil {
+		errs = append(errs, s.store.Close())
+	}
+	if retired != nil {
+		<-retired
+	}
+	return errors.Join(errs...)
+}
