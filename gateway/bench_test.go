@@ -50,11 +50,11 @@ func benchWorld(b *testing.B) *world {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, store := range []*projections.Store{w.store, w.seen, w.counters} {
+	for _, store := range []*projections.Live{w.store, w.seen, w.counters} {
 		if err := store.WaitFor(context.Background(), d.pos.Seq); err != nil {
 			b.Fatal(err)
 		}
-		if err := store.Flush(); err != nil {
+		if err := store.Serving().Flush(); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -346,20 +346,20 @@ func TestHotTokensExpire(t *testing.T) {
 		}
 		envelopes[i].Cursor.LastTime += delay
 	}
-	if err := w.counters.Fold(envelopes[:1]); err != nil {
+	if err := w.counters.Serving().Fold(envelopes[:1]); err != nil {
 		t.Fatal(err)
 	}
 	first, err := w.hot(&skeinv1.ListHotRequest{})(1, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.counters.Fold(envelopes[1:2]); err != nil {
+	if err := w.counters.Serving().Fold(envelopes[1:2]); err != nil {
 		t.Fatal(err)
 	}
 	if p, err := w.hot(&skeinv1.ListHotRequest{})(10, first.next, ""); err != nil || len(p.entries) != 1 {
 		t.Error("within the hour: ", p, err)
 	}
-	if err := w.counters.Fold(envelopes[2:]); err != nil {
+	if err := w.counters.Serving().Fold(envelopes[2:]); err != nil {
 		t.Fatal(err)
 	}
 	_, err = w.hot(&skeinv1.ListHotRequest{})(1, first.next, "")

@@ -527,7 +527,7 @@ func TestExpiredPageToken(t *testing.T) {
 		}
 		envelopes[i].Cursor.LastTime += delay
 	}
-	if err := w.inbox.Fold(envelopes[:1]); err != nil {
+	if err := w.inbox.Serving().Fold(envelopes[:1]); err != nil {
 		t.Fatal(err)
 	}
 	var tokens []string
@@ -535,13 +535,13 @@ func TestExpiredPageToken(t *testing.T) {
 		tokens = append(tokens, w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: order}).GetNextPageToken())
 	}
 	hot := &skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: byHeat, Start: after(tokens[0])}
-	if err := w.inbox.Fold(envelopes[1:2]); err != nil {
+	if err := w.inbox.Serving().Fold(envelopes[1:2]); err != nil {
 		t.Fatal(err)
 	}
 	if res := w.readFeed(hot); len(res.GetEntries()) != 1 {
 		t.Error("within the hour: ", res)
 	}
-	if err := w.inbox.Fold(envelopes[2:]); err != nil {
+	if err := w.inbox.Serving().Fold(envelopes[2:]); err != nil {
 		t.Fatal(err)
 	}
 	_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(hot))

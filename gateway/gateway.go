@@ -27,18 +27,18 @@ type Options struct {
 	Publisher *events.Publisher
 	// Hub reads the log for the stores, and knows how long it is. Required.
 	Hub *events.Hub
-	// Graph is the store of the graph projection. Required.
-	Graph *projections.Store
-	// Inbox is the store of the inbox projection. Without it FeedService answers "unimplemented".
-	Inbox *projections.Store
-	// Seen is the store of the seen projection. Without it SeenService answers "unimplemented", and feeds hide nothing
+	// Graph is the graph projection. Required.
+	Graph *projections.Live
+	// Inbox is the inbox projection. Without it FeedService answers "unimplemented".
+	Inbox *projections.Live
+	// Seen is the seen projection. Without it SeenService answers "unimplemented", and feeds hide nothing
 	// that was seen.
-	Seen *projections.Store
-	// Counters is the store of the counters projection. Without it CounterService answers "unimplemented".
-	Counters *projections.Store
-	// Stores are all stores of the process, those above among them: readiness, status, metrics and Publish with VISIBLE
+	Seen *projections.Live
+	// Counters is the counters projection. Without it CounterService answers "unimplemented".
+	Counters *projections.Live
+	// Stores are all projections of the process, those above among them: readiness, status, metrics and Publish with VISIBLE
 	// are about all of them. Default: those above.
-	Stores []*projections.Store
+	Stores []*projections.Live
 	// Keys sign page tokens. Default: [DefaultKeyRing] of the log.
 	Keys KeyRing
 	// Limits bound what calls may take.
@@ -56,13 +56,13 @@ type Server struct {
 	source    *events.Log
 	publisher *events.Publisher
 	hub       *events.Hub
-	graph     *projections.Store
+	graph     *projections.Live
 	// inbox, seen and counters may be nil.
-	inbox, seen, counters *projections.Store
+	inbox, seen, counters *projections.Live
 	// seenSettings are those that seen was folded with.
 	seenSettings seen.Settings
 
-	stores  []*projections.Store
+	stores  []*projections.Live
 	keys    KeyRing
 	limits  Limits
 	log     *slog.Logger
@@ -100,7 +100,7 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("gateway: a server needs a log, a publisher, a hub and the graph")
 	}
 	if len(o.Stores) == 0 {
-		for _, store := range []*projections.Store{o.Graph, o.Inbox, o.Seen, o.Counters} {
+		for _, store := range []*projections.Live{o.Graph, o.Inbox, o.Seen, o.Counters} {
 			if store != nil {
 				o.Stores = append(o.Stores, store)
 			}

@@ -90,8 +90,7 @@ func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingSt
 	return healthv1.HealthCheckResponse_NOT_SERVING
 }
 
-// answers tells whether a projection has not stopped.
-func answers(store *projections.Store) bool {
-	st := store.Status().State
-	return st != projections.Failed && st != projections.Stopped
+// answers tells whether a projection has not stopped, and can be read.
+func answers(store *projections.Live) bool {
+	return store.Status().Answers()
 }

@@ -138,7 +138,7 @@ func TestHideSeenWithoutTheSeen(t *testing.T) {
 
 	building := w.twin(withFeeds, withSeen, asleep)
 	envelopes := w.envelopes(1)
-	if err := building.inbox.Fold(envelopes); err != nil {
+	if err := building.inbox.Serving().Fold(envelopes); err != nil {
 		t.Fatal(err)
 	}
 	demand("while it is built", building, seenUnavailable, "bob//1", "bob//2")
@@ -162,10 +162,10 @@ func TestHideSeenThatLags(t *testing.T) {
 	at := w.publish(played("ann", "1"))
 	lagging := w.twin(withFeeds, withSeen, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
 	envelopes := w.envelopes(2)
-	if err := lagging.inbox.Fold(envelopes); err != nil {
+	if err := lagging.inbox.Serving().Fold(envelopes); err != nil {
 		t.Fatal(err)
 	}
-	if err := lagging.seen.Fold(envelopes[:1]); err != nil {
+	if err := lagging.seen.Serving().Fold(envelopes[:1]); err != nil {
 		t.Fatal(err)
 	}
 	// As if it had once caught up.
@@ -185,7 +185,7 @@ func TestHideSeenThatLags(t *testing.T) {
 		}
 		answered <- res.Msg
 	}()
-	if err := lagging.seen.Fold(envelopes[1:]); err != nil {
+	if err := lagging.seen.Serving().Fold(envelopes[1:]); err != nil {
 		t.Fatal(err)
 	}
 	if res := <-answered; res.GetCompleteness() != complete || len(res.GetEntries()) != 1 {
@@ -206,9 +206,9 @@ func TestHideSeenAhead(t *testing.T) {
 		w.server.seenState.caughtUp.Store(true)
 		w.server.inboxState.caughtUp.Store(true)
 	}
-	fold := func(store *projections.Store, envelopes []*events.Envelope) {
+	fold := func(store *projections.Live, envelopes []*events.Envelope) {
 		t.Helper()
-		if err := store.Fold(envelopes); err != nil {
+		if err := store.Serving().Fold(envelopes); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -286,12 +286,15 @@ func (c corrupt) Apply(ev events.Event, b *projections.Batch) error {
 func TestHideSeenThatIsCorrupt(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), played("ann", "1"))
-	store, err := projections.Open(projections.Options{Dir: t.TempDir(), Projection: corrupt{seen.New(seen.DefaultSettings())}})
+	store, err := projections.OpenLive(projections.LiveOptions{
+		Options: projections.Options{Dir: t.TempDir()},
+		New:     func() projections.Projection { return corrupt{seen.New(seen.DefaultSettings())} },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	if err := store.Fold(w.envelopes(1)); err != nil {
+	if err := store.Serving().Fold(w.envelopes(1)); err != nil {
 		t.Fatal(err)
 	}
 	w.server.seen = store

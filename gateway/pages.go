@@ -62,14 +62,15 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, code, answer)
 }
 
-// ready tells whether every projection has once caught up with the log; a projection that has failed is not waited
-// for. Later lag does not count: it shows in metrics, and reads that cannot bear it carry at_least.
+// ready tells whether every projection has once caught up with the log; a projection that has failed, or answers from
+// where it stands because it is outdated, is not waited for. One that this version cannot read is: processes of the former
+// version can, until it is rebuilt. Later lag does not count: it shows in metrics, and reads that cannot bear it carry at_least.
 func (s *Server) ready() bool {
 	if s.caughtUp.Load() {
 		return true
 	}
 	for _, store := range s.stores {
-		if st := store.Status().State; st == projections.Starting || st == projections.CatchingUp {
+		if st := store.Status(); st.State == projections.Starting || st.State == projections.CatchingUp || st.Unreadable {
 			return false
 		}
 	}
@@ -80,7 +81,7 @@ func (s *Server) ready() bool {
 // allFailed tells whether no projection answers any more.
 func (s *Server) allFailed() bool {
 	for _, store := range s.stores {
-		if st := store.Status().State; st != projections.Failed && st != projections.Stopped {
+		if answers(store) {
 			return false
 		}
 	}

@@ -21,7 +21,7 @@ type storeState struct {
 }
 
 // rebuilding tells whether the store has not caught up with the log for the first time.
-func (m *storeState) rebuilding(store *projections.Store) bool {
+func (m *storeState) rebuilding(store *projections.Live) bool {
 	if !m.caughtUp.Load() && store.Status().State == projections.Ready {
 		m.caughtUp.Store(true)
 	}
@@ -113,7 +113,7 @@ func (s *Server) openFeed(ctx context.Context, x *extra, demands ...demand) (*fe
 
 // openStore returns a store at a position that contains all that is demanded. x may be nil.
 func (s *Server) openStore(
-	ctx context.Context, store *projections.Store, names *positions, x *extra, demands []demand,
+	ctx context.Context, store *projections.Live, names *positions, x *extra, demands []demand,
 ) (o opened, err error) {
 	view, err := store.View()
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Server) contains(v *projections.View, p events.Position) bool {
 }
 
 // await waits until a store contains a position.
-func (s *Server) await(ctx context.Context, store *projections.Store, d demand) error {
+func (s *Server) await(ctx context.Context, store *projections.Live, d demand) error {
 	if d.none() {
 		return nil
 	}

@@ -25,7 +25,7 @@ func (s *Server) openSeen(ctx context.Context, x *extra, demands ...demand) (*se
 }
 
 // settingsOfSeen are those that a store was folded with.
-func settingsOfSeen(store *projections.Store) (seen.Settings, error) {
+func settingsOfSeen(store *projections.Live) (seen.Settings, error) {
 	p, ok := store.Projection().(*seen.Seen)
 	if !ok {
 		return seen.Settings{}, fmt.Errorf("gateway: the store of %s is not that of seen", store.Name())

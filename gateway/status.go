@@ -87,6 +87,7 @@ var projectionStates = [...]skeinv1.ProjectionState{
 	projections.Ready:      skeinv1.ProjectionState_PROJECTION_STATE_LIVE,
 	projections.Failed:     skeinv1.ProjectionState_PROJECTION_STATE_FAILED,
 	projections.Stopped:    skeinv1.ProjectionState_PROJECTION_STATE_STOPPED,
+	projections.Outdated:   skeinv1.ProjectionState_PROJECTION_STATE_OUTDATED,
 }
 
 func projectionStatus(st projections.Status, now time.Time) *skeinv1.ProjectionStatus {
@@ -95,6 +96,9 @@ func projectionStatus(st projections.Status, now time.Time) *skeinv1.ProjectionS
 		State:     projectionStates[st.State],
 		LagEvents: st.Behind, LagSeconds: st.Lag(now).Seconds(),
 		DiskBytes: st.DiskBytes,
+	}
+	if st.State == projections.Ready && st.Rebuilding {
+		p.State = skeinv1.ProjectionState_PROJECTION_STATE_REBUILDING
 	}
 	if st.Error != nil {
 		p.Error = st.Error.Error()

@@ -42,10 +42,10 @@ type world struct {
 	log       *events.Log
 	publisher *events.Publisher
 	hub       *events.Hub
-	store     *projections.Store
+	store     *projections.Live
 	// inbox is nil in a world without feeds, seen and counters in one without those. The channels close when the store
 	// has caught up with the log.
-	inbox, seen, counters                *projections.Store
+	inbox, seen, counters                *projections.Live
 	inboxReady, seenReady, countersReady <-chan struct{}
 	registry                             *prometheus.Registry
 	server                               *Server
@@ -175,21 +175,23 @@ func (w *world) begin(o worldOptions) {
 // openStores opens the stores, and closes them at the end of the test.
 func (w *world) openStores(o *worldOptions) {
 	w.t.Helper()
-	var stores []*projections.Store
-	open := func(p projections.Projection, changed func(projections.State, error)) *projections.Store {
-		stored := projections.Options{Dir: w.t.TempDir(), Projection: p, Listener: projections.Listener{StateChanged: changed}}
+	var stores []*projections.Live
+	open := func(p func() projections.Projection, changed func(projections.State, error)) *projections.Live {
+		stored := projections.LiveOptions{New: p, Options: projections.Options{
+			Dir: w.t.TempDir(), Listener: projections.Listener{StateChanged: changed},
+		}}
 		if o.cache > 0 {
 			stored.Cache = projections.NewCache(o.cache)
 			defer stored.Cache.Unref()
 		}
-		store, err := projections.Open(stored)
+		store, err := projections.OpenLive(stored)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		stores = append(stores, store)
 		return store
 	}
-	watched := func(p projections.Projection) (*projections.Store, <-chan struct{}) {
+	watched := func(p func() projections.Projection) (*projections.Live, <-chan struct{}) {
 		ready := make(chan struct{})
 		once := sync.OnceFunc(func() { close(ready) })
 		return open(p, func(st projections.State, _ error) {
@@ -198,15 +200,15 @@ func (w *world) openStores(o *worldOptions) {
 			}
 		}), ready
 	}
-	w.store = open(graph.New(), nil)
+	w.store = open(func() projections.Projection { return graph.New() }, nil)
 	if o.inbox != nil {
-		w.inbox, w.inboxReady = watched(inbox.New(*o.inbox))
+		w.inbox, w.inboxReady = watched(func() projections.Projection { return inbox.New(*o.inbox) })
 	}
 	if o.seen != nil {
-		w.seen, w.seenReady = watched(seen.New(*o.seen))
+		w.seen, w.seenReady = watched(func() projections.Projection { return seen.New(*o.seen) })
 	}
 	if o.counters != nil {
-		w.counters, w.countersReady = watched(counters.New(*o.counters))
+		w.counters, w.countersReady = watched(func() projections.Projection { return counters.New(*o.counters) })
 	}
 	folding, endFold := context.WithCancel(context.Background())
 	folded := make(chan error, len(stores))

@@ -32,7 +32,7 @@ func (l *Live) Build(ctx context.Context, bounds Bounds) (*Store, error) {
 	if g.Building != 0 {
 		store, err := Open(l.storeOptions(g.Building, bounds))
 		if err == nil {
-			l.next = store
+			l.next.Store(store)
 			return store, nil
 		}
 		if errors.Is(err, ErrInUse) {
@@ -60,7 +60,7 @@ func (l *Live) Build(ctx context.Context, bounds Bounds) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.next = store
+	l.next.Store(store)
 	return store, nil
 }
 
@@ -88,7 +88,7 @@ func (l *Live) Former(ctx context.Context, bounds Bounds) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.next = store
+	l.next.Store(store)
 	return store, nil
 }
 
@@ -98,7 +98,7 @@ func (l *Live) freeLocked() error {
 		return ErrClosed
 	case l.opts.ReadOnly:
 		return fmt.Errorf("%w: the projection is open for reading only", ErrStopped)
-	case l.next != nil:
+	case l.next.Load() != nil:
 		return ErrBuilding
 	}
 	return nil
@@ -146,21 +146,21 @@ func (l *Live) Reopen(next *Store) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.next = store
+	l.next.Store(store)
 	return store, nil
 }
 
 // Leave closes the next generation. It is kept: Build or Former open it again, also after a restart.
 func (l *Live) Leave(next *Store) error {
 	l.mu.Lock()
-	if l.next != next {
+	if l.next.Load() != next {
 		defer l.mu.Unlock()
 		if l.closed {
 			return ErrClosed
 		}
 		return errNotNext
 	}
-	l.next = nil
+	l.next.Store(nil)
 	l.mu.Unlock()
 	return next.Close()
 }
@@ -251,7 +251,7 @@ func (l *Live) followNext(next *Store) (*follower, error) {
 	switch {
 	case l.closed:
 		return nil, ErrClosed
-	case l.next != next:
+	case l.next.Load() != next:
 		return nil, errNotNext
 	case l.run == nil:
 		return nil, nil
@@ -351,7 +351,8 @@ func (l *Live) hold(ctx context.Context, old *serving, next *Store) (held time.D
 func (l *Live) retire(old *serving, next *Store) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.next, l.unknown = nil, false
+	l.next.Store(nil)
+	l.unknown = false
 	if l.run != nil && l.run.followers[next] == nil {
 		l.run.follow(next) // Run began after the cut-over
 	}

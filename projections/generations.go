@@ -124,6 +124,7 @@ func listGenerations(fs FS, dir string) (found []uint32) {
 // removeStale removes the generations that g does not name, and scratch directories if those too are asked for.
 func removeStale(fs FS, dir string, g generations, scratch bool) (removed []string, err error) {
 	names, _ := fs.List(dir)
+	slices.Sort(names)
 	for _, name := range names {
 		n, parsed := strconv.ParseUint(name, 10, 32)
 		stale := parsed == nil && len(name) >= 6 && !g.has(uint32(n))

@@ -60,10 +60,10 @@ type Live struct {
 
 	// cutting is held by a cut-over.
 	cutting sync.Mutex
+	// next is the generation that is being built, or the former one on its way back. It changes under mu.
+	next atomic.Pointer[Store]
 	// mu guards what follows.
 	mu sync.Mutex
-	// next is the generation that is being built, or the former one on its way back.
-	next *Store
 	// run is set while Run is running.
 	run *running
 	// retired is closed when the generation that served last is closed; nil: none is being closed.
@@ -124,6 +124,7 @@ func OpenLive(o LiveOptions) (*Live, error) {
 	if err != nil {
 		l.files.Store(&generations{})
 		l.unknown = true
+		l.logger().Error("which generation is live cannot be told", "error", err)
 		l.serve(&serving{err: stoppedBy(err), state: Failed})
 		return l, nil
 	}
@@ -200,6 +201,12 @@ func (l *Live) openServing(n uint32) (*serving, error) {
 		} else if frozen != nil {
 			s.err, s.state = stoppedBy(frozen), Failed
 		}
+	}
+	if s.state == Failed {
+		l.logger().Error("the projection answers nothing until it is rebuilt", "generation", n, "error", s.err)
+	} else {
+		l.logger().Warn("the projection goes no further until it is rebuilt", "generation", n, "answers", s.store != nil,
+			"error", s.err)
 	}
 	return s, nil
 }
@@ -344,7 +351,8 @@ func (l *Live) Status() Status {
 		st.State, st.Error = s.state, s.err
 	}
 	g := l.files.Load()
-	st.Former, st.Building = g.Former, g.Building
+	st.Former, st.Building, st.Rebuilding = g.Former, g.Building, l.next.Load() != nil
+	st.Unreadable = st.State == Outdated && s.store == nil
 	if now := l.serving.Load(); now != s {
 		return l.Status()
 	}
@@ -455,8 +463,7 @@ func (l *Live) Close() error {
 	l.cutting.Lock() // a cut-over gives up or is done
 	defer l.cutting.Unlock()
 	l.mu.Lock()
-	next, retired := l.next, l.retired
-	l.next = nil
+	next, retired := l.next.Swap(nil), l.retired
 	l.mu.Unlock()
 	var errs []error
 	if next != nil {

@@ -12,8 +12,12 @@ type Status struct {
 	Version     uint32
 	Fingerprint string
 	Generation  uint32
-	// Former is the generation that a rollback goes back to, Building the one that is being built; 0: none. They are told
-	// of a [Live] only, as is the state Outdated.
+	// Unreadable tells of an Outdated one that this program cannot read: it answers nothing.
+	Unreadable bool
+	// Rebuilding tells that a next generation is open.
+	Rebuilding bool
+	// Former is the generation that a rollback goes back to, Building the one that is being built; 0: none. All of these
+	// are told of a [Live] only, as is the state Outdated.
 	Former, Building uint32
 	State            State
 	// Error says why the state is Failed or Outdated.
@@ -28,6 +32,9 @@ type Status struct {
 	// DiskBytes is what the files of the store take.
 	DiskBytes uint64
 }
+
+// Answers tells whether queries are answered, once there is a whole position.
+func (st Status) Answers() bool { return st.State != Failed && st.State != Stopped && !st.Unreadable }
 
 // Lag returns how old the last event is that queries see, if there are later ones; 0: there are none.
 func (st Status) Lag(now time.Time) time.Duration {

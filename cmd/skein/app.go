@@ -49,7 +49,7 @@ type app struct {
 	log       *events.Log
 	cache     *projections.Cache
 	hub       *events.Hub
-	stores    []*projections.Store
+	stores    []*projections.Live
 	publisher *events.Publisher
 	server    *gateway.Server
 	logger    *slog.Logger
@@ -69,10 +69,10 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 		return nil, err
 	}
 	a.cache = projections.NewCache(o.cacheBytes)
-	for _, p := range all.All(o.settings) {
-		store, err := projections.Open(projections.Options{
-			Dir: filepath.Join(o.dir, storesDir), Projection: p, Cache: a.cache, Logger: o.logger, Listener: a.listener(),
-		})
+	for _, p := range all.Makers(o.settings) {
+		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
+			Dir: filepath.Join(o.dir, storesDir), Cache: a.cache, Logger: o.logger, Listener: a.listener(),
+		}})
 		if err != nil {
 			return nil, err
 		}
@@ -92,9 +92,9 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	return a, err
 }
 
-// store returns the store of a projection by its name; nil: there is none.
-func (a *app) store(name string) *projections.Store {
-	i := slices.IndexFunc(a.stores, func(s *projections.Store) bool { return s.Name() == name })
+// store returns a projection by its name; nil: there is none.
+func (a *app) store(name string) *projections.Live {
+	i := slices.IndexFunc(a.stores, func(s *projections.Live) bool { return s.Name() == name })
 	if i < 0 {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (a *app) run(ctx context.Context, l net.Listener, ready func() error) error
 	})
 	for _, store := range a.stores {
 		g.Go(func() error {
-			// The store has logged why it stopped; the others go on.
+			// The projection has logged why it stopped; the others go on.
 			_ = store.Run(folding, a.source)
 			return nil
 		})

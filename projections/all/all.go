@@ -20,8 +20,16 @@ type Settings struct {
 	Counters counters.Settings
 }
 
-// All returns a new instance of every projection, one line each. The order never matters.
-func All(s Settings) []projections.Projection {
+// All returns a new instance of every projection.
+func All(s Settings) (all []projections.Projection) {
+	for _, p := range Makers(s) {
+		all = append(all, p())
+	}
+	return all
+}
+
+// Makers make new instances of every projection, one line each. The order never matters.
+func Makers(s Settings) []func() projections.Projection {
 	if s.Inbox == (inbox.Settings{}) {
 		s.Inbox = inbox.DefaultSettings()
 	}
@@ -31,10 +39,10 @@ func All(s Settings) []projections.Projection {
 	if s.Counters == (counters.Settings{}) {
 		s.Counters = counters.DefaultSettings()
 	}
-	return []projections.Projection{
-		graph.New(),
-		inbox.New(s.Inbox),
-		seen.New(s.Seen),
-		counters.New(s.Counters),
+	return []func() projections.Projection{
+		func() projections.Projection { return graph.New() },
+		func() projections.Projection { return inbox.New(s.Inbox) },
+		func() projections.Projection { return seen.New(s.Seen) },
+		func() projections.Projection { return counters.New(s.Counters) },
 	}
 }

@@ -41,6 +41,10 @@ const (
 	ProjectionState_PROJECTION_STATE_FAILED ProjectionState = 5
 	// Closed in order.
 	ProjectionState_PROJECTION_STATE_STOPPED ProjectionState = 6
+	// Built by another version or with other settings than the program has. It answers from where it stands and goes no
+	// further; or not at all, if this version cannot read what that one wrote. The error says which. A rebuild adopts the
+	// present version and settings.
+	ProjectionState_PROJECTION_STATE_OUTDATED ProjectionState = 7
 )
 
 // Enum value maps for ProjectionState.
@@ -53,6 +57,7 @@ var (
 		4: "PROJECTION_STATE_REBUILDING",
 		5: "PROJECTION_STATE_FAILED",
 		6: "PROJECTION_STATE_STOPPED",
+		7: "PROJECTION_STATE_OUTDATED",
 	}
 	ProjectionState_value = map[string]int32{
 		"PROJECTION_STATE_UNSPECIFIED": 0,
@@ -62,6 +67,7 @@ var (
 		"PROJECTION_STATE_REBUILDING":  4,
 		"PROJECTION_STATE_FAILED":      5,
 		"PROJECTION_STATE_STOPPED":     6,
+		"PROJECTION_STATE_OUTDATED":    7,
 	}
 )
 
@@ -2065,7 +2071,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\foperation_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\voperationId\"K\n" +
 	"\x16WatchOperationResponse\x121\n" +
-	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation*\xeb\x01\n" +
+	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation*\x8a\x02\n" +
 	"\x0fProjectionState\x12 \n" +
 	"\x1cPROJECTION_STATE_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19PROJECTION_STATE_STARTING\x10\x01\x12 \n" +
@@ -2073,7 +2079,8 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x15PROJECTION_STATE_LIVE\x10\x03\x12\x1f\n" +
 	"\x1bPROJECTION_STATE_REBUILDING\x10\x04\x12\x1b\n" +
 	"\x17PROJECTION_STATE_FAILED\x10\x05\x12\x1c\n" +
-	"\x18PROJECTION_STATE_STOPPED\x10\x06*\xd5\x01\n" +
+	"\x18PROJECTION_STATE_STOPPED\x10\x06\x12\x1d\n" +
+	"\x19PROJECTION_STATE_OUTDATED\x10\a*\xd5\x01\n" +
 	"\rOperationKind\x12\x1e\n" +
 	"\x1aOPERATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16OPERATION_KIND_REBUILD\x10\x01\x12\x19\n" +

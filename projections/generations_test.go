@@ -1,0 +1,136 @@
+package projections
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// TestGenerationsGolden pins the file: later versions must read it.
+func TestGenerationsGolden(t *testing.T) {
+	want, err := os.ReadFile("testdata/generations.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs := vfs.NewMem()
+	g := generations{Version: 1, Live: 12, Former: 11, Building: 13}
+	if err := writeGenerations(fs, "", g); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readFile(fs, generationsFile)
+	if err != nil || string(got) != string(want) {
+		t.Errorf("%v\n%s, want\n%s", err, got, want)
+	}
+	if read, found, err := readGenerations(fs, ""); err != nil || !found || read != g {
+		t.Errorf("%+v, %v, %v", read, found, err)
+	}
+}
+
+func TestGenerationsThatCannotBe(t *testing.T) {
+	for text, corrupt := range map[string]bool{
+		"":                                    true,
+		"{":                                   true,
+		`{"version":1}`:                       true,
+		`{"version":1,"live":1,"former":1}`:   true,
+		`{"version":1,"live":1,"building":1}`: true,
+		`{"version":1,"live":3,"former":2,"building":2}`: true,
+		`{"version":1,"live":-1}`:                        true,
+		`{"version":2,"live":1}`:                         false, // of a later program
+	} {
+		fs := vfs.NewMem()
+		if err := writeFile(fs, generationsFile, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if g, _, err := readGenerations(fs, ""); err == nil || errors.Is(err, ErrCorrupt) != corrupt {
+			t.Errorf("%s: %+v, %v", text, g, err)
+		}
+	}
+}
+
+// TestGenerationsWithoutAFile: as before there was one, the highest is live.
+func TestGenerationsWithoutAFile(t *testing.T) {
+	fs := vfs.NewMem()
+	for _, test := range []struct {
+		make string
+		live uint32
+	}{{"x", 1}, {"000001", 1}, {"000003", 3}, {"000002", 3}, {"12", 3}, {"shadow-000009", 3}, {"1000000", 1_000_000}} {
+		if err := fs.MkdirAll("p/"+test.make, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		g, found, err := readGenerations(fs, "p")
+		if err != nil || found || g != (generations{Live: test.live}) {
+			t.Errorf("with %s: %+v, %v, %v", test.make, g, found, err)
+		}
+	}
+}
+
+func TestRemoveStale(t *testing.T) {
+	fs := vfs.NewMem()
+	for _, name := range []string{"000001", "000002", "000003", "000004", "shadow-000003", "other"} {
+		if err := fs.MkdirAll("p/"+name+"/below", 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := generations{Live: 3, Former: 2}
+	if removed, err := removeStale(fs, "p", g, false); err != nil || !slices.Equal(removed, []string{"000001", "000004"}) {
+		t.Errorf("%v, %v", removed, err)
+	}
+	if removed, err := removeStale(fs, "p", g, true); err != nil || !slices.Equal(removed, []string{"shadow-000003"}) {
+		t.Errorf("%v, %v", removed, err)
+	}
+	left, _ := fs.List("p")
+	slices.Sort(left)
+	if strings.Join(left, " ") != "000002 000003 other" {
+		t.Error(left)
+	}
+}
+
+// TestGenerationsPowerCut: whatever write the power is cut at, the file is the old one or the new, and the new one once
+// the call has returned.
+func TestGenerationsPowerCut(t *testing.T) {
+	disk := vfs.NewCrashableMem()
+	if err := disk.MkdirAll("p", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syncDir(disk, ""); err != nil {
+		t.Fatal(err)
+	}
+	var allowed []generations
+	cuts, random := 0, rand.New(rand.NewPCG(1, 2))
+	look := func(unsynced int) {
+		t.Helper()
+		cuts++
+		g, found, err := readGenerations(disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: random}), "p")
+		g.Version = 0
+		if err != nil || !slices.Contains(allowed, g) || found != (g.Building != 0) {
+			t.Errorf("cut %d: %+v, %v, %v, not one of %+v", cuts, g, found, err, allowed)
+		}
+	}
+	fs := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			look(0)
+			look(100)
+		}
+		return nil
+	}))
+	last := generations{Live: 1}
+	for n := uint32(2); n < 6; n++ {
+		next := generations{Live: n - 1, Building: n}
+		allowed = []generations{last, next}
+		if err := writeGenerations(fs, "p", next); err != nil {
+			t.Fatal(err)
+		}
+		allowed = []generations{next}
+		look(0)
+		last = next
+	}
+	if cuts < 20 {
+		t.Errorf("%d cuts", cuts)
+	}
+}

@@ -1,0 +1,450 @@
+package projections_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/internal/tally"
+)
+
+// openLive opens a tally that serves, to be closed with the test.
+func openLive(t testing.TB, o projections.LiveOptions) *projections.Live {
+	t.Helper()
+	if o.FS == nil {
+		o.FS = vfs.NewMem()
+	}
+	if o.New == nil {
+		o.New = newTally
+	}
+	o.Dir = "data"
+	l, err := projections.OpenLive(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeLive(t, l) })
+	return l
+}
+
+func closeLive(t testing.TB, l *projections.Live) {
+	t.Helper()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func liveOn(fs projections.FS) projections.LiveOptions {
+	return projections.LiveOptions{Options: projections.Options{FS: fs}}
+}
+
+// runLive runs it until the returned function is called.
+func runLive(t testing.TB, l *projections.Live, source projections.Source) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = l.Run(ctx, source)
+	}()
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(stop)
+	return stop
+}
+
+func build(t testing.TB, l *projections.Live, envs []*events.Envelope) *projections.Store {
+	t.Helper()
+	next, err := l.Build(t.Context(), projections.Bounds{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Fold(envs[conformance.After(envs, next.Cursor()):]); err != nil {
+		t.Fatal(err)
+	}
+	return next
+}
+
+func cutOver(t testing.TB, l *projections.Live, next *projections.Store) {
+	t.Helper()
+	if _, err := l.CutOver(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// directories are those of the tally.
+func directories(fs projections.FS) string {
+	names, _ := fs.List("data/tally")
+	for i := range names {
+		names[i] = path.Base(names[i])
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+func wantStatus(t testing.TB, l *projections.Live, generation, former, building uint32) {
+	t.Helper()
+	st := l.Status()
+	if st.Generation != generation || st.Former != former || st.Building != building {
+		t.Errorf("generation %d, former %d, building %d, want %d, %d, %d", st.Generation, st.Former, st.Building,
+			generation, former, building)
+	}
+}
+
+// TestCutOver builds a second and a third generation, goes back to the second, and starts again in between.
+func TestCutOver(t *testing.T) {
+	envs := tally.History(3, 200)
+	fs := vfs.NewMem()
+	l := openLive(t, liveOn(fs))
+	if err := l.Serving().Fold(envs[:100]); err != nil {
+		t.Fatal(err)
+	}
+	wantStatus(t, l, 1, 0, 0)
+	next := build(t, l, envs[:99])
+	wantStatus(t, l, 1, 0, 2)
+	if _, err := l.Build(t.Context(), projections.Bounds{}); !errors.Is(err, projections.ErrBuilding) {
+		t.Errorf("a second build: %v", err)
+	}
+	if _, err := l.CutOver(t.Context(), next); !errors.Is(err, projections.ErrBehind) {
+		t.Errorf("cut over to what is behind: %v", err)
+	}
+	wantStatus(t, l, 1, 0, 2)
+	conformance.Fold(t, next, envs[:150])
+	cutOver(t, l, next)
+	wantStatus(t, l, 2, 1, 0)
+	conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs[:150]), "the second")
+	if _, err := l.CutOver(t.Context(), next); err == nil {
+		t.Error("cut over twice")
+	}
+
+	cutOver(t, l, build(t, l, envs[:150]))
+	wantStatus(t, l, 3, 2, 0)
+	closeLive(t, l)
+	if got := directories(fs); got != "000002 000003 GENERATIONS" {
+		t.Errorf("left are %s", got)
+	}
+	l = openLive(t, liveOn(fs))
+	wantStatus(t, l, 3, 2, 0)
+
+	former, err := l.Former(t.Context(), projections.Bounds{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conformance.Fold(t, former, envs)
+	cutOver(t, l, former)
+	wantStatus(t, l, 2, 3, 0)
+	next = build(t, l, envs)
+	wantStatus(t, l, 2, 3, 4)
+	if err := l.Discard(next); err != nil {
+		t.Fatal(err)
+	}
+	wantStatus(t, l, 2, 3, 0)
+	closeLive(t, l)
+	if got := directories(fs); got != "000002 000003 GENERATIONS" {
+		t.Errorf("left are %s", got)
+	}
+	// A tool that opens the store finds the one that is live.
+	s := open(t, projections.Options{FS: fs})
+	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "gone back to")
+}
+
+// TestBuildIsContinued: what is being built outlives a restart, and is begun anew if the fold is another by then.
+func TestBuildIsContinued(t *testing.T) {
+	envs := tally.History(4, 100)
+	fs := vfs.NewMem()
+	l := openLive(t, liveOn(fs))
+	conformance.Fold(t, l.Serving(), envs)
+	next := build(t, l, envs[:60])
+	closeLive(t, l)
+	if err := next.Fold(envs); !errors.Is(err, projections.ErrClosed) {
+		t.Errorf("folded after Close: %v", err)
+	}
+	l = openLive(t, liveOn(fs))
+	wantStatus(t, l, 1, 0, 2)
+	next, err := l.Build(t.Context(), projections.Bounds{BatchBytes: 100})
+	if err != nil || next.Cursor() != envs[59].Cursor {
+		t.Fatalf("%+v, %v", next.Cursor(), err)
+	}
+	conformance.Fold(t, next, envs[:80])
+	if next, err = l.Reopen(next); err != nil || next.Cursor() != envs[79].Cursor {
+		t.Fatalf("%+v, %v", next.Cursor(), err)
+	}
+	if err := l.Leave(next); err != nil {
+		t.Fatal(err)
+	}
+	closeLive(t, l)
+
+	o := liveOn(fs)
+	o.New = func() projections.Projection { return changed{Tally: tally.New(), version: 2, kinds: tally.New().Kinds()} }
+	l = openLive(t, o)
+	wantStatus(t, l, 1, 0, 2)
+	next = build(t, l, envs)
+	wantStatus(t, l, 1, 0, 3)
+	cutOver(t, l, next)
+	wantStatus(t, l, 3, 1, 0)
+	if _, err := l.Former(t.Context(), projections.Bounds{}); !errors.Is(err, projections.ErrFingerprint) {
+		t.Errorf("gone back to another fold: %v", err)
+	}
+	closeLive(t, l)
+	if got := directories(fs); got != "000001 000003 GENERATIONS" {
+		t.Errorf("left are %s", got)
+	}
+}
+
+// TestOutdated: other settings serve from where they stand; another version answers nothing, unless it says that it can.
+func TestOutdated(t *testing.T) {
+	envs := tally.History(4, 100)
+	kinds := tally.New().Kinds()
+	for name, test := range map[string]struct {
+		now     func() projections.Projection
+		answers bool
+	}{
+		"settings": {func() projections.Projection {
+			return changed{Tally: tally.New(), version: 1, kinds: kinds, settings: map[string]string{"copies": "9"}}
+		}, true},
+		"version": {func() projections.Projection {
+			return changed{Tally: tally.New(), version: 2, kinds: kinds, settings: tally.New().Settings()}
+		}, false},
+		"a version that can be read": {func() projections.Projection {
+			return reads{changed{Tally: tally.New(), version: 2, kinds: kinds[1:], settings: tally.New().Settings()}}
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			l := openLive(t, liveOn(fs))
+			conformance.Fold(t, l.Serving(), envs[:50])
+			closeLive(t, l)
+			heard, ready := hearing()
+			o := liveOn(fs)
+			o.New, o.Listener.StateChanged = test.now, heard.add
+			l = openLive(t, o)
+			log := newLog(envs...)
+			runLive(t, l, log.source)
+			st := l.Status()
+			if st.State != projections.Outdated || !errors.Is(st.Error, projections.ErrFingerprint) ||
+				st.Unreadable == test.answers || st.Answers() != test.answers || heard.String() != "OUTDATED" {
+				t.Errorf("%+v, heard %s", st, heard)
+			}
+			v, err := l.View()
+			if test.answers != (err == nil) || err != nil && !errors.Is(err, projections.ErrOutdated) {
+				t.Errorf("view: %v", err)
+			}
+			if err == nil {
+				if v.Cursor() != envs[49].Cursor || l.Cursor() != envs[49].Cursor {
+					t.Errorf("at %+v", v.Cursor())
+				}
+				_ = v.Close()
+				if err := l.WaitFor(t.Context(), envs[49].Seq()); err != nil {
+					t.Errorf("wait for what is there: %v", err)
+				}
+			}
+			if err := l.WaitFor(t.Context(), envs[50].Seq()); !errors.Is(err, projections.ErrOutdated) {
+				t.Errorf("wait for what will not come: %v", err)
+			}
+			cutOver(t, l, build(t, l, envs[:60])) // Run brings it up to the present
+			if err := l.WaitFor(t.Context(), envs[99].Seq()); err != nil {
+				t.Fatal(err)
+			}
+			<-ready
+			if st := l.Status(); st.State != projections.Ready || st.Error != nil || st.Generation != 2 ||
+				!strings.HasPrefix(heard.String(), "OUTDATED ") || !strings.HasSuffix(heard.String(), " READY") {
+				t.Errorf("%+v, heard %s", st, heard)
+			}
+		})
+	}
+}
+
+// hearing notes states, and closes the channel at the first that is Ready.
+func hearing() (*heardStates, <-chan struct{}) {
+	ready := make(chan struct{})
+	return &heardStates{ready: sync.OnceFunc(func() { close(ready) })}, ready
+}
+
+type heardStates struct {
+	states
+	ready func()
+}
+
+func (h *heardStates) add(s projections.State, err error) {
+	h.states.add(s, err)
+	if s == projections.Ready {
+		h.ready()
+	}
+}
+
+// reads is a projection that reads the rows of version 1.
+type reads struct{ changed }
+
+func (reads) Reads(version uint32) bool { return version == 1 }
+
+// TestDamagedStore: what cannot be opened is told, not fatal, and is built again.
+func TestDamagedStore(t *testing.T) {
+	envs := tally.History(4, 100)
+	for name, damage := range map[string]func(t *testing.T, fs *vfs.MemFS){
+		"no manifest": func(t *testing.T, fs *vfs.MemFS) { removeFiles(t, fs, "MANIFEST", "marker.manifest") },
+		"no tables":   func(t *testing.T, fs *vfs.MemFS) { removeFiles(t, fs, ".sst") },
+		"manifest spoilt": func(t *testing.T, fs *vfs.MemFS) {
+			spoil(t, fs, "MANIFEST")
+		},
+		"GENERATIONS spoilt": func(t *testing.T, fs *vfs.MemFS) { spoil(t, fs, "GENERATIONS") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			l := openLive(t, liveOn(fs))
+			cutOver(t, l, build(t, l, envs[:50]))
+			closeLive(t, l)
+			damage(t, fs)
+			heard, ready := hearing()
+			o := liveOn(fs)
+			o.Listener.StateChanged = heard.add
+			l = openLive(t, o)
+			log := newLog(envs...)
+			runLive(t, l, log.source)
+			if st := l.Status(); st.State != projections.Failed || st.Error == nil || st.Answers() || heard.String() != "FAILED" {
+				t.Errorf("%+v, heard %s", st, heard)
+			}
+			if _, err := l.View(); !errors.Is(err, projections.ErrStopped) {
+				t.Errorf("view: %v", err)
+			}
+			if err := l.WaitFor(t.Context(), 0); !errors.Is(err, projections.ErrStopped) {
+				t.Errorf("wait: %v", err)
+			}
+			cutOver(t, l, build(t, l, envs[:70]))
+			if err := l.WaitFor(t.Context(), envs[99].Seq()); err != nil {
+				t.Fatal(err)
+			}
+			<-ready
+			if st := l.Status(); st.State != projections.Ready || st.Generation != 3 ||
+				!strings.HasPrefix(heard.String(), "FAILED ") || !strings.HasSuffix(heard.String(), " READY") {
+				t.Errorf("%+v, heard %s", st, heard)
+			}
+			conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs), "healed")
+			closeLive(t, l)
+			l = openLive(t, liveOn(fs))
+			if st := l.Status(); st.Generation != 3 || st.Error != nil {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
+// files are the files of generation 2, and the file of generations, whose name has one of the parts.
+func files(fs *vfs.MemFS, parts ...string) (found []string) {
+	for _, dir := range []string{"data/tally", "data/tally/000002"} {
+		names, _ := fs.List(dir)
+		for _, name := range names {
+			if slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(name, p) }) {
+				found = append(found, dir+"/"+path.Base(name))
+			}
+		}
+	}
+	return found
+}
+
+func removeFiles(t *testing.T, fs *vfs.MemFS, parts ...string) {
+	t.Helper()
+	found := files(fs, parts...)
+	for _, name := range found {
+		if err := fs.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(found) == 0 {
+		t.Fatal("there is no such file")
+	}
+}
+
+func spoil(t *testing.T, fs *vfs.MemFS, part string) {
+	t.Helper()
+	for _, name := range files(fs, part) {
+		if strings.Contains(name, "marker") {
+			continue
+		}
+		f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write([]byte("spoilt in every way that there is")); err != nil {
+			t.Fatal(err)
+		}
+		_ = f.Close()
+		return
+	}
+	t.Fatal("there is no such file")
+}
+
+// TestFailedIsRebuilt: a projection that fails while it runs is rebuilt by the same way, with the process running on.
+func TestFailedIsRebuilt(t *testing.T) {
+	envs := follows(20)
+	var made int
+	o := projections.LiveOptions{New: func() projections.Projection {
+		p := tally.New()
+		if made++; made == 2 { // the first is asked for its name only
+			p.FailAt = 10
+		}
+		return p
+	}}
+	l := openLive(t, o)
+	log := newLog(envs...)
+	log.most = 1
+	stop := runLive(t, l, log.source)
+	if err := l.WaitFor(t.Context(), 20); !errors.Is(err, tally.ErrFails) {
+		t.Fatalf("wait: %v", err)
+	}
+	if _, err := l.View(); !errors.Is(err, tally.ErrFails) || l.Status().State != projections.Failed {
+		t.Errorf("view: %v", err)
+	}
+	cutOver(t, l, build(t, l, nil))
+	if err := l.WaitFor(t.Context(), 20); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs), "healed")
+}
+
+// TestViewsOutliveTheCutOver: who reads the old generation goes on, and the next rebuild waits for it.
+func TestViewsOutliveTheCutOver(t *testing.T) {
+	envs := tally.History(3, 60)
+	l := openLive(t, projections.LiveOptions{})
+	conformance.Fold(t, l.Serving(), envs[:50])
+	v, err := l.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cutOver(t, l, build(t, l, envs))
+	want := straight(t, envs[:50]).String()
+	if got := rowsOfView(v); got != want || v.Cursor() != envs[49].Cursor {
+		t.Errorf("the view has changed: %+v", v.Cursor())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.Former(ctx, projections.Bounds{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("former, while it is read: %v", err)
+	}
+	if err := v.Close(); err != nil {
+		t.Fatal(err)
+	}
+	former, err := l.Former(t.Context(), projections.Bounds{})
+	if err != nil || former.Cursor() != envs[49].Cursor {
+		t.Errorf("%v", err)
+	}
+}
+
+func rowsOfView(v *projections.View) string {
+	var rows conformance.Rows
+	it := v.Iter(nil, nil)
+	for it.Next() {
+		rows = append(rows, conformance.Row{Key: bytes.Clone(it.Key()), Value: bytes.Clone(it.Value())})
+	}
+	if err := it.Close(); err != nil {
+		return err.Error()
+	}
+	return rows.String()
+}
