@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2"
 )
 
 // maxHold is how long the fold of the live generation is held, at most, for the next one to show what it shows.
@@ -171,18 +173,29 @@ func (l *Live) Discard(next *Store) error {
 	if errors.Is(err, errNotNext) {
 		return err
 	}
+	if l.files.Load().Building != next.generation {
+		return err
+	}
+	return errors.Join(err, l.Abandon())
+}
+
+// Abandon removes what is being built, if it is not open: nobody will continue it.
+func (l *Live) Abandon() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	g := *l.files.Load()
-	if g.Building != next.generation {
+	if err := l.freeLocked(); err != nil {
 		return err
+	}
+	g := *l.files.Load()
+	if g.Building == 0 {
+		return nil
 	}
 	g.Building = 0
 	if err := l.write(g); err != nil {
 		return err
 	}
 	l.removeStale(g, false)
-	return err
+	return nil
 }
 
 // CutOver makes the next generation the one that serves, at a moment when it shows at least what the live one shows; that
@@ -241,7 +254,11 @@ func (l *Live) CutOver(ctx context.Context, next *Store) (pause time.Duration, e
 
 // damaged tells that a generation is of no use to go back to.
 func (s *serving) damaged() bool {
-	return s.state == Failed || s.store != nil && errors.Is(s.store.life.failure(), ErrCorrupt)
+	if s.err != nil || s.store == nil {
+		return s.state == Failed
+	}
+	err := s.store.life.failure()
+	return errors.Is(err, ErrCorrupt) || pebble.IsCorruptionError(err)
 }
 
 // followNext has the next generation follow the log, if Run is running.

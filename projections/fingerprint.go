@@ -122,6 +122,7 @@ func (s *Store) checkFingerprint() error {
 			same.Version, same.Kinds = was.Version, was.Kinds
 		}
 		if bytes.Equal(row, same.encode()) {
+			s.outdated = was.differences(s.print)
 			s.print = same
 			return nil
 		}

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -102,7 +103,7 @@ func (fl *flusher) pressure(s *Store) error {
 	for waited := false; ; waited = true {
 		m := s.db.Metrics()
 		if m.MemTable.Size <= uint64(maxMemtables*s.opts.Bounds.FlushBytes) &&
-			m.Levels[0].Sublevels <= maxSublevels {
+			int(m.Levels[0].Sublevels) <= maxSublevels+s.opts.Bounds.Sublevels {
 			return nil
 		}
 		if told := s.opts.Listener.Waited; told != nil && !waited {
@@ -127,6 +128,25 @@ func (s *Store) Flush() error {
 		return s.life.fail(err)
 	}
 	return nil
+}
+
+// Compact brings the tables of the store into order, as compactions would in time, and what is in memory to disk before. It
+// may take minutes; folding and queries go on.
+func (s *Store) Compact(ctx context.Context) error {
+	if err := s.Flush(); err != nil {
+		return err
+	}
+	s.using.RLock()
+	defer s.using.RUnlock()
+	if err := s.life.stopped(); err != nil {
+		return err
+	}
+	first := []byte{0}
+	last := AppendPrefix(nil, StoreShard, 0xff)
+	if err := s.db.Compact(ctx, first, last, true); err != nil && ctx.Err() == nil {
+		return s.life.fail(err)
+	}
+	return ctx.Err()
 }
 
 // flushInTime begins a flush if something is due, and returns how long nothing will be; 0: nothing is waiting.

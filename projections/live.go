@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -184,7 +185,11 @@ func (l *Live) storeOptions(n uint32, bounds Bounds) Options {
 func (l *Live) openServing(n uint32) (*serving, error) {
 	o := l.storeOptions(n, l.opts.Bounds)
 	store, err := Open(o)
-	if err == nil {
+	switch {
+	case err == nil && store.outdated != "":
+		err = fmt.Errorf("%w: %w: %s", ErrOutdated, ErrFingerprint, store.outdated)
+		return &serving{number: n, store: store, err: err, state: Outdated}, nil
+	case err == nil:
 		return &serving{number: n, store: store}, nil
 	}
 	if errors.Is(err, ErrInUse) || o.ReadOnly && errors.Is(err, ErrNoStore) {
@@ -222,6 +227,12 @@ func (l *Live) serve(s *serving) {
 		last = report{s.state, s.err}
 	}
 	l.tellLocked(last)
+	l.told.changeLocked()
+}
+
+func (t *told) changeLocked() {
+	close(t.changed)
+	t.changed = make(chan struct{})
 }
 
 // listener is that of the store of a generation.
@@ -238,8 +249,7 @@ func (l *Live) listener(n uint32) Listener {
 		if t.of == n {
 			l.tellLocked(report{s, err})
 		}
-		close(t.changed)
-		t.changed = make(chan struct{})
+		t.changeLocked()
 	}}
 	if to.Folded != nil {
 		listener.Folded = func(i FoldInfo) {
@@ -352,11 +362,34 @@ func (l *Live) Status() Status {
 	}
 	g := l.files.Load()
 	st.Former, st.Building, st.Rebuilding = g.Former, g.Building, l.next.Load() != nil
+	st.Damaged = st.State == Failed && s.damaged()
 	st.Unreadable = st.State == Outdated && s.store == nil
 	if now := l.serving.Load(); now != s {
 		return l.Status()
 	}
 	return st
+}
+
+// Changed returns a channel that is closed when the state of a generation, or the one that serves, changes. To miss no
+// change, take it before asking for the Status.
+func (l *Live) Changed() <-chan struct{} {
+	l.told.mu.Lock()
+	defer l.told.mu.Unlock()
+	return l.told.changed
+}
+
+// Disk returns what the generation that serves takes on disk, what is built of the next one, and how much is free there.
+func (l *Live) Disk() (live, building, free uint64, err error) {
+	g := l.files.Load()
+	live = directoryBytes(l.opts.FS, generationDir(l.storeDir(), l.serving.Load().number))
+	if g.Building != 0 {
+		building = directoryBytes(l.opts.FS, generationDir(l.storeDir(), g.Building))
+	}
+	usage, err := l.opts.FS.GetDiskUsage(l.dir)
+	if errors.Is(err, vfs.ErrUnsupported) {
+		return live, building, math.MaxUint64, nil // a file system in memory
+	}
+	return live, building, usage.AvailBytes, err
 }
 
 // storeDir are options that say where generations are.

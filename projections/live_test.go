@@ -182,7 +182,9 @@ func TestBuildIsContinued(t *testing.T) {
 	closeLive(t, l)
 
 	o := liveOn(fs)
-	o.New = func() projections.Projection { return changed{Tally: tally.New(), version: 2, kinds: tally.New().Kinds()} }
+	o.New = func() projections.Projection {
+		return changed{Tally: tally.New(), version: 2, kinds: tally.New().Kinds()}
+	}
 	l = openLive(t, o)
 	wantStatus(t, l, 1, 0, 2)
 	next = build(t, l, envs)

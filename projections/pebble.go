@@ -41,7 +41,7 @@ func openPebble(s *Store) (*pebble.DB, error) {
 		MemTableStopWritesThreshold: 1 << 10,
 		L0StopWritesThreshold:       1 << 10,
 		// Flushed tables span the key space and pile up in level 0, where every look-up asks each of them.
-		L0CompactionThreshold:      2,
+		L0CompactionThreshold:      b.Sublevels,
 		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
 		// One size for all levels makes splits of a compaction, not more tables than needed.
 		LBaseMaxBytes: 64 << 20,

@@ -14,6 +14,8 @@ type Status struct {
 	Generation  uint32
 	// Unreadable tells of an Outdated one that this program cannot read: it answers nothing.
 	Unreadable bool
+	// Damaged tells of a Failed one that its files or rows are, and not the log: a rebuild heals it.
+	Damaged bool
 	// Rebuilding tells that a next generation is open.
 	Rebuilding bool
 	// Former is the generation that a rollback goes back to, Building the one that is being built; 0: none. All of these

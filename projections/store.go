@@ -87,6 +87,9 @@ type Bounds struct {
 	FlushEnvelopes int
 	// ReadBytes of the log are asked for at once. Default 8 MiB.
 	ReadBytes int
+	// Sublevels of tables may overlap before they are compacted: each is asked in a look-up of the fold, and of queries.
+	// Default 2. What nobody reads yet is built with less work by more, and then compacted at once.
+	Sublevels int
 }
 
 func (b Bounds) withDefaults() Bounds {
@@ -100,6 +103,7 @@ func (b Bounds) withDefaults() Bounds {
 	def(&b.FlushBytes, 32<<20)
 	def(&b.FlushEnvelopes, 1<<16)
 	def(&b.ReadBytes, 8<<20)
+	def(&b.Sublevels, 2)
 	if b.FlushEvery <= 0 {
 		b.FlushEvery = time.Minute
 	}
@@ -114,9 +118,11 @@ type Store struct {
 	dir        string
 	generation uint32
 	print      Fingerprint
-	merger     *Merger
-	fence      *fence
-	db         *pebble.DB
+	// outdated says what the fingerprint of a store that is open for reading only has otherwise than the program.
+	outdated string
+	merger   *Merger
+	fence    *fence
+	db       *pebble.DB
 	// open is set once the opening went well, broken when Pebble could not go on and must be left alone.
 	open, broken atomic.Bool
 	// using is held by those who use db without holding folding or a view.

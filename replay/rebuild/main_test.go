@@ -1,0 +1,215 @@
+package rebuild_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/model/histories"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is an embedded log with a hub, and projections that follow it.
+type world struct {
+	t         *testing.T
+	log       *events.Log
+	hub       *events.Hub
+	publisher *events.Publisher
+	// seed is that of the next history that is published.
+	seed atomic.Uint64
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	log, err := events.Open(t.Context(), events.Config{Ephemeral: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, log: log, hub: events.NewHub(log, events.HubOptions{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.hub.Run(ctx) }()
+	if w.publisher, err = log.NewPublisher(events.PublisherOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := w.publisher.Close(context.Background())
+		cancel()
+		if err := errors.Join(err, <-ended, log.Close(context.Background())); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// publish appends envelopes of a few events each, and returns the last sequence.
+func (w *world) publish(envelopes int) (seq uint64) {
+	for n := 0; n < envelopes; {
+		seed := w.seed.Add(1)
+		for chunk := range slices.Chunk(slices.Concat(histories.Fixed(seed, 60), histories.FixedFeeds(seed, 60), histories.FixedPlays(seed, 60)), 6) {
+			var msgs []*skeinv1.Event
+			for _, ev := range chunk {
+				msgs = append(msgs, ev.Proto())
+			}
+			took, err := w.publisher.Publish(context.Background(), msgs, events.PublishOptions{})
+			if err != nil {
+				w.t.Error(err)
+				return seq
+			}
+			seq = took.Position.Seq
+			if n++; n >= envelopes {
+				break
+			}
+		}
+	}
+	return seq
+}
+
+type subscription struct {
+	*events.Subscription
+	hub *events.Hub
+}
+
+func (s subscription) Head() uint64 { return s.hub.Head() }
+
+func (w *world) subscribe(from events.Cursor) (projections.Subscription, error) {
+	if from == (events.Cursor{}) {
+		from = w.log.Start()
+	}
+	sub, err := w.hub.Subscribe(from)
+	if err != nil {
+		return nil, err
+	}
+	return subscription{sub, w.hub}, nil
+}
+
+// source is that of rebuilds.
+func (w *world) source(from events.Cursor, _ events.KindSet) (projections.Subscription, error) {
+	return w.subscribe(from)
+}
+
+// envelopes reads the log from its start up to a sequence.
+func (w *world) envelopes(seq uint64) (envs []*events.Envelope) {
+	w.t.Helper()
+	sub, err := w.subscribe(events.Cursor{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer sub.Close()
+	for len(envs) == 0 || envs[len(envs)-1].Seq() < seq {
+		some, err := sub.Next(w.t.Context(), 1<<20)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		envs = append(envs, some...)
+	}
+	return envs[:slices.IndexFunc(envs, func(e *events.Envelope) bool { return e.Seq() == seq })+1]
+}
+
+// lives opens every projection, each on a file system of its own, and has them follow the log.
+func (w *world) lives(o projections.Options) (lives []*projections.Live) {
+	w.t.Helper()
+	for _, p := range all.Makers(all.Settings{}) {
+		lives = append(lives, w.open(p, o))
+	}
+	return lives
+}
+
+func (w *world) open(p func() projections.Projection, o projections.Options) *projections.Live {
+	w.t.Helper()
+	if o.FS == nil {
+		o.FS = vfs.NewMem()
+	}
+	o.Dir = "data"
+	l, err := projections.OpenLive(projections.LiveOptions{Options: o, New: p})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.run(l)
+	return l
+}
+
+// run has a projection follow the log until it is closed, with the test at the latest.
+func (w *world) run(l *projections.Live) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = l.Run(context.Background(), w.subscribe)
+	}()
+	w.t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			w.t.Error(err)
+		}
+		<-done
+	})
+}
+
+// wantRows compares a projection with a straight fold of the log up to a sequence that it has reached.
+func (w *world) wantRows(l *projections.Live, seq uint64) {
+	w.t.Helper()
+	if err := l.WaitFor(w.t.Context(), seq); err != nil {
+		w.t.Fatal(l.Name(), err)
+	}
+	var fresh projections.Projection
+	for _, p := range all.All(all.Settings{}) {
+		if p.Name() == l.Name() {
+			fresh = p
+		}
+	}
+	straight := conformance.Straight(w.t, fresh, w.envelopes(seq))
+	conformance.RowsOf(w.t, l.Serving()).MustEqual(w.t, straight, "%s", l.Name())
+}
+
+// reading reads a projection all the time: no read may fail, and none may show an older position than the one before.
+func (w *world) reading(l *projections.Live) (stop func() (reads int)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	n := 0
+	go func() {
+		defer close(done)
+		var last uint64
+		for ; ctx.Err() == nil; n++ {
+			if err := w.read(ctx, l, &last); err != nil && ctx.Err() == nil {
+				w.t.Errorf("%s, read %d: %v", l.Name(), n, err)
+				return
+			}
+		}
+	}()
+	return sync.OnceValue(func() int { cancel(); <-done; return n })
+}
+
+var errBack = errors.New("the position went back")
+
+func (w *world) read(ctx context.Context, l *projections.Live, last *uint64) (err error) {
+	if err := l.WaitFor(ctx, *last); err != nil {
+		return err
+	}
+	v, err := l.View()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	if v.Cursor().Seq < *last {
+		return errBack
+	}
+	*last = v.Cursor().Seq
+	it := v.Iter(nil, nil)
+	for n := 0; n < 20 && it.Next(); n++ {
+		if _, ok, err := v.Get(it.Key()); err != nil || !ok {
+			return errors.Join(err, it.Close(), errors.New("a row is not found"))
+		}
+	}
+	return it.Close()
+}

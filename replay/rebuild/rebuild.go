@@ -1,0 +1,264 @@
+package rebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/replay"
+)
+
+// ErrDisk: there is less free disk than a rebuild takes. It arrives wrapped, with both figures.
+var ErrDisk = errors.New("rebuild: not enough disk")
+
+// Source subscribes to the log after a cursor, for who folds these kinds only: what holds no other may be left out. The
+// empty cursor is the beginning of the log.
+type Source func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error)
+
+const (
+	// spare is how much more a generation may take while it is built than it takes in the end.
+	spare = 1.3
+	// perLogByte is what a generation takes for each byte of the log, at most, where nothing is known of its size.
+	perLogByte = 2
+	// near is how many envelopes behind the head the live fold takes over: it is not throttled.
+	near = 2048
+	// diskPeriod is how much of the log, in bytes, is read between two looks at the free disk.
+	diskPeriod = 256 << 20
+)
+
+// Options of a rebuild. The zero value rebuilds as fast as it can.
+type Options struct {
+	// Pace leaves the rest of the time to what serves.
+	Pace replay.Pace
+	// Bounds are those of the build; zero: [Bulk].
+	Bounds projections.Bounds
+	// Margin is how much disk stays free, in bytes; 0: 256 MiB.
+	Margin uint64
+	// LogBytes is the size of the log, for projections whose size is not known; 0: not known either.
+	LogBytes uint64
+	// Progress is told in envelopes; nil: nobody asks.
+	Progress *replay.Progress
+	// Logger gets what a person must see; nil: nothing.
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.Bounds == (projections.Bounds{}) {
+		o.Bounds = Bulk()
+	}
+	if o.Margin == 0 {
+		o.Margin = 256 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Rebuild builds the next generation of a projection, beside the one that serves, and cuts over to it. One that was begun
+// before is continued. [projections.Live.Run] must be running, so that the new generation follows the log to the moment of
+// the cut-over and on.
+//
+// When the context ends, what is built stays for the next Rebuild ([projections.Live.Abandon] removes it). A fold that
+// fails is of no use later: it is removed. The report is for people.
+func Rebuild(ctx context.Context, live *projections.Live, source Source, o Options) (report string, err error) {
+	o = o.withDefaults()
+	if err := checkDisk(live, o); err != nil {
+		return "", err
+	}
+	next, err := live.Build(ctx, o.Bounds)
+	if err != nil {
+		return "", fmt.Errorf("rebuild %s: %w", live.Name(), err)
+	}
+	r := run{live: live, next: next, o: o}
+	if report, err = r.all(ctx, source, true); err != nil {
+		return "", fmt.Errorf("rebuild %s: %w", live.Name(), err)
+	}
+	return report, nil
+}
+
+// Rollback goes back to the former generation: it folds what that has missed, and cuts over to it. The generation that
+// served until then becomes the former one. It fails with [projections.ErrNoFormer] if there is none, and with
+// [projections.ErrFingerprint] if the former one is of another version of the program, or has other settings: then that
+// version, or those settings, are to be started first.
+func Rollback(ctx context.Context, live *projections.Live, source Source, o Options) (report string, err error) {
+	o = o.withDefaults()
+	o.Bounds = projections.Bounds{} // there is not much to fold, and it serves with these
+	next, err := live.Former(ctx, o.Bounds)
+	if err != nil {
+		return "", fmt.Errorf("roll back %s: %w", live.Name(), err)
+	}
+	r := run{live: live, next: next, o: o}
+	if report, err = r.all(ctx, source, false); err != nil {
+		return "", fmt.Errorf("roll back %s: %w", live.Name(), err)
+	}
+	return report, nil
+}
+
+// run is one rebuild or rollback.
+type run struct {
+	live *projections.Live
+	next *projections.Store
+	o    Options
+	// envelopes and bytes of the log were folded.
+	envelopes, bytes uint64
+}
+
+// all folds up to the present and cuts over. Reopen: the bounds of the build are not those of serving.
+func (r *run) all(ctx context.Context, source Source, reopen bool) (report string, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.leave())
+		}
+	}()
+	from, before := r.live.Status(), r.next.Cursor().Seq
+	began := time.Now()
+	if err := r.catchUp(ctx, source); err != nil {
+		return "", err
+	}
+	took := time.Since(began)
+	if reopen {
+		if err := r.next.Compact(ctx); err != nil {
+			return "", err
+		}
+		next, err := r.live.Reopen(r.next)
+		if err != nil {
+			return "", err
+		}
+		r.next = next
+	}
+	pause, err := r.live.CutOver(ctx, r.next)
+	if err != nil {
+		return "", err
+	}
+	st := r.next.Status()
+	report = fmt.Sprintf("generation %d serves in place of %d since %d: %d envelopes of %s in %v (%.0f/s), cut over with a pause of %v, %s on disk",
+		st.Generation, from.Generation, st.Cursor.Seq, r.envelopes, sizeText(r.bytes), took.Round(time.Millisecond),
+		float64(r.envelopes)/max(took.Seconds(), 1e-6), pause.Round(10*time.Microsecond), sizeText(st.DiskBytes))
+	if before > 0 {
+		report += fmt.Sprintf("; it was continued from %d", before)
+	}
+	return report, nil
+}
+
+// leave closes what did not become live. It is kept, unless the fold failed.
+func (r *run) leave() error {
+	if r.next.Status().State == projections.Failed {
+		return r.live.Discard(r.next)
+	}
+	if err := r.live.Leave(r.next); !errors.Is(err, projections.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// catchUp folds the log until nearly nothing is left.
+func (r *run) catchUp(ctx context.Context, source Source) error {
+	kinds := events.Kinds(r.next.Projection().Kinds()...) | events.Kinds(events.BackfillClosed)
+	at := r.next.Cursor()
+	sub, err := source(at, kinds)
+	if err != nil {
+		return fmt.Errorf("subscribe to the log: %w", err)
+	}
+	defer sub.Close()
+	r.o.Progress.Start("envelopes", sub.Head())
+	r.o.Progress.Set(at.Seq)
+	unlooked := 0
+	for {
+		head := sub.Head()
+		r.o.Progress.Total(head)
+		if at.Seq+near >= head && r.shown(at.Seq) {
+			return ctx.Err()
+		}
+		envs, err := sub.Next(ctx, r.readBytes())
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := r.next.Fold(envs); err != nil {
+			return err
+		}
+		at = envs[len(envs)-1].Cursor
+		r.o.Progress.Set(at.Seq)
+		r.envelopes += uint64(len(envs))
+		for _, env := range envs {
+			r.bytes += uint64(env.Bytes)
+			unlooked += env.Bytes
+		}
+		if unlooked >= diskPeriod {
+			unlooked = 0
+			if err := r.checkFree(); err != nil {
+				return err
+			}
+		}
+		if err := r.o.Pace.Rest(ctx, time.Since(began)); err != nil {
+			return err
+		}
+	}
+}
+
+// shown tells whether the next generation shows what a live one that does not go on has shown; one that goes on is followed
+// in the cut-over.
+func (r *run) shown(seq uint64) bool {
+	return seq >= r.live.Cursor().Seq || r.live.Status().State == projections.Ready
+}
+
+func (r *run) readBytes() int {
+	if n := r.o.Bounds.ReadBytes; n > 0 {
+		return n
+	}
+	return 8 << 20
+}
+
+// checkDisk refuses what would fill the disk.
+func checkDisk(live *projections.Live, o Options) error {
+	need, built, free, err := needed(live, o.LogBytes)
+	if err != nil {
+		return fmt.Errorf("rebuild %s: free disk: %w", live.Name(), err)
+	}
+	need = need - min(need, built) + o.Margin
+	if free < need {
+		return fmt.Errorf("%w: to rebuild %s %s are needed, %s are free", ErrDisk, live.Name(), sizeText(need), sizeText(free))
+	}
+	return nil
+}
+
+// needed returns what a rebuild takes in all, what of that is built already, and what is free.
+func needed(live *projections.Live, logBytes uint64) (need, built, free uint64, err error) {
+	size, built, free, err := live.Disk()
+	need = uint64(math.Ceil(float64(size) * spare))
+	if st := live.Status(); st.Cursor.Seq == 0 || st.State == projections.Failed {
+		// What is there is perhaps only a part of it.
+		need = max(need, perLogByte*logBytes)
+	}
+	return need, built, free, err
+}
+
+// checkFree stops a build that would take the last of the disk from what serves.
+func (r *run) checkFree() error {
+	_, _, free, err := r.live.Disk()
+	if err == nil && free < r.o.Margin {
+		err = fmt.Errorf("%w: %s are left, %s must stay free", ErrDisk, sizeText(free), sizeText(r.o.Margin))
+	}
+	return err
+}
+
+func sizeText(n uint64) string {
+	switch {
+	case n >= 10<<30:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 10<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%d KiB", (n+1023)>>10)
+}
+
+// Bulk are the bounds of a build: nobody reads it yet, and after a crash it may fold more again.
+func Bulk() projections.Bounds {
+	return projections.Bounds{}
+}

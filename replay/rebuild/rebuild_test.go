@@ -1,0 +1,226 @@
+package rebuild_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/rebuild"
+)
+
+// load publishes all the time.
+func (w *world) load() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			w.publish(1)
+		}
+	}()
+	return sync.OnceFunc(func() { cancel(); <-done })
+}
+
+// TestRebuildUnderLoad rebuilds every projection while it is written and read, and goes back to the former generation: no
+// read fails, the pause is short, and the rows are those of a straight fold.
+func TestRebuildUnderLoad(t *testing.T) {
+	w := newWorld(t)
+	first := w.publish(2500)
+	var mu sync.Mutex
+	var cuts []projections.CutOverInfo
+	lives := w.lives(projections.Options{Listener: projections.Listener{CutOver: func(i projections.CutOverInfo) {
+		mu.Lock()
+		defer mu.Unlock()
+		cuts = append(cuts, i)
+	}}})
+	var stops []func() int
+	for _, l := range lives {
+		if err := l.WaitFor(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		stops = append(stops, w.reading(l))
+	}
+	stopLoad := w.load()
+	defer stopLoad()
+	for _, l := range lives {
+		var p replay.Progress
+		report, err := rebuild.Rebuild(t.Context(), l, w.source, rebuild.Options{Progress: &p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(l.Name(), report)
+		if unit, done, total := p.Now(); unit != "envelopes" || done == 0 || done > total || total < first {
+			t.Errorf("%d of %d %s", done, total, unit)
+		}
+		if st := l.Status(); st.Generation != 2 || st.Former != 1 || st.Building != 0 || st.Rebuilding {
+			t.Errorf("%+v", st)
+		}
+		if report, err = rebuild.Rollback(t.Context(), l, w.source, rebuild.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		t.Log(l.Name(), report)
+		if st := l.Status(); st.Generation != 1 || st.Former != 2 {
+			t.Errorf("%+v", st)
+		}
+		if _, err = rebuild.Rollback(t.Context(), l, w.source, rebuild.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stopLoad()
+	last := w.publish(1)
+	for i, l := range lives {
+		if reads := stops[i](); reads < 10 {
+			t.Errorf("%s: %d reads", l.Name(), reads)
+		}
+		if st := l.Status(); st.Generation != 2 {
+			t.Errorf("%+v", st)
+		}
+		w.wantRows(l, last)
+	}
+	if len(cuts) != 3*len(lives) {
+		t.Errorf("%d cut-overs were heard of", len(cuts))
+	}
+	for _, c := range cuts {
+		if c.Pause > 50*time.Millisecond {
+			t.Errorf("a pause of %v", c.Pause)
+		}
+	}
+}
+
+func newGraph() projections.Projection { return graph.New() }
+
+// stopping is a source that ends with the context of the caller after so many envelopes.
+func stopping(source rebuild.Source, n int, stop func()) rebuild.Source {
+	return func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+		sub, err := source(from, kinds)
+		return &stoppingSubscription{sub, n, stop}, err
+	}
+}
+
+type stoppingSubscription struct {
+	projections.Subscription
+	left int
+	stop func()
+}
+
+func (s *stoppingSubscription) Next(ctx context.Context, _ int) ([]*events.Envelope, error) {
+	if s.left--; s.left < 0 {
+		s.stop()
+		return nil, context.Cause(ctx)
+	}
+	return s.Subscription.Next(ctx, 1)
+}
+
+// TestRebuildIsContinued: a rebuild that was stopped goes on where it was, in another process too.
+func TestRebuildIsContinued(t *testing.T) {
+	w := newWorld(t)
+	last := w.publish(2500)
+	fs := vfs.NewMem()
+	l := w.open(newGraph, projections.Options{FS: fs})
+	if err := l.WaitFor(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := rebuild.Rebuild(ctx, l, stopping(w.source, 100, cancel), rebuild.Options{}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if st := l.Status(); st.Generation != 1 || st.Building != 2 || st.Rebuilding {
+		t.Errorf("%+v", st)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = w.open(newGraph, projections.Options{FS: fs})
+	var from []uint64
+	report, err := rebuild.Rebuild(t.Context(), l, func(c events.Cursor, k events.KindSet) (projections.Subscription, error) {
+		from = append(from, c.Seq)
+		return w.source(c, k)
+	}, rebuild.Options{})
+	if err != nil || !strings.Contains(report, "continued from ") || from[0] < 100 {
+		t.Errorf("%v, %s, from %d", err, report, from)
+	}
+	w.wantRows(l, last)
+}
+
+// TestRebuildWithoutDisk: a rebuild that does not fit is refused before it begins, with both figures.
+func TestRebuildWithoutDisk(t *testing.T) {
+	w := newWorld(t)
+	last := w.publish(50)
+	fs := vfs.NewMem()
+	l := w.open(newGraph, projections.Options{FS: fs})
+	if err := l.WaitFor(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 100 << 20})
+	_, err := rebuild.Rebuild(t.Context(), l, w.source, rebuild.Options{})
+	if !errors.Is(err, rebuild.ErrDisk) || !strings.Contains(err.Error(), "256 MiB are needed, 100 MiB are free") {
+		t.Errorf("%v", err)
+	}
+	if st := l.Status(); st.Building != 0 {
+		t.Errorf("%+v", st)
+	}
+	if _, err := rebuild.Rebuild(t.Context(), l, w.source, rebuild.Options{Margin: 1 << 20}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBrokenStore: a store that cannot be opened is rebuilt while the others serve.
+func TestBrokenStore(t *testing.T) {
+	w := newWorld(t)
+	last := w.publish(300)
+	lives := w.lives(projections.Options{})
+	fs := vfs.NewMem()
+	l := w.open(newGraph, projections.Options{FS: fs})
+	if err := l.WaitFor(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, _ := fs.List("data/graph/000001")
+	for _, name := range names {
+		if strings.HasSuffix(name, ".sst") {
+			if err := fs.Remove("data/graph/000001/" + name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	l = w.open(newGraph, projections.Options{FS: fs})
+	if st := l.Status(); st.State != projections.Failed || !st.Damaged {
+		t.Errorf("%+v", st)
+	}
+	steps, err := rebuild.Plan(append(lives, l), rebuild.Log{Head: last, Bytes: 100 << 20})
+	if err != nil || len(steps) != 1 || steps[0].Name != "graph" || steps[0].Envelopes != last ||
+		steps[0].Time != 10*time.Second || steps[0].Need < 200<<20 || steps[0].Answers {
+		t.Errorf("%+v, %v", steps, err)
+	}
+	t.Log(steps)
+	for _, other := range lives {
+		w.wantRows(other, last)
+	}
+	if _, err := rebuild.Rebuild(t.Context(), l, w.source, rebuild.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	w.wantRows(l, last)
+	if st := l.Status(); st.Former != 0 {
+		t.Errorf("what is damaged is kept: %+v", st)
+	}
+}
+
+// TestRollbackWithoutFormer: there is nothing to go back to.
+func TestRollbackWithoutFormer(t *testing.T) {
+	w := newWorld(t)
+	l := w.open(newGraph, projections.Options{})
+	if _, err := rebuild.Rollback(t.Context(), l, w.source, rebuild.Options{}); !errors.Is(err, projections.ErrNoFormer) {
+		t.Errorf("%v", err)
+	}
+}
