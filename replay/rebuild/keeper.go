@@ -1,0 +1,70 @@
+package rebuild
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/skein-feed/skein/projections"
+)
+
+const (
+	// firstRetry is how long a [Keeper] waits after a rebuild that failed; it doubles each time, up to lastRetry.
+	firstRetry = time.Minute
+	lastRetry  = time.Hour
+)
+
+// Keeper has a projection rebuilt that does not go on.
+type Keeper struct {
+	Live *projections.Live
+	// Heal rebuilds what is damaged: files that cannot be opened or read, rows that cannot be.
+	Heal bool
+	// Adopt rebuilds what was built by another version or with other settings than the program has.
+	Adopt bool
+	// Rebuild does it, and says why it is done to who wants to know. Required.
+	Rebuild func(ctx context.Context, why error) error
+	// Logger gets what a person must see; nil: nothing.
+	Logger *slog.Logger
+}
+
+// wanted tells whether a projection in such a state is to be rebuilt.
+func (k *Keeper) wanted(st projections.Status) bool {
+	return k.Heal && st.Damaged || k.Adopt && st.State == projections.Outdated
+}
+
+// Run watches over the projection until the context ends, then returns nil. A rebuild that fails is tried again, ever more
+// seldom: a bug that spoils rows spoils them again.
+func (k *Keeper) Run(ctx context.Context) error {
+	logger := k.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	logger = logger.With("projection", k.Live.Name())
+	retry := firstRetry
+	for ctx.Err() == nil {
+		changed := k.Live.Changed()
+		st := k.Live.Status()
+		if !k.wanted(st) {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		logger.Warn("the projection is rebuilt", "generation", st.Generation, "why", st.Error)
+		err := k.Rebuild(ctx, st.Error)
+		if err == nil || ctx.Err() != nil {
+			retry = firstRetry
+			continue
+		}
+		logger.Error("the projection could not be rebuilt", "retry", retry, "error", err)
+		timer := time.NewTimer(retry)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+		retry = min(2*retry, lastRetry)
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package rebuild_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/replay/rebuild"
+)
+
+// TestKeeper: other settings are adopted by a rebuild that nobody asked for, while the old generation answers.
+func TestKeeper(t *testing.T) {
+	w := newWorld(t)
+	last := w.publish(100)
+	settings := inbox.DefaultSettings()
+	newInbox := func() projections.Projection { return inbox.New(settings) }
+	fs := vfs.NewMem()
+	settings.Keep = 500
+	l := w.open(newInbox, projections.Options{FS: fs})
+	if err := l.WaitFor(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	settings = inbox.DefaultSettings()
+	l = w.open(newInbox, projections.Options{FS: fs})
+	if st := l.Status(); st.State != projections.Outdated || st.Cursor.Seq != last || !st.Answers() {
+		t.Errorf("%+v", st)
+	}
+	stopReading := w.reading(l)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	var why error
+	k := rebuild.Keeper{Live: l, Adopt: true, Rebuild: func(ctx context.Context, cause error) error {
+		why = cause
+		_, err := rebuild.Rebuild(ctx, l, w.source, rebuild.Options{})
+		return err
+	}}
+	go func() { done <- k.Run(ctx) }()
+	for {
+		changed := l.Changed()
+		if st := l.Status(); st.Generation == 2 && st.State == projections.Ready {
+			break
+		}
+		<-changed
+	}
+	stopReading()
+	cancel()
+	if err := <-done; err != nil || !errors.Is(why, projections.ErrOutdated) {
+		t.Errorf("%v, for %v", err, why)
+	}
+	w.wantRows(l, w.publish(1))
+}
