@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	"connectrpc.com/grpcreflect"
 	"github.com/prometheus/client_golang/prometheus"
@@ -80,12 +81,7 @@ func (s *Server) ready() bool {
 
 // allFailed tells whether no projection answers any more.
 func (s *Server) allFailed() bool {
-	for _, store := range s.stores {
-		if answers(store) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.stores, answers)
 }
 
 func writeJSON[T any](w http.ResponseWriter, code int, v T) {

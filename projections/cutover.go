@@ -211,7 +211,7 @@ func (l *Live) CutOver(ctx context.Context, next *Store) (pause time.Duration, e
 	defer l.cutting.Unlock()
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	follower, err := l.followNext(next)
+	follower, err := l.followNext(next) //nolint:contextcheck // it follows for as long as Run runs
 	if err != nil {
 		return 0, err
 	}
@@ -245,7 +245,7 @@ func (l *Live) CutOver(ctx context.Context, next *Store) (pause time.Duration, e
 		}
 		return 0, err
 	}
-	l.retire(old, next)
+	l.retire(old, next) //nolint:contextcheck // likewise, and it ends with Close
 	if f := l.opts.Listener.CutOver; f != nil {
 		f(CutOverInfo{From: old.number, To: next.generation, Seq: uint64(max(0, next.life.visible.Load())), Pause: pause})
 	}

@@ -127,8 +127,8 @@ func (s *Store) checkFingerprint() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %s; to adopt the new, have it rebuilt: skein replay rebuild %s (%s)",
-		ErrFingerprint, was.differences(s.print), s.print.Name, s.dir)
+	return fmt.Errorf("%w: %s; to adopt the new, have it rebuilt: skein replay rebuild %s",
+		ErrFingerprint, was.differences(s.print), s.print.Name)
 }
 
 // create writes the first rows. They are flushed before or with all others, so a store with rows always has them.

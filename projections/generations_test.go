@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -24,7 +25,7 @@ func TestGenerationsGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := readFile(fs, generationsFile)
-	if err != nil || string(got) != string(want) {
+	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%v\n%s, want\n%s", err, got, want)
 	}
 	if read, found, err := readGenerations(fs, ""); err != nil || !found || read != g {

@@ -414,7 +414,7 @@ func (l *Live) Run(ctx context.Context, source Source) error {
 	}
 	l.run = r
 	if s := l.serving.Load(); s.err == nil {
-		r.follow(s.store)
+		r.follow(s.store) //nolint:contextcheck // it has that of the call
 	}
 	l.mu.Unlock()
 	<-ctx.Done()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -449,4 +450,27 @@ func rowsOfView(v *projections.View) string {
 		return err.Error()
 	}
 	return rows.String()
+}
+
+// TestWaitersOutliveTheCutOver: who waits for a position gets it from the generation that comes to show it.
+func TestWaitersOutliveTheCutOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		envs := follows(60)
+		l := openLive(t, projections.LiveOptions{})
+		conformance.Fold(t, l.Serving(), envs[:50])
+		waited := make(chan error)
+		go func() { waited <- l.WaitFor(t.Context(), 60) }()
+		synctest.Wait()
+		cutOver(t, l, build(t, l, envs[:55]))
+		synctest.Wait()
+		select {
+		case err := <-waited:
+			t.Fatalf("waiting ended with the cut-over: %v", err)
+		default:
+		}
+		conformance.Fold(t, l.Serving(), envs)
+		if err := <-waited; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -243,8 +243,8 @@ func (s *Store) Close() error { return s.closeAfter(nil) }
 // closeAfter is Close with views that may stay open until the channel is closed, and ten seconds more; nil: it is.
 func (s *Store) closeAfter(patience <-chan struct{}) error {
 	s.folding.Lock()
-	defer s.folding.Unlock()
 	if !s.life.close() {
+		s.folding.Unlock()
 		return nil
 	}
 	var err error
@@ -254,9 +254,12 @@ func (s *Store) closeAfter(patience <-chan struct{}) error {
 	if p := s.current.Swap(nil); p != nil {
 		p.rows.release()
 	}
+	s.folding.Unlock() // who waits for it shall not wait for views, but hear that the store is closed
 	if open := s.snapshots.wait(patience, closeWait); open != nil {
 		return errors.Join(err, open)
 	}
+	s.folding.Lock()
+	defer s.folding.Unlock()
 	if s.broken.Load() {
 		return err
 	}

@@ -121,8 +121,8 @@ directories of their own are interchangeable: any of them serves any position an
 --page-token-keys names a file with keys as id:base64,id:base64: the first signs, all verify. The log's own key tells
 damaged tokens, but whoever knows the id of the log can forge them.
 
-The flags --feed-…, --heat-… and --seen-… decide what is stored: a store that was built with other values is refused, by name of
-what differs. Start with the old values, or remove its directory and let it be built again from the log.
+The flags --feed-…, --heat-… and --seen-… decide what is stored: a store that was built with other values goes no further and
+answers from where it stands, and skein status names what differs. Start with the old values, or have it rebuilt.
 
 SIGINT or SIGTERM stops in order: no new calls, those under way finish, what was accepted is on disk. A second one ends
 the process at once, which loses nothing that was acknowledged.`

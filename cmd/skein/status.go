@@ -76,7 +76,7 @@ func printProjections(std *streams, res *skeinv1.GetStatusResponse) error {
 	}
 	for _, p := range res.GetProjections() {
 		if p.GetError() != "" {
-			fmt.Fprintf(std.out, "%s stopped: %s\n", p.GetName(), p.GetError())
+			fmt.Fprintf(std.out, "%s is %s: %s\n", p.GetName(), stateText(p.GetState()), p.GetError())
 		}
 	}
 	return nil

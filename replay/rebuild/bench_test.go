@@ -1,7 +1,6 @@
 package rebuild
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"syscall"
@@ -53,12 +52,7 @@ func BenchmarkBuild(b *testing.B) {
 		bounds projections.Bounds
 	}{
 		{"serving", projections.Bounds{}},
-		{"batch 16", projections.Bounds{BatchBytes: 16 << 20}},
-		{"keep 128", projections.Bounds{KeepBytes: 128 << 20}},
-		{"flush 128", projections.Bounds{FlushBytes: 128 << 20}},
-		{"sublevels 16", projections.Bounds{Sublevels: 16}},
-		{"flush 128 sub 16", projections.Bounds{FlushBytes: 128 << 20, Sublevels: 16}},
-		{"all", projections.Bounds{BatchBytes: 16 << 20, KeepBytes: 128 << 20, FlushBytes: 128 << 20, Sublevels: 16}},
+		{"bulk", Bulk()},
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			var folded, used time.Duration
@@ -92,5 +86,4 @@ func BenchmarkBuild(b *testing.B) {
 			b.ReportMetric(used.Seconds()/per*1e6, "cpu-s/M")
 		})
 	}
-	_ = fmt.Sprint
 }

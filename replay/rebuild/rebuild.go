@@ -13,7 +13,7 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// ErrDisk: there is less free disk than a rebuild takes. It arrives wrapped, with both figures.
+// ErrDisk means that there is less free disk than a rebuild takes. It arrives wrapped, with both figures.
 var ErrDisk = errors.New("rebuild: not enough disk")
 
 // Source subscribes to the log after a cursor, for who folds these kinds only: what holds no other may be left out. The
@@ -139,7 +139,8 @@ func (r *run) all(ctx context.Context, source Source, reopen bool) (report strin
 		return "", err
 	}
 	st := r.next.Status()
-	report = fmt.Sprintf("generation %d serves in place of %d since %d: %d envelopes of %s in %v (%.0f/s), cut over with a pause of %v, %s on disk",
+	report = fmt.Sprintf("generation %d serves in place of %d since %d: %d envelopes of %s in %v (%.0f/s), "+
+		"cut over with a pause of %v, %s on disk",
 		st.Generation, from.Generation, st.Cursor.Seq, r.envelopes, sizeText(r.bytes), took.Round(time.Millisecond),
 		float64(r.envelopes)/max(took.Seconds(), 1e-6), pause.Round(10*time.Microsecond), sizeText(st.DiskBytes))
 	if before > 0 {

@@ -24,7 +24,7 @@ func (w *world) load() (stop func()) {
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			w.publish(1)
+			w.publish(1) //nolint:contextcheck // what is being published is finished
 		}
 	}()
 	return sync.OnceFunc(func() { cancel(); <-done })
