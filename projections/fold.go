@@ -44,6 +44,11 @@ func (f *fold) load(s *Store) error {
 			return err
 		}
 	}
+	return f.recall()
+}
+
+// recall reads the rows of which the runtime keeps a copy in memory.
+func (f *fold) recall() (err error) {
 	if err = f.imports.load(&f.batch); err != nil {
 		return err
 	}
@@ -77,6 +82,9 @@ func (f *fold) envelopes(envs []*events.Envelope) error {
 		if env.Seq() <= f.cursor.Seq {
 			continue
 		}
+		if err := f.showWanted(env.Seq()); err != nil {
+			return err
+		}
 		if err := f.envelope(env); err != nil {
 			return fmt.Errorf("envelope %d: %w", env.Seq(), err)
 		}
@@ -87,6 +95,9 @@ func (f *fold) envelopes(envs []*events.Envelope) error {
 		}
 	}
 	if err := f.commit(); err != nil {
+		return err
+	}
+	if err := f.showWanted(f.cursor.Seq + 1); err != nil {
 		return err
 	}
 	if folded := f.store.opts.Listener.Folded; folded != nil {

@@ -49,12 +49,14 @@ type life struct {
 	err     error // of a failure
 	closed  bool
 	waiters waiters
+	// over is closed and made anew where every waiting ends.
+	over    chan struct{}
 	changed func(State, error)
 }
 
 func (l *life) init(changed func(State, error)) {
 	l.visible.Store(-1)
-	l.down = make(chan struct{})
+	l.down, l.over = make(chan struct{}), make(chan struct{})
 	l.changed = changed
 }
 
@@ -83,6 +85,8 @@ func (l *life) wake() {
 		close(w.done)
 	}
 	l.waiters = nil
+	close(l.over)
+	l.over = make(chan struct{})
 }
 
 // fail stops the projection for its first error and returns that, wrapped.

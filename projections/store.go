@@ -137,7 +137,8 @@ type Store struct {
 	current   atomic.Pointer[position]
 	snapshots snapshots
 
-	life life
+	wanted wanted
+	life   life
 }
 
 // Open opens the store of a projection, or makes an empty one.
@@ -161,6 +162,7 @@ func Open(opts Options) (*Store, error) {
 	}
 	s.life.init(opts.Listener.StateChanged)
 	s.flush.init()
+	s.wanted.init()
 	var err error
 	if s.generation, err = pickGeneration(opts); err != nil {
 		return nil, err

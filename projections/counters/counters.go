@@ -51,6 +51,7 @@ type Counters struct {
 var (
 	_ projections.Projection = (*Counters)(nil)
 	_ projections.Configured = (*Counters)(nil)
+	_ projections.Forgetful  = (*Counters)(nil)
 )
 
 // New returns the projection.
@@ -83,6 +84,9 @@ func (*Counters) Kinds() []events.Kind {
 		events.Liked, events.Unliked, events.Played, events.ItemScored,
 	}
 }
+
+// Forget drops what was read ahead.
+func (c *Counters) Forget() { c.queue = queue{} }
 
 // Apply folds one event.
 func (c *Counters) Apply(ev events.Event, b *projections.Batch) error {

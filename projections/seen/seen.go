@@ -74,6 +74,7 @@ var (
 	_ projections.Projection = (*Seen)(nil)
 	_ projections.Configured = (*Seen)(nil)
 	_ projections.Merging    = (*Seen)(nil)
+	_ projections.Forgetful  = (*Seen)(nil)
 )
 
 // New returns the projection.
@@ -120,6 +121,9 @@ func (*Seen) Merger() projections.Merger {
 		},
 	}
 }
+
+// Forget drops the copy of the plan.
+func (f *Seen) Forget() { f.plan = plan{} }
 
 // Apply folds one event. A live play or serve is one blind write.
 func (f *Seen) Apply(ev events.Event, b *projections.Batch) error {
