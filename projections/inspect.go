@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -11,6 +12,10 @@ import (
 
 // IsRuntimeKey tells whether a row belongs to the runtime and not to the projection.
 func IsRuntimeKey(key []byte) bool { return len(key) >= 3 && Tag(key[2]) <= LastRuntimeTag }
+
+// IsCheckpoint tells whether a row is that of the position: of all rows the only one in which two folds of one log up to one
+// position may differ.
+func IsCheckpoint(key []byte) bool { return bytes.Equal(key, checkpointKey) }
 
 // DescribeKey tells people in one line what a row of the runtime says. It returns [ErrCorrupt] for a row that the
 // runtime cannot have written. The rows of a projection are described by its own package, by [Describe].

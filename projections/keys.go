@@ -2,6 +2,7 @@ package projections
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/skein-feed/skein/events"
 )
@@ -40,6 +41,56 @@ type Tag byte
 // AppendPrefix appends the shard and the tag that every key begins with.
 func AppendPrefix(dst []byte, shard events.Shard, tag Tag) []byte {
 	return append(binary.BigEndian.AppendUint16(dst, uint16(shard)), byte(tag))
+}
+
+// Dated is implemented by a projection that has rows which begin with a month, with the shard behind the tag.
+type Dated interface {
+	// Dated returns the tags of those rows.
+	Dated() []Tag
+}
+
+// StoreWide stands in the place of a partition for the rows that belong to none: those of the runtime, of the store as a
+// whole, and those that no fold can have written.
+const StoreWide = events.NumPartitions
+
+// PartitionOf returns the partition of a row of a projection, or [StoreWide].
+func PartitionOf(p Projection, key []byte) int {
+	if len(key) < prefixLen {
+		return StoreWide
+	}
+	shard := events.Shard(binary.BigEndian.Uint16(key))
+	if dated, ok := p.(Dated); ok && len(key) >= prefixLen+2 && slices.Contains(dated.Dated(), Tag(key[2])) {
+		shard = events.Shard(binary.BigEndian.Uint16(key[prefixLen:]))
+	}
+	if shard >= events.NumShards {
+		return StoreWide
+	}
+	return int(shard.Partition())
+}
+
+// EachID calls do with every different id that stands first in the keys of a tag in a shard, in the order of keys. It passes
+// over the rows between. A key without an id, which no fold can have written, is passed over too.
+func EachID(r Reader, shard events.Shard, tag Tag, do func(id string) error) error {
+	prefix := AppendPrefix(nil, shard, tag)
+	end := PrefixEnd(prefix)
+	it := r.Iter(prefix, end)
+	var err error
+	for more := it.Next(); more && err == nil; {
+		key := it.Key()
+		id, rest, cut := events.CutID(key[prefixLen:])
+		if cut != nil {
+			more = it.Next()
+			continue
+		}
+		next := PrefixEnd(key[:len(key)-len(rest)])
+		if err = do(id); err == nil {
+			more = next != nil && it.SeekGE(next)
+		}
+	}
+	if cerr := it.Close(); err == nil {
+		err = cerr
+	}
+	return err
 }
 
 // PrefixEnd returns the first key after all keys that begin with prefix; nil: there is none.

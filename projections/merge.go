@@ -27,6 +27,20 @@ type Merger struct {
 	Merge func(dst, key []byte, values [][]byte) ([]byte, error)
 }
 
+// UnreadableRowError is the error of reading a row whose values cannot be merged. It is an [ErrCorrupt].
+type UnreadableRowError struct {
+	Key []byte
+	Err error
+}
+
+// Error names the key.
+func (e *UnreadableRowError) Error() string {
+	return fmt.Sprintf("%v: key %x: %v", ErrCorrupt, e.Key, e.Err)
+}
+
+// Unwrap gives [ErrCorrupt] and the error of the merger.
+func (e *UnreadableRowError) Unwrap() []error { return []error{ErrCorrupt, e.Err} }
+
 // mergerOf returns the merger of a projection; nil: it has none.
 func mergerOf(p Projection) *Merger {
 	if m, ok := p.(Merging); ok {
@@ -108,7 +122,7 @@ func (v *valueMerger) Finish(bool) ([]byte, io.Closer, error) {
 	}
 	var err error
 	if v.out, err = v.merger.Merge(v.out[:0], v.key, v.values); err != nil {
-		return nil, nil, fmt.Errorf("%w: key %x: %w", ErrCorrupt, v.key, err)
+		return nil, nil, &UnreadableRowError{Key: slices.Clone(v.key), Err: err}
 	}
 	return v.out, v, nil
 }

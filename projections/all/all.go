@@ -2,6 +2,8 @@
 package all
 
 import (
+	"fmt"
+
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
@@ -45,4 +47,23 @@ func Makers(s Settings) []func() projections.Projection {
 		func() projections.Projection { return seen.New(s.Seen) },
 		func() projections.Projection { return counters.New(s.Counters) },
 	}
+}
+
+// Describe tells people in one line what a row of the store of a projection says, the rows of the runtime too. It fails for
+// a row that no fold can have written, and for all rows of a projection that is not in the list.
+func Describe(projection string, key, value []byte) (string, error) {
+	if projections.IsRuntimeKey(key) {
+		return projections.DescribeKey(key, value)
+	}
+	switch projection {
+	case "graph":
+		return graph.DescribeKey(key, value)
+	case "inbox":
+		return inbox.DescribeKey(key, value)
+	case "seen":
+		return seen.DescribeKey(key, value)
+	case "counters":
+		return counters.DescribeKey(key, value)
+	}
+	return "", fmt.Errorf("%w: a row of %q, which is not known", projections.ErrCorrupt, projection)
 }

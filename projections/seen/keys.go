@@ -31,6 +31,8 @@ const (
 	tagPlan
 )
 
+var datedTags = []projections.Tag{tagOpen, tagSealed}
+
 // appendMonthPrefix appends what the rows of a month begin with from a shard on.
 func appendMonthPrefix(dst []byte, m month, tag projections.Tag, from uint32) []byte {
 	dst = append(binary.BigEndian.AppendUint16(dst, uint16(m)), byte(tag))

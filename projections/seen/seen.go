@@ -75,6 +75,7 @@ var (
 	_ projections.Configured = (*Seen)(nil)
 	_ projections.Merging    = (*Seen)(nil)
 	_ projections.Forgetful  = (*Seen)(nil)
+	_ projections.Dated      = (*Seen)(nil)
 )
 
 // New returns the projection.
@@ -104,6 +105,9 @@ func (f *Seen) Settings() map[string]string {
 func (*Seen) Kinds() []events.Kind {
 	return []events.Kind{events.Played, events.Served, events.SeenCleared, events.UserDeleted}
 }
+
+// Dated has the tags of the rows of months.
+func (*Seen) Dated() []projections.Tag { return datedTags }
 
 // Merger merges rows that are written without being read: sets of prints, whose union is taken, and serves, of which the
 // newest are kept. Both are semilattices: neither order nor repetition matters.

@@ -1,0 +1,157 @@
+package memlog
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// World makes up a log in which some hundred users follow, pin, play and like: so many that their rows are in most
+// partitions, and so long that months are closed and expire. The same seed gives the same log.
+type World struct {
+	random *rand.Rand
+	cursor events.Cursor
+	offset uint64
+	users  int
+}
+
+// NewWorld returns a world of so many users.
+func NewWorld(seed uint64, users int) *World {
+	return &World{
+		random: rand.New(rand.NewPCG(seed, 77)), users: users,
+		cursor: events.Cursor{Log: events.LogID{9, byte(seed)}, Epoch: 1, LastTime: 1_700_000_000_000_000},
+	}
+}
+
+// Envelopes returns the next n envelopes.
+func (w *World) Envelopes(n int) []*events.Envelope {
+	envs := make([]*events.Envelope, n)
+	for i := range envs {
+		envs[i] = w.envelope()
+	}
+	return envs
+}
+
+// Envelope returns the next envelope, with some events of the caller's.
+func (w *World) Envelope(evs ...events.Event) *events.Envelope {
+	w.cursor.Seq++
+	w.cursor.LastTime += events.Micros(w.random.IntN(3_600_000_000))
+	env := &events.Envelope{Bytes: 100 * len(evs)}
+	for slot, ev := range evs {
+		w.cursor.LastTime++
+		ev.Slot, ev.Seq = uint16(slot), w.cursor.Seq
+		if ev.Backfill {
+			ev.Time = w.cursor.LastTime - events.Micros(w.random.IntN(1_000_000_000))
+		} else {
+			ev.Time = w.cursor.LastTime
+		}
+		env.Kinds |= events.Kinds(ev.Kind)
+		env.Events = append(env.Events, ev)
+	}
+	env.Cursor = w.cursor
+	return env
+}
+
+func (w *World) envelope() *events.Envelope {
+	evs := make([]events.Event, w.random.IntN(8))
+	for i := range evs {
+		evs[i] = w.event()
+	}
+	env := w.Envelope(evs...)
+	if w.random.IntN(20) == 0 {
+		env.Rejects = []events.Reject{{Seq: env.Seq(), Slot: -1, Rejection: events.Rejection{
+			Index: -1, Reason: skeinv1.Reason_REASON_INVALID_FIELD, Message: "no event",
+		}}}
+	}
+	return env
+}
+
+// User returns the name of a user: a few have much.
+func (w *World) User() string {
+	return fmt.Sprint("user", min(w.random.IntN(w.users), w.random.IntN(w.users)))
+}
+
+func (w *World) board() string { return [...]string{"", "art", "b2"}[w.random.IntN(3)] }
+
+func (w *World) item() string { return fmt.Sprint(1000 + min(w.random.IntN(100), w.random.IntN(100))) }
+
+func (w *World) pin() string { return fmt.Sprint("pin", w.random.IntN(6)) }
+
+func (w *World) event() events.Event {
+	ev := events.Event{User: w.User()}
+	for ev.Peer == "" || ev.Peer == ev.User {
+		ev.Peer = w.User()
+	}
+	kinds := [...]struct {
+		weight int
+		kind   events.Kind
+	}{
+		{22, events.UserFollowed},
+		{4, events.UserUnfollowed},
+		{12, events.BoardFollowed},
+		{8, events.BoardUnfollowed},
+		{3, events.BoardCreated},
+		{1, events.BoardDeleted},
+		{22, events.PinCreated},
+		{3, events.PinMoved},
+		{3, events.PinDeleted},
+		{2, events.UserBlocked},
+		{1, events.UserUnblocked},
+		{2, events.UserMuted},
+		{10, events.ReaderActive},
+		{6, events.Liked},
+		{2, events.Unliked},
+		{24, events.Played},
+		{8, events.Served},
+		{1, events.SeenCleared},
+		{1, events.ItemScored},
+		{1, events.UserDeleted},
+	}
+	sum := 0
+	for _, k := range kinds {
+		sum += k.weight
+	}
+	at := w.random.IntN(sum)
+	for _, k := range kinds {
+		if at -= k.weight; at < 0 {
+			ev.Kind = k.kind
+			break
+		}
+	}
+	w.fill(&ev)
+	if ev.Kind.Backfillable() && w.random.IntN(6) == 0 {
+		w.offset++
+		ev.Backfill, ev.Source, ev.Offset = true, "old", w.offset
+	}
+	return ev
+}
+
+// fill gives an event the fields of its kind, and no others.
+func (w *World) fill(ev *events.Event) {
+	peer := ev.Peer
+	ev.Peer = ""
+	switch ev.Kind {
+	case events.BoardFollowed, events.BoardUnfollowed:
+		ev.Peer, ev.Board = peer, w.board()
+	case events.BoardCreated, events.BoardDeleted:
+		ev.Board, ev.Title = "art", ""
+	case events.PinCreated:
+		ev.Board, ev.Pin, ev.Item = w.board(), w.pin(), w.item()
+		ev.Encoded = []byte(ev.Board + ev.Pin + ev.Item)
+	case events.PinMoved:
+		ev.Board, ev.Pin = w.board(), w.pin()
+	case events.PinDeleted:
+		ev.Pin = w.pin()
+	case events.Liked, events.Unliked, events.Played:
+		ev.Item = w.item()
+	case events.ItemScored:
+		ev.User, ev.Item, ev.Score = "", w.item(), int64(w.random.IntN(1<<30))
+	case events.Served:
+		ev.Items = []string{w.item(), w.item()}
+	case events.UserFollowed, events.UserUnfollowed, events.UserBlocked, events.UserUnblocked, events.UserMuted,
+		events.UserUnmuted:
+		ev.Peer = peer
+	}
+}

@@ -1,0 +1,262 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/replay"
+)
+
+// Comparison is what a comparison found.
+type Comparison struct {
+	// Rows were compared, Differences of them differ: by partition, or [projections.StoreWide].
+	Rows, Differences uint64
+	Partitions        map[int]uint64
+	// Listed are the first of the differences.
+	Listed []Difference
+
+	// keys are those of the first maxKeys differences.
+	keys [][]byte
+}
+
+// maxKeys is how many differing rows are repaired before the stores are compared again: their keys are in memory.
+const maxKeys = 1 << 18
+
+// Compare compares the rows of a live store with those of a shadow at the same position, in the order of keys. The row of
+// the position itself is left out: where a store was last cut is no fact of the log.
+func Compare(ctx context.Context, live, shadow projections.Reader, o Options) (c *Comparison, err error) {
+	o.fill()
+	c = &Comparison{Partitions: map[int]uint64{}}
+	rows := newRowFilter(&o)
+	found, want := newSide(live, rows), newSide(shadow, rows)
+	defer found.close()
+	defer want.close()
+	found.next()
+	want.next()
+	pace := pacer{pace: o.Pace}
+	for (found.ok || want.ok) && err == nil {
+		order := 1
+		if found.ok {
+			order = -1
+			if want.ok {
+				order = bytes.Compare(found.key(), want.key())
+			}
+		}
+		switch {
+		case order < 0:
+			c.differ(&o, found.key(), nil, found.value(), found.bad)
+		case order > 0:
+			c.differ(&o, want.key(), want.value(), nil, nil)
+		case found.bad != nil || !bytes.Equal(found.value(), want.value()):
+			c.differ(&o, want.key(), want.value(), found.value(), found.bad)
+		}
+		c.Rows++
+		o.Progress.Add(1)
+		if order <= 0 {
+			found.next()
+		}
+		if order >= 0 {
+			want.next()
+		}
+		if err = errors.Join(found.err, want.err); c.Rows%paceRows == 0 && err == nil {
+			err = pace.rest(ctx)
+		}
+	}
+	if err == nil && want.spoilt {
+		err = errShadow
+	}
+	return c, err
+}
+
+// errShadow: the shadow has rows that cannot be read, so it says nothing about the live store.
+var errShadow = errors.New("verify: the shadow is corrupt: the disk or memory of this machine cannot be trusted")
+
+func (c *Comparison) differ(o *Options, key, expected, found []byte, unreadable *projections.UnreadableRowError) {
+	d := Difference{
+		Partition: projections.PartitionOf(o.Projection, key), Key: bytes.Clone(key), Expected: bytes.Clone(expected),
+		Found: bytes.Clone(found), projection: o.Projection.Name(),
+	}
+	if unreadable != nil {
+		d.Unreadable = unreadable
+	}
+	c.Differences++
+	c.Partitions[d.Partition]++
+	if len(c.Listed) < o.Listed {
+		c.Listed = append(c.Listed, d)
+	}
+	if len(c.keys) < maxKeys {
+		c.keys = append(c.keys, d.Key)
+	}
+}
+
+// side walks over the wanted rows of one store.
+type side struct {
+	r    projections.Reader
+	it   projections.Iterator
+	rows *rowFilter
+	ok   bool
+	// bad is why the row at which the walk is cannot be read; spoilt, that there was one.
+	bad    *projections.UnreadableRowError
+	spoilt bool
+	err    error
+}
+
+func newSide(r projections.Reader, rows *rowFilter) *side {
+	return &side{r: r, it: r.Iter(nil, nil), rows: rows}
+}
+
+func (s *side) key() []byte {
+	if s.bad != nil {
+		return s.bad.Key
+	}
+	return s.it.Key()
+}
+
+// value returns the value of a row; nil: it cannot be read.
+func (s *side) value() []byte {
+	if s.bad != nil {
+		return nil
+	}
+	if value := s.it.Value(); value != nil {
+		return value
+	}
+	return []byte{}
+}
+
+func (s *side) next() {
+	if s.bad == nil {
+		s.settle(s.it.Next())
+		return
+	}
+	// A row that cannot be read ends an iterator: the next one goes on behind it.
+	from := append(bytes.Clone(s.bad.Key), 0)
+	s.it, s.bad = s.r.Iter(nil, nil), nil
+	s.settle(s.it.SeekGE(from))
+}
+
+// settle passes over rows that are not wanted.
+func (s *side) settle(ok bool) {
+	for ok && !s.rows.wants(s.it.Key()) {
+		from := s.rows.after(s.it.Key())
+		if from == nil {
+			ok = false
+			break
+		}
+		ok = s.it.SeekGE(from)
+	}
+	if s.ok = ok; ok {
+		return
+	}
+	err := s.it.Close()
+	if !errors.As(err, &s.bad) {
+		s.err = err
+		return
+	}
+	s.spoilt = true
+	if s.ok = s.rows.wants(s.bad.Key); !s.ok {
+		s.next()
+	}
+}
+
+// close ends the walk. What it met was reported by then.
+func (s *side) close() { _ = s.it.Close() }
+
+// rowFilter tells which rows are compared.
+type rowFilter struct {
+	projection projections.Projection
+	// partitions are the wanted ones; nil: all rows are.
+	partitions *[events.NumPartitions]bool
+	dated      []projections.Tag
+}
+
+func newRowFilter(o *Options) *rowFilter {
+	f := &rowFilter{projection: o.Projection}
+	if o.Partitions != nil {
+		f.partitions = &[events.NumPartitions]bool{}
+		for _, p := range o.Partitions {
+			f.partitions[p] = true
+		}
+	}
+	if dated, ok := o.Projection.(projections.Dated); ok {
+		f.dated = dated.Dated()
+	}
+	return f
+}
+
+func (f *rowFilter) wants(key []byte) bool {
+	if projections.IsCheckpoint(key) {
+		return false
+	}
+	if f.partitions == nil {
+		return true
+	}
+	p := projections.PartitionOf(f.projection, key)
+	return p != projections.StoreWide && f.partitions[p]
+}
+
+// after returns the first key behind one that is not wanted which may be; nil: there is none.
+func (f *rowFilter) after(key []byte) []byte {
+	if f.partitions == nil || len(key) < 3 {
+		return append(bytes.Clone(key), 0)
+	}
+	p := projections.PartitionOf(f.projection, key)
+	if p == projections.StoreWide {
+		return nil // nothing but such rows comes behind
+	}
+	next := p + 1
+	for next < len(f.partitions) && !f.partitions[next] {
+		next++
+	}
+	shard := binary.BigEndian.AppendUint16(nil, uint16(next*events.NumShards/events.NumPartitions))
+	switch {
+	case slices.Contains(f.dated, projections.Tag(key[2])):
+		if next == len(f.partitions) {
+			return projections.PrefixEnd(key[:3])
+		}
+		return append(bytes.Clone(key[:3]), shard...)
+	case len(f.dated) > 0:
+		// Rows of a month may stand among those of every shard.
+		for tag := int(key[2]) + 1; tag <= 0xff; tag++ {
+			if slices.Contains(f.dated, projections.Tag(tag)) {
+				return []byte{key[0], key[1], byte(tag)}
+			}
+		}
+		return projections.PrefixEnd(key[:2])
+	case next == len(f.partitions):
+		return nil
+	}
+	return shard
+}
+
+// pacer rests between pieces of work.
+type pacer struct {
+	pace  replay.Pace
+	since time.Time
+}
+
+const (
+	// paceRows is how many rows are compared between two looks at the time.
+	paceRows = 256
+	// paceWork is how long is worked between two rests.
+	paceWork = 5 * time.Millisecond
+)
+
+func (p *pacer) rest(ctx context.Context) error {
+	now := time.Now()
+	if p.since.IsZero() {
+		p.since = now
+	}
+	worked := now.Sub(p.since)
+	if worked < paceWork {
+		return ctx.Err()
+	}
+	err := p.pace.Rest(ctx, worked)
+	p.since = time.Now()
+	return err
+}

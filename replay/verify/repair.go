@@ -1,0 +1,85 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/replay"
+)
+
+const (
+	// mendRows and mendBytes bound what is repaired while the fold is held once.
+	mendRows  = 2048
+	mendBytes = 2 << 20
+	// holdMost is how long the fold is held for the shadow to come to its position.
+	holdMost = 10 * time.Second
+)
+
+// mend makes rows of the live store what they are in the shadow, those that differ still, and returns how many it changed.
+// They are on disk when it returns.
+func mend(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) (n uint64, err error) {
+	for len(keys) > 0 {
+		// Held for as short as can be: the shadow is near when the fold is stopped.
+		if err := approach(ctx, live, shadow, &Options{Progress: shadow.opts.Progress}); err != nil {
+			return n, err
+		}
+		var done, changed int
+		err := live.Mend(ctx, func(at events.Cursor, rows projections.Reader, m *projections.Mending) (err error) {
+			within, cancel := context.WithTimeout(ctx, holdMost)
+			defer cancel()
+			if err := shadow.FoldTo(within, at.Seq, replay.Pace{}); err != nil {
+				return fmt.Errorf("fold the shadow to %d while the fold is held: %w", at.Seq, err)
+			}
+			v, err := shadow.View()
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, v.Close()) }()
+			done, err = heal(rows, v, m, keys)
+			changed = m.Len()
+			return err
+		})
+		if err != nil {
+			return n, err
+		}
+		n += uint64(changed)
+		keys = keys[done:]
+	}
+	return n, live.Flush()
+}
+
+// heal sets and deletes what differs of some rows, up to the bounds, and returns how many it has looked at.
+func heal(rows, want projections.Reader, m *projections.Mending, keys [][]byte) (done int, err error) {
+	size := 0
+	for _, key := range keys {
+		if done == mendRows || size > mendBytes {
+			break
+		}
+		done++
+		if !projections.Mendable(key) {
+			continue
+		}
+		should, ok, err := want.Get(key)
+		if err != nil {
+			return 0, err
+		}
+		is, there, err := rows.Get(key)
+		switch {
+		case err != nil && !errors.Is(err, projections.ErrCorrupt):
+			return 0, err
+		case err == nil && there == ok && bytes.Equal(is, should):
+			continue
+		case ok:
+			m.Set(key, should)
+		default:
+			m.Delete(key)
+		}
+		size += len(key) + len(should)
+	}
+	return done, nil
+}

@@ -1,0 +1,144 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/replay"
+)
+
+// Options say where a shadow is folded from what.
+type Options struct {
+	// FS is the file system; nil: the disk.
+	FS projections.FS
+	// Dir is a directory of the shadow's own, below the data directory. What stands there is removed when it is opened and
+	// when it is closed.
+	Dir string
+	// Projection is a new instance of the projection, with the settings of the live store. It is not shared with anything.
+	Projection projections.Projection
+	// Source reads the log.
+	Source projections.Source
+	// Pace holds back what is done while nothing waits for it.
+	Pace replay.Pace
+	// Progress is told of envelopes, then of rows; nil: nobody is.
+	Progress *replay.Progress
+	// Partitions are compared; nil: all, and the rows of the store as a whole.
+	Partitions []uint8
+	// Listed is how many differences a report lists; 0: 100.
+	Listed int
+	// Logger gets what a person must see; nil: nothing.
+	Logger *slog.Logger
+}
+
+func (o *Options) fill() {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Listed <= 0 {
+		o.Listed = 100
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+const (
+	// shadowFlush and shadowKeep bound the memory of a shadow, with shadowCache: it is read once.
+	shadowFlush = 16 << 20
+	shadowKeep  = 8 << 20
+	shadowCache = 4*shadowFlush + 32<<20
+	// longestWork is what is taken for work at the most of what a piece took: more was waiting for the log.
+	longestWork = 250 * time.Millisecond
+	// readBytes of the log are folded between two rests.
+	readBytes = 256 << 10
+)
+
+// Shadow is a store of a projection that is folded from the start of the log, to be compared with the live one. It belongs to
+// one goroutine.
+type Shadow struct {
+	opts  Options
+	store *projections.Store
+	sub   projections.Subscription
+	// ahead are envelopes that were read and are not to be folded yet.
+	ahead []*events.Envelope
+}
+
+// OpenShadow makes an empty shadow.
+func OpenShadow(o Options) (*Shadow, error) {
+	o.fill()
+	if err := o.FS.RemoveAll(o.Dir); err != nil {
+		return nil, fmt.Errorf("remove an earlier shadow: %w", err)
+	}
+	cache := projections.NewCache(shadowCache)
+	defer cache.Unref()
+	store, err := projections.Open(projections.Options{
+		FS: o.FS, Dir: o.Dir, Projection: o.Projection, Cache: cache, Logger: o.Logger,
+		Bounds: projections.Bounds{FlushBytes: shadowFlush, KeepBytes: shadowKeep},
+	})
+	if err != nil {
+		return nil, err
+	}
+	sub, err := o.Source(store.Cursor())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("subscribe to the log: %w", err), store.Close(), o.FS.RemoveAll(o.Dir))
+	}
+	return &Shadow{opts: o, store: store, sub: sub}, nil
+}
+
+// Close removes the shadow. Its views must be closed.
+func (s *Shadow) Close() error {
+	s.sub.Close()
+	return errors.Join(s.store.Close(), s.opts.FS.RemoveAll(s.opts.Dir))
+}
+
+// Seq returns up to where the shadow is folded.
+func (s *Shadow) Seq() uint64 { return s.store.Cursor().Seq }
+
+// View returns the rows of the shadow.
+func (s *Shadow) View() (*projections.View, error) { return s.store.View() }
+
+// FoldTo folds everything up to a sequence, and nothing after it. It waits until the log is there: until the sequence or a
+// later one has been read. The shadow must not be beyond it.
+func (s *Shadow) FoldTo(ctx context.Context, seq uint64, pace replay.Pace) error {
+	at := s.Seq()
+	if at > seq {
+		return fmt.Errorf("verify: the shadow is at %d, beyond %d", at, seq)
+	}
+	for at < seq {
+		began := time.Now()
+		if len(s.ahead) == 0 {
+			envs, err := s.sub.Next(ctx, readBytes)
+			if err != nil {
+				return err
+			}
+			s.ahead = envs
+		}
+		n := 0
+		for n < len(s.ahead) && s.ahead[n].Seq() <= seq {
+			n++
+		}
+		if n > 0 {
+			if err := s.store.Fold(s.ahead[:n]); err != nil {
+				return fmt.Errorf("fold the shadow: %w", err)
+			}
+			now := s.ahead[n-1].Seq()
+			s.opts.Progress.Add(now - at)
+			at = now
+		}
+		s.ahead = s.ahead[n:]
+		if len(s.ahead) > 0 {
+			return nil // the next one is beyond
+		}
+		if err := pace.Rest(ctx, min(time.Since(began), longestWork)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

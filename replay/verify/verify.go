@@ -1,0 +1,168 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/replay"
+)
+
+// Store is the live store: a [projections.Store], or what stands before several generations of one.
+type Store interface {
+	Name() string
+	View() (*projections.View, error)
+	Mend(ctx context.Context, heal func(at events.Cursor, rows projections.Reader, m *projections.Mending) error) error
+	Flush() error
+}
+
+var _ Store = (*projections.Store)(nil)
+
+// Report is the outcome of a verification or repair.
+type Report struct {
+	Projection string
+	// At is the sequence at which the stores were compared, the last time if it was done several times. Rows were compared
+	// there.
+	At, Rows uint64
+	// Differences is how many rows differed at the first comparison, Left at the last. Equal: none is left.
+	Differences, Left uint64
+	Equal             bool
+	// Partitions has the differences of the first comparison by partition, or [projections.StoreWide].
+	Partitions map[int]uint64
+	// Listed are the first of these differences.
+	Listed []Difference
+	// Rounds of repair were made, and changed Repaired rows.
+	Rounds   int
+	Repaired uint64
+	Took     time.Duration
+}
+
+// String tells people in a line what came out, and each listed difference in a line more.
+func (r *Report) String() string {
+	var sb strings.Builder
+	switch {
+	case r.Differences == 0:
+		fmt.Fprintf(&sb, "%s is equal to the log at %d: %d rows", r.Projection, r.At, r.Rows)
+	case r.Equal:
+		fmt.Fprintf(&sb, "%s is equal to the log at %d: %d rows, of which %d differed; %d were repaired",
+			r.Projection, r.At, r.Rows, r.Differences, r.Repaired)
+	default:
+		fmt.Fprintf(&sb, "%s differs from the log at %d in %d of %d rows", r.Projection, r.At, r.Left, r.Rows)
+		if r.Rounds > 0 {
+			fmt.Fprintf(&sb, ", after %d were repaired in %d rounds", r.Repaired, r.Rounds)
+		}
+	}
+	for _, d := range r.Listed {
+		fmt.Fprintf(&sb, "\n%v", d)
+	}
+	if more := r.Differences - uint64(len(r.Listed)); more > 0 {
+		fmt.Fprintf(&sb, "\nand %d more", more)
+	}
+	return sb.String()
+}
+
+// Verify compares a live store with a shadow of it, at one common position and without holding anything: the store serves and
+// folds on. That it differs is no error.
+func Verify(ctx context.Context, live Store, o Options) (*Report, error) {
+	return run(ctx, live, o, false)
+}
+
+// Repair verifies a live store and makes the rows that differ those of the log, inside its fold: equal ones are not touched,
+// readers never fail, writes wait for as long as it takes to read and write some thousand rows. Since errors may have spread
+// while it ran, it verifies again, for up to three rounds.
+func Repair(ctx context.Context, live Store, o Options) (*Report, error) {
+	return run(ctx, live, o, true)
+}
+
+// maxRounds bounds the repairs of one call.
+const maxRounds = 3
+
+func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, err error) {
+	o.fill()
+	began := time.Now()
+	shadow, err := OpenShadow(o)
+	if err != nil {
+		return nil, fmt.Errorf("verify %s: %w", live.Name(), err)
+	}
+	defer func() { err = errors.Join(err, shadow.Close()) }()
+	r = &Report{Projection: live.Name()}
+	for {
+		c, err := compareAt(ctx, live, shadow, &o, r)
+		if err != nil {
+			return nil, fmt.Errorf("verify %s: %w", live.Name(), err)
+		}
+		if r.Rounds == 0 {
+			r.Differences, r.Partitions, r.Listed = c.Differences, c.Partitions, c.Listed
+		}
+		r.Rows, r.Left, r.Equal = c.Rows, c.Differences, c.Differences == 0
+		r.Took = time.Since(began)
+		if r.Equal || !repair || r.Rounds == maxRounds {
+			return r, nil
+		}
+		n, err := mend(ctx, live, shadow, c.keys)
+		r.Repaired += n
+		if err != nil {
+			return nil, fmt.Errorf("repair %s, after %d rows: %w", live.Name(), r.Repaired, err)
+		}
+		// What is more than a round can hold is not the spreading of errors.
+		if r.Rounds++; n > 0 && len(c.keys) == maxKeys {
+			r.Rounds = 1
+		}
+		o.Logger.Warn("rows were repaired", "projection", live.Name(), "rows", n, "round", r.Rounds)
+	}
+}
+
+// compareAt compares at the position of a view of the live store, which the shadow is folded to.
+func compareAt(ctx context.Context, live Store, shadow *Shadow, o *Options, r *Report) (c *Comparison, err error) {
+	if err := approach(ctx, live, shadow, o); err != nil {
+		return nil, err
+	}
+	v, err := live.View()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	r.At = v.Cursor().Seq
+	if err := shadow.FoldTo(ctx, r.At, replay.Pace{}); err != nil {
+		return nil, err
+	}
+	s, err := shadow.View()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	o.Progress.Start("rows", 0)
+	return Compare(ctx, v, s, *o)
+}
+
+// nearby is how many envelopes the shadow may be behind when a view is taken or the fold is held.
+const nearby = 512
+
+// approach folds the shadow until it is near the live store, which moves on meanwhile: at the pace at first, and twice as
+// fast for each lap in which it did not come near.
+func approach(ctx context.Context, live Store, shadow *Shadow, o *Options) error {
+	pace := o.Pace
+	for {
+		v, err := live.View()
+		if err != nil {
+			return err
+		}
+		seq := v.Cursor().Seq
+		if err := v.Close(); err != nil {
+			return err
+		}
+		at := shadow.Seq()
+		if seq <= at+nearby {
+			return nil
+		}
+		o.Progress.Start("envelopes", seq-at)
+		if err := shadow.FoldTo(ctx, seq, pace); err != nil {
+			return err
+		}
+		pace.Share = min(2*pace.Share, 1)
+	}
+}

@@ -1,0 +1,411 @@
+package verify_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/internal/memlog"
+	"github.com/skein-feed/skein/replay/verify"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newProjection returns the i-th projection of the list, with inboxes so small that all that happens to them does.
+func newProjection(i int) projections.Projection {
+	small := inbox.DefaultSettings()
+	small.Threshold, small.Keep = 5, 4
+	return all.All(all.Settings{Inbox: small})[i]
+}
+
+// fixture is a live store of a projection on a file system of its own.
+type fixture struct {
+	t     testing.TB
+	i     int
+	fs    *vfs.MemFS
+	log   *memlog.Log
+	store *projections.Store
+}
+
+func newFixture(t testing.TB, i int, envs []*events.Envelope) *fixture {
+	f := &fixture{t: t, i: i, fs: vfs.NewMem(), log: memlog.New(envs...)}
+	f.open()
+	conformance.Fold(t, f.store, envs)
+	t.Cleanup(func() { conformance.Close(t, f.store) })
+	return f
+}
+
+func (f *fixture) open() {
+	f.store = conformance.Open(f.t, f.fs, newProjection(f.i), projections.Bounds{})
+}
+
+func (f *fixture) options() verify.Options {
+	return verify.Options{FS: f.fs, Dir: "data/scratch", Projection: newProjection(f.i), Source: f.log.Source}
+}
+
+// damage changes the files of the store while it is closed.
+func (f *fixture) damage(change func(db *pebble.DB) error) {
+	f.t.Helper()
+	dir := f.store.Dir()
+	conformance.Close(f.t, f.store)
+	db, err := pebble.Open(dir, &pebble.Options{
+		FS: f.fs, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{},
+		Merger: projections.EngineMerger(newProjection(f.i)),
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := errors.Join(change(db), db.Flush(), db.Close()); err != nil {
+		f.t.Fatal(err)
+	}
+	f.open()
+}
+
+// quiet logs nothing.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)              {}
+func (quiet) Errorf(string, ...any)             {}
+func (quiet) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+// corruption is what was done to rows, by key: dropped, flipped, invented.
+type corruption map[string]string
+
+// corrupt drops, flips and invents some rows of every tag.
+func (f *fixture) corrupt(seed uint64, each int) corruption {
+	f.t.Helper()
+	rows := conformance.RowsOf(f.t, f.store)
+	byTag := map[byte]conformance.Rows{}
+	for _, row := range rows {
+		if projections.Mendable(row.Key) {
+			byTag[row.Key[2]] = append(byTag[row.Key[2]], row)
+		}
+	}
+	random := rand.New(rand.NewPCG(seed, 3))
+	done := corruption{}
+	f.damage(func(db *pebble.DB) (err error) {
+		for _, tag := range slices.Sorted(maps.Keys(byTag)) {
+			for range each {
+				row := byTag[tag][random.IntN(len(byTag[tag]))]
+				if done[string(row.Key)] != "" {
+					continue
+				}
+				switch random.IntN(3) {
+				case 0:
+					done[string(row.Key)] = "drop"
+					err = errors.Join(err, db.Delete(row.Key, nil))
+				case 1:
+					done[string(row.Key)] = "flip"
+					value := append([]byte{}, row.Value...)
+					if len(value) == 0 {
+						value = []byte{1}
+					} else {
+						value[random.IntN(len(value))] ^= 1 << random.IntN(8)
+					}
+					err = errors.Join(err, db.Set(row.Key, value, nil))
+				default:
+					key := append(bytes.Clone(row.Key), 'x')
+					done[string(key)] = "invent"
+					err = errors.Join(err, db.Set(key, row.Value, nil))
+				}
+			}
+		}
+		return err
+	})
+	return done
+}
+
+func (f *fixture) equal() {
+	f.t.Helper()
+	if r, err := verify.Verify(f.t.Context(), f.store, f.options()); err != nil || !r.Equal {
+		f.t.Errorf("%v %v", r, err)
+	}
+	if names, _ := f.fs.List("data/scratch"); len(names) > 0 {
+		f.t.Errorf("the shadow was left behind: %q", names)
+	}
+}
+
+func each(t *testing.T, test func(t *testing.T, i int)) {
+	for i, p := range all.All(all.Settings{}) {
+		t.Run(p.Name(), func(t *testing.T) { test(t, i) })
+	}
+}
+
+// TestFindsAndHeals: verify finds exactly the rows that were damaged, in their partitions, and repair touches only them.
+func TestFindsAndHeals(t *testing.T) {
+	envs := memlog.NewWorld(1, 200).Envelopes(1500)
+	each(t, func(t *testing.T, i int) {
+		f := newFixture(t, i, envs)
+		f.equal()
+		want := conformance.RowsOf(t, f.store)
+		done := f.corrupt(7, 6)
+		kinds := map[string]int{}
+		for _, what := range done {
+			kinds[what]++
+		}
+		if len(kinds) < 3 {
+			t.Fatalf("not every kind of damage was done: %v", kinds)
+		}
+		o := f.options()
+		o.Listed = 1 << 20
+		r, err := verify.Verify(t.Context(), f.store, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		partitions := map[int]uint64{}
+		for key := range done {
+			partitions[projections.PartitionOf(newProjection(i), []byte(key))]++
+		}
+		if r.Equal || r.Differences != uint64(len(done)) || !maps.Equal(r.Partitions, partitions) || r.Repaired != 0 {
+			t.Errorf("%v\n%v in %v\nexpected %d in %v", r, r.Differences, r.Partitions, len(done), partitions)
+		}
+		for _, d := range r.Listed {
+			is := map[bool]string{true: "drop"}[d.Found == nil]
+			if d.Expected == nil {
+				is = "invent"
+			} else if d.Found != nil {
+				is = "flip"
+			}
+			if is != done[string(d.Key)] {
+				t.Errorf("%v\nis what comes of %q", d, done[string(d.Key)])
+			}
+		}
+		r, err = verify.Repair(t.Context(), f.store, f.options())
+		if err != nil || !r.Equal || r.Rounds != 1 || r.Repaired != uint64(len(done)) || r.Differences != uint64(len(done)) {
+			t.Errorf("%v, %v: %d rounds, %d repaired, not %d", r, err, r.Rounds, r.Repaired, len(done))
+		}
+		conformance.RowsOf(t, f.store).MustEqual(t, want, "after the repair")
+		f.equal()
+		conformance.Close(t, f.store)
+		f.open()
+		f.equal()
+	})
+}
+
+// TestPartitions: of some partitions, all differences are found and repaired, and none of others is touched.
+func TestPartitions(t *testing.T) {
+	envs := memlog.NewWorld(2, 200).Envelopes(1200)
+	each(t, func(t *testing.T, i int) {
+		f := newFixture(t, i, envs)
+		done := f.corrupt(8, 12)
+		want := map[int]uint64{}
+		var partitions []uint8
+		left := uint64(0)
+		for key := range done {
+			if p := projections.PartitionOf(newProjection(i), []byte(key)); p%3 == 0 && p != projections.StoreWide {
+				want[p]++
+			} else {
+				left++
+			}
+		}
+		for p := 0; p < events.NumPartitions; p += 3 {
+			partitions = append(partitions, uint8(p))
+		}
+		if len(want) < 3 || left < 3 {
+			t.Fatal("too little damage", want, left)
+		}
+		o := f.options()
+		o.Partitions = partitions
+		r, err := verify.Repair(t.Context(), f.store, o)
+		if err != nil || !r.Equal || !maps.Equal(r.Partitions, want) {
+			t.Errorf("%v %v: in %v, not %v", r, err, r.Partitions, want)
+		}
+		if r, err = verify.Verify(t.Context(), f.store, f.options()); err != nil || r.Differences != left {
+			t.Errorf("%v %v: %d differences are left, not %d", r, err, r.Differences, left)
+		}
+	})
+}
+
+// TestRepairWhileServing: a damaged store is verified and healed while it folds and is read. No read fails, and at the end
+// it is equal, whatever errors have spread.
+func TestRepairWhileServing(t *testing.T) {
+	world := memlog.NewWorld(3, 150)
+	envs := world.Envelopes(800)
+	each(t, func(t *testing.T, i int) {
+		f := newFixture(t, i, envs)
+		done := f.dropLists(9)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := f.store.Run(ctx, f.log.Source); err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Go(func() {
+			w := memlog.NewWorld(3, 150)
+			w.Envelopes(800) // those that are there
+			for ctx.Err() == nil {
+				more := w.Envelopes(20)
+				f.log.Append(more...)
+				if err := f.store.WaitFor(ctx, more[19].Seq()); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				v, err := f.store.View()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				it := v.Iter(nil, nil)
+				for range 100 {
+					it.Next()
+				}
+				if err := errors.Join(it.Close(), v.Close()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		defer wg.Wait()
+		defer cancel()
+		r, err := verify.Repair(ctx, f.store, f.options())
+		if err != nil || !r.Equal || r.Repaired == 0 || len(done) < 10 {
+			t.Fatalf("%v %v", r, err)
+		}
+		t.Logf("%d rows damaged, %d repaired in %d rounds, at %d", len(done), r.Repaired, r.Rounds, r.At)
+		cancel()
+		wg.Wait()
+		f.equal()
+	})
+}
+
+// dropLists drops rows of lists, over the lack of which no fold stumbles: a fold that meets an impossible row stops.
+func (f *fixture) dropLists(seed uint64) corruption {
+	f.t.Helper()
+	lists := map[int][]byte{0: {0x13, 0x1a, 0x15}, 1: {0x41, 0x42}, 2: {0x60, 0x61, 0x62}, 3: {0x8a, 0x8b, 0x8c}}[f.i]
+	random := rand.New(rand.NewPCG(seed, 4))
+	done := corruption{}
+	rows := conformance.RowsOf(f.t, f.store)
+	f.damage(func(db *pebble.DB) (err error) {
+		for _, row := range rows {
+			if !bytes.Contains(lists, row.Key[2:3]) || random.IntN(10) > 0 {
+				continue
+			}
+			done[string(row.Key)] = "drop"
+			err = errors.Join(err, db.Delete(row.Key, nil))
+		}
+		return err
+	})
+	return done
+}
+
+// TestReportInWords: a report names rows as people read them.
+func TestReportInWords(t *testing.T) {
+	w := memlog.NewWorld(4, 5)
+	f := newFixture(t, 0, []*events.Envelope{
+		w.Envelope(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}),
+		w.Envelope(events.Event{Kind: events.UserFollowed, User: "cid", Peer: "bob"}),
+	})
+	counts := conformance.Row{}
+	for _, row := range conformance.RowsOf(t, f.store) {
+		if text, err := all.Describe("graph", row.Key, row.Value); err == nil && strings.Contains(text, "user-counts A=bob") {
+			counts = row
+		}
+	}
+	f.damage(func(db *pebble.DB) error { return db.Set(counts.Key, []byte{0, 0, 7}, nil) })
+	o := f.options()
+	var progress replay.Progress
+	o.Progress = &progress
+	r, err := verify.Verify(t.Context(), f.store, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := r.String()
+	for _, part := range []string{
+		"graph differs from the log at 2 in 1 of ", "expected [", "user-counts A=bob followers=2]",
+		"found [", "user-counts A=bob followers=7]", fmt.Sprintf("partition %d", events.ShardOf("bob").Partition()),
+	} {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is not in\n%s", part, text)
+		}
+	}
+	if unit, done, _ := progress.Now(); unit != "rows" || done != r.Rows {
+		t.Error(unit, done, r.Rows)
+	}
+}
+
+// TestUnreadableRows: a row whose values cannot be merged ends an iterator, and hides no other.
+func TestUnreadableRows(t *testing.T) {
+	envs := memlog.NewWorld(5, 100).Envelopes(600)
+	f := newFixture(t, 2, envs)
+	want := conformance.RowsOf(t, f.store)
+	bad := 0
+	var late []conformance.Row
+	f.damage(func(db *pebble.DB) (err error) {
+		for n, row := range want {
+			if row.Key[2] != 0x62 && row.Key[2] != 0x60 || n%5 != 0 {
+				continue
+			}
+			key := bytes.Clone(row.Key)
+			if n%2 == 0 {
+				key = append(key, 'x') // where no row should be
+			}
+			bad++
+			late = append(late, conformance.Row{Key: key, Value: row.Value})
+			err = errors.Join(err, db.Set(key, []byte{0xff, 0xff}, nil))
+		}
+		return errors.Join(err, db.Flush())
+	})
+	// The rows are good for themselves: what meets when they are read does not go together.
+	f.damage(func(db *pebble.DB) (err error) {
+		for _, row := range late {
+			err = errors.Join(err, db.Merge(row.Key, row.Value, nil))
+		}
+		return err
+	})
+	// Compactions merge, so that a store that folds stops for good when it comes to these rows: it is read only here.
+	conformance.Close(t, f.store)
+	live, err := projections.Open(projections.Options{FS: f.fs, Dir: "data", Projection: newProjection(2), ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conformance.Close(t, live)
+	o := f.options()
+	o.Listed = 1 << 20
+	shadow, err := verify.OpenShadow(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shadow.Close()
+	if err := shadow.FoldTo(t.Context(), envs[len(envs)-1].Seq(), replay.Pace{}); err != nil {
+		t.Fatal(err)
+	}
+	v, err := live.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	s, err := shadow.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := verify.Compare(t.Context(), v, s, o)
+	if err != nil || bad < 5 || c.Differences != uint64(bad) {
+		t.Fatalf("%v %v: %d rows cannot be read", c, err, bad)
+	}
+	for _, d := range c.Listed {
+		if d.Unreadable == nil || (d.Expected == nil) != bytes.HasSuffix(d.Key, []byte("x")) ||
+			!strings.Contains(d.String(), "cannot be read") {
+			t.Errorf("%v", d)
+		}
+	}
+	if _, err := verify.Compare(t.Context(), s, v, o); err == nil {
+		t.Error("a shadow that cannot be read is believed")
+	}
+}
