@@ -93,6 +93,27 @@ func EachID(r Reader, shard events.Shard, tag Tag, do func(id string) error) err
 	return err
 }
 
+// EachPair calls do with the first two ids of every key of a tag in a shard, in the order of keys. A key without two ids,
+// which no fold can have written, is passed over.
+func EachPair(r Reader, shard events.Shard, tag Tag, do func(first, second string) error) error {
+	prefix := AppendPrefix(nil, shard, tag)
+	it := r.Iter(prefix, PrefixEnd(prefix))
+	var err error
+	for err == nil && it.Next() {
+		first, rest, cut := events.CutID(it.Key()[prefixLen:])
+		if cut != nil {
+			continue
+		}
+		if second, _, cut := events.CutID(rest); cut == nil {
+			err = do(first, second)
+		}
+	}
+	if cerr := it.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
 // PrefixEnd returns the first key after all keys that begin with prefix; nil: there is none.
 func PrefixEnd(prefix []byte) []byte {
 	end := append([]byte(nil), prefix...)

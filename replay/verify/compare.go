@@ -148,6 +148,9 @@ func (s *side) settle(ok bool) {
 			ok = false
 			break
 		}
+		if bytes.Compare(from, s.it.Key()) <= 0 {
+			from = append(bytes.Clone(s.it.Key()), 0) // never back, whatever the keys are
+		}
 		ok = s.it.SeekGE(from)
 	}
 	if s.ok = ok; ok {

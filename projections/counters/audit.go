@@ -1,0 +1,47 @@
+package counters
+
+import (
+	"bytes"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// EachUser calls do with every user who is counted for in a shard. A user may come several times.
+func EachUser(r projections.Reader, shard events.Shard, do func(user string) error) error {
+	for _, tag := range []projections.Tag{tagUserRelations, tagPair, tagDoings} {
+		if err := projections.EachID(r, shard, tag, do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EachBoard calls do with every board that is counted for in a shard. A board may come twice.
+func EachBoard(r projections.Reader, shard events.Shard, do func(owner, board string) error) error {
+	for _, tag := range []projections.Tag{tagBoardRelations, tagBoardPins} {
+		if err := projections.EachPair(r, shard, tag, do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EachItem calls do with every item that is counted for in a shard.
+func EachItem(r projections.Reader, shard events.Shard, do func(item string) error) error {
+	return projections.EachID(r, shard, tagItem, do)
+}
+
+// Score returns the heat of an item at the position; ok is false where it has none.
+func (q *Queries) Score(item string) (score int64, ok bool, err error) {
+	key := versionKey(nil, item, q.r.Cursor().Seq)
+	it := q.r.Iter(key, projections.PrefixEnd(key[:len(key)-8]))
+	if it.Next() && bytes.HasPrefix(it.Key(), key[:len(key)-8]) {
+		ok = true
+		_, score, err = decodeVersion(it.Value())
+	}
+	if cerr := it.Close(); err == nil {
+		err = cerr
+	}
+	return score, ok, err
+}

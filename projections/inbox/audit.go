@@ -1,0 +1,31 @@
+package inbox
+
+import (
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// EachUser calls do with every user who has pins or an inbox in a shard. A user may come several times.
+func EachUser(r projections.Reader, shard events.Shard, do func(user string) error) error {
+	for _, tag := range []projections.Tag{tagOutbox, tagPinCount, tagReader} {
+		if err := projections.EachID(r, shard, tag, do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EachBoard calls do with every board that has a count of pins in a shard.
+func EachBoard(r projections.Reader, shard events.Shard, do func(owner, board string) error) error {
+	return projections.EachPair(r, shard, tagBoardPinCount, do)
+}
+
+// EachItem calls do with every item that has heat in a shard.
+func EachItem(r projections.Reader, shard events.Shard, do func(item string) error) error {
+	return projections.EachID(r, shard, tagHeat, do)
+}
+
+// Score returns the heat of an item at the position; ok is false where it has none.
+func (q *Queries) Score(item string) (score int64, ok bool, err error) {
+	return scoreAt(q.r, item, q.r.Cursor().Seq)
+}

@@ -1,0 +1,168 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/counters"
+	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox"
+)
+
+// Finding is a disagreement between stores.
+type Finding struct {
+	// Entity is whose it is.
+	Entity Entity
+	// Check is counts, mirror, feed, heat or rows.
+	Check string
+	// Text says in words what is expected and what was found.
+	Text string
+	// Stores are those of which one is wrong.
+	Stores []string
+}
+
+// String is one line.
+func (f Finding) String() string { return fmt.Sprintf("%v: %s: %s", f.Entity, f.Check, f.Text) }
+
+// Entity is what is checked at once: a user, a board or an item.
+type Entity struct {
+	User string
+	// Board is a board of User, if OfBoard is set: empty is the default board.
+	Board   string
+	OfBoard bool
+	Item    string
+}
+
+// String names the entity.
+func (e Entity) String() string {
+	switch {
+	case e.Item != "":
+		return "item " + e.Item
+	case e.OfBoard:
+		return fmt.Sprintf("board %q of %s", e.Board, e.User)
+	}
+	return "user " + e.User
+}
+
+// Limits bound what one check of an entity reads; 0: everything.
+type Limits struct {
+	// List is how many entries of a list are read: of longer ones the length is not compared.
+	List int
+	// Feed is how many of the newest entries of a feed are compared.
+	Feed int
+}
+
+// Audit is the three stores at one common position. It belongs to one goroutine, and must be closed.
+type Audit struct {
+	limits Limits
+	views  []*projections.View
+	// graph is asked of its own store, embedded of that of inbox.
+	graph, embedded *graph.Queries
+	inbox           *inbox.Queries
+	counters        *counters.Queries
+
+	entity   Entity
+	findings []Finding
+}
+
+// Open returns the stores at their next common position.
+func Open(ctx context.Context, graphs, inboxes, counts Viewer, limits Limits) (*Audit, error) {
+	views, err := Common(ctx, graphs, inboxes, counts)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	return &Audit{
+		limits: limits, views: views, graph: graph.Query(views[0]), embedded: graph.Query(views[1]),
+		inbox: inbox.Query(views[1]), counters: counters.Query(views[2]),
+	}, nil
+}
+
+// Seq is the common position.
+func (a *Audit) Seq() uint64 {
+	seq := uint64(0)
+	for _, v := range a.views {
+		seq = max(seq, v.Cursor().Seq)
+	}
+	return seq
+}
+
+// Close releases the views.
+func (a *Audit) Close() error { return closeAll(a.views) }
+
+// Findings returns what was found so far, and forgets it.
+func (a *Audit) Findings() []Finding {
+	found := a.findings
+	a.findings = nil
+	return found
+}
+
+// Check checks an entity. What disagrees is a finding; an error is that of the context or a store.
+func (a *Audit) Check(ctx context.Context, e Entity) error {
+	a.entity = e
+	var err error
+	switch {
+	case e.Item != "":
+		err = a.item(e.Item)
+	case e.OfBoard:
+		err = a.board(ctx, e.User, e.Board)
+	default:
+		err = a.user(ctx, e.User)
+	}
+	if !corrupt(err) {
+		return err
+	}
+	a.find("rows", []string{"graph", "inbox", "counters"}, "%v", err)
+	return nil
+}
+
+// corrupt tells whether an error is of a row that no fold can have written.
+func corrupt(err error) bool {
+	return errors.Is(err, projections.ErrCorrupt) || errors.Is(err, graph.ErrCorrupt) || errors.Is(err, inbox.ErrCorrupt) ||
+		errors.Is(err, counters.ErrCorrupt) || errors.Is(err, events.ErrKeyID)
+}
+
+func (a *Audit) find(check string, stores []string, format string, args ...any) {
+	a.findings = append(a.findings, Finding{a.entity, check, fmt.Sprintf(format, args...), stores})
+}
+
+// Shard checks every entity that has rows in a shard, in any of the stores.
+func (a *Audit) Shard(ctx context.Context, shard events.Shard, rest func(context.Context) error) error {
+	entities, err := a.entities(shard)
+	if err != nil {
+		return err
+	}
+	for e := range entities {
+		if err := errors.Join(a.Check(ctx, e), rest(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entities returns what has rows in a shard.
+func (a *Audit) entities(shard events.Shard) (map[Entity]struct{}, error) {
+	found := map[Entity]struct{}{}
+	user := func(id string) error {
+		found[Entity{User: id}] = struct{}{}
+		return nil
+	}
+	board := func(owner, id string) error {
+		found[Entity{User: owner, Board: id, OfBoard: true}] = struct{}{}
+		return nil
+	}
+	item := func(id string) error {
+		found[Entity{Item: id}] = struct{}{}
+		return nil
+	}
+	g, i, c := a.views[0], a.views[1], a.views[2]
+	return found, errors.Join(
+		graph.EachUser(g, shard, user), graph.EachUser(i, shard, user), inbox.EachUser(i, shard, user),
+		counters.EachUser(c, shard, user),
+		graph.EachBoard(g, shard, board), graph.EachBoard(i, shard, board), inbox.EachBoard(i, shard, board),
+		counters.EachBoard(c, shard, board),
+		inbox.EachItem(i, shard, item), counters.EachItem(c, shard, item),
+	)
+}

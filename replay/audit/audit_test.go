@@ -1,0 +1,241 @@
+package audit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/replay/audit"
+	"github.com/skein-feed/skein/replay/internal/memlog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newProjection returns the i-th projection of the list, with inboxes so small that all that happens to them does.
+func newProjection(i int) projections.Projection {
+	small := inbox.DefaultSettings()
+	small.Threshold, small.Keep = 5, 4
+	return all.All(all.Settings{Inbox: small})[i]
+}
+
+const (
+	graphStore = iota
+	inboxStore
+	seenStore
+	countersStore
+)
+
+// fixture has a store of every projection on one file system.
+type fixture struct {
+	t      testing.TB
+	fs     *vfs.MemFS
+	log    *memlog.Log
+	stores [4]*projections.Store
+}
+
+func newFixture(t testing.TB, envs []*events.Envelope) *fixture {
+	f := &fixture{t: t, fs: vfs.NewMem(), log: memlog.New(envs...)}
+	for i := range f.stores {
+		f.open(i)
+		conformance.Fold(t, f.stores[i], envs)
+	}
+	t.Cleanup(func() {
+		for _, s := range f.stores {
+			conformance.Close(t, s)
+		}
+	})
+	return f
+}
+
+func (f *fixture) open(i int) {
+	f.stores[i] = conformance.Open(f.t, f.fs, newProjection(i), projections.Bounds{})
+}
+
+// damage changes the files of a store while it is closed.
+func (f *fixture) damage(i int, change func(db *pebble.DB) error) {
+	f.t.Helper()
+	dir := f.stores[i].Dir()
+	conformance.Close(f.t, f.stores[i])
+	db, err := pebble.Open(dir, &pebble.Options{
+		FS: f.fs, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{},
+		Merger: projections.EngineMerger(newProjection(i)),
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := errors.Join(change(db), db.Flush(), db.Close()); err != nil {
+		f.t.Fatal(err)
+	}
+	f.open(i)
+}
+
+// quiet logs nothing.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)              {}
+func (quiet) Errorf(string, ...any)             {}
+func (quiet) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+// audit checks everything, or what stands in the shards of some ids, and returns what was found.
+func (f *fixture) audit(limits audit.Limits, ids ...string) []audit.Finding {
+	f.t.Helper()
+	var shards []events.Shard
+	for _, id := range ids {
+		shards = append(shards, events.ShardOf(id))
+	}
+	for shard := events.Shard(0); ids == nil && shard < events.NumShards; shard++ {
+		shards = append(shards, shard)
+	}
+	a, err := audit.Open(f.t.Context(), f.stores[graphStore], f.stores[inboxStore], f.stores[countersStore], limits)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer a.Close()
+	for _, shard := range shards {
+		if err := a.Shard(f.t.Context(), shard, func(context.Context) error { return nil }); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	return a.Findings()
+}
+
+// TestAgree: stores that are folds of one log agree, in small worlds where everything happens and in a large one.
+func TestAgree(t *testing.T) {
+	logs := map[string][]*events.Envelope{
+		"world": memlog.NewWorld(1, 150).Envelopes(1200),
+		"feeds": histories.Envelopes(histories.FixedFeeds(1, 300)),
+		"graph": histories.Envelopes(histories.Fixed(2, 300)),
+		"plays": histories.Envelopes(histories.FixedPlays(1, 300)),
+	}
+	for name, envs := range logs {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, envs)
+			for _, limits := range []audit.Limits{{}, {List: 2, Feed: 3}} {
+				for _, finding := range f.audit(limits) {
+					t.Errorf("%+v: %v", limits, finding)
+				}
+			}
+		})
+	}
+}
+
+// TestDisagree: rows that are wrong in one store are found by what another says, each by the check that is for it.
+func TestDisagree(t *testing.T) {
+	w := memlog.NewWorld(1, 5)
+	pin := func(p string) events.Event {
+		return events.Event{Kind: events.PinCreated, User: "bob", Board: "art", Pin: p, Item: "film"}
+	}
+	envs := []*events.Envelope{
+		w.Envelope(events.Event{Kind: events.ReaderActive, User: "ann"}),
+		w.Envelope(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}),
+		w.Envelope(events.Event{Kind: events.BoardFollowed, User: "cid", Peer: "bob", Board: "art"}),
+		w.Envelope(pin("1"), pin("2"), pin("3")),
+		w.Envelope(events.Event{Kind: events.Played, User: "ann", Item: "film"}),
+		w.Envelope(events.Event{Kind: events.UserBlocked, User: "ann", Peer: "dan"}),
+	}
+	for _, test := range []struct {
+		store       int
+		row, change string
+		check, of   string
+	}{
+		{graphStore, "user-counts A=bob", "set 00000102", "counts", "user bob"},
+		{graphStore, "follower B=bob", "drop", "mirror", "user ann"},
+		{graphStore, "following A=ann", "drop", "mirror", "user bob"},
+		{graphStore, "board-follower B=bob", "drop", "mirror", "user cid"},
+		{graphStore, "edge A=dan", "drop", "mirror", "user ann"},
+		{graphStore, "edge A=ann B=bob", "set ff", "rows", "user ann"},
+		{inboxStore, "entry A=ann", "drop", "feed", "user ann"},
+		{inboxStore, "board-pin-count B=bob", "set 09", "counts", "board \"art\" of bob"},
+		{inboxStore, "score i=film seq", "drop", "heat", "item film"},
+		{countersStore, "user-doings A=bob", "drop", "counts", "user bob"},
+		{countersStore, "board-relations B=bob b=art", "drop", "counts", "board \"art\" of bob"},
+		{countersStore, "score i=film seq", "drop", "heat", "item film"},
+	} {
+		t.Run(test.row+" "+test.change, func(t *testing.T) {
+			f := newFixture(t, envs)
+			f.damage(test.store, func(db *pebble.DB) error { return change(t, db, newProjection(test.store).Name(), test.row, test.change) })
+			found := f.audit(audit.Limits{}, "ann", "bob", "cid", "dan", "film")
+			ok := false
+			for _, finding := range found {
+				ok = ok || finding.Check == test.check && finding.Entity.String() == test.of
+			}
+			if !ok {
+				t.Errorf("no finding of %s about %s in %v", test.check, test.of, found)
+			}
+		})
+	}
+}
+
+// change drops or sets the first row whose description has some words.
+func change(t *testing.T, db *pebble.DB, projection, row, what string) error {
+	t.Helper()
+	it, err := db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	var words []string
+	for it.First(); it.Valid(); it.Next() {
+		text, err := all.Describe(projection, it.Key(), it.Value())
+		words = append(words, text)
+		if err != nil || !strings.Contains(text, " "+row) {
+			continue
+		}
+		if what == "drop" {
+			return db.Delete(it.Key(), nil)
+		}
+		var value []byte
+		if _, err := fmt.Sscanf(what, "set %x", &value); err != nil {
+			t.Fatal(err)
+		}
+		return db.Set(it.Key(), value, nil)
+	}
+	t.Fatalf("there is no row %q in\n%s", row, strings.Join(words, "\n"))
+	return nil
+}
+
+// TestAgreeWhileFolding: audits at common positions of stores that fold all the time find nothing.
+func TestAgreeWhileFolding(t *testing.T) {
+	w := memlog.NewWorld(2, 60)
+	f := newFixture(t, w.Envelopes(300))
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for _, s := range f.stores {
+		wg.Go(func() {
+			if err := s.Run(ctx, f.log.Source); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Go(func() {
+		for n := 0; ctx.Err() == nil && n < 2000; n++ {
+			env := w.Envelopes(1)
+			f.log.Append(env...)
+			for _, s := range f.stores {
+				if err := s.WaitFor(ctx, env[0].Seq()); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	for range 20 {
+		for _, finding := range f.audit(audit.Limits{}, "user1", "user2", "user9", "1001", "1002") {
+			t.Error(finding)
+		}
+	}
+	cancel()
+	wg.Wait()
+}

@@ -1,0 +1,260 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/verify"
+)
+
+// Store is a live store that can be audited and repaired.
+type Store interface {
+	Viewer
+	verify.Store
+}
+
+// Config says what an auditor looks after.
+type Config struct {
+	// Graph, Inbox and Counters are audited against each other.
+	Graph, Inbox, Counters Store
+	// All are the stores that shadows verify, by the names of their projections: those three, and others.
+	All map[string]Store
+	// Shadow returns what is needed for a shadow of a projection: a new instance, the log, a directory of its own.
+	Shadow func(projection string) verify.Options
+	// Source reads the log, to learn what was written lately.
+	Source projections.Source
+	// Share is the part of one core's time that audits and shadows may take together. Default 0.05.
+	Share float64
+	// Queue is how many entities that were written lately may wait; more are left to the round. Default 10000.
+	Queue int
+	// Limits bound the check of an entity that was written lately. In the round everything is read but of feeds, of which
+	// the limit is kept. Default 10000 entries of a list and 200 of a feed.
+	Limits Limits
+	// Logger gets what a person must see; nil: nothing.
+	Logger *slog.Logger
+}
+
+// Status is what an auditor has done since it was started.
+type Status struct {
+	// Checks of entities were made. Queued ones wait, Dropped ones found no place and were left to the round.
+	Checks, Dropped uint64
+	Queued          int
+	// Findings are disagreements that were seen again at another position, by each of the projections that may be wrong.
+	Findings map[string]uint64
+	// Unexplained are those of them that no repair changed: a fold is wrong.
+	Unexplained uint64
+	// Differences from the log were found in stores, and Repaired rows of them, by projection.
+	Differences, Repaired map[string]uint64
+	// Verified is when a projection was last found, or made, equal to the log, and in At the position.
+	Verified   map[string]time.Time
+	VerifiedAt map[string]uint64
+	// Partition is where the round is. Rounds were finished, the last at LastRound after LastTook.
+	Partition int
+	Rounds    uint64
+	LastRound time.Time
+	LastTook  time.Duration
+	// LastFinding is the last one in words.
+	LastFinding string
+}
+
+// Auditor audits, verifies and repairs stores for as long as it runs.
+type Auditor struct {
+	cfg  Config
+	pace replay.Pace
+	// repairs gets the projections that are to be repaired, and who waits for the outcome.
+	repairs chan repairOrder
+
+	mu     sync.Mutex
+	status Status
+	queue  []Entity
+	queued map[Entity]struct{}
+	// wake is signalled when the queue gets its first entity.
+	wake chan struct{}
+	// unexplained are entities about which people were told in this round.
+	unexplained map[Entity]struct{}
+}
+
+type repairOrder struct {
+	projections []string
+	done        chan repairOutcome
+}
+
+type repairOutcome struct {
+	repaired uint64
+	err      error
+}
+
+// NewAuditor returns an auditor, which works while [Auditor.Run] runs.
+func NewAuditor(c Config) *Auditor {
+	if c.Share <= 0 {
+		c.Share = 0.05
+	}
+	if c.Queue <= 0 {
+		c.Queue = 10_000
+	}
+	if c.Limits == (Limits{}) {
+		c.Limits = Limits{List: 10_000, Feed: 200}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Auditor{
+		cfg: c, repairs: make(chan repairOrder), queued: map[Entity]struct{}{}, wake: make(chan struct{}, 1),
+		unexplained: map[Entity]struct{}{},
+		// Audits and shadows go on side by side, each with one half.
+		pace: replay.Pace{Share: min(c.Share, 1) / 2},
+		status: Status{
+			Findings: map[string]uint64{}, Differences: map[string]uint64{}, Repaired: map[string]uint64{},
+			Verified: map[string]time.Time{}, VerifiedAt: map[string]uint64{},
+		},
+	}
+}
+
+// Status tells what was done so far.
+func (a *Auditor) Status() Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.status
+	s.Queued = len(a.queue)
+	s.Findings, s.Differences, s.Repaired = maps.Clone(s.Findings), maps.Clone(s.Differences), maps.Clone(s.Repaired)
+	s.Verified, s.VerifiedAt = maps.Clone(s.Verified), maps.Clone(s.VerifiedAt)
+	return s
+}
+
+func (a *Auditor) note(f func(*Status)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f(&a.status)
+}
+
+// retryAfter is the pause after an audit or a shadow that failed, as when a store has stopped.
+const retryAfter = 10 * time.Second
+
+// Run audits until the context ends, which is no error. Stores that fail are tried again: they come back by a rebuild.
+func (a *Auditor) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for name, work := range map[string]func(context.Context) error{
+		"queue": a.follow, "audit": a.audit, "shadow": a.shadows,
+	} {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				err := work(ctx)
+				if ctx.Err() != nil {
+					return
+				}
+				a.cfg.Logger.Warn("the auditor tries again", "part", name, "in", retryAfter, "error", err)
+				timer := time.NewTimer(retryAfter)
+				select {
+				case <-timer.C:
+				case <-ctx.Done():
+					timer.Stop()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+// follow queues what is written.
+func (a *Auditor) follow(ctx context.Context) error {
+	v, err := a.cfg.Graph.View()
+	if err != nil {
+		return err
+	}
+	from := v.Cursor()
+	if err := v.Close(); err != nil {
+		return err
+	}
+	sub, err := a.cfg.Source(from)
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	for {
+		envs, err := sub.Next(ctx, 1<<20)
+		if err != nil {
+			return err
+		}
+		a.enqueue(envs)
+	}
+}
+
+// enqueue puts the entities of events into the queue, each once.
+func (a *Auditor) enqueue(envs []*events.Envelope) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	add := func(e Entity) {
+		if _, ok := a.queued[e]; ok {
+			return
+		}
+		if len(a.queue) >= a.cfg.Queue {
+			a.status.Dropped++
+			return
+		}
+		a.queued[e] = struct{}{}
+		a.queue = append(a.queue, e)
+	}
+	for _, env := range envs {
+		for i := range env.Events {
+			ev := &env.Events[i]
+			owner := ev.User
+			if ev.Peer != "" {
+				owner = ev.Peer
+				add(Entity{User: ev.Peer})
+			}
+			if ev.User != "" {
+				add(Entity{User: ev.User})
+			}
+			if ev.Board != "" && owner != "" {
+				add(Entity{User: owner, Board: ev.Board, OfBoard: true})
+			}
+			if ev.Item != "" {
+				add(Entity{Item: ev.Item})
+			}
+		}
+	}
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns up to n entities that were written lately.
+func (a *Auditor) take(n int) []Entity {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	taken := slices.Clone(a.queue[:min(n, len(a.queue))])
+	a.queue = slices.Delete(a.queue, 0, len(taken))
+	for _, e := range taken {
+		delete(a.queued, e)
+	}
+	return taken
+}
+
+// open opens an audit of the three stores.
+func (a *Auditor) open(ctx context.Context, l Limits) (*Audit, error) {
+	return Open(ctx, a.cfg.Graph, a.cfg.Inbox, a.cfg.Counters, l)
+}
+
+// named wraps an error of one kind of work.
+func named(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// stopped tells whether a store does not serve now.
+func stopped(err error) bool {
+	return errors.Is(err, projections.ErrStopped) || errors.Is(err, projections.ErrNotReady)
+}

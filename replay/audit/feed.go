@@ -1,0 +1,159 @@
+package audit
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox"
+)
+
+// place is a pin in a feed.
+type place struct {
+	created           events.Micros
+	owner, pin, board string
+}
+
+func (p place) String() string {
+	return fmt.Sprintf("pin %s of %s on board %q at %d", p.pin, p.owner, p.board, p.created)
+}
+
+// compare orders places as feeds do: newest first, equal times by owner, then by pin.
+func (p place) compare(o place) int {
+	return cmp.Or(cmp.Compare(o.created, p.created),
+		bytes.Compare(events.AppendID(nil, p.owner), events.AppendID(nil, o.owner)),
+		bytes.Compare(events.AppendID(nil, p.pin), events.AppendID(nil, o.pin)))
+}
+
+// feed compares the feed of a reader with its definition: all living pins on the boards that the reader follows by the
+// graph, less those of whom the reader mutes, newest first (I8).
+func (a *Audit) feed(ctx context.Context, reader string) error {
+	want, err := a.defined(ctx, reader)
+	if err != nil {
+		return err
+	}
+	var after inbox.Mark
+	for at := 0; ; {
+		page, err := a.inbox.Feed(ctx, inbox.Feed{Reader: reader}, after, pageRows)
+		if err != nil {
+			return err
+		}
+		for _, p := range page.Pins {
+			if a.limits.Feed > 0 && at == a.limits.Feed {
+				return nil
+			}
+			got := place{p.Created, p.Owner, p.ID, p.Board}
+			if at >= len(want) || want[at] != got {
+				wanted := "the end"
+				if at < len(want) {
+					wanted = want[at].String()
+				}
+				a.find("feed", []string{"graph", "inbox"}, "entry %d is %v, by definition %s", at, got, wanted)
+				return nil
+			}
+			at++
+		}
+		if page.Next == nil {
+			if at < len(want) {
+				a.find("feed", []string{"graph", "inbox"}, "it ends after %d entries, by definition %v is next", at, want[at])
+			}
+			return nil
+		}
+		after = page.Next
+	}
+}
+
+// defined returns the newest places of a feed by its definition, as many as the limit says.
+func (a *Audit) defined(ctx context.Context, reader string) ([]place, error) {
+	var all []place
+	excluded := map[[2]string]bool{}
+	err := a.each(ctx, graph.List{Kind: graph.ExcludedBoards, User: reader}, func(e graph.Entry) error {
+		excluded[[2]string{e.User, e.Board}] = true
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	add := func(owner string, board *string) error {
+		relation, err := a.graph.Relationship(reader, owner)
+		if err != nil || relation.Muting || relation.Blocking || relation.BlockedBy {
+			return err
+		}
+		all, err = a.outbox(ctx, all, owner, board, excluded)
+		if err != nil || a.limits.Feed == 0 || len(all) < 4*a.limits.Feed {
+			return err
+		}
+		all = a.newest(all)
+		return nil
+	}
+	err = a.each(ctx, graph.List{Kind: graph.FollowingExplicit, User: reader}, func(e graph.Entry) error {
+		return add(e.User, nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = a.each(ctx, graph.List{Kind: graph.FollowedBoards, User: reader}, func(e graph.Entry) error {
+		return add(e.User, &e.Board)
+	})
+	return a.newest(all), err
+}
+
+// newest sorts places, drops those that came twice, and those beyond the limit.
+func (a *Audit) newest(all []place) []place {
+	slices.SortFunc(all, place.compare)
+	all = slices.Compact(all)
+	if a.limits.Feed > 0 && len(all) > a.limits.Feed {
+		all = all[:a.limits.Feed]
+	}
+	return all
+}
+
+// outbox appends the newest pins of an owner or a board.
+func (a *Audit) outbox(ctx context.Context, dst []place, owner string, board *string, excluded map[[2]string]bool) ([]place, error) {
+	var after inbox.Mark
+	for n := 0; ; {
+		size := pageRows
+		if a.limits.Feed > 0 {
+			size = min(size, a.limits.Feed)
+		}
+		page, next, err := a.inbox.Pins(ctx, owner, board, after, size)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			p := &page[i]
+			if board != nil || !excluded[[2]string{owner, p.Board}] {
+				dst = append(dst, place{p.Created, p.Owner, p.ID, p.Board})
+				n++
+			}
+		}
+		if next == nil || a.limits.Feed > 0 && n >= a.limits.Feed {
+			return dst, nil
+		}
+		after = next
+	}
+}
+
+// each walks over a list of the graph.
+func (a *Audit) each(ctx context.Context, l graph.List, do func(graph.Entry) error) error {
+	var after graph.Mark
+	for {
+		page, next, err := a.graph.List(ctx, l, after, pageRows)
+		if err != nil {
+			return err
+		}
+		for _, e := range page {
+			if err := do(e); err != nil {
+				return err
+			}
+		}
+		if next == nil {
+			return nil
+		}
+		after = next
+	}
+}
