@@ -57,6 +57,11 @@ type Limits struct {
 
 // Audit is the three stores at one common position. It belongs to one goroutine, and must be closed.
 type Audit struct {
+	// Rest is called after each check, and each page of a list; nil: there is no rest.
+	Rest func(context.Context) error
+	// Checks is how many entities were checked.
+	Checks uint64
+
 	limits Limits
 	views  []*projections.View
 	// graph is asked of its own store, embedded of that of inbox.
@@ -102,6 +107,7 @@ func (a *Audit) Findings() []Finding {
 // Check checks an entity. What disagrees is a finding; an error is that of the context or a store.
 func (a *Audit) Check(ctx context.Context, e Entity) error {
 	a.entity = e
+	a.Checks++
 	var err error
 	switch {
 	case e.Item != "":
@@ -111,11 +117,18 @@ func (a *Audit) Check(ctx context.Context, e Entity) error {
 	default:
 		err = a.user(ctx, e.User)
 	}
-	if !corrupt(err) {
-		return err
+	if corrupt(err) {
+		a.find("rows", []string{"graph", "inbox", "counters"}, "%v", err)
+		err = nil
 	}
-	a.find("rows", []string{"graph", "inbox", "counters"}, "%v", err)
-	return nil
+	return errors.Join(err, a.rest(ctx))
+}
+
+func (a *Audit) rest(ctx context.Context) error {
+	if a.Rest == nil {
+		return ctx.Err()
+	}
+	return a.Rest(ctx)
 }
 
 // corrupt tells whether an error is of a row that no fold can have written.
@@ -129,13 +142,13 @@ func (a *Audit) find(check string, stores []string, format string, args ...any) 
 }
 
 // Shard checks every entity that has rows in a shard, in any of the stores.
-func (a *Audit) Shard(ctx context.Context, shard events.Shard, rest func(context.Context) error) error {
+func (a *Audit) Shard(ctx context.Context, shard events.Shard) error {
 	entities, err := a.entities(shard)
 	if err != nil {
 		return err
 	}
 	for e := range entities {
-		if err := errors.Join(a.Check(ctx, e), rest(ctx)); err != nil {
+		if err := a.Check(ctx, e); err != nil {
 			return err
 		}
 	}

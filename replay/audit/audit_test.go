@@ -105,7 +105,7 @@ func (f *fixture) audit(limits audit.Limits, ids ...string) []audit.Finding {
 	}
 	defer a.Close()
 	for _, shard := range shards {
-		if err := a.Shard(f.t.Context(), shard, func(context.Context) error { return nil }); err != nil {
+		if err := a.Shard(f.t.Context(), shard); err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -166,7 +166,9 @@ func TestDisagree(t *testing.T) {
 	} {
 		t.Run(test.row+" "+test.change, func(t *testing.T) {
 			f := newFixture(t, envs)
-			f.damage(test.store, func(db *pebble.DB) error { return change(t, db, newProjection(test.store).Name(), test.row, test.change) })
+			f.damage(test.store, func(db *pebble.DB) error {
+				return change(t, db, newProjection(test.store).Name(), test.row, test.change)
+			})
 			found := f.audit(audit.Limits{}, "ann", "bob", "cid", "dan", "film")
 			ok := false
 			for _, finding := range found {

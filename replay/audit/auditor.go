@@ -41,6 +41,9 @@ type Config struct {
 	Limits Limits
 	// Logger gets what a person must see; nil: nothing.
 	Logger *slog.Logger
+	// Observe is called after every verification, repair and round, and when a finding could not be explained; nil: nobody
+	// is. It must be quick.
+	Observe func(Status)
 }
 
 // Status is what an auditor has done since it was started.
@@ -77,8 +80,6 @@ type Auditor struct {
 	status Status
 	queue  []Entity
 	queued map[Entity]struct{}
-	// wake is signalled when the queue gets its first entity.
-	wake chan struct{}
 	// unexplained are entities about which people were told in this round.
 	unexplained map[Entity]struct{}
 }
@@ -108,7 +109,7 @@ func NewAuditor(c Config) *Auditor {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Auditor{
-		cfg: c, repairs: make(chan repairOrder), queued: map[Entity]struct{}{}, wake: make(chan struct{}, 1),
+		cfg: c, repairs: make(chan repairOrder), queued: map[Entity]struct{}{},
 		unexplained: map[Entity]struct{}{},
 		// Audits and shadows go on side by side, each with one half.
 		pace: replay.Pace{Share: min(c.Share, 1) / 2},
@@ -128,6 +129,13 @@ func (a *Auditor) Status() Status {
 	s.Findings, s.Differences, s.Repaired = maps.Clone(s.Findings), maps.Clone(s.Differences), maps.Clone(s.Repaired)
 	s.Verified, s.VerifiedAt = maps.Clone(s.Verified), maps.Clone(s.VerifiedAt)
 	return s
+}
+
+// observe tells what was done so far to whoever wants to know at once.
+func (a *Auditor) observe() {
+	if a.cfg.Observe != nil {
+		a.cfg.Observe(a.Status())
+	}
 }
 
 func (a *Auditor) note(f func(*Status)) {
@@ -222,10 +230,6 @@ func (a *Auditor) enqueue(envs []*events.Envelope) {
 				add(Entity{Item: ev.Item})
 			}
 		}
-	}
-	select {
-	case a.wake <- struct{}{}:
-	default:
 	}
 }
 

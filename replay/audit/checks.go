@@ -134,6 +134,9 @@ func (a *Audit) list(ctx context.Context, s side, l graph.List, name string) (n 
 		if next == nil {
 			return n, nil
 		}
+		if err := a.rest(ctx); err != nil {
+			return 0, err
+		}
 		if a.limits.List > 0 && n >= int64(a.limits.List) {
 			return unknown, nil
 		}
@@ -209,4 +212,3 @@ func (a *Audit) pins(ctx context.Context, owner string, board *string, count int
 		after = next
 	}
 }
-

@@ -14,6 +14,8 @@ import (
 const (
 	// batch is how many entities that were written lately are checked at one position.
 	batch = 64
+	// batches are checked at the most between two shards of the round.
+	batches = 8
 	// work is how long is audited between two rests.
 	work = 5 * time.Millisecond
 )
@@ -22,7 +24,6 @@ const (
 func (a *Auditor) rester() func(context.Context) error {
 	since := time.Now()
 	return func(ctx context.Context) error {
-		a.note(func(s *Status) { s.Checks++ })
 		worked := time.Since(since)
 		if worked < work {
 			return ctx.Err()
@@ -51,6 +52,7 @@ func (a *Auditor) audit(ctx context.Context) error {
 		a.status.LastRound, a.status.LastTook = time.Now(), time.Since(began)
 		clear(a.unexplained)
 		a.mu.Unlock()
+		a.observe()
 	}
 }
 
@@ -61,7 +63,9 @@ func (a *Auditor) shard(ctx context.Context, shard events.Shard) error {
 	if err != nil {
 		return err
 	}
-	err = audit.Shard(ctx, shard, a.rester())
+	audit.Rest = a.rester()
+	err = audit.Shard(ctx, shard)
+	a.note(func(s *Status) { s.Checks += audit.Checks })
 	found := audit.Findings()
 	if err := errors.Join(err, audit.Close()); err != nil {
 		return err
@@ -73,9 +77,9 @@ func (a *Auditor) shard(ctx context.Context, shard events.Shard) error {
 	return a.pace.Rest(ctx, min(time.Since(began), work))
 }
 
-// lately checks what was written lately, as far as it waits.
+// lately checks what was written lately. Under a load that never ends the round goes on too.
 func (a *Auditor) lately(ctx context.Context) error {
-	for {
+	for range batches {
 		entities := a.take(batch)
 		if len(entities) == 0 {
 			return nil
@@ -88,6 +92,7 @@ func (a *Auditor) lately(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // check checks some entities at one position.
@@ -97,9 +102,10 @@ func (a *Auditor) check(ctx context.Context, entities []Entity) (found []Finding
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, audit.Close()) }()
-	rest := a.rester()
+	audit.Rest = a.rester()
+	defer func() { a.note(func(s *Status) { s.Checks += audit.Checks }) }()
 	for _, e := range entities {
-		if err := errors.Join(audit.Check(ctx, e), rest(ctx)); err != nil {
+		if err := audit.Check(ctx, e); err != nil {
 			return nil, err
 		}
 	}
@@ -148,6 +154,7 @@ func (a *Auditor) settle(ctx context.Context, found []Finding) error {
 		a.status.Unexplained++
 		a.unexplained[f.Entity] = struct{}{}
 		a.mu.Unlock()
+		a.observe()
 	}
 	return nil
 }
@@ -244,5 +251,6 @@ func (a *Auditor) repair(ctx context.Context, name string, share float64) (uint6
 			s.Verified[name], s.VerifiedAt[name] = time.Now(), r.At
 		}
 	})
+	a.observe()
 	return r.Repaired, nil
 }

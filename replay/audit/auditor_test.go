@@ -1,0 +1,205 @@
+package audit_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/replay/audit"
+	"github.com/skein-feed/skein/replay/internal/memlog"
+	"github.com/skein-feed/skein/replay/verify"
+)
+
+// run runs the stores and an auditor, and returns what the auditor tells, and what ends all of it.
+func (f *fixture) run(change func(*audit.Config)) (told <-chan audit.Status, stop func()) {
+	ctx, cancel := context.WithCancel(f.t.Context())
+	var wg sync.WaitGroup
+	for _, s := range f.stores {
+		wg.Go(func() {
+			if err := s.Run(ctx, f.log.Source); err != nil {
+				f.t.Error(err)
+			}
+		})
+	}
+	ch := make(chan audit.Status)
+	stores := map[string]audit.Store{}
+	index := map[string]int{}
+	for i, s := range f.stores {
+		stores[s.Name()], index[s.Name()] = s, i
+	}
+	cfg := audit.Config{
+		Graph: f.stores[graphStore], Inbox: f.stores[inboxStore], Counters: f.stores[countersStore], All: stores,
+		Source: f.log.Source, Share: 1,
+		Shadow: func(name string) verify.Options {
+			return verify.Options{
+				FS: f.fs, Dir: "data/shadow/" + name, Projection: newProjection(index[name]), Source: f.log.Source,
+			}
+		},
+		Observe: func(s audit.Status) {
+			select {
+			case ch <- s:
+			case <-ctx.Done():
+			}
+		},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	a := audit.NewAuditor(cfg)
+	wg.Go(func() {
+		if err := a.Run(ctx); err != nil {
+			f.t.Error(err)
+		}
+	})
+	return ch, func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// TestAuditorHeals: rows that are wrong in any store are healed without anyone asking.
+func TestAuditorHeals(t *testing.T) {
+	envs := memlog.NewWorld(3, 40).Envelopes(400)
+	f := newFixture(t, envs)
+	var want [4]conformance.Rows
+	for i := range f.stores {
+		want[i] = conformance.RowsOf(t, f.stores[i])
+		f.damage(i, func(db *pebble.DB) error {
+			for n, row := range want[i] {
+				if n%9 != 0 || !projections.Mendable(row.Key) {
+					continue
+				}
+				if err := db.Delete(row.Key, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	told, stop := f.run(nil)
+	defer stop()
+	for s := range told {
+		healed := 0
+		for _, n := range s.Repaired {
+			if n > 0 {
+				healed++
+			}
+		}
+		if s.Unexplained > 0 {
+			t.Error(s.LastFinding)
+		}
+		if healed == len(f.stores) && len(s.Verified) == len(f.stores) {
+			break
+		}
+	}
+	stop()
+	for i := range f.stores {
+		conformance.RowsOf(t, f.stores[i]).MustEqual(t, want[i], "store %d", i)
+	}
+}
+
+// TestAuditorSaysAFoldIsWrong: what a wrong Apply has written, a shadow proves right. The audit tells people, and leaves
+// the stores as they are.
+func TestAuditorSaysAFoldIsWrong(t *testing.T) {
+	w := memlog.NewWorld(5, 10)
+	envs := []*events.Envelope{
+		w.Envelope(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}),
+		w.Envelope(events.Event{Kind: events.UserFollowed, User: "cid", Peer: "bob"}),
+	}
+	f := newFixture(t, envs)
+	conformance.Close(t, f.stores[graphStore])
+	if err := f.fs.RemoveAll("data/graph"); err != nil {
+		t.Fatal(err)
+	}
+	f.stores[graphStore] = conformance.Open(t, f.fs, oneSided{graph.New()}, projections.Bounds{})
+	conformance.Fold(t, f.stores[graphStore], envs)
+	shadow := verify.Options{FS: f.fs, Dir: "data/scratch", Projection: oneSided{graph.New()}, Source: f.log.Source}
+	if r, err := verify.Verify(t.Context(), f.stores[graphStore], shadow); err != nil || !r.Equal {
+		t.Fatal("a shadow saw what it does itself", r, err)
+	}
+	told, stop := f.run(func(c *audit.Config) {
+		others := c.Shadow
+		c.Shadow = func(name string) verify.Options {
+			o := others(name)
+			if name == "graph" {
+				o.Projection = oneSided{graph.New()}
+			}
+			return o
+		}
+	})
+	defer stop()
+	for s := range told {
+		if s.Unexplained > 0 && s.Findings["graph"] > 0 {
+			if s.Repaired["graph"] > 0 {
+				t.Error("rows were repaired that are by the fold")
+			}
+			break
+		}
+	}
+}
+
+// oneSided is a graph that forgets to write followers.
+type oneSided struct{ *graph.Graph }
+
+func (g oneSided) Apply(ev events.Event, b *projections.Batch) error {
+	if err := g.Graph.Apply(ev, b); err != nil {
+		return err
+	}
+	prefix := graph.FollowersPrefix(nil, ev.Peer)
+	var keys [][]byte
+	it := b.Iter(prefix, projections.PrefixEnd(prefix))
+	for it.Next() {
+		keys = append(keys, append([]byte{}, it.Key()...))
+	}
+	if err := it.Close(); err != nil {
+		return err
+	}
+	for _, key := range keys {
+		b.Delete(key)
+	}
+	return nil
+}
+
+// TestNoFalseAlarm: while everything is written and nothing is wrong, nothing is found and nothing repaired.
+func TestNoFalseAlarm(t *testing.T) {
+	w := memlog.NewWorld(6, 60)
+	f := newFixture(t, w.Envelopes(200))
+	told, stop := f.run(nil)
+	defer stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			more := w.Envelopes(3)
+			f.log.Append(more...)
+			for _, s := range f.stores {
+				if err := s.WaitFor(ctx, more[2].Seq()); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	n := 0
+	for s := range told {
+		if len(s.Findings) > 0 || s.Unexplained > 0 {
+			t.Error(s.LastFinding)
+		}
+		for name, differences := range s.Differences {
+			if differences > 0 {
+				t.Errorf("%d differences in %s", differences, name)
+			}
+		}
+		if n++; n >= 8 && s.Checks > 100 {
+			t.Logf("%d checks, %d dropped, %d queued", s.Checks, s.Dropped, s.Queued)
+			break
+		}
+	}
+	cancel()
+	wg.Wait()
+}
