@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 )
 
-// writeAtomically replaces a file: whoever reads it, also after a power cut, finds the old content or the new.
-func writeAtomically(path string, data []byte) error {
+// WriteAtomically replaces a file: whoever reads it, also after a power cut, finds the old content or the new.
+func WriteAtomically(path string, data []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {
 		return err

@@ -80,7 +80,7 @@ var ErrNothingToCompare = errors.New("there is nothing to compare with")
 // users and items, be it live or in another import, shows as a difference. It fails with [ErrNothingToCompare] where the
 // service has no answers.
 func Compare(ctx context.Context, o CompareOptions) (*Comparison, error) {
-	def(&o.Patience, defaultRetry)
+	def(&o.Patience, DefaultPatience)
 	c := &comparer{CompareOptions: o, told: map[string]struct{}{}}
 	if o.Kind.tallied() {
 		err := c.tallies(ctx)
@@ -132,28 +132,11 @@ func (c *comparer) step(n int) {
 	}
 }
 
-// ask makes a read until it is answered: at first the graph has not yet folded what was imported.
+// ask makes a read until it is answered.
 func ask[Req, Res any](ctx context.Context, c *comparer,
 	method func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req,
 ) (*Res, error) {
-	deadline := time.Now().Add(c.Patience)
-	for pause := firstPause; ; pause = min(2*pause, maxPause) {
-		res, err := method(ctx, connect.NewRequest(req))
-		if err == nil {
-			return res.Msg, nil
-		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		if Final(err) || time.Now().Add(pause).After(deadline) {
-			return nil, err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
+	return Ask(ctx, c.Patience, method, req)
 }
 
 // users compares the lists and counts of some users.

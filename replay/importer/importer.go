@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"time"
 
 	"github.com/zeebo/xxh3"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skein-feed/skein/events"
@@ -78,6 +76,9 @@ type Report struct {
 	SampleRejects []Reject
 }
 
+// DefaultPatience is for how long a call is tried again while the service does not answer.
+const DefaultPatience = 5 * time.Minute
+
 // Times and sizes of the work.
 const (
 	// saveEvery bounds what is sent again after a crash, and the cost of saving.
@@ -89,10 +90,9 @@ const (
 	// perEvent is the most that a call has beside the bytes of each event: a tag and a length.
 	perEvent = 1 + 2
 	// callRows bounds a call of which all rows are rejected or skipped.
-	callRows     = 100_000
-	sampleSize   = 10
-	openCalls    = 2
-	defaultRetry = 5 * time.Minute
+	callRows   = 100_000
+	sampleSize = 10
+	openCalls  = 2
 	// A log that does not answer says so much sooner.
 	defaultCallTimeout = 30 * time.Second
 )
@@ -116,52 +116,15 @@ type run struct {
 	Options
 	state   *state
 	rejects *rejects
-	reader  *rowReader
-	file    *file
+	rows    Rows
 	report  Report
 	saved   time.Time
 }
 
 // Run imports a file. It may be broken off at any time, and run again.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	r, err := begin(o)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = r.file.Close() }() // it was only read
-	if err := r.openState(); err != nil {
-		return nil, err
-	}
-	calls, done := make(chan *call, openCalls), r.state.RowsDone
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		defer close(calls)
-		return r.read(gctx, done, calls)
-	})
-	g.Go(func() error { return r.publish(gctx, calls) })
-	err = g.Wait()
-	if r.rejects != nil {
-		// Also when the import was broken off: the next run goes on from here.
-		err = errors.Join(err, r.save(err == nil), r.rejects.close())
-	}
-	return r.finish(), err
-}
-
-// begin opens the file and learns its shape.
-func begin(o Options) (*run, error) {
-	def(&o.Patience, defaultRetry)
-	def(&o.CallTimeout, defaultCallTimeout)
 	def(&o.State, o.Path+".skein-import.json")
 	def(&o.Rejects, o.Path+".rejects.tsv")
-	if o.Observe == nil {
-		o.Observe = func(Progress) {}
-	}
-	if o.Notice == nil {
-		o.Notice = func(string) {}
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	digest, err := digestFile(o.Path)
 	if err != nil {
 		return nil, err
@@ -170,29 +133,20 @@ func begin(o Options) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{Options: o, file: f}
-	if r.reader, err = newRowReader(f, o.Kind, o.Format); err != nil {
-		return nil, f.fail(o.Path, err)
+	defer func() { _ = f.Close() }() // it was only read
+	reader, err := newRowReader(f, o.Kind, o.Format)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Path, err)
 	}
-	shape := r.reader.shape.String()
+	shape := reader.shape.String()
 	if o.Source == "" {
 		// Other columns are another import: of this one, the log would ignore every row as taken before.
 		names := xxh3.HashString(fmt.Sprintf("%s\n%s\n%s\n%t", digest, o.Kind, shape, o.First))
 		o.Source = sourceOf(o.Path, fmt.Sprintf("%016x", names))
 	}
-	r.state = &state{
-		Version: stateVersion, Kind: o.Kind, File: filepath.Base(o.Path), Digest: digest, Shape: shape, First: o.First,
-		// To the second: a service whose clock is a little behind would cut a time of now to its own.
-		LogID: o.LogID, Source: o.Source, StartedAt: o.Now().UTC().Truncate(time.Second),
-	}
-	return r, nil
-}
-
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
+	return RunRows(ctx, o, Origin{Digest: digest, Shape: shape}, func(source string, start time.Time) (Rows, error) {
+		return newFileRows(o, f, reader, source, start), nil
+	})
 }
 
 // openState finds out where to begin.
@@ -229,14 +183,9 @@ func (r *run) openState() error {
 
 // read turns the rows after those that an earlier run has done into calls.
 func (r *run) read(ctx context.Context, done uint64, calls chan<- *call) error {
-	t := &translator{
-		kind: r.Kind, source: r.state.Source, start: microsOf(r.state.StartedAt), columns: r.reader.shape.columns,
-	}
-	seen := map[subject]struct{}{}
 	next := &call{}
 	send := func() error {
-		next.read = r.file.read.Load()
-		next.gained.Clamped, t.clamped = t.clamped, 0
+		next.read, _ = r.rows.Extent()
 		select {
 		case calls <- next:
 		case <-ctx.Done():
@@ -245,40 +194,28 @@ func (r *run) read(ctx context.Context, done uint64, calls chan<- *call) error {
 		next = &call{}
 		return nil
 	}
+	last := uint64(0)
 	for rows := 0; ; rows++ {
-		row, err := r.reader.next()
+		row, err := r.rows.Next()
 		if errors.Is(err, io.EOF) {
-			r.report.Rows = r.reader.n
+			r.report.Rows = last
 			return send()
 		}
 		if err != nil {
-			return fmt.Errorf("%s: after row %d: %w", r.Path, r.reader.n, err)
+			return fmt.Errorf("%s: after row %d: %w", r.Path, last, err)
 		}
-		evs, bad := t.events(&row)
-		repeat := bad == nil && r.First && r.Kind.repeats(seen, &row)
-		if row.number <= done {
-			t.clamped = 0
+		if last = row.Number; last <= done {
 			continue
 		}
-		size := sizeOf(evs)
-		if len(next.events)+len(evs) > callEvents || next.size+size > callBytes || rows >= callRows {
+		size := sizeOf(row.Events)
+		if len(next.events)+len(row.Events) > callEvents || next.size+size > callBytes || rows >= callRows {
 			if err := send(); err != nil {
 				return err
 			}
 			rows = 0
 		}
-		next.add(&row, evs, size, bad, repeat)
+		next.add(&row, size)
 	}
-}
-
-// repeats tells whether what a row is about was seen before.
-func (k Kind) repeats(seen map[subject]struct{}, r *row) bool {
-	s := k.subjectOf(r)
-	if _, ok := seen[s]; ok {
-		return true
-	}
-	seen[s] = struct{}{}
-	return false
 }
 
 func sizeOf(evs []*skeinv1.Event) int {
@@ -289,19 +226,22 @@ func sizeOf(evs []*skeinv1.Event) int {
 	return size
 }
 
-func (c *call) add(r *row, evs []*skeinv1.Event, size int, bad error, repeat bool) {
-	c.lastRow = r.number
+func (c *call) add(r *Row, size int) {
+	c.lastRow = r.Number
+	if r.Clamped {
+		c.gained.Clamped++
+	}
 	switch {
-	case bad != nil:
-		c.rejects = append(c.rejects, Reject{r.number, bad.Error(), r.line})
+	case r.Bad != nil:
+		c.rejects = append(c.rejects, Reject{r.Number, r.Bad.Error(), r.Line})
 		c.gained.Rejected++
-	case repeat:
+	case r.Repeat:
 		c.gained.Skipped++
 	default:
 		c.size += size
-		for _, ev := range evs {
+		for _, ev := range r.Events {
 			c.events = append(c.events, ev)
-			c.rows = append(c.rows, Reject{Row: r.number, Line: r.line})
+			c.rows = append(c.rows, Reject{Row: r.Number, Line: r.Line})
 		}
 	}
 }
@@ -371,7 +311,8 @@ func (r *run) done(c *call) {
 }
 
 func (r *run) progress(read int64) Progress {
-	return Progress{Row: r.state.RowsDone, Totals: r.state.Totals, Read: read, Size: r.file.size}
+	_, size := r.rows.Extent()
+	return Progress{Row: r.state.RowsDone, Totals: r.state.Totals, Read: read, Size: size}
 }
 
 // sample notes what a call would have done.

@@ -63,7 +63,7 @@ func openRejects(path string, done uint64) (*rejects, error) {
 	if len(kept) == len(rejectsHeader) {
 		return r, os.Remove(path)
 	}
-	return r, writeAtomically(path, kept)
+	return r, WriteAtomically(path, kept)
 }
 
 // write appends rejects.

@@ -61,3 +61,28 @@ func (o *Options) retrying(
 		pause = min(2*pause, maxPause)
 	}
 }
+
+// Ask makes a read until it is answered, for as long as patience allows: at first a projection has not yet folded what was
+// imported. An error that is final ends it at once.
+func Ask[Req, Res any](ctx context.Context, patience time.Duration,
+	method func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req,
+) (*Res, error) {
+	deadline := time.Now().Add(patience)
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		res, err := method(ctx, connect.NewRequest(req))
+		if err == nil {
+			return res.Msg, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if Final(err) || time.Now().Add(pause).After(deadline) {
+			return nil, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}

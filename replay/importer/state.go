@@ -74,7 +74,7 @@ func (s *state) save(path string) error {
 	if err != nil {
 		return err
 	}
-	return writeAtomically(path, append(data, '\n'))
+	return WriteAtomically(path, append(data, '\n'))
 }
 
 // resume makes old, the state found, go on as wanted, the state of a new import of the same options.

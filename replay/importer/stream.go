@@ -1,0 +1,100 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// Row is what an import takes whole or rejects whole.
+type Row struct {
+	// Number rises from row to row. It is the offset of the row's events.
+	Number uint64
+	// Events are what the row says, each of another kind, with source, offset and time. They are good ones.
+	Events []*skeinv1.Event
+	// Bad says why the row cannot be taken; nil: it can.
+	Bad error
+	// Repeat tells that the row says what an earlier one said, and does not count.
+	Repeat bool
+	// Clamped tells that the row got another time than it has, since that was in the future.
+	Clamped bool
+	// Line is the row as it stands, for the rejects.
+	Line string
+}
+
+// Rows are what an import reads. They are the same, in the same order, whenever the import goes on.
+type Rows interface {
+	// Next returns the next row, [io.EOF] after the last. It is called by one goroutine.
+	Next() (Row, error)
+	// Extent returns how many of how many bytes were read; by any goroutine.
+	Extent() (read, size int64)
+}
+
+// Origin is what must be the same when an import goes on, beside its kind and source.
+type Origin struct {
+	// Digest is a hash of all rows.
+	Digest string
+	// Shape says how rows are read, for people.
+	Shape string
+	// StartedAt is when the import began; zero: now.
+	StartedAt time.Time
+}
+
+// RunRows imports rows of any origin. Of the options, Path names the origin for people; State, Rejects and Source must be
+// given. What open returns gives its events the source and, where they have no time, the start that it is called with: those
+// of the import that is gone on with. The import may be broken off at any time, and run again.
+func RunRows(
+	ctx context.Context, o Options, of Origin, open func(source string, start time.Time) (Rows, error),
+) (*Report, error) {
+	def(&o.Patience, DefaultPatience)
+	def(&o.CallTimeout, defaultCallTimeout)
+	if o.Observe == nil {
+		o.Observe = func(Progress) {}
+	}
+	if o.Notice == nil {
+		o.Notice = func(string) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if of.StartedAt.IsZero() {
+		// To the second: a service whose clock is a little behind would cut a time of now to its own.
+		of.StartedAt = o.Now().UTC().Truncate(time.Second)
+	}
+	r := &run{Options: o, state: &state{
+		Version: stateVersion, Kind: o.Kind, File: filepath.Base(o.Path), Digest: of.Digest, Shape: of.Shape, First: o.First,
+		LogID: o.LogID, Source: o.Source, StartedAt: of.StartedAt,
+	}}
+	if err := r.openState(); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.rows, err = open(r.state.Source, r.state.StartedAt); err != nil {
+		return nil, err
+	}
+	calls, done := make(chan *call, openCalls), r.state.RowsDone
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(calls)
+		return r.read(gctx, done, calls)
+	})
+	g.Go(func() error { return r.publish(gctx, calls) })
+	err = g.Wait()
+	if r.rejects != nil {
+		// Also when the import was broken off: the next run goes on from here.
+		err = errors.Join(err, r.save(err == nil), r.rejects.close())
+	}
+	return r.finish(), err
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
