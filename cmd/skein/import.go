@@ -13,13 +13,14 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// importCmd are the imports, one a kind of file.
+// importCmd are the imports, one a kind of file, and that from Redis.
 type importCmd struct {
 	Follows importFollowsCmd `cmd:"" help:"Import follows: a follower and a user a row, perhaps with a time."`
 	Boards  importBoardsCmd  `cmd:"" help:"Import boards: an owner and a board a row, perhaps with title, time, and a follower of it."`
 	Pins    importPinsCmd    `cmd:"" help:"Import pins: an owner and a pin a row, perhaps with board, item, re-pinned pin, attributes, time."`
 	Plays   importPlaysCmd   `cmd:"" help:"Import plays: a user and an item a row, perhaps with a time."`
 	Likes   importLikesCmd   `cmd:"" help:"Import likes: a user and an item a row, perhaps with a time."`
+	Redis   importRedisCmd   `cmd:"" help:"Import from a live Redis: sorted sets, sets, hashes and lists, by a mapping of their keys."`
 }
 
 type importFollowsCmd struct {

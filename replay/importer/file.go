@@ -91,8 +91,8 @@ func digestFile(path string) (string, error) {
 	return fmt.Sprintf("%016x", h.Sum64()), nil
 }
 
-// sourceOf names an import by its file's name and content.
-func sourceOf(path, digest string) string {
+// SourceOf names an import by the name of its file and the beginning of a hash of at least 8 characters.
+func SourceOf(path, digest string) string {
 	name := strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || r == ' ' || !unicode.IsPrint(r) {
 			return '_'

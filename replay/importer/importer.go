@@ -142,7 +142,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Source == "" {
 		// Other columns are another import: of this one, the log would ignore every row as taken before.
 		names := xxh3.HashString(fmt.Sprintf("%s\n%s\n%s\n%t", digest, o.Kind, shape, o.First))
-		o.Source = sourceOf(o.Path, fmt.Sprintf("%016x", names))
+		o.Source = SourceOf(o.Path, fmt.Sprintf("%016x", names))
 	}
 	return RunRows(ctx, o, Origin{Digest: digest, Shape: shape}, func(source string, start time.Time) (Rows, error) {
 		return newFileRows(o, f, reader, source, start), nil

@@ -410,9 +410,9 @@ func TestSourceNames(t *testing.T) {
 		strings.Repeat("é", 60) + ".csv": strings.Repeat("é", 27) + "-01234567",
 		"\xff.csv":                       "_.csv-01234567",
 	} {
-		got := sourceOf(path, "0123456789abcdef")
+		got := SourceOf(path, "0123456789abcdef")
 		if got != want {
-			t.Errorf("sourceOf(%q) = %q, want %q", path, got, want)
+			t.Errorf("SourceOf(%q) = %q, want %q", path, got, want)
 		}
 	}
 }

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"connectrpc.com/connect"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/redis"
+)
+
+// importRedisCmd imports from a live Redis.
+type importRedisCmd struct {
+	clientFlags `embed:""`
+
+	Mapping  string        `arg:"" help:"File that says what the keys mean." type:"existingfile"`
+	Redis    string        `help:"Address of the Redis: redis://user:password@host:port/database, or rediss://." default:"redis://127.0.0.1:6379/0" placeholder:"URL"`
+	State    string        `help:"Directory where the import keeps what it has read and published; by default MAPPING.skein-redis." type:"path" placeholder:"DIR"`
+	Commands float64       `help:"How many commands a second Redis gets at most; 0: as many as it answers." default:"2000"`
+	Page     int           `help:"How many members one command asks for." default:"1000"`
+	Restart  bool          `help:"Forget what earlier runs read and published: everything is sent again, and plays count twice."`
+	DryRun   bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
+	RetryFor time.Duration `help:"How long something is tried again while Redis or the service does not answer." default:"5m"`
+
+	Compare          bool          `help:"Afterwards compare everything that Redis says with the service."`
+	CompareOnly      bool          `help:"Publish nothing: only compare."`
+	CompareTolerance time.Duration `help:"By how much times may differ: what is written to both has two clocks." default:"0s"`
+
+	JSON bool `help:"Print the report as JSON."`
+}
+
+// Help is shown below the flags.
+func (*importRedisCmd) Help() string {
+	return `The mapping is YAML: rules with a pattern of keys and what their members, fields or elements mean, such as
+  rules:
+    - {means: follows, key: "followers:{user}", member: "{follower}", score: s}
+Everything is history: it never undoes what happened live. The import only reads Redis, by SCAN. It can be broken off and run
+again at any time; run again when it is done, it publishes what Redis has beside what was published. What cannot be taken is
+in rejects.tsv in the state directory.`
+}
+
+func (c *importRedisCmd) options() (redis.Options, error) {
+	data, err := os.ReadFile(c.Mapping)
+	if err != nil {
+		return redis.Options{}, err
+	}
+	m, err := redis.ParseMapping(data)
+	if err != nil {
+		return redis.Options{}, usage("%s: %w", c.Mapping, err)
+	}
+	if c.State == "" {
+		c.State = c.Mapping + ".skein-redis"
+	}
+	return redis.Options{
+		URL: c.Redis, Mapping: m, Name: filepath.Base(c.Mapping), State: c.State, Commands: c.Commands, PageSize: c.Page,
+		Restart: c.Restart, Patience: c.RetryFor, CallTimeout: c.Timeout,
+	}, nil
+}
+
+// Run imports from a Redis.
+func (c *importRedisCmd) Run(ctx context.Context, std *streams) error {
+	if c.CompareOnly && (c.DryRun || c.Restart) {
+		return usage("--compare-only publishes nothing: --dry-run and --restart have no meaning beside it")
+	}
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	o.Notice = func(text string) { std.say("%s", text) }
+	bar := newProgress(std.err, "import redis")
+	o.Observe = bar.readRedis
+	if c.DryRun {
+		report, err := redis.DryRun(ctx, o)
+		bar.end()
+		if err != nil {
+			return misused(err)
+		}
+		return c.dryReport(std, report)
+	}
+	api := c.client()
+	status, err := call(ctx, &c.clientFlags, api.admin().GetStatus, &skeinv1.GetStatusRequest{})
+	if err != nil {
+		return err
+	}
+	o.LogID = status.GetLog().GetLogId()
+	o.Publish = func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+		res, err := api.events().Publish(ctx, connect.NewRequest(req))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg, nil
+	}
+	position := ""
+	if !c.CompareOnly {
+		began := time.Now()
+		report, err := redis.Run(ctx, o)
+		bar.end()
+		if err != nil {
+			if ctx.Err() != nil {
+				std.say("the same command goes on where this one was")
+			}
+			return misused(err)
+		}
+		if err := c.report(std, report, time.Since(began)); err != nil {
+			return err
+		}
+		position = report.Position
+	}
+	if !c.Compare && !c.CompareOnly {
+		return nil
+	}
+	return c.compare(ctx, std, o, api, position)
+}
+
+// misused tells errors of the command line from others.
+func misused(err error) error {
+	if errors.Is(err, redis.ErrURL) {
+		return usageError{err}
+	}
+	return err
+}
+
+// redisReport is the report for programs.
+type redisReport struct {
+	redis.KeyCounts
+	Found     uint64    `json:"found"`
+	New       uint64    `json:"new"`
+	Published uint64    `json:"published"`
+	Clamped   uint64    `json:"clamped"`
+	Gone      uint64    `json:"gone"`
+	Rejected  uint64    `json:"rejected"`
+	Rejects   string    `json:"rejects,omitempty"`
+	Refused   uint64    `json:"refused"`
+	Seconds   float64   `json:"seconds"`
+	Source    string    `json:"source"`
+	Run       int       `json:"run"`
+	StartedAt time.Time `json:"started_at"`
+	Position  string    `json:"position"`
+}
+
+func (c *importRedisCmd) report(std *streams, r *redis.Report, took time.Duration) error {
+	if c.JSON {
+		return json.NewEncoder(std.out).Encode(redisReport{
+			KeyCounts: r.KeyCounts, Found: r.Found, New: r.New, Published: r.Published, Clamped: r.Clamped, Gone: r.Gone,
+			Rejected: r.Rejected, Rejects: r.Rejects, Refused: r.Refused, Seconds: took.Seconds(), Source: r.Source, Run: r.Run,
+			StartedAt: r.StartedAt, Position: r.Position,
+		})
+	}
+	sayKeys(std, &r.KeyCounts)
+	std.say("%d facts found, %d of them new: %d published as %s (run %d), %d with a time in the future, in %v",
+		r.Found, r.New, r.Published, r.Source, r.Run, r.Clamped, took.Round(time.Millisecond))
+	if r.Gone > 0 {
+		std.say("%d facts that were published before are no longer in Redis: the log keeps them", r.Gone)
+	}
+	if r.Rejected > 0 {
+		std.say("%d elements or keys rejected: %s", r.Rejected, r.Rejects)
+	}
+	if r.Refused > 0 {
+		std.say("%d facts refused by the service: %s", r.Refused, r.RefusedFile)
+	}
+	if r.Position != "" {
+		fmt.Fprintln(std.out, r.Position)
+	}
+	return nil
+}
+
+// sayKeys says what the rules found. Times are shown because a wrong unit shows in them.
+func sayKeys(std *streams, k *redis.KeyCounts) {
+	for i := range k.Rules {
+		r := &k.Rules[i]
+		times := "without times"
+		if r.Latest > 0 {
+			times = "from " + r.Earliest.Time().Format(time.DateTime) + " to " + r.Latest.Time().Format(time.DateTime)
+		}
+		std.say("%s: %d keys, %d elements, %d rejected, %s", r.Rule, r.Keys, r.Elements, r.Rejected, times)
+		switch {
+		case r.Keys == 0:
+			std.say("  no key matches it, or an earlier rule reads them: is the pattern right?")
+		case r.Latest > 0 && r.Latest.Time().Year() < 1990:
+			std.say("  all its times are before 1990: is the unit right?")
+		}
+	}
+	std.say("%d keys scanned: %d are of no rule, %d went before they were read", k.Scanned, k.Unmatched, k.Vanished)
+}
+
+func (c *importRedisCmd) dryReport(std *streams, r *redis.Report) error {
+	for _, ev := range r.Sample {
+		if err := printJSON(std.out, ev); err != nil {
+			return err
+		}
+	}
+	for _, rej := range r.SampleRejects {
+		std.say("rule %s", rej)
+	}
+	sayKeys(std, &r.KeyCounts)
+	std.say("%d events would be published but for those that were before, %d elements or keys rejected", r.Found, r.Rejected)
+	return nil
+}
+
+// compare holds Redis against the answers of the service.
+func (c *importRedisCmd) compare(ctx context.Context, std *streams, o redis.Options, api *client, position string) error {
+	bar := newProgress(std.err, "compare")
+	o.Observe = bar.readRedis
+	began := time.Now()
+	found, err := redis.Compare(ctx, redis.CompareOptions{
+		Options: o, AtLeast: position, Graph: api.graph(), Feed: api.feed(), Seen: api.seen(), Counters: api.counters(),
+		Tolerance: c.CompareTolerance, Asked: bar.asked,
+		Difference: func(text string) { bar.clear(); fmt.Fprintln(std.out, "difference: "+text) },
+	})
+	bar.end()
+	if err != nil {
+		return misused(err)
+	}
+	std.say("compared %d lists with %d entries and %d counts in %v: %d differences "+
+		"(%d missing, %d extra, %d other times, %d other texts, %d other counts); %d elements or keys of Redis rejected",
+		found.Lists, found.Entries, found.Counts, time.Since(began).Round(time.Millisecond), found.Differences(),
+		found.Missing, found.Extra, found.OtherTimes, found.OtherTexts, found.OtherCounts, found.Rejected)
+	if found.Differences() > 0 {
+		return errSilent
+	}
+	return nil
+}
+
+// readRedis shows the progress of an import from Redis: first of its keys, then of what is published.
+func (p *progress) readRedis(at redis.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at.Retrying != nil {
+		if !p.retrying {
+			p.line("%s: trying again: %v", p.what, at.Retrying)
+		}
+		p.retrying = true
+		return
+	}
+	p.retrying = false
+	if at.New > 0 {
+		p.show(int64(at.Published), int64(at.New), fmt.Sprintf("%s: %d of %d facts published", p.what, at.Published, at.New))
+		return
+	}
+	p.show(int64(at.Keys), int64(at.Total), fmt.Sprintf("%s: %d keys, %d elements read", p.what, at.Keys, at.Elements))
+}
+
+// asked shows the progress of asking for lists.
+func (p *progress) asked(done, total int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.show(int64(done), int64(total), fmt.Sprintf("%s: %d of %d lists and counts", p.what, done, total))
+}

@@ -1,0 +1,237 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"golang.org/x/time/rate"
+)
+
+// keyspace is what is read of a Redis server.
+type keyspace interface {
+	// runID names this run of the server: a cursor of a scan means nothing to another.
+	runID(ctx context.Context) (string, error)
+	// size is how many keys the database has.
+	size(ctx context.Context) (int64, error)
+	// scan returns some keys and the next cursor, 0 after the last.
+	scan(ctx context.Context, cursor uint64, match string) (keys []string, next uint64, err error)
+	// types returns the type of each key, "none" for one that is gone.
+	types(ctx context.Context, keys []string) ([]string, error)
+	// pages reads a page of each key.
+	pages(ctx context.Context, of []pageOf) ([]page, error)
+}
+
+// pageOf asks for a page of a key: cursor 0 for the first.
+type pageOf struct {
+	key    string
+	is     structure
+	cursor uint64
+}
+
+// page has members and scores, or fields and values, in turns, or members, or elements. A next of 0 ends the key.
+type page struct {
+	elements []string
+	next     uint64
+	// err is what the server said of this key alone; such as that it has another type by now.
+	err error
+}
+
+// Sizes of the reads.
+const (
+	// pipelined is how many keys are read in one round trip.
+	pipelined  = 50
+	firstPause = 50 * time.Millisecond
+	maxPause   = 5 * time.Second
+)
+
+// server is a Redis server that is read with care: no faster than the limit, and again when it does not answer.
+type server struct {
+	client   *goredis.Client
+	limit    *rate.Limiter
+	pageSize int64
+	patience time.Duration
+	// waiting is told the error of an attempt before the next one, nil when one succeeded after that.
+	waiting func(error)
+}
+
+// newServer connects with a URL, redis://user:password@host:port/database, or rediss:// for TLS.
+func newServer(o *Options) (*server, error) {
+	opt, err := goredis.ParseURL(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrURL, err)
+	}
+	// Nothing that an old server does not know, and that a user with few rights may not do.
+	opt.Protocol, opt.DisableIdentity, opt.MaxRetries = 2, true, -1
+	limit := rate.NewLimiter(rate.Inf, 0)
+	if o.Commands > 0 {
+		limit = rate.NewLimiter(rate.Limit(o.Commands), max(int(o.Commands), pipelined))
+	}
+	return &server{
+		client: goredis.NewClient(opt), limit: limit, pageSize: int64(o.PageSize), patience: o.Patience, waiting: func(error) {},
+	}, nil
+}
+
+// ErrURL is returned for what is no address of a Redis server.
+var ErrURL = errors.New("--redis must be redis://host:port/database, with user:password@ or rediss:// where needed")
+
+func (s *server) close() error { return s.client.Close() }
+
+// name is the address without what is secret.
+func (s *server) name() string {
+	o := s.client.Options()
+	return fmt.Sprintf("%s/%d", o.Addr, o.DB)
+}
+
+// passing are errors of the server that another try may not meet.
+var passing = []string{"LOADING", "TRYAGAIN", "BUSY", "MASTERDOWN", "CLUSTERDOWN"}
+
+// refused tells whether the server answered, with an error that it will give again.
+func refused(err error) bool {
+	var said goredis.Error
+	if !errors.As(err, &said) {
+		return false
+	}
+	for _, p := range passing {
+		if strings.HasPrefix(said.Error(), p) {
+			return false
+		}
+	}
+	return true
+}
+
+// try does something that costs so many commands, again and again until the server answers or patience ends.
+func (s *server) try(ctx context.Context, commands int, do func() error) error {
+	if err := s.limit.WaitN(ctx, commands); err != nil {
+		return err
+	}
+	deadline := time.Now().Add(s.patience)
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		err := do()
+		switch {
+		case err == nil:
+			s.waiting(nil)
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case refused(err):
+			return fmt.Errorf("redis: %w", err)
+		case time.Now().Add(pause).After(deadline):
+			return fmt.Errorf("redis: gave up after trying for %v: %w", s.patience, err)
+		}
+		s.waiting(err)
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *server) runID(ctx context.Context) (id string, err error) {
+	err = s.try(ctx, 1, func() error {
+		info, err := s.client.InfoMap(ctx, "server").Result()
+		id = info["Server"]["run_id"]
+		return err
+	})
+	return id, err
+}
+
+func (s *server) size(ctx context.Context) (n int64, err error) {
+	err = s.try(ctx, 1, func() (err error) {
+		n, err = s.client.DBSize(ctx).Result()
+		return err
+	})
+	return n, err
+}
+
+func (s *server) scan(ctx context.Context, cursor uint64, match string) (keys []string, next uint64, err error) {
+	err = s.try(ctx, 1, func() (err error) {
+		keys, next, err = s.client.Scan(ctx, cursor, match, s.pageSize).Result()
+		return err
+	})
+	return keys, next, err
+}
+
+func (s *server) types(ctx context.Context, keys []string) ([]string, error) {
+	types := make([]string, len(keys))
+	for from := 0; from < len(keys); from += pipelined {
+		some := keys[from:min(from+pipelined, len(keys))]
+		err := s.try(ctx, len(some), func() error {
+			pipe := s.client.Pipeline()
+			answers := make([]*goredis.StatusCmd, len(some))
+			for i, key := range some {
+				answers[i] = pipe.Type(ctx, key)
+			}
+			if _, err := pipe.Exec(ctx); err != nil {
+				return err
+			}
+			for i, a := range answers {
+				types[from+i] = a.Val()
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return types, nil
+}
+
+func (s *server) pages(ctx context.Context, of []pageOf) ([]page, error) {
+	pages := make([]page, len(of))
+	err := s.try(ctx, len(of), func() error {
+		pipe := s.client.Pipeline()
+		answers := make([]goredis.Cmder, len(of))
+		for i, p := range of {
+			switch p.is {
+			case sortedSet:
+				answers[i] = pipe.ZScan(ctx, p.key, p.cursor, "", s.pageSize)
+			case set:
+				answers[i] = pipe.SScan(ctx, p.key, p.cursor, "", s.pageSize)
+			case hash:
+				answers[i] = pipe.HScan(ctx, p.key, p.cursor, "", s.pageSize)
+			case list:
+				answers[i] = pipe.LRange(ctx, p.key, int64(p.cursor), int64(p.cursor)+s.pageSize-1)
+			}
+		}
+		if _, err := pipe.Exec(ctx); err != nil && !refused(err) {
+			return err
+		}
+		for i, a := range answers {
+			pages[i] = page{}
+			if err := a.Err(); err != nil {
+				if !goredis.HasErrorPrefix(err, "WRONGTYPE") {
+					return err
+				}
+				pages[i].err = err
+				continue
+			}
+			switch a := a.(type) {
+			case *goredis.ScanCmd:
+				pages[i].elements, pages[i].next = a.Val()
+			case *goredis.StringSliceCmd:
+				pages[i].elements = a.Val()
+				if n := int64(len(pages[i].elements)); n == s.pageSize {
+					pages[i].next = of[i].cursor + uint64(n)
+				}
+			}
+		}
+		return nil
+	})
+	return pages, err
+}
+
+// quote is a key or element for people: as it is where that can be read, else with escapes.
+func quote(s string) string {
+	q := strconv.Quote(s)
+	if len(q) == len(s)+2 {
+		return s
+	}
+	return q
+}

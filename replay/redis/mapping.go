@@ -1,0 +1,314 @@
+package redis
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// role is what a captured text stands for.
+type role uint8
+
+// The roles. Which of them a rule has depends on what it means.
+const (
+	roleFollower role = iota + 1
+	roleUser
+	roleOwner
+	roleBoard
+	roleTitle
+	rolePin
+	roleItem
+	roleAttributes
+	roleBlocked
+	roleMuted
+	roleTime
+	// roleNothing is captured and not read.
+	roleNothing
+
+	roleCount
+)
+
+// captured are the texts of one element by their roles.
+type captured [roleCount]string
+
+var roleNames = map[string]role{
+	"follower": roleFollower, "user": roleUser, "owner": roleOwner, "board": roleBoard, "title": roleTitle, "pin": rolePin,
+	"item": roleItem, "attributes": roleAttributes, "blocked": roleBlocked, "muted": roleMuted, "time": roleTime, "_": roleNothing,
+}
+
+// String returns the name of the role.
+func (r role) String() string {
+	for name, as := range roleNames {
+		if as == r {
+			return name
+		}
+	}
+	return fmt.Sprintf("role(%d)", uint8(r))
+}
+
+// roleList names the roles of a set, all of them for an empty set.
+func roleList(set roleSet) string {
+	var names []string
+	for as := range roleCount {
+		if as > 0 && (set == 0 || set.has(as)) {
+			names = append(names, as.String())
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// roleSet is a set of roles.
+type roleSet uint32
+
+func rolesOf(list ...role) (s roleSet) {
+	for _, as := range list {
+		s |= 1 << as
+	}
+	return s
+}
+
+func (s roleSet) has(as role) bool { return s&(1<<as) != 0 }
+
+// meaning is what the elements of a rule's keys say.
+type meaning struct {
+	kind             events.Kind
+	needs, mayAlsoBe roleSet
+}
+
+var meanings = map[string]meaning{
+	"follows":       {events.UserFollowed, rolesOf(roleFollower, roleUser), 0},
+	"board_follows": {events.BoardFollowed, rolesOf(roleFollower, roleOwner), rolesOf(roleBoard)},
+	"boards":        {events.BoardCreated, rolesOf(roleOwner, roleBoard), rolesOf(roleTitle)},
+	"pins":          {events.PinCreated, rolesOf(roleOwner, rolePin), rolesOf(roleBoard, roleItem, roleAttributes)},
+	"blocks":        {events.UserBlocked, rolesOf(roleUser, roleBlocked), 0},
+	"mutes":         {events.UserMuted, rolesOf(roleUser, roleMuted), 0},
+	"likes":         {events.Liked, rolesOf(roleUser, roleItem), 0},
+	"plays":         {events.Played, rolesOf(roleUser, roleItem), 0},
+	"served":        {events.Served, rolesOf(roleUser, roleItem), 0},
+}
+
+// structure is a type of Redis, by the name that its TYPE command gives it.
+type structure string
+
+// The structures that are read.
+const (
+	sortedSet structure = "zset"
+	set       structure = "set"
+	hash      structure = "hash"
+	list      structure = "list"
+)
+
+// Rule says what the keys of a pattern mean.
+type Rule struct {
+	// Means is what each element says: follows, board_follows, boards, pins, blocks, mutes, likes, plays or served.
+	Means string `yaml:"means"`
+	// Key is the pattern of the keys.
+	Key string `yaml:"key"`
+	// Type is zset, set, hash or list. It follows from the other fields; where it is given, it must agree.
+	Type string `yaml:"type"`
+	// Member is the pattern of the members of a set or sorted set, Score the unit of a sorted set's scores: s, ms, us, or
+	// none where they are no times.
+	Member string `yaml:"member"`
+	Score  string `yaml:"score"`
+	// Field and Value are the patterns of a hash; one of them may be missing.
+	Field string `yaml:"field"`
+	Value string `yaml:"value"`
+	// Element is the pattern of the elements of a list.
+	Element string `yaml:"element"`
+
+	number    int
+	structure structure
+	meaning   meaning
+	unit      unit
+	key       *pattern
+	// first and second are the patterns of what an element has: a member; a field and a value.
+	first, second *pattern
+}
+
+// Mapping says what the keys of a Redis mean.
+type Mapping struct {
+	// Rules are tried in their order: the first whose pattern a key matches reads it.
+	Rules []*Rule `yaml:"rules"`
+
+	digest string
+}
+
+// Errors of mappings.
+var (
+	// ErrMapping is returned for a file that is no mapping; the error names the rule and the field.
+	ErrMapping = errors.New("the mapping is wrong")
+
+	errNoRules = errors.New("it has no rules")
+)
+
+// ParseMapping reads a mapping: YAML with a list "rules". Fields that nobody knows are refused.
+func ParseMapping(data []byte) (*Mapping, error) {
+	var m Mapping
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err := d.Decode(&m); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: %w", ErrMapping, err)
+	}
+	if len(m.Rules) == 0 {
+		return nil, fmt.Errorf("%w: %w", ErrMapping, errNoRules)
+	}
+	for i, r := range m.Rules {
+		if r == nil {
+			r = &Rule{}
+			m.Rules[i] = r
+		}
+		r.number = i + 1
+		if err := r.compile(); err != nil {
+			return nil, fmt.Errorf("%w: rule %d (%s): %w", ErrMapping, r.number, r.Key, err)
+		}
+	}
+	m.digest = fmt.Sprintf("%016x", xxh3.Hash(data))
+	return &m, nil
+}
+
+// String names the rule for people.
+func (r *Rule) String() string { return fmt.Sprintf("rule %d (%s: %s)", r.number, r.Means, r.Key) }
+
+// compile checks the rule and makes it ready.
+func (r *Rule) compile() error {
+	var ok bool
+	if r.meaning, ok = meanings[r.Means]; !ok {
+		return fmt.Errorf("means must be one of follows, board_follows, boards, pins, blocks, mutes, likes, plays, served, not %q", r.Means)
+	}
+	if r.Key == "" {
+		return errors.New(`key is missing: the pattern of the keys, such as "followers:{user}"`)
+	}
+	if err := r.findStructure(); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name, text string
+		into       **pattern
+	}{
+		{"key", r.Key, &r.key}, {"member", r.Member, &r.first}, {"field", r.Field, &r.first}, {"value", r.Value, &r.second},
+		{"element", r.Element, &r.first},
+	} {
+		if f.text == "" {
+			continue
+		}
+		p, err := parsePattern(f.text)
+		if err != nil {
+			return fmt.Errorf("%s %q %w", f.name, f.text, err)
+		}
+		*f.into = p
+	}
+	return r.checkRoles()
+}
+
+// findStructure tells the structure by the fields that the rule has.
+func (r *Rule) findStructure() error {
+	var found []structure
+	if r.Member != "" {
+		found = append(found, set)
+		if r.Score != "" {
+			found[0] = sortedSet
+		}
+	} else if r.Score != "" {
+		return errors.New("score is without member: the pattern of the sorted set's members")
+	}
+	if r.Field != "" || r.Value != "" {
+		found = append(found, hash)
+	}
+	if r.Element != "" {
+		found = append(found, list)
+	}
+	if len(found) != 1 {
+		return errors.New("it must have either member and score (a sorted set), member (a set), field and value (a hash), " +
+			"or element (a list)")
+	}
+	r.structure = found[0]
+	if r.structure == sortedSet {
+		u, ok := unitNames[r.Score]
+		if !ok || u == unitAuto {
+			return fmt.Errorf("score must be the unit of the time that it is, s, ms or us, or none, not %q", r.Score)
+		}
+		r.unit = u
+	}
+	if r.Type == "" || r.Type == string(r.structure) {
+		return nil
+	}
+	if r.Type == string(sortedSet) && r.structure == set {
+		return errors.New("score is missing: the unit of the time that it is, s, ms or us, or none")
+	}
+	return fmt.Errorf("type is %q, and the other fields are those of a %s", r.Type, r.structure)
+}
+
+// checkRoles demands every role that the meaning needs, each once.
+func (r *Rule) checkRoles() error {
+	var has roleSet
+	for _, p := range []*pattern{r.key, r.first, r.second} {
+		if p == nil {
+			continue
+		}
+		for _, as := range p.roles {
+			allowed := r.meaning.needs | r.meaning.mayAlsoBe | rolesOf(roleTime, roleNothing)
+			switch {
+			case !allowed.has(as):
+				return fmt.Errorf("%s has no {%s}: it has %s", r.Means, as, roleList(allowed))
+			case has.has(as) && as != roleNothing:
+				return fmt.Errorf("{%s} is captured twice", as)
+			case as == roleTime && r.unit != unitNone:
+				return errors.New("{time} is captured, and the score is a time: say score: none, or leave {time} out")
+			case as == roleTime && p != r.key:
+				r.unit = p.unit
+			case as == roleTime:
+				return errors.New("{time} cannot stand in a key")
+			}
+			has |= rolesOf(as)
+		}
+	}
+	if missing := r.meaning.needs &^ has; missing != 0 {
+		return fmt.Errorf("%s needs {%s}: write it where the key, member, field, value or element has it",
+			r.Means, roleList(missing))
+	}
+	return nil
+}
+
+// captures tells whether the rule has times.
+func (r *Rule) timed() bool { return r.unit != unitNone }
+
+// rule returns the rule that reads a key, and what the key says; nil: none does.
+func (m *Mapping) rule(key string, into *captured) *Rule {
+	for _, r := range m.Rules {
+		if r.key.match(key, into) {
+			return r
+		}
+	}
+	return nil
+}
+
+// glob is the pattern for SCAN that all keys of the mapping match.
+func (m *Mapping) glob() string {
+	prefix := m.Rules[0].key.prefix
+	for _, r := range m.Rules[1:] {
+		n := 0
+		for n < min(len(prefix), len(r.key.prefix)) && prefix[n] == r.key.prefix[n] {
+			n++
+		}
+		prefix = prefix[:n]
+	}
+	if prefix == "" {
+		return ""
+	}
+	var b strings.Builder
+	for _, c := range []byte(prefix) {
+		if slices.Contains([]byte(`*?[]\^-`), c) {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(c)
+	}
+	return b.String() + "*"
+}

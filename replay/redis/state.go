@@ -1,0 +1,139 @@
+package redis
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/skein-feed/skein/replay/importer"
+)
+
+// The state directory of an import:
+//
+//	state.json       what follows, replaced atomically
+//	sorted-NNNNNN    what was read, while the import reads
+//	new-NNNN         the facts of run NNNN that no earlier run had, in the order of their offsets
+//	publish-NNNN     how far run NNNN has published them: the state of [importer.RunRows]
+//	known-NNNN       all facts that were published, up to run NNNN
+//	rejects.tsv      what the last run could not take · refused.tsv: what the service refused
+const (
+	stateName   = "state.json"
+	rejectsName = "rejects.tsv"
+	refusedName = "refused.tsv"
+)
+
+// stateVersion is the version of the state file. It is raised when an older skein could misread a newer directory.
+const stateVersion = 1
+
+// phase is what an import is at.
+type phase string
+
+const (
+	phaseReading    phase = "reading"
+	phasePublishing phase = "publishing"
+	phaseDone       phase = "done"
+)
+
+// state is what an import must know of itself to go on after it was broken off, and for its next run.
+type state struct {
+	Version int   `json:"version"`
+	Phase   phase `json:"phase"`
+	// LogID names the log that has the known facts, Source the import in it, for all runs.
+	LogID  string `json:"log_id"`
+	Source string `json:"source"`
+	// Run counts the runs from 1, StartedAt is when this one began: the time of facts without one.
+	Run       int       `json:"run"`
+	StartedAt time.Time `json:"started_at"`
+	// Mapping is a hash of the mapping of this run, Server the address of the Redis.
+	Mapping string `json:"mapping"`
+	Server  string `json:"server"`
+
+	// Reading: the cursor of the next step of the scan of the run of the server that RunID names, and the sorted files
+	// with all that was found before it. NextFile numbers them.
+	RunID    string    `json:"run_id,omitempty"`
+	Cursor   uint64    `json:"cursor,omitempty"`
+	Files    []string  `json:"files,omitempty"`
+	NextFile int       `json:"next_file"`
+	Keys     KeyCounts `json:"keys"`
+	// Found and Rejected are how many different facts and rejects this run has found, Gone how many known ones it has not.
+	Found    uint64 `json:"found"`
+	Rejected uint64 `json:"rejected"`
+	Gone     uint64 `json:"gone"`
+
+	// Publishing: the file of new facts, their number and checksum.
+	New     string `json:"new,omitempty"`
+	NewSize uint64 `json:"new_facts"`
+	Digest  string `json:"digest,omitempty"`
+
+	// Known is the file of all facts that the log has; Offset the highest offset that they have.
+	Known     string `json:"known,omitempty"`
+	KnownSize uint64 `json:"known_facts"`
+	Offset    uint64 `json:"offset"`
+	// Position contains everything that was published.
+	Position string `json:"position,omitempty"`
+}
+
+// Errors of the state directory.
+var (
+	// ErrState is returned when the state directory is that of something else.
+	ErrState = errors.New("the state directory cannot be used")
+	// ErrBusy is returned when another process imports with this state directory.
+	ErrBusy = errors.New("another import is under way with this state directory")
+)
+
+func loadState(dir string) (*state, error) {
+	path := filepath.Join(dir, stateName)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var s state
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf("%w: %s is no state of an import: %w", ErrState, path, err)
+	}
+	if s.Version != stateVersion {
+		return nil, fmt.Errorf("%w: %s has version %d: this skein knows %d", ErrState, path, s.Version, stateVersion)
+	}
+	return &s, nil
+}
+
+func (s *state) save(dir string) error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	return importer.WriteAtomically(filepath.Join(dir, stateName), append(data, '\n'))
+}
+
+// sweep removes the files that the state does not name.
+func (s *state) sweep(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		kind, _, numbered := strings.Cut(name, "-")
+		if !numbered || !slices.Contains([]string{"sorted", "new", "known", "publish"}, kind) {
+			continue
+		}
+		if name == s.New || name == s.Known || slices.Contains(s.Files, name) ||
+			s.Phase == phasePublishing && name == s.publishState() {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *state) publishState() string { return fmt.Sprintf("publish-%04d", s.Run) }

@@ -1,0 +1,80 @@
+package redis
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/replay/importer"
+)
+
+// unit is the unit of a time.
+type unit uint8
+
+// The units. unitAuto is told by magnitude, or is a written time.
+const (
+	unitNone unit = iota
+	unitSeconds
+	unitMillis
+	unitMicros
+	unitAuto
+)
+
+var unitNames = map[string]unit{
+	"none": unitNone, "s": unitSeconds, "ms": unitMillis, "us": unitMicros, "µs": unitMicros, "μs": unitMicros, "auto": unitAuto,
+}
+
+// String returns the name of the unit.
+func (u unit) String() string {
+	return [...]string{"none", "s", "ms", "us", "auto"}[u]
+}
+
+// micros is how many microseconds one of the unit has.
+func (u unit) micros() float64 {
+	switch u {
+	case unitSeconds:
+		return 1e6
+	case unitMillis:
+		return 1e3
+	}
+	return 1
+}
+
+// latest is how far after its import's start a time may be: what a skewed clock does. One beyond is no time, or has
+// another unit.
+const latest = 24 * time.Hour
+
+var errNumber = errors.New("is no number")
+
+// parse reads a time of a score, field, value, member or element. It is exact to the microsecond where the number is.
+func (u unit) parse(s string, start events.Micros) (events.Micros, error) {
+	if u == unitAuto {
+		at, err := importer.ParseTime(s)
+		if err != nil {
+			return 0, fmt.Errorf("the time %w", err)
+		}
+		return at, tooLate(float64(at), start, s, u)
+	}
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsNaN(n) {
+		return 0, fmt.Errorf("the time %q %w", s, errNumber)
+	}
+	if n < 0 {
+		return 0, fmt.Errorf("the time %s is before 1970", s)
+	}
+	at := math.Round(n * u.micros())
+	if err := tooLate(at, start, s, u); err != nil {
+		return 0, err
+	}
+	return events.Micros(at), nil
+}
+
+func tooLate(at float64, start events.Micros, s string, u unit) error {
+	if at <= float64(start)+float64(latest.Microseconds()) {
+		return nil
+	}
+	return fmt.Errorf("the time %s, in %s, is more than a day after the start of the import: is that the unit?", s, u)
+}
