@@ -79,7 +79,7 @@ type comparer struct {
 // has another time. Lists are found by what Redis has, and what earlier runs of the import with the same state published:
 // the list of somebody of whom neither knows is not asked for.
 func Compare(ctx context.Context, o CompareOptions) (_ *Comparison, err error) {
-	r, end, err := connect(o.Options)
+	r, end, err := dial(o.Options)
 	if err != nil {
 		return nil, err
 	}

@@ -130,8 +130,8 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// connect makes a run of options, and a function that ends it.
-func connect(o Options) (*run, func(), error) {
+// dial makes a run of options, and a function that ends it.
+func dial(o Options) (*run, func(), error) {
 	if err := o.complete(); err != nil {
 		return nil, nil, err
 	}
@@ -151,7 +151,7 @@ func connect(o Options) (*run, func(), error) {
 // Run reads a Redis and publishes what no earlier run with the same state has published. It may be broken off at any time,
 // and run again.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	r, end, err := connect(o)
+	r, end, err := dial(o)
 	if err != nil {
 		return nil, err
 	}
@@ -389,7 +389,7 @@ func (r *run) finish() *Report {
 
 // DryRun reads a Redis, and publishes and writes nothing.
 func DryRun(ctx context.Context, o Options) (*Report, error) {
-	r, end, err := connect(o)
+	r, end, err := dial(o)
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func newServer(o *Options) (*server, error) {
 		return nil, fmt.Errorf("%w: %w", ErrURL, err)
 	}
 	// Nothing that an old server does not know, and that a user with few rights may not do.
-	opt.Protocol, opt.DisableIdentity, opt.MaxRetries = 2, true, -1
+	opt.Protocol, opt.DisableIdentity, opt.MaxRetries, opt.DialerRetries = 2, true, -1, 1
 	limit := rate.NewLimiter(rate.Inf, 0)
 	if o.Commands > 0 {
 		limit = rate.NewLimiter(rate.Limit(o.Commands), max(int(o.Commands), pipelined))

@@ -135,7 +135,7 @@ type Rule struct {
 
 // Mapping says what the keys of a Redis mean.
 type Mapping struct {
-	// Rules are tried in their order: the first whose pattern a key matches reads it.
+	// Rules are tried in their order: the first whose pattern and structure a key has reads it.
 	Rules []*Rule `yaml:"rules"`
 
 	digest string
@@ -280,7 +280,7 @@ func (r *Rule) checkRoles() error {
 // captures tells whether the rule has times.
 func (r *Rule) timed() bool { return r.unit != unitNone }
 
-// rule returns the rule that reads a key, and what the key says; nil: none does.
+// rule returns the first rule whose pattern a key matches, and what the key says; nil: there is none.
 func (m *Mapping) rule(key string, into *captured) *Rule {
 	for _, r := range m.Rules {
 		if r.key.match(key, into) {
@@ -288,6 +288,17 @@ func (m *Mapping) rule(key string, into *captured) *Rule {
 		}
 	}
 	return nil
+}
+
+// ruleFor makes the rule of a key the first one that it matches of its structure. It tells whether there is one.
+func (m *Mapping) ruleFor(k *matchedKey, is structure) bool {
+	for _, r := range m.Rules[k.rule.number-1:] {
+		if said := (captured{}); r.structure == is && r.key.match(k.key, &said) {
+			k.rule, k.said = r, said
+			return true
+		}
+	}
+	return false
 }
 
 // glob is the pattern for SCAN that all keys of the mapping match.

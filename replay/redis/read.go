@@ -99,18 +99,16 @@ func (r *reading) step(ctx context.Context, cursor uint64) (next uint64, err err
 	}
 	good := found[:0]
 	for i, k := range found {
-		counts := &r.counts.Rules[k.rule.number-1]
-		switch is := types[i]; is {
-		case string(k.rule.structure):
-			counts.Keys++
-			good = append(good, k)
-		case "none":
+		if types[i] == "none" {
 			r.counts.Vanished++
-		default:
-			counts.Keys++
-			if err := r.wrongType(&k, is); err != nil {
-				return 0, err
-			}
+			continue
+		}
+		fits := r.mapping.ruleFor(&k, structure(types[i]))
+		r.counts.Rules[k.rule.number-1].Keys++
+		if fits {
+			good = append(good, k)
+		} else if err := r.wrongType(&k, types[i]); err != nil {
+			return 0, err
 		}
 	}
 	for len(good) > 0 {

@@ -1,0 +1,178 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// fakeKey is a key of a fakeRedis: pairs of members and scores or fields and values, or members or elements.
+type fakeKey struct {
+	is       structure
+	elements []string
+}
+
+// fakeRedis has keys as Redis does, as far as scans go: their order changes with every run of the server, pages are small,
+// and what is returned may be returned again. fail is asked before each command.
+type fakeRedis struct {
+	keys     map[string]fakeKey
+	run      uint64
+	commands int
+	fail     func(command int) error
+}
+
+func (r *fakeRedis) command() error {
+	r.commands++
+	if r.fail == nil {
+		return nil
+	}
+	return r.fail(r.commands)
+}
+
+func (r *fakeRedis) runID(context.Context) (string, error) { return fmt.Sprint("run ", r.run), r.command() }
+
+func (r *fakeRedis) size(context.Context) (int64, error) { return int64(len(r.keys)), r.command() }
+
+// order is the order of the keys in this run of the server.
+func (r *fakeRedis) order() []string {
+	var names []string
+	for name := range r.keys {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	rng := rand.New(rand.NewPCG(r.run, 0))
+	rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	return names
+}
+
+func (r *fakeRedis) scan(_ context.Context, cursor uint64, _ string) ([]string, uint64, error) {
+	if err := r.command(); err != nil {
+		return nil, 0, err
+	}
+	names := r.order()
+	from := max(int(cursor)-1, 0) // one again
+	to := min(int(cursor)+3, len(names))
+	next := uint64(to)
+	if to == len(names) {
+		next = 0
+	}
+	return names[min(from, to):to], next, nil
+}
+
+func (r *fakeRedis) types(_ context.Context, keys []string) ([]string, error) {
+	types := make([]string, len(keys))
+	for i, key := range keys {
+		types[i] = cmp.Or(string(r.keys[key].is), "none")
+	}
+	return types, r.command()
+}
+
+func (r *fakeRedis) pages(_ context.Context, of []pageOf) ([]page, error) {
+	pages := make([]page, len(of))
+	for i, p := range of {
+		all := r.keys[p.key].elements
+		to := min(int(p.cursor)+4, len(all))
+		if pages[i].elements = all[p.cursor:to]; to < len(all) {
+			pages[i].next = uint64(to)
+		}
+	}
+	return pages, r.command()
+}
+
+// fakeLog takes events as the service does: it appends, and ignores what is not above the highest offset of its source
+// and kind. Plays count each time, as in the service.
+type fakeLog struct {
+	t       *testing.T
+	calls   int
+	taken   map[string]int
+	highest map[string]uint64
+	fail    func(call int) (before, after error)
+}
+
+func newFakeLog(t *testing.T) *fakeLog {
+	return &fakeLog{t: t, taken: map[string]int{}, highest: map[string]uint64{}}
+}
+
+func (l *fakeLog) publish(_ context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+	l.calls++
+	var before, after error
+	if l.fail != nil {
+		before, after = l.fail(l.calls)
+	}
+	if before != nil {
+		return nil, before
+	}
+	if n := len(req.GetEvents()); n == 0 || n > events.MaxEnvelopeEvents || proto.Size(req) > events.MaxEnvelopeBytes {
+		l.t.Errorf("a call of %d events, %d bytes", n, proto.Size(req))
+	}
+	res := &skeinv1.PublishResponse{Position: fmt.Sprint("after call ", l.calls)}
+	for _, ev := range req.GetEvents() {
+		flat, refused := events.FromProto(ev)
+		if refused != nil {
+			l.t.Errorf("%v: %v", ev, refused)
+			continue
+		}
+		res.AcceptedCount++
+		key := fmt.Sprint(flat.Source, flat.Kind)
+		if flat.Offset > l.highest[key] {
+			l.highest[key] = flat.Offset
+			l.taken[tell(&flat)]++
+		}
+	}
+	return res, after
+}
+
+// tell is an event in one line, without where it comes from.
+func tell(ev *events.Event) string {
+	return fmt.Sprintf("%v %s %s %s %s %s %v %s %s", ev.Kind, ev.User, ev.Peer, ev.Board, ev.Pin, ev.Item, ev.Items, ev.Title,
+		ev.Time.Time().Format(time.RFC3339Nano))
+}
+
+var errBroken = errors.New("broken off")
+
+var start = time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC)
+
+const plainMapping = `rules:
+- {means: follows, key: "followers:{user}", member: "{follower}", score: s}
+- {means: follows, key: "following:{follower}", member: "{user}"}
+- {means: plays, key: "plays:{user}", field: "{item}", value: "{time:ms}"}
+- {means: likes, key: "likes:{item}", member: "{user}"}
+- {means: served, key: "served:{user}", element: "{item}"}
+`
+
+// importing is an import of a fake Redis into a fake log.
+func importing(t *testing.T, r *fakeRedis, l *fakeLog) *run {
+	t.Helper()
+	o := Options{
+		Mapping: mustParse(t, plainMapping), Name: "m.yaml", State: t.TempDir(), LogID: "log", Publish: l.publish,
+		Patience: time.Minute, Now: func() time.Time { return start },
+	}
+	if err := o.complete(); err != nil {
+		t.Fatal(err)
+	}
+	return &run{Options: o, from: r, server: "fake"}
+}
+
+// again is the same import in a new process.
+func (r *run) again() *run {
+	return &run{Options: r.Options, from: r.from, server: r.server, maxRecords: r.maxRecords}
+}
+
+func mustRun(t *testing.T, r *run) *Report {
+	t.Helper()
+	report, err := r.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}

@@ -1,0 +1,367 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+)
+
+// small is a Redis with everything that can go wrong.
+func small() *fakeRedis {
+	return &fakeRedis{keys: map[string]fakeKey{
+		"followers:ann": {sortedSet, []string{"bob", "1600000000", "cid", "1600000001.5", "ann", "1", "b b", "2", "late", "1e12", "soon", "1772600768"}},
+		"following:bob": {set, []string{"ann", "dan"}},
+		"plays:bob":     {hash, []string{"i1", "1600000000000", "i2", "x"}},
+		"likes:i1":      {set, []string{"bob", "\xff\x00"}},
+		"likes:i2":      {list, []string{"bob"}},
+		"served:bob":    {list, []string{"i1", "i2", "i3", "i4", "i5", "i1"}},
+		"gone:x":        {set, []string{"y"}},
+	}}
+}
+
+func TestImport(t *testing.T) {
+	r, l := small(), newFakeLog(t)
+	imp := importing(t, r, l)
+	report := mustRun(t, imp)
+	want := map[string]int{
+		"user_followed bob ann    []  2020-09-13T12:26:40Z":   1, // from one side, with its time
+		"user_followed cid ann    []  2020-09-13T12:26:41.5Z": 1,
+		"user_followed bob dan    []  2026-03-04T05:06:07Z":   1, // the start of the import
+		"user_followed soon ann    []  2026-03-04T05:06:07Z":  1, // a second in the future
+		"played bob    i1 []  2020-09-13T12:26:40Z":           1,
+		"liked bob    i1 []  2026-03-04T05:06:07Z":            1,
+	}
+	for i := range 5 {
+		want[fmt.Sprintf("served bob     [i%d]  2026-03-04T05:06:07Z", i+1)] = 1
+	}
+	if diff := cmp.Diff(want, l.taken); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	if report.Found != 11 || report.New != 11 || report.Published != 11 || report.Rejected != 6 || report.Clamped != 1 || report.Run != 1 {
+		t.Errorf("report: %+v", report)
+	}
+	rejects, err := os.ReadFile(report.Rejects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const reason = "must be 1 to 128 bytes of printable UTF-8 without spaces"
+	if diff := cmp.Diff(`rule	key	element	reason
+1	followers:ann	ann	user_followed.user_id must not be the acting user: nobody follows, blocks or mutes themselves
+1	followers:ann	b b	user_followed.follower_id `+reason+`
+1	followers:ann	late	the time 1e12, in s, is more than a day after the start of the import: is that the unit?
+3	plays:bob	i2=x	the time "x" is no number
+4	likes:i1	"\xff\x00"	liked.user_id `+reason+`
+4	likes:i2		the key is a list: the rule reads a set
+`, string(rejects)); diff != "" {
+		t.Errorf("rejects (-want +got):\n%s", diff)
+	}
+}
+
+// Keys of one pattern and several types are told apart by their types.
+func TestRulesByType(t *testing.T) {
+	r, l := &fakeRedis{keys: map[string]fakeKey{
+		"a": {set, []string{"x"}}, "b": {list, []string{"x"}}, "c": {hash, []string{"x", "y"}}, "d": {"string", nil},
+	}}, newFakeLog(t)
+	imp := importing(t, r, l)
+	imp.Mapping = mustParse(t, "rules:\n- {means: likes, key: '{user}', member: '{item}'}\n- {means: plays, key: '{user}', field: '{item}'}\n"+
+		"- {means: served, key: '{user}', element: '{item}'}\n")
+	report := mustRun(t, imp)
+	want := map[string]int{
+		"liked a    x []  2026-03-04T05:06:07Z": 1, "played c    x []  2026-03-04T05:06:07Z": 1, "served b     [x]  2026-03-04T05:06:07Z": 1,
+	}
+	if diff := cmp.Diff(want, l.taken); diff != "" || report.Rejected != 1 {
+		t.Errorf("%+v (-want +got):\n%s", report, diff)
+	}
+}
+
+// A second run over what did not change has nothing to publish, and one over what did, only that. Plays count once.
+func TestSecondRun(t *testing.T) {
+	r, l := small(), newFakeLog(t)
+	imp := importing(t, r, l)
+	mustRun(t, imp)
+	calls, taken := l.calls, len(l.taken)
+
+	r.run++ // Redis was restarted: another order
+	imp = imp.again()
+	imp.Now = func() time.Time { return start.Add(time.Hour) }
+	if report := mustRun(t, imp); report.New != 0 || report.Gone != 0 || report.Found != 11 || l.calls != calls || report.Run != 2 {
+		t.Errorf("the second run: %+v, %d calls", report, l.calls-calls)
+	}
+	if report := mustRun(t, imp.again()); report.Position == "" {
+		t.Error("a run without anything new forgets the position of the last one")
+	}
+
+	r.keys["plays:bob"] = fakeKey{hash, []string{"i1", "1600000000000", "i2", "1600000000001"}}
+	r.keys["likes:i1"] = fakeKey{set, []string{"ann"}}
+	r.keys["following:bob"] = fakeKey{set, []string{"ann", "dan", "eve"}}
+	report := mustRun(t, imp.again())
+	if report.New != 3 || report.Published != 3 || report.Gone != 1 || len(l.taken) != taken+3 || report.Run != 4 {
+		t.Errorf("the run over what changed: %+v, %d taken", report, len(l.taken)-taken)
+	}
+	for ev, n := range l.taken {
+		if n != 1 {
+			t.Errorf("%s was taken %d times", ev, n)
+		}
+	}
+	if l.taken["user_followed bob eve    []  2026-03-04T06:06:07.000002Z"] != 1 {
+		t.Errorf("what is new has not the start of its run: %v", l.taken)
+	}
+	if left, err := filepath.Glob(filepath.Join(imp.State, "*-*")); err != nil || len(left) != 1 {
+		t.Errorf("files left: %v, %v", left, err)
+	}
+}
+
+// What Redis has without a time never stands against the same with one, whichever was read first or in an earlier run.
+func TestTimeWinsOverNone(t *testing.T) {
+	r, l := &fakeRedis{keys: map[string]fakeKey{"followers:ann": {sortedSet, []string{"bob", "1600000000"}}}}, newFakeLog(t)
+	imp := importing(t, r, l)
+	mustRun(t, imp)
+	r.keys["following:bob"] = fakeKey{set, []string{"ann"}}
+	if report := mustRun(t, imp.again()); report.New != 0 {
+		t.Errorf("%+v: %v", report, l.taken)
+	}
+	delete(r.keys, "followers:ann")
+	if report := mustRun(t, imp.again()); report.New != 0 || report.Gone != 1 {
+		t.Errorf("%+v: %v", report, l.taken)
+	}
+}
+
+// large has more keys than are saved at once, and keys of more than a page.
+func large() *fakeRedis {
+	r := &fakeRedis{keys: map[string]fakeKey{}}
+	for u := range 25 {
+		var follows, plays []string
+		for i := range 30 {
+			follows = append(follows, fmt.Sprintf("u%d", 100+i), fmt.Sprint(1_600_000_000+i))
+			plays = append(plays, fmt.Sprintf("i%d", i), fmt.Sprint(1_600_000_000_000+int64(u)))
+		}
+		r.keys[fmt.Sprintf("followers:u%d", u)] = fakeKey{sortedSet, follows}
+		r.keys[fmt.Sprintf("plays:u%d", u)] = fakeKey{hash, plays}
+	}
+	return r
+}
+
+// Broken off at any command of Redis, an import goes on, and everything is in the log once.
+func TestBrokenOffReading(t *testing.T) {
+	r, l := large(), newFakeLog(t)
+	imp := importing(t, r, l)
+	imp.maxRecords = 100
+	tries := 0
+	for step := 1; ; step += 7 {
+		r.commands = 0
+		r.fail = func(command int) error {
+			if command >= step {
+				return errBroken
+			}
+			return nil
+		}
+		if step%3 == 0 {
+			r.run++ // Redis itself was started again
+		}
+		report, err := imp.again().run(t.Context())
+		if err == nil {
+			if report.Found != 1500 || report.Published != 1500 {
+				t.Errorf("report: %+v", report)
+			}
+			break
+		}
+		if tries++; !errors.Is(err, errBroken) || tries > 100 {
+			t.Fatal(err)
+		}
+		if l.calls > 0 {
+			t.Fatal("something was published before everything was read")
+		}
+	}
+	onceEach(t, l, 1500)
+	if tries < 5 {
+		t.Errorf("it was broken off %d times only", tries)
+	}
+}
+
+// An import goes on at the cursor that it was broken off at, not at the beginning.
+func TestGoesOnReading(t *testing.T) {
+	r, l := large(), newFakeLog(t)
+	imp := importing(t, r, l)
+	imp.maxRecords = 100
+	mustRun(t, imp)
+	whole := r.commands
+	imp.State, r.commands = t.TempDir(), 0
+	r.fail = func(command int) error {
+		if command == whole-10 {
+			return errBroken
+		}
+		return nil
+	}
+	if _, err := imp.again().run(t.Context()); !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	r.commands, r.fail = 0, nil
+	if report := mustRun(t, imp.again()); report.Found != 1500 || r.commands > whole/2 {
+		t.Errorf("%d commands of %d, %+v", r.commands, whole, report)
+	}
+}
+
+func onceEach(t *testing.T, l *fakeLog, n int) {
+	t.Helper()
+	if len(l.taken) != n {
+		t.Errorf("%d events were taken, want %d", len(l.taken), n)
+	}
+	for ev, times := range l.taken {
+		if times != 1 {
+			t.Errorf("%s was taken %d times", ev, times)
+		}
+	}
+}
+
+// Broken off at any call, before or after the log took it, everything is in the log once, also in later runs.
+func TestBrokenOffPublishing(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		r, l := large(), newFakeLog(t)
+		for u := range 200 {
+			r.keys[fmt.Sprintf("likes:i%d", u)] = fakeKey{set, []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}}
+		}
+		imp := importing(t, r, l)
+		failed := 0
+		l.fail = func(call int) (error, error) {
+			if call%2 == 0 {
+				return nil, nil
+			}
+			failed++
+			refused := connect.NewError(connect.CodePermissionDenied, errBroken)
+			if after {
+				return nil, refused
+			}
+			return refused, nil
+		}
+		for tries := 0; ; tries++ {
+			_, err := imp.again().run(t.Context())
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, errBroken) || tries > 20 {
+				t.Fatal(err)
+			}
+		}
+		l.fail = nil
+		if report := mustRun(t, imp.again()); report.New != 0 {
+			t.Errorf("new in the next run: %d", report.New)
+		}
+		if onceEach(t, l, 3500); failed < 2 {
+			t.Errorf("%d calls failed", failed)
+		}
+	}
+}
+
+// Facts are known only when the log has them: a run that could not publish leaves everything to the next.
+func TestNotKnownBeforeTheLog(t *testing.T) {
+	r, l := small(), newFakeLog(t)
+	imp := importing(t, r, l)
+	ctx, cancel := context.WithCancel(t.Context())
+	l.fail = func(int) (error, error) {
+		cancel()
+		return connect.NewError(connect.CodeUnavailable, errBroken), nil
+	}
+	if _, err := imp.run(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	s, err := loadState(imp.State)
+	if err != nil || s.Phase != phasePublishing || s.Known != "" || s.Offset != 0 {
+		t.Errorf("the state: %+v, %v", s, err)
+	}
+	l.fail = nil
+	imp = imp.again()
+	imp.Now = func() time.Time { return start.Add(time.Hour) } // the recorded start counts
+	mustRun(t, imp)
+	if onceEach(t, l, 11); l.taken["user_followed bob dan    []  2026-03-04T05:06:07Z"] != 1 {
+		t.Errorf("another start: %v", l.taken)
+	}
+}
+
+// What was published to one log is new to another.
+func TestAnotherLog(t *testing.T) {
+	r, l := small(), newFakeLog(t)
+	imp := importing(t, r, l)
+	first := mustRun(t, imp)
+	other := newFakeLog(t)
+	imp = imp.again()
+	var notices []string
+	imp.LogID, imp.Publish, imp.Notice = "other", other.publish, func(s string) { notices = append(notices, s) }
+	if report := mustRun(t, imp); report.New != 11 || len(other.taken) != 11 || report.Source == first.Source {
+		t.Errorf("%+v, %v", report, other.taken)
+	}
+	if !strings.Contains(strings.Join(notices, "\n"), "another log") {
+		t.Errorf("notices: %q", notices)
+	}
+	imp = imp.again()
+	imp.Restart = true
+	imp.Now = func() time.Time { return start.Add(time.Hour) }
+	if report := mustRun(t, imp); report.New != 11 || other.taken["played bob    i1 []  2020-09-13T12:26:40Z"] != 2 {
+		t.Errorf("a restart sends everything again: %+v", report)
+	}
+}
+
+// A mapping that changes while Redis is read, is read by from the beginning.
+func TestMappingChanges(t *testing.T) {
+	r, l := large(), newFakeLog(t)
+	imp := importing(t, r, l)
+	imp.maxRecords = 100
+	r.fail = func(command int) error {
+		if command == 30 {
+			return errBroken
+		}
+		return nil
+	}
+	if _, err := imp.run(t.Context()); !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	imp = imp.again()
+	imp.Mapping = mustParse(t, `rules: [{means: likes, key: "plays:{user}", field: "{item}"}]`)
+	if report := mustRun(t, imp); report.Found != 750 || report.Run != 1 {
+		t.Errorf("%+v", report)
+	}
+	for ev := range l.taken {
+		if !strings.HasPrefix(ev, "liked ") {
+			t.Fatal(ev)
+		}
+	}
+}
+
+func TestStateOfOthers(t *testing.T) {
+	imp := importing(t, small(), newFakeLog(t))
+	unlock, err := lock(imp.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := imp.run(t.Context()); !errors.Is(err, ErrBusy) {
+		t.Errorf("two at a time: %v", err)
+	}
+	unlock()
+	for text, want := range map[string]string{`{"version": 2}`: "version 2", "notes": "is no state"} {
+		if err := os.WriteFile(filepath.Join(imp.State, stateName), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := imp.again().run(t.Context()); !errors.Is(err, ErrState) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	l := newFakeLog(t)
+	imp := importing(t, small(), l)
+	report, err := imp.dryRun(t.Context())
+	if err != nil || l.calls != 0 || report.Rejected < 6 || len(report.Sample) != sampleSize || len(report.SampleRejects) < 6 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if left, err := os.ReadDir(imp.State); err != nil || len(left) > 0 {
+		t.Errorf("a dry run left %v, %v", left, err)
+	}
+}

@@ -1,0 +1,214 @@
+package redis
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skein-feed/skein/events"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// someFacts are facts of all kinds, in the order of their records.
+func someFacts() []fact {
+	return []fact{
+		{kind: events.UserFollowed, user: "ann", peer: "bob", at: 5},
+		{kind: events.UserFollowed, user: "ann", peer: "bob", at: 1_600_000_000_000_000},
+		{kind: events.UserFollowed, user: "ann", peer: "bob", at: timeless},
+		{kind: events.UserFollowed, user: "ann", peer: "bobby", at: 1},
+		{kind: events.BoardFollowed, user: "ann", peer: "bob", board: "", at: 7},
+		{kind: events.BoardFollowed, user: "ann", peer: "bob", board: "b", at: 6},
+		{kind: events.BoardCreated, user: "bob", board: "b", at: timeless, text: "B\x00é"},
+		{kind: events.PinCreated, user: "bob", board: "b", pin: "p", item: "i", at: 0, text: "\xff\x00"},
+		{kind: events.UserBlocked, user: "ann", peer: "dan", at: timeless},
+		{kind: events.UserMuted, user: "ann", peer: "dan", at: 1},
+		{kind: events.Liked, user: "ann", item: "i", at: 1},
+		{kind: events.Played, user: "ann", item: "i", at: 1},
+		{kind: events.Served, user: "ann", item: "i", at: 1},
+	}
+}
+
+var someReject = reject{rule: 3, key: "k\xff", element: "", reason: "no id"}
+
+func someRecords() (list [][]byte) {
+	for _, f := range someFacts() {
+		list = append(list, f.append(nil))
+	}
+	return append(list, someReject.append(nil))
+}
+
+func readAll(t *testing.T, from records) (list [][]byte) {
+	t.Helper()
+	for {
+		record, err := from.next()
+		if errors.Is(err, io.EOF) {
+			return list
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, bytes.Clone(record))
+	}
+}
+
+func writeRecords(t *testing.T, path string, list [][]byte) {
+	t.Helper()
+	w, err := newRecordWriter(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, record := range list {
+		if err := w.add(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The bytes of the files are a format: an import that is gone on with by a later skein reads them.
+func TestRecordsGolden(t *testing.T) {
+	records := someRecords()
+	if !slices.IsSortedFunc(records, bytes.Compare) {
+		t.Error("records are not in the order of their facts")
+	}
+	const golden = "testdata/records.golden"
+	path := filepath.Join(t.TempDir(), "records")
+	writeRecords(t, path, records)
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(golden, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the format changed (%v): got\n%q, want\n%q", err, got, want)
+	}
+	r, err := openRecords(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	list := readAll(t, r)
+	for i, f := range someFacts() {
+		back, err := decodeFact(list[i])
+		if diff := cmp.Diff(f, back, cmp.AllowUnexported(fact{})); err != nil || diff != "" {
+			t.Errorf("%v: %v (-want +got):\n%s", &f, err, diff)
+		}
+	}
+	if back, err := decodeReject(list[len(list)-1]); err != nil || back != someReject {
+		t.Errorf("%+v, %v", back, err)
+	}
+}
+
+// A file that is cut anywhere, or has another bit anywhere, is never taken for whole.
+func TestDamagedRecords(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "records")
+	writeRecords(t, path, someRecords())
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads := func(data []byte) error {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := openRecords(path)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		for {
+			if _, err := r.next(); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	if err := reads(whole); err != nil {
+		t.Fatal(err)
+	}
+	for i := range whole {
+		if err := reads(whole[:i]); !errors.Is(err, ErrSpool) {
+			t.Errorf("cut at %d: %v", i, err)
+		}
+		other := bytes.Clone(whole)
+		other[i] ^= 1 << (i % 8)
+		if err := reads(other); !errors.Is(err, ErrSpool) {
+			t.Errorf("another bit at %d: %v", i, err)
+		}
+	}
+}
+
+// Whatever fits in memory, the sorter gives every record once, in order.
+func TestSorter(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	s := &sorter{dir: t.TempDir(), maxRecords: 20}
+	want := map[string]bool{}
+	for range 3000 { // 150 files: they are merged in between
+		record := fmt.Sprint("record ", rng.IntN(1000))
+		want[record] = true
+		if err := s.add([]byte(record)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.flush(); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.files) >= sortFiles {
+		t.Errorf("%d files", len(s.files))
+	}
+	m, err := s.merge()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	got := readAll(t, m)
+	if !slices.IsSortedFunc(got, bytes.Compare) || len(got) != len(want) {
+		t.Errorf("%d records, want %d", len(got), len(want))
+	}
+	for _, record := range got {
+		if !want[string(record)] {
+			t.Errorf("%q was never added", record)
+		}
+	}
+}
+
+// What a decoder takes, it gives back.
+func FuzzDecodeFact(f *testing.F) {
+	for _, record := range someRecords() {
+		f.Add(record)
+	}
+	f.Fuzz(func(t *testing.T, record []byte) {
+		if r, err := decodeReject(record); err == nil && len(r.append(nil)) > len(record) {
+			t.Errorf("%q: %+v", record, r)
+		}
+		if e, err := decodeEntry(record); err == nil && e.id != "" && !bytes.Equal(e.append(nil), record) {
+			t.Errorf("%q: %+v", record, e)
+		}
+		x, err := decodeFact(record)
+		if err != nil {
+			return
+		}
+		if got := x.append(nil); !bytes.Equal(got, record) || strings.Contains(x.user, "\x00") {
+			t.Errorf("%q: %+v", record, x)
+		}
+	})
+}
