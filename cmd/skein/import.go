@@ -20,7 +20,7 @@ type importCmd struct {
 	Pins    importPinsCmd    `cmd:"" help:"Import pins: an owner and a pin a row, perhaps with board, item, re-pinned pin, attributes, time."`
 	Plays   importPlaysCmd   `cmd:"" help:"Import plays: a user and an item a row, perhaps with a time."`
 	Likes   importLikesCmd   `cmd:"" help:"Import likes: a user and an item a row, perhaps with a time."`
-	Redis   importRedisCmd   `cmd:"" help:"Import from a live Redis: sorted sets, sets, hashes and lists, by a mapping of their keys."`
+	Redis   importRedisCmd   `cmd:"" help:"Import from a live Redis, by a mapping of what its keys mean."`
 }
 
 type importFollowsCmd struct {

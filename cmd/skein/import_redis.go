@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/redis/go-redis/v9/logging"
 
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/redis"
@@ -20,8 +21,8 @@ type importRedisCmd struct {
 	clientFlags `embed:""`
 
 	Mapping  string        `arg:"" help:"File that says what the keys mean." type:"existingfile"`
-	Redis    string        `help:"Address of the Redis: redis://user:password@host:port/database, or rediss://." default:"redis://127.0.0.1:6379/0" placeholder:"URL"`
-	State    string        `help:"Directory where the import keeps what it has read and published; by default MAPPING.skein-redis." type:"path" placeholder:"DIR"`
+	Redis    string        `help:"Address of the Redis." default:"redis://127.0.0.1:6379/0" placeholder:"URL"`
+	State    string        `help:"Directory for what was read and published; by default MAPPING.skein-redis." type:"path" placeholder:"DIR"`
 	Commands float64       `help:"How many commands a second Redis gets at most; 0: as many as it answers." default:"2000"`
 	Page     int           `help:"How many members one command asks for." default:"1000"`
 	Restart  bool          `help:"Forget what earlier runs read and published: everything is sent again, and plays count twice."`
@@ -40,9 +41,9 @@ func (*importRedisCmd) Help() string {
 	return `The mapping is YAML: rules with a pattern of keys and what their members, fields or elements mean, such as
   rules:
     - {means: follows, key: "followers:{user}", member: "{follower}", score: s}
-Everything is history: it never undoes what happened live. The import only reads Redis, by SCAN. It can be broken off and run
-again at any time; run again when it is done, it publishes what Redis has beside what was published. What cannot be taken is
-in rejects.tsv in the state directory.`
+--redis is redis://user:password@host:port/database, or rediss:// for TLS. Everything is history: it never undoes what
+happened live. The import only reads Redis, by SCAN. It can be broken off and run again at any time; run again when it is
+done, it publishes what Redis has beside what was published. What cannot be taken is in rejects.tsv in the state directory.`
 }
 
 func (c *importRedisCmd) options() (redis.Options, error) {
@@ -72,6 +73,7 @@ func (c *importRedisCmd) Run(ctx context.Context, std *streams) error {
 	if err != nil {
 		return err
 	}
+	logging.Disable() // what it would print between the lines of the progress, the import says itself
 	o.Notice = func(text string) { std.say("%s", text) }
 	bar := newProgress(std.err, "import redis")
 	o.Observe = bar.readRedis

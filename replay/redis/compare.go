@@ -159,7 +159,7 @@ func (c *comparer) expect(f *fact) error {
 	if f.kind == events.UserBlocked {
 		c.blocked[pairHash(f.user, f.peer)], c.blocked[pairHash(f.peer, f.user)] = struct{}{}, struct{}{}
 	}
-	return f.entries(func(e *entry) error { return c.want.add(e.append(nil)) })
+	return f.entries(func(e *entry) error { return c.want.add(e.record()) })
 }
 
 func pairHash(a, b string) xxh3.Uint128 { return xxh3.HashString128(a + "\x00" + b) }
@@ -188,7 +188,7 @@ func (c *comparer) readKnown(s *state) error {
 			if f.kind != events.Played {
 				e = &entry{list: e.list}
 			}
-			return c.want.add(e.append(nil))
+			return c.want.add(e.record())
 		})
 		if err != nil {
 			return err
@@ -283,7 +283,7 @@ func (c *comparer) answered(lists int, entries []entry) error {
 		c.Asked(c.asked, c.total)
 	}
 	for i := range entries {
-		if err := c.got.add(entries[i].append(nil)); err != nil {
+		if err := c.got.add(entries[i].record()); err != nil {
 			return err
 		}
 	}
@@ -391,7 +391,7 @@ func (d *diffing) list() listOf {
 
 // entry compares one entry of a list.
 func (d *diffing) entry() error {
-	order := 0
+	var order int
 	switch {
 	case d.got == nil:
 		order = -1

@@ -1,5 +1,5 @@
 // Package redis brings what a Redis server knows into the log: who follows whom, boards, pins, blocks, mutes, likes, plays
-// and serves, from sorted sets, sets, hashes and lists, by a mapping of patterns of keys to meanings.
+// and serves, from lists, hashes and (sorted) sets, by a mapping of patterns of keys to meanings.
 //
 //	Redis ── SCAN, pages of keys ──► facts ──► sorted files ─┐
 //	                                   │                     ├─ merge ──► new facts, numbered ──► publish ──► known facts

@@ -39,7 +39,9 @@ func (r *fakeRedis) command() error {
 	return r.fail(r.commands)
 }
 
-func (r *fakeRedis) runID(context.Context) (string, error) { return fmt.Sprint("run ", r.run), r.command() }
+func (r *fakeRedis) runID(context.Context) (string, error) {
+	return fmt.Sprint("run ", r.run), r.command()
+}
 
 func (r *fakeRedis) size(context.Context) (int64, error) { return int64(len(r.keys)), r.command() }
 

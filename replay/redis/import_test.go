@@ -17,7 +17,7 @@ import (
 // small is a Redis with everything that can go wrong.
 func small() *fakeRedis {
 	return &fakeRedis{keys: map[string]fakeKey{
-		"followers:ann": {sortedSet, []string{"bob", "1600000000", "cid", "1600000001.5", "ann", "1", "b b", "2", "late", "1e12", "soon", "1772600768"}},
+		"followers:ann": {sortedSet, []string{"bob", "1600000000", "cid", "1600000001.5", "ann", "1", "b d", "2", "late", "1e12", "soon", "1772600768"}},
 		"following:bob": {set, []string{"ann", "dan"}},
 		"plays:bob":     {hash, []string{"i1", "1600000000000", "i2", "x"}},
 		"likes:i1":      {set, []string{"bob", "\xff\x00"}},
@@ -55,7 +55,7 @@ func TestImport(t *testing.T) {
 	const reason = "must be 1 to 128 bytes of printable UTF-8 without spaces"
 	if diff := cmp.Diff(`rule	key	element	reason
 1	followers:ann	ann	user_followed.user_id must not be the acting user: nobody follows, blocks or mutes themselves
-1	followers:ann	b b	user_followed.follower_id `+reason+`
+1	followers:ann	b d	user_followed.follower_id `+reason+`
 1	followers:ann	late	the time 1e12, in s, is more than a day after the start of the import: is that the unit?
 3	plays:bob	i2=x	the time "x" is no number
 4	likes:i1	"\xff\x00"	liked.user_id `+reason+`

@@ -78,8 +78,8 @@ func (e *entry) name() string {
 // The bytes of an entry, so that bytewise order brings together what is about one entry of a list, on both sides:
 //
 //	list  owner 00 board 00 [id 00 board 00  time (8 bytes, big endian)  text]
-func (e *entry) append(dst []byte) []byte {
-	dst = append(dst, byte(e.list.kind))
+func (e *entry) record() []byte {
+	dst := []byte{byte(e.list.kind)}
 	dst = append(append(dst, e.list.owner...), 0)
 	dst = append(append(dst, e.list.board...), 0)
 	if e.id == "" {
@@ -265,7 +265,7 @@ func (g *groups) next() (*group, error) {
 
 // key is what orders the entries of all lists.
 func (e *entry) key() []byte {
-	k := (&entry{list: e.list, id: e.id, board: e.board}).append(nil)
+	k := (&entry{list: e.list, id: e.id, board: e.board}).record()
 	if e.id == "" {
 		return k
 	}

@@ -193,7 +193,10 @@ func (r *Rule) compile() error {
 		name, text string
 		into       **pattern
 	}{
-		{"key", r.Key, &r.key}, {"member", r.Member, &r.first}, {"field", r.Field, &r.first}, {"value", r.Value, &r.second},
+		{"key", r.Key, &r.key},
+		{"member", r.Member, &r.first},
+		{"field", r.Field, &r.first},
+		{"value", r.Value, &r.second},
 		{"element", r.Element, &r.first},
 	} {
 		if f.text == "" {
