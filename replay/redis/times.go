@@ -65,7 +65,9 @@ func (u unit) parse(s string, start events.Micros) (events.Micros, error) {
 	if n < 0 {
 		return 0, fmt.Errorf("the time %s is before 1970", s)
 	}
-	at := math.Round(n * u.micros())
+	// The product of a whole number of seconds and microseconds would be rounded twice.
+	whole, fraction := math.Modf(n)
+	at := whole*u.micros() + math.Round(fraction*u.micros())
 	if err := tooLate(at, start, s, u); err != nil {
 		return 0, err
 	}
