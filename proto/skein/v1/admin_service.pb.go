@@ -179,7 +179,7 @@ const (
 	OperationState_OPERATION_STATE_RUNNING OperationState = 2
 	// Ended well; the report says what was done.
 	OperationState_OPERATION_STATE_SUCCEEDED OperationState = 3
-	// Ended by the error it names.
+	// Ended by the error it names. So ends a comparison that found differences; its report lists them.
 	OperationState_OPERATION_STATE_FAILED OperationState = 4
 	// Ended because it was cancelled.
 	OperationState_OPERATION_STATE_CANCELLED OperationState = 5
@@ -824,7 +824,7 @@ type Operation struct {
 	RemainingSeconds *float64 `protobuf:"fixed64,11,opt,name=remaining_seconds,json=remainingSeconds,proto3,oneof" json:"remaining_seconds,omitempty"`
 	// Why it failed; empty when it did not.
 	Error string `protobuf:"bytes,12,opt,name=error,proto3" json:"error,omitempty"`
-	// What was done and found, for people; empty before the end.
+	// What was done and found, for people, at most 64 KiB; empty before the end.
 	Report        string `protobuf:"bytes,13,opt,name=report,proto3" json:"report,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -955,7 +955,12 @@ func (x *Operation) GetReport() string {
 type StartRebuildRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The projection, by name. 1 to 64 bytes.
-	Projection    string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
+	Projection string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
+	// Only these partitions, 0 to 255; the others are taken over from the generation that answers. None given: all.
+	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
+	// The part of one core's time that the work may take beside what serves, above 0 and up to 1; 0: what the service is
+	// set to.
+	Share         float64 `protobuf:"fixed64,3,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -995,6 +1000,20 @@ func (x *StartRebuildRequest) GetProjection() string {
 		return x.Projection
 	}
 	return ""
+}
+
+func (x *StartRebuildRequest) GetPartitions() []uint32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return nil
+}
+
+func (x *StartRebuildRequest) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
 }
 
 // The answer of StartRebuild.
@@ -1049,7 +1068,10 @@ type VerifyRequest struct {
 	// The projection, by name; empty: each in turn. At most 64 bytes.
 	Projection string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
 	// Only these partitions, 0 to 255; none given: all.
-	Partitions    []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
+	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
+	// The part of one core's time that the work may take beside what serves, above 0 and up to 1; 0: what the service is
+	// set to.
+	Share         float64 `protobuf:"fixed64,3,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1096,6 +1118,13 @@ func (x *VerifyRequest) GetPartitions() []uint32 {
 		return x.Partitions
 	}
 	return nil
+}
+
+func (x *VerifyRequest) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
 }
 
 // The answer of Verify.
@@ -1150,7 +1179,10 @@ type RepairRequest struct {
 	// The projection, by name. 1 to 64 bytes.
 	Projection string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
 	// Only these partitions, 0 to 255; none given: those that the last verify found to differ.
-	Partitions    []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
+	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
+	// The part of one core's time that the work may take beside what serves, above 0 and up to 1; 0: what the service is
+	// set to.
+	Share         float64 `protobuf:"fixed64,3,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1197,6 +1229,13 @@ func (x *RepairRequest) GetPartitions() []uint32 {
 		return x.Partitions
 	}
 	return nil
+}
+
+func (x *RepairRequest) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
 }
 
 // The answer of Repair.
@@ -2003,13 +2042,18 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x11remaining_seconds\x18\v \x01(\x01H\x00R\x10remainingSeconds\x88\x01\x01\x12\x14\n" +
 	"\x05error\x18\f \x01(\tR\x05error\x12\x16\n" +
 	"\x06report\x18\r \x01(\tR\x06reportB\x14\n" +
-	"\x12_remaining_seconds\"@\n" +
+	"\x12_remaining_seconds\"\xa1\x01\n" +
 	"\x13StartRebuildRequest\x12)\n" +
 	"\n" +
 	"projection\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@R\n" +
-	"projection\"I\n" +
+	"projection\x120\n" +
+	"\n" +
+	"partitions\x18\x02 \x03(\rB\x10\xbaH\r\x92\x01\n" +
+	"\x10\x80\x02\"\x05*\x03\x18\xff\x01R\n" +
+	"partitions\x12-\n" +
+	"\x05share\x18\x03 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00R\x05share\"I\n" +
 	"\x14StartRebuildResponse\x121\n" +
-	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation\"j\n" +
+	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation\"\x99\x01\n" +
 	"\rVerifyRequest\x12'\n" +
 	"\n" +
 	"projection\x18\x01 \x01(\tB\a\xbaH\x04r\x02(@R\n" +
@@ -2017,9 +2061,10 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
 	"partitions\x18\x02 \x03(\rB\x10\xbaH\r\x92\x01\n" +
 	"\x10\x80\x02\"\x05*\x03\x18\xff\x01R\n" +
-	"partitions\"C\n" +
+	"partitions\x12-\n" +
+	"\x05share\x18\x03 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00R\x05share\"C\n" +
 	"\x0eVerifyResponse\x121\n" +
-	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation\"l\n" +
+	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation\"\x9b\x01\n" +
 	"\rRepairRequest\x12)\n" +
 	"\n" +
 	"projection\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@R\n" +
@@ -2027,7 +2072,8 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
 	"partitions\x18\x02 \x03(\rB\x10\xbaH\r\x92\x01\n" +
 	"\x10\x80\x02\"\x05*\x03\x18\xff\x01R\n" +
-	"partitions\"C\n" +
+	"partitions\x12-\n" +
+	"\x05share\x18\x03 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00R\x05share\"C\n" +
 	"\x0eRepairResponse\x121\n" +
 	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation\"<\n" +
 	"\x0fRollbackRequest\x12)\n" +

@@ -57,6 +57,13 @@ const (
 	// The page token is of a session that is over: a feed by heat can be continued for at least an hour of log time. Begin
 	// again without it.
 	Reason_REASON_EXPIRED_PAGE_TOKEN Reason = 14
+	// There is no such operation. It may have been so long ago that it was forgotten.
+	Reason_REASON_UNKNOWN_OPERATION Reason = 15
+	// Another operation is under way that cannot go on beside it; the metadata of the error names it as "operation_id".
+	Reason_REASON_OPERATION_IN_THE_WAY Reason = 16
+	// The log holds no longer what came after the position; the metadata of the error names the earliest position that one
+	// can go on after as "earliest".
+	Reason_REASON_POSITION_TRIMMED Reason = 17
 )
 
 // Enum value maps for Reason.
@@ -77,6 +84,9 @@ var (
 		12: "REASON_PROJECTION_UNAVAILABLE",
 		13: "REASON_OVERLOADED",
 		14: "REASON_EXPIRED_PAGE_TOKEN",
+		15: "REASON_UNKNOWN_OPERATION",
+		16: "REASON_OPERATION_IN_THE_WAY",
+		17: "REASON_POSITION_TRIMMED",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":            0,
@@ -94,6 +104,9 @@ var (
 		"REASON_PROJECTION_UNAVAILABLE": 12,
 		"REASON_OVERLOADED":             13,
 		"REASON_EXPIRED_PAGE_TOKEN":     14,
+		"REASON_UNKNOWN_OPERATION":      15,
+		"REASON_OPERATION_IN_THE_WAY":   16,
+		"REASON_POSITION_TRIMMED":       17,
 	}
 )
 
@@ -128,7 +141,7 @@ var File_skein_v1_errors_proto protoreflect.FileDescriptor
 
 const file_skein_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15skein/v1/errors.proto\x12\bskein.v1*\xa2\x03\n" +
+	"\x15skein/v1/errors.proto\x12\bskein.v1*\xfe\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REASON_INVALID_FIELD\x10\x01\x12\x18\n" +
@@ -145,7 +158,10 @@ const file_skein_v1_errors_proto_rawDesc = "" +
 	"\x16REASON_LOG_UNAVAILABLE\x10\v\x12!\n" +
 	"\x1dREASON_PROJECTION_UNAVAILABLE\x10\f\x12\x15\n" +
 	"\x11REASON_OVERLOADED\x10\r\x12\x1d\n" +
-	"\x19REASON_EXPIRED_PAGE_TOKEN\x10\x0eB4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"\x19REASON_EXPIRED_PAGE_TOKEN\x10\x0e\x12\x1c\n" +
+	"\x18REASON_UNKNOWN_OPERATION\x10\x0f\x12\x1f\n" +
+	"\x1bREASON_OPERATION_IN_THE_WAY\x10\x10\x12\x1b\n" +
+	"\x17REASON_POSITION_TRIMMED\x10\x11B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_errors_proto_rawDescOnce sync.Once

@@ -10,6 +10,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -343,13 +344,17 @@ func (x *WatchRequest) GetKinds() []string {
 	return nil
 }
 
-// One step of Watch: an event, or a checkpoint when nothing happens.
+// One step of Watch: an event, or a checkpoint when for some seconds there was none of the kinds asked for.
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The position that contains the event; resume after it.
+	// The position that contains the event, for reads that demand it as at_least. Resume after it: events were published
+	// together, and it also says which of them was the last received. In a checkpoint: how far the log was read.
 	Position string `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
-	// The event; absent in a checkpoint.
-	Event         *Event `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
+	// The event; absent in a checkpoint. Events that are read from the archive have no event_id.
+	Event *Event `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
+	// When the event happened: a live event's place in the log's own time, unique and rising; of a backfill its
+	// occurred_at. Absent in a checkpoint.
+	EventTime     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=event_time,json=eventTime,proto3" json:"event_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -398,11 +403,18 @@ func (x *WatchResponse) GetEvent() *Event {
 	return nil
 }
 
+func (x *WatchResponse) GetEventTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EventTime
+	}
+	return nil
+}
+
 var File_skein_v1_event_service_proto protoreflect.FileDescriptor
 
 const file_skein_v1_event_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1cskein/v1/event_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\x1a\x14skein/v1/event.proto\x1a\x15skein/v1/errors.proto\"\xa5\x01\n" +
+	"\x1cskein/v1/event_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14skein/v1/event.proto\x1a\x15skein/v1/errors.proto\"\xa5\x01\n" +
 	"\x0ePublishRequest\x129\n" +
 	"\x06events\x18\x01 \x03(\v2\x0f.skein.v1.EventB\x10\xbaH\r\x92\x01\n" +
 	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x06events\x12#\n" +
@@ -422,10 +434,12 @@ const file_skein_v1_event_service_proto_rawDesc = "" +
 	"\amessage\x18\x04 \x01(\tR\amessage\"N\n" +
 	"\fWatchRequest\x12\x1e\n" +
 	"\x05after\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05after\x12\x1e\n" +
-	"\x05kinds\x18\x02 \x03(\tB\b\xbaH\x05\x92\x01\x02\x10 R\x05kinds\"R\n" +
+	"\x05kinds\x18\x02 \x03(\tB\b\xbaH\x05\x92\x01\x02\x10 R\x05kinds\"\x8d\x01\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\tR\bposition\x12%\n" +
-	"\x05event\x18\x02 \x01(\v2\x0f.skein.v1.EventR\x05event*^\n" +
+	"\x05event\x18\x02 \x01(\v2\x0f.skein.v1.EventR\x05event\x129\n" +
+	"\n" +
+	"event_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\teventTime*^\n" +
 	"\vPublishWait\x12\x1c\n" +
 	"\x18PUBLISH_WAIT_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13PUBLISH_WAIT_LOGGED\x10\x01\x12\x18\n" +
@@ -449,14 +463,15 @@ func file_skein_v1_event_service_proto_rawDescGZIP() []byte {
 var file_skein_v1_event_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_skein_v1_event_service_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_skein_v1_event_service_proto_goTypes = []any{
-	(PublishWait)(0),        // 0: skein.v1.PublishWait
-	(*PublishRequest)(nil),  // 1: skein.v1.PublishRequest
-	(*PublishResponse)(nil), // 2: skein.v1.PublishResponse
-	(*Rejection)(nil),       // 3: skein.v1.Rejection
-	(*WatchRequest)(nil),    // 4: skein.v1.WatchRequest
-	(*WatchResponse)(nil),   // 5: skein.v1.WatchResponse
-	(*Event)(nil),           // 6: skein.v1.Event
-	(Reason)(0),             // 7: skein.v1.Reason
+	(PublishWait)(0),              // 0: skein.v1.PublishWait
+	(*PublishRequest)(nil),        // 1: skein.v1.PublishRequest
+	(*PublishResponse)(nil),       // 2: skein.v1.PublishResponse
+	(*Rejection)(nil),             // 3: skein.v1.Rejection
+	(*WatchRequest)(nil),          // 4: skein.v1.WatchRequest
+	(*WatchResponse)(nil),         // 5: skein.v1.WatchResponse
+	(*Event)(nil),                 // 6: skein.v1.Event
+	(Reason)(0),                   // 7: skein.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
 }
 var file_skein_v1_event_service_proto_depIdxs = []int32{
 	6, // 0: skein.v1.PublishRequest.events:type_name -> skein.v1.Event
@@ -464,15 +479,16 @@ var file_skein_v1_event_service_proto_depIdxs = []int32{
 	3, // 2: skein.v1.PublishResponse.rejections:type_name -> skein.v1.Rejection
 	7, // 3: skein.v1.Rejection.reason:type_name -> skein.v1.Reason
 	6, // 4: skein.v1.WatchResponse.event:type_name -> skein.v1.Event
-	1, // 5: skein.v1.EventService.Publish:input_type -> skein.v1.PublishRequest
-	4, // 6: skein.v1.EventService.Watch:input_type -> skein.v1.WatchRequest
-	2, // 7: skein.v1.EventService.Publish:output_type -> skein.v1.PublishResponse
-	5, // 8: skein.v1.EventService.Watch:output_type -> skein.v1.WatchResponse
-	7, // [7:9] is the sub-list for method output_type
-	5, // [5:7] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	8, // 5: skein.v1.WatchResponse.event_time:type_name -> google.protobuf.Timestamp
+	1, // 6: skein.v1.EventService.Publish:input_type -> skein.v1.PublishRequest
+	4, // 7: skein.v1.EventService.Watch:input_type -> skein.v1.WatchRequest
+	2, // 8: skein.v1.EventService.Publish:output_type -> skein.v1.PublishResponse
+	5, // 9: skein.v1.EventService.Watch:output_type -> skein.v1.WatchResponse
+	8, // [8:10] is the sub-list for method output_type
+	6, // [6:8] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_event_service_proto_init() }

@@ -44,7 +44,10 @@ type EventServiceClient interface {
 	// Publish appends events to the log as one atomic fact and returns when the log has them on disk.
 	// An error with reason OUTCOME_UNKNOWN may have been taken: retry with the same event ids.
 	Publish(context.Context, *connect.Request[v1.PublishRequest]) (*connect.Response[v1.PublishResponse], error)
-	// Watch streams the events of the log after a position, in order.
+	// Watch streams the events of the log after a position, in order: those that every projection folds, without repeats of
+	// an event id and malformed events. It begins with a checkpoint that says where, and goes on until the client ends it.
+	// From the position of the last message received it goes on exactly there: nothing is left out, nothing comes twice.
+	// An error with reason POSITION_TRIMMED (out_of_range) names the earliest position that it can begin after.
 	Watch(context.Context, *connect.Request[v1.WatchRequest]) (*connect.ServerStreamForClient[v1.WatchResponse], error)
 }
 
@@ -95,7 +98,10 @@ type EventServiceHandler interface {
 	// Publish appends events to the log as one atomic fact and returns when the log has them on disk.
 	// An error with reason OUTCOME_UNKNOWN may have been taken: retry with the same event ids.
 	Publish(context.Context, *connect.Request[v1.PublishRequest]) (*connect.Response[v1.PublishResponse], error)
-	// Watch streams the events of the log after a position, in order.
+	// Watch streams the events of the log after a position, in order: those that every projection folds, without repeats of
+	// an event id and malformed events. It begins with a checkpoint that says where, and goes on until the client ends it.
+	// From the position of the last message received it goes on exactly there: nothing is left out, nothing comes twice.
+	// An error with reason POSITION_TRIMMED (out_of_range) names the earliest position that it can begin after.
 	Watch(context.Context, *connect.Request[v1.WatchRequest], *connect.ServerStream[v1.WatchResponse]) error
 }
 

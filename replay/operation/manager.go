@@ -1,0 +1,285 @@
+package operation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/skein-feed/skein/replay"
+)
+
+const (
+	// kept is how many operations are remembered; what is under way counts, and is never forgotten.
+	kept = 1000
+	// reportBytes bounds the report and the error of an operation.
+	reportBytes = 64 << 10
+	// idLayout makes ids of times that sort as the times do.
+	idLayout = "20060102-150405.000000"
+)
+
+// Options are the settings of a [Manager].
+type Options struct {
+	// Dir is the directory of the files. It is created when it is not there.
+	Dir string
+	// Logger gets what begins and how it ends; default: nothing.
+	Logger *slog.Logger
+}
+
+// Manager keeps the operations of a process. Its methods are safe for concurrent use.
+type Manager struct {
+	folder folder
+	log    *slog.Logger
+	// wake has room for one: there is something to start.
+	wake chan struct{}
+
+	mu      sync.Mutex
+	resume  map[Kind]Resume
+	entries map[string]*entry
+	order   []string // ids, the oldest first
+	last    time.Time
+	queue   []*entry // to be started by Run
+	running bool
+	closed  bool // Run has been told to end
+}
+
+// entry is an operation. It is guarded by the manager's mutex.
+type entry struct {
+	record
+	work      Work
+	progress  *replay.Progress
+	meter     meter
+	cancel    context.CancelCauseFunc // nil while the work does not run
+	changed   chan struct{}           // closed at the next change
+	restarted bool                    // loaded, and Run has not decided what becomes of it
+}
+
+// Open reads what is known of earlier operations. Work is done while [Manager.Run] runs.
+func Open(o Options) (*Manager, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	m := &Manager{
+		folder: folder(o.Dir), log: o.Logger, wake: make(chan struct{}, 1),
+		resume: map[Kind]Resume{}, entries: map[string]*entry{},
+	}
+	found, damaged, err := m.folder.read()
+	if err != nil {
+		return nil, fmt.Errorf("operation: %w", err)
+	}
+	for _, err := range damaged {
+		m.log.Error("an operation is not known any more", "error", err)
+	}
+	for _, r := range found {
+		m.add(&entry{record: r, restarted: !r.State.Ended()})
+		if at, err := time.Parse(idLayout, r.ID); err == nil && at.After(m.last) {
+			m.last = at
+		}
+	}
+	return m, nil
+}
+
+// OnRestart says how operations of a kind go on that a restart has interrupted. It is called before [Manager.Run].
+func (m *Manager) OnRestart(k Kind, r Resume) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.resume[k] = r
+}
+
+// add enters an operation. m.mu is held, or nobody else knows m.
+func (m *Manager) add(e *entry) {
+	e.changed = make(chan struct{})
+	m.entries[e.ID] = e
+	m.order = append(m.order, e.ID)
+}
+
+// Do accepts an operation, which begins at once if [Manager.Run] runs, and else with it. Args are kept for [Resume] until
+// the operation ends; nil: none. Another operation in its way refuses it: [*ConflictError].
+func (m *Manager) Do(k Kind, projection string, args any, w Work) (Info, error) {
+	var encoded json.RawMessage
+	if args != nil {
+		data, err := json.Marshal(args)
+		if err != nil {
+			return Info{}, fmt.Errorf("operation: arguments of a %s: %w", k, err)
+		}
+		encoded = data
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return Info{}, ErrClosed
+	}
+	wanted := Info{Kind: k, Projection: projection}
+	for _, id := range m.order {
+		if e := m.entries[id]; !e.State.Ended() && conflict(wanted, e.info()) {
+			return Info{}, &ConflictError{With: e.info()}
+		}
+	}
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	e := &entry{work: w, record: record{
+		ID: m.nextID(now), Kind: k, Projection: projection, Args: encoded, State: Pending, Created: now,
+	}}
+	if err := m.folder.write(&e.record); err != nil {
+		return Info{}, fmt.Errorf("operation: the %s cannot be noted: %w", k, err)
+	}
+	m.add(e)
+	m.forget()
+	m.start(e)
+	return e.info(), nil
+}
+
+// nextID makes an id above all others, whatever the clock does. m.mu is held.
+func (m *Manager) nextID(now time.Time) string {
+	if !now.After(m.last) {
+		now = m.last.Add(time.Microsecond)
+	}
+	m.last = now
+	return now.Format(idLayout)
+}
+
+// start hands an operation to Run. m.mu is held.
+func (m *Manager) start(e *entry) {
+	m.queue = append(m.queue, e)
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// forget drops the oldest operations that have ended beyond those that are kept. m.mu is held.
+func (m *Manager) forget() {
+	for i := 0; len(m.order) > kept && i < len(m.order); {
+		id := m.order[i]
+		if !m.entries[id].State.Ended() {
+			i++
+			continue
+		}
+		if err := m.folder.remove(id); err != nil {
+			m.log.Warn("an old operation cannot be forgotten", "operation", id, "error", err)
+		}
+		delete(m.entries, id)
+		m.order = slices.Delete(m.order, i, i+1)
+	}
+}
+
+// Get returns an operation as it is now: [ErrNotFound].
+func (m *Manager) Get(id string) (Info, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e, ok := m.entries[id]
+	if !ok {
+		return Info{}, ErrNotFound
+	}
+	return e.info(), nil
+}
+
+// List returns at most n operations of a kind, the latest first, from the one before an id on. The empty kind is any, the
+// empty id is above all. More tells whether there are others.
+func (m *Manager) List(k Kind, before string, n int) (found []Info, more bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range slices.Backward(m.order) {
+		e := m.entries[id]
+		if before != "" && id >= before || k != "" && e.Kind != k {
+			continue
+		}
+		if len(found) == n {
+			return found, true
+		}
+		found = append(found, e.info())
+	}
+	return found, false
+}
+
+// Cancel asks an operation to end, and returns it as it is then. What has ended stays as it is.
+func (m *Manager) Cancel(id string) (Info, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e, ok := m.entries[id]
+	if !ok {
+		return Info{}, ErrNotFound
+	}
+	if e.State.Ended() || e.Cancelling {
+		return e.info(), nil
+	}
+	e.Cancelling = true
+	if e.cancel != nil {
+		m.save(e) // so that a restart does not go on with it
+		e.cancel(ErrCancelled)
+		return e.info(), nil
+	}
+	m.end(e, Cancelled, "", "")
+	return e.info(), nil
+}
+
+// Watch calls f with an operation as it is, then after each change, and returns when it has ended and f has seen that, or
+// with the error of f. Changes that come faster than f takes them are seen as one.
+func (m *Manager) Watch(ctx context.Context, id string, f func(Info) error) error {
+	for {
+		m.mu.Lock()
+		e, ok := m.entries[id]
+		if !ok {
+			m.mu.Unlock()
+			return ErrNotFound
+		}
+		now, changed, closed := e.info(), e.changed, m.closed
+		m.mu.Unlock()
+		if err := f(now); err != nil || now.State.Ended() {
+			return err
+		}
+		if closed {
+			return ErrClosed
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// info is the entry as others see it. m.mu is held.
+func (e *entry) info() Info {
+	i := Info{
+		ID: e.ID, Kind: e.Kind, Projection: e.Projection, Args: e.Args, State: e.State,
+		Created: e.Created, Ended: e.Ended, Unit: e.Unit, Done: e.Done, Total: e.Total, Remaining: -1,
+		Error: e.Error, Report: e.Report,
+	}
+	if e.progress != nil && !e.State.Ended() {
+		i.Unit, i.Done, i.Total = e.progress.Now()
+		i.Rate = e.meter.rate()
+		i.Remaining = remaining(i.Rate, i.Done, i.Total)
+	}
+	return i
+}
+
+// tell wakes who watches an entry. m.mu is held.
+func (e *entry) tell() {
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+// save notes an entry in its file. m.mu is held. What cannot be noted is still true in this process; the next one finds
+// the state before.
+func (m *Manager) save(e *entry) {
+	if err := m.folder.write(&e.record); err != nil {
+		m.log.Error("the state of an operation cannot be noted", "operation", e.ID, "state", e.State, "error", err)
+	}
+}
+
+// end gives an entry its last state. m.mu is held.
+func (m *Manager) end(e *entry, st State, report, failure string) {
+	if e.progress != nil {
+		e.Unit, e.Done, e.Total = e.progress.Now()
+	}
+	e.State, e.Ended = st, time.Now().UTC().Truncate(time.Microsecond)
+	e.Report, e.Error = bounded(report), bounded(failure)
+	e.Args, e.work, e.cancel = nil, nil, nil
+	m.save(e)
+	e.tell()
+	m.log.Info("operation ended", "operation", e.ID, "what", e.info().name(), "state", e.State, "error", e.Error,
+		"took", e.Ended.Sub(e.Created).Round(time.Millisecond))
+}

@@ -1,0 +1,182 @@
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/skein-feed/skein/replay"
+)
+
+// interrupted is the error of an operation that no restart goes on with.
+const interrupted = "interrupted by a restart"
+
+// errStopping is the cause of the end of the context of work when the process stops.
+var errStopping = errors.New("operation: the process is stopping")
+
+// Run does the work until ctx ends, then interrupts it, waits for it and returns nil. First it goes on with what an
+// earlier process had begun. It is called once.
+func (m *Manager) Run(ctx context.Context) error {
+	m.mu.Lock()
+	if m.running {
+		m.mu.Unlock()
+		return errors.New("operation: a manager runs once")
+	}
+	m.running = true
+	m.revive()
+	m.mu.Unlock()
+	working, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	var all sync.WaitGroup
+	defer func() {
+		m.close()
+		stop(errStopping)
+		all.Wait()
+		m.tellAll()
+	}()
+	tick := time.NewTicker(samplePeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			m.sample(time.Now())
+		case <-m.wake:
+			for _, e := range m.take() {
+				all.Go(func() { m.work(working, e) })
+			}
+		}
+	}
+}
+
+// revive decides what becomes of operations that the process before left unfinished. m.mu is held.
+func (m *Manager) revive() {
+	for _, id := range m.order {
+		e := m.entries[id]
+		if !e.restarted {
+			continue
+		}
+		e.restarted = false
+		resume := m.resume[e.Kind]
+		switch {
+		case e.State.Ended(): // cancelled since
+		case e.Cancelling:
+			m.end(e, Cancelled, "", interrupted)
+		case resume == nil:
+			m.end(e, Failed, "", interrupted)
+		default:
+			work, err := resume(e.info())
+			if err != nil {
+				m.end(e, Failed, "", interrupted+"; it cannot go on: "+err.Error())
+				continue
+			}
+			e.work = work
+			m.log.Info("operation goes on after a restart", "operation", e.ID, "what", e.info().name())
+			m.start(e)
+		}
+	}
+}
+
+// take empties the queue.
+func (m *Manager) take() []*entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	queue := m.queue
+	m.queue = nil
+	return queue
+}
+
+// close refuses what comes from now on.
+func (m *Manager) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+}
+
+// tellAll wakes all who watch.
+func (m *Manager) tellAll() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.entries {
+		e.tell()
+	}
+}
+
+// sample looks how far all work is.
+func (m *Manager) sample(now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range m.order {
+		e := m.entries[id]
+		if e.progress != nil && !e.State.Ended() && e.meter.look(e.progress, now) {
+			e.tell()
+		}
+	}
+}
+
+// work does the work of one operation.
+func (m *Manager) work(ctx context.Context, e *entry) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	work, p := m.begin(e, cancel)
+	if work == nil {
+		return
+	}
+	report, err := m.protected(ctx, e.ID, work, p)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case err == nil:
+		m.end(e, Succeeded, report, "")
+	case e.Cancelling:
+		failure := err.Error()
+		if errors.Is(err, context.Canceled) || errors.Is(err, ErrCancelled) {
+			failure = ""
+		}
+		m.end(e, Cancelled, report, failure)
+	case errors.Is(context.Cause(ctx), errStopping):
+		// It stays as it is: the next process goes on with it, or says that it was interrupted.
+		e.Unit, e.Done, e.Total = p.Now()
+		m.save(e)
+	default:
+		m.end(e, Failed, report, err.Error())
+	}
+}
+
+// begin marks an operation as running. No work: it was cancelled before.
+func (m *Manager) begin(e *entry, cancel context.CancelCauseFunc) (Work, *replay.Progress) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.State.Ended() || m.closed {
+		return nil, nil
+	}
+	e.State, e.progress, e.cancel = Running, &replay.Progress{}, cancel
+	m.save(e)
+	e.tell()
+	m.log.Info("operation begins", "operation", e.ID, "what", e.info().name())
+	return e.work, e.progress
+}
+
+// protected does work that may panic: it fails, and the process goes on to serve.
+func (m *Manager) protected(ctx context.Context, id string, w Work, p *replay.Progress) (report string, err error) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			m.log.Error("an operation panicked", "operation", id, "panic", panicked, "stack", string(debug.Stack()))
+			report, err = "", fmt.Errorf("panic: %v; the log of the service says more", panicked)
+		}
+	}()
+	return w(ctx, p)
+}
+
+// bounded cuts a text for people to what a file may hold.
+func bounded(s string) string {
+	const more = "\n… (cut)"
+	if len(s) <= reportBytes {
+		return s
+	}
+	return strings.ToValidUTF8(s[:reportBytes-len(more)], "") + more
+}
