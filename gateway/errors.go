@@ -136,6 +136,14 @@ var sentinels = []sentinel{
 		projections.ErrStopped, connect.CodeUnavailable, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, 0,
 		"the projection that answers this has stopped; the log of the service says why",
 	},
+	{
+		ErrUnknownOperation, connect.CodeNotFound, skeinv1.Reason_REASON_UNKNOWN_OPERATION, 0,
+		"there is no such operation; if there was, it was so long ago that it is forgotten",
+	},
+	// The text of these is that of the refusal.
+	{ErrWorkAbsent, connect.CodeUnimplemented, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, 0, ""},
+	{ErrInTheWay, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_IN_THE_WAY, 0, ""},
+	{ErrNotPossible, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_REFUSED, 0, ""},
 	{context.DeadlineExceeded, connect.CodeDeadlineExceeded, 0, 0, "the deadline of the call has passed"},
 	{context.Canceled, connect.CodeCanceled, 0, 0, "the call was cancelled"},
 }
@@ -152,7 +160,11 @@ func asFailure(err error) *failure {
 			if text == "" {
 				text = m.err.Error()
 			}
-			return &failure{code: m.code, reason: m.reason, text: text, retry: m.retry, cause: err}
+			f := &failure{code: m.code, reason: m.reason, text: text, retry: m.retry, cause: err}
+			if r, ok := errors.AsType[*Refusal](err); ok {
+				r.explain(f)
+			}
+			return f
 		}
 	}
 	if c, ok := errors.AsType[*connect.Error](err); ok {

@@ -38,7 +38,9 @@ type Options struct {
 	Counters *projections.Live
 	// Stores are all projections of the process, those above among them: readiness, status, metrics and Publish with VISIBLE
 	// are about all of them. Default: those above.
-	Stores []*projections.Live
+	Stores []*projections.Store
+	// Operator does long work. Without it AdminService answers "unimplemented" but for GetStatus.
+	Operator Operator
 	// Keys sign page tokens. Default: [DefaultKeyRing] of the log.
 	Keys KeyRing
 	// Limits bound what calls may take.
@@ -62,11 +64,12 @@ type Server struct {
 	// seenSettings are those that seen was folded with.
 	seenSettings seen.Settings
 
-	stores  []*projections.Live
-	keys    KeyRing
-	limits  Limits
-	log     *slog.Logger
-	version string
+	stores   []*projections.Store
+	operator Operator // may be nil
+	keys     KeyRing
+	limits   Limits
+	log      *slog.Logger
+	version  string
 
 	metrics     *metrics
 	rules       rules
@@ -117,7 +120,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		source: o.Log, publisher: o.Publisher, hub: o.Hub, graph: o.Graph, inbox: o.Inbox,
-		seen: o.Seen, counters: o.Counters, stores: o.Stores,
+		seen: o.Seen, counters: o.Counters, stores: o.Stores, operator: o.Operator,
 		keys: o.Keys, limits: o.Limits.withDefaults(), log: o.Logger, version: o.Version,
 		methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
 		healthPeriod: healthPeriod, errorWriter: connect.NewErrorWriter(),
@@ -141,6 +144,7 @@ func New(o Options) (*Server, error) {
 	s.mountFeed()
 	s.mountSeen()
 	s.mountCounters()
+	s.mountOperations()
 	s.mountHealth()
 	s.mountMissing()
 	s.mountPages(o.Registry)

@@ -102,6 +102,18 @@ func (p *patience) renew() { _ = p.rc.SetWriteDeadline(time.Now().Add(p.timeout)
 // client that went away.
 func (p *patience) requested() { _ = p.rc.SetReadDeadline(time.Time{}) }
 
+// rest ends the time for a part that was taken: until the next one there may be a long while.
+func (p *patience) rest() { _ = p.rc.SetWriteDeadline(time.Time{}) }
+
+// sendTo sends one part of a stream, which its client has to take in time.
+func sendTo[Res any](ctx context.Context, out *connect.ServerStream[Res], part *Res) error {
+	if p := patienceOf(ctx); p != nil {
+		p.renew()
+		defer p.rest()
+	}
+	return out.Send(part)
+}
+
 // patienceOf returns the patience of a stream, and nil for none.
 func patienceOf(ctx context.Context) *patience {
 	p, _ := ctx.Value(patienceKey{}).(*patience)

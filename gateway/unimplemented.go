@@ -32,8 +32,7 @@ var missing = map[protoreflect.Name]string{
 	"FeedService":    "the inbox projection, which this process does not have",
 	"SeenService":    "the seen projection, which this process does not have",
 	"CounterService": "the counters projection, which this process does not have",
-	"AdminService":   "the replay of projections, which this version does not have; GetStatus is there",
-	"EventService":   "a way to follow the log from outside, which this version does not have; Publish is there",
+	"AdminService":   "an operator, which this process does not have; GetStatus is there",
 }
 
 // mountMissing answers every method that nobody has mounted with "unimplemented" and why, whatever it is sent.

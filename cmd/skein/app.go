@@ -17,6 +17,7 @@ import (
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/replay/operation"
 )
 
 // Where things are below the data directory.
@@ -38,6 +39,8 @@ type appOptions struct {
 	keys     gateway.KeyRing
 	limits   gateway.Limits
 	logger   *slog.Logger
+	// works makes the long work that the process can do; nil: none.
+	works func(*app) works
 }
 
 // app is one process of the service. It is opened from the log upwards and closed in reverse order:
@@ -51,8 +54,10 @@ type app struct {
 	hub       *events.Hub
 	stores    []*projections.Live
 	publisher *events.Publisher
-	server    *gateway.Server
-	logger    *slog.Logger
+	// operations are the long work on the stores and the log.
+	operations *operation.Manager
+	server     *gateway.Server
+	logger     *slog.Logger
 
 	// settled is done when every projection has caught up once, or has failed.
 	settled sync.WaitGroup
@@ -84,10 +89,19 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	if a.publisher, err = a.log.NewPublisher(events.PublisherOptions{FailWhenFull: true}); err != nil {
 		return nil, err
 	}
+	a.operations, err = operation.Open(operation.Options{Dir: filepath.Join(o.dir, operationsDir), Logger: o.logger})
+	if err != nil {
+		return nil, err
+	}
+	var able works
+	if o.works != nil {
+		able = o.works(a)
+	}
 	a.server, err = gateway.New(gateway.Options{
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.stores,
 		Graph: a.store("graph"), Inbox: a.store("inbox"), Seen: a.store("seen"), Counters: a.store("counters"),
-		Keys: o.keys, Limits: o.limits, Logger: o.logger, Version: version().Version,
+		Operator: newOperator(a.operations, able),
+		Keys:     o.keys, Limits: o.limits, Logger: o.logger, Version: version().Version,
 	})
 	return a, err
 }
@@ -132,6 +146,8 @@ func (a *app) run(ctx context.Context, l net.Listener, ready func() error) error
 			return nil
 		})
 	}
+	// Long work needs what the projections need, and is interrupted with them. What can goes on in the next process.
+	g.Go(func() error { return a.operations.Run(folding) })
 	g.Go(func() error {
 		defer stopFolding()
 		err := a.server.Run(failed, l)

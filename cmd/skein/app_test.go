@@ -27,15 +27,19 @@ import (
 )
 
 // startApp runs the service inside the test on a data directory, and returns a client and what stops it.
-func startApp(t *testing.T, dir string, logger *slog.Logger) (api *client, stop func()) {
+func startApp(t *testing.T, dir string, logger *slog.Logger, options ...func(*appOptions)) (api *client, stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := openApp(t.Context(), appOptions{
+	o := appOptions{
 		log: events.Config{Dir: filepath.Join(dir, logDir)}, dir: dir, cacheBytes: 16 << 20, logger: logger,
-	})
+	}
+	for _, f := range options {
+		f(&o)
+	}
+	a, err := openApp(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/importer"
 )
 
@@ -69,6 +70,35 @@ func (p *progress) compared(done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.show(int64(done), int64(total), fmt.Sprintf("%s: %d of %d users and boards", p.what, done, total))
+}
+
+// operated shows the progress of an operation, with the rate and the time left that the service tells.
+func (p *progress) operated(op *skeinv1.Operation) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	text := p.what + ": " + operationStateText(op)
+	if done := operationDone(op); done != "" {
+		text += fmt.Sprintf(", %s, %.0f %s/s", done, op.GetRate(), op.GetUnit())
+	}
+	if op.RemainingSeconds != nil {
+		left := time.Duration(op.GetRemainingSeconds() * float64(time.Second)).Round(time.Second)
+		text += ", about " + left.String() + " left"
+	}
+	if p.bar != nil {
+		p.show(int64(op.GetDone()), int64(op.GetTotal()), text)
+		return
+	}
+	if time.Since(p.told) >= logEvery {
+		p.told = time.Now()
+		fmt.Fprintln(p.w, text)
+	}
+}
+
+// say tells something between two states of the bar.
+func (p *progress) say(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.line("%s: %s", p.what, fmt.Sprintf(format, args...))
 }
 
 func (p *progress) show(done, total int64, text string) {

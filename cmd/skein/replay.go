@@ -9,7 +9,14 @@ import (
 
 // replayCmd looks after projections.
 type replayCmd struct {
-	Status replayStatusCmd `cmd:"" help:"Show how far each projection is, and what it was built from."`
+	Status     replayStatusCmd     `cmd:"" help:"Show how far each projection is, and what it was built from."`
+	Rebuild    replayRebuildCmd    `cmd:"" help:"Build a projection again from the log, beside the one that answers, and swap."`
+	Verify     replayVerifyCmd     `cmd:"" help:"Compare projections with a fresh fold of the log."`
+	Repair     replayRepairCmd     `cmd:"" help:"Replace the rows of a projection that differ from a fresh fold of the log."`
+	Rollback   replayRollbackCmd   `cmd:"" help:"Answer from the generation before the last rebuild again."`
+	Operations replayOperationsCmd `cmd:"" help:"List rebuilds and other long work, the latest first."`
+	Watch      replayWatchCmd      `cmd:"" help:"Show an operation until it ends."`
+	Cancel     replayCancelCmd     `cmd:"" help:"Ask an operation to end."`
 }
 
 type replayStatusCmd struct {

@@ -64,6 +64,8 @@ const (
 	// The log holds no longer what came after the position; the metadata of the error names the earliest position that one
 	// can go on after as "earliest".
 	Reason_REASON_POSITION_TRIMMED Reason = 17
+	// The state of the service does not allow the operation; the message says why.
+	Reason_REASON_OPERATION_REFUSED Reason = 18
 )
 
 // Enum value maps for Reason.
@@ -87,6 +89,7 @@ var (
 		15: "REASON_UNKNOWN_OPERATION",
 		16: "REASON_OPERATION_IN_THE_WAY",
 		17: "REASON_POSITION_TRIMMED",
+		18: "REASON_OPERATION_REFUSED",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":            0,
@@ -107,6 +110,7 @@ var (
 		"REASON_UNKNOWN_OPERATION":      15,
 		"REASON_OPERATION_IN_THE_WAY":   16,
 		"REASON_POSITION_TRIMMED":       17,
+		"REASON_OPERATION_REFUSED":      18,
 	}
 )
 
@@ -141,7 +145,7 @@ var File_skein_v1_errors_proto protoreflect.FileDescriptor
 
 const file_skein_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15skein/v1/errors.proto\x12\bskein.v1*\xfe\x03\n" +
+	"\x15skein/v1/errors.proto\x12\bskein.v1*\x9c\x04\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REASON_INVALID_FIELD\x10\x01\x12\x18\n" +
@@ -161,7 +165,8 @@ const file_skein_v1_errors_proto_rawDesc = "" +
 	"\x19REASON_EXPIRED_PAGE_TOKEN\x10\x0e\x12\x1c\n" +
 	"\x18REASON_UNKNOWN_OPERATION\x10\x0f\x12\x1f\n" +
 	"\x1bREASON_OPERATION_IN_THE_WAY\x10\x10\x12\x1b\n" +
-	"\x17REASON_POSITION_TRIMMED\x10\x11B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"\x17REASON_POSITION_TRIMMED\x10\x11\x12\x1c\n" +
+	"\x18REASON_OPERATION_REFUSED\x10\x12B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_errors_proto_rawDescOnce sync.Once

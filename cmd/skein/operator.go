@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skein-feed/skein/gateway"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/operation"
+)
+
+// operationsDir is where operations are below the data directory.
+const operationsDir = "operations"
+
+// work is one kind of long work.
+type work struct {
+	// do checks an order and returns what does it. An order that cannot be taken as things are is refused with a
+	// [*gateway.Refusal]; do itself must be quick.
+	do func(o gateway.Order) (operation.Work, error)
+	// resumes tells that after a restart the same order goes on where it was. Other work has failed then.
+	resumes bool
+}
+
+// works are the kinds that this process can do.
+type works map[operation.Kind]work
+
+// absentWorks say what kinds wait for that are not among the works.
+var absentWorks = map[operation.Kind]string{
+	operation.Rebuild:  "StartRebuild needs the builder of generations, which this process does not have",
+	operation.Verify:   "Verify needs the shadow replay, which this process does not have",
+	operation.Repair:   "Repair needs the shadow replay, which this process does not have",
+	operation.Rollback: "Rollback needs the generations of stores, which this process does not have",
+	operation.Snapshot: "TakeSnapshot needs a place for snapshots, which this process does not have",
+	operation.Erase:    "EraseUser needs the scrub of archive and log, which this process does not have",
+}
+
+var operationKinds = map[skeinv1.OperationKind]operation.Kind{
+	skeinv1.OperationKind_OPERATION_KIND_REBUILD:  operation.Rebuild,
+	skeinv1.OperationKind_OPERATION_KIND_VERIFY:   operation.Verify,
+	skeinv1.OperationKind_OPERATION_KIND_REPAIR:   operation.Repair,
+	skeinv1.OperationKind_OPERATION_KIND_ROLLBACK: operation.Rollback,
+	skeinv1.OperationKind_OPERATION_KIND_SNAPSHOT: operation.Snapshot,
+	skeinv1.OperationKind_OPERATION_KIND_ERASE:    operation.Erase,
+}
+
+var operationStates = map[operation.State]skeinv1.OperationState{
+	operation.Pending:   skeinv1.OperationState_OPERATION_STATE_PENDING,
+	operation.Running:   skeinv1.OperationState_OPERATION_STATE_RUNNING,
+	operation.Succeeded: skeinv1.OperationState_OPERATION_STATE_SUCCEEDED,
+	operation.Failed:    skeinv1.OperationState_OPERATION_STATE_FAILED,
+	operation.Cancelled: skeinv1.OperationState_OPERATION_STATE_CANCELLED,
+}
+
+// operator gives the gateway the operations of the process.
+type operator struct {
+	ops   *operation.Manager
+	works works
+}
+
+// newOperator also tells the operations how they go on after a restart. It is called before they run.
+func newOperator(ops *operation.Manager, w works) *operator {
+	for kind, one := range w {
+		if !one.resumes {
+			continue
+		}
+		ops.OnRestart(kind, func(i operation.Info) (operation.Work, error) {
+			var a orderArgs
+			if err := json.Unmarshal(i.Args, &a); err != nil {
+				return nil, fmt.Errorf("its order: %w", err)
+			}
+			return one.do(a.order(i))
+		})
+	}
+	return &operator{ops: ops, works: w}
+}
+
+// orderArgs is an order in the file of its operation, beside kind and projection. Its fields only grow.
+type orderArgs struct {
+	Projections []string `json:"projections,omitempty"`
+	Partitions  []uint32 `json:"partitions,omitempty"`
+	Share       float64  `json:"share,omitempty"`
+	Name        string   `json:"name,omitempty"`
+	User        string   `json:"user,omitempty"`
+}
+
+func (a orderArgs) order(i operation.Info) gateway.Order {
+	return gateway.Order{
+		Kind: protoKind(i.Kind), Projection: i.Projection, Projections: a.Projections, Partitions: a.Partitions,
+		Share: a.Share, Name: a.Name, User: a.User,
+	}
+}
+
+func protoKind(k operation.Kind) skeinv1.OperationKind {
+	for proto, kind := range operationKinds {
+		if kind == k {
+			return proto
+		}
+	}
+	return skeinv1.OperationKind_OPERATION_KIND_UNSPECIFIED
+}
+
+// Start is part of gateway.Operator.
+func (o *operator) Start(_ context.Context, order gateway.Order) (*skeinv1.Operation, error) {
+	kind := operationKinds[order.Kind]
+	one, ok := o.works[kind]
+	if !ok {
+		return nil, &gateway.Refusal{Why: gateway.ErrWorkAbsent, Text: absentWorks[kind]}
+	}
+	if order.Projection == "" && len(order.Projections) == 1 {
+		order.Projection = order.Projections[0]
+	}
+	do, err := one.do(order)
+	if err != nil {
+		return nil, err
+	}
+	i, err := o.ops.Do(kind, order.Projection, orderArgs{
+		Projections: order.Projections, Partitions: order.Partitions, Share: order.Share, Name: order.Name, User: order.User,
+	}, do)
+	return answered(i, err)
+}
+
+// Get is part of gateway.Operator.
+func (o *operator) Get(_ context.Context, id string) (*skeinv1.Operation, error) {
+	return answered(o.ops.Get(id))
+}
+
+// Cancel is part of gateway.Operator.
+func (o *operator) Cancel(_ context.Context, id string) (*skeinv1.Operation, error) {
+	return answered(o.ops.Cancel(id))
+}
+
+// List is part of gateway.Operator.
+func (o *operator) List(
+	_ context.Context, kind skeinv1.OperationKind, before string, n int,
+) (ops []*skeinv1.Operation, more bool, err error) {
+	found, more := o.ops.List(operationKinds[kind], before, n)
+	for _, i := range found {
+		ops = append(ops, protoOperation(i))
+	}
+	return ops, more, nil
+}
+
+// Watch is part of gateway.Operator.
+func (o *operator) Watch(ctx context.Context, id string, f func(*skeinv1.Operation) error) error {
+	return refused(o.ops.Watch(ctx, id, func(i operation.Info) error { return f(protoOperation(i)) }))
+}
+
+func answered(i operation.Info, err error) (*skeinv1.Operation, error) {
+	if err != nil {
+		return nil, refused(err)
+	}
+	return protoOperation(i), nil
+}
+
+// refused says an error of the operations as the gateway knows it.
+func refused(err error) error {
+	conflict, inTheWay := errors.AsType[*operation.ConflictError](err)
+	switch {
+	case inTheWay:
+		return &gateway.Refusal{Why: gateway.ErrInTheWay, Text: err.Error(), Operation: conflict.With.ID}
+	case errors.Is(err, operation.ErrNotFound):
+		return fmt.Errorf("%w: %w", gateway.ErrUnknownOperation, err)
+	case errors.Is(err, operation.ErrClosed):
+		return fmt.Errorf("%w: %w", gateway.ErrStopping, err)
+	}
+	return err
+}
+
+func protoOperation(i operation.Info) *skeinv1.Operation {
+	op := &skeinv1.Operation{
+		OperationId: i.ID, Kind: protoKind(i.Kind), Projection: i.Projection, State: operationStates[i.State],
+		CreateTime: timestamppb.New(i.Created), Done: i.Done, Total: i.Total, Unit: i.Unit, Rate: i.Rate,
+		Error: i.Error, Report: i.Report,
+	}
+	if !i.Ended.IsZero() {
+		op.EndTime = timestamppb.New(i.Ended)
+	}
+	if i.Remaining >= 0 {
+		seconds := i.Remaining.Seconds()
+		op.RemainingSeconds = &seconds
+	}
+	return op
+}

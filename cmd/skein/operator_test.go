@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+
+	"github.com/skein-feed/skein/gateway"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/operation"
+)
+
+// rehearsal is long work that does as it is told.
+type rehearsal struct {
+	began chan gateway.Order
+	let   chan error
+}
+
+func rehearse() *rehearsal {
+	return &rehearsal{began: make(chan gateway.Order, 16), let: make(chan error, 16)}
+}
+
+func (r *rehearsal) work(o gateway.Order) (operation.Work, error) {
+	return func(ctx context.Context, p *replay.Progress) (string, error) {
+		p.Start("rows", 10)
+		p.Add(4)
+		r.began <- o
+		select {
+		case err := <-r.let:
+			return "7 rows, as told", err
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}, nil
+}
+
+func (r *rehearsal) works(*app) works {
+	return works{
+		operation.Rebuild: {do: r.work, resumes: true},
+		operation.Verify:  {do: r.work},
+		operation.Rollback: {do: func(gateway.Order) (operation.Work, error) {
+			return nil, &gateway.Refusal{Why: gateway.ErrNotPossible, Text: "graph has no former generation"}
+		}},
+	}
+}
+
+func reasonAndOperation(t *testing.T, err error) (reason, id string) {
+	t.Helper()
+	var refused *connect.Error
+	if !errors.As(err, &refused) {
+		t.Fatal(err)
+	}
+	for _, d := range refused.Details() {
+		if v, verr := d.Value(); verr == nil {
+			if info, ok := v.(*errdetails.ErrorInfo); ok {
+				return info.GetReason(), info.GetMetadata()["operation_id"]
+			}
+		}
+	}
+	return "", ""
+}
+
+// Operations by the API of a whole service, over a restart.
+func TestOperationsOfAService(t *testing.T) {
+	dir, logger, r := t.TempDir(), slog.New(slog.DiscardHandler), rehearse()
+	withWorks := func(o *appOptions) { o.works = r.works }
+	api, stop := startApp(t, dir, logger, withWorks)
+	admin := api.admin()
+	started, err := admin.StartRebuild(t.Context(), connect.NewRequest(&skeinv1.StartRebuildRequest{
+		Projection: "graph", Partitions: []uint32{3, 255}, Share: 0.25,
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := gateway.Order{
+		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: "graph", Partitions: []uint32{3, 255}, Share: 0.25,
+	}
+	if diff := cmp.Diff(want, <-r.began); diff != "" {
+		t.Error(diff)
+	}
+	id := started.Msg.GetOperation().GetOperationId()
+	_, err = admin.StartRebuild(t.Context(), connect.NewRequest(&skeinv1.StartRebuildRequest{Projection: "graph"}))
+	if reason, other := reasonAndOperation(t, err); connect.CodeOf(err) != connect.CodeFailedPrecondition ||
+		reason != "OPERATION_IN_THE_WAY" || other != id || !strings.Contains(err.Error(), id) {
+		t.Errorf("%v: %s %s", err, reason, other)
+	}
+	_, err = admin.Repair(t.Context(), connect.NewRequest(&skeinv1.RepairRequest{Projection: "graph"}))
+	if connect.CodeOf(err) != connect.CodeUnimplemented || !strings.Contains(err.Error(), "Repair needs the shadow replay") {
+		t.Error(err)
+	}
+	_, err = admin.Rollback(t.Context(), connect.NewRequest(&skeinv1.RollbackRequest{Projection: "graph"}))
+	if reason, _ := reasonAndOperation(t, err); reason != "OPERATION_REFUSED" || !strings.Contains(err.Error(), "former generation") {
+		t.Error(err)
+	}
+	stop()
+
+	// The next process goes on with the same order.
+	api, stop = startApp(t, dir, logger, withWorks)
+	defer stop()
+	if diff := cmp.Diff(want, <-r.began); diff != "" {
+		t.Error(diff)
+	}
+	stream, err := api.admin().WatchOperation(t.Context(), connect.NewRequest(&skeinv1.WatchOperationRequest{OperationId: id}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	r.let <- nil
+	var last *skeinv1.Operation
+	for stream.Receive() {
+		last = stream.Msg().GetOperation()
+	}
+	if err := stream.Err(); err != nil || last.GetState() != skeinv1.OperationState_OPERATION_STATE_SUCCEEDED ||
+		last.GetReport() != "7 rows, as told" || last.GetDone() != 4 || last.GetEndTime() == nil || last.GetOperationId() != id {
+		t.Errorf("%v, %v", last, err)
+	}
+}
+
+// skein runs the command line inside the test.
+func skein(args ...string) (code int, out, said string) {
+	var stdout, stderr bytes.Buffer
+	code = run(args, &streams{in: strings.NewReader(""), out: &stdout, err: &stderr})
+	return code, stdout.String(), stderr.String()
+}
+
+func TestReplayCommands(t *testing.T) {
+	r := rehearse()
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *appOptions) { o.works = r.works })
+	defer stop()
+	server := "--server=" + api.url
+	demand := func(wantCode int, wantOut, wantSaid string, args ...string) (out string) {
+		t.Helper()
+		code, out, said := skein(append(args, server)...)
+		if code != wantCode || !strings.Contains(out, wantOut) || !strings.Contains(said, wantSaid) {
+			t.Errorf("skein %v: code %d\n%s%s", args, code, out, said)
+		}
+		return out
+	}
+	r.let <- nil
+	demand(0, "7 rows, as told", "rebuild of graph (operation 2", "replay", "rebuild", "graph", "--share=0.5", "--partition=3", "--partition=4")
+	if o := <-r.began; o.Share != 0.5 || len(o.Partitions) != 2 {
+		t.Errorf("%+v", o)
+	}
+	// What differs is a failure, with its report.
+	r.let <- errors.New("2 rows of inbox differ")
+	demand(1, "7 rows, as told", "failed: 2 rows of inbox differ", "replay", "verify")
+	<-r.began
+	r.let <- errors.New("2 rows of inbox differ")
+	demand(1, `"state":"OPERATION_STATE_FAILED"`, "", "replay", "verify", "inbox", "--json")
+	<-r.began
+	demand(1, "", "is no projection of this service: it has counters, graph, inbox, seen", "replay", "verify", "nothing")
+	demand(1, "", "graph has no former generation (OPERATION_REFUSED)", "replay", "rollback", "graph")
+	demand(1, "", "Repair needs", "replay", "repair", "graph")
+	demand(1, "", "share", "replay", "rebuild", "graph", "--share=2")
+
+	id := strings.TrimSpace(demand(0, "", "started", "replay", "rebuild", "seen", "--no-wait"))
+	<-r.began
+	demand(0, "4 of 10 rows", "", "replay", "operations")
+	if out := demand(0, id, "", "replay", "operations", "--kind=rebuild", "--limit=1"); strings.Contains(out, "verify") {
+		t.Error(out)
+	}
+	demand(0, "", "asked to end", "replay", "cancel", id)
+	demand(1, "", "rebuild of seen (operation "+id+"): cancelled", "replay", "watch", id)
+	demand(0, "", "cancelled", "replay", "cancel", id)
+	demand(1, "", "there is no such operation", "replay", "watch", "x")
+}

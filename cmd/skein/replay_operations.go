@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// waitFlags say whether a command that starts an operation stays until it ends, and how it prints.
+type waitFlags struct {
+	NoWait bool `help:"Print the operation that was started, and do not wait for its end."`
+	JSON   bool `help:"Print the operation as the API gives it, one JSON object."`
+}
+
+type replayRebuildCmd struct {
+	clientFlags `embed:""`
+	waitFlags   `embed:""`
+
+	Projection string   `arg:"" help:"Which is built again."`
+	Partition  []uint32 `help:"Only this one of the 256 partitions; more than once for several." placeholder:"N" sep:"none"`
+	Share      float64  `help:"Part of one core's time that the work may take, up to 1; 0: as the service is set."`
+}
+
+// Run starts a rebuild and waits for its end.
+func (c *replayRebuildCmd) Run(ctx context.Context, std *streams) error {
+	res, err := call(ctx, &c.clientFlags, c.client().admin().StartRebuild, &skeinv1.StartRebuildRequest{
+		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
+	})
+	if err != nil {
+		return err
+	}
+	return c.follow(ctx, &c.clientFlags, std, res.GetOperation())
+}
+
+type replayVerifyCmd struct {
+	clientFlags `embed:""`
+	waitFlags   `embed:""`
+
+	Projection string   `arg:"" optional:"" help:"Which is compared; without it each in turn."`
+	Partition  []uint32 `help:"Only this one of the 256 partitions; more than once for several." placeholder:"N" sep:"none"`
+	Share      float64  `help:"Part of one core's time that the work may take, up to 1; 0: as the service is set."`
+}
+
+// Run starts a comparison and waits for its end. It fails when there are differences.
+func (c *replayVerifyCmd) Run(ctx context.Context, std *streams) error {
+	res, err := call(ctx, &c.clientFlags, c.client().admin().Verify, &skeinv1.VerifyRequest{
+		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
+	})
+	if err != nil {
+		return err
+	}
+	return c.follow(ctx, &c.clientFlags, std, res.GetOperation())
+}
+
+type replayRepairCmd struct {
+	clientFlags `embed:""`
+	waitFlags   `embed:""`
+
+	Projection string   `arg:"" help:"Which is repaired."`
+	Partition  []uint32 `help:"Only this one of the 256 partitions; without: those that differed last." placeholder:"N" sep:"none"`
+	Share      float64  `help:"Part of one core's time that the work may take, up to 1; 0: as the service is set."`
+}
+
+// Run starts a repair and waits for its end.
+func (c *replayRepairCmd) Run(ctx context.Context, std *streams) error {
+	res, err := call(ctx, &c.clientFlags, c.client().admin().Repair, &skeinv1.RepairRequest{
+		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
+	})
+	if err != nil {
+		return err
+	}
+	return c.follow(ctx, &c.clientFlags, std, res.GetOperation())
+}
+
+type replayRollbackCmd struct {
+	clientFlags `embed:""`
+	waitFlags   `embed:""`
+
+	Projection string `arg:"" help:"Which goes back to the generation before."`
+}
+
+// Run starts a rollback and waits for its end.
+func (c *replayRollbackCmd) Run(ctx context.Context, std *streams) error {
+	res, err := call(ctx, &c.clientFlags, c.client().admin().Rollback, &skeinv1.RollbackRequest{Projection: c.Projection})
+	if err != nil {
+		return err
+	}
+	return c.follow(ctx, &c.clientFlags, std, res.GetOperation())
+}
+
+type replayWatchCmd struct {
+	clientFlags `embed:""`
+
+	Operation string `arg:"" help:"Which is watched, as the command that started it said."`
+	JSON      bool   `help:"Print the operation at its end as the API gives it, one JSON object."`
+}
+
+// Run waits for the end of an operation.
+func (c *replayWatchCmd) Run(ctx context.Context, std *streams) error {
+	res, err := call(ctx, &c.clientFlags, c.client().admin().GetOperation, &skeinv1.GetOperationRequest{OperationId: c.Operation})
+	if err != nil {
+		return err
+	}
+	w := waitFlags{JSON: c.JSON}
+	return w.follow(ctx, &c.clientFlags, std, res.GetOperation())
+}
+
+type replayCancelCmd struct {
+	clientFlags `embed:""`
+
+	Operation string `arg:"" help:"Which shall end."`
+	JSON      bool   `help:"Print the operation as the API gives it, one JSON object."`
+}
+
+// Run asks an operation to end, and does not wait for it.
+func (c *replayCancelCmd) Run(ctx context.Context, std *streams) error {
+	res, err := call(ctx, &c.clientFlags, c.client().admin().CancelOperation,
+		&skeinv1.CancelOperationRequest{OperationId: c.Operation})
+	if err != nil {
+		return err
+	}
+	op := res.GetOperation()
+	if c.JSON {
+		return printJSON(std.out, op)
+	}
+	if operationEnded(op) {
+		std.say("%s: %s", operationName(op), operationStateText(op))
+		return nil
+	}
+	std.say("%s: asked to end", operationName(op))
+	return nil
+}
+
+type replayOperationsCmd struct {
+	clientFlags `embed:""`
+
+	Kind  string `help:"Only this kind: ${enum}." enum:",rebuild,verify,repair,rollback,snapshot,erase" default:""`
+	Limit int32  `help:"At most so many, the latest first." default:"20"`
+	JSON  bool   `help:"Print one JSON object for each operation."`
+}
+
+// Run lists operations, the latest first.
+func (c *replayOperationsCmd) Run(ctx context.Context, std *streams) error {
+	if c.Limit <= 0 {
+		return usage("--limit is above 0")
+	}
+	t := newTable(std.out, "OPERATION", "KIND", "PROJECTION", "STATE", "BEGAN", "ENDED", "DONE", "ERROR")
+	req := &skeinv1.ListOperationsRequest{PageSize: c.Limit}
+	if c.Kind != "" {
+		req.Kind = skeinv1.OperationKind(skeinv1.OperationKind_value["OPERATION_KIND_"+strings.ToUpper(c.Kind)])
+	}
+	for left := int(c.Limit); left > 0; {
+		res, err := call(ctx, &c.clientFlags, c.client().admin().ListOperations, req)
+		if err != nil {
+			return err
+		}
+		for _, op := range res.GetOperations()[:min(left, len(res.GetOperations()))] {
+			if c.JSON {
+				if err := printJSON(std.out, op); err != nil {
+					return err
+				}
+				continue
+			}
+			failure, _, _ := strings.Cut(op.GetError(), "\n")
+			t.row(op.GetOperationId(), operationKindText(op), op.GetProjection(), operationStateText(op),
+				timeText(op.GetCreateTime()), timeText(op.GetEndTime()), operationDone(op), failure)
+		}
+		left -= len(res.GetOperations())
+		if req.PageToken = res.GetNextPageToken(); req.GetPageToken() == "" {
+			break
+		}
+	}
+	if c.JSON {
+		return nil
+	}
+	return t.flush()
+}
+
+// reconnectFor is how long a service may be away, as for a restart, before watching it is given up.
+const reconnectFor = 2 * time.Minute
+
+// follow shows an operation until it ends, then prints what became of it. It fails unless the operation succeeded. Breaking
+// it off does not touch the operation.
+func (w *waitFlags) follow(ctx context.Context, f *clientFlags, std *streams, op *skeinv1.Operation) error {
+	if w.NoWait {
+		if w.JSON {
+			return printJSON(std.out, op)
+		}
+		std.say("%s: started", operationName(op))
+		_, err := fmt.Fprintln(std.out, op.GetOperationId())
+		return err
+	}
+	if !operationEnded(op) {
+		std.say("%s", operationName(op))
+		p := newProgress(std.err, operationKindText(op)+" "+op.GetProjection())
+		last, err := followToEnd(ctx, f.client(), p, op)
+		p.end()
+		if err != nil {
+			std.say("The operation goes on: skein replay watch %s shows it, skein replay cancel %[1]s ends it.", op.GetOperationId())
+			return err
+		}
+		op = last
+	}
+	return w.ended(std, op)
+}
+
+// ended prints an operation that has ended.
+func (w *waitFlags) ended(std *streams, op *skeinv1.Operation) error {
+	if w.JSON {
+		if err := printJSON(std.out, op); err != nil {
+			return err
+		}
+	} else if report := strings.TrimRight(op.GetReport(), "\n"); report != "" {
+		if _, err := fmt.Fprintln(std.out, report); err != nil {
+			return err
+		}
+	}
+	if op.GetState() == skeinv1.OperationState_OPERATION_STATE_SUCCEEDED {
+		return nil
+	}
+	text := operationStateText(op)
+	if op.GetError() != "" {
+		text += ": " + op.GetError()
+	}
+	std.say("%s: %s", operationName(op), text)
+	return errSilent
+}
+
+// followToEnd watches an operation, also over a restart of the service.
+func followToEnd(ctx context.Context, c *client, p *progress, op *skeinv1.Operation) (*skeinv1.Operation, error) {
+	contact := time.Now()
+	for told := false; ; {
+		stream, err := c.admin().WatchOperation(ctx, connect.NewRequest(&skeinv1.WatchOperationRequest{
+			OperationId: op.GetOperationId(),
+		}))
+		for err == nil && stream.Receive() {
+			contact, told = time.Now(), false
+			if op = stream.Msg().GetOperation(); operationEnded(op) {
+				return op, stream.Close()
+			}
+			p.operated(op)
+		}
+		if err == nil {
+			err = errors.Join(stream.Err(), stream.Close())
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil && (connect.CodeOf(err) != connect.CodeUnavailable || time.Since(contact) > reconnectFor) {
+			return nil, err
+		}
+		if err != nil && !told {
+			told = true
+			p.say("trying again: %v", err)
+		}
+		pause := time.NewTimer(time.Second)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func operationEnded(op *skeinv1.Operation) bool {
+	st := op.GetState()
+	return st != skeinv1.OperationState_OPERATION_STATE_PENDING && st != skeinv1.OperationState_OPERATION_STATE_RUNNING
+}
+
+func operationKindText(op *skeinv1.Operation) string {
+	return strings.ToLower(strings.TrimPrefix(op.GetKind().String(), "OPERATION_KIND_"))
+}
+
+func operationStateText(op *skeinv1.Operation) string {
+	return strings.ToLower(strings.TrimPrefix(op.GetState().String(), "OPERATION_STATE_"))
+}
+
+// operationName is an operation for people.
+func operationName(op *skeinv1.Operation) string {
+	name := operationKindText(op)
+	if op.GetProjection() != "" {
+		name += " of " + op.GetProjection()
+	}
+	return name + " (operation " + op.GetOperationId() + ")"
+}
+
+// operationDone is how far an operation is, in units of its work.
+func operationDone(op *skeinv1.Operation) string {
+	switch {
+	case op.GetUnit() == "":
+		return ""
+	case op.GetTotal() == 0:
+		return fmt.Sprintf("%d %s", op.GetDone(), op.GetUnit())
+	}
+	return fmt.Sprintf("%d of %d %s", op.GetDone(), op.GetTotal(), op.GetUnit())
+}
