@@ -44,6 +44,10 @@ type Hub struct {
 	leader *reader
 	unseat context.CancelFunc // stops the reading for an older place of the ring
 
+	// points are places in the stream to begin at; seeking has room for the one who looks for another.
+	points  waypoints
+	seeking chan struct{}
+
 	subs    map[*Subscription]struct{}
 	grown   chan struct{} // closed when the ring changes, or err is set
 	demand  chan struct{} // capacity 1: a subscriber came, went or advanced
@@ -62,12 +66,13 @@ func NewHub(l *Log, opt HubOptions) *Hub {
 	}
 	opt.AheadBytes = min(opt.AheadBytes, opt.RingBytes/2)
 	h := &Hub{
-		log:    l,
-		opt:    opt,
-		subs:   make(map[*Subscription]struct{}),
-		grown:  make(chan struct{}),
-		demand: make(chan struct{}, 1),
-		ended:  make(chan struct{}),
+		log:     l,
+		opt:     opt,
+		subs:    make(map[*Subscription]struct{}),
+		grown:   make(chan struct{}),
+		demand:  make(chan struct{}, 1),
+		seeking: make(chan struct{}, 1),
+		ended:   make(chan struct{}),
 	}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	return h
@@ -174,7 +179,11 @@ func (h *Hub) follow(ctx context.Context, r *reader) error {
 		}
 		h.mu.Lock()
 		if ctx.Err() == nil {
+			if !h.proven {
+				h.points.note(h.ring.base)
+			}
 			h.ring.push(envs, h.opt.RingBytes)
+			h.points.note(envs[len(envs)-1].Cursor)
 			h.proven = true
 			h.broadcast()
 		}
@@ -197,11 +206,19 @@ func (h *Hub) awaitWanted(ctx context.Context) error {
 func (h *Hub) wanted() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	sharing, first := false, uint64(0)
+	// Those who subscribed beside others count only while they are alone in the ring.
+	sharing, beside, first, firstBeside := false, false, uint64(0), uint64(0)
 	for s := range h.subs {
-		if s.own == nil && s.failed == nil {
+		switch {
+		case s.own != nil || s.failed != nil:
+		case s.beside:
+			beside, firstBeside = true, max(firstBeside, s.cur.Seq)
+		default:
 			sharing, first = true, max(first, s.cur.Seq)
 		}
+	}
+	if !sharing {
+		sharing, first = beside, firstBeside
 	}
 	return sharing && h.ring.bytesAfter(first) < h.opt.AheadBytes
 }
@@ -275,6 +292,10 @@ func (h *Hub) Subscribe(from Cursor) (*Subscription, error) { return h.Subscribe
 // for itself, and passes over what holds none of them: envelopes may be left out there, and others come without events. In
 // the stream it gets what all get.
 func (h *Hub) SubscribeKinds(from Cursor, kinds KindSet) (*Subscription, error) {
+	return h.subscribe(from, kinds, false)
+}
+
+func (h *Hub) subscribe(from Cursor, kinds KindSet, beside bool) (*Subscription, error) {
 	from, err := h.log.Adopt(from)
 	if err != nil {
 		return nil, err
@@ -284,13 +305,13 @@ func (h *Hub) SubscribeKinds(from Cursor, kinds KindSet) (*Subscription, error) 
 	if h.err != nil {
 		return nil, h.err
 	}
-	s := &Subscription{hub: h, cur: from, kinds: kinds}
+	s := &Subscription{hub: h, cur: from, kinds: kinds, beside: beside}
 	s.ctx, s.stop = context.WithCancel(h.ctx)
 	switch {
 	case kinds != AllKinds: // until it is known where the archive ends
 		s.own = s.newReader()
 	case h.seated && h.ring.holds(from):
-	case !h.seated, len(h.subs) == 0:
+	case !beside && (!h.seated || len(h.subs) == 0):
 		h.place(from, nil, false)
 	default:
 		s.own = s.newReader()

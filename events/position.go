@@ -25,39 +25,22 @@ const positionVersion = 1
 
 // String encodes the position: version byte, log, epoch and sequence as varints, base64url without padding.
 func (p Position) String() string {
-	b := make([]byte, 0, 1+4+5+10)
-	b = append(b, positionVersion)
-	b = append(b, p.Log[:]...)
-	b = binary.AppendUvarint(b, uint64(p.Epoch))
-	b = binary.AppendUvarint(b, p.Seq)
-	return base64.RawURLEncoding.EncodeToString(b)
+	return base64.RawURLEncoding.EncodeToString(p.encode(positionVersion))
 }
 
-// ParsePosition reads what [Position.String] wrote.
+func (p Position) encode(version byte) []byte {
+	b := make([]byte, 0, 1+4+5+10+2)
+	b = append(b, version)
+	b = append(b, p.Log[:]...)
+	b = binary.AppendUvarint(b, uint64(p.Epoch))
+	return binary.AppendUvarint(b, p.Seq)
+}
+
+// ParsePosition reads what [Position.String] wrote, and [Place.String]: what is within an envelope is in no state without
+// the rest of it.
 func ParsePosition(s string) (Position, error) {
-	var p Position
-	if len(s) > 64 {
-		return Position{}, ErrPosition
-	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil || len(b) < 7 || b[0] != positionVersion {
-		return Position{}, ErrPosition
-	}
-	copy(p.Log[:], b[1:5])
-	epoch, n := binary.Uvarint(b[5:])
-	if n <= 0 || epoch > 1<<32-1 {
-		return Position{}, ErrPosition
-	}
-	seq, m := binary.Uvarint(b[5+n:])
-	if m <= 0 || 5+n+m != len(b) {
-		return Position{}, ErrPosition
-	}
-	p.Epoch, p.Seq = uint32(epoch), seq
-	// Base64 readers overlook line ends, and varints have longer spellings: a position has one string.
-	if p.String() != s {
-		return Position{}, ErrPosition
-	}
-	return p, nil
+	p, err := ParsePlace(s)
+	return p.Position, err
 }
 
 // Cursor is what a reader must know to go on after an envelope as if it had never stopped. It is committed with

@@ -45,6 +45,26 @@ func TestPositionGolden(t *testing.T) {
 	}
 }
 
+// A place within an envelope is longer by its slots, and as a position that of the envelope.
+func TestPlaceGolden(t *testing.T) {
+	for _, p := range []Place{{goldenPosition, 0}, {goldenPosition, 1}, {goldenPosition, 1000}} {
+		if got, err := ParsePlace(p.String()); err != nil || got != p {
+			t.Errorf("%+v reads back as %+v, %v", p, got, err)
+		}
+		if got, err := ParsePosition(p.String()); err != nil || got != goldenPosition {
+			t.Errorf("as a position: %+v, %v", got, err)
+		}
+	}
+	if got, want := (Place{goldenPosition, 300}).String(), golden(t, "place.txt"); got != want {
+		t.Errorf("String() = %q, want %q", got, want)
+	}
+	for _, p := range []Place{{goldenPosition, 1001}, {Position{Epoch: 1}, 1}} {
+		if got, err := ParsePlace(p.String()); !errors.Is(err, ErrPosition) {
+			t.Errorf("%+v reads back as %+v, %v", p, got, err)
+		}
+	}
+}
+
 func TestCursorGolden(t *testing.T) {
 	want, err := hex.DecodeString(golden(t, "cursor.hex"))
 	if err != nil {
@@ -93,17 +113,22 @@ func FuzzParsePosition(f *testing.F) {
 		f.Add(p.String())
 	}
 	f.Add("AQAAAACAAAA\n")
+	f.Add(Place{Position: goldenPosition, Slots: 1000}.String())
 	f.Add("")
 	f.Fuzz(func(t *testing.T, s string) {
 		p, err := ParsePosition(s)
+		place, perr := ParsePlace(s)
+		if !errors.Is(perr, err) || p != place.Position {
+			t.Fatalf("%q is the position %+v, %v, and the place %+v, %v", s, p, err, place, perr)
+		}
 		if err != nil {
 			if !errors.Is(err, ErrPosition) || p != (Position{}) {
 				t.Fatalf("ParsePosition(%q) = %+v, %v", s, p, err)
 			}
 			return
 		}
-		if p.String() != s {
-			t.Fatalf("%q reads as %+v, which is %q", s, p, p.String())
+		if place.String() != s {
+			t.Fatalf("%q reads as %+v, which is %q", s, place, place.String())
 		}
 	})
 }

@@ -13,6 +13,8 @@ type Subscription struct {
 	turn sync.Mutex // held by Next
 	// kinds are those wanted of the archive.
 	kinds KindSet
+	// beside: it never takes the ring to where it is.
+	beside bool
 
 	// Guarded by hub.mu.
 	cur    Cursor  // after the last envelope returned
@@ -100,6 +102,8 @@ func (s *Subscription) alone(ctx context.Context, maxBytes int) ([]*Envelope, er
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.points.note(s.cur)
+	h.points.note(envs[len(envs)-1].Cursor)
 	s.advance(envs)
 	if h.err == nil {
 		s.join()
@@ -115,6 +119,9 @@ func (s *Subscription) join() {
 	case s.kinds != AllKinds && s.own.inPast(): // its envelopes are not for all
 		return
 	case !h.seated, s.cur.Seq > end+nearby:
+		if s.beside {
+			return
+		}
 		s.own.kinds = AllKinds
 		h.place(s.cur, s.own, true)
 	case s.cur.Seq > end, h.ring.holds(s.cur):

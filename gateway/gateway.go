@@ -88,7 +88,9 @@ type Server struct {
 
 	// healthPeriod is how often a watched health is looked at.
 	healthPeriod time.Duration
-	inFlight     atomic.Int64
+	// watchPeriod is after how long without an event a watch says how far it is.
+	watchPeriod time.Duration
+	inFlight    atomic.Int64
 	// caughtUp is set when every projection has once been at the head of the log, and stays.
 	caughtUp atomic.Bool
 	// draining is set when the process is about to stop; life ends when it stops.
@@ -123,7 +125,7 @@ func New(o Options) (*Server, error) {
 		seen: o.Seen, counters: o.Counters, stores: o.Stores, operator: o.Operator,
 		keys: o.Keys, limits: o.Limits.withDefaults(), log: o.Logger, version: o.Version,
 		methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
-		healthPeriod: healthPeriod, errorWriter: connect.NewErrorWriter(),
+		healthPeriod: healthPeriod, watchPeriod: watchPeriod, errorWriter: connect.NewErrorWriter(),
 	}
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.marks = newMarker(s.life, o.Publisher)
@@ -156,6 +158,7 @@ func (s *Server) Handler() http.Handler { return s }
 
 func (s *Server) mountEvents() {
 	unaryByHand(s, connectv1.EventServicePublishProcedure, checkPublish, s.publish)
+	stream(s, connectv1.EventServiceWatchProcedure, checkWatch, s.watch)
 	unary(s, connectv1.AdminServiceGetStatusProcedure, nil, s.getStatus)
 }
 

@@ -19,6 +19,9 @@ type Limits struct {
 	CallTimeout time.Duration
 	// VisibleWait is how long Publish with VISIBLE waits after the events are in the log. Default 5 s.
 	VisibleWait time.Duration
+	// Watches is how many streams of events may be under way together. Each that falls behind reads the log for itself, with
+	// some 20 MiB. Default 32.
+	Watches int
 	// Followees is how many users one may follow, explicitly and implicitly together. Default 10 000; negative: no
 	// limit. Backfills are history and not limited.
 	Followees int
@@ -40,6 +43,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.AtLeastWait, 5*time.Second)
 	def(&l.CallTimeout, 30*time.Second)
 	def(&l.VisibleWait, 5*time.Second)
+	def(&l.Watches, 32)
 	def(&l.Followees, 10_000)
 	def(&l.IOTimeout, 30*time.Second)
 	def(&l.IdleTimeout, 2*time.Minute)

@@ -19,6 +19,7 @@ type metrics struct {
 	rejections *prometheus.CounterVec
 	feeds      feedPages
 	seen       seenQuestions
+	watches    watches
 	hotRows    prometheus.Histogram
 }
 
@@ -49,19 +50,27 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 		Name: "skein_rpc_in_flight",
 		Help: "Calls under way.",
 	}, func() float64 { return float64(s.inFlight.Load()) })
+	watching := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "skein_watch_streams",
+		Help: "Streams of events to clients of Watch.",
+	}, func() float64 { return float64(m.watches.streams.Load()) })
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "skein_build_info", Help: "Always 1; the version is a label.",
 		ConstLabels: prometheus.Labels{"version": s.version},
 	})
 	info.Set(1)
 	for _, c := range []prometheus.Collector{
-		m.rpcs, m.accepted, m.rejections, inFlight, info, newStateCollector(s), pagesCounter("inbox", &m.feeds.inbox),
+		m.rpcs, m.accepted, m.rejections, inFlight, watching, info, newStateCollector(s), pagesCounter("inbox", &m.feeds.inbox),
 		pagesCounter("merged", &m.feeds.merged), counterOf(prometheus.CounterOpts{
 			Name: "skein_feed_outboxes_opened_total",
 			Help: "Outboxes of authors and boards that were opened to make pages of feeds.",
 		}, &m.feeds.outboxes), m.hotRows,
 		questionsCounter("filter", &m.seen.asked[byFilter]), questionsCounter("feed", &m.seen.asked[byFeed]),
 		candidatesCounter("unseen", &m.seen.unseen), candidatesCounter("seen", &m.seen.seen),
+		counterOf(prometheus.CounterOpts{
+			Name: "skein_watch_events_total",
+			Help: "Events that were sent to clients of Watch.",
+		}, &m.watches.events),
 		counterOf(prometheus.CounterOpts{
 			Name: "skein_seen_months_read_total",
 			Help: "Months of plays that were looked at to tell the seen from the unseen.",

@@ -100,6 +100,8 @@ type worldOptions struct {
 	inbox    *inbox.Settings
 	seen     *seen.Settings
 	counters *counters.Settings
+	// watchPeriod is that of the server; 0: the default.
+	watchPeriod time.Duration
 	// cache of the store in bytes; 0: the default.
 	cache int64
 }
@@ -164,7 +166,7 @@ func (w *world) begin(o worldOptions) {
 	if !o.asleep {
 		w.fold()
 	}
-	w.serve(o.Options)
+	w.serve(o.Options, o.watchPeriod)
 	for _, ready := range []<-chan struct{}{w.inboxReady, w.seenReady, w.countersReady} {
 		if !o.asleep && ready != nil {
 			<-ready
@@ -258,13 +260,16 @@ type subscription struct {
 func (s subscription) Head() uint64 { return s.hub.Head() }
 
 // serve starts the server, and stops it at the end of the test if that was not done.
-func (w *world) serve(o Options) {
+func (w *world) serve(o Options, watchPeriod time.Duration) {
 	w.t.Helper()
 	var err error
 	if w.server, err = New(o); err != nil {
 		w.t.Fatal(err)
 	}
 	w.server.healthPeriod = time.Millisecond
+	if watchPeriod > 0 {
+		w.server.watchPeriod = watchPeriod
+	}
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		w.t.Fatal(err)

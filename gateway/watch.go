@@ -1,0 +1,253 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+const (
+	// watchPeriod is after how long without an event a checkpoint is sent.
+	watchPeriod = 5 * time.Second
+	// watchBytes bounds the envelopes, as they stand in the log, that a watch reads ahead of its client, twice.
+	watchBytes = 256 << 10
+	// earliest is the place before all events.
+	earliest = "EARLIEST"
+)
+
+// watches counts what is watched.
+type watches struct {
+	streams atomic.Int64
+	events  atomic.Uint64
+}
+
+func checkWatch(c *checker, req *skeinv1.WatchRequest) {
+	for i, name := range req.GetKinds() {
+		if _, ok := events.ParseKind(name); !ok {
+			c.found = append(c.found, invalidField(fmt.Sprintf("kinds[%d]", i),
+				"%q is no kind: a kind has the name of its field of Event, as in user_followed", name))
+		}
+	}
+	if a := req.GetAfter(); a != earliest && strings.EqualFold(a, earliest) {
+		c.found = append(c.found, invalidField("after", "%q is no position: the place before all events is %q", a, earliest))
+	}
+}
+
+// watch streams what the reader of the log lets pass, as the folds get it. It reads beside them: a client that is slow
+// reads for itself, and holds up nobody.
+func (s *Server) watch(
+	ctx context.Context, req *skeinv1.WatchRequest, out *connect.ServerStream[skeinv1.WatchResponse],
+) error {
+	defer s.metrics.watches.streams.Add(-1)
+	if n := s.metrics.watches.streams.Add(1); n > int64(s.limits.Watches) {
+		return &failure{
+			code: connect.CodeResourceExhausted, reason: skeinv1.Reason_REASON_OVERLOADED,
+			text: fmt.Sprintf("the service has %d watches under way, as many as it allows", s.limits.Watches), retry: retryLater,
+		}
+	}
+	kinds := events.AllKinds
+	if len(req.GetKinds()) > 0 {
+		kinds = 0
+		for _, name := range req.GetKinds() {
+			k, _ := events.ParseKind(name)
+			kinds |= events.Kinds(k)
+		}
+	}
+	from, cursor, err := s.watchFrom(ctx, req.GetAfter())
+	if err != nil {
+		return s.watchFailure(ctx, err)
+	}
+	sub, err := s.hub.SubscribeBeside(cursor, kinds)
+	if err != nil {
+		return s.watchFailure(ctx, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	read := readAhead(ctx, sub)
+	defer func() {
+		cancel()
+		sub.Close()
+		for range read.batches { // until its goroutine has ended
+		}
+	}()
+	w := &watcher{s: s, out: out, kinds: kinds, from: from, at: from.String()}
+	if err := w.run(ctx, read); err != nil {
+		return s.watchFailure(ctx, err)
+	}
+	return nil
+}
+
+// watchFrom finds where a watch begins: the place, and the cursor at or before it from which the log is read.
+func (s *Server) watchFrom(ctx context.Context, after string) (at events.Place, c events.Cursor, err error) {
+	d := demand{field: "after", reason: skeinv1.Reason_REASON_INVALID_POSITION}
+	switch after {
+	case "":
+		head, err := s.source.Head(ctx)
+		if err != nil {
+			return at, c, err
+		}
+		at.Position = s.source.Position(head.Last)
+	case earliest:
+		seq, err := s.hub.Earliest(ctx)
+		if err != nil {
+			return at, c, err
+		}
+		at.Position = s.source.Position(seq)
+	default:
+		if at, err = events.ParsePlace(after); err != nil {
+			return at, c, d.refused("is no position: hand back what a call has answered, exactly as it came", err)
+		}
+		if err := d.check(s.source.CheckPosition(ctx, at.Position)); err != nil {
+			return at, c, err
+		}
+		// Of an epoch before it may be; its sequences are those of the present one.
+		at.Position = s.source.Position(at.Seq)
+	}
+	seq := at.Seq
+	if at.Slots > 0 {
+		seq-- // the rest of the envelope is still to come
+	}
+	c, err = s.hub.CursorAt(ctx, seq)
+	return at, c, err
+}
+
+// readResult is what one step of reading gave.
+type readResult struct {
+	envs []*events.Envelope
+	err  error
+}
+
+// reading ahead of the client.
+type aheadReader struct{ batches chan readResult }
+
+// readAhead reads until the context ends or the reading fails, one step ahead of who takes. So a checkpoint that is due
+// breaks off no reading, which may be of an archive far away.
+func readAhead(ctx context.Context, sub *events.Subscription) aheadReader {
+	r := aheadReader{make(chan readResult)}
+	go func() {
+		defer close(r.batches)
+		for {
+			envs, err := sub.Next(ctx, watchBytes)
+			select {
+			case r.batches <- readResult{envs, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return r
+}
+
+// watcher sends what was read to one client.
+type watcher struct {
+	s     *Server
+	out   *connect.ServerStream[skeinv1.WatchResponse]
+	kinds events.KindSet
+	from  events.Place
+	// at is the place up to which all was sent that is wanted, and sent when that was said.
+	at   string
+	sent time.Time
+}
+
+// run sends until the context ends.
+func (w *watcher) run(ctx context.Context, read aheadReader) error {
+	if err := w.checkpoint(ctx); err != nil {
+		return err
+	}
+	timer := time.NewTimer(w.s.watchPeriod)
+	defer timer.Stop()
+	for {
+		select {
+		case r := <-read.batches:
+			for _, env := range r.envs {
+				if err := w.envelope(ctx, env); err != nil {
+					return err
+				}
+			}
+			if r.err != nil {
+				return r.err
+			}
+		case <-timer.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if time.Since(w.sent) >= w.s.watchPeriod {
+			if err := w.checkpoint(ctx); err != nil {
+				return err
+			}
+		}
+		timer.Reset(w.s.watchPeriod - time.Since(w.sent))
+	}
+}
+
+// envelope sends the events of an envelope that are wanted. The last of the envelope has its position; those before have
+// the place after them within it, so that a client that goes on there gets the rest.
+func (w *watcher) envelope(ctx context.Context, env *events.Envelope) error {
+	after := events.Place{Position: w.s.source.Position(env.Seq())}
+	whole := after.String()
+	for i := range env.Events {
+		ev := &env.Events[i]
+		if !w.kinds.Has(ev.Kind) || env.Seq() == w.from.Seq && int(ev.Slot) < w.from.Slots {
+			continue
+		}
+		w.at = whole
+		if i < len(env.Events)-1 {
+			after.Slots = int(ev.Slot) + 1
+			w.at = after.String()
+		}
+		w.s.metrics.watches.events.Add(1)
+		if err := w.send(ctx, &skeinv1.WatchResponse{
+			Position: w.at, Event: ev.Proto(), EventTime: timestamppb.New(ev.Time.Time()),
+		}); err != nil {
+			return err
+		}
+	}
+	w.at = whole
+	return nil
+}
+
+// checkpoint says how far the log was read.
+func (w *watcher) checkpoint(ctx context.Context) error {
+	return w.send(ctx, &skeinv1.WatchResponse{Position: w.at})
+}
+
+func (w *watcher) send(ctx context.Context, part *skeinv1.WatchResponse) error {
+	err := sendTo(ctx, w.out, part)
+	w.sent = time.Now()
+	return err
+}
+
+// watchFailure says why a watch cannot begin or go on.
+func (s *Server) watchFailure(ctx context.Context, err error) error {
+	f := &failure{
+		code: connect.CodeUnavailable, reason: skeinv1.Reason_REASON_LOG_UNAVAILABLE, retry: retrySoon, cause: err,
+		text: "the log cannot be read at the moment",
+	}
+	switch {
+	case errors.Is(err, events.ErrLogUnavailable), errors.Is(err, events.ErrClosed):
+		return f
+	case !errors.Is(err, events.ErrTrimmed):
+		return err
+	}
+	seq, eerr := s.hub.Earliest(ctx)
+	if eerr != nil {
+		return f
+	}
+	first := s.source.Position(seq).String()
+	return &failure{
+		code: connect.CodeOutOfRange, reason: skeinv1.Reason_REASON_POSITION_TRIMMED, cause: err,
+		metadata: map[string]string{"earliest": first},
+		text:     "the log holds no longer what came after this position; the earliest that one can go on after is " + first,
+	}
+}
