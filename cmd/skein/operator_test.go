@@ -172,3 +172,27 @@ func TestReplayCommands(t *testing.T) {
 	demand(0, "", "cancelled", "replay", "cancel", id)
 	demand(1, "", "there is no such operation", "replay", "watch", "x")
 }
+
+func TestWatchCommand(t *testing.T) {
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
+	defer stop()
+	publish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"), userFollowed("dan", "bob"))
+	server := "--server=" + api.url
+	code, out, said := skein("watch", "--after=earliest", "--limit=2", server)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if code != 0 || len(lines) != 2 || !strings.Contains(lines[1], "cid") || !strings.HasPrefix(lines[0], "20") {
+		t.Errorf("code %d\n%s%s", code, out, said)
+	}
+	_, position, ok := strings.Cut(strings.TrimSpace(said), "at position ")
+	if !ok {
+		t.Fatal(said)
+	}
+	// In the middle of what was published together.
+	code, out, said = skein("watch", "--after="+position, "--limit=1", "--json", "--kind=user_followed", server)
+	if code != 0 || !strings.Contains(out, `"followerId":"dan"`) || !strings.HasPrefix(out, `{"position":"`+position+"\"}\n") {
+		t.Errorf("code %d\n%s%s", code, out, said)
+	}
+	if code, _, said = skein("watch", "--kind=follow", server); code != 1 || !strings.Contains(said, "is no kind") {
+		t.Errorf("code %d\n%s", code, said)
+	}
+}

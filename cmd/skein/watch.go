@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// watchCmd follows the log.
+type watchCmd struct {
+	clientFlags `embed:""`
+
+	After string   `help:"Print what comes after this position; \"earliest\": everything there is. Without it: what comes from now on." placeholder:"POSITION"`
+	Kind  []string `help:"Only events of this kind, as user_followed; more than once for several." placeholder:"KIND" sep:"none"`
+	JSON  bool     `help:"Print messages as the API gives them, checkpoints included, one JSON object a line."`
+	Limit uint64   `help:"End after so many events; 0: never." default:"0"`
+}
+
+// Run prints events, one JSON object a line, until it is broken off. Over a restart of the service it goes on where it was.
+func (c *watchCmd) Run(ctx context.Context, std *streams) error {
+	req := &skeinv1.WatchRequest{After: c.After, Kinds: c.Kind}
+	if strings.EqualFold(c.After, "earliest") {
+		req.After = "EARLIEST"
+	}
+	api := c.client().events()
+	events, contact := uint64(0), time.Now()
+	for told := false; ; {
+		stream, err := api.Watch(ctx, connect.NewRequest(req))
+		for err == nil && stream.Receive() {
+			m := stream.Msg()
+			contact, told = time.Now(), false
+			if err = c.print(std, m); err != nil {
+				return errors.Join(err, stream.Close())
+			}
+			req.After = m.GetPosition()
+			if m.GetEvent() != nil {
+				events++
+			}
+			if c.Limit > 0 && events >= c.Limit {
+				return c.leave(std, req.GetAfter(), nil)
+			}
+		}
+		if err == nil {
+			err = errors.Join(stream.Err(), stream.Close())
+		}
+		if ctx.Err() != nil {
+			return c.leave(std, req.GetAfter(), ctx.Err())
+		}
+		if err != nil && (connect.CodeOf(err) != connect.CodeUnavailable || time.Since(contact) > reconnectFor) {
+			return c.leave(std, req.GetAfter(), err)
+		}
+		if err != nil && !told {
+			told = true
+			std.say("trying again: %v", err)
+		}
+		pause := time.NewTimer(time.Second)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return c.leave(std, req.GetAfter(), ctx.Err())
+		}
+	}
+}
+
+// leave says where the next watch goes on.
+func (c *watchCmd) leave(std *streams, position string, err error) error {
+	if position != "" {
+		std.say("at position %s", position)
+	}
+	return err
+}
+
+// print prints one message: as the API gives it, or the event as publish takes it, after its time.
+func (c *watchCmd) print(std *streams, m *skeinv1.WatchResponse) error {
+	if c.JSON {
+		return printJSON(std.out, m)
+	}
+	if m.GetEvent() == nil {
+		return nil
+	}
+	line, err := protojson.MarshalOptions{}.Marshal(m.GetEvent())
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(std.out, "%s %s\n", timeText(m.GetEventTime()), line)
+	return err
+}
