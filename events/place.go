@@ -23,7 +23,7 @@ func (p Place) String() string {
 	if p.Slots == 0 {
 		return p.Position.String()
 	}
-	return base64.RawURLEncoding.EncodeToString(binary.AppendUvarint(p.Position.encode(placeVersion), uint64(p.Slots)))
+	return base64.RawURLEncoding.EncodeToString(binary.AppendUvarint(p.encode(placeVersion), uint64(p.Slots)))
 }
 
 // ParsePlace reads what [Place.String] and [Position.String] wrote: [ErrPosition].

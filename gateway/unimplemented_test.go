@@ -42,7 +42,10 @@ func demandMethods(w *world, wantHere, wantAbsent int) {
 					t.Fatal(serr)
 				}
 				// One that goes on for ever has begun.
-				for stream.Receive() && !strings.HasSuffix(name, "EventService/Watch") {
+				for stream.Receive() {
+					if strings.HasSuffix(name, "EventService/Watch") {
+						break
+					}
 				}
 				err = stream.Err()
 				cancel()

@@ -17,7 +17,7 @@ import (
 type watchCmd struct {
 	clientFlags `embed:""`
 
-	After string   `help:"Print what comes after this position; \"earliest\": everything there is. Without it: what comes from now on." placeholder:"POSITION"`
+	After string   `help:"Print what comes after this position, or \"earliest\"; without it: what comes from now on." placeholder:"POSITION"`
 	Kind  []string `help:"Only events of this kind, as user_followed; more than once for several." placeholder:"KIND" sep:"none"`
 	JSON  bool     `help:"Print messages as the API gives them, checkpoints included, one JSON object a line."`
 	Limit uint64   `help:"End after so many events; 0: never." default:"0"`
