@@ -1,0 +1,189 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// StoreFormat is the version of the files of a store: of the rows of the runtime, and of the storage engine. A program
+// reads stores of its own format.
+type StoreFormat struct {
+	Rows   uint32 `json:"rows"`
+	Engine uint32 `json:"engine"`
+}
+
+// Format returns the format of the stores that this program writes.
+func Format() StoreFormat { return StoreFormat{Rows: formatVersion, Engine: uint32(formatMajorVersion)} }
+
+// FingerprintOf returns the fingerprint of a store that a projection would build.
+func FingerprintOf(p Projection) Fingerprint { return fingerprintOf(p) }
+
+// Differences names what f, which a store was built with, has otherwise than now; empty: nothing.
+func (f Fingerprint) Differences(now Fingerprint) string { return f.differences(now) }
+
+// Fingerprint returns what the store was built with.
+func (s *Store) Fingerprint() Fingerprint { return s.print }
+
+// loosely is how often the files are copied while the fold goes on, before it is held.
+const loosely = 3
+
+// Checkpoint makes a copy of the files of the store in dir, which must not exist, and returns the whole position that the
+// copy is at: that of the store at the call, or a later one. [Open] opens the copy as it would the store.
+//
+// Tables are hard links where the file system has them, so a copy takes little time and space at first; it keeps tables on
+// disk that the store has compacted away. Reading goes on all the time, and so does the fold, in all but rare cases: what
+// is flushed ends with a commit at every moment (I3), and only a commit inside of an event that is larger than a batch is
+// no whole position. The copy is made again then, at last with the fold held.
+//
+// It fails with [ErrNotReady] while an event that a crash has cut is not finished. On an error there is no dir.
+func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, error) {
+	if s.opts.ReadOnly {
+		return events.Cursor{}, errors.New("projections: a store that is open for reading only makes no copies")
+	}
+	if _, err := s.opts.FS.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return events.Cursor{}, errors.Join(fmt.Errorf("projections: %s is there already", dir), err)
+	}
+	for range loosely {
+		from, err := s.flushAll(ctx)
+		if err != nil {
+			return events.Cursor{}, err
+		}
+		cursor, whole, err := s.copyFiles(ctx, dir)
+		if err == nil && whole && cursor.Seq < from.Seq {
+			err = fmt.Errorf("%w: the copy is at %d, %d was flushed", ErrCorrupt, cursor.Seq, from.Seq)
+		}
+		if err != nil || whole {
+			return cursor, s.undoCopy(dir, err)
+		}
+		if err := s.undoCopy(dir, errPartial); !errors.Is(err, errPartial) {
+			return events.Cursor{}, err
+		}
+	}
+	s.folding.Lock()
+	defer s.folding.Unlock()
+	if err := s.life.stopped(); err != nil {
+		return events.Cursor{}, err
+	}
+	if s.fold.progress != (progress{}) {
+		return events.Cursor{}, ErrNotReady
+	}
+	if err := s.flush.close(s); err != nil {
+		return events.Cursor{}, s.life.fail(err)
+	}
+	cursor, whole, err := s.copyFiles(ctx, dir)
+	if err == nil && !whole {
+		err = fmt.Errorf("%w: the copy is not at a whole position", ErrCorrupt)
+	}
+	return cursor, s.undoCopy(dir, err)
+}
+
+var errPartial = errors.New("projections: the copy is inside of an event")
+
+// undoCopy removes a copy that is of no use, because of err.
+func (s *Store) undoCopy(dir string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if rerr := s.opts.FS.RemoveAll(dir); rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	return err
+}
+
+// flushAll has everything flushed that is folded by now, and waits for it without holding the fold. It returns where that
+// ends.
+func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
+	s.folding.Lock()
+	err := s.life.stopped()
+	if err == nil {
+		if err = s.flush.begin(s); err != nil {
+			err = s.life.fail(err)
+		}
+	}
+	done, cursor := s.flush.underWay, s.fold.cursor
+	s.folding.Unlock()
+	if err != nil || done == nil {
+		return cursor, err
+	}
+	select {
+	case <-done:
+		return cursor, nil
+	case <-s.life.down: // a flush that fails is retried for ever
+		return cursor, s.life.stopped()
+	case <-ctx.Done():
+		return cursor, ctx.Err()
+	}
+}
+
+// copyFiles copies what is flushed, and tells where that ends and whether that is a whole position.
+func (s *Store) copyFiles(ctx context.Context, dir string) (cursor events.Cursor, whole bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return cursor, false, err
+	}
+	done := make(chan error, 1)
+	go func() {
+		s.using.RLock()
+		defer s.using.RUnlock()
+		err := ErrStopped // also if the storage engine ends the goroutine
+		defer func() { done <- err }()
+		if s.db != nil && !s.broken.Load() {
+			err = s.db.Checkpoint(dir)
+		}
+	}()
+	select {
+	case err = <-done:
+	case <-s.life.down:
+		if s.broken.Load() { // it may never come back
+			return cursor, false, s.life.stopped()
+		}
+		err = <-done
+	}
+	if err != nil {
+		return cursor, false, fmt.Errorf("copy the store of %s to %s: %w", s.Name(), dir, err)
+	}
+	return s.positionOf(dir)
+}
+
+// copyCache is the cache for reading two rows of a copy.
+const copyCache = 1 << 20
+
+// positionOf reads the position of a copy.
+func (s *Store) positionOf(dir string) (cursor events.Cursor, whole bool, err error) {
+	cache := NewCache(copyCache)
+	defer cache.Unref()
+	db, err := pebble.Open(dir, &pebble.Options{
+		FS: s.opts.FS, Cache: cache, Merger: s.merger.pebble(), FormatMajorVersion: formatMajorVersion, ReadOnly: true,
+		ErrorIfNotExists: true, Logger: copyLogger{pebbleLogger{s}},
+	})
+	if err != nil {
+		return cursor, false, fmt.Errorf("open the copy %s: %w", dir, err)
+	}
+	defer func() {
+		err = errors.Join(err, db.Close(), s.opts.FS.Remove(s.opts.FS.PathJoin(dir, "LOCK")))
+	}()
+	if print, err := rowOf(db, fingerprintKey); err != nil || print == nil {
+		return cursor, false, errors.Join(err, fmt.Errorf("%w: a copy without a fingerprint", ErrCorrupt))
+	}
+	row, err := rowOf(db, checkpointKey)
+	if err != nil || row == nil { // nothing is folded yet
+		return cursor, err == nil, err
+	}
+	cursor, part, err := parseCheckpoint(row)
+	return cursor, part == (progress{}), err
+}
+
+// copyLogger keeps trouble with a copy from stopping the store.
+type copyLogger struct{ pebbleLogger }
+
+// Errorf logs it for whoever looks for more than the error that is returned.
+func (l copyLogger) Errorf(format string, args ...any) { l.log(slog.LevelDebug, format, args) }
+
+// Fatalf does not return. A store that is only read has nothing that is fatal.
+func (l copyLogger) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
