@@ -20,7 +20,9 @@ type StoreFormat struct {
 }
 
 // Format returns the format of the stores that this program writes.
-func Format() StoreFormat { return StoreFormat{Rows: formatVersion, Engine: uint32(formatMajorVersion)} }
+func Format() StoreFormat {
+	return StoreFormat{Rows: formatVersion, Engine: uint32(formatMajorVersion)}
+}
 
 // FingerprintOf returns the fingerprint of a store that a projection would build.
 func FingerprintOf(p Projection) Fingerprint { return fingerprintOf(p) }
@@ -168,7 +170,7 @@ func (s *Store) positionOf(dir string) (cursor events.Cursor, whole bool, err er
 	defer func() {
 		err = errors.Join(err, db.Close(), s.opts.FS.Remove(s.opts.FS.PathJoin(dir, "LOCK")))
 	}()
-	if print, err := rowOf(db, fingerprintKey); err != nil || print == nil {
+	if built, err := rowOf(db, fingerprintKey); err != nil || built == nil {
 		return cursor, false, errors.Join(err, fmt.Errorf("%w: a copy without a fingerprint", ErrCorrupt))
 	}
 	row, err := rowOf(db, checkpointKey)

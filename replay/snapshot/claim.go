@@ -1,0 +1,134 @@
+package snapshot
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/skein-feed/skein/events/bucket"
+)
+
+const (
+	// claimLife is how long a claim holds without being renewed.
+	claimLife = 3 * time.Minute
+	// claimRenewal is how often it is renewed.
+	claimRenewal = 30 * time.Second
+)
+
+// claim is the right to add and remove files of a bucket: an object beside which there is no other that is alive. Two who
+// ask at once may both be refused, never both be let in: each writes its own before it looks for others.
+//
+// Ages are compared by the clock of the bucket alone.
+type claim struct {
+	bucket bucket.Bucket
+	object string
+	what   string
+
+	cancel context.CancelCauseFunc
+	ended  chan struct{}
+}
+
+var errClaimLost = errors.New("snapshot: the claim could not be renewed in time")
+
+// claimed runs f with a claim. The context that f gets ends when the claim can no longer be relied on.
+func claimed(ctx context.Context, b bucket.Bucket, what string, f func(context.Context) error) (err error) {
+	c := &claim{bucket: b, object: claimPrefix + strings.ToLower(rand.Text()), what: what, ended: make(chan struct{})}
+	if err := c.take(ctx); err != nil {
+		return err
+	}
+	within, cancel := context.WithCancelCause(ctx)
+	c.cancel = cancel
+	go c.renew(within)
+	defer func() {
+		cancel(nil)
+		<-c.ended
+		err = errors.Join(err, c.drop(ctx))
+	}()
+	if err = f(within); err != nil && ctx.Err() == nil && within.Err() != nil {
+		return errors.Join(context.Cause(within), err)
+	}
+	return err
+}
+
+func (c *claim) put(ctx context.Context) error {
+	return c.bucket.Put(ctx, c.object, strings.NewReader(c.what), int64(len(c.what)))
+}
+
+func (c *claim) drop(ctx context.Context) error {
+	// Also after the context: a claim that is left keeps others out until it is void.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimRenewal)
+	defer cancel()
+	return c.bucket.Delete(ctx, c.object)
+}
+
+func (c *claim) take(ctx context.Context) error {
+	if err := c.put(ctx); err != nil {
+		return errors.Join(err, c.drop(ctx))
+	}
+	err := c.alone(ctx)
+	if err != nil {
+		return errors.Join(err, c.drop(ctx))
+	}
+	return nil
+}
+
+// alone fails if another claim is alive, and removes those that are void.
+func (c *claim) alone(ctx context.Context) error {
+	all, err := c.bucket.List(ctx, claimPrefix)
+	if err != nil {
+		return err
+	}
+	var now time.Time
+	for _, o := range all {
+		if o.Name == c.object {
+			now = o.Time
+		}
+	}
+	if now.IsZero() {
+		return fmt.Errorf("snapshot: %s does not list what was written to it a moment ago", c.bucket)
+	}
+	for _, o := range all {
+		if o.Name == c.object {
+			continue
+		}
+		if now.Sub(o.Time) < claimLife {
+			return fmt.Errorf("%w in %s since %s (%s is void %s after that)", ErrBusy, c.bucket,
+				o.Time.UTC().Format(time.RFC3339), o.Name, claimLife)
+		}
+		if err := c.bucket.Delete(ctx, o.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// renew writes the claim again and again until the context ends, or ends it when that goes wrong for too long.
+func (c *claim) renew(ctx context.Context) {
+	defer close(c.ended)
+	ticker := time.NewTicker(claimRenewal)
+	defer ticker.Stop()
+	renewed := time.Now()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		began := time.Now()
+		within, cancel := context.WithTimeout(ctx, claimRenewal)
+		err := c.put(within)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			renewed = began
+		case time.Since(renewed) > claimLife-2*claimRenewal:
+			c.cancel(fmt.Errorf("%w: %w", errClaimLost, err))
+			return
+		}
+	}
+}

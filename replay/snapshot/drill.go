@@ -1,0 +1,109 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/projections"
+)
+
+// DrillOptions say what is restored for practice. Dir of the RestoreOptions is where it is done: a directory that is
+// removed before and after.
+type DrillOptions struct {
+	RestoreOptions
+
+	// Tail folds the rest of the log into the store, if there is a log; nil: it is not folded. The settings of the
+	// projection must be those of the snapshot then.
+	Tail func(context.Context, *projections.Store) error
+}
+
+// Drilled is what a drill found out.
+type Drilled struct {
+	Restored
+
+	// Rows were read, all there are, which took so long.
+	Rows uint64
+	Read time.Duration
+	// Tail is how long it took to fold the rest of the log; ToSeq is where that ended, 0: it was not folded.
+	Tail  time.Duration
+	ToSeq uint64
+}
+
+// String says it for people.
+func (d Drilled) String() string {
+	bytes := d.Manifest.Bytes()
+	text := fmt.Sprintf("%s from snapshot %s at sequence %d: downloaded and checked %d bytes in %s (%.1f MB/s), opened in %s, "+
+		"read %d rows in %s", d.Manifest.Projection, d.Manifest.Snapshot, d.Manifest.Cursor.Seq, bytes, round(d.Download),
+		float64(bytes)/1e6/max(d.Download.Seconds(), 1e-9), round(d.Open), d.Rows, round(d.Read))
+	if d.ToSeq > 0 {
+		text += fmt.Sprintf(", folded the log to sequence %d in %s", d.ToSeq, round(d.Tail))
+	}
+	return text
+}
+
+func round(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(10 * time.Microsecond)
+	}
+	return d.Round(10 * time.Millisecond)
+}
+
+// Drill restores a snapshot into a directory of its own, reads every row, and folds the rest of the log if there is one. It
+// leaves nothing behind.
+func Drill(ctx context.Context, o DrillOptions) (done Drilled, err error) {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	o.anySettings = o.Tail == nil
+	if err := o.FS.RemoveAll(o.Dir); err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, o.FS.RemoveAll(o.Dir)) }()
+	if done.Restored, err = Restore(ctx, o.RestoreOptions); err != nil {
+		return done, err
+	}
+	if err := done.read(ctx, &o); err != nil {
+		return done, err
+	}
+	if o.Tail == nil {
+		return done, nil
+	}
+	store, err := projections.Open(projections.Options{FS: o.FS, Dir: o.Dir, Projection: o.Projection})
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	began := time.Now()
+	if err := o.Tail(ctx, store); err != nil {
+		return done, fmt.Errorf("fold the rest of the log: %w", err)
+	}
+	done.Tail, done.ToSeq = time.Since(began), store.Cursor().Seq
+	return done, nil
+}
+
+// read reads all rows, which has the storage engine check every block.
+func (d *Drilled) read(ctx context.Context, o *DrillOptions) (err error) {
+	began := time.Now()
+	store, err := projections.Open(projections.Options{FS: o.FS, Dir: o.Dir, Projection: o.Projection, ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	view, err := store.View()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, view.Close()) }()
+	it := view.Iter(nil, nil)
+	for it.Next() {
+		if d.Rows++; d.Rows%4096 == 0 && ctx.Err() != nil {
+			return errors.Join(ctx.Err(), it.Close())
+		}
+	}
+	d.Read = time.Since(began)
+	return it.Close()
+}

@@ -1,0 +1,252 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/replay"
+)
+
+// DefaultEvery is how often a scheduled snapshot is taken.
+const DefaultEvery = time.Hour
+
+// Options say what a [Keeper] keeps.
+type Options struct {
+	Bucket bucket.Bucket
+	// Stores returns the live stores of all projections.
+	Stores func() []Store
+	// FS is the file system of the stores; nil: the disk.
+	FS projections.FS
+	// Scratch is a directory on that file system for copies of stores while they are uploaded. It is removed and made as
+	// needed.
+	Scratch string
+	// Every is how often Run takes a snapshot; 0: [DefaultEvery].
+	Every time.Duration
+	// Keep says which of those are kept.
+	Keep Keep
+	// Pace bounds what hashing and reading cost.
+	Pace replay.Pace
+	// Logger gets what a person must see; nil: nothing.
+	Logger *slog.Logger
+}
+
+// Keeper takes snapshots of the stores of a process, when asked and by the clock, one at a time.
+type Keeper struct {
+	opts Options
+	sums sums
+	// working is held while a snapshot is taken.
+	working sync.Mutex
+
+	mu    sync.Mutex
+	stats Stats
+}
+
+// Stats is what metrics are made of.
+type Stats struct {
+	// Taken and Failed count snapshots of all stores that were asked for together.
+	Taken, Failed uint64
+	// Uploaded counts bytes.
+	Uploaded uint64
+	// Last is when the last good one began, by this process; zero: none yet. Took is how long it took, Bytes its size.
+	Last  time.Time
+	Took  time.Duration
+	Bytes int64
+	// Error is why the last one failed; nil: it did not.
+	Error error
+}
+
+// New returns a keeper. It does nothing by itself before Run.
+func New(o Options) *Keeper {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Every <= 0 {
+		o.Every = DefaultEvery
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Keeper{opts: o}
+}
+
+// Stats returns what was done since the start.
+func (k *Keeper) Stats() Stats {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.stats
+}
+
+// Report is what one call of Take did.
+type Report struct {
+	Name  string
+	Taken []Taken
+	Took  time.Duration
+}
+
+// Bytes returns the size of all that was taken, and how much of it was not in the bucket before.
+func (r Report) Bytes() (all, uploaded int64) {
+	for _, t := range r.Taken {
+		all += t.Manifest.Bytes()
+		uploaded += t.Uploaded
+	}
+	return all, uploaded
+}
+
+// String says it for people.
+func (r Report) String() string {
+	var parts []string
+	for _, t := range r.Taken {
+		parts = append(parts, fmt.Sprintf("%s at sequence %d, %d bytes (%d new)", t.Manifest.Projection,
+			t.Manifest.Cursor.Seq, t.Manifest.Bytes(), t.Uploaded))
+	}
+	if len(parts) == 0 {
+		parts = []string{"nothing is folded yet"}
+	}
+	return fmt.Sprintf("snapshot %s in %s: %s", r.Name, round(r.Took), strings.Join(parts, "; "))
+}
+
+// Take takes a snapshot of the stores of some projections, of all if none is named. Without a name it gets one of the
+// present time. It is [ErrBusy] while another is taken, also by another process with the same bucket.
+func (k *Keeper) Take(ctx context.Context, name string, of []string, p *replay.Progress) (Report, error) {
+	return k.take(ctx, name, of, p, false)
+}
+
+func (k *Keeper) take(ctx context.Context, name string, of []string, p *replay.Progress, scheduled bool) (r Report, err error) {
+	if !k.working.TryLock() {
+		return r, fmt.Errorf("%w in this process", ErrBusy)
+	}
+	defer k.working.Unlock()
+	began := time.Now()
+	if r.Name = name; name == "" {
+		r.Name = began.UTC().Format("20060102t150405.000z")
+	}
+	defer func() {
+		r.Took = time.Since(began)
+		k.note(ctx, r, began, err)
+	}()
+	if !nameForm.MatchString(r.Name) {
+		return r, fmt.Errorf("%w: %q", ErrName, r.Name)
+	}
+	stores, err := k.stores(of)
+	if err != nil {
+		return r, err
+	}
+	err = claimed(ctx, k.opts.Bucket, "snapshot "+r.Name, func(ctx context.Context) error {
+		t := &taking{
+			bucket: k.opts.Bucket, fs: k.opts.FS, scratch: k.opts.Scratch, pace: k.opts.Pace, sums: &k.sums, p: p,
+			name: r.Name, now: began.UTC(), scheduled: scheduled,
+		}
+		var err error
+		if r.Taken, err = t.run(ctx, stores); err != nil || !scheduled {
+			return err
+		}
+		k.sums.age()
+		gone, err := prune(ctx, k.opts.Bucket, k.opts.Keep, began)
+		if len(gone.Unreadable) > 0 {
+			k.opts.Logger.Warn("snapshots cannot be read; nothing is removed until they are", "snapshots", gone.Unreadable)
+		}
+		if err != nil {
+			return fmt.Errorf("prune: %w", err)
+		}
+		return nil
+	})
+	return r, err
+}
+
+// stores returns those of the projections that are named.
+func (k *Keeper) stores(of []string) ([]Store, error) {
+	all := k.opts.Stores()
+	if len(of) == 0 {
+		return all, nil
+	}
+	var some []Store
+	for _, name := range of {
+		i := slices.IndexFunc(all, func(s Store) bool { return s.Name() == name })
+		if i < 0 {
+			return nil, fmt.Errorf("snapshot: there is no projection %q", name)
+		}
+		if !slices.Contains(some, all[i]) {
+			some = append(some, all[i])
+		}
+	}
+	return some, nil
+}
+
+func (k *Keeper) note(ctx context.Context, r Report, began time.Time, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all, uploaded := r.Bytes()
+	k.stats.Uploaded += uint64(uploaded)
+	switch {
+	case err == nil:
+		k.stats.Taken++
+		k.stats.Last, k.stats.Took, k.stats.Bytes, k.stats.Error = began, r.Took, all, nil
+	case ctx.Err() == nil:
+		k.stats.Failed++
+		k.stats.Error = err
+	}
+}
+
+// Run takes snapshots of all stores by the clock until the context ends, then returns nil: one when the last scheduled one
+// in the bucket, whoever took it, is older than it should be. What fails is logged and tried again after the same time.
+func (k *Keeper) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil
+		}
+		timer.Reset(k.tick(ctx))
+	}
+}
+
+// tick takes a snapshot if one is due, and returns how long none will be.
+func (k *Keeper) tick(ctx context.Context) time.Duration {
+	last, err := k.last(ctx)
+	if err == nil {
+		// One that is of the future, by a clock that was set back since, holds up nothing.
+		if wait := k.opts.Every - time.Since(last); wait > 0 && wait <= k.opts.Every {
+			return wait
+		}
+		began := time.Now()
+		var r Report
+		if r, err = k.take(ctx, "", nil, nil, true); err == nil {
+			_, uploaded := r.Bytes()
+			k.opts.Logger.Info("snapshot taken", "name", r.Name, "took", r.Took, "uploaded", uploaded)
+			return max(k.opts.Every-time.Since(began), 0)
+		}
+	} else {
+		k.note(ctx, Report{}, time.Time{}, err)
+	}
+	if ctx.Err() == nil {
+		k.opts.Logger.Error("no snapshot could be taken", "target", k.opts.Bucket.String(), "again_in", k.opts.Every, "error", err)
+	}
+	return k.opts.Every
+}
+
+// last returns when the last scheduled snapshot was taken; zero: never.
+func (k *Keeper) last(ctx context.Context) (time.Time, error) {
+	list, err := List(ctx, k.opts.Bucket)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("look for the last snapshot: %w", err)
+	}
+	for _, l := range slices.Backward(list) {
+		if l.Err == nil && l.Manifest.Scheduled {
+			return l.Time, nil
+		}
+	}
+	return time.Time{}, nil
+}
+
+var _ Store = (*projections.Store)(nil)

@@ -1,0 +1,255 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/projections"
+)
+
+// Errors. They arrive wrapped, with the names of what is meant.
+var (
+	// ErrNone: there is no such snapshot.
+	ErrNone = errors.New("snapshot: no such snapshot")
+	// ErrExists: a snapshot of that name was taken before.
+	ErrExists = errors.New("snapshot: there is a snapshot of that name")
+	// ErrDamaged: an object is not what was written.
+	ErrDamaged = errors.New("snapshot: damaged")
+	// ErrFormat: an object or store is of a format that this program does not know.
+	ErrFormat = errors.New("snapshot: unknown format")
+	// ErrBuiltDifferently: the store in the snapshot was built by another fold or with other settings.
+	ErrBuiltDifferently = errors.New("snapshot: built differently")
+	// ErrBusy: snapshots are being taken or removed.
+	ErrBusy = errors.New("snapshot: another one is at work")
+	// ErrName: not a name of a snapshot.
+	ErrName = errors.New("snapshot: a name has at most 128 of the characters a-z, 0-9, \".\" \"_\" and \"-\", " +
+		"a letter or digit first")
+)
+
+// Where objects are in the bucket.
+const (
+	manifestPrefix = "snapshots/"      // <name>/<projection>.json
+	filePrefix     = "snapshot-files/" // <sha256 of the content, hexadecimal>
+	claimPrefix    = "snapshot-claims/"
+	manifestSuffix = ".json"
+)
+
+// manifestFormat is the version of the encoding of manifests.
+const manifestFormat = 1
+
+// maxManifest is a bound of what is read as a manifest: a store of a terabyte has some 20 000 tables.
+const maxManifest = 64 << 20
+
+// Manifest says what a snapshot of one projection consists of.
+type Manifest struct {
+	Snapshot   string `json:"snapshot"`
+	Projection string `json:"projection"`
+	// Time is when it was taken, by the clock of the process.
+	Time time.Time `json:"time"`
+	// Scheduled snapshots are pruned; those that somebody asked for are not.
+	Scheduled bool   `json:"scheduled"`
+	Cursor    Cursor `json:"cursor"`
+	// Fingerprint is what the store was built with.
+	Fingerprint projections.Fingerprint `json:"fingerprint"`
+	Format      projections.StoreFormat `json:"store_format"`
+	// Files are those of the store, by name.
+	Files []File `json:"files"`
+}
+
+// File is a file of a store.
+type File struct {
+	Name string `json:"name"`
+	// Size in bytes.
+	Size int64 `json:"size"`
+	// SHA256 of the content, in hexadecimal digits: the name of the object.
+	SHA256 string `json:"sha256"`
+}
+
+func (f File) object() string { return filePrefix + f.SHA256 }
+
+// Bytes returns the size of the store.
+func (m *Manifest) Bytes() (n int64) {
+	for _, f := range m.Files {
+		n += f.Size
+	}
+	return n
+}
+
+// Cursor is an [events.Cursor] in words.
+type Cursor struct {
+	Log      string        `json:"log"`
+	Epoch    uint32        `json:"epoch"`
+	Seq      uint64        `json:"seq"`
+	Checksum string        `json:"checksum"`
+	LastTime events.Micros `json:"last_time"`
+	WarmSeq  uint64        `json:"warm_seq"`
+	WarmTime events.Micros `json:"warm_time"`
+}
+
+func cursorOf(c events.Cursor) Cursor {
+	return Cursor{
+		Log: hex.EncodeToString(c.Log[:]), Epoch: c.Epoch, Seq: c.Seq, Checksum: fmt.Sprintf("%016x", c.Checksum),
+		LastTime: c.LastTime, WarmSeq: c.WarmSeq, WarmTime: c.WarmTime,
+	}
+}
+
+// Parse returns the cursor.
+func (c Cursor) Parse() (events.Cursor, error) {
+	out := events.Cursor{Epoch: c.Epoch, Seq: c.Seq, LastTime: c.LastTime, WarmSeq: c.WarmSeq, WarmTime: c.WarmTime}
+	id, err := hex.DecodeString(c.Log)
+	if err != nil || len(id) != len(out.Log) {
+		return events.Cursor{}, fmt.Errorf("%w: log id %q", ErrDamaged, c.Log)
+	}
+	copy(out.Log[:], id)
+	if _, err := fmt.Sscanf(c.Checksum, "%16x", &out.Checksum); err != nil {
+		return events.Cursor{}, fmt.Errorf("%w: checksum %q", ErrDamaged, c.Checksum)
+	}
+	return out, nil
+}
+
+// envelope is a manifest with what is needed to trust it.
+type envelope struct {
+	Format int `json:"format"`
+	// SHA256 of the bytes of Manifest.
+	SHA256   string          `json:"sha256"`
+	Manifest json.RawMessage `json:"manifest"`
+}
+
+func (m *Manifest) encode() ([]byte, error) {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(body)
+	return json.Marshal(envelope{Format: manifestFormat, SHA256: hex.EncodeToString(sum[:]), Manifest: body})
+}
+
+// decodeManifest reads what encode wrote, byte for byte.
+func decodeManifest(data []byte) (*Manifest, error) {
+	var e envelope
+	if err := json.Unmarshal(data, &e); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if e.Format != manifestFormat {
+		return nil, fmt.Errorf("%w: version %d of a manifest, this program knows %d", ErrFormat, e.Format, manifestFormat)
+	}
+	if sum := sha256.Sum256(e.Manifest); hex.EncodeToString(sum[:]) != e.SHA256 {
+		return nil, fmt.Errorf("%w: the manifest has another checksum than it says", ErrDamaged)
+	}
+	var m Manifest
+	if err := json.Unmarshal(e.Manifest, &m); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if again, err := m.encode(); err != nil || !bytes.Equal(again, data) {
+		return nil, fmt.Errorf("%w: the manifest is not as it was written", ErrDamaged)
+	}
+	return &m, m.check()
+}
+
+var (
+	sumForm  = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	fileForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,127}$`)
+)
+
+// check refuses what could not be restored as it says: file names become paths.
+func (m *Manifest) check() error {
+	if _, err := m.Cursor.Parse(); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, f := range m.Files {
+		if !fileForm.MatchString(f.Name) || !sumForm.MatchString(f.SHA256) || f.Size < 0 || seen[f.Name] {
+			return fmt.Errorf("%w: the manifest names the file %q", ErrDamaged, f.Name)
+		}
+		seen[f.Name] = true
+	}
+	return nil
+}
+
+func manifestName(snapshot, projection string) string {
+	return manifestPrefix + snapshot + "/" + projection + manifestSuffix
+}
+
+// parseManifestName is the reverse of manifestName.
+func parseManifestName(object string) (snapshot, projection string, ok bool) {
+	rest, ok1 := strings.CutPrefix(object, manifestPrefix)
+	rest, ok2 := strings.CutSuffix(rest, manifestSuffix)
+	snapshot, projection = path.Split(rest)
+	snapshot = strings.TrimSuffix(snapshot, "/")
+	return snapshot, projection, ok1 && ok2 && nameForm.MatchString(snapshot) && projection != ""
+}
+
+// readManifest reads the manifest in an object, which must be that of the snapshot and projection in its name.
+func readManifest(ctx context.Context, b bucket.Bucket, object string) (m *Manifest, err error) {
+	r, err := b.Get(ctx, object, 0, -1)
+	if errors.Is(err, bucket.ErrNotFound) {
+		return nil, fmt.Errorf("%w: %s in %s", ErrNone, object, b)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	data, err := io.ReadAll(io.LimitReader(r, maxManifest))
+	if err != nil {
+		return nil, err
+	}
+	m, err = decodeManifest(data)
+	if err == nil && manifestName(m.Snapshot, m.Projection) != object {
+		err = fmt.Errorf("%w: it is that of %s", ErrDamaged, manifestName(m.Snapshot, m.Projection))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s in %s: %w", object, b, err)
+	}
+	return m, nil
+}
+
+// Listed is what is known of the snapshot of one projection.
+type Listed struct {
+	Snapshot, Projection string
+	// Manifest is nil if it cannot be read; Err says why.
+	Manifest *Manifest
+	Err      error
+	// Time is that of the manifest, or of its object.
+	Time time.Time
+}
+
+// List returns the snapshots of all projections, by time, the latest last. Those that cannot be read are among them.
+func List(ctx context.Context, b bucket.Bucket) ([]Listed, error) {
+	objects, err := b.List(ctx, manifestPrefix)
+	if err != nil {
+		return nil, err
+	}
+	var list []Listed
+	for _, o := range objects {
+		snapshot, projection, ok := parseManifestName(o.Name)
+		if !ok {
+			continue
+		}
+		l := Listed{Snapshot: snapshot, Projection: projection, Time: o.Time}
+		l.Manifest, l.Err = readManifest(ctx, b, o.Name)
+		switch {
+		case errors.Is(l.Err, ErrNone):
+			continue // removed meanwhile
+		case l.Err != nil && !errors.Is(l.Err, ErrDamaged) && !errors.Is(l.Err, ErrFormat):
+			return nil, l.Err // the bucket's fault: to go on would be to overlook it
+		case l.Err == nil:
+			l.Time = l.Manifest.Time
+		}
+		list = append(list, l)
+	}
+	sortByTime(list)
+	return list, nil
+}

@@ -1,0 +1,75 @@
+package snapshot_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/replay/snapshot"
+)
+
+const goldenManifest = "testdata/manifest.golden"
+
+// TestGoldenManifest reads a manifest that an earlier version wrote. It can be read only if it would be written the same.
+func TestGoldenManifest(t *testing.T) {
+	if os.Getenv(conformance.UpdateGolden) != "" {
+		b := taken(t)
+		if err := os.WriteFile(goldenManifest, b.objects["snapshots/one/graph.json"].data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(goldenManifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newMemory()
+	b.objects["snapshots/one/graph.json"] = object{data, time.Now()}
+	list, err := snapshot.List(t.Context(), b)
+	if err != nil || len(list) != 1 || list[0].Err != nil {
+		t.Fatalf("%v, %v", list, err)
+	}
+	m := list[0].Manifest
+	c, err := m.Cursor.Parse()
+	if err != nil || c.Log != logID || c.Epoch != 1 || c.Seq == 0 || c.LastTime == 0 {
+		t.Errorf("cursor %+v, %v", c, err)
+	}
+	if m.Fingerprint.Name != "graph" || len(m.Files) < 4 || m.Bytes() == 0 || m.Format.Rows != 1 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestDirectory takes and restores in a directory, with real files.
+func TestDirectory(t *testing.T) {
+	b, err := bucket.NewDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t, b, newGraph())
+	envs := follows(300)
+	n.fold(t, envs[:200])
+	n.take(t, "one")
+	n.fold(t, envs)
+	n.take(t, "two")
+	for _, name := range []string{"one", "two", ""} {
+		mustRestore(t, b, name, newGraph, envs)
+	}
+	if p, err := snapshot.Remove(t.Context(), b, "one"); err != nil || p.Files == 0 {
+		t.Errorf("%v, %v", p, err)
+	}
+	mustRestore(t, b, "two", newGraph, envs)
+	dir := t.TempDir()
+	var asked events.Cursor
+	r, err := snapshot.Restore(t.Context(), snapshot.RestoreOptions{Bucket: b, Projection: newGraph(), Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked, err = r.Manifest.Cursor.Parse(); err != nil || asked.Seq != envs[len(envs)-1].Seq() {
+		t.Errorf("restored at %+v, %v", asked, err)
+	}
+	if _, err := os.Stat(r.Dir); err != nil {
+		t.Error(err)
+	}
+}

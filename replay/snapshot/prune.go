@@ -1,0 +1,180 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/skein-feed/skein/events/bucket"
+)
+
+// Keep says which scheduled snapshots are kept. The latest of each projection is kept in any case, and those that somebody
+// asked for are removed by name only.
+type Keep struct {
+	// Count is how many of each projection are kept; 0: any number.
+	Count int
+	// Age is how old they may be; 0: any age.
+	Age time.Duration
+}
+
+// Pruned is what was removed.
+type Pruned struct {
+	// Snapshots are the names of manifests: <snapshot>/<projection>.
+	Snapshots []string
+	// Files that no manifest names, and their bytes.
+	Files int
+	Bytes int64
+	// Unreadable are manifests that cannot be read. While there are any, no file is removed: they may name it.
+	Unreadable []string
+}
+
+// String says it for people.
+func (p Pruned) String() string {
+	text := fmt.Sprintf("removed %d snapshots and %d files, %d bytes", len(p.Snapshots), p.Files, p.Bytes)
+	if len(p.Unreadable) > 0 {
+		text += fmt.Sprintf("; no files, since these cannot be read and may name them: %v", p.Unreadable)
+	}
+	return text
+}
+
+// Prune removes the scheduled snapshots that are not to be kept, and files that no snapshot names.
+func Prune(ctx context.Context, b bucket.Bucket, keep Keep, now time.Time) (done Pruned, err error) {
+	err = claimed(ctx, b, "prune", func(ctx context.Context) error {
+		done, err = prune(ctx, b, keep, now)
+		return err
+	})
+	return done, err
+}
+
+// Remove removes snapshots by their names, also damaged ones, and files that no other names. It fails with [ErrNone], and
+// removes nothing, if there is none of one of the names.
+func Remove(ctx context.Context, b bucket.Bucket, names ...string) (done Pruned, err error) {
+	err = claimed(ctx, b, "remove", func(ctx context.Context) error {
+		objects, err := b.List(ctx, manifestPrefix)
+		if err != nil {
+			return err
+		}
+		var gone []string
+		for _, name := range names {
+			before := len(gone)
+			for _, o := range objects {
+				if snapshot, _, ok := parseManifestName(o.Name); ok && snapshot == name {
+					gone = append(gone, o.Name)
+				}
+			}
+			if len(gone) == before {
+				return fmt.Errorf("%w: %q in %s", ErrNone, name, b)
+			}
+		}
+		done, err = removeAll(ctx, b, gone)
+		return err
+	})
+	return done, err
+}
+
+func prune(ctx context.Context, b bucket.Bucket, keep Keep, now time.Time) (Pruned, error) {
+	list, err := List(ctx, b)
+	if err != nil {
+		return Pruned{}, err
+	}
+	return removeAll(ctx, b, keep.beyond(list, now))
+}
+
+// beyond returns the manifests that are not kept, the oldest first.
+func (k Keep) beyond(list []Listed, now time.Time) (gone []string) {
+	latest, counted := map[string]bool{}, map[string]int{}
+	for _, l := range slices.Backward(list) {
+		if l.Err != nil {
+			continue
+		}
+		first := !latest[l.Projection]
+		latest[l.Projection] = true
+		if !l.Manifest.Scheduled {
+			continue
+		}
+		counted[l.Projection]++
+		tooMany := k.Count > 0 && counted[l.Projection] > k.Count
+		tooOld := k.Age > 0 && now.Sub(l.Time) > k.Age
+		if !first && (tooMany || tooOld) {
+			gone = append(gone, manifestName(l.Snapshot, l.Projection))
+		}
+	}
+	slices.Reverse(gone)
+	return gone
+}
+
+// removeAll removes manifests, then what no manifest names any more.
+func removeAll(ctx context.Context, b bucket.Bucket, manifests []string) (done Pruned, err error) {
+	for _, object := range manifests {
+		if err := b.Delete(ctx, object); err != nil {
+			return done, err
+		}
+		snapshot, projection, _ := parseManifestName(object)
+		done.Snapshots = append(done.Snapshots, snapshot+"/"+projection)
+	}
+	files, err := b.List(ctx, filePrefix)
+	if err != nil {
+		return done, err
+	}
+	list, err := List(ctx, b)
+	if err != nil {
+		return done, err
+	}
+	named := map[string]bool{}
+	for _, l := range list {
+		if l.Err != nil {
+			done.Unreadable = append(done.Unreadable, l.Snapshot+"/"+l.Projection)
+			continue
+		}
+		for _, f := range l.Manifest.Files {
+			named[f.object()] = true
+		}
+	}
+	if len(done.Unreadable) > 0 {
+		return done, nil
+	}
+	for _, o := range files {
+		if named[o.Name] {
+			continue
+		}
+		if err := b.Delete(ctx, o.Name); err != nil {
+			return done, err
+		}
+		done.Files++
+		done.Bytes += o.Size
+	}
+	return done, nil
+}
+
+func sortByTime(list []Listed) {
+	slices.SortStableFunc(list, func(a, b Listed) int {
+		return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Snapshot, b.Snapshot), cmp.Compare(a.Projection, b.Projection))
+	})
+}
+
+// find returns the manifest of a snapshot of a projection; of the latest, if it has no name.
+func find(ctx context.Context, b bucket.Bucket, snapshot, projection string) (*Manifest, error) {
+	if snapshot != "" {
+		if !nameForm.MatchString(snapshot) {
+			return nil, fmt.Errorf("%w: %q", ErrName, snapshot)
+		}
+		return readManifest(ctx, b, manifestName(snapshot, projection))
+	}
+	list, err := List(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range slices.Backward(list) {
+		if l.Projection != projection {
+			continue
+		}
+		if l.Err != nil {
+			return nil, errors.Join(l.Err, errors.New("this is the latest snapshot: choose another one by its name, or remove it"))
+		}
+		return l.Manifest, nil
+	}
+	return nil, fmt.Errorf("%w: none of %s in %s", ErrNone, projection, b)
+}

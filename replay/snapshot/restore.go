@@ -1,0 +1,292 @@
+package snapshot
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"regexp"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/replay"
+)
+
+// Errors of restoring.
+var (
+	// ErrStore: there is a store where one should be restored.
+	ErrStore = errors.New("snapshot: there is a store already")
+	// ErrDisk: the disk has no room for the store.
+	ErrDisk = errors.New("snapshot: not enough free disk")
+)
+
+// RestoreOptions say what is restored, and to where.
+type RestoreOptions struct {
+	Bucket bucket.Bucket
+	// Snapshot is the name; empty: the latest of the projection.
+	Snapshot string
+	// Projection is what will fold into the store. Its version and settings must be those of the snapshot.
+	Projection projections.Projection
+	// FS is the file system; nil: the disk. Dir holds the stores of all projections.
+	FS  projections.FS
+	Dir string
+	// Accept judges the position before anything is downloaded, as [events.Log.CheckCursor] does; nil: any.
+	Accept   func(context.Context, events.Cursor) error
+	Pace     replay.Pace
+	Progress *replay.Progress
+
+	// anySettings accepts a store with other settings, for reading.
+	anySettings bool
+}
+
+// Restored is a store that was restored.
+type Restored struct {
+	Manifest *Manifest
+	// Dir is its directory.
+	Dir string
+	// Download is how long it took to read, check and write the files, Open to open the store.
+	Download, Open time.Duration
+}
+
+const (
+	// restoringDir is where files are until the store is whole: beside the generations, on the same file system. By its name
+	// a start of the service knows that it is scratch.
+	restoringDir = "shadow-restoring"
+	// firstGeneration is the directory of the generation that is restored.
+	firstGeneration = "000001"
+	// generationsFile says which generation is live.
+	generationsFile = "GENERATIONS"
+	// streams are so many downloads at a time.
+	streams = 4
+	// spare is the part of the free disk that is left, one of so many.
+	spare = 20
+)
+
+var generationForm = regexp.MustCompile(`^[0-9]{6,}$`)
+
+// Restore makes a store of a snapshot, where none is. It appears whole or not at all: on an error the target is as it was.
+// A store that is opened there goes on with the log from the snapshot's position.
+func Restore(ctx context.Context, o RestoreOptions) (_ Restored, err error) {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	home := o.FS.PathJoin(o.Dir, o.Projection.Name())
+	if err := o.vacant(home); err != nil {
+		return Restored{}, err
+	}
+	m, err := o.find(ctx)
+	if err != nil {
+		return Restored{}, err
+	}
+	// The directories that this makes are left behind if it fails: they hold nothing.
+	if err := makeDir(o.FS, home); err != nil {
+		return Restored{}, err
+	}
+	if err := o.room(home, m); err != nil {
+		return Restored{}, err
+	}
+	scratch := o.FS.PathJoin(home, restoringDir)
+	if err := o.FS.RemoveAll(scratch); err != nil {
+		return Restored{}, err
+	}
+	defer func() { err = errors.Join(err, o.FS.RemoveAll(scratch)) }()
+	done, err := o.fetch(ctx, m, scratch)
+	if err != nil {
+		return Restored{}, err
+	}
+	from := done.Dir
+	done.Dir = o.FS.PathJoin(home, firstGeneration)
+	if err := o.vacant(home); err != nil { // a service may have been started meanwhile
+		return Restored{}, err
+	}
+	if err := o.FS.Rename(from, done.Dir); err != nil {
+		return Restored{}, err
+	}
+	return done, syncDir(o.FS, home)
+}
+
+// vacant refuses a directory that has a generation.
+func (o *RestoreOptions) vacant(home string) error {
+	names, err := o.FS.List(home)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, name := range names {
+		if generationForm.MatchString(name) || name == generationsFile {
+			return fmt.Errorf("%w: %s; remove the directory if the snapshot shall take its place", ErrStore,
+				o.FS.PathJoin(home, name))
+		}
+	}
+	return nil
+}
+
+// room refuses a disk that is too full.
+func (o *RestoreOptions) room(home string, m *Manifest) error {
+	usage, err := o.FS.GetDiskUsage(home)
+	if errors.Is(err, vfs.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if need := uint64(m.Bytes()); usage.AvailBytes-usage.AvailBytes/spare < need {
+		return fmt.Errorf("%w: %s needs %d bytes, %d are free at %s", ErrDisk, o.Projection.Name(), need, usage.AvailBytes, home)
+	}
+	return nil
+}
+
+// find returns the manifest, if the program can use what it names.
+func (o *RestoreOptions) find(ctx context.Context) (*Manifest, error) {
+	m, err := find(ctx, o.Bucket, o.Snapshot, o.Projection.Name())
+	if err != nil {
+		return nil, err
+	}
+	bad := func(err error) (*Manifest, error) {
+		return nil, fmt.Errorf("snapshot %s of %s: %w", m.Snapshot, m.Projection, err)
+	}
+	if have := projections.Format(); m.Format.Rows != have.Rows || m.Format.Engine > have.Engine {
+		return bad(fmt.Errorf("%w: rows %d, engine %d; this program knows rows %d, engine %d", ErrFormat,
+			m.Format.Rows, m.Format.Engine, have.Rows, have.Engine))
+	}
+	now := projections.FingerprintOf(o.Projection)
+	if o.anySettings {
+		now.Settings = m.Fingerprint.Settings
+	}
+	if diff := m.Fingerprint.Differences(now); diff != "" {
+		return bad(fmt.Errorf("%w: fingerprint %s: %s; restore with what it was built with, or have the store built from the log",
+			ErrBuiltDifferently, m.Fingerprint, diff))
+	}
+	cursor, err := m.Cursor.Parse()
+	if err != nil {
+		return bad(err)
+	}
+	if o.Accept != nil {
+		if err := o.Accept(ctx, cursor); err != nil {
+			return bad(err)
+		}
+	}
+	return m, nil
+}
+
+// fetch downloads the files to a directory below scratch, and opens them as a store.
+func (o *RestoreOptions) fetch(ctx context.Context, m *Manifest, scratch string) (Restored, error) {
+	done := Restored{Manifest: m, Dir: o.FS.PathJoin(scratch, m.Projection, firstGeneration)}
+	if err := o.FS.MkdirAll(done.Dir, 0o755); err != nil {
+		return done, err
+	}
+	o.Progress.Start("bytes", uint64(m.Bytes()))
+	began := time.Now()
+	g, within := errgroup.WithContext(ctx)
+	g.SetLimit(streams)
+	for _, f := range m.Files {
+		g.Go(func() error {
+			if err := o.download(within, done.Dir, f); err != nil {
+				return fmt.Errorf("snapshot %s of %s, file %s: %w", m.Snapshot, m.Projection, f.Name, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return done, err
+	}
+	if err := syncDir(o.FS, done.Dir); err != nil {
+		return done, err
+	}
+	done.Download = time.Since(began)
+	began = time.Now()
+	store, err := o.open(m, scratch)
+	if err != nil {
+		return done, err
+	}
+	done.Open = time.Since(began)
+	return done, store.Close()
+}
+
+// open opens what was downloaded for reading, and compares it with the manifest.
+func (o *RestoreOptions) open(m *Manifest, scratch string) (*projections.Store, error) {
+	store, err := projections.Open(projections.Options{FS: o.FS, Dir: scratch, Projection: o.Projection, ReadOnly: true})
+	if err != nil {
+		return nil, fmt.Errorf("snapshot %s of %s: %w", m.Snapshot, m.Projection, err)
+	}
+	at, differs := cursorOf(store.Cursor()), store.Fingerprint().Differences(m.Fingerprint)
+	if at != m.Cursor || differs != "" {
+		err := fmt.Errorf("%w: snapshot %s of %s: the store is at %+v, the manifest says %+v; %s", ErrDamaged,
+			m.Snapshot, m.Projection, at, m.Cursor, differs)
+		return nil, errors.Join(err, store.Close())
+	}
+	return store, nil
+}
+
+// download brings one file to disk, if it is what the manifest says.
+func (o *RestoreOptions) download(ctx context.Context, dir string, f File) (err error) {
+	r, err := o.Bucket.Get(ctx, f.object(), 0, -1)
+	if errors.Is(err, bucket.ErrNotFound) {
+		return fmt.Errorf("%w: the object %s is missing in %s", ErrDamaged, f.object(), o.Bucket)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	out, err := o.FS.Create(o.FS.PathJoin(dir, f.Name), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	h := sha256.New()
+	// One byte more than there should be tells that there is more.
+	in := &paced{ctx: ctx, r: io.LimitReader(r, f.Size+1), pace: o.Pace, h: h}
+	n, err := io.Copy(out, &counted{in, o.Progress})
+	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
+		return err
+	}
+	if sum := hex.EncodeToString(h.Sum(nil)); n != f.Size || sum != f.SHA256 {
+		return fmt.Errorf("%w: the object %s in %s has %d bytes with the checksum %s, the manifest says %d",
+			ErrDamaged, f.object(), o.Bucket, n, sum, f.Size)
+	}
+	return nil
+}
+
+// counted tells the progress of reading.
+type counted struct {
+	r io.Reader
+	p *replay.Progress
+}
+
+// Read is part of io.Reader.
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.p.Add(uint64(n))
+	return n, err
+}
+
+// makeDir makes a directory and those above it that are missing, durably.
+func makeDir(fsys projections.FS, dir string) error {
+	if _, err := fsys.Stat(dir); err == nil {
+		return nil
+	}
+	above := fsys.PathDir(dir)
+	if above != dir {
+		if err := makeDir(fsys, above); err != nil {
+			return err
+		}
+	}
+	if err := fsys.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return syncDir(fsys, above)
+}
+
+func syncDir(fsys projections.FS, name string) error {
+	dir, err := fsys.OpenDir(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

@@ -1,0 +1,223 @@
+package snapshot_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/replay/snapshot"
+)
+
+// taken returns a bucket with a snapshot "one" of the graph.
+func taken(t *testing.T) *memory {
+	t.Helper()
+	b := newMemory()
+	n := newNode(t, b, newGraph())
+	n.fold(t, follows(400))
+	n.take(t, "one")
+	return b
+}
+
+// TestDamage damages each object of a snapshot in many ways: it is refused by the name of the object.
+func TestDamage(t *testing.T) {
+	b := taken(t)
+	if names := b.names(""); len(names) < 5 {
+		t.Fatalf("only %v", names)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, name := range b.names("") {
+		t.Run(name[:min(30, len(name))], func(t *testing.T) {
+			data := b.objects[name].data
+			refused := func(what string, damaged []byte) {
+				t.Helper()
+				bad := b.clone()
+				bad.objects[name] = object{damaged, bad.objects[name].time}
+				_, err := restore(t, bad, "", newGraph())
+				if !errors.Is(err, snapshot.ErrDamaged) && !errors.Is(err, snapshot.ErrFormat) {
+					t.Errorf("%s: %v", what, err)
+				} else if !strings.Contains(err.Error(), name) {
+					t.Errorf("%s: not named in %q", what, err)
+				}
+			}
+			for range min(len(data), 40) {
+				bad := []byte(string(data))
+				at := r.IntN(len(bad))
+				bad[at] ^= 1 << r.IntN(8)
+				refused("a flipped bit", bad)
+			}
+			if len(data) > 0 {
+				refused("cut", data[:len(data)-1])
+			}
+			refused("longer", append([]byte(string(data)), 'x'))
+			if strings.HasPrefix(name, "snapshot-files/") {
+				bad := b.clone()
+				delete(bad.objects, name)
+				if _, err := restore(t, bad, "one", newGraph()); !errors.Is(err, snapshot.ErrDamaged) || !strings.Contains(err.Error(), name) {
+					t.Errorf("missing: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestExchangedManifest has the manifest of one snapshot under the name of another.
+func TestExchangedManifest(t *testing.T) {
+	b := taken(t)
+	b.objects["snapshots/two/graph.json"] = b.objects["snapshots/one/graph.json"]
+	if _, err := restore(t, b, "two", newGraph()); !errors.Is(err, snapshot.ErrDamaged) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// raised is the graph under another version.
+type raised struct{ *graph.Graph }
+
+func (raised) Version() uint32 { return 77 }
+
+func TestRestoreRefusals(t *testing.T) {
+	b := newMemory()
+	settings := seen.DefaultSettings()
+	n := newNode(t, b, newGraph(), seen.New(settings))
+	n.fold(t, follows(100))
+	n.take(t, "one")
+	other := settings
+	other.Retention++
+	for name, c := range map[string]struct {
+		snapshot string
+		p        projections.Projection
+		is       error
+		says     string
+	}{
+		"another version":  {p: raised{graph.New()}, is: snapshot.ErrBuiltDifferently, says: "is 77"},
+		"another setting":  {p: seen.New(other), is: snapshot.ErrBuiltDifferently, says: "setting retention"},
+		"no such snapshot": {snapshot: "none", p: newGraph(), is: snapshot.ErrNone, says: "snapshots/none/graph.json"},
+		"no such name":     {snapshot: "../one", p: newGraph(), is: snapshot.ErrName, says: "../one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := restore(t, b, c.snapshot, c.p); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	o := snapshot.RestoreOptions{Bucket: b, Projection: newGraph(), Dir: "data"}
+	t.Run("another log", func(t *testing.T) {
+		o, fs := o, vfs.NewMem()
+		o.FS = fs
+		o.Accept = func(_ context.Context, c events.Cursor) error {
+			if c.Log != logID || c.Seq != n.stores[0].Cursor().Seq {
+				t.Errorf("asked about %+v", c)
+			}
+			return events.ErrOtherLog
+		}
+		if _, err := snapshot.Restore(t.Context(), o); !errors.Is(err, events.ErrOtherLog) {
+			t.Errorf("got %v", err)
+		}
+		if left, _ := fs.List("data"); len(left) > 0 {
+			t.Errorf("there is %v", left)
+		}
+	})
+	t.Run("a store", func(t *testing.T) {
+		o := o
+		o.FS = vfs.NewMem()
+		if _, err := snapshot.Restore(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := snapshot.Restore(t.Context(), o); !errors.Is(err, snapshot.ErrStore) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("no room", func(t *testing.T) {
+		o, fs := o, vfs.NewMem()
+		fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 2000, TotalBytes: 1 << 20})
+		o.FS = fs
+		if _, err := snapshot.Restore(t.Context(), o); !errors.Is(err, snapshot.ErrDisk) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestPowerCutsWhileRestoring cuts the power at every operation of the bucket, which come between those of the file system,
+// and after the end: there is a whole store or none, and restoring again works.
+func TestPowerCutsWhileRestoring(t *testing.T) {
+	b := taken(t)
+	envs := follows(400)
+	want := conformance.Straight(t, newGraph(), envs)
+	for at, over := 0, false; !over; at++ {
+		fs, source := vfs.NewCrashableMem(), b.clone()
+		var crashed *vfs.MemFS
+		source.fault = func(n int, _, _ string) outcome {
+			if n == at {
+				crashed = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(uint64(at), 1))})
+			}
+			return done
+		}
+		o := snapshot.RestoreOptions{Bucket: source, Projection: newGraph(), FS: fs, Dir: "data"}
+		if _, err := snapshot.Restore(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if over = crashed == nil; over {
+			crashed = fs.CrashClone(vfs.CrashCloneCfg{})
+		} else {
+			o.FS = crashed
+			if _, err := snapshot.Restore(t.Context(), o); err != nil {
+				t.Fatalf("after a power cut at %d: %v", at, err)
+			}
+		}
+		s := conformance.Open(t, crashed, newGraph(), projections.Bounds{})
+		conformance.RowsOf(t, s).MustEqual(t, want, "after a power cut at %d", at)
+		conformance.Close(t, s)
+	}
+}
+
+func TestDrill(t *testing.T) {
+	b := taken(t)
+	envs := follows(600)
+	fs := vfs.NewMem()
+	o := snapshot.DrillOptions{RestoreOptions: snapshot.RestoreOptions{Bucket: b, Projection: newGraph(), FS: fs, Dir: "drill"}}
+	rows := uint64(len(conformance.Straight(t, newGraph(), follows(400))))
+	t.Run("without a log", func(t *testing.T) {
+		d, err := snapshot.Drill(t.Context(), o)
+		if err != nil || d.Rows != rows || d.Download <= 0 || d.Open <= 0 || d.Read <= 0 || d.ToSeq != 0 {
+			t.Errorf("%+v, %v; want %d rows", d, err, rows)
+		}
+		t.Log(d)
+	})
+	t.Run("with a log", func(t *testing.T) {
+		o := o
+		o.Tail = func(_ context.Context, s *projections.Store) error {
+			if err := s.Fold(envs[conformance.After(envs, s.Cursor()):]); err != nil {
+				return err
+			}
+			conformance.RowsOf(t, s).MustEqual(t, conformance.Straight(t, newGraph(), envs), "after the tail")
+			return nil
+		}
+		d, err := snapshot.Drill(t.Context(), o)
+		if err != nil || d.ToSeq != envs[len(envs)-1].Seq() || d.Tail <= 0 {
+			t.Errorf("%+v, %v", d, err)
+		}
+	})
+	t.Run("of what is damaged", func(t *testing.T) {
+		o, bad := o, b.clone()
+		o.Bucket = bad
+		for _, name := range bad.names("snapshot-files/") {
+			if data := bad.objects[name].data; len(data) > 1000 {
+				bad.objects[name] = object{data: append([]byte{data[0] ^ 1}, data[1:]...)}
+			}
+		}
+		if _, err := snapshot.Drill(t.Context(), o); !errors.Is(err, snapshot.ErrDamaged) {
+			t.Errorf("got %v", err)
+		}
+	})
+	if left, _ := fs.List("drill"); len(left) > 0 {
+		t.Errorf("there is %v", left)
+	}
+}
