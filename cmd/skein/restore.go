@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/snapshot"
+)
+
+type restoreCmd struct {
+	targetFlag `embed:""`
+
+	Projections []string `arg:"" optional:"" name:"projection" help:"Which; without any: all that have a snapshot."`
+	Data        string   `help:"Directory of the log and the stores of a service that is not running (./skein-data)." default:"./skein-data" type:"path" placeholder:"DIR"`
+	Snapshot    string   `help:"Name of the snapshot; without it the latest of each projection." placeholder:"NAME"`
+	Drill       bool     `help:"For practice: restore into a directory that is removed again, read everything, fold the log if there is one, and print how long it took."`
+
+	foldFlags `embed:""`
+}
+
+// Help is shown below the flags.
+func (*restoreCmd) Help() string {
+	return `A new node restores and then folds only what the log has after the snapshot. There must be no store where one is
+restored; every file is checked before it takes its place. Where DATA holds a log, the snapshot must be of that log.
+
+The flags --feed-…, --heat-… and --seen-… must be those of the service (a configuration file gives them to both): a snapshot of
+a store that was built with others is refused, by name of what differs.`
+}
+
+// Run restores stores.
+func (c *restoreCmd) Run(ctx context.Context, std *streams) (err error) {
+	settings, err := c.settings()
+	if err != nil {
+		return err
+	}
+	list, err := c.chosen(all.All(settings))
+	if err != nil {
+		return err
+	}
+	b, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	log, err := c.openLog(ctx, std)
+	if err != nil {
+		return err
+	}
+	if log != nil {
+		defer func() {
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+			defer cancel()
+			err = errors.Join(err, log.Close(last))
+		}()
+	}
+	restored := 0
+	for _, p := range list {
+		err := c.one(ctx, std, b, log, p)
+		if errors.Is(err, snapshot.ErrNone) && len(c.Projections) == 0 && c.Snapshot == "" {
+			std.say("%s: no snapshot", p.Name())
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.Name(), err)
+		}
+		restored++
+	}
+	if restored == 0 {
+		return fmt.Errorf("%w in %s", snapshot.ErrNone, b)
+	}
+	return nil
+}
+
+// chosen returns the projections that are asked for.
+func (c *restoreCmd) chosen(list []projections.Projection) ([]projections.Projection, error) {
+	if len(c.Projections) == 0 {
+		return list, nil
+	}
+	var chosen []projections.Projection
+	for _, name := range c.Projections {
+		i := slices.IndexFunc(list, func(p projections.Projection) bool { return p.Name() == name })
+		if i < 0 {
+			return nil, usage("there is no projection %q", name)
+		}
+		if !slices.Contains(chosen, list[i]) {
+			chosen = append(chosen, list[i])
+		}
+	}
+	return chosen, nil
+}
+
+// openLog opens the log in the data directory, which also keeps a service from using the directory meanwhile; nil: there is
+// none. A drill does without a log that a service has open.
+func (c *restoreCmd) openLog(ctx context.Context, std *streams) (*events.Log, error) {
+	dir := filepath.Join(c.Data, logDir)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	log, err := events.Open(ctx, events.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil && c.Drill && errors.Is(err, events.ErrLocked) {
+		std.say("a service has the log in %s open: what comes after the snapshot is not folded", dir)
+		return nil, nil
+	}
+	return log, err
+}
+
+// one restores one projection.
+func (c *restoreCmd) one(
+	ctx context.Context, std *streams, b bucket.Bucket, log *events.Log, p projections.Projection,
+) (err error) {
+	var at replay.Progress
+	o := snapshot.RestoreOptions{
+		Bucket: b, Snapshot: c.Snapshot, Projection: p, Dir: filepath.Join(c.Data, storesDir), Progress: &at,
+	}
+	if log != nil {
+		o.Accept = log.CheckCursor
+	}
+	shown := showProgress(std.err, p.Name(), &at)
+	defer shown()
+	if c.Drill {
+		return c.drill(ctx, std, o, log)
+	}
+	done, err := snapshot.Restore(ctx, o)
+	if err != nil {
+		return err
+	}
+	shown()
+	std.say("%s: restored from snapshot %s at sequence %d, %s in %s", p.Name(), done.Manifest.Snapshot,
+		done.Manifest.Cursor.Seq, sizeText(uint64(done.Manifest.Bytes())), (done.Download + done.Open).Round(time.Millisecond))
+	return nil
+}
+
+func (c *restoreCmd) drill(ctx context.Context, std *streams, o snapshot.RestoreOptions, log *events.Log) (err error) {
+	if err := os.MkdirAll(c.Data, 0o750); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(c.Data, "drill-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	o.Dir = filepath.Join(dir, storesDir)
+	d := snapshot.DrillOptions{RestoreOptions: o}
+	if log != nil {
+		d.Tail = func(ctx context.Context, s *projections.Store) error { return foldTail(ctx, log, s) }
+	}
+	done, err := snapshot.Drill(ctx, d)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(std.out, done)
+	return nil
+}
+
+// foldTail folds what the log has now.
+func foldTail(ctx context.Context, log *events.Log, s *projections.Store) error {
+	head, err := log.Head(ctx)
+	if err != nil {
+		return err
+	}
+	hub := events.NewHub(log, events.HubOptions{})
+	defer hub.Close()
+	g, within := errgroup.WithContext(ctx)
+	within, stop := context.WithCancel(within)
+	g.Go(func() error { return hub.Run(within) })
+	g.Go(func() error {
+		return s.Run(within, func(from events.Cursor) (projections.Subscription, error) {
+			sub, err := hub.Subscribe(from)
+			if err != nil {
+				return nil, err
+			}
+			return subscription{sub, hub}, nil
+		})
+	})
+	g.Go(func() error {
+		defer stop()
+		return s.WaitFor(within, head.Last)
+	})
+	return g.Wait()
+}
+
+// showProgress shows how far restoring is until the returned function is called, which may be called again.
+func showProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
+	p := newProgress(w, what)
+	quit, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(200 * time.Millisecond)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+			case <-quit:
+				p.end()
+				return
+			}
+			if unit, done, total := at.Now(); total > 0 {
+				p.mu.Lock()
+				p.show(int64(done), int64(total), fmt.Sprintf("%s: %s of %s %s", what, sizeText(done), sizeText(total), unit))
+				p.mu.Unlock()
+			}
+		}
+	}()
+	return sync.OnceFunc(func() {
+		close(quit)
+		<-ended
+	})
+}
+
+// printPlainJSON prints a value for programs, one a line.
+func printPlainJSON(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/snapshot"
+)
+
+// takeSnapshot takes a snapshot of the stores of a service that is not running.
+func takeSnapshot(t *testing.T, dir, target, name string) {
+	t.Helper()
+	b, err := bucket.NewDir(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stores []snapshot.Store
+	for _, p := range all.All(all.Settings{}) {
+		s, err := projections.Open(projections.Options{Dir: filepath.Join(dir, storesDir), Projection: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		stores = append(stores, s)
+	}
+	k := snapshot.New(snapshot.Options{
+		Bucket: b, Scratch: filepath.Join(dir, "scratch"), Stores: func() []snapshot.Store { return stores },
+	})
+	if _, err := k.Take(t.Context(), name, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRestore takes a snapshot of a service, loses its stores, and restores them.
+func TestRestore(t *testing.T) {
+	dir, target := t.TempDir(), t.TempDir()
+	quiet := slog.New(slog.DiscardHandler)
+	api, stop := startApp(t, dir, quiet)
+	publish(t, api, userFollowed("ann", "bob"))
+	stop()
+	takeSnapshot(t, dir, target, "one")
+	api, stop = startApp(t, dir, quiet)
+	position := publish(t, api, userFollowed("ann", "cid"))
+
+	expect := func(code int, says string, args ...string) (out string) {
+		t.Helper()
+		got, out, said := skein(args...)
+		if got != code || !strings.Contains(out+said, says) {
+			t.Errorf("%v: exit code %d, %q, %q; want %d and %q", args, got, out, said, code, says)
+		}
+		return out
+	}
+	expect(exitFailed, "is open in another process", "restore", "--data", dir, "--target", target)
+	expect(exitOK, "at sequence 1", "restore", "--data", dir, "--target", target, "--drill", "graph")
+	stop()
+	expect(exitFailed, "there is a store already", "restore", "--data", dir, "--target", target)
+	out := expect(exitOK, "folded the log to sequence 2", "restore", "--data", dir, "--target", target, "--drill")
+	if n := strings.Count(out, "\n"); n != len(all.All(all.Settings{})) {
+		t.Errorf("the drill reports %s", out)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, storesDir)); err != nil {
+		t.Fatal(err)
+	}
+	expect(exitFailed, "setting retention", "restore", "--data", dir, "--target", target, "--seen-retention", "7", "seen")
+	expect(exitUsage, "no projection", "restore", "--data", dir, "--target", target, "none")
+	expect(exitOK, "restored from snapshot one at sequence 1", "restore", "--data", dir, "--target", target)
+	if left, _ := filepath.Glob(filepath.Join(dir, "drill-*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	api, stop = startApp(t, dir, quiet)
+	defer stop()
+	res, err := api.graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
+		AtLeast: position,
+		Pairs: []*skeinv1.FollowPair{
+			{FollowerId: "ann", Target: &skeinv1.FollowPair_UserId{UserId: "bob"}},
+			{FollowerId: "ann", Target: &skeinv1.FollowPair_UserId{UserId: "cid"}},
+		},
+	}))
+	if err != nil || len(res.Msg.GetKinds()) != 2 {
+		t.Fatalf("%v, %v", res, err)
+	}
+	for i, kind := range res.Msg.GetKinds() {
+		if kind != skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT {
+			t.Errorf("follow %d is %v", i, kind)
+		}
+	}
+}
+
+// TestRestoreOfAnotherLog has a target of another service.
+func TestRestoreOfAnotherLog(t *testing.T) {
+	target, dirs := t.TempDir(), []string{t.TempDir(), t.TempDir()}
+	for _, dir := range dirs {
+		api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
+		publish(t, api, userFollowed("ann", "bob"))
+		stop()
+	}
+	takeSnapshot(t, dirs[0], target, "one")
+	if err := os.RemoveAll(filepath.Join(dirs[1], storesDir)); err != nil {
+		t.Fatal(err)
+	}
+	code, out, said := skein("restore", "--data", dirs[1], "--target", target)
+	if code != exitFailed || !strings.Contains(said, "the cursor is of log") {
+		t.Errorf("exit code %d, %q, %q", code, out, said)
+	}
+	if _, err := os.Stat(filepath.Join(dirs[1], storesDir)); err == nil {
+		t.Error("there are stores")
+	}
+}
+
+func TestSnapshotListAndPrune(t *testing.T) {
+	dir, target := t.TempDir(), t.TempDir()
+	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
+	publish(t, api, userFollowed("ann", "bob"))
+	stop()
+	takeSnapshot(t, dir, target, "one")
+	takeSnapshot(t, dir, target, "two")
+	if code, out, said := skein("snapshot", "list", "--target", target); code != exitOK || strings.Count(out, "\n") != 9 ||
+		!strings.Contains(out, "one       graph") {
+		t.Errorf("exit code %d, %q, %q", code, out, said)
+	}
+	if code, out, said := skein("snapshot", "prune", "--target", target, "one"); code != exitOK || strings.Count(out, "\n") != 4 {
+		t.Errorf("exit code %d, %q, %q", code, out, said)
+	}
+	if code, out, said := skein("snapshot", "list", "--target", target, "--json"); code != exitOK || strings.Count(out, `"snapshot":"two"`) != 4 ||
+		strings.Contains(out, "one") {
+		t.Errorf("exit code %d, %q, %q", code, out, said)
+	}
+	for args, want := range map[string]int{
+		"snapshot prune --target " + target + " none":               exitFailed,
+		"snapshot prune --target " + target + " two --keep-count 1": exitUsage,
+		"snapshot prune --target " + target + " --keep-count 1":     exitOK,
+		"snapshot list": exitUsage,
+	} {
+		if code, _, said := skein(strings.Fields(args)...); code != want {
+			t.Errorf("%s: exit code %d, %q", args, code, said)
+		}
+	}
+	manifest := filepath.Join(target, "snapshots", "two", "graph.json")
+	if err := os.WriteFile(manifest, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, said := skein("snapshot", "list", "--target", target); code != exitFailed || !strings.Contains(said, "two/graph.json") {
+		t.Errorf("exit code %d, %q, %q", code, out, said)
+	}
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/skein-feed/skein/events/bucket"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/snapshot"
+)
+
+// snapshotCmd takes copies of the stores of a running service, and looks after those that were taken.
+type snapshotCmd struct {
+	Take  snapshotTakeCmd  `cmd:"" default:"withargs" help:"Have a running service write a copy of its stores to its target now."`
+	List  snapshotListCmd  `cmd:"" help:"List the snapshots at a target, the latest last."`
+	Prune snapshotPruneCmd `cmd:"" help:"Remove snapshots at a target, and what a broken-off one has left there."`
+}
+
+// targetFlag says where snapshots are.
+type targetFlag struct {
+	Target string `help:"A directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION; credentials are those of the environment." required:"" placeholder:"TARGET"`
+}
+
+func (f *targetFlag) open(ctx context.Context) (bucket.Bucket, error) {
+	b, err := bucket.Open(ctx, f.Target)
+	if err != nil {
+		return nil, fmt.Errorf("--target: %w", err)
+	}
+	return b, nil
+}
+
+type snapshotTakeCmd struct {
+	clientFlags `embed:""`
+	waitFlags   `embed:""`
+
+	Projections []string `arg:"" optional:"" name:"projection" help:"Which; without any: all."`
+	Name        string   `help:"Name of the snapshot; without it one of the time. A named one is never pruned by number or age."`
+}
+
+// Help is shown below the flags.
+func (*snapshotTakeCmd) Help() string {
+	return `The service goes on meanwhile. Only tables that are not at its target yet are written.`
+}
+
+// Run asks for a snapshot and waits for its end.
+func (c *snapshotTakeCmd) Run(ctx context.Context, std *streams) error {
+	res, err := call(ctx, &c.clientFlags, c.client().admin().TakeSnapshot, &skeinv1.TakeSnapshotRequest{
+		Projections: c.Projections, Name: c.Name,
+	})
+	if err != nil {
+		return err
+	}
+	return c.follow(ctx, &c.clientFlags, std, res.GetOperation())
+}
+
+type snapshotListCmd struct {
+	targetFlag `embed:""`
+
+	JSON bool `help:"Print one JSON object for each snapshot of a projection."`
+}
+
+// listedSnapshot is a line of JSON.
+type listedSnapshot struct {
+	Snapshot    string `json:"snapshot"`
+	Projection  string `json:"projection"`
+	Time        string `json:"time"`
+	Scheduled   bool   `json:"scheduled"`
+	Seq         uint64 `json:"seq"`
+	Epoch       uint32 `json:"epoch"`
+	Log         string `json:"log"`
+	Bytes       int64  `json:"bytes"`
+	Files       int    `json:"files"`
+	Fingerprint string `json:"fingerprint"`
+	Error       string `json:"error,omitempty"`
+}
+
+// Run prints what there is. It fails when a snapshot cannot be read, so that scripts can tell.
+func (c *snapshotListCmd) Run(ctx context.Context, std *streams) error {
+	b, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := snapshot.List(ctx, b)
+	if err != nil {
+		return err
+	}
+	t := newTable(std.out, "SNAPSHOT", "PROJECTION", "TIME", "SEQUENCE", "SIZE", "SCHEDULED")
+	damaged := false
+	for _, l := range list {
+		line := listedSnapshot{Snapshot: l.Snapshot, Projection: l.Projection, Time: l.Time.UTC().Format(time.RFC3339)}
+		if m := l.Manifest; m != nil {
+			line.Scheduled, line.Seq, line.Epoch, line.Log = m.Scheduled, m.Cursor.Seq, m.Cursor.Epoch, m.Cursor.Log
+			line.Bytes, line.Files, line.Fingerprint = m.Bytes(), len(m.Files), m.Fingerprint.String()
+			t.row(l.Snapshot, l.Projection, line.Time, fmt.Sprint(line.Seq), sizeText(uint64(line.Bytes)), yesNo(m.Scheduled))
+		} else {
+			damaged = true
+			line.Error = l.Err.Error()
+			std.say("%s", line.Error)
+			t.row(l.Snapshot, l.Projection, line.Time, "?", "?", "?")
+		}
+		if !c.JSON {
+			continue
+		}
+		if err := printPlainJSON(std.out, line); err != nil {
+			return err
+		}
+	}
+	if !c.JSON {
+		if err := t.flush(); err != nil {
+			return err
+		}
+	}
+	if damaged {
+		return errSilent
+	}
+	return nil
+}
+
+type snapshotPruneCmd struct {
+	targetFlag `embed:""`
+
+	Names     []string      `arg:"" optional:"" name:"snapshot" help:"Remove these, whoever asked for them; without any: scheduled ones by number and age."`
+	KeepCount int           `help:"How many scheduled snapshots of each projection are kept; 0: any number." default:"0"`
+	KeepAge   time.Duration `help:"How old scheduled snapshots may be; 0: any age. The latest is always kept." default:"0s"`
+}
+
+// Run removes snapshots.
+func (c *snapshotPruneCmd) Run(ctx context.Context, std *streams) error {
+	if c.KeepCount < 0 || c.KeepAge < 0 {
+		return usage("--keep-count and --keep-age are not below 0")
+	}
+	if len(c.Names) > 0 && (c.KeepCount > 0 || c.KeepAge > 0) {
+		return usage("either snapshots by name, or --keep-count and --keep-age")
+	}
+	b, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	var done snapshot.Pruned
+	if len(c.Names) > 0 {
+		done, err = snapshot.Remove(ctx, b, c.Names...)
+	} else {
+		done, err = snapshot.Prune(ctx, b, snapshot.Keep{Count: c.KeepCount, Age: c.KeepAge}, time.Now())
+	}
+	if len(done.Snapshots) > 0 {
+		fmt.Fprintln(std.out, strings.Join(done.Snapshots, "\n"))
+	}
+	if err != nil {
+		return err
+	}
+	std.say("%s", done)
+	if len(done.Unreadable) > 0 {
+		return errSilent
+	}
+	return nil
+}
