@@ -142,7 +142,8 @@ func TestSnapshotListAndPrune(t *testing.T) {
 		"snapshot prune --target " + target + " none":               exitFailed,
 		"snapshot prune --target " + target + " two --keep-count 1": exitUsage,
 		"snapshot prune --target " + target + " --keep-count 1":     exitOK,
-		"snapshot list": exitUsage,
+		"snapshot check --target " + target:                         exitOK,
+		"snapshot list":                                             exitUsage,
 	} {
 		if code, _, said := skein(strings.Fields(args)...); code != want {
 			t.Errorf("%s: exit code %d, %q", args, code, said)
@@ -153,6 +154,9 @@ func TestSnapshotListAndPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code, out, said := skein("snapshot", "list", "--target", target); code != exitFailed || !strings.Contains(said, "two/graph.json") {
+		t.Errorf("exit code %d, %q, %q", code, out, said)
+	}
+	if code, out, said := skein("snapshot", "check", "--target", target); code != exitFailed || !strings.Contains(out, "cannot be restored: two/graph") {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
 }

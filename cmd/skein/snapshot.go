@@ -8,6 +8,7 @@ import (
 
 	"github.com/skein-feed/skein/events/bucket"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
@@ -15,6 +16,7 @@ import (
 type snapshotCmd struct {
 	Take  snapshotTakeCmd  `cmd:"" default:"withargs" help:"Have a running service write a copy of its stores to its target now."`
 	List  snapshotListCmd  `cmd:"" help:"List the snapshots at a target, the latest last."`
+	Check snapshotCheckCmd `cmd:"" help:"Read everything at a target and compare it with its checksums."`
 	Prune snapshotPruneCmd `cmd:"" help:"Remove snapshots at a target, and what a broken-off one has left there."`
 }
 
@@ -152,6 +154,43 @@ func (c *snapshotPruneCmd) Run(ctx context.Context, std *streams) error {
 	}
 	std.say("%s", done)
 	if len(done.Unreadable) > 0 {
+		return errSilent
+	}
+	return nil
+}
+
+type snapshotCheckCmd struct {
+	targetFlag `embed:""`
+
+	RemoveDamaged bool    `help:"Remove damaged files, so that the next snapshot writes them anew if the stores still have them."`
+	Share         float64 `help:"Part of one core's time that the work may take, up to 1." default:"1"`
+}
+
+// Run reads everything. It fails when a snapshot cannot be restored.
+func (c *snapshotCheckCmd) Run(ctx context.Context, std *streams) error {
+	if c.Share <= 0 || c.Share > 1 {
+		return usage("--share is above 0 and at most 1")
+	}
+	b, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	var at replay.Progress
+	shown := showProgress(std.err, "check", &at)
+	defer shown()
+	done, err := snapshot.Check(ctx, b, c.RemoveDamaged, replay.Pace{Share: c.Share}, &at)
+	shown()
+	for _, name := range done.Damaged {
+		fmt.Fprintln(std.out, "damaged:", name)
+	}
+	for _, name := range done.Broken {
+		fmt.Fprintln(std.out, "cannot be restored:", name)
+	}
+	if err != nil {
+		return err
+	}
+	std.say("%s", done)
+	if len(done.Damaged)+len(done.Broken) > 0 {
 		return errSilent
 	}
 	return nil
