@@ -28,9 +28,9 @@ type restoreCmd struct {
 	targetFlag `embed:""`
 
 	Projections []string `arg:"" optional:"" name:"projection" help:"Which; without any: all that have a snapshot."`
-	Data        string   `help:"Directory of the log and the stores of a service that is not running (./skein-data)." default:"./skein-data" type:"path" placeholder:"DIR"`
+	Data        string   `help:"Data directory of a service that is not running." default:"./skein-data" type:"path" placeholder:"DIR"`
 	Snapshot    string   `help:"Name of the snapshot; without it the latest of each projection." placeholder:"NAME"`
-	Drill       bool     `help:"For practice: restore into a directory that is removed again, read everything, fold the log if there is one, and print how long it took."`
+	Drill       bool     `help:"For practice: restore into a directory that is removed again, and print how long it took."`
 
 	foldFlags `embed:""`
 }

@@ -22,7 +22,7 @@ type snapshotCmd struct {
 
 // targetFlag says where snapshots are.
 type targetFlag struct {
-	Target string `help:"A directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION; credentials are those of the environment." required:"" placeholder:"TARGET"`
+	Target string `help:"A directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION." required:"" placeholder:"TARGET"`
 }
 
 func (f *targetFlag) open(ctx context.Context) (bucket.Bucket, error) {
@@ -123,7 +123,7 @@ func (c *snapshotListCmd) Run(ctx context.Context, std *streams) error {
 type snapshotPruneCmd struct {
 	targetFlag `embed:""`
 
-	Names     []string      `arg:"" optional:"" name:"snapshot" help:"Remove these, whoever asked for them; without any: scheduled ones by number and age."`
+	Names     []string      `arg:"" optional:"" name:"snapshot" help:"Remove these; without any: scheduled ones by number and age."`
 	KeepCount int           `help:"How many scheduled snapshots of each projection are kept; 0: any number." default:"0"`
 	KeepAge   time.Duration `help:"How old scheduled snapshots may be; 0: any age. The latest is always kept." default:"0s"`
 }
