@@ -3,6 +3,7 @@ package snapshot_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/skein-feed/skein/replay"
@@ -13,17 +14,11 @@ import (
 func TestCheckMends(t *testing.T) {
 	b := newMemory()
 	n := newNode(t, b, newGraph())
-	envs := follows(400)
+	envs := follows(100)
 	n.fold(t, envs)
 	n.take(t, "one")
-	for { // until compactions have ended
-		if _, more := n.take(t, "two").Bytes(); more == 0 {
-			break
-		}
-		if _, err := snapshot.Remove(t.Context(), b, "two"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	n.take(t, "two")
+	names, last := []string{"one", "two"}, "two"
 	list, err := snapshot.List(t.Context(), b)
 	if err != nil {
 		t.Fatal(err)
@@ -36,29 +31,30 @@ func TestCheckMends(t *testing.T) {
 	if _, done, total := p.Now(); done != total || done != uint64(c.Bytes) {
 		t.Errorf("progress %d of %d, %d bytes", done, total, c.Bytes)
 	}
-	two := list[slices.IndexFunc(list, func(l snapshot.Listed) bool { return l.Snapshot == "two" })].Manifest
-	i := slices.IndexFunc(two.Files, func(f snapshot.File) bool { return len(f.Name) > 4 && f.Name[len(f.Name)-4:] == ".sst" })
+	two := list[slices.IndexFunc(list, func(l snapshot.Listed) bool { return l.Snapshot == last })].Manifest
+	// One that stays as it is while the store is open; which tables do is a matter of compactions.
+	i := slices.IndexFunc(two.Files, func(f snapshot.File) bool { return strings.HasPrefix(f.Name, "OPTIONS") })
 	name := "snapshot-files/" + two.Files[i].SHA256
 	bad := []byte(string(b.objects[name].data))
 	bad[len(bad)/2] ^= 1
 	b.objects[name] = object{bad, b.objects[name].time}
 
 	c, err = snapshot.Check(t.Context(), b, false, replay.Pace{}, nil)
-	if err != nil || !slices.Equal(c.Damaged, []string{name}) || !slices.Contains(c.Broken, "two/graph") || c.Removed ||
+	if err != nil || !slices.Equal(c.Damaged, []string{name}) || len(c.Broken) < 2 || !slices.Contains(c.Broken, last+"/graph") || c.Removed ||
 		len(b.names(name)) != 1 {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	if c, err = snapshot.Check(t.Context(), b, true, replay.Pace{}, nil); err != nil || !c.Removed || len(b.names(name)) > 0 {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if _, err := restore(t, b, "two", newGraph()); !errors.Is(err, snapshot.ErrDamaged) {
+	if _, err := restore(t, b, last, newGraph()); !errors.Is(err, snapshot.ErrDamaged) {
 		t.Errorf("restored without a file: %v", err)
 	}
-	n.take(t, "three")
+	n.take(t, "anew")
 	if c, err = snapshot.Check(t.Context(), b, false, replay.Pace{}, nil); err != nil || len(c.Damaged)+len(c.Broken) > 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	for _, name := range []string{"one", "two", "three"} {
+	for _, name := range append(names, "anew") {
 		mustRestore(t, b, name, newGraph, envs)
 	}
 }
