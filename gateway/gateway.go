@@ -38,7 +38,7 @@ type Options struct {
 	Counters *projections.Live
 	// Stores are all projections of the process, those above among them: readiness, status, metrics and Publish with VISIBLE
 	// are about all of them. Default: those above.
-	Stores []*projections.Store
+	Stores []*projections.Live
 	// Operator does long work. Without it AdminService answers "unimplemented" but for GetStatus.
 	Operator Operator
 	// Keys sign page tokens. Default: [DefaultKeyRing] of the log.
@@ -64,7 +64,7 @@ type Server struct {
 	// seenSettings are those that seen was folded with.
 	seenSettings seen.Settings
 
-	stores   []*projections.Store
+	stores   []*projections.Live
 	operator Operator // may be nil
 	keys     KeyRing
 	limits   Limits

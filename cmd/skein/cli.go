@@ -12,7 +12,8 @@ type cli struct {
 	Serve    serveCmd    `cmd:"" help:"Run the service, with everything embedded unless --nats says otherwise."`
 	Publish  publishCmd  `cmd:"" help:"Publish events from standard input, one JSON event a line."`
 	Query    queryCmd    `cmd:"" help:"Ask a running service who follows whom, what is new, what was seen, and how many."`
-	Import   importCmd   `cmd:"" help:"Import history from a file of delimited text."`
+	Watch    watchCmd    `cmd:"" help:"Print events of a running service as they come, or from any position on."`
+	Import   importCmd   `cmd:"" help:"Import history from a file of delimited text, or from Redis."`
 	Status   statusCmd   `cmd:"" help:"Show the state of a running service."`
 	Replay   replayCmd   `cmd:"" help:"Look after the projections of a running service."`
 	Inspect  inspectCmd  `cmd:"" help:"Print the rows of a store with readable keys. The service must not be running."`
