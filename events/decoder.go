@@ -183,9 +183,12 @@ func (d *Decoder) settle(env *Envelope, first Micros) {
 	for i := range env.Events {
 		ev := &env.Events[i]
 		logTime := first + Micros(ev.Slot)
-		if ev.ID != "" && d.window.add(repeatKey(ev), logTime) {
-			env.Repeats++
-			continue
+		if ev.ID != "" {
+			if key := RepeatKey(ev); d.window.add(key, logTime) {
+				env.Repeated = append(env.Repeated, Repeat{Key: key, Time: logTime})
+				env.Repeats++
+				continue
+			}
 		}
 		if !ev.Backfill || ev.Time > logTime {
 			ev.Time = logTime

@@ -66,6 +66,8 @@ type Envelope struct {
 	Rejects []Reject
 	// Repeats counts the events dropped because their event id occurred within the horizon (I6).
 	Repeats int
+	// Repeated has an entry for each of them, which prolongs what is remembered. Archived envelopes lack it.
+	Repeated []Repeat
 	// Cursor is where a reader stands after this envelope.
 	Cursor Cursor
 	// Bytes is the size of the message in the log.

@@ -204,4 +204,6 @@ func wantSame(t testing.TB, what string, got, all []*Envelope, after uint64) {
 	}
 }
 
-func archived(c Cursor) Cursor { return Cursor{Log: c.Log, Epoch: c.Epoch, Seq: c.Seq, LastTime: c.LastTime} }
+func archived(c Cursor) Cursor {
+	return Cursor{Log: c.Log, Epoch: c.Epoch, Seq: c.Seq, LastTime: c.LastTime}
+}

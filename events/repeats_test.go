@@ -113,7 +113,7 @@ func TestRepeatKeyPinned(t *testing.T) {
 		for _, kind := range []Kind{Liked, Played} {
 			for _, id := range []string{"r", "br", "abr"} {
 				name := fmt.Sprint(user, "/", kind, "/", id)
-				key := repeatKey(&Event{User: user, Kind: kind, ID: id})
+				key := RepeatKey(&Event{User: user, Kind: kind, ID: id})
 				if other, ok := seen[key]; ok {
 					t.Errorf("%s and %s have one key", name, other)
 				}
@@ -121,7 +121,7 @@ func TestRepeatKeyPinned(t *testing.T) {
 			}
 		}
 	}
-	if got, want := repeatKey(&Event{User: "ann", Kind: UserFollowed, ID: "req-0"}), uint64(0xccf23b991511566); got != want {
+	if got, want := RepeatKey(&Event{User: "ann", Kind: UserFollowed, ID: "req-0"}), uint64(0xccf23b991511566); got != want {
 		t.Errorf("key %#x, want %#x", got, want)
 	}
 }

@@ -121,6 +121,7 @@ func modelDecode(log []logged) (envs []*Envelope) {
 			seen = append(seen, occurrence{ev.User, ev.ID, ev.Kind, at})
 			if repeat {
 				env.Repeats++
+				env.Repeated = append(env.Repeated, Repeat{Key: RepeatKey(&ev), Time: at})
 				continue
 			}
 			if ev.Seq = m.seq; !ev.Backfill || ev.Time > at {

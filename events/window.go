@@ -7,9 +7,9 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// repeatKey is what is remembered of an event with an event id: xxh3-64 of the id, seeded with xxh3-64 of the
+// RepeatKey returns what is remembered of an event with an event id: xxh3-64 of the id, seeded with xxh3-64 of the
 // acting user, seeded with the kind; 1 for 0. The archive stores these keys, so this never changes.
-func repeatKey(ev *Event) uint64 {
+func RepeatKey(ev *Event) uint64 {
 	return max(1, xxh3.HashStringSeed(ev.ID, xxh3.HashStringSeed(ev.User, uint64(ev.Kind))))
 }
 

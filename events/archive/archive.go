@@ -13,7 +13,7 @@ import (
 // Errors of an archive.
 var (
 	// ErrDamaged: an object of the archive is missing, or is not what was written. The text names the object.
-	ErrDamaged = errors.New("archive: damaged")
+	ErrDamaged = events.ErrPastDamaged
 	// ErrVersion: a newer version of skein wrote the archive.
 	ErrVersion = errors.New("archive: written by a newer version")
 	// ErrChanged: another process changed the archive meanwhile. Open or reload it, and begin again where it now ends.
@@ -113,14 +113,8 @@ func (a *Archive) End() events.Cursor { return a.current().end }
 func (a *Archive) Epoch() uint32 { return a.current().epoch }
 
 // Predecessors returns the former epochs of the log, the oldest first.
-func (a *Archive) Predecessors() []Predecessor {
-	return append([]Predecessor(nil), a.current().predecessors...)
-}
-
-// Predecessor is a former epoch of the log. Its cursors, positions and tokens up to Last are those of the present one.
-type Predecessor struct {
-	Epoch uint32
-	Last  uint64
+func (a *Archive) Predecessors() []events.Predecessor {
+	return append([]events.Predecessor(nil), a.current().predecessors...)
 }
 
 // Info is what an archive holds.
@@ -174,6 +168,9 @@ func (a *Archive) Sweep(ctx context.Context) error {
 	named := map[string]bool{ManifestName: true, m.repeats.name: true}
 	for _, s := range m.segments {
 		named[s.name] = true
+	}
+	for _, r := range m.recent {
+		named[r.name] = true
 	}
 	objects, err := a.bucket.List(ctx, folder)
 	if err != nil {

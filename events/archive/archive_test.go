@@ -244,8 +244,10 @@ func TestOpenOther(t *testing.T) {
 func TestSweep(t *testing.T) {
 	b := newMemory()
 	a := open(t, b)
-	seal(t, a, []*events.Envelope{envelope(1, events.Played, 2)})
-	if err := a.BeginEpoch(t.Context(), 2, a.End(), []events.Repeat{{Key: 1, Time: 2}}); err != nil {
+	env := envelope(1, events.Played, 2)
+	env.Events[0].ID = "e1"
+	seal(t, a, []*events.Envelope{env})
+	if err := a.BeginEpoch(t.Context(), 2, a.End()); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{folder + "facts-half", "other/object"} {

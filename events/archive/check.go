@@ -44,7 +44,7 @@ func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) 
 		s := m.segments[n-1]
 		return s.damaged("it ends at sequence %d, the archive at %d", end, m.end.Seq)
 	}
-	_, err := a.readRepeats(ctx, m)
+	_, err := a.repeatsAtEnd(ctx, m)
 	return err
 }
 

@@ -24,9 +24,10 @@ const (
 
 // BeginEpoch records that the log goes on in a new epoch after the head, which must be where the archive ends: sequence and
 // last time given ([ErrOrder] else). The present epoch becomes a predecessor up to there. The end of the archive is then the
-// head, in the new epoch. The repeats are what readers of the new epoch cannot read again from the stream. Nothing happens
-// if the archive is in that epoch already; [events.ErrOtherEpoch]: it is in a later one.
-func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Cursor, repeats []events.Repeat) error {
+// head, in the new epoch, and the event ids of the horizon before it are kept for readers of the new epoch, who cannot read
+// them again from the stream. Nothing happens if the archive is in that epoch already; [events.ErrOtherEpoch]: it is in a
+// later one.
+func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Cursor) error {
 	a.change.Lock()
 	defer a.change.Unlock()
 	former := a.current()
@@ -41,33 +42,98 @@ func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Curs
 		return fmt.Errorf("%w: the head is at sequence %d at %d, the archive ends at %d at %d", ErrOrder, head.Seq, head.LastTime,
 			former.end.Seq, former.end.LastTime)
 	}
+	repeats, err := a.repeatsAtEnd(ctx, former)
+	if err != nil {
+		return err
+	}
 	next := former.clone()
 	if former.epoch != 0 {
-		next.predecessors = append(next.predecessors, Predecessor{Epoch: former.epoch, Last: former.end.Seq})
+		next.predecessors = append(next.predecessors, events.Predecessor{Epoch: former.epoch, Last: former.end.Seq})
 	}
 	next.epoch, next.end = epoch, head
 	next.end.Epoch = epoch
-	next.repeats = object{}
+	next.repeats, next.recent = object{}, nil
 	if len(repeats) > 0 {
-		data := encodeRepeats(repeats)
-		next.repeats = object{newName("repeats", uint64(epoch), head.Seq), int64(len(data)), checksum(data)}
-		if err := a.bucket.Put(ctx, next.repeats.name, bytes.NewReader(data), next.repeats.bytes); err != nil {
-			return fmt.Errorf("archive: write %s: %w", next.repeats.name, err)
-		}
-		if _, err := a.readRepeats(ctx, next); err != nil {
+		if next.repeats, err = a.putRepeats(ctx, newName("repeats", uint64(epoch), head.Seq), repeats); err != nil {
 			return err
 		}
 	}
-	return a.replace(ctx, former, next)
+	if err := a.replace(ctx, former, next); err != nil {
+		return err
+	}
+	a.forget(ctx, former, next)
+	return nil
+}
+
+// forget removes the files of event ids that a new manifest no longer names. What cannot be removed is garbage, which
+// [Archive.Sweep] finds.
+func (a *Archive) forget(ctx context.Context, former, next *manifest) {
+	for _, r := range former.recent {
+		if !slices.Contains(next.recent, r) {
+			_ = a.bucket.Delete(ctx, r.name)
+		}
+	}
+	if former.repeats.name != "" && former.repeats != next.repeats {
+		_ = a.bucket.Delete(ctx, former.repeats.name)
+	}
 }
 
 // Repeats implements [events.Past]: what [Archive.BeginEpoch] kept for the present epoch, by key.
 func (a *Archive) Repeats(ctx context.Context) ([]events.Repeat, error) {
-	return a.readRepeats(ctx, a.current())
+	return a.readRepeats(ctx, a.current().repeats)
 }
 
-func (a *Archive) readRepeats(ctx context.Context, m *manifest) ([]events.Repeat, error) {
-	o := m.repeats
+// storeRecent puts the event ids of a writer's envelopes into the bucket, and forgets those that a reader at the end need
+// not know.
+func (a *Archive) storeRecent(ctx context.Context, w *Writer, next *manifest) error {
+	next.recent = slices.DeleteFunc(next.recent, func(r recent) bool { return r.lastTime < w.end.LastTime-events.Horizon })
+	repeats := withinHorizon(w.repeats, w.end.LastTime)
+	if len(repeats) == 0 {
+		return nil
+	}
+	o, err := a.putRepeats(ctx, newName("recent", w.from.Seq+1, w.end.Seq), repeats)
+	if err != nil {
+		return err
+	}
+	next.recent = append(next.recent, recent{object: o, lastTime: w.end.LastTime})
+	return nil
+}
+
+// repeatsAtEnd returns the event ids that a reader at the end must know, each with its last time, by key.
+func (a *Archive) repeatsAtEnd(ctx context.Context, m *manifest) ([]events.Repeat, error) {
+	all, err := a.readRepeats(ctx, m.repeats)
+	for _, r := range m.recent {
+		if err != nil {
+			return nil, err
+		}
+		var more []events.Repeat
+		more, err = a.readRepeats(ctx, r.object)
+		all = append(all, more...)
+	}
+	return withinHorizon(all, m.end.LastTime), err
+}
+
+// withinHorizon returns the event ids that still count at a time, each with its last time, by key. The slice is reused.
+func withinHorizon(repeats []events.Repeat, at events.Micros) []events.Repeat {
+	repeats = slices.DeleteFunc(repeats, func(r events.Repeat) bool { return r.Time < at-events.Horizon })
+	slices.SortFunc(repeats, func(a, b events.Repeat) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(b.Time, a.Time))
+	})
+	return slices.CompactFunc(repeats, func(a, b events.Repeat) bool { return a.Key == b.Key })
+}
+
+// putRepeats writes a file of repeats and reads it back.
+func (a *Archive) putRepeats(ctx context.Context, name string, repeats []events.Repeat) (object, error) {
+	data := encodeRepeats(repeats)
+	o := object{name, int64(len(data)), checksum(data)}
+	if err := a.bucket.Put(ctx, o.name, bytes.NewReader(data), o.bytes); err != nil {
+		return o, fmt.Errorf("archive: write %s: %w", o.name, err)
+	}
+	_, err := a.readRepeats(ctx, o)
+	return o, err
+}
+
+func (a *Archive) readRepeats(ctx context.Context, o object) ([]events.Repeat, error) {
 	if o.name == "" {
 		return nil, nil
 	}

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // everyKind is an envelope with an event of every kind, live, and with a backfill of each that may be one; with rejects.
 func everyKind() *events.Envelope {
 	env := &events.Envelope{
-		Repeats: 2, Bytes: 4321, Kinds: events.AllKinds,
+		Repeats: 2, Repeated: []events.Repeat{{Key: 1 << 60, Time: start}, {Key: 5, Time: start - 1}}, Bytes: 4321, Kinds: events.AllKinds,
 		Rejects: []events.Reject{
 			{Seq: 7, Slot: 3, Data: []byte("bad"), Rejection: events.Rejection{
 				Index: 3, Reason: skeinv1.Reason_REASON_INVALID_FIELD, Field: "played.user_id", Message: "must not be empty",
@@ -122,7 +122,7 @@ func writeArchive(t *testing.T, env *events.Envelope) *memory {
 	b := newMemory()
 	a := open(t, b)
 	seal(t, a, []*events.Envelope{env})
-	if err := a.BeginEpoch(t.Context(), 2, a.End(), []events.Repeat{{Key: 1 << 60, Time: start}, {Key: 5, Time: start - 1}}); err != nil {
+	if err := a.BeginEpoch(t.Context(), 2, a.End()); err != nil {
 		t.Fatal(err)
 	}
 	return b

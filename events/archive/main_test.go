@@ -92,7 +92,7 @@ func archived(envs []*events.Envelope) []*events.Envelope {
 	want := make([]*events.Envelope, len(envs))
 	for i, env := range envs {
 		e := *env
-		e.Events = append([]events.Event(nil), env.Events...)
+		e.Repeated, e.Events = nil, append([]events.Event(nil), env.Events...)
 		for j := range e.Events {
 			e.Events[j].ID = ""
 		}

@@ -34,10 +34,12 @@ type manifest struct {
 	revision     uint64
 	end          events.Cursor
 	envelopes    uint64
-	predecessors []Predecessor
-	repeats      object // empty name: none
-	segments     []segment
-	checksum     string // of the encoding; empty: it was never written
+	predecessors []events.Predecessor
+	repeats      object // of before the epoch; empty name: none
+	// recent are the event ids of the segments that reach into the horizon before the end, oldest first.
+	recent   []recent
+	segments []segment
+	checksum string // of the encoding; empty: it was never written
 }
 
 // object is a file that the manifest names.
@@ -45,6 +47,12 @@ type object struct {
 	name     string
 	bytes    int64
 	checksum string // xxh3-128 of the whole, hexadecimal
+}
+
+// recent is a file of the event ids of one sealed range.
+type recent struct {
+	object
+	lastTime events.Micros
 }
 
 // segment is a file of one class and a range of the log. The ranges of a class follow each other, but those in which the
@@ -70,6 +78,7 @@ type (
 		Envelopes    uint64            `json:"envelopes"`
 		Predecessors []predecessorJSON `json:"predecessors"`
 		Repeats      *objectJSON       `json:"repeats"`
+		Recent       []recentJSON      `json:"recent"`
 		Segments     []segmentJSON     `json:"segments"`
 		Checksum     string            `json:"checksum"` // xxh3-128 of the encoding without it
 	}
@@ -81,6 +90,11 @@ type (
 		Name     string `json:"name"`
 		Bytes    int64  `json:"bytes"`
 		Checksum string `json:"checksum"`
+	}
+	recentJSON struct {
+		objectJSON
+
+		LastTime int64 `json:"last_time"` // microseconds since 1970
 	}
 	segmentJSON struct {
 		objectJSON
@@ -130,13 +144,16 @@ func encodeManifest(m *manifest) ([]byte, error) {
 	j := manifestJSON{
 		Version: manifestVersion, Log: hex.EncodeToString(m.log[:]), Epoch: m.epoch, Revision: m.revision,
 		End: hex.EncodeToString(end), LastSeq: m.end.Seq, Envelopes: m.envelopes,
-		Predecessors: []predecessorJSON{}, Segments: []segmentJSON{},
+		Predecessors: []predecessorJSON{}, Recent: []recentJSON{}, Segments: []segmentJSON{},
 	}
 	for _, p := range m.predecessors {
 		j.Predecessors = append(j.Predecessors, predecessorJSON(p))
 	}
 	if m.repeats.name != "" {
 		j.Repeats = &objectJSON{m.repeats.name, m.repeats.bytes, m.repeats.checksum}
+	}
+	for _, r := range m.recent {
+		j.Recent = append(j.Recent, recentJSON{objectJSON{r.name, r.bytes, r.checksum}, int64(r.lastTime)})
 	}
 	for i := range m.segments {
 		s := &m.segments[i]
@@ -202,10 +219,13 @@ func (j *manifestJSON) manifest() (*manifest, error) {
 		return nil, fmt.Errorf("%w: the end: %w", ErrDamaged, err)
 	}
 	for _, p := range j.Predecessors {
-		m.predecessors = append(m.predecessors, Predecessor(p))
+		m.predecessors = append(m.predecessors, events.Predecessor(p))
 	}
 	if j.Repeats != nil {
 		m.repeats = object{j.Repeats.Name, j.Repeats.Bytes, j.Repeats.Checksum}
+	}
+	for _, r := range j.Recent {
+		m.recent = append(m.recent, recent{object{r.Name, r.Bytes, r.Checksum}, events.Micros(r.LastTime)})
 	}
 	for _, s := range j.Segments {
 		class, ok := parseClass(s.Class)
@@ -243,8 +263,9 @@ func (m *manifest) check() error {
 // clone returns a copy to be changed.
 func (m *manifest) clone() *manifest {
 	c := *m
-	c.predecessors = append([]Predecessor(nil), m.predecessors...)
+	c.predecessors = append([]events.Predecessor(nil), m.predecessors...)
 	c.segments = append([]segment(nil), m.segments...)
+	c.recent = append([]recent(nil), m.recent...)
 	return &c
 }
 

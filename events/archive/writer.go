@@ -19,6 +19,9 @@ type Writer struct {
 	end     events.Cursor
 	len     int
 	classes [numClasses]*segmentWriter
+	// repeats are the event ids that a reader at the end must know, those of dropped events too; some may be older.
+	repeats []events.Repeat
+	kept    int // of them, when they were last looked through
 	done    bool
 }
 
@@ -49,10 +52,31 @@ func (w *Writer) Add(envs ...*events.Envelope) error {
 				return err
 			}
 		}
+		w.remember(env)
 		w.end = env.Cursor
 		w.len++
 	}
 	return nil
+}
+
+// remember notes the event ids of an envelope. Those of backfills count from the end of their envelope: only they do not tell
+// the log time of their slot, less than a millisecond before.
+func (w *Writer) remember(env *events.Envelope) {
+	w.repeats = append(w.repeats, env.Repeated...)
+	for i := range env.Events {
+		ev := &env.Events[i]
+		switch {
+		case ev.ID == "":
+		case ev.Backfill:
+			w.repeats = append(w.repeats, events.Repeat{Key: events.RepeatKey(ev), Time: env.Cursor.LastTime})
+		default:
+			w.repeats = append(w.repeats, events.Repeat{Key: events.RepeatKey(ev), Time: ev.Time})
+		}
+	}
+	if n := len(w.repeats); n > 2*w.kept+repeatsGroup {
+		w.repeats = withinHorizon(w.repeats, env.Cursor.LastTime)
+		w.kept = len(w.repeats)
+	}
 }
 
 // admit tells whether the envelope follows.
@@ -140,11 +164,15 @@ func (w *Writer) Seal(ctx context.Context) (Sealed, error) {
 			Class: Class(c), Segments: 1, Bytes: uint64(written.bytes), Events: written.events,
 		}
 	}
+	if err := a.storeRecent(ctx, w, next); err != nil {
+		return Sealed{}, err
+	}
 	next.end, next.epoch = w.end, w.end.Epoch
 	next.envelopes += uint64(w.len)
 	if err := a.replace(ctx, former, next); err != nil {
 		return Sealed{}, err
 	}
+	a.forget(ctx, former, next)
 	return sealed, nil
 }
 
