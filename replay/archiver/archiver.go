@@ -1,0 +1,193 @@
+package archiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/archive"
+)
+
+// Options are what an archiver is made of.
+type Options struct {
+	// Log is trimmed, Hub read, Archive written. All required.
+	Log     *events.Log
+	Hub     *events.Hub
+	Archive *archive.Archive
+	// SegmentBytes of the stream are sealed together. Default 64 MiB.
+	SegmentBytes int64
+	// SegmentAge is how long an envelope waits for its segment to be sealed, at most. Default one hour.
+	SegmentAge time.Duration
+	// Retention is how long the stream keeps what is archived. Default 7 days; negative: it keeps all.
+	Retention time.Duration
+	// Cursors returns where the stores of this process would go on after a crash. Nil: there are none.
+	Cursors func() []events.Cursor
+	// LeaseTTL is after how long another process may take over from one that is gone. Default 30 s.
+	LeaseTTL time.Duration
+	// Logger gets what a person must see. Default: nothing.
+	Logger *slog.Logger
+	// Sealed is told of each sealed segment. It may be nil.
+	Sealed func(archive.Sealed)
+}
+
+func (o *Options) setDefaults() {
+	if o.SegmentBytes <= 0 {
+		o.SegmentBytes = 64 << 20
+	}
+	if o.SegmentAge <= 0 {
+		o.SegmentAge = time.Hour
+	}
+	if o.Retention == 0 {
+		o.Retention = 7 * 24 * time.Hour
+	}
+	if o.LeaseTTL <= 0 {
+		o.LeaseTTL = 30 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+const (
+	// lookEvery is how often the archiver looks for what has become old enough to be trimmed, and one without the lease at
+	// the manifest.
+	lookEvery = time.Minute
+	readBytes = 8 << 20
+
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
+
+// Archiver archives and trims a log while it runs. Its methods are safe for concurrent use.
+type Archiver struct {
+	opt Options
+	// asked are calls of Now that wait, for the goroutine of Run.
+	asked chan request
+
+	mu     sync.Mutex
+	status Status
+}
+
+// request asks for everything up to a sequence to be archived.
+type request struct {
+	seq  uint64
+	done chan error
+}
+
+// Status is what an archiver does.
+type Status struct {
+	// Running tells whether this process archives; false: another one has the lease, or it is about to begin.
+	Running bool
+	// Waiting envelopes are read and not sealed yet.
+	Waiting int
+	// SealTime is when this process last sealed a segment; zero: it has not.
+	SealTime time.Time
+	// Trimmed is the highest sequence that this process has trimmed; 0: it has not.
+	Trimmed uint64
+	// Err is why it last could not go on; nil once it did.
+	Err error
+}
+
+// ErrNotRunning: another process has the lease, or the archiver has ended.
+var ErrNotRunning = errors.New("archiver: this process does not archive the log")
+
+// New returns an archiver. It does nothing before Run.
+func New(o Options) *Archiver {
+	o.setDefaults()
+	return &Archiver{opt: o, asked: make(chan request)}
+}
+
+// Status tells what the archiver does.
+func (a *Archiver) Status() Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.status
+}
+
+func (a *Archiver) note(change func(*Status)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change(&a.status)
+}
+
+// Now archives everything up to a sequence of the log, without waiting for more, and trims what may be trimmed. It fails with
+// [ErrNotRunning] when this process does not archive.
+func (a *Archiver) Now(ctx context.Context, seq uint64) error {
+	if !a.Status().Running {
+		return ErrNotRunning
+	}
+	r := request{seq: seq, done: make(chan error, 1)}
+	select {
+	case a.asked <- r:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Run archives until the context ends, then returns nil. What fails in passing, as when a bucket cannot be reached, is tried
+// again. An error that it returns is one that no trying overcomes: the log is not the one that is archived, or the archive
+// is damaged. Nothing is trimmed from then on.
+func (a *Archiver) Run(ctx context.Context) error {
+	defer a.note(func(s *Status) { s.Running = false })
+	for retry := firstRetry; ; {
+		began := time.Now()
+		err := a.hold(ctx)
+		a.note(func(s *Status) { s.Running = false })
+		if ctx.Err() != nil {
+			return nil
+		}
+		a.note(func(s *Status) { s.Err = err })
+		if hopeless(err) {
+			return fmt.Errorf("archiver: %w", err)
+		}
+		if time.Since(began) > 2*lastRetry {
+			retry = firstRetry
+		}
+		if err != nil {
+			a.opt.Logger.Warn("archiving was interrupted", "error", err, "again_in", retry)
+		}
+		if !a.wait(ctx, retry) {
+			return nil
+		}
+		retry = min(2*retry, lastRetry)
+	}
+}
+
+// wait waits, and refuses what is asked meanwhile. It returns false when the context ends.
+func (a *Archiver) wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return true
+		case r := <-a.asked:
+			r.done <- ErrNotRunning
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// hopeless tells whether trying again is no use.
+func hopeless(err error) bool {
+	for _, target := range []error{
+		events.ErrOtherLog, events.ErrOtherEpoch, events.ErrLogShorter, events.ErrRewritten, events.ErrTrimmed, events.ErrNoLog,
+		events.ErrClosed, archive.ErrDamaged, archive.ErrVersion,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}

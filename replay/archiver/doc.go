@@ -1,0 +1,16 @@
+// Package archiver moves the log into its archive, and trims from the stream what is safe there.
+//
+//	hub ──► envelopes ──► archive.Writer ── 64 MiB of stream or an hour ──► Seal: written, read back, compared
+//	                                                                           │
+//	stream: [ first ………………………………… | one horizon | archived end …… head ]        │
+//	           └── Trim ◄── archived, a horizon below every cursor of a store, older than the retention
+//
+// One process of those that share a log does this: the holder of the lease. The others see what it has sealed when they next
+// look ([Archiver.Run] reloads the manifest for them).
+//
+// # What holds
+//
+// An envelope is trimmed only after the archive that has it was read back and compared (I2: what was acknowledged is on disk,
+// in the stream or in the archive or in both). A crash between sealing and trimming trims later; one before sealing seals
+// again from the end that the manifest names.
+package archiver
