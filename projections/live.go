@@ -326,6 +326,23 @@ func (l *Live) WaitFor(ctx context.Context, seq uint64) error {
 	})
 }
 
+// ViewAt returns the projection at exactly a sequence, see [Store.ViewAt].
+func (l *Live) ViewAt(ctx context.Context, seq uint64) (v *View, err error) {
+	err = l.onStore(func(s *Store) (err error) {
+		v, err = s.ViewAt(ctx, seq)
+		return err
+	})
+	return v, err
+}
+
+// Mend writes repaired rows inside the fold of the live generation, see [Store.Mend].
+func (l *Live) Mend(ctx context.Context, f func(at events.Cursor, rows Reader, m *Mending) error) error {
+	return l.onStore(func(s *Store) error { return s.Mend(ctx, f) })
+}
+
+// Flush brings everything that the live generation has folded to disk.
+func (l *Live) Flush() error { return l.onStore((*Store).Flush) }
+
 // Cursor returns the last whole position that queries see.
 func (l *Live) Cursor() events.Cursor {
 	s := l.serving.Load()

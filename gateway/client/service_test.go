@@ -28,7 +28,9 @@ func service() (url string, stop func()) {
 	publisher, err := log.NewPublisher(events.PublisherOptions{FailWhenFull: true})
 	must(err)
 	hub := events.NewHub(log, events.HubOptions{})
-	store, err := projections.Open(projections.Options{Dir: dir, Projection: graph.New()})
+	store, err := projections.OpenLive(projections.LiveOptions{
+		Options: projections.Options{Dir: dir}, New: func() projections.Projection { return graph.New() },
+	})
 	must(err)
 	server, err := gateway.New(gateway.Options{Log: log, Publisher: publisher, Hub: hub, Graph: store})
 	must(err)
