@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/events/bucket"
+)
+
+const (
+	// archiveDir is where the archive of the log is below the data directory, unless another place is named.
+	archiveDir = "archive"
+	// archiveOff is the target that is none.
+	archiveOff = "off"
+)
+
+// archiveFlags say where the archive of the log is.
+type archiveFlags struct {
+	Archive string `help:"Archive of the log: a directory, s3://BUCKET/PREFIX?endpoint=HOST:PORT, or off; DATA/archive by default, off with --nats." placeholder:"TARGET"`
+}
+
+// open returns the bucket of the archive of a data directory; nil: there is to be none. The log is external with --nats.
+func (f *archiveFlags) open(ctx context.Context, dir string, external bool) (bucket.Bucket, error) {
+	target := f.Archive
+	switch {
+	case target == archiveOff, target == "" && external:
+		return nil, nil
+	case target == "":
+		target = filepath.Join(dir, archiveDir)
+	}
+	b, err := bucket.Open(ctx, target)
+	if err != nil {
+		return nil, fmt.Errorf("--archive: %w", err)
+	}
+	return b, nil
+}
+
+// archived tells whether a bucket holds some of a log: then there must be a stream, for [events.Config.Existing].
+func archived(ctx context.Context, b bucket.Bucket) (bool, error) {
+	if b == nil {
+		return false, nil
+	}
+	_, ok, err := archive.LogOf(ctx, b)
+	return ok, err
+}
+
+// lostLog says what to do when the log is not there or ends too early, but its archive is.
+func lostLog(err error, b bucket.Bucket) error {
+	if b == nil || !errors.Is(err, events.ErrNoLog) && !errors.Is(err, events.ErrLogShorter) {
+		return err
+	}
+	return fmt.Errorf("%w\nThe log is archived in %s: `skein replay archive restore` makes it again from there, and says what is "+
+		"missing", err, b)
+}
