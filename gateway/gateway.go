@@ -15,6 +15,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
@@ -41,6 +42,8 @@ type Options struct {
 	Stores []*projections.Live
 	// Operator does long work. Without it AdminService answers "unimplemented" but for GetStatus.
 	Operator Operator
+	// Report adds to the answers of GetStatus what others do beside the server: archive, audit, snapshots. It may be nil.
+	Report func(context.Context, *skeinv1.GetStatusResponse)
 	// Keys sign page tokens. Default: [DefaultKeyRing] of the log.
 	Keys KeyRing
 	// Limits bound what calls may take.
@@ -66,6 +69,7 @@ type Server struct {
 
 	stores   []*projections.Live
 	operator Operator // may be nil
+	report   func(context.Context, *skeinv1.GetStatusResponse)
 	keys     KeyRing
 	limits   Limits
 	log      *slog.Logger
@@ -122,7 +126,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		source: o.Log, publisher: o.Publisher, hub: o.Hub, graph: o.Graph, inbox: o.Inbox,
-		seen: o.Seen, counters: o.Counters, stores: o.Stores, operator: o.Operator,
+		seen: o.Seen, counters: o.Counters, stores: o.Stores, operator: o.Operator, report: o.Report,
 		keys: o.Keys, limits: o.Limits.withDefaults(), log: o.Logger, version: o.Version,
 		methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
 		healthPeriod: healthPeriod, watchPeriod: watchPeriod, errorWriter: connect.NewErrorWriter(),

@@ -57,6 +57,9 @@ func (s *Server) getStatus(
 		return cmp.Compare(a.GetName(), b.GetName())
 	})
 	res.Position = at.String()
+	if s.report != nil {
+		s.report(ctx, res)
+	}
 	if mark = s.rejects(res, mark, pageSize(req.GetPageSize())); mark != nil {
 		res.NextPageToken = s.keys.sign(pageToken{list: id, pos: at, mark: mark})
 	}

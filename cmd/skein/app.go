@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skein-feed/skein/events"
@@ -39,7 +40,9 @@ type appOptions struct {
 	keys     gateway.KeyRing
 	limits   gateway.Limits
 	logger   *slog.Logger
-	// works makes the long work that the process can do; nil: none.
+	// upkeep says what the process does beside serving.
+	upkeep upkeepOptions
+	// works makes the long work that the process can do; nil: all that there is.
 	works func(*app) works
 }
 
@@ -59,18 +62,28 @@ type app struct {
 	server     *gateway.Server
 	logger     *slog.Logger
 
+	dir      string
+	settings all.Settings
+	upkeep
+
 	// settled is done when every projection has caught up once, or has failed.
 	settled sync.WaitGroup
 }
 
 func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
-	a := &app{logger: o.logger}
+	a := &app{logger: o.logger, dir: o.dir, settings: o.settings, upkeep: upkeep{opt: o.upkeep}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.close(context.WithoutCancel(ctx)))
 		}
 	}()
+	if o.log.Existing, err = archived(ctx, o.upkeep.archive); err != nil {
+		return nil, err
+	}
 	if a.log, err = events.Open(ctx, o.log); err != nil {
+		return nil, lostLog(err, o.upkeep.archive)
+	}
+	if err = a.openArchive(ctx); err != nil {
 		return nil, err
 	}
 	a.cache = projections.NewCache(o.cacheBytes)
@@ -93,15 +106,19 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var able works
-	if o.works != nil {
-		able = o.works(a)
+	a.openUpkeep()
+	if o.works == nil {
+		o.works = (*app).works
+	}
+	registry := prometheus.NewRegistry()
+	if err = registry.Register(newUpkeepCollector(a)); err != nil {
+		return nil, err
 	}
 	a.server, err = gateway.New(gateway.Options{
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.stores,
 		Graph: a.store("graph"), Inbox: a.store("inbox"), Seen: a.store("seen"), Counters: a.store("counters"),
-		Operator: newOperator(a.operations, able),
-		Keys:     o.keys, Limits: o.limits, Logger: o.logger, Version: version().Version,
+		Operator: newOperator(a.operations, o.works(a)), Report: a.report, Registry: registry,
+		Keys: o.keys, Limits: o.limits, Logger: o.logger, Version: version().Version,
 	})
 	return a, err
 }
@@ -158,6 +175,7 @@ func (a *app) run(ctx context.Context, l net.Listener, ready func() error) error
 	})
 	settled := make(chan struct{})
 	go func() { a.settled.Wait(); close(settled) }() // ends with the projections, at the latest
+	a.runUpkeep(folding, g, settled)
 	g.Go(func() error {
 		select {
 		case <-settled:

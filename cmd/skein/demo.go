@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
 )
 
 type demoCmd struct {
@@ -31,9 +32,14 @@ func (c *demoCmd) Run(ctx context.Context, std *streams) (err error) {
 	if err != nil {
 		return err
 	}
+	archive, err := bucket.NewDir(filepath.Join(dir, archiveDir))
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
 	flags := logFlags{LogFormat: "text", LogLevel: c.LogLevel}
 	a, err := openApp(ctx, appOptions{
 		log: events.Config{Dir: filepath.Join(dir, logDir)}, dir: dir, cacheBytes: 64 << 20, logger: flags.logger(std.err),
+		upkeep: upkeepOptions{archive: archive, auditShare: 0.05, adopt: true},
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())

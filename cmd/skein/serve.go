@@ -46,8 +46,11 @@ type serveCmd struct {
 	DrainDelay      time.Duration `help:"After the signal to stop, go on taking calls for so long while /readyz says no." default:"0s"`
 	ShutdownTimeout time.Duration `help:"How long calls under way may take after that." default:"30s"`
 
-	foldFlags `embed:""`
-	logFlags  `embed:""`
+	Check bool `help:"Change and serve nothing: tell which stores would be rebuilt, why, how long that takes, and how much disk."`
+
+	upkeepFlags `embed:""`
+	foldFlags   `embed:""`
+	logFlags    `embed:""`
 }
 
 // foldFlags are the settings that folds read. A store goes on only with those that it was built with.
@@ -144,6 +147,12 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	if err != nil {
 		return err
 	}
+	if c.Check {
+		if o.upkeep, err = c.upkeepFlags.options(ctx, o.dir, c.NATS != ""); err != nil {
+			return err
+		}
+		return c.check(ctx, std, o)
+	}
 	if c.Ephemeral {
 		dir, err := os.MkdirTemp("", "skein-ephemeral-*")
 		if err != nil {
@@ -154,6 +163,9 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 			o.log.Dir = filepath.Join(dir, logDir)
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	}
+	if o.upkeep, err = c.upkeepFlags.options(ctx, o.dir, c.NATS != ""); err != nil {
+		return err
 	}
 	if c.PortFile != "" {
 		// Nobody shall take the port of an earlier process for this one's.

@@ -26,6 +26,7 @@ func (c *statusCmd) Run(ctx context.Context, std *streams) error {
 		return printJSON(std.out, res)
 	}
 	c.log(std, res)
+	printUpkeep(std, res)
 	if err := printProjections(std, res); err != nil {
 		return err
 	}
@@ -57,7 +58,43 @@ func (c *statusCmd) log(std *streams, res *skeinv1.GetStatusResponse) {
 	if l.DaysUntilFull != nil {
 		fmt.Fprintf(std.out, "  full in %.1f days if it grows as it lately did\n", l.GetDaysUntilFull())
 	}
-	fmt.Fprintf(std.out, "position %s\n\n", res.GetPosition())
+	fmt.Fprintf(std.out, "position %s\n", res.GetPosition())
+}
+
+// printUpkeep tells what the process does beside serving.
+func printUpkeep(std *streams, res *skeinv1.GetStatusResponse) {
+	if a := res.GetArchive(); a != nil {
+		fmt.Fprintf(std.out, "archive %s\n  up to envelope %d, %s in %d files, %d envelopes wait", a.GetPlace(), a.GetLastSequence(),
+			sizeText(a.GetBytes()), a.GetSegments(), a.GetWaitingEnvelopes())
+		if a.DaysUntilFull != nil {
+			fmt.Fprintf(std.out, ", disk full in %.0f days", a.GetDaysUntilFull())
+		}
+		if !a.GetArchiving() {
+			fmt.Fprint(std.out, "; not written by this process")
+		}
+		if a.GetError() != "" {
+			fmt.Fprintf(std.out, "\n  does not go on: %s", a.GetError())
+		}
+		fmt.Fprintln(std.out)
+	}
+	if s := res.GetSnapshots(); s != nil {
+		fmt.Fprintf(std.out, "snapshots %s\n  %d taken, %d failed, the last at %s, %s\n", s.GetPlace(), s.GetTaken(), s.GetFailed(),
+			timeText(s.GetLastTime()), sizeText(s.GetLastBytes()))
+		if s.GetError() != "" {
+			fmt.Fprintf(std.out, "  the last failed: %s\n", s.GetError())
+		}
+	}
+	if a := res.GetAudit(); a != nil {
+		fmt.Fprintf(std.out, "audit\n  %d checks, %d wait, round %d at partition %d of 256; %d findings, %d rows repaired\n", a.GetChecks(),
+			a.GetQueued(), a.GetRounds()+1, a.GetPartition(), a.GetFindings(), a.GetRepairedRows())
+		if a.GetUnexplained() > 0 {
+			fmt.Fprintf(std.out, "  %d findings that no repair changed: a fold is wrong\n", a.GetUnexplained())
+		}
+		if a.GetLastFinding() != "" {
+			fmt.Fprintf(std.out, "  the last finding: %s\n", a.GetLastFinding())
+		}
+	}
+	fmt.Fprintln(std.out)
 }
 
 func stateText(s skeinv1.ProjectionState) string {

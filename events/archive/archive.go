@@ -155,6 +155,20 @@ func (a *Archive) Info() Info {
 	return info
 }
 
+// Growth returns how many bytes were archived in the last stretch of log time before the end, of a span or of all if that is
+// less, and how long that was.
+func (a *Archive) Growth(span events.Micros) (bytes uint64, over events.Micros) {
+	m := a.current()
+	began := m.end.LastTime
+	for i := len(m.segments) - 1; i >= 0 && began > m.end.LastTime-span; i-- {
+		// A segment begins about where the one before ends.
+		s := &m.segments[i]
+		bytes += uint64(s.bytes)
+		began = s.lastTime
+	}
+	return bytes, m.end.LastTime - began
+}
+
 // Sweep removes what no manifest names: what a crash left behind, and segments that were replaced. Only the process that
 // may change the archive may sweep it. Readers that began before a segment was replaced may fail with [ErrDamaged] and
 // have to begin again.

@@ -49,6 +49,15 @@ func NewDir(path string) (Bucket, error) {
 	return &dir{path}, nil
 }
 
+// Directory returns the path of a bucket in a directory; false: it is elsewhere.
+func Directory(b Bucket) (path string, ok bool) {
+	d, ok := b.(*dir)
+	if !ok {
+		return "", false
+	}
+	return d.path, true
+}
+
 // String returns the path.
 func (d *dir) String() string { return d.path }
 

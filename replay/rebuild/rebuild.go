@@ -25,8 +25,10 @@ const (
 	spare = 1.3
 	// perLogByte is what a generation takes for each byte of the log, at most, where nothing is known of its size.
 	perLogByte = 2
-	// near is how many envelopes behind the head the live fold takes over: it is not throttled.
-	near = 2048
+	// near is how many envelopes behind the head the live fold takes over, if they are not many bytes either: it is not
+	// throttled, and its bounds are not those of a build.
+	near      = 2048
+	nearBytes = 1 << 20
 	// diskPeriod is how much of the log, in bytes, and flushPeriod how long, passes between two looks at the free disk. Each
 	// flushes, so that not much is folded again after a crash.
 	diskPeriod  = 256 << 20
@@ -175,7 +177,7 @@ func (r *run) catchUp(ctx context.Context, source Source) error {
 	for {
 		head := sub.Head()
 		r.o.Progress.Total(head)
-		if at.Seq+near >= head && r.shown(at.Seq) {
+		if r.isNear(at.Seq, head) && r.shown(at.Seq) {
 			return ctx.Err()
 		}
 		envs, err := sub.Next(ctx, r.readBytes())
@@ -203,6 +205,11 @@ func (r *run) catchUp(ctx context.Context, source Source) error {
 			return err
 		}
 	}
+}
+
+// isNear tells whether so little is left that the live fold may take over, if envelopes go on being as large as they were.
+func (r *run) isNear(seq, head uint64) bool {
+	return seq >= head || r.envelopes > 0 && head-seq <= near && (head-seq)*(r.bytes/r.envelopes) <= nearBytes
 }
 
 // shown tells whether the next generation shows what a live one that does not go on has shown; one that goes on is followed

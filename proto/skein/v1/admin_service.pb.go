@@ -312,7 +312,13 @@ type GetStatusResponse struct {
 	// The position up to which every projection of this process has folded the log.
 	Position string `protobuf:"bytes,6,opt,name=position,proto3" json:"position,omitempty"`
 	// The pages of feeds that this process has served.
-	Feeds         *FeedStatus `protobuf:"bytes,7,opt,name=feeds,proto3" json:"feeds,omitempty"`
+	Feeds *FeedStatus `protobuf:"bytes,7,opt,name=feeds,proto3" json:"feeds,omitempty"`
+	// The archive of the log; absent: this process has none.
+	Archive *ArchiveStatus `protobuf:"bytes,8,opt,name=archive,proto3" json:"archive,omitempty"`
+	// What the auditor of this process has done; absent: it does not run.
+	Audit *AuditStatus `protobuf:"bytes,9,opt,name=audit,proto3" json:"audit,omitempty"`
+	// The snapshots of this process; absent: it has no place for them.
+	Snapshots     *SnapshotStatus `protobuf:"bytes,10,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -396,6 +402,389 @@ func (x *GetStatusResponse) GetFeeds() *FeedStatus {
 	return nil
 }
 
+func (x *GetStatusResponse) GetArchive() *ArchiveStatus {
+	if x != nil {
+		return x.Archive
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetAudit() *AuditStatus {
+	if x != nil {
+		return x.Audit
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetSnapshots() *SnapshotStatus {
+	if x != nil {
+		return x.Snapshots
+	}
+	return nil
+}
+
+// The archived part of the log, as this process knows it.
+type ArchiveStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where it is, without secrets.
+	Place string `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"`
+	// Whether this process archives and trims; of the processes that share a log one does.
+	Archiving bool `protobuf:"varint,2,opt,name=archiving,proto3" json:"archiving,omitempty"`
+	// The sequence up to which the log is archived; 0: nothing is.
+	LastSequence uint64 `protobuf:"varint,3,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	// The log time at the end of the archive; absent: nothing is archived.
+	LastTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_time,json=lastTime,proto3" json:"last_time,omitempty"`
+	// How many envelopes, files and bytes it has.
+	Envelopes uint64 `protobuf:"varint,5,opt,name=envelopes,proto3" json:"envelopes,omitempty"`
+	Segments  uint64 `protobuf:"varint,6,opt,name=segments,proto3" json:"segments,omitempty"`
+	Bytes     uint64 `protobuf:"varint,7,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Envelopes that are read and will be in the next segment.
+	WaitingEnvelopes uint64 `protobuf:"varint,8,opt,name=waiting_envelopes,json=waitingEnvelopes,proto3" json:"waiting_envelopes,omitempty"`
+	// In how many days the disk of the archive is full if the archive grows as in the week before its end; absent while that is
+	// unknown, and for buckets.
+	DaysUntilFull *float64 `protobuf:"fixed64,9,opt,name=days_until_full,json=daysUntilFull,proto3,oneof" json:"days_until_full,omitempty"`
+	// Why archiving does not go on at the moment; empty when it does.
+	Error         string `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ArchiveStatus) Reset() {
+	*x = ArchiveStatus{}
+	mi := &file_skein_v1_admin_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ArchiveStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ArchiveStatus) ProtoMessage() {}
+
+func (x *ArchiveStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_admin_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ArchiveStatus.ProtoReflect.Descriptor instead.
+func (*ArchiveStatus) Descriptor() ([]byte, []int) {
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ArchiveStatus) GetPlace() string {
+	if x != nil {
+		return x.Place
+	}
+	return ""
+}
+
+func (x *ArchiveStatus) GetArchiving() bool {
+	if x != nil {
+		return x.Archiving
+	}
+	return false
+}
+
+func (x *ArchiveStatus) GetLastSequence() uint64 {
+	if x != nil {
+		return x.LastSequence
+	}
+	return 0
+}
+
+func (x *ArchiveStatus) GetLastTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastTime
+	}
+	return nil
+}
+
+func (x *ArchiveStatus) GetEnvelopes() uint64 {
+	if x != nil {
+		return x.Envelopes
+	}
+	return 0
+}
+
+func (x *ArchiveStatus) GetSegments() uint64 {
+	if x != nil {
+		return x.Segments
+	}
+	return 0
+}
+
+func (x *ArchiveStatus) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *ArchiveStatus) GetWaitingEnvelopes() uint64 {
+	if x != nil {
+		return x.WaitingEnvelopes
+	}
+	return 0
+}
+
+func (x *ArchiveStatus) GetDaysUntilFull() float64 {
+	if x != nil && x.DaysUntilFull != nil {
+		return *x.DaysUntilFull
+	}
+	return 0
+}
+
+func (x *ArchiveStatus) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// What the auditor has done since the process was started.
+type AuditStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Users, boards and items that were checked, that wait, and that are left to the round.
+	Checks  uint64 `protobuf:"varint,1,opt,name=checks,proto3" json:"checks,omitempty"`
+	Queued  uint64 `protobuf:"varint,2,opt,name=queued,proto3" json:"queued,omitempty"`
+	Dropped uint64 `protobuf:"varint,3,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	// Disagreements between stores, seen at two positions, and those of them that no repair changed.
+	Findings    uint64 `protobuf:"varint,4,opt,name=findings,proto3" json:"findings,omitempty"`
+	Unexplained uint64 `protobuf:"varint,5,opt,name=unexplained,proto3" json:"unexplained,omitempty"`
+	// Rows that differed from the log, and rows that were repaired.
+	Differences  uint64 `protobuf:"varint,6,opt,name=differences,proto3" json:"differences,omitempty"`
+	RepairedRows uint64 `protobuf:"varint,7,opt,name=repaired_rows,json=repairedRows,proto3" json:"repaired_rows,omitempty"`
+	// The partition at which the round is, 0 to 255.
+	Partition uint32 `protobuf:"varint,8,opt,name=partition,proto3" json:"partition,omitempty"`
+	// Rounds that were finished, when the last one was, and how long it took in seconds.
+	Rounds           uint64                 `protobuf:"varint,9,opt,name=rounds,proto3" json:"rounds,omitempty"`
+	LastRoundTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_round_time,json=lastRoundTime,proto3" json:"last_round_time,omitempty"`
+	LastRoundSeconds float64                `protobuf:"fixed64,11,opt,name=last_round_seconds,json=lastRoundSeconds,proto3" json:"last_round_seconds,omitempty"`
+	// The last disagreement in words; empty: there was none.
+	LastFinding   string `protobuf:"bytes,12,opt,name=last_finding,json=lastFinding,proto3" json:"last_finding,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditStatus) Reset() {
+	*x = AuditStatus{}
+	mi := &file_skein_v1_admin_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditStatus) ProtoMessage() {}
+
+func (x *AuditStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_admin_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditStatus.ProtoReflect.Descriptor instead.
+func (*AuditStatus) Descriptor() ([]byte, []int) {
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AuditStatus) GetChecks() uint64 {
+	if x != nil {
+		return x.Checks
+	}
+	return 0
+}
+
+func (x *AuditStatus) GetQueued() uint64 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
+func (x *AuditStatus) GetDropped() uint64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
+}
+
+func (x *AuditStatus) GetFindings() uint64 {
+	if x != nil {
+		return x.Findings
+	}
+	return 0
+}
+
+func (x *AuditStatus) GetUnexplained() uint64 {
+	if x != nil {
+		return x.Unexplained
+	}
+	return 0
+}
+
+func (x *AuditStatus) GetDifferences() uint64 {
+	if x != nil {
+		return x.Differences
+	}
+	return 0
+}
+
+func (x *AuditStatus) GetRepairedRows() uint64 {
+	if x != nil {
+		return x.RepairedRows
+	}
+	return 0
+}
+
+func (x *AuditStatus) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *AuditStatus) GetRounds() uint64 {
+	if x != nil {
+		return x.Rounds
+	}
+	return 0
+}
+
+func (x *AuditStatus) GetLastRoundTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastRoundTime
+	}
+	return nil
+}
+
+func (x *AuditStatus) GetLastRoundSeconds() float64 {
+	if x != nil {
+		return x.LastRoundSeconds
+	}
+	return 0
+}
+
+func (x *AuditStatus) GetLastFinding() string {
+	if x != nil {
+		return x.LastFinding
+	}
+	return ""
+}
+
+// The snapshots that the process has taken since it was started.
+type SnapshotStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where they are, without secrets.
+	Place string `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"`
+	// How many were taken, and how many failed.
+	Taken  uint64 `protobuf:"varint,2,opt,name=taken,proto3" json:"taken,omitempty"`
+	Failed uint64 `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
+	// When the last good one was begun (absent: none was), how long it took in seconds, and its size in bytes.
+	LastTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_time,json=lastTime,proto3" json:"last_time,omitempty"`
+	LastSeconds float64                `protobuf:"fixed64,5,opt,name=last_seconds,json=lastSeconds,proto3" json:"last_seconds,omitempty"`
+	LastBytes   uint64                 `protobuf:"varint,6,opt,name=last_bytes,json=lastBytes,proto3" json:"last_bytes,omitempty"`
+	// Why the last one failed; empty when it did not.
+	Error         string `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotStatus) Reset() {
+	*x = SnapshotStatus{}
+	mi := &file_skein_v1_admin_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotStatus) ProtoMessage() {}
+
+func (x *SnapshotStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_admin_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotStatus.ProtoReflect.Descriptor instead.
+func (*SnapshotStatus) Descriptor() ([]byte, []int) {
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SnapshotStatus) GetPlace() string {
+	if x != nil {
+		return x.Place
+	}
+	return ""
+}
+
+func (x *SnapshotStatus) GetTaken() uint64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
+}
+
+func (x *SnapshotStatus) GetFailed() uint64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *SnapshotStatus) GetLastTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastTime
+	}
+	return nil
+}
+
+func (x *SnapshotStatus) GetLastSeconds() float64 {
+	if x != nil {
+		return x.LastSeconds
+	}
+	return 0
+}
+
+func (x *SnapshotStatus) GetLastBytes() uint64 {
+	if x != nil {
+		return x.LastBytes
+	}
+	return 0
+}
+
+func (x *SnapshotStatus) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 // The pages of feeds that a process has served since it started.
 type FeedStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -411,7 +800,7 @@ type FeedStatus struct {
 
 func (x *FeedStatus) Reset() {
 	*x = FeedStatus{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[2]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -423,7 +812,7 @@ func (x *FeedStatus) String() string {
 func (*FeedStatus) ProtoMessage() {}
 
 func (x *FeedStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[2]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -436,7 +825,7 @@ func (x *FeedStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedStatus.ProtoReflect.Descriptor instead.
 func (*FeedStatus) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{2}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *FeedStatus) GetInboxPages() uint64 {
@@ -484,7 +873,7 @@ type LogStatus struct {
 
 func (x *LogStatus) Reset() {
 	*x = LogStatus{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[3]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +885,7 @@ func (x *LogStatus) String() string {
 func (*LogStatus) ProtoMessage() {}
 
 func (x *LogStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[3]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +898,7 @@ func (x *LogStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogStatus.ProtoReflect.Descriptor instead.
 func (*LogStatus) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{3}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *LogStatus) GetLogId() string {
@@ -592,7 +981,7 @@ type ProjectionStatus struct {
 
 func (x *ProjectionStatus) Reset() {
 	*x = ProjectionStatus{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[4]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +993,7 @@ func (x *ProjectionStatus) String() string {
 func (*ProjectionStatus) ProtoMessage() {}
 
 func (x *ProjectionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[4]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +1006,7 @@ func (x *ProjectionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProjectionStatus.ProtoReflect.Descriptor instead.
 func (*ProjectionStatus) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{4}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ProjectionStatus) GetName() string {
@@ -720,7 +1109,7 @@ type RejectedEvent struct {
 
 func (x *RejectedEvent) Reset() {
 	*x = RejectedEvent{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[5]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +1121,7 @@ func (x *RejectedEvent) String() string {
 func (*RejectedEvent) ProtoMessage() {}
 
 func (x *RejectedEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[5]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +1134,7 @@ func (x *RejectedEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectedEvent.ProtoReflect.Descriptor instead.
 func (*RejectedEvent) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{5}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RejectedEvent) GetPosition() string {
@@ -832,7 +1221,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[6]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -844,7 +1233,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[6]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -857,7 +1246,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{6}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Operation) GetOperationId() string {
@@ -967,7 +1356,7 @@ type StartRebuildRequest struct {
 
 func (x *StartRebuildRequest) Reset() {
 	*x = StartRebuildRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1368,7 @@ func (x *StartRebuildRequest) String() string {
 func (*StartRebuildRequest) ProtoMessage() {}
 
 func (x *StartRebuildRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1381,7 @@ func (x *StartRebuildRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRebuildRequest.ProtoReflect.Descriptor instead.
 func (*StartRebuildRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{7}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StartRebuildRequest) GetProjection() string {
@@ -1027,7 +1416,7 @@ type StartRebuildResponse struct {
 
 func (x *StartRebuildResponse) Reset() {
 	*x = StartRebuildResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1039,7 +1428,7 @@ func (x *StartRebuildResponse) String() string {
 func (*StartRebuildResponse) ProtoMessage() {}
 
 func (x *StartRebuildResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1052,7 +1441,7 @@ func (x *StartRebuildResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRebuildResponse.ProtoReflect.Descriptor instead.
 func (*StartRebuildResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{8}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StartRebuildResponse) GetOperation() *Operation {
@@ -1078,7 +1467,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1479,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1492,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{9}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *VerifyRequest) GetProjection() string {
@@ -1138,7 +1527,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1539,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1552,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{10}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *VerifyResponse) GetOperation() *Operation {
@@ -1189,7 +1578,7 @@ type RepairRequest struct {
 
 func (x *RepairRequest) Reset() {
 	*x = RepairRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1590,7 @@ func (x *RepairRequest) String() string {
 func (*RepairRequest) ProtoMessage() {}
 
 func (x *RepairRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1603,7 @@ func (x *RepairRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
 func (*RepairRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{11}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RepairRequest) GetProjection() string {
@@ -1249,7 +1638,7 @@ type RepairResponse struct {
 
 func (x *RepairResponse) Reset() {
 	*x = RepairResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1650,7 @@ func (x *RepairResponse) String() string {
 func (*RepairResponse) ProtoMessage() {}
 
 func (x *RepairResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1663,7 @@ func (x *RepairResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairResponse.ProtoReflect.Descriptor instead.
 func (*RepairResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{12}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RepairResponse) GetOperation() *Operation {
@@ -1295,7 +1684,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1696,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1709,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{13}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RollbackRequest) GetProjection() string {
@@ -1341,7 +1730,7 @@ type RollbackResponse struct {
 
 func (x *RollbackResponse) Reset() {
 	*x = RollbackResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1742,7 @@ func (x *RollbackResponse) String() string {
 func (*RollbackResponse) ProtoMessage() {}
 
 func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1755,7 @@ func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackResponse.ProtoReflect.Descriptor instead.
 func (*RollbackResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{14}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RollbackResponse) GetOperation() *Operation {
@@ -1390,7 +1779,7 @@ type TakeSnapshotRequest struct {
 
 func (x *TakeSnapshotRequest) Reset() {
 	*x = TakeSnapshotRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1791,7 @@ func (x *TakeSnapshotRequest) String() string {
 func (*TakeSnapshotRequest) ProtoMessage() {}
 
 func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1804,7 @@ func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{15}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TakeSnapshotRequest) GetProjections() []string {
@@ -1443,7 +1832,7 @@ type TakeSnapshotResponse struct {
 
 func (x *TakeSnapshotResponse) Reset() {
 	*x = TakeSnapshotResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1844,7 @@ func (x *TakeSnapshotResponse) String() string {
 func (*TakeSnapshotResponse) ProtoMessage() {}
 
 func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1857,7 @@ func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{16}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TakeSnapshotResponse) GetOperation() *Operation {
@@ -1489,7 +1878,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1890,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1903,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{17}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -1535,7 +1924,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1936,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1949,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{18}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EraseUserResponse) GetOperation() *Operation {
@@ -1581,7 +1970,7 @@ type GetOperationRequest struct {
 
 func (x *GetOperationRequest) Reset() {
 	*x = GetOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1982,7 @@ func (x *GetOperationRequest) String() string {
 func (*GetOperationRequest) ProtoMessage() {}
 
 func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1995,7 @@ func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationRequest.ProtoReflect.Descriptor instead.
 func (*GetOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{19}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetOperationRequest) GetOperationId() string {
@@ -1627,7 +2016,7 @@ type GetOperationResponse struct {
 
 func (x *GetOperationResponse) Reset() {
 	*x = GetOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +2028,7 @@ func (x *GetOperationResponse) String() string {
 func (*GetOperationResponse) ProtoMessage() {}
 
 func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +2041,7 @@ func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationResponse.ProtoReflect.Descriptor instead.
 func (*GetOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{20}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetOperationResponse) GetOperation() *Operation {
@@ -1677,7 +2066,7 @@ type ListOperationsRequest struct {
 
 func (x *ListOperationsRequest) Reset() {
 	*x = ListOperationsRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1689,7 +2078,7 @@ func (x *ListOperationsRequest) String() string {
 func (*ListOperationsRequest) ProtoMessage() {}
 
 func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +2091,7 @@ func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperationsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{21}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListOperationsRequest) GetKind() OperationKind {
@@ -1739,7 +2128,7 @@ type ListOperationsResponse struct {
 
 func (x *ListOperationsResponse) Reset() {
 	*x = ListOperationsResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +2140,7 @@ func (x *ListOperationsResponse) String() string {
 func (*ListOperationsResponse) ProtoMessage() {}
 
 func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +2153,7 @@ func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperationsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{22}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListOperationsResponse) GetOperations() []*Operation {
@@ -1792,7 +2181,7 @@ type CancelOperationRequest struct {
 
 func (x *CancelOperationRequest) Reset() {
 	*x = CancelOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1804,7 +2193,7 @@ func (x *CancelOperationRequest) String() string {
 func (*CancelOperationRequest) ProtoMessage() {}
 
 func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1817,7 +2206,7 @@ func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperationRequest.ProtoReflect.Descriptor instead.
 func (*CancelOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{23}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CancelOperationRequest) GetOperationId() string {
@@ -1838,7 +2227,7 @@ type CancelOperationResponse struct {
 
 func (x *CancelOperationResponse) Reset() {
 	*x = CancelOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +2239,7 @@ func (x *CancelOperationResponse) String() string {
 func (*CancelOperationResponse) ProtoMessage() {}
 
 func (x *CancelOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +2252,7 @@ func (x *CancelOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperationResponse.ProtoReflect.Descriptor instead.
 func (*CancelOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{24}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CancelOperationResponse) GetOperation() *Operation {
@@ -1884,7 +2273,7 @@ type WatchOperationRequest struct {
 
 func (x *WatchOperationRequest) Reset() {
 	*x = WatchOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +2285,7 @@ func (x *WatchOperationRequest) String() string {
 func (*WatchOperationRequest) ProtoMessage() {}
 
 func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +2298,7 @@ func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationRequest.ProtoReflect.Descriptor instead.
 func (*WatchOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{25}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchOperationRequest) GetOperationId() string {
@@ -1930,7 +2319,7 @@ type WatchOperationResponse struct {
 
 func (x *WatchOperationResponse) Reset() {
 	*x = WatchOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1942,7 +2331,7 @@ func (x *WatchOperationResponse) String() string {
 func (*WatchOperationResponse) ProtoMessage() {}
 
 func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +2344,7 @@ func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationResponse.ProtoReflect.Descriptor instead.
 func (*WatchOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{26}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchOperationResponse) GetOperation() *Operation {
@@ -1974,7 +2363,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\tpage_size\x18\x01 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12#\n" +
-	"\bat_least\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xdc\x02\n" +
+	"\bat_least\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xf4\x03\n" +
 	"\x11GetStatusResponse\x12%\n" +
 	"\x03log\x18\x01 \x01(\v2\x13.skein.v1.LogStatusR\x03log\x12<\n" +
 	"\vprojections\x18\x02 \x03(\v2\x1a.skein.v1.ProjectionStatusR\vprojections\x120\n" +
@@ -1982,7 +2371,47 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x0frejected_events\x18\x04 \x03(\v2\x17.skein.v1.RejectedEventR\x0erejectedEvents\x12&\n" +
 	"\x0fnext_page_token\x18\x05 \x01(\tR\rnextPageToken\x12\x1a\n" +
 	"\bposition\x18\x06 \x01(\tR\bposition\x12*\n" +
-	"\x05feeds\x18\a \x01(\v2\x14.skein.v1.FeedStatusR\x05feeds\"y\n" +
+	"\x05feeds\x18\a \x01(\v2\x14.skein.v1.FeedStatusR\x05feeds\x121\n" +
+	"\aarchive\x18\b \x01(\v2\x17.skein.v1.ArchiveStatusR\aarchive\x12+\n" +
+	"\x05audit\x18\t \x01(\v2\x15.skein.v1.AuditStatusR\x05audit\x126\n" +
+	"\tsnapshots\x18\n" +
+	" \x01(\v2\x18.skein.v1.SnapshotStatusR\tsnapshots\"\xf5\x02\n" +
+	"\rArchiveStatus\x12\x14\n" +
+	"\x05place\x18\x01 \x01(\tR\x05place\x12\x1c\n" +
+	"\tarchiving\x18\x02 \x01(\bR\tarchiving\x12#\n" +
+	"\rlast_sequence\x18\x03 \x01(\x04R\flastSequence\x127\n" +
+	"\tlast_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\blastTime\x12\x1c\n" +
+	"\tenvelopes\x18\x05 \x01(\x04R\tenvelopes\x12\x1a\n" +
+	"\bsegments\x18\x06 \x01(\x04R\bsegments\x12\x14\n" +
+	"\x05bytes\x18\a \x01(\x04R\x05bytes\x12+\n" +
+	"\x11waiting_envelopes\x18\b \x01(\x04R\x10waitingEnvelopes\x12+\n" +
+	"\x0fdays_until_full\x18\t \x01(\x01H\x00R\rdaysUntilFull\x88\x01\x01\x12\x14\n" +
+	"\x05error\x18\n" +
+	" \x01(\tR\x05errorB\x12\n" +
+	"\x10_days_until_full\"\xa7\x03\n" +
+	"\vAuditStatus\x12\x16\n" +
+	"\x06checks\x18\x01 \x01(\x04R\x06checks\x12\x16\n" +
+	"\x06queued\x18\x02 \x01(\x04R\x06queued\x12\x18\n" +
+	"\adropped\x18\x03 \x01(\x04R\adropped\x12\x1a\n" +
+	"\bfindings\x18\x04 \x01(\x04R\bfindings\x12 \n" +
+	"\vunexplained\x18\x05 \x01(\x04R\vunexplained\x12 \n" +
+	"\vdifferences\x18\x06 \x01(\x04R\vdifferences\x12#\n" +
+	"\rrepaired_rows\x18\a \x01(\x04R\frepairedRows\x12\x1c\n" +
+	"\tpartition\x18\b \x01(\rR\tpartition\x12\x16\n" +
+	"\x06rounds\x18\t \x01(\x04R\x06rounds\x12B\n" +
+	"\x0flast_round_time\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\rlastRoundTime\x12,\n" +
+	"\x12last_round_seconds\x18\v \x01(\x01R\x10lastRoundSeconds\x12!\n" +
+	"\flast_finding\x18\f \x01(\tR\vlastFinding\"\xe5\x01\n" +
+	"\x0eSnapshotStatus\x12\x14\n" +
+	"\x05place\x18\x01 \x01(\tR\x05place\x12\x14\n" +
+	"\x05taken\x18\x02 \x01(\x04R\x05taken\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\x04R\x06failed\x127\n" +
+	"\tlast_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\blastTime\x12!\n" +
+	"\flast_seconds\x18\x05 \x01(\x01R\vlastSeconds\x12\x1d\n" +
+	"\n" +
+	"last_bytes\x18\x06 \x01(\x04R\tlastBytes\x12\x14\n" +
+	"\x05error\x18\a \x01(\tR\x05error\"y\n" +
 	"\n" +
 	"FeedStatus\x12\x1f\n" +
 	"\vinbox_pages\x18\x01 \x01(\x04R\n" +
@@ -2168,91 +2597,100 @@ func file_skein_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_skein_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_skein_v1_admin_service_proto_goTypes = []any{
 	(ProjectionState)(0),            // 0: skein.v1.ProjectionState
 	(OperationKind)(0),              // 1: skein.v1.OperationKind
 	(OperationState)(0),             // 2: skein.v1.OperationState
 	(*GetStatusRequest)(nil),        // 3: skein.v1.GetStatusRequest
 	(*GetStatusResponse)(nil),       // 4: skein.v1.GetStatusResponse
-	(*FeedStatus)(nil),              // 5: skein.v1.FeedStatus
-	(*LogStatus)(nil),               // 6: skein.v1.LogStatus
-	(*ProjectionStatus)(nil),        // 7: skein.v1.ProjectionStatus
-	(*RejectedEvent)(nil),           // 8: skein.v1.RejectedEvent
-	(*Operation)(nil),               // 9: skein.v1.Operation
-	(*StartRebuildRequest)(nil),     // 10: skein.v1.StartRebuildRequest
-	(*StartRebuildResponse)(nil),    // 11: skein.v1.StartRebuildResponse
-	(*VerifyRequest)(nil),           // 12: skein.v1.VerifyRequest
-	(*VerifyResponse)(nil),          // 13: skein.v1.VerifyResponse
-	(*RepairRequest)(nil),           // 14: skein.v1.RepairRequest
-	(*RepairResponse)(nil),          // 15: skein.v1.RepairResponse
-	(*RollbackRequest)(nil),         // 16: skein.v1.RollbackRequest
-	(*RollbackResponse)(nil),        // 17: skein.v1.RollbackResponse
-	(*TakeSnapshotRequest)(nil),     // 18: skein.v1.TakeSnapshotRequest
-	(*TakeSnapshotResponse)(nil),    // 19: skein.v1.TakeSnapshotResponse
-	(*EraseUserRequest)(nil),        // 20: skein.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),       // 21: skein.v1.EraseUserResponse
-	(*GetOperationRequest)(nil),     // 22: skein.v1.GetOperationRequest
-	(*GetOperationResponse)(nil),    // 23: skein.v1.GetOperationResponse
-	(*ListOperationsRequest)(nil),   // 24: skein.v1.ListOperationsRequest
-	(*ListOperationsResponse)(nil),  // 25: skein.v1.ListOperationsResponse
-	(*CancelOperationRequest)(nil),  // 26: skein.v1.CancelOperationRequest
-	(*CancelOperationResponse)(nil), // 27: skein.v1.CancelOperationResponse
-	(*WatchOperationRequest)(nil),   // 28: skein.v1.WatchOperationRequest
-	(*WatchOperationResponse)(nil),  // 29: skein.v1.WatchOperationResponse
-	(*timestamppb.Timestamp)(nil),   // 30: google.protobuf.Timestamp
-	(Reason)(0),                     // 31: skein.v1.Reason
+	(*ArchiveStatus)(nil),           // 5: skein.v1.ArchiveStatus
+	(*AuditStatus)(nil),             // 6: skein.v1.AuditStatus
+	(*SnapshotStatus)(nil),          // 7: skein.v1.SnapshotStatus
+	(*FeedStatus)(nil),              // 8: skein.v1.FeedStatus
+	(*LogStatus)(nil),               // 9: skein.v1.LogStatus
+	(*ProjectionStatus)(nil),        // 10: skein.v1.ProjectionStatus
+	(*RejectedEvent)(nil),           // 11: skein.v1.RejectedEvent
+	(*Operation)(nil),               // 12: skein.v1.Operation
+	(*StartRebuildRequest)(nil),     // 13: skein.v1.StartRebuildRequest
+	(*StartRebuildResponse)(nil),    // 14: skein.v1.StartRebuildResponse
+	(*VerifyRequest)(nil),           // 15: skein.v1.VerifyRequest
+	(*VerifyResponse)(nil),          // 16: skein.v1.VerifyResponse
+	(*RepairRequest)(nil),           // 17: skein.v1.RepairRequest
+	(*RepairResponse)(nil),          // 18: skein.v1.RepairResponse
+	(*RollbackRequest)(nil),         // 19: skein.v1.RollbackRequest
+	(*RollbackResponse)(nil),        // 20: skein.v1.RollbackResponse
+	(*TakeSnapshotRequest)(nil),     // 21: skein.v1.TakeSnapshotRequest
+	(*TakeSnapshotResponse)(nil),    // 22: skein.v1.TakeSnapshotResponse
+	(*EraseUserRequest)(nil),        // 23: skein.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),       // 24: skein.v1.EraseUserResponse
+	(*GetOperationRequest)(nil),     // 25: skein.v1.GetOperationRequest
+	(*GetOperationResponse)(nil),    // 26: skein.v1.GetOperationResponse
+	(*ListOperationsRequest)(nil),   // 27: skein.v1.ListOperationsRequest
+	(*ListOperationsResponse)(nil),  // 28: skein.v1.ListOperationsResponse
+	(*CancelOperationRequest)(nil),  // 29: skein.v1.CancelOperationRequest
+	(*CancelOperationResponse)(nil), // 30: skein.v1.CancelOperationResponse
+	(*WatchOperationRequest)(nil),   // 31: skein.v1.WatchOperationRequest
+	(*WatchOperationResponse)(nil),  // 32: skein.v1.WatchOperationResponse
+	(*timestamppb.Timestamp)(nil),   // 33: google.protobuf.Timestamp
+	(Reason)(0),                     // 34: skein.v1.Reason
 }
 var file_skein_v1_admin_service_proto_depIdxs = []int32{
-	6,  // 0: skein.v1.GetStatusResponse.log:type_name -> skein.v1.LogStatus
-	7,  // 1: skein.v1.GetStatusResponse.projections:type_name -> skein.v1.ProjectionStatus
-	8,  // 2: skein.v1.GetStatusResponse.rejected_events:type_name -> skein.v1.RejectedEvent
-	5,  // 3: skein.v1.GetStatusResponse.feeds:type_name -> skein.v1.FeedStatus
-	0,  // 4: skein.v1.ProjectionStatus.state:type_name -> skein.v1.ProjectionState
-	30, // 5: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
-	31, // 6: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
-	1,  // 7: skein.v1.Operation.kind:type_name -> skein.v1.OperationKind
-	2,  // 8: skein.v1.Operation.state:type_name -> skein.v1.OperationState
-	30, // 9: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
-	30, // 10: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
-	9,  // 11: skein.v1.StartRebuildResponse.operation:type_name -> skein.v1.Operation
-	9,  // 12: skein.v1.VerifyResponse.operation:type_name -> skein.v1.Operation
-	9,  // 13: skein.v1.RepairResponse.operation:type_name -> skein.v1.Operation
-	9,  // 14: skein.v1.RollbackResponse.operation:type_name -> skein.v1.Operation
-	9,  // 15: skein.v1.TakeSnapshotResponse.operation:type_name -> skein.v1.Operation
-	9,  // 16: skein.v1.EraseUserResponse.operation:type_name -> skein.v1.Operation
-	9,  // 17: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
-	1,  // 18: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
-	9,  // 19: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
-	9,  // 20: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
-	9,  // 21: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
-	3,  // 22: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
-	10, // 23: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
-	12, // 24: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
-	14, // 25: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
-	16, // 26: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
-	18, // 27: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
-	20, // 28: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
-	22, // 29: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
-	24, // 30: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
-	26, // 31: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
-	28, // 32: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
-	4,  // 33: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
-	11, // 34: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
-	13, // 35: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
-	15, // 36: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
-	17, // 37: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
-	19, // 38: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
-	21, // 39: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
-	23, // 40: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
-	25, // 41: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
-	27, // 42: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
-	29, // 43: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
-	33, // [33:44] is the sub-list for method output_type
-	22, // [22:33] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	9,  // 0: skein.v1.GetStatusResponse.log:type_name -> skein.v1.LogStatus
+	10, // 1: skein.v1.GetStatusResponse.projections:type_name -> skein.v1.ProjectionStatus
+	11, // 2: skein.v1.GetStatusResponse.rejected_events:type_name -> skein.v1.RejectedEvent
+	8,  // 3: skein.v1.GetStatusResponse.feeds:type_name -> skein.v1.FeedStatus
+	5,  // 4: skein.v1.GetStatusResponse.archive:type_name -> skein.v1.ArchiveStatus
+	6,  // 5: skein.v1.GetStatusResponse.audit:type_name -> skein.v1.AuditStatus
+	7,  // 6: skein.v1.GetStatusResponse.snapshots:type_name -> skein.v1.SnapshotStatus
+	33, // 7: skein.v1.ArchiveStatus.last_time:type_name -> google.protobuf.Timestamp
+	33, // 8: skein.v1.AuditStatus.last_round_time:type_name -> google.protobuf.Timestamp
+	33, // 9: skein.v1.SnapshotStatus.last_time:type_name -> google.protobuf.Timestamp
+	0,  // 10: skein.v1.ProjectionStatus.state:type_name -> skein.v1.ProjectionState
+	33, // 11: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
+	34, // 12: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
+	1,  // 13: skein.v1.Operation.kind:type_name -> skein.v1.OperationKind
+	2,  // 14: skein.v1.Operation.state:type_name -> skein.v1.OperationState
+	33, // 15: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
+	33, // 16: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
+	12, // 17: skein.v1.StartRebuildResponse.operation:type_name -> skein.v1.Operation
+	12, // 18: skein.v1.VerifyResponse.operation:type_name -> skein.v1.Operation
+	12, // 19: skein.v1.RepairResponse.operation:type_name -> skein.v1.Operation
+	12, // 20: skein.v1.RollbackResponse.operation:type_name -> skein.v1.Operation
+	12, // 21: skein.v1.TakeSnapshotResponse.operation:type_name -> skein.v1.Operation
+	12, // 22: skein.v1.EraseUserResponse.operation:type_name -> skein.v1.Operation
+	12, // 23: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
+	1,  // 24: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
+	12, // 25: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
+	12, // 26: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
+	12, // 27: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
+	3,  // 28: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
+	13, // 29: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
+	15, // 30: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
+	17, // 31: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
+	19, // 32: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
+	21, // 33: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
+	23, // 34: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
+	25, // 35: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
+	27, // 36: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
+	29, // 37: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
+	31, // 38: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
+	4,  // 39: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
+	14, // 40: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
+	16, // 41: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
+	18, // 42: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
+	20, // 43: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
+	22, // 44: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
+	24, // 45: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
+	26, // 46: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
+	28, // 47: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
+	30, // 48: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
+	32, // 49: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
+	39, // [39:50] is the sub-list for method output_type
+	28, // [28:39] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_admin_service_proto_init() }
@@ -2261,15 +2699,16 @@ func file_skein_v1_admin_service_proto_init() {
 		return
 	}
 	file_skein_v1_errors_proto_init()
-	file_skein_v1_admin_service_proto_msgTypes[3].OneofWrappers = []any{}
+	file_skein_v1_admin_service_proto_msgTypes[2].OneofWrappers = []any{}
 	file_skein_v1_admin_service_proto_msgTypes[6].OneofWrappers = []any{}
+	file_skein_v1_admin_service_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_admin_service_proto_rawDesc), len(file_skein_v1_admin_service_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   27,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

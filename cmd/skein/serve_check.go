@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/replay/rebuild"
+)
+
+// check tells what a start with these flags would find: which stores go on, and which are to be rebuilt, how long that takes
+// and how much disk. It changes nothing. The exit code is 1 if something is to be rebuilt.
+func (c *serveCmd) check(ctx context.Context, std *streams, o appOptions) (err error) {
+	o.log.Existing = true
+	log, err := events.Open(ctx, o.log)
+	if err != nil {
+		return lostLog(err, o.upkeep.archive)
+	}
+	defer func() { err = errors.Join(err, log.Close(context.WithoutCancel(ctx))) }()
+	a := &app{log: log, upkeep: upkeep{opt: o.upkeep}}
+	if err := a.openArchive(ctx); err != nil {
+		return err
+	}
+	head, err := log.Head(ctx)
+	if err != nil {
+		return err
+	}
+	var lives []*projections.Live
+	defer func() {
+		for _, live := range lives {
+			err = errors.Join(err, live.Close())
+		}
+	}()
+	for _, make := range all.Makers(o.settings) {
+		live, err := projections.OpenLive(projections.LiveOptions{New: make, Options: projections.Options{
+			Dir: filepath.Join(o.dir, storesDir), ReadOnly: true, Logger: o.logger,
+		}})
+		if errors.Is(err, projections.ErrNoStore) {
+			fmt.Fprintf(std.out, "%s: no store yet: to be built from %d envelopes\n", make().Name(), head.Last)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		lives = append(lives, live)
+		if st := live.Status(); st.Error == nil {
+			fmt.Fprintf(std.out, "%s generation %d: goes on at sequence %d of %d\n", st.Name, st.Generation, st.Cursor.Seq, head.Last)
+		}
+	}
+	steps, err := rebuild.Plan(lives, rebuild.Log{Head: head.Last, Bytes: a.logBytes(ctx)})
+	if err != nil {
+		return err
+	}
+	for _, s := range steps {
+		fmt.Fprintln(std.out, s)
+	}
+	if len(steps) > 0 {
+		return errSilent
+	}
+	return nil
+}

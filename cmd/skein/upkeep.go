@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/gateway"
+	"github.com/skein-feed/skein/projections"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/archiver"
+	"github.com/skein-feed/skein/replay/audit"
+	"github.com/skein-feed/skein/replay/operation"
+	"github.com/skein-feed/skein/replay/rebuild"
+	"github.com/skein-feed/skein/replay/snapshot"
+	"github.com/skein-feed/skein/replay/verify"
+)
+
+// upkeepOptions say what a process does beside serving. The zero value: nothing but to heal what is damaged.
+type upkeepOptions struct {
+	// archive is where the log is archived; nil: it is not.
+	archive bucket.Bucket
+	// archiveEvery is how long an envelope waits for its segment at most, retention how long the stream keeps what is
+	// archived; negative: for ever.
+	archiveEvery, retention time.Duration
+	// snapshots is where snapshots go; nil: there are none.
+	snapshots     bucket.Bucket
+	snapshotEvery time.Duration
+	snapshotKeep  snapshot.Keep
+	// auditShare is the part of one core's time that the auditor may take; 0: there is none.
+	auditShare float64
+	// adopt rebuilds stores that were built by another version or with other settings.
+	adopt bool
+}
+
+// upkeep is what a process does beside serving.
+type upkeep struct {
+	opt       upkeepOptions
+	archive   *archive.Archive
+	archiver  *archiver.Archiver
+	snapshots *snapshot.Keeper
+	auditor   *audit.Auditor
+
+	mu sync.Mutex
+	// verified is when each projection was last found equal to the log by an operation.
+	verified map[string]time.Time
+}
+
+// openArchive gives the log its past.
+func (a *app) openArchive(ctx context.Context) (err error) {
+	if a.opt.archive == nil {
+		return nil
+	}
+	if a.archive, err = archive.Open(ctx, a.opt.archive, a.log.ID()); err != nil {
+		return err
+	}
+	a.log.SetPast(a.archive)
+	return nil
+}
+
+// openUpkeep makes what runs beside serving. Nothing runs yet.
+func (a *app) openUpkeep() {
+	if a.archive != nil {
+		a.archiver = archiver.New(archiver.Options{
+			Log: a.log, Hub: a.hub, Archive: a.archive, SegmentAge: a.opt.archiveEvery, Retention: a.opt.retention,
+			Cursors: a.flushed, Logger: a.logger,
+		})
+	}
+	if a.opt.snapshots != nil {
+		a.snapshots = snapshot.New(snapshot.Options{
+			Bucket: a.opt.snapshots, Stores: a.copied, Scratch: filepath.Join(a.dir, storesDir, "shadow-snapshots"),
+			Every: a.opt.snapshotEvery, Keep: a.opt.snapshotKeep, Logger: a.logger,
+		})
+	}
+	if a.opt.auditShare > 0 {
+		all := map[string]audit.Store{}
+		for _, s := range a.stores {
+			all[s.Name()] = s
+		}
+		a.auditor = audit.NewAuditor(audit.Config{
+			Graph: a.store("graph"), Inbox: a.store("inbox"), Counters: a.store("counters"), All: all,
+			Shadow: func(projection string) verify.Options { return a.shadowOptions(projection, "shadow-audit") },
+			Source: a.source, Share: a.opt.auditShare, Logger: a.logger,
+		})
+	}
+}
+
+// flushed are the cursors from which the stores would go on after a crash.
+func (a *app) flushed() (cursors []events.Cursor) {
+	for _, live := range a.stores {
+		cursors = append(cursors, live.Status().Flushed)
+	}
+	return cursors
+}
+
+// runUpkeep runs it until ctx ends. What fails is told, and does not end the process: it serves. Settled is closed when the
+// projections have caught up: what can wait waits for that.
+func (a *app) runUpkeep(ctx context.Context, g *errgroup.Group, settled <-chan struct{}) {
+	later := func(name string, run func(context.Context) error) {
+		g.Go(func() error {
+			select {
+			case <-settled:
+			case <-ctx.Done():
+				return nil
+			}
+			if err := run(ctx); err != nil {
+				a.logger.Error(name+" has ended", "error", err)
+			}
+			return nil
+		})
+	}
+	if a.archiver != nil {
+		g.Go(func() error {
+			if err := a.archiver.Run(ctx); err != nil {
+				a.logger.Error("the log is no longer archived, and not trimmed", "error", err)
+			}
+			return nil
+		})
+	}
+	for _, live := range a.stores {
+		k := rebuild.Keeper{Live: live, Heal: true, Adopt: a.opt.adopt, Logger: a.logger}
+		k.Rebuild = func(ctx context.Context, _ error) error { return a.rebuildUnasked(ctx, live) }
+		g.Go(func() error { return k.Run(ctx) })
+	}
+	if a.snapshots != nil {
+		later("taking snapshots", a.snapshots.Run)
+	}
+	if a.auditor != nil {
+		later("the auditor", a.auditor.Run)
+	}
+}
+
+// rebuildUnasked has a projection rebuilt as an operation, so that everybody sees it, and waits for its end. One that is
+// under way already is waited for.
+func (a *app) rebuildUnasked(ctx context.Context, live *projections.Live) error {
+	work, err := a.rebuildWork(gateway.Order{
+		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: live.Name(),
+	})
+	if err != nil {
+		return err
+	}
+	i, err := a.operations.Do(operation.Rebuild, live.Name(), orderArgs{}, work)
+	id := i.ID
+	if conflict, ok := errors.AsType[*operation.ConflictError](err); ok {
+		id, err = conflict.With.ID, nil
+	}
+	if err != nil {
+		return err
+	}
+	var end operation.Info
+	if err := a.operations.Watch(ctx, id, func(i operation.Info) error { end = i; return nil }); err != nil {
+		return err
+	}
+	if end.State != operation.Succeeded {
+		return errors.New(end.Error)
+	}
+	return nil
+}
+
+func (a *app) noteVerified(r *verify.Report) {
+	if !r.Equal {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.verified == nil {
+		a.verified = map[string]time.Time{}
+	}
+	a.verified[r.Projection] = time.Now()
+}

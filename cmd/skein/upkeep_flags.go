@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/replay/snapshot"
+)
+
+// upkeepFlags say what the service does beside serving.
+type upkeepFlags struct {
+	archiveFlags `embed:""`
+
+	ArchiveEvery time.Duration `help:"How long an event waits to be archived, at most." default:"1h"`
+	LogRetention time.Duration `help:"How long the stream keeps what is archived; negative: for ever." default:"168h"`
+
+	Snapshots       string        `help:"Where snapshots of the stores go: a directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT; none by default." placeholder:"TARGET"`
+	SnapshotEvery   time.Duration `help:"How often one is taken." default:"1h"`
+	SnapshotKeep    int           `help:"How many of these are kept; 0: any number." default:"24"`
+	SnapshotKeepAge time.Duration `help:"How old they may be; 0: any age." default:"0"`
+
+	AuditShare  float64 `help:"The part of one core's time in which stores are audited, verified and repaired; 0: none." default:"0.05"`
+	AutoRebuild bool    `help:"Rebuild stores that another version or other settings have built, without being asked."`
+}
+
+func (f *upkeepFlags) options(ctx context.Context, dir string, external bool) (o upkeepOptions, err error) {
+	switch {
+	case f.ArchiveEvery <= 0:
+		return o, usage("--archive-every must be above 0, is %v", f.ArchiveEvery)
+	case f.LogRetention == 0:
+		return o, usage("--log-retention must not be 0: what is archived is trimmed once it is so old, never if it is negative")
+	case f.SnapshotEvery <= 0:
+		return o, usage("--snapshot-every must be above 0, is %v", f.SnapshotEvery)
+	case f.SnapshotKeep < 0, f.SnapshotKeepAge < 0:
+		return o, usage("--snapshot-keep and --snapshot-keep-age must not be negative")
+	case f.AuditShare < 0 || f.AuditShare > 1:
+		return o, usage("--audit-share must be from 0 to 1, is %v", f.AuditShare)
+	}
+	o = upkeepOptions{
+		archiveEvery: f.ArchiveEvery, retention: f.LogRetention, auditShare: f.AuditShare, adopt: f.AutoRebuild,
+		snapshotEvery: f.SnapshotEvery, snapshotKeep: snapshot.Keep{Count: f.SnapshotKeep, Age: f.SnapshotKeepAge},
+	}
+	if o.archive, err = f.open(ctx, dir, external); err != nil {
+		return o, err
+	}
+	if f.Snapshots != "" {
+		if o.snapshots, err = bucket.Open(ctx, f.Snapshots); err != nil {
+			return o, fmt.Errorf("--snapshots: %w", err)
+		}
+	}
+	return o, nil
+}

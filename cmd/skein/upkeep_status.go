@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/projections"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// report adds to a status what the process does beside serving.
+func (a *app) report(_ context.Context, res *skeinv1.GetStatusResponse) {
+	res.Archive, res.Snapshots, res.Audit = a.archiveStatus(), a.snapshotStatus(), a.auditStatus()
+	last := a.lastVerified()
+	for _, p := range res.GetProjections() {
+		p.LastVerifyTime = timeOf(last[p.GetName()])
+	}
+}
+
+func timeOf(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// lastVerified is when each projection was last found equal to the log, by an operation or the auditor.
+func (a *app) lastVerified() map[string]time.Time {
+	a.mu.Lock()
+	last := maps.Clone(a.verified)
+	a.mu.Unlock()
+	if last == nil {
+		last = map[string]time.Time{}
+	}
+	if a.auditor != nil {
+		for name, at := range a.auditor.Status().Verified {
+			if at.After(last[name]) {
+				last[name] = at
+			}
+		}
+	}
+	return last
+}
+
+func (a *app) archiveStatus() *skeinv1.ArchiveStatus {
+	if a.archive == nil {
+		return nil
+	}
+	info, st := a.archive.Info(), a.archiver.Status()
+	s := &skeinv1.ArchiveStatus{
+		Place: info.Place, Archiving: st.Running, LastSequence: info.End.Seq, Envelopes: info.Envelopes,
+		WaitingEnvelopes: uint64(max(0, st.Waiting)),
+	}
+	if info.End.Seq > 0 {
+		s.LastTime = timestamppb.New(info.End.LastTime.Time())
+	}
+	for _, class := range info.Classes {
+		s.Segments += uint64(max(0, class.Segments))
+		s.Bytes += class.Bytes
+	}
+	if st.Err != nil {
+		s.Error = st.Err.Error()
+	}
+	s.DaysUntilFull = a.archiveDaysLeft()
+	return s
+}
+
+// archiveDaysLeft forecasts from what was archived in the last week of log time when the disk of a directory is full.
+func (a *app) archiveDaysLeft() *float64 {
+	const week = events.Micros(7 * 24 * time.Hour / time.Microsecond)
+	bytes, span := a.archive.Growth(week)
+	if bytes == 0 || span < events.Micros(time.Hour/time.Microsecond) {
+		return nil
+	}
+	dir, ok := bucket.Directory(a.opt.archive)
+	if !ok {
+		return nil
+	}
+	disk, err := vfs.Default.GetDiskUsage(dir)
+	if err != nil {
+		return nil
+	}
+	days := float64(disk.AvailBytes) / float64(bytes) * float64(span) / float64(24*time.Hour/time.Microsecond)
+	return &days
+}
+
+func (a *app) snapshotStatus() *skeinv1.SnapshotStatus {
+	if a.snapshots == nil {
+		return nil
+	}
+	st := a.snapshots.Stats()
+	s := &skeinv1.SnapshotStatus{
+		Place: a.opt.snapshots.String(), Taken: st.Taken, Failed: st.Failed, LastTime: timeOf(st.Last),
+		LastSeconds: st.Took.Seconds(), LastBytes: uint64(max(0, st.Bytes)),
+	}
+	if st.Error != nil {
+		s.Error = st.Error.Error()
+	}
+	return s
+}
+
+func (a *app) auditStatus() *skeinv1.AuditStatus {
+	if a.auditor == nil {
+		return nil
+	}
+	st := a.auditor.Status()
+	return &skeinv1.AuditStatus{
+		Checks: st.Checks, Queued: uint64(max(0, st.Queued)), Dropped: st.Dropped, Findings: sum(st.Findings),
+		Unexplained: st.Unexplained, Differences: sum(st.Differences), RepairedRows: sum(st.Repaired),
+		Partition: uint32(max(0, st.Partition)), Rounds: st.Rounds, LastRoundTime: timeOf(st.LastRound),
+		LastRoundSeconds: st.LastTook.Seconds(), LastFinding: st.LastFinding,
+	}
+}
+
+func sum(counts map[string]uint64) (n uint64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// outdated lists the projections that do not go on because they were built otherwise.
+func (a *app) outdated() (names []string) {
+	for _, store := range a.stores {
+		if store.Status().State == projections.Outdated {
+			names = append(names, store.Name())
+		}
+	}
+	slices.Sort(names)
+	return names
+}

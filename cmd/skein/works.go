@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/operation"
+	"github.com/skein-feed/skein/replay/rebuild"
+	"github.com/skein-feed/skein/replay/snapshot"
+	"github.com/skein-feed/skein/replay/verify"
+)
+
+// works are the kinds of long work that this process can do.
+func (a *app) works() works {
+	w := works{
+		operation.Rebuild:  {do: a.rebuildWork, resumes: true},
+		operation.Rollback: {do: a.rollbackWork, resumes: true},
+		operation.Verify:   {do: a.verifyWork},
+		operation.Repair:   {do: a.repairWork},
+	}
+	if a.snapshots != nil {
+		w[operation.Snapshot] = work{do: a.snapshotWork}
+	}
+	return w
+}
+
+// errDiffers ends a verification that found differences. Its report says which.
+var errDiffers = errors.New("rows differ from the log: skein replay repair makes them equal")
+
+// rebuildWork builds the next generation of a projection. Some partitions only are made equal to the log where they are: a
+// generation is one fold of the whole log.
+func (a *app) rebuildWork(o gateway.Order) (operation.Work, error) {
+	if len(o.Partitions) > 0 {
+		return a.repairWork(o)
+	}
+	live, err := a.named(o.Projection)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, p *replay.Progress) (string, error) {
+		return rebuild.Rebuild(ctx, live, a.sourceOf, a.rebuildOptions(ctx, o.Share, p))
+	}, nil
+}
+
+func (a *app) rollbackWork(o gateway.Order) (operation.Work, error) {
+	live, err := a.named(o.Projection)
+	if err != nil {
+		return nil, err
+	}
+	if live.Status().Former == 0 {
+		return nil, &gateway.Refusal{Why: gateway.ErrNotPossible, Text: fmt.Sprintf("there is no former generation of %s", live.Name())}
+	}
+	return func(ctx context.Context, p *replay.Progress) (string, error) {
+		return rebuild.Rollback(ctx, live, a.sourceOf, a.rebuildOptions(ctx, o.Share, p))
+	}, nil
+}
+
+func (a *app) rebuildOptions(ctx context.Context, share float64, p *replay.Progress) rebuild.Options {
+	return rebuild.Options{
+		Pace: replay.Pace{Share: share}, LogBytes: a.logBytes(ctx), Progress: p, Logger: a.logger,
+	}
+}
+
+// logBytes is about how large the log is, archive included; 0: the log does not answer.
+func (a *app) logBytes(ctx context.Context) (n uint64) {
+	if head, err := a.log.Head(ctx); err == nil {
+		n = uint64(max(0, head.Bytes))
+	}
+	if a.archive != nil {
+		for _, class := range a.archive.Info().Classes {
+			n += class.Bytes * archiveRatio
+		}
+	}
+	return n
+}
+
+// archiveRatio is by how much the stream is larger than its archive, at most, as was measured.
+const archiveRatio = 8
+
+func (a *app) verifyWork(o gateway.Order) (operation.Work, error) {
+	return a.compareWork(o, func(ctx context.Context, live *projections.Live, opt verify.Options) (*verify.Report, error) {
+		r, err := verify.Verify(ctx, live, opt)
+		if err == nil && !r.Equal {
+			err = errDiffers
+		}
+		return r, err
+	})
+}
+
+func (a *app) repairWork(o gateway.Order) (operation.Work, error) {
+	return a.compareWork(o, func(ctx context.Context, live *projections.Live, opt verify.Options) (*verify.Report, error) {
+		r, err := verify.Repair(ctx, live, opt)
+		if err == nil && !r.Equal {
+			err = errDiffers
+		}
+		return r, err
+	})
+}
+
+// compareWork compares one projection after the other with the log. One that differs does not keep the others from being
+// looked at.
+func (a *app) compareWork(
+	o gateway.Order, compare func(context.Context, *projections.Live, verify.Options) (*verify.Report, error),
+) (operation.Work, error) {
+	lives := a.stores
+	if o.Projection != "" {
+		live, err := a.named(o.Projection)
+		if err != nil {
+			return nil, err
+		}
+		lives = []*projections.Live{live}
+	}
+	return func(ctx context.Context, p *replay.Progress) (string, error) {
+		var text string
+		var errs error
+		for _, live := range lives {
+			opt := a.shadowOptions(live.Name(), "shadow-verify")
+			opt.Pace, opt.Progress = replay.Pace{Share: o.Share}, p
+			for _, n := range o.Partitions {
+				opt.Partitions = append(opt.Partitions, uint8(n)) //nolint:gosec // the gateway has checked that it is at most 255
+			}
+			r, err := compare(ctx, live, opt)
+			if r != nil {
+				a.noteVerified(r)
+				if text != "" {
+					text += "\n"
+				}
+				text += r.String()
+			}
+			if err != nil && !errors.Is(errs, errDiffers) {
+				errs = errors.Join(errs, err)
+			}
+			if ctx.Err() != nil {
+				break
+			}
+		}
+		return text, errs
+	}, nil
+}
+
+// shadowOptions are those of a shadow of a projection. Two that exist at one time have names of their own.
+func (a *app) shadowOptions(projection, name string) verify.Options {
+	o := verify.Options{
+		Dir: filepath.Join(a.dir, storesDir, projection, name), Logger: a.logger,
+		Source: func(from events.Cursor) (projections.Subscription, error) { return a.source(from) },
+	}
+	for _, p := range all.All(a.settings) {
+		if p.Name() == projection {
+			kinds := events.Kinds(p.Kinds()...)
+			o.Projection = p
+			o.Source = func(from events.Cursor) (projections.Subscription, error) { return a.sourceOf(from, kinds) }
+		}
+	}
+	return o
+}
+
+func (a *app) snapshotWork(o gateway.Order) (operation.Work, error) {
+	of := o.Projections
+	if len(of) == 0 && o.Projection != "" {
+		of = []string{o.Projection}
+	}
+	return func(ctx context.Context, p *replay.Progress) (string, error) {
+		r, err := a.snapshots.Take(ctx, o.Name, of, p)
+		if err != nil {
+			return "", err
+		}
+		return r.String(), nil
+	}, nil
+}
+
+// copied returns the generations that serve, for snapshots of them.
+func (a *app) copied() (stores []snapshot.Store) {
+	for _, live := range a.stores {
+		if s := live.Serving(); s != nil {
+			stores = append(stores, s)
+		}
+	}
+	return stores
+}
+
+func (a *app) named(projection string) (*projections.Live, error) {
+	if live := a.store(projection); live != nil {
+		return live, nil
+	}
+	var names []string
+	for _, s := range a.stores {
+		names = append(names, s.Name())
+	}
+	slices.Sort(names)
+	return nil, &gateway.Refusal{
+		Why: gateway.ErrNotPossible, Text: fmt.Sprintf("there is no projection %q, only %v", projection, names),
+	}
+}
+
+// sourceOf subscribes who folds some kinds only.
+func (a *app) sourceOf(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+	if from == (events.Cursor{}) {
+		from = a.log.Start()
+	}
+	sub, err := a.hub.SubscribeKinds(from, kinds)
+	if err != nil {
+		return nil, err
+	}
+	return subscription{sub, a.hub}, nil
+}
