@@ -33,8 +33,8 @@ func (s *Store) Run(ctx context.Context, source Source) (err error) {
 	s.life.set(CatchingUp)
 	defer func() {
 		switch {
-		case ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, events.ErrClosed)):
-			// The log may end with the same context, and say so first.
+		case errors.Is(err, events.ErrClosed), ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
+			// This process has closed the log, perhaps by the end of a context of which this one is still to hear.
 			err = nil
 			s.life.set(Stopped)
 		case errors.Is(err, ErrStopped): // noted by whoever stopped it
