@@ -47,7 +47,9 @@ type server struct {
 	t    *testing.T
 	dir  string
 	addr string
-	cmd  *exec.Cmd
+	// flags are those of serve beside the data, the address and the port file.
+	flags []string
+	cmd   *exec.Cmd
 }
 
 // start starts the process and waits until it is ready.
@@ -65,8 +67,9 @@ func (s *server) start(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	s.cmd = exec.CommandContext(ctx, "skein", "serve",
-		"--data", filepath.Join(s.dir, "data"), "--listen", listen, "--port-file", portFile)
+	s.cmd = exec.CommandContext(ctx, "skein", append([]string{
+		"serve", "--data", filepath.Join(s.dir, "data"), "--listen", listen, "--port-file", portFile,
+	}, s.flags...)...)
 	s.cmd.Stderr = log
 	if err := s.cmd.Start(); err != nil {
 		return err

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// traffic writes and reads all the time, over every restart of the service.
+type traffic struct {
+	api *client
+
+	mu    sync.Mutex
+	acked []acked
+	reads int
+	// failed are reads that the service itself refused: that it is down for a moment is no failure of its.
+	failed []error
+}
+
+func (f *traffic) write(ctx context.Context, writer int) {
+	for n := 0; ctx.Err() == nil; n++ {
+		var evs []*skeinv1.Event
+		for i := range 20 {
+			// The same again until it is acknowledged: the log takes an event id once.
+			ev := userFollowed(fmt.Sprintf("w%d-%d", writer, n), fmt.Sprintf("star%d", (n+i)%50))
+			ev.EventId = fmt.Sprintf("%d-%d-%d", writer, n, i)
+			evs = append(evs, ev, &skeinv1.Event{
+				EventId: "p" + ev.GetEventId(),
+				Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: fmt.Sprintf("w%d-%d", writer, n), ItemId: fmt.Sprint("film", i)}},
+			})
+		}
+		for ctx.Err() == nil {
+			res, err := f.api.events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
+			if err != nil {
+				continue
+			}
+			f.mu.Lock()
+			f.acked = append(f.acked, acked{position: res.Msg.GetPosition(), events: evs})
+			f.mu.Unlock()
+			break
+		}
+	}
+}
+
+func (f *traffic) read(ctx context.Context) {
+	for n := 0; ctx.Err() == nil; n++ {
+		star := fmt.Sprintf("star%d", n%50)
+		_, err := f.api.graph().ListFollowers(ctx, connect.NewRequest(&skeinv1.ListFollowersRequest{UserId: star}))
+		if err == nil {
+			_, err = f.api.feed().ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "w0-1"}))
+		}
+		if err == nil {
+			_, err = f.api.counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
+				Keys: []*skeinv1.CounterKey{{Target: &skeinv1.CounterKey_UserId{UserId: star}}},
+			}))
+		}
+		f.mu.Lock()
+		f.reads++
+		if connect.IsWireError(err) {
+			f.failed = append(f.failed, err)
+		}
+		f.mu.Unlock()
+	}
+}
+
+// lately returns the last calls that were acknowledged.
+func (f *traffic) lately(n int) []acked {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]acked(nil), f.acked[max(0, len(f.acked)-n):]...)
+}
+
+// orders are the long work that is begun before a kill.
+func orders(api *client) []func(context.Context) error {
+	var all []func(context.Context) error
+	for _, name := range []string{"graph", "inbox", "seen", "counters"} {
+		all = append(all, func(ctx context.Context) error {
+			_, err := api.admin().StartRebuild(ctx, connect.NewRequest(&skeinv1.StartRebuildRequest{Projection: name}))
+			return err
+		}, func(ctx context.Context) error {
+			_, err := api.admin().Repair(ctx, connect.NewRequest(&skeinv1.RepairRequest{Projection: name}))
+			return err
+		}, func(ctx context.Context) error {
+			_, err := api.admin().Rollback(ctx, connect.NewRequest(&skeinv1.RollbackRequest{Projection: name}))
+			return err
+		})
+	}
+	return append(all, func(ctx context.Context) error {
+		_, err := api.admin().TakeSnapshot(ctx, connect.NewRequest(&skeinv1.TakeSnapshotRequest{}))
+		return err
+	})
+}
+
+// TestServerKilledDuringReplay: the service is killed again and again while it builds, cuts over, rolls back, repairs, takes
+// snapshots and archives, under writes and reads. After any start every projection serves from a whole generation, nothing
+// that was acknowledged is missing, and no read was refused. At the end every store is equal to the log, and the archive
+// and the snapshots are whole.
+func TestServerKilledDuringReplay(t *testing.T) {
+	kills := 20
+	if testing.Short() {
+		kills = 3
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	dir := t.TempDir()
+	snapshots := filepath.Join(dir, "snapshots")
+	s := &server{t: t, dir: dir, flags: []string{
+		"--archive-every", "50ms", "--log-retention", "1s", "--snapshots", snapshots, "--audit-share", "0.3",
+	}}
+	if err := s.start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { s.kill() }()
+	f := &traffic{api: (&clientFlags{Server: s.addr}).client()}
+	working, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	for writer := range 2 {
+		wg.Go(func() { f.write(working, writer) })
+	}
+	wg.Go(func() { f.read(working) })
+	work := orders(f.api)
+	begun := 0
+	for range kills {
+		for range 3 {
+			err := work[rng.IntN(len(work))](ctx)
+			switch connect.CodeOf(err) {
+			case connect.CodeFailedPrecondition, connect.CodeAborted, connect.CodeAlreadyExists: // something else is in the way
+			default:
+				if err != nil {
+					t.Fatal(err)
+				}
+				begun++
+			}
+			<-time.After(time.Duration(rng.IntN(100_000)) * time.Microsecond) // any moment of the work
+		}
+		s.kill()
+		if err := s.start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		demandAcked(ctx, t, f.api, follows(f.lately(5)))
+		demandLive(ctx, t, f.api)
+	}
+	stop()
+	wg.Wait()
+	t.Logf("%d orders were taken, %d calls acknowledged, %d reads made", begun, len(f.acked), f.reads)
+	if len(f.failed) > 0 {
+		t.Errorf("%d reads were refused, the first: %v", len(f.failed), f.failed[0])
+	}
+	demandAcked(ctx, t, f.api, follows(f.acked))
+	demandEqual(ctx, t, f.api)
+	for _, args := range [][]string{
+		{"replay", "archive", "check", "--data", filepath.Join(dir, "data")}, {"snapshot", "check", "--target", snapshots},
+	} {
+		if out, err := exec.CommandContext(ctx, "skein", args...).CombinedOutput(); err != nil {
+			t.Errorf("%v: %v: %s", args, err, out)
+		}
+	}
+}
+
+// follows leaves only the follows of calls.
+func follows(calls []acked) (only []acked) {
+	for _, call := range calls {
+		some := acked{position: call.position}
+		for _, ev := range call.events {
+			if ev.GetUserFollowed() != nil {
+				some.events = append(some.events, ev)
+			}
+		}
+		only = append(only, some)
+	}
+	return only
+}
+
+// demandLive demands that every projection goes on.
+func demandLive(ctx context.Context, t *testing.T, api *client) {
+	t.Helper()
+	res, err := api.admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range res.Msg.GetProjections() {
+		switch p.GetState() {
+		case skeinv1.ProjectionState_PROJECTION_STATE_LIVE, skeinv1.ProjectionState_PROJECTION_STATE_REBUILDING,
+			skeinv1.ProjectionState_PROJECTION_STATE_CATCHING_UP:
+		default:
+			t.Errorf("%s is %v: %s", p.GetName(), p.GetState(), p.GetError())
+		}
+	}
+}
+
+// demandEqual demands that every store is equal to a fresh fold of the log.
+func demandEqual(ctx context.Context, t *testing.T, api *client) {
+	t.Helper()
+	err := eventually(ctx, func(ctx context.Context) error {
+		res, err := api.admin().Verify(ctx, connect.NewRequest(&skeinv1.VerifyRequest{}))
+		if err != nil {
+			return err // what was begun before is under way
+		}
+		stream, err := api.admin().WatchOperation(ctx, connect.NewRequest(&skeinv1.WatchOperationRequest{
+			OperationId: res.Msg.GetOperation().GetOperationId(),
+		}))
+		if err != nil {
+			return err
+		}
+		defer stream.Close()
+		var last *skeinv1.Operation
+		for stream.Receive() {
+			last = stream.Msg().GetOperation()
+		}
+		if err := stream.Err(); err != nil {
+			return err
+		}
+		if last.GetState() != skeinv1.OperationState_OPERATION_STATE_SUCCEEDED {
+			t.Errorf("%v: %s\n%s", last.GetState(), last.GetError(), last.GetReport())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(errors.Join(err, ctx.Err()))
+	}
+}
