@@ -66,6 +66,20 @@ func (d *Decoder) seed(repeats []Repeat) {
 	}
 }
 
+// recall makes the decoder remember event ids beside those that it has read.
+func (d *Decoder) recall(repeats []Repeat) {
+	latest := map[uint64]Micros{}
+	for _, r := range append(d.Repeats(), repeats...) {
+		latest[r.Key] = max(latest[r.Key], r.Time)
+	}
+	all := make([]Repeat, 0, len(latest))
+	for key, at := range latest {
+		all = append(all, Repeat{Key: key, Time: at})
+	}
+	d.window = window{}
+	d.seed(all)
+}
+
 // Repeats returns what the decoder remembers of event ids: all that a later event could repeat, by key.
 func (d *Decoder) Repeats() []Repeat { return d.window.since(d.cur.LastTime - Horizon + 1) }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/zeebo/xxh3"
 )
 
 // SeqRange is a range of sequences, both ends in it.
@@ -25,9 +26,13 @@ type SalvageReport struct {
 
 // Salvage reads what a damaged stream still holds after a cursor, the end of the archive as a rule, message by message, and
 // hands it on in order, for the archive of a log that is to be restored. It passes over what cannot be read, and reports it.
-// The cursors of the envelopes are those of an archive. Errors: of each, which ends it; or that the log does not answer.
-func (l *Log) Salvage(ctx context.Context, after Cursor, each func([]*Envelope) error) (SalvageReport, error) {
-	s := &salvage{log: l, each: each}
+// The cursors of the envelopes are those of an archive. Repeats are the event ids that a reader at the cursor knows, for where
+// the stream no longer has the horizon before it. Errors: of each, which ends it; that the log does not answer; that the
+// stream is not the one that the cursor was taken from, as far as it can be read: [ErrRewritten].
+func (l *Log) Salvage(
+	ctx context.Context, after Cursor, repeats []Repeat, each func([]*Envelope) error,
+) (SalvageReport, error) {
+	s := &salvage{log: l, each: each, known: repeats}
 	after, err := l.Adopt(after)
 	if err != nil {
 		return s.report, err
@@ -41,6 +46,7 @@ func (l *Log) Salvage(ctx context.Context, after Cursor, each func([]*Envelope) 
 	if err != nil {
 		return s.report, err
 	}
+	s.cold = after.archival() || state.FirstSeq > warm
 	if state.FirstSeq > after.Seq+1 {
 		s.lose(after.Seq+1, min(state.FirstSeq-1, state.LastSeq))
 	}
@@ -53,6 +59,7 @@ func (l *Log) Salvage(ctx context.Context, after Cursor, each func([]*Envelope) 
 		if msg != nil {
 			next = msg.Sequence
 		}
+		s.cold = s.cold || seq < next && seq <= after.Seq
 		if from := max(seq, after.Seq+1); from < next {
 			s.lose(from, next-1)
 		}
@@ -74,6 +81,9 @@ type salvage struct {
 	dec    *Decoder
 	each   func([]*Envelope) error
 	report SalvageReport
+	// known is what must be remembered after the cursor; cold: some of it could not be read.
+	known []Repeat
+	cold  bool
 
 	envs  []*Envelope // to hand on
 	bytes int
@@ -126,8 +136,14 @@ func (s *salvage) load(ctx context.Context, seq, last uint64) (*jetstream.RawStr
 
 // take decodes a message.
 func (s *salvage) take(msg *jetstream.RawStreamMsg, after Cursor) error {
+	if msg.Sequence == after.Seq && after.Checksum != 0 && xxh3.Hash(msg.Data) != after.Checksum {
+		return fmt.Errorf("%w: sequence %d differs: it is another stream", ErrRewritten, after.Seq)
+	}
 	if msg.Sequence > after.Seq && s.dec.cur.Seq <= after.Seq {
 		s.dec.cur.LastTime = after.LastTime // whatever of the warm-up is lost
+		if s.cold {
+			s.dec.recall(s.known)
+		}
 	}
 	env, err := s.dec.Decode(msg.Sequence, Micros(msg.Time.UnixMicro()), msg.Data)
 	if err != nil || env.Seq() <= after.Seq {

@@ -11,7 +11,7 @@ import (
 
 func salvaged(t *testing.T, l *Log, after Cursor) (envs []*Envelope, report SalvageReport) {
 	t.Helper()
-	report, err := l.Salvage(testContext(t), after, func(more []*Envelope) error {
+	report, err := l.Salvage(testContext(t), after, nil, func(more []*Envelope) error {
 		envs = append(envs, more...)
 		return nil
 	})
@@ -57,7 +57,7 @@ func TestSalvage(t *testing.T) {
 			t.Errorf("from the start: lost %v", report.Lost)
 		}
 		full := errors.New("full")
-		if _, err := l.Salvage(testContext(t), l.Start(), func([]*Envelope) error { return full }); !errors.Is(err, full) {
+		if _, err := l.Salvage(testContext(t), l.Start(), nil, func([]*Envelope) error { return full }); !errors.Is(err, full) {
 			t.Errorf("the archive is full: %v", err)
 		}
 	})

@@ -123,7 +123,7 @@ func (l *Log) inStream(c Cursor, state jetstream.StreamState) (o origin, ok bool
 	warm := NewDecoder(c).WarmFrom()
 	switch {
 	case c.Seq+1 == l.meta.first: // the start of the epoch
-		o.from = l.EpochStart()
+		o.from, warm = l.EpochStart(), l.meta.first
 		ok = begins == l.meta.first
 	case c.Seq == 0 || c.archival():
 	default:

@@ -50,8 +50,8 @@ func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Curs
 	if former.epoch != 0 {
 		next.predecessors = append(next.predecessors, events.Predecessor{Epoch: former.epoch, Last: former.end.Seq})
 	}
-	next.epoch, next.end = epoch, head
-	next.end.Epoch = epoch
+	// There is no message of the new stream that the head was taken after, and nothing to warm up from.
+	next.epoch, next.end = epoch, events.Cursor{Log: head.Log, Epoch: epoch, Seq: head.Seq, LastTime: head.LastTime}
 	next.repeats, next.recent = object{}, nil
 	if len(repeats) > 0 {
 		if next.repeats, err = a.putRepeats(ctx, newName("repeats", uint64(epoch), head.Seq), repeats); err != nil {
@@ -81,6 +81,12 @@ func (a *Archive) forget(ctx context.Context, former, next *manifest) {
 // Repeats implements [events.Past]: what [Archive.BeginEpoch] kept for the present epoch, by key.
 func (a *Archive) Repeats(ctx context.Context) ([]events.Repeat, error) {
 	return a.readRepeats(ctx, a.current().repeats)
+}
+
+// RepeatsAtEnd returns the event ids that a reader at the end of the archive must know, as [Archive.BeginEpoch] would keep
+// them, by key.
+func (a *Archive) RepeatsAtEnd(ctx context.Context) ([]events.Repeat, error) {
+	return a.repeatsAtEnd(ctx, a.current())
 }
 
 // storeRecent puts the event ids of a writer's envelopes into the bucket, and forgets those that a reader at the end need

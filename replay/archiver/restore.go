@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
@@ -30,38 +30,71 @@ type Restored struct {
 	Epoch uint32
 	// Archived is the end of the archive before, Head what the log now has.
 	Archived, Head events.Cursor
-	// Salvaged is what was taken from the damaged stream; nil: there was none, or it could not be opened, for Unreadable.
+	// Salvaged is what was taken from the damaged stream; nil: nothing, for the reason Unreadable, if there was one.
 	Salvaged   *events.SalvageReport
 	Unreadable error
-	// Ahead are stores that had come further than the log now goes. They will be refused, and must be built again.
-	Ahead map[string]events.Cursor
+	// Stores tell what becomes of the stores, by name.
+	Stores []StoreFate
 }
 
-// ErrNoArchive: the bucket holds no archive from which a log could be restored.
-var ErrNoArchive = errors.New("archiver: there is no archive to restore the log from")
+// StoreFate is what becomes of a store when its log was restored.
+type StoreFate struct {
+	Name   string
+	Cursor events.Cursor
+	// Refused says why the store cannot go on, and must be built again; nil: it goes on. [events.ErrOtherEpoch]: it had come
+	// further than the log now goes.
+	Refused error
+	// Holds are sequences that the store has folded and the log has lost.
+	Holds []events.SeqRange
+}
 
-// Restore makes a new stream, in a new epoch, behind what is archived. What a damaged stream still has is archived first. It
-// may be run again after it was broken off: every run begins an epoch of its own, so no two streams ever share one.
-func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
-	id, ok, err := archive.LogOf(ctx, o.Bucket)
+var (
+	// ErrNoArchive: the bucket holds no archive from which a log could be restored.
+	ErrNoArchive = errors.New("archiver: there is no archive to restore the log from")
+	// ErrSuperseded: a stream is of an epoch that the archive has closed: it was restored before, and what the stream still
+	// had was taken then.
+	ErrSuperseded = errors.New("archiver: the stream is of an earlier epoch than its archive")
+	// ErrArchiveBehind: a stream is of a later epoch than the archive, which is an old copy.
+	ErrArchiveBehind = errors.New("archiver: the archive is of an earlier epoch than the stream: bring the right archive back")
+)
+
+// openArchive opens the archive in a bucket, of whichever log it is.
+func openArchive(ctx context.Context, b bucket.Bucket) (*archive.Archive, error) {
+	id, ok, err := archive.LogOf(ctx, b)
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	if !ok {
-		return r, fmt.Errorf("%w: %s", ErrNoArchive, o.Bucket)
+		return nil, fmt.Errorf("%w: %s", ErrNoArchive, b)
 	}
-	a, err := archive.Open(ctx, o.Bucket, id)
+	a, err := archive.Open(ctx, b, id)
+	if err != nil {
+		return nil, err
+	}
+	if a.End().Seq == 0 {
+		return nil, fmt.Errorf("%w: %s holds nothing yet", ErrNoArchive, b)
+	}
+	return a, nil
+}
+
+// Restore makes a new stream, in a new epoch, behind what is archived. What a damaged stream still has is archived first. It
+// may be run again after it was broken off: every run begins an epoch of its own, so no two streams ever share one. Where
+// there is a stream nothing is changed: [events.ErrLogExists].
+func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
+	a, err := openArchive(ctx, o.Bucket)
 	if err != nil {
 		return r, err
 	}
-	r.Log, r.Archived = id, a.End()
-	if r.Archived.Seq == 0 {
-		return r, fmt.Errorf("%w: %s holds nothing yet", ErrNoArchive, o.Bucket)
+	r.Archived = a.End()
+	r.Log = r.Archived.Log
+	// Before anything is changed: once the archive is in a new epoch, a stream of the former one is of no use.
+	if err := refuseStream(ctx, o.Stream); err != nil {
+		return r, err
 	}
 	if o.Damaged != nil {
 		report, err := salvage(ctx, a, *o.Damaged)
 		switch {
-		case errors.Is(err, errUnreadable):
+		case errors.Is(err, errUnreadable), errors.Is(err, ErrSuperseded):
 			r.Unreadable = err
 		case err != nil:
 			return r, err
@@ -74,37 +107,73 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	}
 	r.Epoch, r.Head = a.Epoch(), a.End()
 	err = events.Restore(ctx, o.Stream, events.Restored{
-		ID: id, Epoch: r.Epoch, Predecessors: a.Predecessors(), Head: r.Head,
+		ID: r.Log, Epoch: r.Epoch, Predecessors: a.Predecessors(), Head: r.Head,
 	})
 	if err != nil {
 		return r, err
 	}
-	r.Ahead = map[string]events.Cursor{}
 	for name, c := range o.Stores {
-		if c.Log == id && c.Seq > r.Head.Seq {
-			r.Ahead[name] = c
-		}
+		r.Stores = append(r.Stores, r.fate(ctx, a, name, c))
 	}
+	slices.SortFunc(r.Stores, func(a, b StoreFate) int { return strings.Compare(a.Name, b.Name) })
 	return r, nil
+}
+
+// refuseStream fails if there is a stream where one is to be made.
+func refuseStream(ctx context.Context, cfg events.Config) error {
+	cfg.Existing = true
+	log, err := events.Open(ctx, cfg)
+	if errors.Is(err, events.ErrNoLog) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = fmt.Errorf("%w: log %x in epoch %d: move it away, or restore elsewhere", events.ErrLogExists, log.ID(), log.Epoch())
+	return errors.Join(err, log.Close(context.WithoutCancel(ctx)))
 }
 
 // errUnreadable: of a damaged stream nothing can be had.
 var errUnreadable = errors.New("archiver: the damaged stream cannot be opened")
 
-// salvage archives what a damaged stream has after the end of the archive.
-func salvage(ctx context.Context, a *archive.Archive, cfg events.Config) (report events.SalvageReport, err error) {
+// openDamaged opens what is left of a stream that goes on where the archive ends.
+func openDamaged(ctx context.Context, a *archive.Archive, cfg events.Config) (_ *events.Log, err error) {
 	cfg.Existing = true
 	log, err := events.Open(ctx, cfg)
+	switch {
+	case errors.Is(err, events.ErrLocked):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	switch end := a.End(); {
+	case log.ID() != end.Log:
+		err = fmt.Errorf("%w: the stream is of log %x, the archive of %x", events.ErrOtherLog, log.ID(), end.Log)
+	case log.Epoch() < a.Epoch():
+		err = fmt.Errorf("%w: it is of epoch %d, and the archive in %d, after sequence %d", ErrSuperseded, log.Epoch(), a.Epoch(),
+			end.Seq)
+	case log.Epoch() > a.Epoch():
+		err = fmt.Errorf("%w: of epoch %d and %d", ErrArchiveBehind, a.Epoch(), log.Epoch())
+	default:
+		log.SetPast(a)
+		return log, nil
+	}
+	return nil, errors.Join(err, log.Close(context.WithoutCancel(ctx)))
+}
+
+// salvage archives what a damaged stream has after the end of the archive.
+func salvage(ctx context.Context, a *archive.Archive, cfg events.Config) (report events.SalvageReport, err error) {
+	log, err := openDamaged(ctx, a, cfg)
 	if err != nil {
-		return report, errors.Join(errUnreadable, err)
+		return report, err
 	}
 	defer func() { err = errors.Join(err, log.Close(context.WithoutCancel(ctx))) }()
-	if log.ID() != a.End().Log {
-		return report, fmt.Errorf("%w: the damaged stream is of log %x", events.ErrOtherLog, log.ID())
+	repeats, err := a.RepeatsAtEnd(ctx)
+	if err != nil {
+		return report, err
 	}
-	log.SetPast(a)
 	w := a.Writer()
-	report, err = log.Salvage(ctx, a.End(), func(envs []*events.Envelope) error {
+	report, err = log.Salvage(ctx, a.End(), repeats, func(envs []*events.Envelope) error {
 		for _, env := range envs {
 			err := w.Add(env)
 			if errors.Is(err, archive.ErrFull) {
@@ -129,26 +198,48 @@ func salvage(ctx context.Context, a *archive.Archive, cfg events.Config) (report
 	return report, err
 }
 
-// String tells people what was restored and what is missing.
-func (r Restored) String() string {
-	var b strings.Builder
-	at := func(c events.Cursor) string {
-		return fmt.Sprintf("sequence %d (%s)", c.Seq, c.LastTime.Time().Format(time.RFC3339))
+// fate tells what becomes of a store. It asks of the archive what a reader will ask.
+func (r *Restored) fate(ctx context.Context, a *archive.Archive, name string, c events.Cursor) StoreFate {
+	f := StoreFate{Name: name, Cursor: c}
+	if r.Salvaged != nil {
+		for _, lost := range r.Salvaged.Lost {
+			if lost.From <= c.Seq {
+				f.Holds = append(f.Holds, events.SeqRange{From: lost.From, To: min(lost.To, c.Seq)})
+			}
+		}
 	}
-	fmt.Fprintf(&b, "log %x goes on in epoch %d after %s\n", r.Log, r.Epoch, at(r.Head))
-	fmt.Fprintf(&b, "archived before: up to %s\n", at(r.Archived))
+	has := uint64(0)
+	for _, p := range a.Predecessors() {
+		if p.Epoch == c.Epoch {
+			has = p.Last
+		}
+	}
 	switch {
-	case r.Salvaged != nil:
-		fmt.Fprintf(&b, "taken from the damaged stream: %v\n", *r.Salvaged)
-	case r.Unreadable != nil:
-		fmt.Fprintf(&b, "taken from the damaged stream: nothing: %v\n", r.Unreadable)
+	case c.Log == events.LogID{}, c.Seq == 0: // it has folded nothing
+	case c.Log != r.Log:
+		f.Refused = fmt.Errorf("%w: it is of log %x", events.ErrOtherLog, c.Log)
+	case c.Seq > has:
+		f.Refused = fmt.Errorf("%w: of epoch %d the log now has what is up to sequence %d", events.ErrOtherEpoch, c.Epoch, has)
+		if from := r.Head.Seq + 1; c.Seq >= from && c.Epoch == r.Archived.Epoch {
+			f.Holds = merge(f.Holds, events.SeqRange{From: from, To: c.Seq})
+		}
+	case c.Seq < r.Head.Seq:
+		past, err := a.Read(ctx, events.Cursor{Log: c.Log, Epoch: r.Epoch, Seq: c.Seq, LastTime: c.LastTime}, events.AllKinds)
+		if err == nil {
+			past.Close()
+		}
+		f.Refused = err
+	case c.LastTime != r.Head.LastTime:
+		f.Refused = fmt.Errorf("%w: at sequence %d the archive has another time", events.ErrRewritten, c.Seq)
 	}
-	for name, c := range r.Ahead {
-		fmt.Fprintf(&b, "%s had come to %s: envelopes %d to %d are lost, and the store must be built again\n", name, at(c),
-			r.Head.Seq+1, c.Seq)
+	return f
+}
+
+// merge adds a range to ranges in order, of which the last may reach into it.
+func merge(list []events.SeqRange, more events.SeqRange) []events.SeqRange {
+	if n := len(list); n > 0 && list[n-1].To+1 >= more.From {
+		list[n-1].To = max(list[n-1].To, more.To)
+		return list
 	}
-	if len(r.Ahead) == 0 {
-		b.WriteString("no store had come further\n")
-	}
-	return b.String()
+	return append(list, more)
 }

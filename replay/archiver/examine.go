@@ -1,0 +1,60 @@
+package archiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+)
+
+// Examined is what can be told of a stream beside its archive.
+type Examined struct {
+	// Wrong says why the log cannot go on with the stream; nil: it can.
+	Wrong error
+	// Last is the highest sequence that the stream knows of; 0 if it cannot be opened.
+	Last uint64
+	// Lost are the sequences after the archive that cannot be read.
+	Lost []events.SeqRange
+}
+
+// Examine reads what a stream has after the end of its archive, and tells whether the log can go on with both. The process
+// must be the only one that has the stream, if it is embedded: [events.ErrLocked].
+//
+// Wrong is an [ErrSuperseded] if the archive has gone on without the stream, [ErrArchiveBehind] if the stream has gone on
+// without the archive, [events.ErrOtherLog] if they do not belong together, and [events.ErrNoLog] if there is no stream.
+func Examine(ctx context.Context, b bucket.Bucket, cfg events.Config) (x Examined, err error) {
+	a, err := openArchive(ctx, b)
+	if err != nil {
+		return x, err
+	}
+	log, err := openDamaged(ctx, a, cfg)
+	switch {
+	case errors.Is(err, events.ErrLocked), ctx.Err() != nil:
+		return x, errors.Join(err, ctx.Err())
+	case err != nil:
+		x.Wrong = err
+		return x, nil
+	}
+	defer func() { err = errors.Join(err, log.Close(context.WithoutCancel(ctx))) }()
+	head, err := log.Head(ctx)
+	if err != nil {
+		return x, err
+	}
+	x.Last = head.Last
+	report, err := log.Salvage(ctx, a.End(), nil, func([]*events.Envelope) error { return nil })
+	if ctx.Err() != nil {
+		return x, ctx.Err()
+	}
+	x.Lost = report.Lost
+	switch {
+	case err != nil:
+		x.Wrong = err
+	case len(x.Lost) > 0:
+		x.Wrong = fmt.Errorf("archiver: the stream cannot be read at sequences %s", Ranges(x.Lost))
+	default:
+		x.Wrong = log.CheckCursor(ctx, a.End())
+	}
+	return x, nil
+}

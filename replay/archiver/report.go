@@ -1,0 +1,95 @@
+package archiver
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// String tells people what was restored and what is missing.
+func (r Restored) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "The log %x goes on in epoch %d after %s.\n", r.Log, r.Epoch, place(r.Head))
+	fmt.Fprintf(&b, "The archive had it up to %s.\n", place(r.Archived))
+	switch s := r.Salvaged; {
+	case s != nil:
+		fmt.Fprintf(&b, "The damaged stream gave %s with %s.\n", count(s.Envelopes, "envelope"), count(s.Events, "event"))
+		if len(s.Lost) > 0 {
+			fmt.Fprintf(&b, "Lost: %s at %s.\n", count(size(s.Lost), "envelope"), sequences(s.Lost))
+		} else {
+			b.WriteString("It had no gaps.\n")
+		}
+	case r.Unreadable != nil:
+		fmt.Fprintf(&b, "Nothing was taken from the damaged stream: %v.\n", r.Unreadable)
+	default:
+		b.WriteString("There was no stream to take more from.\n")
+	}
+	for _, f := range r.Stores {
+		b.WriteString(f.String())
+	}
+	return b.String()
+}
+
+// String tells people what becomes of the store.
+func (f StoreFate) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s is at sequence %d", f.Name, f.Cursor.Seq)
+	switch {
+	case f.Refused != nil:
+		fmt.Fprintf(&b, " and must be built again: %v", f.Refused)
+	case len(f.Holds) > 0:
+		b.WriteString(" and goes on")
+	default:
+		b.WriteString(" and goes on.\n")
+		return b.String()
+	}
+	if len(f.Holds) > 0 {
+		fmt.Fprintf(&b, "; it still has what the log lost at %s", sequences(f.Holds))
+	}
+	if f.Refused == nil {
+		b.WriteString(", until it is repaired or built again")
+	}
+	b.WriteString(".\n")
+	return b.String()
+}
+
+// Ranges writes ranges of sequences: 3, 5-9.
+func Ranges(list []events.SeqRange) string {
+	parts := make([]string, len(list))
+	for i, r := range list {
+		parts[i] = strconv.FormatUint(r.From, 10)
+		if r.To > r.From {
+			parts[i] += "-" + strconv.FormatUint(r.To, 10)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func sequences(list []events.SeqRange) string {
+	if size(list) == 1 {
+		return "sequence " + Ranges(list)
+	}
+	return "sequences " + Ranges(list)
+}
+
+// size is how many sequences there are in ranges.
+func size(list []events.SeqRange) (n uint64) {
+	for _, r := range list {
+		n += r.To - r.From + 1
+	}
+	return n
+}
+
+func count(n uint64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func place(c events.Cursor) string {
+	return fmt.Sprintf("sequence %d (%s)", c.Seq, c.LastTime.Time().UTC().Format(time.RFC3339))
+}

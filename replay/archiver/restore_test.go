@@ -1,0 +1,550 @@
+package archiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/events/bucket"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// archiveUpTo archives a log up to a sequence, and no further.
+func (w *world) archiveUpTo(seq uint64) {
+	w.t.Helper()
+	sub, err := w.hub.Subscribe(w.log.Start())
+	if end := w.archive.End(); end.Seq > 0 {
+		sub, err = w.hub.Subscribe(end)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer sub.Close()
+	writer := w.archive.Writer()
+	for writer.End().Seq < seq {
+		envs, err := sub.Next(w.t.Context(), 1)
+		for _, env := range envs {
+			if env.Seq() <= seq {
+				err = errors.Join(err, writer.Add(env))
+			}
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	if _, err := writer.Seal(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// cursors returns the cursors after each envelope up to a sequence, as a store has them.
+func (w *world) cursors(to uint64) []events.Cursor {
+	w.t.Helper()
+	sub, err := w.hub.Subscribe(w.log.Start())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer sub.Close()
+	list := []events.Cursor{w.log.Start()}
+	for uint64(len(list)) <= to {
+		envs, err := sub.Next(w.t.Context(), 1)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, env := range envs {
+			list = append(list, env.Cursor)
+		}
+	}
+	return list
+}
+
+// follow publishes one follow with an event id, and tells where it is.
+func (w *world) follow(follower, id string) events.Position {
+	w.t.Helper()
+	p, err := w.log.NewPublisher(events.PublisherOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer p.Close(context.Background())
+	res, err := p.Publish(context.Background(), []*skeinv1.Event{
+		{EventId: id, Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{FollowerId: follower, UserId: "ann"}}},
+	}, events.PublishOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return res.Position
+}
+
+func (w *world) logDir() string { return filepath.Join(w.dir, "log") }
+
+func (w *world) options(stores map[string]events.Cursor) RestoreOptions {
+	w.t.Helper()
+	b, err := bucket.NewDir(filepath.Join(w.dir, "bucket"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return RestoreOptions{Bucket: b, Stream: events.Config{Dir: w.logDir()}, Stores: stores}
+}
+
+// lose removes the log of a world that was stopped.
+func (w *world) lose() {
+	w.t.Helper()
+	if err := os.RemoveAll(w.logDir()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// aside moves the log of a world that was stopped away, and returns where it is.
+func (w *world) aside() *events.Config {
+	w.t.Helper()
+	dir := w.logDir() + "-damaged"
+	if err := os.Rename(w.logDir(), dir); err != nil {
+		w.t.Fatal(err)
+	}
+	return &events.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)}
+}
+
+func restore(t *testing.T, o RestoreOptions) Restored {
+	t.Helper()
+	r, err := Restore(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestRestoreLostLog: of a log that is gone, what is archived is the log again, and goes on; again, when it is lost again.
+func TestRestoreLostLog(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := open(t, t.TempDir(), nil)
+		w.publish(12, time.Minute)
+		w.follow("x", "once")
+		w.follow("y", "twice")
+		w.archiveUpTo(13)
+		whole, at := w.read(14), w.cursors(14)
+		w.stop()
+		w.lose()
+
+		r := restore(t, w.options(map[string]events.Cursor{"at": at[13], "below": at[5], "beyond": at[14], "new": {}}))
+		if r.Epoch != 2 || r.Head.Seq != 13 || r.Archived.Seq != 13 || r.Salvaged != nil || len(r.Stores) != 4 {
+			t.Fatalf("%+v", r)
+		}
+		for _, f := range r.Stores {
+			if beyond := f.Name == "beyond"; beyond != errors.Is(f.Refused, events.ErrOtherEpoch) || beyond != (f.Refused != nil) ||
+				beyond != slices.Equal(f.Holds, []events.SeqRange{{From: 14, To: 14}}) {
+				t.Errorf("%+v", f)
+			}
+		}
+		w = open(t, w.dir, nil)
+		if got := w.read(13); !reflect.DeepEqual(got, whole[:13]) {
+			t.Errorf("restored the log is\n%+v, was\n%+v", got, whole[:13])
+		}
+		for _, c := range at[1:14] {
+			if err := w.log.CheckCursor(t.Context(), c); err != nil {
+				t.Errorf("a store at sequence %d: %v", c.Seq, err)
+			}
+			if err := w.log.CheckPosition(t.Context(), c.Position()); err != nil {
+				t.Errorf("a position at sequence %d: %v", c.Seq, err)
+			}
+		}
+		if err := w.log.CheckCursor(t.Context(), at[14]); !errors.Is(err, events.ErrOtherEpoch) || !strings.Contains(err.Error(), "rebuild") {
+			t.Errorf("a store beyond: %v", err)
+		}
+		if err := w.log.CheckPosition(t.Context(), at[14].Position()); !errors.Is(err, events.ErrOtherEpoch) {
+			t.Errorf("a position beyond: %v", err)
+		}
+		// What was archived is remembered for the horizon, what was lost was never published.
+		time.Sleep(10 * time.Minute) // in a bubble
+		if p := w.follow("x", "once"); p.Epoch != 2 || p.Seq != 14 {
+			t.Errorf("goes on at %+v", p)
+		}
+		w.follow("y", "twice")
+		time.Sleep(16 * time.Minute) // in a bubble
+		w.follow("x", "once")
+		got := w.read(16)[13:]
+		for i, want := range []int{0, 1, 1} {
+			if len(got[i].Events) != want {
+				t.Errorf("sequence %d has %+v", 14+i, got[i].Events)
+			}
+		}
+		risingTimes(t, w.read(16))
+		w.archiveUpTo(15)
+		second := w.cursors(16)
+		before := w.read(16)
+		w.stop()
+		w.lose()
+
+		r = restore(t, w.options(map[string]events.Cursor{"old": at[13], "older": at[14], "second": second[15], "beyond": second[16]}))
+		want := map[string]bool{"old": true, "older": false, "second": true, "beyond": false}
+		for _, f := range r.Stores {
+			if (f.Refused == nil) != want[f.Name] {
+				t.Errorf("%+v", f)
+			}
+		}
+		w = open(t, w.dir, nil)
+		defer func() { w.stop() }()
+		predecessors := []events.Predecessor{{Epoch: 1, Last: 13}, {Epoch: 2, Last: 15}}
+		if w.log.Epoch() != 3 || !reflect.DeepEqual(w.log.Predecessors(), predecessors) {
+			t.Errorf("epoch %d after %+v", w.log.Epoch(), w.log.Predecessors())
+		}
+		if got := w.read(15); !reflect.DeepEqual(got, before[:15]) {
+			t.Errorf("restored the log is\n%+v, was\n%+v", got, before[:15])
+		}
+		if p := w.follow("y", "twice"); p.Epoch != 3 || p.Seq != 16 {
+			t.Errorf("goes on at %+v", p)
+		}
+		risingTimes(t, w.read(16))
+		_, stop := w.archiver(Options{})
+		w.archived(16, stop)
+	})
+}
+
+// archived runs an archiver until the log is archived up to a sequence.
+func (w *world) archived(seq uint64, stop func() error) {
+	w.t.Helper()
+	time.Sleep(2 * time.Hour) // in a bubble
+	if got := w.archive.End().Seq; got != seq {
+		w.t.Errorf("the archive ends at %d, not %d", got, seq)
+	}
+	if err := stop(); err != nil {
+		w.t.Error(err)
+	}
+}
+
+func risingTimes(t *testing.T, envs []events.Envelope) {
+	t.Helper()
+	last := events.Micros(0)
+	for _, env := range envs {
+		for _, ev := range env.Events {
+			if ev.Time <= last {
+				t.Errorf("sequence %d: time %d after %d", env.Seq(), ev.Time, last)
+			}
+			last = ev.Time
+		}
+	}
+}
+
+// TestRestoreSalvages: what a stream has beyond the archive is taken over, as readers of it knew it, with its event ids.
+func TestRestoreSalvages(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		for _, archived := range []uint64{1, 5, 13, 14} {
+			w := open(t, t.TempDir(), nil)
+			w.publish(12, time.Minute)
+			w.follow("x", "once")
+			w.follow("x", "once")
+			w.archiveUpTo(archived)
+			whole, at := w.read(14), w.cursors(14)
+			repeats, err := w.log.RepeatsAt(t.Context(), at[14])
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.stop()
+			o := w.options(map[string]events.Cursor{"graph": at[14]})
+			o.Damaged = w.aside()
+			r := restore(t, o)
+			if s := r.Salvaged; s == nil || s.Envelopes != 14-archived || len(s.Lost) > 0 || r.Head.Seq != 14 ||
+				r.Stores[0].Refused != nil || len(r.Stores[0].Holds) > 0 {
+				t.Errorf("%+v", r)
+			}
+			w = open(t, w.dir, nil)
+			if got := w.read(14); !reflect.DeepEqual(got, whole) {
+				t.Errorf("restored the log is\n%+v, was\n%+v", got, whole)
+			}
+			if kept, err := w.archive.Repeats(t.Context()); err != nil || !slices.Equal(kept, repeats) {
+				t.Errorf("archived up to %d: of event ids is kept\n%v, needed\n%v, %v", archived, kept, repeats, err)
+			}
+			w.follow("x", "once")
+			if got := w.read(15)[14]; len(got.Events) > 0 {
+				t.Errorf("published again: %+v", got)
+			}
+			w.stop()
+		}
+	})
+}
+
+// TestRestoreDamagedStream: of a damaged stream is taken what can be read, and the report names what cannot.
+func TestRestoreDamagedStream(t *testing.T) {
+	for name, damage := range map[string]func([]byte) []byte{
+		"flipped": func(data []byte) []byte {
+			for i := range 2 {
+				data[len(data)/2+i] ^= 0x55
+			}
+			return data
+		},
+		"truncated": func(data []byte) []byte { return data[:2*len(data)/3] },
+		"empty":     func([]byte) []byte { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := open(t, t.TempDir(), nil)
+			w.publish(40, 0)
+			w.archiveUpTo(10)
+			whole, at := w.read(40), w.cursors(40)
+			w.stop()
+			o := w.options(map[string]events.Cursor{"graph": at[40], "seen": at[10]})
+			o.Damaged = w.aside()
+			blocks, err := filepath.Glob(filepath.Join(o.Damaged.Dir, "jetstream", "*", "streams", "*", "msgs", "*.blk"))
+			if err != nil || len(blocks) != 1 {
+				t.Fatal(blocks, err)
+			}
+			data, err := os.ReadFile(blocks[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(blocks[0], damage(data), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			x, err := Examine(t.Context(), o.Bucket, *o.Damaged)
+			if err != nil || x.Wrong == nil {
+				t.Errorf("examined: %+v, %v", x, err)
+			}
+			r := restore(t, o)
+			t.Logf("%v\n%v", x.Wrong, r)
+			lost := map[uint64]bool{}
+			for _, f := range r.Stores {
+				if f.Name == "graph" {
+					for _, h := range f.Holds {
+						for seq := h.From; seq <= h.To; seq++ {
+							lost[seq] = true
+						}
+					}
+				} else if f.Refused != nil || len(f.Holds) > 0 {
+					t.Errorf("%+v", f)
+				}
+			}
+			w = open(t, w.dir, nil)
+			defer func() { w.stop() }()
+			got := w.read(r.Head.Seq)
+			for i := range got {
+				if !reflect.DeepEqual(got[i], whole[got[i].Seq()-1]) {
+					t.Errorf("sequence %d is another", got[i].Seq())
+				}
+			}
+			if len(lost) == 0 || len(got)+len(lost) != 40 || len(got) < 10 || name == "flipped" && len(got) < 15 {
+				t.Errorf("%d envelopes are there, lost are %v", len(got), lost)
+			}
+			for _, env := range got {
+				if lost[env.Seq()] {
+					t.Errorf("sequence %d is said to be lost", env.Seq())
+				}
+				err := w.log.CheckCursor(t.Context(), at[env.Seq()])
+				if err != nil {
+					t.Errorf("a store at sequence %d: %v", env.Seq(), err)
+				}
+			}
+			for seq := range lost {
+				if err := w.log.CheckCursor(t.Context(), at[seq]); err == nil && seq > r.Head.Seq {
+					t.Errorf("a store at sequence %d, which is lost, goes on", seq)
+				}
+			}
+			if p := w.follow("z", "z"); p.Seq != r.Head.Seq+1 {
+				t.Errorf("goes on at %+v", p)
+			}
+		})
+	}
+}
+
+// breaking is a bucket that fails for good from an operation on, after it or instead of it.
+type breaking struct {
+	bucket.Bucket
+	left  int
+	after bool
+}
+
+func (b *breaking) broken() bool { b.left--; return b.left < 0 }
+
+func (b *breaking) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+	broken := b.broken()
+	if broken && (!b.after || b.left < -1) {
+		return errNoBucket
+	}
+	if err := b.Bucket.Put(ctx, name, r, size); err != nil || !broken {
+		return err
+	}
+	return errNoBucket
+}
+
+func (b *breaking) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
+	if b.broken() {
+		return nil, errNoBucket
+	}
+	return b.Bucket.Get(ctx, name, offset, length)
+}
+
+func (b *breaking) Delete(ctx context.Context, name string) error {
+	if b.broken() {
+		return errNoBucket
+	}
+	return b.Bucket.Delete(ctx, name)
+}
+
+func (b *breaking) List(ctx context.Context, prefix string) ([]bucket.Object, error) {
+	if b.broken() {
+		return nil, errNoBucket
+	}
+	return b.Bucket.List(ctx, prefix)
+}
+
+// TestRestoreBrokenOff: restoring is broken off at each operation on the bucket, and done again: nothing is missing, and no
+// two streams have one epoch.
+func TestRestoreBrokenOff(t *testing.T) {
+	w := open(t, t.TempDir(), nil)
+	w.publish(6, 0)
+	w.archiveUpTo(4)
+	whole := w.read(6)
+	repeats, err := w.log.RepeatsAt(t.Context(), w.cursors(6)[6])
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.stop()
+	for _, after := range []bool{false, true} {
+		for n := 0; ; n++ {
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(w.dir)); err != nil {
+				t.Fatal(err)
+			}
+			c := &world{t: t, dir: dir}
+			o := c.options(nil)
+			whole0 := o.Bucket
+			o.Bucket = &breaking{Bucket: whole0, left: n, after: after}
+			o.Damaged = c.aside()
+			_, err := Restore(t.Context(), o)
+			if err != nil && !errors.Is(err, errNoBucket) {
+				t.Fatal(err)
+			}
+			epoch := uint32(1)
+			if err != nil {
+				a, aerr := openArchive(t.Context(), whole0)
+				if aerr != nil {
+					t.Fatal(aerr)
+				}
+				epoch = a.Epoch()
+				o.Bucket = whole0
+				if r := restore(t, o); r.Epoch != epoch+1 || (r.Salvaged == nil) != (epoch > 1) || errors.Is(r.Unreadable, ErrSuperseded) != (epoch > 1) {
+					t.Errorf("broken off after %d: %+v, the archive was in epoch %d", n, r, epoch)
+				}
+			}
+			c = open(t, dir, nil)
+			if got := c.read(6); !reflect.DeepEqual(got, whole) {
+				t.Errorf("broken off after %d: the log is\n%+v, was\n%+v", n, got, whole)
+			}
+			if kept, err := c.archive.Repeats(t.Context()); err != nil || !slices.Equal(kept, repeats) {
+				t.Errorf("broken off after %d: of event ids is kept\n%v, needed\n%v, %v", n, kept, repeats, err)
+			}
+			if err := c.archive.Check(t.Context(), nil); err != nil {
+				t.Errorf("broken off after %d: %v", n, err)
+			}
+			c.stop()
+			if err == nil {
+				if n < 10 {
+					t.Errorf("restoring takes %d operations", n)
+				}
+				break
+			}
+		}
+	}
+}
+
+// TestRestoreRefuses: where a stream is, of another log, or without an archive, nothing is restored, and nothing changed.
+func TestRestoreRefuses(t *testing.T) {
+	w := open(t, t.TempDir(), nil)
+	w.publish(3, 0)
+	empty := w.options(nil)
+	if _, err := Restore(t.Context(), empty); !errors.Is(err, ErrNoArchive) {
+		t.Errorf("nothing is archived: %v", err)
+	}
+	w.archiveUpTo(3)
+	if _, err := Examine(t.Context(), empty.Bucket, events.Config{Dir: w.logDir()}); !errors.Is(err, events.ErrLocked) {
+		t.Errorf("examined while it is open: %v", err)
+	}
+	w.stop()
+	if _, err := Restore(t.Context(), w.options(nil)); !errors.Is(err, events.ErrLogExists) {
+		t.Errorf("over a stream: %v", err)
+	}
+	x, err := Examine(t.Context(), empty.Bucket, events.Config{Dir: w.logDir()})
+	if err != nil || x.Wrong != nil || x.Last != 3 {
+		t.Errorf("examined: %+v, %v", x, err)
+	}
+	other := open(t, t.TempDir(), nil)
+	other.publish(4, 0)
+	other.stop()
+	o := w.options(nil)
+	o.Damaged = &events.Config{Dir: other.logDir()}
+	damaged := w.aside()
+	if _, err := Restore(t.Context(), o); !errors.Is(err, events.ErrOtherLog) {
+		t.Errorf("from another stream: %v", err)
+	}
+	if x, err := Examine(t.Context(), o.Bucket, *o.Damaged); err != nil || !errors.Is(x.Wrong, events.ErrOtherLog) {
+		t.Errorf("examined: %+v, %v", x, err)
+	}
+	if x, err := Examine(t.Context(), o.Bucket, events.Config{Dir: filepath.Join(t.TempDir(), "none")}); err != nil || !errors.Is(x.Wrong, events.ErrNoLog) {
+		t.Errorf("examined: %+v, %v", x, err)
+	}
+	a, err := openArchive(t.Context(), o.Bucket)
+	if err != nil || a.Epoch() != 1 {
+		t.Errorf("what was refused has left the archive in epoch %d, %v", a.Epoch(), err)
+	}
+	// An archive that is an old copy does not follow the stream.
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(filepath.Join(w.dir, "bucket"))); err != nil {
+		t.Fatal(err)
+	}
+	o.Damaged = damaged
+	if r := restore(t, o); r.Epoch != 2 {
+		t.Errorf("%+v", r)
+	}
+	if o.Bucket, err = bucket.NewDir(copied); err != nil {
+		t.Fatal(err)
+	}
+	o.Damaged, o.Stream.Dir = &events.Config{Dir: w.logDir()}, filepath.Join(t.TempDir(), "log")
+	if _, err := Restore(t.Context(), o); !errors.Is(err, ErrArchiveBehind) {
+		t.Errorf("from an old copy of the archive: %v", err)
+	}
+}
+
+// TestRestoredString pins what people read.
+func TestRestoredString(t *testing.T) {
+	at := func(seq uint64) events.Cursor {
+		return events.Cursor{Log: events.LogID{7}, Epoch: 1, Seq: seq, LastTime: events.Micros(1.7e15) + events.Micros(seq)*1e6}
+	}
+	r := Restored{
+		Log: events.LogID{7}, Epoch: 2, Archived: at(10), Head: at(40),
+		Salvaged: &events.SalvageReport{
+			Envelopes: 26, Events: 1, Lost: []events.SeqRange{{From: 12, To: 12}, {From: 20, To: 22}},
+		},
+		Stores: []StoreFate{
+			{Name: "counters", Cursor: at(9)},
+			{Name: "graph", Cursor: at(40), Holds: []events.SeqRange{{From: 12, To: 12}}},
+			{Name: "seen", Cursor: at(41), Refused: events.ErrOtherEpoch, Holds: []events.SeqRange{{From: 41, To: 41}}},
+		},
+	}
+	const want = `The log 07000000000000000000000000000000 goes on in epoch 2 after sequence 40 (2023-11-14T22:14:00Z).
+The archive had it up to sequence 10 (2023-11-14T22:13:30Z).
+The damaged stream gave 26 envelopes with 1 event.
+Lost: 4 envelopes at sequences 12, 20-22.
+counters is at sequence 9 and goes on.
+graph is at sequence 40 and goes on; it still has what the log lost at sequence 12, until it is repaired or built again.
+seen is at sequence 41 and must be built again: events: another epoch of the log; it still has what the log lost at sequence 41.
+`
+	if got := fmt.Sprint(r); got != want {
+		t.Errorf("it reads\n%s\nnot\n%s", got, want)
+	}
+	r.Salvaged, r.Stores, r.Unreadable = nil, nil, archive.ErrDamaged
+	if got := r.String(); !strings.Contains(got, "Nothing was taken from the damaged stream: events: the archive of the log is damaged.\n") {
+		t.Error(got)
+	}
+	r.Unreadable = nil
+	if got := r.String(); !strings.Contains(got, "There was no stream") {
+		t.Error(got)
+	}
+}
