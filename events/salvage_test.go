@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 )
 
 func salvaged(t *testing.T, l *Log, after Cursor) (envs []*Envelope, report SalvageReport) {
@@ -106,4 +107,51 @@ func TestSalvageDamagedFile(t *testing.T) {
 			t.Errorf("envelope %d is another", env.Seq())
 		}
 	}
+}
+
+// I6: where the stream has lost what was before the cursor, its event ids are known from the archive.
+func TestSalvageWithoutWarmUp(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := openLog(t, Config{Dir: t.TempDir()})
+		once := followsOf(0, 1)
+		once[0].EventId = "once"
+		play(t, l, []step{
+			{events: once},
+			{wait: time.Minute, events: followsOf(1, 2)},
+			{wait: time.Minute, events: once},
+			{wait: 14 * time.Minute, events: followsOf(2, 3)},
+		})
+		all := readLog(t, l)
+		repeats, err := l.RepeatsAt(testContext(t), all[1].Cursor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, err := l.stream(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for seq := uint64(1); seq < 3; seq++ {
+			for _, after := range []Cursor{all[1].Cursor, archived(all[1].Cursor)} {
+				var envs []*Envelope
+				report, err := l.Salvage(testContext(t), after, repeats, func(more []*Envelope) error {
+					envs = append(envs, more...)
+					return nil
+				})
+				if err != nil || len(envs) != 2 || envs[0].Repeats != 1 || len(envs[1].Events) != 1 || len(report.Lost) > 0 {
+					t.Errorf("without what is before %d: %+v, %v", seq, report, err)
+				}
+				if len(report.Repeats) != 1 || report.Repeats[0] != (Repeat{RepeatKey(&all[0].Events[0]), all[2].Cursor.LastTime}) {
+					t.Errorf("without what is before %d: remembered is %+v", seq, report.Repeats)
+				}
+			}
+			if err := stream.DeleteMsg(testContext(t), seq); err != nil {
+				t.Fatal(err)
+			}
+		}
+		other := all[2].Cursor
+		other.Checksum++
+		if _, err := l.Salvage(testContext(t), other, nil, nil); !errors.Is(err, ErrRewritten) {
+			t.Errorf("after a cursor of another stream: %v", err)
+		}
+	})
 }
