@@ -17,6 +17,7 @@ type replayCmd struct {
 	Operations replayOperationsCmd `cmd:"" help:"List rebuilds and other long work, the latest first."`
 	Watch      replayWatchCmd      `cmd:"" help:"Show an operation until it ends."`
 	Cancel     replayCancelCmd     `cmd:"" help:"Ask an operation to end."`
+	Archive    replayArchiveCmd    `cmd:"" help:"Look after the archive of the log, and restore a log that is lost or damaged."`
 }
 
 type replayStatusCmd struct {

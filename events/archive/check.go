@@ -1,6 +1,9 @@
 package archive
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // meter tells how far a pass over all segments is.
 type meter struct {
@@ -25,8 +28,8 @@ func (t *meter) add(n uint64) {
 }
 
 // Check reads all that the manifest names and verifies it: checksums, that every block decodes, and that sequences and times
-// rise through the segments of a class up to the end. [ErrDamaged] names the first object that is not what was written.
-// Progress, if not nil, is called with bytes.
+// rise through the segments of a class up to the end. [ErrDamaged] names what is not what was written: the errors of all such
+// objects are joined, as [errors.Join] does. Progress, if not nil, is called with bytes.
 func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) error {
 	if err := a.Reload(ctx); err != nil {
 		return err
@@ -34,18 +37,26 @@ func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) 
 	m := a.current()
 	meter := newMeter(m, progress)
 	var last [numClasses]record
+	var damage []error
 	for _, s := range m.segments {
-		if err := a.checkSegment(ctx, s, &last[s.class], meter); err != nil {
-			return err
+		done := meter.done
+		err := a.checkSegment(ctx, s, &last[s.class], meter)
+		if err != nil && (!errors.Is(err, ErrDamaged) || ctx.Err() != nil) {
+			return errors.Join(append(damage, err)...)
+		}
+		if err != nil {
+			damage = append(damage, err)
+			meter.add(done + uint64(s.bytes) - meter.done)
+			last[s.class] = record{seq: s.last, lastTime: s.lastTime}
 		}
 	}
 	end := max(last[Facts].seq, last[Activity].seq)
-	if n := len(m.segments); n > 0 && end != m.end.Seq {
+	if n := len(m.segments); n > 0 && end != m.end.Seq && len(damage) == 0 {
 		s := m.segments[n-1]
-		return s.damaged("it ends at sequence %d, the archive at %d", end, m.end.Seq)
+		damage = append(damage, s.damaged("it ends at sequence %d, the archive at %d", end, m.end.Seq))
 	}
 	_, err := a.repeatsAtEnd(ctx, m)
-	return err
+	return errors.Join(append(damage, err)...)
 }
 
 // checkSegment reads a segment. Last is the last record of its class so far.

@@ -13,8 +13,10 @@ import (
 type Examined struct {
 	// Wrong says why the log cannot go on with the stream; nil: it can.
 	Wrong error
-	// Last is the highest sequence that the stream knows of; 0 if it cannot be opened.
-	Last uint64
+	// Epoch is that of the stream, Last the highest sequence that it knows of; 0 if it cannot be opened or does not belong to
+	// the archive.
+	Epoch uint32
+	Last  uint64
 	// Lost are the sequences after the archive that cannot be read.
 	Lost []events.SeqRange
 }
@@ -42,7 +44,7 @@ func Examine(ctx context.Context, b bucket.Bucket, cfg events.Config) (x Examine
 	if err != nil {
 		return x, err
 	}
-	x.Last = head.Last
+	x.Epoch, x.Last = log.Epoch(), head.Last
 	report, err := log.Salvage(ctx, a.End(), nil, func([]*events.Envelope) error { return nil })
 	if ctx.Err() != nil {
 		return x, ctx.Err()

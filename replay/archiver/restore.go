@@ -94,7 +94,7 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	if o.Damaged != nil {
 		report, err := salvage(ctx, a, *o.Damaged)
 		switch {
-		case errors.Is(err, errUnreadable), errors.Is(err, ErrSuperseded):
+		case errors.Is(err, errUnreadable), errors.Is(err, ErrSuperseded), errors.Is(err, events.ErrRewritten):
 			r.Unreadable = err
 		case err != nil:
 			return r, err

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/replay"
+)
+
+// replayArchiveCmd looks after the archive of the log. It reads the archive itself: no service is needed.
+type replayArchiveCmd struct {
+	Status  replayArchiveStatusCmd  `cmd:"" help:"Show what the archive of the log holds."`
+	Check   replayArchiveCheckCmd   `cmd:"" help:"Read all of the archive and compare it with its checksums."`
+	Restore replayArchiveRestoreCmd `cmd:"" help:"Make a lost or damaged log again from its archive. The service must not be running."`
+}
+
+// placeFlags say where an archive is that is there.
+type placeFlags struct {
+	archiveFlags `embed:""`
+
+	Data string `help:"Data directory of the service." default:"./skein-data" type:"path" placeholder:"DIR"`
+}
+
+// there returns the bucket of the archive. Unlike serve, it makes no directory for it.
+func (f *placeFlags) there(ctx context.Context, external bool) (bucket.Bucket, error) {
+	dir := f.Archive
+	if dir == "" {
+		dir = filepath.Join(f.Data, archiveDir)
+	}
+	if _, err := os.Stat(dir); err != nil && !strings.Contains(dir, "://") && dir != archiveOff && (f.Archive != "" || !external) {
+		return nil, fmt.Errorf("there is no archive: %w", err)
+	}
+	b, err := f.open(ctx, f.Data, external)
+	if err == nil && b == nil {
+		err = usage("--archive TARGET: where is the archive?")
+	}
+	return b, err
+}
+
+// openArchive opens the archive of whichever log it is.
+func (f *placeFlags) openArchive(ctx context.Context) (*archive.Archive, error) {
+	b, err := f.there(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	id, ok, err := archive.LogOf(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, fmt.Errorf("there is no archive in %s", b)
+	}
+	return archive.Open(ctx, b, id)
+}
+
+type replayArchiveStatusCmd struct {
+	placeFlags `embed:""`
+
+	JSON bool `help:"Print one JSON object."`
+}
+
+// archiveStatus is what programs read.
+type archiveStatus struct {
+	Archive      string         `json:"archive"`
+	Log          string         `json:"log"`
+	Epoch        uint32         `json:"epoch"`
+	Seq          uint64         `json:"seq"`
+	Time         string         `json:"time"`
+	Envelopes    uint64         `json:"envelopes"`
+	Bytes        uint64         `json:"bytes"`
+	Classes      []archiveClass `json:"classes"`
+	Predecessors []formerEpoch  `json:"predecessors"`
+}
+
+type archiveClass struct {
+	Class    string `json:"class"`
+	Segments int    `json:"segments"`
+	Bytes    uint64 `json:"bytes"`
+	Events   uint64 `json:"events"`
+}
+
+type formerEpoch struct {
+	Epoch uint32 `json:"epoch"`
+	Last  uint64 `json:"last"`
+}
+
+// Run tells what the manifest says.
+func (c *replayArchiveStatusCmd) Run(ctx context.Context, std *streams) error {
+	a, err := c.openArchive(ctx)
+	if err != nil {
+		return err
+	}
+	info := a.Info()
+	s := archiveStatus{
+		Archive: info.Place, Log: fmt.Sprintf("%x", info.End.Log), Epoch: info.Epoch, Seq: info.End.Seq,
+		Time: info.End.LastTime.Time().UTC().Format(time.RFC3339Nano), Envelopes: info.Envelopes,
+		Classes: []archiveClass{}, Predecessors: []formerEpoch{},
+	}
+	for _, class := range info.Classes {
+		s.Bytes += class.Bytes
+		s.Classes = append(s.Classes, archiveClass{class.Class.String(), class.Segments, class.Bytes, class.Events})
+	}
+	for _, p := range a.Predecessors() {
+		s.Predecessors = append(s.Predecessors, formerEpoch{p.Epoch, p.Last})
+	}
+	if c.JSON {
+		return printPlainJSON(std.out, s)
+	}
+	fmt.Fprintf(std.out, "archive    %s\n", s.Archive)
+	fmt.Fprintf(std.out, "log        %s, epoch %d\n", s.Log, s.Epoch)
+	fmt.Fprintf(std.out, "up to      sequence %d, %s\n", s.Seq, s.Time)
+	fmt.Fprintf(std.out, "envelopes  %d\n", s.Envelopes)
+	for _, p := range s.Predecessors {
+		fmt.Fprintf(std.out, "before     epoch %d, up to sequence %d\n", p.Epoch, p.Last)
+	}
+	t := newTable(std.out, "CLASS", "SEGMENTS", "SIZE", "EVENTS")
+	for _, class := range s.Classes {
+		t.row(class.Class, fmt.Sprint(class.Segments), sizeText(class.Bytes), fmt.Sprint(class.Events))
+	}
+	return t.flush()
+}
+
+type replayArchiveCheckCmd struct {
+	placeFlags `embed:""`
+
+	JSON bool `help:"Print one JSON object."`
+}
+
+// archiveCheck is what programs read.
+type archiveCheck struct {
+	Archive string   `json:"archive"`
+	Seq     uint64   `json:"seq"`
+	Bytes   uint64   `json:"bytes"`
+	Damaged []string `json:"damaged"`
+}
+
+// Run reads everything. It fails when something is damaged.
+func (c *replayArchiveCheckCmd) Run(ctx context.Context, std *streams) error {
+	a, err := c.openArchive(ctx)
+	if errors.Is(err, archive.ErrDamaged) { // the manifest
+		return c.report(std, archiveCheck{Damaged: []string{err.Error()}})
+	}
+	if err != nil {
+		return err
+	}
+	var at replay.Progress
+	at.Start("bytes", 0)
+	shown := showProgress(std.err, "check", &at)
+	defer shown()
+	done := archiveCheck{Archive: a.Info().Place, Damaged: []string{}}
+	err = a.Check(ctx, func(read, total uint64) {
+		at.Total(total)
+		at.Set(read)
+		done.Bytes = read
+	})
+	shown()
+	done.Seq = a.End().Seq
+	if err != nil && !errors.Is(err, archive.ErrDamaged) || ctx.Err() != nil {
+		return errors.Join(err, ctx.Err())
+	}
+	if err != nil {
+		done.Damaged = strings.Split(err.Error(), "\n")
+	}
+	return c.report(std, done)
+}
+
+func (c *replayArchiveCheckCmd) report(std *streams, done archiveCheck) error {
+	if c.JSON {
+		if err := printPlainJSON(std.out, done); err != nil {
+			return err
+		}
+	} else {
+		for _, what := range done.Damaged {
+			fmt.Fprintln(std.out, what)
+		}
+	}
+	if len(done.Damaged) > 0 {
+		return errSilent
+	}
+	std.say("%s is whole: %s, up to sequence %d", done.Archive, sizeText(done.Bytes), done.Seq)
+	return nil
+}

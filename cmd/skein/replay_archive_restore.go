@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/replay/archiver"
+)
+
+// damagedDir begins the names of directories below the data directory to which damaged logs are moved.
+const damagedDir = logDir + "-damaged-"
+
+type replayArchiveRestoreCmd struct {
+	placeFlags `embed:""`
+
+	Force bool `help:"Begin a new epoch even if nothing seems wrong with the log."`
+	JSON  bool `help:"Print the report as one JSON object."`
+
+	NATS         string `name:"nats" help:"Make the log on these NATS servers, where it must be gone." placeholder:"URL,..."`
+	NATSCreds    string `name:"nats-creds" help:"Credentials file for --nats." type:"path" placeholder:"FILE"`
+	NATSCert     string `name:"nats-cert" help:"Client certificate for --nats, PEM." type:"path" placeholder:"FILE"`
+	NATSKey      string `name:"nats-key" help:"Key of the client certificate, PEM." type:"path" placeholder:"FILE"`
+	NATSCA       string `name:"nats-ca" help:"Authorities that signed the servers' certificates, PEM." type:"path" placeholder:"FILE"`
+	NATSReplicas int    `name:"nats-replicas" help:"Replicas of the new log; 0: 3 on a cluster of three or more, else 1." default:"0"`
+
+	foldFlags `embed:""`
+}
+
+// Help is shown below the flags.
+func (*replayArchiveRestoreCmd) Help() string {
+	return `A damaged DATA/log is moved to DATA/log-damaged-TIME and stays there; what can still be read of it is archived first. The new
+log begins after that, in a new epoch. The report says which sequences are missing, and which stores must be built again:
+those that had come further than the log now goes.
+
+A command that was broken off is given again. Where nothing is wrong with the log, nothing is done. With --nats no stream is ever
+deleted: where one is, nothing is done.`
+}
+
+// Run restores the log.
+func (c *replayArchiveRestoreCmd) Run(ctx context.Context, std *streams) error {
+	b, err := c.there(ctx, c.NATS != "")
+	if err != nil {
+		return err
+	}
+	stores, err := c.stores()
+	if err != nil {
+		return err
+	}
+	o := archiver.RestoreOptions{Bucket: b, Stores: stores, Stream: events.Config{
+		URL: c.NATS, CredsFile: c.NATSCreds, Replicas: c.NATSReplicas, Logger: slog.New(slog.DiscardHandler),
+		TLS: events.TLSFiles{CertFile: c.NATSCert, KeyFile: c.NATSKey, CAFile: c.NATSCA},
+	}}
+	if c.NATS == "" {
+		o.Stream.Dir = filepath.Join(c.Data, logDir)
+		needed, err := c.makeRoom(ctx, std, &o)
+		if err != nil || !needed {
+			return err
+		}
+	}
+	std.say("restoring the log from %s", b)
+	r, err := archiver.Restore(ctx, o)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printPlainJSON(std.out, restoredJSON(r))
+	}
+	fmt.Fprint(std.out, r)
+	return nil
+}
+
+// makeRoom moves a damaged log away, and finds the one to be salvaged. It returns false if nothing is to be restored.
+func (c *replayArchiveRestoreCmd) makeRoom(ctx context.Context, std *streams, o *archiver.RestoreOptions) (bool, error) {
+	dir := o.Stream.Dir
+	var moved string
+	switch left, err := holdsFiles(dir); {
+	case err != nil:
+		return false, err
+	case left:
+		x, err := archiver.Examine(ctx, o.Bucket, o.Stream)
+		if err != nil {
+			return false, err
+		}
+		if errors.Is(x.Wrong, events.ErrOtherLog) || errors.Is(x.Wrong, archiver.ErrArchiveBehind) {
+			return false, fmt.Errorf("%s: %w", dir, x.Wrong)
+		}
+		why := x.Wrong
+		for name, at := range o.Stores {
+			if why == nil && at.Epoch == x.Epoch && at.Seq > x.Last {
+				why = fmt.Errorf("it ends at sequence %d, and %s is at %d", x.Last, name, at.Seq)
+			}
+		}
+		if why == nil && !c.Force {
+			std.say("nothing is wrong with the log in %s, which goes to sequence %d: nothing is restored", dir, x.Last)
+			return false, nil
+		}
+		if why != nil {
+			std.say("the log in %s is damaged: %v", dir, why)
+		}
+		moved = filepath.Join(c.Data, damagedDir+time.Now().UTC().Format("20060102T150405.000000Z"))
+		if err := os.Rename(dir, moved); err != nil {
+			return false, err
+		}
+		std.say("moved it to %s", moved)
+	}
+	found, err := c.damaged(ctx, o.Bucket)
+	if found == "" {
+		found = moved // Restore tells why nothing can be taken from it
+	}
+	if found != "" {
+		o.Damaged = &events.Config{Dir: found, Logger: o.Stream.Logger}
+	}
+	return true, err
+}
+
+// damaged returns the latest of the damaged logs from which something can be taken; empty: there is none. An earlier run may
+// have been broken off after it had moved the log away.
+func (c *replayArchiveRestoreCmd) damaged(ctx context.Context, b bucket.Bucket) (string, error) {
+	dirs, err := filepath.Glob(filepath.Join(c.Data, damagedDir+"*"))
+	if err != nil {
+		return "", err
+	}
+	slices.Sort(dirs)
+	for _, dir := range slices.Backward(dirs) {
+		x, err := archiver.Examine(ctx, b, events.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return "", err
+		}
+		if x.Last > 0 && !errors.Is(x.Wrong, events.ErrRewritten) {
+			return dir, nil
+		}
+	}
+	return "", nil
+}
+
+// holdsFiles tells whether there are files in a directory: a service that did not find its log may have left an empty one.
+func holdsFiles(dir string) (found bool, err error) {
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && e.Name() != "LOCK" {
+			found = true
+			return fs.SkipAll
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return found, err
+}
+
+// stores returns how far the stores in the data directory are.
+func (c *replayArchiveRestoreCmd) stores() (map[string]events.Cursor, error) {
+	settings, err := c.settings()
+	if err != nil {
+		return nil, err
+	}
+	at := map[string]events.Cursor{}
+	for _, p := range all.Makers(settings) {
+		name := p().Name()
+		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
+			Dir: filepath.Join(c.Data, storesDir), ReadOnly: true,
+		}})
+		if errors.Is(err, projections.ErrNoStore) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if cursor := store.Cursor(); cursor != (events.Cursor{}) {
+			at[name] = cursor
+		}
+		if err := store.Close(); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return at, nil
+}
+
+// restoredLog is what programs read.
+type restoredLog struct {
+	Log       string          `json:"log"`
+	Epoch     uint32          `json:"epoch"`
+	Archived  uint64          `json:"archived_seq"`
+	Head      uint64          `json:"seq"`
+	Time      string          `json:"time"`
+	Envelopes uint64          `json:"salvaged_envelopes"`
+	Events    uint64          `json:"salvaged_events"`
+	Lost      []seqRange      `json:"lost"`
+	Note      string          `json:"not_salvaged_because,omitempty"`
+	Stores    []restoredStore `json:"stores"`
+}
+
+type seqRange struct {
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
+}
+
+type restoredStore struct {
+	Name    string     `json:"name"`
+	Seq     uint64     `json:"seq"`
+	Rebuild bool       `json:"rebuild"`
+	Because string     `json:"because,omitempty"`
+	Holds   []seqRange `json:"holds_lost"`
+}
+
+func restoredJSON(r archiver.Restored) restoredLog {
+	j := restoredLog{
+		Log: fmt.Sprintf("%x", r.Log), Epoch: r.Epoch, Archived: r.Archived.Seq, Head: r.Head.Seq,
+		Time: r.Head.LastTime.Time().UTC().Format(time.RFC3339Nano), Lost: []seqRange{}, Stores: []restoredStore{},
+	}
+	if s := r.Salvaged; s != nil {
+		j.Envelopes, j.Events, j.Lost = s.Envelopes, s.Events, seqRanges(s.Lost)
+	}
+	if r.Unreadable != nil {
+		j.Note = r.Unreadable.Error()
+	}
+	for _, f := range r.Stores {
+		s := restoredStore{Name: f.Name, Seq: f.Cursor.Seq, Rebuild: f.Refused != nil, Holds: seqRanges(f.Holds)}
+		if f.Refused != nil {
+			s.Because = f.Refused.Error()
+		}
+		j.Stores = append(j.Stores, s)
+	}
+	return j
+}
+
+func seqRanges(list []events.SeqRange) []seqRange {
+	out := make([]seqRange, len(list))
+	for i, r := range list {
+		out[i] = seqRange{r.From, r.To}
+	}
+	return out
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/events/bucket"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// archiveLog archives what the log of a service that is not running has.
+func archiveLog(t *testing.T, dir string) {
+	t.Helper()
+	log, err := events.Open(t.Context(), events.Config{Dir: filepath.Join(dir, logDir)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := log.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	b, err := bucket.NewDir(filepath.Join(dir, archiveDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := archive.Open(t.Context(), b, log.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.SetPast(a)
+	head, err := log.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := events.NewHub(log, events.HubOptions{})
+	ended := make(chan error, 1)
+	go func() { ended <- hub.Run(t.Context()) }()
+	defer func() { hub.Close(); <-ended }()
+	sub, err := hub.Subscribe(log.Start())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	w := a.Writer()
+	for w.End().Seq < head.Last {
+		envs, err := sub.Next(t.Context(), 1<<20)
+		if err == nil {
+			err = w.Add(envs...)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Seal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// archived is a data directory with a log of three follows, of which two are archived.
+func archivedService(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	quiet := slog.New(slog.DiscardHandler)
+	api, stop := startApp(t, dir, quiet)
+	publish(t, api, userFollowed("ann", "bob"))
+	publish(t, api, userFollowed("ann", "cid"))
+	stop()
+	archiveLog(t, dir)
+	api, stop = startApp(t, dir, quiet)
+	publish(t, api, userFollowed("ann", "dan"))
+	stop()
+	return dir
+}
+
+// follows demands whom ann follows.
+func wantFollows(t *testing.T, api *client, want ...string) {
+	t.Helper()
+	res, err := api.graph().ListFollowing(t.Context(), connect.NewRequest(&skeinv1.ListFollowingRequest{UserId: "ann"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range res.Msg.GetEntries() {
+		got = append(got, f.GetUserId())
+	}
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("ann follows %v, not %v", got, want)
+	}
+}
+
+
+func demandRun(t *testing.T, code int, out, said string, args ...string) string {
+	t.Helper()
+	gotCode, gotOut, gotSaid := skein(args...)
+	if gotCode != code || !strings.Contains(gotOut, out) || !strings.Contains(gotSaid, said) {
+		t.Errorf("skein %v: exit code %d, not %d\n%s%s\nshould have %q and %q", args, gotCode, code, gotOut, gotSaid, out, said)
+	}
+	return gotOut
+}
+
+// TestArchiveStatusAndCheck reads an archive that is whole, and finds what is damaged in it by name.
+func TestArchiveStatusAndCheck(t *testing.T) {
+	dir := archivedService(t)
+	demandRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
+	out := demandRun(t, 0, "", "", "replay", "archive", "status", "--archive", filepath.Join(dir, archiveDir), "--json")
+	var status archiveStatus
+	if err := json.Unmarshal([]byte(out), &status); err != nil || status.Seq != 2 || status.Epoch != 1 || status.Envelopes != 2 ||
+		len(status.Classes) != 2 || status.Bytes == 0 || status.Classes[0].Events != 2 {
+		t.Errorf("%+v, %v", status, err)
+	}
+	demandRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
+	demandRun(t, 1, "", "there is no archive", "replay", "archive", "check", "--data", filepath.Join(dir, "none"))
+	demandRun(t, 1, "", "there is no archive", "replay", "archive", "status", "--archive", filepath.Join(dir, "none"))
+	demandRun(t, 2, "", "where is the archive", "replay", "archive", "check", "--archive", "off")
+	if _, err := os.Stat(filepath.Join(dir, "none")); err == nil {
+		t.Error("a directory was made")
+	}
+	segments, err := filepath.Glob(filepath.Join(dir, archiveDir, "archive", "facts-*"))
+	if err != nil || len(segments) != 1 {
+		t.Fatal(segments, err)
+	}
+	data, err := os.ReadFile(segments[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	if err := os.WriteFile(segments[0], data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Base(segments[0])
+	demandRun(t, 1, name, "", "replay", "archive", "check", "--data", dir)
+	out = demandRun(t, 1, name, "", "replay", "archive", "check", "--data", dir, "--json")
+	var check archiveCheck
+	if err := json.Unmarshal([]byte(out), &check); err != nil || len(check.Damaged) != 1 {
+		t.Errorf("%+v, %v", check, err)
+	}
+}
+
+// TestArchiveRestore restores a log that is damaged, that is gone, and that is gone again.
+func TestArchiveRestore(t *testing.T) {
+	dir := archivedService(t)
+	quiet := slog.New(slog.DiscardHandler)
+	restore := []string{"replay", "archive", "restore", "--data", dir}
+	api, stop := startApp(t, dir, quiet)
+	demandRun(t, 1, "", "in use", restore...)
+	wantFollows(t, api, "dan", "cid", "bob")
+	stop()
+	demandRun(t, 0, "", "nothing is wrong with the log", restore...)
+
+	blocks, err := filepath.Glob(filepath.Join(dir, logDir, "jetstream", "*", "streams", "*", "msgs", "*.blk"))
+	if err != nil || len(blocks) != 1 {
+		t.Fatal(blocks, err)
+	}
+	data, err := os.ReadFile(blocks[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(blocks[0], data[:len(data)-10], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := demandRun(t, 0, "graph is at sequence 3 and must be built again", "is damaged", restore...)
+	if !strings.Contains(out, "goes on in epoch 2 after sequence 2 ") {
+		t.Error(out)
+	}
+	demandRun(t, 0, "", "nothing is wrong with the log", restore...)
+	moved, err := filepath.Glob(filepath.Join(dir, damagedDir+"*"))
+	if err != nil || len(moved) != 1 {
+		t.Errorf("moved: %v, %v", moved, err)
+	}
+	// What a broken-off run and a service that did not find its log leave: an empty directory.
+	if err := os.RemoveAll(filepath.Join(dir, logDir)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := events.Open(t.Context(), events.Config{Dir: filepath.Join(dir, logDir), Existing: true}); err == nil {
+		t.Fatal("there is a log")
+	}
+	if err := os.RemoveAll(filepath.Join(dir, storesDir)); err != nil {
+		t.Fatal(err)
+	}
+	out = demandRun(t, 0, `"epoch":3`, "", append(restore, "--json")...)
+	var done restoredLog
+	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Head != 2 || len(done.Stores) != 0 || done.Note != "" {
+		t.Errorf("%+v, %v", done, err)
+	}
+	if again, _ := filepath.Glob(filepath.Join(dir, damagedDir+"*")); len(again) != 1 {
+		t.Errorf("moved: %v", again)
+	}
+	demandRun(t, 0, "epoch 4", "", append(restore, "--force")...)
+	if moved, _ = filepath.Glob(filepath.Join(dir, damagedDir+"*")); len(moved) != 2 {
+		t.Errorf("moved: %v", moved)
+	}
+	demandRun(t, 1, "", "there is no archive", "replay", "archive", "restore", "--data", t.TempDir())
+	demandRun(t, 2, "", "where is the archive", append(restore, "--nats", "nats://127.0.0.1:1")...)
+	other := t.TempDir()
+	_, stop = startApp(t, other, quiet)
+	stop()
+	demandRun(t, 1, "", "another log", append(restore[:3:3], "--data", other, "--archive", filepath.Join(dir, archiveDir))...)
+	if left, _ := filepath.Glob(filepath.Join(other, damagedDir+"*")); len(left) > 0 {
+		t.Errorf("another log was moved to %v", left)
+	}
+}
+
+// TestArchiveRestoreBrokenOff: the log was moved away, and then the command was broken off.
+func TestArchiveRestoreBrokenOff(t *testing.T) {
+	dir := archivedService(t)
+	if err := os.Rename(filepath.Join(dir, logDir), filepath.Join(dir, damagedDir+"20260101T000000.000000Z")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, damagedDir+"20260202T000000.000000Z"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out := demandRun(t, 0, "gave 1 envelope with 1 event", "", "replay", "archive", "restore", "--data", dir)
+	if !strings.Contains(out, "graph is at sequence 3 and goes on.\n") {
+		t.Error(out)
+	}
+}
