@@ -44,7 +44,12 @@ func archiveLog(t *testing.T, dir string) {
 	hub := events.NewHub(log, events.HubOptions{})
 	ended := make(chan error, 1)
 	go func() { ended <- hub.Run(t.Context()) }()
-	defer func() { hub.Close(); <-ended }()
+	defer func() {
+		hub.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
 	sub, err := hub.Subscribe(log.Start())
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +101,6 @@ func wantFollows(t *testing.T, api *client, want ...string) {
 		t.Errorf("ann follows %v, not %v", got, want)
 	}
 }
-
 
 func demandRun(t *testing.T, code int, out, said string, args ...string) string {
 	t.Helper()

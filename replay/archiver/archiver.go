@@ -92,7 +92,7 @@ type Status struct {
 	Err error
 }
 
-// ErrNotRunning: another process has the lease, or the archiver has ended.
+// ErrNotRunning is returned when another process has the lease, or the archiver has ended.
 var ErrNotRunning = errors.New("archiver: this process does not archive the log")
 
 // New returns an archiver. It does nothing before Run.

@@ -79,10 +79,11 @@ func (w *world) publish(n int, pause time.Duration) {
 	}
 	defer p.Close(context.Background())
 	for i := range n {
-		time.Sleep(pause) // in a bubble
+		pass(pause)
 		_, err := p.Publish(context.Background(), []*skeinv1.Event{
 			{EventId: fmt.Sprint("e", i%3), Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
-				FollowerId: fmt.Sprint("u", i), UserId: "ann"}}},
+				FollowerId: fmt.Sprint("u", i), UserId: "ann",
+			}}},
 			{Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: fmt.Sprint("u", i), ItemId: "film"}}},
 		}, events.PublishOptions{})
 		if err != nil {
@@ -125,6 +126,12 @@ func (w *world) read(to uint64) (envs []events.Envelope) {
 		}
 	}
 	return envs
+}
+
+// pass lets time pass, in a bubble.
+func pass(d time.Duration) {
+	//nolint:forbidigo // in a bubble it waits for all others
+	time.Sleep(d)
 }
 
 // inBubble runs a test in which time passes when all wait.
@@ -191,7 +198,7 @@ func TestArchiveAndTrim(t *testing.T) {
 		defer func() { w.stop() }()
 		_, stop = w.archiver(o)
 		w.publish(2, 5*time.Minute)
-		time.Sleep(15 * time.Minute) // in a bubble
+		pass(15 * time.Minute)
 		if got := w.read(15); !reflect.DeepEqual(got[:13], want) || w.archive.End().Seq != 15 {
 			t.Errorf("after a restart the archive ends at %d", w.archive.End().Seq)
 		}
@@ -278,14 +285,14 @@ func TestBucketFails(t *testing.T) {
 		f.left.Store(10)
 		w.publish(30, 5*time.Minute)
 		a, stop := w.archiver(Options{Retention: time.Nanosecond, SegmentAge: time.Nanosecond})
-		time.Sleep(10 * time.Second) // in a bubble
+		pass(10 * time.Second)
 		if st := a.Status(); !errors.Is(st.Err, errNoBucket) || st.Running {
 			t.Errorf("%+v", st)
 		}
 		if h := w.head(); h.First != 1 || w.archive.End().Seq != 0 {
 			t.Errorf("nothing is archived, and the stream begins at %d", h.First)
 		}
-		time.Sleep(8 * time.Minute) // in a bubble
+		pass(8 * time.Minute)
 		if st := a.Status(); st.Err != nil || w.archive.End().Seq != 30 || w.head().First == 1 {
 			t.Errorf("%+v, the archive ends at %d", st, w.archive.End().Seq)
 		}

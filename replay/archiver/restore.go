@@ -48,6 +48,7 @@ type StoreFate struct {
 	Holds []events.SeqRange
 }
 
+// Errors of restoring.
 var (
 	// ErrNoArchive: the bucket holds no archive from which a log could be restored.
 	ErrNoArchive = errors.New("archiver: there is no archive to restore the log from")

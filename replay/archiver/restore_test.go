@@ -14,9 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -165,12 +169,12 @@ func TestRestoreLostLog(t *testing.T) {
 			t.Errorf("a position beyond: %v", err)
 		}
 		// What was archived is remembered for the horizon, what was lost was never published.
-		time.Sleep(10 * time.Minute) // in a bubble
+		pass(10 * time.Minute)
 		if p := w.follow("x", "once"); p.Epoch != 2 || p.Seq != 14 {
 			t.Errorf("goes on at %+v", p)
 		}
 		w.follow("y", "twice")
-		time.Sleep(16 * time.Minute) // in a bubble
+		pass(16 * time.Minute)
 		w.follow("x", "once")
 		got := w.read(16)[13:]
 		for i, want := range []int{0, 1, 1} {
@@ -213,7 +217,7 @@ func TestRestoreLostLog(t *testing.T) {
 // archived runs an archiver until the log is archived up to a sequence.
 func (w *world) archived(seq uint64, stop func() error) {
 	w.t.Helper()
-	time.Sleep(2 * time.Hour) // in a bubble
+	pass(2 * time.Hour)
 	if got := w.archive.End().Seq; got != seq {
 		w.t.Errorf("the archive ends at %d, not %d", got, seq)
 	}
@@ -347,10 +351,54 @@ func TestRestoreDamagedStream(t *testing.T) {
 					t.Errorf("a store at sequence %d, which is lost, goes on", seq)
 				}
 			}
+			sameStores(t, fold(t, got), fold(t, slices.DeleteFunc(slices.Clone(whole), func(env events.Envelope) bool {
+				return env.Seq() > r.Head.Seq || lost[env.Seq()]
+			})))
 			if p := w.follow("z", "z"); p.Seq != r.Head.Seq+1 {
 				t.Errorf("goes on at %+v", p)
 			}
 		})
+	}
+}
+
+// fold returns the rows of all stores after envelopes, but for the position, as text.
+func fold(t *testing.T, envs []events.Envelope) (rows map[string]string) {
+	t.Helper()
+	list := make([]*events.Envelope, len(envs))
+	for i := range envs {
+		list[i] = &envs[i]
+	}
+	rows = map[string]string{}
+	for _, p := range all.All(all.Settings{}) {
+		s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "stores", Projection: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Fold(list); err != nil {
+			t.Fatal(err)
+		}
+		view, err := s.View()
+		if err != nil {
+			t.Fatal(err)
+		}
+		it := view.Iter(nil, nil)
+		for it.Next() {
+			if !projections.IsCheckpoint(it.Key()) {
+				rows[p.Name()+string(it.Key())] = string(it.Value())
+			}
+		}
+		if err := errors.Join(it.Close(), view.Close(), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return rows
+}
+
+// sameStores demands that what is folded of a restored log is what is folded of the events that survived.
+func sameStores(t *testing.T, got, want map[string]string) {
+	t.Helper()
+	if len(want) < 50 || !reflect.DeepEqual(got, want) {
+		t.Errorf("stores of the restored log have %d rows, of what survived %d", len(got), len(want))
 	}
 }
 
@@ -415,21 +463,20 @@ func TestRestoreBrokenOff(t *testing.T) {
 			}
 			c := &world{t: t, dir: dir}
 			o := c.options(nil)
-			whole0 := o.Bucket
-			o.Bucket = &breaking{Bucket: whole0, left: n, after: after}
+			intact := o.Bucket
+			o.Bucket = &breaking{Bucket: intact, left: n, after: after}
 			o.Damaged = c.aside()
 			_, err := Restore(t.Context(), o)
 			if err != nil && !errors.Is(err, errNoBucket) {
 				t.Fatal(err)
 			}
-			epoch := uint32(1)
 			if err != nil {
-				a, aerr := openArchive(t.Context(), whole0)
+				a, aerr := openArchive(t.Context(), intact)
 				if aerr != nil {
 					t.Fatal(aerr)
 				}
-				epoch = a.Epoch()
-				o.Bucket = whole0
+				epoch := a.Epoch()
+				o.Bucket = intact
 				if r := restore(t, o); r.Epoch != epoch+1 || (r.Salvaged == nil) != (epoch > 1) || errors.Is(r.Unreadable, ErrSuperseded) != (epoch > 1) {
 					t.Errorf("broken off after %d: %+v, the archive was in epoch %d", n, r, epoch)
 				}
