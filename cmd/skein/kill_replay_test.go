@@ -36,7 +36,7 @@ func (f *traffic) write(ctx context.Context, writer int) {
 			ev.EventId = fmt.Sprintf("%d-%d-%d", writer, n, i)
 			evs = append(evs, ev, &skeinv1.Event{
 				EventId: "p" + ev.GetEventId(),
-				Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: fmt.Sprintf("w%d-%d", writer, n), ItemId: fmt.Sprint("film", i)}},
+				Kind:    &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: fmt.Sprintf("w%d-%d", writer, n), ItemId: fmt.Sprint("film", i)}},
 			})
 		}
 		for ctx.Err() == nil {

@@ -35,12 +35,12 @@ func (c *serveCmd) check(ctx context.Context, std *streams, o appOptions) (err e
 			err = errors.Join(err, live.Close())
 		}
 	}()
-	for _, make := range all.Makers(o.settings) {
-		live, err := projections.OpenLive(projections.LiveOptions{New: make, Options: projections.Options{
+	for _, fold := range all.Makers(o.settings) {
+		live, err := projections.OpenLive(projections.LiveOptions{New: fold, Options: projections.Options{
 			Dir: filepath.Join(o.dir, storesDir), ReadOnly: true, Logger: o.logger,
 		}})
 		if errors.Is(err, projections.ErrNoStore) {
-			fmt.Fprintf(std.out, "%s: no store yet: to be built from %d envelopes\n", make().Name(), head.Last)
+			fmt.Fprintf(std.out, "%s: no store yet: to be built from %d envelopes\n", fold().Name(), head.Last)
 			continue
 		}
 		if err != nil {

@@ -16,7 +16,7 @@ type upkeepFlags struct {
 	ArchiveEvery time.Duration `help:"How long an event waits to be archived, at most." default:"1h"`
 	LogRetention time.Duration `help:"How long the stream keeps what is archived; negative: for ever." default:"168h"`
 
-	Snapshots       string        `help:"Where snapshots of the stores go: a directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT; none by default." placeholder:"TARGET"`
+	Snapshots       string        `help:"Where snapshots of the stores go: directory, or s3://BUCKET/PREFIX." placeholder:"TARGET"`
 	SnapshotEvery   time.Duration `help:"How often one is taken." default:"1h"`
 	SnapshotKeep    int           `help:"How many of these are kept; 0: any number." default:"24"`
 	SnapshotKeepAge time.Duration `help:"How old they may be; 0: any age." default:"0"`

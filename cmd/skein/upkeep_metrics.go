@@ -37,7 +37,7 @@ func newUpkeepCollector(a *app) *upkeepCollector {
 		snapshots:        describe("skein_snapshots_total", "Snapshots that were taken."),
 		snapshotFailures: describe("skein_snapshot_failures_total", "Snapshots that failed."),
 		snapshotAge:      describe("skein_snapshot_age_seconds", "Age of the last snapshot that this process took."),
-		verifiedAge:      describe("skein_projection_verified_age_seconds", "Age of the last time that a projection was found equal to the log.", "projection"),
+		verifiedAge:      describe("skein_projection_verified_age_seconds", "Since the projection was found equal to the log.", "projection"),
 	}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
-	"github.com/skein-feed/skein/projections"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -124,15 +122,4 @@ func sum(counts map[string]uint64) (n uint64) {
 		n += c
 	}
 	return n
-}
-
-// outdated lists the projections that do not go on because they were built otherwise.
-func (a *app) outdated() (names []string) {
-	for _, store := range a.stores {
-		if store.Status().State == projections.Outdated {
-			names = append(names, store.Name())
-		}
-	}
-	slices.Sort(names)
-	return names
 }

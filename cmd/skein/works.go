@@ -125,7 +125,7 @@ func (a *app) compareWork(
 			opt := a.shadowOptions(live.Name(), "shadow-verify")
 			opt.Pace, opt.Progress = replay.Pace{Share: o.Share}, p
 			for _, n := range o.Partitions {
-				opt.Partitions = append(opt.Partitions, uint8(n)) //nolint:gosec // the gateway has checked that it is at most 255
+				opt.Partitions = append(opt.Partitions, uint8(n)) // the gateway has checked that it is at most 255
 			}
 			r, err := compare(ctx, live, opt)
 			if r != nil {
