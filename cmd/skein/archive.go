@@ -20,7 +20,7 @@ const (
 
 // archiveFlags say where the archive of the log is.
 type archiveFlags struct {
-	Archive string `help:"Archive of the log: directory, s3://BUCKET/PREFIX or off. By default DATA/archive or, with --nats, off." placeholder:"TARGET"`
+	Archive string `help:"Archive of the log: directory (DATA/archive), s3://BUCKET/PREFIX, or off (with --nats)." placeholder:"TARGET"`
 }
 
 // open returns the bucket of the archive of a data directory; nil: there is to be none. The log is external with --nats.
