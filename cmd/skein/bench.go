@@ -14,11 +14,12 @@ import (
 type benchCmd struct {
 	Measure benchMeasureCmd      `cmd:"" name:"run" default:"withargs" help:"Measure, and print the table (needs Redis and wrk)."`
 	Service benchRedisServiceCmd `cmd:"" name:"redis-service" hidden:"" help:"Run the service in front of Redis that the bench measures."`
+	Job     benchReplayJobCmd    `cmd:"" name:"replay-job" hidden:"" help:"Do one measurement of a replay, in a process of its own."`
 }
 
 type benchMeasureCmd struct {
 	Quick   bool          `help:"A smoke test of about a minute: everything is cut short, the figures mean nothing." env:"-"`
-	Only    []string      `help:"Only these: reads, ingest, constant, inprocess, disk, feed, seen, counters." placeholder:"NAME" env:"-"`
+	Only    []string      `help:"Only these: reads, ingest, constant, inprocess, disk, feed, seen, counters, replay." placeholder:"NAME" env:"-"`
 	Edges   int           `help:"Follows of the graph." default:"1000000" env:"-"`
 	Users   int           `help:"Users of the graph; 0: a tenth of its follows." default:"0" env:"-"`
 	Runs    int           `help:"How often everything is measured." default:"5" env:"-"`
@@ -29,6 +30,7 @@ type benchMeasureCmd struct {
 	Readers int           `help:"Readers of home feeds, and users who play." default:"100000" env:"-"`
 	Plays   int           `help:"How many plays one measurement of the projection seen takes." default:"2000000" env:"-"`
 	Items   int           `help:"Items of the lists by heat." default:"1000000" env:"-"`
+	Replay  int           `help:"Events of each log that is replayed." default:"1000000" env:"-"`
 	Limit   time.Duration `help:"Give up after this time." default:"40m" env:"-"`
 	Dir     string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir" env:"-"`
 	JSON    string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path" env:"-"`
@@ -38,9 +40,9 @@ type benchMeasureCmd struct {
 // Run measures.
 func (c *benchMeasureCmd) Run(ctx context.Context, std *streams) error {
 	if c.Edges < 1000 || c.Users < 0 || c.Runs < 1 || c.Follows < 1000 || c.Big < 1000 || c.Readers < 1000 ||
-		c.Plays < 1000 || c.Items < 10_000 {
-		return usage("bench: less than 1000 follows, followers, readers or plays, less than 10000 items, or less than one run, " +
-			"says nothing")
+		c.Plays < 1000 || c.Items < 10_000 || c.Replay < 10_000 {
+		return usage("bench: less than 1000 follows, followers, readers or plays, less than 10000 items or replayed events, or less " +
+			"than one run, says nothing")
 	}
 	if c.Users == 0 {
 		c.Users = c.Edges / 10
@@ -54,7 +56,8 @@ func (c *benchMeasureCmd) Run(ctx context.Context, std *streams) error {
 	}
 	opts := bench.Options{
 		Skein: self, Dir: c.Dir, Users: c.Users, Edges: c.Edges, Runs: c.Runs, Time: c.Time, Follows: c.Follows,
-		BigUser: c.Big, Posts: c.Posts, Readers: c.Readers, Plays: c.Plays, Items: c.Items, Limit: c.Limit,
+		BigUser: c.Big, Posts: c.Posts, Readers: c.Readers, Plays: c.Plays, Items: c.Items,
+		Replayed: c.Replay, Limit: c.Limit,
 		Only: c.Only, Progress: std.err,
 	}
 	if c.Quick {
@@ -89,4 +92,13 @@ type benchRedisServiceCmd struct {
 // Run serves until the context ends.
 func (c *benchRedisServiceCmd) Run(ctx context.Context) error {
 	return bench.ServeRedis(ctx, c.Redis, c.PortFile, c.Batch)
+}
+
+type benchReplayJobCmd struct {
+	Job string `help:"What is to be done." required:"" env:"-"`
+}
+
+// Run does the job and prints what it found.
+func (c *benchReplayJobCmd) Run(ctx context.Context, std *streams) error {
+	return bench.RunReplayJob(ctx, c.Job, std.out)
 }

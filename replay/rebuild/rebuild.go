@@ -47,6 +47,8 @@ type Options struct {
 	LogBytes uint64
 	// Progress is told in envelopes; nil: nobody asks.
 	Progress *replay.Progress
+	// Paused is told for how long the cut-over stopped the fold; nil: nobody asks.
+	Paused func(time.Duration)
 	// Logger gets what a person must see; nil: nothing.
 	Logger *slog.Logger
 }
@@ -139,6 +141,9 @@ func (r *run) all(ctx context.Context, source Source, reopen bool) (report strin
 	pause, err := r.live.CutOver(ctx, r.next)
 	if err != nil {
 		return "", err
+	}
+	if r.o.Paused != nil {
+		r.o.Paused(pause)
 	}
 	st := r.next.Status()
 	report = fmt.Sprintf("generation %d serves in place of %d since %d: %d envelopes of %s in %v (%.0f/s), "+

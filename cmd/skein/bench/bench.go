@@ -36,6 +36,8 @@ type Options struct {
 	Plays int
 	// Items is how many items the lists by heat have.
 	Items int
+	// Replayed is about how many events each log has that is replayed.
+	Replayed int
 	// Limit bounds the whole run; 0: nothing does.
 	Limit time.Duration
 	// Only names the rows to measure; none given: all.
@@ -49,7 +51,7 @@ type Options struct {
 // Quickly returns the options with everything cut to a smoke test of about a minute.
 func (o Options) Quickly() Options {
 	o.Users, o.Edges, o.Runs, o.Time, o.Follows, o.BigUser, o.Quick = 2000, 20_000, 1, time.Second, 2000, 10_000, true
-	o.Readers, o.Plays, o.Items = 2000, 20_000, 10_000
+	o.Readers, o.Plays, o.Items, o.Replayed = 2000, 20_000, 10_000, 20_000
 	return o
 }
 
@@ -70,6 +72,7 @@ var rows = []rowGroup{
 	{"feed", true, (*bench).feed},
 	{"seen", true, (*bench).seen},
 	{"counters", true, (*bench).counters},
+	{"replay", true, (*bench).replay},
 }
 
 // RowNames returns the names that Only may hold.
@@ -112,7 +115,7 @@ func Run(ctx context.Context, opts Options) (_ *Report, err error) {
 	b.report = &Report{Settings: Settings{
 		Users: opts.Users, Edges: opts.Edges, Runs: opts.Runs, Seconds: opts.Time.Seconds(),
 		IngestedFollows: opts.Follows, BigUser: opts.BigUser, Readers: opts.Readers, Plays: opts.Plays, Items: opts.Items,
-		Quick: opts.Quick,
+		Replayed: opts.Replayed, Quick: opts.Quick,
 	}}
 	if opts.Posts != "" {
 		b.report.Settings.Posts = filepath.Base(opts.Posts)

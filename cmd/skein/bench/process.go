@@ -85,7 +85,13 @@ func (p *process) stop() error {
 
 // until polls a condition until it holds, the program has ended, or it has taken too long.
 func (p *process) until(ctx context.Context, what string, ready func(context.Context) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	return p.untilWithin(ctx, startTimeout, what, ready)
+}
+
+func (p *process) untilWithin(
+	ctx context.Context, timeout time.Duration, what string, ready func(context.Context) bool,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()

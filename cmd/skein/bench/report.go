@@ -25,6 +25,7 @@ type Settings struct {
 	Readers         int     `json:"readers_of_feeds,omitempty"`
 	Plays           int     `json:"plays_of_one_measurement,omitempty"`
 	Items           int     `json:"items_with_heat,omitempty"`
+	Replayed        int     `json:"replayed_events,omitempty"`
 	Posts           string  `json:"posts,omitempty"`
 	Quick           bool    `json:"quick"`
 }
