@@ -30,6 +30,9 @@
 //	               seenfilter.go: candidates; seenrate.go: false positives; seenexpiry.go: the end of a month;
 //	               seenredis.go: the same in Redis
 //	counters.go    lists by heat, counts; countersconstant.go: plays and pins where there are many
+//	replay.go      rebuilds from archive and stream, verification, a round of the auditor; replaylog.go: the logs and their
+//	               archives; replayjob.go: one measurement, in a process of its own; replayredis.go: Redis loading an
+//	               append-only file; replaycutover.go: cut-overs under load
 //	wrk.go, redisbench.go, resp.go      the drivers
 //	process.go, redis.go, service.go    the programs
 //	report.go, stats.go, machine.go     the table

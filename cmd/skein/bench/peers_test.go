@@ -50,6 +50,11 @@ func TestQuick(t *testing.T) {
 		"seen-false-1000", "seen-false-10000", "seen-false-100000", "seen-expiry-written", "seen-expiry-fold",
 		"seen-expiry-disk", "counters-load", "counters-hot", "counters-hot-100", "counters-hot-rows", "counters-batch", "counters-play",
 		"counters-pin", "counters-unpin",
+		"replay-graph", "replay-graph-folded", "replay-graph-core", "replay-graph-memory", "replay-graph-read",
+		"replay-graph-read-memory", "replay-graph-verify", "replay-bytes-graph", "replay-inbox", "replay-inbox-read",
+		"replay-inbox-verify", "replay-bytes-inbox", "replay-seen", "replay-seen-read", "replay-seen-verify", "replay-bytes-seen",
+		"replay-counters", "replay-counters-read", "replay-counters-verify", "replay-bytes-counters", "replay-skip",
+		"replay-round", "replay-cutover", "replay-cutover-reads", "replay-cutover-writes",
 	} {
 		if !measured[id] {
 			t.Errorf("row %s is missing", id)

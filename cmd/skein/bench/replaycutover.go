@@ -130,7 +130,7 @@ func (b *bench) replayCutOver(ctx context.Context) (err error) {
 		"%d events are published every %v, and each projection is asked every %v. Every rebuild runs at full speed. All of %%d questions "+
 		"were answered, none from an older position than the one before.", n, writeTogether, writeEvery, readEvery))
 	err = e.rebuildAll(ctx, b, row, load)
-	if err := errors.Join(err, load.end()); err != nil {
+	if err := errors.Join(err, load.end(ctx)); err != nil {
 		return err
 	}
 	answered := len(load.reads[quietPhase]) + len(load.reads[rebuildPhase])
@@ -247,10 +247,10 @@ func (l *steadyLoad) quiet(ctx context.Context, d time.Duration) error {
 }
 
 // end ends the load and returns what failed.
-func (l *steadyLoad) end() error {
+func (l *steadyLoad) end(ctx context.Context) error {
 	l.cancel()
 	l.wg.Wait()
-	err := l.publisher.Close(context.Background())
+	err := l.publisher.Close(context.WithoutCancel(ctx))
 	for phase := range l.reads {
 		if len(l.reads[phase]) == 0 || len(l.writes[phase]) == 0 {
 			l.errs = append(l.errs, errors.New("there was no load"))

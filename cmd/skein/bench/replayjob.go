@@ -81,7 +81,7 @@ func (b *bench) job(ctx context.Context, job replayJob) (r replayResult, err err
 	if err != nil {
 		return r, err
 	}
-	cmd := exec.CommandContext(ctx, b.opts.Skein, "bench", "replay-job", "--job", string(encoded)) //nolint:gosec // ourselves
+	cmd := exec.CommandContext(ctx, b.opts.Skein, "bench", "replay-job", "--job", string(encoded))
 	cmd.Env = withoutSettings(os.Environ())
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -290,9 +290,10 @@ func (j *replayJob) openStores(ctx context.Context, dir string, names ...string)
 	if s.log, err = events.Open(ctx, events.Config{Dir: filepath.Join(j.Log, "log"), Existing: true}); err != nil {
 		return s, err
 	}
-	s.hub, s.ended = events.NewHub(s.log, events.HubOptions{}), make(chan error, 1)
+	hub, ended := events.NewHub(s.log, events.HubOptions{}), make(chan error, 1)
 	ctx, s.cancel = context.WithCancel(ctx)
-	go func() { s.ended <- s.hub.Run(ctx) }()
+	go func() { ended <- hub.Run(ctx) }()
+	s.hub, s.ended = hub, ended
 	return s, nil
 }
 

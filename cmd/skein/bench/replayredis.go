@@ -41,42 +41,51 @@ func (g *followGraph) writeAOF(path string) (err error) {
 	return w.Flush()
 }
 
-// loadAOF starts a server that loads a file, and returns how long it says that it took, and its resident memory.
-func (b *bench) loadAOF(ctx context.Context, file string, g *followGraph) (took time.Duration, memory float64, err error) {
+// aofLoaded is what a server took to load a file: time, as it says, time of a processor, and resident memory in bytes.
+type aofLoaded struct {
+	took, used time.Duration
+	memory     float64
+}
+
+// loadAOF starts a server that loads a file.
+func (b *bench) loadAOF(ctx context.Context, file string, g *followGraph) (l aofLoaded, err error) {
 	dir, err := os.MkdirTemp(b.dir, "redis-")
 	if err != nil {
-		return 0, 0, err
+		return l, err
 	}
 	port, err := freePort(ctx)
 	if err != nil {
-		return 0, 0, errors.Join(err, os.RemoveAll(dir))
+		return l, errors.Join(err, os.RemoveAll(dir))
 	}
 	if err := os.Link(file, filepath.Join(dir, aofName)); err != nil {
-		return 0, 0, errors.Join(err, os.RemoveAll(dir))
+		return l, errors.Join(err, os.RemoveAll(dir))
 	}
 	p, err := start(ctx, "redis-server", b.tools.redisServer, "--bind", "127.0.0.1", "--port", port, "--dir", dir,
 		"--save", "", "--daemonize", "no", "--appendonly", "yes", "--auto-aof-rewrite-percentage", "0")
 	if err != nil {
-		return 0, 0, errors.Join(err, os.RemoveAll(dir))
+		return l, errors.Join(err, os.RemoveAll(dir))
 	}
 	s := &redisServer{process: p, dir: dir, addr: address{"127.0.0.1", port}}
 	s.client = redis.NewClient(&redis.Options{Addr: s.addr.String()})
 	defer func() { err = errors.Join(err, s.close()) }()
 	loaded := func(ctx context.Context) bool { return s.client.Ping(ctx).Err() == nil } // an error while it loads
 	if err := p.untilWithin(ctx, loadTimeout, "loaded", loaded); err != nil {
-		return 0, 0, err
+		return l, err
 	}
-	if took, err = loadTook(p.out.String()); err != nil {
-		return 0, 0, err
+	if l.took, err = loadTook(p.out.String()); err != nil {
+		return l, err
+	}
+	if l.used, err = s.cpu(ctx); err != nil {
+		return l, err
 	}
 	info, err := s.client.InfoMap(ctx, "memory").Result()
 	if err != nil {
-		return 0, 0, err
+		return l, err
 	}
-	if memory, err = strconv.ParseFloat(info["Memory"]["used_memory_rss"], 64); err != nil {
-		return 0, 0, fmt.Errorf("redis memory: %w", err)
+	if l.memory, err = strconv.ParseFloat(info["Memory"]["used_memory_rss"], 64); err != nil {
+		return l, fmt.Errorf("redis memory: %w", err)
 	}
-	return took, memory, s.holds(ctx, g)
+	return l, s.holds(ctx, g)
 }
 
 // loadTook reads from what a server prints how long it took to load its file, at least a millisecond.
