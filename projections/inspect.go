@@ -3,9 +3,7 @@ package projections
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
-	"strings"
 
 	"github.com/skein-feed/skein/events"
 )
@@ -17,184 +15,83 @@ func IsRuntimeKey(key []byte) bool { return len(key) >= 3 && Tag(key[2]) <= Last
 // position may differ.
 func IsCheckpoint(key []byte) bool { return bytes.Equal(key, checkpointKey) }
 
-// DescribeKey tells people in one line what a row of the runtime says. It returns [ErrCorrupt] for a row that the
-// runtime cannot have written. The rows of a projection are described by its own package, by [Describe].
-func DescribeKey(key, value []byte) (string, error) {
+// DescribeRow tells what a row of the runtime says. It returns [ErrCorrupt] for a row that the runtime cannot have written.
+// The rows of a projection are described by its own package, by [DescribeForm].
+func DescribeRow(key, value []byte) (*Description, error) {
 	if !IsRuntimeKey(key) || events.Shard(binary.BigEndian.Uint16(key)) != StoreShard {
-		return "", fmt.Errorf("%w: key %x", ErrCorrupt, key)
+		return nil, fmt.Errorf("%w: key %x", ErrCorrupt, key)
 	}
-	rest := key[3:]
-	text, err := describeRuntime(Tag(key[2]), rest, value)
-	return fmt.Sprintf("%04x %s", uint16(StoreShard), text), err
+	d := &Description{Shard: StoreShard, rest: key[prefixLen:], keyed: -1}
+	return d, d.runtime(Tag(key[2]), value)
 }
 
-func describeRuntime(tag Tag, rest, value []byte) (string, error) {
+// DescribeKey is [DescribeRow] for people: in one line.
+func DescribeKey(key, value []byte) (string, error) { return Text(DescribeRow(key, value)) }
+
+func (d *Description) runtime(tag Tag, value []byte) error {
+	rest := d.rest
 	bad := fmt.Errorf("%w: runtime row %02x %x: %x", ErrCorrupt, byte(tag), rest, value)
+	d.Kind = runtimeKinds[tag]
 	switch tag {
 	case tagFormat:
 		if len(value) == 4 {
-			return fmt.Sprintf("format version=%d", binary.BigEndian.Uint32(value)), nil
+			d.InValue()
+			d.Uint("version", uint64(binary.BigEndian.Uint32(value)))
+			return nil
 		}
 	case tagFingerprint:
-		return fmt.Sprintf("fingerprint %s", value), nil
+		d.InValue()
+		d.add("fingerprint", string(value), " "+string(value))
+		return nil
 	case tagCheckpoint:
-		c, p, err := parseCheckpoint(value)
-		text := fmt.Sprintf("checkpoint log=%x epoch=%d seq=%d last-time=%s", c.Log, c.Epoch, c.Seq,
-			c.LastTime.Time().Format("2006-01-02T15:04:05.000000Z"))
-		if p != (progress{}) {
-			text += fmt.Sprintf(" in-progress: seq=%d slot=%d step=%d", p.Seq, p.Slot, p.Step)
-		}
-		return text, err
+		return d.checkpoint(value)
 	case tagBackfill:
 		if len(rest) >= 2 && len(value) == 8 {
-			return fmt.Sprintf("backfill kind=%v source=%s highest-offset=%d", events.Kind(rest[0]), rest[1:],
-				binary.BigEndian.Uint64(value)), nil
+			d.Field("kind", events.Kind(rest[0]).String())
+			d.Field("source", string(rest[1:]))
+			d.InValue()
+			d.Uint("highest-offset", binary.BigEndian.Uint64(value))
+			return nil
 		}
 	case tagClosed:
-		return fmt.Sprintf("backfill-closed source=%q", rest), nil
+		d.Quoted("source", string(rest))
+		return nil
 	case tagRejectCount:
 		if len(value) == 8 {
-			return fmt.Sprintf("rejects count=%d", binary.BigEndian.Uint64(value)), nil
+			d.InValue()
+			d.Uint("count", binary.BigEndian.Uint64(value))
+			return nil
 		}
 	case tagReject:
 		r, err := parseReject(value)
-		return fmt.Sprintf("reject number=%d seq=%d slot=%d: %s", r.Number, r.Seq, r.Slot, r.Rejection.Message), err
-	}
-	return "", bad
-}
-
-// RowForm says how the rows with a tag are read by people.
-type RowForm struct {
-	// Name is the kind of row.
-	Name string
-	// Parts are what the key has after the tag, as the table in keys.go of the projection names it: ^since, ^created (a
-	// time, newest first), since (a time, oldest first), ^seq (a sequence, highest first), hash (16 bytes); any other name is
-	// an id, and the first id is the one whose shard the key begins with.
-	Parts string
-	// Dated: a month (of 12 a year, from January 1970) stands before the tag, the shard after it.
-	Dated bool
-	// Value describes the value; nil: there is none.
-	Value func(d *Description, row []byte) error
-	// Special reads parts that no other projection has.
-	Special map[string]func(d *Description) error
-}
-
-// Description is one row in words: the name of the form and fields.
-type Description struct {
-	// ID is the last id of the key.
-	ID string
-
-	out  strings.Builder
-	rest []byte
-}
-
-// Describe tells what a row says, of a projection with these forms. It fails for a row that no fold can have written: of no
-// form, cut, or under the shard of another id.
-func Describe(forms map[Tag]RowForm, key, value []byte) (string, error) {
-	if len(key) < 3 {
-		return "", fmt.Errorf("%w: key %x", ErrCorrupt, key)
-	}
-	form, ok := forms[Tag(key[2])]
-	if !ok {
-		return "", fmt.Errorf("%w: key %x has no tag of the projection", ErrCorrupt, key)
-	}
-	shard := events.Shard(binary.BigEndian.Uint16(key))
-	d := Description{rest: key[3:]}
-	if month := int(shard); form.Dated {
-		b, err := d.Cut(2)
-		if err != nil {
-			return "", fmt.Errorf("%w: %s key %x", ErrCorrupt, form.Name, key)
-		}
-		shard = events.Shard(binary.BigEndian.Uint16(b))
-		fmt.Fprintf(&d.out, "%04x %s month=%04d-%02d", uint16(shard), form.Name, 1970+month/12, month%12+1)
-	} else {
-		fmt.Fprintf(&d.out, "%04x %s", uint16(shard), form.Name)
-	}
-	for i, part := range strings.Fields(form.Parts) {
-		if err := d.part(part, form.Special); err != nil {
-			return "", fmt.Errorf("%w: %s key %x", ErrCorrupt, form.Name, key)
-		}
-		if i == 0 && part != "hash" && shard != events.ShardOf(d.ID) {
-			return "", fmt.Errorf("%w: %s in a foreign shard %x", ErrCorrupt, form.Name, key)
-		}
-	}
-	if len(d.rest) != 0 || form.Value == nil && len(value) != 0 {
-		return "", fmt.Errorf("%w: %s %x: %x", ErrCorrupt, form.Name, key, value)
-	}
-	if form.Value != nil {
-		if err := form.Value(&d, value); err != nil {
-			return "", err
-		}
-	}
-	return d.out.String(), nil
-}
-
-// part cuts one part of a key.
-func (d *Description) part(name string, special map[string]func(*Description) error) (err error) {
-	switch name {
-	case "^since", "^created":
-		b, err := d.Cut(8)
-		if err == nil {
-			d.Time(name[1:], events.Micros(^binary.BigEndian.Uint64(b)))
-		}
-		return err
-	case "since":
-		b, err := d.Cut(8)
-		if err == nil {
-			d.Time(name, events.Micros(binary.BigEndian.Uint64(b)))
-		}
-		return err
-	case "^seq":
-		b, err := d.Cut(8)
-		if err == nil {
-			d.Field("seq", fmt.Sprint(^binary.BigEndian.Uint64(b)))
-		}
-		return err
-	case "hash":
-		b, err := d.Cut(16)
-		if err == nil {
-			d.Field(name, hex.EncodeToString(b))
-		}
+		d.InValue()
+		d.Uint("number", r.Number)
+		d.Uint("seq", r.Seq)
+		d.Int("slot", int64(r.Slot))
+		d.add("message", r.Rejection.Message, ": "+r.Rejection.Message)
 		return err
 	}
-	if read := special[name]; read != nil {
-		return read(d)
-	}
-	if d.ID, d.rest, err = events.CutID(d.rest); err == nil {
-		d.Name(name, d.ID)
+	return bad
+}
+
+// runtimeKinds are the kinds of the rows of the runtime.
+var runtimeKinds = map[Tag]string{
+	tagFormat: "format", tagFingerprint: "fingerprint", tagCheckpoint: "checkpoint", tagBackfill: "backfill",
+	tagClosed: "backfill-closed", tagRejectCount: "rejects", tagReject: "reject",
+}
+
+func (d *Description) checkpoint(row []byte) error {
+	c, p, err := parseCheckpoint(row)
+	d.InValue()
+	d.Field("log", fmt.Sprintf("%x", c.Log))
+	d.Uint("epoch", uint64(c.Epoch))
+	d.Uint("seq", c.Seq)
+	d.Time("last-time", c.LastTime)
+	if p != (progress{}) {
+		d.Section("in-progress")
+		d.Uint("seq", p.Seq)
+		d.Int("slot", int64(p.Slot))
+		d.Int("step", int64(p.Step))
 	}
 	return err
-}
-
-// Cut takes the next n bytes of the key.
-func (d *Description) Cut(n int) ([]byte, error) {
-	if len(d.rest) < n {
-		return nil, ErrCorrupt
-	}
-	b := d.rest[:n]
-	d.rest = d.rest[n:]
-	return b, nil
-}
-
-// Field writes name=value.
-func (d *Description) Field(name, value string) { fmt.Fprintf(&d.out, " %s=%s", name, value) }
-
-// Name writes an id; the empty one is that of a default board.
-func (d *Description) Name(field, id string) {
-	if id == "" {
-		id = `""`
-	}
-	d.Field(field, id)
-}
-
-// Time writes a time.
-func (d *Description) Time(name string, t events.Micros) {
-	d.Field(name, t.Time().Format("2006-01-02T15:04:05.000000Z"))
-}
-
-// Flag writes a name, if it is set.
-func (d *Description) Flag(name string, set bool) {
-	if set {
-		fmt.Fprintf(&d.out, " %s", name)
-	}
 }

@@ -49,21 +49,26 @@ func Makers(s Settings) []func() projections.Projection {
 	}
 }
 
-// Describe tells people in one line what a row of the store of a projection says, the rows of the runtime too. It fails for
-// a row that no fold can have written, and for all rows of a projection that is not in the list.
+// Describe is [DescribeRow] for people: in one line.
 func Describe(projection string, key, value []byte) (string, error) {
+	return projections.Text(DescribeRow(projection, key, value))
+}
+
+// DescribeRow tells what a row of the store of a projection says, the rows of the runtime too. It fails for a row that no
+// fold can have written, and for all rows of a projection that is not in the list.
+func DescribeRow(projection string, key, value []byte) (*projections.Description, error) {
 	if projections.IsRuntimeKey(key) {
-		return projections.DescribeKey(key, value)
+		return projections.DescribeRow(key, value)
 	}
 	switch projection {
 	case "graph":
-		return graph.DescribeKey(key, value)
+		return graph.DescribeRow(key, value)
 	case "inbox":
-		return inbox.DescribeKey(key, value)
+		return inbox.DescribeRow(key, value)
 	case "seen":
-		return seen.DescribeKey(key, value)
+		return seen.DescribeRow(key, value)
 	case "counters":
-		return counters.DescribeKey(key, value)
+		return counters.DescribeRow(key, value)
 	}
-	return "", fmt.Errorf("%w: a row of %q, which is not known", projections.ErrCorrupt, projection)
+	return nil, fmt.Errorf("%w: a row of %q, which is not known", projections.ErrCorrupt, projection)
 }

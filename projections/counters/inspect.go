@@ -5,32 +5,28 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
-// DescribeKey tells people in one line what a row of counters says. It returns [ErrCorrupt] for a row that counters cannot have
-// written.
-func DescribeKey(key, value []byte) (string, error) {
-	var text string
-	var err error
-	tag := tagOf(key)
-	form, ok := listForms[tag]
-	switch {
-	case ok:
-		text, err = form.describe(key, value)
-	case tag >= tagPin:
-		text, err = projections.Describe(itemForms, key, value)
-	default:
-		text, err = projections.Describe(relationForms, key, value)
+// DescribeKey is [DescribeRow] for people: in one line.
+func DescribeKey(key, value []byte) (string, error) { return projections.Text(DescribeRow(key, value)) }
+
+// DescribeRow tells what a row of counters says. It returns [ErrCorrupt] for a row that counters cannot have written.
+func DescribeRow(key, value []byte) (*projections.Description, error) {
+	tag, forms := tagOf(key), relationForms
+	if _, ok := listForms[tag]; ok {
+		forms = listForms
+	} else if tag >= tagPin {
+		forms = itemForms
 	}
+	d, err := projections.DescribeForm(forms, key, value)
 	if err != nil && !errors.Is(err, ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	return text, err
+	return d, err
 }
 
 // tagOf returns the tag of a key; of what is too short for one, that of no row of a projection.
@@ -61,14 +57,14 @@ func describeDoings(d *projections.Description, row []byte) error {
 		return errRow("counts", row)
 	}
 	err := readCounts(row, n[:])
-	d.Field("pins", fmt.Sprint(n[ownPins]))
-	d.Field("plays", fmt.Sprint(n[ownPlays]))
+	d.Int("pins", int64(n[ownPins]))
+	d.Int("plays", int64(n[ownPlays]))
 	return err
 }
 
 func describeNumber(d *projections.Description, row []byte) error {
 	n, err := decodeCount(row)
-	d.Field("pins", fmt.Sprint(n))
+	d.Int("pins", int64(n))
 	return err
 }
 
@@ -93,13 +89,13 @@ func describeItem(d *projections.Description, row []byte) error {
 	if err != nil {
 		return err
 	}
-	d.Field("plays", fmt.Sprint(it.plays))
-	d.Field("likes", fmt.Sprint(it.likes))
-	d.Field("repins", fmt.Sprint(it.repins))
-	d.Field("boards", fmt.Sprint(it.boards))
+	d.Int("plays", int64(it.plays))
+	d.Int("likes", int64(it.likes))
+	d.Int("repins", int64(it.repins))
+	d.Int("boards", int64(it.boards))
 	d.Flag("widespread", it.widespread)
 	if it.hot {
-		d.Field("score", fmt.Sprint(it.heat.Score()))
+		d.Int("score", int64(it.heat.Score()))
 		d.Flag("given", it.heat.Scored)
 	}
 	return nil
@@ -110,57 +106,22 @@ func describeVersion(d *projections.Description, row []byte) error {
 	if err != nil {
 		return err
 	}
-	d.Field("score", fmt.Sprint(score))
+	d.Int("score", int64(score))
 	d.Time("since", began)
 	return nil
 }
 
-// listForm says how rows are read whose keys have an id behind something that is none, or have none.
-type listForm struct {
-	name string
-	// ids are what stands between the tag and the rest; none: the row is the store's.
-	ids  []string
-	rest func(out *strings.Builder, rest, value []byte) error
-}
-
-var listForms = map[projections.Tag]listForm{
-	tagTop:        {"list", nil, describeEntry},
-	tagOwnerTop:   {"user-list", []string{"B"}, describeEntry},
-	tagBoardTop:   {"board-list", []string{"B", "b"}, describeEntry},
-	tagEnded:      {"ended", nil, describeEnded},
-	tagFirstEnded: {"first-ended", nil, describeFirstEnded},
-}
-
-func (f *listForm) describe(key, value []byte) (string, error) {
-	var out strings.Builder
-	shard := projections.StoreShard
-	rest := key[3:]
-	var text strings.Builder
-	for i, name := range f.ids {
-		id, more, err := events.CutID(rest)
-		if err != nil {
-			return "", errRow(f.name, key)
-		}
-		if i == 0 {
-			shard = events.ShardOf(id)
-		}
-		if rest = more; id == "" {
-			id = `""`
-		}
-		fmt.Fprintf(&text, " %s=%s", name, id)
-	}
-	if binary.BigEndian.Uint16(key) != uint16(shard) {
-		return "", errRow(f.name+" in a foreign shard", key)
-	}
-	fmt.Fprintf(&out, "%04x %s%s", uint16(shard), f.name, text.String())
-	if err := f.rest(&out, rest, value); err != nil {
-		return "", err
-	}
-	return out.String(), nil
+// listForms describe the rows whose keys have an id behind something that is none, or have none.
+var listForms = map[projections.Tag]projections.RowForm{
+	tagTop:        {Name: "list", Store: true, Rest: describeEntry},
+	tagOwnerTop:   {Name: "user-list", Parts: "B", Rest: describeEntry},
+	tagBoardTop:   {Name: "board-list", Parts: "B b", Rest: describeEntry},
+	tagEnded:      {Name: "ended", Store: true, Rest: describeEnded},
+	tagFirstEnded: {Name: "first-ended", Store: true, Rest: describeFirstEnded},
 }
 
 // describeEntry reads an entry of a list.
-func describeEntry(out *strings.Builder, rest, value []byte) error {
+func describeEntry(d *projections.Description, rest, value []byte) error {
 	if len(rest) == 0 {
 		return errRow("entry of a list", rest)
 	}
@@ -170,7 +131,8 @@ func describeEntry(out *strings.Builder, rest, value []byte) error {
 		if err == nil && len(value) != 0 {
 			err = errRow("widespread item", value)
 		}
-		fmt.Fprintf(out, " i=%s widespread", item)
+		d.Name("i", item)
+		d.Flag("widespread", true)
 		return err
 	case entryVersion:
 		item, score, from, err := cutVersionEntry(rest[1:])
@@ -181,34 +143,35 @@ func describeEntry(out *strings.Builder, rest, value []byte) error {
 		if err == nil && to <= from {
 			err = errRow("version that ends before it begins", rest)
 		}
-		fmt.Fprintf(out, " score=%d i=%s from=%d", score, item, from)
+		d.Int("score", int64(score))
+		d.Name("i", item)
+		d.Uint("from", from)
+		d.InValue()
 		if to != math.MaxUint64 {
-			fmt.Fprintf(out, " to=%d", to)
+			d.Uint("to", to)
 		}
 		return err
 	}
 	return errRow("entry of a list", rest)
 }
 
-func writeTime(out *strings.Builder, at events.Micros) {
-	fmt.Fprintf(out, " at=%s", at.Time().Format("2006-01-02T15:04:05.000000Z"))
-}
-
-func describeEnded(out *strings.Builder, rest, value []byte) error {
+func describeEnded(d *projections.Description, rest, value []byte) error {
 	at, item, from, err := cutEnded(rest)
 	if err == nil && len(value) != 0 {
 		err = errRow("ended version", value)
 	}
-	writeTime(out, at)
-	fmt.Fprintf(out, " i=%s seq=%d", item, from)
+	d.Time("at", at)
+	d.Name("i", item)
+	d.Uint("seq", from)
 	return err
 }
 
-func describeFirstEnded(out *strings.Builder, rest, value []byte) error {
+func describeFirstEnded(d *projections.Description, rest, value []byte) error {
 	if len(rest) != 0 {
 		return errRow("first of the ended versions", rest)
 	}
 	at, err := decodeFirstEnded(value)
-	writeTime(out, at)
+	d.InValue()
+	d.Time("at", at)
 	return err
 }

@@ -54,7 +54,7 @@ func TestDescribeKey(t *testing.T) {
 		want = append(want, form.Name)
 	}
 	for _, form := range listForms {
-		want = append(want, form.name)
+		want = append(want, form.Name)
 	}
 	for _, kind := range want {
 		if seen[kind] == "" {

@@ -1,7 +1,6 @@
 package counters
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/skein-feed/skein/events"
@@ -63,7 +62,7 @@ func describeUser(d *projections.Description, row []byte) error {
 func writeCounts(d *projections.Description, counts []int64, names ...string) {
 	for i, n := range counts {
 		if n != 0 {
-			d.Field(names[i], fmt.Sprint(n))
+			d.Int(names[i], n)
 		}
 	}
 }

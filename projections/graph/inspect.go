@@ -7,14 +7,17 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// DescribeKey tells people in one line what a row of the graph says. It returns [ErrCorrupt] for a row that the graph
+// DescribeKey is [DescribeRow] for people: in one line.
+func DescribeKey(key, value []byte) (string, error) { return projections.Text(DescribeRow(key, value)) }
+
+// DescribeRow tells what a row of the graph says. It returns [ErrCorrupt] for a row that the graph
 // cannot have written: one that does not decode, or whose key begins with the shard of another user.
-func DescribeKey(key, value []byte) (string, error) {
-	text, err := projections.Describe(rowForms, key, value)
+func DescribeRow(key, value []byte) (*projections.Description, error) {
+	d, err := projections.DescribeForm(rowForms, key, value)
 	if err != nil && !errors.Is(err, ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	return text, err
+	return d, err
 }
 
 var rowForms = map[projections.Tag]projections.RowForm{
@@ -108,7 +111,7 @@ func describeBoard(d *projections.Description, row []byte) error {
 	describeStamp(d, "created-backfill", b.createdBackfill)
 	if b.titled != 0 {
 		describeStamp(d, "titled", b.titled)
-		d.Field("title", fmt.Sprintf("%q", b.title))
+		d.Quoted("title", b.title)
 	}
 	return nil
 }
@@ -130,7 +133,7 @@ func describeCounts(d *projections.Description, row []byte, fields []*int64, nam
 	}
 	for i, f := range fields {
 		if *f != 0 {
-			d.Field(names[i], fmt.Sprint(*f))
+			d.Int(names[i], *f)
 		}
 	}
 	return nil

@@ -11,19 +11,22 @@ import (
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
-// DescribeKey tells people in one line what a row of the inbox says, those of the embedded graph included. It returns
+// DescribeKey is [DescribeRow] for people: in one line.
+func DescribeKey(key, value []byte) (string, error) { return projections.Text(DescribeRow(key, value)) }
+
+// DescribeRow tells what a row of the inbox says, those of the embedded graph included. It returns
 // [ErrCorrupt] for a row that the inbox cannot have written.
-func DescribeKey(key, value []byte) (string, error) {
+func DescribeRow(key, value []byte) (*projections.Description, error) {
 	if len(key) >= 3 {
 		if tag := projections.Tag(key[2]); tag >= projections.FirstGraphTag && tag <= projections.LastGraphTag {
-			return graph.DescribeKey(key, value)
+			return graph.DescribeRow(key, value)
 		}
 	}
-	text, err := projections.Describe(rowForms, key, value)
+	d, err := projections.DescribeForm(rowForms, key, value)
 	if err != nil && !errors.Is(err, ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	return text, err
+	return d, err
 }
 
 var rowForms = map[projections.Tag]projections.RowForm{
@@ -55,7 +58,7 @@ func describeCount(d *projections.Description, row []byte) error {
 	if k != len(row) || n == 0 {
 		return errRow("count", row)
 	}
-	d.Field("count", fmt.Sprint(n))
+	d.Int("count", int64(n))
 	return nil
 }
 
@@ -116,7 +119,7 @@ func describeHeat(d *projections.Description, row []byte) error {
 	if err != nil {
 		return err
 	}
-	d.Field("score", fmt.Sprint(h.Score()))
+	d.Int("score", int64(h.Score()))
 	d.Flag("given", h.Scored)
 	return nil
 }
@@ -126,7 +129,7 @@ func describeScore(d *projections.Description, row []byte) error {
 	if err != nil {
 		return err
 	}
-	d.Field("score", fmt.Sprint(score))
+	d.Int("score", int64(score))
 	d.Time("since", began)
 	return nil
 }

@@ -1,10 +1,6 @@
 package pinfacts
 
-import (
-	"fmt"
-
-	"github.com/skein-feed/skein/projections"
-)
+import "github.com/skein-feed/skein/projections"
 
 // Describe tells people what the row of a pin says. The pin is the last id of the key.
 func Describe(d *projections.Description, row []byte) error {
@@ -14,21 +10,21 @@ func Describe(d *projections.Description, row []byte) error {
 	}
 	d.Flag("settled", p.Settled)
 	if p.History != nil {
-		d.Flag("history:", true)
+		d.Section("history")
 		p.History.describe(d)
 	}
 	for i := range p.Live {
 		f := &p.Live[i]
 		switch f.Kind {
 		case Created:
-			d.Flag("created:", true)
+			d.Section("created")
 			f.Made.describe(d)
 		case Moved:
-			d.Flag("moved:", true)
+			d.Section("moved")
 			d.Time("at", f.At)
 			d.Name("b", f.Board)
 		case BoardGone:
-			d.Flag("board-deleted:", true)
+			d.Section("board-deleted")
 			d.Time("at", f.At)
 			d.Name("b", f.Board)
 		}
@@ -41,9 +37,9 @@ func (c *Creation) describe(d *projections.Description) {
 	d.Name("b", c.Board)
 	d.Field("i", c.Item)
 	if c.RepinUser != "" {
-		d.Field("repin-of", c.RepinUser+"/"+c.RepinPin)
+		d.Pair("repin-of", c.RepinUser, c.RepinPin)
 	}
 	if len(c.Attributes) > 0 {
-		d.Field("attributes", fmt.Sprintf("%q", c.Attributes))
+		d.Bytes("attributes", c.Attributes)
 	}
 }

@@ -9,14 +9,17 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// DescribeKey tells people in one line what a row of the store says. It returns [ErrCorrupt] for a row that the fold cannot
+// DescribeKey is [DescribeRow] for people: in one line.
+func DescribeKey(key, value []byte) (string, error) { return projections.Text(DescribeRow(key, value)) }
+
+// DescribeRow tells what a row of the store says. It returns [ErrCorrupt] for a row that the fold cannot
 // have written.
-func DescribeKey(key, value []byte) (string, error) {
-	text, err := projections.Describe(rowForms, key, value)
+func DescribeRow(key, value []byte) (*projections.Description, error) {
+	d, err := projections.DescribeForm(rowForms, key, value)
 	if err != nil && !errors.Is(err, ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	return text, err
+	return d, err
 }
 
 var rowForms = map[projections.Tag]projections.RowForm{
@@ -30,8 +33,8 @@ var rowForms = map[projections.Tag]projections.RowForm{
 func describePrints(d *projections.Description, row []byte) error {
 	prints, err := decodePrints(nil, row)
 	if err == nil {
-		d.Field("prints", fmt.Sprint(len(prints)))
-		d.Field("bytes", fmt.Sprint(len(row)))
+		d.Int("prints", int64(len(prints)))
+		d.Int("bytes", int64(len(row)))
 	}
 	return err
 }
@@ -40,17 +43,17 @@ func describeSealed(d *projections.Description, row []byte) error {
 	if len(row) > 0 && row[0] == versionCut {
 		prints, width, err := decodeCut(nil, row)
 		if err == nil {
-			d.Field("prints", fmt.Sprint(len(prints)))
-			d.Field("width", fmt.Sprint(width))
-			d.Field("bytes", fmt.Sprint(len(row)))
+			d.Int("prints", int64(len(prints)))
+			d.Int("width", int64(width))
+			d.Int("bytes", int64(len(row)))
 		}
 		return err
 	}
 	b, err := decodeBloom(row)
 	if err == nil {
-		d.Field("bloom", fmt.Sprint(b.n))
-		d.Field("hashes", fmt.Sprint(b.k))
-		d.Field("bytes", fmt.Sprint(len(row)))
+		d.Int("bloom", int64(b.n))
+		d.Int("hashes", int64(b.k))
+		d.Int("bytes", int64(len(row)))
 	}
 	return err
 }
@@ -60,7 +63,7 @@ func describeServed(d *projections.Description, row []byte) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range serves {
+	for i, s := range serves {
 		item, _, err := events.CutID(s.item)
 		if err != nil {
 			return err
@@ -69,6 +72,7 @@ func describeServed(d *projections.Description, row []byte) error {
 		if s.stamp&liveServe == 0 {
 			order = "backfilled"
 		}
+		d.Entry("serve", i+1)
 		d.Name(order, item)
 		d.Time("at", events.Micros(s.stamp&^liveServe))
 	}

@@ -1,0 +1,285 @@
+package projections
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// RowForm says how the rows with a tag are read by people.
+type RowForm struct {
+	// Name is the kind of row.
+	Name string
+	// Parts are what the key has after the tag, as the table in keys.go of the projection names it: ^since, ^created (a
+	// time, newest first), since (a time, oldest first), ^seq (a sequence, highest first), hash (16 bytes); any other name is
+	// an id, and the first id is the one whose shard the key begins with.
+	Parts string
+	// Dated: a month (of 12 a year, from January 1970) stands before the tag, the shard after it.
+	Dated bool
+	// Value describes the value; nil: there is none.
+	Value func(d *Description, row []byte) error
+	// Special reads parts that no other projection has.
+	Special map[string]func(d *Description) error
+	// Rest, if not nil, takes the place of Value. It also reads what the key has after the parts.
+	Rest func(d *Description, rest, row []byte) error
+	// Store: the rows are the store's, whose shard their keys begin with, unless they have parts.
+	Store bool
+}
+
+// Description is one row in words: its kind, and named fields in the order in which key and value have them.
+type Description struct {
+	// Kind is the name of the form.
+	Kind string
+	// Shard is that of the first id of the key, or that of the store.
+	Shard events.Shard
+	// About is the first id of the key; empty: it has none. ID is the last.
+	About, ID string
+
+	rest   []byte
+	fields []Field
+	// keyed is how many of the fields are of the key; -1: all so far.
+	keyed int
+	// under stands before the names of the fields that follow.
+	under string
+	ids   int
+}
+
+// Field is a named part of a row.
+type Field struct {
+	// Name is unique among the fields of a key, and among those of a value.
+	Name string
+	// Value is a string, int64, uint64, bool, [events.Micros] or []byte.
+	Value any
+	// text is the field as people read it.
+	text string
+}
+
+// Key returns the fields of the key.
+func (d *Description) Key() []Field {
+	if d.keyed < 0 {
+		return d.fields
+	}
+	return d.fields[:d.keyed]
+}
+
+// Value returns the fields of the value.
+func (d *Description) Value() []Field {
+	if d.keyed < 0 {
+		return nil
+	}
+	return d.fields[d.keyed:]
+}
+
+// String returns the row in one line.
+func (d *Description) String() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%04x %s", uint16(d.Shard), d.Kind)
+	for i := range d.fields {
+		out.WriteString(d.fields[i].text)
+	}
+	return out.String()
+}
+
+// Text returns a description in one line, or the error.
+func Text(d *Description, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	return d.String(), nil
+}
+
+// Describe is [DescribeForm] for people: in one line.
+func Describe(forms map[Tag]RowForm, key, value []byte) (string, error) {
+	return Text(DescribeForm(forms, key, value))
+}
+
+// DescribeForm tells what a row says, of a projection with these forms. It fails for a row that no fold can have written: of
+// no form, cut, or under the shard of another id.
+func DescribeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error) {
+	if len(key) < prefixLen {
+		return nil, fmt.Errorf("%w: key %x", ErrCorrupt, key)
+	}
+	form, ok := forms[Tag(key[2])]
+	if !ok {
+		return nil, fmt.Errorf("%w: key %x has no tag of the projection", ErrCorrupt, key)
+	}
+	d := &Description{Kind: form.Name, Shard: events.Shard(binary.BigEndian.Uint16(key)), rest: key[prefixLen:], keyed: -1}
+	if err := d.describeKey(&form); err != nil {
+		return nil, fmt.Errorf("%w: %s key %x", err, form.Name, key)
+	}
+	if form.Rest != nil {
+		if err := form.Rest(d, d.rest, value); err != nil {
+			return nil, err
+		}
+		return d, nil
+	}
+	d.InValue()
+	if len(d.rest) != 0 || form.Value == nil && len(value) != 0 {
+		return nil, fmt.Errorf("%w: %s %x: %x", ErrCorrupt, form.Name, key, value)
+	}
+	if form.Value != nil {
+		if err := form.Value(d, value); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// describeKey reads the parts of a key.
+func (d *Description) describeKey(form *RowForm) error {
+	if form.Dated {
+		month := int(d.Shard)
+		b, err := d.Cut(2)
+		if err != nil {
+			return err
+		}
+		d.Shard = events.Shard(binary.BigEndian.Uint16(b))
+		d.Field("month", fmt.Sprintf("%04d-%02d", 1970+month/12, month%12+1))
+	}
+	parts := strings.Fields(form.Parts)
+	for i, part := range parts {
+		if err := d.part(part, form.Special); err != nil {
+			return ErrCorrupt
+		}
+		if i == 0 && part != "hash" && d.Shard != events.ShardOf(d.ID) {
+			return fmt.Errorf("%w: in a foreign shard", ErrCorrupt)
+		}
+	}
+	if form.Store && len(parts) == 0 && d.Shard != StoreShard {
+		return fmt.Errorf("%w: in a foreign shard", ErrCorrupt)
+	}
+	return nil
+}
+
+// part cuts one part of a key.
+func (d *Description) part(name string, special map[string]func(*Description) error) (err error) {
+	switch name {
+	case "^since", "^created":
+		b, err := d.Cut(8)
+		if err == nil {
+			d.Time(name[1:], events.Micros(^binary.BigEndian.Uint64(b)))
+		}
+		return err
+	case "since":
+		b, err := d.Cut(8)
+		if err == nil {
+			d.Time(name, events.Micros(binary.BigEndian.Uint64(b)))
+		}
+		return err
+	case "^seq":
+		b, err := d.Cut(8)
+		if err == nil {
+			d.Uint("seq", ^binary.BigEndian.Uint64(b))
+		}
+		return err
+	case "hash":
+		b, err := d.Cut(16)
+		if err == nil {
+			d.Field(name, hex.EncodeToString(b))
+		}
+		return err
+	}
+	if read := special[name]; read != nil {
+		return read(d)
+	}
+	if d.ID, d.rest, err = events.CutID(d.rest); err == nil {
+		if d.ids++; d.ids == 1 {
+			d.About = d.ID
+		}
+		d.Name(name, d.ID)
+	}
+	return err
+}
+
+// InValue says that the fields of the value follow. It is called by the Rest of a form.
+func (d *Description) InValue() { d.keyed = len(d.fields) }
+
+// Cut takes the next n bytes of the key.
+func (d *Description) Cut(n int) ([]byte, error) {
+	if len(d.rest) < n {
+		return nil, ErrCorrupt
+	}
+	b := d.rest[:n]
+	d.rest = d.rest[n:]
+	return b, nil
+}
+
+// add adds a field. A name that the key or the value has already gets a number.
+func (d *Description) add(name string, value any, text string) {
+	d.fields = append(d.fields, Field{Name: d.unique(d.under + name), Value: value, text: text})
+}
+
+func (d *Description) unique(name string) string {
+	taken := func(name string) bool {
+		for i := max(d.keyed, 0); i < len(d.fields); i++ {
+			if d.fields[i].Name == name {
+				return true
+			}
+		}
+		return false
+	}
+	if !taken(name) {
+		return name
+	}
+	for n := 2; ; n++ {
+		if other := name + "." + strconv.Itoa(n); !taken(other) {
+			return other
+		}
+	}
+}
+
+// Field says name=value.
+func (d *Description) Field(name, value string) { d.add(name, value, " "+name+"="+value) }
+
+// Quoted says name="value", of text that may hold spaces.
+func (d *Description) Quoted(name, value string) { d.add(name, value, fmt.Sprintf(" %s=%q", name, value)) }
+
+// Bytes says what may be no text.
+func (d *Description) Bytes(name string, value []byte) { d.add(name, value, fmt.Sprintf(" %s=%q", name, value)) }
+
+// Int says a number.
+func (d *Description) Int(name string, n int64) { d.add(name, n, fmt.Sprintf(" %s=%d", name, n)) }
+
+// Uint says a number.
+func (d *Description) Uint(name string, n uint64) { d.add(name, n, fmt.Sprintf(" %s=%d", name, n)) }
+
+// Name says an id; the empty one is that of a default board.
+func (d *Description) Name(field, id string) {
+	text := id
+	if id == "" {
+		text = `""`
+	}
+	d.add(field, id, " "+field+"="+text)
+}
+
+// Pair says two ids, which people read as one.
+func (d *Description) Pair(name, owner, id string) {
+	d.add(name+"-user", owner, " "+name+"="+owner+"/"+id)
+	d.add(name, id, "")
+}
+
+// Time says a time.
+func (d *Description) Time(name string, t events.Micros) {
+	d.add(name, t, " "+name+"="+t.Time().Format("2006-01-02T15:04:05.000000Z"))
+}
+
+// Flag says a name, if it is set.
+func (d *Description) Flag(name string, set bool) {
+	if set {
+		d.add(name, true, " "+name)
+	}
+}
+
+// Section begins a group of fields, which have their names under that of the group. A group that comes again has a number.
+func (d *Description) Section(name string) {
+	d.under = ""
+	d.add(name, true, " "+name+":")
+	d.under = d.fields[len(d.fields)-1].Name + "."
+}
+
+// Entry begins the next of a list of groups of fields, from 1. It says nothing by itself.
+func (d *Description) Entry(list string, n int) { d.under = list + "." + strconv.Itoa(n) + "." }
