@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -50,7 +51,7 @@ type Description struct {
 
 // Field is a named part of a row.
 type Field struct {
-	// Name is unique among the fields of a key, and among those of a value.
+	// Name is unique among the fields of a row.
 	Name string
 	// Value is a string, int64, uint64, bool, [events.Micros] or []byte.
 	Value any
@@ -82,6 +83,17 @@ func (d *Description) String() string {
 		out.WriteString(d.fields[i].text)
 	}
 	return out.String()
+}
+
+// RowKinds returns the names of forms, sorted.
+func RowKinds(forms ...map[Tag]RowForm) (kinds []string) {
+	for _, of := range forms {
+		for _, form := range of {
+			kinds = append(kinds, form.Name)
+		}
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
 }
 
 // Text returns a description in one line, or the error.
@@ -208,19 +220,14 @@ func (d *Description) Cut(n int) ([]byte, error) {
 	return b, nil
 }
 
-// add adds a field. A name that the key or the value has already gets a number.
+// add adds a field. A name that the row has already gets a number.
 func (d *Description) add(name string, value any, text string) {
 	d.fields = append(d.fields, Field{Name: d.unique(d.under + name), Value: value, text: text})
 }
 
 func (d *Description) unique(name string) string {
 	taken := func(name string) bool {
-		for i := max(d.keyed, 0); i < len(d.fields); i++ {
-			if d.fields[i].Name == name {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(d.fields, func(f Field) bool { return f.Name == name })
 	}
 	if !taken(name) {
 		return name

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/skein-feed/skein/events"
 )
@@ -73,6 +75,9 @@ func (d *Description) runtime(tag Tag, value []byte) error {
 	}
 	return bad
 }
+
+// RuntimeKinds returns the kinds of the rows of the runtime, sorted.
+func RuntimeKinds() []string { return slices.Sorted(maps.Values(runtimeKinds)) }
 
 // runtimeKinds are the kinds of the rows of the runtime.
 var runtimeKinds = map[Tag]string{

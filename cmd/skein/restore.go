@@ -197,6 +197,15 @@ func foldTail(ctx context.Context, log *events.Log, s *projections.Store) error 
 
 // showProgress shows how far restoring is until the returned function is called, which may be called again.
 func showProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
+	return showEvery(w, what, func(p *progress) {
+		if unit, done, total := at.Now(); total > 0 {
+			p.show(int64(done), int64(total), fmt.Sprintf("%s: %s of %s %s", what, sizeText(done), sizeText(total), unit))
+		}
+	})
+}
+
+// showEvery shows again and again how far long work is until the returned function is called, which may be called again.
+func showEvery(w io.Writer, what string, show func(p *progress)) (stop func()) {
 	p := newProgress(w, what)
 	quit, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -210,11 +219,9 @@ func showProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
 				p.end()
 				return
 			}
-			if unit, done, total := at.Now(); total > 0 {
-				p.mu.Lock()
-				p.show(int64(done), int64(total), fmt.Sprintf("%s: %s of %s %s", what, sizeText(done), sizeText(total), unit))
-				p.mu.Unlock()
-			}
+			p.mu.Lock()
+			show(p)
+			p.mu.Unlock()
 		}
 	}()
 	return sync.OnceFunc(func() {

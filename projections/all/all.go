@@ -3,6 +3,7 @@ package all
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/counters"
@@ -71,4 +72,24 @@ func DescribeRow(projection string, key, value []byte) (*projections.Description
 		return counters.DescribeRow(key, value)
 	}
 	return nil, fmt.Errorf("%w: a row of %q, which is not known", projections.ErrCorrupt, projection)
+}
+
+// RowKinds returns the kinds of rows that [DescribeRow] tells of a projection, those of the runtime included, sorted; nil: the
+// projection is not in the list.
+func RowKinds(projection string) (kinds []string) {
+	switch projection {
+	case "graph":
+		kinds = graph.RowKinds()
+	case "inbox":
+		kinds = inbox.RowKinds()
+	case "seen":
+		kinds = seen.RowKinds()
+	case "counters":
+		kinds = counters.RowKinds()
+	default:
+		return nil
+	}
+	kinds = append(kinds, projections.RuntimeKinds()...)
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
+// RowKinds returns the kinds of rows that [DescribeRow] tells.
+func RowKinds() []string { return append(graph.RowKinds(), projections.RowKinds(rowForms)...) }
+
 // DescribeKey is [DescribeRow] for people: in one line.
 func DescribeKey(key, value []byte) (string, error) { return projections.Text(DescribeRow(key, value)) }
 

@@ -58,7 +58,7 @@ func Drill(ctx context.Context, o DrillOptions) (done Drilled, err error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
-	o.anySettings = o.Tail == nil
+	o.AnySettings = o.Tail == nil
 	if err := o.FS.RemoveAll(o.Dir); err != nil {
 		return done, err
 	}

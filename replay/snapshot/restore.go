@@ -43,8 +43,8 @@ type RestoreOptions struct {
 	Pace     replay.Pace
 	Progress *replay.Progress
 
-	// anySettings accepts a store with other settings, for reading.
-	anySettings bool
+	// AnySettings accepts a store with other settings, for reading.
+	AnySettings bool
 }
 
 // Restored is a store that was restored.
@@ -157,7 +157,7 @@ func (o *RestoreOptions) find(ctx context.Context) (*Manifest, error) {
 			m.Format.Rows, m.Format.Engine, have.Rows, have.Engine))
 	}
 	now := projections.FingerprintOf(o.Projection)
-	if o.anySettings {
+	if o.AnySettings {
 		now.Settings = m.Fingerprint.Settings
 	}
 	if diff := m.Fingerprint.Differences(now); diff != "" {

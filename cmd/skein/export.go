@@ -1,0 +1,283 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/export"
+	"github.com/skein-feed/skein/replay/snapshot"
+)
+
+// exportCmd writes what there is for analysis, or for the user whom it concerns.
+type exportCmd struct {
+	Rows   exportRowsCmd   `cmd:"" help:"Write the rows of a projection: of a snapshot, or of a service that is not running."`
+	Events exportEventsCmd `cmd:"" default:"withargs" help:"Write the events of the log: of a running service, or of a data directory."`
+}
+
+// exportFlags say how an export is written.
+type exportFlags struct {
+	Format string `help:"How it is written: ${enum}." enum:"ndjson,parquet" default:"ndjson"`
+	Out    string `help:"File, which appears when it is whole; - is standard output." default:"-" placeholder:"FILE"`
+}
+
+// write has an export written, shows how far it is, and tells what was written.
+func (f *exportFlags) write(
+	std *streams, what string, at *replay.Progress, do func(io.Writer, export.Format) (export.Counts, error),
+) (err error) {
+	shown := showExport(std.err, what, at)
+	defer shown()
+	var n export.Counts
+	if f.Out == "-" {
+		out := bufio.NewWriterSize(std.out, 1<<16)
+		if n, err = do(out, export.Format(f.Format)); err == nil {
+			err = out.Flush()
+		}
+	} else {
+		n, err = f.file(do)
+	}
+	shown()
+	if err != nil {
+		return err
+	}
+	var kinds []string
+	for _, k := range slices.Sorted(maps.Keys(n.Kinds)) {
+		kinds = append(kinds, fmt.Sprintf("%s %d", k, n.Kinds[k]))
+	}
+	std.say("%s: %d", what, n.Rows)
+	if len(kinds) > 0 {
+		std.say("%s", strings.Join(kinds, ", "))
+	}
+	return nil
+}
+
+func (f *exportFlags) file(do func(io.Writer, export.Format) (export.Counts, error)) (n export.Counts, err error) {
+	out, err := export.CreateFile(f.Out)
+	if err != nil {
+		return n, fmt.Errorf("--out: %w", err)
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	if n, err = do(out, export.Format(f.Format)); err != nil {
+		return n, err
+	}
+	if err := out.Commit(); err != nil {
+		return n, fmt.Errorf("--out: %w", err)
+	}
+	return n, nil
+}
+
+// showExport shows how far an export is until the returned function is called, which may be called again.
+func showExport(w io.Writer, what string, at *replay.Progress) (stop func()) {
+	return showEvery(w, what, func(p *progress) {
+		unit, done, total := at.Now()
+		if total == 0 {
+			return
+		}
+		text := fmt.Sprintf("%s: %d of %d %s", what, done, total, unit)
+		p.show(int64(done), int64(total), text)
+	})
+}
+
+type exportRowsCmd struct {
+	exportFlags `embed:""`
+	clientFlags `embed:""`
+
+	Projection string   `arg:"" help:"Whose: graph, inbox, seen or counters."`
+	Target     string   `help:"Where snapshots are: a directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION." placeholder:"TARGET"`
+	Snapshot   string   `help:"Name of the snapshot; without it the latest." placeholder:"NAME"`
+	Take       bool     `help:"Have the running service take the snapshot first; TARGET must be its own. It is removed afterwards."`
+	Scratch    string   `help:"Where a snapshot is restored for the time of the export; the temporary directory by default." type:"path" placeholder:"DIR"`
+	Data       string   `help:"Data directory of a service that is not running, instead of a snapshot." type:"path" placeholder:"DIR"`
+	Tag        []string `help:"Only rows of this kind, the second word of each line of inspect; more than once for several." placeholder:"NAME" sep:"none"`
+	Partition  int      `help:"Only this one of the 256 partitions; -1: all, and the rows of the store as a whole." default:"-1" placeholder:"N"`
+}
+
+// Help is shown below the flags.
+func (*exportRowsCmd) Help() string {
+	return `All rows are of one position, which each of them names. A service that runs is not read from: export a snapshot of it,
+or let --take have it write one.`
+}
+
+// Run writes rows.
+func (c *exportRowsCmd) Run(ctx context.Context, std *streams) (err error) {
+	list := all.All(all.Settings{})
+	i := slices.IndexFunc(list, func(p projections.Projection) bool { return p.Name() == c.Projection })
+	switch {
+	case i < 0:
+		return usage("there is no projection %q", c.Projection)
+	case (c.Target == "") == (c.Data == ""):
+		return usage("either --target, where the snapshots are, or --data, the directory of a service that is not running")
+	case c.Target == "" && (c.Snapshot != "" || c.Take):
+		return usage("--snapshot and --take go with --target")
+	case c.Take && c.Snapshot != "":
+		return usage("either --take or --snapshot: the one that is taken has a name of its own")
+	}
+	if c.Data != "" {
+		store, err := projections.Open(projections.Options{
+			Dir: filepath.Join(c.Data, storesDir), Projection: list[i], ReadOnly: true,
+		})
+		if err != nil {
+			return fmt.Errorf("--data: %w (the service must not be running; --target exports a snapshot)", err)
+		}
+		return c.export(ctx, std, list[i], store)
+	}
+	if c.Take {
+		c.Snapshot = "export-" + strings.ToLower(time.Now().UTC().Format("20060102-150405.000000"))
+		defer func() { err = errors.Join(err, c.drop(context.WithoutCancel(ctx))) }()
+		if err := c.take(ctx, std); err != nil {
+			return err
+		}
+	}
+	return c.restored(ctx, std, list[i])
+}
+
+// take has the service write a snapshot.
+func (c *exportRowsCmd) take(ctx context.Context, std *streams) error {
+	res, err := call(ctx, &c.clientFlags, c.client().admin().TakeSnapshot, &skeinv1.TakeSnapshotRequest{
+		Projections: []string{c.Projection}, Name: c.Snapshot,
+	})
+	if err != nil {
+		return fmt.Errorf("--take: %w", err)
+	}
+	// What it reports is for people here: standard output may be the export's.
+	return (&waitFlags{}).follow(ctx, &c.clientFlags, &streams{in: std.in, out: std.err, err: std.err}, res.GetOperation())
+}
+
+// drop removes the snapshot that was taken.
+func (c *exportRowsCmd) drop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	b, err := (&targetFlag{c.Target}).open(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err = snapshot.Remove(ctx, b, c.Snapshot); errors.Is(err, snapshot.ErrNone) {
+		return nil
+	}
+	return err
+}
+
+// restored exports a snapshot, restored into a directory that is removed.
+func (c *exportRowsCmd) restored(ctx context.Context, std *streams, p projections.Projection) (err error) {
+	b, err := (&targetFlag{c.Target}).open(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(c.Scratch, "skein-export-*")
+	if err != nil {
+		return fmt.Errorf("--scratch: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	var at replay.Progress
+	shown := showProgress(std.err, "restore of "+p.Name(), &at)
+	defer shown()
+	done, err := snapshot.Restore(ctx, snapshot.RestoreOptions{
+		Bucket: b, Snapshot: c.Snapshot, Projection: p, Dir: dir, Progress: &at, AnySettings: true,
+	})
+	shown()
+	if errors.Is(err, snapshot.ErrDisk) {
+		return fmt.Errorf("--scratch: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	store, err := projections.Open(projections.Options{Dir: dir, Projection: p, ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	std.say("%s of snapshot %s, at sequence %d", p.Name(), done.Manifest.Snapshot, done.Manifest.Cursor.Seq)
+	return c.export(ctx, std, p, store)
+}
+
+// export writes the rows of a store, and closes it.
+func (c *exportRowsCmd) export(ctx context.Context, std *streams, p projections.Projection, store *projections.Store) (err error) {
+	defer func() { err = errors.Join(err, store.Close()) }()
+	view, err := store.View()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, view.Close()) }()
+	var at replay.Progress
+	err = c.write(std, "rows of "+p.Name(), &at, func(w io.Writer, f export.Format) (export.Counts, error) {
+		return export.Rows(ctx, w, view, export.RowsOptions{
+			Format: f, Projection: p, Fingerprint: store.Fingerprint(), Kinds: c.Tag, Partition: c.Partition, Progress: &at,
+		})
+	})
+	switch {
+	case errors.Is(err, export.ErrKind):
+		return usage("--tag: %w", err)
+	case errors.Is(err, export.ErrPartition):
+		return usage("--partition: %w", err)
+	case err != nil:
+		return err
+	}
+	std.say("at position %s", view.Cursor().Position())
+	return nil
+}
+
+type exportEventsCmd struct {
+	exportFlags  `embed:""`
+	clientFlags  `embed:""`
+	archiveFlags `embed:""`
+
+	User  string   `help:"Only events by this user or towards the user: what a person may ask for." placeholder:"USER"`
+	Kind  []string `help:"Only events of this kind, as user_followed; more than once for several." placeholder:"KIND" sep:"none"`
+	After string   `help:"Only what comes after this position." default:"earliest" placeholder:"POSITION"`
+	Until string   `help:"Only what comes up to this position; without it the end of the log at the beginning." placeholder:"POSITION"`
+	Data  string   `help:"Data directory of a service that is not running, instead of one that is." type:"path" placeholder:"DIR"`
+}
+
+// Help is shown below the flags.
+func (*exportEventsCmd) Help() string {
+	return `NDJSON is what skein watch --json prints, without what only says how far it is. With --user the export is what the log
+holds of a person: everything by the user, and everything towards the user by others.`
+}
+
+// Run writes events.
+func (c *exportEventsCmd) Run(ctx context.Context, std *streams) error {
+	var kinds events.KindSet
+	for _, name := range c.Kind {
+		k, ok := events.ParseKind(name)
+		if !ok {
+			return usage("--kind: there is no kind %q: a kind has the name of its field of Event, as in user_followed", name)
+		}
+		kinds |= events.Kinds(k)
+	}
+	if c.User != "" {
+		if err := events.ValidateID(c.User); err != nil {
+			return usage("--user %w", err)
+		}
+	}
+	for _, at := range []struct{ flag, text string }{{"--after", c.After}, {"--until", c.Until}} {
+		if at.text == "" || at.flag == "--after" && strings.EqualFold(at.text, export.Earliest) {
+			continue
+		}
+		if _, err := events.ParsePlace(at.text); err != nil {
+			return usage("%s: %q is no position: hand back what a call has answered, exactly as it came", at.flag, at.text)
+		}
+	}
+	var at replay.Progress
+	r := export.Range{After: c.After, Until: c.Until, Kinds: kinds, Progress: &at}
+	do := func(from export.Source) error {
+		return c.write(std, "events", &at, func(w io.Writer, f export.Format) (export.Counts, error) {
+			return export.Events(ctx, w, from, export.EventsOptions{Format: f, Kinds: kinds, User: c.User})
+		})
+	}
+	if c.Data == "" {
+		return do(export.FromService(c.client().events(), r))
+	}
+	return c.offline(ctx, func(log *events.Log, hub *events.Hub) error { return do(export.FromLog(log, hub, r)) })
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/archive"
+)
+
+// offline opens the log of a data directory and its archive, calls do with a hub that runs, and closes them. Nothing in the
+// directory is made anew.
+func (c *exportEventsCmd) offline(ctx context.Context, do func(*events.Log, *events.Hub) error) (err error) {
+	dir := filepath.Join(c.Data, logDir)
+	if _, err := os.Stat(dir); err != nil {
+		return fmt.Errorf("--data: there is no log: %w", err)
+	}
+	log, err := events.Open(ctx, events.Config{Dir: dir, Existing: true, Logger: slog.New(slog.DiscardHandler)})
+	if errors.Is(err, events.ErrLocked) {
+		return fmt.Errorf("--data: %w; without --data the running service is asked", err)
+	}
+	if err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
+	defer func() {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		err = errors.Join(err, log.Close(last))
+	}()
+	if err := c.past(ctx, log); err != nil {
+		return err
+	}
+	hub := events.NewHub(log, events.HubOptions{})
+	running, ended := make(chan error, 1), context.WithoutCancel(ctx)
+	go func() { running <- hub.Run(ended) }() // it ends with the hub
+	defer func() {
+		hub.Close()
+		err = errors.Join(err, <-running)
+	}()
+	return do(log, hub)
+}
+
+// past has the log read its archive, if there is one.
+func (c *exportEventsCmd) past(ctx context.Context, log *events.Log) error {
+	if c.Archive == "" {
+		if _, err := os.Stat(filepath.Join(c.Data, archiveDir)); errors.Is(err, os.ErrNotExist) {
+			return nil // to open it would make it
+		}
+	}
+	b, err := c.archiveFlags.open(ctx, c.Data, false)
+	if b == nil || err != nil {
+		return err
+	}
+	past, err := archive.Open(ctx, b, log.ID())
+	if err != nil {
+		return fmt.Errorf("--archive: %w", err)
+	}
+	log.SetPast(past)
+	return nil
+}

@@ -1,0 +1,13 @@
+// Package export writes the rows of a projection, or the events of the log, for analysis: as NDJSON or as Parquet.
+//
+//	store at one position ──► View ──► projections.Description ──► rows    ─┐
+//	                                                                      ├─► NDJSON: one object a line
+//	archive and stream ──► Hub ──► events.Event ─┐                        │   Parquet: row groups of bounded size
+//	a running service  ──► Watch ──► FromProto ──┴──────────────► events ─┘   ──► File: renamed when whole
+//
+// What is written of rows is what `skein inspect` shows: both are made of one [projections.Description]. All rows are of one
+// position; a row that no fold can have written ends the export with an error. Rows are read from a store that nothing serves
+// from: a snapshot, or the data directory of a service that is not running.
+//
+// Memory is bounded by the size of a row group. A [File] appears under its name when it is whole, or not at all.
+package export

@@ -1,0 +1,135 @@
+package export
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// Event is an event with its place in the log.
+type Event struct {
+	events.Event
+	// After is the place after the event.
+	After events.Place
+	// Slotted: Slot is known. The last event of an envelope comes from a running service without it.
+	Slotted bool
+}
+
+// Source gives events in the order of the log, and ends with the error of emit if there is one.
+type Source func(ctx context.Context, emit func(*Event) error) error
+
+// EventsOptions say what is exported of the events of a source.
+type EventsOptions struct {
+	Format Format
+	// Kinds are the wanted ones; 0: all.
+	Kinds events.KindSet
+	// User, if not empty: only events by or towards this user. See [Concerns].
+	User string
+}
+
+// EventRow is an event as Parquet has it. What a kind has no use for is empty.
+type EventRow struct {
+	Kind string `parquet:"kind,dict"`
+	// Time is the log time of a live event, the occurred_at of a backfill.
+	Time     int64  `parquet:"time,timestamp(microsecond)"`
+	Backfill bool   `parquet:"backfill"`
+	Source   string `parquet:"source,dict"`
+	Offset   uint64 `parquet:"offset"`
+
+	User       string   `parquet:"user"`
+	Peer       string   `parquet:"peer"`
+	Board      string   `parquet:"board"`
+	Pin        string   `parquet:"pin"`
+	Item       string   `parquet:"item"`
+	Items      []string `parquet:"items,list"`
+	RepinUser  string   `parquet:"repin_user"`
+	RepinPin   string   `parquet:"repin_pin"`
+	Title      string   `parquet:"title"`
+	Attributes []byte   `parquet:"attributes"`
+	Score      int64    `parquet:"score"`
+
+	Sequence uint64 `parquet:"sequence"`
+	// Slot is the place within the envelope; null: not known.
+	Slot *int32 `parquet:"slot,optional"`
+	// Position is where one goes on after the event.
+	Position string `parquet:"position"`
+
+	event *Event
+}
+
+// Concerns tells whether an event is by a user or towards one: followed, blocked or muted by another, followed by a board, or
+// re-pinned from.
+func Concerns(ev *events.Event, user string) bool {
+	return ev.User == user || ev.Peer == user || ev.RepinUser == user
+}
+
+// Events writes the events of a source.
+func Events(ctx context.Context, w io.Writer, from Source, o EventsOptions) (n Counts, err error) {
+	out, err := newTable(w, o.Format, []pair{{"skein.exported", nowText()}}, appendEvent)
+	if err != nil {
+		return n, err
+	}
+	err = from(ctx, func(ev *Event) error {
+		if o.Kinds != 0 && !o.Kinds.Has(ev.Kind) || o.User != "" && !Concerns(&ev.Event, o.User) {
+			return nil
+		}
+		row := EventRow{event: ev}
+		size := 0
+		if o.Format == Parquet {
+			row, size = rowOf(ev)
+		}
+		if err := out.put(&row, size); err != nil {
+			return err
+		}
+		n.add(ev.Kind.String())
+		return nil
+	})
+	if err != nil {
+		return n, err
+	}
+	return n, out.close()
+}
+
+// rowOf returns the row of an event, and about its size in memory.
+func rowOf(ev *Event) (EventRow, int) {
+	row := EventRow{
+		Kind: ev.Kind.String(), Time: int64(ev.Time), Backfill: ev.Backfill, Source: ev.Source, Offset: ev.Offset,
+		User: ev.User, Peer: ev.Peer, Board: ev.Board, Pin: ev.Pin, Item: ev.Item, Items: slices.Clone(ev.Items),
+		RepinUser: ev.RepinUser, RepinPin: ev.RepinPin, Title: ev.Title, Attributes: ev.Attributes, Score: ev.Score,
+		Sequence: ev.Seq, Position: ev.After.String(),
+	}
+	if ev.Slotted {
+		slot := int32(ev.Slot)
+		row.Slot = &slot
+	}
+	size := 256 + len(row.Title) + len(row.Attributes)
+	for _, id := range []string{row.User, row.Peer, row.Board, row.Pin, row.Item, row.RepinUser, row.RepinPin, row.Source} {
+		size += len(id)
+	}
+	for _, id := range row.Items {
+		size += len(id)
+	}
+	return row, size
+}
+
+// appendEvent appends an event as the API's WatchResponse.
+func appendEvent(b []byte, row *EventRow) ([]byte, error) {
+	ev := row.event
+	data, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(&skeinv1.WatchResponse{
+		Position: ev.After.String(), Event: ev.Proto(), EventTime: timestamppb.New(ev.Time.Time()),
+	})
+	if err != nil {
+		return b, err
+	}
+	line := bytes.NewBuffer(b)
+	err = json.Compact(line, data) // the module varies its spaces
+	return line.Bytes(), err
+}

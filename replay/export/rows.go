@@ -1,0 +1,203 @@
+package export
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/replay"
+)
+
+// Errors of an export of rows.
+var (
+	// ErrKind: no row of the projection is of that kind.
+	ErrKind = errors.New("export: no such kind")
+	// ErrPartition: there is no such partition.
+	ErrPartition = errors.New("export: no such partition")
+)
+
+// AllPartitions stands for all partitions and the rows of the store as a whole.
+const AllPartitions = -1
+
+// RowsOptions say what is exported of a store.
+type RowsOptions struct {
+	Format Format
+	// Projection is that of the store, one of [all.All], and Fingerprint what the store was built with.
+	Projection  projections.Projection
+	Fingerprint projections.Fingerprint
+	// Kinds are the kinds of rows that are wanted; none: all.
+	Kinds []string
+	// Partition is the one that is wanted, or [AllPartitions].
+	Partition int
+	// Progress is of the shards, of which the keys begin with one after the other.
+	Progress *replay.Progress
+}
+
+// Row is a row of a store as Parquet has it.
+type Row struct {
+	// Kind is that of [projections.RowForm].
+	Kind string `parquet:"kind,dict"`
+	// Shard is that of the first id of the key; 65535: that of the store.
+	Shard int32 `parquet:"shard"`
+	// Partition holds the shard; -1: the row is of the store as a whole.
+	Partition int32 `parquet:"partition"`
+	// ID is the first id of the key; empty: it has none.
+	ID string `parquet:"id"`
+	// Key and Value have the fields by their names, as text: times in RFC 3339, bytes in base64, "true" for what is set.
+	Key   map[string]string `parquet:"key" parquet-key:",dict"`
+	Value map[string]string `parquet:"value" parquet-key:",dict"`
+	// Position is that of the store, the same in all rows.
+	Position string `parquet:"position,dict"`
+
+	description *projections.Description
+}
+
+// Rows writes the rows of a view. A row that no fold can have written ends it: [projections.ErrCorrupt].
+func Rows(ctx context.Context, w io.Writer, v *projections.View, o RowsOptions) (n Counts, err error) {
+	if err := o.check(); err != nil {
+		return n, err
+	}
+	out, err := newTable(w, o.Format, o.metadata(v.Cursor()), appendRow)
+	if err != nil {
+		return n, err
+	}
+	o.Progress.Start("shards", 1<<16)
+	position := v.Cursor().Position().String()
+	it := v.Iter(o.bounds())
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for seen := uint64(0); it.Next(); seen++ {
+		key := it.Key()
+		if seen%1024 == 0 {
+			o.Progress.Set(uint64(binary.BigEndian.Uint16(key)))
+			if err := ctx.Err(); err != nil {
+				return n, err
+			}
+		}
+		if o.Partition != AllPartitions && projections.PartitionOf(o.Projection, key) != o.Partition {
+			continue
+		}
+		d, err := all.DescribeRow(o.Projection.Name(), key, it.Value())
+		if err != nil {
+			return n, fmt.Errorf("export: %w; `skein replay repair %s` mends it", err, o.Projection.Name())
+		}
+		if len(o.Kinds) > 0 && !slices.Contains(o.Kinds, d.Kind) {
+			continue
+		}
+		row := Row{
+			Kind: d.Kind, Shard: int32(d.Shard), Partition: partitionOf(d.Shard), ID: d.About, Position: position, description: d,
+		}
+		size := 64 + 2*(len(key)+len(it.Value()))
+		if o.Format == Parquet {
+			row.Key, row.Value = texts(d.Key()), texts(d.Value())
+		}
+		if err := out.put(&row, size); err != nil {
+			return n, err
+		}
+		n.add(d.Kind)
+	}
+	return n, out.close()
+}
+
+func (o *RowsOptions) check() error {
+	name := o.Projection.Name()
+	kinds := all.RowKinds(name)
+	for _, k := range o.Kinds {
+		if !slices.Contains(kinds, k) {
+			return fmt.Errorf("%w: %q of %s, which has %v", ErrKind, k, name, kinds)
+		}
+	}
+	if o.Partition < AllPartitions || o.Partition >= events.NumPartitions {
+		return fmt.Errorf("%w: %d; they are 0 to %d", ErrPartition, o.Partition, events.NumPartitions-1)
+	}
+	return nil
+}
+
+// bounds are the keys between which the wanted rows are.
+func (o *RowsOptions) bounds() (lower, upper []byte) {
+	if _, dated := o.Projection.(projections.Dated); dated || o.Partition == AllPartitions {
+		return nil, nil
+	}
+	const shards = events.NumShards / events.NumPartitions
+	first := uint16(o.Partition * shards)
+	return binary.BigEndian.AppendUint16(nil, first), binary.BigEndian.AppendUint16(nil, first+shards)
+}
+
+func (o *RowsOptions) metadata(at events.Cursor) []pair {
+	return []pair{
+		{"skein.projection", o.Projection.Name()},
+		{"skein.version", fmt.Sprint(o.Fingerprint.Version)},
+		{"skein.fingerprint", o.Fingerprint.String()},
+		{"skein.position", at.Position().String()},
+		{"skein.log", logText(at.Log)},
+		{"skein.epoch", fmt.Sprint(at.Epoch)},
+		{"skein.sequence", fmt.Sprint(at.Seq)},
+		{"skein.log_time", at.LastTime.Time().Format(timeForm)},
+		{"skein.exported", nowText()},
+	}
+}
+
+func partitionOf(s events.Shard) int32 {
+	if s >= events.NumShards {
+		return -1
+	}
+	return int32(s.Partition())
+}
+
+func texts(fields []projections.Field) map[string]string {
+	m := make(map[string]string, len(fields))
+	for _, f := range fields {
+		m[f.Name] = fieldText(f.Value)
+	}
+	return m
+}
+
+func fieldText(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case uint64:
+		return strconv.FormatUint(v, 10)
+	case bool:
+		return strconv.FormatBool(v)
+	case events.Micros:
+		return v.Time().Format(timeForm)
+	case []byte:
+		return base64.StdEncoding.EncodeToString(v)
+	}
+	return fmt.Sprint(v)
+}
+
+// appendRow appends a row as an object: fields in the order of the row, numbers and truths as such, all else as text.
+func appendRow(b []byte, row *Row) ([]byte, error) {
+	b = appendText(append(b, `{"kind":`...), row.Kind)
+	b = strconv.AppendInt(append(b, `,"shard":`...), int64(row.Shard), 10)
+	b = strconv.AppendInt(append(b, `,"partition":`...), int64(row.Partition), 10)
+	b = appendText(append(b, `,"id":`...), row.ID)
+	b = append(b, `,"fields":{`...)
+	for i, fields := range [][]projections.Field{row.description.Key(), row.description.Value()} {
+		for j, f := range fields {
+			if j > 0 || i > 0 && len(row.description.Key()) > 0 {
+				b = append(b, ',')
+			}
+			b = append(appendText(b, f.Name), ':')
+			switch f.Value.(type) {
+			case int64, uint64, bool:
+				b = append(b, fieldText(f.Value)...)
+			default:
+				b = appendText(b, fieldText(f.Value))
+			}
+		}
+	}
+	b = appendText(append(b, `},"position":`...), row.Position)
+	return append(b, '}'), nil
+}

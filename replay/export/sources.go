@@ -1,0 +1,296 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+	"github.com/skein-feed/skein/replay"
+)
+
+// ErrRange: what is wanted ends before it begins, or after the end of the log.
+var ErrRange = errors.New("export: no such range of the log")
+
+// Earliest is the place before all events.
+const Earliest = "earliest"
+
+// readBytes of envelopes are read at a time.
+const readBytes = 1 << 20
+
+// Range is the part of the log that is wanted.
+type Range struct {
+	// After is a position, or [Earliest].
+	After string
+	// Until is the last position; empty: the end of the log when the export begins.
+	Until string
+	// Kinds are the wanted ones; 0: all. What the archive keeps of other classes is not read.
+	Kinds events.KindSet
+	// Progress is of the envelopes.
+	Progress *replay.Progress
+}
+
+// covers tells whether a slot of an envelope is in the range.
+func covers(after, until events.Place, seq uint64, slot int) bool {
+	begun := seq > after.Seq || seq == after.Seq && after.Slots > 0 && slot >= after.Slots
+	return begun && (seq < until.Seq || seq == until.Seq && (until.Slots == 0 || slot < until.Slots))
+}
+
+// FromLog reads a log and what is archived of it, through a hub that runs.
+func FromLog(log *events.Log, hub *events.Hub, r Range) Source {
+	if r.Kinds == 0 {
+		r.Kinds = events.AllKinds
+	}
+	return func(ctx context.Context, emit func(*Event) error) error {
+		after, until, err := r.places(ctx, log, hub)
+		if err != nil {
+			return err
+		}
+		r.Progress.Start("envelopes", until.Seq-after.Seq)
+		before := after.Seq
+		if after.Slots > 0 {
+			before-- // the rest of the envelope is wanted
+		}
+		cursor, err := hub.CursorAt(ctx, before)
+		if err != nil {
+			return err
+		}
+		sub, err := hub.SubscribeBeside(cursor, r.Kinds)
+		if err != nil {
+			return err
+		}
+		defer sub.Close()
+		for at := before; at < until.Seq; {
+			envs, err := sub.Next(ctx, readBytes)
+			if err != nil {
+				return err
+			}
+			for _, env := range envs {
+				if at = env.Seq(); at > until.Seq {
+					return nil
+				}
+				if err := envelope(log, env, after, until, r.Kinds, emit); err != nil {
+					return err
+				}
+			}
+			r.Progress.Set(at - min(at, after.Seq))
+		}
+		return nil
+	}
+}
+
+// places are the ends of the range, as those of the present epoch.
+func (r *Range) places(ctx context.Context, log *events.Log, hub *events.Hub) (after, until events.Place, err error) {
+	parse := func(name, text string) (p events.Place, err error) {
+		if p, err = events.ParsePlace(text); err == nil {
+			err = log.CheckPosition(ctx, p.Position)
+		}
+		if err != nil {
+			return p, fmt.Errorf("--%s: %w", name, err)
+		}
+		p.Position = log.Position(p.Seq)
+		return p, nil
+	}
+	head, err := log.Head(ctx)
+	if err != nil {
+		return after, until, err
+	}
+	if strings.EqualFold(r.After, Earliest) {
+		seq, err := hub.Earliest(ctx)
+		if err != nil {
+			return after, until, err
+		}
+		after.Position = log.Position(seq)
+	} else if after, err = parse("after", r.After); err != nil {
+		return after, until, err
+	}
+	until.Position = log.Position(head.Last)
+	if r.Until != "" {
+		if until, err = parse("until", r.Until); err != nil {
+			return after, until, err
+		}
+		if until.Seq > head.Last {
+			return after, until, fmt.Errorf("%w: --until is at sequence %d, the log ends at %d", ErrRange, until.Seq, head.Last)
+		}
+	}
+	return after, until, checkRange(after, until)
+}
+
+func checkRange(after, until events.Place) error {
+	if after.Seq > until.Seq {
+		return fmt.Errorf("%w: it would begin after sequence %d, and end at %d", ErrRange, after.Seq, until.Seq)
+	}
+	return nil
+}
+
+// envelope emits the wanted events of an envelope, with the places that the change feed gives them.
+func envelope(
+	log *events.Log, env *events.Envelope, after, until events.Place, kinds events.KindSet, emit func(*Event) error,
+) error {
+	for i := range env.Events {
+		ev := Event{Event: env.Events[i], After: events.Place{Position: log.Position(env.Seq())}, Slotted: true}
+		if i < len(env.Events)-1 {
+			ev.After.Slots = int(ev.Slot) + 1
+		}
+		if !kinds.Has(ev.Kind) || !covers(after, until, env.Seq(), int(ev.Slot)) {
+			continue
+		}
+		if err := emit(&ev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	// awayFor is how long a service may be away, as for a restart, before an export is given up.
+	awayFor = 2 * time.Minute
+	// tryAgain is the pause between two attempts.
+	tryAgain = time.Second
+)
+
+// FromService reads the change feed of a running service. It goes on where it was when the service is restarted.
+func FromService(api skeinv1connect.EventServiceClient, r Range) Source {
+	return func(ctx context.Context, emit func(*Event) error) error {
+		w := &watching{api: api, Range: r, emit: emit}
+		if err := w.ends(ctx); err != nil {
+			return err
+		}
+		return w.run(ctx)
+	}
+}
+
+// watching is the reading of a change feed up to a place.
+type watching struct {
+	Range
+	api          skeinv1connect.EventServiceClient
+	emit         func(*Event) error
+	after, until events.Place
+	contact      time.Time
+}
+
+// ends finds the ends of the range. A feed says first where it begins.
+func (w *watching) ends(ctx context.Context) (err error) {
+	begins := func(name, after string) (p events.Place, err error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		stream, err := w.api.Watch(ctx, connect.NewRequest(&skeinv1.WatchRequest{After: after}))
+		if err != nil {
+			return p, fmt.Errorf("%s: %w", name, err)
+		}
+		defer stream.Close() //nolint:errcheck // it is broken off
+		if !stream.Receive() {
+			return p, fmt.Errorf("%s: %w", name, stream.Err())
+		}
+		return events.ParsePlace(stream.Msg().GetPosition())
+	}
+	if strings.EqualFold(w.After, Earliest) {
+		w.After = strings.ToUpper(Earliest)
+	}
+	if w.after, err = begins("--after", w.After); err != nil {
+		return err
+	}
+	head, err := begins("the end of the log", "")
+	if err != nil {
+		return err
+	}
+	if w.until = head; w.Until != "" {
+		if w.until, err = begins("--until", w.Until); err != nil {
+			return err
+		}
+		if w.until.Seq > head.Seq {
+			return fmt.Errorf("%w: --until is at sequence %d, the log ends at %d", ErrRange, w.until.Seq, head.Seq)
+		}
+	}
+	w.Progress.Start("envelopes", w.until.Seq-min(w.after.Seq, w.until.Seq))
+	return checkRange(w.after, w.until)
+}
+
+// run reads until the end of the range, over restarts of the service.
+func (w *watching) run(ctx context.Context) error {
+	at := w.after
+	if at == w.until {
+		return nil
+	}
+	w.contact = time.Now()
+	for {
+		done, err := w.follow(ctx, &at)
+		var refused *connect.Error
+		switch {
+		case done || ctx.Err() != nil:
+			return errors.Join(err, ctx.Err())
+		case err != nil && (!errors.As(err, &refused) || refused.Code() != connect.CodeUnavailable):
+			return err
+		case time.Since(w.contact) > awayFor:
+			return errors.Join(err, fmt.Errorf("export: the service was away for %v", awayFor))
+		}
+		pause := time.NewTimer(tryAgain)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// follow reads one feed from a place on, which it moves. It is done at the end of the range, or when emit failed.
+func (w *watching) follow(ctx context.Context, at *events.Place) (done bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	req := &skeinv1.WatchRequest{After: at.String()}
+	for _, k := range w.Kinds.Slice() {
+		req.Kinds = append(req.Kinds, k.String())
+	}
+	stream, err := w.api.Watch(ctx, connect.NewRequest(req))
+	if err != nil {
+		return false, err
+	}
+	defer stream.Close() //nolint:errcheck // it is broken off
+	for stream.Receive() {
+		m := stream.Msg()
+		w.contact = time.Now()
+		place, err := events.ParsePlace(m.GetPosition())
+		if err != nil {
+			return true, err
+		}
+		if place.Seq > w.until.Seq {
+			return true, nil
+		}
+		if err := w.event(m, place); err != nil {
+			return true, err
+		}
+		*at = place
+		w.Progress.Set(place.Seq - min(place.Seq, w.after.Seq))
+		if place.Seq == w.until.Seq && (place.Slots == 0 || w.until.Slots > 0 && place.Slots >= w.until.Slots) {
+			return true, nil
+		}
+	}
+	return false, stream.Err()
+}
+
+// event emits what a message says, unless that is only how far the feed is.
+func (w *watching) event(m *skeinv1.WatchResponse, after events.Place) error {
+	if m.GetEvent() == nil {
+		return nil
+	}
+	ev, bad := events.FromProto(m.GetEvent())
+	if bad != nil {
+		return fmt.Errorf("export: the service gave an event at %s that is none: %s", m.GetPosition(), bad.Message)
+	}
+	ev.Seq, ev.Time = after.Seq, events.Micros(m.GetEventTime().AsTime().UnixMicro())
+	out := Event{Event: ev, After: after}
+	if after.Slots > 0 {
+		out.Slot, out.Slotted = uint16(after.Slots-1), true
+	}
+	if until := w.until; after.Seq == until.Seq && until.Slots > 0 && (after.Slots == 0 || after.Slots > until.Slots) {
+		return nil // behind the end, within its envelope
+	}
+	return w.emit(&out)
+}
