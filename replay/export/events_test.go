@@ -1,0 +1,292 @@
+package export_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/events/bucket"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/export"
+)
+
+// published is a log with a hub that runs.
+type published struct {
+	log *events.Log
+	hub *events.Hub
+	// envs are what a reader gets.
+	envs []*events.Envelope
+}
+
+// publish makes a log of envelopes with the events of a history, each in one envelope of its own.
+func publish(t *testing.T, history []*events.Envelope) *published {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	log, err := events.Open(ctx, events.Config{Ephemeral: true, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &published{log: log, hub: events.NewHub(log, events.HubOptions{})}
+	running := make(chan error, 1)
+	go func() { running <- p.hub.Run(ctx) }()
+	t.Cleanup(func() {
+		if err := errors.Join(log.Close(ctx), <-running); err != nil {
+			t.Error(err)
+		}
+	})
+	publisher, err := log.NewPublisher(events.PublisherOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, env := range history {
+		var evs []*skeinv1.Event
+		for _, ev := range env.Events {
+			evs = append(evs, ev.Proto())
+		}
+		if len(evs) == 0 {
+			continue
+		}
+		if _, err := publisher.Publish(ctx, evs, events.PublishOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	head, err := log.Head(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, err := p.hub.Subscribe(log.Start())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	for len(p.envs) == 0 || p.envs[len(p.envs)-1].Seq() < head.Last {
+		envs, err := sub.Next(ctx, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.envs = append(p.envs, envs...)
+	}
+	return p
+}
+
+// all are all events of the log.
+func (p *published) all() (evs []events.Event) {
+	for _, env := range p.envs {
+		evs = append(evs, env.Events...)
+	}
+	return evs
+}
+
+func (p *published) export(t *testing.T, r export.Range, o export.EventsOptions) []byte {
+	t.Helper()
+	if r.After == "" {
+		r.After = export.Earliest
+	}
+	var out bytes.Buffer
+	n, err := export.Events(t.Context(), &out, export.FromLog(p.log, p.hub, r), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Format == export.NDJSON && n.Rows != uint64(bytes.Count(out.Bytes(), []byte("\n"))) {
+		t.Errorf("counted %d", n.Rows)
+	}
+	return out.Bytes()
+}
+
+// checkObjects demands that NDJSON holds these events, and no others.
+func checkObjects(t *testing.T, data []byte, want []events.Event) {
+	t.Helper()
+	lines := bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
+	if len(data) == 0 {
+		lines = nil
+	}
+	if len(lines) != len(want) {
+		t.Fatalf("%d events, want %d", len(lines), len(want))
+	}
+	for i, l := range lines {
+		var m skeinv1.WatchResponse
+		if err := protojson.Unmarshal(l, &m); err != nil {
+			t.Fatal(err)
+		}
+		if !proto.Equal(m.GetEvent(), want[i].Proto()) || m.GetEventTime().AsTime() != want[i].Time.Time() {
+			t.Fatalf("event %d is %v, want %v", i, &m, want[i].Proto())
+		}
+	}
+}
+
+// flat is an event as the columns have it.
+func flat(kind string, time int64, backfill bool, source string, offset uint64, ids []string, items []string, title string,
+	attributes []byte, score int64, seq uint64, slot int,
+) string {
+	return fmt.Sprintf("%s %d %t %s %d %q %q %q %x %d %d %d", kind, time, backfill, source, offset, ids, items, title, attributes,
+		score, seq, slot)
+}
+
+func checkTable(t *testing.T, data []byte, want []events.Event) {
+	t.Helper()
+	table, file := readParquet[export.EventRow](t, data)
+	if len(table) != len(want) {
+		t.Fatalf("%d events, want %d", len(table), len(want))
+	}
+	for i, r := range table {
+		w := &want[i]
+		got := flat(r.Kind, r.Time, r.Backfill, r.Source, r.Offset,
+			[]string{r.User, r.Peer, r.Board, r.Pin, r.Item, r.RepinUser, r.RepinPin}, r.Items, r.Title, r.Attributes, r.Score,
+			r.Sequence, int(*r.Slot))
+		wanted := flat(w.Kind.String(), int64(w.Time), w.Backfill, w.Source, w.Offset,
+			[]string{w.User, w.Peer, w.Board, w.Pin, w.Item, w.RepinUser, w.RepinPin}, w.Items, w.Title, w.Attributes, w.Score,
+			w.Seq, int(w.Slot))
+		if got != wanted {
+			t.Fatalf("event %d is\n%s, want\n%s", i, got, wanted)
+		}
+	}
+	if v, _ := file.Lookup("skein.schema"); v != "1" {
+		t.Errorf("schema %q", v)
+	}
+}
+
+// TestEvents demands that both formats hold the log, all of it, by kind, by user, and between two places.
+func TestEvents(t *testing.T) {
+	p := publish(t, history(6, 60))
+	want := p.all()
+	checkObjects(t, p.export(t, export.Range{}, export.EventsOptions{Format: export.NDJSON}), want)
+	checkTable(t, p.export(t, export.Range{}, export.EventsOptions{Format: export.Parquet}), want)
+
+	kinds := events.Kinds(events.PinCreated, events.Played)
+	some := slices.DeleteFunc(slices.Clone(want), func(ev events.Event) bool { return !kinds.Has(ev.Kind) })
+	checkTable(t, p.export(t, export.Range{Kinds: kinds}, export.EventsOptions{Format: export.Parquet, Kinds: kinds}), some)
+
+	for _, user := range oddIDs {
+		some := slices.DeleteFunc(slices.Clone(want), func(ev events.Event) bool {
+			return ev.User != user && ev.Peer != user && ev.RepinUser != user
+		})
+		if len(some) < 7 {
+			t.Fatalf("%q has %d events", user, len(some))
+		}
+		checkObjects(t, p.export(t, export.Range{}, export.EventsOptions{Format: export.NDJSON, User: user}), some)
+	}
+}
+
+// TestPlaces cuts the log after every event, and demands that both parts are the whole.
+func TestPlaces(t *testing.T) {
+	p := publish(t, history(7, 3))
+	want := p.all()
+	rows, _ := readParquet[export.EventRow](t, p.export(t, export.Range{}, export.EventsOptions{Format: export.Parquet}))
+	within := 0
+	for i, r := range rows {
+		if place, err := events.ParsePlace(r.Position); err != nil {
+			t.Fatal(err)
+		} else if place.Slots > 0 {
+			within++
+		}
+		o := export.EventsOptions{Format: export.NDJSON}
+		checkObjects(t, p.export(t, export.Range{Until: r.Position}, o), want[:i+1])
+		checkObjects(t, p.export(t, export.Range{After: r.Position}, o), want[i+1:])
+		checkObjects(t, p.export(t, export.Range{After: r.Position, Until: r.Position}, o), nil)
+	}
+	if within == 0 {
+		t.Error("no place is within an envelope")
+	}
+	for _, bad := range []struct {
+		r    export.Range
+		want error
+	}{
+		{export.Range{After: rows[len(rows)-1].Position, Until: rows[0].Position}, export.ErrRange},
+		{export.Range{After: "nowhere"}, events.ErrPosition},
+		{export.Range{After: export.Earliest, Until: p.log.Position(1 << 40).String()}, events.ErrPositionAhead},
+	} {
+		_, err := export.Events(t.Context(), &bytes.Buffer{}, export.FromLog(p.log, p.hub, bad.r), export.EventsOptions{Format: export.NDJSON})
+		if !errors.Is(err, bad.want) {
+			t.Errorf("%+v: %v, want %v", bad.r, err, bad.want)
+		}
+	}
+}
+
+// TestFromTheArchive exports a log whose beginning is archived.
+func TestFromTheArchive(t *testing.T) {
+	p := publish(t, history(8, 60))
+	b, err := bucket.NewDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := archive.Open(t.Context(), b, p.log.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := a.Writer()
+	if err := w.Add(p.envs[:len(p.envs)/2]...); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Seal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.log.SetPast(a)
+	want := p.all()
+	// Of the archive only facts are read, and envelopes without any are left out.
+	kinds := events.Kinds(events.UserFollowed, events.PinCreated)
+	some := slices.DeleteFunc(slices.Clone(want), func(ev events.Event) bool { return !kinds.Has(ev.Kind) })
+	checkTable(t, p.export(t, export.Range{Kinds: kinds}, export.EventsOptions{Format: export.Parquet}), some)
+	checkTable(t, p.export(t, export.Range{}, export.EventsOptions{Format: export.Parquet}), want)
+}
+
+// TestFile: a file is there when it is whole, or not at all.
+func TestFile(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "out")
+	holds := func(want string) {
+		t.Helper()
+		list, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, e := range list {
+			data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += e.Name() + "=" + string(data) + " "
+		}
+		if got != want {
+			t.Errorf("the directory holds %q, want %q", got, want)
+		}
+	}
+	for _, text := range []string{"one", "two"} {
+		f, err := export.CreateFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprint(f, text); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Commit(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		holds("out=" + text + " ")
+	}
+	f, err := export.CreateFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	holds("out=two ")
+	if _, err := export.CreateFile(filepath.Join(dir, "none", "out")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,121 @@
+package export_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/parquet-go/parquet-go"
+	"go.uber.org/goleak"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/replay/export"
+	"github.com/skein-feed/skein/replay/internal/memlog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// oddIDs are ids that an export could lose or confuse with others.
+var oddIDs = []string{
+	"a/b", `quo"te\`, "<&>", "12345678901234567890123", "007", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "ぱぱ", "naïve=1", "null",
+	strings.Repeat("x", events.MaxIDBytes), strings.Repeat("é", events.MaxIDBytes/2), "{}", `""`, "🧶",
+}
+
+// history is a log with all that happens, and odd ids.
+func history(seed uint64, n int) []*events.Envelope {
+	w := memlog.NewWorld(seed, 60)
+	envs := w.Envelopes(n)
+	for i, id := range oddIDs {
+		peer := oddIDs[(i+1)%len(oddIDs)]
+		envs = append(envs, w.Envelope(
+			events.Event{Kind: events.UserFollowed, User: id, Peer: peer},
+			events.Event{Kind: events.BoardCreated, User: peer, Board: id, Title: "no\nplain \"title\" <" + id},
+			events.Event{Kind: events.BoardFollowed, User: id, Peer: peer, Board: id},
+			events.Event{
+				Kind: events.PinCreated, User: id, Pin: peer, Board: id, Item: peer, RepinUser: peer, RepinPin: id,
+				Attributes: []byte{0, 0xff, '"'},
+			},
+			events.Event{Kind: events.Played, User: id, Item: peer},
+			events.Event{Kind: events.Served, User: id, Items: []string{peer, id}},
+			events.Event{Kind: events.ItemScored, Item: id, Score: 1<<53 + 1},
+		))
+	}
+	return envs
+}
+
+// open returns a store that has folded envelopes.
+func open(t *testing.T, p projections.Projection, envs []*events.Envelope) *projections.Store {
+	t.Helper()
+	s := conformance.Open(t, vfs.NewMem(), p, projections.Bounds{})
+	conformance.Fold(t, s, envs)
+	t.Cleanup(func() { conformance.Close(t, s) })
+	return s
+}
+
+func every() []projections.Projection { return all.All(all.Settings{}) }
+
+// rows exports a store.
+func rows(t *testing.T, s *projections.Store, p projections.Projection, o export.RowsOptions) ([]byte, export.Counts) {
+	t.Helper()
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := v.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	o.Projection, o.Fingerprint = p, s.Fingerprint()
+	var out bytes.Buffer
+	n, err := export.Rows(t.Context(), &out, v, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes(), n
+}
+
+// line is a row of NDJSON.
+type line struct {
+	Kind      string         `json:"kind"`
+	Shard     int32          `json:"shard"`
+	Partition int32          `json:"partition"`
+	ID        string         `json:"id"`
+	Fields    map[string]any `json:"fields"`
+	Position  string         `json:"position"`
+}
+
+func readLines[T any](t *testing.T, data []byte) (list []T) {
+	t.Helper()
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	for {
+		var v T
+		switch err := dec.Decode(&v); {
+		case err == io.EOF:
+			return list
+		case err != nil:
+			t.Fatal(err)
+		}
+		list = append(list, v)
+	}
+}
+
+func readParquet[T any](t *testing.T, data []byte) (list []T, file *parquet.File) {
+	t.Helper()
+	file, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err = parquet.Read[T](bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list, file
+}

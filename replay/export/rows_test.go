@@ -1,0 +1,215 @@
+package export_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/replay/export"
+)
+
+// TestRows demands that both formats hold every row of every store, and all that its description says.
+func TestRows(t *testing.T) {
+	envs := history(1, 300)
+	for _, p := range every() {
+		t.Run(p.Name(), func(t *testing.T) {
+			s := open(t, p, envs)
+			want := conformance.RowsOf(t, s)
+			text, n := rows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
+			data, m := rows(t, s, p, export.RowsOptions{Format: export.Parquet, Partition: export.AllPartitions})
+			lines := readLines[line](t, text)
+			table, file := readParquet[export.Row](t, data)
+			if len(lines) != len(want) || len(table) != len(want) || n.Rows != uint64(len(want)) || m.Rows != n.Rows {
+				t.Fatalf("%d and %d rows, counted %d and %d; the store has %d", len(lines), len(table), n.Rows, m.Rows, len(want))
+			}
+			position := s.Cursor().Position().String()
+			for i, row := range want {
+				checkRow(t, p.Name(), row, lines[i], table[i], position)
+			}
+			for _, id := range oddIDs {
+				if p.Name() == "graph" && !slices.ContainsFunc(table, func(r export.Row) bool { return r.Kind == "edge" && r.ID == id }) {
+					t.Errorf("no edge of %q", id)
+				}
+			}
+			for key, value := range map[string]string{
+				"skein.schema": "1", "skein.projection": p.Name(), "skein.position": position,
+				"skein.fingerprint": s.Fingerprint().String(), "skein.version": fmt.Sprint(p.Version()),
+			} {
+				if got, ok := file.Lookup(key); !ok || got != value {
+					t.Errorf("metadata %s is %q, want %q", key, got, value)
+				}
+			}
+		})
+	}
+}
+
+// checkRow holds a row of both formats against the one of the store.
+func checkRow(t *testing.T, projection string, row conformance.Row, l line, r export.Row, position string) {
+	t.Helper()
+	d, err := all.DescribeRow(projection, row.Key, row.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	partition := int32(d.Shard.Partition())
+	if d.Shard == projections.StoreShard {
+		partition = -1
+	}
+	if l.Kind != d.Kind || l.Shard != int32(d.Shard) || l.ID != d.About || l.Position != position || l.Partition != partition {
+		t.Errorf("%s: the object says %+v", d, l)
+	}
+	if r.Kind != l.Kind || r.Shard != l.Shard || r.ID != l.ID || r.Position != l.Position || r.Partition != l.Partition {
+		t.Errorf("%s: the table says %+v", d, r)
+	}
+	merged := maps.Clone(r.Key)
+	maps.Copy(merged, r.Value)
+	if len(merged) != len(d.Key())+len(d.Value()) || len(l.Fields) != len(merged) {
+		t.Errorf("%s: %d fields in the object, %d and %d in the table", d, len(l.Fields), len(r.Key), len(r.Value))
+	}
+	for _, f := range slices.Concat(d.Key(), d.Value()) {
+		got, ok := merged[f.Name]
+		if !ok || fmt.Sprint(l.Fields[f.Name]) != got {
+			t.Errorf("%s: %s is %v in the object, %q in the table", d, f.Name, l.Fields[f.Name], got)
+		}
+		if id, is := f.Value.(string); is && got != id {
+			t.Errorf("%s: %s is %q, want %q", d, f.Name, got, id)
+		}
+	}
+}
+
+// TestPartitions demands that the partitions together, and the rows of the store, are all rows.
+func TestPartitions(t *testing.T) {
+	envs := history(2, 100)
+	for _, p := range every() {
+		s := open(t, p, envs)
+		whole, n := rows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
+		var want, got []string
+		for text := range strings.Lines(string(whole)) {
+			if !strings.Contains(text, `"partition":-1,`) {
+				want = append(want, text)
+			}
+		}
+		if len(want) == 0 || uint64(len(want)) == n.Rows {
+			t.Fatalf("%s: %d of %d rows have a partition", p.Name(), len(want), n.Rows)
+		}
+		for i := range events.NumPartitions {
+			part, _ := rows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: i})
+			for text := range strings.Lines(string(part)) {
+				if !strings.Contains(text, fmt.Sprintf(`"partition":%d,`, i)) {
+					t.Fatalf("%s: in partition %d there is %s", p.Name(), i, text)
+				}
+				got = append(got, text)
+			}
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the partitions have %d rows, all is %d", p.Name(), len(got), len(want))
+		}
+	}
+}
+
+func TestKinds(t *testing.T) {
+	p := every()[0]
+	s := open(t, p, history(3, 50))
+	_, n := rows(t, s, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
+	data, m := rows(t, s, p, export.RowsOptions{
+		Format: export.Parquet, Partition: export.AllPartitions, Kinds: []string{"edge", "checkpoint"},
+	})
+	table, _ := readParquet[export.Row](t, data)
+	if m.Kinds["edge"] != n.Kinds["edge"] || m.Kinds["checkpoint"] != 1 || len(m.Kinds) != 2 || uint64(len(table)) != m.Rows {
+		t.Errorf("%+v, %d rows; all: %+v", m, len(table), n)
+	}
+}
+
+// TestRowsRefusals: what cannot be wanted is refused by name, and a row that cannot be ends the export.
+func TestRowsRefusals(t *testing.T) {
+	p := every()[0]
+	s := open(t, p, history(4, 20))
+	refused := func(want error, ctx context.Context, o export.RowsOptions) {
+		t.Helper()
+		v, err := s.View()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		o.Projection = p
+		var out bytes.Buffer
+		if _, err := export.Rows(ctx, &out, v, o); !errors.Is(err, want) {
+			t.Errorf("%+v: %v, want %v", o, err, want)
+		}
+	}
+	whole := export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions}
+	refused(export.ErrFormat, t.Context(), export.RowsOptions{Format: "csv", Partition: export.AllPartitions})
+	refused(export.ErrPartition, t.Context(), export.RowsOptions{Format: export.NDJSON, Partition: events.NumPartitions})
+	refused(export.ErrKind, t.Context(), export.RowsOptions{
+		Format: export.NDJSON, Partition: export.AllPartitions, Kinds: []string{"edges"},
+	})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	refused(context.Canceled, ended, whole)
+}
+
+// TestWhileFolding exports copies of a store that folds on: each holds the rows of a fold up to its position, and no others.
+func TestWhileFolding(t *testing.T) {
+	const copies = 4
+	envs := history(5, 400)
+	for i, p := range every() {
+		fs := vfs.NewMem()
+		s := conformance.Open(t, fs, p, projections.Bounds{FlushBytes: 32 << 10})
+		conformance.Fold(t, s, envs[:10])
+		done := make(chan error, 1)
+		go func() {
+			var err error
+			for j := 10; j < len(envs) && err == nil; j++ {
+				err = s.Fold(envs[j : j+1])
+			}
+			done <- err
+		}()
+		for c := range copies {
+			dir := fmt.Sprintf("copy%d/%s/000001", c, p.Name())
+			if err := fs.MkdirAll(fmt.Sprintf("copy%d/%s", c, p.Name()), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			at, err := s.Checkpoint(t.Context(), dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkCopy(t, fs, fmt.Sprintf("copy%d", c), i, at, envs)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		conformance.Close(t, s)
+	}
+}
+
+func checkCopy(t *testing.T, fs projections.FS, dir string, i int, at events.Cursor, envs []*events.Envelope) {
+	t.Helper()
+	p := every()[i]
+	c, err := projections.Open(projections.Options{FS: fs, Dir: dir, Projection: p, ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conformance.Close(t, c)
+	got, _ := rows(t, c, p, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
+	fresh := every()[i]
+	straight := open(t, fresh, envs[:conformance.After(envs, at)])
+	want, _ := rows(t, straight, fresh, export.RowsOptions{Format: export.NDJSON, Partition: export.AllPartitions})
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s at %d is not the fold up to there: %d bytes, want %d", p.Name(), at.Seq, len(got), len(want))
+	}
+	if at.Position() != straight.Cursor().Position() {
+		t.Errorf("%s: at %v, want %v", p.Name(), at.Position(), straight.Cursor().Position())
+	}
+}
