@@ -158,6 +158,14 @@ func TestRowsRefusals(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	refused(context.Canceled, ended, whole)
+	err := s.Mend(t.Context(), func(_ events.Cursor, _ projections.Reader, m *projections.Mending) error {
+		m.Set(append(projections.AppendPrefix(nil, 1, projections.FirstGraphTag), "cut"...), []byte("x"))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused(projections.ErrCorrupt, t.Context(), whole)
 }
 
 // TestWhileFolding exports copies of a store that folds on: each holds the rows of a fold up to its position, and no others.
