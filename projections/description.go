@@ -243,10 +243,14 @@ func (d *Description) unique(name string) string {
 func (d *Description) Field(name, value string) { d.add(name, value, " "+name+"="+value) }
 
 // Quoted says name="value", of text that may hold spaces.
-func (d *Description) Quoted(name, value string) { d.add(name, value, fmt.Sprintf(" %s=%q", name, value)) }
+func (d *Description) Quoted(name, value string) {
+	d.add(name, value, fmt.Sprintf(" %s=%q", name, value))
+}
 
 // Bytes says what may be no text.
-func (d *Description) Bytes(name string, value []byte) { d.add(name, value, fmt.Sprintf(" %s=%q", name, value)) }
+func (d *Description) Bytes(name string, value []byte) {
+	d.add(name, value, fmt.Sprintf(" %s=%q", name, value))
+}
 
 // Int says a number.
 func (d *Description) Int(name string, n int64) { d.add(name, n, fmt.Sprintf(" %s=%d", name, n)) }

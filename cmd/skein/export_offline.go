@@ -51,7 +51,7 @@ func (c *exportEventsCmd) past(ctx context.Context, log *events.Log) error {
 			return nil // to open it would make it
 		}
 	}
-	b, err := c.archiveFlags.open(ctx, c.Data, false)
+	b, err := c.open(ctx, c.Data, false)
 	if b == nil || err != nil {
 		return err
 	}

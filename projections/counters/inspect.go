@@ -60,14 +60,14 @@ func describeDoings(d *projections.Description, row []byte) error {
 		return errRow("counts", row)
 	}
 	err := readCounts(row, n[:])
-	d.Int("pins", int64(n[ownPins]))
-	d.Int("plays", int64(n[ownPlays]))
+	d.Int("pins", n[ownPins])
+	d.Int("plays", n[ownPlays])
 	return err
 }
 
 func describeNumber(d *projections.Description, row []byte) error {
 	n, err := decodeCount(row)
-	d.Int("pins", int64(n))
+	d.Int("pins", n)
 	return err
 }
 
@@ -92,13 +92,13 @@ func describeItem(d *projections.Description, row []byte) error {
 	if err != nil {
 		return err
 	}
-	d.Int("plays", int64(it.plays))
-	d.Int("likes", int64(it.likes))
-	d.Int("repins", int64(it.repins))
-	d.Int("boards", int64(it.boards))
+	d.Int("plays", it.plays)
+	d.Int("likes", it.likes)
+	d.Int("repins", it.repins)
+	d.Int("boards", it.boards)
 	d.Flag("widespread", it.widespread)
 	if it.hot {
-		d.Int("score", int64(it.heat.Score()))
+		d.Int("score", it.heat.Score())
 		d.Flag("given", it.heat.Scored)
 	}
 	return nil
@@ -109,7 +109,7 @@ func describeVersion(d *projections.Description, row []byte) error {
 	if err != nil {
 		return err
 	}
-	d.Int("score", int64(score))
+	d.Int("score", score)
 	d.Time("since", began)
 	return nil
 }
@@ -146,7 +146,7 @@ func describeEntry(d *projections.Description, rest, value []byte) error {
 		if err == nil && to <= from {
 			err = errRow("version that ends before it begins", rest)
 		}
-		d.Int("score", int64(score))
+		d.Int("score", score)
 		d.Name("i", item)
 		d.Uint("from", from)
 		d.InValue()

@@ -122,7 +122,7 @@ func describeHeat(d *projections.Description, row []byte) error {
 	if err != nil {
 		return err
 	}
-	d.Int("score", int64(h.Score()))
+	d.Int("score", h.Score())
 	d.Flag("given", h.Scored)
 	return nil
 }
@@ -132,7 +132,7 @@ func describeScore(d *projections.Description, row []byte) error {
 	if err != nil {
 		return err
 	}
-	d.Int("score", int64(score))
+	d.Int("score", score)
 	d.Time("since", began)
 	return nil
 }

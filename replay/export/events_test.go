@@ -206,7 +206,8 @@ func TestPlaces(t *testing.T) {
 		{export.Range{After: "nowhere"}, events.ErrPosition},
 		{export.Range{After: export.Earliest, Until: p.log.Position(1 << 40).String()}, events.ErrPositionAhead},
 	} {
-		_, err := export.Events(t.Context(), &bytes.Buffer{}, export.FromLog(p.log, p.hub, bad.r), export.EventsOptions{Format: export.NDJSON})
+		from := export.FromLog(p.log, p.hub, bad.r)
+		_, err := export.Events(t.Context(), &bytes.Buffer{}, from, export.EventsOptions{Format: export.NDJSON})
 		if !errors.Is(err, bad.want) {
 			t.Errorf("%+v: %v, want %v", bad.r, err, bad.want)
 		}

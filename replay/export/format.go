@@ -24,7 +24,7 @@ const (
 	Parquet Format = "parquet"
 )
 
-// ErrFormat: there is no such format.
+// ErrFormat is returned for a format that there is not.
 var ErrFormat = errors.New("export: no such format")
 
 // SchemaVersion is that of the columns in Parquet and of the objects in NDJSON. It rises when one of them changes its name,
@@ -151,7 +151,7 @@ func appendText(b []byte, s string) []byte {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string has an encoding
+	_ = enc.Encode(s) //nolint:errchkjson // a string has an encoding
 	return append(b, bytes.TrimSuffix(out.Bytes(), []byte("\n"))...)
 }
 

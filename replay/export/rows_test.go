@@ -38,7 +38,8 @@ func TestRows(t *testing.T) {
 				checkRow(t, p.Name(), row, lines[i], table[i], position)
 			}
 			for _, id := range oddIDs {
-				if p.Name() == "graph" && !slices.ContainsFunc(table, func(r export.Row) bool { return r.Kind == "edge" && r.ID == id }) {
+				of := func(r export.Row) bool { return r.Kind == "edge" && r.ID == id }
+				if p.Name() == "graph" && !slices.ContainsFunc(table, of) {
 					t.Errorf("no edge of %q", id)
 				}
 			}

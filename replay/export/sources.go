@@ -15,7 +15,7 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// ErrRange: what is wanted ends before it begins, or after the end of the log.
+// ErrRange is returned where what is wanted ends before it begins, or after the end of the log.
 var ErrRange = errors.New("export: no such range of the log")
 
 // Earliest is the place before all events.

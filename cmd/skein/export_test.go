@@ -1,0 +1,62 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/skein-feed/skein/replay/export"
+)
+
+// TestExportOfASnapshot exports a snapshot beside a service that has gone on, and leaves nothing else behind.
+func TestExportOfASnapshot(t *testing.T) {
+	dir, target, out, scratch := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
+	quiet := slog.New(slog.DiscardHandler)
+	api, stop := startApp(t, dir, quiet)
+	position := publish(t, api, userFollowed("ann", "bob"))
+	stop()
+	takeSnapshot(t, dir, target, "one")
+	api, stop = startApp(t, dir, quiet)
+	defer stop()
+	publish(t, api, userFollowed("ann", "cid"))
+
+	file := filepath.Join(out, "graph.parquet")
+	code, _, said := skein("export", "rows", "graph", "--target", target, "--scratch", scratch, "--format", "parquet", "--out", file)
+	if code != exitOK || !strings.Contains(said, "at position "+position) {
+		t.Fatalf("exit code %d, %s", code, said)
+	}
+	rows, err := parquet.ReadFile[export.Row](file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edges := 0
+	for _, r := range rows {
+		if r.Position != position {
+			t.Errorf("%+v", r)
+		}
+		if r.Kind == "edge" && r.ID == "ann" {
+			edges++
+			if r.Key["B"] != "bob" {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
+	if edges != 1 {
+		t.Errorf("%d edges of ann", edges)
+	}
+	// A service without a target takes no snapshot, and its export leaves no file.
+	code, _, said = skein("export", "rows", "graph", "--server", api.url, "--target", target, "--take",
+		"--out", filepath.Join(out, "none"))
+	if code != exitFailed || !strings.Contains(said, "--take: ") {
+		t.Errorf("exit code %d, %s", code, said)
+	}
+	for place, want := range map[string]int{out: 1, scratch: 0} {
+		if left, err := os.ReadDir(place); err != nil || len(left) != want {
+			t.Errorf("%s holds %v, %v", place, left, err)
+		}
+	}
+}
