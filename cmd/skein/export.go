@@ -98,9 +98,9 @@ type exportRowsCmd struct {
 	Projection string   `arg:"" help:"Whose: graph, inbox, seen or counters."`
 	Target     string   `help:"Where snapshots are: a directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION." placeholder:"TARGET"`
 	Snapshot   string   `help:"Name of the snapshot; without it the latest." placeholder:"NAME"`
-	Take       bool     `help:"Have the running service take the snapshot first; TARGET must be its own. It is removed afterwards."`
-	Scratch    string   `help:"Where a snapshot is restored for the time of the export; the temporary directory by default." type:"path" placeholder:"DIR"`
-	Data       string   `help:"Data directory of a service that is not running, instead of a snapshot." type:"path" placeholder:"DIR"`
+	Take       bool     `help:"Have a running service take the snapshot first, at its own target."`
+	Scratch    string   `help:"Where a snapshot is restored meanwhile; by default as temporary files." type:"path" placeholder:"DIR"`
+	Data       string   `help:"Data directory of a service that is not running." type:"path" placeholder:"DIR"`
 	Tag        []string `help:"Only rows of this kind, the second word of each line of inspect; more than once for several." placeholder:"NAME" sep:"none"`
 	Partition  int      `help:"Only this one of the 256 partitions; -1: all, and the rows of the store as a whole." default:"-1" placeholder:"N"`
 }
