@@ -48,11 +48,29 @@ func archived(ctx context.Context, b bucket.Bucket) (bool, error) {
 	return ok, err
 }
 
-// lostLog says what to do when the log is not there or ends too early, but its archive is.
-func lostLog(err error, b bucket.Bucket) error {
-	if b == nil || !errors.Is(err, events.ErrNoLog) && !errors.Is(err, events.ErrLogShorter) {
-		return err
+// fits checks that the log goes on where its archive ends. What is published into one that does not, as a copy of earlier, would
+// stand at sequences that the archive has already.
+func fits(ctx context.Context, log *events.Log, a *archive.Archive) error {
+	end := a.End()
+	if end.Seq == 0 {
+		return nil
 	}
-	return fmt.Errorf("%w\nThe log is archived in %s: `skein replay archive restore` makes it again from there, and says what is "+
-		"missing", err, b)
+	err := log.CheckCursor(ctx, end)
+	for _, forked := range []error{events.ErrLogShorter, events.ErrRewritten, events.ErrOtherEpoch} {
+		if errors.Is(err, forked) {
+			return fmt.Errorf("the log does not go on where its archive ends, at sequence %d: %w", end.Seq, err)
+		}
+	}
+	return nil // whatever else there is, the archiver tells
+}
+
+// lostLog says what to do when the log is not there, or not what its archive goes on with.
+func lostLog(err error, b bucket.Bucket) error {
+	for _, lost := range []error{events.ErrNoLog, events.ErrLogShorter, events.ErrRewritten, events.ErrOtherEpoch} {
+		if b != nil && errors.Is(err, lost) {
+			return fmt.Errorf("%w\nThe log is archived in %s: `skein replay archive restore` makes it again from there, and says what "+
+				"is missing", err, b)
+		}
+	}
+	return err
 }

@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 //
 //	ready FILE      waits for the port file of a service and until it is ready, and makes it $SKEIN_SERVER
 //	holds DIR N     demands that the directory has so many entries
+//	until TEXT ARG… runs skein again and again, until what it prints contains the text
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -37,6 +38,18 @@ func TestScripts(t *testing.T) {
 				server, err := awaitReady(context.Background(), ts.MkAbs(args[0]))
 				ts.Check(err)
 				ts.Setenv("SKEIN_SERVER", server)
+			},
+			"until": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) < 2 {
+					ts.Fatalf("usage: until TEXT ARG…")
+				}
+				ts.Check(eventually(context.Background(), func(context.Context) error {
+					err := ts.Exec("skein", args[1:]...)
+					if out := ts.ReadFile("stdout"); err == nil && !strings.Contains(out, args[0]) {
+						err = fmt.Errorf("it prints %s", out)
+					}
+					return err
+				}))
 			},
 			"holds": func(ts *testscript.TestScript, neg bool, args []string) {
 				if neg || len(args) != 2 {

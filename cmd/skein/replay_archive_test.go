@@ -227,3 +227,33 @@ func TestArchiveRestoreBrokenOff(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// TestServeRefusesEarlierLog: a log that ends before its archive, or is of an epoch before, takes no events.
+func TestServeRefusesEarlierLog(t *testing.T) {
+	dir, early := t.TempDir(), t.TempDir()
+	quiet := slog.New(slog.DiscardHandler)
+	api, stop := startApp(t, dir, quiet)
+	publish(t, api, userFollowed("ann", "bob"))
+	stop()
+	if err := os.CopyFS(early, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	api, stop = startApp(t, dir, quiet)
+	publish(t, api, userFollowed("ann", "cid"))
+	stop()
+	archiveLog(t, dir)
+	serve := []string{"serve", "--listen", "127.0.0.1:0", "--archive", filepath.Join(dir, archiveDir), "--data"}
+	demandRun(t, 1, "", "`skein replay archive restore` makes it again", append(serve, early)...)
+	demandRun(t, 0, "", "moved it", "replay", "archive", "restore", "--force", "--data", dir)
+	moved, err := filepath.Glob(filepath.Join(dir, damagedDir+"*"))
+	if err != nil || len(moved) != 1 {
+		t.Fatal(moved, err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, logDir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(moved[0], filepath.Join(dir, logDir)); err != nil {
+		t.Fatal(err)
+	}
+	demandRun(t, 1, "", "does not go on where its archive ends", append(serve, dir)...)
+}

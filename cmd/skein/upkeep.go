@@ -62,7 +62,7 @@ func (a *app) openArchive(ctx context.Context) (err error) {
 		return err
 	}
 	a.log.SetPast(a.archive)
-	return nil
+	return lostLog(fits(ctx, a.log, a.archive), a.opt.archive)
 }
 
 // openUpkeep makes what runs beside serving. Nothing runs yet.
