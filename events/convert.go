@@ -230,7 +230,8 @@ func (ev *Event) namedItem() string {
 
 // appendContent appends the canonical encoding of a BoardCreated or PinCreated message: the fields that are not
 // empty, by number, and nothing unknown. It is what every protobuf library writes, but depends on the flat event
-// alone, however its producer spelled it.
+// alone, however its producer spelled it. The owner of a pin that is re-pinned is left out: nothing depends on it, and a
+// fold that compares by it would have to keep the id of a user in a row that is not about them.
 func appendContent(b []byte, ev *Event) []byte {
 	if ev.Kind == BoardCreated {
 		b = appendPair(b, 1, ev.User, ev.Board)
@@ -239,8 +240,8 @@ func appendContent(b []byte, ev *Event) []byte {
 	b = appendPair(b, 1, ev.User, ev.Pin)
 	b = appendText(b, 2, ev.Board)
 	b = appendText(b, 3, ev.namedItem())
-	if ev.RepinUser != "" {
-		b = appendPair(b, 4, ev.RepinUser, ev.RepinPin)
+	if ev.RepinPin != "" {
+		b = appendPair(b, 4, "", ev.RepinPin)
 	}
 	return appendText(b, 5, string(ev.Attributes))
 }

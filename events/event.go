@@ -1,6 +1,10 @@
 package events
 
-import "time"
+import (
+	"bytes"
+	"strings"
+	"time"
+)
 
 // Micros is a time in microseconds since 1970-01-01 UTC: the resolution of everything in skein.
 type Micros int64
@@ -86,4 +90,15 @@ type Reject struct {
 	Rejection Rejection
 	// Data holds the first bytes of the message or event, at most 256.
 	Data []byte
+}
+
+// Without returns the reject as it stands once a user is erased: without its data and message where they name the user.
+func (r Reject) Without(user string) (without Reject, named bool) {
+	if bytes.Contains(r.Data, []byte(user)) {
+		r.Data, named = nil, true
+	}
+	if strings.Contains(r.Rejection.Message, user) {
+		r.Rejection.Message, named = "", true
+	}
+	return r, named
 }

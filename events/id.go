@@ -30,8 +30,15 @@ const (
 // Shard is a virtual shard: the top 13 bits of xxh3-64 of an id. 0 ≤ Shard < NumShards.
 type Shard uint16
 
-// ShardOf returns the shard of a user or item.
-func ShardOf(id string) Shard { return Shard(xxh3.HashString(id) >> (64 - 13)) }
+// ShardOf returns the shard of a user or item; of a pseudonym that of the user (see [KeyedHash.Pseudonym]).
+func ShardOf(id string) Shard {
+	if len(id) == pseudonymBytes && id[0] == pseudonymMark {
+		if shard, _, ok := cutPseudonym(id); ok {
+			return shard
+		}
+	}
+	return Shard(xxh3.HashString(id) >> (64 - 13))
+}
 
 // Partition returns the partition that holds the shard: the top 8 bits of the same hash.
 func (s Shard) Partition() uint8 { return uint8(s >> 5) }

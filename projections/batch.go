@@ -2,7 +2,6 @@ package projections
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 
@@ -29,7 +28,7 @@ type Batch struct {
 	logTime events.Micros
 
 	hashLog events.LogID
-	hashKey [32]byte
+	hash    events.KeyedHash
 }
 
 var _ Reader = (*Batch)(nil)
@@ -160,11 +159,8 @@ func (b *Batch) LogTime() events.Micros { return b.logTime }
 // KeyedHash returns a hash of an id under a key that depends on the id of the log alone: it does not give the id away,
 // and two builds agree on it.
 func (b *Batch) KeyedHash(id string) [16]byte {
-	if b.hashLog != b.log || b.hashKey == ([32]byte{}) {
-		b.hashLog = b.log
-		b.hashKey = sha256.Sum256(append([]byte("skein keyed hash\x00"), b.log[:]...))
+	if b.hashLog != b.log || b.hash == (events.KeyedHash{}) {
+		b.hashLog, b.hash = b.log, events.NewKeyedHash(b.log)
 	}
-	buf := make([]byte, 0, 32+events.MaxIDBytes)
-	sum := sha256.Sum256(append(append(buf, b.hashKey[:]...), id...))
-	return [16]byte(sum[:16])
+	return b.hash.Of(id)
 }

@@ -33,7 +33,7 @@ type fold struct {
 func (f *fold) load(s *Store) error {
 	f.store = s
 	f.applies = events.Kinds(s.opts.Projection.Kinds()...)
-	f.reads = f.applies | events.Kinds(events.BackfillClosed)
+	f.reads = f.applies | events.Kinds(events.BackfillClosed, events.UserDeleted)
 	f.batch.init(s)
 	row, err := s.row(checkpointKey)
 	if err != nil {
@@ -179,6 +179,9 @@ func (f *fold) event(ev *events.Event) error {
 	}
 	if ev.Backfill {
 		f.imports.done(ev)
+	}
+	if ev.Kind == events.UserDeleted {
+		return f.eraseRejects(ev.User)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -86,6 +87,29 @@ func (f *fold) writeRejects(rejects []events.Reject) {
 		f.batch.set(rejectKey(nil, f.rejects), KeptReject{f.rejects, r}.append(nil))
 	}
 	f.batch.set(rejectCountKey, binary.BigEndian.AppendUint64(nil, f.rejects))
+}
+
+// eraseRejects takes out of the kept rejects what names a user who was deleted (I12).
+func (f *fold) eraseRejects(user string) error {
+	for number := f.rejects - min(f.rejects, KeptRejects) + 1; number <= f.rejects; number++ {
+		key := rejectKey(nil, number)
+		value, ok, err := f.batch.Get(key)
+		if err != nil {
+			return err
+		}
+		if !ok || !bytes.Contains(value, []byte(user)) {
+			continue
+		}
+		kept, err := parseReject(value)
+		if err != nil {
+			return err
+		}
+		if r, named := kept.Without(user); named {
+			kept.Reject = r
+			f.batch.set(key, kept.append(nil))
+		}
+	}
+	return nil
 }
 
 // loadRejects returns how many rejects the rows have counted.

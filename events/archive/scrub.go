@@ -9,7 +9,7 @@ import (
 
 // Scrubbed tells what [Archive.Scrub] did.
 type Scrubbed struct {
-	// Dropped and Changed are events, Rejects the rejects that were dropped.
+	// Dropped and Changed are events, Rejects the rejects that were dropped or changed.
 	Dropped, Changed, Rejects uint64
 	// Segments is how many were written anew.
 	Segments int
@@ -17,12 +17,12 @@ type Scrubbed struct {
 
 // Scrub rewrites the segments that hold something to be scrubbed, replaces the manifest once and removes the old segments.
 // Match is called for every event, perhaps twice: it returns the same event as it is, another one in its place with the same
-// sequence, slot and kind, or keep false to drop it; it must not change what it is given. Rejects tells of every reject
-// whether to drop it. Dropped events keep an empty slot: all times and positions stay what they were. Progress, if not nil,
+// sequence, slot and kind, or keep false to drop it; it must not change what it is given. Rejects does the same with rejects.
+// Dropped events keep an empty slot: all times and positions stay what they were. Progress, if not nil,
 // is called with bytes. After an error nothing is scrubbed, unless the manifest was being replaced; objects that are no
 // longer named, or not yet, may be left: [Archive.Sweep].
 func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (changed *events.Event, keep bool),
-	rejects func(r events.Reject) (drop bool), progress func(done, total uint64),
+	rejects func(r *events.Reject) (changed *events.Reject, keep bool), progress func(done, total uint64),
 ) (Scrubbed, error) {
 	a.change.Lock()
 	defer a.change.Unlock()
@@ -64,7 +64,7 @@ func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (chang
 type scrubber struct {
 	archive *Archive
 	match   func(ev *events.Event) (*events.Event, bool)
-	rejects func(r events.Reject) bool
+	rejects func(r *events.Reject) (*events.Reject, bool)
 	done    Scrubbed
 }
 
@@ -88,13 +88,18 @@ func (s *scrubber) scrub(r *record, tally *Scrubbed) (touched bool) {
 	}
 	rejects := r.rejects
 	r.rejects = nil
-	for _, j := range rejects {
-		if s.rejects != nil && s.rejects(j) {
+	for i := range rejects {
+		j, keep := &rejects[i], true
+		if s.rejects != nil {
+			j, keep = s.rejects(j)
+		}
+		if !keep || j != &rejects[i] {
 			tally.Rejects++
 			touched = true
-			continue
 		}
-		r.rejects = append(r.rejects, j)
+		if keep {
+			r.rejects = append(r.rejects, *j)
+		}
 	}
 	return touched
 }

@@ -62,7 +62,10 @@ func TestScrub(t *testing.T) {
 			}
 		}
 		var progress []uint64
-		got, err := a.Scrub(ctx, scrubUser(user), func(r events.Reject) bool { return bytes.Contains(r.Data, []byte(user)) },
+		got, err := a.Scrub(ctx, scrubUser(user), func(r *events.Reject) (*events.Reject, bool) {
+			return r, !bytes.Contains(r.Data, []byte(user))
+		},
+
 			func(bytes, total uint64) { progress = append(progress, bytes, total) })
 		if err != nil {
 			rt.Fatal(err)
@@ -107,7 +110,11 @@ func TestScrubbedIDIsNowhere(t *testing.T) {
 	if !contains(t, a, "erased-user") {
 		t.Fatal("the id is not found before")
 	}
-	done, err := a.Scrub(t.Context(), scrubUser("erased-user"), func(events.Reject) bool { return true }, nil)
+	done, err := a.Scrub(t.Context(), scrubUser("erased-user"), func(r *events.Reject) (*events.Reject, bool) {
+		changed := *r
+		changed.Data = nil
+		return &changed, true
+	}, nil)
 	if err != nil || done != (Scrubbed{Dropped: 1, Changed: 1, Rejects: 1, Segments: 2}) {
 		t.Fatalf("%+v, %v", done, err)
 	}

@@ -36,8 +36,8 @@ func (c *Creation) describe(d *projections.Description) {
 	d.Time("at", c.Time)
 	d.Name("b", c.Board)
 	d.Field("i", c.Item)
-	if c.RepinUser != "" {
-		d.Pair("repin-of", c.RepinUser, c.RepinPin)
+	if c.RepinPin != "" {
+		d.Field("repin-of", c.RepinPin)
 	}
 	if len(c.Attributes) > 0 {
 		d.Bytes("attributes", c.Attributes)

@@ -30,10 +30,7 @@ func (c *Creation) append(dst []byte, pin string) []byte {
 		item = ""
 	}
 	dst = fields.AppendText(dst, item)
-	dst = fields.AppendText(dst, c.RepinUser)
-	if c.RepinUser != "" {
-		dst = fields.AppendText(dst, c.RepinPin)
-	}
+	dst = fields.AppendText(dst, c.RepinPin)
 	return fields.AppendText(dst, string(c.Attributes))
 }
 
@@ -67,9 +64,7 @@ func readCreation(r *fields.Reader, pin string) *Creation {
 	if c.Item == "" {
 		c.Item = pin
 	}
-	if c.RepinUser = r.Text(); c.RepinUser != "" {
-		c.RepinPin = r.Text()
-	}
+	c.RepinPin = r.Text()
 	if b := r.Bytes(); len(b) > 0 {
 		c.Attributes = bytes.Clone(b)
 	}

@@ -24,17 +24,17 @@ import (
 type Creation struct {
 	Time        events.Micros
 	Board, Item string
-	// RepinUser and RepinPin are the pin that it re-pins; empty: none. They are kept of history only, where they decide
-	// which of two at one time is first: nothing else of what a user has may name another.
-	RepinUser, RepinPin string
-	Attributes          []byte
+	// RepinPin is the id of the pin that it re-pins; empty: none. It is kept of history only, where it decides which of two
+	// at one time is first. Whose pin it is, is not kept: nothing of what a user has may name another.
+	RepinPin   string
+	Attributes []byte
 }
 
 // CreationOf returns what an event of kind pin_created says.
 func CreationOf(ev *events.Event) *Creation {
 	c := &Creation{Time: ev.Time, Board: ev.Board, Item: ev.Item, Attributes: ev.Attributes}
 	if ev.Backfill {
-		c.RepinUser, c.RepinPin = ev.RepinUser, ev.RepinPin
+		c.RepinPin = ev.RepinPin
 	}
 	return c
 }
@@ -43,7 +43,7 @@ func CreationOf(ev *events.Event) *Creation {
 func (c *Creation) event(owner, pin string) *events.Event {
 	return &events.Event{
 		Kind: events.PinCreated, Backfill: true, Time: c.Time, User: owner, Pin: pin, Board: c.Board, Item: c.Item,
-		RepinUser: c.RepinUser, RepinPin: c.RepinPin, Attributes: c.Attributes,
+		RepinPin: c.RepinPin, Attributes: c.Attributes,
 	}
 }
 
@@ -165,7 +165,7 @@ func (r *Row) Settle(s State, at events.Micros) {
 		return
 	}
 	made := *s.Made
-	made.RepinUser, made.RepinPin = "", ""
+	made.RepinPin = ""
 	r.Live = []Fact{{Kind: Created, At: at, Board: made.Board, Made: &made}}
 	if s.Board != s.Made.Board {
 		r.Live = append(r.Live, Fact{Kind: Moved, At: at, Board: s.Board})

@@ -19,7 +19,7 @@ func drawRow(t *rapid.T) Row {
 	var r Row
 	if rapid.Bool().Draw(t, "history") {
 		r.History = creation(1)
-		r.History.RepinUser, r.History.RepinPin = "u", "q"
+		r.History.RepinPin = "q"
 	}
 	for i := range rapid.IntRange(0, 8).Draw(t, "facts") {
 		f := Fact{Kind: rapid.SampledFrom([]Kind{Created, Moved, BoardGone}).Draw(t, "kind"), At: events.Micros(10 + 2*i)}
@@ -68,7 +68,7 @@ func TestSettle(t *testing.T) {
 		if (before.Made == nil) != (after.Made == nil) || before.Board != after.Board || len(r.Live) > 2 || r.History != nil {
 			t.Fatalf("%+v was settled as %+v", before, r)
 		}
-		if after.Made != nil && (after.Made.Item != before.Made.Item || after.Made.Time != before.Made.Time || after.Made.RepinUser != "") {
+		if after.Made != nil && (after.Made.Item != before.Made.Item || after.Made.Time != before.Made.Time || after.Made.RepinPin != "") {
 			t.Fatalf("%+v was settled as %+v", before.Made, after.Made)
 		}
 	})
@@ -98,7 +98,7 @@ func TestRoundTrip(t *testing.T) {
 
 // FuzzDecode: what decodes is what encodes.
 func FuzzDecode(f *testing.F) {
-	c := &Creation{Time: 5, Board: "b", Item: "i", RepinUser: "u", RepinPin: "p", Attributes: []byte{1}}
+	c := &Creation{Time: 5, Board: "b", Item: "i", RepinPin: "p", Attributes: []byte{1}}
 	for _, r := range []Row{
 		{},
 		{Settled: true},
