@@ -187,6 +187,9 @@ func (p *Publisher) append(ctx context.Context, data []byte, info *AppendInfo) {
 		}
 		last = err
 		p.rest(ctx, pause)
+		if errors.Is(err, jetstream.ErrNoStreamResponse) {
+			p.log.revive(ctx)
+		}
 	}
 }
 

@@ -53,11 +53,11 @@ func (l *Log) checkMessage(ctx context.Context, stream jetstream.Stream, c Curso
 // [ErrPositionAhead] say that it is of no use here. A position of an epoch before is as good as its sequence, as far as the
 // present epoch goes on from it. It asks the log only when the position is beyond what is known.
 func (l *Log) CheckPosition(ctx context.Context, p Position) error {
-	if p.Log != [4]byte(l.meta.id[:4]) {
+	if p.Log != [4]byte(l.meta().id[:4]) {
 		return fmt.Errorf("%w: the position was given by another service", ErrOtherLog)
 	}
-	if !l.meta.reaches(p.Epoch, p.Seq) {
-		return l.meta.otherEpoch("position", p.Epoch, p.Seq)
+	if !l.meta().reaches(p.Epoch, p.Seq) {
+		return l.meta().otherEpoch("position", p.Epoch, p.Seq)
 	}
 	err := l.checkReached(ctx, p.Seq)
 	// In a cluster a replica delivers an envelope when a quorum has it. The leader may come to that a moment later.

@@ -118,29 +118,29 @@ func (m logMeta) otherEpoch(what string, epoch uint32, seq uint64) error {
 // sequence of it that the log has becomes one of the archive: without a checksum and a place to warm up from. Others of
 // another epoch are refused: [ErrOtherEpoch]; those of another log too: [ErrOtherLog].
 func (l *Log) Adopt(c Cursor) (Cursor, error) {
-	if c.Log != l.meta.id {
+	if c.Log != l.meta().id {
 		return c, fmt.Errorf("%w: the cursor is of log %x, this is %x: connect to the right server or data directory, "+
-			"or start anew with an empty store", ErrOtherLog, c.Log, l.meta.id)
+			"or start anew with an empty store", ErrOtherLog, c.Log, l.meta().id)
 	}
-	if !l.meta.reaches(c.Epoch, c.Seq) {
-		return c, fmt.Errorf("%w: rebuild the store", l.meta.otherEpoch("cursor", c.Epoch, c.Seq))
+	if !l.meta().reaches(c.Epoch, c.Seq) {
+		return c, fmt.Errorf("%w: rebuild the store", l.meta().otherEpoch("cursor", c.Epoch, c.Seq))
 	}
-	if c.Epoch != l.meta.epoch {
-		c = Cursor{Log: c.Log, Epoch: l.meta.epoch, Seq: c.Seq, LastTime: c.LastTime}
+	if c.Epoch != l.meta().epoch {
+		c = Cursor{Log: c.Log, Epoch: l.meta().epoch, Seq: c.Seq, LastTime: c.LastTime}
 	}
 	return c, nil
 }
 
 // Predecessors returns the epochs that the present one goes on from, oldest first.
 func (l *Log) Predecessors() []Predecessor {
-	return append([]Predecessor(nil), l.meta.predecessors...)
+	return append([]Predecessor(nil), l.meta().predecessors...)
 }
 
 // EpochStart returns the cursor after which the present epoch begins: that of [Log.Start] in a log that was never
 // restored, moved or scrubbed.
 func (l *Log) EpochStart() Cursor {
 	c := l.Start()
-	c.Seq, c.LastTime = l.meta.first-1, l.meta.lastTime
+	c.Seq, c.LastTime = l.meta().first-1, l.meta().lastTime
 	return c
 }
 

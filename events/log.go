@@ -69,13 +69,17 @@ type Log struct {
 	logger *slog.Logger
 	server *embedded // nil: external
 	link   *link
-	meta   logMeta
-	past   Past // nil: the log is what the stream holds
+	// metas holds what the metadata of the stream last said; see [Log.meta].
+	metas atomic.Pointer[logMeta]
+	past  Past // nil: the log is what the stream holds
 	// restored is what [Restore] makes; creating: it has begun to.
 	restored *Restored
 	creating bool
 	// last is the highest sequence known to be in the log.
 	last atomic.Uint64
+
+	// switching is held while this process begins a new epoch.
+	switching sync.Mutex
 
 	mu      sync.Mutex
 	closed  bool
@@ -150,13 +154,13 @@ func (cfg Config) valid() error {
 }
 
 // ID returns the id that the log got when it was created.
-func (l *Log) ID() LogID { return l.meta.id }
+func (l *Log) ID() LogID { return l.meta().id }
 
 // Epoch returns the epoch of the log: 1 for a log that was never restored, moved or scrubbed.
-func (l *Log) Epoch() uint32 { return l.meta.epoch }
+func (l *Log) Epoch() uint32 { return l.meta().epoch }
 
 // Start returns the cursor of a reader that has read nothing.
-func (l *Log) Start() Cursor { return Cursor{Log: l.meta.id, Epoch: l.meta.epoch} }
+func (l *Log) Start() Cursor { return Cursor{Log: l.meta().id, Epoch: l.meta().epoch} }
 
 // SetPast gives the log its archived part, which readers read where the stream no longer begins early enough. It is
 // called before anything reads, once.
@@ -164,7 +168,7 @@ func (l *Log) SetPast(p Past) { l.past = p }
 
 // Position returns the position of a sequence of this log.
 func (l *Log) Position(seq uint64) Position {
-	return Position{Log: [4]byte(l.meta.id[:4]), Epoch: l.meta.epoch, Seq: seq}
+	return Position{Log: [4]byte(l.meta().id[:4]), Epoch: l.meta().epoch, Seq: seq}
 }
 
 // Head is the extent of the log.

@@ -16,9 +16,10 @@ type Past interface {
 	// compared with what is archived: [ErrRewritten]. It is a cursor of the present epoch, also where what is archived was
 	// written in another. The context lives as long as the reading.
 	Read(ctx context.Context, from Cursor, kinds KindSet) (PastReader, error)
-	// Repeats returns the keys of event ids that were seen within the horizon before the beginning of the present epoch, with
-	// their times: what its first readers cannot read again from the stream.
-	Repeats(ctx context.Context) ([]Repeat, error)
+	// Repeats returns the keys of event ids that were seen within the horizon before the beginning of an epoch, with their
+	// times: what its first readers cannot read again from the stream. The epoch is the present one of the log, of which the
+	// archive may not have been told yet: then it begins at the end.
+	Repeats(ctx context.Context, epoch uint32) ([]Repeat, error)
 }
 
 // PastReader reads archived envelopes in order. It is not safe for concurrent use.

@@ -40,7 +40,7 @@ func (p *memoryPast) End() Cursor {
 	return p.envs[p.archived-1].Cursor
 }
 
-func (p *memoryPast) Repeats(context.Context) ([]Repeat, error) { return p.repeats, nil }
+func (p *memoryPast) Repeats(context.Context, uint32) ([]Repeat, error) { return p.repeats, nil }
 
 func (p *memoryPast) Read(ctx context.Context, from Cursor, kinds KindSet) (PastReader, error) {
 	p.mu.Lock()

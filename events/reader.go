@@ -55,6 +55,7 @@ type reader struct {
 	pastLife context.Context //nolint:containedctx // what the archive opens for one call lives on for the next
 	endPast  context.CancelFunc
 	moved    bool // since reading the archive began
+	reloaded bool // the archive, since it last gave something
 
 	sub      *nats.Subscription // nil: not reading
 	msgs     chan *nats.Msg
@@ -94,9 +95,12 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*Envelope, error) {
 		}
 		if err != nil && ctx.Err() == nil {
 			r.close()
-			if final(err) {
+			if final(err) && !r.rewritten(ctx, err) {
 				r.failed = err
 			}
+		}
+		if len(envs) > 0 {
+			r.reloaded = false
 		}
 		if len(envs) > 0 {
 			return envs, nil
@@ -117,6 +121,16 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*Envelope, error) {
 		}
 		retry = min(2*retry, lastRetry)
 	}
+}
+
+// rewritten tells whether an archive may seem damaged because another process has scrubbed it: then it is read again.
+func (r *reader) rewritten(ctx context.Context, err error) bool {
+	past, ok := r.log.past.(interface{ Reload(ctx context.Context) error })
+	if !errors.Is(err, ErrPastDamaged) || !ok || r.reloaded {
+		return false
+	}
+	r.reloaded = true
+	return past.Reload(ctx) == nil
 }
 
 // read returns what is there, waiting only for the first message. Nothing and no error: a message that told
@@ -166,6 +180,7 @@ func (r *reader) open(ctx context.Context) error {
 	if r.past != nil {
 		return nil
 	}
+	meta := r.log.meta()
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
 	r.log.link.verify(state)
@@ -185,6 +200,13 @@ func (r *reader) open(ctx context.Context) error {
 	})
 	if err != nil {
 		return unavailable(err)
+	}
+	// A new epoch begins with the deletion of all consumers. This one may have come right after that.
+	if _, err := r.log.stream(ctx); err != nil {
+		return err
+	}
+	if r.log.meta() != meta {
+		return fmt.Errorf("%w: the log went on in a new epoch", errLost)
 	}
 	info := c.CachedInfo()
 	r.consumer, r.stuck, r.nothingTo = info.Name, 0, 0

@@ -96,8 +96,8 @@ func (s *salvage) begin(ctx context.Context, after Cursor) (warm uint64, err err
 		from = Cursor{Log: after.Log, Epoch: after.Epoch, Seq: after.WarmSeq - 1, LastTime: after.WarmTime}
 	}
 	s.dec = NewDecoder(Cursor{Log: from.Log, Epoch: from.Epoch, Seq: from.Seq, LastTime: from.LastTime})
-	if from.Seq+1 == s.log.meta.first && len(s.log.meta.predecessors) > 0 && s.log.past != nil {
-		repeats, err := s.log.past.Repeats(ctx)
+	if from.Seq+1 == s.log.meta().first && len(s.log.meta().predecessors) > 0 && s.log.past != nil {
+		repeats, err := s.log.past.Repeats(ctx, s.log.meta().epoch)
 		if err != nil {
 			return 0, fmt.Errorf("events: read the event ids seen before the epoch: %w", err)
 		}

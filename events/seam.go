@@ -34,6 +34,16 @@ func (c Cursor) agrees(other Cursor) bool {
 
 // locate finds out where a reader goes on after a cursor, and that the log holds what the cursor was taken from.
 func (l *Log) locate(ctx context.Context, c Cursor) (origin, error) {
+	for {
+		meta := l.meta()
+		o, err := l.locateIn(ctx, c)
+		if l.meta() == meta { // else the log went on in a new epoch meanwhile
+			return o, err
+		}
+	}
+}
+
+func (l *Log) locateIn(ctx context.Context, c Cursor) (origin, error) {
 	c, err := l.Adopt(c)
 	if err != nil {
 		return origin{}, err
@@ -119,17 +129,17 @@ func (l *Log) pastEnd() (Cursor, error) {
 // inStream tells whether the stream alone can serve a reader at a cursor of the present epoch.
 func (l *Log) inStream(c Cursor, state jetstream.StreamState) (o origin, ok bool) {
 	o = origin{cur: c, from: c}
-	begins := max(state.FirstSeq, l.meta.first)
+	begins := max(state.FirstSeq, l.meta().first)
 	warm := NewDecoder(c).WarmFrom()
 	switch {
-	case c.Seq+1 == l.meta.first: // the start of the epoch
-		o.from, warm = l.EpochStart(), l.meta.first
-		ok = begins == l.meta.first
+	case c.Seq+1 == l.meta().first: // the start of the epoch
+		o.from, warm = l.EpochStart(), l.meta().first
+		ok = begins == l.meta().first
 	case c.Seq == 0 || c.archival():
 	default:
 		ok = warm >= begins
 	}
-	o.seed = warm == l.meta.first && len(l.meta.predecessors) > 0
+	o.seed = warm == l.meta().first && len(l.meta().predecessors) > 0
 	if o.seed && l.past == nil {
 		ok = false // what was seen before the epoch is known to the archive only
 	}
@@ -138,10 +148,10 @@ func (l *Log) inStream(c Cursor, state jetstream.StreamState) (o origin, ok bool
 
 // confirm checks that the stream holds what the cursor was taken from.
 func (l *Log) confirm(ctx context.Context, stream jetstream.Stream, o origin) (origin, error) {
-	if o.cur.Seq+1 == l.meta.first {
-		if o.cur.LastTime != l.meta.lastTime {
+	if o.cur.Seq+1 == l.meta().first {
+		if o.cur.LastTime != l.meta().lastTime {
 			return o, fmt.Errorf("%w: the last time given before epoch %d is %d, not %d: restore the right log, or rebuild "+
-				"the store", ErrRewritten, l.meta.epoch, l.meta.lastTime, o.cur.LastTime)
+				"the store", ErrRewritten, l.meta().epoch, l.meta().lastTime, o.cur.LastTime)
 		}
 		return o, nil
 	}
@@ -154,7 +164,7 @@ func (l *Log) decoder(ctx context.Context, o origin) (*Decoder, error) {
 	if !o.seed {
 		return d, nil
 	}
-	repeats, err := l.past.Repeats(ctx)
+	repeats, err := l.past.Repeats(ctx, l.meta().epoch)
 	if err != nil {
 		return nil, fmt.Errorf("events: read the event ids seen before the epoch: %w", err)
 	}
@@ -185,7 +195,7 @@ func (r *reader) begin(ctx context.Context) error {
 
 // held tells whether the stream still holds what the reader, which was interrupted, has read and goes on with.
 func (r *reader) held(ctx context.Context) (bool, error) {
-	if r.dec == nil || r.passing || r.cur.archival() || r.cur.Seq+1 == r.log.meta.first {
+	if r.dec == nil || r.passing || r.cur.archival() || r.cur.Seq+1 == r.log.meta().first {
 		return false, nil
 	}
 	stream, err := r.log.stream(ctx)

@@ -158,12 +158,17 @@ func (l *Log) ensureStream(ctx context.Context, create, settled bool) (*jetstrea
 		return nil, streamError(err)
 	}
 	info := stream.CachedInfo()
+	if info, err = l.resume(ctx, info); err != nil {
+		return nil, err
+	}
 	if diffs := misfits(info.Config, l.cfg.Replicas); len(diffs) > 0 {
 		return nil, mismatch(diffs)
 	}
-	if l.meta, err = parseMeta(info.Config.Metadata); err != nil {
+	meta, err := parseMeta(info.Config.Metadata)
+	if err != nil {
 		return nil, mismatch([]string{err.Error()})
 	}
+	l.metas.Store(&meta)
 	return info, nil
 }
 
@@ -305,12 +310,12 @@ func (l *Log) stream(ctx context.Context) (stream jetstream.Stream, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOtherLog, mismatch([]string{err.Error()}))
 	}
-	if meta.id != l.meta.id {
+	if meta.id != l.meta().id {
 		return nil, fmt.Errorf("%w: stream %s now holds log %x, not %x: connect to the right server, or start anew "+
-			"with empty stores", ErrOtherLog, StreamName, meta.id, l.meta.id)
+			"with empty stores", ErrOtherLog, StreamName, meta.id, l.meta().id)
 	}
-	if meta.epoch != l.meta.epoch {
-		return nil, fmt.Errorf("%w: the log is now in epoch %d, not %d: restart", ErrOtherEpoch, meta.epoch, l.meta.epoch)
+	if err := l.enter(meta); err != nil {
+		return nil, err
 	}
 	l.noteLast(info.State.LastSeq)
 	return stream, nil

@@ -58,7 +58,7 @@ func (l *Log) trimLimit(ctx context.Context) (uint64, error) {
 	case err != nil:
 		return 0, fmt.Errorf("events: the end of the archive: %w", err)
 	case end.WarmSeq == 0, o.past: // nothing of this epoch is archived, or the archive grew meanwhile: the next time will do
-		return l.meta.first - 1, nil
+		return l.meta().first - 1, nil
 	}
 	return end.WarmSeq - 1, nil
 }

@@ -86,7 +86,7 @@ func (h *Hub) CursorAt(ctx context.Context, seq uint64) (Cursor, error) {
 		return Cursor{}, err
 	}
 	starts := []Cursor{h.log.Start()}
-	if h.log.meta.first > 1 {
+	if h.log.meta().first > 1 {
 		starts = append(starts, h.log.EpochStart())
 	}
 	end, err := h.log.pastEnd()
@@ -122,7 +122,7 @@ func (h *Hub) knownCursor(seq uint64) (c Cursor, ok bool, err error) {
 	switch {
 	case seq == 0:
 		return h.log.Start(), true, nil
-	case seq+1 == h.log.meta.first:
+	case seq+1 == h.log.meta().first:
 		return h.log.EpochStart(), true, nil
 	case seq < end.Seq:
 		c = h.log.Start()

@@ -94,6 +94,28 @@ func (l *Live) Former(ctx context.Context, bounds Bounds) (*Store, error) {
 	return store, nil
 }
 
+// DropFormer removes the former generation for good: there is no rollback then. It is no error that there is none.
+func (l *Live) DropFormer(ctx context.Context) error {
+	if err := l.awaitRetired(ctx); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.freeLocked(); err != nil {
+		return err
+	}
+	g := *l.files.Load()
+	if g.Former == 0 {
+		return nil
+	}
+	g.Former = 0
+	if err := l.write(g); err != nil {
+		return err
+	}
+	l.removeStale(g, false)
+	return nil
+}
+
 func (l *Live) freeLocked() error {
 	switch {
 	case l.closed:

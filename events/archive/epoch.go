@@ -78,9 +78,25 @@ func (a *Archive) forget(ctx context.Context, former, next *manifest) {
 	}
 }
 
-// Repeats implements [events.Past]: what [Archive.BeginEpoch] kept for the present epoch, by key.
-func (a *Archive) Repeats(ctx context.Context) ([]events.Repeat, error) {
-	return a.readRepeats(ctx, a.current().repeats)
+// Repeats implements [events.Past]: what [Archive.BeginEpoch] kept for the present epoch, or is about to keep for a later
+// one, by key.
+func (a *Archive) Repeats(ctx context.Context, epoch uint32) ([]events.Repeat, error) {
+	repeats, err := a.repeatsOf(ctx, a.current(), epoch)
+	if err == nil && epoch <= a.Epoch() || err != nil && !errors.Is(err, ErrDamaged) {
+		return repeats, err
+	}
+	// Another process may have written the manifest anew.
+	if err := a.Reload(ctx); err != nil {
+		return nil, err
+	}
+	return a.repeatsOf(ctx, a.current(), epoch)
+}
+
+func (a *Archive) repeatsOf(ctx context.Context, m *manifest, epoch uint32) ([]events.Repeat, error) {
+	if epoch > m.epoch {
+		return a.repeatsAtEnd(ctx, m)
+	}
+	return a.readRepeats(ctx, m.repeats)
 }
 
 // RepeatsAtEnd returns the event ids that a reader at the end of the archive must know, as [Archive.BeginEpoch] would keep

@@ -79,11 +79,23 @@ func (a *Archiver) begin(ctx context.Context) (*session, error) {
 	if err := a.opt.Log.CheckCursor(ctx, from); err != nil {
 		return nil, fmt.Errorf("the log does not go on where its archive ends: %w", err)
 	}
+	if err := a.turn(ctx); err != nil {
+		return nil, err
+	}
 	sub, err := a.opt.Hub.Subscribe(from)
 	if err != nil {
 		return nil, err
 	}
 	return &session{Archiver: a, sub: sub, writer: a.opt.Archive.Writer()}, nil
+}
+
+// turn tells the archive of an epoch that the log has begun where the archive ends (see [events.Log.NextEpoch]).
+func (a *Archiver) turn(ctx context.Context) error {
+	end, start := a.opt.Archive.End(), a.opt.Log.EpochStart()
+	if now := a.opt.Archive.Epoch(); now == 0 || now >= start.Epoch || end.Seq != start.Seq {
+		return nil
+	}
+	return a.opt.Archive.BeginEpoch(ctx, start.Epoch, end)
 }
 
 // run gathers and seals until the context ends or something fails.
@@ -161,6 +173,11 @@ func (s *session) next(ctx context.Context) ([]*events.Envelope, error) {
 // add takes envelopes, and seals wherever there is enough.
 func (s *session) add(ctx context.Context, envs []*events.Envelope) error {
 	for len(envs) > 0 {
+		if before := s.writer.End(); envs[0].Cursor.Epoch > before.Epoch && before.Epoch != 0 {
+			if err := s.seal(ctx); err != nil {
+				return err
+			}
+		}
 		err := s.writer.Add(envs[0])
 		switch {
 		case errors.Is(err, archive.ErrFull):
@@ -198,6 +215,13 @@ func (s *session) seal(ctx context.Context) error {
 		if told := s.opt.Sealed; told != nil {
 			told(sealed)
 		}
+	}
+	before := s.opt.Archive.Epoch()
+	if err := s.turn(ctx); err != nil {
+		return err
+	}
+	if s.opt.Archive.Epoch() != before {
+		s.writer = s.opt.Archive.Writer()
 	}
 	err := s.trim(ctx)
 	end := s.opt.Archive.End().Seq

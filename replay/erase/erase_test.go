@@ -1,0 +1,290 @@
+package erase
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/conformance"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/archiver"
+	"github.com/skein-feed/skein/replay/internal/memlog"
+)
+
+// service is what serves, in a data directory.
+type service struct {
+	t    *testing.T
+	dir  string
+	o    Options
+	hub  *events.Hub
+	stop func()
+}
+
+type subscription struct {
+	*events.Subscription
+	hub *events.Hub
+}
+
+func (s subscription) Head() uint64 { return s.hub.Head() }
+
+func (s *service) subscribe(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+	if from == (events.Cursor{}) {
+		from = s.o.Log.Start()
+	}
+	sub, err := s.hub.SubscribeKinds(from, kinds)
+	return subscription{sub, s.hub}, err
+}
+
+func serve(t *testing.T, dir string) *service {
+	t.Helper()
+	s := &service{t: t, dir: dir}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	s.o.Log, err = events.Open(t.Context(), events.Config{Dir: filepath.Join(dir, "log")})
+	must(err)
+	b, err := bucket.NewDir(filepath.Join(dir, "bucket"))
+	must(err)
+	s.o.Archive, err = archive.Open(t.Context(), b, s.o.Log.ID())
+	must(err)
+	s.o.Log.SetPast(s.o.Archive)
+	s.hub = events.NewHub(s.o.Log, events.HubOptions{})
+	s.o.Publisher, err = s.o.Log.NewPublisher(events.PublisherOptions{})
+	must(err)
+	arch := archiver.New(archiver.Options{Log: s.o.Log, Hub: s.hub, Archive: s.o.Archive})
+	s.o.Archiver, s.o.Source = arch, s.subscribe
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	run := func(f func(context.Context) error) {
+		wg.Go(func() {
+			if err := f(ctx); err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		})
+	}
+	run(s.hub.Run)
+	run(arch.Run)
+	for _, p := range all.Makers(smallSettings()) {
+		l, err := projections.OpenLive(projections.LiveOptions{Options: projections.Options{Dir: filepath.Join(dir, "stores")}, New: p})
+		must(err)
+		s.o.Stores = append(s.o.Stores, l)
+		run(func(ctx context.Context) error {
+			return l.Run(ctx, func(from events.Cursor) (projections.Subscription, error) { return s.subscribe(from, events.AllKinds) })
+		})
+	}
+	s.stop = func() {
+		err := s.o.Publisher.Close(context.Background())
+		cancel()
+		for _, l := range s.o.Stores {
+			err = errors.Join(err, l.Close())
+		}
+		s.hub.Close()
+		wg.Wait()
+		if err := errors.Join(err, s.o.Log.Close(context.Background())); err != nil {
+			t.Error(err)
+		}
+	}
+	for {
+		if err := arch.Now(t.Context(), 0); !errors.Is(err, archiver.ErrNotRunning) {
+			must(err)
+			return s
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// publish appends envelopes of a world in which some users have other names, and returns the last sequence.
+func (s *service) publish(envs []*events.Envelope, names map[string]string) (seq uint64) {
+	s.t.Helper()
+	for _, env := range envs {
+		var msgs []*skeinv1.Event
+		for _, ev := range env.Events {
+			for _, id := range []*string{&ev.User, &ev.Peer, &ev.RepinUser} {
+				if name := names[*id]; name != "" {
+					*id = name
+				}
+			}
+			msgs = append(msgs, ev.Proto())
+		}
+		if len(msgs) == 0 {
+			continue
+		}
+		res, err := s.o.Publisher.Publish(context.Background(), msgs, events.PublishOptions{AllowPartial: true})
+		if err != nil {
+			s.t.Error(err)
+			return seq
+		}
+		seq = max(seq, res.Position.Seq)
+	}
+	return seq
+}
+
+// rows waits until all stores show a sequence, and returns the rows of each but for those of the runtime.
+func (s *service) rows(seq uint64) (rows []conformance.Rows) {
+	s.t.Helper()
+	for _, l := range s.o.Stores {
+		if err := l.WaitFor(s.t.Context(), seq); err != nil {
+			s.t.Fatal(l.Name(), err)
+		}
+		rows = append(rows, conformance.RowsOf(s.t, l.Serving()).Own())
+	}
+	return rows
+}
+
+// filesWith returns the files below the directory that have an id in them, as text or as keys have it.
+func filesWith(t *testing.T, dir, id string) (found []string) {
+	t.Helper()
+	key := bytes.TrimRight(events.AppendID(nil, id)[1:], "\x00")
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		if bytes.Contains(data, []byte(id)) || bytes.Contains(data, key) {
+			found = append(found, name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// I12: after erasing no file has the id; all else is as it was, also where it is built anew from the log; and whoever reads,
+// publishes and serves goes on.
+func TestErase(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, dir)
+	names := map[string]string{"user1": "somebody-to-be-erased", "user2": "7234567890123456789", "user3": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}
+	w := memlog.NewWorld(1, 30)
+	s.rows(s.publish(w.Envelopes(600), names))
+	for _, l := range s.o.Stores {
+		if err := l.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for epoch, user := range []string{"", names["user1"], names["user2"], names["user3"]} {
+		if epoch == 0 {
+			continue
+		}
+		if len(filesWith(t, dir, user)) == 0 {
+			t.Fatalf("%s is nowhere before", user)
+		}
+		// What was deleted before the erasing, and rows of the moment before.
+		res, err := s.o.Publisher.Publish(t.Context(), []*skeinv1.Event{{
+			Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: user}},
+		}}, events.PublishOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := s.rows(res.Position.Seq)
+		r, err := Erase(t.Context(), s.o, user, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Epoch != uint32(epoch)+1 || s.o.Archive.Epoch() != r.Epoch || r.Scrubbed.Changed == 0 || r.Pause > 5*time.Second {
+			t.Errorf("%+v", r)
+		}
+		for i, rows := range s.rows(r.Head) {
+			rows.MustEqual(t, want[i], "%s after erasing %s", s.o.Stores[i].Name(), user)
+		}
+		last := s.publish(w.Envelopes(20), map[string]string{"user1": "other1", "user2": "other2", "user3": "other3"})
+		s.rows(last)
+		if err := s.o.Archiver.Now(t.Context(), last); err != nil {
+			t.Error(err)
+		}
+	}
+	s.stop()
+	for _, user := range names {
+		if found := filesWith(t, dir, user); len(found) > 0 {
+			t.Errorf("%s is still in %v", user, found)
+		}
+	}
+	s = serve(t, dir)
+	s.rows(s.publish(w.Envelopes(20), map[string]string{"user1": "other1"}))
+	s.stop()
+}
+
+// TestPublishWhileErasing: nobody who publishes, reads or waits meets an error, and all that was acknowledged is there.
+func TestPublishWhileErasing(t *testing.T) {
+	s := serve(t, t.TempDir())
+	defer func() { s.stop() }()
+	s.rows(s.publish(memlog.NewWorld(2, 20).Envelopes(100), nil))
+	sub, err := s.hub.Subscribe(s.o.Log.Start())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	stop, ended := make(chan struct{}), make(chan uint64)
+	go func() {
+		w, last := memlog.NewWorld(3, 20), uint64(0)
+		for {
+			select {
+			case <-stop:
+				ended <- last
+				return
+			default:
+				last = max(last, s.publish(w.Envelopes(1), map[string]string{"user1": "someone1", "user4": "someone4"}))
+			}
+		}
+	}()
+	for _, user := range []string{"user1", "user4"} {
+		r, err := Erase(t.Context(), s.o, user, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(r)
+	}
+	close(stop)
+	last := <-ended
+	rows := s.rows(last)
+	var envs []*events.Envelope
+	for next := uint64(1); next <= last; {
+		some, err := sub.Next(t.Context(), 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, env := range some {
+			if env.Seq() != next {
+				t.Fatalf("sequence %d after %d", env.Seq(), next-1)
+			}
+			next++
+		}
+		envs = append(envs, some...)
+	}
+	for i, p := range all.All(smallSettings()) {
+		// This one began before the first erasing, so it saw some of the log as it was, and some as it is.
+		rows[i].MustEqual(t, conformance.Straight(t, p, envs).Own(), "%s", p.Name())
+	}
+}
+
+// TestEpochNotBegun: when the archive cannot follow, the log goes on in its epoch; and one that a crash left paused goes on
+// when it is opened.
+func TestEpochNotBegun(t *testing.T) {
+	dir := t.TempDir()
+	s := serve(t, dir)
+	s.publish(memlog.NewWorld(4, 20).Envelopes(10), nil)
+	fault := errors.New("no archive today")
+	_, err := s.o.Log.NextEpoch(t.Context(), func(context.Context, uint64) (events.Cursor, error) { return events.Cursor{}, fault })
+	if !errors.Is(err, events.ErrEpochNotBegun) || !errors.Is(err, fault) || s.o.Log.Epoch() != 1 {
+		t.Errorf("%v, epoch %d", err, s.o.Log.Epoch())
+	}
+	s.rows(s.publish(memlog.NewWorld(5, 20).Envelopes(10), nil))
+	s.stop()
+}
