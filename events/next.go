@@ -111,7 +111,9 @@ func (l *Log) configure(ctx context.Context, change func(c *jetstream.StreamConf
 	})
 }
 
-func isPaused(c *jetstream.StreamConfig) bool { return slices.Equal(c.Subjects, []string{pausedSubject}) }
+func isPaused(c *jetstream.StreamConfig) bool {
+	return slices.Equal(c.Subjects, []string{pausedSubject})
+}
 
 func (l *Log) pause(ctx context.Context, until time.Time) error {
 	return l.configure(ctx, func(c *jetstream.StreamConfig) error {

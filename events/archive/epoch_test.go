@@ -51,7 +51,7 @@ func TestBeginEpoch(t *testing.T) {
 	if a.End() != head || a.Epoch() != 2 || !slices.Equal(a.Predecessors(), []events.Predecessor{{Epoch: 1, Last: end.Seq}}) {
 		t.Errorf("%+v, epoch %d, %v", a.End(), a.Epoch(), a.Predecessors())
 	}
-	got, err := a.Repeats(t.Context())
+	got, err := a.Repeats(t.Context(), 1)
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
@@ -75,7 +75,7 @@ func TestBeginEpoch(t *testing.T) {
 	if err := a.BeginEpoch(t.Context(), 4, a.End()); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := open(t, b).Repeats(t.Context()); err != nil || !slices.Equal(got, lastUses(a.End(), parts...)) {
+	if got, err := open(t, b).Repeats(t.Context(), 1); err != nil || !slices.Equal(got, lastUses(a.End(), parts...)) {
 		t.Errorf("repeats of both epochs: %v, %v", got, err)
 	}
 	if want := []events.Predecessor{{Epoch: 1, Last: end.Seq}, {Epoch: 2, Last: envs[11].Seq()}}; !slices.Equal(a.Predecessors(), want) {

@@ -136,7 +136,7 @@ func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Cont
 		if err != nil {
 			t.Fatalf("operation %d: %v", n, err)
 		}
-		repeats, err := a.Repeats(ctx)
+		repeats, err := a.Repeats(ctx, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +243,7 @@ func checkDamage(t *testing.T, a *Archive, name, what string) {
 		return
 	}
 	_, err = readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1<<20)
-	if _, err2 := a.Repeats(t.Context()); !found(err) && !found(err2) {
+	if _, err2 := a.Repeats(t.Context(), 1); !found(err) && !found(err2) {
 		t.Fatalf("%s: %s: reading says %v, %v", name, what, err, err2)
 	}
 }

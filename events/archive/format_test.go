@@ -96,7 +96,7 @@ func TestGolden(t *testing.T) {
 	if d := diff(want, got); d != "" {
 		t.Error(d)
 	}
-	repeats, err := a.Repeats(ctx)
+	repeats, err := a.Repeats(ctx, 1)
 	if err != nil || len(repeats) != 2 || repeats[1] != (events.Repeat{Key: 1 << 60, Time: start}) {
 		t.Errorf("%v, %v", repeats, err)
 	}

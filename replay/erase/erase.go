@@ -77,7 +77,7 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// ErrUser: the id is none that a user can have.
+// ErrUser says that the id is none that a user can have.
 var ErrUser = errors.New("erase: not the id of a user")
 
 // Erase takes a user out of everything. It may be run again after it was broken off, and does all of it again then: what was

@@ -3,6 +3,7 @@ package erase
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -180,7 +181,7 @@ func TestScrubbedWorldFoldsAlike(t *testing.T) {
 		envs := w.Envelopes(1500)
 		envs[700].Rejects = append(envs[700].Rejects, events.Reject{Seq: envs[700].Seq(), Slot: -1, Data: []byte("of user3 or user1")})
 		for _, user := range []string{"user0", "user3", "user17"} {
-			envs := append(append(envs[:len(envs):len(envs)], w.Envelope(events.Event{Kind: events.UserDeleted, User: user})),
+			envs := append(append(slices.Clip(envs), w.Envelope(events.Event{Kind: events.UserDeleted, User: user})),
 				w.Envelopes(100)...)
 			mustEqual(t, smallSettings(), envs, user, seedOf(seed))
 		}
