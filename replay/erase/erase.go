@@ -2,12 +2,12 @@ package erase
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nuid"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skein-feed/skein/events"
@@ -119,7 +119,7 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 
 // deleteUser publishes the deletion and waits until every store has folded it.
 func (o *Options) deleteUser(ctx context.Context, user string) (at events.Position, slot uint16, err error) {
-	id := "erase-" + nuid.Next()
+	id := "erase-" + rand.Text()
 	res, err := o.Publisher.Publish(ctx, []*skeinv1.Event{{
 		EventId: id, Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: user}},
 	}}, events.PublishOptions{})

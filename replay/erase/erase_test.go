@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -104,7 +105,7 @@ func serve(t *testing.T, dir string) *service {
 			must(err)
 			return s
 		}
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 }
 
