@@ -12,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/erase"
 	"github.com/skein-feed/skein/replay/operation"
 	"github.com/skein-feed/skein/replay/rebuild"
 	"github.com/skein-feed/skein/replay/snapshot"
@@ -29,7 +30,35 @@ func (a *app) works() works {
 	if a.snapshots != nil {
 		w[operation.Snapshot] = work{do: a.snapshotWork}
 	}
+	if a.archiver != nil {
+		w[operation.Erase] = work{do: a.eraseWork}
+	}
 	return w
+}
+
+// eraseWork takes a user out of everything that the process keeps.
+func (a *app) eraseWork(o gateway.Order) (operation.Work, error) {
+	if !a.archiver.Status().Running {
+		return nil, &gateway.Refusal{
+			Why: gateway.ErrNotPossible, Text: "another process archives the log, or none does: erase there, " +
+				"for it alone may write the archive anew",
+		}
+	}
+	return func(ctx context.Context, p *replay.Progress) (string, error) {
+		r, err := erase.Erase(ctx, erase.Options{
+			Log: a.log, Publisher: a.publisher, Archive: a.archive, Archiver: a.archiver, Stores: a.stores, Source: a.sourceOf,
+			Rebuild: rebuild.Options{LogBytes: a.logBytes(ctx), Logger: a.logger},
+			Keeper:  a.snapshots, Bucket: a.opt.snapshots,
+		}, o.User, p)
+		// What a restored log was taken from is not touched by anything else either.
+		if damaged, _ := filepath.Glob(filepath.Join(a.dir, logDir+"-damaged-*")); len(damaged) > 0 {
+			r.Left = append(r.Left, fmt.Sprintf("what remains of a damaged log: remove %v", damaged))
+		}
+		if err != nil {
+			return "", err
+		}
+		return r.String(), nil
+	}, nil
 }
 
 // errDiffers ends a verification that found differences. Its report says which.

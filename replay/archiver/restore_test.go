@@ -265,7 +265,7 @@ func TestRestoreSalvages(t *testing.T) {
 			if got := w.read(14); !reflect.DeepEqual(got, whole) {
 				t.Errorf("restored the log is\n%+v, was\n%+v", got, whole)
 			}
-			if kept, err := w.archive.Repeats(t.Context()); err != nil || !slices.Equal(kept, repeats) {
+			if kept, err := w.archive.Repeats(t.Context(), w.log.Epoch()); err != nil || !slices.Equal(kept, repeats) {
 				t.Errorf("archived up to %d: of event ids is kept\n%v, needed\n%v, %v", archived, kept, repeats, err)
 			}
 			w.follow("x", "once")
@@ -485,7 +485,7 @@ func TestRestoreBrokenOff(t *testing.T) {
 			if got := c.read(6); !reflect.DeepEqual(got, whole) {
 				t.Errorf("broken off after %d: the log is\n%+v, was\n%+v", n, got, whole)
 			}
-			if kept, err := c.archive.Repeats(t.Context()); err != nil || !slices.Equal(kept, repeats) {
+			if kept, err := c.archive.Repeats(t.Context(), c.log.Epoch()); err != nil || !slices.Equal(kept, repeats) {
 				t.Errorf("broken off after %d: of event ids is kept\n%v, needed\n%v, %v", n, kept, repeats, err)
 			}
 			if err := c.archive.Check(t.Context(), nil); err != nil {
