@@ -20,16 +20,16 @@ type KeptReject struct {
 	events.Reject
 }
 
-func rejectKey(dst []byte, number uint64) []byte {
-	return binary.BigEndian.AppendUint16(AppendPrefix(dst, StoreShard, tagReject), uint16((number-1)%KeptRejects))
+func rejectKey(number uint64) []byte {
+	return binary.BigEndian.AppendUint16(AppendPrefix(nil, StoreShard, tagReject), uint16((number-1)%KeptRejects))
 }
 
 const rejectVersion = 1
 
-// append appends the encoding of a kept reject: version, number, sequence, slot, reason, then field, message and data,
+// encode returns the encoding of a kept reject: version, number, sequence, slot, reason, then field, message and data,
 // each with its length.
-func (r KeptReject) append(dst []byte) []byte {
-	dst = append(dst, rejectVersion)
+func (r KeptReject) encode() []byte {
+	dst := []byte{rejectVersion}
 	dst = binary.AppendUvarint(dst, r.Number)
 	dst = binary.AppendUvarint(dst, r.Seq)
 	dst = binary.AppendVarint(dst, int64(r.Slot))
@@ -84,7 +84,7 @@ func (f *fold) writeRejects(rejects []events.Reject) {
 	}
 	for _, r := range rejects {
 		f.rejects++
-		f.batch.set(rejectKey(nil, f.rejects), KeptReject{f.rejects, r}.append(nil))
+		f.batch.set(rejectKey(f.rejects), KeptReject{f.rejects, r}.encode())
 	}
 	f.batch.set(rejectCountKey, binary.BigEndian.AppendUint64(nil, f.rejects))
 }
@@ -92,7 +92,7 @@ func (f *fold) writeRejects(rejects []events.Reject) {
 // eraseRejects takes out of the kept rejects what names a user who was deleted (I12).
 func (f *fold) eraseRejects(user string) error {
 	for number := f.rejects - min(f.rejects, KeptRejects) + 1; number <= f.rejects; number++ {
-		key := rejectKey(nil, number)
+		key := rejectKey(number)
 		value, ok, err := f.batch.Get(key)
 		if err != nil {
 			return err
@@ -106,7 +106,7 @@ func (f *fold) eraseRejects(user string) error {
 		}
 		if r, named := kept.Without(user); named {
 			kept.Reject = r
-			f.batch.set(key, kept.append(nil))
+			f.batch.set(key, kept.encode())
 		}
 	}
 	return nil
@@ -140,7 +140,7 @@ func (s *Store) Rejects(after uint64, n int) (rejects []KeptReject, total uint64
 	for after < total && len(rejects) < n {
 		after++
 		number := after
-		value, ok, err := v.Get(rejectKey(nil, number))
+		value, ok, err := v.Get(rejectKey(number))
 		if err != nil {
 			return nil, 0, err
 		}

@@ -101,8 +101,8 @@ type exportRowsCmd struct {
 	Take       bool     `help:"Have a running service take the snapshot first, at its own target."`
 	Scratch    string   `help:"Where a snapshot is restored meanwhile; by default as temporary files." type:"path" placeholder:"DIR"`
 	Data       string   `help:"Data directory of a service that is not running." type:"path" placeholder:"DIR"`
-	Tag        []string `help:"Only rows of this kind, the second word of each line of inspect; more than once for several." placeholder:"NAME" sep:"none"`
-	Partition  int      `help:"Only this one of the 256 partitions; -1: all, and the rows of the store as a whole." default:"-1" placeholder:"N"`
+	Tag        []string `help:"Only rows of this kind, as inspect names it; more than once for several." placeholder:"NAME" sep:"none"`
+	Partition  int      `help:"Only this one of the 256 partitions; -1: all rows." default:"-1" placeholder:"N"`
 }
 
 // Help is shown below the flags.

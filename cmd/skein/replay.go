@@ -14,7 +14,7 @@ type replayCmd struct {
 	Verify     replayVerifyCmd     `cmd:"" help:"Compare projections with a fresh fold of the log."`
 	Repair     replayRepairCmd     `cmd:"" help:"Replace the rows of a projection that differ from a fresh fold of the log."`
 	Rollback   replayRollbackCmd   `cmd:"" help:"Answer from the generation before the last rebuild again."`
-	Erase      replayEraseCmd      `cmd:"" help:"Take a user out of everything: stores, archive, log and snapshots. Needs the rebuild of every projection."`
+	Erase      replayEraseCmd      `cmd:"" help:"Take a user out of stores, archive, log and snapshots. Rebuilds every projection."`
 	Operations replayOperationsCmd `cmd:"" help:"List rebuilds and other long work, the latest first."`
 	Watch      replayWatchCmd      `cmd:"" help:"Show an operation until it ends."`
 	Cancel     replayCancelCmd     `cmd:"" help:"Ask an operation to end."`

@@ -76,7 +76,7 @@ func (b *bench) replayRebuild(ctx context.Context, l *replayLog) error {
 	folding := &Row{ID: row.ID + "-folded", Title: title + ", before the compaction", Unit: "events/s", Note: "the same measurements, " +
 		"until the last event is folded."}
 	core := &Row{ID: row.ID + "-core", Title: title + ", by processor time", Unit: "events/s", Note: "by seconds of one core, of " +
-		"the whole process: the log's server, flushes, compactions and garbage collection included. Redis: all that the server has "+
+		"the whole process: the log's server, flushes, compactions and garbage collection included. Redis: all that the server has " +
 		"used when it answers."}
 	memory := &Row{ID: row.ID + "-memory", Title: title + ": greatest memory", Unit: "bytes", Note: "the greatest resident memory of " +
 		"the process, in which the log's server runs too, unless the archive is read. A cache as that of serve. Redis: when it has " +
