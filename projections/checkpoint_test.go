@@ -32,7 +32,7 @@ func TestCheckpoint(t *testing.T) {
 func TestParseReject(t *testing.T) {
 	r := KeptReject{7, events.Reject{Seq: 1 << 40, Slot: -1, Data: []byte("data")}}
 	r.Rejection = events.Rejection{Index: -1, Reason: 3, Field: "f", Message: "why"}
-	b := r.append(nil)
+	b := r.encode()
 	for n := range b {
 		if _, err := parseReject(b[:n]); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%d of %d bytes: %v", n, len(b), err)

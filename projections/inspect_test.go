@@ -35,7 +35,7 @@ func TestDescribeKey(t *testing.T) {
 		},
 		{closedKey(nil, ""), nil, `ffff backfill-closed source=""`},
 		{rejectCountKey, binary.BigEndian.AppendUint64(nil, 3), "ffff rejects count=3"},
-		{rejectKey(nil, 3), reject.append(nil), "ffff reject number=3 seq=5 slot=-1: is no envelope"},
+		{rejectKey(3), reject.encode(), "ffff reject number=3 seq=5 slot=-1: is no envelope"},
 	} {
 		if got, err := DescribeKey(tt.key, tt.value); got != tt.want || err != nil {
 			t.Errorf("got  %s, %v\nwant %s", got, err, tt.want)
