@@ -8,7 +8,10 @@
 //	            │
 //	            ├─► rebuild   a new generation beside the live one ──► cut over ──► the former one, for rollback
 //	            ├─► verify    a shadow, folded to a position that the live store has, and compared ──► repair
-//	            └─► snapshot  a store with its position ──► bucket ──► restore, and replay the tail
+//	            ├─► snapshot  a store with its position ──► bucket ──► restore, and replay the tail
+//	            ├─► audit     graph, inbox and counters compared at one position, all the time ──► repair
+//	            ├─► export    rows or events ──► NDJSON, Parquet
+//	            └─► erase     a user: a scrubbed archive, a new epoch, stores built anew
 //
 // Each folder is one tool. They never write rows that are not a fold of the log (I1).
 package replay
