@@ -1,18 +1,25 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
@@ -31,6 +38,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	only := flags.String("only", "", "regular expression: only mutants whose path matches")
 	require := flags.String("require", "", "invariants that must have a mutant, as in I1,I2")
 	timeout := flags.Duration("timeout", 2*time.Minute, "limit of one run of one test")
+	jobs := flags.Int("jobs", runtime.GOMAXPROCS(0), "how many packages are worked on at a time")
 	verbose := flags.Bool("v", false, "print what the tests print")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -56,23 +64,55 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer os.RemoveAll(tmp)
 
-	r := &runner{root: dir, tmp: tmp, timeout: *timeout, plain: make(map[test]error), binaries: make(map[string]string)}
-	var verdicts []verdict
-	for _, m := range mutants {
-		v := r.try(ctx, m)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		fmt.Fprintf(out, "%-8s  %-4s %s (%.1f s)\n", v, strings.Join(m.invariants, ","), m.name, v.elapsed.Seconds())
-		if *verbose || v.err == nil && !v.killed {
-			fmt.Fprintln(out, v.output)
-		}
-		if v.err != nil {
-			fmt.Fprintln(out, v.err)
-		}
-		verdicts = append(verdicts, v)
+	verdicts := make([]verdict, len(mutants))
+	var printing sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(*jobs)
+	for i, group := range byPackage(mutants) {
+		g.Go(func() error {
+			r := &runner{
+				root: dir, tmp: filepath.Join(tmp, strconv.Itoa(i)), timeout: *timeout,
+				plain: make(map[test]error), binaries: make(map[string]string),
+			}
+			for _, at := range group {
+				v := r.try(ctx, mutants[at])
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				verdicts[at] = v
+				printing.Lock()
+				v.print(out, *verbose)
+				printing.Unlock()
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
 	}
 	return report(out, verdicts)
+}
+
+// byPackage returns the indexes of mutants in groups whose tests are of one package: tests without any change are built and
+// run once. The largest come first.
+func byPackage(mutants []mutant) [][]int {
+	groups := map[string][]int{}
+	for i, m := range mutants {
+		groups[m.test.pkg] = append(groups[m.test.pkg], i)
+	}
+	return slices.SortedFunc(maps.Values(groups), func(a, b []int) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a[0], b[0]))
+	})
+}
+
+func (v verdict) print(out io.Writer, verbose bool) {
+	fmt.Fprintf(out, "%-8s  %-4s %s (%.1f s)\n", v, strings.Join(v.mutant.invariants, ","), v.mutant.name, v.elapsed.Seconds())
+	if verbose || v.err == nil && !v.killed {
+		fmt.Fprintln(out, v.output)
+	}
+	if v.err != nil {
+		fmt.Fprintln(out, v.err)
+	}
 }
 
 // demand tells which of the invariants in list, separated by commas, has no mutant.

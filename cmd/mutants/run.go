@@ -131,6 +131,9 @@ func (r *runner) overlay(m mutant) (string, error) {
 func (r *runner) build(ctx context.Context, t test, overlay string) (string, error) {
 	r.count++
 	binary := filepath.Join(r.tmp, fmt.Sprintf("binary%d.test", r.count))
+	if err := os.MkdirAll(r.tmp, 0o755); err != nil {
+		return "", err
+	}
 	// Without what only debuggers read, linking takes half the time.
 	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary}
 	if overlay != "" {
