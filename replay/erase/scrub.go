@@ -30,7 +30,11 @@ func (s scrubber) event(ev *events.Event) (changed *events.Event, keep bool) {
 	}
 	if ev.User == s.user {
 		// What the user wrote, and was shown, stands in no row but the user's own.
-		without.Title, without.Attributes, without.Items = "", nil, nil
+		without.Title, without.Items = "", nil
+		if len(ev.Attributes) > 0 {
+			// That there are some can decide which of two backfills of a pin at one time counts.
+			without.Attributes = []byte{0}
+		}
 	}
 	if without.Encoded != nil {
 		without.Encoded = without.Canonical()
