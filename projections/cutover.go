@@ -99,16 +99,22 @@ func (l *Live) DropFormer(ctx context.Context) error {
 	if err := l.awaitRetired(ctx); err != nil {
 		return err
 	}
+	return l.forget(func(g *generations) *uint32 { return &g.Former })
+}
+
+// forget has the file no longer name a generation, if it does, and removes its directory.
+func (l *Live) forget(which func(*generations) *uint32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.freeLocked(); err != nil {
 		return err
 	}
 	g := *l.files.Load()
-	if g.Former == 0 {
+	n := which(&g)
+	if *n == 0 {
 		return nil
 	}
-	g.Former = 0
+	*n = 0
 	if err := l.write(g); err != nil {
 		return err
 	}
@@ -202,23 +208,7 @@ func (l *Live) Discard(next *Store) error {
 }
 
 // Abandon removes what is being built, if it is not open: nobody will continue it.
-func (l *Live) Abandon() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.freeLocked(); err != nil {
-		return err
-	}
-	g := *l.files.Load()
-	if g.Building == 0 {
-		return nil
-	}
-	g.Building = 0
-	if err := l.write(g); err != nil {
-		return err
-	}
-	l.removeStale(g, false)
-	return nil
-}
+func (l *Live) Abandon() error { return l.forget(func(g *generations) *uint32 { return &g.Building }) }
 
 // CutOver makes the next generation the one that serves, at a moment when it shows at least what the live one shows; that
 // one is closed when its views are, and kept as the former. While Run is running, the next generation follows the log from

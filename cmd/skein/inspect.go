@@ -16,10 +16,6 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
-	"github.com/skein-feed/skein/projections/counters"
-	"github.com/skein-feed/skein/projections/graph"
-	"github.com/skein-feed/skein/projections/inbox"
-	"github.com/skein-feed/skein/projections/seen"
 )
 
 type inspectCmd struct {
@@ -30,11 +26,6 @@ type inspectCmd struct {
 	Kind       string `help:"Only rows of this kind, the second word of each line: edge, following, board-counts, checkpoint, ..."`
 	Limit      int    `help:"Stop after so many rows; 0: never." default:"0"`
 	JSON       bool   `help:"Print JSON with the raw bytes of key and value besides."`
-}
-
-// describers tell the rows of each projection to people.
-var describers = map[string]func(key, value []byte) (string, error){
-	"graph": graph.DescribeKey, "inbox": inbox.DescribeKey, "seen": seen.DescribeKey, "counters": counters.DescribeKey,
 }
 
 // Run prints the rows of a store.
@@ -55,7 +46,7 @@ func (c *inspectCmd) Run(ctx context.Context, std *streams) (err error) {
 func (c *inspectCmd) open() (*projections.Store, error) {
 	list := all.All(all.Settings{})
 	i := slices.IndexFunc(list, func(p projections.Projection) bool { return p.Name() == c.Projection })
-	if i < 0 || describers[c.Projection] == nil {
+	if i < 0 {
 		return nil, usage("there is no projection %q", c.Projection)
 	}
 	dir := c.Dir
@@ -83,7 +74,7 @@ func (c *inspectCmd) print(ctx context.Context, std *streams, view *projections.
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		text, derr := c.describe(it.Key(), it.Value())
+		text, derr := all.Describe(c.Projection, it.Key(), it.Value())
 		if derr != nil {
 			corrupt++
 			text = fmt.Sprintf("%x: %v", it.Key(), derr)
@@ -156,13 +147,6 @@ func (r *inspected) wanted(key []byte) (here bool, from []byte) {
 		from = projections.PrefixEnd(prefix)
 	}
 	return false, from
-}
-
-func (c *inspectCmd) describe(key, value []byte) (string, error) {
-	if projections.IsRuntimeKey(key) {
-		return projections.DescribeKey(key, value)
-	}
-	return describers[c.Projection](key, value)
 }
 
 func (c *inspectCmd) line(out *bufio.Writer, key, value []byte, text string, corrupt error) error {

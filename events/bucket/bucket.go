@@ -13,7 +13,7 @@ import (
 var (
 	// ErrNotFound: there is no object of that name.
 	ErrNotFound = errors.New("bucket: no such object")
-	// ErrName: the name is none. A name has parts of the characters a-z, 0-9, "." "_" and "-", a letter or digit first, with
+	// ErrName: the name is none. A name has parts of the characters A-Z, a-z, 0-9, "." "_" and "-", a letter or digit first, with
 	// "/" between them, and at most 512 bytes.
 	ErrName = errors.New("bucket: not a name of an object")
 )

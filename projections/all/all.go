@@ -61,35 +61,35 @@ func DescribeRow(projection string, key, value []byte) (*projections.Description
 	if projections.IsRuntimeKey(key) {
 		return projections.DescribeRow(key, value)
 	}
-	switch projection {
-	case "graph":
-		return graph.DescribeRow(key, value)
-	case "inbox":
-		return inbox.DescribeRow(key, value)
-	case "seen":
-		return seen.DescribeRow(key, value)
-	case "counters":
-		return counters.DescribeRow(key, value)
+	in, ok := inspectors[projection]
+	if !ok {
+		return nil, fmt.Errorf("%w: a row of %q, which is not known", projections.ErrCorrupt, projection)
 	}
-	return nil, fmt.Errorf("%w: a row of %q, which is not known", projections.ErrCorrupt, projection)
+	return in.describe(key, value)
 }
 
 // RowKinds returns the kinds of rows that [DescribeRow] tells of a projection, those of the runtime included, sorted; nil: the
 // projection is not in the list.
-func RowKinds(projection string) (kinds []string) {
-	switch projection {
-	case "graph":
-		kinds = graph.RowKinds()
-	case "inbox":
-		kinds = inbox.RowKinds()
-	case "seen":
-		kinds = seen.RowKinds()
-	case "counters":
-		kinds = counters.RowKinds()
-	default:
+func RowKinds(projection string) []string {
+	in, ok := inspectors[projection]
+	if !ok {
 		return nil
 	}
-	kinds = append(kinds, projections.RuntimeKinds()...)
+	kinds := append(in.kinds(), projections.RuntimeKinds()...)
 	slices.Sort(kinds)
 	return slices.Compact(kinds)
+}
+
+// inspector tells people what the rows of a projection say.
+type inspector struct {
+	describe func(key, value []byte) (*projections.Description, error)
+	kinds    func() []string
+}
+
+// inspectors has one line a projection, too.
+var inspectors = map[string]inspector{
+	"graph":    {graph.DescribeRow, graph.RowKinds},
+	"inbox":    {inbox.DescribeRow, inbox.RowKinds},
+	"seen":     {seen.DescribeRow, seen.RowKinds},
+	"counters": {counters.DescribeRow, counters.RowKinds},
 }

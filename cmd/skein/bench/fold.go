@@ -2,6 +2,7 @@ package bench
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -140,6 +141,9 @@ func (f *folder) ask(question func(q *graph.Queries) error) error {
 // diskBytes returns the size of all files of the store.
 func (f *folder) diskBytes() (n int64, err error) {
 	err = filepath.Walk(f.dir, func(_ string, info os.FileInfo, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // the store has removed it meanwhile
+		}
 		if err == nil && info.Mode().IsRegular() {
 			n += info.Size()
 		}
