@@ -31,6 +31,7 @@ type benchMeasureCmd struct {
 	Plays   int           `help:"How many plays one measurement of the projection seen takes." default:"2000000" env:"-"`
 	Items   int           `help:"Items of the lists by heat." default:"1000000" env:"-"`
 	Replay  int           `help:"Events of each log that is replayed." default:"1000000" env:"-"`
+	Of      []string      `help:"Of the projections that are replayed, these only." name:"replay-of" placeholder:"NAME" env:"-"`
 	Limit   time.Duration `help:"Give up after this time." default:"40m" env:"-"`
 	Dir     string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir" env:"-"`
 	JSON    string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path" env:"-"`
@@ -57,7 +58,7 @@ func (c *benchMeasureCmd) Run(ctx context.Context, std *streams) error {
 	opts := bench.Options{
 		Skein: self, Dir: c.Dir, Users: c.Users, Edges: c.Edges, Runs: c.Runs, Time: c.Time, Follows: c.Follows,
 		BigUser: c.Big, Posts: c.Posts, Readers: c.Readers, Plays: c.Plays, Items: c.Items,
-		Replayed: c.Replay, Limit: c.Limit,
+		Replayed: c.Replay, ReplayOf: c.Of, Limit: c.Limit,
 		Only: c.Only, Progress: std.err,
 	}
 	if c.Quick {

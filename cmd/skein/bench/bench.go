@@ -38,6 +38,8 @@ type Options struct {
 	Items int
 	// Replayed is about how many events each log has that is replayed.
 	Replayed int
+	// ReplayOf names the projections that are replayed; none given: all, and the cut-over.
+	ReplayOf []string
 	// Limit bounds the whole run; 0: nothing does.
 	Limit time.Duration
 	// Only names the rows to measure; none given: all.

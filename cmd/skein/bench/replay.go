@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // replayRuns is how often at most a rebuild is measured.
@@ -20,10 +21,22 @@ const (
 // replay measures how fast projections are built again, verified and audited, the bytes of the log, and how long a cut-over
 // stops the fold. Each projection has a log of its own, of events that it reads.
 func (b *bench) replay(ctx context.Context) error {
-	for _, l := range b.replayLogs() {
+	of, logs := b.opts.ReplayOf, b.replayLogs()
+	for _, name := range of {
+		if !slices.ContainsFunc(logs, func(l *replayLog) bool { return l.projection == name }) {
+			return fmt.Errorf("there is no projection %q to replay", name)
+		}
+	}
+	for _, l := range logs {
+		if len(of) > 0 && !slices.Contains(of, l.projection) {
+			continue
+		}
 		if err := b.replayOf(ctx, l); err != nil {
 			return fmt.Errorf("%s: %w", l.projection, err)
 		}
+	}
+	if len(of) > 0 {
+		return nil
 	}
 	return b.replayCutOver(ctx)
 }
