@@ -39,6 +39,11 @@ func (f *fold) load(s *Store) error {
 	if err != nil {
 		return err
 	}
+	if n := s.opts.Bounds.FilterBytes; n > 0 && !s.opts.ReadOnly {
+		if err := f.batch.rows.filter(n, row != nil); err != nil {
+			return err
+		}
+	}
 	if row != nil {
 		if f.cursor, f.progress, err = parseCheckpoint(row); err != nil {
 			return err

@@ -120,6 +120,7 @@ func (f *fold) mend(m *Mending) error {
 	}
 	f.hidden, f.unsaved = true, 0
 	f.batch.rows.reset()
+	f.batch.rows.written = nil // it does not know these rows
 	if forgetful, ok := s.opts.Projection.(Forgetful); ok {
 		forgetful.Forget()
 	}

@@ -124,9 +124,9 @@ func TestMendWhatIsInMemory(t *testing.T) {
 		one(follow("ann", "bob")), one(follow("ann", "cid")), one(follow("ann", "dan")),
 		one(events.Event{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 5}),
 		one(events.Event{Kind: events.Played, User: "ann", Item: "x", Backfill: true, Source: "old", Offset: 6}),
-		one(follow("ann", "eve")),
+		one(follow("ann", "eve")), one(follow("zoe", "eve")),
 	)
-	s := open(t, projections.Options{})
+	s := open(t, projections.Options{Bounds: projections.Bounds{FilterBytes: 1 << 10}})
 	conformance.Fold(t, s, envs[:3])
 	// The count and the offset are wrong on purpose: what is folded next shows whether the fold has read them.
 	mend := func(heal func(m *projections.Mending)) error {
@@ -137,6 +137,7 @@ func TestMendWhatIsInMemory(t *testing.T) {
 	}
 	if err := mend(func(m *projections.Mending) {
 		m.Set(tally.CountKey("ann"), []byte{0, 0, 0, 0, 0, 0, 0, 40})
+		m.Set(tally.CountKey("zoe"), []byte{0, 0, 0, 0, 0, 0, 0, 40})
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -156,8 +157,10 @@ func TestMendWhatIsInMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	if count, _, err := v.Get(tally.CountKey("ann")); err != nil || count[7] != 41 {
-		t.Error("count", count, err)
+	for _, user := range []string{"ann", "zoe"} {
+		if count, _, err := v.Get(tally.CountKey(user)); err != nil || count[7] != 41 {
+			t.Error("count of", user, count, err)
+		}
 	}
 	plays, _, err := v.Get([]byte("\xff\xff\x05"))
 	if err != nil || plays[7] != 3 {

@@ -38,6 +38,8 @@ type overlay struct {
 	// under finds rows in the database as it was when the overlay was last reset: what was written since, the overlay
 	// has.
 	under finder
+	// written knows which rows the database may have; nil: nothing is known.
+	written *keyFilter
 
 	// What is merged into rows, and the ranges that are deleted: see overlay_merge.go.
 	merges merges
@@ -84,6 +86,18 @@ const (
 func (o *overlay) init(db *pebble.DB, keep int, m *Merger) {
 	*o = overlay{db: db, keep: keep, batch: db.NewBatch(), chains: map[[prefixLen]byte]uint32{}, merges: merges{merger: m}}
 	o.reset()
+}
+
+// filter has the overlay remember which rows the database may have. Before the first commit it has those of the runtime.
+func (o *overlay) filter(bytes int, committed bool) error {
+	o.written = newKeyFilter(bytes)
+	if committed {
+		return o.written.load(o.db)
+	}
+	for tag := range LastRuntimeTag + 1 {
+		o.written.tags[tag] = tagOpen
+	}
+	return nil
 }
 
 // reset forgets everything. It must not be called while a row is dirty.
@@ -173,7 +187,7 @@ func (o *overlay) get(key []byte) ([]byte, bool, error) {
 			return nil, false, nil
 		}
 	}
-	value, ok, err := o.base(key)
+	value, ok, err := o.base(key, hash)
 	switch {
 	case err != nil:
 		return nil, false, err
@@ -193,8 +207,8 @@ func (o *overlay) get(key []byte) ([]byte, bool, error) {
 }
 
 // base returns the row of a key as the database has it, less what was deleted since the last commit.
-func (o *overlay) base(key []byte) ([]byte, bool, error) {
-	if o.inDeleted(key) {
+func (o *overlay) base(key []byte, hash uint64) ([]byte, bool, error) {
+	if o.inDeleted(key) || o.written != nil && o.written.lacks(key, hash) {
 		return nil, false, nil
 	}
 	return o.under.find(o.db, key)
@@ -272,6 +286,9 @@ func (o *overlay) commit() error {
 	merged := false
 	for _, d := range o.sorted(o.dirty) {
 		r := &o.rows[d.row]
+		if o.written != nil && (r.operand != 0 || r.state&rowLives != 0) {
+			o.written.wrote(o.keyOf(r), r.hash)
+		}
 		switch {
 		case r.operand != 0:
 			if err := o.writeMerged(r); err != nil {
@@ -358,10 +375,10 @@ func (o *overlay) close() {
 	*o = overlay{}
 }
 
-// dirtyRow sorts rows: most by the first bytes of their keys.
+// dirtyRow sorts rows: nearly all by the first 16 bytes of their keys, so that the keys are hardly looked at.
 type dirtyRow struct {
-	first uint64
-	row   uint32
+	first, second uint64
+	row           uint32
 }
 
 func (o *overlay) sorted(rows []uint32) []dirtyRow {
@@ -375,9 +392,9 @@ func (o *overlay) sorted(rows []uint32) []dirtyRow {
 
 func (o *overlay) dirtyRow(row uint32) dirtyRow {
 	key := o.keyOf(&o.rows[row])
-	var first [8]byte
+	var first [16]byte
 	copy(first[:], key)
-	return dirtyRow{binary.BigEndian.Uint64(first[:]), row}
+	return dirtyRow{binary.BigEndian.Uint64(first[:]), binary.BigEndian.Uint64(first[8:]), row}
 }
 
 func (o *overlay) sort(rows []dirtyRow) {
@@ -386,6 +403,10 @@ func (o *overlay) sort(rows []dirtyRow) {
 		case a.first < b.first:
 			return -1
 		case a.first > b.first:
+			return 1
+		case a.second < b.second:
+			return -1
+		case a.second > b.second:
 			return 1
 		}
 		return bytes.Compare(o.keyOf(&o.rows[a.row]), o.keyOf(&o.rows[b.row]))

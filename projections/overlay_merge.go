@@ -95,7 +95,7 @@ func (o *overlay) baseOf(r *overlayRow) ([]byte, error) {
 	case r.state&rowLives != 0:
 		return o.valueOf(r), nil
 	case r.state&rowUnknown != 0:
-		value, ok, err := o.base(o.keyOf(r))
+		value, ok, err := o.base(o.keyOf(r), r.hash)
 		if ok && value == nil {
 			value = []byte{}
 		}

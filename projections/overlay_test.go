@@ -65,6 +65,14 @@ func TestOverlayIsABatch(t *testing.T) {
 		batch := want.NewIndexedBatch()
 		var o overlay
 		o.init(db, r.IntN(3)*5000, joining)
+		filter := func(committed bool) {
+			if err := o.filter(1<<r.IntN(12), committed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if seed%2 == 0 {
+			filter(false)
+		}
 		keys := overlayKeys(40 + r.IntN(200))
 		key := func() []byte { return keys[r.IntN(len(keys))] }
 		for step := range 3000 {
@@ -117,6 +125,9 @@ func TestOverlayIsABatch(t *testing.T) {
 				}
 				if o.dirtyBytes != 0 || len(o.dirty) != 0 || (o.memory() > o.keep && len(o.rows) > 0) {
 					t.Fatalf("after a commit: %d dirty bytes, %d in memory", o.dirtyBytes, o.memory())
+				}
+				if o.written != nil && r.IntN(3) == 0 {
+					filter(true)
 				}
 				if err := want.Apply(batch, pebble.NoSync); err != nil {
 					t.Fatal(err)

@@ -90,6 +90,10 @@ type Bounds struct {
 	// Sublevels of tables may overlap before they are compacted: each is asked in a look-up of the fold, and of queries.
 	// Default 2. What nobody reads yet is built with less work by more, and then compacted at once.
 	Sublevels int
+	// FilterBytes of memory tell the fold of most rows that they are not there, as of nearly all that it asks for when a
+	// store is built, without a look at tables. Default 0: none. Two bytes for each row that is asked for by its key are
+	// plenty. A store that has rows is read once when it is opened.
+	FilterBytes int
 }
 
 func (b Bounds) withDefaults() Bounds {

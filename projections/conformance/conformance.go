@@ -67,8 +67,8 @@ var allBounds = map[string]projections.Bounds{
 	"steps": {BatchBytes: 1},
 	// Memtables are so small that they are flushed all the time, and cut events too.
 	"flushes": {BatchBytes: 1 << 10, FlushBytes: 8 << 10},
-	// Hardly any row is kept in memory.
-	"forgets": {BatchBytes: 1 << 10, KeepBytes: 2 << 10},
+	// Hardly any row is kept in memory, and a filter, as of a build, tells which ones are not on disk.
+	"forgets": {BatchBytes: 1 << 10, KeepBytes: 2 << 10, FilterBytes: 2 << 10},
 	// Most batches are larger than a memtable.
 	"large": {BatchBytes: 64 << 10, FlushBytes: 8 << 10},
 }

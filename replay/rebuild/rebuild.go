@@ -274,7 +274,8 @@ func sizeText(n uint64) string {
 }
 
 // Bulk are the bounds of a build. Nobody reads it yet and it may fold more again after a crash, so larger batches and fewer
-// compactions halve the work. It takes up to 4 × 64 MiB of the cache, and 80 MiB beside it.
+// compactions halve the work, and a filter keeps most look-ups from the tables. It takes up to 4 × 64 MiB of the cache, and
+// 144 MiB beside it.
 func Bulk() projections.Bounds {
-	return projections.Bounds{BatchBytes: 16 << 20, KeepBytes: 64 << 20, FlushBytes: 64 << 20, Sublevels: 16}
+	return projections.Bounds{BatchBytes: 16 << 20, KeepBytes: 64 << 20, FlushBytes: 64 << 20, Sublevels: 16, FilterBytes: 64 << 20}
 }
