@@ -27,13 +27,7 @@ type replayArchiveRestoreCmd struct {
 	Force bool `help:"Begin a new epoch even if nothing seems wrong with the log."`
 	JSON  bool `help:"Print the report as one JSON object."`
 
-	NATS         string `name:"nats" help:"Make the log on these NATS servers, where it must be gone." placeholder:"URL,..."`
-	NATSCreds    string `name:"nats-creds" help:"Credentials file for --nats." type:"path" placeholder:"FILE"`
-	NATSCert     string `name:"nats-cert" help:"Client certificate for --nats, PEM." type:"path" placeholder:"FILE"`
-	NATSKey      string `name:"nats-key" help:"Key of the client certificate, PEM." type:"path" placeholder:"FILE"`
-	NATSCA       string `name:"nats-ca" help:"Authorities that signed the servers' certificates, PEM." type:"path" placeholder:"FILE"`
-	NATSReplicas int    `name:"nats-replicas" help:"Replicas of the new log; 0: 3 on a cluster of three or more, else 1." default:"0"`
-
+	natsFlags `embed:""`
 	foldFlags `embed:""`
 }
 
@@ -57,12 +51,9 @@ func (c *replayArchiveRestoreCmd) Run(ctx context.Context, std *streams) error {
 	if err != nil {
 		return err
 	}
-	o := archiver.RestoreOptions{Bucket: b, Stores: stores, Stream: events.Config{
-		URL: c.NATS, CredsFile: c.NATSCreds, Replicas: c.NATSReplicas, Logger: slog.New(slog.DiscardHandler),
-		TLS: events.TLSFiles{CertFile: c.NATSCert, KeyFile: c.NATSKey, CAFile: c.NATSCA},
-	}}
+	o := archiver.RestoreOptions{Bucket: b, Stores: stores, Stream: c.natsFlags.config(filepath.Join(c.Data, logDir))}
+	o.Stream.Logger = slog.New(slog.DiscardHandler)
 	if c.NATS == "" {
-		o.Stream.Dir = filepath.Join(c.Data, logDir)
 		needed, err := c.makeRoom(ctx, std, &o)
 		if err != nil || !needed {
 			return err

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/counters"
@@ -32,12 +31,7 @@ type serveCmd struct {
 	ListenAnywhere bool   `help:"Allow other machines: whoever reaches the port reads and writes everything."`
 	PortFile       string `help:"Write the port to this file when the service is ready." type:"path" placeholder:"FILE"`
 
-	NATS         string `name:"nats" help:"Keep the log on these NATS servers, with sync_interval: always." placeholder:"URL,..."`
-	NATSCreds    string `name:"nats-creds" help:"Credentials file for --nats." type:"path" placeholder:"FILE"`
-	NATSCert     string `name:"nats-cert" help:"Client certificate for --nats, PEM." type:"path" placeholder:"FILE"`
-	NATSKey      string `name:"nats-key" help:"Key of the client certificate, PEM." type:"path" placeholder:"FILE"`
-	NATSCA       string `name:"nats-ca" help:"Authorities that signed the servers' certificates, PEM." type:"path" placeholder:"FILE"`
-	NATSReplicas int    `name:"nats-replicas" help:"Replicas of a new log; 0: 3 on a cluster of three or more, else 1." default:"0"`
+	natsFlags `embed:""`
 
 	LogMaxBytes     byteSize      `help:"Size at which the log refuses more; 0: 80 % of the disk that is free at first." default:"0"`
 	CacheBytes      byteSize      `help:"Memory for rows that are read and written often." default:"512MiB"`
@@ -201,14 +195,9 @@ func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 		limits: gateway.Limits{
 			Followees: c.FolloweeCap, DrainDelay: c.DrainDelay, ShutdownTimeout: c.ShutdownTimeout,
 		},
-		log: events.Config{
-			URL: c.NATS, CredsFile: c.NATSCreds, Replicas: c.NATSReplicas, MaxBytes: int64(c.LogMaxBytes), Logger: logger,
-			TLS: events.TLSFiles{CertFile: c.NATSCert, KeyFile: c.NATSKey, CAFile: c.NATSCA},
-		},
+		log: c.natsFlags.config(filepath.Join(c.Data, logDir)),
 	}
-	if c.NATS == "" {
-		o.log.Dir = filepath.Join(c.Data, logDir)
-	}
+	o.log.MaxBytes, o.log.Logger = int64(c.LogMaxBytes), logger
 	var err error
 	if o.settings, err = c.settings(); err != nil {
 		return o, err

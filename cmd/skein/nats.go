@@ -1,0 +1,25 @@
+package main
+
+import "github.com/skein-feed/skein/events"
+
+// natsFlags say on which NATS servers the log is.
+type natsFlags struct {
+	NATS         string `name:"nats" help:"The log is on these NATS servers, which run with sync_interval: always." placeholder:"URL,..."`
+	NATSCreds    string `name:"nats-creds" help:"Credentials file for --nats." type:"path" placeholder:"FILE"`
+	NATSCert     string `name:"nats-cert" help:"Client certificate for --nats, PEM." type:"path" placeholder:"FILE"`
+	NATSKey      string `name:"nats-key" help:"Key of the client certificate, PEM." type:"path" placeholder:"FILE"`
+	NATSCA       string `name:"nats-ca" help:"Authorities that signed the servers' certificates, PEM." type:"path" placeholder:"FILE"`
+	NATSReplicas int    `name:"nats-replicas" help:"Replicas of a new log; 0: 3 on a cluster of three or more, else 1." default:"0"`
+}
+
+// config returns where the log is, with dir that of the embedded server where there is no other.
+func (f *natsFlags) config(dir string) events.Config {
+	c := events.Config{
+		URL: f.NATS, CredsFile: f.NATSCreds, Replicas: f.NATSReplicas,
+		TLS: events.TLSFiles{CertFile: f.NATSCert, KeyFile: f.NATSKey, CAFile: f.NATSCA},
+	}
+	if f.NATS == "" {
+		c.Dir = dir
+	}
+	return c
+}
