@@ -28,14 +28,10 @@ type work struct {
 // works are the kinds that this process can do.
 type works map[operation.Kind]work
 
-// absentWorks say what kinds wait for that are not among the works.
+// absentWorks say what the kinds need that are not in every process.
 var absentWorks = map[operation.Kind]string{
-	operation.Rebuild:  "StartRebuild needs the builder of generations, which this process does not have",
-	operation.Verify:   "Verify needs the shadow replay, which this process does not have",
-	operation.Repair:   "Repair needs the shadow replay, which this process does not have",
-	operation.Rollback: "Rollback needs the generations of stores, which this process does not have",
-	operation.Snapshot: "TakeSnapshot needs a place for snapshots, which this process does not have",
-	operation.Erase:    "EraseUser needs the scrub of archive and log, which this process does not have",
+	operation.Snapshot: "TakeSnapshot needs a place for snapshots, which this process does not have: start it with --snapshots",
+	operation.Erase:    "EraseUser needs the archive of the log, which this process does not have: start it with --archive",
 }
 
 var operationKinds = map[skeinv1.OperationKind]operation.Kind{

@@ -92,8 +92,8 @@ func TestOperationsOfAService(t *testing.T) {
 		reason != "OPERATION_IN_THE_WAY" || other != id || !strings.Contains(err.Error(), id) {
 		t.Errorf("%v: %s %s", err, reason, other)
 	}
-	_, err = admin.Repair(t.Context(), connect.NewRequest(&skeinv1.RepairRequest{Projection: "graph"}))
-	if connect.CodeOf(err) != connect.CodeUnimplemented || !strings.Contains(err.Error(), "Repair needs the shadow replay") {
+	_, err = admin.EraseUser(t.Context(), connect.NewRequest(&skeinv1.EraseUserRequest{UserId: "ann"}))
+	if connect.CodeOf(err) != connect.CodeUnimplemented || !strings.Contains(err.Error(), "EraseUser needs the archive") {
 		t.Error(err)
 	}
 	_, err = admin.Rollback(t.Context(), connect.NewRequest(&skeinv1.RollbackRequest{Projection: "graph"}))
@@ -158,7 +158,8 @@ func TestReplayCommands(t *testing.T) {
 	<-r.began
 	demand(1, "", "is no projection of this service: it has counters, graph, inbox, seen", "replay", "verify", "nothing")
 	demand(1, "", "graph has no former generation (OPERATION_REFUSED)", "replay", "rollback", "graph")
-	demand(1, "", "Repair needs", "replay", "repair", "graph")
+	demand(1, "", "--archive", "replay", "erase", "ann")
+	demand(1, "", "--snapshots", "snapshot")
 	demand(1, "", "share", "replay", "rebuild", "graph", "--share=2")
 
 	id := strings.TrimSpace(demand(0, "", "started", "replay", "rebuild", "seen", "--no-wait"))
