@@ -200,10 +200,10 @@ func (p *Publisher) attempt(ctx context.Context, msg *nats.Msg, timeout time.Dur
 	if err != nil {
 		return nil, false, err
 	}
-	err = during(ctx, state, timeout, func(ctx context.Context) (err error) {
+	err = p.log.link.during(ctx, state, timeout, func(ctx context.Context) (err error) {
 		ack, err = p.log.link.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0))
 		return err
-	})
+	}, Subject)
 	for _, before := range []error{
 		nats.ErrReconnectBufExceeded, nats.ErrConnectionClosed, nats.ErrMaxPayload, nats.ErrConnectionDraining,
 		jetstream.ErrNoStreamResponse,
@@ -231,10 +231,10 @@ func (p *Publisher) rest(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// refusal tells whether the server answered that it did not take the envelope.
+// refusal tells whether the server said that it did not take the envelope.
 func refusal(err error) bool {
 	var api *jetstream.APIError
-	return errors.As(err, &api)
+	return errors.As(err, &api) || errors.Is(err, ErrForbidden)
 }
 
 // passing tells a refusal that another attempt may overcome.

@@ -44,6 +44,8 @@ type link struct {
 	now     linkState
 	pass    context.CancelFunc // ends now.ctx
 	checked uint64             // the connection (linkState.n) on which the log was last found to be the one opened
+
+	questions []*question // that may be refused by an error of the connection
 }
 
 // linkState is the state of a connection at one time.
@@ -65,6 +67,10 @@ func (cfg Config) validExternal() error {
 		if u, err := url.Parse(server); err != nil || u.Hostname() == "" {
 			return fmt.Errorf("events: the URL of the log's server is malformed: %q", cfg.URL)
 		}
+	}
+	if strings.ContainsAny(cfg.InboxPrefix, "*> \t\r\n") || strings.HasPrefix(cfg.InboxPrefix, ".") ||
+		strings.HasSuffix(cfg.InboxPrefix, ".") || strings.Contains(cfg.InboxPrefix, "..") {
+		return fmt.Errorf("events: the inbox prefix is malformed: %q", cfg.InboxPrefix)
 	}
 	for _, file := range []string{cfg.CredsFile, cfg.TLS.CertFile, cfg.TLS.KeyFile, cfg.TLS.CAFile} {
 		if file == "" {
@@ -105,11 +111,17 @@ func connect(ctx context.Context, cfg Config, server *embedded, logger *slog.Log
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			// Permission errors come this way only.
+			if denied := c.forbid(err); denied != nil {
+				err = denied
+			}
 			logger.Warn("log: connection error", "error", err)
 		}),
 	}
 	if server != nil {
 		opts = append(opts, nats.InProcessServer(server.ns))
+	}
+	if cfg.InboxPrefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(cfg.InboxPrefix))
 	}
 	if cfg.CredsFile != "" {
 		opts = append(opts, nats.UserCredentials(cfg.CredsFile))
@@ -220,15 +232,21 @@ func (c *link) await(ctx context.Context) (linkState, error) {
 	}
 }
 
-// during asks the server something on one connection, within a timeout. An answer that is due on a lost connection
-// never comes, and the client would go on waiting for it.
-func during(ctx context.Context, s linkState, timeout time.Duration, ask func(context.Context) error) error {
-	inner, cancel := context.WithTimeout(ctx, timeout)
+// during asks the server something on one connection, within a timeout, by the subjects. An answer that is due on a lost
+// connection never comes, and the client would go on waiting for it; nor does one to a question that is forbidden.
+func (c *link) during(
+	ctx context.Context, s linkState, timeout time.Duration, ask func(context.Context) error, subjects ...string,
+) error {
+	heeded, stop := c.heed(ctx, subjects...)
+	defer stop()
+	inner, cancel := context.WithTimeout(heeded, timeout)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)() //nolint:contextcheck // the call ends with either
 	err := ask(inner)
-	switch {
+	switch denied := forbidden(heeded, err); {
 	case ctx.Err() != nil:
+	case errors.Is(denied, ErrForbidden):
+		return denied
 	case errors.Is(err, context.Canceled):
 		return nats.ErrDisconnected
 	case errors.Is(err, context.DeadlineExceeded):

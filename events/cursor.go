@@ -35,7 +35,7 @@ func (l *Log) checkMessage(ctx context.Context, stream jetstream.Stream, c Curso
 	err := l.ask(ctx, func(ctx context.Context) (err error) {
 		msg, err = stream.GetMsg(ctx, c.Seq)
 		return err
-	})
+	}, askMessage)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return fmt.Errorf("%w: sequence %d, at which the cursor stands, was deleted: rebuild the store", ErrRewritten, c.Seq)
 	}

@@ -31,6 +31,8 @@ var (
 	ErrLeaseLost = errors.New("events: the lease is lost")
 	// ErrStreamMismatch: the stream is not fit to be a log.
 	ErrStreamMismatch = errors.New("events: the stream is not fit to be a log")
+	// ErrForbidden: the user of the NATS servers lacks a permission. The text names the subject.
+	ErrForbidden = errors.New("events: the NATS user lacks a permission")
 	// ErrLocked: the data directory is in use.
 	ErrLocked = errors.New("events: the data directory is in use")
 )

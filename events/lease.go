@@ -202,7 +202,8 @@ func (le *lease) release(ctx context.Context) {
 
 // ask bounds one question, so that several fit into the time that the lease is believed in.
 func (le *lease) ask(ctx context.Context, question func(context.Context) error) error {
-	return during(ctx, le.log.link.state(), min(le.ttl/6, requestTimeout), question)
+	return le.log.link.during(ctx, le.log.link.state(), min(le.ttl/6, requestTimeout), question,
+		askAccount, askBucketInfo, askBucketCreate, askBucketGet, askBucketPut)
 }
 
 // pause waits.

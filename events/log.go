@@ -30,6 +30,9 @@ type Config struct {
 	URL string
 	// CredsFile holds the credentials for an external server; empty: none.
 	CredsFile string
+	// InboxPrefix begins the subjects on which an external server answers; empty: "_INBOX". Whoever may subscribe to those of
+	// another user sees what that one reads: users that are not to read the log get a prefix of their own, or the readers do.
+	InboxPrefix string
 	// TLS names the files for a TLS connection to an external server.
 	TLS TLSFiles
 	// ConnectTimeout bounds how long Open and Dial try to reach the server, and then the log in it. Default 30 s each.
@@ -143,8 +146,8 @@ func (cfg Config) valid() error {
 		return errors.New("events: an ephemeral log chooses its own directory: leave Dir empty")
 	case cfg.URL == "" && cfg.Replicas > 1:
 		return errors.New("events: an embedded log has one replica; several need an external cluster (URL)")
-	case cfg.URL == "" && (cfg.CredsFile != "" || cfg.TLS.any()):
-		return errors.New("events: credentials and TLS are for an external server (URL)")
+	case cfg.URL == "" && (cfg.CredsFile != "" || cfg.InboxPrefix != "" || cfg.TLS.any()):
+		return errors.New("events: credentials, an inbox prefix and TLS are for an external server (URL)")
 	case cfg.MaxBytes < 0 || cfg.Replicas < 0:
 		return errors.New("events: MaxBytes and Replicas must not be negative")
 	case cfg.URL != "":
@@ -297,7 +300,11 @@ func (l *Log) ReadMessage(ctx context.Context, seq uint64) (Message, error) {
 	if err != nil {
 		return Message{}, err
 	}
-	raw, err := stream.GetMsg(ctx, seq)
+	var raw *jetstream.RawStreamMsg
+	err = l.ask(ctx, func(ctx context.Context) (err error) {
+		raw, err = stream.GetMsg(ctx, seq)
+		return err
+	}, askMessage)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return Message{}, fmt.Errorf("%w: %d", ErrNoMessage, seq)
 	}

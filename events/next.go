@@ -108,7 +108,7 @@ func (l *Log) configure(ctx context.Context, change func(c *jetstream.StreamConf
 	return l.ask(ctx, func(ctx context.Context) error {
 		_, err := l.link.js.UpdateStream(ctx, c)
 		return unavailable(err)
-	})
+	}, askUpdate)
 }
 
 func isPaused(c *jetstream.StreamConfig) bool {
@@ -153,7 +153,7 @@ func (l *Log) settle(ctx context.Context) (uint64, error) {
 		err := l.ask(ctx, func(ctx context.Context) error {
 			_, err := l.link.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequence(1<<62), jetstream.WithRetryAttempts(0))
 			return err
-		})
+		}, pausedSubject)
 		_, text, ok := strings.Cut(apiError(err).Description, refused)
 		last, bad := strconv.ParseUint(text, 10, 64)
 		if !ok || bad != nil {
@@ -201,7 +201,7 @@ func (l *Log) destroy(ctx context.Context, head uint64) error {
 	}
 	return l.ask(ctx, func(ctx context.Context) error {
 		return unavailable(stream.Purge(ctx, jetstream.WithPurgeSequence(head+1)))
-	})
+	}, askPurge)
 }
 
 // dropConsumers has all readers, of all processes, begin again where they are.
@@ -210,13 +210,15 @@ func (l *Log) dropConsumers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ctx, stop := l.link.heed(ctx, askConsumerNames, askConsumerDelete)
+	defer stop()
 	names := stream.ConsumerNames(ctx)
 	for name := range names.Name() {
 		if err := stream.DeleteConsumer(ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-			return unavailable(err)
+			return unavailable(forbidden(ctx, err))
 		}
 	}
-	return unavailable(names.Err())
+	return unavailable(forbidden(ctx, names.Err()))
 }
 
 // resume heals a stream that a crash left paused. In an external log another process may be at it: until its time is over,
@@ -236,7 +238,12 @@ func (l *Log) resume(ctx context.Context, info *jetstream.StreamInfo) (*jetstrea
 	if l.metas.Load() == nil {
 		l.metas.Store(&meta)
 	}
-	if err := errors.Join(l.enter(meta), l.dropConsumers(ctx), l.unpause(ctx)); err != nil {
+	err = errors.Join(l.enter(meta), l.dropConsumers(ctx), l.unpause(ctx))
+	if errors.Is(err, ErrForbidden) { // somebody else may, and whoever began the epoch comes back
+		return nil, fmt.Errorf("%w: a new epoch was being begun and that broke off; this user cannot resume the log: %s",
+			ErrLogUnavailable, err.Error())
+	}
+	if err != nil {
 		return nil, err
 	}
 	l.logger.Warn("log: it was left paused, and goes on", "epoch", meta.epoch)

@@ -68,6 +68,8 @@ type reader struct {
 	wanted   int    // messages that the current pull may still bring; 0: there is none
 	budget   int    // bytes that it may still bring
 	silence  *time.Timer
+	heeded   context.Context //nolint:containedctx // it is the signal that pulling is forbidden
+	unheed   context.CancelFunc
 
 	stuck     int    // heartbeats since a message, though there are some
 	nothingTo uint64 // up to here there was nothing more when the consumer was created
@@ -199,7 +201,7 @@ func (r *reader) open(ctx context.Context) error {
 			InactiveThreshold: idleConsumer,
 		})
 		return err
-	})
+	}, askConsumer)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -224,6 +226,7 @@ func (r *reader) open(ctx context.Context) error {
 	}
 	r.conn, r.ordinal, r.wanted, r.budget = state, 0, 0, 0
 	r.silence = time.NewTimer(lostAfter)
+	r.heeded, r.unheed = r.log.link.heed(context.Background(), askNext+r.consumer) //nolint:contextcheck // until close
 	return nil
 }
 
@@ -240,9 +243,8 @@ func (r *reader) pull() error {
 	if err != nil {
 		return fmt.Errorf("events: %w", err)
 	}
-	subject := "$JS.API.CONSUMER.MSG.NEXT." + StreamName + "." + r.consumer
 	r.pulls++
-	if err := r.log.link.nc.PublishRequest(subject, r.pullInbox(), req); err != nil {
+	if err := r.log.link.nc.PublishRequest(askNext+r.consumer, r.pullInbox(), req); err != nil {
 		return unavailable(err)
 	}
 	r.wanted, r.budget = r.batch, pullBytes
@@ -292,6 +294,8 @@ func (r *reader) arrive(ctx context.Context, wait bool) (*nats.Msg, error) {
 		return msg, nil
 	case <-r.conn.ctx.Done():
 		return nil, fmt.Errorf("%w: the connection changed", errLost)
+	case <-r.heeded.Done():
+		return nil, fmt.Errorf("%w: %w", errLost, context.Cause(r.heeded))
 	case <-r.silence.C:
 		return nil, fmt.Errorf("%w: no word from the server for %v", errLost, lostAfter)
 	case <-ctx.Done():
@@ -365,9 +369,10 @@ func (r *reader) close() {
 	_ = r.sub.Unsubscribe() // fails only when the connection is gone, and with it the subscription
 	r.sub = nil
 	r.silence.Stop()
+	r.unheed()
 	if state := r.log.link.state(); state.n == r.conn.n && state.up {
 		// Best effort: the server forgets idle consumers by itself.
-		_ = r.log.link.nc.Publish("$JS.API.CONSUMER.DELETE."+StreamName+"."+r.consumer, nil)
+		_ = r.log.link.nc.Publish(askConsumerDelete+r.consumer, nil)
 	}
 }
 

@@ -302,7 +302,7 @@ func (r *reader) gap(ctx context.Context, seq uint64) error {
 	err = r.log.ask(ctx, func(ctx context.Context) (err error) {
 		_, err = stream.GetMsg(ctx, next)
 		return err
-	})
+	}, askMessage)
 	switch {
 	case err == nil: // a replica is ahead of the leader in trimming, or behind in delivering
 		return fmt.Errorf("%w: sequence %d was not delivered", errLost, next)

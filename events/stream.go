@@ -98,37 +98,41 @@ func misfits(c jetstream.StreamConfig, replicas int) []string {
 
 // findStream finds the log, or creates it if it may, and learns its id. Servers that have just started, or are
 // electing a leader, give no answer, so it asks again until the connect timeout.
-func (l *Log) findStream(ctx context.Context, create bool) error {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.connectTimeout())
+func (l *Log) findStream(outer context.Context, create bool) error {
+	ctx, cancel := context.WithTimeout(outer, l.cfg.connectTimeout())
 	defer cancel()
+	var last error
 	settled := time.Now().Add(min(settleTime, l.cfg.connectTimeout()/2))
 	for pause, timeout := firstRetry, firstAsk; ; pause, timeout = min(2*pause, lastRetry), min(2*timeout, requestTimeout) {
 		state := l.link.state()
 		var info *jetstream.StreamInfo
-		err := during(ctx, state, timeout, func(ctx context.Context) (err error) {
+		err := l.link.during(ctx, state, timeout, func(ctx context.Context) (err error) {
 			info, err = l.ensureStream(ctx, create, time.Now().After(settled))
 			return err
-		})
+		}, askInfo, askCreate)
 		if err == nil {
 			l.link.verify(state)
 			l.noteLast(info.State.LastSeq)
 			return l.adjustMaxBytes(ctx, info)
 		}
 		unsettled := apiError(err).ErrorCode == errCodeNoPeers
+		if last != nil && outer.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+			return last // asking was broken off: what was wrong before that is what is wrong
+		}
 		silent := errors.Is(err, ErrLogUnavailable) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrDisconnected)
-		if !silent && !unsettled {
+		if !silent && !unsettled || errors.Is(err, ErrForbidden) {
 			return err
 		}
 		l.logger.Debug("log: asking for the stream again", "error", err)
+		if last = err; !unsettled {
+			last = fmt.Errorf("%w: the server does not tell about the stream: %w", ErrLogUnavailable, err)
+		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			if unsettled {
-				return err
-			}
-			return fmt.Errorf("%w: the server does not tell about the stream: %w", ErrLogUnavailable, err)
+			return last
 		}
 	}
 }
@@ -297,7 +301,7 @@ func (l *Log) stream(ctx context.Context) (stream jetstream.Stream, err error) {
 	err = l.ask(ctx, func(ctx context.Context) (err error) {
 		stream, err = l.link.js.Stream(ctx, StreamName)
 		return err
-	})
+	}, askInfo)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, fmt.Errorf("%w: stream %s is gone: restore it, or rebuild everything from another log",
 			ErrNoLog, StreamName)
@@ -321,11 +325,11 @@ func (l *Log) stream(ctx context.Context) (stream jetstream.Stream, err error) {
 	return stream, nil
 }
 
-// ask asks the server something that may be asked again. What a cluster is asked while it elects a leader it does not
-// answer, not even later.
-func (l *Log) ask(ctx context.Context, question func(context.Context) error) error {
+// ask asks the server something that may be asked again, by the subjects. What a cluster is asked while it elects a leader it
+// does not answer, not even later.
+func (l *Log) ask(ctx context.Context, question func(context.Context) error, subjects ...string) error {
 	for timeout := firstAsk; ; timeout *= 2 {
-		err := during(ctx, l.link.state(), timeout, question)
+		err := l.link.during(ctx, l.link.state(), timeout, question, subjects...)
 		if !errors.Is(err, nats.ErrTimeout) || 2*timeout > requestTimeout {
 			return err
 		}

@@ -31,7 +31,7 @@ func (l *Log) Trim(ctx context.Context, upTo uint64) (trimmed uint64, err error)
 	}
 	if err := l.ask(ctx, func(ctx context.Context) error {
 		return stream.Purge(ctx, jetstream.WithPurgeSequence(upTo+1))
-	}); err != nil {
+	}, askPurge); err != nil {
 		return 0, unavailable(err)
 	}
 	info, err := l.streamInfo(ctx)
@@ -99,7 +99,7 @@ func (l *Log) messageFrom(ctx context.Context, stream jetstream.Stream, seq uint
 	err = l.ask(ctx, func(ctx context.Context) (err error) {
 		msg, err = stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(Subject))
 		return err
-	})
+	}, askMessage)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, fmt.Errorf("%w, nor after it: %d", ErrNoMessage, seq)
 	}
