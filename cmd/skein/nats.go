@@ -9,13 +9,14 @@ type natsFlags struct {
 	NATSCert     string `name:"nats-cert" help:"Client certificate for --nats, PEM." type:"path" placeholder:"FILE"`
 	NATSKey      string `name:"nats-key" help:"Key of the client certificate, PEM." type:"path" placeholder:"FILE"`
 	NATSCA       string `name:"nats-ca" help:"Authorities that signed the servers' certificates, PEM." type:"path" placeholder:"FILE"`
+	NATSInbox    string `name:"nats-inbox" help:"How the subjects begin on which --nats answers: _INBOX by default." placeholder:"PREFIX"`
 	NATSReplicas int    `name:"nats-replicas" help:"Replicas of a new log; 0: 3 on a cluster of three or more, else 1." default:"0"`
 }
 
 // config returns where the log is, with dir that of the embedded server where there is no other.
 func (f *natsFlags) config(dir string) events.Config {
 	c := events.Config{
-		URL: f.NATS, CredsFile: f.NATSCreds, Replicas: f.NATSReplicas,
+		URL: f.NATS, CredsFile: f.NATSCreds, InboxPrefix: f.NATSInbox, Replicas: f.NATSReplicas,
 		TLS: events.TLSFiles{CertFile: f.NATSCert, KeyFile: f.NATSKey, CAFile: f.NATSCA},
 	}
 	if f.NATS == "" {

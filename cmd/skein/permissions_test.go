@@ -1,0 +1,414 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// natsUsers reads the table of docs/operations.md: to which subjects each user of the NATS servers may publish.
+func natsUsers(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, ok := strings.Cut(string(text), "| user | has as well | publishes to | is |\n|---|---|---|---|\n")
+	if !ok {
+		t.Fatal("docs/operations.md has no table of users")
+	}
+	quoted := regexp.MustCompile("`([^`]+)`")
+	words := func(cell string) (list []string) {
+		for _, word := range quoted.FindAllStringSubmatch(cell, -1) {
+			list = append(list, word[1])
+		}
+		return list
+	}
+	users := map[string][]string{}
+	for line := range strings.Lines(table) {
+		if !strings.HasPrefix(line, "|") {
+			break
+		}
+		cells := strings.Split(line, "|")
+		name, subjects := words(cells[1])[0], words(cells[3])
+		for _, other := range words(cells[2]) {
+			if users[other] == nil {
+				t.Fatalf("%s is to have what %q has, which no row before says", name, other)
+			}
+			subjects = append(subjects, users[other]...)
+		}
+		users[name] = subjects
+	}
+	return users
+}
+
+// natsOfUsers is a NATS server with the users of the table, and one who may do everything.
+type natsOfUsers struct {
+	t    *testing.T
+	at   string // host and port
+	root jetstream.JetStream
+}
+
+func startNATSOfUsers(t *testing.T) *natsOfUsers {
+	t.Helper()
+	users := []*natsserver.User{{Username: "root", Password: "-"}}
+	for name, subjects := range natsUsers(t) {
+		users = append(users, &natsserver.User{Username: name, Password: "-", Permissions: &natsserver.Permissions{
+			Publish:   &natsserver.SubjectPermission{Allow: subjects},
+			Subscribe: &natsserver.SubjectPermission{Allow: []string{inboxOf(name) + ".>"}},
+		}})
+	}
+	ns, err := natsserver.NewServer(&natsserver.Options{
+		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, SyncAlways: true,
+		StoreDir: t.TempDir(), JetStreamMaxStore: 1 << 40, Users: users,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	if !ns.ReadyForConnections(patience) {
+		t.Fatal("the NATS server is not ready")
+	}
+	n := &natsOfUsers{t: t, at: strings.TrimPrefix(ns.ClientURL(), "nats://")}
+	n.root, err = jetstream.New(n.connect("root", "_INBOX", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func inboxOf(user string) string { return "_INBOX_" + user }
+
+func (n *natsOfUsers) url(user string) string { return "nats://" + user + ":-@" + n.at }
+
+// connect connects as a program without skein would.
+func (n *natsOfUsers) connect(user, inbox string, fails func(error)) *nats.Conn {
+	n.t.Helper()
+	nc, err := nats.Connect(n.url(user), nats.CustomInboxPrefix(inbox), nats.ErrorHandler(
+		func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if fails != nil {
+				fails(err)
+			}
+		}))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(nc.Close)
+	return nc
+}
+
+// config is where the log is for a user.
+func (n *natsOfUsers) config(user string, logger *slog.Logger) events.Config {
+	c := (&natsFlags{NATS: n.url(user), NATSInbox: inboxOf(user)}).config("")
+	c.Logger = logger
+	return c
+}
+
+// open opens the log as a user.
+func (n *natsOfUsers) open(t *testing.T, user string, logger *slog.Logger) *events.Log {
+	t.Helper()
+	log, err := events.Open(t.Context(), n.config(user, logger))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := log.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return log
+}
+
+// serve runs the service as a user, with a data directory of its own.
+func (n *natsOfUsers) serve(t *testing.T, user string, logger *slog.Logger, b bucket.Bucket) (api *client, stop func()) {
+	t.Helper()
+	return startApp(t, t.TempDir(), logger, func(o *appOptions) {
+		o.log = n.config(user, logger)
+		o.upkeep = upkeepOptions{archive: b, archiveEvery: time.Hour, retention: time.Nanosecond, auditShare: 0.05}
+	})
+}
+
+// TestUsersOfNATS does as each user of docs/operations.md what it is there for, with no more than it is permitted there.
+func TestUsersOfNATS(t *testing.T) {
+	leaks := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
+	n := startNATSOfUsers(t)
+	archive, err := bucket.NewDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, as := range []struct {
+		user string
+		work func(t *testing.T, user string, logger *slog.Logger)
+	}{
+		{"founder", n.serves},
+		{"publisher", n.publishes},
+		{"reader", n.reads},
+		{"server", n.serves},
+		{"archiver", func(t *testing.T, user string, logger *slog.Logger) { n.archives(t, user, logger, archive) }},
+		{"eraser", func(t *testing.T, user string, logger *slog.Logger) { n.erases(t, user, logger, archive) }},
+		{"restorer", func(t *testing.T, user string, _ *slog.Logger) { n.restores(t, user, fmt.Sprint(archive)) }},
+		{"publisher", n.publishes},
+	} {
+		if !t.Run(as.user, func(t *testing.T) {
+			var log lockedBuffer
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Log(log.String())
+				}
+			})
+			as.work(t, as.user, slog.New(slog.NewTextHandler(&log, nil)))
+			text := log.String()
+			if as.user == "archiver" { // it also tries what it may not
+				text = strings.ReplaceAll(text, "$JS.API.STREAM.UPDATE.SKEIN", "")
+			}
+			if strings.Contains(text, events.ErrForbidden.Error()+": to publish to $") || strings.Contains(text, "level=ERROR") {
+				t.Error("it lacks a permission")
+			}
+		}) {
+			return
+		}
+	}
+}
+
+// serves runs the service without an archive.
+func (n *natsOfUsers) serves(t *testing.T, user string, logger *slog.Logger) {
+	api, stop := n.serve(t, user, logger, nil)
+	defer stop()
+	publish(t, api, userFollowed("ann", "bob"))
+}
+
+// publishes appends an event, and reads nothing.
+func (n *natsOfUsers) publishes(t *testing.T, user string, logger *slog.Logger) {
+	p, err := events.Dial(t.Context(), n.config(user, logger), events.PublisherOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	res, err := p.Publish(t.Context(), []*skeinv1.Event{userFollowed("cid", "bob")}, events.PublishOptions{})
+	if err != nil || res.Position.Seq == 0 {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// envelopes reads the log up to its end.
+func envelopes(t *testing.T, log *events.Log) (all []*events.Envelope) {
+	t.Helper()
+	head, err := log.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := events.NewHub(log, events.HubOptions{})
+	ended := make(chan error, 1)
+	go func() { ended <- hub.Run(t.Context()) }()
+	defer func() {
+		hub.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	sub, err := hub.Subscribe(log.Start())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	for len(all) == 0 || all[len(all)-1].Seq() < head.Last {
+		envs, err := sub.Next(t.Context(), 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, envs...)
+	}
+	return all
+}
+
+// reads reads everything, and goes on after a cursor.
+func (n *natsOfUsers) reads(t *testing.T, user string, logger *slog.Logger) {
+	log := n.open(t, user, logger)
+	all := envelopes(t, log)
+	if len(all) < 2 {
+		t.Errorf("the log has %d envelopes", len(all))
+	}
+	if err := log.CheckCursor(t.Context(), all[0].Cursor); err != nil {
+		t.Error(err)
+	}
+	if _, err := log.SeqBefore(t.Context(), time.Now()); err != nil {
+		t.Error(err)
+	}
+}
+
+// endsAt is the word that everything up to a cursor of the stream is archived, and that the last envelope is all that a reader
+// there has to know.
+type endsAt struct {
+	events.Past
+	end events.Cursor
+}
+
+// End is part of events.Past.
+func (p endsAt) End() events.Cursor { return p.end }
+
+// An archiver trims, and a server may not, whatever it takes for archived.
+func TestUsersOfNATSWhoTrim(t *testing.T) {
+	n := startNATSOfUsers(t)
+	quiet := slog.New(slog.DiscardHandler)
+	n.serves(t, "founder", quiet)
+	n.publishes(t, "publisher", quiet)
+	n.publishes(t, "publisher", quiet)
+	log := n.open(t, "archiver", quiet)
+	all := envelopes(t, log)
+	end := all[len(all)-1].Cursor
+	end.WarmSeq = end.Seq
+	log.SetPast(endsAt{end: end})
+	if trimmed, err := log.Trim(t.Context(), all[0].Seq()); err != nil || trimmed != 1 {
+		t.Errorf("trimmed %d, %v", trimmed, err)
+	}
+	log = n.open(t, "server", quiet)
+	log.SetPast(endsAt{end: end})
+	_, err := log.Trim(t.Context(), end.Seq-1)
+	if !errors.Is(err, events.ErrForbidden) || !strings.Contains(err.Error(), "$JS.API.STREAM.PURGE.SKEIN") {
+		t.Errorf("a server trims: %v", err)
+	}
+}
+
+// awaitArchiving waits until a service has the lease and archives.
+func awaitArchiving(t *testing.T, api *client) {
+	t.Helper()
+	err := eventually(t.Context(), func(ctx context.Context) error {
+		res, err := api.admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+		if err == nil && !res.Msg.GetArchive().GetArchiving() {
+			err = fmt.Errorf("the archive: %v", res.Msg.GetArchive())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// archives takes the lease and archives. To erase is not its to do.
+func (n *natsOfUsers) archives(t *testing.T, user string, logger *slog.Logger, b bucket.Bucket) {
+	api, stop := n.serve(t, user, logger, b)
+	defer stop()
+	publish(t, api, userFollowed("dan", "bob"))
+	awaitArchiving(t, api)
+	code, _, said := skein("replay", "erase", "cid", "--server="+api.url)
+	if code != 1 || !strings.Contains(said, "lacks a permission: to publish to $JS.API.STREAM.UPDATE.SKEIN") {
+		t.Errorf("code %d: %s", code, said)
+	}
+}
+
+// erases takes a user out of archive and log, by a new epoch.
+func (n *natsOfUsers) erases(t *testing.T, user string, logger *slog.Logger, b bucket.Bucket) {
+	api, stop := n.serve(t, user, logger, b)
+	defer stop()
+	awaitArchiving(t, api)
+	if code, out, said := skein("replay", "erase", "cid", "--server="+api.url); code != 0 || !strings.Contains(out, "epoch 2 ") {
+		t.Errorf("code %d: %s%s", code, out, said)
+	}
+}
+
+// restores makes the log again after the servers have lost it.
+func (n *natsOfUsers) restores(t *testing.T, user, archive string) {
+	if err := n.root.DeleteStream(t.Context(), events.StreamName); err != nil {
+		t.Fatal(err)
+	}
+	code, out, said := skein("replay", "archive", "restore", "--data="+t.TempDir(), "--archive="+archive,
+		"--nats="+n.url(user), "--nats-inbox="+inboxOf(user))
+	if code != 0 || !strings.Contains(out, "epoch 3") {
+		t.Errorf("code %d: %s%s", code, out, said)
+	}
+}
+
+// What each user may do to the log, as the servers see it: nobody destroys it, and who is not named for it neither reads, writes
+// nor shortens it.
+func TestUsersOfNATSMayNotMore(t *testing.T) {
+	n := startNATSOfUsers(t)
+	deeds := map[string][]string{
+		"publish":   {"skein.log"},
+		"read":      {"$JS.API.STREAM.MSG.GET.SKEIN", "$JS.API.CONSUMER.CREATE.SKEIN.x", "$JS.API.CONSUMER.MSG.NEXT.SKEIN.x"},
+		"create":    {"$JS.API.STREAM.CREATE.SKEIN"},
+		"trim":      {"$JS.API.STREAM.PURGE.SKEIN"},
+		"lease":     {"$KV.SKEIN_LEASE.x", "$JS.API.STREAM.CREATE.KV_SKEIN_LEASE"},
+		"configure": {"$JS.API.STREAM.UPDATE.SKEIN", "skein.paused"},
+		"destroy": {
+			"$JS.API.STREAM.DELETE.SKEIN", "$JS.API.STREAM.MSG.DELETE.SKEIN", "$JS.API.STREAM.PURGE.KV_SKEIN_LEASE",
+			"$JS.API.STREAM.RESTORE.SKEIN", "$JS.API.STREAM.SNAPSHOT.SKEIN", "$JS.API.STREAM.UPDATE.KV_SKEIN_LEASE",
+		},
+	}
+	want := map[string][]string{
+		"publisher": {"publish"},
+		"reader":    {"read"},
+		"server":    {"publish", "read"},
+		"founder":   {"create", "publish", "read"},
+		"archiver":  {"lease", "publish", "read", "trim"},
+		"eraser":    {"configure", "create", "lease", "publish", "read", "trim"},
+		"restorer":  {"create"},
+	}
+	got := map[string][]string{}
+	for user := range natsUsers(t) {
+		refused := make(chan string, 1)
+		nc := n.connect(user, inboxOf(user), func(err error) { refused <- err.Error() })
+		// What is refused is told in order: all that was not before the last is permitted.
+		forbidden := func(send func() error) bool {
+			t.Helper()
+			const last = "nobody.may"
+			if err := errors.Join(send(), nc.Publish(last, nil)); err != nil {
+				t.Fatal(err)
+			}
+			found := false
+			for text := range refused {
+				if strings.Contains(text, `"`+last+`"`) {
+					break
+				}
+				found = true
+			}
+			return found
+		}
+		for deed, subjects := range deeds {
+			may := 0
+			for _, subject := range subjects {
+				if !forbidden(func() error { return nc.PublishRequest(subject, inboxOf(user)+".x", []byte("{")) }) {
+					may++
+				}
+			}
+			if may == len(subjects) {
+				got[user] = append(got[user], deed)
+			} else if may > 0 {
+				t.Errorf("%s may %s in part", user, deed)
+			}
+		}
+		slices.Sort(got[user])
+		for _, inbox := range []string{"_INBOX.>", "_INBOX_root.>", "skein.>", "$JS.ACK.>", ">"} {
+			if !forbidden(func() error { _, err := nc.SubscribeSync(inbox); return err }) {
+				t.Errorf("%s may subscribe to %s", user, inbox)
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
