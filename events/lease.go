@@ -175,7 +175,7 @@ func (le *lease) update(ctx context.Context) error {
 			le.revision, le.renewed = revision, sent
 			return nil
 		}
-		if apiError(err).ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence {
+		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
 			return unavailable(err)
 		}
 		entry, err := le.kv.Get(ctx, le.name)
