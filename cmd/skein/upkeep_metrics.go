@@ -10,9 +10,9 @@ import (
 type upkeepCollector struct {
 	a *app
 
-	archived, archiveBytes, archiveLag, archiveWaiting, archiveFailing            *prometheus.Desc
-	checks, queued, findings, unexplained, differences, repaired, rounds, roundOf *prometheus.Desc
-	snapshots, snapshotFailures, snapshotAge, verifiedAge                         *prometheus.Desc
+	archived, archiveBytes, archiveFiles, archiveLag, archiveWaiting, archiveFailing *prometheus.Desc
+	checks, queued, findings, unexplained, differences, repaired, rounds, roundOf    *prometheus.Desc
+	snapshots, snapshotFailures, snapshotAge, verifiedAge                            *prometheus.Desc
 }
 
 func newUpkeepCollector(a *app) *upkeepCollector {
@@ -23,6 +23,7 @@ func newUpkeepCollector(a *app) *upkeepCollector {
 		a:                a,
 		archived:         describe("skein_archive_position", "Sequence up to which the log is archived."),
 		archiveBytes:     describe("skein_archive_bytes", "Size of the archive of the log, by class of events.", "class"),
+		archiveFiles:     describe("skein_archive_segments", "Files of the archive of the log, by class of events.", "class"),
 		archiveLag:       describe("skein_archive_lag_seconds", "Age of the end of the archive while the log has more."),
 		archiveWaiting:   describe("skein_archive_waiting_envelopes", "Envelopes that are read and not sealed yet."),
 		archiveFailing:   describe("skein_archive_failing", "1 while archiving does not go on."),
@@ -44,7 +45,7 @@ func newUpkeepCollector(a *app) *upkeepCollector {
 // Describe is part of prometheus.Collector.
 func (c *upkeepCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.archived, c.archiveBytes, c.archiveLag, c.archiveWaiting, c.archiveFailing, c.checks, c.queued, c.findings,
+		c.archived, c.archiveBytes, c.archiveFiles, c.archiveLag, c.archiveWaiting, c.archiveFailing, c.checks, c.queued, c.findings,
 		c.unexplained, c.differences, c.repaired, c.rounds, c.roundOf, c.snapshots, c.snapshotFailures, c.snapshotAge, c.verifiedAge,
 	} {
 		out <- d
@@ -105,5 +106,6 @@ func (c *upkeepCollector) collectArchive(gauge func(*prometheus.Desc, float64, .
 	gauge(c.archiveFailing, failing)
 	for _, class := range info.Classes {
 		gauge(c.archiveBytes, float64(class.Bytes), class.Class.String())
+		gauge(c.archiveFiles, float64(class.Segments), class.Class.String())
 	}
 }

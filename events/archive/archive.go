@@ -25,13 +25,17 @@ var (
 )
 
 // Archive is the archived part of a log, in a bucket. It implements [events.Past]. It is safe for concurrent use; of the
-// processes that share a bucket, only one at a time may change it (the holder of the lease): Seal, BeginEpoch, Scrub and
-// Sweep. The others see what it did after Reload.
+// processes that share a bucket, only one at a time may change it (the holder of the lease): Seal, BeginEpoch, Merge, Drop,
+// Scrub and Sweep. The others see what it did after Reload.
 type Archive struct {
 	bucket bucket.Bucket
 	log    events.LogID
 
-	change sync.Mutex // held by what changes the archive
+	// rewriting is held by what writes again what is archived or removes files by whether they are named, and locked before
+	// change: a merge must not bring back what a scrub removes, nor lose what it has not yet named to a sweep.
+	rewriting sync.Mutex
+	change    sync.Mutex // held by what changes the archive
+	replaced  []replaced // by merges, the oldest first; of change
 
 	mu       sync.Mutex
 	manifest *manifest // never changed, only replaced
@@ -59,7 +63,7 @@ func LogOf(ctx context.Context, b bucket.Bucket) (id events.LogID, ok bool, err 
 	return m.log, true, nil
 }
 
-// Reload reads the manifest again. Readers go on with what there was when they began.
+// Reload reads the manifest again. Readers go on with what there was when they began, or with what took its place.
 func (a *Archive) Reload(ctx context.Context) error {
 	m, err := readManifest(ctx, a.bucket)
 	if err != nil {
@@ -74,7 +78,10 @@ func (a *Archive) Reload(ctx context.Context) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.manifest = m
+	// This process may have replaced the manifest while the former one was read.
+	if a.manifest == nil || m.revision >= a.manifest.revision {
+		a.manifest = m
+	}
 	return nil
 }
 
@@ -155,24 +162,23 @@ func (a *Archive) Info() Info {
 	return info
 }
 
-// Growth returns how many bytes were archived in the last stretch of log time before the end, of a span or of all if that is
-// less, and how long that was.
+// Growth returns how many bytes were archived in the last stretch of log time before the end, and how long that was: at least
+// a span, or less if less is archived. Whole ranges count, and not the first: when it began is not known.
 func (a *Archive) Growth(span events.Micros) (bytes uint64, over events.Micros) {
 	m := a.current()
-	began := m.end.LastTime
-	for i := len(m.segments) - 1; i >= 0 && began > m.end.LastTime-span; i-- {
-		// A segment begins about where the one before ends.
-		s := &m.segments[i]
-		bytes += uint64(s.bytes)
-		began = s.lastTime
+	ranges := m.ranges()
+	for i := len(ranges) - 1; i > 0 && over < span; i-- {
+		bytes += uint64(ranges[i].bytes)
+		over = m.end.LastTime - m.segments[ranges[i].from-1].lastTime
 	}
-	return bytes, m.end.LastTime - began
+	return bytes, over
 }
 
 // Sweep removes what no manifest names: what a crash left behind, and segments that were replaced. Only the process that
-// may change the archive may sweep it. Readers that began before a segment was replaced may fail with [ErrDamaged] and
-// have to begin again.
+// may change the archive may sweep it.
 func (a *Archive) Sweep(ctx context.Context) error {
+	a.rewriting.Lock()
+	defer a.rewriting.Unlock()
 	a.change.Lock()
 	defer a.change.Unlock()
 	if err := a.Reload(ctx); err != nil {
@@ -198,5 +204,6 @@ func (a *Archive) Sweep(ctx context.Context) error {
 			return err
 		}
 	}
+	a.replaced = nil
 	return nil
 }

@@ -131,3 +131,120 @@ func TestBytes(t *testing.T) {
 		}
 	}
 }
+
+// A year of seals, one an hour, of so many events, with merging: how many files there are, how large the manifest is, and what was written in all
+// for segments and for manifests. Without merging there are a file for each class and seal; BenchmarkManifest tells the rest.
+func BenchmarkYear(b *testing.B) {
+	for _, n := range []int{3, 300} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				benchYear(b, n)
+			}
+		})
+	}
+}
+
+func benchYear(b *testing.B, perHour int) {
+	const hours = 8760
+	r := rand.New(rand.NewPCG(1, 2))
+	written := &counting{memory: newMemory()}
+	a := open(b, written)
+	var merged, merges uint64
+	for h := range uint64(hours) {
+		w := a.Writer()
+		for i := range uint64(perHour / 3) {
+			if err := w.Add(threeEvents(r, h*uint64(perHour/3)+i+1, int64(start)+3_600_000_000*int64(h)+1000*int64(i))); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if _, err := w.Seal(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+		for {
+			done, err := a.Merge(context.Background(), nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if done.Replaced == 0 {
+				break
+			}
+			merges++
+			merged += done.Bytes
+		}
+		if err := a.Drop(context.Background(), 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+	total, files := uint64(0), 0
+	for _, c := range a.Info().Classes {
+		total += c.Bytes
+		files += c.Segments
+	}
+	b.ReportMetric(float64(files), "files")
+	b.ReportMetric(float64(len(a.current().ranges())), "ranges")
+	b.ReportMetric(float64(merges), "merges")
+	b.ReportMetric(float64(len(written.objects[ManifestName])), "manifest-B")
+	b.ReportMetric(float64(written.manifests)/1e6, "manifests-MB")
+	b.ReportMetric(float64(total)/1e6, "archive-MB")
+	b.ReportMetric(float64(merged)/1e6, "rewritten-MB")
+	b.ReportMetric(float64(written.segments-merged)/1e6, "sealed-MB")
+}
+
+// threeEvents is an envelope of two plays and a follow.
+func threeEvents(r *rand.Rand, seq uint64, at int64) *events.Envelope {
+	last := events.Micros(at)
+	env := &events.Envelope{
+		Bytes: 120, Kinds: events.Kinds(events.Played, events.UserFollowed),
+		Cursor: events.Cursor{Log: testLog, Epoch: 1, Seq: seq, LastTime: last, Checksum: seq, WarmSeq: 1, WarmTime: start},
+		Events: make([]events.Event, 3),
+	}
+	for i := range env.Events {
+		env.Events[i] = events.Event{Kind: events.Played, Seq: seq, Slot: uint16(i), Time: last - events.Micros(2-i)}
+		env.Events[i].User = dense(r.IntN(10_000))
+		if i == 2 {
+			env.Events[i].Kind, env.Events[i].Peer = events.UserFollowed, dense(r.IntN(10_000))
+		} else {
+			env.Events[i].Item = dense(r.IntN(100_000))
+		}
+	}
+	return env
+}
+
+// counting is a bucket that counts what is written.
+type counting struct {
+	*memory
+	manifests, segments uint64
+}
+
+func (c *counting) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+	if name == ManifestName {
+		c.manifests += uint64(size)
+	} else {
+		c.segments += uint64(size)
+	}
+	return c.memory.Put(ctx, name, r, size)
+}
+
+// What the manifest costs at each seal: it is read, compared and written.
+func BenchmarkManifest(b *testing.B) {
+	for _, n := range []int{100, 1000, 2 * 8760} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			m := &manifest{log: testLog, epoch: 1, end: events.Cursor{Log: testLog, Epoch: 1, Seq: uint64(n) / 2 * 60, LastTime: start}}
+			for i := range uint64(n) {
+				s := segment{class: Class(i % 2), first: i/2*60 + 1, last: i/2*60 + 60, lastTime: start, envelopes: 60, events: 3600}
+				s.object = object{newName(s.class.String(), s.first, s.last), 30_000, checksum(nil)}
+				m.segments = append(m.segments, s)
+			}
+			a := &Archive{bucket: newMemory(), log: testLog, manifest: m}
+			if err := writeManifest(context.Background(), a.bucket, m); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if err := a.replace(context.Background(), a.current(), a.current().clone()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(len(a.bucket.(*memory).objects[ManifestName])), "manifest-B")
+		})
+	}
+}

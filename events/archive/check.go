@@ -3,6 +3,8 @@ package archive
 import (
 	"context"
 	"errors"
+
+	"github.com/skein-feed/skein/events/bucket"
 )
 
 // meter tells how far a pass over all segments is.
@@ -13,11 +15,25 @@ type meter struct {
 
 func newMeter(m *manifest, progress func(done, total uint64)) *meter {
 	t := &meter{progress: progress}
+	t.back(m, 0)
+	return t
+}
+
+// back sets the pass to before the range of a sequence in another manifest. It returns the index of the segment before, and
+// what to take for its last record.
+func (t *meter) back(m *manifest, seq uint64) (before int, last record) {
+	before = -1
+	t.done, t.total = 0, 0
 	for i := range m.segments {
-		t.total += uint64(m.segments[i].bytes)
+		s := &m.segments[i]
+		t.total += uint64(s.bytes)
+		if s.last < seq {
+			t.done += uint64(s.bytes)
+			before, last = i, record{seq: s.last, lastTime: s.lastTime}
+		}
 	}
 	t.add(0)
-	return t
+	return before, last
 }
 
 func (t *meter) add(n uint64) {
@@ -38,9 +54,20 @@ func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) 
 	meter := newMeter(m, progress)
 	var last [numClasses]record
 	var damage []error
-	for _, s := range m.segments {
+	for i := 0; i < len(m.segments); i++ {
+		s := m.segments[i]
 		done := meter.done
 		err := a.checkSegment(ctx, s, &last[s.class], meter)
+		if errors.Is(err, bucket.ErrNotFound) {
+			var next *manifest
+			if next, err = a.successor(ctx, s, err); next != nil { // merged meanwhile: what took its place is checked
+				var before record
+				m = next
+				i, before = meter.back(m, s.first)
+				last = [numClasses]record{before, before}
+				continue
+			}
+		}
 		if err != nil && (!errors.Is(err, ErrDamaged) || ctx.Err() != nil) {
 			return errors.Join(append(damage, err)...)
 		}
@@ -56,6 +83,11 @@ func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) 
 		damage = append(damage, s.damaged("it ends at sequence %d, the archive at %d", end, m.end.Seq))
 	}
 	_, err := a.repeatsAtEnd(ctx, m)
+	if errors.Is(err, bucket.ErrNotFound) { // forgotten when the next segment was sealed
+		if err = a.Reload(ctx); err == nil {
+			_, err = a.repeatsAtEnd(ctx, a.current())
+		}
+	}
 	return errors.Join(append(damage, err)...)
 }
 

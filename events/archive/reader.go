@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
 )
 
 // blocksAhead is how many decoded blocks of a class wait for the reader, beside the one that is being decoded: some 3 MB
@@ -17,7 +18,15 @@ const blocksAhead = 1
 // Read implements [events.Past]. Beyond the end: [events.ErrLogShorter].
 func (a *Archive) Read(ctx context.Context, from events.Cursor, kinds events.KindSet) (events.PastReader, error) {
 	m := a.current()
-	if err := a.checkCursor(ctx, m, from, kinds); err != nil {
+	err := a.checkCursor(ctx, m, from, kinds)
+	if errors.Is(err, bucket.ErrNotFound) { // it may have been merged
+		if err := a.Reload(ctx); err != nil {
+			return nil, err
+		}
+		m = a.current()
+		err = a.checkCursor(ctx, m, from, kinds)
+	}
+	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -117,27 +126,42 @@ func (r *reader) open(ctx context.Context, a *Archive, m *manifest, class Class)
 	after := r.at
 	r.running.Go(func() {
 		defer close(src.blocks)
-		for _, s := range m.segments {
-			if s.class != class || s.last <= after {
-				continue
+		src.err = a.scanClass(ctx, m, class, after, func(b *block) error {
+			select {
+			case src.blocks <- b:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
 			}
-			seg, err := openSegment(ctx, a.bucket, a.log, s)
-			if err == nil {
-				err = seg.scan(ctx, after, func(_ *blockInfo, b *block) error {
-					select {
-					case src.blocks <- b:
-						return nil
-					case <-ctx.Done():
-						return ctx.Err()
-					}
-				})
-			}
-			if err != nil {
-				src.err = err
-				return
-			}
-		}
+		})
 	})
+}
+
+// scanClass calls f with the blocks of a class, from the first that holds anything after a sequence. When a file is gone
+// because it was merged, what took its place is read: a block may begin with what the one before had, and the last may go
+// beyond the end of the manifest that reading began with.
+func (a *Archive) scanClass(ctx context.Context, m *manifest, class Class, after uint64, f func(*block) error) error {
+	for i := 0; i < len(m.segments); i++ {
+		s := m.segments[i]
+		if s.class != class || s.last <= after {
+			continue
+		}
+		r, err := openSegment(ctx, a.bucket, a.log, s)
+		if err == nil {
+			err = r.scan(ctx, after, func(info *blockInfo, b *block) error {
+				after = info.last
+				return f(b)
+			})
+		}
+		if err == nil {
+			continue
+		}
+		if m, err = a.successor(ctx, s, err); err != nil {
+			return err
+		}
+		i = -1
+	}
+	return nil
 }
 
 // fill makes sure that head is the next record after a sequence, if there is one.
@@ -193,7 +217,7 @@ func (r *reader) next(ctx context.Context) (*events.Envelope, error) {
 			return nil, err
 		}
 		switch {
-		case !s.some:
+		case !s.some, s.head.seq > r.end.Seq:
 		case first == nil || s.head.seq < first.head.seq:
 			first, second = s, nil
 		case s.head.seq == first.head.seq:

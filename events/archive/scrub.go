@@ -24,6 +24,12 @@ type Scrubbed struct {
 func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (changed *events.Event, keep bool),
 	rejects func(r *events.Reject) (changed *events.Reject, keep bool), progress func(done, total uint64),
 ) (Scrubbed, error) {
+	a.rewriting.Lock()
+	defer a.rewriting.Unlock()
+	// What merged segments were made of holds what is to go, too.
+	if err := a.Drop(ctx, 0); err != nil {
+		return Scrubbed{}, err
+	}
 	a.change.Lock()
 	defer a.change.Unlock()
 	s := scrubber{archive: a, match: match, rejects: rejects}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/replay"
 )
 
 // Options are what an archiver is made of.
@@ -28,6 +29,8 @@ type Options struct {
 	Cursors func() []events.Cursor
 	// LeaseTTL is after how long another process may take over from one that is gone. Default 30 s.
 	LeaseTTL time.Duration
+	// Pace bounds what merging small segments costs. Default: a tenth of a core.
+	Pace replay.Pace
 	// Logger gets what a person must see. Default: nothing.
 	Logger *slog.Logger
 	// Sealed is told of each sealed segment. It may be nil.
@@ -46,6 +49,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.LeaseTTL <= 0 {
 		o.LeaseTTL = 30 * time.Second
+	}
+	if o.Pace.Share <= 0 {
+		o.Pace.Share = 0.1
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

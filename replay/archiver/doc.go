@@ -8,6 +8,10 @@
 // One process of those that share a log does this: the holder of the lease. The others see what it has sealed when they next
 // look ([Archiver.Run] reloads the manifest for them).
 //
+// What is sealed by the hour is small: the holder of the lease also merges neighbouring segments, beside sealing and at a slow
+// pace, and removes the files that were merged an hour later. A scrub waits for the merge that is under way, and none begins
+// during it ([archive.Archive.Merge]).
+//
 // # What holds
 //
 // An envelope is trimmed only after the archive that has it was read back and compared (I2: what was acknowledged is on disk,

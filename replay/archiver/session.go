@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/skein-feed/skein/events"
@@ -53,6 +54,11 @@ func (a *Archiver) lead(ctx context.Context) error {
 		return err
 	}
 	defer s.sub.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	var merging sync.WaitGroup
+	merging.Go(func() { a.merge(ctx) })
+	defer merging.Wait()
+	defer cancel()
 	a.note(func(s *Status) { s.Running, s.Err = true, nil })
 	defer a.note(func(s *Status) { s.Running, s.Waiting = false, 0 })
 	return s.run(ctx)

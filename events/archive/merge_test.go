@@ -1,0 +1,471 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// mergeRanges makes one of the ranges from i up to j, whatever their size.
+func mergeRanges(t fataler, a *Archive, i, j int) Merged {
+	t.Helper()
+	m := a.current()
+	spans := m.ranges()
+	g := merger{archive: a, from: spans[i].from, to: spans[j].to}
+	done, err := g.merge(context.Background(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// drawMerge merges some neighbours.
+func drawMerge(t *rapid.T, a *Archive) {
+	n := len(a.current().ranges())
+	i := rapid.IntRange(0, n-1).Draw(t, "merge from")
+	j := rapid.IntRange(i, n-1).Draw(t, "merge to")
+	mergeRanges(t, a, i, j)
+}
+
+// I3, I4: after any merges every reader gets what it would have got before, from every place and of every class, and what was
+// merged is gone.
+func TestMergeReadsTheSame(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		b := newMemory()
+		envs := drawLog(rt, 25)
+		a := open(rt, b)
+		for rest := envs; len(rest) > 0; {
+			n := rapid.IntRange(1, min(3, len(rest))).Draw(rt, "segment")
+			seal(rt, a, rest[:n])
+			rest = rest[n:]
+		}
+		before, repeats := a.Info(), repeatsOf(rt, a)
+		for range rapid.IntRange(1, 4).Draw(rt, "merges") {
+			drawMerge(rt, a)
+		}
+		if err := a.Drop(t.Context(), 0); err != nil {
+			rt.Fatal(err)
+		}
+		a = open(rt, b)
+		want := archived(envs)
+		portion := rapid.SampledFrom([]int{1, 300, 1 << 20}).Draw(rt, "portion")
+		for from := range len(envs) + 1 {
+			cursor := events.Cursor{Log: testLog}
+			if from > 0 {
+				cursor = want[from-1].Cursor
+			}
+			got, err := readAll(a, cursor, events.AllKinds, portion)
+			if d := diff(want[from:], got); err != nil || d != "" {
+				rt.Fatalf("from %d: %v %s", from, err, d)
+			}
+			got, err = readAll(a, cursor, events.AllKinds&^ActivityKinds, portion)
+			if d := diff(filtered(want[from:]), got); err != nil || d != "" {
+				rt.Fatalf("facts from %d: %v %s", from, err, d)
+			}
+		}
+		if err := a.Check(t.Context(), nil); err != nil {
+			rt.Fatal(err)
+		}
+		after := a.Info()
+		for c := range after.Classes {
+			was, is := before.Classes[c], after.Classes[c]
+			if is.Events != was.Events || is.Segments > was.Segments || is.Segments == 0 && was.Segments > 0 {
+				rt.Fatalf("%+v, was %+v", is, was)
+			}
+		}
+		if after.End != before.End || after.Envelopes != before.Envelopes || !slices.Equal(repeatsOf(rt, a), repeats) {
+			rt.Fatalf("%+v, was %+v", after, before)
+		}
+		named := 1 + after.Classes[Facts].Segments + after.Classes[Activity].Segments + len(a.current().recent)
+		if len(b.objects) != named {
+			rt.Fatalf("%d objects, %d are named", len(b.objects), named)
+		}
+	})
+}
+
+func repeatsOf(t fataler, a *Archive) []events.Repeat {
+	t.Helper()
+	repeats, err := a.RepeatsAtEnd(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return repeats
+}
+
+// I4: a reader whose files are merged and removed while it reads, and one that begins with a manifest of before, go on with
+// what took their place: nothing twice, nothing left out, nothing beyond the end that it began with.
+func TestReaderGoesOnInMerged(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		b := newMemory()
+		envs := drawLog(rt, 25)
+		parts := cut(rt, envs)
+		begun := rapid.IntRange(1, len(parts)).Draw(rt, "sealed when reading begins")
+		a, other := open(rt, b), open(rt, b)
+		seal(rt, other, parts[:begun]...)
+		if err := a.Reload(t.Context()); err != nil {
+			rt.Fatal(err)
+		}
+		kinds := rapid.SampledFrom([]events.KindSet{events.AllKinds, events.AllKinds &^ ActivityKinds}).Draw(rt, "kinds")
+		held := slices.Concat(parts[:begun]...)
+		want := archived(held)
+		if kinds != events.AllKinds {
+			want = filtered(want)
+		}
+		former := a.current()
+		r, err := a.Read(t.Context(), events.Cursor{Log: testLog}, kinds)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer r.Close()
+		var got []*events.Envelope
+		for range rapid.IntRange(0, len(want)-1).Draw(rt, "read before") {
+			more, err := r.Next(t.Context(), 1)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			got = append(got, more...)
+		}
+		for range rapid.IntRange(1, 2).Draw(rt, "rounds") {
+			if begun < len(parts) {
+				seal(rt, other, parts[begun])
+				begun++
+			}
+			drawMerge(rt, other)
+			if err := other.Drop(t.Context(), 0); err != nil {
+				rt.Fatal(err)
+			}
+			if len(got) < len(want)-1 {
+				more, err := r.Next(t.Context(), 1)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				got = append(got, more...)
+			}
+		}
+		for err = nil; err == nil; {
+			var more []*events.Envelope
+			more, err = r.Next(t.Context(), 1)
+			got = append(got, more...)
+		}
+		if d := diff(want, got); d != "" {
+			rt.Fatalf("%v: %s", err, d)
+		}
+		late := open(rt, b)
+		late.manifest = former
+		from := rapid.IntRange(0, len(held)).Draw(rt, "from")
+		cursor := events.Cursor{Log: testLog}
+		if from > 0 {
+			cursor = archived(held)[from-1].Cursor
+		}
+		all, err := readAll(late, cursor, events.AllKinds, 1)
+		for i := range all {
+			all[i].Cursor = archived(envs)[from+i].Cursor
+		}
+		if d := diff(archived(envs)[from:from+len(all)], all); err != nil || d != "" || from+len(all) < len(held) {
+			rt.Fatalf("from %d with the former manifest: %v %s", from, err, d)
+		}
+	})
+}
+
+// I3: wherever a merge or the removal of its files breaks off, the archive holds what it held, and the next merge ends the
+// same.
+func TestMergeCrash(t *testing.T) {
+	ctx := t.Context()
+	before := smallSegments(20)
+	merge := func(a *Archive) error {
+		for {
+			done, err := a.Merge(ctx, nil)
+			if err = errors.Join(err, a.Drop(ctx, 0)); err != nil || done.Replaced == 0 {
+				return err
+			}
+		}
+	}
+	shape := func(a *Archive) (s string) {
+		for _, seg := range a.current().segments {
+			s += fmt.Sprint(seg.class, seg.first, seg.last, seg.events, seg.envelopes, seg.bytes, "\n")
+		}
+		return s
+	}
+	place := newMemory()
+	model := open(t, place)
+	seal(t, model, before...)
+	sealed := maps.Clone(place.objects)
+	was := content(t, model)
+	if err := merge(model); err != nil {
+		t.Fatal(err)
+	}
+	want := shape(model)
+	if got := content(t, model); got != was || len(model.current().segments) > 8 {
+		t.Fatalf("%d segments: %s", len(model.current().segments), got)
+	}
+	for _, after := range []bool{false, true} {
+		for n, crashed := 1, true; crashed; n++ {
+			b := newMemory()
+			maps.Copy(b.objects, sealed)
+			faulty := &faultyBucket{Bucket: b, left: 1 << 30}
+			a := open(t, faulty)
+			faulty.left, faulty.after = n, after
+			err := merge(a)
+			crashed = err != nil
+			if crashed && !errors.Is(err, errCrash) {
+				t.Fatalf("operation %d: %v", n, err)
+			}
+			a = open(t, b)
+			if got := content(t, a); got != was {
+				t.Fatalf("operation %d (after: %v): the archive holds\n%s", n, after, got)
+			}
+			if err := errors.Join(a.Check(ctx, nil), a.Sweep(ctx), merge(a)); err != nil {
+				t.Fatal(err)
+			}
+			if got := shape(a); got != want || content(t, a) != was || len(b.objects) != 1+len(a.current().segments)+len(a.current().recent) {
+				t.Fatalf("operation %d (after: %v): once more, the archive holds\n%s", n, after, got)
+			}
+		}
+	}
+}
+
+// content is all that an archive tells a reader.
+func content(t *testing.T, a *Archive) string {
+	t.Helper()
+	envs, err := readAll(a, events.Cursor{Log: testLog}, events.AllKinds, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	fmt.Fprintln(&text, a.End(), a.Epoch(), a.Predecessors(), repeatsOf(t, a))
+	for _, env := range envs {
+		fmt.Fprintln(&text, *env)
+	}
+	return text.String()
+}
+
+// smallSegments is a log of both classes, to be sealed one envelope at a time.
+func smallSegments(n int) (parts [][]*events.Envelope) {
+	for seq := uint64(1); seq <= uint64(n); seq++ {
+		kind := events.Played
+		if seq%2 == 0 {
+			kind = events.UserFollowed
+		}
+		env := envelope(seq, kind, 3)
+		env.Events[2].ID = fmt.Sprint("e", seq%3)
+		parts = append(parts, []*events.Envelope{env})
+	}
+	return parts
+}
+
+// Neighbours are merged within their epoch, those of another stay apart.
+func TestMergeKeepsEpochs(t *testing.T) {
+	a := open(t, newMemory())
+	parts := smallSegments(60)
+	for i, part := range parts {
+		if i == 30 {
+			if err := a.BeginEpoch(t.Context(), 2, a.End()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		part[0].Cursor.Epoch = 1 + uint32(i/30)
+		seal(t, a, part)
+	}
+	was := content(t, a)
+	for {
+		done, err := a.Merge(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done.Replaced == 0 {
+			break
+		}
+		if done.First <= 30 && done.Last > 30 || done.Segments != 2 || done.Bytes == 0 {
+			t.Errorf("%+v", done)
+		}
+	}
+	if n := len(a.current().ranges()); n > 32 || content(t, a) != was {
+		t.Errorf("%d ranges", n)
+	}
+}
+
+// I12: a scrub takes what was merged away, too, though it waits to be removed.
+func TestScrubTakesMerged(t *testing.T) {
+	b := newMemory()
+	a := open(t, b)
+	parts := smallSegments(20)
+	parts[4][0].Events[1].User = "erased-user"
+	seal(t, a, parts...)
+	if done := mergeRanges(t, a, 0, 19); done.Replaced != 20 || done.Segments != 2 || len(b.objects) < 22 {
+		t.Fatalf("%+v, %d objects", done, len(b.objects))
+	}
+	if err := a.Drop(t.Context(), time.Hour); err != nil || len(b.objects) < 22 {
+		t.Fatalf("files are removed at once: %v", err)
+	}
+	if _, err := a.Scrub(t.Context(), scrubUser("erased-user"), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	objects, err := b.List(t.Context(), folder)
+	if err != nil || len(objects) != 3+len(a.current().recent) || contains(t, a, "erased-user") {
+		t.Errorf("%v, %v", objects, err)
+	}
+}
+
+// No merge begins during a scrub or a sweep, and neither during a merge.
+func TestMergeAlone(t *testing.T) {
+	ctx := t.Context()
+	a := open(t, newMemory())
+	seal(t, a, smallSegments(20)...)
+	done, err := a.Scrub(ctx, func(ev *events.Event) (*events.Event, bool) {
+		if done, err := a.Merge(ctx, nil); done.Replaced > 0 || err != nil {
+			t.Errorf("during a scrub: %+v, %v", done, err)
+		}
+		return ev, true
+	}, nil, nil)
+	if done != (Scrubbed{}) || err != nil {
+		t.Fatal(done, err)
+	}
+	// Sealing goes on during a merge, and a merge that rests is given up with its context.
+	rests, next := 0, smallSegments(22)
+	merged, err := a.Merge(ctx, func(_ context.Context, worked time.Duration) error {
+		if rests++; rests <= 2 {
+			seal(t, a, next[19+rests]) //nolint:contextcheck // of the test
+		}
+		if a.rewriting.TryLock() || worked < 0 {
+			t.Error("a scrub may run during a merge")
+		}
+		return nil
+	})
+	if err != nil || merged.Replaced == 0 || rests < merged.Replaced || a.End().Seq != 22 {
+		t.Fatalf("%+v, %v after %d rests, the end is %d", merged, err, rests, a.End().Seq)
+	}
+	if err := a.Check(ctx, nil); err != nil {
+		t.Error(err)
+	}
+	seal(t, a, smallSegments(44)[22:]...)
+	ended, cancel := context.WithCancel(ctx)
+	_, err = a.Merge(ended, func(ctx context.Context, _ time.Duration) error { cancel(); return ctx.Err() })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A check that comes to a file which was merged meanwhile checks what took its place.
+func TestCheckWhileMerging(t *testing.T) {
+	ctx := t.Context()
+	for at := range 20 {
+		b := newMemory()
+		a, other := open(t, b), open(t, b)
+		seal(t, other, smallSegments(20)...)
+		calls, done, total := 0, uint64(0), uint64(0)
+		err := a.Check(ctx, func(d, all uint64) {
+			if calls++; calls == 3*at+1 {
+				seal(t, other, smallSegments(21)[20:]...) //nolint:contextcheck // of the test
+				mergeRanges(t, other, 4, 15)              //nolint:contextcheck // of the test
+				if err := other.Drop(ctx, 0); err != nil {
+					t.Error(err)
+				}
+			}
+			done, total = d, all
+		})
+		if err != nil || done != total || total == 0 {
+			t.Errorf("merged at %d: %v, %d of %d bytes", at, err, done, total)
+		}
+	}
+	b := newMemory()
+	a := open(t, b)
+	seal(t, a, smallSegments(3)...)
+	if err := b.Delete(ctx, a.current().segments[1].name); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Check(ctx, nil); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), a.current().segments[1].name) {
+		t.Errorf("a missing file: %v", err)
+	}
+}
+
+// Growth is told of ranges of any length.
+func TestGrowth(t *testing.T) {
+	a := open(t, newMemory())
+	if n, over := a.Growth(1); n != 0 || over != 0 {
+		t.Errorf("an empty archive: %d in %d", n, over)
+	}
+	seal(t, a, smallSegments(30)...)
+	mergeRanges(t, a, 0, 9)
+	mergeRanges(t, a, 1, 10)
+	segs := a.current().segments
+	if n, over := a.Growth(1500); over != 2000 || n != uint64(segs[len(segs)-1].bytes+segs[len(segs)-2].bytes) {
+		t.Errorf("of the last two: %d in %d", n, over)
+	}
+	all := uint64(0)
+	for _, s := range segs[2:] {
+		all += uint64(s.bytes)
+	}
+	if n, over := a.Growth(1 << 40); over != 20_000 || n != all {
+		t.Errorf("of all but the first: %d in %d, want %d", n, over, all)
+	}
+}
+
+// The ranges of any year of seals stay few, no event is written again more often than the logarithm of what there is, and what
+// is large stays as it is.
+func TestSmallRun(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type year struct {
+			span
+			depth int
+		}
+		scale := rapid.SampledFrom([]uint64{1, 50, 1000, 100_000}).Draw(t, "events an hour")
+		perEvent := rapid.SampledFrom([]uint64{5, 30}).Draw(t, "bytes an event")
+		random := rapid.Uint64().Draw(t, "seed")
+		var ranges []year
+		var total int64
+		for hour := range 800 {
+			random = random*6364136223846793005 + 1442695040888963407
+			weight := 1 + random>>33%(2*scale)
+			if hour%24 < 8 { // the night
+				weight = 1 + weight/10
+			}
+			s := span{bytes: int64(300 + perEvent*weight), weight: weight, begins: hour == 400}
+			total += s.bytes
+			ranges = append(ranges, year{span: s})
+			for {
+				spans := make([]span, len(ranges))
+				for i := range ranges {
+					spans[i] = ranges[i].span
+					spans[i].from = i
+				}
+				small := smallRun(spans)
+				if len(small) == 0 {
+					break
+				}
+				from := small[0].from
+				sum := year{span: span{begins: small[0].begins}}
+				largest := uint64(0)
+				for i, s := range small {
+					if i > 0 && s.begins || s.from != from+i {
+						t.Fatalf("merges %+v", small)
+					}
+					sum.bytes, sum.weight = sum.bytes+s.bytes, sum.weight+s.weight
+					sum.depth = max(sum.depth, ranges[from+i].depth+1)
+					largest = max(largest, s.weight)
+				}
+				if sum.bytes > MergedBytes || sum.weight < mergeFactor*largest {
+					t.Fatalf("%d bytes, %d events in place of at most %d", sum.bytes, sum.weight, largest)
+				}
+				ranges = slices.Replace(ranges, from, from+len(small), sum)
+			}
+			if most := 2*16*5 + int(total/(MergedBytes/mergeFactor)); len(ranges) > most {
+				t.Fatalf("%d ranges of %d bytes after %d hours", len(ranges), total, hour)
+			}
+		}
+		for _, r := range ranges {
+			if weight := uint64(1) << (3 * r.depth); weight > r.weight {
+				t.Fatalf("%d events were written %d times again", r.weight, r.depth)
+			}
+		}
+	})
+}
