@@ -12,6 +12,7 @@ type upkeepCollector struct {
 
 	archived, archiveBytes, archiveFiles, archiveLag, archiveWaiting, archiveFailing *prometheus.Desc
 	checks, queued, findings, unexplained, differences, repaired, rounds, roundOf    *prometheus.Desc
+	waiting, noDisk                                                                  *prometheus.Desc
 	snapshots, snapshotFailures, snapshotAge, verifiedAge                            *prometheus.Desc
 }
 
@@ -35,6 +36,8 @@ func newUpkeepCollector(a *app) *upkeepCollector {
 		repaired:         describe("skein_audit_repaired_rows_total", "Rows that the auditor has repaired.", "projection"),
 		rounds:           describe("skein_audit_rounds_total", "Rounds of all partitions that the auditor has finished."),
 		roundOf:          describe("skein_audit_round_seconds", "How long the last round took."),
+		waiting:          describe("skein_audit_waiting_findings", "Findings for whose repair there is no disk."),
+		noDisk:           describe("skein_audit_no_disk", "1 while the projection is not verified for want of disk.", "projection"),
 		snapshots:        describe("skein_snapshots_total", "Snapshots that were taken."),
 		snapshotFailures: describe("skein_snapshot_failures_total", "Snapshots that failed."),
 		snapshotAge:      describe("skein_snapshot_age_seconds", "Age of the last snapshot that this process took."),
@@ -45,8 +48,9 @@ func newUpkeepCollector(a *app) *upkeepCollector {
 // Describe is part of prometheus.Collector.
 func (c *upkeepCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.archived, c.archiveBytes, c.archiveFiles, c.archiveLag, c.archiveWaiting, c.archiveFailing, c.checks, c.queued, c.findings,
-		c.unexplained, c.differences, c.repaired, c.rounds, c.roundOf, c.snapshots, c.snapshotFailures, c.snapshotAge, c.verifiedAge,
+		c.archived, c.archiveBytes, c.archiveFiles, c.archiveLag, c.archiveWaiting, c.archiveFailing, c.checks, c.queued,
+		c.findings, c.unexplained, c.differences, c.repaired, c.rounds, c.roundOf, c.waiting, c.noDisk, c.snapshots, c.snapshotFailures,
+		c.snapshotAge, c.verifiedAge,
 	} {
 		out <- d
 	}
@@ -71,7 +75,13 @@ func (c *upkeepCollector) Collect(out chan<- prometheus.Metric) {
 		count(c.unexplained, st.Unexplained)
 		count(c.rounds, st.Rounds)
 		gauge(c.roundOf, st.LastTook.Seconds())
+		gauge(c.waiting, float64(st.Waiting))
 		for _, s := range c.a.stores {
+			noDisk := 0.0
+			if st.NoDisk[s.Name()] != "" {
+				noDisk = 1
+			}
+			gauge(c.noDisk, noDisk, s.Name())
 			count(c.findings, st.Findings[s.Name()], s.Name())
 			count(c.differences, st.Differences[s.Name()], s.Name())
 			count(c.repaired, st.Repaired[s.Name()], s.Name())

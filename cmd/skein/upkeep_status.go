@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -109,11 +112,16 @@ func (a *app) auditStatus() *skeinv1.AuditStatus {
 		return nil
 	}
 	st := a.auditor.Status()
+	last := st.LastFinding
+	if st.Waiting > 0 {
+		last = fmt.Sprintf("%s (%d findings wait for disk: %s)", last, st.Waiting,
+			strings.Join(slices.Sorted(maps.Values(st.NoDisk)), "; "))
+	}
 	return &skeinv1.AuditStatus{
 		Checks: st.Checks, Queued: uint64(max(0, st.Queued)), Dropped: st.Dropped, Findings: sum(st.Findings),
 		Unexplained: st.Unexplained, Differences: sum(st.Differences), RepairedRows: sum(st.Repaired),
 		Partition: uint32(max(0, st.Partition)), Rounds: st.Rounds, LastRoundTime: timeOf(st.LastRound),
-		LastRoundSeconds: st.LastTook.Seconds(), LastFinding: st.LastFinding,
+		LastRoundSeconds: st.LastTook.Seconds(), LastFinding: last,
 	}
 }
 

@@ -181,6 +181,12 @@ func (a *app) shadowOptions(projection, name string) verify.Options {
 		Dir: filepath.Join(a.dir, storesDir, projection, name), Logger: a.logger,
 		Source: func(from events.Cursor) (projections.Subscription, error) { return a.source(from) },
 	}
+	if live := a.store(projection); live != nil {
+		o.Disk = func() (store, free uint64, err error) {
+			store, _, free, err = live.Disk()
+			return store, free, err
+		}
+	}
 	for _, p := range all.All(a.settings) {
 		if p.Name() == projection {
 			kinds := events.Kinds(p.Kinds()...)

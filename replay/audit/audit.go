@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -59,8 +60,9 @@ type Limits struct {
 type Audit struct {
 	// Rest is called after each check, and each page of a list; nil: there is no rest.
 	Rest func(context.Context) error
-	// Checks is how many entities were checked.
+	// Checks is how many entities were checked, Waited how long was waited for positions.
 	Checks uint64
+	Waited time.Duration
 
 	limits Limits
 	views  []*projections.View

@@ -32,13 +32,15 @@ type Config struct {
 	Shadow func(projection string) verify.Options
 	// Source reads the log, to learn what was written lately.
 	Source projections.Source
-	// Share is the part of one core's time that audits and shadows may take together. Default 0.05.
+	// Share is the part of one core's time that audits, shadows and repairs may take together. Default 0.05.
 	Share float64
 	// Queue is how many entities that were written lately may wait; more are left to the round. Default 10000.
 	Queue int
 	// Limits bound the check of an entity that was written lately. In the round everything is read but of feeds, of which
 	// the limit is kept. Default 10000 entries of a list and 200 of a feed.
 	Limits Limits
+	// DiskRetry is how long findings wait for disk before it is looked again. Default a minute.
+	DiskRetry time.Duration
 	// Logger gets what a person must see; nil: nothing.
 	Logger *slog.Logger
 	// Observe is called after every verification, repair and round, and when a finding could not be explained; nil: nobody
@@ -55,6 +57,10 @@ type Status struct {
 	Findings map[string]uint64
 	// Unexplained are those of them that no repair changed: a fold is wrong.
 	Unexplained uint64
+	// Waiting are findings for whose repair there is no disk. It is tried again after [Config.DiskRetry].
+	Waiting int
+	// NoDisk has the projections that are not verified for want of disk, and how much that takes.
+	NoDisk map[string]string
 	// Differences from the log were found in stores, and Repaired rows of them, by projection.
 	Differences, Repaired map[string]uint64
 	// Verified is when a projection was last found, or made, equal to the log, and in At the position.
@@ -82,16 +88,16 @@ type Auditor struct {
 	queued map[Entity]struct{}
 	// unexplained are entities about which people were told in this round.
 	unexplained map[Entity]struct{}
+	// waiting are findings for whose repair there was no disk; it is tried again at tryAt.
+	waiting []Finding
+	tryAt   time.Time
+	// mend is [verify.Repair]; a test looks at what it is asked for.
+	mend func(context.Context, verify.Store, verify.Options) (*verify.Report, error)
 }
 
 type repairOrder struct {
 	projections []string
-	done        chan repairOutcome
-}
-
-type repairOutcome struct {
-	repaired uint64
-	err      error
+	done        chan error
 }
 
 // NewAuditor returns an auditor, which works while [Auditor.Run] runs.
@@ -105,16 +111,20 @@ func NewAuditor(c Config) *Auditor {
 	if c.Limits == (Limits{}) {
 		c.Limits = Limits{List: 10_000, Feed: 200}
 	}
+	if c.DiskRetry <= 0 {
+		c.DiskRetry = time.Minute
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Auditor{
 		cfg: c, repairs: make(chan repairOrder), queued: map[Entity]struct{}{},
-		unexplained: map[Entity]struct{}{},
+		unexplained: map[Entity]struct{}{}, mend: verify.Repair,
 		// Audits and shadows go on side by side, each with one half.
 		pace: replay.Pace{Share: min(c.Share, 1) / 2},
 		status: Status{
 			Findings: map[string]uint64{}, Differences: map[string]uint64{}, Repaired: map[string]uint64{},
+			NoDisk:   map[string]string{},
 			Verified: map[string]time.Time{}, VerifiedAt: map[string]uint64{},
 		},
 	}
@@ -125,7 +135,8 @@ func (a *Auditor) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.status
-	s.Queued = len(a.queue)
+	s.Queued, s.Waiting = len(a.queue), len(a.waiting)
+	s.NoDisk = maps.Clone(s.NoDisk)
 	s.Findings, s.Differences, s.Repaired = maps.Clone(s.Findings), maps.Clone(s.Differences), maps.Clone(s.Repaired)
 	s.Verified, s.VerifiedAt = maps.Clone(s.Verified), maps.Clone(s.VerifiedAt)
 	return s

@@ -3,7 +3,9 @@ package audit_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -202,4 +204,47 @@ func TestNoFalseAlarm(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
+}
+
+// TestAuditorWaitsForDisk: what is found while there is no disk for a shadow waits, is found once, and is healed when there is.
+func TestAuditorWaitsForDisk(t *testing.T) {
+	w := memlog.NewWorld(7, 10)
+	f := newFixture(t, []*events.Envelope{
+		w.Envelope(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"}),
+	})
+	f.damage(graphStore, func(db *pebble.DB) error {
+		return change(t, db, "graph", "follower B=bob", "drop")
+	})
+	var roomy atomic.Bool
+	told, stop := f.run(func(c *audit.Config) {
+		others := c.Shadow
+		c.DiskRetry = 10 * time.Millisecond
+		c.Shadow = func(name string) verify.Options {
+			o := others(name)
+			o.Disk = func() (store, free uint64, err error) {
+				if roomy.Load() {
+					free = 1 << 40
+				}
+				return 1000, free, nil
+			}
+			return o
+		}
+	})
+	defer stop()
+	var found uint64
+	for s := range told {
+		if s.Waiting > 0 && found == 0 {
+			if len(s.Repaired) > 0 || len(s.Verified) > 0 {
+				t.Errorf("without disk %v were verified", s.Verified)
+			}
+			found = s.Findings["graph"]
+			roomy.Store(true)
+		}
+		if found > 0 && s.Waiting == 0 && s.Repaired["graph"] > 0 && len(s.NoDisk) == 0 {
+			if s.Findings["graph"] != found || s.Unexplained > 0 {
+				t.Errorf("%d findings became %d, %d are unexplained", found, s.Findings["graph"], s.Unexplained)
+			}
+			break
+		}
+	}
 }

@@ -15,5 +15,5 @@
 // never touched. A shadow runs the same fold, so that a fold that is wrong proves itself right: that is for the audits
 // (package audit).
 //
-//	shadow.go   the shadow; compare.go, difference.go: rows side by side; verify.go, repair.go: the two tools
+//	shadow.go   the shadow; disk.go: what it takes; compare.go, difference.go: rows side by side; verify.go, repair.go: the two tools
 package verify

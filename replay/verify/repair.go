@@ -25,9 +25,10 @@ const (
 func mend(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) (n uint64, err error) {
 	for len(keys) > 0 {
 		// Held for as short as can be: the shadow is near when the fold is stopped.
-		if err := approach(ctx, live, shadow, &Options{Progress: shadow.opts.Progress}); err != nil {
+		if err := approach(ctx, live, shadow, &shadow.opts); err != nil {
 			return n, err
 		}
+		began := time.Now()
 		var done, changed int
 		err := live.Mend(ctx, func(at events.Cursor, rows projections.Reader, m *projections.Mending) (err error) {
 			within, cancel := context.WithTimeout(ctx, holdMost)
@@ -49,6 +50,9 @@ func mend(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) (n uin
 		}
 		n += uint64(changed)
 		keys = keys[done:]
+		if err := shadow.opts.Pace.Rest(ctx, min(time.Since(began), longestWork)); err != nil {
+			return n, err
+		}
 	}
 	return n, live.Flush()
 }

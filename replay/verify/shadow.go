@@ -25,6 +25,10 @@ type Options struct {
 	Projection projections.Projection
 	// Source reads the log.
 	Source projections.Source
+	// Disk tells what the live store takes on disk, and how much is free where the shadow goes; nil: nobody looks.
+	Disk func() (store, free uint64, err error)
+	// Margin is how much disk stays free, in bytes; 0: 256 MiB.
+	Margin uint64
 	// Pace holds back what is done while nothing waits for it.
 	Pace replay.Pace
 	// Progress is told of envelopes, then of rows; nil: nobody is.
@@ -43,6 +47,9 @@ func (o *Options) fill() {
 	}
 	if o.Listed <= 0 {
 		o.Listed = 100
+	}
+	if o.Margin == 0 {
+		o.Margin = 256 << 20
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -68,13 +75,18 @@ type Shadow struct {
 	sub   projections.Subscription
 	// ahead are envelopes that were read and are not to be folded yet.
 	ahead []*events.Envelope
+	// unlooked bytes of the log were folded since the free disk was looked at.
+	unlooked int
 }
 
-// OpenShadow makes an empty shadow.
+// OpenShadow makes an empty shadow. It fails with [ErrDisk] where the disk has not what it takes.
 func OpenShadow(o Options) (*Shadow, error) {
 	o.fill()
 	if err := o.FS.RemoveAll(o.Dir); err != nil {
 		return nil, fmt.Errorf("remove an earlier shadow: %w", err)
+	}
+	if err := o.checkDisk(); err != nil {
+		return nil, err
 	}
 	cache := projections.NewCache(shadowCache)
 	defer cache.Unref()
@@ -128,6 +140,9 @@ func (s *Shadow) FoldTo(ctx context.Context, seq uint64, pace replay.Pace) error
 			if err := s.store.Fold(s.ahead[:n]); err != nil {
 				return fmt.Errorf("fold the shadow: %w", err)
 			}
+			if err := s.look(s.ahead[:n]); err != nil {
+				return err
+			}
 			now := s.ahead[n-1].Seq()
 			s.opts.Progress.Add(now - at)
 			at = now
@@ -141,4 +156,16 @@ func (s *Shadow) FoldTo(ctx context.Context, seq uint64, pace replay.Pace) error
 		}
 	}
 	return nil
+}
+
+// look looks at the free disk now and then.
+func (s *Shadow) look(folded []*events.Envelope) error {
+	for _, env := range folded {
+		s.unlooked += env.Bytes
+	}
+	if s.unlooked < diskPeriod {
+		return nil
+	}
+	s.unlooked = 0
+	return s.opts.checkFree()
 }

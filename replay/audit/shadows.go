@@ -1,0 +1,117 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/skein-feed/skein/replay/verify"
+)
+
+// shadows verifies one projection after the other, round and round, and between them, at once, what is to be repaired.
+func (a *Auditor) shadows(ctx context.Context) error {
+	names := make([]string, 0, len(a.cfg.All))
+	for name := range a.cfg.All {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for at := 0; ; at = (at + 1) % len(names) {
+		order, err := a.interruptible(ctx, names[at])
+		// That there is no disk for one shadow is said when it begins, and keeps no other from being verified.
+		if err != nil && !stopped(err) && !errors.Is(err, verify.ErrDisk) {
+			return err
+		}
+		if err != nil {
+			if stopped(err) {
+				a.cfg.Logger.Warn("a store cannot be verified", "projection", names[at], "error", err)
+			}
+			if err := a.pace.Rest(ctx, time.Second); err != nil {
+				return err
+			}
+		}
+		if order == nil {
+			continue
+		}
+		at-- // the interrupted one comes again
+		if at < 0 {
+			at += len(names)
+		}
+		// Meanwhile no audit is made: the repair has the share of both.
+		var failed error
+		for _, name := range order.projections {
+			failed = errors.Join(failed, a.repair(ctx, name, 2*a.pace.Share))
+		}
+		order.done <- failed
+	}
+}
+
+// interruptible verifies a projection at the pace, and breaks off when something is to be repaired.
+func (a *Auditor) interruptible(ctx context.Context, name string) (*repairOrder, error) {
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	var err error
+	ended := make(chan struct{})
+	wg.Go(func() {
+		defer close(ended)
+		if err = a.repair(within, name, a.pace.Share); err == nil {
+			err = a.pace.Rest(within, time.Second) // a small store is not verified all the time
+		}
+	})
+	select {
+	case order := <-a.repairs:
+		cancel()
+		wg.Wait()
+		return &order, nil
+	case <-ended:
+		return nil, err
+	}
+}
+
+// repair verifies a projection and repairs what differs from the log, at a share of one core.
+func (a *Auditor) repair(ctx context.Context, name string, share float64) error {
+	store, o := a.cfg.All[name], a.cfg.Shadow(name)
+	o.Pace.Share = share
+	o.Logger = a.cfg.Logger
+	r, err := a.mend(ctx, store, o)
+	a.noteDisk(name, err)
+	if err != nil {
+		return err
+	}
+	if r.Differences > 0 {
+		a.cfg.Logger.Warn("a store differed from the log", "report", r.String())
+	}
+	a.note(func(s *Status) {
+		s.Differences[name] += r.Differences
+		s.Repaired[name] += r.Repaired
+		if r.Equal {
+			s.Verified[name], s.VerifiedAt[name] = time.Now(), r.At
+		}
+	})
+	a.observe()
+	return nil
+}
+
+// noteDisk notes whether there was disk for a shadow, and tells people once when there is none.
+func (a *Auditor) noteDisk(name string, err error) {
+	if err != nil && !errors.Is(err, verify.ErrDisk) {
+		return
+	}
+	a.mu.Lock()
+	_, before := a.status.NoDisk[name]
+	if err == nil {
+		delete(a.status.NoDisk, name)
+	} else {
+		a.status.NoDisk[name] = err.Error()
+	}
+	a.mu.Unlock()
+	switch {
+	case err != nil && !before:
+		a.cfg.Logger.Warn("a projection is not verified until there is disk for it", "projection", name, "error", err)
+		a.observe()
+	case err == nil && before:
+		a.cfg.Logger.Warn("there is disk again to verify a projection", "projection", name)
+	}
+}

@@ -1,0 +1,63 @@
+package verify_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/replay/internal/memlog"
+	"github.com/skein-feed/skein/replay/verify"
+)
+
+// TestDisk: a shadow that the disk has no place for is not begun, and one that takes more than was thought ends; both leave
+// nothing behind. Where there is place it is as if nobody looked.
+func TestDisk(t *testing.T) {
+	const mib = 1 << 20
+	envs := memlog.NewWorld(1, 20).Envelopes(100)
+	for _, env := range envs {
+		env.Bytes = 10 * mib
+	}
+	f := newFixture(t, 0, envs)
+	for name, test := range map[string]struct {
+		// free is what is free when it is asked for, and then.
+		free, then uint64
+		words      []string
+	}{
+		"too little":    {1555 * mib, 1555 * mib, []string{"for a shadow of graph", "1556.0 MiB are needed", "1555.0 MiB are free"}},
+		"less and less": {1556 * mib, 255 * mib, []string{"255.0 MiB are left", "256.0 MiB must stay free"}},
+		"just as much":  {1556 * mib, 256 * mib, nil},
+		"nobody knows":  {math.MaxUint64, math.MaxUint64, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, asked := f.options(), 0
+			o.Disk = func() (store, free uint64, err error) {
+				if asked++; asked > 1 {
+					return 1000 * mib, test.then, nil
+				}
+				return 1000 * mib, test.free, nil
+			}
+			r, err := verify.Verify(t.Context(), f.store, o)
+			if asked < 2 && test.free != 1555*mib {
+				t.Errorf("1000 MiB of log were folded, the disk was looked at %d times", asked)
+			}
+			if test.words == nil {
+				if err != nil || !r.Equal {
+					t.Errorf("%v, %v", r, err)
+				}
+				return
+			}
+			if !errors.Is(err, verify.ErrDisk) {
+				t.Fatalf("%v is no ErrDisk", err)
+			}
+			for _, words := range test.words {
+				if !strings.Contains(err.Error(), words) {
+					t.Errorf("%q is not in %q", words, err)
+				}
+			}
+			if left, err := f.fs.List("data/scratch"); err == nil {
+				t.Errorf("it left %v", left)
+			}
+		})
+	}
+}
