@@ -58,14 +58,20 @@ type Limits struct {
 
 // Audit is the three stores at one common position. It belongs to one goroutine, and must be closed.
 type Audit struct {
-	// Rest is called after each check, and each page of a list; nil: there is no rest.
+	// Rest is called after each check, and in it after each piece; nil: there is no rest.
 	Rest func(context.Context) error
+	// Hold is how long a position is held where another one would do as well: from check to check, and in the walk over the
+	// other sides of a long list. Default 10 s.
+	Hold time.Duration
 	// Checks is how many entities were checked, Waited how long was waited for positions.
 	Checks uint64
 	Waited time.Duration
 
 	limits Limits
+	stores []Viewer
 	views  []*projections.View
+	// opened is when the views were.
+	opened time.Time
 	// graph is asked of its own store, embedded of that of inbox.
 	graph, embedded *graph.Queries
 	inbox           *inbox.Queries
@@ -73,18 +79,43 @@ type Audit struct {
 
 	entity   Entity
 	findings []Finding
+	// later are long lists of the entity of which the other sides are looked up when all that needs one position is done.
+	later []rest
 }
 
 // Open returns the stores at their next common position.
 func Open(ctx context.Context, graphs, inboxes, counts Viewer, limits Limits) (*Audit, error) {
-	views, err := Common(ctx, graphs, inboxes, counts)
-	if err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
+	a := &Audit{
+		Hold: 10 * time.Second, limits: limits, stores: []Viewer{graphs, inboxes, counts},
+		graph: &graph.Queries{}, embedded: &graph.Queries{}, inbox: &inbox.Queries{}, counters: &counters.Queries{},
 	}
-	return &Audit{
-		limits: limits, views: views, graph: graph.Query(views[0]), embedded: graph.Query(views[1]),
-		inbox: inbox.Query(views[1]), counters: counters.Query(views[2]),
-	}, nil
+	return a, a.open(ctx)
+}
+
+func (a *Audit) open(ctx context.Context) (err error) {
+	if a.views, err = Common(ctx, a.stores...); err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	a.opened = time.Now()
+	// The queries stay where they are: who walks over a list goes on with them.
+	*a.graph, *a.embedded = *graph.Query(a.views[0]), *graph.Query(a.views[1])
+	*a.inbox, *a.counters = *inbox.Query(a.views[1]), *counters.Query(a.views[2])
+	return nil
+}
+
+// move goes to the next common position if this one was held for long. Nothing that was read before may be compared with what
+// is read after.
+func (a *Audit) move(ctx context.Context) error {
+	if time.Since(a.opened) < a.Hold {
+		return nil
+	}
+	began := time.Now()
+	err := a.Close()
+	if err == nil {
+		err = a.open(ctx)
+	}
+	a.Waited += time.Since(began)
+	return err
 }
 
 // Seq is the common position.
@@ -97,7 +128,11 @@ func (a *Audit) Seq() uint64 {
 }
 
 // Close releases the views.
-func (a *Audit) Close() error { return closeAll(a.views) }
+func (a *Audit) Close() error {
+	err := closeAll(a.views)
+	a.views = nil
+	return err
+}
 
 // Findings returns what was found so far, and forgets it.
 func (a *Audit) Findings() []Finding {
@@ -108,8 +143,12 @@ func (a *Audit) Findings() []Finding {
 
 // Check checks an entity. What disagrees is a finding; an error is that of the context or a store.
 func (a *Audit) Check(ctx context.Context, e Entity) error {
+	if err := a.move(ctx); err != nil {
+		return err
+	}
 	a.entity = e
 	a.Checks++
+	a.later = a.later[:0]
 	var err error
 	switch {
 	case e.Item != "":
@@ -118,6 +157,9 @@ func (a *Audit) Check(ctx context.Context, e Entity) error {
 		err = a.board(ctx, e.User, e.Board)
 	default:
 		err = a.user(ctx, e.User)
+	}
+	if err == nil {
+		err = a.mirrors(ctx)
 	}
 	if corrupt(err) {
 		a.find("rows", []string{"graph", "inbox", "counters"}, "%v", err)

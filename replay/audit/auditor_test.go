@@ -233,18 +233,23 @@ func TestAuditorWaitsForDisk(t *testing.T) {
 	defer stop()
 	var found uint64
 	for s := range told {
-		if s.Waiting > 0 && found == 0 {
-			if len(s.Repaired) > 0 || len(s.Verified) > 0 {
-				t.Errorf("without disk %v were verified", s.Verified)
+		switch {
+		case found == 0 && s.Rounds == 1:
+			// ann and bob wait, and there are all the findings that there will be.
+			if found = s.Findings["graph"]; found == 0 || s.Waiting == 0 {
+				t.Fatalf("%d findings, %d wait", found, s.Waiting)
 			}
-			found = s.Findings["graph"]
+		case found > 0 && !roomy.Load() && s.Rounds == 3:
+			if s.Findings["graph"] != found || len(s.Repaired) > 0 || len(s.NoDisk) != len(f.stores) || s.Waiting == 0 {
+				t.Fatalf("%d findings became %d, %d wait; repaired: %v, no disk: %v", found, s.Findings["graph"], s.Waiting, s.Repaired,
+					s.NoDisk)
+			}
 			roomy.Store(true)
-		}
-		if found > 0 && s.Waiting == 0 && s.Repaired["graph"] > 0 && len(s.NoDisk) == 0 {
+		case roomy.Load() && s.Waiting == 0 && s.Repaired["graph"] > 0 && len(s.NoDisk) == 0:
 			if s.Findings["graph"] != found || s.Unexplained > 0 {
 				t.Errorf("%d findings became %d, %d are unexplained", found, s.Findings["graph"], s.Unexplained)
 			}
-			break
+			return
 		}
 	}
 }

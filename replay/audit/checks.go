@@ -7,8 +7,12 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 )
 
-// pageRows is how many entries of a list are in memory.
-const pageRows = 1000
+const (
+	// pageRows is how many entries of a list are in memory.
+	pageRows = 1000
+	// restRows is how many of them are looked up between two looks whether it is time to rest.
+	restRows = 100
+)
 
 // unknown is the length of a list that is longer than the limit.
 const unknown = -1
@@ -117,7 +121,16 @@ func (a *Audit) item(id string) error {
 	return nil
 }
 
-// list walks over a list, looks up the other side of every entry, and returns its length.
+// rest is what is left of a list behind its first page.
+type rest struct {
+	s     side
+	l     graph.List
+	name  string
+	after graph.Mark
+}
+
+// list walks over a list and returns its length, which is of one position. The other sides of its first page are looked up
+// at once; those of the others need not be of that position ([Audit.mirrors]).
 func (a *Audit) list(ctx context.Context, s side, l graph.List, name string) (n int64, err error) {
 	var after graph.Mark
 	for {
@@ -125,9 +138,12 @@ func (a *Audit) list(ctx context.Context, s side, l graph.List, name string) (n 
 		if err != nil {
 			return 0, err
 		}
-		for i := range page {
-			if err := a.mirror(s, l, &page[i], name); err != nil {
+		if after == nil {
+			if err := a.mirrorPage(ctx, s, l, page, name); err != nil {
 				return 0, err
+			}
+			if next != nil {
+				a.later = append(a.later, rest{s, l, name, next})
 			}
 		}
 		n += int64(len(page))
@@ -142,6 +158,42 @@ func (a *Audit) list(ctx context.Context, s side, l graph.List, name string) (n 
 		}
 		after = next
 	}
+}
+
+// mirrors looks up the other sides of what is left of long lists. It takes long, and may move: an entry and its other side
+// are read at one position, two pages need not be.
+func (a *Audit) mirrors(ctx context.Context) error {
+	for _, r := range a.later {
+		for n := pageRows; r.after != nil && (a.limits.List == 0 || n < a.limits.List); n += pageRows {
+			if err := a.move(ctx); err != nil {
+				return err
+			}
+			page, next, err := r.s.q.List(ctx, r.l, r.after, pageRows)
+			if err == nil {
+				err = a.mirrorPage(ctx, r.s, r.l, page, r.name)
+			}
+			if err != nil {
+				return err
+			}
+			r.after = next
+		}
+	}
+	return nil
+}
+
+// mirrorPage looks up the other side of every entry of a page.
+func (a *Audit) mirrorPage(ctx context.Context, s side, l graph.List, page []graph.Entry, name string) error {
+	for i := range page {
+		if err := a.mirror(s, l, &page[i], name); err != nil {
+			return err
+		}
+		if i%restRows == restRows-1 {
+			if err := a.rest(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // mirror looks up an entry of a list from its other side.
@@ -205,6 +257,9 @@ func (a *Audit) pins(ctx context.Context, owner string, board *string, count int
 			a.same("pins", "inbox", own, n, "inbox")
 			a.same("pins", "counters", count, n, "inbox", "counters")
 			return nil
+		}
+		if err := a.rest(ctx); err != nil {
+			return err
 		}
 		if a.limits.List > 0 && n >= int64(a.limits.List) {
 			return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -63,6 +64,9 @@ func (a *Audit) feed(ctx context.Context, reader string) error {
 			}
 			return nil
 		}
+		if err := a.rest(ctx); err != nil {
+			return err
+		}
 		after = page.Next
 	}
 }
@@ -78,17 +82,21 @@ func (a *Audit) defined(ctx context.Context, reader string) ([]place, error) {
 	if err != nil {
 		return nil, err
 	}
+	var cut events.Micros // what is older is not among the newest
 	add := func(owner string, board *string) error {
 		relation, err := a.graph.Relationship(reader, owner)
 		if err != nil || relation.Muting || relation.Blocking || relation.BlockedBy {
 			return err
 		}
-		all, err = a.outbox(ctx, all, owner, board, excluded)
+		all, err = a.outbox(ctx, all, owner, board, excluded, cut)
 		if err != nil || a.limits.Feed == 0 || len(all) < 4*a.limits.Feed {
-			return err
+			return errors.Join(err, a.rest(ctx))
 		}
 		all = a.newest(all)
-		return nil
+		if len(all) == a.limits.Feed {
+			cut = all[len(all)-1].created
+		}
+		return a.rest(ctx)
 	}
 	err = a.each(ctx, graph.List{Kind: graph.FollowingExplicit, User: reader}, func(e graph.Entry) error {
 		return add(e.User, nil)
@@ -112,20 +120,28 @@ func (a *Audit) newest(all []place) []place {
 	return all
 }
 
-// outbox appends the newest pins of an owner or a board.
-func (a *Audit) outbox(ctx context.Context, dst []place, owner string, board *string, excluded map[[2]string]bool) ([]place, error) {
+// outboxRows is how many pins of an outbox are read first: of most of many outboxes the newest are too old already.
+const outboxRows = 8
+
+// outbox appends the newest pins of an owner or a board, but older ones than the cut.
+func (a *Audit) outbox(
+	ctx context.Context, dst []place, owner string, board *string, excluded map[[2]string]bool, cut events.Micros,
+) ([]place, error) {
 	var after inbox.Mark
-	for n := 0; ; {
-		size := pageRows
-		if a.limits.Feed > 0 {
-			size = min(size, a.limits.Feed)
-		}
+	size := pageRows
+	if a.limits.Feed > 0 {
+		size = min(outboxRows, a.limits.Feed)
+	}
+	for n := 0; ; size = min(4*size, pageRows) {
 		page, next, err := a.inbox.Pins(ctx, owner, board, after, size)
 		if err != nil {
 			return nil, err
 		}
 		for i := range page {
 			p := &page[i]
+			if p.Created < cut {
+				return dst, nil
+			}
 			if board != nil || !excluded[[2]string{owner, p.Board}] {
 				dst = append(dst, place{p.Created, p.Owner, p.ID, p.Board})
 				n++
@@ -133,6 +149,9 @@ func (a *Audit) outbox(ctx context.Context, dst []place, owner string, board *st
 		}
 		if next == nil || a.limits.Feed > 0 && n >= a.limits.Feed {
 			return dst, nil
+		}
+		if err := a.rest(ctx); err != nil {
+			return nil, err
 		}
 		after = next
 	}

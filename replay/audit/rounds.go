@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// batch is how many entities that were written lately are checked at one position.
+	// batch is how many entities that were written lately are taken at once.
 	batch = 64
-	// batches are checked at the most between two stretches of the round.
-	batches = 8
 	// work is how long is audited between two rests.
 	work = 5 * time.Millisecond
-	// stretchMost is how long the round stays at one position, beyond which no other shard is begun there.
-	stretchMost = 250 * time.Millisecond
+	// latelyMost is how long what was written lately is checked, beyond which no other batch is begun, before the round goes
+	// on for as long, and for stretchLeast at least.
+	latelyMost   = 10 * time.Second
+	stretchLeast = 250 * time.Millisecond
 )
 
 // rester rests between pieces of an audit, as the pace demands. To wait for a position is no work.
@@ -41,10 +41,11 @@ func (a *Auditor) audit(ctx context.Context) error {
 			if err := a.retry(ctx); err != nil {
 				return named("repair what has waited", err)
 			}
+			began := time.Now()
 			if err := a.lately(ctx); err != nil {
 				return named("audit what was written lately", err)
 			}
-			next, err := a.stretch(ctx, shard)
+			next, err := a.stretch(ctx, shard, max(time.Since(began), stretchLeast))
 			if err != nil {
 				return named("audit a partition", err)
 			}
@@ -59,16 +60,16 @@ func (a *Auditor) audit(ctx context.Context) error {
 	}
 }
 
-// stretch audits all that stands in a shard, and in those behind it for as long as one position may be held: most shards are
-// nearly empty, and to find a common position costs more than to look at such a one. It returns the shard that is next.
-func (a *Auditor) stretch(ctx context.Context, shard events.Shard) (next events.Shard, err error) {
+// stretch audits all that stands in a shard, and in those behind it for so long: most shards are nearly empty, and to find a
+// common position costs more than to look at such a one. It returns the shard that is next.
+func (a *Auditor) stretch(ctx context.Context, shard events.Shard, most time.Duration) (next events.Shard, err error) {
 	audit, err := a.open(ctx, a.whole())
 	if err != nil {
 		return shard, err
 	}
 	began := time.Now()
 	audit.Rest = a.rester(audit)
-	for next = shard; next < events.NumShards && err == nil && time.Since(began) < stretchMost; next++ {
+	for next = shard; next < events.NumShards && err == nil && time.Since(began) < most; next++ {
 		a.note(func(s *Status) { s.Partition = int(next.Partition()) })
 		if err = audit.Shard(ctx, next); err == nil {
 			err = audit.rest(ctx) // an empty shard costs something too
@@ -82,9 +83,9 @@ func (a *Auditor) stretch(ctx context.Context, shard events.Shard) (next events.
 	return next, a.settle(ctx, found)
 }
 
-// lately checks what was written lately. Under a load that never ends the round goes on too.
+// lately checks what was written lately. Under a load that never ends the round has as much time.
 func (a *Auditor) lately(ctx context.Context) error {
-	for range batches {
+	for began := time.Now(); time.Since(began) < latelyMost; {
 		entities := a.take(batch)
 		if len(entities) == 0 {
 			return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -30,11 +31,19 @@ const maxKeys = 1 << 18
 
 // Compare compares the rows of a live store with those of a shadow at the same position, in the order of keys. The row of
 // the position itself is left out: where a store was last cut is no fact of the log.
-func Compare(ctx context.Context, live, shadow projections.Reader, o Options) (c *Comparison, err error) {
+func Compare(ctx context.Context, live, shadow projections.Reader, o Options) (*Comparison, error) {
 	o.fill()
-	c = &Comparison{Partitions: map[int]uint64{}}
-	rows := newRowFilter(&o)
-	found, want := newSide(live, rows), newSide(shadow, rows)
+	c := &Comparison{Partitions: map[int]uint64{}}
+	o.Hold = math.MaxInt64
+	_, err := c.from(ctx, live, shadow, &o, nil)
+	return c, err
+}
+
+// from compares the rows from a key on, and returns the key that is next when that has taken as long as a position may be
+// held; nil: none is left.
+func (c *Comparison) from(ctx context.Context, live, shadow projections.Reader, o *Options, key []byte) (next []byte, err error) {
+	rows, began := newRowFilter(o), time.Now()
+	found, want := newSide(live, rows, key), newSide(shadow, rows, key)
 	defer found.close()
 	defer want.close()
 	found.next()
@@ -50,11 +59,11 @@ func Compare(ctx context.Context, live, shadow projections.Reader, o Options) (c
 		}
 		switch {
 		case order < 0:
-			c.differ(&o, found.key(), nil, found.value(), found.bad)
+			c.differ(o, found.key(), nil, found.value(), found.bad)
 		case order > 0:
-			c.differ(&o, want.key(), want.value(), nil, nil)
+			c.differ(o, want.key(), want.value(), nil, nil)
 		case found.bad != nil || !bytes.Equal(found.value(), want.value()):
-			c.differ(&o, want.key(), want.value(), found.value(), found.bad)
+			c.differ(o, want.key(), want.value(), found.value(), found.bad)
 		}
 		c.Rows++
 		o.Progress.Add(1)
@@ -65,13 +74,27 @@ func Compare(ctx context.Context, live, shadow projections.Reader, o Options) (c
 			want.next()
 		}
 		if err = errors.Join(found.err, want.err); c.Rows%paceRows == 0 && err == nil {
+			if time.Since(began) >= o.Hold {
+				next = first(found, want)
+				break
+			}
 			err = pace.rest(ctx)
 		}
 	}
 	if err == nil && want.spoilt {
 		err = errShadow
 	}
-	return c, err
+	return next, err
+}
+
+// first returns the key that is next of both sides; nil: there is none.
+func first(sides ...*side) (key []byte) {
+	for _, s := range sides {
+		if s.ok && (key == nil || bytes.Compare(s.key(), key) < 0) {
+			key = bytes.Clone(s.key())
+		}
+	}
+	return key
 }
 
 // errShadow: the shadow has rows that cannot be read, so it says nothing about the live store.
@@ -107,8 +130,8 @@ type side struct {
 	err    error
 }
 
-func newSide(r projections.Reader, rows *rowFilter) *side {
-	return &side{r: r, it: r.Iter(nil, nil), rows: rows}
+func newSide(r projections.Reader, rows *rowFilter, from []byte) *side {
+	return &side{r: r, it: r.Iter(from, nil), rows: rows}
 }
 
 func (s *side) key() []byte {

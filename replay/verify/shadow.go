@@ -29,6 +29,9 @@ type Options struct {
 	Disk func() (store, free uint64, err error)
 	// Margin is how much disk stays free, in bytes; 0: 256 MiB.
 	Margin uint64
+	// Hold is how long rows of both stores are compared at one position, which keeps on disk, and of the live store in memory
+	// tables, what has been replaced since: then the comparison goes on at a later one. 0: 10 minutes.
+	Hold time.Duration
 	// Pace holds back what is done while nothing waits for it.
 	Pace replay.Pace
 	// Progress is told of envelopes, then of rows; nil: nobody is.
@@ -47,6 +50,9 @@ func (o *Options) fill() {
 	}
 	if o.Listed <= 0 {
 		o.Listed = 100
+	}
+	if o.Hold <= 0 {
+		o.Hold = 10 * time.Minute
 	}
 	if o.Margin == 0 {
 		o.Margin = 256 << 20

@@ -25,8 +25,8 @@ var _ Store = (*projections.Store)(nil)
 // Report is the outcome of a verification or repair.
 type Report struct {
 	Projection string
-	// At is the sequence at which the stores were compared, the last time if it was done several times. Rows were compared
-	// there.
+	// At is the sequence at which the stores were compared, the last one if there were several: after repairs, and where one
+	// would have been held for longer than [Options.Hold]. Rows were compared the last time.
 	At, Rows uint64
 	// Differences is how many rows differed at the first comparison, Left at the last. Equal: none is left.
 	Differences, Left uint64
@@ -65,8 +65,8 @@ func (r *Report) String() string {
 	return sb.String()
 }
 
-// Verify compares a live store with a shadow of it, at one common position and without holding anything: the store serves and
-// folds on. That it differs is no error.
+// Verify compares a live store with a shadow of it, each row at a common position and without holding anything: the store serves
+// and folds on. That it differs is no error.
 func Verify(ctx context.Context, live Store, o Options) (*Report, error) {
 	return run(ctx, live, o, false)
 }
@@ -91,7 +91,7 @@ func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, er
 	defer func() { err = errors.Join(err, shadow.Close()) }()
 	r = &Report{Projection: live.Name()}
 	for {
-		c, err := compareAt(ctx, live, shadow, &o, r)
+		c, err := compareAll(ctx, live, shadow, &o, r)
 		if err != nil {
 			return nil, fmt.Errorf("verify %s: %w", live.Name(), err)
 		}
@@ -116,8 +116,21 @@ func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, er
 	}
 }
 
-// compareAt compares at the position of a view of the live store, which the shadow is folded to.
-func compareAt(ctx context.Context, live Store, shadow *Shadow, o *Options, r *Report) (c *Comparison, err error) {
+// compareAll compares all rows: at one position, or, where that would be held for too long, at several, each row at one of
+// them. What has gone wrong behind the walk is met by the next.
+func compareAll(ctx context.Context, live Store, shadow *Shadow, o *Options, r *Report) (*Comparison, error) {
+	c := &Comparison{Partitions: map[int]uint64{}}
+	for key := []byte(nil); ; {
+		next, err := compareAt(ctx, live, shadow, o, r, c, key)
+		if err != nil || next == nil {
+			return c, err
+		}
+		key = next
+	}
+}
+
+// compareAt compares from a key on at the position of a view of the live store, which the shadow is folded to.
+func compareAt(ctx context.Context, live Store, shadow *Shadow, o *Options, r *Report, c *Comparison, key []byte) (next []byte, err error) {
 	if err := approach(ctx, live, shadow, o); err != nil {
 		return nil, err
 	}
@@ -136,7 +149,8 @@ func compareAt(ctx context.Context, live Store, shadow *Shadow, o *Options, r *R
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	o.Progress.Start("rows", 0)
-	return Compare(ctx, v, s, *o)
+	o.Progress.Add(c.Rows)
+	return c.from(ctx, v, s, o, key)
 }
 
 // nearby is how many envelopes the shadow may be behind when a view is taken or the fold is held.

@@ -309,6 +309,58 @@ func TestRepairWhileServing(t *testing.T) {
 	})
 }
 
+// TestComparesInSlices: a comparison that may hold no position for long finds what one does that holds one, in as many rows,
+// and while the store folds nothing that is not so.
+func TestComparesInSlices(t *testing.T) {
+	world := memlog.NewWorld(4, 150)
+	envs := world.Envelopes(800)
+	each(t, func(t *testing.T, i int) {
+		f := newFixture(t, i, envs)
+		f.corrupt(7, 6)
+		o := f.options()
+		whole, err := verify.Verify(t.Context(), f.store, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o = f.options()
+		o.Hold = 1
+		parts, err := verify.Verify(t.Context(), f.store, o)
+		if err != nil || parts.Rows != whole.Rows || parts.Differences != whole.Differences || parts.Rows <= 256 ||
+			!slices.EqualFunc(parts.Listed, whole.Listed, func(a, b verify.Difference) bool { return a.String() == b.String() }) {
+			t.Fatalf("%v\n%v\n%v", err, parts, whole)
+		}
+		if _, err := verify.Repair(t.Context(), f.store, f.options()); err != nil {
+			t.Fatal(err)
+		}
+		// The store folds on whenever a slice is done.
+		more := memlog.NewWorld(4, 150)
+		more.Envelopes(800)
+		before := f.store.Cursor().Seq
+		moving := moved{f.store, func() {
+			next := more.Envelopes(1)
+			f.log.Append(next...)
+			conformance.Fold(t, f.store, next)
+		}}
+		o = f.options()
+		o.Hold = 1
+		r, err := verify.Verify(t.Context(), moving, o)
+		if err != nil || !r.Equal || r.At < before+3 {
+			t.Errorf("%v, at %d after %d: %v", r, r.At, before, err)
+		}
+	})
+}
+
+// moved is a store that folds an envelope before each view.
+type moved struct {
+	*projections.Store
+	fold func()
+}
+
+func (m moved) View() (*projections.View, error) {
+	m.fold()
+	return m.Store.View()
+}
+
 // dropLists drops rows of lists, over the lack of which no fold stumbles: a fold that meets an impossible row stops.
 func (f *fixture) dropLists(seed uint64) corruption {
 	f.t.Helper()

@@ -1,0 +1,176 @@
+package audit_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/replay/audit"
+	"github.com/skein-feed/skein/replay/internal/memlog"
+	"github.com/skein-feed/skein/replay/verify"
+)
+
+// crowd is a log in which so many users follow bob.
+func crowd(w *memlog.World, users int) (envs []*events.Envelope) {
+	for n := range users {
+		envs = append(envs, w.Envelope(events.Event{Kind: events.UserFollowed, User: fmt.Sprint("user", n), Peer: "bob"}))
+	}
+	return envs
+}
+
+// TestLongListInSlices: a user with a long list is checked in pieces, between which there is a rest, at positions that move
+// on while users follow and unfollow. Nothing is found that is not so, and a row that is missing far down the list is.
+func TestLongListInSlices(t *testing.T) {
+	const users = 3500
+	for name, damaged := range map[string]bool{"sound": false, "damaged": true} {
+		t.Run(name, func(t *testing.T) {
+			w := memlog.NewWorld(1, 5)
+			f := newFixture(t, crowd(w, users))
+			if damaged {
+				f.damage(graphStore, func(db *pebble.DB) error {
+					return change(t, db, "graph", "following A=user700 ", "drop") // the newest come first
+				})
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			for _, s := range f.stores {
+				wg.Go(func() {
+					if err := s.Run(ctx, f.log.Source); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			defer wg.Wait()
+			defer cancel()
+			a, err := audit.Open(ctx, f.stores[graphStore], f.stores[inboxStore], f.stores[countersStore], audit.Limits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.Close()
+			a.Hold = 1
+			rests, from := 0, a.Seq()
+			a.Rest = func(ctx context.Context) error {
+				rests++
+				env := w.Envelope(events.Event{
+					Kind: []events.Kind{events.UserUnfollowed, events.UserFollowed}[rests%2], User: fmt.Sprint("user", rests/2*3),
+					Peer: "bob",
+				})
+				f.log.Append(env)
+				return f.stores[graphStore].WaitFor(ctx, env.Seq())
+			}
+			if err := a.Check(ctx, audit.Entity{User: "bob"}); err != nil {
+				t.Fatal(err)
+			}
+			// Of either side that has the list, each hundred rows.
+			if rests < 2*users/100 {
+				t.Errorf("%d rests in two lists of %d", rests, users)
+			}
+			if a.Seq() == from {
+				t.Error("one position was held all the time")
+			}
+			found := a.Findings()
+			if damaged != (len(found) == 1) || damaged && (found[0].Check != "mirror" || !strings.Contains(found[0].Text, "user700 ")) {
+				t.Errorf("found: %v", found)
+			}
+		})
+	}
+}
+
+// misled is counters that take a follow of bob for one of another.
+type misled struct{ projections.Projection }
+
+func (p misled) Apply(ev events.Event, b *projections.Batch) error {
+	if ev.User == "user7" {
+		ev.Peer = "other"
+	}
+	return p.Projection.Apply(ev, b)
+}
+
+func (p misled) Settings() map[string]string {
+	return p.Projection.(interface{ Settings() map[string]string }).Settings()
+}
+
+// TestCountOfLongList: a count that is not the length of a list longer than what is read of those that were written lately is
+// found by the round, and not forgotten when it is checked again.
+func TestCountOfLongList(t *testing.T) {
+	f := newFixture(t, crowd(memlog.NewWorld(1, 5), 2500))
+	conformance.Close(t, f.stores[countersStore])
+	if err := f.fs.RemoveAll("data/counters"); err != nil {
+		t.Fatal(err)
+	}
+	counts := func() projections.Projection { return misled{all.All(all.Settings{})[countersStore]} }
+	f.stores[countersStore] = conformance.Open(t, f.fs, counts(), projections.Bounds{})
+	sub, err := f.log.Source(events.Cursor{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for f.stores[countersStore].Cursor().Seq < 2500 {
+		envs, err := sub.Next(t.Context(), 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conformance.Fold(t, f.stores[countersStore], envs)
+	}
+	sub.Close()
+	var said said
+	told, stop := f.run(func(c *audit.Config) {
+		c.Limits = audit.Limits{List: 1000, Feed: 200}
+		c.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		others := c.Shadow
+		c.Shadow = func(name string) verify.Options {
+			o := others(name)
+			if name == "counters" {
+				o.Projection = counts()
+			}
+			return o
+		}
+	})
+	defer stop()
+	for s := range told {
+		if said.has("a fold is wrong", "user bob: counts: followers: the count of counters is 2499, the list is 2500 long") {
+			return
+		}
+		if s.Rounds == 2 {
+			t.Fatalf("two rounds have not found it; the last finding: %s", s.LastFinding)
+		}
+	}
+}
+
+// said is what was logged.
+type said struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write appends.
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+// has tells whether a line has all of some words.
+func (s *said) has(words ...string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for line := range strings.Lines(s.text.String()) {
+		all := true
+		for _, w := range words {
+			all = all && strings.Contains(line, w)
+		}
+		if all {
+			return true
+		}
+	}
+	return false
+}
