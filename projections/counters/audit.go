@@ -9,7 +9,7 @@ import (
 
 // EachUser calls do with every user who is counted for in a shard. A user may come several times.
 func EachUser(r projections.Reader, shard events.Shard, do func(user string) error) error {
-	for _, tag := range []projections.Tag{tagUserRelations, tagPair, tagDoings} {
+	for _, tag := range []projections.Tag{tagUserRelations, tagPair, tagDoings, tagLike} {
 		if err := projections.EachID(r, shard, tag, do); err != nil {
 			return err
 		}
@@ -44,4 +44,32 @@ func (q *Queries) Score(item string) (score int64, ok bool, err error) {
 		err = cerr
 	}
 	return score, ok, err
+}
+
+// Shows returns how many living pins of an owner, or on a board of theirs, show an item.
+func (q *Queries) Shows(item, owner string, board *string) (int64, error) {
+	if board == nil {
+		return readCount(q.r, pairKey(nil, tagOwnerShows, item, owner))
+	}
+	return readCount(q.r, tripleKey(nil, tagBoardShows, item, owner, *board))
+}
+
+// EachLike calls do with every item that was said to be liked by a user or not, in the order of keys, and whether it is, until
+// do returns an error.
+func (q *Queries) EachLike(user string, do func(item string, holds bool) error) (err error) {
+	prefix := idKey(nil, tagLike, user)
+	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	for err == nil && it.Next() {
+		var item string
+		var facts likeFacts
+		if item, err = cutLast(it.Key()[len(prefix):]); err == nil {
+			if facts, err = decodeLike(it.Value()); err == nil {
+				err = do(item, facts.holds())
+			}
+		}
+	}
+	if cerr := it.Close(); err == nil {
+		err = cerr
+	}
+	return err
 }

@@ -17,7 +17,7 @@ import (
 type Finding struct {
 	// Entity is whose it is.
 	Entity Entity
-	// Check is counts, mirror, feed, heat or rows.
+	// Check is counts, mirror, feed, heat, items, likes or rows.
 	Check string
 	// Text says in words what is expected and what was found.
 	Text string

@@ -145,6 +145,7 @@ func TestDisagree(t *testing.T) {
 		w.Envelope(pin("1"), pin("2"), pin("3")),
 		w.Envelope(events.Event{Kind: events.Played, User: "ann", Item: "film"}),
 		w.Envelope(events.Event{Kind: events.UserBlocked, User: "ann", Peer: "dan"}),
+		w.Envelope(events.Event{Kind: events.Liked, User: "eve", Item: "film"}),
 	}
 	for _, test := range []struct {
 		store       int
@@ -160,6 +161,11 @@ func TestDisagree(t *testing.T) {
 		{inboxStore, "entry A=ann", "drop", "feed", "user ann"},
 		{inboxStore, "board-pin-count B=bob", "set 09", "counts", "board \"art\" of bob"},
 		{inboxStore, "score i=film seq", "drop", "heat", "item film"},
+		{countersStore, "shown-by i=film", "set 02", "items", "user bob"},
+		{countersStore, "shown-on i=film", "drop", "items", "user bob"},
+		{countersStore, "like A=eve", "drop", "likes", "user eve"},
+		{inboxStore, "like A=eve", "drop", "likes", "user eve"},
+		{inboxStore, "like A=eve", "set 04", "likes", "user eve"},
 		{countersStore, "user-doings A=bob", "drop", "counts", "user bob"},
 		{countersStore, "board-relations B=bob b=art", "drop", "counts", "board \"art\" of bob"},
 		{countersStore, "score i=film seq", "drop", "heat", "item film"},
@@ -169,7 +175,7 @@ func TestDisagree(t *testing.T) {
 			f.damage(test.store, func(db *pebble.DB) error {
 				return change(t, db, newProjection(test.store).Name(), test.row, test.change)
 			})
-			found := f.audit(audit.Limits{}, "ann", "bob", "cid", "dan", "film")
+			found := f.audit(audit.Limits{}, "ann", "bob", "cid", "dan", "eve", "film")
 			ok := false
 			for _, finding := range found {
 				ok = ok || finding.Check == test.check && finding.Entity.String() == test.of

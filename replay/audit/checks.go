@@ -71,6 +71,9 @@ func (a *Audit) user(ctx context.Context, id string) error {
 	if err := a.pins(ctx, id, nil, count.Pins); err != nil {
 		return err
 	}
+	if err := a.likes(ctx, id); err != nil {
+		return err
+	}
 	return a.feed(ctx, id)
 }
 
@@ -246,6 +249,10 @@ func (a *Audit) pins(ctx context.Context, owner string, board *string, count int
 	if err != nil {
 		return err
 	}
+	var items *shown
+	if board == nil {
+		items = &shown{owner: owner, all: map[string]int64{}, on: map[[2]string]int64{}}
+	}
 	var after inbox.Mark
 	for n := int64(0); ; {
 		page, next, err := a.inbox.Pins(ctx, owner, board, after, pageRows)
@@ -253,9 +260,17 @@ func (a *Audit) pins(ctx context.Context, owner string, board *string, count int
 			return err
 		}
 		n += int64(len(page))
+		for i := range page {
+			if items != nil {
+				items.add(page[i].Item, page[i].Board)
+			}
+		}
 		if next == nil {
 			a.same("pins", "inbox", own, n, "inbox")
 			a.same("pins", "counters", count, n, "inbox", "counters")
+			if items != nil {
+				return a.shows(ctx, items)
+			}
 			return nil
 		}
 		if err := a.rest(ctx); err != nil {
