@@ -54,6 +54,21 @@ type server struct {
 
 // start starts the process and waits until it is ready.
 func (s *server) start(ctx context.Context) error {
+	if err := s.launch(ctx); err != nil {
+		return err
+	}
+	url, err := awaitReady(ctx, filepath.Join(s.dir, "port"))
+	if err != nil {
+		text, _ := os.ReadFile(filepath.Join(s.dir, "server.log"))
+		s.t.Logf("the log of the server:\n%s", text)
+		return err
+	}
+	s.addr = strings.TrimPrefix(url, "http://")
+	return nil
+}
+
+// launch starts the process.
+func (s *server) launch(ctx context.Context) error {
 	portFile := filepath.Join(s.dir, "port")
 	if err := os.RemoveAll(portFile); err != nil {
 		return err
@@ -71,17 +86,7 @@ func (s *server) start(ctx context.Context) error {
 		"serve", "--data", filepath.Join(s.dir, "data"), "--listen", listen, "--port-file", portFile,
 	}, s.flags...)...)
 	s.cmd.Stderr = log
-	if err := s.cmd.Start(); err != nil {
-		return err
-	}
-	url, err := awaitReady(ctx, portFile)
-	if err != nil {
-		text, _ := os.ReadFile(log.Name())
-		s.t.Logf("the log of the server:\n%s", text)
-		return err
-	}
-	s.addr = strings.TrimPrefix(url, "http://")
-	return nil
+	return s.cmd.Start()
 }
 
 // kill ends the process as a power cut would, as far as the process can tell.

@@ -1,0 +1,404 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/events/bucket"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// oldLog is a data directory with a log of an hour and a half ago until now. Nothing of it is archived or folded.
+type oldLog struct {
+	dir string
+	// all is what the log holds.
+	all acked
+	// size is how many envelopes that are, and envs is what a reader gets of the whole.
+	size int
+	envs []*events.Envelope
+	// recent and gone are the numbers of envelopes whose event ids are within the horizon, and before it.
+	recent, gone []int
+}
+
+// old is what the n-th envelope of an old log has: a follow and a play with event ids, and bulk, so that there are several
+// files and archiving takes a moment.
+func old(n int) []*skeinv1.Event {
+	bulk := &skeinv1.Served{UserId: fmt.Sprint("old", n)}
+	for i := range 100 {
+		bulk.ItemIds = append(bulk.ItemIds, fmt.Sprintf("%d-%d-%s", n, i, strings.Repeat("x", 100)))
+	}
+	return []*skeinv1.Event{userFollowed(fmt.Sprint("old", n), "star"), oldPlay(n), {Kind: &skeinv1.Event_Served{Served: bulk}}}
+}
+
+func oldPlay(n int) *skeinv1.Event {
+	return &skeinv1.Event{
+		EventId: fmt.Sprint("play", n),
+		Kind:    &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: fmt.Sprint("old", n), ItemId: "old-film"}},
+	}
+}
+
+// writeOldLog makes an old log. Its envelopes lie close around the place that the horizon before the present moves over in
+// the minutes after it was made: each new envelope lets another old one be trimmed.
+func writeOldLog(t *testing.T) *oldLog {
+	t.Helper()
+	o := &oldLog{dir: t.TempDir()}
+	// The server has one clock for all its files, which must not be that of the bubble.
+	outside, err := events.Open(t.Context(), events.Config{Ephemeral: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer outside.Close(context.Background())
+	now := time.Now()
+	synctest.Test(t, func(t *testing.T) {
+		until := func(before time.Duration) { <-time.After(time.Until(now.Add(-before))) } // no time, in a bubble
+		until(95 * time.Minute)
+		log, err := events.Open(t.Context(), events.Config{Dir: filepath.Join(o.dir, logDir)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := log.NewPublisher(events.PublisherOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := func(from, to, apart time.Duration) (numbers []int) {
+			for at := from; at > to; at -= apart {
+				until(at)
+				n := o.size
+				res, err := p.Publish(context.Background(), old(n), events.PublishOptions{})
+				if err != nil || res.Position.Seq != uint64(n)+1 {
+					t.Fatalf("envelope %d is at %v: %v", n, res, err)
+				}
+				o.all.events, o.size = append(o.all.events, old(n)...), n+1
+				numbers = append(numbers, n)
+			}
+			return numbers
+		}
+		o.gone = write(90*time.Minute, 16*time.Minute, 30*time.Second)
+		write(15*time.Minute+30*time.Second, 12*time.Minute, time.Second/2)
+		o.recent = write(8*time.Minute, time.Minute, time.Minute)
+		if err := errors.Join(p.Close(context.Background()), log.Close(context.Background())); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return o
+}
+
+// demandWhole reads a log that was killed, archive and stream, in a copy, and demands that it is the old one and what came
+// after it, without a gap or a repetition. It returns how far it was archived, and where the stream begins.
+func (o *oldLog) demandWhole(ctx context.Context, t *testing.T, data string) (archived, first uint64) {
+	t.Helper()
+	log, err := events.Open(ctx, events.Config{Dir: filepath.Join(data, logDir)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close(context.WithoutCancel(ctx))
+	b, err := bucket.NewDir(filepath.Join(data, "archive"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	past, err := archive.Open(ctx, b, log.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.SetPast(past)
+	if err := past.Check(ctx, nil); err != nil {
+		t.Error(err)
+	}
+	head, err := log.Head(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archived, first = past.End().Seq, head.First
+	if first > 1 && first > past.End().WarmSeq {
+		t.Errorf("the stream begins at %d, who goes on at the end of the archive needs %d", first, past.End().WarmSeq)
+	}
+	envs := readWhole(ctx, t, log, head.Last)
+	if o.envs == nil {
+		o.envs = envs
+	}
+	for i, env := range envs {
+		if env.Seq() != uint64(i)+1 {
+			t.Fatalf("sequence %d comes after %d, the archive ends at %d, the stream begins at %d", env.Seq(), i, archived, first)
+		}
+		if i < len(o.envs) && !sameEvents(env, o.envs[i]) {
+			t.Fatalf("envelope %d was\n%+v, is\n%+v", i+1, o.envs[i], env)
+		}
+	}
+	if len(envs) < o.size {
+		t.Fatalf("%d envelopes of %d are left", len(envs), o.size)
+	}
+	return archived, first
+}
+
+func readWhole(ctx context.Context, t *testing.T, log *events.Log, to uint64) (envs []*events.Envelope) {
+	t.Helper()
+	hub := events.NewHub(log, events.HubOptions{})
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = hub.Run(ctx) }) // readers meet what goes wrong
+	defer wg.Wait()
+	defer hub.Close()
+	sub, err := hub.Subscribe(log.Start())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	for len(envs) == 0 || envs[len(envs)-1].Seq() < to {
+		more, err := sub.Next(ctx, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		envs = append(envs, more...)
+	}
+	return envs
+}
+
+// sameEvents compares what does not depend on where an envelope was read.
+func sameEvents(a, b *events.Envelope) bool {
+	if a.Cursor.LastTime != b.Cursor.LastTime || len(a.Events) != len(b.Events) {
+		return false
+	}
+	for i := range a.Events {
+		x, y := &a.Events[i], &b.Events[i]
+		if x.Seq != y.Seq || x.Slot != y.Slot || x.Kind != y.Kind || x.Time != y.Time || x.User != y.User || x.Peer != y.Peer ||
+			x.Item != y.Item || strings.Join(x.Items, " ") != strings.Join(y.Items, " ") {
+			return false
+		}
+	}
+	return true
+}
+
+// write publishes follows and plays until the context ends, and returns what was acknowledged.
+func write(ctx context.Context, api *client) (calls []acked) {
+	for n := 0; ctx.Err() == nil; n++ {
+		follow := userFollowed(fmt.Sprint("new", n), "star")
+		follow.EventId = fmt.Sprint("new", n)
+		evs := []*skeinv1.Event{follow, {
+			EventId: fmt.Sprint("new", n),
+			Kind:    &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: fmt.Sprint("new", n), ItemId: "new-film"}},
+		}}
+		// The same again until it is acknowledged: the log takes an event id once.
+		_ = eventually(ctx, func(ctx context.Context) error {
+			res, err := api.events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
+			if err == nil {
+				calls = append(calls, acked{position: res.Msg.GetPosition(), events: evs})
+			}
+			return err
+		})
+	}
+	return calls
+}
+
+// awaitTrimmed waits until the stream does not begin at its first envelope.
+func awaitTrimmed(ctx context.Context, t *testing.T, api *client) {
+	t.Helper()
+	err := eventually(ctx, func(ctx context.Context) error {
+		res, err := api.admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+		if err == nil && res.Msg.GetLog().GetFirstSequence() <= 1 {
+			err = fmt.Errorf("nothing was trimmed: %v", res.Msg.GetLog())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// demandOldIDs publishes plays again, and demands that those of the horizon are known.
+func (o *oldLog) demandOldIDs(ctx context.Context, t *testing.T, api *client) {
+	t.Helper()
+	plays := func(more ...int) int64 {
+		var evs []*skeinv1.Event
+		for _, n := range more {
+			evs = append(evs, oldPlay(n))
+		}
+		var position string
+		if len(evs) > 0 {
+			res, err := api.events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			position = res.Msg.GetPosition()
+		}
+		res, err := api.counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
+			AtLeast: position, Keys: []*skeinv1.CounterKey{{Target: &skeinv1.CounterKey_ItemId{ItemId: "old-film"}}},
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Msg.GetCounters()[0].GetPlayCount()
+	}
+	all := int64(o.size)
+	if n := plays(); n != all {
+		t.Errorf("%d plays of %d are counted", n, all)
+	}
+	if n := plays(o.recent...); n != all {
+		t.Errorf("%d plays are counted, %d were made: event ids of the horizon are forgotten", n, all)
+	}
+	if n := plays(o.gone[len(o.gone)-3:]...); n != all+3 {
+		t.Errorf("%d plays are counted, of %d old ones and 3 that are new facts by now", n, all)
+	}
+}
+
+// trimRound is one round: the service is started on a copy of the log, killed, and started again.
+type trimRound struct {
+	o    *oldLog
+	dir  string
+	addr string
+}
+
+func (r *trimRound) server(t *testing.T) *server {
+	return &server{t: t, dir: r.dir, addr: r.addr, flags: []string{"--archive-every", "50ms", "--log-retention", "1s", "--audit-share", "0"}}
+}
+
+// TestServerKilledDuringTrim: the service is killed before, while and after it archives and trims a log that is older than the
+// horizon. Every time archive and stream together are the whole log, without a seam; and what is started on them trims, has
+// all that was acknowledged, knows the event ids of the horizon, and every store equals the log.
+func TestServerKilledDuringTrim(t *testing.T) {
+	kills := 20
+	if testing.Short() {
+		kills = 3
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	o := writeOldLog(t)
+	addr, takes := o.undisturbed(ctx, t)
+	var before, archived, trimmed int
+	for n := range kills {
+		r := trimRound{o: o, addr: addr, dir: t.TempDir()}
+		// A third at any moment, a third when the first segment was sealed, for trimming comes next, and a third while one
+		// envelope after the other is trimmed.
+		at := killAt{after: time.Duration((float64(n) + rng.Float64()) / float64(kills) * 1.5 * float64(takes))}
+		switch n % 3 {
+		case 1:
+			at = killAt{after: time.Duration(rng.IntN(20_000)) * time.Microsecond, sealed: true}
+		case 2:
+			at = killAt{after: time.Duration(rng.IntN(200_000)) * time.Microsecond, trimmed: true}
+		}
+		end, first := r.run(ctx, t, at)
+		switch {
+		case end == 0:
+			before++
+		case first <= 1:
+			archived++
+		default:
+			trimmed++
+		}
+		if t.Failed() {
+			t.Fatalf("round %d, killed %+v, archived up to %d, the stream began at %d", n, at, end, first)
+		}
+	}
+	if trimmed == 0 {
+		t.Error("no kill came after trimming")
+	}
+	t.Logf("first trimmed after %v; killed %d times before anything was archived, %d times before it was trimmed, %d times after",
+		takes, before, archived, trimmed)
+}
+
+// undisturbed runs the service without a kill, and returns its address and how long it takes until it trims.
+func (o *oldLog) undisturbed(ctx context.Context, t *testing.T) (addr string, takes time.Duration) {
+	t.Helper()
+	r := trimRound{o: o, dir: t.TempDir()}
+	r.copyLog(t)
+	if end, first := o.demandWhole(ctx, t, o.dir); end != 0 || first != 1 {
+		t.Fatalf("a log that nobody has served is archived up to %d, and begins at %d", end, first)
+	}
+	s := r.server(t)
+	began := time.Now()
+	if err := s.start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer s.kill()
+	api := (&clientFlags{Server: s.addr}).client()
+	writing, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { write(writing, api) })
+	defer wg.Wait()
+	defer stop()
+	awaitTrimmed(ctx, t, api)
+	return s.addr, time.Since(began)
+}
+
+func (r *trimRound) copyLog(t *testing.T) {
+	t.Helper()
+	if err := os.CopyFS(filepath.Join(r.dir, "data"), os.DirFS(r.o.dir)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// killAt is the moment of a kill: so long after the start of the process, after it has sealed a segment, or has trimmed.
+type killAt struct {
+	after           time.Duration
+	sealed, trimmed bool
+}
+
+// run is one round. It returns how far the log was archived when the service was killed, and where the stream began.
+func (r *trimRound) run(ctx context.Context, t *testing.T, at killAt) (end, first uint64) {
+	t.Helper()
+	r.copyLog(t)
+	data := filepath.Join(r.dir, "data")
+	s := r.server(t)
+	if err := s.launch(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { s.kill() }()
+	api := (&clientFlags{Server: s.addr}).client()
+	writing, stop := context.WithCancel(ctx)
+	defer stop()
+	calls := make(chan []acked, 1)
+	go func() { calls <- write(writing, api) }()
+	at.wait(ctx, t, api, data)
+	s.kill()
+	was := filepath.Join(r.dir, "was")
+	for _, part := range []string{logDir, "archive"} {
+		err := os.CopyFS(filepath.Join(was, part), os.DirFS(filepath.Join(data, part)))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	end, first = r.o.demandWhole(ctx, t, was)
+
+	if err := s.start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	awaitTrimmed(ctx, t, api)
+	stop()
+	demandAcked(ctx, t, api, follows(append(<-calls, r.o.all)))
+	r.o.demandOldIDs(ctx, t, api)
+	demandEqual(ctx, t, api)
+	if out, err := exec.CommandContext(ctx, "skein", "replay", "archive", "check", "--data", data).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	return end, first
+}
+
+func (k killAt) wait(ctx context.Context, t *testing.T, api *client, data string) {
+	t.Helper()
+	manifest := filepath.Join(data, "archive", filepath.FromSlash(archive.ManifestName))
+	for k.sealed && ctx.Err() == nil {
+		if _, err := os.Stat(manifest); err == nil {
+			break
+		}
+		<-time.After(100 * time.Microsecond)
+	}
+	if k.trimmed {
+		awaitTrimmed(ctx, t, api)
+	}
+	<-time.After(k.after)
+}
