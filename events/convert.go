@@ -15,11 +15,22 @@ func FromProto(msg *skeinv1.Event) (Event, *Rejection) {
 	if r := check(&ev, &wire); r != nil {
 		return Event{}, r
 	}
+	return ev.whole(&wire), nil
+}
+
+// FromLog is [FromProto] for an event that the log holds, as a change feed gives it. It is not checked: what is left there of
+// an erased user is nothing that anybody could publish. It is false if the message is of no kind that is known.
+func FromLog(msg *skeinv1.Event) (Event, bool) {
+	ev, wire := flatten(msg)
+	return ev.whole(&wire), ev.Kind != 0
+}
+
+func (ev Event) whole(wire *unflat) Event {
 	if ev.Backfill {
 		ev.Time = microsOf(wire.occurred.GetSeconds(), wire.occurred.GetNanos())
 	}
 	ev.complete()
-	return ev, nil
+	return ev
 }
 
 // complete fills in what follows from the other fields.

@@ -280,9 +280,9 @@ func (w *watching) event(m *skeinv1.WatchResponse, after events.Place) error {
 	if m.GetEvent() == nil {
 		return nil
 	}
-	ev, bad := events.FromProto(m.GetEvent())
-	if bad != nil {
-		return fmt.Errorf("export: the service gave an event at %s that is none: %s", m.GetPosition(), bad.Message)
+	ev, known := events.FromLog(m.GetEvent())
+	if !known {
+		return fmt.Errorf("export: the service gave an event at %s of a kind that this version does not know", m.GetPosition())
 	}
 	ev.Seq, ev.Time = after.Seq, events.Micros(m.GetEventTime().AsTime().UnixMicro())
 	out := Event{Event: ev, After: after}
