@@ -34,19 +34,28 @@ func NewDir(path string) (Bucket, error) {
 	if err := makeDirs(path); err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(path)
+	d := &dir{path}
+	if err := d.Clean(time.Now().Add(-tempAge)); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Clean implements [Cleaner].
+func (d *dir) Clean(before time.Time) error {
+	entries, err := os.ReadDir(d.path)
 	if err != nil {
-		return nil, fmt.Errorf("bucket: %w", err)
+		return fmt.Errorf("bucket: %w", err)
 	}
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), tempPrefix) {
 			continue
 		}
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > tempAge {
-			os.Remove(filepath.Join(path, e.Name()))
+		if info, err := e.Info(); err == nil && info.ModTime().Before(before) {
+			os.Remove(filepath.Join(d.path, e.Name()))
 		}
 	}
-	return &dir{path}, nil
+	return nil
 }
 
 // Directory returns the path of a bucket in a directory; false: it is elsewhere.
