@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
@@ -48,7 +49,7 @@ func (a *app) eraseWork(o gateway.Order) (operation.Work, error) {
 		r, err := erase.Erase(ctx, erase.Options{
 			Log: a.log, Publisher: a.publisher, Archive: a.archive, Archiver: a.archiver, Stores: a.stores, Source: a.sourceOf,
 			Rebuild: rebuild.Options{LogBytes: a.logBytes(ctx), Logger: a.logger},
-			Keeper:  a.snapshots, Bucket: a.opt.snapshots,
+			Keeper:  a.snapshots, Bucket: a.opt.snapshots, Buckets: []bucket.Bucket{a.opt.archive, a.opt.snapshots},
 		}, o.User, p)
 		// What a restored log was taken from is not touched by anything else either.
 		if damaged, _ := filepath.Glob(filepath.Join(a.dir, logDir+"-damaged-*")); len(damaged) > 0 {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +39,8 @@ type Options struct {
 	// Snapshots are those of Keeper in Bucket: all are removed, and a new one is taken. Nil: there are none.
 	Keeper *snapshot.Keeper
 	Bucket bucket.Bucket
+	// Buckets are those of the archive and of the snapshots. What a crash left half written there is removed.
+	Buckets []bucket.Bucket
 }
 
 // Report tells what was done, and what was not.
@@ -89,6 +92,7 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 	if p == nil {
 		p = &replay.Progress{}
 	}
+	began := time.Now()
 	var slot uint16
 	if r.Deleted, slot, err = o.deleteUser(ctx, user); err != nil {
 		return r, fmt.Errorf("delete the user: %w", err)
@@ -105,6 +109,10 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 	if err != nil {
 		return r, fmt.Errorf("scrub the archive: %w", err)
 	}
+	// A scrub or a seal that was broken off has left segments as they were before.
+	if err := o.Archive.Sweep(ctx); err != nil {
+		return r, fmt.Errorf("sweep the archive: %w", err)
+	}
 	if err := o.nextEpoch(ctx, &r); err != nil {
 		return r, fmt.Errorf("begin a new epoch: %w", err)
 	}
@@ -114,10 +122,14 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 	if err := o.cleanSnapshots(ctx, &r, p); err != nil {
 		return r, fmt.Errorf("remove snapshots: %w", err)
 	}
+	if err := o.cleanBuckets(began); err != nil {
+		return r, fmt.Errorf("remove what was being written: %w", err)
+	}
 	return r, nil
 }
 
-// deleteUser publishes the deletion and waits until every store has folded it.
+// deleteUser publishes the deletion and waits until every store has folded it, and has it on disk: a store that went on before
+// it after a crash would find the deletion of a pseudonym in the scrubbed log, and keep the rows of the user.
 func (o *Options) deleteUser(ctx context.Context, user string) (at events.Position, slot uint16, err error) {
 	id := "erase-" + rand.Text()
 	res, err := o.Publisher.Publish(ctx, []*skeinv1.Event{{
@@ -141,7 +153,11 @@ func (o *Options) deleteUser(ctx context.Context, user string) (at events.Positi
 		}
 	}
 	for _, s := range o.Stores {
-		if err := s.WaitFor(ctx, at.Seq); err != nil {
+		err := s.WaitFor(ctx, at.Seq)
+		if err == nil {
+			err = s.Flush()
+		}
+		if err != nil {
 			return at, 0, fmt.Errorf("%s: %w", s.Name(), err)
 		}
 	}
@@ -164,12 +180,17 @@ func (o *Options) nextEpoch(ctx context.Context, r *Report) error {
 	return o.Archiver.Now(ctx, end.Seq)
 }
 
-// cleanStores builds the stores anew: tables and manifests of the old generations hold keys of rows that are gone.
+// cleanStores builds the stores anew: tables and manifests of the old generations hold keys of rows that are gone, and so do
+// those of a generation that was begun before. It is not continued.
 func (o *Options) cleanStores(ctx context.Context, r *Report, p *replay.Progress) error {
 	for _, s := range o.Stores {
 		options := o.Rebuild
 		options.Progress = p
-		report, err := rebuild.Rebuild(ctx, s, o.Source, options)
+		var report string
+		err := s.Abandon()
+		if err == nil {
+			report, err = rebuild.Rebuild(ctx, s, o.Source, options)
+		}
 		if err == nil {
 			err = s.DropFormer(ctx)
 		}
@@ -181,27 +202,74 @@ func (o *Options) cleanStores(ctx context.Context, r *Report, p *replay.Progress
 	return nil
 }
 
-// cleanSnapshots removes the snapshots of before, when there is one of after.
+// cleanSnapshots removes the snapshots of before, when there is one of after, and what a snapshot that was broken off has left.
 func (o *Options) cleanSnapshots(ctx context.Context, r *Report, p *replay.Progress) error {
 	if o.Bucket == nil {
 		return nil
 	}
-	old, err := snapshot.List(ctx, o.Bucket)
-	if err != nil || len(old) == 0 {
-		return err
-	}
+	var after string
 	if o.Keeper != nil {
-		if _, err := o.Keeper.Take(ctx, "", nil, p); err != nil {
+		err := unclaimed(ctx, func() error {
+			taken, err := o.Keeper.Take(ctx, "", nil, p)
+			after = taken.Name
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
-	seen := map[string]bool{}
-	for _, s := range old {
-		if !seen[s.Snapshot] {
-			seen[s.Snapshot] = true
-			r.Snapshots = append(r.Snapshots, s.Snapshot)
+	return unclaimed(ctx, func() error {
+		// One that was being taken when the stores were built anew may have come since: it is in the list too.
+		old, err := snapshot.List(ctx, o.Bucket)
+		if err != nil {
+			return err
+		}
+		var names []string
+		for _, s := range old {
+			if s.Snapshot != after && !slices.Contains(names, s.Snapshot) {
+				names = append(names, s.Snapshot)
+			}
+		}
+		if len(names) == 0 {
+			// There are none to be removed by name, but perhaps files that none names.
+			_, err = snapshot.Prune(ctx, o.Bucket, snapshot.Keep{}, time.Now())
+			return err
+		}
+		if _, err = snapshot.Remove(ctx, o.Bucket, names...); err == nil {
+			r.Snapshots = names
+		}
+		return err
+	})
+}
+
+// claimPause is how long to wait before the snapshots are asked for again.
+const claimPause = time.Second
+
+// unclaimed works on the snapshots when nobody else does: one may be under way, or a process that is gone has left its claim,
+// which is void after some minutes.
+func unclaimed(ctx context.Context, work func() error) error {
+	for {
+		err := work()
+		if !errors.Is(err, snapshot.ErrBusy) {
+			return err
+		}
+		timer := time.NewTimer(claimPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return errors.Join(ctx.Err(), err)
 		}
 	}
-	_, err = snapshot.Remove(ctx, o.Bucket, r.Snapshots...)
-	return err
+}
+
+// cleanBuckets removes what calls of Put that were broken off have left behind.
+func (o *Options) cleanBuckets(began time.Time) error {
+	var errs []error
+	for _, b := range o.Buckets {
+		if c, ok := b.(bucket.Cleaner); ok {
+			errs = append(errs, c.Clean(began))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -21,6 +22,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/archiver"
 	"github.com/skein-feed/skein/replay/internal/memlog"
+	"github.com/skein-feed/skein/replay/snapshot"
 )
 
 // service is what serves, in a data directory.
@@ -49,6 +51,12 @@ func (s *service) subscribe(from events.Cursor, kinds events.KindSet) (projectio
 
 func serve(t *testing.T, dir string) *service {
 	t.Helper()
+	return serveUntil(t, dir, &death{})
+}
+
+// serveUntil serves with parts that fail from a step on.
+func serveUntil(t *testing.T, dir string, d *death) *service {
+	t.Helper()
 	s := &service{t: t, dir: dir}
 	must := func(err error) {
 		t.Helper()
@@ -57,18 +65,32 @@ func serve(t *testing.T, dir string) *service {
 		}
 	}
 	var err error
-	s.o.Log, err = events.Open(t.Context(), events.Config{Dir: filepath.Join(dir, "log")})
+	s.o.Log, err = events.Open(t.Context(), events.Config{
+		Dir: filepath.Join(dir, "log"), Logger: slog.New(mortalLog{Handler: slog.DiscardHandler, death: d}),
+	})
 	must(err)
-	b, err := bucket.NewDir(filepath.Join(dir, "bucket"))
-	must(err)
-	s.o.Archive, err = archive.Open(t.Context(), b, s.o.Log.ID())
+	open := func(name string) bucket.Bucket {
+		b, err := bucket.NewDir(filepath.Join(dir, name))
+		must(err)
+		s.o.Buckets = append(s.o.Buckets, b)
+		return mortalBucket{b, d}
+	}
+	s.o.Archive, err = archive.Open(t.Context(), open("bucket"), s.o.Log.ID())
 	must(err)
 	s.o.Log.SetPast(s.o.Archive)
 	s.hub = events.NewHub(s.o.Log, events.HubOptions{})
 	s.o.Publisher, err = s.o.Log.NewPublisher(events.PublisherOptions{})
 	must(err)
 	arch := archiver.New(archiver.Options{Log: s.o.Log, Hub: s.hub, Archive: s.o.Archive})
-	s.o.Archiver, s.o.Source = arch, s.subscribe
+	s.o.Archiver = mortalArchiver{arch, d}
+	s.o.Source = func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+		if err := d.step("subscribe"); err != nil {
+			return nil, err
+		}
+		return s.subscribe(from, kinds)
+	}
+	s.o.Bucket = open("snapshots")
+	s.o.Keeper = snapshot.New(snapshot.Options{Bucket: s.o.Bucket, Scratch: filepath.Join(dir, "stores", "shadow-snapshots"), Stores: s.serving})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	run := func(f func(context.Context) error) {
@@ -107,6 +129,14 @@ func serve(t *testing.T, dir string) *service {
 		}
 		runtime.Gosched()
 	}
+}
+
+// serving are the stores that snapshots are taken of.
+func (s *service) serving() (stores []snapshot.Store) {
+	for _, l := range s.o.Stores {
+		stores = append(stores, l.Serving())
+	}
+	return stores
 }
 
 // publish appends envelopes of a world in which some users have other names, and returns the last sequence.

@@ -1,0 +1,360 @@
+package erase
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/projections"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/archiver"
+	"github.com/skein-feed/skein/replay/internal/memlog"
+	"github.com/skein-feed/skein/replay/rebuild"
+	"github.com/skein-feed/skein/replay/snapshot"
+)
+
+var errDied = errors.New("died")
+
+// death fails every step from the n-th on, and ends a context then. The zero value never does.
+type death struct {
+	mu sync.Mutex
+	// armed: steps count. n is that of the first that fails, 0: none does.
+	armed  bool
+	n      int
+	steps  []string
+	dead   bool
+	cancel func()
+}
+
+func (d *death) step(what string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.armed {
+		return nil
+	}
+	if !d.dead {
+		d.steps = append(d.steps, what)
+		if len(d.steps) == d.n {
+			d.dead = true
+			d.cancel()
+		}
+	}
+	if d.dead {
+		return fmt.Errorf("%w: %s", errDied, what)
+	}
+	return nil
+}
+
+// arm has death come at a step, counted from now, and returns the context that it ends.
+func (d *death) arm(ctx context.Context, n int) context.Context {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	d.armed, d.n, d.steps, d.dead, d.cancel = true, n, nil, false, cancel
+	return ctx
+}
+
+// disarm ends the counting, and heals what died.
+func (d *death) disarm() (steps []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cancel()
+	d.armed = false
+	return d.steps
+}
+
+type mortalBucket struct {
+	bucket.Bucket
+	*death
+}
+
+func (b mortalBucket) Put(ctx context.Context, name string, r io.Reader, size int64) error {
+	if err := b.step("put " + name); err != nil {
+		return err
+	}
+	return b.Bucket.Put(ctx, name, r, size)
+}
+
+func (b mortalBucket) Get(ctx context.Context, name string, offset, length int64) (io.ReadCloser, error) {
+	if err := b.step("get " + name); err != nil {
+		return nil, err
+	}
+	return b.Bucket.Get(ctx, name, offset, length)
+}
+
+func (b mortalBucket) List(ctx context.Context, prefix string) ([]bucket.Object, error) {
+	if err := b.step("list " + prefix); err != nil {
+		return nil, err
+	}
+	return b.Bucket.List(ctx, prefix)
+}
+
+func (b mortalBucket) Delete(ctx context.Context, name string) error {
+	if err := b.step("delete " + name); err != nil {
+		return err
+	}
+	return b.Bucket.Delete(ctx, name)
+}
+
+type mortalArchiver struct {
+	Archiver
+	*death
+}
+
+func (a mortalArchiver) Now(ctx context.Context, seq uint64) error {
+	if err := a.step("archive"); err != nil {
+		return err
+	}
+	return errors.Join(a.Archiver.Now(ctx, seq), a.step("archived"))
+}
+
+// mortalLog dies when the log tells that it is in a new epoch: what it holds of the former one is not destroyed then.
+type mortalLog struct {
+	slog.Handler
+	*death
+}
+
+const newEpoch = "log: it goes on in a new epoch"
+
+func (mortalLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l mortalLog) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == newEpoch {
+		return l.step(newEpoch)
+	}
+	return nil
+}
+
+func (l mortalLog) WithAttrs([]slog.Attr) slog.Handler { return l }
+func (l mortalLog) WithGroup(string) slog.Handler      { return l }
+
+const erased = "somebody-to-be-erased"
+
+// prepare makes a directory of a service in which a user is everywhere, also in snapshots.
+func prepare(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	s := serve(t, dir)
+	s.rows(s.publish(memlog.NewWorld(7, 20).Envelopes(100), map[string]string{"user1": erased}))
+	for _, l := range s.o.Stores {
+		if err := l.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if _, err := s.o.Keeper.Take(t.Context(), "", nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.rows(s.publish(memlog.NewWorld(8, 20).Envelopes(10), map[string]string{"user1": erased}))
+	}
+	s.stop()
+	return dir
+}
+
+// eraseAgain has the user erased, and demands that nothing else changed and that no file has the id.
+func eraseAgain(t *testing.T, s *service) {
+	t.Helper()
+	res, err := s.o.Publisher.Publish(t.Context(), []*skeinv1.Event{{
+		Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: erased}},
+	}}, events.PublishOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := s.rows(res.Position.Seq)
+	// A claim that nobody gave back is void after some minutes.
+	claims, err := filepath.Glob(filepath.Join(s.dir, "snapshots", "snapshot-claims", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range claims {
+		if err := os.Chtimes(name, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The archiver goes on some time after a fault.
+	for errors.Is(s.o.Archiver.Now(t.Context(), 0), archiver.ErrNotRunning) {
+		runtime.Gosched()
+	}
+	r, err := Erase(t.Context(), s.o, erased, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, rows := range s.rows(r.Head) {
+		rows.MustEqual(t, want[i], "%s after erasing", s.o.Stores[i].Name())
+	}
+	if err := s.o.Archive.Check(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	s.stop()
+	if found := filesWith(t, s.dir, erased); len(found) > 0 {
+		t.Errorf("the id is still in %v", found)
+	}
+}
+
+// cuts returns the steps at which erasing is to be broken off: of those of one sort that come one after the other, as the
+// files of a store do, the first and the last.
+func cuts(t *testing.T, from string) (at []int) {
+	t.Helper()
+	_, steps, err := breakOff(t, from, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sort := func(i int) string {
+		if i < 0 || i >= len(steps) {
+			return ""
+		}
+		return path.Dir(steps[i])
+	}
+	for i := range steps {
+		if sort(i) != sort(i-1) || sort(i) != sort(i+1) {
+			at = append(at, i+1)
+		}
+	}
+	stride := 4 // every one in some runs
+	if testing.Short() {
+		stride = len(at) / 6
+	}
+	var some []int
+	for i := rand.IntN(stride); i < len(at); i += stride {
+		some = append(some, at[i])
+	}
+	t.Logf("it has %d steps, and is broken off at %v", len(steps), some)
+	return some
+}
+
+// breakOff erases in a copy of a directory, with everything failing from a step on; 0: nothing fails.
+func breakOff(t *testing.T, from string, n int) (s *service, steps []string, err error) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	d := &death{}
+	s = serveUntil(t, dir, d)
+	_, err = Erase(d.arm(t.Context(), n), s.o, erased, nil)
+	steps = d.disarm()
+	if n == 0 {
+		s.stop()
+	}
+	return s, steps, err
+}
+
+// TestEraseBrokenOff: wherever erasing is broken off, by a restart or by a fault that passes, the log goes on, and erasing
+// again leaves no file with the id.
+func TestEraseBrokenOff(t *testing.T) {
+	from := prepare(t)
+	switched := map[bool]int{}
+	for i, n := range cuts(t, from) {
+		s, steps, err := breakOff(t, from, n)
+		if err == nil {
+			t.Logf("it had %d steps only", len(steps)) // another one archives and removes meanwhile
+		} else {
+			switched[s.o.Log.Epoch() > 1]++
+		}
+		what := fmt.Sprintf("broken off at step %d, %s, in epoch %d", n, steps[len(steps)-1], s.o.Log.Epoch())
+		if i%2 == 0 {
+			s.stop()
+			s = serve(t, s.dir)
+			what += ", restarted"
+		}
+		eraseAgain(t, s)
+		if t.Failed() {
+			t.Fatal(what)
+		}
+	}
+	t.Logf("%d cuts before the epoch was switched, %d after it", switched[false], switched[true])
+	if switched[true] == 0 || switched[false] == 0 {
+		t.Error("all cuts were on one side of the switch of the epoch")
+	}
+}
+
+// TestEraseLeavings: what others have left over is no place for the id either: generations that were begun before, objects
+// that nothing names, files that were being written, copies of stores.
+func TestEraseLeavings(t *testing.T) {
+	s := serve(t, prepare(t))
+	for _, l := range s.o.Stores {
+		next, err := l.Build(t.Context(), rebuild.Bulk())
+		if err != nil {
+			t.Fatal(err)
+		}
+		foldSome(t, s, next)
+		if err := errors.Join(next.Flush(), l.Leave(next)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := snapshot.List(t.Context(), s.o.Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range list { // a crash before there was any
+		if err := os.RemoveAll(filepath.Join(s.dir, "snapshots", "snapshots", l.Snapshot)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := time.Now().Add(-time.Minute)
+	for _, name := range []string{
+		"bucket/archive/segment-left", "bucket/.put-1", "snapshots/.put-2", "stores/shadow-snapshots/inbox/000007.sst",
+	} {
+		name = filepath.Join(s.dir, filepath.FromSlash(name))
+		err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o750), os.WriteFile(name, []byte(erased), 0o600), os.Chtimes(name, long, long))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	eraseAgain(t, s)
+}
+
+// archiverFunc is what is done to archive.
+type archiverFunc func(ctx context.Context, seq uint64) error
+
+func (f archiverFunc) Now(ctx context.Context, seq uint64) error { return f(ctx, seq) }
+
+// TestDeletionIsOnDiskFirst: before the log is touched, no crash takes a store back to where the user was not deleted. In the
+// scrubbed log it would not find the deletion of the user any more.
+func TestDeletionIsOnDiskFirst(t *testing.T) {
+	s := serve(t, t.TempDir())
+	defer func() { s.stop() }()
+	s.rows(s.publish(memlog.NewWorld(9, 20).Envelopes(20), map[string]string{"user1": erased}))
+	s.o.Archiver = archiverFunc(func(_ context.Context, seq uint64) error {
+		for _, l := range s.o.Stores {
+			if flushed := l.Status().Flushed.Seq; flushed < seq {
+				t.Errorf("%s would go on after %d, the deletion is at %d", l.Name(), flushed, seq)
+			}
+		}
+		return errDied
+	})
+	if _, err := Erase(t.Context(), s.o, erased, nil); !errors.Is(err, errDied) {
+		t.Error(err)
+	}
+}
+
+// foldSome folds the log as it is, up to what the live store shows.
+func foldSome(t *testing.T, s *service, next *projections.Store) {
+	t.Helper()
+	sub, err := s.subscribe(next.Cursor(), events.AllKinds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	for next.Cursor().Seq < 90 {
+		envs, err := sub.Next(t.Context(), 1<<20)
+		if err == nil {
+			err = next.Fold(envs)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
