@@ -29,7 +29,7 @@ func (l *Log) CheckCursor(ctx context.Context, c Cursor) error {
 // confirmAfter is the pause before a log is declared to be gone or shorter.
 const confirmAfter = time.Second
 
-// checkMessage compares the message at a cursor of the stream.
+// checkMessage compares the message at a cursor of the stream. [errHole]: only the archive has it.
 func (l *Log) checkMessage(ctx context.Context, stream jetstream.Stream, c Cursor) error {
 	var msg *jetstream.RawStreamMsg
 	err := l.ask(ctx, func(ctx context.Context) (err error) {
@@ -37,6 +37,9 @@ func (l *Log) checkMessage(ctx context.Context, stream jetstream.Stream, c Curso
 		return err
 	}, askMessage)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		if noted, err := l.noteHole(c.Seq); noted || err != nil {
+			return errors.Join(errHole, err)
+		}
 		return fmt.Errorf("%w: sequence %d, at which the cursor stands, was deleted: rebuild the store", ErrRewritten, c.Seq)
 	}
 	if err != nil {

@@ -80,6 +80,43 @@ func (d *Decoder) recall(repeats []Repeat) {
 	d.seed(all)
 }
 
+// newLearner returns a decoder that learns from archived envelopes what it would have learned by warming up to a cursor.
+func newLearner(to Cursor) *Decoder {
+	d := NewDecoder(Cursor{Log: to.Log, Epoch: to.Epoch, Seq: to.WarmSeq - 1, LastTime: to.WarmTime})
+	d.marks = append(d.marks, mark{to.WarmSeq, to.WarmTime})
+	return d
+}
+
+// learn takes an archived envelope, with all its events, as one that was decoded. Its event ids are not archived.
+func (d *Decoder) learn(env *Envelope) {
+	slots := len(env.Events) + env.Repeats
+	for i := range env.Rejects {
+		if env.Rejects[i].Slot >= 0 {
+			slots++
+		}
+	}
+	if slots != 0 {
+		first := env.Cursor.LastTime - Micros(slots-1)
+		if i := slices.IndexFunc(env.Events, func(ev Event) bool { return !ev.Backfill }); i >= 0 {
+			first = env.Events[i].Time - Micros(env.Events[i].Slot)
+		}
+		d.mark(env.Seq(), first)
+	}
+	d.cur.Seq, d.cur.LastTime = env.Seq(), env.Cursor.LastTime
+}
+
+// learned ends the learning at the cursor that it began for, with the event ids seen up to there: [ErrPastDamaged] if it did
+// not lead to that cursor.
+func (d *Decoder) learned(to Cursor, repeats []Repeat) error {
+	d.cur.Checksum = to.Checksum
+	if now := d.cursor(); now != to {
+		return fmt.Errorf("%w: what it has leads to %+v, not to its end, %+v", ErrPastDamaged, now, to)
+	}
+	d.from = Cursor{Log: to.Log, Epoch: to.Epoch, Seq: to.Seq, LastTime: to.LastTime}
+	d.seed(repeats)
+	return nil
+}
+
 // Repeats returns what the decoder remembers of event ids: all that a later event could repeat, by key.
 func (d *Decoder) Repeats() []Repeat { return d.window.since(d.cur.LastTime - Horizon + 1) }
 

@@ -80,6 +80,8 @@ type Log struct {
 	creating bool
 	// last is the highest sequence known to be in the log.
 	last atomic.Uint64
+	// holed is the highest sequence known to be in the archive and missing in the stream.
+	holed atomic.Uint64
 
 	// switching is held while this process begins a new epoch.
 	switching sync.Mutex

@@ -40,7 +40,29 @@ func (p *memoryPast) End() Cursor {
 	return p.envs[p.archived-1].Cursor
 }
 
-func (p *memoryPast) Repeats(context.Context, uint32) ([]Repeat, error) { return p.repeats, nil }
+// Repeats returns those given, or else what was seen in the horizon before the end.
+func (p *memoryPast) Repeats(context.Context, uint32) ([]Repeat, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.repeats != nil || p.archived == 0 {
+		return p.repeats, nil
+	}
+	var list []Repeat
+	for _, env := range p.envs[:p.archived] {
+		list = append(list, env.Repeated...)
+		for i := range env.Events {
+			ev, at := &env.Events[i], env.Events[i].Time
+			if ev.Backfill {
+				at = env.Cursor.LastTime
+			}
+			if ev.ID != "" {
+				list = append(list, Repeat{RepeatKey(ev), at})
+			}
+		}
+	}
+	end := p.envs[p.archived-1].Cursor.LastTime
+	return slices.DeleteFunc(list, func(r Repeat) bool { return r.Time < end-Horizon }), nil
+}
 
 func (p *memoryPast) Read(ctx context.Context, from Cursor, kinds KindSet) (PastReader, error) {
 	p.mu.Lock()

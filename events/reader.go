@@ -127,9 +127,7 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*Envelope, error) {
 
 // rewritten tells whether an archive may seem damaged because another process has scrubbed it: then it is read again.
 func (r *reader) rewritten(ctx context.Context, err error) bool {
-	past, ok := r.log.past.(interface {
-		Reload(ctx context.Context) error
-	})
+	past, ok := r.log.past.(reloader)
 	if !errors.Is(err, ErrPastDamaged) || !ok || r.reloaded {
 		return false
 	}

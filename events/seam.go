@@ -19,6 +19,8 @@ type origin struct {
 	from Cursor
 	// seed: the decoder must be told the event ids of before the epoch.
 	seed bool
+	// relearn: of what is up to from, the end of the archive, the stream lacks something to warm up from.
+	relearn bool
 }
 
 // archival tells whether a cursor was taken in the archive: it has no checksum, and nothing to warm up from.
@@ -48,7 +50,7 @@ func (l *Log) locateIn(ctx context.Context, c Cursor) (origin, error) {
 	if err != nil {
 		return origin{}, err
 	}
-	o, err := l.locateHeld(ctx, c)
+	o, err := l.locateBeside(ctx, c)
 	// A cluster that has just elected a leader may not tell the whole truth at once; nor may an archive that another
 	// process writes.
 	unsure := l.server == nil && (errors.Is(err, ErrLogShorter) || errors.Is(err, ErrNoLog)) ||
@@ -61,6 +63,14 @@ func (l *Log) locateIn(ctx context.Context, c Cursor) (origin, error) {
 		case <-ctx.Done():
 			return origin{}, ctx.Err()
 		}
+		o, err = l.locateBeside(ctx, c)
+	}
+	return o, err
+}
+
+// locateBeside finds the place beside the holes of the stream: each that it comes upon is noted.
+func (l *Log) locateBeside(ctx context.Context, c Cursor) (o origin, err error) {
+	for err = errHole; errors.Is(err, errHole) && ctx.Err() == nil; {
 		o, err = l.locateHeld(ctx, c)
 	}
 	return o, err
@@ -93,14 +103,12 @@ func (l *Log) locateHeld(ctx context.Context, c Cursor) (origin, error) {
 		return origin{}, fmt.Errorf("%w: the last time given at sequence %d is %d, not %d: restore the right archive, or "+
 			"rebuild the store", ErrRewritten, c.Seq, end.LastTime, c.LastTime)
 	}
-	if o, ok := l.inStream(end, state); ok && (c.archival() || c.Seq == end.Seq) {
-		if o, err = l.confirm(ctx, stream, o); err != nil {
-			return origin{}, fmt.Errorf("events: the end of the archive: %w", err)
-		}
-		if o.cur = c; c.Seq == end.Seq {
-			o.cur = end
-		}
-		return o, nil
+	o, ok := l.inStream(end, state)
+	if !ok && l.relearnable(end, l.begins(state)) {
+		o, ok = origin{cur: end, from: end, relearn: true}, true
+	}
+	if ok && (c.archival() || c.Seq == end.Seq || o.relearn) {
+		return l.atEnd(ctx, stream, o, c)
 	}
 	if c.Seq == end.Seq || l.past == nil || c.archival() {
 		return origin{}, fmt.Errorf("%w: it begins at sequence %d, a reader at %d needs what is before, and the archive "+
@@ -108,6 +116,24 @@ func (l *Log) locateHeld(ctx context.Context, c Cursor) (origin, error) {
 	}
 	return origin{}, fmt.Errorf("%w: it begins at sequence %d, a reader at %d needs %d, and the archive ends at %d: rebuild "+
 		"the store, from the archive and the log", ErrTrimmed, state.FirstSeq, c.Seq, NewDecoder(c).WarmFrom(), end.Seq)
+}
+
+// atEnd confirms a place at the end of the archive, for a reader that is there or, after it, at a cursor of the stream.
+func (l *Log) atEnd(ctx context.Context, stream jetstream.Stream, o origin, c Cursor) (origin, error) {
+	end := o.from
+	if l.begins(stream.CachedInfo().State) <= end.Seq || !o.relearn { // else the stream lacks the end itself
+		if _, err := l.confirm(ctx, stream, o); err != nil {
+			return origin{}, fmt.Errorf("events: the end of the archive: %w", err)
+		}
+	}
+	if c.Seq == end.Seq {
+		return o, nil
+	}
+	o.cur = c
+	if c.archival() {
+		return o, nil
+	}
+	return o, l.checkMessage(ctx, stream, c)
 }
 
 // pastEnd returns the end of the archive as the present epoch writes it; the start of the log when nothing is archived.
@@ -126,10 +152,15 @@ func (l *Log) pastEnd() (Cursor, error) {
 	return end, nil
 }
 
+// begins returns where the stream begins that has no holes beside the archive, and is of the present epoch.
+func (l *Log) begins(state jetstream.StreamState) uint64 {
+	return max(state.FirstSeq, l.meta().first, l.holed.Load()+1)
+}
+
 // inStream tells whether the stream alone can serve a reader at a cursor of the present epoch.
 func (l *Log) inStream(c Cursor, state jetstream.StreamState) (o origin, ok bool) {
 	o = origin{cur: c, from: c}
-	begins := max(state.FirstSeq, l.meta().first)
+	begins := l.begins(state)
 	warm := NewDecoder(c).WarmFrom()
 	switch {
 	case c.Seq+1 == l.meta().first: // the start of the epoch
@@ -160,6 +191,9 @@ func (l *Log) confirm(ctx context.Context, stream jetstream.Stream, o origin) (o
 
 // decoder makes the decoder for reading the stream.
 func (l *Log) decoder(ctx context.Context, o origin) (*Decoder, error) {
+	if o.relearn {
+		return l.relearn(ctx, o.from)
+	}
 	d := NewDecoder(o.from)
 	if !o.seed {
 		return d, nil
@@ -203,10 +237,13 @@ func (r *reader) held(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	state := stream.CachedInfo().State
-	if state.FirstSeq > r.fed+1 || state.FirstSeq > r.cur.Seq || r.cur.Seq > state.LastSeq {
+	if begins := r.log.begins(state); begins > r.fed+1 || state.FirstSeq > r.cur.Seq || r.cur.Seq > state.LastSeq {
 		return false, nil // locate knows what this means
 	}
-	return true, r.log.checkMessage(ctx, stream, r.cur)
+	if err := r.log.checkMessage(ctx, stream, r.cur); !errors.Is(err, errHole) {
+		return true, err
+	}
+	return false, nil
 }
 
 // beginPast begins to read the archive.
@@ -282,7 +319,7 @@ func (r *reader) pass(env *Envelope) (bool, error) {
 		return false, nil
 	case env.Seq() < r.cur.Seq:
 		return true, nil
-	case env.Seq() > r.cur.Seq || env.Cursor.LastTime != r.cur.LastTime:
+	case env.Seq() > r.cur.Seq || !env.Cursor.agrees(r.cur):
 		return false, fmt.Errorf("%w: sequence %d differs: rebuild the store", ErrRewritten, r.cur.Seq)
 	}
 	r.passing, r.cur = false, env.Cursor
@@ -308,6 +345,9 @@ func (r *reader) gap(ctx context.Context, seq uint64) error {
 		return fmt.Errorf("%w: sequence %d was not delivered", errLost, next)
 	case !errors.Is(err, jetstream.ErrMsgNotFound):
 		return unavailable(err)
+	}
+	if noted, err := r.log.noteHoles(ctx, next, seq-1); noted || err != nil {
+		return errors.Join(errLost, errHole, err)
 	}
 	r.log.logger.Warn("log: the stream lacks messages", "after", r.fed, "next", seq)
 	return nil

@@ -1,0 +1,65 @@
+package archiver
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+)
+
+// TestDamagedFileOfArchived: where a file of the stream is damaged in what is archived, the log is read as it was, event ids
+// are known as they were, and stores go on where they are.
+func TestDamagedFileOfArchived(t *testing.T) {
+	w := open(t, t.TempDir(), nil)
+	w.publish(20, 0)
+	w.follow("harmed", "once")
+	w.publish(20, 0)
+	w.archiveUpTo(30)
+	whole, at := w.read(41), w.cursors(41)
+	w.stop()
+	w.spoil("harmed")
+	w = open(t, w.dir, nil)
+	defer func() { w.stop() }()
+	for _, seq := range []uint64{0, 20, 21, 30, 36, 41} {
+		if err := w.log.CheckCursor(t.Context(), at[seq]); err != nil {
+			t.Errorf("a store at sequence %d: %v", seq, err)
+		}
+	}
+	if got := w.read(41); !reflect.DeepEqual(got, whole) {
+		t.Errorf("the log is\n%+v, was\n%+v", got, whole)
+	}
+	if got := w.cursors(41); got[21].Checksum != 0 || !reflect.DeepEqual(got[31:], at[31:]) {
+		t.Errorf("cursors are\n%+v, were\n%+v", got, at)
+	}
+	w.follow("harmed", "once")
+	if got := w.read(42)[41]; len(got.Events) > 0 || got.Repeats != 1 {
+		t.Errorf("published again: %+v", got)
+	}
+}
+
+// spoil damages the message that holds a text, in the log of a world that was stopped.
+func (w *world) spoil(text string) {
+	w.t.Helper()
+	blocks, err := filepath.Glob(filepath.Join(w.logDir(), "jetstream", "*", "streams", "*", "msgs", "*.blk"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	done := false
+	for _, name := range blocks {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if i := bytes.Index(data, []byte(text)); i >= 0 {
+			data[i] ^= 0x55
+			if err := os.WriteFile(name, data, 0o600); err != nil {
+				w.t.Fatal(err)
+			}
+			done = true
+		}
+	}
+	if !done {
+		w.t.Fatalf("no file of the stream holds %q", text)
+	}
+}
