@@ -46,7 +46,7 @@ func (l *Log) Salvage(
 	if err != nil {
 		return s.report, err
 	}
-	s.cold = after.archival() || state.FirstSeq > warm
+	s.cold = s.cold || after.archival() || state.FirstSeq > warm
 	if state.FirstSeq > after.Seq+1 {
 		s.lose(after.Seq+1, min(state.FirstSeq-1, state.LastSeq))
 	}
@@ -74,6 +74,43 @@ func (l *Log) Salvage(
 	return s.report, s.flush()
 }
 
+// SalvageRepeats reads in a damaged stream which event ids a reader at a cursor, the end of the archive as a rule, must know.
+// Whole: nothing of the horizon before it is missing in the stream. Else there may be more, and what is known otherwise counts
+// too.
+func (l *Log) SalvageRepeats(ctx context.Context, at Cursor) (repeats []Repeat, whole bool, err error) {
+	s := &salvage{log: l}
+	if at, err = l.Adopt(at); err != nil {
+		return nil, false, err
+	}
+	if s.stream, err = l.stream(ctx); err != nil {
+		return nil, false, err
+	}
+	state := s.stream.CachedInfo().State
+	seq, err := s.begin(ctx, at)
+	if err != nil {
+		return nil, false, err
+	}
+	// At the start of an epoch there is nothing of it to be read.
+	whole = !s.cold && at.Seq <= state.LastSeq && (at.Seq+1 == l.meta().first || !at.archival() && state.FirstSeq <= seq)
+	for seq = max(seq, state.FirstSeq); seq <= min(at.Seq, state.LastSeq); {
+		msg, err := s.load(ctx, seq, at.Seq)
+		if err != nil {
+			return nil, false, err
+		}
+		if msg == nil || msg.Sequence > at.Seq {
+			whole = false
+			break
+		}
+		whole = whole && msg.Sequence == seq
+		seq = msg.Sequence + 1
+		if err := s.take(msg, at); err != nil {
+			return nil, false, err
+		}
+	}
+	s.dec.cur.LastTime = at.LastTime
+	return s.dec.Repeats(), whole, nil
+}
+
 // salvage is one run of [Log.Salvage].
 type salvage struct {
 	log    *Log
@@ -98,9 +135,10 @@ func (s *salvage) begin(ctx context.Context, after Cursor) (warm uint64, err err
 	s.dec = NewDecoder(Cursor{Log: from.Log, Epoch: from.Epoch, Seq: from.Seq, LastTime: from.LastTime})
 	if from.Seq+1 == s.log.meta().first && len(s.log.meta().predecessors) > 0 && s.log.past != nil {
 		repeats, err := s.log.past.Repeats(ctx, s.log.meta().epoch)
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrPastDamaged) {
 			return 0, fmt.Errorf("events: read the event ids seen before the epoch: %w", err)
 		}
+		s.cold = err != nil
 		s.dec.seed(repeats)
 	}
 	return from.Seq + 1, nil

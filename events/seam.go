@@ -199,6 +199,12 @@ func (l *Log) decoder(ctx context.Context, o origin) (*Decoder, error) {
 		return d, nil
 	}
 	repeats, err := l.past.Repeats(ctx, l.meta().epoch)
+	if errors.Is(err, ErrPastDamaged) {
+		// What they decided is archived, as far as the archive goes.
+		if noted, failed := l.noteHole(l.meta().first); noted || failed != nil {
+			return nil, errors.Join(errLost, errHole, failed)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("events: read the event ids seen before the epoch: %w", err)
 	}

@@ -37,7 +37,10 @@ func (*replayArchiveRestoreCmd) Help() string {
 log begins after that, in a new epoch. The report says which sequences are missing, and which stores must be built again:
 those that had come further than the log now goes.
 
-A command that was broken off is given again. Where nothing is wrong with the log, nothing is done. With --nats no stream is ever
+Damaged files of event ids in the archive are made again from the log, as far as it has them; the report says what may be taken
+twice. That needs no new epoch where nothing else is wrong.
+
+A command that was broken off is given again. Where nothing is wrong, nothing is done. With --nats no stream is ever
 deleted: where one is, nothing is done.`
 }
 
@@ -93,6 +96,9 @@ func (c *replayArchiveRestoreCmd) makeRoom(ctx context.Context, std *streams, o 
 			}
 		}
 		if why == nil && !c.Force {
+			if done, err := c.heal(ctx, std, o); done || err != nil {
+				return false, err
+			}
 			std.say("nothing is wrong with the log in %s, which goes to sequence %d: nothing is restored", dir, x.Last)
 			return false, nil
 		}
@@ -113,6 +119,20 @@ func (c *replayArchiveRestoreCmd) makeRoom(ctx context.Context, std *streams, o 
 		o.Damaged = &events.Config{Dir: found, Logger: o.Stream.Logger}
 	}
 	return true, err
+}
+
+// heal replaces damaged files of event ids beside a log that is whole. It returns false if there are none.
+func (c *replayArchiveRestoreCmd) heal(ctx context.Context, std *streams, o *archiver.RestoreOptions) (bool, error) {
+	healed, err := archiver.Heal(ctx, o.Bucket, o.Stream)
+	if err != nil || healed == nil {
+		return false, err
+	}
+	std.say("nothing is wrong with the log; files of event ids in %s were damaged, and are replaced", o.Bucket)
+	if c.JSON {
+		return true, printPlainJSON(std.out, restoredLog{Lost: []seqRange{}, Stores: []restoredStore{}, Repeats: recalledJSON(healed)})
+	}
+	fmt.Fprint(std.out, healed)
+	return true, nil
 }
 
 // damaged returns the latest of the damaged logs from which something can be taken; empty: there is none. An earlier run may
@@ -190,6 +210,30 @@ type restoredLog struct {
 	Lost      []seqRange      `json:"lost"`
 	Note      string          `json:"not_salvaged_because,omitempty"`
 	Stores    []restoredStore `json:"stores"`
+	Repeats   *recalledIDs    `json:"event_ids,omitempty"`
+}
+
+// recalledIDs tell of damaged files of event ids.
+type recalledIDs struct {
+	Damaged []string `json:"damaged"`
+	// Repeatable tells whether some were not found elsewhere: those of after From, up to To.
+	Repeatable bool   `json:"may_be_taken_twice"`
+	From       string `json:"from,omitempty"`
+	To         string `json:"to,omitempty"`
+}
+
+func recalledJSON(r *archiver.Recalled) *recalledIDs {
+	if r == nil {
+		return nil
+	}
+	j := &recalledIDs{Repeatable: !r.Whole}
+	for _, err := range r.Damaged {
+		j.Damaged = append(j.Damaged, err.Error())
+	}
+	if !r.Whole {
+		j.From, j.To = r.From.Time().UTC().Format(time.RFC3339Nano), r.To.Time().UTC().Format(time.RFC3339Nano)
+	}
+	return j
 }
 
 type seqRange struct {
@@ -209,6 +253,7 @@ func restoredJSON(r archiver.Restored) restoredLog {
 	j := restoredLog{
 		Log: fmt.Sprintf("%x", r.Log), Epoch: r.Epoch, Archived: r.Archived.Seq, Head: r.Head.Seq,
 		Time: r.Head.LastTime.Time().UTC().Format(time.RFC3339Nano), Lost: []seqRange{}, Stores: []restoredStore{},
+		Repeats: recalledJSON(r.Repeats),
 	}
 	if s := r.Salvaged; s != nil {
 		j.Envelopes, j.Events, j.Lost = s.Envelopes, s.Events, seqRanges(s.Lost)

@@ -257,3 +257,43 @@ func TestServeRefusesEarlierLog(t *testing.T) {
 	}
 	demandRun(t, 1, "", "does not go on where its archive ends", append(serve, dir)...)
 }
+
+// TestArchiveRestoreHeals: a damaged file of event ids is named by check, and made again by restore, without another epoch.
+func TestArchiveRestoreHeals(t *testing.T) {
+	dir := t.TempDir()
+	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
+	once := userFollowed("ann", "bob")
+	once.EventId = "once"
+	publish(t, api, once)
+	publish(t, api, userFollowed("ann", "cid"))
+	stop()
+	archiveLog(t, dir)
+	names, err := filepath.Glob(filepath.Join(dir, archiveDir, "archive", "recent-*"))
+	if err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	if err := os.WriteFile(names[0], []byte("harmed"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	demandRun(t, 1, filepath.Base(names[0]), "", "replay", "archive", "check", "--data", dir)
+	restore := []string{"replay", "archive", "restore", "--data", dir}
+	demandRun(t, 0, "nothing is taken twice", "nothing is wrong with the log; files of event ids", restore...)
+	demandRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
+	demandRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
+	demandRun(t, 0, "", "nothing is restored", restore...)
+	if err := os.RemoveAll(filepath.Join(dir, logDir)); err != nil {
+		t.Fatal(err)
+	}
+	if names, err = filepath.Glob(filepath.Join(dir, archiveDir, "archive", "recent-*")); err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	if err := os.Remove(names[0]); err != nil {
+		t.Fatal(err)
+	}
+	out := demandRun(t, 0, `"may_be_taken_twice":true`, "", append(restore, "--json")...)
+	var done restoredLog
+	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Head != 2 || done.Repeats == nil || done.Repeats.From >= done.Repeats.To {
+		t.Errorf("%+v, %v", done, err)
+	}
+	demandRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
+}

@@ -44,7 +44,7 @@ func (t *meter) add(n uint64) {
 }
 
 // Check reads all that the manifest names and verifies it: checksums, that every block decodes, and that sequences and times
-// rise through the segments of a class up to the end. [ErrDamaged] names what is not what was written: the errors of all such
+// rise through the segments of a class up to the end, and that the files of event ids can be read. [ErrDamaged] names what is not what was written: the errors of all such
 // objects are joined, as [errors.Join] does. Progress, if not nil, is called with bytes.
 func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) error {
 	if err := a.Reload(ctx); err != nil {
@@ -82,13 +82,13 @@ func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) 
 		s := m.segments[n-1]
 		damage = append(damage, s.damaged("it ends at sequence %d, the archive at %d", end, m.end.Seq))
 	}
-	_, err := a.repeatsAtEnd(ctx, m)
-	if errors.Is(err, bucket.ErrNotFound) { // forgotten when the next segment was sealed
+	ids, err := a.remembered(ctx, m)
+	if len(ids.Damaged) > 0 { // or forgotten when the next segment was sealed
 		if err = a.Reload(ctx); err == nil {
-			_, err = a.repeatsAtEnd(ctx, a.current())
+			ids, err = a.remembered(ctx, a.current())
 		}
 	}
-	return errors.Join(append(damage, err)...)
+	return errors.Join(append(append(damage, ids.Damaged...), err)...)
 }
 
 // checkSegment reads a segment. Last is the last record of its class so far.

@@ -99,12 +99,6 @@ func (a *Archive) repeatsOf(ctx context.Context, m *manifest, epoch uint32) ([]e
 	return a.readRepeats(ctx, m.repeats)
 }
 
-// RepeatsAtEnd returns the event ids that a reader at the end of the archive must know, as [Archive.BeginEpoch] would keep
-// them, by key.
-func (a *Archive) RepeatsAtEnd(ctx context.Context) ([]events.Repeat, error) {
-	return a.repeatsAtEnd(ctx, a.current())
-}
-
 // storeRecent puts the event ids of a writer's envelopes into the bucket, and forgets those that a reader at the end need
 // not know.
 func (a *Archive) storeRecent(ctx context.Context, w *Writer, next *manifest) error {
@@ -121,18 +115,13 @@ func (a *Archive) storeRecent(ctx context.Context, w *Writer, next *manifest) er
 	return nil
 }
 
-// repeatsAtEnd returns the event ids that a reader at the end must know, each with its last time, by key.
+// repeatsAtEnd returns the event ids that a reader at the end must know, each with its last time, by key: all or none.
 func (a *Archive) repeatsAtEnd(ctx context.Context, m *manifest) ([]events.Repeat, error) {
-	all, err := a.readRepeats(ctx, m.repeats)
-	for _, r := range m.recent {
-		if err != nil {
-			return nil, err
-		}
-		var more []events.Repeat
-		more, err = a.readRepeats(ctx, r.object)
-		all = append(all, more...)
+	r, err := a.remembered(ctx, m)
+	if err = errors.Join(append(r.Damaged, err)...); err != nil {
+		return nil, err
 	}
-	return withinHorizon(all, m.end.LastTime), err
+	return r.Repeats, nil
 }
 
 // withinHorizon returns the event ids that still count at a time, each with its last time, by key. The slice is reused.
@@ -161,7 +150,7 @@ func (a *Archive) readRepeats(ctx context.Context, o object) ([]events.Repeat, e
 	}
 	data, err := readObject(ctx, a.bucket, o.name, maxRepeatsBytes)
 	if errors.Is(err, bucket.ErrNotFound) {
-		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, o.name, err)
 	}
 	if err != nil {
 		return nil, err

@@ -27,6 +27,9 @@ func (r Restored) String() string {
 	default:
 		b.WriteString("There was no stream to take more from.\n")
 	}
+	if r.Repeats != nil {
+		b.WriteString(r.Repeats.String())
+	}
 	for _, f := range r.Stores {
 		b.WriteString(f.String())
 	}

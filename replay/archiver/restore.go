@@ -33,6 +33,8 @@ type Restored struct {
 	// Salvaged is what was taken from the damaged stream; nil: nothing, for the reason Unreadable, if there was one.
 	Salvaged   *events.SalvageReport
 	Unreadable error
+	// Repeats tell of event ids whose files in the archive were damaged; nil: none were.
+	Repeats *Recalled
 	// Stores tell what becomes of the stores, by name.
 	Stores []StoreFate
 }
@@ -92,16 +94,8 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	if err := refuseStream(ctx, o.Stream); err != nil {
 		return r, err
 	}
-	if o.Damaged != nil {
-		report, err := salvage(ctx, a, *o.Damaged)
-		switch {
-		case errors.Is(err, errUnreadable), errors.Is(err, ErrSuperseded), errors.Is(err, events.ErrRewritten):
-			r.Unreadable = err
-		case err != nil:
-			return r, err
-		default:
-			r.Salvaged = &report
-		}
+	if err := r.takeDamaged(ctx, a, o.Damaged); err != nil {
+		return r, err
 	}
 	if err := a.BeginEpoch(ctx, a.Epoch()+1, a.End()); err != nil {
 		return r, err
@@ -162,19 +156,47 @@ func openDamaged(ctx context.Context, a *archive.Archive, cfg events.Config) (_ 
 	return nil, errors.Join(err, log.Close(context.WithoutCancel(ctx)))
 }
 
-// salvage archives what a damaged stream has after the end of the archive.
-func salvage(ctx context.Context, a *archive.Archive, cfg events.Config) (report events.SalvageReport, err error) {
-	log, err := openDamaged(ctx, a, cfg)
-	if err != nil {
-		return report, err
+// takeDamaged archives what a damaged stream has after the end of the archive, and heals the files of event ids.
+func (r *Restored) takeDamaged(ctx context.Context, a *archive.Archive, damaged *events.Config) (err error) {
+	var log *events.Log
+	if damaged != nil {
+		log, err = openDamaged(ctx, a, *damaged)
+		switch {
+		case errors.Is(err, errUnreadable), errors.Is(err, ErrSuperseded):
+			r.Unreadable = err
+		case err != nil:
+			return err
+		default:
+			defer func() { err = errors.Join(err, log.Close(context.WithoutCancel(ctx))) }()
+		}
 	}
-	defer func() { err = errors.Join(err, log.Close(context.WithoutCancel(ctx))) }()
-	repeats, err := a.RepeatsAtEnd(ctx)
+	// Whatever is sealed or begun in the archive needs the event ids.
+	r.Repeats, err = recall(ctx, a, log)
+	if err == nil && log != nil {
+		var report events.SalvageReport
+		if report, err = salvage(ctx, a, log); err == nil {
+			r.Salvaged = &report
+		}
+	}
+	if !errors.Is(err, events.ErrRewritten) {
+		return err
+	}
+	r.Unreadable = err
+	if r.Repeats == nil {
+		r.Repeats, err = recall(ctx, a, nil)
+		return err
+	}
+	return nil
+}
+
+// salvage archives what a damaged stream has after the end of the archive.
+func salvage(ctx context.Context, a *archive.Archive, log *events.Log) (report events.SalvageReport, err error) {
+	known, err := a.Remembered(ctx)
 	if err != nil {
 		return report, err
 	}
 	w := a.Writer()
-	report, err = log.Salvage(ctx, a.End(), repeats, func(envs []*events.Envelope) error {
+	report, err = log.Salvage(ctx, a.End(), known.Repeats, func(envs []*events.Envelope) error {
 		for _, env := range envs {
 			err := w.Add(env)
 			if errors.Is(err, archive.ErrFull) {

@@ -1,0 +1,181 @@
+package archiver
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// harm damages all files of event ids in the archive of a world.
+func (w *world) harm() {
+	w.t.Helper()
+	n := 0
+	for _, what := range []string{"recent-*", "repeats-*"} {
+		names, err := filepath.Glob(filepath.Join(w.dir, "bucket", "archive", what))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, name := range names {
+			if err := os.WriteFile(name, []byte("harmed"), 0o600); err != nil {
+				w.t.Fatal(err)
+			}
+			n++
+		}
+	}
+	if n == 0 {
+		w.t.Fatal("the archive has no file of event ids")
+	}
+}
+
+// TestRestoreDamagedEventIDs: a log is restored though the files of event ids in its archive are damaged. With the horizon
+// before the end of the archive in the stream nothing is taken twice; without it the report says what may be.
+func TestRestoreDamagedEventIDs(t *testing.T) {
+	for name, test := range map[string]struct{ stream, archived, whole bool }{
+		"nothing left of the stream": {false, true, false},
+		"all of the stream":          {true, false, true},
+		"the stream, all archived":   {true, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				w := open(t, t.TempDir(), nil)
+				w.publish(12, time.Minute)
+				w.follow("x", "once")
+				if test.archived {
+					w.follow("y", "y")
+				}
+				w.archiveUpTo(14 - map[bool]uint64{false: 1}[test.archived])
+				if !test.archived {
+					w.follow("y", "y")
+				}
+				at := w.cursors(14)[14]
+				repeats, err := w.log.RepeatsAt(t.Context(), at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.harm()
+				w.stop()
+				o := w.options(nil)
+				if test.stream {
+					o.Damaged = w.aside()
+				} else {
+					w.lose()
+				}
+				r := restore(t, o)
+				if r.Repeats == nil || r.Repeats.Whole != test.whole || len(r.Repeats.Damaged) == 0 || r.Head.Seq != 14 {
+					t.Fatalf("%+v", r)
+				}
+				if said := strings.Contains(r.String(), "is taken a second time"); said == test.whole {
+					t.Error(r)
+				}
+				if !test.whole && (r.Repeats.To != at.LastTime || r.Repeats.From >= at.LastTime) {
+					t.Errorf("%+v", r.Repeats)
+				}
+				w = open(t, w.dir, nil)
+				defer func() { w.stop() }()
+				if err := w.archive.Check(t.Context(), nil); err != nil {
+					t.Error(err)
+				}
+				if kept, err := w.archive.Repeats(t.Context(), 2); err != nil || slices.Equal(kept, repeats) != test.whole {
+					t.Errorf("kept is %v, needed %v, %v", kept, repeats, err)
+				}
+				w.follow("x", "once")
+				if got := w.read(15)[14]; len(got.Events) == 0 != test.whole {
+					t.Errorf("published again: %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// TestHeal: where the log is whole, damaged files of event ids are made again from it, and it goes on in its epoch.
+func TestHeal(t *testing.T) {
+	w := open(t, t.TempDir(), nil)
+	w.publish(12, 0)
+	w.follow("x", "once")
+	w.archiveUpTo(13)
+	w.stop()
+	o := w.options(nil)
+	if healed, err := Heal(t.Context(), o.Bucket, o.Stream); healed != nil || err != nil {
+		t.Errorf("nothing is damaged: %+v, %v", healed, err)
+	}
+	before := w.archive.End()
+	w.harm()
+	if x, err := Examine(t.Context(), o.Bucket, o.Stream); err != nil || x.Wrong != nil {
+		t.Errorf("the log is whole: %+v, %v", x, err)
+	}
+	healed, err := Heal(t.Context(), o.Bucket, o.Stream)
+	if err != nil || healed == nil || !healed.Whole || !strings.Contains(healed.String(), "nothing is taken twice") {
+		t.Fatalf("%+v, %v", healed, err)
+	}
+	w = open(t, w.dir, nil)
+	defer func() { w.stop() }()
+	if w.archive.End() != before {
+		t.Errorf("the archive ends at %+v, not %+v", w.archive.End(), before)
+	}
+	if err := w.archive.Check(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	want, err := w.log.RepeatsAt(t.Context(), before)
+	if kept, kerr := w.archive.Remembered(t.Context()); err != nil || kerr != nil || !slices.Equal(kept.Repeats, want) {
+		t.Errorf("kept is %v, %v, needed %v, %v", kept, kerr, want, err)
+	}
+	if w.log.Epoch() != 1 || w.log.EpochStart() != (events.Cursor{Log: w.log.ID(), Epoch: 1}) {
+		t.Errorf("the log is in epoch %d", w.log.Epoch())
+	}
+}
+
+// TestDamagedEventIDsOfBeforeEpoch: where the event ids of before the epoch cannot be read, and what they decided is archived,
+// the archive is read.
+func TestDamagedEventIDsOfBeforeEpoch(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := open(t, t.TempDir(), nil)
+		w.publish(5, 0)
+		w.follow("x", "once")
+		w.archiveUpTo(6)
+		w.stop()
+		w.lose()
+		restore(t, w.options(nil))
+		w = open(t, w.dir, nil)
+		w.follow("x", "once")
+		pass(20 * time.Minute)
+		w.follow("z", "z")
+		w.archiveUpTo(8)
+		w.follow("z", "z")
+		whole, at := w.read(9), w.cursors(9)
+		if whole[6].Repeats != 1 || whole[8].Repeats != 1 {
+			t.Fatalf("%+v", whole)
+		}
+		w.stop()
+		names, err := filepath.Glob(filepath.Join(w.dir, "bucket", "archive", "repeats-*"))
+		if err != nil || len(names) != 1 {
+			t.Fatal(names, err)
+		}
+		if err := os.Remove(names[0]); err != nil {
+			t.Fatal(err)
+		}
+		w = open(t, w.dir, nil)
+		defer func() { w.stop() }()
+		for _, from := range []events.Cursor{w.log.EpochStart(), at[7], at[8], at[9]} {
+			if err := w.log.CheckCursor(t.Context(), from); err != nil {
+				t.Errorf("a store at %d: %v", from.Seq, err)
+			}
+		}
+		sub, err := w.hub.Subscribe(w.log.EpochStart())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		if envs, err := sub.Next(t.Context(), 1<<20); err != nil || envs[0].Seq() != 7 || envs[0].Repeats != 1 {
+			t.Errorf("the epoch begins with %+v, %v", envs, err)
+		}
+		if got := w.read(9); !reflect.DeepEqual(got, whole) {
+			t.Errorf("the log is\n%+v, was\n%+v", got, whole)
+		}
+	})
+}
