@@ -27,6 +27,8 @@ type replayArchiveRestoreCmd struct {
 	Force bool `help:"Begin a new epoch even if nothing seems wrong with the log."`
 	JSON  bool `help:"Print the report as one JSON object."`
 
+	ReplaceStream bool `help:"With --nats: delete the damaged stream, when what can be read of it is archived. The rest is gone for good."`
+
 	natsFlags `embed:""`
 	foldFlags `embed:""`
 }
@@ -40,8 +42,10 @@ those that had come further than the log now goes.
 Damaged files of event ids in the archive are made again from the log, as far as it has them; the report says what may be taken
 twice. That needs no new epoch where nothing else is wrong.
 
-A command that was broken off is given again. Where nothing is wrong, nothing is done. With --nats no stream is ever
-deleted: where one is, nothing is done.`
+A command that was broken off is given again. Where nothing is wrong, nothing is done. With --nats a damaged
+stream that is still there is left alone, unless --replace-stream is given: then what can be read of it is archived, and it is
+deleted. What cannot be read now is lost with it, even to later repair: save it first, with "nats stream backup SKEIN DIR" or as
+copies of the servers' directories. Stop all services before.`
 }
 
 // Run restores the log.
@@ -56,11 +60,15 @@ func (c *replayArchiveRestoreCmd) Run(ctx context.Context, std *streams) error {
 	}
 	o := archiver.RestoreOptions{Bucket: b, Stores: stores, Stream: c.natsFlags.config(filepath.Join(c.Data, logDir))}
 	o.Stream.Logger = slog.New(slog.DiscardHandler)
+	makeRoom := c.onServers
 	if c.NATS == "" {
-		needed, err := c.makeRoom(ctx, std, &o)
-		if err != nil || !needed {
-			return err
+		if c.ReplaceStream {
+			return usage("--replace-stream is for --nats: a damaged DATA/log is moved away")
 		}
+		makeRoom = c.makeRoom
+	}
+	if needed, err := makeRoom(ctx, std, &o); err != nil || !needed {
+		return err
 	}
 	std.say("restoring the log from %s", b)
 	r, err := archiver.Restore(ctx, o)
@@ -72,6 +80,49 @@ func (c *replayArchiveRestoreCmd) Run(ctx context.Context, std *streams) error {
 	}
 	fmt.Fprint(std.out, r)
 	return nil
+}
+
+// wrong tells what is wrong with a stream, for its archive and the stores beside it.
+func wrong(x archiver.Examined, o *archiver.RestoreOptions) error {
+	for name, at := range o.Stores {
+		if x.Wrong == nil && at.Epoch == x.Epoch && at.Seq > x.Last {
+			return fmt.Errorf("it ends at sequence %d, and %s is at %d", x.Last, name, at.Seq)
+		}
+	}
+	return x.Wrong
+}
+
+// onServers looks at the stream on servers. It returns false if nothing is to be restored.
+func (c *replayArchiveRestoreCmd) onServers(ctx context.Context, std *streams, o *archiver.RestoreOptions) (bool, error) {
+	x, err := archiver.Examine(ctx, o.Bucket, o.Stream)
+	switch {
+	case err != nil:
+		return false, err
+	case errors.Is(x.Wrong, events.ErrNoLog):
+		return true, nil
+	case errors.Is(x.Wrong, events.ErrOtherLog), errors.Is(x.Wrong, archiver.ErrArchiveBehind):
+		return false, fmt.Errorf("%s: %w", c.NATS, x.Wrong)
+	}
+	why := wrong(x, o)
+	if why == nil && !c.Force {
+		if done, err := c.heal(ctx, std, o); done || err != nil {
+			return false, err
+		}
+		std.say("nothing is wrong with the log on %s, which goes to sequence %d: nothing is restored", c.NATS, x.Last)
+		return false, nil
+	}
+	if why == nil {
+		why = errors.New("nothing seems wrong with it")
+	}
+	if !c.ReplaceStream {
+		return false, fmt.Errorf("stream %s on %s: %w\n%w: stop all services, save it with `nats stream backup %s DIR`, and give the "+
+			"command again with --replace-stream: it archives what can be read and deletes the stream, with all that cannot",
+			events.StreamName, c.NATS, why, events.ErrLogExists, events.StreamName)
+	}
+	std.say("stream %s on %s: %v", events.StreamName, c.NATS, why)
+	std.say("archiving what can be read of it; then it is deleted")
+	o.Replace = true
+	return true, nil
 }
 
 // makeRoom moves a damaged log away, and finds the one to be salvaged. It returns false if nothing is to be restored.
@@ -89,12 +140,7 @@ func (c *replayArchiveRestoreCmd) makeRoom(ctx context.Context, std *streams, o 
 		if errors.Is(x.Wrong, events.ErrOtherLog) || errors.Is(x.Wrong, archiver.ErrArchiveBehind) {
 			return false, fmt.Errorf("%s: %w", dir, x.Wrong)
 		}
-		why := x.Wrong
-		for name, at := range o.Stores {
-			if why == nil && at.Epoch == x.Epoch && at.Seq > x.Last {
-				why = fmt.Errorf("it ends at sequence %d, and %s is at %d", x.Last, name, at.Seq)
-			}
-		}
+		why := wrong(x, o)
 		if why == nil && !c.Force {
 			if done, err := c.heal(ctx, std, o); done || err != nil {
 				return false, err

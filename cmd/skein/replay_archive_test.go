@@ -19,7 +19,13 @@ import (
 // archiveLog archives what the log of a service that is not running has.
 func archiveLog(t *testing.T, dir string) {
 	t.Helper()
-	log, err := events.Open(t.Context(), events.Config{Dir: filepath.Join(dir, logDir)})
+	archiveFrom(t, dir, events.Config{Dir: filepath.Join(dir, logDir)})
+}
+
+// archiveFrom archives what a log has, in a data directory.
+func archiveFrom(t *testing.T, dir string, cfg events.Config) {
+	t.Helper()
+	log, err := events.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,10 @@ import (
 type RestoreOptions struct {
 	// Bucket holds the archive. Required.
 	Bucket bucket.Bucket
-	// Stream is where the new stream is made. There must be none.
+	// Stream is where the new stream is made. There must be none, unless it is to be replaced.
 	Stream events.Config
+	// Replace: what a damaged stream there still has is archived, and then it is deleted, with all that cannot be read of it.
+	Replace bool
 	// Damaged is what is left of the old stream, to be read as far as that goes; nil: nothing is.
 	Damaged *events.Config
 	// Stores are how far stores had come, by name: what they have and the log has not is lost.
@@ -82,7 +84,7 @@ func openArchive(ctx context.Context, b bucket.Bucket) (*archive.Archive, error)
 
 // Restore makes a new stream, in a new epoch, behind what is archived. What a damaged stream still has is archived first. It
 // may be run again after it was broken off: every run begins an epoch of its own, so no two streams ever share one. Where
-// there is a stream nothing is changed: [events.ErrLogExists].
+// there is a stream nothing is changed, unless it is to be replaced: [events.ErrLogExists].
 func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	a, err := openArchive(ctx, o.Bucket)
 	if err != nil {
@@ -90,11 +92,13 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	}
 	r.Archived = a.End()
 	r.Log = r.Archived.Log
-	// Before anything is changed: once the archive is in a new epoch, a stream of the former one is of no use.
-	if err := refuseStream(ctx, o.Stream); err != nil {
-		return r, err
+	if o.Replace {
+		err = r.replace(ctx, a, o.Stream)
+		// Before anything is changed: once the archive is in a new epoch, a stream of the former one is of no use.
+	} else if err = refuseStream(ctx, o.Stream); err == nil {
+		err = r.takeDamaged(ctx, a, o.Damaged)
 	}
-	if err := r.takeDamaged(ctx, a, o.Damaged); err != nil {
+	if err != nil {
 		return r, err
 	}
 	if err := a.BeginEpoch(ctx, a.Epoch()+1, a.End()); err != nil {

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// startServer starts a NATS server that listens, and connects to it.
+func startServer(t *testing.T) (url string, js jetstream.JetStream) {
+	t.Helper()
+	ns, err := natsserver.NewServer(&natsserver.Options{
+		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, SyncAlways: true, StoreDir: t.TempDir(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+	})
+	if !ns.ReadyForConnections(20 * time.Second) {
+		t.Fatal("the server is not ready")
+	}
+	nc, err := nats.Connect(ns.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	return ns.ClientURL(), js
+}
+
+// publishTo appends follows of ann to the log on a server.
+func publishTo(t *testing.T, url string, users ...string) {
+	t.Helper()
+	log, err := events.Open(t.Context(), events.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := log.NewPublisher(events.PublisherOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range users {
+		if _, err := p.Publish(t.Context(), []*skeinv1.Event{userFollowed("ann", user)}, events.PublishOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := log.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestArchiveRestoreReplacesStream: a damaged stream on servers is left alone until the risk is confirmed. Then what can be read
+// of it is archived, and the log goes on in a new stream.
+func TestArchiveRestoreReplacesStream(t *testing.T) {
+	url, js := startServer(t)
+	dir := t.TempDir()
+	publishTo(t, url, "bob", "cid")
+	archiveFrom(t, dir, events.Config{URL: url})
+	publishTo(t, url, "dan", "eve", "fay")
+	restore := []string{
+		"replay", "archive", "restore", "--data", dir, "--archive", filepath.Join(dir, archiveDir), "--nats", url,
+	}
+	demandRun(t, 0, "", "nothing is wrong with the log", restore...)
+	stream, err := js.Stream(t.Context(), events.StreamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.DeleteMsg(t.Context(), 4); err != nil {
+		t.Fatal(err)
+	}
+	demandRun(t, 1, "", "give the command again with --replace-stream", restore...)
+	if info, err := stream.Info(t.Context()); err != nil || info.State.Msgs != 4 {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	demandRun(t, 2, "", "--replace-stream is for --nats", append(restore[:5:5], "--replace-stream")...)
+	out := demandRun(t, 0, "gave 2 envelopes with 2 events", "then it is deleted", append(restore, "--replace-stream")...)
+	if !strings.Contains(out, "goes on in epoch 2 after sequence 5 ") || !strings.Contains(out, "Lost: 1 envelope at sequence 4.") {
+		t.Error(out)
+	}
+	demandRun(t, 0, "", "nothing is wrong with the log", append(restore, "--replace-stream")...)
+	info, err := js.Stream(t.Context(), events.StreamName)
+	if err != nil || info.CachedInfo().State.FirstSeq != 6 || fmt.Sprint(info.CachedInfo().Config.Subjects) != "["+events.Subject+"]" {
+		t.Errorf("the new stream: %+v, %v", info, err)
+	}
+	publishTo(t, url, "gus")
+	demandRun(t, 0, "", "which goes to sequence 6", restore...)
+	// Where it is gone there is nothing to be confirmed.
+	if err := js.DeleteStream(t.Context(), events.StreamName); err != nil {
+		t.Fatal(err)
+	}
+	demandRun(t, 0, "epoch 3", "", restore...)
+}
