@@ -60,7 +60,8 @@
 // cursor that the stream can serve never touches the archive; one that trimming overtakes goes back to it. A gap in the
 // sequences is looked into before anything after it is given: what the archive has of it is read there, as if the stream had been
 // trimmed beyond the gap, and who comes to the end of the archive learns there what the stream no longer tells.
-// Nothing above [Cursor].WarmSeq of the end of the archive is ever trimmed ([Log.Trim]), so who comes to that end can warm up. Held by reader and [Log.CheckCursor].
+// Nothing above [Cursor].WarmSeq of the end of the archive is ever trimmed ([Log.Trim]), so who comes to that end can warm up.
+// Held by reader and [Log.CheckCursor].
 //
 // # Epochs
 //

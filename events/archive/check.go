@@ -45,7 +45,8 @@ func (t *meter) add(n uint64) {
 
 // Check reads all that the manifest names and verifies it: checksums, that every block decodes, and that sequences and times
 // rise through the segments of a class up to the end, and that the files of event ids can be read. [ErrDamaged]
-// names what is not what was written: the errors of all such objects are joined, as [errors.Join] does. Progress, if not nil, is called with bytes.
+// names what is not what was written: the errors of all such objects are joined, as [errors.Join] does. Progress, if not nil, is
+// called with bytes.
 func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) error {
 	if err := a.Reload(ctx); err != nil {
 		return err
