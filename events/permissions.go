@@ -17,6 +17,7 @@ const (
 	askCreate         = "$JS.API.STREAM.CREATE." + StreamName
 	askUpdate         = "$JS.API.STREAM.UPDATE." + StreamName
 	askPurge          = "$JS.API.STREAM.PURGE." + StreamName
+	askDelete         = "$JS.API.STREAM.DELETE." + StreamName
 	askMessage        = "$JS.API.STREAM.MSG.GET." + StreamName
 	askConsumer       = "$JS.API.CONSUMER.CREATE." + StreamName
 	askConsumerNames  = "$JS.API.CONSUMER.NAMES." + StreamName

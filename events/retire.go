@@ -32,7 +32,7 @@ func (l *Log) Retire(ctx context.Context, take func(ctx context.Context, last ui
 		defer cancel()
 		return errors.Join(err, l.unpause(resuming))
 	}
-	err = l.ask(within, func(ctx context.Context) error { return l.link.js.DeleteStream(ctx, StreamName) })
+	err = l.ask(within, func(ctx context.Context) error { return l.link.js.DeleteStream(ctx, StreamName) }, askDelete)
 	if errors.Is(err, jetstream.ErrStreamNotFound) { // the answer to an earlier attempt was lost
 		return nil
 	}

@@ -168,6 +168,7 @@ func TestUsersOfNATS(t *testing.T) {
 		{"archiver", func(t *testing.T, user string, logger *slog.Logger) { n.archives(t, user, logger, archive) }},
 		{"eraser", func(t *testing.T, user string, logger *slog.Logger) { n.erases(t, user, logger, archive) }},
 		{"restorer", func(t *testing.T, user string, _ *slog.Logger) { n.restores(t, user, fmt.Sprint(archive)) }},
+		{"replacer", func(t *testing.T, user string, _ *slog.Logger) { n.replaces(t, user, fmt.Sprint(archive)) }},
 		{"publisher", n.publishes},
 	} {
 		if !t.Run(as.user, func(t *testing.T) {
@@ -343,7 +344,16 @@ func (n *natsOfUsers) restores(t *testing.T, user, archive string) {
 	}
 }
 
-// What each user may do to the log, as the servers see it: nobody destroys it, and who is not named for it neither reads, writes
+// replaces makes the log again in place of a stream that the servers still have.
+func (n *natsOfUsers) replaces(t *testing.T, user, archive string) {
+	code, out, said := skein("replay", "archive", "restore", "--force", "--replace-stream", "--data="+t.TempDir(),
+		"--archive="+archive, "--nats="+n.url(user), "--nats-inbox="+inboxOf(user))
+	if code != 0 || !strings.Contains(out, "epoch 4") {
+		t.Errorf("code %d: %s%s", code, out, said)
+	}
+}
+
+// What each user may do to the log, as the servers see it: nobody else destroys it, and who is not named for it neither reads, writes
 // nor shortens it.
 func TestUsersOfNATSMayNotMore(t *testing.T) {
 	n := startNATSOfUsers(t)
@@ -354,8 +364,9 @@ func TestUsersOfNATSMayNotMore(t *testing.T) {
 		"trim":      {"$JS.API.STREAM.PURGE.SKEIN"},
 		"lease":     {"$KV.SKEIN_LEASE.x", "$JS.API.STREAM.CREATE.KV_SKEIN_LEASE"},
 		"configure": {"$JS.API.STREAM.UPDATE.SKEIN", "skein.paused"},
+		"delete":    {"$JS.API.STREAM.DELETE.SKEIN"},
 		"destroy": {
-			"$JS.API.STREAM.DELETE.SKEIN", "$JS.API.STREAM.MSG.DELETE.SKEIN", "$JS.API.STREAM.PURGE.KV_SKEIN_LEASE",
+			"$JS.API.STREAM.MSG.DELETE.SKEIN", "$JS.API.STREAM.PURGE.KV_SKEIN_LEASE",
 			"$JS.API.STREAM.RESTORE.SKEIN", "$JS.API.STREAM.SNAPSHOT.SKEIN", "$JS.API.STREAM.UPDATE.KV_SKEIN_LEASE",
 		},
 	}
@@ -367,6 +378,7 @@ func TestUsersOfNATSMayNotMore(t *testing.T) {
 		"archiver":  {"lease", "publish", "read", "trim"},
 		"eraser":    {"configure", "create", "lease", "publish", "read", "trim"},
 		"restorer":  {"create"},
+		"replacer":  {"configure", "create", "delete", "read"},
 	}
 	got := map[string][]string{}
 	for user := range natsUsers(t) {

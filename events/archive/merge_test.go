@@ -95,11 +95,11 @@ func TestMergeReadsTheSame(t *testing.T) {
 
 func repeatsOf(t fataler, a *Archive) []events.Repeat {
 	t.Helper()
-	repeats, err := a.RepeatsAtEnd(context.Background())
-	if err != nil {
+	r, err := a.Remembered(context.Background())
+	if err := errors.Join(append(r.Damaged, err)...); err != nil {
 		t.Fatal(err)
 	}
-	return repeats
+	return r.Repeats
 }
 
 // I4: a reader whose files are merged and removed while it reads, and one that begins with a manifest of before, go on with
