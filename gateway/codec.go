@@ -44,7 +44,7 @@ func (protoCodec) Marshal(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return proto.Marshal(m)
+	return appendProto(nil, m)
 }
 
 func (protoCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
@@ -52,10 +52,10 @@ func (protoCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return proto.MarshalOptions{}.MarshalAppend(dst, m)
+	return appendProto(dst, m)
 }
 
-func (protoCodec) Unmarshal(data []byte, v any) error { return decode(data, v, proto.Unmarshal) }
+func (protoCodec) Unmarshal(data []byte, v any) error { return decode(data, v, unmarshalProto) }
 
 // jsonCodec is JSON that emits default values, so that "no" and 0 are visible. Connect knows it by two names.
 type jsonCodec struct{ name string }

@@ -1,0 +1,179 @@
+package gateway
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// wireMessages are the messages that are decoded or encoded by hand.
+func wireMessages() []proto.Message {
+	return []proto.Message{
+		&skeinv1.CheckFollowsRequest{}, &skeinv1.FilterFollowedRequest{}, &skeinv1.CheckFollowsResponse{},
+		&skeinv1.FilterFollowedResponse{}, &skeinv1.ListFollowersResponse{}, &skeinv1.ListFollowingResponse{},
+	}
+}
+
+// fill sets the fields of a message at random: with chance 1 all of them, and of a oneof the last.
+func fill(r *rand.Rand, m protoreflect.Message, chance float64) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if r.Float64() > chance {
+			continue
+		}
+		if f.IsList() {
+			list := m.Mutable(f).List()
+			for range 1 + r.IntN(4) {
+				if f.Message() == nil {
+					list.Append(scalar(r, f))
+					continue
+				}
+				e := list.NewElement()
+				fill(r, e.Message(), chance)
+				list.Append(e)
+			}
+			continue
+		}
+		if f.Message() != nil {
+			fill(r, m.Mutable(f).Message(), chance)
+			continue
+		}
+		m.Set(f, scalar(r, f))
+	}
+}
+
+func scalar(r *rand.Rand, f protoreflect.FieldDescriptor) protoreflect.Value {
+	// Short and long varints, and the default value now and then.
+	n := r.Uint64() >> r.IntN(64)
+	switch f.Kind() {
+	case protoreflect.StringKind:
+		texts := []string{"", "ann", "7", "ünïcode", string(make([]byte, 200))}
+		return protoreflect.ValueOfString(texts[r.IntN(len(texts))])
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(n%4 != 0)
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(n))
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(int32(n))
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(int64(n))
+	}
+	return protoreflect.ValueOfUint32(uint32(n))
+}
+
+// agreeOnDecoding decodes data by hand, if that is what it takes, and by the library.
+func agreeOnDecoding(t *testing.T, data []byte, empty proto.Message) {
+	t.Helper()
+	got, want := proto.Clone(empty), proto.Clone(empty)
+	gotErr, wantErr := unmarshalProto(data, got), proto.Unmarshal(data, want)
+	if (gotErr == nil) != (wantErr == nil) {
+		t.Fatalf("%T %x: %v, want %v", empty, data, gotErr, wantErr)
+	}
+	if wantErr == nil && !proto.Equal(got, want) {
+		t.Fatalf("%T %x: %v, want %v", empty, data, got, want)
+	}
+}
+
+// By hand a message means what it means to the library, whatever is done to its bytes.
+func TestWireAgreesWithTheLibrary(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, empty := range wireMessages() {
+		for range 3000 {
+			m := proto.Clone(empty)
+			fill(r, m.ProtoReflect(), []float64{1, 0.8, 0.3}[r.IntN(3)])
+			data, err := appendProto([]byte("before"), m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			back := proto.Clone(empty)
+			if err := proto.Unmarshal(data[len("before"):], back); err != nil || !proto.Equal(m, back) {
+				t.Fatalf("%T: encoded as %x: %v, want %v (%v)", empty, data, back, m, err)
+			}
+			data = data[len("before"):]
+			agreeOnDecoding(t, data, empty)
+			agreeOnDecoding(t, append(slices.Clone(data), data...), empty) // fields twice
+			agreeOnDecoding(t, data[:r.IntN(len(data)+1)], empty)
+			agreeOnDecoding(t, protowire.AppendVarint(protowire.AppendTag(slices.Clone(data), 99, protowire.VarintType), 1), empty)
+			for range 3 {
+				if len(data) > 0 {
+					data = slices.Clone(data)
+					data[r.IntN(len(data))] = byte(r.Uint32())
+					agreeOnDecoding(t, data, empty)
+				}
+			}
+		}
+	}
+}
+
+// A field that is added to a message must be added to its encoding by hand: it would be missing in every answer.
+func TestWireKnowsAllFields(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, empty := range wireMessages() {
+		m := proto.Clone(empty)
+		for range 50 { // the fields that are set to their default value are others each time
+			fill(r, m.ProtoReflect(), 1)
+		}
+		data, err := appendProto(nil, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back := proto.Clone(empty)
+		if err := proto.Unmarshal(data, back); err != nil || !proto.Equal(m, back) {
+			t.Errorf("%T: %v, want %v (%v)", empty, back, m, err)
+		}
+	}
+}
+
+// The requests that the hot calls get are decoded by hand.
+func TestWireTakesHotRequests(t *testing.T) {
+	for _, m := range []proto.Message{
+		&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, IncludeTimes: true, AtLeast: "x"},
+		&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{
+			{FollowerId: "ann", Target: &skeinv1.FollowPair_Board{Board: board("bob", "cats")}},
+		}},
+		&skeinv1.FilterFollowedRequest{
+			ViewerId: "ann", UserIds: []string{"bob", "cid"}, Direction: skeinv1.FollowDirection_FOLLOW_DIRECTION_MUTUAL, AtLeast: "x",
+		},
+	} {
+		data, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var taken bool
+		switch m := proto.Clone(m).(type) {
+		case *skeinv1.CheckFollowsRequest:
+			taken = decodeCheckFollows(string(data), &skeinv1.CheckFollowsRequest{})
+		case *skeinv1.FilterFollowedRequest:
+			taken = decodeFilterFollowed(string(data), &skeinv1.FilterFollowedRequest{})
+		default:
+			t.Fatalf("%T", m)
+		}
+		if !taken {
+			t.Errorf("%v is left to the library", m)
+		}
+	}
+}
+
+func FuzzWire(f *testing.F) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for i, empty := range wireMessages() {
+		m := proto.Clone(empty)
+		fill(r, m.ProtoReflect(), 1)
+		data, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(byte(i), data)
+	}
+	f.Fuzz(func(t *testing.T, which byte, data []byte) {
+		all := wireMessages()
+		agreeOnDecoding(t, data, all[int(which)%len(all)])
+	})
+}
