@@ -39,8 +39,10 @@ func (s *Server) filterFollowed(
 		return nil, err
 	}
 	defer r.close()
-	res := &skeinv1.FilterFollowedResponse{Position: r.position}
 	users, boards := req.GetUserIds(), req.GetBoards()
+	res := &skeinv1.FilterFollowedResponse{
+		Indexes: make([]uint32, 0, max(len(users), len(boards))), Position: r.position,
+	}
 	follows := make([]graph.Follow, len(users))
 	if req.GetDirection() != skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWED_BY {
 		if err := r.Users(req.GetViewerId(), users, follows); err != nil {

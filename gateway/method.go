@@ -59,25 +59,31 @@ func unaryByHand[Req, Res any, P message[Req]](
 	check func(P) []violation,
 	do func(context.Context, P, *extra) (*Res, error),
 ) {
-	m := s.newMethod(procedure)
-	s.methods[procedure] = connect.NewUnaryHandler(procedure,
-		func(ctx context.Context, req *connect.Request[received[Req, P]]) (res *connect.Response[Res], err error) {
-			start := time.Now()
-			defer func() { err = m.finish(ctx, start, err, recover()) }()
-			if err := refuse(req.Msg, check); err != nil {
-				return nil, err
-			}
+	u := &unaryMethod[Req, Res, P]{method: s.newMethod(procedure), check: check, do: do}
+	u.ordinary = connect.NewUnaryHandler(procedure,
+		func(ctx context.Context, req *connect.Request[received[Req, P]]) (*connect.Response[Res], error) {
 			x := extra{lag: -1}
-			msg, err := do(ctx, &req.Msg.msg, &x)
+			msg, err := u.answer(ctx, req.Msg, &x)
 			if err != nil {
 				return nil, err
 			}
-			res = connect.NewResponse(msg)
+			res := connect.NewResponse(msg)
 			if x.lag >= 0 {
 				res.Header()[LagHeader] = lagValue(x.lag)
 			}
 			return res, nil
 		}, s.handlerOptions(procedure)...)
+	s.methods[procedure] = u
+}
+
+// answer answers a call, whichever way it came.
+func (u *unaryMethod[Req, Res, P]) answer(ctx context.Context, req *received[Req, P], x *extra) (res *Res, err error) {
+	start := time.Now()
+	defer func() { err = u.finish(ctx, start, err, recover()) }()
+	if err := refuse(req, u.check); err != nil {
+		return nil, err
+	}
+	return u.do(ctx, &req.msg, x)
 }
 
 // stream mounts a method that answers with a stream. Its requests are checked as those of [unary].

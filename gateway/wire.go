@@ -55,12 +55,12 @@ type wireReader struct {
 	bad bool
 }
 
-// The tags of fields: the number and the type.
+// The tags of fields: eight times the number, and 2 for what has its length before it.
 const (
-	tagVarint1, tagText1 = 1<<3 | 0, 1<<3 | 2
-	tagVarint2, tagText2 = 2<<3 | 0, 2<<3 | 2
-	tagVarint3, tagText3 = 3<<3 | 0, 3<<3 | 2
-	tagVarint4, tagText4 = 4<<3 | 0, 4<<3 | 2
+	tagVarint1, tagText1 = 1 << 3, 1<<3 | 2
+	tagVarint2, tagText2 = 2 << 3, 2<<3 | 2
+	tagVarint3, tagText3 = 3 << 3, 3<<3 | 2
+	tagVarint4, tagText4 = 4 << 3, 4<<3 | 2
 	tagText5             = 5<<3 | 2
 )
 
