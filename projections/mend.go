@@ -124,6 +124,9 @@ func (f *fold) mend(m *Mending) error {
 	if forgetful, ok := s.opts.Projection.(Forgetful); ok {
 		forgetful.Forget()
 	}
+	if s.hot != nil {
+		s.hot.Mended(s.version + 1)
+	}
 	if err := f.recall(); err != nil {
 		return err
 	}

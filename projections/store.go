@@ -136,6 +136,10 @@ type Store struct {
 	folding sync.Mutex
 	fold    fold
 	flush   flusher
+	// version is that of the rows that were last shown.
+	version uint64
+	// hot is what queries keep of the rows; nil: nothing.
+	hot Hot
 
 	// current is the last whole position; nil before the first and once closed.
 	current   atomic.Pointer[position]
@@ -163,6 +167,7 @@ func Open(opts Options) (*Store, error) {
 	}
 	s := &Store{
 		opts: opts, print: fingerprintOf(opts.Projection), merger: mergerOf(opts.Projection), fence: &fence{fs: opts.FS},
+		hot: hotOf(opts.Projection),
 	}
 	s.life.init(opts.Listener.StateChanged)
 	s.flush.init()
@@ -259,6 +264,9 @@ func (s *Store) closeAfter(patience <-chan struct{}) error {
 	}
 	if p := s.current.Swap(nil); p != nil {
 		p.rows.release()
+	}
+	if s.hot != nil {
+		s.hot.Close()
 	}
 	s.folding.Unlock() // who waits for it shall not wait for views, but hear that the store is closed
 	if open := s.snapshots.wait(patience, closeWait); open != nil {

@@ -26,6 +26,9 @@ type position struct {
 	rows    *snapshot
 	cursor  events.Cursor
 	rejects uint64
+	// version is that of the rows, hot what queries keep of them.
+	version uint64
+	hot     Hot
 }
 
 // snapshot is a Pebble snapshot that several positions and any number of views share.
@@ -124,14 +127,16 @@ func (sn *snapshot) release() {
 // snapshot stays.
 func (s *Store) publish(newRows bool) {
 	last := s.current.Load()
-	next := &position{cursor: s.fold.cursor, rejects: s.fold.rejects}
+	next := &position{cursor: s.fold.cursor, rejects: s.fold.rejects, hot: s.hot}
 	if last != nil && !newRows {
 		next.rows = last.rows
 	} else {
 		s.snapshots.add(1)
 		next.rows = &snapshot{Snapshot: s.db.NewSnapshot(), all: &s.snapshots}
 		next.rows.refs.Store(1)
+		s.version++
 	}
+	next.version = s.version
 	s.current.Store(next)
 	if last != nil && last.rows != next.rows {
 		last.rows.release()

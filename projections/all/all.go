@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections/seen"
 )
 
-// Settings are what the folds of the projections read. Their values are part of the fingerprints.
+// Settings are what the folds of the projections read. Their values are part of the fingerprints, but for those of caches.
 type Settings struct {
 	// Inbox are those of inbox; zero: the defaults.
 	Inbox inbox.Settings
@@ -21,6 +21,8 @@ type Settings struct {
 	// Counters are those of counters; zero: the defaults. What they have in common with Inbox should be equal: feeds and
 	// lists are ranked by the same heat then.
 	Counters counters.Settings
+	// Hot bounds what queries of graph keep in memory; nil: nothing. It changes no row.
+	Hot *graph.HotCache
 }
 
 // All returns a new instance of every projection.
@@ -43,7 +45,7 @@ func Makers(s Settings) []func() projections.Projection {
 		s.Counters = counters.DefaultSettings()
 	}
 	return []func() projections.Projection{
-		func() projections.Projection { return graph.New() },
+		func() projections.Projection { return graph.NewWith(s.Hot) },
 		func() projections.Projection { return inbox.New(s.Inbox) },
 		func() projections.Projection { return seen.New(s.Seen) },
 		func() projections.Projection { return counters.New(s.Counters) },

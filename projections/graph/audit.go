@@ -33,7 +33,7 @@ func EachBoard(r projections.Reader, shard events.Shard, do func(owner, board st
 // InList tells whether a list has a row for an entry, by one point read: without merging lists, and without asking what the
 // list is derived from. Of lists that are merged from others it is an error to ask.
 func (q *Queries) InList(l List, e Entry) (bool, error) {
-	key := q.scratch[:0]
+	key := q.key()
 	switch l.Kind {
 	case FollowingExplicit:
 		key = listKey(key, tagFollowing, l.User, e.Since, e.User)

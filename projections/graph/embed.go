@@ -105,7 +105,7 @@ type Sight struct {
 
 // Sight tells what decides whether a reader sees the pins of a user, with one point read.
 func (q *Queries) Sight(reader, user string) (Sight, error) {
-	e, err := readEdge(q.r, q.scratch[:0], reader, user)
+	e, err := readEdge(q.r, q.key(), reader, user)
 	_, explicit := e.explicit()
 	return Sight{Explicit: explicit, Muted: e.mute.holds(), Boards: e.boards}, err
 }
@@ -117,6 +117,6 @@ func (q *Queries) Explicit(user string, board *string) (int64, error) {
 		return c.Followers, err
 	}
 	var c BoardCounts
-	err := readCounts(q.r, pairKey(q.scratch[:0], tagBoardCounts, user, *board), c.fields())
+	err := readCounts(q.r, pairKey(q.key(), tagBoardCounts, user, *board), c.fields())
 	return c.Followers, err
 }

@@ -8,12 +8,32 @@ import (
 )
 
 // Graph is the projection. It holds scratch space: one Graph folds into one store, from one goroutine.
-type Graph struct{ t txn }
+type Graph struct {
+	t   txn
+	hot *HotCache
+}
 
-var _ projections.Projection = (*Graph)(nil)
+var (
+	_ projections.Projection = (*Graph)(nil)
+	_ projections.Warm       = (*Graph)(nil)
+)
 
 // New returns the projection. It has no settings.
 func New() *Graph { return &Graph{} }
+
+// NewWith returns the projection with a cache for [HotQuery], which changes no row; nil: none.
+func NewWith(hot *HotCache) *Graph { return &Graph{hot: hot} }
+
+// HotStats returns what the cache counts; of none 0.
+func (g *Graph) HotStats() HotStats { return g.hot.Stats() }
+
+// NewHot is part of [projections.Warm].
+func (g *Graph) NewHot() projections.Hot {
+	if g.hot == nil {
+		return nil
+	}
+	return g.hot.newSet()
+}
 
 // Name returns "graph".
 func (*Graph) Name() string { return "graph" }

@@ -205,7 +205,7 @@ func (q *Queries) filter(l List) (func(*Entry) (bool, error), error) {
 		return q.boardFollowers(l.User, l.Board)
 	case Boards:
 		return func(e *Entry) (bool, error) {
-			b, err := readBoard(q.r, q.scratch[:0], e.User, e.Board)
+			b, err := readBoard(q.r, q.key(), e.User, e.Board)
 			e.Title = b.title
 			return true, err
 		}, nil
@@ -221,19 +221,19 @@ func (q *Queries) filter(l List) (func(*Entry) (bool, error), error) {
 // boardFollowers filters the merge of a board's own followers and its owner's explicit ones: who excludes the
 // board does not belong to it, and who stands in both stands at the later time.
 func (q *Queries) boardFollowers(owner, id string) (func(*Entry) (bool, error), error) {
-	b, err := readBoard(q.r, q.scratch[:0], owner, id)
+	b, err := readBoard(q.r, q.key(), owner, id)
 	if err != nil || (id != "" && !b.exists()) {
 		return nil, err
 	}
 	var c BoardCounts
-	if err := readCounts(q.r, pairKey(q.scratch[:0], tagBoardCounts, owner, id), c.fields()); err != nil {
+	if err := readCounts(q.r, pairKey(q.key(), tagBoardCounts, owner, id), c.fields()); err != nil {
 		return nil, err
 	}
 	if c.Followers == 0 && c.Excluders == 0 {
 		return func(*Entry) (bool, error) { return true, nil }, nil
 	}
 	return func(e *Entry) (bool, error) {
-		edge, err := readEdge(q.r, q.scratch[:0], e.User, owner)
+		edge, err := readEdge(q.r, q.key(), e.User, owner)
 		if err != nil {
 			return false, err
 		}

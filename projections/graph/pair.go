@@ -319,6 +319,9 @@ func (t *txn) writeEdge(p *pair, was, is bool) error {
 	if !existed && !exists {
 		return nil
 	}
+	if s, ok := t.b.Hot().(*hotSet); ok {
+		s.touched(p.a, t.b.Version())
+	}
 	t.put(t.key, t.value)
 	return nil
 }

@@ -43,14 +43,32 @@ type Queries struct {
 	r projections.Reader
 	// scratch holds keys between reads.
 	scratch []byte
+	// hot are decoded edges, and version that of the view that r is; nil: there are none.
+	hot     *hotSet
+	version uint64
 }
 
 // Query returns the queries over a reader of a graph store.
-func Query(r projections.Reader) *Queries { return &Queries{r: r, scratch: make([]byte, 0, 128)} }
+func Query(r projections.Reader) *Queries { return &Queries{r: r} }
 
-// User tells how follower follows user, with one point read.
+// key returns room for a key.
+func (q *Queries) key() []byte {
+	if q.scratch == nil {
+		q.scratch = make([]byte, 0, 128)
+	}
+	return q.scratch
+}
+
+// User tells how follower follows user, with at most one point read.
 func (q *Queries) User(follower, user string) (Follow, error) {
-	e, err := readEdge(q.r, q.scratch[:0], follower, user)
+	if v, ok := q.hotEdge(follower, user); ok {
+		return v.follow(), nil
+	}
+	return q.readUser(follower, user)
+}
+
+func (q *Queries) readUser(follower, user string) (Follow, error) {
+	e, err := readEdge(q.r, q.key(), follower, user)
 	return e.follows(), err
 }
 
@@ -60,9 +78,18 @@ const walkFrom = 4
 // Users tells how follower follows each of some users, into follows, which is as long as users. It walks over the
 // follower's edges once: neighbours in the store share the work of finding their block.
 func (q *Queries) Users(follower string, users []string, follows []Follow) (err error) {
+	if e := q.hotEdges(follower, len(users)); e != nil {
+		for i, user := range users {
+			follows[i] = Follow{} // also of what is no id
+			if id, ok := hotIDOf(user, q.hot.seed); ok {
+				follows[i] = e.find(&id).follow()
+			}
+		}
+		return nil
+	}
 	if len(users) < walkFrom {
 		for i, user := range users {
-			if follows[i], err = q.User(follower, user); err != nil {
+			if follows[i], err = q.readUser(follower, user); err != nil {
 				return err
 			}
 		}
@@ -100,7 +127,10 @@ func (q *Queries) Users(follower string, users []string, follows []Follow) (err 
 // Board tells how follower follows a board, with at most three point reads, and one where the answer is no.
 // One who follows both the board and its owner is OnBoard, since the later of the two.
 func (q *Queries) Board(follower, owner, id string) (Follow, error) {
-	e, err := readEdge(q.r, q.scratch[:0], follower, owner)
+	if v, ok := q.hotEdge(follower, owner); ok && !v.has(hotBoards) {
+		return q.boardByOwner(v.follow(), owner, id)
+	}
+	e, err := readEdge(q.r, q.key(), follower, owner)
 	if err != nil {
 		return Follow{}, err
 	}
@@ -108,7 +138,7 @@ func (q *Queries) Board(follower, owner, id string) (Follow, error) {
 	if !explicit && !e.boards {
 		return Follow{}, nil
 	}
-	b, err := readBoard(q.r, q.scratch[:0], owner, id)
+	b, err := readBoard(q.r, q.key(), owner, id)
 	if err != nil || (id != "" && !b.exists()) {
 		return Follow{}, err
 	}
@@ -129,39 +159,55 @@ func (q *Queries) Board(follower, owner, id string) (Follow, error) {
 	return Follow{}, nil
 }
 
+// boardByOwner tells how one follows a board who has no relation to any board of its owner.
+func (q *Queries) boardByOwner(f Follow, owner, id string) (Follow, error) {
+	if f.Kind == None || id == "" {
+		return f, nil
+	}
+	b, err := readBoard(q.r, q.key(), owner, id)
+	if err != nil || !b.exists() {
+		return Follow{}, err
+	}
+	return f, nil
+}
+
 func (q *Queries) relation(e *edge, deleted stamp, follower, owner, id string) (relation, error) {
 	if !e.boards {
 		return relation{}, nil
 	}
-	be, err := readBoardEdge(q.r, q.scratch[:0], follower, owner, id)
+	be, err := readBoardEdge(q.r, q.key(), follower, owner, id)
 	return be.relation(e, deleted), err
 }
 
-// Relationship tells everything between viewer and user, with two point reads.
-func (q *Queries) Relationship(viewer, user string) (Relationship, error) {
-	mine, err := readEdge(q.r, q.scratch[:0], viewer, user)
-	if err != nil {
-		return Relationship{}, err
+// Relationship tells everything between viewer and user, with at most two point reads.
+func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) {
+	if v, ok := q.hotEdge(viewer, user); ok {
+		r.Following = v.follow()
+		r.Blocking, r.BlockedBy, r.Muting = v.has(hotBlocking), v.has(hotBlockedBy), v.has(hotMuting)
+	} else {
+		e, err := readEdge(q.r, q.key(), viewer, user)
+		if err != nil {
+			return r, err
+		}
+		r.Following = e.follows()
+		r.Blocking, r.BlockedBy, r.Muting = e.block.holds(), e.blockedBy, e.mute.holds()
 	}
-	theirs, err := readEdge(q.r, q.scratch[:0], user, viewer)
-	return Relationship{
-		Following: mine.follows(), FollowedBy: theirs.follows(),
-		Blocking: mine.block.holds(), BlockedBy: mine.blockedBy, Muting: mine.mute.holds(),
-	}, err
+	r.FollowedBy, err = q.User(user, viewer)
+	return r, err
 }
 
 // UserCounts returns the lengths of a user's lists, with one point read.
 func (q *Queries) UserCounts(user string) (c UserCounts, err error) {
-	return c, readCounts(q.r, userKey(q.scratch[:0], tagUserCounts, user), c.fields())
+	return c, readCounts(q.r, userKey(q.key(), tagUserCounts, user), c.fields())
 }
 
 // BoardCounts returns the lengths of a board's lists, with at most three point reads.
 func (q *Queries) BoardCounts(owner, id string) (c BoardCounts, err error) {
-	b, err := readBoard(q.r, q.scratch[:0], owner, id)
+	b, err := readBoard(q.r, q.key(), owner, id)
 	if err != nil || (id != "" && !b.exists()) {
 		return c, err
 	}
-	if err := readCounts(q.r, pairKey(q.scratch[:0], tagBoardCounts, owner, id), c.fields()); err != nil {
+	if err := readCounts(q.r, pairKey(q.key(), tagBoardCounts, owner, id), c.fields()); err != nil {
 		return c, err
 	}
 	u, err := q.UserCounts(owner)
