@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
 )
 
@@ -59,7 +60,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 		ConstLabels: prometheus.Labels{"version": s.version},
 	})
 	info.Set(1)
-	for _, c := range []prometheus.Collector{
+	collectors := append(hotCollectors(s.graph.Projection()), []prometheus.Collector{
 		m.rpcs, m.accepted, m.rejections, inFlight, watching, info, newStateCollector(s), pagesCounter("inbox", &m.feeds.inbox),
 		pagesCounter("merged", &m.feeds.merged), counterOf(prometheus.CounterOpts{
 			Name: "skein_feed_outboxes_opened_total",
@@ -75,12 +76,42 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 			Name: "skein_seen_months_read_total",
 			Help: "Months of plays that were looked at to tell the seen from the unseen.",
 		}, &m.seen.months),
-	} {
+	}...)
+	for _, c := range collectors {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// hotCollectors tell of what the graph keeps in memory.
+func hotCollectors(p projections.Projection) []prometheus.Collector {
+	stats := func() (st graph.HotStats) {
+		if g, ok := p.(interface{ HotStats() graph.HotStats }); ok {
+			st = g.HotStats()
+		}
+		return st
+	}
+	questions := func(answer string, of func() uint64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name:        "skein_follow_cache_questions_total",
+			Help:        "Questions how one user follows others, pair by pair, by what answered: memory or the store.",
+			ConstLabels: prometheus.Labels{"answer": answer},
+		}, func() float64 { return float64(of()) })
+	}
+	return []prometheus.Collector{
+		questions("hit", func() uint64 { return stats().Hits }),
+		questions("miss", func() uint64 { return stats().Misses }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "skein_follow_cache_evictions_total",
+			Help: "Users whose follows made room for those of others.",
+		}, func() float64 { return float64(stats().Evictions) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "skein_follow_cache_bytes",
+			Help: "Memory that follows take which are kept decoded.",
+		}, func() float64 { return float64(stats().Bytes) }),
+	}
 }
 
 // rpcObserver counts the calls of one method. That of good calls is found once.

@@ -97,7 +97,7 @@ func (s *Server) open(ctx context.Context, x *extra, demands ...demand) (*readin
 	if err != nil {
 		return nil, err
 	}
-	return &reading{Queries: graph.Query(o.view), opened: o}, nil
+	return &reading{Queries: graph.HotQuery(o.view), opened: o}, nil
 }
 
 // openFeed returns the inbox at a position that contains all that is demanded.

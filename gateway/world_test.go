@@ -202,7 +202,7 @@ func (w *world) openStores(o *worldOptions) {
 			}
 		}), ready
 	}
-	w.store = open(func() projections.Projection { return graph.New() }, nil)
+	w.store = open(func() projections.Projection { return graph.NewWith(graph.NewHotCache(1 << 20)) }, nil)
 	if o.inbox != nil {
 		w.inbox, w.inboxReady = watched(func() projections.Projection { return inbox.New(*o.inbox) })
 	}

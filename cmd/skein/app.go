@@ -18,6 +18,7 @@ import (
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/replay/operation"
 )
 
@@ -35,6 +36,8 @@ type appOptions struct {
 	log        events.Config
 	dir        string
 	cacheBytes int64
+	// hotBytes bounds the cache of follows; 0: there is none.
+	hotBytes int64
 	// settings are what the folds read; zero: the defaults.
 	settings all.Settings
 	keys     gateway.KeyRing
@@ -87,7 +90,9 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 		return nil, err
 	}
 	a.cache = projections.NewCache(o.cacheBytes)
-	for _, p := range all.Makers(o.settings) {
+	serving := o.settings // what else folds for a while is asked nothing
+	serving.Hot = graph.NewHotCache(o.hotBytes)
+	for _, p := range all.Makers(serving) {
 		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
 			Dir: filepath.Join(o.dir, storesDir), Cache: a.cache, Logger: o.logger, Listener: a.listener(),
 		}})

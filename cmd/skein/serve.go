@@ -35,6 +35,7 @@ type serveCmd struct {
 
 	LogMaxBytes     byteSize      `help:"Size at which the log refuses more; 0: 80 % of the disk that is free at first." default:"0"`
 	CacheBytes      byteSize      `help:"Memory for rows that are read and written often." default:"512MiB"`
+	HotBytes        byteSize      `help:"Memory for follows of users who are asked about often, decoded; 0: none." default:"64MiB"`
 	FolloweeCap     int           `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
 	PageTokenKeys   string        `help:"Keys that sign page tokens; by default one of the log's own." type:"path" placeholder:"FILE"`
 	DrainDelay      time.Duration `help:"After the signal to stop, go on taking calls for so long while /readyz says no." default:"0s"`
@@ -191,7 +192,7 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 
 func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 	o := appOptions{
-		dir: c.Data, cacheBytes: int64(c.CacheBytes), logger: logger,
+		dir: c.Data, cacheBytes: int64(c.CacheBytes), hotBytes: int64(c.HotBytes), logger: logger,
 		limits: gateway.Limits{
 			Followees: c.FolloweeCap, DrainDelay: c.DrainDelay, ShutdownTimeout: c.ShutdownTimeout,
 		},
