@@ -129,7 +129,16 @@ func (f *folder) loadGraph(g *followGraph, id func(uint32) string) error {
 	return f.load(len(g.edges), func(i int) *skeinv1.Event { return &skeinv1.Event{Kind: followed(g.edges[i], id)} })
 }
 
-// ask opens a view, asks, and closes it, as the service does for each call.
+// askHot opens a view, asks, and closes it, as the service does for each call about follows.
+func (f *folder) askHot(question func(q *graph.Queries) error) error {
+	v, err := f.store.View()
+	if err != nil {
+		return err
+	}
+	return errors.Join(question(graph.HotQuery(v)), v.Close())
+}
+
+// ask does the same without what is kept in memory: rows are read.
 func (f *folder) ask(question func(q *graph.Queries) error) error {
 	v, err := f.store.View()
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 )
 
@@ -36,7 +37,9 @@ func (m bitmaps) check(follower string, user uint32) bool {
 // inProcess measures checks and filters without a network, on data in memory.
 func (b *bench) inProcess(ctx context.Context) (err error) {
 	g := newGraph(b.opts.Users, b.opts.Edges, 1)
-	f, err := openFolder(b.dir)
+	f, err := openProjection(b.dir, firstFollow, func() projections.Projection {
+		return graph.NewWith(graph.NewHotCache(graph.DefaultHotBytes))
+	})
 	if err != nil {
 		return err
 	}
@@ -62,12 +65,12 @@ const mine, peer = "skein", "roaring in a map"
 func (b *bench) inProcessCheck(ctx context.Context, f *folder, g *followGraph, r *rand.Rand, maps bitmaps, ids []string) error {
 	pairs := g.pairs(r, distinctRequests)
 	row := b.row("inprocess-check", "point check in process, warm", "checks/s",
-		"one goroutine, a new view of the store for each question. Every second pair is a follow. The bitmaps are in a "+
-			"map by the follower's id and hold small numbers, which the followee's id is taken to be already.")
+		"one goroutine, a new view of the store for each question, the default cache of follows. Every second pair is a follow. The "+
+			"bitmaps are in a map by the follower's id and hold small numbers, which the followee's id is taken to be already.")
 	err := b.alternate(ctx, row,
 		contender{mine, b.loop(len(pairs), 1, func(i int) (bool, error) {
 			var found graph.Follow
-			err := f.ask(func(q *graph.Queries) (err error) {
+			err := f.askHot(func(q *graph.Queries) (err error) {
 				found, err = q.User(ids[pairs[i].follower], ids[pairs[i].followee])
 				return err
 			})
@@ -98,7 +101,7 @@ func (b *bench) inProcessFilter(ctx context.Context, f *folder, g *followGraph, 
 	err := b.alternate(ctx, row,
 		contender{mine, b.loop(len(filters), filterSize, func(i int) (bool, error) {
 			found := 0
-			err := f.ask(func(q *graph.Queries) error {
+			err := f.askHot(func(q *graph.Queries) error {
 				for j, c := range filters[i].candidates {
 					users[j] = ids[c]
 				}
