@@ -74,7 +74,8 @@ func TestTrim(t *testing.T) {
 	})
 }
 
-// A stream that others emptied keeps its place: nothing is read twice, and what cannot be known is said.
+// A stream that others emptied keeps its place: nothing is read twice, and what a reader at its end must know it learns from the
+// archive.
 func TestEmptiedStream(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
@@ -98,17 +99,22 @@ func TestEmptiedStream(t *testing.T) {
 			if err := l.CheckCursor(testContext(t), all[5].Cursor); err != nil {
 				t.Errorf("a cursor in the archive: %v", err)
 			}
-			if err := l.CheckCursor(testContext(t), all[9].Cursor); !errors.Is(err, ErrTrimmed) {
-				t.Errorf("a cursor at the end, without the horizon before it: %v", err)
+			if err := l.CheckCursor(testContext(t), all[9].Cursor); err != nil {
+				t.Errorf("a cursor at the end, which has the horizon before it in the archive: %v", err)
 			}
 			if n, err := l.SeqBefore(testContext(t), time.Now()); n != 0 || err != nil {
 				t.Errorf("before now there is %d, %v", n, err)
 			}
-			if _, err := l.Trim(testContext(t), 8); !errors.Is(err, ErrTrimmed) {
+			if _, err := l.Trim(testContext(t), 8); !errors.Is(err, ErrTrimRefused) {
 				t.Errorf("trimming: %v", err)
 			}
 			closeLog(t, l)
 			l = openLog(t, cfg)
+		}
+		l.SetPast(past)
+		every(t, 5*time.Minute, l, 10, 11)
+		if envs := readFrom(t, l, all[9].Cursor, 11, 1); len(envs) != 1 || envs[0].Seq() != 11 {
+			t.Errorf("after it: %+v", envs)
 		}
 	})
 }
