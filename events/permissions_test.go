@@ -121,7 +121,7 @@ func (w *told) Write(p []byte) (int, error) {
 func TestForbiddenWork(t *testing.T) {
 	checkLeaks(t)
 	read := func(ctx context.Context, l *Log) error {
-		h, _ := runHub(t, l, HubOptions{})
+		h, _ := runHub(t, l, HubOptions{}) //nolint:contextcheck // it runs until it is closed
 		_, err := subscribe(t, h, l.Start()).Next(ctx, 1)
 		return err
 	}

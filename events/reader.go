@@ -224,7 +224,7 @@ func (r *reader) open(ctx context.Context) error {
 	}
 	r.conn, r.ordinal, r.wanted, r.budget = state, 0, 0, 0
 	r.silence = time.NewTimer(lostAfter)
-	r.heeded, r.unheed = r.log.link.heed(context.Background(), askNext+r.consumer) //nolint:contextcheck // until close
+	r.heeded, r.unheed = r.log.link.heed(context.WithoutCancel(ctx), askNext+r.consumer) // until close
 	return nil
 }
 
@@ -293,7 +293,7 @@ func (r *reader) arrive(ctx context.Context, wait bool) (*nats.Msg, error) {
 	case <-r.conn.ctx.Done():
 		return nil, fmt.Errorf("%w: the connection changed", errLost)
 	case <-r.heeded.Done():
-		return nil, fmt.Errorf("%w: %w", errLost, context.Cause(r.heeded))
+		return nil, fmt.Errorf("%w: %w", errLost, context.Cause(r.heeded)) //nolint:contextcheck // of the pulling
 	case <-r.silence.C:
 		return nil, fmt.Errorf("%w: no word from the server for %v", errLost, lostAfter)
 	case <-ctx.Done():

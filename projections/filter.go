@@ -30,7 +30,9 @@ const (
 )
 
 // newKeyFilter returns a filter of about so many bytes. It becomes useless, not wrong, when it holds more keys than bytes.
-func newKeyFilter(bytes int) *keyFilter { return &keyFilter{blocks: make([][8]uint32, max(1, bytes/32))} }
+func newKeyFilter(bytes int) *keyFilter {
+	return &keyFilter{blocks: make([][8]uint32, max(1, bytes/32))}
+}
 
 // bitsOf returns the block of a key and its bits.
 func (f *keyFilter) bitsOf(hash uint64) (block *[8]uint32, set [8]uint32) {

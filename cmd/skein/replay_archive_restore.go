@@ -58,7 +58,7 @@ func (c *replayArchiveRestoreCmd) Run(ctx context.Context, std *streams) error {
 	if err != nil {
 		return err
 	}
-	o := archiver.RestoreOptions{Bucket: b, Stores: stores, Stream: c.natsFlags.config(filepath.Join(c.Data, logDir))}
+	o := archiver.RestoreOptions{Bucket: b, Stores: stores, Stream: c.config(filepath.Join(c.Data, logDir))}
 	o.Stream.Logger = slog.New(slog.DiscardHandler)
 	makeRoom := c.onServers
 	if c.NATS == "" {

@@ -196,7 +196,7 @@ func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 		limits: gateway.Limits{
 			Followees: c.FolloweeCap, DrainDelay: c.DrainDelay, ShutdownTimeout: c.ShutdownTimeout,
 		},
-		log: c.natsFlags.config(filepath.Join(c.Data, logDir)),
+		log: c.config(filepath.Join(c.Data, logDir)),
 	}
 	o.log.MaxBytes, o.log.Logger = int64(c.LogMaxBytes), logger
 	var err error

@@ -284,7 +284,7 @@ func demandFound(ctx context.Context, t *testing.T, service *app, api *client, c
 		}
 		return key, it.Close()
 	}
-	for try := 0; try < 20; try++ {
+	for try := range 20 {
 		if try == 3 {
 			calm()
 		}
@@ -300,7 +300,7 @@ func demandFound(ctx context.Context, t *testing.T, service *app, api *client, c
 		if err != nil {
 			t.Fatal(err)
 		}
-		publish(t, api, played("quiet", "film")) // what is written lately is audited first
+		publish(t, api, played("quiet", "film")) //nolint:contextcheck // what is written lately is audited first
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		var st audit.Status
