@@ -198,7 +198,7 @@ func (o *overlay) get(key []byte) ([]byte, bool, error) {
 	}
 	r := &o.rows[row]
 	if !ok {
-		r.state = rowAbsent | rowWarm
+		r.state = rowAbsent // not warm yet: of most rows it is asked once whether they are there
 		return nil, false, nil
 	}
 	o.put(r, value)

@@ -273,9 +273,10 @@ func sizeText(n uint64) string {
 	return fmt.Sprintf("%d KiB", (n+1023)>>10)
 }
 
-// Bulk are the bounds of a build. Nobody reads it yet and it may fold more again after a crash, so larger batches and fewer
-// compactions halve the work, and a filter keeps most look-ups from the tables. It takes up to 4 × 64 MiB of the cache, and
-// 144 MiB beside it.
+// Bulk are the bounds of a build. Nobody reads it yet and it may fold more again after a crash, so larger batches do; a filter
+// keeps most look-ups from the tables, and the rows that the fold asks for again and again, as counts, stay in memory for some
+// millions of users: so there may be many tables, and those flushed first are compacted once, at the end. It takes up to
+// 4 × 64 MiB of the cache, and up to 340 MiB beside it.
 func Bulk() projections.Bounds {
-	return projections.Bounds{BatchBytes: 16 << 20, KeepBytes: 64 << 20, FlushBytes: 64 << 20, Sublevels: 16, FilterBytes: 64 << 20}
+	return projections.Bounds{BatchBytes: 16 << 20, KeepBytes: 256 << 20, FlushBytes: 64 << 20, Sublevels: 48, FilterBytes: 64 << 20}
 }
