@@ -38,6 +38,8 @@ type overlay struct {
 	// under finds rows in the database as it was when the overlay was last reset: what was written since, the overlay
 	// has.
 	under finder
+	// asked counts the outcomes of look-ups by tag.
+	asked [256]struct{ found, absent uint32 }
 	// written knows which rows the database may have; nil: nothing is known.
 	written *keyFilter
 
@@ -74,6 +76,11 @@ const (
 	rowWarm
 	// rowUnknown: only the database knows what the row is before its operands.
 	rowUnknown
+	// rowAge, three bits: how often rows were forgotten since it was asked for, and this one kept; 0: it was never kept.
+	rowAge1
+	rowAge  = 7 * rowAge1
+	maxAge  = 7
+	rowUsed = rowWarm | rowAge
 )
 
 const (
@@ -182,6 +189,7 @@ func (o *overlay) get(key []byte) ([]byte, bool, error) {
 		case r.operand != 0:
 			return o.getMerged(r)
 		case r.state&rowLives != 0:
+			o.asked[key[2]].found++
 			return o.valueOf(r), true, nil
 		case r.state&rowUnknown == 0:
 			return nil, false, nil
@@ -198,12 +206,25 @@ func (o *overlay) get(key []byte) ([]byte, bool, error) {
 	}
 	r := &o.rows[row]
 	if !ok {
-		r.state = rowAbsent // not warm yet: of most rows it is asked once whether they are there
+		if r.state = rowAbsent; o.comesBack(key) {
+			r.state |= rowWarm
+		}
 		return nil, false, nil
 	}
+	o.asked[key[2]].found++
 	o.put(r, value)
 	r.state = rowLives | rowWarm
 	return o.valueOf(r), true, nil
+}
+
+// comesBack tells whether a row that is not there is of a kind that is asked for again once it is written, as counts are. Of
+// others it is asked once whether they are there, and to keep those would cost those that are.
+func (o *overlay) comesBack(key []byte) bool {
+	n := &o.asked[key[2]]
+	if n.absent++; n.absent+n.found > 1<<20 { // it may change
+		n.absent, n.found = n.absent/2, n.found/2
+	}
+	return n.found > n.absent
 }
 
 // base returns the row of a key as the database has it, less what was deleted since the last commit.
@@ -300,14 +321,14 @@ func (o *overlay) commit() error {
 			copy(op.Key, o.keyOf(r))
 			copy(op.Value, o.valueOf(r))
 			_ = op.Finish() // fails only on an indexed batch
-			r.state = rowLives | r.state&rowWarm
+			r.state = rowLives | r.state&rowUsed
 		case r.state&rowAbsent != 0: // came and went
-			r.state = rowAbsent | r.state&rowWarm
+			r.state = rowAbsent | r.state&rowUsed
 		default:
 			op := o.batch.DeleteDeferred(int(r.keyLen))
 			copy(op.Key, o.keyOf(r))
 			_ = op.Finish()
-			r.state = rowAbsent | r.state&rowWarm
+			r.state = rowAbsent | r.state&rowUsed
 		}
 		r.next = 0
 	}
@@ -330,17 +351,21 @@ func (o *overlay) commit() error {
 	return nil
 }
 
-// forget drops the rows that were not asked for since it was last called: those that a fold only writes, as most, and
-// those that it has no use for any more. What is left may fill three quarters of what may be kept, or all is dropped. No
-// row may be dirty.
+// forget drops rows: those that a fold only writes, as most, and of the others those that were not asked about for the longest
+// time. What is left may fill three quarters of what may be kept; if what was asked for since rows were last forgotten does not
+// fit, all is dropped. No row may be dirty.
 func (o *overlay) forget() {
-	warm := 0
+	var sizes [maxAge + 1]int
 	for i := range o.rows {
-		if r := &o.rows[i]; r.keeps() {
-			warm += int(r.keyLen+r.valLen) + rowOverhead
-		}
+		r := &o.rows[i]
+		sizes[r.older()] += int(r.keyLen+r.valLen) + rowOverhead
 	}
-	if warm == 0 || warm > o.keep/4*3 {
+	oldest, kept := 0, 0
+	for oldest < maxAge && kept+sizes[oldest+1] <= o.keep/4*3 {
+		oldest++
+		kept += sizes[oldest]
+	}
+	if kept == 0 {
 		o.reset()
 		return
 	}
@@ -349,7 +374,8 @@ func (o *overlay) forget() {
 	data, rows := o.spare[:0], o.rows[:0]
 	for i := range o.rows {
 		r := o.rows[i]
-		if !r.keeps() {
+		age := r.older()
+		if age == 0 || age > oldest {
 			continue
 		}
 		key, value := o.keyOf(&r), o.data[r.value:r.value+r.valLen]
@@ -357,7 +383,7 @@ func (o *overlay) forget() {
 		data = append(data, key...)
 		r.value, r.room = uint32(len(data)), r.valLen
 		data = append(data, value...)
-		r.state &^= rowWarm
+		r.state = r.state&^rowUsed | rowAge1*rowState(age)
 		rows = append(rows, r)
 	}
 	o.spare, o.data, o.rows = o.data, data, rows
@@ -365,8 +391,17 @@ func (o *overlay) forget() {
 	o.index()
 }
 
-// keeps tells whether a row that is not dirty was asked for, and is known.
-func (r *overlayRow) keeps() bool { return r.state&(rowWarm|rowUnknown) == rowWarm }
+// older returns the age of a row that is not dirty, if rows are forgotten now; 0: it is of no use, or not known.
+func (r *overlayRow) older() int {
+	age := int(r.state & rowAge / rowAge1)
+	switch {
+	case r.state&rowUnknown != 0, r.state&rowWarm == 0 && (age == 0 || age == maxAge):
+		return 0
+	case r.state&rowWarm != 0:
+		return 1
+	}
+	return age + 1
+}
 
 // close drops everything.
 func (o *overlay) close() {

@@ -146,7 +146,7 @@ func (o *overlay) settle(row int) {
 		return
 	}
 	if r := &o.rows[row]; r.state&rowDirty == 0 && o.inDeleted(o.keyOf(r)) {
-		r.state = rowAbsent | r.state&rowWarm
+		r.state = rowAbsent | r.state&rowUsed
 	}
 }
 
