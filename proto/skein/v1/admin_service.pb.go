@@ -434,10 +434,12 @@ type ArchiveStatus struct {
 	LastSequence uint64 `protobuf:"varint,3,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
 	// The log time at the end of the archive; absent: nothing is archived.
 	LastTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_time,json=lastTime,proto3" json:"last_time,omitempty"`
-	// How many envelopes, files and bytes it has.
+	// How many envelopes it has.
 	Envelopes uint64 `protobuf:"varint,5,opt,name=envelopes,proto3" json:"envelopes,omitempty"`
-	Segments  uint64 `protobuf:"varint,6,opt,name=segments,proto3" json:"segments,omitempty"`
-	Bytes     uint64 `protobuf:"varint,7,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// How many files those are in.
+	Segments uint64 `protobuf:"varint,6,opt,name=segments,proto3" json:"segments,omitempty"`
+	// How many bytes the files have.
+	Bytes uint64 `protobuf:"varint,7,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// Envelopes that are read and will be in the next segment.
 	WaitingEnvelopes uint64 `protobuf:"varint,8,opt,name=waiting_envelopes,json=waitingEnvelopes,proto3" json:"waiting_envelopes,omitempty"`
 	// In how many days the disk of the archive is full if the archive grows as in the week before its end; absent while that is
@@ -552,22 +554,28 @@ func (x *ArchiveStatus) GetError() string {
 // What the auditor has done since the process was started.
 type AuditStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Users, boards and items that were checked, that wait, and that are left to the round.
-	Checks  uint64 `protobuf:"varint,1,opt,name=checks,proto3" json:"checks,omitempty"`
-	Queued  uint64 `protobuf:"varint,2,opt,name=queued,proto3" json:"queued,omitempty"`
+	// Users, boards and items that were checked.
+	Checks uint64 `protobuf:"varint,1,opt,name=checks,proto3" json:"checks,omitempty"`
+	// Those that were written lately and wait to be checked.
+	Queued uint64 `protobuf:"varint,2,opt,name=queued,proto3" json:"queued,omitempty"`
+	// Those that were written lately and are left to the round, because too many wait.
 	Dropped uint64 `protobuf:"varint,3,opt,name=dropped,proto3" json:"dropped,omitempty"`
-	// Disagreements between stores, seen at two positions, and those of them that no repair changed.
-	Findings    uint64 `protobuf:"varint,4,opt,name=findings,proto3" json:"findings,omitempty"`
+	// Disagreements between stores, seen at two positions.
+	Findings uint64 `protobuf:"varint,4,opt,name=findings,proto3" json:"findings,omitempty"`
+	// Those of them that no repair changed.
 	Unexplained uint64 `protobuf:"varint,5,opt,name=unexplained,proto3" json:"unexplained,omitempty"`
-	// Rows that differed from the log, and rows that were repaired.
-	Differences  uint64 `protobuf:"varint,6,opt,name=differences,proto3" json:"differences,omitempty"`
+	// Rows that differed from the log.
+	Differences uint64 `protobuf:"varint,6,opt,name=differences,proto3" json:"differences,omitempty"`
+	// Rows that were repaired.
 	RepairedRows uint64 `protobuf:"varint,7,opt,name=repaired_rows,json=repairedRows,proto3" json:"repaired_rows,omitempty"`
 	// The partition at which the round is, 0 to 255.
 	Partition uint32 `protobuf:"varint,8,opt,name=partition,proto3" json:"partition,omitempty"`
-	// Rounds that were finished, when the last one was, and how long it took in seconds.
-	Rounds           uint64                 `protobuf:"varint,9,opt,name=rounds,proto3" json:"rounds,omitempty"`
-	LastRoundTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_round_time,json=lastRoundTime,proto3" json:"last_round_time,omitempty"`
-	LastRoundSeconds float64                `protobuf:"fixed64,11,opt,name=last_round_seconds,json=lastRoundSeconds,proto3" json:"last_round_seconds,omitempty"`
+	// Rounds that were finished.
+	Rounds uint64 `protobuf:"varint,9,opt,name=rounds,proto3" json:"rounds,omitempty"`
+	// When the last one was finished; absent: none was.
+	LastRoundTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_round_time,json=lastRoundTime,proto3" json:"last_round_time,omitempty"`
+	// How long it took, in seconds.
+	LastRoundSeconds float64 `protobuf:"fixed64,11,opt,name=last_round_seconds,json=lastRoundSeconds,proto3" json:"last_round_seconds,omitempty"`
 	// The last disagreement in words; empty: there was none.
 	LastFinding   string `protobuf:"bytes,12,opt,name=last_finding,json=lastFinding,proto3" json:"last_finding,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -693,13 +701,16 @@ type SnapshotStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where they are, without secrets.
 	Place string `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"`
-	// How many were taken, and how many failed.
-	Taken  uint64 `protobuf:"varint,2,opt,name=taken,proto3" json:"taken,omitempty"`
+	// How many were taken.
+	Taken uint64 `protobuf:"varint,2,opt,name=taken,proto3" json:"taken,omitempty"`
+	// How many failed.
 	Failed uint64 `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
-	// When the last good one was begun (absent: none was), how long it took in seconds, and its size in bytes.
-	LastTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_time,json=lastTime,proto3" json:"last_time,omitempty"`
-	LastSeconds float64                `protobuf:"fixed64,5,opt,name=last_seconds,json=lastSeconds,proto3" json:"last_seconds,omitempty"`
-	LastBytes   uint64                 `protobuf:"varint,6,opt,name=last_bytes,json=lastBytes,proto3" json:"last_bytes,omitempty"`
+	// When the last good one was begun; absent: none was.
+	LastTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_time,json=lastTime,proto3" json:"last_time,omitempty"`
+	// How long it took, in seconds.
+	LastSeconds float64 `protobuf:"fixed64,5,opt,name=last_seconds,json=lastSeconds,proto3" json:"last_seconds,omitempty"`
+	// Its size in bytes.
+	LastBytes uint64 `protobuf:"varint,6,opt,name=last_bytes,json=lastBytes,proto3" json:"last_bytes,omitempty"`
 	// Why the last one failed; empty when it did not.
 	Error         string `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
