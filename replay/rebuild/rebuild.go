@@ -54,9 +54,6 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Bounds == (projections.Bounds{}) {
-		o.Bounds = Bulk()
-	}
 	if o.Margin == 0 {
 		o.Margin = 256 << 20
 	}
@@ -74,8 +71,14 @@ func (o Options) withDefaults() Options {
 // fails is of no use later: it is removed. The report is for people.
 func Rebuild(ctx context.Context, live *projections.Live, source Source, o Options) (report string, err error) {
 	o = o.withDefaults()
-	if err := checkDisk(live, o); err != nil {
+	need, err := checkDisk(live, o)
+	if err != nil {
 		return "", err
+	}
+	if o.Bounds == (projections.Bounds{}) {
+		o.Bounds = Bulk()
+		// Two bytes for a key is what a quarter of its row is, or more.
+		o.Bounds.FilterBytes = int(min(uint64(o.Bounds.FilterBytes), need/4+1<<16))
 	}
 	next, err := live.Build(ctx, o.Bounds)
 	if err != nil {
@@ -230,17 +233,16 @@ func (r *run) readBytes() int {
 	return 8 << 20
 }
 
-// checkDisk refuses what would fill the disk.
-func checkDisk(live *projections.Live, o Options) error {
+// checkDisk refuses what would fill the disk, and returns what the build takes in all.
+func checkDisk(live *projections.Live, o Options) (need uint64, err error) {
 	need, built, free, err := needed(live, o.LogBytes)
 	if err != nil {
-		return fmt.Errorf("rebuild %s: free disk: %w", live.Name(), err)
+		return 0, fmt.Errorf("rebuild %s: free disk: %w", live.Name(), err)
 	}
-	need = need - min(need, built) + o.Margin
-	if free < need {
-		return fmt.Errorf("%w: to rebuild %s %s are needed, %s are free", ErrDisk, live.Name(), sizeText(need), sizeText(free))
+	if left := need - min(need, built) + o.Margin; free < left {
+		return 0, fmt.Errorf("%w: to rebuild %s %s are needed, %s are free", ErrDisk, live.Name(), sizeText(left), sizeText(free))
 	}
-	return nil
+	return need, nil
 }
 
 // needed returns what a rebuild takes in all, what of that is built already, and what is free.
