@@ -16,8 +16,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// startServer starts a NATS server that listens, and connects to it.
-func startServer(t *testing.T) (url string, js jetstream.JetStream) {
+// startNATS starts a NATS server that listens, and connects to it.
+func startNATS(t *testing.T) (url string, js jetstream.JetStream) {
 	t.Helper()
 	ns, err := natsserver.NewServer(&natsserver.Options{
 		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, SyncAlways: true, StoreDir: t.TempDir(),
@@ -68,7 +68,7 @@ func publishTo(t *testing.T, url string, users ...string) {
 // TestArchiveRestoreReplacesStream: a damaged stream on servers is left alone until the risk is confirmed. Then what can be read
 // of it is archived, and the log goes on in a new stream.
 func TestArchiveRestoreReplacesStream(t *testing.T) {
-	url, js := startServer(t)
+	url, js := startNATS(t)
 	dir := t.TempDir()
 	publishTo(t, url, "bob", "cid")
 	archiveFrom(t, dir, events.Config{URL: url})
