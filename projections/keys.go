@@ -68,6 +68,15 @@ func PartitionOf(p Projection, key []byte) int {
 	return int(shard.Partition())
 }
 
+// NextShard returns the first shard from the given one on that has rows, if it is below end, and end if not.
+func NextShard(r Reader, from, end events.Shard) (events.Shard, error) {
+	it := r.Iter(AppendPrefix(nil, from, 0), AppendPrefix(nil, end, 0))
+	if it.Next() {
+		end = events.Shard(binary.BigEndian.Uint16(it.Key()))
+	}
+	return end, it.Close()
+}
+
 // EachID calls do with every different id that stands first in the keys of a tag in a shard, in the order of keys. It passes
 // over the rows between. A key without an id, which no fold can have written, is passed over too.
 func EachID(r Reader, shard events.Shard, tag Tag, do func(id string) error) error {

@@ -63,13 +63,21 @@ type Pace struct {
 	Share float64
 }
 
-// Rest waits after a piece of work that took so long, for as much longer as the share demands. It returns the error of the
-// context if that ends first.
-func (p Pace) Rest(ctx context.Context, worked time.Duration) error {
+// Pause is how long the share demands to rest after a piece of work that took so long.
+func (p Pace) Pause(worked time.Duration) time.Duration {
 	if p.Share <= 0 || p.Share >= 1 || worked <= 0 {
+		return 0
+	}
+	return time.Duration(float64(worked) * (1/p.Share - 1))
+}
+
+// Rest waits for the pause after a piece of work that took so long. It returns the error of the context if that ends first.
+func (p Pace) Rest(ctx context.Context, worked time.Duration) error {
+	pause := p.Pause(worked)
+	if pause == 0 {
 		return ctx.Err()
 	}
-	timer := time.NewTimer(time.Duration(float64(worked) * (1/p.Share - 1)))
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

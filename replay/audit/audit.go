@@ -185,6 +185,19 @@ func (a *Audit) find(check string, stores []string, format string, args ...any) 
 	a.findings = append(a.findings, Finding{a.entity, check, fmt.Sprintf(format, args...), stores})
 }
 
+// NextShard returns the first shard from the given one on in which any of the stores has rows; events.NumShards: none has.
+func (a *Audit) NextShard(from events.Shard) (events.Shard, error) {
+	next := events.Shard(events.NumShards)
+	for _, v := range a.views {
+		shard, err := projections.NextShard(v, from, next)
+		if err != nil {
+			return from, err
+		}
+		next = min(next, shard)
+	}
+	return next, nil
+}
+
 // Shard checks every entity that has rows in a shard, in any of the stores.
 func (a *Audit) Shard(ctx context.Context, shard events.Shard) error {
 	entities, err := a.entities(shard)

@@ -96,14 +96,20 @@ func (f *fixture) audit(limits audit.Limits, ids ...string) []audit.Finding {
 	for _, id := range ids {
 		shards = append(shards, events.ShardOf(id))
 	}
-	for shard := events.Shard(0); ids == nil && shard < events.NumShards; shard++ {
-		shards = append(shards, shard)
-	}
 	a, err := audit.Open(f.t.Context(), f.stores[graphStore], f.stores[inboxStore], f.stores[countersStore], limits)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	defer a.Close()
+	for shard := events.Shard(0); ids == nil; shard++ {
+		if shard, err = a.NextShard(shard); err != nil {
+			f.t.Fatal(err)
+		}
+		if shard == events.NumShards {
+			break
+		}
+		shards = append(shards, shard)
+	}
 	for _, shard := range shards {
 		if err := a.Shard(f.t.Context(), shard); err != nil {
 			f.t.Fatal(err)

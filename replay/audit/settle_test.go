@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,7 +55,8 @@ func TestRepairsKeepTheShare(t *testing.T) {
 func TestNoDiskForOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		full := true
+		var full atomic.Bool
+		full.Store(true)
 		told := make(chan Status)
 		a := NewAuditor(Config{
 			All: map[string]Store{"counters": nil, "graph": nil},
@@ -69,7 +71,7 @@ func TestNoDiskForOne(t *testing.T) {
 			},
 		})
 		a.mend = func(_ context.Context, _ verify.Store, o verify.Options) (*verify.Report, error) {
-			if full && o.Dir == "counters" {
+			if full.Load() && o.Dir == "counters" {
 				return nil, fmt.Errorf("%w: 5 are needed, 4 are free", verify.ErrDisk)
 			}
 			return &verify.Report{Equal: true}, nil
@@ -84,7 +86,7 @@ func TestNoDiskForOne(t *testing.T) {
 		if s.Verified["graph"].IsZero() || s.NoDisk["counters"] == "" {
 			t.Errorf("verified: %v, no disk: %v", s.Verified, s.NoDisk)
 		}
-		full = false
+		full.Store(false)
 		for s.Verified["counters"].IsZero() {
 			s = <-told
 		}

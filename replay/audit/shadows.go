@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/skein-feed/skein/replay/verify"
@@ -18,25 +17,15 @@ func (a *Auditor) shadows(ctx context.Context) error {
 	}
 	slices.Sort(names)
 	for at := 0; ; at = (at + 1) % len(names) {
-		order, err := a.interruptible(ctx, names[at])
-		// That there is no disk for one shadow is said when it begins, and keeps no other from being verified.
-		if err != nil && !stopped(err) && !errors.Is(err, verify.ErrDisk) {
-			return err
-		}
+		order, done, err := a.interruptible(ctx, names[at])
 		if err != nil {
-			if stopped(err) {
-				a.cfg.Logger.Warn("a store cannot be verified", "projection", names[at], "error", err)
-			}
-			if err := a.pace.Rest(ctx, time.Second); err != nil {
-				return err
-			}
+			return err
 		}
 		if order == nil {
 			continue
 		}
-		at-- // the interrupted one comes again
-		if at < 0 {
-			at += len(names)
+		if !done { // the interrupted one comes again
+			at += len(names) - 1
 		}
 		// Meanwhile no audit is made: the repair has the share of both.
 		var failed error
@@ -47,26 +36,36 @@ func (a *Auditor) shadows(ctx context.Context) error {
 	}
 }
 
-// interruptible verifies a projection at the pace, and breaks off when something is to be repaired.
-func (a *Auditor) interruptible(ctx context.Context, name string) (*repairOrder, error) {
+// interruptible verifies a projection at the pace and rests, and breaks off when something is to be repaired: done tells whether
+// only the rest was broken off.
+func (a *Auditor) interruptible(ctx context.Context, name string) (order *repairOrder, done bool, err error) {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var wg sync.WaitGroup
-	var err error
-	ended := make(chan struct{})
-	wg.Go(func() {
-		defer close(ended)
-		if err = a.repair(within, name, a.pace.Share); err == nil {
-			err = a.pace.Rest(within, time.Second) // a small store is not verified all the time
+	ended := make(chan error, 1)
+	go func() {
+		err := a.repair(within, name, a.pace.Share)
+		switch {
+		case within.Err() != nil:
+			ended <- err
+			return
+		case err == nil: // a small store is not verified all the time
+		case errors.Is(err, verify.ErrDisk): // it is said when it begins, and keeps no other from being verified
+		case stopped(err):
+			a.cfg.Logger.Warn("a store cannot be verified", "projection", name, "error", err)
+		default:
+			ended <- err
+			return
 		}
-	})
+		done = true
+		ended <- a.pace.Rest(within, time.Second)
+	}()
 	select {
 	case order := <-a.repairs:
 		cancel()
-		wg.Wait()
-		return &order, nil
-	case <-ended:
-		return nil, err
+		<-ended
+		return &order, done, nil
+	case err := <-ended:
+		return nil, done, err
 	}
 }
 

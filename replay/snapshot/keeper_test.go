@@ -88,12 +88,12 @@ func TestSchedule(t *testing.T) {
 			t.Errorf("an hour after the last there is %v, want %v", got, want)
 		}
 		// The bucket fails for three hours.
-		b.fault = func(int, string, string) outcome { return undone }
+		b.fails(func(int, string, string) outcome { return undone })
 		pass(3 * time.Hour)
 		if s := n.keeper.Stats(); s.Failed != 3 || s.Error == nil || s.Taken != 7 {
 			t.Errorf("%+v", s)
 		}
-		b.fault = nil
+		b.fails(nil)
 		pass(time.Hour)
 		want = []string{"by-hand", at(4), at(5), at(9)}
 		if got := listed(t, b); !slices.Equal(got, want) {

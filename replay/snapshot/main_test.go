@@ -64,6 +64,13 @@ func (m *memory) clone() *memory {
 	return &memory{objects: maps.Clone(m.objects)}
 }
 
+// fails has f say how each operation from now on ends.
+func (m *memory) fails(f func(n int, op, name string) outcome) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fault = f
+}
+
 func (m *memory) do(ctx context.Context, op, name string, f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
