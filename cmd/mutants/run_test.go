@@ -44,6 +44,8 @@ func TestRun(t *testing.T) {
 		err   string
 	}{
 		{"-only killed -require I1", []string{"I1 ", "killed", "all 1 mutants were killed"}, ""},
+		{"-only killed -for 1h", []string{"all 1 mutants were killed"}, ""},
+		{"-only (killed|survives) -for 1ns", []string{"the 0 mutants that were tried, of 2, were killed"}, ""},
 		{"-only hangs -timeout 1s", []string{"all 1 mutants were killed"}, ""},
 		{"-only survives", []string{"SURVIVED"}, "1 of 1 mutants were not killed"},
 		{"-only (killed|survives)", []string{"killed", "SURVIVED"}, "1 of 2 mutants were not killed"},

@@ -260,7 +260,8 @@ func demandQuiet(ctx context.Context, t *testing.T, service *app, duration time.
 			return
 		}
 		if time.Since(began) >= duration {
-			if st.Rounds > 0 && len(st.Verified) == len(service.stores) {
+			// The first rounds were over next to nothing.
+			if st.LastRound.Add(-st.LastTook).After(began.Add(duration/2)) && len(st.Verified) == len(service.stores) {
 				return
 			}
 			calm()
@@ -304,7 +305,11 @@ func demandFound(ctx context.Context, t *testing.T, service *app, api *client, c
 		if err != nil {
 			t.Fatal(err)
 		}
-		publish(t, api, played("quiet", "film")) //nolint:contextcheck // what is written lately is audited first
+		// What is written lately is audited first. On a busy machine the stores may show it late.
+		_, err = api.events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{played("quiet", "film")}}))
+		if err != nil && connect.CodeOf(err) != connect.CodeDeadlineExceeded {
+			t.Fatal(err)
+		}
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		var st audit.Status
