@@ -76,21 +76,21 @@ func (a *Auditor) repair(ctx context.Context, name string, share float64) error 
 	o.Logger = a.cfg.Logger
 	r, err := a.mend(ctx, store, o)
 	a.noteDisk(name, err)
-	if err != nil {
+	if r == nil {
 		return err
 	}
 	if r.Differences > 0 {
 		a.cfg.Logger.Warn("a store differed from the log", "report", r.String())
 	}
-	a.note(func(s *Status) {
+	a.note(func(s *Status) { // of what was broken off too
 		s.Differences[name] += r.Differences
 		s.Repaired[name] += r.Repaired
-		if r.Equal {
+		if err == nil && r.Equal {
 			s.Verified[name], s.VerifiedAt[name] = time.Now(), r.At
 		}
 	})
 	a.observe()
-	return nil
+	return err
 }
 
 // noteDisk notes whether there was disk for a shadow, and tells people once when there is none.

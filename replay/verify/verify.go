@@ -41,6 +41,15 @@ type Report struct {
 	Took     time.Duration
 }
 
+// repaired returns the report of what was broken off, if anything was repaired by then.
+func (r *Report) repaired() *Report {
+	if r.Repaired == 0 {
+		return nil
+	}
+	r.Equal = false
+	return r
+}
+
 // String tells people in a line what came out, and each listed difference in a line more.
 func (r *Report) String() string {
 	var sb strings.Builder
@@ -73,7 +82,8 @@ func Verify(ctx context.Context, live Store, o Options) (*Report, error) {
 
 // Repair verifies a live store and makes the rows that differ those of the log, inside its fold: equal ones are not touched,
 // readers never fail, writes wait for as long as it takes to read and write some thousand rows. Since errors may have spread
-// while it ran, it verifies again, for up to three rounds.
+// while it ran, it verifies again, for up to three rounds. If it is broken off after it repaired rows, the report
+// comes with the error.
 func Repair(ctx context.Context, live Store, o Options) (*Report, error) {
 	return run(ctx, live, o, true)
 }
@@ -93,7 +103,7 @@ func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, er
 	for {
 		c, err := compareAll(ctx, live, shadow, &o, r)
 		if err != nil {
-			return nil, fmt.Errorf("verify %s: %w", live.Name(), err)
+			return r.repaired(), fmt.Errorf("verify %s: %w", live.Name(), err)
 		}
 		if r.Rounds == 0 {
 			r.Differences, r.Partitions, r.Listed = c.Differences, c.Partitions, c.Listed
@@ -106,7 +116,7 @@ func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, er
 		n, err := mend(ctx, live, shadow, c.keys)
 		r.Repaired += n
 		if err != nil {
-			return nil, fmt.Errorf("repair %s, after %d rows: %w", live.Name(), r.Repaired, err)
+			return r.repaired(), fmt.Errorf("repair %s, after %d rows: %w", live.Name(), r.Repaired, err)
 		}
 		// What is more than a round can hold is not the spreading of errors.
 		if r.Rounds++; n > 0 && len(c.keys) == maxKeys {

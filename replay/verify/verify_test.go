@@ -350,6 +350,42 @@ func TestComparesInSlices(t *testing.T) {
 	})
 }
 
+// TestRepairBrokenOff: a repair that is broken off tells what it has repaired by then, and one that has repaired nothing has
+// nothing to tell.
+func TestRepairBrokenOff(t *testing.T) {
+	envs := memlog.NewWorld(4, 150).Envelopes(800)
+	each(t, func(t *testing.T, i int) {
+		f := newFixture(t, i, envs)
+		done := f.corrupt(7, 6)
+		told := uint64(0)
+		for views := 0; ; views++ {
+			ctx, cancel := context.WithCancel(t.Context())
+			left := views
+			r, err := verify.Repair(ctx, moved{f.store, func() {
+				if left == 0 {
+					cancel()
+				}
+				left--
+			}}, f.options())
+			cancel()
+			if err == nil {
+				if r.Differences > 0 || told < uint64(len(done)) {
+					t.Errorf("of %d rows, %d were told of: %v", len(done), told, r)
+				}
+				return
+			}
+			if !errors.Is(err, context.Canceled) || views == 0 && r != nil {
+				t.Fatalf("%v, %v", r, err)
+			}
+			if r != nil {
+				if told += r.Repaired; r.Equal || r.Repaired == 0 {
+					t.Errorf("broken off at view %d: %v", views, r)
+				}
+			}
+		}
+	})
+}
+
 // moved is a store that folds an envelope before each view.
 type moved struct {
 	*projections.Store
