@@ -17,14 +17,14 @@ func (a *Auditor) shadows(ctx context.Context) error {
 	}
 	slices.Sort(names)
 	for at := 0; ; at = (at + 1) % len(names) {
-		order, done, err := a.interruptible(ctx, names[at])
+		order, verified, err := a.interruptible(ctx, names[at])
 		if err != nil {
 			return err
 		}
 		if order == nil {
 			continue
 		}
-		if !done { // the interrupted one comes again
+		if !verified { // the interrupted one comes again
 			at += len(names) - 1
 		}
 		// Meanwhile no audit is made: the repair has the share of both.
@@ -36,12 +36,12 @@ func (a *Auditor) shadows(ctx context.Context) error {
 	}
 }
 
-// interruptible verifies a projection at the pace and rests, and breaks off when something is to be repaired: done tells whether
-// only the rest was broken off.
-func (a *Auditor) interruptible(ctx context.Context, name string) (order *repairOrder, done bool, err error) {
+// interruptible verifies a projection at the pace and rests, and breaks off when something is to be repaired: verified tells
+// whether only the rest was broken off.
+func (a *Auditor) interruptible(ctx context.Context, name string) (order *repairOrder, verified bool, err error) {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := make(chan error, 1)
+	resting, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		err := a.repair(within, name, a.pace.Share)
 		switch {
@@ -56,17 +56,22 @@ func (a *Auditor) interruptible(ctx context.Context, name string) (order *repair
 			ended <- err
 			return
 		}
-		done = true
+		close(resting)
 		ended <- a.pace.Rest(within, time.Second)
 	}()
 	select {
-	case order := <-a.repairs:
+	case o := <-a.repairs:
+		order = &o
 		cancel()
-		<-ended
-		return &order, done, nil
-	case err := <-ended:
-		return nil, done, err
+		<-ended //nolint:errcheck // it was broken off
+	case err = <-ended:
 	}
+	select {
+	case <-resting:
+		verified = true
+	default:
+	}
+	return order, verified, err
 }
 
 // repair verifies a projection and repairs what differs from the log, at a share of one core.
