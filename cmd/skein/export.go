@@ -188,7 +188,7 @@ func (c *exportRowsCmd) restored(ctx context.Context, std *streams, p projection
 		Bucket: b, Snapshot: c.Snapshot, Projection: p, Dir: dir, Progress: &at, AnySettings: true,
 	})
 	shown()
-	if errors.Is(err, snapshot.ErrDisk) {
+	if errors.Is(err, replay.ErrDisk) {
 		return fmt.Errorf("--scratch: %w", err)
 	}
 	if err != nil {

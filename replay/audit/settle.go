@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/skein-feed/skein/replay/verify"
+	"github.com/skein-feed/skein/replay"
 )
 
 // settle sees to what was found: checks it again at another position, has the stores repaired, and checks again.
@@ -47,7 +47,7 @@ func (a *Auditor) heal(ctx context.Context, found []Finding) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if errors.Is(err, verify.ErrDisk) {
+	if errors.Is(err, replay.ErrDisk) {
 		a.wait(found, err)
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/verify"
 )
 
@@ -72,7 +73,7 @@ func TestNoDiskForOne(t *testing.T) {
 		})
 		a.mend = func(_ context.Context, _ verify.Store, o verify.Options) (*verify.Report, error) {
 			if full.Load() && o.Dir == "counters" {
-				return nil, fmt.Errorf("%w: 5 are needed, 4 are free", verify.ErrDisk)
+				return nil, fmt.Errorf("%w: 5 are needed, 4 are free", replay.ErrDisk)
 			}
 			return &verify.Report{Equal: true}, nil
 		}
@@ -107,7 +108,7 @@ func TestFindingsWait(t *testing.T) {
 		ann, bob := Finding{Entity: Entity{User: "ann"}, Check: "counts"}, Finding{Entity: Entity{User: "bob"}, Check: "feed"}
 		go func() {
 			order := <-a.repairs
-			order.done <- fmt.Errorf("%w: 5 are needed, 4 are free", verify.ErrDisk)
+			order.done <- fmt.Errorf("%w: 5 are needed, 4 are free", replay.ErrDisk)
 		}()
 		if err := a.heal(t.Context(), []Finding{ann}); err != nil {
 			t.Fatal(err)

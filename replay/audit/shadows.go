@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/skein-feed/skein/replay/verify"
+	"github.com/skein-feed/skein/replay"
 )
 
 // shadows verifies one projection after the other, round and round, and between them, at once, what is to be repaired.
@@ -49,7 +49,7 @@ func (a *Auditor) interruptible(ctx context.Context, name string) (order *repair
 			ended <- err
 			return
 		case err == nil: // a small store is not verified all the time
-		case errors.Is(err, verify.ErrDisk): // it is said when it begins, and keeps no other from being verified
+		case errors.Is(err, replay.ErrDisk): // it is said when it begins, and keeps no other from being verified
 		case stopped(err):
 			a.cfg.Logger.Warn("a store cannot be verified", "projection", name, "error", err)
 		default:
@@ -100,7 +100,7 @@ func (a *Auditor) repair(ctx context.Context, name string, share float64) error 
 
 // noteDisk notes whether there was disk for a shadow, and tells people once when there is none.
 func (a *Auditor) noteDisk(name string, err error) {
-	if err != nil && !errors.Is(err, verify.ErrDisk) {
+	if err != nil && !errors.Is(err, replay.ErrDisk) {
 		return
 	}
 	a.mu.Lock()

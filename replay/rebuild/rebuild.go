@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"time"
 
 	"github.com/skein-feed/skein/events"
@@ -13,25 +12,19 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// ErrDisk means that there is less free disk than a rebuild takes. It arrives wrapped, with both figures.
-var ErrDisk = errors.New("rebuild: not enough disk")
-
 // Source subscribes to the log after a cursor, for who folds these kinds only: what holds no other may be left out. The
 // empty cursor is the beginning of the log.
 type Source func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error)
 
 const (
-	// spare is how much more a generation may take while it is built than it takes in the end.
-	spare = 1.3
 	// perLogByte is what a generation takes for each byte of the log, at most, where nothing is known of its size.
 	perLogByte = 2
 	// near is how many envelopes behind the head the live fold takes over, if they are not many bytes either: it is not
 	// throttled, and its bounds are not those of a build.
 	near      = 2048
 	nearBytes = 1 << 20
-	// diskPeriod is how much of the log, in bytes, and flushPeriod how long, passes between two looks at the free disk. Each
+	// flushPeriod is how long passes between two looks at the free disk, if not replay.DiskPeriod of the log does before. Each
 	// flushes, so that not much is folded again after a crash.
-	diskPeriod  = 256 << 20
 	flushPeriod = time.Minute
 )
 
@@ -151,8 +144,8 @@ func (r *run) all(ctx context.Context, source Source, reopen bool) (report strin
 	st := r.next.Status()
 	report = fmt.Sprintf("generation %d serves in place of %d since %d: %d envelopes of %s in %v (%.0f/s), "+
 		"cut over with a pause of %v, %s on disk",
-		st.Generation, from.Generation, st.Cursor.Seq, r.envelopes, sizeText(r.bytes), took.Round(time.Millisecond),
-		float64(r.envelopes)/max(took.Seconds(), 1e-6), pause.Round(10*time.Microsecond), sizeText(st.DiskBytes))
+		st.Generation, from.Generation, st.Cursor.Seq, r.envelopes, replay.SizeText(r.bytes), took.Round(time.Millisecond),
+		float64(r.envelopes)/max(took.Seconds(), 1e-6), pause.Round(10*time.Microsecond), replay.SizeText(st.DiskBytes))
 	if before > 0 {
 		report += fmt.Sprintf("; it was continued from %d", before)
 	}
@@ -203,7 +196,7 @@ func (r *run) catchUp(ctx context.Context, source Source) error {
 			r.bytes += uint64(env.Bytes)
 			unlooked += env.Bytes
 		}
-		if unlooked >= diskPeriod || time.Since(flushed) >= flushPeriod {
+		if unlooked >= replay.DiskPeriod || time.Since(flushed) >= flushPeriod {
 			unlooked, flushed = 0, time.Now()
 			if err := errors.Join(r.checkFree(), r.next.Flush()); err != nil {
 				return err
@@ -239,16 +232,13 @@ func checkDisk(live *projections.Live, o Options) (need uint64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("rebuild %s: free disk: %w", live.Name(), err)
 	}
-	if left := need - min(need, built) + o.Margin; free < left {
-		return 0, fmt.Errorf("%w: to rebuild %s %s are needed, %s are free", ErrDisk, live.Name(), sizeText(left), sizeText(free))
-	}
-	return need, nil
+	return need, replay.CheckRoom("a rebuild of "+live.Name(), need-min(need, built)+o.Margin, free)
 }
 
 // needed returns what a rebuild takes in all, what of that is built already, and what is free.
 func needed(live *projections.Live, logBytes uint64) (need, built, free uint64, err error) {
 	size, built, free, err := live.Disk()
-	need = uint64(math.Ceil(float64(size) * spare))
+	need = replay.Room(size)
 	if st := live.Status(); st.Cursor.Seq == 0 || st.State == projections.Failed {
 		// What is there is perhaps only a part of it.
 		need = max(need, perLogByte*logBytes)
@@ -259,20 +249,10 @@ func needed(live *projections.Live, logBytes uint64) (need, built, free uint64, 
 // checkFree stops a build that would take the last of the disk from what serves.
 func (r *run) checkFree() error {
 	_, _, free, err := r.live.Disk()
-	if err == nil && free < r.o.Margin {
-		err = fmt.Errorf("%w: %s are left, %s must stay free", ErrDisk, sizeText(free), sizeText(r.o.Margin))
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-func sizeText(n uint64) string {
-	switch {
-	case n >= 10<<30:
-		return fmt.Sprintf("%d GiB", n>>30)
-	case n >= 10<<20:
-		return fmt.Sprintf("%d MiB", n>>20)
-	}
-	return fmt.Sprintf("%d KiB", (n+1023)>>10)
+	return replay.CheckFree(r.o.Margin, free)
 }
 
 // Bulk are the bounds of a build. Nobody reads it yet and it may fold more again after a crash, so larger batches do; a filter

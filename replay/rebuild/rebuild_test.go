@@ -162,7 +162,7 @@ func TestRebuildWithoutDisk(t *testing.T) {
 	}
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 100 << 20})
 	_, err := rebuild.Rebuild(t.Context(), l, w.source, rebuild.Options{})
-	if !errors.Is(err, rebuild.ErrDisk) || !strings.Contains(err.Error(), "256 MiB are needed, 100 MiB are free") {
+	if !errors.Is(err, replay.ErrDisk) || !strings.Contains(err.Error(), "256 MiB are needed, 100 MiB are free") {
 		t.Errorf("%v", err)
 	}
 	if st := l.Status(); st.Building != 0 {

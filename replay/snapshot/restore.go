@@ -20,13 +20,8 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Errors of restoring.
-var (
-	// ErrStore: there is a store where one should be restored.
-	ErrStore = errors.New("snapshot: there is a store already")
-	// ErrDisk: the disk has no room for the store.
-	ErrDisk = errors.New("snapshot: not enough free disk")
-)
+// ErrStore means that there is a store where one should be restored.
+var ErrStore = errors.New("snapshot: there is a store already")
 
 // RestoreOptions say what is restored, and to where.
 type RestoreOptions struct {
@@ -66,8 +61,8 @@ const (
 	generationsFile = "GENERATIONS"
 	// streams are so many downloads at a time.
 	streams = 4
-	// spare is the part of the free disk that is left, one of so many.
-	spare = 20
+	// left is the part of the free disk that is left, one of so many.
+	left = 20
 )
 
 var generationForm = regexp.MustCompile(`^[0-9]{6,}$`)
@@ -137,10 +132,8 @@ func (o *RestoreOptions) room(home string, m *Manifest) error {
 	if err != nil {
 		return err
 	}
-	if need := uint64(m.Bytes()); usage.AvailBytes-usage.AvailBytes/spare < need {
-		return fmt.Errorf("%w: %s needs %d bytes, %d are free at %s", ErrDisk, o.Projection.Name(), need, usage.AvailBytes, home)
-	}
-	return nil
+	what := fmt.Sprintf("the store of %s at %s", o.Projection.Name(), home)
+	return replay.CheckRoom(what, uint64(m.Bytes()), usage.AvailBytes-usage.AvailBytes/left)
 }
 
 // find returns the manifest, if the program can use what it names.

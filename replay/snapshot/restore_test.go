@@ -14,6 +14,7 @@ import (
 	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/seen"
+	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
@@ -139,7 +140,7 @@ func TestRestoreRefusals(t *testing.T) {
 		o, fs := o, vfs.NewMem()
 		fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 2000, TotalBytes: 1 << 20})
 		o.FS = fs
-		if _, err := snapshot.Restore(t.Context(), o); !errors.Is(err, snapshot.ErrDisk) {
+		if _, err := snapshot.Restore(t.Context(), o); !errors.Is(err, replay.ErrDisk) {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/internal/memlog"
 	"github.com/skein-feed/skein/replay/verify"
 )
@@ -24,8 +25,8 @@ func TestDisk(t *testing.T) {
 		free, then uint64
 		words      []string
 	}{
-		"too little":    {1555 * mib, 1555 * mib, []string{"for a shadow of graph", "1556.0 MiB are needed", "1555.0 MiB are free"}},
-		"less and less": {1556 * mib, 255 * mib, []string{"255.0 MiB are left", "256.0 MiB must stay free"}},
+		"too little":    {1555 * mib, 1555 * mib, []string{"for a shadow of graph", "1556 MiB are needed", "1555 MiB are free"}},
+		"less and less": {1556 * mib, 255 * mib, []string{"255 MiB are left", "256 MiB must stay free"}},
 		"just as much":  {1556 * mib, 256 * mib, nil},
 		"nobody knows":  {math.MaxUint64, math.MaxUint64, nil},
 	} {
@@ -47,7 +48,7 @@ func TestDisk(t *testing.T) {
 				}
 				return
 			}
-			if !errors.Is(err, verify.ErrDisk) {
+			if !errors.Is(err, replay.ErrDisk) {
 				t.Fatalf("%v is no ErrDisk", err)
 			}
 			for _, words := range test.words {

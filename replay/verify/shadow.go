@@ -85,7 +85,7 @@ type Shadow struct {
 	unlooked int
 }
 
-// OpenShadow makes an empty shadow. It fails with [ErrDisk] where the disk has not what it takes.
+// OpenShadow makes an empty shadow. It fails with [replay.ErrDisk] where the disk has not what it takes.
 func OpenShadow(o Options) (*Shadow, error) {
 	o.fill()
 	if err := o.FS.RemoveAll(o.Dir); err != nil {
@@ -169,7 +169,7 @@ func (s *Shadow) look(folded []*events.Envelope) error {
 	for _, env := range folded {
 		s.unlooked += env.Bytes
 	}
-	if s.unlooked < diskPeriod {
+	if s.unlooked < replay.DiskPeriod {
 		return nil
 	}
 	s.unlooked = 0
