@@ -112,7 +112,10 @@ func (fl *flusher) pressure(s *Store) error {
 		select {
 		case <-fl.relief:
 		case <-s.life.down:
-			return s.life.stopped()
+			if s.life.failure() != nil {
+				return s.life.stopped()
+			}
+			return nil // it is being closed, and all that is written is flushed
 		}
 	}
 }
