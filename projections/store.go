@@ -74,7 +74,7 @@ type Bounds struct {
 	// brings twice as much. Default 4 MiB.
 	BatchBytes int
 	// KeepBytes of rows that were folded last are kept in memory, so that folding them again reads no table: beyond it
-	// those that were asked for. Default 16 MiB.
+	// those that were asked for, and of them those that were asked for last. Default 16 MiB.
 	KeepBytes int
 	// FlushBytes is the size of a memtable. With FlushEvery it bounds what is folded again after a crash. Up to four
 	// may wait to be flushed. Default 32 MiB.

@@ -77,19 +77,8 @@ func startNATSOfUsers(t *testing.T) *natsOfUsers {
 			Subscribe: &natsserver.SubjectPermission{Allow: []string{inboxOf(name) + ".>"}},
 		}})
 	}
-	ns, err := natsserver.NewServer(&natsserver.Options{
-		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, SyncAlways: true,
-		StoreDir: t.TempDir(), JetStreamMaxStore: 1 << 40, Users: users,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns.Start()
-	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
-	if !ns.ReadyForConnections(patience) {
-		t.Fatal("the NATS server is not ready")
-	}
-	n := &natsOfUsers{t: t, at: strings.TrimPrefix(ns.ClientURL(), "nats://")}
+	n := &natsOfUsers{t: t, at: strings.TrimPrefix(startNATS(t, users...), "nats://")}
+	var err error
 	n.root, err = jetstream.New(n.connect("root", "_INBOX", nil))
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -16,32 +15,37 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// startNATS starts a NATS server that listens, and connects to it.
-func startNATS(t *testing.T) (url string, js jetstream.JetStream) {
+// startNATS starts a NATS server that listens, with users if there are any, and returns its URL.
+func startNATS(t *testing.T, users ...*natsserver.User) (url string) {
 	t.Helper()
 	ns, err := natsserver.NewServer(&natsserver.Options{
-		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, SyncAlways: true, StoreDir: t.TempDir(),
+		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, SyncAlways: true,
+		StoreDir: t.TempDir(), JetStreamMaxStore: 1 << 40, Users: users,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ns.Start()
-	t.Cleanup(func() {
-		ns.Shutdown()
-		ns.WaitForShutdown()
-	})
-	if !ns.ReadyForConnections(20 * time.Second) {
-		t.Fatal("the server is not ready")
+	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	if !ns.ReadyForConnections(patience) {
+		t.Fatal("the NATS server is not ready")
 	}
-	nc, err := nats.Connect(ns.ClientURL())
+	return ns.ClientURL()
+}
+
+// jetStreamAt connects to a NATS server.
+func jetStreamAt(t *testing.T, url string) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	if js, err = jetstream.New(nc); err != nil {
+	js, err := jetstream.New(nc)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return ns.ClientURL(), js
+	return js
 }
 
 // publishTo appends follows of ann to the log on a server.
@@ -68,7 +72,8 @@ func publishTo(t *testing.T, url string, users ...string) {
 // TestArchiveRestoreReplacesStream: a damaged stream on servers is left alone until the risk is confirmed. Then what can be read
 // of it is archived, and the log goes on in a new stream.
 func TestArchiveRestoreReplacesStream(t *testing.T) {
-	url, js := startNATS(t)
+	url := startNATS(t)
+	js := jetStreamAt(t, url)
 	dir := t.TempDir()
 	publishTo(t, url, "bob", "cid")
 	archiveFrom(t, dir, events.Config{URL: url})
@@ -76,7 +81,7 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 	restore := []string{
 		"replay", "archive", "restore", "--data", dir, "--archive", filepath.Join(dir, archiveDir), "--nats", url,
 	}
-	demandRun(t, 0, "", "nothing is wrong with the log", restore...)
+	demandRun(t, 0, "", "nothing of the log", restore...)
 	stream, err := js.Stream(t.Context(), events.StreamName)
 	if err != nil {
 		t.Fatal(err)
@@ -93,13 +98,13 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 	if !strings.Contains(out, "goes on in epoch 2 after sequence 5 ") || !strings.Contains(out, "Lost: 1 envelope at sequence 4.") {
 		t.Error(out)
 	}
-	demandRun(t, 0, "", "nothing is wrong with the log", append(restore, "--replace-stream")...)
+	demandRun(t, 0, "", "nothing of the log", append(restore, "--replace-stream")...)
 	info, err := js.Stream(t.Context(), events.StreamName)
 	if err != nil || info.CachedInfo().State.FirstSeq != 6 || fmt.Sprint(info.CachedInfo().Config.Subjects) != "["+events.Subject+"]" {
 		t.Errorf("the new stream: %+v, %v", info, err)
 	}
 	publishTo(t, url, "gus")
-	demandRun(t, 0, "", "which goes to sequence 6", restore...)
+	demandRun(t, 0, "", "can be read, to sequence 6", restore...)
 	// Where it is gone there is nothing to be confirmed.
 	if err := js.DeleteStream(t.Context(), events.StreamName); err != nil {
 		t.Fatal(err)

@@ -108,7 +108,7 @@ func (c *replayArchiveRestoreCmd) onServers(ctx context.Context, std *streams, o
 		if done, err := c.heal(ctx, std, o); done || err != nil {
 			return false, err
 		}
-		std.say("nothing is wrong with the log on %s, which goes to sequence %d: nothing is restored", c.NATS, x.Last)
+		std.say("nothing of the log on %s is lost: what the archive lacks can be read, to sequence %d; nothing is restored", c.NATS, x.Last)
 		return false, nil
 	}
 	if why == nil {
@@ -145,7 +145,7 @@ func (c *replayArchiveRestoreCmd) makeRoom(ctx context.Context, std *streams, o 
 			if done, err := c.heal(ctx, std, o); done || err != nil {
 				return false, err
 			}
-			std.say("nothing is wrong with the log in %s, which goes to sequence %d: nothing is restored", dir, x.Last)
+			std.say("nothing of the log in %s is lost: what the archive lacks can be read, to sequence %d; nothing is restored", dir, x.Last)
 			return false, nil
 		}
 		if why != nil {
@@ -173,7 +173,7 @@ func (c *replayArchiveRestoreCmd) heal(ctx context.Context, std *streams, o *arc
 	if err != nil || healed == nil {
 		return false, err
 	}
-	std.say("nothing is wrong with the log; files of event ids in %s were damaged, and are replaced", o.Bucket)
+	std.say("nothing of the log is lost; files of event ids in %s were damaged, and are replaced", o.Bucket)
 	if c.JSON {
 		return true, printPlainJSON(std.out, restoredLog{Lost: []seqRange{}, Stores: []restoredStore{}, Repeats: recalledJSON(healed)})
 	}
