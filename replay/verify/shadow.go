@@ -63,10 +63,14 @@ func (o *Options) fill() {
 }
 
 const (
-	// shadowFlush and shadowKeep bound the memory of a shadow, with shadowCache: it is read once.
-	shadowFlush = 16 << 20
-	shadowKeep  = 8 << 20
-	shadowCache = 4*shadowFlush + 32<<20
+	// These bound the memory of a shadow, to some 200 MiB: less than a build takes, since a shadow is folded all the time. It
+	// is read once. A quarter of the live store is two bytes of the filter for a key, or more.
+	shadowFlush     = 16 << 20
+	shadowBatch     = 16 << 20
+	shadowKeep      = 64 << 20
+	shadowFilter    = 32 << 20
+	shadowCache     = 4*shadowFlush + 32<<20
+	shadowSublevels = 16
 	// longestWork is what is taken for work at the most of what a piece took: more was waiting for the log.
 	longestWork = 250 * time.Millisecond
 	// readBytes of the log are folded between two rests.
@@ -91,14 +95,18 @@ func OpenShadow(o Options) (*Shadow, error) {
 	if err := o.FS.RemoveAll(o.Dir); err != nil {
 		return nil, fmt.Errorf("remove an earlier shadow: %w", err)
 	}
-	if err := o.checkDisk(); err != nil {
+	size, err := o.checkDisk()
+	if err != nil {
 		return nil, err
 	}
 	cache := projections.NewCache(shadowCache)
 	defer cache.Unref()
 	store, err := projections.Open(projections.Options{
 		FS: o.FS, Dir: o.Dir, Projection: o.Projection, Cache: cache, Logger: o.Logger,
-		Bounds: projections.Bounds{FlushBytes: shadowFlush, KeepBytes: shadowKeep},
+		Bounds: projections.Bounds{
+			FlushBytes: shadowFlush, BatchBytes: shadowBatch, KeepBytes: shadowKeep, FilterBytes: int(min(shadowFilter, size/4)),
+			Sublevels: shadowSublevels,
+		},
 	})
 	if err != nil {
 		return nil, err

@@ -326,6 +326,7 @@ func (j *replayJob) check(ctx context.Context, dir, name string, s *replayStores
 	}
 	report, err := verify.Verify(ctx, s.byName[name], verify.Options{
 		Dir: filepath.Join(dir, "shadow"), Projection: p(), Source: follow(s.log, s.hub),
+		Disk: func() (store, free uint64, err error) { return s.byName[name].Status().DiskBytes, 1 << 60, nil },
 	})
 	if err == nil && !report.Equal {
 		err = errors.New(report.String())
