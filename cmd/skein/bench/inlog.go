@@ -16,7 +16,7 @@ import (
 )
 
 // serveCacheBytes is the block cache that `skein serve` has by default.
-const serveCacheBytes = 256 << 20
+const serveCacheBytes = 512 << 20
 
 // engine is what `skein serve` runs, without HTTP: an embedded log, its publisher and hub, and every projection.
 type engine struct {
