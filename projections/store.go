@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,7 +57,8 @@ type Options struct {
 	Generation uint32
 	// Projection is what folds. It belongs to this store alone while the store is open.
 	Projection Projection
-	// Cache is shared by several stores (see [NewCache]); nil: 64 MiB beside the memtables, for this store alone.
+	// Cache is shared by several stores (see [NewCache]), for blocks of tables and for memtables; nil, or
+	// [Bounds.CacheBytes]: this store has one of its own.
 	Cache *Cache
 	// Logger gets what a person must see; nil: nothing. Everything else is for the Listener.
 	Logger *slog.Logger
@@ -94,6 +96,9 @@ type Bounds struct {
 	// store is built, without a look at tables. Default 0: none. Two bytes for each row that is asked for by its key are
 	// plenty. A store that has rows is read once when it is opened.
 	FilterBytes int
+	// CacheBytes of blocks of tables are in a cache of this store alone, beside the memtables. Default 0: [Options.Cache], or
+	// 64 MiB without that. Pebble takes memtables out of the cache: those of a build would leave none for who serves.
+	CacheBytes int
 }
 
 func (b Bounds) withDefaults() Bounds {
@@ -161,8 +166,8 @@ func Open(opts Options) (*Store, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	opts.Logger = opts.Logger.With("projection", opts.Projection.Name())
-	if opts.Cache == nil {
-		opts.Cache = NewCache(64<<20 + int64(maxMemtables*opts.Bounds.FlushBytes))
+	if b := opts.Bounds; b.CacheBytes > 0 || opts.Cache == nil {
+		opts.Cache = NewCache(int64(cmp.Or(b.CacheBytes, 64<<20) + maxMemtables*b.FlushBytes))
 		defer opts.Cache.Unref() // Pebble has its own reference
 	}
 	s := &Store{

@@ -257,8 +257,10 @@ func (r *run) checkFree() error {
 
 // Bulk are the bounds of a build. Nobody reads it yet and it may fold more again after a crash, so larger batches do; a filter
 // keeps most look-ups from the tables, and the rows that the fold asks for again and again, as counts, stay in memory for some
-// millions of users: so there may be many tables, and those flushed first are compacted once, at the end. It takes up to
-// 4 × 64 MiB of the cache, and up to 340 MiB beside it.
+// millions of users: so there may be many tables, and those flushed first are compacted once, at the end. It takes nothing from
+// the cache of what serves, but up to 4 × 64 MiB of memtables, 128 MiB of blocks and 340 MiB besides.
 func Bulk() projections.Bounds {
-	return projections.Bounds{BatchBytes: 16 << 20, KeepBytes: 256 << 20, FlushBytes: 64 << 20, Sublevels: 48, FilterBytes: 64 << 20}
+	return projections.Bounds{
+		BatchBytes: 16 << 20, KeepBytes: 256 << 20, FlushBytes: 64 << 20, Sublevels: 48, FilterBytes: 64 << 20, CacheBytes: 128 << 20,
+	}
 }

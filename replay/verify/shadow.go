@@ -69,7 +69,7 @@ const (
 	shadowBatch     = 16 << 20
 	shadowKeep      = 64 << 20
 	shadowFilter    = 32 << 20
-	shadowCache     = 4*shadowFlush + 32<<20
+	shadowCache     = 32 << 20
 	shadowSublevels = 16
 	// longestWork is what is taken for work at the most of what a piece took: more was waiting for the log.
 	longestWork = 250 * time.Millisecond
@@ -99,13 +99,11 @@ func OpenShadow(o Options) (*Shadow, error) {
 	if err != nil {
 		return nil, err
 	}
-	cache := projections.NewCache(shadowCache)
-	defer cache.Unref()
 	store, err := projections.Open(projections.Options{
-		FS: o.FS, Dir: o.Dir, Projection: o.Projection, Cache: cache, Logger: o.Logger,
+		FS: o.FS, Dir: o.Dir, Projection: o.Projection, Logger: o.Logger,
 		Bounds: projections.Bounds{
 			FlushBytes: shadowFlush, BatchBytes: shadowBatch, KeepBytes: shadowKeep, FilterBytes: int(min(shadowFilter, size/4)),
-			Sublevels: shadowSublevels,
+			Sublevels: shadowSublevels, CacheBytes: shadowCache,
 		},
 	})
 	if err != nil {

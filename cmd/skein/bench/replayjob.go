@@ -132,9 +132,7 @@ func (j *replayJob) rebuild(ctx context.Context, dir string, r *replayResult) (e
 	if err != nil {
 		return err
 	}
-	cache := projections.NewCache(serveCacheBytes)
-	defer cache.Unref()
-	store, err := projections.Open(projections.Options{Dir: dir, Projection: p(), Cache: cache, Bounds: rebuild.Bulk()})
+	store, err := projections.Open(projections.Options{Dir: dir, Projection: p(), Bounds: rebuild.Bulk()})
 	if err != nil {
 		return err
 	}
