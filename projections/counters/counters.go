@@ -60,8 +60,8 @@ func New(s Settings) *Counters { return &Counters{settings: s} }
 // Name returns "counters".
 func (*Counters) Name() string { return "counters" }
 
-// Version is the version of the fold and its rows.
-func (*Counters) Version() uint32 { return 1 }
+// Version is the version of the fold and its rows. Since 2 an item names the boards that it is on, if they are few.
+func (*Counters) Version() uint32 { return 2 }
 
 // Settings is part of the fingerprint.
 func (c *Counters) Settings() map[string]string {

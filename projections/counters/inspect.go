@@ -96,6 +96,9 @@ func describeItem(d *projections.Description, row []byte) error {
 	d.Int("likes", it.likes)
 	d.Int("repins", it.repins)
 	d.Int("boards", it.boards)
+	if err := it.names.each(func(owner, board string) { d.Pair("on", owner, board) }); err != nil {
+		return err
+	}
 	d.Flag("widespread", it.widespread)
 	if it.hot {
 		d.Int("score", it.heat.Score())

@@ -13,8 +13,9 @@ import (
 type itemRow struct {
 	// plays and repins are those that ever counted, likes is how many users like it now.
 	plays, likes, repins int64
-	// boards is on how many boards at least one living pin shows it.
+	// boards is on how many boards at least one living pin shows it, names which these are if they are at most [named].
 	boards int64
+	names  boardNames
 	// widespread: the lists of owners and boards do not have its score. See [Counters.spread].
 	widespread bool
 	// hot: something gave it a score. It has the present one since the position from: so the version that ends next is known
@@ -29,8 +30,9 @@ func (it *itemRow) present() version {
 	return version{from: uint64(it.from), to: math.MaxUint64, score: it.heat.Score()}
 }
 
-// The row of an item: plays, likes, re-pins and twice the boards, one more if it is widespread, as varints; then, if it is hot,
-// the position as a varint and the heat.
+// The row of an item: plays, likes, re-pins and twice the boards, one more if it is widespread, as varints; then, if it is on up
+// to three boards, how many bytes their names take, as a varint, and the names; then, if it is hot, the position as a varint and
+// the heat.
 
 func (it *itemRow) append(dst []byte) []byte {
 	boards := uint64(it.boards) << 1
@@ -42,6 +44,9 @@ func (it *itemRow) append(dst []byte) []byte {
 	}
 	for _, n := range []uint64{uint64(it.plays), uint64(it.likes), uint64(it.repins), boards} {
 		dst = binary.AppendUvarint(dst, n)
+	}
+	if it.boards > 0 && it.boards <= named {
+		dst = append(binary.AppendUvarint(dst, uint64(len(it.names))), it.names...)
 	}
 	if it.hot {
 		dst = it.heat.Append(binary.AppendUvarint(dst, uint64(it.from)))
@@ -58,6 +63,13 @@ func decodeItem(row []byte) (it itemRow, err error) {
 	}
 	it.widespread = it.boards&1 != 0
 	it.boards >>= 1
+	if it.boards > 0 && it.boards <= named {
+		n, err := cutCount(&rest)
+		if err != nil || n == 0 || n > int64(len(rest)) {
+			return itemRow{}, errRow("item", row)
+		}
+		it.names, rest = boardNames(rest[:n]), rest[n:]
+	}
 	if it.hot = len(rest) > 0; it.hot {
 		if it.from, err = cutCount(&rest); err == nil {
 			it.heat, err = heat.DecodeItem(rest)

@@ -19,7 +19,7 @@ import (
 //	0x83  B b            count      living pins on b
 //	0x84  B b            time       the first live deletion of b
 //	0x85  A i            like       A likes i, or did
-//	0x86  i              item       plays, likes, re-pins; on how many boards it is; heat
+//	0x86  i              item       plays, likes, re-pins; on how many boards it is, and on which if on few; heat
 //	0x87  i ^from        version    the score of i from a position on
 //	0x88  i B            count      living pins of B that show i
 //	0x89  i B b          count      living pins on b that show i

@@ -239,7 +239,7 @@ func audit(t failer, v *projections.View, set Settings, history []events.Event) 
 	t.Helper()
 	a := auditor{
 		versions: map[string][]version{}, owners: map[string][][]byte{}, boards: map[string][][]byte{}, items: map[string]itemRow{},
-		lists: map[string]string{}, queue: map[string]bool{},
+		names: map[string][]string{}, lists: map[string]string{}, queue: map[string]bool{},
 	}
 	it := v.Iter(nil, nil)
 	for it.Next() {
@@ -255,6 +255,9 @@ func audit(t failer, v *projections.View, set Settings, history []events.Event) 
 		boards := len(a.boards[item])
 		if row.boards != int64(boards) || row.widespread && boards <= set.Widespread/2 || !row.widespread && boards > set.Widespread {
 			t.Fatalf("%s is on %d boards: %+v\nafter\n%s", item, boards, row, tell(history))
+		}
+		if names := strings.Join(a.names[item], ""); string(row.names) != names && boards <= named || boards > named && row.names != "" {
+			t.Fatalf("%s is on %q and names %q\nafter\n%s", item, a.names[item], row.names, tell(history))
 		}
 		if row.hot != (len(a.versions[item]) > 0) || row.hot && (a.versions[item][0].score != row.heat.Score() || a.versions[item][0].from != uint64(row.from)) {
 			t.Fatalf("%s has heat %+v and versions %+v\nafter\n%s", item, row, a.versions[item], tell(history))
@@ -278,6 +281,7 @@ type auditor struct {
 	versions       map[string][]version
 	owners, boards map[string][][]byte // the lists that show an item
 	items          map[string]itemRow
+	names          map[string][]string
 	lists          map[string]string
 	queue          map[string]bool
 	head           events.Micros
@@ -327,6 +331,7 @@ func (a *auditor) read(key, row []byte) (err error) {
 			return err
 		}
 		a.boards[item] = append(a.boards[item], boardTopPrefix(owner, board))
+		a.names[item] = append(a.names[item], string(rest))
 		_, err = decodeCount(row)
 		return err
 	case tagTop, tagOwnerTop, tagBoardTop:

@@ -76,6 +76,7 @@ func FuzzItemRows(f *testing.F) {
 	hot.heat.Sum = hot.heat.Sum.Add(1, 5, 1)
 	f.Add(hot.append(nil))
 	f.Add((&itemRow{repins: 1, hot: true, from: 300, heat: heat.Item{Scored: true, Given: -5}}).append(nil))
+	f.Add((&itemRow{boards: 1, names: boardNames(boardName("ann", ""))}).append(nil))
 	f.Add((&version{began: 17, score: -9}).append(nil))
 	f.Add(appendUvarint(77))
 	f.Add(endedKey(nil, 9, "a", 3)[3:])

@@ -51,6 +51,7 @@ func (c *Counters) place(owner, item string, leaves, comes *string) error {
 		return err
 	}
 	e := entries{c: c, item: item, it: &it}
+	before, went, came := it.boards, "", ""
 	if leaves != nil {
 		last, err := e.pinGoes(tripleKey(nil, tagBoardShows, item, owner, *leaves), boardTopPrefix(owner, *leaves))
 		if err != nil {
@@ -58,6 +59,7 @@ func (c *Counters) place(owner, item string, leaves, comes *string) error {
 		}
 		if last {
 			it.boards--
+			went = boardName(owner, *leaves)
 		}
 	}
 	if comes != nil {
@@ -67,6 +69,7 @@ func (c *Counters) place(owner, item string, leaves, comes *string) error {
 		}
 		if first {
 			it.boards++
+			came = boardName(owner, *comes)
 		}
 	}
 	switch {
@@ -76,6 +79,9 @@ func (c *Counters) place(owner, item string, leaves, comes *string) error {
 		_, err = e.pinComes(pairKey(nil, tagOwnerShows, item, owner), ownerTopPrefix(owner))
 	}
 	if err != nil {
+		return err
+	}
+	if err := c.name(item, &it, before, went, came); err != nil {
 		return err
 	}
 	if err := e.spread(); err != nil {
@@ -163,7 +169,7 @@ func (e *entries) spread() error {
 	if e.it.widespread == (e.it.boards > most) {
 		return nil
 	}
-	lists, err := e.c.shownIn(e.item)
+	lists, err := e.c.shownIn(e.item, e.it)
 	if err != nil {
 		return err
 	}
@@ -177,29 +183,41 @@ func (e *entries) spread() error {
 // listsOf returns the lists in which an item stands with its versions.
 func (c *Counters) listsOf(item string, it *itemRow) (lists [][]byte, err error) {
 	if !it.widespread && it.boards > 0 {
-		lists, err = c.shownIn(item)
+		lists, err = c.shownIn(item, it)
 	}
 	return append(lists, topPrefix()), err
 }
 
 // shownIn returns the lists of the owners and boards that show an item.
-func (c *Counters) shownIn(item string) (lists [][]byte, err error) {
-	prefix := idKey(nil, tagBoardShows, item)
+func (c *Counters) shownIn(item string, it *itemRow) (lists [][]byte, err error) {
 	last := ""
-	it := c.b.Iter(prefix, projections.PrefixEnd(prefix))
-	for it.Next() && err == nil {
-		var owner, board string
-		if owner, board, err = cutTwo(it.Key()[len(prefix):]); err != nil {
-			break
-		}
+	add := func(owner, board string) {
 		if owner != last { // the boards of an owner stand together
 			lists = append(lists, ownerTopPrefix(owner))
 			last = owner
 		}
 		lists = append(lists, boardTopPrefix(owner, board))
 	}
+	if it.names != "" {
+		err = it.names.each(add)
+	} else {
+		err = c.eachBoard(item, add)
+	}
+	return lists, err
+}
+
+// eachBoard calls do with the owners and boards that show an item, in the order of their keys.
+func (c *Counters) eachBoard(item string, do func(owner, board string)) (err error) {
+	prefix := idKey(nil, tagBoardShows, item)
+	it := c.b.Iter(prefix, projections.PrefixEnd(prefix))
+	for it.Next() && err == nil {
+		var owner, board string
+		if owner, board, err = cutTwo(it.Key()[len(prefix):]); err == nil {
+			do(owner, board)
+		}
+	}
 	if cerr := it.Close(); err == nil {
 		err = cerr
 	}
-	return lists, err
+	return err
 }
