@@ -31,7 +31,7 @@ func TestNamedBoards(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, word := range strings.Fields(text) {
+		for word := range strings.FieldsSeq(text) {
 			if _, board, ok := strings.Cut(word, "="); ok && strings.Contains(word, "/") {
 				got = append(got, board)
 			}
