@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/counters"
+	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/seen"
 )
@@ -68,7 +69,7 @@ func (f *foldFlags) settings() (all.Settings, error) {
 	s := all.Settings{
 		Inbox: inbox.Settings{
 			Threshold: f.FeedThreshold, Keep: f.FeedKeep, Active: f.FeedActive, HalfLife: f.HeatHalfLife,
-			PlayWeight: f.HeatPerPlay, LikeWeight: f.HeatPerLike, RepinWeight: f.HeatPerRepin,
+			PlayWeight: f.HeatPerPlay, LikeWeight: f.HeatPerLike, RepinWeight: f.HeatPerRepin, Short: graph.Short,
 		},
 		Seen: seen.Settings{
 			Window: f.SeenWindow, Retention: f.SeenRetention, FalsePositives: f.SeenFalsePositives, Fingerprints: f.SeenFingerprints,

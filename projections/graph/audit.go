@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/skein-feed/skein/events"
@@ -30,12 +31,17 @@ func EachBoard(r projections.Reader, shard events.Shard, do func(owner, board st
 	return nil
 }
 
-// InList tells whether a list has a row for an entry, by one point read: without merging lists, and without asking what the
-// list is derived from. Of lists that are merged from others it is an error to ask.
+// InList tells whether a list has a row for an entry, by one or two point reads: without merging lists, and without asking what
+// the list is derived from, where it is kept. Of lists that are merged from others it is an error to ask.
 func (q *Queries) InList(l List, e Entry) (bool, error) {
 	key := q.key()
 	switch l.Kind {
 	case FollowingExplicit:
+		u, err := readUser(q.r, userKey(key, tagUserCounts, l.User))
+		if err != nil || u.kept == 0 {
+			f, ferr := q.User(l.User, e.User)
+			return f == Follow{Explicit, e.Since}, errors.Join(err, ferr)
+		}
 		key = listKey(key, tagFollowing, l.User, e.Since, e.User)
 	case FollowingImplicit:
 		key = listKey(key, tagFollowingImplicit, l.User, e.Since, e.User)

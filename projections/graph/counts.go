@@ -16,13 +16,6 @@ type UserCounts struct {
 	Blocked, Muted               int64
 }
 
-func (c *UserCounts) fields() []*int64 {
-	return []*int64{
-		&c.Following, &c.FollowingImplicit, &c.Followers, &c.FollowersImplicit, &c.Boards,
-		&c.FollowedBoards, &c.ExcludedBoards, &c.Blocked, &c.Muted,
-	}
-}
-
 // BoardCounts are the lengths of a board's lists (I7).
 type BoardCounts struct {
 	// Followers follow the board itself; Excluders exclude it.
@@ -89,26 +82,33 @@ func (t *txn) count(key []byte, fields []*int64, deltas []int64) error {
 	if err := readCounts(t.b, key, fields); err != nil {
 		return err
 	}
-	for i, d := range deltas {
-		if *fields[i] += d; *fields[i] < 0 {
-			return errRow("count below zero", key)
-		}
+	if err := addCounts(fields, deltas, key); err != nil {
+		return err
 	}
 	t.value = appendCounts(t.value[:0], fields)
 	t.put(key, t.value)
 	return nil
 }
 
+func addCounts(fields []*int64, deltas []int64, key []byte) error {
+	for i, d := range deltas {
+		if *fields[i] += d; *fields[i] < 0 {
+			return errRow("count below zero", key)
+		}
+	}
+	return nil
+}
+
 // userDelta and boardDelta are what one event changes, in the order of fields.
 type (
-	userDelta  [9]int64
+	userDelta  [10]int64
 	boardDelta [3]int64
 )
 
 func (t *txn) countUser(user string, d userDelta) error {
-	var c UserCounts
+	var u userRow
 	t.key = userKey(t.key[:0], tagUserCounts, user)
-	return t.count(t.key, c.fields(), d[:])
+	return t.count(t.key, u.fields(), d[:])
 }
 
 func (t *txn) countBoard(owner, board string, d boardDelta) error {

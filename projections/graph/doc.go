@@ -29,6 +29,7 @@
 //	facts.go   the values of edges and boards, and what is derived from them
 //	pair.go    from facts to rows
 //	graph.go   the projection; users.go, boards.go, erase.go: one group of events each
+//	short.go   lists that are sorted when they are read; counts.go
 //	read.go    point queries; list.go: lists
 //
 // A new index goes into keys.go as a tag, into [txn.write] or [txn.writeChange] beside the rows that change with it,

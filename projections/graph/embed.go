@@ -1,6 +1,8 @@
 package graph
 
 import (
+	"errors"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 )
@@ -69,9 +71,6 @@ func BoardFollowersPrefix(dst []byte, owner, board string) []byte {
 	return pairKey(dst, tagBoardFollowers, owner, board)
 }
 
-// FollowingPrefix appends the prefix of those whom a user follows explicitly, read by [CutUser].
-func FollowingPrefix(dst []byte, user string) []byte { return userKey(dst, tagFollowing, user) }
-
 // FollowedBoardsPrefix appends the prefix of the boards that a user follows, read by [CutBoard].
 func FollowedBoardsPrefix(dst []byte, user string) []byte {
 	return userKey(dst, tagFollowedBoards, user)
@@ -108,6 +107,19 @@ func (q *Queries) Sight(reader, user string) (Sight, error) {
 	e, err := readEdge(q.r, q.key(), reader, user)
 	_, explicit := e.explicit()
 	return Sight{Explicit: explicit, Muted: e.mute.holds(), Boards: e.boards}, err
+}
+
+// EachFollowed calls do with whom a reader follows explicitly, the newest first, until it returns an error.
+func (q *Queries) EachFollowed(reader string, do func(user string) error) (err error) {
+	prefix := userKey(nil, tagFollowing, reader)
+	it := q.following(reader)
+	for err == nil && it.Next() {
+		var user string
+		if user, err = cutListUser(it.Key()[len(prefix):]); err == nil {
+			err = do(user)
+		}
+	}
+	return errors.Join(err, it.Close())
 }
 
 // Explicit returns how many follow a user explicitly, and, with board not nil, one of the user's boards itself.

@@ -42,8 +42,8 @@ func fold(t *testing.T, bounds projections.Bounds, list []events.Event) *project
 	return s
 }
 
-// rows returns every row of the projection, keys in hexadecimal.
-func rows(t *testing.T, s *projections.Store) map[string]string {
+// rowsOf returns every row of the projection, keys in hexadecimal.
+func rowsOf(t *testing.T, s *projections.Store) map[string]string {
 	t.Helper()
 	v, err := s.View()
 	if err != nil {
@@ -93,7 +93,7 @@ func TestErased(t *testing.T) {
 	s.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "fan1"})
 	s.add(events.Event{Kind: events.UserDeleted, User: "star"})
 	id := fmt.Sprintf("%x", events.AppendID(nil, "star"))
-	got := rows(t, fold(t, projections.Bounds{}, s.list))
+	got := rowsOf(t, fold(t, projections.Bounds{}, s.list))
 	tombstones := 0
 	for key := range got {
 		if strings.Contains(key, id) {
@@ -107,7 +107,7 @@ func TestErased(t *testing.T) {
 	if tombstones != 1 {
 		t.Errorf("%d tombstones", tombstones)
 	}
-	want := rows(t, fold(t, projections.Bounds{}, s.list[len(s.list)-2:len(s.list)-1]))
+	want := rowsOf(t, fold(t, projections.Bounds{}, s.list[len(s.list)-2:len(s.list)-1]))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -122,8 +122,8 @@ func TestLargeDeletionsInSteps(t *testing.T) {
 		s := crowd(3000)
 		s.add(end)
 		s.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "star"})
-		straight := rows(t, fold(t, projections.Bounds{BatchBytes: 1 << 30}, s.list))
-		steps := rows(t, fold(t, projections.Bounds{BatchBytes: 4 << 10}, s.list))
+		straight := rowsOf(t, fold(t, projections.Bounds{BatchBytes: 1 << 30}, s.list))
+		steps := rowsOf(t, fold(t, projections.Bounds{BatchBytes: 4 << 10}, s.list))
 		if diff := cmp.Diff(straight, steps); diff != "" {
 			t.Errorf("%s: %s", end.Kind, diff)
 		}
@@ -138,7 +138,7 @@ func TestForgetting(t *testing.T) {
 	s.add(events.Event{Kind: events.UserUnfollowed, User: "ann", Peer: "bob"})
 	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "cid"})
 	edges := func() (n int) {
-		for key := range rows(t, fold(t, projections.Bounds{}, s.list)) {
+		for key := range rowsOf(t, fold(t, projections.Bounds{}, s.list)) {
 			if tag := key[4:6]; tag == "10" || tag == "11" || tag == "1c" {
 				n++
 			}

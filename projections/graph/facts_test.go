@@ -27,7 +27,8 @@ func TestGoldenRows(t *testing.T) {
 		{"board", (&board{createdLive: 7 | liveStamp}).append(nil), "0207"},
 		{"titled board", (&board{deleted: 5 | liveStamp, createdLive: 7 | liveStamp, titled: 7 | liveStamp, title: "Cats"}).append(nil), "1b050707" + "0443617473"},
 		{"board titled by a backfill", (&board{createdBackfill: 7, titled: 7, title: "a", titleEncoded: "\x12\x01a"}).append(nil), "0c0707" + "0161" + "120161"},
-		{"counts", appendCounts(nil, (&UserCounts{Following: 1, Boards: 300}).fields()), "01000000ac02"},
+		{"counts", appendCounts(nil, (&userRow{UserCounts: UserCounts{Following: 1, Boards: 300}}).fields()), "01000000ac02"},
+		{"counts of many", appendCounts(nil, (&userRow{UserCounts: UserCounts{Following: 1}, others: 300, kept: 1}).fields()), "010000000000000000ac0201"},
 	} {
 		if got := hex.EncodeToString(c.row); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -89,6 +90,6 @@ func FuzzRows(f *testing.F) {
 		}
 		var be boardEdge
 		_ = be.decode(row)
-		_ = decodeCounts(row, new(UserCounts).fields())
+		_ = decodeCounts(row, new(userRow).fields())
 	})
 }

@@ -15,14 +15,15 @@ type Graph struct {
 
 var (
 	_ projections.Projection = (*Graph)(nil)
+	_ projections.Configured = (*Graph)(nil)
 	_ projections.Warm       = (*Graph)(nil)
 )
 
-// New returns the projection. It has no settings.
-func New() *Graph { return &Graph{} }
+// New returns the projection.
+func New() *Graph { return NewWith(nil) }
 
 // NewWith returns the projection with a cache for [HotQuery], which changes no row; nil: none.
-func NewWith(hot *HotCache) *Graph { return &Graph{hot: hot} }
+func NewWith(hot *HotCache) *Graph { return (&Graph{hot: hot}).WithShort(Short) }
 
 // HotStats returns what the cache counts; of none 0.
 func (g *Graph) HotStats() HotStats { return g.hot.Stats() }
@@ -38,8 +39,13 @@ func (g *Graph) NewHot() projections.Hot {
 // Name returns "graph".
 func (*Graph) Name() string { return "graph" }
 
-// Version is the version of the fold and its rows.
-func (*Graph) Version() uint32 { return 1 }
+// Version is the version of the fold and its rows. Since 2 whom a user follows is not kept by time while it is short.
+func (*Graph) Version() uint32 { return 2 }
+
+// Settings is part of the fingerprint.
+func (g *Graph) Settings() map[string]string {
+	return map[string]string{"short": fmt.Sprint(g.t.short)}
+}
 
 // Kinds are the kinds that make, end or mention users and boards. Pins only mention boards here.
 func (*Graph) Kinds() []events.Kind {

@@ -120,9 +120,9 @@ func describeBoard(d *projections.Description, row []byte) error {
 }
 
 func describeUserCounts(d *projections.Description, row []byte) error {
-	var c UserCounts
-	return describeCounts(d, row, c.fields(), "following", "following-implicit", "followers", "followers-implicit", "boards",
-		"followed-boards", "excluded-boards", "blocked", "muted")
+	var u userRow
+	return describeCounts(d, row, u.fields(), "following", "following-implicit", "followers", "followers-implicit", "boards",
+		"followed-boards", "excluded-boards", "blocked", "muted", "other-edges", "kept")
 }
 
 func describeBoardCounts(d *projections.Description, row []byte) error {

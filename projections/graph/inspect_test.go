@@ -39,8 +39,8 @@ func TestDescribeKey(t *testing.T) {
 		{listKey(nil, tagBlocked, "ann", at, "bob"), nil, "ann", "blocked A=ann since=AT B=bob"},
 		{listKey(nil, tagMuted, "ann", at, "bob"), nil, "ann", "muted A=ann since=AT B=bob"},
 		{
-			userKey(nil, tagUserCounts, "ann"), appendCounts(nil, (&UserCounts{Followers: 3, Muted: 1}).fields()), "ann",
-			"user-counts A=ann followers=3 muted=1",
+			userKey(nil, tagUserCounts, "ann"), appendCounts(nil, (&userRow{UserCounts: UserCounts{Followers: 3, Muted: 1}, kept: 1}).fields()), "ann",
+			"user-counts A=ann followers=3 muted=1 kept=1",
 		},
 		{listKey(nil, tagFollowers, "bob", at, "ann"), nil, "bob", "follower B=bob since=AT A=ann"},
 		{listKey(nil, tagFollowersImplicit, "bob", at, "ann"), nil, "bob", "implicit-follower B=bob since=AT A=ann"},

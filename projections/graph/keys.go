@@ -15,13 +15,13 @@ import (
 //	0x10  A B              edge           every fact that A and B still need: follows, blocks, mutes of B by A
 //	0x11  A B b            board edge     the same for follows of board b by A
 //	0x12  A B rel since b  -              board relations that hold now, oldest first (rel 1 follow, 2 exclusion)
-//	0x13  A ^since B       -              whom A follows explicitly
+//	0x13  A ^since B       -              whom A follows explicitly, of an A with many edges (short.go)
 //	0x14  A ^since B       -              whom A follows implicitly
 //	0x15  A ^since B b     -              boards that A follows
 //	0x16  A ^since B b     -              boards that A excludes
 //	0x17  A ^since B       -              whom A blocks
 //	0x18  A ^since B       -              whom A mutes
-//	0x19  A                user counts    the lengths of A's lists
+//	0x19  A                user counts    the lengths of A's lists, and whether 0x13 is kept
 //	0x1a  B ^since A       -              who follows B explicitly
 //	0x1b  B ^since A       -              who follows B implicitly
 //	0x1c  B A              -              edges (A, B) that neither 0x1a nor 0x1b shows, so that erasing B finds them

@@ -69,7 +69,11 @@ type source struct {
 }
 
 func (q *Queries) open(prefix []byte, kind FollowKind, after Mark) *source {
-	s := &source{it: q.r.Iter(prefix, projections.PrefixEnd(prefix)), prefix: prefix, kind: kind}
+	return from(q.r.Iter(prefix, projections.PrefixEnd(prefix)), prefix, kind, after)
+}
+
+func from(it projections.Iterator, prefix []byte, kind FollowKind, after Mark) *source {
+	s := &source{it: it, prefix: prefix, kind: kind}
 	if after == nil {
 		s.ok = s.it.Next()
 		return s
@@ -88,14 +92,17 @@ func (q *Queries) sources(l List, after Mark) []*source {
 	one := func(tag projections.Tag, kind FollowKind) *source {
 		return q.open(userKey(nil, tag, l.User), kind, after)
 	}
+	followees := func() *source {
+		return from(q.following(l.User), userKey(nil, tagFollowing, l.User), Explicit, after)
+	}
 	ofBoard := func(tag projections.Tag, kind FollowKind) *source {
 		return q.open(pairKey(nil, tag, l.User, l.Board), kind, after)
 	}
 	switch l.Kind {
 	case Following, Mutuals:
-		return []*source{one(tagFollowing, Explicit), one(tagFollowingImplicit, Implicit)}
+		return []*source{followees(), one(tagFollowingImplicit, Implicit)}
 	case FollowingExplicit:
-		return []*source{one(tagFollowing, Explicit)}
+		return []*source{followees()}
 	case FollowingImplicit:
 		return []*source{one(tagFollowingImplicit, Implicit)}
 	case Followers:

@@ -22,9 +22,9 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-func openMem(t fataler) *projections.Store {
+func openMem(t fataler, short int) *projections.Store {
 	t.Helper()
-	s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: graph.New()})
+	s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: graph.New().WithShort(short)})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
@@ -32,11 +32,11 @@ func openMem(t fataler) *projections.Store {
 }
 
 // TestModel: at every position of every history, every question has the model's answer, and every count is the
-// length of its list (I7).
+// length of its list (I7), wherever lists are kept.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{})
-		s := openMem(t)
+		s := openMem(t, rapid.SampledFrom([]int{0, 1, 2, graph.Short}).Draw(t, "short"))
 		defer s.Close()
 		folded := 0
 		for _, env := range histories.Envelopes(history) {
@@ -57,7 +57,7 @@ func TestLongHistories(t *testing.T) {
 	}
 	for seed := range uint64(4) {
 		history := histories.Fixed(seed, n)
-		s := openMem(t)
+		s := openMem(t, int(seed))
 		folded := 0
 		for i, env := range histories.Envelopes(history) {
 			if err := s.Fold([]*events.Envelope{env}); err != nil {

@@ -15,6 +15,8 @@ type txn struct {
 	at stamp
 	// key and value are scratch: the batch copies what it is given.
 	key, value []byte
+	// short is up to how many edges of a user the list of follows is not kept.
+	short int64
 	// observe hears of changes, if somebody wants to.
 	observe func(Change) error
 }
@@ -163,12 +165,15 @@ func (t *txn) write(p *pair) error {
 		return err
 	}
 	var a, b userDelta
-	if was != is || wasSince != isSince {
-		t.moveFollow(p, tagFollowing, tagFollowers, was, is, wasSince, isSince)
+	before, after := follow{was, wasSince}, follow{is, isSince}
+	if before != after {
+		t.moveRow(tagFollowers, p.b, p.a, before, after)
 		a[0], b[2] = delta(was, is), delta(was, is)
 	}
 	if old, now := p.before.implicit, p.after.implicit; old != now {
-		t.moveFollow(p, tagFollowingImplicit, tagFollowersImplicit, old != 0, now != 0, old.time(), now.time())
+		before, after := follow{old != 0, old.time()}, follow{now != 0, now.time()}
+		t.moveRow(tagFollowingImplicit, p.a, p.b, before, after)
+		t.moveRow(tagFollowersImplicit, p.b, p.a, before, after)
 		a[1], b[3] = delta(old != 0, now != 0), delta(old != 0, now != 0)
 	}
 	for _, c := range p.changes {
@@ -177,13 +182,14 @@ func (t *txn) write(p *pair) error {
 	}
 	a[7] = t.moveStanding(p, tagBlocked, &p.before.block, &p.after.block)
 	a[8] = t.moveStanding(p, tagMuted, &p.before.mute, &p.after.mute)
-	if err := t.countUser(p.a, a); err != nil {
-		return err
-	}
 	if err := t.countUser(p.b, b); err != nil {
 		return err
 	}
-	if err := t.writeEdge(p, was, is); err != nil {
+	var err error
+	if a[9], err = t.writeEdge(p, was, is); err != nil {
+		return err
+	}
+	if err := t.countFollower(p, a, before, after); err != nil {
 		return err
 	}
 	return t.tell(p, was, is)
@@ -258,18 +264,14 @@ func (t *txn) deriveImplicit(p *pair, explicit bool) error {
 	return it.Close()
 }
 
-// moveFollow moves a follow through the lists of both users.
-func (t *txn) moveFollow(p *pair, mine, theirs projections.Tag, was, is bool, old, now events.Micros) {
-	if was {
-		t.key = listKey(t.key[:0], mine, p.a, old, p.b)
-		t.b.Delete(t.key)
-		t.key = listKey(t.key[:0], theirs, p.b, old, p.a)
+// moveRow moves a user through a list of another user.
+func (t *txn) moveRow(tag projections.Tag, of, user string, before, after follow) {
+	if before.holds {
+		t.key = listKey(t.key[:0], tag, of, before.since, user)
 		t.b.Delete(t.key)
 	}
-	if is {
-		t.key = listKey(t.key[:0], mine, p.a, now, p.b)
-		t.b.Set(t.key, nil)
-		t.key = listKey(t.key[:0], theirs, p.b, now, p.a)
+	if after.holds {
+		t.key = listKey(t.key[:0], tag, of, after.since, user)
 		t.b.Set(t.key, nil)
 	}
 }
@@ -291,20 +293,22 @@ func (t *txn) moveStanding(p *pair, tag projections.Tag, before, after *standing
 	return delta(was, is)
 }
 
-// writeEdge writes the edge itself and its reverse row. When no backfill can come any more, an edge by which
-// nothing holds is forgotten with its board edges: all that it held was for late history to lose against.
-func (t *txn) writeEdge(p *pair, was, is bool) error {
+// writeEdge writes the edge itself and its reverse row, and returns what it adds to the edges by which nobody is followed. When
+// no backfill can come any more, an edge by which nothing holds is forgotten with its board edges: all that it held was for
+// late history to lose against.
+func (t *txn) writeEdge(p *pair, was, is bool) (others int64, err error) {
 	showed := was || p.before.implicit != 0
 	shows := is || p.after.implicit != 0
 	e := &p.after
 	if t.b.BackfillsClosed() && !shows && !e.block.holds() && !e.mute.holds() && !e.blockedBy {
 		if err := t.forgetBoardEdges(p); err != nil {
-			return err
+			return 0, err
 		}
 		*e = edge{}
 	}
 	existed, exists := p.before != (edge{}), *e != (edge{})
-	if had, has := existed && !showed, exists && !shows; had != has {
+	had, has := existed && !showed, exists && !shows
+	if had != has {
 		t.key = pairKey(t.key[:0], tagReverse, p.b, p.a)
 		if has {
 			t.b.Set(t.key, nil)
@@ -317,13 +321,13 @@ func (t *txn) writeEdge(p *pair, was, is bool) error {
 		t.value = e.append(t.value)
 	}
 	if !existed && !exists {
-		return nil
+		return 0, nil
 	}
 	if s, ok := t.b.Hot().(*hotSet); ok {
 		s.touched(p.a, t.b.Version())
 	}
 	t.put(t.key, t.value)
-	return nil
+	return delta(had, has), nil
 }
 
 func (t *txn) forgetBoardEdges(p *pair) error {

@@ -197,8 +197,9 @@ func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) 
 }
 
 // UserCounts returns the lengths of a user's lists, with one point read.
-func (q *Queries) UserCounts(user string) (c UserCounts, err error) {
-	return c, readCounts(q.r, userKey(q.key(), tagUserCounts, user), c.fields())
+func (q *Queries) UserCounts(user string) (UserCounts, error) {
+	u, err := readUser(q.r, userKey(q.key(), tagUserCounts, user))
+	return u.UserCounts, err
 }
 
 // BoardCounts returns the lengths of a board's lists, with at most three point reads.

@@ -91,22 +91,16 @@ func (w *walk) descend(from []byte) error {
 	w.below = true
 	var streams []*stream
 	explicit := map[string]bool{}
-	prefix := graph.FollowingPrefix(nil, w.feed.Reader)
-	it := w.q.r.Iter(prefix, projections.PrefixEnd(prefix))
-	for it.Next() {
-		owner, err := graph.CutUser(it.Key()[len(prefix):])
-		if err != nil {
-			_ = it.Close() // the first error is the cause
-			return err
-		}
+	err := graph.Query(w.q.r).EachFollowed(w.feed.Reader, func(owner string) error {
 		explicit[owner] = true
 		streams = append(streams, outboxStream(owner, nil))
-	}
-	if err := it.Close(); err != nil {
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	prefix = graph.FollowedBoardsPrefix(nil, w.feed.Reader)
-	it = w.q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	prefix := graph.FollowedBoardsPrefix(nil, w.feed.Reader)
+	it := w.q.r.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {
 		owner, board, err := graph.CutBoard(it.Key()[len(prefix):])
 		if err != nil {

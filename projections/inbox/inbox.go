@@ -24,13 +24,15 @@ type Settings struct {
 	HalfLife time.Duration
 	// PlayWeight, LikeWeight and RepinWeight are what one of each adds to the heat of an item. Defaults 1, 4, 8.
 	PlayWeight, LikeWeight, RepinWeight uint32
+	// Short is up to how many edges whom a reader follows is sorted when it is asked for. Default [graph.Short].
+	Short int
 }
 
 // DefaultSettings returns the defaults.
 func DefaultSettings() Settings {
 	return Settings{
 		Threshold: 10_000, Keep: 1000, Active: 14 * 24 * time.Hour, HalfLife: 24 * time.Hour,
-		PlayWeight: 1, LikeWeight: 4, RepinWeight: 8,
+		PlayWeight: 1, LikeWeight: 4, RepinWeight: 8, Short: graph.Short,
 	}
 }
 
@@ -43,6 +45,8 @@ func (s Settings) Check() error {
 		return fmt.Errorf("inbox: active is %v, less than a second", s.Active)
 	case s.HalfLife < time.Second || s.HalfLife > 10*365*24*time.Hour:
 		return fmt.Errorf("inbox: the half-life is %v, not 1 s to 10 years", s.HalfLife)
+	case s.Short < 0 || s.Short > graph.MostShort:
+		return fmt.Errorf("inbox: short is %d, not 0 to %d edges", s.Short, graph.MostShort)
 	}
 	return nil
 }
@@ -67,7 +71,7 @@ var (
 
 // New returns the projection.
 func New(s Settings) *Inbox {
-	f := &Inbox{settings: s, graph: graph.New()}
+	f := &Inbox{settings: s, graph: graph.New().WithShort(s.Short)}
 	f.graph.Observe(f.relationChanged)
 	return f
 }
@@ -83,6 +87,7 @@ func (f *Inbox) Settings() map[string]string {
 	s := f.settings
 	return map[string]string{
 		"graph":        fmt.Sprint(f.graph.Version()),
+		"short":        strconv.Itoa(s.Short),
 		"threshold":    fmt.Sprint(max(s.Threshold, -1)),
 		"keep":         strconv.Itoa(s.Keep),
 		"active":       s.Active.String(),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/model"
 	"github.com/skein-feed/skein/projections/model/histories"
@@ -66,6 +67,7 @@ func TestModel(t *testing.T) {
 		set.Keep = rapid.IntRange(1, 3).Draw(t, "keep")
 		// Now and then nobody goes idle: else inboxes seldom fill.
 		set.Active = rapid.SampledFrom([]time.Duration{set.Active, time.Hour}).Draw(t, "active")
+		set.Short = rapid.SampledFrom([]int{0, 1, graph.Short}).Draw(t, "short")
 		s := openMem(t, set)
 		defer s.Close()
 		folded := 0

@@ -1,0 +1,105 @@
+package graph_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// TestShortLists: the list of whom a user follows is kept from the first edge beyond the threshold until half of it is left, and
+// reads the same throughout.
+func TestShortLists(t *testing.T) {
+	s := &story{}
+	follows := func(peer int, kind events.Kind) {
+		s.add(events.Event{Kind: kind, User: "ann", Peer: fmt.Sprintf("peer%04d", peer)})
+	}
+	for i := range graph.Short {
+		follows(i, events.UserFollowed)
+	}
+	st := fold(t, projections.Bounds{}, nil)
+	done := 0
+	// check folds what was added, and then the list must be of these users, the newest first, in so many rows.
+	check := func(when string, from, to, kept int) {
+		t.Helper()
+		if err := st.Fold(histories.Envelopes(s.list)[done:]); err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		done = len(s.list)
+		rows := 0
+		for key := range rowsOf(t, st) {
+			if key[4:6] == "13" && strings.Contains(key, fmt.Sprintf("%x", "ann\x00")) {
+				rows++
+			}
+		}
+		if rows != kept {
+			t.Errorf("%s: the list of %d is kept in %d rows, not %d", when, to-from, rows, kept)
+		}
+		v, err := st.View()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		c := &counting{Reader: v}
+		var got []string
+		var after graph.Mark
+		for {
+			page, next, err := graph.Query(c).List(context.Background(), graph.List{Kind: graph.FollowingExplicit, User: "ann"}, after, 100)
+			if err != nil {
+				t.Fatalf("%s: %v", when, err)
+			}
+			for _, e := range page {
+				got = append(got, e.User)
+			}
+			if c.gets > 1 || c.rows > graph.Short+1 {
+				t.Errorf("%s: a page took %d rows and %d point reads", when, c.rows, c.gets)
+			}
+			if c.gets, c.rows = 0, 0; next == nil {
+				break
+			}
+			after = next
+		}
+		if len(got) != to-from || len(got) > 0 && (got[0] != fmt.Sprintf("peer%04d", to-1) || got[len(got)-1] != fmt.Sprintf("peer%04d", from)) {
+			t.Errorf("%s: %d users %v", when, len(got), got)
+		}
+	}
+	check("at the threshold", 0, graph.Short, 0)
+	follows(graph.Short, events.UserFollowed)
+	check("above it", 0, graph.Short+1, graph.Short+1)
+	follows(0, events.UserUnfollowed)
+	check("unfollowed: the edge stays, for late history", 1, graph.Short+1, graph.Short)
+	for i := 1; i <= graph.Short/2; i++ {
+		s.add(events.Event{Kind: events.UserDeleted, User: fmt.Sprintf("peer%04d", i)})
+	}
+	check("with more than half", graph.Short/2+1, graph.Short+1, graph.Short/2)
+	s.add(events.Event{Kind: events.UserDeleted, User: "peer0000"})
+	check("with half", graph.Short/2+1, graph.Short+1, 0)
+	follows(graph.Short+1, events.UserFollowed)
+	check("and one more", graph.Short/2+1, graph.Short+2, 0)
+	s.add(events.Event{Kind: events.UserDeleted, User: "ann"})
+	check("deleted", 0, 0, 0)
+}
+
+// TestEdgesWithoutFollows: a user who follows few but has muted many has a list that is kept: a page does not read the mutes.
+func TestEdgesWithoutFollows(t *testing.T) {
+	s := &story{}
+	for i := range 3 * graph.Short {
+		s.add(events.Event{Kind: events.UserMuted, User: "ann", Peer: fmt.Sprintf("peer%d", i)})
+	}
+	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
+	v, err := fold(t, projections.Bounds{}, s.list).View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	c := &counting{Reader: v}
+	page, next, err := graph.Query(c).List(context.Background(), graph.List{Kind: graph.FollowingExplicit, User: "ann"}, nil, 10)
+	if err != nil || next != nil || len(page) != 1 || c.rows > 2 {
+		t.Errorf("%v with %d rows read, next %x: %v", page, c.rows, next, err)
+	}
+}
