@@ -14,6 +14,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -64,7 +65,7 @@ func TestGetStatus(t *testing.T) {
 		t.Error(res)
 	}
 	p := res.GetProjections()[0]
-	if p.GetName() != "graph" || p.GetVersion() != 1 || len(p.GetFingerprint()) != 32 || p.GetGeneration() != 1 ||
+	if p.GetName() != "graph" || p.GetVersion() != graph.New().Version() || len(p.GetFingerprint()) != 32 || p.GetGeneration() != 1 ||
 		p.GetPosition() != at || p.GetLagEvents() != 0 || p.GetLagSeconds() != 0 || p.GetError() != "" ||
 		p.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_LIVE || p.GetLastVerifyTime() != nil {
 		t.Error(p)

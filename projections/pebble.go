@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
@@ -54,9 +53,11 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	}
 	o.TargetFileSizes[0] = 4 << 20
 	for i := range o.Levels {
-		o.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBits)
+		o.Levels[i].FilterPolicy = newTableFilter(s.opts.Projection)
 		o.Levels[i].BlockSize = 16 << 10
 	}
+	// Most rows are in the last level, and are compressed with care there; those that will be written again soon are not.
+	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionGood })
 	o.EventListener = s.pebbleEvents()
 	db, err := pebble.Open(s.dir, o)
 	if err != nil && s.opts.ReadOnly && errors.Is(err, pebble.ErrDBDoesNotExist) {

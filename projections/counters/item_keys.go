@@ -48,6 +48,13 @@ const (
 	tagFirstEnded
 )
 
+// Walked are the tags of lists.
+func (*Counters) Walked() []projections.Tag {
+	return []projections.Tag{
+		tagFollower, tagFollowed, tagUnfollowed, tagBoardEdge, tagPlace, tagTop, tagOwnerTop, tagBoardTop, tagEnded,
+	}
+}
+
 func storeKey(dst []byte, tag projections.Tag) []byte {
 	return projections.AppendPrefix(dst, projections.StoreShard, tag)
 }

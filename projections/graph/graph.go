@@ -17,6 +17,7 @@ var (
 	_ projections.Projection = (*Graph)(nil)
 	_ projections.Configured = (*Graph)(nil)
 	_ projections.Warm       = (*Graph)(nil)
+	_ projections.Walked     = (*Graph)(nil)
 )
 
 // New returns the projection.

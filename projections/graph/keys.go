@@ -53,6 +53,14 @@ const (
 	tagTombstone
 )
 
+// Walked are the tags of lists and of what else is only walked over.
+func (*Graph) Walked() []projections.Tag {
+	return []projections.Tag{
+		tagHeld, tagFollowing, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagBlocked, tagMuted, tagFollowers,
+		tagFollowersImplicit, tagReverse, tagBoards, tagBoardFollowers, tagBoardExcluders,
+	}
+}
+
 // userKey appends the key that is about one user, or the prefix of that user's rows with the tag.
 func userKey(dst []byte, tag projections.Tag, user string) []byte {
 	return events.AppendID(projections.AppendPrefix(dst, events.ShardOf(user), tag), user)

@@ -67,6 +67,7 @@ type Inbox struct {
 var (
 	_ projections.Projection = (*Inbox)(nil)
 	_ projections.Configured = (*Inbox)(nil)
+	_ projections.Walked     = (*Inbox)(nil)
 )
 
 // New returns the projection.

@@ -54,6 +54,11 @@ const (
 	tagScore
 )
 
+// Walked are the tags of lists, those of the graph among them.
+func (f *Inbox) Walked() []projections.Tag {
+	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagShadow, tagEntry, tagScore)
+}
+
 // idKey appends the key that is about one id, or the prefix of its rows with the tag.
 func idKey(dst []byte, tag projections.Tag, id string) []byte {
 	return events.AppendID(projections.AppendPrefix(dst, events.ShardOf(id), tag), id)

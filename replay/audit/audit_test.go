@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/model/histories"
 	"github.com/skein-feed/skein/replay/audit"
@@ -24,8 +25,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newProjection returns the i-th projection of the list, with inboxes so small that all that happens to them does.
+// newProjection returns the i-th projection of the list, with inboxes so small that all that happens to them does. The graph
+// keeps every list; those of inboxes are sorted when they are read.
 func newProjection(i int) projections.Projection {
+	if i == graphStore {
+		return graph.New().WithShort(0)
+	}
 	small := inbox.DefaultSettings()
 	small.Threshold, small.Keep = 5, 4
 	return all.All(all.Settings{Inbox: small})[i]

@@ -3,11 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
-
-	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
 
 	"github.com/skein-feed/skein/projections/graph"
 )
@@ -71,21 +67,10 @@ func (b *bench) storeBytes(
 	if err := f.loadGraph(g, id); err != nil {
 		return 0, 0, err
 	}
-	rows := f.store.Dir()
-	if err := f.store.Close(); err != nil {
+	if folded, err = f.closedBytes(); err != nil {
 		return 0, 0, err
 	}
-	if folded, err = f.diskBytes(); err != nil {
-		return 0, 0, err
-	}
-	if err := compact(ctx, rows, nil); err != nil {
-		return 0, 0, err
-	}
-	if compacted, err = f.diskBytes(); err != nil {
-		return 0, 0, err
-	}
-	// It is a store still.
-	if err := f.open(); err != nil {
+	if compacted, err = f.compacted(ctx); err != nil {
 		return 0, 0, err
 	}
 	return folded, compacted, f.ask(func(q *graph.Queries) error {
@@ -96,34 +81,6 @@ func (b *bench) storeBytes(
 		return err
 	})
 }
-
-// compact brings every row of a closed store to the last level, in tables as the store makes them.
-// They are merged as the projection merges them; nil: none are.
-func compact(ctx context.Context, dir string, merger *pebble.Merger) error {
-	o := &pebble.Options{DisableWAL: true, Logger: quiet{}, Merger: merger}
-	o.TargetFileSizes[0] = 4 << 20
-	for i := range o.Levels {
-		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
-		o.Levels[i].BlockSize = 16 << 10
-	}
-	db, err := pebble.Open(dir, o)
-	if err != nil {
-		return err
-	}
-	return errors.Join(db.Compact(ctx, []byte{0}, []byte{0xff, 0xff, 0xff}, true), db.Close())
-}
-
-// quiet drops what Pebble logs: what fails is returned.
-type quiet struct{}
-
-// Infof implements pebble.Logger.
-func (quiet) Infof(string, ...any) {}
-
-// Errorf implements pebble.Logger.
-func (quiet) Errorf(string, ...any) {}
-
-// Fatalf implements pebble.Logger, which must not return.
-func (quiet) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 // redisBytes loads a graph into a fresh server and returns the memory that it takes.
 func (b *bench) redisBytes(ctx context.Context, g *followGraph, id func(uint32) string) (n float64, err error) {

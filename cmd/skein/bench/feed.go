@@ -128,21 +128,6 @@ func (f *folder) foldSealed(ctx context.Context, log []sealed) error {
 	return f.store.Flush()
 }
 
-// compacted closes the store, compacts it, returns its size and opens it again.
-func (f *folder) compacted(ctx context.Context) (bytes int64, err error) {
-	rows := f.store.Dir()
-	if err := f.store.Close(); err != nil {
-		return 0, err
-	}
-	if err := compact(ctx, rows, projections.EngineMerger(f.project())); err != nil {
-		return 0, err
-	}
-	if bytes, err = f.diskBytes(); err != nil {
-		return 0, err
-	}
-	return bytes, f.open()
-}
-
 // feedFanOut measures how fast posts come to the inboxes of all followers, and the bytes that they take there.
 func (b *bench) feedFanOut(ctx context.Context, w *feedWorld, size feedSize) (err error) {
 	f, err := b.openFeed(w, pushAll)

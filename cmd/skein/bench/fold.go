@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -71,6 +72,14 @@ func (f *folder) closedBytes() (bytes int64, err error) {
 		return 0, err
 	}
 	return bytes, f.open()
+}
+
+// compacted brings every row of the store to the last level and returns its size.
+func (f *folder) compacted(ctx context.Context) (bytes int64, err error) {
+	if err := f.store.Compact(ctx); err != nil {
+		return 0, err
+	}
+	return f.closedBytes()
 }
 
 // close closes the store and removes it.
