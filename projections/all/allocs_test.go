@@ -1,0 +1,223 @@
+//go:build !race
+
+// The race detector makes pools forget on purpose, so nothing can be said of allocations there.
+
+package all_test
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/counters"
+	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/seen"
+)
+
+// budgetLog makes envelopes of live events, in the order of the log.
+type budgetLog struct{ cursor events.Cursor }
+
+func (l *budgetLog) envelopes(evs []events.Event) (envs []*events.Envelope) {
+	for len(evs) > 0 {
+		n := min(len(evs), 100)
+		l.cursor.Seq++
+		l.cursor.LastTime += 1000
+		env := &events.Envelope{Events: evs[:n:n], Cursor: l.cursor}
+		for i := range env.Events {
+			ev := &env.Events[i]
+			ev.Seq, ev.Slot, ev.Time = l.cursor.Seq, uint16(i), l.cursor.LastTime
+			env.Kinds |= events.Kinds(ev.Kind)
+		}
+		envs, evs = append(envs, env), evs[n:]
+	}
+	return envs
+}
+
+// many makes n events.
+func many(n int, event func(i int) events.Event) (evs []events.Event) {
+	for i := range n {
+		evs = append(evs, event(i))
+	}
+	return evs
+}
+
+func id(i int) string { return strconv.Itoa(1_000_000 + i) }
+
+func follows(i int) events.Event {
+	return events.Event{Kind: events.UserFollowed, User: id(i % 997), Peer: id(2000 + i*31%4999)}
+}
+
+func plays(i int) events.Event {
+	return events.Event{Kind: events.Played, User: id(i % 997), Item: id(i * 31 % 4999)}
+}
+
+func likes(i int) events.Event {
+	return events.Event{Kind: events.Liked, User: id(i % 997), Item: id(i * 31 % 4999)}
+}
+
+// mallocs returns how many objects a call allocates.
+func mallocs(call func()) float64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	call()
+	runtime.ReadMemStats(&after)
+	return float64(after.Mallocs - before.Mallocs)
+}
+
+// TestAllocationsOfFolds keeps the allocations of an event within what they are, flushes and commits included. Who makes one of
+// these greater has made every import and rebuild slower.
+func TestAllocationsOfFolds(t *testing.T) {
+	const n = 20_000
+	for _, test := range []struct {
+		projection, what string
+		// before are folded first, and not counted.
+		before []events.Event
+		event  func(i int) events.Event
+		// per is by how much an event counts, most how many allocations that may take.
+		per, most float64
+	}{
+		{"graph", "follow", nil, follows, 1, 3},
+		{"inbox", "follow", nil, follows, 1, 8},
+		{
+			"inbox", "delivery of a pin to 100 readers",
+			append(many(100, func(i int) events.Event { return events.Event{Kind: events.ReaderActive, User: id(i)} }),
+				many(100, func(i int) events.Event { return events.Event{Kind: events.UserFollowed, User: id(i), Peer: "star"} })...),
+			func(i int) events.Event {
+				return events.Event{Kind: events.PinCreated, User: "star", Pin: id(i), Item: id(i)}
+			}, 100, 4,
+		},
+		{"seen", "play", nil, plays, 1, 1},
+		{"counters", "follow", nil, follows, 1, 4},
+		{"counters", "play", nil, plays, 1, 5},
+		{"counters", "like", nil, likes, 1, 5},
+	} {
+		t.Run(test.projection+"/"+test.what, func(t *testing.T) {
+			l := &budgetLog{events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}}
+			s := openProjection(t, test.projection)
+			conformance.Fold(t, s, l.envelopes(test.before))
+			count := n
+			if test.per > 1 {
+				count = n / int(test.per)
+			}
+			conformance.Fold(t, s, l.envelopes(many(count, test.event))) // maps and buffers have grown then
+			envs := l.envelopes(many(count, func(i int) events.Event { return test.event(count + i) }))
+			got := mallocs(func() { conformance.Fold(t, s, envs) }) / float64(count) / test.per
+			t.Logf("%.2f allocations", got)
+			if got > test.most {
+				t.Errorf("%.2f allocations, and %v are its budget", got, test.most)
+			}
+		})
+	}
+}
+
+func openProjection(t *testing.T, name string) *projections.Store {
+	t.Helper()
+	for _, p := range all.All(all.Settings{}) {
+		if p.Name() == name {
+			s := conformance.Open(t, vfs.NewMem(), p, projections.Bounds{})
+			t.Cleanup(func() { conformance.Close(t, s) })
+			return s
+		}
+	}
+	t.Fatalf("no projection is named %s", name)
+	return nil
+}
+
+// TestAllocationsOfQueries does the same for questions, from the opening of a view to its close.
+func TestAllocationsOfQueries(t *testing.T) {
+	l := &budgetLog{events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}}
+	var evs []events.Event
+	evs = append(evs, many(500, func(i int) events.Event { return events.Event{Kind: events.ReaderActive, User: id(i)} })...)
+	evs = append(evs, many(500, func(i int) events.Event { return events.Event{Kind: events.UserFollowed, User: id(i), Peer: "star"} })...)
+	evs = append(evs, many(200, func(i int) events.Event { return events.Event{Kind: events.UserFollowed, User: "ann", Peer: id(i)} })...)
+	evs = append(evs, many(1000, func(i int) events.Event {
+		return events.Event{Kind: events.PinCreated, User: "star", Pin: id(i), Item: id(i)}
+	})...)
+	evs = append(evs, many(1000, func(i int) events.Event { return events.Event{Kind: events.Played, User: "ann", Item: id(i)} })...)
+	envs := l.envelopes(evs)
+	stores := map[string]*projections.Store{}
+	for _, name := range []string{"graph", "inbox", "seen", "counters"} {
+		stores[name] = openProjection(t, name)
+		conformance.Fold(t, stores[name], envs)
+	}
+	candidates, unseen := make([]uint64, 10_000), make([]uint32, 0, 10_000)
+	for i := range candidates {
+		candidates[i] = uint64(1_000_000 + i)
+	}
+	pairs := make([]string, 25)
+	for i := range pairs {
+		pairs[i] = id(i * 20)
+	}
+	found := make([]graph.Follow, len(pairs))
+	list := func(v *projections.View, kind graph.ListKind, user string, want int) error {
+		page, _, err := graph.Query(v).List(t.Context(), graph.List{Kind: kind, User: user}, nil, 50)
+		return answered(len(page), want, err)
+	}
+	for _, test := range []struct {
+		projection, what string
+		most             float64
+		ask              func(v *projections.View) error
+	}{
+		{"graph", "check", 4, func(v *projections.View) error {
+			f, err := graph.Query(v).User("ann", id(7))
+			return answered(int(f.Kind), int(graph.Explicit), err)
+		}},
+		{"graph", "25-way filter", 10, func(v *projections.View) error {
+			err := graph.Query(v).Users("ann", pairs, found)
+			return answered(int(found[0].Kind), int(graph.Explicit), err)
+		}},
+		{"graph", "newest 50 followers", 130, func(v *projections.View) error { return list(v, graph.FollowersExplicit, "star", 50) }},
+		{"graph", "newest 50 of 200 followees", 155, func(v *projections.View) error { return list(v, graph.FollowingExplicit, "ann", 50) }},
+		{"inbox", "page of 20", 300, func(v *projections.View) error {
+			page, err := inbox.Query(v).Feed(t.Context(), inbox.Feed{Reader: id(3)}, nil, 20)
+			return answered(len(page.Pins), 20, err)
+		}},
+		{"seen", "10 000 candidates", 3, func(v *projections.View) (err error) {
+			q := seen.Query(v, seen.DefaultSettings())
+			unseen, _, err = q.FilterNumeric(seen.Question{User: "ann"}, candidates, unseen[:0])
+			return answered(len(unseen)/100, 90, err)
+		}},
+		{"counters", "counts of an item", 7, func(v *projections.View) error {
+			c, err := counters.Query(v).Item(id(7))
+			return answered(int(c.Plays), 1, err)
+		}},
+		{"counters", "page of the 20 hottest", 95, func(v *projections.View) error {
+			page, _, err := counters.Query(v).Hot(t.Context(), counters.Scope{}, nil, 20)
+			return answered(len(page), 20, err)
+		}},
+	} {
+		t.Run(test.projection+"/"+test.what, func(t *testing.T) {
+			ask := func() {
+				v, err := stores[test.projection].View()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer v.Close()
+				if err := test.ask(v); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ask()
+			got := testing.AllocsPerRun(100, ask)
+			t.Logf("%.0f allocations", got)
+			if got > test.most {
+				t.Errorf("%.0f allocations, and %.0f are its budget", got, test.most)
+			}
+		})
+	}
+}
+
+func answered(got, want int, err error) error {
+	if err == nil && got != want {
+		err = fmt.Errorf("%d is the answer, not %d", got, want)
+	}
+	return err
+}
