@@ -174,8 +174,8 @@ func TestAllocationsOfQueries(t *testing.T) {
 			err := graph.Query(v).Users("ann", pairs, found)
 			return answered(int(found[0].Kind), int(graph.Explicit), err)
 		}},
-		{"graph", "newest 50 followers", 130, func(v *projections.View) error { return list(v, graph.FollowersExplicit, "star", 50) }},
-		{"graph", "newest 50 of 200 followees", 155, func(v *projections.View) error { return list(v, graph.FollowingExplicit, "ann", 50) }},
+		{"graph", "newest 50 followers", 75, func(v *projections.View) error { return list(v, graph.FollowersExplicit, "star", 50) }},
+		{"graph", "newest 50 of 200 followees", 100, func(v *projections.View) error { return list(v, graph.FollowingExplicit, "ann", 50) }},
 		{"inbox", "page of 20", 300, func(v *projections.View) error {
 			page, err := inbox.Query(v).Feed(t.Context(), inbox.Feed{Reader: id(3)}, nil, 20)
 			return answered(len(page.Pins), 20, err)

@@ -147,6 +147,7 @@ func (q *Queries) List(ctx context.Context, l List, after Mark, n int) (page []E
 		}
 	}()
 	var last Mark
+	var e Entry // one for all: keep makes it escape
 	for step := 0; ; step++ {
 		if step%1024 == 1023 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
@@ -156,8 +157,7 @@ func (q *Queries) List(ctx context.Context, l List, after Mark, n int) (page []E
 			return page, nil, nil
 		}
 		place := s.place()
-		e, err := l.entry(s.kind, place)
-		if err != nil {
+		if e, err = l.entry(s.kind, place); err != nil {
 			return nil, nil, err
 		}
 		ok, err := keep(&e)
