@@ -176,7 +176,7 @@ func TestAllocationsOfQueries(t *testing.T) {
 		}},
 		{"graph", "newest 50 followers", 75, func(v *projections.View) error { return list(v, graph.FollowersExplicit, "star", 50) }},
 		{"graph", "newest 50 of 200 followees", 100, func(v *projections.View) error { return list(v, graph.FollowingExplicit, "ann", 50) }},
-		{"inbox", "page of 20", 300, func(v *projections.View) error {
+		{"inbox", "page of 20", 230, func(v *projections.View) error {
 			page, err := inbox.Query(v).Feed(t.Context(), inbox.Feed{Reader: id(3)}, nil, 20)
 			return answered(len(page.Pins), 20, err)
 		}},

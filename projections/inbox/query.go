@@ -82,6 +82,8 @@ type State interface {
 type Queries struct {
 	r     State
 	graph *graph.Queries
+	// scratch holds keys between reads.
+	scratch []byte
 }
 
 // Query returns the queries over a state of an inbox store.
@@ -101,7 +103,8 @@ func (q *Queries) Feed(ctx context.Context, f Feed, after Mark, n int) (Page, er
 
 // living returns a pin if it lives.
 func (q *Queries) living(owner, id string) (*Pin, error) {
-	row, ok, err := q.r.Get(pairKey(nil, tagPin, owner, id))
+	q.scratch = pairKey(q.scratch[:0], tagPin, owner, id)
+	row, ok, err := q.r.Get(q.scratch)
 	if err != nil || !ok {
 		return nil, err
 	}
