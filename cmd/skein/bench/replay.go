@@ -92,7 +92,7 @@ func (b *bench) replayRebuild(ctx context.Context, l *replayLog) error {
 		"the whole process: the log's server, flushes, compactions and garbage collection included. Redis: all that the server has " +
 		"used when it answers."}
 	memory := &Row{ID: row.ID + "-memory", Title: title + ": greatest memory", Unit: "bytes", Note: "the greatest resident memory of " +
-		"the process, in which the log's server runs too, unless the archive is read. A cache as that of serve. Redis: when it has " +
+		"the process, in which the log's server runs too, unless the archive is read. Redis: when it has " +
 		"loaded the file."}
 	rebuild := func(name string, archived bool) contender {
 		return contender{name, func(ctx context.Context) (measurement, error) {
