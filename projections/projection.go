@@ -24,6 +24,13 @@ type Configured interface {
 	Settings() map[string]string
 }
 
+// Walking is implemented by a projection whose fold walks over lists, however long ago they were written, as inbox over the
+// followers of whoever pins. A walk opens every table of its range that overlaps another, where a look-up skips those whose filters
+// lack the key: what builds such a projection lets fewer of them overlap ([Bounds.Sublevels]).
+type Walking interface {
+	WalksLists()
+}
+
 // Compatible is implemented by a projection whose queries can read rows that earlier versions of its fold wrote: a
 // generation of such a version serves, frozen where it stands, until it is rebuilt. Without it a raised Version answers
 // nothing before that.

@@ -68,6 +68,7 @@ var (
 	_ projections.Projection = (*Inbox)(nil)
 	_ projections.Configured = (*Inbox)(nil)
 	_ projections.Walked     = (*Inbox)(nil)
+	_ projections.Walking    = (*Inbox)(nil)
 )
 
 // New returns the projection.
@@ -80,8 +81,8 @@ func New(s Settings) *Inbox {
 // Name returns "inbox".
 func (*Inbox) Name() string { return "inbox" }
 
-// Version is the version of the fold and its rows.
-func (*Inbox) Version() uint32 { return 1 }
+// Version is the version of the fold and its rows. Since 2 the rows of the graph are those of its version 2.
+func (*Inbox) Version() uint32 { return 2 }
 
 // Settings is part of the fingerprint.
 func (f *Inbox) Settings() map[string]string {
@@ -98,6 +99,9 @@ func (f *Inbox) Settings() map[string]string {
 		"repin-weight": fmt.Sprint(s.RepinWeight),
 	}
 }
+
+// WalksLists says that pins are pushed to the followers of their owner.
+func (*Inbox) WalksLists() {}
 
 // Kinds are those of the graph, and what makes pins, readers and heat.
 func (f *Inbox) Kinds() []events.Kind {

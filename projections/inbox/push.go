@@ -84,6 +84,10 @@ func (f *Inbox) push(owner string, board *string, place, followers []byte) error
 	if err != nil || s.pulled {
 		return err
 	}
+	// Most boards are followed by nobody but with their owner, and a count is read sooner than a walk is begun.
+	if n, err := f.queries.Explicit(owner, board); err != nil || n == 0 {
+		return err
+	}
 	return f.each(followers, false, func(rest []byte) error {
 		reader, err := graph.CutUser(rest)
 		if err != nil {

@@ -52,7 +52,7 @@ func BenchmarkBuild(b *testing.B) {
 		bounds projections.Bounds
 	}{
 		{"serving", projections.Bounds{}},
-		{"bulk", Bulk()},
+		{"bulk", Bulk(graph.New())},
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			var folded, used time.Duration

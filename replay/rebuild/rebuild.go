@@ -69,7 +69,7 @@ func Rebuild(ctx context.Context, live *projections.Live, source Source, o Optio
 		return "", err
 	}
 	if o.Bounds == (projections.Bounds{}) {
-		o.Bounds = Bulk()
+		o.Bounds = Bulk(live.Projection())
 		// Two bytes for a key is what a quarter of its row is, or more.
 		o.Bounds.FilterBytes = int(min(uint64(o.Bounds.FilterBytes), need/4+1<<16))
 	}
@@ -255,12 +255,17 @@ func (r *run) checkFree() error {
 	return replay.CheckFree(r.o.Margin, free)
 }
 
-// Bulk are the bounds of a build. Nobody reads it yet and it may fold more again after a crash, so larger batches do; a filter
-// keeps most look-ups from the tables, and the rows that the fold asks for again and again, as counts, stay in memory for some
-// millions of users: so there may be many tables, and those flushed first are compacted once, at the end. It takes nothing from
-// the cache of what serves, but up to 4 × 64 MiB of memtables, 128 MiB of blocks and 340 MiB besides.
-func Bulk() projections.Bounds {
-	return projections.Bounds{
+// Bulk are the bounds of a build of a projection. Nobody reads it yet and it may fold more again after a crash, so larger
+// batches do; a filter keeps most look-ups from the tables, and the rows that the fold asks for again and again, as counts, stay
+// in memory for some millions of users: so there may be many tables, unless the fold walks over them, and those flushed first
+// are compacted once, at the end. It takes nothing from the cache of what serves, but up to 4 × 64 MiB of memtables, 128 MiB of
+// blocks and 340 MiB besides.
+func Bulk(p projections.Projection) projections.Bounds {
+	b := projections.Bounds{
 		BatchBytes: 16 << 20, KeepBytes: 256 << 20, FlushBytes: 64 << 20, Sublevels: 48, FilterBytes: 64 << 20, CacheBytes: 128 << 20,
 	}
+	if _, ok := p.(projections.Walking); ok {
+		b.Sublevels = 6
+	}
+	return b
 }

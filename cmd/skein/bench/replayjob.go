@@ -132,7 +132,8 @@ func (j *replayJob) rebuild(ctx context.Context, dir string, r *replayResult) (e
 	if err != nil {
 		return err
 	}
-	store, err := projections.Open(projections.Options{Dir: dir, Projection: p(), Bounds: rebuild.Bulk()})
+	project := p()
+	store, err := projections.Open(projections.Options{Dir: dir, Projection: project, Bounds: rebuild.Bulk(project)})
 	if err != nil {
 		return err
 	}
