@@ -24,10 +24,10 @@ type Configured interface {
 	Settings() map[string]string
 }
 
-// Walking is implemented by a projection whose fold walks over lists, however long ago they were written, as inbox over the
+// ListWalker is implemented by a projection whose fold walks over lists, however long ago they were written, as inbox over the
 // followers of whoever pins. A walk opens every table of its range that overlaps another, where a look-up skips those whose filters
 // lack the key: what builds such a projection lets fewer of them overlap ([Bounds.Sublevels]).
-type Walking interface {
+type ListWalker interface {
 	WalksLists()
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/counters"
-	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/seen"
 )
@@ -67,16 +66,15 @@ type foldFlags struct {
 
 func (f *foldFlags) settings() (all.Settings, error) {
 	s := all.Settings{
-		Inbox: inbox.Settings{
-			Threshold: f.FeedThreshold, Keep: f.FeedKeep, Active: f.FeedActive, HalfLife: f.HeatHalfLife,
-			PlayWeight: f.HeatPerPlay, LikeWeight: f.HeatPerLike, RepinWeight: f.HeatPerRepin, Short: graph.Short,
-		},
+		Inbox: inbox.DefaultSettings(),
 		Seen: seen.Settings{
 			Window: f.SeenWindow, Retention: f.SeenRetention, FalsePositives: f.SeenFalsePositives, Fingerprints: f.SeenFingerprints,
 		},
 		Counters: counters.DefaultSettings(),
 	}
-	s.Counters.HalfLife = f.HeatHalfLife
+	s.Inbox.Threshold, s.Inbox.Keep, s.Inbox.Active = f.FeedThreshold, f.FeedKeep, f.FeedActive
+	s.Inbox.HalfLife, s.Counters.HalfLife = f.HeatHalfLife, f.HeatHalfLife
+	s.Inbox.PlayWeight, s.Inbox.LikeWeight, s.Inbox.RepinWeight = f.HeatPerPlay, f.HeatPerLike, f.HeatPerRepin
 	s.Counters.PlayWeight, s.Counters.LikeWeight, s.Counters.RepinWeight = f.HeatPerPlay, f.HeatPerLike, f.HeatPerRepin
 	for _, c := range []struct {
 		flags string

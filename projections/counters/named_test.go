@@ -49,7 +49,7 @@ func TestNamedBoards(t *testing.T) {
 		l.add(creates(fmt.Sprintf("user%d", i/2), fmt.Sprintf("p%d", i), fmt.Sprintf("b%d", i), "song"), scores("song", int64(i)))
 		onBoards(i + 1)
 	}
-	// A second pin on a board changes nothing; one that moves to the last board and back leaves as many.
+	// A second pin on a board changes nothing.
 	l.add(creates("user0", "again", "b0", "song"))
 	onBoards(most)
 	l.add(events.Event{Kind: events.PinDeleted, User: "user0", Pin: "again"})

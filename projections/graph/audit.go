@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/skein-feed/skein/events"
@@ -38,9 +37,12 @@ func (q *Queries) InList(l List, e Entry) (bool, error) {
 	switch l.Kind {
 	case FollowingExplicit:
 		u, err := readUser(q.r, userKey(key, tagUserCounts, l.User))
-		if err != nil || u.kept == 0 {
-			f, ferr := q.User(l.User, e.User)
-			return f == Follow{Explicit, e.Since}, errors.Join(err, ferr)
+		if err != nil {
+			return false, err
+		}
+		if u.kept == 0 {
+			f, err := q.User(l.User, e.User)
+			return f == Follow{Explicit, e.Since}, err
 		}
 		key = listKey(key, tagFollowing, l.User, e.Since, e.User)
 	case FollowingImplicit:

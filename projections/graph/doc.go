@@ -17,7 +17,8 @@
 // # What an event costs
 //
 // An event reads its edge, at most two counts, and the board relations that hold between the two users, if any. It
-// never walks a user's followers or exclusions. Only the end of a board or user does, in steps (erase.go).
+// never walks a user's followers or exclusions; a list that is no longer short, or is again, is written or
+// removed once (short.go). Only the end of a board or user does, in steps (erase.go).
 //
 // Who follows the owner of a board is not written down for each of the owner's boards: the list of those for whom
 // a board appears is merged on reading from the owner's followers and the board's own, less the excluders, and its

@@ -69,10 +69,10 @@ type source struct {
 }
 
 func (q *Queries) open(prefix []byte, kind FollowKind, after Mark) *source {
-	return from(q.r.Iter(prefix, projections.PrefixEnd(prefix)), prefix, kind, after)
+	return sourceOf(q.r.Iter(prefix, projections.PrefixEnd(prefix)), prefix, kind, after)
 }
 
-func from(it projections.Iterator, prefix []byte, kind FollowKind, after Mark) *source {
+func sourceOf(it projections.Iterator, prefix []byte, kind FollowKind, after Mark) *source {
 	s := &source{it: it, prefix: prefix, kind: kind}
 	if after == nil {
 		s.ok = s.it.Next()
@@ -93,7 +93,7 @@ func (q *Queries) sources(l List, after Mark) []*source {
 		return q.open(userKey(nil, tag, l.User), kind, after)
 	}
 	followees := func() *source {
-		return from(q.following(l.User), userKey(nil, tagFollowing, l.User), Explicit, after)
+		return sourceOf(q.following(l.User), userKey(nil, tagFollowing, l.User), Explicit, after)
 	}
 	ofBoard := func(tag projections.Tag, kind FollowKind) *source {
 		return q.open(pairKey(nil, tag, l.User, l.Board), kind, after)
@@ -132,7 +132,7 @@ func (q *Queries) sources(l List, after Mark) []*source {
 }
 
 // List returns at most n entries after a mark (nil: from the newest), and the mark of the last one if there are
-// more. It costs the rows of the page and those it skips on it.
+// more. It costs the rows of the page and those it skips on it; of whom a user follows, all of a short list (short.go).
 func (q *Queries) List(ctx context.Context, l List, after Mark, n int) (page []Entry, next Mark, err error) {
 	keep, err := q.filter(l)
 	if err != nil || keep == nil {

@@ -131,8 +131,6 @@ func (q *Queries) following(user string) projections.Iterator {
 	case u.kept == 1:
 		prefix := userKey(nil, tagFollowing, user)
 		return q.r.Iter(prefix, projections.PrefixEnd(prefix))
-	case u.Following == 0:
-		return &sortedKeys{}
 	}
 	return shortFollowing(q.r, user)
 }

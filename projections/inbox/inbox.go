@@ -68,7 +68,7 @@ var (
 	_ projections.Projection = (*Inbox)(nil)
 	_ projections.Configured = (*Inbox)(nil)
 	_ projections.Walked     = (*Inbox)(nil)
-	_ projections.Walking    = (*Inbox)(nil)
+	_ projections.ListWalker = (*Inbox)(nil)
 )
 
 // New returns the projection.

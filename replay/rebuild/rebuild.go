@@ -264,7 +264,7 @@ func Bulk(p projections.Projection) projections.Bounds {
 	b := projections.Bounds{
 		BatchBytes: 16 << 20, KeepBytes: 256 << 20, FlushBytes: 64 << 20, Sublevels: 48, FilterBytes: 64 << 20, CacheBytes: 128 << 20,
 	}
-	if _, ok := p.(projections.Walking); ok {
+	if _, ok := p.(projections.ListWalker); ok {
 		b.Sublevels = 6
 	}
 	return b
