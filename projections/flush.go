@@ -60,17 +60,19 @@ func (fl *flusher) begin(s *Store) error {
 	if err != nil {
 		return err
 	}
+	s.fold.batch.rows.unflushed.begun()
 	fl.underWay, fl.underWayCursor, fl.dirty = done, s.fold.cursor, false
 	return nil
 }
 
 // poll notes a flush that has ended.
-func (fl *flusher) poll() {
+func (fl *flusher) poll(s *Store) {
 	select {
 	case <-fl.underWay:
 		cursor := fl.underWayCursor
 		fl.flushed.Store(&cursor)
 		fl.underWay = nil
+		s.fold.batch.rows.unflushed.ended()
 	default:
 	}
 }
@@ -83,7 +85,7 @@ func (fl *flusher) close(s *Store) error {
 	for {
 		select {
 		case <-fl.underWay:
-			fl.poll()
+			fl.poll(s)
 			return nil
 		case <-fl.relief:
 			// A flush that fails is retried for ever.
@@ -157,7 +159,7 @@ func (s *Store) flushInTime(now time.Time) (time.Duration, error) {
 	s.folding.Lock()
 	defer s.folding.Unlock()
 	fl := &s.flush
-	fl.poll()
+	fl.poll(s)
 	wait := s.opts.Bounds.FlushEvery
 	switch {
 	case !fl.dirty && s.fold.unsaved == 0:

@@ -248,6 +248,12 @@ func (f *fold) write(p progress) error {
 		return err
 	}
 	f.hidden, f.unsaved = true, 0
+	fl := &f.store.flush
+	if fl.poll(f.store); f.batch.rows.unflushed.full() {
+		if err := fl.begin(f.store); err != nil {
+			return err
+		}
+	}
 	// One event may write more than memory holds.
-	return f.store.flush.pressure(f.store)
+	return fl.pressure(f.store)
 }

@@ -121,6 +121,7 @@ func (f *fold) mend(m *Mending) error {
 	f.hidden, f.unsaved = true, 0
 	f.batch.rows.reset()
 	f.batch.rows.written = nil // it does not know these rows
+	f.batch.rows.unflushed.wroteAll()
 	if forgetful, ok := s.opts.Projection.(Forgetful); ok {
 		forgetful.Forget()
 	}

@@ -38,6 +38,8 @@ type overlay struct {
 	// under finds rows in the database as it was when the overlay was last reset: what was written since, the overlay
 	// has.
 	under finder
+	// unflushed spares it most searches in memtables.
+	unflushed unflushed
 	// asked counts the outcomes of look-ups by tag.
 	asked [256]struct{ found, absent uint32 }
 	// written knows which rows the database may have; nil: nothing is known.
@@ -232,6 +234,9 @@ func (o *overlay) base(key []byte, hash uint64) ([]byte, bool, error) {
 	if o.inDeleted(key) || o.written != nil && o.written.lacks(key, hash) {
 		return nil, false, nil
 	}
+	if o.written == nil && o.unflushed.lacks(key, hash) {
+		return o.unflushed.tables.find(o.db, key)
+	}
 	return o.under.find(o.db, key)
 }
 
@@ -303,11 +308,15 @@ func (o *overlay) commit() error {
 	o.batch.Reset()
 	for _, d := range o.deleted {
 		_ = o.batch.DeleteRange(d.lower, d.upper, nil) // fails only on an indexed batch
+		o.unflushed.wroteRange(d)
 	}
 	merged := false
 	for _, d := range o.sorted(o.dirty) {
 		r := &o.rows[d.row]
-		if o.written != nil && (r.operand != 0 || r.state&rowLives != 0) {
+		switch {
+		case o.written == nil:
+			o.unflushed.wrote(o.keyOf(r), r.hash)
+		case r.operand != 0 || r.state&rowLives != 0:
 			o.written.wrote(o.keyOf(r), r.hash)
 		}
 		switch {
@@ -406,6 +415,7 @@ func (r *overlayRow) older() int {
 // close drops everything.
 func (o *overlay) close() {
 	o.under.close()
+	o.unflushed.tables.close()
 	_ = o.batch.Close()
 	*o = overlay{}
 }

@@ -73,6 +73,7 @@ func TestOverlayIsABatch(t *testing.T) {
 		if seed%2 == 0 {
 			filter(false)
 		}
+		var flushing []<-chan struct{}
 		keys := overlayKeys(40 + r.IntN(200))
 		key := func() []byte { return keys[r.IntN(len(keys))] }
 		for step := range 3000 {
@@ -133,10 +134,29 @@ func TestOverlayIsABatch(t *testing.T) {
 					t.Fatal(err)
 				}
 				batch = want.NewIndexedBatch()
-				if r.IntN(2) == 0 {
+				switch r.IntN(6) {
+				case 0, 1:
+					flushed := beginFlush(t, &o)
+					if flushing = append(flushing, flushed); r.IntN(2) == 0 {
+						<-flushed
+					}
+				case 2: // as Pebble does by itself when a memtable is full
 					if err := errors.Join(db.Flush(), want.Flush()); err != nil {
 						t.Fatal(err)
 					}
+				case 3: // as a repair
+					k := key()
+					if err := errors.Join(db.Set(k, k, pebble.NoSync), want.Set(k, k, pebble.NoSync)); err != nil {
+						t.Fatal(err)
+					}
+					o.reset()
+					o.written = nil
+					o.unflushed.wroteAll()
+				}
+				if n := len(flushing); n > 0 && r.IntN(2) == 0 {
+					<-flushing[n-1]
+					flushing = nil
+					o.unflushed.ended()
 				}
 			}
 		}
@@ -146,6 +166,18 @@ func TestOverlayIsABatch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// beginFlush begins a flush as a store does.
+func beginFlush(t *testing.T, o *overlay) <-chan struct{} {
+	t.Helper()
+	o.under.close()
+	flushed, err := o.db.AsyncFlush()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.unflushed.begun()
+	return flushed
 }
 
 // compareScans compares an iterator over an overlay with one over a batch, from the start and from a key on.

@@ -49,7 +49,7 @@ func (st Status) Lag(now time.Time) time.Duration {
 // Status tells how the projection is. It is for people and metrics: not for every query.
 func (s *Store) Status() Status {
 	if s.folding.TryLock() {
-		s.flush.poll()
+		s.flush.poll(s)
 		s.folding.Unlock()
 	}
 	st := Status{
