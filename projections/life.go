@@ -49,6 +49,8 @@ type life struct {
 	err     error // of a failure
 	closed  bool
 	waiters waiters
+	// wanted is signalled when somebody begins to wait.
+	wanted chan struct{}
 	// over is closed and made anew where every waiting ends.
 	over    chan struct{}
 	changed func(State, error)
@@ -56,7 +58,7 @@ type life struct {
 
 func (l *life) init(changed func(State, error)) {
 	l.visible.Store(-1)
-	l.down, l.over = make(chan struct{}), make(chan struct{})
+	l.down, l.over, l.wanted = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	l.changed = changed
 }
 
@@ -172,6 +174,7 @@ func (s *Store) WaitFor(ctx context.Context, seq uint64) error {
 	}
 	w := &waiter{seq: seq, done: make(chan struct{})}
 	heap.Push(&l.waiters, w)
+	l.want()
 	l.mu.Unlock()
 	select {
 	case <-w.done:

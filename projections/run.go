@@ -56,9 +56,11 @@ func (s *Store) Run(ctx context.Context, source Source) (err error) {
 		if err != nil {
 			return err
 		}
+		began := time.Now()
 		if err := s.Fold(envs); err != nil {
 			return err
 		}
+		s.life.rest(ctx, time.Since(began))
 	}
 }
 

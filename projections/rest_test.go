@@ -1,0 +1,56 @@
+package projections
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestRest: a fold rests three times as long as it has worked, at most 20 ms, and not while somebody waits.
+func TestRest(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		took, want time.Duration
+		before     bool          // somebody waits already
+		comes      time.Duration // or comes to wait after
+		over       bool          // somebody has waited, and does no more
+		ends       time.Duration // the context ends after
+	}{
+		{name: "little work", took: time.Millisecond, want: 3 * time.Millisecond},
+		{name: "more work", took: 15 * time.Millisecond, want: mostRest},
+		{name: "enough has gathered", took: mostRest, want: 0},
+		{name: "somebody waits", took: time.Millisecond, before: true, want: 0},
+		{name: "somebody comes", took: time.Millisecond, comes: 2 * time.Millisecond, want: 2 * time.Millisecond},
+		{name: "somebody is gone", took: time.Millisecond, over: true, want: 3 * time.Millisecond},
+		{name: "it is over", took: time.Millisecond, ends: time.Millisecond, want: time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &Store{}
+				s.life.init(nil)
+				ctx, cancel := context.WithCancel(t.Context())
+				waits := func(ctx context.Context) { _ = s.WaitFor(ctx, 1) }
+				switch {
+				case test.before:
+					go waits(ctx)
+				case test.comes > 0:
+					time.AfterFunc(test.comes, func() { waits(ctx) })
+				case test.over:
+					gone, leave := context.WithCancel(ctx)
+					leave()
+					waits(gone)
+				case test.ends > 0:
+					time.AfterFunc(test.ends, cancel)
+				}
+				synctest.Wait()
+				began := time.Now()
+				s.life.rest(ctx, test.took)
+				if rested := time.Since(began); rested != test.want {
+					t.Errorf("it rested for %v, not %v", rested, test.want)
+				}
+				cancel()
+			})
+		})
+	}
+}
