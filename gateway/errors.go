@@ -20,6 +20,9 @@ import (
 // Domain is the domain of every google.rpc.ErrorInfo.
 const Domain = "skein"
 
+// ErrNoRoom means that the disk has no room for more facts ([Options.Room]). It arrives wrapped, with figures.
+var ErrNoRoom = errors.New("gateway: the disk is nearly full")
+
 // failure is an error as the API tells it.
 type failure struct {
 	code   connect.Code
@@ -113,8 +116,12 @@ var sentinels = []sentinel{
 		"more is waiting to be published than the service allows; nothing was taken",
 	},
 	{
-		events.ErrLogFull, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, retryLater,
+		events.ErrLogFull, connect.CodeResourceExhausted, skeinv1.Reason_REASON_NO_ROOM, retryLater,
 		"the log is full; nothing was taken",
+	},
+	{
+		ErrNoRoom, connect.CodeResourceExhausted, skeinv1.Reason_REASON_NO_ROOM, retryLater,
+		"the disk of the service is nearly full; nothing was taken",
 	},
 	{
 		events.ErrRefused, connect.CodeInternal, skeinv1.Reason_REASON_LOG_UNAVAILABLE, 0,

@@ -44,6 +44,8 @@ type Options struct {
 	Operator Operator
 	// Report adds to the answers of GetStatus what others do beside the server: archive, audit, snapshots. It may be nil.
 	Report func(context.Context, *skeinv1.GetStatusResponse)
+	// Room says why nothing may be published at the moment, with [ErrNoRoom], or is nil. Default: there is always room.
+	Room func() error
 	// Keys sign page tokens. Default: [DefaultKeyRing] of the log.
 	Keys KeyRing
 	// Limits bound what calls may take.
@@ -70,6 +72,7 @@ type Server struct {
 	stores   []*projections.Live
 	operator Operator // may be nil
 	report   func(context.Context, *skeinv1.GetStatusResponse)
+	room     func() error
 	keys     KeyRing
 	limits   Limits
 	log      *slog.Logger
@@ -118,6 +121,9 @@ func New(o Options) (*Server, error) {
 	if o.Keys.IsZero() {
 		o.Keys = DefaultKeyRing(o.Log.ID())
 	}
+	if o.Room == nil {
+		o.Room = func() error { return nil }
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -127,7 +133,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		source: o.Log, publisher: o.Publisher, hub: o.Hub, graph: o.Graph, inbox: o.Inbox,
 		seen: o.Seen, counters: o.Counters, stores: o.Stores, operator: o.Operator, report: o.Report,
-		keys: o.Keys, limits: o.Limits.withDefaults(), log: o.Logger, version: o.Version,
+		room: o.Room, keys: o.Keys, limits: o.Limits.withDefaults(), log: o.Logger, version: o.Version,
 		methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
 		healthPeriod: healthPeriod, watchPeriod: watchPeriod, errorWriter: connect.NewErrorWriter(),
 	}

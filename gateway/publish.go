@@ -34,6 +34,9 @@ func checkPublish(req *skeinv1.PublishRequest) []violation {
 func (s *Server) publish(
 	ctx context.Context, req *skeinv1.PublishRequest, _ *extra,
 ) (*skeinv1.PublishResponse, error) {
+	if err := s.room(); err != nil {
+		return nil, err
+	}
 	refused, err := s.judge(ctx, req.GetEvents())
 	if err != nil {
 		return nil, err

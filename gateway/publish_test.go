@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,6 +42,35 @@ func TestPublish(t *testing.T) {
 	if c.GetKinds()[0] != explicit || c.GetPosition() != res.GetPosition() {
 		t.Error(c)
 	}
+}
+
+// TestPublishWithoutRoom: while there is no room nothing is taken, reads go on, and so does Publish when there is room again.
+func TestPublishWithoutRoom(t *testing.T) {
+	var none atomic.Bool
+	w := newWorld(t, func(o *worldOptions) {
+		o.Room = func() error {
+			if none.Load() {
+				return fmt.Errorf("%w: 3 KiB are free", ErrNoRoom)
+			}
+			return nil
+		}
+	})
+	last := ask(w, w.events.Publish, &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("ann", "bob")}}).GetPosition()
+	none.Store(true)
+	_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
+		Events: []*skeinv1.Event{follow("ann", "cid")}, AllowPartial: true,
+	}))
+	if d := detailsOf(t, err); d.code != connect.CodeResourceExhausted || d.reason != "NO_ROOM" || !d.retry ||
+		strings.Contains(err.Error(), "KiB") {
+		t.Errorf("%v: %+v", err, d)
+	}
+	pairs := []*skeinv1.FollowPair{userPair("ann", "bob"), userPair("ann", "cid")}
+	c := ask(w, w.graph.CheckFollows, &skeinv1.CheckFollowsRequest{Pairs: pairs, AtLeast: last})
+	if c.GetKinds()[0] != explicit || c.GetKinds()[1] == explicit || c.GetPosition() != last {
+		t.Error(c)
+	}
+	none.Store(false)
+	ask(w, w.events.Publish, &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("ann", "cid")}})
 }
 
 // One bad event refuses the whole call, and the error names what is wrong with each.

@@ -409,6 +409,12 @@ func (l *Live) Disk() (live, building, free uint64, err error) {
 	return live, building, usage.AvailBytes, err
 }
 
+// FreeDisk returns how many bytes are free where a directory is, and how many there are.
+func FreeDisk(dir string) (free, total uint64, err error) {
+	usage, err := vfs.Default.GetDiskUsage(dir)
+	return usage.AvailBytes, usage.TotalBytes, err
+}
+
 // storeDir are options that say where generations are.
 func (l *Live) storeDir() Options {
 	return Options{FS: l.opts.FS, Dir: l.opts.Dir, Projection: l.projection}

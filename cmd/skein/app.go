@@ -36,6 +36,8 @@ type appOptions struct {
 	log        events.Config
 	dir        string
 	cacheBytes int64
+	// diskReserve is how much of the disk is kept free; 0: by its size.
+	diskReserve int64
 	// hotBytes bounds the cache of follows; 0: there is none.
 	hotBytes int64
 	// settings are what the folds read; zero: the defaults.
@@ -63,6 +65,7 @@ type app struct {
 	// operations are the long work on the stores and the log.
 	operations *operation.Manager
 	server     *gateway.Server
+	disk       *diskGuard
 	logger     *slog.Logger
 
 	dir      string
@@ -89,6 +92,7 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	if err = a.openArchive(ctx); err != nil {
 		return nil, err
 	}
+	a.disk = newDiskGuard(o.dir, uint64(o.diskReserve), o.logger)
 	a.cache = projections.NewCache(o.cacheBytes)
 	serving := o.settings // what else folds for a while is asked nothing
 	serving.Hot = graph.NewHotCache(o.hotBytes)
@@ -116,13 +120,13 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 		o.works = (*app).works
 	}
 	registry := prometheus.NewRegistry()
-	if err = registry.Register(newUpkeepCollector(a)); err != nil {
+	if err = errors.Join(registry.Register(newUpkeepCollector(a)), registry.Register(a.disk)); err != nil {
 		return nil, err
 	}
 	a.server, err = gateway.New(gateway.Options{
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.stores,
 		Graph: a.store("graph"), Inbox: a.store("inbox"), Seen: a.store("seen"), Counters: a.store("counters"),
-		Operator: newOperator(a.operations, o.works(a)), Report: a.report, Registry: registry,
+		Operator: newOperator(a.operations, o.works(a)), Report: a.report, Registry: registry, Room: a.disk.room,
 		Keys: o.keys, Limits: o.limits, Logger: o.logger, Version: version().Version,
 	})
 	return a, err
@@ -168,6 +172,7 @@ func (a *app) run(ctx context.Context, l net.Listener, ready func() error) error
 			return nil
 		})
 	}
+	g.Go(func() error { return a.disk.run(folding) })
 	// Long work needs what the projections need, and is interrupted with them. What can goes on in the next process.
 	g.Go(func() error { return a.operations.Run(folding) })
 	g.Go(func() error {
@@ -211,13 +216,24 @@ func (a *app) source(from events.Cursor) (projections.Subscription, error) {
 	if err != nil {
 		return nil, err
 	}
-	return subscription{sub, a.hub}, nil
+	return subscription{sub, a.hub, a.disk}, nil
 }
 
-// subscription is a reading of the log that knows how long the log is.
+// subscription is a reading of the log that knows how long the log is, and stops while the disk has no room.
 type subscription struct {
 	*events.Subscription
-	hub *events.Hub
+	hub  *events.Hub
+	disk *diskGuard // nil: whoever folds looks at the disk, or there is nothing else
+}
+
+// Next returns what comes next, once there is room for what is made of it.
+func (s subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
+	if s.disk != nil {
+		if err := s.disk.await(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.Subscription.Next(ctx, maxBytes)
 }
 
 // Head is the last sequence that the log is known to have.

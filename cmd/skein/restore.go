@@ -185,7 +185,7 @@ func foldTail(ctx context.Context, log *events.Log, s *projections.Store) error 
 			if err != nil {
 				return nil, err
 			}
-			return subscription{sub, hub}, nil
+			return subscription{sub, hub, nil}, nil
 		})
 	})
 	g.Go(func() error {

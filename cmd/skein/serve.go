@@ -34,6 +34,7 @@ type serveCmd struct {
 	natsFlags `embed:""`
 
 	LogMaxBytes     byteSize      `help:"Size at which the log refuses more; 0: 80 % of the disk that is free at first." default:"0"`
+	DiskReserve     byteSize      `help:"Disk that is kept free: with less, Publish is refused; 0: a tenth of it, at most 1 GiB." default:"0"`
 	CacheBytes      byteSize      `help:"Memory for rows that are read and written often." default:"512MiB"`
 	HotBytes        byteSize      `help:"Memory for follows of users who are asked about often, decoded; 0: none." default:"64MiB"`
 	FolloweeCap     int           `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
@@ -192,6 +193,7 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 	o := appOptions{
 		dir: c.Data, cacheBytes: int64(c.CacheBytes), hotBytes: int64(c.HotBytes), logger: logger,
+		diskReserve: int64(c.DiskReserve),
 		limits: gateway.Limits{
 			Followees: c.FolloweeCap, DrainDelay: c.DrainDelay, ShutdownTimeout: c.ShutdownTimeout,
 		},

@@ -245,5 +245,5 @@ func (a *app) sourceOf(from events.Cursor, kinds events.KindSet) (projections.Su
 	if err != nil {
 		return nil, err
 	}
-	return subscription{sub, a.hub}, nil
+	return subscription{sub, a.hub, nil}, nil
 }

@@ -66,6 +66,8 @@ const (
 	Reason_REASON_POSITION_TRIMMED Reason = 17
 	// The state of the service does not allow the operation; the message says why.
 	Reason_REASON_OPERATION_REFUSED Reason = 18
+	// The log has reached its bound, or the disk of the service is nearly full: nothing was taken. Reads go on.
+	Reason_REASON_NO_ROOM Reason = 24
 )
 
 // Enum value maps for Reason.
@@ -90,6 +92,7 @@ var (
 		16: "REASON_OPERATION_IN_THE_WAY",
 		17: "REASON_POSITION_TRIMMED",
 		18: "REASON_OPERATION_REFUSED",
+		24: "REASON_NO_ROOM",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":            0,
@@ -111,6 +114,7 @@ var (
 		"REASON_OPERATION_IN_THE_WAY":   16,
 		"REASON_POSITION_TRIMMED":       17,
 		"REASON_OPERATION_REFUSED":      18,
+		"REASON_NO_ROOM":                24,
 	}
 )
 
@@ -145,7 +149,7 @@ var File_skein_v1_errors_proto protoreflect.FileDescriptor
 
 const file_skein_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15skein/v1/errors.proto\x12\bskein.v1*\x9c\x04\n" +
+	"\x15skein/v1/errors.proto\x12\bskein.v1*\xb0\x04\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REASON_INVALID_FIELD\x10\x01\x12\x18\n" +
@@ -166,7 +170,8 @@ const file_skein_v1_errors_proto_rawDesc = "" +
 	"\x18REASON_UNKNOWN_OPERATION\x10\x0f\x12\x1f\n" +
 	"\x1bREASON_OPERATION_IN_THE_WAY\x10\x10\x12\x1b\n" +
 	"\x17REASON_POSITION_TRIMMED\x10\x11\x12\x1c\n" +
-	"\x18REASON_OPERATION_REFUSED\x10\x12B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"\x18REASON_OPERATION_REFUSED\x10\x12\x12\x12\n" +
+	"\x0eREASON_NO_ROOM\x10\x18B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_errors_proto_rawDescOnce sync.Once

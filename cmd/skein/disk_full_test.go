@@ -1,0 +1,259 @@
+//go:build diskfull
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// smallDisk mounts a file system of so many MiB where the data of a server will be. It needs a user who may mount.
+func smallDisk(t *testing.T, dir string, mib int) {
+	t.Helper()
+	image := filepath.Join(t.TempDir(), "disk")
+	data := filepath.Join(dir, "data")
+	run := func(name string, args ...string) {
+		t.Helper()
+		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), name, args...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", name, err, out)
+		}
+	}
+	if err := errors.Join(os.Mkdir(data, 0o700), os.WriteFile(image, nil, 0o600), os.Truncate(image, int64(mib)<<20)); err != nil {
+		t.Fatal(err)
+	}
+	run("mkfs.ext4", "-q", "-m", "0", image)
+	run("mount", "-o", "loop", image, data)
+	t.Cleanup(func() { run("umount", data) })
+}
+
+// left is how many bytes are left of the disk where a directory is.
+func left(t *testing.T, dir string) uint64 {
+	t.Helper()
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		t.Fatal(err)
+	}
+	return fs.Bavail * uint64(fs.Bsize)
+}
+
+// fill takes all that is left of the disk but so many bytes.
+func fill(t *testing.T, path string, leave uint64) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	left := left(t, filepath.Dir(path))
+	left -= min(leave, left)
+	chunk := make([]byte, 64<<10)
+	for left > 0 {
+		n, err := f.Write(chunk[:min(left, uint64(len(chunk)))])
+		left -= uint64(n)
+		if errors.Is(err, syscall.ENOSPC) {
+			if len(chunk) == 1 {
+				return
+			}
+			chunk = chunk[:max(1, len(chunk)/8)]
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// onSmallDisk is a server whose data are on a small disk, and what it has acknowledged.
+type onSmallDisk struct {
+	*server
+	ctx context.Context //nolint:containedctx // that of the test
+	api *client
+	// follows is how many were acknowledged, position the last.
+	follows  int
+	position string
+}
+
+func startOnSmallDisk(t *testing.T, mib int, flags ...string) *onSmallDisk {
+	t.Helper()
+	dir := t.TempDir()
+	smallDisk(t, dir, mib)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	d := &onSmallDisk{ctx: ctx, server: &server{t: t, dir: dir, flags: append(flags, "--archive", "off", "--audit-share", "0")}}
+	t.Cleanup(func() { d.kill(); cancel() })
+	if err := d.start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	d.api = (&clientFlags{Server: d.addr}).client()
+	return d
+}
+
+// follow is the n-th follow.
+func (*onSmallDisk) follow(n int) (follower, user string) {
+	return fmt.Sprintf("follower-%08d", n/50), fmt.Sprintf("user-with-a-long-name-%08d", n)
+}
+
+// publish publishes the next 500 follows. Those of a call that failed are published again by the next, with the same event ids:
+// they may have been taken.
+func (d *onSmallDisk) publish() error {
+	req := &skeinv1.PublishRequest{}
+	for n := d.follows; n < d.follows+500; n++ {
+		a, b := d.follow(n)
+		req.Events = append(req.Events, &skeinv1.Event{
+			EventId: b, Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{FollowerId: a, UserId: b}},
+		})
+	}
+	res, err := d.api.events().Publish(d.ctx, connect.NewRequest(req))
+	if err == nil {
+		d.position = res.Msg.GetPosition()
+		d.follows += 500
+	}
+	return err
+}
+
+// holds fails unless the last follow is there, and the number of all of the last follower.
+func (d *onSmallDisk) holds(when string) {
+	d.t.Helper()
+	a, b := d.follow(d.follows - 1)
+	res, err := d.api.graph().CheckFollows(d.ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
+		AtLeast: d.position,
+		Pairs:   []*skeinv1.FollowPair{{FollowerId: a, Target: &skeinv1.FollowPair_UserId{UserId: b}}},
+	}))
+	if err != nil || res.Msg.GetKinds()[0] != skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT {
+		d.t.Fatalf("%s: %v %v", when, res, err)
+	}
+}
+
+func (d *onSmallDisk) refused(when string) {
+	d.t.Helper()
+	err := d.publish()
+	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "nearly full") {
+		d.t.Fatalf("%s: %v", when, err)
+	}
+}
+
+func (d *onSmallDisk) filler() string { return filepath.Join(d.dir, "data", "filler") }
+
+// fill takes all that is left of the disk but so many bytes.
+func (d *onSmallDisk) fill(leave uint64) { fill(d.t, d.filler(), leave) }
+
+// free is how many bytes are left.
+func (d *onSmallDisk) free() uint64 { return left(d.t, filepath.Dir(d.filler())) }
+
+// said waits until the log of a process says something, and forgets it.
+func (d *onSmallDisk) said(what string) {
+	d.t.Helper()
+	path := filepath.Join(d.dir, "server.log")
+	for d.ctx.Err() == nil {
+		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), what) {
+			if err := os.Truncate(path, 0); err != nil {
+				d.t.Fatal(err)
+			}
+			return
+		}
+	}
+	d.t.Fatalf("the log never said %q", what)
+}
+
+// empty gives it back.
+func (d *onSmallDisk) empty() {
+	d.t.Helper()
+	if err := os.Remove(d.filler()); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// equal fails unless the graph is what the log says.
+func (d *onSmallDisk) equal() {
+	d.t.Helper()
+	out, err := exec.CommandContext(d.ctx, "skein", "replay", "verify", "graph", "--server", d.addr).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "equal") {
+		d.t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestDiskFilledBySomebodyElse: the last byte goes at once, while facts are published. Nothing that was acknowledged is lost, and
+// when there is room again the service goes on by itself.
+func TestDiskFilledBySomebodyElse(t *testing.T) {
+	d := startOnSmallDisk(t, 448, "--disk-reserve", "8MiB")
+	for range 40 {
+		if err := d.publish(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	filled := make(chan struct{})
+	go func() {
+		defer close(filled)
+		d.fill(0)
+	}()
+	failed := 0
+	for stop := false; !stop; {
+		select {
+		case <-filled:
+			stop = true
+		default:
+		}
+		if d.publish() != nil {
+			failed++
+		}
+	}
+	t.Logf("%d calls failed while the disk filled", failed)
+	d.holds("not a byte is left")
+	d.empty()
+	took := time.Now()
+	for err := d.publish(); err != nil; err = d.publish() {
+		if d.ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("Publish went on %v after there was room", time.Since(took))
+	d.holds("it has gone on")
+	d.equal()
+}
+
+// TestDiskFull: a disk that fills refuses facts and answers questions, and goes on when there is room; with no byte left at
+// all, killed and started again there, nothing that was acknowledged is lost.
+func TestDiskFull(t *testing.T) {
+	d := startOnSmallDisk(t, 448, "--disk-reserve", "320MiB")
+	for d.publish() == nil {
+	}
+	d.refused("the disk has filled")
+	t.Logf("%d follows were taken until Publish was refused", d.follows)
+	d.holds("refused")
+
+	d.fill(0)
+	d.refused("not a byte is left")
+	d.holds("not a byte is left")
+	d.kill()
+	// Killed once more while it waits for room, it starts when there is some. What was kept free is what is left at the end.
+	d.flags[1] = "8MiB"
+	for range 2 {
+		if err := d.launch(d.ctx); err != nil {
+			t.Fatal(err)
+		}
+		d.said("the projections are paused")
+		if d.free() > 0 {
+			t.Fatal("there is room")
+		}
+		d.kill()
+	}
+	d.empty()
+	if err := d.start(d.ctx); err != nil {
+		t.Fatal(err)
+	}
+	d.holds("there is room again")
+	if err := d.publish(); err != nil {
+		t.Fatal(err)
+	}
+	d.holds("it has gone on")
+	d.equal()
+}

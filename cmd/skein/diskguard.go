@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/skein-feed/skein/gateway"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/replay"
+)
+
+// diskGuard keeps part of the disk of the data directory free. What writes stops in order, while there is room for each to stop
+// well, and goes on when there is room again:
+//
+//	free ≥ reserve        everything goes on
+//	     < reserve        Publish is refused
+//	     < reserve / 2    the projections fold no more: what they answer grows old, and says so
+//
+// A disk that is full to the last byte would leave half a table or half a message behind: both are found and undone at the next
+// start, but until then the store or the log that wrote it stands still.
+type diskGuard struct {
+	// free returns how many bytes are free, and of how many.
+	free    func() (free, total uint64, err error)
+	reserve uint64 // 0: by the size of the disk
+	logger  *slog.Logger
+
+	left, kept    atomic.Uint64 // free bytes when last looked at, and how many are kept
+	refusing      atomic.Bool
+	pausing       atomic.Bool
+	mu            sync.Mutex
+	resumed       chan struct{} // closed when folds go on; guarded by mu
+	leftD, keptD  *prometheus.Desc
+	refuseD, stop *prometheus.Desc
+}
+
+const (
+	// diskPeriod is how often the free disk is looked at. In one, a service at full speed writes some 100 MB.
+	diskPeriod = 500 * time.Millisecond
+	// mostReserve and reserveShare are what is kept free by default.
+	mostReserve  = 1 << 30
+	reserveShare = 10
+)
+
+func newDiskGuard(dir string, reserve uint64, logger *slog.Logger) *diskGuard {
+	describe := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
+	g := &diskGuard{
+		free:    func() (uint64, uint64, error) { return projections.FreeDisk(dir) },
+		reserve: reserve, logger: logger, resumed: make(chan struct{}),
+		leftD:   describe("skein_disk_free_bytes", "Free disk where the data directory is."),
+		keptD:   describe("skein_disk_reserve_bytes", "Free disk below which Publish is refused."),
+		refuseD: describe("skein_disk_refusing", "1 while Publish is refused for want of disk."),
+		stop:    describe("skein_disk_paused", "1 while the projections fold no more for want of disk."),
+	}
+	g.look()
+	return g
+}
+
+// run looks at the disk until the context ends.
+func (g *diskGuard) run(ctx context.Context) error {
+	tick := time.NewTicker(diskPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			g.look()
+		}
+	}
+}
+
+// look looks at the disk once. What was stopped goes on when a tenth more is free than where it stopped.
+func (g *diskGuard) look() {
+	free, total, err := g.free()
+	if err != nil {
+		return // as it was: whoever writes will hear what is wrong with the disk
+	}
+	reserve := g.reserve
+	if reserve == 0 {
+		reserve = min(mostReserve, total/reserveShare)
+	}
+	g.left.Store(free)
+	g.kept.Store(reserve)
+	below := func(limit uint64, already bool) bool {
+		if already {
+			limit += limit / 10
+		}
+		return free < limit
+	}
+	if refuse := below(reserve, g.refusing.Load()); refuse != g.refusing.Swap(refuse) {
+		g.tell(refuse, "Publish is refused: the disk is nearly full", "Publish is taken again")
+	}
+	pause := below(reserve/2, g.pausing.Load())
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if pause == g.pausing.Swap(pause) {
+		return
+	}
+	g.tell(pause, "the projections are paused: the disk is nearly full", "the projections go on")
+	if !pause {
+		close(g.resumed)
+		g.resumed = make(chan struct{})
+	}
+}
+
+func (g *diskGuard) tell(bad bool, stopped, goesOn string) {
+	args := []any{"free", replay.SizeText(g.left.Load()), "kept free", replay.SizeText(g.kept.Load())}
+	if bad {
+		g.logger.Error(stopped, args...)
+	} else {
+		g.logger.Info(goesOn, args...)
+	}
+}
+
+// room is nil, or says that nothing may be published.
+func (g *diskGuard) room() error {
+	if !g.refusing.Load() {
+		return nil
+	}
+	return fmt.Errorf("%w: %s are free, %s are kept so (--disk-reserve)", gateway.ErrNoRoom,
+		replay.SizeText(g.left.Load()), replay.SizeText(g.kept.Load()))
+}
+
+// await blocks while the projections are paused.
+func (g *diskGuard) await(ctx context.Context) error {
+	for g.pausing.Load() {
+		g.mu.Lock()
+		resumed, still := g.resumed, g.pausing.Load()
+		g.mu.Unlock()
+		if !still {
+			return nil
+		}
+		select {
+		case <-resumed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Describe is part of prometheus.Collector.
+func (g *diskGuard) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{g.leftD, g.keptD, g.refuseD, g.stop} {
+		out <- d
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (g *diskGuard) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	one := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	gauge(g.leftD, float64(g.left.Load()))
+	gauge(g.keptD, float64(g.kept.Load()))
+	gauge(g.refuseD, one(g.refusing.Load()))
+	gauge(g.stop, one(g.pausing.Load()))
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+
+	"github.com/skein-feed/skein/gateway"
+)
+
+// TestDiskGuard: Publish stops first, then the projections, and each goes on when a tenth more is free than where it stopped.
+func TestDiskGuard(t *testing.T) {
+	const mib = 1 << 20
+	free, total := uint64(0), uint64(1000*mib)
+	g := &diskGuard{
+		free:    func() (uint64, uint64, error) { return free, total, nil },
+		reserve: 100 * mib, logger: slog.New(slog.DiscardHandler), resumed: make(chan struct{}),
+	}
+	for _, step := range []struct {
+		free              uint64
+		refusing, pausing bool
+	}{
+		{100, false, false}, {99, true, false}, {109, true, false}, {110, false, false},
+		{50, true, false}, {49, true, true}, {54, true, true}, {55, true, false}, {0, true, true}, {200, false, false},
+	} {
+		free = step.free * mib
+		g.look()
+		if g.refusing.Load() != step.refusing || g.pausing.Load() != step.pausing {
+			t.Errorf("%d MiB free: refusing %v, pausing %v", step.free, g.refusing.Load(), g.pausing.Load())
+		}
+		if err := g.room(); step.refusing != errors.Is(err, gateway.ErrNoRoom) || (err == nil) == step.refusing {
+			t.Errorf("%d MiB free: %v", step.free, err)
+		}
+	}
+	for _, size := range []struct{ total, reserve uint64 }{{1000, 100}, {100 << 10, 1 << 10}} {
+		g.reserve, total = 0, size.total*mib
+		if g.look(); g.kept.Load() != size.reserve*mib {
+			t.Errorf("of %d MiB %d bytes are kept free", size.total, g.kept.Load())
+		}
+	}
+}
+
+// TestDiskGuardAwait: who waits for room goes on with it, or ends with the context.
+func TestDiskGuardAwait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := uint64(0)
+		g := &diskGuard{
+			free:    func() (uint64, uint64, error) { return free, 1000, nil },
+			reserve: 100, logger: slog.New(slog.DiscardHandler), resumed: make(chan struct{}),
+		}
+		g.look()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		go func() { ended <- g.await(ctx) }()
+		synctest.Wait()
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended with %v", err)
+		}
+		go func() { ended <- g.await(t.Context()) }()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Fatalf("it went on without room, with %v", err)
+		default:
+		}
+		free = 1000
+		g.look()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := g.await(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
