@@ -25,6 +25,8 @@ import (
 type front struct {
 	s *Server
 	l net.Listener
+	// deaf closes the listener, once: not every listener bears more.
+	deaf func()
 	// rest serves the connections that are handed over.
 	rest *http.Server
 	hand *handover
@@ -46,6 +48,7 @@ type front struct {
 
 func newFront(s *Server, l net.Listener, rest *http.Server) *front {
 	f := &front{s: s, l: l, rest: rest, hand: newHandover(l.Addr()), open: map[*frontConn]struct{}{}}
+	f.deaf = sync.OnceFunc(func() { l.Close() })
 	f.life, f.end = context.WithCancel(context.Background())
 	rest.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateClosed || state == http.StateHijacked {
@@ -129,7 +132,7 @@ func (f *front) shutdown(ctx context.Context) error {
 	}
 	f.tell()
 	f.mu.Unlock()
-	f.l.Close()
+	f.deaf()
 	// What the loop still hands over has to find net/http serving, but on no connection longer than for one call.
 	f.rest.SetKeepAlivesEnabled(false)
 	select {
@@ -149,7 +152,7 @@ func (f *front) close() error {
 	}
 	f.mu.Unlock()
 	f.end()
-	f.l.Close()
+	f.deaf()
 	return f.rest.Close()
 }
 

@@ -42,6 +42,8 @@ type frontConn struct {
 	// readBy and writeBy are the deadlines that the connection has.
 	readBy, writeBy time.Time
 	head            head
+	// answered tells that a request was.
+	answered bool
 	// answerHead is where heads of answers are made.
 	answerHead []byte
 	// authorization is that of the last call, which is nearly always that of the next.
@@ -110,8 +112,9 @@ func (c *frontConn) converse() (elsewhere bool) {
 		}
 		m, v := c.request()
 		if v != plainHead {
-			return true
+			return !c.refused()
 		}
+		c.answered = true
 		if !c.answer(m) {
 			return false
 		}
@@ -130,6 +133,19 @@ func (c *frontConn) secured() bool {
 	}
 	protocol := conn.ConnectionState().NegotiatedProtocol
 	return protocol == "" || protocol == "http/1.1"
+}
+
+// refused refuses what net/http would understand otherwise at the beginning of a connection, as it will see it, than behind
+// a request that was answered here: the preface of HTTP/2.
+func (c *frontConn) refused() bool {
+	const preface = "PRI"
+	n := min(c.to-c.from, len(preface))
+	if !c.answered || n == 0 || string(c.buf[c.from:c.from+n]) != preface[:n] {
+		return false
+	}
+	c.renew(time.Now())
+	_, _ = io.WriteString(c.conn, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request")
+	return true
 }
 
 // handOver gives the connection to net/http, with what was read of it.

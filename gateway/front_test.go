@@ -1,0 +1,698 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// pipes is a listener in memory. What is written to its connections arrives in the parts in which it was written.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+}
+
+func newPipes() *pipes { return &pipes{make(chan net.Conn), make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	close(p.done)
+	return nil
+}
+
+func (*pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p *pipes) dial() net.Conn {
+	client, _ := p.dialWatched()
+	return client
+}
+
+// dialWatched also returns a channel that closes when the server closes the connection.
+func (p *pipes) dialWatched() (net.Conn, <-chan struct{}) {
+	client, server := net.Pipe()
+	w := &watchedConn{Conn: server, closed: make(chan struct{})}
+	p.conns <- w
+	return client, w.closed
+}
+
+type watchedConn struct {
+	net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *watchedConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// echo is a method that answers what it is asked.
+type echo struct{}
+
+func (echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header()["Accept-Encoding"], w.Header()["Content-Type"], w.Header()[LagHeader] = gzipName, protoName, lagValue(3)
+	_, _ = io.Copy(w, r.Body)
+}
+
+func (echo) fullName() string { return "skein.v1.GraphService/CheckFollows" }
+
+func (echo) answerPlain(_ context.Context, _ *plainCall, body []byte, out *callBuffer) (int64, error) {
+	out.bytes = append(out.bytes[:out.room], body...)
+	return 3, nil
+}
+
+// echoing is a server that has nothing but such a method, and how it ended is told on the channel.
+func echoing(ctx context.Context, l net.Listener, method http.Handler) (*Server, <-chan error) {
+	s := &Server{
+		limits: Limits{}.withDefaults(), log: slog.New(slog.DiscardHandler), methods: map[string]http.Handler{checkPath: method},
+		pages: http.NotFoundHandler(), errorWriter: connect.NewErrorWriter(),
+	}
+	s.life, s.endLife = context.WithCancel(context.Background())
+	s.marks = newMarker(s.life, nil)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, l) }()
+	return s, ended
+}
+
+// converse sends parts on a connection and returns all that comes back.
+func converse(t *testing.T, conn net.Conn, parts ...[]byte) string {
+	t.Helper()
+	answer := make(chan string)
+	go func() {
+		all, _ := io.ReadAll(conn)
+		answer <- string(all)
+	}()
+	for _, part := range parts {
+		if _, err := conn.Write(part); err != nil {
+			break // the server has said enough
+		}
+	}
+	defer conn.Close()
+	return <-answer
+}
+
+// lastOf ends a connection: whoever reads it has read what came before.
+const lastOf = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+// saidBy parses answers, without what differs from call to call or by who frames a body.
+func saidBy(answers string) (said []string) {
+	r := bufio.NewReader(strings.NewReader(answers))
+	for {
+		if _, err := r.Peek(1); err != nil {
+			return said
+		}
+		res, err := http.ReadResponse(r, &http.Request{Method: http.MethodPost})
+		if err != nil {
+			return append(said, err.Error())
+		}
+		body, err := io.ReadAll(res.Body)
+		date, derr := http.ParseTime(res.Header.Get("Date"))
+		if derr == nil && time.Since(date).Abs() < time.Minute {
+			res.Header.Set("Date", "now")
+		}
+		res.Header.Del("Content-Length")
+		said = append(said, fmt.Sprint(res.Status, res.Proto, res.Header, res.Close, string(body), err))
+	}
+}
+
+// Whatever comes, and whatever comes after it on the connection, is answered as if there were net/http alone.
+func TestFrontAnswersAsNetHTTP(t *testing.T) {
+	w := newWorld(t)
+	w.publish(follow("ann", "bob"))
+	alone, both := newPipes(), newPipes()
+	rest := w.server.httpServer()
+	f := newFront(w.server, both, w.server.httpServer())
+	ended := make(chan error, 3)
+	go func() { ended <- rest.Serve(alone) }()
+	go func() { ended <- f.rest.Serve(f.hand) }()
+	go func() { ended <- f.accept() }()
+	t.Cleanup(func() {
+		if err := errors.Join(rest.Close(), f.close()); err != nil {
+			t.Error(err)
+		}
+		for range 3 {
+			<-ended
+		}
+	})
+	same := func(request string) {
+		t.Helper()
+		got := fmt.Sprintf("%q", saidBy(converse(t, both.dial(), []byte(request))))
+		want := fmt.Sprintf("%q", saidBy(converse(t, alone.dial(), []byte(request))))
+		if got != want {
+			t.Errorf("%.300q:\n got %s\nwant %s", request, got, want)
+		}
+	}
+	good := requestText(checkPath, "", string(marshal(t, &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}})))
+	for _, request := range append(oddRequests(), good) {
+		for _, before := range []string{"", good, good + good} {
+			if before != "" && (strings.HasPrefix(request, "PRI") || strings.TrimLeft(request, "\r\n") != request) {
+				continue // TestFrontRefuses
+			}
+			for _, after := range []string{lastOf, good + lastOf} {
+				same(before + request + after)
+			}
+		}
+	}
+}
+
+// Behind a call that was answered in the loop a connection does not become one of HTTP/2, as it does not with net/http: a
+// proxy that shares it among clients would be told the answers of another. Lines before a request are no part of one here.
+func TestFrontRefuses(t *testing.T) {
+	l := newPipes()
+	ctx, cancel := context.WithCancel(t.Context())
+	_, ended := echoing(ctx, l, echo{})
+	good := requestText(checkPath, "", "abc")
+	for _, next := range []string{
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\r\n" + good, "\n" + good, "\r\n\r\n" + good,
+	} {
+		for i := range min(len(next), 30) {
+			said := saidBy(converse(t, l.dial(), []byte(good), []byte(good+next[:i]), []byte(next[i:])))
+			if len(said) != 3 || !strings.HasPrefix(said[2], "400 Bad Request") {
+				t.Errorf("%q, cut at %d: %q", next, i, said)
+			}
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// oddRequests are some that are plain, and many that are not.
+func oddRequests() []string {
+	return append(append(plainHeads[:4:4], oddHeads...),
+		requestText("/skein.v1.GraphService/Nothing", "", ""), requestText("/skein.v1.EventService/Watch", "", ""),
+		requestText("http://x"+checkPath, "", ""), requestText(checkPath+"?", "", ""), requestText(checkPath+"/", "", ""),
+		requestText("/skein.v1.GraphService/Check%46ollows", "", ""), requestText("//skein.v1.GraphService/CheckFollows", "", ""),
+		requestText(checkPath, "X: "+strings.Repeat("y", 7000)+"\r\n", "abc"),
+		requestText(checkPath, "X: "+strings.Repeat("y", 9000)+"\r\n", "abc"),
+		requestText(checkPath, strings.Repeat("X: y\r\n", 1000), "abc"),
+		requestText(checkPath, "", strings.Repeat("y", maxPlainBody)), requestText(checkPath, "", strings.Repeat("y", maxPlainBody+1)),
+	)
+}
+
+// What breaks off, anywhere, is answered as if there were net/http alone.
+func TestFrontBreaksOff(t *testing.T) {
+	w := newWorld(t)
+	alone := httptest.NewUnstartedServer(w.server)
+	alone.Config = w.server.httpServer()
+	alone.Start()
+	t.Cleanup(alone.Close)
+	for _, request := range oddRequests() {
+		if strings.HasSuffix(request, "POST ") {
+			continue // whole, and then some: net/http may end the call when it sees the end
+		}
+		head := strings.Index(request, "\r\n\r\n") + 4
+		for _, n := range []int{strings.Index(request, "\n") + 1, head / 2, head - 2, len(request) - 1} {
+			if n < 1 || n >= len(request) {
+				continue
+			}
+			got, want := sendAll(t, w.url, request[:n]), sendAll(t, alone.URL, request[:n])
+			if g, w := fmt.Sprintf("%q", saidBy(got)), fmt.Sprintf("%q", saidBy(want)); g != w {
+				t.Errorf("%.300q:\n got %s\nwant %s", request[:n], g, w)
+			}
+		}
+	}
+}
+
+// requestText writes a plain request with further lines in its head.
+func requestText(path, lines, body string) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/proto\r\n%sContent-Length: %d\r\n\r\n%s",
+		path, lines, len(body), body)
+}
+
+// sendAll sends all at once on a connection, says that no more will come, and returns what is answered.
+func sendAll(t *testing.T, url, request string) string {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	answer := make(chan string)
+	go func() {
+		all, _ := io.ReadAll(conn)
+		answer <- string(all)
+	}()
+	_, err = io.WriteString(conn, request)
+	if err == nil {
+		_ = conn.(*net.TCPConn).CloseWrite()
+	}
+	return <-answer
+}
+
+// Requests that come one after the other, cut in two anywhere, or in the smallest parts, are answered in order, each once.
+func TestFrontPipelined(t *testing.T) {
+	l := newPipes()
+	ctx, cancel := context.WithCancel(t.Context())
+	_, ended := echoing(ctx, l, echo{})
+	var all string
+	for i := range 5 {
+		all += requestText(checkPath, strings.Repeat("Authorization: Bearer x\r\n", i%2), strings.Repeat(fmt.Sprint(i), i*i))
+	}
+	for _, last := range []string{lastOf, requestText(checkPath, "Connection: close\r\n", "bye")} {
+		data := []byte(all + last)
+		whole := saidBy(converse(t, l.dial(), data))
+		if len(whole) != 6 {
+			t.Fatalf("%q", whole)
+		}
+		for i, said := range whole[:5] {
+			if !strings.HasPrefix(said, "200 OK") || !strings.Contains(said, "false"+strings.Repeat(fmt.Sprint(i), i*i)+"<nil>") {
+				t.Errorf("answer %d: %q", i, said)
+			}
+		}
+		for i := 1; i < len(data); i++ {
+			if diff := cmp.Diff(whole, saidBy(converse(t, l.dial(), data[:i], data[i:]))); diff != "" {
+				t.Fatalf("cut at %d: %s", i, diff)
+			}
+		}
+		if diff := cmp.Diff(whole, saidBy(converse(t, l.dial(), slices.Collect(slices.Chunk(data, 1))...))); diff != "" {
+			t.Fatalf("in single bytes: %s", diff)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// Large requests among small ones, all at once: the buffer grows and is given up again.
+func TestFrontBuffers(t *testing.T) {
+	l := newPipes()
+	ctx, cancel := context.WithCancel(t.Context())
+	s, ended := echoing(ctx, l, echo{})
+	var all string
+	var bodies []string
+	for i := range 40 {
+		body := strings.Repeat(string(rune('a'+i%26)), []int{0, 1, 4000, 4096, 60_000, maxPlainBody}[i%6])
+		bodies = append(bodies, body)
+		all += requestText(checkPath, "X: "+strings.Repeat("y", 1500*(i%4))+"\r\n", body)
+	}
+	conn := l.dial()
+	go func() { _, _ = io.WriteString(conn, all) }()
+	r := bufio.NewReader(conn)
+	for i, want := range bodies {
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		if body, err := io.ReadAll(res.Body); err != nil || string(body) != want {
+			t.Fatalf("answer %d: %d bytes, want %d: %v", i, len(body), len(want), err)
+		}
+	}
+	conn.Close()
+	if n := s.handedOver.Load(); n != 0 {
+		t.Error("the loop gave up")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// What comes too slowly, or not at all, is cut off in time; who does not take an answer, too.
+func TestFrontTimeouts(t *testing.T) {
+	request := requestText(checkPath, "", "abc")
+	for name, c := range map[string]struct {
+		sent string
+		// answers is how many are read.
+		answers  int
+		min, max time.Duration
+	}{
+		"nothing":               {"", 0, 10 * time.Second, 10 * time.Second},
+		"half a head":           {request[:70], 0, 10 * time.Second, 10 * time.Second},
+		"half a body":           {request[:len(request)-1], 1, 30 * time.Second, 31 * time.Second},
+		"no further request":    {request, 1, 119 * time.Second, 2 * time.Minute},
+		"half a further head":   {request + request[:70], 1, 10 * time.Second, 10 * time.Second},
+		"an answer not taken":   {request, 0, 94 * time.Second, 96 * time.Second},
+		"not for the loop":      {lastOf[:20], 0, 10 * time.Second, 20 * time.Second},
+		"half a further GET":    {request + lastOf[:20], 1, 10 * time.Second, 20 * time.Second},
+		"answer 2 is not taken": {request + request, 1, 94 * time.Second, 96 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newPipes()
+				ctx, cancel := context.WithCancel(t.Context())
+				_, ended := echoing(ctx, l, echo{})
+				begun := time.Now()
+				conn, closed := l.dialWatched()
+				if c.sent != "" {
+					go func() { _, _ = io.WriteString(conn, c.sent) }()
+				}
+				r := bufio.NewReaderSize(conn, 16)
+				for range c.answers {
+					res, err := http.ReadResponse(r, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					_, _ = io.Copy(io.Discard, res.Body)
+				}
+				if !strings.Contains(name, "taken") {
+					go func() { _, _ = io.Copy(io.Discard, conn) }()
+				}
+				<-closed
+				if took := time.Since(begun); took < c.min || took > c.max {
+					t.Errorf("closed after %v, want %v to %v", took, c.min, c.max)
+				}
+				conn.Close()
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// waiting is a method that answers when it is let.
+type waiting struct {
+	echo
+	begun chan struct{}
+	end   chan struct{}
+}
+
+func (w waiting) answerPlain(ctx context.Context, c *plainCall, body []byte, out *callBuffer) (int64, error) {
+	w.begun <- struct{}{}
+	select {
+	case <-w.end:
+		return w.echo.answerPlain(ctx, c, body, out)
+	case <-ctx.Done():
+		return -1, ctx.Err()
+	}
+}
+
+// When the server stops, connections without a call are closed at once, and those with one when it is answered. One on which
+// nothing has come yet may still bring a call.
+func TestFrontShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPipes()
+		ctx, cancel := context.WithCancel(t.Context())
+		method := waiting{begun: make(chan struct{}, 10), end: make(chan struct{}, 10)}
+		s, ended := echoing(ctx, l, method)
+		request := []byte(requestText(checkPath, "", "abc"))
+		one := func(conn net.Conn) *http.Response {
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if body, err := io.ReadAll(res.Body); err != nil || string(body) != "abc" {
+				t.Errorf("%q %v", body, err)
+			}
+			return res
+		}
+		send := func(conn net.Conn, data []byte) {
+			if _, err := conn.Write(data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		idle, busy, half, fresh, elsewhere := l.dial(), l.dial(), l.dial(), l.dial(), l.dial()
+		send(elsewhere, []byte(lastOf[:20]))
+		send(half, request[:100])
+		method.end <- struct{}{}
+		send(idle, request)
+		if one(idle).Close {
+			t.Error("an answer closes its connection before the server stops")
+		}
+		send(busy, request)
+		<-method.begun
+		<-method.begun
+		cancel()
+		<-s.life.Done()
+		stopped := time.Now()
+		if _, err := idle.Read(make([]byte, 1)); !errors.Is(err, io.EOF) || time.Since(stopped) > time.Second {
+			t.Errorf("an idle connection ends with %v after %v", err, time.Since(stopped))
+		}
+		// What begins now is answered, too, and the last of its connection.
+		close(method.end)
+		send(half, request[100:])
+		send(fresh, request)
+		for _, conn := range []net.Conn{busy, half, fresh} {
+			if res := one(conn); !res.Close {
+				t.Error("the connection stays open")
+			}
+			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(stopped); took > 6*time.Second {
+			t.Errorf("stopped after %v", took)
+		}
+		for _, conn := range []net.Conn{idle, busy, half, fresh, elsewhere} {
+			conn.Close()
+		}
+	})
+}
+
+// What is not answered in time when the server stops is broken off: the call, and the connection that nothing came on.
+func TestFrontBrokenOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPipes()
+		ctx, cancel := context.WithCancel(t.Context())
+		method := waiting{begun: make(chan struct{}, 1)}
+		_, ended := echoing(ctx, l, method)
+		conn := l.dial()
+		if _, err := conn.Write([]byte(requestText(checkPath, "", "abc"))); err != nil {
+			t.Fatal(err)
+		}
+		<-method.begun
+		cancel()
+		if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if all, err := io.ReadAll(conn); len(all) > 0 {
+			t.Errorf("%q %v", all, err)
+		}
+	})
+}
+
+// A connection that was opened just before the server stops has a little time to say something.
+func TestFrontFreshAtShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPipes()
+		ctx, cancel := context.WithCancel(t.Context())
+		_, ended := echoing(ctx, l, echo{})
+		conn := l.dial()
+		synctest.Wait()
+		stopped := time.Now()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(stopped); took > drainGrace+freshPatience {
+			t.Errorf("stopped after %v", took)
+		}
+		conn.Close()
+	})
+}
+
+// panicking is a method with a bug beyond what answer contains.
+type panicking struct {
+	echo
+	with any
+}
+
+func (p panicking) answerPlain(context.Context, *plainCall, []byte, *callBuffer) (int64, error) {
+	panic(p.with)
+}
+
+// A panic ends its connection and nothing else.
+func TestFrontPanics(t *testing.T) {
+	for _, with := range []any{http.ErrAbortHandler, "a bug"} {
+		l := newPipes()
+		ctx, cancel := context.WithCancel(t.Context())
+		s, ended := echoing(ctx, l, panicking{with: with})
+		for range 3 {
+			if got := converse(t, l.dial(), []byte(requestText(checkPath, "", "abc"))); got != "" {
+				t.Errorf("%q", got)
+			}
+		}
+		if n := s.inFlight.Load(); n != 0 {
+			t.Errorf("%d calls are under way", n)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A listener that fails for a moment is asked again.
+func TestFrontAcceptsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &failing{pipes: newPipes(), times: 5}
+		ctx, cancel := context.WithCancel(t.Context())
+		_, ended := echoing(ctx, l, echo{})
+		if got := converse(t, l.dial(), []byte(requestText(checkPath, "", "abc")+lastOf)); !strings.Contains(got, "abc") {
+			t.Errorf("%q", got)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type failing struct {
+	*pipes
+	times int
+}
+
+type passing struct{ error }
+
+func (passing) Temporary() bool { return true }
+
+func (f *failing) Accept() (net.Conn, error) {
+	if f.times--; f.times >= 0 {
+		return nil, passing{errors.New("too many open files")}
+	}
+	return f.pipes.Accept()
+}
+
+// The loop serves TLS as anything else. HTTP/2 goes to net/http before a byte of it is read, and what is handed over later is
+// known there to have come over TLS.
+func TestFrontTLS(t *testing.T) {
+	certified := httptest.NewTLSServer(http.NotFoundHandler())
+	defer certified.Close()
+	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	overTLS := make(chan bool, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	s, ended := echoing(ctx, tls.NewListener(inner, &tls.Config{
+		Certificates: certified.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12,
+	}), seesTLS{overTLS: overTLS})
+	roots := certified.Client().Transport.(*http.Transport).TLSClientConfig
+	for _, c := range []struct {
+		protocol, contentType string
+		handed                uint64
+	}{{"HTTP/1.1", "application/proto", 0}, {"HTTP/1.1", "application/json", 1}, {"HTTP/2.0", "application/proto", 2}} {
+		transport := &http.Transport{TLSClientConfig: roots.Clone(), ForceAttemptHTTP2: c.protocol == "HTTP/2.0", DisableCompression: true}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+inner.Addr().String()+checkPath, strings.NewReader("abc"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", c.contentType)
+		res, err := (&http.Client{Transport: transport}).Do(req)
+		if err != nil {
+			t.Fatal(c, err)
+		}
+		body, err := io.ReadAll(res.Body)
+		if err != nil || string(body) != "abc" || res.Proto != c.protocol || s.handedOver.Load() != c.handed {
+			t.Errorf("%v: %q %v %s, %d handed over", c, body, err, res.Proto, s.handedOver.Load())
+		}
+		if c.handed > 0 && !<-overTLS {
+			t.Errorf("%v: the handler does not know of TLS", c)
+		}
+		res.Body.Close()
+		transport.CloseIdleConnections()
+	}
+	// Who speaks no TLS is told so, as by net/http.
+	if got := sendAll(t, inner.Addr().String(), lastOf); !strings.Contains(got, "HTTP request to an HTTPS server") {
+		t.Errorf("%q", got)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+type seesTLS struct {
+	echo
+	overTLS chan bool
+}
+
+func (s seesTLS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.overTLS <- r.TLS != nil && r.TLS.HandshakeComplete
+	s.echo.ServeHTTP(w, r)
+}
+
+// A call in the loop ends when its caller gives up, and no earlier than it must.
+func TestFrontDeadline(t *testing.T) {
+	w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Hour; o.Limits.CallTimeout = time.Hour })
+	at := w.publish(follow("ann", "bob"))
+	body := marshal(t, &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, AtLeast: at})
+	before := w.server.handedOver.Load()
+	got := saidBy(sendAll(t, w.url, requestText(connectv1.GraphServiceCheckFollowsProcedure, "Connect-Timeout-Ms: 50\r\n", string(body))))
+	if len(got) != 1 || !strings.HasPrefix(got[0], "503") || !strings.Contains(got[0], "not reached in time") || w.server.handedOver.Load() != before {
+		t.Errorf("%q", got)
+	}
+}
+
+// A call takes the value of Authorization to its method, whichever way it came.
+func TestAuthorizationIsCarried(t *testing.T) {
+	l := newPipes()
+	ctx, cancel := context.WithCancel(t.Context())
+	values := make(chan string, 10)
+	s, ended := echoing(ctx, l, carrying{values: values})
+	for i, value := range []string{"Bearer a", "Bearer a", "", "Bearer b", ""} {
+		header := "Authorization: " + value + "\r\n"
+		if i == 4 {
+			header = ""
+		}
+		if got := converse(t, l.dial(), []byte(requestText(checkPath, header, "abc")+lastOf)); !strings.Contains(got, "abc") {
+			t.Errorf("%q", got)
+		}
+		if got := <-values; got != value {
+			t.Errorf("%q, want %q", got, value)
+		}
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, checkPath, bytes.NewReader(nil))
+	r.Header.Set("Content-Type", "application/proto")
+	r.Header.Set("Authorization", "Bearer c")
+	if c, ok := plainOf(r); !ok || c.authorization != "Bearer c" {
+		t.Errorf("%+v %v", c, ok)
+	}
+	r.Header.Add("Authorization", "Bearer d")
+	if _, ok := plainOf(r); ok {
+		t.Error("two of them are plain")
+	}
+	if n := s.handedOver.Load(); n != 5 {
+		t.Errorf("%d connections were handed over, at their last request", n)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+type carrying struct {
+	echo
+	values chan string
+}
+
+func (c carrying) answerPlain(ctx context.Context, call *plainCall, body []byte, out *callBuffer) (int64, error) {
+	c.values <- call.authorization
+	return c.echo.answerPlain(ctx, call, body, out)
+}
