@@ -12,8 +12,8 @@ const answerRoom = 256
 
 // answer answers the request that was read, and tells whether another one may follow.
 func (c *frontConn) answer(m plainMethod) bool {
-	s, h := c.f.s, &c.head
-	call, ctx := h.call, c.ctx
+	s, h, ctx := c.f.s, &c.head, c.ctx
+	call := &h.call
 	if call.has(authorization) {
 		if string(h.authorization) != c.authorization {
 			c.authorization = string(h.authorization)
@@ -33,7 +33,7 @@ func (c *frontConn) answer(m plainMethod) bool {
 		err = s.turnedAway(m.fullName(), f)
 	} else {
 		body := c.buf[c.from+h.bytes : c.from+h.bytes+h.body]
-		lag, err = m.answerPlain(ctx, &call, body, out)
+		lag, err = m.answerPlain(ctx, call, body, out)
 	}
 	c.from += h.bytes + h.body
 	if err != nil {
