@@ -28,14 +28,12 @@ func (c *frontConn) answer(m plainMethod) bool {
 	out := takeBuffer(answerRoom)
 	defer out.give()
 	defer s.inFlight.Add(-1)
-	lag, err := int64(-1), error(nil)
-	if f := s.admit(); f != nil {
-		err = s.turnedAway(m.fullName(), f)
-	} else {
-		body := c.buf[c.from+h.bytes : c.from+h.bytes+h.body]
-		lag, err = m.answerPlain(ctx, call, body, out)
-	}
+	body := c.buf[c.from+h.bytes : c.from+h.bytes+h.body]
 	c.from += h.bytes + h.body
+	if f := s.admit(); f != nil {
+		return c.sendError(s.turnedAway(m.fullName(), f))
+	}
+	lag, err := m.answerPlain(ctx, call, body, out)
 	if err != nil {
 		return c.sendError(err)
 	}
@@ -44,7 +42,8 @@ func (c *frontConn) answer(m plainMethod) bool {
 
 // send sends a message, with its head before it in one write.
 func (c *frontConn) send(out *callBuffer, compress bool, lag int64) bool {
-	b := append(c.answerHead[:0], "HTTP/1.1 200 OK\r\nAccept-Encoding: gzip\r\nContent-Type: application/proto\r\n"...)
+	b := c.answerHead[:0]
+	b = append(b, "HTTP/1.1 200 OK\r\nAccept-Encoding: gzip\r\nContent-Type: application/proto\r\n"...)
 	if compress && out.packs() {
 		out = out.packed()
 		defer out.give()
@@ -79,7 +78,9 @@ func (c *frontConn) write(data []byte, last bool) bool {
 }
 
 // plainRequest is what the writer of errors has to know of a plain call: that it is a unary one of Connect.
-var plainRequest = &http.Request{Method: http.MethodPost, Header: http.Header{"Content-Type": protoName}} //nolint:gochecknoglobals // constant
+//
+//nolint:gochecknoglobals // constant
+var plainRequest = &http.Request{Method: http.MethodPost, Header: http.Header{"Content-Type": protoName}}
 
 // sendError sends an error, as it is written for any other call.
 func (c *frontConn) sendError(err error) bool {

@@ -144,7 +144,8 @@ func (c *frontConn) refused() bool {
 		return false
 	}
 	c.renew(time.Now())
-	_, _ = io.WriteString(c.conn, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request")
+	_, _ = io.WriteString(c.conn, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"+
+		"Connection: close\r\n\r\n400 Bad Request")
 	return true
 }
 

@@ -151,7 +151,7 @@ func readsTheSame(t *testing.T, data []byte, h *head) {
 	if !ok || c != h.call {
 		t.Fatalf("%q: %+v, net/http: %+v %v", data, h.call, c, ok)
 	}
-	if r.RequestURI != string(h.path) || r.URL.Path != string(h.path) && !strings.ContainsAny(string(h.path), "%?") ||
+	if r.RequestURI != string(h.path) || r.URL.Path != string(h.path) && !bytes.ContainsAny(h.path, "%?") ||
 		r.Proto != "HTTP/1.1" || r.Close || r.Host == "" ||
 		len(r.TransferEncoding) > 0 || len(r.Trailer) > 0 || r.Header.Get("Expect") != "" {
 		t.Fatalf("%q: %+v", data, r)

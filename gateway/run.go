@@ -28,10 +28,11 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer s.marks.close()
 	f := newFront(s, l, s.httpServer())
 	defer f.end()
-	rest, ended := make(chan error, 1), make(chan error, 1)
-	go func() { rest <- f.rest.Serve(f.hand) }()
-	defer func() { <-rest }()
-	go func() { ended <- f.accept() }()
+	var rest sync.WaitGroup
+	defer rest.Wait()
+	rest.Go(func() { _ = f.rest.Serve(f.hand) }) // until it is shut down or closed
+	ended := make(chan error, 1)
+	go func() { ended <- f.accept() }() //nolint:contextcheck // calls outlive the order to stop, which ctx is
 	failed := func(err error) error {
 		s.stop()
 		return errors.Join(fmt.Errorf("gateway: serving %s: %w", l.Addr(), err), f.close())
