@@ -19,7 +19,7 @@ const (
 // plainHeads are taken.
 var plainHeads = []string{
 	plainStart + "\r\nabc",
-	plainStart + "Connect-Protocol-Version: 1\r\nConnect-Timeout-Ms: 100\r\nAccept-Encoding: gzip\r\nUser-Agent: a (b; c) \"d\"\r\n\r\nabc",
+	plainStart + "Connect-Protocol-Version: 1\r\nConnect-Timeout-Ms: 10000\r\nAccept-Encoding: gzip\r\nUser-Agent: a (b; c) \"d\"\r\n\r\nabc",
 	plainStart + "Authorization: Bearer abc.def\r\nAccept-Encoding: identity\r\nConnection: Keep-Alive\r\n\r\nabcPOST ",
 	plainStart + "Content-Encoding:\r\nconnect-protocol-version:\r\nCONNECT-TIMEOUT-MS:\r\naccept-encoding: \t \r\nX:\ta\t b \t\r\n\r\nabc",
 	"POST / HTTP/1.1\r\nhOST:[::1]:80\r\ncontent-TYPE:application/proto\r\nCONTENT-length:65536\r\n!#$%&'*+-.^_`|~09azAZ: ~\r\n\r\n",
@@ -114,7 +114,7 @@ var oddHeads = []string{
 	plainStart + "Accept-Encoding: gzip\r\nAccept-Encoding: gzip\r\n\r\nabc",
 	plainStart + "Connect-Protocol-Version: 2\r\n\r\nabc",
 	plainStart + "Connect-Timeout-Ms: 0\r\n\r\nabc",
-	plainStart + "Connect-Timeout-Ms: +1\r\n\r\nabc",
+	plainStart + "Connect-Timeout-Ms: +10000\r\n\r\nabc",
 	plainStart + "Connect-Timeout-Ms: 12345678901\r\n\r\nabc",
 	plainStart + "Authorization: a\r\nAuthorization: b\r\n\r\nabc",
 }

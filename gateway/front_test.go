@@ -232,11 +232,16 @@ func TestFrontBreaksOff(t *testing.T) {
 	alone.Start()
 	t.Cleanup(alone.Close)
 	for _, request := range oddRequests() {
-		if strings.HasSuffix(request, "POST ") {
-			continue // whole, and then some: net/http may end the call when it sees the end
+		// A whole request is left out, and HTTP/2: what net/http answers there depends on when it sees the end.
+		if strings.HasPrefix(request, "PRI") {
+			continue
 		}
 		head := strings.Index(request, "\r\n\r\n") + 4
-		for _, n := range []int{strings.Index(request, "\n") + 1, head / 2, head - 2, len(request) - 1} {
+		cuts := []int{strings.Index(request, "\n") + 1, head / 2, head - 2}
+		if strings.Contains(request, "\r\nContent-Length: 3\r\n") && strings.HasSuffix(request, "\nabc") {
+			cuts = append(cuts, len(request)-1)
+		}
+		for _, n := range cuts {
 			if n < 1 || n >= len(request) {
 				continue
 			}

@@ -159,7 +159,8 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Handler returns the server as an HTTP handler, for who serves it otherwise than by [Server.Run].
+// Handler returns the server as an HTTP handler, for who serves it otherwise than by [Server.Run], and does without the loop
+// for plain calls (front.go).
 func (s *Server) Handler() http.Handler { return s }
 
 func (s *Server) mountEvents() {

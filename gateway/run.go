@@ -23,7 +23,8 @@ import (
 // error. It closes the listener in every case, and closes neither log nor stores: who opened them closes them, after
 // Run. Run is called once.
 //
-// It speaks HTTP/1.1 and HTTP/2 without TLS on the one port. It is not made to face the public.
+// It speaks HTTP/1.1 and HTTP/2 without TLS on the one port; the connections of the listener may have TLS of their own. It is
+// not made to face the public.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer s.marks.close()
 	f := newFront(s, l, s.httpServer())
