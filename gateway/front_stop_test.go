@@ -256,4 +256,3 @@ func (f *failing) Accept() (net.Conn, error) {
 	}
 	return f.pipes.Accept()
 }
-
