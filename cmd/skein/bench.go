@@ -19,7 +19,7 @@ type benchCmd struct {
 
 type benchMeasureCmd struct {
 	Quick   bool          `help:"A smoke test of about a minute: everything is cut short, the figures mean nothing." env:"-"`
-	Only    []string      `help:"Of reads, ingest, constant, inprocess, disk, feed, seen, counters, replay." placeholder:"NAME" env:"-"`
+	Only    []string      `help:"These groups of: ${benchGroups}; the last are measured only when named." placeholder:"NAME" env:"-"`
 	Edges   int           `help:"Follows of the graph." default:"1000000" env:"-"`
 	Users   int           `help:"Users of the graph; 0: a tenth of its follows." default:"0" env:"-"`
 	Runs    int           `help:"How often everything is measured." default:"5" env:"-"`

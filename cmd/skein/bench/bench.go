@@ -42,7 +42,7 @@ type Options struct {
 	ReplayOf []string
 	// Limit bounds the whole run; 0: nothing does.
 	Limit time.Duration
-	// Only names the rows to measure; none given: all.
+	// Only names the groups of rows to measure; none given: all but those that take long.
 	Only []string
 	// Quick marks a smoke test in the report.
 	Quick bool
@@ -60,21 +60,22 @@ func (o Options) Quickly() Options {
 // rowGroup is a family of rows that are measured together.
 type rowGroup struct {
 	name string
-	// peers tells that the group needs the programs of others.
-	peers bool
-	run   func(b *bench, ctx context.Context) error
+	// peers tells that the group needs the programs of others, apart that it is only measured when it is named: it takes long.
+	peers, apart bool
+	run          func(b *bench, ctx context.Context) error
 }
 
 var rows = []rowGroup{
-	{"reads", true, (*bench).reads},
-	{"ingest", true, (*bench).ingest},
-	{"constant", false, (*bench).constant},
-	{"inprocess", false, (*bench).inProcess},
-	{"disk", true, (*bench).disk},
-	{"feed", true, (*bench).feed},
-	{"seen", true, (*bench).seen},
-	{"counters", true, (*bench).counters},
-	{"replay", true, (*bench).replay},
+	{name: "reads", peers: true, run: (*bench).reads},
+	{name: "ingest", peers: true, run: (*bench).ingest},
+	{name: "constant", run: (*bench).constant},
+	{name: "inprocess", run: (*bench).inProcess},
+	{name: "disk", peers: true, run: (*bench).disk},
+	{name: "feed", peers: true, run: (*bench).feed},
+	{name: "seen", peers: true, run: (*bench).seen},
+	{name: "counters", peers: true, run: (*bench).counters},
+	{name: "replay", peers: true, run: (*bench).replay},
+	{name: "latency", apart: true, run: (*bench).underLoad},
 }
 
 // RowNames returns the names that Only may hold.
@@ -143,7 +144,7 @@ func explain(ctx context.Context, err error) error {
 
 func pick(only []string) ([]rowGroup, error) {
 	if len(only) == 0 {
-		return rows, nil
+		return slices.DeleteFunc(slices.Clone(rows), func(r rowGroup) bool { return r.apart }), nil
 	}
 	var wanted []rowGroup
 	for _, name := range only {
@@ -170,7 +171,7 @@ func (b *bench) row(id, title, unit, note string) *Row {
 }
 
 // measurement is one figure, and the latencies in milliseconds where they are known.
-type measurement struct{ value, p50, p99 float64 }
+type measurement struct{ value, p50, p99, p999 float64 }
 
 // contender is one of those that a row measures.
 type contender struct {
