@@ -47,3 +47,17 @@ func TestBenchLatency(t *testing.T) {
 		t.Errorf("%d methods were timed", timed)
 	}
 }
+
+// TestBenchGrowth starts the service with all stores of a few sizes.
+func TestBenchGrowth(t *testing.T) {
+	report := benchQuickly(t, bench.Options{Only: []string{"growth"}, Growth: []int{10_000, 20_000}, Runs: 2})
+	last := report.Growth[len(report.Growth)-1]
+	if len(report.Growth) != 2 || last.StartSeconds <= 0 || last.ReadyBytes < 1<<20 || last.IdleBytes < 1<<20 || last.UnauditedBytes < 1<<20 {
+		t.Errorf("%+v", last)
+	}
+	for _, row := range report.Rows {
+		if len(row.Comparisons) == 0 {
+			t.Errorf("%s is held against nothing", row.ID)
+		}
+	}
+}

@@ -40,6 +40,9 @@ type Options struct {
 	Replayed int
 	// ReplayOf names the projections that are replayed; none given: all, and the cut-over.
 	ReplayOf []string
+	// Growth are the numbers of follows whose costs are compared; GrowthAlone: of the graph alone, without starting a service.
+	Growth      []int
+	GrowthAlone bool
 	// Limit bounds the whole run; 0: nothing does.
 	Limit time.Duration
 	// Only names the groups of rows to measure; none given: all but those that take long.
@@ -54,6 +57,7 @@ type Options struct {
 func (o Options) Quickly() Options {
 	o.Users, o.Edges, o.Runs, o.Time, o.Follows, o.BigUser, o.Quick = 2000, 20_000, 1, time.Second, 2000, 10_000, true
 	o.Readers, o.Plays, o.Items, o.Replayed = 2000, 20_000, 10_000, 20_000
+	o.Growth = []int{10_000, 30_000}
 	return o
 }
 
@@ -76,6 +80,7 @@ var rows = []rowGroup{
 	{name: "counters", peers: true, run: (*bench).counters},
 	{name: "replay", peers: true, run: (*bench).replay},
 	{name: "latency", apart: true, run: (*bench).underLoad},
+	{name: "growth", apart: true, run: (*bench).growth},
 }
 
 // RowNames returns the names that Only may hold.

@@ -12,6 +12,8 @@ type Report struct {
 	Machine  Machine  `json:"machine"`
 	Settings Settings `json:"settings"`
 	Rows     []*Row   `json:"rows"`
+	// Growth is what the plots show.
+	Growth []*Growth `json:"growth,omitempty"`
 }
 
 // Settings are what the figures depend on besides the machine.
