@@ -39,6 +39,8 @@ type Growth struct {
 	// BytesPerFollow is the compacted graph store, ArchiveBytesPerFollow the archive.
 	BytesPerFollow        float64 `json:"bytes_per_follow"`
 	ArchiveBytesPerFollow float64 `json:"archive_bytes_per_follow"`
+	// OtherBytesPerFollow are those of the other stores, by name.
+	OtherBytesPerFollow map[string]float64 `json:"other_bytes_per_follow,omitempty"`
 	// BuildSeconds is how long the graph was built from the archive.
 	BuildSeconds float64 `json:"build_s"`
 	// StartSeconds is from the start of the process until it is ready; the memories are resident.
@@ -153,21 +155,26 @@ func (b *bench) grow(ctx context.Context, g *grown, rows growthRows) error {
 		if err != nil {
 			return err
 		}
-		b.say("  %s built in %s s, with %s bytes of memory", name, figure(r.Seconds), figure(r.Memory))
+		size, err := treeBytes(filepath.Join(g.data, "stores", name))
+		if err != nil {
+			return err
+		}
+		b.say("  %s built in %s s, with %s bytes of memory: %s bytes a follow", name, figure(r.Seconds), figure(r.Memory),
+			figure(float64(size)/n))
 		if name != "graph" {
+			if g.found.OtherBytesPerFollow == nil {
+				g.found.OtherBytesPerFollow = map[string]float64{}
+			}
+			g.found.OtherBytesPerFollow[name] = float64(size) / n
 			continue
 		}
+		g.found.BytesPerFollow = float64(size) / n
 		if r.Events != g.log.n {
 			return fmt.Errorf("%d events were read", r.Events)
 		}
 		g.found.BuildSeconds = r.Seconds
 		rows.build.series(g.name).add(measurement{value: n / r.Seconds})
 	}
-	size, err := treeBytes(filepath.Join(g.data, "stores", "graph"))
-	if err != nil {
-		return err
-	}
-	g.found.BytesPerFollow = float64(size) / n
 	rows.bytes.series(g.name).add(measurement{value: g.found.BytesPerFollow})
 	b.say("  %-18s %s bytes a follow, %s in the archive", rows.bytes.ID, figure(g.found.BytesPerFollow), figure(g.found.ArchiveBytesPerFollow))
 	if b.opts.GrowthAlone {

@@ -77,6 +77,9 @@ func charts(growth []*bench.Growth) map[string]*chart {
 		}
 		all["growth-bytes"].add("graph, compacted", g.Follows, g.BytesPerFollow)
 		all["growth-bytes"].add("archive", g.Follows, g.ArchiveBytesPerFollow)
+		for _, store := range []string{"inbox", "counters"} { // what seen has of follows is nothing
+			all["growth-bytes"].add(store, g.Follows, g.OtherBytesPerFollow[store])
+		}
 		all["growth-start"].add("start", g.Follows, g.StartSeconds)
 		all["growth-memory"].add("ready", g.Follows, g.ReadyBytes/1e6)
 		all["growth-memory"].add("idle", g.Follows, g.IdleBytes/1e6)
