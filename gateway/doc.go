@@ -16,10 +16,13 @@
 //
 // Every method goes the same way (method.go), and what is of one method alone stands in its file.
 //
-//  1. The server bounds what a call may send before it reads anything: header, body, calls under way (http.go).
+//  1. A connection begins in a loop that reads plain calls, and goes to net/http with the first request that is not one
+//     (front.go, docs/decisions/0017-http-loop.md). The server bounds what a call may send before it reads anything: header,
+//     body, calls under way (http.go).
 //  2. The codec decodes. What does not decode is answered as every other error (codec.go). The hot messages it decodes and
-//     encodes by hand (wire.go). A unary call in binary Connect over HTTP/1.1 gets here by a short way, every other one
-//     through Connect's handler; both are told the same (plain.go, docs/decisions/0013-unary-fast-path.md).
+//     encodes by hand (wire.go). A unary call in binary Connect over HTTP/1.1 is plain and gets here by a short way, from the
+//     loop or from net/http, every other one through Connect's handler; all are told the same (plain.go,
+//     docs/decisions/0013-unary-fast-path.md).
 //  3. The request is held against the rules in its proto, and its ids are checked (check.go). Four hot calls do both by
 //     hand: docs/decisions/0005-edge-validation.md.
 //  4. A read waits until the store contains the positions that it demands, takes one view, answers all of it from that

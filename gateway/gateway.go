@@ -98,6 +98,8 @@ type Server struct {
 	// watchPeriod is after how long without an event a watch says how far it is.
 	watchPeriod time.Duration
 	inFlight    atomic.Int64
+	// accepted counts the connections that Run took, handedOver those of them that it left to net/http.
+	accepted, handedOver atomic.Uint64
 	// caughtUp is set when every projection has once been at the head of the log, and stays.
 	caughtUp atomic.Bool
 	// draining is set when the process is about to stop; life ends when it stops.
@@ -163,7 +165,8 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Handler returns the server as an HTTP handler, for who serves it otherwise than by [Server.Run].
+// Handler returns the server as an HTTP handler, for who serves it otherwise than by [Server.Run], and does without the loop
+// for plain calls (front.go).
 func (s *Server) Handler() http.Handler { return s }
 
 func (s *Server) mountEvents() {

@@ -26,11 +26,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 	}
 	defer s.inFlight.Add(-1)
-	if n := s.inFlight.Add(1); n > int64(s.limits.InFlight) {
-		s.turnAway(w, r, &failure{
-			code: connect.CodeResourceExhausted, reason: skeinv1.Reason_REASON_OVERLOADED,
-			text: "the service has as many calls under way as it allows", retry: retrySoon,
-		})
+	if f := s.admit(); f != nil {
+		s.turnAway(w, r, f)
 		return
 	}
 	if r.ContentLength > int64(s.limits.BodyBytes) {
@@ -47,12 +44,28 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
+// admit counts a call as under way, and refuses it if there are too many. The caller counts it off again in either case.
+func (s *Server) admit() *failure {
+	if n := s.inFlight.Add(1); n <= int64(s.limits.InFlight) {
+		return nil
+	}
+	return &failure{
+		code: connect.CodeResourceExhausted, reason: skeinv1.Reason_REASON_OVERLOADED,
+		text: "the service has as many calls under way as it allows", retry: retrySoon,
+	}
+}
+
 // turnAway answers a call that no method sees.
 func (s *Server) turnAway(w http.ResponseWriter, r *http.Request, f *failure) {
-	s.metrics.rpc(r.URL.Path[1:]).failed(f.code, 0)
-	if err := s.errorWriter.Write(w, r, f.connectError()); err != nil {
+	if err := s.errorWriter.Write(w, r, s.turnedAway(r.URL.Path[1:], f)); err != nil {
 		s.log.DebugContext(r.Context(), "answer not sent", "error", err)
 	}
+}
+
+// turnedAway counts a call that no method sees, and returns what it is told.
+func (s *Server) turnedAway(method string, f *failure) error {
+	s.metrics.rpc(method).failed(f.code, 0)
+	return f.connectError()
 }
 
 func (s *Server) tooLarge() *failure {

@@ -66,6 +66,14 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 			Name: "skein_feed_outboxes_opened_total",
 			Help: "Outboxes of authors and boards that were opened to make pages of feeds.",
 		}, &m.feeds.outboxes), m.hotRows,
+		counterOf(prometheus.CounterOpts{
+			Name: "skein_connections_total",
+			Help: "Connections that clients opened.",
+		}, &s.accepted),
+		counterOf(prometheus.CounterOpts{
+			Name: "skein_connections_handed_over_total",
+			Help: "Connections that were left to net/http, because what came on them was no plain call.",
+		}, &s.handedOver),
 		questionsCounter("filter", &m.seen.asked[byFilter]), questionsCounter("feed", &m.seen.asked[byFeed]),
 		candidatesCounter("unseen", &m.seen.unseen), candidatesCounter("seen", &m.seen.seen),
 		counterOf(prometheus.CounterOpts{

@@ -17,14 +17,21 @@ import (
 // a known and small length. It is answered here, in the way that Connect's own handler would, which costs more than a point
 // read (docs/decisions/0013). Whatever is not plain goes to that handler as it came, and so does a plain call that
 // fails before its method was asked: what is answered here is a result, or an error of the method itself.
+//
+// It comes through net/http, or from the loop that does without (front.go).
 type plainCall struct {
-	// timeout is that of the caller; negative: none.
+	// timeout is that of the caller.
 	timeout time.Duration
+	// authorization is the header of that name, as it came; empty: there was none. Nobody has judged it.
+	authorization string
 	// gzip tells that the caller takes compressed answers.
 	gzip bool
+	// seen has a bit for each header that was there.
+	seen uint16
 }
 
 const (
+	noTimeout time.Duration = -1
 	// maxPlainBody bounds what is set aside for a body before any of it has come.
 	maxPlainBody = 64 << 10
 	// maxKeptBuffer bounds the buffers that are kept for later calls. A page of a thousand entries has its place.
@@ -33,50 +40,70 @@ const (
 	writtenWhole = 2048
 )
 
-// plainOf tells whether a call is plain. It looks at every header that Connect's handler looks at for a POST, and lets
-// pass the values that it knows; other headers change nothing there either.
+// take judges a header: the place for the rules of what is plain. It knows every header that Connect's handler looks at for
+// a POST, and lets pass the values that it knows; other headers change nothing there either. None may be there twice.
+func (c *plainCall) take(h header, v string) bool {
+	if !c.first(h) {
+		return false
+	}
+	switch h {
+	case contentType:
+		return v == "application/proto"
+	case contentEncoding:
+		return v == ""
+	case protocolVersion:
+		return v == "" || v == "1"
+	case acceptEncoding:
+		c.gzip = v == "gzip"
+		return c.gzip || v == "" || v == "identity"
+	case timeoutMillis:
+		if v == "" {
+			return true
+		}
+		millis, ok := number(v, 10)
+		c.timeout = time.Duration(millis) * time.Millisecond
+		return ok
+	}
+	return true
+}
+
+// first notes a header, and tells whether it was not there before.
+func (c *plainCall) first(h header) bool {
+	if c.has(h) {
+		return false
+	}
+	c.seen |= 1 << h
+	return true
+}
+
+func (c *plainCall) has(h header) bool { return c.seen&(1<<h) != 0 }
+
+// plainOf tells whether a call is plain.
 func plainOf(r *http.Request) (c plainCall, ok bool) {
 	if r.Method != http.MethodPost || r.ProtoMajor != 1 || r.ContentLength < 0 || r.ContentLength > maxPlainBody {
 		return c, false
 	}
-	if v, one := headerOf(r, "Content-Type"); !one || v != "application/proto" {
-		return c, false
-	}
-	if v, one := headerOf(r, "Content-Encoding"); !one || v != "" {
-		return c, false
-	}
-	if v, one := headerOf(r, "Connect-Protocol-Version"); !one || v != "" && v != "1" {
-		return c, false
-	}
-	switch v, one := headerOf(r, "Accept-Encoding"); {
-	case !one || v != "" && v != "identity" && v != "gzip":
-		return c, false
-	default:
-		c.gzip = v == "gzip"
-	}
-	v, one := headerOf(r, "Connect-Timeout-Ms")
-	if !one || len(v) > 10 {
-		return c, false
-	}
-	if c.timeout = -1; v != "" {
-		millis, err := strconv.ParseUint(v, 10, 64)
-		if err != nil {
-			return c, false
+	c.timeout = noTimeout
+	for h := contentType; h <= authorization; h++ {
+		for _, v := range r.Header[headerNames[h]] {
+			if !c.take(h, v) {
+				return c, false
+			}
 		}
-		c.timeout = time.Duration(millis) * time.Millisecond
 	}
-	return c, true
+	if c.has(authorization) {
+		c.authorization = r.Header[headerNames[authorization]][0]
+	}
+	return c, c.has(contentType)
 }
 
-// headerOf returns a header that stands at most once, and tells whether it does.
-func headerOf(r *http.Request, name string) (string, bool) {
-	switch v := r.Header[name]; len(v) {
-	case 0:
-		return "", true
-	case 1:
-		return v[0], true
-	}
-	return "", false
+// plainMethod is a method that answers plain calls.
+type plainMethod interface {
+	// answerPlain answers the call of which this is the body: with a message in out, and how many envelopes its state was
+	// behind the log (negative: does not apply), or with an error of the method. The body may stand in out.
+	answerPlain(ctx context.Context, c *plainCall, body []byte, out *callBuffer) (lag int64, err error)
+	// fullName is "skein.v1.GraphService/CheckFollows".
+	fullName() string
 }
 
 // unaryMethod is a request-response method.
@@ -101,7 +128,7 @@ func (u *unaryMethod[Req, Res, P]) ServeHTTP(w http.ResponseWriter, r *http.Requ
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
 		defer cancel()
 	}
-	buf := takeBuffer()
+	buf := takeBuffer(0)
 	defer buf.give()
 	if err := buf.read(r.Body, int(r.ContentLength)); err != nil || ctx.Err() != nil {
 		r = r.WithContext(ctx)
@@ -109,19 +136,9 @@ func (u *unaryMethod[Req, Res, P]) ServeHTTP(w http.ResponseWriter, r *http.Requ
 		u.ordinary.ServeHTTP(w, r)
 		return
 	}
-	in := &struct {
-		req received[Req, P]
-		x   extra
-	}{x: extra{lag: -1}}
-	if err := unmarshalProto(buf.bytes, in.req.message()); err != nil {
-		in.req.undecoded(err)
-	}
-	res, err := u.answer(ctx, &in.req, &in.x)
+	lag, err := u.answerPlain(ctx, &c, buf.bytes, buf)
 	header := w.Header()
 	header["Accept-Encoding"] = gzipName
-	if err == nil {
-		err = buf.encode(any(res))
-	}
 	if err != nil {
 		if err = u.s.errorWriter.Write(w, r, err); err != nil {
 			u.s.log.DebugContext(ctx, "answer not sent", "error", err)
@@ -129,11 +146,30 @@ func (u *unaryMethod[Req, Res, P]) ServeHTTP(w http.ResponseWriter, r *http.Requ
 		return
 	}
 	header["Content-Type"] = protoName
-	if in.x.lag >= 0 {
-		header[LagHeader] = lagValue(in.x.lag)
+	if lag >= 0 {
+		header[LagHeader] = lagValue(lag)
 	}
 	buf.send(w, c.gzip)
 }
+
+func (u *unaryMethod[Req, Res, P]) answerPlain(
+	ctx context.Context, _ *plainCall, body []byte, out *callBuffer,
+) (lag int64, err error) {
+	in := &struct {
+		req received[Req, P]
+		x   extra
+	}{x: extra{lag: -1}}
+	if err := unmarshalProto(body, in.req.message()); err != nil {
+		in.req.undecoded(err)
+	}
+	res, err := u.answer(ctx, &in.req, &in.x)
+	if err == nil {
+		err = out.encode(any(res))
+	}
+	return in.x.lag, err
+}
+
+func (u *unaryMethod[Req, Res, P]) fullName() string { return u.name }
 
 // Values of headers. They are shared by all answers: nobody changes them.
 var (
@@ -162,12 +198,17 @@ func (b *replayed) Read(p []byte) (int, error) {
 
 // callBuffer holds the body of a call, then that of its answer: a decoded message shares nothing with what it was decoded
 // from.
-type callBuffer struct{ bytes []byte }
+type callBuffer struct {
+	bytes []byte
+	// room is how much is left free at the beginning, for who writes something before an answer.
+	room int
+}
 
-var callBuffers = sync.Pool{New: func() any { return &callBuffer{make([]byte, 0, 4096)} }} //nolint:gochecknoglobals // memory only
+var callBuffers = sync.Pool{New: func() any { return &callBuffer{bytes: make([]byte, 0, 4096)} }} //nolint:gochecknoglobals // memory only
 
-func takeBuffer() *callBuffer {
+func takeBuffer(room int) *callBuffer {
 	b, _ := callBuffers.Get().(*callBuffer)
+	b.room, b.bytes = room, b.bytes[:room]
 	return b
 }
 
@@ -176,6 +217,9 @@ func (b *callBuffer) give() {
 		callBuffers.Put(b)
 	}
 }
+
+// held is what is held, without the room before it.
+func (b *callBuffer) held() []byte { return b.bytes[b.room:] }
 
 // read reads a body of known length. The error is that of the body, as it was told; what came before it is kept.
 func (b *callBuffer) read(body io.Reader, length int) error {
@@ -197,7 +241,7 @@ func (b *callBuffer) encode(v any) error {
 	m, err := asMessage(v)
 	if err == nil {
 		var data []byte
-		if data, err = appendProto(b.bytes[:0], m); err == nil {
+		if data, err = appendProto(b.bytes[:b.room], m); err == nil {
 			b.bytes = data
 			return nil
 		}
@@ -205,22 +249,29 @@ func (b *callBuffer) encode(v any) error {
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("marshal message: %w", err))
 }
 
+// packs tells whether what is held is worth the time that compression takes.
+func (b *callBuffer) packs() bool { return len(b.held()) >= compressMinBytes }
+
+// packed returns what is held, compressed, with as much room before it. It is to be given back, too.
+func (b *callBuffer) packed() *callBuffer {
+	small := takeBuffer(b.room)
+	z, _ := gzips.Get().(*gzip.Writer)
+	defer gzips.Put(z)
+	z.Reset(small)
+	// A buffer in memory takes everything.
+	_, _ = z.Write(b.held())
+	_ = z.Close()
+	return small
+}
+
 // send writes what is held as the body of an answer. An error means that the client is gone.
 func (b *callBuffer) send(w http.ResponseWriter, compress bool) {
-	data := b.bytes
-	if compress && len(data) >= compressMinBytes {
-		small := takeBuffer()
-		defer small.give()
-		small.bytes = small.bytes[:0]
-		z, _ := gzips.Get().(*gzip.Writer)
-		defer gzips.Put(z)
-		z.Reset(small)
-		// A buffer in memory takes everything.
-		_, _ = z.Write(data)
-		_ = z.Close()
-		data = small.bytes
+	if compress && b.packs() {
+		b = b.packed()
+		defer b.give()
 		w.Header()["Content-Encoding"] = gzipName
 	}
+	data := b.held()
 	if len(data) >= writtenWhole {
 		w.Header()["Content-Length"] = []string{strconv.Itoa(len(data))}
 	}

@@ -7,8 +7,13 @@ package gateway
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"log/slog"
+	"net"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -95,6 +100,70 @@ func TestPlainAllocations(t *testing.T) {
 		} else {
 			t.Logf("%s: %v allocations", c.name, got)
 		}
+	}
+}
+
+// repeated is a connection on which one request comes again and again, so often.
+type repeated struct {
+	net.Conn
+	request     []byte
+	times, said int
+}
+
+func (r *repeated) Read(p []byte) (int, error) {
+	if r.times == 0 {
+		return 0, io.EOF
+	}
+	r.times--
+	return copy(p, r.request), nil
+}
+
+func (r *repeated) Write(p []byte) (int, error) {
+	r.said += len(p)
+	return len(p), nil
+}
+
+func (*repeated) SetReadDeadline(time.Time) error  { return nil }
+func (*repeated) SetWriteDeadline(time.Time) error { return nil }
+func (*repeated) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+
+// loopCall returns a function that puts a request to the loop so many times, on one connection.
+func loopCall(t testing.TB, s *Server, request []byte) func(times int) {
+	t.Helper()
+	f := newFront(s, newPipes(), s.httpServer())
+	conn := &repeated{request: request}
+	c := newFrontConn(f, conn)
+	return func(times int) {
+		conn.times, conn.said = times, 0
+		if c.state.Store(fresh); c.converse() || conn.said < times*len("HTTP/1.1 200 OK") {
+			t.Fatal("the loop gave up")
+		}
+	}
+}
+
+// The loop allocates nothing for a call, whatever is in its head.
+func TestFrontAllocations(t *testing.T) {
+	s := &Server{limits: Limits{}.withDefaults(), log: slog.New(slog.DiscardHandler), methods: map[string]http.Handler{checkPath: echo{}}}
+	call := loopCall(t, s, []byte(requestText(checkPath, "Authorization: Bearer "+strings.Repeat("x", 500)+
+		"\r\nUser-Agent: connect-go/1.21.1 (go1.26)\r\nAccept-Encoding: identity\r\nConnect-Protocol-Version: 1\r\n", "abc")))
+	call(1)
+	if got := testing.AllocsPerRun(100, func() { call(1000) }); got > 3 {
+		t.Errorf("%v allocations in 1000 calls", got)
+	}
+}
+
+// BenchmarkLoop is a call in the loop, without the system calls.
+func BenchmarkLoop(b *testing.B) {
+	w := benchWorld(b)
+	for _, c := range benchRequests() {
+		call := loopCall(b, w.server, []byte(requestText(c.procedure, "Connect-Protocol-Version: 1\r\n", string(marshal(b, c.req)))))
+		if proto.Size(c.req) > 3<<10 {
+			continue // in more than one part
+		}
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			call(b.N)
+		})
 	}
 }
 

@@ -33,10 +33,22 @@ type twoWays struct {
 	client *http.Client
 	// plain has one entry for every call that was plain.
 	plain chan struct{}
+	// loop tells that plain calls are those that the loop answers, and not those that net/http brings.
+	loop bool
 }
 
 // ordinarily makes a call not plain and changes nothing else: it says that the body is not compressed.
 const ordinarily = "Content-Encoding: identity"
+
+// inLoop puts plain calls to the loop.
+func inLoop(t *testing.T, w *world) *twoWays {
+	two := newTwoWays(t, w)
+	two.url, two.loop = w.url, true
+	return two
+}
+
+// waysIn are the ways that a plain call comes.
+var waysIn = map[string]func(*testing.T, *world) *twoWays{"net/http": newTwoWays, "loop": inLoop}
 
 func newTwoWays(t *testing.T, w *world) *twoWays {
 	two := &twoWays{world: w, t: t, plain: make(chan struct{}, 1)}
@@ -72,6 +84,7 @@ func (two *twoWays) ask(procedure string, body []byte, headers ...string) (told,
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Add(name, value)
 	}
+	before := two.server.handedOver.Load()
 	res, err := two.client.Do(req)
 	if err != nil {
 		two.t.Fatal(err)
@@ -83,6 +96,14 @@ func (two *twoWays) ask(procedure string, body []byte, headers ...string) (told,
 	}
 	for _, name := range []string{"Date", "Content-Length"} {
 		a.header.Del(name)
+	}
+	if two.loop {
+		if two.server.handedOver.Load() == before {
+			return a, true
+		}
+		// The next call begins in the loop, on a connection of its own.
+		two.client.CloseIdleConnections()
+		return a, false
 	}
 	select {
 	case <-two.plain:
@@ -221,10 +242,16 @@ func TestPlainIsTheSame(t *testing.T) {
 	}
 	at := w.publish(follow("ann", "bob"), follow("bob", "ann"), pinned("bob", "", "p1"), played("ann", "7"), followBoard("ann", "cid", "cats"))
 	w.caughtUp(at)
-	two := newTwoWays(t, w)
+	for name, ways := range waysIn {
+		t.Run(name, func(t *testing.T) { plainIsTheSame(t, ways(t, w), at) })
+	}
+}
+
+func plainIsTheSame(t *testing.T, two *twoWays, at string) {
 	if reads := two.reads(); len(reads) < 15 {
 		t.Fatalf("only these are asked: %v", reads)
 	}
+	w := two.world
 	r := rand.New(rand.NewPCG(1, 2))
 	positions := []string{"", "", at, at, "no position", w.log.Position(1 << 40).String(), strings.Repeat("x", 300)}
 	statuses := map[int]int{}
@@ -274,7 +301,12 @@ func TestPlainCompresses(t *testing.T) {
 		at = w.publish(follow(fmt.Sprint("reader", i), "ann"))
 	}
 	w.caughtUp(at)
-	two := newTwoWays(t, w)
+	for name, ways := range waysIn {
+		t.Run(name, func(t *testing.T) { plainCompresses(t, ways(t, w)) })
+	}
+}
+
+func plainCompresses(t *testing.T, two *twoWays) {
 	for size, compressed := range map[int32]bool{1: false, 100: true} {
 		body := marshal(t, &skeinv1.ListFollowersRequest{UserId: "ann", PageSize: size})
 		plain := two.same(connectv1.GraphServiceListFollowersProcedure, body)
@@ -308,7 +340,12 @@ func marshal(t testing.TB, m proto.Message) []byte {
 func TestNotPlain(t *testing.T) {
 	w := newWorld(t)
 	at := w.publish(follow("ann", "bob"))
-	two := newTwoWays(t, w)
+	for name, ways := range waysIn {
+		t.Run(name, func(t *testing.T) { notPlainOnes(t, ways(t, w), at) })
+	}
+}
+
+func notPlainOnes(t *testing.T, two *twoWays, at string) {
 	body := marshal(t, &skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at})
 	for header, status := range map[string]int{
 		"Content-Type: application/json":  http.StatusOK, // the second one does not count
@@ -348,12 +385,16 @@ func TestPlainFailsTheSame(t *testing.T) {
 			return &skeinv1.ListMutedResponse{NextPageToken: "\xff"}, nil
 		})
 	check := &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, AtLeast: at}
-	one := newTwoWays(t, w)
-	one.same(connectv1.GraphServiceCheckFollowsProcedure, marshal(t, check))
-	if a := one.same(connectv1.GraphServiceCheckFollowsProcedure, marshal(t, check), "Connect-Timeout-Ms: 0"); a.status != http.StatusGatewayTimeout {
+	newTwoWays(t, w).same(connectv1.GraphServiceCheckFollowsProcedure, marshal(t, check))
+	if a := newTwoWays(t, w).same(connectv1.GraphServiceCheckFollowsProcedure, marshal(t, check), "Connect-Timeout-Ms: 0"); a.status != http.StatusGatewayTimeout {
 		t.Errorf("no time: %d %s", a.status, a.body)
 	}
-	two := newTwoWays(t, behind)
+	for name, ways := range waysIn {
+		t.Run(name, func(t *testing.T) { plainFailsTheSame(t, ways(t, behind), check) })
+	}
+}
+
+func plainFailsTheSame(t *testing.T, two *twoWays, check *skeinv1.CheckFollowsRequest) {
 	for _, c := range []struct {
 		procedure string
 		req       proto.Message
@@ -365,7 +406,17 @@ func TestPlainFailsTheSame(t *testing.T) {
 		{connectv1.SeenServiceFilterSeenProcedure, &skeinv1.FilterSeenRequest{UserId: "ann"}, http.StatusNotImplemented},
 		{connectv1.GraphServiceListMutualsProcedure, &skeinv1.ListMutualsRequest{UserId: strings.Repeat("x", 5000)}, http.StatusBadRequest},
 	} {
-		if a := two.same(c.procedure, marshal(t, c.req)); a.status != c.status {
+		ask := func(procedure string, body []byte, _ ...string) told {
+			a, plain := two.ask(procedure, body)
+			if plain {
+				t.Error("a body above the limit is read in the loop")
+			}
+			return a
+		}
+		if !two.loop || proto.Size(c.req) < 5000 {
+			ask = two.same
+		}
+		if a := ask(c.procedure, marshal(t, c.req)); a.status != c.status {
 			t.Errorf("%s: %d %s, want %d", c.procedure, a.status, a.body, c.status)
 		}
 	}

@@ -23,38 +23,43 @@ import (
 // error. It closes the listener in every case, and closes neither log nor stores: who opened them closes them, after
 // Run. Run is called once.
 //
-// It speaks HTTP/1.1 and HTTP/2 without TLS on the one port. It is not made to face the public.
+// It speaks HTTP/1.1 and HTTP/2 without TLS on the one port; the connections of the listener may have TLS of their own. It is
+// not made to face the public.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer s.marks.close()
-	var conns connections
-	srv := s.httpServer()
-	srv.ConnState = conns.changed
+	f := newFront(s, l, s.httpServer())
+	defer f.end()
+	var rest sync.WaitGroup
+	defer rest.Wait()
+	rest.Go(func() { _ = f.rest.Serve(f.hand) }) // until it is shut down or closed
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(l) }()
+	go func() { ended <- f.accept() }() //nolint:contextcheck // calls outlive the order to stop, which ctx is
+	failed := func(err error) error {
+		s.stop()
+		return errors.Join(fmt.Errorf("gateway: serving %s: %w", l.Addr(), err), f.close())
+	}
 	select {
 	case err := <-ended:
-		s.stop()
-		return fmt.Errorf("gateway: serving %s: %w", l.Addr(), err)
+		return failed(err)
 	case <-ctx.Done():
 	}
 	s.draining.Store(true)
 	select {
-	case <-conns.drained(s.limits.DrainDelay, drainGrace):
+	case <-f.conns.drained(s.limits.DrainDelay, drainGrace):
 	case err := <-ended:
-		s.stop()
-		return fmt.Errorf("gateway: serving %s: %w", l.Addr(), err)
+		return failed(err)
 	}
 	s.stop()
 	// The order to stop has been given: what is left has its own time.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.ShutdownTimeout)
 	defer cancel()
-	err := srv.Shutdown(last)
+	err := f.shutdown(last)
 	if err != nil {
 		err = fmt.Errorf("gateway: calls still under way %v after the order to stop: %w",
-			s.limits.ShutdownTimeout, errors.Join(err, srv.Close()))
+			s.limits.ShutdownTimeout, errors.Join(err, f.close()))
 	}
-	if serr := <-ended; err == nil && !errors.Is(serr, http.ErrServerClosed) {
-		err = fmt.Errorf("gateway: serving %s: %w", l.Addr(), serr)
+	if aerr := <-ended; err == nil && aerr != nil {
+		err = fmt.Errorf("gateway: serving %s: %w", l.Addr(), aerr)
 	}
 	return err
 }
@@ -106,15 +111,16 @@ type connections struct {
 	none chan struct{}
 }
 
-func (c *connections) changed(_ net.Conn, state http.ConnState) {
+func (c *connections) opened() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch state {
-	case http.StateNew:
-		c.open++
-	case http.StateClosed, http.StateHijacked:
-		c.open--
-	}
+	c.open++
+}
+
+func (c *connections) closed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open--
 	c.tell()
 }
 

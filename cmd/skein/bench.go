@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/skein-feed/skein/cmd/skein/bench"
@@ -19,7 +20,7 @@ type benchCmd struct {
 
 type benchMeasureCmd struct {
 	Quick   bool          `help:"A smoke test of about a minute: everything is cut short, the figures mean nothing." env:"-"`
-	Only    []string      `help:"Of reads, ingest, constant, inprocess, disk, feed, seen, counters, replay." placeholder:"NAME" env:"-"`
+	Only    []string      `help:"These groups of: ${benchGroups}; the last are measured only when named." placeholder:"NAME" env:"-"`
 	Edges   int           `help:"Follows of the graph." default:"1000000" env:"-"`
 	Users   int           `help:"Users of the graph; 0: a tenth of its follows." default:"0" env:"-"`
 	Runs    int           `help:"How often everything is measured." default:"5" env:"-"`
@@ -32,6 +33,8 @@ type benchMeasureCmd struct {
 	Items   int           `help:"Items of the lists by heat." default:"1000000" env:"-"`
 	Replay  int           `help:"Events of each log that is replayed." default:"1000000" env:"-"`
 	Of      []string      `help:"Of the projections that are replayed, these only." name:"replay-of" placeholder:"NAME" env:"-"`
+	Growth  []int         `help:"Numbers of follows whose costs are compared." default:"100000,1000000,10000000" env:"-"`
+	Alone   bool          `help:"Of growth, the graph alone: no service is started." name:"growth-alone" env:"-"`
 	Limit   time.Duration `help:"Give up after this time." default:"40m" env:"-"`
 	Dir     string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir" env:"-"`
 	JSON    string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path" env:"-"`
@@ -41,9 +44,10 @@ type benchMeasureCmd struct {
 // Run measures.
 func (c *benchMeasureCmd) Run(ctx context.Context, std *streams) error {
 	if c.Edges < 1000 || c.Users < 0 || c.Runs < 1 || c.Follows < 1000 || c.Big < 1000 || c.Readers < 1000 ||
-		c.Plays < 1000 || c.Items < 10_000 || c.Replay < 10_000 {
-		return usage("bench: less than 1000 follows, followers, readers or plays, less than 10000 items or replayed events, or less " +
-			"than one run, says nothing")
+		c.Plays < 1000 || c.Items < 10_000 || c.Replay < 10_000 ||
+		len(c.Growth) == 0 || slices.Min(c.Growth) < 10_000 {
+		return usage("bench: less than 1000 follows, followers, readers or plays, less than 10000 items, replayed events or follows of " +
+			"growth, or less than one run, says nothing")
 	}
 	if c.Users == 0 {
 		c.Users = c.Edges / 10
@@ -58,7 +62,7 @@ func (c *benchMeasureCmd) Run(ctx context.Context, std *streams) error {
 	opts := bench.Options{
 		Skein: self, Dir: c.Dir, Users: c.Users, Edges: c.Edges, Runs: c.Runs, Time: c.Time, Follows: c.Follows,
 		BigUser: c.Big, Posts: c.Posts, Readers: c.Readers, Plays: c.Plays, Items: c.Items,
-		Replayed: c.Replay, ReplayOf: c.Of, Limit: c.Limit,
+		Replayed: c.Replay, ReplayOf: c.Of, Growth: c.Growth, GrowthAlone: c.Alone, Limit: c.Limit,
 		Only: c.Only, Progress: std.err,
 	}
 	if c.Quick {

@@ -9,9 +9,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/skein-feed/skein/cmd/skein/bench"
 )
 
 // streams are the standard streams. Data goes to out, everything for people to err.
@@ -58,7 +61,7 @@ func run(args []string, std *streams) (code int) {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
 		kong.DefaultEnvars("SKEIN"),
 		kong.Resolvers(&configFile{flag: "config"}),
-		kong.Vars{"version": version().short()},
+		kong.Vars{"version": version().short(), "benchGroups": strings.Join(bench.RowNames(), ", ")},
 		kong.Writers(std.out, std.err),
 		kong.Exit(func(code int) { panic(exitNow(code)) }),
 	)

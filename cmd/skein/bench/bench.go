@@ -40,9 +40,12 @@ type Options struct {
 	Replayed int
 	// ReplayOf names the projections that are replayed; none given: all, and the cut-over.
 	ReplayOf []string
+	// Growth are the numbers of follows whose costs are compared; GrowthAlone: of the graph alone, without starting a service.
+	Growth      []int
+	GrowthAlone bool
 	// Limit bounds the whole run; 0: nothing does.
 	Limit time.Duration
-	// Only names the rows to measure; none given: all.
+	// Only names the groups of rows to measure; none given: all but those that take long.
 	Only []string
 	// Quick marks a smoke test in the report.
 	Quick bool
@@ -54,27 +57,30 @@ type Options struct {
 func (o Options) Quickly() Options {
 	o.Users, o.Edges, o.Runs, o.Time, o.Follows, o.BigUser, o.Quick = 2000, 20_000, 1, time.Second, 2000, 10_000, true
 	o.Readers, o.Plays, o.Items, o.Replayed = 2000, 20_000, 10_000, 20_000
+	o.Growth = []int{10_000, 30_000}
 	return o
 }
 
 // rowGroup is a family of rows that are measured together.
 type rowGroup struct {
 	name string
-	// peers tells that the group needs the programs of others.
-	peers bool
-	run   func(b *bench, ctx context.Context) error
+	// peers tells that the group needs the programs of others, apart that it is only measured when it is named: it takes long.
+	peers, apart bool
+	run          func(b *bench, ctx context.Context) error
 }
 
 var rows = []rowGroup{
-	{"reads", true, (*bench).reads},
-	{"ingest", true, (*bench).ingest},
-	{"constant", false, (*bench).constant},
-	{"inprocess", false, (*bench).inProcess},
-	{"disk", true, (*bench).disk},
-	{"feed", true, (*bench).feed},
-	{"seen", true, (*bench).seen},
-	{"counters", true, (*bench).counters},
-	{"replay", true, (*bench).replay},
+	{name: "reads", peers: true, run: (*bench).reads},
+	{name: "ingest", peers: true, run: (*bench).ingest},
+	{name: "constant", run: (*bench).constant},
+	{name: "inprocess", run: (*bench).inProcess},
+	{name: "disk", peers: true, run: (*bench).disk},
+	{name: "feed", peers: true, run: (*bench).feed},
+	{name: "seen", peers: true, run: (*bench).seen},
+	{name: "counters", peers: true, run: (*bench).counters},
+	{name: "replay", peers: true, run: (*bench).replay},
+	{name: "latency", apart: true, run: (*bench).underLoad},
+	{name: "growth", apart: true, run: (*bench).growth},
 }
 
 // RowNames returns the names that Only may hold.
@@ -143,7 +149,7 @@ func explain(ctx context.Context, err error) error {
 
 func pick(only []string) ([]rowGroup, error) {
 	if len(only) == 0 {
-		return rows, nil
+		return slices.DeleteFunc(slices.Clone(rows), func(r rowGroup) bool { return r.apart }), nil
 	}
 	var wanted []rowGroup
 	for _, name := range only {
@@ -170,7 +176,7 @@ func (b *bench) row(id, title, unit, note string) *Row {
 }
 
 // measurement is one figure, and the latencies in milliseconds where they are known.
-type measurement struct{ value, p50, p99 float64 }
+type measurement struct{ value, p50, p99, p999 float64 }
 
 // contender is one of those that a row measures.
 type contender struct {

@@ -33,7 +33,13 @@
 //	replay.go      rebuilds from archive and stream, verification, a round of the auditor; replaylog.go: the logs and their
 //	               archives; replayjob.go: one measurement, in a process of its own; replayredis.go: Redis loading an
 //	               append-only file; replaycutover.go: cut-overs under load
-//	wrk.go, redisbench.go, resp.go      the drivers
+//	latency.go     calls of all methods that read at half of their saturation rates, also while events are written and while
+//	               projections are rebuilt; loadworld.go: what the service holds; loadmethods.go: what it is asked;
+//	               loadbeside.go: what goes on meanwhile
+//	growth.go      what the number of follows changes: bytes, start, memory; growthlog.go: an archive of any size;
+//	               growthops.go: operations; plot/: a program that draws it
+//	wrk.go, redisbench.go, resp.go      the drivers of others
+//	openloop.go, wire.go                that of our own: calls at given moments, over kept connections
 //	process.go, redis.go, service.go    the programs
 //	report.go, stats.go, machine.go     the table
 //

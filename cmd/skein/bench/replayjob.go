@@ -45,6 +45,8 @@ type replayJob struct {
 	Archive, All bool
 	// Threshold is that of inbox.
 	Threshold int64
+	// Into is where a rebuilt store stays; empty: it is removed.
+	Into string
 }
 
 // replayResult is what a job found. Times are in seconds.
@@ -97,9 +99,13 @@ func (j *replayJob) run(ctx context.Context) (r replayResult, err error) {
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	scratch := dir
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	switch j.Work {
 	case workRebuild:
+		if j.Into != "" {
+			dir = j.Into
+		}
 		err = j.rebuild(ctx, dir, &r)
 	case workRead:
 		err = j.measure(ctx, &r, func([]*events.Envelope) error { return nil }, func() error { return nil })
@@ -390,19 +396,29 @@ func (s *replayStores) auditShard(ctx context.Context, shard events.Shard, r *re
 // peakMemory returns the greatest resident memory of the process; where the system does not say it, what Go asked of it. The
 // usage that the system tells of a process begins with that of the one that started it.
 func peakMemory() float64 {
-	if status, err := os.ReadFile("/proc/self/status"); err == nil {
-		lines := bufio.NewScanner(bytes.NewReader(status))
-		for lines.Scan() {
-			fields := bytes.Fields(lines.Bytes())
-			if len(fields) < 2 || string(fields[0]) != "VmHWM:" {
-				continue
-			}
-			if kib, err := strconv.ParseFloat(string(fields[1]), 64); err == nil {
-				return kib * 1024
-			}
-		}
+	if n, ok := processStatus("self", "VmHWM:"); ok {
+		return n
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.Sys)
+}
+
+// processStatus returns a size that Linux tells of a process, in bytes.
+func processStatus(pid, field string) (bytesOf float64, ok bool) {
+	status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
+	if err != nil {
+		return 0, false
+	}
+	lines := bufio.NewScanner(bytes.NewReader(status))
+	for lines.Scan() {
+		fields := bytes.Fields(lines.Bytes())
+		if len(fields) < 2 || string(fields[0]) != field {
+			continue
+		}
+		if kib, err := strconv.ParseFloat(string(fields[1]), 64); err == nil {
+			return kib * 1024, true
+		}
+	}
+	return 0, false
 }

@@ -12,6 +12,8 @@ type Report struct {
 	Machine  Machine  `json:"machine"`
 	Settings Settings `json:"settings"`
 	Rows     []*Row   `json:"rows"`
+	// Growth is what the plots show.
+	Growth []*Growth `json:"growth,omitempty"`
 }
 
 // Settings are what the figures depend on besides the machine.
@@ -41,6 +43,18 @@ type Row struct {
 	Comparisons []Comparison `json:"comparisons"`
 	// Note says what a reader must know to judge the figures.
 	Note string `json:"note,omitempty"`
+	// Load is of a row of latencies under load; its table is one of its own.
+	Load *Load `json:"load,omitempty"`
+}
+
+// Load says under which load latencies were measured. The series are the circumstances.
+type Load struct {
+	// Saturated is how many calls a second are answered if each connection sends the next after the answer, Rate how many
+	// were made.
+	Saturated float64 `json:"saturated_per_s"`
+	Rate      float64 `json:"rate_per_s"`
+	// Entries is how many an answer has.
+	Entries float64 `json:"entries_of_an_answer"`
 }
 
 // Series holds the measurements of one contender, in the order in which they were taken.
@@ -53,6 +67,8 @@ type Series struct {
 	// P50 and P99 are latencies in milliseconds, one for each value, where the driver tells.
 	P50 []float64 `json:"p50_ms,omitempty"`
 	P99 []float64 `json:"p99_ms,omitempty"`
+	// P999 is that which 999 of 1000 do not exceed.
+	P999 []float64 `json:"p999_ms,omitempty"`
 }
 
 // Comparison holds the median of one series against that of another, or against a fixed bound.
@@ -85,6 +101,9 @@ func (s *Series) add(m measurement) {
 	s.Values = append(s.Values, m.value)
 	if m.p99 > 0 {
 		s.P50, s.P99 = append(s.P50, m.p50), append(s.P99, m.p99)
+	}
+	if m.p999 > 0 {
+		s.P999 = append(s.P999, m.p999)
 	}
 	s.Median = median(s.Values)
 	s.Min, s.Max = spread(s.Values)
@@ -122,6 +141,9 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	r.Settings.markdown(&b)
 	b.WriteString("| what | | held against | | ratio | target | |\n|---|--:|---|--:|--:|--:|---|\n")
 	for _, row := range r.Rows {
+		if row.Load != nil {
+			continue
+		}
 		for i, c := range row.Comparisons {
 			title := ""
 			if i == 0 {
@@ -131,6 +153,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		}
 	}
 	r.latencies(&b)
+	r.loads(&b)
 	for _, row := range r.Rows {
 		if row.Note != "" {
 			fmt.Fprintf(&b, "\n*%s*: %s\n", row.Title, row.Note)
@@ -165,12 +188,35 @@ func (r *Report) latencies(b *strings.Builder) {
 	head := "\n| latency | | p50 ms | p99 ms |\n|---|---|--:|--:|\n"
 	for _, row := range r.Rows {
 		for _, s := range row.Series {
-			if len(s.P99) == 0 {
+			if len(s.P99) == 0 || row.Load != nil {
 				continue
 			}
 			fmt.Fprintf(b, "%s| %s | %s | %s | %s |\n", head, row.Title, s.Name, figures(s.P50), figures(s.P99))
 			head = ""
 		}
+	}
+}
+
+// loads is the table of latencies under load: methods × circumstances.
+func (r *Report) loads(b *strings.Builder) {
+	begun := false
+	for _, row := range r.Rows {
+		if row.Load == nil {
+			continue
+		}
+		if !begun {
+			b.WriteString("\n| calls under load: p50 / p99 / p99.9, ms | entries | saturated, calls/s | half of it |")
+			for _, s := range row.Series {
+				fmt.Fprintf(b, " %s |", s.Name)
+			}
+			b.WriteString("\n|---|--:|--:|--:|" + strings.Repeat("--:|", len(row.Series)) + "\n")
+			begun = true
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s |", row.Title, figure(row.Load.Entries), figure(row.Load.Saturated), figure(row.Load.Rate))
+		for _, s := range row.Series {
+			fmt.Fprintf(b, " %s / %s / %s |", figure(median(s.P50)), figure(median(s.P99)), figure(median(s.P999)))
+		}
+		b.WriteString("\n")
 	}
 }
 

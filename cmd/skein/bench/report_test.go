@@ -53,7 +53,11 @@ func TestReport(t *testing.T) {
 	cost.compare("many", "few", 1.5, true)
 	cost.compare("many", "", 5, true)
 	cost.compare("few", "many", 0, false)
-	r.Rows = []*Row{reads, cost}
+	load := &Row{ID: "load", Title: "Check", Unit: "ms, p99", Load: &Load{Saturated: 20_000, Rate: 10_000, Entries: 1}}
+	load.series("quiet").add(measurement{value: 0.9, p50: 0.25, p99: 0.9, p999: 2})
+	load.series("writes").add(measurement{value: 1.8, p50: 0.5, p99: 1.8, p999: 12.34})
+	load.compare("writes", "quiet", 0, true)
+	r.Rows = []*Row{reads, cost, load}
 
 	var md, js bytes.Buffer
 	if err := r.WriteMarkdown(&md); err != nil {

@@ -7,7 +7,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,17 +35,44 @@ func startSkein(ctx context.Context, path, dir string) (*skeinServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	portFile := filepath.Join(dir, "port")
-	p, err := start(ctx, "skein serve", path, "serve", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0",
-		"--port-file", portFile)
+	s, err := serveSkein(ctx, path, filepath.Join(dir, "data"), filepath.Join(dir, "port"))
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	s.dir = dir
+	return s, nil
+}
+
+// serveSkein starts the service with a data directory, and waits until it is ready.
+func serveSkein(ctx context.Context, path, data, portFile string, flags ...string) (*skeinServer, error) {
+	// The file of an earlier process names a port where nobody is any more.
+	if err := os.Remove(portFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	args := append([]string{"serve", "--data", data, "--listen", "127.0.0.1:0", "--port-file", portFile}, flags...)
+	p, err := start(ctx, "skein serve", path, args...)
 	if err != nil {
 		return nil, err
 	}
-	s := &skeinServer{process: p, dir: dir}
+	s := &skeinServer{process: p}
 	if s.addr, err = p.listening(ctx, portFile); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, s.stop())
 	}
 	return s, nil
+}
+
+// memory is the resident memory of the process, in bytes.
+func (p *process) memory(ctx context.Context) (float64, error) {
+	pid := strconv.Itoa(p.cmd.Process.Pid)
+	if n, ok := processStatus(pid, "VmRSS:"); ok {
+		return n, nil
+	}
+	out, err := exec.CommandContext(ctx, "ps", "-o", "rss=", "-p", pid).Output()
+	if err != nil {
+		return 0, fmt.Errorf("the memory of %s: %w", p.name, err)
+	}
+	kib, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+	return kib * 1024, err
 }
 
 // close stops the service and removes its data.

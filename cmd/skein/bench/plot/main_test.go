@@ -1,0 +1,65 @@
+package main
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/cmd/skein/bench"
+)
+
+func TestPlot(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "report.json")
+	write := func(r bench.Report) {
+		data, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(bench.Report{})
+	if err := run(file, dir); err == nil {
+		t.Error("drawn from nothing")
+	}
+	write(bench.Report{Growth: []*bench.Growth{
+		{Follows: 1000, Micros: map[string]float64{"check": 1, "list": 20}, BytesPerFollow: 40, ArchiveBytesPerFollow: 5, StartSeconds: 0.1, ReadyBytes: 8e7},
+		{Follows: 100_000, Micros: map[string]float64{"check": 1.5, "list": 30}, BytesPerFollow: 20, ArchiveBytesPerFollow: 5, StartSeconds: 0.2, ReadyBytes: 9e7},
+	}})
+	if err := run(file, dir); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.svg"))
+	if err != nil || len(files) != 4 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := 0
+		for d := xml.NewDecoder(strings.NewReader(string(text))); ; {
+			token, err := d.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", f, err)
+			}
+			if e, ok := token.(xml.StartElement); ok && e.Name.Local == "polyline" {
+				lines++
+			}
+		}
+		if want := map[string]int{"growth-operations.svg": 2, "growth-bytes.svg": 2}[filepath.Base(f)]; lines != max(1, want) {
+			t.Errorf("%s has %d lines", f, lines)
+		}
+	}
+}

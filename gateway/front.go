@@ -1,0 +1,173 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// front has all connections of a server. It answers the plain calls on them by itself, for what net/http costs more than a
+// point read (docs/decisions/0017), and hands every connection on which anything else comes to net/http, for good and
+// with all that was read and not answered:
+//
+//	accept ─▶ front_conn.go: read ─▶ front_head.go: plain? ─ yes ─▶ answerPlain ─▶ front_answer.go: write ─┐
+//	              ▲                        │ no, or in doubt                                            │
+//	              │                        ▼                                                            │
+//	              │               front_hand.go ─▶ net/http                                             │
+//	              └─────────────────────────────────────────────────────────────────────────────────────┘
+//
+// So a request is either answered whole by the loop, or read from its first byte by net/http: nothing is understood once
+// by each. It does not matter which connections there are beside, or what they carry: TLS is done before the loop.
+type front struct {
+	s *Server
+	l net.Listener
+	// deaf closes the listener, once: not every listener bears more.
+	deaf func()
+	// rest serves the connections that are handed over.
+	rest *http.Server
+	hand *handover
+	// conns counts all connections, those that were handed over among them.
+	conns connections
+	// life is that of the calls in the loop. It ends when they are broken off.
+	life context.Context //nolint:containedctx // the life of the connections, none of which began with a call
+	end  context.CancelFunc
+	date atomic.Pointer[dateText]
+
+	// closing is set when no connection is to be kept after its answer.
+	closing atomic.Bool
+	mu      sync.Mutex
+	// open are the connections in the loop.
+	open map[*frontConn]struct{}
+	// empty is closed when there is none, once somebody waits for that.
+	empty chan struct{}
+}
+
+func newFront(s *Server, l net.Listener, rest *http.Server) *front {
+	f := &front{s: s, l: l, rest: rest, hand: newHandover(l.Addr()), open: map[*frontConn]struct{}{}}
+	f.deaf = sync.OnceFunc(func() { l.Close() })
+	f.life, f.end = context.WithCancel(context.Background())
+	rest.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed || state == http.StateHijacked {
+			f.conns.closed()
+		}
+	}
+	return f
+}
+
+// accept takes connections until the listener fails or the front closes.
+func (f *front) accept() error {
+	var pause time.Duration
+	for {
+		conn, err := f.l.Accept()
+		if f.closing.Load() {
+			if err == nil {
+				conn.Close()
+			}
+			return nil
+		}
+		if err != nil {
+			var passing interface{ Temporary() bool }
+			if !errors.As(err, &passing) || !passing.Temporary() {
+				return err
+			}
+			// Too many open files, or a client that went away at once: the next one may come through.
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			f.s.log.Warn("a connection was not accepted", "error", err, "next", pause.String())
+			select {
+			case <-time.After(pause):
+			case <-f.life.Done():
+			}
+			continue
+		}
+		pause = 0
+		f.s.accepted.Add(1)
+		f.conns.opened()
+		c := newFrontConn(f, conn)
+		if !f.enter(c) {
+			conn.Close()
+			f.conns.closed()
+			continue
+		}
+		go c.serve()
+	}
+}
+
+func (f *front) enter(c *frontConn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closing.Load() {
+		return false
+	}
+	f.open[c] = struct{}{}
+	return true
+}
+
+func (f *front) leave(c *frontConn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.open, c)
+	f.tell()
+}
+
+func (f *front) tell() {
+	if f.empty != nil && len(f.open) == 0 {
+		close(f.empty)
+		f.empty = nil
+	}
+}
+
+// shutdown closes the listener and the connections without a call, lets each call under way be answered, and closes its
+// connection then. It returns the error of ctx if that ends first.
+func (f *front) shutdown(ctx context.Context) error {
+	empty := make(chan struct{})
+	f.mu.Lock()
+	f.closing.Store(true)
+	f.empty = empty
+	for c := range f.open {
+		c.retire()
+	}
+	f.tell()
+	f.mu.Unlock()
+	f.deaf()
+	// What the loop still hands over has to find net/http serving, but on no connection longer than for one call.
+	f.rest.SetKeepAlivesEnabled(false)
+	select {
+	case <-empty:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return f.rest.Shutdown(ctx)
+}
+
+// close breaks off whatever is under way.
+func (f *front) close() error {
+	f.mu.Lock()
+	f.closing.Store(true)
+	for c := range f.open {
+		c.conn.Close()
+	}
+	f.mu.Unlock()
+	f.end()
+	f.deaf()
+	return f.rest.Close()
+}
+
+// dateText is the header Date for the answers of one second.
+type dateText struct {
+	second int64
+	text   string
+}
+
+func (f *front) dateOf(now time.Time) string {
+	second := now.Unix()
+	if d := f.date.Load(); d != nil && d.second == second {
+		return d.text
+	}
+	d := &dateText{second, now.UTC().Format(http.TimeFormat)}
+	f.date.Store(d)
+	return d.text
+}

@@ -1,0 +1,272 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// frontBuffer is set aside for what a connection sends. It holds a head and the body of a small request.
+	frontBuffer = 4 << 10
+	// keptFrontBuffer is what it may have grown to and is kept.
+	keptFrontBuffer = 16 << 10
+	// maxFrontHead is the largest head that is read in the loop.
+	maxFrontHead = 8 << 10
+	// maxParts is in how many parts a head may come. A head that dribbles is left to net/http.
+	maxParts = 16
+	// freshPatience is how long a connection on which nothing has come may stay once the server stops, as with net/http.
+	freshPatience = 5 * time.Second
+)
+
+// frontConn is a connection in the loop. All of it but its state belongs to one goroutine.
+type frontConn struct {
+	f    *front
+	conn net.Conn
+	// ctx is that of its calls. It ends with the connection, not when the client goes away during a call: to hear of that
+	// net/http reads in the background, which is much of what it costs. What waits in a call has an end of its own.
+	ctx context.Context //nolint:containedctx // of the connection, as net/http has one
+	end context.CancelFunc
+	// state is a connState.
+	state atomic.Int32
+	// buf[from:to] was read and is not answered. err ended reading.
+	buf      []byte
+	from, to int
+	err      error
+	// readBy and writeBy are the deadlines that the connection has.
+	readBy, writeBy time.Time
+	head            head
+	// answered tells that a request was.
+	answered bool
+	// answerHead is where heads of answers are made.
+	answerHead []byte
+	// authorization is that of the last call, which is nearly always that of the next.
+	authorization string
+}
+
+type connState = int32
+
+const (
+	// fresh is a connection on which nothing has come yet.
+	fresh connState = iota
+	// quiet is one that waits for the next request.
+	quiet
+	// busy is one with a request, or a part of one.
+	busy
+	// retired is one that is closed by who stops the server.
+	retired
+)
+
+func newFrontConn(f *front, conn net.Conn) *frontConn {
+	c := &frontConn{f: f, conn: conn, buf: make([]byte, frontBuffer), answerHead: make([]byte, 0, answerRoom)}
+	c.ctx, c.end = context.WithCancel(f.life)
+	// As net/http does, the time for the first head begins here.
+	c.setRead(time.Now().Add(f.rest.ReadHeaderTimeout), 0)
+	return c
+}
+
+// retire ends a connection without a call. One that has just been opened may have a request under way to us.
+func (c *frontConn) retire() {
+	switch {
+	case c.state.CompareAndSwap(quiet, retired):
+		c.conn.Close()
+	case c.state.Load() == fresh:
+		_ = c.conn.SetReadDeadline(time.Now().Add(freshPatience))
+	}
+}
+
+// serve answers the requests of the connection, one after the other, until it ends or has to be handed over.
+func (c *frontConn) serve() {
+	defer c.f.leave(c)
+	defer c.end()
+	if c.converse() {
+		c.handOver()
+		return
+	}
+	c.conn.Close()
+	c.f.conns.closed()
+}
+
+// converse tells whether the connection is to be handed over. If not, it has come to its end.
+func (c *frontConn) converse() (elsewhere bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			elsewhere = false
+			if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+				c.f.s.log.Error("a call panicked", "client", c.conn.RemoteAddr().String(), "panic", p, "stack", string(debug.Stack()))
+			}
+		}
+	}()
+	if !c.secured() {
+		return true
+	}
+	for {
+		if c.from == c.to && !c.awaitRequest() {
+			return false
+		}
+		m, v := c.request()
+		if v != plainHead {
+			return !c.refused()
+		}
+		c.answered = true
+		if !c.answer(m) {
+			return false
+		}
+	}
+}
+
+// secured does the handshake of TLS, and tells whether the loop may go on: who speaks HTTP/2, or failed, is one for net/http.
+func (c *frontConn) secured() bool {
+	conn, ok := c.conn.(*tls.Conn)
+	if !ok {
+		return true
+	}
+	_ = conn.SetWriteDeadline(c.readBy)
+	if conn.HandshakeContext(c.ctx) != nil {
+		return false
+	}
+	protocol := conn.ConnectionState().NegotiatedProtocol
+	return protocol == "" || protocol == "http/1.1"
+}
+
+// refused refuses what net/http would understand otherwise at the beginning of a connection, as it will see it, than behind
+// a request that was answered here: the preface of HTTP/2.
+func (c *frontConn) refused() bool {
+	const preface = "PRI"
+	n := min(c.to-c.from, len(preface))
+	if !c.answered || n == 0 || string(c.buf[c.from:c.from+n]) != preface[:n] {
+		return false
+	}
+	c.renew(time.Now())
+	_, _ = io.WriteString(c.conn, "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"+
+		"Connection: close\r\n\r\n400 Bad Request")
+	return true
+}
+
+// handOver gives the connection to net/http, with what was read of it.
+func (c *frontConn) handOver() {
+	_ = c.conn.SetDeadline(time.Time{})
+	conn := c.conn
+	if c.from < c.to || c.err != nil {
+		again := readAgain{Conn: conn, first: c.buf[c.from:c.to], err: c.err}
+		if t, ok := conn.(*tls.Conn); ok {
+			conn = &readAgainTLS{readAgain: again, tls: t}
+		} else {
+			conn = &again
+		}
+	}
+	c.f.s.handedOver.Add(1)
+	if !c.f.hand.give(conn) {
+		conn.Close()
+		c.f.conns.closed()
+	}
+}
+
+// awaitRequest waits for the first bytes of a request, and tells whether they came. The buffer is empty.
+func (c *frontConn) awaitRequest() bool {
+	c.from, c.to = 0, 0
+	if len(c.buf) > keptFrontBuffer {
+		c.buf = make([]byte, frontBuffer)
+	}
+	was := c.state.Load()
+	if was == busy {
+		was = quiet
+		c.state.Store(quiet)
+		if c.f.closing.Load() {
+			return false
+		}
+	}
+	n, err := c.conn.Read(c.buf)
+	c.to, c.err = n, err
+	return c.state.CompareAndSwap(was, busy) && (n > 0 || err == nil)
+}
+
+// request reads a request to its end, and judges it.
+func (c *frontConn) request() (m plainMethod, v verdict) {
+	begun := time.Time{}
+	for parts := 0; ; parts++ {
+		if v = c.head.parse(c.buf[c.from:c.to]); v != halfHead {
+			break
+		}
+		if begun.IsZero() {
+			begun = time.Now()
+			c.setRead(begun.Add(c.f.rest.ReadHeaderTimeout), 0)
+		}
+		if c.to-c.from >= c.maxHead() || parts == maxParts || !c.more(c.to-c.from+1) {
+			return nil, notPlain
+		}
+	}
+	if v != plainHead || c.head.bytes > c.maxHead() || c.head.body > c.f.s.limits.BodyBytes {
+		return nil, notPlain
+	}
+	m, ok := c.f.s.methods[string(c.head.path)].(plainMethod)
+	if !ok {
+		return nil, notPlain
+	}
+	whole := c.head.bytes + c.head.body
+	for c.to-c.from < whole {
+		if begun.IsZero() {
+			begun = time.Now()
+		}
+		c.setRead(begun.Add(c.f.rest.ReadTimeout), 0)
+		if !c.more(whole) {
+			return nil, notPlain
+		}
+		// What was parsed has moved.
+		c.head.parse(c.buf[c.from:c.to])
+	}
+	return m, plainHead
+}
+
+func (c *frontConn) maxHead() int { return min(maxFrontHead, c.f.s.limits.HeaderBytes) }
+
+// more reads more of a request that has at least so many bytes, which are more than have come. It tells whether that went well.
+func (c *frontConn) more(whole int) bool {
+	if c.err != nil {
+		return false
+	}
+	if len(c.buf) < whole {
+		grown := make([]byte, max(whole, 2*len(c.buf)))
+		copy(grown, c.buf[c.from:c.to])
+		c.buf, c.from, c.to = grown, 0, c.to-c.from
+	} else if c.from > 0 && len(c.buf) < c.from+whole {
+		c.from, c.to = 0, copy(c.buf, c.buf[c.from:c.to])
+	}
+	n, err := c.conn.Read(c.buf[c.to:])
+	c.to += n
+	if n > 0 {
+		// It comes again, after what has come.
+		c.err = err
+		return true
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	c.err = err
+	return false
+}
+
+// setRead sets the deadline for reading, if the one that there is differs by more than the slack.
+func (c *frontConn) setRead(by time.Time, slack time.Duration) {
+	if d := by.Sub(c.readBy); d > slack || d < 0 {
+		c.readBy = by
+		_ = c.conn.SetReadDeadline(by)
+	}
+}
+
+// renew sets the deadline for the next request, and that for taking the answer to the last one. They are early by up to the
+// slack, for what it would cost to move them after every call.
+func (c *frontConn) renew(now time.Time) {
+	idle, write := c.f.rest.IdleTimeout, c.f.rest.WriteTimeout
+	c.setRead(now.Add(idle), min(time.Second, idle/8))
+	if by := now.Add(write); by.Sub(c.writeBy) > min(time.Second, write/8) {
+		c.writeBy = by
+		_ = c.conn.SetWriteDeadline(by)
+	}
+}

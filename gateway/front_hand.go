@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"net"
+	"sync"
+)
+
+// handover is a listener whose connections are those that the loop does not want.
+type handover struct {
+	addr  net.Addr
+	conns chan handed
+	// taken is of the connection that was accepted last.
+	taken chan struct{}
+	done  chan struct{}
+	once  sync.Once
+}
+
+type handed struct {
+	conn  net.Conn
+	taken chan struct{}
+}
+
+func newHandover(addr net.Addr) *handover {
+	return &handover{addr: addr, conns: make(chan handed), done: make(chan struct{})}
+}
+
+// Accept is part of net.Listener. It is called by one goroutine. Who comes back for the next connection has put the last one
+// where a shutdown finds it.
+func (h *handover) Accept() (net.Conn, error) {
+	if h.taken != nil {
+		close(h.taken)
+		h.taken = nil
+	}
+	select {
+	case o := <-h.conns:
+		h.taken = o.taken
+		return o.conn, nil
+	case <-h.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close is part of net.Listener.
+func (h *handover) Close() error {
+	h.once.Do(func() { close(h.done) })
+	return nil
+}
+
+// Addr is part of net.Listener.
+func (h *handover) Addr() net.Addr { return h.addr }
+
+// give hands a connection over, and tells whether somebody has it now.
+func (h *handover) give(conn net.Conn) bool {
+	o := handed{conn: conn, taken: make(chan struct{})}
+	select {
+	case h.conns <- o:
+	case <-h.done:
+		return false
+	}
+	select {
+	case <-o.taken:
+	case <-h.done:
+	}
+	return true
+}
+
+// readAgain is a connection of which a part was read. That is read again, then the error that ended it, if one did.
+type readAgain struct {
+	net.Conn
+	first []byte
+	err   error
+}
+
+func (c *readAgain) Read(p []byte) (int, error) {
+	if len(c.first) > 0 {
+		n := copy(p, c.first)
+		c.first = c.first[n:]
+		return n, nil
+	}
+	c.first = nil
+	if c.err != nil {
+		return 0, c.err
+	}
+	return c.Conn.Read(p)
+}
+
+// CloseWrite is what net/http looks for to let a client read its answer before the connection closes.
+func (c *readAgain) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// readAgainTLS also tells net/http of the TLS below it.
+type readAgainTLS struct {
+	readAgain
+	tls *tls.Conn
+}
+
+// ConnectionState makes the TLS of the connection known to handlers.
+func (c *readAgainTLS) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }
