@@ -118,7 +118,7 @@ func connect(ctx context.Context, cfg Config, server *embedded, logger *slog.Log
 		}),
 	}
 	if server != nil {
-		opts = append(opts, nats.InProcessServer(server.ns))
+		opts = append(opts, nats.InProcessServer(server))
 	}
 	if cfg.InboxPrefix != "" {
 		opts = append(opts, nats.CustomInboxPrefix(cfg.InboxPrefix))

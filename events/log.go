@@ -219,6 +219,19 @@ func (l *Log) Healthy(ctx context.Context) error {
 	return nil
 }
 
+// Recover has the embedded server started anew if it has met an error of its disk: after one it takes nothing, for ever. What was
+// acknowledged is on disk and is found again; publishers and readers go on by themselves. An external server recovers, or
+// is recovered, elsewhere: of one this does nothing.
+//
+// It is worth a try once the disk has room again, or works.
+func (l *Log) Recover(ctx context.Context) error {
+	if l.server == nil || l.server.healthy() == nil {
+		return nil
+	}
+	l.logger.Warn("log: the embedded server is started anew", "error", l.server.healthy())
+	return l.server.restart(ctx)
+}
+
 // Close stops intake, waits for the acknowledgements of what was accepted, ends the readers, closes the
 // connection and stops the embedded server. When the context ends first, what still waits is given up.
 func (l *Log) Close(ctx context.Context) error {

@@ -75,7 +75,7 @@ func TestEphemeral(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, lockFile)); err != nil {
 		t.Error(err)
 	}
-	if !l.server.ns.JetStreamConfig().SyncAlways {
+	if !l.server.running.Load().JetStreamConfig().SyncAlways {
 		t.Error("an ephemeral log does not fsync")
 	}
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))

@@ -27,7 +27,7 @@ func TestAcknowledgedMeansOnDisk(t *testing.T) {
 	for _, publishers := range []int{1, 64, 1000} {
 		t.Run(fmt.Sprint(publishers), func(t *testing.T) {
 			l := openLog(t, Config{})
-			if !l.server.ns.JetStreamConfig().SyncAlways {
+			if !l.server.running.Load().JetStreamConfig().SyncAlways {
 				t.Fatal("the server does not fsync before it acknowledges")
 			}
 			var acked atomic.Uint64 // the highest sequence acknowledged

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -17,11 +19,15 @@ import (
 
 // embedded is a NATS server in this process, which only this process can reach, and its data directory.
 type embedded struct {
-	ns     *server.Server
-	dir    string
-	lock   *os.File
-	remove bool // the directory, at the end
-	log    *serverLog
+	// turning is held while a server is stopped, or another one takes its place.
+	turning sync.Mutex
+	// running is the server; nil: there is none yet, or no more.
+	running atomic.Pointer[server.Server]
+	trace   bool
+	dir     string
+	lock    *os.File
+	remove  bool // the directory, at the end
+	log     *serverLog
 }
 
 // lockFile is held, not written, by the process that has the data directory open. JetStream has no lock of its
@@ -71,37 +77,65 @@ func (e *embedded) run(ctx context.Context, cfg Config, logger *slog.Logger) (er
 		}
 		return fmt.Errorf("events: lock the data directory %s: %w", e.dir, err)
 	}
-	if e.ns, err = server.NewServer(embeddedOptions(e.dir)); err != nil {
-		return fmt.Errorf("events: embedded server: %w", err)
-	}
-	e.ns.SetLoggerV2(e.log, logger.Enabled(ctx, slog.LevelDebug), false, false)
+	e.trace = logger.Enabled(ctx, slog.LevelDebug)
 	return e.start(ctx)
 }
 
 // start starts the server and waits until it has recovered what is on disk, however long that takes.
 func (e *embedded) start(ctx context.Context) error {
+	ns, err := server.NewServer(embeddedOptions(e.dir))
+	if err != nil {
+		return fmt.Errorf("events: embedded server: %w", err)
+	}
+	ns.SetLoggerV2(e.log, e.trace, false, false)
 	started := make(chan struct{})
 	go func() {
-		e.ns.Start()
+		ns.Start()
 		close(started)
 	}()
 	select {
 	case <-started:
 	case <-ctx.Done():
-		e.ns.Shutdown()
+		ns.Shutdown()
 		<-started
+		ns.WaitForShutdown()
 		return ctx.Err()
 	}
-	if !e.ns.ReadyForConnections(readyTimeout) || !e.ns.JetStreamEnabled() {
+	e.running.Store(ns)
+	if !ns.ReadyForConnections(readyTimeout) || !ns.JetStreamEnabled() {
 		return fmt.Errorf("events: the embedded server on %s did not start: %s", e.dir, e.log.worst())
 	}
 	return nil
 }
 
+// restart has another server take the place of one that will take nothing any more. The client finds it by itself.
+func (e *embedded) restart(ctx context.Context) error {
+	e.turning.Lock()
+	defer e.turning.Unlock()
+	if err := e.shutDown(ctx); err != nil {
+		return err
+	}
+	return e.start(ctx)
+}
+
+// InProcessConn connects to the server that is running. It is part of nats.InProcessConnProvider.
+func (e *embedded) InProcessConn() (net.Conn, error) {
+	if ns := e.running.Load(); ns != nil {
+		return ns.InProcessConn()
+	}
+	return nil, errNotRunning
+}
+
+var errNotRunning = errors.New("events: the embedded server is not running")
+
 // healthy returns what the server itself finds wrong, disk errors included: after one the stream takes nothing
 // and answers no publisher.
 func (e *embedded) healthy() error {
-	if h := e.ns.Healthz(nil); h.Error != "" {
+	ns := e.running.Load()
+	if ns == nil {
+		return fmt.Errorf("%w: %w", ErrLogUnavailable, errNotRunning)
+	}
+	if h := ns.Healthz(nil); h.Error != "" {
 		return fmt.Errorf("%w: %s", ErrLogUnavailable, h.Error)
 	}
 	return nil
@@ -109,21 +143,12 @@ func (e *embedded) healthy() error {
 
 // stop shuts the server down and waits for it, then unlocks the directory.
 func (e *embedded) stop(ctx context.Context) error {
-	var errs []error
-	if e.ns != nil {
-		down := make(chan struct{})
-		go func() {
-			e.ns.Shutdown()
-			e.ns.WaitForShutdown()
-			close(down)
-		}()
-		select {
-		case <-down:
-		case <-ctx.Done():
-			// The lock stays: the server still writes.
-			return fmt.Errorf("events: the embedded server did not stop in time: %w", ctx.Err())
-		}
+	e.turning.Lock()
+	defer e.turning.Unlock()
+	if err := e.shutDown(ctx); err != nil {
+		return err // the lock stays: the server still writes
 	}
+	var errs []error
 	if e.lock != nil {
 		errs = append(errs, e.lock.Close())
 	}
@@ -131,6 +156,27 @@ func (e *embedded) stop(ctx context.Context) error {
 		errs = append(errs, os.RemoveAll(e.dir))
 	}
 	return errors.Join(errs...)
+}
+
+// shutDown shuts the server down and waits for it. turning is held.
+func (e *embedded) shutDown(ctx context.Context) error {
+	ns := e.running.Load()
+	if ns == nil {
+		return nil
+	}
+	down := make(chan struct{})
+	go func() {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+		close(down)
+	}()
+	select {
+	case <-down:
+		e.running.Store(nil)
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("events: the embedded server did not stop in time: %w", ctx.Err())
+	}
 }
 
 // serverLog routes the log of the embedded server: what matters as warnings, the rest as debugging.

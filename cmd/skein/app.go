@@ -93,6 +93,7 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 		return nil, err
 	}
 	a.disk = newDiskGuard(o.dir, uint64(o.diskReserve), o.logger)
+	a.disk.heal = a.log.Recover
 	a.cache = projections.NewCache(o.cacheBytes)
 	serving := o.settings // what else folds for a while is asked nothing
 	serving.Hot = graph.NewHotCache(o.hotBytes)

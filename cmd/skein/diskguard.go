@@ -28,7 +28,9 @@ type diskGuard struct {
 	// free returns how many bytes are free, and of how many.
 	free    func() (free, total uint64, err error)
 	reserve uint64 // 0: by the size of the disk
-	logger  *slog.Logger
+	// heal is called now and then while there is room, for what has met a full disk.
+	heal   func(context.Context) error
+	logger *slog.Logger
 
 	left, kept    atomic.Uint64 // free bytes when last looked at, and how many are kept
 	refusing      atomic.Bool
@@ -70,7 +72,12 @@ func (g *diskGuard) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			g.look()
+		}
+		if g.look(); g.refusing.Load() {
+			continue
+		}
+		if err := g.heal(ctx); err != nil && ctx.Err() == nil {
+			g.logger.Error("the log does not recover", "error", err)
 		}
 	}
 }
