@@ -22,6 +22,8 @@ type plainCall struct {
 	timeout time.Duration
 	// gzip tells that the caller takes compressed answers.
 	gzip bool
+	// authorization is the header that says who calls; empty: there is none.
+	authorization string
 }
 
 const (
@@ -53,6 +55,10 @@ func plainOf(r *http.Request) (c plainCall, ok bool) {
 		return c, false
 	default:
 		c.gzip = v == "gzip"
+	}
+	var one bool
+	if c.authorization, one = headerOf(r, "Authorization"); !one {
+		return c, false
 	}
 	v, one := headerOf(r, "Connect-Timeout-Ms")
 	if !one || len(v) > 10 {
@@ -116,7 +122,7 @@ func (u *unaryMethod[Req, Res, P]) ServeHTTP(w http.ResponseWriter, r *http.Requ
 	if err := unmarshalProto(buf.bytes, in.req.message()); err != nil {
 		in.req.undecoded(err)
 	}
-	res, err := u.answer(ctx, &in.req, &in.x)
+	res, err := u.answer(ctx, u.s.who(c.authorization, certificateOf(r.TLS)), &in.req, &in.x)
 	header := w.Header()
 	header["Accept-Encoding"] = gzipName
 	if err == nil {

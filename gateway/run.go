@@ -23,14 +23,20 @@ import (
 // error. It closes the listener in every case, and closes neither log nor stores: who opened them closes them, after
 // Run. Run is called once.
 //
-// It speaks HTTP/1.1 and HTTP/2 without TLS on the one port. It is not made to face the public.
+// It speaks HTTP/1.1 and HTTP/2 on the one port: with TLS and nothing else if it has certificates, and without TLS if not.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer s.marks.close()
 	var conns connections
 	srv := s.httpServer()
 	srv.ConnState = conns.changed
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(l) }()
+	go func() {
+		if s.tls == nil {
+			ended <- srv.Serve(l)
+			return
+		}
+		ended <- srv.ServeTLS(l, "", "") // the files are those of the configuration
+	}()
 	select {
 	case err := <-ended:
 		s.stop()
@@ -62,8 +68,9 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 func (s *Server) httpServer() *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
-	return &http.Server{
+	srv := &http.Server{
 		Handler:           s,
 		Protocols:         &protocols,
 		ReadHeaderTimeout: min(s.limits.IOTimeout, 10*time.Second),
@@ -74,6 +81,10 @@ func (s *Server) httpServer() *http.Server {
 		MaxHeaderBytes: s.limits.HeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
+	if s.tls != nil {
+		srv.TLSConfig = s.tls.Config()
+	}
+	return srv
 }
 
 // stop ends streams and makes every health check say so. It may be called more than once.

@@ -124,13 +124,5 @@ func bearer(authorization string) (string, error) {
 	if len(text) > maxTokenBytes {
 		return "", errTooLong
 	}
-	for i := range len(text) {
-		switch c := text[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
-		case c == '-', c == '.', c == '_', c == '~', c == '+', c == '/', c == '=':
-		default:
-			return "", errScheme
-		}
-	}
 	return text, nil
 }
