@@ -315,7 +315,7 @@ func (a *attacker) followers(user string) int64 {
 func (a *attacker) byBytes() []attack {
 	blocked, good := connectv1.GraphServiceListBlockedProcedure, "Bearer "+a.tokens["all"]
 	old := a.http1()
-	old.MinVersion, old.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 //nolint:gosec // what is refused
+	old.MinVersion, old.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
 	line := "POST " + blocked + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 	return []attack{
 		{"plain HTTP on the port of TLS", func() string { return a.raw(nil, line+"Content-Length: 2\r\n\r\n{}") }, "status 400"},

@@ -33,11 +33,11 @@ func (s *Server) crossOrigin(w http.ResponseWriter, r *http.Request) (answered b
 	h := w.Header()
 	h.Add("Vary", "Origin")
 	origin := r.Header.Get("Origin")
-	any := slices.Contains(s.origins, "*")
-	if origin == "" || !any && !slices.Contains(s.origins, origin) {
+	all := slices.Contains(s.origins, "*")
+	if origin == "" || !all && !slices.Contains(s.origins, origin) {
 		return false
 	}
-	if any {
+	if all {
 		origin = "*"
 	}
 	h.Set("Access-Control-Allow-Origin", origin)

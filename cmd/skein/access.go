@@ -9,7 +9,7 @@ import (
 
 // accessFlags say who may call the service, and how it is reached.
 type accessFlags struct {
-	TLSCert     string `name:"tls-cert" help:"Certificate of the service, PEM, with those that lead to its authority." type:"path" placeholder:"FILE"`
+	TLSCert     string `name:"tls-cert" help:"Certificate of the service, PEM, with its chain." type:"path" placeholder:"FILE"`
 	TLSKey      string `name:"tls-key" help:"Key of the certificate, PEM." type:"path" placeholder:"FILE"`
 	TLSClientCA string `name:"tls-client-ca" help:"Demand client certificates of these authorities, PEM." type:"path" placeholder:"FILE"`
 

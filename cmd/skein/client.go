@@ -22,7 +22,7 @@ type clientFlags struct {
 
 	TokenFile    string `help:"File with the token that says who calls; or the token itself in SKEIN_TOKEN." type:"path" placeholder:"FILE"`
 	TokenInClear bool   `help:"Send the token over http:// to other machines too: whoever sees the traffic can use it."`
-	TLSCA        string `name:"tls-ca" help:"Authorities that signed the service's certificate, PEM; by default those of the system." type:"path" placeholder:"FILE"`
+	TLSCA        string `name:"tls-ca" help:"Authorities of the service's certificate, PEM." type:"path" placeholder:"FILE"`
 	ClientCert   string `help:"Client certificate, PEM, for a service that demands one." type:"path" placeholder:"FILE"`
 	ClientKey    string `help:"Key of the client certificate, PEM." type:"path" placeholder:"FILE"`
 

@@ -28,7 +28,7 @@ type serveCmd struct {
 	Ephemeral bool   `help:"For tests: a temporary directory that is removed at the end, and a free port."`
 
 	Listen         string `help:"Address to listen on: 127.0.0.1:7411 by default, a free port with --ephemeral." placeholder:"HOST:PORT"`
-	ListenAnywhere bool   `help:"Allow other machines without TLS, or without tokens: whoever reaches the port, or sees its traffic, reads and writes everything."`
+	ListenAnywhere bool   `help:"Allow other machines without TLS and tokens: who reaches the port reads and writes everything."`
 	PortFile       string `help:"Write the port to this file when the service is ready." type:"path" placeholder:"FILE"`
 
 	accessFlags `embed:""`
@@ -208,7 +208,7 @@ func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 	if o.settings, err = c.settings(); err != nil {
 		return o, err
 	}
-	if o.access, err = c.accessFlags.open(logger); err != nil {
+	if o.access, err = c.open(logger); err != nil {
 		return o, err
 	}
 	if c.PageTokenKeys != "" {

@@ -56,7 +56,7 @@ func TestCertificates(t *testing.T) {
 	for name, client := range map[string]*tls.Config{
 		"no certificate":         trusting(),
 		"of another authority":   trusting(bad),
-		"an old version of TLS":  {RootCAs: ca.Pool, Certificates: []tls.Certificate{good}, MaxVersion: tls.VersionTLS11}, //nolint:gosec // what is refused
+		"an old version of TLS":  {RootCAs: ca.Pool, Certificates: []tls.Certificate{good}, MaxVersion: tls.VersionTLS11},
 		"a server's certificate": trusting(mustLoad(t, cert, key)),
 	} {
 		if _, err := shake(t, c.Config(), client); err == nil {
@@ -107,8 +107,14 @@ func TestOpenCertificatesRefuses(t *testing.T) {
 	junk := filepath.Join(t.TempDir(), "junk")
 	write(t, junk, "geheim")
 	for _, f := range []Files{
-		{}, {Cert: cert}, {Key: key}, {Cert: cert, Key: otherKey}, {Cert: junk, Key: key}, {Cert: cert, Key: junk},
-		{Cert: cert, Key: key, ClientCA: junk}, {Cert: cert, Key: key, ClientCA: "missing"},
+		{},
+		{Cert: cert},
+		{Key: key},
+		{Cert: cert, Key: otherKey},
+		{Cert: junk, Key: key},
+		{Cert: cert, Key: junk},
+		{Cert: cert, Key: key, ClientCA: junk},
+		{Cert: cert, Key: key, ClientCA: "missing"},
 	} {
 		if _, err := OpenCertificates(f, nil); err == nil || strings.Contains(err.Error(), "geheim") {
 			t.Errorf("%+v: %v", f, err)

@@ -269,7 +269,11 @@ func TestClientCertificates(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	j := accesstest.NewJWTs(t, "one")
 	for _, o := range []Options{
-		{}, {JWKS: j.File}, {JWKS: j.File, Issuer: "x"}, {JWKS: j.File, Audience: "x"}, {Tokens: "missing"},
+		{},
+		{JWKS: j.File},
+		{JWKS: j.File, Issuer: "x"},
+		{JWKS: j.File, Audience: "x"},
+		{Tokens: "missing"},
 		{JWKS: "missing", Issuer: "x", Audience: "x"},
 	} {
 		if _, err := Open(o); err == nil {

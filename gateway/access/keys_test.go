@@ -73,10 +73,16 @@ func TestLoadKeys(t *testing.T) {
 		id, algorithm string
 		want          bool
 	}{
-		{"", "RS256", true}, {"", "EdDSA", true},
+		{"", "RS256", true},
+		{"", "EdDSA", true},
 		{"", "ES256", false}, // there are two
-		{"e", "ES256", true}, {"e", "RS256", false}, {"e", "HS256", false}, {"r", "none", false},
-		{"x2", "ES256", false}, {"nobody", "ES256", false}, {"", "", false},
+		{"e", "ES256", true},
+		{"e", "RS256", false},
+		{"e", "HS256", false},
+		{"r", "none", false},
+		{"x2", "ES256", false},
+		{"nobody", "ES256", false},
+		{"", "", false},
 	} {
 		if _, ok := all.find(jose.Header{KeyID: c.id, Algorithm: c.algorithm}); ok != c.want {
 			t.Errorf("%q %q: %v", c.id, c.algorithm, ok)
