@@ -26,7 +26,7 @@ type admission struct {
 	again func() admission
 }
 
-// who asks who makes a call. Every way into the server asks before it decodes anything; what the caller may do is judged in
+// who asks who makes a call. Every way into the server asks before it reads a body; what the caller may do is judged in
 // one place for all of them: [method.permit], then [method.about].
 func (s *Server) who(authorization string, cert *x509.Certificate) admission {
 	if s.gate == nil {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,10 +20,15 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// BenchmarkAccess is what it costs a plain call to say who makes it, of calls that cost little by themselves: with access control off,
-// by a token of the file, by one that is bound to a user, and by a JWT. Without net/http, and over a connection that stays open.
-func BenchmarkAccess(b *testing.B) {
-	w := benchWorld(b)
+// accessCase is who makes the calls of a benchmark.
+type accessCase struct {
+	name, token string
+	gate        *access.Gate
+}
+
+// accessCases are those with access control off, by a token of the file, by one that is bound to user 17, and by a JWT.
+func accessCases(b *testing.B) []accessCase {
+	b.Helper()
 	file := filepath.Join(b.TempDir(), "tokens")
 	all, line, err := access.NewToken(access.Caller{Name: "web", Roles: access.Read}, time.Time{})
 	if err != nil {
@@ -41,6 +48,29 @@ func BenchmarkAccess(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	return []accessCase{{"off", "", nil}, {"static", all, gate}, {"bound", bound, gate}, {"jwt", jwts.Token(nil), gate}}
+}
+
+// request is a plain call as it goes over a connection.
+func (c accessCase) request(b *testing.B, procedure string, req proto.Message) []byte {
+	b.Helper()
+	body, err := proto.Marshal(req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	line := ""
+	if c.token != "" {
+		line = "Authorization: Bearer " + c.token + "\r\n"
+	}
+	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/proto\r\n%sContent-Length: %d\r\n\r\n%s",
+		procedure, line, len(body), body)
+}
+
+// BenchmarkAccess is what it costs a plain call to say who makes it, of calls that cost little by themselves: with access control off,
+// by a token of the file, by one that is bound to a user, and by a JWT. Without net/http, and over a connection that stays open.
+func BenchmarkAccess(b *testing.B) {
+	w := benchWorld(b)
+	cases := accessCases(b)
 	filter := &skeinv1.FilterFollowedRequest{ViewerId: "17"}
 	for i := range 25 {
 		filter.UserIds = append(filter.UserIds, fmt.Sprint(100_000+5*i))
@@ -55,12 +85,7 @@ func BenchmarkAccess(b *testing.B) {
 		},
 		{"filter 25", connectv1.GraphServiceFilterFollowedProcedure, filter},
 	} {
-		for _, as := range []struct {
-			name, token string
-			gate        *access.Gate
-		}{
-			{"off", "", nil}, {"static", all, gate}, {"bound", bound, gate}, {"jwt", jwts.Token(nil), gate},
-		} {
+		for _, as := range cases {
 			header := http.Header{}
 			if as.token != "" {
 				header.Set("Authorization", "Bearer "+as.token)
@@ -73,16 +98,7 @@ func BenchmarkAccess(b *testing.B) {
 					call()
 				}
 			})
-			body, err := proto.Marshal(c.req)
-			if err != nil {
-				b.Fatal(err)
-			}
-			line := ""
-			if as.token != "" {
-				line = "Authorization: Bearer " + as.token + "\r\n"
-			}
-			request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/proto\r\n%sContent-Length: %d\r\n\r\n%s",
-				c.procedure, line, len(body), body)
+			request := as.request(b, c.procedure, c.req)
 			b.Run("http/"+c.name+"/"+as.name, func(b *testing.B) {
 				w.server.gate = as.gate
 				b.SetParallelism(25)
@@ -95,4 +111,48 @@ func BenchmarkAccess(b *testing.B) {
 		}
 	}
 	w.server.gate = nil
+}
+
+// BenchmarkAccessP99 is the median and the 99th percentile of a check of one pair over four connections that stay open. The cases
+// take turns, so that what else the machine does hits all of them.
+func BenchmarkAccessP99(b *testing.B) {
+	const conns, calls = 4, 250
+	w := benchWorld(b)
+	cases := accessCases(b)
+	took := make([][]time.Duration, len(cases))
+	for b.Loop() {
+		for i, c := range cases {
+			w.server.gate = c.gate
+			request := c.request(b, connectv1.GraphServiceCheckFollowsProcedure,
+				&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("17", "100000")}})
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			for range conns {
+				wg.Go(func() {
+					var own []time.Duration
+					last := time.Time{}
+					err := drive(w.url, request, func() bool {
+						now := time.Now()
+						if !last.IsZero() {
+							own = append(own, now.Sub(last))
+						}
+						last = now
+						return len(own) < calls
+					})
+					mu.Lock()
+					defer mu.Unlock()
+					if took[i] = append(took[i], own...); err != nil {
+						b.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+	}
+	w.server.gate = nil
+	for i, c := range cases {
+		slices.Sort(took[i])
+		b.ReportMetric(float64(took[i][len(took[i])/2])/1e3, c.name+"-p50-µs")
+		b.ReportMetric(float64(took[i][len(took[i])*99/100])/1e3, c.name+"-p99-µs")
+	}
 }

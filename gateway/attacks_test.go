@@ -324,6 +324,9 @@ func (a *attacker) byBytes() []attack {
 		{"a handshake that does not go on", func() string { return a.raw(nil, "\x16\x03\x01") }, "cut off"},
 		{"garbage over TLS", func() string { return a.raw(a.http1(), strings.Repeat("\xff\x00", 1000)+"\r\n\r\n") }, "status 400"},
 		{"half a header, and then nothing", func() string { return a.raw(a.http1(), line) }, "cut off"},
+		{"half a body, and then nothing, without a token", func() string {
+			return a.raw(a.http1(), line+"Content-Length: 100\r\n\r\n{")
+		}, "status 401"},
 		{"half a body, and then nothing, with a token", func() string {
 			got := a.raw(a.http1(), line+"Authorization: "+good+"\r\nContent-Length: 100\r\n\r\n{")
 			return strings.Replace(got, "status 504", "cut off", 1) // perhaps with an answer before

@@ -101,6 +101,12 @@ func (u *unaryMethod[Req, Res, P]) ServeHTTP(w http.ResponseWriter, r *http.Requ
 		u.ordinary.ServeHTTP(w, r)
 		return
 	}
+	from := u.s.who(c.authorization, certificateOf(r.TLS))
+	if from.denied != nil && !u.right.open {
+		// Before the body: who is not known cannot have a call under way for as long as that may take.
+		u.s.turnAway(w, r, unknownCaller(from.denied))
+		return
+	}
 	ctx := r.Context()
 	if c.timeout >= 0 {
 		var cancel context.CancelFunc
@@ -122,7 +128,7 @@ func (u *unaryMethod[Req, Res, P]) ServeHTTP(w http.ResponseWriter, r *http.Requ
 	if err := unmarshalProto(buf.bytes, in.req.message()); err != nil {
 		in.req.undecoded(err)
 	}
-	res, err := u.answer(ctx, u.s.who(c.authorization, certificateOf(r.TLS)), &in.req, &in.x)
+	res, err := u.answer(ctx, from, &in.req, &in.x)
 	header := w.Header()
 	header["Accept-Encoding"] = gzipName
 	if err == nil {
