@@ -23,11 +23,14 @@
 //     encodes by hand (wire.go). A unary call in binary Connect over HTTP/1.1 is plain and gets here by a short way, from the
 //     loop or from net/http, every other one through Connect's handler; all are told the same (plain.go,
 //     docs/decisions/0013-unary-fast-path.md).
-//  3. The request is held against the rules in its proto, and its ids are checked (check.go). Four hot calls do both by
+//  3. Who may not make the call hears so before the request is looked at, and a caller who is bound to one user, when it is about
+//     another (access.go; the table of all methods is rights.go). Who calls is asked before a body is read (package
+//     access).
+//  4. The request is held against the rules in its proto, and its ids are checked (check.go). Four hot calls do both by
 //     hand: docs/decisions/0005-edge-validation.md.
-//  4. A read waits until the store contains the positions that it demands, takes one view, answers all of it from that
+//  5. A read waits until the store contains the positions that it demands, takes one view, answers all of it from that
 //     view, and names its position (read.go). What waits is bounded by the caller's deadline and by a limit.
-//  5. Whatever goes wrong ends in one table (errors.go): a Connect code, a google.rpc.ErrorInfo with the domain
+//  6. Whatever goes wrong ends in one table (errors.go): a Connect code, a google.rpc.ErrorInfo with the domain
 //     "skein" and a public reason, the fields at fault in a google.rpc.BadRequest, and when to try again in a
 //     google.rpc.RetryInfo.
 //

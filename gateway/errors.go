@@ -80,6 +80,9 @@ func (f *failure) connectError() *connect.Error {
 	if f.retry > 0 {
 		add(&errdetails.RetryInfo{RetryDelay: durationpb.New(f.retry)})
 	}
+	if f.code == connect.CodeUnauthenticated {
+		err.Meta().Set("WWW-Authenticate", "Bearer") // as RFC 9110 demands it of a 401
+	}
 	return err
 }
 

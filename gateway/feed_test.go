@@ -466,7 +466,7 @@ func TestFeedBadInput(t *testing.T) {
 		"a long token":           {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(strings.Repeat("x", 1025))}, "INVALID_FIELD", "page_token"},
 		"a position from ahead":  {&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: w.log.Position(99).String()}, "INVALID_POSITION", "at_least"},
 		"newer by heat":          {&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, Start: newerThan(top)}, "INVALID_FIELD", "newer_than"},
-		"tampered":               {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(token[:20] + "A" + token[21:])}, invalid, "page_token"},
+		"tampered":               {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(token[:20] + other(token[20]) + token[21:])}, invalid, "page_token"},
 		"cut":                    {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(token[:len(token)-1])}, invalid, "page_token"},
 		"of another ring":        {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(signed(foreign, nil))}, invalid, "page_token"},
 		"without marks":          {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(signed(mine, nil))}, invalid, "page_token"},
@@ -620,4 +620,12 @@ func FuzzFeedMarks(f *testing.F) {
 			t.Errorf("%x is %x, %x and then %x, %x", b, above, after, above2, after2)
 		}
 	})
+}
+
+// other is another letter than one of a token.
+func other(letter byte) string {
+	if letter == 'A' {
+		return "B"
+	}
+	return "A"
 }

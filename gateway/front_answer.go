@@ -14,12 +14,6 @@ const answerRoom = 256
 func (c *frontConn) answer(m plainMethod) bool {
 	s, h, ctx := c.f.s, &c.head, c.ctx
 	call := &h.call
-	if call.has(authorization) {
-		if string(h.authorization) != c.authorization {
-			c.authorization = string(h.authorization)
-		}
-		call.authorization = c.authorization
-	}
 	if call.timeout >= 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, call.timeout)
@@ -33,7 +27,7 @@ func (c *frontConn) answer(m plainMethod) bool {
 	if f := s.admit(); f != nil {
 		return c.sendError(s.turnedAway(m.fullName(), f))
 	}
-	lag, err := m.answerPlain(ctx, call, body, out)
+	lag, err := m.answerPlain(ctx, c.caller, body, out)
 	if err != nil {
 		return c.sendError(err)
 	}

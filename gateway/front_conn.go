@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -46,8 +47,11 @@ type frontConn struct {
 	answered bool
 	// answerHead is where heads of answers are made.
 	answerHead []byte
-	// authorization is that of the last call, which is nearly always that of the next.
+	// authorization is that of the last call, which is nearly always that of the next, and certificate the client's; nil:
+	// there is none. caller is who makes the call that was read.
 	authorization string
+	certificate   *x509.Certificate
+	caller        admission
 }
 
 type connState = int32
@@ -131,8 +135,9 @@ func (c *frontConn) secured() bool {
 	if conn.HandshakeContext(c.ctx) != nil {
 		return false
 	}
-	protocol := conn.ConnectionState().NegotiatedProtocol
-	return protocol == "" || protocol == "http/1.1"
+	state := conn.ConnectionState()
+	c.certificate = certificateOf(&state)
+	return state.NegotiatedProtocol == "" || state.NegotiatedProtocol == "http/1.1"
 }
 
 // refused refuses what net/http would understand otherwise at the beginning of a connection, as it will see it, than behind
@@ -209,6 +214,10 @@ func (c *frontConn) request() (m plainMethod, v verdict) {
 	if !ok {
 		return nil, notPlain
 	}
+	// Who is not known is turned away by net/http, before the body is read.
+	if c.caller = c.f.s.who(c.token(), c.certificate); !m.letsIn(c.caller) {
+		return nil, notPlain
+	}
 	whole := c.head.bytes + c.head.body
 	for c.to-c.from < whole {
 		if begun.IsZero() {
@@ -222,6 +231,14 @@ func (c *frontConn) request() (m plainMethod, v verdict) {
 		c.head.parse(c.buf[c.from:c.to])
 	}
 	return m, plainHead
+}
+
+// token is what the head says of who calls.
+func (c *frontConn) token() string {
+	if string(c.head.authorization) != c.authorization {
+		c.authorization = string(c.head.authorization)
+	}
+	return c.authorization
 }
 
 func (c *frontConn) maxHead() int { return min(maxFrontHead, c.f.s.limits.HeaderBytes) }

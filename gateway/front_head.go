@@ -22,6 +22,7 @@ const (
 	upgrade
 	http2Settings
 	trailer
+	origin
 	// anyHeader is any other. Nobody looks at it.
 	anyHeader
 )
@@ -42,6 +43,7 @@ var headerNames = [...]string{
 	upgrade:          "Upgrade",
 	http2Settings:    "Http2-Settings",
 	trailer:          "Trailer",
+	origin:           "Origin",
 }
 
 // verdict is what the parser says of the bytes that have come.
@@ -178,7 +180,7 @@ func (h *head) take(name header, value []byte) bool {
 		return true
 	case connection:
 		return h.call.first(connection) && isName(value, "keep-alive")
-	case transferEncoding, expect, upgrade, http2Settings, trailer:
+	case transferEncoding, expect, upgrade, http2Settings, trailer, origin:
 		return false
 	}
 	return h.call.take(name, string(value))

@@ -75,11 +75,11 @@ type waiting struct {
 	end   chan struct{}
 }
 
-func (w waiting) answerPlain(ctx context.Context, c *plainCall, body []byte, out *callBuffer) (int64, error) {
+func (w waiting) answerPlain(ctx context.Context, from admission, body []byte, out *callBuffer) (int64, error) {
 	w.begun <- struct{}{}
 	select {
 	case <-w.end:
-		return w.echo.answerPlain(ctx, c, body, out)
+		return w.echo.answerPlain(ctx, from, body, out)
 	case <-ctx.Done():
 		return -1, ctx.Err()
 	}
@@ -200,7 +200,9 @@ type panicking struct {
 	with any
 }
 
-func (p panicking) answerPlain(context.Context, *plainCall, []byte, *callBuffer) (int64, error) {
+var _, _ plainMethod = waiting{}, panicking{}
+
+func (p panicking) answerPlain(context.Context, admission, []byte, *callBuffer) (int64, error) {
 	panic(p.with)
 }
 

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -83,7 +82,9 @@ func (echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (echo) fullName() string { return "skein.v1.GraphService/CheckFollows" }
 
-func (echo) answerPlain(_ context.Context, _ *plainCall, body []byte, out *callBuffer) (int64, error) {
+func (echo) letsIn(admission) bool { return true }
+
+func (echo) answerPlain(_ context.Context, _ admission, body []byte, out *callBuffer) (int64, error) {
 	out.bytes = append(out.bytes[:out.room], body...)
 	return 3, nil
 }
@@ -418,51 +419,4 @@ func TestFrontDeadline(t *testing.T) {
 	if len(got) != 1 || !strings.HasPrefix(got[0], "503") && !strings.HasPrefix(got[0], "504") || w.server.handedOver.Load() != before {
 		t.Errorf("%q", got)
 	}
-}
-
-// A call takes the value of Authorization to its method, whichever way it came.
-func TestAuthorizationIsCarried(t *testing.T) {
-	l := newPipes()
-	ctx, cancel := context.WithCancel(t.Context())
-	values := make(chan string, 10)
-	s, ended := echoing(ctx, l, carrying{values: values})
-	for i, value := range []string{"Bearer a", "Bearer a", "", "Bearer b", ""} {
-		header := "Authorization: " + value + "\r\n"
-		if i == 4 {
-			header = ""
-		}
-		if got := converse(t, l.dial(), []byte(requestText(checkPath, header, "abc")+lastOf)); !strings.Contains(got, "abc") {
-			t.Errorf("%q", got)
-		}
-		if got := <-values; got != value {
-			t.Errorf("%q, want %q", got, value)
-		}
-	}
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, checkPath, bytes.NewReader(nil))
-	r.Header.Set("Content-Type", "application/proto")
-	r.Header.Set("Authorization", "Bearer c")
-	if c, ok := plainOf(r); !ok || c.authorization != "Bearer c" {
-		t.Errorf("%+v %v", c, ok)
-	}
-	r.Header.Add("Authorization", "Bearer d")
-	if _, ok := plainOf(r); ok {
-		t.Error("two of them are plain")
-	}
-	if n := s.handedOver.Load(); n != 5 {
-		t.Errorf("%d connections were handed over, at their last request", n)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
-
-type carrying struct {
-	echo
-	values chan string
-}
-
-func (c carrying) answerPlain(ctx context.Context, call *plainCall, body []byte, out *callBuffer) (int64, error) {
-	c.values <- call.authorization
-	return c.echo.answerPlain(ctx, call, body, out)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -46,6 +47,12 @@ type Options struct {
 	Report func(context.Context, *skeinv1.GetStatusResponse)
 	// Room says why nothing may be published at the moment, with [ErrNoRoom], or is nil. Default: there is always room.
 	Room func() error
+	// Gate tells who calls. Without it whoever reaches the port may do everything.
+	Gate *access.Gate
+	// Certificates are those of the server. Without them [Server.Run] speaks no TLS.
+	Certificates *access.Certificates
+	// Origins are those whose pages may call from a browser: SCHEME://HOST:PORT, or "*" for all. Default: none.
+	Origins []string
 	// Keys sign page tokens. Default: [DefaultKeyRing] of the log.
 	Keys KeyRing
 	// Limits bound what calls may take.
@@ -73,6 +80,9 @@ type Server struct {
 	operator Operator // may be nil
 	report   func(context.Context, *skeinv1.GetStatusResponse)
 	room     func() error
+	gate     *access.Gate         // may be nil
+	tls      *access.Certificates // may be nil
+	origins  []string
 	keys     KeyRing
 	limits   Limits
 	log      *slog.Logger
@@ -95,6 +105,8 @@ type Server struct {
 
 	// healthPeriod is how often a watched health is looked at.
 	healthPeriod time.Duration
+	// admitPeriod is how often the caller of a stream is asked about again.
+	admitPeriod time.Duration
 	// watchPeriod is after how long without an event a watch says how far it is.
 	watchPeriod time.Duration
 	inFlight    atomic.Int64
@@ -112,6 +124,9 @@ type Server struct {
 func New(o Options) (*Server, error) {
 	if o.Log == nil || o.Publisher == nil || o.Hub == nil || o.Graph == nil {
 		return nil, errors.New("gateway: a server needs a log, a publisher, a hub and the graph")
+	}
+	if err := checkOrigins(o.Origins); err != nil {
+		return nil, err
 	}
 	if len(o.Stores) == 0 {
 		for _, store := range []*projections.Live{o.Graph, o.Inbox, o.Seen, o.Counters} {
@@ -135,9 +150,10 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		source: o.Log, publisher: o.Publisher, hub: o.Hub, graph: o.Graph, inbox: o.Inbox,
 		seen: o.Seen, counters: o.Counters, stores: o.Stores, operator: o.Operator, report: o.Report,
-		room: o.Room, keys: o.Keys, limits: o.Limits.withDefaults(), log: o.Logger, version: o.Version,
+		room: o.Room, gate: o.Gate, tls: o.Certificates, origins: o.Origins, keys: o.Keys,
+		limits: o.Limits.withDefaults(), log: o.Logger, version: o.Version,
 		methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
-		healthPeriod: healthPeriod, watchPeriod: watchPeriod, errorWriter: connect.NewErrorWriter(),
+		healthPeriod: healthPeriod, watchPeriod: watchPeriod, admitPeriod: admitPeriod, errorWriter: connect.NewErrorWriter(),
 	}
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.marks = newMarker(s.life, o.Publisher)

@@ -17,6 +17,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// The next call should go to a process that stays.
 		w.Header().Set("Connection", "close")
 	}
+	if len(s.origins) > 0 && s.crossOrigin(w, r) {
+		return
+	}
 	h, ok := s.methods[r.URL.Path]
 	if !ok {
 		s.pages.ServeHTTP(w, r)
@@ -57,6 +60,7 @@ func (s *Server) admit() *failure {
 
 // turnAway answers a call that no method sees.
 func (s *Server) turnAway(w http.ResponseWriter, r *http.Request, f *failure) {
+	s.log.DebugContext(r.Context(), "call turned away", "method", r.URL.Path[1:], "code", f.code.String(), "error", f)
 	if err := s.errorWriter.Write(w, r, s.turnedAway(r.URL.Path[1:], f)); err != nil {
 		s.log.DebugContext(r.Context(), "answer not sent", "error", err)
 	}

@@ -25,7 +25,9 @@ type method struct {
 	s *Server
 	// name is "skein.v1.GraphService/CheckFollows".
 	name string
-	seen rpcObserver
+	// right is who may call it.
+	right right
+	seen  rpcObserver
 }
 
 // extra is what a unary answer carries beside its message.
@@ -60,10 +62,10 @@ func unaryByHand[Req, Res any, P message[Req]](
 	do func(context.Context, P, *extra) (*Res, error),
 ) {
 	u := &unaryMethod[Req, Res, P]{method: s.newMethod(procedure), check: check, do: do}
-	u.ordinary = connect.NewUnaryHandler(procedure,
+	u.ordinary = u.admitted(connect.NewUnaryHandler(procedure,
 		func(ctx context.Context, req *connect.Request[received[Req, P]]) (*connect.Response[Res], error) {
 			x := extra{lag: -1}
-			msg, err := u.answer(ctx, req.Msg, &x)
+			msg, err := u.answer(ctx, s.admissionOf(ctx), req.Msg, &x)
 			if err != nil {
 				return nil, err
 			}
@@ -72,15 +74,21 @@ func unaryByHand[Req, Res any, P message[Req]](
 				res.Header()[LagHeader] = lagValue(x.lag)
 			}
 			return res, nil
-		}, s.handlerOptions(procedure)...)
+		}, s.handlerOptions(procedure)...))
 	s.methods[procedure] = u
 }
 
-// answer answers a call, whichever way it came.
-func (u *unaryMethod[Req, Res, P]) answer(ctx context.Context, req *received[Req, P], x *extra) (res *Res, err error) {
+// answer answers a call, whichever way it came. Who may not make it hears so before it is looked at.
+func (u *unaryMethod[Req, Res, P]) answer(ctx context.Context, a admission, req *received[Req, P], x *extra) (res *Res, err error) {
 	start := time.Now()
 	defer func() { err = u.finish(ctx, start, err, recover()) }()
+	if err := u.permit(a); err != nil {
+		return nil, err
+	}
 	if err := refuse(req, u.check); err != nil {
+		return nil, err
+	}
+	if err := u.about(ctx, a, req.message()); err != nil {
 		return nil, err
 	}
 	return u.do(ctx, &req.msg, x)
@@ -94,11 +102,18 @@ func stream[Req, Res any, P message[Req]](
 ) {
 	m, ruled := s.newMethod(procedure), ruled(s, check)
 	s.streams[procedure] = true
-	s.methods[procedure] = connect.NewServerStreamHandler(procedure,
+	s.methods[procedure] = m.admitted(connect.NewServerStreamHandler(procedure,
 		func(ctx context.Context, req *connect.Request[received[Req, P]], out *connect.ServerStream[Res]) (err error) {
 			start := time.Now()
 			defer func() { err = m.finish(ctx, start, err, recover()) }()
+			a := s.admissionOf(ctx)
+			if err := m.permit(a); err != nil {
+				return err
+			}
 			if err := refuse(req.Msg, ruled); err != nil {
+				return err
+			}
+			if err := m.about(ctx, a, req.Msg.message()); err != nil {
 				return err
 			}
 			if p := patienceOf(ctx); p != nil {
@@ -106,11 +121,13 @@ func stream[Req, Res any, P message[Req]](
 			}
 			ctx, cancel := s.untilStopping(ctx)
 			defer cancel()
-			if err = do(ctx, &req.Msg.msg, out); err != nil && errors.Is(context.Cause(ctx), errStopping) {
-				return errStopping
+			ctx, release := m.whilePermitted(ctx, a)
+			defer release()
+			if err = do(ctx, &req.Msg.msg, out); err != nil && ctx.Err() != nil {
+				return endOf(ctx, err)
 			}
 			return err
-		}, s.handlerOptions(procedure)...)
+		}, s.handlerOptions(procedure)...))
 }
 
 // refuse answers what is no good request.
@@ -144,7 +161,7 @@ func lagValue(lag int64) []string {
 
 func (s *Server) newMethod(procedure string) *method {
 	name := strings.TrimPrefix(procedure, "/")
-	return &method{s: s, name: name, seen: s.metrics.rpc(name)}
+	return &method{s: s, name: name, right: rights[procedure], seen: s.metrics.rpc(name)}
 }
 
 // handlerOptions gives every method the same codecs and limits, and GET to those without side effects.

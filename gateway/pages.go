@@ -5,10 +5,12 @@ import (
 	"net/http"
 	"slices"
 
+	"connectrpc.com/connect"
 	"connectrpc.com/grpcreflect"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 )
@@ -21,9 +23,13 @@ func (s *Server) mountPages(registry *prometheus.Registry) {
 	}
 	reflector := grpcreflect.NewStaticReflector(names...)
 	mux := http.NewServeMux()
-	mux.Handle(grpcreflect.NewHandlerV1(reflector))
-	mux.Handle(grpcreflect.NewHandlerV1Alpha(reflector))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	for _, version := range []func(*grpcreflect.Reflector, ...connect.HandlerOption) (string, http.Handler){
+		grpcreflect.NewHandlerV1, grpcreflect.NewHandlerV1Alpha,
+	} {
+		path, h := version(reflector)
+		mux.Handle(path, s.guarded(access.AllRoles, h))
+	}
+	mux.Handle("GET /metrics", s.guarded(access.Read|access.Admin, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
 	s.pages = mux

@@ -22,7 +22,7 @@ import (
 type plainCall struct {
 	// timeout is that of the caller.
 	timeout time.Duration
-	// authorization is the header of that name, as it came; empty: there was none. Nobody has judged it.
+	// authorization is the header that says who calls, as it came through net/http; empty: there is none.
 	authorization string
 	// gzip tells that the caller takes compressed answers.
 	gzip bool
@@ -99,9 +99,12 @@ func plainOf(r *http.Request) (c plainCall, ok bool) {
 
 // plainMethod is a method that answers plain calls.
 type plainMethod interface {
+	// letsIn tells whether the body of a call may be read: who is not known cannot have a call under way for as long as that
+	// may take.
+	letsIn(from admission) bool
 	// answerPlain answers the call of which this is the body: with a message in out, and how many envelopes its state was
 	// behind the log (negative: does not apply), or with an error of the method. The body may stand in out.
-	answerPlain(ctx context.Context, c *plainCall, body []byte, out *callBuffer) (lag int64, err error)
+	answerPlain(ctx context.Context, from admission, body []byte, out *callBuffer) (lag int64, err error)
 	// fullName is "skein.v1.GraphService/CheckFollows".
 	fullName() string
 }
@@ -122,6 +125,11 @@ func (u *unaryMethod[Req, Res, P]) ServeHTTP(w http.ResponseWriter, r *http.Requ
 		u.ordinary.ServeHTTP(w, r)
 		return
 	}
+	from := u.s.who(c.authorization, certificateOf(r.TLS))
+	if !u.letsIn(from) {
+		u.s.turnAway(w, r, unknownCaller(from.denied))
+		return
+	}
 	ctx := r.Context()
 	if c.timeout >= 0 {
 		var cancel context.CancelFunc
@@ -136,7 +144,7 @@ func (u *unaryMethod[Req, Res, P]) ServeHTTP(w http.ResponseWriter, r *http.Requ
 		u.ordinary.ServeHTTP(w, r)
 		return
 	}
-	lag, err := u.answerPlain(ctx, &c, buf.bytes, buf)
+	lag, err := u.answerPlain(ctx, from, buf.bytes, buf)
 	header := w.Header()
 	header["Accept-Encoding"] = gzipName
 	if err != nil {
@@ -153,7 +161,7 @@ func (u *unaryMethod[Req, Res, P]) ServeHTTP(w http.ResponseWriter, r *http.Requ
 }
 
 func (u *unaryMethod[Req, Res, P]) answerPlain(
-	ctx context.Context, _ *plainCall, body []byte, out *callBuffer,
+	ctx context.Context, from admission, body []byte, out *callBuffer,
 ) (lag int64, err error) {
 	in := &struct {
 		req received[Req, P]
@@ -162,7 +170,7 @@ func (u *unaryMethod[Req, Res, P]) answerPlain(
 	if err := unmarshalProto(body, in.req.message()); err != nil {
 		in.req.undecoded(err)
 	}
-	res, err := u.answer(ctx, &in.req, &in.x)
+	res, err := u.answer(ctx, from, &in.req, &in.x)
 	if err == nil {
 		err = out.encode(any(res))
 	}

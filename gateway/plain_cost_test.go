@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -41,7 +42,7 @@ func (*reread) Close() error { return nil }
 
 // bareCall returns a function that puts a plain request to the server, with as little around it as can be, and returns
 // the length of the answer.
-func bareCall(t testing.TB, s *Server, procedure string, req proto.Message) func() int {
+func bareCall(t testing.TB, s *Server, procedure string, req proto.Message, headers ...http.Header) func() int {
 	t.Helper()
 	body, err := proto.Marshal(req)
 	if err != nil {
@@ -53,6 +54,9 @@ func bareCall(t testing.TB, s *Server, procedure string, req proto.Message) func
 	}
 	r.Header.Set("Content-Type", "application/proto")
 	r.Header.Set("Connect-Protocol-Version", "1")
+	for _, header := range headers {
+		maps.Copy(r.Header, header)
+	}
 	r.ContentLength = int64(len(body))
 	data := &reread{}
 	r.Body = data

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,10 +24,13 @@ import (
 // error. It closes the listener in every case, and closes neither log nor stores: who opened them closes them, after
 // Run. Run is called once.
 //
-// It speaks HTTP/1.1 and HTTP/2 without TLS on the one port; the connections of the listener may have TLS of their own. It is
-// not made to face the public.
+// It speaks HTTP/1.1 and HTTP/2 on the one port: with TLS and nothing else if it has certificates, and without TLS if not. The
+// connections of the listener may have TLS of their own.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer s.marks.close()
+	if s.tls != nil {
+		l = tls.NewListener(l, s.tls.Config())
+	}
 	f := newFront(s, l, s.httpServer())
 	defer f.end()
 	var rest sync.WaitGroup
@@ -67,8 +71,9 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 func (s *Server) httpServer() *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
-	return &http.Server{
+	srv := &http.Server{
 		Handler:           s,
 		Protocols:         &protocols,
 		ReadHeaderTimeout: min(s.limits.IOTimeout, 10*time.Second),
@@ -79,6 +84,10 @@ func (s *Server) httpServer() *http.Server {
 		MaxHeaderBytes: s.limits.HeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
+	if s.tls != nil {
+		srv.TLSConfig = s.tls.Config()
+	}
+	return srv
 }
 
 // stop ends streams and makes every health check say so. It may be called more than once.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"net/http"
@@ -51,6 +52,8 @@ type world struct {
 	server                               *Server
 	url                                  string
 	http                                 *http.Client
+	// clientTLS is that of http; nil: it is not needed.
+	clientTLS *tls.Config
 
 	events        connectv1.EventServiceClient
 	graph         connectv1.GraphServiceClient
@@ -104,6 +107,8 @@ type worldOptions struct {
 	watchPeriod time.Duration
 	// cache of the store in bytes; 0: the default.
 	cache int64
+	// clientTLS is that of clients; nil: none is needed.
+	clientTLS *tls.Config
 }
 
 func newWorld(t testing.TB, options ...func(*worldOptions)) *world {
@@ -166,6 +171,7 @@ func (w *world) begin(o worldOptions) {
 	if !o.asleep {
 		w.fold()
 	}
+	w.clientTLS = o.clientTLS
 	w.serve(o.Options, o.watchPeriod)
 	for _, ready := range []<-chan struct{}{w.inboxReady, w.seenReady, w.countersReady} {
 		if !o.asleep && ready != nil {
@@ -275,12 +281,15 @@ func (w *world) serve(o Options, watchPeriod time.Duration) {
 		w.t.Fatal(err)
 	}
 	w.url = "http://" + l.Addr().String()
+	if o.Certificates != nil {
+		w.url = "https://" + l.Addr().String()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.server.Run(ctx, l) }()
 	var result error
 	stopped := false
-	transport := &http.Transport{MaxIdleConnsPerHost: 100}
+	transport := &http.Transport{MaxIdleConnsPerHost: 100, TLSClientConfig: w.clientTLS, ForceAttemptHTTP2: true}
 	w.stop = func() error {
 		if !stopped {
 			stopped = true

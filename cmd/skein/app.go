@@ -43,6 +43,7 @@ type appOptions struct {
 	// settings are what the folds read; zero: the defaults.
 	settings all.Settings
 	keys     gateway.KeyRing
+	access   accessOptions
 	limits   gateway.Limits
 	logger   *slog.Logger
 	// upkeep says what the process does beside serving.
@@ -128,6 +129,7 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.stores,
 		Graph: a.store("graph"), Inbox: a.store("inbox"), Seen: a.store("seen"), Counters: a.store("counters"),
 		Operator: newOperator(a.operations, o.works(a)), Report: a.report, Registry: registry, Room: a.disk.room,
+		Gate: o.access.gate, Certificates: o.access.certificates, Origins: o.access.origins,
 		Keys: o.keys, Limits: o.limits, Logger: o.logger, Version: version().Version,
 	})
 	return a, err

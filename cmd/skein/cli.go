@@ -20,6 +20,7 @@ type cli struct {
 	Snapshot snapshotCmd `cmd:"" help:"Copy the stores of a running service, and look after the copies."`
 	Restore  restoreCmd  `cmd:"" help:"Make stores of a snapshot. The service must not be running."`
 	Export   exportCmd   `cmd:"" help:"Write the rows of a projection, or events, as NDJSON or Parquet."`
+	Token    tokenCmd    `cmd:"" help:"Make tokens for those who call the service."`
 	Bench    benchCmd    `cmd:"" help:"Measure against Redis, side by side, and print a table of ratios."`
 
 	VersionCmd versionCmd `cmd:"" name:"version" help:"Print the version and how it was built."`

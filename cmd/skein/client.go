@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -18,6 +19,16 @@ import (
 type clientFlags struct {
 	Server  string        `help:"Address of the service." default:"http://127.0.0.1:7411" placeholder:"URL"`
 	Timeout time.Duration `help:"How long one call may take." default:"30s"`
+
+	TokenFile    string `help:"File with the token that says who calls; or the token itself in SKEIN_TOKEN." type:"path" placeholder:"FILE"`
+	TokenInClear bool   `help:"Send the token over http:// to other machines too: whoever sees the traffic can use it."`
+	TLSCA        string `name:"tls-ca" help:"Authorities of the service's certificate, PEM." type:"path" placeholder:"FILE"`
+	ClientCert   string `help:"Client certificate, PEM, for a service that demands one." type:"path" placeholder:"FILE"`
+	ClientKey    string `help:"Key of the client certificate, PEM." type:"path" placeholder:"FILE"`
+
+	// token and tls are made of these by AfterApply.
+	token string
+	tls   *tls.Config
 }
 
 // client talks to a service.
@@ -26,18 +37,32 @@ type client struct {
 	http *http.Client
 }
 
-func (f *clientFlags) client() *client {
+func (f *clientFlags) url() string {
 	url := strings.TrimSuffix(f.Server, "/")
 	if !strings.Contains(url, "://") {
 		url = "http://" + url
 	}
+	return url
+}
+
+func (f *clientFlags) client() *client {
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: min(f.Timeout, 10*time.Second)}).DialContext,
 		MaxIdleConnsPerHost: 16,
 		IdleConnTimeout:     time.Minute,
+		ForceAttemptHTTP2:   true,
+		TLSClientConfig:     f.tls,
 	}
-	return &client{url: url, http: &http.Client{Transport: transport}}
+	c := &client{url: f.url(), http: &http.Client{
+		Transport: transport,
+		// A token is for the service that was named, and for nobody that it sends its clients to.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	if f.token != "" {
+		c.http.Transport = bearing{"Bearer " + f.token, transport}
+	}
+	return c
 }
 
 func (c *client) events() skeinv1connect.EventServiceClient {

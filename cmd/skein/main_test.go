@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -11,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/skein-feed/skein/gateway/access/accesstest"
 )
 
 // TestMain makes the test binary be skein itself when a test runs skein: every test of the command line has real
@@ -21,10 +25,14 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the scenarios in testdata/script. Beside the usual commands of testscript they have:
 //
-//	ready FILE      waits for the port file of a service and until it is ready, and makes it $SKEIN_SERVER
+//	ready FILE      waits for the port file of a service and until it is ready, and makes it $SKEIN_SERVER;
+//	                with an authority after it, and perhaps a certificate and its key: over TLS
+//	certificates    writes ca.pem, and certificates and keys to server/ and client/ (of the name "web")
+//	jwt FILE CLAIMS writes a JWT with claims as JSON, and the key for it to jwks.json
 //	holds DIR N     demands that the directory has so many entries
-//	until TEXT ARG… runs skein again and again, until what it prints contains the text
+//	until TEXT ARG… runs skein again and again, until what it prints contains the text; with ! until it fails and says that
 func TestScripts(t *testing.T) {
+	jwts := accesstest.NewJWTs(t, "one")
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
@@ -32,20 +40,52 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"ready": func(ts *testscript.TestScript, neg bool, args []string) {
-				if neg || len(args) != 1 {
-					ts.Fatalf("usage: ready FILE")
+				if neg || len(args) < 1 || len(args) == 3 || len(args) > 4 {
+					ts.Fatalf("usage: ready FILE [CA [CERT KEY]]")
 				}
-				server, err := awaitReady(context.Background(), ts.MkAbs(args[0]))
+				scheme, client := "http://", http.DefaultClient
+				if len(args) > 1 {
+					client = clientTrusting(ts, args[1:])
+					defer client.CloseIdleConnections()
+					scheme = "https://"
+				}
+				server, err := awaitReadyBy(context.Background(), ts.MkAbs(args[0]), scheme, client)
 				ts.Check(err)
 				ts.Setenv("SKEIN_SERVER", server)
 			},
+			"certificates": func(ts *testscript.TestScript, _ bool, _ []string) {
+				ca := accesstest.NewAuthority(t)
+				for _, dir := range []string{"server", "client"} {
+					ts.Check(os.Mkdir(ts.MkAbs(dir), 0o700))
+				}
+				ca.Server(ts.MkAbs("server"))
+				ca.Client(ts.MkAbs("client"), "web")
+				ts.Check(os.Rename(ca.File, ts.MkAbs("ca.pem")))
+			},
+			"jwt": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) != 2 {
+					ts.Fatalf("usage: jwt FILE CLAIMS")
+				}
+				claims := map[string]any{}
+				ts.Check(json.Unmarshal([]byte(args[1]), &claims))
+				ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(jwts.Token(claims)), 0o600))
+				accesstest.WriteKeys(t, ts.MkAbs("jwks.json"), jwts)
+			},
 			"until": func(ts *testscript.TestScript, neg bool, args []string) {
-				if neg || len(args) < 2 {
+				if len(args) < 2 {
 					ts.Fatalf("usage: until TEXT ARG…")
 				}
 				ts.Check(eventually(context.Background(), func(context.Context) error {
 					err := ts.Exec("skein", args[1:]...)
-					if out := ts.ReadFile("stdout"); err == nil && !strings.Contains(out, args[0]) {
+					out := ts.ReadFile("stdout")
+					if neg {
+						out = ts.ReadFile("stderr")
+						if err == nil {
+							return errors.New("it does not fail")
+						}
+						err = nil
+					}
+					if err == nil && !strings.Contains(out, args[0]) {
 						err = fmt.Errorf("it prints %s", out)
 					}
 					return err
@@ -87,17 +127,32 @@ func eventually(ctx context.Context, ask func(context.Context) error) error {
 
 // awaitReady waits until a service has written its port and is ready, and returns its address.
 func awaitReady(ctx context.Context, portFile string) (server string, err error) {
+	return awaitReadyBy(ctx, portFile, "http://", http.DefaultClient)
+}
+
+// clientTrusting is a client that trusts the authorities of a file, and has a certificate if two more files are given.
+func clientTrusting(ts *testscript.TestScript, files []string) *http.Client {
+	f := clientFlags{TLSCA: ts.MkAbs(files[0])}
+	if len(files) > 1 {
+		f.ClientCert, f.ClientKey = ts.MkAbs(files[1]), ts.MkAbs(files[2])
+	}
+	config, err := f.readTLS()
+	ts.Check(err)
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+}
+
+func awaitReadyBy(ctx context.Context, portFile, scheme string, client *http.Client) (server string, err error) {
 	return server, eventually(ctx, func(ctx context.Context) error {
 		port, err := os.ReadFile(portFile)
 		if err != nil {
 			return err
 		}
-		server = "http://127.0.0.1:" + strings.TrimSpace(string(port))
+		server = scheme + "127.0.0.1:" + strings.TrimSpace(string(port))
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/readyz", nil)
 		if err != nil {
 			return err
 		}
-		res, err := http.DefaultClient.Do(req)
+		res, err := client.Do(req)
 		if err != nil {
 			return err
 		}

@@ -28,10 +28,11 @@ type serveCmd struct {
 	Ephemeral bool   `help:"For tests: a temporary directory that is removed at the end, and a free port."`
 
 	Listen         string `help:"Address to listen on: 127.0.0.1:7411 by default, a free port with --ephemeral." placeholder:"HOST:PORT"`
-	ListenAnywhere bool   `help:"Allow other machines: whoever reaches the port reads and writes everything."`
+	ListenAnywhere bool   `help:"Allow other machines without TLS and tokens: who reaches the port reads and writes everything."`
 	PortFile       string `help:"Write the port to this file when the service is ready." type:"path" placeholder:"FILE"`
 
-	natsFlags `embed:""`
+	accessFlags `embed:""`
+	natsFlags   `embed:""`
 
 	LogMaxBytes     byteSize      `help:"Size at which the log refuses more; 0: 80 % of the disk that is free at first." default:"0"`
 	DiskReserve     byteSize      `help:"Disk that is kept free: with less, Publish is refused; 0: a tenth of it, at most 1 GiB." default:"0"`
@@ -110,8 +111,9 @@ func (f *logFlags) logger(w io.Writer) *slog.Logger {
 
 // Help is shown below the flags.
 func (*serveCmd) Help() string {
-	return `The service has no accounts and no TLS of its own. It listens on this machine only, unless --listen says otherwise
-and --listen-anywhere that this is meant: put it behind something that has them.
+	return `Without --tokens or --jwks whoever reaches the port may do everything. So the service listens on this machine only, unless
+it has TLS (--tls-cert, --tls-key) and asks who calls (--tokens, --jwks), or --listen-anywhere says that something before
+it does both. All these files are read again when they change. docs/access.md has more, and skein token new makes tokens.
 
 --nats takes the URLs of a cluster, nats://a:4222,nats://b:4222. Several processes with one cluster and data
 directories of their own are interchangeable: any of them serves any position and any page.
@@ -141,6 +143,9 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	o, err := c.options(logger)
 	if err != nil {
 		return err
+	}
+	if c.asks() && !c.encrypts() {
+		logger.Warn("tokens without TLS: whoever sees the traffic can use them")
 	}
 	if c.Check {
 		if o.upkeep, err = c.upkeepFlags.options(ctx, o.dir, c.NATS != ""); err != nil {
@@ -177,13 +182,14 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	logger.Info("serving", "url", "http://"+l.Addr().String(), "data", o.dir, "version", version().Version)
+	url := c.scheme() + l.Addr().String()
+	logger.Info("serving", "url", url, "data", o.dir, "version", version().Version, "access", c.asks())
 	defer context.AfterFunc(ctx, func() { logger.Info("stopping") })()
 	err = a.run(ctx, l, func() error {
 		if failed := a.failed(); len(failed) > 0 {
 			logger.Warn("serving without what has failed", "projections", failed)
 		} else {
-			logger.Info("ready", "url", "http://"+l.Addr().String())
+			logger.Info("ready", "url", url)
 		}
 		return c.writePort(l)
 	})
@@ -204,6 +210,9 @@ func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 	if o.settings, err = c.settings(); err != nil {
 		return o, err
 	}
+	if o.access, err = c.open(logger); err != nil {
+		return o, err
+	}
 	if c.PageTokenKeys != "" {
 		text, err := os.ReadFile(c.PageTokenKeys)
 		if err != nil {
@@ -222,12 +231,14 @@ func (c *serveCmd) checkListen(ctx context.Context) error {
 	if err != nil {
 		return usage("--listen: %w", err)
 	}
-	if c.ListenAnywhere {
+	if err := c.accessFlags.check(); err != nil {
+		return err
+	}
+	if c.ListenAnywhere || c.encrypts() && c.asks() {
 		return nil
 	}
-	beyond := usage("--listen %s can be reached from other machines, and the service has no accounts and no TLS of its own: "+
-		"whoever reaches the port reads and writes everything. Put it behind something that has them and add --listen-anywhere, "+
-		"or listen on 127.0.0.1", c.Listen)
+	beyond := usage("--listen %s can be reached from other machines, and there is %s. Give --tls-cert, --tls-key and --tokens or "+
+		"--jwks; or put it behind something that has both and add --listen-anywhere; or listen on 127.0.0.1", c.Listen, c.lacks())
 	if host == "" {
 		return beyond
 	}
@@ -241,6 +252,17 @@ func (c *serveCmd) checkListen(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// lacks is what is not there, and what follows.
+func (f *accessFlags) lacks() string {
+	switch {
+	case f.encrypts():
+		return "nobody asked who calls (no --tokens, no --jwks): whoever reaches the port reads and writes everything"
+	case f.asks():
+		return "no TLS (no --tls-cert): whoever sees the traffic can use its tokens"
+	}
+	return "neither TLS nor a question who calls: whoever reaches the port reads and writes everything"
 }
 
 // writePort writes the port file. It appears whole: whoever waits for it may read it as soon as it is there.

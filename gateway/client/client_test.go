@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -27,6 +28,24 @@ func TestDial(t *testing.T) {
 		}
 		if err == nil {
 			c.Close()
+		}
+	}
+}
+
+// A token goes with every call.
+func TestToken(t *testing.T) {
+	for _, token := range []string{"", "skein_x"} {
+		var got []string
+		s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header["Authorization"] }))
+		c, err := client.Dial(s.URL, client.Options{Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Graph.ListBlocked(t.Context(), connect.NewRequest(&skeinv1.ListBlockedRequest{UserId: "ann"}))
+		c.Close()
+		s.Close()
+		if want := token != ""; want != (len(got) == 1) || want && got[0] != "Bearer "+token {
+			t.Errorf("%q: %q", token, got)
 		}
 	}
 }

@@ -66,6 +66,17 @@ const (
 	Reason_REASON_POSITION_TRIMMED Reason = 17
 	// The state of the service does not allow the operation; the message says why.
 	Reason_REASON_OPERATION_REFUSED Reason = 18
+	// The call shows neither a token nor a certificate that says who makes it.
+	Reason_REASON_TOKEN_MISSING Reason = 19
+	// The token is not known, malformed, badly signed, or of another issuer or for another service.
+	Reason_REASON_TOKEN_INVALID Reason = 20
+	// The token has expired; get a new one.
+	Reason_REASON_TOKEN_EXPIRED Reason = 21
+	// The caller does not have the role that the method needs; the metadata of the error names it as "role".
+	Reason_REASON_ROLE_MISSING Reason = 22
+	// The caller is bound to one user, and this is about another or about all; the metadata of the error names the user as
+	// "user_id".
+	Reason_REASON_OTHER_USER Reason = 23
 	// The log has reached its bound, or the disk of the service is nearly full: nothing was taken. Reads go on.
 	Reason_REASON_NO_ROOM Reason = 24
 )
@@ -92,6 +103,11 @@ var (
 		16: "REASON_OPERATION_IN_THE_WAY",
 		17: "REASON_POSITION_TRIMMED",
 		18: "REASON_OPERATION_REFUSED",
+		19: "REASON_TOKEN_MISSING",
+		20: "REASON_TOKEN_INVALID",
+		21: "REASON_TOKEN_EXPIRED",
+		22: "REASON_ROLE_MISSING",
+		23: "REASON_OTHER_USER",
 		24: "REASON_NO_ROOM",
 	}
 	Reason_value = map[string]int32{
@@ -114,6 +130,11 @@ var (
 		"REASON_OPERATION_IN_THE_WAY":   16,
 		"REASON_POSITION_TRIMMED":       17,
 		"REASON_OPERATION_REFUSED":      18,
+		"REASON_TOKEN_MISSING":          19,
+		"REASON_TOKEN_INVALID":          20,
+		"REASON_TOKEN_EXPIRED":          21,
+		"REASON_ROLE_MISSING":           22,
+		"REASON_OTHER_USER":             23,
 		"REASON_NO_ROOM":                24,
 	}
 )
@@ -149,7 +170,7 @@ var File_skein_v1_errors_proto protoreflect.FileDescriptor
 
 const file_skein_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15skein/v1/errors.proto\x12\bskein.v1*\xb0\x04\n" +
+	"\x15skein/v1/errors.proto\x12\bskein.v1*\xae\x05\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REASON_INVALID_FIELD\x10\x01\x12\x18\n" +
@@ -170,7 +191,12 @@ const file_skein_v1_errors_proto_rawDesc = "" +
 	"\x18REASON_UNKNOWN_OPERATION\x10\x0f\x12\x1f\n" +
 	"\x1bREASON_OPERATION_IN_THE_WAY\x10\x10\x12\x1b\n" +
 	"\x17REASON_POSITION_TRIMMED\x10\x11\x12\x1c\n" +
-	"\x18REASON_OPERATION_REFUSED\x10\x12\x12\x12\n" +
+	"\x18REASON_OPERATION_REFUSED\x10\x12\x12\x18\n" +
+	"\x14REASON_TOKEN_MISSING\x10\x13\x12\x18\n" +
+	"\x14REASON_TOKEN_INVALID\x10\x14\x12\x18\n" +
+	"\x14REASON_TOKEN_EXPIRED\x10\x15\x12\x17\n" +
+	"\x13REASON_ROLE_MISSING\x10\x16\x12\x15\n" +
+	"\x11REASON_OTHER_USER\x10\x17\x12\x12\n" +
 	"\x0eREASON_NO_ROOM\x10\x18B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/skein-feed/skein/gateway/access"
+)
+
+// accessFlags say who may call the service, and how it is reached.
+type accessFlags struct {
+	TLSCert     string `name:"tls-cert" help:"Certificate of the service, PEM, with its chain." type:"path" placeholder:"FILE"`
+	TLSKey      string `name:"tls-key" help:"Key of the certificate, PEM." type:"path" placeholder:"FILE"`
+	TLSClientCA string `name:"tls-client-ca" help:"Demand client certificates of these authorities, PEM." type:"path" placeholder:"FILE"`
+
+	Tokens      string `help:"Who may call: a file of hashed tokens, as skein token new writes it." type:"path" placeholder:"FILE"`
+	JWKS        string `name:"jwks" help:"Take JWTs that were signed with these keys, a JSON Web Key Set." type:"path" placeholder:"FILE"`
+	JWTIssuer   string `name:"jwt-issuer" help:"The iss that a JWT must have." placeholder:"NAME"`
+	JWTAudience string `name:"jwt-audience" help:"What the aud of a JWT must contain." placeholder:"NAME"`
+
+	CORSOrigin []string `name:"cors-origin" help:"Pages of these origins may call from a browser; * for all." placeholder:"ORIGIN"`
+}
+
+// accessOptions is what a server needs of them.
+type accessOptions struct {
+	gate         *access.Gate
+	certificates *access.Certificates
+	origins      []string
+}
+
+// encrypts and asks tell of what there is, before anything is opened.
+func (f *accessFlags) encrypts() bool { return f.TLSCert != "" }
+func (f *accessFlags) asks() bool     { return f.Tokens != "" || f.JWKS != "" }
+
+// scheme is that of the URL of the service.
+func (f *accessFlags) scheme() string {
+	if f.encrypts() {
+		return "https://"
+	}
+	return "http://"
+}
+
+// check refuses flags that mean nothing without others.
+func (f *accessFlags) check() error {
+	for _, c := range []struct {
+		has    bool
+		flag   string
+		needed bool
+		other  string
+	}{
+		{f.TLSCert != "", "--tls-cert", f.TLSKey != "", "--tls-key"},
+		{f.TLSKey != "", "--tls-key", f.TLSCert != "", "--tls-cert"},
+		{f.TLSClientCA != "", "--tls-client-ca", f.TLSCert != "", "--tls-cert"},
+		{f.JWKS != "", "--jwks", f.JWTIssuer != "", "--jwt-issuer"},
+		{f.JWKS != "", "--jwks", f.JWTAudience != "", "--jwt-audience"},
+		{f.JWTIssuer != "", "--jwt-issuer", f.JWKS != "", "--jwks"},
+		{f.JWTAudience != "", "--jwt-audience", f.JWKS != "", "--jwks"},
+	} {
+		if c.has && !c.needed {
+			return usage("%s needs %s", c.flag, c.other)
+		}
+	}
+	return nil
+}
+
+// open reads the files.
+func (f *accessFlags) open(logger *slog.Logger) (o accessOptions, err error) {
+	o.origins = f.CORSOrigin
+	if f.encrypts() {
+		files := access.Files{Cert: f.TLSCert, Key: f.TLSKey, ClientCA: f.TLSClientCA}
+		if o.certificates, err = access.OpenCertificates(files, logger); err != nil {
+			return o, fmt.Errorf("--tls-cert, --tls-key, --tls-client-ca: %w", err)
+		}
+	}
+	if f.asks() {
+		o.gate, err = access.Open(access.Options{
+			Tokens: f.Tokens, JWKS: f.JWKS, Issuer: f.JWTIssuer, Audience: f.JWTAudience, Logger: logger,
+		})
+		if err != nil {
+			return o, fmt.Errorf("--tokens, --jwks: %w", err)
+		}
+	}
+	return o, nil
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/skein-feed/skein/gateway/access"
+)
+
+// tokenCmd are the commands about tokens of the service.
+type tokenCmd struct {
+	New newTokenCmd `cmd:"" help:"Make a token, print it once, and the line of the token file that knows it."`
+}
+
+type newTokenCmd struct {
+	Name    string        `help:"Whose token it is, for people and logs." required:"" placeholder:"NAME"`
+	Role    []string      `help:"What it is for: publish, read, offline, admin." required:"" placeholder:"ROLE,..."`
+	User    string        `help:"Bind it to one user: what it publishes and reads is that user's." placeholder:"ID"`
+	Expires time.Duration `help:"After how long it ends; 0: never." default:"0"`
+	Tokens  string        `help:"Append the line to this token file, which is made if it is not there." type:"path" placeholder:"FILE"`
+	JSON    bool          `help:"Print token and line as JSON."`
+}
+
+// Help is shown below the flags.
+func (*newTokenCmd) Help() string {
+	return `The token goes to standard output, and nowhere else: the line has its hash. skein serve --tokens FILE reads
+the file again when it changes. To take a token back, remove its line.`
+}
+
+// Run makes a token.
+func (c *newTokenCmd) Run(std *streams) error {
+	roles, err := access.ParseRoles(strings.Join(c.Role, ","))
+	if err != nil {
+		return usage("--role: %w", err)
+	}
+	if c.Expires < 0 {
+		return usage("--expires must not be negative")
+	}
+	var expires time.Time
+	if c.Expires > 0 {
+		expires = time.Now().Add(c.Expires)
+	}
+	token, line, err := access.NewToken(access.Caller{Name: c.Name, Roles: roles, User: c.User}, expires)
+	if err != nil {
+		return usage("--name, --user: %w", err)
+	}
+	if c.Tokens != "" {
+		if err := appendLine(c.Tokens, line); err != nil {
+			return fmt.Errorf("--tokens: %w", err)
+		}
+	}
+	if c.JSON {
+		return json.NewEncoder(std.out).Encode(struct {
+			Token string `json:"token"`
+			Line  string `json:"line"`
+		}{token, line})
+	}
+	if c.Tokens == "" {
+		std.say("The line for the file of skein serve --tokens FILE:\n%s\nThe token, which is shown this once:", line)
+	}
+	_, err = fmt.Fprintln(std.out, token)
+	return err
+}
+
+// appendLine appends a line to a file, on disk when it returns.
+func appendLine(file, line string) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	// A last line without its end would take this one in.
+	if last := make([]byte, 1); info.Size() > 0 {
+		if _, err := f.ReadAt(last, info.Size()-1); err != nil {
+			return err
+		}
+		if last[0] != '\n' {
+			line = "\n" + line
+		}
+	}
+	if _, err := f.WriteString(line + "\n"); err != nil {
+		return err
+	}
+	return f.Sync()
+}

@@ -1,0 +1,208 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skein-feed/skein/gateway/access"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// admission is who makes a call, or why that is not known. The zero one is of nobody, who has no role: a way into the server that
+// forgets to ask lets nobody in.
+type admission struct {
+	caller access.Caller
+	denied error
+	// again asks the same again; nil: a call is asked about once.
+	again func() admission
+}
+
+// who asks who makes a call. Every way into the server asks before it reads a body; what the caller may do is judged in
+// one place for all of them: [method.permit], then [method.about].
+func (s *Server) who(authorization string, cert *x509.Certificate) admission {
+	if s.gate == nil {
+		return admission{caller: access.Anyone()}
+	}
+	caller, err := s.gate.Authorize(time.Now(), authorization, cert)
+	return admission{caller: caller, denied: err}
+}
+
+// permit refuses who may not call the method, whatever the request.
+func (m *method) permit(a admission) error {
+	switch {
+	case m.right.open:
+		return nil
+	case a.denied != nil:
+		return unknownCaller(a.denied)
+	case !a.caller.Roles.Any(m.right.roles):
+		return lacksRole(m.right.roles)
+	case a.caller.User != "" && m.right.bound.other == nil:
+		return otherUser(a.caller.User, "the answer")
+	}
+	return nil
+}
+
+// letsIn is part of plainMethod.
+func (m *method) letsIn(from admission) bool { return from.denied == nil || m.right.open }
+
+// about refuses a good request of a caller who is bound to a user, if it is about another.
+func (m *method) about(ctx context.Context, a admission, req proto.Message) error {
+	if user := a.caller.User; user != "" && !m.right.open {
+		if field := m.right.bound.other(user, req); field != "" {
+			return otherUser(user, field)
+		}
+	}
+	if m.right.roles == access.Admin && m.s.gate != nil {
+		m.s.log.InfoContext(ctx, "admin call", "method", m.name, "caller", a.caller.Name)
+	}
+	return nil
+}
+
+// admitted has a handler of Connect answer those who are known. What is not plain may have a long body, packed at that: who is not
+// known is turned away before any of it is read.
+func (m *method) admitted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if m.s.gate == nil || m.right.open {
+			h.ServeHTTP(w, r)
+			return
+		}
+		authorization, cert := authorizationOf(r), certificateOf(r.TLS)
+		a := m.s.who(authorization, cert)
+		if a.denied != nil {
+			m.s.turnAway(w, r, unknownCaller(a.denied))
+			return
+		}
+		a.again = func() admission { return m.s.who(authorization, cert) }
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), admissionKey{}, a)))
+	})
+}
+
+// whilePermitted returns a context that also ends when the caller of a stream would no longer be let in: when its token has expired,
+// or was taken out of the file. A stream may last for months.
+func (m *method) whilePermitted(ctx context.Context, a admission) (context.Context, context.CancelFunc) {
+	if a.again == nil {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(m.s.admitPeriod)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			now := a.again()
+			err := m.permit(now)
+			if err == nil && now.caller.User != a.caller.User {
+				err = otherUser(now.caller.User, "the stream")
+			}
+			if err != nil {
+				cancel(err)
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil); <-ended }
+}
+
+// endOf is why a stream ended whose context has: because the server stops, or because its caller is no longer let in; else the error.
+func endOf(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if f, ok := errors.AsType[*failure](cause); ok {
+		return f
+	}
+	if errors.Is(cause, errStopping) {
+		return errStopping
+	}
+	return err
+}
+
+// admitPeriod is how often the caller of a stream is asked about again.
+const admitPeriod = 5 * time.Second
+
+type admissionKey struct{}
+
+// admissionOf is that of a call which came through [method.admitted].
+func (s *Server) admissionOf(ctx context.Context) admission {
+	if s.gate == nil {
+		return s.who("", nil)
+	}
+	a, _ := ctx.Value(admissionKey{}).(admission)
+	return a
+}
+
+// authorizationOf is the header Authorization. Where it stands twice it is none that anybody knows.
+func authorizationOf(r *http.Request) string {
+	return strings.Join(r.Header[headerNames[authorization]], ", ")
+}
+
+// certificateOf is the client certificate of a connection, if it was verified; nil: there is none.
+func certificateOf(state *tls.ConnectionState) *x509.Certificate {
+	if state == nil || len(state.VerifiedChains) == 0 {
+		return nil
+	}
+	return state.VerifiedChains[0][0]
+}
+
+// guarded has a page beside the API answer callers with one of some roles who are bound to no user.
+func (s *Server) guarded(roles access.Roles, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := s.who(authorizationOf(r), certificateOf(r.TLS))
+		var f *failure
+		switch {
+		case a.denied != nil:
+			f = unknownCaller(a.denied)
+		case !a.caller.Roles.Any(roles):
+			f = lacksRole(roles)
+		case a.caller.User != "" && roles != access.AllRoles:
+			f = otherUser(a.caller.User, "this page")
+		default:
+			h.ServeHTTP(w, r)
+			return
+		}
+		if err := s.errorWriter.Write(w, r, f.connectError()); err != nil {
+			s.log.DebugContext(r.Context(), "answer not sent", "error", err)
+		}
+	})
+}
+
+// unknownCaller says why nobody is known by what a call shows. Its texts are those of access, which quote nothing.
+func unknownCaller(err error) *failure {
+	f := &failure{code: connect.CodeUnauthenticated, reason: skeinv1.Reason_REASON_TOKEN_INVALID, text: err.Error()}
+	switch {
+	case errors.Is(err, access.ErrMissing):
+		f.reason = skeinv1.Reason_REASON_TOKEN_MISSING
+	case errors.Is(err, access.ErrExpired):
+		f.reason = skeinv1.Reason_REASON_TOKEN_EXPIRED
+	}
+	return f
+}
+
+func lacksRole(roles access.Roles) *failure {
+	names := strings.ReplaceAll(roles.String(), ",", " or ")
+	return &failure{
+		code: connect.CodePermissionDenied, reason: skeinv1.Reason_REASON_ROLE_MISSING,
+		text: "this needs the role " + names, metadata: map[string]string{"role": names},
+	}
+}
+
+func otherUser(user, field string) *failure {
+	return &failure{
+		code: connect.CodePermissionDenied, reason: skeinv1.Reason_REASON_OTHER_USER,
+		text:     fmt.Sprintf("the caller acts for one user only, and %s is not of that user alone", field),
+		metadata: map[string]string{"user_id": user},
+	}
+}

@@ -1,0 +1,98 @@
+package access
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// Files are where a server's certificates are, in PEM.
+type Files struct {
+	// Cert is the certificate with those that lead to its authority, Key its key. Both are required.
+	Cert, Key string
+	// ClientCA are the authorities that sign clients' certificates. Without them nobody is asked for one, and with them everybody
+	// must show one.
+	ClientCA string
+}
+
+// Certificates are those of a server. They are read again when their files change, at the next handshake: connections that are open
+// stay.
+type Certificates struct{ config *kept[tls.Config] }
+
+// OpenCertificates reads the files. The logger hears of files that changed; nil: nobody does.
+func OpenCertificates(f Files, logger *slog.Logger) (*Certificates, error) {
+	if f.Cert == "" || f.Key == "" {
+		return nil, errors.New("access: TLS needs a certificate and its key")
+	}
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	files := []string{f.Cert, f.Key}
+	if f.ClientCA != "" {
+		files = append(files, f.ClientCA)
+	}
+	config, err := keep("certificates", logger, func() (*tls.Config, error) { return f.load(logger) }, files...)
+	if err != nil {
+		return nil, err
+	}
+	return &Certificates{config}, nil
+}
+
+// Config returns the configuration of a server that has the certificates of each time.
+func (c *Certificates) Config() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: protocols(),
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return c.config.get(time.Now()), nil
+		},
+	}
+}
+
+func protocols() []string { return []string{"h2", "http/1.1"} }
+
+func (f Files) load(logger *slog.Logger) (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s and key %s: %w", f.Cert, f.Key, err)
+	}
+	if pair.Leaf != nil && time.Now().After(pair.Leaf.NotAfter) {
+		logger.Warn("the certificate has expired: clients will refuse it", "file", f.Cert, "expired", pair.Leaf.NotAfter)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols(), Certificates: []tls.Certificate{pair}}
+	if f.ClientCA != "" {
+		pem, err := readFile(f.ClientCA)
+		if err != nil {
+			return nil, err
+		}
+		config.ClientCAs = x509.NewCertPool()
+		if !config.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s: no certificate of an authority in PEM", f.ClientCA)
+		}
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return config, nil
+}
+
+// namesOf are the names of a certificate that a line of the token file may have: its URIs, then its DNS names, and its common
+// name if it has none of these.
+func namesOf(cert *x509.Certificate) []string {
+	var names []string
+	for _, uri := range cert.URIs {
+		names = append(names, uri.String())
+	}
+	names = append(names, cert.DNSNames...)
+	if len(names) == 0 && cert.Subject.CommonName != "" {
+		names = append(names, cert.Subject.CommonName)
+	}
+	return names
+}
+
+// named tells whether a certificate has a name and is still good: a connection may last longer.
+func named(cert *x509.Certificate, now time.Time, name string) bool {
+	return cert != nil && !now.After(cert.NotAfter) && slices.Contains(namesOf(cert), name)
+}

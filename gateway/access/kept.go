@@ -1,0 +1,121 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// lookEvery is how often files are looked at, at most: when somebody calls.
+const lookEvery = time.Second
+
+// kept is what is made of some files, and made anew when one of them changes. It has no goroutine: whoever asks for it looks
+// at the files if nobody has done so in the last second, while the others go on with what there is.
+type kept[T any] struct {
+	// what names it in the log.
+	what  string
+	files []string
+	// load makes it of the files, which are those above.
+	load func() (*T, error)
+	log  *slog.Logger
+
+	now  atomic.Pointer[T]
+	born time.Time
+	// next is when the files are looked at again, since born.
+	next atomic.Int64
+	// looking is held by who looks. It guards seen, those files that were loaded or failed to load last.
+	looking sync.Mutex
+	seen    []fs.FileInfo
+}
+
+// keep loads what is to be kept.
+func keep[T any](what string, log *slog.Logger, load func() (*T, error), files ...string) (*kept[T], error) {
+	k := &kept[T]{what: what, files: files, load: load, log: log, born: time.Now()}
+	k.next.Store(int64(lookEvery))
+	// What is loaded is not older than what is noted: a change in between is seen the next time.
+	var err error
+	if k.seen, err = k.stat(); err != nil {
+		return nil, err
+	}
+	first, err := load()
+	if err != nil {
+		return nil, err
+	}
+	k.now.Store(first)
+	return k, nil
+}
+
+// get returns what there is at a time, which should be the present.
+func (k *kept[T]) get(at time.Time) *T {
+	if since := int64(at.Sub(k.born)); since >= k.next.Load() && k.looking.TryLock() {
+		k.next.Store(since + int64(lookEvery))
+		k.look()
+		k.looking.Unlock()
+	}
+	return k.now.Load()
+}
+
+// look loads again what has changed. What does not load is said once, until it changes again, and the former stays.
+func (k *kept[T]) look() {
+	found, err := k.stat()
+	if err == nil && sameFiles(found, k.seen) || err != nil && k.seen == nil {
+		return // nothing is new, not even that a file is gone
+	}
+	k.seen = found
+	var fresh *T
+	if err == nil {
+		fresh, err = k.load()
+	}
+	if err != nil {
+		k.log.Error("not loaded again: the former stays in force", "what", k.what, "error", err)
+		return
+	}
+	k.now.Store(fresh)
+	k.log.Info("loaded again", "what", k.what, "files", k.files)
+}
+
+// stat returns nil and an error if one of the files is not there.
+func (k *kept[T]) stat() ([]fs.FileInfo, error) {
+	infos := make([]fs.FileInfo, len(k.files))
+	for i, name := range k.files {
+		var err error
+		if infos[i], err = os.Stat(name); err != nil {
+			return nil, err
+		}
+	}
+	return infos, nil
+}
+
+// sameFiles tells whether files are what they were, as far as that can be seen without reading them.
+func sameFiles(a, b []fs.FileInfo) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !os.SameFile(a[i], b[i]) || a[i].Size() != b[i].Size() || !a[i].ModTime().Equal(b[i].ModTime()) {
+			return false
+		}
+	}
+	return true
+}
+
+// maxFileBytes bounds what is read of a file: some ten thousand tokens, some hundred keys.
+const maxFileBytes = 4 << 20
+
+var errFileTooLong = errors.New("the file is too long")
+
+func readFile(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxFileBytes {
+		return nil, fmt.Errorf("%s: %w: %d bytes, at most %d", name, errFileTooLong, info.Size(), maxFileBytes)
+	}
+	return os.ReadFile(name)
+}

@@ -1,0 +1,95 @@
+package access
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// later is a time at which files are looked at again, whatever was before.
+func later(n int) time.Time { return time.Now().Add(time.Duration(n) * 2 * lookEvery) }
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A file that changes is loaded again, once; one that does not load leaves what was, and that is said once.
+func TestKept(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	write(t, file, "one")
+	var log bytes.Buffer
+	loads := 0
+	k, err := keep("words", slog.New(slog.NewTextHandler(&log, nil)), func() (*string, error) {
+		loads++
+		data, err := os.ReadFile(file)
+		if text := string(data); err == nil && text != "bad" {
+			return &text, nil
+		}
+		return nil, errors.Join(err, errors.New("it is bad"))
+	}, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := func() string { defer log.Reset(); return log.String() }
+	want := func(at time.Time, text string, times int) {
+		t.Helper()
+		if got := *k.get(at); got != text || loads != times {
+			t.Errorf("%q after %d loads, want %q after %d", got, loads, text, times)
+		}
+	}
+	want(later(1), "one", 1)
+	write(t, file, "longer")
+	want(time.Now(), "one", 1) // it was looked at a moment ago
+	want(later(2), "longer", 2)
+	if text := said(); !strings.Contains(text, "loaded again") {
+		t.Error(text)
+	}
+	write(t, file, "bad")
+	want(later(3), "longer", 3)
+	if text := said(); strings.Count(text, "it is bad") != 1 {
+		t.Error(text)
+	}
+	want(later(4), "longer", 3)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	want(later(5), "longer", 3)
+	if text := said(); strings.Count(text, "level=ERROR") != 1 {
+		t.Error(text)
+	}
+	want(later(6), "longer", 3)
+	if text := said(); text != "" {
+		t.Error(text)
+	}
+	write(t, file, "back")
+	want(later(7), "back", 4)
+	// Another file in its place, of the same size and time.
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, file+".new", "next")
+	if err := errors.Join(os.Chtimes(file+".new", info.ModTime(), info.ModTime()), os.Rename(file+".new", file)); err != nil {
+		t.Fatal(err)
+	}
+	want(later(8), "next", 5)
+}
+
+func TestKeptNeedsItsFiles(t *testing.T) {
+	if _, err := keep("nothing", slog.New(slog.DiscardHandler), func() (*int, error) { return new(int), nil }, "missing"); err == nil {
+		t.Error("no error for a missing file")
+	}
+	big := filepath.Join(t.TempDir(), "big")
+	write(t, big, strings.Repeat("x", maxFileBytes+1))
+	if _, err := readFile(big); !errors.Is(err, errFileTooLong) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,28 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Why [Gate.Authorize] does not know a caller. The texts are for clients: they say what to do, and quote nothing of what was
+// sent. What is wrong inside a token is told only of one whose signature is good.
+var (
+	// ErrMissing: there is no token, and no certificate that the token file names.
+	ErrMissing = errors.New("this service must know who calls: send the header \"Authorization: Bearer TOKEN\"")
+	// ErrInvalid: nobody is known by this token.
+	ErrInvalid = errors.New("the token is not valid")
+	// ErrExpired: the token was good.
+	ErrExpired = errors.New("the token has expired")
+)
+
+var (
+	errScheme      = fmt.Errorf("%w: the header Authorization must be \"Bearer TOKEN\", once", ErrInvalid)
+	errTooLong     = fmt.Errorf("%w: it is longer than %d bytes", ErrInvalid, maxTokenBytes)
+	errCertificate = fmt.Errorf("%w: it is bound to a client certificate, which this connection has not shown", ErrInvalid)
+	errIssuer      = fmt.Errorf("%w: it is of another issuer", ErrInvalid)
+	errAudience    = fmt.Errorf("%w: it is meant for another service", ErrInvalid)
+	errNotYet      = fmt.Errorf("%w: it is not valid yet", ErrInvalid)
+	errNoExpiry    = fmt.Errorf("%w: it does not say when it expires", ErrInvalid)
+	errClaims      = fmt.Errorf("%w: its claims are malformed", ErrInvalid)
+)

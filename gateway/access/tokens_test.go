@@ -1,0 +1,138 @@
+package access
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const someHash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" // of "abc"
+
+func TestLoadTokens(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	write(t, file, `
+# who may do what
+web read,publish sha256:`+someHash+`
+ann  read  user=ann	expires=2030-01-02T03:04:05Z sha256:`+strings.Repeat("0A", 32)+`
+
+backup offline cert:backup.internal
+ops admin cert:ops sha256:`+strings.Repeat("11", 32)+`
+`)
+	all, err := loadTokens(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &tokens{
+		byHash: map[digest]token{
+			sha256.Sum256([]byte("abc")): {caller: Caller{Name: "web", Roles: Read | Publish}},
+			{
+				10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10,
+			}: {caller: Caller{Name: "ann", Roles: Read, User: "ann"}, expires: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)},
+			{
+				17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17, 17,
+			}: {caller: Caller{Name: "ops", Roles: Admin}, cert: "ops"},
+		},
+		byCert: map[string]token{"backup.internal": {caller: Caller{Name: "backup", Roles: Offline}, cert: "backup.internal"}},
+	}
+	if diff := cmp.Diff(want, all, cmp.AllowUnexported(tokens{}, token{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What is wrong is told by its line, and what may be a secret in the wrong place is not quoted.
+func TestLoadTokensRefuses(t *testing.T) {
+	const secret = "skein_verysecret"
+	good := "ok read sha256:" + someHash + "\n"
+	for _, c := range []struct{ line, want string }{
+		{"web", "want NAME ROLE"},
+		{"web read", "want NAME ROLE"},
+		{"web read user=ann", "want NAME ROLE"},
+		{"web read " + secret, "want NAME ROLE"},
+		{"web read token:" + secret, "want NAME ROLE"},
+		{"web " + secret + " sha256:" + someHash, "second field"},
+		{"web read,write sha256:" + someHash, "second field"},
+		{"web read sha256:" + secret, "64 hexadecimal digits"},
+		{"web read sha256:" + someHash + "00", "64 hexadecimal digits"},
+		{"web read sha256:" + strings.Repeat("é", 32), "64 hexadecimal digits"},
+		{"web read sha256:" + someHash, "line before"},
+		{"web read user= sha256:" + strings.Repeat("22", 32), "user=…"},
+		{"web read user=a user=b sha256:" + strings.Repeat("22", 32), "want NAME ROLE"},
+		{"web read expires=tomorrow sha256:" + strings.Repeat("22", 32), "expires=…"},
+		{"web read cert:", "cert:…"},
+		{"web read cert:a\nweb read cert:a", "line before"},
+		{strings.Repeat("w", 300) + " read cert:a", "longer than"},
+		{strings.Repeat("x", 100_000), "token too long"},
+	} {
+		file := filepath.Join(t.TempDir(), "tokens")
+		write(t, file, good+c.line)
+		_, err := loadTokens(file)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), secret) {
+			t.Errorf("%.60s: %v, want %s", c.line, err, c.want)
+		}
+	}
+	if _, err := loadTokens("missing"); err == nil {
+		t.Error("no error for a missing file")
+	}
+}
+
+func TestNewToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	who := Caller{Name: "web", Roles: Read | Offline, User: "ann"}
+	expires := time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
+	secret, line, err := NewToken(who, expires)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(line, secret) || len(secret) < 40 {
+		t.Error(secret, line)
+	}
+	write(t, file, line+"\n")
+	all, err := loadTokens(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := all.byHash[sha256.Sum256([]byte(secret))]
+	if got.caller != who || !got.expires.Equal(expires) {
+		t.Errorf("%s: %+v", line, got)
+	}
+	if again, _, _ := NewToken(who, time.Time{}); again == secret {
+		t.Error("the same token twice")
+	}
+	for _, bad := range []Caller{
+		{},
+		{Name: "web"},
+		{Name: "a b", Roles: Read},
+		{Name: "#a", Roles: Read},
+		{Name: "a", Roles: Read, User: "b c"},
+		{Name: "a", Roles: Read, User: strings.Repeat("u", 200)},
+		{Name: strings.Repeat("n", 300), Roles: Read},
+	} {
+		if _, line, err := NewToken(bad, time.Time{}); err == nil {
+			t.Errorf("%+v: %s", bad, line)
+		}
+	}
+}
+
+// Whatever stands in the file, reading it ends, and quotes no hash.
+func FuzzLoadTokens(f *testing.F) {
+	f.Add("web read,publish user=a expires=2030-01-02T03:04:05Z sha256:" + someHash)
+	f.Add("a read cert:x\n# y\n\nb admin cert:z")
+	f.Fuzz(func(t *testing.T, text string) {
+		all := &tokens{byHash: map[digest]token{}, byCert: map[string]token{}}
+		for line := range strings.Lines(text) {
+			if err := all.add(strings.Fields(line)); err == nil {
+				continue
+			}
+		}
+		for id, tok := range all.byHash {
+			if tok.caller.Roles == 0 || len(hex.EncodeToString(id[:])) != 64 {
+				t.Errorf("%+v", tok)
+			}
+		}
+	})
+}

@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// right is who may call a method. The zero one is nobody's.
+type right struct {
+	// open: whoever reaches the port.
+	open bool
+	// roles: whoever has one of them.
+	roles access.Roles
+	// bound is what is left for a caller who is bound to a user.
+	bound binding
+}
+
+// binding is what a caller who is bound to a user may ask of a method. The zero one is nothing.
+type binding struct {
+	// text is for docs/access.md, where U is the user.
+	text string
+	// other returns the field by which a request is about somebody else; empty: by none.
+	other func(user string, req proto.Message) string
+}
+
+// rights are those of every method, as docs/access.md shows them. A method that is not here is nobody's to call.
+//
+// What a user is shown of the own affairs, blocks and mutes and plays among them, is for the user alone. Who follows whom, boards,
+// pins and counts are public, but for exclusions: these are between two users and look like an unfollow to everybody else.
+var rights = map[string]right{
+	connectv1.EventServicePublishProcedure: {roles: access.Publish, bound: ownEvents()},
+	connectv1.EventServiceWatchProcedure:   {roles: access.Offline},
+
+	connectv1.GraphServiceCheckFollowsProcedure:          {roles: access.Read, bound: ownPairs()},
+	connectv1.GraphServiceFilterFollowedProcedure:        {roles: access.Read, bound: own("viewer_id")},
+	connectv1.GraphServiceBatchGetRelationshipsProcedure: {roles: access.Read, bound: own("viewer_id")},
+	connectv1.GraphServiceBatchGetFollowCountsProcedure:  {roles: access.Read, bound: everything()},
+	connectv1.GraphServiceListFollowingProcedure:         {roles: access.Read, bound: everything()},
+	connectv1.GraphServiceListFollowersProcedure:         {roles: access.Read, bound: everything()},
+	connectv1.GraphServiceListBoardFollowersProcedure:    {roles: access.Read, bound: noExcluders()},
+	connectv1.GraphServiceListFollowedBoardsProcedure:    {roles: access.Read, bound: everything()},
+	connectv1.GraphServiceListExcludedBoardsProcedure:    {roles: access.Read, bound: own("user_id")},
+	connectv1.GraphServiceListBoardsProcedure:            {roles: access.Read, bound: everything()},
+	connectv1.GraphServiceListBlockedProcedure:           {roles: access.Read, bound: own("user_id")},
+	connectv1.GraphServiceListMutedProcedure:             {roles: access.Read, bound: own("user_id")},
+	connectv1.GraphServiceListMutualsProcedure:           {roles: access.Read, bound: own("viewer_id")},
+	connectv1.GraphServiceScanFollowersProcedure:         {roles: access.Offline},
+
+	connectv1.FeedServiceReadFeedProcedure: {roles: access.Read, bound: own("reader_id")},
+	connectv1.FeedServiceListPinsProcedure: {roles: access.Read, bound: everything()},
+
+	connectv1.SeenServiceFilterSeenProcedure: {roles: access.Read, bound: own("user_id")},
+	connectv1.SeenServiceListServedProcedure: {roles: access.Read, bound: own("user_id")},
+
+	connectv1.CounterServiceBatchGetCountersProcedure: {roles: access.Read, bound: everything()},
+	connectv1.CounterServiceListHotProcedure:          {roles: access.Read, bound: everything()},
+
+	// Imports ask it first, and dashboards; it shows the beginnings of refused events, with whatever ids are in them.
+	connectv1.AdminServiceGetStatusProcedure:       {roles: access.Read | access.Admin},
+	connectv1.AdminServiceStartRebuildProcedure:    {roles: access.Admin},
+	connectv1.AdminServiceVerifyProcedure:          {roles: access.Admin},
+	connectv1.AdminServiceRepairProcedure:          {roles: access.Admin},
+	connectv1.AdminServiceRollbackProcedure:        {roles: access.Admin},
+	connectv1.AdminServiceTakeSnapshotProcedure:    {roles: access.Admin},
+	connectv1.AdminServiceEraseUserProcedure:       {roles: access.Admin},
+	connectv1.AdminServiceGetOperationProcedure:    {roles: access.Admin},
+	connectv1.AdminServiceListOperationsProcedure:  {roles: access.Admin},
+	connectv1.AdminServiceCancelOperationProcedure: {roles: access.Admin},
+	connectv1.AdminServiceWatchOperationProcedure:  {roles: access.Admin},
+
+	// Balancers have no tokens.
+	healthv1connect.HealthCheckProcedure: {open: true},
+	healthv1connect.HealthWatchProcedure: {open: true},
+}
+
+func everything() binding {
+	return binding{"everything", func(string, proto.Message) string { return "" }}
+}
+
+// own lets pass what has the user in a field.
+func own(field protoreflect.Name) binding {
+	return binding{"`" + string(field) + "` is U", func(user string, req proto.Message) string {
+		m := req.ProtoReflect()
+		if f := m.Descriptor().Fields().ByName(field); f != nil && f.Kind() == protoreflect.StringKind && m.Get(f).String() == user {
+			return ""
+		}
+		return string(field)
+	}}
+}
+
+func ownPairs() binding {
+	return binding{"`follower_id` of every pair is U", func(user string, req proto.Message) string {
+		check, _ := req.(*skeinv1.CheckFollowsRequest)
+		for i, pair := range check.GetPairs() {
+			if pair.GetFollowerId() != user {
+				return fmt.Sprintf("pairs[%d].follower_id", i)
+			}
+		}
+		return ""
+	}}
+}
+
+func noExcluders() binding {
+	return binding{"`kind` is not EXCLUDERS", func(_ string, req proto.Message) string {
+		list, ok := req.(*skeinv1.ListBoardFollowersRequest)
+		if !ok || list.GetKind() == skeinv1.BoardFollowerKind_BOARD_FOLLOWER_KIND_EXCLUDERS {
+			return "kind"
+		}
+		return ""
+	}}
+}
+
+// ownEvents lets pass live events that the user does. A backfill chooses its time and takes offsets of its source, which keeps
+// every lower one out for ever: imports are for who is bound to nobody. An event that is malformed is refused later, with all that is
+// wrong with it.
+func ownEvents() binding {
+	return binding{"the acting user of every event is U; no backfills", func(user string, req proto.Message) string {
+		call, _ := req.(*skeinv1.PublishRequest)
+		for i, msg := range call.GetEvents() {
+			ev, malformed := events.FromProto(msg)
+			if malformed == nil && (ev.User != user || ev.Backfill) {
+				return fmt.Sprintf("events[%d]", i)
+			}
+		}
+		return ""
+	}}
+}
