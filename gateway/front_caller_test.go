@@ -24,8 +24,10 @@ import (
 func TestFrontCallers(t *testing.T) {
 	tokens, text := map[string]string{}, ""
 	for _, c := range []access.Caller{
-		{Name: "reader", Roles: access.Read}, {Name: "publisher", Roles: access.Publish},
-		{Name: "ann", Roles: access.Read, User: "ann"}, {Name: "bob", Roles: access.Read, User: "bob"},
+		{Name: "reader", Roles: access.Read},
+		{Name: "publisher", Roles: access.Publish},
+		{Name: "ann", Roles: access.Read, User: "ann"},
+		{Name: "bob", Roles: access.Read, User: "bob"},
 	} {
 		token, line, err := access.NewToken(c, time.Time{})
 		if err != nil {

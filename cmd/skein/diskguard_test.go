@@ -22,8 +22,16 @@ func TestDiskGuard(t *testing.T) {
 		free              uint64
 		refusing, pausing bool
 	}{
-		{100, false, false}, {99, true, false}, {109, true, false}, {110, false, false},
-		{50, true, false}, {49, true, true}, {54, true, true}, {55, true, false}, {0, true, true}, {200, false, false},
+		{100, false, false},
+		{99, true, false},
+		{109, true, false},
+		{110, false, false},
+		{50, true, false},
+		{49, true, true},
+		{54, true, true},
+		{55, true, false},
+		{0, true, true},
+		{200, false, false},
 	} {
 		free = step.free * mib
 		g.look()

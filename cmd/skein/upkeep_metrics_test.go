@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 	"regexp"
 	"strings"
@@ -23,6 +24,7 @@ func TestUpkeepMetricsAreDocumented(t *testing.T) {
 	}
 	descriptions := make(chan *prometheus.Desc, 100)
 	newUpkeepCollector(nil).Describe(descriptions)
+	newDiskGuard(t.TempDir(), 0, slog.New(slog.DiscardHandler)).Describe(descriptions)
 	close(descriptions)
 	for d := range descriptions {
 		name := regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(d.String())[1]
