@@ -89,6 +89,7 @@ type Server struct {
 	version  string
 
 	metrics     *metrics
+	quotas      *quotas // nil: no caller is limited
 	rules       rules
 	errorWriter *connect.ErrorWriter
 	// methods are the RPCs by path, streams which of them answer with a stream, absent those that this version lacks,
@@ -155,6 +156,7 @@ func New(o Options) (*Server, error) {
 		methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
 		healthPeriod: healthPeriod, watchPeriod: watchPeriod, admitPeriod: admitPeriod, errorWriter: connect.NewErrorWriter(),
 	}
+	s.quotas = newQuotas(s.limits)
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.marks = newMarker(s.life, o.Publisher)
 	var err error

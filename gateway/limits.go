@@ -1,6 +1,9 @@
 package gateway
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Limits bound what one call and all calls together may take. A zero field stands for its default.
 type Limits struct {
@@ -12,6 +15,12 @@ type Limits struct {
 	HeaderBytes int
 	// InFlight is how many calls may be under way together; more are refused as OVERLOADED. Default 4096.
 	InFlight int
+	// CallerRate is how many calls a second each caller may make, over time; 0: any number. Refused as CALLER_LIMIT.
+	CallerRate float64
+	// CallerBurst is how many a caller who was silent may make at once. Default: those of a second, at least 1.
+	CallerBurst int
+	// CallerInFlight is how many calls each caller may have under way, streams among them; 0: any number.
+	CallerInFlight int
 	// AtLeastWait is how long a read waits for the position that it demands. Default 5 s. A read whose caller gives
 	// up earlier waits shorter.
 	AtLeastWait time.Duration
@@ -40,6 +49,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.BodyBytes, 4<<20)
 	def(&l.HeaderBytes, 64<<10)
 	def(&l.InFlight, 4096)
+	def(&l.CallerBurst, max(1, int(math.Ceil(l.CallerRate))))
 	def(&l.AtLeastWait, 5*time.Second)
 	def(&l.CallTimeout, 30*time.Second)
 	def(&l.VisibleWait, 5*time.Second)

@@ -85,6 +85,11 @@ func (u *unaryMethod[Req, Res, P]) answer(ctx context.Context, a admission, req 
 	if err := u.permit(a); err != nil {
 		return nil, err
 	}
+	end, err := u.within(a)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	if err := refuse(req, u.check); err != nil {
 		return nil, err
 	}
@@ -110,6 +115,11 @@ func stream[Req, Res any, P message[Req]](
 			if err := m.permit(a); err != nil {
 				return err
 			}
+			end, err := m.within(a)
+			if err != nil {
+				return err
+			}
+			defer end()
 			if err := refuse(req.Msg, ruled); err != nil {
 				return err
 			}

@@ -39,6 +39,9 @@ type serveCmd struct {
 	CacheBytes      byteSize      `help:"Memory for rows that are read and written often." default:"512MiB"`
 	HotBytes        byteSize      `help:"Memory for follows of users who are asked about often, decoded; 0: none." default:"64MiB"`
 	FolloweeCap     int           `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
+	CallerRate      float64       `help:"Calls that each caller may make a second, over time; 0: any number." default:"0"`
+	CallerBurst     int           `help:"Calls that a caller who was silent may make at once; 0: those of a second." default:"0"`
+	CallerInFlight  int           `help:"Calls that each caller may have under way, streams among them; 0: any number." default:"0"`
 	PageTokenKeys   string        `help:"Keys that sign page tokens; by default one of the log's own." type:"path" placeholder:"FILE"`
 	DrainDelay      time.Duration `help:"After the signal to stop, go on taking calls for so long while /readyz says no." default:"0s"`
 	ShutdownTimeout time.Duration `help:"How long calls under way may take after that." default:"30s"`
@@ -139,6 +142,9 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	if err := c.checkListen(ctx); err != nil {
 		return err
 	}
+	if c.CallerRate < 0 || c.CallerBurst < 0 || c.CallerInFlight < 0 {
+		return usage("--caller-rate, --caller-burst and --caller-in-flight must not be negative")
+	}
 	logger := c.logger(std.err)
 	o, err := c.options(logger)
 	if err != nil {
@@ -201,6 +207,7 @@ func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 		dir: c.Data, cacheBytes: int64(c.CacheBytes), hotBytes: int64(c.HotBytes), logger: logger,
 		diskReserve: int64(c.DiskReserve),
 		limits: gateway.Limits{
+			CallerRate: c.CallerRate, CallerBurst: c.CallerBurst, CallerInFlight: c.CallerInFlight,
 			Followees: c.FolloweeCap, DrainDelay: c.DrainDelay, ShutdownTimeout: c.ShutdownTimeout,
 		},
 		log: c.config(filepath.Join(c.Data, logDir)),

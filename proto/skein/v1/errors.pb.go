@@ -79,6 +79,9 @@ const (
 	Reason_REASON_OTHER_USER Reason = 23
 	// The log has reached its bound, or the disk of the service is nearly full: nothing was taken. Reads go on.
 	Reason_REASON_NO_ROOM Reason = 24
+	// The caller makes more calls a second, or has more under way, than any one caller may: retry after the delay of the
+	// RetryInfo.
+	Reason_REASON_CALLER_LIMIT Reason = 25
 )
 
 // Enum value maps for Reason.
@@ -109,6 +112,7 @@ var (
 		22: "REASON_ROLE_MISSING",
 		23: "REASON_OTHER_USER",
 		24: "REASON_NO_ROOM",
+		25: "REASON_CALLER_LIMIT",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":            0,
@@ -136,6 +140,7 @@ var (
 		"REASON_ROLE_MISSING":           22,
 		"REASON_OTHER_USER":             23,
 		"REASON_NO_ROOM":                24,
+		"REASON_CALLER_LIMIT":           25,
 	}
 )
 
@@ -170,7 +175,7 @@ var File_skein_v1_errors_proto protoreflect.FileDescriptor
 
 const file_skein_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15skein/v1/errors.proto\x12\bskein.v1*\xae\x05\n" +
+	"\x15skein/v1/errors.proto\x12\bskein.v1*\xc7\x05\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REASON_INVALID_FIELD\x10\x01\x12\x18\n" +
@@ -197,7 +202,8 @@ const file_skein_v1_errors_proto_rawDesc = "" +
 	"\x14REASON_TOKEN_EXPIRED\x10\x15\x12\x17\n" +
 	"\x13REASON_ROLE_MISSING\x10\x16\x12\x15\n" +
 	"\x11REASON_OTHER_USER\x10\x17\x12\x12\n" +
-	"\x0eREASON_NO_ROOM\x10\x18B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"\x0eREASON_NO_ROOM\x10\x18\x12\x17\n" +
+	"\x13REASON_CALLER_LIMIT\x10\x19B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_errors_proto_rawDescOnce sync.Once

@@ -1,0 +1,110 @@
+package gateway
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/time/rate"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// quotas bound what each caller takes of the service, so that one who asks without end is refused before the others feel it.
+// Callers are told apart by name: all tokens with one name share, as do all calls where nobody is asked for a token.
+type quotas struct {
+	limits Limits
+
+	mu     sync.Mutex
+	byName map[string]*quota
+	// most is how many callers are remembered before some are forgotten.
+	most int
+}
+
+// quota is what one caller takes. It is guarded by quotas.mu.
+type quota struct {
+	// rate is nil if it is not limited.
+	rate *rate.Limiter
+	// underWay counts calls.
+	underWay int
+}
+
+// maxQuotas is how many callers are remembered in any case: some 2 MB.
+const maxQuotas = 10_000
+
+// newQuotas returns nil if no caller is limited.
+func newQuotas(l Limits) *quotas {
+	if l.CallerRate <= 0 && l.CallerInFlight <= 0 {
+		return nil
+	}
+	return &quotas{limits: l, most: maxQuotas, byName: map[string]*quota{}}
+}
+
+// take counts a call of a caller, or refuses it. What was taken is to be given back when the call has ended.
+func (q *quotas) take(name string, now time.Time) *failure {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := q.of(name, now)
+	if most := q.limits.CallerInFlight; most > 0 && c.underWay >= most {
+		return q.refuse(retrySoon, "the caller has %d calls under way, as many as it may", most)
+	}
+	if c.rate != nil {
+		r := c.rate.ReserveN(now, 1)
+		if wait := r.DelayFrom(now); wait > 0 {
+			r.CancelAt(now) // a call that is refused counts for nothing
+			return q.refuse(wait, "the caller makes more than %v calls a second", q.limits.CallerRate)
+		}
+	}
+	c.underWay++
+	return nil
+}
+
+// give ends a call.
+func (q *quotas) give(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.byName[name].underWay--
+}
+
+// of returns the quota of a caller. Who is new makes room if there is none: all those are forgotten who have taken nothing lately, to
+// whom it makes no difference.
+func (q *quotas) of(name string, now time.Time) *quota {
+	if c := q.byName[name]; c != nil {
+		return c
+	}
+	if len(q.byName) >= q.most {
+		for name, c := range q.byName {
+			if c.underWay == 0 && (c.rate == nil || c.rate.TokensAt(now) >= float64(c.rate.Burst())) {
+				delete(q.byName, name)
+			}
+		}
+		// If nearly all are busy, there are that many: to look through them for each new one would cost more than they do.
+		q.most = max(maxQuotas, 2*len(q.byName))
+	}
+	c := &quota{}
+	if q.limits.CallerRate > 0 {
+		c.rate = rate.NewLimiter(rate.Limit(q.limits.CallerRate), q.limits.CallerBurst)
+	}
+	q.byName[name] = c
+	return c
+}
+
+func (*quotas) refuse(retry time.Duration, text string, limit any) *failure {
+	return &failure{
+		code: connect.CodeResourceExhausted, reason: skeinv1.Reason_REASON_CALLER_LIMIT,
+		text: fmt.Sprintf(text, limit) + "; nothing was done", retry: max(retry, time.Millisecond),
+	}
+}
+
+// within counts a call of a method against its caller's quota, or refuses it. The function that it returns ends the call.
+func (m *method) within(a admission) (end func(), err error) {
+	q, name := m.s.quotas, a.caller.Name
+	if q == nil || m.right.open {
+		return func() {}, nil
+	}
+	if f := q.take(name, time.Now()); f != nil {
+		return nil, f
+	}
+	return func() { q.give(name) }, nil
+}
