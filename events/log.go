@@ -225,10 +225,14 @@ func (l *Log) Healthy(ctx context.Context) error {
 //
 // It is worth a try once the disk has room again, or works.
 func (l *Log) Recover(ctx context.Context) error {
-	if l.server == nil || l.server.healthy() == nil {
+	if l.server == nil {
 		return nil
 	}
-	l.logger.Warn("log: the embedded server is started anew", "error", l.server.healthy())
+	err := l.server.stuck()
+	if err == nil {
+		return nil
+	}
+	l.logger.Warn("log: the embedded server is started anew", "error", err)
 	return l.server.restart(ctx)
 }
 

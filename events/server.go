@@ -141,6 +141,16 @@ func (e *embedded) healthy() error {
 	return nil
 }
 
+// stuck returns the error of the disk after which the stream takes nothing, if there was one. Of what else the server may find wrong
+// nothing is for ever: a stream that is being replaced, as by an erasure, is missing for a moment, too.
+func (e *embedded) stuck() error {
+	// As it stands in the text of a nats-server 2.15.2: the error has no other mark.
+	if err := e.healthy(); err != nil && strings.Contains(err.Error(), " write error: ") {
+		return err
+	}
+	return nil
+}
+
 // stop shuts the server down and waits for it, then unlocks the directory.
 func (e *embedded) stop(ctx context.Context) error {
 	e.turning.Lock()

@@ -216,7 +216,11 @@ func TestDiskFilledBySomebodyElse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("Publish went on %v after there was room", time.Since(took))
+	text, err := os.ReadFile(filepath.Join(d.dir, "server.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("Publish went on %v after there was room; the log was started anew %d times", time.Since(took), strings.Count(string(text), "started anew"))
 	d.holds("it has gone on")
 	d.equal()
 }
