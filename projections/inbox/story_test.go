@@ -187,6 +187,25 @@ func TestReturningReader(t *testing.T) {
 	}
 }
 
+// TestExclusion: what is on a board that a reader has unfollowed is in no feed of that reader, pushed or pulled, before and after, until
+// the board is followed again.
+func TestExclusion(t *testing.T) {
+	for _, threshold := range []int64{-1, 0} {
+		settings := inbox.DefaultSettings()
+		settings.Threshold = threshold
+		for _, first := range [][]events.Event{nil, {active("ann")}} {
+			s := newStory(t, settings)
+			s.do(first...)
+			s.do(
+				follows("ann", "bob"), postsOn("bob", "b", "p1"), posts("bob", "p2"),
+				onBoard(events.BoardUnfollowed, "ann", "bob", "b"), postsOn("bob", "b", "p3"),
+				onBoard(events.BoardFollowed, "ann", "bob", "b"), postsOn("bob", "b", "p4"),
+				onBoard(events.BoardUnfollowed, "ann", "bob", "b"), unfollows("ann", "bob"), follows("ann", "bob"),
+			)
+		}
+	}
+}
+
 // rows counts the rows of a store.
 func rows(t testing.TB, s *projections.Store) (n int) {
 	t.Helper()
