@@ -186,7 +186,7 @@ func (a *attacker) byTokens() []attack {
 	none := func(string) []byte { return nil }
 	return []attack{
 		{"no token", blocked(""), noToken},
-		{"a guessed token", blocked(a.tokens["all"][:len(a.tokens["all"])-1] + "A"), nobodys},
+		{"a guessed token", blocked(otherEnd(a.tokens["all"])), nobodys},
 		{"the hash of a token, from the token file", blocked(strings.TrimPrefix(hash, "sha256:")), nobodys},
 		{"a token in the URL", func() string {
 			return a.send(connectv1.GraphServiceListBlockedProcedure+"?access_token="+a.tokens["all"], strings.NewReader("{}"))

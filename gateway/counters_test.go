@@ -285,7 +285,7 @@ func TestCountersBadInput(t *testing.T) {
 		"an owner's space":   {hotOf("a b"), 1, "", "", "owner_id", "INVALID_FIELD"},
 		"a board's owner":    {hotOn("", "x"), 1, "", "", "board.owner_id", "INVALID_FIELD"},
 		"a long token":       {&skeinv1.ListHotRequest{}, 1, strings.Repeat("x", 1025), "", "page_token", "INVALID_FIELD"},
-		"tampered":           {&skeinv1.ListHotRequest{}, 1, all.next[:20] + "A" + all.next[21:], "", "page_token", "INVALID_PAGE_TOKEN"},
+		"tampered":           {&skeinv1.ListHotRequest{}, 1, all.next[:20] + other(all.next[20]) + all.next[21:], "", "page_token", "INVALID_PAGE_TOKEN"},
 		"of another list":    {hotOf("bob"), 1, all.next, "", "page_token", "INVALID_PAGE_TOKEN"},
 		"of another author":  {hotOf("ann"), 1, ofBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},
 		"of an author":       {hotOn("bob", ""), 1, ofBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},

@@ -629,3 +629,6 @@ func other(letter byte) string {
 	}
 	return "A"
 }
+
+// otherEnd is a token with another last letter.
+func otherEnd(token string) string { return token[:len(token)-1] + other(token[len(token)-1]) }

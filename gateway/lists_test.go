@@ -348,7 +348,7 @@ func TestPageTokensThatAreRefused(t *testing.T) {
 		"of another kind":       {w.followers("bob", explicit), token},
 		"of another list":       {w.following("bob", anyKind), token},
 		"of a board":            {w.boardFollowers(board("bob", ""), allOf), token},
-		"damaged":               {w.followers("bob", anyKind), token[:10] + "A" + token[11:]},
+		"damaged":               {w.followers("bob", anyKind), token[:10] + other(token[10]) + token[11:]},
 		"cut":                   {w.followers("bob", anyKind), token[:len(token)-1]},
 		"no token":              {w.followers("bob", anyKind), "next please"},
 		"of another ring":       {w.followers("bob", anyKind), ring(t, "log:"+secret(1)).sign(goldenToken)},
