@@ -56,7 +56,7 @@ func TestStaticTokens(t *testing.T) {
 	g.wants(t, "expired", "Bearer "+oldToken, Caller{}, ErrExpired)
 	g.wants(t, "none", "", Caller{}, ErrMissing)
 	for name, header := range map[string]string{
-		"another": "Bearer " + webToken[:len(webToken)-1] + "A", "shorter": "Bearer " + webToken[:20],
+		"another": "Bearer " + webToken[:len(webToken)-1] + "!", "shorter": "Bearer " + webToken[:20],
 		"longer": "Bearer " + webToken + "x", "scheme alone": "Bearer ", "no scheme": webToken, "another scheme": "Basic " + webToken,
 		"two": "Bearer " + webToken + ", Bearer " + webToken, "spaces": "Bearer  " + webToken, "garbage": "Bearer \x00\xff",
 		"its hash": "Bearer " + webLine[strings.LastIndex(webLine, ":")+1:], "huge": "Bearer " + strings.Repeat("a", maxTokenBytes+1),
