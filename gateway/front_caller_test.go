@@ -95,8 +95,8 @@ func TestAuthorizationOfPlainCalls(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, checkPath, bytes.NewReader(nil))
 	r.Header.Set("Content-Type", "application/proto")
 	r.Header.Set("Authorization", "Bearer c")
-	if c, ok := plainOf(r); !ok || c.authorization != "Bearer c" {
-		t.Errorf("%+v %v", c, ok)
+	if c, ok := plainOf(r); !ok || authorizationOf(r) != "Bearer c" {
+		t.Errorf("%+v %v %q", c, ok, authorizationOf(r))
 	}
 	r.Header.Add("Authorization", "Bearer d")
 	if _, ok := plainOf(r); ok || !strings.Contains(authorizationOf(r), ", ") {

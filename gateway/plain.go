@@ -22,8 +22,6 @@ import (
 type plainCall struct {
 	// timeout is that of the caller.
 	timeout time.Duration
-	// authorization is the header that says who calls, as it came through net/http; empty: there is none.
-	authorization string
 	// gzip tells that the caller takes compressed answers.
 	gzip bool
 	// seen has a bit for each header that was there.
@@ -91,9 +89,6 @@ func plainOf(r *http.Request) (c plainCall, ok bool) {
 			}
 		}
 	}
-	if c.has(authorization) {
-		c.authorization = r.Header[headerNames[authorization]][0]
-	}
 	return c, c.has(contentType)
 }
 
@@ -125,7 +120,7 @@ func (u *unaryMethod[Req, Res, P]) ServeHTTP(w http.ResponseWriter, r *http.Requ
 		u.ordinary.ServeHTTP(w, r)
 		return
 	}
-	from := u.s.who(c.authorization, certificateOf(r.TLS))
+	from := u.s.who(authorizationOf(r), certificateOf(r.TLS))
 	if !u.letsIn(from) {
 		u.s.turnAway(w, r, unknownCaller(from.denied))
 		return
