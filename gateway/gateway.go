@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/cors"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/access"
@@ -82,7 +83,7 @@ type Server struct {
 	room     func() error
 	gate     *access.Gate         // may be nil
 	tls      *access.Certificates // may be nil
-	origins  []string
+	cors     *cors.Cors           // may be nil
 	keys     KeyRing
 	limits   Limits
 	log      *slog.Logger
@@ -126,7 +127,8 @@ func New(o Options) (*Server, error) {
 	if o.Log == nil || o.Publisher == nil || o.Hub == nil || o.Graph == nil {
 		return nil, errors.New("gateway: a server needs a log, a publisher, a hub and the graph")
 	}
-	if err := checkOrigins(o.Origins); err != nil {
+	crossing, err := newCORS(o.Origins)
+	if err != nil {
 		return nil, err
 	}
 	if len(o.Stores) == 0 {
@@ -151,7 +153,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		source: o.Log, publisher: o.Publisher, hub: o.Hub, graph: o.Graph, inbox: o.Inbox,
 		seen: o.Seen, counters: o.Counters, stores: o.Stores, operator: o.Operator, report: o.Report,
-		room: o.Room, gate: o.Gate, tls: o.Certificates, origins: o.Origins, keys: o.Keys,
+		room: o.Room, gate: o.Gate, tls: o.Certificates, cors: crossing, keys: o.Keys,
 		limits: o.Limits.withDefaults(), log: o.Logger, version: o.Version,
 		methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
 		healthPeriod: healthPeriod, watchPeriod: watchPeriod, admitPeriod: admitPeriod, errorWriter: connect.NewErrorWriter(),
@@ -159,7 +161,6 @@ func New(o Options) (*Server, error) {
 	s.quotas = newQuotas(s.limits)
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.marks = newMarker(s.life, o.Publisher)
-	var err error
 	if s.seen != nil {
 		if s.seenSettings, err = settingsOfSeen(s.seen); err != nil {
 			return nil, err

@@ -17,8 +17,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// The next call should go to a process that stays.
 		w.Header().Set("Connection", "close")
 	}
-	if len(s.origins) > 0 && s.crossOrigin(w, r) {
-		return
+	if s.cors != nil {
+		if s.cors.HandlerFunc(w, r); isPreflight(r) {
+			return
+		}
 	}
 	h, ok := s.methods[r.URL.Path]
 	if !ok {
