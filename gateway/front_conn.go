@@ -75,14 +75,17 @@ func newFrontConn(f *front, conn net.Conn) *frontConn {
 	return c
 }
 
-// retire ends a connection without a call. One that has just been opened may have a request under way to us.
-func (c *frontConn) retire() {
+// retire ends a connection without a call, and tells whether it was one. One that has just been opened may have a request under
+// way to us.
+func (c *frontConn) retire() bool {
 	switch {
 	case c.state.CompareAndSwap(quiet, retired):
 		c.conn.Close()
+		return true
 	case c.state.Load() == fresh:
 		_ = c.conn.SetReadDeadline(time.Now().Add(freshPatience))
 	}
+	return false
 }
 
 // serve answers the requests of the connection, one after the other, until it ends or has to be handed over.

@@ -90,6 +90,7 @@ type Server struct {
 	version  string
 
 	metrics     *metrics
+	shed        shedder
 	quotas      *quotas // nil: no caller is limited
 	rules       rules
 	errorWriter *connect.ErrorWriter
@@ -112,8 +113,12 @@ type Server struct {
 	// watchPeriod is after how long without an event a watch says how far it is.
 	watchPeriod time.Duration
 	inFlight    atomic.Int64
+	// conns are those of Run.
+	conns connections
 	// accepted counts the connections that Run took, handedOver those of them that it left to net/http.
 	accepted, handedOver atomic.Uint64
+	// crowdedOut counts the quiet ones that made room for others, unaccepted those for which there was none.
+	crowdedOut, unaccepted atomic.Uint64
 	// caughtUp is set when every projection has once been at the head of the log, and stays.
 	caughtUp atomic.Bool
 	// draining is set when the process is about to stop; life ends when it stops.
@@ -158,6 +163,7 @@ func New(o Options) (*Server, error) {
 		methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
 		healthPeriod: healthPeriod, watchPeriod: watchPeriod, admitPeriod: admitPeriod, errorWriter: connect.NewErrorWriter(),
 	}
+	s.shed.limit = s.limits.ShedAfter
 	s.quotas = newQuotas(s.limits)
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.marks = newMarker(s.life, o.Publisher)

@@ -15,6 +15,12 @@ type Limits struct {
 	HeaderBytes int
 	// InFlight is how many calls may be under way together; more are refused as OVERLOADED. Default 4096.
 	InFlight int
+	// ShedAfter is how long what runs may wait for a processor, in the median of a tenth of a second; above it a part of the calls
+	// is refused as OVERLOADED. Default 100 ms; negative: nothing is refused for that.
+	ShedAfter time.Duration
+	// Connections is how many may be open together. Beyond it one that is quiet is closed for each that comes, and if there is
+	// none the new one is refused. Default 10 000: some 150 MB.
+	Connections int
 	// CallerRate is how many calls a second each caller may make, over time; 0: any number. Refused as CALLER_LIMIT.
 	CallerRate float64
 	// CallerBurst is how many a caller who was silent may make at once. Default: those of a second, at least 1.
@@ -49,6 +55,8 @@ func (l Limits) withDefaults() Limits {
 	def(&l.BodyBytes, 4<<20)
 	def(&l.HeaderBytes, 64<<10)
 	def(&l.InFlight, 4096)
+	def(&l.ShedAfter, 100*time.Millisecond)
+	def(&l.Connections, 10_000)
 	def(&l.CallerBurst, max(1, int(math.Ceil(l.CallerRate))))
 	def(&l.AtLeastWait, 5*time.Second)
 	def(&l.CallTimeout, 30*time.Second)

@@ -66,14 +66,6 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 			Name: "skein_feed_outboxes_opened_total",
 			Help: "Outboxes of authors and boards that were opened to make pages of feeds.",
 		}, &m.feeds.outboxes), m.hotRows,
-		counterOf(prometheus.CounterOpts{
-			Name: "skein_connections_total",
-			Help: "Connections that clients opened.",
-		}, &s.accepted),
-		counterOf(prometheus.CounterOpts{
-			Name: "skein_connections_handed_over_total",
-			Help: "Connections that were left to net/http, because what came on them was no plain call.",
-		}, &s.handedOver),
 		questionsCounter("filter", &m.seen.asked[byFilter]), questionsCounter("feed", &m.seen.asked[byFeed]),
 		candidatesCounter("unseen", &m.seen.unseen), candidatesCounter("seen", &m.seen.seen),
 		counterOf(prometheus.CounterOpts{
@@ -85,12 +77,46 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 			Help: "Months of plays that were looked at to tell the seen from the unseen.",
 		}, &m.seen.months),
 	}...)
-	for _, c := range collectors {
+	for _, c := range append(collectors, s.admissionCollectors()...) {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// admissionCollectors tell of connections, and of what is refused when there is too much.
+func (s *Server) admissionCollectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		counterOf(prometheus.CounterOpts{
+			Name: "skein_connections_total",
+			Help: "Connections that clients opened.",
+		}, &s.accepted),
+		counterOf(prometheus.CounterOpts{
+			Name: "skein_connections_handed_over_total",
+			Help: "Connections that were left to net/http, because what came on them was no plain call.",
+		}, &s.handedOver),
+		counterOf(prometheus.CounterOpts{
+			Name: "skein_connections_crowded_out_total",
+			Help: "Quiet connections that were closed to make room for others.",
+		}, &s.crowdedOut),
+		counterOf(prometheus.CounterOpts{
+			Name: "skein_connections_refused_total",
+			Help: "Connections that were closed at once, because there were too many and none was quiet.",
+		}, &s.unaccepted),
+		counterOf(prometheus.CounterOpts{
+			Name: "skein_shed_calls_total",
+			Help: "Calls that were refused because those before them waited long for a processor.",
+		}, &s.shed.refused),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "skein_shed_ratio",
+			Help: "The part of calls that is refused at present for that reason.",
+		}, s.shed.part),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "skein_connections",
+			Help: "Connections that are open.",
+		}, func() float64 { return float64(s.conns.count()) }),
+	}
 }
 
 // hotCollectors tell of what the graph keeps in memory.

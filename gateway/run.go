@@ -36,6 +36,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	var rest sync.WaitGroup
 	defer rest.Wait()
 	rest.Go(func() { _ = f.rest.Serve(f.hand) }) // until it is shut down or closed
+	rest.Go(func() { s.shed.run(s.life) })
 	ended := make(chan error, 1)
 	go func() { ended <- f.accept() }() //nolint:contextcheck // calls outlive the order to stop, which ctx is
 	failed := func(err error) error {
@@ -124,6 +125,12 @@ func (c *connections) opened() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open++
+}
+
+func (c *connections) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open
 }
 
 func (c *connections) closed() {

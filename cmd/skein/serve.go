@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,8 @@ type serveCmd struct {
 	CacheBytes      byteSize      `help:"Memory for rows that are read and written often." default:"512MiB"`
 	HotBytes        byteSize      `help:"Memory for follows of users who are asked about often, decoded; 0: none." default:"64MiB"`
 	FolloweeCap     int           `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
+	MaxConnections  int           `help:"Connections that may be open together." default:"10000"`
+	ShedAfter       time.Duration `help:"Refuse a part of the calls while what runs waits so long for a processor; 0: do not." default:"100ms"`
 	CallerRate      float64       `help:"Calls that each caller may make a second, over time; 0: any number." default:"0"`
 	CallerBurst     int           `help:"Calls that a caller who was silent may make at once; 0: those of a second." default:"0"`
 	CallerInFlight  int           `help:"Calls that each caller may have under way, streams among them; 0: any number." default:"0"`
@@ -145,6 +148,9 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	if c.CallerRate < 0 || c.CallerBurst < 0 || c.CallerInFlight < 0 {
 		return usage("--caller-rate, --caller-burst and --caller-in-flight must not be negative")
 	}
+	if c.MaxConnections < 1 || c.ShedAfter < 0 {
+		return usage("--max-connections must be at least 1, --shed-after not negative")
+	}
 	logger := c.logger(std.err)
 	o, err := c.options(logger)
 	if err != nil {
@@ -207,6 +213,7 @@ func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 		dir: c.Data, cacheBytes: int64(c.CacheBytes), hotBytes: int64(c.HotBytes), logger: logger,
 		diskReserve: int64(c.DiskReserve),
 		limits: gateway.Limits{
+			Connections: c.MaxConnections, ShedAfter: cmp.Or(c.ShedAfter, -1),
 			CallerRate: c.CallerRate, CallerBurst: c.CallerBurst, CallerInFlight: c.CallerInFlight,
 			Followees: c.FolloweeCap, DrainDelay: c.DrainDelay, ShutdownTimeout: c.ShutdownTimeout,
 		},
