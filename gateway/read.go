@@ -108,7 +108,7 @@ func (s *Server) openFeed(ctx context.Context, x *extra, demands ...demand) (*fe
 	if err != nil {
 		return nil, err
 	}
-	return &feedReading{Queries: inbox.Query(o.view), opened: o, rebuilding: rebuilding}, nil
+	return &feedReading{Queries: inbox.HotQuery(o.view), opened: o, rebuilding: rebuilding}, nil
 }
 
 // openStore returns a store at a position that contains all that is demanded. x may be nil.

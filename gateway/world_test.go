@@ -208,9 +208,10 @@ func (w *world) openStores(o *worldOptions) {
 			}
 		}), ready
 	}
-	w.store = open(func() projections.Projection { return graph.NewWith(graph.NewHotCache(1 << 20)) }, nil)
+	hot := graph.NewHotCache(1 << 20)
+	w.store = open(func() projections.Projection { return graph.NewWith(hot) }, nil)
 	if o.inbox != nil {
-		w.inbox, w.inboxReady = watched(func() projections.Projection { return inbox.New(*o.inbox) })
+		w.inbox, w.inboxReady = watched(func() projections.Projection { return inbox.NewWith(*o.inbox, hot) })
 	}
 	if o.seen != nil {
 		w.seen, w.seenReady = watched(func() projections.Projection { return seen.New(*o.seen) })

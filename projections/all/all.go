@@ -21,7 +21,7 @@ type Settings struct {
 	// Counters are those of counters; zero: the defaults. What they have in common with Inbox should be equal: feeds and
 	// lists are ranked by the same heat then.
 	Counters counters.Settings
-	// Hot bounds what queries of graph keep in memory; nil: nothing. It changes no row.
+	// Hot bounds what queries of graph and inbox keep in memory; nil: nothing. It changes no row.
 	Hot *graph.HotCache
 }
 
@@ -46,7 +46,7 @@ func Makers(s Settings) []func() projections.Projection {
 	}
 	return []func() projections.Projection{
 		func() projections.Projection { return graph.NewWith(s.Hot) },
-		func() projections.Projection { return inbox.New(s.Inbox) },
+		func() projections.Projection { return inbox.NewWith(s.Inbox, s.Hot) },
 		func() projections.Projection { return seen.New(s.Seen) },
 		func() projections.Projection { return counters.New(s.Counters) },
 	}

@@ -102,8 +102,11 @@ type Sight struct {
 	Boards bool
 }
 
-// Sight tells what decides whether a reader sees the pins of a user, with one point read.
+// Sight tells what decides whether a reader sees the pins of a user, with one point read at most.
 func (q *Queries) Sight(reader, user string) (Sight, error) {
+	if v, ok := q.hotEdge(reader, user); ok {
+		return Sight{Explicit: v.has(hotExplicit), Muted: v.has(hotMuting), Boards: v.has(hotBoards)}, nil
+	}
 	e, err := readEdge(q.r, q.key(), reader, user)
 	_, explicit := e.explicit()
 	return Sight{Explicit: explicit, Muted: e.mute.holds(), Boards: e.boards}, err

@@ -10,7 +10,7 @@ import (
 )
 
 // HotCache bounds what the stores of a process keep decoded of the users that are asked about again and again, and counts.
-// It may be shared by generations of the graph; each has entries of its own. It is safe for concurrent use.
+// It may be shared by generations of the graph and of what embeds it; each has entries of its own. It is safe for concurrent use.
 type HotCache struct {
 	// limit bounds used: the bytes of the entries of all stores.
 	limit, used atomic.Int64
@@ -45,8 +45,10 @@ const (
 	hotWays = 6
 	// hotGhosts is how many users that have no entry are remembered for each bucket.
 	hotGhosts = 4
-	// bucketBytes is what of the bound there is a bucket for: most entries are smaller than the ways have room for.
-	bucketBytes = 1 << 10
+	// bucketBytes is what of the bound there is a bucket for, in each of hotSets: most entries are smaller than the ways have room for.
+	bucketBytes = 2 << 10
+	// hotSets is how many stores share a cache: those of graph and inbox, while both are rebuilt.
+	hotSets = 4
 	// maxHotEdges is how many edges a user may have who is kept.
 	maxHotEdges = 1 << 14
 	// rowsAMiss is how many rows may be read to make an entry for every question that it would have answered: as long as
@@ -54,15 +56,15 @@ const (
 	rowsAMiss = 16
 )
 
-// NewHotCache returns a cache of so many bytes, of which two generations take 16 % for tables; nil, which keeps nothing, if
+// NewHotCache returns a cache of so many bytes, of which [hotSets] generations take 16 % for tables; nil, which keeps nothing, if
 // that is not enough for one bucket.
 func NewHotCache(bytes int64) *HotCache {
-	if bytes < 2*bucketBytes {
+	if bytes < hotSets*bucketBytes {
 		return nil
 	}
 	c := &HotCache{buckets: 1 << (bits.Len64(uint64(bytes/bucketBytes)) - 1)}
 	c.fixed = int64(c.buckets) * (64 + 4*hotGhosts)
-	c.limit.Store(bytes - 2*c.fixed)
+	c.limit.Store(bytes - hotSets*c.fixed)
 	return c
 }
 

@@ -1,6 +1,8 @@
 package inbox
 
 import (
+	"errors"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 )
@@ -27,7 +29,9 @@ func EachItem(r projections.Reader, shard events.Shard, do func(item string) err
 
 // Score returns the heat of an item at the position; ok is false where it has none.
 func (q *Queries) Score(item string) (score int64, ok bool, err error) {
-	return scoreAt(q.r, item, q.r.Cursor().Seq)
+	s := newScores(q.r, q.r.Cursor().Seq)
+	score, ok, err = s.of(item)
+	return score, ok, errors.Join(err, s.close())
 }
 
 // Likes tells whether a user likes an item.

@@ -205,5 +205,5 @@ func feed(t testing.TB, s *projections.Store, f inbox.Feed, n int) []inbox.Pin {
 	t.Helper()
 	v := view(t, s)
 	defer v.Close()
-	return pages(t, inbox.Query(v), f, n)
+	return pages(t, inbox.HotQuery(v), f, n)
 }

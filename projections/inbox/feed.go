@@ -22,8 +22,9 @@ type walk struct {
 	reader reader
 	// below tells that the walk has come to the floor.
 	below bool
+	keys  arena
 	// sights are the relations to owners that were met.
-	sights map[string]*sight
+	sights map[string]sight
 	// opened counts the outboxes.
 	opened int
 	// ended is set by batch when there is no more.
@@ -38,7 +39,7 @@ type sight struct {
 
 // newWalk begins at the first place that is not before from; nil: at the top.
 func (q *Queries) newWalk(f *Feed, from []byte) (*walk, error) {
-	w := &walk{q: q, feed: f, sights: map[string]*sight{}}
+	w := &walk{q: q, feed: f, sights: make(map[string]sight, 32)}
 	var err error
 	if w.reader, _, err = readReader(q.r, idKey(nil, tagReader, f.Reader)); err != nil {
 		return nil, err
@@ -59,10 +60,10 @@ func (q *Queries) newWalk(f *Feed, from []byte) (*walk, error) {
 // open merges some streams, and the reader's own outbox.
 func (w *walk) open(streams []*stream, from []byte) {
 	if w.feed.Own {
-		streams = append(streams, outboxStream(w.feed.Reader, nil))
+		streams = append(streams, w.q.outboxStream(&w.keys, w.feed.Reader, nil))
 		w.opened++
 	}
-	w.merge = newMerge(w.q.r, streams, from)
+	w.merge = newMerge(w.q.r, &w.keys, streams, from)
 }
 
 // pulled returns the outboxes that are merged above the floor, too.
@@ -77,7 +78,7 @@ func (w *walk) pulled() ([]*stream, error) {
 				_ = it.Close() // the first error is the cause
 				return nil, err
 			}
-			streams = append(streams, outboxStream(owner, board))
+			streams = append(streams, w.q.outboxStream(&w.keys, owner, board))
 		}
 		if err := it.Close(); err != nil {
 			return nil, err
@@ -93,7 +94,7 @@ func (w *walk) descend(from []byte) error {
 	explicit := map[string]bool{}
 	err := graph.Query(w.q.r).EachFollowed(w.feed.Reader, func(owner string) error {
 		explicit[owner] = true
-		streams = append(streams, outboxStream(owner, nil))
+		streams = append(streams, w.q.outboxStream(&w.keys, owner, nil))
 		return nil
 	})
 	if err != nil {
@@ -108,7 +109,7 @@ func (w *walk) descend(from []byte) error {
 			return err
 		}
 		if !explicit[owner] {
-			streams = append(streams, outboxStream(owner, &board))
+			streams = append(streams, w.q.outboxStream(&w.keys, owner, &board))
 		}
 	}
 	if err := it.Close(); err != nil {
@@ -173,9 +174,8 @@ func (w *walk) pin(place []byte) (*Pin, error) {
 
 // sees tells whether the reader sees the pins on a board.
 func (w *walk) sees(owner, board string) (bool, error) {
-	s := w.sights[owner]
-	if s == nil {
-		s = &sight{}
+	s, met := w.sights[owner]
+	if !met {
 		var err error
 		if s.Sight, err = w.q.graph.Sight(w.feed.Reader, owner); err != nil {
 			return false, err
@@ -197,6 +197,7 @@ func (w *walk) sees(owner, board string) (bool, error) {
 		sees = follow.Kind == graph.Explicit || follow.Kind == graph.OnBoard
 		if s.boards == nil {
 			s.boards = map[string]bool{}
+			w.sights[owner] = s
 		}
 		s.boards[board] = sees
 	}

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	"github.com/skein-feed/skein/events"
@@ -171,16 +172,28 @@ func decodeScore(row []byte) (began events.Micros, score int64, err error) {
 	return events.Micros(t), int64(binary.BigEndian.Uint64(row[n:])), nil
 }
 
-// scoreAt returns the score of an item at a position; ok is false where it has none.
-func scoreAt(r projections.Reader, item string, seq uint64) (score int64, ok bool, err error) {
-	prefix := idKey(nil, tagScore, item)
-	it := r.Iter(scoreKey(nil, item, seq), projections.PrefixEnd(prefix))
-	if it.Next() {
-		ok = true
-		_, score, err = decodeScore(it.Value())
-	}
-	if cerr := it.Close(); err == nil {
-		err = cerr
-	}
-	return score, ok, err
+// scores reads scores of items as they were at a position, by one iterator: to open one for each costs more than to use it.
+type scores struct {
+	it  projections.Iterator
+	seq uint64
+	key []byte
 }
+
+func newScores(r projections.Reader, seq uint64) *scores {
+	return &scores{it: r.Iter(nil, nil), seq: seq}
+}
+
+// of returns the score of an item; ok is false where it has none.
+func (s *scores) of(item string) (score int64, ok bool, err error) {
+	s.key = idKey(s.key[:0], tagScore, item)
+	prefix := len(s.key)
+	s.key = scoreKey(s.key[:0], item, s.seq)
+	// Where it stands at the end after a failure, Close says so.
+	if !s.it.SeekGE(s.key) || !bytes.HasPrefix(s.it.Key(), s.key[:prefix]) {
+		return 0, false, nil
+	}
+	_, score, err = decodeScore(s.it.Value())
+	return score, true, err
+}
+
+func (s *scores) close() error { return s.it.Close() }

@@ -37,6 +37,12 @@ func (q *Queries) hot(ctx context.Context, f *Feed, after Mark, n int) (page Pag
 			err = cerr
 		}
 	}()
+	scores := newScores(q.r, s.seq)
+	defer func() {
+		if cerr := scores.close(); err == nil {
+			err = cerr
+		}
+	}()
 	best := hottest{most: n + 1}
 	shown := map[string]bool{}
 	for !w.ended {
@@ -46,7 +52,7 @@ func (q *Queries) hot(ctx context.Context, f *Feed, after Mark, n int) (page Pag
 		}
 		for i := range pins {
 			h := hotPlace{place: places[i]}
-			if h.score, h.scored, err = scoreAt(q.r, pins[i].Item, s.seq); err != nil {
+			if h.score, h.scored, err = scores.of(pins[i].Item); err != nil {
 				return page, err
 			}
 			pins[i].Score = h.score

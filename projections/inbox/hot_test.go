@@ -32,7 +32,7 @@ func TestHotSession(t *testing.T) {
 	var after inbox.Mark
 	for number := 0; ; number++ {
 		v := view(t, s)
-		p, err := inbox.Query(v).Feed(context.Background(), hot, after, 5)
+		p, err := inbox.HotQuery(v).Feed(context.Background(), hot, after, 5)
 		if cerr := v.Close(); err != nil || cerr != nil {
 			t.Fatal(err, cerr)
 		}

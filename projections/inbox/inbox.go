@@ -68,15 +68,22 @@ var (
 	_ projections.Projection = (*Inbox)(nil)
 	_ projections.Configured = (*Inbox)(nil)
 	_ projections.Walked     = (*Inbox)(nil)
+	_ projections.Warm       = (*Inbox)(nil)
 	_ projections.ListWalker = (*Inbox)(nil)
 )
 
 // New returns the projection.
-func New(s Settings) *Inbox {
-	f := &Inbox{settings: s, graph: graph.New().WithShort(s.Short)}
+func New(s Settings) *Inbox { return NewWith(s, nil) }
+
+// NewWith returns the projection with a cache for [HotQuery], which changes no row; nil: none.
+func NewWith(s Settings, hot *graph.HotCache) *Inbox {
+	f := &Inbox{settings: s, graph: graph.NewWith(hot).WithShort(s.Short)}
 	f.graph.Observe(f.relationChanged)
 	return f
 }
+
+// NewHot is part of [projections.Warm]: what is kept is whom readers follow.
+func (f *Inbox) NewHot() projections.Hot { return f.graph.NewHot() }
 
 // Name returns "inbox".
 func (*Inbox) Name() string { return "inbox" }

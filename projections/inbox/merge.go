@@ -16,12 +16,32 @@ type stream struct {
 	// ahead are the next places, of which head is the first; from is where the rows behind them begin, nil: there are none.
 	ahead [][]byte
 	from  []byte
+	// one is where ahead begins.
+	one [1][]byte
 }
+
+// arena has keys that live as long as a page is read: one allocation for many.
+type arena struct{ block []byte }
+
+const arenaBlock = 4 << 10
+
+// room returns room for so many bytes to append.
+func (a *arena) room(n int) []byte {
+	if len(a.block)+n > cap(a.block) {
+		a.block = make([]byte, 0, max(n, arenaBlock))
+	}
+	at := len(a.block)
+	a.block = a.block[:at+n]
+	return a.block[at:at:len(a.block)]
+}
+
+func (a *arena) clone(b []byte) []byte { return append(a.room(len(b)), b...) }
 
 // merge walks over places in order, each once, however many streams have it. It moves one iterator between the streams:
 // one for each would cost memory for each of thousands of outboxes.
 type merge struct {
 	it      projections.Iterator
+	keys    *arena
 	streams []*stream
 	last    []byte
 	err     error
@@ -31,8 +51,8 @@ type merge struct {
 const aheadMost = 16
 
 // newMerge begins at the first place that is not before from, which need be none itself; nil: at the top.
-func newMerge(r projections.Reader, streams []*stream, from []byte) *merge {
-	m := &merge{it: r.Iter(nil, nil)}
+func newMerge(r projections.Reader, keys *arena, streams []*stream, from []byte) *merge {
+	m := &merge{it: r.Iter(nil, nil), keys: keys}
 	for _, s := range streams {
 		s.from = startOf(s, from)
 		if m.fill(s, 1); len(s.ahead) > 0 {
@@ -45,6 +65,9 @@ func newMerge(r projections.Reader, streams []*stream, from []byte) *merge {
 
 // startOf returns the first key of a stream whose place is not before from.
 func startOf(s *stream, from []byte) []byte {
+	if len(from) == 0 {
+		return s.prefix
+	}
 	key := append([]byte(nil), s.prefix...)
 	if s.owner == nil || len(from) <= 8 {
 		return append(key, from...)
@@ -68,16 +91,19 @@ func (m *merge) fill(s *stream, n int) {
 	if s.from == nil || m.err != nil {
 		return
 	}
-	s.ahead = s.ahead[:0]
+	s.ahead = s.one[:0]
+	if n > len(s.one) {
+		s.ahead = make([][]byte, 0, n)
+	}
 	ok := m.it.SeekGE(s.from)
 	s.from = nil
 	for ; ok && bytes.HasPrefix(m.it.Key(), s.prefix); ok = m.it.Next() {
 		if len(s.ahead) == n {
-			s.from = bytes.Clone(m.it.Key())
+			s.from = m.keys.clone(m.it.Key())
 			return
 		}
 		rest := m.it.Key()[len(s.prefix):]
-		place := make([]byte, 0, len(rest)+len(s.owner))
+		place := m.keys.room(len(rest) + len(s.owner))
 		switch {
 		case s.owner == nil:
 			place = append(place, rest...)
@@ -139,10 +165,16 @@ func (m *merge) Pop() any {
 	return last
 }
 
-func outboxStream(owner string, board *string) *stream {
-	s := &stream{prefix: idKey(nil, tagOutbox, owner), owner: events.AppendID(nil, owner)}
-	if board != nil {
-		s.prefix = pairKey(nil, tagBoardOutbox, owner, *board)
+// outboxStream is the outbox of an owner, or (board not nil) that of one of the owner's boards.
+func (q *Queries) outboxStream(keys *arena, owner string, board *string) *stream {
+	s := &stream{}
+	q.scratch = events.AppendID(q.scratch[:0], owner)
+	s.owner = keys.clone(q.scratch)
+	if board == nil {
+		q.scratch = idKey(q.scratch[:0], tagOutbox, owner)
+	} else {
+		q.scratch = pairKey(q.scratch[:0], tagBoardOutbox, owner, *board)
 	}
+	s.prefix = keys.clone(q.scratch)
 	return s
 }

@@ -43,9 +43,12 @@ func heatSettings(s inbox.Settings) model.HeatSettings {
 	}
 }
 
+// relations keeps whom readers follow, for all stores in memory.
+var relations = graph.NewHotCache(1 << 20)
+
 func openMem(t fataler, s inbox.Settings) *projections.Store {
 	t.Helper()
-	store, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: inbox.New(s)})
+	store, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: inbox.NewWith(s, relations)})
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
@@ -61,6 +64,11 @@ func fold(t fataler, s *projections.Store, env *events.Envelope) {
 
 // TestModel: at every position of every history, for every threshold, every feed and list is the model's, to its end (I8).
 func TestModel(t *testing.T) {
+	t.Cleanup(func() {
+		if relations.Stats().Hits == 0 {
+			t.Error("no feed was made of what is kept in memory")
+		}
+	})
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{Feeds: true})
 		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
@@ -116,7 +124,7 @@ func compare(t fataler, s *projections.Store, history []events.Event) {
 	want := model.New(history)
 	v := view(t, s)
 	defer v.Close()
-	q := inbox.Query(v)
+	q := inbox.HotQuery(v)
 	same := func(got, want any, format string, args ...any) {
 		t.Helper()
 		if !reflect.DeepEqual(got, want) {

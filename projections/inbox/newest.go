@@ -3,6 +3,7 @@ package inbox
 import (
 	"bytes"
 	"context"
+	"slices"
 )
 
 // newest reads a page of a feed, newest first. A session goes on after the place of the last entry, so what belongs to the
@@ -37,6 +38,7 @@ func (q *Queries) newest(ctx context.Context, f *Feed, after Mark, n int) (page 
 			return Page{}, err
 		}
 		page.Outboxes = w.opened
+		page.Pins = slices.Grow(page.Pins, min(len(batch), n-len(page.Pins)))
 		for i := range batch {
 			if len(page.Pins) == n {
 				page.Next = newestMark(last, top)
@@ -71,8 +73,7 @@ func (q *Queries) resume(ctx context.Context, f *Feed, after Mark, shown map[str
 // shown are the items that were, of a feed with one entry per item.
 func (w *walk) batch(ctx context.Context, n int, bound []byte, shown map[string]bool) ([]Pin, [][]byte, error) {
 	for {
-		var pins []Pin
-		var places [][]byte
+		pins, places := make([]Pin, 0, min(n, mostAtOnce)), make([][]byte, 0, min(n, mostAtOnce))
 		for len(pins) < n {
 			p, place, err := w.next(ctx)
 			if err != nil {
@@ -98,6 +99,9 @@ func (w *walk) batch(ctx context.Context, n int, bound []byte, shown map[string]
 		}
 	}
 }
+
+// mostAtOnce is how many pins a batch has room for from the start.
+const mostAtOnce = 256
 
 // hide leaves out what the feed is asked to hide.
 func (w *walk) hide(pins *[]Pin, places *[][]byte) error {

@@ -89,6 +89,10 @@ type Queries struct {
 // Query returns the queries over a state of an inbox store.
 func Query(r State) *Queries { return &Queries{r: r, graph: graph.Query(r)} }
 
+// HotQuery returns the queries over a view, which know from memory whom readers follow where the store keeps that: the same answers as
+// those of [Query].
+func HotQuery(v *projections.View) *Queries { return &Queries{r: v, graph: graph.HotQuery(v)} }
+
 // Feed returns at most n pins of a feed after a mark (nil: from the top), and at least one unless the feed ends. It fails
 // with [ErrExpired] and [ErrMark].
 //
@@ -123,7 +127,7 @@ func (q *Queries) living(owner, id string) (*Pin, error) {
 
 // Pins lists the living pins of a user, or (board not nil) of one of the user's boards, newest first.
 func (q *Queries) Pins(ctx context.Context, owner string, board *string, after Mark, n int) (pins []Pin, next Mark, err error) {
-	prefix := outboxStream(owner, board).prefix
+	prefix := q.outboxStream(new(arena), owner, board).prefix
 	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() {
 		if cerr := it.Close(); err == nil {

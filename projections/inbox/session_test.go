@@ -120,7 +120,7 @@ func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, turn 
 	}
 	v := view(t, s)
 	defer v.Close()
-	page, err := inbox.Query(v).Feed(context.Background(), r.feed, r.after, r.size)
+	page, err := inbox.HotQuery(v).Feed(context.Background(), r.feed, r.after, r.size)
 	if err != nil {
 		t.Fatalf("page: %v", err)
 	}
@@ -189,7 +189,7 @@ func TestHotSessionExpires(t *testing.T) {
 	read := func(after inbox.Mark) (inbox.Page, error) {
 		v := view(t, s)
 		defer v.Close()
-		return inbox.Query(v).Feed(context.Background(), feed, after, 1)
+		return inbox.HotQuery(v).Feed(context.Background(), feed, after, 1)
 	}
 	first, err := read(nil)
 	if err != nil || first.Next == nil {

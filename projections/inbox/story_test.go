@@ -55,7 +55,7 @@ func page(t testing.TB, s *projections.Store, f inbox.Feed, n int) inbox.Page {
 	t.Helper()
 	v := view(t, s)
 	defer v.Close()
-	p, err := inbox.Query(v).Feed(context.Background(), f, nil, n)
+	p, err := inbox.HotQuery(v).Feed(context.Background(), f, nil, n)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -69,7 +70,8 @@ func (b *bench) feed(ctx context.Context) error {
 func (b *bench) openFeed(w *feedWorld, threshold int64) (*folder, error) {
 	settings := inbox.DefaultSettings()
 	settings.Threshold, settings.Active = threshold, longActive
-	return openProjection(b.dir, w.start(), func() projections.Projection { return inbox.New(settings) })
+	hot := graph.NewHotCache(graph.DefaultHotBytes)
+	return openProjection(b.dir, w.start(), func() projections.Projection { return inbox.NewWith(settings, hot) })
 }
 
 // loadFollows folds the follows, those of a large author (0: none), and then the activity of all who have an inbox.

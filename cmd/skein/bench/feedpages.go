@@ -22,7 +22,7 @@ func (f *folder) page(ctx context.Context, reader uint32) (page inbox.Page, err 
 	if err != nil {
 		return page, err
 	}
-	page, err = inbox.Query(v).Feed(ctx, inbox.Feed{Reader: userID(reader)}, nil, feedPage)
+	page, err = inbox.HotQuery(v).Feed(ctx, inbox.Feed{Reader: userID(reader)}, nil, feedPage)
 	return page, errors.Join(err, v.Close())
 }
 
