@@ -82,6 +82,8 @@ type Log struct {
 	last atomic.Uint64
 	// holed is the highest sequence known to be in the archive and missing in the stream.
 	holed atomic.Uint64
+	// interruptions counts how often reading was interrupted.
+	interruptions atomic.Uint64
 
 	// switching is held while this process begins a new epoch.
 	switching sync.Mutex
@@ -191,32 +193,22 @@ func (l *Log) Head(ctx context.Context) (Head, error) {
 	if err != nil {
 		return Head{}, err
 	}
+	return headOf(info), nil
+}
+
+func headOf(info *jetstream.StreamInfo) Head {
 	return Head{
 		First: info.State.FirstSeq, Last: info.State.LastSeq,
 		Bytes: int64(info.State.Bytes), MaxBytes: info.Config.MaxBytes,
-	}, nil
+	}
 }
 
 // Healthy returns nil when the log takes and gives events as far as can be told without publishing: the
 // connection is up, the stream is there and is the one that was opened, it has a leader, and the embedded server
 // has met no disk error.
 func (l *Log) Healthy(ctx context.Context) error {
-	if l.server != nil {
-		if err := l.server.healthy(); err != nil {
-			return err
-		}
-	}
-	if !l.link.state().up {
-		return fmt.Errorf("%w: not connected to the server", ErrLogUnavailable)
-	}
-	info, err := l.streamInfo(ctx)
-	if err != nil {
-		return err
-	}
-	if info.Cluster != nil && info.Config.Replicas > 1 && info.Cluster.Leader == "" {
-		return fmt.Errorf("%w: the stream has no leader: too few servers of the cluster are up", ErrLogUnavailable)
-	}
-	return nil
+	_, err := l.Vitals(ctx)
+	return err
 }
 
 // Recover has the embedded server started anew if it has met an error of its disk: after one it takes nothing, for ever. What was

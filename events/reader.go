@@ -113,6 +113,7 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*Envelope, error) {
 		if r.failed != nil {
 			return nil, err
 		}
+		r.log.interruptions.Add(1)
 		r.log.logger.Warn("log: reading was interrupted", "after", r.fed, "error", err)
 		timer := time.NewTimer(retry)
 		select {

@@ -71,6 +71,7 @@ func (s *Server) turnAway(w http.ResponseWriter, r *http.Request, f *failure) {
 // turnedAway counts a call that no method sees, and returns what it is told.
 func (s *Server) turnedAway(method string, f *failure) error {
 	s.metrics.rpc(method).failed(f.code, 0)
+	s.metrics.refused(f)
 	return f.connectError()
 }
 

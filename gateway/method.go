@@ -223,6 +223,7 @@ func (m *method) finish(ctx context.Context, start time.Time, err error, panicke
 		m.s.log.DebugContext(ctx, "call refused", "method", m.name, "code", f.code.String(), "error", err)
 	}
 	m.seen.failed(f.code, time.Since(start))
+	m.s.metrics.refused(f)
 	return f.connectError()
 }
 

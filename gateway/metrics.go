@@ -11,6 +11,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // metrics are what /metrics says of this package. docs/metrics.md lists all names.
@@ -18,6 +19,7 @@ type metrics struct {
 	rpcs       *prometheus.HistogramVec
 	accepted   prometheus.Counter
 	rejections *prometheus.CounterVec
+	refusals   *prometheus.CounterVec
 	feeds      feedPages
 	seen       seenQuestions
 	watches    watches
@@ -41,6 +43,10 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 			Name: "skein_publish_rejections_total",
 			Help: "Events that Publish refused, by reason.",
 		}, []string{"reason"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "skein_rpc_refusals_total",
+			Help: "Calls that were refused, by reason.",
+		}, []string{"reason"}),
 		hotRows: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "skein_hot_page_rows_read",
 			Help:    "Rows that were read for one page of ListHot.",
@@ -61,7 +67,8 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 	})
 	info.Set(1)
 	collectors := append(hotCollectors(s.graph.Projection()), []prometheus.Collector{
-		m.rpcs, m.accepted, m.rejections, inFlight, watching, info, newStateCollector(s), pagesCounter("inbox", &m.feeds.inbox),
+		m.rpcs, m.accepted, m.rejections, m.refusals, inFlight, watching, info,
+		newStateCollector(s), newLogCollector(s), newEngineCollector(s), pagesCounter("inbox", &m.feeds.inbox),
 		pagesCounter("merged", &m.feeds.merged), counterOf(prometheus.CounterOpts{
 			Name: "skein_feed_outboxes_opened_total",
 			Help: "Outboxes of authors and boards that were opened to make pages of feeds.",
@@ -157,6 +164,13 @@ type rpcObserver struct {
 
 func (m *metrics) rpc(name string) rpcObserver {
 	return rpcObserver{vec: m.rpcs, name: name, ok: m.rpcs.WithLabelValues(name, "ok")}
+}
+
+// refused counts a call that was refused for a reason that has a name.
+func (m *metrics) refused(f *failure) {
+	if f.reason != skeinv1.Reason_REASON_UNSPECIFIED {
+		m.refusals.WithLabelValues(reasonName(f.reason)).Inc()
+	}
 }
 
 func (o rpcObserver) failed(code connect.Code, took time.Duration) {

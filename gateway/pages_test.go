@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpcreflect"
@@ -51,6 +52,12 @@ func TestMetrics(t *testing.T) {
 		{0, "skein_projection_state", []string{"projection", "graph", "state", "failed"}},
 		{0, "skein_log_rejected_events_total", []string{"projection", "graph"}},
 		{0, "skein_rpc_in_flight", nil},
+		{2, "skein_rpc_refusals_total", []string{"reason", "INVALID_FIELD"}},
+		{1, "skein_log_up", nil},
+		{1, "skein_log_last_sequence", nil},
+		{1 << 30, "skein_log_max_bytes", nil},
+		{0, "skein_log_read_interruptions_total", nil},
+		{0, "skein_pebble_slow_disk_total", []string{"projection", "graph"}},
 		{1, "skein_build_info", []string{"version", "test"}},
 	} {
 		if got := w.count(c.name, c.labels...); got != c.want {
@@ -77,6 +84,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	_, _ = w.followers("", anyKind)(1, "", "")
 	_, _ = w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{{}}}))
+	w.publish(follow("ann", "bob"))
+	w.server.growth.older.at = time.Now().Add(-time.Hour) // as if the log had been empty then: when it is full is told
+	w.server.growth.newer = w.server.growth.older
 	families, err := w.registry.Gather()
 	if err != nil {
 		t.Fatal(err)

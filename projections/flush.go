@@ -22,6 +22,8 @@ type flusher struct {
 	underWayCursor events.Cursor
 	flushed        atomic.Pointer[events.Cursor]
 
+	// waits counts how often the fold began to wait for it.
+	waits atomic.Uint64
 	// relief is signalled when a flush or compaction ends.
 	relief chan struct{}
 }
@@ -108,8 +110,11 @@ func (fl *flusher) pressure(s *Store) error {
 			int(m.Levels[0].Sublevels) <= maxSublevels+s.opts.Bounds.Sublevels {
 			return nil
 		}
-		if told := s.opts.Listener.Waited; told != nil && !waited {
-			told()
+		if !waited {
+			fl.waits.Add(1)
+			if told := s.opts.Listener.Waited; told != nil {
+				told()
+			}
 		}
 		select {
 		case <-fl.relief:

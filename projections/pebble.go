@@ -78,6 +78,7 @@ func (s *Store) pebbleEvents() *pebble.EventListener {
 			s.diskFailed(fmt.Errorf("%w: %w", ErrCorrupt, info.Details))
 		},
 		DiskSlow: func(info pebble.DiskSlowInfo) {
+			s.slowDisk.Add(1)
 			s.opts.Logger.Warn("the disk is slow", "path", info.Path, "op", info.OpType.String(), "took", info.Duration)
 		},
 		FlushEnd: func(info pebble.FlushInfo) {

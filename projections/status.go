@@ -96,9 +96,14 @@ type FoldInfo struct {
 	Ignored, Repeats, Rejects int
 	// Commits of so many Bytes were made.
 	Commits, Bytes int
+	// Oldest is the log time of the first of the envelopes; 0: there was none.
+	Oldest events.Micros
 }
 
 func (i *FoldInfo) count(env *events.Envelope) {
+	if i.Envelopes == 0 {
+		i.Oldest = env.Cursor.LastTime
+	}
 	i.Envelopes++
 	i.LogBytes += env.Bytes
 	i.Repeats += env.Repeats

@@ -134,6 +134,8 @@ type Store struct {
 	db       *pebble.DB
 	// open is set once the opening went well, broken when Pebble could not go on and must be left alone.
 	open, broken atomic.Bool
+	// slowDisk counts operations that took the disk seconds.
+	slowDisk atomic.Uint64
 	// using is held by those who use db without holding folding or a view.
 	using sync.RWMutex
 

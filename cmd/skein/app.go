@@ -98,9 +98,15 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	a.cache = projections.NewCache(o.cacheBytes)
 	serving := o.settings // what else folds for a while is asked nothing
 	serving.Hot = graph.NewHotCache(o.hotBytes)
+	registry := prometheus.NewRegistry()
+	folds, err := newFoldMetrics(registry)
+	if err != nil {
+		return nil, err
+	}
 	for _, p := range all.Makers(serving) {
 		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
-			Dir: filepath.Join(o.dir, storesDir), Cache: a.cache, Logger: o.logger, Listener: a.listener(),
+			Dir: filepath.Join(o.dir, storesDir), Cache: a.cache, Logger: o.logger,
+			Listener: folds.attach(p().Name(), a.listener()),
 		}})
 		if err != nil {
 			return nil, err
@@ -108,9 +114,15 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 		a.stores = append(a.stores, store)
 	}
 	a.hub = events.NewHub(a.log, events.HubOptions{})
+	appends, err := newAppendMetrics(registry)
+	if err != nil {
+		return nil, err
+	}
 	// A full queue fails, so that the clients of a service hear of overload.
 	//nolint:contextcheck // a publisher lives until it is closed, not for as long as opening takes
-	if a.publisher, err = a.log.NewPublisher(events.PublisherOptions{FailWhenFull: true}); err != nil {
+	if a.publisher, err = a.log.NewPublisher(events.PublisherOptions{
+		FailWhenFull: true, Listener: appends.listener(),
+	}); err != nil {
 		return nil, err
 	}
 	a.operations, err = operation.Open(operation.Options{Dir: filepath.Join(o.dir, operationsDir), Logger: o.logger})
@@ -121,8 +133,9 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	if o.works == nil {
 		o.works = (*app).works
 	}
-	registry := prometheus.NewRegistry()
-	if err = errors.Join(registry.Register(newUpkeepCollector(a)), registry.Register(a.disk)); err != nil {
+	err = errors.Join(registry.Register(newUpkeepCollector(a)), registry.Register(a.disk),
+		registerProcess(registry, newProcessCollector(a.cache, o.cacheBytes, o.access)))
+	if err != nil {
 		return nil, err
 	}
 	a.server, err = gateway.New(gateway.Options{

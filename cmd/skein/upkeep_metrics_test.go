@@ -2,22 +2,82 @@ package main
 
 import (
 	"log/slog"
+	"net/http"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 )
 
-// docs/metrics.md names every metric of the upkeep under that heading, and no other.
+// What a scrape of the service says has names and units as Prometheus wants them, and counts what was done.
+func TestScrapeIsLinted(t *testing.T) {
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
+	defer stop()
+	publish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"))
+	families := scrape(t, api)
+	var list []*dto.MetricFamily
+	for name, f := range families {
+		if strings.HasPrefix(name, "skein_") { // those of Go are as they are
+			list = append(list, f)
+		}
+	}
+	if problems, err := promlint.NewWithMetricFamilies(list).Lint(); err != nil || len(problems) > 0 {
+		t.Error(problems, err)
+	}
+	for _, name := range []string{"go_goroutines", "process_start_time_seconds", "skein_block_cache_max_bytes"} {
+		if families[name] == nil {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	if n := families["skein_log_append_events"].GetMetric()[0].GetHistogram(); n.GetSampleCount() != 1 || n.GetSampleSum() != 2 {
+		t.Errorf("appended: %v", n)
+	}
+	for _, m := range families["skein_publish_visible_seconds"].GetMetric() {
+		if h := m.GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() > patience.Seconds() {
+			t.Errorf("publish to visible: %v", m)
+		}
+	}
+	for _, m := range families["skein_fold_envelopes_total"].GetMetric() {
+		if m.GetCounter().GetValue() != 1 {
+			t.Errorf("folded: %v", m)
+		}
+	}
+}
+
+// scrape asks a service for its metrics.
+func scrape(t *testing.T, api *client) map[string]*dto.MetricFamily {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api.url+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := api.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// docs/metrics.md names every metric of the program, from the heading of the upkeep on, and no other.
 func TestUpkeepMetricsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, section, _ := strings.Cut(string(doc), "\n## Upkeep\n")
-	section, _, _ = strings.Cut(section, "\n## ")
+	section, _, _ = strings.Cut(section, "\n## What to watch\n")
 	documented := map[string]bool{}
 	for _, name := range regexp.MustCompile("`(skein_[a-z_]+)`").FindAllStringSubmatch(section, -1) {
 		documented[name[1]] = true
@@ -25,6 +85,20 @@ func TestUpkeepMetricsAreDocumented(t *testing.T) {
 	descriptions := make(chan *prometheus.Desc, 100)
 	newUpkeepCollector(nil).Describe(descriptions)
 	newDiskGuard(t.TempDir(), 0, slog.New(slog.DiscardHandler)).Describe(descriptions)
+	newProcessCollector(nil, 0, accessOptions{}).Describe(descriptions)
+	folds, err := newFoldMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	appends, err := newAppendMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []prometheus.Collector{
+		folds.visible, folds.envelopes, folds.events, folds.commits, folds.folded, appends.took, appends.events, appends.attempts,
+	} {
+		c.Describe(descriptions)
+	}
 	close(descriptions)
 	for d := range descriptions {
 		name := regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(d.String())[1]

@@ -53,6 +53,20 @@ func (c *Certificates) Config() *tls.Config {
 	}
 }
 
+// Stale is as that of [Gate.Stale].
+func (c *Certificates) Stale(now time.Time) map[string]bool {
+	c.config.get(now)
+	return map[string]bool{c.config.what: c.config.stale.Load()}
+}
+
+// Expiry is when the certificate of the server expires; zero: that is not known.
+func (c *Certificates) Expiry(now time.Time) time.Time {
+	if leaf := c.config.get(now).Certificates[0].Leaf; leaf != nil {
+		return leaf.NotAfter
+	}
+	return time.Time{}
+}
+
 func protocols() []string { return []string{"h2", "http/1.1"} }
 
 func (f Files) load(logger *slog.Logger) (*tls.Config, error) {

@@ -56,6 +56,20 @@ func Open(o Options) (*Gate, error) {
 	return g, nil
 }
 
+// Stale tells of each kind of file whether it has changed and could not be read, so that the former stays in force.
+func (g *Gate) Stale(now time.Time) map[string]bool {
+	stale := map[string]bool{}
+	if g.tokens != nil {
+		g.tokens.get(now)
+		stale[g.tokens.what] = g.tokens.stale.Load()
+	}
+	if g.keys != nil {
+		g.keys.get(now)
+		stale[g.keys.what] = g.keys.stale.Load()
+	}
+	return stale
+}
+
 // Authorize tells who calls at a time, by the header Authorization (empty: there is none) and the verified client
 // certificate (nil: there is none). A token that is there decides: a bad one is not made good by a certificate. The
 // error is [ErrMissing], [ErrInvalid] or [ErrExpired], and may be told to the client.

@@ -26,6 +26,8 @@ type kept[T any] struct {
 
 	now  atomic.Pointer[T]
 	born time.Time
+	// stale is set while the files are not those of which now was made.
+	stale atomic.Bool
 	// next is when the files are looked at again, since born.
 	next atomic.Int64
 	// looking is held by who looks. It guards seen, those files that were loaded or failed to load last.
@@ -71,6 +73,7 @@ func (k *kept[T]) look() {
 	if err == nil {
 		fresh, err = k.load()
 	}
+	k.stale.Store(err != nil)
 	if err != nil {
 		k.log.Error("not loaded again: the former stays in force", "what", k.what, "error", err)
 		return

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/skein-feed/skein/projections"
+)
+
+// processCollector tells of what all of the process shares: the cache of blocks, and the files that say who may call.
+type processCollector struct {
+	cache  *projections.Cache
+	most   int64
+	access accessOptions
+
+	questions, bytes, maxBytes, stale, expiry *prometheus.Desc
+}
+
+func newProcessCollector(cache *projections.Cache, most int64, access accessOptions) *processCollector {
+	describe := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &processCollector{
+		cache: cache, most: most, access: access,
+		questions: describe("skein_block_cache_questions_total", "Blocks of tables that were asked for, by whether they were in memory.", "answer"),
+		bytes:     describe("skein_block_cache_bytes", "Memory that blocks of tables take."),
+		maxBytes:  describe("skein_block_cache_max_bytes", "Memory that they may take, memtables among them."),
+		stale:     describe("skein_access_file_stale", "1 while the file has changed and could not be read.", "file"),
+		expiry:    describe("skein_certificate_expiry_timestamp_seconds", "When the certificate of the service expires."),
+	}
+}
+
+// Describe is part of prometheus.Collector.
+func (c *processCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.questions, c.bytes, c.maxBytes, c.stale, c.expiry} {
+		out <- d
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (c *processCollector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	m := c.cache.Metrics()
+	out <- prometheus.MustNewConstMetric(c.questions, prometheus.CounterValue, float64(m.Hits), "hit")
+	out <- prometheus.MustNewConstMetric(c.questions, prometheus.CounterValue, float64(m.Misses), "miss")
+	gauge(c.bytes, float64(m.Size))
+	gauge(c.maxBytes, float64(c.most))
+	now := time.Now()
+	stale := func(files map[string]bool) {
+		for file, is := range files {
+			v := 0.0
+			if is {
+				v = 1
+			}
+			gauge(c.stale, v, file)
+		}
+	}
+	if c.access.gate != nil {
+		stale(c.access.gate.Stale(now))
+	}
+	if c.access.certificates != nil {
+		stale(c.access.certificates.Stale(now))
+		if at := c.access.certificates.Expiry(now); !at.IsZero() {
+			gauge(c.expiry, float64(at.Unix()))
+		}
+	}
+}
+
+// registerProcess registers what every program in Go has, beside what is of this one.
+func registerProcess(reg prometheus.Registerer, c *processCollector) error {
+	return errors.Join(reg.Register(c), reg.Register(collectors.NewGoCollector()),
+		reg.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})))
+}

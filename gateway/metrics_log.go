@@ -1,0 +1,68 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// logCollector asks the log how it is when it is asked for.
+type logCollector struct {
+	s *Server
+
+	up, bytes, maxBytes, fullIn, last, consumers, reconnects, interruptions *prometheus.Desc
+}
+
+// logPatience is how long the metrics wait for the log: a scrape has ten seconds, and says more than this.
+const logPatience = time.Second
+
+func newLogCollector(s *Server) *logCollector {
+	of := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
+	return &logCollector{
+		s: s, up: of("skein_log_up", "1 while the log answers and can take events."),
+		bytes:         of("skein_log_bytes", "Size of the log, without what is in the archive only."),
+		maxBytes:      of("skein_log_max_bytes", "Size at which the log refuses more."),
+		fullIn:        of("skein_log_full_in_seconds", "When the log is full if it grows as it lately did."),
+		last:          of("skein_log_last_sequence", "Sequence of the last envelope of the log."),
+		consumers:     of("skein_log_consumers", "Readers that the stream of the log has."),
+		reconnects:    of("skein_log_reconnects_total", "Times that the connection to the log was lost and made again."),
+		interruptions: of("skein_log_read_interruptions_total", "Times that reading the log was interrupted and begun again."),
+	}
+}
+
+// Describe is part of prometheus.Collector.
+func (c *logCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		c.up, c.bytes, c.maxBytes, c.fullIn, c.last, c.consumers, c.reconnects, c.interruptions,
+	} {
+		out <- d
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (c *logCollector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	trouble := c.s.source.Trouble()
+	out <- prometheus.MustNewConstMetric(c.reconnects, prometheus.CounterValue, float64(trouble.Reconnects))
+	out <- prometheus.MustNewConstMetric(c.interruptions, prometheus.CounterValue, float64(trouble.Interruptions))
+	ctx, cancel := context.WithTimeout(c.s.life, logPatience)
+	defer cancel()
+	v, err := c.s.source.Vitals(ctx)
+	if err != nil {
+		gauge(c.up, 0)
+		return
+	}
+	gauge(c.up, 1)
+	gauge(c.bytes, float64(v.Bytes))
+	gauge(c.last, float64(v.Last))
+	gauge(c.consumers, float64(v.Consumers))
+	if v.MaxBytes > 0 {
+		gauge(c.maxBytes, float64(v.MaxBytes))
+	}
+	if days := c.s.growth.daysUntilFull(time.Now(), v.Bytes, v.MaxBytes); days != nil {
+		gauge(c.fullIn, *days*(24*time.Hour).Seconds())
+	}
+}
