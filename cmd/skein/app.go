@@ -48,6 +48,8 @@ type appOptions struct {
 	logger   *slog.Logger
 	// upkeep says what the process does beside serving.
 	upkeep upkeepOptions
+	// pprof is where profiles of the process are served; nil: nowhere.
+	pprof net.Listener
 	// works makes the long work that the process can do; nil: all that there is.
 	works func(*app) works
 }
@@ -67,6 +69,7 @@ type app struct {
 	operations *operation.Manager
 	server     *gateway.Server
 	disk       *diskGuard
+	pprof      net.Listener // may be nil
 	logger     *slog.Logger
 
 	dir      string
@@ -78,7 +81,7 @@ type app struct {
 }
 
 func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
-	a := &app{logger: o.logger, dir: o.dir, settings: o.settings, upkeep: upkeep{opt: o.upkeep}}
+	a := &app{logger: o.logger, dir: o.dir, pprof: o.pprof, settings: o.settings, upkeep: upkeep{opt: o.upkeep}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.close(context.WithoutCancel(ctx)))
@@ -189,6 +192,9 @@ func (a *app) run(ctx context.Context, l net.Listener, ready func() error) error
 		})
 	}
 	g.Go(func() error { return a.disk.run(folding) })
+	if a.pprof != nil {
+		g.Go(func() error { return servePprof(folding, a.pprof) })
+	}
 	// Long work needs what the projections need, and is interrupted with them. What can goes on in the next process.
 	g.Go(func() error { return a.operations.Run(folding) })
 	g.Go(func() error {

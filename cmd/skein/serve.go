@@ -49,6 +49,8 @@ type serveCmd struct {
 	DrainDelay      time.Duration `help:"After the signal to stop, go on taking calls for so long while /readyz says no." default:"0s"`
 	ShutdownTimeout time.Duration `help:"How long calls under way may take after that." default:"30s"`
 
+	Pprof string `help:"Serve profiles of the process at this address of this machine, as 127.0.0.1:6060." placeholder:"HOST:PORT"`
+
 	Check bool `help:"Change and serve nothing: tell which stores would be rebuilt, why, how long that takes, and how much disk."`
 
 	upkeepFlags `embed:""`
@@ -190,9 +192,12 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	if err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
 	}
+	if o.pprof, err = listenPprof(ctx, c.Pprof); err != nil {
+		return errors.Join(err, l.Close())
+	}
 	a, err := openApp(ctx, o)
 	if err != nil {
-		return errors.Join(err, l.Close())
+		return errors.Join(err, l.Close(), o.closePprof())
 	}
 	url := c.scheme() + l.Addr().String()
 	logger.Info("serving", "url", url, "data", o.dir, "version", version().Version, "access", c.asks())
@@ -241,8 +246,7 @@ func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 
 // checkListen refuses an address that others can reach, unless that was asked for.
 func (c *serveCmd) checkListen(ctx context.Context) error {
-	host, _, err := net.SplitHostPort(c.Listen)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return usage("--listen: %w", err)
 	}
 	if err := c.accessFlags.check(); err != nil {
@@ -251,21 +255,15 @@ func (c *serveCmd) checkListen(ctx context.Context) error {
 	if c.ListenAnywhere || c.encrypts() && c.asks() {
 		return nil
 	}
-	beyond := usage("--listen %s can be reached from other machines, and there is %s. Give --tls-cert, --tls-key and --tokens or "+
-		"--jwks; or put it behind something that has both and add --listen-anywhere; or listen on 127.0.0.1", c.Listen, c.lacks())
-	if host == "" {
-		return beyond
-	}
-	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	here, err := onLoopback(ctx, c.Listen)
 	if err != nil {
 		return usage("--listen: %w", err)
 	}
-	for _, ip := range ips {
-		if !ip.IP.IsLoopback() {
-			return beyond
-		}
+	if here {
+		return nil
 	}
-	return nil
+	return usage("--listen %s can be reached from other machines, and there is %s. Give --tls-cert, --tls-key and --tokens or "+
+		"--jwks; or put it behind something that has both and add --listen-anywhere; or listen on 127.0.0.1", c.Listen, c.lacks())
 }
 
 // lacks is what is not there, and what follows.
