@@ -29,8 +29,8 @@ func newCORS(origins []string) (*cors.Cors, error) {
 	return cors.New(cors.Options{
 		AllowedOrigins: origins,
 		AllowedMethods: connectcors.AllowedMethods(),
-		AllowedHeaders: append(connectcors.AllowedHeaders(), "Authorization"),
-		ExposedHeaders: append(connectcors.ExposedHeaders(), "WWW-Authenticate", LagHeader),
+		AllowedHeaders: append(connectcors.AllowedHeaders(), "Authorization", RequestIDHeader),
+		ExposedHeaders: append(connectcors.ExposedHeaders(), "WWW-Authenticate", LagHeader, ErrorIDHeader),
 		MaxAge:         corsMaxAge,
 	}), nil
 }

@@ -12,7 +12,8 @@ const answerRoom = 256
 
 // answer answers the request that was read, and tells whether another one may follow.
 func (c *frontConn) answer(m plainMethod) bool {
-	s, h, ctx := c.f.s, &c.head, c.ctx
+	s, h := c.f.s, &c.head
+	ctx := callNamed(c.ctx, h.requestID)
 	call := &h.call
 	if call.timeout >= 0 {
 		var cancel context.CancelFunc
@@ -25,7 +26,7 @@ func (c *frontConn) answer(m plainMethod) bool {
 	body := c.buf[c.from+h.bytes : c.from+h.bytes+h.body]
 	c.from += h.bytes + h.body
 	if f := s.admit(); f != nil {
-		return c.sendError(s.turnedAway(m.fullName(), f))
+		return c.sendError(s.turnedAway(ctx, m.fullName(), f))
 	}
 	lag, err := m.answerPlain(ctx, c.caller, body, out)
 	if err != nil {

@@ -23,6 +23,8 @@ const (
 	http2Settings
 	trailer
 	origin
+	// callID only says how the call is named in the log.
+	callID
 	// anyHeader is any other. Nobody looks at it.
 	anyHeader
 )
@@ -44,6 +46,7 @@ var headerNames = [...]string{
 	http2Settings:    "Http2-Settings",
 	trailer:          "Trailer",
 	origin:           "Origin",
+	callID:           RequestIDHeader,
 }
 
 // verdict is what the parser says of the bytes that have come.
@@ -62,6 +65,8 @@ const (
 type head struct {
 	path          []byte
 	authorization []byte
+	// requestID is how the caller has named the call, the first time that it says so.
+	requestID []byte
 	call          plainCall
 	// bytes is the length of the head, body that of the body behind it.
 	bytes, body int
@@ -164,6 +169,11 @@ func trimmed(v []byte) []byte {
 func (h *head) take(name header, value []byte) bool {
 	switch name {
 	case anyHeader:
+		return true
+	case callID:
+		if h.requestID == nil {
+			h.requestID = value
+		}
 		return true
 	case authorization:
 		h.authorization = value

@@ -159,7 +159,7 @@ func New(o Options) (*Server, error) {
 		source: o.Log, publisher: o.Publisher, hub: o.Hub, graph: o.Graph, inbox: o.Inbox,
 		seen: o.Seen, counters: o.Counters, stores: o.Stores, operator: o.Operator, report: o.Report,
 		room: o.Room, gate: o.Gate, tls: o.Certificates, cors: crossing, keys: o.Keys,
-		limits: o.Limits.withDefaults(), log: o.Logger, version: o.Version,
+		limits: o.Limits.withDefaults(), log: slog.New(namingHandler{o.Logger.Handler()}), version: o.Version,
 		methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
 		healthPeriod: healthPeriod, watchPeriod: watchPeriod, admitPeriod: admitPeriod, errorWriter: connect.NewErrorWriter(),
 	}

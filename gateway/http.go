@@ -27,6 +27,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.pages.ServeHTTP(w, r)
 		return
 	}
+	r = requestNamed(r)
 	if r.Method == http.MethodGet {
 		w.Header().Set("Cache-Control", "no-store")
 	}
@@ -63,16 +64,16 @@ func (s *Server) admit() *failure {
 // turnAway answers a call that no method sees.
 func (s *Server) turnAway(w http.ResponseWriter, r *http.Request, f *failure) {
 	s.log.DebugContext(r.Context(), "call turned away", "method", r.URL.Path[1:], "code", f.code.String(), "error", f)
-	if err := s.errorWriter.Write(w, r, s.turnedAway(r.URL.Path[1:], f)); err != nil {
+	if err := s.errorWriter.Write(w, r, s.turnedAway(r.Context(), r.URL.Path[1:], f)); err != nil {
 		s.log.DebugContext(r.Context(), "answer not sent", "error", err)
 	}
 }
 
 // turnedAway counts a call that no method sees, and returns what it is told.
-func (s *Server) turnedAway(method string, f *failure) error {
+func (s *Server) turnedAway(ctx context.Context, method string, f *failure) error {
 	s.metrics.rpc(method).failed(f.code, 0)
 	s.metrics.refused(f)
-	return f.connectError()
+	return withRequestID(ctx, f.connectError())
 }
 
 func (s *Server) tooLarge() *failure {

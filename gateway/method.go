@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -217,6 +218,9 @@ func (m *method) finish(ctx context.Context, start time.Time, err error, panicke
 		return nil
 	}
 	f := asFailure(err)
+	if f.code == connect.CodeInternal || m.s.log.Enabled(ctx, slog.LevelDebug) {
+		ctx = toBeLogged(ctx)
+	}
 	if f.code == connect.CodeInternal {
 		m.s.log.ErrorContext(ctx, "call failed", "method", m.name, "error", err)
 	} else {
@@ -224,7 +228,7 @@ func (m *method) finish(ctx context.Context, start time.Time, err error, panicke
 	}
 	m.seen.failed(f.code, time.Since(start))
 	m.s.metrics.refused(f)
-	return f.connectError()
+	return withRequestID(ctx, f.connectError())
 }
 
 // ruled checks a request against the rules in its proto, then its ids.

@@ -1,0 +1,98 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"connectrpc.com/connect"
+	"github.com/nats-io/nuid"
+)
+
+const (
+	// RequestIDHeader is the header by which a caller may name a call. The name stands beside all that is logged of it.
+	RequestIDHeader = "X-Request-Id"
+	// ErrorIDHeader is the header of an error by which it is found in the log of the service. A call that its caller has not
+	// named gets a name when something is logged of it, and only then.
+	ErrorIDHeader = "Skein-Request-Id"
+	// maxRequestID bounds what callers may have written to the log. Longer names, and strange ones, are as none.
+	maxRequestID = 128
+)
+
+// saneRequestID tells whether a name may be written to a log and to a header.
+func saneRequestID[T string | []byte](id T) bool {
+	if len(id) == 0 || len(id) > maxRequestID {
+		return false
+	}
+	for i := range len(id) {
+		if c := id[i]; !isAlphanumeric(c) && c != '-' && c != '_' && c != '.' && c != ':' && c != '/' && c != '+' && c != '=' {
+			return false
+		}
+	}
+	return true
+}
+
+type requestIDKey struct{}
+
+// callNamed returns a context for a call that its caller has named, perhaps.
+func callNamed[T string | []byte](ctx context.Context, id T) context.Context {
+	if len(id) == 0 || !saneRequestID(id) {
+		return ctx
+	}
+	return context.WithValue(ctx, requestIDKey{}, string(id))
+}
+
+// requestNamed is callNamed for a request of net/http.
+func requestNamed(r *http.Request) *http.Request {
+	id := r.Header[RequestIDHeader]
+	if len(id) == 0 {
+		return r
+	}
+	if ctx := callNamed(r.Context(), id[0]); ctx != r.Context() {
+		return r.WithContext(ctx)
+	}
+	return r
+}
+
+// requestID is the name of a call; empty: it has none.
+func requestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}
+
+// toBeLogged returns a context for a call of which something will be logged: it has a name.
+func toBeLogged(ctx context.Context) context.Context {
+	if requestID(ctx) != "" {
+		return ctx
+	}
+	return context.WithValue(ctx, requestIDKey{}, nuid.Next())
+}
+
+// withRequestID tells an error's caller by which name it is found in the log.
+func withRequestID(ctx context.Context, err *connect.Error) *connect.Error {
+	if id := requestID(ctx); id != "" {
+		err.Meta().Set(ErrorIDHeader, id)
+	}
+	return err
+}
+
+// namingHandler adds the name of the call to what is logged of it.
+type namingHandler struct{ slog.Handler }
+
+// Handle is part of slog.Handler, as are the next two.
+func (h namingHandler) Handle(ctx context.Context, r slog.Record) error {
+	if id := requestID(ctx); id != "" {
+		r.AddAttrs(slog.String("request_id", id))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs returns a handler that writes these attributes too.
+func (h namingHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return namingHandler{h.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup returns a handler that writes what follows into a group.
+func (h namingHandler) WithGroup(name string) slog.Handler {
+	return namingHandler{h.Handler.WithGroup(name)}
+}
