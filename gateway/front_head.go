@@ -67,7 +67,7 @@ type head struct {
 	authorization []byte
 	// requestID is how the caller has named the call, the first time that it says so.
 	requestID []byte
-	call          plainCall
+	call      plainCall
 	// bytes is the length of the head, body that of the body behind it.
 	bytes, body int
 }

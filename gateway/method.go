@@ -172,6 +172,7 @@ func lagValue(lag int64) []string {
 
 func (s *Server) newMethod(procedure string) *method {
 	name := strings.TrimPrefix(procedure, "/")
+	s.metrics.internal.WithLabelValues(name)
 	return &method{s: s, name: name, right: rights[procedure], seen: s.metrics.rpc(name)}
 }
 
@@ -222,6 +223,7 @@ func (m *method) finish(ctx context.Context, start time.Time, err error, panicke
 		ctx = toBeLogged(ctx)
 	}
 	if f.code == connect.CodeInternal {
+		m.s.metrics.internal.WithLabelValues(m.name).Inc()
 		m.s.log.ErrorContext(ctx, "call failed", "method", m.name, "error", err)
 	} else {
 		m.s.log.DebugContext(ctx, "call refused", "method", m.name, "code", f.code.String(), "error", err)

@@ -20,6 +20,7 @@ type metrics struct {
 	accepted   prometheus.Counter
 	rejections *prometheus.CounterVec
 	refusals   *prometheus.CounterVec
+	internal   *prometheus.CounterVec
 	feeds      feedPages
 	seen       seenQuestions
 	watches    watches
@@ -47,6 +48,10 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 			Name: "skein_rpc_refusals_total",
 			Help: "Calls that were refused, by reason.",
 		}, []string{"reason"}),
+		internal: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "skein_rpc_internal_errors_total",
+			Help: "Calls that failed by a fault of the service.",
+		}, []string{"method"}),
 		hotRows: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "skein_hot_page_rows_read",
 			Help:    "Rows that were read for one page of ListHot.",
@@ -67,7 +72,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 	})
 	info.Set(1)
 	collectors := append(hotCollectors(s.graph.Projection()), []prometheus.Collector{
-		m.rpcs, m.accepted, m.rejections, m.refusals, inFlight, watching, info,
+		m.rpcs, m.accepted, m.rejections, m.refusals, m.internal, inFlight, watching, info,
 		newStateCollector(s), newLogCollector(s), newEngineCollector(s), pagesCounter("inbox", &m.feeds.inbox),
 		pagesCounter("merged", &m.feeds.merged), counterOf(prometheus.CounterOpts{
 			Name: "skein_feed_outboxes_opened_total",
@@ -84,6 +89,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 			Help: "Months of plays that were looked at to tell the seen from the unseen.",
 		}, &m.seen.months),
 	}...)
+	m.begin()
 	for _, c := range append(collectors, s.admissionCollectors()...) {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -164,6 +170,15 @@ type rpcObserver struct {
 
 func (m *metrics) rpc(name string) rpcObserver {
 	return rpcObserver{vec: m.rpcs, name: name, ok: m.rpcs.WithLabelValues(name, "ok")}
+}
+
+// begin shows counters of what should not happen before it does: a rate sees the first time only if there was a 0 before.
+func (m *metrics) begin() {
+	for number := range skeinv1.Reason_name {
+		if r := skeinv1.Reason(number); r != skeinv1.Reason_REASON_UNSPECIFIED {
+			m.refusals.WithLabelValues(reasonName(r))
+		}
+	}
 }
 
 // refused counts a call that was refused for a reason that has a name.

@@ -2,11 +2,11 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"net/http"
 
 	"connectrpc.com/connect"
-	"github.com/nats-io/nuid"
 )
 
 const (
@@ -65,7 +65,7 @@ func toBeLogged(ctx context.Context) context.Context {
 	if requestID(ctx) != "" {
 		return ctx
 	}
-	return context.WithValue(ctx, requestIDKey{}, nuid.Next())
+	return context.WithValue(ctx, requestIDKey{}, rand.Text())
 }
 
 // withRequestID tells an error's caller by which name it is found in the log.

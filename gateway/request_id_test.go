@@ -36,11 +36,10 @@ func TestRequestIDs(t *testing.T) {
 	ask := func(follower, id string, options ...connect.ClientOption) (http map[string][]string, err error) {
 		req := connect.NewRequest(&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair(follower, "bob")}})
 		if id != "" {
-			req.Header().Set(RequestIDHeader, id)
+			req.Header().Set(RequestIDHeader, id) //nolint:canonicalheader // it is as net/http has it
 		}
 		res, err := connectv1.NewGraphServiceClient(w.http, w.url, options...).CheckFollows(t.Context(), req)
-		var refused *connect.Error
-		if errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*connect.Error](err); ok {
 			return refused.Meta(), err
 		}
 		if err != nil {

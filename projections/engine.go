@@ -1,6 +1,6 @@
 package projections
 
-// Engine is what the storage engine of a store tells of itself. What counts counts from the opening of the store.
+// Engine is what the storage engine of a store tells of itself. Counters begin with the opening of the store.
 type Engine struct {
 	// MemtableBytes are in memory and not yet in a table.
 	MemtableBytes uint64
@@ -38,7 +38,8 @@ func (s *Store) Engine() (e Engine, ok bool) {
 		TableHits: uint64(m.FileCache.Hits), TableMisses: uint64(m.FileCache.Misses),
 		Snapshots: m.Snapshots.Count, SlowDisk: s.slowDisk.Load(), Waits: s.flush.waits.Load(),
 	}
-	for _, level := range m.Levels {
+	for i := range m.Levels {
+		level := &m.Levels[i]
 		e.FlushedBytes += level.TableBytesFlushed
 		e.CompactedBytes += level.TableBytesCompacted
 	}

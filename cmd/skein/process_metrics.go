@@ -25,11 +25,12 @@ func newProcessCollector(cache *projections.Cache, most int64, access accessOpti
 	}
 	return &processCollector{
 		cache: cache, most: most, access: access,
-		questions: describe("skein_block_cache_questions_total", "Blocks of tables that were asked for, by whether they were in memory.", "answer"),
-		bytes:     describe("skein_block_cache_bytes", "Memory that blocks of tables take."),
-		maxBytes:  describe("skein_block_cache_max_bytes", "Memory that they may take, memtables among them."),
-		stale:     describe("skein_access_file_stale", "1 while the file has changed and could not be read.", "file"),
-		expiry:    describe("skein_certificate_expiry_timestamp_seconds", "When the certificate of the service expires."),
+		questions: describe("skein_block_cache_questions_total",
+			"Blocks of tables that were asked for, by whether they were in memory.", "answer"),
+		bytes:    describe("skein_block_cache_bytes", "Memory that blocks of tables take."),
+		maxBytes: describe("skein_block_cache_max_bytes", "Memory that they may take, memtables among them."),
+		stale:    describe("skein_access_file_stale", "1 while the file has changed and could not be read.", "file"),
+		expiry:   describe("skein_certificate_expiry_timestamp_seconds", "When the certificate of the service expires."),
 	}
 }
 

@@ -1,0 +1,274 @@
+//go:build alerts
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const alertFile = "../../docs/observability/alerts.yml"
+
+// shortened is what the rules have otherwise in the tests: times only. Each must be there.
+var shortened = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`for: \d+m`), "for: 1s"},
+	{regexp.MustCompile(`\[(5m|15m|1h|3h)\]`), "[20s]"},
+	{regexp.MustCompile(`> 7200`), "> 4"},                           // snapshots and archive
+	{regexp.MustCompile(`(lag_seconds > )60`), "${1}3"},             // a projection
+	{regexp.MustCompile(`(full_in_seconds < )3 \* 86400`), "${1}0"}, // a test fills a log in seconds
+}
+
+// prometheusServer is a Prometheus that scrapes services each second, and holds what they say against the rules.
+type prometheusServer struct {
+	t     *testing.T
+	dir   string
+	url   string
+	rules []string // names of the alerts
+
+	mu      sync.Mutex
+	targets map[string]target
+	fired   map[string]bool
+}
+
+// target is a service to be scraped.
+type target struct{ addr, scheme, token string }
+
+// startPrometheus starts the program "prometheus", which must be in the path: task alerts builds it.
+func startPrometheus(t *testing.T) *prometheusServer {
+	t.Helper()
+	rules, err := os.ReadFile(alertFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &prometheusServer{t: t, dir: t.TempDir(), targets: map[string]target{}, fired: map[string]bool{}}
+	var parsed struct {
+		Groups []struct {
+			Rules []struct{ Alert string } `yaml:"rules"`
+		} `yaml:"groups"`
+	}
+	if err := yaml.Unmarshal(rules, &parsed); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range parsed.Groups {
+		for _, r := range g.Rules {
+			p.rules = append(p.rules, r.Alert)
+		}
+	}
+	for _, s := range shortened {
+		if !s.pattern.Match(rules) {
+			t.Errorf("no rule has %v", s.pattern)
+		}
+		rules = s.pattern.ReplaceAll(rules, []byte(s.with))
+	}
+	p.write("alerts.yml", rules)
+	p.configure()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	p.url = "http://" + addr
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "prometheus", "--config.file", filepath.Join(p.dir, "prometheus.yml"),
+		"--storage.tsdb.path", filepath.Join(p.dir, "data"), "--web.listen-address", addr, "--web.enable-lifecycle")
+	log, err := os.Create(filepath.Join(p.dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stderr, cmd.Stdout = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			text, _ := os.ReadFile(filepath.Join(p.dir, "log"))
+			t.Logf("prometheus says:\n%s", text)
+		}
+	})
+	if err := eventually(t.Context(), func(ctx context.Context) error {
+		_, err := p.get(ctx, "/-/ready")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *prometheusServer) write(name string, data []byte) {
+	p.t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, name), data, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// configure writes the configuration. p.mu is held, or nobody else has p.
+func (p *prometheusServer) configure() {
+	p.t.Helper()
+	var jobs []map[string]any
+	for _, name := range slices.Sorted(maps.Keys(p.targets)) {
+		at := p.targets[name]
+		job := map[string]any{
+			"job_name": name, "scheme": at.scheme, "tls_config": map[string]any{"insecure_skip_verify": true},
+			"static_configs": []any{map[string]any{
+				"targets": []string{at.addr}, "labels": map[string]string{"job": "skein", "instance": name},
+			}},
+		}
+		if at.token != "" {
+			job["authorization"] = map[string]string{"credentials": at.token}
+		}
+		jobs = append(jobs, job)
+	}
+	config, err := yaml.Marshal(map[string]any{
+		"global":         map[string]string{"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+		"rule_files":     []string{"alerts.yml"},
+		"scrape_configs": jobs,
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.write("prometheus.yml", config)
+}
+
+// scrape has a service scraped, until it is asked to stop.
+func (p *prometheusServer) scrape(t *testing.T, name string, at target) (stop func()) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at.scheme == "" {
+		at.scheme = "http"
+	}
+	p.targets[name] = at
+	p.reload(t)
+	return sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.targets, name)
+		p.reload(t)
+	})
+}
+
+func (p *prometheusServer) reload(t *testing.T) {
+	t.Helper()
+	p.configure()
+	res, err := http.Post(p.url+"/-/reload", "", nil) //nolint:noctx // it is here
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		t.Fatalf("reload: %s", res.Status)
+	}
+}
+
+func (p *prometheusServer) get(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", path, res.Status, body)
+	}
+	return body, err
+}
+
+// firing returns the alerts that fire for a service, or for the job as a whole.
+func (p *prometheusServer) firing(ctx context.Context, name string) (map[string]string, error) {
+	body, err := p.get(ctx, "/api/v1/alerts")
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Data struct {
+			Alerts []struct {
+				Labels, Annotations map[string]string
+				State               string
+			}
+		}
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, err
+	}
+	firing := map[string]string{}
+	for _, a := range answer.Data.Alerts {
+		if instance, ok := a.Labels["instance"]; a.State == "firing" && (!ok || instance == name) {
+			firing[a.Labels["alertname"]] = a.Annotations["summary"]
+		}
+	}
+	return firing, nil
+}
+
+// await waits until all of these alerts fire, and meanwhile does again and again what causes them; nil: nothing.
+func (p *prometheusServer) await(t *testing.T, name string, cause func(), alerts ...string) {
+	t.Helper()
+	began := time.Now()
+	left := slices.Clone(alerts)
+	var firing map[string]string
+	err := eventually(t.Context(), func(ctx context.Context) (err error) {
+		if cause != nil {
+			cause()
+		}
+		if firing, err = p.firing(ctx, name); err != nil {
+			return err
+		}
+		left = slices.DeleteFunc(left, func(a string) bool {
+			summary, fires := firing[a]
+			if fires {
+				t.Logf("%s after %v: %s", a, time.Since(began).Round(100*time.Millisecond), summary)
+				p.mu.Lock()
+				p.fired[a] = true
+				p.mu.Unlock()
+			}
+			return fires
+		})
+		if len(left) > 0 {
+			return fmt.Errorf("%s do not fire", strings.Join(left, ", "))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("%v; those that do: %v", err, slices.Sorted(maps.Keys(firing)))
+	}
+}
+
+// query asks for a number; not ok: there is none.
+func (p *prometheusServer) query(ctx context.Context, expr string) (value string, ok bool) {
+	body, err := p.get(ctx, "/api/v1/query?query="+url.QueryEscape(expr))
+	var answer struct {
+		Data struct {
+			Result []struct{ Value [2]any }
+		}
+	}
+	if err != nil || json.Unmarshal(body, &answer) != nil || len(answer.Data.Result) == 0 {
+		return "", false
+	}
+	return fmt.Sprint(answer.Data.Result[0].Value[1]), true
+}
