@@ -287,7 +287,7 @@ func (c *stateCollector) Describe(out chan<- *prometheus.Desc) {
 func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	now := time.Now()
 	for _, store := range c.s.stores {
-		st := store.Status()
+		st := c.s.statusOf(store)
 		gauge := func(d *prometheus.Desc, v float64) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, st.Name)
 		}

@@ -52,7 +52,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		Projections map[string]projection `json:"projections"`
 	}{Projections: map[string]projection{}}
 	for _, store := range s.stores {
-		st := store.Status()
+		st := s.statusOf(store)
 		answer.Projections[st.Name] = projection{st.State.String(), st.Behind}
 	}
 	code := http.StatusServiceUnavailable

@@ -47,7 +47,7 @@ func (s *Server) getStatus(
 	}
 	now, at := time.Now(), s.source.Position(res.GetLog().GetLastSequence())
 	for _, store := range s.stores {
-		st := store.Status()
+		st := s.statusOf(store)
 		p := projectionStatus(st, now)
 		p.Position = s.source.Position(st.Cursor.Seq).String()
 		res.Projections = append(res.Projections, p)
@@ -64,6 +64,14 @@ func (s *Server) getStatus(
 		res.NextPageToken = s.keys.sign(pageToken{list: id, pos: at, mark: mark})
 	}
 	return res, nil
+}
+
+// statusOf tells how a projection is. One that waits, as for disk, has not heard lately how long the log is: this process has.
+func (s *Server) statusOf(store *projections.Live) projections.Status {
+	st := store.Status()
+	st.Head = max(st.Head, s.hub.Head())
+	st.Behind = st.Head - st.Cursor.Seq
+	return st
 }
 
 func (s *Server) logStatus(ctx context.Context) (*skeinv1.LogStatus, error) {

@@ -50,8 +50,8 @@ type prometheusServer struct {
 	fired   map[string]bool
 }
 
-// target is a service to be scraped.
-type target struct{ addr, scheme, token string }
+// target is a service to be scraped, each second if nothing else is said.
+type target struct{ addr, scheme, token, every string }
 
 // startPrometheus starts the program "prometheus", which must be in the path: task alerts builds it.
 func startPrometheus(t *testing.T) *prometheusServer {
@@ -90,7 +90,8 @@ func startPrometheus(t *testing.T) *prometheusServer {
 	l.Close()
 	p.url = "http://" + addr
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "prometheus", "--config.file", filepath.Join(p.dir, "prometheus.yml"),
-		"--storage.tsdb.path", filepath.Join(p.dir, "data"), "--web.listen-address", addr, "--web.enable-lifecycle")
+		"--storage.tsdb.path", filepath.Join(p.dir, "data"), "--web.listen-address", addr, "--web.enable-lifecycle",
+		"--query.lookback-delta", "5s") // services that are gone are forgotten
 	log, err := os.Create(filepath.Join(p.dir, "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +132,7 @@ func (p *prometheusServer) configure() {
 	for _, name := range slices.Sorted(maps.Keys(p.targets)) {
 		at := p.targets[name]
 		job := map[string]any{
-			"job_name": name, "scheme": at.scheme, "tls_config": map[string]any{"insecure_skip_verify": true},
+			"job_name": name, "scheme": at.scheme, "scrape_interval": at.every, "scrape_timeout": at.every, "tls_config": map[string]any{"insecure_skip_verify": true},
 			"static_configs": []any{map[string]any{
 				"targets": []string{at.addr}, "labels": map[string]string{"job": "skein", "instance": name},
 			}},
@@ -142,7 +143,7 @@ func (p *prometheusServer) configure() {
 		jobs = append(jobs, job)
 	}
 	config, err := yaml.Marshal(map[string]any{
-		"global":         map[string]string{"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+		"global":         map[string]string{"evaluation_interval": "1s"},
 		"rule_files":     []string{"alerts.yml"},
 		"scrape_configs": jobs,
 	})
@@ -159,6 +160,9 @@ func (p *prometheusServer) scrape(t *testing.T, name string, at target) (stop fu
 	defer p.mu.Unlock()
 	if at.scheme == "" {
 		at.scheme = "http"
+	}
+	if at.every == "" {
+		at.every = "1s"
 	}
 	p.targets[name] = at
 	p.reload(t)
@@ -259,7 +263,7 @@ func (p *prometheusServer) await(t *testing.T, name string, cause func(), alerts
 	}
 }
 
-// query asks for a number; not ok: there is none.
+// query asks for a number. Not ok: there is none.
 func (p *prometheusServer) query(ctx context.Context, expr string) (value string, ok bool) {
 	body, err := p.get(ctx, "/api/v1/query?query="+url.QueryEscape(expr))
 	var answer struct {

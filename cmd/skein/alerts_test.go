@@ -146,31 +146,34 @@ func nothingIsWrong(t *testing.T, p *prometheusServer) {
 	}
 }
 
+// publishPast appends a follow of ann to the log on a server, past the service, and returns its position.
+func publishPast(t *testing.T, url, user string) string {
+	t.Helper()
+	p, err := events.Dial(t.Context(), events.Config{URL: url}, events.PublisherOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := p.Publish(t.Context(), []*skeinv1.Event{userFollowed("ann", user)}, events.PublishOptions{})
+	if err := errors.Join(err, p.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	return res.Position.String()
+}
+
 // noDisk: there is less disk than is to be kept free, while others go on publishing.
 func noDisk(t *testing.T, p *prometheusServer) {
 	url := startNATS(t)
 	w := watch(t, p, t.TempDir(), "--nats", url, "--archive", "off")
 	publish(t, w.api, userFollowed("ann", "bob"))
 	w.reopen("--nats", url, "--archive", "off", "--disk-reserve", noSuchDisk)
-	publishTo(t, url, "cid")
-	var position atomic.Pointer[string]
+	position := publishPast(t, url, "cid")
 	refused := w.publishes()
 	var reads sync.WaitGroup
 	w.await(p, func() {
 		refused()
-		if position.Load() == nil {
-			res, err := w.api.admin().GetStatus(t.Context(), connect.NewRequest(&skeinv1.GetStatusRequest{}))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			// The stores stand at the first envelope, the log at the second.
-			ahead := strings.TrimSuffix(res.Msg.GetPosition(), "1") + "2"
-			position.Store(&ahead)
-		}
 		reads.Go(func() {
 			_, _ = w.api.graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
-				Pairs: []*skeinv1.FollowPair{{FollowerId: "ann", Target: &skeinv1.FollowPair_UserId{UserId: "cid"}}}, AtLeast: *position.Load(),
+				Pairs: []*skeinv1.FollowPair{{FollowerId: "ann", Target: &skeinv1.FollowPair_UserId{UserId: "cid"}}}, AtLeast: position,
 			}))
 		})
 	}, "SkeinDiskLow", "SkeinDiskRefusing", "SkeinFoldsPaused", "SkeinNoRoom", "SkeinProjectionLag", "SkeinReadsSlow")
@@ -185,7 +188,7 @@ func stopsAndDies(t *testing.T, p *prometheusServer) {
 	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	publishTo(t, url, "cid")
+	publishPast(t, url, "cid")
 	w.await(p, nil, "SkeinDown")
 	published := time.Now()
 	if err := eventually(t.Context(), func(context.Context) error {
@@ -268,6 +271,9 @@ func logSlowThenGone(t *testing.T, p *prometheusServer) {
 	road := openRoad(t, strings.TrimPrefix(startNATS(t), "nats://"))
 	w := watch(t, p, t.TempDir(), "--nats", "nats://"+road.l.Addr().String(), "--archive", "off")
 	publish(t, w.api, userFollowed("ann", "bob"))
+	// The page of metrics waits a second for the log, and is to be had still.
+	w.stop()
+	w.stop = p.scrape(t, strings.ReplaceAll(t.Name(), "/", "-"), target{addr: w.addr, every: "3s"})
 	road.late.Store(int64(700 * time.Millisecond))
 	var calls sync.WaitGroup
 	publishOne := w.publishes()
@@ -287,22 +293,22 @@ func logSlowThenGone(t *testing.T, p *prometheusServer) {
 
 func logFull(t *testing.T, p *prometheusServer) {
 	w := watch(t, p, t.TempDir(), "--archive", "off", "--log-max-bytes", "256KiB")
-	text := strings.Repeat("x", 1000)
-	full := false
-	for n := 0; !full && n < 1000; n++ {
-		_, err := w.api.events().Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
-			Events: []*skeinv1.Event{boardCreated("ann", fmt.Sprint("board", n), text)},
-		}))
-		full = connect.CodeOf(err) == connect.CodeResourceExhausted
-		if err != nil && !full {
-			t.Fatal(err)
+	more := func() error {
+		req := &skeinv1.PublishRequest{}
+		for n := range 100 {
+			req.Events = append(req.Events, boardCreated("ann", fmt.Sprint("board", n), strings.Repeat("x", 250)))
 		}
+		_, err := w.api.events().Publish(t.Context(), connect.NewRequest(req))
+		return err
 	}
-	w.await(p, func() {
-		_, _ = w.api.events().Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
-			Events: []*skeinv1.Event{boardCreated("ann", "last", text)},
-		}))
-	}, "SkeinLogNearlyFull", "SkeinNoRoom")
+	var err error
+	for n := 0; err == nil && n < 100; n++ {
+		err = more()
+	}
+	if connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Fatal(err)
+	}
+	w.await(p, func() { _ = more() }, "SkeinLogNearlyFull", "SkeinNoRoom")
 }
 
 // logRefuses: somebody has changed the stream so that it takes nothing.

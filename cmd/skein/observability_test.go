@@ -1,0 +1,153 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// expressions are what the dashboard and the alerts ask of Prometheus, by where that stands.
+func expressions(t *testing.T) map[string]string {
+	t.Helper()
+	read := func(name string, into any, parse func([]byte, any) error) {
+		t.Helper()
+		data, err := os.ReadFile("../../docs/observability/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := parse(data, into); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	var rules struct {
+		Groups []struct {
+			Rules []struct {
+				Alert, Expr string
+				Annotations map[string]string
+			}
+		}
+	}
+	read("alerts.yml", &rules, yaml.Unmarshal)
+	book, err := os.ReadFile("../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]string{}
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			said["alert "+r.Alert] = r.Expr
+			if want := "docs/runbook.md#" + strings.ToLower(r.Alert); r.Annotations["runbook"] != want {
+				t.Errorf("%s: the runbook is %q, want %q", r.Alert, r.Annotations["runbook"], want)
+			}
+			if strings.Count(string(book), "\n### "+r.Alert+"\n") != 1 {
+				t.Errorf("docs/runbook.md does not say what to do about %s", r.Alert)
+			}
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^### (\w+)$`).FindAllStringSubmatch(string(book), -1) {
+		if said["alert "+m[1]] == "" {
+			t.Errorf("docs/runbook.md tells of %s, which is no alert", m[1])
+		}
+	}
+	var dashboard struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	read("dashboard.json", &dashboard, json.Unmarshal)
+	for _, p := range dashboard.Panels {
+		for i, target := range p.Targets {
+			said[fmt.Sprintf("panel %d, %s, query %d", p.ID, p.Title, i)] = target.Expr
+		}
+	}
+	if len(said) < 80 {
+		t.Fatalf("only %d expressions", len(said))
+	}
+	return said
+}
+
+// TestObservabilityAsksForWhatThereIs: dashboard and alerts ask for metrics that the service has, with labels that these have;
+// the runbook has each alert and no other, and the dashboard shows every metric but those of a person's curiosity.
+func TestObservabilityAsksForWhatThereIs(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _, _ := strings.Cut(string(doc), "\n## What to watch\n")
+	// What stands there is what is registered: TestUpkeepMetricsAreDocumented, and its like of the gateway.
+	labels := map[string]map[string]bool{}
+	name := regexp.MustCompile("`([a-z_]+)`")
+	for line := range strings.Lines(text) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 5 || !strings.Contains(cells[1], "`skein_") {
+			continue
+		}
+		for _, metric := range name.FindAllStringSubmatch(cells[1], -1) {
+			of := map[string]bool{"job": true, "instance": true}
+			for _, label := range name.FindAllStringSubmatch(cells[3], -1) {
+				of[label[1]] = true
+			}
+			if strings.Contains(cells[2], "histogram") {
+				of["le"] = true
+				for _, part := range []string{"_bucket", "_sum", "_count"} {
+					labels[metric[1]+part] = of
+				}
+				continue
+			}
+			labels[metric[1]] = of
+		}
+	}
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
+	defer stop()
+	for metric := range scrape(t, api) {
+		if strings.HasPrefix(metric, "go_") || strings.HasPrefix(metric, "process_") {
+			labels[metric] = map[string]bool{"job": true, "instance": true, "quantile": true}
+		}
+	}
+	labels["up"] = map[string]bool{"job": true, "instance": true}
+
+	asked := regexp.MustCompile(`\b((?:skein|go|process)_[a-z_]+|up)(\{[^}]*\})?`)
+	label := regexp.MustCompile(`([a-z_]+)(?:=|!=|=~|!~)"`)
+	used := map[string]bool{}
+	for where, expr := range expressions(t) {
+		found := asked.FindAllStringSubmatch(expr, -1)
+		if len(found) == 0 {
+			t.Errorf("%s asks for no metric: %s", where, expr)
+		}
+		for _, m := range found {
+			has, ok := labels[m[1]]
+			if !ok {
+				t.Errorf("%s asks for %s, which there is not", where, m[1])
+				continue
+			}
+			used[m[1]] = true
+			for _, l := range label.FindAllStringSubmatch(m[2], -1) {
+				if !has[l[1]] {
+					t.Errorf("%s asks for the label %s of %s, which it does not have", where, l[1], m[1])
+				}
+			}
+		}
+	}
+	// What is a sequence or a version is for who looks at one process, and so is how long a round took.
+	for _, metric := range []string{
+		"skein_build_info", "skein_projection_position", "skein_projection_log_head", "skein_log_last_sequence", "skein_archive_position",
+		"skein_audit_rounds_total", "skein_audit_round_seconds", "skein_audit_no_disk", "skein_fold_envelopes_total",
+		"skein_fold_commits_total",
+	} {
+		used[metric] = true
+	}
+	for metric := range labels {
+		base := strings.NewReplacer("_bucket", "", "_sum", "", "_count", "").Replace(metric)
+		if strings.HasPrefix(metric, "skein_") && !used[metric] && !used[base+"_bucket"] && !used[base+"_sum"] {
+			t.Errorf("neither the dashboard nor an alert shows %s", metric)
+		}
+	}
+}
