@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -14,10 +15,17 @@ type statusCmd struct {
 
 	Rejected int32 `help:"How many refused events to show." default:"5"`
 	JSON     bool  `help:"Print the answer of the service as JSON."`
+
+	Watch bool          `help:"Show what the service is doing, live, until a signal."`
+	Every time.Duration `help:"How often that is shown." default:"1s"`
+	Count int           `help:"After how many times it ends; 0: never." default:"0"`
 }
 
 // Run asks GetStatus.
 func (c *statusCmd) Run(ctx context.Context, std *streams) error {
+	if c.Watch {
+		return c.watch(ctx, std)
+	}
 	res, err := call(ctx, &c.clientFlags, c.client().admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: max(c.Rejected, 1)})
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"log/slog"
-	"net/http"
 	"os"
 	"regexp"
 	"strings"
@@ -11,8 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 )
 
 // What a scrape of the service says has names and units as Prometheus wants them, and counts what was done.
@@ -53,21 +50,11 @@ func TestScrapeIsLinted(t *testing.T) {
 // scrape asks a service for its metrics.
 func scrape(t *testing.T, api *client) map[string]*dto.MetricFamily {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api.url+"/metrics", nil)
+	f, err := api.scrape(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := api.http.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return families
+	return f.families
 }
 
 // docs/metrics.md names every metric of the program, from the heading of the upkeep on, and no other.
