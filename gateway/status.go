@@ -106,7 +106,7 @@ func projectionStatus(st projections.Status, now time.Time) *skeinv1.ProjectionS
 		Name: st.Name, Version: st.Version, Fingerprint: st.Fingerprint, Generation: uint64(st.Generation),
 		State:     projectionStates[st.State],
 		LagEvents: st.Behind, LagSeconds: st.Lag(now).Seconds(),
-		DiskBytes: st.DiskBytes,
+		DiskBytes: st.DiskBytes, StoreFormat: st.Format, NewestStoreFormat: projections.NewestFormat().Engine,
 	}
 	if st.State == projections.Ready && st.Rebuilding {
 		p.State = skeinv1.ProjectionState_PROJECTION_STATE_REBUILDING

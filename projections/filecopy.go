@@ -12,18 +12,6 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// StoreFormat is the version of the files of a store: of the rows of the runtime, and of the storage engine. A program
-// reads stores of its own format.
-type StoreFormat struct {
-	Rows   uint32 `json:"rows"`
-	Engine uint32 `json:"engine"`
-}
-
-// Format returns the format of the stores that this program writes.
-func Format() StoreFormat {
-	return StoreFormat{Rows: formatVersion, Engine: uint32(formatMajorVersion)}
-}
-
 // FingerprintOf returns the fingerprint of a store that a projection would build.
 func FingerprintOf(p Projection) Fingerprint { return fingerprintOf(p) }
 
@@ -161,7 +149,7 @@ func (s *Store) positionOf(dir string) (cursor events.Cursor, whole bool, err er
 	cache := NewCache(copyCache)
 	defer cache.Unref()
 	db, err := pebble.Open(dir, &pebble.Options{
-		FS: s.opts.FS, Cache: cache, Merger: s.merger.pebble(), FormatMajorVersion: formatMajorVersion, ReadOnly: true,
+		FS: s.opts.FS, Cache: cache, Merger: s.merger.pebble(), FormatMajorVersion: newFormat, ReadOnly: true,
 		ErrorIfNotExists: true, Logger: copyLogger{pebbleLogger{s}},
 	})
 	if err != nil {

@@ -373,6 +373,8 @@ func (l *Live) Status() Status {
 	} else {
 		st = Status{Name: l.name, Version: l.print.Version, Fingerprint: l.print.String(), Generation: s.number}
 		st.DiskBytes = directoryBytes(l.opts.FS, generationDir(l.storeDir(), s.number))
+		format, _ := FormatOf(l.opts.FS, generationDir(l.storeDir(), s.number)) // what is wrong with it is in the state
+		st.Format = format.Engine
 	}
 	if s.err != nil && st.State != Failed && st.State != Stopped {
 		st.State, st.Error = s.state, s.err

@@ -34,7 +34,7 @@ var joining = &Merger{
 func overlayDB(t testing.TB) *pebble.DB {
 	t.Helper()
 	db, err := pebble.Open("db", &pebble.Options{
-		FS: vfs.NewMem(), DisableWAL: true, FormatMajorVersion: formatMajorVersion, MemTableSize: 32 << 20,
+		FS: vfs.NewMem(), DisableWAL: true, FormatMajorVersion: newFormat, MemTableSize: 32 << 20,
 		CacheSize: 256 << 20, Logger: quiet{}, Merger: joining.pebble(),
 	})
 	if err != nil {

@@ -14,9 +14,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// formatMajorVersion pins the format of the files. Raising it is one-way: an older program cannot read them any more.
-const formatMajorVersion = pebble.FormatTableFormatV6
-
 const (
 	// bloomBits per key: a look-up that misses, as most do, reads no table but 1 in 100 times.
 	bloomBits = 10
@@ -28,6 +25,10 @@ const (
 
 func openPebble(s *Store) (*pebble.DB, error) {
 	b := s.opts.Bounds
+	format, err := engineFormat(s.opts.FS, s.dir)
+	if err != nil {
+		return nil, err
+	}
 	o := &pebble.Options{
 		FS:     errorfs.Wrap(s.opts.FS, s.fence),
 		Cache:  s.opts.Cache,
@@ -35,7 +36,7 @@ func openPebble(s *Store) (*pebble.DB, error) {
 		// The log is the write-ahead log. A commit is in one memtable, a flush writes whole memtables in order and
 		// shows them in one edit of the manifest: after a crash the store is at the end of some commit (I3).
 		DisableWAL:                  true,
-		FormatMajorVersion:          formatMajorVersion,
+		FormatMajorVersion:          format,
 		MemTableSize:                uint64(b.FlushBytes),
 		MemTableStopWritesThreshold: 1 << 10,
 		L0StopWritesThreshold:       1 << 10,
@@ -63,11 +64,15 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	if err != nil && s.opts.ReadOnly && errors.Is(err, pebble.ErrDBDoesNotExist) {
 		err = fmt.Errorf("%w: %w", ErrNoStore, err)
 	}
-	// A lock that another process holds, and one of this process, which Pebble tells by its text alone.
+	return db, inUse(err)
+}
+
+// inUse tells a lock that another process holds, and one of this process, which Pebble tells by its text alone.
+func inUse(err error) error {
 	if err != nil && (errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "lock held by current process")) {
-		err = fmt.Errorf("%w: %w", ErrInUse, err)
+		return fmt.Errorf("%w: %w", ErrInUse, err)
 	}
-	return db, err
+	return err
 }
 
 // pebbleEvents hangs the store on what happens in Pebble. The functions are called with Pebble's locks held.

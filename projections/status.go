@@ -33,6 +33,8 @@ type Status struct {
 	Rejects uint64
 	// DiskBytes is what the files of the store take.
 	DiskBytes uint64
+	// Format is the engine's format of the files; 0: not known.
+	Format uint32
 }
 
 // Answers tells whether queries are answered, once there is a whole position.
@@ -66,6 +68,7 @@ func (s *Store) Status() Status {
 	s.using.RLock()
 	if s.db != nil && !s.broken.Load() {
 		st.DiskBytes = s.db.Metrics().DiskSpaceUsage()
+		st.Format = uint32(s.db.FormatMajorVersion())
 	}
 	s.using.RUnlock()
 	st.Head = max(s.life.head.Load(), st.Cursor.Seq)

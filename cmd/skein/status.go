@@ -109,12 +109,21 @@ func stateText(s skeinv1.ProjectionState) string {
 	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(s.String(), "PROJECTION_STATE_"), "_", " "))
 }
 
+// formatText is the format of a store, and the one that finalize-upgrade would move it to.
+func formatText(p *skeinv1.ProjectionStatus) string {
+	text := strconv.FormatUint(uint64(p.GetStoreFormat()), 10)
+	if p.GetStoreFormat() < p.GetNewestStoreFormat() {
+		text += fmt.Sprintf(" (of %d)", p.GetNewestStoreFormat())
+	}
+	return text
+}
+
 func printProjections(std *streams, res *skeinv1.GetStatusResponse) error {
-	t := newTable(std.out, "PROJECTION", "STATE", "LAG", "BEHIND", "DISK", "VERSION", "GENERATION", "VERIFIED")
+	t := newTable(std.out, "PROJECTION", "STATE", "LAG", "BEHIND", "DISK", "VERSION", "GENERATION", "FORMAT", "VERIFIED")
 	for _, p := range res.GetProjections() {
 		t.row(p.GetName(), stateText(p.GetState()), strconv.FormatUint(p.GetLagEvents(), 10), secondsText(p.GetLagSeconds()),
 			sizeText(p.GetDiskBytes()), strconv.FormatUint(uint64(p.GetVersion()), 10),
-			strconv.FormatUint(p.GetGeneration(), 10), timeText(p.GetLastVerifyTime()))
+			strconv.FormatUint(p.GetGeneration(), 10), formatText(p), timeText(p.GetLastVerifyTime()))
 	}
 	if err := t.flush(); err != nil {
 		return err

@@ -145,7 +145,7 @@ func (o *RestoreOptions) find(ctx context.Context) (*Manifest, error) {
 	bad := func(err error) (*Manifest, error) {
 		return nil, fmt.Errorf("snapshot %s of %s: %w", m.Snapshot, m.Projection, err)
 	}
-	if have := projections.Format(); m.Format.Rows != have.Rows || m.Format.Engine > have.Engine {
+	if have := projections.NewestFormat(); m.Format.Rows != have.Rows || m.Format.Engine > have.Engine {
 		return bad(fmt.Errorf("%w: rows %d, engine %d; this program knows rows %d, engine %d", ErrFormat,
 			m.Format.Rows, m.Format.Engine, have.Rows, have.Engine))
 	}

@@ -58,6 +58,7 @@ type copied struct {
 	store  Store
 	dir    string
 	cursor events.Cursor
+	format projections.StoreFormat
 	files  []copiedFile
 }
 
@@ -138,6 +139,9 @@ func (t *taking) copy(ctx context.Context, s Store) (c copied, err error) {
 	if c.cursor, err = s.Checkpoint(ctx, c.dir); err != nil {
 		return c, err
 	}
+	if c.format, err = projections.FormatOf(t.fs, c.dir); err != nil {
+		return c, err
+	}
 	names, err := t.fs.List(c.dir)
 	if err != nil {
 		return c, err
@@ -157,7 +161,7 @@ func (t *taking) copy(ctx context.Context, s Store) (c copied, err error) {
 func (t *taking) upload(ctx context.Context, c copied) (Taken, error) {
 	m := &Manifest{
 		Snapshot: t.name, Projection: c.store.Name(), Time: t.now, Scheduled: t.scheduled, Cursor: cursorOf(c.cursor),
-		Fingerprint: c.store.Fingerprint(), Format: projections.Format(),
+		Fingerprint: c.store.Fingerprint(), Format: c.format,
 	}
 	var uploaded int64
 	for _, file := range c.files {

@@ -985,9 +985,13 @@ type ProjectionStatus struct {
 	// When its rows were last compared with a fresh fold; absent: never.
 	LastVerifyTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_verify_time,json=lastVerifyTime,proto3" json:"last_verify_time,omitempty"`
 	// Why it stopped; empty when it did not.
-	Error         string `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Error string `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
+	// The format of the files of its store; 0: not known. Only `skein finalize-upgrade` moves it.
+	StoreFormat uint32 `protobuf:"varint,12,opt,name=store_format,json=storeFormat,proto3" json:"store_format,omitempty"`
+	// The newest format that this release knows, which `skein finalize-upgrade` moves stores to.
+	NewestStoreFormat uint32 `protobuf:"varint,13,opt,name=newest_store_format,json=newestStoreFormat,proto3" json:"newest_store_format,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ProjectionStatus) Reset() {
@@ -1095,6 +1099,20 @@ func (x *ProjectionStatus) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *ProjectionStatus) GetStoreFormat() uint32 {
+	if x != nil {
+		return x.StoreFormat
+	}
+	return 0
+}
+
+func (x *ProjectionStatus) GetNewestStoreFormat() uint32 {
+	if x != nil {
+		return x.NewestStoreFormat
+	}
+	return 0
 }
 
 // One event of the log that was refused on reading, or a message that is no envelope.
@@ -2437,7 +2455,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x1b\n" +
 	"\tmax_bytes\x18\x06 \x01(\x04R\bmaxBytes\x12+\n" +
 	"\x0fdays_until_full\x18\a \x01(\x01H\x00R\rdaysUntilFull\x88\x01\x01B\x12\n" +
-	"\x10_days_until_full\"\x8a\x03\n" +
+	"\x10_days_until_full\"\xdd\x03\n" +
 	"\x10ProjectionStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12 \n" +
@@ -2455,7 +2473,9 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"disk_bytes\x18\t \x01(\x04R\tdiskBytes\x12D\n" +
 	"\x10last_verify_time\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\x0elastVerifyTime\x12\x14\n" +
-	"\x05error\x18\v \x01(\tR\x05error\"\xc9\x01\n" +
+	"\x05error\x18\v \x01(\tR\x05error\x12!\n" +
+	"\fstore_format\x18\f \x01(\rR\vstoreFormat\x12.\n" +
+	"\x13newest_store_format\x18\r \x01(\rR\x11newestStoreFormat\"\xc9\x01\n" +
 	"\rRejectedEvent\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\tR\bposition\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x12\n" +
