@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // lock makes the state directory this process's own, until it ends.
@@ -13,16 +16,13 @@ func lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("cannot keep the state of the import (--state places it): %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("cannot keep the state of the import (--state places it): %w", err)
+	// The lock of the storage engine, because it has one for every system.
+	held, err := vfs.Default.Lock(filepath.Join(dir, "lock"))
+	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) || err != nil && strings.Contains(err.Error(), "held by current process") {
+		return nil, fmt.Errorf("%w: %s", ErrBusy, dir)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = f.Close() // nothing was written
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: %s", ErrBusy, dir)
-		}
+	if err != nil {
 		return nil, fmt.Errorf("cannot lock %s: %w", dir, err)
 	}
-	return func() { _ = f.Close() }, nil
+	return func() { _ = held.Close() }, nil
 }
