@@ -1,27 +1,29 @@
 package main
 
-import "github.com/alecthomas/kong"
-
 // cli is the grammar of the command line. Every flag can also be given as an environment variable (SKEIN_ and its
 // name in capitals) and in the configuration file; the command line wins over the environment, and that over the file.
 type cli struct {
-	Config  string           `help:"Configuration file: flags by name, or under the name of a command." placeholder:"FILE" type:"path"`
-	Version kong.VersionFlag `help:"Print the version and exit." env:"-"`
+	Config  string      `help:"Configuration file: flags by name, or under the name of a command." placeholder:"FILE" type:"path"`
+	Version versionFlag `help:"Print the version and how it was built, and exit." env:"-"`
 
-	Demo     demoCmd     `cmd:"" help:"Show everything in a few seconds: a small world in a temporary directory, and a tour of it."`
-	Serve    serveCmd    `cmd:"" help:"Run the service, with everything embedded unless --nats says otherwise."`
-	Publish  publishCmd  `cmd:"" help:"Publish events from standard input, one JSON event a line."`
-	Query    queryCmd    `cmd:"" help:"Ask a running service who follows whom, what is new, what was seen, and how many."`
-	Watch    watchCmd    `cmd:"" help:"Print events of a running service as they come, or from any position on."`
-	Import   importCmd   `cmd:"" help:"Import history from a file of delimited text, or from Redis."`
-	Status   statusCmd   `cmd:"" help:"Show the state of a running service."`
-	Replay   replayCmd   `cmd:"" help:"Look after the projections of a running service."`
-	Inspect  inspectCmd  `cmd:"" help:"Print the rows of a store with readable keys. The service must not be running."`
-	Snapshot snapshotCmd `cmd:"" help:"Copy the stores of a running service, and look after the copies."`
-	Restore  restoreCmd  `cmd:"" help:"Make stores of a snapshot. The service must not be running."`
-	Export   exportCmd   `cmd:"" help:"Write the rows of a projection, or events, as NDJSON or Parquet."`
-	Token    tokenCmd    `cmd:"" help:"Make tokens for those who call the service."`
-	Bench    benchCmd    `cmd:"" help:"Measure against Redis, side by side, and print a table of ratios."`
+	Demo        demoCmd        `cmd:"" help:"Show everything in a few seconds: a small world in a temporary directory, and a tour of it."`
+	Serve       serveCmd       `cmd:"" help:"Run the service, with everything embedded unless --nats says otherwise."`
+	Publish     publishCmd     `cmd:"" help:"Publish events from standard input, one JSON event a line."`
+	Query       queryCmd       `cmd:"" help:"Ask a running service who follows whom, what is new, what was seen, and how many."`
+	Watch       watchCmd       `cmd:"" help:"Print events of a running service as they come, or from any position on."`
+	Import      importCmd      `cmd:"" help:"Import history from a file of delimited text, or from Redis."`
+	Status      statusCmd      `cmd:"" help:"Show the state of a running service."`
+	Replay      replayCmd      `cmd:"" help:"Look after the projections of a running service."`
+	Inspect     inspectCmd     `cmd:"" help:"Print the rows of a store with readable keys. The service must not be running."`
+	Snapshot    snapshotCmd    `cmd:"" help:"Copy the stores of a running service, and look after the copies."`
+	Restore     restoreCmd     `cmd:"" help:"Make stores of a snapshot. The service must not be running."`
+	Export      exportCmd      `cmd:"" help:"Write the rows of a projection, or events, as NDJSON or Parquet."`
+	Finalize    finalizeCmd    `cmd:"" name:"finalize-upgrade" help:"Move the files of stores to the newest format, after which earlier releases refuse them."`
+	Token       tokenCmd       `cmd:"" help:"Make tokens for those who call the service."`
+	ConfigCmd   configCmd      `cmd:"" name:"config" help:"Print what serve would run with, secrets hidden, and from where each value is."`
+	Healthcheck healthcheckCmd `cmd:"" help:"Exit with 0 when a service is ready: for containers."`
+	Completion  completionCmd  `cmd:"" help:"Print what makes a shell complete commands and flags."`
+	Bench       benchCmd       `cmd:"" help:"Measure against Redis, side by side, and print a table of ratios."`
 
 	VersionCmd versionCmd `cmd:"" name:"version" help:"Print the version and how it was built."`
 }

@@ -46,7 +46,11 @@ func (c *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (
 			continue
 		}
 		under := c.values
-		for _, name := range commandPath(node) {
+		path := commandPath(node)
+		if path[0] == "config" {
+			path = []string{"serve"} // what it tells of
+		}
+		for _, name := range path {
 			under, _ = under[name].(map[string]any)
 		}
 		if v, ok := under[flag.Name]; ok {

@@ -61,7 +61,7 @@ func run(args []string, std *streams) (code int) {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
 		kong.DefaultEnvars("SKEIN"),
 		kong.Resolvers(&configFile{flag: "config"}),
-		kong.Vars{"version": version().short(), "benchGroups": strings.Join(bench.RowNames(), ", ")},
+		kong.Vars{"benchGroups": strings.Join(bench.RowNames(), ", ")},
 		kong.Writers(std.out, std.err),
 		kong.Exit(func(code int) { panic(exitNow(code)) }),
 	)

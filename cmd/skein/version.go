@@ -3,9 +3,25 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/gateway"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/replay/snapshot"
 )
+
+// stamped is the version that `task release` gives by the linker (-X main.stamped=v1.2.3). A program that is built otherwise is
+// called after its commit, by the go command.
+var stamped string
 
 // build is what is known of how the program was made.
 type build struct {
@@ -15,6 +31,15 @@ type build struct {
 	Time     string `json:"time,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
+	// Static tells that it was built without cgo.
+	Static bool `json:"static"`
+	// Modules are the versions of what decides about files and the wire.
+	Modules map[string]string `json:"modules,omitempty"`
+}
+
+// modules are those that are named among the facts.
+var modules = []string{
+	"github.com/cockroachdb/pebble/v2", "github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go", "connectrpc.com/connect",
 }
 
 func version() build {
@@ -26,6 +51,9 @@ func version() build {
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		b.Version = v
 	}
+	if stamped != "" {
+		b.Version = stamped
+	}
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -34,6 +62,14 @@ func version() build {
 			b.Modified = s.Value == "true"
 		case "vcs.time":
 			b.Time = s.Value
+		case "CGO_ENABLED":
+			b.Static = s.Value == "0"
+		}
+	}
+	b.Modules = map[string]string{}
+	for _, m := range info.Deps {
+		if slices.Contains(modules, m.Path) {
+			b.Modules[m.Path] = m.Version
 		}
 	}
 	return b
@@ -41,24 +77,88 @@ func version() build {
 
 func (b build) short() string { return "skein " + b.Version }
 
+// formats are the versions of what the program writes and reads, by name; docs/upgrading.md says what they mean.
+type formats struct {
+	// Store is the format of the files of new stores, NewestStore the newest that the program opens.
+	Store       projections.StoreFormat `json:"store"`
+	NewestStore projections.StoreFormat `json:"newest_store"`
+	// Projections are the versions of the folds.
+	Projections map[string]int `json:"projections"`
+	// Others are versions of everything else that outlives the process, or that clients keep.
+	Others map[string]int `json:"others"`
+}
+
+func knownFormats() formats {
+	f := formats{
+		Store: projections.Format(), NewestStore: projections.NewestFormat(), Projections: map[string]int{}, Others: map[string]int{},
+	}
+	for _, p := range all.All(all.Settings{}) {
+		f.Projections[p.Name()] = int(p.Version())
+	}
+	for _, of := range []map[string]int{events.Formats(), archive.Formats(), snapshot.Formats(), gateway.Formats()} {
+		maps.Copy(f.Others, of)
+	}
+	return f
+}
+
+// text are the facts for people, one a line.
+func (b build) text() string {
+	var out strings.Builder
+	fmt.Fprintln(&out, b.short())
+	if b.Revision != "" {
+		modified := ""
+		if b.Modified {
+			modified = ", modified"
+		}
+		fmt.Fprintf(&out, "revision %s of %s%s\n", b.Revision, b.Time, modified)
+	}
+	static := ""
+	if b.Static {
+		static = ", without cgo"
+	}
+	fmt.Fprintf(&out, "built with %s for %s%s\n", b.Go, b.Platform, static)
+	for _, path := range modules {
+		if v := b.Modules[path]; v != "" {
+			fmt.Fprintf(&out, "uses %s %s\n", path, v)
+		}
+	}
+	f := knownFormats()
+	fmt.Fprintf(&out, "makes stores of format %d, opens them up to %d\n", f.Store.Engine, f.NewestStore.Engine)
+	fmt.Fprintf(&out, "folds:%s\nformats:%s\n", listed(f.Projections), listed(f.Others))
+	return out.String()
+}
+
+func listed(versions map[string]int) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(versions)) {
+		parts = append(parts, fmt.Sprintf(" %s %d", name, versions[name]))
+	}
+	return strings.Join(parts, ",")
+}
+
+// versionFlag prints the same as the command.
+type versionFlag bool
+
+// BeforeReset is called by kong when the flag is given, before anything else that could fail.
+func (versionFlag) BeforeReset(app *kong.Kong) error {
+	fmt.Fprint(app.Stdout, version().text())
+	app.Exit(exitOK)
+	return nil
+}
+
 type versionCmd struct {
 	JSON bool `help:"Print JSON."`
 }
 
 // Run prints the version.
 func (c *versionCmd) Run(std *streams) error {
-	b := version()
-	if c.JSON {
-		return json.NewEncoder(std.out).Encode(b)
+	if !c.JSON {
+		fmt.Fprint(std.out, version().text())
+		return nil
 	}
-	fmt.Fprintln(std.out, b.short())
-	if b.Revision != "" {
-		modified := ""
-		if b.Modified {
-			modified = ", modified"
-		}
-		fmt.Fprintf(std.out, "revision %s of %s%s\n", b.Revision, b.Time, modified)
-	}
-	fmt.Fprintf(std.out, "built with %s for %s\n", b.Go, b.Platform)
-	return nil
+	return json.NewEncoder(std.out).Encode(struct {
+		build
+
+		Formats formats `json:"formats"`
+	}{version(), knownFormats()})
 }

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// TestConfigurationReference: docs/configuration.md is what the code says. `task generate` writes it.
+func TestConfigurationReference(t *testing.T) {
+	want, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, noise bytes.Buffer
+	if code := run([]string{"config", "--reference"}, &streams{nil, &got, &noise}); code != exitOK {
+		t.Fatal(noise.String())
+	}
+	if !bytes.Equal(got.Bytes(), want) {
+		t.Error("docs/configuration.md is of other flags: go tool -modfile=tools.mod task generate")
+	}
+}
+
+func TestHide(t *testing.T) {
+	for value, want := range map[string]string{
+		"nats://a:4222": "nats://a:4222",
+		"nats://ann:s3cret@a:4222,nats://t0ken@b":    "nats://ann:hidden@a:4222,nats://hidden@b",
+		"s3://bucket/prefix?region=eu&insecure=true": "s3://bucket/prefix?region=eu&insecure=true",
+		"s3://bucket?secret_key=abc&region=eu":       "s3://bucket?secret_key=hidden&region=eu",
+		"/var/lib/skein":                             "/var/lib/skein",
+	} {
+		if got := hide(value); got != want {
+			t.Errorf("%s: %s, want %s", value, got, want)
+		}
+	}
+}
+
+// TestByteSizeText: a size is printed as it is read.
+func TestByteSizeText(t *testing.T) {
+	for _, size := range []byteSize{0, 1, 1023, 1 << 10, 1<<20 + 1, 512 << 20, 3 << 30} {
+		var again byteSize
+		if err := again.UnmarshalText([]byte(size.String())); err != nil || again != size {
+			t.Errorf("%d is printed as %s, read as %d, %v", int64(size), size, int64(again), err)
+		}
+	}
+}
+
+// TestComplete: what the shells are told is what the parser knows.
+func TestComplete(t *testing.T) {
+	parser, err := kong.New(&cli{}, kong.Vars{"benchGroups": ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"se":                                 "serve",
+		"replay r":                           "rebuild repair rollback",
+		"serve --log-format ":                "json text",
+		"serve --log-level=debug --archive-": "--archive-every",
+		"serve --data ":                      "",
+		"--config x.yaml tok":                "token",
+		"completion ":                        "bash fish zsh",
+		"nonsense ser":                       "serve",
+	} {
+		if got := strings.Join(complete(parser.Model.Node, strings.Split(line, " ")), " "); got != want {
+			t.Errorf("%q: %q, want %q", line, got, want)
+		}
+	}
+	if all := complete(parser.Model.Node, nil); !slices.Contains(all, "finalize-upgrade") {
+		t.Errorf("%v", all)
+	}
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+type healthcheckCmd struct {
+	clientFlags `embed:""`
+
+	Alive bool `help:"Ask only whether the process answers (/healthz), not whether it has caught up with the log (/readyz)."`
+}
+
+// Help is shown below the flags.
+func (*healthcheckCmd) Help() string {
+	return `For containers, which have no shell and no curl: exit code 0 when the service says yes, 1 when it says no or nothing.
+It needs no token. With a certificate that is not for this address, give --server the name that it is for.`
+}
+
+// maxHealthBytes bounds what is read of the answer: a line for each projection.
+const maxHealthBytes = 64 << 10
+
+// Run asks once.
+func (c *healthcheckCmd) Run(ctx context.Context, std *streams) (err error) {
+	path := "/readyz"
+	if c.Alive {
+		path = "/healthz"
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	client := c.client()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, client.url+path, nil)
+	if err != nil {
+		return usage("--server: %w", err)
+	}
+	res, err := client.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, res.Body.Close()) }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxHealthBytes))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(std.out, strings.TrimSpace(string(text)))
+	if res.StatusCode != http.StatusOK {
+		std.say("skein: %s: %s", path, res.Status)
+		return errSilent
+	}
+	return nil
+}

@@ -1,0 +1,4 @@
+package gateway
+
+// Formats returns the versions of what clients keep, by name.
+func Formats() map[string]int { return map[string]int{"page token": tokenVersion} }
