@@ -1,0 +1,261 @@
+// Apidoc writes the reference of the API, docs/api.md, from the descriptors of the protos: apidoc IMAGE FILE. `task generate` runs
+// it. (The generators that there are were last released in 2022, and know nothing of the limits that our fields name.)
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	// The limits of fields are options of this package: without it they would be unknown bytes.
+	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+)
+
+const documented = "skein.v1"
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "apidoc:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) != 2 {
+		return errors.New("usage: apidoc IMAGE FILE")
+	}
+	data, err := os.ReadFile(args[0])
+	if err != nil {
+		return err
+	}
+	text, err := document(data)
+	if err != nil {
+		return err
+	}
+	//nolint:gosec // documentation is for everybody
+	return os.WriteFile(args[1], []byte(text), 0o644)
+}
+
+const head = `# API reference
+
+Generated from [proto/skein/v1](../proto/skein/v1) by ` + "`task generate`" + `: edit the comments there. How to call it
+from your language stands in [clients.md](clients.md).
+
+Every method is ` + "`POST /skein.v1.SERVICE/METHOD`" + ` on one port, as Connect (JSON or binary), gRPC and gRPC-Web. In JSON, names of
+fields are lowerCamelCase, 64-bit integers are strings, times are RFC 3339 and bytes are base64. What stands under *limits* is checked
+before anything else: a message beyond them is refused with ` + "`invalid_argument`" + `, by name of field and limit.
+`
+
+// document returns the reference of what an image describes.
+func document(image []byte) (string, error) {
+	var set descriptorpb.FileDescriptorSet
+	if err := proto.Unmarshal(image, &set); err != nil {
+		return "", err
+	}
+	files, err := protodesc.NewFiles(&set)
+	if err != nil {
+		return "", err
+	}
+	var found []protoreflect.FileDescriptor
+	files.RangeFilesByPackage(documented, func(f protoreflect.FileDescriptor) bool {
+		found = append(found, f)
+		return true
+	})
+	if len(found) == 0 {
+		return "", fmt.Errorf("the image has nothing of %s", documented)
+	}
+	slices.SortFunc(found, func(a, b protoreflect.FileDescriptor) int { return strings.Compare(a.Path(), b.Path()) })
+	w := &writer{}
+	w.line("%s", head)
+	for _, f := range found {
+		for s := range each(f.Services().Len(), f.Services().Get) {
+			w.contents(s)
+		}
+	}
+	for _, f := range found {
+		for s := range each(f.Services().Len(), f.Services().Get) {
+			w.service(s)
+		}
+	}
+	w.line("\n# Messages")
+	for _, f := range found {
+		for m := range each(f.Messages().Len(), f.Messages().Get) {
+			w.message(m)
+		}
+	}
+	w.line("\n# Enums")
+	for _, f := range found {
+		for e := range each(f.Enums().Len(), f.Enums().Get) {
+			w.enum(e)
+		}
+	}
+	return w.String(), nil
+}
+
+// each goes over a list of descriptors.
+func each[D any](n int, get func(int) D) func(func(D) bool) {
+	return func(yield func(D) bool) {
+		for i := range n {
+			if !yield(get(i)) {
+				return
+			}
+		}
+	}
+}
+
+type writer struct{ strings.Builder }
+
+func (w *writer) line(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+
+// contents is a line with links to the methods of a service.
+func (w *writer) contents(s protoreflect.ServiceDescriptor) {
+	var links []string
+	for m := range each(s.Methods().Len(), s.Methods().Get) {
+		links = append(links, fmt.Sprintf("[%s](#%s)", m.Name(), strings.ToLower(string(m.Name()))))
+	}
+	w.line("- **%s**: %s", s.Name(), strings.Join(links, ", "))
+}
+
+func (w *writer) service(s protoreflect.ServiceDescriptor) {
+	w.line("\n# %s\n\n%s", s.Name(), comment(s))
+	for m := range each(s.Methods().Len(), s.Methods().Get) {
+		stream := ""
+		if m.IsStreamingServer() {
+			stream = ", a stream"
+		}
+		w.line("\n## %s\n\n`%s` → `%s`%s\n\n%s", m.Name(), m.Input().Name(), m.Output().Name(), stream, comment(m))
+		w.line("\n*Request*\n")
+		w.fields(m.Input())
+		w.line("\n*Answer*\n")
+		w.fields(m.Output())
+	}
+}
+
+// message describes one that is not the request or the answer of a method, which stand there.
+func (w *writer) message(m protoreflect.MessageDescriptor) {
+	for n := range each(m.ParentFile().Services().Len(), m.ParentFile().Services().Get) {
+		for method := range each(n.Methods().Len(), n.Methods().Get) {
+			if method.Input() == m || method.Output() == m {
+				return
+			}
+		}
+	}
+	w.line("\n## %s\n\n%s\n", m.Name(), comment(m))
+	w.fields(m)
+}
+
+func (w *writer) fields(m protoreflect.MessageDescriptor) {
+	if m.Fields().Len() == 0 {
+		w.line("Empty.")
+		return
+	}
+	w.line("| field | type | |\n|---|---|---|")
+	for f := range each(m.Fields().Len(), m.Fields().Get) {
+		text := cell(comment(f))
+		if one := f.ContainingOneof(); one != nil && !one.IsSynthetic() {
+			text = fmt.Sprintf("One of `%s`. %s", one.Name(), text)
+		}
+		if limits := limits(f); limits != "" {
+			text += " *Limits: " + cell(limits) + "*"
+		}
+		w.line("| `%s` | %s | %s |", f.Name(), typeOf(f), text)
+	}
+}
+
+func (w *writer) enum(e protoreflect.EnumDescriptor) {
+	w.line("\n## %s\n\n%s\n\n| value | number | |\n|---|---|---|", e.Name(), comment(e))
+	for v := range each(e.Values().Len(), e.Values().Get) {
+		w.line("| `%s` | %d | %s |", v.Name(), v.Number(), cell(comment(v)))
+	}
+}
+
+// comment is what stands before a declaration, or after it in its line.
+func comment(d protoreflect.Descriptor) string {
+	at := d.ParentFile().SourceLocations().ByDescriptor(d)
+	text := at.LeadingComments
+	if text == "" {
+		text = at.TrailingComments
+	}
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimPrefix(l, " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// cell is a text in a table.
+func cell(text string) string {
+	return strings.NewReplacer("\n\n", "<br>", "\n", " ", "|", `\|`).Replace(text)
+}
+
+// typeOf is the type of a field, with a link where it is described here.
+func typeOf(f protoreflect.FieldDescriptor) string {
+	name := f.Kind().String()
+	switch {
+	case f.IsMap():
+		return fmt.Sprintf("map of %s to %s", f.MapKey().Kind(), typeOf(f.MapValue()))
+	case f.Message() != nil:
+		name = linked(f.Message())
+	case f.Enum() != nil:
+		name = linked(f.Enum())
+	}
+	switch {
+	case f.IsList():
+		return "list of " + name
+	case f.HasOptionalKeyword():
+		return name + ", optional"
+	}
+	return name
+}
+
+func linked(d protoreflect.Descriptor) string {
+	if d.ParentFile().Package() != documented {
+		return string(d.FullName())
+	}
+	return fmt.Sprintf("[%s](#%s)", d.Name(), strings.ToLower(string(d.Name())))
+}
+
+// limits are the rules of a field, as "min_bytes 1, max_bytes 128".
+func limits(f protoreflect.FieldDescriptor) string {
+	var parts []string
+	f.Options().ProtoReflect().Range(func(option protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if option.FullName().Parent() == "buf.validate" && option.Message() != nil {
+			parts = append(parts, rules(v.Message())...)
+		}
+		return true
+	})
+	return strings.Join(parts, ", ")
+}
+
+func rules(m protoreflect.Message) (parts []string) {
+	for f := range each(m.Descriptor().Fields().Len(), m.Descriptor().Fields().Get) {
+		v := m.Get(f)
+		switch {
+		case !m.Has(f):
+		case f.IsList() || f.IsMap():
+			parts = append(parts, fmt.Sprintf("%s of %d", f.Name(), lengthOf(f, v)))
+		case f.Name() == "items":
+			for _, part := range rules(v.Message()) {
+				parts = append(parts, "each "+part)
+			}
+		case f.Message() != nil:
+			parts = append(parts, rules(v.Message())...)
+		default:
+			parts = append(parts, fmt.Sprintf("%s %v", f.Name(), v.Interface()))
+		}
+	}
+	return parts
+}
+
+func lengthOf(f protoreflect.FieldDescriptor, v protoreflect.Value) int {
+	if f.IsMap() {
+		return v.Map().Len()
+	}
+	return v.List().Len()
+}
