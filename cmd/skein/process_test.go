@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -49,7 +50,9 @@ type server struct {
 	addr string
 	// flags are those of serve beside the data, the address and the port file.
 	flags []string
-	cmd   *exec.Cmd
+	// program is another skein than this one; empty: this one.
+	program string
+	cmd     *exec.Cmd
 }
 
 // start starts the process and waits until it is ready.
@@ -82,7 +85,7 @@ func (s *server) launch(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	s.cmd = exec.CommandContext(ctx, "skein", append([]string{
+	s.cmd = exec.CommandContext(ctx, cmp.Or(s.program, "skein"), append([]string{
 		"serve", "--data", filepath.Join(s.dir, "data"), "--listen", listen, "--port-file", portFile,
 	}, s.flags...)...)
 	s.cmd.Stderr = log

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// goldenDir has a directory for each released version: a small data directory that it has written, and questions that it was
+// asked, with its answers. `task golden:data VERSION=v1.2` adds one; none is ever changed.
+const goldenDir = "testdata/golden"
+
+// keepAll are flags of a service that changes nothing of old data by itself, but to go on with it.
+var keepAll = []string{"--archive-every", "24h", "--log-retention=-1h", "--audit-share", "0"}
+
+// TestGoldenMake makes the data of a version with this program. It runs by `task golden:data` only, and is nothing else otherwise.
+func TestGoldenMake(t *testing.T) {
+	release := os.Getenv("SKEIN_GOLDEN_MAKE")
+	if release == "" {
+		return // TestGoldenData checks what it has made
+	}
+	home := filepath.Join(goldenDir, release)
+	if _, err := os.Stat(home); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("%s is there already: what a release has written does not change (%v)", home, err)
+	}
+	dir := t.TempDir()
+	s := &server{t: t, dir: dir, flags: []string{
+		"--archive-every", "1s", "--snapshots", filepath.Join(dir, "data", "snapshots"), "--snapshot-every", "24h",
+	}}
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	writeWorld(t, s, "skein")
+	mustSkein(t, s, "skein", "", "snapshot", "--name", "golden")
+	kept := record(t, s, "skein")
+	settled(t, s, "skein")
+	if err := s.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(home, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, "answers.txt"), []byte(kept), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pack(t, filepath.Join(dir, "data"), filepath.Join(home, "data.tar.gz"))
+}
+
+// TestGoldenData starts this program on the data of every released version. It answers what that version answered: to the same
+// questions, with the same page tokens and positions, from its stores, from stores made of its snapshot, and from stores that
+// are built anew from its log; and verify finds that all of these are the fold of that log.
+func TestGoldenData(t *testing.T) {
+	versions, err := os.ReadDir(goldenDir)
+	if err != nil || len(versions) == 0 {
+		t.Fatalf("there is no golden data: %v, %v", versions, err)
+	}
+	for _, v := range versions {
+		home := filepath.Join(goldenDir, v.Name())
+		kept, err := os.ReadFile(filepath.Join(home, "answers.txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for way, prepare := range map[string]func(t *testing.T, data string){
+			"its stores": func(*testing.T, string) {},
+			"its snapshot": func(t *testing.T, data string) {
+				removeStores(t, data)
+				mustSkein(t, &server{}, "skein", "", "restore", "--target", filepath.Join(data, "snapshots"), "--data", data)
+			},
+			"its log": removeStores,
+			"its archive": func(t *testing.T, data string) {
+				if err := os.RemoveAll(filepath.Join(data, logDir)); err != nil {
+					t.Fatal(err)
+				}
+				mustSkein(t, &server{}, "skein", "", "replay", "archive", "restore", "--data", data)
+			},
+		} {
+			t.Run(v.Name()+" "+way, func(t *testing.T) {
+				s := &server{t: t, dir: t.TempDir(), flags: append([]string{"--auto-rebuild"}, keepAll...)}
+				data := filepath.Join(s.dir, "data")
+				unpack(t, filepath.Join(home, "data.tar.gz"), data)
+				prepare(t, data)
+				if err := s.start(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				mustAnswer(t, s, "skein", string(kept), way == "its archive")
+				mustSkein(t, s, "skein", "", "replay", "verify", "--share", "1")
+				// It takes new facts, and goes on with them after a restart.
+				at := mustSkein(t, s, "skein", `{"userFollowed":{"followerId":"u1","userId":"later"}}`, "publish", "--visible")
+				if err := s.stop(); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.start(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := s.stop(); err != nil {
+						t.Error(err)
+					}
+				}()
+				got := mustSkein(t, s, "skein", "", "query", "check", "u1", "later", "--at-least", strings.TrimSpace(at))
+				if !strings.Contains(got, "explicit") {
+					t.Errorf("%s", got)
+				}
+			})
+		}
+	}
+}
+
+func removeStores(t *testing.T, data string) {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Join(data, storesDir)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pack writes the files of a directory to an archive, with the times left out. Holes in files shrink to nothing.
+func pack(t *testing.T, dir, file string) {
+	t.Helper()
+	out, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	squeezed, err := gzip.NewWriterLevel(out, gzip.BestCompression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := tar.NewWriter(squeezed)
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir || d.Name() == "LOCK" {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return w.WriteHeader(&tar.Header{Name: name + "/", Mode: 0o750, Typeflag: tar.TypeDir, ModTime: time.Unix(0, 0)})
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		err = w.WriteHeader(&tar.Header{Name: name, Mode: 0o640, Size: int64(len(content)), ModTime: time.Unix(0, 0)})
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(content)
+		return err
+	})
+	if err := errors.Join(err, w.Close(), squeezed.Close(), out.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unpack makes a directory of an archive.
+func unpack(t *testing.T, file, dir string) {
+	t.Helper()
+	in, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	plain, err := gzip.NewReader(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	for r := tar.NewReader(plain); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil || !filepath.IsLocal(h.Name) {
+			t.Fatalf("%s: %v, %v", file, h, err)
+		}
+		path := filepath.Join(dir, h.Name)
+		if h.Typeflag == tar.TypeDir {
+			if err := os.MkdirAll(path, 0o750); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		content, err := io.ReadAll(r)
+		if err == nil {
+			err = os.WriteFile(path, content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

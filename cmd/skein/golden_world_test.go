@@ -1,0 +1,235 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// writeWorld publishes some of every kind of event, and imports history, by the commands of a program.
+func writeWorld(t *testing.T, s *server, program string) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(1, 7411))
+	user := func() string { return fmt.Sprintf("u%d", rng.IntN(24)) }
+	var history strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&history, "u%d,u%d,2026-0%d-%02dT08:00:00Z\n", i%24, (i*7+1+i/24)%24, 1+i%9, 1+i%28)
+	}
+	file := filepath.Join(s.dir, "history.csv")
+	if err := os.WriteFile(file, []byte(history.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustSkein(t, s, program, "", "import", "follows", file, "--columns", "follower,user,time")
+	var live strings.Builder
+	say := func(format string, args ...any) { fmt.Fprintf(&live, format+"\n", args...) }
+	for i := range 12 {
+		say(`{"boardCreated":{"board":{"ownerId":"u%d","boardId":"b%d"},"title":"Board %d"}}`, i%6, i, i)
+		say(`{"pinCreated":{"pin":{"ownerId":"u%d","pinId":"p%d"},"boardId":"b%d","itemId":"i%d"}}`, i%6, i, i, i%9)
+		say(`{"boardFollowed":{"followerId":"%s","board":{"ownerId":"u%d","boardId":"b%d"}}}`, "u2"+fmt.Sprint(i%4), i%6, i)
+	}
+	for i := range 40 {
+		say(`{"pinCreated":{"pin":{"ownerId":"u%d","pinId":"q%d"},"itemId":"i%d"}}`, i%20, i, i%9)
+	}
+	for range 80 {
+		if a, b := user(), user(); a != b {
+			say(`{"userFollowed":{"followerId":"%s","userId":"%s"}}`, a, b)
+		}
+		say(`{"played":{"userId":"%s","itemId":"i%d"}}`, user(), rng.IntN(9))
+		say(`{"liked":{"userId":"%s","itemId":"i%d"}}`, user(), rng.IntN(9))
+	}
+	for _, line := range []string{
+		`{"userUnfollowed":{"followerId":"u1","userId":"u2"}}`,
+		`{"boardUnfollowed":{"followerId":"u7","board":{"ownerId":"u3","boardId":"b3"}}}`,
+		`{"boardDeleted":{"board":{"ownerId":"u5","boardId":"b11"}}}`,
+		`{"pinCreated":{"pin":{"ownerId":"u9","pinId":"again"},"repinOf":{"ownerId":"u1","pinId":"p1"}}}`,
+		`{"pinMoved":{"pin":{"ownerId":"u0","pinId":"p0"},"boardId":"b6"}}`,
+		`{"pinDeleted":{"pin":{"ownerId":"u4","pinId":"p4"}}}`,
+		`{"userBlocked":{"userId":"u1","blockedId":"u8"}}`,
+		`{"userBlocked":{"userId":"u1","blockedId":"u9"}}`,
+		`{"userUnblocked":{"userId":"u1","blockedId":"u9"}}`,
+		`{"userMuted":{"userId":"u1","mutedId":"u3"}}`,
+		`{"userUnmuted":{"userId":"u1","mutedId":"u3"}}`,
+		`{"userMuted":{"userId":"u1","mutedId":"u4"}}`,
+		`{"readerActive":{"userId":"u1"}}`,
+		`{"unliked":{"userId":"u1","itemId":"i1"}}`,
+		`{"served":{"userId":"u1","itemIds":["i3","i4"]}}`,
+		`{"seenCleared":{"userId":"u2"}}`,
+		`{"itemScored":{"itemId":"i5","score":12}}`,
+		`{"userDeleted":{"userId":"u23"}}`,
+	} {
+		say("%s", line)
+	}
+	// Many envelopes, not one.
+	mustSkein(t, s, program, live.String(), "publish", "--batch", "10", "--visible")
+}
+
+// skeinRuns runs a command of a program against a service and returns what it prints.
+func skeinRuns(ctx context.Context, s *server, program, stdin string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "SKEIN_SERVER=http://"+s.addr)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, notes bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &notes
+	err := cmd.Run()
+	if err != nil {
+		err = fmt.Errorf("skein %s: %w", strings.Join(args, " "), err)
+	}
+	return out.String() + notes.String(), err
+}
+
+func mustSkein(t *testing.T, s *server, program, stdin string, args ...string) string {
+	t.Helper()
+	out, err := skeinRuns(t.Context(), s, program, stdin, args...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
+
+// reads are the questions that are recorded. MORE and NEWER are tokens that an answer before gave, POSITION the last position.
+var reads = strings.Split(strings.TrimSpace(`
+query check u1 u2 u3 u8 u9 u22 --board u3/b3 --board u1/b1 --at-least POSITION
+query relationships u1 u2 u3 u4 u8 u9
+query filter u1 u2 u3 u4 u5 u6 u7 u8 u9 u10
+query following u1 --page-size 2
+query following u1 --page-size 2 --page-token MORE
+query followers u2 --page-size 2 --kind explicit
+query followers u2 --page-size 2 --kind explicit --page-token MORE
+query board-followers u3/b3
+query board-followers u1/b1 --kind explicit
+query followed-boards u20
+query excluded-boards u7
+query boards u5
+query blocked u1
+query muted u1
+query mutuals u1 u3
+query scan u2
+query counts u1 u2 u23 --board u3/b3
+query feed u1 --page-size 3
+query feed u1 --page-size 3 --page-token MORE
+query feed u1 --newer-than NEWER
+query feed u7 --order hot --page-size 4
+query feed u7 --order hot --page-size 4 --page-token MORE
+query feed u1 --hide-seen --one-per-item --include-own
+query pins u0
+query pins u1 b1
+query seen u1 i0 i1 i2 i3 i4 i5 i6 i7 i8 unknown
+query seen u2 i0 i1 i2 i3 --ignore-served
+query served u1
+query counters u1 u2 --board u1/b1 --item i1 --item i5
+query hot --page-size 3
+query hot --page-size 3 --page-token MORE
+query hot --owner u1
+query hot --board u0/b6
+watch --after earliest --limit 8 --json
+watch --after POSITION8 --limit 20 --json
+`), "\n")
+
+var (
+	moreToken     = regexp.MustCompile(`--page-token (\S+)`)
+	newerToken    = regexp.MustCompile(`--newer-than (\S+)`)
+	watchPosition = regexp.MustCompile(`"position":"([^"]+)"`)
+)
+
+// record asks all and returns questions and answers as they are kept: a line "$ skein …", then what it printed.
+func record(t *testing.T, s *server, program string) string {
+	t.Helper()
+	var kept strings.Builder
+	var more, newer, eighth string
+	position := strings.TrimSpace(mustSkein(t, s, program, `{"readerActive":{"userId":"u2"}}`, "publish", "--visible"))
+	for _, read := range reads {
+		args := strings.Fields(read)
+		for i, arg := range args {
+			switch arg {
+			case "MORE":
+				args[i] = more
+			case "NEWER":
+				args[i] = newer
+			case "POSITION":
+				args[i] = position
+			case "POSITION8":
+				args[i] = eighth
+			}
+		}
+		if slices.Contains(args, "") {
+			t.Fatalf("%s: no answer before it gave that", read)
+		}
+		answer := mustSkein(t, s, program, "", args...)
+		more = ""
+		if found := moreToken.FindStringSubmatch(answer); found != nil {
+			more = found[1]
+		}
+		if found := newerToken.FindStringSubmatch(answer); found != nil && newer == "" {
+			newer = found[1]
+		}
+		if found := watchPosition.FindAllStringSubmatch(answer, -1); found != nil {
+			eighth = found[len(found)-1][1]
+		}
+		fmt.Fprintf(&kept, "$ skein %s\n%s", strings.Join(args, " "), answer)
+	}
+	return kept.String()
+}
+
+// asOf are what an answer says of the position that it is at: another one in a log that goes on in another epoch.
+var asOf = regexp.MustCompile(`at position \S+|--page-token \S+|--newer-than \S+|"(position|resumeToken)":"[^"]+"`)
+
+// mustAnswer asks what is kept and demands the answers that are kept, at the positions that are kept unless the epoch is another.
+func mustAnswer(t *testing.T, s *server, program, kept string, otherEpoch bool) {
+	t.Helper()
+	asked := 0
+	for _, part := range strings.Split("\n"+kept, "\n$ skein ")[1:] {
+		question, want, _ := strings.Cut(part, "\n")
+		asked++
+		got := mustSkein(t, s, program, "", strings.Fields(question)...)
+		if otherEpoch {
+			got, want = asOf.ReplaceAllString(got, "POSITION"), asOf.ReplaceAllString(want, "POSITION")
+		}
+		if strings.TrimRight(got, "\n") != strings.TrimRight(want, "\n") {
+			t.Errorf("skein %s\ngot\n%s\nwant\n%s", question, got, want)
+		}
+	}
+	if asked < len(reads)-5 {
+		t.Errorf("only %d questions are kept", asked)
+	}
+}
+
+// settled waits until nothing waits for the archive, so that a copy of the directory has all of it.
+func settled(t *testing.T, s *server, program string) {
+	t.Helper()
+	err := eventually(t.Context(), func(ctx context.Context) error {
+		out, err := skeinRuns(ctx, s, program, "", "status")
+		if err == nil && !strings.Contains(out, " 0 envelopes wait") {
+			err = fmt.Errorf("something waits for the archive:\n%s", out)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stop ends a service in order.
+func (s *server) stop() error {
+	if err := s.cmd.Process.Signal(os.Interrupt); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.cmd.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(patience):
+		return fmt.Errorf("the service does not end within %v", patience)
+	}
+}

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Builds an older skein and drills the way from it to this one and back. $1 is a git ref. Without it the older one is this one, but
+# knows formats of stores only as far as it makes new ones: as the release before one that knows more.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+work=$(mktemp -d)
+trap 'git worktree remove --force "$work/tree" 2>/dev/null || true; rm -rf "$work"' EXIT
+if [[ -n $1 ]]; then
+  git worktree add --quiet --detach "$work/tree" "$1"
+  echo "the old program is $(git -C "$work/tree" log -1 --format='%h of %cd: %s' --date=short)"
+  (cd "$work/tree" && go build -buildvcs=auto -o "$work/skein" ./cmd/skein)
+else
+  sed 's/^\tnewestFormat = .*/\tnewestFormat = newFormat/' projections/format.go >"$work/format.go"
+  ! cmp -s projections/format.go "$work/format.go"
+  printf '{"Replace": {"%s/projections/format.go": "%s/format.go"}}' "$PWD" "$work" >"$work/overlay.json"
+  go build -overlay "$work/overlay.json" -buildvcs=auto -o "$work/skein" ./cmd/skein
+  export SKEIN_OLD_REFUSES=1
+fi
+SKEIN_OLD=$work/skein go test -count 1 -tags upgrade -v -run '^TestUpgradeDrill$' ./cmd/skein

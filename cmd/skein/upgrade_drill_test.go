@@ -1,0 +1,90 @@
+//go:build upgrade
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestUpgradeDrill goes from an older program, $SKEIN_OLD, to this one, back, and forth for good. `task upgrade:drill` builds the
+// older one. With SKEIN_OLD_REFUSES the older one must refuse what was finalized; else the drill tells what it does.
+func TestUpgradeDrill(t *testing.T) {
+	old := os.Getenv("SKEIN_OLD")
+	if old == "" {
+		t.Fatal("SKEIN_OLD is the older program: go tool -modfile=tools.mod task upgrade:drill OLD=REF")
+	}
+	s := &server{t: t, dir: t.TempDir(), flags: keepAll}
+	data := filepath.Join(s.dir, "data")
+	serve := func(program string) {
+		t.Helper()
+		s.program = program
+		if err := s.start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := func() {
+		t.Helper()
+		if err := s.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	show := func(title, program string, args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), program, args...)
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		err := cmd.Run()
+		text := strings.ReplaceAll(out.String(), data, "DATA")
+		t.Logf("%s: skein %s (%v)\n%s", title, strings.ReplaceAll(strings.Join(args, " "), data, "DATA"), err, text)
+		return text, err
+	}
+	flags := append([]string{"serve", "--data", data, "--check"}, keepAll...)
+	_, _ = show("the old program", old, "version")
+	_, _ = show("the new program", "skein", "version")
+
+	serve(old)
+	writeWorld(t, s, old)
+	kept := record(t, s, old)
+	stop()
+	t.Logf("the old program made a store, and answered %d questions", strings.Count(kept, "$ skein "))
+
+	_, outdated := show("the new program looks at it", "skein", flags...)
+	if outdated != nil {
+		s.flags = append([]string{"--auto-rebuild"}, keepAll...)
+	}
+	serve("skein")
+	mustAnswer(t, s, "skein", kept, false)
+	mustSkein(t, s, "skein", `{"userFollowed":{"followerId":"u1","userId":"written-by-new"}}`, "publish", "--visible")
+	kept = record(t, s, "skein")
+	t.Logf("the new program gave the same answers, took new facts, and its status is\n%s", mustSkein(t, s, "skein", "", "status"))
+	stop()
+
+	if _, err := show("the old program looks at it", old, flags...); err != nil && outdated == nil {
+		t.Error("the old program cannot go on with what the new one wrote")
+	}
+	serve(old)
+	mustAnswer(t, s, old, kept, false)
+	mustSkein(t, s, old, `{"userFollowed":{"followerId":"u1","userId":"written-by-old-again"}}`, "publish", "--visible")
+	kept = record(t, s, old)
+	stop()
+	t.Logf("downgraded (serve %s): the old program gave the answers of the new one, and took new facts", s.flags[0])
+
+	if _, err := show("the new program", "skein", "finalize-upgrade", "--data", data); err != nil {
+		t.Fatal(err)
+	}
+	serve("skein")
+	mustAnswer(t, s, "skein", kept, false)
+	mustSkein(t, s, "skein", "", "replay", "verify", "--share", "1")
+	stop()
+	t.Log("upgraded for good: the new program gave the same answers, and verify found no difference")
+
+	s.flags = keepAll
+	text, err := show("the old program after that", old, flags...)
+	if os.Getenv("SKEIN_OLD_REFUSES") != "" && (err == nil || !strings.Contains(text, "finalize-upgrade")) {
+		t.Errorf("the old program does not say that the store was finalized: %v", err)
+	}
+}
