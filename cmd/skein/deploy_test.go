@@ -1,0 +1,147 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"go.yaml.in/yaml/v3"
+)
+
+const deployDir = "../../docs/deploy"
+
+// parses demands that a command line of ours is one.
+func parses(t *testing.T, args []string) {
+	t.Helper()
+	parser, err := kong.New(&cli{}, kong.Vars{"benchGroups": ""}, kong.DefaultEnvars("SKEIN"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.Parse(args); err != nil {
+		t.Errorf("skein %s: %v", strings.Join(args, " "), err)
+	}
+}
+
+func readDeployed(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(deployDir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// variables are the environment variables that serve reads.
+func variables(t *testing.T) (names []string) {
+	t.Helper()
+	parser, err := kong.New(&cli{}, kong.Vars{"benchGroups": ""}, kong.DefaultEnvars("SKEIN"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range parser.Model.Children {
+		if node.Name == "serve" {
+			for _, f := range node.Flags {
+				names = append(names, f.Envs...)
+			}
+		}
+	}
+	return names
+}
+
+// TestComposeFile: what the Compose file runs are commands of this program and of its environment, each process has a volume of its
+// own, nothing is open to other machines, and the NATS servers sync what they acknowledge.
+func TestComposeFile(t *testing.T) {
+	var file struct {
+		Services map[string]struct {
+			Image       string            `yaml:"image"`
+			Command     []string          `yaml:"command"`
+			Environment map[string]string `yaml:"environment"`
+			Ports       []string          `yaml:"ports"`
+			Volumes     []string          `yaml:"volumes"`
+			ReadOnly    bool              `yaml:"read_only"`
+			User        string            `yaml:"user"`
+		} `yaml:"services"`
+		Volumes map[string]any `yaml:"volumes"`
+	}
+	if err := yaml.Unmarshal([]byte(readDeployed(t, "compose.yaml")), &file); err != nil {
+		t.Fatal(err)
+	}
+	known, mod := variables(t), readDeployed(t, "../../go.mod")
+	servers, processes := 0, 0
+	for name, s := range file.Services {
+		if !s.ReadOnly || s.User != "65532:65532" {
+			t.Errorf("%s may write, or is root: %+v", name, s)
+		}
+		for _, p := range s.Ports {
+			if !strings.HasPrefix(p, "127.0.0.1:") {
+				t.Errorf("%s is open to other machines: %s", name, p)
+			}
+		}
+		data := slices.IndexFunc(s.Volumes, func(v string) bool { return strings.HasSuffix(v, ":/data") })
+		if data < 0 || strings.TrimSuffix(s.Volumes[data], ":/data") != name {
+			t.Errorf("%s has no volume of its own at /data: %v", name, s.Volumes)
+		} else if _, ok := file.Volumes[name]; !ok {
+			t.Errorf("the volume of %s is not declared", name)
+		}
+		if strings.HasPrefix(name, "nats-") {
+			servers++
+			if tested := strings.TrimPrefix(s.Image, "nats:"); !strings.Contains(mod, "nats-server/v2 v"+tested+"\n") {
+				t.Errorf("%s is %s, not the version of go.mod", name, s.Image)
+			}
+			continue
+		}
+		processes++
+		parses(t, s.Command)
+		for env := range s.Environment {
+			if !slices.Contains(known, env) {
+				t.Errorf("%s: serve reads no variable %s", name, env)
+			}
+		}
+	}
+	if servers != 3 || processes != 2 {
+		t.Errorf("%d servers, %d processes", servers, processes)
+	}
+	conf := readDeployed(t, "nats/nats.conf")
+	for _, line := range []string{"sync_interval: always", "store_dir: /data", "nats://nats-a:6222, nats://nats-b:6222, nats://nats-c:6222"} {
+		if !strings.Contains(conf, line) {
+			t.Errorf("nats.conf lacks %q", line)
+		}
+	}
+}
+
+// TestDockerfileAndUnit: what the image and the unit run are commands of this program.
+func TestDockerfileAndUnit(t *testing.T) {
+	docker := readDeployed(t, "Dockerfile")
+	var check []string
+	found := regexp.MustCompile(`(?m)^HEALTHCHECK .*CMD (\[.*\])$`).FindStringSubmatch(docker)
+	if found == nil {
+		t.Fatal("the image has no health check")
+	}
+	if err := json.Unmarshal([]byte(found[1]), &check); err != nil {
+		t.Fatal(err)
+	}
+	parses(t, check[1:])
+	var command []string
+	if err := json.Unmarshal([]byte(regexp.MustCompile(`(?m)^CMD (\[.*\])$`).FindStringSubmatch(docker)[1]), &command); err != nil {
+		t.Fatal(err)
+	}
+	parses(t, command)
+	run := regexp.MustCompile(`(?m)^# *docker run .* skein (serve .*)$`).FindStringSubmatch(docker)
+	parses(t, strings.Fields(run[1]))
+	for _, line := range []string{"CGO_ENABLED=0", "USER 65532:65532", "VOLUME /data", "distroless/static"} {
+		if !strings.Contains(docker, line) {
+			t.Errorf("the image lacks %q", line)
+		}
+	}
+	if !slices.Contains(variables(t), "SKEIN_DATA") {
+		t.Error("the variable of the image is none of serve")
+	}
+	unit := readDeployed(t, "skein.service")
+	start := strings.Fields(regexp.MustCompile(`(?m)^ExecStart=(.*)$`).FindStringSubmatch(unit)[1])
+	parses(t, start[1:])
+}
