@@ -22,7 +22,7 @@ const (
 	newestFormat = pebble.FormatValueSeparation
 )
 
-// ErrFormat: the files of the store have a format that this program does not know.
+// ErrFormat means that the files of the store have a format that this program does not know.
 var ErrFormat = errors.New("projections: the store was written by a later release")
 
 // StoreFormat is the version of the files of a store: of the rows of the runtime, and of the storage engine.
@@ -35,7 +35,9 @@ type StoreFormat struct {
 func Format() StoreFormat { return StoreFormat{Rows: formatVersion, Engine: uint32(newFormat)} }
 
 // NewestFormat returns the newest format of stores that this program opens.
-func NewestFormat() StoreFormat { return StoreFormat{Rows: formatVersion, Engine: uint32(newestFormat)} }
+func NewestFormat() StoreFormat {
+	return StoreFormat{Rows: formatVersion, Engine: uint32(newestFormat)}
+}
 
 // FormatOf returns the format of the files in a directory, which may be a copy that a [Store.Checkpoint] has made; where there
 // is no store, that of a new one. FS is nil for the disk.

@@ -18,7 +18,7 @@ type cli struct {
 	Snapshot    snapshotCmd    `cmd:"" help:"Copy the stores of a running service, and look after the copies."`
 	Restore     restoreCmd     `cmd:"" help:"Make stores of a snapshot. The service must not be running."`
 	Export      exportCmd      `cmd:"" help:"Write the rows of a projection, or events, as NDJSON or Parquet."`
-	Finalize    finalizeCmd    `cmd:"" name:"finalize-upgrade" help:"Move the files of stores to the newest format, after which earlier releases refuse them."`
+	Finalize    finalizeCmd    `cmd:"" name:"finalize-upgrade" help:"Move stores to the newest format: earlier releases refuse them then."`
 	Token       tokenCmd       `cmd:"" help:"Make tokens for those who call the service."`
 	ConfigCmd   configCmd      `cmd:"" name:"config" help:"Print what serve would run with, secrets hidden, and from where each value is."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Exit with 0 when a service is ready: for containers."`

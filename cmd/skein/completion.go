@@ -21,8 +21,8 @@ type shellCmd struct{}
 
 // Run prints the lines for the shell that the command is called after.
 func (*shellCmd) Run(parsed *kong.Context, std *streams) error {
-	fmt.Fprint(std.out, shellScripts[parsed.Selected().Name])
-	return nil
+	_, err := fmt.Fprint(std.out, shellScripts[parsed.Selected().Name])
+	return err
 }
 
 var shellScripts = map[string]string{
@@ -53,10 +53,8 @@ func (c *completeWordsCmd) Run(parsed *kong.Context, std *streams) error {
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
 	}
-	for _, word := range complete(parsed.Model.Node, words) {
-		fmt.Fprintln(std.out, word)
-	}
-	return nil
+	_, err := fmt.Fprintln(std.out, strings.Join(complete(parsed.Model.Node, words), "\n"))
+	return err
 }
 
 // complete walks along the words that are whole and returns what may stand in the place of the last.

@@ -24,15 +24,15 @@ type configCmd struct {
 // Help is shown below the flags.
 func (*configCmd) Help() string {
 	return `Takes the flags of serve, its environment and its configuration file, and prints what comes out of them, with where each value
-is from. What it prints is a configuration file. Passwords in URLs are hidden: put them in again. Nothing is opened or changed; values are checked as by serve
-only as far as they can be without files.`
+is from. What it prints is a configuration file. Passwords in URLs are hidden: put them in again. Nothing is opened or changed, and values are
+checked only as far as they can be without files.`
 }
 
 // Run prints.
 func (c *configCmd) Run(parsed *kong.Context, std *streams) error {
 	if c.Reference {
-		fmt.Fprint(std.out, reference(parsed.Model))
-		return nil
+		_, err := fmt.Fprint(std.out, reference(parsed.Model))
+		return err
 	}
 	if _, err := c.settings(); err != nil {
 		return err

@@ -21,6 +21,8 @@ import (
 
 // stamped is the version that `task release` gives by the linker (-X main.stamped=v1.2.3). A program that is built otherwise is
 // called after its commit, by the go command.
+//
+//nolint:gochecknoglobals // the linker sets no other
 var stamped string
 
 // build is what is known of how the program was made.
@@ -140,6 +142,8 @@ func listed(versions map[string]int) string {
 type versionFlag bool
 
 // BeforeReset is called by kong when the flag is given, before anything else that could fail.
+//
+//nolint:unparam // kong's form
 func (versionFlag) BeforeReset(app *kong.Kong) error {
 	fmt.Fprint(app.Stdout, version().text())
 	app.Exit(exitOK)

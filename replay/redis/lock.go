@@ -18,7 +18,8 @@ func lock(dir string) (unlock func(), err error) {
 	}
 	// The lock of the storage engine, because it has one for every system.
 	held, err := vfs.Default.Lock(filepath.Join(dir, "lock"))
-	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES) || err != nil && strings.Contains(err.Error(), "held by current process") {
+	busy := errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EACCES)
+	if busy || err != nil && strings.Contains(err.Error(), "held by current process") {
 		return nil, fmt.Errorf("%w: %s", ErrBusy, dir)
 	}
 	if err != nil {
