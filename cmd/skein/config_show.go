@@ -24,7 +24,7 @@ type configCmd struct {
 // Help is shown below the flags.
 func (*configCmd) Help() string {
 	return `Takes the flags of serve, its environment and its configuration file, and prints what comes out of them, with where each value
-is from. What it prints is a configuration file. Passwords in URLs are hidden: put them in again. Nothing is opened or changed, and values are
+is from. What it prints is a configuration file. Passwords in URLs are hidden: put them in again. Nothing is opened or changed: values are
 checked only as far as they can be without files.`
 }
 
