@@ -111,7 +111,7 @@ func (s *statusScreen) log() {
 	if left, ok := s.to.value("skein_log_full_in_seconds"); ok {
 		s.say(", full in %s", ageText(left))
 	}
-	s.say(", %.0f readers\n\n", s.gauge("skein_log_consumers"))
+	s.say(", read by %.0f\n\n", s.gauge("skein_log_consumers"))
 }
 
 func (s *statusScreen) projections() {

@@ -1,0 +1,256 @@
+//go:build alerts
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"html"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// dashboard is what the test knows of a dashboard of Grafana.
+type dashboard struct{ Panels []panel }
+
+type panel struct {
+	Title, Type string
+	GridPos     struct{ X, Y, W, H int }
+	FieldConfig struct{ Defaults struct{ Unit string } }
+	Targets     []struct{ Expr, LegendFormat string }
+	lines       []line
+}
+
+// line is one line of a panel.
+type line struct {
+	name string
+	x, y []float64
+}
+
+// quiet are parts of queries that have no answer while all is well, or in a test so short.
+var quiet = []string{
+	"skein_log_full_in_seconds", `state!="ready"`, `code!="ok"`, "skein_access_file_stale", "skein_certificate_expiry",
+	"skein_projection_verified_age", "skein_snapshot_age", "skein_publish_rejections",
+	"skein_rpc_refusals", "skein_rpc_internal_errors",
+}
+
+// TestDashboardShows: Prometheus answers every query of the dashboard with figures of a service under traffic. With SKEIN_PICTURES=DIR it
+// runs for longer, and draws what a dashboard would show, and the screen of skein status --watch, to files there.
+func TestDashboardShows(t *testing.T) {
+	data, err := os.ReadFile("../../docs/observability/dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d dashboard
+	if err := json.Unmarshal(data, &d); err != nil {
+		t.Fatal(err)
+	}
+	pictures, lasts := os.Getenv("SKEIN_PICTURES"), 15*time.Second
+	if pictures != "" {
+		lasts = 90 * time.Second
+	}
+	p := startPrometheus(t)
+	dir := t.TempDir()
+	w := watch(t, p, dir, "--archive", filepath.Join(dir, "archive"), "--archive-every", "10s", "--snapshots", filepath.Join(dir, "snapshots"),
+		"--snapshot-every", "10s", "--audit-share", "0.2", "--log-max-bytes", "1GiB")
+	began := time.Now()
+	ctx, rest := context.WithTimeout(t.Context(), lasts)
+	defer rest()
+	var traffic sync.WaitGroup
+	for n := range uint64(2) {
+		traffic.Go(func() { (&soaking{api: w.api}).write(ctx, t, n) })
+		traffic.Go(func() { readAll(ctx, w.api, n) })
+	}
+	watching, err := w.api.scrape(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := watching
+	for tick := time.NewTicker(time.Second); ctx.Err() == nil; <-tick.C {
+		watching = last
+		if last, err = w.api.scrape(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	screen := (&statusScreen{url: "http://127.0.0.1:7411", since: since{watching, last}}).text()
+	traffic.Wait()
+	for i := range d.Panels {
+		for _, target := range d.Panels[i].Targets {
+			d.Panels[i].ask(t, p, target.Expr, target.LegendFormat, began, time.Now())
+		}
+	}
+	if pictures == "" {
+		return
+	}
+	for name, svg := range map[string]string{"dashboard.svg": d.svg(began), "status.svg": screenSVG(screen)} {
+		if err := os.WriteFile(filepath.Join(pictures, name), []byte(svg), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// readAll asks what a product asks, until the context ends.
+func readAll(ctx context.Context, api *client, seed uint64) {
+	w := soakWorld{rand.New(rand.NewPCG(seed, 1))}
+	for tick := time.NewTicker(3 * time.Millisecond); ctx.Err() == nil; <-tick.C {
+		a, b := w.others()
+		switch w.random.IntN(6) {
+		case 0:
+			_, _ = api.feed().ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: a, MarkActive: true, HideSeen: true}))
+		case 1:
+			_, _ = api.seen().FilterSeen(ctx, connect.NewRequest(&skeinv1.FilterSeenRequest{
+				UserId: a, ItemIds: []string{w.item(), w.item(), w.item()},
+			}))
+		case 2:
+			_, _ = api.counters().ListHot(ctx, connect.NewRequest(&skeinv1.ListHotRequest{}))
+		default:
+			_, _ = api.graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
+				Pairs: []*skeinv1.FollowPair{{FollowerId: a, Target: &skeinv1.FollowPair_UserId{UserId: b}}},
+			}))
+		}
+	}
+}
+
+// ask has Prometheus answer a query as Grafana would, and demands figures.
+func (pl *panel) ask(t *testing.T, p *prometheusServer, expr, legend string, from, to time.Time) {
+	t.Helper()
+	query := strings.NewReplacer("$__rate_interval", "10s", "$instance", ".*").Replace(expr)
+	body, err := p.get(t.Context(), fmt.Sprintf("/api/v1/query_range?step=2&start=%d&end=%d&query=%s", from.Unix(), to.Unix(), url.QueryEscape(query)))
+	if err != nil {
+		t.Errorf("%s: %v", pl.Title, err)
+		return
+	}
+	var answer struct {
+		Data struct {
+			Result []struct {
+				Metric map[string]string
+				Values [][2]any
+			}
+		}
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range answer.Data.Result {
+		l := line{name: legend}
+		for k, v := range r.Metric {
+			l.name = strings.ReplaceAll(l.name, "{{"+k+"}}", strings.TrimPrefix(strings.ReplaceAll(v, t.Name(), "a"), "skein.v1."))
+		}
+		for _, v := range r.Values {
+			if y, err := strconv.ParseFloat(fmt.Sprint(v[1]), 64); err == nil && y == y { // not NaN: nothing was observed
+				l.x, l.y = append(l.x, v[0].(float64)-float64(from.Unix())), append(l.y, y) //nolint:forcetypeassert // as documented
+			}
+		}
+		if len(l.x) > 0 {
+			pl.lines = append(pl.lines, l)
+		}
+	}
+	if len(answer.Data.Result) > 0 {
+		return
+	}
+	for _, part := range quiet {
+		if strings.Contains(expr, part) {
+			return
+		}
+	}
+	t.Errorf("%s shows nothing: %s", pl.Title, query)
+}
+
+var colours = []string{"#73bf69", "#f2cc0c", "#5794f2", "#ff780a", "#b877d9", "#f2495c", "#8ab8ff", "#37872d", "#c4162a", "#a352cc"}
+
+// svg draws the panels where the dashboard has them. It is no picture of Grafana.
+func (d *dashboard) svg(began time.Time) string {
+	const unit, wide, high = 22, 52, 26 // pixels of a row and a column of the grid, and of the text above
+	bottom := 0
+	var b strings.Builder
+	for _, p := range d.Panels {
+		x, y, w, h := p.GridPos.X*wide, p.GridPos.Y*unit+high, p.GridPos.W*wide, p.GridPos.H*unit
+		bottom = max(bottom, y+h)
+		if p.Type == "row" {
+			fmt.Fprintf(&b, `<text x="6" y="%d" class="r">%s</text>`+"\n", y+16, html.EscapeString(p.Title))
+			continue
+		}
+		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d"/><text x="%d" y="%d">%s</text>`+"\n", x+3, y+3, w-6, h-6, x+10, y+18,
+			html.EscapeString(p.Title))
+		most, until := 0.0, 1.0
+		for _, l := range p.lines {
+			for i := range l.x {
+				most, until = max(most, l.y[i]), max(until, l.x[i])
+			}
+		}
+		if len(p.lines) == 0 {
+			fmt.Fprintf(&b, `<text x="%d" y="%d" class="s">nothing to show</text>`+"\n", x+w/2-40, y+h/2)
+			continue
+		}
+		top, left := float64(y+28), float64(x+62)
+		height, width := float64(h-28-38), float64(w-62-14)
+		fmt.Fprintf(&b, `<text x="%.0f" y="%.0f" class="e">%s</text><text x="%.0f" y="%.0f" class="e">0</text>`+"\n", left-4, top+8,
+			unitText(most, p.FieldConfig.Defaults.Unit), left-4, top+height)
+		if most == 0 {
+			most = 1
+		}
+		legend := left - 52
+		for i, l := range p.lines {
+			colour := colours[i%len(colours)]
+			fmt.Fprintf(&b, `<polyline stroke="%s" points="`, colour)
+			for k := range l.x {
+				fmt.Fprintf(&b, "%.0f,%.1f ", left+width*l.x[k]/until, top+height-height*l.y[k]/most)
+			}
+			b.WriteString("\"/>\n")
+			if i < 10 && legend-float64(x)+float64(6*len(l.name)) < 2*float64(w)-120 {
+				at, line := legend, float64(y+h-26)
+				if at+float64(6*len(l.name)) > float64(x+w-10) { // the second row of the legend
+					at, line = max(float64(x+10), at-float64(w)+70), float64(y+h-12)
+				}
+				fmt.Fprintf(&b, `<text x="%.0f" y="%.0f" class="s" style="fill:%s">%s</text>`+"\n", at, line, colour, html.EscapeString(l.name))
+				legend += float64(6*len(l.name)) + 10
+			}
+		}
+	}
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif">
+<style>svg{background:#111217}rect{fill:#181b1f;stroke:#2c3235}text{fill:#ccccdc;font-size:12px}.r{font-size:14px;font-weight:bold}`+
+		`.s{font-size:10px;fill:#8e8e99}.e{font-size:10px;fill:#8e8e99;text-anchor:end}polyline{fill:none;stroke-width:1.2}</style>
+<text x="6" y="18">skein: the queries of dashboard.json, answered by Prometheus for one service under the traffic of a test (%s)</text>
+`, 24*wide, bottom+4, began.Format(time.DateOnly)) + b.String() + "</svg>\n"
+}
+
+func unitText(v float64, unit string) string {
+	switch unit {
+	case "s":
+		if v >= 60 {
+			return ageText(v)
+		}
+		return latencyText(v)
+	case "bytes", "Bps":
+		return bytesText(v)
+	case "percentunit":
+		return fmt.Sprintf("%.0f %%", 100*v)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// screenSVG draws text as a terminal shows it.
+func screenSVG(text string) string {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	widest := 0
+	var b strings.Builder
+	for i, l := range lines {
+		widest = max(widest, len([]rune(l)))
+		fmt.Fprintf(&b, `<text x="12" y="%d" xml:space="preserve">%s</text>`+"\n", 24+17*i, html.EscapeString(l))
+	}
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="DejaVu Sans Mono,monospace" font-size="13">
+<rect width="100%%" height="100%%" fill="#111217"/><g fill="#ccccdc">
+`, 24+8*widest, 24+17*len(lines)) + b.String() + "</g></svg>\n"
+}
