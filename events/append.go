@@ -137,7 +137,7 @@ func (p *Publisher) publish(ctx context.Context, calls []*call) error {
 		data = append(data, c.records...)
 	}
 	start := time.Now()
-	p.append(ctx, data, &info)
+	p.append(ctx, data, calls, &info)
 	info.Latency = time.Since(start)
 	if info.Err == nil {
 		p.log.noteLast(info.Seq)
@@ -153,13 +153,14 @@ func (p *Publisher) publish(ctx context.Context, calls []*call) error {
 
 // append sends one envelope until its fate is known, for less than half the dedupe window of the stream, always
 // with the same message id: the log takes it once.
-func (p *Publisher) append(ctx context.Context, data []byte, info *AppendInfo) {
+func (p *Publisher) append(ctx context.Context, data []byte, calls []*call, info *AppendInfo) {
 	ctx, cancel := context.WithTimeout(ctx, p.retryFor)
 	defer cancel()
 	msg := &nats.Msg{Subject: Subject, Data: data, Header: nats.Header{
 		jetstream.MsgIDHeader:          {nuid.Next()},
 		jetstream.ExpectedStreamHeader: {StreamName},
 	}}
+	addTraces(msg.Header, calls)
 	perhaps := false // an attempt may have been taken
 	var last error
 	timeout := min(firstAttempt, p.attemptTimeout)

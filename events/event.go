@@ -76,6 +76,9 @@ type Envelope struct {
 	Cursor Cursor
 	// Bytes is the size of the message in the log.
 	Bytes int
+	// Traces are the traceparents of calls that are followed. They are no part of the log: archived envelopes lack them, and
+	// nothing may depend on them.
+	Traces []string
 }
 
 // Seq returns the sequence of the envelope in the log.

@@ -80,6 +80,7 @@ type call struct {
 	records []byte // the events as they stand in an envelope
 	events  int
 	kinds   KindSet
+	trace   string // of PublishOptions
 	since   time.Time
 
 	taken bool // in an envelope: guarded by Publisher.mu
@@ -93,6 +94,8 @@ type call struct {
 type PublishOptions struct {
 	// AllowPartial takes the good events when others are refused. By default one bad event refuses the call.
 	AllowPartial bool
+	// Trace follows the events to the readers of the log: a traceparent of W3C; empty: nobody does.
+	Trace string
 }
 
 // Result says what the log took of a call.
@@ -162,6 +165,7 @@ func (p *Publisher) Publish(ctx context.Context, evs []*skeinv1.Event, opt Publi
 	if err != nil {
 		return Result{}, err
 	}
+	c.trace = opt.Trace
 	if err := p.submit(ctx, c); err != nil {
 		return Result{}, err
 	}

@@ -352,6 +352,7 @@ func (r *reader) take(ctx context.Context, msg *nats.Msg) (*Envelope, error) {
 	if passed, err := r.pass(env); passed || err != nil {
 		return nil, err
 	}
+	env.Traces = tracesOf(msg.Header)
 	return env, nil
 }
 

@@ -14,6 +14,9 @@ const answerRoom = 256
 func (c *frontConn) answer(m plainMethod) bool {
 	s, h := c.f.s, &c.head
 	ctx := callNamed(c.ctx, h.requestID)
+	if s.tracer != nil {
+		ctx = s.traced(ctx, string(h.traceParent))
+	}
 	call := &h.call
 	if call.timeout >= 0 {
 		var cancel context.CancelFunc

@@ -25,6 +25,8 @@ const (
 	origin
 	// callID only says how the call is named in the log.
 	callID
+	// traceParent is the trace of who follows the call.
+	traceParent
 	// anyHeader is any other. Nobody looks at it.
 	anyHeader
 )
@@ -47,6 +49,7 @@ var headerNames = [...]string{
 	trailer:          "Trailer",
 	origin:           "Origin",
 	callID:           RequestIDHeader,
+	traceParent:      traceParentHeader,
 }
 
 // verdict is what the parser says of the bytes that have come.
@@ -67,6 +70,8 @@ type head struct {
 	authorization []byte
 	// requestID is how the caller has named the call, the first time that it says so.
 	requestID []byte
+	// traceParent is the trace that the call is of, for its caller.
+	traceParent []byte
 	call      plainCall
 	// bytes is the length of the head, body that of the body behind it.
 	bytes, body int
@@ -173,6 +178,11 @@ func (h *head) take(name header, value []byte) bool {
 	case callID:
 		if h.requestID == nil {
 			h.requestID = value
+		}
+		return true
+	case traceParent:
+		if h.traceParent == nil {
+			h.traceParent = value
 		}
 		return true
 	case authorization:

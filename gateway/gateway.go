@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/cors"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/access"
@@ -62,6 +63,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Registry takes the metrics, and /metrics shows all that is in it. Default: a new one.
 	Registry *prometheus.Registry
+	// Tracer follows some calls. Without it none is.
+	Tracer trace.Tracer
 	// Version of the program, for people and metrics.
 	Version string
 }
@@ -87,6 +90,7 @@ type Server struct {
 	keys     KeyRing
 	limits   Limits
 	log      *slog.Logger
+	tracer   trace.Tracer // may be nil
 	version  string
 
 	metrics     *metrics
@@ -159,7 +163,7 @@ func New(o Options) (*Server, error) {
 		source: o.Log, publisher: o.Publisher, hub: o.Hub, graph: o.Graph, inbox: o.Inbox,
 		seen: o.Seen, counters: o.Counters, stores: o.Stores, operator: o.Operator, report: o.Report,
 		room: o.Room, gate: o.Gate, tls: o.Certificates, cors: crossing, keys: o.Keys,
-		limits: o.Limits.withDefaults(), log: slog.New(namingHandler{o.Logger.Handler()}), version: o.Version,
+		limits: o.Limits.withDefaults(), log: slog.New(namingHandler{o.Logger.Handler()}), version: o.Version, tracer: o.Tracer,
 		methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
 		healthPeriod: healthPeriod, watchPeriod: watchPeriod, admitPeriod: admitPeriod, errorWriter: connect.NewErrorWriter(),
 	}

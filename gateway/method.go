@@ -82,6 +82,7 @@ func unaryByHand[Req, Res any, P message[Req]](
 // answer answers a call, whichever way it came. Who may not make it hears so before it is looked at.
 func (u *unaryMethod[Req, Res, P]) answer(ctx context.Context, a admission, req *received[Req, P], x *extra) (res *Res, err error) {
 	start := time.Now()
+	ctx = u.beginSpan(ctx)
 	defer func() { err = u.finish(ctx, start, err, recover()) }()
 	if err := u.permit(a); err != nil {
 		return nil, err
@@ -111,7 +112,9 @@ func stream[Req, Res any, P message[Req]](
 	s.methods[procedure] = m.admitted(connect.NewServerStreamHandler(procedure,
 		func(ctx context.Context, req *connect.Request[received[Req, P]], out *connect.ServerStream[Res]) (err error) {
 			start := time.Now()
-			defer func() { err = m.finish(ctx, start, err, recover()) }()
+			ctx = m.beginSpan(ctx)
+			followed := ctx
+			defer func() { err = m.finish(followed, start, err, recover()) }()
 			a := s.admissionOf(ctx)
 			if err := m.permit(a); err != nil {
 				return err
@@ -216,9 +219,11 @@ func (m *method) finish(ctx context.Context, start time.Time, err error, panicke
 	}
 	if err == nil {
 		m.seen.ok.Observe(time.Since(start).Seconds())
+		m.endSpan(ctx, nil)
 		return nil
 	}
 	f := asFailure(err)
+	defer m.endSpan(ctx, f)
 	if f.code == connect.CodeInternal || m.s.log.Enabled(ctx, slog.LevelDebug) {
 		ctx = toBeLogged(ctx)
 	}

@@ -107,7 +107,9 @@ func (s *Server) appendGood(
 	if len(good) == 0 {
 		return events.Position{}, nil
 	}
-	took, err := s.publisher.Publish(ctx, good, events.PublishOptions{})
+	ctx, parent, end := s.following(ctx, len(good))
+	took, err := s.publisher.Publish(ctx, good, events.PublishOptions{Trace: parent})
+	end(err)
 	if errors.Is(err, events.ErrEnvelopeTooLarge) {
 		return events.Position{}, invalid(violation{
 			field: "events", reason: skeinv1.Reason_REASON_TOO_LARGE,

@@ -76,13 +76,16 @@ func withRequestID(ctx context.Context, err *connect.Error) *connect.Error {
 	return err
 }
 
-// namingHandler adds the name of the call to what is logged of it.
+// namingHandler adds the name of the call, and its trace if it is followed, to what is logged of it.
 type namingHandler struct{ slog.Handler }
 
 // Handle is part of slog.Handler, as are the next two.
 func (h namingHandler) Handle(ctx context.Context, r slog.Record) error {
 	if id := requestID(ctx); id != "" {
 		r.AddAttrs(slog.String("request_id", id))
+	}
+	if id := traceID(ctx); id != "" {
+		r.AddAttrs(slog.String("trace_id", id))
 	}
 	return h.Handler.Handle(ctx, r)
 }

@@ -101,6 +101,9 @@ type FoldInfo struct {
 	Commits, Bytes int
 	// Oldest is the log time of the first of the envelopes; 0: there was none.
 	Oldest events.Micros
+	// Traces are those of the envelopes, and Began is when the first envelope was folded that has any.
+	Traces []string
+	Began  time.Time
 }
 
 func (i *FoldInfo) count(env *events.Envelope) {
@@ -110,6 +113,12 @@ func (i *FoldInfo) count(env *events.Envelope) {
 	i.Envelopes++
 	i.LogBytes += env.Bytes
 	i.Repeats += env.Repeats
+	if len(env.Traces) > 0 {
+		if len(i.Traces) == 0 {
+			i.Began = time.Now()
+		}
+		i.Traces = append(i.Traces, env.Traces...)
+	}
 	i.Rejects += len(env.Rejects)
 }
 

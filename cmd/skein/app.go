@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skein-feed/skein/events"
@@ -48,6 +49,8 @@ type appOptions struct {
 	logger   *slog.Logger
 	// upkeep says what the process does beside serving.
 	upkeep upkeepOptions
+	// tracer follows some calls; nil: none.
+	tracer trace.Tracer
 	// pprof is where profiles of the process are served; nil: nowhere.
 	pprof net.Listener
 	// works makes the long work that the process can do; nil: all that there is.
@@ -109,7 +112,7 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	for _, p := range all.Makers(serving) {
 		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
 			Dir: filepath.Join(o.dir, storesDir), Cache: a.cache, Logger: o.logger,
-			Listener: folds.attach(p().Name(), a.listener()),
+			Listener: folds.attach(p().Name(), o.tracer, a.listener()),
 		}})
 		if err != nil {
 			return nil, err
@@ -146,7 +149,7 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 		Graph: a.store("graph"), Inbox: a.store("inbox"), Seen: a.store("seen"), Counters: a.store("counters"),
 		Operator: newOperator(a.operations, o.works(a)), Report: a.report, Registry: registry, Room: a.disk.room,
 		Gate: o.access.gate, Certificates: o.access.certificates, Origins: o.access.origins,
-		Keys: o.keys, Limits: o.limits, Logger: o.logger, Version: version().Version,
+		Keys: o.keys, Limits: o.limits, Logger: o.logger, Version: version().Version, Tracer: o.tracer,
 	})
 	return a, err
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -44,7 +45,7 @@ func newFoldMetrics(reg prometheus.Registerer) (*foldMetrics, error) {
 
 // attach has the listener of a projection count. What was in the log before the projection caught up with it for the first time
 // was published to nobody: its age says nothing.
-func (m *foldMetrics) attach(projection string, l projections.Listener) projections.Listener {
+func (m *foldMetrics) attach(projection string, tracer trace.Tracer, l projections.Listener) projections.Listener {
 	visible := m.visible.WithLabelValues(projection)
 	envelopes, evs := m.envelopes.WithLabelValues(projection), m.events.WithLabelValues(projection)
 	commits, folded := m.commits.WithLabelValues(projection), m.folded.WithLabelValues(projection)
@@ -57,6 +58,9 @@ func (m *foldMetrics) attach(projection string, l projections.Listener) projecti
 	l.Folded = func(i projections.FoldInfo) {
 		if i.Oldest > 0 && live.Load() {
 			visible.Observe(max(0, time.Since(i.Oldest.Time()).Seconds()))
+		}
+		if tracer != nil && len(i.Traces) > 0 && live.Load() {
+			traceFold(tracer, projection, i)
 		}
 		envelopes.Add(float64(i.Envelopes))
 		evs.Add(float64(i.Events))

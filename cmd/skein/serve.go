@@ -56,6 +56,7 @@ type serveCmd struct {
 	upkeepFlags `embed:""`
 	foldFlags   `embed:""`
 	logFlags    `embed:""`
+	traceFlags  `embed:""`
 }
 
 // foldFlags are the settings that folds read. A store goes on only with those that it was built with.
@@ -192,6 +193,12 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	if err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
 	}
+	tracer, endTraces, err := c.tracing(ctx, logger)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	defer endTraces(context.WithoutCancel(ctx))
+	o.tracer = tracer
 	if o.pprof, err = listenPprof(ctx, c.Pprof); err != nil {
 		return errors.Join(err, l.Close())
 	}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// traceSender sends spans by OTLP over HTTP. It is an otlptrace.Client: the library makes the messages and this sends them. The one
+// that comes with it brings gRPC and its gateway, whose health.proto this program has already.
+type traceSender struct {
+	url  string
+	http *http.Client
+}
+
+// tracePath is where collectors take traces.
+const tracePath = "/v1/traces"
+
+// sendPatience bounds one sending. What is not taken by then is given up: nobody waits for a trace.
+const sendPatience = 10 * time.Second
+
+func newTraceSender(endpoint *url.URL) *traceSender {
+	if endpoint.Path == "" || endpoint.Path == "/" {
+		endpoint = endpoint.JoinPath(tracePath)
+	}
+	return &traceSender{url: endpoint.String(), http: &http.Client{Timeout: sendPatience}}
+}
+
+// Start is part of otlptrace.Client, as are Stop and UploadTraces.
+func (*traceSender) Start(context.Context) error { return nil }
+
+// Stop closes idle connections.
+func (s *traceSender) Stop(context.Context) error {
+	s.http.CloseIdleConnections()
+	return nil
+}
+
+// UploadTraces sends spans, once.
+func (s *traceSender) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpans) error {
+	// On the wire it is an ExportTraceServiceRequest.
+	body, err := proto.Marshal(&otlp.TracesData{ResourceSpans: spans})
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-protobuf")
+	res, err := s.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+	if res.StatusCode/100 != 2 {
+		return fmt.Errorf("%s: %s: %.200q", s.url, res.Status, text)
+	}
+	return nil
+}

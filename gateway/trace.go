@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+
+	"connectrpc.com/connect"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Traces: a call that is followed has a span, and so has its append to the log; the folds that make it visible have theirs by the
+// traceparent that goes beside the envelope. Without a tracer none of this is done, and a call that is not sampled costs what its
+// tracer takes to decide that.
+
+// traceParentHeader is that of W3C's trace context.
+const traceParentHeader = "Traceparent"
+
+// traced returns a context for a call that its caller follows, perhaps.
+func (s *Server) traced(ctx context.Context, parent string) context.Context {
+	if s.tracer == nil || parent == "" {
+		return ctx
+	}
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": parent})
+}
+
+// requestTraced is traced for a request of net/http.
+func (s *Server) requestTraced(r *http.Request) *http.Request {
+	if s.tracer == nil || len(r.Header[traceParentHeader]) == 0 {
+		return r
+	}
+	return r.WithContext(s.traced(r.Context(), r.Header[traceParentHeader][0]))
+}
+
+// beginSpan begins the span of a call. finish ends it.
+func (m *method) beginSpan(ctx context.Context) context.Context {
+	if m.s.tracer == nil {
+		return ctx
+	}
+	ctx, _ = m.s.tracer.Start(ctx, m.name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		attribute.String("rpc.system", "connect_rpc")))
+	return ctx
+}
+
+func (m *method) endSpan(ctx context.Context, f *failure) {
+	if m.s.tracer == nil {
+		return
+	}
+	span := trace.SpanFromContext(ctx)
+	if f != nil {
+		span.SetAttributes(attribute.String("rpc.connect_rpc.error_code", f.code.String()))
+		if f.code == connect.CodeInternal || f.code == connect.CodeUnknown {
+			span.SetStatus(codes.Error, f.text)
+		}
+	}
+	span.End()
+}
+
+// following begins the span of an append, and returns what goes beside its envelope, if the call is followed.
+func (s *Server) following(ctx context.Context, events int) (_ context.Context, parent string, end func(error)) {
+	if s.tracer == nil || !trace.SpanContextFromContext(ctx).IsSampled() {
+		return ctx, "", func(error) {}
+	}
+	ctx, span := s.tracer.Start(ctx, "append", trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
+		attribute.Int("skein.events", events)))
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return ctx, carrier["traceparent"], func(err error) {
+		if err != nil {
+			span.SetStatus(codes.Error, "the log did not take the events")
+		}
+		span.End()
+	}
+}
+
+// traceID is the trace of a call that is followed; empty: it is not.
+func traceID(ctx context.Context) string {
+	if sc := trace.SpanContextFromContext(ctx); sc.IsSampled() {
+		return sc.TraceID().String()
+	}
+	return ""
+}
