@@ -206,3 +206,18 @@ func TestStatusOfAllStores(t *testing.T) {
 		t.Errorf("%s", page)
 	}
 }
+
+// A projection that does not go on, as one that waits for disk, has not heard of what others publish. Its lag is told all the same.
+func TestLagOfWhatStandsStill(t *testing.T) {
+	source, appendRaw := stranger(t)
+	w := newWorld(t, asleep, source)
+	appendRaw([]byte("no events"))
+	appendRaw([]byte("nor these"))
+	res := ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{})
+	if p := res.GetProjections()[0]; p.GetLagEvents() != 2 {
+		t.Errorf("%d envelopes behind, want 2", p.GetLagEvents())
+	}
+	if lag := w.count("skein_projection_lag_events", "projection", "graph"); lag != 2 {
+		t.Errorf("the metrics say %v, want 2", lag)
+	}
+}

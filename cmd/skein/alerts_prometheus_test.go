@@ -177,7 +177,7 @@ func (p *prometheusServer) scrape(t *testing.T, name string, at target) (stop fu
 func (p *prometheusServer) reload(t *testing.T) {
 	t.Helper()
 	p.configure()
-	res, err := http.Post(p.url+"/-/reload", "", nil) //nolint:noctx // it is here
+	res, err := http.Post(p.url+"/-/reload", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -228,7 +228,7 @@ func openRoad(t *testing.T, to string) *slowRoad {
 			if err != nil {
 				return
 			}
-			b, err := net.Dial("tcp", to) //nolint:noctx // it is here
+			b, err := net.Dial("tcp", to)
 			if err != nil {
 				a.Close()
 				continue

@@ -150,7 +150,7 @@ func (pl *panel) ask(t *testing.T, p *prometheusServer, expr, legend string, fro
 		}
 		for _, v := range r.Values {
 			if y, err := strconv.ParseFloat(fmt.Sprint(v[1]), 64); err == nil && y == y { // not NaN: nothing was observed
-				l.x, l.y = append(l.x, v[0].(float64)-float64(from.Unix())), append(l.y, y) //nolint:forcetypeassert // as documented
+				l.x, l.y = append(l.x, v[0].(float64)-float64(from.Unix())), append(l.y, y)
 			}
 		}
 		if len(l.x) > 0 {
