@@ -72,7 +72,7 @@ type head struct {
 	requestID []byte
 	// traceParent is the trace that the call is of, for its caller.
 	traceParent []byte
-	call      plainCall
+	call        plainCall
 	// bytes is the length of the head, body that of the body behind it.
 	bytes, body int
 }

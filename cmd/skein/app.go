@@ -112,7 +112,7 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	for _, p := range all.Makers(serving) {
 		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
 			Dir: filepath.Join(o.dir, storesDir), Cache: a.cache, Logger: o.logger,
-			Listener: folds.attach(p().Name(), o.tracer, a.listener()),
+			Listener: folds.attach(p().Name(), o.tracer, a.listener()), //nolint:contextcheck // spans of folds outlive the opening
 		}})
 		if err != nil {
 			return nil, err
