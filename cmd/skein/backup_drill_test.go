@@ -1,0 +1,171 @@
+//go:build drill
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// The size of the drill: so many follows are there before, and this many disks are lost, each after a time between the two.
+const (
+	drillBase            = 300_000
+	drillRounds          = 5
+	lossAfter, lossUntil = 4 * time.Second, 12 * time.Second
+)
+
+// loss is what one lost disk cost.
+type loss struct {
+	acked, lost int
+	// window is the time before the disk was lost in which facts were acknowledged that are lost.
+	window, restoring, starting time.Duration
+}
+
+// TestBackupDrill loses the data directory of a service under traffic and restores it by the documented commands, and measures how many
+// acknowledged facts are gone (RPO) and how long it takes until the service is ready again (RTO).
+func TestBackupDrill(t *testing.T) {
+	for _, every := range []string{"2s", "10s"} {
+		t.Run("embedded, --archive-every "+every, func(t *testing.T) {
+			backup := t.TempDir()
+			archive, target := filepath.Join(backup, "log"), filepath.Join(backup, "stores")
+			drill(t, []string{"--archive", archive, "--archive-every", every, "--snapshots", target, "--snapshot-every", "5s"},
+				func(s *server) {
+					data := filepath.Join(s.dir, "data")
+					mustSkein(t, s, "skein", "", "replay", "archive", "restore", "--archive", archive, "--data", data)
+					restoreSnapshots(t, s, target)
+				})
+		})
+	}
+	t.Run("three NATS servers", func(t *testing.T) {
+		c := startCluster(t)
+		target := filepath.Join(t.TempDir(), "stores")
+		worst := drill(t, []string{"--nats", c.url(), "--snapshots", target, "--snapshot-every", "5s"},
+			func(s *server) { restoreSnapshots(t, s, target) })
+		if worst.lost > 0 {
+			t.Errorf("%d facts are lost that a cluster has acknowledged", worst.lost)
+		}
+	})
+}
+
+// restoreSnapshots restores the latest snapshot of each projection; one that is ahead of a restored log is passed over for an older one.
+func restoreSnapshots(t *testing.T, s *server, target string) {
+	t.Helper()
+	data := filepath.Join(s.dir, "data")
+	out, err := skeinRuns(t.Context(), s, "skein", "", "restore", "--target", target, "--data", data)
+	t.Logf("restore: %v\n%s", err, strings.TrimSpace(out))
+}
+
+func drill(t *testing.T, flags []string, restore func(*server)) (worst loss) {
+	s := &server{t: t, dir: t.TempDir(), flags: append(flags, "--log-level", "warn")}
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	client := skeinv1connect.NewEventServiceClient(http.DefaultClient, "http://"+s.addr)
+	base(t, client)
+	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+	for round := range drillRounds {
+		acked := underTraffic(t, s, client, round, lossAfter+time.Duration(rng.Int64N(int64(lossUntil-lossAfter))))
+		began := time.Now()
+		if err := os.RemoveAll(filepath.Join(s.dir, "data")); err != nil {
+			t.Fatal(err)
+		}
+		restore(s)
+		restored := time.Now()
+		if err := s.start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l := loss{acked: len(acked), restoring: restored.Sub(began), starting: time.Since(restored)}
+		l.count(t, s, round, acked)
+		t.Logf("round %d: %d facts acknowledged, %d lost, the first of them %.1f s before the disk; restored in %.1f s, ready %.1f s later",
+			round, l.acked, l.lost, l.window.Seconds(), l.restoring.Seconds(), l.starting.Seconds())
+		worst.lost, worst.window = max(worst.lost, l.lost), max(worst.window, l.window)
+		worst.restoring, worst.starting = max(worst.restoring, l.restoring), max(worst.starting, l.starting)
+	}
+	t.Logf("worst of %d: RPO %.1f s (%d facts), RTO %.1f s", drillRounds, worst.window.Seconds(), worst.lost,
+		(worst.restoring + worst.starting).Seconds())
+	if err := s.stop(); err != nil {
+		t.Fatal(err)
+	}
+	return worst
+}
+
+// base publishes what was there before.
+func base(t *testing.T, client skeinv1connect.EventServiceClient) {
+	t.Helper()
+	var list []*skeinv1.Event
+	for i := range drillBase {
+		list = append(list, userFollowed(fmt.Sprint("base", i%5000), fmt.Sprint("user", i/5000)))
+	}
+	for part := range slices.Chunk(list, 1000) {
+		if _, err := client.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: part})); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// ack is a fact that was acknowledged.
+type ack struct {
+	who string
+	at  time.Time
+}
+
+// underTraffic publishes from several clients until the process is killed after a time, and returns what was acknowledged.
+func underTraffic(t *testing.T, s *server, client skeinv1connect.EventServiceClient, round int, after time.Duration) (acked []ack) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	var clients sync.WaitGroup
+	for c := range 4 {
+		clients.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				who := fmt.Sprintf("c%d-%d", c, i)
+				_, err := client.Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{
+					Events: []*skeinv1.Event{userFollowed(who, fmt.Sprint("round", round))},
+				}))
+				if err != nil {
+					return // the process is gone
+				}
+				mu.Lock()
+				acked = append(acked, ack{who, time.Now()})
+				mu.Unlock()
+			}
+		})
+	}
+	<-time.After(after)
+	s.kill()
+	cancel()
+	clients.Wait()
+	return acked
+}
+
+// count finds which acknowledged facts are gone.
+func (l *loss) count(t *testing.T, s *server, round int, acked []ack) {
+	t.Helper()
+	out := mustSkein(t, s, "skein", "", "query", "scan", fmt.Sprint("round", round))
+	there := map[string]bool{}
+	for _, line := range strings.Split(out, "\n") {
+		who, _, _ := strings.Cut(line, "\t")
+		there[who] = true
+	}
+	last := acked[len(acked)-1].at
+	for _, a := range acked {
+		if !there[a.who] {
+			l.lost++
+			l.window = max(l.window, last.Sub(a.at))
+		}
+	}
+}
