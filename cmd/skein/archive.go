@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/skein-feed/skein/events"
@@ -37,6 +38,25 @@ func (f *archiveFlags) open(ctx context.Context, dir string, external bool) (buc
 		return nil, fmt.Errorf("--archive: %w", err)
 	}
 	return b, nil
+}
+
+// past has the log of a data directory read its archive, if there is one.
+func (f *archiveFlags) past(ctx context.Context, dir string, log *events.Log) error {
+	if f.Archive == "" {
+		if _, err := os.Stat(filepath.Join(dir, archiveDir)); errors.Is(err, os.ErrNotExist) {
+			return nil // to open it would make it
+		}
+	}
+	b, err := f.open(ctx, dir, false)
+	if b == nil || err != nil {
+		return err
+	}
+	past, err := archive.Open(ctx, b, log.ID())
+	if err != nil {
+		return fmt.Errorf("--archive: %w", err)
+	}
+	log.SetPast(past)
+	return nil
 }
 
 // archived tells whether a bucket holds some of a log: then there must be a stream, for [events.Config.Existing].

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	"github.com/skein-feed/skein/events"
-	"github.com/skein-feed/skein/events/archive"
 )
 
 // offline opens the log of a data directory and its archive, calls do with a hub that runs, and closes them. Nothing in the
@@ -31,7 +30,7 @@ func (c *exportEventsCmd) offline(ctx context.Context, do func(*events.Log, *eve
 		defer cancel()
 		err = errors.Join(err, log.Close(last))
 	}()
-	if err := c.past(ctx, log); err != nil {
+	if err := c.past(ctx, c.Data, log); err != nil {
 		return err
 	}
 	hub := events.NewHub(log, events.HubOptions{})
@@ -42,23 +41,4 @@ func (c *exportEventsCmd) offline(ctx context.Context, do func(*events.Log, *eve
 		err = errors.Join(err, <-running)
 	}()
 	return do(log, hub)
-}
-
-// past has the log read its archive, if there is one.
-func (c *exportEventsCmd) past(ctx context.Context, log *events.Log) error {
-	if c.Archive == "" {
-		if _, err := os.Stat(filepath.Join(c.Data, archiveDir)); errors.Is(err, os.ErrNotExist) {
-			return nil // to open it would make it
-		}
-	}
-	b, err := c.open(ctx, c.Data, false)
-	if b == nil || err != nil {
-		return err
-	}
-	past, err := archive.Open(ctx, b, log.ID())
-	if err != nil {
-		return fmt.Errorf("--archive: %w", err)
-	}
-	log.SetPast(past)
-	return nil
 }

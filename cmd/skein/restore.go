@@ -25,7 +25,8 @@ import (
 )
 
 type restoreCmd struct {
-	targetFlag `embed:""`
+	targetFlag   `embed:""`
+	archiveFlags `embed:""`
 
 	Projections []string `arg:"" optional:"" name:"projection" help:"Which; without any: all that have a snapshot."`
 	Data        string   `help:"Data directory of a service that is not running." default:"./skein-data" type:"path" placeholder:"DIR"`
@@ -54,7 +55,7 @@ func (c *restoreCmd) Run(ctx context.Context, std *streams) (err error) {
 	if err != nil {
 		return err
 	}
-	b, err := c.open(ctx)
+	b, err := c.targetFlag.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,7 +118,14 @@ func (c *restoreCmd) openLog(ctx context.Context, std *streams) (*events.Log, er
 		std.say("a service has the log in %s open: what comes after the snapshot is not folded", dir)
 		return nil, nil
 	}
-	return log, err
+	if err != nil {
+		return nil, err
+	}
+	// A log that was restored from its archive has nothing but that at first.
+	if err := c.past(ctx, c.Data, log); err != nil {
+		return nil, errors.Join(err, log.Close(context.WithoutCancel(ctx)))
+	}
+	return log, nil
 }
 
 // one restores one projection.
@@ -136,7 +144,7 @@ func (c *restoreCmd) one(
 	if c.Drill {
 		return c.drill(ctx, std, o, log)
 	}
-	done, err := snapshot.Restore(ctx, o)
+	done, err := c.latest(ctx, std, o)
 	if err != nil {
 		return err
 	}
@@ -144,6 +152,35 @@ func (c *restoreCmd) one(
 	std.say("%s: restored from snapshot %s at sequence %d, %s in %s", p.Name(), done.Manifest.Snapshot,
 		done.Manifest.Cursor.Seq, sizeText(uint64(done.Manifest.Bytes())), (done.Download + done.Open).Round(time.Millisecond))
 	return nil
+}
+
+// latest restores the snapshot that was asked for, else the latest one that the log has got as far as: a log that was restored from
+// its archive may end before the last snapshots were taken.
+func (c *restoreCmd) latest(ctx context.Context, std *streams, o snapshot.RestoreOptions) (snapshot.Restored, error) {
+	done, err := snapshot.Restore(ctx, o)
+	if o.Snapshot != "" || !aheadOfLog(err) {
+		return done, err
+	}
+	list, err := snapshot.List(ctx, o.Bucket)
+	if err != nil {
+		return done, err
+	}
+	for _, l := range slices.Backward(list) {
+		if l.Projection != o.Projection.Name() || l.Manifest == nil {
+			continue
+		}
+		o.Snapshot = l.Snapshot
+		if done, err = snapshot.Restore(ctx, o); !aheadOfLog(err) {
+			return done, err
+		}
+		std.say("%s: snapshot %s is ahead of the log, which ends earlier than it did", l.Projection, l.Snapshot)
+	}
+	return done, fmt.Errorf("%w that is not ahead of the log", snapshot.ErrNone)
+}
+
+// aheadOfLog tells whether a snapshot is of what the log no longer has at its end.
+func aheadOfLog(err error) bool {
+	return errors.Is(err, events.ErrLogShorter) || errors.Is(err, events.ErrOtherEpoch)
 }
 
 func (c *restoreCmd) drill(ctx context.Context, std *streams, o snapshot.RestoreOptions, log *events.Log) (err error) {
