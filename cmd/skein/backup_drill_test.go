@@ -21,11 +21,10 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// The size of the drill: so many follows are there before, and this many disks are lost, each after a time between the two.
+// The size of the drill: so many follows are there before, and this many disks are lost.
 const (
-	drillBase            = 100_000
-	drillRounds          = 4
-	lossAfter, lossUntil = 4 * time.Second, 12 * time.Second
+	drillBase   = 100_000
+	drillRounds = 4
 )
 
 // loss is what one lost disk cost.
@@ -38,11 +37,11 @@ type loss struct {
 // TestBackupDrill loses the data directory of a service under traffic and restores it by the documented commands, and measures how many
 // acknowledged facts are gone (RPO) and how long it takes until the service is ready again (RTO).
 func TestBackupDrill(t *testing.T) {
-	for _, every := range []string{"2s", "10s"} {
-		t.Run("embedded, --archive-every "+every, func(t *testing.T) {
+	for _, every := range []time.Duration{2 * time.Second, 10 * time.Second} {
+		t.Run(fmt.Sprint("embedded, --archive-every ", every), func(t *testing.T) {
 			backup := t.TempDir()
 			archive, target := filepath.Join(backup, "log"), filepath.Join(backup, "stores")
-			drill(t, []string{"--archive", archive, "--archive-every", every, "--snapshots", target, "--snapshot-every", "5s"},
+			drill(t, 4*every, []string{"--archive", archive, "--archive-every", every.String(), "--snapshots", target, "--snapshot-every", "5s"},
 				func(s *server) {
 					data := filepath.Join(s.dir, "data")
 					mustSkein(t, s, "skein", "", "replay", "archive", "restore", "--archive", archive, "--data", data)
@@ -53,7 +52,7 @@ func TestBackupDrill(t *testing.T) {
 	t.Run("three NATS servers", func(t *testing.T) {
 		c := startCluster(t)
 		target := filepath.Join(t.TempDir(), "stores")
-		worst := drill(t, []string{"--nats", c.url(), "--snapshots", target, "--snapshot-every", "5s"},
+		worst := drill(t, 12*time.Second, []string{"--nats", c.url(), "--snapshots", target, "--snapshot-every", "5s"},
 			func(s *server) { restoreSnapshots(t, s, target) })
 		if worst.lost > 0 {
 			t.Errorf("%d facts are lost that a cluster has acknowledged", worst.lost)
@@ -68,7 +67,8 @@ func restoreSnapshots(t *testing.T, s *server, target string, more ...string) {
 	t.Log(strings.TrimSpace(mustSkein(t, s, "skein", "", args...)))
 }
 
-func drill(t *testing.T, flags []string, restore func(*server)) (worst loss) {
+// drill loses disks at random moments, at the latest after a time.
+func drill(t *testing.T, latest time.Duration, flags []string, restore func(*server)) (worst loss) {
 	s := &server{t: t, dir: t.TempDir(), flags: append(flags, "--log-level", "warn")}
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func drill(t *testing.T, flags []string, restore func(*server)) (worst loss) {
 	base(t, client)
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	for round := range drillRounds {
-		acked := underTraffic(t, s, client, round, lossAfter+time.Duration(rng.Int64N(int64(lossUntil-lossAfter))))
+		acked := underTraffic(t, s, client, round, latest/3+time.Duration(rng.Int64N(int64(latest-latest/3))))
 		began := time.Now()
 		if err := os.RemoveAll(filepath.Join(s.dir, "data")); err != nil {
 			t.Fatal(err)

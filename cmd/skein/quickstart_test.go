@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 var block = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
@@ -75,6 +76,7 @@ func runAsWritten(t *testing.T, top, script string) string {
 	cmd.Env = append(cmd.Env, "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=url."+top+".insteadOf",
 		"GIT_CONFIG_VALUE_0=https://github.com/skein-feed/skein", "GIT_CONFIG_KEY_1=safe.directory", "GIT_CONFIG_VALUE_1=*")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = 5 * time.Second // what it leaves when it fails holds its output
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
