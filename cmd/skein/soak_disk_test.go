@@ -1,0 +1,222 @@
+//go:build faults
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// loopDisk is a small ext4 file system on a loop device, which can be filled, slowed, and have its power cut.
+type loopDisk struct {
+	image, dir string
+	filler     string
+}
+
+// tool runs a tool to its end.
+func tool(name string, args ...string) (string, error) {
+	out, err := exec.CommandContext(context.Background(), name, args...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s %v: %w: %s", name, args, err, bytes.TrimSpace(out))
+	}
+	return string(out), err
+}
+
+// newLoopDisk makes and mounts one of so many MiB. It needs a user who may mount.
+func newLoopDisk(dir string, mib int64) (*loopDisk, error) {
+	d := &loopDisk{image: dir + ".img", dir: dir, filler: filepath.Join(dir, "filler")}
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, mib<<20)); err != nil {
+		return nil, err
+	}
+	if _, err := tool("mkfs.ext4", "-q", "-m", "0", d.image); err != nil {
+		return nil, err
+	}
+	return d, d.mount()
+}
+
+func (d *loopDisk) mount() error {
+	_, err := tool("mount", "-o", "loop", d.image, d.dir)
+	return err
+}
+
+func (d *loopDisk) unmount() (err error) {
+	for range 50 { // a process that was killed just now may still be let go of
+		if _, err = tool("umount", d.dir); err == nil {
+			return nil
+		}
+		pause(context.Background(), 100*time.Millisecond)
+	}
+	return err
+}
+
+// remove unmounts the disk and gives back what it took.
+func (d *loopDisk) remove() error { return errors.Join(d.unmount(), os.Remove(d.image)) }
+
+// free returns how many bytes are free.
+func (d *loopDisk) free() (uint64, error) {
+	var st unix.Statfs_t
+	err := unix.Statfs(d.dir, &st)
+	return st.Bavail * uint64(st.Bsize), err
+}
+
+// fill takes all that is left of the disk, to the last byte: at once what can be had at once, then by writing.
+func (d *loopDisk) fill() error {
+	f, err := os.OpenFile(d.filler, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if free, err := d.free(); err == nil && free > 8<<20 {
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		if err := unix.Fallocate(int(f.Fd()), 0, info.Size(), int64(free-(4<<20))); err != nil && !errors.Is(err, syscall.ENOSPC) {
+			return err
+		}
+	}
+	for chunk := make([]byte, 64<<10); len(chunk) > 0; {
+		switch _, err := f.Write(chunk); {
+		case errors.Is(err, syscall.ENOSPC):
+			chunk = chunk[:len(chunk)/8]
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// full fills the disk again and again, since others give back what they have, until it is full at a glance.
+func (d *loopDisk) full(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := d.fill(); err != nil {
+			return err
+		}
+		if free, err := d.free(); err != nil || free == 0 {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (d *loopDisk) empty() error { return os.Remove(d.filler) }
+
+// cutPower makes the file system forget, at once, all that was not written through to the disk: EXT4_IOC_SHUTDOWN without a flush of
+// its journal. The proof is that nothing can be written any more.
+func (d *loopDisk) cutPower() (proof string, err error) {
+	f, err := os.Open(d.dir)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	const shutdown, withoutFlush = 0x8004587d, 2
+	if err := unix.IoctlSetPointerInt(int(f.Fd()), shutdown, withoutFlush); err != nil {
+		return "", fmt.Errorf("EXT4_IOC_SHUTDOWN: %w", err)
+	}
+	err = os.WriteFile(filepath.Join(d.dir, "probe"), []byte("x"), 0o600)
+	if !errors.Is(err, syscall.EIO) {
+		return "", fmt.Errorf("after the power cut a write ended with %w", err)
+	}
+	return "a write ended with EIO", nil
+}
+
+// restorePower mounts the disk as it is after a power cut. Nobody may have it open.
+func (d *loopDisk) restorePower() error {
+	if err := d.unmount(); err != nil {
+		return err
+	}
+	return d.mount()
+}
+
+// device returns the number of the loop device.
+func (d *loopDisk) device() (string, error) {
+	out, err := tool("losetup", "-n", "-O", "NAME", "-j", d.image)
+	if err != nil {
+		return "", err
+	}
+	number, err := os.ReadFile(filepath.Join("/sys/block", filepath.Base(strings.TrimSpace(out)), "dev"))
+	return strings.TrimSpace(string(number)), err
+}
+
+// slow limits what a process writes to the disk, to so many bytes a second, until the end. The proof is what the kernel has counted
+// there. It needs the blkio controller of cgroups, version 1.
+func (d *loopDisk) slow(pid, bytesPerSecond int) (end func() (proof string, err error), err error) {
+	const root = "/sys/fs/cgroup/blkio"
+	group := filepath.Join(root, fmt.Sprint("skein-soak-", pid))
+	device, err := d.device()
+	if err != nil {
+		return nil, err
+	}
+	write := func(dir, file, text string) error { return os.WriteFile(filepath.Join(dir, file), []byte(text), 0) }
+	if err := os.Mkdir(group, 0o700); err != nil {
+		return nil, fmt.Errorf("a slow disk needs cgroups of version 1: %w", err)
+	}
+	err = errors.Join(write(group, "blkio.throttle.write_bps_device", fmt.Sprintf("%s %d", device, bytesPerSecond)),
+		write(group, "cgroup.procs", strconv.Itoa(pid)))
+	return func() (string, error) {
+		counted, err := os.ReadFile(filepath.Join(group, "blkio.throttle.io_service_bytes"))
+		err = errors.Join(err, write(group, "blkio.throttle.write_bps_device", device+" 0"),
+			write(root, "cgroup.procs", strconv.Itoa(pid)))
+		for range 50 {
+			if rerr := os.Remove(group); rerr == nil || errors.Is(rerr, os.ErrNotExist) {
+				break
+			}
+			pause(context.Background(), 20*time.Millisecond)
+		}
+		for line := range strings.Lines(string(counted)) {
+			if part := strings.Fields(line); len(part) == 3 && part[0] == device && part[1] == "Write" && part[2] != "0" {
+				return fmt.Sprintf("%s bytes written at %d bytes/s", part[2], bytesPerSecond), err
+			}
+		}
+		return "", errors.Join(err, fmt.Errorf("nothing was written to the slow disk: %q", counted))
+	}, err
+}
+
+// inject has strace do something to calls of a process to the kernel, until the end. The proof is the number of calls that strace
+// says it has done it to.
+func inject(pid int, what, mark, log string) (end func() (proof string, err error), err error) {
+	cmd := exec.CommandContext(context.Background(), "strace", "-f", "-qq", "-p", strconv.Itoa(pid), "-o", log,
+		"-e", "trace=fsync,fdatasync,sync_file_range", "-e", "inject=fsync,fdatasync,sync_file_range:"+what)
+	var says bytes.Buffer
+	cmd.Stderr = &says
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return func() (string, error) {
+		_ = cmd.Process.Signal(syscall.SIGINT) // it lets the process go
+		ended := make(chan struct{})
+		go func() { _ = cmd.Wait(); close(ended) }()
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+		text, err := os.ReadFile(log)
+		if n := bytes.Count(text, []byte(mark)); n > 0 {
+			return fmt.Sprintf("%d calls %s", n, mark), nil
+		}
+		return "", errors.Join(err, fmt.Errorf("strace has done nothing: %s %s", &says, text))
+	}, nil
+}
+
+// state returns the state of a process: T is stopped.
+func state(pid int) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return err.Error()
+	}
+	_, rest, _ := strings.Cut(string(text), "\nState:\t")
+	return rest[:min(1, len(rest))]
+}

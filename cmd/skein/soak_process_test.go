@@ -1,0 +1,162 @@
+//go:build faults
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// process is one of the real programs that the soak torments. If it ends by itself it is started again after a second, as a
+// supervisor does, and that is told.
+type process struct {
+	name, bin string
+	args      []string
+	log       string // where it says what it does
+	ended     func(p *process, how string)
+
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	over    chan struct{} // closed when cmd has ended
+	wanted  bool          // whether it is meant to run
+	started int
+}
+
+// buildProgram builds a program without the race detector, as people run it.
+func buildProgram(t *testing.T, dir, name, pkg string) string {
+	t.Helper()
+	bin := dir + "/" + name
+	if out, err := tool("go", "build", "-o", bin, pkg); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return bin
+}
+
+// freePorts finds ports that no client of this machine is given by chance, so that a server can have them again.
+func freePorts(n int) (ports []int, err error) {
+	for port := 21000; port < 30000 && len(ports) < n; port++ {
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = l.Close()
+			ports = append(ports, port)
+		}
+	}
+	if len(ports) < n {
+		return nil, errors.New("no free ports")
+	}
+	return ports, nil
+}
+
+// start starts the process.
+func (p *process) start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wanted = true
+	return p.launch()
+}
+
+func (p *process) launch() error {
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	p.cmd = exec.CommandContext(context.Background(), p.bin, p.args...)
+	p.cmd.Stderr, p.cmd.Stdout = log, log
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	p.started++
+	over := make(chan struct{})
+	p.over = over
+	go p.mind(p.cmd, over)
+	return nil
+}
+
+// mind waits for the end of a run.
+func (p *process) mind(cmd *exec.Cmd, over chan struct{}) {
+	_ = cmd.Wait()
+	close(over)
+	p.mu.Lock()
+	unasked := p.wanted
+	p.mu.Unlock()
+	if !unasked {
+		return
+	}
+	p.ended(p, cmd.ProcessState.String())
+	pause(context.Background(), time.Second)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.wanted && p.over == over {
+		_ = p.launch()
+	}
+}
+
+func (p *process) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd.Process.Pid
+}
+
+// kill kills the process and waits for its end. The proof is what the kernel says of that.
+func (p *process) kill() (proof string, err error) {
+	p.mu.Lock()
+	p.wanted = false
+	cmd, over := p.cmd, p.over
+	p.mu.Unlock()
+	_ = cmd.Process.Kill()
+	<-over
+	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
+		return "", fmt.Errorf("%s was not killed: %v", p.name, cmd.ProcessState)
+	}
+	return p.name + ": " + cmd.ProcessState.String(), nil
+}
+
+// stop stops the process for so long, and lets it go on.
+func (p *process) stop(ctx context.Context, d time.Duration) (proof string, err error) {
+	pid := p.pid()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return "", err
+	}
+	pause(ctx, d)
+	s := state(pid)
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil || s != "T" {
+		return "", fmt.Errorf("%s: the state after SIGSTOP is %q: %w", p.name, s, err)
+	}
+	return fmt.Sprintf("%s: state T after %v", p.name, d.Round(time.Millisecond)), nil
+}
+
+// said returns the lines of the log of the process since a mark that contain any of some words.
+func (p *process) said(since int64, words ...string) (lines []string) {
+	text, err := os.ReadFile(p.log)
+	if err != nil || since > int64(len(text)) {
+		return nil
+	}
+	for line := range strings.Lines(string(text[since:])) {
+		for _, word := range words {
+			if strings.Contains(line, word) {
+				lines = append(lines, strings.TrimSpace(line))
+				break
+			}
+		}
+	}
+	return lines
+}
+
+// mark is the end of the log of the process.
+func (p *process) mark() int64 {
+	info, err := os.Stat(p.log)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
