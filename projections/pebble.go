@@ -60,6 +60,9 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	// Most rows are in the last level, and are compressed with care there; those that will be written again soon are not.
 	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionGood })
 	o.EventListener = s.pebbleEvents()
+	if err := checkManifest(o.FS, s.dir); err != nil {
+		return nil, err
+	}
 	db, err := pebble.Open(s.dir, o)
 	if err != nil && s.opts.ReadOnly && errors.Is(err, pebble.ErrDBDoesNotExist) {
 		err = fmt.Errorf("%w: %w", ErrNoStore, err)
