@@ -63,7 +63,7 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	if err := checkManifest(o.FS, s.dir); err != nil {
 		return nil, err
 	}
-	db, err := pebble.Open(s.dir, o)
+	db, err := s.opened(o)
 	if err != nil && s.opts.ReadOnly && errors.Is(err, pebble.ErrDBDoesNotExist) {
 		err = fmt.Errorf("%w: %w", ErrNoStore, err)
 	}
@@ -76,6 +76,40 @@ func inUse(err error) error {
 		return fmt.Errorf("%w: %w", ErrInUse, err)
 	}
 	return err
+}
+
+// opened opens Pebble, or gives it up: what it flushes while it opens is tried again for ever, at full speed, if that fails, and the
+// opening waits for it. Then its lock remains held until the process ends.
+func (s *Store) opened(o *pebble.Options) (*pebble.DB, error) {
+	type result struct {
+		db  *pebble.DB
+		err error
+	}
+	s.opening.hopeless = make(chan error, 1)
+	ended := make(chan result, 1)
+	go func() {
+		db, err := pebble.Open(s.dir, o)
+		ended <- result{db, err}
+	}()
+	select {
+	case r := <-ended:
+		return r.db, r.err
+	case err := <-s.opening.hopeless:
+		return nil, err
+	}
+}
+
+// openingFailed is called where Pebble cannot go on while it opens. Once it may return, as the opening may report the error itself.
+func (s *Store) openingFailed(err error) {
+	if s.opening.failures.Add(1) == 1 {
+		return
+	}
+	s.fence.nothing.Store(true)
+	select {
+	case s.opening.hopeless <- err:
+	default:
+	}
+	runtime.Goexit()
 }
 
 // pebbleEvents hangs the store on what happens in Pebble. The functions are called with Pebble's locks held.
@@ -123,7 +157,8 @@ func (s *Store) diskFailed(err error) {
 // locks, and what Pebble holds is given up.
 func (s *Store) engineFailed(err error) {
 	if !s.open.Load() {
-		return // the opening reports the error itself
+		s.openingFailed(err)
+		return
 	}
 	s.fence.nothing.Store(true)
 	s.broken.Store(true)

@@ -49,6 +49,56 @@ func TestManifestFails(t *testing.T) {
 	}
 }
 
+// TestOpeningFails: an opening that fails, also behind the back of who opens, ends and says so, and the next one finds all that was
+// there. What Pebble holds then is given up, so this too has a process of its own.
+func TestOpeningFails(t *testing.T) {
+	if os.Getenv(alone) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOpeningFails$", "-test.v", "-test.timeout=1m")
+		cmd.Env = append(os.Environ(), alone+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestOpeningFails") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	envs := tally.History(3, 200)
+	var broken atomic.Bool
+	var left atomic.Int64
+	for writes := int64(0); ; writes++ {
+		disk := vfs.NewMem()
+		fs := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if broken.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite && op.Kind != errorfs.OpFileClose && left.Add(-1) < 0 {
+				switch op.Kind {
+				case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileSyncData, errorfs.OpFilePreallocate: // as of a full disk
+					return errorfs.ErrInjected
+				}
+			}
+			return nil
+		}))
+		s := open(t, projections.Options{FS: fs})
+		conformance.Fold(t, s, envs[:50])
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		left.Store(writes)
+		broken.Store(true)
+		s, err := projections.Open(projections.Options{FS: fs, Dir: "data", Projection: tally.New()})
+		broken.Store(false)
+		if err == nil {
+			t.Logf("an opening makes %d changes", writes)
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if writes < 5 {
+				t.Error("nothing was hit")
+			}
+			return
+		}
+		s = open(t, projections.Options{FS: copied(t, disk)})
+		conformance.Fold(t, s, envs)
+		conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "healed")
+	}
+}
+
 func testDiskFails(t *testing.T, hits func(op errorfs.Op) bool) {
 	envs := tally.History(3, 400)
 	disk := vfs.NewCrashableMem()
@@ -167,4 +217,14 @@ func TestOnDisk(t *testing.T) {
 		}
 		conformance.Close(t, s)
 	}
+}
+
+// copied is a copy of a disk, which no lock of this process is on.
+func copied(t *testing.T, disk vfs.FS) vfs.FS {
+	t.Helper()
+	fs := vfs.NewMem()
+	if ok, err := vfs.Clone(disk, fs, "data", "data"); !ok || err != nil {
+		t.Fatal(err)
+	}
+	return fs
 }

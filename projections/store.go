@@ -136,6 +136,11 @@ type Store struct {
 	open, broken atomic.Bool
 	// slowDisk counts operations that took the disk seconds.
 	slowDisk atomic.Uint64
+	// opening tells of errors of Pebble while it opens: how many, and one if they would go on for ever.
+	opening struct {
+		failures atomic.Int64
+		hopeless chan error
+	}
 	// using is held by those who use db without holding folding or a view.
 	using sync.RWMutex
 

@@ -101,6 +101,9 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	}
 	a.disk = newDiskGuard(o.dir, uint64(o.diskReserve), o.logger)
 	a.disk.heal = a.log.Recover
+	if err = a.disk.awaitLeast(ctx); err != nil {
+		return nil, err
+	}
 	a.cache = projections.NewCache(o.cacheBytes)
 	serving := o.settings // what else folds for a while is asked nothing
 	serving.Hot = graph.NewHotCache(o.hotBytes)

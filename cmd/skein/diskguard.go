@@ -47,6 +47,8 @@ const (
 	// mostReserve and reserveShare are what is kept free by default.
 	mostReserve  = 1 << 30
 	reserveShare = 10
+	// leastRoom is what opening the stores may write: new manifests and the like.
+	leastRoom = 8 << 20
 )
 
 func newDiskGuard(dir string, reserve uint64, logger *slog.Logger) *diskGuard {
@@ -61,6 +63,24 @@ func newDiskGuard(dir string, reserve uint64, logger *slog.Logger) *diskGuard {
 	}
 	g.look()
 	return g
+}
+
+// awaitLeast blocks while the disk has no room even for opening the stores. One that is opened on a full disk may fail for good.
+func (g *diskGuard) awaitLeast(ctx context.Context) error {
+	tick := time.NewTicker(diskPeriod)
+	defer tick.Stop()
+	for told := false; g.left.Load() < leastRoom && g.kept.Load() > 0; g.look() {
+		if !told {
+			told = true
+			g.tell(true, "the service waits for room: the disk is full", "")
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // run looks at the disk until the context ends.

@@ -84,3 +84,37 @@ func TestDiskGuardAwait(t *testing.T) {
 		}
 	})
 }
+
+// TestDiskGuardAwaitLeast: a service that starts on a full disk waits until there is room for opening its stores, and no longer.
+func TestDiskGuardAwaitLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := uint64(leastRoom - 1)
+		g := &diskGuard{
+			free:    func() (uint64, uint64, error) { return free, 1 << 40, nil },
+			reserve: 1 << 30, logger: slog.New(slog.DiscardHandler), resumed: make(chan struct{}),
+		}
+		g.look()
+		waited := make(chan error)
+		go func() { waited <- g.awaitLeast(t.Context()) }()
+		synctest.Wait()
+		select {
+		case err := <-waited:
+			t.Fatalf("it does not wait: %v", err)
+		default:
+		}
+		free++
+		if err := <-waited; err != nil {
+			t.Error(err)
+		}
+		if !g.refusing.Load() || !g.pausing.Load() {
+			t.Error("facts are taken as soon as the stores can be opened")
+		}
+		free = 0
+		g.look()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := g.awaitLeast(ctx); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}

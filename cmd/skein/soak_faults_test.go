@@ -171,8 +171,9 @@ func (c *campaign) do(kind faultKind) bool {
 	return true
 }
 
-// torment injects faults of all kinds, in rounds of another order each, until the time is up and every kind was there.
-func (c *campaign) torment() {
+// torment injects faults of all kinds, in rounds of another order each, until the time is up and every kind was there. It ends
+// early, and returns false, when something was found.
+func (c *campaign) torment() bool {
 	only := os.Getenv("SKEIN_FAULTS_ONLY")
 	for round := 0; round == 0 || time.Since(c.began) < c.length; round++ {
 		for _, i := range c.random.Perm(len(c.kinds)) {
@@ -180,18 +181,24 @@ func (c *campaign) torment() {
 				continue
 			}
 			if round > 0 && time.Since(c.began) >= c.length {
-				return
+				return true
 			}
 			if !c.do(c.kinds[i]) {
-				return
+				return false
 			}
 			c.rest(2 * time.Second)
 		}
 	}
+	return true
 }
 
 // end ends the traffic with everything acknowledged and compared, and has every projection verified against the log.
-func (c *campaign) end(verify func() (string, error)) {
+func (c *campaign) end(well bool, verify func() (string, error)) {
+	if !well {
+		c.cancel()
+		<-c.gone
+		c.t.Fatal("\n" + c.report(time.Since(c.began), "something was found before the end"))
+	}
 	c.mu.Lock()
 	c.spoke, c.fatal = "the end", false
 	c.mu.Unlock()

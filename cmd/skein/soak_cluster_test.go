@@ -1,0 +1,388 @@
+//go:build faults
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// clustered are two processes over a log on three NATS servers, each of which has a small disk of its own.
+type clustered struct {
+	*campaign
+
+	dir     string
+	servers [2]*process
+	datas   [2]string
+	apis    []*client
+	nats    [3]*process
+	disks   [3]*loopDisk
+	js      jetstream.JetStream
+}
+
+// TestSoakFaultsCluster torments two processes and the NATS servers that have their log.
+func TestSoakFaultsCluster(t *testing.T) {
+	dir := t.TempDir()
+	c := &clustered{campaign: newCampaign(t), dir: dir}
+	ports, err := freePorts(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	urls := c.startNATS(ports[2:])
+	bin := buildProgram(t, dir, "skein", ".")
+	for i := range c.servers {
+		listen := fmt.Sprintf("127.0.0.1:%d", ports[i])
+		c.datas[i] = filepath.Join(dir, fmt.Sprint("data", i))
+		c.servers[i] = &process{
+			name: fmt.Sprint("skein", i), bin: bin, log: filepath.Join(dir, fmt.Sprintf("skein%d.log", i)), ended: c.died,
+			args: []string{
+				"serve", "--data", c.datas[i], "--listen", listen, "--nats", urls, "--nats-replicas", "3",
+				"--archive", filepath.Join(dir, "archive"), "--archive-every", "10s", "--log-retention", "1m",
+			},
+		}
+		c.apis = append(c.apis, (&clientFlags{Server: listen, Timeout: readTime}).client())
+		if err := c.servers[i].start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = c.servers[i].kill() })
+		c.processes = append(c.processes, c.servers[i])
+	}
+	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.RetryOnFailedConnect(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if c.js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	c.kinds = c.all()
+	c.begin(c.apis, 6)
+	c.end(c.torment(), c.verify)
+}
+
+// startNATS builds and starts the real nats-server three times.
+func (c *clustered) startNATS(ports []int) (urls string) {
+	c.t.Helper()
+	bin := buildProgram(c.t, c.dir, "nats-server", "github.com/nats-io/nats-server/v2")
+	var clients, routes []string
+	for n := range c.nats {
+		clients = append(clients, fmt.Sprintf("nats://127.0.0.1:%d", ports[n]))
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[3+n]))
+	}
+	for n := range c.nats {
+		var err error
+		if c.disks[n], err = newLoopDisk(filepath.Join(c.dir, fmt.Sprint("disk", n)), 768); err != nil {
+			c.t.Fatal(err)
+		}
+		c.t.Cleanup(func() {
+			if err := c.disks[n].remove(); err != nil {
+				c.t.Error(err)
+			}
+		})
+		config := filepath.Join(c.dir, fmt.Sprintf("nats%d.conf", n))
+		text := fmt.Sprintf(`server_name: n%d
+listen: 127.0.0.1:%d
+jetstream { store_dir: %q, sync_interval: always, max_file_store: 512MB, max_memory_store: 64MB }
+cluster { name: soak, listen: 127.0.0.1:%d, routes: [%s] }
+`, n, ports[n], filepath.Join(c.disks[n].dir, "js"), ports[3+n], strings.Join(routes, ", "))
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			c.t.Fatal(err)
+		}
+		c.nats[n] = &process{
+			name: fmt.Sprint("nats", n), bin: bin, args: []string{"-c", config},
+			log: filepath.Join(c.dir, fmt.Sprintf("nats%d.log", n)), ended: c.died,
+		}
+		if err := c.nats[n].start(); err != nil {
+			c.t.Fatal(err)
+		}
+		c.t.Cleanup(func() { _, _ = c.nats[n].kill() })
+		c.processes = append(c.processes, c.nats[n])
+	}
+	return strings.Join(clients, ",")
+}
+
+func (c *clustered) all() []faultKind {
+	process := func() *process { return c.servers[c.random.IntN(2)] }
+	return []faultKind{
+		{name: "process: kill -9", strike: func() (string, error) { return c.kill(process()) }},
+		{name: "process: stop and continue", strike: func() (string, error) { return process().stop(c.ctx, c.hold(20*time.Second)) }},
+		{name: "both processes: kill -9", strike: c.killBoth},
+		{name: "process: its directory lost", strike: c.loseDirectory},
+		{name: "process: table of a store damaged", strike: func() (string, error) { return c.damage(tables) }},
+		{name: "process: manifest of a store damaged", strike: func() (string, error) { return c.damage(manifests) }},
+		{name: "NATS: a server cut (stop and continue)", strike: func() (string, error) { return c.cut(1, 20*time.Second) }},
+		{name: "NATS: two servers cut", strike: func() (string, error) { return c.cut(2, 30*time.Second) }},
+		{name: "NATS: all servers cut", strike: func() (string, error) { return c.cut(3, 40*time.Second) }},
+		{name: "NATS: the leader, kill -9", strike: c.killLeader},
+		{name: "NATS: all servers, kill -9", strike: c.killNATS},
+		{name: "NATS: power cut at a server", strike: func() (string, error) { return c.powerCut(c.one()) }},
+		{name: "NATS: power cut at all servers", strike: func() (string, error) { return c.powerCut([]int{0, 1, 2}) }},
+		{name: "NATS: disk of a server full", strike: func() (string, error) { return c.diskFull(c.one()) }},
+		{name: "NATS: disks of all servers full", strike: func() (string, error) { return c.diskFull([]int{0, 1, 2}) }},
+		{name: "NATS: disk of a server slow", strike: c.diskSlow},
+		{name: "NATS: fsync of the leader slow", strike: c.fsyncSlow},
+		{name: "NATS: fsync of a server fails, then a power cut", strike: c.fsyncFails, ends: true},
+		{name: "NATS: disk of a server lost", strike: c.diskLost},
+	}
+}
+
+// one chooses one NATS server.
+func (c *clustered) one() []int { return []int{c.random.IntN(3)} }
+
+// whole waits until every replica of the log is up and has all of it, as an operator does before the next server is restarted. It
+// returns the server that leads the log.
+func (c *clustered) whole() (leader int, err error) {
+	ctx, cancel := context.WithTimeout(c.ctx, recoveryTime)
+	defer cancel()
+	for {
+		if leader, err = c.wholeNow(ctx); err == nil {
+			return leader, nil
+		}
+		if ctx.Err() != nil {
+			return 0, fmt.Errorf("the cluster is not whole: %w", err)
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+func (c *clustered) wholeNow(ctx context.Context) (leader int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	stream, err := c.js.Stream(ctx, events.StreamName)
+	if err != nil {
+		return 0, err
+	}
+	info := stream.CachedInfo()
+	if info.Cluster == nil || len(info.Cluster.Replicas) != 2 {
+		return 0, fmt.Errorf("%+v", info.Cluster)
+	}
+	for _, r := range info.Cluster.Replicas {
+		if r.Offline || !r.Current {
+			return 0, fmt.Errorf("replica %s: %+v", r.Name, r)
+		}
+	}
+	_, err = fmt.Sscanf(info.Cluster.Leader, "n%d", &leader)
+	return leader, err
+}
+
+func (c *clustered) killBoth() (string, error) {
+	var proofs []string
+	var errs []error
+	for _, p := range c.servers {
+		proof, err := p.kill()
+		proofs, errs = append(proofs, proof), append(errs, err)
+	}
+	c.rest(2 * time.Second)
+	for _, p := range c.servers {
+		errs = append(errs, p.start())
+	}
+	return strings.Join(proofs, ", "), errors.Join(errs...)
+}
+
+func (c *clustered) loseDirectory() (string, error) {
+	i := c.random.IntN(2)
+	if _, err := c.servers[i].kill(); err != nil {
+		return "", err
+	}
+	before, err := files(c.datas[i], "*")
+	if err != nil {
+		return "", err
+	}
+	if err := os.RemoveAll(c.datas[i]); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s: %d files removed", c.servers[i].name, len(before)), c.servers[i].start()
+}
+
+func (c *clustered) damage(pattern string) (string, error) {
+	i := c.random.IntN(2)
+	return c.damageStore(c.servers[i], c.datas[i], c.apis[i], pattern)
+}
+
+// cut stops so many servers at once for a while.
+func (c *clustered) cut(servers int, most time.Duration) (string, error) {
+	if _, err := c.whole(); err != nil {
+		return "", err
+	}
+	d := c.hold(most)
+	var proofs [3]string
+	var errs [3]error
+	var wg sync.WaitGroup
+	for _, n := range c.random.Perm(3)[:servers] {
+		wg.Go(func() { proofs[n], errs[n] = c.nats[n].stop(c.ctx, d) })
+	}
+	wg.Wait()
+	return strings.Trim(strings.Join(proofs[:], " "), " "), errors.Join(errs[:]...)
+}
+
+func (c *clustered) killLeader() (string, error) {
+	leader, err := c.whole()
+	if err != nil {
+		return "", err
+	}
+	proof, err := c.nats[leader].kill()
+	if err != nil {
+		return "", err
+	}
+	pause(c.ctx, c.hold(10*time.Second))
+	if err := c.nats[leader].start(); err != nil {
+		return "", err
+	}
+	next, err := c.whole()
+	return fmt.Sprintf("%s; the leader was n%d, is n%d", proof, leader, next), err
+}
+
+func (c *clustered) killNATS() (string, error) {
+	var proofs []string
+	var errs []error
+	for _, p := range c.nats {
+		proof, err := p.kill()
+		proofs, errs = append(proofs, proof), append(errs, err)
+	}
+	pause(c.ctx, c.hold(10*time.Second))
+	for _, p := range c.nats {
+		errs = append(errs, p.start())
+	}
+	return strings.Join(proofs, ", "), errors.Join(errs...)
+}
+
+// powerCut cuts the power of the disks of some servers, of all before any process can see it.
+func (c *clustered) powerCut(servers []int) (string, error) {
+	if _, err := c.whole(); err != nil {
+		return "", err
+	}
+	return c.powerCutNow(servers)
+}
+
+func (c *clustered) powerCutNow(servers []int) (string, error) {
+	var proofs []string
+	for _, n := range servers {
+		proof, err := c.disks[n].cutPower()
+		if err != nil {
+			return "", err
+		}
+		proofs = append(proofs, fmt.Sprintf("n%d: %s", n, proof))
+	}
+	for _, n := range servers {
+		if _, err := c.nats[n].kill(); err != nil {
+			return "", err
+		}
+	}
+	for _, n := range servers {
+		if err := errors.Join(c.disks[n].restorePower(), c.nats[n].start()); err != nil {
+			return "", err
+		}
+	}
+	return strings.Join(proofs, ", "), nil
+}
+
+// diskFull fills the disks of some servers to the last byte, each until its server has noticed, and makes room again. A server that has
+// met a full disk gives JetStream up until it is restarted: that is what the documentation tells its operator.
+func (c *clustered) diskFull(servers []int) (proof string, err error) {
+	if _, err := c.whole(); err != nil {
+		return "", err
+	}
+	noticed := 0
+	for _, n := range servers {
+		mark := c.nats[n].mark()
+		if err := c.disks[n].full(c.ctx); err != nil {
+			return "", err
+		}
+		if err := eventually(c.ctx, func(context.Context) error {
+			if len(c.nats[n].said(mark, "no space left", "will be DISABLED", "out of")) == 0 {
+				return fmt.Errorf("%s says nothing of a full disk", c.nats[n].name)
+			}
+			return nil
+		}); err != nil && len(servers) == 1 {
+			return "", err
+		} else if err == nil {
+			noticed++
+		}
+	}
+	pause(c.ctx, c.hold(10*time.Second))
+	for _, n := range servers {
+		if _, err := c.nats[n].kill(); err != nil {
+			return "", err
+		}
+		if err := errors.Join(c.disks[n].empty(), c.nats[n].start()); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("ENOSPC at %d, noticed by %d", len(servers), noticed), nil
+}
+
+func (c *clustered) diskSlow() (string, error) {
+	n := c.one()[0]
+	end, err := c.disks[n].slow(c.nats[n].pid(), 20_000+c.random.IntN(300_000))
+	if err != nil {
+		return "", err
+	}
+	pause(c.ctx, c.hold(20*time.Second))
+	return end()
+}
+
+func (c *clustered) fsyncSlow() (string, error) {
+	leader, err := c.whole()
+	if err != nil {
+		return "", err
+	}
+	return c.injected(c.nats[leader], fmt.Sprintf("delay_enter=%d", 50_000+c.random.IntN(1_000_000)), "DELAYED", 15*time.Second)
+}
+
+// fsyncFails has fsync fail at one server without writing anything through, and then cuts its power.
+func (c *clustered) fsyncFails() (string, error) {
+	leader, err := c.whole()
+	if err != nil {
+		return "", err
+	}
+	proof, err := c.injected(c.nats[leader], "error=EIO", "INJECTED", 3*time.Second)
+	if err != nil {
+		return "", err
+	}
+	cut, err := c.powerCutNow([]int{leader})
+	return proof + ", " + cut, err
+}
+
+// diskLost empties the disk of one server, which then gets everything from the others.
+func (c *clustered) diskLost() (string, error) {
+	if _, err := c.whole(); err != nil {
+		return "", err
+	}
+	n := c.one()[0]
+	if _, err := c.nats[n].kill(); err != nil {
+		return "", err
+	}
+	dir := filepath.Join(c.disks[n].dir, "js")
+	before, err := files(dir, "*")
+	if err != nil {
+		return "", err
+	}
+	if err := errors.Join(os.RemoveAll(dir), c.nats[n].start()); err != nil {
+		return "", err
+	}
+	_, err = c.whole()
+	return fmt.Sprintf("%d files of n%d removed, caught up", len(before), n), err
+}
+
+// verify demands that every projection of both processes is what the log says.
+func (c *clustered) verify() (string, error) {
+	var all []string
+	var errs []error
+	for i, p := range c.servers {
+		out, err := tool(p.bin, "replay", "verify", "--server", c.apis[i].url)
+		all, errs = append(all, p.name+": "+out), append(errs, err)
+	}
+	return strings.Join(all, "\n"), errors.Join(errs...)
+}

@@ -1,0 +1,135 @@
+//go:build faults
+
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// kill kills a process and starts it again.
+func (c *campaign) kill(p *process) (string, error) {
+	proof, err := p.kill()
+	c.rest(2 * time.Second)
+	return proof, errors.Join(err, p.start())
+}
+
+// injected has strace inject something for a while.
+func (c *campaign) injected(p *process, what, mark string, most time.Duration) (string, error) {
+	log := p.log + ".strace"
+	defer os.Remove(log)
+	end, err := inject(p.pid(), what, mark, log)
+	if err != nil {
+		return "", err
+	}
+	pause(c.ctx, time.Second+c.hold(most))
+	return end()
+}
+
+// spoil changes bytes all over a file, and proves it.
+func (c *campaign) spoil(path string) (proof string, err error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	before := sha256.Sum256(content)
+	for i := c.random.IntN(min(64, len(content))); i < len(content); i += 1 + c.random.IntN(1024) {
+		content[i] ^= byte(1 + c.random.IntN(255))
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return "", err
+	}
+	if content, err = os.ReadFile(path); err != nil {
+		return "", err
+	}
+	after := sha256.Sum256(content)
+	if before == after {
+		return "", fmt.Errorf("%s is as it was", path)
+	}
+	return fmt.Sprintf("sha256 of %s %x… → %x…", filepath.Base(path), before[:3], after[:3]), nil
+}
+
+// files finds files of any size below a directory.
+func files(dir, pattern string) (all []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if ok, _ := filepath.Match(pattern, d.Name()); ok {
+			if info, err := d.Info(); err == nil && info.Size() > 0 {
+				all = append(all, path)
+			}
+		}
+		return nil
+	})
+	slices.Sort(all)
+	return all, err
+}
+
+// liveFiles finds files of the generation that was built last, which is the live one. Of manifests it is the present one.
+func liveFiles(dir, pattern string) ([]string, error) {
+	generations, err := filepath.Glob(filepath.Join(dir, "0*"))
+	if err != nil || len(generations) == 0 {
+		return nil, fmt.Errorf("no generation in %s: %w", dir, err)
+	}
+	slices.Sort(generations)
+	live := generations[len(generations)-1]
+	if pattern != manifests {
+		return files(live, pattern)
+	}
+	marker, err := filepath.Glob(filepath.Join(live, "marker.manifest.*."+pattern))
+	if err != nil || len(marker) == 0 {
+		return nil, fmt.Errorf("no manifest in %s: %w", live, err)
+	}
+	slices.Sort(marker)
+	_, name, _ := strings.Cut(marker[len(marker)-1], "MANIFEST-")
+	return []string{filepath.Join(live, "MANIFEST-"+name)}, nil
+}
+
+// tables and manifests are what a store has of files.
+const (
+	tables    = "*.sst"
+	manifests = "MANIFEST-*"
+)
+
+var projectionNames = []string{"counters", "graph", "inbox", "seen"}
+
+// damageStore damages a file of the live generation of a store while the process does not run. The store is to be found damaged, and
+// built again without being asked; if nobody happens to read what is damaged, the verification finds it.
+func (c *campaign) damageStore(p *process, data string, api *client, pattern string) (string, error) {
+	name := projectionNames[c.random.IntN(len(projectionNames))]
+	if _, err := p.kill(); err != nil {
+		return "", err
+	}
+	all, err := liveFiles(filepath.Join(data, "stores", name), pattern)
+	if err != nil || len(all) == 0 {
+		return "", errors.Join(err, fmt.Errorf("%s has no %s", name, pattern), p.start())
+	}
+	proof, err := c.spoil(all[c.random.IntN(len(all))])
+	if err != nil {
+		return "", err
+	}
+	mark := p.mark()
+	if err := p.start(); err != nil {
+		return "", err
+	}
+	rebuilt := func(context.Context) error {
+		if len(p.said(mark, "the projection is rebuilt")) > 0 {
+			return nil
+		}
+		out, err := tool(p.bin, "replay", "verify", name, "--server", api.url)
+		return fmt.Errorf("the damage is not found: %s, %w", out, err)
+	}
+	if err := eventually(c.ctx, rebuilt); err != nil {
+		return "", err
+	}
+	return name + ": " + proof + ", rebuilt unasked", nil
+}
+
