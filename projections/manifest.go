@@ -2,10 +2,8 @@ package projections
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -32,12 +30,8 @@ func checkManifest(fs FS, dir string) error {
 	if err != nil || !desc.Exists {
 		return nil //nolint:nilerr // the opening that follows says it better
 	}
-	f, err := fs.Open(desc.ManifestFilename)
+	content, err := readFile(fs, desc.ManifestFilename)
 	if err != nil {
-		return nil //nolint:nilerr // the same
-	}
-	content, err := io.ReadAll(f)
-	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("read %s: %w", desc.ManifestFilename, err)
 	}
 	records, end := wholeRecords(content)

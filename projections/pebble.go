@@ -226,6 +226,12 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 
 // Fatalf does not return.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
+	if len(args) == 1 {
+		if err, ok := args[0].(error); ok && format == "%s" { // who asks what it was shall find it
+			l.s.engineFailed(fmt.Errorf("storage engine: %w", err))
+			return
+		}
+	}
 	l.s.engineFailed(fmt.Errorf("storage engine: "+format, args...))
 }
 

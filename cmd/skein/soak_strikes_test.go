@@ -104,13 +104,20 @@ var projectionNames = []string{"counters", "graph", "inbox", "seen"}
 // damageStore damages a file of the live generation of a store while the process does not run. The store is to be found damaged, and
 // built again without being asked; if nobody happens to read what is damaged, the verification finds it.
 func (c *campaign) damageStore(p *process, data string, api *client, pattern string) (string, error) {
-	name := projectionNames[c.random.IntN(len(projectionNames))]
 	if _, err := p.kill(); err != nil {
 		return "", err
 	}
-	all, err := liveFiles(filepath.Join(data, "stores", name), pattern)
-	if err != nil || len(all) == 0 {
-		return "", errors.Join(err, fmt.Errorf("%s has no %s", name, pattern), p.start())
+	var name string
+	var all []string
+	for _, i := range c.random.Perm(len(projectionNames)) { // a young store may have no tables yet
+		var err error
+		name = projectionNames[i]
+		if all, err = liveFiles(filepath.Join(data, "stores", name), pattern); err == nil && len(all) > 0 {
+			break
+		}
+	}
+	if len(all) == 0 {
+		return "", errors.Join(fmt.Errorf("no store has %s", pattern), p.start())
 	}
 	proof, err := c.spoil(all[c.random.IntN(len(all))])
 	if err != nil {

@@ -128,6 +128,7 @@ func (a *app) runUpkeep(ctx context.Context, g *errgroup.Group, settled <-chan s
 		k := rebuild.Keeper{Live: live, Heal: true, Adopt: a.opt.adopt, Logger: a.logger}
 		k.Rebuild = func(ctx context.Context, _ error) error { return a.rebuildUnasked(ctx, live) }
 		g.Go(func() error { return k.Run(ctx) })
+		g.Go(func() error { return a.reviveWhenRoom(ctx, live) })
 	}
 	if a.snapshots != nil {
 		later("taking snapshots", a.snapshots.Run)

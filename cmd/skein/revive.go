@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/skein-feed/skein/projections"
+)
+
+// reviveRetry is how long a projection that could not be revived waits for the next try.
+const reviveRetry = 5 * time.Second
+
+// reviveWhenRoom has a projection that a full disk has stopped go on when there is room, until ctx ends.
+func (a *app) reviveWhenRoom(ctx context.Context, live *projections.Live) error {
+	logger := a.logger.With("projection", live.Name())
+	for ctx.Err() == nil {
+		changed := live.Changed()
+		st := live.Status()
+		if st.State != projections.Failed || st.Damaged || !errors.Is(st.Error, syscall.ENOSPC) {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if wait(ctx, diskPeriod); a.disk.refusing.Load() || ctx.Err() != nil {
+			continue
+		}
+		if err := live.Revive(ctx); err != nil {
+			logger.Error("the projection, which a full disk has stopped, does not go on yet", "retry", reviveRetry, "error", err)
+			wait(ctx, reviveRetry)
+			continue
+		}
+		logger.Warn("the projection, which a full disk had stopped, goes on", "generation", live.Status().Generation)
+	}
+	return nil
+}
+
+// wait waits for so long, or until ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

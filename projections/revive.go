@@ -1,0 +1,107 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Revive has the projection go on that an error of the disk has stopped, once the disk works again or has room. What is on disk is the
+// end of some commit (I3), so nothing is built anew: the files become those of the next generation (tables by hard links), which
+// folds what is missing and takes the place of the one that failed.
+//
+// It fails if the projection has not stopped so, with [ErrBuilding] while a next generation is open, and with [ErrCorrupt] if the
+// files are damaged. While Run is not running, it fails with [ErrBehind] if the files are behind of what was shown.
+func (l *Live) Revive(ctx context.Context) error {
+	old := l.serving.Load()
+	if old.store == nil || old.store.life.failure() == nil || old.damaged() {
+		return fmt.Errorf("projections: %s was not stopped by the disk", l.name)
+	}
+	next, err := l.again(ctx, old)
+	if err != nil {
+		return fmt.Errorf("open generation %d of %s again: %w", old.number, l.name, err)
+	}
+	if _, err := l.CutOver(ctx, next); err != nil {
+		return errors.Join(err, l.Discard(next))
+	}
+	return nil
+}
+
+// again opens the next generation as a copy of what the old one has on disk.
+func (l *Live) again(ctx context.Context, old *serving) (*Store, error) {
+	if err := l.awaitRetired(ctx); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.freeLocked(); err != nil {
+		return nil, err
+	}
+	g := *l.files.Load()
+	g.Building = 1 + max(g.Live, g.Former, g.Building, slices.Max(append(listGenerations(l.opts.FS, l.dir), 0)))
+	if err := l.write(g); err != nil {
+		return nil, err
+	}
+	l.removeStale(g, false)
+	o := l.storeOptions(g.Building, l.opts.Bounds)
+	if err := copyStore(o.FS, old.store.dir, generationDir(o, g.Building)); err != nil {
+		return nil, err
+	}
+	store, err := Open(o)
+	if err != nil {
+		return nil, err
+	}
+	l.next.Store(store)
+	return store, nil
+}
+
+// copyStore copies the files of a store that writes no more, though it may still remove some: the manifest is read first, and
+// a table that it names and that is gone by then fails the opening. The markers are made last: without them it is no store.
+func copyStore(fs FS, from, to string) error {
+	desc, err := pebble.Peek(from, fs)
+	if err != nil {
+		return err
+	}
+	if !desc.Exists {
+		return fmt.Errorf("%w: %s has no manifest", ErrCorrupt, from)
+	}
+	manifest, err := readFile(fs, desc.ManifestFilename)
+	if err != nil {
+		return err
+	}
+	names, err := fs.List(from)
+	if err != nil {
+		return err
+	}
+	if err := fs.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	var markers []string
+	for _, name := range names {
+		switch {
+		case strings.HasPrefix(name, "marker."):
+			markers = append(markers, name)
+		case strings.HasSuffix(name, ".sst"), strings.HasPrefix(name, "OPTIONS-"):
+			if err := vfs.LinkOrCopy(fs, fs.PathJoin(from, name), fs.PathJoin(to, name)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := writeFile(fs, fs.PathJoin(to, fs.PathBase(desc.ManifestFilename)), manifest); err != nil {
+		return err
+	}
+	if err := syncDir(fs, to); err != nil {
+		return err
+	}
+	for _, name := range markers {
+		if err := writeFile(fs, fs.PathJoin(to, name), nil); err != nil {
+			return err
+		}
+	}
+	return errors.Join(syncDir(fs, to), syncDir(fs, fs.PathDir(to)))
+}
