@@ -23,6 +23,8 @@ type embedded struct {
 	turning sync.Mutex
 	// running is the server; nil: there is none yet, or no more.
 	running atomic.Pointer[server.Server]
+	// down is whether none could take the place of the last.
+	down atomic.Bool
 	trace   bool
 	dir     string
 	lock    *os.File
@@ -83,6 +85,9 @@ func (e *embedded) run(ctx context.Context, cfg Config, logger *slog.Logger) (er
 
 // start starts the server and waits until it has recovered what is on disk, however long that takes.
 func (e *embedded) start(ctx context.Context) error {
+	if err := writeThrough(e.dir); err != nil {
+		return fmt.Errorf("events: the log in %s cannot be written through to the disk: %w", e.dir, err)
+	}
 	ns, err := server.NewServer(embeddedOptions(e.dir))
 	if err != nil {
 		return fmt.Errorf("events: embedded server: %w", err)
@@ -115,7 +120,12 @@ func (e *embedded) restart(ctx context.Context) error {
 	if err := e.shutDown(ctx); err != nil {
 		return err
 	}
-	return e.start(ctx)
+	if err := e.start(ctx); err != nil {
+		e.down.Store(true) // to be tried again
+		return err
+	}
+	e.down.Store(false)
+	return nil
 }
 
 // InProcessConn connects to the server that is running. It is part of nats.InProcessConnProvider.
@@ -144,6 +154,9 @@ func (e *embedded) healthy() error {
 // stuck returns the error of the disk after which the stream takes nothing, if there was one. Of what else the server may find wrong
 // nothing is for ever: a stream that is being replaced, as by an erasure, is missing for a moment, too.
 func (e *embedded) stuck() error {
+	if e.down.Load() {
+		return e.healthy()
+	}
 	// As it stands in the text of a nats-server 2.15.2: the error has no other mark.
 	if err := e.healthy(); err != nil && strings.Contains(err.Error(), " write error: ") {
 		return err

@@ -36,7 +36,7 @@ type clustered struct {
 func TestSoakFaultsCluster(t *testing.T) {
 	dir := t.TempDir()
 	c := &clustered{campaign: newCampaign(t), dir: dir}
-	ports, err := freePorts(8)
+	ports, err := freePorts(21000, 8)
 	if err != nil {
 		t.Fatal(err)
 	}

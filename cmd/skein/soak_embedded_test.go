@@ -42,7 +42,7 @@ func TestSoakFaultsEmbedded(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	ports, err := freePorts(1)
+	ports, err := freePorts(24000, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -177,7 +177,7 @@ func (c *campaign) torment() bool {
 	only := os.Getenv("SKEIN_FAULTS_ONLY")
 	for round := 0; round == 0 || time.Since(c.began) < c.length; round++ {
 		for _, i := range c.random.Perm(len(c.kinds)) {
-			if only != "" && !slices.Contains(strings.Split(only, ","), c.kinds[i].name) {
+			if only != "" && !slices.Contains(strings.Split(only, ";"), c.kinds[i].name) {
 				continue
 			}
 			if round > 0 && time.Since(c.began) >= c.length {

@@ -41,9 +41,9 @@ func buildProgram(t *testing.T, dir, name, pkg string) string {
 	return bin
 }
 
-// freePorts finds ports that no client of this machine is given by chance, so that a server can have them again.
-func freePorts(n int) (ports []int, err error) {
-	for port := 21000; port < 30000 && len(ports) < n; port++ {
+// freePorts finds ports, from one on, that no client of this machine is given by chance, so that a server can have them again.
+func freePorts(from, n int) (ports []int, err error) {
+	for port := from; port < 30000 && len(ports) < n; port++ {
 		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			_ = l.Close()
 			ports = append(ports, port)
@@ -119,6 +119,22 @@ func (p *process) kill() (proof string, err error) {
 		return "", fmt.Errorf("%s was not killed: %v", p.name, cmd.ProcessState)
 	}
 	return p.name + ": " + cmd.ProcessState.String(), nil
+}
+
+// terminate ends the process in order, so that all that it holds is on disk.
+func (p *process) terminate() error {
+	p.mu.Lock()
+	p.wanted = false
+	cmd, over := p.cmd, p.over
+	p.mu.Unlock()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	<-over
+	if !cmd.ProcessState.Success() {
+		return fmt.Errorf("%s ended with %v", p.name, cmd.ProcessState)
+	}
+	return nil
 }
 
 // stop stops the process for so long, and lets it go on.

@@ -104,7 +104,7 @@ var projectionNames = []string{"counters", "graph", "inbox", "seen"}
 // damageStore damages a file of the live generation of a store while the process does not run. The store is to be found damaged, and
 // built again without being asked; if nobody happens to read what is damaged, the verification finds it.
 func (c *campaign) damageStore(p *process, data string, api *client, pattern string) (string, error) {
-	if _, err := p.kill(); err != nil {
+	if err := p.terminate(); err != nil {
 		return "", err
 	}
 	var name string
