@@ -160,3 +160,27 @@ func TestSnapshotListAndPrune(t *testing.T) {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
 }
+
+// TestRestoreBesideRestoredLog: a log that was made again from its archive begins after what a snapshot goes on with, and has that in
+// the archive.
+func TestRestoreBesideRestoredLog(t *testing.T) {
+	dir, target := t.TempDir(), t.TempDir()
+	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
+	publish(t, api, userFollowed("ann", "bob"))
+	publish(t, api, userFollowed("ann", "cid"))
+	stop()
+	archiveLog(t, dir)
+	takeSnapshot(t, dir, target, "one")
+	for _, lost := range []string{logDir, storesDir} {
+		if err := os.RemoveAll(filepath.Join(dir, lost)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, out, said := skein("replay", "archive", "restore", "--data", dir); code != exitOK {
+		t.Fatal(code, out, said)
+	}
+	code, out, said := skein("restore", "--data", dir, "--target", target)
+	if code != exitOK || !strings.Contains(said, "restored from snapshot one") {
+		t.Fatal(code, out, said)
+	}
+}
