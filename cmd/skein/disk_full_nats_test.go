@@ -1,0 +1,102 @@
+//go:build diskfull
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"connectrpc.com/connect"
+)
+
+// natsOnSmallDisk is a real NATS server whose store is on a small disk.
+type natsOnSmallDisk struct {
+	t           *testing.T
+	bin, config string
+	url         string
+	cmd         *exec.Cmd
+}
+
+func newNATSOnSmallDisk(t *testing.T, dir string, mib int) *natsOnSmallDisk {
+	t.Helper()
+	smallDisk(t, dir, mib)
+	n := &natsOnSmallDisk{t: t, bin: filepath.Join(dir, "nats-server"), config: filepath.Join(dir, "nats.conf")}
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", n.bin, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.url = "nats://" + l.Addr().String()
+	text := fmt.Sprintf("listen: %q\njetstream { store_dir: %q, sync_interval: always, max_file_store: 1GB }\n", l.Addr(),
+		filepath.Join(dir, "data", "js"))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(n.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	t.Cleanup(n.kill)
+	return n
+}
+
+func (n *natsOnSmallDisk) start() {
+	n.t.Helper()
+	n.cmd = exec.CommandContext(context.WithoutCancel(n.t.Context()), n.bin, "-c", n.config)
+	if err := n.cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *natsOnSmallDisk) kill() {
+	_ = n.cmd.Process.Kill()
+	_ = n.cmd.Wait() // "signal: killed"
+}
+
+// TestDiskOfNATSFull: not a byte is left where an external NATS server has the log. Facts are refused or their outcome is not known,
+// questions are answered, and nothing that was acknowledged is lost when there is room again and the server is restarted.
+func TestDiskOfNATSFull(t *testing.T) {
+	dir := t.TempDir()
+	n := newNATSOnSmallDisk(t, dir, 128)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	d := &onSmallDisk{ctx: ctx, server: &server{t: t, dir: t.TempDir(), flags: []string{"--nats", n.url, "--audit-share", "0"}}}
+	t.Cleanup(func() { d.kill(); cancel() })
+	if err := d.start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	d.api = (&clientFlags{Server: d.addr}).client()
+	for range 40 {
+		if err := d.publish(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	filler := filepath.Join(dir, "data", "filler")
+	fill(t, filler)
+	var err error
+	for err == nil {
+		err = d.publish() // what is half used of a block of the disk may still take some
+	}
+	if code := connect.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeDeadlineExceeded && code != connect.CodeResourceExhausted {
+		t.Errorf("not a byte is left: %v", err)
+	}
+	t.Logf("after %d follows: %v", d.follows, err)
+	d.holds("not a byte is left")
+	n.kill()
+	d.answers("the NATS server is killed")
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	if err := eventually(ctx, func(context.Context) error { return d.publish() }); err != nil {
+		t.Fatal(err)
+	}
+	d.holds("it has gone on")
+	d.equal()
+}
