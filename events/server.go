@@ -24,12 +24,12 @@ type embedded struct {
 	// running is the server; nil: there is none yet, or no more.
 	running atomic.Pointer[server.Server]
 	// down is whether none could take the place of the last.
-	down atomic.Bool
-	trace   bool
-	dir     string
-	lock    *os.File
-	remove  bool // the directory, at the end
-	log     *serverLog
+	down   atomic.Bool
+	trace  bool
+	dir    string
+	lock   *os.File
+	remove bool // the directory, at the end
+	log    *serverLog
 }
 
 // lockFile is held, not written, by the process that has the data directory open. JetStream has no lock of its

@@ -16,7 +16,7 @@ func storedTwice(t *testing.T) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
 	for open := range 2 {
-		db, err := pebble.Open("db", &pebble.Options{FS: fs, DisableWAL: true, DisableAutomaticCompactions: true, FormatMajorVersion: formatMajorVersion, Logger: quiet{}})
+		db, err := pebble.Open("db", &pebble.Options{FS: fs, DisableWAL: true, DisableAutomaticCompactions: true, FormatMajorVersion: newFormat, Logger: quiet{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestDamagedManifest(t *testing.T) {
 		if err := checkManifest(fs, "db"); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("byte %d of %d is spoilt: %v", at, len(whole), err)
 		}
-		db, err := pebble.Open("db", &pebble.Options{FS: fs, DisableWAL: true, DisableAutomaticCompactions: true, ReadOnly: true, FormatMajorVersion: formatMajorVersion, Logger: quiet{}})
+		db, err := pebble.Open("db", &pebble.Options{FS: fs, DisableWAL: true, DisableAutomaticCompactions: true, ReadOnly: true, FormatMajorVersion: newFormat, Logger: quiet{}})
 		if err == nil {
 			silent++
 			if err := db.Close(); err != nil {
@@ -131,7 +131,7 @@ func TestManifestWithoutItsSecondRecord(t *testing.T) {
 	_, first := wholeChunkEnd(whole)
 	db, err := pebble.Open("db", &pebble.Options{
 		FS: with(t, store, name, whole[:first]), DisableWAL: true, DisableAutomaticCompactions: true,
-		FormatMajorVersion: formatMajorVersion, Logger: quiet{},
+		FormatMajorVersion: newFormat, Logger: quiet{},
 	})
 	if err != nil {
 		t.Fatal(err)

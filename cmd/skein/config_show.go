@@ -48,7 +48,7 @@ func (c *configCmd) Run(parsed *kong.Context, std *streams) error {
 		}
 		key := &yaml.Node{Kind: yaml.ScalarNode, Value: f.Name}
 		value := &yaml.Node{}
-		if err := value.Encode(shown(f.Target)); err != nil {
+		if err := value.Encode(shownValue(f.Target)); err != nil {
 			return err
 		}
 		value.LineComment = from[f.Name]
@@ -85,8 +85,8 @@ func origins(parsed *kong.Context) map[string]string {
 	return from
 }
 
-// shown is a value as the file has it: numbers and truths as such, all else as text without secrets.
-func shown(v reflect.Value) any {
+// shownValue is a value as the file has it: numbers and truths as such, all else as text without secrets.
+func shownValue(v reflect.Value) any {
 	switch value := v.Interface().(type) {
 	case bool, int, uint32, int64, float64, []string:
 		return value

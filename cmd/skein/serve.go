@@ -137,6 +137,16 @@ SIGINT or SIGTERM stops in order: no new calls, those under way finish, what was
 the process at once, which loses nothing that was acknowledged.`
 }
 
+func (c *serveCmd) checkLimits() error {
+	if c.CallerRate < 0 || c.CallerBurst < 0 || c.CallerInFlight < 0 {
+		return usage("--caller-rate, --caller-burst and --caller-in-flight must not be negative")
+	}
+	if c.MaxConnections < 1 || c.ShedAfter < 0 {
+		return usage("--max-connections must be at least 1, --shed-after not negative")
+	}
+	return nil
+}
+
 // Run serves until a signal.
 func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	if c.Listen == "" {
@@ -148,11 +158,8 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	if err := c.checkListen(ctx); err != nil {
 		return err
 	}
-	if c.CallerRate < 0 || c.CallerBurst < 0 || c.CallerInFlight < 0 {
-		return usage("--caller-rate, --caller-burst and --caller-in-flight must not be negative")
-	}
-	if c.MaxConnections < 1 || c.ShedAfter < 0 {
-		return usage("--max-connections must be at least 1, --shed-after not negative")
+	if err := c.checkLimits(); err != nil {
+		return err
 	}
 	logger := c.logger(std.err)
 	o, err := c.options(logger)
