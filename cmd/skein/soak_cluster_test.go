@@ -267,6 +267,11 @@ func (c *clustered) powerCut(servers []int) (string, error) {
 }
 
 func (c *clustered) powerCutNow(servers []int) (string, error) {
+	for _, n := range servers {
+		if err := c.nats[n].freeze(c.ctx); err != nil {
+			return "", err
+		}
+	}
 	var proofs []string
 	for _, n := range servers {
 		proof, err := c.disks[n].cutPower()
@@ -381,7 +386,7 @@ func (c *clustered) verify() (string, error) {
 	var all []string
 	var errs []error
 	for i, p := range c.servers {
-		out, err := tool(p.bin, "replay", "verify", "--server", c.apis[i].url)
+		out, err := tool(c.ctx, p.bin, "replay", "verify", "--server", c.apis[i].url)
 		all, errs = append(all, p.name+": "+out), append(errs, err)
 	}
 	return strings.Join(all, "\n"), errors.Join(errs...)

@@ -25,8 +25,8 @@ type loopDisk struct {
 }
 
 // tool runs a tool to its end.
-func tool(name string, args ...string) (string, error) {
-	out, err := exec.CommandContext(context.Background(), name, args...).CombinedOutput()
+func tool(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%s %v: %w: %s", name, args, err, bytes.TrimSpace(out))
 	}
@@ -39,20 +39,20 @@ func newLoopDisk(dir string, mib int64) (*loopDisk, error) {
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(d.image, nil, 0o600), os.Truncate(d.image, mib<<20)); err != nil {
 		return nil, err
 	}
-	if _, err := tool("mkfs.ext4", "-q", "-m", "0", d.image); err != nil {
+	if _, err := tool(context.Background(), "mkfs.ext4", "-q", "-m", "0", d.image); err != nil {
 		return nil, err
 	}
 	return d, d.mount()
 }
 
 func (d *loopDisk) mount() error {
-	_, err := tool("mount", "-o", "loop", d.image, d.dir)
+	_, err := tool(context.Background(), "mount", "-o", "loop", d.image, d.dir)
 	return err
 }
 
 func (d *loopDisk) unmount() (err error) {
 	for range 50 { // a process that was killed just now may still be let go of
-		if _, err = tool("umount", d.dir); err == nil {
+		if _, err = tool(context.Background(), "umount", d.dir); err == nil {
 			return nil
 		}
 		pause(context.Background(), 100*time.Millisecond)
@@ -141,7 +141,7 @@ func (d *loopDisk) restorePower() error {
 
 // device returns the number of the loop device.
 func (d *loopDisk) device() (string, error) {
-	out, err := tool("losetup", "-n", "-O", "NAME", "-j", d.image)
+	out, err := tool(context.Background(), "losetup", "-n", "-O", "NAME", "-j", d.image)
 	if err != nil {
 		return "", err
 	}
@@ -212,8 +212,11 @@ func inject(pid int, what, mark, log string) (end func() (proof string, err erro
 }
 
 // state returns the state of a process: T is stopped.
-func state(pid int) string {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+func state(pid int) string { return stateIn(fmt.Sprintf("/proc/%d/status", pid)) }
+
+// stateIn returns the state of a process or thread by its file.
+func stateIn(path string) string {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}

@@ -63,7 +63,7 @@ func TestSoakFaultsEmbedded(t *testing.T) {
 	e.api = (&clientFlags{Server: listen, Timeout: readTime}).client()
 	e.kinds = e.all()
 	e.begin([]*client{e.api}, 6)
-	if err := eventually(e.ctx, func(context.Context) error { _, err := e.snapshot(); return err }); err != nil {
+	if err := eventually(e.ctx, func(ctx context.Context) error { _, err := e.snapshot(ctx); return err }); err != nil {
 		t.Fatal(err)
 	}
 	e.end(e.torment(), e.verify)
@@ -87,6 +87,9 @@ func (e *embedded) all() []faultKind {
 }
 
 func (e *embedded) powerCut() (string, error) {
+	if err := e.p.freeze(e.ctx); err != nil {
+		return "", err
+	}
 	proof, err := e.disk.cutPower()
 	if err != nil {
 		return "", err
@@ -178,7 +181,7 @@ func (e *embedded) fsyncFails() (string, error) {
 // storesLost removes all stores and does what the documentation tells: restore the latest snapshot, start.
 func (e *embedded) storesLost() (string, error) {
 	taken := "of just now"
-	if out, err := e.snapshot(); err != nil {
+	if out, err := e.snapshot(e.ctx); err != nil {
 		// One that was broken off by a kill bars others for three minutes. There is an older one.
 		if !strings.Contains(out, "another one is at work") {
 			return "", err
@@ -191,7 +194,7 @@ func (e *embedded) storesLost() (string, error) {
 	if err := os.RemoveAll(filepath.Join(e.data, "stores")); err != nil {
 		return "", err
 	}
-	out, err := tool(e.p.bin, "restore", "--target", filepath.Join(e.dir, "snapshots"), "--data", e.data)
+	out, err := tool(e.ctx, e.p.bin, "restore", "--target", filepath.Join(e.dir, "snapshots"), "--data", e.data)
 	if err != nil {
 		return "", errors.Join(err, e.p.start())
 	}
@@ -201,7 +204,9 @@ func (e *embedded) storesLost() (string, error) {
 	return "DATA/stores removed, snapshot restored, " + taken, e.p.start()
 }
 
-func (e *embedded) snapshot() (string, error) { return tool(e.p.bin, "snapshot", "--server", e.api.url) }
+func (e *embedded) snapshot(ctx context.Context) (string, error) {
+	return tool(ctx, e.p.bin, "snapshot", "--server", e.api.url)
+}
 
 // logDamaged damages the log when the archive has all of it, and does what the documentation tells.
 func (e *embedded) logDamaged() (string, error) {
@@ -225,7 +230,7 @@ func (e *embedded) logDamaged() (string, error) {
 		}
 		proofs = append(proofs, proof)
 	}
-	out, err := tool(e.p.bin, "replay", "archive", "restore", "--data", e.data)
+	out, err := tool(e.ctx, e.p.bin, "replay", "archive", "restore", "--data", e.data)
 	if err != nil {
 		return "", err
 	}
@@ -246,7 +251,7 @@ func (e *embedded) archived() error {
 		if err != nil {
 			return err
 		}
-		out, err := tool(e.p.bin, "replay", "archive", "status", "--data", e.data, "--json")
+		out, err := tool(ctx, e.p.bin, "replay", "archive", "status", "--data", e.data, "--json")
 		if err != nil {
 			return err
 		}
@@ -263,5 +268,5 @@ func (e *embedded) archived() error {
 
 // verify demands that every projection is what the log says.
 func (e *embedded) verify() (string, error) {
-	return tool(e.p.bin, "replay", "verify", "--server", e.api.url)
+	return tool(e.ctx, e.p.bin, "replay", "verify", "--server", e.api.url)
 }

@@ -95,7 +95,9 @@ func (c *campaign) hold(most time.Duration) time.Duration {
 }
 
 // rest waits between faults.
-func (c *campaign) rest(most time.Duration) { pause(c.ctx, time.Duration(c.random.Int64N(int64(most)))) }
+func (c *campaign) rest(most time.Duration) {
+	pause(c.ctx, time.Duration(c.random.Int64N(int64(most))))
+}
 
 // died notes that a process has ended by itself.
 func (c *campaign) died(p *process, how string) {
@@ -143,6 +145,10 @@ func (c *campaign) do(kind faultKind) bool {
 	c.soak.writes.begin()
 	c.soak.reads.begin()
 	began := time.Now()
+	marks := map[*process]int64{}
+	for _, p := range c.processes {
+		marks[p] = p.mark()
+	}
 	proof, err := kind.strike()
 	if err != nil {
 		c.t.Errorf("%s: not proven: %v", kind.name, err)
@@ -160,6 +166,13 @@ func (c *campaign) do(kind faultKind) bool {
 		c.soak.reads.longest().Round(time.Millisecond), time.Since(healed).Round(time.Millisecond))
 	if err != nil {
 		c.t.Errorf("%s: %v", kind.name, err)
+	}
+	if time.Since(healed) > 20*time.Second { // it is asked why
+		for _, p := range c.processes {
+			if lines := p.said(marks[p], "level=ERROR", "rebuilt"); len(lines) > 0 {
+				c.t.Logf("%s said:\n%s", p.name, strings.Join(lines[max(0, len(lines)-10):], "\n"))
+			}
+		}
 	}
 	lost, wrong, undocumented := c.soak.verdict()
 	if err != nil || lost+wrong+undocumented > 0 || c.ctx.Err() != nil {

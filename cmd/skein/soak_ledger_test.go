@@ -16,7 +16,7 @@ type ledger struct {
 	mutes   map[[2]string]bool
 	boards  map[[2]string]bool // owner and board, without default boards
 	pins    map[string][]*skeinv1.PinCreated
-	born    map[string]int // when a pin was made
+	born    map[string]int     // when a pin was made
 	likes   map[[2]string]bool // user and item
 	plays   map[[2]string]int  // user and item
 	served  map[string][]string

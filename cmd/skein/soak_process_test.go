@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,7 +36,7 @@ type process struct {
 func buildProgram(t *testing.T, dir, name, pkg string) string {
 	t.Helper()
 	bin := dir + "/" + name
-	if out, err := tool("go", "build", "-o", bin, pkg); err != nil {
+	if out, err := tool(t.Context(), "go", "build", "-o", bin, pkg); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return bin
@@ -149,6 +150,29 @@ func (p *process) stop(ctx context.Context, d time.Duration) (proof string, err 
 		return "", fmt.Errorf("%s: the state after SIGSTOP is %q: %w", p.name, s, err)
 	}
 	return fmt.Sprintf("%s: state T after %v", p.name, d.Round(time.Millisecond)), nil
+}
+
+// freeze stops the process and waits until none of its threads runs any more: those that are in a call to the kernel stop where it ends.
+// A power cut is at once for everybody: without this, an fsync that is under way when the file system is shut down may return without an
+// error and without having done anything (jbd2 takes a transaction that the shutdown has dropped for one that is committed), and the
+// process would acknowledge what it stands for, as no process without power could.
+func (p *process) freeze(ctx context.Context) error {
+	pid := p.pid()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return eventually(ctx, func(context.Context) error {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+		if err != nil || len(threads) == 0 {
+			return fmt.Errorf("%s has no threads: %w", p.name, err)
+		}
+		for _, path := range threads {
+			if s := stateIn(path); s != "T" && s != "D" {
+				return fmt.Errorf("%s: a thread is in state %s", p.name, s)
+			}
+		}
+		return nil
+	})
 }
 
 // said returns the lines of the log of the process since a mark that contain any of some words.

@@ -57,7 +57,9 @@ func (w *realm) two() (a, b string) {
 	return w.user(n), w.user((n + 1 + w.random.IntN(realmUsers-1)) % realmUsers)
 }
 
-func (w *realm) something() string { return w.item(min(w.random.IntN(realmItems), w.random.IntN(realmItems))) }
+func (w *realm) something() string {
+	return w.item(min(w.random.IntN(realmItems), w.random.IntN(realmItems)))
+}
 
 // event makes up a fact.
 func (w *realm) event() *skeinv1.Event {

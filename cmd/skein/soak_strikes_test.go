@@ -127,11 +127,11 @@ func (c *campaign) damageStore(p *process, data string, api *client, pattern str
 	if err := p.start(); err != nil {
 		return "", err
 	}
-	rebuilt := func(context.Context) error {
+	rebuilt := func(ctx context.Context) error {
 		if len(p.said(mark, "the projection is rebuilt")) > 0 {
 			return nil
 		}
-		out, err := tool(p.bin, "replay", "verify", name, "--server", api.url)
+		out, err := tool(ctx, p.bin, "replay", "verify", name, "--server", api.url)
 		return fmt.Errorf("the damage is not found: %s, %w", out, err)
 	}
 	if err := eventually(c.ctx, rebuilt); err != nil {
@@ -139,4 +139,3 @@ func (c *campaign) damageStore(p *process, data string, api *client, pattern str
 	}
 	return name + ": " + proof + ", rebuilt unasked", nil
 }
-
