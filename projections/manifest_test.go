@@ -63,7 +63,7 @@ func with(t *testing.T, store *vfs.MemFS, name string, manifest []byte) *vfs.Mem
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Write(manifest); err != nil {
+	if _, err := f.Write(bytes.Clone(manifest)); err != nil { // under the race detector it changes what it is given
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {

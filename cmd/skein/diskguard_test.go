@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -88,9 +89,10 @@ func TestDiskGuardAwait(t *testing.T) {
 // TestDiskGuardAwaitLeast: a service that starts on a full disk waits until there is room for opening its stores, and no longer.
 func TestDiskGuardAwaitLeast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		free := uint64(leastRoom - 1)
+		var free atomic.Uint64
+		free.Store(leastRoom - 1)
 		g := &diskGuard{
-			free:    func() (uint64, uint64, error) { return free, 1 << 40, nil },
+			free:    func() (uint64, uint64, error) { return free.Load(), 1 << 40, nil },
 			reserve: 1 << 30, logger: slog.New(slog.DiscardHandler), resumed: make(chan struct{}),
 		}
 		g.look()
@@ -102,14 +104,14 @@ func TestDiskGuardAwaitLeast(t *testing.T) {
 			t.Fatalf("it does not wait: %v", err)
 		default:
 		}
-		free++
+		free.Store(leastRoom)
 		if err := <-waited; err != nil {
 			t.Error(err)
 		}
 		if !g.refusing.Load() || !g.pausing.Load() {
 			t.Error("facts are taken as soon as the stores can be opened")
 		}
-		free = 0
+		free.Store(0)
 		g.look()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
