@@ -270,3 +270,15 @@ func (e *embedded) archived() error {
 func (e *embedded) verify() (string, error) {
 	return tool(e.ctx, e.p.bin, "replay", "verify", "--server", e.api.url)
 }
+
+// refusals is how often an error has come, by a part of its name.
+func (f *soak) refusals(part string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, times := range f.errs {
+		if strings.Contains(name, part) {
+			n += times
+		}
+	}
+	return n
+}

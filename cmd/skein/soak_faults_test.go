@@ -271,3 +271,9 @@ func (c *campaign) report(took time.Duration, verified string) string {
 	fmt.Fprintf(&b, "%s\nAt the end:\n\n```\n%s\n```\n", c.soak.report(), strings.TrimSpace(verified))
 	return b.String()
 }
+
+func (m *meter) longest() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return max(m.worst, time.Since(m.last))
+}

@@ -60,12 +60,6 @@ func (m *meter) begin() {
 	m.worst, m.last = 0, time.Now()
 }
 
-func (m *meter) longest() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return max(m.worst, time.Since(m.last))
-}
-
 const (
 	// writeTime and readTime are how long a client waits for one call.
 	writeTime = 30 * time.Second
@@ -186,18 +180,6 @@ func (f *soak) settled(ctx context.Context, limit time.Duration) error {
 			return fmt.Errorf("after %v realms %v could not be compared", limit, late)
 		}
 	}
-}
-
-// refusals is how often an error has come, by a part of its name.
-func (f *soak) refusals(part string) (n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for name, times := range f.errs {
-		if strings.Contains(name, part) {
-			n += times
-		}
-	}
-	return n
 }
 
 // verdict returns what was found.
