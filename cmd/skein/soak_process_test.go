@@ -85,9 +85,9 @@ func (p *process) launch() error {
 // mind waits for the end of a run.
 func (p *process) mind(cmd *exec.Cmd, over chan struct{}) {
 	_ = cmd.Wait()
-	close(over)
 	p.mu.Lock()
-	unasked := p.wanted
+	unasked := p.wanted // before whoever has ended it hears of the end, and starts it again
+	close(over)
 	p.mu.Unlock()
 	if !unasked {
 		return
