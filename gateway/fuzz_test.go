@@ -37,7 +37,7 @@ type fuzzWorld struct {
 func newFuzzWorld(f *testing.F) *fuzzWorld {
 	w := &fuzzWorld{world: newWorld(f, withFeeds, withSeen, withCounters, func(o *worldOptions) {
 		o.Operator = idle{}
-		o.Limits = Limits{AtLeastWait: time.Millisecond, VisibleWait: time.Millisecond, ShedAfter: -1}
+		o.Limits = Limits{ShedAfter: -1}
 	})}
 	at := w.publish(
 		createBoard("bob", "cats", "Cats"), follow("ann", "bob"), follow("cid", "ann"), followBoard("cid", "bob", "cats"), block("ann", "dan"),
@@ -49,6 +49,8 @@ func newFuzzWorld(f *testing.F) *fuzzWorld {
 	feed := ask(w.world, w.feed.ReadFeed, &skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, AtLeast: at})
 	list := ask(w.world, w.graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: "1002", PageSize: 1, AtLeast: at})
 	hot := ask(w.world, w.counterClient.ListHot, &skeinv1.ListHotRequest{PageSize: 1, AtLeast: at})
+	// Nothing is worth waiting for from here on.
+	w.server.limits.AtLeastWait, w.server.limits.VisibleWait = time.Millisecond, time.Millisecond
 	w.texts = []string{"", "ann", "bob", "cid", "1001", "1002", "cats", "pin3", "4", "ünïcode", "\x00", strings.Repeat("x", 129), "000", at}
 	w.named = map[protoreflect.Name][]string{
 		"page_token": {"", feed.GetNextPageToken(), list.GetNextPageToken(), hot.GetNextPageToken(), "x"},
