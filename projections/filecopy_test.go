@@ -94,7 +94,7 @@ func TestCheckpointInsideOfAnEvent(t *testing.T) {
 		items[i] = fmt.Sprintf("item%03d", i)
 	}
 	var lists [][]events.Event
-	for range 30 {
+	for range 100 {
 		lists = append(lists, one(events.Event{Kind: events.Served, User: "ann", Items: items}))
 	}
 	envs := logOf(lists...)
@@ -117,7 +117,7 @@ func TestCheckpointInsideOfAnEvent(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for i := range 6 {
+	for i := range 20 {
 		dir := fmt.Sprintf("copies/%d", i)
 		cursor, err := s.Checkpoint(t.Context(), dir+"/tally/000001")
 		if err != nil {
