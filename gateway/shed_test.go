@@ -83,7 +83,10 @@ func TestShedCalls(t *testing.T) {
 	reader := g.as(g.tokens["reader"])
 	check := &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}}
 	var refused, served int
-	for served == 0 || refused < 20 {
+	for calls := 0; served == 0 || refused < 20; calls++ {
+		if calls == 5000 {
+			t.Fatalf("of %d calls %d were refused", calls, refused)
+		}
 		for range 10 {
 			g.server.shed.observe(time.Second) // the server, which is at rest, observes that nothing waits
 		}

@@ -22,19 +22,14 @@ var errNotNext = errors.New("projections: the store is not the next generation o
 //
 // The bounds are those of building; Reopen goes over to those of serving.
 func (l *Live) Build(ctx context.Context, bounds Bounds) (*Store, error) {
-	if err := l.awaitRetired(ctx); err != nil {
+	if err := l.lockFree(ctx); err != nil {
 		return nil, err
 	}
-	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.freeLocked(); err != nil {
-		return nil, err
-	}
 	g := *l.files.Load()
 	if g.Building != 0 {
-		store, err := Open(l.storeOptions(g.Building, bounds))
+		store, err := l.openNext(l.storeOptions(g.Building, bounds))
 		if err == nil {
-			l.next.Store(store)
 			return store, nil
 		}
 		if errors.Is(err, ErrInUse) {
@@ -44,7 +39,7 @@ func (l *Live) Build(ctx context.Context, bounds Bounds) (*Store, error) {
 			"generation", g.Building, "error", err)
 	}
 	before := g.Building
-	g.Building = 1 + max(g.Live, g.Former, g.Building, slices.Max(append(listGenerations(l.opts.FS, l.dir), 0)))
+	g.Building = l.unused(g)
 	switch err := l.serving.Load().err; {
 	case l.unknown && !errors.Is(err, ErrCorrupt):
 		return nil, err // the file is of another version of this program
@@ -58,26 +53,17 @@ func (l *Live) Build(ctx context.Context, bounds Bounds) (*Store, error) {
 			l.removeStale(g, false)
 		}
 	}
-	store, err := Open(l.storeOptions(g.Building, bounds))
-	if err != nil {
-		return nil, err
-	}
-	l.next.Store(store)
-	return store, nil
+	return l.openNext(l.storeOptions(g.Building, bounds))
 }
 
 // Former opens the former generation, to be folded up to the present and cut over to: a rollback. It fails with [ErrNoFormer]
 // if there is none, and with [ErrFingerprint] if it is of another fold, or other settings, than the program has: then the
 // program or its settings are to be rolled back first. It takes the place of a next generation.
 func (l *Live) Former(ctx context.Context, bounds Bounds) (*Store, error) {
-	if err := l.awaitRetired(ctx); err != nil {
+	if err := l.lockFree(ctx); err != nil {
 		return nil, err
 	}
-	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.freeLocked(); err != nil {
-		return nil, err
-	}
 	g := l.files.Load()
 	if g.Former == 0 {
 		return nil, fmt.Errorf("%w of %s", ErrNoFormer, l.name)
@@ -86,12 +72,7 @@ func (l *Live) Former(ctx context.Context, bounds Bounds) (*Store, error) {
 	if _, err := o.FS.Stat(generationDir(o, g.Former)); err != nil {
 		return nil, fmt.Errorf("%w of %s: %w", ErrNoFormer, l.name, err)
 	}
-	store, err := Open(o)
-	if err != nil {
-		return nil, err
-	}
-	l.next.Store(store)
-	return store, nil
+	return l.openNext(o)
 }
 
 // DropFormer removes the former generation for good: there is no rollback then. It is no error that there is none.
@@ -120,6 +101,35 @@ func (l *Live) forget(which func(*generations) *uint32) error {
 	}
 	l.removeStale(g, false)
 	return nil
+}
+
+// lockFree waits until the generation that served before is closed, and locks l.mu for who begins a next one. It is not locked after
+// an error.
+func (l *Live) lockFree(ctx context.Context) error {
+	if err := l.awaitRetired(ctx); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	if err := l.freeLocked(); err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
+// unused is a number that no generation has, nor a directory that one left.
+func (l *Live) unused(g generations) uint32 {
+	return 1 + max(g.Live, g.Former, g.Building, slices.Max(append(listGenerations(l.opts.FS, l.dir), 0)))
+}
+
+// openNext opens the next generation. l.mu is locked.
+func (l *Live) openNext(o Options) (*Store, error) {
+	store, err := Open(o)
+	if err != nil {
+		return nil, err
+	}
+	l.next.Store(store)
+	return store, nil
 }
 
 func (l *Live) freeLocked() error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -34,16 +33,12 @@ func (l *Live) Revive(ctx context.Context) error {
 
 // again opens the next generation as a copy of what the old one has on disk.
 func (l *Live) again(ctx context.Context, old *serving) (*Store, error) {
-	if err := l.awaitRetired(ctx); err != nil {
+	if err := l.lockFree(ctx); err != nil {
 		return nil, err
 	}
-	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.freeLocked(); err != nil {
-		return nil, err
-	}
 	g := *l.files.Load()
-	g.Building = 1 + max(g.Live, g.Former, g.Building, slices.Max(append(listGenerations(l.opts.FS, l.dir), 0)))
+	g.Building = l.unused(g)
 	if err := l.write(g); err != nil {
 		return nil, err
 	}
@@ -52,12 +47,7 @@ func (l *Live) again(ctx context.Context, old *serving) (*Store, error) {
 	if err := copyStore(o.FS, old.store.dir, generationDir(o, g.Building)); err != nil {
 		return nil, err
 	}
-	store, err := Open(o)
-	if err != nil {
-		return nil, err
-	}
-	l.next.Store(store)
-	return store, nil
+	return l.openNext(o)
 }
 
 // copyStore copies the files of a store that writes no more, though it may still remove some: the manifest is read first, and

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -70,9 +71,7 @@ func (s *statusScreen) calls() {
 		busy[m] = s.rate(calls, "method", m)
 	}
 	methods = slices.DeleteFunc(methods, func(m string) bool { return busy[m] == 0 })
-	slices.SortStableFunc(methods, func(a, b string) int {
-		return int(math.Copysign(1, busy[b]-busy[a]))
-	})
+	slices.SortStableFunc(methods, func(a, b string) int { return cmp.Compare(busy[b], busy[a]) })
 	if len(methods) == 0 {
 		return
 	}
