@@ -35,10 +35,7 @@ type fuzzWorld struct {
 }
 
 func newFuzzWorld(f *testing.F) *fuzzWorld {
-	w := &fuzzWorld{world: newWorld(f, withFeeds, withSeen, withCounters, func(o *worldOptions) {
-		o.Operator = idle{}
-		o.Limits = Limits{ShedAfter: -1}
-	})}
+	w := &fuzzWorld{world: newWorld(f, withFeeds, withSeen, withCounters, func(o *worldOptions) { o.Operator = idle{} })}
 	at := w.publish(
 		createBoard("bob", "cats", "Cats"), follow("ann", "bob"), follow("cid", "ann"), followBoard("cid", "bob", "cats"), block("ann", "dan"),
 		mute("ann", "eve"), follow("1001", "1002"), follow("ann", "1002"),

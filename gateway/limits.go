@@ -15,11 +15,11 @@ type Limits struct {
 	HeaderBytes int
 	// InFlight is how many calls may be under way together; more are refused as OVERLOADED. Default 4096.
 	InFlight int
-	// ShedAfter is how long what runs may wait for a processor, in the median of a tenth of a second; above it a part of the calls
-	// is refused as OVERLOADED. Default 100 ms; negative: nothing is refused for that.
+	// ShedAfter is how long calls that have come may wait until they are begun, for want of processors; above it a part of them is
+	// refused as OVERLOADED. Default 500 ms; negative: nothing is refused for that.
 	ShedAfter time.Duration
 	// Connections is how many may be open together. Beyond it one that is quiet is closed for each that comes, and if there is
-	// none the new one is refused. Default 10 000: some 150 MB.
+	// none the new one is refused. Default 10 000: some 100 MB.
 	Connections int
 	// CallerRate is how many calls a second each caller may make, over time; 0: any number. Refused as CALLER_LIMIT.
 	CallerRate float64
@@ -55,7 +55,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.BodyBytes, 4<<20)
 	def(&l.HeaderBytes, 64<<10)
 	def(&l.InFlight, 4096)
-	def(&l.ShedAfter, 100*time.Millisecond)
+	def(&l.ShedAfter, 500*time.Millisecond)
 	def(&l.Connections, 10_000)
 	def(&l.CallerBurst, max(1, int(math.Ceil(l.CallerRate))))
 	def(&l.AtLeastWait, 5*time.Second)

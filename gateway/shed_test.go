@@ -1,8 +1,9 @@
 package gateway
 
 import (
+	"context"
+	"log/slog"
 	"math"
-	runtimemetrics "runtime/metrics"
 	"testing"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestShedding: while goroutines wait longer than the limit more and more is refused, never all; when they do not, nothing in the end.
+// TestShedding: while waits are above the limit, again and again, more and more is refused, never all; when they are not, nothing in
+// the end.
 func TestShedding(t *testing.T) {
 	d := shedder{limit: 100 * time.Millisecond}
 	refused := func() (n int) {
@@ -24,7 +26,13 @@ func TestShedding(t *testing.T) {
 		return n
 	}
 	d.observe(d.limit)
-	d.observe(-1)
+	for range shedPatience {
+		d.observe(time.Hour)
+	}
+	d.observe(0)
+	for range shedPatience {
+		d.observe(time.Hour)
+	}
 	if n := refused(); n > 0 {
 		t.Errorf("%d of 1000 calls were refused without need", n)
 	}
@@ -54,32 +62,31 @@ func TestShedding(t *testing.T) {
 	}
 }
 
-// TestWaitMedian: it is that of what came since the last time.
-func TestWaitMedian(t *testing.T) {
-	h := &runtimemetrics.Float64Histogram{Buckets: []float64{math.Inf(-1), 0.001, 0.01, 0.1, math.Inf(1)}, Counts: []uint64{100, 7, 9, 4}}
-	before := []uint64{100, 1, 0, 0}
-	for nth, want := range map[uint64]time.Duration{1: time.Millisecond, 6: time.Millisecond, 7: 10 * time.Millisecond, 19: 100 * time.Millisecond} {
-		if got := bucketOf(h, before, nth); got != want {
-			t.Errorf("wait %d is %v, want %v", nth, got, want)
+// TestShedderMeasures: what comes waits longer than nothing, and not for a minute; it stops when it is told to.
+func TestShedderMeasures(t *testing.T) {
+	for _, limit := range []time.Duration{1, time.Minute} {
+		d := shedder{limit: limit}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { d.run(ctx, slog.New(slog.DiscardHandler)); close(ended) }()
+		tick := time.NewTicker(shedPeriod)
+		for range 600 {
+			if <-tick.C; d.part() > 0.5 || limit > 1 {
+				break
+			}
 		}
-	}
-	var w waitMedian
-	w.next()
-	waited := make(chan struct{})
-	for range 100 * leastWaits {
-		go func() { waited <- struct{}{} }()
-	}
-	for range 100 * leastWaits {
-		<-waited
-	}
-	if got := w.next(); got < 0 || got > time.Minute {
-		t.Errorf("the median of thousands is %v", got)
+		tick.Stop()
+		cancel()
+		<-ended
+		if sheds := d.part() > 0.5; sheds != (limit == 1) {
+			t.Errorf("with a limit of %v a part of %v is refused", limit, d.part())
+		}
 	}
 }
 
 // TestShedCalls: what is refused is so by every way of calling, and told when to come again; health and administration are not.
 func TestShedCalls(t *testing.T) {
-	g := newGuarded(t, func(o *worldOptions) { o.Limits.ShedAfter = 1 })
+	g := newGuarded(t) // in which nothing is measured
 	reader := g.as(g.tokens["reader"])
 	check := &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}}
 	var refused, served int
@@ -88,7 +95,7 @@ func TestShedCalls(t *testing.T) {
 			t.Fatalf("of %d calls %d were refused", calls, refused)
 		}
 		for range 10 {
-			g.server.shed.observe(time.Second) // the server, which is at rest, observes that nothing waits
+			g.server.shed.observe(time.Second)
 		}
 		_, err := reader.graph.CheckFollows(t.Context(), connect.NewRequest(check))
 		if err == nil {

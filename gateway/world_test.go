@@ -116,6 +116,7 @@ func newWorld(t testing.TB, options ...func(*worldOptions)) *world {
 	w := &world{t: t}
 	ctx, endHub := context.WithCancel(context.Background())
 	o := worldOptions{source: events.Config{Dir: t.TempDir(), MaxBytes: 1 << 30}}
+	o.Limits.ShedAfter = -1 // tests run on machines that are busy with other tests
 	for _, f := range options {
 		f(&o)
 	}

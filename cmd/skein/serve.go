@@ -41,7 +41,7 @@ type serveCmd struct {
 	HotBytes        byteSize      `help:"Memory for follows of users who are asked about often, decoded; 0: none." default:"64MiB"`
 	FolloweeCap     int           `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
 	MaxConnections  int           `help:"Connections that may be open together." default:"10000"`
-	ShedAfter       time.Duration `help:"Refuse a part of the calls while what runs waits so long for a processor; 0: do not." default:"100ms"`
+	ShedAfter       time.Duration `help:"Refuse a part of the calls while they wait so long until they are begun; 0: do not." default:"500ms"`
 	CallerRate      float64       `help:"Calls that each caller may make a second, over time; 0: any number." default:"0"`
 	CallerBurst     int           `help:"Calls that a caller who was silent may make at once; 0: those of a second." default:"0"`
 	CallerInFlight  int           `help:"Calls that each caller may have under way, streams among them; 0: any number." default:"0"`
