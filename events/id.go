@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -130,6 +131,49 @@ func CutID(key []byte) (id string, rest []byte, err error) {
 	return "", nil, ErrKeyID
 }
 
+// skipID returns what follows an id that [AppendID] wrote at the start of key.
+func skipID(key []byte) (rest []byte, err error) {
+	if len(key) > 0 {
+		switch body := key[1:]; key[0] {
+		case tagNumber:
+			if len(body) >= 8 {
+				return body[8:], nil
+			}
+		case tagUUID:
+			if len(body) >= 16 {
+				return body[16:], nil
+			}
+		case tagRaw:
+			if end := bytes.IndexByte(body, 0); end >= 0 {
+				return body[end+1:], nil
+			}
+		}
+	}
+	return nil, ErrKeyID
+}
+
+// ShardOfKey returns the shard of an id by its key encoding.
+func ShardOfKey(key []byte) (Shard, error) {
+	rest, err := skipID(key)
+	if err != nil || len(rest) != 0 {
+		return 0, ErrKeyID
+	}
+	var text [36]byte
+	switch body := key[1:]; key[0] {
+	case tagNumber:
+		return shardOf(strconv.AppendUint(text[:0], binary.BigEndian.Uint64(body), 10)), nil
+	case tagUUID:
+		return shardOf(appendUUID(text[:0], body)), nil
+	default:
+		if body = body[:len(body)-1]; len(body) == pseudonymBytes && body[0] == pseudonymMark {
+			return ShardOf(string(body)), nil
+		}
+		return shardOf(body), nil
+	}
+}
+
+func shardOf(id []byte) Shard { return Shard(xxh3.Hash(id) >> (64 - 13)) }
+
 // CompareIDs orders ids as their key encodings do.
 func CompareIDs(a, b string) int {
 	if a == b {
@@ -216,13 +260,18 @@ func lowerHex(c byte) byte {
 
 func formatUUID(u []byte) string {
 	var b [36]byte
-	hex.Encode(b[0:8], u[0:4])
-	hex.Encode(b[9:13], u[4:6])
-	hex.Encode(b[14:18], u[6:8])
-	hex.Encode(b[19:23], u[8:10])
-	hex.Encode(b[24:36], u[10:16])
-	b[8], b[13], b[18], b[23] = '-', '-', '-', '-'
-	return string(b[:])
+	return string(appendUUID(b[:0], u))
+}
+
+// appendUUID appends the canonical spelling of a UUID of 16 bytes.
+func appendUUID(dst, u []byte) []byte {
+	for i, part := range [...][]byte{u[0:4], u[4:6], u[6:8], u[8:10], u[10:16]} {
+		if i > 0 {
+			dst = append(dst, '-')
+		}
+		dst = hex.AppendEncode(dst, part)
+	}
+	return dst
 }
 
 // NumberOf returns the number that the key encoding of an id is of, if the id is a canonical unsigned decimal.

@@ -51,6 +51,12 @@ func TestAppendID(t *testing.T) {
 		if err != nil || id != c.id || string(rest) != "rest" {
 			t.Errorf("CutID(%q) = %q, %q, %v", c.key, id, rest, err)
 		}
+		if shard, err := ShardOfKey([]byte(c.key)); err != nil || shard != ShardOf(c.id) {
+			t.Errorf("ShardOfKey(%q) = %d, %v, want %d", c.key, shard, err, ShardOf(c.id))
+		}
+		if _, err := ShardOfKey([]byte(c.key + "rest")); !errors.Is(err, ErrKeyID) {
+			t.Errorf("ShardOfKey of more than an id: %v", err)
+		}
 	}
 	for _, key := range []string{
 		"", "\x00", "\x04abc", "\x01short", "\x02short", "\x03open", "\x037\x00",

@@ -44,24 +44,10 @@ const callTime = 40 * time.Second
 func TestReplicas(t *testing.T) {
 	leaks := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
-	cluster := startCluster(t)
-	t.Setenv("SKEIN_NATS", cluster.url())
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
-	r := &replicas{cluster: cluster}
-	for i := range r.servers {
-		r.servers[i] = &server{t: t, dir: t.TempDir()}
-		defer r.servers[i].kill()
-	}
-	// Both at a time: one of them makes the log.
-	if err := both(func(i int) error { return r.servers[i].start(ctx) }); err != nil {
-		t.Fatal(err)
-	}
-	for i, s := range r.servers {
-		r.apis[i] = (&clientFlags{Server: s.addr}).client()
-		defer r.apis[i].http.CloseIdleConnections()
-	}
-	info, err := cluster.awaitWhole(ctx)
+	r := startReplicas(ctx, t, "")
+	info, err := r.cluster.awaitWhole(ctx)
 	if err != nil || info.Config.Replicas != 3 {
 		t.Fatalf("on three servers the log has %d replicas, %v", info.Config.Replicas, err)
 	}
@@ -78,6 +64,32 @@ func TestReplicas(t *testing.T) {
 			break
 		}
 	}
+	r.demandQuietLogs(t)
+}
+
+// startReplicas starts two processes of a program (empty: this one) with some flags over a cluster of three NATS servers.
+func startReplicas(ctx context.Context, t *testing.T, program string, flags ...string) *replicas {
+	t.Helper()
+	r := &replicas{cluster: startCluster(t)}
+	t.Setenv("SKEIN_NATS", r.cluster.url())
+	for i := range r.servers {
+		r.servers[i] = &server{t: t, dir: t.TempDir(), program: program, flags: flags}
+		t.Cleanup(r.servers[i].kill)
+	}
+	// Both at a time: one of them makes the log.
+	if err := both(func(i int) error { return r.servers[i].start(ctx) }); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range r.servers {
+		r.apis[i] = (&clientFlags{Server: s.addr}).client()
+		t.Cleanup(r.apis[i].http.CloseIdleConnections)
+	}
+	return r
+}
+
+// demandQuietLogs demands that no process has logged an error; it shows their logs if the test has failed.
+func (r *replicas) demandQuietLogs(t *testing.T) {
+	t.Helper()
 	for i, s := range r.servers {
 		text, err := os.ReadFile(filepath.Join(s.dir, "server.log"))
 		if err != nil || bytes.Contains(text, []byte("level=ERROR")) || bytes.Contains(text, []byte("DATA RACE")) || t.Failed() {
@@ -492,19 +504,26 @@ func (r *replicas) rollingRestart(ctx context.Context, t *testing.T) {
 	}
 	l := r.startLoad(ctx, t, "rolling", false)
 	for range rounds {
-		for i, s := range r.servers {
-			l.more(ctx)
-			if err := s.stopInOrder(); err != nil {
-				t.Errorf("process %d ended with %v", i, err)
-			}
-			l.more(ctx)
-			if err := s.start(ctx); err != nil {
-				t.Fatal(err)
-			}
+		r.roll(ctx, t, l, "")
+	}
+	l.end(ctx)
+}
+
+// roll restarts the processes one after the other under a load, with a program.
+func (r *replicas) roll(ctx context.Context, t *testing.T, l *load, program string) {
+	t.Helper()
+	for i, s := range r.servers {
+		l.more(ctx)
+		if err := s.stopInOrder(); err != nil {
+			t.Errorf("process %d ended with %v", i, err)
+		}
+		l.more(ctx)
+		s.program = program
+		if err := s.start(ctx); err != nil {
+			t.Fatal(err)
 		}
 	}
 	l.more(ctx)
-	l.end(ctx)
 }
 
 // killedAndEmptied kills one process: it goes on where its store stands. Then it loses its directory: it builds the

@@ -79,6 +79,12 @@ func FollowedBoardsPrefix(dst []byte, user string) []byte {
 // CutUser reads the user of a row of a list of users.
 func CutUser(rest []byte) (string, error) { return cutListUser(rest) }
 
+// CutUserKey is [CutUser] for who needs the key encoding of the id alone. It shares the memory of the row.
+func CutUserKey(rest []byte) ([]byte, error) {
+	_, id, err := cutSince(rest)
+	return id, err
+}
+
 // CutBoard reads the board of a row of a list of boards.
 func CutBoard(rest []byte) (owner, board string, err error) {
 	_, rest, err = cutSince(rest)

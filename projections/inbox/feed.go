@@ -44,7 +44,7 @@ func (q *Queries) newWalk(f *Feed, from []byte) (*walk, error) {
 	if w.reader, _, err = readReader(q.r, idKey(nil, tagReader, f.Reader)); err != nil {
 		return nil, err
 	}
-	if !w.reader.ready || from != nil && bytes.Compare(from, w.reader.floor) >= 0 {
+	if !w.reader.ready || from != nil && bytes.Compare(from, w.reader.floor[:]) >= 0 {
 		return w, w.descend(from)
 	}
 	streams, err := w.pulled()
@@ -130,11 +130,11 @@ func (w *walk) next(ctx context.Context) (*Pin, []byte, error) {
 		if w.merge.err != nil {
 			return nil, nil, w.merge.err
 		}
-		if !w.below && (place == nil || bytes.Compare(place, w.reader.floor) >= 0) {
+		if !w.below && (place == nil || bytes.Compare(place, w.reader.floor[:]) >= 0) {
 			if err := w.merge.close(); err != nil {
 				return nil, nil, err
 			}
-			if err := w.descend(w.reader.floor); err != nil {
+			if err := w.descend(w.reader.floor[:]); err != nil {
 				return nil, nil, err
 			}
 			continue

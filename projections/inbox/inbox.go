@@ -170,25 +170,33 @@ const drainChunk = 256
 // is done is not met again.
 func (f *Inbox) each(prefix []byte, drain bool, do func(rest []byte) error) error {
 	lower, upper := prefix, projections.PrefixEnd(prefix)
+	// The keys of a chunk, one behind the other: ends[i] is where the i-th ends.
+	var keys []byte
+	var ends []int
 	for {
-		var keys [][]byte
+		keys, ends = keys[:0], ends[:0]
 		it := f.b.Iter(lower, upper)
-		for len(keys) < drainChunk && it.Next() {
-			keys = append(keys, append([]byte(nil), it.Key()...))
+		for len(ends) < drainChunk && it.Next() {
+			keys = append(keys, it.Key()...)
+			ends = append(ends, len(keys))
 		}
 		if err := it.Close(); err != nil {
 			return err
 		}
-		for _, key := range keys {
-			if err := do(key[len(prefix):]); err != nil {
+		from := 0
+		for _, end := range ends {
+			if err := do(keys[from+len(prefix) : end]); err != nil {
 				return err
 			}
+			if end < len(keys) {
+				from = end
+			}
 		}
-		if len(keys) < drainChunk {
+		if len(ends) < drainChunk {
 			return nil
 		}
 		if !drain {
-			lower = append(bytes.Clone(keys[len(keys)-1]), 0)
+			lower = append(bytes.Clone(keys[from:]), 0)
 		}
 		if err := f.b.Step(); err != nil {
 			return err

@@ -83,7 +83,7 @@ func describeReader(d *projections.Description, row []byte) error {
 		d.Flag("no-inbox", true)
 		return nil
 	}
-	floor, _, err := cutTime(r.floor)
+	floor, _, err := cutTime(r.floor[:])
 	d.Time("floor", floor)
 	return err
 }

@@ -89,37 +89,51 @@ func (f *Inbox) push(owner string, board *string, place, followers []byte) error
 		return err
 	}
 	return f.each(followers, false, func(rest []byte) error {
-		reader, err := graph.CutUser(rest)
+		id, err := graph.CutUserKey(rest)
 		if err != nil {
 			return err
 		}
-		r, ok, err := readReader(f.b, idKey(f.key[:0], tagReader, reader))
-		if err != nil || !ok || !r.ready {
-			return err
-		}
-		if f.b.LogTime()-r.active > events.Micros(f.settings.Active.Microseconds()) {
-			return f.lose(reader, r)
-		}
-		return f.deliver(reader, r, place)
+		return f.deliver(id, place)
 	})
 }
 
-// deliver puts a pin into an inbox, if it is above the floor.
-func (f *Inbox) deliver(name string, r reader, place []byte) error {
-	if bytes.Compare(place, r.floor) >= 0 {
-		return nil
+// deliver puts a pin into the inbox of a reader, given by the key encoding of the id, if there is one and the pin is above its
+// floor. It is called for each follower of whoever pins, so it makes nothing that has to be collected.
+func (f *Inbox) deliver(id, place []byte) error {
+	shard, err := events.ShardOfKey(id)
+	if err != nil {
+		return err
 	}
-	if !f.enter(name, place) {
-		return nil
+	f.key = append(projections.AppendPrefix(f.key[:0], shard, tagReader), id...)
+	r, ok, err := readReader(f.b, f.key)
+	if err != nil || !ok || !r.ready {
+		return err
+	}
+	expired := f.b.LogTime()-r.active > events.Micros(f.settings.Active.Microseconds())
+	if !expired {
+		if bytes.Compare(place, r.floor[:]) >= 0 {
+			return nil
+		}
+		f.key = append(projections.AppendPrefix(f.key[:0], shard, tagEntry), id...)
+		if !f.enter(place) {
+			return nil
+		}
+	}
+	name, _, err := events.CutID(id)
+	switch {
+	case err != nil:
+		return err
+	case expired:
+		return f.lose(name, r)
 	}
 	return f.trim(name, r)
 }
 
-// enter writes an entry, and tells whether the inbox is to be looked at. That is done now and then, at random but by the key
-// alone, so that two builds and a fold that was cut do the same: nothing need be counted. It is after half of what is kept
-// on average, so that an inbox is seldom more than twice as large.
-func (f *Inbox) enter(name string, place []byte) (look bool) {
-	f.key = append(idKey(f.key[:0], tagEntry, name), place...)
+// enter writes an entry to the inbox whose prefix is in f.key, and tells whether the inbox is to be looked at. That is done now
+// and then, at random but by the key alone, so that two builds and a fold that was cut do the same: nothing need be counted. It
+// is after half of what is kept on average, so that an inbox is seldom more than twice as large.
+func (f *Inbox) enter(place []byte) (look bool) {
+	f.key = append(f.key, place...)
 	f.b.Set(f.key, nil)
 	return xxh3.Hash(f.key)%max(1, uint64(f.settings.Keep)/2) == 0
 }
@@ -137,14 +151,14 @@ func (f *Inbox) trim(name string, r reader) error {
 		return err
 	}
 	// A floor is a time and names nobody, so entries of one time go together.
-	r.floor = keys[keep][len(prefix):][:8]
-	for keep > 0 && bytes.HasPrefix(keys[keep-1][len(prefix):], r.floor) {
+	r.floor = [8]byte(keys[keep][len(prefix):])
+	for keep > 0 && bytes.HasPrefix(keys[keep-1][len(prefix):], r.floor[:]) {
 		keep--
 	}
 	for _, key := range keys[keep:] {
 		f.b.Delete(key)
 	}
-	if err := f.dropPulls(name, r.floor); err != nil {
+	if err := f.dropPulls(name, r.floor[:]); err != nil {
 		return err
 	}
 	f.writeReader(name, r)
@@ -152,7 +166,7 @@ func (f *Inbox) trim(name string, r reader) error {
 }
 
 // inboxEnd returns the end of an inbox: at the floor, so that nobody walks over what was trimmed and is not compacted yet.
-func inboxEnd(prefix []byte, r reader) []byte { return append(bytes.Clone(prefix), r.floor...) }
+func inboxEnd(prefix []byte, r reader) []byte { return append(bytes.Clone(prefix), r.floor[:]...) }
 
 // dropPulls removes the rows that make a reader merge outboxes which were pulled below the floor only.
 func (f *Inbox) dropPulls(name string, floor []byte) error {
@@ -303,7 +317,7 @@ func (f *Inbox) copy(name, owner string, board *string) error {
 			return err
 		}
 		place := appendPlace(nil, created, owner, id)
-		if bytes.Compare(place, r.floor) >= 0 {
+		if bytes.Compare(place, r.floor[:]) >= 0 {
 			break
 		}
 		places = append(places, place)
@@ -313,7 +327,8 @@ func (f *Inbox) copy(name, owner string, board *string) error {
 	}
 	look := false
 	for _, place := range places {
-		look = f.enter(name, place) || look
+		f.key = idKey(f.key[:0], tagEntry, name)
+		look = f.enter(place) || look
 	}
 	if !look {
 		return nil

@@ -1,7 +1,6 @@
 package inbox
 
 import (
-	"bytes"
 	"encoding/binary"
 
 	"github.com/skein-feed/skein/events"
@@ -16,7 +15,7 @@ type reader struct {
 	// are gone; without one all outboxes are read.
 	ready bool
 	// floor is a time as in a place: entries before it are in the inbox. Only while ready.
-	floor []byte
+	floor [8]byte
 }
 
 func readReader(r projections.Reader, key []byte) (rd reader, ok bool, err error) {
@@ -38,8 +37,7 @@ func decodeReader(row []byte) (rd reader, err error) {
 		if len(rest) != 8 {
 			return rd, errRow("reader", row)
 		}
-		// Reading the next row may overwrite this one.
-		rd.ready, rd.floor = true, bytes.Clone(rest)
+		rd.ready, rd.floor = true, [8]byte(rest)
 	}
 	return rd, nil
 }
@@ -48,7 +46,7 @@ func (f *Inbox) writeReader(name string, r reader) {
 	f.key = idKey(f.key[:0], tagReader, name)
 	f.value = binary.AppendUvarint(f.value[:0], uint64(r.active))
 	if r.ready {
-		f.value = append(f.value, r.floor...)
+		f.value = append(f.value, r.floor[:]...)
 	}
 	f.b.Set(f.key, f.value)
 }
@@ -61,7 +59,7 @@ func (f *Inbox) readerActive() error {
 		return err
 	}
 	if !r.ready {
-		r.ready, r.floor = true, appendNewestFirst(nil, f.ev.Time)
+		r.ready, r.floor = true, [8]byte(appendNewestFirst(nil, f.ev.Time))
 	}
 	r.active = f.ev.Time
 	f.writeReader(name, r)
@@ -73,7 +71,7 @@ func (f *Inbox) lose(name string, r reader) error {
 	if err := f.clearInbox(name); err != nil {
 		return err
 	}
-	r.ready, r.floor = false, nil
+	r.ready, r.floor = false, [8]byte{}
 	f.writeReader(name, r)
 	return f.b.Step()
 }

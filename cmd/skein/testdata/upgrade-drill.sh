@@ -16,4 +16,4 @@ else
   go build -overlay "$work/overlay.json" -buildvcs=auto -o "$work/skein" ./cmd/skein
   export SKEIN_OLD_REFUSES=1
 fi
-SKEIN_OLD=$work/skein go test -count 1 -tags upgrade -v -run '^TestUpgradeDrill$' ./cmd/skein
+SKEIN_OLD=$work/skein go test -count 1 -tags upgrade -v -run '^(TestUpgradeDrill|TestRollingUpgrade)$' ./cmd/skein

@@ -1,0 +1,33 @@
+//go:build upgrade
+
+package main
+
+import (
+	"context"
+	"os"
+	"testing"
+)
+
+// TestRollingUpgrade replaces two processes of an older program, $SKEIN_OLD, over one cluster by this one, one after the other
+// under a load, then back, then forth again: no call fails at both addresses, and all that was acknowledged is in both.
+func TestRollingUpgrade(t *testing.T) {
+	old := os.Getenv("SKEIN_OLD")
+	if old == "" {
+		t.Fatal("SKEIN_OLD is the older program: go tool -modfile=tools.mod task upgrade:drill OLD=REF")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
+	defer cancel()
+	r := startReplicas(ctx, t, old, "--auto-rebuild")
+	l := r.startLoad(ctx, t, "upgraded", false)
+	for _, program := range []string{"skein", old, "skein"} {
+		before := l.again.Load()
+		r.roll(ctx, t, l, program)
+		t.Logf("both run %s; %d calls in all, %d were made again at the second address meanwhile",
+			program, l.calls.Load(), l.again.Load()-before)
+	}
+	l.end(ctx)
+	if err := both(func(i int) error { return r.servers[i].stopInOrder() }); err != nil {
+		t.Error(err)
+	}
+	r.demandQuietLogs(t)
+}
