@@ -62,6 +62,8 @@ type Inbox struct {
 	queries *graph.Queries
 	// key and value are scratch: the batch copies what it is given.
 	key, value []byte
+	// idleKeys are lists to be used again.
+	idleKeys []*keyList
 }
 
 var (
@@ -170,33 +172,27 @@ const drainChunk = 256
 // is done is not met again.
 func (f *Inbox) each(prefix []byte, drain bool, do func(rest []byte) error) error {
 	lower, upper := prefix, projections.PrefixEnd(prefix)
-	// The keys of a chunk, one behind the other: ends[i] is where the i-th ends.
-	var keys []byte
-	var ends []int
+	keys := f.takeKeys()
+	defer f.giveKeys(keys)
 	for {
-		keys, ends = keys[:0], ends[:0]
+		keys.reset()
 		it := f.b.Iter(lower, upper)
-		for len(ends) < drainChunk && it.Next() {
-			keys = append(keys, it.Key()...)
-			ends = append(ends, len(keys))
+		for keys.len() < drainChunk && it.Next() {
+			keys.add(it.Key())
 		}
 		if err := it.Close(); err != nil {
 			return err
 		}
-		from := 0
-		for _, end := range ends {
-			if err := do(keys[from+len(prefix) : end]); err != nil {
+		for i := range keys.len() {
+			if err := do(keys.at(i)[len(prefix):]); err != nil {
 				return err
 			}
-			if end < len(keys) {
-				from = end
-			}
 		}
-		if len(ends) < drainChunk {
+		if keys.len() < drainChunk {
 			return nil
 		}
 		if !drain {
-			lower = append(bytes.Clone(keys[from:]), 0)
+			lower = append(bytes.Clone(keys.at(keys.len()-1)), 0)
 		}
 		if err := f.b.Step(); err != nil {
 			return err

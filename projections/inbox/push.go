@@ -141,22 +141,23 @@ func (f *Inbox) enter(place []byte) (look bool) {
 // trim raises the floor of an inbox that holds too much, so that the newest entries stay.
 func (f *Inbox) trim(name string, r reader) error {
 	prefix := idKey(nil, tagEntry, name)
-	var keys [][]byte
+	keys := f.takeKeys()
+	defer f.giveKeys(keys)
 	it := f.b.Iter(prefix, inboxEnd(prefix, r))
 	for it.Next() {
-		keys = append(keys, bytes.Clone(it.Key()))
+		keys.add(it.Key())
 	}
 	keep := f.settings.Keep
-	if err := it.Close(); err != nil || len(keys) <= keep {
+	if err := it.Close(); err != nil || keys.len() <= keep {
 		return err
 	}
 	// A floor is a time and names nobody, so entries of one time go together.
-	r.floor = [8]byte(keys[keep][len(prefix):])
-	for keep > 0 && bytes.HasPrefix(keys[keep-1][len(prefix):], r.floor[:]) {
+	r.floor = [8]byte(keys.at(keep)[len(prefix):])
+	for keep > 0 && bytes.HasPrefix(keys.at(keep - 1)[len(prefix):], r.floor[:]) {
 		keep--
 	}
-	for _, key := range keys[keep:] {
-		f.b.Delete(key)
+	for i := keep; i < keys.len(); i++ {
+		f.b.Delete(keys.at(i))
 	}
 	if err := f.dropPulls(name, r.floor[:]); err != nil {
 		return err
@@ -170,9 +171,11 @@ func inboxEnd(prefix []byte, r reader) []byte { return append(bytes.Clone(prefix
 
 // dropPulls removes the rows that make a reader merge outboxes which were pulled below the floor only.
 func (f *Inbox) dropPulls(name string, floor []byte) error {
+	drop := f.takeKeys()
+	defer f.giveKeys(drop)
 	for _, tag := range []projections.Tag{tagPull, tagBoardPull} {
 		prefix := idKey(nil, tag, name)
-		var drop [][]byte
+		drop.reset()
 		it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
 		for it.Next() {
 			owner, board, err := cutPull(tag, it.Key()[len(prefix):])
@@ -180,7 +183,7 @@ func (f *Inbox) dropPulls(name string, floor []byte) error {
 				var s source
 				if s, err = readSource(f.b, sourceKey(f.key[:0], owner, board)); err == nil && !s.pulled &&
 					bytes.Compare(appendNewestFirst(nil, s.mark), floor) >= 0 {
-					drop = append(drop, bytes.Clone(it.Key()))
+					drop.add(it.Key())
 				}
 			}
 			if err != nil {
@@ -191,8 +194,8 @@ func (f *Inbox) dropPulls(name string, floor []byte) error {
 		if err := it.Close(); err != nil {
 			return err
 		}
-		for _, key := range drop {
-			f.b.Delete(key)
+		for i := range drop.len() {
+			f.b.Delete(drop.at(i))
 		}
 	}
 	return nil
@@ -343,7 +346,8 @@ func (f *Inbox) forget(name, owner string) error {
 		return err
 	}
 	prefix := idKey(nil, tagEntry, name)
-	var drop [][]byte
+	drop := f.takeKeys()
+	defer f.giveKeys(drop)
 	it := f.b.Iter(prefix, inboxEnd(prefix, r))
 	for it.Next() {
 		_, of, _, err := cutPlace(it.Key()[len(prefix):])
@@ -352,14 +356,14 @@ func (f *Inbox) forget(name, owner string) error {
 			return err
 		}
 		if of == owner {
-			drop = append(drop, bytes.Clone(it.Key()))
+			drop.add(it.Key())
 		}
 	}
 	if err := it.Close(); err != nil {
 		return err
 	}
-	for _, key := range drop {
-		f.b.Delete(key)
+	for i := range drop.len() {
+		f.b.Delete(drop.at(i))
 	}
 	return nil
 }

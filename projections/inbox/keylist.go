@@ -1,0 +1,40 @@
+package inbox
+
+// keyList is keys, one behind the other, so that however many they are, hardly anything is allocated.
+type keyList struct {
+	data []byte
+	// ends[i] is where the i-th ends.
+	ends []int
+}
+
+func (l *keyList) add(key []byte) {
+	l.data = append(l.data, key...)
+	l.ends = append(l.ends, len(l.data))
+}
+
+func (l *keyList) len() int { return len(l.ends) }
+
+// at returns the i-th key, good until the list is taken again.
+func (l *keyList) at(i int) []byte {
+	from := 0
+	if i > 0 {
+		from = l.ends[i-1]
+	}
+	return l.data[from:l.ends[i]:l.ends[i]]
+}
+
+// takeKeys returns an empty list, to be given back to giveKeys. Walks are made within walks, so there may be several.
+func (f *Inbox) takeKeys() *keyList {
+	n := len(f.idleKeys)
+	if n == 0 {
+		return new(keyList)
+	}
+	l := f.idleKeys[n-1]
+	f.idleKeys = f.idleKeys[:n-1]
+	l.reset()
+	return l
+}
+
+func (l *keyList) reset() { l.data, l.ends = l.data[:0], l.ends[:0] }
+
+func (f *Inbox) giveKeys(l *keyList) { f.idleKeys = append(f.idleKeys, l) }
