@@ -58,6 +58,10 @@ func TestAppendID(t *testing.T) {
 			t.Errorf("ShardOfKey of more than an id: %v", err)
 		}
 	}
+	hash := NewKeyedHash(LogID{1})
+	if shard, err := ShardOfKey(AppendID(nil, hash.Pseudonym("bob"))); err != nil || shard != ShardOf("bob") {
+		t.Errorf("ShardOfKey of a pseudonym = %d, %v, want %d", shard, err, ShardOf("bob"))
+	}
 	for _, key := range []string{
 		"", "\x00", "\x04abc", "\x01short", "\x02short", "\x03open", "\x037\x00",
 		"\x0300112233-4455-6677-8899-aabbccddeeff\x00",
