@@ -144,8 +144,8 @@ func skipID(key []byte) (rest []byte, err error) {
 				return body[16:], nil
 			}
 		case tagRaw:
-			if end := bytes.IndexByte(body, 0); end >= 0 {
-				return body[end+1:], nil
+			if _, rest, ok := bytes.Cut(body, []byte{0}); ok {
+				return rest, nil
 			}
 		}
 	}

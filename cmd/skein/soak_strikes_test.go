@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -21,7 +22,7 @@ func (c *campaign) kill(p *process) (string, error) {
 	return proof, errors.Join(err, p.start())
 }
 
-// injected has strace inject something for a while.
+// injected has strace inject something for a while, longer if a busy machine has not come to it by then.
 func (c *campaign) injected(p *process, what, mark string, most time.Duration) (string, error) {
 	log := p.log + ".strace"
 	defer os.Remove(log)
@@ -30,6 +31,11 @@ func (c *campaign) injected(p *process, what, mark string, most time.Duration) (
 		return "", err
 	}
 	pause(c.ctx, time.Second+c.hold(most))
+	for began := time.Now(); time.Since(began) < 20*time.Second; pause(c.ctx, 100*time.Millisecond) {
+		if text, err := os.ReadFile(log); err == nil && bytes.Contains(text, []byte(mark)) {
+			break
+		}
+	}
 	return end()
 }
 

@@ -11,10 +11,26 @@ import (
 // answers as those of [Query].
 func HotQuery(v *projections.View) *Queries {
 	q := Query(v)
-	if s, ok := v.Hot().(*hotSet); ok {
+	if s := hotOf(v.Hot()); s != nil {
 		q.hot, q.version = s, v.Version()
 	}
 	return q
+}
+
+// Keeper is implemented by what a store that embeds the graph keeps in memory, if that is more than relations.
+type Keeper interface {
+	projections.Hot
+	// Relations returns what [Graph.NewHot] has made.
+	Relations() projections.Hot
+}
+
+// hotOf returns what is kept of relations; nil: nothing.
+func hotOf(h projections.Hot) *hotSet {
+	if k, ok := h.(Keeper); ok {
+		h = k.Relations()
+	}
+	s, _ := h.(*hotSet)
+	return s
 }
 
 // hotEdges returns what the edges of a user say, and how others are compared with it; nil: it must be read. As many questions

@@ -323,7 +323,7 @@ func (t *txn) writeEdge(p *pair, was, is bool) (others int64, err error) {
 	if !existed && !exists {
 		return 0, nil
 	}
-	if s, ok := t.b.Hot().(*hotSet); ok {
+	if s := hotOf(t.b.Hot()); s != nil {
 		s.touched(p.a, t.b.Version())
 	}
 	t.put(t.key, t.value)

@@ -63,7 +63,7 @@ func (w *walk) open(streams []*stream, from []byte) {
 		streams = append(streams, w.q.outboxStream(&w.keys, w.feed.Reader, nil))
 		w.opened++
 	}
-	w.merge = newMerge(w.q.r, &w.keys, streams, from)
+	w.merge = newMerge(w.q, &w.keys, streams, from)
 }
 
 // pulled returns the outboxes that are merged above the floor, too.

@@ -84,8 +84,14 @@ func NewWith(s Settings, hot *graph.HotCache) *Inbox {
 	return f
 }
 
-// NewHot is part of [projections.Warm]: what is kept is whom readers follow.
-func (f *Inbox) NewHot() projections.Hot { return f.graph.NewHot() }
+// NewHot is part of [projections.Warm]: what is kept is whom readers follow, and the newest pins of outboxes.
+func (f *Inbox) NewHot() projections.Hot {
+	relations := f.graph.NewHot()
+	if relations == nil {
+		return nil
+	}
+	return &kept{relations, newTops()}
+}
 
 // Name returns "inbox".
 func (*Inbox) Name() string { return "inbox" }

@@ -65,7 +65,7 @@ func TestDescribeKey(t *testing.T) {
 
 // FuzzMarks: random bytes are no mark, or one that comes back the same.
 func FuzzMarks(f *testing.F) {
-	place := appendPlace(nil, 17, "ann", "p1")
+	place := placeOf(17, "ann", "p1")
 	f.Add([]byte(newestMark(place, nil)))
 	f.Add([]byte(newestMark(place, place)))
 	f.Add([]byte(hotMark(session{3, 4}, &hotPlace{true, -5, place})))

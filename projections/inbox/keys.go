@@ -90,8 +90,8 @@ func boardOutboxKey(dst []byte, owner, board string, created events.Micros, pin 
 // A place is where a pin stands in every feed, newest first: ^time, owner, pin. It is what follows the prefix in the rows
 // of an inbox. Places compare as bytes.
 
-func appendPlace(dst []byte, created events.Micros, owner, pin string) []byte {
-	return events.AppendID(events.AppendID(appendNewestFirst(dst, created), owner), pin)
+func placeOf(created events.Micros, owner, pin string) []byte {
+	return events.AppendID(events.AppendID(appendNewestFirst(nil, created), owner), pin)
 }
 
 // cutTime reads a time that sorts newest first.

@@ -42,6 +42,8 @@ func (a *arena) clone(b []byte) []byte { return append(a.room(len(b)), b...) }
 type merge struct {
 	it      projections.Iterator
 	keys    *arena
+	tops    *tops
+	version uint64
 	streams []*stream
 	last    []byte
 	err     error
@@ -51,11 +53,10 @@ type merge struct {
 const aheadMost = 16
 
 // newMerge begins at the first place that is not before from, which need be none itself; nil: at the top.
-func newMerge(r projections.Reader, keys *arena, streams []*stream, from []byte) *merge {
-	m := &merge{it: r.Iter(nil, nil), keys: keys}
+func newMerge(q *Queries, keys *arena, streams []*stream, from []byte) *merge {
+	m := &merge{it: q.r.Iter(nil, nil), keys: keys, tops: q.tops, version: q.version}
 	for _, s := range streams {
-		s.from = startOf(s, from)
-		if m.fill(s, 1); len(s.ahead) > 0 {
+		if m.begin(s, from); len(s.ahead) > 0 {
 			m.streams = append(m.streams, s)
 		}
 	}

@@ -221,6 +221,7 @@ func (f *Inbox) writeOutboxes(p *pin, after pinfacts.State) error {
 	if was && is && p.before.Board == after.Board && p.before.Made.Time == after.Made.Time {
 		return nil
 	}
+	f.outboxChanged(p.owner)
 	if was {
 		f.key = outboxKey(f.key[:0], p.owner, p.before.Made.Time, p.id)
 		f.b.Delete(f.key)

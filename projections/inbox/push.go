@@ -69,7 +69,7 @@ func (f *Inbox) pushPin(p *pin, after pinfacts.State) error {
 	if !begins && p.before.Board == after.Board {
 		return nil
 	}
-	place := appendPlace(nil, after.Made.Time, p.owner, p.id)
+	place := placeOf(after.Made.Time, p.owner, p.id)
 	if begins {
 		if err := f.push(p.owner, nil, place, graph.FollowersPrefix(nil, p.owner)); err != nil {
 			return err
@@ -319,7 +319,7 @@ func (f *Inbox) copy(name, owner string, board *string) error {
 			_ = it.Close() // the first error is the cause
 			return err
 		}
-		place := appendPlace(nil, created, owner, id)
+		place := placeOf(created, owner, id)
 		if bytes.Compare(place, r.floor[:]) >= 0 {
 			break
 		}

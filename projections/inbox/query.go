@@ -84,14 +84,23 @@ type Queries struct {
 	graph *graph.Queries
 	// scratch holds keys between reads.
 	scratch []byte
+	// tops are kept of outboxes, and version is that of the view; nil: nothing is kept.
+	tops    *tops
+	version uint64
 }
 
 // Query returns the queries over a state of an inbox store.
 func Query(r State) *Queries { return &Queries{r: r, graph: graph.Query(r)} }
 
-// HotQuery returns the queries over a view, which know from memory whom readers follow where the store keeps that: the same answers as
-// those of [Query].
-func HotQuery(v *projections.View) *Queries { return &Queries{r: v, graph: graph.HotQuery(v)} }
+// HotQuery returns the queries over a view, which know from memory whom readers follow and what is new in outboxes where the store keeps
+// that: the same answers as those of [Query].
+func HotQuery(v *projections.View) *Queries {
+	q := &Queries{r: v, graph: graph.HotQuery(v)}
+	if k, ok := v.Hot().(*kept); ok {
+		q.tops, q.version = k.tops, v.Version()
+	}
+	return q
+}
 
 // Feed returns at most n pins of a feed after a mark (nil: from the top), and at least one unless the feed ends. It fails
 // with [ErrExpired] and [ErrMark].
