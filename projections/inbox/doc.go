@@ -50,4 +50,6 @@
 //	push.go      deliveries, floors, thresholds, copies; readers.go: who has an inbox
 //	heat.go      likes, plays, scores; erase.go: the end of a user
 //	query.go     the questions; feed.go: the walk over a feed; merge.go: under it; newest.go, hot.go: the two orders
+//	tops.go      the newest pins of outboxes in memory, exact at every position
+//	keylist.go   keys that a fold walks over before it writes
 package inbox

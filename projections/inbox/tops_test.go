@@ -162,7 +162,41 @@ func TestTops(t *testing.T) {
 	}
 }
 
-// TestTopsBeside: the same while the fold goes on.
+// TestTopsMended: a repair of rows is seen at once, at the same position, and only by views that are taken after it.
+func TestTopsMended(t *testing.T) {
+	w, r := newTopWorld(t), rand.New(rand.NewPCG(11, 12))
+	for range 100 {
+		w.change(t, r)
+	}
+	before := w.view(t)
+	compare(t, r, w.view(t))
+	gone := 0
+	err := w.store.Mend(t.Context(), func(_ events.Cursor, rows projections.Reader, m *projections.Mending) error {
+		it := rows.Iter(nil, nil)
+		for it.Next() {
+			if projections.Tag(it.Key()[2]) == tagOutbox {
+				m.Delete(it.Key())
+				gone++
+			}
+		}
+		return it.Close()
+	})
+	if err != nil || gone == 0 {
+		t.Fatalf("%d rows are mended, %v", gone, err)
+	}
+	after := w.view(t)
+	if before.Cursor() != after.Cursor() {
+		t.Fatal("the position has moved")
+	}
+	page, err := HotQuery(after).Feed(t.Context(), Feed{Reader: "ann"}, nil, 10)
+	if err != nil || len(page.Pins) != 0 {
+		t.Errorf("of empty outboxes %v are read, %v", page.Pins, err)
+	}
+	compare(t, r, after)
+	compare(t, r, before)
+}
+
+// TestTopsBeside: pages are the same from memory as from rows while the fold goes on.
 func TestTopsBeside(t *testing.T) {
 	w, r := newTopWorld(t), rand.New(rand.NewPCG(7, 8))
 	over := make(chan struct{})
