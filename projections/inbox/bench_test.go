@@ -10,58 +10,97 @@ import (
 	"github.com/skein-feed/skein/projections/model/histories"
 )
 
-// BenchmarkFanOut folds posts to 2000 followers each, of 50 000 active readers, on disk: an operation is a delivery.
-func BenchmarkFanOut(b *testing.B) {
-	const readers, authors, followers = 50_000, 200, 2000
-	s, err := projections.Open(projections.Options{Dir: b.TempDir(), Projection: inbox.New(inbox.DefaultSettings())})
+// benchStore folds events, 500 in an envelope, into a store on disk.
+type benchStore struct {
+	*projections.Store
+	b      *testing.B
+	cursor events.Cursor
+	env    *events.Envelope
+}
+
+func newBenchStore(b *testing.B, p projections.Projection) *benchStore {
+	b.Helper()
+	s, err := projections.Open(projections.Options{Dir: b.TempDir(), Projection: p})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() {
+	b.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			b.Error(err)
 		}
-	}()
-	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start}
-	var list []events.Event
-	send := func() {
-		c.Seq++
-		env := &events.Envelope{Events: list}
-		for i := range list {
-			c.LastTime++
-			list[i].Seq, list[i].Slot, list[i].Time = c.Seq, uint16(i), c.LastTime
-			env.Kinds |= events.Kinds(list[i].Kind)
-		}
-		env.Cursor = c
-		if err := s.Fold([]*events.Envelope{env}); err != nil {
-			b.Fatal(err)
-		}
-		list = nil
+	})
+	return &benchStore{
+		Store: s, b: b, env: &events.Envelope{}, cursor: events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start},
 	}
-	add := func(ev events.Event) {
-		if list = append(list, ev); len(list) == 500 {
-			send()
-		}
+}
+
+func (s *benchStore) add(ev events.Event) {
+	s.cursor.LastTime++
+	ev.Seq, ev.Slot, ev.Time = s.cursor.Seq+1, uint16(len(s.env.Events)), s.cursor.LastTime
+	s.env.Kinds |= events.Kinds(ev.Kind)
+	if s.env.Events = append(s.env.Events, ev); len(s.env.Events) == 500 {
+		s.send()
 	}
+}
+
+// send folds what was added since the last envelope.
+func (s *benchStore) send() {
+	s.b.Helper()
+	if len(s.env.Events) == 0 {
+		return
+	}
+	s.cursor.Seq++
+	s.env.Cursor = s.cursor
+	if err := s.Fold([]*events.Envelope{s.env}); err != nil {
+		s.b.Fatal(err)
+	}
+	s.env = &events.Envelope{}
+}
+
+// flush folds the rest, and brings all to disk.
+func (s *benchStore) flush() {
+	s.b.Helper()
+	s.send()
+	if err := s.Flush(); err != nil {
+		s.b.Fatal(err)
+	}
+}
+
+// BenchmarkFanOut folds posts to 2000 followers each, of 50 000 active readers: an operation is a delivery.
+func BenchmarkFanOut(b *testing.B) {
+	const readers, authors, followers = 50_000, 200, 2000
+	s := newBenchStore(b, inbox.New(inbox.DefaultSettings()))
 	name := func(i int) string { return fmt.Sprint(1_000_000_000_000 + i*7919%readers) }
 	for i := range readers {
-		add(events.Event{Kind: events.ReaderActive, User: name(i)})
+		s.add(events.Event{Kind: events.ReaderActive, User: name(i)})
 	}
 	for a := range authors {
 		for i := range followers {
-			add(events.Event{Kind: events.UserFollowed, User: name(a*977 + i*23), Peer: fmt.Sprint("author", a)})
+			s.add(events.Event{Kind: events.UserFollowed, User: name(a*977 + i*23), Peer: fmt.Sprint("author", a)})
 		}
 	}
-	send()
+	s.send()
 	b.ResetTimer()
 	b.ReportAllocs()
 	for n := 0; n < b.N; n += followers {
-		add(events.Event{Kind: events.PinCreated, User: fmt.Sprint("author", n/followers%authors), Pin: fmt.Sprint("p", n)})
+		s.add(events.Event{Kind: events.PinCreated, User: fmt.Sprint("author", n/followers%authors), Pin: fmt.Sprint("p", n)})
 	}
-	if len(list) > 0 {
-		send()
+	s.flush()
+}
+
+// BenchmarkFollow folds follows by active readers of users who have not pinned anything.
+func BenchmarkFollow(b *testing.B) {
+	const readers = 1000
+	s := newBenchStore(b, inbox.New(inbox.DefaultSettings()))
+	name := func(i int) string { return fmt.Sprint(1_000_000_000_000 + i*7919) }
+	for i := range readers {
+		s.add(events.Event{Kind: events.ReaderActive, User: name(i)})
 	}
-	if err := s.Flush(); err != nil {
-		b.Fatal(err)
+	s.send()
+	b.ResetTimer()
+	b.ReportAllocs()
+	for n := range b.N {
+		s.add(events.Event{Kind: events.UserFollowed, User: name(n % readers), Peer: name(n/readers + readers + n%77*1000)})
 	}
+	s.flush()
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
-	"github.com/skein-feed/skein/projections/model/histories"
 )
 
 // feeds is a store on disk of 50 readers who follow 1000 of 5000 authors, 20 of them above the threshold.
@@ -18,63 +17,31 @@ func feeds(b *testing.B) (*projections.Store, func(i int) string) {
 	const readers, authors, large, threshold, posts = 50, 5000, 20, 100, 100_000
 	settings := inbox.DefaultSettings()
 	settings.Threshold = threshold
-	s, err := projections.Open(projections.Options{Dir: b.TempDir(), Projection: inbox.NewWith(settings, graph.NewHotCache(graph.DefaultHotBytes))})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			b.Error(err)
-		}
-	})
-	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start}
-	env := &events.Envelope{}
-	send := func() {
-		c.Seq++
-		env.Cursor = c
-		for i := range env.Events {
-			env.Events[i].Seq, env.Events[i].Slot = c.Seq, uint16(i)
-		}
-		if err := s.Fold([]*events.Envelope{env}); err != nil {
-			b.Fatal(err)
-		}
-		env = &events.Envelope{}
-	}
-	add := func(ev events.Event) {
-		c.LastTime++
-		ev.Time = c.LastTime
-		env.Kinds |= events.Kinds(ev.Kind)
-		if env.Events = append(env.Events, ev); len(env.Events) == 500 {
-			send()
-		}
-	}
+	s := newBenchStore(b, inbox.NewWith(settings, graph.NewHotCache(graph.DefaultHotBytes)))
 	reader := func(i int) string { return fmt.Sprint(1_000_000_000_000 + i*7919) }
 	author := func(i int) string { return fmt.Sprint(2_000_000_000_000 + i*104729) }
 	r := rand.New(rand.NewPCG(1, 2))
 	for a := range large {
 		for i := range threshold + 1 {
-			add(events.Event{Kind: events.UserFollowed, User: fmt.Sprint("fan", i), Peer: author(a)})
+			s.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprint("fan", i), Peer: author(a)})
 		}
 	}
 	for i := range readers {
-		add(events.Event{Kind: events.ReaderActive, User: reader(i)})
+		s.add(events.Event{Kind: events.ReaderActive, User: reader(i)})
 		for n, a := range r.Perm(authors) {
 			if a < large || n < 1000 {
-				add(events.Event{Kind: events.UserFollowed, User: reader(i), Peer: author(a)})
+				s.add(events.Event{Kind: events.UserFollowed, User: reader(i), Peer: author(a)})
 			}
 		}
 	}
 	for n := range posts {
-		add(events.Event{Kind: events.PinCreated, User: author(r.IntN(authors)), Pin: fmt.Sprint(n)})
+		s.add(events.Event{Kind: events.PinCreated, User: author(r.IntN(authors)), Pin: fmt.Sprint(n)})
 		if n%50 == 0 {
-			add(events.Event{Kind: events.PinCreated, User: author(r.IntN(large)), Pin: fmt.Sprint("l", n)})
+			s.add(events.Event{Kind: events.PinCreated, User: author(r.IntN(large)), Pin: fmt.Sprint("l", n)})
 		}
 	}
-	send()
-	if err := s.Flush(); err != nil {
-		b.Fatal(err)
-	}
-	return s, reader
+	s.flush()
+	return s.Store, reader
 }
 
 // BenchmarkPage reads pages of 20 of feeds of 1000 followees, 20 of whom are above the threshold.

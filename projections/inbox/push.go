@@ -307,9 +307,15 @@ func (f *Inbox) copy(name, owner string, board *string) error {
 	if err != nil || !ok || !r.ready {
 		return err
 	}
+	f.key = idKey(f.key[:0], tagPinCount, owner)
 	prefix := idKey(nil, tagOutbox, owner)
 	if board != nil {
+		f.key = pairKey(f.key[:0], tagBoardPinCount, owner, *board)
 		prefix = pairKey(nil, tagBoardOutbox, owner, *board)
+	}
+	// Most of those who are followed have not pinned anything, and a count is read sooner than a walk is begun.
+	if n, err := readCount(f.b, f.key); err != nil || n == 0 {
+		return err
 	}
 	var places [][]byte
 	it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
