@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -177,6 +178,13 @@ func (s *service) rows(seq uint64) (rows []conformance.Rows) {
 	return rows
 }
 
+// timeless leaves out the row that follows the time of the log, whatever is in it: how far the upkeep of the seen store has come,
+// which makes a step every 74 seconds. Its key is in the table of keys.go there.
+func timeless(rows conformance.Rows) conformance.Rows {
+	upkeep := projections.AppendPrefix(nil, projections.StoreShard, projections.FirstSeenTag+4)
+	return slices.DeleteFunc(slices.Clone(rows), func(r conformance.Row) bool { return bytes.Equal(r.Key, upkeep) })
+}
+
 // filesWith returns the files below the directory that have an id in them, as text or as keys have it. A store that is open may
 // remove files meanwhile.
 func filesWith(t *testing.T, dir, id string) (found []string) {
@@ -237,7 +245,7 @@ func TestErase(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		for i, rows := range s.rows(r.Head) {
-			rows.MustEqual(t, want[i], "%s after erasing %s", s.o.Stores[i].Name(), user)
+			timeless(rows).MustEqual(t, timeless(want[i]), "%s after erasing %s", s.o.Stores[i].Name(), user)
 		}
 		last := s.publish(w.Envelopes(20), map[string]string{"user1": "other1", "user2": "other2", "user3": "other3"})
 		s.rows(last)
