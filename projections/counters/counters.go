@@ -61,8 +61,9 @@ func New(s Settings) *Counters { return &Counters{settings: s} }
 // Name returns "counters".
 func (*Counters) Name() string { return "counters" }
 
-// Version is the version of the fold and its rows. Since 2 an item names the boards that it is on, if they are few.
-func (*Counters) Version() uint32 { return 2 }
+// Version is the version of the fold and its rows. Since 2 an item names the boards that it is on, if they are few; since 3 a pin
+// keeps what tells when it left the board of its history.
+func (*Counters) Version() uint32 { return 3 }
 
 // Settings is part of the fingerprint.
 func (c *Counters) Settings() map[string]string {

@@ -96,8 +96,9 @@ func (f *Inbox) NewHot() projections.Hot {
 // Name returns "inbox".
 func (*Inbox) Name() string { return "inbox" }
 
-// Version is the version of the fold and its rows. Since 2 the rows of the graph are those of its version 2.
-func (*Inbox) Version() uint32 { return 2 }
+// Version is the version of the fold and its rows. Since 2 the rows of the graph are those of its version 2; since 3 a pin keeps what tells
+// when it left the board of its history.
+func (*Inbox) Version() uint32 { return 3 }
 
 // Settings is part of the fingerprint.
 func (f *Inbox) Settings() map[string]string {

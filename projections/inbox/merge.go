@@ -44,6 +44,7 @@ type merge struct {
 	keys    *arena
 	tops    *tops
 	version uint64
+	made    []madeTop
 	streams []*stream
 	last    []byte
 	err     error
@@ -144,6 +145,11 @@ func (m *merge) next() []byte {
 func (m *merge) close() error {
 	if err := m.it.Close(); m.err == nil {
 		m.err = err
+	}
+	if m.err == nil {
+		for _, made := range m.made {
+			made.at.Store(made.e)
+		}
 	}
 	return m.err
 }

@@ -122,14 +122,20 @@ func (b *topBucket) room(prefix []byte) *atomic.Pointer[top] {
 	return free
 }
 
-// keepTop keeps what was read of an outbox from its beginning on.
-func keepTop(at *atomic.Pointer[top], s *stream, version uint64) {
+// madeTop is a top that is kept if the walk that has read it ends well: only then is it known that no row was missing.
+type madeTop struct {
+	at *atomic.Pointer[top]
+	e  *top
+}
+
+// topOf returns the top of an outbox that was read from its beginning on; nil: it is too large.
+func topOf(s *stream, version uint64) *top {
 	size := len(s.prefix) + len(s.from)
 	for _, place := range s.ahead {
 		size += len(place)
 	}
 	if size > topBytes {
-		return
+		return nil
 	}
 	block := make([]byte, 0, size)
 	own := func(b []byte) []byte {
@@ -144,7 +150,7 @@ func keepTop(at *atomic.Pointer[top], s *stream, version uint64) {
 	for i, place := range s.ahead {
 		e.places[i] = own(place)
 	}
-	at.Store(e)
+	return e
 }
 
 // outboxChanged says that the views which show what is written now may have other outboxes of an owner.
@@ -183,7 +189,8 @@ func (m *merge) begin(s *stream, from []byte) {
 		m.fill(s, 1)
 		return
 	}
-	if m.fill(s, topPlaces); m.err == nil {
-		keepTop(at, s, m.version)
+	m.fill(s, topPlaces)
+	if e := topOf(s, m.version); e != nil {
+		m.made = append(m.made, madeTop{at, e})
 	}
 }

@@ -237,7 +237,9 @@ func TestTopsAreBounded(t *testing.T) {
 			s.ahead = append(s.ahead, placeOf(events.Micros(i), owner, fmt.Sprintf("%0100d", i)))
 		}
 		if at := b.room(s.prefix); at != nil {
-			keepTop(at, s, 1)
+			if e := topOf(s, 1); e != nil {
+				at.Store(e)
+			}
 		}
 		return false
 	}

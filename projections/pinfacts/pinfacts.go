@@ -139,10 +139,18 @@ const MaxLive = 64
 
 // Add adds a live fact.
 func (r *Row) Add(f Fact) {
-	if n := len(r.Live); n > 1 && f.Kind == Moved && r.Live[n-1].Kind == Moved && r.Live[n-2].Kind == Moved {
-		// The first of several moves tells when the pin left the board of its history, the last where it is.
-		r.Live[n-1] = f
-		return
+	moved := func(back int) bool { return len(r.Live) >= back && r.Live[len(r.Live)-back].Kind == Moved }
+	if f.Kind == Moved && moved(1) {
+		last := &r.Live[len(r.Live)-1]
+		if last.Board == f.Board {
+			return // it is there already
+		}
+		// Of several moves the first tells when the pin left the board of its history, the second if the first was to that
+		// board, and the last where it is.
+		if moved(2) && moved(3) {
+			*last = f
+			return
+		}
 	}
 	r.Live = append(r.Live, f)
 }

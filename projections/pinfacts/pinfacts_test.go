@@ -74,14 +74,32 @@ func TestSettle(t *testing.T) {
 	})
 }
 
-// TestMovesAreFew: of many moves the first and the last are kept.
+// TestMovesAreFew: of many moves the first two and the last are kept, and none to where the pin is already.
 func TestMovesAreFew(t *testing.T) {
 	var r Row
 	for i := range 100 {
-		r.Add(Fact{Kind: Moved, At: events.Micros(i), Board: string(rune('a' + i%26))})
+		for range 2 {
+			r.Add(Fact{Kind: Moved, At: events.Micros(i), Board: string(rune('a' + i%26))})
+		}
 	}
-	if len(r.Live) != 2 || r.Live[0].At != 0 || r.Live[1].At != 99 {
+	if len(r.Live) != 3 || r.Live[0].At != 0 || r.Live[1].At != 1 || r.Live[2].At != 99 {
 		t.Errorf("%+v", r.Live)
+	}
+}
+
+// TestLeftBeforeItsBoardWent: a pin was moved to the board of its history, from there to another, and was moved again after
+// its first board was deleted. All that was known before the history arrived.
+func TestLeftBeforeItsBoardWent(t *testing.T) {
+	for _, again := range []string{"b", "c"} {
+		var r Row
+		r.Add(Fact{Kind: Moved, At: 1, Board: "a"})
+		r.Add(Fact{Kind: Moved, At: 5, Board: "b"})
+		r.Add(Fact{Kind: Moved, At: 8, Board: again})
+		r.History = &Creation{Time: 9, Board: "a", Item: "i"}
+		r.AddGone(7, "a")
+		if s := r.State(); s.Made == nil || s.Board != again {
+			t.Errorf("it is in state %+v, not on %s", s, again)
+		}
 	}
 }
 
