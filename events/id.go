@@ -104,31 +104,21 @@ func AppendID(dst []byte, id string) []byte {
 
 // CutID reads an id that [AppendID] wrote at the start of key and returns what follows it.
 func CutID(key []byte) (id string, rest []byte, err error) {
-	if len(key) == 0 {
-		return "", nil, ErrKeyID
+	if rest, err = skipID(key); err != nil {
+		return "", nil, err
 	}
-	switch body := key[1:]; key[0] {
+	switch body := key[1 : len(key)-len(rest)]; key[0] {
 	case tagNumber:
-		if len(body) >= 8 {
-			return strconv.FormatUint(binary.BigEndian.Uint64(body), 10), body[8:], nil
-		}
+		return strconv.FormatUint(binary.BigEndian.Uint64(body), 10), rest, nil
 	case tagUUID:
-		if len(body) >= 16 {
-			return formatUUID(body[:16]), body[16:], nil
+		return formatUUID(body), rest, nil
+	default:
+		// A number or UUID in the long form is no id of ours: the same id would have two keys.
+		if id = string(body[:len(body)-1]); rankOf(id) != tagRaw {
+			return "", nil, ErrKeyID
 		}
-	case tagRaw:
-		for i, c := range body {
-			if c != 0 {
-				continue
-			}
-			// A number or UUID in the long form is no id of ours: the same id would have two keys.
-			if id = string(body[:i]); rankOf(id) == tagRaw {
-				return id, body[i+1:], nil
-			}
-			break
-		}
+		return id, rest, nil
 	}
-	return "", nil, ErrKeyID
 }
 
 // skipID returns what follows an id that [AppendID] wrote at the start of key.

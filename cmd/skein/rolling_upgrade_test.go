@@ -4,17 +4,13 @@ package main
 
 import (
 	"context"
-	"os"
 	"testing"
 )
 
 // TestRollingUpgrade replaces two processes of an older program, $SKEIN_OLD, over one cluster by this one, one after the other
 // under a load, then back, then forth again: no call fails at both addresses, and all that was acknowledged is in both.
 func TestRollingUpgrade(t *testing.T) {
-	old := os.Getenv("SKEIN_OLD")
-	if old == "" {
-		t.Fatal("SKEIN_OLD is the older program: go tool -modfile=tools.mod task upgrade:drill OLD=REF")
-	}
+	old := oldProgram(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
 	r := startReplicas(ctx, t, old, "--auto-rebuild")

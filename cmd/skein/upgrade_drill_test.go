@@ -11,13 +11,20 @@ import (
 	"testing"
 )
 
-// TestUpgradeDrill goes from an older program, $SKEIN_OLD, to this one, back, and forth for good. `task upgrade:drill` builds the
-// older one. With SKEIN_OLD_REFUSES the older one must refuse what was finalized; else the drill tells what it does.
-func TestUpgradeDrill(t *testing.T) {
+// oldProgram returns the older program of the drills.
+func oldProgram(t *testing.T) string {
+	t.Helper()
 	old := os.Getenv("SKEIN_OLD")
 	if old == "" {
 		t.Fatal("SKEIN_OLD is the older program: go tool -modfile=tools.mod task upgrade:drill OLD=REF")
 	}
+	return old
+}
+
+// TestUpgradeDrill goes from an older program, $SKEIN_OLD, to this one, back, and forth for good. `task upgrade:drill` builds the
+// older one. With SKEIN_OLD_REFUSES the older one must refuse what was finalized; else the drill tells what it does.
+func TestUpgradeDrill(t *testing.T) {
+	old := oldProgram(t)
 	s := &server{t: t, dir: t.TempDir(), flags: keepAll}
 	data := filepath.Join(s.dir, "data")
 	serve := func(program string) {

@@ -40,8 +40,9 @@ func (a *arena) clone(b []byte) []byte { return append(a.room(len(b)), b...) }
 // merge walks over places in order, each once, however many streams have it. It moves one iterator between the streams:
 // one for each would cost memory for each of thousands of outboxes.
 type merge struct {
-	it      projections.Iterator
-	keys    *arena
+	it   projections.Iterator
+	keys *arena
+	// tops are kept of outboxes, and version is that of the view; nil: nothing is kept. made are those that this walk has read.
 	tops    *tops
 	version uint64
 	made    []madeTop

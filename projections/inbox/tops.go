@@ -14,6 +14,7 @@ import (
 
 // kept is what an open store keeps in memory: whom readers follow, and the tops of outboxes.
 type kept struct {
+	// Hot is the relations, as the graph that the inbox embeds keeps them.
 	projections.Hot
 	tops *tops
 }
@@ -184,8 +185,11 @@ func (m *merge) begin(s *stream, from []byte) {
 		}
 		return
 	}
-	at := b.room(s.prefix)
-	if at == nil || len(from) > 0 {
+	var at *atomic.Pointer[top]
+	if len(from) == 0 {
+		at = b.room(s.prefix)
+	}
+	if at == nil {
 		m.fill(s, 1)
 		return
 	}
