@@ -33,7 +33,8 @@ type Batch struct {
 
 var _ Reader = (*Batch)(nil)
 
-// maxBatch is how many bytes a fold may write without calling Step.
+// maxBatch is how many bytes a fold may write without calling Step. With what is kept it is less than the 4 GiB in which
+// the overlay finds rows.
 const maxBatch = 1 << 30
 
 // Errors of folds.
@@ -111,7 +112,7 @@ func (b *Batch) writable(key []byte) bool {
 		b.fail(errWriteInScan)
 	case len(key) < 3 || Tag(key[2]) <= LastRuntimeTag:
 		b.fail(fmt.Errorf("%w: %x", errReservedKey, key))
-	case len(b.rows.data) > maxBatch:
+	case len(b.rows.data) > maxBatch+b.rows.keep:
 		b.fail(errTooLarge)
 	default:
 		return true

@@ -14,6 +14,8 @@ type fold struct {
 	reads   events.KindSet
 	applies events.KindSet
 	batch   Batch
+	// prefetch is nil where every event looks up its rows itself.
+	prefetch *prefetcher
 
 	// cursor is where the last whole envelope ends, progress how far the next one got.
 	cursor   events.Cursor
@@ -43,6 +45,9 @@ func (f *fold) load(s *Store) error {
 		if err := f.batch.rows.filter(n, row != nil); err != nil {
 			return err
 		}
+	}
+	if p, ok := s.opts.Projection.(Prefetcher); ok && s.opts.Bounds.PrefetchEvents > 0 {
+		f.prefetch = &prefetcher{of: p, events: s.opts.Bounds.PrefetchEvents}
 	}
 	if row != nil {
 		if f.cursor, f.progress, err = parseCheckpoint(row); err != nil {
@@ -83,7 +88,12 @@ func (s *Store) Fold(envs []*events.Envelope) error {
 
 func (f *fold) envelopes(envs []*events.Envelope) error {
 	f.stats = FoldInfo{}
-	for _, env := range envs {
+	for i, env := range envs {
+		if f.prefetch != nil {
+			if err := f.prefetch.ahead(envs[i:], f); err != nil {
+				return err
+			}
+		}
 		if env.Seq() <= f.cursor.Seq {
 			continue
 		}

@@ -29,8 +29,8 @@ type overlay struct {
 	dirtyBytes int
 	// chains are the last dirty rows + 1 by the first bytes of their keys.
 	chains map[[prefixLen]byte]uint32
-	// keep is how many bytes of rows that are not dirty may be kept.
-	keep int
+	// keep is how many bytes of rows that are not dirty may be kept. Beyond limit, which is at most that, rows are forgotten.
+	keep, limit int
 	// order is space for sorting.
 	order []dirtyRow
 	// batch is used again by every commit.
@@ -44,6 +44,8 @@ type overlay struct {
 	asked [256]struct{ found, absent uint32 }
 	// written knows which rows the database may have; nil: nothing is known.
 	written *keyFilter
+	// searches counts the look-ups in the database.
+	searches uint64
 
 	// What is merged into rows, and the ranges that are deleted: see overlay_merge.go.
 	merges merges
@@ -78,7 +80,7 @@ const (
 	rowWarm
 	// rowUnknown: only the database knows what the row is before its operands.
 	rowUnknown
-	// rowAge, three bits: how often rows were forgotten since it was asked for, and this one kept; 0: it was never kept.
+	// rowAge, three bits: see age.
 	rowAge1
 	rowAge  = 7 * rowAge1
 	maxAge  = 7
@@ -90,10 +92,16 @@ const (
 	maxKept = 1 << 10
 	// rowOverhead is about what a row costs in memory beside its key and value.
 	rowOverhead = 64
+	// leastFresh is how many bytes of rows come before some are forgotten, if so many may be kept: most are only written, and
+	// would take all that there is and come between those that are asked for in the caches of the processor.
+	leastFresh = 128 << 20
 )
 
 func (o *overlay) init(db *pebble.DB, keep int, m *Merger) {
-	*o = overlay{db: db, keep: keep, batch: db.NewBatch(), chains: map[[prefixLen]byte]uint32{}, merges: merges{merger: m}}
+	*o = overlay{
+		db: db, keep: keep, limit: min(keep, leastFresh), batch: db.NewBatch(), chains: map[[prefixLen]byte]uint32{},
+		merges: merges{merger: m},
+	}
 	o.reset()
 }
 
@@ -234,6 +242,7 @@ func (o *overlay) base(key []byte, hash uint64) ([]byte, bool, error) {
 	if o.inDeleted(key) || o.written != nil && o.written.lacks(key, hash) {
 		return nil, false, nil
 	}
+	o.searches++
 	if o.written == nil && o.unflushed.lacks(key, hash) {
 		return o.unflushed.tables.find(o.db, key)
 	}
@@ -299,7 +308,7 @@ func (o *overlay) touch(row int) {
 }
 
 // size is about how many bytes a commit frees: what it writes, or what is kept beyond what may be.
-func (o *overlay) size() int { return max(o.dirtyBytes, o.memory()-o.keep) }
+func (o *overlay) size() int { return max(o.dirtyBytes, o.memory()-o.limit) }
 
 func (o *overlay) memory() int { return len(o.data) + rowOverhead*len(o.rows) + o.merges.memory() }
 
@@ -354,23 +363,47 @@ func (o *overlay) commit() error {
 		o.deleted = nil
 		o.reset() // rows are here that are not in the database any more
 	}
-	if o.memory() > o.keep {
+	if o.memory() > o.limit {
 		o.forget()
+		// What is kept is copied each time, so the more that is, the more comes before.
+		o.limit = min(o.keep, o.memory()+max(leastFresh, o.memory()/2))
 	}
 	return nil
 }
 
-// forget drops rows: those that a fold only writes, as most, and of the others those that were not asked about for the longest
-// time. What is left may fill three quarters of what may be kept; if what was asked for since rows were last forgotten does not
+// forget drops rows: those that a fold only writes, as most, and if the others would fill more than three quarters of what may be
+// kept, of them those that were not asked about for the longest time. If what was asked for since rows were last forgotten does not
 // fit, all is dropped. No row may be dirty.
 func (o *overlay) forget() {
 	var sizes [maxAge + 1]int
+	useful := 0
 	for i := range o.rows {
 		r := &o.rows[i]
-		sizes[r.older()] += int(r.keyLen+r.valLen) + rowOverhead
+		size := int(r.keyLen+r.valLen) + rowOverhead
+		sizes[r.older()] += size
+		if r.useful() {
+			useful += size
+		}
+	}
+	most := o.keep / 4 * 3
+	if useful == 0 {
+		o.reset()
+		return
+	}
+	if useful <= most {
+		o.compact(func(r *overlayRow) int {
+			switch {
+			case !r.useful():
+				return 0
+			case r.state&rowWarm != 0:
+				return 1
+			}
+			return r.age()
+		})
+		return
 	}
 	oldest, kept := 0, 0
-	for oldest < maxAge && kept+sizes[oldest+1] <= o.keep/4*3 {
+	for oldest < maxAge && kept+sizes[oldest+1] <= most {
 		oldest++
 		kept += sizes[oldest]
 	}
@@ -378,13 +411,23 @@ func (o *overlay) forget() {
 		o.reset()
 		return
 	}
+	o.compact(func(r *overlayRow) int {
+		if age := r.older(); age <= oldest {
+			return age
+		}
+		return 0
+	})
+}
+
+// compact keeps the rows that have an age, which is theirs from then on.
+func (o *overlay) compact(ageOf func(*overlayRow) int) {
 	// Rows that are dropped are found in the database as it is now.
 	o.under.close()
 	data, rows := o.spare[:0], o.rows[:0]
 	for i := range o.rows {
 		r := o.rows[i]
-		age := r.older()
-		if age == 0 || age > oldest {
+		age := ageOf(&r)
+		if age == 0 {
 			continue
 		}
 		key, value := o.keyOf(&r), o.data[r.value:r.value+r.valLen]
@@ -400,16 +443,21 @@ func (o *overlay) forget() {
 	o.index()
 }
 
+// age is how often rows were forgotten, for want of space, since a row was asked for, and this one kept; 0: never.
+func (r *overlayRow) age() int { return int(r.state & rowAge / rowAge1) }
+
+// useful tells whether a row that is not dirty was asked for.
+func (r *overlayRow) useful() bool { return r.state&rowUnknown == 0 && r.state&rowUsed != 0 }
+
 // older returns the age of a row that is not dirty, if rows are forgotten now; 0: it is of no use, or not known.
 func (r *overlayRow) older() int {
-	age := int(r.state & rowAge / rowAge1)
 	switch {
-	case r.state&rowUnknown != 0, r.state&rowWarm == 0 && (age == 0 || age == maxAge):
+	case !r.useful(), r.state&rowWarm == 0 && r.age() == maxAge:
 		return 0
 	case r.state&rowWarm != 0:
 		return 1
 	}
-	return age + 1
+	return r.age() + 1
 }
 
 // close drops everything.

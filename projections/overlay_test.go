@@ -304,3 +304,66 @@ func BenchmarkOverlay(b *testing.B) {
 		_ = batch.Close()
 	})
 }
+
+// TestOverlayKeeps: rows that were asked for stay in memory while there is space for them, however many others are written; where there
+// is not, those stay that were asked for last.
+func TestOverlayKeeps(t *testing.T) {
+	const asked = 1000
+	key := func(tag Tag, i int) []byte { return fmt.Appendf(AppendPrefix(nil, 1, tag), "%08d", i) }
+	for _, test := range []struct {
+		name       string
+		keep       int
+		kept, lost bool
+	}{
+		{"space", 1 << 20, true, false},
+		{"none", 100 << 10, false, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var o overlay
+			o.init(overlayDB(t), test.keep, joining)
+			defer o.close()
+			written := 0
+			write := func(n int) {
+				for range n {
+					o.set(key(0x10, written), []byte("value"))
+					if written++; o.size() > 50<<10 {
+						if err := o.commit(); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				if err := o.commit(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// ask asks for rows and returns how many of them were not in memory.
+			ask := func(from, to int) uint64 {
+				before := o.searches
+				for i := from; i < to; i++ {
+					if _, ok, err := o.get(key(0x11, i)); err != nil || !ok {
+						t.Fatal(ok, err)
+					}
+				}
+				return o.searches - before
+			}
+			for i := range 2 * asked {
+				o.set(key(0x11, i), []byte("value"))
+			}
+			if err := o.commit(); err != nil {
+				t.Fatal(err)
+			}
+			o.reset()
+			ask(0, asked)
+			write(200_000)
+			if n := ask(0, asked); (n == 0) != test.kept || (n == asked) != test.lost {
+				t.Errorf("%d of %d rows were not in memory", n, asked)
+			}
+			write(20_000)
+			ask(asked, asked+200)
+			write(20_000)
+			if n := ask(asked, asked+200); n != 0 {
+				t.Errorf("%d of 200 rows that were asked for last were not in memory", n)
+			}
+		})
+	}
+}

@@ -76,7 +76,7 @@ type Bounds struct {
 	// brings twice as much. Default 4 MiB.
 	BatchBytes int
 	// KeepBytes of rows that were folded last are kept in memory, so that folding them again reads no table: beyond it
-	// those that were asked for, and of them those that were asked for last. Default 16 MiB.
+	// those that were asked for, and of them those that were asked for last. Default 16 MiB, at most 2 GiB.
 	KeepBytes int
 	// FlushBytes is the size of a memtable. With FlushEvery it bounds what is folded again after a crash. Up to four
 	// may wait to be flushed. Default 32 MiB.
@@ -96,6 +96,9 @@ type Bounds struct {
 	// store is built, without a look at tables. Default 0: none. Two bytes for each row that is asked for by its key are
 	// plenty. A store that has rows is read once when it is opened.
 	FilterBytes int
+	// PrefetchEvents is of how many events the rows are looked up together, in the order of their keys, where a fold asks the
+	// tables often: of a [Prefetcher]. Default 0: each event looks up its own.
+	PrefetchEvents int
 	// CacheBytes of blocks of tables are in a cache of this store alone, beside the memtables. Default 0: [Options.Cache], or
 	// 64 MiB without that. Pebble takes memtables out of the cache: those of a build would leave none for who serves.
 	CacheBytes int
@@ -109,6 +112,7 @@ func (b Bounds) withDefaults() Bounds {
 	}
 	def(&b.BatchBytes, 4<<20)
 	def(&b.KeepBytes, 16<<20)
+	b.KeepBytes = min(b.KeepBytes, 2<<30)
 	def(&b.FlushBytes, 32<<20)
 	def(&b.FlushEnvelopes, 1<<16)
 	def(&b.ReadBytes, 8<<20)

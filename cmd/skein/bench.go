@@ -35,6 +35,7 @@ type benchMeasureCmd struct {
 	Of      []string      `help:"Of the projections that are replayed, these only." name:"replay-of" placeholder:"NAME" env:"-"`
 	Growth  []int         `help:"Numbers of follows whose costs are compared." default:"100000,1000000,10000000" env:"-"`
 	Alone   bool          `help:"Of growth, the graph alone: no service is started." name:"growth-alone" env:"-"`
+	Memory  byteSize      `help:"Memory of the rebuilds of growth, as of skein serve; 0: its default." name:"rebuild-memory" env:"-"`
 	Limit   time.Duration `help:"Give up after this time." default:"40m" env:"-"`
 	Dir     string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir" env:"-"`
 	JSON    string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path" env:"-"`
@@ -62,7 +63,7 @@ func (c *benchMeasureCmd) Run(ctx context.Context, std *streams) error {
 	opts := bench.Options{
 		Skein: self, Dir: c.Dir, Users: c.Users, Edges: c.Edges, Runs: c.Runs, Time: c.Time, Follows: c.Follows,
 		BigUser: c.Big, Posts: c.Posts, Readers: c.Readers, Plays: c.Plays, Items: c.Items,
-		Replayed: c.Replay, ReplayOf: c.Of, Growth: c.Growth, GrowthAlone: c.Alone, Limit: c.Limit,
+		Replayed: c.Replay, ReplayOf: c.Of, Growth: c.Growth, GrowthAlone: c.Alone, RebuildMemory: int(c.Memory), Limit: c.Limit,
 		Only: c.Only, Progress: std.err,
 	}
 	if c.Quick {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/replay/rebuild"
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
@@ -23,6 +24,8 @@ type upkeepFlags struct {
 
 	AuditShare  float64 `help:"The part of one core's time in which stores are audited, verified and repaired; 0: none." default:"0.05"`
 	AutoRebuild bool    `help:"Rebuild stores that another version or other settings have built, without being asked."`
+
+	RebuildMemory byteSize `help:"Memory of a rebuild for rows and blocks, beside 256 MiB of memtables: 16MiB to 4GiB." default:"512MiB"`
 }
 
 func (f *upkeepFlags) options(ctx context.Context, dir string, external bool) (o upkeepOptions, err error) {
@@ -37,9 +40,12 @@ func (f *upkeepFlags) options(ctx context.Context, dir string, external bool) (o
 		return o, usage("--snapshot-keep and --snapshot-keep-age must not be negative")
 	case f.AuditShare < 0 || f.AuditShare > 1:
 		return o, usage("--audit-share must be from 0 to 1, is %v", f.AuditShare)
+	case f.RebuildMemory < rebuild.LeastMemory || f.RebuildMemory > rebuild.MostMemory:
+		return o, usage("--rebuild-memory must be from 16MiB to 4GiB, is %v", f.RebuildMemory)
 	}
 	o = upkeepOptions{
-		archiveEvery: f.ArchiveEvery, retention: f.LogRetention, auditShare: f.AuditShare, adopt: f.AutoRebuild,
+		rebuildMemory: int(f.RebuildMemory),
+		archiveEvery:  f.ArchiveEvery, retention: f.LogRetention, auditShare: f.AuditShare, adopt: f.AutoRebuild,
 		snapshotEvery: f.SnapshotEvery, snapshotKeep: snapshot.Keep{Count: f.SnapshotKeep, Age: f.SnapshotKeepAge},
 	}
 	if o.archive, err = f.open(ctx, dir, external); err != nil {

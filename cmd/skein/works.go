@@ -95,7 +95,7 @@ func (a *app) rollbackWork(o gateway.Order) (operation.Work, error) {
 
 func (a *app) rebuildOptions(ctx context.Context, share float64, p *replay.Progress) rebuild.Options {
 	return rebuild.Options{
-		Pace: replay.Pace{Share: share}, LogBytes: a.logBytes(ctx), Progress: p, Logger: a.logger,
+		Pace: replay.Pace{Share: share}, Memory: a.opt.rebuildMemory, LogBytes: a.logBytes(ctx), Progress: p, Logger: a.logger,
 	}
 }
 

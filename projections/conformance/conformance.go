@@ -5,6 +5,7 @@
 //	redelivery  what is delivered again, and any stop and start between, changes nothing (I3)
 //	powercut    a power cut at any write to the file system leaves a straight fold of a prefix (I3)
 //	rebuild     a second generation, built in one go, has the rows of the first (I4)
+//	prefetch    the rows that it says it will ask for are those of its folds
 //	keys        every key stands in the projection's own range of tags, under the shard of what it is about
 //	golden      the rows of a fixed history are those that earlier versions wrote
 //
@@ -12,6 +13,7 @@
 package conformance
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"testing"
 
@@ -49,6 +51,7 @@ func Run(t *testing.T, c Case) {
 			t.Run("cuts", func(t *testing.T) { testCuts(t, c, h, straight) })
 			t.Run("redelivery", func(t *testing.T) { testRedelivery(t, c, h, straight) })
 			t.Run("rebuild", func(t *testing.T) { testRebuild(t, c, h, straight) })
+			t.Run("prefetch", func(t *testing.T) { testPrefetch(t, c, h) })
 			t.Run("keys", func(t *testing.T) { CheckKeys(t, c, straight) })
 			t.Run("powercut", func(t *testing.T) { testPowerCuts(t, c, h) })
 		})
@@ -69,6 +72,8 @@ var allBounds = map[string]projections.Bounds{
 	"flushes": {BatchBytes: 1 << 10, FlushBytes: 8 << 10},
 	// Hardly any row is kept in memory, and a filter, as of a build, tells which ones are not on disk.
 	"forgets": {BatchBytes: 1 << 10, KeepBytes: 2 << 10, FilterBytes: 2 << 10},
+	// Rows are looked up for some events at once, and hardly kept until these are folded.
+	"prefetches": {BatchBytes: 1 << 10, KeepBytes: 2 << 10, FilterBytes: 2 << 10, PrefetchEvents: 30},
 	// Most batches are larger than a memtable.
 	"large": {BatchBytes: 64 << 10, FlushBytes: 8 << 10},
 }
@@ -179,4 +184,46 @@ func testRebuild(t *testing.T, c Case, h History, straight Rows) {
 	}
 	build(1, 1).MustEqual(t, straight, "the live generation")
 	build(2, len(h.Envelopes)).MustEqual(t, straight, "the rebuilt generation")
+}
+
+// testPrefetch holds the rows that a projection says it will ask for against those that it writes: of each tag that it names, a
+// quarter is there after the event, as of what it reads to change it.
+func testPrefetch(t *testing.T, c Case, h History) {
+	p, ok := c.New().(projections.Prefetcher)
+	if !ok {
+		return
+	}
+	var named, there [256]int
+	s := Open(t, vfs.NewMem(), c.New(), projections.Bounds{})
+	defer Close(t, s)
+	for _, env := range h.Envelopes {
+		var keys [][]byte
+		for i := range env.Events {
+			p.Prefetch(&env.Events[i], func(key []byte) { keys = append(keys, bytes.Clone(key)) })
+		}
+		Fold(t, s, []*events.Envelope{env})
+		v, err := s.View()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range keys {
+			if len(key) < 3 || !c.Tags.has(projections.Tag(key[2])) {
+				t.Fatalf("key %x is not one of %s", key, s.Status().Name)
+			}
+			named[key[2]]++
+			if _, ok, err := v.Get(key); err != nil {
+				t.Fatal(err)
+			} else if ok {
+				there[key[2]]++
+			}
+		}
+		if err := v.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for tag := range named {
+		if 4*there[tag] < named[tag] {
+			t.Errorf("of %d rows of tag %x that were to be asked for, %d are there", named[tag], tag, there[tag])
+		}
+	}
 }

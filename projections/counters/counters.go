@@ -52,6 +52,7 @@ var (
 	_ projections.Projection = (*Counters)(nil)
 	_ projections.Configured = (*Counters)(nil)
 	_ projections.Forgetful  = (*Counters)(nil)
+	_ projections.Prefetcher = (*Counters)(nil)
 	_ projections.Walked     = (*Counters)(nil)
 )
 

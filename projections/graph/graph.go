@@ -16,6 +16,7 @@ type Graph struct {
 var (
 	_ projections.Projection = (*Graph)(nil)
 	_ projections.Configured = (*Graph)(nil)
+	_ projections.Prefetcher = (*Graph)(nil)
 	_ projections.Warm       = (*Graph)(nil)
 	_ projections.Walked     = (*Graph)(nil)
 )

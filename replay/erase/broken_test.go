@@ -285,7 +285,7 @@ func TestEraseBrokenOff(t *testing.T) {
 func TestEraseLeavings(t *testing.T) {
 	s := serve(t, prepare(t))
 	for _, l := range s.o.Stores {
-		next, err := l.Build(t.Context(), rebuild.Bulk(l.Projection()))
+		next, err := l.Build(t.Context(), rebuild.Bulk(l.Projection(), 0))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,45 +45,52 @@ func cpu() time.Duration {
 // BenchmarkBuild folds follows into the graph, with the bounds of serving and with those of a build, and the
 // compaction after it. It reports events per second, and seconds of processor time per million.
 func BenchmarkBuild(b *testing.B) {
-	const n = 200_000
-	envs := someFollows(n, 200_000)
-	for _, test := range []struct {
-		name   string
-		bounds projections.Bounds
-	}{
-		{"serving", projections.Bounds{}},
-		{"bulk", Bulk(graph.New())},
-	} {
-		b.Run(test.name, func(b *testing.B) {
-			var folded, used time.Duration
-			for b.Loop() {
-				cache := projections.NewCache(512 << 20)
-				s, err := projections.Open(projections.Options{
-					Dir: b.TempDir(), Projection: graph.New(), Bounds: test.bounds, Cache: cache,
-				})
-				if err != nil {
-					b.Fatal(err)
-				}
-				began, busy := time.Now(), cpu()
-				for rest := envs; len(rest) > 0; rest = rest[min(len(rest), 2000):] {
-					if err := s.Fold(rest[:min(len(rest), 2000)]); err != nil {
-						b.Fatal(err)
-					}
-				}
-				folded += time.Since(began)
-				if err := s.Compact(b.Context()); err != nil {
-					b.Fatal(err)
-				}
-				used += cpu() - busy
-				if err := s.Close(); err != nil {
-					b.Fatal(err)
-				}
-				cache.Unref()
-			}
-			per := float64(b.N) * n
-			b.ReportMetric(per/folded.Seconds(), "folded/s")
-			b.ReportMetric(per/b.Elapsed().Seconds(), "events/s")
-			b.ReportMetric(used.Seconds()/per*1e6, "cpu-s/M")
-		})
+	envs := someFollows(200_000, 200_000)
+	b.Run("serving", func(b *testing.B) { build(b, envs, projections.Bounds{}) })
+	b.Run("bulk", func(b *testing.B) { build(b, envs, Bulk(graph.New(), 0)) })
+}
+
+// BenchmarkBuildBeyondMemory does the same with so many users that their counts do not fit into memory: as a build of ten times
+// as many with ten times the memory. Rows are looked up one by one, and those of many events together; at last there is
+// memory enough.
+func BenchmarkBuildBeyondMemory(b *testing.B) {
+	envs := someFollows(4_000_000, 1_000_000)
+	small := Bulk(graph.New(), 0)
+	for _, bytes := range []*int{&small.KeepBytes, &small.FilterBytes, &small.BatchBytes, &small.FlushBytes, &small.CacheBytes, &small.PrefetchEvents} {
+		*bytes /= 10
 	}
+	b.Run("together", func(b *testing.B) { build(b, envs, small) })
+	small.PrefetchEvents = 0
+	b.Run("one-by-one", func(b *testing.B) { build(b, envs, small) })
+	b.Run("enough", func(b *testing.B) { build(b, envs, Bulk(graph.New(), 0)) })
+}
+
+func build(b *testing.B, envs []*events.Envelope, bounds projections.Bounds) {
+	var folded, used time.Duration
+	for b.Loop() {
+		cache := projections.NewCache(512 << 20)
+		s, err := projections.Open(projections.Options{Dir: b.TempDir(), Projection: graph.New(), Bounds: bounds, Cache: cache})
+		if err != nil {
+			b.Fatal(err)
+		}
+		began, busy := time.Now(), cpu()
+		for rest := envs; len(rest) > 0; rest = rest[min(len(rest), 2000):] {
+			if err := s.Fold(rest[:min(len(rest), 2000)]); err != nil {
+				b.Fatal(err)
+			}
+		}
+		folded += time.Since(began)
+		if err := s.Compact(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		used += cpu() - busy
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+		cache.Unref()
+	}
+	per := float64(b.N) * 100 * float64(len(envs))
+	b.ReportMetric(per/folded.Seconds(), "folded/s")
+	b.ReportMetric(per/b.Elapsed().Seconds(), "events/s")
+	b.ReportMetric(used.Seconds()/per*1e6, "cpu-s/M")
 }

@@ -1,6 +1,7 @@
 package rebuild
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,16 @@ import (
 // empty cursor is the beginning of the log.
 type Source func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error)
 
+// Bounds of [Options.Memory]. The rows that are kept are found by 32 bits, so there is a most.
 const (
+	DefaultMemory = 512 << 20
+	LeastMemory   = 16 << 20
+	MostMemory    = 4 << 30
+)
+
+const (
+	// bytesPerEvent of memory are one event whose rows are looked up beforehand: its keys and rows take a tenth of that.
+	bytesPerEvent = 4 << 10
 	// perLogByte is what a generation takes for each byte of the log, at most, where nothing is known of its size.
 	perLogByte = 2
 	// near is how many envelopes behind the head the live fold takes over, if they are not many bytes either: it is not
@@ -32,7 +42,10 @@ const (
 type Options struct {
 	// Pace leaves the rest of the time to what serves.
 	Pace replay.Pace
-	// Bounds are those of the build; zero: [Bulk].
+	// Memory is how many bytes a build may take for rows and blocks of tables, from [LeastMemory] to [MostMemory]; 0:
+	// [DefaultMemory].
+	Memory int
+	// Bounds are those of the build; zero: [Bulk] of the memory.
 	Bounds projections.Bounds
 	// Margin is how much disk stays free, in bytes; 0: 256 MiB.
 	Margin uint64
@@ -69,7 +82,7 @@ func Rebuild(ctx context.Context, live *projections.Live, source Source, o Optio
 		return "", err
 	}
 	if o.Bounds == (projections.Bounds{}) {
-		o.Bounds = Bulk(live.Projection())
+		o.Bounds = Bulk(live.Projection(), o.Memory)
 		// Two bytes for a key is what a quarter of its row is, or more.
 		o.Bounds.FilterBytes = int(min(uint64(o.Bounds.FilterBytes), need/4+1<<16))
 	}
@@ -255,14 +268,18 @@ func (r *run) checkFree() error {
 	return replay.CheckFree(r.o.Margin, free)
 }
 
-// Bulk are the bounds of a build of a projection. Nobody reads it yet and it may fold more again after a crash, so larger
-// batches do; a filter keeps most look-ups from the tables, and the rows that the fold asks for again and again, as counts, stay
-// in memory for some millions of users: so there may be many tables, unless the fold walks over them, and those flushed first
-// are compacted once, at the end. It takes nothing from the cache of what serves, but up to 4 × 64 MiB of memtables, 128 MiB of
-// blocks and 340 MiB besides.
-func Bulk(p projections.Projection) projections.Bounds {
+// Bulk are the bounds of a build of a projection with so much memory (0: [DefaultMemory]). Nobody reads it yet and it may fold
+// more again after a crash, so larger batches do.
+//
+// A filter, an eighth of the memory, keeps most look-ups from the tables, and the rows that the fold asks for again and again, as
+// counts, stay in a half of it: with the default of some two million users. So there may be many tables, unless the fold walks over
+// them, and those flushed first are compacted once, at the end. Where rows do not fit, those of many events are looked up together.
+// A quarter is for blocks of tables: a build takes nothing from the cache of what serves. Up to 4 × 64 MiB of memtables come on top.
+func Bulk(p projections.Projection, memory int) projections.Bounds {
+	memory = min(max(cmp.Or(memory, DefaultMemory), LeastMemory), MostMemory)
 	b := projections.Bounds{
-		BatchBytes: 16 << 20, KeepBytes: 256 << 20, FlushBytes: 64 << 20, Sublevels: 48, FilterBytes: 64 << 20, CacheBytes: 128 << 20,
+		BatchBytes: 16 << 20, FlushBytes: 64 << 20, Sublevels: 48,
+		KeepBytes: memory / 2, FilterBytes: memory / 8, CacheBytes: memory / 4, PrefetchEvents: memory / bytesPerEvent,
 	}
 	if _, ok := p.(projections.ListWalker); ok {
 		b.Sublevels = 6

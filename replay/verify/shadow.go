@@ -71,6 +71,7 @@ const (
 	shadowFilter    = 32 << 20
 	shadowCache     = 32 << 20
 	shadowSublevels = 16
+	shadowPrefetch  = 1 << 15
 	// longestWork is what is taken for work at the most of what a piece took: more was waiting for the log.
 	longestWork = 250 * time.Millisecond
 	// readBytes of the log are folded between two rests.
@@ -103,7 +104,7 @@ func OpenShadow(o Options) (*Shadow, error) {
 		FS: o.FS, Dir: o.Dir, Projection: o.Projection, Logger: o.Logger,
 		Bounds: projections.Bounds{
 			FlushBytes: shadowFlush, BatchBytes: shadowBatch, KeepBytes: shadowKeep, FilterBytes: int(min(shadowFilter, size/4)),
-			Sublevels: shadowSublevels, CacheBytes: shadowCache,
+			Sublevels: shadowSublevels, CacheBytes: shadowCache, PrefetchEvents: shadowPrefetch,
 		},
 	})
 	if err != nil {

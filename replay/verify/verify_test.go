@@ -299,7 +299,8 @@ func TestRepairWhileServing(t *testing.T) {
 		defer wg.Wait()
 		defer cancel()
 		r, err := verify.Repair(ctx, f.store, f.options())
-		if err != nil || !r.Equal || r.Repaired == 0 || len(done) < 10 {
+		// Events may make rows equal before the repair does, as those of an item that is played.
+		if err != nil || !r.Equal || r.Differences == 0 || len(done) < 10 {
 			t.Fatalf("%v %v", r, err)
 		}
 		t.Logf("%d rows damaged, %d repaired in %d rounds, at %d", len(done), r.Repaired, r.Rounds, r.At)

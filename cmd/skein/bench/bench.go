@@ -43,6 +43,8 @@ type Options struct {
 	// Growth are the numbers of follows whose costs are compared; GrowthAlone: of the graph alone, without starting a service.
 	Growth      []int
 	GrowthAlone bool
+	// RebuildMemory is what a rebuild of growth may take; 0: the default.
+	RebuildMemory int
 	// Limit bounds the whole run; 0: nothing does.
 	Limit time.Duration
 	// Only names the groups of rows to measure; none given: all but those that take long.

@@ -150,7 +150,7 @@ func (b *bench) grow(ctx context.Context, g *grown, rows growthRows) error {
 	for _, name := range names {
 		r, err := b.job(ctx, replayJob{
 			Work: workRebuild, Log: g.data, Into: filepath.Join(g.data, "stores"), Projection: name, Archive: true,
-			Threshold: inbox.DefaultSettings().Threshold,
+			Threshold: inbox.DefaultSettings().Threshold, Memory: b.opts.RebuildMemory,
 		})
 		if err != nil {
 			return err

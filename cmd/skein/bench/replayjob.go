@@ -45,6 +45,8 @@ type replayJob struct {
 	Archive, All bool
 	// Threshold is that of inbox.
 	Threshold int64
+	// Memory is what a rebuild may take; 0: the default.
+	Memory int
 	// Into is where a rebuilt store stays; empty: it is removed.
 	Into string
 }
@@ -139,7 +141,7 @@ func (j *replayJob) rebuild(ctx context.Context, dir string, r *replayResult) (e
 		return err
 	}
 	project := p()
-	store, err := projections.Open(projections.Options{Dir: dir, Projection: project, Bounds: rebuild.Bulk(project)})
+	store, err := projections.Open(projections.Options{Dir: dir, Projection: project, Bounds: rebuild.Bulk(project, j.Memory)})
 	if err != nil {
 		return err
 	}
