@@ -72,6 +72,7 @@ var (
 	_ projections.Walked     = (*Inbox)(nil)
 	_ projections.Warm       = (*Inbox)(nil)
 	_ projections.ListWalker = (*Inbox)(nil)
+	_ projections.Prefetcher = (*Inbox)(nil)
 )
 
 // New returns the projection.

@@ -9,26 +9,43 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox"
 )
 
 // someFollows returns envelopes of 100 follows each between so many users, of whom some have most followers.
-func someFollows(n, users int) (envs []*events.Envelope) {
+func someFollows(n, users int) []*events.Envelope {
+	return some(n, users, func(user, other string) (ev events.Event, ok bool) {
+		return events.Event{Kind: events.UserFollowed, User: user, Peer: other}, user != other
+	})
+}
+
+// somePlays returns envelopes of 100 plays each by so many users, of as many items, of which some are played most.
+func somePlays(n, users int) []*events.Envelope {
+	return some(n, users, func(user, other string) (ev events.Event, ok bool) {
+		return events.Event{Kind: events.Played, User: user, Item: other}, true
+	})
+}
+
+func newGraph() projections.Projection { return graph.New() }
+
+func some(n, users int, of func(user, other string) (events.Event, bool)) (envs []*events.Envelope) {
 	r := rand.New(rand.NewPCG(1, 2))
 	popular := rand.NewZipf(r, 1.1, 50, uint64(users-1))
 	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}
 	for range n / 100 {
 		c.Seq++
-		env := &events.Envelope{Kinds: events.Kinds(events.UserFollowed), Bytes: 3000}
+		env := &events.Envelope{Bytes: 3000}
 		for slot := range 100 {
-			user, peer := strconv.Itoa(r.IntN(users)), strconv.FormatUint(popular.Uint64(), 10)
-			if user == peer {
+			ev, ok := of(strconv.Itoa(r.IntN(users)), strconv.FormatUint(popular.Uint64(), 10))
+			if !ok {
 				continue
 			}
 			c.LastTime++
-			env.Events = append(env.Events, events.Event{
-				Kind: events.UserFollowed, User: user, Peer: peer, Time: c.LastTime, Seq: c.Seq, Slot: uint16(slot),
-			})
+			ev.Time, ev.Seq, ev.Slot = c.LastTime, c.Seq, uint16(slot)
+			env.Kinds |= events.Kinds(ev.Kind)
+			env.Events = append(env.Events, ev)
 		}
 		env.Cursor = c
 		envs = append(envs, env)
@@ -46,30 +63,41 @@ func cpu() time.Duration {
 // compaction after it. It reports events per second, and seconds of processor time per million.
 func BenchmarkBuild(b *testing.B) {
 	envs := someFollows(200_000, 200_000)
-	b.Run("serving", func(b *testing.B) { build(b, envs, projections.Bounds{}) })
-	b.Run("bulk", func(b *testing.B) { build(b, envs, Bulk(graph.New(), 0)) })
+	b.Run("serving", func(b *testing.B) { build(b, envs, newGraph, projections.Bounds{}) })
+	b.Run("bulk", func(b *testing.B) { build(b, envs, newGraph, Bulk(graph.New(), 0)) })
 }
 
-// BenchmarkBuildBeyondMemory does the same with so many users that their counts do not fit into memory: as a build of ten times
-// as many with ten times the memory. Rows are looked up one by one, and those of many events together; at last there is
-// memory enough.
+// BenchmarkBuildBeyondMemory does the same, and with plays and counters, with so many users that their counts do not fit into memory:
+// as a build of ten times as many with ten times the memory. Rows are looked up one by one, and those of many events together; at
+// last there is memory enough.
 func BenchmarkBuildBeyondMemory(b *testing.B) {
-	envs := someFollows(4_000_000, 1_000_000)
-	small := Bulk(graph.New(), 0)
-	for _, bytes := range []*int{&small.KeepBytes, &small.FilterBytes, &small.BatchBytes, &small.FlushBytes, &small.CacheBytes, &small.PrefetchEvents} {
-		*bytes /= 10
+	for _, of := range []struct {
+		envs    []*events.Envelope
+		project func() projections.Projection
+	}{
+		{someFollows(4_000_000, 1_000_000), newGraph},
+		{someFollows(2_000_000, 1_000_000), func() projections.Projection { return inbox.New(inbox.DefaultSettings()) }},
+		{somePlays(2_000_000, 1_000_000), func() projections.Projection { return counters.New(counters.DefaultSettings()) }},
+	} {
+		small := Bulk(of.project(), 0)
+		for _, size := range []*int{
+			&small.KeepBytes, &small.FilterBytes, &small.BatchBytes, &small.FlushBytes, &small.CacheBytes, &small.PrefetchEvents,
+		} {
+			*size /= 10
+		}
+		alone := small
+		alone.PrefetchEvents = 0
+		for name, bounds := range map[string]projections.Bounds{"together": small, "one-by-one": alone, "enough": Bulk(of.project(), 0)} {
+			b.Run(of.project().Name()+"/"+name, func(b *testing.B) { build(b, of.envs, of.project, bounds) })
+		}
 	}
-	b.Run("together", func(b *testing.B) { build(b, envs, small) })
-	small.PrefetchEvents = 0
-	b.Run("one-by-one", func(b *testing.B) { build(b, envs, small) })
-	b.Run("enough", func(b *testing.B) { build(b, envs, Bulk(graph.New(), 0)) })
 }
 
-func build(b *testing.B, envs []*events.Envelope, bounds projections.Bounds) {
+func build(b *testing.B, envs []*events.Envelope, project func() projections.Projection, bounds projections.Bounds) {
 	var folded, used time.Duration
 	for b.Loop() {
 		cache := projections.NewCache(512 << 20)
-		s, err := projections.Open(projections.Options{Dir: b.TempDir(), Projection: graph.New(), Bounds: bounds, Cache: cache})
+		s, err := projections.Open(projections.Options{Dir: b.TempDir(), Projection: project(), Bounds: bounds, Cache: cache})
 		if err != nil {
 			b.Fatal(err)
 		}
