@@ -2,6 +2,7 @@ package projections
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"slices"
 
@@ -375,32 +376,12 @@ func (o *overlay) commit() error {
 // kept, of them those that were not asked about for the longest time. If what was asked for since rows were last forgotten does not
 // fit, all is dropped. No row may be dirty.
 func (o *overlay) forget() {
-	var sizes [maxAge + 1]int
-	useful := 0
-	for i := range o.rows {
-		r := &o.rows[i]
-		size := int(r.keyLen+r.valLen) + rowOverhead
-		sizes[r.older()] += size
-		if r.useful() {
-			useful += size
-		}
-	}
 	most := o.keep / 4 * 3
-	if useful == 0 {
-		o.reset()
-		return
-	}
-	if useful <= most {
-		o.compact(func(r *overlayRow) int {
-			switch {
-			case !r.useful():
-				return 0
-			case r.state&rowWarm != 0:
-				return 1
-			}
-			return r.age()
-		})
-		return
+	older := 0
+	sizes, useful := o.sizes(older)
+	if useful > most {
+		older = 1
+		sizes, _ = o.sizes(older)
 	}
 	oldest, kept := 0, 0
 	for oldest < maxAge && kept+sizes[oldest+1] <= most {
@@ -411,23 +392,13 @@ func (o *overlay) forget() {
 		o.reset()
 		return
 	}
-	o.compact(func(r *overlayRow) int {
-		if age := r.older(); age <= oldest {
-			return age
-		}
-		return 0
-	})
-}
-
-// compact keeps the rows that have an age, which is theirs from then on.
-func (o *overlay) compact(ageOf func(*overlayRow) int) {
 	// Rows that are dropped are found in the database as it is now.
 	o.under.close()
 	data, rows := o.spare[:0], o.rows[:0]
 	for i := range o.rows {
 		r := o.rows[i]
-		age := ageOf(&r)
-		if age == 0 {
+		age := r.age(older)
+		if age == 0 || age > oldest {
 			continue
 		}
 		key, value := o.keyOf(&r), o.data[r.value:r.value+r.valLen]
@@ -443,21 +414,31 @@ func (o *overlay) compact(ageOf func(*overlayRow) int) {
 	o.index()
 }
 
-// age is how often rows were forgotten, for want of space, since a row was asked for, and this one kept; 0: never.
-func (r *overlayRow) age() int { return int(r.state & rowAge / rowAge1) }
+// sizes returns what the rows of each age take, if those that were not asked for become so much older, and all that have an age.
+func (o *overlay) sizes(older int) (sizes [maxAge + 1]int, useful int) {
+	for i := range o.rows {
+		r := &o.rows[i]
+		age, size := r.age(older), int(r.keyLen+r.valLen)+rowOverhead
+		if sizes[age] += size; age > 0 {
+			useful += size
+		}
+	}
+	return sizes, useful
+}
 
-// useful tells whether a row that is not dirty was asked for.
-func (r *overlayRow) useful() bool { return r.state&rowUnknown == 0 && r.state&rowUsed != 0 }
-
-// older returns the age of a row that is not dirty, if rows are forgotten now; 0: it is of no use, or not known.
-func (r *overlayRow) older() int {
+// age returns how often rows were forgotten for want of space since a row that is not dirty was asked for, and this one kept, if it
+// becomes so much older now; 0: it is of no use, or not known.
+func (r *overlayRow) age(older int) int {
+	age := int(r.state&rowAge/rowAge1) + older
 	switch {
-	case !r.useful(), r.state&rowWarm == 0 && r.age() == maxAge:
+	case r.state&rowUnknown != 0, r.state&rowUsed == 0:
 		return 0
 	case r.state&rowWarm != 0:
 		return 1
+	case age > maxAge:
+		return 0
 	}
-	return r.age() + 1
+	return age
 }
 
 // close drops everything.
@@ -468,10 +449,29 @@ func (o *overlay) close() {
 	*o = overlay{}
 }
 
-// dirtyRow sorts rows: nearly all by the first 16 bytes of their keys, so that the keys are hardly looked at.
+// keyHead is the first 16 bytes of a key, by which nearly all keys are sorted without a look at them.
+type keyHead struct{ first, second uint64 }
+
+func headOf(key []byte) keyHead {
+	var head [16]byte
+	copy(head[:], key)
+	return keyHead{binary.BigEndian.Uint64(head[:]), binary.BigEndian.Uint64(head[8:])}
+}
+
+func (h keyHead) compare(other keyHead) int {
+	switch {
+	case h.first < other.first:
+		return -1
+	case h.first > other.first:
+		return 1
+	}
+	return cmp.Compare(h.second, other.second)
+}
+
+// dirtyRow sorts rows.
 type dirtyRow struct {
-	first, second uint64
-	row           uint32
+	keyHead
+	row uint32
 }
 
 func (o *overlay) sorted(rows []uint32) []dirtyRow {
@@ -483,24 +483,12 @@ func (o *overlay) sorted(rows []uint32) []dirtyRow {
 	return o.order
 }
 
-func (o *overlay) dirtyRow(row uint32) dirtyRow {
-	key := o.keyOf(&o.rows[row])
-	var first [16]byte
-	copy(first[:], key)
-	return dirtyRow{binary.BigEndian.Uint64(first[:]), binary.BigEndian.Uint64(first[8:]), row}
-}
+func (o *overlay) dirtyRow(row uint32) dirtyRow { return dirtyRow{headOf(o.keyOf(&o.rows[row])), row} }
 
 func (o *overlay) sort(rows []dirtyRow) {
 	slices.SortFunc(rows, func(a, b dirtyRow) int {
-		switch {
-		case a.first < b.first:
-			return -1
-		case a.first > b.first:
-			return 1
-		case a.second < b.second:
-			return -1
-		case a.second > b.second:
-			return 1
+		if c := a.compare(b.keyHead); c != 0 {
+			return c
 		}
 		return bytes.Compare(o.keyOf(&o.rows[a.row]), o.keyOf(&o.rows[b.row]))
 	})

@@ -2,8 +2,6 @@ package projections
 
 import (
 	"bytes"
-	"cmp"
-	"encoding/binary"
 	"slices"
 
 	"github.com/zeebo/xxh3"
@@ -38,10 +36,10 @@ type prefetcher struct {
 	searched uint64
 }
 
-// wantedKey is a key in data. first and second are its first 16 bytes, by which nearly all are sorted.
+// wantedKey is a key in data.
 type wantedKey struct {
-	first, second uint64
-	at, n         uint32
+	keyHead
+	at, n uint32
 }
 
 const (
@@ -83,11 +81,7 @@ func (p *prefetcher) collect(envs []*events.Envelope, f *fold) {
 		if row, _ := o.find(key, hash); row >= 0 || o.written != nil && o.written.lacks(key, hash) || len(p.data) > prefetchBytes {
 			return
 		}
-		var first [16]byte
-		copy(first[:], key)
-		p.keys = append(p.keys, wantedKey{
-			binary.BigEndian.Uint64(first[:]), binary.BigEndian.Uint64(first[8:]), uint32(len(p.data)), uint32(len(key)),
-		})
+		p.keys = append(p.keys, wantedKey{headOf(key), uint32(len(p.data)), uint32(len(key))})
 		p.data = append(p.data, key...)
 	}
 	for _, env := range envs {
@@ -103,7 +97,10 @@ func (p *prefetcher) collect(envs []*events.Envelope, f *fold) {
 func (p *prefetcher) lookUp(o *overlay) error {
 	key := func(k wantedKey) []byte { return p.data[k.at : k.at+k.n] }
 	slices.SortFunc(p.keys, func(a, b wantedKey) int {
-		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.second, b.second), bytes.Compare(key(a), key(b)))
+		if c := a.compare(b.keyHead); c != 0 {
+			return c
+		}
+		return bytes.Compare(key(a), key(b))
 	})
 	for _, k := range p.keys {
 		if _, _, err := o.get(key(k)); err != nil {

@@ -44,9 +44,9 @@ func (f *upkeepFlags) options(ctx context.Context, dir string, external bool) (o
 		return o, usage("--rebuild-memory must be from 16MiB to 4GiB, is %v", f.RebuildMemory)
 	}
 	o = upkeepOptions{
-		rebuildMemory: int(f.RebuildMemory),
-		archiveEvery:  f.ArchiveEvery, retention: f.LogRetention, auditShare: f.AuditShare, adopt: f.AutoRebuild,
+		archiveEvery: f.ArchiveEvery, retention: f.LogRetention, auditShare: f.AuditShare, adopt: f.AutoRebuild,
 		snapshotEvery: f.SnapshotEvery, snapshotKeep: snapshot.Keep{Count: f.SnapshotKeep, Age: f.SnapshotKeepAge},
+		rebuildMemory: int(f.RebuildMemory),
 	}
 	if o.archive, err = f.open(ctx, dir, external); err != nil {
 		return o, err
