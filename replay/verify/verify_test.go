@@ -299,8 +299,9 @@ func TestRepairWhileServing(t *testing.T) {
 		defer wg.Wait()
 		defer cancel()
 		r, err := verify.Repair(ctx, f.store, f.options())
-		// Events may make rows equal before the repair does, as those of an item that is played.
-		if err != nil || !r.Equal || r.Differences == 0 || len(done) < 10 {
+		// Events may make rows of lists by heat equal before the repair does, as those of an item that is played.
+		mended := r != nil && (r.Repaired > 0 || r.Differences > 0 && newProjection(i).Name() == "counters")
+		if err != nil || !r.Equal || !mended || len(done) < 10 {
 			t.Fatalf("%v %v", r, err)
 		}
 		t.Logf("%d rows damaged, %d repaired in %d rounds, at %d", len(done), r.Repaired, r.Rounds, r.At)
