@@ -54,7 +54,7 @@
 // function of the log alone, and at the place where it was taken the new decoder must arrive at the same one, or
 // the log was rewritten ([ErrRewritten]). Held by [Decoder].
 //
-// I3, no seam: what a reader gets after a cursor is the same whether it stands in the archive or in the stream, and whatever
+// I14, one log: what a reader gets after a cursor is the same whether it stands in the archive or in the stream, and whatever
 // is archived and trimmed meanwhile. Only event ids and the fields of a [Cursor] that are of use in the stream alone are
 // missing in the archive: a cursor taken there has no checksum and no warm mark, and is compared by its last time given. A
 // cursor that the stream can serve never touches the archive; one that trimming overtakes goes back to it. A gap in the

@@ -19,7 +19,7 @@
 //	                                    those that ended: dropped after an hour (versions.go)
 //
 // At a position every count is exact. What a count is derived from is kept as far as late history may still need it: facts come
-// in any order, and all history is before all live facts (see DESIGN.md, section 5). An event that ends many things, the
+// in any order, and all history is before all live facts (docs/semantics.md). An event that ends many things, the
 // deletion of a board or user, is folded in steps, between which rows and counts agree.
 //
 // # Lists by heat
