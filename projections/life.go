@@ -11,7 +11,7 @@ import (
 // State is what a projection is doing.
 type State uint8
 
-// States. Ready stays until the projection stops, whatever the lag.
+// States. Ready is having caught up with the head of the log as of the start; it stays until the projection stops, whatever the lag.
 const (
 	Starting State = iota
 	CatchingUp

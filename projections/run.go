@@ -50,8 +50,9 @@ func (s *Store) Run(ctx context.Context, source Source) (err error) {
 		return fmt.Errorf("subscribe to the log: %w", err)
 	}
 	defer sub.Close()
+	start := sub.Head()
 	for {
-		s.observe(sub.Head())
+		s.observe(start, sub.Head())
 		envs, err := s.next(ctx, sub)
 		if err != nil {
 			return err
@@ -83,10 +84,11 @@ func (s *Store) next(ctx context.Context, sub Subscription) ([]*events.Envelope,
 	}
 }
 
-// observe notes how far the log goes, and whether the projection has caught up.
-func (s *Store) observe(head uint64) {
+// observe notes how far the log goes, and whether the projection has caught up with the head as of the start. Later lag does not
+// count: while publishing outruns the fold, the present head is never reached.
+func (s *Store) observe(start, head uint64) {
 	s.life.head.Store(max(head, s.life.head.Load()))
-	if s.life.has(head) {
+	if s.life.has(start) {
 		s.life.set(Ready)
 	}
 }

@@ -3,6 +3,7 @@ package projections_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -206,6 +207,59 @@ func TestReadyAtOnceOnAnEmptyLog(t *testing.T) {
 		}
 		if err := stop(); err != nil {
 			t.Fatal(err)
+		}
+	})
+}
+
+// outrun is a reading of a log that is always longer than what was read of it.
+type outrun struct {
+	projections.Subscription
+	read uint64
+	// asked is called with the last sequence that was read, before more is.
+	asked func(uint64)
+}
+
+func (o *outrun) Head() uint64 { return max(o.Subscription.Head(), 2*o.read) }
+
+func (o *outrun) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
+	o.asked(o.read)
+	envs, err := o.Subscription.Next(ctx, maxBytes)
+	if len(envs) > 0 {
+		o.read = envs[len(envs)-1].Seq()
+	}
+	return envs, err
+}
+
+// TestReadyWhilePublishingOutrunsTheFold: ready is having caught up with the head as of the start, not before, and not with more.
+func TestReadyWhilePublishingOutrunsTheFold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		envs := tally.History(5, 100)
+		log := newLog(envs[:60]...)
+		s := open(t, projections.Options{})
+		var seen []string
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- s.Run(ctx, func(from events.Cursor) (projections.Subscription, error) {
+				sub, err := log.source(from)
+				return &outrun{Subscription: sub, asked: func(at uint64) {
+					seen = append(seen, fmt.Sprint(at, " ", s.Status().State))
+				}}, err
+			})
+		}()
+		synctest.Wait()
+		log.append(envs[60:]...)
+		synctest.Wait()
+		if st := s.Status(); st.Behind != envs[99].Seq() {
+			t.Errorf("%d behind, at %d", st.Behind, st.Cursor.Seq)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("0 CATCHING_UP, %d CATCHING_UP, %d READY, %d READY", envs[49].Seq(), envs[59].Seq(), envs[99].Seq())
+		if got := strings.Join(seen, ", "); got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	})
 }
