@@ -132,11 +132,11 @@ var sentinels = []sentinel{
 	},
 	{
 		events.ErrLogUnavailable, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, retrySoon,
-		"the log cannot be reached; nothing was taken",
+		"the log cannot be reached",
 	},
 	{
 		events.ErrClosed, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, retrySoon,
-		"the log is closed; nothing was taken",
+		"the log is closed",
 	},
 	{
 		projections.ErrNotReady, connect.CodeUnavailable, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, retrySoon,

@@ -69,7 +69,7 @@ func TestHealth(t *testing.T) {
 	w := newWorld(t, asleep)
 	at := w.publish(follow("ann", "bob"))
 	all := []string{"", connectv1.GraphServiceName, connectv1.EventServiceName, connectv1.AdminServiceName, healthv1connect.HealthName}
-	w.wantReady("at first", http.StatusServiceUnavailable, "catching up", "STARTING")
+	w.wantReady("at first", http.StatusServiceUnavailable, "catching_up", "starting")
 	for _, service := range all {
 		w.wantHealth("at first", map[string]healthv1.HealthCheckResponse_ServingStatus{service: notServing})
 	}
@@ -81,7 +81,7 @@ func TestHealth(t *testing.T) {
 	}
 	defer watch.Close()
 	awaitServing(watch)
-	w.wantReady("when it has caught up", http.StatusOK, "ready", "READY")
+	w.wantReady("when it has caught up", http.StatusOK, "ready", "ready")
 	for _, service := range all {
 		w.wantHealth("when it has caught up", map[string]healthv1.HealthCheckResponse_ServingStatus{service: serving})
 	}
@@ -96,7 +96,7 @@ func TestHealth(t *testing.T) {
 	if !watch.Receive() || watch.Msg().GetStatus() != notServing {
 		t.Error("the watcher was not told: ", watch.Msg(), watch.Err())
 	}
-	w.wantReady("when all have stopped", http.StatusServiceUnavailable, "failed", "STOPPED")
+	w.wantReady("when all have stopped", http.StatusServiceUnavailable, "failed", "stopped")
 	w.wantHealth("when all have stopped", map[string]healthv1.HealthCheckResponse_ServingStatus{
 		"": notServing, connectv1.GraphServiceName: notServing, connectv1.EventServiceName: serving,
 	})

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -266,7 +265,7 @@ func newStateCollector(s *Server) *stateCollector {
 	}
 	return &stateCollector{
 		s:          s,
-		lag:        of("skein_projection_lag_events", "Sequences of the log that the projection has still to fold."),
+		lag:        of("skein_projection_lag_envelopes", "Envelopes of the log that the projection has still to fold."),
 		lagSeconds: of("skein_projection_lag_seconds", "Age of the last event that queries see, while there are later ones."),
 		position:   of("skein_projection_position", "Sequence of the log up to which queries see."),
 		head:       of("skein_projection_log_head", "Last sequence that the projection knows the log to have."),
@@ -302,8 +301,7 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 			if state == st.State {
 				is = 1
 			}
-			out <- prometheus.MustNewConstMetric(c.state, prometheus.GaugeValue, is, st.Name,
-				strings.ToLower(state.String()))
+			out <- prometheus.MustNewConstMetric(c.state, prometheus.GaugeValue, is, st.Name, state.String())
 		}
 	}
 }

@@ -44,8 +44,8 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 // readyz says whether calls should come here, and what each projection is doing.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	type projection struct {
-		State     string `json:"state"`
-		LagEvents uint64 `json:"lag_events"`
+		State        string `json:"state"`
+		LagEnvelopes uint64 `json:"lag_envelopes"`
 	}
 	answer := struct {
 		Status      string                `json:"status"`
@@ -64,7 +64,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	case s.ready():
 		code, answer.Status = http.StatusOK, "ready"
 	default:
-		answer.Status = "catching up"
+		answer.Status = "catching_up"
 	}
 	writeJSON(w, code, answer)
 }

@@ -45,7 +45,7 @@ func TestMetrics(t *testing.T) {
 		{1, "skein_rpc_duration_seconds", []string{"method", "skein.v1.GraphService/ListFollowers", "code", "ok"}},
 		{2, "skein_rpc_duration_seconds", []string{"method", "skein.v1.GraphService/ListFollowers", "code", "invalid_argument"}},
 		{2, "skein_rpc_duration_seconds", []string{"method", "skein.v1.EventService/Publish"}},
-		{0, "skein_projection_lag_events", []string{"projection", "graph"}},
+		{0, "skein_projection_lag_envelopes", []string{"projection", "graph"}},
 		{1, "skein_projection_position", []string{"projection", "graph"}},
 		{1, "skein_projection_log_head", []string{"projection", "graph"}},
 		{1, "skein_projection_state", []string{"projection", "graph", "state", "ready"}},

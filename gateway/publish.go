@@ -116,6 +116,11 @@ func (s *Server) appendGood(
 			text: "are together larger than the " + sizeText(events.MaxEnvelopeBytes) + " that one call takes",
 		})
 	}
+	if errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, events.ErrClosed) {
+		f := asFailure(err)
+		f.text += "; nothing was taken"
+		return events.Position{}, f
+	}
 	if err != nil {
 		return events.Position{}, err
 	}

@@ -22,7 +22,7 @@ type storeState struct {
 
 // rebuilding tells whether the store has not caught up with the log for the first time.
 func (m *storeState) rebuilding(store *projections.Live) bool {
-	if !m.caughtUp.Load() && store.Status().State == projections.Ready {
+	if !m.caughtUp.Load() && store.Status().State.CaughtUp() {
 		m.caughtUp.Store(true)
 	}
 	return !m.caughtUp.Load()

@@ -203,7 +203,7 @@ func TestDrain(t *testing.T) {
 		default:
 		}
 	}
-	w.wantReady("draining", http.StatusServiceUnavailable, "stopping", "READY")
+	w.wantReady("draining", http.StatusServiceUnavailable, "stopping", "ready")
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+connectv1.GraphServiceListFollowersProcedure,
 		strings.NewReader(`{"userId":"bob"}`))
 	if err != nil {

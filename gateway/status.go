@@ -17,8 +17,11 @@ import (
 // rejectsList is the kind of the list of rejected events in its page tokens. The kinds of the graph's are small.
 const rejectsList = 0xff
 
-// getStatus tells the state of the log and of every projection. It is for operators: it asks the log, and it answers
-// when projections have failed.
+// statusPatience is how long GetStatus waits for the log.
+const statusPatience = 3 * time.Second
+
+// getStatus reports the state of the log and of every projection. It is for operators: it asks the log, and it answers
+// what it knows when projections have failed, and when the log does not answer.
 func (s *Server) getStatus(
 	ctx context.Context, req *skeinv1.GetStatusRequest, _ *extra,
 ) (*skeinv1.GetStatusResponse, error) {
@@ -42,7 +45,8 @@ func (s *Server) getStatus(
 		InboxPages: s.metrics.feeds.inbox.Load(), MergedPages: s.metrics.feeds.merged.Load(),
 		OutboxesOpened: s.metrics.feeds.outboxes.Load(),
 	}}
-	if res.Log, err = s.logStatus(ctx); err != nil {
+	res.Log = s.logStatus(ctx)
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	now, at := time.Now(), s.source.Position(res.GetLog().GetLastSequence())
@@ -74,28 +78,29 @@ func (s *Server) statusOf(store *projections.Live) projections.Status {
 	return st
 }
 
-func (s *Server) logStatus(ctx context.Context) (*skeinv1.LogStatus, error) {
-	head, err := s.source.Head(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (s *Server) logStatus(ctx context.Context) *skeinv1.LogStatus {
 	id := s.source.ID()
-	st := &skeinv1.LogStatus{
-		LogId: hex.EncodeToString(id[:]), Epoch: s.source.Epoch(),
-		Bytes: uint64(max(0, head.Bytes)), MaxBytes: uint64(max(0, head.MaxBytes)),
-		DaysUntilFull: s.growth.daysUntilFull(time.Now(), head.Bytes, head.MaxBytes),
+	st := &skeinv1.LogStatus{LogId: hex.EncodeToString(id[:]), Epoch: s.source.Epoch(), LastSequence: s.hub.Head()}
+	ctx, cancel := context.WithTimeout(ctx, statusPatience)
+	defer cancel()
+	v, err := s.source.Vitals(ctx)
+	if err != nil {
+		st.Error = err.Error()
+		return st
 	}
-	if head.First <= head.Last {
-		st.FirstSequence = head.First
+	st.LastSequence, st.Bytes, st.MaxBytes = v.Last, uint64(max(0, v.Bytes)), uint64(max(0, v.MaxBytes))
+	if v.First <= v.Last {
+		st.FirstSequence = v.First
 	}
-	st.LastSequence = head.Last
-	return st, nil
+	st.DaysUntilFull = s.growth.daysUntilFull(time.Now(), v.Bytes, v.MaxBytes)
+	return st
 }
 
 var projectionStates = [...]skeinv1.ProjectionState{
 	projections.Starting:   skeinv1.ProjectionState_PROJECTION_STATE_STARTING,
 	projections.CatchingUp: skeinv1.ProjectionState_PROJECTION_STATE_CATCHING_UP,
-	projections.Ready:      skeinv1.ProjectionState_PROJECTION_STATE_LIVE,
+	projections.Ready:      skeinv1.ProjectionState_PROJECTION_STATE_READY,
+	projections.Rebuilding: skeinv1.ProjectionState_PROJECTION_STATE_REBUILDING,
 	projections.Failed:     skeinv1.ProjectionState_PROJECTION_STATE_FAILED,
 	projections.Stopped:    skeinv1.ProjectionState_PROJECTION_STATE_STOPPED,
 	projections.Outdated:   skeinv1.ProjectionState_PROJECTION_STATE_OUTDATED,
@@ -104,12 +109,9 @@ var projectionStates = [...]skeinv1.ProjectionState{
 func projectionStatus(st projections.Status, now time.Time) *skeinv1.ProjectionStatus {
 	p := &skeinv1.ProjectionStatus{
 		Name: st.Name, Version: st.Version, Fingerprint: st.Fingerprint, Generation: uint64(st.Generation),
-		State:     projectionStates[st.State],
-		LagEvents: st.Behind, LagSeconds: st.Lag(now).Seconds(),
+		State:        projectionStates[st.State],
+		LagEnvelopes: st.Behind, LagSeconds: st.Lag(now).Seconds(),
 		DiskBytes: st.DiskBytes, StoreFormat: st.Format, NewestStoreFormat: projections.NewestFormat().Engine,
-	}
-	if st.State == projections.Ready && st.Rebuilding {
-		p.State = skeinv1.ProjectionState_PROJECTION_STATE_REBUILDING
 	}
 	if st.Error != nil {
 		p.Error = st.Error.Error()

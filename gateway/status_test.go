@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -18,8 +19,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// stranger is a NATS client that appends to the log what it likes. The log is on a server of its own.
-func stranger(t *testing.T) (source func(*worldOptions), appendRaw func([]byte)) {
+// ownServer is a NATS server for the log of a world.
+func ownServer(t *testing.T) (ns *server.Server, source func(*worldOptions)) {
 	t.Helper()
 	ns, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, SyncAlways: true,
@@ -35,6 +36,13 @@ func stranger(t *testing.T) (source func(*worldOptions), appendRaw func([]byte))
 	if !ns.ReadyForConnections(10 * time.Second) {
 		t.Fatal("the server is not ready")
 	}
+	return ns, func(o *worldOptions) { o.source = events.Config{URL: ns.ClientURL()} }
+}
+
+// stranger is a NATS client that appends to the log what it likes. The log is on a server of its own.
+func stranger(t *testing.T) (source func(*worldOptions), appendRaw func([]byte)) {
+	t.Helper()
+	ns, source := ownServer(t)
 	nc, err := nats.Connect(ns.ClientURL())
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +52,7 @@ func stranger(t *testing.T) (source func(*worldOptions), appendRaw func([]byte))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(o *worldOptions) { o.source = events.Config{URL: ns.ClientURL()} }, func(data []byte) {
+	return source, func(data []byte) {
 		t.Helper()
 		if _, err := js.Publish(t.Context(), events.Subject, data); err != nil {
 			t.Fatal(err)
@@ -66,9 +74,67 @@ func TestGetStatus(t *testing.T) {
 	}
 	p := res.GetProjections()[0]
 	if p.GetName() != "graph" || p.GetVersion() != graph.New().Version() || len(p.GetFingerprint()) != 32 || p.GetGeneration() != 1 ||
-		p.GetPosition() != at || p.GetLagEvents() != 0 || p.GetLagSeconds() != 0 || p.GetError() != "" ||
-		p.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_LIVE || p.GetLastVerifyTime() != nil {
+		p.GetPosition() != at || p.GetLagEnvelopes() != 0 || p.GetLagSeconds() != 0 || p.GetError() != "" ||
+		p.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_READY || p.GetLastVerifyTime() != nil {
 		t.Error(p)
+	}
+}
+
+// TestOneVocabularyOfStates: a state has one name in metrics, /readyz and GetStatus; a rebuild is one of them.
+func TestOneVocabularyOfStates(t *testing.T) {
+	if len(projectionStates) != len(skeinv1.ProjectionState_name)-1 {
+		t.Errorf("%d states, %d values of the API", len(projectionStates), len(skeinv1.ProjectionState_name)-1)
+	}
+	for st, value := range projectionStates {
+		if name := projections.State(st).String(); value.String() != "PROJECTION_STATE_"+strings.ToUpper(name) {
+			t.Errorf("%s is %s in the API", name, value)
+		}
+	}
+	w := newWorld(t)
+	w.wantState("at first", "ready")
+	next, err := w.store.Build(t.Context(), projections.Bounds{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.wantState("with a next generation", "rebuilding")
+	if err := w.store.Discard(next); err != nil {
+		t.Fatal(err)
+	}
+	w.wantState("without it", "ready")
+}
+
+func (w *world) wantState(when, name string) {
+	w.t.Helper()
+	w.wantReady(when, http.StatusOK, "ready", name)
+	for st := range projectionStates {
+		want := 0.0
+		if projections.State(st).String() == name {
+			want = 1
+		}
+		if got := w.count("skein_projection_state", "projection", "graph", "state", projections.State(st).String()); got != want {
+			w.t.Errorf("%s: the metric of %v is %v, want %v", when, projections.State(st), got, want)
+		}
+	}
+	res := ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{})
+	if got := res.GetProjections()[0].GetState().String(); got != "PROJECTION_STATE_"+strings.ToUpper(name) {
+		w.t.Errorf("%s: the status says %s", when, got)
+	}
+}
+
+// TestGetStatusWithoutTheLog: what is known is answered, and that the log is down is said; a publish says that it took nothing.
+func TestGetStatusWithoutTheLog(t *testing.T) {
+	ns, source := ownServer(t)
+	w := newWorld(t, source)
+	at := w.publish(follow("ann", "bob"))
+	ns.Shutdown()
+	ns.WaitForShutdown()
+	res := ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{})
+	if log := res.GetLog(); log.GetError() == "" || len(log.GetLogId()) != 32 || log.GetEpoch() != 1 || log.GetLastSequence() != 1 {
+		t.Error(log)
+	}
+	if p := res.GetProjections()[0]; p.GetPosition() != at || res.GetPosition() != at ||
+		p.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_READY {
+		t.Error(res)
 	}
 }
 
@@ -190,7 +256,7 @@ func TestStatusOfAllStores(t *testing.T) {
 	var names []string
 	for _, p := range ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{}).GetProjections() {
 		names = append(names, p.GetName())
-		if p.GetPosition() != res.Msg.GetPosition() || p.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_LIVE {
+		if p.GetPosition() != res.Msg.GetPosition() || p.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_READY {
 			t.Error(p)
 		}
 	}
@@ -202,7 +268,7 @@ func TestStatusOfAllStores(t *testing.T) {
 			t.Errorf("%s has no metrics", name)
 		}
 	}
-	if _, _, page := w.get("/readyz"); !strings.Contains(string(page), `"seen":{"state":"READY"`) {
+	if _, _, page := w.get("/readyz"); !strings.Contains(string(page), `"seen":{"state":"ready"`) {
 		t.Errorf("%s", page)
 	}
 }
@@ -214,10 +280,10 @@ func TestLagOfWhatStandsStill(t *testing.T) {
 	appendRaw([]byte("no events"))
 	appendRaw([]byte("nor these"))
 	res := ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{})
-	if p := res.GetProjections()[0]; p.GetLagEvents() != 2 {
-		t.Errorf("%d envelopes behind, want 2", p.GetLagEvents())
+	if p := res.GetProjections()[0]; p.GetLagEnvelopes() != 2 {
+		t.Errorf("%d envelopes behind, want 2", p.GetLagEnvelopes())
 	}
-	if lag := w.count("skein_projection_lag_events", "projection", "graph"); lag != 2 {
+	if lag := w.count("skein_projection_lag_envelopes", "projection", "graph"); lag != 2 {
 		t.Errorf("the metrics say %v, want 2", lag)
 	}
 }

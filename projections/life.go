@@ -16,6 +16,8 @@ const (
 	Starting State = iota
 	CatchingUp
 	Ready
+	// Rebuilding is a [Live] that is Ready while another generation is folded beside it: a rebuild, or a rollback.
+	Rebuilding
 	Failed
 	Stopped
 	// Outdated is a [Live] whose generation was built by another fold, or with other settings, than the program has: it does
@@ -23,15 +25,18 @@ const (
 	Outdated
 )
 
-var stateNames = [...]string{"STARTING", "CATCHING_UP", "READY", "FAILED", "STOPPED", "OUTDATED"}
+var stateNames = [...]string{"starting", "catching_up", "ready", "rebuilding", "failed", "stopped", "outdated"}
 
-// String returns the name of the state in capitals.
+// String returns the one name that the state has in metrics, pages and, after their prefix, in the values of the API.
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
 	}
-	return fmt.Sprintf("STATE_%d", uint8(s))
+	return fmt.Sprintf("state_%d", uint8(s))
 }
+
+// CaughtUp reports whether the projection has caught up with the head of the log as of the start, and goes on.
+func (s State) CaughtUp() bool { return s == Ready || s == Rebuilding }
 
 // life is what others may know and wait for: it has its own lock, under which no call leaves the package but that
 // of the listener, since Pebble reports failures while it holds locks.

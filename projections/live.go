@@ -380,7 +380,10 @@ func (l *Live) Status() Status {
 		st.State, st.Error = s.state, s.err
 	}
 	g := l.files.Load()
-	st.Former, st.Building, st.Rebuilding = g.Former, g.Building, l.next.Load() != nil
+	st.Former, st.Building = g.Former, g.Building
+	if st.State == Ready && l.next.Load() != nil {
+		st.State = Rebuilding
+	}
 	st.Damaged = st.State == Failed && s.damaged()
 	st.Unreadable = st.State == Outdated && s.store == nil
 	if now := l.serving.Load(); now != s {

@@ -232,7 +232,7 @@ func TestOutdated(t *testing.T) {
 			runLive(t, l, log.source)
 			st := l.Status()
 			if st.State != projections.Outdated || !errors.Is(st.Error, projections.ErrFingerprint) ||
-				st.Unreadable == test.answers || st.Answers() != test.answers || heard.String() != "OUTDATED" {
+				st.Unreadable == test.answers || st.Answers() != test.answers || heard.String() != "outdated" {
 				t.Errorf("%+v, heard %s", st, heard)
 			}
 			v, err := l.View()
@@ -257,7 +257,7 @@ func TestOutdated(t *testing.T) {
 			}
 			<-ready
 			if st := l.Status(); st.State != projections.Ready || st.Error != nil || st.Generation != 2 ||
-				!strings.HasPrefix(heard.String(), "OUTDATED ") || !strings.HasSuffix(heard.String(), " READY") {
+				!strings.HasPrefix(heard.String(), "outdated ") || !strings.HasSuffix(heard.String(), " ready") {
 				t.Errorf("%+v, heard %s", st, heard)
 			}
 		})
@@ -310,7 +310,7 @@ func TestDamagedStore(t *testing.T) {
 			l = openLive(t, o)
 			log := newLog(envs...)
 			runLive(t, l, log.source)
-			if st := l.Status(); st.State != projections.Failed || st.Error == nil || st.Answers() || heard.String() != "FAILED" {
+			if st := l.Status(); st.State != projections.Failed || st.Error == nil || st.Answers() || heard.String() != "failed" {
 				t.Errorf("%+v, heard %s", st, heard)
 			}
 			if _, err := l.View(); !errors.Is(err, projections.ErrStopped) {
@@ -325,7 +325,7 @@ func TestDamagedStore(t *testing.T) {
 			}
 			<-ready
 			if st := l.Status(); st.State != projections.Ready || st.Generation != 3 ||
-				!strings.HasPrefix(heard.String(), "FAILED ") || !strings.HasSuffix(heard.String(), " READY") {
+				!strings.HasPrefix(heard.String(), "failed ") || !strings.HasSuffix(heard.String(), " ready") {
 				t.Errorf("%+v, heard %s", st, heard)
 			}
 			conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs), "healed")

@@ -189,7 +189,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "followed")
-	if heard.String() != "CATCHING_UP READY STOPPED CATCHING_UP READY STOPPED" {
+	if heard.String() != "catching_up ready stopped catching_up ready stopped" {
 		t.Errorf("states: %s", heard)
 	}
 	if log.open != 0 || len(log.from) != 2 || log.from[0] != (events.Cursor{}) || log.from[1] != envs[299].Cursor {
@@ -257,7 +257,7 @@ func TestReadyWhilePublishingOutrunsTheFold(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		want := fmt.Sprintf("0 CATCHING_UP, %d CATCHING_UP, %d READY, %d READY", envs[49].Seq(), envs[59].Seq(), envs[99].Seq())
+		want := fmt.Sprintf("0 catching_up, %d catching_up, %d ready, %d ready", envs[49].Seq(), envs[59].Seq(), envs[99].Seq())
 		if got := strings.Join(seen, ", "); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}

@@ -16,10 +16,8 @@ type Status struct {
 	Unreadable bool
 	// Damaged tells of a Failed one that its files or rows are, and not the log: a rebuild heals it.
 	Damaged bool
-	// Rebuilding tells that a next generation is open.
-	Rebuilding bool
 	// Former is the generation that a rollback goes back to, Building the one that is being built; 0: none. All of these
-	// are told of a [Live] only, as is the state Outdated.
+	// are told of a [Live] only, as are the states Rebuilding and Outdated.
 	Former, Building uint32
 	State            State
 	// Error says why the state is Failed or Outdated.

@@ -138,7 +138,7 @@ var stops = []stop{
 		says:   "How the service is: the log, and every projection that is folded from it.",
 		method: "AdminService/GetStatus",
 		body:   `{}`,
-		want:   `"PROJECTION_STATE_LIVE"`,
+		want:   `"PROJECTION_STATE_READY"`,
 	},
 }
 

@@ -193,7 +193,7 @@ func demandLive(ctx context.Context, t *testing.T, api *client) {
 	}
 	for _, p := range res.Msg.GetProjections() {
 		switch p.GetState() {
-		case skeinv1.ProjectionState_PROJECTION_STATE_LIVE, skeinv1.ProjectionState_PROJECTION_STATE_REBUILDING,
+		case skeinv1.ProjectionState_PROJECTION_STATE_READY, skeinv1.ProjectionState_PROJECTION_STATE_REBUILDING,
 			skeinv1.ProjectionState_PROJECTION_STATE_CATCHING_UP:
 		default:
 			t.Errorf("%s is %v: %s", p.GetName(), p.GetState(), p.GetError())

@@ -76,14 +76,7 @@ func (p *progress) compared(done, total int) {
 func (p *progress) operated(op *skeinv1.Operation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	text := p.what + ": " + operationStateText(op)
-	if done := operationDone(op); done != "" {
-		text += fmt.Sprintf(", %s, %.0f %s/s", done, op.GetRate(), op.GetUnit())
-	}
-	if op.RemainingSeconds != nil {
-		left := time.Duration(op.GetRemainingSeconds() * float64(time.Second)).Round(time.Second)
-		text += ", about " + left.String() + " left"
-	}
+	text := p.what + ": " + operationProgress(op)
 	if p.bar != nil {
 		p.show(int64(op.GetDone()), int64(op.GetTotal()), text)
 		return

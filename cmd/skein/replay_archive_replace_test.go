@@ -18,6 +18,12 @@ import (
 // startNATS starts a NATS server that listens, with users if there are any, and returns its URL.
 func startNATS(t *testing.T, users ...*natsserver.User) (url string) {
 	t.Helper()
+	return newNATS(t, users...).ClientURL()
+}
+
+// newNATS is startNATS for a test that stops the server itself.
+func newNATS(t *testing.T, users ...*natsserver.User) *natsserver.Server {
+	t.Helper()
 	ns, err := natsserver.NewServer(&natsserver.Options{
 		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, SyncAlways: true,
 		StoreDir: t.TempDir(), JetStreamMaxStore: 1 << 40, Users: users,
@@ -30,7 +36,7 @@ func startNATS(t *testing.T, users ...*natsserver.User) (url string) {
 	if !ns.ReadyForConnections(patience) {
 		t.Fatal("the NATS server is not ready")
 	}
-	return ns.ClientURL()
+	return ns
 }
 
 // jetStreamAt connects to a NATS server.

@@ -291,6 +291,19 @@ func operationName(op *skeinv1.Operation) string {
 	return name + " (operation " + op.GetOperationId() + ")"
 }
 
+// operationProgress is the state of an operation, how far it is, and the time left that the service expects.
+func operationProgress(op *skeinv1.Operation) string {
+	text := operationStateText(op)
+	if done := operationDone(op); done != "" {
+		text += fmt.Sprintf(", %s, %.0f %s/s", done, op.GetRate(), op.GetUnit())
+	}
+	if op.RemainingSeconds != nil {
+		left := time.Duration(op.GetRemainingSeconds() * float64(time.Second)).Round(time.Second)
+		text += ", about " + left.String() + " left"
+	}
+	return text
+}
+
 // operationDone is how far an operation is, in units of its work.
 func operationDone(op *skeinv1.Operation) string {
 	switch {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ type statusCmd struct {
 	Count int           `help:"After how many times it ends; 0: never." default:"0"`
 }
 
-// Run asks GetStatus.
+// Run asks GetStatus, and prints what is known. It fails when the log does not answer or a projection has failed.
 func (c *statusCmd) Run(ctx context.Context, std *streams) error {
 	if c.Watch {
 		return c.watch(ctx, std)
@@ -31,12 +32,18 @@ func (c *statusCmd) Run(ctx context.Context, std *streams) error {
 		return err
 	}
 	if c.JSON {
-		return printJSON(std.out, res)
+		if err := printJSON(std.out, res); err != nil {
+			return err
+		}
+		return notWell(res)
 	}
 	c.log(std, res)
 	printUpkeep(std, res)
 	if err := printProjections(std, res); err != nil {
 		return err
+	}
+	for _, op := range res.GetOperations() {
+		fmt.Fprintf(std.out, "%s: %s\n", operationName(op), operationProgress(op))
 	}
 	if f := res.GetFeeds(); f.GetInboxPages()+f.GetMergedPages() > 0 {
 		fmt.Fprintf(std.out, "\nfeed pages: %d from inboxes alone, %d merged with %d outboxes\n",
@@ -48,12 +55,28 @@ func (c *statusCmd) Run(ctx context.Context, std *streams) error {
 			fmt.Fprintf(std.out, "  envelope %d, event %d: %s\n", r.GetSequence(), r.GetSlot(), r.GetMessage())
 		}
 	}
+	return notWell(res)
+}
+
+// notWell fails a command whose answer was printed, when the log does not answer or a projection has failed.
+func notWell(res *skeinv1.GetStatusResponse) error {
+	failed := func(p *skeinv1.ProjectionStatus) bool {
+		return p.GetState() == skeinv1.ProjectionState_PROJECTION_STATE_FAILED
+	}
+	if res.GetLog().GetError() != "" || slices.ContainsFunc(res.GetProjections(), failed) {
+		return errSilent
+	}
 	return nil
 }
 
 func (c *statusCmd) log(std *streams, res *skeinv1.GetStatusResponse) {
 	l := res.GetLog()
 	fmt.Fprintf(std.out, "log %s, epoch %d\n", l.GetLogId(), l.GetEpoch())
+	if l.GetError() != "" {
+		fmt.Fprintf(std.out, "  does not answer: %s\n  the last envelope that is known is %d\nposition %s\n",
+			l.GetError(), l.GetLastSequence(), res.GetPosition())
+		return
+	}
 	limit := "no limit"
 	if l.GetMaxBytes() > 0 {
 		limit = "of " + sizeText(l.GetMaxBytes())
@@ -106,7 +129,7 @@ func printUpkeep(std *streams, res *skeinv1.GetStatusResponse) {
 }
 
 func stateText(s skeinv1.ProjectionState) string {
-	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(s.String(), "PROJECTION_STATE_"), "_", " "))
+	return strings.ToLower(strings.TrimPrefix(s.String(), "PROJECTION_STATE_"))
 }
 
 // formatText is the format of a store, and the one that finalize-upgrade would move it to.
@@ -119,9 +142,9 @@ func formatText(p *skeinv1.ProjectionStatus) string {
 }
 
 func printProjections(std *streams, res *skeinv1.GetStatusResponse) error {
-	t := newTable(std.out, "PROJECTION", "STATE", "LAG", "BEHIND", "DISK", "VERSION", "GENERATION", "FORMAT", "VERIFIED")
+	t := newTable(std.out, "PROJECTION", "STATE", "ENVELOPES BEHIND", "LAG", "DISK", "VERSION", "GENERATION", "FORMAT", "VERIFIED")
 	for _, p := range res.GetProjections() {
-		t.row(p.GetName(), stateText(p.GetState()), strconv.FormatUint(p.GetLagEvents(), 10), secondsText(p.GetLagSeconds()),
+		t.row(p.GetName(), stateText(p.GetState()), strconv.FormatUint(p.GetLagEnvelopes(), 10), secondsText(p.GetLagSeconds()),
 			sizeText(p.GetDiskBytes()), strconv.FormatUint(uint64(p.GetVersion()), 10),
 			strconv.FormatUint(p.GetGeneration(), 10), formatText(p), timeText(p.GetLastVerifyTime()))
 	}

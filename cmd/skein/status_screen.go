@@ -114,17 +114,14 @@ func (s *statusScreen) log() {
 }
 
 func (s *statusScreen) projections() {
-	const lag, visible = "skein_projection_lag_events", "skein_publish_visible_seconds"
-	t := newTable(&s.buf, "PROJECTION", "STATE", "LAG", "BEHIND", "EVENTS/S", "VISIBLE P50", "P99", "DISK", "TABLES", "DEBT")
+	const lag, visible = "skein_projection_lag_envelopes", "skein_publish_visible_seconds"
+	t := newTable(&s.buf, "PROJECTION", "STATE", "ENVELOPES BEHIND", "LAG", "EVENTS/S", "VISIBLE P50", "P99", "DISK", "TABLES", "DEBT")
 	for _, p := range s.to.values(lag, "projection") {
 		state := "?"
 		for _, st := range s.to.values("skein_projection_state", "state") {
 			if s.gauge("skein_projection_state", "projection", p, "state", st) == 1 {
-				state = strings.ReplaceAll(st, "_", " ")
+				state = st
 			}
-		}
-		if state != "ready" {
-			state = strings.ToUpper(state)
 		}
 		t.row(p, state, strconv.FormatFloat(s.gauge(lag, "projection", p), 'f', 0, 64),
 			ageText(s.gauge("skein_projection_lag_seconds", "projection", p)), rateText(s.rate("skein_fold_events_total", "projection", p)),

@@ -19,6 +19,9 @@ import (
 // report adds to a status what the process does beside serving.
 func (a *app) report(_ context.Context, res *skeinv1.GetStatusResponse) {
 	res.Archive, res.Snapshots, res.Audit = a.archiveStatus(), a.snapshotStatus(), a.auditStatus()
+	for _, i := range a.operations.UnderWay() {
+		res.Operations = append(res.Operations, protoOperation(i))
+	}
 	last := a.lastVerified()
 	for _, p := range res.GetProjections() {
 		p.LastVerifyTime = timeOf(last[p.GetName()])

@@ -194,6 +194,18 @@ func (m *Manager) List(k Kind, before string, n int) (found []Info, more bool) {
 	return found, false
 }
 
+// UnderWay returns the operations that have not ended, the oldest first.
+func (m *Manager) UnderWay() (found []Info) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range m.order {
+		if e := m.entries[id]; !e.State.Ended() {
+			found = append(found, e.info())
+		}
+	}
+	return found
+}
+
 // Cancel asks an operation to end, and returns it as it is then. What has ended stays as it is.
 func (m *Manager) Cancel(id string) (Info, error) {
 	m.mu.Lock()

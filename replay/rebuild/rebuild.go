@@ -229,7 +229,7 @@ func (r *run) isNear(seq, head uint64) bool {
 // shown tells whether the next generation shows what a live one that does not go on has shown; one that goes on is followed
 // in the cut-over.
 func (r *run) shown(seq uint64) bool {
-	return seq >= r.live.Cursor().Seq || r.live.Status().State == projections.Ready
+	return seq >= r.live.Cursor().Seq || r.live.Status().State.CaughtUp()
 }
 
 func (r *run) readBytes() int {

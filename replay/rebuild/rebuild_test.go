@@ -70,7 +70,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 		if unit, done, total := p.Now(); unit != "envelopes" || done == 0 || done > total || total < first {
 			t.Errorf("%d of %d %s", done, total, unit)
 		}
-		if st := l.Status(); st.Generation != 2 || st.Former != 1 || st.Building != 0 || st.Rebuilding {
+		if st := l.Status(); st.Generation != 2 || st.Former != 1 || st.Building != 0 || st.State == projections.Rebuilding {
 			t.Errorf("%+v", st)
 		}
 		if report, err = rebuild.Rollback(t.Context(), l, w.source, rebuild.Options{}); err != nil {
@@ -142,7 +142,7 @@ func TestRebuildIsContinued(t *testing.T) {
 	if _, err := rebuild.Rebuild(ctx, l, stopping(w.source, 100, cancel), rebuild.Options{}); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if st := l.Status(); st.Generation != 1 || st.Building != 2 || st.Rebuilding {
+	if st := l.Status(); st.Generation != 1 || st.Building != 2 || st.State == projections.Rebuilding {
 		t.Errorf("%+v", st)
 	}
 	if err := l.Close(); err != nil {

@@ -31,11 +31,11 @@ const (
 	ProjectionState_PROJECTION_STATE_UNSPECIFIED ProjectionState = 0
 	// Opening its store.
 	ProjectionState_PROJECTION_STATE_STARTING ProjectionState = 1
-	// Folding what the log has, not yet at its head; not ready.
+	// Folding what the log had at the start; not ready.
 	ProjectionState_PROJECTION_STATE_CATCHING_UP ProjectionState = 2
-	// Following the head of the log and answering.
-	ProjectionState_PROJECTION_STATE_LIVE ProjectionState = 3
-	// Answering, while the next generation is built beside it.
+	// Answering, and following the log since it had caught up with the head as of the start. How far it is behind is its lag.
+	ProjectionState_PROJECTION_STATE_READY ProjectionState = 3
+	// Ready, while another generation is folded beside it: a rebuild or a rollback.
 	ProjectionState_PROJECTION_STATE_REBUILDING ProjectionState = 4
 	// Stopped by an error of its own; it answers nothing until it is healed.
 	ProjectionState_PROJECTION_STATE_FAILED ProjectionState = 5
@@ -53,7 +53,7 @@ var (
 		0: "PROJECTION_STATE_UNSPECIFIED",
 		1: "PROJECTION_STATE_STARTING",
 		2: "PROJECTION_STATE_CATCHING_UP",
-		3: "PROJECTION_STATE_LIVE",
+		3: "PROJECTION_STATE_READY",
 		4: "PROJECTION_STATE_REBUILDING",
 		5: "PROJECTION_STATE_FAILED",
 		6: "PROJECTION_STATE_STOPPED",
@@ -63,7 +63,7 @@ var (
 		"PROJECTION_STATE_UNSPECIFIED": 0,
 		"PROJECTION_STATE_STARTING":    1,
 		"PROJECTION_STATE_CATCHING_UP": 2,
-		"PROJECTION_STATE_LIVE":        3,
+		"PROJECTION_STATE_READY":       3,
 		"PROJECTION_STATE_REBUILDING":  4,
 		"PROJECTION_STATE_FAILED":      5,
 		"PROJECTION_STATE_STOPPED":     6,
@@ -318,7 +318,9 @@ type GetStatusResponse struct {
 	// What the auditor of this process has done; absent: it does not run.
 	Audit *AuditStatus `protobuf:"bytes,9,opt,name=audit,proto3" json:"audit,omitempty"`
 	// The snapshots of this process; absent: it has no place for them.
-	Snapshots     *SnapshotStatus `protobuf:"bytes,10,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
+	Snapshots *SnapshotStatus `protobuf:"bytes,10,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
+	// The operations that have not ended, the oldest first.
+	Operations    []*Operation `protobuf:"bytes,11,rep,name=operations,proto3" json:"operations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -419,6 +421,13 @@ func (x *GetStatusResponse) GetAudit() *AuditStatus {
 func (x *GetStatusResponse) GetSnapshots() *SnapshotStatus {
 	if x != nil {
 		return x.Snapshots
+	}
+	return nil
+}
+
+func (x *GetStatusResponse) GetOperations() []*Operation {
+	if x != nil {
+		return x.Operations
 	}
 	return nil
 }
@@ -878,6 +887,9 @@ type LogStatus struct {
 	// In how many days the stream is full if it grows as it lately did; absent while that is unknown or it does not
 	// grow.
 	DaysUntilFull *float64 `protobuf:"fixed64,7,opt,name=days_until_full,json=daysUntilFull,proto3,oneof" json:"days_until_full,omitempty"`
+	// Why the log does not answer; empty when it does. Of the fields above only the id, the epoch and the last sequence that
+	// this process has heard of are set then.
+	Error         string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -961,6 +973,13 @@ func (x *LogStatus) GetDaysUntilFull() float64 {
 	return 0
 }
 
+func (x *LogStatus) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 // One projection.
 type ProjectionStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -976,8 +995,8 @@ type ProjectionStatus struct {
 	State ProjectionState `protobuf:"varint,5,opt,name=state,proto3,enum=skein.v1.ProjectionState" json:"state,omitempty"`
 	// The position up to which it has folded the log.
 	Position string `protobuf:"bytes,6,opt,name=position,proto3" json:"position,omitempty"`
-	// How many sequences of the log it has still to fold.
-	LagEvents uint64 `protobuf:"varint,7,opt,name=lag_events,json=lagEvents,proto3" json:"lag_events,omitempty"`
+	// How many envelopes of the log, of 1 to 1000 events, it has still to fold.
+	LagEnvelopes uint64 `protobuf:"varint,7,opt,name=lag_envelopes,json=lagEnvelopes,proto3" json:"lag_envelopes,omitempty"`
 	// For how long the oldest envelope that it has still to fold has been in the log, in seconds; 0 when there is none.
 	LagSeconds float64 `protobuf:"fixed64,8,opt,name=lag_seconds,json=lagSeconds,proto3" json:"lag_seconds,omitempty"`
 	// Size of its directory, in bytes.
@@ -1066,9 +1085,9 @@ func (x *ProjectionStatus) GetPosition() string {
 	return ""
 }
 
-func (x *ProjectionStatus) GetLagEvents() uint64 {
+func (x *ProjectionStatus) GetLagEnvelopes() uint64 {
 	if x != nil {
-		return x.LagEvents
+		return x.LagEnvelopes
 	}
 	return 0
 }
@@ -2392,7 +2411,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\tpage_size\x18\x01 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12#\n" +
-	"\bat_least\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xf4\x03\n" +
+	"\bat_least\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xa9\x04\n" +
 	"\x11GetStatusResponse\x12%\n" +
 	"\x03log\x18\x01 \x01(\v2\x13.skein.v1.LogStatusR\x03log\x12<\n" +
 	"\vprojections\x18\x02 \x03(\v2\x1a.skein.v1.ProjectionStatusR\vprojections\x120\n" +
@@ -2404,7 +2423,10 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\aarchive\x18\b \x01(\v2\x17.skein.v1.ArchiveStatusR\aarchive\x12+\n" +
 	"\x05audit\x18\t \x01(\v2\x15.skein.v1.AuditStatusR\x05audit\x126\n" +
 	"\tsnapshots\x18\n" +
-	" \x01(\v2\x18.skein.v1.SnapshotStatusR\tsnapshots\"\xf5\x02\n" +
+	" \x01(\v2\x18.skein.v1.SnapshotStatusR\tsnapshots\x123\n" +
+	"\n" +
+	"operations\x18\v \x03(\v2\x13.skein.v1.OperationR\n" +
+	"operations\"\xf5\x02\n" +
 	"\rArchiveStatus\x12\x14\n" +
 	"\x05place\x18\x01 \x01(\tR\x05place\x12\x1c\n" +
 	"\tarchiving\x18\x02 \x01(\bR\tarchiving\x12#\n" +
@@ -2446,7 +2468,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\vinbox_pages\x18\x01 \x01(\x04R\n" +
 	"inboxPages\x12!\n" +
 	"\fmerged_pages\x18\x02 \x01(\x04R\vmergedPages\x12'\n" +
-	"\x0foutboxes_opened\x18\x03 \x01(\x04R\x0eoutboxesOpened\"\xf8\x01\n" +
+	"\x0foutboxes_opened\x18\x03 \x01(\x04R\x0eoutboxesOpened\"\x8e\x02\n" +
 	"\tLogStatus\x12\x15\n" +
 	"\x06log_id\x18\x01 \x01(\tR\x05logId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x12%\n" +
@@ -2454,8 +2476,9 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\rlast_sequence\x18\x04 \x01(\x04R\flastSequence\x12\x14\n" +
 	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x1b\n" +
 	"\tmax_bytes\x18\x06 \x01(\x04R\bmaxBytes\x12+\n" +
-	"\x0fdays_until_full\x18\a \x01(\x01H\x00R\rdaysUntilFull\x88\x01\x01B\x12\n" +
-	"\x10_days_until_full\"\xdd\x03\n" +
+	"\x0fdays_until_full\x18\a \x01(\x01H\x00R\rdaysUntilFull\x88\x01\x01\x12\x14\n" +
+	"\x05error\x18\b \x01(\tR\x05errorB\x12\n" +
+	"\x10_days_until_full\"\xe3\x03\n" +
 	"\x10ProjectionStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12 \n" +
@@ -2464,9 +2487,8 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"generation\x18\x04 \x01(\x04R\n" +
 	"generation\x12/\n" +
 	"\x05state\x18\x05 \x01(\x0e2\x19.skein.v1.ProjectionStateR\x05state\x12\x1a\n" +
-	"\bposition\x18\x06 \x01(\tR\bposition\x12\x1d\n" +
-	"\n" +
-	"lag_events\x18\a \x01(\x04R\tlagEvents\x12\x1f\n" +
+	"\bposition\x18\x06 \x01(\tR\bposition\x12#\n" +
+	"\rlag_envelopes\x18\a \x01(\x04R\flagEnvelopes\x12\x1f\n" +
 	"\vlag_seconds\x18\b \x01(\x01R\n" +
 	"lagSeconds\x12\x1d\n" +
 	"\n" +
@@ -2577,12 +2599,12 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\foperation_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\voperationId\"K\n" +
 	"\x16WatchOperationResponse\x121\n" +
-	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation*\x8a\x02\n" +
+	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation*\x8b\x02\n" +
 	"\x0fProjectionState\x12 \n" +
 	"\x1cPROJECTION_STATE_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19PROJECTION_STATE_STARTING\x10\x01\x12 \n" +
-	"\x1cPROJECTION_STATE_CATCHING_UP\x10\x02\x12\x19\n" +
-	"\x15PROJECTION_STATE_LIVE\x10\x03\x12\x1f\n" +
+	"\x1cPROJECTION_STATE_CATCHING_UP\x10\x02\x12\x1a\n" +
+	"\x16PROJECTION_STATE_READY\x10\x03\x12\x1f\n" +
 	"\x1bPROJECTION_STATE_REBUILDING\x10\x04\x12\x1b\n" +
 	"\x17PROJECTION_STATE_FAILED\x10\x05\x12\x1c\n" +
 	"\x18PROJECTION_STATE_STOPPED\x10\x06\x12\x1d\n" +
@@ -2674,54 +2696,55 @@ var file_skein_v1_admin_service_proto_depIdxs = []int32{
 	5,  // 4: skein.v1.GetStatusResponse.archive:type_name -> skein.v1.ArchiveStatus
 	6,  // 5: skein.v1.GetStatusResponse.audit:type_name -> skein.v1.AuditStatus
 	7,  // 6: skein.v1.GetStatusResponse.snapshots:type_name -> skein.v1.SnapshotStatus
-	33, // 7: skein.v1.ArchiveStatus.last_time:type_name -> google.protobuf.Timestamp
-	33, // 8: skein.v1.AuditStatus.last_round_time:type_name -> google.protobuf.Timestamp
-	33, // 9: skein.v1.SnapshotStatus.last_time:type_name -> google.protobuf.Timestamp
-	0,  // 10: skein.v1.ProjectionStatus.state:type_name -> skein.v1.ProjectionState
-	33, // 11: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
-	34, // 12: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
-	1,  // 13: skein.v1.Operation.kind:type_name -> skein.v1.OperationKind
-	2,  // 14: skein.v1.Operation.state:type_name -> skein.v1.OperationState
-	33, // 15: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
-	33, // 16: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
-	12, // 17: skein.v1.StartRebuildResponse.operation:type_name -> skein.v1.Operation
-	12, // 18: skein.v1.VerifyResponse.operation:type_name -> skein.v1.Operation
-	12, // 19: skein.v1.RepairResponse.operation:type_name -> skein.v1.Operation
-	12, // 20: skein.v1.RollbackResponse.operation:type_name -> skein.v1.Operation
-	12, // 21: skein.v1.TakeSnapshotResponse.operation:type_name -> skein.v1.Operation
-	12, // 22: skein.v1.EraseUserResponse.operation:type_name -> skein.v1.Operation
-	12, // 23: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
-	1,  // 24: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
-	12, // 25: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
-	12, // 26: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
-	12, // 27: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
-	3,  // 28: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
-	13, // 29: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
-	15, // 30: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
-	17, // 31: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
-	19, // 32: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
-	21, // 33: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
-	23, // 34: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
-	25, // 35: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
-	27, // 36: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
-	29, // 37: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
-	31, // 38: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
-	4,  // 39: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
-	14, // 40: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
-	16, // 41: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
-	18, // 42: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
-	20, // 43: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
-	22, // 44: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
-	24, // 45: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
-	26, // 46: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
-	28, // 47: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
-	30, // 48: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
-	32, // 49: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
-	39, // [39:50] is the sub-list for method output_type
-	28, // [28:39] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	12, // 7: skein.v1.GetStatusResponse.operations:type_name -> skein.v1.Operation
+	33, // 8: skein.v1.ArchiveStatus.last_time:type_name -> google.protobuf.Timestamp
+	33, // 9: skein.v1.AuditStatus.last_round_time:type_name -> google.protobuf.Timestamp
+	33, // 10: skein.v1.SnapshotStatus.last_time:type_name -> google.protobuf.Timestamp
+	0,  // 11: skein.v1.ProjectionStatus.state:type_name -> skein.v1.ProjectionState
+	33, // 12: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
+	34, // 13: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
+	1,  // 14: skein.v1.Operation.kind:type_name -> skein.v1.OperationKind
+	2,  // 15: skein.v1.Operation.state:type_name -> skein.v1.OperationState
+	33, // 16: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
+	33, // 17: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
+	12, // 18: skein.v1.StartRebuildResponse.operation:type_name -> skein.v1.Operation
+	12, // 19: skein.v1.VerifyResponse.operation:type_name -> skein.v1.Operation
+	12, // 20: skein.v1.RepairResponse.operation:type_name -> skein.v1.Operation
+	12, // 21: skein.v1.RollbackResponse.operation:type_name -> skein.v1.Operation
+	12, // 22: skein.v1.TakeSnapshotResponse.operation:type_name -> skein.v1.Operation
+	12, // 23: skein.v1.EraseUserResponse.operation:type_name -> skein.v1.Operation
+	12, // 24: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
+	1,  // 25: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
+	12, // 26: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
+	12, // 27: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
+	12, // 28: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
+	3,  // 29: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
+	13, // 30: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
+	15, // 31: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
+	17, // 32: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
+	19, // 33: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
+	21, // 34: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
+	23, // 35: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
+	25, // 36: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
+	27, // 37: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
+	29, // 38: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
+	31, // 39: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
+	4,  // 40: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
+	14, // 41: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
+	16, // 42: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
+	18, // 43: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
+	20, // 44: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
+	22, // 45: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
+	24, // 46: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
+	26, // 47: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
+	28, // 48: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
+	30, // 49: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
+	32, // 50: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
+	40, // [40:51] is the sub-list for method output_type
+	29, // [29:40] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_admin_service_proto_init() }

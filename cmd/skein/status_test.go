@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"regexp"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/operation"
+)
+
+// statusOf runs `skein status` against a service.
+func statusOf(api *client) (code int, out string) {
+	var text, trouble bytes.Buffer
+	code = run([]string{"status", "--server", api.url}, &streams{nil, &text, &trouble})
+	return code, text.String() + trouble.String()
+}
+
+func demandLines(t *testing.T, text string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if !regexp.MustCompile("(?m)" + line).MatchString(text) {
+			t.Errorf("%q is not in\n%s", line, text)
+		}
+	}
+}
+
+// TestStatusWithoutTheLog: what is known is printed, and scripts hear of the trouble.
+func TestStatusWithoutTheLog(t *testing.T) {
+	ns := newNATS(t)
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *appOptions) {
+		o.log = events.Config{URL: ns.ClientURL()}
+	})
+	defer stop()
+	publish(t, api, userFollowed("ann", "bob"))
+	if code, text := statusOf(api); code != exitOK {
+		t.Errorf("%d\n%s", code, text)
+	}
+	ns.Shutdown()
+	ns.WaitForShutdown()
+	code, text := statusOf(api)
+	if code != exitFailed {
+		t.Errorf("exit code %d", code)
+	}
+	demandLines(t, text, "^log [0-9a-f]{32}, epoch 1$", "^  does not answer: ", "^  the last envelope that is known is 1$", "^graph +ready ")
+}
+
+// TestStatusShowsOperations: what is under way is a line of the status.
+func TestStatusShowsOperations(t *testing.T) {
+	var service *app
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *appOptions) {
+		o.works = func(a *app) works { service = a; return a.works() }
+	})
+	defer stop()
+	began, let := make(chan struct{}), make(chan struct{})
+	op, err := service.operations.Do(operation.Rebuild, "graph", nil, func(_ context.Context, p *replay.Progress) (string, error) {
+		p.Start("envelopes", 40)
+		p.Add(10)
+		close(began)
+		<-let
+		return "", nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	line := `^rebuild of graph \(operation ` + regexp.QuoteMeta(op.ID) + `\): `
+	_, text := statusOf(api)
+	demandLines(t, text, line+"running, 10 of 40 envelopes")
+	close(let)
+	if err := service.operations.Watch(t.Context(), op.ID, func(operation.Info) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, text = statusOf(api); regexp.MustCompile("(?m)" + line).MatchString(text) {
+		t.Errorf("it has ended:\n%s", text)
+	}
+}
