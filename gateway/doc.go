@@ -44,7 +44,7 @@
 // page before, which the next page must contain, so no page comes from an older state than the one before it. It is
 // signed, and bound to its list. Tokens do not expire (token.go, lists.go), but for those of feeds and lists by heat, which
 // say so (feed.go, counters.go). What a feed hides because it was seen is of the page's position or later, and no later page
-// shows it again (hide_seen.go).
+// reads an older state of it (hide_seen.go).
 //
 // Reads change nothing, with one exception: one that asks for it (mark_active) has a reader_active event appended, at most
 // one a reader and day, behind its answer (active.go).

@@ -10,6 +10,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/seen"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -28,6 +29,9 @@ func checkReadFeed(c *checker, req *skeinv1.ReadFeedRequest) {
 	if req.GetNewerThan() != "" && req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_HOT {
 		c.found = append(c.found, invalidField("newer_than", "must be empty in the order HOT: only NEWEST has a top to refresh from"))
 	}
+	if req.GetIgnoreServed() && !req.GetHideSeen() {
+		c.found = append(c.found, invalidField("ignore_served", "must be false without hide_seen: nothing is hidden then"))
+	}
 }
 
 // feedOf names the feed that a request is about.
@@ -40,9 +44,9 @@ func feedOf(req *skeinv1.ReadFeedRequest) inbox.Feed {
 }
 
 // feedListID names a feed in tokens, with all that makes another list of it.
-func feedListID(kind byte, f inbox.Feed, hideSeen bool) listID {
-	options := byte(f.Order) << 3
-	for i, on := range []bool{f.Own, hideSeen, f.OnePerItem} {
+func feedListID(kind byte, f inbox.Feed, req *skeinv1.ReadFeedRequest) listID {
+	var options byte
+	for i, on := range []bool{f.Own, req.GetHideSeen(), f.OnePerItem, f.Order == inbox.Hot, req.GetIgnoreServed()} {
 		if on {
 			options |= 1 << i
 		}
@@ -54,7 +58,7 @@ func (s *Server) readFeed(
 	ctx context.Context, req *skeinv1.ReadFeedRequest, x *extra,
 ) (*skeinv1.ReadFeedResponse, error) {
 	f := feedOf(req)
-	id, newest := feedListID(feedList, f, req.GetHideSeen()), feedListID(newestList, f, req.GetHideSeen())
+	id, newest := feedListID(feedList, f, req), feedListID(newestList, f, req)
 	start, err := s.startOf(req, id, newest)
 	if err != nil {
 		return nil, err
@@ -90,7 +94,7 @@ func (s *Server) readFeed(
 	return res, nil
 }
 
-// feedPage reads a page, less what the reader has played if that is asked for.
+// feedPage reads a page, less what the reader has seen if that is asked for.
 func (s *Server) feedPage(
 	ctx context.Context, req *skeinv1.ReadFeedRequest, r *feedReading, f inbox.Feed, start feedStart,
 ) (inbox.Page, *hiding, error) {
@@ -99,7 +103,8 @@ func (s *Server) feedPage(
 		page, err := r.Feed(ctx, f, start.after, size)
 		return page, nil, err
 	}
-	h := s.hide(ctx, f.Reader, r.at, start.seen)
+	question := seen.Question{User: f.Reader, IgnoreServed: req.GetIgnoreServed()}
+	h := s.hide(ctx, question, r.at, start.seen)
 	defer h.close()
 	if h.r != nil {
 		f.Hide = h.items
@@ -118,7 +123,7 @@ type feedStart struct {
 	above, after inbox.Mark
 	// since is the position of the page that the token is from.
 	since demand
-	// seen is the sequence up to which what was played is hidden at least; 0: that of the page.
+	// seen is the sequence up to which what was seen is hidden at least; 0: that of the page.
 	seen uint64
 }
 

@@ -450,7 +450,7 @@ func TestFeedBadInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	mine, foreign := w.server.keys, ring(t, "log:"+secret(1))
-	id := feedListID(feedList, inbox.Feed{Reader: "ann"}, false)
+	id := feedListID(feedList, inbox.Feed{Reader: "ann"}, &skeinv1.ReadFeedRequest{})
 	signed := func(keys KeyRing, mark []byte) string {
 		return keys.sign(pageToken{list: id, pos: w.log.Position(1), mark: mark})
 	}

@@ -9,22 +9,25 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// hiding leaves out of a page of a feed what its reader has played, by the code that answers FilterSeen.
+// hiding leaves out of a page of a feed what its reader has seen, by the code that answers FilterSeen.
 //
 // The page is read at the position of the inbox, P, and the seen store at one of its own, which must contain P. That is
 // cheap: both fold the same envelopes in the same process, so there is seldom anything to wait for, and then it is the
 // rest of an envelope. It buys that no play before P is forgotten (I10), and that whatever the page demands (at_least,
 // the position in its token) is demanded of the seen store too, since P contains it.
 //
-// The seen store may be ahead of P and hide what was played since. The next page must not show it after all (I9), by
+// The seen store may be ahead of P and hide what was seen since. The next page must not show it after all (I9), by
 // another pin of the item, so the token says by how much it was ahead, and the next page demands that of the seen store
 // alone: a page never waits for an inbox that lags.
+//
+// A caller that publishes what a page has shown as served does not move the pages behind it: a page continues after the
+// entry that the page before showed last, not after a number of entries, and only other pins of those items go.
 //
 // A seen store that is missing, has failed, is being built or does not get to P in time fails no feed. The page hides
 // nothing then, and says so.
 type hiding struct {
-	s      *Server
-	reader string
+	s        *Server
+	question seen.Question
 	// r is nil when nothing is hidden.
 	r *seenReading
 	// upTo is the sequence that what is hidden contains; without r, what the page before had hidden contained.
@@ -33,10 +36,10 @@ type hiding struct {
 	broken bool
 }
 
-// hide opens the seen store for a page of a reader at a position of the inbox; upTo is what the page before it demands
-// of the seen store beside that. The result is to be closed after the page.
-func (s *Server) hide(ctx context.Context, reader string, at events.Position, upTo uint64) *hiding {
-	h := &hiding{s: s, reader: reader, upTo: max(at.Seq, upTo)}
+// hide opens the seen store for a page at a position of the inbox; upTo is what the page before it demands of the seen
+// store beside that. The result is to be closed after the page.
+func (s *Server) hide(ctx context.Context, question seen.Question, at events.Position, upTo uint64) *hiding {
+	h := &hiding{s: s, question: question, upTo: max(at.Seq, upTo)}
 	if s.seen == nil || s.seenState.rebuilding(s.seen) {
 		return h
 	}
@@ -59,13 +62,12 @@ func (h *hiding) close() {
 
 // items is the Hide of the page's inbox.Feed.
 func (h *hiding) items(items []string) ([]bool, error) {
-	unseen, months, err := h.r.Filter(seen.Question{User: h.reader, IgnoreServed: true}, items, nil)
+	unseen, _, err := h.s.unseen(h.r, byFeed, h.question, candidates{items: items})
 	if err != nil {
 		h.s.log.Error("a feed is not hidden from what was seen", "error", err)
 		h.broken = true
 		return nil, err
 	}
-	h.s.metrics.seen.count(byFeed, len(items), len(unseen), months)
 	hide := make([]bool, len(items))
 	for i := range hide {
 		hide[i] = true

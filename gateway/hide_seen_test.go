@@ -18,21 +18,23 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// A play hides every pin of its item, in both orders and with every other option; a serve does not.
+// A play hides every pin of its item, in both orders and with every other option; so does a serve, unless it is ignored.
 func TestHideSeen(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	w.publishPictures()
-	at := w.publish(played("ann", "b3"), served("ann", "b1", "c1"), played("ann", "nothing"), played("bob", "b1"), played("ann", "a1"))
+	at := w.publish(played("ann", "b3"), served("ann", "b1", "nothing"), played("ann", "nothing"), played("bob", "c1"), played("ann", "a1"))
 	for name, c := range map[string]struct {
 		req  *skeinv1.ReadFeedRequest
 		want []string
 	}{
-		"newest":       {&skeinv1.ReadFeedRequest{}, []string{"dan//d3", "cid/hens/c1", "bob/cats/b1"}},
-		"by heat":      {&skeinv1.ReadFeedRequest{Order: byHeat}, []string{"bob/cats/b1", "cid/hens/c1", "dan//d3"}},
-		"own":          {&skeinv1.ReadFeedRequest{IncludeOwn: true}, []string{"dan//d3", "cid/hens/c1", "bob/cats/b1"}},
-		"one per item": {&skeinv1.ReadFeedRequest{OnePerItem: true}, []string{"dan//d3", "cid/hens/c1", "bob/cats/b1"}},
-		"both by heat": {
-			&skeinv1.ReadFeedRequest{OnePerItem: true, IncludeOwn: true, Order: byHeat}, []string{"bob/cats/b1", "cid/hens/c1", "dan//d3"},
+		"newest":       {&skeinv1.ReadFeedRequest{}, []string{"dan//d3", "cid/hens/c1"}},
+		"by heat":      {&skeinv1.ReadFeedRequest{Order: byHeat}, []string{"cid/hens/c1", "dan//d3"}},
+		"own":          {&skeinv1.ReadFeedRequest{IncludeOwn: true}, []string{"dan//d3", "cid/hens/c1"}},
+		"one per item": {&skeinv1.ReadFeedRequest{OnePerItem: true}, []string{"dan//d3", "cid/hens/c1"}},
+		"plays alone":  {&skeinv1.ReadFeedRequest{IgnoreServed: true}, []string{"dan//d3", "cid/hens/c1", "bob/cats/b1"}},
+		"plays alone, by heat": {
+			&skeinv1.ReadFeedRequest{IgnoreServed: true, OnePerItem: true, IncludeOwn: true, Order: byHeat},
+			[]string{"cid/hens/c1", "bob/cats/b1", "dan//d3"},
 		},
 	} {
 		for size := range int32(5) {
@@ -253,7 +255,7 @@ func TestHideSeenAhead(t *testing.T) {
 func TestHideSeenTokens(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), pinned("bob", "", "3"))
-	id := feedListID(feedList, inbox.Feed{Reader: "ann"}, true)
+	id := feedListID(feedList, inbox.Feed{Reader: "ann"}, &skeinv1.ReadFeedRequest{HideSeen: true})
 	for name, mark := range map[string][]byte{
 		"none": nil, "cut": {0}, "no number": {0x80}, "too far ahead": {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0, 1, 2},
 	} {
@@ -263,8 +265,13 @@ func TestHideSeenTokens(t *testing.T) {
 		wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
 	}
 	res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, HideSeen: true, AtLeast: at})
-	_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(res.GetNextPageToken())}))
-	wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
+	for _, req := range []*skeinv1.ReadFeedRequest{{}, {HideSeen: true, IgnoreServed: true}} {
+		req.ReaderId, req.Start = "ann", after(res.GetNextPageToken())
+		_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(req))
+		wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
+	}
+	_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "ann", IgnoreServed: true}))
+	wantError(t, err, connect.CodeInvalidArgument, "INVALID_FIELD", "ignore_served")
 }
 
 // corrupt folds as seen does, and then spoils the row of the play.

@@ -71,21 +71,33 @@ func (s *Server) filterSeen(
 	question := seen.Question{
 		User: req.GetUserId(), Window: int(req.GetWindowMonths()), IgnoreServed: req.GetIgnoreServed(),
 	}
-	res := &skeinv1.FilterSeenResponse{Position: r.position}
-	var months int
-	if len(req.GetNumericIds()) > 0 {
-		unseen := make([]uint32, 0, len(req.GetNumericIds()))
-		res.UnseenIndexes, months, err = r.FilterNumeric(question, req.GetNumericIds(), unseen)
-	} else {
-		unseen := make([]uint32, 0, len(req.GetItemIds()))
-		res.UnseenIndexes, months, err = r.Filter(question, req.GetItemIds(), unseen)
-	}
+	unseen, months, err := s.unseen(r, byFilter, question, candidates{req.GetItemIds(), req.GetNumericIds()})
 	if err != nil {
 		return nil, err
 	}
-	res.MonthsRead = int32(months)
-	s.metrics.seen.count(byFilter, len(req.GetItemIds())+len(req.GetNumericIds()), len(res.GetUnseenIndexes()), months)
-	return res, nil
+	return &skeinv1.FilterSeenResponse{UnseenIndexes: unseen, MonthsRead: int32(months), Position: r.position}, nil
+}
+
+// candidates are items by their ids, or by their numbers.
+type candidates struct {
+	items   []string
+	numeric []uint64
+}
+
+// unseen returns the indexes of the candidates that are not seen, and how many months of plays were read. It is the one
+// filter of FilterSeen and of feeds.
+func (s *Server) unseen(r *seenReading, by askedBy, x seen.Question, c candidates) (unseen []uint32, months int, err error) {
+	total := len(c.items) + len(c.numeric)
+	unseen = make([]uint32, 0, total)
+	if len(c.numeric) > 0 {
+		unseen, months, err = r.FilterNumeric(x, c.numeric, unseen)
+	} else {
+		unseen, months, err = r.Filter(x, c.items, unseen)
+	}
+	if err == nil {
+		s.metrics.seen.count(by, total, len(unseen), months)
+	}
+	return unseen, months, err
 }
 
 func (s *Server) listServed(

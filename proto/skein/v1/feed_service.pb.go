@@ -151,15 +151,19 @@ type ReadFeedRequest struct {
 	Order FeedOrder `protobuf:"varint,5,opt,name=order,proto3,enum=skein.v1.FeedOrder" json:"order,omitempty"`
 	// Show the reader's own pins, too.
 	IncludeOwn bool `protobuf:"varint,6,opt,name=include_own,json=includeOwn,proto3" json:"include_own,omitempty"`
-	// Leave out items that the reader has played within the default window of SeenService. At most one unseen item in a
-	// thousand is hidden by mistake. Every play up to the position of the answer counts; a later one may.
+	// Leave out the items that FilterSeen takes for seen: those that the reader has played within the default window of
+	// SeenService, and the last 100 that were served. At most one unseen item in a thousand is hidden by mistake. Every
+	// play and serve up to the position of the answer counts; a later one may. Serving the items of a page does not move
+	// the next page: it continues after the last entry.
 	HideSeen bool `protobuf:"varint,7,opt,name=hide_seen,json=hideSeen,proto3" json:"hide_seen,omitempty"`
 	// Show each item once a session, by the first of its pins in the order.
 	OnePerItem bool `protobuf:"varint,8,opt,name=one_per_item,json=onePerItem,proto3" json:"one_per_item,omitempty"`
 	// Note in the log that the reader reads, so that the feed is kept ready.
 	MarkActive bool `protobuf:"varint,9,opt,name=mark_active,json=markActive,proto3" json:"mark_active,omitempty"`
 	// A position that the answer must contain; empty: any.
-	AtLeast       string `protobuf:"bytes,10,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	AtLeast string `protobuf:"bytes,10,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	// With hide_seen: look at plays only, not at what was served, as in FilterSeen. All pages of a session have the same.
+	IgnoreServed  bool `protobuf:"varint,11,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -273,6 +277,13 @@ func (x *ReadFeedRequest) GetAtLeast() string {
 		return x.AtLeast
 	}
 	return ""
+}
+
+func (x *ReadFeedRequest) GetIgnoreServed() bool {
+	if x != nil {
+		return x.IgnoreServed
+	}
+	return false
 }
 
 type isReadFeedRequest_Start interface {
@@ -668,7 +679,7 @@ var File_skein_v1_feed_service_proto protoreflect.FileDescriptor
 
 const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1bskein/v1/feed_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14skein/v1/event.proto\"\x9a\x03\n" +
+	"\x1bskein/v1/feed_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14skein/v1/event.proto\"\xbf\x03\n" +
 	"\x0fReadFeedRequest\x12'\n" +
 	"\treader_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\breaderId\x12$\n" +
@@ -686,7 +697,8 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\vmark_active\x18\t \x01(\bR\n" +
 	"markActive\x12#\n" +
 	"\bat_least\x18\n" +
-	" \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeastB\a\n" +
+	" \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\x12#\n" +
+	"\rignore_served\x18\v \x01(\bR\fignoreServedB\a\n" +
 	"\x05start\"\xe8\x01\n" +
 	"\x10ReadFeedResponse\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.skein.v1.FeedEntryR\aentries\x12&\n" +
