@@ -12,7 +12,7 @@ var errLockHeld = errors.New("held by another process")
 
 // lockDir takes the lock of a data directory until the file is closed or the process ends.
 func lockDir(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func (e *embedded) run(ctx context.Context, cfg Config, logger *slog.Logger) (er
 		}
 		e.remove = true
 	}
-	if err = os.MkdirAll(e.dir, 0o750); err != nil {
+	if err = os.MkdirAll(e.dir, 0o700); err != nil {
 		return fmt.Errorf("events: make the data directory: %w", err)
 	}
 	if e.lock, err = lockDir(filepath.Join(e.dir, lockFile)); err != nil {

@@ -62,7 +62,7 @@ func (c accessCase) request(b *testing.B, procedure string, req proto.Message) [
 	if c.token != "" {
 		line = "Authorization: Bearer " + c.token + "\r\n"
 	}
-	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/proto\r\n%sContent-Length: %d\r\n\r\n%s",
+	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/proto\r\n%sContent-Length: %d\r\n\r\n%s",
 		procedure, line, len(body), body)
 }
 

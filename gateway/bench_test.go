@@ -131,7 +131,7 @@ func BenchmarkHandler(b *testing.B) {
 				}
 				b.ReportAllocs()
 				for b.Loop() {
-					req := httptest.NewRequestWithContext(context.Background(), http.MethodPost, c.procedure, bytes.NewReader(body))
+					req := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "http://localhost"+c.procedure, bytes.NewReader(body))
 					req.Header.Set("Content-Type", "application/"+e.name)
 					rec := httptest.NewRecorder()
 					w.server.ServeHTTP(rec, req)
@@ -154,7 +154,7 @@ func BenchmarkHTTP(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/%s\r\nContent-Length: %d\r\n\r\n%s",
+				request := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/%s\r\nContent-Length: %d\r\n\r\n%s",
 					c.procedure, e.name, len(body), body)
 				b.SetParallelism(25)
 				b.RunParallel(func(pb *testing.PB) {

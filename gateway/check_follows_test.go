@@ -66,7 +66,7 @@ func FuzzCheckFollowsJSON(f *testing.F) {
 	f.Add([]byte(`{"pairs":[{"followerId":"","userId":"\u0000"},{}]}`))
 	f.Add([]byte(`[]`))
 	f.Add([]byte("{\"pairs\":[{\"followerId\":\"\xff\",\"userId\":\"b\"}]}"))
-	w := newWorld(f)
+	w := newWorld(f, func(o *worldOptions) { o.AllowedHosts = []string{"*"} })
 	w.publish(follow("ann", "bob"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, connectv1.GraphServiceCheckFollowsProcedure, bytes.NewReader(body))

@@ -52,6 +52,8 @@ type frontConn struct {
 	authorization string
 	certificate   *x509.Certificate
 	caller        admission
+	// host is the last Host that was allowed.
+	host string
 }
 
 type connState = int32
@@ -217,6 +219,9 @@ func (c *frontConn) request() (m plainMethod, v verdict) {
 	if !ok {
 		return nil, notPlain
 	}
+	if c.f.s.gate == nil && !c.allowedHost() {
+		return nil, notPlain
+	}
 	// Who is not known is turned away by net/http, before the body is read.
 	if c.caller = c.f.s.who(c.token(), c.certificate); !m.letsIn(c.caller) {
 		return nil, notPlain
@@ -242,6 +247,17 @@ func (c *frontConn) token() string {
 		c.authorization = string(c.head.authorization)
 	}
 	return c.authorization
+}
+
+// allowedHost reports whether the service answers to the Host of the head. That of the next call is nearly always the same.
+func (c *frontConn) allowedHost() bool {
+	if string(c.head.host) != c.host {
+		c.host = ""
+		if host := string(c.head.host); c.f.s.hosts.allow(host) {
+			c.host = host
+		}
+	}
+	return c.host != ""
 }
 
 func (c *frontConn) maxHead() int { return min(maxFrontHead, c.f.s.limits.HeaderBytes) }

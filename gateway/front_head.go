@@ -67,6 +67,7 @@ const (
 // head is the head of a plain request. The slices are parts of what was parsed.
 type head struct {
 	path          []byte
+	host          []byte
 	authorization []byte
 	// requestID is how the caller has named the call, the first time that it says so.
 	requestID []byte
@@ -189,6 +190,7 @@ func (h *head) take(name header, value []byte) bool {
 		h.authorization = value
 		return h.call.first(authorization)
 	case host:
+		h.host = value
 		return h.call.first(host) && plainHost(value)
 	case contentLength:
 		// One way to write a number: no sign, no zero before it, nothing beside it.

@@ -93,7 +93,7 @@ func (echo) answerPlain(_ context.Context, _ admission, body []byte, out *callBu
 func echoing(ctx context.Context, l net.Listener, method http.Handler) (*Server, <-chan error) {
 	s := &Server{
 		limits: Limits{}.withDefaults(), log: slog.New(slog.DiscardHandler), methods: map[string]http.Handler{checkPath: method},
-		pages: http.NotFoundHandler(), errorWriter: connect.NewErrorWriter(),
+		pages: http.NotFoundHandler(), hosts: hosts{any: true}, errorWriter: connect.NewErrorWriter(),
 	}
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.marks = newMarker(s.life, nil) //nolint:contextcheck // a server outlives the call that starts it
@@ -410,7 +410,9 @@ func (s seesTLS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // A call in the loop ends when its caller gives up, and no earlier than it must.
 func TestFrontDeadline(t *testing.T) {
-	w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Hour; o.Limits.CallTimeout = time.Hour })
+	w := newWorld(t, asleep, func(o *worldOptions) {
+		o.AllowedHosts, o.Limits.AtLeastWait, o.Limits.CallTimeout = []string{"x"}, time.Hour, time.Hour
+	})
 	at := w.publish(follow("ann", "bob"))
 	body := marshal(t, &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, AtLeast: at})
 	before := w.server.handedOver.Load()

@@ -35,7 +35,7 @@ type fuzzWorld struct {
 }
 
 func newFuzzWorld(f *testing.F) *fuzzWorld {
-	w := &fuzzWorld{world: newWorld(f, withFeeds, withSeen, withCounters, func(o *worldOptions) { o.Operator = idle{} })}
+	w := &fuzzWorld{world: newWorld(f, withFeeds, withSeen, withCounters, func(o *worldOptions) { o.Operator, o.AllowedHosts = idle{}, []string{"*"} })}
 	at := w.publish(
 		createBoard("bob", "cats", "Cats"), follow("ann", "bob"), follow("cid", "ann"), followBoard("cid", "bob", "cats"), block("ann", "dan"),
 		mute("ann", "eve"), follow("1001", "1002"), follow("ann", "1002"),

@@ -55,6 +55,8 @@ type Options struct {
 	Certificates *access.Certificates
 	// Origins are those whose pages may call from a browser: SCHEME://HOST:PORT, or "*" for all. Default: none.
 	Origins []string
+	// AllowedHosts are names by which a server without a Gate may be called, beside those that mean loopback; "*": any.
+	AllowedHosts []string
 	// Keys sign page tokens. Default: [DefaultKeyRing] of the log.
 	Keys KeyRing
 	// Limits bound what calls may take.
@@ -87,6 +89,7 @@ type Server struct {
 	gate     *access.Gate         // may be nil
 	tls      *access.Certificates // may be nil
 	cors     *cors.Cors           // may be nil
+	hosts    hosts
 	keys     KeyRing
 	limits   Limits
 	log      *slog.Logger
@@ -140,6 +143,10 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	callable, err := newHosts(o.AllowedHosts)
+	if err != nil {
+		return nil, err
+	}
 	if len(o.Stores) == 0 {
 		for _, store := range []*projections.Live{o.Graph, o.Inbox, o.Seen, o.Counters} {
 			if store != nil {
@@ -162,7 +169,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		source: o.Log, publisher: o.Publisher, hub: o.Hub, graph: o.Graph, inbox: o.Inbox,
 		seen: o.Seen, counters: o.Counters, stores: o.Stores, operator: o.Operator, report: o.Report,
-		room: o.Room, gate: o.Gate, tls: o.Certificates, cors: crossing, keys: o.Keys,
+		room: o.Room, gate: o.Gate, tls: o.Certificates, cors: crossing, hosts: callable, keys: o.Keys,
 		limits: o.Limits.withDefaults(), log: slog.New(namingHandler{o.Logger.Handler()}), version: o.Version, tracer: o.Tracer,
 		methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
 		healthPeriod: healthPeriod, watchPeriod: watchPeriod, admitPeriod: admitPeriod, errorWriter: connect.NewErrorWriter(),

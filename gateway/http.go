@@ -17,10 +17,18 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// The next call should go to a process that stays.
 		w.Header().Set("Connection", "close")
 	}
+	if f := s.foreignHost(r); f != nil {
+		s.refuseForeign(w, r, f)
+		return
+	}
 	if s.cors != nil {
 		if s.cors.HandlerFunc(w, r); isPreflight(r) {
 			return
 		}
+	}
+	if f := s.foreignOrigin(r); f != nil {
+		s.refuseForeign(w, r, f)
+		return
 	}
 	h, ok := s.methods[r.URL.Path]
 	if !ok {

@@ -48,7 +48,7 @@ func bareCall(t testing.TB, s *Server, procedure string, req proto.Message, head
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x"+procedure, http.NoBody)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost"+procedure, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func loopCall(t testing.TB, s *Server, request []byte) func(times int) {
 
 // The loop allocates nothing for a call, whatever is in its head.
 func TestFrontAllocations(t *testing.T) {
-	s := &Server{limits: Limits{}.withDefaults(), log: slog.New(slog.DiscardHandler), methods: map[string]http.Handler{checkPath: echo{}}}
+	s := &Server{limits: Limits{}.withDefaults(), hosts: hosts{any: true}, log: slog.New(slog.DiscardHandler), methods: map[string]http.Handler{checkPath: echo{}}}
 	call := loopCall(t, s, []byte(requestText(checkPath, "Authorization: Bearer "+strings.Repeat("x", 500)+
 		"\r\nUser-Agent: connect-go/1.21.1 (go1.26)\r\nAccept-Encoding: identity\r\nConnect-Protocol-Version: 1\r\n", "abc")))
 	call(1)

@@ -432,7 +432,7 @@ func TestPlainBodyBreaksOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/proto\r\n%s\r\nContent-Length: 100\r\n\r\nabc",
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/proto\r\n%s\r\nContent-Length: 100\r\n\r\nabc",
 			connectv1.GraphServiceCheckFollowsProcedure, header)
 		if tcp, ok := conn.(*net.TCPConn); !ok || tcp.CloseWrite() != nil {
 			t.Fatal("the connection cannot be closed for writing")
@@ -457,7 +457,7 @@ func TestPlainSharesHeaders(t *testing.T) {
 	w := newWorld(t)
 	w.publish(follow("ann", "bob"))
 	rec := httptest.NewRecorder()
-	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, connectv1.GraphServiceListFollowersProcedure,
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost"+connectv1.GraphServiceListFollowersProcedure,
 		bytes.NewReader(marshal(t, &skeinv1.ListFollowersRequest{UserId: "bob"})))
 	req.Header.Set("Content-Type", "application/proto")
 	w.server.ServeHTTP(rec, req)

@@ -254,8 +254,8 @@ func TestRunOnAClosedListener(t *testing.T) {
 func TestSlowClients(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.IOTimeout = 50 * time.Millisecond })
 	for name, request := range map[string]string{
-		"half a header": "POST /skein.v1.GraphService/ListFollowers HTTP/1.1\r\nHost: x\r\n",
-		"half a body": "POST /skein.v1.GraphService/ListFollowers HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" +
+		"half a header": "POST /skein.v1.GraphService/ListFollowers HTTP/1.1\r\nHost: localhost\r\n",
+		"half a body": "POST /skein.v1.GraphService/ListFollowers HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
 			"Content-Length: 100\r\n\r\n{",
 	} {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))

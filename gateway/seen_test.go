@@ -312,7 +312,7 @@ func FuzzFilterSeenJSON(f *testing.F) {
 	f.Add([]byte(`{"userId":"ann","numericIds":["-1"]}`))
 	f.Add([]byte(`{"userId":"ann","itemIds":["\u0000"],"windowMonths":-1,"atLeast":"x"}`))
 	f.Add([]byte(`[]`))
-	w := newWorld(f, withSeen)
+	w := newWorld(f, withSeen, func(o *worldOptions) { o.AllowedHosts = []string{"*"} })
 	w.publish(played("ann", "a"), played("ann", "42"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, connectv1.SeenServiceFilterSeenProcedure, bytes.NewReader(body))

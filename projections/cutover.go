@@ -162,7 +162,7 @@ func (l *Live) awaitRetired(ctx context.Context) error {
 
 // write replaces the file of generations.
 func (l *Live) write(g generations) error {
-	if err := l.opts.FS.MkdirAll(l.dir, 0o755); err != nil {
+	if err := l.opts.FS.MkdirAll(l.dir, 0o700); err != nil {
 		return err
 	}
 	if err := writeGenerations(l.opts.FS, l.dir, g); err != nil {

@@ -68,7 +68,7 @@ func copyStore(fs FS, from, to string) error {
 	if err != nil {
 		return err
 	}
-	if err := fs.MkdirAll(to, 0o755); err != nil {
+	if err := fs.MkdirAll(to, 0o700); err != nil {
 		return err
 	}
 	var markers []string

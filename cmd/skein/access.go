@@ -18,7 +18,8 @@ type accessFlags struct {
 	JWTIssuer   string `name:"jwt-issuer" help:"The iss that a JWT must have." placeholder:"NAME"`
 	JWTAudience string `name:"jwt-audience" help:"What the aud of a JWT must contain." placeholder:"NAME"`
 
-	CORSOrigin []string `name:"cors-origin" help:"Pages of these origins may call from a browser; * for all." placeholder:"ORIGIN"`
+	AllowedHosts []string `help:"Without --tokens and --jwks: answer to these hosts too, not only to localhost; * for any." placeholder:"HOST"`
+	CORSOrigin   []string `name:"cors-origin" help:"Pages of these origins may call from a browser; * for all." placeholder:"ORIGIN"`
 }
 
 // accessOptions is what a server needs of them.
@@ -26,6 +27,7 @@ type accessOptions struct {
 	gate         *access.Gate
 	certificates *access.Certificates
 	origins      []string
+	hosts        []string
 }
 
 // encrypts and asks tell of what there is, before anything is opened.
@@ -60,12 +62,15 @@ func (f *accessFlags) check() error {
 			return usage("%s needs %s", c.flag, c.other)
 		}
 	}
+	if len(f.AllowedHosts) > 0 && f.asks() {
+		return usage("--allowed-hosts is for a service without --tokens and --jwks: with them it answers to any host")
+	}
 	return nil
 }
 
 // open reads the files.
 func (f *accessFlags) open(logger *slog.Logger) (o accessOptions, err error) {
-	o.origins = f.CORSOrigin
+	o.origins, o.hosts = f.CORSOrigin, f.AllowedHosts
 	if f.encrypts() {
 		files := access.Files{Cert: f.TLSCert, Key: f.TLSKey, ClientCA: f.TLSClientCA}
 		if o.certificates, err = access.OpenCertificates(files, logger); err != nil {

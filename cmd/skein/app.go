@@ -151,7 +151,7 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.stores,
 		Graph: a.store("graph"), Inbox: a.store("inbox"), Seen: a.store("seen"), Counters: a.store("counters"),
 		Operator: newOperator(a.operations, o.works(a)), Report: a.report, Registry: registry, Room: a.disk.room,
-		Gate: o.access.gate, Certificates: o.access.certificates, Origins: o.access.origins,
+		Gate: o.access.gate, Certificates: o.access.certificates, Origins: o.access.origins, AllowedHosts: o.access.hosts,
 		Keys: o.keys, Limits: o.limits, Logger: o.logger, Version: version().Version, Tracer: o.tracer,
 	})
 	return a, err

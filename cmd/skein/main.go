@@ -37,6 +37,7 @@ const (
 )
 
 func main() {
+	keepPrivate()
 	os.Exit(run(os.Args[1:], &streams{os.Stdin, os.Stdout, os.Stderr}))
 }
 

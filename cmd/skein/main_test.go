@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) {
 //	certificates    writes ca.pem, and certificates and keys to server/ and client/ (of the name "web")
 //	jwt FILE CLAIMS writes a JWT with claims as JSON, and the key for it to jwks.json
 //	holds DIR N     demands that the directory has so many entries
+//	private FILE…   demands that nobody but their user has access to files and directories, and to all in these
 //	until TEXT ARG… runs skein again and again, until what it prints contains the text; with ! until it fails and says that
 func TestScripts(t *testing.T) {
 	jwts := accesstest.NewJWTs(t, "one")
@@ -70,6 +72,24 @@ func TestScripts(t *testing.T) {
 				ts.Check(json.Unmarshal([]byte(args[1]), &claims))
 				ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(jwts.Token(claims)), 0o600))
 				accesstest.WriteKeys(t, ts.MkAbs("jwks.json"), jwts)
+			},
+			"private": func(ts *testscript.TestScript, neg bool, args []string) {
+				for _, arg := range args {
+					open := ""
+					ts.Check(filepath.WalkDir(ts.MkAbs(arg), func(path string, e fs.DirEntry, err error) error {
+						if err != nil {
+							return err
+						}
+						info, err := e.Info()
+						if err == nil && info.Mode().Perm()&0o077 != 0 {
+							open = fmt.Sprintf("%s: %v", path, info.Mode())
+						}
+						return err
+					}))
+					if (open != "") != neg {
+						ts.Fatalf("%s is private: %v; %s", arg, open == "", open)
+					}
+				}
 			},
 			"until": func(ts *testscript.TestScript, neg bool, args []string) {
 				if len(args) < 2 {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"time"
+
+	"github.com/skein-feed/skein/gateway"
 )
 
 // listenPprof listens for who wants profiles. They show what the process has in memory, so nobody of another machine is
@@ -63,11 +65,7 @@ func servePprof(ctx context.Context, l net.Listener) error {
 // ofThisMachine refuses pages of the web whose name was made to mean this machine: a browser would let them read the answer.
 func ofThisMachine(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = r.Host
-		}
-		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		if !gateway.IsLoopbackHost(r.Host) || r.Header.Get("Origin") != "" {
 			http.Error(w, "profiles are for this machine: ask for them at 127.0.0.1 or localhost", http.StatusForbidden)
 			return
 		}

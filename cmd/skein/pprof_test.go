@@ -47,6 +47,7 @@ func TestPprofIsForThisMachine(t *testing.T) {
 		{"/debug/pprof/", "", http.StatusOK, "goroutine"},
 		{"/debug/pprof/goroutine?debug=1", "localhost", http.StatusOK, "servePprof"},
 		{"/debug/pprof/cmdline", "evil.example:80", http.StatusForbidden, "this machine"},
+		{"/debug/pprof/", "[::1]", http.StatusOK, "goroutine"},
 		{"/skein.v1.AdminService/GetStatus", "", http.StatusNotFound, ""},
 	} {
 		if status, body := get(c.path, c.host); status != c.status || !strings.Contains(body, c.part) {

@@ -184,7 +184,7 @@ func aheadOfLog(err error) bool {
 }
 
 func (c *restoreCmd) drill(ctx context.Context, std *streams, o snapshot.RestoreOptions, log *events.Log) (err error) {
-	if err := os.MkdirAll(c.Data, 0o750); err != nil {
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp(c.Data, "drill-*")

@@ -122,7 +122,8 @@ func (f *logFlags) logger(w io.Writer) *slog.Logger {
 func (*serveCmd) Help() string {
 	return `Without --tokens or --jwks whoever reaches the port may do everything. So the service listens on this machine only, unless
 it has TLS (--tls-cert, --tls-key) and asks who calls (--tokens, --jwks), or --listen-anywhere says that something before
-it does both. All these files are read again when they change. docs/access.md has more, and skein token new makes tokens.
+it does both. Even then it answers only calls whose Host is localhost, a loopback address, or one of --allowed-hosts, because a
+web page can have its own name mean 127.0.0.1; and only pages of --cors-origin. All these files are read again when they change. docs/access.md has more, and skein token new makes tokens.
 
 --nats takes the URLs of a cluster, nats://a:4222,nats://b:4222. Several processes with one cluster and data
 directories of their own are interchangeable: any of them serves any position and any page.
@@ -168,6 +169,9 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	}
 	if c.asks() && !c.encrypts() {
 		logger.Warn("tokens without TLS: whoever sees the traffic can use them")
+	}
+	if c.ListenAnywhere && !c.asks() && len(c.AllowedHosts) == 0 {
+		logger.Warn("without --tokens and --jwks only calls to localhost are answered: --allowed-hosts names other hosts")
 	}
 	if c.Check {
 		if o.upkeep, err = c.upkeepFlags.options(ctx, o.dir, c.NATS != ""); err != nil {
@@ -277,7 +281,7 @@ func (c *serveCmd) checkListen(ctx context.Context) error {
 		return nil
 	}
 	return usage("--listen %s can be reached from other machines, and there is %s. Give --tls-cert, --tls-key and --tokens or "+
-		"--jwks; or put it behind something that has both and add --listen-anywhere; or listen on 127.0.0.1", c.Listen, c.lacks())
+		"--jwks; or put it behind something that has both and add --listen-anywhere and --allowed-hosts; or listen on 127.0.0.1", c.Listen, c.lacks())
 }
 
 // lacks is what is not there, and what follows.
@@ -301,8 +305,11 @@ func (c *serveCmd) writePort(l net.Listener) error {
 		return err
 	}
 	tmp := c.PortFile + ".tmp"
+	if err := os.WriteFile(tmp, []byte(port+"\n"), 0o600); err != nil {
+		return fmt.Errorf("--port-file: %w", err)
+	}
 	//nolint:gosec // a port is no secret, and a test under another user may wait for it
-	if err := os.WriteFile(tmp, []byte(port+"\n"), 0o644); err != nil {
+	if err := os.Chmod(tmp, 0o644); err != nil {
 		return fmt.Errorf("--port-file: %w", err)
 	}
 	return os.Rename(tmp, c.PortFile)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -21,12 +22,13 @@ type newTokenCmd struct {
 	User    string        `help:"Bind it to one user: what it publishes and reads is that user's." placeholder:"ID"`
 	Expires time.Duration `help:"After how long it ends; 0: never." default:"0"`
 	Tokens  string        `help:"Append the line to this token file, which is made if it is not there." type:"path" placeholder:"FILE"`
+	Out     string        `help:"Write the token to this new file, which only its owner can read, instead of printing it." type:"path" placeholder:"FILE"`
 	JSON    bool          `help:"Print token and line as JSON."`
 }
 
 // Help is shown below the flags.
 func (*newTokenCmd) Help() string {
-	return `The token goes to standard output, and nowhere else: the line has its hash. skein serve --tokens FILE reads
+	return `The token goes to standard output or to --out, and nowhere else: the line has its hash. skein serve --tokens FILE reads
 the file again when it changes. To take a token back, remove its line.`
 }
 
@@ -39,6 +41,9 @@ func (c *newTokenCmd) Run(std *streams) error {
 	if c.Expires < 0 {
 		return usage("--expires must not be negative")
 	}
+	if c.Out != "" && c.JSON {
+		return usage("--out and --json: the token goes to one of them")
+	}
 	var expires time.Time
 	if c.Expires > 0 {
 		expires = time.Now().Add(c.Expires)
@@ -46,6 +51,11 @@ func (c *newTokenCmd) Run(std *streams) error {
 	token, line, err := access.NewToken(access.Caller{Name: c.Name, Roles: roles, User: c.User}, expires)
 	if err != nil {
 		return usage("--name, --user: %w", err)
+	}
+	if c.Out != "" {
+		if err := writeNew(c.Out, token+"\n"); err != nil {
+			return fmt.Errorf("--out: %w", err)
+		}
 	}
 	if c.Tokens != "" {
 		if err := appendLine(c.Tokens, line); err != nil {
@@ -59,10 +69,30 @@ func (c *newTokenCmd) Run(std *streams) error {
 		}{token, line})
 	}
 	if c.Tokens == "" {
-		std.say("The line for the file of skein serve --tokens FILE:\n%s\nThe token, which is shown this once:", line)
+		std.say("The line for the file of skein serve --tokens FILE:\n%s", line)
+	}
+	if c.Out != "" {
+		std.say("The token is in %s.", c.Out)
+		return nil
+	}
+	if c.Tokens == "" {
+		std.say("The token, which is shown this once:")
 	}
 	_, err = fmt.Fprintln(std.out, token)
 	return err
+}
+
+// writeNew writes a file that is not there yet, for its owner alone.
+func writeNew(file, text string) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(file))
+	}
+	return nil
 }
 
 // appendLine appends a line to a file, on disk when it returns.

@@ -96,9 +96,6 @@ func (d *dir) Put(ctx context.Context, name string, r io.Reader, size int64) err
 func fill(ctx context.Context, f *os.File, r io.Reader) error {
 	_, err := io.Copy(f, reader{ctx, r})
 	if err == nil {
-		err = f.Chmod(0o644) // as the rest of the data directory
-	}
-	if err == nil {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
@@ -127,7 +124,7 @@ func makeDirs(path string) error {
 			return err
 		}
 	}
-	if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("bucket: %w", err)
 	}
 	return syncDir(parent)

@@ -14,9 +14,6 @@ func WriteAtomically(path string, data []byte) error {
 	defer func() { _ = os.Remove(tmp.Name()) }() // gone already when all went well
 	_, err = tmp.Write(data)
 	if err == nil {
-		err = tmp.Chmod(0o644)
-	}
-	if err == nil {
 		err = tmp.Sync()
 	}
 	if cerr := tmp.Close(); err == nil {

@@ -73,7 +73,7 @@ func (r *rejects) write(list []Reject) error {
 	}
 	var data []byte
 	if r.file == nil {
-		f, err := os.OpenFile(r.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		f, err := os.OpenFile(r.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			return err
 		}

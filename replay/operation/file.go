@@ -82,7 +82,7 @@ func (f folder) write(r *record) error {
 		return err
 	}
 	path := f.path(r.ID)
-	temp, err := os.OpenFile(path+tempSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+	temp, err := os.OpenFile(path+tempSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (f folder) remove(id string) error { return os.Remove(f.path(id)) }
 // read returns the operations, the oldest first, and what is wrong with the files that are none. Those are left as they
 // are: they may be of a later version.
 func (f folder) read() (found []record, damaged []error, err error) {
-	if err := os.MkdirAll(string(f), 0o750); err != nil {
+	if err := os.MkdirAll(string(f), 0o700); err != nil {
 		return nil, nil, err
 	}
 	entries, err := os.ReadDir(string(f)) // by name, which is by time

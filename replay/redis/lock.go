@@ -13,7 +13,7 @@ import (
 
 // lock makes the state directory this process's own, until it ends.
 func lock(dir string) (unlock func(), err error) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot keep the state of the import (--state places it): %w", err)
 	}
 	// The lock of the storage engine, because it has one for every system.

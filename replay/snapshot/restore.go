@@ -172,7 +172,7 @@ func (o *RestoreOptions) find(ctx context.Context) (*Manifest, error) {
 // fetch downloads the files to a directory below scratch, and opens them as a store.
 func (o *RestoreOptions) fetch(ctx context.Context, m *Manifest, scratch string) (Restored, error) {
 	done := Restored{Manifest: m, Dir: o.FS.PathJoin(scratch, m.Projection, firstGeneration)}
-	if err := o.FS.MkdirAll(done.Dir, 0o755); err != nil {
+	if err := o.FS.MkdirAll(done.Dir, 0o700); err != nil {
 		return done, err
 	}
 	o.Progress.Start("bytes", uint64(m.Bytes()))
@@ -270,7 +270,7 @@ func makeDir(fsys projections.FS, dir string) error {
 			return err
 		}
 	}
-	if err := fsys.MkdirAll(dir, 0o755); err != nil {
+	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	return syncDir(fsys, above)

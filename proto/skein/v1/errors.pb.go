@@ -82,6 +82,10 @@ const (
 	// The caller makes more calls a second, or has more under way, than any one caller may: retry after the delay of the
 	// RetryInfo.
 	Reason_REASON_CALLER_LIMIT Reason = 25
+	// The service has no access control, and the Host of the call neither means loopback nor is one of `--allowed-hosts`.
+	Reason_REASON_HOST_NOT_ALLOWED Reason = 26
+	// The service has no access control, and the call bears an Origin that `--cors-origin` does not allow.
+	Reason_REASON_ORIGIN_NOT_ALLOWED Reason = 27
 )
 
 // Enum value maps for Reason.
@@ -113,6 +117,8 @@ var (
 		23: "REASON_OTHER_USER",
 		24: "REASON_NO_ROOM",
 		25: "REASON_CALLER_LIMIT",
+		26: "REASON_HOST_NOT_ALLOWED",
+		27: "REASON_ORIGIN_NOT_ALLOWED",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":            0,
@@ -141,6 +147,8 @@ var (
 		"REASON_OTHER_USER":             23,
 		"REASON_NO_ROOM":                24,
 		"REASON_CALLER_LIMIT":           25,
+		"REASON_HOST_NOT_ALLOWED":       26,
+		"REASON_ORIGIN_NOT_ALLOWED":     27,
 	}
 )
 
@@ -175,7 +183,7 @@ var File_skein_v1_errors_proto protoreflect.FileDescriptor
 
 const file_skein_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15skein/v1/errors.proto\x12\bskein.v1*\xc7\x05\n" +
+	"\x15skein/v1/errors.proto\x12\bskein.v1*\x83\x06\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REASON_INVALID_FIELD\x10\x01\x12\x18\n" +
@@ -203,7 +211,9 @@ const file_skein_v1_errors_proto_rawDesc = "" +
 	"\x13REASON_ROLE_MISSING\x10\x16\x12\x15\n" +
 	"\x11REASON_OTHER_USER\x10\x17\x12\x12\n" +
 	"\x0eREASON_NO_ROOM\x10\x18\x12\x17\n" +
-	"\x13REASON_CALLER_LIMIT\x10\x19B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"\x13REASON_CALLER_LIMIT\x10\x19\x12\x1b\n" +
+	"\x17REASON_HOST_NOT_ALLOWED\x10\x1a\x12\x1d\n" +
+	"\x19REASON_ORIGIN_NOT_ALLOWED\x10\x1bB4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_errors_proto_rawDescOnce sync.Once

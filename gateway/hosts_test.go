@@ -1,0 +1,223 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+func TestLoopbackHosts(t *testing.T) {
+	for _, host := range []string{
+		"localhost", "LocalHost:7411", "localhost.", "127.0.0.1", "127.0.0.1:80", "127.9.9.9", "[::1]", "[::1]:7411", "::1", "[::ffff:127.0.0.1]:1",
+	} {
+		if !IsLoopbackHost(host) {
+			t.Errorf("%q is loopback", host)
+		}
+	}
+	for _, host := range []string{
+		"", ":7411", "evil.example", "localhost.evil.example", "evil.localhost", "127.0.0.1.evil.example", "127.1", "0.0.0.0", "[::]:7411",
+		"10.0.0.1", "[::1%25lo]", "[::1%lo]:1", "0x7f.0.0.1", "2130706433", "localhost:1:2", "localhost ", "127.0.0.1@evil.example",
+	} {
+		if IsLoopbackHost(host) {
+			t.Errorf("%q is not loopback", host)
+		}
+	}
+	for _, name := range []string{"", "a:1", "a/b", "http://a", "a b", "[::1]:2", "*.example"} {
+		if _, err := newHosts([]string{name}); err == nil {
+			t.Errorf("%q is taken for a host", name)
+		}
+	}
+}
+
+// webPage makes requests as a page of the web has a browser make them.
+type webPage struct {
+	*world
+	h2 *http.Transport
+}
+
+func newWebPage(t *testing.T, w *world) *webPage {
+	var h2c http.Protocols
+	h2c.SetUnencryptedHTTP2(true)
+	s := &webPage{w, &http.Transport{Protocols: &h2c}}
+	t.Cleanup(s.h2.CloseIdleConnections)
+	return s
+}
+
+// ask sends a request with a Host and perhaps an Origin over HTTP/1.1 and HTTP/2, and returns its status and reason, which are the same.
+func (s *webPage) ask(method, path, host, origin, body string) string {
+	s.t.Helper()
+	var got [2]string
+	for i, transport := range []http.RoundTripper{s.http.Transport, s.h2} {
+		ctx, cancel := context.WithCancel(s.t.Context())
+		req, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		req.Host = host
+		req.Header.Set("Content-Type", "application/json")
+		if origin != "" {
+			req.Header.Set("Origin", origin)
+		}
+		res, err := transport.RoundTrip(req)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		got[i] = fmt.Sprint(res.StatusCode)
+		if res.StatusCode != http.StatusOK { // an answer of 200 may be a stream without an end
+			text, err := io.ReadAll(res.Body)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			var e jsonError
+			if json.Unmarshal(text, &e) == nil {
+				got[i] = strings.TrimSpace(got[i] + " " + e.reason())
+			}
+		}
+		cancel()
+		res.Body.Close()
+	}
+	if got[0] != got[1] {
+		s.t.Errorf("%s %s for %q from %q: %q", method, path, host, origin, got)
+	}
+	return got[0]
+}
+
+const (
+	wrongHost   = "403 HOST_NOT_ALLOWED"
+	wrongOrigin = "403 ORIGIN_NOT_ALLOWED"
+)
+
+// Without access control a page whose name was made to mean this machine is refused on every path, and so is a page of an
+// origin that is not allowed.
+func TestDNSRebinding(t *testing.T) {
+	w := newWorld(t, withFeeds, withSeen, withCounters, func(o *worldOptions) { o.Operator = idle{} })
+	s := newWebPage(t, w)
+	paths := []string{
+		"/healthz", "/readyz", "/metrics", "/", "/nowhere",
+		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+	}
+	for path := range w.server.methods {
+		paths = append(paths, path)
+	}
+	if len(paths) < 40 {
+		t.Fatalf("only %d paths", len(paths))
+	}
+	for _, path := range paths {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodOptions} {
+			for _, host := range []string{"evil.example", "evil.example:7411", "127.0.0.1.evil.example", "0.0.0.0:7411"} {
+				if got := s.ask(method, path, host, "http://"+host, "{}"); got != wrongHost {
+					t.Errorf("%s %s for %s: %s", method, path, host, got)
+				}
+			}
+			if got := s.ask(method, path, "localhost", "http://evil.example", "{}"); got != wrongOrigin {
+				t.Errorf("%s %s: %s", method, path, got)
+			}
+		}
+	}
+	follows := `{"events":[{"userFollowed":{"followerId":"ann","userId":"bob"}}]}`
+	publish := connectv1.EventServicePublishProcedure
+	for _, c := range []struct{ host, origin, want string }{
+		{"evil.example", "", wrongHost}, // plain: the loop has it first
+		{"localhost", "null", wrongOrigin},
+		{"localhost", "http://localhost:3000", wrongOrigin},
+		{"localhost:1", "", "200"},
+		{"[::1]:7411", "", "200"},
+	} {
+		if got := s.ask(http.MethodPost, publish, c.host, c.origin, follows); got != c.want {
+			t.Errorf("Publish for %s from %q: %s, want %s", c.host, c.origin, got, c.want)
+		}
+	}
+	// An allowed Host on a connection lets no other one in after it.
+	if got := pipelined(t, w.url, publish, follows, "localhost", "evil.example"); got != "200 403" {
+		t.Errorf("behind a good call: %s", got)
+	}
+	// Without a Host, as HTTP/1.0 allows it.
+	if got := rawStatus(t, w.url, "GET /healthz HTTP/1.0\r\n\r\n"); got != "403" {
+		t.Errorf("no Host: %s", got)
+	}
+	if _, _, text := w.get("/metrics"); !bytes.Contains(text, []byte(`reason="HOST_NOT_ALLOWED"} `)) ||
+		bytes.Contains(text, []byte(`reason="HOST_NOT_ALLOWED"} 0`)) {
+		t.Error("refused hosts are not counted")
+	}
+}
+
+// What --allowed-hosts and --cors-origin name is let in, and so is every host where callers are asked who they are.
+func TestAllowedHosts(t *testing.T) {
+	named := newWebPage(t, newWorld(t, func(o *worldOptions) {
+		o.AllowedHosts, o.Origins = []string{"Skein.internal", "10.0.0.7"}, []string{"https://app.example"}
+	}))
+	open := newWebPage(t, newWorld(t, func(o *worldOptions) { o.AllowedHosts, o.Origins = []string{"*"}, []string{"*"} }))
+	list, body := connectv1.GraphServiceListFollowersProcedure, `{"userId":"ann"}`
+	for _, c := range []struct {
+		s                  *webPage
+		host, origin, want string
+	}{
+		{named, "skein.internal:7411", "", "200"},
+		{named, "SKEIN.internal.", "", "200"},
+		{named, "10.0.0.7", "https://app.example", "200"},
+		{named, "localhost", "https://app.example", "200"},
+		{named, "evil.example", "https://app.example", wrongHost},
+		{named, "skein.internal", "https://evil.example", wrongOrigin},
+		{named, "skein.internal", "http://skein.internal", wrongOrigin},
+		{open, "evil.example", "http://evil.example", "200"},
+	} {
+		if got := c.s.ask(http.MethodPost, list, c.host, c.origin, body); got != c.want {
+			t.Errorf("%s from %q: %s, want %s", c.host, c.origin, got, c.want)
+		}
+	}
+	g := newGuarded(t)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.url+list, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "evil.example"
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Origin", "https://evil.example")
+	if status, _, text := g.as(g.tokens["reader"]).do(req); status != http.StatusOK {
+		t.Errorf("with a token: %d %s", status, text)
+	}
+}
+
+// pipelined sends a call for each host on one connection and returns the statuses.
+func pipelined(t *testing.T, url, path, body string, hosts ...string) string {
+	t.Helper()
+	var text strings.Builder
+	for i, host := range hosts {
+		last := ""
+		if i == len(hosts)-1 {
+			last = "Connection: close\r\n"
+		}
+		fmt.Fprintf(&text, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s", path, host, last, len(body), body)
+	}
+	return rawStatus(t, url, text.String())
+}
+
+// rawStatus sends bytes and returns the statuses of what comes back.
+func rawStatus(t *testing.T, url, text string) string {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	all, err := io.ReadAll(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var statuses []string
+	for _, part := range bytes.Split(all, []byte("HTTP/1."))[1:] {
+		statuses = append(statuses, string(part[2:5]))
+	}
+	return strings.Join(statuses, " ")
+}
