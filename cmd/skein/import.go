@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -102,20 +105,74 @@ packed with gzip or zstd. Everything is history: it never undoes what happened l
 again at any time: it goes on where it was, and the log ignores what it has. Rows that cannot be taken are written beside
 the file with the reason.`
 
+// importLimits are what all imports keep to.
+type importLimits struct {
+	MaxLag     time.Duration       `help:"The import waits while the slowest projection is further behind the log; 0: it never waits." default:"5s"`
+	MaxRejects importer.MaxRejects `help:"How much may be rejected: a number, or a share such as 0.5%. Beyond it, and when nothing was taken, the exit code is 1." default:"0" placeholder:"N"`
+}
+
+// publishing are the calls that an import makes.
+func (l *importLimits) publishing(api *client) (importer.PublishFunc, importer.LagFunc) {
+	publish := func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+		res, err := api.events().Publish(ctx, connect.NewRequest(req))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg, nil
+	}
+	lag := func(ctx context.Context) (slowest importer.Lag, err error) {
+		res, err := api.admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{PageSize: 1}))
+		if err != nil {
+			return slowest, err
+		}
+		for _, p := range res.Msg.GetProjections() {
+			switch p.GetState() {
+			case skeinv1.ProjectionState_PROJECTION_STATE_FAILED, skeinv1.ProjectionState_PROJECTION_STATE_STOPPED,
+				skeinv1.ProjectionState_PROJECTION_STATE_OUTDATED: // they never catch up by waiting
+				continue
+			}
+			behind := time.Duration(p.GetLagSeconds() * float64(time.Second))
+			if behind > slowest.Behind {
+				slowest = importer.Lag{Projection: p.GetName(), Behind: behind}
+			}
+		}
+		return slowest, nil
+	}
+	return publish, lag
+}
+
+// sayPosition prints a position, and what it is for.
+func sayPosition(std *streams, position string) {
+	if position == "" {
+		return
+	}
+	std.say("the position that contains the import, for the --at-least of queries:")
+	fmt.Fprintln(std.out, position)
+}
+
+// sayReasons prints why something was rejected, the most frequent reason first.
+func sayReasons(std *streams, reasons importer.Reasons) {
+	slices.SortStableFunc(reasons, func(a, b importer.Reason) int { return cmp.Compare(b.Count, a.Count) })
+	for i := range reasons {
+		std.say("%s", &reasons[i])
+	}
+}
+
 type importFlags struct {
 	clientFlags `embed:""`
 
-	File      string        `arg:"" help:"The file." type:"existingfile"`
-	Columns   []string      `help:"What the columns hold: follower,user,-,time by position, or follower=who,user=whom." placeholder:"ROLE"`
-	Delimiter string        `help:"comma, tab, semicolon, space, or one character; by default found out." placeholder:"NAME"`
-	Header    string        `help:"Whether the first line names the columns: ${enum}." enum:"auto,yes,no" default:"auto"`
-	First     bool          `help:"Take only the first row of each follower and user (or board), owner and pin, or user and item."`
-	Source    string        `help:"Name of the import in the log; by default the file's name and a hash of it." placeholder:"NAME"`
-	State     string        `help:"Where the import keeps how far it is; by default FILE.skein-import.json." type:"path" placeholder:"PATH"`
-	Rejects   string        `help:"Where rows that cannot be taken are written; by default FILE.rejects.tsv." type:"path" placeholder:"PATH"`
-	Restart   bool          `help:"Forget how far an earlier import was."`
-	DryRun    bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
-	RetryFor  time.Duration `help:"How long a call is tried again while the service does not answer." default:"5m"`
+	File         string        `arg:"" help:"The file." type:"existingfile"`
+	Columns      []string      `help:"What the columns hold: follower,user,-,time by position, or follower=who,user=whom." placeholder:"ROLE"`
+	Delimiter    string        `help:"comma, tab, semicolon, space, or one character; by default found out." placeholder:"NAME"`
+	Header       *bool         `help:"The first line names the columns, or is a row (--no-header); by default found out." negatable:""`
+	First        bool          `help:"Take only the first row of each follower and user (or board), owner and pin, or user and item."`
+	Source       string        `help:"Name of the import in the log; by default the file's name and a hash of it." placeholder:"NAME"`
+	State        string        `help:"Where the import keeps how far it is; by default FILE.skein-import.json." type:"path" placeholder:"PATH"`
+	Rejects      string        `help:"Where rows that cannot be taken are written; by default FILE.rejects.tsv." type:"path" placeholder:"PATH"`
+	Restart      bool          `help:"Forget how far an earlier import was."`
+	DryRun       bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
+	RetryFor     time.Duration `help:"How long a call is tried again while the service does not answer." default:"5m"`
+	importLimits `embed:""`
 
 	Compare       bool   `help:"Afterwards compare every list and count of the users or items in the file with the service."`
 	CompareChecks int    `help:"How many random pairs --compare checks besides, for follows and boards." default:"100000"`
@@ -128,7 +185,13 @@ func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
 	o := importer.Options{
 		Kind: kind, Path: c.File, First: c.First, Source: c.Source, State: c.State, Rejects: c.Rejects,
 		Restart: c.Restart, DryRun: c.DryRun, Patience: c.RetryFor, CallTimeout: c.Timeout,
-		Format: importer.Format{Columns: c.Columns, Header: importer.Header(c.Header)},
+		Format: importer.Format{Columns: c.Columns, Header: importer.HeaderAuto}, MaxLag: c.MaxLag,
+	}
+	if c.Header != nil {
+		o.Format.Header = importer.HeaderNo
+		if *c.Header {
+			o.Format.Header = importer.HeaderYes
+		}
 	}
 	if c.Delimiter != "" {
 		var err error
@@ -152,15 +215,9 @@ func (c *importFlags) run(ctx context.Context, std *streams, kind importer.Kind)
 		}
 		o.LogID = status.GetLog().GetLogId()
 	}
-	o.Publish = func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
-		res, err := api.events().Publish(ctx, connect.NewRequest(req))
-		if err != nil {
-			return nil, err
-		}
-		return res.Msg, nil
-	}
-	o.Notice = func(text string) { std.say("%s", text) }
+	o.Publish, o.Lag = c.publishing(api)
 	bar := newProgress(std.err, "import "+string(kind))
+	o.Notice = bar.note
 	o.Observe = func(p importer.Progress) { bar.imported(p) }
 	began := time.Now()
 	report, err := importer.Run(ctx, o)
@@ -174,22 +231,29 @@ func (c *importFlags) run(ctx context.Context, std *streams, kind importer.Kind)
 	if err := c.report(std, report, time.Since(began)); err != nil {
 		return err
 	}
+	rejects := c.MaxRejects.Check(report.Rejected, report.Events, report.Rows)
 	if !c.Compare || c.DryRun {
-		return nil
+		return rejects
 	}
-	return c.compare(ctx, std, o, api, report)
+	err = c.compare(ctx, std, o, api, report)
+	if rejects != nil && (err == nil || errors.Is(err, errSilent)) {
+		return rejects
+	}
+	return err
 }
 
 // importReport is the report for programs.
 type importReport struct {
 	Rows uint64 `json:"rows"`
 	importer.Totals
-	Sent      uint64    `json:"sent"`
-	Seconds   float64   `json:"seconds"`
-	Source    string    `json:"source"`
-	StartedAt time.Time `json:"started_at"`
-	Rejects   string    `json:"rejects,omitempty"`
-	Position  string    `json:"position"`
+	Reasons   importer.Reasons `json:"reasons,omitempty"`
+	Sent      uint64           `json:"sent"`
+	Seconds   float64          `json:"seconds"`
+	Waited    float64          `json:"waited_seconds"`
+	Source    string           `json:"source"`
+	StartedAt time.Time        `json:"started_at"`
+	Rejects   string           `json:"rejects,omitempty"`
+	Position  string           `json:"position"`
 }
 
 func (c *importFlags) report(std *streams, r *importer.Report, took time.Duration) error {
@@ -198,30 +262,35 @@ func (c *importFlags) report(std *streams, r *importer.Report, took time.Duratio
 			return err
 		}
 	}
-	for _, rej := range r.SampleRejects {
-		std.say("row %d: %s: %s", rej.Row, rej.Reason, rej.Line)
-	}
 	if c.JSON {
 		return json.NewEncoder(std.out).Encode(importReport{
-			Rows: r.Rows, Totals: r.Totals, Sent: r.Sent, Seconds: took.Seconds(), Source: r.Source, StartedAt: r.StartedAt,
-			Rejects: r.Rejects, Position: r.Position,
+			Rows: r.Rows, Totals: r.Totals, Reasons: r.Reasons, Sent: r.Sent, Seconds: took.Seconds(), Waited: r.Waited.Seconds(),
+			Source: r.Source, StartedAt: r.StartedAt, Rejects: r.Rejects, Position: r.Position,
 		})
 	}
 	verb := "imported"
 	if c.DryRun {
 		verb = "would be imported"
 	}
-	std.say("%d rows: %d events %s as %s, %d rows rejected, %d skipped as repeats, %d with a time in the future",
-		r.Rows, r.Events, verb, r.Source, r.Rejected, r.Skipped, r.Clamped)
-	if !c.DryRun {
-		std.say("%d events sent in %v: %.0f a second", r.Sent, took.Round(time.Millisecond), float64(r.Sent)/took.Seconds())
+	std.say("%d rows: %d events %s as %s, %d rows rejected (%.2g %%), %d skipped as repeats, %d with a time in the future",
+		r.Rows, r.Events, verb, r.Source, r.Rejected, importer.Percent(r.Rejected, r.Rows), r.Skipped, r.Clamped)
+	if r.Early > 0 {
+		std.say("%d rows have a small number as their time, which became a time before 1990", r.Early)
+	}
+	sayReasons(std, r.Reasons)
+	for _, rej := range r.SampleRejects {
+		std.say("row %d: %s: %s", rej.Row, rej.Reason, rej.Line)
 	}
 	if r.Rejects != "" {
 		std.say("rejected rows: %s", r.Rejects)
 	}
-	if r.Position != "" {
-		fmt.Fprintln(std.out, r.Position)
+	if !c.DryRun {
+		std.say("%d events sent in %v: %.0f a second", r.Sent, took.Round(time.Millisecond), float64(r.Sent)/took.Seconds())
 	}
+	if r.Waited > 0 {
+		std.say("for %v of that it waited for the slowest projection (--max-lag %v)", r.Waited.Round(time.Millisecond), c.MaxLag)
+	}
+	sayPosition(std, r.Position)
 	return nil
 }
 

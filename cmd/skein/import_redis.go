@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/redis/go-redis/v9/logging"
 
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/importer"
 	"github.com/skein-feed/skein/replay/redis"
 )
 
@@ -20,14 +20,15 @@ import (
 type importRedisCmd struct {
 	clientFlags `embed:""`
 
-	Mapping  string        `arg:"" help:"File that says what the keys mean." type:"existingfile"`
-	Redis    string        `help:"Address of the Redis." default:"redis://127.0.0.1:6379/0" placeholder:"URL"`
-	State    string        `help:"Directory for what was read and published; by default MAPPING.skein-redis." type:"path" placeholder:"DIR"`
-	Commands float64       `help:"How many commands a second Redis gets at most; 0: as many as it answers." default:"2000"`
-	Page     int           `help:"How many members one command asks for." default:"1000"`
-	Restart  bool          `help:"Forget what earlier runs read and published: everything is sent again, and plays count twice."`
-	DryRun   bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
-	RetryFor time.Duration `help:"How long something is tried again while Redis or the service does not answer." default:"5m"`
+	Mapping      string        `arg:"" help:"File that says what the keys mean." type:"existingfile"`
+	Redis        string        `help:"Address of the Redis." default:"redis://127.0.0.1:6379/0" placeholder:"URL"`
+	State        string        `help:"Directory for what was read and published; by default MAPPING.skein-redis." type:"path" placeholder:"DIR"`
+	Commands     float64       `help:"How many commands a second Redis gets at most; 0: as many as it answers." default:"2000"`
+	Page         int           `help:"How many members one command asks for." default:"1000"`
+	Restart      bool          `help:"Forget what earlier runs read and published: everything is sent again, and plays count twice."`
+	DryRun       bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
+	RetryFor     time.Duration `help:"How long something is tried again while Redis, once it has answered, or the service does not answer." default:"5m"`
+	importLimits `embed:""`
 
 	Compare          bool          `help:"Afterwards compare everything that Redis says with the service."`
 	CompareOnly      bool          `help:"Publish nothing: only compare."`
@@ -60,7 +61,7 @@ func (c *importRedisCmd) options() (redis.Options, error) {
 	}
 	return redis.Options{
 		URL: c.Redis, Mapping: m, Name: filepath.Base(c.Mapping), State: c.State, Commands: c.Commands, PageSize: c.Page,
-		Restart: c.Restart, Patience: c.RetryFor, CallTimeout: c.Timeout,
+		Restart: c.Restart, Patience: c.RetryFor, CallTimeout: c.Timeout, MaxLag: c.MaxLag,
 	}, nil
 }
 
@@ -74,16 +75,16 @@ func (c *importRedisCmd) Run(ctx context.Context, std *streams) error {
 		return err
 	}
 	logging.Disable() // what it would print between the lines of the progress, the import says itself
-	o.Notice = func(text string) { std.say("%s", text) }
 	bar := newProgress(std.err, "import redis")
-	o.Observe = bar.readRedis
+	o.Notice, o.Observe = bar.note, bar.readRedis
 	if c.DryRun {
+		began := time.Now()
 		report, err := redis.DryRun(ctx, o)
 		bar.end()
 		if err != nil {
 			return misused(err)
 		}
-		return c.dryReport(std, report)
+		return c.dryReport(std, report, time.Since(began))
 	}
 	api := c.client()
 	status, err := call(ctx, &c.clientFlags, api.admin().GetStatus, &skeinv1.GetStatusRequest{})
@@ -91,14 +92,8 @@ func (c *importRedisCmd) Run(ctx context.Context, std *streams) error {
 		return err
 	}
 	o.LogID = status.GetLog().GetLogId()
-	o.Publish = func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
-		res, err := api.events().Publish(ctx, connect.NewRequest(req))
-		if err != nil {
-			return nil, err
-		}
-		return res.Msg, nil
-	}
-	position := ""
+	o.Publish, o.Lag = c.publishing(api)
+	position, rejects := "", error(nil)
 	if !c.CompareOnly {
 		began := time.Now()
 		report, err := redis.Run(ctx, o)
@@ -112,13 +107,28 @@ func (c *importRedisCmd) Run(ctx context.Context, std *streams) error {
 		if err := c.report(std, report, time.Since(began)); err != nil {
 			return err
 		}
-		position = report.Position
+		position, rejects = report.Position, c.check(report)
 	}
 	if !c.Compare && !c.CompareOnly {
-		return nil
+		return rejects
 	}
-	return c.compare(ctx, std, o, api, position)
+	err = c.compare(ctx, std, o, api, position)
+	if rejects != nil && (err == nil || errors.Is(err, errSilent)) {
+		return rejects
+	}
+	return err
 }
+
+// check returns an error if too much was rejected, or nothing found.
+func (c *importRedisCmd) check(r *redis.Report) error {
+	rejected := r.Rejected + r.Refused
+	if r.Found+rejected == 0 {
+		return errNothingFound
+	}
+	return c.MaxRejects.Check(rejected, r.Found-r.Refused, r.Found+r.Rejected)
+}
+
+var errNothingFound = errors.New("nothing was found in the keys of the mapping: is it the right database?")
 
 // misused tells errors of the command line from others.
 func misused(err error) error {
@@ -131,27 +141,30 @@ func misused(err error) error {
 // redisReport is the report for programs.
 type redisReport struct {
 	redis.KeyCounts
-	Found     uint64    `json:"found"`
-	New       uint64    `json:"new"`
-	Published uint64    `json:"published"`
-	Clamped   uint64    `json:"clamped"`
-	Gone      uint64    `json:"gone"`
-	Rejected  uint64    `json:"rejected"`
-	Rejects   string    `json:"rejects,omitempty"`
-	Refused   uint64    `json:"refused"`
-	Seconds   float64   `json:"seconds"`
-	Source    string    `json:"source"`
-	Run       int       `json:"run"`
-	StartedAt time.Time `json:"started_at"`
-	Position  string    `json:"position"`
+	Found     uint64           `json:"found"`
+	New       uint64           `json:"new"`
+	Published uint64           `json:"published"`
+	Clamped   uint64           `json:"clamped"`
+	Gone      uint64           `json:"gone"`
+	Rejected  uint64           `json:"rejected"`
+	Reasons   importer.Reasons `json:"reasons,omitempty"`
+	Rejects   string           `json:"rejects,omitempty"`
+	Refused   uint64           `json:"refused"`
+	Seconds   float64          `json:"seconds"`
+	Held      float64          `json:"held_seconds"`
+	Waited    float64          `json:"waited_seconds"`
+	Source    string           `json:"source"`
+	Run       int              `json:"run"`
+	StartedAt time.Time        `json:"started_at"`
+	Position  string           `json:"position"`
 }
 
 func (c *importRedisCmd) report(std *streams, r *redis.Report, took time.Duration) error {
 	if c.JSON {
 		return json.NewEncoder(std.out).Encode(redisReport{
 			KeyCounts: r.KeyCounts, Found: r.Found, New: r.New, Published: r.Published, Clamped: r.Clamped, Gone: r.Gone,
-			Rejected: r.Rejected, Rejects: r.Rejects, Refused: r.Refused, Seconds: took.Seconds(), Source: r.Source, Run: r.Run,
-			StartedAt: r.StartedAt, Position: r.Position,
+			Rejected: r.Rejected, Reasons: r.Reasons, Rejects: r.Rejects, Refused: r.Refused, Seconds: took.Seconds(),
+			Held: r.Held.Seconds(), Waited: r.Waited.Seconds(), Source: r.Source, Run: r.Run, StartedAt: r.StartedAt, Position: r.Position,
 		})
 	}
 	sayKeys(std, &r.KeyCounts)
@@ -160,16 +173,26 @@ func (c *importRedisCmd) report(std *streams, r *redis.Report, took time.Duratio
 	if r.Gone > 0 {
 		std.say("%d facts that were published before are no longer in Redis: the log keeps them", r.Gone)
 	}
+	c.sayHeld(std, r.Held)
+	if r.Waited > 0 {
+		std.say("publishing waited for %v for the slowest projection (--max-lag %v)", r.Waited.Round(time.Millisecond), c.MaxLag)
+	}
+	sayReasons(std, r.Reasons)
 	if r.Rejected > 0 {
 		std.say("%d elements or keys rejected: %s", r.Rejected, r.Rejects)
 	}
 	if r.Refused > 0 {
 		std.say("%d facts refused by the service: %s", r.Refused, r.RefusedFile)
 	}
-	if r.Position != "" {
-		fmt.Fprintln(std.out, r.Position)
-	}
+	sayPosition(std, r.Position)
 	return nil
+}
+
+// sayHeld says what --commands costs.
+func (c *importRedisCmd) sayHeld(std *streams, held time.Duration) {
+	if held >= time.Second {
+		std.say("for %v of that commands waited, for Redis gets at most %.6g a second (--commands)", held.Round(time.Millisecond), c.Commands)
+	}
 }
 
 // sayKeys says what the rules found. Times are shown because a wrong unit shows in them.
@@ -191,18 +214,21 @@ func sayKeys(std *streams, k *redis.KeyCounts) {
 	std.say("%d keys scanned: %d are of no rule, %d went before they were read", k.Scanned, k.Unmatched, k.Vanished)
 }
 
-func (c *importRedisCmd) dryReport(std *streams, r *redis.Report) error {
+func (c *importRedisCmd) dryReport(std *streams, r *redis.Report, took time.Duration) error {
 	for _, ev := range r.Sample {
 		if err := printJSON(std.out, ev); err != nil {
 			return err
 		}
 	}
+	sayKeys(std, &r.KeyCounts)
+	sayReasons(std, r.Reasons)
 	for _, rej := range r.SampleRejects {
 		std.say("rule %s", rej)
 	}
-	sayKeys(std, &r.KeyCounts)
-	std.say("%d events would be published but for those that were before, %d elements or keys rejected", r.Found, r.Rejected)
-	return nil
+	std.say("%d events would be published but for those that were before, %d elements or keys rejected, in %v",
+		r.Found, r.Rejected, took.Round(time.Millisecond))
+	c.sayHeld(std, r.Held)
+	return c.check(r)
 }
 
 // compare holds Redis against the answers of the service.
@@ -223,10 +249,14 @@ func (c *importRedisCmd) compare(ctx context.Context, std *streams, o redis.Opti
 		"(%d missing, %d extra, %d other times, %d other texts, %d other counts); %d elements or keys of Redis rejected",
 		found.Lists, found.Entries, found.Counts, time.Since(began).Round(time.Millisecond), found.Differences(),
 		found.Missing, found.Extra, found.OtherTimes, found.OtherTexts, found.OtherCounts, found.Rejected)
+	c.sayHeld(std, found.Held)
 	if found.Differences() > 0 {
 		return errSilent
 	}
-	return nil
+	if found.Entries+found.Rejected == 0 {
+		return errNothingFound
+	}
+	return c.MaxRejects.Check(found.Rejected, found.Entries, found.Entries+found.Rejected)
 }
 
 // readRedis shows the progress of an import from Redis: first of its keys, then of what is published.
@@ -242,7 +272,8 @@ func (p *progress) readRedis(at redis.Progress) {
 	}
 	p.retrying = false
 	if at.New > 0 {
-		p.show(int64(at.Published), int64(at.New), fmt.Sprintf("%s: %d of %d facts published", p.what, at.Published, at.New))
+		p.show(int64(at.Published), int64(at.New), fmt.Sprintf("%s: %d of %d facts published%s",
+			p.what, at.Published, at.New, slowedText(at.Slowed)))
 		return
 	}
 	p.show(int64(at.Keys), int64(at.Total), fmt.Sprintf("%s: %d keys, %d elements read", p.what, at.Keys, at.Elements))

@@ -61,8 +61,23 @@ func (p *progress) imported(at importer.Progress) {
 	}
 	p.retrying = false
 	rate := float64(at.Events-p.first) / max(time.Since(p.began).Seconds(), 0.001)
-	text := fmt.Sprintf("%s: row %d, %.0f events/s", p.what, at.Row, rate)
+	text := fmt.Sprintf("%s: row %d, %.0f events/s%s%s", p.what, at.Row, rate, rejectedText(at.Rejected), slowedText(at.Slowed))
 	p.show(at.Read, at.Size, text)
+}
+
+func rejectedText(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d rejected", n)
+}
+
+// slowedText says for which projection an import waits.
+func slowedText(by importer.Lag) string {
+	if by.Projection == "" {
+		return ""
+	}
+	return fmt.Sprintf(", waiting for %s, %.1fs behind", by.Projection, by.Behind.Seconds())
 }
 
 // compared shows the progress of a comparison.
@@ -92,6 +107,13 @@ func (p *progress) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line("%s: %s", p.what, fmt.Sprintf(format, args...))
+}
+
+// note tells something that stands by itself between two states of the bar.
+func (p *progress) note(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.line("%s", text)
 }
 
 func (p *progress) show(done, total int64, text string) {

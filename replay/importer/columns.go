@@ -58,7 +58,8 @@ type kindColumns struct {
 	required, optional []role
 	// positions are the columns of a file without names, if they can be told.
 	positions []role
-	names     map[string]role
+	// names are those of the columns of each role.
+	names map[role][]string
 }
 
 // Names of columns, in lower case, without anything but letters and digits.
@@ -97,49 +98,39 @@ var (
 var kinds = map[Kind]kindColumns{
 	Follows: {
 		required: []role{follower, user}, optional: []role{when}, positions: []role{follower, user, when},
-		names: names(map[role][]string{follower: followerNames, user: userNames, when: timeNames}),
+		names: map[role][]string{follower: followerNames, user: userNames, when: timeNames},
 	},
 	Boards: {
 		required: []role{owner, board}, optional: []role{title, follower, when},
-		names: names(map[role][]string{
+		names: map[role][]string{
 			owner: ownerNames, board: boardNames, title: titleNames, follower: boardFollowerNames, when: timeNames,
-		}),
+		},
 	},
 	Pins: {
 		required: []role{owner, pin},
 		optional: []role{board, item, repinOwner, repinPin, attributes, attributesBase64, when},
-		names: names(map[role][]string{
+		names: map[role][]string{
 			owner: slices.Concat(ownerNames, []string{
 				"author", "authorid", "creator", "creatorid", "poster", "posterid", "uploader", "uploaderid",
 			}),
 			pin: pinNames, board: boardNames, item: itemNames, repinOwner: repinOwnerNames,
 			repinPin: repinPinNames, attributes: {"attributes"}, attributesBase64: {"attributesbase64"},
 			when: slices.Concat(timeNames, []string{"pinnedat", "postedat", "publishedat", "uploadedat"}),
-		}),
+		},
 	},
 	Plays: {
 		required: []role{user, item}, optional: []role{when}, positions: []role{user, item, when},
-		names: names(map[role][]string{
+		names: map[role][]string{
 			user: viewerNames, item: itemNames,
 			when: slices.Concat(timeNames, []string{"playedat", "watchedat", "viewedat", "listenedat"}),
-		}),
+		},
 	},
 	Likes: {
 		required: []role{user, item}, optional: []role{when}, positions: []role{user, item, when},
-		names: names(map[role][]string{
+		names: map[role][]string{
 			user: likerNames, item: itemNames, when: slices.Concat(timeNames, []string{"likedat"}),
-		}),
+		},
 	},
-}
-
-func names(byRole map[role][]string) map[string]role {
-	m := map[string]role{}
-	for r, ns := range byRole {
-		for _, n := range ns {
-			m[n] = r
-		}
-	}
-	return m
 }
 
 // plain is a column's name without case, spaces and punctuation.
@@ -181,8 +172,8 @@ func (c *columns) missing(required []role) []string {
 func (k kindColumns) byName(header []string) (columns, error) {
 	c := noColumns()
 	for i, name := range header {
-		r, ok := k.names[plain(name)]
-		if !ok {
+		r := k.roleOf(plain(name))
+		if r == numRoles {
 			continue
 		}
 		if c[r] >= 0 {
@@ -192,6 +183,16 @@ func (k kindColumns) byName(header []string) (columns, error) {
 		c[r] = i
 	}
 	return c, nil
+}
+
+// roleOf is the role of a column of that name, numRoles if there is none.
+func (k kindColumns) roleOf(name string) role {
+	for r, names := range k.names {
+		if slices.Contains(names, name) {
+			return r
+		}
+	}
+	return numRoles
 }
 
 // mapping is what --columns says: roles by position, or roles by the name or number of a column.

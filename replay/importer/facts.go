@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -21,38 +22,81 @@ type translator struct {
 	// have. The log would cut a later one to its own time; cut here, it is the same whenever the import is run again.
 	start   events.Micros
 	columns columns
-	// clamped counts the rows with a time after start.
-	clamped uint64
+}
+
+// timed are the events of a row, and what is remarkable about its time.
+type timed struct {
+	events []*skeinv1.Event
+	// clamped notes that the time was after the start. early is a time that is a number and before 1990, as the row has it:
+	// ranks, weights and ids are taken for times.
+	clamped bool
+	early   string
 }
 
 // events returns the events of a row, each of another kind, so that they can share the row's offset.
-func (t *translator) events(r *row) ([]*skeinv1.Event, error) {
+func (t *translator) events(r *row) (timed, error) {
+	var of timed
 	if r.err != nil {
-		return nil, r.err
+		return of, r.err
 	}
 	at := t.start
 	if t.columns[when] >= 0 {
 		var err error
 		if at, err = ParseTime(r.fields[when]); err != nil {
-			return nil, fmt.Errorf("the time %w", err)
+			return of, fmt.Errorf("the time %w", err)
+		}
+		if at < earliest && isNumber(r.fields[when]) {
+			of.early = r.fields[when]
 		}
 	}
 	evs, err := t.say(r)
 	if err != nil {
-		return nil, err
+		return of, err
 	}
-	late := at > t.start
+	of.clamped = at > t.start
 	occurred := timestamppb.New(min(at, t.start).Time())
 	for _, ev := range evs {
 		ev.Source, ev.Offset, ev.OccurredAt = t.source, r.number, occurred
 		if refused := events.Validate(ev); refused != nil {
-			return nil, errors.New(refused.Message)
+			return of, errors.New(refused.Message)
 		}
 	}
-	if late {
-		t.clamped++
+	of.events = evs
+	return of, nil
+}
+
+// understood is a row in words, with the time that it gets.
+func (t *translator) understood(r *row) string {
+	of, err := t.events(r)
+	if err != nil {
+		return "cannot be taken: " + err.Error()
 	}
-	return evs, nil
+	f := &r.fields
+	var b strings.Builder
+	switch t.kind {
+	case Follows:
+		fmt.Fprintf(&b, "%s follows %s", f[follower], f[user])
+	case Boards:
+		fmt.Fprintf(&b, "%s has board %q", f[owner], f[board])
+		if f[title] != "" {
+			fmt.Fprintf(&b, " titled %q", f[title])
+		}
+		if f[follower] != "" {
+			fmt.Fprintf(&b, ", which %s follows", f[follower])
+		}
+	case Pins:
+		fmt.Fprintf(&b, "%s made pin %s on board %q, which shows item %s",
+			f[owner], f[pin], f[board], cmp.Or(f[item], f[pin]))
+	case Plays:
+		fmt.Fprintf(&b, "%s played %s", f[user], f[item])
+	case Likes:
+		fmt.Fprintf(&b, "%s likes %s", f[user], f[item])
+	}
+	fmt.Fprintf(&b, ", %s", of.events[0].GetOccurredAt().AsTime().Format(time.RFC3339Nano))
+	if t.columns[when] < 0 {
+		b.WriteString(", the start of the import")
+	}
+	return b.String()
 }
 
 // say is what a row says, without when and from where.
@@ -134,7 +178,7 @@ func attachedTo(r *row) ([]byte, error) {
 	}
 	data, err := encoding.DecodeString(packed)
 	if err != nil {
-		return nil, fmt.Errorf("attributes_base64 must be base64 of at most %d bytes: %w", events.MaxAttributesBytes, err)
+		return nil, fmt.Errorf("attributes_base64 must be base64 of at most %d bytes", events.MaxAttributesBytes)
 	}
 	return data, nil
 }

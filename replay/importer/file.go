@@ -39,7 +39,7 @@ func openFile(path string) (*file, error) {
 	if info, err := raw.Stat(); err == nil {
 		f.size = info.Size()
 	}
-	r := bufio.NewReaderSize(io.TeeReader(raw, (*counter)(&f.read)), 256<<10)
+	r := bufio.NewReaderSize(io.TeeReader(raw, (*counter)(&f.read)), 32<<10)
 	f.Reader = r
 	magic, _ := r.Peek(4) // a shorter file is not packed; another error comes again on reading
 	switch {

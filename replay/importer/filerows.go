@@ -31,10 +31,9 @@ func (f *fileRows) Next() (Row, error) {
 	if err != nil {
 		return Row{}, err
 	}
-	before := f.clamped
-	evs, bad := f.events(&row)
+	of, bad := f.events(&row)
 	return Row{
-		Number: row.number, Events: evs, Bad: bad, Clamped: f.clamped > before, Line: row.line,
+		Number: row.number, Events: of.events, Bad: bad, Clamped: of.clamped, Early: of.early, Line: row.line,
 		Repeat: bad == nil && f.first && f.kind.repeats(f.seen, &row),
 	}, nil
 }

@@ -37,6 +37,10 @@ type Options struct {
 	Patience time.Duration
 	// CallTimeout is how long one call may take before it is tried again. Default 30 s.
 	CallTimeout time.Duration
+	// Lag is asked how far the slowest projection is behind; calls wait while it is more than MaxLag. A nil Lag or a MaxLag of
+	// 0: they do not.
+	Lag    LagFunc
+	MaxLag time.Duration
 	// Observe is told how far the import is, from one goroutine; nil: nobody.
 	Observe func(Progress)
 	// Notice is told, once, what is remarkable about the beginning; nil: nobody.
@@ -54,6 +58,8 @@ type Progress struct {
 	Read, Size int64
 	// Retrying is the error of the last attempt while a call is tried again; nil: all is well.
 	Retrying error
+	// Slowed is the lag of the projection that the import waits for, or waited for lately; zero: they keep up.
+	Slowed Lag
 }
 
 // Report is what an import did.
@@ -61,8 +67,12 @@ type Report struct {
 	// Rows is how many rows the file has, as far as it was read; Row is the last of them that is done.
 	Rows, Row uint64
 	Totals
+	// Reasons say why rows were rejected.
+	Reasons Reasons
 	// Sent is how many events this run published.
 	Sent uint64
+	// Waited is for how long calls waited for projections.
+	Waited time.Duration
 	// Source, StartedAt and Shape are how the rows were read, in this and earlier runs.
 	Source    string
 	StartedAt time.Time
@@ -107,6 +117,8 @@ type call struct {
 	// rejects and what the totals gain, of all rows up to lastRow.
 	rejects []Reject
 	gained  Totals
+	// early is the first row with a time that may be none.
+	early   Reject
 	lastRow uint64
 	read    int64
 }
@@ -119,6 +131,7 @@ type run struct {
 	rows    Rows
 	report  Report
 	saved   time.Time
+	pacing  pacing
 }
 
 // Run imports a file. It may be broken off at any time, and run again.
@@ -144,14 +157,29 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		names := xxh3.HashString(fmt.Sprintf("%s\n%s\n%s\n%t", digest, o.Kind, shape, o.First))
 		o.Source = SourceOf(o.Path, fmt.Sprintf("%016x", names))
 	}
-	return RunRows(ctx, o, Origin{Digest: digest, Shape: shape}, func(source string, start time.Time) (Rows, error) {
+	of := Origin{Digest: digest, Shape: shape, First: firstRow(&o, reader)}
+	return RunRows(ctx, o, of, func(source string, start time.Time) (Rows, error) {
 		return newFileRows(o, f, reader, source, start), nil
 	})
 }
 
+// firstRow is the first row of a file as it is understood.
+func firstRow(o *Options, reader *rowReader) string {
+	if reader.shape.first == "" {
+		return ""
+	}
+	r := row{number: 1, line: reader.shape.first}
+	reader.fill(&r)
+	now := time.Now
+	if o.Now != nil {
+		now = o.Now
+	}
+	t := &translator{kind: o.Kind, source: o.Source, start: microsOf(now().UTC().Truncate(time.Second)), columns: reader.shape.columns}
+	return t.understood(&r)
+}
+
 // openState finds out where to begin.
 func (r *run) openState() error {
-	r.Notice("reading " + r.state.Shape)
 	if r.DryRun {
 		return nil
 	}
@@ -231,6 +259,11 @@ func (c *call) add(r *Row, size int) {
 	if r.Clamped {
 		c.gained.Clamped++
 	}
+	if r.Early != "" {
+		if c.gained.Early++; c.gained.Early == 1 {
+			c.early = Reject{Row: r.Number, Reason: r.Early, Line: r.Line}
+		}
+	}
 	switch {
 	case r.Bad != nil:
 		c.rejects = append(c.rejects, Reject{r.Number, r.Bad.Error(), r.Line})
@@ -254,6 +287,9 @@ func (r *run) publish(ctx context.Context, calls <-chan *call) error {
 			continue
 		}
 		if len(c.events) > 0 {
+			if err := r.pace(ctx, c.read); err != nil {
+				return err
+			}
 			if err := r.send(ctx, c); err != nil {
 				return err
 			}
@@ -306,13 +342,22 @@ func (r *run) done(c *call) {
 	s.Rejected += c.gained.Rejected
 	s.Skipped += c.gained.Skipped
 	s.Clamped += c.gained.Clamped
+	if s.Early == 0 && c.gained.Early > 0 {
+		at, _ := ParseTime(c.early.Reason) // it was read before
+		r.Notice(fmt.Sprintf("warning: the time %s in row %d was taken for %s: if that column holds no times, leave it out with --columns",
+			c.early.Reason, c.early.Row, at.Time().Format(time.RFC3339)))
+	}
+	s.Early += c.gained.Early
+	for i := range c.rejects {
+		s.Reasons.Add(c.rejects[i].Reason, c.rejects[i].Row, c.rejects[i].Line)
+	}
 	r.report.Sent += c.gained.Events
 	r.Observe(r.progress(c.read))
 }
 
 func (r *run) progress(read int64) Progress {
 	_, size := r.rows.Extent()
-	return Progress{Row: r.state.RowsDone, Totals: r.state.Totals, Read: read, Size: size}
+	return Progress{Row: r.state.RowsDone, Totals: r.state.Totals, Read: read, Size: size, Slowed: r.pacing.slowed}
 }
 
 // sample notes what a call would have done.
@@ -347,7 +392,8 @@ func (r *run) save(complete bool) error {
 func (r *run) finish() *Report {
 	p := &r.report
 	p.Row = r.state.RowsDone
-	p.Totals, p.Source, p.StartedAt = r.state.Totals, r.state.Source, r.state.StartedAt
+	p.Totals, p.Reasons, p.Source, p.StartedAt = r.state.Totals, r.state.Reasons, r.state.Source, r.state.StartedAt
+	p.Waited = r.pacing.waited
 	p.Shape, p.Position = r.state.Shape, r.state.Position
 	if p.Rejected > 0 && !r.DryRun {
 		p.Rejects = r.Rejects

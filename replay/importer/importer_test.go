@@ -365,7 +365,7 @@ func TestStateOfAnotherImport(t *testing.T) {
 
 // A file that happens to have the name of the rejects is not overwritten.
 func TestForeignRejects(t *testing.T) {
-	o := options(t, newFakeLog(t), numbered(1))
+	o := options(t, newFakeLog(t), numbered(2))
 	if err := os.WriteFile(o.Path+".rejects.tsv", []byte("my notes\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -377,6 +377,7 @@ func TestForeignRejects(t *testing.T) {
 func TestDryRun(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "ann,bob\nann,ann\nbob,ann\n")
+	o.Format.Header = HeaderNo
 	o.DryRun = true
 	report := mustRun(t, o)
 	if l.calls != 0 || report.Events != 2 || len(report.Sample) != 2 || len(report.SampleRejects) != 1 || report.Rows != 3 {

@@ -140,7 +140,7 @@ func TestFirstItems(t *testing.T) {
 	for kind, text := range map[Kind]string{
 		Pins:  "owner,pin,board\nann,p,b\nann,p,c\nann,q,b\nbob,p,b\n",
 		Plays: "ann,i,2024-01-01\nann,i,2024-01-02\nann,j,2024-01-01\nbob,i,2024-01-01\n",
-		Likes: "ann i\nann i\nann j\nbob i\n",
+		Likes: "ann 7\nann 7\nann 8\nbob 7\n",
 	} {
 		l := newFakeLog(t)
 		o := options(t, l, text)

@@ -10,17 +10,6 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Header says whether the first line of a file names its columns.
-type Header string
-
-// Whether there is a header.
-const (
-	// HeaderAuto: if its names are known, or its time is none while the next line's is.
-	HeaderAuto Header = "auto"
-	HeaderYes  Header = "yes"
-	HeaderNo   Header = "no"
-)
-
 // Format says how a file is to be read. Its zero value looks at the first lines.
 type Format struct {
 	// Delimiter between fields; 0: detected.
@@ -44,6 +33,8 @@ type shape struct {
 	skip int
 	// header are the names of the columns; nil: the file has none.
 	header []string
+	// first is the line of the first row; empty: there is none near the beginning.
+	first string
 }
 
 // String tells people which column is taken for what.
@@ -94,6 +85,9 @@ func learn(kind Kind, f Format, lines []string) (*shape, error) {
 	if len(data) == 0 {
 		return nil, errNoRows
 	}
+	if err := jsonShape(data[0]); err != nil {
+		return nil, err
+	}
 	if s.delimiter == 0 {
 		if s.delimiter, err = detectDelimiter(data); err != nil {
 			return nil, err
@@ -108,11 +102,19 @@ func learn(kind Kind, f Format, lines []string) (*shape, error) {
 	if len(data) > 1 {
 		second, _ = s.delimiter.split(nil, data[1])
 	}
-	if k.isHeader(f.Header, m, fields, second) {
+	names, _ := s.delimiter.split(nil, comment) // what cannot be split names nothing
+	header, err := k.isHeader(f.Header, m, fields, second, names)
+	switch {
+	case err != nil:
+		return nil, err
+	case header:
 		s.header, data = fields, data[1:]
 		s.skip++
-	} else if names, err := s.delimiter.split(nil, comment); err == nil && len(names) == s.fields {
+	case len(names) == s.fields:
 		s.header = names
+	}
+	if len(data) > 0 {
+		s.first = data[0]
 	}
 	return s, k.place(s, m, data)
 }
@@ -131,29 +133,6 @@ func withoutBlank(lines []string) []string {
 	return kept
 }
 
-// isHeader tells whether the first line names the columns.
-func (k kindColumns) isHeader(h Header, m *mapping, first, second []string) bool {
-	if h == HeaderYes || h == HeaderNo {
-		return h == HeaderYes
-	}
-	if m != nil && m.needsHeader() {
-		return true
-	}
-	c, err := k.byName(first)
-	if err != nil || (m == nil && len(c.missing(k.required)) < len(k.required)) || len(c.missing(k.required)) == 0 {
-		return true // also when names clash or one is unknown: then placing the columns asks for help
-	}
-	if m == nil {
-		return false
-	}
-	if c, err = m.resolve(first); err != nil || c[when] < 0 || c[when] >= min(len(first), len(second)) {
-		return false
-	}
-	_, firstErr := ParseTime(first[c[when]])
-	_, secondErr := ParseTime(second[c[when]])
-	return firstErr != nil && secondErr == nil
-}
-
 // place finds the columns: by --columns, by the names of the file, or by position where that cannot be wrong.
 func (k kindColumns) place(s *shape, m *mapping, data []string) (err error) {
 	if m != nil {
@@ -164,8 +143,8 @@ func (k kindColumns) place(s *shape, m *mapping, data []string) (err error) {
 		case len(missing) == 0:
 		case len(missing) == len(k.required) && s.byPosition(k.positions, data):
 		default:
-			return fmt.Errorf("cannot tell which of the %d columns is the %s: give --columns (%s), or --header no",
-				s.fields, strings.Join(missing, " or the "), k.describe())
+			return fmt.Errorf("cannot tell which of the %d columns is the %s: give --columns (%s)\n%s",
+				s.fields, strings.Join(missing, " or the "), k.describe(), k.understood())
 		}
 	}
 	if err != nil {

@@ -119,6 +119,18 @@ func TestRows(t *testing.T) {
 			shape: "follower from column 1, user from column 2, delimiter comma",
 		},
 		{
+			name:  "a first row of users with numbers",
+			text:  "u0,v0\nu1,v1\n",
+			want:  []string{"u0 v0", "u1 v1"},
+			shape: "follower from column 1, user from column 2, delimiter comma",
+		},
+		{
+			name:  "braces are no JSON",
+			text:  "{7},{8}\n[9],[10]\n",
+			want:  []string{"{7} {8}", "[9] [10]"},
+			shape: "follower from column 1, user from column 2, delimiter comma",
+		},
+		{
 			name: "rows that do not fit",
 			text: "follower,user\nann\nann,bob,cid\n,bob\nann,bob\n",
 			want: []string{
@@ -165,7 +177,7 @@ func TestRows(t *testing.T) {
 		{
 			name:  "pins by position",
 			kind:  Pins,
-			f:     Format{Columns: []string{"owner", "pin", "attributes_base64"}},
+			f:     Format{Columns: []string{"owner", "pin", "attributes_base64"}, Header: HeaderNo},
 			text:  "ann,p,YQ\n",
 			want:  []string{"ann p YQ"},
 			shape: "owner from column 1, pin from column 2, attributes_base64 from column 3, delimiter comma",
@@ -199,7 +211,7 @@ func TestRows(t *testing.T) {
 		},
 		{
 			name:  "another delimiter",
-			f:     Format{Delimiter: '|'},
+			f:     Format{Delimiter: '|', Header: HeaderNo},
 			text:  "ann|bob\n",
 			want:  []string{"ann bob"},
 			shape: "follower from column 1, user from column 2, delimiter '|'",
@@ -250,7 +262,7 @@ func TestShapeRefused(t *testing.T) {
 		{"mapping without user", Follows, Format{Columns: []string{"follower"}}, "a,b\n", "names no user"},
 		{"mapping twice", Follows, Format{Columns: []string{"follower", "user", "user"}}, "a,b,c\n", "one column"},
 		{"mapping to nothing", Follows, Format{Columns: []string{"follower", "owner"}}, "a,b\n", `"owner" is none of`},
-		{"mapping beyond the row", Follows, Format{Columns: []string{"follower", "-", "user"}}, "a,b\n", "column 3"},
+		{"mapping beyond the row", Follows, Format{Columns: []string{"follower", "-", "user"}}, "1,2\n", "column 3"},
 		{"mapping by unknown name", Follows, Format{Columns: []string{"follower=x", "user=y"}}, "x,z\na,b\n", `no column "y"`},
 		{"mixed mapping", Follows, Format{Columns: []string{"follower", "user=b"}}, "a,b\n", "do not mix"},
 		{"first line too long", Follows, Format{}, strings.Repeat("x", 2*peekBytes), "first line"},
@@ -260,6 +272,17 @@ func TestShapeRefused(t *testing.T) {
 		{"two items", Plays, Format{}, "user,item,video\na,b,c\n", "could both be the item"},
 		{"plays, the third is no time", Plays, Format{}, "1 2 5\n2 3 4\n", "user or the item"},
 		{"a role of another kind", Likes, Format{Columns: []string{"user", "item", "board"}}, "a,b,c\n", `"board" is none of`},
+		{"names that are not known", Follows, Format{}, "fan,creator\n1,2\n", `("fan", "creator") could be a row or the names`},
+		{"they are named", Follows, Format{}, "fan,creator\n1,2\n", "follower: follower, from, fromnode, fromuser, src, source, truster\n"},
+		{"names with a number", Follows, Format{}, "user1,user2\n1,2\n", "--no-header if it is a row"},
+		{"names in another alphabet", Follows, Format{}, "читатель,автор\n1,2\n", "--columns follower=NAME,user=NAME if it is not"},
+		{"users that could be names", Follows, Format{}, "ann,bob\ncid,dan\n", "could be a row"},
+		{"names above a mapping", Follows, Format{Columns: []string{"follower", "user"}}, "fan,creator\nann,bob\n", "--header if it is not"},
+		{"names above a mapping by number", Plays, Format{Columns: []string{"user=1", "item=2"}}, "who what\n1 2\n", "--header if it is not"},
+		{"a stream of JSON", Follows, Format{}, `{"to": "b,c", "from": "a"}` + "\n", `jq -r '[.["from"], .["to"]] | @csv'`},
+		{"a stream of JSON with what no column is", Likes, Format{}, `{"liked":{"userId":"a","itemId":"b"}}` + "\n", "skein publish"},
+		{"an array of JSON", Follows, Format{}, "[\n  [1, 2],\n  [3, 4]\n]\n", "looks like JSON"},
+		{"an array of objects on one line", Follows, Format{}, `[{"from": "a", "to": "b"}]`, "looks like JSON"},
 		{"no such kind", "songs", Format{}, "a,b\n", "cannot import"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -272,7 +295,7 @@ func TestShapeRefused(t *testing.T) {
 
 // A line beyond the limit is one bad row; the next line is a row again.
 func TestLongLine(t *testing.T) {
-	_, rows, err := readAll(Follows, Format{}, "ann,bob\n"+strings.Repeat("x", maxLine+1)+"\nann,cid\n")
+	_, rows, err := readAll(Follows, Format{Header: HeaderNo}, "ann,bob\n"+strings.Repeat("x", maxLine+1)+"\nann,cid\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +303,7 @@ func TestLongLine(t *testing.T) {
 		t.Errorf("got %v", brief(rows))
 	}
 	longest := strings.Repeat("x", maxLine-8)
-	if _, rows, err = readAll(Follows, Format{}, "ann,bob\nann,"+longest+"\n"); err != nil || rows[1].fields[user] != longest {
+	if _, rows, err = readAll(Follows, Format{Header: HeaderNo}, "ann,bob\nann,"+longest+"\n"); err != nil || rows[1].fields[user] != longest {
 		t.Errorf("a line of %d bytes was not read whole: %v", maxLine-4, err)
 	}
 }
@@ -319,8 +342,8 @@ func FuzzRows(f *testing.F) {
 				t.Errorf("row %d has number %d", i+1, r.number)
 			}
 			evs, err := tr.events(&r)
-			if (len(evs) == 0) == (err == nil) {
-				t.Errorf("row %q: %v, %v", r.line, evs, err)
+			if (len(evs.events) == 0) == (err == nil) {
+				t.Errorf("row %q: %v, %v", r.line, evs.events, err)
 			}
 			// The independent reading of the comparison calls the same rows good.
 			_, timeErr := ParseTime(r.fields[when])
@@ -328,7 +351,7 @@ func FuzzRows(f *testing.F) {
 			if good != (err == nil) {
 				t.Errorf("row %q: good is %v, but %v", r.line, good, err)
 			}
-			for _, ev := range evs {
+			for _, ev := range evs.events {
 				// What the importer takes, a service does not refuse.
 				if refused := events.Validate(ev); refused != nil {
 					t.Errorf("row %q: %v", r.line, refused)

@@ -28,8 +28,9 @@ type state struct {
 	StartedAt time.Time `json:"started_at"`
 	// RowsDone is the number of the last row such that the log has acknowledged it and all before it.
 	RowsDone uint64 `json:"rows_done"`
-	// What became of these rows.
+	// What became of these rows, and why some were rejected.
 	Totals
+	Reasons Reasons `json:"reasons,omitempty"`
 	// Complete tells that there are no more rows.
 	Complete bool `json:"complete"`
 	// Position is that of the last acknowledged call.
@@ -46,6 +47,8 @@ type Totals struct {
 	Skipped uint64 `json:"skipped"`
 	// Clamped rows have a time after the import's start and got that instead.
 	Clamped uint64 `json:"clamped"`
+	// Early rows have a number before 1990 as their time, which may be none.
+	Early uint64 `json:"early"`
 }
 
 // ErrState is returned when the state file belongs to another import.
@@ -101,6 +104,6 @@ func (s *state) resume(wanted *state, path string) (notice string, err error) {
 	default:
 		return fmt.Sprintf("going on after row %d with the import that began %s", s.RowsDone, began), nil
 	}
-	s.LogID, s.RowsDone, s.Totals, s.Complete, s.Position = wanted.LogID, 0, Totals{}, false, ""
+	s.LogID, s.RowsDone, s.Totals, s.Reasons, s.Complete, s.Position = wanted.LogID, 0, Totals{}, nil, false, ""
 	return notice, nil
 }

@@ -23,6 +23,8 @@ type Row struct {
 	Repeat bool
 	// Clamped tells that the row got another time than it has, since that was in the future.
 	Clamped bool
+	// Early is the time of the row as it has it, where that is a number and long ago, and may be none; empty: it is not.
+	Early string
 	// Line is the row as it stands, for the rejects.
 	Line string
 }
@@ -41,6 +43,8 @@ type Origin struct {
 	Digest string
 	// Shape says how rows are read, for people.
 	Shape string
+	// First is the first row as it is understood, for people; empty: it is not said.
+	First string
 	// StartedAt is when the import began; zero: now.
 	StartedAt time.Time
 }
@@ -70,6 +74,10 @@ func RunRows(
 		Version: stateVersion, Kind: o.Kind, File: filepath.Base(o.Path), Digest: of.Digest, Shape: of.Shape, First: o.First,
 		LogID: o.LogID, Source: o.Source, StartedAt: of.StartedAt,
 	}}
+	r.Notice("reading " + of.Shape)
+	if of.First != "" {
+		r.Notice("first row: " + of.First)
+	}
 	if err := r.openState(); err != nil {
 		return nil, err
 	}

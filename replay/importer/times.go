@@ -37,7 +37,7 @@ func ParseTime(s string) (events.Micros, error) {
 	if s == "" {
 		return 0, fmt.Errorf("%q %w", s, errTime)
 	}
-	if s[0] >= '0' && s[0] <= '9' && strings.Trim(s, "0123456789.") == "" {
+	if isNumber(s) {
 		return parseUnix(s)
 	}
 	for _, layout := range layouts {
@@ -51,6 +51,10 @@ func ParseTime(s string) (events.Micros, error) {
 		return events.Micros(t.UnixMicro()), nil
 	}
 	return 0, fmt.Errorf("%q %w", s, errTime)
+}
+
+func isNumber(s string) bool {
+	return s != "" && s[0] >= '0' && s[0] <= '9' && strings.Trim(s, "0123456789.") == ""
 }
 
 func parseUnix(s string) (events.Micros, error) {

@@ -42,8 +42,10 @@ type Comparison struct {
 	KeyCounts
 	// Lists and Counts were asked for; Entries is how many entries Redis has for them.
 	Lists, Counts, Entries uint64
-	// Rejected elements of Redis were left out: the service cannot have them.
+	// Rejected elements of Redis are such as the service cannot have: each is told like a difference.
 	Rejected uint64
+	// Held is for how long commands waited because of the limit.
+	Held time.Duration
 	// Missing entries are in Redis only, Extra ones in the service only, OtherTimes have another time there, OtherTexts
 	// another title, board, item or attributes, OtherCounts are counts that differ.
 	Missing, Extra, OtherTimes, OtherTexts, OtherCounts uint64
@@ -63,6 +65,8 @@ type comparer struct {
 	dir  string
 	// now is when Redis was asked: a later time was cut to one that is not known.
 	now events.Micros
+	// rejected are hashes of what was rejected: a scan may return it twice.
+	rejected map[xxh3.Uint128]struct{}
 
 	mu sync.Mutex
 	// want is what Redis says, got what the service answers.
@@ -85,7 +89,11 @@ func Compare(ctx context.Context, o CompareOptions) (_ *Comparison, err error) {
 	}
 	defer end()
 	o.Options = r.Options
-	return compare(ctx, o, r.from)
+	found, err := compare(ctx, o, r.from)
+	if found != nil {
+		found.Held = r.heldBack()
+	}
+	return found, err
 }
 
 func compare(ctx context.Context, o CompareOptions, from keyspace) (_ *Comparison, err error) {
@@ -105,7 +113,7 @@ func compare(ctx context.Context, o CompareOptions, from keyspace) (_ *Compariso
 	defer removeAll(dir, &err)
 	c := &comparer{
 		CompareOptions: o, from: from, dir: dir, blocked: map[xxh3.Uint128]struct{}{},
-		now: events.Micros(o.Now().UnixMicro()),
+		now: events.Micros(o.Now().UnixMicro()), rejected: map[xxh3.Uint128]struct{}{},
 		// They share a directory: files are numbered apart.
 		want: &sorter{dir: dir}, got: &sorter{dir: dir, number: 1 << 30},
 	}
@@ -141,10 +149,7 @@ func (c *comparer) readRedis(ctx context.Context) error {
 	}
 	rd := &reading{
 		from: c.from, mapping: c.Mapping, start: c.now, counts: &c.found.KeyCounts, fact: c.expect,
-		reject: func(*reject) error {
-			c.found.Rejected++
-			return nil
-		},
+		reject: c.cannot,
 	}
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		if cursor, err = rd.step(ctx, cursor); err != nil {
@@ -152,6 +157,17 @@ func (c *comparer) readRedis(ctx context.Context) error {
 		}
 		c.Observe(Progress{Keys: c.found.Scanned, Total: uint64(total), Elements: c.found.elements()})
 	}
+	return nil
+}
+
+// cannot counts what Redis has and the service cannot have.
+func (c *comparer) cannot(r *reject) error {
+	h := xxh3.Hash128(r.append(nil))
+	if _, again := c.rejected[h]; again {
+		return nil
+	}
+	c.rejected[h] = struct{}{}
+	c.differ(&c.found.Rejected, "%s %s: Redis has it, skein cannot: rule %d: %s", quote(r.key), quote(r.element), r.rule, r.reason)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/importer"
 )
 
 // timeless is the time of a fact of which Redis has none. It is after every other.
@@ -190,6 +191,11 @@ func (r *reject) append(dst []byte) []byte {
 		dst = append(binary.BigEndian.AppendUint32(dst, uint32(len(s))), s...)
 	}
 	return dst
+}
+
+// count adds the reject to the reasons.
+func (r *reject) count(into *importer.Reasons) {
+	into.Add(fmt.Sprintf("rule %d: %s", r.rule, r.reason), 0, strings.TrimSuffix(quote(r.key)+" "+quote(r.element), " "))
 }
 
 func decodeReject(record []byte) (reject, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -33,8 +34,10 @@ type Options struct {
 	Restart bool
 	// LogID names the log, so that an import into another one begins anew.
 	LogID string
-	// Publish makes the calls, one at a time.
+	// Publish makes the calls, one at a time. They wait while Lag says that a projection is more than MaxLag behind.
 	Publish importer.PublishFunc
+	Lag     importer.LagFunc
+	MaxLag  time.Duration
 	// Patience is for how long a call is tried again while Redis or the service does not answer. Default 5 min.
 	Patience time.Duration
 	// CallTimeout is how long one call of Publish may take before it is tried again. Default 30 s.
@@ -55,6 +58,8 @@ type Progress struct {
 	Published, New uint64
 	// Retrying is the error of the last attempt while something is tried again; nil: all is well.
 	Retrying error
+	// Slowed is the lag of the projection that publishing waits for, or waited for lately; zero: they keep up.
+	Slowed importer.Lag
 }
 
 // Report is what an import did.
@@ -70,6 +75,10 @@ type Report struct {
 	// Rejected is how many elements and keys could not be taken; Rejects is the file that has them, if there are any.
 	Rejected uint64
 	Rejects  string
+	// Reasons say why, each with the first element.
+	Reasons importer.Reasons
+	// Held is for how long commands waited because of the limit, Waited for how long calls waited for projections.
+	Held, Waited time.Duration
 	// Refused is how many facts the service refused, and RefusedFile has them.
 	Refused     uint64
 	RefusedFile string
@@ -96,6 +105,8 @@ type run struct {
 	Options
 	from   keyspace
 	server string
+	// held tells for how long commands waited for the limit; nil: there is none.
+	held   func() time.Duration
 	state  *state
 	report Report
 	// maxRecords bounds what is sorted in memory; 0: the default.
@@ -139,7 +150,10 @@ func dial(o Options) (*run, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &run{Options: o, from: s, server: s.name()}
+	r := &run{Options: o, from: s, server: s.name(), held: func() time.Duration { return s.held }}
+	if o.Commands > 0 {
+		o.Notice(fmt.Sprintf("Redis is asked at most %.6g commands a second (--commands)", o.Commands))
+	}
 	s.waiting = func(err error) {
 		if err != nil {
 			o.Observe(Progress{Retrying: err})
@@ -322,7 +336,7 @@ func (r *run) publish(ctx context.Context) error {
 	report, err := importer.RunRows(ctx, importer.Options{
 		Kind: "redis", Path: r.Name, Source: s.Source, State: filepath.Join(r.State, s.publishState()),
 		Rejects: filepath.Join(r.State, refusedName), LogID: r.LogID, Publish: r.Publish, Patience: r.Patience,
-		CallTimeout: r.CallTimeout,
+		CallTimeout: r.CallTimeout, Lag: r.Lag, MaxLag: r.MaxLag,
 		Observe: func(p importer.Progress) {
 			done := uint64(0)
 			if p.Row > s.Offset {
@@ -330,7 +344,7 @@ func (r *run) publish(ctx context.Context) error {
 			}
 			r.Observe(Progress{
 				Keys: s.Keys.Scanned, Total: s.Keys.Scanned, Elements: s.Keys.elements(), Published: done, New: s.NewSize,
-				Retrying: p.Retrying,
+				Retrying: p.Retrying, Slowed: p.Slowed,
 			})
 		},
 	}, importer.Origin{Digest: s.Digest, Shape: s.New, StartedAt: s.StartedAt}, func(string, time.Time) (importer.Rows, error) {
@@ -338,7 +352,11 @@ func (r *run) publish(ctx context.Context) error {
 	})
 	if report != nil {
 		r.report.Published, r.report.Refused, r.report.Clamped = report.Events, report.Rejected, report.Clamped
-		r.report.RefusedFile = report.Rejects
+		r.report.RefusedFile, r.report.Waited = report.Rejects, report.Waited
+		for _, why := range report.Reasons {
+			why.Reason, why.FirstRow = "refused by the service: "+why.Reason, 0
+			r.report.Reasons = append(r.report.Reasons, why)
+		}
 		if report.Position != "" {
 			s.Position = report.Position
 		}
@@ -376,6 +394,14 @@ func (r *run) conclude() error {
 	return s.sweep(r.State)
 }
 
+// heldBack is for how long commands waited because of the limit.
+func (r *run) heldBack() time.Duration {
+	if r.held == nil {
+		return 0
+	}
+	return r.held()
+}
+
 // finish completes the report.
 func (r *run) finish() *Report {
 	p, s := &r.report, r.state
@@ -384,6 +410,8 @@ func (r *run) finish() *Report {
 	if p.Rejected > 0 {
 		p.Rejects = filepath.Join(r.State, rejectsName)
 	}
+	p.Reasons = append(slices.Clone(s.Reasons), p.Reasons...)
+	p.Held = r.heldBack()
 	return p
 }
 
@@ -416,6 +444,7 @@ func (r *run) dryRun(ctx context.Context) (*Report, error) {
 		},
 		reject: func(rej *reject) error {
 			p.Rejected++
+			rej.count(&p.Reasons)
 			if len(p.SampleRejects) < sampleSize {
 				p.SampleRejects = append(p.SampleRejects, rej.String())
 			}
@@ -428,6 +457,7 @@ func (r *run) dryRun(ctx context.Context) (*Report, error) {
 		}
 		r.Observe(Progress{Keys: p.Scanned, Total: uint64(total), Elements: p.elements()})
 	}
+	p.Held = r.heldBack()
 	return p, nil
 }
 

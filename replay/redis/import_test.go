@@ -56,7 +56,7 @@ func TestImport(t *testing.T) {
 	if diff := cmp.Diff(`rule	key	element	reason
 1	followers:ann	ann	user_followed.user_id must not be the acting user: nobody follows, blocks or mutes themselves
 1	followers:ann	b d	user_followed.follower_id `+reason+`
-1	followers:ann	late	the time 1e12, in s, is more than a day after the start of the import: is that the unit?
+1	followers:ann	late	the time "1e12", in s, is more than a day after the start of the import: is that the unit?
 3	plays:bob	i2=x	the time "x" is no number
 4	likes:i1	"\xff\x00"	liked.user_id `+reason+`
 4	likes:i2		the key is a list: the rule reads a set

@@ -58,6 +58,11 @@ type server struct {
 	patience time.Duration
 	// waiting is told the error of an attempt before the next one, nil when one succeeded after that.
 	waiting func(error)
+	// reached notes that the server has answered once. Until then an error is more likely that of the address than of the
+	// moment, and nothing is tried again.
+	reached bool
+	// held is for how long commands waited for the limit.
+	held time.Duration
 }
 
 // newServer connects with a URL, redis://user:password@host:port/database, or rediss:// for TLS.
@@ -107,12 +112,16 @@ func refused(err error) bool {
 
 // try does something that costs so many commands, again and again until the server answers or patience ends.
 func (s *server) try(ctx context.Context, commands int, do func() error) error {
+	asked := time.Now()
 	if err := s.limit.WaitN(ctx, commands); err != nil {
 		return err
 	}
+	s.held += time.Since(asked)
 	deadline := time.Now().Add(s.patience)
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		err := do()
+		var said goredis.Error
+		s.reached = s.reached || err == nil || errors.As(err, &said)
 		switch {
 		case err == nil:
 			s.waiting(nil)
@@ -121,6 +130,9 @@ func (s *server) try(ctx context.Context, commands int, do func() error) error {
 			return context.Cause(ctx)
 		case refused(err):
 			return fmt.Errorf("redis: %w", err)
+		case !s.reached:
+			return fmt.Errorf("redis: %s does not answer: %w\nIs Redis running there? --redis or SKEIN_REDIS says where it is",
+				s.name(), err)
 		case time.Now().Add(pause).After(deadline):
 			return fmt.Errorf("redis: gave up after trying for %v: %w", s.patience, err)
 		}

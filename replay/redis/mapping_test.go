@@ -121,6 +121,13 @@ func TestPatterns(t *testing.T) {
 		{"{user}/{item...}", "a/b/c", []string{"a", "b/c"}},
 		{"f:{{{user}}}", "f:{ann}", []string{"ann"}},
 		{"f.{user}", "fx1", nil},
+		{"{title...}", "", []string{""}},
+		{"{title}", "", []string{""}},
+		{"{title...}|{item}", "|i", []string{"", "i"}},
+		{"{title}|{item}", "|i", []string{"", "i"}},
+		{"{attributes...}", "", []string{""}},
+		{"x{_...}", "x", []string{""}},
+		{"{user...}", "", nil}, // an id is never empty
 		{"{item}", "any\nthing :/", []string{"any\nthing :/"}},
 		{"b:{user}", "b:\xff\x00", []string{"\xff\x00"}},
 		{"é{user}é", "éxé", []string{"x"}},

@@ -24,6 +24,9 @@ var (
 	errAdjacent = errors.New("has two captures with nothing between them: where does the first one end?")
 )
 
+// mayBeEmpty are the captures that an empty text matches as well: a board may have no title.
+var mayBeEmpty = rolesOf(roleTitle, roleAttributes, roleNothing)
+
 // piece is a literal text or a capture.
 type piece struct {
 	literal string
@@ -98,10 +101,14 @@ func parsePattern(text string) (*pattern, error) {
 		if i+1 < len(pieces) {
 			without += string([]rune(pieces[i+1].literal)[0])
 		}
+		times := "+"
+		if mayBeEmpty.has(as) {
+			times = "*"
+		}
 		if all || without == "" {
-			re.WriteString(`(.+)`)
+			re.WriteString(`(.` + times + `)`)
 		} else {
-			re.WriteString(`([^` + quoteClass(without) + `]+)`)
+			re.WriteString(`([^` + quoteClass(without) + `]` + times + `)`)
 		}
 	}
 	re.WriteString(`\z`)

@@ -206,21 +206,14 @@ func (r *reading) elements(k *matchedKey, elements []string) error {
 // read tells what an element says: a member with its score, a field with its value, a member, or an element.
 func (r *Rule) read(said captured, first, second string, start events.Micros) (fact, error) {
 	if r.first != nil && !r.first.match(first, &said) {
-		return fact{}, fmt.Errorf("it does not match %q", r.first.text)
+		return fact{}, fmt.Errorf("it does not match %s", r.first.text)
 	}
 	if r.second != nil && !r.second.match(second, &said) {
-		if second != "" || !r.second.titleOnly() {
-			return fact{}, fmt.Errorf("its value %s does not match %q", quote(second[:min(len(second), 100)]), r.second.text)
-		}
+		return fact{}, fmt.Errorf("its value %q does not match %s", second[:min(len(second), 100)], r.second.text)
 	}
 	score := ""
 	if r.structure == sortedSet {
 		score = second
 	}
 	return r.factOf(&said, score, start)
-}
-
-// titleOnly tells whether the whole text is what may be empty.
-func (p *pattern) titleOnly() bool {
-	return len(p.roles) == 1 && (p.text == "{title}" || p.text == "{attributes}" || p.text == "{_}")
 }

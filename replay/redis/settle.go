@@ -50,7 +50,7 @@ func (r *run) settle() error {
 		return err
 	}
 	s.Phase, s.New, s.NewSize, s.Digest = phasePublishing, name, w.count, fmt.Sprintf("%016x", sum)
-	s.Found, s.Rejected, s.Gone, s.Files = x.facts, x.rejected, x.gone, nil
+	s.Found, s.Rejected, s.Reasons, s.Gone, s.Files = x.facts, x.rejected, x.reasons, x.gone, nil
 	if err := r.save(); err != nil {
 		return err
 	}
@@ -67,6 +67,7 @@ type settling struct {
 	timed []byte
 
 	facts, rejected, gone uint64
+	reasons               importer.Reasons
 }
 
 func (x *settling) run(rejectsPath string) error {
@@ -84,7 +85,12 @@ func (x *settling) run(rejectsPath string) error {
 		}
 		if record[0] == rejectTag {
 			x.rejected++
-			if err := rejects.add(record); err != nil {
+			rej, err := decodeReject(record)
+			if err != nil {
+				return err
+			}
+			rej.count(&x.reasons)
+			if err := rejects.add(&rej); err != nil {
 				return err
 			}
 			continue
@@ -174,11 +180,7 @@ func (r *reject) String() string {
 	return fmt.Sprintf("%d\t%s\t%s\t%s", r.rule, quote(r.key), quote(r.element), strings.Join(strings.Fields(r.reason), " "))
 }
 
-func (f *rejectsFile) add(record []byte) error {
-	r, err := decodeReject(record)
-	if err != nil {
-		return err
-	}
+func (f *rejectsFile) add(r *reject) (err error) {
 	if f.file == nil {
 		if f.file, err = os.Create(f.path + ".tmp"); err != nil {
 			return fmt.Errorf("cannot keep rejects: %w", err)

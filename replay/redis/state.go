@@ -64,6 +64,8 @@ type state struct {
 	Found    uint64 `json:"found"`
 	Rejected uint64 `json:"rejected"`
 	Gone     uint64 `json:"gone"`
+	// Reasons say why some were rejected.
+	Reasons importer.Reasons `json:"reasons,omitempty"`
 
 	// Publishing: the file of new facts, their number and checksum.
 	New     string `json:"new,omitempty"`

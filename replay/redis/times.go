@@ -63,7 +63,7 @@ func (u unit) parse(s string, start events.Micros) (events.Micros, error) {
 		return 0, fmt.Errorf("the time %q %w", s, errNumber)
 	}
 	if n < 0 {
-		return 0, fmt.Errorf("the time %s is before 1970", s)
+		return 0, fmt.Errorf("the time %q is before 1970", s)
 	}
 	// The product of a whole number of seconds and microseconds would be rounded twice.
 	whole, fraction := math.Modf(n)
@@ -78,5 +78,5 @@ func tooLate(at float64, start events.Micros, s string, u unit) error {
 	if at <= float64(start)+float64(latest.Microseconds()) {
 		return nil
 	}
-	return fmt.Errorf("the time %s, in %s, is more than a day after the start of the import: is that the unit?", s, u)
+	return fmt.Errorf("the time %q, in %s, is more than a day after the start of the import: is that the unit?", s, u)
 }

@@ -1,0 +1,139 @@
+package importer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Header says whether the first line of a file names its columns.
+type Header string
+
+// Whether there is a header.
+const (
+	// HeaderAuto: there is one if its names are known, or its time is none while the next line's is. A first line that could
+	// be one, and could be a row as well, is refused.
+	HeaderAuto Header = "auto"
+	HeaderYes  Header = "yes"
+	HeaderNo   Header = "no"
+)
+
+// isHeader reports whether the first line names the columns. It fails where that cannot be told: a header taken for a row
+// is a fact that nobody stated, and a row taken for a header is one lost.
+func (k kindColumns) isHeader(h Header, m *mapping, first, second, comment []string) (bool, error) {
+	if h == HeaderYes || h == HeaderNo {
+		return h == HeaderYes, nil
+	}
+	if m != nil && m.needsHeader() {
+		return true, nil
+	}
+	c, err := k.byName(first)
+	if err != nil || (m == nil && len(c.missing(k.required)) < len(k.required)) || len(c.missing(k.required)) == 0 {
+		return true, nil // also when names clash or one is unknown: then placing the columns asks for help
+	}
+	if m != nil {
+		if c, err = m.resolve(first); err == nil && c[when] >= 0 && c[when] < min(len(first), len(second)) {
+			_, firstErr := ParseTime(first[c[when]])
+			_, secondErr := ParseTime(second[c[when]])
+			if firstErr == nil || secondErr == nil {
+				return firstErr != nil, nil
+			}
+		}
+	} else if len(first) > len(k.positions) {
+		return false, nil // placing the columns asks for help
+	}
+	if named, err := k.byName(comment); err == nil && len(comment) == len(first) && len(named.missing(k.required)) == 0 {
+		return false, nil // the names stand in the comment before it
+	}
+	if !couldBeHeader(first, second) {
+		return false, nil
+	}
+	if m != nil {
+		return false, fmt.Errorf("the first line (%s) could be a row or the names of the columns: give --no-header if it is a row, "+
+			"--header if it is not", quoted(first))
+	}
+	return false, fmt.Errorf("the first line (%s) could be a row or the names of the columns, of which none is known: "+
+		"give --no-header if it is a row, or %s if it is not\n%s",
+		quoted(first), k.example(), k.understood())
+}
+
+// couldBeHeader reports whether a line could name the columns: each of its fields is made of letters, perhaps with a short
+// number at the end, and none has the form of the field below it ("u1" above "u2" is a user).
+func couldBeHeader(first, second []string) bool {
+	for i, field := range first {
+		letters := strings.TrimRight(field, "0123456789")
+		digits := len(field) - len(letters)
+		if digits > 2 || (letters == "" && digits > 0) || strings.ContainsFunc(letters, notInName) {
+			return false
+		}
+		if digits > 0 && i < len(second) && letters == strings.TrimRight(second[i], "0123456789") {
+			return false
+		}
+	}
+	return true
+}
+
+func notInName(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsMark(r) && !strings.ContainsRune(" _-./()#", r)
+}
+
+func quoted(fields []string) string {
+	q := make([]string, len(fields))
+	for i, f := range fields {
+		q[i] = fmt.Sprintf("%q", f)
+	}
+	return strings.Join(q, ", ")
+}
+
+// example is how --columns names the columns that a file must have.
+func (k kindColumns) example() string {
+	var parts []string
+	for _, r := range k.required {
+		parts = append(parts, r.String()+"=NAME")
+	}
+	return "--columns " + strings.Join(parts, ",")
+}
+
+// understood lists the names by which columns are found.
+func (k kindColumns) understood() string {
+	var b strings.Builder
+	b.WriteString("Names that are known (case, spaces, punctuation, and an id at the end do not count):")
+	for _, r := range slices.Concat(k.required, k.optional) {
+		var shown []string
+		for _, n := range k.names[r] {
+			if base, ok := strings.CutSuffix(n, "id"); !ok || !slices.Contains(k.names[r], base) {
+				shown = append(shown, n)
+			}
+		}
+		fmt.Fprintf(&b, "\n  %s: %s", r, strings.Join(shown, ", "))
+	}
+	return b.String()
+}
+
+// jsonShape is the error for a file that begins as JSON does; nil: it does not.
+func jsonShape(line string) error {
+	line = strings.TrimSpace(line)
+	var object map[string]json.RawMessage
+	switch {
+	case json.Unmarshal([]byte(line), &object) == nil && len(object) > 0:
+		var fields, paths []string
+		for name := range object {
+			fields = append(fields, name)
+		}
+		slices.Sort(fields)
+		for _, name := range fields {
+			paths = append(paths, fmt.Sprintf(".[%q]", name))
+		}
+		return fmt.Errorf("it looks like a stream of JSON objects with the fields %s, and delimited text is read here: "+
+			"jq -r '[%s] | @csv' makes rows of it, and --columns says what they hold; events as JSON are for skein publish",
+			strings.Join(fields, ", "), strings.Join(paths, ", "))
+	case line == "{", line == "[", line == "[{", strings.HasPrefix(line, `{"`), strings.HasPrefix(line, `[{"`),
+		strings.HasPrefix(line, "[[") && json.Valid([]byte(line)):
+		return errors.New("it looks like JSON, and delimited text is read here: jq -r with @csv makes rows of it; " +
+			"events as JSON are for skein publish")
+	}
+	return nil
+}

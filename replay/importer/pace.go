@@ -1,0 +1,71 @@
+package importer
+
+import (
+	"context"
+	"time"
+)
+
+// Lag is how far the slowest projection is behind the log.
+type Lag struct {
+	Projection string
+	Behind     time.Duration
+}
+
+// LagFunc asks for the lag of the slowest projection that folds.
+type LagFunc func(context.Context) (Lag, error)
+
+// DefaultMaxLag is how far projections may be behind before an import waits for them.
+const DefaultMaxLag = 5 * time.Second
+
+const (
+	// lagEvery is how often the lag is asked for while calls are made, lagPause while they wait. Between two answers the lag
+	// can grow by lagEvery.
+	lagEvery = time.Second
+	lagPause = 250 * time.Millisecond
+)
+
+// pacing is what an import knows of the lag.
+type pacing struct {
+	asked time.Time
+	// slowed is the lag because of which calls waited last; zero: the projections keep up.
+	slowed Lag
+	waited time.Duration
+}
+
+// pace waits until the slowest projection is at most MaxLag behind: what is published faster than it is folded would be
+// seen later and later, live events among it. Where the lag is not known, the call goes on: it meets the same trouble, and
+// is tried again.
+func (r *run) pace(ctx context.Context, read int64) error {
+	if r.Lag == nil || r.MaxLag <= 0 || time.Since(r.pacing.asked) < lagEvery {
+		return nil
+	}
+	began, waiting := time.Now(), false
+	for {
+		asking, cancel := context.WithTimeout(ctx, r.CallTimeout)
+		lag, err := r.Lag(asking)
+		cancel()
+		r.pacing.asked = time.Now()
+		if waiting {
+			r.pacing.waited += r.pacing.asked.Sub(began)
+			began = r.pacing.asked
+		}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return nil
+		case lag.Behind <= r.MaxLag:
+			if lag.Behind < r.MaxLag/2 {
+				r.pacing.slowed = Lag{}
+			}
+			return nil
+		}
+		waiting, r.pacing.slowed = true, lag
+		r.Observe(r.progress(read))
+		select {
+		case <-time.After(lagPause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// slowFold is a service whose projection folds an envelope in a second, while the log takes one in a tenth of that.
+type slowFold struct {
+	*fakeLog
+	// taken is when each envelope was taken that is not folded; folding began then.
+	taken   []time.Time
+	folding time.Time
+	worst   time.Duration
+}
+
+func (f *slowFold) fold() {
+	for len(f.taken) > 0 {
+		if f.folding.Before(f.taken[0]) {
+			f.folding = f.taken[0]
+		}
+		if time.Since(f.folding) < time.Second {
+			return
+		}
+		f.folding, f.taken = f.folding.Add(time.Second), f.taken[1:]
+	}
+}
+
+func (f *slowFold) publish(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+	<-time.After(100 * time.Millisecond)
+	res, err := f.fakeLog.publish(ctx, req)
+	f.taken = append(f.taken, time.Now())
+	f.worst = max(f.worst, f.lag().Behind)
+	return res, err
+}
+
+func (f *slowFold) lag() Lag {
+	if f.fold(); len(f.taken) == 0 {
+		return Lag{}
+	}
+	return Lag{Projection: "inbox", Behind: time.Since(f.taken[0])}
+}
+
+// An import waits for the slowest projection, says so, and arrives whole.
+func TestWaitsForProjections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		run := func(maxLag time.Duration, ask LagFunc) (*slowFold, *Report, int) {
+			f := &slowFold{fakeLog: newFakeLog(t)}
+			o := options(t, f.fakeLog, numbered(60_000))
+			o.Publish, o.MaxLag = f.publish, maxLag
+			o.Lag = ask
+			if ask == nil {
+				o.Lag = func(context.Context) (Lag, error) { return f.lag(), nil }
+			}
+			slowed := 0
+			o.Observe = func(p Progress) {
+				if p.Slowed.Projection == "inbox" && p.Slowed.Behind > maxLag {
+					slowed++
+				}
+			}
+			report := mustRun(t, o)
+			if len(f.counted) != 60_000 {
+				t.Errorf("%d events counted", len(f.counted))
+			}
+			return f, report, slowed
+		}
+		const most = 2 * time.Second
+		f, report, slowed := run(most, nil)
+		// Between two looks the lag grows by one of them, and one envelope is being folded.
+		if limit := most + lagEvery + time.Second; f.worst > limit || slowed == 0 || report.Waited < 20*time.Second {
+			t.Errorf("%v behind, want at most %v; %d times said, waited for %v", f.worst, limit, slowed, report.Waited)
+		}
+		if f, report, slowed = run(0, nil); f.worst < 5*time.Second || slowed > 0 || report.Waited > 0 {
+			t.Errorf("without a limit: %v behind, %d times said, waited for %v", f.worst, slowed, report.Waited)
+		}
+		lost := func(context.Context) (Lag, error) { return Lag{}, errors.New("no answer") }
+		if _, report, _ = run(most, lost); report.Waited > 0 {
+			t.Errorf("a lag that is not known: waited for %v", report.Waited)
+		}
+	})
+}
+
+// An import that waits can be broken off.
+func TestWaitingBrokenOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newFakeLog(t)
+		o := options(t, l, numbered(2000))
+		o.MaxLag = time.Second
+		o.Lag = func(context.Context) (Lag, error) { return Lag{"graph", time.Hour}, nil }
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := Run(ctx, o); !errors.Is(err, context.DeadlineExceeded) || l.calls > 0 {
+			t.Errorf("got %v after %d calls", err, l.calls)
+		}
+	})
+}

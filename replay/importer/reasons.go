@@ -1,0 +1,108 @@
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Reason says how many rows were rejected for one reason.
+type Reason struct {
+	Reason string `json:"reason"`
+	Count  uint64 `json:"count"`
+	// FirstRow is the number of the first of them, 0 where rows have none, and First the row itself, or its beginning.
+	FirstRow uint64 `json:"first_row,omitempty"`
+	First    string `json:"first"`
+}
+
+// String is the reason for people.
+func (r *Reason) String() string {
+	at := ""
+	if r.FirstRow > 0 {
+		at = fmt.Sprintf(" row %d", r.FirstRow)
+	}
+	return fmt.Sprintf("%d rejected: %s; first%s: %s", r.Count, r.Reason, at, r.First)
+}
+
+// Reasons are the reasons for which rows were rejected, in the order in which they were met.
+type Reasons []Reason
+
+const (
+	// maxReasons bounds what is kept; the last one stands for all others.
+	maxReasons   = 20
+	otherReasons = "other reasons"
+	// shownBytes is how much of a row is kept beside its reason.
+	shownBytes = 120
+)
+
+// values are what a reason quotes of its row: without them, rows with the same fault have the same reason.
+var values = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// Add counts a rejected row.
+func (rs *Reasons) Add(reason string, row uint64, line string) {
+	reason = strings.Join(strings.Fields(values.ReplaceAllString(reason, "…")), " ")
+	for i := range *rs {
+		r := &(*rs)[i]
+		if r.Reason != reason && i != maxReasons-1 {
+			continue
+		}
+		r.Count++
+		if row < r.FirstRow { // what the service refuses comes after what was not sent
+			r.FirstRow, r.First = row, shown(line)
+		}
+		return
+	}
+	if len(*rs) == maxReasons-1 {
+		reason = otherReasons
+	}
+	*rs = append(*rs, Reason{Reason: reason, Count: 1, FirstRow: row, First: shown(line)})
+}
+
+func shown(line string) string {
+	if len(line) <= shownBytes {
+		return strings.ToValidUTF8(line, "\ufffd")
+	}
+	return strings.ToValidUTF8(line[:shownBytes], "") + "…"
+}
+
+// MaxRejects is how many rows may be rejected: a number, or a share of all rows.
+type MaxRejects struct {
+	number uint64
+	// percent is the share; 0: it is a number.
+	percent float64
+	text    string
+}
+
+var errMaxRejects = errors.New("must be a number of rows, such as 100, or a share of them from 0% to 100%, such as 0.5%")
+
+// UnmarshalText reads "100" or "0.5%".
+func (m *MaxRejects) UnmarshalText(text []byte) (err error) {
+	*m = MaxRejects{text: string(text)}
+	if share, ok := strings.CutSuffix(m.text, "%"); ok {
+		m.percent, err = strconv.ParseFloat(share, 64)
+		if err != nil || !(m.percent >= 0 && m.percent <= 100) { // NaN is neither
+			return errMaxRejects
+		}
+		return nil
+	}
+	if m.number, err = strconv.ParseUint(m.text, 10, 63); err != nil {
+		return errMaxRejects
+	}
+	return nil
+}
+
+// Check returns an error if more rows were rejected than may be, or if none of all was taken.
+func (m *MaxRejects) Check(rejected, taken, all uint64) error {
+	switch {
+	case taken == 0:
+		return fmt.Errorf("nothing was taken: %d of %d rejected", rejected, all)
+	case rejected <= m.number && m.percent == 0, m.percent > 0 && float64(rejected)*100 <= m.percent*float64(all):
+		return nil
+	}
+	return fmt.Errorf("%d of %d rejected (%.2g %%), and --max-rejects allows %s", rejected, all, Percent(rejected, all), m.text)
+}
+
+// Percent is a share of all.
+func Percent(part, all uint64) float64 { return 100 * float64(part) / float64(max(all, 1)) }

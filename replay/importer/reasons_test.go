@@ -1,0 +1,139 @@
+package importer
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// Rows with the same fault have the same reason, whatever stands in them, over all runs of an import.
+func TestReasons(t *testing.T) {
+	l := newFakeLog(t)
+	var b strings.Builder
+	b.WriteString("follower,user,time\nann,refused,2024-01-01\n")
+	for i := range 2500 {
+		fmt.Fprintf(&b, "u%d,v%d,2024-01-01\n", i, i)
+	}
+	b.WriteString("ann,ann,2024-01-01\nann,bob,soon\nann,bob,\"some \"\"day\"\"\"\nbob,bob,2024-01-01\nrefused,bob,2024-01-01\nann\nrefused,cid,2024-01-01\n")
+	o := options(t, l, b.String())
+	ctx, cancel := context.WithCancel(t.Context())
+	o.Publish = func(c context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
+		if l.calls == 2 {
+			cancel()
+			return nil, ctx.Err()
+		}
+		return l.publish(c, req)
+	}
+	if _, err := Run(ctx, o); err == nil {
+		t.Fatal("it was not broken off")
+	}
+	o.Publish = l.publish
+	report := mustRun(t, o)
+	want := Reasons{
+		{"user_followed.user_id must not be the acting user: nobody follows, blocks or mutes themselves", 2, 2502, "ann,ann,2024-01-01"},
+		{"the time … is no time: unix seconds, milliseconds or microseconds, or 2006-01-02 15:04:05, or RFC 3339", 2, 2503, "ann,bob,soon"},
+		{"it has 1 fields, not 3 as the first row", 1, 2507, "ann"},
+		{"not here", 2, 2506, "refused,bob,2024-01-01"},
+	}
+	if diff := cmp.Diff(want, report.Reasons); diff != "" {
+		t.Errorf("reasons (-want +got):\n%s", diff)
+	}
+	// Run again, all of it is counted anew.
+	if diff := cmp.Diff(want, mustRun(t, o).Reasons); diff != "" {
+		t.Errorf("reasons of a second run (-want +got):\n%s", diff)
+	}
+}
+
+// What is kept of reasons is bounded, and no row is left out.
+func TestManyReasons(t *testing.T) {
+	var rs Reasons
+	for i := range 1000 {
+		rs.Add(fmt.Sprintf("fault %d of \"%d\"", i, i), uint64(i+1), strings.Repeat("é", 1000))
+	}
+	total := uint64(0)
+	for _, r := range rs {
+		total += r.Count
+		if len(r.First) > shownBytes+len("…") || !strings.HasSuffix(r.First, "é…") {
+			t.Errorf("%q is kept", r.First)
+		}
+	}
+	last := rs[len(rs)-1]
+	if len(rs) != maxReasons || total != 1000 || last.Reason != otherReasons || last.FirstRow != maxReasons {
+		t.Errorf("%d reasons of %d rows, the last is %+v", len(rs), total, last)
+	}
+}
+
+func TestMaxRejects(t *testing.T) {
+	for _, tt := range []struct {
+		text                 string
+		rejected, taken, all uint64
+		want                 string
+	}{
+		{"0", 0, 5, 5, ""},
+		{"0", 1, 4, 5, "1 of 5 rejected (20 %), and --max-rejects allows 0"},
+		{"3", 3, 1, 4, ""},
+		{"3", 4, 1, 5, "allows 3"},
+		{"0%", 1, 4, 5, "allows 0%"},
+		{"0.5%", 5, 995, 1000, ""},
+		{"0.5%", 6, 994, 1000, "6 of 1000 rejected (0.6 %)"},
+		{"100%", 5, 0, 5, "nothing was taken"},
+		{"100%", 4, 1, 5, ""},
+		{"0", 0, 0, 0, "nothing was taken"},
+	} {
+		var m MaxRejects
+		if err := m.UnmarshalText([]byte(tt.text)); err != nil {
+			t.Fatal(err)
+		}
+		err := m.Check(tt.rejected, tt.taken, tt.all)
+		if (tt.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v", tt, err)
+		}
+	}
+	for _, text := range []string{"", "%", "-1", "101%", "-1%", "NaN%", "0.5", "x"} {
+		if err := new(MaxRejects).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+// What was understood is said before anything is published: which is which, since when, and what may be no time.
+func TestFirstRow(t *testing.T) {
+	for _, tt := range []struct {
+		kind       Kind
+		text, want string
+	}{
+		{Follows, "user,follower\nann,bob\n", "first row: bob follows ann, 2026-03-04T05:06:07Z, the start of the import"},
+		{Follows, "1 2 1254192988\n", "first row: 1 follows 2, 2009-09-29T02:56:28Z"},
+		{Follows, "user,follower\nann,ann\nann,bob\n", "first row: cannot be taken: user_followed.user_id must not be the acting user"},
+		{Boards, "owner,board,title,follower,time\nann,b,Bread,bob,2024-01-01\n",
+			`first row: ann has board "b" titled "Bread", which bob follows, 2024-01-01T00:00:00Z`},
+		{Pins, "owner,pin,board,time\nann,p,b,2024-01-01\n", `first row: ann made pin p on board "b", which shows item p, 2024-01-01T00:00:00Z`},
+		{Plays, "user,item,time\nann,i,1.5\nbob,i,11\nbob,i,1960-01-01\nbob,i,1980-01-01\n", "first row: ann played i, 1970-01-01T00:00:01.5Z"},
+		{Likes, "item,user\ni,ann\n", "first row: ann likes i, "},
+	} {
+		l := newFakeLog(t)
+		o := options(t, l, tt.text)
+		o.Kind = tt.kind
+		var notices []string
+		o.Notice = func(text string) {
+			notices = append(notices, text)
+			if strings.HasPrefix(text, "first row") && l.calls > 0 {
+				t.Error("it was said too late")
+			}
+		}
+		report := mustRun(t, o)
+		said := strings.Join(notices, "\n")
+		if !strings.Contains(said, tt.want) {
+			t.Errorf("%s: said\n%s\nwant %q", tt.text, said, tt.want)
+		}
+		warned := strings.Contains(said, "warning: the time 1.5 in row 1 was taken for 1970-01-01T00:00:01Z")
+		if early := tt.kind == Plays; warned != early || (report.Early == 2) != early {
+			t.Errorf("%s: %d early times, said\n%s", tt.text, report.Early, said)
+		}
+	}
+}
