@@ -83,6 +83,21 @@ func (cfg Config) validExternal() error {
 	return nil
 }
 
+// servers are the external servers without what is secret in their URLs.
+func (cfg Config) servers() string {
+	var names []string
+	for server := range strings.SplitSeq(cfg.URL, ",") {
+		server = strings.TrimSpace(server)
+		if !strings.Contains(server, "://") {
+			server = "nats://" + server
+		}
+		if u, err := url.Parse(server); err == nil {
+			names = append(names, u.Scheme+"://"+u.Host)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
 // connect connects to the embedded server, or to an external one, for which it retries until the context or the
 // connect timeout ends.
 func connect(ctx context.Context, cfg Config, server *embedded, logger *slog.Logger) (*link, error) {
@@ -132,7 +147,7 @@ func connect(ctx context.Context, cfg Config, server *embedded, logger *slog.Log
 	if cfg.TLS.CAFile != "" {
 		opts = append(opts, nats.RootCAs(cfg.TLS.CAFile))
 	}
-	nc, err := dial(ctx, cfg, opts)
+	nc, err := dial(ctx, cfg, opts, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -149,10 +164,14 @@ func connect(ctx context.Context, cfg Config, server *embedded, logger *slog.Log
 	return c, nil
 }
 
-func dial(ctx context.Context, cfg Config, opts []nats.Option) (*nats.Conn, error) {
+// sayUnreachable is how often it is said that the servers cannot be reached, while they are tried.
+const sayUnreachable = 10 * time.Second
+
+func dial(ctx context.Context, cfg Config, opts []nats.Option, logger *slog.Logger) (*nats.Conn, error) {
 	deadline := time.NewTimer(cfg.connectTimeout())
 	defer deadline.Stop()
 	tries := 5 // the pause is long enough for a server to start
+	var said time.Time
 	for {
 		nc, err := nats.Connect(cfg.URL, opts...)
 		if err == nil {
@@ -161,6 +180,11 @@ func dial(ctx context.Context, cfg Config, opts []nats.Option) (*nats.Conn, erro
 		err = fmt.Errorf("%w: connect to the log: %w", ErrLogUnavailable, err)
 		if !retryDial(err) {
 			return nil, err
+		}
+		if time.Since(said) >= sayUnreachable {
+			said = time.Now()
+			logger.Warn("log: the server cannot be reached; it is tried again", "servers", cfg.servers(), "error", err,
+				"give_up_after", cfg.connectTimeout())
 		}
 		tries++
 		pause := time.NewTimer(reconnectDelay(tries))

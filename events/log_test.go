@@ -112,10 +112,16 @@ func TestConfigRefused(t *testing.T) {
 
 func TestServerOutOfReach(t *testing.T) {
 	checkLeaks(t)
-	cfg := Config{URL: "nats://127.0.0.1:1", ConnectTimeout: 20 * time.Millisecond}
+	var said bytes.Buffer
+	cfg := Config{URL: "nats://ann:secret@127.0.0.1:1", ConnectTimeout: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&said, nil))}
 	if _, err := Open(testContext(t), cfg); !errors.Is(err, ErrLogUnavailable) {
 		t.Errorf("after the timeout: %v", err)
 	}
+	if line := said.String(); strings.Count(line, "cannot be reached") != 1 || !strings.Contains(line, "nats://127.0.0.1:1") ||
+		strings.Contains(line, "secret") {
+		t.Errorf("while it was tried it said %q", line)
+	}
+	cfg.Logger = nil
 	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Millisecond)
 	defer cancel()
 	cfg.ConnectTimeout = 0

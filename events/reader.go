@@ -61,8 +61,9 @@ type reader struct {
 	msgs     chan *nats.Msg
 	consumer string
 	inbox    string
-	pulls    uint64 // made, each with a subject of its own
-	batch    int    // messages that one pull may bring
+	left     time.Time // when it was read last
+	pulls    uint64    // made, each with a subject of its own
+	batch    int       // messages that one pull may bring
 	conn     linkState
 	ordinal  uint64 // the consumer's own count of its messages: a gap means that one was lost
 	wanted   int    // messages that the current pull may still bring; 0: there is none
@@ -139,6 +140,10 @@ func (r *reader) rewritten(ctx context.Context, err error) bool {
 // read returns what is there, waiting only for the first message. Nothing and no error: a message that told
 // nothing new, such as one of the warm-up, or the end of the archive.
 func (r *reader) read(ctx context.Context, maxBytes int) ([]*Envelope, error) {
+	if r.sub != nil && time.Since(r.left) > idleConsumer/2 {
+		r.close() // whoever reads was busy for so long that the server may have forgotten the reader: no trouble
+	}
+	defer func() { r.left = time.Now() }()
 	if r.sub == nil && r.past == nil {
 		if err := r.open(ctx); err != nil {
 			return nil, err

@@ -53,6 +53,39 @@ func TestReaderNoticesLoss(t *testing.T) {
 	r.close()
 }
 
+// TestReaderThatRested: the server forgets a reader that was not asked for a while. It begins anew, and that is no
+// interruption.
+func TestReaderThatRested(t *testing.T) {
+	l, p := filledLog(t, 3, 1)
+	r := newReader(l, l.Start())
+	defer r.close()
+	readAll(t, r, 3)
+	stream, err := l.stream(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := stream.DeleteConsumer(testContext(t), r.consumer); err != nil {
+			t.Fatal(err)
+		}
+		r.left, r.wanted = r.left.Add(-idleConsumer), 0
+		mustPublish(t, p, followsOf(3, 4))
+		readAll(t, r, r.cur.Seq+1)
+	}
+	if n := l.Trouble().Interruptions; n != 0 {
+		t.Errorf("%d interruptions", n)
+	}
+	// While it is read, that is trouble.
+	if err := stream.DeleteConsumer(testContext(t), r.consumer); err != nil {
+		t.Fatal(err)
+	}
+	mustPublish(t, p, followsOf(3, 4))
+	readAll(t, r, r.cur.Seq+1)
+	if n := l.Trouble().Interruptions; n != 1 {
+		t.Errorf("%d interruptions, want 1", n)
+	}
+}
+
 // TestReaderStatus: what the server says beside messages ends the request, or the reading, or nothing.
 func TestReaderStatus(t *testing.T) {
 	l, p := filledLog(t, 1, 1)
