@@ -23,7 +23,7 @@ func newLogCollector(s *Server) *logCollector {
 		s: s, up: of("skein_log_up", "1 while the log answers and can take events."),
 		bytes:         of("skein_log_bytes", "Size of the log, without what is in the archive only."),
 		maxBytes:      of("skein_log_max_bytes", "Size at which the log refuses more."),
-		fullIn:        of("skein_log_full_in_seconds", "When the log is full if it grows as it lately did."),
+		fullIn:        of("skein_log_full_in_seconds", "When the log is full by its slowest growth over the last ten minutes to six hours."),
 		last:          of("skein_log_last_sequence", "Sequence of the last envelope of the log."),
 		consumers:     of("skein_log_consumers", "Readers that the stream of the log has."),
 		reconnects:    of("skein_log_reconnects_total", "Times that the connection to the log was lost and made again."),

@@ -85,8 +85,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	_, _ = w.followers("", anyKind)(1, "", "")
 	_, _ = w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{{}}}))
 	w.publish(follow("ann", "bob"))
-	w.server.growth.older.at = time.Now().Add(-time.Hour) // as if the log had been empty then: when it is full is told
-	w.server.growth.newer = w.server.growth.older
+	w.server.growth.samples = []sample{{began: time.Now().Add(-2 * growthLeast), at: time.Now().Add(-2 * growthLeast)}}
 	families, err := w.registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -161,35 +162,49 @@ func (s *Server) rejectedEvent(r events.Reject) *skeinv1.RejectedEvent {
 	}
 }
 
-// growth tells how fast the log grows, from what it was seen to be an hour to two hours ago, or since the start.
+// growth forecasts when the log is full, by the slowest growth over any time that ends now and is growthStep to growthWindow
+// long. So a burst counts as what it is for hours, and forecasts nothing when it is over, or trimmed; nor does a log that was
+// as large before.
 type growth struct {
 	mu sync.Mutex
-	// older and newer are samples; newer becomes older when it is an hour old.
-	older, newer sample
+	// samples are of growthStep each, the oldest first. The first is growthWindow old, or as old as there is.
+	samples []sample
 }
 
+// sample is the largest that the log was in the time that began then, and when it was that.
 type sample struct {
-	at    time.Time
-	bytes int64
+	began, at time.Time
+	bytes     int64
 }
 
-const growthPeriod = time.Hour
+const (
+	growthStep   = 10 * time.Minute
+	growthWindow = 6 * time.Hour
+	// growthLeast is how long the log is observed before anything is forecast.
+	growthLeast = time.Hour
+)
 
 // daysUntilFull returns nil while it is unknown, or the log does not grow or has no bound.
 func (g *growth) daysUntilFull(now time.Time, bytes, limit int64) *float64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	seen := sample{now, bytes}
-	if g.older.at.IsZero() {
-		g.older, g.newer = seen, seen
+	for len(g.samples) > 1 && now.Sub(g.samples[1].began) >= growthWindow {
+		g.samples = g.samples[1:]
 	}
-	if now.Sub(g.newer.at) >= growthPeriod {
-		g.older, g.newer = g.newer, seen
+	slowest := math.Inf(1) // in bytes an hour
+	for _, s := range g.samples {
+		if since := now.Sub(s.at); since >= growthStep {
+			slowest = min(slowest, float64(bytes-s.bytes)/since.Hours())
+		}
 	}
-	grown, took := bytes-g.older.bytes, now.Sub(g.older.at)
-	if grown <= 0 || limit <= 0 || took < time.Minute {
+	if n := len(g.samples); n == 0 || now.Sub(g.samples[n-1].began) >= growthStep {
+		g.samples = append(g.samples, sample{now, now, bytes})
+	} else if last := &g.samples[n-1]; bytes >= last.bytes {
+		last.at, last.bytes = now, bytes
+	}
+	if now.Sub(g.samples[0].began) < growthLeast || slowest <= 0 || limit <= 0 {
 		return nil
 	}
-	days := float64(max(0, limit-bytes)) / float64(grown) * took.Hours() / 24
+	days := float64(max(0, limit-bytes)) / slowest / 24
 	return &days
 }

@@ -220,27 +220,39 @@ func TestRejectedEventsThatAreForgotten(t *testing.T) {
 }
 
 func TestGrowth(t *testing.T) {
-	var g growth
+	const limit, minute = 100_000, time.Minute
 	start := time.Unix(1e9, 0)
-	for _, c := range []struct {
-		after time.Duration
-		bytes int64
-		days  float64 // 0: unknown
+	for name, c := range map[string]struct {
+		// bytes are those of the log so many minutes after the start.
+		bytes func(minutes int) int64
+		until int
+		days  float64 // 0: nothing is forecast
 	}{
-		{0, 1000, 0},
-		{time.Second, 2000, 0}, // too early to say
-		{time.Hour, 1000 + 1000, 10./24 - 1./24},
-		{2 * time.Hour, 1000 + 1000, 0}, // does not grow since an hour ago
-		{4 * time.Hour, 1000 + 4000, 6000. / 3000 * 2 / 24},
-		{6 * time.Hour, 11_000, 0}, // full
+		"steady":                   {func(m int) int64 { return int64(10 * m) }, 600, (100_000 - 6000) / 600. / 24},
+		"observed for too short":   {func(m int) int64 { return int64(1000 * m) }, 59, 0},
+		"just long enough":         {func(m int) int64 { return int64(10 * m) }, 60, (100_000 - 600) / 600. / 24},
+		"a burst":                  {func(m int) int64 { return int64(max(0, m-590) * 5000) }, 600, 0.24375},
+		"after a burst":            {func(m int) int64 { return min(50_000, int64(max(0, m-580)*5000)) }, 610, 0},
+		"a burst that was trimmed": {func(m int) int64 { return map[bool]int64{m > 590 && m < 600: 90_000}[true] }, 600, 0},
+		"trimmed every hour":       {func(m int) int64 { return int64(m % 60 * 1000) }, 595, 0},
+		"trimmed hours ago":        {func(m int) int64 { return map[bool]int64{m < 200: 90_000, m >= 200: int64(m-200) * 10}[true] }, 600, 96_000 / 600. / 24},
+		"nearly full":              {func(m int) int64 { return int64(170 * m) }, 588, 40. / 10_200 / 24},
+		"full":                     {func(m int) int64 { return min(limit, int64(170*m)) }, 600, 0},
 	} {
-		got := g.daysUntilFull(start.Add(c.after), c.bytes, 11_000)
-		if (got == nil) != (c.days == 0 && c.bytes < 11_000) || got != nil && (*got-c.days > 1e-9 || c.days-*got > 1e-9) {
-			t.Errorf("after %v: %v, want %v", c.after, got, c.days)
-		}
-	}
-	if got := g.daysUntilFull(start.Add(7*time.Hour), 20_000, 0); got != nil {
-		t.Errorf("a log without a bound is full in %v days", *got)
+		t.Run(name, func(t *testing.T) {
+			var g growth
+			for m := range c.until {
+				g.daysUntilFull(start.Add(time.Duration(m)*minute), c.bytes(m), limit)
+			}
+			at := start.Add(time.Duration(c.until) * minute)
+			got := g.daysUntilFull(at, c.bytes(c.until), limit)
+			if (got == nil) != (c.days == 0) || got != nil && (*got/c.days > 1.01 || c.days / *got > 1.01) {
+				t.Errorf("%v, want %v", got, c.days)
+			}
+			if got := g.daysUntilFull(at, 1<<40, 0); got != nil {
+				t.Errorf("a log without a bound is full in %v days", *got)
+			}
+		})
 	}
 }
 

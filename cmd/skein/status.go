@@ -87,7 +87,7 @@ func (c *statusCmd) log(std *streams, res *skeinv1.GetStatusResponse) {
 	}
 	fmt.Fprintf(std.out, "  %s, %s %s\n", envelopes, sizeText(l.GetBytes()), limit)
 	if l.DaysUntilFull != nil {
-		fmt.Fprintf(std.out, "  full in %.1f days if it grows as it lately did\n", l.GetDaysUntilFull())
+		fmt.Fprintf(std.out, "  full in %.1f days if it grows as in the last hours\n", l.GetDaysUntilFull())
 	}
 	fmt.Fprintf(std.out, "position %s\n", res.GetPosition())
 }

@@ -884,8 +884,8 @@ type LogStatus struct {
 	Bytes uint64 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// Size at which the stream refuses more, in bytes; 0: no limit.
 	MaxBytes uint64 `protobuf:"varint,6,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
-	// In how many days the stream is full if it grows as it lately did; absent while that is unknown or it does not
-	// grow.
+	// In how many days the stream is full, by its slowest growth over the last ten minutes to six hours; absent if it does not
+	// grow, has no bound, or was observed for less than an hour.
 	DaysUntilFull *float64 `protobuf:"fixed64,7,opt,name=days_until_full,json=daysUntilFull,proto3,oneof" json:"days_until_full,omitempty"`
 	// Why the log does not answer; empty when it does. Of the fields above only the id, the epoch and the last sequence that
 	// this process has heard of are set then.
