@@ -48,7 +48,7 @@ const (
 	Reason_REASON_NOT_CAUGHT_UP Reason = 9
 	// The log did not say in time whether it took the events; retry with the same event ids.
 	Reason_REASON_OUTCOME_UNKNOWN Reason = 10
-	// The log is full or not reachable; nothing was taken.
+	// The log cannot be reached; nothing was taken. A log that is full is NO_ROOM.
 	Reason_REASON_LOG_UNAVAILABLE Reason = 11
 	// The projection that would answer stopped, is not ready, or is not part of this version.
 	Reason_REASON_PROJECTION_UNAVAILABLE Reason = 12

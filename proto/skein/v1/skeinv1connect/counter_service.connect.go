@@ -44,7 +44,8 @@ const (
 type CounterServiceClient interface {
 	// BatchGetCounters counts for users, boards and items.
 	BatchGetCounters(context.Context, *connect.Request[v1.BatchGetCountersRequest]) (*connect.Response[v1.BatchGetCountersResponse], error)
-	// ListHot lists items by heat: of everybody, of one author, or of one board.
+	// ListHot lists items by heat: of everybody, of one author, or of one board. An item that was never played, liked, re-pinned
+	// or scored has no heat and is not listed.
 	ListHot(context.Context, *connect.Request[v1.ListHotRequest]) (*connect.Response[v1.ListHotResponse], error)
 }
 
@@ -96,7 +97,8 @@ func (c *counterServiceClient) ListHot(ctx context.Context, req *connect.Request
 type CounterServiceHandler interface {
 	// BatchGetCounters counts for users, boards and items.
 	BatchGetCounters(context.Context, *connect.Request[v1.BatchGetCountersRequest]) (*connect.Response[v1.BatchGetCountersResponse], error)
-	// ListHot lists items by heat: of everybody, of one author, or of one board.
+	// ListHot lists items by heat: of everybody, of one author, or of one board. An item that was never played, liked, re-pinned
+	// or scored has no heat and is not listed.
 	ListHot(context.Context, *connect.Request[v1.ListHotRequest]) (*connect.Response[v1.ListHotResponse], error)
 }
 
