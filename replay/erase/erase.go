@@ -209,16 +209,13 @@ func (o *Options) cleanSnapshots(ctx context.Context, r *Report, p *replay.Progr
 	}
 	var after string
 	if o.Keeper != nil {
-		err := unclaimed(ctx, func() error {
-			taken, err := o.Keeper.Take(ctx, "", nil, p)
-			after = taken.Name
-			return err
-		})
+		taken, err := o.Keeper.Take(ctx, "", nil, p)
 		if err != nil {
 			return err
 		}
+		after = taken.Name
 	}
-	return unclaimed(ctx, func() error {
+	return snapshot.WhenFree(ctx, func() error {
 		// One that was being taken when the stores were built anew may have come since: it is in the list too.
 		old, err := snapshot.List(ctx, o.Bucket)
 		if err != nil {
@@ -240,27 +237,6 @@ func (o *Options) cleanSnapshots(ctx context.Context, r *Report, p *replay.Progr
 		}
 		return err
 	})
-}
-
-// claimPause is how long to wait before the snapshots are asked for again.
-const claimPause = time.Second
-
-// unclaimed works on the snapshots when nobody else does: one may be under way, or a process that is gone has left its claim,
-// which is void after some minutes.
-func unclaimed(ctx context.Context, work func() error) error {
-	for {
-		err := work()
-		if !errors.Is(err, snapshot.ErrBusy) {
-			return err
-		}
-		timer := time.NewTimer(claimPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return errors.Join(ctx.Err(), err)
-		}
-	}
 }
 
 // cleanBuckets removes what calls of Put that were broken off have left behind.

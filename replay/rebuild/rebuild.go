@@ -136,7 +136,8 @@ func (r *run) all(ctx context.Context, source Source, reopen bool) (report strin
 	if err := r.catchUp(ctx, source); err != nil {
 		return "", err
 	}
-	took := time.Since(began)
+	took, at := time.Since(began), r.next.Cursor().Seq
+	compacting := time.Now()
 	if reopen {
 		if err := r.next.Compact(ctx); err != nil {
 			return "", err
@@ -147,6 +148,7 @@ func (r *run) all(ctx context.Context, source Source, reopen bool) (report strin
 		}
 		r.next = next
 	}
+	compacted := time.Since(compacting)
 	pause, err := r.live.CutOver(ctx, r.next)
 	if err != nil {
 		return "", err
@@ -155,14 +157,16 @@ func (r *run) all(ctx context.Context, source Source, reopen bool) (report strin
 		r.o.Paused(pause)
 	}
 	st := r.next.Status()
-	report = fmt.Sprintf("generation %d serves in place of %d since %d: %d envelopes of %s in %v (%.0f/s), "+
-		"cut over with a pause of %v, %s on disk",
-		st.Generation, from.Generation, st.Cursor.Seq, r.envelopes, replay.SizeText(r.bytes), took.Round(time.Millisecond),
-		float64(r.envelopes)/max(took.Seconds(), 1e-6), pause.Round(10*time.Microsecond), replay.SizeText(st.DiskBytes))
+	report = fmt.Sprintf("generation %d serves in place of %d since %d, after %v: ", st.Generation, from.Generation, st.Cursor.Seq,
+		time.Since(began).Round(time.Millisecond))
 	if before > 0 {
-		report += fmt.Sprintf("; it was continued from %d", before)
+		report += fmt.Sprintf("continued from %d, ", before)
 	}
-	return report, nil
+	return report + fmt.Sprintf("%d envelopes of the log passed in %v (%.0f/s), of which %d, %s, were read, %d more while it cut over; "+
+		"compacted in %v, cut over with a pause of %v, %s on disk",
+		at-before, took.Round(time.Millisecond), float64(at-before)/max(took.Seconds(), 1e-6), r.envelopes, replay.SizeText(r.bytes),
+		st.Cursor.Seq-min(at, st.Cursor.Seq), compacted.Round(time.Millisecond), pause.Round(10*time.Microsecond),
+		replay.SizeText(st.DiskBytes)), nil
 }
 
 // leave closes what did not become live. It is kept, unless the fold failed.

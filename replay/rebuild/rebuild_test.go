@@ -3,6 +3,8 @@ package rebuild_test
 import (
 	"context"
 	"errors"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -67,6 +69,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Log(l.Name(), report)
+		mustCountAll(t, report)
 		if unit, done, total := p.Now(); unit != "envelopes" || done == 0 || done > total || total < first {
 			t.Errorf("%d of %d %s", done, total, unit)
 		}
@@ -77,6 +80,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Log(l.Name(), report)
+		mustCountAll(t, report)
 		if st := l.Status(); st.Generation != 1 || st.Former != 2 {
 			t.Errorf("%+v", st)
 		}
@@ -231,5 +235,21 @@ func TestRollbackWithoutFormer(t *testing.T) {
 	l := w.open(newGraph, projections.Options{})
 	if _, err := rebuild.Rollback(t.Context(), l, w.source, rebuild.Options{}); !errors.Is(err, projections.ErrNoFormer) {
 		t.Errorf("%v", err)
+	}
+}
+
+// mustCountAll demands of a report that its parts are all of the log up to where the generation began to serve.
+func mustCountAll(t *testing.T, report string) {
+	t.Helper()
+	number := func(form string) (n uint64) {
+		if found := regexp.MustCompile(form).FindStringSubmatch(report); found != nil {
+			n, _ = strconv.ParseUint(found[1], 10, 64)
+		}
+		return n
+	}
+	since, from := number(`since (\d+), after`), number(`continued from (\d+),`)
+	passed, more := number(`(\d+) envelopes of the log passed`), number(`(\d+) more while it cut over`)
+	if since == 0 || from+passed+more != since {
+		t.Errorf("%d + %d + %d are not %d: %s", from, passed, more, since, report)
 	}
 }

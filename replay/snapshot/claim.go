@@ -31,6 +31,27 @@ type claim struct {
 	ended  chan struct{}
 }
 
+// claimPause is how long [WhenFree] waits before it tries again.
+const claimPause = time.Second
+
+// WhenFree does work that is [ErrBusy] while a snapshot is taken or removed, as soon as none is. One may be under way, in this
+// process or another, or a process that is gone may have left its claim, which is void after some minutes.
+func WhenFree(ctx context.Context, work func() error) error {
+	for {
+		err := work()
+		if !errors.Is(err, ErrBusy) {
+			return err
+		}
+		timer := time.NewTimer(claimPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
 var errClaimLost = errors.New("snapshot: the claim could not be renewed in time")
 
 // claimed runs f with a claim. The context that f gets ends when the claim can no longer be relied on.

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -115,9 +116,14 @@ func (r Report) String() string {
 }
 
 // Take takes a snapshot of the stores of some projections, of all if none is named. Without a name it gets one of the
-// present time. It is [ErrBusy] while another is taken, also by another process with the same bucket.
-func (k *Keeper) Take(ctx context.Context, name string, of []string, p *replay.Progress) (Report, error) {
-	return k.take(ctx, name, of, p, false)
+// present time. It waits while another is taken or removed, as the scheduled one right after a start, also by another process with
+// the same bucket.
+func (k *Keeper) Take(ctx context.Context, name string, of []string, p *replay.Progress) (r Report, err error) {
+	err = WhenFree(ctx, func() (err error) {
+		r, err = k.take(ctx, name, of, p, false)
+		return err
+	})
+	return r, err
 }
 
 func (k *Keeper) take(ctx context.Context, name string, of []string, p *replay.Progress, scheduled bool) (r Report, err error) {
@@ -190,7 +196,7 @@ func (k *Keeper) note(ctx context.Context, r Report, began time.Time, err error)
 	case err == nil:
 		k.stats.Taken++
 		k.stats.Last, k.stats.Took, k.stats.Bytes, k.stats.Error = began, r.Took, all, nil
-	case ctx.Err() == nil:
+	case ctx.Err() == nil && !errors.Is(err, ErrBusy):
 		k.stats.Failed++
 		k.stats.Error = err
 	}
@@ -225,6 +231,9 @@ func (k *Keeper) tick(ctx context.Context) time.Duration {
 			_, uploaded := r.Bytes()
 			k.opts.Logger.Info("snapshot taken", "name", r.Name, "took", r.Took, "uploaded", uploaded)
 			return max(k.opts.Every-time.Since(began), 0)
+		}
+		if errors.Is(err, ErrBusy) { // by another, which may be the one that is due
+			return claimPause
 		}
 	} else {
 		k.note(ctx, Report{}, time.Time{}, err)

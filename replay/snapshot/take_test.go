@@ -185,7 +185,7 @@ func TestOneAtATime(t *testing.T) {
 		b := newMemory()
 		n := newNode(t, b, newGraph())
 		n.fold(t, follows(100))
-		inside := 0
+		inside, beside := 0, make(chan error)
 		b.fault = func(_ int, op, name string) outcome {
 			if op != "put" || !strings.HasPrefix(name, "snapshot-files/") || inside > 0 {
 				return done
@@ -195,12 +195,25 @@ func TestOneAtATime(t *testing.T) {
 			if _, err := snapshot.Prune(t.Context(), other, snapshot.Keep{}, time.Now()); !errors.Is(err, snapshot.ErrBusy) {
 				t.Errorf("pruned beside a snapshot: %v", err)
 			}
-			if _, err := n.keeper.Take(t.Context(), "beside", nil, nil); !errors.Is(err, snapshot.ErrBusy) {
-				t.Errorf("two at once in a process: %v", err)
-			}
+			go func() {
+				_, err := n.keeper.Take(t.Context(), "beside", nil, nil)
+				beside <- err
+			}()
+			synctest.Wait() // it waits for the first
 			return done
 		}
 		n.take(t, "first")
+		if err := <-beside; err != nil {
+			t.Errorf("asked for during the first: %v", err)
+		}
+		// A process that is gone has left its claim, which is void after some minutes.
+		if err := b.Put(t.Context(), "snapshot-claims/left", strings.NewReader("x"), 1); err != nil {
+			t.Fatal(err)
+		}
+		n.take(t, "later")
+		if list := b.names("snapshots/"); len(list) != 3 || n.keeper.Stats().Failed != 0 {
+			t.Errorf("%v, %d failed", list, n.keeper.Stats().Failed)
+		}
 		if inside == 0 || len(b.names("snapshot-claims/")) > 0 {
 			t.Errorf("%d, %v", inside, b.names("snapshot-claims/"))
 		}
