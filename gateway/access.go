@@ -24,6 +24,19 @@ type admission struct {
 	denied error
 	// again asks the same again; nil: a call is asked about once.
 	again func() admission
+	// conn is where a call in net/http came from; nil for those of the loop, which knows its own.
+	conn *clientConn
+}
+
+// party is whose share of what is bounded a call takes: that of its caller, by name, or of its address if nobody is known.
+func (a admission) party(s *Server, open bool) string {
+	switch {
+	case s.gate != nil && !open && a.denied == nil:
+		return "caller " + a.caller.Name
+	case a.conn != nil:
+		return a.conn.party
+	}
+	return ""
 }
 
 // who asks who makes a call. Every way into the server asks before it reads a body; what the caller may do is judged in
@@ -65,25 +78,6 @@ func (m *method) about(ctx context.Context, a admission, req proto.Message) erro
 		m.s.log.InfoContext(ctx, "admin call", "method", m.name, "caller", a.caller.Name)
 	}
 	return nil
-}
-
-// admitted has a handler of Connect answer those who are known. What is not plain may have a long body, packed at that: who is not
-// known is turned away before any of it is read.
-func (m *method) admitted(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if m.s.gate == nil || m.right.open {
-			h.ServeHTTP(w, r)
-			return
-		}
-		authorization, cert := authorizationOf(r), certificateOf(r.TLS)
-		a := m.s.who(authorization, cert)
-		if a.denied != nil {
-			m.s.turnAway(w, r, unknownCaller(a.denied))
-			return
-		}
-		a.again = func() admission { return m.s.who(authorization, cert) }
-		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), admissionKey{}, a)))
-	})
 }
 
 // whilePermitted returns a context that also ends when the caller of a stream would no longer be let in: when its token has expired,
@@ -132,17 +126,6 @@ func endOf(ctx context.Context, err error) error {
 
 // admitPeriod is how often the caller of a stream is asked about again.
 const admitPeriod = 5 * time.Second
-
-type admissionKey struct{}
-
-// admissionOf is that of a call which came through [method.admitted].
-func (s *Server) admissionOf(ctx context.Context) admission {
-	if s.gate == nil {
-		return s.who("", nil)
-	}
-	a, _ := ctx.Value(admissionKey{}).(admission)
-	return a
-}
 
 // authorizationOf is the header Authorization. Where it stands twice it is none that anybody knows.
 func authorizationOf(r *http.Request) string {

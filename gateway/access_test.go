@@ -385,7 +385,7 @@ func TestNobodyIsNobody(t *testing.T) {
 	if !ok {
 		t.Fatal("CheckFollows is another kind of method")
 	}
-	_, err := u.answer(t.Context(), g.server.admissionOf(context.Background()), &received[skeinv1.CheckFollowsRequest, *skeinv1.CheckFollowsRequest]{}, &extra{})
+	_, err := u.answer(t.Context(), admissionOf(context.Background()), &received[skeinv1.CheckFollowsRequest, *skeinv1.CheckFollowsRequest]{}, &extra{})
 	wantError(t, err, connect.CodePermissionDenied, "ROLE_MISSING", "")
 	m := g.server.newMethod("/skein.v1.GraphService/New")
 	if err := m.permit(admission{caller: access.Anyone()}); err == nil {

@@ -48,6 +48,9 @@ func fieldPath(v *validate.Violation) string {
 // printable and without spaces, which the keys of the store rely on, is checked here.
 type checker struct{ found []violation }
 
+// enough reports whether no more violations are looked for: an error names so many at most.
+func (c *checker) enough() bool { return len(c.found) >= maxViolations }
+
 // id demands an id.
 func (c *checker) id(field, id string) {
 	if err := events.ValidateID(id); err != nil {
@@ -64,6 +67,9 @@ func (c *checker) idAt(list string, i int, rest, id string) {
 
 func (c *checker) ids(list string, ids []string) {
 	for i, id := range ids {
+		if c.enough() {
+			return
+		}
 		c.idAt(list, i, "", id)
 	}
 }
@@ -90,6 +96,9 @@ func (c *checker) boardAt(list string, i int, rest string, b *skeinv1.Board) {
 
 func (c *checker) boards(list string, boards []*skeinv1.Board) {
 	for i, b := range boards {
+		if c.enough() {
+			return
+		}
 		c.boardAt(list, i, "", b)
 	}
 }

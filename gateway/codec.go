@@ -79,6 +79,9 @@ func (jsonCodec) Unmarshal(data []byte, v any) error {
 		if len(bytes.TrimSpace(data)) == 0 {
 			return errors.New("an empty body is no JSON object")
 		}
+		if err := countJSON(data, m); err != nil {
+			return err
+		}
 		return protojson.Unmarshal(data, m)
 	})
 }

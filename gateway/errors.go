@@ -191,7 +191,10 @@ const maxViolations = 25
 func invalid(fields ...violation) *failure {
 	first, more := fields[0], len(fields)-1
 	text := first.field + " " + first.text
-	if more > 0 {
+	switch {
+	case len(fields) == maxViolations: // perhaps no more were looked for
+		text = fmt.Sprintf("%s (and at least %d more)", text, more)
+	case more > 0:
 		text = fmt.Sprintf("%s (and %d more)", text, more)
 	}
 	if len(fields) > maxViolations {

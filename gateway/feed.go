@@ -58,6 +58,13 @@ func (s *Server) readFeed(
 	ctx context.Context, req *skeinv1.ReadFeedRequest, x *extra,
 ) (*skeinv1.ReadFeedResponse, error) {
 	f := feedOf(req)
+	if f.Order == inbox.Hot {
+		leave, err := s.budgets.heavy.enter(ctx) // it reads the whole feed
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+	}
 	id, newest := feedListID(feedList, f, req), feedListID(newestList, f, req)
 	start, err := s.startOf(req, id, newest)
 	if err != nil {

@@ -30,7 +30,7 @@ type front struct {
 	// rest serves the connections that are handed over.
 	rest *http.Server
 	hand *handover
-	// conns counts all connections, those that were handed over among them.
+	// conns has all connections, those that were handed over among them.
 	conns *connections
 	// life is that of the calls in the loop. It ends when they are broken off.
 	life context.Context //nolint:containedctx // the life of the connections, none of which began with a call
@@ -50,11 +50,6 @@ func newFront(s *Server, l net.Listener, rest *http.Server) *front {
 	f := &front{s: s, l: l, rest: rest, hand: newHandover(l.Addr()), conns: &s.conns, open: map[*frontConn]struct{}{}}
 	f.deaf = sync.OnceFunc(func() { l.Close() })
 	f.life, f.end = context.WithCancel(context.Background())
-	rest.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateClosed || state == http.StateHijacked {
-			f.conns.closed()
-		}
-	}
 	return f
 }
 
@@ -85,16 +80,19 @@ func (f *front) accept() error {
 		}
 		pause = 0
 		f.s.accepted.Add(1)
-		if f.conns.count() >= f.s.limits.Connections && !f.crowdOut() {
+		known, evicted := f.conns.enter(conn, f.s.limits.Connections)
+		if evicted {
+			f.s.crowdedOut.Add(1)
+		}
+		if known == nil {
 			f.s.unaccepted.Add(1)
 			conn.Close()
 			continue
 		}
-		f.conns.opened()
-		c := newFrontConn(f, conn)
+		c := newFrontConn(f, conn, known)
 		if !f.enter(c) {
 			conn.Close()
-			f.conns.closed()
+			f.conns.leave(known)
 			continue
 		}
 		go c.serve()
@@ -109,27 +107,6 @@ func (f *front) enter(c *frontConn) bool {
 	}
 	f.open[c] = struct{}{}
 	return true
-}
-
-// crowdTries is how many connections are looked at for one that is quiet.
-const crowdTries = 64
-
-// crowdOut closes a connection on which the next call is waited for, any one, and tells whether there was one. So connections that
-// are held open for nothing keep nobody out, whoever holds them; a client opens another one when it has a call.
-func (f *front) crowdOut() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	tries := 0
-	for c := range f.open { // in an order that is another one each time
-		if c.state.Load() == quiet && c.retire() {
-			f.s.crowdedOut.Add(1)
-			return true
-		}
-		if tries++; tries == crowdTries {
-			break
-		}
-	}
-	return false
 }
 
 func (f *front) leave(c *frontConn) {

@@ -25,13 +25,20 @@ func (c *frontConn) answer(m plainMethod) bool {
 	}
 	out := takeBuffer(answerRoom)
 	defer out.give()
-	defer s.inFlight.Add(-1)
 	body := c.buf[c.from+h.bytes : c.from+h.bytes+h.body]
 	c.from += h.bytes + h.body
-	if f := s.admit(); f != nil {
-		return c.sendError(s.turnedAway(ctx, m.fullName(), f))
+	c.known.begin(time.Now())
+	lag, err := func() (int64, error) {
+		defer c.known.end()
+		return m.answerPlain(ctx, c.caller, body, out)
+	}()
+	defer c.held.release()
+	if err == nil {
+		if f := c.hold(len(out.held())); f != nil {
+			s.metrics.refused(f)
+			err = withRequestID(ctx, f.connectError())
+		}
 	}
-	lag, err := m.answerPlain(ctx, c.caller, body, out)
 	if err != nil {
 		return c.sendError(err)
 	}

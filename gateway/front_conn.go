@@ -30,6 +30,8 @@ const (
 type frontConn struct {
 	f    *front
 	conn net.Conn
+	// known is the connection as the server counts it.
+	known *clientConn
 	// ctx is that of its calls. It ends with the connection, not when the client goes away during a call: to hear of that
 	// net/http reads in the background, which is much of what it costs. What waits in a call has an end of its own.
 	ctx context.Context //nolint:containedctx // of the connection, as net/http has one
@@ -54,6 +56,8 @@ type frontConn struct {
 	caller        admission
 	// host is the last Host that was allowed.
 	host string
+	// held are the bytes of the call that was read, and of its answer.
+	held holding
 }
 
 type connState = int32
@@ -69,8 +73,8 @@ const (
 	retired
 )
 
-func newFrontConn(f *front, conn net.Conn) *frontConn {
-	c := &frontConn{f: f, conn: conn, buf: make([]byte, frontBuffer), answerHead: make([]byte, 0, answerRoom)}
+func newFrontConn(f *front, conn net.Conn, known *clientConn) *frontConn {
+	c := &frontConn{f: f, conn: conn, known: known, buf: make([]byte, frontBuffer), answerHead: make([]byte, 0, answerRoom)}
 	c.ctx, c.end = context.WithCancel(f.life)
 	// As net/http does, the time for the first head begins here.
 	c.setRead(time.Now().Add(f.rest.ReadHeaderTimeout), 0)
@@ -94,12 +98,13 @@ func (c *frontConn) retire() bool {
 func (c *frontConn) serve() {
 	defer c.f.leave(c)
 	defer c.end()
+	defer c.held.release()
 	if c.converse() {
 		c.handOver()
 		return
 	}
 	c.conn.Close()
-	c.f.conns.closed()
+	c.f.conns.leave(c.known)
 }
 
 // converse tells whether the connection is to be handed over. If not, it has come to its end.
@@ -172,9 +177,10 @@ func (c *frontConn) handOver() {
 		}
 	}
 	c.f.s.handedOver.Add(1)
+	c.f.conns.hand(c.known, conn)
 	if !c.f.hand.give(conn) {
 		conn.Close()
-		c.f.conns.closed()
+		c.f.conns.ended(conn)
 	}
 }
 
@@ -226,6 +232,9 @@ func (c *frontConn) request() (m plainMethod, v verdict) {
 	if c.caller = c.f.s.who(c.token(), c.certificate); !m.letsIn(c.caller) {
 		return nil, notPlain
 	}
+	if c.hold(heldPerByte*c.head.body) != nil {
+		return nil, notPlain // net/http says so, or has room by then
+	}
 	whole := c.head.bytes + c.head.body
 	for c.to-c.from < whole {
 		if begun.IsZero() {
@@ -239,6 +248,17 @@ func (c *frontConn) request() (m plainMethod, v verdict) {
 		c.head.parse(c.buf[c.from:c.to])
 	}
 	return m, plainHead
+}
+
+// hold takes bytes for the call that was read, unless they are few.
+func (c *frontConn) hold(n int) *failure {
+	if n <= freeBytes {
+		return nil
+	}
+	a := c.caller
+	a.conn = c.known
+	c.held.from, c.held.party = c.f.s.budgets.bytes, a.party(c.f.s, false)
+	return c.held.hold(int64(n))
 }
 
 // token is what the head says of who calls.
@@ -299,7 +319,7 @@ func (c *frontConn) setRead(by time.Time, slack time.Duration) {
 // renew sets the deadline for the next request, and that for taking the answer to the last one. They are early by up to the
 // slack, for what it would cost to move them after every call.
 func (c *frontConn) renew(now time.Time) {
-	idle, write := c.f.rest.IdleTimeout, c.f.rest.WriteTimeout
+	idle, write := c.f.rest.IdleTimeout, c.f.s.limits.IOTimeout
 	c.setRead(now.Add(idle), min(time.Second, idle/8))
 	if by := now.Add(write); by.Sub(c.writeBy) > min(time.Second, write/8) {
 		c.writeBy = by

@@ -27,10 +27,10 @@ func TestFrontTimeouts(t *testing.T) {
 		"half a body":           {request[:len(request)-1], 1, 30 * time.Second, 31 * time.Second},
 		"no further request":    {request, 1, 119 * time.Second, 2 * time.Minute},
 		"half a further head":   {request + request[:70], 1, 10 * time.Second, 10 * time.Second},
-		"an answer not taken":   {request, 0, 94 * time.Second, 96 * time.Second},
+		"an answer not taken":   {request, 0, 29 * time.Second, 31 * time.Second},
 		"not for the loop":      {lastOf[:20], 0, 10 * time.Second, 20 * time.Second},
 		"half a further GET":    {request + lastOf[:20], 1, 10 * time.Second, 20 * time.Second},
-		"answer 2 is not taken": {request + request, 1, 94 * time.Second, 96 * time.Second},
+		"answer 2 is not taken": {request + request, 1, 29 * time.Second, 31 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -217,7 +217,7 @@ func TestFrontPanics(t *testing.T) {
 				t.Errorf("%q", got)
 			}
 		}
-		if n := s.inFlight.Load(); n != 0 {
+		if n := s.budgets.underWay(); n != 0 {
 			t.Errorf("%d calls are under way", n)
 		}
 		cancel()
@@ -257,55 +257,4 @@ func (f *failing) Accept() (net.Conn, error) {
 		return nil, passing{errors.New("too many open files")}
 	}
 	return f.pipes.Accept()
-}
-
-// A connection that is quiet makes room for one that comes. If none is quiet, the one that comes is closed.
-func TestFrontCrowded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newPipes()
-		ctx, cancel := context.WithCancel(t.Context())
-		s, ended := echoing(ctx, l, echo{})
-		s.limits.Connections = 2
-		request := requestText(checkPath, "", "abc")
-		call := func(conn net.Conn) error {
-			go func() { _, _ = io.WriteString(conn, request) }()
-			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err != nil {
-				return err
-			}
-			_, err = io.Copy(io.Discard, res.Body)
-			return errors.Join(err, res.Body.Close())
-		}
-		half := l.dial()
-		_, _ = io.WriteString(half, request[:70])
-		first := l.dial()
-		if err := call(first); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait() // the first is quiet
-		second := l.dial()
-		if err := call(second); err != nil {
-			t.Fatal(err)
-		}
-		if err := call(first); err == nil {
-			t.Error("the quiet connection is still open")
-		}
-		synctest.Wait() // the second is quiet
-		third := l.dial()
-		_, _ = io.WriteString(third, request[:70])
-		synctest.Wait()
-		fourth := l.dial()
-		if err := call(fourth); err == nil {
-			t.Error("a connection was taken for which there is no room")
-		}
-		if got, out, un := s.conns.count(), s.crowdedOut.Load(), s.unaccepted.Load(); got != 2 || out != 2 || un != 1 {
-			t.Errorf("%d are open, %d were crowded out, %d refused", got, out, un)
-		}
-		half.Close()
-		third.Close()
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
 }

@@ -90,11 +90,16 @@ func (echo) answerPlain(_ context.Context, _ admission, body []byte, out *callBu
 }
 
 // echoing is a server that has nothing but such a method, and how it ended is told on the channel.
-func echoing(ctx context.Context, l net.Listener, method http.Handler) (*Server, <-chan error) {
+func echoing(ctx context.Context, l net.Listener, method http.Handler, limits ...func(*Limits)) (*Server, <-chan error) {
+	var set Limits
+	for _, f := range limits {
+		f(&set)
+	}
 	s := &Server{
-		limits: Limits{}.withDefaults(), log: slog.New(slog.DiscardHandler), methods: map[string]http.Handler{checkPath: method},
+		limits: set.withDefaults(), log: slog.New(slog.DiscardHandler), methods: map[string]http.Handler{checkPath: method},
 		pages: http.NotFoundHandler(), hosts: hosts{any: true}, errorWriter: connect.NewErrorWriter(),
 	}
+	s.budgets = newBudgets(s.limits)
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.marks = newMarker(s.life, nil) //nolint:contextcheck // a server outlives the call that starts it
 	ended := make(chan error, 1)

@@ -98,6 +98,7 @@ type Server struct {
 
 	metrics     *metrics
 	shed        shedder
+	budgets     budgets
 	quotas      *quotas // nil: no caller is limited
 	rules       rules
 	errorWriter *connect.ErrorWriter
@@ -119,7 +120,6 @@ type Server struct {
 	admitPeriod time.Duration
 	// watchPeriod is after how long without an event a watch says how far it is.
 	watchPeriod time.Duration
-	inFlight    atomic.Int64
 	// conns are those of Run.
 	conns connections
 	// accepted counts the connections that Run took, handedOver those of them that it left to net/http.
@@ -175,6 +175,7 @@ func New(o Options) (*Server, error) {
 		healthPeriod: healthPeriod, watchPeriod: watchPeriod, admitPeriod: admitPeriod, errorWriter: connect.NewErrorWriter(),
 	}
 	s.shed.limit = s.limits.ShedAfter
+	s.budgets = newBudgets(s.limits)
 	s.quotas = newQuotas(s.limits)
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.marks = newMarker(s.life, o.Publisher)

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"time"
 
@@ -39,34 +38,77 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet {
 		w.Header().Set("Cache-Control", "no-store")
 	}
-	defer s.inFlight.Add(-1)
-	if f := s.admit(); f != nil {
+	a := s.arrived(w, r)
+	if a.denied != nil && !a.open {
+		// Before any of its body is read, which may be long.
+		s.turnAway(w, r, unknownCaller(a.denied))
+		return
+	}
+	arriving := s.budgets.arriving
+	switch {
+	case a.open:
+		arriving = s.budgets.openArriving
+	case s.streams[r.URL.Path]:
+		arriving = s.budgets.streamsArriving
+	}
+	if f := arriving.take(a.held.party, 1); f != nil {
 		s.turnAway(w, r, f)
 		return
 	}
+	defer arriving.give(a.held.party, 1)
+	defer a.held.release()
 	if r.ContentLength > int64(s.limits.BodyBytes) {
-		s.turnAway(w, r, s.tooLarge())
+		s.turnAway(w, r, s.tooLarge(""))
 		return
 	}
-	if r.ContentLength < 0 {
-		r.Body = &boundedBody{ReadCloser: r.Body, left: int64(s.limits.BodyBytes), over: s.tooLarge}
+	r = r.WithContext(context.WithValue(r.Context(), arrivalKey{}, a))
+	a.body = inbound{ReadCloser: r.Body, s: s, held: &a.held, left: int64(s.limits.BodyBytes)}
+	r.Body = &a.body
+	if f := s.unpack(r, &a.held); f != nil {
+		s.turnAway(w, r, f)
+		return
 	}
 	if s.streams[r.URL.Path] {
-		s.serveStream(w, r, h)
-		return
+		a.patience.renew()
 	}
 	h.ServeHTTP(w, r)
 }
 
-// admit counts a call as under way, and refuses it if there are too many. The caller counts it off again in either case.
-func (s *Server) admit() *failure {
-	if n := s.inFlight.Add(1); n <= int64(s.limits.InFlight) {
-		return nil
+// arrival is a call that came through net/http.
+type arrival struct {
+	admission
+	// open: whoever reaches the port may make it.
+	open     bool
+	held     holding
+	patience patience
+	body     inbound
+}
+
+func (s *Server) arrived(w http.ResponseWriter, r *http.Request) *arrival {
+	authorization, cert := authorizationOf(r), certificateOf(r.TLS)
+	a := &arrival{admission: s.who(authorization, cert), open: rights[r.URL.Path].open, patience: patience{w, s.limits.IOTimeout}}
+	a.conn = connectionOf(r.Context())
+	if s.gate != nil && a.denied == nil && s.streams[r.URL.Path] {
+		a.again = func() admission { return s.who(authorization, cert) }
 	}
-	return &failure{
-		code: connect.CodeResourceExhausted, reason: skeinv1.Reason_REASON_OVERLOADED,
-		text: "the service has as many calls under way as it allows", retry: retrySoon,
+	a.held = holding{from: s.budgets.bytes, party: a.party(s, a.open), free: freeBytes}
+	return a
+}
+
+type arrivalKey struct{}
+
+// arrivalOf returns the call of which a context is; nil: it did not come through net/http.
+func arrivalOf(ctx context.Context) *arrival {
+	a, _ := ctx.Value(arrivalKey{}).(*arrival)
+	return a
+}
+
+// admissionOf is that of a call that came through net/http, and else nobody's.
+func admissionOf(ctx context.Context) (a admission) {
+	if c := arrivalOf(ctx); c != nil {
+		a = c.admission
 	}
+	return a
 }
 
 // turnAway answers a call that no method sees.
@@ -84,55 +126,30 @@ func (s *Server) turnedAway(ctx context.Context, method string, f *failure) erro
 	return withRequestID(ctx, f.connectError())
 }
 
-func (s *Server) tooLarge() *failure {
+func (s *Server) tooLarge(when string) *failure {
 	return &failure{
 		code: connect.CodeInvalidArgument, reason: skeinv1.Reason_REASON_TOO_LARGE,
-		text: "the body is larger than " + sizeText(s.limits.BodyBytes),
+		text: "the body is larger than " + sizeText(s.limits.BodyBytes) + when,
 	}
 }
 
-// boundedBody refuses what comes after its limit, for bodies that do not tell their length first.
-type boundedBody struct {
-	io.ReadCloser
-	left int64
-	over func() *failure
-}
-
-func (b *boundedBody) Read(p []byte) (int, error) {
-	if int64(len(p)) > b.left+1 {
-		p = p[:b.left+1]
-	}
-	n, err := b.ReadCloser.Read(p)
-	if b.left -= int64(n); b.left < 0 {
-		return 0, b.over().connectError()
-	}
-	return n, err
-}
-
-// patience is the time that the client of a stream has to take its next part.
+// patience is the time that a client has to take its answer, or the next part of it if it is a stream.
 type patience struct {
-	rc      *http.ResponseController
+	w       http.ResponseWriter
 	timeout time.Duration
 }
 
-type patienceKey struct{}
-
-// serveStream serves a call that may last: the limits of time are those of each part, not of the whole.
-func (s *Server) serveStream(w http.ResponseWriter, r *http.Request, h http.Handler) {
-	p := &patience{rc: http.NewResponseController(w), timeout: s.limits.IOTimeout}
-	p.renew()
-	h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), patienceKey{}, p)))
-}
-
 // renew starts the time for the next part. A server without deadlines, as a test may be one, has no limit.
-func (p *patience) renew() { _ = p.rc.SetWriteDeadline(time.Now().Add(p.timeout)) }
+func (p *patience) renew() {
+	_ = http.NewResponseController(p.w).SetWriteDeadline(time.Now().Add(p.timeout))
+}
 
 // requested says that the request has arrived. A read deadline that passes while the answer is sent would look like a
 // client that went away.
-func (p *patience) requested() { _ = p.rc.SetReadDeadline(time.Time{}) }
+func (p *patience) requested() { _ = http.NewResponseController(p.w).SetReadDeadline(time.Time{}) }
 
 // rest ends the time for a part that was taken: until the next one there may be a long while.
-func (p *patience) rest() { _ = p.rc.SetWriteDeadline(time.Time{}) }
+func (p *patience) rest() { _ = http.NewResponseController(p.w).SetWriteDeadline(time.Time{}) }
 
 // sendTo sends one part of a stream, which its client has to take in time.
 func sendTo[Res any](ctx context.Context, out *connect.ServerStream[Res], part *Res) error {
@@ -143,8 +160,10 @@ func sendTo[Res any](ctx context.Context, out *connect.ServerStream[Res], part *
 	return out.Send(part)
 }
 
-// patienceOf returns the patience of a stream, and nil for none.
+// patienceOf returns the patience of a call that came through net/http, and nil for none.
 func patienceOf(ctx context.Context) *patience {
-	p, _ := ctx.Value(patienceKey{}).(*patience)
-	return p
+	if a := arrivalOf(ctx); a != nil {
+		return &a.patience
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
@@ -315,7 +316,7 @@ func TestBodiesThatAreTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, _, answer := w.post(connectv1.EventServicePublishProcedure, "application/json", &bomb, "Content-Encoding", "gzip")
-	if e := parseError(t, answer); status == http.StatusOK || e.Code != "resource_exhausted" {
+	if e := parseError(t, answer); status != http.StatusBadRequest || e.reason() != "TOO_LARGE" {
 		t.Errorf("gzip: %d %s", status, answer)
 	}
 	w.publish(follow("ann", "bob"))
@@ -356,24 +357,28 @@ func TestRandomBytes(t *testing.T) {
 }
 
 func TestTooManyCallsAtOnce(t *testing.T) {
-	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 1 })
+	w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.InFlight, o.Limits.AtLeastWait = 1, time.Hour })
+	at := w.publish(follow("ann", "bob"))
 	ctx, cancel := context.WithCancel(t.Context())
-	stream, err := w.health.Watch(ctx, connect.NewRequest(newHealthCheck("")))
-	if err != nil || !stream.Receive() {
-		t.Fatal(err, stream.Err())
-	}
-	_, err = w.followers("bob", anyKind)(1, "", "")
+	waits := make(chan error)
+	go func() {
+		_, err := w.graph.ListFollowers(ctx, connect.NewRequest(&skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at}))
+		waits <- err
+	}()
+	w.awaitInFlight(1)
+	_, err := w.followers("bob", anyKind)(1, "", "")
 	wantError(t, err, connect.CodeResourceExhausted, "OVERLOADED", "")
 	if !detailsOf(t, err).retry {
 		t.Error("no RetryInfo")
 	}
 	cancel()
-	for stream.Receive() {
+	if err := <-waits; connect.CodeOf(err) != connect.CodeCanceled {
+		t.Error(err)
 	}
-	_ = stream.Close()
-	for w.server.inFlight.Load() > 0 {
+	for w.server.budgets.underWay() > 0 {
 		runtime.Gosched()
 	}
+	w.fold()
 	if _, err = w.followers("bob", anyKind)(1, "", ""); err != nil {
 		t.Error(err)
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"math"
+	"runtime"
 	"time"
 )
 
@@ -13,13 +14,19 @@ type Limits struct {
 	BodyBytes int
 	// HeaderBytes is the largest request header. Default 64 KiB. A GET has its message in there.
 	HeaderBytes int
-	// InFlight is how many calls may be under way together; more are refused as OVERLOADED. Default 4096.
+	// InFlight is how many calls may be under way together; more are refused as OVERLOADED. Default 4096. Streams, health checks
+	// and the calls of operators do not count: they have budgets of their own.
 	InFlight int
+	// Heavy is how many expensive calls may run together. Default: three of four processors, at least one.
+	Heavy int
+	// RequestBytes is how many bytes of requests, as they came and decoded, and of answers that wait for their clients, all
+	// calls together may hold; one caller may hold a quarter. Default 256 MiB. It should be an eighth of what the process may have.
+	RequestBytes int
 	// ShedAfter is how long calls that have come may wait until they are begun, for want of processors; above it a part of them is
 	// refused as OVERLOADED. Default 500 ms; negative: nothing is refused for that.
 	ShedAfter time.Duration
-	// Connections is how many may be open together. Beyond it one that is quiet is closed for each that comes, and if there is
-	// none the new one is refused. Default 10 000: some 100 MB.
+	// Connections is how many may be open together, and half of them from one address. Beyond it one on which no call is worked
+	// on is closed for each that comes, and if there is none the new one is refused. Default 10 000: some 100 MB.
 	Connections int
 	// CallerRate is how many calls a second each caller may make, over time; 0: any number. Refused as CALLER_LIMIT.
 	CallerRate float64
@@ -55,6 +62,8 @@ func (l Limits) withDefaults() Limits {
 	def(&l.BodyBytes, 4<<20)
 	def(&l.HeaderBytes, 64<<10)
 	def(&l.InFlight, 4096)
+	def(&l.Heavy, max(1, 3*runtime.GOMAXPROCS(0)/4))
+	def(&l.RequestBytes, 256<<20)
 	def(&l.ShedAfter, 500*time.Millisecond)
 	def(&l.Connections, 10_000)
 	def(&l.CallerBurst, max(1, int(math.Ceil(l.CallerRate))))

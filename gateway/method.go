@@ -28,7 +28,9 @@ type method struct {
 	name string
 	// right is who may call it.
 	right right
-	seen  rpcObserver
+	// budget is for how many calls of its kind may be under way.
+	budget *budget
+	seen   rpcObserver
 }
 
 // extra is what a unary answer carries beside its message.
@@ -63,10 +65,15 @@ func unaryByHand[Req, Res any, P message[Req]](
 	do func(context.Context, P, *extra) (*Res, error),
 ) {
 	u := &unaryMethod[Req, Res, P]{method: s.newMethod(procedure), check: check, do: do}
-	u.ordinary = u.admitted(connect.NewUnaryHandler(procedure,
+	u.budget = s.budgets.ofCalls(u.right)
+	u.ordinary = connect.NewUnaryHandler(procedure,
 		func(ctx context.Context, req *connect.Request[received[Req, P]]) (*connect.Response[Res], error) {
 			x := extra{lag: -1}
-			msg, err := u.answer(ctx, s.admissionOf(ctx), req.Msg, &x)
+			msg, err := u.answer(ctx, admissionOf(ctx), req.Msg, &x)
+			if err == nil {
+				answer, _ := any(msg).(proto.Message)
+				err = s.waits(ctx, proto.Size(answer))
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -75,7 +82,7 @@ func unaryByHand[Req, Res any, P message[Req]](
 				res.Header()[LagHeader] = lagValue(x.lag)
 			}
 			return res, nil
-		}, s.handlerOptions(procedure)...))
+		}, s.handlerOptions(procedure)...)
 	s.methods[procedure] = u
 }
 
@@ -87,11 +94,10 @@ func (u *unaryMethod[Req, Res, P]) answer(ctx context.Context, a admission, req 
 	if err := u.permit(a); err != nil {
 		return nil, err
 	}
-	end, err := u.within(a)
-	if err != nil {
+	if err := u.enter(a, start); err != nil {
 		return nil, err
 	}
-	defer end()
+	defer u.leave(a)
 	if err := refuse(req, u.check); err != nil {
 		return nil, err
 	}
@@ -108,22 +114,22 @@ func stream[Req, Res any, P message[Req]](
 	do func(context.Context, P, *connect.ServerStream[Res]) error,
 ) {
 	m, ruled := s.newMethod(procedure), ruled(s, check)
+	m.budget = s.budgets.ofStream(procedure, s.limits)
 	s.streams[procedure] = true
-	s.methods[procedure] = m.admitted(connect.NewServerStreamHandler(procedure,
+	s.methods[procedure] = connect.NewServerStreamHandler(procedure,
 		func(ctx context.Context, req *connect.Request[received[Req, P]], out *connect.ServerStream[Res]) (err error) {
 			start := time.Now()
 			ctx = m.beginSpan(ctx)
 			followed := ctx
 			defer func() { err = m.finish(followed, start, err, recover()) }()
-			a := s.admissionOf(ctx)
+			a := admissionOf(ctx)
 			if err := m.permit(a); err != nil {
 				return err
 			}
-			end, err := m.within(a)
-			if err != nil {
+			if err := m.enter(a, start); err != nil {
 				return err
 			}
-			defer end()
+			defer m.leave(a)
 			if err := refuse(req.Msg, ruled); err != nil {
 				return err
 			}
@@ -141,11 +147,14 @@ func stream[Req, Res any, P message[Req]](
 				return endOf(ctx, err)
 			}
 			return err
-		}, s.handlerOptions(procedure)...))
+		}, s.handlerOptions(procedure)...)
 }
 
 // refuse answers what is no good request.
 func refuse[Req any, P message[Req]](req *received[Req, P], check func(P) []violation) error {
+	if f, ok := errors.AsType[*failure](req.err); ok {
+		return f
+	}
 	if req.err != nil {
 		name := P(&req.msg).ProtoReflect().Descriptor().FullName()
 		return &failure{
@@ -184,6 +193,7 @@ func (s *Server) handlerOptions(procedure string) []connect.HandlerOption {
 	options := []connect.HandlerOption{
 		codecs(),
 		connect.WithReadMaxBytes(s.limits.BodyBytes),
+		s.compression(),
 		connect.WithCompressMinBytes(compressMinBytes),
 	}
 	if d := descriptorOf(procedure); d != nil {

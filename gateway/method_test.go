@@ -101,7 +101,7 @@ func TestCallerGoesAway(t *testing.T) {
 	if err := w.stop(); err != nil {
 		t.Error(err)
 	}
-	if n := w.server.inFlight.Load(); n != 0 {
+	if n := w.server.budgets.underWay(); n != 0 {
 		t.Errorf("%d calls under way", n)
 	}
 }

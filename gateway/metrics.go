@@ -59,8 +59,8 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 	}
 	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "skein_rpc_in_flight",
-		Help: "Calls under way.",
-	}, func() float64 { return float64(s.inFlight.Load()) })
+		Help: "Calls under way, streams included.",
+	}, func() float64 { return float64(s.budgets.underWay()) })
 	watching := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "skein_watch_streams",
 		Help: "Streams of events to clients of Watch.",
@@ -71,7 +71,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 	})
 	info.Set(1)
 	collectors := append(hotCollectors(s.graph.Projection()), []prometheus.Collector{
-		m.rpcs, m.accepted, m.rejections, m.refusals, m.internal, inFlight, watching, info,
+		m.rpcs, m.accepted, m.rejections, m.refusals, m.internal, inFlight, underWay{s}, watching, info,
 		newStateCollector(s), newLogCollector(s), newEngineCollector(s), pagesCounter("inbox", &m.feeds.inbox),
 		pagesCounter("merged", &m.feeds.merged), counterOf(prometheus.CounterOpts{
 			Name: "skein_feed_outboxes_opened_total",
@@ -114,7 +114,7 @@ func (s *Server) admissionCollectors() []prometheus.Collector {
 		}, &s.crowdedOut),
 		counterOf(prometheus.CounterOpts{
 			Name: "skein_connections_refused_total",
-			Help: "Connections that were closed at once, because there were too many and none was quiet.",
+			Help: "Connections that were closed at once, because there were too many and each had a call that was worked on.",
 		}, &s.unaccepted),
 		counterOf(prometheus.CounterOpts{
 			Name: "skein_shed_calls_total",

@@ -27,12 +27,25 @@ func (s *Server) mountPages(registry *prometheus.Registry) {
 		grpcreflect.NewHandlerV1, grpcreflect.NewHandlerV1Alpha,
 	} {
 		path, h := version(reflector)
-		mux.Handle(path, s.guarded(access.AllRoles, h))
+		mux.Handle(path, s.guarded(access.AllRoles, s.few(h)))
 	}
-	mux.Handle("GET /metrics", s.guarded(access.Read|access.Admin, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
+	mux.Handle("GET /metrics", s.guarded(access.Read|access.Admin,
+		s.few(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))))
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
 	s.pages = mux
+}
+
+// few has a page answer so many at once.
+func (s *Server) few(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f := s.budgets.pages.take("", 1); f != nil {
+			s.turnAway(w, r, f)
+			return
+		}
+		defer s.budgets.pages.give("", 1)
+		h.ServeHTTP(w, r)
+	})
 }
 
 // healthz says that the process answers. What is not well is in readyz, health checks and GetStatus: a process whose

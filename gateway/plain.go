@@ -120,12 +120,8 @@ func (u *unaryMethod[Req, Res, P]) ServeHTTP(w http.ResponseWriter, r *http.Requ
 		u.ordinary.ServeHTTP(w, r)
 		return
 	}
-	from := u.s.who(authorizationOf(r), certificateOf(r.TLS))
-	if !u.letsIn(from) {
-		u.s.turnAway(w, r, unknownCaller(from.denied))
-		return
-	}
 	ctx := r.Context()
+	from := admissionOf(ctx)
 	if c.timeout >= 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
@@ -140,6 +136,9 @@ func (u *unaryMethod[Req, Res, P]) ServeHTTP(w http.ResponseWriter, r *http.Requ
 		return
 	}
 	lag, err := u.answerPlain(ctx, from, buf.bytes, buf)
+	if err == nil {
+		err = u.s.waits(ctx, len(buf.held()))
+	}
 	header := w.Header()
 	header["Accept-Encoding"] = gzipName
 	if err != nil {

@@ -93,7 +93,7 @@ func TestPlainAllocations(t *testing.T) {
 	}{
 		{
 			"check 1", connectv1.GraphServiceCheckFollowsProcedure,
-			&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("7", "100")}}, 12,
+			&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("7", "100")}}, 14,
 		},
 		{"filter 25", connectv1.GraphServiceFilterFollowedProcedure, filter, 20},
 		{"newest 50", connectv1.GraphServiceListFollowersProcedure, &skeinv1.ListFollowersRequest{UserId: "7"}, 140},
@@ -136,7 +136,7 @@ func loopCall(t testing.TB, s *Server, request []byte) func(times int) {
 	t.Helper()
 	f := newFront(s, newPipes(), s.httpServer())
 	conn := &repeated{request: request}
-	c := newFrontConn(f, conn)
+	c := newFrontConn(f, conn, &clientConn{})
 	return func(times int) {
 		conn.times, conn.said = times, 0
 		if c.state.Store(fresh); c.converse() || conn.said < times*len("HTTP/1.1 200 OK") {

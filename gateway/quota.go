@@ -98,24 +98,42 @@ func (*quotas) refuse(retry time.Duration, text string, limit any) *failure {
 	}
 }
 
-// within counts a call of a method against its caller's quota, or refuses it, as it does a part of all when there are too many. The
-// function that it returns ends the call.
-func (m *method) within(a admission) (end func(), err error) {
+// enter counts a call against the budget of its kind and its caller's quota, or refuses it, as it does a part of all when there
+// are too many. What was entered must be left.
+func (m *method) enter(a admission, now time.Time) error {
+	if f := m.budget.take("", 1); f != nil {
+		return f
+	}
+	if f := m.quota(a, now); f != nil {
+		m.budget.give("", 1)
+		return f
+	}
+	a.conn.begin(now)
+	return nil
+}
+
+// leave ends a call.
+func (m *method) leave(a admission) {
+	a.conn.end()
+	m.budget.give("", 1)
+	if q := m.s.quotas; q != nil && !m.right.open {
+		q.give(a.caller.Name)
+	}
+}
+
+// quota refuses what is too much now, or too much of one caller.
+func (m *method) quota(a admission, now time.Time) *failure {
 	if m.right.open {
-		return func() {}, nil
+		return nil
 	}
 	if !m.right.roles.Any(access.Admin) {
 		// Who looks what is wrong is let in.
 		if f := m.s.shed.admit(); f != nil {
-			return nil, f
+			return f
 		}
 	}
-	q, name := m.s.quotas, a.caller.Name
-	if q == nil {
-		return func() {}, nil
+	if q := m.s.quotas; q != nil {
+		return q.take(a.caller.Name, now)
 	}
-	if f := q.take(name, time.Now()); f != nil {
-		return nil, f
-	}
-	return func() { q.give(name) }, nil
+	return nil
 }

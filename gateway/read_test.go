@@ -125,7 +125,7 @@ func TestAtLeastWaits(t *testing.T) {
 		}
 		answered <- err
 	}()
-	for w.server.inFlight.Load() == 0 && len(answered) == 0 {
+	for w.server.budgets.underWay() == 0 && len(answered) == 0 {
 		runtime.Gosched()
 	}
 	w.fold()

@@ -84,6 +84,21 @@ func (s *Server) httpServer() *http.Server {
 		IdleTimeout:    s.limits.IdleTimeout,
 		MaxHeaderBytes: s.limits.HeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		// What a client may send on a connection before anybody reads it.
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: unreadBytes, MaxReceiveBufferPerStream: unreadBytes},
+		ConnState: func(conn net.Conn, state http.ConnState) {
+			if state == http.StateClosed || state == http.StateHijacked {
+				s.conns.ended(conn)
+			}
+		},
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			s.conns.mu.Lock()
+			defer s.conns.mu.Unlock()
+			if o := s.conns.handed[conn]; o != nil {
+				ctx = context.WithValue(ctx, connectionKey{}, o)
+			}
+			return ctx
+		},
 	}
 	if s.tls != nil {
 		srv.TLSConfig = s.tls.Config()
@@ -99,6 +114,8 @@ func (s *Server) stop() {
 
 const (
 	drainGrace = 500 * time.Millisecond
+	// unreadBytes is the window of a connection and of a stream in HTTP/2.
+	unreadBytes = 256 << 10
 	// publishTimeout is more than a publisher takes to give up.
 	publishTimeout = time.Minute
 )
@@ -111,59 +128,4 @@ func (s *Server) untilStopping(ctx context.Context) (context.Context, context.Ca
 	ctx, cancel := context.WithCancelCause(ctx)
 	release := context.AfterFunc(s.life, func() { cancel(errStopping) })
 	return ctx, func() { release(); cancel(nil) }
-}
-
-// connections counts the open ones.
-type connections struct {
-	mu   sync.Mutex
-	open int
-	// none is closed when there is none, once somebody waits for that.
-	none chan struct{}
-}
-
-func (c *connections) opened() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.open++
-}
-
-func (c *connections) count() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.open
-}
-
-func (c *connections) closed() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.open--
-	c.tell()
-}
-
-func (c *connections) tell() {
-	if c.none != nil && c.open == 0 {
-		close(c.none)
-		c.none = nil
-	}
-}
-
-// drained returns a channel that closes after the delay and, then, when no connection is open or the grace is over.
-func (c *connections) drained(delay, grace time.Duration) <-chan struct{} {
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		if delay > 0 {
-			<-time.After(delay)
-		}
-		none := make(chan struct{})
-		c.mu.Lock()
-		c.none = none
-		c.tell()
-		c.mu.Unlock()
-		select {
-		case <-none:
-		case <-time.After(grace):
-		}
-	}()
-	return over
 }

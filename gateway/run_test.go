@@ -224,7 +224,7 @@ func TestDrain(t *testing.T) {
 }
 
 func (w *world) awaitInFlight(n int64) {
-	for w.server.inFlight.Load() < n {
+	for w.server.budgets.underWay() < n {
 		select {
 		case <-w.t.Context().Done():
 			return

@@ -47,13 +47,8 @@ func checkWatch(c *checker, req *skeinv1.WatchRequest) {
 func (s *Server) watch(
 	ctx context.Context, req *skeinv1.WatchRequest, out *connect.ServerStream[skeinv1.WatchResponse],
 ) error {
+	s.metrics.watches.streams.Add(1)
 	defer s.metrics.watches.streams.Add(-1)
-	if n := s.metrics.watches.streams.Add(1); n > int64(s.limits.Watches) {
-		return &failure{
-			code: connect.CodeResourceExhausted, reason: skeinv1.Reason_REASON_OVERLOADED,
-			text: fmt.Sprintf("the service has %d watches under way, as many as it allows", s.limits.Watches), retry: retryLater,
-		}
-	}
 	kinds := events.AllKinds
 	if len(req.GetKinds()) > 0 {
 		kinds = 0

@@ -26,6 +26,9 @@ func unmarshalProto(data []byte, m proto.Message) error {
 			return nil
 		}
 	}
+	if err := countProto(data, m); err != nil {
+		return err
+	}
 	return proto.Unmarshal(data, m)
 }
 

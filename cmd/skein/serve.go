@@ -40,7 +40,7 @@ type serveCmd struct {
 	CacheBytes      byteSize      `help:"Memory for rows that are read and written often." default:"512MiB"`
 	HotBytes        byteSize      `help:"Memory for follows of users who are asked about often, decoded; 0: none." default:"64MiB"`
 	FolloweeCap     int           `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
-	MaxConnections  int           `help:"Connections that may be open together." default:"10000"`
+	MaxConnections  int           `help:"Connections that may be open together, and half as many from one address." default:"10000"`
 	ShedAfter       time.Duration `help:"Refuse a part of the calls while they wait so long until they are begun; 0: do not." default:"500ms"`
 	CallerRate      float64       `help:"Calls that each caller may make a second, over time; 0: any number." default:"0"`
 	CallerBurst     int           `help:"Calls that a caller who was silent may make at once; 0: those of a second." default:"0"`

@@ -1,0 +1,245 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// from is a connection of a client with an address.
+type from struct {
+	net.Conn
+	address netip.Addr
+}
+
+// RemoteAddr is part of net.Conn.
+func (f from) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(netip.AddrPortFrom(f.address, 1)) }
+
+// dialFrom connects from an address. What the server is told that it can have no connection for is closed.
+func (p *pipes) dialFrom(address string) net.Conn {
+	client, server := net.Pipe()
+	p.conns <- from{server, netip.MustParseAddr(address)}
+	return client
+}
+
+// crowd is a server in memory with few connections.
+type crowd struct {
+	*Server
+	t *testing.T
+	l *pipes
+}
+
+func newCrowd(t *testing.T, connections int, method http.Handler) *crowd {
+	t.Helper()
+	c := &crowd{t: t, l: newPipes()}
+	ctx, cancel := context.WithCancel(context.Background())
+	var ended <-chan error
+	c.Server, ended = echoing(ctx, c.l, method, func(l *Limits) { l.Connections = connections })
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// send sends a part of something, and lets the server take it.
+func (c *crowd) send(conn net.Conn, text string) {
+	go func() { _, _ = io.WriteString(conn, text) }()
+	synctest.Wait()
+}
+
+// call makes a call and reads the answer.
+func (c *crowd) call(conn net.Conn) error {
+	go func() { _, _ = io.WriteString(conn, requestText(checkPath, "", "abc")) }()
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, res.Body)
+	return errors.Join(err, res.Body.Close())
+}
+
+// heldConnections are ways to hold a connection without a call that is worked on.
+func heldConnections() map[string]string {
+	request := requestText(checkPath, "", "abc")
+	posted := "POST " + checkPath + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+	preface := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+	return map[string]string{
+		"nothing is sent":                   "",
+		"half a head":                       request[:70],
+		"half a body":                       request[:len(request)-1],
+		"an answer that is not taken":       request,
+		"half a GET":                        lastOf[:20],
+		"half a body for net/http":          posted + "{",
+		"an answer of net/http not taken":   posted + `{"a":"b"}`,
+		"GET /healthz, then nothing":        "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+		"half a preface of HTTP/2":          preface[:10],
+		"a preface of HTTP/2, then nothing": preface,
+		"HTTP/2, settings, then nothing":    preface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+	}
+}
+
+// TestHeldConnections: connections that are held in any way, by many addresses, keep nobody out for a moment.
+func TestHeldConnections(t *testing.T) {
+	for name, sent := range heldConnections() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCrowd(t, 8, echo{})
+				for i := range 20 {
+					held := c.l.dialFrom(fmt.Sprint("10.0.0.", i))
+					defer held.Close()
+					c.send(held, sent)
+					if name == "GET /healthz, then nothing" {
+						res, err := http.ReadResponse(bufio.NewReader(held), nil)
+						if err != nil {
+							t.Fatal(err)
+						}
+						_, _ = io.Copy(io.Discard, res.Body)
+						res.Body.Close()
+						synctest.Wait()
+					}
+				}
+				if n := c.conns.count(); n != 8 {
+					t.Errorf("%d connections are open", n)
+				}
+				begun := time.Now()
+				honest := c.l.dialFrom("10.0.1.1")
+				defer honest.Close()
+				if err := c.call(honest); err != nil || time.Since(begun) > 0 {
+					t.Errorf("answered with %v after %v", err, time.Since(begun))
+				}
+				if out, un := c.crowdedOut.Load(), c.unaccepted.Load(); out != 13 || un != 0 {
+					t.Errorf("%d were closed, %d refused", out, un)
+				}
+			})
+		})
+	}
+}
+
+// TestConnectionsOfOneAddress: one address has half of all connections, however many it opens, and closes its own for more; those of
+// others stay as they are. An address of version 6 is a network.
+func TestConnectionsOfOneAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, 8, echo{})
+		honest := c.l.dialFrom("10.0.1.1")
+		defer honest.Close()
+		if err := c.call(honest); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 20 {
+			time.Sleep(time.Millisecond) // of synctest: the honest one has been quiet for longest
+			held := c.l.dialFrom(fmt.Sprint("2001:db8::", i))
+			defer held.Close()
+			synctest.Wait()
+		}
+		if n, out := c.conns.count(), c.crowdedOut.Load(); n != 5 || out != 16 {
+			t.Errorf("%d connections are open, %d were closed", n, out)
+		}
+		if err := c.call(honest); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestOldestConnectionIsClosed: the one that made no call for the longest time makes room.
+func TestOldestConnectionIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, 4, echo{})
+		var conns []net.Conn
+		for i := range 4 {
+			conns = append(conns, c.l.dialFrom(fmt.Sprint("10.0.0.", i)))
+			defer conns[i].Close()
+			time.Sleep(time.Millisecond)
+		}
+		if err := c.call(conns[0]); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		fifth := c.l.dialFrom("10.0.0.5")
+		defer fifth.Close()
+		synctest.Wait()
+		for i, conn := range append(conns, fifth) {
+			if err := c.call(conn); (err != nil) != (i == 1) {
+				t.Errorf("connection %d: %v", i, err)
+			}
+		}
+	})
+}
+
+// TestWorkingConnectionsStay: a connection with a call that is worked on is not closed for another; that one is refused.
+func TestWorkingConnectionsStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		method := waiting{begun: make(chan struct{}, 10), end: make(chan struct{})}
+		c := newCrowd(t, 2, method)
+		answered := make(chan error, 2)
+		for i := range 2 {
+			conn := c.l.dialFrom(fmt.Sprint("10.0.0.", i))
+			defer conn.Close()
+			go func() { answered <- c.call(conn) }()
+			<-method.begun
+		}
+		third := c.l.dialFrom("10.0.0.3")
+		if err := c.call(third); err == nil || c.unaccepted.Load() != 1 {
+			t.Errorf("the third is answered with %v, %d were refused", err, c.unaccepted.Load())
+		}
+		close(method.end)
+		for range 2 {
+			if err := <-answered; err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait() // the two are quiet
+		fourth := c.l.dialFrom("10.0.0.4")
+		defer fourth.Close()
+		synctest.Wait()
+		if err := c.call(fourth); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestWorkingCallsOfNetHTTP: net/http's connections are no others: by HTTP/1.1 and by HTTP/2 a call that is worked on keeps its
+// connection.
+func TestWorkingCallsOfNetHTTP(t *testing.T) {
+	for _, way := range []string{"HTTP/1.1", "HTTP/2"} {
+		w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.Connections, o.Limits.AtLeastWait = 1, time.Hour })
+		at := w.publish(follow("ann", "bob"))
+		w.http.CloseIdleConnections()
+		one := &http.Transport{Protocols: new(http.Protocols)}
+		one.Protocols.SetHTTP1(way == "HTTP/1.1")
+		one.Protocols.SetUnencryptedHTTP2(way == "HTTP/2")
+		defer one.CloseIdleConnections()
+		w.http = &http.Client{Transport: one}
+		w.connect(connect.WithProtoJSON())
+		answered := make(chan error, 1)
+		go func() {
+			_, err := w.graph.ListFollowers(t.Context(), connect.NewRequest(&skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at}))
+			answered <- err
+		}()
+		w.awaitInFlight(1)
+		if answer := sendAll(t, w.url, lastOf); answer != "" {
+			t.Errorf("%s: a connection was taken for which there is no room: %s", way, answer)
+		}
+		w.fold()
+		if err := <-answered; err != nil {
+			t.Error(way, err)
+		}
+		if answer := sendAll(t, w.url, lastOf); answer == "" {
+			t.Errorf("%s: a quiet connection keeps others out", way)
+		}
+	}
+}

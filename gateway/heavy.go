@@ -1,0 +1,56 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// heavy bounds the calls that keep a processor busy for long, as a page by heat does, which reads the whole feed of its reader.
+// Only so many run at once that a processor is left for other calls; some more wait for a short while, and the rest is refused.
+type heavy struct {
+	*budget
+	// running has a place for each call that runs.
+	running chan struct{}
+	// patience is how long a call waits until it begins.
+	patience time.Duration
+}
+
+const heavyPatience = time.Second
+
+func newHeavy(most int64, running int) *heavy {
+	return &heavy{
+		budget: newBudget("expensive calls", most, 0), running: make(chan struct{}, running), patience: heavyPatience,
+	}
+}
+
+// enter waits until a call may run, or refuses it. The caller calls leave when it has ended.
+func (h *heavy) enter(ctx context.Context) (leave func(), err error) {
+	if f := h.take("", 1); f != nil {
+		return nil, f
+	}
+	leave = func() { <-h.running; h.give("", 1) }
+	select {
+	case h.running <- struct{}{}:
+		return leave, nil
+	default:
+	}
+	wait := time.NewTimer(h.patience)
+	defer wait.Stop()
+	select {
+	case h.running <- struct{}{}:
+		return leave, nil
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-wait.C:
+		err = &failure{
+			code: connect.CodeResourceExhausted, reason: skeinv1.Reason_REASON_OVERLOADED, retry: retrySoon,
+			text: "the service is asked for more expensive reads than it runs at once; nothing was done",
+		}
+	}
+	h.give("", 1)
+	return nil, err
+}

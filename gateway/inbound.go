@@ -1,0 +1,234 @@
+package gateway
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"connectrpc.com/connect"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+const (
+	// freeBytes of each body and of each answer are not counted: connections and calls bound these.
+	freeBytes = 4 << 10
+	// heldPerByte is how often a byte of a body is held: as it came, and decoded.
+	heldPerByte = 2
+	// unpackStep is how much is inflated at a time, at least.
+	unpackStep = 8 << 10
+	// deflateRatio is the most that a byte can become.
+	deflateRatio = 1032
+)
+
+// holding is what one call has taken of the budget of bytes.
+type holding struct {
+	from   *budget
+	party  string
+	free   int64
+	amount int64
+}
+
+// hold takes bytes, or refuses them.
+func (h *holding) hold(n int64) *failure {
+	free := min(n, h.free)
+	h.free -= free
+	if n -= free; n == 0 {
+		return nil
+	}
+	if f := h.from.take(h.party, n); f != nil {
+		return f
+	}
+	h.amount += n
+	return nil
+}
+
+// release gives everything back.
+func (h *holding) release() {
+	if h.amount > 0 {
+		h.from.give(h.party, h.amount)
+		h.amount = 0
+	}
+}
+
+// waits holds an answer of so many bytes until its client has taken it, for which the time begins.
+func (s *Server) waits(ctx context.Context, bytes int) error {
+	a := arrivalOf(ctx)
+	if a == nil {
+		return nil
+	}
+	a.patience.renew()
+	f := a.held.hold(int64(bytes))
+	if f == nil {
+		return nil
+	}
+	s.metrics.refused(f)
+	return withRequestID(ctx, f.connectError())
+}
+
+// inbound is the body of a request. It counts what comes, and refuses what is larger than a body may be.
+type inbound struct {
+	io.ReadCloser
+	s    *Server
+	held *holding
+	left int64
+}
+
+func (b *inbound) Read(p []byte) (int, error) {
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1]
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, b.s.tooLarge("").connectError()
+	}
+	if f := b.held.hold(heldPerByte * int64(n)); f != nil {
+		return 0, f.connectError()
+	}
+	return n, err
+}
+
+// encodingHeader is the header that names the compression of messages, and whether each has a prefix of its own.
+func encodingHeader(r *http.Request) (header string, prefixed bool) {
+	kind := r.Header.Get("Content-Type")
+	switch {
+	case strings.HasPrefix(kind, "application/grpc"):
+		return "Grpc-Encoding", true
+	case strings.HasPrefix(kind, "application/connect+"):
+		return "Connect-Content-Encoding", true
+	}
+	return headerNames[contentEncoding], false
+}
+
+// flagPacked is set in the prefix of a message that is compressed.
+const flagPacked = 1
+
+// unpack inflates the body of a request, up to the limit and not beyond: all of it is held before anybody decodes it. What is not
+// packed with gzip stays as it is.
+func (s *Server) unpack(r *http.Request, held *holding) *failure {
+	if r.Method == http.MethodGet {
+		if q := r.URL.Query(); q.Get("compression") == gzipName[0] {
+			// A short one, of which no more can come than this.
+			return held.hold(heldPerByte * min(int64(s.limits.BodyBytes), deflateRatio*int64(len(q.Get("message")))))
+		}
+		return nil
+	}
+	header, prefixed := encodingHeader(r)
+	if r.Header.Get(header) != gzipName[0] {
+		return nil
+	}
+	body := &replayed{ReadCloser: r.Body}
+	packed, room := io.Reader(body), 0
+	r.Body = body
+	if prefixed {
+		prefix := make([]byte, prefixBytes)
+		n, err := io.ReadFull(body, prefix)
+		if err != nil || prefix[0] != flagPacked {
+			body.first = prefix[:n] // who reads again finds what is wrong
+			return nil
+		}
+		packed, room = &io.LimitedReader{R: body, N: int64(binary.BigEndian.Uint32(prefix[1:]))}, prefixBytes
+	}
+	data, f := s.inflate(packed, held, room)
+	if f != nil {
+		if f.code == connect.CodeInternal {
+			body.err = f.cause // it broke off: who reads again finds how
+			return nil
+		}
+		return f
+	}
+	if body.first = data; prefixed {
+		data[0] = 0
+		binary.BigEndian.PutUint32(data[1:], uint32(len(data)-prefixBytes))
+	} else {
+		r.Header.Del(header)
+	}
+	r.ContentLength = -1
+	return nil
+}
+
+// prefixBytes is the length of the prefix of a message: its flags, and its length.
+const prefixBytes = 5
+
+var unpackers = sync.Pool{New: func() any { return new(gzip.Reader) }} //nolint:gochecknoglobals // memory only
+
+// inflate returns what was packed, with room before it.
+func (s *Server) inflate(packed io.Reader, held *holding, room int) ([]byte, *failure) {
+	source := &sourceErrors{Reader: packed}
+	z, _ := unpackers.Get().(*gzip.Reader)
+	defer unpackers.Put(z)
+	data := make([]byte, room, unpackStep)
+	err := z.Reset(source)
+	for err == nil {
+		if len(data) == cap(data) {
+			data = append(make([]byte, 0, 2*cap(data)), data...)
+		}
+		var n int
+		n, err = z.Read(data[len(data):min(cap(data), room+s.limits.BodyBytes+1)])
+		data = data[:len(data)+n]
+		if len(data)-room > s.limits.BodyBytes {
+			return nil, s.tooLarge(" once it is inflated")
+		}
+		if f := held.hold(heldPerByte * int64(n)); f != nil {
+			return nil, f
+		}
+	}
+	switch {
+	case source.err != nil:
+		return nil, asFailure(source.err)
+	case errors.Is(err, io.EOF):
+		return data, nil // an empty body is an empty message, packed or not
+	}
+	return nil, &failure{
+		code: connect.CodeInvalidArgument, reason: skeinv1.Reason_REASON_INVALID_FIELD, cause: err,
+		text: "the body is not the gzip that its header says: " + err.Error(),
+	}
+}
+
+// sourceErrors keeps the error of what is inflated, apart from those of inflating.
+type sourceErrors struct {
+	io.Reader
+	err error
+}
+
+func (s *sourceErrors) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+// compression is gzip for what is not unpacked here: it inflates up to the limit, and does not read the rest to tell its size.
+func (s *Server) compression() connect.HandlerOption {
+	return connect.WithCompression(gzipName[0],
+		func() connect.Decompressor { return &boundedGzip{s: s} },
+		func() connect.Compressor { return gzip.NewWriter(io.Discard) })
+}
+
+// boundedGzip is a reader of gzip that ends with an error at the limit.
+type boundedGzip struct {
+	gzip.Reader
+	s    *Server
+	left int
+}
+
+// Reset is part of connect.Decompressor.
+func (z *boundedGzip) Reset(r io.Reader) error {
+	z.left = z.s.limits.BodyBytes
+	return z.Reader.Reset(r)
+}
+
+// Read is part of io.Reader.
+func (z *boundedGzip) Read(p []byte) (int, error) {
+	n, err := z.Reader.Read(p[:min(len(p), z.left+1)])
+	if z.left -= n; z.left < 0 {
+		return 0, z.s.tooLarge(" once it is inflated").connectError()
+	}
+	return n, err
+}

@@ -1,0 +1,341 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"sync"
+
+	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// A body of some KiB, inflated, has room for millions of empty items, each of which is an allocation once it is decoded, and a
+// violation once it is checked. So the lists of a request are counted in its encoding, before it is decoded: a list that is longer
+// than its rule in the proto allows refuses the request there. What else is wrong the decoders say, at the same place.
+
+// listShape is what counting has to know of a message.
+type listShape struct {
+	// byNumber has the fields that are lists, or messages with lists, and byName all fields, by the names that JSON may use.
+	byNumber map[protowire.Number]*listField
+	byName   map[string]*listField
+	// lists is how many lists there are in it, at any depth.
+	lists int
+	// least is the limit of the shortest of them: a body that has no room for so many items needs no counting.
+	least int
+}
+
+// listField is a field.
+type listField struct {
+	path string
+	// at is the place of its count; negative: it is no list.
+	at int
+	// limit is for all lists in this place together: that of the list, times those of the lists that it stands in.
+	limit int
+	// packs: the list may be packed numbers, of so many bytes each, or, with 0, varints.
+	packs  bool
+	packed int
+	// message is nil for a list of anything else.
+	message *listShape
+}
+
+// listShapes are those of the requests, by name.
+var listShapes sync.Map //nolint:gochecknoglobals // derived from the protos
+
+func listShapeOf(m proto.Message) *listShape {
+	d := m.ProtoReflect().Descriptor()
+	if known, ok := listShapes.Load(d.FullName()); ok {
+		shape, _ := known.(*listShape)
+		return shape
+	}
+	count := 0
+	shape := newListShape(d, "", 1, &count)
+	shape.lists = count
+	listShapes.Store(d.FullName(), shape)
+	return shape
+}
+
+func newListShape(d protoreflect.MessageDescriptor, path string, times int, count *int) *listShape {
+	shape := &listShape{
+		byNumber: map[protowire.Number]*listField{}, byName: map[string]*listField{}, least: math.MaxInt,
+	}
+	for i := range d.Fields().Len() {
+		fd := d.Fields().Get(i)
+		f := &listField{path: path + string(fd.Name()), at: -1, limit: times}
+		if fd.IsList() || fd.IsMap() {
+			f.at, f.limit = *count, times*maxItemsOf(fd)
+			*count++
+			f.packs, f.packed = packingOf(fd)
+			shape.least = min(shape.least, f.limit)
+		}
+		if fd.Message() != nil && fd.Message().ParentFile().Package() != "google.protobuf" && !fd.IsMap() {
+			f.message = newListShape(fd.Message(), f.path+".", f.limit, count)
+			shape.least = min(shape.least, f.message.least)
+		}
+		if f.at >= 0 || f.message != nil && f.message.least < math.MaxInt {
+			shape.byNumber[fd.Number()] = f
+		}
+		shape.byName[fd.JSONName()], shape.byName[fd.TextName()] = f, f
+	}
+	return shape
+}
+
+// maxItemsOf is the rule of a list, or what one without a rule may have.
+func maxItemsOf(fd protoreflect.FieldDescriptor) int {
+	if rules, ok := proto.GetExtension(fd.Options(), validate.E_Field).(*validate.FieldRules); ok {
+		if most := rules.GetRepeated().GetMaxItems(); most > 0 {
+			return int(most)
+		}
+	}
+	return maxItems
+}
+
+// packingOf returns how a list of numbers may be encoded.
+func packingOf(fd protoreflect.FieldDescriptor) (packs bool, bytes int) {
+	switch fd.Kind() {
+	case protoreflect.StringKind, protoreflect.BytesKind, protoreflect.MessageKind, protoreflect.GroupKind:
+		return false, 0
+	case protoreflect.Fixed32Kind, protoreflect.Sfixed32Kind, protoreflect.FloatKind:
+		return true, 4
+	case protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind, protoreflect.DoubleKind:
+		return true, 8
+	default:
+		return true, 0
+	}
+}
+
+// listCounter counts the items of the lists of one request.
+type listCounter struct{ counts []int }
+
+// add counts items, and refuses them if there are too many.
+func (c *listCounter) add(f *listField, n int) *failure {
+	if c.counts[f.at] += n; c.counts[f.at] <= f.limit {
+		return nil
+	}
+	v := invalidField(f.path, "has more than %d items: must have at most %d", f.limit, f.limit)
+	if f.limit == events.MaxEnvelopeEvents && f.path == "events" {
+		v.reason, v.text = skeinv1.Reason_REASON_TOO_LARGE, fmt.Sprintf("has more than %d events: at most %d", f.limit, f.limit)
+	}
+	return invalid(v)
+}
+
+// countProto refuses an encoded message that has a list which is too long.
+func countProto(data []byte, m proto.Message) error {
+	shape := listShapeOf(m)
+	if len(data) <= shape.least { // an item takes a byte, at least
+		return nil
+	}
+	c := listCounter{make([]int, shape.lists)}
+	if f := c.message(data, shape); f != nil {
+		return f
+	}
+	return nil
+}
+
+// message counts in a message. What is malformed ends it, as it will end decoding.
+func (c *listCounter) message(data []byte, shape *listShape) *failure {
+	for len(data) > 0 {
+		number, kind, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return nil
+		}
+		data = data[n:]
+		f := shape.byNumber[number]
+		if n = protowire.ConsumeFieldValue(number, kind, data); n < 0 {
+			return nil
+		}
+		value := data[:n]
+		if data = data[n:]; f == nil {
+			continue
+		}
+		if kind == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(value)
+		}
+		if f.at >= 0 {
+			items := 1
+			if kind == protowire.BytesType && f.packs {
+				items = packedItems(value, f.packed)
+			}
+			if bad := c.add(f, items); bad != nil {
+				return bad
+			}
+		}
+		if f.message != nil && kind == protowire.BytesType {
+			if bad := c.message(value, f.message); bad != nil {
+				return bad
+			}
+		}
+	}
+	return nil
+}
+
+// packedItems returns how many numbers there are, of so many bytes each or, with 0, varints.
+func packedItems(value []byte, bytes int) (n int) {
+	if bytes > 0 {
+		return len(value) / bytes
+	}
+	for _, b := range value {
+		if b < 0x80 {
+			n++
+		}
+	}
+	return n
+}
+
+// countJSON refuses a message in JSON that has a list which is too long.
+func countJSON(data []byte, m proto.Message) error {
+	shape := listShapeOf(m)
+	if len(data) <= shape.least {
+		return nil
+	}
+	r := jsonCounter{listCounter{make([]int, shape.lists)}, data}
+	if f := r.object(shape); f != nil {
+		return f
+	}
+	return nil
+}
+
+// jsonCounter reads JSON. At what is malformed, or no field of the message, it comes to its end: decoding ends there, too.
+type jsonCounter struct {
+	listCounter
+	rest []byte
+}
+
+// object counts in an object that is a message.
+func (r *jsonCounter) object(shape *listShape) *failure {
+	if !r.takes('{') {
+		r.skip()
+		return nil
+	}
+	for !r.takes('}') {
+		name, ok := r.text()
+		if !ok || !r.takes(':') {
+			r.rest = nil
+			return nil
+		}
+		f := shape.byName[name]
+		if f == nil {
+			r.rest = nil
+			return nil
+		}
+		if bad := r.field(f); bad != nil {
+			return bad
+		}
+		r.takes(',')
+	}
+	return nil
+}
+
+func (r *jsonCounter) field(f *listField) *failure {
+	if f.at < 0 || !r.takes('[') {
+		return r.value(f.message)
+	}
+	for !r.takes(']') {
+		if bad := r.add(f, 1); bad != nil {
+			return bad
+		}
+		left := len(r.rest)
+		if bad := r.value(f.message); bad != nil {
+			return bad
+		}
+		if r.takes(','); len(r.rest) == left {
+			r.rest = nil // neither an item nor the end
+		}
+	}
+	return nil
+}
+
+func (r *jsonCounter) value(shape *listShape) *failure {
+	if shape != nil {
+		return r.object(shape)
+	}
+	r.skip()
+	return nil
+}
+
+// takes reads a character behind white space, if it is that one. At the end of the text every character is.
+func (r *jsonCounter) takes(c byte) bool {
+	for len(r.rest) > 0 && (r.rest[0] == ' ' || r.rest[0] == '\t' || r.rest[0] == '\n' || r.rest[0] == '\r') {
+		r.rest = r.rest[1:]
+	}
+	if len(r.rest) == 0 {
+		return true
+	}
+	if r.rest[0] != c {
+		return false
+	}
+	r.rest = r.rest[1:]
+	return true
+}
+
+// text reads a string.
+func (r *jsonCounter) text() (s string, ok bool) {
+	if !r.takes('"') || len(r.rest) == 0 {
+		return "", false
+	}
+	escaped := false
+	for i := 0; i < len(r.rest); i++ {
+		switch r.rest[i] {
+		case '\\':
+			escaped = true
+			i++
+		case '"':
+			raw := r.rest[:i]
+			r.rest = r.rest[i+1:]
+			if !escaped {
+				return string(raw), true
+			}
+			return s, json.Unmarshal(append(append([]byte{'"'}, raw...), '"'), &s) == nil
+		}
+	}
+	return "", false
+}
+
+// skip reads any value. At the end of what is malformed there is nothing left.
+func (r *jsonCounter) skip() {
+	depth := 0
+	for r.takes(' '); len(r.rest) > 0; {
+		switch c := r.rest[0]; c {
+		case '"':
+			if !r.skipText() {
+				return
+			}
+		case '{', '[':
+			depth++
+			r.rest = r.rest[1:]
+		case '}', ']', ',', ' ', '\t', '\n', '\r', ':':
+			if depth == 0 {
+				return
+			}
+			if c == '}' || c == ']' {
+				depth--
+			}
+			r.rest = r.rest[1:]
+		default:
+			r.rest = r.rest[1:]
+			continue // a number or a word has several
+		}
+		if depth == 0 {
+			return
+		}
+	}
+}
+
+func (r *jsonCounter) skipText() bool {
+	for i := 1; i < len(r.rest); i++ {
+		switch r.rest[i] {
+		case '\\':
+			i++
+		case '"':
+			r.rest = r.rest[i+1:]
+			return true
+		}
+	}
+	r.rest = nil
+	return false
+}

@@ -1,0 +1,148 @@
+package gateway
+
+import (
+	"net/http"
+	"runtime"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
+	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// multiplexed has the clients of a world use HTTP/2 without TLS.
+func (w *world) multiplexed() {
+	h2 := &http.Transport{Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	w.t.Cleanup(h2.CloseIdleConnections)
+	w.http = &http.Client{Transport: h2}
+	w.connect(connect.WithGRPC())
+}
+
+// callsOfEachKind makes a read, a publish, a status and a health check, all of which must be answered.
+func (w *world) callsOfEachKind() {
+	w.t.Helper()
+	w.publish(follow("ann", "bob"))
+	ask(w, w.graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: "bob"})
+	ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{})
+	ask(w, w.health.Check, &healthv1.HealthCheckRequest{})
+}
+
+// flood opens streams until one is refused, and returns how many were let in. They stay open until the test ends.
+func flood[Res any](
+	t *testing.T, open func() (*connect.ServerStreamForClient[Res], error), most int,
+) (letIn int, refused error) {
+	t.Helper()
+	for letIn <= most {
+		stream, err := open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !stream.Receive() {
+			return letIn, stream.Err()
+		}
+		t.Cleanup(func() { _ = stream.Close() })
+		letIn++
+	}
+	return letIn, nil
+}
+
+// TestFloodOfStreams: each kind of stream has a budget of its own, and takes no place of a call. That of health needs no token.
+func TestFloodOfStreams(t *testing.T) {
+	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 4 })
+	w.multiplexed()
+	refusedAt := func(what string, letIn, want int, refused error) {
+		t.Helper()
+		if letIn != want || refused == nil {
+			t.Errorf("%s: %d were let in, and then %v", what, letIn, refused)
+			return
+		}
+		if d := detailsOf(t, refused); d.code != connect.CodeResourceExhausted || d.reason != "OVERLOADED" || !d.retry {
+			t.Errorf("%s: %v", what, refused)
+		}
+	}
+	letIn, err := flood(t, func() (*connect.ServerStreamForClient[healthv1.HealthCheckResponse], error) {
+		return w.health.Watch(t.Context(), connect.NewRequest(&healthv1.HealthCheckRequest{}))
+	}, healthStreams)
+	refusedAt("health", letIn, healthStreams, err)
+	letIn, err = flood(t, func() (*connect.ServerStreamForClient[skeinv1.WatchResponse], error) {
+		return w.events.Watch(t.Context(), connect.NewRequest(&skeinv1.WatchRequest{}))
+	}, w.server.limits.Watches)
+	refusedAt("events", letIn, w.server.limits.Watches, err)
+	if n := w.server.budgets.calls.taken.Load(); n != 0 {
+		t.Errorf("%d places of calls are taken", n)
+	}
+	w.callsOfEachKind()
+	if got := w.server.budgets.streams["/"+healthv1connect.HealthName+"/Watch"].most; got != healthStreams {
+		t.Errorf("the budget of health is %d", got)
+	}
+}
+
+// TestEveryStreamHasABudget: no method that answers with a stream takes places of calls.
+func TestEveryStreamHasABudget(t *testing.T) {
+	w := newWorld(t)
+	for procedure := range w.server.streams {
+		b := w.server.budgets.streams[procedure]
+		if b == nil || b.most > healthStreams || b.most < 1 {
+			t.Errorf("%s: %+v", procedure, b)
+		}
+	}
+}
+
+// TestCallsOfOperators: when all places of calls are taken, who looks what is wrong is answered.
+func TestCallsOfOperators(t *testing.T) {
+	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 1 })
+	if f := w.server.budgets.calls.take("", 1); f != nil {
+		t.Fatal(f)
+	}
+	_, err := w.followers("bob", anyKind)(1, "", "")
+	wantError(t, err, connect.CodeResourceExhausted, "OVERLOADED", "")
+	ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{})
+	ask(w, w.health.Check, &healthv1.HealthCheckRequest{})
+	w.server.budgets.calls.give("", 1)
+	w.callsOfEachKind()
+}
+
+// TestFloodOfExpensiveReads: reads by heat run so many at once, some wait for a moment, and the rest is refused. Others are
+// answered all the while.
+func TestFloodOfExpensiveReads(t *testing.T) {
+	w := newWorld(t, withFeeds, func(o *worldOptions) { o.Limits.Heavy, o.Limits.InFlight = 1, 16 })
+	h := w.server.budgets.heavy
+	h.patience = time.Millisecond
+	byHeat := func() error {
+		_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{
+			ReaderId: "ann", Order: skeinv1.FeedOrder_FEED_ORDER_HOT,
+		}))
+		return err
+	}
+	if err := byHeat(); err != nil {
+		t.Fatal(err)
+	}
+	leave, err := h.enter(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, byHeat(), connect.CodeResourceExhausted, "OVERLOADED", "")
+	h.patience = time.Hour
+	waits := make(chan error)
+	go func() { waits <- byHeat() }()
+	for h.taken.Load() < 2 {
+		runtime.Gosched()
+	}
+	wantError(t, byHeat(), connect.CodeResourceExhausted, "OVERLOADED", "") // 16 calls, of which two may be expensive
+	ask(w, w.feed.ReadFeed, &skeinv1.ReadFeedRequest{ReaderId: "ann"})
+	w.callsOfEachKind()
+	leave()
+	if err := <-waits; err != nil {
+		t.Error(err)
+	}
+	if err := byHeat(); err != nil {
+		t.Error(err)
+	}
+	if n := h.taken.Load(); n != 0 {
+		t.Errorf("%d expensive reads are under way", n)
+	}
+}
