@@ -349,7 +349,7 @@ func (a *attacker) byBytes() []attack {
 			_, _ = z.Write(make([]byte, 64<<20))
 			_ = z.Close()
 			return a.send(blocked, &packed, "Authorization", good, "Content-Encoding", "gzip")
-		}, "resource_exhausted"},
+		}, "invalid_argument TOO_LARGE"},
 		{"garbage for a request, with a token", func() string {
 			return a.send(blocked, strings.NewReader("\x00{{{"), "Authorization", good)
 		}, "invalid_argument INVALID_FIELD"},

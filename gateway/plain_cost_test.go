@@ -93,7 +93,7 @@ func TestPlainAllocations(t *testing.T) {
 	}{
 		{
 			"check 1", connectv1.GraphServiceCheckFollowsProcedure,
-			&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("7", "100")}}, 14,
+			&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("7", "100")}}, 16,
 		},
 		{"filter 25", connectv1.GraphServiceFilterFollowedProcedure, filter, 20},
 		{"newest 50", connectv1.GraphServiceListFollowersProcedure, &skeinv1.ListFollowersRequest{UserId: "7"}, 140},

@@ -212,7 +212,7 @@ func TestSeenBadInput(t *testing.T) {
 		"no position":       {&skeinv1.FilterSeenRequest{UserId: "ann", AtLeast: "x"}, "INVALID_POSITION", "at_least", "no position"},
 		"a long position":   {&skeinv1.FilterSeenRequest{UserId: "ann", AtLeast: strings.Repeat("x", 257)}, "INVALID_FIELD", "at_least", "256"},
 		"beyond the log":    {&skeinv1.FilterSeenRequest{UserId: "ann", AtLeast: ahead}, "INVALID_POSITION", "at_least", "beyond the end"},
-		"many empty to say": {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: make([]string, 1000)}, "INVALID_FIELD", "item_ids[0]", "and 999 more"},
+		"many empty to say": {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: make([]string, 1000)}, "INVALID_FIELD", "item_ids[0]", "and at least 24 more"},
 	} {
 		t.Log(name)
 		_, err := w.seenClient.FilterSeen(t.Context(), connect.NewRequest(c.req))
