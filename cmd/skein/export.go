@@ -86,8 +86,14 @@ func showExport(w io.Writer, what string, at *replay.Progress) (stop func()) {
 		if total == 0 {
 			return
 		}
-		text := fmt.Sprintf("%s: %d of %d %s", what, done, total, unit)
-		p.show(int64(done), int64(total), text)
+		switch unit {
+		case export.Bytes:
+			p.show(int64(done), int64(total), fmt.Sprintf("%s: %s of about %s", what, sizeText(done), sizeText(total)))
+		case export.Envelopes:
+			p.draw(int64(done), int64(total), fmt.Sprintf("%s: %d of %d %s", what, done, total, unit))
+		default:
+			p.show(int64(done), int64(total), fmt.Sprintf("%s: %d of %d %s", what, done, total, unit))
+		}
 	})
 }
 
@@ -277,7 +283,25 @@ func (c *exportEventsCmd) Run(ctx context.Context, std *streams) error {
 		})
 	}
 	if c.Data == "" {
-		return do(export.FromService(c.client().events(), r))
+		api := c.client()
+		// Without the right to ask, nothing is said of the time left.
+		if status, err := call(ctx, &c.clientFlags, api.admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1}); err == nil {
+			r.LogBytes = wholeBytes(status.GetLog().GetFirstSequence(), status.GetLog().GetBytes())
+		}
+		return do(export.FromService(api.events(), r))
 	}
-	return c.offline(ctx, func(log *events.Log, hub *events.Hub) error { return do(export.FromLog(log, hub, r)) })
+	return c.offline(ctx, func(log *events.Log, hub *events.Hub) error {
+		if head, err := log.Head(ctx); err == nil {
+			r.LogBytes = wholeBytes(head.First, uint64(max(0, head.Bytes)))
+		}
+		return do(export.FromLog(log, hub, r))
+	})
+}
+
+// wholeBytes are those of a stream that begins with the log.
+func wholeBytes(first, bytes uint64) uint64 {
+	if first > 1 {
+		return 0
+	}
+	return bytes
 }

@@ -29,6 +29,7 @@ type progress struct {
 	// first are the events that an earlier run had sent; they do not count for the rate.
 	first uint64
 	begun bool
+	rate  forecast
 	// retrying notes that trouble was told, so that it is told once.
 	retrying bool
 }
@@ -38,7 +39,7 @@ func newProgress(w io.Writer, what string) *progress {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions64(1,
 			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionFullWidth(),
-			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetPredictTime(true),
+			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetPredictTime(false),
 			progressbar.OptionClearOnFinish(),
 		)
 	}
@@ -93,7 +94,7 @@ func (p *progress) operated(op *skeinv1.Operation) {
 	defer p.mu.Unlock()
 	text := p.what + ": " + operationProgress(op)
 	if p.bar != nil {
-		p.show(int64(op.GetDone()), int64(op.GetTotal()), text)
+		p.draw(int64(op.GetDone()), int64(op.GetTotal()), text)
 		return
 	}
 	if time.Since(p.told) >= logEvery {
@@ -116,7 +117,16 @@ func (p *progress) note(text string) {
 	p.line("%s", text)
 }
 
+// show shows how much is done, and the time left.
 func (p *progress) show(done, total int64, text string) {
+	if left, ok := p.rate.left(time.Now(), done, total); ok {
+		text += ", about " + left.Round(time.Second).String() + " left"
+	}
+	p.draw(done, total, text)
+}
+
+// draw shows how much is done.
+func (p *progress) draw(done, total int64, text string) {
 	if p.bar != nil {
 		p.bar.ChangeMax64(max(total, 1))
 		p.bar.Describe(text)
@@ -127,12 +137,7 @@ func (p *progress) show(done, total int64, text string) {
 		return
 	}
 	p.told = time.Now()
-	left := "time left unknown"
-	if done*100 > total { // before, it would be a guess
-		spent := time.Since(p.began)
-		left = "about " + (time.Duration(float64(spent)/float64(done)*float64(total)) - spent).Round(time.Second).String() + " left"
-	}
-	fmt.Fprintf(p.w, "%s, %.0f %%, %s\n", text, 100*float64(done)/float64(max(total, 1)), left)
+	fmt.Fprintf(p.w, "%s, %.0f %%\n", text, 100*float64(min(done, total))/float64(max(total, 1)))
 }
 
 // line tells something between two states of the bar.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -32,8 +33,60 @@ type Range struct {
 	Until string
 	// Kinds are the wanted ones; 0: all. What the archive keeps of other classes is not read.
 	Kinds events.KindSet
-	// Progress is of the envelopes.
+	// LogBytes are those of the stream, if it holds the whole log; 0: it does not, or that is not known.
+	LogBytes uint64
+	// Progress of an export of everything is of these bytes. Else it is of envelopes, which tell nothing of the time left: one
+	// may be a thousand times as much work as another.
 	Progress *replay.Progress
+}
+
+// gauge measures how far an export is.
+type gauge struct {
+	p     *replay.Progress
+	after uint64
+	bytes bool
+	done  uint64
+}
+
+// messageBytes are about those that a message of the stream has beside its events, eventBytes those that each event has
+// beside its own.
+const (
+	messageBytes = 64
+	eventBytes   = 3
+)
+
+// gauge begins to measure an export between two sequences.
+func (r *Range) gauge(after, until uint64) *gauge {
+	g := &gauge{p: r.Progress, after: after}
+	if after == 0 && r.Until == "" && (r.Kinds == 0 || r.Kinds == events.AllKinds) && r.LogBytes > 0 {
+		g.bytes = true
+		g.p.Start(Bytes, r.LogBytes)
+	} else {
+		g.p.Start(Envelopes, until-min(after, until))
+	}
+	return g
+}
+
+// The units of the progress of an export of events. Bytes tell how much time is left.
+const (
+	Bytes     = "bytes"
+	Envelopes = "envelopes"
+)
+
+// saw notes an event, or none where a feed only says how far it is. The last one of an envelope has no slots in its place.
+func (g *gauge) saw(ev *skeinv1.Event, at events.Place) {
+	if g.bytes {
+		if ev == nil {
+			return
+		}
+		g.done += uint64(proto.Size(ev)) + eventBytes
+		if at.Slots == 0 {
+			g.done += messageBytes
+		}
+	} else {
+		g.done = at.Seq - min(at.Seq, g.after)
+	}
+	g.p.Set(g.done)
 }
 
 // covers tells whether a slot of an envelope is in the range.
@@ -52,7 +105,7 @@ func FromLog(log *events.Log, hub *events.Hub, r Range) Source {
 		if err != nil {
 			return err
 		}
-		r.Progress.Start("envelopes", until.Seq-after.Seq)
+		g := r.gauge(after.Seq, until.Seq)
 		before := after.Seq
 		if after.Slots > 0 {
 			before-- // the rest of the envelope is wanted
@@ -75,11 +128,14 @@ func FromLog(log *events.Log, hub *events.Hub, r Range) Source {
 				if at = env.Seq(); at > until.Seq {
 					return nil
 				}
-				if err := envelope(log, env, after, until, r.Kinds, emit); err != nil {
+				err := envelope(log, env, after, until, r.Kinds, func(ev *Event) error {
+					g.saw(ev.Proto(), ev.After)
+					return emit(ev)
+				})
+				if err != nil {
 					return err
 				}
 			}
-			r.Progress.Set(at - min(at, after.Seq))
 		}
 		return nil
 	}
@@ -173,6 +229,7 @@ type watching struct {
 	emit         func(*Event) error
 	after, until events.Place
 	contact      time.Time
+	gauge        *gauge
 }
 
 // ends finds the ends of the range. A feed says first where it begins.
@@ -208,7 +265,7 @@ func (w *watching) ends(ctx context.Context) (err error) {
 			return fmt.Errorf("%w: --until is at sequence %d, the log ends at %d", ErrRange, w.until.Seq, head.Seq)
 		}
 	}
-	w.Progress.Start("envelopes", w.until.Seq-min(w.after.Seq, w.until.Seq))
+	w.gauge = w.Range.gauge(w.after.Seq, w.until.Seq)
 	return checkRange(w.after, w.until)
 }
 
@@ -267,7 +324,7 @@ func (w *watching) follow(ctx context.Context, at *events.Place) (done bool, err
 			return true, err
 		}
 		*at = place
-		w.Progress.Set(place.Seq - min(place.Seq, w.after.Seq))
+		w.gauge.saw(m.GetEvent(), place)
 		if place.Seq == w.until.Seq && (place.Slots == 0 || w.until.Slots > 0 && place.Slots >= w.until.Slots) {
 			return true, nil
 		}

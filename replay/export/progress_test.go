@@ -1,0 +1,71 @@
+package export_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/export"
+)
+
+// How far an export is, is told by bytes: where a few envelopes have nearly all events, envelopes say nothing of it.
+func TestProgressOfUnevenEnvelopes(t *testing.T) {
+	const large, small = 10, 400
+	var history []*events.Envelope
+	for i := range large + small {
+		n := 1
+		if i < large {
+			n = events.MaxEnvelopeEvents
+		}
+		env := &events.Envelope{}
+		for j := range n {
+			ev, refused := events.FromProto(&skeinv1.Event{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{
+				UserId: fmt.Sprintf("user-%d", i), ItemId: fmt.Sprintf("item-%d", j),
+			}}})
+			if refused != nil {
+				t.Fatal(refused)
+			}
+			env.Events = append(env.Events, ev)
+		}
+		history = append(history, env)
+	}
+	p := publish(t, history)
+	head, err := p.log.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all = large*events.MaxEnvelopeEvents + small
+	run := func(r export.Range) (unit string, half float64, end float64) {
+		var at replay.Progress
+		share := func() float64 {
+			name, done, total := at.Now()
+			unit = name
+			return float64(done) / float64(total)
+		}
+		r.After, r.Progress = export.Earliest, &at
+		from, n := export.FromLog(p.log, p.hub, r), 0
+		counting := func(ctx context.Context, emit func(*export.Event) error) error {
+			return from(ctx, func(ev *export.Event) error {
+				if n++; n == all/2 {
+					half = share()
+				}
+				return emit(ev)
+			})
+		}
+		if _, err := export.Events(t.Context(), new(bytes.Buffer), counting, export.EventsOptions{Format: export.NDJSON}); err != nil {
+			t.Fatal(err)
+		}
+		return unit, half, share()
+	}
+	unit, half, end := run(export.Range{LogBytes: uint64(head.Bytes)})
+	if unit != export.Bytes || half < 0.4 || half > 0.6 || end < 0.8 || end > 1.2 {
+		t.Errorf("%s: %.2f in the middle, %.2f at the end", unit, half, end)
+	}
+	if unit, half, end = run(export.Range{}); unit != export.Envelopes || half > 0.05 || end != 1 {
+		t.Errorf("%s: %.2f in the middle, %.2f at the end", unit, half, end)
+	}
+}
