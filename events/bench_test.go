@@ -17,7 +17,7 @@ func follows(tb testing.TB, from, n int, withIDs bool) []byte {
 	evs := make([]*skeinv1.Event, n)
 	for i := range evs {
 		evs[i] = &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
-			FollowerId: fmt.Sprint(10_000_000 + from + i), UserId: fmt.Sprint(20_000_000 + 7*(from+i)),
+			UserId: fmt.Sprint(10_000_000 + from + i), TargetUserId: fmt.Sprint(20_000_000 + 7*(from+i)),
 		}}}
 		if withIDs {
 			evs[i].EventId = fmt.Sprintf("req-%08d", from+i)

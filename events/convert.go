@@ -90,23 +90,23 @@ func flatten(msg *skeinv1.Event) (ev Event, wire unflat) {
 func flattenRelation(msg *skeinv1.Event, ev *Event) bool {
 	switch k := msg.GetKind().(type) {
 	case *skeinv1.Event_UserFollowed:
-		ev.Kind, ev.User, ev.Peer = UserFollowed, k.UserFollowed.GetFollowerId(), k.UserFollowed.GetUserId()
+		ev.Kind, ev.User, ev.Peer = UserFollowed, k.UserFollowed.GetUserId(), k.UserFollowed.GetTargetUserId()
 	case *skeinv1.Event_UserUnfollowed:
-		ev.Kind, ev.User, ev.Peer = UserUnfollowed, k.UserUnfollowed.GetFollowerId(), k.UserUnfollowed.GetUserId()
+		ev.Kind, ev.User, ev.Peer = UserUnfollowed, k.UserUnfollowed.GetUserId(), k.UserUnfollowed.GetTargetUserId()
 	case *skeinv1.Event_BoardFollowed:
-		ev.Kind, ev.User = BoardFollowed, k.BoardFollowed.GetFollowerId()
+		ev.Kind, ev.User = BoardFollowed, k.BoardFollowed.GetUserId()
 		ev.Peer, ev.Board = boardIDs(k.BoardFollowed.GetBoard())
 	case *skeinv1.Event_BoardUnfollowed:
-		ev.Kind, ev.User = BoardUnfollowed, k.BoardUnfollowed.GetFollowerId()
+		ev.Kind, ev.User = BoardUnfollowed, k.BoardUnfollowed.GetUserId()
 		ev.Peer, ev.Board = boardIDs(k.BoardUnfollowed.GetBoard())
 	case *skeinv1.Event_UserBlocked:
-		ev.Kind, ev.User, ev.Peer = UserBlocked, k.UserBlocked.GetUserId(), k.UserBlocked.GetBlockedId()
+		ev.Kind, ev.User, ev.Peer = UserBlocked, k.UserBlocked.GetUserId(), k.UserBlocked.GetTargetUserId()
 	case *skeinv1.Event_UserUnblocked:
-		ev.Kind, ev.User, ev.Peer = UserUnblocked, k.UserUnblocked.GetUserId(), k.UserUnblocked.GetBlockedId()
+		ev.Kind, ev.User, ev.Peer = UserUnblocked, k.UserUnblocked.GetUserId(), k.UserUnblocked.GetTargetUserId()
 	case *skeinv1.Event_UserMuted:
-		ev.Kind, ev.User, ev.Peer = UserMuted, k.UserMuted.GetUserId(), k.UserMuted.GetMutedId()
+		ev.Kind, ev.User, ev.Peer = UserMuted, k.UserMuted.GetUserId(), k.UserMuted.GetTargetUserId()
 	case *skeinv1.Event_UserUnmuted:
-		ev.Kind, ev.User, ev.Peer = UserUnmuted, k.UserUnmuted.GetUserId(), k.UserUnmuted.GetMutedId()
+		ev.Kind, ev.User, ev.Peer = UserUnmuted, k.UserUnmuted.GetUserId(), k.UserUnmuted.GetTargetUserId()
 	default:
 		return false
 	}
@@ -181,25 +181,25 @@ func (ev *Event) putRelation(msg *skeinv1.Event) bool {
 	board := &skeinv1.Board{OwnerId: peer, BoardId: ev.Board}
 	switch ev.Kind {
 	case UserFollowed:
-		msg.Kind = &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{FollowerId: user, UserId: peer}}
+		msg.Kind = &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: user, TargetUserId: peer}}
 	case UserUnfollowed:
 		msg.Kind = &skeinv1.Event_UserUnfollowed{
-			UserUnfollowed: &skeinv1.UserUnfollowed{FollowerId: user, UserId: peer},
+			UserUnfollowed: &skeinv1.UserUnfollowed{UserId: user, TargetUserId: peer},
 		}
 	case BoardFollowed:
-		msg.Kind = &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{FollowerId: user, Board: board}}
+		msg.Kind = &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{UserId: user, Board: board}}
 	case BoardUnfollowed:
 		msg.Kind = &skeinv1.Event_BoardUnfollowed{
-			BoardUnfollowed: &skeinv1.BoardUnfollowed{FollowerId: user, Board: board},
+			BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: user, Board: board},
 		}
 	case UserBlocked:
-		msg.Kind = &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: user, BlockedId: peer}}
+		msg.Kind = &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: user, TargetUserId: peer}}
 	case UserUnblocked:
-		msg.Kind = &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: user, BlockedId: peer}}
+		msg.Kind = &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: user, TargetUserId: peer}}
 	case UserMuted:
-		msg.Kind = &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: user, MutedId: peer}}
+		msg.Kind = &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: user, TargetUserId: peer}}
 	case UserUnmuted:
-		msg.Kind = &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: user, MutedId: peer}}
+		msg.Kind = &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: user, TargetUserId: peer}}
 	default:
 		return false
 	}

@@ -33,7 +33,7 @@ type Event struct {
 	// ID is the client's event id, if any.
 	ID string
 
-	// User is the acting user: follower_id, user_id, or the owner of the board or pin. Empty for ItemScored and
+	// User is the acting user: user_id, or the owner of the board or pin. Empty for ItemScored and
 	// BackfillClosed.
 	User string
 	// Peer is the other user: followed, blocked, muted, or the owner of the board that is followed.

@@ -12,7 +12,7 @@ func follow(eventID, follower, user string) *skeinv1.Event {
 	return &skeinv1.Event{
 		EventId: eventID, // makes a retry safe, for 15 minutes
 		Kind: &skeinv1.Event_UserFollowed{
-			UserFollowed: &skeinv1.UserFollowed{FollowerId: follower, UserId: user},
+			UserFollowed: &skeinv1.UserFollowed{UserId: follower, TargetUserId: user},
 		},
 	}
 }
@@ -42,7 +42,7 @@ func ExampleDial() {
 	}
 	// Output:
 	// accepted 1 as req-1
-	// event 1: user_followed.user_id must not be the acting user: nobody follows, blocks or mutes themselves
+	// event 1: user_followed.target_user_id must not be the acting user: nobody follows, blocks or mutes themselves
 }
 
 // A log in this process: publish to it, and read what is in it.

@@ -125,7 +125,7 @@ func plainClient(t testing.TB, ns *server.Server) jetstream.JetStream {
 // followOf returns a follow that no other number returns.
 func followOf(n int) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
-		FollowerId: fmt.Sprint(n), UserId: "author",
+		UserId: fmt.Sprint(n), TargetUserId: "author",
 	}}}
 }
 

@@ -163,7 +163,7 @@ func genSteps(n int) *rapid.Generator[[]step] {
 			return backfilled(likedMsg(user, "film", id), 1)
 		case 2, 3:
 			return &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_UserFollowed{
-				UserFollowed: &skeinv1.UserFollowed{FollowerId: user, UserId: "author"},
+				UserFollowed: &skeinv1.UserFollowed{UserId: user, TargetUserId: "author"},
 			}}
 		}
 		return likedMsg(user, "film", id)

@@ -146,7 +146,7 @@ func TestRetryNeitherLosesNorDoubles(t *testing.T) {
 	}
 	seen := followers(readLog(t, openLog(t, Config{URL: ns.ClientURL()})))
 	for n := range cuts {
-		if times := seen[followOf(n).GetUserFollowed().GetFollowerId()]; times != 1 {
+		if times := seen[followOf(n).GetUserFollowed().GetUserId()]; times != 1 {
 			t.Errorf("event %d is in the log %d times", n, times)
 		}
 	}

@@ -46,7 +46,7 @@ func TestRestartedServer(t *testing.T) {
 		defer close(acked)
 		for n := range calls {
 			ev := &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
-				FollowerId: "ann", UserId: "user" + string(rune('a'+n%26)),
+				UserId: "ann", TargetUserId: "user" + string(rune('a'+n%26)),
 			}}}
 			res, err := p.Publish(ctx, []*skeinv1.Event{ev}, PublishOptions{})
 			if err != nil && !errors.Is(err, ErrOutcomeUnknown) {

@@ -15,10 +15,10 @@ import (
 // everyKind returns one good live event of every kind, and a backfill where there can be one.
 func everyKind() []*skeinv1.Event {
 	live := []*skeinv1.Event{
-		{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{FollowerId: "ann", UserId: "17"}}},
-		{Kind: &skeinv1.Event_UserUnfollowed{UserUnfollowed: &skeinv1.UserUnfollowed{FollowerId: "ann", UserId: "17"}}},
-		{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{FollowerId: "ann", Board: board("bob", "art")}}},
-		{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{FollowerId: "ann", Board: board("bob", "")}}},
+		{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: "ann", TargetUserId: "17"}}},
+		{Kind: &skeinv1.Event_UserUnfollowed{UserUnfollowed: &skeinv1.UserUnfollowed{UserId: "ann", TargetUserId: "17"}}},
+		{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{UserId: "ann", Board: board("bob", "art")}}},
+		{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: "ann", Board: board("bob", "")}}},
 		{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: board("bob", "art"), Title: "Kunst für alle"}}},
 		{Kind: &skeinv1.Event_BoardDeleted{BoardDeleted: &skeinv1.BoardDeleted{Board: board("bob", "art")}}},
 		{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
@@ -27,10 +27,10 @@ func everyKind() []*skeinv1.Event {
 		}}},
 		{Kind: &skeinv1.Event_PinMoved{PinMoved: &skeinv1.PinMoved{Pin: pin("bob", "p1"), BoardId: "new"}}},
 		{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: pin("bob", "p1")}}},
-		{Kind: &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: "ann", BlockedId: "bob"}}},
-		{Kind: &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: "ann", BlockedId: "bob"}}},
-		{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: "ann", MutedId: "bob"}}},
-		{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: "ann", MutedId: "bob"}}},
+		{Kind: &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: "ann", TargetUserId: "bob"}}},
+		{Kind: &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: "ann", TargetUserId: "bob"}}},
+		{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: "ann", TargetUserId: "bob"}}},
+		{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: "ann", TargetUserId: "bob"}}},
 		{Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: "ann"}}},
 		{Kind: &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: "ann"}}},
 		{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: "ann", ItemId: "film"}}},
@@ -73,7 +73,7 @@ func TestValidateGood(t *testing.T) {
 	long := strings.Repeat("x", 128)
 	good := everyKind()
 	good = append(good, []*skeinv1.Event{
-		{EventId: long[:64], Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{FollowerId: long, UserId: long[:127]}}},
+		{EventId: long[:64], Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: long, TargetUserId: long[:127]}}},
 		{Kind: &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: board("b", long), Title: long + long}}},
 		{Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{Pin: pin("b", "p"), Attributes: make([]byte, 256)}}},
 		{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: "a", ItemIds: strings.Split(strings.Repeat("x", 100), "")}}},
@@ -157,11 +157,11 @@ func badEvents() []badEvent {
 			invalid, "board_deleted.board.board_id", "1 to 128",
 		},
 		{
-			&skeinv1.Event{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{FollowerId: "a"}}},
+			&skeinv1.Event{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{UserId: "a"}}},
 			invalid, "board_followed.board.owner_id", "1 to 128",
 		},
 		{
-			&skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{FollowerId: "a", Board: board("b", "\u00a0")}}},
+			&skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: "a", Board: board("b", "\u00a0")}}},
 			invalid, "board_unfollowed.board.board_id", "128",
 		},
 		{pinned(&skeinv1.PinCreated{}), invalid, "pin_created.pin.owner_id", "1 to 128"},
@@ -184,14 +184,14 @@ func badEvents() []badEvent {
 			&skeinv1.Event{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{Source: long[:65]}}},
 			invalid, "backfill_closed.source", "at most 64",
 		},
-		{&skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{FollowerId: "a", UserId: "a"}}}, self, "user_followed.user_id", "acting user"},
-		{&skeinv1.Event{Kind: &skeinv1.Event_UserUnfollowed{UserUnfollowed: &skeinv1.UserUnfollowed{FollowerId: "a", UserId: "a"}}}, self, "user_unfollowed.user_id", "acting user"},
-		{&skeinv1.Event{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{FollowerId: "a", Board: board("a", "x")}}}, self, "board_followed.board.owner_id", "acting user"},
-		{&skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{FollowerId: "a", Board: board("a", "")}}}, self, "board_unfollowed.board.owner_id", "acting user"},
-		{&skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: "a", BlockedId: "a"}}}, self, "user_blocked.blocked_id", "acting user"},
-		{&skeinv1.Event{Kind: &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: "a", BlockedId: "a"}}}, self, "user_unblocked.blocked_id", "acting user"},
-		{&skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: "a", MutedId: "a"}}}, self, "user_muted.muted_id", "acting user"},
-		{&skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: "a", MutedId: "a"}}}, self, "user_unmuted.muted_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: "a", TargetUserId: "a"}}}, self, "user_followed.target_user_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_UserUnfollowed{UserUnfollowed: &skeinv1.UserUnfollowed{UserId: "a", TargetUserId: "a"}}}, self, "user_unfollowed.target_user_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{UserId: "a", Board: board("a", "x")}}}, self, "board_followed.board.owner_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: "a", Board: board("a", "")}}}, self, "board_unfollowed.board.owner_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: "a", TargetUserId: "a"}}}, self, "user_blocked.target_user_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: "a", TargetUserId: "a"}}}, self, "user_unblocked.target_user_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: "a", TargetUserId: "a"}}}, self, "user_muted.target_user_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: "a", TargetUserId: "a"}}}, self, "user_unmuted.target_user_id", "acting user"},
 	}
 }
 

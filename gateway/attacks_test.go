@@ -299,7 +299,7 @@ func (a *attacker) byRoles() []attack {
 }
 
 // followers is how many followers a user has, when all that was published is there.
-func (a *attacker) followers(user string) int64 {
+func (a *attacker) followers(user string) uint32 {
 	a.t.Helper()
 	w := a.as(a.tokens["all"])
 	at, err := w.events.Publish(a.t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
@@ -414,7 +414,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-func (w *world) followersOf(user string) int64 {
+func (w *world) followersOf(user string) uint32 {
 	w.t.Helper()
 	return ask(w, w.graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: user}).GetTotalSize()
 }

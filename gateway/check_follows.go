@@ -19,14 +19,14 @@ func checkCheckFollows(req *skeinv1.CheckFollowsRequest) []violation {
 		return c.found
 	}
 	for i, p := range req.GetPairs() {
-		c.idAt("pairs", i, ".follower_id", p.GetFollowerId())
+		c.idAt("pairs", i, ".user_id", p.GetUserId())
 		switch t := p.GetTarget().(type) {
-		case *skeinv1.FollowPair_UserId:
-			c.idAt("pairs", i, ".user_id", t.UserId)
+		case *skeinv1.FollowPair_TargetUserId:
+			c.idAt("pairs", i, ".target_user_id", t.TargetUserId)
 		case *skeinv1.FollowPair_Board:
 			c.boardAt("pairs", i, ".board", t.Board)
 		default:
-			c.foundAt("pairs", i, ".target", "must be given: user_id or board")
+			c.foundAt("pairs", i, ".target", "must be given: target_user_id or board")
 		}
 	}
 	return c.found
@@ -43,9 +43,10 @@ func (s *Server) checkFollows(
 	pairs := req.GetPairs()
 	res := &skeinv1.CheckFollowsResponse{Kinds: make([]skeinv1.FollowKind, len(pairs)), Position: r.position}
 	var times *stamps
+	var made []skeinv1.FollowTime
 	if req.GetIncludeTimes() {
-		times = newStamps(len(pairs))
-		res.FollowTimes = make([]*timestamppb.Timestamp, len(pairs))
+		times, made = newStamps(len(pairs)), make([]skeinv1.FollowTime, len(pairs))
+		res.FollowTimes = make([]*skeinv1.FollowTime, len(pairs))
 	}
 	for i, p := range pairs {
 		if err := poll(ctx, i); err != nil {
@@ -53,16 +54,19 @@ func (s *Server) checkFollows(
 		}
 		var f graph.Follow
 		if b := p.GetBoard(); b != nil {
-			f, err = r.Board(p.GetFollowerId(), b.GetOwnerId(), b.GetBoardId())
+			f, err = r.Board(p.GetUserId(), b.GetOwnerId(), b.GetBoardId())
 		} else {
-			f, err = r.User(p.GetFollowerId(), p.GetUserId())
+			f, err = r.User(p.GetUserId(), p.GetTargetUserId())
 		}
 		if err != nil {
 			return nil, err
 		}
 		res.Kinds[i] = followKinds[f.Kind]
 		if times != nil {
-			res.FollowTimes[i] = times.of(f.Since)
+			res.FollowTimes[i] = &made[i]
+			if f.Kind != graph.None {
+				made[i].Time = times.of(f.Since)
+			}
 		}
 	}
 	return res, nil

@@ -14,11 +14,11 @@ import (
 )
 
 func userPair(follower, user string) *skeinv1.FollowPair {
-	return &skeinv1.FollowPair{FollowerId: follower, Target: &skeinv1.FollowPair_UserId{UserId: user}}
+	return &skeinv1.FollowPair{UserId: follower, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: user}}
 }
 
 func boardPair(follower, owner, id string) *skeinv1.FollowPair {
-	return &skeinv1.FollowPair{FollowerId: follower, Target: &skeinv1.FollowPair_Board{Board: board(owner, id)}}
+	return &skeinv1.FollowPair{UserId: follower, Target: &skeinv1.FollowPair_Board{Board: board(owner, id)}}
 }
 
 func TestCheckFollows(t *testing.T) {
@@ -50,7 +50,7 @@ func TestCheckFollows(t *testing.T) {
 	}
 	for i, k := range want {
 		none := k == skeinv1.FollowKind_FOLLOW_KIND_NONE
-		if at := res.GetFollowTimes()[i].AsTime(); (at.Unix() == 0) != none {
+		if at := res.GetFollowTimes()[i].GetTime(); (at == nil) != none {
 			t.Errorf("pair %d: kind %v since %v", i, k, at)
 		}
 	}
@@ -61,11 +61,11 @@ func TestCheckFollows(t *testing.T) {
 
 // Whatever the body, the answer is JSON, and either an answer to it or an error of the caller.
 func FuzzCheckFollowsJSON(f *testing.F) {
-	f.Add([]byte(`{"pairs":[{"followerId":"ann","userId":"bob"}],"includeTimes":true}`))
-	f.Add([]byte(`{"pairs":[{"followerId":"ann","board":{"ownerId":"bob","boardId":"cats"}}],"atLeast":"x"}`))
-	f.Add([]byte(`{"pairs":[{"followerId":"","userId":"\u0000"},{}]}`))
+	f.Add([]byte(`{"pairs":[{"userId":"ann","targetUserId":"bob"}],"includeTimes":true}`))
+	f.Add([]byte(`{"pairs":[{"userId":"ann","board":{"ownerId":"bob","boardId":"cats"}}],"atLeast":"x"}`))
+	f.Add([]byte(`{"pairs":[{"userId":"","targetUserId":"\u0000"},{}]}`))
 	f.Add([]byte(`[]`))
-	f.Add([]byte("{\"pairs\":[{\"followerId\":\"\xff\",\"userId\":\"b\"}]}"))
+	f.Add([]byte("{\"pairs\":[{\"userId\":\"\xff\",\"targetUserId\":\"b\"}]}"))
 	w := newWorld(f, func(o *worldOptions) { o.AllowedHosts = []string{"*"} })
 	w.publish(follow("ann", "bob"))
 	f.Fuzz(func(t *testing.T, body []byte) {

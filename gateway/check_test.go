@@ -25,7 +25,7 @@ func TestHandChecksAgreeWithTheRules(t *testing.T) {
 		follower := id.Draw(t, "follower")
 		switch rapid.IntRange(0, 3).Draw(t, "target") {
 		case 0:
-			return &skeinv1.FollowPair{FollowerId: follower}
+			return &skeinv1.FollowPair{UserId: follower}
 		case 1:
 			b := boards.Draw(t, "board")
 			return boardPair(follower, b.GetOwnerId(), b.GetBoardId())
@@ -52,7 +52,7 @@ func TestHandChecksAgreeWithTheRules(t *testing.T) {
 		req := &skeinv1.CheckFollowsRequest{Pairs: rapid.SliceOfN(pair, 0, 4).Draw(t, "pairs"), AtLeast: at.Draw(t, "at")}
 		bad := len(r.check(req)) > 0
 		for _, p := range req.GetPairs() {
-			bad = bad || badIDs(p.GetFollowerId(), p.GetUserId()) ||
+			bad = bad || badIDs(p.GetUserId(), p.GetTargetUserId()) ||
 				p.GetBoard() != nil && badBoards([]*skeinv1.Board{p.GetBoard()})
 		}
 		if got := checkCheckFollows(req); (len(got) > 0) != bad {

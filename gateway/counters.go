@@ -79,20 +79,20 @@ func (r *countersReading) count(key *skeinv1.CounterKey, to *skeinv1.Counters) e
 		if err != nil {
 			return err
 		}
-		to.PinCount, to.BoardCount, to.PlayCount = c.Pins, c.Boards, c.Plays
-		to.FollowerCount = c.Followers + c.FollowersImplicit
+		to.PinCount, to.BoardCount, to.PlayCount = count32(c.Pins), count32(c.Boards), c.Plays
+		to.FollowerCount = count32(c.Followers + c.FollowersImplicit)
 	case *skeinv1.CounterKey_Board:
 		c, err := r.Board(t.Board.GetOwnerId(), t.Board.GetBoardId())
 		if err != nil {
 			return err
 		}
-		to.PinCount, to.FollowerCount = c.Pins, c.Appears
+		to.PinCount, to.FollowerCount = count32(c.Pins), count32(c.Appears)
 	case *skeinv1.CounterKey_ItemId:
 		c, err := r.Item(t.ItemId)
 		if err != nil {
 			return err
 		}
-		to.PlayCount, to.LikeCount, to.RepinCount = c.Plays, c.Likes, c.Repins
+		to.PlayCount, to.LikeCount, to.RepinCount = c.Plays, count32(c.Likes), count32(c.Repins)
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func TestBatchGetCounters(t *testing.T) {
 		many = append(many, []*skeinv1.CounterKey{countsOfItem("b1"), countsOfUser(fmt.Sprint(i)), countsOfBoard("bob", "cats")}[i%3])
 	}
 	for i, c := range w.countersOf(at, many...) {
-		if plays, pins := []int64{3, 0, 0}[i%3], []int64{0, 0, 1}[i%3]; c.GetPlayCount() != plays || c.GetPinCount() != pins {
+		if plays, pins := []int64{3, 0, 0}[i%3], []uint32{0, 0, 1}[i%3]; c.GetPlayCount() != plays || c.GetPinCount() != pins {
 			t.Errorf("key %d: %v", i, c)
 		}
 	}

@@ -245,9 +245,11 @@ func (s *Server) listPins(
 		return nil, since.outOf(err)
 	}
 	res := &skeinv1.ListPinsResponse{Entries: feedEntries(pins), Position: r.position}
-	if res.TotalSize, err = r.PinCount(owner, board); err != nil {
+	total, err := r.PinCount(owner, board)
+	if err != nil {
 		return nil, err
 	}
+	res.TotalSize = count32(total)
 	if next != nil {
 		res.NextPageToken = s.keys.sign(pageToken{list: id, pos: r.at, mark: next})
 	}

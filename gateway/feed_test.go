@@ -66,7 +66,9 @@ func (w *world) readFeed(req *skeinv1.ReadFeedRequest) *skeinv1.ReadFeedResponse
 func (w *world) pins(req *skeinv1.ListPinsRequest) lister {
 	return list(w.feed.ListPins, func(size int32, token, at string) *skeinv1.ListPinsRequest {
 		return &skeinv1.ListPinsRequest{Target: req.GetTarget(), PageSize: size, PageToken: token, AtLeast: at}
-	}, func(r *skeinv1.ListPinsResponse) ([]string, int64) { return pinNames(r.GetEntries()), r.GetTotalSize() })
+	}, func(r *skeinv1.ListPinsResponse) ([]string, int64) {
+		return pinNames(r.GetEntries()), int64(r.GetTotalSize())
+	})
 }
 
 func pinsOf(owner string) *skeinv1.ListPinsRequest {

@@ -27,17 +27,17 @@ func (s *Server) batchGetFollowCounts(
 		}
 		res.Users = append(res.Users, &skeinv1.UserFollowCounts{
 			UserId:                 user,
-			FollowerCount:          c.Followers + c.FollowersImplicit,
-			ExplicitFollowerCount:  c.Followers,
-			ImplicitFollowerCount:  c.FollowersImplicit,
-			FollowingCount:         c.Following + c.FollowingImplicit,
-			ExplicitFollowingCount: c.Following,
-			ImplicitFollowingCount: c.FollowingImplicit,
-			BoardCount:             c.Boards,
-			FollowedBoardCount:     c.FollowedBoards,
-			ExcludedBoardCount:     c.ExcludedBoards,
-			BlockedCount:           c.Blocked,
-			MutedCount:             c.Muted,
+			FollowerCount:          count32(c.Followers + c.FollowersImplicit),
+			ExplicitFollowerCount:  count32(c.Followers),
+			ImplicitFollowerCount:  count32(c.FollowersImplicit),
+			FollowingCount:         count32(c.Following + c.FollowingImplicit),
+			ExplicitFollowingCount: count32(c.Following),
+			ImplicitFollowingCount: count32(c.FollowingImplicit),
+			BoardCount:             count32(c.Boards),
+			FollowedBoardCount:     count32(c.FollowedBoards),
+			ExcludedBoardCount:     count32(c.ExcludedBoards),
+			BlockedCount:           count32(c.Blocked),
+			MutedCount:             count32(c.Muted),
 		})
 	}
 	for i, b := range req.GetBoards() {
@@ -50,9 +50,9 @@ func (s *Server) batchGetFollowCounts(
 		}
 		res.Boards = append(res.Boards, &skeinv1.BoardFollowCounts{
 			Board:                 b,
-			FollowerCount:         c.Appears,
-			ExplicitFollowerCount: c.Followers,
-			ExcluderCount:         c.Excluders,
+			FollowerCount:         count32(c.Appears),
+			ExplicitFollowerCount: count32(c.Followers),
+			ExcluderCount:         count32(c.Excluders),
 		})
 	}
 	return res, nil

@@ -52,7 +52,7 @@ func TestFolloweeLimit(t *testing.T) {
 	_, err = w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{
 		follow("bob", "4"), follow("bob", "bob"),
 	}}))
-	wantError(t, err, connect.CodeInvalidArgument, "SELF_RELATION", "events[1].user_followed.user_id")
+	wantError(t, err, connect.CodeInvalidArgument, "SELF_RELATION", "events[1].user_followed.target_user_id")
 }
 
 func TestNoFolloweeLimit(t *testing.T) {

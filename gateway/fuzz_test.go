@@ -350,7 +350,7 @@ func FuzzPublish(f *testing.F) {
 		f.Add(byte(seed), bytes.Repeat([]byte{byte(1 + seed), byte(3 * seed), byte(7 + seed), 2}, 10))
 	}
 	f.Add(byte(asProto|0x80), []byte{0x0a, 0x00})
-	f.Add(byte(asJSON|0x80), []byte(`{"events":[{"userFollowed":{"followerId":"ann","userId":"bob"}}]}`))
+	f.Add(byte(asJSON|0x80), []byte(`{"events":[{"userFollowed":{"userId":"ann","targetUserId":"bob"}}]}`))
 	_, out := typesOf(f, connectv1.EventServicePublishProcedure)
 	f.Fuzz(func(t *testing.T, how byte, seed []byte) {
 		way, body := int(how&0x7f)%numWays, seed

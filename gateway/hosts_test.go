@@ -122,7 +122,7 @@ func TestDNSRebinding(t *testing.T) {
 			}
 		}
 	}
-	follows := `{"events":[{"userFollowed":{"followerId":"ann","userId":"bob"}}]}`
+	follows := `{"events":[{"userFollowed":{"userId":"ann","targetUserId":"bob"}}]}`
 	publish := connectv1.EventServicePublishProcedure
 	for _, c := range []struct{ host, origin, want string }{
 		{"evil.example", "", wrongHost}, // plain: the loop has it first

@@ -96,7 +96,7 @@ func TestJSON(t *testing.T) {
 	for _, c := range []struct{ procedure, body, want string }{
 		{
 			connectv1.GraphServiceCheckFollowsProcedure,
-			`{"pairs":[{"followerId":"ann","userId":"bob"},{"follower_id":"bob","user_id":"ann"}],"atLeast":"` + at + `"}`,
+			`{"pairs":[{"userId":"ann","targetUserId":"bob"},{"user_id":"bob","target_user_id":"ann"}],"atLeast":"` + at + `"}`,
 			`{"kinds":["FOLLOW_KIND_EXPLICIT","FOLLOW_KIND_NONE"],"followTimes":[],"position":"` + at + `"}`,
 		},
 		{
@@ -110,12 +110,12 @@ func TestJSON(t *testing.T) {
 		},
 		{
 			connectv1.GraphServiceListFollowersProcedure, `{"userId":"nobody"}`,
-			`{"entries":[],"nextPageToken":"","totalSize":"0","position":"` + at + `"}`,
+			`{"entries":[],"nextPageToken":"","totalSize":0,"position":"` + at + `"}`,
 		},
 		{
-			connectv1.EventServicePublishProcedure, `{"events":[{"userFollowed":{"followerId":"x","userId":"x"}}],"allowPartial":true}`,
+			connectv1.EventServicePublishProcedure, `{"events":[{"userFollowed":{"userId":"x","targetUserId":"x"}}],"allowPartial":true}`,
 			`{"position":"","acceptedCount":0,"eventIds":[""],"rejections":[{"index":0,"reason":"REASON_SELF_RELATION",` +
-				`"field":"user_followed.user_id","message":"user_followed.user_id must not be the acting user: nobody follows, blocks or mutes themselves"}]}`,
+				`"field":"user_followed.target_user_id","message":"user_followed.target_user_id must not be the acting user: nobody follows, blocks or mutes themselves"}]}`,
 		},
 	} {
 		for _, contentType := range []string{"application/json", "application/json; charset=utf-8", "application/json;charset=UTF-8"} {
@@ -215,18 +215,18 @@ func TestBadInput(t *testing.T) {
 	for name, c := range map[string]struct {
 		procedure, body, reason, text string
 	}{
-		"self-follow":     {publish, `{"events":[{"userFollowed":{"followerId":"a","userId":"a"}}]}`, "SELF_RELATION", "events[0].user_followed.user_id must not be the acting user"},
-		"over-long id":    {publish, `{"events":[{"userFollowed":{"followerId":"` + long + `","userId":"a"}}]}`, "INVALID_FIELD", "129 bytes"},
-		"empty id":        {publish, `{"events":[{"userFollowed":{"followerId":"","userId":"a"}}]}`, "INVALID_FIELD", "events[0].user_followed.follower_id must be 1 to 128 bytes"},
-		"1001 events":     {publish, `{"events":[` + thousandAndOne(`{"userFollowed":{"followerId":"a","userId":"b"}}`) + `]}`, "TOO_LARGE", "more than 1000 events: at most 1000"},
-		"call of 1 MB":    {publish, `{"events":[` + strings.TrimSuffix(strings.Repeat(`{"userFollowed":{"followerId":"`+long[:128]+`","userId":"`+strings.Repeat("y", 128)+`"},"source":"`+long[:64]+`","offset":1,"occurredAt":"2001-01-01T00:00:00Z","eventId":"`+long[:64]+`"},`, 1000), ",") + `]}`, "", ""},
-		"1001 pairs":      {check, `{"pairs":[` + thousandAndOne(`{"followerId":"a","userId":"b"}`) + `]}`, "INVALID_FIELD", "pairs has more than 1000 items: must have at most 1000"},
+		"self-follow":     {publish, `{"events":[{"userFollowed":{"userId":"a","targetUserId":"a"}}]}`, "SELF_RELATION", "events[0].user_followed.target_user_id must not be the acting user"},
+		"over-long id":    {publish, `{"events":[{"userFollowed":{"userId":"` + long + `","targetUserId":"a"}}]}`, "INVALID_FIELD", "129 bytes"},
+		"empty id":        {publish, `{"events":[{"userFollowed":{"userId":"","targetUserId":"a"}}]}`, "INVALID_FIELD", "events[0].user_followed.user_id must be 1 to 128 bytes"},
+		"1001 events":     {publish, `{"events":[` + thousandAndOne(`{"userFollowed":{"userId":"a","targetUserId":"b"}}`) + `]}`, "TOO_LARGE", "more than 1000 events: at most 1000"},
+		"call of 1 MB":    {publish, `{"events":[` + strings.TrimSuffix(strings.Repeat(`{"userFollowed":{"userId":"`+long[:128]+`","targetUserId":"`+strings.Repeat("y", 128)+`"},"source":"`+long[:64]+`","offset":1,"occurredAt":"2001-01-01T00:00:00Z","eventId":"`+long[:64]+`"},`, 1000), ",") + `]}`, "", ""},
+		"1001 pairs":      {check, `{"pairs":[` + thousandAndOne(`{"userId":"a","targetUserId":"b"}`) + `]}`, "INVALID_FIELD", "pairs has more than 1000 items: must have at most 1000"},
 		"no pairs":        {check, `{}`, "INVALID_FIELD", "pairs has 0 items"},
-		"pair of nobody":  {check, `{"pairs":[{"followerId":"a"}]}`, "INVALID_FIELD", "pairs[0].target must be given"},
-		"id with a space": {check, `{"pairs":[{"followerId":"a","userId":"b c"}]}`, "INVALID_FIELD", "pairs[0].user_id must be printable"},
-		"id of a NUL":     {check, `{"pairs":[{"followerId":"a","board":{"ownerId":"b","boardId":"\u0000"}}]}`, "INVALID_FIELD", "pairs[0].board.board_id"},
+		"pair of nobody":  {check, `{"pairs":[{"userId":"a"}]}`, "INVALID_FIELD", "pairs[0].target must be given"},
+		"id with a space": {check, `{"pairs":[{"userId":"a","targetUserId":"b c"}]}`, "INVALID_FIELD", "pairs[0].target_user_id must be printable"},
+		"id of a NUL":     {check, `{"pairs":[{"userId":"a","board":{"ownerId":"b","boardId":"\u0000"}}]}`, "INVALID_FIELD", "pairs[0].board.board_id"},
 		"foreign token":   {connectv1.GraphServiceListFollowersProcedure, `{"userId":"bob","pageToken":"AQNsb2c"}`, "INVALID_PAGE_TOKEN", "page_token"},
-		"future":          {check, `{"pairs":[{"followerId":"a","userId":"b"}],"atLeast":"` + w.log.Position(99).String() + `"}`, "INVALID_POSITION", "at_least is beyond the end of the log"},
+		"future":          {check, `{"pairs":[{"userId":"a","targetUserId":"b"}],"atLeast":"` + w.log.Position(99).String() + `"}`, "INVALID_POSITION", "at_least is beyond the end of the log"},
 		"unknown kind":    {connectv1.GraphServiceListFollowersProcedure, `{"userId":"bob","kind":"FOLLOW_KIND_BOARD"}`, "INVALID_FIELD", "kind"},
 		"unknown enum":    {connectv1.GraphServiceListFollowersProcedure, `{"userId":"bob","kind":"SIDEWAYS"}`, "INVALID_FIELD", "the body is no skein.v1.ListFollowersRequest"},
 		"unknown field":   {connectv1.GraphServiceListFollowersProcedure, `{"userId":"bob","atLeest":"x"}`, "INVALID_FIELD", "atLeest"},
@@ -401,7 +401,7 @@ func TestRefusedInGRPC(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("a", "a")}}))
-	wantError(t, err, connect.CodeInvalidArgument, "SELF_RELATION", "events[0].user_followed.user_id")
+	wantError(t, err, connect.CodeInvalidArgument, "SELF_RELATION", "events[0].user_followed.target_user_id")
 }
 
 func TestNoSuchPage(t *testing.T) {

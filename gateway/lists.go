@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"math"
 
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -18,7 +19,7 @@ type pageRequest interface {
 type page struct {
 	entries  []graph.Entry
 	next     string
-	total    int64
+	total    uint32
 	position string
 }
 
@@ -44,9 +45,11 @@ func (s *Server) page(ctx context.Context, l graph.List, req pageRequest, x *ext
 	if p.entries, next, err = r.List(ctx, l, mark, pageSize(req.GetPageSize())); err != nil {
 		return p, err
 	}
-	if p.total, err = r.Total(l); err != nil {
+	total, err := r.Total(l)
+	if err != nil {
 		return p, err
 	}
+	p.total = count32(total)
 	if next != nil {
 		p.next = s.keys.sign(pageToken{list: id, pos: r.at, mark: next})
 	}
@@ -68,6 +71,9 @@ func (s *Server) resume(token, field string, id listID) (graph.Mark, demand, err
 	d.pos = t.pos
 	return t.mark, d, nil
 }
+
+// count32 is a count as answers carry it: 32 bits are a number in JSON, 64 are text. No list comes near the end of it.
+func count32(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
 
 func followEntries(entries []graph.Entry) []*skeinv1.FollowEntry {
 	out, made, times := make([]*skeinv1.FollowEntry, len(entries)), make([]skeinv1.FollowEntry, len(entries)),

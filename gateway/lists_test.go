@@ -75,19 +75,27 @@ func list[Req, Res any, R interface {
 	}
 }
 
+// only is the kind of a request; nil: any.
+func only(kind skeinv1.FollowKind) *skeinv1.FollowKind {
+	if kind == anyKind {
+		return nil
+	}
+	return kind.Enum()
+}
+
 func (w *world) following(user string, kind skeinv1.FollowKind) lister {
 	return list(w.graph.ListFollowing, func(size int32, token, at string) *skeinv1.ListFollowingRequest {
-		return &skeinv1.ListFollowingRequest{UserId: user, Kind: kind, PageSize: size, PageToken: token, AtLeast: at}
+		return &skeinv1.ListFollowingRequest{UserId: user, Kind: only(kind), PageSize: size, PageToken: token, AtLeast: at}
 	}, func(r *skeinv1.ListFollowingResponse) ([]string, int64) {
-		return names(r.GetEntries()), r.GetTotalSize()
+		return names(r.GetEntries()), int64(r.GetTotalSize())
 	})
 }
 
 func (w *world) followers(user string, kind skeinv1.FollowKind) lister {
 	return list(w.graph.ListFollowers, func(size int32, token, at string) *skeinv1.ListFollowersRequest {
-		return &skeinv1.ListFollowersRequest{UserId: user, Kind: kind, PageSize: size, PageToken: token, AtLeast: at}
+		return &skeinv1.ListFollowersRequest{UserId: user, Kind: only(kind), PageSize: size, PageToken: token, AtLeast: at}
 	}, func(r *skeinv1.ListFollowersResponse) ([]string, int64) {
-		return names(r.GetEntries()), r.GetTotalSize()
+		return names(r.GetEntries()), int64(r.GetTotalSize())
 	})
 }
 
@@ -95,7 +103,7 @@ func (w *world) boardFollowers(b *skeinv1.Board, kind skeinv1.BoardFollowerKind)
 	return list(w.graph.ListBoardFollowers, func(size int32, token, at string) *skeinv1.ListBoardFollowersRequest {
 		return &skeinv1.ListBoardFollowersRequest{Board: b, Kind: kind, PageSize: size, PageToken: token, AtLeast: at}
 	}, func(r *skeinv1.ListBoardFollowersResponse) ([]string, int64) {
-		return names(r.GetEntries()), r.GetTotalSize()
+		return names(r.GetEntries()), int64(r.GetTotalSize())
 	})
 }
 
@@ -103,7 +111,7 @@ func (w *world) followedBoards(user string) lister {
 	return list(w.graph.ListFollowedBoards, func(size int32, token, at string) *skeinv1.ListFollowedBoardsRequest {
 		return &skeinv1.ListFollowedBoardsRequest{UserId: user, PageSize: size, PageToken: token, AtLeast: at}
 	}, func(r *skeinv1.ListFollowedBoardsResponse) ([]string, int64) {
-		return boardNames(r.GetEntries()), r.GetTotalSize()
+		return boardNames(r.GetEntries()), int64(r.GetTotalSize())
 	})
 }
 
@@ -111,7 +119,7 @@ func (w *world) excludedBoards(user string) lister {
 	return list(w.graph.ListExcludedBoards, func(size int32, token, at string) *skeinv1.ListExcludedBoardsRequest {
 		return &skeinv1.ListExcludedBoardsRequest{UserId: user, PageSize: size, PageToken: token, AtLeast: at}
 	}, func(r *skeinv1.ListExcludedBoardsResponse) ([]string, int64) {
-		return boardNames(r.GetEntries()), r.GetTotalSize()
+		return boardNames(r.GetEntries()), int64(r.GetTotalSize())
 	})
 }
 
@@ -119,7 +127,7 @@ func (w *world) boards(user string) lister {
 	return list(w.graph.ListBoards, func(size int32, token, at string) *skeinv1.ListBoardsRequest {
 		return &skeinv1.ListBoardsRequest{UserId: user, PageSize: size, PageToken: token, AtLeast: at}
 	}, func(r *skeinv1.ListBoardsResponse) ([]string, int64) {
-		return boardNames(r.GetEntries()), r.GetTotalSize()
+		return boardNames(r.GetEntries()), int64(r.GetTotalSize())
 	})
 }
 
@@ -127,7 +135,7 @@ func (w *world) blocked(user string) lister {
 	return list(w.graph.ListBlocked, func(size int32, token, at string) *skeinv1.ListBlockedRequest {
 		return &skeinv1.ListBlockedRequest{UserId: user, PageSize: size, PageToken: token, AtLeast: at}
 	}, func(r *skeinv1.ListBlockedResponse) ([]string, int64) {
-		return userNames(r.GetEntries()), r.GetTotalSize()
+		return userNames(r.GetEntries()), int64(r.GetTotalSize())
 	})
 }
 
@@ -135,7 +143,7 @@ func (w *world) muted(user string) lister {
 	return list(w.graph.ListMuted, func(size int32, token, at string) *skeinv1.ListMutedRequest {
 		return &skeinv1.ListMutedRequest{UserId: user, PageSize: size, PageToken: token, AtLeast: at}
 	}, func(r *skeinv1.ListMutedResponse) ([]string, int64) {
-		return userNames(r.GetEntries()), r.GetTotalSize()
+		return userNames(r.GetEntries()), int64(r.GetTotalSize())
 	})
 }
 
@@ -146,7 +154,7 @@ func (w *world) mutuals(viewer, user string) lister {
 }
 
 const (
-	anyKind  = skeinv1.FollowKind_FOLLOW_KIND_UNSPECIFIED
+	anyKind  = skeinv1.FollowKind_FOLLOW_KIND_NONE
 	explicit = skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT
 	implicit = skeinv1.FollowKind_FOLLOW_KIND_IMPLICIT
 

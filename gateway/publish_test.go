@@ -79,7 +79,7 @@ func TestPublishAllOrNothing(t *testing.T) {
 	_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{
 		follow("ann", "bob"), follow("ann", "ann"), {}, follow("ann", "b c"), createBoard("ann", "", ""),
 	}}))
-	wantError(t, err, connect.CodeInvalidArgument, "SELF_RELATION", "events[1].user_followed.user_id")
+	wantError(t, err, connect.CodeInvalidArgument, "SELF_RELATION", "events[1].user_followed.target_user_id")
 	var got []string
 	for _, f := range detailsOf(t, err).fields {
 		got = append(got, f.GetField()+" "+f.GetReason())
@@ -88,8 +88,8 @@ func TestPublishAllOrNothing(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]string{
-		"events[1].user_followed.user_id SELF_RELATION", "events[2].kind UNKNOWN_KIND",
-		"events[3].user_followed.user_id INVALID_FIELD", "events[4].board_created.board.board_id INVALID_FIELD",
+		"events[1].user_followed.target_user_id SELF_RELATION", "events[2].kind UNKNOWN_KIND",
+		"events[3].user_followed.target_user_id INVALID_FIELD", "events[4].board_created.board.board_id INVALID_FIELD",
 	}, got); diff != "" {
 		t.Error(diff)
 	}
@@ -121,7 +121,7 @@ func TestPublishInPart(t *testing.T) {
 			t.Error("a rejection without a message")
 		}
 	}
-	if diff := cmp.Diff([]string{"0 REASON_SELF_RELATION user_followed.user_id", "2 REASON_UNKNOWN_KIND kind"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"0 REASON_SELF_RELATION user_followed.target_user_id", "2 REASON_UNKNOWN_KIND kind"}, got); diff != "" {
 		t.Error(diff)
 	}
 	res = ask(w, w.events.Publish, &skeinv1.PublishRequest{

@@ -60,7 +60,7 @@ func (w *world) readOwnWrite(me, other string, i int) error {
 		if err != nil {
 			return err
 		}
-		seen, position = res.Msg.GetUsers()[0].GetFollowingCount() == int64(i+1), res.Msg.GetPosition()
+		seen, position = res.Msg.GetUsers()[0].GetFollowingCount() == uint32(i+1), res.Msg.GetPosition()
 	case 3:
 		p, err := w.following(me, anyKind)(1, "", at)
 		if err != nil {

@@ -28,7 +28,7 @@ func TestRequestIDs(t *testing.T) {
 	}
 	answers := m.do
 	m.do = func(ctx context.Context, req *skeinv1.CheckFollowsRequest, x *extra) (*skeinv1.CheckFollowsResponse, error) {
-		if req.GetPairs()[0].GetFollowerId() == "broken" {
+		if req.GetPairs()[0].GetUserId() == "broken" {
 			return nil, errors.New("a row that cannot be")
 		}
 		return answers(ctx, req, x)

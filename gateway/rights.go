@@ -97,11 +97,11 @@ func own(field protoreflect.Name) binding {
 }
 
 func ownPairs() binding {
-	return binding{"`follower_id` of every pair is U", func(user string, req proto.Message) string {
+	return binding{"`user_id` of every pair is U", func(user string, req proto.Message) string {
 		check, _ := req.(*skeinv1.CheckFollowsRequest)
 		for i, pair := range check.GetPairs() {
-			if pair.GetFollowerId() != user {
-				return fmt.Sprintf("pairs[%d].follower_id", i)
+			if pair.GetUserId() != user {
+				return fmt.Sprintf("pairs[%d].user_id", i)
 			}
 		}
 		return ""

@@ -163,7 +163,7 @@ func TestWatchFromNowOn(t *testing.T) {
 	}
 	muted := w.watch("", "user_muted")
 	at := w.publish(follow("cid", "bob"))
-	if m := now.take(1)[0]; m.GetPosition() != at || m.GetEvent().GetUserFollowed().GetFollowerId() != "cid" {
+	if m := now.take(1)[0]; m.GetPosition() != at || m.GetEvent().GetUserFollowed().GetUserId() != "cid" {
 		t.Errorf("%v, at %s", m, at)
 	}
 	for m := muted.next(); m.GetPosition() != at; m = muted.next() {

@@ -125,7 +125,7 @@ func (r wireReader) count(tag uint64) (n int) {
 // pairRoom is a pair of a follower and a user, in one allocation for all.
 type pairRoom struct {
 	pair skeinv1.FollowPair
-	user skeinv1.FollowPair_UserId
+	user skeinv1.FollowPair_TargetUserId
 }
 
 // decodeCheckFollows decodes a request of good shape, and tells whether it is one.
@@ -168,9 +168,9 @@ func (p *pairRoom) decode(data string) bool {
 	for r.more() {
 		switch tag := r.varint(); {
 		case tag == tagText1:
-			p.pair.FollowerId = r.text()
+			p.pair.UserId = r.text()
 		case tag == tagText2:
-			p.user.UserId = r.text()
+			p.user.TargetUserId = r.text()
 			p.pair.Target = &p.user
 		case tag == tagText3 && p.pair.Target == nil:
 			b := &skeinv1.Board{}

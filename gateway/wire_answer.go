@@ -14,8 +14,11 @@ import (
 
 func appendCheckFollows(dst []byte, m *skeinv1.CheckFollowsResponse) []byte {
 	dst = appendPacked(dst, tagText1, m.GetKinds())
-	for _, t := range m.GetFollowTimes() {
-		dst = appendTime(dst, tagText2, t)
+	for _, f := range m.GetFollowTimes() {
+		at := f.GetTime()
+		if dst = append(dst, tagText2, byte(timeBytes(at))); at != nil {
+			dst = appendTime(dst, tagText1, at)
+		}
 	}
 	return appendText(dst, tagText3, m.GetPosition())
 }
@@ -29,7 +32,7 @@ func appendFilterFollowed(dst []byte, m *skeinv1.FilterFollowedResponse) []byte 
 type followList interface {
 	GetEntries() []*skeinv1.FollowEntry
 	GetNextPageToken() string
-	GetTotalSize() int64
+	GetTotalSize() uint32
 	GetPosition() string
 }
 

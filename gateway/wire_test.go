@@ -136,7 +136,7 @@ func TestWireTakesHotRequests(t *testing.T) {
 	for _, m := range []proto.Message{
 		&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, IncludeTimes: true, AtLeast: "x"},
 		&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{
-			{FollowerId: "ann", Target: &skeinv1.FollowPair_Board{Board: board("bob", "cats")}},
+			{UserId: "ann", Target: &skeinv1.FollowPair_Board{Board: board("bob", "cats")}},
 		}},
 		&skeinv1.FilterFollowedRequest{
 			ViewerId: "ann", UserIds: []string{"bob", "cid"}, Direction: skeinv1.FollowDirection_FOLLOW_DIRECTION_MUTUAL, AtLeast: "x",

@@ -334,13 +334,13 @@ func (w *world) publish(evs ...*skeinv1.Event) string {
 
 func follow(follower, user string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{
-		UserFollowed: &skeinv1.UserFollowed{FollowerId: follower, UserId: user},
+		UserFollowed: &skeinv1.UserFollowed{UserId: follower, TargetUserId: user},
 	}}
 }
 
 func unfollow(follower, user string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserUnfollowed{
-		UserUnfollowed: &skeinv1.UserUnfollowed{FollowerId: follower, UserId: user},
+		UserUnfollowed: &skeinv1.UserUnfollowed{UserId: follower, TargetUserId: user},
 	}}
 }
 
@@ -348,13 +348,13 @@ func board(owner, id string) *skeinv1.Board { return &skeinv1.Board{OwnerId: own
 
 func followBoard(follower, owner, id string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_BoardFollowed{
-		BoardFollowed: &skeinv1.BoardFollowed{FollowerId: follower, Board: board(owner, id)},
+		BoardFollowed: &skeinv1.BoardFollowed{UserId: follower, Board: board(owner, id)},
 	}}
 }
 
 func unfollowBoard(follower, owner, id string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{
-		BoardUnfollowed: &skeinv1.BoardUnfollowed{FollowerId: follower, Board: board(owner, id)},
+		BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: follower, Board: board(owner, id)},
 	}}
 }
 
@@ -366,13 +366,13 @@ func createBoard(owner, id, title string) *skeinv1.Event {
 
 func block(user, blocked string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{
-		UserBlocked: &skeinv1.UserBlocked{UserId: user, BlockedId: blocked},
+		UserBlocked: &skeinv1.UserBlocked{UserId: user, TargetUserId: blocked},
 	}}
 }
 
 func mute(user, muted string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserMuted{
-		UserMuted: &skeinv1.UserMuted{UserId: user, MutedId: muted},
+		UserMuted: &skeinv1.UserMuted{UserId: user, TargetUserId: muted},
 	}}
 }
 

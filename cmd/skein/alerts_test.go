@@ -173,7 +173,7 @@ func noDisk(t *testing.T, p *prometheusServer) {
 		refused()
 		reads.Go(func() {
 			_, _ = w.api.graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
-				Pairs: []*skeinv1.FollowPair{{FollowerId: "ann", Target: &skeinv1.FollowPair_UserId{UserId: "cid"}}}, AtLeast: position,
+				Pairs: []*skeinv1.FollowPair{{UserId: "ann", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "cid"}}}, AtLeast: position,
 			}))
 		})
 	}, "SkeinDiskLow", "SkeinDiskRefusing", "SkeinFoldsPaused", "SkeinNoRoom", "SkeinProjectionLag", "SkeinReadsSlow")

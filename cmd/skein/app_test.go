@@ -89,7 +89,7 @@ func TestAppOpensAndCloses(t *testing.T) {
 	defer stop()
 	res, err := api.graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
 		AtLeast: position,
-		Pairs:   []*skeinv1.FollowPair{{FollowerId: "ann", Target: &skeinv1.FollowPair_UserId{UserId: "bob"}}},
+		Pairs:   []*skeinv1.FollowPair{{UserId: "ann", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "bob"}}},
 	}))
 	if err != nil || res.Msg.GetKinds()[0] != skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT {
 		t.Errorf("%v, %v", res, err)
@@ -239,7 +239,7 @@ func publishLive(t *testing.T, api *client, rng *rand.Rand, users int, want map[
 		ev := userFollowed(a, b)
 		if !l.follow {
 			ev = &skeinv1.Event{Kind: &skeinv1.Event_UserUnfollowed{
-				UserUnfollowed: &skeinv1.UserUnfollowed{FollowerId: a, UserId: b},
+				UserUnfollowed: &skeinv1.UserUnfollowed{UserId: a, TargetUserId: b},
 			}}
 		}
 		before := time.Now()

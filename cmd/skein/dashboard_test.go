@@ -117,7 +117,7 @@ func readAll(ctx context.Context, api *client, seed uint64) {
 			_, _ = api.counters().ListHot(ctx, connect.NewRequest(&skeinv1.ListHotRequest{}))
 		default:
 			_, _ = api.graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
-				Pairs: []*skeinv1.FollowPair{{FollowerId: a, Target: &skeinv1.FollowPair_UserId{UserId: b}}},
+				Pairs: []*skeinv1.FollowPair{{UserId: a, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: b}}},
 			}))
 		}
 	}

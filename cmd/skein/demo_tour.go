@@ -43,7 +43,7 @@ var stops = []stop{
 	{
 		says:   "ada follows hugo: one event. It is on disk when the answer comes, and with VISIBLE every read shows it.",
 		method: "EventService/Publish",
-		body:   `{"events":[{"userFollowed":{"followerId":"ada","userId":"hugo"}}],"wait":"PUBLISH_WAIT_VISIBLE"}`,
+		body:   `{"events":[{"userFollowed":{"userId":"ada","targetUserId":"hugo"}}],"wait":"PUBLISH_WAIT_VISIBLE"}`,
 		want:   `"acceptedCount":1`,
 	},
 	{
@@ -55,7 +55,7 @@ var stops = []stop{
 	{
 		says:   "Read your own write without waiting: atLeast makes an answer contain that follow, however the service is loaded.",
 		method: "GraphService/CheckFollows",
-		body:   `{"pairs":[{"followerId":"ada","userId":"hugo"},{"followerId":"hugo","userId":"zoe"}],"includeTimes":true,"atLeast":"POSITION"}`,
+		body:   `{"pairs":[{"userId":"ada","targetUserId":"hugo"},{"userId":"hugo","targetUserId":"zoe"}],"includeTimes":true,"atLeast":"POSITION"}`,
 		want:   `["FOLLOW_KIND_EXPLICIT","FOLLOW_KIND_NONE"]`,
 	},
 	{
@@ -67,9 +67,9 @@ var stops = []stop{
 	{
 		says:   "Boards: synths is followed by itself; of greta everything appears but the garden, which ada excludes.",
 		method: "GraphService/CheckFollows",
-		body: `{"pairs":[{"followerId":"ada","board":{"ownerId":"mina","boardId":"synths"}},` +
-			`{"followerId":"ada","board":{"ownerId":"greta","boardId":"sourdough"}},` +
-			`{"followerId":"ada","board":{"ownerId":"greta","boardId":"garden"}}]}`,
+		body: `{"pairs":[{"userId":"ada","board":{"ownerId":"mina","boardId":"synths"}},` +
+			`{"userId":"ada","board":{"ownerId":"greta","boardId":"sourdough"}},` +
+			`{"userId":"ada","board":{"ownerId":"greta","boardId":"garden"}}]}`,
 		want: `["FOLLOW_KIND_BOARD","FOLLOW_KIND_EXPLICIT","FOLLOW_KIND_EXCLUDED"]`,
 	},
 	{
@@ -100,7 +100,7 @@ var stops = []stop{
 	{
 		says:   "A block ends follows in both directions, in the same event.",
 		method: "EventService/Publish",
-		body:   `{"events":[{"userBlocked":{"userId":"ada","blockedId":"sven"}}],"wait":"PUBLISH_WAIT_VISIBLE"}`,
+		body:   `{"events":[{"userBlocked":{"userId":"ada","targetUserId":"sven"}}],"wait":"PUBLISH_WAIT_VISIBLE"}`,
 		want:   `"acceptedCount":1`,
 	},
 	{
@@ -113,7 +113,7 @@ var stops = []stop{
 		says:   "Counts are the lengths of the lists, always. Each costs the same for ten followers and ten million.",
 		method: "GraphService/BatchGetFollowCounts",
 		body:   `{"userIds":["greta"],"boards":[{"ownerId":"greta","boardId":"garden"}]}`,
-		want:   `"excluderCount":"1"`,
+		want:   `"excluderCount":1`,
 	},
 	{
 		says:   "Counts of what is not a list: plays of an item, by how many it is liked. Each is exact.",
@@ -130,7 +130,7 @@ var stops = []stop{
 	{
 		says:    "A mistake gets a reason for programs and a sentence for people. Nothing of the call was taken.",
 		method:  "EventService/Publish",
-		body:    `{"events":[{"userFollowed":{"followerId":"ada","userId":"ada"}}]}`,
+		body:    `{"events":[{"userFollowed":{"userId":"ada","targetUserId":"ada"}}]}`,
 		want:    `"SELF_RELATION"`,
 		refused: true,
 	},

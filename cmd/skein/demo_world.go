@@ -116,10 +116,10 @@ func (w *world) ada() {
 	w.add(w.days(80), boardFollowed("ada", "mina", "synths"))
 	w.add(w.days(60), boardUnfollowed("ada", "greta", "garden"))
 	w.add(w.days(50), &skeinv1.Event{Kind: &skeinv1.Event_UserMuted{
-		UserMuted: &skeinv1.UserMuted{UserId: "ada", MutedId: "chen"},
+		UserMuted: &skeinv1.UserMuted{UserId: "ada", TargetUserId: "chen"},
 	}})
 	w.add(w.days(40), &skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{
-		UserBlocked: &skeinv1.UserBlocked{UserId: "ada", BlockedId: "ivan"},
+		UserBlocked: &skeinv1.UserBlocked{UserId: "ada", TargetUserId: "ivan"},
 	}})
 }
 
@@ -149,7 +149,7 @@ func (w *world) publish(ctx context.Context, api *client) error {
 
 func userFollowed(follower, user string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{
-		UserFollowed: &skeinv1.UserFollowed{FollowerId: follower, UserId: user},
+		UserFollowed: &skeinv1.UserFollowed{UserId: follower, TargetUserId: user},
 	}}
 }
 
@@ -171,12 +171,12 @@ func played(user, item string) *skeinv1.Event {
 
 func boardFollowed(follower, owner, board string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{
-		FollowerId: follower, Board: &skeinv1.Board{OwnerId: owner, BoardId: board},
+		UserId: follower, Board: &skeinv1.Board{OwnerId: owner, BoardId: board},
 	}}}
 }
 
 func boardUnfollowed(follower, owner, board string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{
-		FollowerId: follower, Board: &skeinv1.Board{OwnerId: owner, BoardId: board},
+		UserId: follower, Board: &skeinv1.Board{OwnerId: owner, BoardId: board},
 	}}}
 }

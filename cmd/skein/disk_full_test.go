@@ -93,7 +93,7 @@ func (d *onSmallDisk) publish() error {
 	for n := d.follows; n < d.follows+500; n++ {
 		a, b := d.follow(n)
 		req.Events = append(req.Events, &skeinv1.Event{
-			EventId: b, Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{FollowerId: a, UserId: b}},
+			EventId: b, Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: a, TargetUserId: b}},
 		})
 	}
 	res, err := d.api.events().Publish(d.ctx, connect.NewRequest(req))
@@ -126,7 +126,7 @@ func (d *onSmallDisk) check(when string, n int, atLeast string) bool {
 	a, b := d.follow(n)
 	res, err := d.api.graph().CheckFollows(d.ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
 		AtLeast: atLeast,
-		Pairs:   []*skeinv1.FollowPair{{FollowerId: a, Target: &skeinv1.FollowPair_UserId{UserId: b}}},
+		Pairs:   []*skeinv1.FollowPair{{UserId: a, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: b}}},
 	}))
 	if err != nil {
 		d.t.Fatalf("%s: %v", when, err)

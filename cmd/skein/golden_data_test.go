@@ -92,7 +92,7 @@ func TestGoldenData(t *testing.T) {
 				mustAnswer(t, s, "skein", string(kept), way == "its archive")
 				mustSkein(t, s, "skein", "", "replay", "verify", "--share", "1")
 				// It takes new facts, and goes on with them after a restart.
-				at := mustSkein(t, s, "skein", `{"userFollowed":{"followerId":"u1","userId":"later"}}`, "publish", "--visible")
+				at := mustSkein(t, s, "skein", `{"userFollowed":{"userId":"u1","targetUserId":"later"}}`, "publish", "--visible")
 				if err := s.stop(); err != nil {
 					t.Fatal(err)
 				}

@@ -34,31 +34,31 @@ func writeWorld(t *testing.T, s *server, program string) {
 	for i := range 12 {
 		say(`{"boardCreated":{"board":{"ownerId":"u%d","boardId":"b%d"},"title":"Board %d"}}`, i%6, i, i)
 		say(`{"pinCreated":{"pin":{"ownerId":"u%d","pinId":"p%d"},"boardId":"b%d","itemId":"i%d"}}`, i%6, i, i, i%9)
-		say(`{"boardFollowed":{"followerId":"%s","board":{"ownerId":"u%d","boardId":"b%d"}}}`, "u2"+fmt.Sprint(i%4), i%6, i)
+		say(`{"boardFollowed":{"userId":"%s","board":{"ownerId":"u%d","boardId":"b%d"}}}`, "u2"+fmt.Sprint(i%4), i%6, i)
 	}
 	for i := range 40 {
 		say(`{"pinCreated":{"pin":{"ownerId":"u%d","pinId":"q%d"},"itemId":"i%d"}}`, i%20, i, i%9)
 	}
 	for range 80 {
 		if a, b := user(), user(); a != b {
-			say(`{"userFollowed":{"followerId":"%s","userId":"%s"}}`, a, b)
+			say(`{"userFollowed":{"userId":"%s","targetUserId":"%s"}}`, a, b)
 		}
 		say(`{"played":{"userId":"%s","itemId":"i%d"}}`, user(), rng.IntN(9))
 		say(`{"liked":{"userId":"%s","itemId":"i%d"}}`, user(), rng.IntN(9))
 	}
 	for _, line := range []string{
-		`{"userUnfollowed":{"followerId":"u1","userId":"u2"}}`,
-		`{"boardUnfollowed":{"followerId":"u7","board":{"ownerId":"u3","boardId":"b3"}}}`,
+		`{"userUnfollowed":{"userId":"u1","targetUserId":"u2"}}`,
+		`{"boardUnfollowed":{"userId":"u7","board":{"ownerId":"u3","boardId":"b3"}}}`,
 		`{"boardDeleted":{"board":{"ownerId":"u5","boardId":"b11"}}}`,
 		`{"pinCreated":{"pin":{"ownerId":"u9","pinId":"again"},"repinOf":{"ownerId":"u1","pinId":"p1"}}}`,
 		`{"pinMoved":{"pin":{"ownerId":"u0","pinId":"p0"},"boardId":"b6"}}`,
 		`{"pinDeleted":{"pin":{"ownerId":"u4","pinId":"p4"}}}`,
-		`{"userBlocked":{"userId":"u1","blockedId":"u8"}}`,
-		`{"userBlocked":{"userId":"u1","blockedId":"u9"}}`,
-		`{"userUnblocked":{"userId":"u1","blockedId":"u9"}}`,
-		`{"userMuted":{"userId":"u1","mutedId":"u3"}}`,
-		`{"userUnmuted":{"userId":"u1","mutedId":"u3"}}`,
-		`{"userMuted":{"userId":"u1","mutedId":"u4"}}`,
+		`{"userBlocked":{"userId":"u1","targetUserId":"u8"}}`,
+		`{"userBlocked":{"userId":"u1","targetUserId":"u9"}}`,
+		`{"userUnblocked":{"userId":"u1","targetUserId":"u9"}}`,
+		`{"userMuted":{"userId":"u1","targetUserId":"u3"}}`,
+		`{"userUnmuted":{"userId":"u1","targetUserId":"u3"}}`,
+		`{"userMuted":{"userId":"u1","targetUserId":"u4"}}`,
 		`{"readerActive":{"userId":"u1"}}`,
 		`{"unliked":{"userId":"u1","itemId":"i1"}}`,
 		`{"served":{"userId":"u1","itemIds":["i3","i4"]}}`,

@@ -158,7 +158,7 @@ func demandAcked(ctx context.Context, t *testing.T, api *client, calls []acked) 
 		for _, ev := range call.events {
 			f := ev.GetUserFollowed()
 			req.Pairs = append(req.Pairs, &skeinv1.FollowPair{
-				FollowerId: f.GetFollowerId(), Target: &skeinv1.FollowPair_UserId{UserId: f.GetUserId()},
+				UserId: f.GetUserId(), Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: f.GetTargetUserId()},
 			})
 		}
 		err := eventually(ctx, func(ctx context.Context) error {

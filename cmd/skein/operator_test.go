@@ -190,7 +190,7 @@ func TestWatchCommand(t *testing.T) {
 	}
 	// In the middle of what was published together.
 	code, out, said = skein("watch", "--after="+position, "--limit=1", "--json", "--kind=user_followed", server)
-	if code != 0 || !strings.Contains(out, `"followerId":"dan"`) || !strings.HasPrefix(out, `{"position":"`+position+"\"}\n") {
+	if code != 0 || !strings.Contains(out, `"userId":"dan"`) || !strings.HasPrefix(out, `{"position":"`+position+"\"}\n") {
 		t.Errorf("code %d\n%s%s", code, out, said)
 	}
 	if code, _, said = skein("watch", "--kind=follow", server); code != 1 || !strings.Contains(said, "is no kind") {

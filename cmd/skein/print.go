@@ -52,7 +52,7 @@ func (t *table) flush() error { return t.w.Flush() }
 
 // timeText is a time for people; empty: none.
 func timeText(t *timestamppb.Timestamp) string {
-	if t == nil || t.AsTime().Unix() == 0 && t.GetNanos() == 0 {
+	if t == nil {
 		return "-"
 	}
 	return t.AsTime().Format("2006-01-02T15:04:05.999999Z")

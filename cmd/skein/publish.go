@@ -37,7 +37,7 @@ type publishCmd struct {
 func (*publishCmd) Help() string {
 	return `Reads one event a line, as the JSON of skein.v1.Event:
 
-  {"userFollowed":{"followerId":"ann","userId":"bob"}}
+  {"userFollowed":{"userId":"ann","targetUserId":"bob"}}
   {"boardCreated":{"board":{"ownerId":"bob","boardId":"bread"},"title":"Bread"}}
 
 and prints the position that contains them all; give it to a query as --at-least. What is there is sent at once, up to

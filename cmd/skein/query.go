@@ -100,11 +100,11 @@ func (c *checkCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 	req := &skeinv1.CheckFollowsRequest{IncludeTimes: true, AtLeast: q.AtLeast}
 	for _, u := range c.Users {
 		req.Pairs = append(req.Pairs, &skeinv1.FollowPair{
-			FollowerId: c.Follower, Target: &skeinv1.FollowPair_UserId{UserId: u},
+			UserId: c.Follower, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: u},
 		})
 	}
 	for _, b := range boards {
-		req.Pairs = append(req.Pairs, &skeinv1.FollowPair{FollowerId: c.Follower, Target: &skeinv1.FollowPair_Board{Board: b}})
+		req.Pairs = append(req.Pairs, &skeinv1.FollowPair{UserId: c.Follower, Target: &skeinv1.FollowPair_Board{Board: b}})
 	}
 	res, err := call(ctx, &q.clientFlags, q.client().graph().CheckFollows, req)
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *checkCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 		t := newTable(std.out, "FOLLOWER", "OF", "KIND", "SINCE")
 		for i, k := range res.GetKinds() {
 			of := append(append([]string(nil), c.Users...), c.Board...)[i]
-			t.row(c.Follower, of, kindText(k), timeText(res.GetFollowTimes()[i]))
+			t.row(c.Follower, of, kindText(k), timeText(res.GetFollowTimes()[i].GetTime()))
 		}
 		return t.flush()
 	})

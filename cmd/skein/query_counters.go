@@ -43,14 +43,15 @@ func (c *countersCmd) Run(ctx context.Context, q *queryCmd, std *streams) error 
 func (c *countersCmd) table(std *streams, counters []*skeinv1.Counters) error {
 	t := newTable(std.out, "OF", "PINS", "BOARDS", "FOLLOWERS", "PLAYS", "LIKES", "RE-PINS")
 	of := append(append(append([]string(nil), c.Users...), c.Board...), c.Item...)
-	text := func(n int64) string { return strconv.FormatInt(n, 10) }
+	text := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+	plays := func(n *skeinv1.Counters) string { return strconv.FormatInt(n.GetPlayCount(), 10) }
 	for i, n := range counters {
 		cells := []string{of[i], text(n.GetPinCount()), "-", text(n.GetFollowerCount()), "-", "-", "-"}
 		switch {
 		case i < len(c.Users):
-			cells[2], cells[4] = text(n.GetBoardCount()), text(n.GetPlayCount())
+			cells[2], cells[4] = text(n.GetBoardCount()), plays(n)
 		case i >= len(c.Users)+len(c.Board):
-			cells = []string{of[i], "-", "-", "-", text(n.GetPlayCount()), text(n.GetLikeCount()), text(n.GetRepinCount())}
+			cells = []string{of[i], "-", "-", "-", plays(n), text(n.GetLikeCount()), text(n.GetRepinCount())}
 		}
 		t.row(cells...)
 	}

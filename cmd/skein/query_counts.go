@@ -31,10 +31,10 @@ func (c *countsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 }
 
 func printCounts(q *queryCmd, std *streams, res *skeinv1.BatchGetFollowCountsResponse) error {
-	row := func(t *table, of string, counts ...int64) {
+	row := func(t *table, of string, counts ...uint32) {
 		cells := []string{of}
 		for _, n := range counts {
-			cells = append(cells, strconv.FormatInt(n, 10))
+			cells = append(cells, strconv.FormatUint(uint64(n), 10))
 		}
 		t.row(cells...)
 	}

@@ -70,7 +70,7 @@ func list[Req any, Res any, R interface {
 
 func sayPage(std *streams, res pageAnswer, shown int, token string) {
 	of := ""
-	if counted, ok := res.(interface{ GetTotalSize() int64 }); ok {
+	if counted, ok := res.(interface{ GetTotalSize() uint32 }); ok {
 		of = fmt.Sprintf(" of %d", counted.GetTotalSize())
 	}
 	std.say("%d%s, at position %s", shown, of, res.GetPosition())
@@ -105,9 +105,9 @@ func (q *queryCmd) boardRows(entries []*skeinv1.BoardEntry) [][]string {
 
 var followHeader = []string{"USER", "KIND", "SINCE"}
 
-var followKinds = map[string]skeinv1.FollowKind{
-	"any": skeinv1.FollowKind_FOLLOW_KIND_UNSPECIFIED, "explicit": skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT,
-	"implicit": skeinv1.FollowKind_FOLLOW_KIND_IMPLICIT,
+var followKinds = map[string]*skeinv1.FollowKind{
+	"any": nil, "explicit": skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT.Enum(),
+	"implicit": skeinv1.FollowKind_FOLLOW_KIND_IMPLICIT.Enum(),
 }
 
 type followingCmd struct {

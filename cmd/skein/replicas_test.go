@@ -134,7 +134,7 @@ func (r *replicas) follows(ctx context.Context, i int, follower, user, atLeast s
 	defer cancel()
 	res, err := r.apis[i].graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
 		AtLeast: atLeast,
-		Pairs:   []*skeinv1.FollowPair{{FollowerId: follower, Target: &skeinv1.FollowPair_UserId{UserId: user}}},
+		Pairs:   []*skeinv1.FollowPair{{UserId: follower, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: user}}},
 	}))
 	if err != nil {
 		return false, err
@@ -154,7 +154,7 @@ func (r *replicas) followers(ctx context.Context, i int, user, atLeast string) (
 			ids = append(ids, e.GetUserId())
 		}
 		if req.PageToken = res.Msg.GetNextPageToken(); req.PageToken == "" {
-			return ids, res.Msg.GetTotalSize(), nil
+			return ids, int64(res.Msg.GetTotalSize()), nil
 		}
 	}
 }
@@ -183,7 +183,7 @@ func namedFollow(follower, user string) *skeinv1.Event {
 
 func unfollow(follower, user string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserUnfollowed{
-		UserUnfollowed: &skeinv1.UserUnfollowed{FollowerId: follower, UserId: user},
+		UserUnfollowed: &skeinv1.UserUnfollowed{UserId: follower, TargetUserId: user},
 	}}
 }
 
@@ -346,7 +346,7 @@ func (r *replicas) natsServersStop(ctx context.Context, t *testing.T) {
 	inLog := map[string]int{}
 	for _, env := range envs {
 		for _, ev := range env.GetEvents() {
-			inLog[ev.GetUserFollowed().GetFollowerId()]++
+			inLog[ev.GetUserFollowed().GetUserId()]++
 		}
 	}
 	for _, follower := range slices.Concat(l.acked[:]...) {

@@ -85,8 +85,8 @@ func TestRestore(t *testing.T) {
 	res, err := api.graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
 		AtLeast: position,
 		Pairs: []*skeinv1.FollowPair{
-			{FollowerId: "ann", Target: &skeinv1.FollowPair_UserId{UserId: "bob"}},
-			{FollowerId: "ann", Target: &skeinv1.FollowPair_UserId{UserId: "cid"}},
+			{UserId: "ann", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "bob"}},
+			{UserId: "ann", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "cid"}},
 		},
 	}))
 	if err != nil || len(res.Msg.GetKinds()) != 2 {

@@ -70,7 +70,7 @@ func (w soakWorld) event() *skeinv1.Event {
 		return boardFollowed(a, b, w.board(b).GetBoardId())
 	case n < 53:
 		return &skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{
-			BoardUnfollowed: &skeinv1.BoardUnfollowed{FollowerId: a, Board: w.board(b)},
+			BoardUnfollowed: &skeinv1.BoardUnfollowed{UserId: a, Board: w.board(b)},
 		}}
 	case n < 57:
 		return boardCreated(a, w.named(a).GetBoardId(), "a board")
@@ -86,16 +86,16 @@ func (w soakWorld) event() *skeinv1.Event {
 		return &skeinv1.Event{Kind: &skeinv1.Event_PinDeleted{PinDeleted: &skeinv1.PinDeleted{Pin: w.pin(a)}}}
 	case n < 90:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{
-			UserBlocked: &skeinv1.UserBlocked{UserId: a, BlockedId: b},
+			UserBlocked: &skeinv1.UserBlocked{UserId: a, TargetUserId: b},
 		}}
 	case n < 91:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserUnblocked{
-			UserUnblocked: &skeinv1.UserUnblocked{UserId: a, BlockedId: b},
+			UserUnblocked: &skeinv1.UserUnblocked{UserId: a, TargetUserId: b},
 		}}
 	case n < 93:
-		return &skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: a, MutedId: b}}}
+		return &skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: a, TargetUserId: b}}}
 	case n < 94:
-		return &skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: a, MutedId: b}}}
+		return &skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: a, TargetUserId: b}}}
 	case n < 95 && w.random.IntN(5) == 0:
 		return &skeinv1.Event{Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: a}}}
 	}

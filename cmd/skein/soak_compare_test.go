@@ -107,7 +107,7 @@ func (w *realm) comparePairs(ctx context.Context) {
 				continue
 			}
 			req.Pairs = append(req.Pairs, &skeinv1.FollowPair{
-				FollowerId: w.user(a), Target: &skeinv1.FollowPair_UserId{UserId: w.user(b)},
+				UserId: w.user(a), Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: w.user(b)},
 			})
 			name := w.user(a) + " → " + w.user(b)
 			names = append(names, name)
@@ -146,7 +146,7 @@ func (w *realm) compareFollowers(ctx context.Context, user string) {
 		for _, e := range res.GetEntries() {
 			got = append(got, e.GetUserId())
 		}
-		w.sameCount("length of the followers of "+user, int64(len(w.ledger.followers(user))), res.GetTotalSize())
+		w.sameCount("length of the followers of "+user, int64(len(w.ledger.followers(user))), int64(res.GetTotalSize()))
 		req.PageToken = res.GetNextPageToken()
 	}
 	w.same("followers of "+user, w.ledger.followers(user), got)

@@ -34,23 +34,23 @@ func (l *ledger) apply(ev *skeinv1.Event) {
 	l.clock++
 	switch k := ev.GetKind().(type) {
 	case *skeinv1.Event_UserFollowed:
-		a, b := k.UserFollowed.GetFollowerId(), k.UserFollowed.GetUserId()
+		a, b := k.UserFollowed.GetUserId(), k.UserFollowed.GetTargetUserId()
 		if _, already := l.follows[[2]string{a, b}]; !already && !l.blocks[[2]string{a, b}] && !l.blocks[[2]string{b, a}] {
 			l.follows[[2]string{a, b}] = l.clock
 		}
 	case *skeinv1.Event_UserUnfollowed:
-		delete(l.follows, [2]string{k.UserUnfollowed.GetFollowerId(), k.UserUnfollowed.GetUserId()})
+		delete(l.follows, [2]string{k.UserUnfollowed.GetUserId(), k.UserUnfollowed.GetTargetUserId()})
 	case *skeinv1.Event_UserBlocked:
-		a, b := k.UserBlocked.GetUserId(), k.UserBlocked.GetBlockedId()
+		a, b := k.UserBlocked.GetUserId(), k.UserBlocked.GetTargetUserId()
 		l.blocks[[2]string{a, b}] = true
 		delete(l.follows, [2]string{a, b})
 		delete(l.follows, [2]string{b, a})
 	case *skeinv1.Event_UserUnblocked:
-		delete(l.blocks, [2]string{k.UserUnblocked.GetUserId(), k.UserUnblocked.GetBlockedId()})
+		delete(l.blocks, [2]string{k.UserUnblocked.GetUserId(), k.UserUnblocked.GetTargetUserId()})
 	case *skeinv1.Event_UserMuted:
-		l.mutes[[2]string{k.UserMuted.GetUserId(), k.UserMuted.GetMutedId()}] = true
+		l.mutes[[2]string{k.UserMuted.GetUserId(), k.UserMuted.GetTargetUserId()}] = true
 	case *skeinv1.Event_UserUnmuted:
-		delete(l.mutes, [2]string{k.UserUnmuted.GetUserId(), k.UserUnmuted.GetMutedId()})
+		delete(l.mutes, [2]string{k.UserUnmuted.GetUserId(), k.UserUnmuted.GetTargetUserId()})
 	case *skeinv1.Event_PinCreated:
 		owner := k.PinCreated.GetPin().GetOwnerId()
 		l.pins[owner] = append(l.pins[owner], k.PinCreated)
@@ -142,9 +142,9 @@ func once[V any](V) int { return 1 }
 // ofUser is what is counted of a user.
 func (l *ledger) ofUser(user string) *skeinv1.Counters {
 	return &skeinv1.Counters{
-		PinCount:      int64(len(l.pins[user])),
-		BoardCount:    countOf(l.boards, 0, user, once),
-		FollowerCount: countOf(l.follows, 1, user, once),
+		PinCount:      uint32(len(l.pins[user])),
+		BoardCount:    uint32(countOf(l.boards, 0, user, once)),
+		FollowerCount: uint32(countOf(l.follows, 1, user, once)),
 		PlayCount:     countOf(l.plays, 0, user, func(n int) int { return n }),
 	}
 }
@@ -153,6 +153,6 @@ func (l *ledger) ofUser(user string) *skeinv1.Counters {
 func (l *ledger) ofItem(item string) *skeinv1.Counters {
 	return &skeinv1.Counters{
 		PlayCount: countOf(l.plays, 1, item, func(n int) int { return n }),
-		LikeCount: countOf(l.likes, 1, item, once),
+		LikeCount: uint32(countOf(l.likes, 1, item, once)),
 	}
 }

@@ -70,13 +70,13 @@ func (w *realm) event() *skeinv1.Event {
 	case n < 28:
 		return unfollow(a, b)
 	case n < 30:
-		return &skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: a, BlockedId: b}}}
+		return &skeinv1.Event{Kind: &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: a, TargetUserId: b}}}
 	case n < 34:
-		return &skeinv1.Event{Kind: &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: a, BlockedId: b}}}
+		return &skeinv1.Event{Kind: &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: a, TargetUserId: b}}}
 	case n < 36:
-		return &skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: a, MutedId: b}}}
+		return &skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: a, TargetUserId: b}}}
 	case n < 38:
-		return &skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: a, MutedId: b}}}
+		return &skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: a, TargetUserId: b}}}
 	case n < 60:
 		return w.pin(a)
 	case n < 72:
@@ -239,8 +239,8 @@ func (w *realm) somePairs(random *rand.Rand) (pairs []*skeinv1.FollowPair) {
 	for range 20 {
 		n := random.IntN(realmUsers)
 		pairs = append(pairs, &skeinv1.FollowPair{
-			FollowerId: w.user(n),
-			Target:     &skeinv1.FollowPair_UserId{UserId: w.user((n + 1 + random.IntN(realmUsers-1)) % realmUsers)},
+			UserId: w.user(n),
+			Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: w.user((n + 1 + random.IntN(realmUsers-1)) % realmUsers)},
 		})
 	}
 	return pairs

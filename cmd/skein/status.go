@@ -146,7 +146,7 @@ func printProjections(std *streams, res *skeinv1.GetStatusResponse) error {
 	for _, p := range res.GetProjections() {
 		t.row(p.GetName(), stateText(p.GetState()), strconv.FormatUint(p.GetLagEnvelopes(), 10), secondsText(p.GetLagSeconds()),
 			sizeText(p.GetDiskBytes()), strconv.FormatUint(uint64(p.GetVersion()), 10),
-			strconv.FormatUint(p.GetGeneration(), 10), formatText(p), timeText(p.GetLastVerifyTime()))
+			strconv.FormatUint(uint64(p.GetGeneration()), 10), formatText(p), timeText(p.GetLastVerifyTime()))
 	}
 	if err := t.flush(); err != nil {
 		return err

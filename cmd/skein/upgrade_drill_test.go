@@ -65,7 +65,7 @@ func TestUpgradeDrill(t *testing.T) {
 	}
 	serve("skein")
 	mustAnswer(t, s, "skein", kept, false)
-	mustSkein(t, s, "skein", `{"userFollowed":{"followerId":"u1","userId":"written-by-new"}}`, "publish", "--visible")
+	mustSkein(t, s, "skein", `{"userFollowed":{"userId":"u1","targetUserId":"written-by-new"}}`, "publish", "--visible")
 	kept = record(t, s, "skein")
 	t.Logf("the new program gave the same answers, took new facts, and its status is\n%s", mustSkein(t, s, "skein", "", "status"))
 	stop()
@@ -75,7 +75,7 @@ func TestUpgradeDrill(t *testing.T) {
 	}
 	serve(old)
 	mustAnswer(t, s, old, kept, false)
-	mustSkein(t, s, old, `{"userFollowed":{"followerId":"u1","userId":"written-by-old-again"}}`, "publish", "--visible")
+	mustSkein(t, s, old, `{"userFollowed":{"userId":"u1","targetUserId":"written-by-old-again"}}`, "publish", "--visible")
 	kept = record(t, s, old)
 	stop()
 	t.Logf("downgraded (serve %s): the old program gave the answers of the new one, and took new facts", s.flags[0])

@@ -66,7 +66,7 @@ func (a *app) archiveStatus() *skeinv1.ArchiveStatus {
 		s.LastTime = timestamppb.New(info.End.LastTime.Time())
 	}
 	for _, class := range info.Classes {
-		s.Segments += uint64(max(0, class.Segments))
+		s.Segments += uint32(max(0, class.Segments))
 		s.Bytes += class.Bytes
 	}
 	if st.Err != nil {
@@ -101,7 +101,7 @@ func (a *app) snapshotStatus() *skeinv1.SnapshotStatus {
 	}
 	st := a.snapshots.Stats()
 	s := &skeinv1.SnapshotStatus{
-		Place: a.opt.snapshots.String(), Taken: st.Taken, Failed: st.Failed, LastTime: timeOf(st.Last),
+		Place: a.opt.snapshots.String(), Taken: uint32(st.Taken), Failed: uint32(st.Failed), LastTime: timeOf(st.Last),
 		LastSeconds: st.Took.Seconds(), LastBytes: uint64(max(0, st.Bytes)),
 	}
 	if st.Error != nil {
@@ -123,7 +123,7 @@ func (a *app) auditStatus() *skeinv1.AuditStatus {
 	return &skeinv1.AuditStatus{
 		Checks: st.Checks, Queued: uint64(max(0, st.Queued)), Dropped: st.Dropped, Findings: sum(st.Findings),
 		Unexplained: st.Unexplained, Differences: sum(st.Differences), RepairedRows: sum(st.Repaired),
-		Partition: uint32(max(0, st.Partition)), Rounds: st.Rounds, LastRoundTime: timeOf(st.LastRound),
+		Partition: uint32(max(0, st.Partition)), Rounds: uint32(st.Rounds), LastRoundTime: timeOf(st.LastRound),
 		LastRoundSeconds: st.LastTook.Seconds(), LastFinding: last,
 	}
 }

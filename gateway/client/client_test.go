@@ -67,7 +67,7 @@ func TestProtocols(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = c.Graph.CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
-			Pairs: []*skeinv1.FollowPair{{FollowerId: "ann", Target: &skeinv1.FollowPair_UserId{UserId: "bob"}}},
+			Pairs: []*skeinv1.FollowPair{{UserId: "ann", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "bob"}}},
 		}))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -127,7 +127,7 @@ func TestSession(t *testing.T) {
 			t.Fatal(err)
 		}
 		res, err := c.Graph.ListFollowers(t.Context(), connect.NewRequest(list))
-		if err != nil || res.Msg.GetTotalSize() != int64(i+1) {
+		if err != nil || res.Msg.GetTotalSize() != uint32(i+1) {
 			t.Fatalf("write %d: %d followers, %v", i, res.Msg.GetTotalSize(), err)
 		}
 		if list.GetAtLeast() != "" {

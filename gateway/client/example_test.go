@@ -12,7 +12,7 @@ import (
 
 func follow(follower, user string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{
-		UserFollowed: &skeinv1.UserFollowed{FollowerId: follower, UserId: user},
+		UserFollowed: &skeinv1.UserFollowed{UserId: follower, TargetUserId: user},
 	}}
 }
 
@@ -108,5 +108,5 @@ func ExampleReason() {
 	}
 	// Output:
 	// invalid_argument SELF_RELATION
-	// events[1].user_followed.user_id
+	// events[1].user_followed.target_user_id
 }

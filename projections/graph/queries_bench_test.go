@@ -48,11 +48,11 @@ func benchView(b *testing.B) (*projections.View, [][2]string) {
 		}
 		pairs[i] = [2]string{benchID(a), benchID(u)}
 		ev := &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{
-			UserFollowed: &skeinv1.UserFollowed{FollowerId: benchID(a), UserId: benchID(u)},
+			UserFollowed: &skeinv1.UserFollowed{UserId: benchID(a), TargetUserId: benchID(u)},
 		}}
 		if i%10 == 0 {
 			ev.Kind = &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{
-				FollowerId: benchID(a), Board: &skeinv1.Board{OwnerId: benchID(u), BoardId: benchBoard},
+				UserId: benchID(a), Board: &skeinv1.Board{OwnerId: benchID(u), BoardId: benchBoard},
 			}}
 		}
 		if evs = append(evs, ev); len(evs) < events.MaxEnvelopeEvents {

@@ -82,7 +82,7 @@ func (w *world) publish(n int, pause time.Duration) {
 		pass(pause)
 		_, err := p.Publish(context.Background(), []*skeinv1.Event{
 			{EventId: fmt.Sprint("e", i%3), Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
-				FollowerId: fmt.Sprint("u", i), UserId: "ann",
+				UserId: fmt.Sprint("u", i), TargetUserId: "ann",
 			}}},
 			{Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: fmt.Sprint("u", i), ItemId: "film"}}},
 		}, events.PublishOptions{})

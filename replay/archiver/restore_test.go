@@ -82,7 +82,7 @@ func (w *world) follow(follower, id string) events.Position {
 	}
 	defer p.Close(context.Background())
 	res, err := p.Publish(context.Background(), []*skeinv1.Event{
-		{EventId: id, Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{FollowerId: follower, UserId: "ann"}}},
+		{EventId: id, Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: follower, TargetUserId: "ann"}}},
 	}, events.PublishOptions{})
 	if err != nil {
 		w.t.Fatal(err)

@@ -178,8 +178,8 @@ func (c *comparer) users(ctx context.Context, users []string) error {
 	return nil
 }
 
-func (c *comparer) len(list listName, of boardID) int64 {
-	return int64(len(c.want.lists[listKey{list, of}]))
+func (c *comparer) len(list listName, of boardID) uint32 {
+	return uint32(len(c.want.lists[listKey{list, of}]))
 }
 
 func (c *comparer) counts(u string) *skeinv1.UserFollowCounts {
@@ -197,8 +197,8 @@ func (c *comparer) counts(u string) *skeinv1.UserFollowCounts {
 }
 
 func equalCounts(a, b *skeinv1.UserFollowCounts) bool {
-	all := func(c *skeinv1.UserFollowCounts) [11]int64 {
-		return [...]int64{
+	all := func(c *skeinv1.UserFollowCounts) [11]uint32 {
+		return [...]uint32{
 			c.GetFollowerCount(), c.GetExplicitFollowerCount(), c.GetImplicitFollowerCount(), c.GetFollowingCount(),
 			c.GetExplicitFollowingCount(), c.GetImplicitFollowingCount(), c.GetBoardCount(), c.GetFollowedBoardCount(),
 			c.GetExcludedBoardCount(), c.GetBlockedCount(), c.GetMutedCount(),
@@ -305,7 +305,7 @@ func (c *comparer) draw(rng *rand.Rand, n int) []pair {
 func (c *comparer) checks(ctx context.Context, pairs []pair) error {
 	req := &skeinv1.CheckFollowsRequest{IncludeTimes: true, AtLeast: c.AtLeast}
 	for _, p := range pairs {
-		q := &skeinv1.FollowPair{FollowerId: p.follower, Target: &skeinv1.FollowPair_UserId{UserId: p.user}}
+		q := &skeinv1.FollowPair{UserId: p.follower, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: p.user}}
 		if c.Kind == Boards {
 			q.Target = &skeinv1.FollowPair_Board{Board: boardID{p.owner, p.board}.proto()}
 		}
@@ -327,7 +327,7 @@ func (c *comparer) checks(ctx context.Context, pairs []pair) error {
 				kind = skeinv1.FollowKind_FOLLOW_KIND_BOARD
 			}
 		}
-		got := events.Micros(res.GetFollowTimes()[i].AsTime().UnixMicro())
+		got := events.Micros(res.GetFollowTimes()[i].GetTime().AsTime().UnixMicro())
 		if res.GetKinds()[i] != kind || got != since {
 			c.differ("check %s: got %v since %s, want %v since %s", p, res.GetKinds()[i], stamp(got), kind, stamp(since))
 		}

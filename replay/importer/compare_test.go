@@ -46,7 +46,7 @@ func (f *fakeFeed) ListPins(
 			return nil, err
 		}
 	}
-	res := &skeinv1.ListPinsResponse{TotalSize: int64(len(living))}
+	res := &skeinv1.ListPinsResponse{TotalSize: uint32(len(living))}
 	end := min(at+2, len(living))
 	for _, ev := range living[at:end] {
 		res.Entries = append(res.Entries, &skeinv1.FeedEntry{

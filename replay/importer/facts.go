@@ -122,7 +122,7 @@ func (t *translator) say(r *row) ([]*skeinv1.Event, error) {
 
 func (t *translator) follows(r *row) []*skeinv1.Event {
 	return []*skeinv1.Event{{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
-		FollowerId: r.fields[follower], UserId: r.fields[user],
+		UserId: r.fields[follower], TargetUserId: r.fields[user],
 	}}}}
 }
 
@@ -138,7 +138,7 @@ func (t *translator) boards(r *row) []*skeinv1.Event {
 	}
 	if r.fields[follower] != "" {
 		evs = append(evs, &skeinv1.Event{Kind: &skeinv1.Event_BoardFollowed{
-			BoardFollowed: &skeinv1.BoardFollowed{FollowerId: r.fields[follower], Board: b},
+			BoardFollowed: &skeinv1.BoardFollowed{UserId: r.fields[follower], Board: b},
 		}})
 	}
 	return evs

@@ -122,7 +122,7 @@ func TestImportFollows(t *testing.T) {
 	want := []struct{ row, reason, line string }{
 		{"row", "reason", "line"},
 		{"2", "must not be the acting user", "ann,ann,2009-09-29"},
-		{"3", "user_followed.follower_id", "bad id,bob,2009-09-29"},
+		{"3", "user_followed.user_id", "bad id,bob,2009-09-29"},
 		{"4", `the time "yesterday" is no time`, "ann,bob,yesterday"},
 		{"5", "not here", "refused,bob,2009-09-30"}, // by the service
 	}

@@ -14,13 +14,13 @@ import (
 type page struct {
 	entries []entry
 	next    string
-	total   int64
+	total   uint32
 }
 
 // listed is what the answers of all list methods have in common.
 type listed interface {
 	GetNextPageToken() string
-	GetTotalSize() int64
+	GetTotalSize() uint32
 }
 
 // page reads one page of a list.

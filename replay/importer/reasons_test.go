@@ -35,7 +35,7 @@ func TestReasons(t *testing.T) {
 	o.Publish = l.publish
 	report := mustRun(t, o)
 	want := Reasons{
-		{"user_followed.user_id must not be the acting user: nobody follows, blocks or mutes themselves", 2, 2502, "ann,ann,2024-01-01"},
+		{"user_followed.target_user_id must not be the acting user: nobody follows, blocks or mutes themselves", 2, 2502, "ann,ann,2024-01-01"},
 		{"the time … is no time: unix seconds, milliseconds or microseconds, or 2006-01-02 15:04:05, or RFC 3339", 2, 2503, "ann,bob,soon"},
 		{"it has 1 fields, not 3 as the first row", 1, 2507, "ann"},
 		{"not here", 2, 2506, "refused,bob,2024-01-01"},
@@ -109,7 +109,7 @@ func TestFirstRow(t *testing.T) {
 	}{
 		{Follows, "user,follower\nann,bob\n", "first row: bob follows ann, 2026-03-04T05:06:07Z, the start of the import"},
 		{Follows, "1 2 1254192988\n", "first row: 1 follows 2, 2009-09-29T02:56:28Z"},
-		{Follows, "user,follower\nann,ann\nann,bob\n", "first row: cannot be taken: user_followed.user_id must not be the acting user"},
+		{Follows, "user,follower\nann,ann\nann,bob\n", "first row: cannot be taken: user_followed.target_user_id must not be the acting user"},
 		{Boards, "owner,board,title,follower,time\nann,b,Bread,bob,2024-01-01\n",
 			`first row: ann has board "b" titled "Bread", which bob follows, 2024-01-01T00:00:00Z`},
 		{Pins, "owner,pin,board,time\nann,p,b,2024-01-01\n", `first row: ann made pin p on board "b", which shows item p, 2024-01-01T00:00:00Z`},

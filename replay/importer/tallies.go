@@ -104,7 +104,7 @@ func (c *comparer) someTallies(ctx context.Context, keys []tally, want map[tally
 	for i, t := range keys {
 		got := res.GetCounters()[i].GetPlayCount()
 		if c.Kind == Likes {
-			got = res.GetCounters()[i].GetLikeCount()
+			got = int64(res.GetCounters()[i].GetLikeCount())
 		}
 		if got != want[t] {
 			c.differ("%s %s: got %d, want %d", c.Kind, t, got, want[t])

@@ -43,7 +43,7 @@ func (f *fakeCounters) BatchGetCounters(
 				likes[ev.User] = true
 			}
 		}
-		c.LikeCount = int64(len(likes))
+		c.LikeCount = uint32(len(likes))
 		if f.spoil != nil {
 			f.spoil(key, c)
 		}

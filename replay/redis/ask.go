@@ -53,7 +53,7 @@ func (c *comparer) askList(ctx context.Context, of listOf) error {
 
 // page asks for a page of a list.
 func (c *comparer) page(ctx context.Context, of listOf, token string) (answer, error) {
-	explicit := skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT
+	explicit := skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT.Enum()
 	switch of.kind {
 	case listFollowing:
 		res, err := importer.Ask(ctx, c.Patience, c.Graph.ListFollowing, &skeinv1.ListFollowingRequest{
@@ -104,11 +104,11 @@ func (c *comparer) page(ctx context.Context, of listOf, token string) (answer, e
 // listed is what the answers of all list methods have in common.
 type listed interface {
 	GetNextPageToken() string
-	GetTotalSize() int64
+	GetTotalSize() uint32
 }
 
 func answerOf(res listed, n int) answer {
-	return answer{next: res.GetNextPageToken(), total: res.GetTotalSize(), entries: make([]entry, 0, n)}
+	return answer{next: res.GetNextPageToken(), total: int64(res.GetTotalSize()), entries: make([]entry, 0, n)}
 }
 
 func micros(t *timestamppb.Timestamp) events.Micros { return events.Micros(t.AsTime().UnixMicro()) }
@@ -184,7 +184,7 @@ func (c *comparer) askCounts(ctx context.Context, of []listOf) error {
 	for i, l := range of {
 		n := res.GetCounters()[i].GetPlayCount()
 		if l.kind == countLikesOf {
-			n = res.GetCounters()[i].GetLikeCount()
+			n = int64(res.GetCounters()[i].GetLikeCount())
 		}
 		entries[i] = entry{list: l, text: strconv.FormatInt(n, 10)}
 	}

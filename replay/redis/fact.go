@@ -73,9 +73,9 @@ func (f *fact) event(source string, offset uint64, start events.Micros) *skeinv1
 	board := &skeinv1.Board{OwnerId: f.peer, BoardId: f.board}
 	switch f.kind {
 	case events.UserFollowed:
-		ev.Kind = &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{FollowerId: f.user, UserId: f.peer}}
+		ev.Kind = &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: f.user, TargetUserId: f.peer}}
 	case events.BoardFollowed:
-		ev.Kind = &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{FollowerId: f.user, Board: board}}
+		ev.Kind = &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{UserId: f.user, Board: board}}
 	case events.BoardCreated:
 		board.OwnerId = f.user
 		ev.Kind = &skeinv1.Event_BoardCreated{BoardCreated: &skeinv1.BoardCreated{Board: board, Title: f.text}}
@@ -84,9 +84,9 @@ func (f *fact) event(source string, offset uint64, start events.Micros) *skeinv1
 			Pin: &skeinv1.Pin{OwnerId: f.user, PinId: f.pin}, BoardId: f.board, ItemId: f.item, Attributes: []byte(f.text),
 		}}
 	case events.UserBlocked:
-		ev.Kind = &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: f.user, BlockedId: f.peer}}
+		ev.Kind = &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{UserId: f.user, TargetUserId: f.peer}}
 	case events.UserMuted:
-		ev.Kind = &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: f.user, MutedId: f.peer}}
+		ev.Kind = &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: f.user, TargetUserId: f.peer}}
 	case events.Liked:
 		ev.Kind = &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: f.user, ItemId: f.item}}
 	case events.Played:

@@ -54,8 +54,8 @@ func TestImport(t *testing.T) {
 	}
 	const reason = "must be 1 to 128 bytes of printable UTF-8 without spaces"
 	if diff := cmp.Diff(`rule	key	element	reason
-1	followers:ann	ann	user_followed.user_id must not be the acting user: nobody follows, blocks or mutes themselves
-1	followers:ann	b d	user_followed.follower_id `+reason+`
+1	followers:ann	ann	user_followed.target_user_id must not be the acting user: nobody follows, blocks or mutes themselves
+1	followers:ann	b d	user_followed.user_id `+reason+`
 1	followers:ann	late	the time "1e12", in s, is more than a day after the start of the import: is that the unit?
 3	plays:bob	i2=x	the time "x" is no number
 4	likes:i1	"\xff\x00"	liked.user_id `+reason+`

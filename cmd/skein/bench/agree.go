@@ -145,7 +145,7 @@ func (s *service) check(ctx context.Context, p edge) (events.Micros, error) {
 	if len(res.Msg.GetKinds()) != 1 || len(res.Msg.GetFollowTimes()) != 1 {
 		return 0, errors.New("not one answer")
 	}
-	since := events.Micros(res.Msg.GetFollowTimes()[0].AsTime().UnixMicro())
+	since := events.Micros(res.Msg.GetFollowTimes()[0].GetTime().AsTime().UnixMicro())
 	if (since != 0) != (res.Msg.GetKinds()[0] == skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT) {
 		return 0, fmt.Errorf("kind %v since %v", res.Msg.GetKinds()[0], since)
 	}

@@ -229,19 +229,19 @@ func (t *target) time(op operation, run func() error) error {
 
 func userFollowed(follower uint32, user string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{
-		UserFollowed: &skeinv1.UserFollowed{FollowerId: userID(follower), UserId: user},
+		UserFollowed: &skeinv1.UserFollowed{UserId: userID(follower), TargetUserId: user},
 	}}
 }
 
 func userUnfollowed(follower uint32, user string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserUnfollowed{
-		UserUnfollowed: &skeinv1.UserUnfollowed{FollowerId: userID(follower), UserId: user},
+		UserUnfollowed: &skeinv1.UserUnfollowed{UserId: userID(follower), TargetUserId: user},
 	}}
 }
 
 func boardUnfollowed(follower uint32, user string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{
-		FollowerId: userID(follower), Board: &skeinv1.Board{OwnerId: user, BoardId: timedBoard},
+		UserId: userID(follower), Board: &skeinv1.Board{OwnerId: user, BoardId: timedBoard},
 	}}}
 }
 

@@ -134,15 +134,15 @@ func (w *loadWorld) lists() iter.Seq[*skeinv1.Event] {
 						Board: board(u, ownBoard+strconv.Itoa(i)), Title: "Board " + strconv.Itoa(i),
 					}}},
 					{Kind: &skeinv1.Event_BoardUnfollowed{BoardUnfollowed: &skeinv1.BoardUnfollowed{
-						FollowerId: userID(u), Board: board(other, excludedBoard),
+						UserId: userID(u), Board: board(other, excludedBoard),
 					}}},
 					{Kind: &skeinv1.Event_BoardFollowed{BoardFollowed: &skeinv1.BoardFollowed{
-						FollowerId: userID(u), Board: board(stranger, followedBoard),
+						UserId: userID(u), Board: board(stranger, followedBoard),
 					}}},
-					{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: userID(u), MutedId: userID(other)}}},
+					{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: userID(u), TargetUserId: userID(other)}}},
 					// Of users who are not in the graph: a block ends follows.
 					{Kind: &skeinv1.Event_UserBlocked{UserBlocked: &skeinv1.UserBlocked{
-						UserId: userID(u), BlockedId: userID(uint32(w.graph.users + i)),
+						UserId: userID(u), TargetUserId: userID(uint32(w.graph.users + i)),
 					}}},
 				} {
 					if !yield(ev) {

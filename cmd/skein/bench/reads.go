@@ -34,7 +34,7 @@ func userIDs(users []uint32) []string {
 
 func checkRequest(p edge) *skeinv1.CheckFollowsRequest {
 	return &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{{
-		FollowerId: userID(p.follower), Target: &skeinv1.FollowPair_UserId{UserId: userID(p.followee)},
+		UserId: userID(p.follower), Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: userID(p.followee)},
 	}}}
 }
 

@@ -42,7 +42,7 @@ func (s *redisService) CheckFollows(
 	cmds := make([]*redis.FloatCmd, len(pairs))
 	ask := func(c redis.Cmdable) {
 		for i, p := range pairs {
-			cmds[i] = c.ZScore(ctx, followingKey(p.GetFollowerId()), p.GetUserId())
+			cmds[i] = c.ZScore(ctx, followingKey(p.GetUserId()), p.GetTargetUserId())
 		}
 	}
 	if len(pairs) == 1 {
@@ -66,7 +66,11 @@ func (s *redisService) CheckFollows(
 			res.Kinds[i] = skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT
 		}
 		if req.Msg.GetIncludeTimes() {
-			res.FollowTimes = append(res.FollowTimes, timestamp(score))
+			since := &skeinv1.FollowTime{}
+			if err == nil {
+				since.Time = timestamp(score)
+			}
+			res.FollowTimes = append(res.FollowTimes, since)
 		}
 	}
 	return connect.NewResponse(res), nil
@@ -101,7 +105,7 @@ func (s *redisService) ListFollowers(
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
-	res := &skeinv1.ListFollowersResponse{TotalSize: total.Val()}
+	res := &skeinv1.ListFollowersResponse{TotalSize: uint32(total.Val())}
 	res.Entries = make([]*skeinv1.FollowEntry, len(page.Val()))
 	for i, z := range page.Val() {
 		id, ok := z.Member.(string)
@@ -112,7 +116,7 @@ func (s *redisService) ListFollowers(
 			UserId: id, Kind: skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT, FollowTime: timestamp(z.Score),
 		}
 	}
-	if res.GetTotalSize() > size {
+	if total.Val() > size {
 		res.NextPageToken = strconv.FormatInt(size, 10)
 	}
 	return connect.NewResponse(res), nil

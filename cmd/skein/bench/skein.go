@@ -201,6 +201,6 @@ func (s *skeinServer) load(ctx context.Context, g *followGraph) error {
 // followed is the fact of a follow.
 func followed(e edge, id func(uint32) string) *skeinv1.Event_UserFollowed {
 	return &skeinv1.Event_UserFollowed{
-		UserFollowed: &skeinv1.UserFollowed{FollowerId: id(e.follower), UserId: id(e.followee)},
+		UserFollowed: &skeinv1.UserFollowed{UserId: id(e.follower), TargetUserId: id(e.followee)},
 	}
 }

@@ -92,7 +92,7 @@ await_ready $one
 await_ready $two
 echo "both are ready after $((SECONDS - began)) s"
 (in_container skein-1 /usr/local/bin/skein healthcheck --alive)
-at=$(echo '{"userFollowed":{"followerId":"ann","userId":"bob"}}' | client publish --visible --server $one)
+at=$(echo '{"userFollowed":{"userId":"ann","targetUserId":"bob"}}' | client publish --visible --server $one)
 client query check ann bob --at-least "$at" --server $two
 echo "== one of two processes down"
 kill "${pids[skein-1]}"
@@ -103,7 +103,7 @@ await_ready $one
 echo "== one of three NATS servers down"
 kill -9 "${pids[nats-b]}"
 wait "${pids[nats-b]}" || true
-at=$(echo '{"userFollowed":{"followerId":"ann","userId":"cid"}}' | client publish --visible --server $two)
+at=$(echo '{"userFollowed":{"userId":"ann","targetUserId":"cid"}}' | client publish --visible --server $two)
 client query check ann bob cid --at-least "$at" --server $one
 start_nats nats-b
 client status --server $one >"$work/status"

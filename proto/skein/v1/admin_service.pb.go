@@ -446,7 +446,7 @@ type ArchiveStatus struct {
 	// How many envelopes it has.
 	Envelopes uint64 `protobuf:"varint,5,opt,name=envelopes,proto3" json:"envelopes,omitempty"`
 	// How many files those are in.
-	Segments uint64 `protobuf:"varint,6,opt,name=segments,proto3" json:"segments,omitempty"`
+	Segments uint32 `protobuf:"varint,6,opt,name=segments,proto3" json:"segments,omitempty"`
 	// How many bytes the files have.
 	Bytes uint64 `protobuf:"varint,7,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// Envelopes that are read and will be in the next segment.
@@ -525,7 +525,7 @@ func (x *ArchiveStatus) GetEnvelopes() uint64 {
 	return 0
 }
 
-func (x *ArchiveStatus) GetSegments() uint64 {
+func (x *ArchiveStatus) GetSegments() uint32 {
 	if x != nil {
 		return x.Segments
 	}
@@ -580,7 +580,7 @@ type AuditStatus struct {
 	// The partition at which the round is, 0 to 255.
 	Partition uint32 `protobuf:"varint,8,opt,name=partition,proto3" json:"partition,omitempty"`
 	// Rounds that were finished.
-	Rounds uint64 `protobuf:"varint,9,opt,name=rounds,proto3" json:"rounds,omitempty"`
+	Rounds uint32 `protobuf:"varint,9,opt,name=rounds,proto3" json:"rounds,omitempty"`
 	// When the last one was finished; absent: none was.
 	LastRoundTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_round_time,json=lastRoundTime,proto3" json:"last_round_time,omitempty"`
 	// How long it took, in seconds.
@@ -677,7 +677,7 @@ func (x *AuditStatus) GetPartition() uint32 {
 	return 0
 }
 
-func (x *AuditStatus) GetRounds() uint64 {
+func (x *AuditStatus) GetRounds() uint32 {
 	if x != nil {
 		return x.Rounds
 	}
@@ -711,9 +711,9 @@ type SnapshotStatus struct {
 	// Where they are, without secrets.
 	Place string `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"`
 	// How many were taken.
-	Taken uint64 `protobuf:"varint,2,opt,name=taken,proto3" json:"taken,omitempty"`
+	Taken uint32 `protobuf:"varint,2,opt,name=taken,proto3" json:"taken,omitempty"`
 	// How many failed.
-	Failed uint64 `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
+	Failed uint32 `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
 	// When the last good one was begun; absent: none was.
 	LastTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_time,json=lastTime,proto3" json:"last_time,omitempty"`
 	// How long it took, in seconds.
@@ -763,14 +763,14 @@ func (x *SnapshotStatus) GetPlace() string {
 	return ""
 }
 
-func (x *SnapshotStatus) GetTaken() uint64 {
+func (x *SnapshotStatus) GetTaken() uint32 {
 	if x != nil {
 		return x.Taken
 	}
 	return 0
 }
 
-func (x *SnapshotStatus) GetFailed() uint64 {
+func (x *SnapshotStatus) GetFailed() uint32 {
 	if x != nil {
 		return x.Failed
 	}
@@ -990,7 +990,7 @@ type ProjectionStatus struct {
 	// Identifies everything that its rows depend on besides the log: version, kinds and settings. Lower-case hexadecimal.
 	Fingerprint string `protobuf:"bytes,3,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	// Which physical build answers, from 1.
-	Generation uint64 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	Generation uint32 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
 	// What it is doing.
 	State ProjectionState `protobuf:"varint,5,opt,name=state,proto3,enum=skein.v1.ProjectionState" json:"state,omitempty"`
 	// The position up to which it has folded the log.
@@ -1064,7 +1064,7 @@ func (x *ProjectionStatus) GetFingerprint() string {
 	return ""
 }
 
-func (x *ProjectionStatus) GetGeneration() uint64 {
+func (x *ProjectionStatus) GetGeneration() uint32 {
 	if x != nil {
 		return x.Generation
 	}
@@ -2433,7 +2433,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\rlast_sequence\x18\x03 \x01(\x04R\flastSequence\x127\n" +
 	"\tlast_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\blastTime\x12\x1c\n" +
 	"\tenvelopes\x18\x05 \x01(\x04R\tenvelopes\x12\x1a\n" +
-	"\bsegments\x18\x06 \x01(\x04R\bsegments\x12\x14\n" +
+	"\bsegments\x18\x06 \x01(\rR\bsegments\x12\x14\n" +
 	"\x05bytes\x18\a \x01(\x04R\x05bytes\x12+\n" +
 	"\x11waiting_envelopes\x18\b \x01(\x04R\x10waitingEnvelopes\x12+\n" +
 	"\x0fdays_until_full\x18\t \x01(\x01H\x00R\rdaysUntilFull\x88\x01\x01\x12\x14\n" +
@@ -2449,15 +2449,15 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\vdifferences\x18\x06 \x01(\x04R\vdifferences\x12#\n" +
 	"\rrepaired_rows\x18\a \x01(\x04R\frepairedRows\x12\x1c\n" +
 	"\tpartition\x18\b \x01(\rR\tpartition\x12\x16\n" +
-	"\x06rounds\x18\t \x01(\x04R\x06rounds\x12B\n" +
+	"\x06rounds\x18\t \x01(\rR\x06rounds\x12B\n" +
 	"\x0flast_round_time\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\rlastRoundTime\x12,\n" +
 	"\x12last_round_seconds\x18\v \x01(\x01R\x10lastRoundSeconds\x12!\n" +
 	"\flast_finding\x18\f \x01(\tR\vlastFinding\"\xe5\x01\n" +
 	"\x0eSnapshotStatus\x12\x14\n" +
 	"\x05place\x18\x01 \x01(\tR\x05place\x12\x14\n" +
-	"\x05taken\x18\x02 \x01(\x04R\x05taken\x12\x16\n" +
-	"\x06failed\x18\x03 \x01(\x04R\x06failed\x127\n" +
+	"\x05taken\x18\x02 \x01(\rR\x05taken\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\rR\x06failed\x127\n" +
 	"\tlast_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\blastTime\x12!\n" +
 	"\flast_seconds\x18\x05 \x01(\x01R\vlastSeconds\x12\x1d\n" +
 	"\n" +
@@ -2484,7 +2484,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12 \n" +
 	"\vfingerprint\x18\x03 \x01(\tR\vfingerprint\x12\x1e\n" +
 	"\n" +
-	"generation\x18\x04 \x01(\x04R\n" +
+	"generation\x18\x04 \x01(\rR\n" +
 	"generation\x12/\n" +
 	"\x05state\x18\x05 \x01(\x0e2\x19.skein.v1.ProjectionStateR\x05state\x12\x1a\n" +
 	"\bposition\x18\x06 \x01(\tR\bposition\x12#\n" +

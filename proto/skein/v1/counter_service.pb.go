@@ -237,20 +237,21 @@ func (x *BatchGetCountersResponse) GetPosition() string {
 }
 
 // The counts of a user, board or item. What does not apply is 0, and so is everything of what was never mentioned.
+// A count of 32 bits that would pass 4,294,967,295 stays there.
 type Counters struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// User: living pins. Board: living pins on it.
-	PinCount int64 `protobuf:"varint,1,opt,name=pin_count,json=pinCount,proto3" json:"pin_count,omitempty"`
+	PinCount uint32 `protobuf:"varint,1,opt,name=pin_count,json=pinCount,proto3" json:"pin_count,omitempty"`
 	// User: living boards, without the default board.
-	BoardCount int64 `protobuf:"varint,2,opt,name=board_count,json=boardCount,proto3" json:"board_count,omitempty"`
+	BoardCount uint32 `protobuf:"varint,2,opt,name=board_count,json=boardCount,proto3" json:"board_count,omitempty"`
 	// User: followers, explicit and implicit. Board: everyone for whom it appears.
-	FollowerCount int64 `protobuf:"varint,3,opt,name=follower_count,json=followerCount,proto3" json:"follower_count,omitempty"`
+	FollowerCount uint32 `protobuf:"varint,3,opt,name=follower_count,json=followerCount,proto3" json:"follower_count,omitempty"`
 	// Item: plays that the log accepted, repeats included. User: plays made by the user.
 	PlayCount int64 `protobuf:"varint,4,opt,name=play_count,json=playCount,proto3" json:"play_count,omitempty"`
 	// Item: users who like it.
-	LikeCount int64 `protobuf:"varint,5,opt,name=like_count,json=likeCount,proto3" json:"like_count,omitempty"`
+	LikeCount uint32 `protobuf:"varint,5,opt,name=like_count,json=likeCount,proto3" json:"like_count,omitempty"`
 	// Item: how often a re-pin that shows it has come to life. Like plays, what was counted stays when pins or users go.
-	RepinCount    int64 `protobuf:"varint,6,opt,name=repin_count,json=repinCount,proto3" json:"repin_count,omitempty"`
+	RepinCount    uint32 `protobuf:"varint,6,opt,name=repin_count,json=repinCount,proto3" json:"repin_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -285,21 +286,21 @@ func (*Counters) Descriptor() ([]byte, []int) {
 	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *Counters) GetPinCount() int64 {
+func (x *Counters) GetPinCount() uint32 {
 	if x != nil {
 		return x.PinCount
 	}
 	return 0
 }
 
-func (x *Counters) GetBoardCount() int64 {
+func (x *Counters) GetBoardCount() uint32 {
 	if x != nil {
 		return x.BoardCount
 	}
 	return 0
 }
 
-func (x *Counters) GetFollowerCount() int64 {
+func (x *Counters) GetFollowerCount() uint32 {
 	if x != nil {
 		return x.FollowerCount
 	}
@@ -313,14 +314,14 @@ func (x *Counters) GetPlayCount() int64 {
 	return 0
 }
 
-func (x *Counters) GetLikeCount() int64 {
+func (x *Counters) GetLikeCount() uint32 {
 	if x != nil {
 		return x.LikeCount
 	}
 	return 0
 }
 
-func (x *Counters) GetRepinCount() int64 {
+func (x *Counters) GetRepinCount() uint32 {
 	if x != nil {
 		return x.RepinCount
 	}
@@ -581,15 +582,15 @@ const file_skein_v1_counter_service_proto_rawDesc = "" +
 	"\bcounters\x18\x01 \x03(\v2\x12.skein.v1.CountersR\bcounters\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\tR\bposition\"\xce\x01\n" +
 	"\bCounters\x12\x1b\n" +
-	"\tpin_count\x18\x01 \x01(\x03R\bpinCount\x12\x1f\n" +
-	"\vboard_count\x18\x02 \x01(\x03R\n" +
+	"\tpin_count\x18\x01 \x01(\rR\bpinCount\x12\x1f\n" +
+	"\vboard_count\x18\x02 \x01(\rR\n" +
 	"boardCount\x12%\n" +
-	"\x0efollower_count\x18\x03 \x01(\x03R\rfollowerCount\x12\x1d\n" +
+	"\x0efollower_count\x18\x03 \x01(\rR\rfollowerCount\x12\x1d\n" +
 	"\n" +
 	"play_count\x18\x04 \x01(\x03R\tplayCount\x12\x1d\n" +
 	"\n" +
-	"like_count\x18\x05 \x01(\x03R\tlikeCount\x12\x1f\n" +
-	"\vrepin_count\x18\x06 \x01(\x03R\n" +
+	"like_count\x18\x05 \x01(\rR\tlikeCount\x12\x1f\n" +
+	"\vrepin_count\x18\x06 \x01(\rR\n" +
 	"repinCount\"\xdf\x01\n" +
 	"\x0eListHotRequest\x12'\n" +
 	"\bowner_id\x18\x01 \x01(\tB\n" +

@@ -674,9 +674,9 @@ func (*Event_BackfillClosed) isEvent_Kind() {}
 type UserFollowed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who follows. The acting user.
-	FollowerId string `protobuf:"bytes,1,opt,name=follower_id,json=followerId,proto3" json:"follower_id,omitempty"`
-	// Who is followed; not follower_id.
-	UserId        string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// Who is followed; not user_id.
+	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -711,16 +711,16 @@ func (*UserFollowed) Descriptor() ([]byte, []int) {
 	return file_skein_v1_event_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *UserFollowed) GetFollowerId() string {
+func (x *UserFollowed) GetUserId() string {
 	if x != nil {
-		return x.FollowerId
+		return x.UserId
 	}
 	return ""
 }
 
-func (x *UserFollowed) GetUserId() string {
+func (x *UserFollowed) GetTargetUserId() string {
 	if x != nil {
-		return x.UserId
+		return x.TargetUserId
 	}
 	return ""
 }
@@ -729,9 +729,9 @@ func (x *UserFollowed) GetUserId() string {
 type UserUnfollowed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who followed. The acting user.
-	FollowerId string `protobuf:"bytes,1,opt,name=follower_id,json=followerId,proto3" json:"follower_id,omitempty"`
-	// Who was followed; not follower_id.
-	UserId        string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// Who was followed; not user_id.
+	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -766,16 +766,16 @@ func (*UserUnfollowed) Descriptor() ([]byte, []int) {
 	return file_skein_v1_event_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *UserUnfollowed) GetFollowerId() string {
+func (x *UserUnfollowed) GetUserId() string {
 	if x != nil {
-		return x.FollowerId
+		return x.UserId
 	}
 	return ""
 }
 
-func (x *UserUnfollowed) GetUserId() string {
+func (x *UserUnfollowed) GetTargetUserId() string {
 	if x != nil {
-		return x.UserId
+		return x.TargetUserId
 	}
 	return ""
 }
@@ -784,8 +784,8 @@ func (x *UserUnfollowed) GetUserId() string {
 type BoardFollowed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who follows. The acting user.
-	FollowerId string `protobuf:"bytes,1,opt,name=follower_id,json=followerId,proto3" json:"follower_id,omitempty"`
-	// The board; its owner is not follower_id. Created if it was never mentioned; ignored if it is deleted.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The board; its owner is not user_id. Created if it was never mentioned; ignored if it is deleted.
 	Board         *Board `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -821,9 +821,9 @@ func (*BoardFollowed) Descriptor() ([]byte, []int) {
 	return file_skein_v1_event_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *BoardFollowed) GetFollowerId() string {
+func (x *BoardFollowed) GetUserId() string {
 	if x != nil {
-		return x.FollowerId
+		return x.UserId
 	}
 	return ""
 }
@@ -839,8 +839,8 @@ func (x *BoardFollowed) GetBoard() *Board {
 type BoardUnfollowed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who followed. The acting user.
-	FollowerId string `protobuf:"bytes,1,opt,name=follower_id,json=followerId,proto3" json:"follower_id,omitempty"`
-	// The board; its owner is not follower_id. Created if it was never mentioned; ignored if it is deleted.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The board; its owner is not user_id. Created if it was never mentioned; ignored if it is deleted.
 	Board         *Board `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -876,9 +876,9 @@ func (*BoardUnfollowed) Descriptor() ([]byte, []int) {
 	return file_skein_v1_event_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *BoardUnfollowed) GetFollowerId() string {
+func (x *BoardUnfollowed) GetUserId() string {
 	if x != nil {
-		return x.FollowerId
+		return x.UserId
 	}
 	return ""
 }
@@ -1180,7 +1180,7 @@ type UserBlocked struct {
 	// Who blocks. The acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Who is blocked; not user_id.
-	BlockedId     string `protobuf:"bytes,2,opt,name=blocked_id,json=blockedId,proto3" json:"blocked_id,omitempty"`
+	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1222,9 +1222,9 @@ func (x *UserBlocked) GetUserId() string {
 	return ""
 }
 
-func (x *UserBlocked) GetBlockedId() string {
+func (x *UserBlocked) GetTargetUserId() string {
 	if x != nil {
-		return x.BlockedId
+		return x.TargetUserId
 	}
 	return ""
 }
@@ -1235,7 +1235,7 @@ type UserUnblocked struct {
 	// Who blocked. The acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Who was blocked; not user_id.
-	BlockedId     string `protobuf:"bytes,2,opt,name=blocked_id,json=blockedId,proto3" json:"blocked_id,omitempty"`
+	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1277,9 +1277,9 @@ func (x *UserUnblocked) GetUserId() string {
 	return ""
 }
 
-func (x *UserUnblocked) GetBlockedId() string {
+func (x *UserUnblocked) GetTargetUserId() string {
 	if x != nil {
-		return x.BlockedId
+		return x.TargetUserId
 	}
 	return ""
 }
@@ -1290,7 +1290,7 @@ type UserMuted struct {
 	// Who mutes. The acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Who is muted; not user_id.
-	MutedId       string `protobuf:"bytes,2,opt,name=muted_id,json=mutedId,proto3" json:"muted_id,omitempty"`
+	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1332,9 +1332,9 @@ func (x *UserMuted) GetUserId() string {
 	return ""
 }
 
-func (x *UserMuted) GetMutedId() string {
+func (x *UserMuted) GetTargetUserId() string {
 	if x != nil {
-		return x.MutedId
+		return x.TargetUserId
 	}
 	return ""
 }
@@ -1345,7 +1345,7 @@ type UserUnmuted struct {
 	// Who muted. The acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Who was muted; not user_id.
-	MutedId       string `protobuf:"bytes,2,opt,name=muted_id,json=mutedId,proto3" json:"muted_id,omitempty"`
+	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1387,9 +1387,9 @@ func (x *UserUnmuted) GetUserId() string {
 	return ""
 }
 
-func (x *UserUnmuted) GetMutedId() string {
+func (x *UserUnmuted) GetTargetUserId() string {
 	if x != nil {
-		return x.MutedId
+		return x.TargetUserId
 	}
 	return ""
 }
@@ -1906,28 +1906,24 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\vitem_scored\x18\x1e \x01(\v2\x14.skein.v1.ItemScoredH\x00R\n" +
 	"itemScored\x12C\n" +
 	"\x0fbackfill_closed\x18\x1f \x01(\v2\x18.skein.v1.BackfillClosedH\x00R\x0ebackfillClosedB\r\n" +
-	"\x04kind\x12\x05\xbaH\x02\b\x01\"`\n" +
-	"\fUserFollowed\x12+\n" +
-	"\vfollower_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\n" +
-	"followerId\x12#\n" +
-	"\auser_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\"b\n" +
-	"\x0eUserUnfollowed\x12+\n" +
-	"\vfollower_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\n" +
-	"followerId\x12#\n" +
-	"\auser_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\"k\n" +
-	"\rBoardFollowed\x12+\n" +
-	"\vfollower_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\n" +
-	"followerId\x12-\n" +
-	"\x05board\x18\x02 \x01(\v2\x0f.skein.v1.BoardB\x06\xbaH\x03\xc8\x01\x01R\x05board\"m\n" +
-	"\x0fBoardUnfollowed\x12+\n" +
-	"\vfollower_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\n" +
-	"followerId\x12-\n" +
+	"\x04kind\x12\x05\xbaH\x02\b\x01\"e\n" +
+	"\fUserFollowed\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
+	"\x0etarget_user_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"g\n" +
+	"\x0eUserUnfollowed\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
+	"\x0etarget_user_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"c\n" +
+	"\rBoardFollowed\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12-\n" +
+	"\x05board\x18\x02 \x01(\v2\x0f.skein.v1.BoardB\x06\xbaH\x03\xc8\x01\x01R\x05board\"e\n" +
+	"\x0fBoardUnfollowed\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12-\n" +
 	"\x05board\x18\x02 \x01(\v2\x0f.skein.v1.BoardB\x06\xbaH\x03\xc8\x01\x01R\x05board\"]\n" +
 	"\fBoardCreated\x12-\n" +
 	"\x05board\x18\x01 \x01(\v2\x0f.skein.v1.BoardB\x06\xbaH\x03\xc8\x01\x01R\x05board\x12\x1e\n" +
@@ -1948,29 +1944,27 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\bboard_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\aboardId\"5\n" +
 	"\n" +
 	"PinDeleted\x12'\n" +
-	"\x03pin\x18\x01 \x01(\v2\r.skein.v1.PinB\x06\xbaH\x03\xc8\x01\x01R\x03pin\"]\n" +
+	"\x03pin\x18\x01 \x01(\v2\r.skein.v1.PinB\x06\xbaH\x03\xc8\x01\x01R\x03pin\"d\n" +
 	"\vUserBlocked\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12)\n" +
-	"\n" +
-	"blocked_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\tblockedId\"_\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
+	"\x0etarget_user_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"f\n" +
 	"\rUserUnblocked\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12)\n" +
-	"\n" +
-	"blocked_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\tblockedId\"W\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
+	"\x0etarget_user_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"b\n" +
 	"\tUserMuted\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12%\n" +
-	"\bmuted_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\amutedId\"Y\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
+	"\x0etarget_user_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"d\n" +
 	"\vUserUnmuted\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12%\n" +
-	"\bmuted_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\amutedId\"2\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
+	"\x0etarget_user_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"2\n" +
 	"\vUserDeleted\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\"3\n" +

@@ -610,7 +610,7 @@ type ListPinsResponse struct {
 	// Where the next page begins; empty at the end of the list, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The length of the whole list at this position.
-	TotalSize int64 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
+	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
 	// The position that was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -661,7 +661,7 @@ func (x *ListPinsResponse) GetNextPageToken() string {
 	return ""
 }
 
-func (x *ListPinsResponse) GetTotalSize() int64 {
+func (x *ListPinsResponse) GetTotalSize() uint32 {
 	if x != nil {
 		return x.TotalSize
 	}
@@ -730,7 +730,7 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\aentries\x18\x01 \x03(\v2\x13.skein.v1.FeedEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
 	"\n" +
-	"total_size\x18\x03 \x01(\x03R\ttotalSize\x12\x1a\n" +
+	"total_size\x18\x03 \x01(\rR\ttotalSize\x12\x1a\n" +
 	"\bposition\x18\x04 \x01(\tR\bposition*R\n" +
 	"\tFeedOrder\x12\x1a\n" +
 	"\x16FEED_ORDER_UNSPECIFIED\x10\x00\x12\x15\n" +

@@ -23,41 +23,38 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How a follower follows a user or board.
+// How a user follows another or a board.
 type FollowKind int32
 
 const (
-	// Unset; in a request: any.
-	FollowKind_FOLLOW_KIND_UNSPECIFIED FollowKind = 0
-	// Not at all. A block between the two, or a board that does not exist, is also none.
-	FollowKind_FOLLOW_KIND_NONE FollowKind = 1
+	// Not at all. A block between the two, or a board that does not exist, is also none. Zero, because it is what an answer
+	// says of whom it knows nothing.
+	FollowKind_FOLLOW_KIND_NONE FollowKind = 0
 	// The user: all boards, present and future. Of a board: its owner is followed and the board is not excluded.
-	FollowKind_FOLLOW_KIND_EXPLICIT FollowKind = 2
+	FollowKind_FOLLOW_KIND_EXPLICIT FollowKind = 1
 	// Not the user, but at least one of the user's boards.
-	FollowKind_FOLLOW_KIND_IMPLICIT FollowKind = 3
+	FollowKind_FOLLOW_KIND_IMPLICIT FollowKind = 2
 	// This very board (whether or not its owner is followed too).
-	FollowKind_FOLLOW_KIND_BOARD FollowKind = 4
+	FollowKind_FOLLOW_KIND_BOARD FollowKind = 3
 	// Not this board, though its owner is followed.
-	FollowKind_FOLLOW_KIND_EXCLUDED FollowKind = 5
+	FollowKind_FOLLOW_KIND_EXCLUDED FollowKind = 4
 )
 
 // Enum value maps for FollowKind.
 var (
 	FollowKind_name = map[int32]string{
-		0: "FOLLOW_KIND_UNSPECIFIED",
-		1: "FOLLOW_KIND_NONE",
-		2: "FOLLOW_KIND_EXPLICIT",
-		3: "FOLLOW_KIND_IMPLICIT",
-		4: "FOLLOW_KIND_BOARD",
-		5: "FOLLOW_KIND_EXCLUDED",
+		0: "FOLLOW_KIND_NONE",
+		1: "FOLLOW_KIND_EXPLICIT",
+		2: "FOLLOW_KIND_IMPLICIT",
+		3: "FOLLOW_KIND_BOARD",
+		4: "FOLLOW_KIND_EXCLUDED",
 	}
 	FollowKind_value = map[string]int32{
-		"FOLLOW_KIND_UNSPECIFIED": 0,
-		"FOLLOW_KIND_NONE":        1,
-		"FOLLOW_KIND_EXPLICIT":    2,
-		"FOLLOW_KIND_IMPLICIT":    3,
-		"FOLLOW_KIND_BOARD":       4,
-		"FOLLOW_KIND_EXCLUDED":    5,
+		"FOLLOW_KIND_NONE":     0,
+		"FOLLOW_KIND_EXPLICIT": 1,
+		"FOLLOW_KIND_IMPLICIT": 2,
+		"FOLLOW_KIND_BOARD":    3,
+		"FOLLOW_KIND_EXCLUDED": 4,
 	}
 )
 
@@ -202,16 +199,16 @@ func (BoardFollowerKind) EnumDescriptor() ([]byte, []int) {
 	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{2}
 }
 
-// A question: does the follower follow the user or board?
+// A question: does the user follow the other user or board?
 type FollowPair struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who may follow. 1 to 128 bytes.
-	FollowerId string `protobuf:"bytes,1,opt,name=follower_id,json=followerId,proto3" json:"follower_id,omitempty"`
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Who or what may be followed.
 	//
 	// Types that are valid to be assigned to Target:
 	//
-	//	*FollowPair_UserId
+	//	*FollowPair_TargetUserId
 	//	*FollowPair_Board
 	Target        isFollowPair_Target `protobuf_oneof:"target"`
 	unknownFields protoimpl.UnknownFields
@@ -248,9 +245,9 @@ func (*FollowPair) Descriptor() ([]byte, []int) {
 	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *FollowPair) GetFollowerId() string {
+func (x *FollowPair) GetUserId() string {
 	if x != nil {
-		return x.FollowerId
+		return x.UserId
 	}
 	return ""
 }
@@ -262,10 +259,10 @@ func (x *FollowPair) GetTarget() isFollowPair_Target {
 	return nil
 }
 
-func (x *FollowPair) GetUserId() string {
+func (x *FollowPair) GetTargetUserId() string {
 	if x != nil {
-		if x, ok := x.Target.(*FollowPair_UserId); ok {
-			return x.UserId
+		if x, ok := x.Target.(*FollowPair_TargetUserId); ok {
+			return x.TargetUserId
 		}
 	}
 	return ""
@@ -284,9 +281,9 @@ type isFollowPair_Target interface {
 	isFollowPair_Target()
 }
 
-type FollowPair_UserId struct {
+type FollowPair_TargetUserId struct {
 	// A user. 1 to 128 bytes.
-	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3,oneof"`
+	TargetUserId string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3,oneof"`
 }
 
 type FollowPair_Board struct {
@@ -294,7 +291,7 @@ type FollowPair_Board struct {
 	Board *Board `protobuf:"bytes,3,opt,name=board,proto3,oneof"`
 }
 
-func (*FollowPair_UserId) isFollowPair_Target() {}
+func (*FollowPair_TargetUserId) isFollowPair_Target() {}
 
 func (*FollowPair_Board) isFollowPair_Target() {}
 
@@ -367,8 +364,8 @@ type CheckFollowsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each pair.
 	Kinds []FollowKind `protobuf:"varint,1,rep,packed,name=kinds,proto3,enum=skein.v1.FollowKind" json:"kinds,omitempty"`
-	// With include_times, one for each pair: since when; the zero time (1970-01-01) for NONE.
-	FollowTimes []*timestamppb.Timestamp `protobuf:"bytes,2,rep,name=follow_times,json=followTimes,proto3" json:"follow_times,omitempty"`
+	// With include_times, one for each pair.
+	FollowTimes []*FollowTime `protobuf:"bytes,2,rep,name=follow_times,json=followTimes,proto3" json:"follow_times,omitempty"`
 	// The position that was read.
 	Position      string `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -412,7 +409,7 @@ func (x *CheckFollowsResponse) GetKinds() []FollowKind {
 	return nil
 }
 
-func (x *CheckFollowsResponse) GetFollowTimes() []*timestamppb.Timestamp {
+func (x *CheckFollowsResponse) GetFollowTimes() []*FollowTime {
 	if x != nil {
 		return x.FollowTimes
 	}
@@ -424,6 +421,52 @@ func (x *CheckFollowsResponse) GetPosition() string {
 		return x.Position
 	}
 	return ""
+}
+
+// Since when a follow or an exclusion holds.
+type FollowTime struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Since when; absent for NONE.
+	Time          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowTime) Reset() {
+	*x = FollowTime{}
+	mi := &file_skein_v1_graph_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowTime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowTime) ProtoMessage() {}
+
+func (x *FollowTime) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_graph_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowTime.ProtoReflect.Descriptor instead.
+func (*FollowTime) Descriptor() ([]byte, []int) {
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *FollowTime) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
 }
 
 // A call of FilterFollowed. Exactly one of user_ids and boards is given.
@@ -445,7 +488,7 @@ type FilterFollowedRequest struct {
 
 func (x *FilterFollowedRequest) Reset() {
 	*x = FilterFollowedRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[3]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -457,7 +500,7 @@ func (x *FilterFollowedRequest) String() string {
 func (*FilterFollowedRequest) ProtoMessage() {}
 
 func (x *FilterFollowedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[3]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -470,7 +513,7 @@ func (x *FilterFollowedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilterFollowedRequest.ProtoReflect.Descriptor instead.
 func (*FilterFollowedRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{3}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *FilterFollowedRequest) GetViewerId() string {
@@ -521,7 +564,7 @@ type FilterFollowedResponse struct {
 
 func (x *FilterFollowedResponse) Reset() {
 	*x = FilterFollowedResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[4]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -533,7 +576,7 @@ func (x *FilterFollowedResponse) String() string {
 func (*FilterFollowedResponse) ProtoMessage() {}
 
 func (x *FilterFollowedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[4]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -546,7 +589,7 @@ func (x *FilterFollowedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilterFollowedResponse.ProtoReflect.Descriptor instead.
 func (*FilterFollowedResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{4}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *FilterFollowedResponse) GetIndexes() []uint32 {
@@ -578,7 +621,7 @@ type BatchGetRelationshipsRequest struct {
 
 func (x *BatchGetRelationshipsRequest) Reset() {
 	*x = BatchGetRelationshipsRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[5]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -590,7 +633,7 @@ func (x *BatchGetRelationshipsRequest) String() string {
 func (*BatchGetRelationshipsRequest) ProtoMessage() {}
 
 func (x *BatchGetRelationshipsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[5]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -603,7 +646,7 @@ func (x *BatchGetRelationshipsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetRelationshipsRequest.ProtoReflect.Descriptor instead.
 func (*BatchGetRelationshipsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{5}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *BatchGetRelationshipsRequest) GetViewerId() string {
@@ -640,7 +683,7 @@ type BatchGetRelationshipsResponse struct {
 
 func (x *BatchGetRelationshipsResponse) Reset() {
 	*x = BatchGetRelationshipsResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[6]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -652,7 +695,7 @@ func (x *BatchGetRelationshipsResponse) String() string {
 func (*BatchGetRelationshipsResponse) ProtoMessage() {}
 
 func (x *BatchGetRelationshipsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[6]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -665,7 +708,7 @@ func (x *BatchGetRelationshipsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetRelationshipsResponse.ProtoReflect.Descriptor instead.
 func (*BatchGetRelationshipsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{6}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BatchGetRelationshipsResponse) GetRelationships() []*Relationship {
@@ -705,7 +748,7 @@ type Relationship struct {
 
 func (x *Relationship) Reset() {
 	*x = Relationship{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[7]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +760,7 @@ func (x *Relationship) String() string {
 func (*Relationship) ProtoMessage() {}
 
 func (x *Relationship) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[7]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +773,7 @@ func (x *Relationship) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Relationship.ProtoReflect.Descriptor instead.
 func (*Relationship) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{7}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Relationship) GetUserId() string {
@@ -744,14 +787,14 @@ func (x *Relationship) GetFollowing() FollowKind {
 	if x != nil {
 		return x.Following
 	}
-	return FollowKind_FOLLOW_KIND_UNSPECIFIED
+	return FollowKind_FOLLOW_KIND_NONE
 }
 
 func (x *Relationship) GetFollowedBy() FollowKind {
 	if x != nil {
 		return x.FollowedBy
 	}
-	return FollowKind_FOLLOW_KIND_UNSPECIFIED
+	return FollowKind_FOLLOW_KIND_NONE
 }
 
 func (x *Relationship) GetBlocking() bool {
@@ -787,8 +830,8 @@ type ListFollowingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whose followees. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// EXPLICIT or IMPLICIT; unspecified: both.
-	Kind FollowKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.FollowKind" json:"kind,omitempty"`
+	// Only EXPLICIT or only IMPLICIT follows; absent: both.
+	Kind *FollowKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.FollowKind,oneof" json:"kind,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the page before; empty: the first page.
@@ -801,7 +844,7 @@ type ListFollowingRequest struct {
 
 func (x *ListFollowingRequest) Reset() {
 	*x = ListFollowingRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[8]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +856,7 @@ func (x *ListFollowingRequest) String() string {
 func (*ListFollowingRequest) ProtoMessage() {}
 
 func (x *ListFollowingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[8]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +869,7 @@ func (x *ListFollowingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFollowingRequest.ProtoReflect.Descriptor instead.
 func (*ListFollowingRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{8}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListFollowingRequest) GetUserId() string {
@@ -837,10 +880,10 @@ func (x *ListFollowingRequest) GetUserId() string {
 }
 
 func (x *ListFollowingRequest) GetKind() FollowKind {
-	if x != nil {
-		return x.Kind
+	if x != nil && x.Kind != nil {
+		return *x.Kind
 	}
-	return FollowKind_FOLLOW_KIND_UNSPECIFIED
+	return FollowKind_FOLLOW_KIND_NONE
 }
 
 func (x *ListFollowingRequest) GetPageSize() int32 {
@@ -872,7 +915,7 @@ type ListFollowingResponse struct {
 	// Where the next page begins; empty at the end of the list, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The length of the whole list at this position.
-	TotalSize int64 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
+	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
 	// The position that was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -881,7 +924,7 @@ type ListFollowingResponse struct {
 
 func (x *ListFollowingResponse) Reset() {
 	*x = ListFollowingResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[9]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -893,7 +936,7 @@ func (x *ListFollowingResponse) String() string {
 func (*ListFollowingResponse) ProtoMessage() {}
 
 func (x *ListFollowingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[9]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -906,7 +949,7 @@ func (x *ListFollowingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFollowingResponse.ProtoReflect.Descriptor instead.
 func (*ListFollowingResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{9}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListFollowingResponse) GetEntries() []*FollowEntry {
@@ -923,7 +966,7 @@ func (x *ListFollowingResponse) GetNextPageToken() string {
 	return ""
 }
 
-func (x *ListFollowingResponse) GetTotalSize() int64 {
+func (x *ListFollowingResponse) GetTotalSize() uint32 {
 	if x != nil {
 		return x.TotalSize
 	}
@@ -952,7 +995,7 @@ type FollowEntry struct {
 
 func (x *FollowEntry) Reset() {
 	*x = FollowEntry{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[10]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -964,7 +1007,7 @@ func (x *FollowEntry) String() string {
 func (*FollowEntry) ProtoMessage() {}
 
 func (x *FollowEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[10]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -977,7 +1020,7 @@ func (x *FollowEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowEntry.ProtoReflect.Descriptor instead.
 func (*FollowEntry) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{10}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FollowEntry) GetUserId() string {
@@ -991,7 +1034,7 @@ func (x *FollowEntry) GetKind() FollowKind {
 	if x != nil {
 		return x.Kind
 	}
-	return FollowKind_FOLLOW_KIND_UNSPECIFIED
+	return FollowKind_FOLLOW_KIND_NONE
 }
 
 func (x *FollowEntry) GetFollowTime() *timestamppb.Timestamp {
@@ -1006,8 +1049,8 @@ type ListFollowersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whose followers. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// EXPLICIT or IMPLICIT; unspecified: both.
-	Kind FollowKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.FollowKind" json:"kind,omitempty"`
+	// Only EXPLICIT or only IMPLICIT follows; absent: both.
+	Kind *FollowKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.FollowKind,oneof" json:"kind,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the page before; empty: the first page.
@@ -1020,7 +1063,7 @@ type ListFollowersRequest struct {
 
 func (x *ListFollowersRequest) Reset() {
 	*x = ListFollowersRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[11]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1075,7 @@ func (x *ListFollowersRequest) String() string {
 func (*ListFollowersRequest) ProtoMessage() {}
 
 func (x *ListFollowersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[11]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1088,7 @@ func (x *ListFollowersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFollowersRequest.ProtoReflect.Descriptor instead.
 func (*ListFollowersRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{11}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListFollowersRequest) GetUserId() string {
@@ -1056,10 +1099,10 @@ func (x *ListFollowersRequest) GetUserId() string {
 }
 
 func (x *ListFollowersRequest) GetKind() FollowKind {
-	if x != nil {
-		return x.Kind
+	if x != nil && x.Kind != nil {
+		return *x.Kind
 	}
-	return FollowKind_FOLLOW_KIND_UNSPECIFIED
+	return FollowKind_FOLLOW_KIND_NONE
 }
 
 func (x *ListFollowersRequest) GetPageSize() int32 {
@@ -1091,7 +1134,7 @@ type ListFollowersResponse struct {
 	// Where the next page begins; empty at the end of the list, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The length of the whole list at this position.
-	TotalSize int64 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
+	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
 	// The position that was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1100,7 +1143,7 @@ type ListFollowersResponse struct {
 
 func (x *ListFollowersResponse) Reset() {
 	*x = ListFollowersResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[12]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1155,7 @@ func (x *ListFollowersResponse) String() string {
 func (*ListFollowersResponse) ProtoMessage() {}
 
 func (x *ListFollowersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[12]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1168,7 @@ func (x *ListFollowersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFollowersResponse.ProtoReflect.Descriptor instead.
 func (*ListFollowersResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{12}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListFollowersResponse) GetEntries() []*FollowEntry {
@@ -1142,7 +1185,7 @@ func (x *ListFollowersResponse) GetNextPageToken() string {
 	return ""
 }
 
-func (x *ListFollowersResponse) GetTotalSize() int64 {
+func (x *ListFollowersResponse) GetTotalSize() uint32 {
 	if x != nil {
 		return x.TotalSize
 	}
@@ -1175,7 +1218,7 @@ type ListBoardFollowersRequest struct {
 
 func (x *ListBoardFollowersRequest) Reset() {
 	*x = ListBoardFollowersRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[13]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1230,7 @@ func (x *ListBoardFollowersRequest) String() string {
 func (*ListBoardFollowersRequest) ProtoMessage() {}
 
 func (x *ListBoardFollowersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[13]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1243,7 @@ func (x *ListBoardFollowersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardFollowersRequest.ProtoReflect.Descriptor instead.
 func (*ListBoardFollowersRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{13}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListBoardFollowersRequest) GetBoard() *Board {
@@ -1246,7 +1289,7 @@ type ListBoardFollowersResponse struct {
 	// Where the next page begins; empty at the end of the list, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The length of the whole list at this position.
-	TotalSize int64 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
+	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
 	// The position that was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1255,7 +1298,7 @@ type ListBoardFollowersResponse struct {
 
 func (x *ListBoardFollowersResponse) Reset() {
 	*x = ListBoardFollowersResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[14]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1310,7 @@ func (x *ListBoardFollowersResponse) String() string {
 func (*ListBoardFollowersResponse) ProtoMessage() {}
 
 func (x *ListBoardFollowersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[14]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1323,7 @@ func (x *ListBoardFollowersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardFollowersResponse.ProtoReflect.Descriptor instead.
 func (*ListBoardFollowersResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{14}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListBoardFollowersResponse) GetEntries() []*FollowEntry {
@@ -1297,7 +1340,7 @@ func (x *ListBoardFollowersResponse) GetNextPageToken() string {
 	return ""
 }
 
-func (x *ListBoardFollowersResponse) GetTotalSize() int64 {
+func (x *ListBoardFollowersResponse) GetTotalSize() uint32 {
 	if x != nil {
 		return x.TotalSize
 	}
@@ -1328,7 +1371,7 @@ type ListFollowedBoardsRequest struct {
 
 func (x *ListFollowedBoardsRequest) Reset() {
 	*x = ListFollowedBoardsRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[15]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +1383,7 @@ func (x *ListFollowedBoardsRequest) String() string {
 func (*ListFollowedBoardsRequest) ProtoMessage() {}
 
 func (x *ListFollowedBoardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[15]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1353,7 +1396,7 @@ func (x *ListFollowedBoardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFollowedBoardsRequest.ProtoReflect.Descriptor instead.
 func (*ListFollowedBoardsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{15}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListFollowedBoardsRequest) GetUserId() string {
@@ -1392,7 +1435,7 @@ type ListFollowedBoardsResponse struct {
 	// Where the next page begins; empty at the end of the list, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The length of the whole list at this position.
-	TotalSize int64 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
+	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
 	// The position that was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1401,7 +1444,7 @@ type ListFollowedBoardsResponse struct {
 
 func (x *ListFollowedBoardsResponse) Reset() {
 	*x = ListFollowedBoardsResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[16]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1456,7 @@ func (x *ListFollowedBoardsResponse) String() string {
 func (*ListFollowedBoardsResponse) ProtoMessage() {}
 
 func (x *ListFollowedBoardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[16]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1469,7 @@ func (x *ListFollowedBoardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFollowedBoardsResponse.ProtoReflect.Descriptor instead.
 func (*ListFollowedBoardsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{16}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListFollowedBoardsResponse) GetEntries() []*BoardEntry {
@@ -1443,7 +1486,7 @@ func (x *ListFollowedBoardsResponse) GetNextPageToken() string {
 	return ""
 }
 
-func (x *ListFollowedBoardsResponse) GetTotalSize() int64 {
+func (x *ListFollowedBoardsResponse) GetTotalSize() uint32 {
 	if x != nil {
 		return x.TotalSize
 	}
@@ -1472,7 +1515,7 @@ type BoardEntry struct {
 
 func (x *BoardEntry) Reset() {
 	*x = BoardEntry{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[17]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1527,7 @@ func (x *BoardEntry) String() string {
 func (*BoardEntry) ProtoMessage() {}
 
 func (x *BoardEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[17]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1540,7 @@ func (x *BoardEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoardEntry.ProtoReflect.Descriptor instead.
 func (*BoardEntry) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{17}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BoardEntry) GetBoard() *Board {
@@ -1538,7 +1581,7 @@ type ListExcludedBoardsRequest struct {
 
 func (x *ListExcludedBoardsRequest) Reset() {
 	*x = ListExcludedBoardsRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[18]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +1593,7 @@ func (x *ListExcludedBoardsRequest) String() string {
 func (*ListExcludedBoardsRequest) ProtoMessage() {}
 
 func (x *ListExcludedBoardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[18]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1563,7 +1606,7 @@ func (x *ListExcludedBoardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExcludedBoardsRequest.ProtoReflect.Descriptor instead.
 func (*ListExcludedBoardsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{18}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListExcludedBoardsRequest) GetUserId() string {
@@ -1602,7 +1645,7 @@ type ListExcludedBoardsResponse struct {
 	// Where the next page begins; empty at the end of the list, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The length of the whole list at this position.
-	TotalSize int64 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
+	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
 	// The position that was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1611,7 +1654,7 @@ type ListExcludedBoardsResponse struct {
 
 func (x *ListExcludedBoardsResponse) Reset() {
 	*x = ListExcludedBoardsResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[19]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +1666,7 @@ func (x *ListExcludedBoardsResponse) String() string {
 func (*ListExcludedBoardsResponse) ProtoMessage() {}
 
 func (x *ListExcludedBoardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[19]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +1679,7 @@ func (x *ListExcludedBoardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExcludedBoardsResponse.ProtoReflect.Descriptor instead.
 func (*ListExcludedBoardsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{19}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListExcludedBoardsResponse) GetEntries() []*BoardEntry {
@@ -1653,7 +1696,7 @@ func (x *ListExcludedBoardsResponse) GetNextPageToken() string {
 	return ""
 }
 
-func (x *ListExcludedBoardsResponse) GetTotalSize() int64 {
+func (x *ListExcludedBoardsResponse) GetTotalSize() uint32 {
 	if x != nil {
 		return x.TotalSize
 	}
@@ -1684,7 +1727,7 @@ type ListBoardsRequest struct {
 
 func (x *ListBoardsRequest) Reset() {
 	*x = ListBoardsRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[20]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1696,7 +1739,7 @@ func (x *ListBoardsRequest) String() string {
 func (*ListBoardsRequest) ProtoMessage() {}
 
 func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[20]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1709,7 +1752,7 @@ func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsRequest.ProtoReflect.Descriptor instead.
 func (*ListBoardsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{20}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListBoardsRequest) GetUserId() string {
@@ -1748,7 +1791,7 @@ type ListBoardsResponse struct {
 	// Where the next page begins; empty at the end of the list, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The length of the whole list at this position.
-	TotalSize int64 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
+	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
 	// The position that was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1757,7 +1800,7 @@ type ListBoardsResponse struct {
 
 func (x *ListBoardsResponse) Reset() {
 	*x = ListBoardsResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[21]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1812,7 @@ func (x *ListBoardsResponse) String() string {
 func (*ListBoardsResponse) ProtoMessage() {}
 
 func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[21]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1825,7 @@ func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsResponse.ProtoReflect.Descriptor instead.
 func (*ListBoardsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{21}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListBoardsResponse) GetEntries() []*BoardEntry {
@@ -1799,7 +1842,7 @@ func (x *ListBoardsResponse) GetNextPageToken() string {
 	return ""
 }
 
-func (x *ListBoardsResponse) GetTotalSize() int64 {
+func (x *ListBoardsResponse) GetTotalSize() uint32 {
 	if x != nil {
 		return x.TotalSize
 	}
@@ -1830,7 +1873,7 @@ type ListBlockedRequest struct {
 
 func (x *ListBlockedRequest) Reset() {
 	*x = ListBlockedRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[22]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +1885,7 @@ func (x *ListBlockedRequest) String() string {
 func (*ListBlockedRequest) ProtoMessage() {}
 
 func (x *ListBlockedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[22]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +1898,7 @@ func (x *ListBlockedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlockedRequest.ProtoReflect.Descriptor instead.
 func (*ListBlockedRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{22}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListBlockedRequest) GetUserId() string {
@@ -1894,7 +1937,7 @@ type ListBlockedResponse struct {
 	// Where the next page begins; empty at the end of the list, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The length of the whole list at this position.
-	TotalSize int64 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
+	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
 	// The position that was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1903,7 +1946,7 @@ type ListBlockedResponse struct {
 
 func (x *ListBlockedResponse) Reset() {
 	*x = ListBlockedResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[23]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1915,7 +1958,7 @@ func (x *ListBlockedResponse) String() string {
 func (*ListBlockedResponse) ProtoMessage() {}
 
 func (x *ListBlockedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[23]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1928,7 +1971,7 @@ func (x *ListBlockedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlockedResponse.ProtoReflect.Descriptor instead.
 func (*ListBlockedResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{23}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListBlockedResponse) GetEntries() []*UserEntry {
@@ -1945,7 +1988,7 @@ func (x *ListBlockedResponse) GetNextPageToken() string {
 	return ""
 }
 
-func (x *ListBlockedResponse) GetTotalSize() int64 {
+func (x *ListBlockedResponse) GetTotalSize() uint32 {
 	if x != nil {
 		return x.TotalSize
 	}
@@ -1972,7 +2015,7 @@ type UserEntry struct {
 
 func (x *UserEntry) Reset() {
 	*x = UserEntry{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[24]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2027,7 @@ func (x *UserEntry) String() string {
 func (*UserEntry) ProtoMessage() {}
 
 func (x *UserEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[24]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,7 +2040,7 @@ func (x *UserEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserEntry.ProtoReflect.Descriptor instead.
 func (*UserEntry) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{24}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UserEntry) GetUserId() string {
@@ -2031,7 +2074,7 @@ type ListMutedRequest struct {
 
 func (x *ListMutedRequest) Reset() {
 	*x = ListMutedRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[25]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2086,7 @@ func (x *ListMutedRequest) String() string {
 func (*ListMutedRequest) ProtoMessage() {}
 
 func (x *ListMutedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[25]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2099,7 @@ func (x *ListMutedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMutedRequest.ProtoReflect.Descriptor instead.
 func (*ListMutedRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{25}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListMutedRequest) GetUserId() string {
@@ -2095,7 +2138,7 @@ type ListMutedResponse struct {
 	// Where the next page begins; empty at the end of the list, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The length of the whole list at this position.
-	TotalSize int64 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
+	TotalSize uint32 `protobuf:"varint,3,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
 	// The position that was read.
 	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2104,7 +2147,7 @@ type ListMutedResponse struct {
 
 func (x *ListMutedResponse) Reset() {
 	*x = ListMutedResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[26]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2159,7 @@ func (x *ListMutedResponse) String() string {
 func (*ListMutedResponse) ProtoMessage() {}
 
 func (x *ListMutedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[26]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2172,7 @@ func (x *ListMutedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMutedResponse.ProtoReflect.Descriptor instead.
 func (*ListMutedResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{26}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListMutedResponse) GetEntries() []*UserEntry {
@@ -2146,7 +2189,7 @@ func (x *ListMutedResponse) GetNextPageToken() string {
 	return ""
 }
 
-func (x *ListMutedResponse) GetTotalSize() int64 {
+func (x *ListMutedResponse) GetTotalSize() uint32 {
 	if x != nil {
 		return x.TotalSize
 	}
@@ -2179,7 +2222,7 @@ type ListMutualsRequest struct {
 
 func (x *ListMutualsRequest) Reset() {
 	*x = ListMutualsRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[27]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2191,7 +2234,7 @@ func (x *ListMutualsRequest) String() string {
 func (*ListMutualsRequest) ProtoMessage() {}
 
 func (x *ListMutualsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[27]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2204,7 +2247,7 @@ func (x *ListMutualsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMutualsRequest.ProtoReflect.Descriptor instead.
 func (*ListMutualsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{27}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListMutualsRequest) GetViewerId() string {
@@ -2257,7 +2300,7 @@ type ListMutualsResponse struct {
 
 func (x *ListMutualsResponse) Reset() {
 	*x = ListMutualsResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[28]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2269,7 +2312,7 @@ func (x *ListMutualsResponse) String() string {
 func (*ListMutualsResponse) ProtoMessage() {}
 
 func (x *ListMutualsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[28]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2282,7 +2325,7 @@ func (x *ListMutualsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMutualsResponse.ProtoReflect.Descriptor instead.
 func (*ListMutualsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{28}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListMutualsResponse) GetEntries() []*FollowEntry {
@@ -2326,7 +2369,7 @@ type ScanFollowersRequest struct {
 
 func (x *ScanFollowersRequest) Reset() {
 	*x = ScanFollowersRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[29]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2338,7 +2381,7 @@ func (x *ScanFollowersRequest) String() string {
 func (*ScanFollowersRequest) ProtoMessage() {}
 
 func (x *ScanFollowersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[29]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2351,7 +2394,7 @@ func (x *ScanFollowersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanFollowersRequest.ProtoReflect.Descriptor instead.
 func (*ScanFollowersRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{29}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ScanFollowersRequest) GetTarget() isScanFollowersRequest_Target {
@@ -2426,7 +2469,7 @@ type ScanFollowersResponse struct {
 
 func (x *ScanFollowersResponse) Reset() {
 	*x = ScanFollowersResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[30]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2438,7 +2481,7 @@ func (x *ScanFollowersResponse) String() string {
 func (*ScanFollowersResponse) ProtoMessage() {}
 
 func (x *ScanFollowersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[30]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2451,7 +2494,7 @@ func (x *ScanFollowersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanFollowersResponse.ProtoReflect.Descriptor instead.
 func (*ScanFollowersResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{30}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ScanFollowersResponse) GetEntries() []*FollowEntry {
@@ -2490,7 +2533,7 @@ type BatchGetFollowCountsRequest struct {
 
 func (x *BatchGetFollowCountsRequest) Reset() {
 	*x = BatchGetFollowCountsRequest{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[31]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2502,7 +2545,7 @@ func (x *BatchGetFollowCountsRequest) String() string {
 func (*BatchGetFollowCountsRequest) ProtoMessage() {}
 
 func (x *BatchGetFollowCountsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[31]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2515,7 +2558,7 @@ func (x *BatchGetFollowCountsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetFollowCountsRequest.ProtoReflect.Descriptor instead.
 func (*BatchGetFollowCountsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{31}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BatchGetFollowCountsRequest) GetUserIds() []string {
@@ -2540,7 +2583,7 @@ func (x *BatchGetFollowCountsRequest) GetAtLeast() string {
 }
 
 // The answer of BatchGetFollowCounts, each part in the order of the request. Every count is the length of the
-// list of the same name at the same position.
+// list of the same name at the same position; one that would pass 4,294,967,295 stays there.
 type BatchGetFollowCountsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each user.
@@ -2555,7 +2598,7 @@ type BatchGetFollowCountsResponse struct {
 
 func (x *BatchGetFollowCountsResponse) Reset() {
 	*x = BatchGetFollowCountsResponse{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[32]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2567,7 +2610,7 @@ func (x *BatchGetFollowCountsResponse) String() string {
 func (*BatchGetFollowCountsResponse) ProtoMessage() {}
 
 func (x *BatchGetFollowCountsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[32]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2580,7 +2623,7 @@ func (x *BatchGetFollowCountsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetFollowCountsResponse.ProtoReflect.Descriptor instead.
 func (*BatchGetFollowCountsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{32}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BatchGetFollowCountsResponse) GetUsers() []*UserFollowCounts {
@@ -2610,34 +2653,34 @@ type UserFollowCounts struct {
 	// The user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Followers, explicit and implicit.
-	FollowerCount int64 `protobuf:"varint,2,opt,name=follower_count,json=followerCount,proto3" json:"follower_count,omitempty"`
+	FollowerCount uint32 `protobuf:"varint,2,opt,name=follower_count,json=followerCount,proto3" json:"follower_count,omitempty"`
 	// Explicit followers.
-	ExplicitFollowerCount int64 `protobuf:"varint,3,opt,name=explicit_follower_count,json=explicitFollowerCount,proto3" json:"explicit_follower_count,omitempty"`
+	ExplicitFollowerCount uint32 `protobuf:"varint,3,opt,name=explicit_follower_count,json=explicitFollowerCount,proto3" json:"explicit_follower_count,omitempty"`
 	// Implicit followers.
-	ImplicitFollowerCount int64 `protobuf:"varint,4,opt,name=implicit_follower_count,json=implicitFollowerCount,proto3" json:"implicit_follower_count,omitempty"`
+	ImplicitFollowerCount uint32 `protobuf:"varint,4,opt,name=implicit_follower_count,json=implicitFollowerCount,proto3" json:"implicit_follower_count,omitempty"`
 	// Followees, explicit and implicit.
-	FollowingCount int64 `protobuf:"varint,5,opt,name=following_count,json=followingCount,proto3" json:"following_count,omitempty"`
+	FollowingCount uint32 `protobuf:"varint,5,opt,name=following_count,json=followingCount,proto3" json:"following_count,omitempty"`
 	// Explicit followees.
-	ExplicitFollowingCount int64 `protobuf:"varint,6,opt,name=explicit_following_count,json=explicitFollowingCount,proto3" json:"explicit_following_count,omitempty"`
+	ExplicitFollowingCount uint32 `protobuf:"varint,6,opt,name=explicit_following_count,json=explicitFollowingCount,proto3" json:"explicit_following_count,omitempty"`
 	// Implicit followees.
-	ImplicitFollowingCount int64 `protobuf:"varint,7,opt,name=implicit_following_count,json=implicitFollowingCount,proto3" json:"implicit_following_count,omitempty"`
+	ImplicitFollowingCount uint32 `protobuf:"varint,7,opt,name=implicit_following_count,json=implicitFollowingCount,proto3" json:"implicit_following_count,omitempty"`
 	// Living boards of the user, without the default board.
-	BoardCount int64 `protobuf:"varint,8,opt,name=board_count,json=boardCount,proto3" json:"board_count,omitempty"`
+	BoardCount uint32 `protobuf:"varint,8,opt,name=board_count,json=boardCount,proto3" json:"board_count,omitempty"`
 	// Boards that the user follows one by one.
-	FollowedBoardCount int64 `protobuf:"varint,9,opt,name=followed_board_count,json=followedBoardCount,proto3" json:"followed_board_count,omitempty"`
+	FollowedBoardCount uint32 `protobuf:"varint,9,opt,name=followed_board_count,json=followedBoardCount,proto3" json:"followed_board_count,omitempty"`
 	// Boards that the user excludes.
-	ExcludedBoardCount int64 `protobuf:"varint,10,opt,name=excluded_board_count,json=excludedBoardCount,proto3" json:"excluded_board_count,omitempty"`
+	ExcludedBoardCount uint32 `protobuf:"varint,10,opt,name=excluded_board_count,json=excludedBoardCount,proto3" json:"excluded_board_count,omitempty"`
 	// Users whom the user blocks.
-	BlockedCount int64 `protobuf:"varint,11,opt,name=blocked_count,json=blockedCount,proto3" json:"blocked_count,omitempty"`
+	BlockedCount uint32 `protobuf:"varint,11,opt,name=blocked_count,json=blockedCount,proto3" json:"blocked_count,omitempty"`
 	// Users whom the user mutes.
-	MutedCount    int64 `protobuf:"varint,12,opt,name=muted_count,json=mutedCount,proto3" json:"muted_count,omitempty"`
+	MutedCount    uint32 `protobuf:"varint,12,opt,name=muted_count,json=mutedCount,proto3" json:"muted_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UserFollowCounts) Reset() {
 	*x = UserFollowCounts{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[33]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2649,7 +2692,7 @@ func (x *UserFollowCounts) String() string {
 func (*UserFollowCounts) ProtoMessage() {}
 
 func (x *UserFollowCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[33]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2662,7 +2705,7 @@ func (x *UserFollowCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserFollowCounts.ProtoReflect.Descriptor instead.
 func (*UserFollowCounts) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{33}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *UserFollowCounts) GetUserId() string {
@@ -2672,77 +2715,77 @@ func (x *UserFollowCounts) GetUserId() string {
 	return ""
 }
 
-func (x *UserFollowCounts) GetFollowerCount() int64 {
+func (x *UserFollowCounts) GetFollowerCount() uint32 {
 	if x != nil {
 		return x.FollowerCount
 	}
 	return 0
 }
 
-func (x *UserFollowCounts) GetExplicitFollowerCount() int64 {
+func (x *UserFollowCounts) GetExplicitFollowerCount() uint32 {
 	if x != nil {
 		return x.ExplicitFollowerCount
 	}
 	return 0
 }
 
-func (x *UserFollowCounts) GetImplicitFollowerCount() int64 {
+func (x *UserFollowCounts) GetImplicitFollowerCount() uint32 {
 	if x != nil {
 		return x.ImplicitFollowerCount
 	}
 	return 0
 }
 
-func (x *UserFollowCounts) GetFollowingCount() int64 {
+func (x *UserFollowCounts) GetFollowingCount() uint32 {
 	if x != nil {
 		return x.FollowingCount
 	}
 	return 0
 }
 
-func (x *UserFollowCounts) GetExplicitFollowingCount() int64 {
+func (x *UserFollowCounts) GetExplicitFollowingCount() uint32 {
 	if x != nil {
 		return x.ExplicitFollowingCount
 	}
 	return 0
 }
 
-func (x *UserFollowCounts) GetImplicitFollowingCount() int64 {
+func (x *UserFollowCounts) GetImplicitFollowingCount() uint32 {
 	if x != nil {
 		return x.ImplicitFollowingCount
 	}
 	return 0
 }
 
-func (x *UserFollowCounts) GetBoardCount() int64 {
+func (x *UserFollowCounts) GetBoardCount() uint32 {
 	if x != nil {
 		return x.BoardCount
 	}
 	return 0
 }
 
-func (x *UserFollowCounts) GetFollowedBoardCount() int64 {
+func (x *UserFollowCounts) GetFollowedBoardCount() uint32 {
 	if x != nil {
 		return x.FollowedBoardCount
 	}
 	return 0
 }
 
-func (x *UserFollowCounts) GetExcludedBoardCount() int64 {
+func (x *UserFollowCounts) GetExcludedBoardCount() uint32 {
 	if x != nil {
 		return x.ExcludedBoardCount
 	}
 	return 0
 }
 
-func (x *UserFollowCounts) GetBlockedCount() int64 {
+func (x *UserFollowCounts) GetBlockedCount() uint32 {
 	if x != nil {
 		return x.BlockedCount
 	}
 	return 0
 }
 
-func (x *UserFollowCounts) GetMutedCount() int64 {
+func (x *UserFollowCounts) GetMutedCount() uint32 {
 	if x != nil {
 		return x.MutedCount
 	}
@@ -2755,18 +2798,18 @@ type BoardFollowCounts struct {
 	// The board.
 	Board *Board `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	// Everyone for whom the board appears.
-	FollowerCount int64 `protobuf:"varint,2,opt,name=follower_count,json=followerCount,proto3" json:"follower_count,omitempty"`
+	FollowerCount uint32 `protobuf:"varint,2,opt,name=follower_count,json=followerCount,proto3" json:"follower_count,omitempty"`
 	// Those who follow the board itself.
-	ExplicitFollowerCount int64 `protobuf:"varint,3,opt,name=explicit_follower_count,json=explicitFollowerCount,proto3" json:"explicit_follower_count,omitempty"`
+	ExplicitFollowerCount uint32 `protobuf:"varint,3,opt,name=explicit_follower_count,json=explicitFollowerCount,proto3" json:"explicit_follower_count,omitempty"`
 	// Those who follow its owner and exclude the board.
-	ExcluderCount int64 `protobuf:"varint,4,opt,name=excluder_count,json=excluderCount,proto3" json:"excluder_count,omitempty"`
+	ExcluderCount uint32 `protobuf:"varint,4,opt,name=excluder_count,json=excluderCount,proto3" json:"excluder_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BoardFollowCounts) Reset() {
 	*x = BoardFollowCounts{}
-	mi := &file_skein_v1_graph_service_proto_msgTypes[34]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2778,7 +2821,7 @@ func (x *BoardFollowCounts) String() string {
 func (*BoardFollowCounts) ProtoMessage() {}
 
 func (x *BoardFollowCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_graph_service_proto_msgTypes[34]
+	mi := &file_skein_v1_graph_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2791,7 +2834,7 @@ func (x *BoardFollowCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoardFollowCounts.ProtoReflect.Descriptor instead.
 func (*BoardFollowCounts) Descriptor() ([]byte, []int) {
-	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{34}
+	return file_skein_v1_graph_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BoardFollowCounts) GetBoard() *Board {
@@ -2801,21 +2844,21 @@ func (x *BoardFollowCounts) GetBoard() *Board {
 	return nil
 }
 
-func (x *BoardFollowCounts) GetFollowerCount() int64 {
+func (x *BoardFollowCounts) GetFollowerCount() uint32 {
 	if x != nil {
 		return x.FollowerCount
 	}
 	return 0
 }
 
-func (x *BoardFollowCounts) GetExplicitFollowerCount() int64 {
+func (x *BoardFollowCounts) GetExplicitFollowerCount() uint32 {
 	if x != nil {
 		return x.ExplicitFollowerCount
 	}
 	return 0
 }
 
-func (x *BoardFollowCounts) GetExcluderCount() int64 {
+func (x *BoardFollowCounts) GetExcluderCount() uint32 {
 	if x != nil {
 		return x.ExcluderCount
 	}
@@ -2826,24 +2869,26 @@ var File_skein_v1_graph_service_proto protoreflect.FileDescriptor
 
 const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1cskein/v1/graph_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14skein/v1/event.proto\"\x9a\x01\n" +
+	"\x1cskein/v1/graph_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14skein/v1/event.proto\"\x9f\x01\n" +
 	"\n" +
-	"FollowPair\x12+\n" +
-	"\vfollower_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\n" +
-	"followerId\x12%\n" +
-	"\auser_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01H\x00R\x06userId\x12'\n" +
+	"FollowPair\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x122\n" +
+	"\x0etarget_user_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01H\x00R\ftargetUserId\x12'\n" +
 	"\x05board\x18\x03 \x01(\v2\x0f.skein.v1.BoardH\x00R\x05boardB\x0f\n" +
 	"\x06target\x12\x05\xbaH\x02\b\x01\"\x98\x01\n" +
 	"\x13CheckFollowsRequest\x127\n" +
 	"\x05pairs\x18\x01 \x03(\v2\x14.skein.v1.FollowPairB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x05pairs\x12#\n" +
 	"\rinclude_times\x18\x02 \x01(\bR\fincludeTimes\x12#\n" +
-	"\bat_least\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\x9d\x01\n" +
+	"\bat_least\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\x97\x01\n" +
 	"\x14CheckFollowsResponse\x12*\n" +
-	"\x05kinds\x18\x01 \x03(\x0e2\x14.skein.v1.FollowKindR\x05kinds\x12=\n" +
-	"\ffollow_times\x18\x02 \x03(\v2\x1a.google.protobuf.TimestampR\vfollowTimes\x12\x1a\n" +
-	"\bposition\x18\x03 \x01(\tR\bposition\"\x8b\x02\n" +
+	"\x05kinds\x18\x01 \x03(\x0e2\x14.skein.v1.FollowKindR\x05kinds\x127\n" +
+	"\ffollow_times\x18\x02 \x03(\v2\x14.skein.v1.FollowTimeR\vfollowTimes\x12\x1a\n" +
+	"\bposition\x18\x03 \x01(\tR\bposition\"<\n" +
+	"\n" +
+	"FollowTime\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\x8b\x02\n" +
 	"\x15FilterFollowedRequest\x12'\n" +
 	"\tviewer_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\bviewerId\x12-\n" +
@@ -2872,39 +2917,43 @@ const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"blocked_by\x18\x05 \x01(\bR\tblockedBy\x12\x16\n" +
 	"\x06muting\x18\x06 \x01(\bR\x06muting\x12;\n" +
 	"\vfollow_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"followTime\"\xe7\x01\n" +
+	"followTime\"\xf3\x01\n" +
 	"\x14ListFollowingRequest\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x126\n" +
-	"\x04kind\x18\x02 \x01(\x0e2\x14.skein.v1.FollowKindB\f\xbaH\t\x82\x01\x06\x18\x00\x18\x02\x18\x03R\x04kind\x12$\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x129\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x14.skein.v1.FollowKindB\n" +
+	"\xbaH\a\x82\x01\x04\x18\x01\x18\x02H\x00R\x04kind\x88\x01\x01\x12$\n" +
 	"\tpage_size\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12#\n" +
-	"\bat_least\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xab\x01\n" +
+	"\bat_least\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeastB\a\n" +
+	"\x05_kind\"\xab\x01\n" +
 	"\x15ListFollowingResponse\x12/\n" +
 	"\aentries\x18\x01 \x03(\v2\x15.skein.v1.FollowEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
 	"\n" +
-	"total_size\x18\x03 \x01(\x03R\ttotalSize\x12\x1a\n" +
+	"total_size\x18\x03 \x01(\rR\ttotalSize\x12\x1a\n" +
 	"\bposition\x18\x04 \x01(\tR\bposition\"\x8d\x01\n" +
 	"\vFollowEntry\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12(\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x14.skein.v1.FollowKindR\x04kind\x12;\n" +
 	"\vfollow_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"followTime\"\xe7\x01\n" +
+	"followTime\"\xf3\x01\n" +
 	"\x14ListFollowersRequest\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x126\n" +
-	"\x04kind\x18\x02 \x01(\x0e2\x14.skein.v1.FollowKindB\f\xbaH\t\x82\x01\x06\x18\x00\x18\x02\x18\x03R\x04kind\x12$\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x129\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x14.skein.v1.FollowKindB\n" +
+	"\xbaH\a\x82\x01\x04\x18\x01\x18\x02H\x00R\x04kind\x88\x01\x01\x12$\n" +
 	"\tpage_size\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\bpageSize\x12'\n" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12#\n" +
-	"\bat_least\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xab\x01\n" +
+	"\bat_least\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeastB\a\n" +
+	"\x05_kind\"\xab\x01\n" +
 	"\x15ListFollowersResponse\x12/\n" +
 	"\aentries\x18\x01 \x03(\v2\x15.skein.v1.FollowEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
 	"\n" +
-	"total_size\x18\x03 \x01(\x03R\ttotalSize\x12\x1a\n" +
+	"total_size\x18\x03 \x01(\rR\ttotalSize\x12\x1a\n" +
 	"\bposition\x18\x04 \x01(\tR\bposition\"\xf9\x01\n" +
 	"\x19ListBoardFollowersRequest\x12-\n" +
 	"\x05board\x18\x01 \x01(\v2\x0f.skein.v1.BoardB\x06\xbaH\x03\xc8\x01\x01R\x05board\x129\n" +
@@ -2917,7 +2966,7 @@ const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"\aentries\x18\x01 \x03(\v2\x15.skein.v1.FollowEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
 	"\n" +
-	"total_size\x18\x03 \x01(\x03R\ttotalSize\x12\x1a\n" +
+	"total_size\x18\x03 \x01(\rR\ttotalSize\x12\x1a\n" +
 	"\bposition\x18\x04 \x01(\tR\bposition\"\xb4\x01\n" +
 	"\x19ListFollowedBoardsRequest\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
@@ -2930,7 +2979,7 @@ const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"\aentries\x18\x01 \x03(\v2\x14.skein.v1.BoardEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
 	"\n" +
-	"total_size\x18\x03 \x01(\x03R\ttotalSize\x12\x1a\n" +
+	"total_size\x18\x03 \x01(\rR\ttotalSize\x12\x1a\n" +
 	"\bposition\x18\x04 \x01(\tR\bposition\"y\n" +
 	"\n" +
 	"BoardEntry\x12%\n" +
@@ -2948,7 +2997,7 @@ const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"\aentries\x18\x01 \x03(\v2\x14.skein.v1.BoardEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
 	"\n" +
-	"total_size\x18\x03 \x01(\x03R\ttotalSize\x12\x1a\n" +
+	"total_size\x18\x03 \x01(\rR\ttotalSize\x12\x1a\n" +
 	"\bposition\x18\x04 \x01(\tR\bposition\"\xac\x01\n" +
 	"\x11ListBoardsRequest\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
@@ -2961,7 +3010,7 @@ const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"\aentries\x18\x01 \x03(\v2\x14.skein.v1.BoardEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
 	"\n" +
-	"total_size\x18\x03 \x01(\x03R\ttotalSize\x12\x1a\n" +
+	"total_size\x18\x03 \x01(\rR\ttotalSize\x12\x1a\n" +
 	"\bposition\x18\x04 \x01(\tR\bposition\"\xad\x01\n" +
 	"\x12ListBlockedRequest\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
@@ -2974,7 +3023,7 @@ const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"\aentries\x18\x01 \x03(\v2\x13.skein.v1.UserEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
 	"\n" +
-	"total_size\x18\x03 \x01(\x03R\ttotalSize\x12\x1a\n" +
+	"total_size\x18\x03 \x01(\rR\ttotalSize\x12\x1a\n" +
 	"\bposition\x18\x04 \x01(\tR\bposition\"T\n" +
 	"\tUserEntry\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12.\n" +
@@ -2990,7 +3039,7 @@ const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"\aentries\x18\x01 \x03(\v2\x13.skein.v1.UserEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
 	"\n" +
-	"total_size\x18\x03 \x01(\x03R\ttotalSize\x12\x1a\n" +
+	"total_size\x18\x03 \x01(\rR\ttotalSize\x12\x1a\n" +
 	"\bposition\x18\x04 \x01(\tR\bposition\"\xd6\x01\n" +
 	"\x12ListMutualsRequest\x12'\n" +
 	"\tviewer_id\x18\x01 \x01(\tB\n" +
@@ -3026,33 +3075,32 @@ const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"\bposition\x18\x03 \x01(\tR\bposition\"\xaa\x04\n" +
 	"\x10UserFollowCounts\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12%\n" +
-	"\x0efollower_count\x18\x02 \x01(\x03R\rfollowerCount\x126\n" +
-	"\x17explicit_follower_count\x18\x03 \x01(\x03R\x15explicitFollowerCount\x126\n" +
-	"\x17implicit_follower_count\x18\x04 \x01(\x03R\x15implicitFollowerCount\x12'\n" +
-	"\x0ffollowing_count\x18\x05 \x01(\x03R\x0efollowingCount\x128\n" +
-	"\x18explicit_following_count\x18\x06 \x01(\x03R\x16explicitFollowingCount\x128\n" +
-	"\x18implicit_following_count\x18\a \x01(\x03R\x16implicitFollowingCount\x12\x1f\n" +
-	"\vboard_count\x18\b \x01(\x03R\n" +
+	"\x0efollower_count\x18\x02 \x01(\rR\rfollowerCount\x126\n" +
+	"\x17explicit_follower_count\x18\x03 \x01(\rR\x15explicitFollowerCount\x126\n" +
+	"\x17implicit_follower_count\x18\x04 \x01(\rR\x15implicitFollowerCount\x12'\n" +
+	"\x0ffollowing_count\x18\x05 \x01(\rR\x0efollowingCount\x128\n" +
+	"\x18explicit_following_count\x18\x06 \x01(\rR\x16explicitFollowingCount\x128\n" +
+	"\x18implicit_following_count\x18\a \x01(\rR\x16implicitFollowingCount\x12\x1f\n" +
+	"\vboard_count\x18\b \x01(\rR\n" +
 	"boardCount\x120\n" +
-	"\x14followed_board_count\x18\t \x01(\x03R\x12followedBoardCount\x120\n" +
+	"\x14followed_board_count\x18\t \x01(\rR\x12followedBoardCount\x120\n" +
 	"\x14excluded_board_count\x18\n" +
-	" \x01(\x03R\x12excludedBoardCount\x12#\n" +
-	"\rblocked_count\x18\v \x01(\x03R\fblockedCount\x12\x1f\n" +
-	"\vmuted_count\x18\f \x01(\x03R\n" +
+	" \x01(\rR\x12excludedBoardCount\x12#\n" +
+	"\rblocked_count\x18\v \x01(\rR\fblockedCount\x12\x1f\n" +
+	"\vmuted_count\x18\f \x01(\rR\n" +
 	"mutedCount\"\xc0\x01\n" +
 	"\x11BoardFollowCounts\x12%\n" +
 	"\x05board\x18\x01 \x01(\v2\x0f.skein.v1.BoardR\x05board\x12%\n" +
-	"\x0efollower_count\x18\x02 \x01(\x03R\rfollowerCount\x126\n" +
-	"\x17explicit_follower_count\x18\x03 \x01(\x03R\x15explicitFollowerCount\x12%\n" +
-	"\x0eexcluder_count\x18\x04 \x01(\x03R\rexcluderCount*\xa4\x01\n" +
+	"\x0efollower_count\x18\x02 \x01(\rR\rfollowerCount\x126\n" +
+	"\x17explicit_follower_count\x18\x03 \x01(\rR\x15explicitFollowerCount\x12%\n" +
+	"\x0eexcluder_count\x18\x04 \x01(\rR\rexcluderCount*\x87\x01\n" +
 	"\n" +
-	"FollowKind\x12\x1b\n" +
-	"\x17FOLLOW_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
-	"\x10FOLLOW_KIND_NONE\x10\x01\x12\x18\n" +
-	"\x14FOLLOW_KIND_EXPLICIT\x10\x02\x12\x18\n" +
-	"\x14FOLLOW_KIND_IMPLICIT\x10\x03\x12\x15\n" +
-	"\x11FOLLOW_KIND_BOARD\x10\x04\x12\x18\n" +
-	"\x14FOLLOW_KIND_EXCLUDED\x10\x05*\x92\x01\n" +
+	"FollowKind\x12\x14\n" +
+	"\x10FOLLOW_KIND_NONE\x10\x00\x12\x18\n" +
+	"\x14FOLLOW_KIND_EXPLICIT\x10\x01\x12\x18\n" +
+	"\x14FOLLOW_KIND_IMPLICIT\x10\x02\x12\x15\n" +
+	"\x11FOLLOW_KIND_BOARD\x10\x03\x12\x18\n" +
+	"\x14FOLLOW_KIND_EXCLUDED\x10\x04*\x92\x01\n" +
 	"\x0fFollowDirection\x12 \n" +
 	"\x1cFOLLOW_DIRECTION_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aFOLLOW_DIRECTION_FOLLOWING\x10\x01\x12 \n" +
@@ -3094,7 +3142,7 @@ func file_skein_v1_graph_service_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_v1_graph_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_v1_graph_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_skein_v1_graph_service_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_skein_v1_graph_service_proto_goTypes = []any{
 	(FollowKind)(0),                       // 0: skein.v1.FollowKind
 	(FollowDirection)(0),                  // 1: skein.v1.FollowDirection
@@ -3102,109 +3150,111 @@ var file_skein_v1_graph_service_proto_goTypes = []any{
 	(*FollowPair)(nil),                    // 3: skein.v1.FollowPair
 	(*CheckFollowsRequest)(nil),           // 4: skein.v1.CheckFollowsRequest
 	(*CheckFollowsResponse)(nil),          // 5: skein.v1.CheckFollowsResponse
-	(*FilterFollowedRequest)(nil),         // 6: skein.v1.FilterFollowedRequest
-	(*FilterFollowedResponse)(nil),        // 7: skein.v1.FilterFollowedResponse
-	(*BatchGetRelationshipsRequest)(nil),  // 8: skein.v1.BatchGetRelationshipsRequest
-	(*BatchGetRelationshipsResponse)(nil), // 9: skein.v1.BatchGetRelationshipsResponse
-	(*Relationship)(nil),                  // 10: skein.v1.Relationship
-	(*ListFollowingRequest)(nil),          // 11: skein.v1.ListFollowingRequest
-	(*ListFollowingResponse)(nil),         // 12: skein.v1.ListFollowingResponse
-	(*FollowEntry)(nil),                   // 13: skein.v1.FollowEntry
-	(*ListFollowersRequest)(nil),          // 14: skein.v1.ListFollowersRequest
-	(*ListFollowersResponse)(nil),         // 15: skein.v1.ListFollowersResponse
-	(*ListBoardFollowersRequest)(nil),     // 16: skein.v1.ListBoardFollowersRequest
-	(*ListBoardFollowersResponse)(nil),    // 17: skein.v1.ListBoardFollowersResponse
-	(*ListFollowedBoardsRequest)(nil),     // 18: skein.v1.ListFollowedBoardsRequest
-	(*ListFollowedBoardsResponse)(nil),    // 19: skein.v1.ListFollowedBoardsResponse
-	(*BoardEntry)(nil),                    // 20: skein.v1.BoardEntry
-	(*ListExcludedBoardsRequest)(nil),     // 21: skein.v1.ListExcludedBoardsRequest
-	(*ListExcludedBoardsResponse)(nil),    // 22: skein.v1.ListExcludedBoardsResponse
-	(*ListBoardsRequest)(nil),             // 23: skein.v1.ListBoardsRequest
-	(*ListBoardsResponse)(nil),            // 24: skein.v1.ListBoardsResponse
-	(*ListBlockedRequest)(nil),            // 25: skein.v1.ListBlockedRequest
-	(*ListBlockedResponse)(nil),           // 26: skein.v1.ListBlockedResponse
-	(*UserEntry)(nil),                     // 27: skein.v1.UserEntry
-	(*ListMutedRequest)(nil),              // 28: skein.v1.ListMutedRequest
-	(*ListMutedResponse)(nil),             // 29: skein.v1.ListMutedResponse
-	(*ListMutualsRequest)(nil),            // 30: skein.v1.ListMutualsRequest
-	(*ListMutualsResponse)(nil),           // 31: skein.v1.ListMutualsResponse
-	(*ScanFollowersRequest)(nil),          // 32: skein.v1.ScanFollowersRequest
-	(*ScanFollowersResponse)(nil),         // 33: skein.v1.ScanFollowersResponse
-	(*BatchGetFollowCountsRequest)(nil),   // 34: skein.v1.BatchGetFollowCountsRequest
-	(*BatchGetFollowCountsResponse)(nil),  // 35: skein.v1.BatchGetFollowCountsResponse
-	(*UserFollowCounts)(nil),              // 36: skein.v1.UserFollowCounts
-	(*BoardFollowCounts)(nil),             // 37: skein.v1.BoardFollowCounts
-	(*Board)(nil),                         // 38: skein.v1.Board
-	(*timestamppb.Timestamp)(nil),         // 39: google.protobuf.Timestamp
+	(*FollowTime)(nil),                    // 6: skein.v1.FollowTime
+	(*FilterFollowedRequest)(nil),         // 7: skein.v1.FilterFollowedRequest
+	(*FilterFollowedResponse)(nil),        // 8: skein.v1.FilterFollowedResponse
+	(*BatchGetRelationshipsRequest)(nil),  // 9: skein.v1.BatchGetRelationshipsRequest
+	(*BatchGetRelationshipsResponse)(nil), // 10: skein.v1.BatchGetRelationshipsResponse
+	(*Relationship)(nil),                  // 11: skein.v1.Relationship
+	(*ListFollowingRequest)(nil),          // 12: skein.v1.ListFollowingRequest
+	(*ListFollowingResponse)(nil),         // 13: skein.v1.ListFollowingResponse
+	(*FollowEntry)(nil),                   // 14: skein.v1.FollowEntry
+	(*ListFollowersRequest)(nil),          // 15: skein.v1.ListFollowersRequest
+	(*ListFollowersResponse)(nil),         // 16: skein.v1.ListFollowersResponse
+	(*ListBoardFollowersRequest)(nil),     // 17: skein.v1.ListBoardFollowersRequest
+	(*ListBoardFollowersResponse)(nil),    // 18: skein.v1.ListBoardFollowersResponse
+	(*ListFollowedBoardsRequest)(nil),     // 19: skein.v1.ListFollowedBoardsRequest
+	(*ListFollowedBoardsResponse)(nil),    // 20: skein.v1.ListFollowedBoardsResponse
+	(*BoardEntry)(nil),                    // 21: skein.v1.BoardEntry
+	(*ListExcludedBoardsRequest)(nil),     // 22: skein.v1.ListExcludedBoardsRequest
+	(*ListExcludedBoardsResponse)(nil),    // 23: skein.v1.ListExcludedBoardsResponse
+	(*ListBoardsRequest)(nil),             // 24: skein.v1.ListBoardsRequest
+	(*ListBoardsResponse)(nil),            // 25: skein.v1.ListBoardsResponse
+	(*ListBlockedRequest)(nil),            // 26: skein.v1.ListBlockedRequest
+	(*ListBlockedResponse)(nil),           // 27: skein.v1.ListBlockedResponse
+	(*UserEntry)(nil),                     // 28: skein.v1.UserEntry
+	(*ListMutedRequest)(nil),              // 29: skein.v1.ListMutedRequest
+	(*ListMutedResponse)(nil),             // 30: skein.v1.ListMutedResponse
+	(*ListMutualsRequest)(nil),            // 31: skein.v1.ListMutualsRequest
+	(*ListMutualsResponse)(nil),           // 32: skein.v1.ListMutualsResponse
+	(*ScanFollowersRequest)(nil),          // 33: skein.v1.ScanFollowersRequest
+	(*ScanFollowersResponse)(nil),         // 34: skein.v1.ScanFollowersResponse
+	(*BatchGetFollowCountsRequest)(nil),   // 35: skein.v1.BatchGetFollowCountsRequest
+	(*BatchGetFollowCountsResponse)(nil),  // 36: skein.v1.BatchGetFollowCountsResponse
+	(*UserFollowCounts)(nil),              // 37: skein.v1.UserFollowCounts
+	(*BoardFollowCounts)(nil),             // 38: skein.v1.BoardFollowCounts
+	(*Board)(nil),                         // 39: skein.v1.Board
+	(*timestamppb.Timestamp)(nil),         // 40: google.protobuf.Timestamp
 }
 var file_skein_v1_graph_service_proto_depIdxs = []int32{
-	38, // 0: skein.v1.FollowPair.board:type_name -> skein.v1.Board
+	39, // 0: skein.v1.FollowPair.board:type_name -> skein.v1.Board
 	3,  // 1: skein.v1.CheckFollowsRequest.pairs:type_name -> skein.v1.FollowPair
 	0,  // 2: skein.v1.CheckFollowsResponse.kinds:type_name -> skein.v1.FollowKind
-	39, // 3: skein.v1.CheckFollowsResponse.follow_times:type_name -> google.protobuf.Timestamp
-	38, // 4: skein.v1.FilterFollowedRequest.boards:type_name -> skein.v1.Board
-	1,  // 5: skein.v1.FilterFollowedRequest.direction:type_name -> skein.v1.FollowDirection
-	10, // 6: skein.v1.BatchGetRelationshipsResponse.relationships:type_name -> skein.v1.Relationship
-	0,  // 7: skein.v1.Relationship.following:type_name -> skein.v1.FollowKind
-	0,  // 8: skein.v1.Relationship.followed_by:type_name -> skein.v1.FollowKind
-	39, // 9: skein.v1.Relationship.follow_time:type_name -> google.protobuf.Timestamp
-	0,  // 10: skein.v1.ListFollowingRequest.kind:type_name -> skein.v1.FollowKind
-	13, // 11: skein.v1.ListFollowingResponse.entries:type_name -> skein.v1.FollowEntry
-	0,  // 12: skein.v1.FollowEntry.kind:type_name -> skein.v1.FollowKind
-	39, // 13: skein.v1.FollowEntry.follow_time:type_name -> google.protobuf.Timestamp
-	0,  // 14: skein.v1.ListFollowersRequest.kind:type_name -> skein.v1.FollowKind
-	13, // 15: skein.v1.ListFollowersResponse.entries:type_name -> skein.v1.FollowEntry
-	38, // 16: skein.v1.ListBoardFollowersRequest.board:type_name -> skein.v1.Board
-	2,  // 17: skein.v1.ListBoardFollowersRequest.kind:type_name -> skein.v1.BoardFollowerKind
-	13, // 18: skein.v1.ListBoardFollowersResponse.entries:type_name -> skein.v1.FollowEntry
-	20, // 19: skein.v1.ListFollowedBoardsResponse.entries:type_name -> skein.v1.BoardEntry
-	38, // 20: skein.v1.BoardEntry.board:type_name -> skein.v1.Board
-	39, // 21: skein.v1.BoardEntry.time:type_name -> google.protobuf.Timestamp
-	20, // 22: skein.v1.ListExcludedBoardsResponse.entries:type_name -> skein.v1.BoardEntry
-	20, // 23: skein.v1.ListBoardsResponse.entries:type_name -> skein.v1.BoardEntry
-	27, // 24: skein.v1.ListBlockedResponse.entries:type_name -> skein.v1.UserEntry
-	39, // 25: skein.v1.UserEntry.time:type_name -> google.protobuf.Timestamp
-	27, // 26: skein.v1.ListMutedResponse.entries:type_name -> skein.v1.UserEntry
-	13, // 27: skein.v1.ListMutualsResponse.entries:type_name -> skein.v1.FollowEntry
-	38, // 28: skein.v1.ScanFollowersRequest.board:type_name -> skein.v1.Board
-	13, // 29: skein.v1.ScanFollowersResponse.entries:type_name -> skein.v1.FollowEntry
-	38, // 30: skein.v1.BatchGetFollowCountsRequest.boards:type_name -> skein.v1.Board
-	36, // 31: skein.v1.BatchGetFollowCountsResponse.users:type_name -> skein.v1.UserFollowCounts
-	37, // 32: skein.v1.BatchGetFollowCountsResponse.boards:type_name -> skein.v1.BoardFollowCounts
-	38, // 33: skein.v1.BoardFollowCounts.board:type_name -> skein.v1.Board
-	4,  // 34: skein.v1.GraphService.CheckFollows:input_type -> skein.v1.CheckFollowsRequest
-	6,  // 35: skein.v1.GraphService.FilterFollowed:input_type -> skein.v1.FilterFollowedRequest
-	8,  // 36: skein.v1.GraphService.BatchGetRelationships:input_type -> skein.v1.BatchGetRelationshipsRequest
-	11, // 37: skein.v1.GraphService.ListFollowing:input_type -> skein.v1.ListFollowingRequest
-	14, // 38: skein.v1.GraphService.ListFollowers:input_type -> skein.v1.ListFollowersRequest
-	16, // 39: skein.v1.GraphService.ListBoardFollowers:input_type -> skein.v1.ListBoardFollowersRequest
-	18, // 40: skein.v1.GraphService.ListFollowedBoards:input_type -> skein.v1.ListFollowedBoardsRequest
-	21, // 41: skein.v1.GraphService.ListExcludedBoards:input_type -> skein.v1.ListExcludedBoardsRequest
-	23, // 42: skein.v1.GraphService.ListBoards:input_type -> skein.v1.ListBoardsRequest
-	25, // 43: skein.v1.GraphService.ListBlocked:input_type -> skein.v1.ListBlockedRequest
-	28, // 44: skein.v1.GraphService.ListMuted:input_type -> skein.v1.ListMutedRequest
-	30, // 45: skein.v1.GraphService.ListMutuals:input_type -> skein.v1.ListMutualsRequest
-	32, // 46: skein.v1.GraphService.ScanFollowers:input_type -> skein.v1.ScanFollowersRequest
-	34, // 47: skein.v1.GraphService.BatchGetFollowCounts:input_type -> skein.v1.BatchGetFollowCountsRequest
-	5,  // 48: skein.v1.GraphService.CheckFollows:output_type -> skein.v1.CheckFollowsResponse
-	7,  // 49: skein.v1.GraphService.FilterFollowed:output_type -> skein.v1.FilterFollowedResponse
-	9,  // 50: skein.v1.GraphService.BatchGetRelationships:output_type -> skein.v1.BatchGetRelationshipsResponse
-	12, // 51: skein.v1.GraphService.ListFollowing:output_type -> skein.v1.ListFollowingResponse
-	15, // 52: skein.v1.GraphService.ListFollowers:output_type -> skein.v1.ListFollowersResponse
-	17, // 53: skein.v1.GraphService.ListBoardFollowers:output_type -> skein.v1.ListBoardFollowersResponse
-	19, // 54: skein.v1.GraphService.ListFollowedBoards:output_type -> skein.v1.ListFollowedBoardsResponse
-	22, // 55: skein.v1.GraphService.ListExcludedBoards:output_type -> skein.v1.ListExcludedBoardsResponse
-	24, // 56: skein.v1.GraphService.ListBoards:output_type -> skein.v1.ListBoardsResponse
-	26, // 57: skein.v1.GraphService.ListBlocked:output_type -> skein.v1.ListBlockedResponse
-	29, // 58: skein.v1.GraphService.ListMuted:output_type -> skein.v1.ListMutedResponse
-	31, // 59: skein.v1.GraphService.ListMutuals:output_type -> skein.v1.ListMutualsResponse
-	33, // 60: skein.v1.GraphService.ScanFollowers:output_type -> skein.v1.ScanFollowersResponse
-	35, // 61: skein.v1.GraphService.BatchGetFollowCounts:output_type -> skein.v1.BatchGetFollowCountsResponse
-	48, // [48:62] is the sub-list for method output_type
-	34, // [34:48] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	6,  // 3: skein.v1.CheckFollowsResponse.follow_times:type_name -> skein.v1.FollowTime
+	40, // 4: skein.v1.FollowTime.time:type_name -> google.protobuf.Timestamp
+	39, // 5: skein.v1.FilterFollowedRequest.boards:type_name -> skein.v1.Board
+	1,  // 6: skein.v1.FilterFollowedRequest.direction:type_name -> skein.v1.FollowDirection
+	11, // 7: skein.v1.BatchGetRelationshipsResponse.relationships:type_name -> skein.v1.Relationship
+	0,  // 8: skein.v1.Relationship.following:type_name -> skein.v1.FollowKind
+	0,  // 9: skein.v1.Relationship.followed_by:type_name -> skein.v1.FollowKind
+	40, // 10: skein.v1.Relationship.follow_time:type_name -> google.protobuf.Timestamp
+	0,  // 11: skein.v1.ListFollowingRequest.kind:type_name -> skein.v1.FollowKind
+	14, // 12: skein.v1.ListFollowingResponse.entries:type_name -> skein.v1.FollowEntry
+	0,  // 13: skein.v1.FollowEntry.kind:type_name -> skein.v1.FollowKind
+	40, // 14: skein.v1.FollowEntry.follow_time:type_name -> google.protobuf.Timestamp
+	0,  // 15: skein.v1.ListFollowersRequest.kind:type_name -> skein.v1.FollowKind
+	14, // 16: skein.v1.ListFollowersResponse.entries:type_name -> skein.v1.FollowEntry
+	39, // 17: skein.v1.ListBoardFollowersRequest.board:type_name -> skein.v1.Board
+	2,  // 18: skein.v1.ListBoardFollowersRequest.kind:type_name -> skein.v1.BoardFollowerKind
+	14, // 19: skein.v1.ListBoardFollowersResponse.entries:type_name -> skein.v1.FollowEntry
+	21, // 20: skein.v1.ListFollowedBoardsResponse.entries:type_name -> skein.v1.BoardEntry
+	39, // 21: skein.v1.BoardEntry.board:type_name -> skein.v1.Board
+	40, // 22: skein.v1.BoardEntry.time:type_name -> google.protobuf.Timestamp
+	21, // 23: skein.v1.ListExcludedBoardsResponse.entries:type_name -> skein.v1.BoardEntry
+	21, // 24: skein.v1.ListBoardsResponse.entries:type_name -> skein.v1.BoardEntry
+	28, // 25: skein.v1.ListBlockedResponse.entries:type_name -> skein.v1.UserEntry
+	40, // 26: skein.v1.UserEntry.time:type_name -> google.protobuf.Timestamp
+	28, // 27: skein.v1.ListMutedResponse.entries:type_name -> skein.v1.UserEntry
+	14, // 28: skein.v1.ListMutualsResponse.entries:type_name -> skein.v1.FollowEntry
+	39, // 29: skein.v1.ScanFollowersRequest.board:type_name -> skein.v1.Board
+	14, // 30: skein.v1.ScanFollowersResponse.entries:type_name -> skein.v1.FollowEntry
+	39, // 31: skein.v1.BatchGetFollowCountsRequest.boards:type_name -> skein.v1.Board
+	37, // 32: skein.v1.BatchGetFollowCountsResponse.users:type_name -> skein.v1.UserFollowCounts
+	38, // 33: skein.v1.BatchGetFollowCountsResponse.boards:type_name -> skein.v1.BoardFollowCounts
+	39, // 34: skein.v1.BoardFollowCounts.board:type_name -> skein.v1.Board
+	4,  // 35: skein.v1.GraphService.CheckFollows:input_type -> skein.v1.CheckFollowsRequest
+	7,  // 36: skein.v1.GraphService.FilterFollowed:input_type -> skein.v1.FilterFollowedRequest
+	9,  // 37: skein.v1.GraphService.BatchGetRelationships:input_type -> skein.v1.BatchGetRelationshipsRequest
+	12, // 38: skein.v1.GraphService.ListFollowing:input_type -> skein.v1.ListFollowingRequest
+	15, // 39: skein.v1.GraphService.ListFollowers:input_type -> skein.v1.ListFollowersRequest
+	17, // 40: skein.v1.GraphService.ListBoardFollowers:input_type -> skein.v1.ListBoardFollowersRequest
+	19, // 41: skein.v1.GraphService.ListFollowedBoards:input_type -> skein.v1.ListFollowedBoardsRequest
+	22, // 42: skein.v1.GraphService.ListExcludedBoards:input_type -> skein.v1.ListExcludedBoardsRequest
+	24, // 43: skein.v1.GraphService.ListBoards:input_type -> skein.v1.ListBoardsRequest
+	26, // 44: skein.v1.GraphService.ListBlocked:input_type -> skein.v1.ListBlockedRequest
+	29, // 45: skein.v1.GraphService.ListMuted:input_type -> skein.v1.ListMutedRequest
+	31, // 46: skein.v1.GraphService.ListMutuals:input_type -> skein.v1.ListMutualsRequest
+	33, // 47: skein.v1.GraphService.ScanFollowers:input_type -> skein.v1.ScanFollowersRequest
+	35, // 48: skein.v1.GraphService.BatchGetFollowCounts:input_type -> skein.v1.BatchGetFollowCountsRequest
+	5,  // 49: skein.v1.GraphService.CheckFollows:output_type -> skein.v1.CheckFollowsResponse
+	8,  // 50: skein.v1.GraphService.FilterFollowed:output_type -> skein.v1.FilterFollowedResponse
+	10, // 51: skein.v1.GraphService.BatchGetRelationships:output_type -> skein.v1.BatchGetRelationshipsResponse
+	13, // 52: skein.v1.GraphService.ListFollowing:output_type -> skein.v1.ListFollowingResponse
+	16, // 53: skein.v1.GraphService.ListFollowers:output_type -> skein.v1.ListFollowersResponse
+	18, // 54: skein.v1.GraphService.ListBoardFollowers:output_type -> skein.v1.ListBoardFollowersResponse
+	20, // 55: skein.v1.GraphService.ListFollowedBoards:output_type -> skein.v1.ListFollowedBoardsResponse
+	23, // 56: skein.v1.GraphService.ListExcludedBoards:output_type -> skein.v1.ListExcludedBoardsResponse
+	25, // 57: skein.v1.GraphService.ListBoards:output_type -> skein.v1.ListBoardsResponse
+	27, // 58: skein.v1.GraphService.ListBlocked:output_type -> skein.v1.ListBlockedResponse
+	30, // 59: skein.v1.GraphService.ListMuted:output_type -> skein.v1.ListMutedResponse
+	32, // 60: skein.v1.GraphService.ListMutuals:output_type -> skein.v1.ListMutualsResponse
+	34, // 61: skein.v1.GraphService.ScanFollowers:output_type -> skein.v1.ScanFollowersResponse
+	36, // 62: skein.v1.GraphService.BatchGetFollowCounts:output_type -> skein.v1.BatchGetFollowCountsResponse
+	49, // [49:63] is the sub-list for method output_type
+	35, // [35:49] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_graph_service_proto_init() }
@@ -3214,10 +3264,12 @@ func file_skein_v1_graph_service_proto_init() {
 	}
 	file_skein_v1_event_proto_init()
 	file_skein_v1_graph_service_proto_msgTypes[0].OneofWrappers = []any{
-		(*FollowPair_UserId)(nil),
+		(*FollowPair_TargetUserId)(nil),
 		(*FollowPair_Board)(nil),
 	}
-	file_skein_v1_graph_service_proto_msgTypes[29].OneofWrappers = []any{
+	file_skein_v1_graph_service_proto_msgTypes[9].OneofWrappers = []any{}
+	file_skein_v1_graph_service_proto_msgTypes[12].OneofWrappers = []any{}
+	file_skein_v1_graph_service_proto_msgTypes[30].OneofWrappers = []any{
 		(*ScanFollowersRequest_UserId)(nil),
 		(*ScanFollowersRequest_Board)(nil),
 	}
@@ -3227,7 +3279,7 @@ func file_skein_v1_graph_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_graph_service_proto_rawDesc), len(file_skein_v1_graph_service_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

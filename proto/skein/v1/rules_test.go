@@ -53,8 +53,8 @@ func TestRules(t *testing.T) {
 		"snapshot outside":          {&skeinv1.TakeSnapshotRequest{Name: "../a"}, "name"},
 		"partition":                 {&skeinv1.VerifyRequest{Partitions: []uint32{0, 255}}, ""},
 		"no partition":              {&skeinv1.VerifyRequest{Partitions: []uint32{256}}, "partitions[0]"},
-		"list of followees":         {&skeinv1.ListFollowingRequest{UserId: "a", Kind: skeinv1.FollowKind_FOLLOW_KIND_IMPLICIT}, ""},
-		"list of excluded users":    {&skeinv1.ListFollowingRequest{UserId: "a", Kind: skeinv1.FollowKind_FOLLOW_KIND_EXCLUDED}, "kind"},
+		"list of followees":         {&skeinv1.ListFollowingRequest{UserId: "a", Kind: skeinv1.FollowKind_FOLLOW_KIND_IMPLICIT.Enum()}, ""},
+		"list of excluded users":    {&skeinv1.ListFollowingRequest{UserId: "a", Kind: skeinv1.FollowKind_FOLLOW_KIND_EXCLUDED.Enum()}, "kind"},
 		"negative page":             {&skeinv1.ReadFeedRequest{ReaderId: "a", PageSize: -1}, "page_size"},
 		"one bad event is no fault": {&skeinv1.PublishRequest{Events: []*skeinv1.Event{{}}}, ""},
 		"counters for nothing":      {&skeinv1.BatchGetCountersRequest{Keys: []*skeinv1.CounterKey{{}}}, "target"},
@@ -66,6 +66,42 @@ func TestRules(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNames demands one word for who acts, user_id, and one for whom it concerns, target_user_id, in every event and in the
+// query that asks about the same two; and that counts are numbers in JSON, which 64 bits are not, where they can be.
+func TestNames(t *testing.T) {
+	ids := map[protoreflect.Name]protoreflect.FieldNumber{
+		"user_id": 1, "target_user_id": 2, "owner_id": 0, "board_id": 0, "pin_id": 0, "item_id": 0,
+	}
+	kinds := skeinv1.File_skein_v1_event_proto.Messages().ByName("Event").Oneofs().ByName("kind").Fields()
+	messages := []protoreflect.MessageDescriptor{(&skeinv1.FollowPair{}).ProtoReflect().Descriptor()}
+	for i := range kinds.Len() {
+		messages = append(messages, kinds.Get(i).Message())
+	}
+	for _, message := range messages {
+		for i := range message.Fields().Len() {
+			field := message.Fields().Get(i)
+			number, known := ids[field.Name()]
+			if strings.HasSuffix(string(field.Name()), "_id") && (!known || number != 0 && number != field.Number()) {
+				t.Errorf("%s = %d: want user_id = 1 for who acts, target_user_id = 2 for whom it concerns", field.FullName(), field.Number())
+			}
+		}
+	}
+	// Neither has a bound: a play may be repeated for ever, and so may what is refused.
+	unbounded := map[protoreflect.Name]bool{"play_count": true, "rejected_event_count": true}
+	eachFile(func(file protoreflect.FileDescriptor) {
+		for i := range file.Messages().Len() {
+			for j := range file.Messages().Get(i).Fields().Len() {
+				field := file.Messages().Get(i).Fields().Get(j)
+				counts := strings.HasSuffix(string(field.Name()), "_count") || field.Name() == "total_size"
+				wide := field.Kind() == protoreflect.Int64Kind || field.Kind() == protoreflect.Uint64Kind
+				if counts && wide != unbounded[field.Name()] {
+					t.Errorf("%s is of 64 bits: %v", field.FullName(), wide)
+				}
+			}
+		}
+	})
 }
 
 // TestReads demands of every method that only reads that it may be called by GET, that it takes a position and says at

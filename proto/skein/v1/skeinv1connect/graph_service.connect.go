@@ -77,7 +77,7 @@ const (
 
 // GraphServiceClient is a client for the skein.v1.GraphService service.
 type GraphServiceClient interface {
-	// CheckFollows tells for each pair whether and how the follower follows the user or board.
+	// CheckFollows tells for each pair whether and how the user follows the other user or board.
 	CheckFollows(context.Context, *connect.Request[v1.CheckFollowsRequest]) (*connect.Response[v1.CheckFollowsResponse], error)
 	// FilterFollowed picks from users or boards those in a relation with the viewer.
 	FilterFollowed(context.Context, *connect.Request[v1.FilterFollowedRequest]) (*connect.Response[v1.FilterFollowedResponse], error)
@@ -310,7 +310,7 @@ func (c *graphServiceClient) BatchGetFollowCounts(ctx context.Context, req *conn
 
 // GraphServiceHandler is an implementation of the skein.v1.GraphService service.
 type GraphServiceHandler interface {
-	// CheckFollows tells for each pair whether and how the follower follows the user or board.
+	// CheckFollows tells for each pair whether and how the user follows the other user or board.
 	CheckFollows(context.Context, *connect.Request[v1.CheckFollowsRequest]) (*connect.Response[v1.CheckFollowsResponse], error)
 	// FilterFollowed picks from users or boards those in a relation with the viewer.
 	FilterFollowed(context.Context, *connect.Request[v1.FilterFollowedRequest]) (*connect.Response[v1.FilterFollowedResponse], error)
