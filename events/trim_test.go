@@ -155,3 +155,37 @@ func TestSeqBefore(t *testing.T) {
 		}
 	})
 }
+
+// A log that callers have filled refuses more and is read as before; once what is archived is trimmed, it takes events again.
+func TestFullLogTakesEventsAfterTrim(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := openLog(t, Config{Dir: t.TempDir(), MaxBytes: 120_000, Logger: slog.New(slog.DiscardHandler)})
+		p := newPublisher(t, l, PublisherOptions{})
+		n := 0
+		for ; ; n += 100 {
+			if n > 50_000 {
+				t.Fatal("the log is never full")
+			}
+			time.Sleep(time.Minute) // of the bubble
+			if _, err := p.Publish(testContext(t), followsOf(n, n+100), PublishOptions{}); errors.Is(err, ErrLogFull) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		all := readLog(t, l)
+		if len(followers(all)) != n {
+			t.Errorf("the full log holds %d of %d events", len(followers(all)), n)
+		}
+		l.SetPast(&memoryPast{envs: all, archived: len(all)})
+		if trimmed, err := l.Trim(testContext(t), 10); err != nil || trimmed != 10 {
+			t.Fatalf("trimmed %d, %v", trimmed, err)
+		}
+		if _, err := p.Publish(testContext(t), followsOf(n, n+100), PublishOptions{}); err != nil {
+			t.Errorf("after the trim: %v", err)
+		}
+		if head, err := l.Head(testContext(t)); err != nil || head.First != 11 || head.Last != uint64(len(all))+1 || head.Bytes > 120_000 {
+			t.Errorf("%+v, %v", head, err)
+		}
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -501,5 +502,37 @@ func TestErrorsOfAccessAreShort(t *testing.T) {
 	var e struct{ Code, Message string }
 	if err := json.Unmarshal(body, &e); err != nil || status != http.StatusUnauthorized || e.Message != "the token is not valid: it is meant for another service" {
 		t.Errorf("%d %s, %v", status, body, err)
+	}
+}
+
+// No request has a field by which a caller could name a file of the service's machine, or another machine.
+func TestNoRequestNamesAPath(t *testing.T) {
+	fields := 0
+	var look func(m protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool)
+	look = func(m protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) {
+		if seen[m.FullName()] {
+			return
+		}
+		seen[m.FullName()] = true
+		for i := range m.Fields().Len() {
+			f := m.Fields().Get(i)
+			fields++
+			for _, word := range []string{"path", "file", "dir", "folder", "target", "bucket", "url", "uri", "address", "host"} {
+				if slices.Contains(strings.Split(string(f.Name()), "_"), word) && f.Kind() == protoreflect.StringKind {
+					t.Errorf("%s: is it a path or an address?", f.FullName())
+				}
+			}
+			if f.Message() != nil {
+				look(f.Message(), seen)
+			}
+		}
+	}
+	for _, service := range services() {
+		for i := range service.Methods().Len() {
+			look(service.Methods().Get(i).Input(), map[protoreflect.FullName]bool{})
+		}
+	}
+	if fields < 200 {
+		t.Errorf("only %d fields", fields)
 	}
 }

@@ -148,7 +148,7 @@ func (a *Archive) readRepeats(ctx context.Context, o object) ([]events.Repeat, e
 	if o.name == "" {
 		return nil, nil
 	}
-	data, err := readObject(ctx, a.bucket, o.name, maxRepeatsBytes)
+	data, err := readObject(ctx, a.bucket, o.name, min(maxRepeatsBytes, o.bytes))
 	if errors.Is(err, bucket.ErrNotFound) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, o.name, err)
 	}

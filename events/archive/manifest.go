@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/zeebo/xxh3"
 
@@ -241,8 +242,42 @@ func (j *manifestJSON) manifest() (*manifest, error) {
 	return m, m.check()
 }
 
-// check tells whether the ranges of the segments follow each other up to the end.
+// checkObject refuses what no archive names: another object than its own, one twice, one that has less than nothing. What a manifest
+// names is removed once it is replaced.
+func checkObject(o object, named map[string]bool) error {
+	if !strings.HasPrefix(o.name, folder) || o.name == ManifestName || named[o.name] || o.bytes < 0 {
+		return fmt.Errorf("%w: the manifest names %q, of %d bytes", ErrDamaged, o.name, o.bytes)
+	}
+	named[o.name] = true
+	return nil
+}
+
+// checkObjects checks all that is named.
+func (m *manifest) checkObjects() error {
+	named := map[string]bool{}
+	if m.repeats.name != "" {
+		if err := checkObject(m.repeats, named); err != nil {
+			return err
+		}
+	}
+	for _, r := range m.recent {
+		if err := checkObject(r.object, named); err != nil {
+			return err
+		}
+	}
+	for i := range m.segments {
+		if err := checkObject(m.segments[i].object, named); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check tells whether the objects can be those of an archive, and the ranges of the segments follow each other up to the end.
 func (m *manifest) check() error {
+	if err := m.checkObjects(); err != nil {
+		return err
+	}
 	at := uint64(0)
 	for i := range m.segments {
 		s := &m.segments[i]

@@ -72,6 +72,15 @@ func (d *dir) String() string { return d.path }
 
 func (d *dir) file(name string) string { return filepath.Join(d.path, filepath.FromSlash(name)) }
 
+// within calls f with the directory as the root of what it can reach: no symbolic link in it leads elsewhere.
+func (d *dir) within(f func(root *os.Root) error) error {
+	root, err := os.OpenRoot(d.path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(root), root.Close())
+}
+
 // Put implements [Bucket].
 func (d *dir) Put(ctx context.Context, name string, r io.Reader, size int64) error {
 	if err := checkName(name); err != nil {
@@ -104,10 +113,18 @@ func fill(ctx context.Context, f *os.File, r io.Reader) error {
 // place makes a file the object of a name, durably.
 func (d *dir) place(temp, name string) error {
 	file := d.file(name)
-	if err := makeDirs(filepath.Dir(file)); err != nil {
-		return err
-	}
-	if err := os.Rename(temp, file); err != nil {
+	err := d.within(func(root *os.Root) error {
+		folder := filepath.Dir(filepath.FromSlash(name))
+		if _, err := root.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+			if err := makeDirs(filepath.Dir(file)); err != nil {
+				return err
+			}
+		} else if err != nil {
+			return err
+		}
+		return root.Rename(filepath.Base(temp), filepath.FromSlash(name))
+	})
+	if err != nil {
 		return err
 	}
 	return errors.Join(syncDir(filepath.Dir(file)), syncDir(d.path))
@@ -135,15 +152,12 @@ func (d *dir) Get(ctx context.Context, name string, offset, length int64) (io.Re
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(d.file(name))
+	f, err := d.open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s in %s", ErrNotFound, name, d.path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("bucket: %w", err)
-	}
-	if info, err := f.Stat(); err != nil || info.IsDir() {
-		return nil, errors.Join(fmt.Errorf("%w: %s in %s", ErrNotFound, name, d.path), err, f.Close())
+		return nil, fmt.Errorf("bucket: read %s in %s: %w", name, d.path, err)
 	}
 	if _, err := f.Seek(offset, io.SeekStart); err != nil {
 		return nil, errors.Join(fmt.Errorf("bucket: %w", err), f.Close())
@@ -156,6 +170,28 @@ func (d *dir) Get(ctx context.Context, name string, offset, length int64) (io.Re
 		io.Reader
 		io.Closer
 	}{part, f}, nil
+}
+
+// errNoFile: an object is a link, a device or the like, which this package does not make. Opening a pipe might never end.
+var errNoFile = errors.New("it is no regular file")
+
+// open opens the file of an object.
+func (d *dir) open(name string) (f *os.File, err error) {
+	err = d.within(func(root *os.Root) error {
+		file := filepath.FromSlash(name)
+		info, err := root.Lstat(file)
+		switch {
+		case err != nil:
+			return err
+		case info.IsDir():
+			return fs.ErrNotExist
+		case !info.Mode().IsRegular():
+			return errNoFile
+		}
+		f, err = root.Open(file)
+		return err
+	})
+	return f, err
 }
 
 // reader reads until a context ends.
@@ -214,7 +250,7 @@ func (d *dir) Delete(_ context.Context, name string) error {
 		return err
 	}
 	file := d.file(name)
-	err := os.Remove(file)
+	err := d.within(func(root *os.Root) error { return root.Remove(filepath.FromSlash(name)) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -52,6 +52,12 @@ const manifestFormat = 1
 // maxManifest is a bound of what is read as a manifest: a store of a terabyte has some 20 000 tables.
 const maxManifest = 64 << 20
 
+// maxFiles and maxBytes bound what a manifest may name: more than any store has.
+const (
+	maxFiles = 1 << 18
+	maxBytes = 1 << 50
+)
+
 // Manifest says what a snapshot of one projection consists of.
 type Manifest struct {
 	Snapshot   string `json:"snapshot"`
@@ -169,8 +175,16 @@ func (m *Manifest) check() error {
 	if _, err := m.Cursor.Parse(); err != nil {
 		return err
 	}
+	if len(m.Files) > maxFiles {
+		return fmt.Errorf("%w: the manifest names %d files, and a store has at most %d", ErrDamaged, len(m.Files), maxFiles)
+	}
 	seen := map[string]bool{}
+	total := int64(0)
 	for _, f := range m.Files {
+		if f.Size > maxBytes-total {
+			return fmt.Errorf("%w: the manifest names files of more than %d bytes", ErrDamaged, int64(maxBytes))
+		}
+		total += max(f.Size, 0)
 		if !fileForm.MatchString(f.Name) || !sumForm.MatchString(f.SHA256) || f.Size < 0 || seen[f.Name] {
 			return fmt.Errorf("%w: the manifest names the file %q", ErrDamaged, f.Name)
 		}

@@ -69,6 +69,30 @@ func (a *Authority) Client(dir, name string) (pair tls.Certificate, cert, key st
 	return pair, cert, key
 }
 
+// ClientUntil is as Client, good until a time.
+func (a *Authority) ClientUntil(dir, name string, until time.Time) tls.Certificate {
+	a.t.Helper()
+	return a.client(dir, name, until.Add(-time.Hour), until)
+}
+
+// ClientFrom is as Client, good from a time on.
+func (a *Authority) ClientFrom(dir, name string, from time.Time) tls.Certificate {
+	a.t.Helper()
+	return a.client(dir, name, from, from.Add(time.Hour))
+}
+
+func (a *Authority) client(dir, name string, from, until time.Time) tls.Certificate {
+	a.t.Helper()
+	template := template(name)
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	template.NotBefore, template.NotAfter = from, until
+	pair, err := tls.LoadX509KeyPair(a.sign(template, dir))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return pair
+}
+
 func (a *Authority) sign(template *x509.Certificate, dir string) (cert, key string) {
 	a.t.Helper()
 	private := newKey(a.t)

@@ -1,0 +1,108 @@
+package archive
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"math"
+	"runtime"
+	"testing"
+
+	"github.com/skein-feed/skein/events/bucket"
+)
+
+// forge changes the manifest of an archive and gives it a good checksum.
+func forge(t *testing.T, b *memory, change func(*manifestJSON)) {
+	t.Helper()
+	var j manifestJSON
+	if err := json.Unmarshal(b.objects[ManifestName], &j); err != nil {
+		t.Fatal(err)
+	}
+	change(&j)
+	data, err := marshalManifest(&j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.objects[ManifestName] = data
+}
+
+// An archive whose manifest somebody has made to do harm is damaged, and says so before anything it names is touched.
+func TestMaliciousManifests(t *testing.T) {
+	for name, change := range map[string]func(*manifestJSON){
+		"path traversal":           func(j *manifestJSON) { j.Segments[0].Name = folder + "../../secret" },
+		"an absolute path":         func(j *manifestJSON) { j.Segments[0].Name = "/etc/passwd" },
+		"a snapshot's manifest":    func(j *manifestJSON) { j.Segments[0].Name = "snapshots/one/graph.json" },
+		"the manifest itself":      func(j *manifestJSON) { j.Segments[0].Name = ManifestName },
+		"a segment twice":          func(j *manifestJSON) { j.Segments = append(j.Segments[:1:1], j.Segments...) },
+		"one object twice":         func(j *manifestJSON) { j.Segments[1].Name = j.Segments[0].Name },
+		"event ids that are facts": func(j *manifestJSON) { j.Recent = []recentJSON{{j.Segments[0].objectJSON, 1}} },
+		"ids of elsewhere":         func(j *manifestJSON) { j.Repeats = &objectJSON{Name: "snapshots/one/graph.json"} },
+		"a negative size":          func(j *manifestJSON) { j.Segments[0].Bytes = -1 },
+		"a size of nothing":        func(j *manifestJSON) { j.Segments[0].Bytes = 0 },
+		"the largest size":         func(j *manifestJSON) { j.Segments[0].Bytes = math.MaxInt64 },
+		"a range without an end":   func(j *manifestJSON) { j.Segments[1].Last = math.MaxUint64 },
+		"a range that runs back":   func(j *manifestJSON) { j.Segments[0].First, j.Segments[0].Last = 2, 1 },
+		"more events than it has":  func(j *manifestJSON) { j.Segments[0].Events = math.MaxUint64 },
+	} {
+		b := writeArchive(t, everyKind())
+		forge(t, b, change)
+		err := func() error {
+			a, err := Open(t.Context(), b, testLog)
+			if err != nil {
+				return err
+			}
+			return a.Check(t.Context(), nil)
+		}()
+		if !errors.Is(err, ErrDamaged) && !errors.Is(err, bucket.ErrName) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What is packed small and unpacks without end is refused before it takes much memory.
+func TestArchiveBombs(t *testing.T) {
+	zeros := make([]byte, maxChunk+1)
+	bomb := compressor().EncodeAll(zeros, nil)
+	chunk := func(says int) []byte {
+		b := binary.AppendUvarint(nil, uint64(says))
+		return append(binary.AppendUvarint(b, uint64(len(bomb))), bomb...)
+	}
+	for name, data := range map[string][]byte{
+		"more than it says":     chunk(100),
+		"more than a chunk may": chunk(maxChunk + 1),
+		"as much as a chunk":    chunk(maxChunk),
+	} {
+		if took := allocated(func() {
+			c := &cutter{b: data, budget: maxBlockBytes}
+			if got := c.chunk(); got != nil || !c.failed {
+				t.Errorf("%s: %d bytes are taken", name, len(got))
+			}
+		}); took > 2*maxChunk {
+			t.Errorf("%s: %d bytes for %d", name, took, len(data))
+		}
+	}
+	// Many good chunks are more than one block may have.
+	good := appendChunk(nil, zeros[:maxChunk])
+	c := &cutter{b: bytes.Repeat(good, 100), budget: maxBlockBytes}
+	n := 0
+	took := allocated(func() {
+		for !c.failed {
+			if c.chunk() != nil {
+				n++
+			}
+		}
+	})
+	if n != maxBlockBytes/maxChunk || took > 2*maxBlockBytes {
+		t.Errorf("%d chunks, %d bytes", n, took)
+	}
+}
+
+// allocated returns how many bytes a function allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
