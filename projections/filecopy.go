@@ -114,8 +114,16 @@ func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
 
 // copyFiles copies what is flushed, and tells where that ends and whether that is a whole position.
 func (s *Store) copyFiles(ctx context.Context, dir string) (cursor events.Cursor, whole bool, err error) {
-	if err := ctx.Err(); err != nil {
+	if err := s.linkFiles(ctx, dir); err != nil {
 		return cursor, false, err
+	}
+	return s.positionOf(dir)
+}
+
+// linkFiles makes a copy of what is flushed, of links where there are any.
+func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -131,14 +139,14 @@ func (s *Store) copyFiles(ctx context.Context, dir string) (cursor events.Cursor
 	case err = <-done:
 	case <-s.life.down:
 		if s.broken.Load() { // it may never come back
-			return cursor, false, s.life.stopped()
+			return s.life.stopped()
 		}
 		err = <-done
 	}
 	if err != nil {
-		return cursor, false, fmt.Errorf("copy the store of %s to %s: %w", s.Name(), dir, err)
+		return fmt.Errorf("copy the store of %s to %s: %w", s.Name(), dir, err)
 	}
-	return s.positionOf(dir)
+	return nil
 }
 
 // copyCache is the cache for reading two rows of a copy.

@@ -168,7 +168,7 @@ func (a *app) rebuildUnasked(ctx context.Context, live *projections.Live) error 
 }
 
 func (a *app) noteVerified(r *verify.Report) {
-	if !r.Equal {
+	if !r.Equal || r.Damaged() {
 		return
 	}
 	a.mu.Lock()

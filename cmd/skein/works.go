@@ -65,6 +65,22 @@ func (a *app) eraseWork(o gateway.Order) (operation.Work, error) {
 // errDiffers ends a verification that found differences. Its report says which.
 var errDiffers = errors.New("rows differ from the log: skein replay repair makes them equal")
 
+// errDamaged ends a verification that found damaged files, whatever their rows in the cache are.
+var errDamaged = errors.New("tables on disk are damaged: skein replay rebuild makes new ones")
+
+// foundBy returns what a report found; nil: nothing.
+func foundBy(r *verify.Report) error {
+	switch {
+	case r == nil:
+		return nil
+	case r.Damaged():
+		return errDamaged
+	case !r.Equal:
+		return errDiffers
+	}
+	return nil
+}
+
 // rebuildWork builds the next generation of a projection. Some partitions only are made equal to the log where they are: a
 // generation is one fold of the whole log.
 func (a *app) rebuildWork(o gateway.Order) (operation.Work, error) {
@@ -118,8 +134,8 @@ const archiveRatio = 8
 func (a *app) verifyWork(o gateway.Order) (operation.Work, error) {
 	return a.compareWork(o, func(ctx context.Context, live *projections.Live, opt verify.Options) (*verify.Report, error) {
 		r, err := verify.Verify(ctx, live, opt)
-		if err == nil && !r.Equal {
-			err = errDiffers
+		if err == nil {
+			err = foundBy(r)
 		}
 		return r, err
 	})
@@ -128,8 +144,8 @@ func (a *app) verifyWork(o gateway.Order) (operation.Work, error) {
 func (a *app) repairWork(o gateway.Order) (operation.Work, error) {
 	return a.compareWork(o, func(ctx context.Context, live *projections.Live, opt verify.Options) (*verify.Report, error) {
 		r, err := verify.Repair(ctx, live, opt)
-		if err == nil && !r.Equal {
-			err = errDiffers
+		if err == nil {
+			err = foundBy(r)
 		}
 		return r, err
 	})
@@ -165,7 +181,7 @@ func (a *app) compareWork(
 				}
 				text += r.String()
 			}
-			if err != nil && !errors.Is(errs, errDiffers) {
+			if err != nil && !errors.Is(errs, err) {
 				errs = errors.Join(errs, err)
 			}
 			if ctx.Err() != nil {

@@ -18,6 +18,7 @@ type Store interface {
 	View() (*projections.View, error)
 	Mend(ctx context.Context, heal func(at events.Cursor, rows projections.Reader, m *projections.Mending) error) error
 	Flush() error
+	CheckFiles(ctx context.Context, dir string, rest func(context.Context, time.Duration) error) (projections.FileCheck, error)
 }
 
 var _ Store = (*projections.Store)(nil)
@@ -39,11 +40,17 @@ type Report struct {
 	Rounds   int
 	Repaired uint64
 	Took     time.Duration
+	// Files is what was read of the files: rows that are in the cache say nothing of them. Unread says why they were not read.
+	Files  projections.FileCheck
+	Unread string
 }
 
-// repaired returns the report of what was broken off, if anything was repaired by then.
+// Damaged reports whether tables on disk are damaged. A rebuild makes new ones.
+func (r *Report) Damaged() bool { return len(r.Files.Damaged) > 0 }
+
+// repaired returns the report of what was broken off, if anything was repaired or found damaged by then.
 func (r *Report) repaired() *Report {
-	if r.Repaired == 0 {
+	if r.Repaired == 0 && !r.Damaged() {
 		return nil
 	}
 	r.Equal = false
@@ -64,6 +71,17 @@ func (r *Report) String() string {
 		if r.Rounds > 0 {
 			fmt.Fprintf(&sb, ", after %d were repaired in %d rounds", r.Repaired, r.Rounds)
 		}
+	}
+	switch {
+	case r.Unread != "":
+		fmt.Fprintf(&sb, "; its files on disk were not read: %s", r.Unread)
+	case r.Damaged():
+		fmt.Fprintf(&sb, "; of %d tables on disk %d are damaged", r.Files.Tables, len(r.Files.Damaged))
+		for _, d := range r.Files.Damaged {
+			fmt.Fprintf(&sb, "\ndamaged: %s", d)
+		}
+	default:
+		fmt.Fprintf(&sb, "; its %d tables on disk, %s, were read and are whole", r.Files.Tables, replay.SizeText(r.Files.Bytes))
 	}
 	for _, d := range r.Listed {
 		fmt.Fprintf(&sb, "\n%v", d)
@@ -100,6 +118,9 @@ func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, er
 	}
 	defer func() { err = errors.Join(err, shadow.Close()) }()
 	r = &Report{Projection: live.Name()}
+	if err := checkFiles(ctx, live, &o, r); err != nil {
+		return nil, fmt.Errorf("verify %s: %w", live.Name(), err)
+	}
 	for {
 		c, err := compareAll(ctx, live, shadow, &o, r)
 		if err != nil {
@@ -124,6 +145,25 @@ func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, er
 		}
 		o.Logger.Warn("rows were repaired", "projection", live.Name(), "rows", n, "round", r.Rounds)
 	}
+}
+
+// checkFiles reads the files of the live store, unless only some partitions are wanted: every table has rows of all.
+func checkFiles(ctx context.Context, live Store, o *Options, r *Report) error {
+	if o.Partitions != nil {
+		r.Unread = "only some partitions were compared"
+		return nil
+	}
+	files, err := live.CheckFiles(ctx, o.FS.PathJoin(o.Dir, "files"), o.Pace.Rest)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if r.Files = files; err != nil {
+		r.Unread = err.Error()
+	}
+	if r.Damaged() {
+		o.Logger.Error("files of a store are damaged: rebuild it", "projection", live.Name(), "damaged", files.Damaged)
+	}
+	return nil
 }
 
 // compareAll compares all rows: at one position, or, where that would be held for too long, at several, each row at one of

@@ -561,3 +561,53 @@ func TestUnreadableRows(t *testing.T) {
 		t.Error("a shadow that cannot be read is believed")
 	}
 }
+
+// TestDamagedFilesBehindTheCache: rows that are read from the cache are equal to the log, and say nothing of the tables. Those are
+// read as well, and whoever reads no files says so.
+func TestDamagedFilesBehindTheCache(t *testing.T) {
+	f := newFixture(t, 0, memlog.NewWorld(1, 20).Envelopes(100))
+	r, err := verify.Verify(t.Context(), f.store, f.options())
+	if err != nil || !r.Equal || r.Damaged() || r.Files.Tables == 0 || r.Files.Bytes == 0 || !strings.Contains(r.String(), "are whole") {
+		t.Fatalf("%v, %v", r, err)
+	}
+	table := f.flipBit()
+	if r, err = verify.Verify(t.Context(), f.store, f.options()); err != nil || !r.Equal {
+		t.Fatalf("the rows are not in the cache: %v, %v", r, err)
+	}
+	if !r.Damaged() || len(r.Files.Damaged) != 1 || !strings.Contains(r.Files.Damaged[0], table) || !strings.Contains(r.String(), "damaged: ") {
+		t.Errorf("%s is damaged: %v", table, r)
+	}
+	some := f.options()
+	some.Partitions = []uint8{1}
+	if r, err = verify.Verify(t.Context(), f.store, some); err != nil || !strings.Contains(r.String(), "were not read: only some partitions") {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
+// flipBit flips one in the first block of the largest table of the store, which is open, and returns its name.
+func (f *fixture) flipBit() (table string) {
+	f.t.Helper()
+	names, err := f.fs.List(f.store.Dir())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	most := int64(0)
+	for _, name := range names {
+		if info, err := f.fs.Stat(f.fs.PathJoin(f.store.Dir(), name)); err == nil && strings.HasSuffix(name, ".sst") && info.Size() > most {
+			table, most = name, info.Size()
+		}
+	}
+	file, err := f.fs.OpenReadWrite(f.fs.PathJoin(f.store.Dir(), table), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	b := make([]byte, 1)
+	if _, err = file.ReadAt(b, 20); err == nil {
+		b[0] ^= 1
+		_, err = file.WriteAt(b, 20)
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		f.t.Fatal(err)
+	}
+	return table
+}

@@ -69,7 +69,7 @@ type AdminServiceClient interface {
 	GetStatus(context.Context, *connect.Request[v1.GetStatusRequest]) (*connect.Response[v1.GetStatusResponse], error)
 	// StartRebuild builds a projection again from the log beside the live one, and swaps them when it has caught up.
 	StartRebuild(context.Context, *connect.Request[v1.StartRebuildRequest]) (*connect.Response[v1.StartRebuildResponse], error)
-	// Verify compares the rows of a projection with a fresh fold of the log.
+	// Verify compares the rows of a projection with a fresh fold of the log, and checks its tables on disk.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest]) (*connect.Response[v1.VerifyResponse], error)
 	// Repair replaces partitions of a projection by a fresh fold of the log.
 	Repair(context.Context, *connect.Request[v1.RepairRequest]) (*connect.Response[v1.RepairResponse], error)
@@ -248,7 +248,7 @@ type AdminServiceHandler interface {
 	GetStatus(context.Context, *connect.Request[v1.GetStatusRequest]) (*connect.Response[v1.GetStatusResponse], error)
 	// StartRebuild builds a projection again from the log beside the live one, and swaps them when it has caught up.
 	StartRebuild(context.Context, *connect.Request[v1.StartRebuildRequest]) (*connect.Response[v1.StartRebuildResponse], error)
-	// Verify compares the rows of a projection with a fresh fold of the log.
+	// Verify compares the rows of a projection with a fresh fold of the log, and checks its tables on disk.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest]) (*connect.Response[v1.VerifyResponse], error)
 	// Repair replaces partitions of a projection by a fresh fold of the log.
 	Repair(context.Context, *connect.Request[v1.RepairRequest]) (*connect.Response[v1.RepairResponse], error)
