@@ -517,10 +517,10 @@ func TestNoRequestNamesAPath(t *testing.T) {
 		for i := range m.Fields().Len() {
 			f := m.Fields().Get(i)
 			fields++
-			for _, word := range []string{"path", "file", "dir", "folder", "target", "bucket", "url", "uri", "address", "host"} {
-				if slices.Contains(strings.Split(string(f.Name()), "_"), word) && f.Kind() == protoreflect.StringKind {
-					t.Errorf("%s: is it a path or an address?", f.FullName())
-				}
+			words := strings.Split(string(f.Name()), "_")
+			places := []string{"path", "file", "dir", "directory", "folder", "target", "bucket", "url", "uri", "address", "host"}
+			if slices.Contains(places, words[len(words)-1]) && f.Kind() == protoreflect.StringKind {
+				t.Errorf("%s: is it a path or an address?", f.FullName())
 			}
 			if f.Message() != nil {
 				look(f.Message(), seen)
