@@ -1,0 +1,165 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/proto"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// h2Client is a client of HTTP/2 that writes its own frames.
+type h2Client struct {
+	*http2.Framer
+	t    *testing.T
+	conn net.Conn
+	// ended tells how the server ended the connection: by its GOAWAY, or not.
+	ended chan error
+	// reset gets the streams that the server ended without their answer.
+	reset chan uint32
+}
+
+func (w *world) h2Client(t *testing.T, settings ...http2.Setting) *h2Client {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &h2Client{Framer: http2.NewFramer(conn, conn), t: t, conn: conn, ended: make(chan error, 1), reset: make(chan uint32, 1000)}
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.WriteSettings(settings...); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() { defer close(read); f.read() }()
+	t.Cleanup(func() { conn.Close(); <-read })
+	return f
+}
+
+// read reads what the server says until it ends the connection.
+func (f *h2Client) read() {
+	var why error = io.EOF
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			f.ended <- why
+			return
+		}
+		switch frame := frame.(type) {
+		case *http2.GoAwayFrame:
+			why = http2.ConnectionError(frame.ErrCode)
+		case *http2.RSTStreamFrame:
+			f.reset <- frame.StreamID
+		}
+	}
+}
+
+// h2Head is the encoded head of a call of binary Connect.
+func h2Head(procedure string, more ...string) []byte {
+	var b bytes.Buffer
+	e := hpack.NewEncoder(&b)
+	fields := append([]string{
+		":method", "POST", ":scheme", "http", ":authority", "127.0.0.1", ":path", procedure, "content-type", "application/proto",
+	}, more...)
+	for i := 0; i < len(fields); i += 2 {
+		_ = e.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1], Sensitive: true})
+	}
+	return b.Bytes()
+}
+
+// call begins a stream with a whole request, and reports whether that could be written.
+func (f *h2Client) call(stream uint32, head, body []byte) bool {
+	return f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true}) == nil &&
+		f.WriteData(stream, true, body) == nil
+}
+
+// TestRapidResets: calls that are cancelled as soon as they are made hold no more than those that are not, and others are answered.
+func TestRapidResets(t *testing.T) {
+	w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Hour })
+	body, err := proto.Marshal(&skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: w.publish(follow("ann", "bob"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := w.server.budgets.arriving.taken.Load()
+	f, h := w.h2Client(t), h2Head(connectv1.GraphServiceListFollowersProcedure)
+	for i := range uint32(20_000) {
+		if !f.call(2*i+1, h, body) || f.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
+			break // the server has ended the connection
+		}
+	}
+	w.publish(follow("ann", "cid"))
+	f.conn.Close()
+	for w.server.budgets.arriving.taken.Load() > before || w.server.budgets.underWay() > 0 {
+		runtime.Gosched()
+	}
+	b := w.server.budgets.arriving
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	// net/http runs 250 of one connection at a time, cancelled or not; two are the publishers'.
+	if b.peak > 252 {
+		t.Errorf("%d calls were under way", b.peak)
+	}
+}
+
+// TestContinuations: a head without an end ends its connection, and none of it is kept.
+func TestContinuations(t *testing.T) {
+	w := newWorld(t)
+	f := w.h2Client(t)
+	block := h2Head(connectv1.GraphServiceListFollowersProcedure)
+	err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block})
+	var more bytes.Buffer
+	e := hpack.NewEncoder(&more)
+	for more.Len() < 8<<10 {
+		_ = e.WriteField(hpack.HeaderField{Name: "x-long", Value: strings.Repeat("x", 1000), Sensitive: true})
+	}
+	sent := 0
+	for ; err == nil && sent < 64<<20; sent += more.Len() {
+		err = f.WriteContinuation(1, false, more.Bytes())
+	}
+	if err == nil {
+		t.Fatalf("the server took %d bytes of one head", sent)
+	}
+	ended := <-f.ended
+	if code := http2.ConnectionError(0); errors.As(ended, &code) && http2.ErrCode(code) == http2.ErrCodeNo {
+		t.Errorf("the connection ended with %v", ended)
+	}
+	w.callsOfEachKind()
+}
+
+// TestSlowReadersOfHTTP2: answers for which a client opens no window end in time, as streams, and hold nothing after that.
+func TestSlowReadersOfHTTP2(t *testing.T) {
+	w := newWorld(t)
+	w.server.limits.IOTimeout = time.Second
+	w.caughtUp(w.publish(follow("ann", "bob")))
+	body, err := proto.Marshal(&skeinv1.ListFollowersRequest{UserId: "bob"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const calls = 200
+	f, h := w.h2Client(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), h2Head(connectv1.GraphServiceListFollowersProcedure)
+	for i := range uint32(calls) {
+		if !f.call(2*i+1, h, body) {
+			t.Fatal("the server does not take the calls")
+		}
+	}
+	w.callsOfEachKind()
+	for range calls {
+		<-f.reset
+	}
+	for w.server.budgets.arriving.taken.Load() > 0 || w.server.budgets.bytes.taken.Load() > 0 {
+		runtime.Gosched()
+	}
+	w.callsOfEachKind()
+}

@@ -1,0 +1,302 @@
+package gateway
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/klauspost/compress/zstd"
+	"google.golang.org/protobuf/proto"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// packed is data in gzip.
+func packed(t testing.TB, data []byte) []byte {
+	t.Helper()
+	var to bytes.Buffer
+	z := gzip.NewWriter(&to)
+	if _, err := z.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return to.Bytes()
+}
+
+// prefixed is data behind the prefix of gRPC and of streams.
+func prefixed(flags byte, data []byte) []byte {
+	b := binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(data)))
+	return append(b, data...)
+}
+
+// packedWays are the ways in which a packed message of JSON comes, to a method that may be asked by GET.
+func packedWays(t testing.TB, w *world, data []byte) map[string]*http.Request {
+	t.Helper()
+	unary, stream := w.url+connectv1.GraphServiceListFollowersProcedure, w.url+connectv1.GraphServiceScanFollowersProcedure
+	request := func(method, url string, body []byte, headers ...string) *http.Request {
+		req, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i+1 < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+		return req
+	}
+	small := packed(t, data)
+	query := url.Values{
+		"connect": {"v1"}, "encoding": {"json"}, "compression": {"gzip"}, "base64": {"1"},
+		"message": {base64.RawURLEncoding.EncodeToString(small)},
+	}
+	return map[string]*http.Request{
+		"Connect":  request(http.MethodPost, unary, small, "Content-Type", "application/json", "Content-Encoding", "gzip"),
+		"GET":      request(http.MethodGet, unary+"?"+query.Encode(), nil),
+		"gRPC-Web": request(http.MethodPost, unary, prefixed(1, small), "Content-Type", "application/grpc-web+json", "Grpc-Encoding", "gzip"),
+		"stream":   request(http.MethodPost, stream, prefixed(1, small), "Content-Type", "application/connect+json", "Connect-Content-Encoding", "gzip"),
+	}
+}
+
+// answerTo makes a request and returns its answer, with what stands in the headers and trailers of gRPC.
+func answerTo(t testing.TB, w *world, req *http.Request) string {
+	t.Helper()
+	res, err := w.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(string(answer), res.Header)
+}
+
+// TestPackedBodies: a packed message is read by every way in which it may come.
+func TestPackedBodies(t *testing.T) {
+	w := newWorld(t)
+	w.caughtUp(w.publish(follow("ann", "bob")))
+	for name, req := range packedWays(t, w, []byte(`{"userId":"bob"}`)) {
+		if answer := answerTo(t, w, req); !strings.Contains(answer, `"userId":"ann"`) {
+			t.Errorf("%s: %s", name, answer)
+		}
+	}
+	for _, body := range [][]byte{[]byte("{}"), {0x1f}, {0x1f, 0x8b, 8, 0}, packed(t, []byte("{}"))[:12], append(packed(t, []byte("{}")), 1, 2, 3)} {
+		status, _, answer := w.post(connectv1.GraphServiceListFollowersProcedure, "application/json", bytes.NewReader(body), "Content-Encoding", "gzip")
+		if e := parseError(t, answer); status != http.StatusBadRequest || e.reason() != "INVALID_FIELD" || !strings.Contains(e.Message, "gzip") {
+			t.Errorf("%x: %d %s", body, status, answer)
+		}
+	}
+}
+
+// TestBombs: what inflates to more than a body may be is refused at that limit, by every way, and no more of it is held.
+func TestBombs(t *testing.T) {
+	w := newWorld(t)
+	for name, req := range packedWays(t, w, make([]byte, 32<<20)) {
+		if answer := answerTo(t, w, req); !strings.Contains(answer, "larger than 4 MiB once it is inflated") {
+			t.Errorf("%s: %.300s", name, answer)
+		}
+	}
+	b := w.server.budgets.bytes
+	if most := int64(heldPerByte * (w.server.limits.BodyBytes + 64<<10)); b.peak > most || b.peak == 0 {
+		t.Errorf("%d bytes were held at a time, should be at most %d", b.peak, most)
+	}
+	if n := b.taken.Load(); n != 0 {
+		t.Errorf("%d bytes are still held", n)
+	}
+	// A small body that says that it needs a window of 128 MiB.
+	z, err := zstd.NewWriter(nil, zstd.WithWindowSize(128<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, encoding := range []string{"zstd", "br", "gzip, gzip", "deflate"} {
+		status, _, answer := w.post(connectv1.GraphServiceListFollowersProcedure, "application/json",
+			bytes.NewReader(z.EncodeAll([]byte("{}"), nil)), "Content-Encoding", encoding)
+		if e := parseError(t, answer); e.Code != "unimplemented" {
+			t.Errorf("%s: %d %s", encoding, status, answer)
+		}
+	}
+}
+
+// slowly sends half of a JSON body of so many bytes, with a token, until the end of the test. It returns when the server has what
+// was sent, or has refused it with what is returned.
+func (g *guarded) slowly(token string, size int) (refused string) {
+	g.t.Helper()
+	before := g.server.budgets.bytes.taken.Load()
+	r, w := io.Pipe()
+	g.t.Cleanup(func() { _ = w.Close() })
+	req, err := http.NewRequestWithContext(g.t.Context(), http.MethodPost, g.url+connectv1.GraphServiceListFollowersProcedure, r)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	answered := make(chan string, 1)
+	go func() {
+		res, err := g.as(token).http.Do(req)
+		if err != nil {
+			answered <- err.Error()
+			return
+		}
+		defer res.Body.Close()
+		answer, _ := io.ReadAll(res.Body)
+		answered <- string(answer)
+	}()
+	go func() { _, _ = w.Write(bytes.Repeat([]byte(" "), size)) }()
+	for {
+		select {
+		case text := <-answered:
+			return text
+		default:
+			if g.server.budgets.bytes.taken.Load() >= before+int64(heldPerByte*(size-freeBytes)) {
+				return ""
+			}
+			runtime.Gosched()
+		}
+	}
+}
+
+// TestFloodOfBodies: bodies that are on their way hold a bounded number of bytes, of one caller and of all; small requests are
+// answered all the while, and everything is given back.
+func TestFloodOfBodies(t *testing.T) {
+	const size = 200 << 10
+	g := newGuarded(t, func(o *worldOptions) { o.Limits.BodyBytes, o.Limits.RequestBytes = 256<<10, 1<<20 })
+	b := g.server.budgets.bytes
+	t.Cleanup(func() { // after the pipes are closed, before the server is
+		for b.taken.Load() > 0 {
+			runtime.Gosched()
+		}
+	})
+	if refused := g.slowly(g.tokens["reader"], size); refused != "" {
+		t.Fatal(refused)
+	}
+	if refused := g.slowly(g.tokens["reader"], size); !strings.Contains(refused, "CALLER_LIMIT") {
+		t.Errorf("a second large body of one caller: %q", refused)
+	}
+	if refused := g.slowly(g.tokens["all"], size); refused != "" {
+		t.Fatal(refused)
+	}
+	if refused := g.slowly(g.tokens["ann"], size); !strings.Contains(refused, "OVERLOADED") {
+		t.Errorf("a third large body: %q", refused)
+	}
+	g.as(g.tokens["all"]).callsOfEachKind()
+	if b.peak > 1<<20 {
+		t.Errorf("%d bytes were held at a time", b.peak)
+	}
+}
+
+// TestFloodOfLargeRequests: sixty requests of nearly 4 MiB at once are answered or refused, and never hold more than they may.
+func TestFloodOfLargeRequests(t *testing.T) {
+	w := newWorld(t, func(o *worldOptions) { o.Limits.RequestBytes = 32 << 20 })
+	w.http.Transport.(*http.Transport).MaxConnsPerHost = 0
+	body := []byte(`{"userIds":[` + strings.Repeat(`"",`, 1_250_000) + `""]}`)
+	bodies := map[string][]byte{"": body, "gzip": packed(t, body)}
+	var all sync.WaitGroup
+	for i := range 60 {
+		encoding := []string{"", "gzip"}[i%2]
+		all.Go(func() {
+			status, _, answer := w.post(connectv1.GraphServiceBatchGetRelationshipsProcedure, "application/json",
+				bytes.NewReader(bodies[encoding]), "Content-Encoding", encoding)
+			if status != http.StatusBadRequest && status != http.StatusTooManyRequests {
+				t.Errorf("%d %.200s", status, answer)
+			}
+			if len(answer) > 2000 {
+				t.Errorf("an answer of %d bytes", len(answer))
+			}
+		})
+	}
+	all.Wait()
+	b := w.server.budgets.bytes
+	if b.peak > 32<<20 || b.peak == 0 || b.taken.Load() != 0 {
+		t.Errorf("%d bytes were held at a time, and %d are", b.peak, b.taken.Load())
+	}
+	w.callsOfEachKind()
+}
+
+// TestLargeBodiesOfTheLoop: what the loop reads counts as what net/http reads.
+func TestLargeBodiesOfTheLoop(t *testing.T) {
+	w := newWorld(t, func(o *worldOptions) { o.Limits.BodyBytes, o.Limits.RequestBytes = 64<<10, 256<<10 })
+	b := w.server.budgets.bytes
+	req := &skeinv1.CheckFollowsRequest{}
+	for range 500 {
+		req.Pairs = append(req.Pairs, userPair(strings.Repeat("a", 40), strings.Repeat("b", 40)))
+	}
+	ask(w, w.graph.CheckFollows, req)
+	if n := w.server.handedOver.Load(); n != 0 || b.peak < 80_000 {
+		t.Fatalf("%d connections were handed over, and %d bytes held", n, b.peak)
+	}
+	if f := b.take("127.0.0.1/32", b.each); f != nil {
+		t.Fatal(f)
+	}
+	_, err := w.graph.CheckFollows(t.Context(), connect.NewRequest(req))
+	if d := detailsOf(t, err); d.reason != "CALLER_LIMIT" {
+		t.Error(err)
+	}
+	b.give("127.0.0.1/32", b.each)
+	ask(w, w.graph.CheckFollows, req)
+	for b.taken.Load() > 0 {
+		runtime.Gosched()
+	}
+}
+
+// slowReader makes calls by HTTP/1.1 without an end, and reads no answer, until the server closes the connection.
+func (w *world) slowReader(contentType, body string) error {
+	conn, err := (&net.Dialer{}).DialContext(w.t.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	request := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
+		connectv1.GraphServiceListFollowersProcedure, contentType, len(body), body)
+	for {
+		if _, err := io.WriteString(conn, request); err != nil {
+			return nil //nolint:nilerr // cut off
+		}
+	}
+}
+
+// TestSlowReaders: who does not take an answer is cut off in time, by HTTP/1.1 and by net/http, and holds nothing after that.
+func TestSlowReaders(t *testing.T) {
+	w := newWorld(t)
+	w.server.limits.IOTimeout = time.Second // of answers: how long a request may take is of the HTTP server
+	var evs []*skeinv1.Event
+	for i := range 1000 {
+		evs = append(evs, follow(fmt.Sprint(strings.Repeat("x", 100), i), "bob"))
+	}
+	w.caughtUp(w.publish(evs...))
+	inBinary, err := proto.Marshal(&skeinv1.ListFollowersRequest{UserId: "bob", PageSize: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			contentType, body := "application/proto", string(inBinary)
+			if i%2 == 0 {
+				contentType, body = "application/json", `{"userId":"bob","pageSize":1000}`
+			}
+			if err := w.slowReader(contentType, body); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	w.callsOfEachKind()
+	all.Wait()
+	for w.server.budgets.arriving.taken.Load() > 0 || w.server.budgets.bytes.taken.Load() > 0 {
+		runtime.Gosched()
+	}
+	w.callsOfEachKind()
+}

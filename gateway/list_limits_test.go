@@ -1,0 +1,204 @@
+package gateway
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// requests are one of each request of the API.
+func requests(t testing.TB) (all []proto.Message) {
+	t.Helper()
+	for _, service := range services() {
+		for i := range service.Methods().Len() {
+			in := service.Methods().Get(i).Input()
+			kind, err := protoregistry.GlobalTypes.FindMessageByName(in.FullName())
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, kind.New().Interface())
+		}
+	}
+	return all
+}
+
+// itemsOf adds up the items of the lists of a message, by path.
+func itemsOf(m protoreflect.Message, path string, into map[string]int) {
+	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		at := path + string(fd.Name())
+		switch {
+		case fd.IsList():
+			into[at] += v.List().Len()
+			if fd.Message() != nil {
+				for i := range v.List().Len() {
+					itemsOf(v.List().Get(i).Message(), at+".", into)
+				}
+			}
+		case fd.Message() != nil:
+			itemsOf(v.Message(), at+".", into)
+		}
+		return true
+	})
+}
+
+// limitsOf collects the lists of a shape by path, and sets their limits.
+func limitsOf(shape *listShape, limit int, into map[string]bool) {
+	shape.least = 0
+	for _, f := range shape.byName {
+		if f.at >= 0 {
+			f.limit = limit
+			into[f.path] = true
+		}
+		if f.message != nil {
+			limitsOf(f.message, limit, into)
+		}
+	}
+}
+
+// TestListsOfRequests: every list of every request has a limit that is not enormous, and none is a map, which would not be counted.
+func TestListsOfRequests(t *testing.T) {
+	lists := 0
+	for _, m := range requests(t) {
+		count := 0
+		shape := newListShape(m.ProtoReflect().Descriptor(), "", 1, &count)
+		var walk func(*listShape)
+		walk = func(shape *listShape) {
+			for _, f := range shape.byName {
+				if f.at >= 0 && (f.limit < 1 || f.limit > 100_000) {
+					t.Errorf("%T %s: %d", m, f.path, f.limit)
+				}
+				if f.message != nil {
+					walk(f.message)
+				}
+			}
+		}
+		walk(shape)
+		lists += count
+		var noMaps func(protoreflect.MessageDescriptor)
+		noMaps = func(d protoreflect.MessageDescriptor) {
+			for i := range d.Fields().Len() {
+				if fd := d.Fields().Get(i); fd.IsMap() {
+					t.Errorf("%s is a map", fd.FullName())
+				} else if fd.Message() != nil {
+					noMaps(fd.Message())
+				}
+			}
+		}
+		noMaps(m.ProtoReflect().Descriptor())
+	}
+	if lists < 10 {
+		t.Errorf("there are %d lists", lists)
+	}
+}
+
+// What decodes is refused exactly if a list is too long, and counting it looks at nothing twice.
+func FuzzListLimits(f *testing.F) {
+	for _, text := range []string{
+		`{"userIds":["a","b","c"]}`, `{"user_ids":["a","b"], "boards":[{},{"ownerId":"x"},{}]}`, ` { "userIds" : [ ] , "boards" : null } `,
+		`{"user\u0049ds":["a","b","c"]}`, `{"userIds":["]","[\"","}"]}`, `{"userIds":[`, `{"userIds":[}`, `{"userIds":[,,,,]}`, `{`, ``,
+		`{"events":[{"served":{"userId":"a","itemIds":["1","2"]}},{"served":{"itemIds":["3"]}}]}`,
+		`{"events":[{"userFollowed":{"followerId":"a","userId":"b"},"occurredAt":"2026-01-01T00:00:00Z"},{},{}]}`,
+		`{"numericIds":["1",2,"3"],"windowMonths":1}`, `{"partitions":[1,2,3],"projection":"graph"}`, `{"pairs":[{"board":{}},{},{}]}`,
+		`{"x":[1,2,3],"userIds":["a","b","c"]}`, `{"userIds":null,"viewerId":1}`, `[1]`, `"a"`, `null`,
+	} {
+		for i := range uint8(40) {
+			f.Add([]byte(text), i)
+		}
+	}
+	for i, m := range requests(f) {
+		one := &skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("a", "b"), served("a", "1", "2", "3")}}
+		data, _ := proto.Marshal(one)
+		f.Add(data, uint8(i))
+		f.Add(append(data, data...), uint8(i))
+		numbers, _ := proto.Marshal(&skeinv1.FilterSeenRequest{NumericIds: []uint64{1, 2, 3}})
+		f.Add(numbers, uint8(i))
+		_ = m
+	}
+	f.Fuzz(func(t *testing.T, data []byte, which uint8) {
+		all := requests(t)
+		m := all[int(which)%len(all)]
+		const limit = 2
+		check := func(what string, refused *failure, decoded error, exactly bool) {
+			if decoded != nil {
+				return
+			}
+			items, tooLong := map[string]int{}, ""
+			itemsOf(m.ProtoReflect(), "", items)
+			for path, n := range items {
+				if n > limit {
+					tooLong = path
+				}
+			}
+			if tooLong != "" && refused == nil || exactly && tooLong == "" && refused != nil {
+				t.Errorf("%s %T %q: %s is too long, and it is refused as %v", what, m, data, tooLong, refused)
+			}
+		}
+		shape := func() (*listShape, listCounter) {
+			count := 0
+			shape := newListShape(m.ProtoReflect().Descriptor(), "", 1, &count)
+			limitsOf(shape, limit, map[string]bool{})
+			return shape, listCounter{make([]int, count)}
+		}
+		s, c := shape()
+		// What stands twice in an encoded message is merged, or replaced by the last: counting takes all of it.
+		check("binary", c.message(data, s), proto.Unmarshal(data, m), false)
+		s, c = shape()
+		r := jsonCounter{c, data}
+		check("JSON", r.object(s), protojson.Unmarshal(data, m), true)
+	})
+}
+
+// TestListsAreCountedFirst: a body of two million empty items is refused for its length, naming the list, before anything is made
+// of it.
+func TestListsAreCountedFirst(t *testing.T) {
+	const items = 2_000_000
+	for _, c := range []struct {
+		m          proto.Message
+		binary     string
+		text, want string
+	}{
+		{&skeinv1.BatchGetRelationshipsRequest{}, "\x12\x00", `{"userIds":[` + strings.Repeat(`"",`, items/2), "user_ids"},
+		{&skeinv1.BatchGetFollowCountsRequest{}, "\x0a\x00", `{"userIds":[` + strings.Repeat(`"",`, items/2), "user_ids"},
+		{&skeinv1.CheckFollowsRequest{}, "\x0a\x00", `{"pairs":[` + strings.Repeat(`{},`, items/2), "pairs"},
+		{&skeinv1.PublishRequest{}, "\x0a\x00", `{"events":[` + strings.Repeat(`{},`, items/2), "events"},
+		{&skeinv1.FilterSeenRequest{}, "\x12\x00", `{"itemIds":[` + strings.Repeat(`"",`, items/2), "item_ids"},
+	} {
+		data := []byte(strings.Repeat(c.binary, items))
+		text := []byte(strings.TrimSuffix(c.text, ",") + "]}")
+		for name, decode := range map[string]func() error{
+			"binary": func() error { return unmarshalProto(data, c.m) },
+			"JSON":   func() error { return jsonCodec{"json"}.Unmarshal(text, c.m) },
+		} {
+			var err error
+			if n := testing.AllocsPerRun(1, func() { err = decode() }); n > 60 {
+				t.Errorf("%T %s: %v allocations", c.m, name, n)
+			}
+			f := asFailure(err)
+			if len(f.fields) != 1 || f.fields[0].field != c.want || !strings.Contains(f.text, "at most") {
+				t.Errorf("%T %s: %v", c.m, name, err)
+			}
+			if size := proto.Size(c.m); size != 0 {
+				t.Errorf("%T %s: %d bytes were decoded", c.m, name, size)
+			}
+		}
+	}
+}
+
+// TestFewViolationsAreNamed: what is wrong with each of many items is not looked for to the end.
+func TestFewViolationsAreNamed(t *testing.T) {
+	var c checker
+	c.ids("ids", make([]string, 10_000))
+	if len(c.found) != maxViolations {
+		t.Errorf("%d violations", len(c.found))
+	}
+	if f := invalid(c.found...); !strings.HasPrefix(f.text, "ids[0]") || !strings.HasSuffix(f.text, fmt.Sprintf("(and at least %d more)", maxViolations-1)) {
+		t.Error(f.text)
+	}
+}
