@@ -11,8 +11,8 @@ import (
 )
 
 // CheckCursor tells whether a reader can go on after the cursor, in the stream or in the archive: [ErrOtherLog],
-// [ErrOtherEpoch], [ErrLogShorter], [ErrRewritten], [ErrTrimmed] and [ErrPastDamaged] say that it cannot, ever; other errors
-// that the log or the archive did not answer.
+// [ErrOtherEpoch], [ErrLogShorter], [ErrRewritten], [ErrTrimmed] and [ErrPastDamaged] say that it cannot, ever; [ErrHole] that it cannot
+// while the log lacks envelopes; other errors that the log or the archive did not answer.
 func (l *Log) CheckCursor(ctx context.Context, c Cursor) error {
 	o, err := l.locate(ctx, c)
 	if err != nil || !o.past {
@@ -29,8 +29,11 @@ func (l *Log) CheckCursor(ctx context.Context, c Cursor) error {
 // confirmAfter is the pause before a log is declared to be gone or shorter.
 const confirmAfter = time.Second
 
-// checkMessage compares the message at a cursor of the stream. [errHole]: only the archive has it.
+// checkMessage compares the message at a cursor of the stream. [errHole]: only the archive has it; [ErrHole]: nothing has.
 func (l *Log) checkMessage(ctx context.Context, stream jetstream.Stream, c Cursor) error {
+	if _, lost := l.meta().accepted(c.Seq); lost {
+		return nil // whoever stands there has folded it, or passed over it
+	}
 	var msg *jetstream.RawStreamMsg
 	err := l.ask(ctx, func(ctx context.Context) (err error) {
 		msg, err = stream.GetMsg(ctx, c.Seq)
@@ -40,7 +43,7 @@ func (l *Log) checkMessage(ctx context.Context, stream jetstream.Stream, c Curso
 		if noted, err := l.noteHole(c.Seq); noted || err != nil {
 			return errors.Join(errHole, err)
 		}
-		return fmt.Errorf("%w: sequence %d, at which the cursor stands, was deleted: rebuild the store", ErrRewritten, c.Seq)
+		return l.noteMissing(SeqRange{c.Seq, c.Seq})
 	}
 	if err != nil {
 		return unavailable(err)

@@ -30,6 +30,8 @@ type Decoder struct {
 	from    Cursor // where the caller stands
 	cur     Cursor // after the last envelope decoded; Warm fields are not kept up to date
 	warming bool
+	// lost: an accepted hole was passed over.
+	lost bool
 
 	marks  []mark
 	window window
@@ -181,6 +183,11 @@ func (d *Decoder) warmed(now Cursor) error {
 		return nil
 	}
 	d.warming = false
+	if d.lost && now != d.from && (now.Checksum == d.from.Checksum || now.Checksum == lostChecksum) {
+		// The cursor is of a store that folded what was lost since. Times go on after those that it knows.
+		d.cur.LastTime = max(d.cur.LastTime, d.from.LastTime)
+		return nil
+	}
 	if now != d.from {
 		return fmt.Errorf("%w: sequence %d differs", ErrRewritten, now.Seq)
 	}

@@ -40,6 +40,8 @@ type logMeta struct {
 	lastTime Micros
 	// predecessors rise by epoch, and do not fall by sequence.
 	predecessors []Predecessor
+	// holes are those that an operator has accepted: disjoint, rising.
+	holes []SeqRange
 }
 
 // parseMeta reads the metadata of a stream.
@@ -55,6 +57,9 @@ func parseMeta(m map[string]string) (logMeta, error) {
 		return meta, fmt.Errorf("metadata %s is %q, must be a number from 1", metaEpoch, m[metaEpoch])
 	}
 	meta.epoch = uint32(epoch)
+	if meta.holes, err = parseHoles(m[metaHoles]); err != nil {
+		return meta, err
+	}
 	list := m[metaPredecessors]
 	if list == "" {
 		return meta, nil

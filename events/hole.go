@@ -38,22 +38,11 @@ func (l *Log) noteHoles(ctx context.Context, from, to uint64) (bool, error) {
 	if l.past == nil {
 		return false, nil
 	}
-	end, err := l.pastEnd()
-	if err != nil {
+	end, err := l.reloadedEnd(ctx, from)
+	if err != nil || end < from {
 		return false, err
 	}
-	if past, ok := l.past.(reloader); ok && end.Seq < from {
-		if err := past.Reload(ctx); err != nil {
-			return false, fmt.Errorf("events: look for sequence %d in the archive: %w", from, err)
-		}
-		if end, err = l.pastEnd(); err != nil {
-			return false, err
-		}
-	}
-	if end.Seq < from {
-		return false, nil
-	}
-	return l.noteHole(min(to, end.Seq))
+	return l.noteHole(min(to, end))
 }
 
 // reloader is an archive that other processes write too.

@@ -54,6 +54,10 @@ type Hub struct {
 	running bool
 	ended   chan struct{} // closed when Run has returned
 	err     error         // final
+
+	// hole is why the ring does not grow, while it stands in front of a hole; looks counts how often that was found.
+	hole  error
+	looks uint64
 }
 
 // NewHub returns a hub. Its subscribers get envelopes while [Hub.Run] runs.
@@ -142,7 +146,7 @@ func (h *Hub) place(at Cursor, leader *reader, proven bool) {
 	if h.leader != nil {
 		h.leader.close()
 	}
-	h.ring, h.seated, h.proven, h.leader = ring{base: at}, true, proven, leader
+	h.ring, h.seated, h.proven, h.leader, h.hole = ring{base: at}, true, proven, leader, nil
 	h.signal()
 	h.broadcast()
 }
@@ -162,7 +166,7 @@ func (h *Hub) blame(err error) (failed bool) {
 			s.failed = err
 		}
 	}
-	h.ring, h.seated = ring{}, false
+	h.ring, h.seated, h.hole = ring{}, false, nil
 	h.broadcast()
 	return false
 }
@@ -174,11 +178,16 @@ func (h *Hub) follow(ctx context.Context, r *reader) error {
 			return err
 		}
 		envs, err := r.next(ctx, readBytes)
+		if errors.Is(err, ErrHole) || err == nil && len(envs) == 0 {
+			h.hold(ctx, err)
+			continue
+		}
 		if err != nil {
 			return err
 		}
 		h.mu.Lock()
 		if ctx.Err() == nil {
+			h.hole = nil
 			if !h.proven {
 				h.points.note(h.ring.base)
 			}
@@ -188,6 +197,17 @@ func (h *Hub) follow(ctx context.Context, r *reader) error {
 			h.broadcast()
 		}
 		h.mu.Unlock()
+	}
+}
+
+// hold tells the subscribers at the end of the ring that there is a hole; nil: it is behind the ring.
+func (h *Hub) hold(ctx context.Context, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ctx.Err() == nil {
+		h.hole = err
+		h.looks++
+		h.broadcast()
 	}
 }
 

@@ -298,7 +298,7 @@ func TestMalformedInTheLog(t *testing.T) {
 	}
 }
 
-// TestHolesInSequences: a log may lack sequences, at its end too.
+// TestHolesInSequences: nothing is read across what the log lacks, at its end too, until that is accepted.
 func TestHolesInSequences(t *testing.T) {
 	l, p := filledLog(t, 10, 1)
 	ctx := testContext(t)
@@ -313,13 +313,51 @@ func TestHolesInSequences(t *testing.T) {
 	}
 	h, _ := runHub(t, l, HubOptions{})
 	s := subscribe(t, h, l.Start())
-	if envs := readEnvelopes(t, s, 9); len(envs) != 7 {
-		t.Errorf("read %d envelopes of 7", len(envs))
+	wantHole := func(first, last uint64) {
+		t.Helper()
+		_, err := s.Next(ctx, 1<<20)
+		if hole, ok := errors.AsType[*HoleError](err); !ok || *hole != (HoleError{first, last}) || !errors.Is(err, ErrHole) {
+			t.Fatalf("in front of %d to %d: %v", first, last, err)
+		}
 	}
+	readEnvelopes(t, s, 2)
+	wantHole(3, 4)
+	wantHole(3, 4)
+	if err := l.AcceptHole(ctx, SeqRange{3, 5}); !errors.Is(err, ErrNotMissing) {
+		t.Errorf("5 is there: %v", err)
+	}
+	if err := l.AcceptHole(ctx, SeqRange{3, 4}); err != nil {
+		t.Fatal(err)
+	}
+	accepted := readOver(t, s, 9)
+	if len(accepted) != 7 || len(accepted[0].Rejects) != 1 || len(accepted[0].Events) != 0 {
+		t.Errorf("read %d envelopes of 7: %+v", len(accepted), accepted[0])
+	}
+	wantHole(10, 10)
 	mustPublish(t, p, followsOf(10, 11))
-	if envs := readEnvelopes(t, s, 11); len(envs) != 1 {
+	wantHole(10, 10)
+	if err := l.AcceptHole(ctx, SeqRange{10, 10}); err != nil {
+		t.Fatal(err)
+	}
+	if envs := readOver(t, s, 11); len(envs) != 2 {
 		t.Errorf("read %d envelopes after the hole", len(envs))
 	}
+	if holes, err := l.Holes(ctx); len(holes) > 0 || err != nil {
+		t.Errorf("missing are %v: %v", holes, err)
+	}
+}
+
+// readOver reads up to a sequence. That there was a hole may have been found before it was accepted.
+func readOver(t *testing.T, s *Subscription, to uint64) (envs []*Envelope) {
+	t.Helper()
+	for len(envs) == 0 || envs[len(envs)-1].Seq() < to {
+		more, err := s.Next(testContext(t), 1<<20)
+		if err != nil && !errors.Is(err, ErrHole) {
+			t.Fatal(err)
+		}
+		envs = append(envs, more...)
+	}
+	return envs
 }
 
 // TestReconnect cuts all connections while publishing and reading go on.

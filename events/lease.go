@@ -205,15 +205,3 @@ func (le *lease) ask(ctx context.Context, question func(context.Context) error) 
 	return le.log.link.during(ctx, le.log.link.state(), min(le.ttl/6, requestTimeout), question,
 		askAccount, askBucketInfo, askBucketCreate, askBucketGet, askBucketPut)
 }
-
-// pause waits.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}

@@ -81,7 +81,10 @@ type Log struct {
 	// last is the highest sequence known to be in the log.
 	last atomic.Uint64
 	// holed is the highest sequence known to be in the archive and missing in the stream.
-	holed atomic.Uint64
+	holed     atomic.Uint64
+	missingMu sync.Mutex
+	// missing is what was found to be lost; see [Log.Holes].
+	missing []SeqRange
 	// interruptions counts how often reading was interrupted.
 	interruptions atomic.Uint64
 

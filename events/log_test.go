@@ -295,7 +295,7 @@ func TestCheckCursor(t *testing.T) {
 	if err := stream.DeleteMsg(ctx, 15); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.CheckCursor(ctx, all[15]); !errors.Is(err, ErrRewritten) {
+	if err := l.CheckCursor(ctx, all[15]); !errors.Is(err, ErrHole) {
 		t.Errorf("the message at the cursor was deleted: %v", err)
 	}
 	if err := stream.Purge(ctx, jetstream.WithPurgeSequence(10)); err != nil {

@@ -37,7 +37,12 @@ func (l *Log) enter(meta logMeta) error {
 	for {
 		now := l.metas.Load()
 		if meta.epoch == now.epoch {
-			return nil
+			// Holes are accepted for good, and answers may overtake each other.
+			meta.holes = joinRanges(append(meta.holes, now.holes...))
+			if slices.Equal(meta.holes, now.holes) || l.metas.CompareAndSwap(now, &meta) {
+				return nil
+			}
+			continue
 		}
 		known := func(p Predecessor) bool { return p.Epoch == now.epoch }
 		if meta.epoch < now.epoch || !slices.ContainsFunc(meta.predecessors, known) {

@@ -32,6 +32,8 @@ const (
 
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 2 * time.Second
+	// lastHold is the longest pause between two looks at a hole.
+	lastHold = 5 * time.Second
 )
 
 // errLost makes a reader start anew: the connection, the consumer or a message was lost.
@@ -72,6 +74,9 @@ type reader struct {
 	heeded   context.Context //nolint:containedctx // it is the signal that pulling is forbidden
 	unheed   context.CancelFunc
 
+	lost []*Envelope   // of accepted holes, to be returned
+	hold time.Duration // to wait before the next try, in front of a hole
+
 	stuck     int    // heartbeats since a message, though there are some
 	nothingTo uint64 // up to here there was nothing more when the consumer was created
 }
@@ -84,16 +89,23 @@ func newReader(l *Log, from Cursor) *reader {
 func (r *reader) inPast() bool { return r.dec == nil }
 
 // next returns the next envelopes, at least one, of together about maxBytes undecoded. It waits for them as long
-// as the context allows. Other errors are final.
+// as the context allows. In front of a hole it fails with [ErrHole]; the next call tries again, after a pause that grows up
+// to lastHold, and one that finds the hole behind it may return nothing. Other errors are final.
 func (r *reader) next(ctx context.Context, maxBytes int) ([]*Envelope, error) {
 	retry := firstRetry
+	if err := pause(ctx, r.hold); err != nil {
+		return nil, err
+	}
 	for {
 		if r.failed != nil {
 			return nil, r.failed
 		}
 		envs, err := r.read(ctx, maxBytes)
 		if err == nil && len(envs) == 0 {
-			retry = firstRetry
+			if retry = firstRetry; r.hold > 0 && r.atCursor() {
+				r.hold = 0
+				return nil, nil
+			}
 			continue
 		}
 		if err != nil && ctx.Err() == nil {
@@ -103,9 +115,7 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*Envelope, error) {
 			}
 		}
 		if len(envs) > 0 {
-			r.reloaded = false
-		}
-		if len(envs) > 0 {
+			r.reloaded, r.hold = false, 0
 			return envs, nil
 		}
 		if ctx.Err() != nil {
@@ -114,16 +124,36 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*Envelope, error) {
 		if r.failed != nil {
 			return nil, err
 		}
+		if errors.Is(err, ErrHole) {
+			r.hold = min(max(2*r.hold, firstRetry), lastHold)
+			return nil, err
+		}
 		r.log.interruptions.Add(1)
 		r.log.logger.Warn("log: reading was interrupted", "after", r.fed, "error", err)
-		timer := time.NewTimer(retry)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, ctx.Err()
+		if err := pause(ctx, retry); err != nil {
+			return nil, err
 		}
 		retry = min(2*retry, lastRetry)
+	}
+}
+
+// atCursor reports whether what is read next in the stream comes after the cursor.
+func (r *reader) atCursor() bool {
+	return r.dec != nil && !r.dec.Warming() && !r.passing && r.sub != nil
+}
+
+// pause waits for so long, or until the context ends.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -152,8 +182,11 @@ func (r *reader) read(ctx context.Context, maxBytes int) ([]*Envelope, error) {
 	if r.past != nil {
 		return r.readPast(ctx, maxBytes)
 	}
-	var envs []*Envelope
+	envs := r.takeLost(nil)
 	for bytes := 0; bytes < maxBytes; {
+		if r.hold > 0 && r.atCursor() && len(envs) == 0 {
+			return nil, nil // the hole is behind, and there may be nothing after it
+		}
 		if r.wanted <= 0 || r.budget <= 0 {
 			if err := r.pull(); err != nil {
 				return envs, err
@@ -164,6 +197,7 @@ func (r *reader) read(ctx context.Context, maxBytes int) ([]*Envelope, error) {
 			return envs, err
 		}
 		env, err := r.take(ctx, msg)
+		envs = r.takeLost(envs)
 		if err != nil {
 			return envs, err
 		}
@@ -174,6 +208,14 @@ func (r *reader) read(ctx context.Context, maxBytes int) ([]*Envelope, error) {
 		}
 	}
 	return envs, nil
+}
+
+// takeLost appends the envelopes of accepted holes that were passed over.
+func (r *reader) takeLost(envs []*Envelope) []*Envelope {
+	if n := len(r.lost); n > 0 {
+		envs, r.cur, r.lost = append(envs, r.lost...), r.lost[n-1].Cursor, nil
+	}
+	return envs
 }
 
 // open checks the cursor, and begins to read the archive or creates a consumer that begins after what was read.
@@ -187,6 +229,9 @@ func (r *reader) open(ctx context.Context) error {
 	}
 	if r.past != nil {
 		return nil
+	}
+	if err := r.ahead(ctx); err != nil {
+		return err
 	}
 	meta := r.log.meta()
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
@@ -345,7 +390,13 @@ func (r *reader) take(ctx context.Context, msg *nats.Msg) (*Envelope, error) {
 			return nil, err
 		}
 	}
-	env, err := r.dec.Decode(d.seq, d.stamp, msg.Data)
+	var env *Envelope
+	var err error
+	if _, lost := r.log.meta().accepted(d.seq); lost { // it has come back, too late
+		env, err = r.dec.Lost(d.seq)
+	} else {
+		env, err = r.dec.Decode(d.seq, d.stamp, msg.Data)
+	}
 	if err != nil {
 		return nil, err
 	}

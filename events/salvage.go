@@ -10,7 +10,10 @@ import (
 )
 
 // SeqRange is a range of sequences, both ends in it.
-type SeqRange struct{ From, To uint64 }
+type SeqRange struct {
+	From uint64 `json:"from"`
+	To   uint64 `json:"to"`
+}
 
 // SalvageReport says what [Log.Salvage] found.
 type SalvageReport struct {
@@ -48,7 +51,9 @@ func (l *Log) Salvage(
 	}
 	s.cold = s.cold || after.archival() || state.FirstSeq > warm
 	if state.FirstSeq > after.Seq+1 {
-		s.lose(after.Seq+1, min(state.FirstSeq-1, state.LastSeq))
+		if err := s.lose(after.Seq+1, min(state.FirstSeq-1, state.LastSeq), after); err != nil {
+			return s.report, err
+		}
 	}
 	for seq := max(state.FirstSeq, warm); seq <= state.LastSeq; {
 		msg, err := s.load(ctx, seq, state.LastSeq)
@@ -61,7 +66,9 @@ func (l *Log) Salvage(
 		}
 		s.cold = s.cold || seq < next && seq <= after.Seq
 		if from := max(seq, after.Seq+1); from < next {
-			s.lose(from, next-1)
+			if err := s.lose(from, next-1, after); err != nil {
+				return s.report, err
+			}
 		}
 		if seq = next + 1; msg == nil {
 			break
@@ -177,16 +184,38 @@ func (s *salvage) take(msg *jetstream.RawStreamMsg, after Cursor) error {
 	if msg.Sequence == after.Seq && after.Checksum != 0 && xxh3.Hash(msg.Data) != after.Checksum {
 		return fmt.Errorf("%w: sequence %d differs: it is another stream", ErrRewritten, after.Seq)
 	}
-	if msg.Sequence > after.Seq && s.dec.cur.Seq <= after.Seq {
-		s.dec.cur.LastTime = after.LastTime // whatever of the warm-up is lost
-		if s.cold {
-			s.dec.recall(s.known)
-		}
+	s.cross(msg.Sequence, after)
+	if _, lost := s.log.meta().accepted(msg.Sequence); lost { // it has come back, too late
+		return s.pass(msg.Sequence, after)
 	}
 	env, err := s.dec.Decode(msg.Sequence, Micros(msg.Time.UnixMicro()), msg.Data)
 	if err != nil || env.Seq() <= after.Seq {
 		return err
 	}
+	return s.give(env, after)
+}
+
+// cross makes the decoder one that has read all up to the cursor, when the first sequence after it comes.
+func (s *salvage) cross(seq uint64, after Cursor) {
+	if seq > after.Seq && s.dec.cur.Seq <= after.Seq {
+		s.dec.cur.LastTime = after.LastTime // whatever of the warm-up is lost
+		if s.cold {
+			s.dec.recall(s.known)
+		}
+	}
+}
+
+// pass hands on a lost envelope that was accepted as such.
+func (s *salvage) pass(seq uint64, after Cursor) error {
+	s.cross(seq, after)
+	env, err := s.dec.Lost(seq)
+	if err != nil || seq <= after.Seq {
+		return err
+	}
+	return s.give(env, after)
+}
+
+func (s *salvage) give(env *Envelope, after Cursor) error {
 	env.Cursor = Cursor{Log: after.Log, Epoch: after.Epoch, Seq: env.Seq(), LastTime: env.Cursor.LastTime}
 	s.report.Head = env.Cursor
 	s.report.Envelopes++
@@ -206,14 +235,20 @@ func (s *salvage) flush() error {
 	return s.each(envs)
 }
 
-// lose notes sequences that could not be read.
-func (s *salvage) lose(from, to uint64) {
-	if from > to {
-		return
+// lose notes sequences that could not be read. Those that were accepted as lost are handed on as that.
+func (s *salvage) lose(from, to uint64, after Cursor) error {
+	for seq := from; seq <= to; seq++ {
+		if _, lost := s.log.meta().accepted(seq); lost {
+			if err := s.pass(seq, after); err != nil {
+				return err
+			}
+			continue
+		}
+		if n := len(s.report.Lost); n > 0 && s.report.Lost[n-1].To+1 == seq {
+			s.report.Lost[n-1].To = seq
+			continue
+		}
+		s.report.Lost = append(s.report.Lost, SeqRange{seq, seq})
 	}
-	if n := len(s.report.Lost); n > 0 && s.report.Lost[n-1].To+1 == from {
-		s.report.Lost[n-1].To = to
-		return
-	}
-	s.report.Lost = append(s.report.Lost, SeqRange{from, to})
+	return nil
 }

@@ -110,6 +110,9 @@ func (l *Log) locateHeld(ctx context.Context, c Cursor) (origin, error) {
 	if ok && (c.archival() || c.Seq == end.Seq || o.relearn) {
 		return l.atEnd(ctx, stream, o, c)
 	}
+	if err := l.headless(ctx, state, end); err != nil {
+		return origin{}, err
+	}
 	if c.Seq == end.Seq || l.past == nil || c.archival() {
 		return origin{}, fmt.Errorf("%w: it begins at sequence %d, a reader at %d needs what is before, and the archive "+
 			"ends at %d: bring the archive back, or restore the log", ErrTrimmed, state.FirstSeq, c.Seq, end.Seq)
@@ -136,6 +139,23 @@ func (l *Log) atEnd(ctx context.Context, stream jetstream.Stream, o origin, c Cu
 	return o, l.checkMessage(ctx, stream, c)
 }
 
+// headless finds the hole between the end of the archive and the beginning of the stream: nothing is trimmed that is not
+// archived. Without an archive, whoever has it may have trimmed the stream.
+func (l *Log) headless(ctx context.Context, state jetstream.StreamState, end Cursor) error {
+	first, before := max(end.Seq+1, l.meta().first), l.begins(state)
+	if l.past == nil || first >= before {
+		return nil
+	}
+	now, err := l.reloadedEnd(ctx, first)
+	if err != nil {
+		return err
+	}
+	if now >= first {
+		return errHole // it has grown: look again
+	}
+	return l.noteMissing(SeqRange{first, before - 1})
+}
+
 // pastEnd returns the end of the archive as the present epoch writes it; the start of the log when nothing is archived.
 func (l *Log) pastEnd() (Cursor, error) {
 	if l.past == nil {
@@ -154,7 +174,11 @@ func (l *Log) pastEnd() (Cursor, error) {
 
 // begins returns where the stream begins that has no holes beside the archive, and is of the present epoch.
 func (l *Log) begins(state jetstream.StreamState) uint64 {
-	return max(state.FirstSeq, l.meta().first, l.holed.Load()+1)
+	first := state.FirstSeq
+	if lost, ok := l.meta().accepted(first - 1); ok { // it was never trimmed
+		first = lost.From
+	}
+	return max(first, l.meta().first, l.holed.Load()+1)
 }
 
 // inStream tells whether the stream alone can serve a reader at a cursor of the present epoch.
@@ -325,15 +349,77 @@ func (r *reader) pass(env *Envelope) (bool, error) {
 		return false, nil
 	case env.Seq() < r.cur.Seq:
 		return true, nil
-	case env.Seq() > r.cur.Seq || !env.Cursor.agrees(r.cur):
+	case env.Seq() > r.cur.Seq || !env.Cursor.agrees(r.cur) && !r.dec.lost:
 		return false, fmt.Errorf("%w: sequence %d differs: rebuild the store", ErrRewritten, r.cur.Seq)
 	}
 	r.passing, r.cur = false, env.Cursor
 	return true, nil
 }
 
-// gap finds out what it means that the stream goes on with a sequence later than the next.
+// ahead looks whether the stream has what comes next. After a hole at its end nothing would be delivered.
+func (r *reader) ahead(ctx context.Context) error {
+	stream, err := r.log.stream(ctx)
+	if err != nil {
+		return err
+	}
+	next, last := r.fed+1, stream.CachedInfo().State.LastSeq
+	if next > last {
+		return nil
+	}
+	if there, err := r.log.hasMessage(ctx, stream, next); there || err != nil {
+		return err
+	}
+	msg, err := r.log.messageFrom(ctx, stream, next)
+	switch {
+	case errors.Is(err, ErrNoMessage):
+		return r.gap(ctx, last+1)
+	case err != nil:
+		return err
+	}
+	return r.gap(ctx, msg.Sequence)
+}
+
+// gap finds out what it means that the stream goes on with a sequence later than the next, and passes over what is lost and
+// accepted. [ErrHole]: something else is lost.
 func (r *reader) gap(ctx context.Context, seq uint64) error {
+	for r.fed+1 < seq {
+		if accepted, ok := r.log.meta().accepted(r.fed + 1); ok {
+			if err := r.passLost(min(accepted.To, seq-1)); err != nil {
+				return err
+			}
+			continue
+		}
+		meta := r.log.meta()
+		if err := r.missing(ctx, seq); err != nil && r.log.meta() == meta {
+			return err
+		}
+	}
+	return nil
+}
+
+// passLost passes over an accepted hole.
+func (r *reader) passLost(to uint64) error {
+	for r.fed < to {
+		env, err := r.dec.Lost(r.fed + 1)
+		if err != nil {
+			return err
+		}
+		r.fed++
+		r.log.noteLast(r.fed)
+		if env == nil {
+			continue
+		}
+		if passed, err := r.pass(env); err != nil {
+			return err
+		} else if !passed {
+			r.lost = append(r.lost, env)
+		}
+	}
+	return nil
+}
+
+// missing says why the stream did not give the next sequence, but a later one.
+func (r *reader) missing(ctx context.Context, seq uint64) error {
 	next := r.fed + 1
 	stream, err := r.log.stream(ctx)
 	if err != nil {
@@ -342,19 +428,18 @@ func (r *reader) gap(ctx context.Context, seq uint64) error {
 	if stream.CachedInfo().State.FirstSeq > next {
 		return fmt.Errorf("%w: the stream was trimmed beyond sequence %d while it was read", errLost, r.fed)
 	}
-	err = r.log.ask(ctx, func(ctx context.Context) (err error) {
-		_, err = stream.GetMsg(ctx, next)
+	switch there, err := r.log.hasMessage(ctx, stream, next); {
+	case err != nil:
 		return err
-	}, askMessage)
-	switch {
-	case err == nil: // a replica is ahead of the leader in trimming, or behind in delivering
+	case there: // a replica is ahead of the leader in trimming, or behind in delivering
 		return fmt.Errorf("%w: sequence %d was not delivered", errLost, next)
-	case !errors.Is(err, jetstream.ErrMsgNotFound):
-		return unavailable(err)
 	}
 	if noted, err := r.log.noteHoles(ctx, next, seq-1); noted || err != nil {
 		return errors.Join(errLost, errHole, err)
 	}
-	r.log.logger.Warn("log: the stream lacks messages", "after", r.fed, "next", seq)
-	return nil
+	hole, err := r.log.holeFrom(ctx, stream, next, seq)
+	if err != nil {
+		return err
+	}
+	return r.log.noteMissing(hole)
 }

@@ -88,6 +88,9 @@ func (e *embedded) start(ctx context.Context) error {
 	if err := writeThrough(e.dir); err != nil {
 		return fmt.Errorf("events: the log in %s cannot be written through to the disk: %w", e.dir, err)
 	}
+	if err := mendBlocks(e.dir, e.log.logger); err != nil {
+		return fmt.Errorf("events: the log in %s: %w", e.dir, err)
+	}
 	ns, err := server.NewServer(embeddedOptions(e.dir))
 	if err != nil {
 		return fmt.Errorf("events: embedded server: %w", err)

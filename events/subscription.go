@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"errors"
 	"sync"
 )
 
@@ -20,11 +21,16 @@ type Subscription struct {
 	cur    Cursor  // after the last envelope returned
 	own    *reader // set while out of the ring; only Next uses it
 	failed error   // final
+	// looked is which look at a hole it was told of last.
+	looked uint64
+	// held: the last that it was told is that there is a hole.
+	held bool
 }
 
 // Next returns the next envelopes, at least one, and together at most maxBytes as they stand in the log unless a
 // single one is larger. It waits for them as long as the context allows. The envelopes are shared: they must not
-// be changed. Errors other than the context's are final: [ErrClosed], or that the log is not the one that the
+// be changed. In front of a hole of the log it fails with [ErrHole], and so does each further call that finds it there still,
+// after a pause; one that finds it behind may return nothing. Other errors than that and the context's are final: [ErrClosed], or that the log is not the one that the
 // cursor was taken from, see [Log.CheckCursor].
 func (s *Subscription) Next(ctx context.Context, maxBytes int) ([]*Envelope, error) {
 	s.turn.Lock()
@@ -33,6 +39,9 @@ func (s *Subscription) Next(ctx context.Context, maxBytes int) ([]*Envelope, err
 		envs, grown, err := s.shared(maxBytes)
 		if err != nil || len(envs) > 0 {
 			return envs, err
+		}
+		if grown == nil && s.own == nil {
+			return nil, nil // the hole is behind it
 		}
 		if grown == nil {
 			return s.alone(ctx, maxBytes)
@@ -47,8 +56,8 @@ func (s *Subscription) Next(ctx context.Context, maxBytes int) ([]*Envelope, err
 	}
 }
 
-// shared takes from the ring. Without envelopes and error, grown tells when to try again; nil: the subscriber is
-// not in the ring.
+// shared takes from the ring. Without envelopes and error, grown tells when to try again; nil: there is nothing to wait for, or
+// the subscriber is not in the ring.
 func (s *Subscription) shared(maxBytes int) (envs []*Envelope, grown chan struct{}, err error) {
 	h := s.hub
 	h.mu.Lock()
@@ -68,6 +77,16 @@ func (s *Subscription) shared(maxBytes int) (envs []*Envelope, grown chan struct
 		return nil, nil, nil
 	}
 	envs = h.ring.after(s.cur.Seq, maxBytes)
+	switch {
+	case len(envs) > 0:
+		s.held = false
+	case h.hole != nil && s.looked != h.looks:
+		s.looked, s.held = h.looks, true
+		return nil, nil, h.hole
+	case h.hole == nil && s.held:
+		s.held = false
+		return nil, nil, nil
+	}
 	s.advance(envs)
 	return envs, h.grown, nil
 }
@@ -76,6 +95,9 @@ func (s *Subscription) shared(maxBytes int) (envs []*Envelope, grown chan struct
 func (s *Subscription) newReader() *reader {
 	r := newReader(s.hub.log, s.cur)
 	r.kinds = s.kinds
+	if s.held { // it is to be told when the hole is behind
+		r.hold = firstRetry
+	}
 	return r
 }
 
@@ -93,6 +115,9 @@ func (s *Subscription) alone(ctx context.Context, maxBytes int) ([]*Envelope, er
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)() //nolint:contextcheck // the reading ends with either
 	envs, err := s.own.next(ctx, min(maxBytes, readBytes))
+	if s.held = errors.Is(err, ErrHole); err == nil && len(envs) == 0 {
+		return nil, nil
+	}
 	if err != nil {
 		if s.ctx.Err() != nil {
 			return nil, s.hub.ending()

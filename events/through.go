@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -32,12 +31,8 @@ func writeThrough(dir string) error {
 	if err != nil {
 		return err
 	}
-	number := func(path string) int {
-		n, _ := strconv.Atoi(strings.TrimSuffix(filepath.Base(path), blockSuffix))
-		return n
-	}
 	for in, paths := range blocks {
-		slices.SortFunc(paths, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
+		slices.SortFunc(paths, func(a, b string) int { return cmp.Compare(blockNumber(a), blockNumber(b)) })
 		for i, path := range paths {
 			if err := syncFile(path, i >= len(paths)-2); err != nil {
 				return err

@@ -105,7 +105,8 @@ func (h *Hub) CursorAt(ctx context.Context, seq uint64) (Cursor, error) {
 			continue
 		}
 		c, err := h.seek(ctx, from, seq)
-		if !errors.Is(err, ErrTrimmed) {
+		hole, lost := errors.AsType[*HoleError](err)
+		if headless := lost && hole.Last < head.First; !headless && !errors.Is(err, ErrTrimmed) {
 			return c, err
 		}
 	}

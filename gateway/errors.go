@@ -131,6 +131,10 @@ var sentinels = []sentinel{
 		"the log refused the events for a reason that no retry will change; nothing was taken",
 	},
 	{
+		events.ErrHole, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_HOLE, retryLater,
+		"the log has lost envelopes, and what is demanded comes after them; reads without a position continue",
+	},
+	{
 		events.ErrLogUnavailable, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, retrySoon,
 		"the log cannot be reached",
 	},

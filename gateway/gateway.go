@@ -210,6 +210,7 @@ func (s *Server) mountEvents() {
 	unaryByHand(s, connectv1.EventServicePublishProcedure, checkPublish, s.publish)
 	stream(s, connectv1.EventServiceWatchProcedure, checkWatch, s.watch)
 	unary(s, connectv1.AdminServiceGetStatusProcedure, nil, s.getStatus)
+	unary(s, connectv1.AdminServiceAcceptLogHoleProcedure, checkAcceptLogHole, s.acceptLogHole)
 }
 
 func (s *Server) mountGraph() {

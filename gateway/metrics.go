@@ -296,7 +296,7 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 		gauge(c.head, float64(st.Head))
 		gauge(c.disk, float64(st.DiskBytes))
 		out <- prometheus.MustNewConstMetric(c.rejected, prometheus.CounterValue, float64(st.Rejects), st.Name)
-		for state := projections.Starting; state <= projections.Outdated; state++ {
+		for state := projections.Starting; state <= projections.Held; state++ {
 			is := 0.0
 			if state == st.State {
 				is = 1

@@ -5,13 +5,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/skein-feed/skein/events"
 )
 
 // logCollector asks the log how it is when it is asked for.
 type logCollector struct {
 	s *Server
 
-	up, bytes, maxBytes, fullIn, last, consumers, reconnects, interruptions *prometheus.Desc
+	up, bytes, maxBytes, fullIn, last, consumers, reconnects, interruptions, missing, accepted *prometheus.Desc
 }
 
 // logPatience is how long the metrics wait for the log: a scrape has ten seconds, and says more than this.
@@ -28,6 +30,8 @@ func newLogCollector(s *Server) *logCollector {
 		consumers:     of("skein_log_consumers", "Readers that the stream of the log has."),
 		reconnects:    of("skein_log_reconnects_total", "Times that the connection to the log was lost and made again."),
 		interruptions: of("skein_log_read_interruptions_total", "Times that reading the log was interrupted and begun again."),
+		missing:       of("skein_log_missing_envelopes", "Envelopes that the log has lost, across which nothing is folded."),
+		accepted:      of("skein_log_accepted_missing_envelopes", "Envelopes that the log has lost and an operator has accepted as lost."),
 	}
 }
 
@@ -35,6 +39,7 @@ func newLogCollector(s *Server) *logCollector {
 func (c *logCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.up, c.bytes, c.maxBytes, c.fullIn, c.last, c.consumers, c.reconnects, c.interruptions,
+		c.missing, c.accepted,
 	} {
 		out <- d
 	}
@@ -50,6 +55,9 @@ func (c *logCollector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(c.interruptions, prometheus.CounterValue, float64(trouble.Interruptions))
 	ctx, cancel := context.WithTimeout(c.s.life, logPatience)
 	defer cancel()
+	holes, _ := c.s.source.Holes(ctx) // what is known, if the log does not answer
+	gauge(c.missing, envelopesIn(holes))
+	gauge(c.accepted, envelopesIn(c.s.source.AcceptedHoles()))
 	v, err := c.s.source.Vitals(ctx)
 	if err != nil {
 		gauge(c.up, 0)
@@ -65,4 +73,11 @@ func (c *logCollector) Collect(out chan<- prometheus.Metric) {
 	if days := c.s.growth.daysUntilFull(time.Now(), v.Bytes, v.MaxBytes); days != nil {
 		gauge(c.fullIn, *days*(24*time.Hour).Seconds())
 	}
+}
+
+func envelopesIn(ranges []events.SeqRange) (n float64) {
+	for _, r := range ranges {
+		n += float64(r.To - r.From + 1)
+	}
+	return n
 }

@@ -62,11 +62,16 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	}
 	answer := struct {
 		Status      string                `json:"status"`
+		Error       string                `json:"error,omitempty"`
 		Projections map[string]projection `json:"projections"`
 	}{Projections: map[string]projection{}}
+	var held error
 	for _, store := range s.stores {
 		st := s.statusOf(store)
 		answer.Projections[st.Name] = projection{st.State.String(), st.Behind}
+		if st.State == projections.Held {
+			held = st.Error
+		}
 	}
 	code := http.StatusServiceUnavailable
 	switch {
@@ -74,6 +79,8 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		answer.Status = "stopping"
 	case s.allFailed():
 		answer.Status = "failed"
+	case held != nil: // it answers, but another process may know more
+		answer.Status, answer.Error = "held", held.Error()
 	case s.ready():
 		code, answer.Status = http.StatusOK, "ready"
 	default:

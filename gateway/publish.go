@@ -146,7 +146,10 @@ func (s *Server) awaitVisible(ctx context.Context, pos events.Position) error {
 			continue
 		}
 		reason := skeinv1.Reason_REASON_NOT_CAUGHT_UP
-		if ctx.Err() == nil {
+		switch {
+		case errors.Is(err, events.ErrHole):
+			reason = skeinv1.Reason_REASON_LOG_HOLE
+		case ctx.Err() == nil:
 			reason = skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE
 		}
 		return &failure{

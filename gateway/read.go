@@ -3,8 +3,11 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -160,7 +163,21 @@ func (s *Server) await(ctx context.Context, store *projections.Live, d demand) e
 	if err != nil && errors.Is(context.Cause(ctx), errNotCaughtUp) {
 		return errNotCaughtUp
 	}
+	if hole, ok := errors.AsType[*events.HoleError](err); ok {
+		return heldBy(hole, store.Cursor().Seq, s.source, err)
+	}
 	return d.check(err)
+}
+
+// heldBy refuses to wait for what comes after a hole of the log.
+func heldBy(hole *events.HoleError, seq uint64, log *events.Log, cause error) error {
+	at := log.Position(seq).String()
+	return &failure{
+		code: connect.CodeUnavailable, reason: skeinv1.Reason_REASON_LOG_HOLE, retry: retryLater, cause: cause,
+		text: fmt.Sprintf("the log has lost its sequences %d to %d, and nothing is folded across them: the state stands at %s; "+
+			"reads without a position continue from there", hole.First, hole.Last, at),
+		metadata: map[string]string{"position": at},
+	}
 }
 
 // check tells what is wrong with a position that the log does not know.

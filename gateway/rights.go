@@ -71,6 +71,7 @@ var rights = map[string]right{
 	connectv1.AdminServiceRollbackProcedure:        {roles: access.Admin},
 	connectv1.AdminServiceTakeSnapshotProcedure:    {roles: access.Admin},
 	connectv1.AdminServiceEraseUserProcedure:       {roles: access.Admin},
+	connectv1.AdminServiceAcceptLogHoleProcedure:   {roles: access.Admin},
 	connectv1.AdminServiceGetOperationProcedure:    {roles: access.Admin},
 	connectv1.AdminServiceListOperationsProcedure:  {roles: access.Admin},
 	connectv1.AdminServiceCancelOperationProcedure: {roles: access.Admin},

@@ -93,8 +93,20 @@ func (s *Server) logStatus(ctx context.Context) *skeinv1.LogStatus {
 	if v.First <= v.Last {
 		st.FirstSequence = v.First
 	}
+	st.AcceptedHoles = holesOf(s.source.AcceptedHoles())
+	holes, err := s.source.Holes(ctx)
+	if st.Holes = holesOf(holes); err != nil {
+		st.Error = err.Error()
+	}
 	st.DaysUntilFull = s.growth.daysUntilFull(time.Now(), v.Bytes, v.MaxBytes)
 	return st
+}
+
+func holesOf(ranges []events.SeqRange) (holes []*skeinv1.LogHole) {
+	for _, r := range ranges {
+		holes = append(holes, &skeinv1.LogHole{FirstSequence: r.From, LastSequence: r.To})
+	}
+	return holes
 }
 
 var projectionStates = [...]skeinv1.ProjectionState{
@@ -105,6 +117,7 @@ var projectionStates = [...]skeinv1.ProjectionState{
 	projections.Failed:     skeinv1.ProjectionState_PROJECTION_STATE_FAILED,
 	projections.Stopped:    skeinv1.ProjectionState_PROJECTION_STATE_STOPPED,
 	projections.Outdated:   skeinv1.ProjectionState_PROJECTION_STATE_OUTDATED,
+	projections.Held:       skeinv1.ProjectionState_PROJECTION_STATE_HELD,
 }
 
 func projectionStatus(st projections.Status, now time.Time) *skeinv1.ProjectionStatus {

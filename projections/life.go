@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"fmt"
@@ -23,9 +24,12 @@ const (
 	// Outdated is a [Live] whose generation was built by another fold, or with other settings, than the program has: it does
 	// not go on, and answers from where it stands, if its rows can be read, until it is rebuilt.
 	Outdated
+	// Held is in front of a hole of the log ([events.ErrHole]): queries are answered from there, and the fold continues by
+	// itself when the hole is closed or accepted.
+	Held
 )
 
-var stateNames = [...]string{"starting", "catching_up", "ready", "rebuilding", "failed", "stopped", "outdated"}
+var stateNames = [...]string{"starting", "catching_up", "ready", "rebuilding", "failed", "stopped", "outdated", "held"}
 
 // String returns the one name that the state has in metrics, pages and, after their prefix, in the values of the API.
 func (s State) String() string {
@@ -52,6 +56,7 @@ type life struct {
 	mu      sync.Mutex
 	state   State
 	err     error // of a failure
+	held    error // why the fold is Held
 	closed  bool
 	waiters waiters
 	// wanted is signalled when somebody begins to wait.
@@ -82,7 +87,7 @@ func (l *life) setLocked(s State) {
 		l.wake()
 	}
 	if l.changed != nil {
-		l.changed(s, l.err)
+		l.changed(s, cmp.Or(l.err, l.held))
 	}
 }
 
@@ -94,6 +99,34 @@ func (l *life) wake() {
 	l.waiters = nil
 	close(l.over)
 	l.over = make(chan struct{})
+}
+
+// hold notes that the fold is in front of a hole, and ends the waiting for what comes after it.
+func (l *life) hold(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == Failed || l.closed {
+		return
+	}
+	l.held = fmt.Errorf("the fold is held at sequence %d: %w", max(0, l.visible.Load()), err)
+	l.setLocked(Held)
+	l.wake()
+}
+
+func (l *life) isHeld() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held != nil
+}
+
+// release notes that the fold continues.
+func (l *life) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held != nil {
+		l.held = nil
+		l.setLocked(CatchingUp)
+	}
 }
 
 // fail stops the projection for its first error and returns that, wrapped.
@@ -166,7 +199,8 @@ func (l *life) has(seq uint64) bool {
 }
 
 // WaitFor blocks until a view shows everything up to seq. It fails with the error of the context, or with
-// [ErrStopped] when the projection will not get there: it failed, or Run has ended.
+// [ErrStopped] when the projection will not get there: it failed, or Run has ended; with [events.ErrHole] while the fold is
+// held in front of a hole.
 func (s *Store) WaitFor(ctx context.Context, seq uint64) error {
 	l := &s.life
 	if l.has(seq) && !l.failed.Load() {
@@ -206,6 +240,8 @@ func (l *life) overLocked(seq uint64) (over bool, err error) {
 		return true, ErrClosed
 	case l.state == Stopped:
 		return true, ErrStopped
+	case l.held != nil:
+		return true, l.held
 	}
 	return false, nil
 }

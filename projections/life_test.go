@@ -72,7 +72,7 @@ func TestWaitForNoLongerThanAsked(t *testing.T) {
 }
 
 func TestStateNames(t *testing.T) {
-	if projections.CatchingUp.String() != "CATCHING_UP" || projections.State(9).String() != "STATE_9" {
+	if projections.CatchingUp.String() != "catching_up" || projections.State(9).String() != "state_9" {
 		t.Error(projections.CatchingUp, projections.State(9))
 	}
 }

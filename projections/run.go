@@ -16,7 +16,7 @@ type Source func(from events.Cursor) (Subscription, error)
 type Subscription interface {
 	// Next blocks until there is at least one envelope, and returns envelopes that follow on the last: as many as are
 	// there, in order, of about maxBytes together at the most (but one in any case). It fails with the error of the
-	// context.
+	// context, and with [events.ErrHole] in front of a hole, where the next call looks again after a pause.
 	Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error)
 	// Head is the last sequence that the log is known to have.
 	Head() uint64
@@ -24,7 +24,8 @@ type Subscription interface {
 	Close()
 }
 
-// Run follows the log until the context ends, then returns nil. It returns the error that stopped the projection:
+// Run follows the log until the context ends, then returns nil. In front of a hole of the log it waits until that is closed or
+// accepted. It returns the error that stopped the projection:
 // of the fold, the disk or the log. Nothing runs on when it returns; the rest of the process may.
 func (s *Store) Run(ctx context.Context, source Source) (err error) {
 	if err := s.life.stopped(); err != nil {
@@ -54,8 +55,16 @@ func (s *Store) Run(ctx context.Context, source Source) (err error) {
 	for {
 		s.observe(start, sub.Head())
 		envs, err := s.next(ctx, sub)
+		if errors.Is(err, events.ErrHole) { // it passes, and the next call looks again, after a pause
+			s.life.hold(err)
+			continue
+		}
 		if err != nil {
 			return err
+		}
+		s.life.release()
+		if len(envs) == 0 { // the hole is behind
+			continue
 		}
 		began := time.Now()
 		if err := s.Fold(envs); err != nil {
@@ -88,7 +97,7 @@ func (s *Store) next(ctx context.Context, sub Subscription) ([]*events.Envelope,
 // count: while publishing outruns the fold, the present head is never reached.
 func (s *Store) observe(start, head uint64) {
 	s.life.head.Store(max(head, s.life.head.Load()))
-	if s.life.has(start) {
+	if s.life.has(start) && !s.life.isHeld() {
 		s.life.set(Ready)
 	}
 }

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/skein-feed/skein/events"
@@ -20,7 +21,7 @@ type Status struct {
 	// are told of a [Live] only, as are the states Rebuilding and Outdated.
 	Former, Building uint32
 	State            State
-	// Error says why the state is Failed or Outdated.
+	// Error says why the state is Failed, Outdated or Held.
 	Error error
 	// Cursor is the last whole position that queries see, Flushed the last that is known to be on disk: what a crash
 	// now would leave.
@@ -58,7 +59,7 @@ func (s *Store) Status() Status {
 		Flushed: *s.flush.flushed.Load(),
 	}
 	s.life.mu.Lock()
-	st.State, st.Error = s.life.state, s.life.err
+	st.State, st.Error = s.life.state, cmp.Or(s.life.err, s.life.held)
 	s.life.mu.Unlock()
 	if p := s.current.Load(); p != nil {
 		st.Cursor, st.Rejects = p.cursor, p.rejects

@@ -41,7 +41,7 @@ func (s *Store) ViewAt(ctx context.Context, seq uint64) (*View, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-over:
-		if err := s.life.stopped(); err != nil {
+		if err := errors.Join(s.life.stopped(), s.noMore()); err != nil {
 			return nil, err
 		}
 		return nil, ErrStopped
@@ -74,7 +74,7 @@ func (s *Store) noMore() error {
 	if s.life.state == Stopped {
 		return ErrStopped
 	}
-	return nil
+	return s.life.held
 }
 
 // wanted are the sequences at which somebody waits for a view. While there is none, the fold pays one look at lowest for

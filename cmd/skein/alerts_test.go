@@ -48,6 +48,7 @@ func TestAlertsFire(t *testing.T) {
 		{"the log is full", logFull},
 		{"the log refuses", logRefuses},
 		{"malformed events", malformedEvents},
+		{"a message is lost", messageLost},
 		{"another log", anotherLog},
 		{"other settings", otherSettings},
 		{"the archive is not writable", archiveBroken},
@@ -353,6 +354,21 @@ func anotherLog(t *testing.T, p *prometheusServer) {
 		t.Fatal(err)
 	}
 	w.await(p, nil, "SkeinProjectionFailed")
+}
+
+// messageLost: a bit of a message has flipped that is not archived.
+func messageLost(t *testing.T, p *prometheusServer) {
+	w := watch(t, p, t.TempDir(), "--archive", "off")
+	for _, user := range []string{"bob", "cid", "dee"} {
+		publish(t, w.api, userFollowed("ann", user))
+	}
+	if err := errors.Join(w.stopInOrder(), flipBit(filepath.Join(w.dir, "data", logDir), "cid", 1, filepath.Join(w.dir, "whole"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.launch(t.Context()); err != nil { // it serves, and is not ready
+		t.Fatal(err)
+	}
+	w.await(p, nil, "SkeinLogHole")
 }
 
 func otherSettings(t *testing.T, p *prometheusServer) {

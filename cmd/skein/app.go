@@ -99,6 +99,7 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	if err = a.openArchive(ctx); err != nil {
 		return nil, err
 	}
+	a.examineLog(ctx)
 	a.disk = newDiskGuard(o.dir, uint64(o.diskReserve), o.logger)
 	a.disk.heal = a.log.Recover
 	if err = a.disk.awaitLeast(ctx); err != nil {
@@ -171,7 +172,7 @@ func (a *app) listener() projections.Listener {
 	a.settled.Add(1)
 	var once sync.Once
 	return projections.Listener{StateChanged: func(s projections.State, _ error) {
-		if s != projections.Starting && s != projections.CatchingUp {
+		if s != projections.Starting && s != projections.CatchingUp && s != projections.Held {
 			once.Do(a.settled.Done)
 		}
 	}}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,9 @@ func TestMain(m *testing.M) {
 //	                with an authority after it, and perhaps a certificate and its key: over TLS
 //	certificates    writes ca.pem, and certificates and keys to server/ and client/ (of the name "web")
 //	jwt FILE CLAIMS writes a JWT with claims as JSON, and the key for it to jwks.json
+//	held FILE       is ready for a service that is held in front of a hole of its log: it waits until it says so
+//	flip DIR TEXT N flips a bit of a text where it stands for the Nth time in a file of messages below the directory
+//	unflip          brings all such files back
 //	holds DIR N     demands that the directory has so many entries
 //	private FILE…   demands that nobody but their user has access to files and directories, and to all in these
 //	until TEXT ARG… runs skein again and again, until what it prints contains the text; with ! until it fails and says that
@@ -55,6 +59,17 @@ func TestScripts(t *testing.T) {
 				ts.Check(err)
 				ts.Setenv("SKEIN_SERVER", server)
 			},
+			"held": func(ts *testscript.TestScript, _ bool, args []string) {
+				server, err := awaitAnswer(context.Background(), ts.MkAbs(args[0]), "http://", http.DefaultClient, http.StatusServiceUnavailable)
+				ts.Check(err)
+				ts.Setenv("SKEIN_SERVER", server)
+			},
+			"flip": func(ts *testscript.TestScript, _ bool, args []string) {
+				n, err := strconv.Atoi(args[2])
+				ts.Check(err)
+				ts.Check(flipBit(ts.MkAbs(args[0]), args[1], n, ts.MkAbs("whole")))
+			},
+			"unflip": func(ts *testscript.TestScript, _ bool, _ []string) { ts.Check(unflip(ts.MkAbs("whole"))) },
 			"certificates": func(ts *testscript.TestScript, _ bool, _ []string) {
 				ca := accesstest.NewAuthority(t)
 				for _, dir := range []string{"server", "client"} {
@@ -162,6 +177,11 @@ func clientTrusting(ts *testscript.TestScript, files []string) *http.Client {
 }
 
 func awaitReadyBy(ctx context.Context, portFile, scheme string, client *http.Client) (server string, err error) {
+	return awaitAnswer(ctx, portFile, scheme, client, http.StatusOK)
+}
+
+// awaitAnswer waits until a service has written its port and /readyz has a status.
+func awaitAnswer(ctx context.Context, portFile, scheme string, client *http.Client, status int) (server string, err error) {
 	return server, eventually(ctx, func(ctx context.Context) error {
 		port, err := os.ReadFile(portFile)
 		if err != nil {
@@ -177,8 +197,8 @@ func awaitReadyBy(ctx context.Context, portFile, scheme string, client *http.Cli
 			return err
 		}
 		defer res.Body.Close()
-		if res.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s is not ready: %s", server, res.Status)
+		if res.StatusCode != status {
+			return fmt.Errorf("%s is not as it should be: %s", server, res.Status)
 		}
 		return nil
 	})

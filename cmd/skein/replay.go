@@ -18,6 +18,7 @@ type replayCmd struct {
 	Operations replayOperationsCmd `cmd:"" help:"List rebuilds and other long work, the latest first."`
 	Watch      replayWatchCmd      `cmd:"" help:"Show an operation until it ends."`
 	Cancel     replayCancelCmd     `cmd:"" help:"Ask an operation to end."`
+	Log        replayLogCmd        `cmd:"" help:"Accept that the log has lost envelopes."`
 	Archive    replayArchiveCmd    `cmd:"" help:"Look after the archive of the log, and restore a log that is lost or damaged."`
 }
 

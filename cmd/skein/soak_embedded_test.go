@@ -27,6 +27,8 @@ type embedded struct {
 	disk *loopDisk
 	p    *process
 	api  *client
+	// holes counts the damaged messages.
+	holes int
 }
 
 // TestSoakFaultsEmbedded torments one process with an embedded log.
@@ -82,6 +84,7 @@ func (e *embedded) all() []faultKind {
 		{name: "table of a store damaged", strike: func() (string, error) { return e.damageStore(e.p, e.data, e.api, tables) }},
 		{name: "manifest of a store damaged", strike: func() (string, error) { return e.damageStore(e.p, e.data, e.api, manifests) }},
 		{name: "stores lost, restored from a snapshot", strike: e.storesLost},
+		{name: "message damaged before it is archived", strike: e.tailDamaged},
 		{name: "log damaged, restored from the archive", strike: e.logDamaged, ends: true},
 	}
 }

@@ -89,7 +89,20 @@ func (c *statusCmd) log(std *streams, res *skeinv1.GetStatusResponse) {
 	if l.DaysUntilFull != nil {
 		fmt.Fprintf(std.out, "  full in %.1f days if it grows as in the last hours\n", l.GetDaysUntilFull())
 	}
+	for _, h := range l.GetAcceptedHoles() {
+		fmt.Fprintf(std.out, "  lost, and accepted as lost: %s\n", holeText(h))
+	}
+	for _, h := range l.GetHoles() {
+		fmt.Fprintf(std.out, "  HAS A HOLE: %s, across which nothing is folded; docs/runbook.md: A hole of the log\n", holeText(h))
+	}
 	fmt.Fprintf(std.out, "position %s\n", res.GetPosition())
+}
+
+func holeText(h *skeinv1.LogHole) string {
+	if h.GetFirstSequence() == h.GetLastSequence() {
+		return fmt.Sprintf("envelope %d", h.GetFirstSequence())
+	}
+	return fmt.Sprintf("envelopes %d to %d", h.GetFirstSequence(), h.GetLastSequence())
 }
 
 // printUpkeep tells what the process does beside serving.

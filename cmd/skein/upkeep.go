@@ -67,6 +67,17 @@ func (a *app) openArchive(ctx context.Context) (err error) {
 	return lostLog(fits(ctx, a.log, a.archive), a.opt.archive)
 }
 
+// examineLog looks for damage in what is not archived, before anything is folded or repaired.
+func (a *app) examineLog(ctx context.Context) {
+	began := time.Now()
+	read, err := a.log.Examine(ctx)
+	if err != nil {
+		a.logger.Warn("what is not archived of the log could not be examined", "error", err)
+		return
+	}
+	a.logger.Debug("what is not archived of the log was examined", "envelopes", read, "took", time.Since(began))
+}
+
 // openUpkeep makes what runs beside serving. Nothing runs yet.
 func (a *app) openUpkeep() {
 	if a.archive != nil {
@@ -78,7 +89,7 @@ func (a *app) openUpkeep() {
 	if a.opt.snapshots != nil {
 		a.snapshots = snapshot.New(snapshot.Options{
 			Bucket: a.opt.snapshots, Stores: a.copied, Scratch: filepath.Join(a.dir, storesDir, "shadow-snapshots"),
-			Every: a.opt.snapshotEvery, Keep: a.opt.snapshotKeep, Logger: a.logger,
+			Every: a.opt.snapshotEvery, Keep: a.opt.snapshotKeep, Whole: a.whole, Logger: a.logger,
 		})
 	}
 	if a.opt.auditShare > 0 {

@@ -14,7 +14,7 @@ import (
 type upkeepFlags struct {
 	archiveFlags `embed:""`
 
-	ArchiveEvery time.Duration `help:"How long an event waits to be archived, at most." default:"1h"`
+	ArchiveEvery time.Duration `help:"How long an event waits to be archived, at most." default:"1m"`
 	LogRetention time.Duration `help:"How long the stream keeps what is archived; negative: for ever." default:"168h"`
 
 	Snapshots       string        `help:"Where snapshots of the stores go: directory, or s3://BUCKET/PREFIX." placeholder:"TARGET"`

@@ -34,7 +34,35 @@ func (a *app) works() works {
 	if a.archiver != nil {
 		w[operation.Erase] = work{do: a.eraseWork}
 	}
+	for kind, one := range w {
+		w[kind] = work{do: a.acrossNoHole(one.do), resumes: one.resumes}
+	}
 	return w
+}
+
+// acrossNoHole has work fail while the log has a hole: a store that is beyond it knows more than the log does.
+func (a *app) acrossNoHole(do func(gateway.Order) (operation.Work, error)) func(gateway.Order) (operation.Work, error) {
+	return func(o gateway.Order) (operation.Work, error) {
+		work, err := do(o)
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context, p *replay.Progress) (string, error) {
+			if err := a.whole(ctx); err != nil {
+				return "", err
+			}
+			return work(ctx, p)
+		}, nil
+	}
+}
+
+// whole fails with [events.ErrHole] while the log is known to have a hole.
+func (a *app) whole(ctx context.Context) error {
+	holes, err := a.log.Holes(ctx)
+	if len(holes) > 0 {
+		return &events.HoleError{First: holes[0].From, Last: holes[0].To}
+	}
+	return err
 }
 
 // eraseWork takes a user out of everything that the process keeps.

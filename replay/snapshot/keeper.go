@@ -34,6 +34,8 @@ type Options struct {
 	Every time.Duration
 	// Keep says which of those are kept.
 	Keep Keep
+	// Whole fails if the log is known to have a hole, of which the stores may know more than a later fold; nil: it is not asked.
+	Whole func(ctx context.Context) error
 	// Pace bounds what hashing and reading cost.
 	Pace replay.Pace
 	// Logger gets what a person must see; nil: nothing.
@@ -141,6 +143,11 @@ func (k *Keeper) take(ctx context.Context, name string, of []string, p *replay.P
 	}()
 	if !nameForm.MatchString(r.Name) {
 		return r, fmt.Errorf("%w: %q", ErrName, r.Name)
+	}
+	if whole := k.opts.Whole; whole != nil {
+		if err := whole(ctx); err != nil {
+			return r, err
+		}
 	}
 	stores, err := k.stores(of)
 	if err != nil {

@@ -45,6 +45,9 @@ const (
 	// further; or not at all, if this version cannot read what that one wrote. The error says which. A rebuild adopts the
 	// present version and settings.
 	ProjectionState_PROJECTION_STATE_OUTDATED ProjectionState = 7
+	// In front of a hole of the log (LogStatus.holes). It answers from where it stands, and continues by itself when the hole is
+	// closed or accepted.
+	ProjectionState_PROJECTION_STATE_HELD ProjectionState = 8
 )
 
 // Enum value maps for ProjectionState.
@@ -58,6 +61,7 @@ var (
 		5: "PROJECTION_STATE_FAILED",
 		6: "PROJECTION_STATE_STOPPED",
 		7: "PROJECTION_STATE_OUTDATED",
+		8: "PROJECTION_STATE_HELD",
 	}
 	ProjectionState_value = map[string]int32{
 		"PROJECTION_STATE_UNSPECIFIED": 0,
@@ -68,6 +72,7 @@ var (
 		"PROJECTION_STATE_FAILED":      5,
 		"PROJECTION_STATE_STOPPED":     6,
 		"PROJECTION_STATE_OUTDATED":    7,
+		"PROJECTION_STATE_HELD":        8,
 	}
 )
 
@@ -889,7 +894,12 @@ type LogStatus struct {
 	DaysUntilFull *float64 `protobuf:"fixed64,7,opt,name=days_until_full,json=daysUntilFull,proto3,oneof" json:"days_until_full,omitempty"`
 	// Why the log does not answer; empty when it does. Of the fields above only the id, the epoch and the last sequence that
 	// this process has heard of are set then.
-	Error         string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	// Sequences that the stream and the archive both lack, though they were never trimmed, lowest first: what they held is lost
+	// unless it comes back. Nothing is folded across them.
+	Holes []*LogHole `protobuf:"bytes,9,rep,name=holes,proto3" json:"holes,omitempty"`
+	// Those that were accepted (AcceptLogHole) and folded over.
+	AcceptedHoles []*LogHole `protobuf:"bytes,10,rep,name=accepted_holes,json=acceptedHoles,proto3" json:"accepted_holes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -980,6 +990,75 @@ func (x *LogStatus) GetError() string {
 	return ""
 }
 
+func (x *LogStatus) GetHoles() []*LogHole {
+	if x != nil {
+		return x.Holes
+	}
+	return nil
+}
+
+func (x *LogStatus) GetAcceptedHoles() []*LogHole {
+	if x != nil {
+		return x.AcceptedHoles
+	}
+	return nil
+}
+
+// Sequences of the log that are missing next to each other.
+type LogHole struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first of them.
+	FirstSequence uint64 `protobuf:"varint,1,opt,name=first_sequence,json=firstSequence,proto3" json:"first_sequence,omitempty"`
+	// The last of them.
+	LastSequence  uint64 `protobuf:"varint,2,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogHole) Reset() {
+	*x = LogHole{}
+	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogHole) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogHole) ProtoMessage() {}
+
+func (x *LogHole) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogHole.ProtoReflect.Descriptor instead.
+func (*LogHole) Descriptor() ([]byte, []int) {
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *LogHole) GetFirstSequence() uint64 {
+	if x != nil {
+		return x.FirstSequence
+	}
+	return 0
+}
+
+func (x *LogHole) GetLastSequence() uint64 {
+	if x != nil {
+		return x.LastSequence
+	}
+	return 0
+}
+
 // One projection.
 type ProjectionStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1003,7 +1082,7 @@ type ProjectionStatus struct {
 	DiskBytes uint64 `protobuf:"varint,9,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
 	// When its rows were last compared with a fresh fold; absent: never.
 	LastVerifyTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_verify_time,json=lastVerifyTime,proto3" json:"last_verify_time,omitempty"`
-	// Why it stopped; empty when it did not.
+	// Why it stopped or is held; empty when it did not.
 	Error string `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
 	// The format of the files of its store; 0: not known. Only `skein finalize-upgrade` moves it.
 	StoreFormat uint32 `protobuf:"varint,12,opt,name=store_format,json=storeFormat,proto3" json:"store_format,omitempty"`
@@ -1015,7 +1094,7 @@ type ProjectionStatus struct {
 
 func (x *ProjectionStatus) Reset() {
 	*x = ProjectionStatus{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1106,7 @@ func (x *ProjectionStatus) String() string {
 func (*ProjectionStatus) ProtoMessage() {}
 
 func (x *ProjectionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[7]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1119,7 @@ func (x *ProjectionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProjectionStatus.ProtoReflect.Descriptor instead.
 func (*ProjectionStatus) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{7}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ProjectionStatus) GetName() string {
@@ -1157,7 +1236,7 @@ type RejectedEvent struct {
 
 func (x *RejectedEvent) Reset() {
 	*x = RejectedEvent{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1248,7 @@ func (x *RejectedEvent) String() string {
 func (*RejectedEvent) ProtoMessage() {}
 
 func (x *RejectedEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[8]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1261,7 @@ func (x *RejectedEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RejectedEvent.ProtoReflect.Descriptor instead.
 func (*RejectedEvent) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{8}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RejectedEvent) GetPosition() string {
@@ -1269,7 +1348,7 @@ type Operation struct {
 
 func (x *Operation) Reset() {
 	*x = Operation{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1360,7 @@ func (x *Operation) String() string {
 func (*Operation) ProtoMessage() {}
 
 func (x *Operation) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[9]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1373,7 @@ func (x *Operation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operation.ProtoReflect.Descriptor instead.
 func (*Operation) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{9}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Operation) GetOperationId() string {
@@ -1404,7 +1483,7 @@ type StartRebuildRequest struct {
 
 func (x *StartRebuildRequest) Reset() {
 	*x = StartRebuildRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1495,7 @@ func (x *StartRebuildRequest) String() string {
 func (*StartRebuildRequest) ProtoMessage() {}
 
 func (x *StartRebuildRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[10]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1508,7 @@ func (x *StartRebuildRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRebuildRequest.ProtoReflect.Descriptor instead.
 func (*StartRebuildRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{10}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StartRebuildRequest) GetProjection() string {
@@ -1464,7 +1543,7 @@ type StartRebuildResponse struct {
 
 func (x *StartRebuildResponse) Reset() {
 	*x = StartRebuildResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1555,7 @@ func (x *StartRebuildResponse) String() string {
 func (*StartRebuildResponse) ProtoMessage() {}
 
 func (x *StartRebuildResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[11]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1568,7 @@ func (x *StartRebuildResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRebuildResponse.ProtoReflect.Descriptor instead.
 func (*StartRebuildResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{11}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StartRebuildResponse) GetOperation() *Operation {
@@ -1515,7 +1594,7 @@ type VerifyRequest struct {
 
 func (x *VerifyRequest) Reset() {
 	*x = VerifyRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1606,7 @@ func (x *VerifyRequest) String() string {
 func (*VerifyRequest) ProtoMessage() {}
 
 func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[12]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1619,7 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
 func (*VerifyRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{12}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *VerifyRequest) GetProjection() string {
@@ -1575,7 +1654,7 @@ type VerifyResponse struct {
 
 func (x *VerifyResponse) Reset() {
 	*x = VerifyResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1666,7 @@ func (x *VerifyResponse) String() string {
 func (*VerifyResponse) ProtoMessage() {}
 
 func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[13]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1679,7 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
 func (*VerifyResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{13}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *VerifyResponse) GetOperation() *Operation {
@@ -1626,7 +1705,7 @@ type RepairRequest struct {
 
 func (x *RepairRequest) Reset() {
 	*x = RepairRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1717,7 @@ func (x *RepairRequest) String() string {
 func (*RepairRequest) ProtoMessage() {}
 
 func (x *RepairRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[14]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1730,7 @@ func (x *RepairRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
 func (*RepairRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{14}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RepairRequest) GetProjection() string {
@@ -1686,7 +1765,7 @@ type RepairResponse struct {
 
 func (x *RepairResponse) Reset() {
 	*x = RepairResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +1777,7 @@ func (x *RepairResponse) String() string {
 func (*RepairResponse) ProtoMessage() {}
 
 func (x *RepairResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[15]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +1790,7 @@ func (x *RepairResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairResponse.ProtoReflect.Descriptor instead.
 func (*RepairResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{15}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RepairResponse) GetOperation() *Operation {
@@ -1732,7 +1811,7 @@ type RollbackRequest struct {
 
 func (x *RollbackRequest) Reset() {
 	*x = RollbackRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1744,7 +1823,7 @@ func (x *RollbackRequest) String() string {
 func (*RollbackRequest) ProtoMessage() {}
 
 func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[16]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1757,7 +1836,7 @@ func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
 func (*RollbackRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{16}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RollbackRequest) GetProjection() string {
@@ -1778,7 +1857,7 @@ type RollbackResponse struct {
 
 func (x *RollbackResponse) Reset() {
 	*x = RollbackResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +1869,7 @@ func (x *RollbackResponse) String() string {
 func (*RollbackResponse) ProtoMessage() {}
 
 func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[17]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +1882,7 @@ func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackResponse.ProtoReflect.Descriptor instead.
 func (*RollbackResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{17}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RollbackResponse) GetOperation() *Operation {
@@ -1827,7 +1906,7 @@ type TakeSnapshotRequest struct {
 
 func (x *TakeSnapshotRequest) Reset() {
 	*x = TakeSnapshotRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +1918,7 @@ func (x *TakeSnapshotRequest) String() string {
 func (*TakeSnapshotRequest) ProtoMessage() {}
 
 func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[18]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +1931,7 @@ func (x *TakeSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{18}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TakeSnapshotRequest) GetProjections() []string {
@@ -1880,7 +1959,7 @@ type TakeSnapshotResponse struct {
 
 func (x *TakeSnapshotResponse) Reset() {
 	*x = TakeSnapshotResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1892,7 +1971,7 @@ func (x *TakeSnapshotResponse) String() string {
 func (*TakeSnapshotResponse) ProtoMessage() {}
 
 func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[19]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1905,7 +1984,7 @@ func (x *TakeSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*TakeSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{19}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TakeSnapshotResponse) GetOperation() *Operation {
@@ -1926,7 +2005,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2017,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[20]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2030,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{20}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -1972,7 +2051,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2063,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[21]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,12 +2076,122 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{21}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *EraseUserResponse) GetOperation() *Operation {
 	if x != nil {
 		return x.Operation
+	}
+	return nil
+}
+
+// A call of AcceptLogHole.
+type AcceptLogHoleRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The first sequence that is lost.
+	FirstSequence uint64 `protobuf:"varint,1,opt,name=first_sequence,json=firstSequence,proto3" json:"first_sequence,omitempty"`
+	// The last one; 0: only the first. If the stream or the archive has any from the first to the last, nothing is accepted.
+	LastSequence  uint64 `protobuf:"varint,2,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptLogHoleRequest) Reset() {
+	*x = AcceptLogHoleRequest{}
+	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptLogHoleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptLogHoleRequest) ProtoMessage() {}
+
+func (x *AcceptLogHoleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptLogHoleRequest.ProtoReflect.Descriptor instead.
+func (*AcceptLogHoleRequest) Descriptor() ([]byte, []int) {
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *AcceptLogHoleRequest) GetFirstSequence() uint64 {
+	if x != nil {
+		return x.FirstSequence
+	}
+	return 0
+}
+
+func (x *AcceptLogHoleRequest) GetLastSequence() uint64 {
+	if x != nil {
+		return x.LastSequence
+	}
+	return 0
+}
+
+// The answer to AcceptLogHole.
+type AcceptLogHoleResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All that is accepted, lowest first.
+	AcceptedHoles []*LogHole `protobuf:"bytes,1,rep,name=accepted_holes,json=acceptedHoles,proto3" json:"accepted_holes,omitempty"`
+	// What is missing still.
+	Holes         []*LogHole `protobuf:"bytes,2,rep,name=holes,proto3" json:"holes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptLogHoleResponse) Reset() {
+	*x = AcceptLogHoleResponse{}
+	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptLogHoleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptLogHoleResponse) ProtoMessage() {}
+
+func (x *AcceptLogHoleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptLogHoleResponse.ProtoReflect.Descriptor instead.
+func (*AcceptLogHoleResponse) Descriptor() ([]byte, []int) {
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *AcceptLogHoleResponse) GetAcceptedHoles() []*LogHole {
+	if x != nil {
+		return x.AcceptedHoles
+	}
+	return nil
+}
+
+func (x *AcceptLogHoleResponse) GetHoles() []*LogHole {
+	if x != nil {
+		return x.Holes
 	}
 	return nil
 }
@@ -2018,7 +2207,7 @@ type GetOperationRequest struct {
 
 func (x *GetOperationRequest) Reset() {
 	*x = GetOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2219,7 @@ func (x *GetOperationRequest) String() string {
 func (*GetOperationRequest) ProtoMessage() {}
 
 func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[22]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2232,7 @@ func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationRequest.ProtoReflect.Descriptor instead.
 func (*GetOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{22}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetOperationRequest) GetOperationId() string {
@@ -2064,7 +2253,7 @@ type GetOperationResponse struct {
 
 func (x *GetOperationResponse) Reset() {
 	*x = GetOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2265,7 @@ func (x *GetOperationResponse) String() string {
 func (*GetOperationResponse) ProtoMessage() {}
 
 func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[23]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2278,7 @@ func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationResponse.ProtoReflect.Descriptor instead.
 func (*GetOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{23}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetOperationResponse) GetOperation() *Operation {
@@ -2114,7 +2303,7 @@ type ListOperationsRequest struct {
 
 func (x *ListOperationsRequest) Reset() {
 	*x = ListOperationsRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2315,7 @@ func (x *ListOperationsRequest) String() string {
 func (*ListOperationsRequest) ProtoMessage() {}
 
 func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[24]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2328,7 @@ func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperationsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{24}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListOperationsRequest) GetKind() OperationKind {
@@ -2176,7 +2365,7 @@ type ListOperationsResponse struct {
 
 func (x *ListOperationsResponse) Reset() {
 	*x = ListOperationsResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2377,7 @@ func (x *ListOperationsResponse) String() string {
 func (*ListOperationsResponse) ProtoMessage() {}
 
 func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2390,7 @@ func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperationsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{25}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListOperationsResponse) GetOperations() []*Operation {
@@ -2229,7 +2418,7 @@ type CancelOperationRequest struct {
 
 func (x *CancelOperationRequest) Reset() {
 	*x = CancelOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2241,7 +2430,7 @@ func (x *CancelOperationRequest) String() string {
 func (*CancelOperationRequest) ProtoMessage() {}
 
 func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2254,7 +2443,7 @@ func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperationRequest.ProtoReflect.Descriptor instead.
 func (*CancelOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{26}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CancelOperationRequest) GetOperationId() string {
@@ -2275,7 +2464,7 @@ type CancelOperationResponse struct {
 
 func (x *CancelOperationResponse) Reset() {
 	*x = CancelOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[27]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2476,7 @@ func (x *CancelOperationResponse) String() string {
 func (*CancelOperationResponse) ProtoMessage() {}
 
 func (x *CancelOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[27]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2489,7 @@ func (x *CancelOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperationResponse.ProtoReflect.Descriptor instead.
 func (*CancelOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{27}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelOperationResponse) GetOperation() *Operation {
@@ -2321,7 +2510,7 @@ type WatchOperationRequest struct {
 
 func (x *WatchOperationRequest) Reset() {
 	*x = WatchOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[28]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2333,7 +2522,7 @@ func (x *WatchOperationRequest) String() string {
 func (*WatchOperationRequest) ProtoMessage() {}
 
 func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[28]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2346,7 +2535,7 @@ func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationRequest.ProtoReflect.Descriptor instead.
 func (*WatchOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{28}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchOperationRequest) GetOperationId() string {
@@ -2367,7 +2556,7 @@ type WatchOperationResponse struct {
 
 func (x *WatchOperationResponse) Reset() {
 	*x = WatchOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2568,7 @@ func (x *WatchOperationResponse) String() string {
 func (*WatchOperationResponse) ProtoMessage() {}
 
 func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2581,7 @@ func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationResponse.ProtoReflect.Descriptor instead.
 func (*WatchOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{29}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchOperationResponse) GetOperation() *Operation {
@@ -2468,7 +2657,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\vinbox_pages\x18\x01 \x01(\x04R\n" +
 	"inboxPages\x12!\n" +
 	"\fmerged_pages\x18\x02 \x01(\x04R\vmergedPages\x12'\n" +
-	"\x0foutboxes_opened\x18\x03 \x01(\x04R\x0eoutboxesOpened\"\x8e\x02\n" +
+	"\x0foutboxes_opened\x18\x03 \x01(\x04R\x0eoutboxesOpened\"\xf1\x02\n" +
 	"\tLogStatus\x12\x15\n" +
 	"\x06log_id\x18\x01 \x01(\tR\x05logId\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\rR\x05epoch\x12%\n" +
@@ -2477,8 +2666,14 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x1b\n" +
 	"\tmax_bytes\x18\x06 \x01(\x04R\bmaxBytes\x12+\n" +
 	"\x0fdays_until_full\x18\a \x01(\x01H\x00R\rdaysUntilFull\x88\x01\x01\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05errorB\x12\n" +
-	"\x10_days_until_full\"\xe3\x03\n" +
+	"\x05error\x18\b \x01(\tR\x05error\x12'\n" +
+	"\x05holes\x18\t \x03(\v2\x11.skein.v1.LogHoleR\x05holes\x128\n" +
+	"\x0eaccepted_holes\x18\n" +
+	" \x03(\v2\x11.skein.v1.LogHoleR\racceptedHolesB\x12\n" +
+	"\x10_days_until_full\"U\n" +
+	"\aLogHole\x12%\n" +
+	"\x0efirst_sequence\x18\x01 \x01(\x04R\rfirstSequence\x12#\n" +
+	"\rlast_sequence\x18\x02 \x01(\x04R\flastSequence\"\xe3\x03\n" +
 	"\x10ProjectionStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12 \n" +
@@ -2574,7 +2769,13 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\"F\n" +
 	"\x11EraseUserResponse\x121\n" +
-	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation\"D\n" +
+	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation\"b\n" +
+	"\x14AcceptLogHoleRequest\x12%\n" +
+	"\x0efirst_sequence\x18\x01 \x01(\x04R\rfirstSequence\x12#\n" +
+	"\rlast_sequence\x18\x02 \x01(\x04R\flastSequence\"z\n" +
+	"\x15AcceptLogHoleResponse\x128\n" +
+	"\x0eaccepted_holes\x18\x01 \x03(\v2\x11.skein.v1.LogHoleR\racceptedHoles\x12'\n" +
+	"\x05holes\x18\x02 \x03(\v2\x11.skein.v1.LogHoleR\x05holes\"D\n" +
 	"\x13GetOperationRequest\x12-\n" +
 	"\foperation_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\voperationId\"I\n" +
@@ -2599,7 +2800,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\foperation_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\voperationId\"K\n" +
 	"\x16WatchOperationResponse\x121\n" +
-	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation*\x8b\x02\n" +
+	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation*\xa6\x02\n" +
 	"\x0fProjectionState\x12 \n" +
 	"\x1cPROJECTION_STATE_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19PROJECTION_STATE_STARTING\x10\x01\x12 \n" +
@@ -2608,7 +2809,8 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x1bPROJECTION_STATE_REBUILDING\x10\x04\x12\x1b\n" +
 	"\x17PROJECTION_STATE_FAILED\x10\x05\x12\x1c\n" +
 	"\x18PROJECTION_STATE_STOPPED\x10\x06\x12\x1d\n" +
-	"\x19PROJECTION_STATE_OUTDATED\x10\a*\xd5\x01\n" +
+	"\x19PROJECTION_STATE_OUTDATED\x10\a\x12\x19\n" +
+	"\x15PROJECTION_STATE_HELD\x10\b*\xd5\x01\n" +
 	"\rOperationKind\x12\x1e\n" +
 	"\x1aOPERATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16OPERATION_KIND_REBUILD\x10\x01\x12\x19\n" +
@@ -2623,7 +2825,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x17OPERATION_STATE_RUNNING\x10\x02\x12\x1d\n" +
 	"\x19OPERATION_STATE_SUCCEEDED\x10\x03\x12\x1a\n" +
 	"\x16OPERATION_STATE_FAILED\x10\x04\x12\x1d\n" +
-	"\x19OPERATION_STATE_CANCELLED\x10\x052\xe7\x06\n" +
+	"\x19OPERATION_STATE_CANCELLED\x10\x052\xbb\a\n" +
 	"\fAdminService\x12I\n" +
 	"\tGetStatus\x12\x1a.skein.v1.GetStatusRequest\x1a\x1b.skein.v1.GetStatusResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\fStartRebuild\x12\x1d.skein.v1.StartRebuildRequest\x1a\x1e.skein.v1.StartRebuildResponse\"\x00\x12=\n" +
@@ -2632,6 +2834,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\bRollback\x12\x19.skein.v1.RollbackRequest\x1a\x1a.skein.v1.RollbackResponse\"\x00\x12O\n" +
 	"\fTakeSnapshot\x12\x1d.skein.v1.TakeSnapshotRequest\x1a\x1e.skein.v1.TakeSnapshotResponse\"\x00\x12F\n" +
 	"\tEraseUser\x12\x1a.skein.v1.EraseUserRequest\x1a\x1b.skein.v1.EraseUserResponse\"\x00\x12R\n" +
+	"\rAcceptLogHole\x12\x1e.skein.v1.AcceptLogHoleRequest\x1a\x1f.skein.v1.AcceptLogHoleResponse\"\x00\x12R\n" +
 	"\fGetOperation\x12\x1d.skein.v1.GetOperationRequest\x1a\x1e.skein.v1.GetOperationResponse\"\x03\x90\x02\x01\x12X\n" +
 	"\x0eListOperations\x12\x1f.skein.v1.ListOperationsRequest\x1a .skein.v1.ListOperationsResponse\"\x03\x90\x02\x01\x12X\n" +
 	"\x0fCancelOperation\x12 .skein.v1.CancelOperationRequest\x1a!.skein.v1.CancelOperationResponse\"\x00\x12W\n" +
@@ -2650,7 +2853,7 @@ func file_skein_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_skein_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_skein_v1_admin_service_proto_goTypes = []any{
 	(ProjectionState)(0),            // 0: skein.v1.ProjectionState
 	(OperationKind)(0),              // 1: skein.v1.OperationKind
@@ -2662,89 +2865,98 @@ var file_skein_v1_admin_service_proto_goTypes = []any{
 	(*SnapshotStatus)(nil),          // 7: skein.v1.SnapshotStatus
 	(*FeedStatus)(nil),              // 8: skein.v1.FeedStatus
 	(*LogStatus)(nil),               // 9: skein.v1.LogStatus
-	(*ProjectionStatus)(nil),        // 10: skein.v1.ProjectionStatus
-	(*RejectedEvent)(nil),           // 11: skein.v1.RejectedEvent
-	(*Operation)(nil),               // 12: skein.v1.Operation
-	(*StartRebuildRequest)(nil),     // 13: skein.v1.StartRebuildRequest
-	(*StartRebuildResponse)(nil),    // 14: skein.v1.StartRebuildResponse
-	(*VerifyRequest)(nil),           // 15: skein.v1.VerifyRequest
-	(*VerifyResponse)(nil),          // 16: skein.v1.VerifyResponse
-	(*RepairRequest)(nil),           // 17: skein.v1.RepairRequest
-	(*RepairResponse)(nil),          // 18: skein.v1.RepairResponse
-	(*RollbackRequest)(nil),         // 19: skein.v1.RollbackRequest
-	(*RollbackResponse)(nil),        // 20: skein.v1.RollbackResponse
-	(*TakeSnapshotRequest)(nil),     // 21: skein.v1.TakeSnapshotRequest
-	(*TakeSnapshotResponse)(nil),    // 22: skein.v1.TakeSnapshotResponse
-	(*EraseUserRequest)(nil),        // 23: skein.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),       // 24: skein.v1.EraseUserResponse
-	(*GetOperationRequest)(nil),     // 25: skein.v1.GetOperationRequest
-	(*GetOperationResponse)(nil),    // 26: skein.v1.GetOperationResponse
-	(*ListOperationsRequest)(nil),   // 27: skein.v1.ListOperationsRequest
-	(*ListOperationsResponse)(nil),  // 28: skein.v1.ListOperationsResponse
-	(*CancelOperationRequest)(nil),  // 29: skein.v1.CancelOperationRequest
-	(*CancelOperationResponse)(nil), // 30: skein.v1.CancelOperationResponse
-	(*WatchOperationRequest)(nil),   // 31: skein.v1.WatchOperationRequest
-	(*WatchOperationResponse)(nil),  // 32: skein.v1.WatchOperationResponse
-	(*timestamppb.Timestamp)(nil),   // 33: google.protobuf.Timestamp
-	(Reason)(0),                     // 34: skein.v1.Reason
+	(*LogHole)(nil),                 // 10: skein.v1.LogHole
+	(*ProjectionStatus)(nil),        // 11: skein.v1.ProjectionStatus
+	(*RejectedEvent)(nil),           // 12: skein.v1.RejectedEvent
+	(*Operation)(nil),               // 13: skein.v1.Operation
+	(*StartRebuildRequest)(nil),     // 14: skein.v1.StartRebuildRequest
+	(*StartRebuildResponse)(nil),    // 15: skein.v1.StartRebuildResponse
+	(*VerifyRequest)(nil),           // 16: skein.v1.VerifyRequest
+	(*VerifyResponse)(nil),          // 17: skein.v1.VerifyResponse
+	(*RepairRequest)(nil),           // 18: skein.v1.RepairRequest
+	(*RepairResponse)(nil),          // 19: skein.v1.RepairResponse
+	(*RollbackRequest)(nil),         // 20: skein.v1.RollbackRequest
+	(*RollbackResponse)(nil),        // 21: skein.v1.RollbackResponse
+	(*TakeSnapshotRequest)(nil),     // 22: skein.v1.TakeSnapshotRequest
+	(*TakeSnapshotResponse)(nil),    // 23: skein.v1.TakeSnapshotResponse
+	(*EraseUserRequest)(nil),        // 24: skein.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),       // 25: skein.v1.EraseUserResponse
+	(*AcceptLogHoleRequest)(nil),    // 26: skein.v1.AcceptLogHoleRequest
+	(*AcceptLogHoleResponse)(nil),   // 27: skein.v1.AcceptLogHoleResponse
+	(*GetOperationRequest)(nil),     // 28: skein.v1.GetOperationRequest
+	(*GetOperationResponse)(nil),    // 29: skein.v1.GetOperationResponse
+	(*ListOperationsRequest)(nil),   // 30: skein.v1.ListOperationsRequest
+	(*ListOperationsResponse)(nil),  // 31: skein.v1.ListOperationsResponse
+	(*CancelOperationRequest)(nil),  // 32: skein.v1.CancelOperationRequest
+	(*CancelOperationResponse)(nil), // 33: skein.v1.CancelOperationResponse
+	(*WatchOperationRequest)(nil),   // 34: skein.v1.WatchOperationRequest
+	(*WatchOperationResponse)(nil),  // 35: skein.v1.WatchOperationResponse
+	(*timestamppb.Timestamp)(nil),   // 36: google.protobuf.Timestamp
+	(Reason)(0),                     // 37: skein.v1.Reason
 }
 var file_skein_v1_admin_service_proto_depIdxs = []int32{
 	9,  // 0: skein.v1.GetStatusResponse.log:type_name -> skein.v1.LogStatus
-	10, // 1: skein.v1.GetStatusResponse.projections:type_name -> skein.v1.ProjectionStatus
-	11, // 2: skein.v1.GetStatusResponse.rejected_events:type_name -> skein.v1.RejectedEvent
+	11, // 1: skein.v1.GetStatusResponse.projections:type_name -> skein.v1.ProjectionStatus
+	12, // 2: skein.v1.GetStatusResponse.rejected_events:type_name -> skein.v1.RejectedEvent
 	8,  // 3: skein.v1.GetStatusResponse.feeds:type_name -> skein.v1.FeedStatus
 	5,  // 4: skein.v1.GetStatusResponse.archive:type_name -> skein.v1.ArchiveStatus
 	6,  // 5: skein.v1.GetStatusResponse.audit:type_name -> skein.v1.AuditStatus
 	7,  // 6: skein.v1.GetStatusResponse.snapshots:type_name -> skein.v1.SnapshotStatus
-	12, // 7: skein.v1.GetStatusResponse.operations:type_name -> skein.v1.Operation
-	33, // 8: skein.v1.ArchiveStatus.last_time:type_name -> google.protobuf.Timestamp
-	33, // 9: skein.v1.AuditStatus.last_round_time:type_name -> google.protobuf.Timestamp
-	33, // 10: skein.v1.SnapshotStatus.last_time:type_name -> google.protobuf.Timestamp
-	0,  // 11: skein.v1.ProjectionStatus.state:type_name -> skein.v1.ProjectionState
-	33, // 12: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
-	34, // 13: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
-	1,  // 14: skein.v1.Operation.kind:type_name -> skein.v1.OperationKind
-	2,  // 15: skein.v1.Operation.state:type_name -> skein.v1.OperationState
-	33, // 16: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
-	33, // 17: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
-	12, // 18: skein.v1.StartRebuildResponse.operation:type_name -> skein.v1.Operation
-	12, // 19: skein.v1.VerifyResponse.operation:type_name -> skein.v1.Operation
-	12, // 20: skein.v1.RepairResponse.operation:type_name -> skein.v1.Operation
-	12, // 21: skein.v1.RollbackResponse.operation:type_name -> skein.v1.Operation
-	12, // 22: skein.v1.TakeSnapshotResponse.operation:type_name -> skein.v1.Operation
-	12, // 23: skein.v1.EraseUserResponse.operation:type_name -> skein.v1.Operation
-	12, // 24: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
-	1,  // 25: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
-	12, // 26: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
-	12, // 27: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
-	12, // 28: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
-	3,  // 29: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
-	13, // 30: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
-	15, // 31: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
-	17, // 32: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
-	19, // 33: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
-	21, // 34: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
-	23, // 35: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
-	25, // 36: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
-	27, // 37: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
-	29, // 38: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
-	31, // 39: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
-	4,  // 40: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
-	14, // 41: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
-	16, // 42: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
-	18, // 43: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
-	20, // 44: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
-	22, // 45: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
-	24, // 46: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
-	26, // 47: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
-	28, // 48: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
-	30, // 49: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
-	32, // 50: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
-	40, // [40:51] is the sub-list for method output_type
-	29, // [29:40] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	13, // 7: skein.v1.GetStatusResponse.operations:type_name -> skein.v1.Operation
+	36, // 8: skein.v1.ArchiveStatus.last_time:type_name -> google.protobuf.Timestamp
+	36, // 9: skein.v1.AuditStatus.last_round_time:type_name -> google.protobuf.Timestamp
+	36, // 10: skein.v1.SnapshotStatus.last_time:type_name -> google.protobuf.Timestamp
+	10, // 11: skein.v1.LogStatus.holes:type_name -> skein.v1.LogHole
+	10, // 12: skein.v1.LogStatus.accepted_holes:type_name -> skein.v1.LogHole
+	0,  // 13: skein.v1.ProjectionStatus.state:type_name -> skein.v1.ProjectionState
+	36, // 14: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
+	37, // 15: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
+	1,  // 16: skein.v1.Operation.kind:type_name -> skein.v1.OperationKind
+	2,  // 17: skein.v1.Operation.state:type_name -> skein.v1.OperationState
+	36, // 18: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
+	36, // 19: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
+	13, // 20: skein.v1.StartRebuildResponse.operation:type_name -> skein.v1.Operation
+	13, // 21: skein.v1.VerifyResponse.operation:type_name -> skein.v1.Operation
+	13, // 22: skein.v1.RepairResponse.operation:type_name -> skein.v1.Operation
+	13, // 23: skein.v1.RollbackResponse.operation:type_name -> skein.v1.Operation
+	13, // 24: skein.v1.TakeSnapshotResponse.operation:type_name -> skein.v1.Operation
+	13, // 25: skein.v1.EraseUserResponse.operation:type_name -> skein.v1.Operation
+	10, // 26: skein.v1.AcceptLogHoleResponse.accepted_holes:type_name -> skein.v1.LogHole
+	10, // 27: skein.v1.AcceptLogHoleResponse.holes:type_name -> skein.v1.LogHole
+	13, // 28: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
+	1,  // 29: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
+	13, // 30: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
+	13, // 31: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
+	13, // 32: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
+	3,  // 33: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
+	14, // 34: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
+	16, // 35: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
+	18, // 36: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
+	20, // 37: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
+	22, // 38: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
+	24, // 39: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
+	26, // 40: skein.v1.AdminService.AcceptLogHole:input_type -> skein.v1.AcceptLogHoleRequest
+	28, // 41: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
+	30, // 42: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
+	32, // 43: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
+	34, // 44: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
+	4,  // 45: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
+	15, // 46: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
+	17, // 47: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
+	19, // 48: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
+	21, // 49: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
+	23, // 50: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
+	25, // 51: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
+	27, // 52: skein.v1.AdminService.AcceptLogHole:output_type -> skein.v1.AcceptLogHoleResponse
+	29, // 53: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
+	31, // 54: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
+	33, // 55: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
+	35, // 56: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
+	45, // [45:57] is the sub-list for method output_type
+	33, // [33:45] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_admin_service_proto_init() }
@@ -2755,14 +2967,14 @@ func file_skein_v1_admin_service_proto_init() {
 	file_skein_v1_errors_proto_init()
 	file_skein_v1_admin_service_proto_msgTypes[2].OneofWrappers = []any{}
 	file_skein_v1_admin_service_proto_msgTypes[6].OneofWrappers = []any{}
-	file_skein_v1_admin_service_proto_msgTypes[9].OneofWrappers = []any{}
+	file_skein_v1_admin_service_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_admin_service_proto_rawDesc), len(file_skein_v1_admin_service_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   30,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -86,6 +86,9 @@ const (
 	Reason_REASON_HOST_NOT_ALLOWED Reason = 26
 	// The service has no access control, and the call bears an Origin that `--cors-origin` does not allow.
 	Reason_REASON_ORIGIN_NOT_ALLOWED Reason = 27
+	// The log has lost envelopes, and what is demanded comes after them. Reads without a position go on. It passes when the
+	// envelopes come back, or an operator accepts that they are lost.
+	Reason_REASON_LOG_HOLE Reason = 28
 )
 
 // Enum value maps for Reason.
@@ -119,6 +122,7 @@ var (
 		25: "REASON_CALLER_LIMIT",
 		26: "REASON_HOST_NOT_ALLOWED",
 		27: "REASON_ORIGIN_NOT_ALLOWED",
+		28: "REASON_LOG_HOLE",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":            0,
@@ -149,6 +153,7 @@ var (
 		"REASON_CALLER_LIMIT":           25,
 		"REASON_HOST_NOT_ALLOWED":       26,
 		"REASON_ORIGIN_NOT_ALLOWED":     27,
+		"REASON_LOG_HOLE":               28,
 	}
 )
 
@@ -183,7 +188,7 @@ var File_skein_v1_errors_proto protoreflect.FileDescriptor
 
 const file_skein_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15skein/v1/errors.proto\x12\bskein.v1*\x83\x06\n" +
+	"\x15skein/v1/errors.proto\x12\bskein.v1*\x98\x06\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REASON_INVALID_FIELD\x10\x01\x12\x18\n" +
@@ -213,7 +218,8 @@ const file_skein_v1_errors_proto_rawDesc = "" +
 	"\x0eREASON_NO_ROOM\x10\x18\x12\x17\n" +
 	"\x13REASON_CALLER_LIMIT\x10\x19\x12\x1b\n" +
 	"\x17REASON_HOST_NOT_ALLOWED\x10\x1a\x12\x1d\n" +
-	"\x19REASON_ORIGIN_NOT_ALLOWED\x10\x1bB4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"\x19REASON_ORIGIN_NOT_ALLOWED\x10\x1b\x12\x13\n" +
+	"\x0fREASON_LOG_HOLE\x10\x1cB4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_errors_proto_rawDescOnce sync.Once

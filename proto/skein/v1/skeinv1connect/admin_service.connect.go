@@ -49,6 +49,9 @@ const (
 	AdminServiceTakeSnapshotProcedure = "/skein.v1.AdminService/TakeSnapshot"
 	// AdminServiceEraseUserProcedure is the fully-qualified name of the AdminService's EraseUser RPC.
 	AdminServiceEraseUserProcedure = "/skein.v1.AdminService/EraseUser"
+	// AdminServiceAcceptLogHoleProcedure is the fully-qualified name of the AdminService's
+	// AcceptLogHole RPC.
+	AdminServiceAcceptLogHoleProcedure = "/skein.v1.AdminService/AcceptLogHole"
 	// AdminServiceGetOperationProcedure is the fully-qualified name of the AdminService's GetOperation
 	// RPC.
 	AdminServiceGetOperationProcedure = "/skein.v1.AdminService/GetOperation"
@@ -79,6 +82,9 @@ type AdminServiceClient interface {
 	TakeSnapshot(context.Context, *connect.Request[v1.TakeSnapshotRequest]) (*connect.Response[v1.TakeSnapshotResponse], error)
 	// EraseUser removes a user's rows, then scrubs the user's id from archive and log under a new epoch.
 	EraseUser(context.Context, *connect.Request[v1.EraseUserRequest]) (*connect.Response[v1.EraseUserResponse], error)
+	// AcceptLogHole records in the log that some of its envelopes are lost for good, and has every process go on over them.
+	// Stores that folded them before keep what they know until they are rebuilt. It cannot be taken back.
+	AcceptLogHole(context.Context, *connect.Request[v1.AcceptLogHoleRequest]) (*connect.Response[v1.AcceptLogHoleResponse], error)
 	// GetOperation tells how far an operation is.
 	GetOperation(context.Context, *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error)
 	// ListOperations lists operations, the latest first.
@@ -143,6 +149,12 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("EraseUser")),
 			connect.WithClientOptions(opts...),
 		),
+		acceptLogHole: connect.NewClient[v1.AcceptLogHoleRequest, v1.AcceptLogHoleResponse](
+			httpClient,
+			baseURL+AdminServiceAcceptLogHoleProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("AcceptLogHole")),
+			connect.WithClientOptions(opts...),
+		),
 		getOperation: connect.NewClient[v1.GetOperationRequest, v1.GetOperationResponse](
 			httpClient,
 			baseURL+AdminServiceGetOperationProcedure,
@@ -181,6 +193,7 @@ type adminServiceClient struct {
 	rollback        *connect.Client[v1.RollbackRequest, v1.RollbackResponse]
 	takeSnapshot    *connect.Client[v1.TakeSnapshotRequest, v1.TakeSnapshotResponse]
 	eraseUser       *connect.Client[v1.EraseUserRequest, v1.EraseUserResponse]
+	acceptLogHole   *connect.Client[v1.AcceptLogHoleRequest, v1.AcceptLogHoleResponse]
 	getOperation    *connect.Client[v1.GetOperationRequest, v1.GetOperationResponse]
 	listOperations  *connect.Client[v1.ListOperationsRequest, v1.ListOperationsResponse]
 	cancelOperation *connect.Client[v1.CancelOperationRequest, v1.CancelOperationResponse]
@@ -222,6 +235,11 @@ func (c *adminServiceClient) EraseUser(ctx context.Context, req *connect.Request
 	return c.eraseUser.CallUnary(ctx, req)
 }
 
+// AcceptLogHole calls skein.v1.AdminService.AcceptLogHole.
+func (c *adminServiceClient) AcceptLogHole(ctx context.Context, req *connect.Request[v1.AcceptLogHoleRequest]) (*connect.Response[v1.AcceptLogHoleResponse], error) {
+	return c.acceptLogHole.CallUnary(ctx, req)
+}
+
 // GetOperation calls skein.v1.AdminService.GetOperation.
 func (c *adminServiceClient) GetOperation(ctx context.Context, req *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error) {
 	return c.getOperation.CallUnary(ctx, req)
@@ -258,6 +276,9 @@ type AdminServiceHandler interface {
 	TakeSnapshot(context.Context, *connect.Request[v1.TakeSnapshotRequest]) (*connect.Response[v1.TakeSnapshotResponse], error)
 	// EraseUser removes a user's rows, then scrubs the user's id from archive and log under a new epoch.
 	EraseUser(context.Context, *connect.Request[v1.EraseUserRequest]) (*connect.Response[v1.EraseUserResponse], error)
+	// AcceptLogHole records in the log that some of its envelopes are lost for good, and has every process go on over them.
+	// Stores that folded them before keep what they know until they are rebuilt. It cannot be taken back.
+	AcceptLogHole(context.Context, *connect.Request[v1.AcceptLogHoleRequest]) (*connect.Response[v1.AcceptLogHoleResponse], error)
 	// GetOperation tells how far an operation is.
 	GetOperation(context.Context, *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error)
 	// ListOperations lists operations, the latest first.
@@ -318,6 +339,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("EraseUser")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceAcceptLogHoleHandler := connect.NewUnaryHandler(
+		AdminServiceAcceptLogHoleProcedure,
+		svc.AcceptLogHole,
+		connect.WithSchema(adminServiceMethods.ByName("AcceptLogHole")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceGetOperationHandler := connect.NewUnaryHandler(
 		AdminServiceGetOperationProcedure,
 		svc.GetOperation,
@@ -360,6 +387,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceTakeSnapshotHandler.ServeHTTP(w, r)
 		case AdminServiceEraseUserProcedure:
 			adminServiceEraseUserHandler.ServeHTTP(w, r)
+		case AdminServiceAcceptLogHoleProcedure:
+			adminServiceAcceptLogHoleHandler.ServeHTTP(w, r)
 		case AdminServiceGetOperationProcedure:
 			adminServiceGetOperationHandler.ServeHTTP(w, r)
 		case AdminServiceListOperationsProcedure:
@@ -403,6 +432,10 @@ func (UnimplementedAdminServiceHandler) TakeSnapshot(context.Context, *connect.R
 
 func (UnimplementedAdminServiceHandler) EraseUser(context.Context, *connect.Request[v1.EraseUserRequest]) (*connect.Response[v1.EraseUserResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.AdminService.EraseUser is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) AcceptLogHole(context.Context, *connect.Request[v1.AcceptLogHoleRequest]) (*connect.Response[v1.AcceptLogHoleResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.AdminService.AcceptLogHole is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) GetOperation(context.Context, *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error) {

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// replayLogCmd looks after the log itself.
+type replayLogCmd struct {
+	AcceptHole replayAcceptHoleCmd `cmd:"" help:"Accept that envelopes are lost for good, and have everything continue over them."`
+}
+
+type replayAcceptHoleCmd struct {
+	clientFlags `embed:""`
+
+	First uint64 `arg:"" help:"The first sequence that is missing, as status shows it."`
+	Last  uint64 `arg:"" optional:"" help:"The last one; by default only the first."`
+}
+
+// Help says what it means.
+func (replayAcceptHoleCmd) Help() string {
+	return "The log records that the envelopes from FIRST to LAST are lost. Every process and every later fold passes over them, and " +
+		"so do the archive and restored logs. This cannot be undone: a message that comes back later is not read. Stores that " +
+		"folded the envelopes before keep what they know until they are rebuilt; verify and the auditor then take it for a " +
+		"difference, and a repair removes it. Try first to bring the messages back: docs/runbook.md, A hole of the log."
+}
+
+// Run asks the service to accept the hole.
+func (c *replayAcceptHoleCmd) Run(ctx context.Context, std *streams) error {
+	res, err := call(ctx, &c.clientFlags, c.client().admin().AcceptLogHole, &skeinv1.AcceptLogHoleRequest{
+		FirstSequence: c.First, LastSequence: c.Last,
+	})
+	if err != nil {
+		return err
+	}
+	last := max(c.First, c.Last)
+	std.say("accepted as lost: %s; every fold passes over them", holeText(&skeinv1.LogHole{FirstSequence: c.First, LastSequence: last}))
+	for _, h := range res.GetHoles() {
+		std.say("still missing: %s", holeText(h))
+	}
+	return nil
+}
