@@ -13,7 +13,7 @@ import (
 type logCollector struct {
 	s *Server
 
-	up, bytes, maxBytes, fullIn, last, consumers, reconnects, interruptions, missing, accepted *prometheus.Desc
+	up, bytes, maxBytes, fullIn, last, consumers, reconnects, interruptions, missing *prometheus.Desc
 }
 
 // logPatience is how long the metrics wait for the log: a scrape has ten seconds, and says more than this.
@@ -31,7 +31,6 @@ func newLogCollector(s *Server) *logCollector {
 		reconnects:    of("skein_log_reconnects_total", "Times that the connection to the log was lost and made again."),
 		interruptions: of("skein_log_read_interruptions_total", "Times that reading the log was interrupted and begun again."),
 		missing:       of("skein_log_missing_envelopes", "Envelopes that the log has lost, across which nothing is folded."),
-		accepted:      of("skein_log_accepted_missing_envelopes", "Envelopes that the log has lost and an operator has accepted as lost."),
 	}
 }
 
@@ -39,7 +38,7 @@ func newLogCollector(s *Server) *logCollector {
 func (c *logCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.up, c.bytes, c.maxBytes, c.fullIn, c.last, c.consumers, c.reconnects, c.interruptions,
-		c.missing, c.accepted,
+		c.missing,
 	} {
 		out <- d
 	}
@@ -57,7 +56,6 @@ func (c *logCollector) Collect(out chan<- prometheus.Metric) {
 	defer cancel()
 	holes, _ := c.s.source.Holes(ctx) // what is known, if the log does not answer
 	gauge(c.missing, envelopesIn(holes))
-	gauge(c.accepted, envelopesIn(c.s.source.AcceptedHoles()))
 	v, err := c.s.source.Vitals(ctx)
 	if err != nil {
 		gauge(c.up, 0)

@@ -34,7 +34,7 @@ var shortened = []struct {
 	{regexp.MustCompile(`for: \d+m`), "for: 1s"},
 	{regexp.MustCompile(`\[(5m|15m|1h|3h)\]`), "[20s]"},
 	{regexp.MustCompile(`> 7200`), "> 4"},                           // snapshots
-	{regexp.MustCompile(`\) > 600`), ") > 4"},                        // the archive
+	{regexp.MustCompile(`\) > 600`), ") > 4"},                       // the archive
 	{regexp.MustCompile(`(lag_seconds > )60`), "${1}3"},             // a projection
 	{regexp.MustCompile(`(full_in_seconds < )3 \* 86400`), "${1}0"}, // a test fills a log in seconds
 }

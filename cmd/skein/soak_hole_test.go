@@ -56,11 +56,11 @@ func (e *embedded) tailDamaged() (proof string, err error) {
 		return "", err
 	}
 	way := "the file brought back"
-	want := []int64{1, 1, 1}
+	want := []uint32{1, 1, 1}
 	if e.random.IntN(2) == 0 {
 		err = errors.Join(e.p.terminate(), unflip(keep), e.p.start())
 	} else {
-		way, want = "accepted", []int64{1, 0, 1}
+		way, want = "accepted", []uint32{1, 0, 1}
 		err = e.acceptHole(lost)
 	}
 	if err != nil {
@@ -111,7 +111,7 @@ func (e *embedded) awaitHole(seq uint64) error {
 
 // standsStill demands that reads continue, that nothing is worked on across the hole, and that what was right is left alone.
 func (e *embedded) standsStill(items [3]string) error {
-	if err := e.liked(e.ctx, items, []int64{1, 1, 1}); err != nil {
+	if err := e.liked(e.ctx, items, []uint32{1, 1, 1}); err != nil {
 		return fmt.Errorf("in front of the hole: %w", err)
 	}
 	for _, work := range [][]string{{"verify"}, {"repair", "counters"}, {"rebuild", "counters"}} {
@@ -120,7 +120,7 @@ func (e *embedded) standsStill(items [3]string) error {
 			return fmt.Errorf("replay %v across the hole: %s, %w", work, out, err)
 		}
 	}
-	return e.liked(e.ctx, items, []int64{1, 1, 1})
+	return e.liked(e.ctx, items, []uint32{1, 1, 1})
 }
 
 // acceptHole accepts the loss, and makes the stores what the log tells.
@@ -138,7 +138,7 @@ func (e *embedded) acceptHole(seq uint64) error {
 }
 
 // liked demands how often items are liked.
-func (e *embedded) liked(ctx context.Context, items [3]string, want []int64) error {
+func (e *embedded) liked(ctx context.Context, items [3]string, want []uint32) error {
 	req := &skeinv1.BatchGetCountersRequest{}
 	for _, item := range items {
 		req.Keys = append(req.Keys, &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: item}})
