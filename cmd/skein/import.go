@@ -107,8 +107,8 @@ the file with the reason.`
 
 // importLimits are what all imports keep to.
 type importLimits struct {
-	MaxLag     time.Duration       `help:"The import waits while the slowest projection is further behind the log; 0: it never waits." default:"5s"`
-	MaxRejects importer.MaxRejects `help:"How much may be rejected: a number, or a share such as 0.5%. Beyond it, and when nothing was taken, the exit code is 1." default:"0" placeholder:"N"`
+	MaxLag     time.Duration       `help:"Wait while the slowest projection is further behind the log; 0: never." default:"5s"`
+	MaxRejects importer.MaxRejects `help:"What may be rejected, a number or 0.5%; beyond it the exit code is 1." default:"0" placeholder:"N"`
 }
 
 // publishing are the calls that an import makes.
@@ -159,20 +159,20 @@ func sayReasons(std *streams, reasons importer.Reasons) {
 }
 
 type importFlags struct {
-	clientFlags `embed:""`
-
-	File         string        `arg:"" help:"The file." type:"existingfile"`
-	Columns      []string      `help:"What the columns hold: follower,user,-,time by position, or follower=who,user=whom." placeholder:"ROLE"`
-	Delimiter    string        `help:"comma, tab, semicolon, space, or one character; by default found out." placeholder:"NAME"`
-	Header       *bool         `help:"The first line names the columns, or is a row (--no-header); by default found out." negatable:""`
-	First        bool          `help:"Take only the first row of each follower and user (or board), owner and pin, or user and item."`
-	Source       string        `help:"Name of the import in the log; by default the file's name and a hash of it." placeholder:"NAME"`
-	State        string        `help:"Where the import keeps how far it is; by default FILE.skein-import.json." type:"path" placeholder:"PATH"`
-	Rejects      string        `help:"Where rows that cannot be taken are written; by default FILE.rejects.tsv." type:"path" placeholder:"PATH"`
-	Restart      bool          `help:"Forget how far an earlier import was."`
-	DryRun       bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
-	RetryFor     time.Duration `help:"How long a call is tried again while the service does not answer." default:"5m"`
+	clientFlags  `embed:""`
 	importLimits `embed:""`
+
+	File      string        `arg:"" help:"The file." type:"existingfile"`
+	Columns   []string      `help:"What the columns hold: follower,user,-,time by position, or follower=who,user=whom." placeholder:"ROLE"`
+	Delimiter string        `help:"comma, tab, semicolon, space, or one character; by default found out." placeholder:"NAME"`
+	Header    *bool         `help:"The first line names the columns, or is a row (--no-header); by default found out." negatable:""`
+	First     bool          `help:"Take only the first row of each follower and user (or board), owner and pin, or user and item."`
+	Source    string        `help:"Name of the import in the log; by default the file's name and a hash of it." placeholder:"NAME"`
+	State     string        `help:"Where the import keeps how far it is; by default FILE.skein-import.json." type:"path" placeholder:"PATH"`
+	Rejects   string        `help:"Where rows that cannot be taken are written; by default FILE.rejects.tsv." type:"path" placeholder:"PATH"`
+	Restart   bool          `help:"Forget how far an earlier import was."`
+	DryRun    bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
+	RetryFor  time.Duration `help:"How long a call is tried again while the service does not answer." default:"5m"`
 
 	Compare       bool   `help:"Afterwards compare every list and count of the users or items in the file with the service."`
 	CompareChecks int    `help:"How many random pairs --compare checks besides, for follows and boards." default:"100000"`

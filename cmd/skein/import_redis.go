@@ -18,17 +18,17 @@ import (
 
 // importRedisCmd imports from a live Redis.
 type importRedisCmd struct {
-	clientFlags `embed:""`
-
-	Mapping      string        `arg:"" help:"File that says what the keys mean." type:"existingfile"`
-	Redis        string        `help:"Address of the Redis." default:"redis://127.0.0.1:6379/0" placeholder:"URL"`
-	State        string        `help:"Directory for what was read and published; by default MAPPING.skein-redis." type:"path" placeholder:"DIR"`
-	Commands     float64       `help:"How many commands a second Redis gets at most; 0: as many as it answers." default:"2000"`
-	Page         int           `help:"How many members one command asks for." default:"1000"`
-	Restart      bool          `help:"Forget what earlier runs read and published: everything is sent again, and plays count twice."`
-	DryRun       bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
-	RetryFor     time.Duration `help:"How long something is tried again while Redis, once it has answered, or the service does not answer." default:"5m"`
+	clientFlags  `embed:""`
 	importLimits `embed:""`
+
+	Mapping  string        `arg:"" help:"File that says what the keys mean." type:"existingfile"`
+	Redis    string        `help:"Address of the Redis." default:"redis://127.0.0.1:6379/0" placeholder:"URL"`
+	State    string        `help:"Directory for what was read and published; by default MAPPING.skein-redis." type:"path" placeholder:"DIR"`
+	Commands float64       `help:"How many commands a second Redis gets at most; 0: as many as it answers." default:"2000"`
+	Page     int           `help:"How many members one command asks for." default:"1000"`
+	Restart  bool          `help:"Forget what earlier runs read and published: everything is sent again, and plays count twice."`
+	DryRun   bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
+	RetryFor time.Duration `help:"How long calls are tried again while the service, or a Redis that once answered, is away." default:"5m"`
 
 	Compare          bool          `help:"Afterwards compare everything that Redis says with the service."`
 	CompareOnly      bool          `help:"Publish nothing: only compare."`

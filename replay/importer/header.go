@@ -32,7 +32,7 @@ func (k kindColumns) isHeader(h Header, m *mapping, first, second, comment []str
 	}
 	c, err := k.byName(first)
 	if err != nil || (m == nil && len(c.missing(k.required)) < len(k.required)) || len(c.missing(k.required)) == 0 {
-		return true, nil // also when names clash or one is unknown: then placing the columns asks for help
+		return true, nil //nolint:nilerr // also when names clash or one is unknown: then placing the columns asks for help
 	}
 	if m != nil {
 		if c, err = m.resolve(first); err == nil && c[when] >= 0 && c[when] < min(len(first), len(second)) {

@@ -53,7 +53,7 @@ func (r *run) pace(ctx context.Context, read int64) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			return nil
+			return nil //nolint:nilerr // the lag is not known
 		case lag.Behind <= r.MaxLag:
 			if lag.Behind < r.MaxLag/2 {
 				r.pacing.slowed = Lag{}

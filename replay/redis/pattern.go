@@ -24,8 +24,8 @@ var (
 	errAdjacent = errors.New("has two captures with nothing between them: where does the first one end?")
 )
 
-// mayBeEmpty are the captures that an empty text matches as well: a board may have no title.
-var mayBeEmpty = rolesOf(roleTitle, roleAttributes, roleNothing)
+// mayBeEmpty tells whether an empty text matches a capture as well: a board may have no title.
+func mayBeEmpty(as role) bool { return rolesOf(roleTitle, roleAttributes, roleNothing).has(as) }
 
 // piece is a literal text or a capture.
 type piece struct {
@@ -102,7 +102,7 @@ func parsePattern(text string) (*pattern, error) {
 			without += string([]rune(pieces[i+1].literal)[0])
 		}
 		times := "+"
-		if mayBeEmpty.has(as) {
+		if mayBeEmpty(as) {
 			times = "*"
 		}
 		if all || without == "" {
