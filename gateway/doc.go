@@ -17,8 +17,10 @@
 // Every method goes the same way (method.go), and what is of one method alone stands in its file.
 //
 //  1. A connection begins in a loop that reads plain calls, and goes to net/http with the first request that is not one
-//     (front.go, docs/decisions/0017-http-loop.md). The server bounds what a call may send before it reads anything: header,
-//     body, calls under way (http.go).
+//     (front.go, docs/decisions/0017-http-loop.md). How many there are, and which makes room for another one, is in
+//     connections.go. What a call may send is bounded before anything is read, inflated or decoded: header, body, bytes of
+//     all callers and of each, the lengths of lists (http.go, inbound.go, list_limits.go). Each kind of call and of stream has
+//     a budget of its own (budget.go), and reads that keep a processor busy run a few at a time (heavy.go).
 //  2. The codec decodes. What does not decode is answered as every other error (codec.go). The hot messages it decodes and
 //     encodes by hand (wire.go). A unary call in binary Connect over HTTP/1.1 is plain and gets here by a short way, from the
 //     loop or from net/http, every other one through Connect's handler; all are told the same (plain.go,
