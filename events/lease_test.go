@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 var errDone = errors.New("the work is done")
@@ -39,17 +40,33 @@ func TestLease(t *testing.T) {
 	a := openLog(t, Config{URL: ns.ClientURL(), Logger: quiet})
 	b := openLog(t, Config{URL: ns.ClientURL(), Logger: quiet})
 	ctx := testContext(t)
-	const ttl = 1200 * time.Millisecond
+	const ttl = 6 * time.Second // so much that a busy machine renews it in time
 	hasA, endA, finishA := held(ctx, a, ttl)
 	<-hasA
 	hasB, endB, finishB := held(ctx, b, time.Hour) // the first one's ttl counts
-	// Longer than the ttl: it is renewed.
-	select {
-	case <-hasB:
-		t.Fatal("two have the lease")
-	case err := <-endA:
-		t.Fatalf("lost: %v", err)
-	case <-time.After(2 * ttl):
+	// Longer than the ttl, of which each renewal takes a sixth: it is renewed.
+	kv, err := a.link.js.KeyValue(ctx, leaseBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renewals, err := kv.Watch(ctx, "archive", jetstream.UpdatesOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < 8; {
+		select {
+		case <-hasB:
+			t.Fatal("two have the lease")
+		case err := <-endA:
+			t.Fatalf("lost: %v", err)
+		case renewal := <-renewals.Updates():
+			if renewal != nil {
+				n++
+			}
+		}
+	}
+	if err := renewals.Stop(); err != nil {
+		t.Error(err)
 	}
 	finishA()
 	if err := <-endA; !errors.Is(err, errDone) {
@@ -58,10 +75,6 @@ func TestLease(t *testing.T) {
 	inB := <-hasB // given back
 
 	// One that is taken away is told, before another has it or not.
-	kv, err := a.link.js.KeyValue(ctx, leaseBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if _, err := kv.Put(ctx, "archive", []byte("somebody else")); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -20,6 +21,7 @@ import (
 const childEnv = "SKEIN_EVENTS_TEST_CHILD"
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
 	if dir := os.Getenv(childEnv); dir != "" {
 		publishUntilKilled(dir)
 		return
@@ -28,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

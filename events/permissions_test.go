@@ -30,14 +30,11 @@ func restrictedServer(t *testing.T, denied []string, deaf ...string) (all, some 
 	return Config{URL: "nats://all:-@" + at, Logger: quiet}, Config{URL: "nats://some:-@" + at, Logger: quiet}
 }
 
-// wantForbidden demands an error that names the subject, long before anything times out.
-func wantForbidden(t *testing.T, what string, began time.Time, err error, subject string) {
+// wantForbidden demands an error that names the subject: what times out does not know it.
+func wantForbidden(t *testing.T, what string, err error, subject string) {
 	t.Helper()
 	if !errors.Is(err, ErrForbidden) || !strings.Contains(err.Error(), subject) {
 		t.Errorf("%s: %v, want one that names %s", what, err, subject)
-	}
-	if after := time.Since(began); after > requestTimeout {
-		t.Errorf("%s: it was told after %v", what, after)
 	}
 }
 
@@ -58,18 +55,16 @@ func TestForbiddenQuestions(t *testing.T) {
 			if c.exists {
 				openLog(t, all)
 			}
-			began := time.Now()
 			_, err := Open(testContext(t), some)
-			wantForbidden(t, "open", began, err, c.subject)
+			wantForbidden(t, "open", err, c.subject)
 		}
 	})
 	t.Run("publish", func(t *testing.T) {
 		all, some := restrictedServer(t, []string{Subject})
 		openLog(t, all)
 		p := newPublisher(t, openLog(t, some), PublisherOptions{})
-		began := time.Now()
 		_, err := p.Publish(testContext(t), []*skeinv1.Event{followOf(1)}, PublishOptions{})
-		wantForbidden(t, "publish", began, err, "to publish to skein.log")
+		wantForbidden(t, "publish", err, "to publish to skein.log")
 		if !errors.Is(err, ErrRefused) || errors.Is(err, ErrOutcomeUnknown) {
 			t.Errorf("what is forbidden was not taken: %v", err)
 		}
@@ -80,10 +75,9 @@ func TestForbiddenQuestions(t *testing.T) {
 		mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
 		at := readLog(t, l)[0].Cursor
 		bad := openLog(t, some)
-		began := time.Now()
-		wantForbidden(t, "check", began, bad.CheckCursor(testContext(t), at), "$JS.API.STREAM.MSG.GET.SKEIN")
+		wantForbidden(t, "check", bad.CheckCursor(testContext(t), at), "$JS.API.STREAM.MSG.GET.SKEIN")
 		_, err := bad.ReadMessage(testContext(t), 1)
-		wantForbidden(t, "read a message", began, err, "$JS.API.STREAM.MSG.GET.SKEIN")
+		wantForbidden(t, "read a message", err, "$JS.API.STREAM.MSG.GET.SKEIN")
 	})
 	t.Run("next epoch", func(t *testing.T) {
 		for _, subject := range []string{askUpdate, pausedSubject, askConsumerNames} {
@@ -93,9 +87,8 @@ func TestForbiddenQuestions(t *testing.T) {
 			past := &memoryPast{envs: readLog(t, l), archived: 1}
 			bad := openLog(t, some)
 			bad.SetPast(past)
-			began := time.Now()
 			_, err := bad.NextEpoch(testContext(t), func(context.Context, uint64) (Cursor, error) { return past.End(), nil })
-			wantForbidden(t, "next epoch", began, err, subject)
+			wantForbidden(t, "next epoch", err, subject)
 			// In whichever epoch: it goes on.
 			mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(1, 2))
 		}

@@ -243,7 +243,7 @@ func TestRolesOfStreams(t *testing.T) {
 func TestStreamEndsWithItsToken(t *testing.T) {
 	g := newGuarded(t)
 	g.server.admitPeriod = time.Millisecond
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
 	defer cancel()
 	watch, err := g.as(g.tokens["offline"]).events.Watch(ctx, connect.NewRequest(&skeinv1.WatchRequest{}))
 	if err != nil {

@@ -111,7 +111,7 @@ func echoing(ctx context.Context, l net.Listener, method http.Handler, limits ..
 func converse(t *testing.T, conn net.Conn, parts ...[]byte) string {
 	t.Helper()
 	answer := make(chan string)
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(patienceOfTests))
 	go func() {
 		all, _ := io.ReadAll(conn)
 		answer <- string(all)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -85,7 +86,7 @@ func TestAbort(t *testing.T) {
 
 // A caller who goes away ends the call.
 func TestCallerGoesAway(t *testing.T) {
-	w := newWorld(t, asleep)
+	w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = 5 * time.Second }) // the server may not notice before
 	at := w.publish(follow("ann", "bob"))
 	ctx, cancel := context.WithCancel(t.Context())
 	answered := make(chan error, 1)

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
@@ -156,15 +157,46 @@ func TestAtLeastNotReachedInTime(t *testing.T) {
 	}
 }
 
-// The caller's own deadline counts, and the caller hears why before it passes.
+// The caller's own deadline counts, and a wait ends before it passes, so that the caller hears why.
 func TestAtLeastWithinTheCallersDeadline(t *testing.T) {
-	w := newWorld(t, asleep)
-	at := w.publish(follow("ann", "bob"))
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	_, err := w.graph.ListFollowers(ctx, connect.NewRequest(&skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at}))
-	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
+	synctest.Test(t, func(t *testing.T) {
+		var s Server
+		for _, c := range []struct{ deadline, limit, want time.Duration }{
+			{300 * time.Millisecond, time.Hour, 270 * time.Millisecond},
+			{time.Minute, time.Hour, time.Minute - 100*time.Millisecond},
+			{time.Hour, time.Minute, time.Minute},
+			{0, time.Minute, time.Minute},
+		} {
+			caller := t.Context()
+			if c.deadline > 0 {
+				var cancel context.CancelFunc
+				caller, cancel = context.WithTimeout(caller, c.deadline)
+				defer cancel()
+			}
+			began := time.Now()
+			waiting, cancel := s.patient(caller, c.limit)
+			<-waiting.Done()
+			if took := time.Since(began); took != c.want || !errors.Is(context.Cause(waiting), errNotCaughtUp) || caller.Err() != nil {
+				t.Errorf("of %v and %v it waits %v: %v, the caller's %v", c.deadline, c.limit, took, context.Cause(waiting), caller.Err())
+			}
+			cancel()
+		}
+	})
+	// A read waits no longer than that.
+	w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Hour })
+	least, err := demandOf(w.publish(follow("ann", "bob")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.server.await(hurried{t.Context()}, w.store, least); !errors.Is(err, errNotCaughtUp) {
+		t.Error(err)
+	}
 }
+
+// hurried is a context that is about to reach its deadline, and never does.
+type hurried struct{ context.Context }
+
+func (hurried) Deadline() (time.Time, bool) { return time.Now().Add(time.Millisecond), true }
 
 // Reads say how old their state is.
 func TestLagHeader(t *testing.T) {

@@ -126,6 +126,9 @@ func TestGetStatusWithoutTheLog(t *testing.T) {
 	ns, source := ownServer(t)
 	w := newWorld(t, source)
 	at := w.publish(follow("ann", "bob"))
+	if err := w.store.WaitFor(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
 	ns.Shutdown()
 	ns.WaitForShutdown()
 	res := ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{})

@@ -26,7 +26,7 @@ type watching struct {
 func (w *world) watch(after string, kinds ...string) watching {
 	w.t.Helper()
 	// What is lost is not waited for.
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patienceOfTests)
 	stream, err := w.events.Watch(ctx, connect.NewRequest(&skeinv1.WatchRequest{After: after, Kinds: kinds}))
 	if err != nil {
 		w.t.Fatal(err)

@@ -169,6 +169,10 @@ func (w *world) begin(o worldOptions) {
 	o.Log, o.Publisher, o.Hub, o.Registry = w.log, w.publisher, w.hub, w.registry
 	o.Graph, o.Inbox, o.Seen, o.Counters = w.store, w.inbox, w.seen, w.counters
 	o.Version = "test"
+	// A test that waits for a state waits for as long as the machine needs.
+	def(&o.Limits.AtLeastWait, patienceOfTests)
+	def(&o.Limits.VisibleWait, patienceOfTests)
+	def(&o.Limits.CallTimeout, patienceOfTests)
 	if !o.asleep {
 		w.fold()
 	}

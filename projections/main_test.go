@@ -1,6 +1,7 @@
 package projections_test
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
 	if os.Getenv(alone) != "" {
 		os.Exit(m.Run())
 	}

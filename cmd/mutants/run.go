@@ -156,7 +156,7 @@ func (r *runner) run(ctx context.Context, t test, binary, overlay string) (passe
 	// The limit in the test prints where it hangs; ours comes later, for a process that does not react.
 	ctx, cancel := context.WithTimeout(ctx, r.timeout+10*time.Second)
 	defer cancel()
-	args := []string{"-test.v", "-test.run", t.run, "-test.timeout", r.timeout.String()}
+	args := []string{"-test.v", "-test.short=false", "-test.run", t.run, "-test.timeout", r.timeout.String()}
 	for flag := range strings.FieldsSeq(t.flags) {
 		if flag == "-short" {
 			flag = "-test.short"

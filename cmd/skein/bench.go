@@ -66,8 +66,12 @@ func (c *benchMeasureCmd) Run(ctx context.Context, std *streams) error {
 		Replayed: c.Replay, ReplayOf: c.Of, Growth: c.Growth, GrowthAlone: c.Alone, RebuildMemory: int(c.Memory), Limit: c.Limit,
 		Only: c.Only, Progress: std.err,
 	}
-	if c.Quick {
+	switch {
+	case c.Quick:
 		opts = opts.Quickly()
+	case !version().Static:
+		return usage("bench: this program was built with cgo, which changes what is measured; released ones are not: " +
+			"CGO_ENABLED=0 go run ./cmd/skein bench, or task bench")
 	}
 	report, err := bench.Run(ctx, opts)
 	if err != nil {

@@ -15,7 +15,7 @@ func benchQuickly(t *testing.T, opts bench.Options) *bench.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts.Skein, opts.Dir, opts.Limit, opts.Quick, opts.Progress = skein, t.TempDir(), 3*time.Minute, true, t.Output()
+	opts.Skein, opts.Dir, opts.Limit, opts.Quick, opts.Progress = skein, t.TempDir(), patience, true, t.Output()
 	report, err := bench.Run(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)

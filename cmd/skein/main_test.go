@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -22,6 +23,7 @@ import (
 // TestMain makes the test binary be skein itself when a test runs skein: every test of the command line has real
 // processes.
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
 	testscript.Main(m, map[string]func(){"skein": main})
 }
 
@@ -141,7 +143,7 @@ func TestScripts(t *testing.T) {
 }
 
 // patience is how long a test waits for what must come. It comes in a fraction of that.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // eventually asks again and again, at first often, until the answer is nil.
 func eventually(ctx context.Context, ask func(context.Context) error) error {

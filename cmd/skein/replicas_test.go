@@ -37,7 +37,7 @@ type replicas struct {
 }
 
 // callTime bounds one call. It is more than the service itself takes for any.
-const callTime = 40 * time.Second
+const callTime = 2 * time.Minute
 
 // TestReplicas demands that two processes over one cluster answer as one would: while a NATS server is down, page by
 // page, while they are restarted one after the other, and after one was killed or has lost its disk.

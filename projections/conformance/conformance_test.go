@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"flag"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,7 +16,10 @@ import (
 	"github.com/skein-feed/skein/projections/model/histories"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
+	goleak.VerifyTestMain(m)
+}
 
 // TestAll is the suite over the list of all projections.
 func TestAll(t *testing.T) {

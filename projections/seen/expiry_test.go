@@ -143,7 +143,7 @@ func TestSpaceComesBack(t *testing.T) {
 	if n := again.count(may2026, sealedRow); n != 0 {
 		t.Fatalf("%d rows are left", n)
 	}
-	deadline, look := time.NewTimer(60*time.Second), time.NewTicker(20*time.Millisecond)
+	deadline, look := time.NewTimer(5*time.Minute), time.NewTicker(20*time.Millisecond)
 	defer deadline.Stop()
 	defer look.Stop()
 	for diskSize(t, dir) > before/10 {

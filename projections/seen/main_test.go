@@ -1,6 +1,7 @@
 package seen_test
 
 import (
+	"flag"
 	"testing"
 	"time"
 
@@ -13,7 +14,10 @@ import (
 	"github.com/skein-feed/skein/projections/seen"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
+	goleak.VerifyTestMain(m)
+}
 
 const day = events.Micros(24 * 3600 * 1_000_000)
 

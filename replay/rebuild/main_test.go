@@ -3,6 +3,7 @@ package rebuild_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,7 +20,10 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
+	goleak.VerifyTestMain(m)
+}
 
 // world is an embedded log with a hub, and projections that follow it.
 type world struct {

@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -13,7 +14,9 @@ import (
 // redis-benchmark and wrk, which go test ./... must not: go test -tags peers ./cmd/skein/bench
 func TestQuick(t *testing.T) {
 	skein := filepath.Join(t.TempDir(), "skein")
-	if out, err := exec.Command("go", "build", "-o", skein, "github.com/skein-feed/skein/cmd/skein").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", skein, "github.com/skein-feed/skein/cmd/skein")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as released
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	report, err := Run(t.Context(), Options{Skein: skein, Dir: t.TempDir(), Limit: 5 * time.Minute, Progress: t.Output()}.Quickly())

@@ -8,12 +8,12 @@ trap 'git worktree remove --force "$work/tree" 2>/dev/null || true; rm -rf "$wor
 if [[ -n $1 ]]; then
   git worktree add --quiet --detach "$work/tree" "$1"
   echo "the old program is $(git -C "$work/tree" log -1 --format='%h of %cd: %s' --date=short)"
-  (cd "$work/tree" && go build -buildvcs=auto -o "$work/skein" ./cmd/skein)
+  (cd "$work/tree" && CGO_ENABLED=0 go build -buildvcs=auto -o "$work/skein" ./cmd/skein)
 else
   sed 's/^\tnewestFormat = .*/\tnewestFormat = newFormat/' projections/format.go >"$work/format.go"
   ! cmp -s projections/format.go "$work/format.go"
   printf '{"Replace": {"%s/projections/format.go": "%s/format.go"}}' "$PWD" "$work" >"$work/overlay.json"
-  go build -overlay "$work/overlay.json" -buildvcs=auto -o "$work/skein" ./cmd/skein
+  CGO_ENABLED=0 go build -overlay "$work/overlay.json" -buildvcs=auto -o "$work/skein" ./cmd/skein
   export SKEIN_OLD_REFUSES=1
 fi
 SKEIN_OLD=$work/skein go test -count 1 -tags upgrade -v -run '^(TestUpgradeDrill|TestRollingUpgrade)$' ./cmd/skein
