@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/zeebo/xxh3"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // Horizon is how long an event id is remembered, in log time (I6).
@@ -147,7 +149,7 @@ func (d *Decoder) Decode(seq uint64, stamp Micros, data []byte) (*Envelope, erro
 		// A malformed event takes its time too, so that times do not depend on what a version can read.
 		first := max(stamp, d.cur.LastTime+1)
 		d.mark(seq, first)
-		d.settle(env, first)
+		d.settle(env, first, data)
 		d.cur.LastTime = first + Micros(slots-1)
 	} else if len(d.marks) == 0 {
 		d.marks = append(d.marks, mark{seq, d.cur.LastTime})
@@ -234,16 +236,27 @@ func (e *Envelope) refuse(seq uint64, slot int, r *Rejection, data []byte) {
 	e.Rejects = append(e.Rejects, Reject{Seq: seq, Slot: slot, Rejection: *r, Data: append([]byte(nil), data...)})
 }
 
-// settle gives the events their times, the first slot's being given, and drops the repeats.
-func (d *Decoder) settle(env *Envelope, first Micros) {
+// settle gives the events their times, the first slot's being given, and drops the repeats: in silence those that say what was
+// said within the horizon with their id, and as rejects the others.
+func (d *Decoder) settle(env *Envelope, first Micros, data []byte) {
 	d.window.advance(first)
+	spans, refused := d.spans[:cap(d.spans)], len(env.Rejects)
 	n := 0
 	for i := range env.Events {
 		ev := &env.Events[i]
 		logTime := first + Micros(ev.Slot)
 		if ev.ID != "" {
-			if key := RepeatKey(ev); d.window.add(key, logTime) {
-				env.Repeated = append(env.Repeated, Repeat{Key: key, Time: logTime})
+			key, content := RepeatKey(ev), ContentKey(ev)
+			repeat, same := d.window.add(key, logTime), d.window.add(content, logTime)
+			if repeat {
+				env.Repeated = append(env.Repeated, Repeat{Key: key, Time: logTime}, Repeat{Key: content, Time: logTime})
+			}
+			if repeat && !same {
+				s := spans[ev.Slot]
+				env.refuse(ev.Seq, int(ev.Slot), reusedID(), data[s.from:s.to])
+				continue
+			}
+			if repeat {
 				env.Repeats++
 				continue
 			}
@@ -259,6 +272,14 @@ func (d *Decoder) settle(env *Envelope, first Micros) {
 	}
 	clear(env.Events[n:])
 	env.Events = env.Events[:n]
+	if len(env.Rejects) > refused {
+		slices.SortStableFunc(env.Rejects, func(a, b Reject) int { return cmp.Compare(a.Slot, b.Slot) })
+	}
+}
+
+func reusedID() *Rejection {
+	return reject(skeinv1.Reason_REASON_EVENT_ID_REUSED, "event_id",
+		"must be new: within 15 minutes another event of the same user and kind had it and said something else")
 }
 
 // mark notes an envelope with times if it is the first that begins in its second: from there a warm-up may start.

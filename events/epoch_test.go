@@ -182,7 +182,7 @@ func TestRepeatAcrossEpochs(t *testing.T) {
 		all := readLog(t, old)
 		at := all[2].Cursor
 		repeats, err := old.RepeatsAt(testContext(t), at)
-		if err != nil || len(repeats) != 3 {
+		if err != nil || len(repeats) != 6 { // two for each id
 			t.Fatalf("repeats %v, %v", repeats, err)
 		}
 		closeLog(t, old)
@@ -205,7 +205,7 @@ func TestRepeatAcrossEpochs(t *testing.T) {
 			}
 		}
 		// What is remembered early in the epoch comes from both.
-		if repeats, err = l.RepeatsAt(testContext(t), readFrom(t, l, l.Start(), 4, 1)[3].Cursor); err != nil || len(repeats) != 2 {
+		if repeats, err = l.RepeatsAt(testContext(t), readFrom(t, l, l.Start(), 4, 1)[3].Cursor); err != nil || len(repeats) != 4 {
 			t.Errorf("repeats %v, %v", repeats, err)
 		}
 	})

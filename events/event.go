@@ -66,11 +66,13 @@ type Envelope struct {
 	Events []Event
 	// Kinds are the kinds that occur in Events.
 	Kinds KindSet
-	// Rejects are the malformed events and, with Slot -1, the envelope that did not decode.
+	// Rejects are the malformed events, those whose event id said something else within the horizon (I6), and, with Slot -1,
+	// the envelope that did not decode.
 	Rejects []Reject
 	// Repeats counts the events dropped because their event id occurred within the horizon (I6).
 	Repeats int
-	// Repeated has an entry for each of them, which prolongs what is remembered. Archived envelopes lack it.
+	// Repeated has two entries for each of them and for each reject of a reused id, of the id and of what was said with it, which
+	// prolong what is remembered. Archived envelopes lack it.
 	Repeated []Repeat
 	// Cursor is where a reader stands after this envelope.
 	Cursor Cursor

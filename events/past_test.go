@@ -56,7 +56,7 @@ func (p *memoryPast) Repeats(context.Context, uint32) ([]Repeat, error) {
 				at = env.Cursor.LastTime
 			}
 			if ev.ID != "" {
-				list = append(list, Repeat{RepeatKey(ev), at})
+				list = append(list, Repeat{RepeatKey(ev), at}, Repeat{ContentKey(ev), at})
 			}
 		}
 	}

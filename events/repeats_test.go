@@ -2,6 +2,7 @@ package events
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -9,7 +10,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// I6: the same (acting user, kind, event id) within the horizon is dropped, be the rest as it may.
+// I6: the same (acting user, kind, event id) within the horizon is dropped, and kept as refused where it says something else.
 func TestRepeatDropped(t *testing.T) {
 	f := newFeeder(t)
 	unliked := &skeinv1.Event{EventId: "r", Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: "a", ItemId: "1"}}}
@@ -21,7 +22,11 @@ func TestRepeatDropped(t *testing.T) {
 		likedMsg("b", "1", "r"), unliked, likedMsg("a", "1", "r2"), // another user, kind, id
 		likedMsg("a", "1", ""), likedMsg("a", "1", ""), // no id
 		scored("1"), scored("2")) // nobody acts
-	if env.Repeats != 3 || len(env.Events) != 7 || env.Kinds != Kinds(Liked, Unliked, ItemScored) {
+	if len(env.Rejects) != 2 || env.Rejects[0].Slot != 2 || env.Rejects[1].Slot != 9 || len(env.Rejects[0].Data) == 0 ||
+		env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_EVENT_ID_REUSED || env.Rejects[0].Rejection.Field != "event_id" {
+		t.Errorf("rejects %+v", env.Rejects)
+	}
+	if env.Repeats != 1 || len(env.Events) != 7 || env.Kinds != Kinds(Liked, Unliked, ItemScored) {
 		t.Errorf("%d repeats, events %+v", env.Repeats, env.Events)
 	}
 	for i, slot := range []uint16{0, 3, 4, 5, 6, 7, 8} {
@@ -29,8 +34,8 @@ func TestRepeatDropped(t *testing.T) {
 			t.Errorf("event %d has slot %d and time %d", i, ev.Slot, ev.Time-epoch2023)
 		}
 	}
-	env = f.feed(epoch2023+minute, backfilled(likedMsg("a", "1", "r"), 1))
-	if env.Repeats != 1 || len(env.Events) != 0 || env.Kinds != 0 || env.Cursor.LastTime != epoch2023+minute {
+	env = f.feed(epoch2023+minute, likedMsg("a", "1", "r"))
+	if env.Repeats != 1 || len(env.Rejects) != 0 || len(env.Events) != 0 || env.Kinds != 0 || env.Cursor.LastTime != epoch2023+minute {
 		t.Errorf("a repeat alone: %+v", env)
 	}
 }
@@ -47,6 +52,69 @@ func TestRepeatHorizon(t *testing.T) {
 		if env := f.feed(epoch2023+c.later, likedMsg("a", "1", "r")); env.Repeats != c.want {
 			t.Errorf("after %v: %d repeats, want %d", c.later, env.Repeats, c.want)
 		}
+	}
+}
+
+// I6: what was said with an id counts for as long as the id does, in whichever order it is said again.
+func TestReusedIDIsRemembered(t *testing.T) {
+	f, at := newFeeder(t), epoch2023
+	for i, c := range []struct {
+		after            Micros
+		item             string
+		repeats, refused int
+	}{
+		{0, "1", 0, 0},
+		{minute, "2", 0, 1},             // another content
+		{minute, "1", 1, 0},             // the first again
+		{minute, "2", 1, 0},             // and the other: it was said, and refused, before
+		{Horizon - 2*minute, "1", 1, 0}, // as late as can be
+		{3 * minute, "2", 0, 1},         // the id counts since the last use, what it said before no longer does
+		{Horizon + 1, "3", 0, 0},        // a new fact
+	} {
+		at += c.after
+		env := f.feed(at, likedMsg("a", c.item, "r"))
+		if env.Repeats != c.repeats || len(env.Rejects) != c.refused || len(env.Events) != 1-c.repeats-c.refused {
+			t.Errorf("%d: %d repeats, %d refused", i, env.Repeats, len(env.Rejects))
+		}
+	}
+}
+
+// I6: every field of an event is part of what it says, but for the times.
+func TestContentKey(t *testing.T) {
+	seen := map[uint64]string{}
+	note := func(name string, ev Event) {
+		t.Helper()
+		key := ContentKey(&ev)
+		if other, ok := seen[key]; ok {
+			t.Errorf("%s and %s have one key", name, other)
+		}
+		seen[key] = name
+	}
+	note("none", Event{})
+	typ := reflect.TypeFor[Event]()
+	for i := range typ.NumField() {
+		var ev Event
+		field := reflect.ValueOf(&ev).Elem().Field(i)
+		switch name := typ.Field(i).Name; {
+		case name == "Seq" || name == "Slot" || name == "Time" || name == "Backfill" || name == "Encoded": // the others follow from those that count
+			continue
+		case field.Kind() == reflect.String:
+			field.SetString("x")
+		case field.CanInt():
+			field.SetInt(7)
+		case field.CanUint():
+			field.SetUint(7)
+		case name == "Items":
+			ev.Items = []string{"x"}
+		case name == "Attributes":
+			ev.Attributes = []byte("x")
+		default:
+			t.Fatalf("say how %s is a part of the content", name)
+		}
+		note(typ.Field(i).Name, ev)
+	}
+	if got, want := ContentKey(&Event{User: "ann", Peer: "bob", Kind: UserFollowed, ID: "req-0"}), uint64(0xa17a1f6de0cfdf21); got != want {
+		t.Errorf("key %#x, want %#x: archives hold it", got, want)
 	}
 }
 

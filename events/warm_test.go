@@ -3,6 +3,7 @@ package events
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/zeebo/xxh3"
@@ -23,7 +24,7 @@ func genLog() *rapid.Generator[[]logged] {
 	event := rapid.Custom(func(t *rapid.T) *skeinv1.Event {
 		user := rapid.SampledFrom([]string{"ann", "bob", "17"}).Draw(t, "user")
 		id := rapid.SampledFrom([]string{"", "r1", "r2", "r3"}).Draw(t, "id")
-		msg := likedMsg(user, "film", id)
+		msg := likedMsg(user, rapid.SampledFrom([]string{"film", "film", "book"}).Draw(t, "item"), id)
 		switch rapid.IntRange(0, 9).Draw(t, "sort") {
 		case 0:
 			return malformedMsg(user, id)
@@ -89,9 +90,8 @@ func sameEnvelope(a, b *Envelope) bool {
 // modelDecode is the decoder as its rules say it, word by word: it keeps everything and searches it all.
 func modelDecode(log []logged) (envs []*Envelope) {
 	type occurrence struct {
-		user, id string
-		kind     Kind
-		at       Micros
+		ev Event
+		at Micros
 	}
 	type spanOfTime struct {
 		seq                 uint64
@@ -114,14 +114,25 @@ func modelDecode(log []logged) (envs []*Envelope) {
 		first := max(m.stamp, given+1)
 		for _, ev := range evs {
 			at := first + Micros(ev.Slot)
-			repeat := false
+			repeat, same := false, false
+			said := ev
+			said.Slot, said.Time = 0, 0
 			for _, o := range seen {
-				repeat = repeat || (ev.ID != "" && o == occurrence{ev.User, ev.ID, ev.Kind, o.at} && at-o.at <= Horizon)
+				if ev.ID != "" && o.ev.User == ev.User && o.ev.ID == ev.ID && o.ev.Kind == ev.Kind && at-o.at <= Horizon {
+					repeat, same = true, same || reflect.DeepEqual(o.ev, said)
+				}
 			}
-			seen = append(seen, occurrence{ev.User, ev.ID, ev.Kind, at})
+			seen = append(seen, occurrence{said, at})
 			if repeat {
-				env.Repeats++
-				env.Repeated = append(env.Repeated, Repeat{Key: RepeatKey(&ev), Time: at})
+				env.Repeated = append(env.Repeated, Repeat{Key: RepeatKey(&ev), Time: at}, Repeat{Key: ContentKey(&ev), Time: at})
+				if same {
+					env.Repeats++
+					continue
+				}
+				r := *reusedID()
+				r.Index = int(ev.Slot)
+				env.Rejects = append(env.Rejects, Reject{Seq: m.seq, Slot: int(ev.Slot), Rejection: r})
+				slices.SortFunc(env.Rejects, func(a, b Reject) int { return a.Slot - b.Slot })
 				continue
 			}
 			if ev.Seq = m.seq; !ev.Backfill || ev.Time > at {

@@ -2,6 +2,7 @@ package events
 
 import (
 	"cmp"
+	"encoding/binary"
 	"slices"
 
 	"github.com/zeebo/xxh3"
@@ -12,6 +13,36 @@ import (
 func RepeatKey(ev *Event) uint64 {
 	return max(1, xxh3.HashStringSeed(ev.ID, xxh3.HashStringSeed(ev.User, uint64(ev.Kind))))
 }
+
+// ContentKey returns what is remembered beside the key of an event with an event id, of all that the event says: a repeat
+// without it says something else (I6). Of a backfill's occurred_at it says nothing: the log's own time may have cut it. Like
+// [RepeatKey] it never changes.
+func ContentKey(ev *Event) uint64 {
+	h := RepeatKey(ev)
+	for i, s := range [...]string{
+		ev.Peer, ev.Board, ev.Pin, ev.Item, ev.RepinUser, ev.RepinPin, ev.Title, ev.Source,
+	} {
+		if s != "" {
+			h = xxh3.HashStringSeed(s, h+uint64(i))
+		}
+	}
+	if len(ev.Attributes) > 0 {
+		h = xxh3.HashSeed(ev.Attributes, h+16)
+	}
+	for _, item := range ev.Items {
+		h = xxh3.HashStringSeed(item, h+17)
+	}
+	if ev.Score != 0 || ev.Offset != 0 {
+		var b [16]byte
+		binary.LittleEndian.PutUint64(b[:8], uint64(ev.Score))
+		binary.LittleEndian.PutUint64(b[8:], ev.Offset)
+		h = xxh3.HashSeed(b[:], h+18)
+	}
+	return max(1, h^contentSalt)
+}
+
+// contentSalt sets the content of an event that has no fields beside its key apart from that key.
+const contentSalt = 0x9e3779b97f4a7c15
 
 // window remembers for each key the last time at which it was added, for one horizon (I6). Two generations of
 // at most a horizon each make forgetting free: the older one goes as a whole when nothing in it counts any more.

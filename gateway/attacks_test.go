@@ -266,8 +266,10 @@ func (a *attacker) byRoles() []attack {
 		}, noPage},
 		{"the same event id again", func() string {
 			before := a.followers("dan")
-			if got := a.publishAs(ann, false, replayed, replayed); got != "let pass" {
-				return got
+			for range 2 {
+				if got := a.publishAs(ann, false, replayed); got != "let pass" {
+					return got
+				}
 			}
 			return fmt.Sprint("let pass, ", a.followers("dan")-before, " fact")
 		}, "let pass, 1 fact"},

@@ -62,7 +62,8 @@ func (s *Server) publish(
 	return res, nil
 }
 
-// judge finds the events that must be refused, in order: malformed ones, and follows beyond the followee cap.
+// judge finds the events that must be refused, in order: malformed ones, those with the event id of another of the call, and
+// follows beyond the followee cap.
 func (s *Server) judge(ctx context.Context, evs []*skeinv1.Event) ([]events.Rejection, error) {
 	var refused []events.Rejection
 	good := make([]placed, 0, len(evs))
@@ -75,18 +76,44 @@ func (s *Server) judge(ctx context.Context, evs []*skeinv1.Event) ([]events.Reje
 		r.Index = i
 		refused = append(refused, *r)
 	}
+	good, repeated := withoutRepeats(good)
 	over, err := s.overLimit(ctx, good)
 	if err != nil {
 		return nil, err
 	}
-	if len(over) > 0 {
-		refused = append(refused, over...)
+	if len(over)+len(repeated) > 0 {
+		refused = append(append(refused, repeated...), over...)
 		slices.SortFunc(refused, func(a, b events.Rejection) int { return cmp.Compare(a.Index, b.Index) })
 	}
 	for _, r := range refused {
 		s.metrics.rejections.WithLabelValues(reasonName(r.Reason)).Inc()
 	}
 	return refused, nil
+}
+
+// withoutRepeats refuses what repeats the event id of an earlier event of the call: the reader would drop it (I6), and a call that
+// says something twice is a mistake.
+func withoutRepeats(evs []placed) (kept []placed, refused []events.Rejection) {
+	type name struct {
+		user, id string
+		kind     events.Kind
+	}
+	first := make(map[name]int)
+	for _, p := range evs {
+		at, repeats := first[name{p.User, p.ID, p.Kind}]
+		if p.ID != "" && repeats {
+			refused = append(refused, events.Rejection{
+				Index: p.index, Reason: skeinv1.Reason_REASON_EVENT_ID_REUSED, Field: "event_id",
+				Message: fmt.Sprintf("event_id is that of events[%d], of the same user and kind: each event needs its own", at),
+			})
+			continue
+		}
+		if p.ID != "" {
+			first[name{p.User, p.ID, p.Kind}] = p.index
+		}
+		kept = append(kept, p)
+	}
+	return kept, refused
 }
 
 // appendGood appends the events that were not refused, and fills in what the log took.

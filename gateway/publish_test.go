@@ -183,3 +183,27 @@ func TestPublishToAClosedLog(t *testing.T) {
 	_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{follow("a", "b")}}))
 	wantError(t, err, connect.CodeUnavailable, "LOG_UNAVAILABLE", "")
 }
+
+// An event id that a call has twice is refused by name, and so is the whole call. In part, the first of them is taken.
+func TestPublishRepeatsInACall(t *testing.T) {
+	w := newWorld(t)
+	evs := []*skeinv1.Event{
+		withID(follow("ann", "bob"), "r"), withID(follow("cid", "bob"), "r"), withID(follow("ann", "dee"), "r"), follow("ann", "eve"),
+		follow("ann", "eve"), withID(unfollow("ann", "bob"), "r"), withID(follow("ann", "bob"), "r"),
+	}
+	_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
+	wantError(t, err, connect.CodeInvalidArgument, "EVENT_ID_REUSED", "events[2].event_id")
+	res, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
+		Events: evs, AllowPartial: true, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range res.Msg.GetRejections() {
+		got = append(got, fmt.Sprint(r.GetIndex(), " ", r.GetReason(), " ", r.GetField()))
+	}
+	if diff := cmp.Diff([]string{"2 REASON_EVENT_ID_REUSED event_id", "6 REASON_EVENT_ID_REUSED event_id"}, got); diff != "" || res.Msg.GetAcceptedCount() != 5 {
+		t.Errorf("%d accepted, %s", res.Msg.GetAcceptedCount(), diff)
+	}
+}

@@ -20,7 +20,7 @@ func TestBeginEpoch(t *testing.T) {
 	seal(t, a, parts[:2]...)
 	end := a.End()
 	want := lastUses(end, parts[0], parts[1])
-	if want[len(want)-1].Key < 1<<63 || len(want) != 7 {
+	if want[len(want)-1].Key < 1<<63 || len(want) != 13 {
 		t.Fatal(want)
 	}
 	wrong := end
@@ -94,6 +94,7 @@ func lastUses(end events.Cursor, parts ...[]*events.Envelope) (uses []events.Rep
 		for _, ev := range env.Events {
 			if ev.ID != "" {
 				note(events.Repeat{Key: events.RepeatKey(&ev), Time: ev.Time})
+				note(events.Repeat{Key: events.ContentKey(&ev), Time: ev.Time})
 			}
 		}
 	}

@@ -65,13 +65,15 @@ func (w *Writer) remember(env *events.Envelope) {
 	w.repeats = append(w.repeats, env.Repeated...)
 	for i := range env.Events {
 		ev := &env.Events[i]
-		switch {
-		case ev.ID == "":
-		case ev.Backfill:
-			w.repeats = append(w.repeats, events.Repeat{Key: events.RepeatKey(ev), Time: env.Cursor.LastTime})
-		default:
-			w.repeats = append(w.repeats, events.Repeat{Key: events.RepeatKey(ev), Time: ev.Time})
+		if ev.ID == "" {
+			continue
 		}
+		at := ev.Time
+		if ev.Backfill {
+			at = env.Cursor.LastTime
+		}
+		w.repeats = append(w.repeats, events.Repeat{Key: events.RepeatKey(ev), Time: at},
+			events.Repeat{Key: events.ContentKey(ev), Time: at})
 	}
 	if n := len(w.repeats); n > 2*w.kept+repeatsGroup {
 		w.repeats = withinHorizon(w.repeats, env.Cursor.LastTime)

@@ -89,6 +89,9 @@ const (
 	// The log has lost envelopes, and what is demanded comes after them. Reads without a position go on. It passes when the
 	// envelopes come back, or an operator accepts that they are lost.
 	Reason_REASON_LOG_HOLE Reason = 28
+	// Another event of the same acting user and kind had the event id within the 15 minutes before it and said something else, or is in
+	// the same call. In the log: the event is skipped, and kept for inspection.
+	Reason_REASON_EVENT_ID_REUSED Reason = 29
 )
 
 // Enum value maps for Reason.
@@ -123,6 +126,7 @@ var (
 		26: "REASON_HOST_NOT_ALLOWED",
 		27: "REASON_ORIGIN_NOT_ALLOWED",
 		28: "REASON_LOG_HOLE",
+		29: "REASON_EVENT_ID_REUSED",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":            0,
@@ -154,6 +158,7 @@ var (
 		"REASON_HOST_NOT_ALLOWED":       26,
 		"REASON_ORIGIN_NOT_ALLOWED":     27,
 		"REASON_LOG_HOLE":               28,
+		"REASON_EVENT_ID_REUSED":        29,
 	}
 )
 
@@ -188,7 +193,7 @@ var File_skein_v1_errors_proto protoreflect.FileDescriptor
 
 const file_skein_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15skein/v1/errors.proto\x12\bskein.v1*\x98\x06\n" +
+	"\x15skein/v1/errors.proto\x12\bskein.v1*\xb4\x06\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REASON_INVALID_FIELD\x10\x01\x12\x18\n" +
@@ -219,7 +224,8 @@ const file_skein_v1_errors_proto_rawDesc = "" +
 	"\x13REASON_CALLER_LIMIT\x10\x19\x12\x1b\n" +
 	"\x17REASON_HOST_NOT_ALLOWED\x10\x1a\x12\x1d\n" +
 	"\x19REASON_ORIGIN_NOT_ALLOWED\x10\x1b\x12\x13\n" +
-	"\x0fREASON_LOG_HOLE\x10\x1cB4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"\x0fREASON_LOG_HOLE\x10\x1c\x12\x1a\n" +
+	"\x16REASON_EVENT_ID_REUSED\x10\x1dB4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_errors_proto_rawDescOnce sync.Once

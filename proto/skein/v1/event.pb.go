@@ -207,7 +207,8 @@ func (x *EventBatch) GetEvents() []*Event {
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Given by the client to make a retry safe: within 15 minutes of log time, a second event of the same
-	// acting user, kind and event id is dropped. At most 64 bytes of printable UTF-8 without spaces; empty: none.
+	// acting user, kind and event id is dropped; one that says something else than the first is kept among the rejected events,
+	// too (EVENT_ID_REUSED). Of a backfill's occurred_at it may say what it likes. Never take an id for another event. At most 64 bytes of printable UTF-8 without spaces; empty: none.
 	EventId string `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	// When the fact happened, for a backfill only, to the microsecond, UTC, not before 1970. A time after the log's
 	// own is cut to the log's.
