@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -150,26 +149,27 @@ func (l *Log) unpause(ctx context.Context) error {
 }
 
 // settle returns the last sequence of a paused stream, when all that it took before is there. It asks by a message that is
-// refused in its turn.
+// refused in its turn, before any replica hears of it: in a cluster for one reason if the last sequence is not the expected one, and
+// for another if it is; on one server always for the latter, when all that was before it is stored.
 func (l *Log) settle(ctx context.Context) (uint64, error) {
-	const refused = "wrong last sequence: "
-	for {
-		msg := &nats.Msg{Subject: pausedSubject, Header: nats.Header{jetstream.ExpectedStreamHeader: {StreamName}}}
-		err := l.ask(ctx, func(ctx context.Context) error {
-			_, err := l.link.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequence(1<<62), jetstream.WithRetryAttempts(0))
+	for head, err := l.Head(ctx); ; {
+		if err != nil {
+			return 0, err
+		}
+		msg := &nats.Msg{Subject: pausedSubject, Header: nats.Header{
+			jetstream.ExpectedStreamHeader: {StreamName}, jetstream.ExpectedLastSubjSeqSubjHeader: {pausedSubject},
+		}}
+		err = l.ask(ctx, func(ctx context.Context) error {
+			_, err := l.link.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequence(head.Last), jetstream.WithRetryAttempts(0))
 			return err
 		}, pausedSubject)
-		_, text, ok := strings.Cut(apiError(err).Description, refused)
-		last, bad := strconv.ParseUint(text, 10, 64)
-		if !ok || bad != nil {
+		code := apiError(err).ErrorCode
+		if code != errCodeNoSubjectSequence && code != jetstream.JSErrCodeStreamWrongLastSequence {
 			return 0, unavailable(fmt.Errorf("the stream did not tell its last sequence: %w", err))
 		}
-		head, err := l.Head(ctx)
-		if err != nil || head.Last == last {
-			return last, err
-		}
-		if head.Last > last {
-			return 0, fmt.Errorf("the stream goes to %d, beyond %d, though it is paused", head.Last, last)
+		before := head.Last
+		if head, err = l.Head(ctx); err == nil && code == errCodeNoSubjectSequence && head.Last == before {
+			return before, nil
 		}
 	}
 }

@@ -2,6 +2,8 @@ package events
 
 import (
 	"context"
+	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,4 +58,43 @@ func (l *Log) settlePaused(t *testing.T) (uint64, error) {
 		return 0, err
 	}
 	return l.settle(t.Context())
+}
+
+// TestSettle: the last sequence of a paused stream is known when all that was on its way is there, on one server and on three.
+func TestSettle(t *testing.T) {
+	_, url := testCluster(t, 3)
+	for _, cfg := range []Config{{Dir: t.TempDir()}, {URL: url, Logger: slog.New(slog.DiscardHandler)}} {
+		l := openLog(t, cfg)
+		if head, err := l.settlePaused(t); err != nil || head != 0 {
+			t.Errorf("the head of an empty log is %d: %v", head, err)
+		}
+		if err := l.unpause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p := newPublisher(t, l, PublisherOptions{})
+		mustPublish(t, p, followsOf(0, 1))
+		stop, stopped := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for stop.Err() == nil {
+					_, _ = p.Publish(stop, followsOf(1, 2), PublishOptions{})
+				}
+			})
+		}
+		l.switching.Lock() // or a publisher resumes it
+		head, err := l.settlePaused(t)
+		stopped()
+		wg.Wait()
+		if err != nil {
+			t.Fatalf("%q: %v", cfg.URL, err)
+		}
+		if now, err := l.Head(t.Context()); err != nil || now.Last != head {
+			t.Errorf("settled at %d, and goes to %d: %v", head, now.Last, err)
+		}
+		l.switching.Unlock()
+		if err := l.unpause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

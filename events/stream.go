@@ -237,6 +237,9 @@ const (
 	errCodeNotLeader       jetstream.ErrorCode = 10009
 	errCodeDuplicateInWork jetstream.ErrorCode = 10158
 	errCodeSubjectOverlap  jetstream.ErrorCode = 10065
+
+	// errCodeNoSubjectSequence: a message names a subject whose last sequence it expects, and not the sequence.
+	errCodeNoSubjectSequence jetstream.ErrorCode = 10193
 )
 
 func apiError(err error) *jetstream.APIError {
