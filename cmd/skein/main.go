@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -70,10 +72,10 @@ func run(args []string, std *streams) (code int) {
 		std.say("skein: %v", err)
 		return exitUsage
 	}
-	parsed, err := parser.Parse(args)
+	parsed, err := parser.Parse(understood(args))
 	if err != nil {
 		std.say("skein: %v", err)
-		std.say("Run \"skein --help\", or --help after a command, for what there is.")
+		std.say("Run \"skein help\", or \"skein help COMMAND\", for what there is.")
 		return exitUsage
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -82,6 +84,34 @@ func run(args []string, std *streams) (code int) {
 	defer context.AfterFunc(ctx, stop)()
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	return exitCode(ctx, parsed.Run(std), std)
+}
+
+var (
+	longFlag = regexp.MustCompile(`^--[a-z][a-z0-9-]*$`)
+	negative = regexp.MustCompile(`^-[0-9]`)
+)
+
+// understood returns arguments as the parser takes them: "help COMMAND" is COMMAND with --help, and a negative number after a flag,
+// which the parser would take for another flag, is its value.
+func understood(args []string) []string {
+	if len(args) == 0 || args[0] == "completion" {
+		return args
+	}
+	if args[0] == "help" {
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	var out []string
+	for i, arg := range args {
+		if arg == "--" {
+			return append(out, args[i:]...)
+		}
+		if n := len(out); n > 0 && longFlag.MatchString(out[n-1]) && negative.MatchString(arg) {
+			out[n-1] += "=" + arg
+			continue
+		}
+		out = append(out, arg)
+	}
+	return out
 }
 
 // usageError is an error in how the command was called that the parser could not know.

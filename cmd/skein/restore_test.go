@@ -138,12 +138,21 @@ func TestSnapshotListAndPrune(t *testing.T) {
 		strings.Contains(out, "one") {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
+	b, err := bucket.Open(t.Context(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, stop = startApp(t, dir, slog.New(slog.DiscardHandler), func(o *appOptions) { o.upkeep.snapshots = b })
+	if code, out, said := skein("snapshot", "list", "--server", api.url); code != exitOK || !strings.Contains(out, "two       graph") {
+		t.Errorf("without a target: exit code %d, %q, %q", code, out, said)
+	}
+	stop()
 	for args, want := range map[string]int{
 		"snapshot prune --target " + target + " none":               exitFailed,
 		"snapshot prune --target " + target + " two --keep-count 1": exitUsage,
 		"snapshot prune --target " + target + " --keep-count 1":     exitOK,
 		"snapshot check --target " + target:                         exitOK,
-		"snapshot list":                                             exitUsage,
+		"snapshot list --server 127.0.0.1:1":                        exitFailed,
 	} {
 		if code, _, said := skein(strings.Fields(args)...); code != want {
 			t.Errorf("%s: exit code %d, %q", args, code, said)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -58,7 +59,9 @@ func (c *snapshotTakeCmd) Run(ctx context.Context, std *streams) error {
 }
 
 type snapshotListCmd struct {
-	targetFlag `embed:""`
+	clientFlags `embed:""`
+
+	Target string `help:"A directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION; without it that of the service." placeholder:"TARGET"`
 
 	JSON bool `help:"Print one JSON object for each snapshot of a projection."`
 }
@@ -80,7 +83,16 @@ type listedSnapshot struct {
 
 // Run prints what there is. It fails when a snapshot cannot be read, so that scripts can tell.
 func (c *snapshotListCmd) Run(ctx context.Context, std *streams) error {
-	b, err := c.open(ctx)
+	if c.Target == "" {
+		res, err := call(ctx, &c.clientFlags, c.client().admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
+		if err != nil {
+			return fmt.Errorf("ask the service where its snapshots are, as --target is not given: %w", err)
+		}
+		if c.Target = res.GetSnapshots().GetPlace(); c.Target == "" {
+			return errors.New("the service has no place for snapshots (serve --snapshots); --target names another")
+		}
+	}
+	b, err := (&targetFlag{Target: c.Target}).open(ctx)
 	if err != nil {
 		return err
 	}
