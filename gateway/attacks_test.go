@@ -254,6 +254,13 @@ func (a *attacker) byRoles() []attack {
 		}, notYours},
 		{"to read the feed of another user", func() string { return a.feed(ann, "bob", "") }, notYours},
 		{"to read whom another user blocks", func() string { return a.blocked(ann, "bob") }, notYours},
+		{"to count whom another user blocks", func() string {
+			count := func(token string) uint32 {
+				return ask(a.as(token), a.as(token).graph.BatchGetFollowCounts,
+					&skeinv1.BatchGetFollowCountsRequest{UserIds: []string{"bob"}}).GetUsers()[0].GetBlockedCount()
+			}
+			return fmt.Sprintf("0 of %d", count(a.tokens["all"])-count(ann))
+		}, "0 of 1"},
 		{"to ask what another user has played", func() string {
 			return a.call(ann, connectv1.SeenServiceFilterSeenProcedure, &skeinv1.FilterSeenRequest{UserId: "bob", ItemIds: []string{"i"}})
 		}, notYours},

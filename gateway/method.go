@@ -104,7 +104,12 @@ func (u *unaryMethod[Req, Res, P]) answer(ctx context.Context, a admission, req 
 	if err := u.about(ctx, a, req.message()); err != nil {
 		return nil, err
 	}
-	return u.do(ctx, &req.msg, x)
+	res, err = u.do(ctx, &req.msg, x)
+	if conceal := u.right.bound.conceal; err == nil && conceal != nil && a.caller.User != "" {
+		answer, _ := any(res).(proto.Message)
+		conceal(a.caller.User, req.message(), answer)
+	}
+	return res, err
 }
 
 // stream mounts a method that answers with a stream. Its requests are checked as those of [unary].

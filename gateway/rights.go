@@ -29,12 +29,14 @@ type binding struct {
 	text string
 	// other returns the field by which a request is about somebody else; empty: by none.
 	other func(user string, req proto.Message) string
+	// conceal takes out of an answer what is not for the user, who got the rest; nil: nothing. The answer is the caller's alone.
+	conceal func(user string, req, res proto.Message)
 }
 
 // rights are those of every method, as docs/access.md shows them. A method that is not here is nobody's to call.
 //
 // What a user is shown of the own affairs, blocks and mutes and plays among them, is for the user alone. Who follows whom, boards,
-// pins and counts are public, but for exclusions: these are between two users and look like an unfollow to everybody else.
+// pins and the counts of these are public, but for exclusions: these are between two users and look like an unfollow to everybody else.
 var rights = map[string]right{
 	connectv1.EventServicePublishProcedure: {roles: access.Publish, bound: ownEvents()},
 	connectv1.EventServiceWatchProcedure:   {roles: access.Offline},
@@ -42,7 +44,7 @@ var rights = map[string]right{
 	connectv1.GraphServiceCheckFollowsProcedure:          {roles: access.Read, bound: ownPairs()},
 	connectv1.GraphServiceFilterFollowedProcedure:        {roles: access.Read, bound: own("viewer_id")},
 	connectv1.GraphServiceBatchGetRelationshipsProcedure: {roles: access.Read, bound: own("viewer_id")},
-	connectv1.GraphServiceBatchGetFollowCountsProcedure:  {roles: access.Read, bound: everything()},
+	connectv1.GraphServiceBatchGetFollowCountsProcedure:  {roles: access.Read, bound: ownCounts()},
 	connectv1.GraphServiceListFollowingProcedure:         {roles: access.Read, bound: everything()},
 	connectv1.GraphServiceListFollowersProcedure:         {roles: access.Read, bound: everything()},
 	connectv1.GraphServiceListBoardFollowersProcedure:    {roles: access.Read, bound: noExcluders()},
@@ -60,7 +62,7 @@ var rights = map[string]right{
 	connectv1.SeenServiceFilterSeenProcedure: {roles: access.Read, bound: own("user_id")},
 	connectv1.SeenServiceListServedProcedure: {roles: access.Read, bound: own("user_id")},
 
-	connectv1.CounterServiceBatchGetCountersProcedure: {roles: access.Read, bound: everything()},
+	connectv1.CounterServiceBatchGetCountersProcedure: {roles: access.Read, bound: ownPlays()},
 	connectv1.CounterServiceListHotProcedure:          {roles: access.Read, bound: everything()},
 
 	// Imports ask it first, and dashboards; it shows the beginnings of refused events, with whatever ids are in them.
@@ -83,12 +85,47 @@ var rights = map[string]right{
 }
 
 func everything() binding {
-	return binding{"everything", func(string, proto.Message) string { return "" }}
+	return binding{text: "everything", other: func(string, proto.Message) string { return "" }}
+}
+
+// ownCounts lets pass everything, and shows of what is between two users only what U has done. How many exclude a board nobody learns
+// who is bound: its owner could tell an exclusion from an unfollow.
+func ownCounts() binding {
+	b := everything()
+	b.text = "everything, but 0 for `excluder_count`, and for `excluded_board_count`, `blocked_count` and `muted_count` of others"
+	b.conceal = func(user string, _, res proto.Message) {
+		counts, _ := res.(*skeinv1.BatchGetFollowCountsResponse)
+		for _, c := range counts.GetUsers() {
+			if c.GetUserId() != user {
+				c.ExcludedBoardCount, c.BlockedCount, c.MutedCount = 0, 0, 0
+			}
+		}
+		for _, c := range counts.GetBoards() {
+			c.ExcluderCount = 0
+		}
+	}
+	return b
+}
+
+// ownPlays lets pass everything but how much another user has played. Plays of items are public.
+func ownPlays() binding {
+	b := everything()
+	b.text = "everything, but 0 for `play_count` of other users"
+	b.conceal = func(user string, req, res proto.Message) {
+		call, _ := req.(*skeinv1.BatchGetCountersRequest)
+		counters, _ := res.(*skeinv1.BatchGetCountersResponse)
+		for i, key := range call.GetKeys() {
+			if of, ok := key.GetTarget().(*skeinv1.CounterKey_UserId); ok && of.UserId != user {
+				counters.GetCounters()[i].PlayCount = 0
+			}
+		}
+	}
+	return b
 }
 
 // own lets pass what has the user in a field.
 func own(field protoreflect.Name) binding {
-	return binding{"`" + string(field) + "` is U", func(user string, req proto.Message) string {
+	return binding{text: "`" + string(field) + "` is U", other: func(user string, req proto.Message) string {
 		m := req.ProtoReflect()
 		if f := m.Descriptor().Fields().ByName(field); f != nil && f.Kind() == protoreflect.StringKind && m.Get(f).String() == user {
 			return ""
@@ -98,7 +135,7 @@ func own(field protoreflect.Name) binding {
 }
 
 func ownPairs() binding {
-	return binding{"`user_id` of every pair is U", func(user string, req proto.Message) string {
+	return binding{text: "`user_id` of every pair is U", other: func(user string, req proto.Message) string {
 		check, _ := req.(*skeinv1.CheckFollowsRequest)
 		for i, pair := range check.GetPairs() {
 			if pair.GetUserId() != user {
@@ -110,7 +147,7 @@ func ownPairs() binding {
 }
 
 func noExcluders() binding {
-	return binding{"`kind` is not EXCLUDERS", func(_ string, req proto.Message) string {
+	return binding{text: "`kind` is not EXCLUDERS", other: func(_ string, req proto.Message) string {
 		list, ok := req.(*skeinv1.ListBoardFollowersRequest)
 		if !ok || list.GetKind() == skeinv1.BoardFollowerKind_BOARD_FOLLOWER_KIND_EXCLUDERS {
 			return "kind"
@@ -123,7 +160,7 @@ func noExcluders() binding {
 // every lower one out for ever: imports are for who is bound to nobody. An event that is malformed is refused later, with all that is
 // wrong with it.
 func ownEvents() binding {
-	return binding{"the acting user of every event is U; no backfills", func(user string, req proto.Message) string {
+	return binding{text: "the acting user of every event is U; no backfills", other: func(user string, req proto.Message) string {
 		call, _ := req.(*skeinv1.PublishRequest)
 		for i, msg := range call.GetEvents() {
 			ev, malformed := events.FromProto(msg)

@@ -1,0 +1,85 @@
+package gateway
+
+import (
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// full is an answer in which every count is 7.
+func full[M proto.Message](m M) M {
+	for fields, i := m.ProtoReflect().Descriptor().Fields(), 0; i < fields.Len(); i++ {
+		switch f := fields.Get(i); f.Kind() {
+		case protoreflect.Uint32Kind:
+			m.ProtoReflect().Set(f, protoreflect.ValueOfUint32(7))
+		case protoreflect.Int64Kind:
+			m.ProtoReflect().Set(f, protoreflect.ValueOfInt64(7))
+		}
+	}
+	return m
+}
+
+// Whoever is bound to a user is told every count of their own that the table calls own, and of others only the public ones. A new
+// count has to be put into it.
+func TestCountsAreConcealed(t *testing.T) {
+	const public, own, nobody = "public", "own", "nobody's who is bound"
+	users := map[protoreflect.Name]string{
+		"follower_count": public, "explicit_follower_count": public, "implicit_follower_count": public, "following_count": public,
+		"explicit_following_count": public, "implicit_following_count": public, "board_count": public, "followed_board_count": public,
+		"excluded_board_count": own, "blocked_count": own, "muted_count": own,
+	}
+	boards := map[protoreflect.Name]string{"follower_count": public, "explicit_follower_count": public, "excluder_count": nobody}
+	ofUser := map[protoreflect.Name]string{
+		"pin_count": public, "board_count": public, "follower_count": public, "play_count": own, "like_count": public, "repin_count": public,
+	}
+	ofItem := map[protoreflect.Name]string{
+		"pin_count": public, "board_count": public, "follower_count": public, "play_count": public, "like_count": public, "repin_count": public,
+	}
+	see := func(name string, m proto.Message, table map[protoreflect.Name]string, mine bool) {
+		t.Helper()
+		for fields, i := m.ProtoReflect().Descriptor().Fields(), 0; i < fields.Len(); i++ {
+			f := fields.Get(i)
+			if f.Kind() != protoreflect.Uint32Kind && f.Kind() != protoreflect.Int64Kind {
+				continue
+			}
+			whose, known := table[f.Name()]
+			if !known {
+				t.Errorf("%s: say in this table whose %s is", name, f.Name())
+			}
+			want := whose == public || whose == own && mine
+			if shown := m.ProtoReflect().Has(f); shown != want {
+				t.Errorf("%s: %s is shown: %v, and it is %s", name, f.Name(), shown, whose)
+			}
+		}
+	}
+	counts := &skeinv1.BatchGetFollowCountsResponse{
+		Users: []*skeinv1.UserFollowCounts{
+			full(&skeinv1.UserFollowCounts{UserId: "ann"}), full(&skeinv1.UserFollowCounts{UserId: "bob"}),
+		},
+		Boards: []*skeinv1.BoardFollowCounts{
+			full(&skeinv1.BoardFollowCounts{Board: board("ann", "b")}), full(&skeinv1.BoardFollowCounts{Board: board("bob", "b")}),
+		},
+	}
+	rights[connectv1.GraphServiceBatchGetFollowCountsProcedure].bound.conceal("ann", nil, counts)
+	for i, whose := range []string{"own", "another's"} {
+		see(whose+" user", counts.GetUsers()[i], users, i == 0)
+		see(whose+" board", counts.GetBoards()[i], boards, i == 0)
+	}
+	ask := &skeinv1.BatchGetCountersRequest{Keys: []*skeinv1.CounterKey{
+		{Target: &skeinv1.CounterKey_UserId{UserId: "ann"}}, {Target: &skeinv1.CounterKey_UserId{UserId: "bob"}}, countsOfItem("i"),
+		{Target: &skeinv1.CounterKey_Board{Board: board("bob", "b")}},
+	}}
+	res := &skeinv1.BatchGetCountersResponse{}
+	for range ask.GetKeys() {
+		res.Counters = append(res.Counters, full(&skeinv1.Counters{}))
+	}
+	rights[connectv1.CounterServiceBatchGetCountersProcedure].bound.conceal("ann", ask, res)
+	see("own counters", res.GetCounters()[0], ofUser, true)
+	see("another's counters", res.GetCounters()[1], ofUser, false)
+	see("counters of an item", res.GetCounters()[2], ofItem, false)
+	see("counters of a board", res.GetCounters()[3], ofItem, false)
+}
