@@ -141,7 +141,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 20 {
-			time.Sleep(time.Millisecond) // of synctest: the honest one has been quiet for longest
+			<-time.After(time.Millisecond) // of synctest: the honest one has been quiet for longest
 			held := c.l.dialFrom(fmt.Sprint("2001:db8::", i))
 			defer held.Close()
 			synctest.Wait()
@@ -163,12 +163,12 @@ func TestOldestConnectionIsClosed(t *testing.T) {
 		for i := range 4 {
 			conns = append(conns, c.l.dialFrom(fmt.Sprint("10.0.0.", i)))
 			defer conns[i].Close()
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 		}
 		if err := c.call(conns[0]); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		fifth := c.l.dialFrom("10.0.0.5")
 		defer fifth.Close()
 		synctest.Wait()

@@ -61,7 +61,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.turnAway(w, r, s.tooLarge(""))
 		return
 	}
-	r = r.WithContext(context.WithValue(r.Context(), arrivalKey{}, a))
+	r = r.WithContext(context.WithValue(r.Context(), arrivalKey{}, a)) //nolint:contextcheck // it is that of the request
 	a.body = inbound{ReadCloser: r.Body, s: s, held: &a.held, left: int64(s.limits.BodyBytes)}
 	r.Body = &a.body
 	if f := s.unpack(r, &a.held); f != nil {

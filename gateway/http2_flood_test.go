@@ -50,7 +50,7 @@ func (w *world) h2Client(t *testing.T, settings ...http2.Setting) *h2Client {
 
 // read reads what the server says until it ends the connection.
 func (f *h2Client) read() {
-	var why error = io.EOF
+	why := io.EOF
 	for {
 		frame, err := f.ReadFrame()
 		if err != nil {

@@ -129,8 +129,8 @@ func (s *Server) unpack(r *http.Request, held *holding) *failure {
 		prefix := make([]byte, prefixBytes)
 		n, err := io.ReadFull(body, prefix)
 		if err != nil || prefix[0] != flagPacked {
-			body.first = prefix[:n] // who reads again finds what is wrong
-			return nil
+			body.first = prefix[:n]
+			return nil //nolint:nilerr // who reads again finds what is wrong
 		}
 		packed, room = &io.LimitedReader{R: body, N: int64(binary.BigEndian.Uint32(prefix[1:]))}, prefixBytes
 	}

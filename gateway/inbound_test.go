@@ -263,7 +263,7 @@ func (w *world) slowReader(contentType, body string) error {
 		connectv1.GraphServiceListFollowersProcedure, contentType, len(body), body)
 	for {
 		if _, err := io.WriteString(conn, request); err != nil {
-			return nil //nolint:nilerr // cut off
+			return nil // cut off
 		}
 	}
 }

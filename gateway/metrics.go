@@ -71,7 +71,9 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 	})
 	info.Set(1)
 	collectors := append(hotCollectors(s.graph.Projection()), []prometheus.Collector{
-		m.rpcs, m.accepted, m.rejections, m.refusals, m.internal, inFlight, underWay{s}, watching, info,
+		m.rpcs, m.accepted, m.rejections, m.refusals, m.internal, inFlight,
+		underWay{s},
+		watching, info,
 		newStateCollector(s), newLogCollector(s), newEngineCollector(s), pagesCounter("inbox", &m.feeds.inbox),
 		pagesCounter("merged", &m.feeds.merged), counterOf(prometheus.CounterOpts{
 			Name: "skein_feed_outboxes_opened_total",
