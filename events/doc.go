@@ -65,6 +65,14 @@
 // Nothing above [Cursor].WarmSeq of the end of the archive is ever trimmed ([Log.Trim]), so who comes to that end can warm up.
 // Held by reader and [Log.CheckCursor].
 //
+// # Holes
+//
+// A sequence that neither the stream nor the archive has, and that was never trimmed, is a hole ([ErrHole]). I11 and I14 demand
+// that every reader stops in front of it: a fold that passed over it would differ from one that read the lost envelope. A reader
+// also stops if its warm-up would cross a hole, because it could not tell repeats (I6). [Log.Examine] finds holes before readers
+// do. Messages that come back close a hole. [Log.AcceptHole] records it in the metadata of the stream: each lost sequence is
+// then one envelope without events and with one [Reject], the same for all readers and in the archive.
+//
 // # Epochs
 //
 // A log that was restored, moved or scrubbed goes on in a new epoch ([Restore]): everything up to its head H is in the

@@ -35,6 +35,29 @@ func flip(t *testing.T, name string, at int) {
 	}
 }
 
+// recordAt returns where the record of a sequence begins in a file.
+func recordAt(t *testing.T, path string, of uint64) int {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := scanBlock(path, data, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; ; {
+		seq, n := b.record(at)
+		if n == 0 {
+			t.Fatalf("%s has no record of %d", path, of)
+		}
+		if seq == of {
+			return at
+		}
+		at += n
+	}
+}
+
 // I1, I11: one flipped bit anywhere in a message in the middle of the stream loses that message and no other, and nothing is
 // read across it, after an orderly stop and after a kill: not by who has read it before, and not by who has not. Once that is
 // accepted, all read over it, also if the message should come back.
@@ -70,11 +93,9 @@ func flippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 	if err != nil || len(b.mended) > 0 {
 		t.Fatalf("a whole file: %+v, %v", b, err)
 	}
-	begin, end := 0, 0
-	for seq, n := uint64(0), 0; seq < damaged; end = begin + n {
-		begin = end
-		seq, n = b.record(begin)
-	}
+	begin := recordAt(t, path, damaged)
+	_, n := b.record(begin)
+	end := begin + n
 	if at < 0 {
 		begin = end
 	}

@@ -110,7 +110,11 @@ func (s *statusScreen) log() {
 	if left, ok := s.to.value("skein_log_full_in_seconds"); ok {
 		s.say(", full in %s", ageText(left))
 	}
-	s.say(", read by %.0f\n\n", s.gauge("skein_log_consumers"))
+	s.say(", read by %.0f", s.gauge("skein_log_consumers"))
+	if n := s.gauge("skein_log_missing_envelopes"); n > 0 {
+		s.say("; HAS A HOLE: %.0f envelopes are lost, and nothing is folded across them (`skein status` names them)", n)
+	}
+	s.say("\n\n")
 }
 
 func (s *statusScreen) projections() {
