@@ -34,13 +34,12 @@ const closeTimeout = 30 * time.Second
 
 // appOptions say what a process of the service is made of.
 type appOptions struct {
-	log        events.Config
-	dir        string
-	cacheBytes int64
+	log events.Config
+	dir string
+	// memory says how much each part of the process may take; zero: little is cached.
+	memory memoryPlan
 	// diskReserve is how much of the disk is kept free; 0: by its size.
 	diskReserve int64
-	// hotBytes bounds the cache of follows; 0: there is none.
-	hotBytes int64
 	// settings are what the folds read; zero: the defaults.
 	settings all.Settings
 	keys     gateway.KeyRing
@@ -105,9 +104,9 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	if err = a.disk.awaitLeast(ctx); err != nil {
 		return nil, err
 	}
-	a.cache = projections.NewCache(o.cacheBytes)
+	a.cache = projections.NewCache(o.memory.cache)
 	serving := o.settings // what else folds for a while is asked nothing
-	serving.Hot = graph.NewHotCache(o.hotBytes)
+	serving.Hot = graph.NewHotCache(o.memory.hot)
 	registry := prometheus.NewRegistry()
 	folds, err := newFoldMetrics(registry)
 	if err != nil {
@@ -123,7 +122,7 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 		}
 		a.stores = append(a.stores, store)
 	}
-	a.hub = events.NewHub(a.log, events.HubOptions{})
+	a.hub = events.NewHub(a.log, events.HubOptions{RingBytes: int(o.memory.ring)})
 	appends, err := newAppendMetrics(registry)
 	if err != nil {
 		return nil, err
@@ -144,7 +143,7 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 		o.works = (*app).works
 	}
 	err = errors.Join(registry.Register(newUpkeepCollector(a)), registry.Register(a.disk),
-		registerProcess(registry, newProcessCollector(a.cache, o.cacheBytes, o.access)))
+		registerProcess(registry, newProcessCollector(a.cache, o.memory.cache, o.access)))
 	if err != nil {
 		return nil, err
 	}

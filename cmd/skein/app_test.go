@@ -34,7 +34,7 @@ func startApp(t *testing.T, dir string, logger *slog.Logger, options ...func(*ap
 		t.Fatal(err)
 	}
 	o := appOptions{
-		log: events.Config{Dir: filepath.Join(dir, logDir)}, dir: dir, cacheBytes: 16 << 20, hotBytes: 1 << 20, logger: logger,
+		log: events.Config{Dir: filepath.Join(dir, logDir)}, dir: dir, memory: memoryPlan{cache: 16 << 20, hot: 1 << 20}, logger: logger,
 	}
 	for _, f := range options {
 		f(&o)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -37,8 +38,9 @@ type serveCmd struct {
 
 	LogMaxBytes     byteSize      `help:"Size at which the log refuses more; 0: 80 % of the disk that is free at first." default:"0"`
 	DiskReserve     byteSize      `help:"Disk that is kept free: with less, Publish is refused; 0: a tenth of it, at most 1 GiB." default:"0"`
-	CacheBytes      byteSize      `help:"Memory for rows that are read and written often." default:"512MiB"`
-	HotBytes        byteSize      `help:"Memory for follows of users who are asked about often, decoded; 0: none." default:"64MiB"`
+	Memory          memorySetting `help:"Memory of the process: a size, or a share of what the machine or the cgroup has." default:"50%" placeholder:"SIZE"`
+	CacheBytes      byteSize      `help:"Memory for rows that are read and written often; at most a quarter of --memory." default:"512MiB"`
+	HotBytes        byteSize      `help:"Memory for decoded follows of users who are often asked about, at most 1/32 of --memory; 0: none." default:"64MiB"`
 	FolloweeCap     int           `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
 	MaxConnections  int           `help:"Connections that may be open together, and half as many from one address." default:"10000"`
 	ShedAfter       time.Duration `help:"Refuse a part of the calls while they wait so long until they are begun; 0: do not." default:"500ms"`
@@ -193,6 +195,7 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	if o.upkeep, err = c.upkeepFlags.options(ctx, o.dir, c.NATS != ""); err != nil {
 		return err
 	}
+	o.upkeep.rebuildMemory = int(o.memory.rebuild)
 	if c.PortFile != "" {
 		// Nobody shall take the port of an earlier process for this one's.
 		if err := os.Remove(c.PortFile); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -213,6 +216,9 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	if o.pprof, err = listenPprof(ctx, c.Pprof); err != nil {
 		return errors.Join(err, l.Close())
 	}
+	// GOMEMLIMIT may ask for less.
+	debug.SetMemoryLimit(min(o.memory.limit, debug.SetMemoryLimit(-1)))
+	go giveBack(ctx)
 	a, err := openApp(ctx, o)
 	if err != nil {
 		return errors.Join(err, l.Close(), o.closePprof())
@@ -232,8 +238,13 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 }
 
 func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
+	total, err := c.Memory.resolve(availableMemory("/"))
+	if err != nil {
+		return appOptions{}, err
+	}
+	memory := planMemory(total, version().Static, c.CacheBytes, c.HotBytes, c.RebuildMemory)
 	o := appOptions{
-		dir: c.Data, cacheBytes: int64(c.CacheBytes), hotBytes: int64(c.HotBytes), logger: logger,
+		dir: c.Data, memory: memory, logger: logger,
 		diskReserve: int64(c.DiskReserve),
 		limits: gateway.Limits{
 			Connections: c.MaxConnections, ShedAfter: cmp.Or(c.ShedAfter, -1),
@@ -243,7 +254,6 @@ func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 		log: c.config(filepath.Join(c.Data, logDir)),
 	}
 	o.log.MaxBytes, o.log.Logger = int64(c.LogMaxBytes), logger
-	var err error
 	if o.settings, err = c.settings(); err != nil {
 		return o, err
 	}
