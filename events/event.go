@@ -86,6 +86,35 @@ type Envelope struct {
 // Seq returns the sequence of the envelope in the log.
 func (e *Envelope) Seq() uint64 { return e.Cursor.Seq }
 
+// Skipped returns what the reader made of n slots from one on, as far as it did not let them pass: the repeats, and the rejects
+// as rejections. Their indexes count from that slot. It reports false when the envelope cannot say: one from the archive may
+// have changed since.
+func (e *Envelope) Skipped(from, n int) (repeats []int, rejections []Rejection, ok bool) {
+	if e.Cursor.archival() {
+		return nil, nil, false
+	}
+	accounted := make([]bool, n)
+	for i := range e.Events {
+		if at := int(e.Events[i].Slot) - from; at >= 0 && at < n {
+			accounted[at] = true
+		}
+	}
+	for i := range e.Rejects {
+		if at := e.Rejects[i].Slot - from; at >= 0 && at < n {
+			accounted[at] = true
+			r := e.Rejects[i].Rejection
+			r.Index = at
+			rejections = append(rejections, r)
+		}
+	}
+	for at, known := range accounted {
+		if !known {
+			repeats = append(repeats, at)
+		}
+	}
+	return repeats, rejections, len(repeats) <= e.Repeats
+}
+
 // Reject is a malformed event, or an envelope that did not decode (I11).
 type Reject struct {
 	Seq uint64

@@ -85,6 +85,14 @@ func NewHub(l *Log, opt HubOptions) *Hub {
 // Head returns the highest sequence that is known to be in the log.
 func (h *Hub) Head() uint64 { return h.log.last.Load() }
 
+// Recent returns the envelope with a sequence if the ring still has it, or else nil. The envelope is shared: it must not be
+// changed.
+func (h *Hub) Recent(seq uint64) *Envelope {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ring.at(seq)
+}
+
 // Run reads for the subscribers until the context ends or the hub is closed, which is no error, or until the log
 // turns out to be no longer the one that was read, such as [ErrLogShorter]. It is called once.
 func (h *Hub) Run(ctx context.Context) error {

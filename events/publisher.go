@@ -104,6 +104,8 @@ type Result struct {
 	Position Position
 	// Accepted counts the events that the log took.
 	Accepted int
+	// Slot is that of the first accepted event in the envelope at the position. The others follow it.
+	Slot int
 	// EventIDs has an entry for each event of the call: the client's event id, or, where there is none, a name for
 	// the event's place in the log. Empty for a refused event.
 	EventIDs []string
@@ -151,7 +153,8 @@ func Dial(ctx context.Context, cfg Config, opt PublisherOptions) (*Publisher, er
 }
 
 // Publish appends the events of a call, 1 to 1000 and at most 768 KiB encoded, as one atomic fact, and returns
-// when the log has them on disk. Events without an event id are as good, but a retry may then double them.
+// when the log has them on disk. Events without an event id are as good, but a retry may then double them. Two events of one
+// call, of the same acting user and kind, must not have the same event id.
 //
 // Errors: [RejectedError] when events are malformed and the call is not to be taken in part, [ErrEnvelopeEmpty],
 // [ErrEnvelopeTooLarge], [ErrOverloaded], [ErrLogFull], [ErrLogUnavailable], [ErrRefused], [ErrClosed], or the
@@ -185,7 +188,7 @@ func (p *Publisher) Publish(ctx context.Context, evs []*skeinv1.Event, opt Publi
 		return Result{}, c.err
 	}
 	res.Position = p.log.Position(c.seq)
-	res.Accepted = c.events
+	res.Accepted, res.Slot = c.events, c.slot
 	res.nameEvents(evs, c)
 	return res, nil
 }
@@ -200,8 +203,13 @@ func screen(evs []*skeinv1.Event, opt PublishOptions) (Result, []*skeinv1.Event,
 	}
 	res := Result{EventIDs: make([]string, len(evs))}
 	good := evs
+	var ids CallIDs
 	for i, ev := range evs {
-		r := Validate(ev)
+		flat, wire := flatten(ev)
+		r := check(&flat, &wire)
+		if r == nil {
+			r = ids.Check(&flat, i)
+		}
 		if r == nil {
 			if len(res.Rejections) > 0 {
 				good = append(good, ev)

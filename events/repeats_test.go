@@ -1,8 +1,10 @@
 package events
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -191,5 +193,52 @@ func TestRepeatKeyPinned(t *testing.T) {
 	}
 	if got, want := RepeatKey(&Event{User: "ann", Kind: UserFollowed, ID: "req-0"}), uint64(0xccf23b991511566); got != want {
 		t.Errorf("key %#x, want %#x", got, want)
+	}
+}
+
+// I6: each call that shares an envelope is told of its own repeats and reused ids.
+func TestSkipped(t *testing.T) {
+	f := newFeeder(t)
+	env := f.feed(epoch2023,
+		likedMsg("a", "1", "r"), likedMsg("a", "2", "r"), // a reused id
+		likedMsg("b", "1", ""), likedMsg("a", "1", "r"), likedMsg("b", "1", "r"), // a repeat
+		likedMsg("a", "3", "r"), likedMsg("a", "1", "r")) // one of each
+	for _, c := range []struct {
+		from, n          int
+		repeats, refused []int
+	}{{0, 2, nil, []int{1}}, {2, 3, []int{1}, nil}, {5, 2, []int{1}, []int{0}}, {4, 1, nil, nil}, {0, 7, []int{3, 6}, []int{1, 5}}} {
+		repeats, rejections, ok := env.Skipped(c.from, c.n)
+		var refused []int
+		for _, r := range rejections {
+			refused = append(refused, r.Index)
+		}
+		if !ok || !slices.Equal(repeats, c.repeats) || !slices.Equal(refused, c.refused) {
+			t.Errorf("%d from %d: repeats %v, refused %v, %v", c.n, c.from, repeats, refused, ok)
+		}
+	}
+	archived := *env
+	archived.Cursor.Checksum, archived.Cursor.WarmSeq = 0, 0
+	if _, _, ok := archived.Skipped(0, 1); ok {
+		t.Error("an archived envelope knows")
+	}
+	if _, _, ok := env.Skipped(7, 3); ok {
+		t.Error("an envelope knows of events that it does not have")
+	}
+}
+
+// A call refuses an event with the event id of an earlier one of the same user and kind.
+func TestCallIDs(t *testing.T) {
+	evs := []*skeinv1.Event{
+		likedMsg("a", "1", "r"), likedMsg("b", "1", "r"), likedMsg("a", "2", ""), likedMsg("a", "2", ""), likedMsg("a", "2", "r"),
+		{EventId: "r", Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: "a", ItemId: "1"}}},
+	}
+	res, good, err := screen(evs, PublishOptions{AllowPartial: true})
+	if err != nil || len(good) != 5 || len(res.Rejections) != 1 || res.Rejections[0].Index != 4 ||
+		res.Rejections[0].Reason != skeinv1.Reason_REASON_EVENT_ID_REUSED {
+		t.Errorf("%d good, %+v, %v", len(good), res.Rejections, err)
+	}
+	var refused *RejectedError
+	if _, _, err := screen(evs, PublishOptions{}); !errors.As(err, &refused) {
+		t.Error(err)
 	}
 }

@@ -52,6 +52,14 @@ func (r *ring) after(seq uint64, maxBytes int) []*Envelope {
 	return append([]*Envelope(nil), r.envs[i:j]...)
 }
 
+// at returns the envelope with a sequence, or nil.
+func (r *ring) at(seq uint64) *Envelope {
+	if i := r.index(seq); i > 0 && r.envs[i-1].Seq() == seq {
+		return r.envs[i-1]
+	}
+	return nil
+}
+
 // bytesAfter returns the cost of the envelopes after a sequence.
 func (r *ring) bytesAfter(seq uint64) int {
 	if len(r.envs) == 0 {

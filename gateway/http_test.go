@@ -115,7 +115,8 @@ func TestJSON(t *testing.T) {
 		{
 			connectv1.EventServicePublishProcedure, `{"events":[{"userFollowed":{"userId":"x","targetUserId":"x"}}],"allowPartial":true}`,
 			`{"position":"","acceptedCount":0,"eventIds":[""],"rejections":[{"index":0,"reason":"REASON_SELF_RELATION",` +
-				`"field":"user_followed.target_user_id","message":"user_followed.target_user_id must not be the acting user: nobody follows, blocks or mutes themselves"}]}`,
+				`"field":"user_followed.target_user_id","message":"user_followed.target_user_id must not be the acting user: nobody follows, blocks or mutes themselves"}],` +
+				`"repeatedIndexes":[],"repeatsKnown":false}`,
 		},
 	} {
 		for _, contentType := range []string{"application/json", "application/json; charset=utf-8", "application/json;charset=UTF-8"} {

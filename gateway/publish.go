@@ -50,14 +50,15 @@ func (s *Server) publish(
 			Index: int32(r.Index), Reason: r.Reason, Field: r.Field, Message: r.Message,
 		})
 	}
-	pos, err := s.appendGood(ctx, req.GetEvents(), refused, res)
+	took, places, err := s.appendGood(ctx, req.GetEvents(), refused, res)
 	if err != nil || res.GetAcceptedCount() == 0 {
 		return res, err
 	}
 	if req.GetWait() == skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE {
-		if err := s.awaitVisible(ctx, pos); err != nil {
+		if err := s.awaitVisible(ctx, took.Position); err != nil {
 			return nil, err
 		}
+		s.nameRepeats(took, places, res)
 	}
 	return res, nil
 }
@@ -67,8 +68,12 @@ func (s *Server) publish(
 func (s *Server) judge(ctx context.Context, evs []*skeinv1.Event) ([]events.Rejection, error) {
 	var refused []events.Rejection
 	good := make([]placed, 0, len(evs))
+	var ids events.CallIDs
 	for i, msg := range evs {
 		ev, r := events.FromProto(msg)
+		if r == nil {
+			r = ids.Check(&ev, i)
+		}
 		if r == nil {
 			good = append(good, placed{ev, i})
 			continue
@@ -76,13 +81,12 @@ func (s *Server) judge(ctx context.Context, evs []*skeinv1.Event) ([]events.Reje
 		r.Index = i
 		refused = append(refused, *r)
 	}
-	good, repeated := withoutRepeats(good)
 	over, err := s.overLimit(ctx, good)
 	if err != nil {
 		return nil, err
 	}
-	if len(over)+len(repeated) > 0 {
-		refused = append(append(refused, repeated...), over...)
+	if len(over) > 0 {
+		refused = append(refused, over...)
 		slices.SortFunc(refused, func(a, b events.Rejection) int { return cmp.Compare(a.Index, b.Index) })
 	}
 	for _, r := range refused {
@@ -91,54 +95,27 @@ func (s *Server) judge(ctx context.Context, evs []*skeinv1.Event) ([]events.Reje
 	return refused, nil
 }
 
-// withoutRepeats refuses what repeats the event id of an earlier event of the call: the reader would drop it (I6), and a call that
-// says something twice is a mistake.
-func withoutRepeats(evs []placed) (kept []placed, refused []events.Rejection) {
-	type name struct {
-		user, id string
-		kind     events.Kind
-	}
-	first := make(map[name]int)
-	for _, p := range evs {
-		at, repeats := first[name{p.User, p.ID, p.Kind}]
-		if p.ID != "" && repeats {
-			refused = append(refused, events.Rejection{
-				Index: p.index, Reason: skeinv1.Reason_REASON_EVENT_ID_REUSED, Field: "event_id",
-				Message: fmt.Sprintf("event_id is that of events[%d], of the same user and kind: each event needs its own", at),
-			})
-			continue
-		}
-		if p.ID != "" {
-			first[name{p.User, p.ID, p.Kind}] = p.index
-		}
-		kept = append(kept, p)
-	}
-	return kept, refused
-}
-
-// appendGood appends the events that were not refused, and fills in what the log took.
+// appendGood appends the events that were not refused, and fills in what the log took. places are the indexes of those events
+// in the call.
 func (s *Server) appendGood(
 	ctx context.Context, evs []*skeinv1.Event, refused []events.Rejection, res *skeinv1.PublishResponse,
-) (events.Position, error) {
-	good, places := evs, []int(nil)
-	if len(refused) > 0 {
-		good = nil
-		for i, ev := range evs {
-			if len(refused) > 0 && refused[0].Index == i {
-				refused = refused[1:]
-				continue
-			}
-			good, places = append(good, ev), append(places, i)
+) (took events.Result, places []int, err error) {
+	good := make([]*skeinv1.Event, 0, len(evs))
+	for i, ev := range evs {
+		if len(refused) > 0 && refused[0].Index == i {
+			refused = refused[1:]
+			continue
 		}
+		good, places = append(good, ev), append(places, i)
 	}
 	if len(good) == 0 {
-		return events.Position{}, nil
+		return took, nil, nil
 	}
 	ctx, parent, end := s.following(ctx, len(good))
-	took, err := s.publisher.Publish(ctx, good, events.PublishOptions{Trace: parent})
+	took, err = s.publisher.Publish(ctx, good, events.PublishOptions{Trace: parent})
 	end(err)
 	if errors.Is(err, events.ErrEnvelopeTooLarge) {
-		return events.Position{}, invalid(violation{
+		return took, nil, invalid(violation{
 			field: "events", reason: skeinv1.Reason_REASON_TOO_LARGE,
 			text: "are together larger than the " + sizeText(events.MaxEnvelopeBytes) + " that one call takes",
 		})
@@ -146,20 +123,43 @@ func (s *Server) appendGood(
 	if errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, events.ErrClosed) {
 		f := asFailure(err)
 		f.text += "; nothing was taken"
-		return events.Position{}, f
+		return took, nil, f
 	}
 	if err != nil {
-		return events.Position{}, err
+		return took, nil, err
 	}
 	s.metrics.accepted.Add(float64(took.Accepted))
 	res.Position, res.AcceptedCount = s.names.of(took.Position), int32(took.Accepted)
 	for i, id := range took.EventIDs {
-		if places != nil {
-			i = places[i]
-		}
-		res.EventIds[i] = id
+		res.EventIds[places[i]] = id
 	}
-	return took.Position, nil
+	return took, places, nil
+}
+
+// nameRepeats fills in what the reader of the log dropped of the events that the log took. It says so only while the envelope is
+// in memory: to read it again would take all event ids of the quarter of an hour before it.
+func (s *Server) nameRepeats(took events.Result, places []int, res *skeinv1.PublishResponse) {
+	env := s.hub.Recent(took.Position.Seq)
+	if env == nil {
+		return
+	}
+	repeats, reused, known := env.Skipped(took.Slot, took.Accepted)
+	if !known {
+		return
+	}
+	res.RepeatsKnown = true
+	for _, at := range repeats {
+		res.RepeatedIndexes = append(res.RepeatedIndexes, int32(places[at]))
+	}
+	for _, r := range reused {
+		i := places[r.Index]
+		res.AcceptedCount--
+		res.EventIds[i] = ""
+		res.Rejections = append(res.Rejections, &skeinv1.Rejection{
+			Index: int32(i), Reason: r.Reason, Field: r.Field, Message: r.Message,
+		})
+	}
+	slices.SortFunc(res.Rejections, func(a, b *skeinv1.Rejection) int { return cmp.Compare(a.GetIndex(), b.GetIndex()) })
 }
 
 // awaitVisible waits until every projection shows what was appended. If that does not come in time, the answer says

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -205,5 +206,81 @@ func TestPublishRepeatsInACall(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"2 REASON_EVENT_ID_REUSED event_id", "6 REASON_EVENT_ID_REUSED event_id"}, got); diff != "" || res.Msg.GetAcceptedCount() != 5 {
 		t.Errorf("%d accepted, %s", res.Msg.GetAcceptedCount(), diff)
+	}
+}
+
+// I6: with VISIBLE the answer names the events that the log had already, and refuses those whose id it had for other content.
+func TestPublishNamesRepeats(t *testing.T) {
+	named := func(id, user, followed string) *skeinv1.Event { return withID(follow(user, followed), id) }
+	type call struct {
+		name     string
+		evs      []*skeinv1.Event
+		wait     skeinv1.PublishWait
+		partial  bool
+		accepted int32
+		repeats  []int32
+		refused  string
+		unknown  bool
+	}
+	const visible = skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE
+	two := []*skeinv1.Event{named("1", "ann", "bob"), named("2", "ann", "cid")}
+	again := []*skeinv1.Event{named("1", "ann", "bob"), named("2", "ann", "yan")}
+	dir := t.TempDir()
+	for _, part := range []struct {
+		name  string
+		calls []call
+	}{
+		{"first", []call{
+			{name: "new", evs: two, wait: visible, accepted: 2},
+			{name: "again", evs: two, wait: visible, accepted: 2, repeats: []int32{0, 1}},
+			{name: "another user", evs: []*skeinv1.Event{named("1", "bob", "cid")}, wait: visible, accepted: 1},
+			{name: "some of it", evs: []*skeinv1.Event{
+				follow("ann", "dee"), named("1", "ann", "eve"), named("2", "ann", "cid"),
+			}, wait: visible, accepted: 2, repeats: []int32{2}, refused: "1 REASON_EVENT_ID_REUSED"},
+			{name: "in part", evs: []*skeinv1.Event{
+				named("1", "ann", "fay"), follow("ann", "ann"), named("3", "ann", "gil"), named("2", "ann", "cid"),
+			}, wait: visible, partial: true, accepted: 2, repeats: []int32{3}, refused: "0 REASON_EVENT_ID_REUSED, 1 REASON_SELF_RELATION"},
+			{name: "nothing but", evs: []*skeinv1.Event{named("2", "ann", "zoe")}, wait: visible, refused: "0 REASON_EVENT_ID_REUSED"},
+			{name: "not waited for", evs: two, accepted: 2, unknown: true},
+		}},
+		{"after a restart", []call{
+			{name: "reused", evs: again, wait: visible, accepted: 1, repeats: []int32{0}, refused: "1 REASON_EVENT_ID_REUSED"},
+			{name: "refused before", evs: again, wait: visible, accepted: 2, repeats: []int32{0, 1}},
+		}},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			w := newWorld(t, func(o *worldOptions) { o.source = events.Config{Dir: dir, MaxBytes: 1 << 30} })
+			var at string
+			for _, c := range part.calls {
+				res := ask(w, w.events.Publish, &skeinv1.PublishRequest{Events: c.evs, Wait: c.wait, AllowPartial: c.partial})
+				var refused []string
+				for _, r := range res.GetRejections() {
+					refused = append(refused, fmt.Sprint(r.GetIndex(), " ", r.GetReason()))
+					if res.GetEventIds()[r.GetIndex()] != "" || r.GetMessage() == "" {
+						t.Errorf("%s: event ids %q, %q", c.name, res.GetEventIds(), r.GetMessage())
+					}
+				}
+				if at = res.GetPosition(); at == "" || res.GetAcceptedCount() != c.accepted || res.GetRepeatsKnown() == c.unknown ||
+					!slices.Equal(res.GetRepeatedIndexes(), c.repeats) || strings.Join(refused, ", ") != c.refused {
+					t.Errorf("%s: %v", c.name, res)
+				}
+			}
+			var follows string
+			for _, user := range []string{"bob", "cid", "dee", "eve", "fay", "gil", "yan", "zoe"} {
+				pairs := []*skeinv1.FollowPair{userPair("ann", user)}
+				if ask(w, w.graph.CheckFollows, &skeinv1.CheckFollowsRequest{Pairs: pairs, AtLeast: at}).GetKinds()[0] == explicit {
+					follows += user + " "
+				}
+			}
+			if follows != "bob cid dee gil " {
+				t.Error("ann follows ", follows)
+			}
+			// What is not in memory is not guessed at.
+			res := &skeinv1.PublishResponse{AcceptedCount: 1, EventIds: []string{"1"}}
+			w.server.nameRepeats(events.Result{Position: w.log.Position(1000), Accepted: 1}, []int{0}, res)
+			if res.GetRepeatsKnown() || res.GetAcceptedCount() != 1 {
+				t.Error(res)
+			}
+		})
 	}
 }

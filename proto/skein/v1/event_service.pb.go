@@ -31,7 +31,7 @@ const (
 	PublishWait_PUBLISH_WAIT_UNSPECIFIED PublishWait = 0
 	// Until the log has the events on disk (on a quorum of its servers).
 	PublishWait_PUBLISH_WAIT_LOGGED PublishWait = 1
-	// Until, moreover, every projection of the answering process shows them.
+	// Until, moreover, every projection of the answering process shows them. The answer then names repeats (repeats_known).
 	PublishWait_PUBLISH_WAIT_VISIBLE PublishWait = 2
 )
 
@@ -145,15 +145,24 @@ func (x *PublishRequest) GetWait() PublishWait {
 type PublishResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The position of the log that contains the events: hand it to a read as at_least to read your own write.
-	// Empty when no event was accepted.
+	// Empty when the log took no event.
 	Position string `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
-	// How many events the log took.
+	// How many events were accepted: the log took them, and they are not among the rejections. Repeats count.
 	AcceptedCount int32 `protobuf:"varint,2,opt,name=accepted_count,json=acceptedCount,proto3" json:"accepted_count,omitempty"`
 	// For each event of the call, in order: its event id, or, where the client gave none, a name for its
 	// place in the log. Empty for a refused event.
 	EventIds []string `protobuf:"bytes,3,rep,name=event_ids,json=eventIds,proto3" json:"event_ids,omitempty"`
-	// The events that were refused, with allow_partial.
-	Rejections    []*Rejection `protobuf:"bytes,4,rep,name=rejections,proto3" json:"rejections,omitempty"`
+	// The events that were refused, with allow_partial. Where repeats_known is true, also without allow_partial, the events whose
+	// event id was used before for other content (EVENT_ID_REUSED): the log had them when that was found, and they change nothing.
+	Rejections []*Rejection `protobuf:"bytes,4,rep,name=rejections,proto3" json:"rejections,omitempty"`
+	// The events that the log had already, by their index in the call: an event of the same acting user, kind, event id and
+	// content was there within the 15 minutes before. The repeat changes nothing. What was answered to the first one holds,
+	// also where that was EVENT_ID_REUSED. Empty where repeats_known is false.
+	RepeatedIndexes []int32 `protobuf:"varint,5,rep,packed,name=repeated_indexes,json=repeatedIndexes,proto3" json:"repeated_indexes,omitempty"`
+	// Whether this answer names all repeats and all reused event ids. False: there may be some. Only a call with
+	// PUBLISH_WAIT_VISIBLE can be true. It is false, rarely, when the process no longer has the events in memory after the wait,
+	// or has just started; the events are visible all the same.
+	RepeatsKnown  bool `protobuf:"varint,6,opt,name=repeats_known,json=repeatsKnown,proto3" json:"repeats_known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -214,6 +223,20 @@ func (x *PublishResponse) GetRejections() []*Rejection {
 		return x.Rejections
 	}
 	return nil
+}
+
+func (x *PublishResponse) GetRepeatedIndexes() []int32 {
+	if x != nil {
+		return x.RepeatedIndexes
+	}
+	return nil
+}
+
+func (x *PublishResponse) GetRepeatsKnown() bool {
+	if x != nil {
+		return x.RepeatsKnown
+	}
+	return false
 }
 
 // One refused event.
@@ -419,14 +442,16 @@ const file_skein_v1_event_service_proto_rawDesc = "" +
 	"\x06events\x18\x01 \x03(\v2\x0f.skein.v1.EventB\x10\xbaH\r\x92\x01\n" +
 	"\b\x01\x10\xe8\a\"\x03\xd8\x01\x03R\x06events\x12#\n" +
 	"\rallow_partial\x18\x02 \x01(\bR\fallowPartial\x123\n" +
-	"\x04wait\x18\x03 \x01(\x0e2\x15.skein.v1.PublishWaitB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04wait\"\xa6\x01\n" +
+	"\x04wait\x18\x03 \x01(\x0e2\x15.skein.v1.PublishWaitB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04wait\"\xf6\x01\n" +
 	"\x0fPublishResponse\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\tR\bposition\x12%\n" +
 	"\x0eaccepted_count\x18\x02 \x01(\x05R\racceptedCount\x12\x1b\n" +
 	"\tevent_ids\x18\x03 \x03(\tR\beventIds\x123\n" +
 	"\n" +
 	"rejections\x18\x04 \x03(\v2\x13.skein.v1.RejectionR\n" +
-	"rejections\"{\n" +
+	"rejections\x12)\n" +
+	"\x10repeated_indexes\x18\x05 \x03(\x05R\x0frepeatedIndexes\x12#\n" +
+	"\rrepeats_known\x18\x06 \x01(\bR\frepeatsKnown\"{\n" +
 	"\tRejection\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x05R\x05index\x12(\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x10.skein.v1.ReasonR\x06reason\x12\x14\n" +
