@@ -169,11 +169,11 @@ func (c *frontConn) handOver() {
 	_ = c.conn.SetDeadline(time.Time{})
 	conn := c.conn
 	if c.from < c.to || c.err != nil {
-		again := readAgain{Conn: conn, first: c.buf[c.from:c.to], err: c.err}
+		again := &readAgain{Conn: conn, first: c.buf[c.from:c.to], err: c.err}
 		if t, ok := conn.(*tls.Conn); ok {
 			conn = &readAgainTLS{readAgain: again, tls: t}
 		} else {
-			conn = &again
+			conn = again
 		}
 	}
 	c.f.s.handedOver.Add(1)

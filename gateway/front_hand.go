@@ -70,9 +70,18 @@ type readAgain struct {
 	net.Conn
 	first []byte
 	err   error
+	lines framing
 }
 
+func (c *readAgain) framing() *framing { return &c.lines }
+
 func (c *readAgain) Read(p []byte) (int, error) {
+	n, err := c.read(p)
+	c.lines.read(p[:n])
+	return n, err
+}
+
+func (c *readAgain) read(p []byte) (int, error) {
 	if len(c.first) > 0 {
 		n := copy(p, c.first)
 		c.first = c.first[n:]
@@ -95,7 +104,7 @@ func (c *readAgain) CloseWrite() error {
 
 // readAgainTLS also tells net/http of the TLS below it.
 type readAgainTLS struct {
-	readAgain
+	*readAgain
 	tls *tls.Conn
 }
 

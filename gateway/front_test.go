@@ -159,7 +159,7 @@ func TestFrontAnswersAsNetHTTP(t *testing.T) {
 	rest := w.server.httpServer()
 	f := newFront(w.server, both, w.server.httpServer())
 	ended := make(chan error, 3)
-	go func() { ended <- rest.Serve(alone) }()
+	go func() { ended <- rest.Serve(framedListener{alone}) }()
 	go func() { ended <- f.rest.Serve(f.hand) }()
 	go func() { ended <- f.accept() }()
 	t.Cleanup(func() {
@@ -233,7 +233,7 @@ func oddRequests() []string {
 func TestFrontBreaksOff(t *testing.T) {
 	w := newWorld(t)
 	alone := httptest.NewUnstartedServer(w.server)
-	alone.Config = w.server.httpServer()
+	alone.Config, alone.Listener = w.server.httpServer(), framedListener{alone.Listener}
 	alone.Start()
 	t.Cleanup(alone.Close)
 	for _, request := range oddRequests() {

@@ -203,7 +203,8 @@ func New(o Options) (*Server, error) {
 }
 
 // Handler returns the server as an HTTP handler, for who serves it otherwise than by [Server.Run], and does without the loop
-// for plain calls (front.go).
+// for plain calls (front.go). It closes each connection of HTTP/1.0, and each with a chunked request, after the answer: it cannot know
+// whether the request had a Content-Length besides.
 func (s *Server) Handler() http.Handler { return s }
 
 func (s *Server) mountEvents() {

@@ -12,8 +12,8 @@ import (
 
 // ServeHTTP finds the method, or one of the few other pages. It bounds what a call may send before anything is read.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s.draining.Load() && r.ProtoMajor == 1 {
-		// The next call should go to a process that stays.
+	// The next call should go to a process that stays.
+	if endsConnection(r) || s.draining.Load() && r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
 	if f := s.foreignHost(r); f != nil {
@@ -27,6 +27,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if f := s.foreignOrigin(r); f != nil {
 		s.refuseForeign(w, r, f)
+		return
+	}
+	if r.URL.RawPath != "" {
+		// Every path here is spelled in one way, so that a proxy that forbids one forbids all of it.
+		http.NotFound(w, r)
 		return
 	}
 	h, ok := s.methods[r.URL.Path]
@@ -62,7 +67,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = r.WithContext(context.WithValue(r.Context(), arrivalKey{}, a)) //nolint:contextcheck // it is that of the request
-	a.body = inbound{ReadCloser: r.Body, s: s, held: &a.held, left: int64(s.limits.BodyBytes)}
+	a.body = inbound{ReadCloser: r.Body, s: s, held: &a.held, left: int64(s.limits.BodyBytes), http1: r.ProtoMajor == 1}
 	r.Body = &a.body
 	if f := s.unpack(r, &a.held); f != nil {
 		s.turnAway(w, r, f)

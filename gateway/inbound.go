@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -77,6 +78,8 @@ type inbound struct {
 	s    *Server
 	held *holding
 	left int64
+	// http1 means that errors of reading are those of HTTP/1.
+	http1 bool
 }
 
 func (b *inbound) Read(p []byte) (int, error) {
@@ -90,7 +93,22 @@ func (b *inbound) Read(p []byte) (int, error) {
 	if f := b.held.hold(heldPerByte * int64(n)); f != nil {
 		return 0, f.connectError()
 	}
-	return n, err
+	return n, b.malformed(err)
+}
+
+// malformed turns an error of reading into that of the caller, if the bytes are at fault: chunks that are none, or an end before the
+// end of the body. Errors of the connection, as that a deadline has passed, stay as they are.
+func (b *inbound) malformed(err error) error {
+	if err == nil || errors.Is(err, io.EOF) || !b.http1 {
+		return err
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return err
+	}
+	return (&failure{
+		code: connect.CodeInvalidArgument, reason: skeinv1.Reason_REASON_INVALID_FIELD, cause: err,
+		text: "the body is not framed as the header says: " + err.Error(),
+	}).connectError()
 }
 
 // encodingHeader is the header that names the compression of messages, and whether each has a prefix of its own.

@@ -75,10 +75,12 @@ func (s *Server) httpServer() *http.Server {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	srv := &http.Server{
-		Handler:           s,
-		Protocols:         &protocols,
-		ReadHeaderTimeout: min(s.limits.IOTimeout, 10*time.Second),
-		ReadTimeout:       s.limits.IOTimeout,
+		Handler: s,
+		// Nothing is answered past the handler, which sees to it that connections end.
+		DisableGeneralOptionsHandler: true,
+		Protocols:                    &protocols,
+		ReadHeaderTimeout:            min(s.limits.IOTimeout, 10*time.Second),
+		ReadTimeout:                  s.limits.IOTimeout,
 		// The time to work and the time to take the answer.
 		WriteTimeout:   max(s.limits.CallTimeout, publishTimeout+s.limits.VisibleWait) + s.limits.IOTimeout,
 		IdleTimeout:    s.limits.IdleTimeout,
@@ -92,6 +94,9 @@ func (s *Server) httpServer() *http.Server {
 			}
 		},
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			if c, ok := conn.(interface{ framing() *framing }); ok {
+				ctx = context.WithValue(ctx, framingKey{}, c.framing())
+			}
 			s.conns.mu.Lock()
 			defer s.conns.mu.Unlock()
 			if o := s.conns.handed[conn]; o != nil {
