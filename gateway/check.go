@@ -3,7 +3,6 @@ package gateway
 import (
 	"errors"
 	"strconv"
-	"strings"
 
 	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	"buf.build/go/protovalidate"
@@ -32,7 +31,7 @@ func (r rules) check(msg proto.Message) []violation {
 	}
 	found := make([]violation, 0, len(invalid.Violations))
 	for _, v := range invalid.Violations {
-		found = append(found, invalidField(fieldPath(v.Proto), "%s", strings.TrimPrefix(v.Proto.GetMessage(), "value ")))
+		found = append(found, invalidField(fieldPath(v.Proto), "%s", wanted(msg, v)))
 	}
 	return found
 }

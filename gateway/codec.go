@@ -82,7 +82,15 @@ func (jsonCodec) Unmarshal(data []byte, v any) error {
 		if err := countJSON(data, m); err != nil {
 			return err
 		}
-		return protojson.Unmarshal(data, m)
+		err := protojson.Unmarshal(data, m)
+		if err == nil {
+			return nil
+		}
+		if f := misfit(data, m); f != nil {
+			f.cause = err
+			return f
+		}
+		return err
 	})
 }
 

@@ -154,7 +154,7 @@ func (s *Server) startOf(req *skeinv1.ReadFeedRequest, id, newest listID) (start
 		start.above, start.after, ok = splitMarks(mark)
 	}
 	if !ok {
-		return start, since.refused(errTokenDamaged.Error(), errTokenDamaged)
+		return start, since.badToken(errTokenDamaged)
 	}
 	return start, nil
 }
@@ -186,7 +186,7 @@ func (d demand) outOf(err error) error {
 	case errors.Is(err, counters.ErrExpired):
 		return d.over("a list", counters.SessionLife, err)
 	case errors.Is(err, inbox.ErrMark), errors.Is(err, counters.ErrMark):
-		return d.refused(errTokenList.Error(), err)
+		return d.badToken(errTokenList)
 	}
 	return err
 }

@@ -21,9 +21,9 @@ func checkFilterFollowed(req *skeinv1.FilterFollowedRequest) []violation {
 	case (users == 0) == (boards == 0):
 		c.found = append(c.found, invalidField("user_ids", "or boards must be given, not both and not neither"))
 	case d < 0 || d > skeinv1.FollowDirection_FOLLOW_DIRECTION_MUTUAL:
-		c.found = append(c.found, invalidField("direction", "must be one of the directions that this version knows"))
+		c.found = append(c.found, invalidField("direction", "%s", enumWantedOf(req, "direction")))
 	case boards > 0 && d > skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWING:
-		c.found = append(c.found, invalidField("direction", "must be FOLLOWING for boards: boards follow nobody"))
+		c.found = append(c.found, invalidField("direction", "must be FOLLOW_DIRECTION_FOLLOWING for boards: boards follow nobody"))
 	}
 	c.id("viewer_id", req.GetViewerId())
 	c.ids("user_ids", req.GetUserIds())

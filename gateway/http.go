@@ -76,6 +76,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.streams[r.URL.Path] {
 		a.patience.renew()
 	}
+	if !s.understands(r) {
+		w = mediaType{w, s, r}
+	}
 	h.ServeHTTP(w, r)
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"math"
 
 	"github.com/skein-feed/skein/projections/graph"
@@ -66,10 +67,19 @@ func (s *Server) resume(token, field string, id listID) (graph.Mark, demand, err
 	}
 	t, err := s.keys.verify(token, id)
 	if err != nil {
-		return nil, d, d.refused(err.Error(), err)
+		return nil, d, d.badToken(err)
 	}
 	d.pos = t.pos
 	return t.mark, d, nil
+}
+
+// badToken refuses a token, and says which one is wanted.
+func (d demand) badToken(cause error) error {
+	want := "the next_page_token of the page before"
+	if d.field == "newer_than" {
+		want = "the newest_token of an earlier page"
+	}
+	return d.refused(fmt.Sprintf("%s: send %s exactly as it came, with the same parameters, or nothing to begin again", cause, want), cause)
 }
 
 // count32 is a count as answers carry it: 32 bits are a number in JSON, 64 are text. No list comes near the end of it.

@@ -164,7 +164,7 @@ func refuse[Req any, P message[Req]](req *received[Req, P], check func(P) []viol
 		name := P(&req.msg).ProtoReflect().Descriptor().FullName()
 		return &failure{
 			code: connect.CodeInvalidArgument, reason: skeinv1.Reason_REASON_INVALID_FIELD,
-			text:  fmt.Sprintf("the body is no %s: %s", name, strings.TrimPrefix(req.err.Error(), "proto:")),
+			text:  fmt.Sprintf("the body is no %s: %s", name, strings.TrimSpace(strings.TrimPrefix(req.err.Error(), "proto:"))),
 			cause: req.err,
 		}
 	}

@@ -71,7 +71,7 @@ func demandOf(atLeast string) (demand, error) {
 	}
 	pos, err := events.ParsePosition(atLeast)
 	if err != nil {
-		return d, d.refused("is no position: hand back what a call has answered, exactly as it came", err)
+		return d, d.refused("is no position: send the position of an answer exactly as it came", err)
 	}
 	d.pos = pos
 	return d, nil

@@ -32,11 +32,11 @@ const (
 	maxTokenBytes = 1024
 )
 
-// Why a token is refused. All are told to the client alike, with these texts.
+// Why a token is refused. Clients see these texts behind the name of the field, and before [demand.badToken]'s.
 var (
-	errTokenDamaged = errors.New("the page token is damaged: hand it back exactly as it came")
-	errTokenKey     = errors.New("the page token was signed with a key that is not in the key ring")
-	errTokenList    = errors.New("the page token belongs to another list, or to the same list with other parameters")
+	errTokenDamaged = errors.New("is damaged")
+	errTokenKey     = errors.New("was signed with a key that is not in the key ring")
+	errTokenList    = errors.New("belongs to another list, or to the same list with other parameters")
 )
 
 // listID identifies a list: a hash of what was asked for, without page_size and at_least, which may differ from page

@@ -30,11 +30,20 @@ type watches struct {
 	events  atomic.Uint64
 }
 
+// kindsWanted names every kind of events.
+func kindsWanted() string {
+	var names []string
+	for _, k := range events.AllKinds.Slice() {
+		names = append(names, k.String())
+	}
+	return orList(names)
+}
+
 func checkWatch(c *checker, req *skeinv1.WatchRequest) {
 	for i, name := range req.GetKinds() {
 		if _, ok := events.ParseKind(name); !ok {
 			c.found = append(c.found, invalidField(fmt.Sprintf("kinds[%d]", i),
-				"%q is no kind: a kind has the name of its field of Event, as in user_followed", name))
+				"must be %s, not %q", kindsWanted(), name))
 		}
 	}
 	if a := req.GetAfter(); a != earliest && strings.EqualFold(a, earliest) {
@@ -98,7 +107,7 @@ func (s *Server) watchFrom(ctx context.Context, after string) (at events.Place, 
 		at.Position = s.source.Position(seq)
 	default:
 		if at, err = events.ParsePlace(after); err != nil {
-			return at, c, d.refused("is no position: hand back what a call has answered, exactly as it came", err)
+			return at, c, d.refused("is no position: send the position of an answer exactly as it came", err)
 		}
 		if err := d.check(s.source.CheckPosition(ctx, at.Position)); err != nil {
 			return at, c, err

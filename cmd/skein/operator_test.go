@@ -193,7 +193,7 @@ func TestWatchCommand(t *testing.T) {
 	if code != 0 || !strings.Contains(out, `"userId":"dan"`) || !strings.HasPrefix(out, `{"position":"`+position+"\"}\n") {
 		t.Errorf("code %d\n%s%s", code, out, said)
 	}
-	if code, _, said = skein("watch", "--kind=follow", server); code != 1 || !strings.Contains(said, "is no kind") {
+	if code, _, said = skein("watch", "--kind=follow", server); code != 1 || !strings.Contains(said, `not "follow"`) {
 		t.Errorf("code %d\n%s", code, said)
 	}
 }

@@ -1,0 +1,58 @@
+package gateway
+
+import "net/http"
+
+// mediaType answers a call in an encoding that no handler understands. Connect's handler sends a bare 415: curl without a
+// Content-Type, the first call of many users, would show nothing at all.
+type mediaType struct {
+	http.ResponseWriter
+	s *Server
+	r *http.Request
+}
+
+// understands reports whether a call needs no [mediaType]: nearly all are these.
+func (s *Server) understands(r *http.Request) bool {
+	v := r.Header["Content-Type"]
+	return r.Method == http.MethodPost && len(v) == 1 && !s.streams[r.URL.Path] && (v[0] == "application/proto" || v[0] == "application/json")
+}
+
+// WriteHeader is part of [http.ResponseWriter].
+func (m mediaType) WriteHeader(status int) {
+	if status != http.StatusUnsupportedMediaType {
+		m.ResponseWriter.WriteHeader(status)
+		return
+	}
+	f := m.refusal()
+	m.s.log.DebugContext(m.r.Context(), "call turned away", "method", m.r.URL.Path[1:], "code", f.code.String(), "error", f)
+	answer := withStatus{m.ResponseWriter, status}
+	if err := m.s.errorWriter.Write(answer, plainRequest, m.s.turnedAway(m.r.Context(), m.r.URL.Path[1:], f)); err != nil {
+		m.s.log.DebugContext(m.r.Context(), "answer not sent", "error", err)
+	}
+}
+
+// Flush is part of [http.Flusher], which streams need.
+func (m mediaType) Flush() { _ = http.NewResponseController(m.ResponseWriter).Flush() }
+
+// Unwrap is for [http.ResponseController].
+func (m mediaType) Unwrap() http.ResponseWriter { return m.ResponseWriter }
+
+func (m mediaType) refusal() *failure {
+	if m.r.Method == http.MethodGet {
+		return invalid(invalidField("request", "by GET must have encoding=json or encoding=proto in its query, and no body"))
+	}
+	own := "application/json or application/proto"
+	if m.s.streams[m.r.URL.Path] {
+		own = "application/connect+json or application/connect+proto"
+	}
+	return invalid(invalidField("Content-Type", "must be %s, or one of gRPC: application/grpc, application/grpc-web; it is %q",
+		own, m.r.Header.Get("Content-Type")))
+}
+
+// withStatus sends another status than the code of an error has.
+type withStatus struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader is part of [http.ResponseWriter].
+func (w withStatus) WriteHeader(int) { w.ResponseWriter.WriteHeader(w.status) }
