@@ -272,7 +272,7 @@ func TestBoundToAUser(t *testing.T) {
 				}
 				want := ""
 				switch {
-				case r.open || r.bound.text == "everything" || r.bound.text == noExcluders().text:
+				case r.open || r.bound.text == "everything" || r.bound.text == noExcluders().text || r.bound.conceal != nil:
 				case r.bound.text == "", user != "ann":
 					want = "OTHER_USER"
 				}
