@@ -148,6 +148,12 @@ func (l *Log) unpause(ctx context.Context) error {
 	})
 }
 
+// While a cluster elects a leader for the stream as it was just configured, nobody answers.
+const (
+	electionPause   = 100 * time.Millisecond
+	electionRetries = 100
+)
+
 // settle returns the last sequence of a paused stream, when all that it took before is there. It asks by a message that is
 // refused in its turn, before any replica hears of it: in a cluster for one reason if the last sequence is not the expected one, and
 // for another if it is; on one server always for the latter, when all that was before it is stored.
@@ -160,7 +166,8 @@ func (l *Log) settle(ctx context.Context) (uint64, error) {
 			jetstream.ExpectedStreamHeader: {StreamName}, jetstream.ExpectedLastSubjSeqSubjHeader: {pausedSubject},
 		}}
 		err = l.ask(ctx, func(ctx context.Context) error {
-			_, err := l.link.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequence(head.Last), jetstream.WithRetryAttempts(0))
+			_, err := l.link.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequence(head.Last),
+				jetstream.WithRetryWait(electionPause), jetstream.WithRetryAttempts(electionRetries))
 			return err
 		}, pausedSubject)
 		code := apiError(err).ErrorCode

@@ -26,7 +26,7 @@ func checkPublish(req *skeinv1.PublishRequest) []violation {
 		c.length("events", n, 1)
 	}
 	if w := req.GetWait(); w < 0 || w > skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE {
-		c.found = append(c.found, invalidField("wait", "must be LOGGED or VISIBLE"))
+		c.found = append(c.found, invalidField("wait", "%s", enumWantedOf(req, "wait")))
 	}
 	return c.found
 }

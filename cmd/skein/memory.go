@@ -36,6 +36,20 @@ func (m *memorySetting) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// MarshalText is part of encoding.TextMarshaler: the setting as UnmarshalText takes it.
+func (m memorySetting) MarshalText() ([]byte, error) {
+	if m.share > 0 {
+		return []byte(strconv.FormatFloat(m.share*100, 'g', -1, 64) + "%"), nil
+	}
+	return []byte(m.bytes.String()), nil
+}
+
+// String is what MarshalText returns.
+func (m memorySetting) String() string {
+	text, _ := m.MarshalText()
+	return string(text)
+}
+
 // leastMemory is the least with which the service can be expected to work.
 const leastMemory = 256 << 20
 
