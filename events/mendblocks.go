@@ -208,7 +208,7 @@ func (b *block) keep(dir string) (string, error) {
 		return "", err
 	}
 	name := filepath.Join(to, filepath.Base(b.path))
-	if err := os.WriteFile(name, b.data, 0o600); err != nil {
+	if err := os.WriteFile(name, b.data, 0o600); err != nil { //nolint:gosec // the path is the log's own
 		return "", err
 	}
 	return name, errors.Join(syncFile(name, false), syncFile(to, false))
@@ -217,13 +217,14 @@ func (b *block) keep(dir string) (string, error) {
 // write mends the file. The server has to read it, and not to believe what it knows of it.
 func (b *block) write() (err error) {
 	index := filepath.Join(filepath.Dir(b.path), indexFile)
+	//nolint:gosec // the path is the log's own
 	if err := os.Remove(index); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	if err := syncFile(filepath.Dir(b.path), false); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(b.path, os.O_WRONLY, 0)
+	f, err := os.OpenFile(b.path, os.O_WRONLY, 0) //nolint:gosec // the path is the log's own
 	if err != nil {
 		return err
 	}

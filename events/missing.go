@@ -21,11 +21,11 @@ import (
 // sequence is then an envelope without events, that takes no time and leaves one [Reject]. As such it is archived, restored and
 // carried into new epochs as all envelopes are.
 
-// ErrHole: the log lacks envelopes that it had. The error returned is a [HoleError]. It passes when they come back or when
+// ErrHole means that the log lacks envelopes that it had. The error returned is a [HoleError]. It passes when they come back or when
 // the hole is accepted.
 var ErrHole = errors.New("events: the log has a hole")
 
-// ErrNotMissing: what was to be accepted as lost is not, or never was in the log.
+// ErrNotMissing means that what was to be accepted as lost is not, or never was in the log.
 var ErrNotMissing = errors.New("events: not missing")
 
 // HoleError names the first and the last sequence that are missing next to each other.
@@ -115,7 +115,7 @@ func (l *Log) AcceptedHoles() []SeqRange { return slices.Clone(l.meta().holes) }
 const lostText = "the envelope was lost with the file that held it, and an operator accepted that"
 
 // lostChecksum stands in cursors at a sequence that is lost.
-var lostChecksum = xxh3.HashString("skein: lost")
+var lostChecksum = xxh3.HashString("skein: lost") //nolint:gochecknoglobals // a constant that is computed
 
 // Lost is [Decoder.Decode] for a sequence that the log has lost, which an operator has accepted: an envelope without events
 // that takes no time.

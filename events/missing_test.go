@@ -1,13 +1,13 @@
 package events
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -243,7 +243,7 @@ func TestHoleCloses(t *testing.T) {
 	}
 	past.grow(7) // another process has archived them
 	got := readOver(t, s, 10)
-	if got[len(got)-1].Seq() != 10 || bytes.Contains([]byte(fmt.Sprint(got[0].Rejects)), []byte("lost")) {
+	if got[len(got)-1].Seq() != 10 || strings.Contains(fmt.Sprint(got[0].Rejects), "lost") {
 		t.Errorf("read %+v", got)
 	}
 	if holes, err := l.Holes(testContext(t)); len(holes) > 0 || err != nil {

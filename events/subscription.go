@@ -30,8 +30,8 @@ type Subscription struct {
 // Next returns the next envelopes, at least one, and together at most maxBytes as they stand in the log unless a
 // single one is larger. It waits for them as long as the context allows. The envelopes are shared: they must not
 // be changed. In front of a hole of the log it fails with [ErrHole], and so does each further call that finds it there still,
-// after a pause; one that finds it behind may return nothing. Other errors than that and the context's are final: [ErrClosed], or that the log is not the one that the
-// cursor was taken from, see [Log.CheckCursor].
+// after a pause; one that finds it behind may return nothing. Other errors than that and the context's are final:
+// [ErrClosed], or that the log is not the one that the cursor was taken from, see [Log.CheckCursor].
 func (s *Subscription) Next(ctx context.Context, maxBytes int) ([]*Envelope, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()

@@ -51,7 +51,7 @@ func syncFile(path string, again bool) (err error) {
 	if again {
 		flag = os.O_RDWR
 	}
-	f, err := os.OpenFile(path, flag, 0)
+	f, err := os.OpenFile(path, flag, 0) //nolint:gosec // the path is the log's own
 	if err != nil {
 		return err
 	}

@@ -166,7 +166,7 @@ func TestFullLogTakesEventsAfterTrim(t *testing.T) {
 			if n > 50_000 {
 				t.Fatal("the log is never full")
 			}
-			time.Sleep(time.Minute) // of the bubble
+			<-time.After(time.Minute) // of the bubble
 			if _, err := p.Publish(testContext(t), followsOf(n, n+100), PublishOptions{}); errors.Is(err, ErrLogFull) {
 				break
 			} else if err != nil {

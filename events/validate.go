@@ -104,7 +104,8 @@ var shapes = [lastKind + 1]shape{
 // check judges a flat event. Item is as the client gave it: perhaps empty for a pin.
 func check(ev *Event, wire *unflat) *Rejection {
 	if !ev.Kind.Valid() {
-		return reject(skeinv1.Reason_REASON_UNKNOWN_KIND, "kind", "must be given by one field of Event that this version knows, such as user_followed")
+		return reject(skeinv1.Reason_REASON_UNKNOWN_KIND, "kind",
+			"must be given by one field of Event that this version knows, such as user_followed")
 	}
 	if r := checkText("event_id", ev.ID, MaxEventIDBytes, true); r != nil {
 		return r

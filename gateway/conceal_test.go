@@ -70,7 +70,9 @@ func TestCountsAreConcealed(t *testing.T) {
 		see(whose+" board", counts.GetBoards()[i], boards, i == 0)
 	}
 	ask := &skeinv1.BatchGetCountersRequest{Keys: []*skeinv1.CounterKey{
-		{Target: &skeinv1.CounterKey_UserId{UserId: "ann"}}, {Target: &skeinv1.CounterKey_UserId{UserId: "bob"}}, countsOfItem("i"),
+		{Target: &skeinv1.CounterKey_UserId{UserId: "ann"}},
+		{Target: &skeinv1.CounterKey_UserId{UserId: "bob"}},
+		countsOfItem("i"),
 		{Target: &skeinv1.CounterKey_Board{Board: board("bob", "b")}},
 	}}
 	res := &skeinv1.BatchGetCountersResponse{}

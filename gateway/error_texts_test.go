@@ -26,20 +26,32 @@ func TestErrorTextsSayWhatIsWanted(t *testing.T) {
 		{followers, `{"userId":"bob","kind":3}`, `kind must be FOLLOW_KIND_EXPLICIT or FOLLOW_KIND_IMPLICIT`},
 		{feed, `{"readerId":"bob","order":"OLD"}`, `order must be FEED_ORDER_NEWEST or FEED_ORDER_HOT, not "OLD"`},
 		{feed, `{"readerId":"bob","order":77}`, `order must be FEED_ORDER_NEWEST or FEED_ORDER_HOT`},
-		{boards, `{"board":{"ownerId":"bob"},"kind":9}`,
-			`kind must be BOARD_FOLLOWER_KIND_ALL, BOARD_FOLLOWER_KIND_EXPLICIT or BOARD_FOLLOWER_KIND_EXCLUDERS`},
-		{filter, `{"viewerId":"v","userIds":["a"],"direction":9}`,
-			`direction must be FOLLOW_DIRECTION_FOLLOWING, FOLLOW_DIRECTION_FOLLOWED_BY or FOLLOW_DIRECTION_MUTUAL`},
-		{filter, `{"viewerId":"v","boards":[{"ownerId":"a"}],"direction":2}`,
-			`direction must be FOLLOW_DIRECTION_FOLLOWING for boards: boards follow nobody`},
+		{
+			boards, `{"board":{"ownerId":"bob"},"kind":9}`,
+			`kind must be BOARD_FOLLOWER_KIND_ALL, BOARD_FOLLOWER_KIND_EXPLICIT or BOARD_FOLLOWER_KIND_EXCLUDERS`,
+		},
+		{
+			filter, `{"viewerId":"v","userIds":["a"],"direction":9}`,
+			`direction must be FOLLOW_DIRECTION_FOLLOWING, FOLLOW_DIRECTION_FOLLOWED_BY or FOLLOW_DIRECTION_MUTUAL`,
+		},
+		{
+			filter, `{"viewerId":"v","boards":[{"ownerId":"a"}],"direction":2}`,
+			`direction must be FOLLOW_DIRECTION_FOLLOWING for boards: boards follow nobody`,
+		},
 		{publish, `{"wait":"SOON"}`, `wait must be PUBLISH_WAIT_LOGGED or PUBLISH_WAIT_VISIBLE, not "SOON"`},
-		{publish, `{"events":[{"eventId":"x"}]}`,
-			`events[0].kind must be given by one field of Event that this version knows, such as user_followed`},
+		{
+			publish, `{"events":[{"eventId":"x"}]}`,
+			`events[0].kind must be given by one field of Event that this version knows, such as user_followed`,
+		},
 		// Values of JSON.
-		{publish, `{"events":[{},{"pinCreated":{"pin":{"ownerId":"a","pinId":"p"},"attributes":"{\"a\":1}"}}]}`,
-			`events[1].pin_created.attributes must be base64, in which {"a":1} is "eyJhIjoxfQ=="`},
-		{publish, `{"events":[{"occurredAt":"yesterday"}]}`,
-			`events[0].occurred_at must be a time as in "2026-01-31T12:00:00Z" (RFC 3339), not "yesterday"`},
+		{
+			publish, `{"events":[{},{"pinCreated":{"pin":{"ownerId":"a","pinId":"p"},"attributes":"{\"a\":1}"}}]}`,
+			`events[1].pin_created.attributes must be base64, in which {"a":1} is "eyJhIjoxfQ=="`,
+		},
+		{
+			publish, `{"events":[{"occurredAt":"yesterday"}]}`,
+			`events[0].occurred_at must be a time as in "2026-01-31T12:00:00Z" (RFC 3339), not "yesterday"`,
+		},
 		{publish, `{"events":{}}`, `events must be a JSON array`},
 		{publish, `{"events":["x"]}`, `events[0] must be a JSON object`},
 		{publish, `{"allowPartial":"yes"}`, `allow_partial must be true or false`},
@@ -58,15 +70,23 @@ func TestErrorTextsSayWhatIsWanted(t *testing.T) {
 		{snapshot, `{"projections":["graph",""]}`, `projections[1] must not be empty: 1 to 64 bytes`},
 		{snapshot, `{"name":"A B"}`, "name must match ^([a-z0-9][a-z0-9._-]{0,127})?$"},
 		// Tokens and positions.
-		{followers, `{"userId":"bob","pageToken":"abc"}`,
-			`page_token is damaged: send the next_page_token of the page before exactly as it came, with the same parameters, or nothing to begin again`},
-		{followers, `{"userId":"bob","pageToken":"` + w.server.keys.sign(pageToken{}) + `"}`,
+		{
+			followers, `{"userId":"bob","pageToken":"abc"}`,
+			`page_token is damaged: send the next_page_token of the page before exactly as it came, with the same parameters, or nothing to begin again`,
+		},
+		{
+			followers, `{"userId":"bob","pageToken":"` + w.server.keys.sign(pageToken{}) + `"}`,
 			`page_token belongs to another list, or to the same list with other parameters: ` +
-				`send the next_page_token of the page before exactly as it came, with the same parameters, or nothing to begin again`},
-		{feed, `{"readerId":"bob","newerThan":"abc"}`,
-			`newer_than is damaged: send the newest_token of an earlier page exactly as it came, with the same parameters, or nothing to begin again`},
-		{status, `{"pageToken":"abc"}`,
-			`page_token is damaged: send the next_page_token of the page before exactly as it came, with the same parameters, or nothing to begin again`},
+				`send the next_page_token of the page before exactly as it came, with the same parameters, or nothing to begin again`,
+		},
+		{
+			feed, `{"readerId":"bob","newerThan":"abc"}`,
+			`newer_than is damaged: send the newest_token of an earlier page exactly as it came, with the same parameters, or nothing to begin again`,
+		},
+		{
+			status, `{"pageToken":"abc"}`,
+			`page_token is damaged: send the next_page_token of the page before exactly as it came, with the same parameters, or nothing to begin again`,
+		},
 		{feed, `{"readerId":"bob","atLeast":"zz"}`, `at_least is no position: send the position of an answer exactly as it came`},
 	} {
 		code, _, body := w.post(c.procedure, "application/json", strings.NewReader(c.body))

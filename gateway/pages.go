@@ -89,8 +89,8 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, code, answer)
 }
 
-// ready tells whether every projection has caught up with the head of the log as of its start; a projection that has failed, or answers from
-// where it stands because it is outdated, is not waited for. One that this version cannot read is: processes of the former
+// ready reports whether every projection has caught up with the head of the log as of its start; a projection that has failed, or
+// answers from where it stands because it is outdated, is not waited for. One that this version cannot read is: processes of the former
 // version can, until it is rebuilt. Later lag does not count: it shows in metrics, and reads that cannot bear it carry at_least.
 func (s *Server) ready() bool {
 	if s.caughtUp.Load() {

@@ -284,7 +284,10 @@ func TestSlowClients(t *testing.T) {
 		}
 	}
 	defer watch.Close()
-	for watch.Msg().GetStatus() != serving && watch.Receive() {
+	for watch.Msg().GetStatus() != serving {
+		if !watch.Receive() {
+			break
+		}
 	}
 	time.AfterFunc(200*time.Millisecond, w.unfold)
 	if !watch.Receive() || watch.Msg().GetStatus() != notServing {

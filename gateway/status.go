@@ -122,7 +122,7 @@ var projectionStates = [...]skeinv1.ProjectionState{
 
 func projectionStatus(st projections.Status, now time.Time) *skeinv1.ProjectionStatus {
 	p := &skeinv1.ProjectionStatus{
-		Name: st.Name, Version: st.Version, Fingerprint: st.Fingerprint, Generation: uint32(st.Generation),
+		Name: st.Name, Version: st.Version, Fingerprint: st.Fingerprint, Generation: st.Generation,
 		State:        projectionStates[st.State],
 		LagEnvelopes: st.Behind, LagSeconds: st.Lag(now).Seconds(),
 		DiskBytes: st.DiskBytes, StoreFormat: st.Format, NewestStoreFormat: projections.NewestFormat().Engine,

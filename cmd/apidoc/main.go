@@ -48,8 +48,8 @@ Generated from [proto/skein/v1](../proto/skein/v1) by ` + "`task generate`" + `:
 from your language stands in [clients.md](clients.md).
 
 Every method is ` + "`POST /skein.v1.SERVICE/METHOD`" + ` on one port, as Connect (JSON or binary), gRPC and gRPC-Web. In JSON, names of
-fields are lowerCamelCase, times are RFC 3339 and absent where there is none, and bytes are base64. Integers of 32 bits are numbers, those of
-64 bits are strings ("playCount": "3"): JavaScript has no numbers for them. What stands under *limits* is checked
+fields are lowerCamelCase, times are RFC 3339 and absent where there is none, and bytes are base64. Integers of 32 bits are numbers, those
+of 64 bits are strings ("playCount": "3"): JavaScript has no numbers for them. What stands under *limits* is checked
 before anything else: a message beyond them is refused with ` + "`invalid_argument`" + `, by name of field and limit.
 `
 

@@ -55,8 +55,9 @@ var stops = []stop{
 	{
 		says:   "Read your own write without waiting: atLeast makes an answer contain that follow, however the service is loaded.",
 		method: "GraphService/CheckFollows",
-		body:   `{"pairs":[{"userId":"ada","targetUserId":"hugo"},{"userId":"hugo","targetUserId":"zoe"}],"includeTimes":true,"atLeast":"POSITION"}`,
-		want:   `["FOLLOW_KIND_EXPLICIT","FOLLOW_KIND_NONE"]`,
+		body: `{"pairs":[{"userId":"ada","targetUserId":"hugo"},{"userId":"hugo","targetUserId":"zoe"}],"includeTimes":true,` +
+			`"atLeast":"POSITION"}`,
+		want: `["FOLLOW_KIND_EXPLICIT","FOLLOW_KIND_NONE"]`,
 	},
 	{
 		says:   "Whom ada follows, newest first. mina is followed implicitly: ada follows one of mina's boards only.",

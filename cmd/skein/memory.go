@@ -36,18 +36,12 @@ func (m *memorySetting) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText is part of encoding.TextMarshaler: the setting as UnmarshalText takes it.
-func (m memorySetting) MarshalText() ([]byte, error) {
-	if m.share > 0 {
-		return []byte(strconv.FormatFloat(m.share*100, 'g', -1, 64) + "%"), nil
-	}
-	return []byte(m.bytes.String()), nil
-}
-
-// String is what MarshalText returns.
+// String is the setting as UnmarshalText takes it.
 func (m memorySetting) String() string {
-	text, _ := m.MarshalText()
-	return string(text)
+	if m.share > 0 {
+		return strconv.FormatFloat(m.share*100, 'g', -1, 64) + "%"
+	}
+	return m.bytes.String()
 }
 
 // leastMemory is the least with which the service can be expected to work.

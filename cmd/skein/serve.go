@@ -38,9 +38,9 @@ type serveCmd struct {
 
 	LogMaxBytes     byteSize      `help:"Size at which the log refuses more; 0: 80 % of the disk that is free at first." default:"0"`
 	DiskReserve     byteSize      `help:"Disk that is kept free: with less, Publish is refused; 0: a tenth of it, at most 1 GiB." default:"0"`
-	Memory          memorySetting `help:"Memory of the process: a size, or a share of what the machine or the cgroup has." default:"50%" placeholder:"SIZE"`
+	Memory          memorySetting `help:"Memory of the process: a size, or a share of the machine or cgroup." default:"50%" placeholder:"SIZE"`
 	CacheBytes      byteSize      `help:"Memory for rows that are read and written often; at most a quarter of --memory." default:"512MiB"`
-	HotBytes        byteSize      `help:"Memory for decoded follows of users who are often asked about, at most 1/32 of --memory; 0: none." default:"64MiB"`
+	HotBytes        byteSize      `help:"Memory for decoded follows of busy users, at most 1/32 of --memory; 0 disables it." default:"64MiB"`
 	FolloweeCap     int           `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
 	MaxConnections  int           `help:"Connections that may be open together, and half as many from one address." default:"10000"`
 	ShedAfter       time.Duration `help:"Refuse a part of the calls while they wait so long until they are begun; 0: do not." default:"500ms"`
@@ -125,7 +125,8 @@ func (*serveCmd) Help() string {
 	return `Without --tokens or --jwks whoever reaches the port may do everything. So the service listens on this machine only, unless
 it has TLS (--tls-cert, --tls-key) and asks who calls (--tokens, --jwks), or --listen-anywhere says that something before
 it does both. Even then it answers only calls whose Host is localhost, a loopback address, or one of --allowed-hosts, because a
-web page can have its own name mean 127.0.0.1; and only pages of --cors-origin. All these files are read again when they change. docs/access.md has more, and skein token new makes tokens.
+web page can have its own name mean 127.0.0.1; and only pages of --cors-origin. All these files are read
+again when they change. docs/access.md has more, and skein token new makes tokens.
 
 --nats takes the URLs of a cluster, nats://a:4222,nats://b:4222. Several processes with one cluster and data
 directories of their own are interchangeable: any of them serves any position and any page.
@@ -291,7 +292,8 @@ func (c *serveCmd) checkListen(ctx context.Context) error {
 		return nil
 	}
 	return usage("--listen %s can be reached from other machines, and there is %s. Give --tls-cert, --tls-key and --tokens or "+
-		"--jwks; or put it behind something that has both and add --listen-anywhere and --allowed-hosts; or listen on 127.0.0.1", c.Listen, c.lacks())
+		"--jwks; or put it behind something that has both and add --listen-anywhere and --allowed-hosts; or listen on 127.0.0.1",
+		c.Listen, c.lacks())
 }
 
 // lacks is what is not there, and what follows.
@@ -318,7 +320,7 @@ func (c *serveCmd) writePort(l net.Listener) error {
 	if err := os.WriteFile(tmp, []byte(port+"\n"), 0o600); err != nil {
 		return fmt.Errorf("--port-file: %w", err)
 	}
-	//nolint:gosec // a port is no secret, and a test under another user may wait for it
+	// A port is no secret, and a test under another user may wait for it.
 	if err := os.Chmod(tmp, 0o644); err != nil {
 		return fmt.Errorf("--port-file: %w", err)
 	}

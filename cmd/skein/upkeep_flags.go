@@ -25,7 +25,7 @@ type upkeepFlags struct {
 	AuditShare  float64 `help:"The part of one core's time in which stores are audited, verified and repaired; 0: none." default:"0.05"`
 	AutoRebuild bool    `help:"Rebuild stores that another version or other settings have built, without being asked."`
 
-	RebuildMemory byteSize `help:"Memory of a rebuild for rows and blocks, beside 256 MiB of memtables: 16MiB to 4GiB, at most an eighth of --memory." default:"512MiB"`
+	RebuildMemory byteSize `help:"Memory of a rebuild for rows and blocks: 16MiB to 4GiB, at most 1/8 of --memory." default:"512MiB"`
 }
 
 func (f *upkeepFlags) options(ctx context.Context, dir string, external bool) (o upkeepOptions, err error) {
