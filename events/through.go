@@ -58,7 +58,7 @@ func syncFile(path string, again bool) (err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if again {
 		// What cannot be read is for the server to tell, and for who salvages the log.
-		if content, rerr := os.ReadFile(path); rerr == nil {
+		if content, rerr := os.ReadFile(path); rerr == nil { //nolint:gosec // the path is the log's own
 			if _, err := f.WriteAt(content, 0); err != nil {
 				return fmt.Errorf("write again: %w", err)
 			}

@@ -220,8 +220,11 @@ func TestFloodOfLargeRequests(t *testing.T) {
 	}
 	all.Wait()
 	b := w.server.budgets.bytes
-	if b.peak > 32<<20 || b.peak == 0 || b.taken.Load() != 0 {
-		t.Errorf("%d bytes were held at a time, and %d are", b.peak, b.taken.Load())
+	for b.taken.Load() > 0 { // an answer that has arrived is released just after
+		runtime.Gosched()
+	}
+	if b.peak > 32<<20 || b.peak == 0 {
+		t.Errorf("%d bytes were held at a time", b.peak)
 	}
 	w.callsOfEachKind()
 }
@@ -237,6 +240,9 @@ func TestLargeBodiesOfTheLoop(t *testing.T) {
 	ask(w, w.graph.CheckFollows, req)
 	if n := w.server.handedOver.Load(); n != 0 || b.peak < 80_000 {
 		t.Fatalf("%d connections were handed over, and %d bytes held", n, b.peak)
+	}
+	for b.taken.Load() > 0 { // an answer that has arrived is released just after
+		runtime.Gosched()
 	}
 	if f := b.take("127.0.0.1/32", b.each); f != nil {
 		t.Fatal(f)

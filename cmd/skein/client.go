@@ -20,7 +20,7 @@ type clientFlags struct {
 	Server  string        `help:"Address of the service." default:"http://127.0.0.1:7411" placeholder:"URL" group:"Connection:"`
 	Timeout time.Duration `help:"How long one call may take." default:"30s" group:"Connection:"`
 
-	TokenFile    string `help:"File with the caller's token; or the token itself in SKEIN_TOKEN." type:"path" placeholder:"FILE" group:"Connection:"`
+	TokenFile    string `help:"File with the caller's token; or the token in SKEIN_TOKEN." type:"path" placeholder:"FILE" group:"Connection:"`
 	TokenInClear bool   `help:"Send the token over http:// to other machines too: whoever sees the traffic can use it." group:"Connection:"`
 	TLSCA        string `name:"tls-ca" help:"CAs of the service's certificate, PEM." type:"path" placeholder:"FILE" group:"Connection:"`
 	ClientCert   string `help:"Client certificate, PEM, for a service that demands one." type:"path" placeholder:"FILE" group:"Connection:"`

@@ -61,7 +61,7 @@ func (c *snapshotTakeCmd) Run(ctx context.Context, std *streams) error {
 type snapshotListCmd struct {
 	clientFlags `embed:""`
 
-	Target string `help:"A directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION; default: that of the service." placeholder:"TARGET"`
+	Target string `help:"A directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION; else that of the service." placeholder:"TARGET"`
 
 	JSON bool `help:"Print one JSON object for each snapshot of a projection."`
 }
