@@ -115,8 +115,8 @@ func TestBombs(t *testing.T) {
 	if most := int64(heldPerByte * (w.server.limits.BodyBytes + 64<<10)); b.peak > most || b.peak == 0 {
 		t.Errorf("%d bytes were held at a time, should be at most %d", b.peak, most)
 	}
-	if n := b.taken.Load(); n != 0 {
-		t.Errorf("%d bytes are still held", n)
+	for b.taken.Load() > 0 { // an answer that has arrived is released just after
+		runtime.Gosched()
 	}
 	// A small body that says that it needs a window of 128 MiB.
 	z, err := zstd.NewWriter(nil, zstd.WithWindowSize(128<<20))
