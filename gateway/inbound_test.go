@@ -276,8 +276,7 @@ func (w *world) slowReader(contentType, body string) error {
 
 // TestSlowReaders: who does not take an answer is cut off in time, by HTTP/1.1 and by net/http, and holds nothing after that.
 func TestSlowReaders(t *testing.T) {
-	w := newWorld(t)
-	w.server.limits.IOTimeout = time.Second // of answers: how long a request may take is of the HTTP server
+	w := newWorld(t, func(o *worldOptions) { o.Limits.IOTimeout = 2 * time.Second })
 	var evs []*skeinv1.Event
 	for i := range 1000 {
 		evs = append(evs, follow(fmt.Sprint(strings.Repeat("x", 100), i), "bob"))
