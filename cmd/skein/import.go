@@ -107,7 +107,7 @@ the file with the reason.`
 
 // importLimits are what all imports keep to.
 type importLimits struct {
-	MaxLag     time.Duration       `help:"Wait while the slowest projection is further behind the log; 0: never." default:"5s"`
+	MaxLag     time.Duration       `help:"Wait while the slowest projection is further behind the log; 0 disables it." default:"5s"`
 	MaxRejects importer.MaxRejects `help:"What may be rejected, a number or 0.5%; beyond it the exit code is 1." default:"0" placeholder:"N"`
 }
 
