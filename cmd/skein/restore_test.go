@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -128,7 +129,7 @@ func TestSnapshotListAndPrune(t *testing.T) {
 	takeSnapshot(t, dir, target, "one")
 	takeSnapshot(t, dir, target, "two")
 	if code, out, said := skein("snapshot", "list", "--target", target); code != exitOK || strings.Count(out, "\n") != 9 ||
-		!strings.Contains(out, "one       graph") {
+		!regexp.MustCompile(`(?m)^one +graph `).MatchString(out) {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
 	if code, out, said := skein("snapshot", "prune", "--target", target, "one"); code != exitOK || strings.Count(out, "\n") != 4 {
@@ -143,7 +144,8 @@ func TestSnapshotListAndPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 	api, stop = startApp(t, dir, slog.New(slog.DiscardHandler), func(o *appOptions) { o.upkeep.snapshots = b })
-	if code, out, said := skein("snapshot", "list", "--server", api.url); code != exitOK || !strings.Contains(out, "two       graph") {
+	if code, out, said := skein("snapshot", "list", "--server", api.url); code != exitOK ||
+		!regexp.MustCompile(`(?m)^two +graph `).MatchString(out) {
 		t.Errorf("without a target: exit code %d, %q, %q", code, out, said)
 	}
 	stop()
