@@ -31,7 +31,7 @@ const (
 
 // appendEnvelopeHead appends the fields of an EventBatch before its events.
 func appendEnvelopeHead(dst []byte, kinds KindSet) []byte {
-	dst = protowire.AppendVarint(protowire.AppendTag(dst, 1, protowire.VarintType), envelopeVersion)
+	dst = protowire.AppendVarint(protowire.AppendTag(dst, 1, protowire.VarintType), EnvelopeVersion)
 	dst = protowire.AppendTag(dst, 2, protowire.Fixed64Type)
 	return binary.LittleEndian.AppendUint64(dst, uint64(kinds&AllKinds))
 }

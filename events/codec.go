@@ -17,8 +17,8 @@ const (
 	MaxEnvelopeBytes  = 768 << 10
 )
 
-// envelopeVersion is the version of the envelope's encoding. Zero is read as 1, more is not read.
-const envelopeVersion = 1
+// EnvelopeVersion is the version of the envelope's encoding. Zero is read as 1, more is not read.
+const EnvelopeVersion = 1
 
 // Errors of [EncodeEnvelope].
 var (
@@ -35,9 +35,9 @@ func EncodeEnvelope(evs []*skeinv1.Event) ([]byte, error) {
 	if len(evs) > MaxEnvelopeEvents {
 		return nil, fmt.Errorf("%w: %d events, at most %d", ErrEnvelopeTooLarge, len(evs), MaxEnvelopeEvents)
 	}
-	batch := skeinv1.EventBatch{Version: envelopeVersion, Events: evs}
+	batch := skeinv1.EventBatch{Version: EnvelopeVersion, Events: evs}
 	for _, ev := range evs {
-		batch.Kinds |= uint64(Kinds(kindOf(ev)) & AllKinds)
+		batch.Kinds |= uint64(Kinds(KindOf(ev)) & AllKinds)
 	}
 	opts := proto.MarshalOptions{Deterministic: true}
 	if n := opts.Size(&batch); n > MaxEnvelopeBytes {
@@ -50,8 +50,8 @@ func EncodeEnvelope(evs []*skeinv1.Event) ([]byte, error) {
 	return data, nil
 }
 
-// kindOf returns the kind of a message, 0 for none.
-func kindOf(ev *skeinv1.Event) Kind {
+// KindOf returns the kind of a message, 0 for none.
+func KindOf(ev *skeinv1.Event) Kind {
 	if f := ev.ProtoReflect().WhichOneof(kindOneof()); f != nil {
 		return Kind(f.Number())
 	}
@@ -97,9 +97,9 @@ func splitEnvelope(dst []span, data []byte) ([]span, *Rejection) {
 		}
 		i += n
 	}
-	if version > envelopeVersion {
+	if version > EnvelopeVersion {
 		return dst, envelopeRejection(skeinv1.Reason_REASON_INVALID_FIELD, "has version %d: this reader knows %d",
-			version, envelopeVersion)
+			version, EnvelopeVersion)
 	}
 	return dst, nil
 }

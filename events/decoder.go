@@ -23,8 +23,8 @@ var (
 	ErrNotRising = errors.New("events: sequences do not rise")
 )
 
-// maxRejectData is how much of a malformed event a [Reject] keeps, in bytes.
-const maxRejectData = 256
+// MaxRejectData is how much of a malformed event a [Reject] keeps, in bytes.
+const MaxRejectData = 256
 
 // Decoder is the pure core of every reader: it turns the messages of the log, in order, into envelopes. What it
 // returns depends on the log alone, wherever it started. It is not safe for concurrent use.
@@ -59,68 +59,6 @@ func NewDecoder(from Cursor) *Decoder {
 	return d
 }
 
-// seed makes the decoder remember event ids that it cannot read again: those of before the epoch.
-func (d *Decoder) seed(repeats []Repeat) {
-	sorted := slices.Clone(repeats)
-	slices.SortFunc(sorted, func(a, b Repeat) int { return cmp.Compare(a.Time, b.Time) })
-	for _, r := range sorted {
-		if r.Key != 0 && r.Time <= d.cur.LastTime {
-			d.window.add(r.Key, r.Time)
-		}
-	}
-}
-
-// recall makes the decoder remember event ids beside those that it has read.
-func (d *Decoder) recall(repeats []Repeat) {
-	latest := map[uint64]Micros{}
-	for _, r := range append(d.Repeats(), repeats...) {
-		latest[r.Key] = max(latest[r.Key], r.Time)
-	}
-	all := make([]Repeat, 0, len(latest))
-	for key, at := range latest {
-		all = append(all, Repeat{Key: key, Time: at})
-	}
-	d.window = window{}
-	d.seed(all)
-}
-
-// newLearner returns a decoder that learns from archived envelopes what it would have learned by warming up to a cursor.
-func newLearner(to Cursor) *Decoder {
-	d := NewDecoder(Cursor{Log: to.Log, Epoch: to.Epoch, Seq: to.WarmSeq - 1, LastTime: to.WarmTime})
-	d.marks = append(d.marks, mark{to.WarmSeq, to.WarmTime})
-	return d
-}
-
-// learn takes an archived envelope, with all its events, as one that was decoded. Its event ids are not archived.
-func (d *Decoder) learn(env *Envelope) {
-	slots := len(env.Events) + env.Repeats
-	for i := range env.Rejects {
-		if env.Rejects[i].Slot >= 0 {
-			slots++
-		}
-	}
-	if slots != 0 {
-		first := env.Cursor.LastTime - Micros(slots-1)
-		if i := slices.IndexFunc(env.Events, func(ev Event) bool { return !ev.Backfill }); i >= 0 {
-			first = env.Events[i].Time - Micros(env.Events[i].Slot)
-		}
-		d.mark(env.Seq(), first)
-	}
-	d.cur.Seq, d.cur.LastTime = env.Seq(), env.Cursor.LastTime
-}
-
-// learned ends the learning at the cursor that it began for, with the event ids seen up to there: [ErrPastDamaged] if it did
-// not lead to that cursor.
-func (d *Decoder) learned(to Cursor, repeats []Repeat) error {
-	d.cur.Checksum = to.Checksum
-	if now := d.cursor(); now != to {
-		return fmt.Errorf("%w: what it has leads to %+v, not to its end, %+v", ErrPastDamaged, now, to)
-	}
-	d.from = Cursor{Log: to.Log, Epoch: to.Epoch, Seq: to.Seq, LastTime: to.LastTime}
-	d.seed(repeats)
-	return nil
-}
-
 // Repeats returns what the decoder remembers of event ids: all that a later event could repeat, by key.
 func (d *Decoder) Repeats() []Repeat { return d.window.since(d.cur.LastTime - Horizon + 1) }
 
@@ -132,6 +70,9 @@ func (d *Decoder) WarmFrom() uint64 {
 	}
 	return d.from.Seq + 1
 }
+
+// Seq returns the sequence of the last envelope decoded.
+func (d *Decoder) Seq() uint64 { return d.cur.Seq }
 
 // Warming tells whether the decoder has yet to read up to the cursor that it was made from.
 func (d *Decoder) Warming() bool { return d.warming }
@@ -232,7 +173,7 @@ func (d *Decoder) parse(seq uint64, data []byte, env *Envelope) (slots int) {
 
 func (e *Envelope) refuse(seq uint64, slot int, r *Rejection, data []byte) {
 	r.Index = max(slot, 0)
-	data = data[:min(len(data), maxRejectData)]
+	data = data[:min(len(data), MaxRejectData)]
 	e.Rejects = append(e.Rejects, Reject{Seq: seq, Slot: slot, Rejection: *r, Data: append([]byte(nil), data...)})
 }
 

@@ -140,7 +140,7 @@ func TestUndecodableTakesNoTime(t *testing.T) {
 		}
 		r := env.Rejects[0]
 		if r.Slot != -1 || r.Seq != 2 || r.Rejection.Reason != c.reason || r.Rejection.Index != 0 ||
-			!strings.Contains(r.Rejection.Message, c.word) || len(r.Data) > maxRejectData || !bytes.HasPrefix(c.data, r.Data) {
+			!strings.Contains(r.Rejection.Message, c.word) || len(r.Data) > MaxRejectData || !bytes.HasPrefix(c.data, r.Data) {
 			t.Errorf("%s: reject %+v", c.name, r)
 		}
 		if env.Cursor.LastTime != before.Cursor.LastTime || env.Cursor.Seq != 2 || env.Cursor.Checksum == before.Cursor.Checksum {

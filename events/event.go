@@ -90,7 +90,7 @@ func (e *Envelope) Seq() uint64 { return e.Cursor.Seq }
 // as rejections. Their indexes count from that slot. It reports false when the envelope cannot say: one from the archive may
 // have changed since.
 func (e *Envelope) Skipped(from, n int) (repeats []int, rejections []Rejection, ok bool) {
-	if e.Cursor.archival() {
+	if e.Cursor.Archival() {
 		return nil, nil, false
 	}
 	accounted := make([]bool, n)

@@ -65,17 +65,17 @@ func (l *Log) relearn(ctx context.Context, end Cursor) (*Decoder, error) {
 		return nil, fmt.Errorf("events: read the archive after sequence %d: %w", end.WarmSeq-1, err)
 	}
 	defer past.Close()
-	d := newLearner(end)
-	for d.cur.Seq < end.Seq {
+	d := NewLearner(end)
+	for d.Seq() < end.Seq {
 		envs, err := past.Next(ctx, readBytes)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("events: read the archive after sequence %d: %w", d.cur.Seq, err)
+			return nil, fmt.Errorf("events: read the archive after sequence %d: %w", d.Seq(), err)
 		}
 		for _, env := range envs {
-			d.learn(env)
+			d.Learn(env)
 		}
 	}
 	// As if the next epoch began here.
@@ -89,5 +89,5 @@ func (l *Log) relearn(ctx context.Context, end Cursor) (*Decoder, error) {
 	case now != end:
 		return nil, fmt.Errorf("%w: the archive went on from sequence %d to %d", errLost, end.Seq, now.Seq)
 	}
-	return d, d.learned(end, repeats)
+	return d, d.Learned(end, repeats)
 }

@@ -277,7 +277,7 @@ func TestMalformedInTheLog(t *testing.T) {
 	var got []string
 	for _, env := range envs {
 		for _, r := range env.Rejects {
-			if len(r.Data) > maxRejectData || r.Seq != env.Seq() {
+			if len(r.Data) > MaxRejectData || r.Seq != env.Seq() {
 				t.Errorf("the reject of %d holds %d bytes, sequence %d", env.Seq(), len(r.Data), r.Seq)
 			}
 		}

@@ -75,11 +75,11 @@ func TestKindSet(t *testing.T) {
 func TestKindOf(t *testing.T) {
 	for _, msg := range everyKind() {
 		ev, r := FromProto(msg)
-		if r != nil || kindOf(msg) != ev.Kind || ev.Kind == 0 {
-			t.Errorf("kindOf = %v, FromProto = %v, %v", kindOf(msg), ev.Kind, r)
+		if r != nil || KindOf(msg) != ev.Kind || ev.Kind == 0 {
+			t.Errorf("KindOf = %v, FromProto = %v, %v", KindOf(msg), ev.Kind, r)
 		}
 	}
-	if k := kindOf(nil) + kindOf(&skeinv1.Event{}); k != 0 {
+	if k := KindOf(nil) + KindOf(&skeinv1.Event{}); k != 0 {
 		t.Errorf("kind of nothing: %v", k)
 	}
 }

@@ -9,9 +9,6 @@ import (
 	"sort"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/zeebo/xxh3"
-
-	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // A hole of the log is a range of sequences that neither the stream nor the archive has, though nobody trimmed them: facts
@@ -110,31 +107,6 @@ func (m *logMeta) nextAccepted(seq uint64) uint64 {
 
 // AcceptedHoles returns the holes of the stream that were accepted.
 func (l *Log) AcceptedHoles() []SeqRange { return slices.Clone(l.meta().holes) }
-
-// lostText is what the reject of an accepted hole says.
-const lostText = "the envelope was lost with the file that held it, and an operator accepted that"
-
-// lostChecksum stands in cursors at a sequence that is lost.
-var lostChecksum = xxh3.HashString("skein: lost") //nolint:gochecknoglobals // a constant that is computed
-
-// Lost is [Decoder.Decode] for a sequence that the log has lost, which an operator has accepted: an envelope without events
-// that takes no time.
-func (d *Decoder) Lost(seq uint64) (*Envelope, error) {
-	if err := d.admit(seq); err != nil {
-		return nil, err
-	}
-	env := &Envelope{}
-	env.refuse(seq, -1, &Rejection{Reason: skeinv1.Reason_REASON_LOG_HOLE, Message: lostText}, nil)
-	if len(d.marks) == 0 {
-		d.marks = append(d.marks, mark{seq, d.cur.LastTime})
-	}
-	d.cur.Seq, d.cur.Checksum, d.lost = seq, lostChecksum, true
-	env.Cursor = d.cursor()
-	if d.warming {
-		return nil, d.warmed(env.Cursor)
-	}
-	return env, nil
-}
 
 // noteMissing keeps what was found missing, for status and metrics, and returns the error.
 func (l *Log) noteMissing(r SeqRange) error {

@@ -205,8 +205,7 @@ func screen(evs []*skeinv1.Event, opt PublishOptions) (Result, []*skeinv1.Event,
 	good := evs
 	var ids CallIDs
 	for i, ev := range evs {
-		flat, wire := flatten(ev)
-		r := check(&flat, &wire)
+		flat, r := FromProto(ev)
 		if r == nil {
 			r = ids.Check(&flat, i)
 		}
@@ -264,7 +263,7 @@ func newCall(evs []*skeinv1.Event) (*call, error) {
 	cached := proto.MarshalOptions{Deterministic: true, UseCachedSize: true}
 	c.records = make([]byte, 0, size)
 	for _, ev := range evs {
-		c.kinds |= Kinds(kindOf(ev))
+		c.kinds |= Kinds(KindOf(ev))
 		c.records = protowire.AppendTag(c.records, envelopeEventsField, protowire.BytesType)
 		c.records = protowire.AppendVarint(c.records, uint64(cached.Size(ev)))
 		var err error

@@ -16,7 +16,7 @@ type ring struct {
 // cost estimates the memory of an envelope: its events, and the text that their strings are parts of.
 func cost(e *Envelope) int {
 	return int(unsafe.Sizeof(*e)) + len(e.Events)*int(unsafe.Sizeof(Event{})) + e.Bytes +
-		len(e.Rejects)*(int(unsafe.Sizeof(Reject{}))+maxRejectData)
+		len(e.Rejects)*(int(unsafe.Sizeof(Reject{}))+MaxRejectData)
 }
 
 // end returns the cursor after the newest envelope.

@@ -49,7 +49,7 @@ func (l *Log) Salvage(
 	if err != nil {
 		return s.report, err
 	}
-	s.cold = s.cold || after.archival() || state.FirstSeq > warm
+	s.cold = s.cold || after.Archival() || state.FirstSeq > warm
 	if state.FirstSeq > after.Seq+1 {
 		if err := s.lose(after.Seq+1, min(state.FirstSeq-1, state.LastSeq), after); err != nil {
 			return s.report, err
@@ -98,7 +98,7 @@ func (l *Log) SalvageRepeats(ctx context.Context, at Cursor) (repeats []Repeat, 
 		return nil, false, err
 	}
 	// At the start of an epoch there is nothing of it to be read.
-	whole = !s.cold && at.Seq <= state.LastSeq && (at.Seq+1 == l.meta().first || !at.archival() && state.FirstSeq <= seq)
+	whole = !s.cold && at.Seq <= state.LastSeq && (at.Seq+1 == l.meta().first || !at.Archival() && state.FirstSeq <= seq)
 	for seq = max(seq, state.FirstSeq); seq <= min(at.Seq, state.LastSeq); {
 		msg, err := s.load(ctx, seq, at.Seq)
 		if err != nil {
@@ -114,7 +114,7 @@ func (l *Log) SalvageRepeats(ctx context.Context, at Cursor) (repeats []Repeat, 
 			return nil, false, err
 		}
 	}
-	s.dec.cur.LastTime = at.LastTime
+	s.dec.ContinueFrom(at.LastTime)
 	return s.dec.Repeats(), whole, nil
 }
 
@@ -146,7 +146,7 @@ func (s *salvage) begin(ctx context.Context, after Cursor) (warm uint64, err err
 			return 0, fmt.Errorf("events: read the event ids seen before the epoch: %w", err)
 		}
 		s.cold = err != nil
-		s.dec.seed(repeats)
+		s.dec.Seed(repeats)
 	}
 	return from.Seq + 1, nil
 }
@@ -197,10 +197,10 @@ func (s *salvage) take(msg *jetstream.RawStreamMsg, after Cursor) error {
 
 // cross makes the decoder one that has read all up to the cursor, when the first sequence after it comes.
 func (s *salvage) cross(seq uint64, after Cursor) {
-	if seq > after.Seq && s.dec.cur.Seq <= after.Seq {
-		s.dec.cur.LastTime = after.LastTime // whatever of the warm-up is lost
+	if seq > after.Seq && s.dec.Seq() <= after.Seq {
+		s.dec.ContinueFrom(after.LastTime) // whatever of the warm-up is lost
 		if s.cold {
-			s.dec.recall(s.known)
+			s.dec.Recall(s.known)
 		}
 	}
 }

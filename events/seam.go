@@ -23,12 +23,9 @@ type origin struct {
 	relearn bool
 }
 
-// archival tells whether a cursor was taken in the archive: it has no checksum, and nothing to warm up from.
-func (c Cursor) archival() bool { return c.Seq > 0 && c.Checksum == 0 && c.WarmSeq == 0 }
-
 // agrees tells whether two cursors may be of one place, for all that both of them know.
 func (c Cursor) agrees(other Cursor) bool {
-	if c.archival() || other.archival() {
+	if c.Archival() || other.Archival() {
 		return c.Log == other.Log && c.Epoch == other.Epoch && c.Seq == other.Seq && c.LastTime == other.LastTime
 	}
 	return c == other
@@ -107,13 +104,13 @@ func (l *Log) locateHeld(ctx context.Context, c Cursor) (origin, error) {
 	if !ok && l.relearnable(end, l.begins(state)) {
 		o, ok = origin{cur: end, from: end, relearn: true}, true
 	}
-	if ok && (c.archival() || c.Seq == end.Seq || o.relearn) {
+	if ok && (c.Archival() || c.Seq == end.Seq || o.relearn) {
 		return l.atEnd(ctx, stream, o, c)
 	}
 	if err := l.headless(ctx, state, end); err != nil {
 		return origin{}, err
 	}
-	if c.Seq == end.Seq || l.past == nil || c.archival() {
+	if c.Seq == end.Seq || l.past == nil || c.Archival() {
 		return origin{}, fmt.Errorf("%w: it begins at sequence %d, a reader at %d needs what is before, and the archive "+
 			"ends at %d: bring the archive back, or restore the log", ErrTrimmed, state.FirstSeq, c.Seq, end.Seq)
 	}
@@ -133,7 +130,7 @@ func (l *Log) atEnd(ctx context.Context, stream jetstream.Stream, o origin, c Cu
 		return o, nil
 	}
 	o.cur = c
-	if c.archival() {
+	if c.Archival() {
 		return o, nil
 	}
 	return o, l.checkMessage(ctx, stream, c)
@@ -190,7 +187,7 @@ func (l *Log) inStream(c Cursor, state jetstream.StreamState) (o origin, ok bool
 	case c.Seq+1 == l.meta().first: // the start of the epoch
 		o.from, warm = l.EpochStart(), l.meta().first
 		ok = begins == l.meta().first
-	case c.Seq == 0 || c.archival():
+	case c.Seq == 0 || c.Archival():
 	default:
 		ok = warm >= begins
 	}
@@ -232,7 +229,7 @@ func (l *Log) decoder(ctx context.Context, o origin) (*Decoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("events: read the event ids seen before the epoch: %w", err)
 	}
-	d.seed(repeats)
+	d.Seed(repeats)
 	return d, nil
 }
 
@@ -259,7 +256,7 @@ func (r *reader) begin(ctx context.Context) error {
 
 // held tells whether the stream still holds what the reader, which was interrupted, has read and goes on with.
 func (r *reader) held(ctx context.Context) (bool, error) {
-	if r.dec == nil || r.passing || r.cur.archival() || r.cur.Seq+1 == r.log.meta().first {
+	if r.dec == nil || r.passing || r.cur.Archival() || r.cur.Seq+1 == r.log.meta().first {
 		return false, nil
 	}
 	stream, err := r.log.stream(ctx)
@@ -349,7 +346,7 @@ func (r *reader) pass(env *Envelope) (bool, error) {
 		return false, nil
 	case env.Seq() < r.cur.Seq:
 		return true, nil
-	case env.Seq() > r.cur.Seq || !env.Cursor.agrees(r.cur) && !r.dec.lost:
+	case env.Seq() > r.cur.Seq || !env.Cursor.agrees(r.cur) && !r.dec.PassedLost():
 		return false, fmt.Errorf("%w: sequence %d differs: rebuild the store", ErrRewritten, r.cur.Seq)
 	}
 	r.passing, r.cur = false, env.Cursor

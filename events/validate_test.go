@@ -44,7 +44,7 @@ func everyKind() []*skeinv1.Event {
 	all := live
 	for i, msg := range live {
 		msg.EventId = fmt.Sprintf("req-%d", i)
-		if kindOf(msg).Backfillable() {
+		if KindOf(msg).Backfillable() {
 			past := backfilled(msg, uint64(i+1))
 			past.EventId = fmt.Sprintf("old-%d", i)
 			all = append(all, past)
@@ -198,7 +198,7 @@ func badEvents() []badEvent {
 func TestValidateBad(t *testing.T) {
 	bad := badEvents()
 	for _, msg := range everyKind() {
-		if msg.Source == "" && !kindOf(msg).Backfillable() {
+		if msg.Source == "" && !KindOf(msg).Backfillable() {
 			bad = append(bad, badEvent{backfilled(msg, 1), skeinv1.Reason_REASON_INVALID_BACKFILL, "source", "cannot be backfilled"})
 		}
 	}

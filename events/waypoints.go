@@ -21,7 +21,7 @@ type waypoints struct {
 
 // note remembers a cursor, unless there is one nearby.
 func (w *waypoints) note(c Cursor) {
-	if c.Seq == 0 || c.archival() {
+	if c.Seq == 0 || c.Archival() {
 		return // known anyway, or of no use to begin at
 	}
 	i := w.after(c.Seq)
