@@ -56,7 +56,7 @@ func (c *replayStatusCmd) Run(ctx context.Context, std *streams) error {
 		}
 		fmt.Fprintf(std.out, "%s version %d, generation %d: %s\n", p.GetName(), p.GetVersion(), p.GetGeneration(), stateText(p.GetState()))
 		fmt.Fprintf(std.out, "  position     %s\n", p.GetPosition())
-		fmt.Fprintf(std.out, "  behind       %d envelopes, %s\n", p.GetLagEnvelopes(), secondsText(p.GetLagSeconds()))
+		fmt.Fprintf(std.out, "  behind       %s, %s\n", plural(p.GetLagEnvelopes(), "envelope", "envelopes"), secondsText(p.GetLagSeconds()))
 		fmt.Fprintf(std.out, "  fingerprint  %s\n", p.GetFingerprint())
 		fmt.Fprintf(std.out, "  disk         %s\n", sizeText(p.GetDiskBytes()))
 		if p.GetError() != "" {

@@ -23,7 +23,7 @@ func (replayAcceptHoleCmd) Help() string {
 	return "The log records that the envelopes from FIRST to LAST are lost. Every process and every later fold passes over them, and " +
 		"so do the archive and restored logs. This cannot be undone: a message that comes back later is not read. Stores that " +
 		"folded the envelopes before keep what they know until they are rebuilt; verify and the auditor then take it for a " +
-		"difference, and a repair removes it. Try first to bring the messages back: docs/runbook.md, A hole of the log."
+		"difference, and a repair removes it. Try first to bring the messages back: docs/runbook.md, SkeinLogHole."
 }
 
 // Run asks the service to accept the hole.

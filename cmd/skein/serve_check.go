@@ -40,7 +40,7 @@ func (c *serveCmd) check(ctx context.Context, std *streams, o appOptions) (err e
 			Dir: filepath.Join(o.dir, storesDir), ReadOnly: true, Logger: o.logger,
 		}})
 		if errors.Is(err, projections.ErrNoStore) {
-			fmt.Fprintf(std.out, "%s: no store yet: to be built from %d envelopes\n", fold().Name(), head.Last)
+			fmt.Fprintf(std.out, "%s: no store yet: to be built from %s\n", fold().Name(), plural(head.Last, "envelope", "envelopes"))
 			continue
 		}
 		if err != nil {

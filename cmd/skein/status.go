@@ -93,7 +93,7 @@ func (c *statusCmd) log(std *streams, res *skeinv1.GetStatusResponse) {
 		fmt.Fprintf(std.out, "  lost, and accepted as lost: %s\n", holeText(h))
 	}
 	for _, h := range l.GetHoles() {
-		fmt.Fprintf(std.out, "  HAS A HOLE: %s, across which nothing is folded; docs/runbook.md: A hole of the log\n", holeText(h))
+		fmt.Fprintf(std.out, "  HAS A HOLE: %s, across which nothing is folded; docs/runbook.md, SkeinLogHole\n", holeText(h))
 	}
 	fmt.Fprintf(std.out, "position %s\n", res.GetPosition())
 }
@@ -108,8 +108,8 @@ func holeText(h *skeinv1.LogHole) string {
 // printUpkeep tells what the process does beside serving.
 func printUpkeep(std *streams, res *skeinv1.GetStatusResponse) {
 	if a := res.GetArchive(); a != nil {
-		fmt.Fprintf(std.out, "archive %s\n  up to envelope %d, %s in %d files, %d envelopes wait", a.GetPlace(), a.GetLastSequence(),
-			sizeText(a.GetBytes()), a.GetSegments(), a.GetWaitingEnvelopes())
+		fmt.Fprintf(std.out, "archive %s\n  up to envelope %d, %s in %d files, %s", a.GetPlace(), a.GetLastSequence(),
+			sizeText(a.GetBytes()), a.GetSegments(), plural(a.GetWaitingEnvelopes(), "envelope waits", "envelopes wait"))
 		if a.DaysUntilFull != nil {
 			fmt.Fprintf(std.out, ", disk full in %.0f days", a.GetDaysUntilFull())
 		}

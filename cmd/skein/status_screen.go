@@ -112,7 +112,8 @@ func (s *statusScreen) log() {
 	}
 	s.say(", read by %.0f", s.gauge("skein_log_consumers"))
 	if n := s.gauge("skein_log_missing_envelopes"); n > 0 {
-		s.say("; HAS A HOLE: %.0f envelopes are lost, and nothing is folded across them (`skein status` names them)", n)
+		s.say("; HAS A HOLE: %s lost, and nothing is folded across it (`skein status` names it)",
+			plural(uint64(n), "envelope is", "envelopes are"))
 	}
 	s.say("\n\n")
 }
@@ -161,8 +162,9 @@ func (s *statusScreen) rest() {
 	}
 	s.say("\n")
 	if _, ok := s.to.value("skein_archive_position"); ok {
-		s.say("archive    %s behind, %s in %.0f files, %.0f envelopes wait", ageText(s.gauge("skein_archive_lag_seconds")),
-			bytesText(s.gauge("skein_archive_bytes")), s.gauge("skein_archive_segments"), s.gauge("skein_archive_waiting_envelopes"))
+		s.say("archive    %s behind, %s in %.0f files, %s", ageText(s.gauge("skein_archive_lag_seconds")),
+			bytesText(s.gauge("skein_archive_bytes")), s.gauge("skein_archive_segments"),
+			plural(uint64(s.gauge("skein_archive_waiting_envelopes")), "envelope waits", "envelopes wait"))
 		if s.gauge("skein_archive_failing") == 1 {
 			s.say("; DOES NOT GO ON")
 		}
