@@ -33,6 +33,11 @@ func (l *Log) WhileLeased(ctx context.Context, name string, ttl time.Duration, r
 	if l.server != nil {
 		return run(ctx)
 	}
+	return l.whileLeased(ctx, name, ttl, run)
+}
+
+// whileLeased is WhileLeased for a log that others may have open.
+func (l *Log) whileLeased(ctx context.Context, name string, ttl time.Duration, run func(context.Context) error) error {
 	le := &lease{log: l, name: name, ttl: ttl, holder: []byte(rand.Text())}
 	if err := le.acquire(ctx); err != nil {
 		return err

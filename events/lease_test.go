@@ -20,7 +20,7 @@ func held(ctx context.Context, l *Log, ttl time.Duration) (<-chan context.Contex
 	has, ended := make(chan context.Context, 1), make(chan error, 1)
 	work := make(chan struct{})
 	go func() {
-		ended <- l.WhileLeased(ctx, "archive", ttl, func(ctx context.Context) error {
+		ended <- l.whileLeased(ctx, "archive", ttl, func(ctx context.Context) error {
 			has <- ctx
 			select {
 			case <-ctx.Done():
@@ -33,81 +33,92 @@ func held(ctx context.Context, l *Log, ttl time.Duration) (<-chan context.Contex
 	return has, ended, sync.OnceFunc(func() { close(work) })
 }
 
+// TestLease has two holders at one server, of which the clock is the bubble's: a lease is lost when it must be, however busy the
+// machine is.
 func TestLease(t *testing.T) {
-	checkLeaks(t)
-	ns := testServer(t, server.Options{})
-	quiet := slog.New(slog.DiscardHandler)
-	a := openLog(t, Config{URL: ns.ClientURL(), Logger: quiet})
-	b := openLog(t, Config{URL: ns.ClientURL(), Logger: quiet})
-	ctx := testContext(t)
-	const ttl = 6 * time.Second // so much that a busy machine renews it in time
-	hasA, endA, finishA := held(ctx, a, ttl)
-	<-hasA
-	hasB, endB, finishB := held(ctx, b, time.Hour) // the first one's ttl counts
-	// Longer than the ttl, of which each renewal takes a sixth: it is renewed.
-	kv, err := a.link.js.KeyValue(ctx, leaseBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	renewals, err := kv.Watch(ctx, "archive", jetstream.UpdatesOnly())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := 0; n < 8; {
+	inBubble(t, func(t *testing.T) {
+		l := openLog(t, Config{Logger: slog.New(slog.DiscardHandler)})
+		ctx := testContext(t)
+		const ttl = 6 * time.Second
+		// In memory: the server's clock for files is not the bubble's.
+		kv, err := l.link.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: leaseBucket, TTL: ttl, Storage: jetstream.MemoryStorage})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hasA, endA, finishA := held(ctx, l, ttl)
+		<-hasA
+		hasB, endB, finishB := held(ctx, l, time.Hour) // the bucket's ttl counts
+		// Longer than the ttl: it is renewed.
 		select {
 		case <-hasB:
 			t.Fatal("two have the lease")
 		case err := <-endA:
 			t.Fatalf("lost: %v", err)
-		case renewal := <-renewals.Updates():
-			if renewal != nil {
-				n++
-			}
+		case <-time.After(5*ttl + ttl/12): // between two renewals
 		}
-	}
-	if err := renewals.Stop(); err != nil {
-		t.Error(err)
-	}
-	finishA()
-	if err := <-endA; !errors.Is(err, errDone) {
+		finishA()
+		if err := <-endA; !errors.Is(err, errDone) {
+			t.Errorf("the work returned %v", err)
+		}
+		given := time.Now()
+		inB := <-hasB
+		if after := time.Since(given); after >= ttl {
+			t.Errorf("what was given back was taken after %v of %v", after, ttl)
+		}
+
+		// One that is taken away is told, before another has it or not.
+		if _, err := kv.Put(ctx, "archive", []byte("somebody else")); err != nil {
+			t.Fatal(err)
+		}
+		<-inB.Done()
+		if err := <-endB; !errors.Is(err, ErrLeaseLost) {
+			t.Errorf("the lease was taken: %v", err)
+		}
+		finishB()
+
+		// What the dead leave behind expires.
+		taken := time.Now()
+		hasA, endA, finishA = held(ctx, l, ttl)
+		lost := <-hasA
+		if after := time.Since(taken); after > 2*ttl {
+			t.Errorf("it expired after %v of %v", after, ttl)
+		}
+		stopped := time.Now()
+		if err := l.server.shutDown(ctx); err != nil {
+			t.Fatal(err)
+		}
+		<-lost.Done()
+		if err := <-endA; !errors.Is(err, ErrLeaseLost) {
+			t.Errorf("the server is gone: %v", err)
+		}
+		if after := time.Since(stopped); after >= ttl {
+			t.Errorf("it was believed for %v of %v", after, ttl)
+		}
+		finishA()
+	})
+}
+
+// TestLeaseRefused: what is no lease, and what needs none.
+func TestLeaseRefused(t *testing.T) {
+	checkLeaks(t)
+	ns := testServer(t, server.Options{})
+	l := openLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
+	ctx := testContext(t)
+	work := func(context.Context) error { return errDone }
+	if err := l.WhileLeased(ctx, "archive", MinLease, work); !errors.Is(err, errDone) {
 		t.Errorf("the work returned %v", err)
 	}
-	inB := <-hasB // given back
-
-	// One that is taken away is told, before another has it or not.
-	if _, err := kv.Put(ctx, "archive", []byte("somebody else")); err != nil {
-		t.Fatal(err)
-	}
-	<-inB.Done()
-	if err := <-endB; !errors.Is(err, ErrLeaseLost) {
-		t.Errorf("the lease was taken: %v", err)
-	}
-	finishB()
-
-	// What the dead leave behind expires.
-	hasA, endA, finishA = held(ctx, a, ttl)
-	lost := <-hasA
-	stopped := time.Now()
-	stopServer(ns)
-	<-lost.Done()
-	if err := <-endA; !errors.Is(err, ErrLeaseLost) {
-		t.Errorf("the server is gone: %v", err)
-	}
-	if after := time.Since(stopped); after >= ttl {
-		t.Errorf("it was believed for %v of %v", after, ttl)
-	}
-	finishA()
-	if err := a.WhileLeased(ctx, "archive", time.Millisecond, nil); err == nil {
+	if err := l.WhileLeased(ctx, "archive", time.Millisecond, nil); err == nil {
 		t.Error("a lease of a millisecond")
 	}
+	stopServer(ns)
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := b.WhileLeased(gone, "archive", ttl, nil); !errors.Is(err, context.Canceled) {
+	if err := l.WhileLeased(gone, "archive", MinLease, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("waiting for a lease ended with %v", err)
 	}
-
 	own := openLog(t, Config{Ephemeral: true})
-	if err := own.WhileLeased(ctx, "archive", ttl, func(context.Context) error { return errDone }); !errors.Is(err, errDone) {
+	if err := own.WhileLeased(ctx, "archive", MinLease, work); !errors.Is(err, errDone) {
 		t.Errorf("an embedded log: %v", err)
 	}
 }

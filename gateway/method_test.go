@@ -84,25 +84,36 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// A caller who goes away ends the call.
+// A caller who goes away ends the call: by HTTP/2 at once, by HTTP/1.1 not before there is an answer, which is nobody's then.
 func TestCallerGoesAway(t *testing.T) {
-	w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = 5 * time.Second }) // the server may not notice before
-	at := w.publish(follow("ann", "bob"))
-	ctx, cancel := context.WithCancel(t.Context())
-	answered := make(chan error, 1)
-	go func() {
-		_, err := w.graph.ListFollowers(ctx, connect.NewRequest(&skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at}))
-		answered <- err
-	}()
-	w.awaitInFlight(1)
-	cancel()
-	if err := <-answered; connect.CodeOf(err) != connect.CodeCanceled {
-		t.Error(err)
-	}
-	if err := w.stop(); err != nil {
-		t.Error(err)
-	}
-	if n := w.server.budgets.underWay(); n != 0 {
-		t.Errorf("%d calls under way", n)
+	for _, way := range []string{"HTTP/1.1", "HTTP/2"} {
+		t.Run(way, func(t *testing.T) {
+			w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Hour })
+			at := w.publish(follow("ann", "bob"))
+			if way == "HTTP/2" {
+				w.multiplexed()
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			answered := make(chan error, 1)
+			go func() {
+				_, err := w.graph.ListFollowers(ctx, connect.NewRequest(&skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at}))
+				answered <- err
+			}()
+			w.awaitInFlight(1)
+			cancel()
+			if err := <-answered; connect.CodeOf(err) != connect.CodeCanceled {
+				t.Error(err)
+			}
+			if way == "HTTP/1.1" {
+				w.fold()
+			}
+			w.http.CloseIdleConnections()
+			if err := w.stop(); err != nil {
+				t.Error(err)
+			}
+			if n := w.server.budgets.underWay(); n != 0 {
+				t.Errorf("%d calls under way", n)
+			}
+		})
 	}
 }
