@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	defaultRingBytes  = 128 << 20
-	defaultAheadBytes = 32 << 20
+	defaultRingBytes  = 32 << 20
+	defaultAheadBytes = 16 << 20
 	// nearby is how far a subscriber may be ahead of the ring, in sequences, and wait for it to come. One that is
 	// further ahead takes the ring with it.
 	nearby = 4096
@@ -16,9 +16,9 @@ const (
 
 // HubOptions are the settings of a [Hub].
 type HubOptions struct {
-	// RingBytes bounds the memory of the decoded envelopes that subscribers near the head share. Default 128 MiB.
+	// RingBytes bounds the memory of the decoded envelopes that subscribers near the head share. Default 32 MiB.
 	RingBytes int
-	// AheadBytes bounds how much of that is read before any subscriber has asked for it. Default 32 MiB, at most
+	// AheadBytes bounds how much of that is read before any subscriber has asked for it. Default 16 MiB, at most
 	// half of RingBytes.
 	AheadBytes int
 }

@@ -76,6 +76,7 @@ type app struct {
 
 	dir      string
 	settings all.Settings
+	memory   memoryPlan
 	upkeep
 
 	// settled is done when every projection has caught up once, or has failed.
@@ -83,7 +84,7 @@ type app struct {
 }
 
 func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
-	a := &app{logger: o.logger, dir: o.dir, pprof: o.pprof, settings: o.settings, upkeep: upkeep{opt: o.upkeep}}
+	a := &app{logger: o.logger, dir: o.dir, pprof: o.pprof, settings: o.settings, memory: o.memory, upkeep: upkeep{opt: o.upkeep}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.close(context.WithoutCancel(ctx)))
@@ -114,7 +115,7 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	}
 	for _, p := range all.Makers(serving) {
 		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
-			Dir: filepath.Join(o.dir, storesDir), Cache: a.cache, Logger: o.logger,
+			Dir: filepath.Join(o.dir, storesDir), Cache: a.cache, Bounds: o.memory.bounds(), Logger: o.logger,
 			Listener: folds.attach(p().Name(), o.tracer, a.listener()), //nolint:contextcheck // spans of folds outlive the opening
 		}})
 		if err != nil {

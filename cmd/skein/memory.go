@@ -11,17 +11,25 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// memorySetting is a size, or a share of what the machine or the cgroup has: 4GiB, 50%.
+// memorySetting is a size, or a share of something larger: 4GiB, 50%. The zero value is "auto".
 type memorySetting struct {
+	given bool
 	bytes byteSize
 	share float64
 }
 
 // UnmarshalText is part of encoding.TextUnmarshaler.
 func (m *memorySetting) UnmarshalText(text []byte) error {
-	*m = memorySetting{}
+	*m = memorySetting{given: true}
+	if string(text) == "auto" {
+		*m = memorySetting{}
+		return nil
+	}
 	if number, ok := strings.CutSuffix(string(text), "%"); ok {
 		share, err := strconv.ParseFloat(number, 64)
 		if err != nil || !(share > 0 && share <= 100) {
@@ -38,23 +46,45 @@ func (m *memorySetting) UnmarshalText(text []byte) error {
 
 // String is the setting as UnmarshalText takes it.
 func (m memorySetting) String() string {
-	if m.share > 0 {
+	switch {
+	case !m.given:
+		return "auto"
+	case m.share > 0:
 		return strconv.FormatFloat(m.share*100, 'g', -1, 64) + "%"
 	}
 	return m.bytes.String()
 }
 
-// leastMemory is the least with which the service can be expected to work.
-const leastMemory = 256 << 20
+// of returns the setting in bytes, where auto is a size and a share is of another.
+func (m memorySetting) of(auto, whole int64) int64 {
+	switch {
+	case !m.given:
+		return auto
+	case m.share > 0:
+		return int64(m.share * float64(whole))
+	}
+	return int64(m.bytes)
+}
 
-// resolve returns the setting in bytes; available is what a share is of, 0 if that is not known.
-func (m memorySetting) resolve(available int64) (int64, error) {
-	total := int64(m.bytes)
-	if m.share > 0 {
-		if available == 0 {
-			return math.MaxInt64, nil // there is nothing to take a share of: no limit
-		}
-		total = max(leastMemory, int64(m.share*float64(available)))
+const (
+	// leastMemory is the least with which the service can be expected to work.
+	leastMemory = 256 << 20
+	// mostAuto is the most that a process takes unless it is given more. Imports are as fast with it as with any
+	// amount, and the system keeps tables in what is left of the machine.
+	mostAuto = 1 << 30
+)
+
+// totalMemory returns --memory in bytes; available is what a share is of, 0 if that is not known.
+func totalMemory(m memorySetting, available int64) (int64, error) {
+	switch {
+	case m.share > 0 && available == 0:
+		return 0, usage("--memory %v: the memory of this machine is not known, so give a size", m)
+	case !m.given && available == 0:
+		return mostAuto, nil
+	}
+	total := m.of(min(mostAuto, available/2), available)
+	if !m.given || m.share > 0 {
+		total = max(leastMemory, total)
 	}
 	if total < leastMemory {
 		return 0, usage("--memory must be at least 256MiB, is %v", byteSize(total))
@@ -62,36 +92,61 @@ func (m memorySetting) resolve(available int64) (int64, error) {
 	return total, nil
 }
 
-// memoryPlan shares the memory of the process out. Flags lower the parts; none is larger than its flag.
+// memoryPlan shares the memory of the process out.
 type memoryPlan struct {
 	// limit is Go's soft limit.
 	limit int64
 	// cache is for blocks of tables and memtables, hot for decoded follows, ring for what has been read of the log,
-	// rebuild for the rows and blocks of a rebuild.
-	cache, hot, ring, rebuild int64
+	// rebuild for the rows and blocks of a rebuild, shadow for a verification, requests for calls under way.
+	cache, hot, ring, rebuild, shadow, requests int64
 }
 
-// Parts of --memory. What they leave is for memtables of rebuilds, calls under way, the log's server and the collector.
+// Parts of --memory. What they leave is for rows that are being folded, the log's server and the collector.
 const (
 	cachePart   = 4
 	hotPart     = 32
 	ringPart    = 16
 	rebuildPart = 8
+	shadowPart  = 16
+	requestPart = 8
+	// mostRing is enough for the projections to share what is read: it is never given back.
+	mostRing = 32 << 20
+	// notHeap is at least what a process holds beside what Go counts: its program, pages of files.
+	notHeap = 64 << 20
 )
 
-func planMemory(total int64, static bool, cache, hot, rebuildMemory byteSize) memoryPlan {
+// planMemory shares a total out. Flags that are given win over the shares.
+func planMemory(total int64, static bool, cache, hot, rebuildMemory memorySetting) (memoryPlan, error) {
 	p := memoryPlan{
-		limit: math.MaxInt64,
-		cache: min(int64(cache), total/cachePart), hot: min(int64(hot), total/hotPart),
-		ring: min(128<<20, total/ringPart), rebuild: min(int64(rebuildMemory), max(16<<20, total/rebuildPart)),
+		limit: total - max(total/10, notHeap),
+		cache: cache.of(total/cachePart, total), hot: hot.of(total/hotPart, total), ring: min(mostRing, total/ringPart),
+		rebuild: rebuildMemory.of(min(rebuild.MostMemory, total/rebuildPart), total),
+		shadow:  total / shadowPart, requests: total / requestPart,
 	}
-	if total < math.MaxInt64 {
-		p.limit = total / 10 * 9 // what is not the heap's: stacks of C, pages of files, what the collector is late with
-		if !static {             // with cgo, Pebble's cache is not of the heap
-			p.limit -= p.cache
-		}
+	if p.rebuild < rebuild.LeastMemory || p.rebuild > rebuild.MostMemory {
+		return p, usage("--rebuild-memory must be from 16MiB to 4GiB, is %v", byteSize(p.rebuild))
 	}
-	return p
+	// Memtables of a rebuild are half as much again.
+	if sum := p.cache + p.hot + p.ring + p.rebuild/2*3; sum > total/4*3 {
+		return p, usage("--cache-bytes (%v), --hot-bytes (%v) and one and a half --rebuild-memory (%v) must fit into three quarters "+
+			"of --memory (%v), less %v for the log", byteSize(p.cache), byteSize(p.hot), byteSize(p.rebuild), byteSize(total), byteSize(p.ring))
+	}
+	if !static { // with cgo, Pebble's cache is not of the heap
+		p.limit -= p.cache
+	}
+	return p, nil
+}
+
+// bounds are those of stores that serve. Memtables are taken from the cache: four stores have at most four each, and mostly
+// one or two. Were the cache full of them, every look-up of a fold would read a table. A commit of half a memtable would be
+// flushed alone. What is read of the log takes five
+// times as much once it is decoded.
+func (p memoryPlan) bounds() projections.Bounds {
+	if p.cache == 0 {
+		return projections.Bounds{}
+	}
+	flush, keep := min(max(p.cache/16, 2<<20), 32<<20), min(max(p.cache/16, 1<<20), 16<<20)
+	return projections.Bounds{FlushBytes: int(flush), BatchBytes: int(flush / 8), KeepBytes: int(keep), ReadBytes: 1 << 20}
 }
 
 // availableMemory is what the process may take: that of the machine, or of its cgroup (version 1 or 2) if that is less;

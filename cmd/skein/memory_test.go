@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,43 +11,61 @@ import (
 	"testing"
 )
 
-// TestMemoryIsSharedOut: --memory is one number, of which everything that can grow has a part.
+// TestMemoryIsSharedOut: --memory is one number, of which everything that can grow has a part. Flags that are given win.
 func TestMemoryIsSharedOut(t *testing.T) {
+	const mib, gib = 1 << 20, 1 << 30
 	for _, c := range []struct {
-		text      string
-		available int64
-		static    bool
-		want      memoryPlan
+		memory, cache, hot, rebuild string
+		available                   int64
+		static                      bool
+		want                        memoryPlan
 	}{
-		{"16GiB", 0, true, memoryPlan{(16 << 30) / 10 * 9, 512 << 20, 64 << 20, 128 << 20, 512 << 20}},
-		{"50%", 2 << 30, true, memoryPlan{(1 << 30) / 10 * 9, 256 << 20, 32 << 20, 64 << 20, 128 << 20}},
-		{"1GiB", 2 << 30, false, memoryPlan{(1<<30)/10*9 - 256<<20, 256 << 20, 32 << 20, 64 << 20, 128 << 20}},
-		{"50%", 0, true, memoryPlan{math.MaxInt64, 512 << 20, 64 << 20, 128 << 20, 512 << 20}},
-		{"10%", 1 << 30, true, memoryPlan{leastMemory / 10 * 9, 64 << 20, 8 << 20, 16 << 20, 32 << 20}},
+		{"auto", "auto", "auto", "auto", 24 * gib, true, memoryPlan{gib - gib/10, 256 * mib, 32 * mib, 32 * mib, 128 * mib, 64 * mib, 128 * mib}},
+		{"auto", "auto", "auto", "auto", 0, true, memoryPlan{gib - gib/10, 256 * mib, 32 * mib, 32 * mib, 128 * mib, 64 * mib, 128 * mib}},
+		{"auto", "auto", "auto", "auto", gib, false, memoryPlan{(512 - 64 - 128) * mib, 128 * mib, 16 * mib, 32 * mib, 64 * mib, 32 * mib, 64 * mib}},
+		{"50%", "50%", "0", "16MiB", 4 * gib, true, memoryPlan{2*gib - 2*gib/10, gib, 0, 32 * mib, 16 * mib, 128 * mib, 256 * mib}},
+		{"10%", "auto", "1MiB", "auto", gib, true, memoryPlan{192 * mib, 64 * mib, mib, 16 * mib, 32 * mib, 16 * mib, 32 * mib}},
 	} {
-		var m memorySetting
-		if err := m.UnmarshalText([]byte(c.text)); err != nil {
-			t.Fatal(err)
+		var memory, cache, hot, rebuild memorySetting
+		for _, s := range []struct {
+			text string
+			of   *memorySetting
+		}{{c.memory, &memory}, {c.cache, &cache}, {c.hot, &hot}, {c.rebuild, &rebuild}} {
+			if err := s.of.UnmarshalText([]byte(s.text)); err != nil {
+				t.Fatal(err)
+			}
+			if s.of.String() != s.text {
+				t.Errorf("%s is written as %v", s.text, s.of)
+			}
 		}
-		total, err := m.resolve(c.available)
+		total, err := totalMemory(memory, c.available)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := planMemory(total, c.static, 512<<20, 64<<20, 512<<20)
-		if p != c.want {
-			t.Errorf("%s of %d: %+v, want %+v", c.text, c.available, p, c.want)
-		}
-		if sum := p.cache + p.hot + p.ring + p.rebuild; total < math.MaxInt64 && sum > total/2 {
-			t.Errorf("%s: the parts are %d of %d", c.text, sum, total)
+		if p, err := planMemory(total, c.static, cache, hot, rebuild); err != nil || p != c.want {
+			t.Errorf("%+v: %+v, %v", c, p, err)
 		}
 	}
+}
+
+func TestMemoryThatDoesNotFit(t *testing.T) {
 	for _, text := range []string{"", "0%", "101%", "x%", "NaN%", "-1", "1TB"} {
 		if err := new(memorySetting).UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q is taken", text)
 		}
 	}
-	if _, err := (memorySetting{bytes: 1 << 20}).resolve(0); err == nil {
+	size := func(n int64) memorySetting { return memorySetting{given: true, bytes: byteSize(n)} }
+	if _, err := totalMemory(size(1<<20), 0); err == nil {
 		t.Error("a MiB is taken")
+	}
+	if _, err := totalMemory(memorySetting{given: true, share: .5}, 0); err == nil {
+		t.Error("a share of nothing known is taken")
+	}
+	if _, err := planMemory(1<<30, true, size(700<<20), memorySetting{}, memorySetting{}); err == nil {
+		t.Error("a cache that leaves no room for anything else is taken")
+	}
+	if _, err := planMemory(1<<30, true, memorySetting{}, memorySetting{}, size(1<<20)); err == nil {
+		t.Error("a rebuild in a MiB is taken")
 	}
 }
 
@@ -95,7 +112,10 @@ func TestServeSetsItsMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.kill()
-	plan := planMemory(512<<20, version().Static, 512<<20, 64<<20, 512<<20)
+	plan, err := planMemory(512<<20, version().Static, memorySetting{}, memorySetting{}, memorySetting{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	text := s.metrics(t)
 	for name, want := range map[string]int64{"go_gc_gomemlimit_bytes": plan.limit, "skein_block_cache_max_bytes": plan.cache} {
 		if line := fmt.Sprintf("\n%s %s\n", name, strconv.FormatFloat(float64(want), 'g', -1, 64)); !strings.Contains(text, line) {

@@ -38,9 +38,9 @@ type serveCmd struct {
 
 	LogMaxBytes     byteSize      `help:"Size at which the log refuses more; 0: 80 % of the disk that is free at first." default:"0"`
 	DiskReserve     byteSize      `help:"Disk that is kept free: with less, Publish is refused; 0: a tenth of it, at most 1 GiB." default:"0"`
-	Memory          memorySetting `help:"Memory of the process: a size, or a share of the machine or cgroup." default:"50%" placeholder:"SIZE"`
-	CacheBytes      byteSize      `help:"Memory for rows that are read and written often; at most a quarter of --memory." default:"512MiB"`
-	HotBytes        byteSize      `help:"Memory for decoded follows of busy users, at most 1/32 of --memory; 0 disables it." default:"64MiB"`
+	Memory          memorySetting `help:"Memory of the process: a size, a share of the machine or cgroup, or auto: half, at most 1GiB." default:"auto" placeholder:"SIZE"`
+	CacheBytes      memorySetting `help:"Memory for rows that are read and written often: a size, a share of --memory, or auto: a quarter." default:"auto" placeholder:"SIZE"`
+	HotBytes        memorySetting `help:"Memory for decoded follows of busy users: the same, or auto: 1/32; 0 disables it." default:"auto" placeholder:"SIZE"`
 	FolloweeCap     int           `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
 	MaxConnections  int           `help:"Connections that may be open together, and half as many from one address." default:"10000"`
 	ShedAfter       time.Duration `help:"Refuse a part of the calls while they wait so long until they are begun; 0: do not." default:"500ms"`
@@ -196,7 +196,6 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	if o.upkeep, err = c.upkeepFlags.options(ctx, o.dir, c.NATS != ""); err != nil {
 		return err
 	}
-	o.upkeep.rebuildMemory = int(o.memory.rebuild)
 	if c.PortFile != "" {
 		// Nobody shall take the port of an earlier process for this one's.
 		if err := os.Remove(c.PortFile); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -239,11 +238,14 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 }
 
 func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
-	total, err := c.Memory.resolve(availableMemory("/"))
+	total, err := totalMemory(c.Memory, availableMemory("/"))
 	if err != nil {
 		return appOptions{}, err
 	}
-	memory := planMemory(total, version().Static, c.CacheBytes, c.HotBytes, c.RebuildMemory)
+	memory, err := planMemory(total, version().Static, c.CacheBytes, c.HotBytes, c.RebuildMemory)
+	if err != nil {
+		return appOptions{}, err
+	}
 	o := appOptions{
 		dir: c.Data, memory: memory, logger: logger,
 		diskReserve: int64(c.DiskReserve),
@@ -251,6 +253,7 @@ func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 			Connections: c.MaxConnections, ShedAfter: cmp.Or(c.ShedAfter, -1),
 			CallerRate: c.CallerRate, CallerBurst: c.CallerBurst, CallerInFlight: c.CallerInFlight,
 			Followees: c.FolloweeCap, DrainDelay: c.DrainDelay, ShutdownTimeout: c.ShutdownTimeout,
+			RequestBytes: int(memory.requests),
 		},
 		log: c.config(filepath.Join(c.Data, logDir)),
 	}

@@ -38,8 +38,6 @@ type upkeepOptions struct {
 	auditShare float64
 	// adopt rebuilds stores that were built by another version or with other settings.
 	adopt bool
-	// rebuildMemory is how many bytes a rebuild may take; 0: [rebuild.DefaultMemory].
-	rebuildMemory int
 }
 
 // upkeep is what a process does beside serving.

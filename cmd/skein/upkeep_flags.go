@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events/bucket"
-	"github.com/skein-feed/skein/replay/rebuild"
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
@@ -25,7 +24,7 @@ type upkeepFlags struct {
 	AuditShare  float64 `help:"The part of one core's time in which stores are audited, verified and repaired; 0: none." default:"0.05"`
 	AutoRebuild bool    `help:"Rebuild stores that another version or other settings have built, without being asked."`
 
-	RebuildMemory byteSize `help:"Memory of a rebuild for rows and blocks: 16MiB to 4GiB, at most 1/8 of --memory." default:"512MiB"`
+	RebuildMemory memorySetting `help:"Memory of a rebuild for rows and blocks: 16MiB to 4GiB, a share of --memory, or auto: 1/8." default:"auto" placeholder:"SIZE"`
 }
 
 func (f *upkeepFlags) options(ctx context.Context, dir string, external bool) (o upkeepOptions, err error) {
@@ -40,13 +39,10 @@ func (f *upkeepFlags) options(ctx context.Context, dir string, external bool) (o
 		return o, usage("--snapshot-keep and --snapshot-keep-age must not be negative")
 	case f.AuditShare < 0 || f.AuditShare > 1:
 		return o, usage("--audit-share must be from 0 to 1, is %v", f.AuditShare)
-	case f.RebuildMemory < rebuild.LeastMemory || f.RebuildMemory > rebuild.MostMemory:
-		return o, usage("--rebuild-memory must be from 16MiB to 4GiB, is %v", f.RebuildMemory)
 	}
 	o = upkeepOptions{
 		archiveEvery: f.ArchiveEvery, retention: f.LogRetention, auditShare: f.AuditShare, adopt: f.AutoRebuild,
 		snapshotEvery: f.SnapshotEvery, snapshotKeep: snapshot.Keep{Count: f.SnapshotKeep, Age: f.SnapshotKeepAge},
-		rebuildMemory: int(f.RebuildMemory),
 	}
 	if o.archive, err = f.open(ctx, dir, external); err != nil {
 		return o, err

@@ -139,7 +139,7 @@ func (a *app) rollbackWork(o gateway.Order) (operation.Work, error) {
 
 func (a *app) rebuildOptions(ctx context.Context, share float64, p *replay.Progress) rebuild.Options {
 	return rebuild.Options{
-		Pace: replay.Pace{Share: share}, Memory: a.opt.rebuildMemory, LogBytes: a.logBytes(ctx), Progress: p, Logger: a.logger,
+		Pace: replay.Pace{Share: share}, Memory: int(a.memory.rebuild), LogBytes: a.logBytes(ctx), Progress: p, Logger: a.logger,
 	}
 }
 
@@ -223,7 +223,7 @@ func (a *app) compareWork(
 // shadowOptions are those of a shadow of a projection. Two that exist at one time have names of their own.
 func (a *app) shadowOptions(projection, name string) verify.Options {
 	o := verify.Options{
-		Dir: filepath.Join(a.dir, storesDir, projection, name), Logger: a.logger,
+		Dir: filepath.Join(a.dir, storesDir, projection, name), Memory: int(a.memory.shadow), Logger: a.logger,
 		Source: func(from events.Cursor) (projections.Subscription, error) { return a.source(from) },
 	}
 	if live := a.store(projection); live != nil {

@@ -42,7 +42,7 @@ const (
 type Options struct {
 	// Pace leaves the rest of the time to what serves.
 	Pace replay.Pace
-	// Memory is how many bytes a build may take for rows and blocks of tables, from [LeastMemory] to [MostMemory]; 0:
+	// Memory is how many bytes a build may take for rows and blocks of tables, with half as much for memtables, from [LeastMemory] to [MostMemory]; 0:
 	// [DefaultMemory].
 	Memory int
 	// Bounds are those of the build; zero: [Bulk] of the memory.
@@ -278,11 +278,12 @@ func (r *run) checkFree() error {
 // A filter, an eighth of the memory, keeps most look-ups from the tables, and the rows that the fold asks for again and again, as
 // counts, stay in a half of it: with the default of some two million users. So there may be many tables, unless the fold walks over
 // them, and those flushed first are compacted once, at the end. Where rows do not fit, those of many events are looked up together.
-// A quarter is for blocks of tables: a build takes nothing from the cache of what serves. Up to 4 × 64 MiB of memtables come on top.
+// A quarter is for blocks of tables: a build takes nothing from the cache of what serves. Up to four memtables of an eighth, or
+// 64 MiB if that is less, come on top.
 func Bulk(p projections.Projection, memory int) projections.Bounds {
 	memory = min(max(cmp.Or(memory, DefaultMemory), LeastMemory), MostMemory)
 	b := projections.Bounds{
-		BatchBytes: 16 << 20, FlushBytes: 64 << 20, Sublevels: 48,
+		BatchBytes: min(16<<20, memory/32), FlushBytes: min(64<<20, memory/8), Sublevels: 48,
 		KeepBytes: memory / 2, FilterBytes: memory / 8, CacheBytes: memory / 4, PrefetchEvents: memory / bytesPerEvent,
 	}
 	if _, ok := p.(projections.ListWalker); ok {

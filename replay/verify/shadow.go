@@ -27,6 +27,8 @@ type Options struct {
 	Source projections.Source
 	// Disk tells what the live store takes on disk, and how much is free where the shadow goes; nil: nobody looks.
 	Disk func() (store, free uint64, err error)
+	// Memory is how many bytes a shadow may take, at least 16 MiB; more than 192 MiB, the default, are not used.
+	Memory int
 	// Margin is how much disk stays free, in bytes; 0: 256 MiB.
 	Margin uint64
 	// Hold is how long rows of both stores are compared at one position, which keeps on disk, and of the live store in memory
@@ -57,21 +59,20 @@ func (o *Options) fill() {
 	if o.Margin == 0 {
 		o.Margin = 256 << 20
 	}
+	if o.Memory == 0 {
+		o.Memory = shadowMemory
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 }
 
 const (
-	// These bound the memory of a shadow, to some 200 MiB: less than a build takes, since a shadow is folded all the time. It
-	// is read once. A quarter of the live store is two bytes of the filter for a key, or more.
-	shadowFlush     = 16 << 20
-	shadowBatch     = 16 << 20
-	shadowKeep      = 64 << 20
-	shadowFilter    = 32 << 20
-	shadowCache     = 32 << 20
-	shadowSublevels = 16
-	shadowPrefetch  = 1 << 15
+	// shadowMemory is less than a build takes, since a shadow is folded all the time, and read once.
+	shadowMemory      = 192 << 20
+	leastShadowMemory = 16 << 20
+	shadowSublevels   = 16
+	shadowPrefetch    = 1 << 15
 	// longestWork is what is taken for work at the most of what a piece took: more was waiting for the log.
 	longestWork = 250 * time.Millisecond
 	// readBytes of the log are folded between two rests.
@@ -102,10 +103,7 @@ func OpenShadow(o Options) (*Shadow, error) {
 	}
 	store, err := projections.Open(projections.Options{
 		FS: o.FS, Dir: o.Dir, Projection: o.Projection, Logger: o.Logger,
-		Bounds: projections.Bounds{
-			FlushBytes: shadowFlush, BatchBytes: shadowBatch, KeepBytes: shadowKeep, FilterBytes: int(min(shadowFilter, size/4)),
-			Sublevels: shadowSublevels, CacheBytes: shadowCache, PrefetchEvents: shadowPrefetch,
-		},
+		Bounds: o.bounds(size),
 	})
 	if err != nil {
 		return nil, err
@@ -115,6 +113,16 @@ func OpenShadow(o Options) (*Shadow, error) {
 		return nil, errors.Join(fmt.Errorf("subscribe to the log: %w", err), store.Close(), o.FS.RemoveAll(o.Dir))
 	}
 	return &Shadow{opts: o, store: store, sub: sub}, nil
+}
+
+// bounds of a shadow of a store of some size. Two memtables are common, and four the most. A quarter of the live store is two
+// bytes of the filter for a key, or more.
+func (o *Options) bounds(size uint64) projections.Bounds {
+	memory := min(max(o.Memory, leastShadowMemory), shadowMemory)
+	return projections.Bounds{
+		FlushBytes: memory / 12, BatchBytes: memory / 48, KeepBytes: memory / 3, CacheBytes: memory / 6,
+		FilterBytes: int(min(uint64(memory/6), size/4)), Sublevels: shadowSublevels, PrefetchEvents: shadowPrefetch * (memory >> 20) / (shadowMemory >> 20),
+	}
 }
 
 // Close removes the shadow. Its views must be closed.

@@ -1,0 +1,131 @@
+//go:build memory && linux
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The history that the memory of a service is measured with.
+const (
+	memoryUsers   = 100_000
+	memoryFollows = 10 // of each user
+)
+
+// TestMemoryHolds demands that a process stays within --memory while it imports, rebuilds and verifies, and that it gives back
+// within two minutes what it needed for that. Nothing in it depends on how fast the machine is.
+func TestMemoryHolds(t *testing.T) {
+	for _, c := range []struct {
+		memory string
+		// limit and after are the most that may be resident, at any time and two minutes after the work, in bytes.
+		limit, after int64
+	}{
+		{"512MiB", 512 << 20, 400 << 20},
+		{"auto", mostAuto, 640 << 20},
+	} {
+		t.Run(c.memory, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "follows.csv")
+			writeManyFollows(t, file)
+			s := &server{t: t, dir: dir, flags: []string{"--memory", c.memory, "--log-level", "warn"}}
+			if err := s.start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			defer s.kill()
+			phase := func(name string, args ...string) {
+				t.Helper()
+				s.forgetPeak(t)
+				began := time.Now()
+				mustSkein(t, s, "skein", "", args...)
+				peak := s.resident(t, "VmHWM")
+				t.Logf("%s: %v, at most %d MiB, now %d MiB", name, time.Since(began).Round(time.Second), peak>>20, s.resident(t, "VmRSS")>>20)
+				if most := c.limit / 10 * 11; peak > most {
+					t.Errorf("%s took %d MiB of %d", name, peak>>20, most>>20)
+				}
+			}
+			phase("import", "import", "follows", file)
+			s.gives(t, c.after)
+			for _, name := range []string{"graph", "inbox", "counters"} {
+				phase("rebuild of "+name, "replay", "rebuild", name)
+			}
+			phase("verification", "replay", "verify")
+			s.gives(t, c.after)
+			phase("another import", "import", "follows", file, "--restart", "--source", "again")
+		})
+	}
+}
+
+// writeManyFollows writes a file of follows: some users have many followers, most few.
+func writeManyFollows(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	w := bufio.NewWriter(f)
+	fmt.Fprintln(w, "follower,user")
+	rng := rand.New(rand.NewPCG(7, 7))
+	for user := range memoryUsers {
+		for n, seen := 0, map[int]bool{user: true}; n < memoryFollows; {
+			share := rng.Float64()
+			if other := int(share * share * share * memoryUsers); !seen[other] {
+				seen[other], n = true, n+1
+				fmt.Fprintf(w, "user%d,user%d\n", user, other)
+			}
+		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// resident returns a line of the process's status, in bytes.
+func (s *server) resident(t *testing.T, name string) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == name+":" {
+			kib, err := strconv.ParseInt(f[1], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib << 10
+		}
+	}
+	t.Fatalf("no %s in\n%s", name, text)
+	return 0
+}
+
+// forgetPeak makes VmHWM what is resident now.
+func (s *server) forgetPeak(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.cmd.Process.Pid), []byte("5"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// gives waits until no more than so much is resident, for two minutes at most.
+func (s *server) gives(t *testing.T, most int64) {
+	t.Helper()
+	began, tick := time.Now(), time.NewTicker(time.Second)
+	defer tick.Stop()
+	for ; s.resident(t, "VmRSS") > most; <-tick.C {
+		if time.Since(began) > 2*time.Minute {
+			t.Errorf("two minutes later %d MiB are resident, and %d may be", s.resident(t, "VmRSS")>>20, most>>20)
+			return
+		}
+	}
+	t.Logf("after %v %d MiB are resident", time.Since(began).Round(time.Second), s.resident(t, "VmRSS")>>20)
+}
