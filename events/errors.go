@@ -1,9 +1,6 @@
 package events
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // Errors of a log that is not the one that was expected. The text of the error returned says what to do.
 var (
@@ -48,18 +45,3 @@ var (
 	// ErrRefused: the server refused the envelope for a reason that no retry will change.
 	ErrRefused = errors.New("events: the server refused the envelope")
 )
-
-// RejectedError is returned by [Publisher.Publish] when events were refused and the call was not to be taken in part.
-type RejectedError struct {
-	Rejections []Rejection
-}
-
-// Error names the first rejection.
-func (e *RejectedError) Error() string {
-	first := e.Rejections[0]
-	s := fmt.Sprintf("events: event %d is refused: %s", first.Index, first.Message)
-	if n := len(e.Rejections) - 1; n > 0 {
-		s += fmt.Sprintf(" (and %d more)", n)
-	}
-	return s
-}

@@ -29,20 +29,19 @@ func ExampleDial() {
 	}
 	defer p.Close(ctx)
 
-	res, err := p.Publish(ctx, []*skeinv1.Event{
-		follow("req-1", "alice", "bob"),
-		follow("req-2", "carol", "carol"),
-	}, events.PublishOptions{AllowPartial: true})
+	call := []*skeinv1.Event{follow("req-1", "alice", "bob"), follow("req-2", "carol", "carol")}
+	_, refused := events.CheckCall(call)
+	for _, r := range refused {
+		fmt.Printf("event %d: %s\n", r.Index, r.Message)
+	}
+	res, err := p.Publish(ctx, call[:1], events.PublishOptions{})
 	if err != nil {
 		panic(err) // on events.ErrOutcomeUnknown: publish again, with the same event ids
 	}
 	fmt.Println("accepted", res.Accepted, "as", res.EventIDs[0])
-	for _, r := range res.Rejections {
-		fmt.Printf("event %d: %s\n", r.Index, r.Message)
-	}
 	// Output:
-	// accepted 1 as req-1
 	// event 1: user_followed.target_user_id must not be the acting user: nobody follows, blocks or mutes themselves
+	// accepted 1 as req-1
 }
 
 // A log in this process: publish to it, and read what is in it.

@@ -92,25 +92,21 @@ type call struct {
 
 // PublishOptions are the settings of one call of [Publisher.Publish].
 type PublishOptions struct {
-	// AllowPartial takes the good events when others are refused. By default one bad event refuses the call.
-	AllowPartial bool
 	// Trace follows the events to the readers of the log: a traceparent of W3C; empty: nobody does.
 	Trace string
 }
 
 // Result says what the log took of a call.
 type Result struct {
-	// Position contains the events. Zero when none was accepted.
+	// Position contains the events.
 	Position Position
 	// Accepted counts the events that the log took.
 	Accepted int
-	// Slot is that of the first accepted event in the envelope at the position. The others follow it.
+	// Slot is that of the first event in the envelope at the position. The others follow it.
 	Slot int
 	// EventIDs has an entry for each event of the call: the client's event id, or, where there is none, a name for
-	// the event's place in the log. Empty for a refused event.
+	// the event's place in the log.
 	EventIDs []string
-	// Rejections are the events that were refused, in order.
-	Rejections []Rejection
 }
 
 // NewPublisher returns a publisher of the log. It must be closed, before the log or by closing the log.
@@ -156,15 +152,19 @@ func Dial(ctx context.Context, cfg Config, opt PublisherOptions) (*Publisher, er
 // when the log has them on disk. Events without an event id are as good, but a retry may then double them. Two events of one
 // call, of the same acting user and kind, must not have the same event id.
 //
-// Errors: [RejectedError] when events are malformed and the call is not to be taken in part, [ErrEnvelopeEmpty],
+// The events must have passed [CheckCall]. One that has not is appended all the same, and dropped by every reader (I11).
+//
+// Errors: [ErrEnvelopeEmpty],
 // [ErrEnvelopeTooLarge], [ErrOverloaded], [ErrLogFull], [ErrLogUnavailable], [ErrRefused], [ErrClosed], or the
 // context's: nothing was taken. [ErrOutcomeUnknown], which may wrap the context's: retry with the same event ids.
 func (p *Publisher) Publish(ctx context.Context, evs []*skeinv1.Event, opt PublishOptions) (Result, error) {
-	res, good, err := screen(evs, opt)
-	if err != nil || len(good) == 0 {
-		return res, err
+	switch {
+	case len(evs) == 0:
+		return Result{}, ErrEnvelopeEmpty
+	case len(evs) > MaxEnvelopeEvents:
+		return Result{}, fmt.Errorf("%w: %d events, at most %d", ErrEnvelopeTooLarge, len(evs), MaxEnvelopeEvents)
 	}
-	c, err := newCall(good)
+	c, err := newCall(evs)
 	if err != nil {
 		return Result{}, err
 	}
@@ -187,59 +187,18 @@ func (p *Publisher) Publish(ctx context.Context, evs []*skeinv1.Event, opt Publi
 	if c.err != nil {
 		return Result{}, c.err
 	}
-	res.Position = p.log.Position(c.seq)
-	res.Accepted, res.Slot = c.events, c.slot
-	res.nameEvents(evs, c)
-	return res, nil
+	return Result{Position: p.log.Position(c.seq), Accepted: c.events, Slot: c.slot, EventIDs: eventIDs(evs, c)}, nil
 }
 
-// screen sorts the good events from the bad ones.
-func screen(evs []*skeinv1.Event, opt PublishOptions) (Result, []*skeinv1.Event, error) {
-	if len(evs) == 0 {
-		return Result{}, nil, ErrEnvelopeEmpty
-	}
-	if len(evs) > MaxEnvelopeEvents {
-		return Result{}, nil, fmt.Errorf("%w: %d events, at most %d", ErrEnvelopeTooLarge, len(evs), MaxEnvelopeEvents)
-	}
-	res := Result{EventIDs: make([]string, len(evs))}
-	good := evs
-	var ids CallIDs
+// eventIDs returns the ids of the events, or names for those that have none.
+func eventIDs(evs []*skeinv1.Event, c *call) []string {
+	ids := make([]string, len(evs))
 	for i, ev := range evs {
-		flat, r := FromProto(ev)
-		if r == nil {
-			r = ids.Check(&flat, i)
+		if ids[i] = ev.GetEventId(); ids[i] == "" {
+			ids[i] = eventName(c.seq, c.slot+i)
 		}
-		if r == nil {
-			if len(res.Rejections) > 0 {
-				good = append(good, ev)
-			}
-			continue
-		}
-		if len(res.Rejections) == 0 {
-			good = append([]*skeinv1.Event(nil), evs[:i]...)
-		}
-		r.Index = i
-		res.Rejections = append(res.Rejections, *r)
 	}
-	if len(res.Rejections) > 0 && !opt.AllowPartial {
-		return Result{}, nil, &RejectedError{Rejections: res.Rejections}
-	}
-	return res, good, nil
-}
-
-// nameEvents fills in EventIDs.
-func (r *Result) nameEvents(evs []*skeinv1.Event, c *call) {
-	slot, rejected := c.slot, r.Rejections
-	for i, ev := range evs {
-		if len(rejected) > 0 && rejected[0].Index == i {
-			rejected = rejected[1:]
-			continue
-		}
-		if r.EventIDs[i] = ev.GetEventId(); r.EventIDs[i] == "" {
-			r.EventIDs[i] = eventName(c.seq, slot)
-		}
-		slot++
-	}
+	return ids
 }
 
 // eventName names the place of an event in the log.

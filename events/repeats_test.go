@@ -1,7 +1,6 @@
 package events
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -223,22 +222,5 @@ func TestSkipped(t *testing.T) {
 	}
 	if _, _, ok := env.Skipped(7, 3); ok {
 		t.Error("an envelope knows of events that it does not have")
-	}
-}
-
-// A call refuses an event with the event id of an earlier one of the same user and kind.
-func TestCallIDs(t *testing.T) {
-	evs := []*skeinv1.Event{
-		likedMsg("a", "1", "r"), likedMsg("b", "1", "r"), likedMsg("a", "2", ""), likedMsg("a", "2", ""), likedMsg("a", "2", "r"),
-		{EventId: "r", Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: "a", ItemId: "1"}}},
-	}
-	res, good, err := screen(evs, PublishOptions{AllowPartial: true})
-	if err != nil || len(good) != 5 || len(res.Rejections) != 1 || res.Rejections[0].Index != 4 ||
-		res.Rejections[0].Reason != skeinv1.Reason_REASON_EVENT_ID_REUSED {
-		t.Errorf("%d good, %+v, %v", len(good), res.Rejections, err)
-	}
-	var refused *RejectedError
-	if _, _, err := screen(evs, PublishOptions{}); !errors.As(err, &refused) {
-		t.Error(err)
 	}
 }

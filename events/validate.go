@@ -34,34 +34,6 @@ func Validate(ev *skeinv1.Event) *Rejection {
 	return check(&flat, &wire)
 }
 
-// CallIDs refuses events of one call that have the event id of an earlier one: the reader would drop them (I6), and a call that
-// says something twice is a mistake. The zero value has seen none.
-type CallIDs struct{ first map[callID]int }
-
-type callID struct {
-	user, id string
-	kind     Kind
-}
-
-// Check takes the next good event of the call, with its index, and refuses it or returns nil.
-func (c *CallIDs) Check(ev *Event, index int) *Rejection {
-	if ev.ID == "" {
-		return nil
-	}
-	id := callID{ev.User, ev.ID, ev.Kind}
-	if at, repeats := c.first[id]; repeats {
-		r := reject(skeinv1.Reason_REASON_EVENT_ID_REUSED, "event_id",
-			"is that of events[%d], of the same user and kind: each event needs its own", at)
-		r.Index = index
-		return r
-	}
-	if c.first == nil {
-		c.first = make(map[callID]int)
-	}
-	c.first[id] = index
-	return nil
-}
-
 // unflat is what [check] must know of a message beyond its flat form.
 type unflat struct {
 	occurred *timestamppb.Timestamp

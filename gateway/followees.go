@@ -28,21 +28,15 @@ func ends(ev *events.Event) bool {
 type followees struct {
 	user string
 	// events are those of the call that add or end followees, in order.
-	events []*placed
+	events []*events.Checked
 	adds   int
 	// total is how many there are, and held which of the peers met are among them.
 	total int64
 	held  map[string]bool
 }
 
-// placed is an event of a call and its place there.
-type placed struct {
-	events.Event
-	index int
-}
-
 // overLimit refuses the follows of a call that go beyond the cap.
-func (s *Server) overLimit(ctx context.Context, evs []placed) (refused []events.Rejection, err error) {
+func (s *Server) overLimit(ctx context.Context, evs []events.Checked) (refused []events.Rejection, err error) {
 	limit := int64(s.limits.Followees)
 	if limit < 0 {
 		return nil, nil
@@ -78,7 +72,7 @@ func (s *Server) overLimit(ctx context.Context, evs []placed) (refused []events.
 }
 
 // followersOf gathers the events that matter by follower. Who only ends follows is left out.
-func followersOf(evs []placed) []*followees {
+func followersOf(evs []events.Checked) []*followees {
 	var all, adding []*followees
 	byUser := map[string]*followees{}
 	for i := range evs {
@@ -120,7 +114,7 @@ func (f *followees) judge(r *reading, limit int64) (refused []events.Rejection, 
 		switch {
 		case adds(&ev.Event) && !held && f.total >= limit:
 			refused = append(refused, events.Rejection{
-				Index: ev.index, Reason: skeinv1.Reason_REASON_FOLLOWEE_LIMIT, Field: ev.Kind.String(),
+				Index: ev.Index, Reason: skeinv1.Reason_REASON_FOLLOWEE_LIMIT, Field: ev.Kind.String(),
 				Message: fmt.Sprintf("%s is beyond the %d users whom one may follow", ev.Kind, limit),
 			})
 			continue

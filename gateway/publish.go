@@ -66,21 +66,7 @@ func (s *Server) publish(
 // judge finds the events that must be refused, in order: malformed ones, those with the event id of another of the call, and
 // follows beyond the followee cap.
 func (s *Server) judge(ctx context.Context, evs []*skeinv1.Event) ([]events.Rejection, error) {
-	var refused []events.Rejection
-	good := make([]placed, 0, len(evs))
-	var ids events.CallIDs
-	for i, msg := range evs {
-		ev, r := events.FromProto(msg)
-		if r == nil {
-			r = ids.Check(&ev, i)
-		}
-		if r == nil {
-			good = append(good, placed{ev, i})
-			continue
-		}
-		r.Index = i
-		refused = append(refused, *r)
-	}
+	good, refused := events.CheckCall(evs)
 	over, err := s.overLimit(ctx, good)
 	if err != nil {
 		return nil, err

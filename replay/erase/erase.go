@@ -132,9 +132,11 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 // it after a crash would find the deletion of a pseudonym in the scrubbed log, and keep the rows of the user.
 func (o *Options) deleteUser(ctx context.Context, user string) (at events.Position, slot uint16, err error) {
 	id := "erase-" + rand.Text()
-	res, err := o.Publisher.Publish(ctx, []*skeinv1.Event{{
-		EventId: id, Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: user}},
-	}}, events.PublishOptions{})
+	ev := &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: user}}}
+	if refused := events.Validate(ev); refused != nil {
+		return at, 0, refused
+	}
+	res, err := o.Publisher.Publish(ctx, []*skeinv1.Event{ev}, events.PublishOptions{})
 	if err != nil {
 		return at, 0, err
 	}

@@ -151,12 +151,14 @@ func (s *service) publish(envs []*events.Envelope, names map[string]string) (seq
 					*id = name
 				}
 			}
-			msgs = append(msgs, ev.Proto())
+			if msg := ev.Proto(); events.Validate(msg) == nil {
+				msgs = append(msgs, msg)
+			}
 		}
 		if len(msgs) == 0 {
 			continue
 		}
-		res, err := s.o.Publisher.Publish(context.Background(), msgs, events.PublishOptions{AllowPartial: true})
+		res, err := s.o.Publisher.Publish(context.Background(), msgs, events.PublishOptions{})
 		if err != nil {
 			s.t.Error(err)
 			return seq
