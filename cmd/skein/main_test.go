@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -24,8 +25,15 @@ import (
 // processes.
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
+	// Under the race detector each process sleeps for a second before it exits, unless this is set. A test has hundreds of them.
+	if os.Getenv(raceOptions) == "" {
+		_ = os.Setenv(raceOptions, "atexit_sleep_ms=0")
+	}
 	testscript.Main(m, map[string]func(){"skein": main})
 }
+
+// raceOptions is the variable of the options of the race detector.
+const raceOptions = "GORACE"
 
 // TestScripts runs the scenarios in testdata/script. Beside the usual commands of testscript they have:
 //
@@ -44,6 +52,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
+			env.Setenv(raceOptions, os.Getenv(raceOptions))
 			return os.MkdirAll(env.Getenv("TMPDIR"), 0o700)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -62,7 +71,7 @@ func TestScripts(t *testing.T) {
 				ts.Setenv("SKEIN_SERVER", server)
 			},
 			"held": func(ts *testscript.TestScript, _ bool, args []string) {
-				server, err := awaitAnswer(context.Background(), ts.MkAbs(args[0]), "http://", http.DefaultClient, http.StatusServiceUnavailable)
+				server, err := awaitAnswer(context.Background(), ts.MkAbs(args[0]), "http://", http.DefaultClient, http.StatusServiceUnavailable, everyStoreHeld)
 				ts.Check(err)
 				ts.Setenv("SKEIN_SERVER", server)
 			},
@@ -179,11 +188,19 @@ func clientTrusting(ts *testscript.TestScript, files []string) *http.Client {
 }
 
 func awaitReadyBy(ctx context.Context, portFile, scheme string, client *http.Client) (server string, err error) {
-	return awaitAnswer(ctx, portFile, scheme, client, http.StatusOK)
+	return awaitAnswer(ctx, portFile, scheme, client, http.StatusOK, func(string) bool { return true })
 }
 
-// awaitAnswer waits until a service has written its port and /readyz has a status.
-func awaitAnswer(ctx context.Context, portFile, scheme string, client *http.Client, status int) (server string, err error) {
+// everyStoreHeld reports whether no store of an answer of /readyz has yet to reach the hole.
+func everyStoreHeld(answer string) bool {
+	const state = `"state":`
+	return strings.Contains(answer, state) && strings.Count(answer, state) == strings.Count(answer, state+`"held"`)
+}
+
+// awaitAnswer waits until a service has written its port and /readyz has a status and fits.
+func awaitAnswer(
+	ctx context.Context, portFile, scheme string, client *http.Client, status int, fits func(answer string) bool,
+) (server string, err error) {
 	return server, eventually(ctx, func(ctx context.Context) error {
 		port, err := os.ReadFile(portFile)
 		if err != nil {
@@ -199,8 +216,12 @@ func awaitAnswer(ctx context.Context, portFile, scheme string, client *http.Clie
 			return err
 		}
 		defer res.Body.Close()
-		if res.StatusCode != status {
-			return fmt.Errorf("%s is not as it should be: %s", server, res.Status)
+		answer, err := io.ReadAll(res.Body)
+		if err != nil {
+			return err
+		}
+		if res.StatusCode != status || !fits(string(answer)) {
+			return fmt.Errorf("%s is not as it should be: %s, %s", server, res.Status, answer)
 		}
 		return nil
 	})

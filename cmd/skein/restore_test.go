@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -144,6 +146,16 @@ func TestSnapshotListAndPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 	api, stop = startApp(t, dir, slog.New(slog.DiscardHandler), func(o *appOptions) { o.upkeep.snapshots = b })
+	// The one that is scheduled at once is done before anything is listed, pruned or broken off.
+	if err := eventually(t.Context(), func(ctx context.Context) error {
+		res, err := api.admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+		if err == nil && res.Msg.GetSnapshots().GetTaken() == 0 {
+			err = errors.New("no snapshot is taken")
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
 	if code, out, said := skein("snapshot", "list", "--server", api.url); code != exitOK ||
 		!regexp.MustCompile(`(?m)^two +graph `).MatchString(out) {
 		t.Errorf("without a target: exit code %d, %q, %q", code, out, said)
