@@ -1,10 +1,12 @@
 package events
 
 import (
+	"encoding/binary"
 	"fmt"
 	"runtime"
 	"testing"
 
+	"github.com/zeebo/xxh3"
 	"google.golang.org/protobuf/proto"
 
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -82,4 +84,25 @@ func BenchmarkDecode(b *testing.B) {
 		}
 		reportEvents(b, n)
 	})
+}
+
+// BenchmarkWindow remembers a million event ids and their contents, as a decoder does, and reports what that takes.
+func BenchmarkWindow(b *testing.B) {
+	const n = 1 << 20
+	for b.Loop() {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		var w window
+		for i := range uint64(n) {
+			key := xxh3.Hash(binary.LittleEndian.AppendUint64(nil, i))
+			w.add(key, Micros(i))
+			w.add(key^contentSalt, Micros(i))
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "bytes/id")
+		runtime.KeepAlive(w)
+	}
+	b.ReportMetric(n*float64(b.N)/b.Elapsed().Seconds(), "ids/s")
 }
