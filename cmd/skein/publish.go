@@ -42,7 +42,8 @@ func (*publishCmd) Help() string {
 
 and prints the position that contains them all; give it to a query as --at-least. What is there is sent at once, up to
 --batch events in a call; a call is taken whole or not at all. Live events without an event id get one, so that a call
-with an unknown outcome can be tried again without taking an event twice.`
+with an unknown outcome can be tried again without taking an event twice. With --visible it says how many events were
+repeats of what the log had.`
 }
 
 // publishing is one run of the command.
@@ -59,6 +60,8 @@ type publishResult struct {
 	Position string `json:"position"`
 	Accepted int    `json:"accepted_count"`
 	Refused  int    `json:"refused_count"`
+	// Repeated is how many of those accepted the log had already. Only --visible learns it.
+	Repeated int `json:"repeated_count,omitempty"`
 }
 
 // parsedLine is an event and where it stood, or why the line is none.
@@ -196,6 +199,7 @@ func (p *publishing) send(ctx context.Context, batch []parsedLine) error {
 		return nameLines(err, batch)
 	}
 	p.result.Accepted += int(res.GetAcceptedCount())
+	p.result.Repeated += len(res.GetRepeatedIndexes())
 	if res.GetPosition() != "" {
 		p.result.Position = res.GetPosition()
 	}
@@ -238,6 +242,9 @@ func (p *publishing) stopped(err error) error {
 func (p *publishing) print() error {
 	if p.JSON {
 		return json.NewEncoder(p.std.out).Encode(p.result)
+	}
+	if n := p.result.Repeated; n > 0 {
+		p.std.say("skein: %s of what the log had, and nothing changes", plural(uint64(n), "event is a repeat", "events are repeats"))
 	}
 	if p.result.Position != "" {
 		fmt.Fprintln(p.std.out, p.result.Position)
