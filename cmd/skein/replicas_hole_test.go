@@ -1,0 +1,294 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	gocmp "github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// TestReplicasHole follows docs/runbook.md, SkeinLogHole, with two processes over a log on three NATS servers: the replica of one
+// server is damaged, found and repaired; then all replicas lack a message, and the loss is accepted.
+func TestReplicasHole(t *testing.T) {
+	leaks := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	r := startReplicas(ctx, t, "")
+	for _, part := range []struct {
+		name string
+		run  func(context.Context, *testing.T)
+	}{
+		{"a damaged replica", r.damagedReplica},
+		{"an accepted hole", r.acceptedHole},
+	} {
+		if !t.Run(part.name, func(t *testing.T) { part.run(ctx, t) }) {
+			break
+		}
+	}
+	for i, s := range r.servers {
+		if text, err := os.ReadFile(filepath.Join(s.dir, "server.log")); t.Failed() {
+			t.Errorf("%v, the log of process %d:\n%s", err, i, text)
+		}
+	}
+}
+
+// damagedReplica flips a bit in the replica of a server that does not lead, which then leads: the server does not copy the message
+// from another. Nothing is folded across it until another server leads, and the replica is whole when it was copied anew. The
+// message is the first one, which a reader asks the leader for. Others may come from any replica, and be whole there.
+func (r *replicas) damagedReplica(ctx context.Context, t *testing.T) {
+	follow := func(i int, follower string) (position string) {
+		t.Helper()
+		position, err := r.publish(ctx, i, namedFollow(follower, "star"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return position
+	}
+	if err := r.servers[1].stopInOrder(); err != nil {
+		t.Fatal(err)
+	}
+	at := follow(0, "damaged")
+	hole := r.lastSequence(ctx, t, 0)
+	follow(0, "after")
+	leader, err := r.cluster.leader(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged, whole := (leader+1)%3, (leader+2)%3
+	r.cluster.stop(damaged)
+	if err := flipBit(r.cluster.opts[damaged].StoreDir, "damaged", 1, filepath.Join(t.TempDir(), "whole")); err != nil {
+		t.Fatal(err)
+	}
+	r.cluster.start(damaged)
+	r.lead(ctx, t, damaged)
+
+	// A process that has yet to fold the message stands in front of it, and answers from there. The other goes on.
+	if err := r.servers[1].launch(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitHeld(ctx, t, 1, hole)
+	last := follow(1, "last")
+	all := []string{"damaged", "after", "last"}
+	if got, _, err := r.followers(ctx, 0, "star", last); err != nil || len(got) != len(all) {
+		t.Errorf("the process that has folded all answers %v, %v", got, err)
+	}
+	if got, _, err := r.followers(ctx, 1, "star", ""); err != nil || len(got) > 0 {
+		t.Errorf("in front of the hole it answers %v, %v", got, err)
+	}
+	if _, err := r.follows(ctx, 1, "damaged", "star", at); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("what is in the hole: %v", err)
+	}
+
+	// The leader steps down. Then its replica is moved away, and copied from the others.
+	r.lead(ctx, t, whole)
+	if _, err := awaitReady(ctx, filepath.Join(r.servers[1].dir, "port")); err != nil {
+		t.Fatal(err)
+	}
+	r.demandFollowers(ctx, t, "star", all, last)
+	r.cluster.stop(damaged)
+	replica, err := filepath.Glob(filepath.Join(r.cluster.opts[damaged].StoreDir, "jetstream", "*", "streams", events.StreamName))
+	if err != nil || len(replica) != 1 {
+		t.Fatal(replica, err)
+	}
+	if err := os.Rename(replica[0], filepath.Join(t.TempDir(), "damaged")); err != nil {
+		t.Fatal(err)
+	}
+	r.cluster.start(damaged)
+	if err := eventually(ctx, func(context.Context) error { return r.cluster.has(damaged, all) }); err != nil {
+		t.Fatalf("the replica that was copied: %v", err)
+	}
+	r.rebuiltEqual(ctx, t, "star", all, last)
+}
+
+// acceptedHole deletes a message that neither process has read, and accepts the loss through one of them.
+func (r *replicas) acceptedHole(ctx context.Context, t *testing.T) {
+	l, err := events.Open(ctx, events.Config{URL: r.cluster.url(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := l.NewPublisher(events.PublisherOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var position string
+	for _, follower := range []string{"one", "lost", "two"} {
+		res, err := p.Publish(ctx, []*skeinv1.Event{namedFollow(follower, "sun")}, events.PublishOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		position = res.Position.String()
+	}
+	head, err := l.Head(ctx)
+	if err := errors.Join(err, p.Close(ctx), l.Close(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	hole := head.Last - 1
+	stream, err := r.cluster.js.Stream(ctx, events.StreamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.DeleteMsg(ctx, hole); err != nil {
+		t.Fatal(err)
+	}
+	if err := both(func(i int) error { return r.servers[i].launch(ctx) }); err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.servers {
+		r.awaitHeld(ctx, t, i, hole)
+	}
+	accept := exec.CommandContext(ctx, "skein", "replay", "log", "accept-hole", fmt.Sprint(hole), "--server", "http://"+r.servers[0].addr)
+	if out, err := accept.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v", out, err)
+	}
+	if err := both(func(i int) error {
+		_, err := awaitReady(ctx, filepath.Join(r.servers[i].dir, "port"))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.demandFollowers(ctx, t, "sun", []string{"one", "two"}, position)
+	for i := range r.apis {
+		if h := r.logStatus(ctx, t, i).GetAcceptedHoles(); len(h) != 1 || h[0].GetFirstSequence() != hole || h[0].GetLastSequence() != hole {
+			t.Errorf("process %d knows %v as accepted, not %d", i, h, hole)
+		}
+	}
+	r.rebuiltEqual(ctx, t, "sun", []string{"one", "two"}, position)
+}
+
+// rebuiltEqual has the second process build its stores again. They are those of the first, row for row. Both are stopped then.
+func (r *replicas) rebuiltEqual(ctx context.Context, t *testing.T, user string, followers []string, atLeast string) {
+	t.Helper()
+	if err := r.servers[1].stopInOrder(); err != nil {
+		t.Error(err)
+	}
+	folded := inspectRows(ctx, t, r.servers[1])
+	if err := os.RemoveAll(filepath.Join(r.servers[1].dir, "data")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.servers[1].start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.demandFollowers(ctx, t, user, followers, atLeast)
+	if err := both(func(i int) error { return r.servers[i].stopInOrder() }); err != nil {
+		t.Error(err)
+	}
+	want := inspectRows(ctx, t, r.servers[0])
+	for what, got := range map[string][]byte{"folded": folded, "built again": inspectRows(ctx, t, r.servers[1])} {
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s (-other process +this):\n%s", what, gocmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(got), "\n")))
+		}
+	}
+}
+
+func (r *replicas) status(ctx context.Context, i int) (*skeinv1.GetStatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	res, err := r.apis[i].admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+	if err != nil {
+		return nil, err
+	}
+	return res.Msg, nil
+}
+
+func (r *replicas) logStatus(ctx context.Context, t *testing.T, i int) *skeinv1.LogStatus {
+	t.Helper()
+	st, err := r.status(ctx, i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.GetLog()
+}
+
+func (r *replicas) lastSequence(ctx context.Context, t *testing.T, i int) uint64 {
+	t.Helper()
+	return r.logStatus(ctx, t, i).GetLastSequence()
+}
+
+// awaitHeld waits until a process says that an envelope is missing, and stands in front of it with every projection.
+func (r *replicas) awaitHeld(ctx context.Context, t *testing.T, i int, hole uint64) {
+	t.Helper()
+	if err := eventually(ctx, func(ctx context.Context) error {
+		st, err := r.status(ctx, i)
+		if err != nil {
+			return err
+		}
+		if h := st.GetLog().GetHoles(); len(h) != 1 || h[0].GetFirstSequence() != hole || h[0].GetLastSequence() != hole {
+			return fmt.Errorf("missing are %v, not %d", h, hole)
+		}
+		for _, p := range st.GetProjections() {
+			if p.GetState() != skeinv1.ProjectionState_PROJECTION_STATE_HELD || st.GetLog().GetLastSequence()-p.GetLagEnvelopes() != hole-1 {
+				return fmt.Errorf("%s is %v, %d envelopes behind", p.GetName(), p.GetState(), p.GetLagEnvelopes())
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatalf("process %d: %v", i, err)
+	}
+}
+
+// lead makes a server the leader of the log.
+func (r *replicas) lead(ctx context.Context, t *testing.T, n int) {
+	t.Helper()
+	c := r.cluster
+	request := fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, c.servers[n].Name())
+	patient := 250 * time.Millisecond
+	if err := eventually(ctx, func(ctx context.Context) error {
+		// While there is no leader, nobody answers.
+		ctx, cancel := context.WithTimeout(ctx, patient)
+		defer cancel()
+		stream, err := c.js.Stream(ctx, events.StreamName)
+		if err == nil {
+			info := stream.CachedInfo().Cluster
+			if info.Leader == c.servers[n].Name() {
+				return nil
+			}
+			for _, peer := range info.Replicas {
+				if peer.Name == c.servers[n].Name() && !peer.Current {
+					return fmt.Errorf("server %d is not current", n)
+				}
+			}
+			_, err = c.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+events.StreamName, request)
+		}
+		patient = min(2*patient, 10*time.Second)
+		return fmt.Errorf("server %d does not lead: %w", n, err)
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// has demands that the replica of a server has these texts.
+func (c *natsCluster) has(n int, texts []string) error {
+	files, err := blockFiles(c.opts[n].StoreDir)
+	if err != nil {
+		return err
+	}
+	var data []byte
+	for _, name := range files {
+		block, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		data = append(data, block...)
+	}
+	for _, text := range texts {
+		if !bytes.Contains(data, []byte(text)) {
+			return fmt.Errorf("%q is not in %v", text, files)
+		}
+	}
+	return nil
+}
