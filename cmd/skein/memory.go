@@ -137,15 +137,15 @@ func planMemory(total int64, static bool, cache, hot, rebuildMemory memorySettin
 	return p, nil
 }
 
-// bounds are those of stores that serve. Memtables are taken from the cache: four stores have at most four each, and mostly
-// one or two. Were the cache full of them, every look-up of a fold would read a table. A commit of half a memtable would be
+// bounds are those of stores that serve. Memtables are taken from the cache: four stores have at most four each that
+// wait, one to use again, and those that open iterators hold. Were the cache full of them, every look-up of a fold would read a table. A commit of half a memtable would be
 // flushed alone. What is read of the log takes five
 // times as much once it is decoded.
 func (p memoryPlan) bounds() projections.Bounds {
 	if p.cache == 0 {
 		return projections.Bounds{}
 	}
-	flush, keep := min(max(p.cache/16, 2<<20), 32<<20), min(max(p.cache/16, 1<<20), 16<<20)
+	flush, keep := min(max(p.cache/32, 2<<20), 32<<20), min(max(p.cache/16, 1<<20), 16<<20)
 	return projections.Bounds{FlushBytes: int(flush), BatchBytes: int(flush / 8), KeepBytes: int(keep), ReadBytes: 1 << 20}
 }
 
