@@ -17,6 +17,7 @@ func TestErrorTextsSayWhatIsWanted(t *testing.T) {
 		relationships     = connectv1.GraphServiceBatchGetRelationshipsProcedure
 		feed, pins        = connectv1.FeedServiceReadFeedProcedure, connectv1.FeedServiceListPinsProcedure
 		status, snapshot  = connectv1.AdminServiceGetStatusProcedure, connectv1.AdminServiceTakeSnapshotProcedure
+		rebuild           = connectv1.AdminServiceStartRebuildProcedure
 	)
 	w := newWorld(t, withFeeds, withOperator(&notebook{}))
 	for _, c := range []struct{ procedure, body, want string }{
@@ -69,6 +70,10 @@ func TestErrorTextsSayWhatIsWanted(t *testing.T) {
 		{boards, `{}`, `board is required`},
 		{snapshot, `{"projections":["graph",""]}`, `projections[1] must not be empty: 1 to 64 bytes`},
 		{snapshot, `{"name":"A B"}`, "name must match ^([a-z0-9][a-z0-9._-]{0,127})?$"},
+		// Numbers.
+		{followers, `{"userId":"bob","pageSize":-1}`, "page_size is -1: must be at least 0"},
+		{rebuild, `{"projection":"graph","share":2}`, "share is 2: must be at least 0 and at most 1"},
+		{rebuild, `{"projection":"graph","partitions":[3,256]}`, "partitions[1] is 256: must be at most 255"},
 		// Tokens and positions.
 		{
 			followers, `{"userId":"bob","pageToken":"abc"}`,

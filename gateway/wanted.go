@@ -32,7 +32,37 @@ func wanted(msg proto.Message, v *protovalidate.Violation) string {
 	case "enum.in", "enum.defined_only":
 		return enumWanted(fd)
 	}
+	if limits := numberWanted(fd); limits != "" {
+		return fmt.Sprintf("is %v: %s", v.FieldValue.Interface(), limits)
+	}
 	return text
+}
+
+// numberWanted names the limits of a number, or of the numbers of a list; empty: it has none.
+func numberWanted(fd protoreflect.FieldDescriptor) string {
+	rules := fieldRulesOf(fd)
+	if fd.IsList() {
+		rules = rules.GetRepeated().GetItems()
+	}
+	m := rules.ProtoReflect()
+	of := m.WhichOneof(m.Descriptor().Oneofs().ByName("type"))
+	if of == nil || of.Message() == nil {
+		return ""
+	}
+	limits := m.Get(of).Message()
+	var texts []string
+	for _, limit := range [...]struct {
+		name protoreflect.Name
+		text string
+	}{{"gt", "more than"}, {"gte", "at least"}, {"lt", "less than"}, {"lte", "at most"}} {
+		if f := limits.Descriptor().Fields().ByName(limit.name); f != nil && limits.Has(f) {
+			texts = append(texts, fmt.Sprintf("%s %v", limit.text, limits.Get(f).Interface()))
+		}
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return "must be " + strings.Join(texts, " and ")
 }
 
 // choiceWanted names the fields of a oneof of the request.
