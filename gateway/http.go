@@ -31,7 +31,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.URL.RawPath != "" {
 		// Every path here is spelled in one way, so that a proxy that forbids one forbids all of it.
-		http.NotFound(w, r)
+		s.refuseStatus(w, r, http.StatusNotFound)
 		return
 	}
 	h, ok := s.methods[r.URL.Path]

@@ -404,12 +404,25 @@ func TestRefusedInGRPC(t *testing.T) {
 
 func TestNoSuchPage(t *testing.T) {
 	w := newWorld(t)
-	for _, path := range []string{"/", "/skein.v1.GraphService/Nothing", "/metrics/x", "//", "/skein.v1.GraphService"} {
-		if status, _, _ := w.get(path); status != http.StatusNotFound && status != http.StatusMovedPermanently && status != http.StatusTemporaryRedirect {
-			t.Errorf("%s: %d", path, status)
+	for _, path := range []string{"/", "/skein.v1.GraphService/Nothing", "/metrics/x", "/skein.v1.GraphService", "/skein.v1.GraphService/Check%46ollows"} {
+		const want = "path must be that of a method, as /skein.v1.GraphService/CheckFollows, or of a page: /healthz, /readyz, /metrics; it is %q"
+		status, header, body := w.get(path)
+		if e := parseError(t, body); status != http.StatusNotFound || e.Message != fmt.Sprintf(want, path) || e.Code != "unimplemented" ||
+			header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %d %v %s", path, status, header, body)
 		}
 	}
-	if status, _, _ := w.post("/healthz", "application/json", strings.NewReader("{}")); status != http.StatusMethodNotAllowed {
-		t.Errorf("POST of /healthz: %d", status)
+	if status, _, _ := w.get("//"); status != http.StatusNotFound && status != http.StatusMovedPermanently && status != http.StatusTemporaryRedirect {
+		t.Errorf("//: %d", status)
+	}
+	status, header, body := w.post("/healthz", "application/json", strings.NewReader("{}"))
+	if e := parseError(t, body); status != http.StatusMethodNotAllowed || e.Message != `method must be GET, HEAD; it is "POST"` ||
+		header.Get("Allow") != "GET, HEAD" {
+		t.Errorf("POST of /healthz: %d %v %s", status, header, body)
+	}
+	status, header, body = w.get(connectv1.EventServicePublishProcedure)
+	if e := parseError(t, body); status != http.StatusMethodNotAllowed || e.Message != `method must be POST; it is "GET"` ||
+		header.Get("Allow") != "POST" {
+		t.Errorf("GET of Publish: %d %v %s", status, header, body)
 	}
 }

@@ -1,9 +1,13 @@
 package gateway
 
-import "net/http"
+import (
+	"net/http"
 
-// mediaType answers a call in an encoding that no handler understands. Connect's handler sends a bare 415: curl without a
-// Content-Type, the first call of many users, would show nothing at all.
+	"connectrpc.com/connect"
+)
+
+// mediaType answers a call in an encoding, or by an HTTP method, that no handler understands. Connect's handler sends a bare 415 or
+// 405: curl without a Content-Type, the first call of many users, would show nothing at all.
 type mediaType struct {
 	http.ResponseWriter
 	s *Server
@@ -18,6 +22,10 @@ func (s *Server) understands(r *http.Request) bool {
 
 // WriteHeader is part of [http.ResponseWriter].
 func (m mediaType) WriteHeader(status int) {
+	if status == http.StatusMethodNotAllowed {
+		m.s.refuseStatus(m.ResponseWriter, m.r, status)
+		return
+	}
 	if status != http.StatusUnsupportedMediaType {
 		m.ResponseWriter.WriteHeader(status)
 		return
@@ -46,6 +54,49 @@ func (m mediaType) refusal() *failure {
 	}
 	return invalid(invalidField("Content-Type", "must be %s, or one of gRPC: application/grpc, application/grpc-web; it is %q",
 		own, m.r.Header.Get("Content-Type")))
+}
+
+// refuseStatus answers a request for what is not there, or by a method that is not taken, as other errors are answered. It is not
+// counted: anybody may make up paths.
+func (s *Server) refuseStatus(w http.ResponseWriter, r *http.Request, status int) {
+	f := invalid(invalidField("path", "must be that of a method, as /skein.v1.GraphService/CheckFollows, or of a page: /healthz, /readyz, "+
+		"/metrics; it is %.80q", r.URL.EscapedPath()))
+	if allowed := w.Header().Get("Allow"); status == http.StatusMethodNotAllowed {
+		f = invalid(invalidField("method", "must be %s; it is %.16q", allowed, r.Method))
+	}
+	f.code = connect.CodeUnimplemented
+	for _, name := range []string{"Content-Type", "X-Content-Type-Options"} { // of a text
+		w.Header().Del(name)
+	}
+	if err := s.errorWriter.Write(withStatus{w, status}, plainRequest, withRequestID(r.Context(), f.connectError())); err != nil {
+		s.log.DebugContext(r.Context(), "answer not sent", "error", err)
+	}
+}
+
+// textless replaces the texts of net/http for a page that is not there.
+type textless struct {
+	http.ResponseWriter
+	s        *Server
+	r        *http.Request
+	replaced bool
+}
+
+// WriteHeader is part of [http.ResponseWriter].
+func (t *textless) WriteHeader(status int) {
+	if status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
+		t.ResponseWriter.WriteHeader(status)
+		return
+	}
+	t.replaced = true
+	t.s.refuseStatus(t.ResponseWriter, t.r, status)
+}
+
+// Write is part of [http.ResponseWriter].
+func (t *textless) Write(p []byte) (int, error) {
+	if t.replaced {
+		return len(p), nil
+	}
+	return t.ResponseWriter.Write(p)
 }
 
 // withStatus sends another status than the code of an error has.

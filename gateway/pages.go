@@ -33,7 +33,12 @@ func (s *Server) mountPages(registry *prometheus.Registry) {
 		s.few(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))))
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
-	s.pages = mux
+	s.pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern == "" {
+			w = &textless{ResponseWriter: w, s: s, r: r}
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // few has a page answer so many at once.
