@@ -362,6 +362,27 @@ func (a *attacker) byBytes() []attack {
 		{"garbage for a request, with a token", func() string {
 			return a.send(blocked, strings.NewReader("\x00{{{"), "Authorization", good)
 		}, "invalid_argument INVALID_FIELD"},
+		{"a message over TLS with two framings, and an event behind it", func() string {
+			const body, event = `{"userId":"bob"}`, `{"events":[{"userFollowed":{"userId":"ann","targetUserId":"eve"}}]}`
+			behind := strings.Replace(line, blocked, connectv1.EventServicePublishProcedure, 1)
+			return a.raw(a.http1(), line+"Authorization: "+good+"\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"+chunks(body)+
+				behind+"Authorization: "+good+fmt.Sprintf("\r\nContent-Length: %d\r\n\r\n%s", len(event), event))
+		}, "status 200"},
+		{"the path of a method with a percent-encoded letter, over HTTP/2", func() string {
+			req, err := http.NewRequestWithContext(a.t.Context(), http.MethodPost, a.url+strings.Replace(blocked, "List", "L%69st", 1),
+				strings.NewReader(`{"userId":"bob"}`))
+			if err != nil {
+				a.t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/json")
+			req.Header.Set("Authorization", good)
+			res, err := a.http.Do(req)
+			if err != nil {
+				a.t.Fatal(err)
+			}
+			defer res.Body.Close()
+			return fmt.Sprintf("status %d over HTTP/%d", res.StatusCode, res.ProtoMajor)
+		}, "status 404 over HTTP/2"},
 		{"a page of another origin", func() string {
 			req, err := http.NewRequestWithContext(a.t.Context(), http.MethodOptions, a.url+blocked, http.NoBody)
 			if err != nil {
