@@ -83,11 +83,11 @@ func (p *Publisher) take(ctx context.Context) []*call {
 
 // fit returns how many calls from the start of a queue go into one envelope, whole.
 func fit(queue []*call) int {
-	events, bytes := 0, envelopeHeadBytes
+	n, bytes := 0, envelopeHeadBytes
 	for i, c := range queue {
-		events += c.events
+		n += c.events
 		bytes += len(c.records)
-		if events > MaxEnvelopeEvents || bytes > MaxEnvelopeBytes {
+		if n > MaxEnvelopeEvents || bytes > MaxEnvelopeBytes {
 			return i
 		}
 	}

@@ -69,6 +69,14 @@ func (c Cursor) Position() Position {
 // Archival tells whether a cursor was taken in the archive: it has no checksum, and nothing to warm up from.
 func (c Cursor) Archival() bool { return c.Seq > 0 && c.Checksum == 0 && c.WarmSeq == 0 }
 
+// Agrees reports whether two cursors may be of one place, for all that both of them know.
+func (c Cursor) Agrees(other Cursor) bool {
+	if c.Archival() || other.Archival() {
+		return c.Log == other.Log && c.Epoch == other.Epoch && c.Seq == other.Seq && c.LastTime == other.LastTime
+	}
+	return c == other
+}
+
 const (
 	cursorVersion = 1
 	cursorLen     = 1 + 16 + 4 + 8*5

@@ -35,10 +35,10 @@ func (r *ring) index(seq uint64) int {
 // holds tells whether a reader at the cursor can go on with the ring, and agrees with it.
 func (r *ring) holds(c Cursor) bool {
 	if c.Seq == r.base.Seq {
-		return c.agrees(r.base)
+		return c.Agrees(r.base)
 	}
 	i := r.index(c.Seq)
-	return i > 0 && c.agrees(r.envs[i-1].Cursor)
+	return i > 0 && c.Agrees(r.envs[i-1].Cursor)
 }
 
 // after returns the envelopes after a sequence, up to a size.

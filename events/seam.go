@@ -23,14 +23,6 @@ type origin struct {
 	relearn bool
 }
 
-// agrees tells whether two cursors may be of one place, for all that both of them know.
-func (c Cursor) agrees(other Cursor) bool {
-	if c.Archival() || other.Archival() {
-		return c.Log == other.Log && c.Epoch == other.Epoch && c.Seq == other.Seq && c.LastTime == other.LastTime
-	}
-	return c == other
-}
-
 // locate finds out where a reader goes on after a cursor, and that the log holds what the cursor was taken from.
 func (l *Log) locate(ctx context.Context, c Cursor) (origin, error) {
 	for {
@@ -346,7 +338,7 @@ func (r *reader) pass(env *Envelope) (bool, error) {
 		return false, nil
 	case env.Seq() < r.cur.Seq:
 		return true, nil
-	case env.Seq() > r.cur.Seq || !env.Cursor.agrees(r.cur) && !r.dec.PassedLost():
+	case env.Seq() > r.cur.Seq || !env.Cursor.Agrees(r.cur) && !r.dec.PassedLost():
 		return false, fmt.Errorf("%w: sequence %d differs: rebuild the store", ErrRewritten, r.cur.Seq)
 	}
 	r.passing, r.cur = false, env.Cursor
