@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -13,9 +13,9 @@ import (
 func (s *Server) acceptLogHole(
 	ctx context.Context, req *skeinv1.AcceptLogHoleRequest, _ *extra,
 ) (*skeinv1.AcceptLogHoleResponse, error) {
-	hole := events.SeqRange{From: req.GetFirstSequence(), To: cmp.Or(req.GetLastSequence(), req.GetFirstSequence())}
+	hole := eventlog.SeqRange{From: req.GetFirstSequence(), To: cmp.Or(req.GetLastSequence(), req.GetFirstSequence())}
 	if err := s.source.AcceptHole(ctx, hole); err != nil {
-		if errors.Is(err, events.ErrNotMissing) {
+		if errors.Is(err, eventlog.ErrNotMissing) {
 			return nil, &Refusal{Why: ErrNotPossible, Text: err.Error()}
 		}
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -41,7 +42,7 @@ func (s *Server) markActive(r *feedReading, reader string) {
 // marker appends reader_active events, from one goroutine that lives while there are any. What comes while the log is
 // busy goes into the next call.
 type marker struct {
-	log  *events.Publisher
+	log  *eventlog.Publisher
 	life context.Context //nolint:containedctx // the life of the server: an append outlives the read that asks for it
 
 	mu      sync.Mutex
@@ -52,7 +53,7 @@ type marker struct {
 	ended   sync.WaitGroup
 }
 
-func newMarker(life context.Context, log *events.Publisher) *marker {
+func newMarker(life context.Context, log *eventlog.Publisher) *marker {
 	return &marker{life: life, log: log}
 }
 
@@ -82,7 +83,7 @@ func (m *marker) run() {
 			evs[i] = &skeinv1.Event{Kind: &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: reader}}}
 		}
 		ctx, cancel := context.WithTimeout(m.life, markTimeout)
-		_, err := m.log.Publish(ctx, evs, events.PublishOptions{})
+		_, err := m.log.Publish(ctx, evs, eventlog.PublishOptions{})
 		cancel()
 		if err != nil && !errors.Is(err, events.ErrOutcomeUnknown) {
 			m.forget(readers)

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -40,7 +41,7 @@ func (*archivedReader) Close() {}
 func oldLog(t *testing.T, evs ...*skeinv1.Event) archivedLog {
 	t.Helper()
 	ctx := t.Context()
-	l, err := events.Open(ctx, events.Config{Ephemeral: true, MaxBytes: 1 << 30})
+	l, err := eventlog.Open(ctx, eventlog.Config{Ephemeral: true, MaxBytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,16 +50,16 @@ func oldLog(t *testing.T, evs ...*skeinv1.Event) archivedLog {
 			t.Error(err)
 		}
 	}()
-	p, err := l.NewPublisher(events.PublisherOptions{})
+	p, err := l.NewPublisher(eventlog.PublisherOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, ev := range evs {
-		if _, err := p.Publish(ctx, []*skeinv1.Event{ev}, events.PublishOptions{}); err != nil {
+		if _, err := p.Publish(ctx, []*skeinv1.Event{ev}, eventlog.PublishOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	h := events.NewHub(l, events.HubOptions{})
+	h := eventlog.NewHub(l, eventlog.HubOptions{})
 	defer h.Close()
 	go func() { _ = h.Run(ctx) }() // it ends with Close, and Next says what went wrong
 	s, err := h.Subscribe(l.Start())
@@ -81,9 +82,9 @@ func oldLog(t *testing.T, evs ...*skeinv1.Event) archivedLog {
 func TestPositionsOfTheEpochBefore(t *testing.T) {
 	all := oldLog(t, follow("ann", "bob"), follow("cid", "bob"), follow("dan", "bob"))
 	head := all[1].Cursor
-	source := events.Config{Dir: t.TempDir(), MaxBytes: 1 << 30, Existing: true}
-	if err := events.Restore(t.Context(), source, events.Restored{
-		ID: head.Log, Epoch: 2, Predecessors: []events.Predecessor{{Epoch: 1, Last: 2}}, Head: head,
+	source := eventlog.Config{Dir: t.TempDir(), MaxBytes: 1 << 30, Existing: true}
+	if err := eventlog.Restore(t.Context(), source, eventlog.Restored{
+		ID: head.Log, Epoch: 2, Predecessors: []eventlog.Predecessor{{Epoch: 1, Last: 2}}, Head: head,
 	}); err != nil {
 		t.Fatal(err)
 	}

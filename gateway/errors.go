@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -131,7 +132,7 @@ var sentinels = []sentinel{
 		"the log refused the events for a reason that no retry will change; nothing was taken",
 	},
 	{
-		events.ErrHole, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_HOLE, retryLater,
+		eventlog.ErrHole, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_HOLE, retryLater,
 		"the log has lost envelopes, and what is demanded comes after them; reads without a position continue",
 	},
 	{
@@ -139,7 +140,7 @@ var sentinels = []sentinel{
 		"the log cannot be reached",
 	},
 	{
-		events.ErrClosed, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, retrySoon,
+		eventlog.ErrClosed, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, retrySoon,
 		"the log is closed",
 	},
 	{

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -81,7 +82,7 @@ func TestErrorsOfPackagesBelow(t *testing.T) {
 		{events.ErrLogFull, connect.CodeResourceExhausted, "NO_ROOM", true},
 		{ErrNoRoom, connect.CodeResourceExhausted, "NO_ROOM", true},
 		{events.ErrLogUnavailable, connect.CodeUnavailable, "LOG_UNAVAILABLE", true},
-		{events.ErrClosed, connect.CodeUnavailable, "LOG_UNAVAILABLE", true},
+		{eventlog.ErrClosed, connect.CodeUnavailable, "LOG_UNAVAILABLE", true},
 		{events.ErrRefused, connect.CodeInternal, "LOG_UNAVAILABLE", false},
 		{projections.ErrNotReady, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", true},
 		{projections.ErrStopped, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", false},

@@ -14,7 +14,7 @@ import (
 	"github.com/rs/cors"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
@@ -25,12 +25,12 @@ import (
 // Options are what a server is made of. Who opened log, publisher and stores closes them, after [Server.Run].
 type Options struct {
 	// Log is the log that the stores fold. Required.
-	Log *events.Log
+	Log *eventlog.Log
 	// Publisher appends to the log. It should fail when it is full (events.PublisherOptions.FailWhenFull), so that
 	// clients hear of overload instead of waiting. Required.
-	Publisher *events.Publisher
+	Publisher *eventlog.Publisher
 	// Hub reads the log for the stores, and knows how long it is. Required.
-	Hub *events.Hub
+	Hub *eventlog.Hub
 	// Graph is the graph projection. Required.
 	Graph *projections.Live
 	// Inbox is the inbox projection. Without it FeedService answers "unimplemented".
@@ -73,9 +73,9 @@ type Options struct {
 
 // Server answers the API of skein. Its methods are safe for concurrent use.
 type Server struct {
-	source    *events.Log
-	publisher *events.Publisher
-	hub       *events.Hub
+	source    *eventlog.Log
+	publisher *eventlog.Publisher
+	hub       *eventlog.Hub
 	graph     *projections.Live
 	// inbox, seen and counters may be nil.
 	inbox, seen, counters *projections.Live

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 // logCollector asks the log how it is when it is asked for.
@@ -73,7 +73,7 @@ func (c *logCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-func envelopesIn(ranges []events.SeqRange) (n float64) {
+func envelopesIn(ranges []eventlog.SeqRange) (n float64) {
 	for _, r := range ranges {
 		n += float64(r.To - r.From + 1)
 	}

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -85,7 +86,7 @@ func (s *Server) judge(ctx context.Context, evs []*skeinv1.Event) ([]events.Reje
 // in the call.
 func (s *Server) appendGood(
 	ctx context.Context, evs []*skeinv1.Event, refused []events.Rejection, res *skeinv1.PublishResponse,
-) (took events.Result, places []int, err error) {
+) (took eventlog.Result, places []int, err error) {
 	good := make([]*skeinv1.Event, 0, len(evs))
 	for i, ev := range evs {
 		if len(refused) > 0 && refused[0].Index == i {
@@ -98,7 +99,7 @@ func (s *Server) appendGood(
 		return took, nil, nil
 	}
 	ctx, parent, end := s.following(ctx, len(good))
-	took, err = s.publisher.Publish(ctx, good, events.PublishOptions{Trace: parent})
+	took, err = s.publisher.Publish(ctx, good, eventlog.PublishOptions{Trace: parent})
 	end(err)
 	if errors.Is(err, events.ErrEnvelopeTooLarge) {
 		return took, nil, invalid(violation{
@@ -106,7 +107,7 @@ func (s *Server) appendGood(
 			text: "are together larger than the " + sizeText(events.MaxEnvelopeBytes) + " that one call takes",
 		})
 	}
-	if errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, events.ErrClosed) {
+	if errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, eventlog.ErrClosed) {
 		f := asFailure(err)
 		f.text += "; nothing was taken"
 		return took, nil, f
@@ -124,7 +125,7 @@ func (s *Server) appendGood(
 
 // nameRepeats fills in what the reader of the log dropped of the events that the log took. It says so only while the envelope is
 // in memory: to read it again would take all event ids of the quarter of an hour before it.
-func (s *Server) nameRepeats(took events.Result, places []int, res *skeinv1.PublishResponse) {
+func (s *Server) nameRepeats(took eventlog.Result, places []int, res *skeinv1.PublishResponse) {
 	env := s.hub.Recent(took.Position.Seq)
 	if env == nil {
 		return
@@ -160,7 +161,7 @@ func (s *Server) awaitVisible(ctx context.Context, pos events.Position) error {
 		}
 		reason := skeinv1.Reason_REASON_NOT_CAUGHT_UP
 		switch {
-		case errors.Is(err, events.ErrHole):
+		case errors.Is(err, eventlog.ErrHole):
 			reason = skeinv1.Reason_REASON_LOG_HOLE
 		case ctx.Err() == nil:
 			reason = skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -249,7 +249,7 @@ func TestPublishNamesRepeats(t *testing.T) {
 		}},
 	} {
 		t.Run(part.name, func(t *testing.T) {
-			w := newWorld(t, func(o *worldOptions) { o.source = events.Config{Dir: dir, MaxBytes: 1 << 30} })
+			w := newWorld(t, func(o *worldOptions) { o.source = eventlog.Config{Dir: dir, MaxBytes: 1 << 30} })
 			var at string
 			for _, c := range part.calls {
 				res := ask(w, w.events.Publish, &skeinv1.PublishRequest{Events: c.evs, Wait: c.wait, AllowPartial: c.partial})
@@ -277,7 +277,7 @@ func TestPublishNamesRepeats(t *testing.T) {
 			}
 			// What is not in memory is not guessed at.
 			res := &skeinv1.PublishResponse{AcceptedCount: 1, EventIds: []string{"1"}}
-			w.server.nameRepeats(events.Result{Position: w.log.Position(1000), Accepted: 1}, []int{0}, res)
+			w.server.nameRepeats(eventlog.Result{Position: w.log.Position(1000), Accepted: 1}, []int{0}, res)
 			if res.GetRepeatsKnown() || res.GetAcceptedCount() != 1 {
 				t.Error(res)
 			}

@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
@@ -163,14 +164,14 @@ func (s *Server) await(ctx context.Context, store *projections.Live, d demand) e
 	if err != nil && errors.Is(context.Cause(ctx), errNotCaughtUp) {
 		return errNotCaughtUp
 	}
-	if hole, ok := errors.AsType[*events.HoleError](err); ok {
+	if hole, ok := errors.AsType[*eventlog.HoleError](err); ok {
 		return heldBy(hole, store.Cursor().Seq, s.source, err)
 	}
 	return d.check(err)
 }
 
 // heldBy refuses to wait for what comes after a hole of the log.
-func heldBy(hole *events.HoleError, seq uint64, log *events.Log, cause error) error {
+func heldBy(hole *eventlog.HoleError, seq uint64, log *eventlog.Log, cause error) error {
 	at := log.Position(seq).String()
 	return &failure{
 		code: connect.CodeUnavailable, reason: skeinv1.Reason_REASON_LOG_HOLE, retry: retryLater, cause: cause,

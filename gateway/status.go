@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -102,7 +103,7 @@ func (s *Server) logStatus(ctx context.Context) *skeinv1.LogStatus {
 	return st
 }
 
-func holesOf(ranges []events.SeqRange) (holes []*skeinv1.LogHole) {
+func holesOf(ranges []eventlog.SeqRange) (holes []*skeinv1.LogHole) {
 	for _, r := range ranges {
 		holes = append(holes, &skeinv1.LogHole{FirstSequence: r.From, LastSequence: r.To})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -36,7 +37,7 @@ func ownServer(t *testing.T) (ns *server.Server, source func(*worldOptions)) {
 	if !ns.ReadyForConnections(10 * time.Second) {
 		t.Fatal("the server is not ready")
 	}
-	return ns, func(o *worldOptions) { o.source = events.Config{URL: ns.ClientURL()} }
+	return ns, func(o *worldOptions) { o.source = eventlog.Config{URL: ns.ClientURL()} }
 }
 
 // stranger is a NATS client that appends to the log what it likes. The log is on a server of its own.
@@ -54,7 +55,7 @@ func stranger(t *testing.T) (source func(*worldOptions), appendRaw func([]byte))
 	}
 	return source, func(data []byte) {
 		t.Helper()
-		if _, err := js.Publish(t.Context(), events.Subject, data); err != nil {
+		if _, err := js.Publish(t.Context(), eventlog.Subject, data); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -134,7 +135,7 @@ type aheadReader struct{ batches chan readResult }
 
 // readAhead reads until the context ends or the reading fails, one step ahead of who takes. So a checkpoint that is due
 // breaks off no reading, which may be of an archive far away.
-func readAhead(ctx context.Context, sub *events.Subscription) aheadReader {
+func readAhead(ctx context.Context, sub *eventlog.Subscription) aheadReader {
 	r := aheadReader{make(chan readResult)}
 	go func() {
 		defer close(r.batches)
@@ -239,7 +240,7 @@ func (s *Server) watchFailure(ctx context.Context, err error) error {
 		text: "the log cannot be read at the moment",
 	}
 	switch {
-	case errors.Is(err, events.ErrLogUnavailable), errors.Is(err, events.ErrClosed):
+	case errors.Is(err, events.ErrLogUnavailable), errors.Is(err, eventlog.ErrClosed):
 		return f
 	case !errors.Is(err, events.ErrTrimmed):
 		return err

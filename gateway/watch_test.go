@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -220,7 +221,7 @@ func TestWatchOfWhatIsTrimmed(t *testing.T) {
 	if got := detailsOf(t, err).info.GetMetadata()["earliest"]; got != w.log.Position(0).String() {
 		t.Error(got)
 	}
-	wantError(t, asFailure(w.server.watchFailure(t.Context(), events.ErrClosed)).connectError(),
+	wantError(t, asFailure(w.server.watchFailure(t.Context(), eventlog.ErrClosed)).connectError(),
 		connect.CodeUnavailable, "LOG_UNAVAILABLE", "")
 }
 

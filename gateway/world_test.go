@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
@@ -40,9 +41,9 @@ func TestMain(m *testing.M) {
 // world is a whole service: an embedded log on disk, the graph, and a server on a port of its own.
 type world struct {
 	t         testing.TB
-	log       *events.Log
-	publisher *events.Publisher
-	hub       *events.Hub
+	log       *eventlog.Log
+	publisher *eventlog.Publisher
+	hub       *eventlog.Hub
 	store     *projections.Live
 	// inbox is nil in a world without feeds, seen and counters in one without those. The channels close when the store
 	// has caught up with the log.
@@ -96,7 +97,7 @@ type worldOptions struct {
 	Options
 	asleep bool
 	// source is where the log is; default: embedded, in a directory of the test.
-	source events.Config
+	source eventlog.Config
 	// past is the archived part of the log; nil: none.
 	past events.Past
 	// inbox, seen and counters are the settings of the stores; nil: there is none.
@@ -115,22 +116,22 @@ func newWorld(t testing.TB, options ...func(*worldOptions)) *world {
 	t.Helper()
 	w := &world{t: t}
 	ctx, endHub := context.WithCancel(context.Background())
-	o := worldOptions{source: events.Config{Dir: t.TempDir(), MaxBytes: 1 << 30}}
+	o := worldOptions{source: eventlog.Config{Dir: t.TempDir(), MaxBytes: 1 << 30}}
 	o.Limits.ShedAfter = -1 // tests run on machines that are busy with other tests
 	for _, f := range options {
 		f(&o)
 	}
 	var err error
-	if w.log, err = events.Open(ctx, o.source); err != nil {
+	if w.log, err = eventlog.Open(ctx, o.source); err != nil {
 		t.Fatal(err)
 	}
 	if o.past != nil {
 		w.log.SetPast(o.past)
 	}
-	if w.publisher, err = w.log.NewPublisher(events.PublisherOptions{FailWhenFull: true}); err != nil {
+	if w.publisher, err = w.log.NewPublisher(eventlog.PublisherOptions{FailWhenFull: true}); err != nil {
 		t.Fatal(err)
 	}
-	w.hub = events.NewHub(w.log, events.HubOptions{})
+	w.hub = eventlog.NewHub(w.log, eventlog.HubOptions{})
 	hubEnded := make(chan error, 1)
 	go func() { hubEnded <- w.hub.Run(ctx) }()
 	t.Cleanup(func() {
@@ -265,8 +266,8 @@ func (w *world) subscribe(from events.Cursor) (projections.Subscription, error) 
 
 // subscription is the hub's, with the head that it knows.
 type subscription struct {
-	*events.Subscription
-	hub *events.Hub
+	*eventlog.Subscription
+	hub *eventlog.Hub
 }
 
 func (s subscription) Head() uint64 { return s.hub.Head() }

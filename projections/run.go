@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 // Source subscribes to the log after a cursor. It fails if the log is not the one that the cursor is of.
@@ -34,7 +35,7 @@ func (s *Store) Run(ctx context.Context, source Source) (err error) {
 	s.life.set(CatchingUp)
 	defer func() {
 		switch {
-		case errors.Is(err, events.ErrClosed), ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
+		case errors.Is(err, eventlog.ErrClosed), ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
 			// This process has closed the log, perhaps by the end of a context of which this one is still to hear.
 			err = nil
 			s.life.set(Stopped)
@@ -55,7 +56,7 @@ func (s *Store) Run(ctx context.Context, source Source) (err error) {
 	for {
 		s.observe(start, sub.Head())
 		envs, err := s.next(ctx, sub)
-		if errors.Is(err, events.ErrHole) { // it passes, and the next call looks again, after a pause
+		if errors.Is(err, eventlog.ErrHole) { // it passes, and the next call looks again, after a pause
 			s.life.hold(err)
 			continue
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 	"github.com/skein-feed/skein/projections"
@@ -150,11 +151,11 @@ func nothingIsWrong(t *testing.T, p *prometheusServer) {
 // publishPast appends a follow of ann to the log on a server, past the service, and returns its position.
 func publishPast(t *testing.T, url, user string) string {
 	t.Helper()
-	p, err := events.Dial(t.Context(), events.Config{URL: url}, events.PublisherOptions{})
+	p, err := eventlog.Dial(t.Context(), eventlog.Config{URL: url}, eventlog.PublisherOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := p.Publish(t.Context(), []*skeinv1.Event{userFollowed("ann", user)}, events.PublishOptions{})
+	res, err := p.Publish(t.Context(), []*skeinv1.Event{userFollowed("ann", user)}, eventlog.PublishOptions{})
 	if err := errors.Join(err, p.Close(t.Context())); err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +319,7 @@ func logRefuses(t *testing.T, p *prometheusServer) {
 	w := watch(t, p, t.TempDir(), "--nats", url, "--archive", "off")
 	publish(t, w.api, userFollowed("ann", "bob"))
 	js := jetStreamAt(t, url)
-	stream, err := js.Stream(t.Context(), events.StreamName)
+	stream, err := js.Stream(t.Context(), eventlog.StreamName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +338,7 @@ func malformedEvents(t *testing.T, p *prometheusServer) {
 	publish(t, w.api, userFollowed("ann", "bob"))
 	js := jetStreamAt(t, url)
 	w.await(p, func() {
-		if _, err := js.Publish(t.Context(), events.Subject, []byte("no events"), jetstream.WithExpectStream(events.StreamName)); err != nil {
+		if _, err := js.Publish(t.Context(), eventlog.Subject, []byte("no events"), jetstream.WithExpectStream(eventlog.StreamName)); err != nil {
 			t.Error(err)
 		}
 	}, "SkeinEventsRejected")

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
@@ -34,7 +35,7 @@ const closeTimeout = 30 * time.Second
 
 // appOptions say what a process of the service is made of.
 type appOptions struct {
-	log events.Config
+	log eventlog.Config
 	dir string
 	// memory says how much each part of the process may take; zero: little is cached.
 	memory memoryPlan
@@ -62,11 +63,11 @@ type appOptions struct {
 //	 ↑            ↑
 //	publisher ← gateway ← clients
 type app struct {
-	log       *events.Log
+	log       *eventlog.Log
 	cache     *projections.Cache
-	hub       *events.Hub
+	hub       *eventlog.Hub
 	stores    []*projections.Live
-	publisher *events.Publisher
+	publisher *eventlog.Publisher
 	// operations are the long work on the stores and the log.
 	operations *operation.Manager
 	server     *gateway.Server
@@ -93,7 +94,7 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	if o.log.Existing, err = archived(ctx, o.upkeep.archive); err != nil {
 		return nil, err
 	}
-	if a.log, err = events.Open(ctx, o.log); err != nil {
+	if a.log, err = eventlog.Open(ctx, o.log); err != nil {
 		return nil, lostLog(err, o.upkeep.archive)
 	}
 	if err = a.openArchive(ctx); err != nil {
@@ -123,14 +124,14 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 		}
 		a.stores = append(a.stores, store)
 	}
-	a.hub = events.NewHub(a.log, events.HubOptions{RingBytes: int(o.memory.ring)})
+	a.hub = eventlog.NewHub(a.log, eventlog.HubOptions{RingBytes: int(o.memory.ring)})
 	appends, err := newAppendMetrics(registry)
 	if err != nil {
 		return nil, err
 	}
 	// A full queue fails, so that the clients of a service hear of overload.
 	//nolint:contextcheck // a publisher lives until it is closed, not for as long as opening takes
-	if a.publisher, err = a.log.NewPublisher(events.PublisherOptions{
+	if a.publisher, err = a.log.NewPublisher(eventlog.PublisherOptions{
 		FailWhenFull: true, Listener: appends.listener(),
 	}); err != nil {
 		return nil, err
@@ -250,8 +251,8 @@ func (a *app) source(from events.Cursor) (projections.Subscription, error) {
 
 // subscription is a reading of the log that knows how long the log is, and stops while the disk has no room.
 type subscription struct {
-	*events.Subscription
-	hub  *events.Hub
+	*eventlog.Subscription
+	hub  *eventlog.Hub
 	disk *diskGuard // nil: whoever folds looks at the disk, or there is nothing else
 }
 

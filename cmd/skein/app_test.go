@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/importer"
 )
@@ -34,7 +35,7 @@ func startApp(t *testing.T, dir string, logger *slog.Logger, options ...func(*ap
 		t.Fatal(err)
 	}
 	o := appOptions{
-		log: events.Config{Dir: filepath.Join(dir, logDir)}, dir: dir, memory: memoryPlan{cache: 16 << 20, hot: 1 << 20}, logger: logger,
+		log: eventlog.Config{Dir: filepath.Join(dir, logDir)}, dir: dir, memory: memoryPlan{cache: 16 << 20, hot: 1 << 20}, logger: logger,
 	}
 	for _, f := range options {
 		f(&o)

@@ -10,6 +10,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 const (
@@ -41,7 +42,7 @@ func (f *archiveFlags) open(ctx context.Context, dir string, external bool) (buc
 }
 
 // past has the log of a data directory read its archive, if there is one.
-func (f *archiveFlags) past(ctx context.Context, dir string, log *events.Log) error {
+func (f *archiveFlags) past(ctx context.Context, dir string, log *eventlog.Log) error {
 	if f.Archive == "" {
 		if _, err := os.Stat(filepath.Join(dir, archiveDir)); errors.Is(err, os.ErrNotExist) {
 			return nil // to open it would make it
@@ -70,7 +71,7 @@ func archived(ctx context.Context, b bucket.Bucket) (bool, error) {
 
 // fits checks that the log goes on where its archive ends. What is published into one that does not, as a copy of earlier, would
 // stand at sequences that the archive has already.
-func fits(ctx context.Context, log *events.Log, a *archive.Archive) error {
+func fits(ctx context.Context, log *eventlog.Log, a *archive.Archive) error {
 	end := a.End()
 	if end.Seq == 0 {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 type demoCmd struct {
@@ -38,7 +38,7 @@ func (c *demoCmd) Run(ctx context.Context, std *streams) (err error) {
 	}
 	flags := logFlags{LogFormat: "text", LogLevel: c.LogLevel}
 	a, err := openApp(ctx, appOptions{
-		log: events.Config{Dir: filepath.Join(dir, logDir)}, dir: dir, memory: memoryPlan{cache: 64 << 20, hot: 1 << 20},
+		log: eventlog.Config{Dir: filepath.Join(dir, logDir)}, dir: dir, memory: memoryPlan{cache: 64 << 20, hot: 1 << 20},
 		logger: flags.logger(std.err),
 		upkeep: upkeepOptions{archive: archive, auditShare: 0.05, adopt: true},
 	})

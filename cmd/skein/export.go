@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -290,7 +291,7 @@ func (c *exportEventsCmd) Run(ctx context.Context, std *streams) error {
 		}
 		return do(export.FromService(api.events(), r))
 	}
-	return c.offline(ctx, func(log *events.Log, hub *events.Hub) error {
+	return c.offline(ctx, func(log *eventlog.Log, hub *eventlog.Hub) error {
 		if head, err := log.Head(ctx); err == nil {
 			r.LogBytes = wholeBytes(head.First, uint64(max(0, head.Bytes)))
 		}

@@ -9,16 +9,17 @@ import (
 	"path/filepath"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 // offline opens the log of a data directory and its archive, calls do with a hub that runs, and closes them. Nothing in the
 // directory is made anew.
-func (c *exportEventsCmd) offline(ctx context.Context, do func(*events.Log, *events.Hub) error) (err error) {
+func (c *exportEventsCmd) offline(ctx context.Context, do func(*eventlog.Log, *eventlog.Hub) error) (err error) {
 	dir := filepath.Join(c.Data, logDir)
 	if _, err := os.Stat(dir); err != nil {
 		return fmt.Errorf("--data: there is no log: %w", err)
 	}
-	log, err := events.Open(ctx, events.Config{Dir: dir, Existing: true, Logger: slog.New(slog.DiscardHandler)})
+	log, err := eventlog.Open(ctx, eventlog.Config{Dir: dir, Existing: true, Logger: slog.New(slog.DiscardHandler)})
 	if errors.Is(err, events.ErrLocked) {
 		return fmt.Errorf("--data: %w; without --data the running service is asked", err)
 	}
@@ -33,7 +34,7 @@ func (c *exportEventsCmd) offline(ctx context.Context, do func(*events.Log, *eve
 	if err := c.past(ctx, c.Data, log); err != nil {
 		return err
 	}
-	hub := events.NewHub(log, events.HubOptions{})
+	hub := eventlog.NewHub(log, eventlog.HubOptions{})
 	running, ended := make(chan error, 1), context.WithoutCancel(ctx)
 	go func() { running <- hub.Run(ended) }() // it ends with the hub
 	defer func() {

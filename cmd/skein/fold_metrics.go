@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 )
 
@@ -108,9 +108,9 @@ func newAppendMetrics(reg prometheus.Registerer) (*appendMetrics, error) {
 }
 
 // listener counts envelopes.
-func (m *appendMetrics) listener() events.PublisherListener {
+func (m *appendMetrics) listener() eventlog.PublisherListener {
 	ok, failed := m.took.WithLabelValues("ok"), m.took.WithLabelValues("failed")
-	return events.PublisherListener{Appended: func(i events.AppendInfo) {
+	return eventlog.PublisherListener{Appended: func(i eventlog.AppendInfo) {
 		took := ok
 		if i.Err != nil {
 			took = failed

@@ -19,6 +19,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -57,7 +58,7 @@ func writeOldLog(t *testing.T) *oldLog {
 	t.Helper()
 	o := &oldLog{dir: t.TempDir()}
 	// The server has one clock for all its files, which must not be that of the bubble.
-	outside, err := events.Open(t.Context(), events.Config{Ephemeral: true})
+	outside, err := eventlog.Open(t.Context(), eventlog.Config{Ephemeral: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,11 +67,11 @@ func writeOldLog(t *testing.T) *oldLog {
 	synctest.Test(t, func(t *testing.T) {
 		until := func(before time.Duration) { <-time.After(time.Until(now.Add(-before))) } // no time, in a bubble
 		until(95 * time.Minute)
-		log, err := events.Open(t.Context(), events.Config{Dir: filepath.Join(o.dir, logDir)})
+		log, err := eventlog.Open(t.Context(), eventlog.Config{Dir: filepath.Join(o.dir, logDir)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := log.NewPublisher(events.PublisherOptions{})
+		p, err := log.NewPublisher(eventlog.PublisherOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +79,7 @@ func writeOldLog(t *testing.T) *oldLog {
 			for at := from; at > to; at -= apart {
 				until(at)
 				n := o.size
-				res, err := p.Publish(context.Background(), old(n), events.PublishOptions{})
+				res, err := p.Publish(context.Background(), old(n), eventlog.PublishOptions{})
 				if err != nil || res.Position.Seq != uint64(n)+1 {
 					t.Fatalf("envelope %d is at %v: %v", n, res, err)
 				}
@@ -101,7 +102,7 @@ func writeOldLog(t *testing.T) *oldLog {
 // after it, without a gap or a repetition. It returns how far it was archived, and where the stream begins.
 func (o *oldLog) demandWhole(ctx context.Context, t *testing.T, data string) (archived, first uint64) {
 	t.Helper()
-	log, err := events.Open(ctx, events.Config{Dir: filepath.Join(data, logDir)})
+	log, err := eventlog.Open(ctx, eventlog.Config{Dir: filepath.Join(data, logDir)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,9 +145,9 @@ func (o *oldLog) demandWhole(ctx context.Context, t *testing.T, data string) (ar
 	return archived, first
 }
 
-func readWhole(ctx context.Context, t *testing.T, log *events.Log, to uint64) (envs []*events.Envelope) {
+func readWhole(ctx context.Context, t *testing.T, log *eventlog.Log, to uint64) (envs []*events.Envelope) {
 	t.Helper()
-	hub := events.NewHub(log, events.HubOptions{})
+	hub := eventlog.NewHub(log, eventlog.HubOptions{})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = hub.Run(ctx) }) // readers meet what goes wrong
 	defer wg.Wait()

@@ -1,6 +1,8 @@
 package main
 
-import "github.com/skein-feed/skein/events"
+import (
+	"github.com/skein-feed/skein/events/eventlog"
+)
 
 // natsFlags say on which NATS servers the log is.
 type natsFlags struct {
@@ -14,10 +16,10 @@ type natsFlags struct {
 }
 
 // config returns where the log is, with dir that of the embedded server where there is no other.
-func (f *natsFlags) config(dir string) events.Config {
-	c := events.Config{
+func (f *natsFlags) config(dir string) eventlog.Config {
+	c := eventlog.Config{
 		URL: f.NATS, CredsFile: f.NATSCreds, InboxPrefix: f.NATSInbox, Replicas: f.NATSReplicas,
-		TLS: events.TLSFiles{CertFile: f.NATSCert, KeyFile: f.NATSKey, CAFile: f.NATSCA},
+		TLS: eventlog.TLSFiles{CertFile: f.NATSCert, KeyFile: f.NATSKey, CAFile: f.NATSCA},
 	}
 	if f.NATS == "" {
 		c.Dir = dir

@@ -22,6 +22,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -107,16 +108,16 @@ func (n *natsOfUsers) connect(user, inbox string, fails func(error)) *nats.Conn 
 }
 
 // config is where the log is for a user.
-func (n *natsOfUsers) config(user string, logger *slog.Logger) events.Config {
+func (n *natsOfUsers) config(user string, logger *slog.Logger) eventlog.Config {
 	c := (&natsFlags{NATS: n.url(user), NATSInbox: inboxOf(user)}).config("")
 	c.Logger = logger
 	return c
 }
 
 // open opens the log as a user.
-func (n *natsOfUsers) open(t *testing.T, user string, logger *slog.Logger) *events.Log {
+func (n *natsOfUsers) open(t *testing.T, user string, logger *slog.Logger) *eventlog.Log {
 	t.Helper()
-	log, err := events.Open(t.Context(), n.config(user, logger))
+	log, err := eventlog.Open(t.Context(), n.config(user, logger))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +191,7 @@ func (n *natsOfUsers) serves(t *testing.T, user string, logger *slog.Logger) {
 
 // publishes appends an event, and reads nothing.
 func (n *natsOfUsers) publishes(t *testing.T, user string, logger *slog.Logger) {
-	p, err := events.Dial(t.Context(), n.config(user, logger), events.PublisherOptions{})
+	p, err := eventlog.Dial(t.Context(), n.config(user, logger), eventlog.PublisherOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,20 +200,20 @@ func (n *natsOfUsers) publishes(t *testing.T, user string, logger *slog.Logger) 
 			t.Error(err)
 		}
 	}()
-	res, err := p.Publish(t.Context(), []*skeinv1.Event{userFollowed("cid", "bob")}, events.PublishOptions{})
+	res, err := p.Publish(t.Context(), []*skeinv1.Event{userFollowed("cid", "bob")}, eventlog.PublishOptions{})
 	if err != nil || res.Position.Seq == 0 {
 		t.Errorf("%+v, %v", res, err)
 	}
 }
 
 // envelopes reads the log up to its end.
-func envelopes(t *testing.T, log *events.Log) (all []*events.Envelope) {
+func envelopes(t *testing.T, log *eventlog.Log) (all []*events.Envelope) {
 	t.Helper()
 	head, err := log.Head(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub := events.NewHub(log, events.HubOptions{})
+	hub := eventlog.NewHub(log, eventlog.HubOptions{})
 	ended := make(chan error, 1)
 	go func() { ended <- hub.Run(t.Context()) }()
 	defer func() {
@@ -323,7 +324,7 @@ func (n *natsOfUsers) erases(t *testing.T, user string, logger *slog.Logger, b b
 
 // restores makes the log again after the servers have lost it.
 func (n *natsOfUsers) restores(t *testing.T, user, archive string) {
-	if err := n.root.DeleteStream(t.Context(), events.StreamName); err != nil {
+	if err := n.root.DeleteStream(t.Context(), eventlog.StreamName); err != nil {
 		t.Fatal(err)
 	}
 	code, out, said := skein("replay", "archive", "restore", "--data="+t.TempDir(), "--archive="+archive,

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -57,16 +57,16 @@ func jetStreamAt(t *testing.T, url string) jetstream.JetStream {
 // publishTo appends follows of ann to the log on a server.
 func publishTo(t *testing.T, url string, users ...string) {
 	t.Helper()
-	log, err := events.Open(t.Context(), events.Config{URL: url})
+	log, err := eventlog.Open(t.Context(), eventlog.Config{URL: url})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := log.NewPublisher(events.PublisherOptions{})
+	p, err := log.NewPublisher(eventlog.PublisherOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, user := range users {
-		if _, err := p.Publish(t.Context(), []*skeinv1.Event{userFollowed("ann", user)}, events.PublishOptions{}); err != nil {
+		if _, err := p.Publish(t.Context(), []*skeinv1.Event{userFollowed("ann", user)}, eventlog.PublishOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,13 +82,13 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 	js := jetStreamAt(t, url)
 	dir := t.TempDir()
 	publishTo(t, url, "bob", "cid")
-	archiveFrom(t, dir, events.Config{URL: url})
+	archiveFrom(t, dir, eventlog.Config{URL: url})
 	publishTo(t, url, "dan", "eve", "fay")
 	restore := []string{
 		"replay", "archive", "restore", "--data", dir, "--archive", filepath.Join(dir, archiveDir), "--nats", url,
 	}
 	demandRun(t, 0, "", "nothing of the log", restore...)
-	stream, err := js.Stream(t.Context(), events.StreamName)
+	stream, err := js.Stream(t.Context(), eventlog.StreamName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,14 +105,14 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 		t.Error(out)
 	}
 	demandRun(t, 0, "", "nothing of the log", append(restore, "--replace-stream")...)
-	info, err := js.Stream(t.Context(), events.StreamName)
-	if err != nil || info.CachedInfo().State.FirstSeq != 6 || fmt.Sprint(info.CachedInfo().Config.Subjects) != "["+events.Subject+"]" {
+	info, err := js.Stream(t.Context(), eventlog.StreamName)
+	if err != nil || info.CachedInfo().State.FirstSeq != 6 || fmt.Sprint(info.CachedInfo().Config.Subjects) != "["+eventlog.Subject+"]" {
 		t.Errorf("the new stream: %+v, %v", info, err)
 	}
 	publishTo(t, url, "gus")
 	demandRun(t, 0, "", "can be read, to sequence 6", restore...)
 	// Where it is gone there is nothing to be confirmed.
-	if err := js.DeleteStream(t.Context(), events.StreamName); err != nil {
+	if err := js.DeleteStream(t.Context(), eventlog.StreamName); err != nil {
 		t.Fatal(err)
 	}
 	demandRun(t, 0, "epoch 3", "", restore...)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/replay/archiver"
@@ -117,9 +118,9 @@ func (c *replayArchiveRestoreCmd) onServers(ctx context.Context, std *streams, o
 	if !c.ReplaceStream {
 		return false, fmt.Errorf("stream %s on %s: %w\n%w: stop all services, save it with `nats stream backup %s DIR`, and give the "+
 			"command again with --replace-stream: it archives what can be read and deletes the stream, with all that cannot",
-			events.StreamName, c.NATS, why, events.ErrLogExists, events.StreamName)
+			eventlog.StreamName, c.NATS, why, events.ErrLogExists, eventlog.StreamName)
 	}
-	std.say("stream %s on %s: %v", events.StreamName, c.NATS, why)
+	std.say("stream %s on %s: %v", eventlog.StreamName, c.NATS, why)
 	std.say("archiving what can be read of it; then it is deleted")
 	o.Replace = true
 	return true, nil
@@ -162,7 +163,7 @@ func (c *replayArchiveRestoreCmd) makeRoom(ctx context.Context, std *streams, o 
 		found = moved // Restore tells why nothing can be taken from it
 	}
 	if found != "" {
-		o.Damaged = &events.Config{Dir: found, Logger: o.Stream.Logger}
+		o.Damaged = &eventlog.Config{Dir: found, Logger: o.Stream.Logger}
 	}
 	return true, err
 }
@@ -190,7 +191,7 @@ func (c *replayArchiveRestoreCmd) damaged(ctx context.Context, b bucket.Bucket) 
 	}
 	slices.Sort(dirs)
 	for _, dir := range slices.Backward(dirs) {
-		x, err := archiver.Examine(ctx, b, events.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+		x, err := archiver.Examine(ctx, b, eventlog.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return "", err
 		}
@@ -317,7 +318,7 @@ func restoredJSON(r archiver.Restored) restoredLog {
 	return j
 }
 
-func seqRanges(list []events.SeqRange) []seqRange {
+func seqRanges(list []eventlog.SeqRange) []seqRange {
 	out := make([]seqRange, len(list))
 	for i, r := range list {
 		out[i] = seqRange{r.From, r.To}

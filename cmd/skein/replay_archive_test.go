@@ -10,22 +10,22 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // archiveLog archives what the log of a service that is not running has.
 func archiveLog(t *testing.T, dir string) {
 	t.Helper()
-	archiveFrom(t, dir, events.Config{Dir: filepath.Join(dir, logDir)})
+	archiveFrom(t, dir, eventlog.Config{Dir: filepath.Join(dir, logDir)})
 }
 
 // archiveFrom archives what a log has, in a data directory.
-func archiveFrom(t *testing.T, dir string, cfg events.Config) {
+func archiveFrom(t *testing.T, dir string, cfg eventlog.Config) {
 	t.Helper()
-	log, err := events.Open(t.Context(), cfg)
+	log, err := eventlog.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestArchiveRestore(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, logDir)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := events.Open(t.Context(), events.Config{Dir: filepath.Join(dir, logDir), Existing: true}); err == nil {
+	if _, err := eventlog.Open(t.Context(), eventlog.Config{Dir: filepath.Join(dir, logDir), Existing: true}); err == nil {
 		t.Fatal("there is a log")
 	}
 	if err := os.RemoveAll(filepath.Join(dir, storesDir)); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -102,7 +102,7 @@ func (c *natsCluster) url() string {
 // awaitWhole waits until every replica of the log is up and has all of it.
 func (c *natsCluster) awaitWhole(ctx context.Context) (info *jetstream.StreamInfo, err error) {
 	err = eventually(ctx, func(ctx context.Context) error {
-		stream, err := c.js.Stream(ctx, events.StreamName)
+		stream, err := c.js.Stream(ctx, eventlog.StreamName)
 		if err != nil {
 			return err
 		}
@@ -140,7 +140,7 @@ func (c *natsCluster) envelopes(ctx context.Context) (all []*skeinv1.EventBatch,
 	if err != nil {
 		return nil, err
 	}
-	consumer, err := c.js.OrderedConsumer(ctx, events.StreamName, jetstream.OrderedConsumerConfig{})
+	consumer, err := c.js.OrderedConsumer(ctx, eventlog.StreamName, jetstream.OrderedConsumerConfig{})
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -101,7 +101,7 @@ func (r *replicas) damagedReplica(ctx context.Context, t *testing.T) {
 	}
 	r.demandFollowers(ctx, t, "star", all, last)
 	r.cluster.stop(damaged)
-	replica, err := filepath.Glob(filepath.Join(r.cluster.opts[damaged].StoreDir, "jetstream", "*", "streams", events.StreamName))
+	replica, err := filepath.Glob(filepath.Join(r.cluster.opts[damaged].StoreDir, "jetstream", "*", "streams", eventlog.StreamName))
 	if err != nil || len(replica) != 1 {
 		t.Fatal(replica, err)
 	}
@@ -117,17 +117,17 @@ func (r *replicas) damagedReplica(ctx context.Context, t *testing.T) {
 
 // acceptedHole deletes a message that neither process has read, and accepts the loss through one of them.
 func (r *replicas) acceptedHole(ctx context.Context, t *testing.T) {
-	l, err := events.Open(ctx, events.Config{URL: r.cluster.url(), Logger: slog.New(slog.DiscardHandler)})
+	l, err := eventlog.Open(ctx, eventlog.Config{URL: r.cluster.url(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := l.NewPublisher(events.PublisherOptions{})
+	p, err := l.NewPublisher(eventlog.PublisherOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var position string
 	for _, follower := range []string{"one", "lost", "two"} {
-		res, err := p.Publish(ctx, []*skeinv1.Event{namedFollow(follower, "sun")}, events.PublishOptions{})
+		res, err := p.Publish(ctx, []*skeinv1.Event{namedFollow(follower, "sun")}, eventlog.PublishOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +138,7 @@ func (r *replicas) acceptedHole(ctx context.Context, t *testing.T) {
 		t.Fatal(err)
 	}
 	hole := head.Last - 1
-	stream, err := r.cluster.js.Stream(ctx, events.StreamName)
+	stream, err := r.cluster.js.Stream(ctx, eventlog.StreamName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func (r *replicas) lead(ctx context.Context, t *testing.T, n int) {
 		// While there is no leader, nobody answers.
 		ctx, cancel := context.WithTimeout(ctx, patient)
 		defer cancel()
-		stream, err := c.js.Stream(ctx, events.StreamName)
+		stream, err := c.js.Stream(ctx, eventlog.StreamName)
 		if err == nil {
 			info := stream.CachedInfo().Cluster
 			if info.Leader == c.servers[n].Name() {
@@ -262,7 +262,7 @@ func (r *replicas) lead(ctx context.Context, t *testing.T, n int) {
 					return fmt.Errorf("server %d is not current", n)
 				}
 			}
-			_, err = c.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+events.StreamName, request)
+			_, err = c.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+eventlog.StreamName, request)
 		}
 		patient = min(2*patient, 10*time.Second)
 		return fmt.Errorf("server %d does not lead: %w", n, err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/replay"
@@ -108,12 +109,12 @@ func (c *restoreCmd) chosen(list []projections.Projection) ([]projections.Projec
 
 // openLog opens the log in the data directory, which also keeps a service from using the directory meanwhile; nil: there is
 // none. A drill does without a log that a service has open.
-func (c *restoreCmd) openLog(ctx context.Context, std *streams) (*events.Log, error) {
+func (c *restoreCmd) openLog(ctx context.Context, std *streams) (*eventlog.Log, error) {
 	dir := filepath.Join(c.Data, logDir)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	log, err := events.Open(ctx, events.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	log, err := eventlog.Open(ctx, eventlog.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil && c.Drill && errors.Is(err, events.ErrLocked) {
 		std.say("a service has the log in %s open: what comes after the snapshot is not folded", dir)
 		return nil, nil
@@ -130,7 +131,7 @@ func (c *restoreCmd) openLog(ctx context.Context, std *streams) (*events.Log, er
 
 // one restores one projection.
 func (c *restoreCmd) one(
-	ctx context.Context, std *streams, b bucket.Bucket, log *events.Log, p projections.Projection,
+	ctx context.Context, std *streams, b bucket.Bucket, log *eventlog.Log, p projections.Projection,
 ) (err error) {
 	var at replay.Progress
 	o := snapshot.RestoreOptions{
@@ -183,7 +184,7 @@ func aheadOfLog(err error) bool {
 	return errors.Is(err, events.ErrLogShorter) || errors.Is(err, events.ErrOtherEpoch)
 }
 
-func (c *restoreCmd) drill(ctx context.Context, std *streams, o snapshot.RestoreOptions, log *events.Log) (err error) {
+func (c *restoreCmd) drill(ctx context.Context, std *streams, o snapshot.RestoreOptions, log *eventlog.Log) (err error) {
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return err
 	}
@@ -206,12 +207,12 @@ func (c *restoreCmd) drill(ctx context.Context, std *streams, o snapshot.Restore
 }
 
 // foldTail folds what the log has now.
-func foldTail(ctx context.Context, log *events.Log, s *projections.Store) error {
+func foldTail(ctx context.Context, log *eventlog.Log, s *projections.Store) error {
 	head, err := log.Head(ctx)
 	if err != nil {
 		return err
 	}
-	hub := events.NewHub(log, events.HubOptions{})
+	hub := eventlog.NewHub(log, eventlog.HubOptions{})
 	defer hub.Close()
 	g, within := errgroup.WithContext(ctx)
 	within, stop := context.WithCancel(within)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/replay/rebuild"
@@ -16,7 +16,7 @@ import (
 // and how much disk. It changes nothing. The exit code is 1 if something is to be rebuilt.
 func (c *serveCmd) check(ctx context.Context, std *streams, o appOptions) (err error) {
 	o.log.Existing = true
-	log, err := events.Open(ctx, o.log)
+	log, err := eventlog.Open(ctx, o.log)
 	if err != nil {
 		return lostLog(err, o.upkeep.archive)
 	}

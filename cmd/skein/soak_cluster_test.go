@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 // clustered are two processes over a log on three NATS servers, each of which has a small disk of its own.
@@ -160,7 +160,7 @@ func (c *clustered) whole() (leader int, err error) {
 func (c *clustered) wholeNow(ctx context.Context) (leader int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	stream, err := c.js.Stream(ctx, events.StreamName)
+	stream, err := c.js.Stream(ctx, eventlog.StreamName)
 	if err != nil {
 		return 0, err
 	}

@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/operation"
 )
@@ -32,7 +32,7 @@ func demandLines(t *testing.T, text string, lines ...string) {
 func TestStatusWithoutTheLog(t *testing.T) {
 	ns := newNATS(t)
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *appOptions) {
-		o.log = events.Config{URL: ns.ClientURL()}
+		o.log = eventlog.Config{URL: ns.ClientURL()}
 	})
 	defer stop()
 	publish(t, api, userFollowed("ann", "bob"))

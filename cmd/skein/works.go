@@ -9,6 +9,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
@@ -60,7 +61,7 @@ func (a *app) acrossNoHole(do func(gateway.Order) (operation.Work, error)) func(
 func (a *app) whole(ctx context.Context) error {
 	holes, err := a.log.Holes(ctx)
 	if len(holes) > 0 {
-		return &events.HoleError{First: holes[0].From, Last: holes[0].To}
+		return &eventlog.HoleError{First: holes[0].From, Last: holes[0].To}
 	}
 	return err
 }

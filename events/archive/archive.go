@@ -8,6 +8,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 // Errors of an archive.
@@ -120,8 +121,8 @@ func (a *Archive) End() events.Cursor { return a.current().end }
 func (a *Archive) Epoch() uint32 { return a.current().epoch }
 
 // Predecessors returns the former epochs of the log, the oldest first.
-func (a *Archive) Predecessors() []events.Predecessor {
-	return append([]events.Predecessor(nil), a.current().predecessors...)
+func (a *Archive) Predecessors() []eventlog.Predecessor {
+	return append([]eventlog.Predecessor(nil), a.current().predecessors...)
 }
 
 // Info is what an archive holds.

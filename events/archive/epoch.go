@@ -11,6 +11,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 // A file of repeats: magic, version, the number of repeats; groups of up to repeatsGroup, each with its number, the keys as
@@ -48,7 +49,7 @@ func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Curs
 	}
 	next := former.clone()
 	if former.epoch != 0 {
-		next.predecessors = append(next.predecessors, events.Predecessor{Epoch: former.epoch, Last: former.end.Seq})
+		next.predecessors = append(next.predecessors, eventlog.Predecessor{Epoch: former.epoch, Last: former.end.Seq})
 	}
 	// There is no message of the new stream that the head was taken after, and nothing to warm up from.
 	next.epoch, next.end = epoch, events.Cursor{Log: head.Log, Epoch: epoch, Seq: head.Seq, LastTime: head.LastTime}

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 func TestBeginEpoch(t *testing.T) {
@@ -48,7 +49,7 @@ func TestBeginEpoch(t *testing.T) {
 		}
 	}
 	a = open(t, b)
-	if a.End() != head || a.Epoch() != 2 || !slices.Equal(a.Predecessors(), []events.Predecessor{{Epoch: 1, Last: end.Seq}}) {
+	if a.End() != head || a.Epoch() != 2 || !slices.Equal(a.Predecessors(), []eventlog.Predecessor{{Epoch: 1, Last: end.Seq}}) {
 		t.Errorf("%+v, epoch %d, %v", a.End(), a.Epoch(), a.Predecessors())
 	}
 	got, err := a.Repeats(t.Context(), 1)
@@ -78,7 +79,7 @@ func TestBeginEpoch(t *testing.T) {
 	if got, err := open(t, b).Repeats(t.Context(), 1); err != nil || !slices.Equal(got, lastUses(a.End(), parts...)) {
 		t.Errorf("repeats of both epochs: %v, %v", got, err)
 	}
-	if want := []events.Predecessor{{Epoch: 1, Last: end.Seq}, {Epoch: 2, Last: envs[11].Seq()}}; !slices.Equal(a.Predecessors(), want) {
+	if want := []eventlog.Predecessor{{Epoch: 1, Last: end.Seq}, {Epoch: 2, Last: envs[11].Seq()}}; !slices.Equal(a.Predecessors(), want) {
 		t.Errorf("predecessors %v", a.Predecessors())
 	}
 }

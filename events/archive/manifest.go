@@ -15,6 +15,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 const (
@@ -35,7 +36,7 @@ type manifest struct {
 	revision     uint64
 	end          events.Cursor
 	envelopes    uint64
-	predecessors []events.Predecessor
+	predecessors []eventlog.Predecessor
 	repeats      object // of before the epoch; empty name: none
 	// recent are the event ids of the segments that reach into the horizon before the end, oldest first.
 	recent   []recent
@@ -220,7 +221,7 @@ func (j *manifestJSON) manifest() (*manifest, error) {
 		return nil, fmt.Errorf("%w: the end: %w", ErrDamaged, err)
 	}
 	for _, p := range j.Predecessors {
-		m.predecessors = append(m.predecessors, events.Predecessor(p))
+		m.predecessors = append(m.predecessors, eventlog.Predecessor(p))
 	}
 	if j.Repeats != nil {
 		m.repeats = object{j.Repeats.Name, j.Repeats.Bytes, j.Repeats.Checksum}
@@ -298,7 +299,7 @@ func (m *manifest) check() error {
 // clone returns a copy to be changed.
 func (m *manifest) clone() *manifest {
 	c := *m
-	c.predecessors = append([]events.Predecessor(nil), m.predecessors...)
+	c.predecessors = append([]eventlog.Predecessor(nil), m.predecessors...)
 	c.segments = append([]segment(nil), m.segments...)
 	c.recent = append([]recent(nil), m.recent...)
 	return &c

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
@@ -23,11 +24,11 @@ func service() (url string, stop func()) {
 	dir, err := os.MkdirTemp("", "skein-client")
 	must(err)
 	ctx, cancel := context.WithCancel(context.Background())
-	log, err := events.Open(ctx, events.Config{Ephemeral: true, MaxBytes: 1 << 30})
+	log, err := eventlog.Open(ctx, eventlog.Config{Ephemeral: true, MaxBytes: 1 << 30})
 	must(err)
-	publisher, err := log.NewPublisher(events.PublisherOptions{FailWhenFull: true})
+	publisher, err := log.NewPublisher(eventlog.PublisherOptions{FailWhenFull: true})
 	must(err)
-	hub := events.NewHub(log, events.HubOptions{})
+	hub := eventlog.NewHub(log, eventlog.HubOptions{})
 	store, err := projections.OpenLive(projections.LiveOptions{
 		Options: projections.Options{Dir: dir}, New: func() projections.Projection { return graph.New() },
 	})
@@ -62,8 +63,8 @@ func service() (url string, stop func()) {
 }
 
 type subscription struct {
-	*events.Subscription
-	hub *events.Hub
+	*eventlog.Subscription
+	hub *eventlog.Hub
 }
 
 func (s subscription) Head() uint64 { return s.hub.Head() }

@@ -10,14 +10,15 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/replay"
 )
 
 // Options are what an archiver is made of.
 type Options struct {
 	// Log is trimmed, Hub read, Archive written. All required.
-	Log     *events.Log
-	Hub     *events.Hub
+	Log     *eventlog.Log
+	Hub     *eventlog.Hub
 	Archive *archive.Archive
 	// SegmentBytes of the stream are sealed together. Default 64 MiB.
 	SegmentBytes int64
@@ -189,7 +190,7 @@ func (a *Archiver) wait(ctx context.Context, d time.Duration) bool {
 func hopeless(err error) bool {
 	for _, target := range []error{
 		events.ErrOtherLog, events.ErrOtherEpoch, events.ErrLogShorter, events.ErrRewritten, events.ErrTrimmed, events.ErrNoLog,
-		events.ErrClosed, archive.ErrDamaged, archive.ErrVersion,
+		eventlog.ErrClosed, archive.ErrDamaged, archive.ErrVersion,
 	} {
 		if errors.Is(err, target) {
 			return true

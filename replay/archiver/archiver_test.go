@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -23,8 +24,8 @@ import (
 type world struct {
 	t       *testing.T
 	dir     string
-	log     *events.Log
-	hub     *events.Hub
+	log     *eventlog.Log
+	hub     *eventlog.Hub
 	archive *archive.Archive
 	stop    func()
 }
@@ -33,7 +34,7 @@ func open(t *testing.T, dir string, b bucket.Bucket) *world {
 	t.Helper()
 	w := &world{t: t, dir: dir}
 	var err error
-	if w.log, err = events.Open(t.Context(), events.Config{Dir: filepath.Join(dir, "log")}); err != nil {
+	if w.log, err = eventlog.Open(t.Context(), eventlog.Config{Dir: filepath.Join(dir, "log")}); err != nil {
 		t.Fatal(err)
 	}
 	if b == nil {
@@ -45,7 +46,7 @@ func open(t *testing.T, dir string, b bucket.Bucket) *world {
 		t.Fatal(err)
 	}
 	w.log.SetPast(w.archive)
-	w.hub = events.NewHub(w.log, events.HubOptions{})
+	w.hub = eventlog.NewHub(w.log, eventlog.HubOptions{})
 	ended := make(chan error, 1)
 	go func() { ended <- w.hub.Run(context.Background()) }()
 	w.stop = func() {
@@ -73,7 +74,7 @@ func (w *world) archiver(o Options) (*Archiver, func() error) {
 // publish appends n envelopes of one follow and one play, with some minutes between them.
 func (w *world) publish(n int, pause time.Duration) {
 	w.t.Helper()
-	p, err := w.log.NewPublisher(events.PublisherOptions{})
+	p, err := w.log.NewPublisher(eventlog.PublisherOptions{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -85,14 +86,14 @@ func (w *world) publish(n int, pause time.Duration) {
 				UserId: fmt.Sprint("u", i), TargetUserId: "ann",
 			}}},
 			{Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: fmt.Sprint("u", i), ItemId: "film"}}},
-		}, events.PublishOptions{})
+		}, eventlog.PublishOptions{})
 		if err != nil {
 			w.t.Fatal(err)
 		}
 	}
 }
 
-func (w *world) head() events.Head {
+func (w *world) head() eventlog.Head {
 	w.t.Helper()
 	h, err := w.log.Head(w.t.Context())
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 // Examined is what can be told of a stream beside its archive.
@@ -18,7 +19,7 @@ type Examined struct {
 	Epoch uint32
 	Last  uint64
 	// Lost are the sequences after the archive that cannot be read.
-	Lost []events.SeqRange
+	Lost []eventlog.SeqRange
 }
 
 // Examine reads what a stream has after the end of its archive, and tells whether the log can go on with both. The process
@@ -26,7 +27,7 @@ type Examined struct {
 //
 // Wrong is an [ErrSuperseded] if the archive has gone on without the stream, [ErrArchiveBehind] if the stream has gone on
 // without the archive, [events.ErrOtherLog] if they do not belong together, and [events.ErrNoLog] if there is no stream.
-func Examine(ctx context.Context, b bucket.Bucket, cfg events.Config) (x Examined, err error) {
+func Examine(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (x Examined, err error) {
 	a, err := openArchive(ctx, b)
 	if err != nil {
 		return x, err

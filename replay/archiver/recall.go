@@ -10,6 +10,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 // Recalled tells what became of event ids whose files in the archive were damaged (I6).
@@ -26,7 +27,7 @@ type Recalled struct {
 // Heal replaces files of event ids that are damaged in the archive, by what the stream beside it says and by what else is known.
 // Nil: none were. It changes nothing else. The log must be one that [Examine] finds whole; the process must be the only one that
 // archives.
-func Heal(ctx context.Context, b bucket.Bucket, cfg events.Config) (r *Recalled, err error) {
+func Heal(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (r *Recalled, err error) {
 	a, err := openArchive(ctx, b)
 	if err != nil {
 		return nil, err
@@ -40,7 +41,7 @@ func Heal(ctx context.Context, b bucket.Bucket, cfg events.Config) (r *Recalled,
 }
 
 // recall replaces files of event ids that are damaged. The log is the stream; nil: there is none.
-func recall(ctx context.Context, a *archive.Archive, log *events.Log) (*Recalled, error) {
+func recall(ctx context.Context, a *archive.Archive, log *eventlog.Log) (*Recalled, error) {
 	known, err := a.Remembered(ctx)
 	if err != nil || len(known.Damaged) == 0 {
 		return nil, err

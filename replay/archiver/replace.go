@@ -7,11 +7,12 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 // replace archives what the damaged stream has that stands where the new one is to be made, and deletes it: only then, and only
 // the stream that belongs to the archive. One of an earlier epoch gives nothing; it was restored before.
-func (r *Restored) replace(ctx context.Context, a *archive.Archive, cfg events.Config) error {
+func (r *Restored) replace(ctx context.Context, a *archive.Archive, cfg eventlog.Config) error {
 	cfg.Existing = true
 	err := r.takeDamaged(ctx, a, &cfg)
 	switch {
@@ -23,7 +24,7 @@ func (r *Restored) replace(ctx context.Context, a *archive.Archive, cfg events.C
 	case r.Unreadable != nil && !errors.Is(r.Unreadable, ErrSuperseded):
 		return fmt.Errorf("the stream is left as it is: %w", r.Unreadable)
 	}
-	log, err := events.Open(ctx, cfg)
+	log, err := eventlog.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -37,7 +38,7 @@ func (r *Restored) replace(ctx context.Context, a *archive.Archive, cfg events.C
 }
 
 // takeRest archives what came into a damaged stream since it was read, up to its last sequence.
-func (r *Restored) takeRest(ctx context.Context, a *archive.Archive, log *events.Log, last uint64) error {
+func (r *Restored) takeRest(ctx context.Context, a *archive.Archive, log *eventlog.Log, last uint64) error {
 	seen := a.End().Seq
 	if r.Salvaged == nil || last <= seen {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 // String tells people what was restored and what is missing.
@@ -60,7 +61,7 @@ func (f StoreFate) String() string {
 }
 
 // Ranges writes ranges of sequences: 3, 5-9.
-func Ranges(list []events.SeqRange) string {
+func Ranges(list []eventlog.SeqRange) string {
 	parts := make([]string, len(list))
 	for i, r := range list {
 		parts[i] = strconv.FormatUint(r.From, 10)
@@ -71,7 +72,7 @@ func Ranges(list []events.SeqRange) string {
 	return strings.Join(parts, ", ")
 }
 
-func sequences(list []events.SeqRange) string {
+func sequences(list []eventlog.SeqRange) string {
 	if size(list) == 1 {
 		return "sequence " + Ranges(list)
 	}
@@ -79,7 +80,7 @@ func sequences(list []events.SeqRange) string {
 }
 
 // size is how many sequences there are in ranges.
-func size(list []events.SeqRange) (n uint64) {
+func size(list []eventlog.SeqRange) (n uint64) {
 	for _, r := range list {
 		n += r.To - r.From + 1
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 // RestoreOptions say from what a log is restored, and where.
@@ -17,11 +18,11 @@ type RestoreOptions struct {
 	// Bucket holds the archive. Required.
 	Bucket bucket.Bucket
 	// Stream is where the new stream is made. There must be none, unless it is to be replaced.
-	Stream events.Config
+	Stream eventlog.Config
 	// Replace: what a damaged stream there still has is archived, and then it is deleted, with all that cannot be read of it.
 	Replace bool
 	// Damaged is what is left of the old stream, to be read as far as that goes; nil: nothing is.
-	Damaged *events.Config
+	Damaged *eventlog.Config
 	// Stores are how far stores had come, by name: what they have and the log has not is lost.
 	Stores map[string]events.Cursor
 }
@@ -33,7 +34,7 @@ type Restored struct {
 	// Archived is the end of the archive before, Head what the log now has.
 	Archived, Head events.Cursor
 	// Salvaged is what was taken from the damaged stream; nil: nothing, for the reason Unreadable, if there was one.
-	Salvaged   *events.SalvageReport
+	Salvaged   *eventlog.SalvageReport
 	Unreadable error
 	// Repeats tell of event ids whose files in the archive were damaged; nil: none were.
 	Repeats *Recalled
@@ -49,7 +50,7 @@ type StoreFate struct {
 	// further than the log now goes.
 	Refused error
 	// Holds are sequences that the store has folded and the log has lost.
-	Holds []events.SeqRange
+	Holds []eventlog.SeqRange
 }
 
 // Errors of restoring.
@@ -105,7 +106,7 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 		return r, err
 	}
 	r.Epoch, r.Head = a.Epoch(), a.End()
-	err = events.Restore(ctx, o.Stream, events.Restored{
+	err = eventlog.Restore(ctx, o.Stream, eventlog.Restored{
 		ID: r.Log, Epoch: r.Epoch, Predecessors: a.Predecessors(), Head: r.Head,
 	})
 	if err != nil {
@@ -119,9 +120,9 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 }
 
 // refuseStream fails if there is a stream where one is to be made.
-func refuseStream(ctx context.Context, cfg events.Config) error {
+func refuseStream(ctx context.Context, cfg eventlog.Config) error {
 	cfg.Existing = true
-	log, err := events.Open(ctx, cfg)
+	log, err := eventlog.Open(ctx, cfg)
 	if errors.Is(err, events.ErrNoLog) {
 		return nil
 	}
@@ -136,9 +137,9 @@ func refuseStream(ctx context.Context, cfg events.Config) error {
 var errUnreadable = errors.New("archiver: the damaged stream cannot be opened")
 
 // openDamaged opens what is left of a stream that goes on where the archive ends.
-func openDamaged(ctx context.Context, a *archive.Archive, cfg events.Config) (_ *events.Log, err error) {
+func openDamaged(ctx context.Context, a *archive.Archive, cfg eventlog.Config) (_ *eventlog.Log, err error) {
 	cfg.Existing = true
-	log, err := events.Open(ctx, cfg)
+	log, err := eventlog.Open(ctx, cfg)
 	switch {
 	case errors.Is(err, events.ErrLocked):
 		return nil, err
@@ -161,8 +162,8 @@ func openDamaged(ctx context.Context, a *archive.Archive, cfg events.Config) (_ 
 }
 
 // takeDamaged archives what a damaged stream has after the end of the archive, and heals the files of event ids.
-func (r *Restored) takeDamaged(ctx context.Context, a *archive.Archive, damaged *events.Config) (err error) {
-	var log *events.Log
+func (r *Restored) takeDamaged(ctx context.Context, a *archive.Archive, damaged *eventlog.Config) (err error) {
+	var log *eventlog.Log
 	if damaged != nil {
 		log, err = openDamaged(ctx, a, *damaged)
 		switch {
@@ -177,7 +178,7 @@ func (r *Restored) takeDamaged(ctx context.Context, a *archive.Archive, damaged 
 	// Whatever is sealed or begun in the archive needs the event ids.
 	r.Repeats, err = recall(ctx, a, log)
 	if err == nil && log != nil {
-		var report events.SalvageReport
+		var report eventlog.SalvageReport
 		if report, err = salvage(ctx, a, log); err == nil {
 			r.Salvaged = &report
 		}
@@ -194,7 +195,7 @@ func (r *Restored) takeDamaged(ctx context.Context, a *archive.Archive, damaged 
 }
 
 // salvage archives what a damaged stream has after the end of the archive.
-func salvage(ctx context.Context, a *archive.Archive, log *events.Log) (report events.SalvageReport, err error) {
+func salvage(ctx context.Context, a *archive.Archive, log *eventlog.Log) (report eventlog.SalvageReport, err error) {
 	known, err := a.Remembered(ctx)
 	if err != nil {
 		return report, err
@@ -231,7 +232,7 @@ func (r *Restored) fate(ctx context.Context, a *archive.Archive, name string, c 
 	if r.Salvaged != nil {
 		for _, lost := range r.Salvaged.Lost {
 			if lost.From <= c.Seq {
-				f.Holds = append(f.Holds, events.SeqRange{From: lost.From, To: min(lost.To, c.Seq)})
+				f.Holds = append(f.Holds, eventlog.SeqRange{From: lost.From, To: min(lost.To, c.Seq)})
 			}
 		}
 	}
@@ -248,7 +249,7 @@ func (r *Restored) fate(ctx context.Context, a *archive.Archive, name string, c 
 	case c.Seq > has:
 		f.Refused = fmt.Errorf("%w: of epoch %d the log now has what is up to sequence %d", events.ErrOtherEpoch, c.Epoch, has)
 		if from := r.Head.Seq + 1; c.Seq >= from && c.Epoch == r.Archived.Epoch {
-			f.Holds = merge(f.Holds, events.SeqRange{From: from, To: c.Seq})
+			f.Holds = merge(f.Holds, eventlog.SeqRange{From: from, To: c.Seq})
 		}
 	case c.Seq < r.Head.Seq:
 		past, err := a.Read(ctx, events.Cursor{Log: c.Log, Epoch: r.Epoch, Seq: c.Seq, LastTime: c.LastTime}, events.AllKinds)
@@ -263,7 +264,7 @@ func (r *Restored) fate(ctx context.Context, a *archive.Archive, name string, c 
 }
 
 // merge adds a range to ranges in order, of which the last may reach into it.
-func merge(list []events.SeqRange, more events.SeqRange) []events.SeqRange {
+func merge(list []eventlog.SeqRange, more eventlog.SeqRange) []eventlog.SeqRange {
 	if n := len(list); n > 0 && list[n-1].To+1 >= more.From {
 		list[n-1].To = max(list[n-1].To, more.To)
 		return list

@@ -19,6 +19,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -76,14 +77,14 @@ func (w *world) cursors(to uint64) []events.Cursor {
 // follow publishes one follow with an event id, and tells where it is.
 func (w *world) follow(follower, id string) events.Position {
 	w.t.Helper()
-	p, err := w.log.NewPublisher(events.PublisherOptions{})
+	p, err := w.log.NewPublisher(eventlog.PublisherOptions{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer p.Close(context.Background())
 	res, err := p.Publish(context.Background(), []*skeinv1.Event{
 		{EventId: id, Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: follower, TargetUserId: "ann"}}},
-	}, events.PublishOptions{})
+	}, eventlog.PublishOptions{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func (w *world) options(stores map[string]events.Cursor) RestoreOptions {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return RestoreOptions{Bucket: b, Stream: events.Config{Dir: w.logDir()}, Stores: stores}
+	return RestoreOptions{Bucket: b, Stream: eventlog.Config{Dir: w.logDir()}, Stores: stores}
 }
 
 // lose removes the log of a world that was stopped.
@@ -110,13 +111,13 @@ func (w *world) lose() {
 }
 
 // aside moves the log of a world that was stopped away, and returns where it is.
-func (w *world) aside() *events.Config {
+func (w *world) aside() *eventlog.Config {
 	w.t.Helper()
 	dir := w.logDir() + "-damaged"
 	if err := os.Rename(w.logDir(), dir); err != nil {
 		w.t.Fatal(err)
 	}
-	return &events.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)}
+	return &eventlog.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)}
 }
 
 func restore(t *testing.T, o RestoreOptions) Restored {
@@ -146,7 +147,7 @@ func TestRestoreLostLog(t *testing.T) {
 		}
 		for _, f := range r.Stores {
 			if beyond := f.Name == "beyond"; beyond != errors.Is(f.Refused, events.ErrOtherEpoch) || beyond != (f.Refused != nil) ||
-				beyond != slices.Equal(f.Holds, []events.SeqRange{{From: 14, To: 14}}) {
+				beyond != slices.Equal(f.Holds, []eventlog.SeqRange{{From: 14, To: 14}}) {
 				t.Errorf("%+v", f)
 			}
 		}
@@ -198,7 +199,7 @@ func TestRestoreLostLog(t *testing.T) {
 		}
 		w = open(t, w.dir, nil)
 		defer func() { w.stop() }()
-		predecessors := []events.Predecessor{{Epoch: 1, Last: 13}, {Epoch: 2, Last: 15}}
+		predecessors := []eventlog.Predecessor{{Epoch: 1, Last: 13}, {Epoch: 2, Last: 15}}
 		if w.log.Epoch() != 3 || !reflect.DeepEqual(w.log.Predecessors(), predecessors) {
 			t.Errorf("epoch %d after %+v", w.log.Epoch(), w.log.Predecessors())
 		}
@@ -511,14 +512,14 @@ func TestRestoreRefuses(t *testing.T) {
 		t.Errorf("nothing is archived: %v", err)
 	}
 	w.archiveUpTo(3)
-	if _, err := Examine(t.Context(), empty.Bucket, events.Config{Dir: w.logDir()}); !errors.Is(err, events.ErrLocked) {
+	if _, err := Examine(t.Context(), empty.Bucket, eventlog.Config{Dir: w.logDir()}); !errors.Is(err, events.ErrLocked) {
 		t.Errorf("examined while it is open: %v", err)
 	}
 	w.stop()
 	if _, err := Restore(t.Context(), w.options(nil)); !errors.Is(err, events.ErrLogExists) {
 		t.Errorf("over a stream: %v", err)
 	}
-	x, err := Examine(t.Context(), empty.Bucket, events.Config{Dir: w.logDir()})
+	x, err := Examine(t.Context(), empty.Bucket, eventlog.Config{Dir: w.logDir()})
 	if err != nil || x.Wrong != nil || x.Last != 3 {
 		t.Errorf("examined: %+v, %v", x, err)
 	}
@@ -526,7 +527,7 @@ func TestRestoreRefuses(t *testing.T) {
 	other.publish(4, 0)
 	other.stop()
 	o := w.options(nil)
-	o.Damaged = &events.Config{Dir: other.logDir()}
+	o.Damaged = &eventlog.Config{Dir: other.logDir()}
 	damaged := w.aside()
 	if _, err := Restore(t.Context(), o); !errors.Is(err, events.ErrOtherLog) {
 		t.Errorf("from another stream: %v", err)
@@ -534,7 +535,7 @@ func TestRestoreRefuses(t *testing.T) {
 	if x, err := Examine(t.Context(), o.Bucket, *o.Damaged); err != nil || !errors.Is(x.Wrong, events.ErrOtherLog) {
 		t.Errorf("examined: %+v, %v", x, err)
 	}
-	if x, err := Examine(t.Context(), o.Bucket, events.Config{Dir: filepath.Join(t.TempDir(), "none")}); err != nil || !errors.Is(x.Wrong, events.ErrNoLog) {
+	if x, err := Examine(t.Context(), o.Bucket, eventlog.Config{Dir: filepath.Join(t.TempDir(), "none")}); err != nil || !errors.Is(x.Wrong, events.ErrNoLog) {
 		t.Errorf("examined: %+v, %v", x, err)
 	}
 	a, err := openArchive(t.Context(), o.Bucket)
@@ -553,7 +554,7 @@ func TestRestoreRefuses(t *testing.T) {
 	if o.Bucket, err = bucket.NewDir(copied); err != nil {
 		t.Fatal(err)
 	}
-	o.Damaged, o.Stream.Dir = &events.Config{Dir: w.logDir()}, filepath.Join(t.TempDir(), "log")
+	o.Damaged, o.Stream.Dir = &eventlog.Config{Dir: w.logDir()}, filepath.Join(t.TempDir(), "log")
 	if _, err := Restore(t.Context(), o); !errors.Is(err, ErrArchiveBehind) {
 		t.Errorf("from an old copy of the archive: %v", err)
 	}
@@ -566,13 +567,13 @@ func TestRestoredString(t *testing.T) {
 	}
 	r := Restored{
 		Log: events.LogID{7}, Epoch: 2, Archived: at(10), Head: at(40),
-		Salvaged: &events.SalvageReport{
-			Envelopes: 26, Events: 1, Lost: []events.SeqRange{{From: 12, To: 12}, {From: 20, To: 22}},
+		Salvaged: &eventlog.SalvageReport{
+			Envelopes: 26, Events: 1, Lost: []eventlog.SeqRange{{From: 12, To: 12}, {From: 20, To: 22}},
 		},
 		Stores: []StoreFate{
 			{Name: "counters", Cursor: at(9)},
-			{Name: "graph", Cursor: at(40), Holds: []events.SeqRange{{From: 12, To: 12}}},
-			{Name: "seen", Cursor: at(41), Refused: events.ErrOtherEpoch, Holds: []events.SeqRange{{From: 41, To: 41}}},
+			{Name: "graph", Cursor: at(40), Holds: []eventlog.SeqRange{{From: 12, To: 12}}},
+			{Name: "seen", Cursor: at(41), Refused: events.ErrOtherEpoch, Holds: []eventlog.SeqRange{{From: 41, To: 41}}},
 		},
 	}
 	const want = `The log 07000000000000000000000000000000 goes on in epoch 2 after sequence 40 (2023-11-14T22:14:00Z).

@@ -9,6 +9,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/events/eventlog"
 )
 
 // hold waits for the lease and archives while it has it. Meanwhile it reads the manifest again from time to time: readers
@@ -67,7 +68,7 @@ func (a *Archiver) lead(ctx context.Context) error {
 // session is the archiving under one lease.
 type session struct {
 	*Archiver
-	sub    *events.Subscription
+	sub    *eventlog.Subscription
 	writer *archive.Writer
 	// raw is how many bytes of the stream the writer holds, since when it holds any.
 	raw   int64

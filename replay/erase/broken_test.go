@@ -17,6 +17,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/archiver"
@@ -168,7 +169,7 @@ func eraseAgain(t *testing.T, s *service) {
 	t.Helper()
 	res, err := s.o.Publisher.Publish(t.Context(), []*skeinv1.Event{{
 		Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: erased}},
-	}}, events.PublishOptions{})
+	}}, eventlog.PublishOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

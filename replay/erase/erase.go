@@ -14,6 +14,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay"
@@ -28,8 +29,8 @@ type Archiver interface {
 
 // Options are the parts of a running service. Its archiver must be running in this process: it has the lease.
 type Options struct {
-	Log       *events.Log
-	Publisher *events.Publisher
+	Log       *eventlog.Log
+	Publisher *eventlog.Publisher
 	Archive   *archive.Archive
 	Archiver  Archiver
 	// Stores are all projections of the process. They are built anew from the scrubbed log, by Source.
@@ -136,7 +137,7 @@ func (o *Options) deleteUser(ctx context.Context, user string) (at events.Positi
 	if refused := events.Validate(ev); refused != nil {
 		return at, 0, refused
 	}
-	res, err := o.Publisher.Publish(ctx, []*skeinv1.Event{ev}, events.PublishOptions{})
+	res, err := o.Publisher.Publish(ctx, []*skeinv1.Event{ev}, eventlog.PublishOptions{})
 	if err != nil {
 		return at, 0, err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/conformance"
@@ -31,13 +32,13 @@ type service struct {
 	t    *testing.T
 	dir  string
 	o    Options
-	hub  *events.Hub
+	hub  *eventlog.Hub
 	stop func()
 }
 
 type subscription struct {
-	*events.Subscription
-	hub *events.Hub
+	*eventlog.Subscription
+	hub *eventlog.Hub
 }
 
 func (s subscription) Head() uint64 { return s.hub.Head() }
@@ -66,7 +67,7 @@ func serveUntil(t *testing.T, dir string, d *death) *service {
 		}
 	}
 	var err error
-	s.o.Log, err = events.Open(t.Context(), events.Config{
+	s.o.Log, err = eventlog.Open(t.Context(), eventlog.Config{
 		Dir: filepath.Join(dir, "log"), Logger: slog.New(mortalLog{Handler: slog.DiscardHandler, death: d}),
 	})
 	must(err)
@@ -79,8 +80,8 @@ func serveUntil(t *testing.T, dir string, d *death) *service {
 	s.o.Archive, err = archive.Open(t.Context(), open("bucket"), s.o.Log.ID())
 	must(err)
 	s.o.Log.SetPast(s.o.Archive)
-	s.hub = events.NewHub(s.o.Log, events.HubOptions{})
-	s.o.Publisher, err = s.o.Log.NewPublisher(events.PublisherOptions{})
+	s.hub = eventlog.NewHub(s.o.Log, eventlog.HubOptions{})
+	s.o.Publisher, err = s.o.Log.NewPublisher(eventlog.PublisherOptions{})
 	must(err)
 	arch := archiver.New(archiver.Options{Log: s.o.Log, Hub: s.hub, Archive: s.o.Archive})
 	s.o.Archiver = mortalArchiver{arch, d}
@@ -158,7 +159,7 @@ func (s *service) publish(envs []*events.Envelope, names map[string]string) (seq
 		if len(msgs) == 0 {
 			continue
 		}
-		res, err := s.o.Publisher.Publish(context.Background(), msgs, events.PublishOptions{})
+		res, err := s.o.Publisher.Publish(context.Background(), msgs, eventlog.PublishOptions{})
 		if err != nil {
 			s.t.Error(err)
 			return seq
@@ -234,7 +235,7 @@ func TestErase(t *testing.T) {
 		// What was deleted before the erasing, and rows of the moment before.
 		res, err := s.o.Publisher.Publish(t.Context(), []*skeinv1.Event{{
 			Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: user}},
-		}}, events.PublishOptions{})
+		}}, eventlog.PublishOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -327,7 +328,7 @@ func TestEpochNotBegun(t *testing.T) {
 	s.publish(memlog.NewWorld(4, 20).Envelopes(10), nil)
 	fault := errors.New("no archive today")
 	_, err := s.o.Log.NextEpoch(t.Context(), func(context.Context, uint64) (events.Cursor, error) { return events.Cursor{}, fault })
-	if !errors.Is(err, events.ErrEpochNotBegun) || !errors.Is(err, fault) || s.o.Log.Epoch() != 1 {
+	if !errors.Is(err, eventlog.ErrEpochNotBegun) || !errors.Is(err, fault) || s.o.Log.Epoch() != 1 {
 		t.Errorf("%v, epoch %d", err, s.o.Log.Epoch())
 	}
 	s.rows(s.publish(memlog.NewWorld(5, 20).Envelopes(10), nil))

@@ -17,14 +17,15 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/export"
 )
 
 // published is a log with a hub that runs.
 type published struct {
-	log *events.Log
-	hub *events.Hub
+	log *eventlog.Log
+	hub *eventlog.Hub
 	// envs are what a reader gets.
 	envs []*events.Envelope
 }
@@ -33,11 +34,11 @@ type published struct {
 func publish(t *testing.T, history []*events.Envelope) *published {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	log, err := events.Open(ctx, events.Config{Ephemeral: true, Logger: slog.New(slog.DiscardHandler)})
+	log, err := eventlog.Open(ctx, eventlog.Config{Ephemeral: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &published{log: log, hub: events.NewHub(log, events.HubOptions{})}
+	p := &published{log: log, hub: eventlog.NewHub(log, eventlog.HubOptions{})}
 	running := make(chan error, 1)
 	go func() { running <- p.hub.Run(ctx) }()
 	t.Cleanup(func() {
@@ -45,7 +46,7 @@ func publish(t *testing.T, history []*events.Envelope) *published {
 			t.Error(err)
 		}
 	})
-	publisher, err := log.NewPublisher(events.PublisherOptions{})
+	publisher, err := log.NewPublisher(eventlog.PublisherOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,7 @@ func publish(t *testing.T, history []*events.Envelope) *published {
 		if len(evs) == 0 {
 			continue
 		}
-		if _, err := publisher.Publish(ctx, evs, events.PublishOptions{}); err != nil {
+		if _, err := publisher.Publish(ctx, evs, eventlog.PublishOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

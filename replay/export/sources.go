@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 	"github.com/skein-feed/skein/replay"
@@ -96,7 +97,7 @@ func covers(after, until events.Place, seq uint64, slot int) bool {
 }
 
 // FromLog reads a log and what is archived of it, through a hub that runs.
-func FromLog(log *events.Log, hub *events.Hub, r Range) Source {
+func FromLog(log *eventlog.Log, hub *eventlog.Hub, r Range) Source {
 	if r.Kinds == 0 {
 		r.Kinds = events.AllKinds
 	}
@@ -142,7 +143,7 @@ func FromLog(log *events.Log, hub *events.Hub, r Range) Source {
 }
 
 // places are the ends of the range, as those of the present epoch.
-func (r *Range) places(ctx context.Context, log *events.Log, hub *events.Hub) (after, until events.Place, err error) {
+func (r *Range) places(ctx context.Context, log *eventlog.Log, hub *eventlog.Hub) (after, until events.Place, err error) {
 	parse := func(name, text string) (p events.Place, err error) {
 		if p, err = events.ParsePlace(text); err == nil {
 			err = log.CheckPosition(ctx, p.Position)
@@ -187,7 +188,7 @@ func checkRange(after, until events.Place) error {
 
 // envelope emits the wanted events of an envelope, with the places that the change feed gives them.
 func envelope(
-	log *events.Log, env *events.Envelope, after, until events.Place, kinds events.KindSet, emit func(*Event) error,
+	log *eventlog.Log, env *events.Envelope, after, until events.Place, kinds events.KindSet, emit func(*Event) error,
 ) error {
 	for i := range env.Events {
 		ev := Event{Event: env.Events[i], After: events.Place{Position: log.Position(env.Seq())}, Slotted: true}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/conformance"
@@ -28,24 +29,24 @@ func TestMain(m *testing.M) {
 // world is an embedded log with a hub, and projections that follow it.
 type world struct {
 	t         *testing.T
-	log       *events.Log
-	hub       *events.Hub
-	publisher *events.Publisher
+	log       *eventlog.Log
+	hub       *eventlog.Hub
+	publisher *eventlog.Publisher
 	// seed is that of the next history that is published.
 	seed atomic.Uint64
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	log, err := events.Open(t.Context(), events.Config{Ephemeral: true})
+	log, err := eventlog.Open(t.Context(), eventlog.Config{Ephemeral: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, log: log, hub: events.NewHub(log, events.HubOptions{})}
+	w := &world{t: t, log: log, hub: eventlog.NewHub(log, eventlog.HubOptions{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.hub.Run(ctx) }()
-	if w.publisher, err = log.NewPublisher(events.PublisherOptions{}); err != nil {
+	if w.publisher, err = log.NewPublisher(eventlog.PublisherOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -67,7 +68,7 @@ func (w *world) publish(envelopes int) (seq uint64) {
 			for _, ev := range chunk {
 				msgs = append(msgs, ev.Proto())
 			}
-			took, err := w.publisher.Publish(context.Background(), msgs, events.PublishOptions{})
+			took, err := w.publisher.Publish(context.Background(), msgs, eventlog.PublishOptions{})
 			if err != nil {
 				w.t.Error(err)
 				return seq
@@ -82,8 +83,8 @@ func (w *world) publish(envelopes int) (seq uint64) {
 }
 
 type subscription struct {
-	*events.Subscription
-	hub *events.Hub
+	*eventlog.Subscription
+	hub *eventlog.Hub
 }
 
 func (s subscription) Head() uint64 { return s.hub.Head() }

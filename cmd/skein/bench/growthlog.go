@@ -14,6 +14,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/archiver"
 )
@@ -110,7 +111,7 @@ func (l growthLog) archive(ctx context.Context, data string) error {
 		return err
 	}
 	_, err = archiver.Restore(ctx, archiver.RestoreOptions{
-		Bucket: place, Stream: events.Config{Dir: filepath.Join(data, "log")},
+		Bucket: place, Stream: eventlog.Config{Dir: filepath.Join(data, "log")},
 	})
 	return err
 }

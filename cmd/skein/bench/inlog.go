@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -20,8 +21,8 @@ const serveCacheBytes = 512 << 20
 
 // engine is what `skein serve` runs, without HTTP: an embedded log, its publisher and hub, and every projection.
 type engine struct {
-	log       *events.Log
-	publisher *events.Publisher
+	log       *eventlog.Log
+	publisher *eventlog.Publisher
 	cache     *projections.Cache
 	stores    []*projections.Store
 
@@ -44,14 +45,14 @@ func startEngine(ctx context.Context, parent string) (_ *engine, err error) {
 			err = errors.Join(err, e.close(ctx))
 		}
 	}()
-	if e.log, err = events.Open(ctx, events.Config{Dir: filepath.Join(dir, "log")}); err != nil {
+	if e.log, err = eventlog.Open(ctx, eventlog.Config{Dir: filepath.Join(dir, "log")}); err != nil {
 		return e, err
 	}
-	e.publisher, err = e.log.NewPublisher(events.PublisherOptions{}) //nolint:contextcheck // it lives until the log is closed
+	e.publisher, err = e.log.NewPublisher(eventlog.PublisherOptions{}) //nolint:contextcheck // it lives until the log is closed
 	if err != nil {
 		return e, err
 	}
-	hub := events.NewHub(e.log, events.HubOptions{})
+	hub := eventlog.NewHub(e.log, eventlog.HubOptions{})
 	e.run(func() error { return hub.Run(running) })
 	for _, p := range all.All(all.Settings{}) {
 		store, err := projections.Open(projections.Options{Dir: filepath.Join(dir, "stores"), Projection: p, Cache: e.cache})
@@ -75,14 +76,14 @@ func (e *engine) run(f func() error) {
 
 // reading is a subscription that knows how far the log goes.
 type reading struct {
-	*events.Subscription
-	hub *events.Hub
+	*eventlog.Subscription
+	hub *eventlog.Hub
 }
 
 // Head returns the last sequence that the log is known to have.
 func (r reading) Head() uint64 { return r.hub.Head() }
 
-func follow(log *events.Log, hub *events.Hub) projections.Source {
+func follow(log *eventlog.Log, hub *eventlog.Hub) projections.Source {
 	return func(from events.Cursor) (projections.Subscription, error) {
 		if from.Seq == 0 {
 			from = log.Start()
@@ -139,7 +140,7 @@ func (b *bench) ingestInProcess(ctx context.Context, g *followGraph) (m measurem
 
 func (e *engine) publish(ctx context.Context, calls []*skeinv1.PublishRequest) (last uint64, err error) {
 	for _, call := range calls {
-		res, err := e.publisher.Publish(ctx, call.GetEvents(), events.PublishOptions{})
+		res, err := e.publisher.Publish(ctx, call.GetEvents(), eventlog.PublishOptions{})
 		if err != nil {
 			return last, err
 		}

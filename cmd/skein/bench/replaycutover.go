@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -39,8 +40,8 @@ const (
 // livesEngine is what `skein serve` runs, without HTTP, with projections that can be rebuilt.
 type livesEngine struct {
 	dir   string
-	log   *events.Log
-	hub   *events.Hub
+	log   *eventlog.Log
+	hub   *eventlog.Hub
 	cache *projections.Cache
 	lives []*projections.Live
 
@@ -62,14 +63,14 @@ func openLives(ctx context.Context, parent string, l *replayLog) (_ *livesEngine
 			err = errors.Join(err, e.close(ctx))
 		}
 	}()
-	if e.log, err = events.Open(ctx, events.Config{Dir: filepath.Join(e.dir, "log")}); err != nil {
+	if e.log, err = eventlog.Open(ctx, eventlog.Config{Dir: filepath.Join(e.dir, "log")}); err != nil {
 		return nil, err
 	}
 	last, err := l.publish(ctx, e.log)
 	if err != nil {
 		return nil, err
 	}
-	e.hub = events.NewHub(e.log, events.HubOptions{})
+	e.hub = eventlog.NewHub(e.log, eventlog.HubOptions{})
 	e.run(func() error { return e.hub.Run(running) })
 	for _, p := range all.Makers(all.Settings{}) {
 		live, err := projections.OpenLive(projections.LiveOptions{
@@ -198,7 +199,7 @@ func (b *bench) loadRow(id, title, note string, times [2][]float64) {
 // steadyLoad writes and reads until it is ended. Times are in microseconds, by phase.
 type steadyLoad struct {
 	e         *livesEngine
-	publisher *events.Publisher
+	publisher *eventlog.Publisher
 	phase     atomic.Int32
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup
@@ -209,7 +210,7 @@ type steadyLoad struct {
 }
 
 func (e *livesEngine) load(ctx context.Context, written iter.Seq[*skeinv1.Event]) (*steadyLoad, error) {
-	p, err := e.log.NewPublisher(events.PublisherOptions{}) //nolint:contextcheck // it lives until the load ends
+	p, err := e.log.NewPublisher(eventlog.PublisherOptions{}) //nolint:contextcheck // it lives until the load ends
 	if err != nil {
 		return nil, err
 	}
@@ -278,7 +279,7 @@ func (l *steadyLoad) write(ctx context.Context, written iter.Seq[*skeinv1.Event]
 			call = append(call, ev)
 		}
 		begin, phase := time.Now(), l.phase.Load()
-		res, err := l.publisher.Publish(ctx, call, events.PublishOptions{})
+		res, err := l.publisher.Publish(ctx, call, eventlog.PublishOptions{})
 		if err != nil {
 			return fmt.Errorf("a write failed: %w", err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/inbox"
@@ -207,7 +208,7 @@ func (j *replayJob) open(ctx context.Context) (next func(context.Context) ([]*ev
 	if j.Archive {
 		return j.openArchive(ctx)
 	}
-	log, err := events.Open(ctx, events.Config{Dir: filepath.Join(j.Log, "log"), Existing: true})
+	log, err := eventlog.Open(ctx, eventlog.Config{Dir: filepath.Join(j.Log, "log"), Existing: true})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -265,8 +266,8 @@ func (j *replayJob) openArchive(
 
 // replayStores are open stores with all of a log folded, and the log.
 type replayStores struct {
-	log    *events.Log
-	hub    *events.Hub
+	log    *eventlog.Log
+	hub    *eventlog.Hub
 	cancel context.CancelFunc
 	ended  chan error
 	cache  *projections.Cache
@@ -294,10 +295,10 @@ func (j *replayJob) openStores(ctx context.Context, dir string, names ...string)
 			return s, err
 		}
 	}
-	if s.log, err = events.Open(ctx, events.Config{Dir: filepath.Join(j.Log, "log"), Existing: true}); err != nil {
+	if s.log, err = eventlog.Open(ctx, eventlog.Config{Dir: filepath.Join(j.Log, "log"), Existing: true}); err != nil {
 		return s, err
 	}
-	hub, ended := events.NewHub(s.log, events.HubOptions{}), make(chan error, 1)
+	hub, ended := eventlog.NewHub(s.log, eventlog.HubOptions{}), make(chan error, 1)
 	ctx, s.cancel = context.WithCancel(ctx)
 	go func() { ended <- hub.Run(ctx) }()
 	s.hub, s.ended = hub, ended

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections/inbox"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -157,7 +157,7 @@ func (l *replayLog) holds(r replayResult) error {
 // makeLog publishes the events and archives all of them.
 func (b *bench) makeLog(ctx context.Context, l *replayLog) (err error) {
 	b.say("a log of %s", l.mix)
-	log, err := events.Open(ctx, events.Config{Dir: l.logDir()})
+	log, err := eventlog.Open(ctx, eventlog.Config{Dir: l.logDir()})
 	if err != nil {
 		return err
 	}
@@ -178,15 +178,15 @@ func (b *bench) makeLog(ctx context.Context, l *replayLog) (err error) {
 	return err
 }
 
-func closeLog(ctx context.Context, log *events.Log) error {
+func closeLog(ctx context.Context, log *eventlog.Log) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	return log.Close(ctx)
 }
 
 // publish appends the events, and returns the last sequence.
-func (l *replayLog) publish(ctx context.Context, log *events.Log) (last uint64, err error) {
-	p, err := log.NewPublisher(events.PublisherOptions{}) //nolint:contextcheck // it lives until it is closed
+func (l *replayLog) publish(ctx context.Context, log *eventlog.Log) (last uint64, err error) {
+	p, err := log.NewPublisher(eventlog.PublisherOptions{}) //nolint:contextcheck // it lives until it is closed
 	if err != nil {
 		return 0, err
 	}
@@ -196,7 +196,7 @@ func (l *replayLog) publish(ctx context.Context, log *events.Log) (last uint64, 
 		if len(call) == 0 {
 			return nil
 		}
-		res, err := p.Publish(ctx, call, events.PublishOptions{})
+		res, err := p.Publish(ctx, call, eventlog.PublishOptions{})
 		last, call = res.Position.Seq, nil
 		return err
 	}
@@ -212,7 +212,7 @@ func (l *replayLog) publish(ctx context.Context, log *events.Log) (last uint64, 
 }
 
 // archive archives the log up to its last envelope.
-func (l *replayLog) archive(ctx context.Context, log *events.Log, last uint64) (info archive.Info, err error) {
+func (l *replayLog) archive(ctx context.Context, log *eventlog.Log, last uint64) (info archive.Info, err error) {
 	place, err := bucket.NewDir(l.archiveDir())
 	if err != nil {
 		return info, err
@@ -254,8 +254,8 @@ type streamReading struct {
 	ended  chan error
 }
 
-func readStream(ctx context.Context, log *events.Log) (*streamReading, error) {
-	hub := events.NewHub(log, events.HubOptions{})
+func readStream(ctx context.Context, log *eventlog.Log) (*streamReading, error) {
+	hub := eventlog.NewHub(log, eventlog.HubOptions{})
 	ctx, cancel := context.WithCancel(ctx)
 	r := &streamReading{cancel: cancel, ended: make(chan error, 1)}
 	go func() { r.ended <- hub.Run(ctx) }()

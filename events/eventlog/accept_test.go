@@ -1,0 +1,49 @@
+package eventlog
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// A hole of a log on servers that one process accepts is accepted for the others, also for a reader that waits in front of it.
+func TestAcceptHoleOnServers(t *testing.T) {
+	url := testServer(t, server.Options{}).ClientURL()
+	l, other := openLog(t, Config{URL: url}), openLog(t, Config{URL: url})
+	p := newPublisher(t, l, PublisherOptions{})
+	for n := range 10 {
+		mustPublish(t, p, followsOf(n, n+1))
+	}
+	deleteMessages(t, l, 5)
+	h, _ := runHub(t, other, HubOptions{})
+	s := subscribe(t, h, other.Start())
+	ctx := testContext(t)
+	read := uint64(0)
+	for {
+		envs, err := s.Next(ctx, 1<<20)
+		if errors.Is(err, ErrHole) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		read += uint64(len(envs))
+	}
+	if read != 4 {
+		t.Errorf("read %d in front of the hole", read)
+	}
+	if err := l.AcceptHole(ctx, SeqRange{5, 5}); err != nil {
+		t.Fatal(err)
+	}
+	got := readOver(t, s, 10)
+	if len(got) != 6 || len(got[0].Rejects) != 1 || len(got[0].Events) != 0 {
+		t.Errorf("behind the hole: %+v", got)
+	}
+	if holes := other.AcceptedHoles(); len(holes) != 1 || holes[0] != (SeqRange{5, 5}) {
+		t.Errorf("the other process knows %v as accepted", holes)
+	}
+	if holes, err := other.Holes(ctx); len(holes) > 0 || err != nil {
+		t.Errorf("missing are %v: %v", holes, err)
+	}
+}

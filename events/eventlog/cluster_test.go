@@ -1,0 +1,153 @@
+package eventlog
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// testCluster starts servers that form a JetStream cluster, and returns them with the URL of all.
+func testCluster(t *testing.T, size int) (servers []*server.Server, clientURL string) {
+	t.Helper()
+	var ports []int
+	var routes []*url.URL
+	for range size {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		port := l.Addr().(*net.TCPAddr).Port
+		ports = append(ports, port)
+		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var urls []string
+	for n := range size {
+		ns := testServer(t, server.Options{
+			ServerName: fmt.Sprintf("s%d", n),
+			Cluster:    server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[n]},
+			Routes:     routes,
+		})
+		servers = append(servers, ns)
+		urls = append(urls, ns.ClientURL())
+	}
+	return servers, strings.Join(urls, ",")
+}
+
+// TestCluster publishes to a cluster of three and reads from it while one server, the leader of the stream, is
+// stopped in the middle.
+func TestCluster(t *testing.T) {
+	checkLeaks(t)
+	calls := 1200
+	if testing.Short() {
+		calls = 200
+	}
+	servers, url := testCluster(t, 3)
+	quiet := slog.New(slog.DiscardHandler)
+	ctx := testContext(t)
+	l := openLog(t, Config{URL: url, Logger: quiet})
+	other := openLog(t, Config{URL: url, Logger: quiet, Replicas: 3})
+	info, err := l.streamInfo(ctx)
+	if err != nil || info.Config.Replicas != 3 || other.ID() != l.ID() {
+		t.Fatalf("the log has %d replicas, %v", info.Config.Replicas, err)
+	}
+	if _, err := Open(ctx, Config{URL: url, Replicas: 1}); !errors.Is(err, events.ErrStreamMismatch) {
+		t.Errorf("opened for one replica: %v", err)
+	}
+	h, _ := runHub(t, l, HubOptions{})
+	s := subscribe(t, h, l.Start())
+	read := make(chan []*events.Envelope)
+	const last = "end"
+	go func() {
+		var envs []*events.Envelope
+		for {
+			more, err := s.Next(ctx, 1<<20)
+			envs = append(envs, more...)
+			if err != nil || more[len(more)-1].Events[0].User == last {
+				if err != nil {
+					t.Error(err)
+				}
+				read <- envs
+				return
+			}
+		}
+	}()
+
+	p := newPublisher(t, l, PublisherOptions{})
+	for n := range calls {
+		if n == calls/2 {
+			stopLeader(t, servers, info.Cluster.Leader)
+		}
+		mustPublish(t, p, followsOf(n, n+1))
+	}
+	if err := l.Healthy(ctx); err != nil {
+		t.Errorf("with two servers of three: %v", err)
+	}
+	mustPublish(t, p, append(followsOf(0, 0), likedMsg(last, "item", "")))
+	envs := <-read
+	seen := followers(envs)
+	for n := range calls {
+		if id := fmt.Sprint(n); seen[id] != 1 {
+			t.Errorf("event %s was read %d times", id, seen[id])
+		}
+	}
+	// The cursor of one process is good for the other, whatever server it talks to.
+	if err := other.CheckCursor(ctx, envs[len(envs)-1].Cursor); err != nil {
+		t.Error(err)
+	}
+	if err := other.CheckPosition(ctx, envs[len(envs)-1].Cursor.Position()); err != nil {
+		t.Error(err)
+	}
+	h.Close()
+
+	// A new log made now gets three replicas too, or none is made: it must not be left with one in silence.
+	if err := l.link.js.DeleteStream(ctx, StreamName); err != nil {
+		t.Fatal(err)
+	}
+	lone, err := Open(ctx, Config{URL: url, Logger: quiet, ConnectTimeout: 3 * time.Second})
+	if err != nil {
+		t.Logf("no log with a server of three down: %v", err)
+		return
+	}
+	defer closeLog(t, lone)
+	if info, err := lone.streamInfo(ctx); err != nil || info.Config.Replicas != 3 {
+		t.Errorf("with a server of three down a log was made with %d replicas, %v", info.Config.Replicas, err)
+	}
+}
+
+func stopLeader(t *testing.T, servers []*server.Server, leader string) {
+	t.Helper()
+	for _, ns := range servers {
+		if ns.Name() == leader {
+			stopServer(ns)
+			return
+		}
+	}
+	t.Errorf("there is no server %q", leader)
+}
+
+// TestSmallCluster: a cluster of two gets a log with one replica.
+func TestSmallCluster(t *testing.T) {
+	_, url := testCluster(t, 2)
+	l := openLog(t, Config{URL: url, Logger: slog.New(slog.DiscardHandler)})
+	info, err := l.streamInfo(testContext(t))
+	if err != nil || info.Config.Replicas != 1 {
+		t.Errorf("in a cluster of two the log has %d replicas, %v", info.Config.Replicas, err)
+	}
+	mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
+	if envs := readLog(t, l); len(envs) != 1 {
+		t.Errorf("read %d envelopes", len(envs))
+	}
+}

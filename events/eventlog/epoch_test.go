@@ -1,0 +1,272 @@
+package eventlog
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// restoredAfter restores a log into a new directory: all of the envelopes are archived, and predecessors named.
+func restoredAfter(t *testing.T, past *memoryPast, r Restored) (*Log, Config) {
+	t.Helper()
+	cfg := Config{Dir: t.TempDir(), Existing: true, Logger: slog.New(slog.DiscardHandler)}
+	if _, err := Open(testContext(t), cfg); !errors.Is(err, events.ErrNoLog) || !strings.Contains(err.Error(), "restore") {
+		t.Fatalf("opened where there should be a log: %v", err)
+	}
+	if err := Restore(testContext(t), cfg, r); err != nil {
+		t.Fatal(err)
+	}
+	if err := Restore(testContext(t), cfg, r); !errors.Is(err, events.ErrLogExists) {
+		t.Fatalf("restored over a log: %v", err)
+	}
+	l := openLog(t, cfg)
+	l.SetPast(past)
+	return l, cfg
+}
+
+// A log that goes on in a new epoch: cursors of before go on in it, times rise, and what was seen within the horizon
+// before is dropped after it, wherever a reader starts (I5, I6).
+func TestNewEpoch(t *testing.T) {
+	histories := 8
+	if testing.Short() {
+		histories = 2
+	}
+	inBubble(t, func(t *testing.T) {
+		for n := range histories {
+			old := openLog(t, Config{Dir: t.TempDir()})
+			play(t, old, genSteps(20).Example(n))
+			all := readLog(t, old)
+			const head = 15
+			at := all[head-1].Cursor
+			repeats, err := old.RepeatsAt(testContext(t), at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			closeLog(t, old)
+			past := &memoryPast{envs: all[:head:head], archived: head, repeats: repeats}
+			l, cfg := restoredAfter(t, past, Restored{
+				ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, head}}, Head: at,
+			})
+			if l.Epoch() != 2 || l.EpochStart().Seq != head || l.ID() != old.ID() {
+				t.Fatalf("epoch %d from %+v", l.Epoch(), l.EpochStart())
+			}
+			// The clock of the new server may be wrong; what is published has its repeats in the epoch before.
+			next := genSteps(20).Example(n + 100)
+			play(t, l, next)
+			whole := readFrom(t, l, l.Start(), head+20, 1<<20)
+			wantContinued(t, whole, all, at)
+			if err := checkRepeats(whole, all[:head], next); err != nil {
+				t.Fatalf("history %d: %v", n, err)
+			}
+			for range 2 {
+				for seq := range uint64(head + 20) {
+					from := l.Start()
+					if seq > 0 {
+						from = whole[seq-1].Cursor
+					}
+					if seq > 0 && seq <= head {
+						from = all[seq-1].Cursor // as a store of the epoch before has it
+					}
+					if err := l.CheckCursor(testContext(t), from); err != nil {
+						t.Fatalf("cursor %+v: %v", from, err)
+					}
+					wantSame(t, fmt.Sprintf("history %d", n), readFrom(t, l, from, head+20, 1<<20), whole, seq)
+				}
+				closeLog(t, l)
+				l = openLog(t, cfg) // and after a restart
+				l.SetPast(past)
+			}
+			refused(t, l, all[head].Cursor)
+			closeLog(t, l)
+		}
+	})
+}
+
+// wantContinued checks that sequences and times rise from one epoch to the next.
+func wantContinued(t *testing.T, whole, old []*events.Envelope, head events.Cursor) {
+	t.Helper()
+	last := events.Cursor{}
+	for i, env := range whole {
+		c := env.Cursor
+		if c.Seq != last.Seq+1 || c.LastTime < last.LastTime || c.Epoch != 2 || c.Log != head.Log {
+			t.Fatalf("%+v after %+v", c, last)
+		}
+		for _, ev := range env.Events {
+			if !ev.Backfill && ev.Time <= last.LastTime {
+				t.Fatalf("time %d after %d", ev.Time, last.LastTime)
+			}
+		}
+		if c.Seq <= head.Seq && !sameButForArchive(env, old[i]) {
+			t.Fatalf("envelope %d is another in the new epoch", c.Seq)
+		}
+		last = c
+	}
+}
+
+// checkRepeats recounts the repeats of the new epoch with a model that forgets nothing.
+func checkRepeats(whole, before []*events.Envelope, next []step) error {
+	seen := map[string]events.Micros{}
+	for _, env := range before {
+		for _, ev := range env.Events { // repeats that were dropped are not among them: the model knows less
+			if ev.ID != "" {
+				seen[fmt.Sprint(ev.User, ev.Kind, ev.ID)] = env.Cursor.LastTime
+			}
+		}
+	}
+	for i, s := range next {
+		env := whole[len(before)+i]
+		if s.garbage {
+			continue
+		}
+		for _, ev := range env.Events {
+			key := fmt.Sprint(ev.User, ev.Kind, ev.ID)
+			if at, ok := seen[key]; ok && ev.ID != "" && env.Cursor.LastTime-at <= events.Horizon-1000 {
+				return fmt.Errorf("sequence %d: %s is a repeat of %d", env.Seq(), key, at)
+			}
+		}
+		for _, ev := range env.Events {
+			if ev.ID != "" {
+				seen[fmt.Sprint(ev.User, ev.Kind, ev.ID)] = env.Cursor.LastTime
+			}
+		}
+	}
+	return nil
+}
+
+// refused checks that what the new epoch does not go on from is refused, with words on what to do.
+func refused(t *testing.T, l *Log, beyond events.Cursor) {
+	t.Helper()
+	ctx := testContext(t)
+	if err := l.CheckPosition(ctx, beyond.Position()); !errors.Is(err, events.ErrOtherEpoch) {
+		t.Errorf("a position beyond: %v", err)
+	}
+	below := beyond
+	below.Seq--
+	if err := l.CheckPosition(ctx, below.Position()); err != nil {
+		t.Errorf("a position of the epoch before: %v", err)
+	}
+	if _, err := l.Adopt(beyond); !errors.Is(err, events.ErrOtherEpoch) || !strings.Contains(err.Error(), "rebuild the store") {
+		t.Errorf("a cursor beyond: %v", err)
+	}
+	if err := l.CheckCursor(ctx, beyond); !errors.Is(err, events.ErrOtherEpoch) {
+		t.Errorf("a cursor beyond: %v", err)
+	}
+	if _, err := NewHub(l, HubOptions{}).Subscribe(beyond); !errors.Is(err, events.ErrOtherEpoch) {
+		t.Errorf("a subscriber beyond: %v", err)
+	}
+	later := beyond
+	later.Epoch = 9
+	if _, err := l.Adopt(later); !errors.Is(err, events.ErrOtherEpoch) {
+		t.Errorf("a cursor of a later epoch: %v", err)
+	}
+}
+
+// I6: an event id of just before a new epoch is dropped in it, by its first reader and by one that starts there later.
+func TestRepeatAcrossEpochs(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		old := openLog(t, Config{Dir: t.TempDir()})
+		repeated := []step{{events: followsOf(0, 1)}, {wait: time.Minute, events: followsOf(1, 2)}}
+		for i := range repeated {
+			repeated[i].events[0].EventId = "once"
+		}
+		play(t, old, repeated)
+		// One that is itself dropped is remembered too: 25 minutes after the first, 12 after the last.
+		another := followOf(2)
+		another.EventId = "other"
+		play(t, old, []step{{wait: 12 * time.Minute, events: append(repeated[0].events, another)}})
+		all := readLog(t, old)
+		at := all[2].Cursor
+		repeats, err := old.RepeatsAt(testContext(t), at)
+		if err != nil || len(repeats) != 6 { // two for each id
+			t.Fatalf("repeats %v, %v", repeats, err)
+		}
+		closeLog(t, old)
+		past := &memoryPast{envs: all, archived: 3, repeats: repeats}
+		l, _ := restoredAfter(t, past, Restored{ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, 3}}, Head: at})
+		play(t, l, []step{
+			{wait: 12 * time.Minute, events: repeated[0].events}, // 12 minutes after a repeat
+			{wait: time.Second, events: repeated[1].events},      // 24 after the first and only
+			{wait: time.Second, events: repeated[1].events},
+		})
+		for from := range uint64(6) {
+			c := l.Start()
+			if from > 0 {
+				c = readFrom(t, l, l.Start(), from, 1)[from-1].Cursor
+			}
+			for _, env := range readFrom(t, l, c, 6, 1<<20) {
+				if want := map[uint64]int{3: 1, 4: 1, 6: 1}[env.Seq()]; env.Repeats != want {
+					t.Errorf("from %d: %d repeats at %d, want %d", from, env.Repeats, env.Seq(), want)
+				}
+			}
+		}
+		// What is remembered early in the epoch comes from both.
+		if repeats, err = l.RepeatsAt(testContext(t), readFrom(t, l, l.Start(), 4, 1)[3].Cursor); err != nil || len(repeats) != 4 {
+			t.Errorf("repeats %v, %v", repeats, err)
+		}
+	})
+}
+
+// Without the archive nobody can know what was seen before the epoch, nor read what was before it.
+func TestEpochWithoutArchive(t *testing.T) {
+	ctx := testContext(t)
+	ns := testServer(t, server.Options{})
+	cfg := Config{URL: ns.ClientURL()}
+	id := events.LogID{7}
+	head := events.Cursor{Log: id, Epoch: 2, Seq: 100, LastTime: 1 << 60} // a clock that was wrong
+	r := Restored{ID: id, Epoch: 3, Predecessors: []Predecessor{{1, 60}, {2, 100}}, Head: head}
+	for name, spoil := range map[string]func(*Restored){
+		"rise":       func(r *Restored) { r.Predecessors = []Predecessor{{2, 60}, {1, 100}} },
+		"not fall":   func(r *Restored) { r.Predecessors = []Predecessor{{1, 160}, {2, 100}} },
+		"below 2":    func(r *Restored) { r.Epoch = 2 },
+		"names them": func(r *Restored) { r.Predecessors = nil },
+		"ends at":    func(r *Restored) { r.Head.Seq++ },
+		"is of log":  func(r *Restored) { r.ID[3]++ },
+	} {
+		wrong := r
+		if spoil(&wrong); Restore(ctx, cfg, wrong) == nil || !strings.Contains(Restore(ctx, cfg, wrong).Error(), name) {
+			t.Errorf("%s: %v", name, Restore(ctx, cfg, wrong))
+		}
+	}
+	if err := Restore(ctx, cfg, r); err != nil {
+		t.Fatal(err)
+	}
+	l := openLog(t, cfg)
+	headNow, err := l.Head(ctx)
+	if err != nil || headNow.First != 101 || headNow.Last != 100 {
+		t.Errorf("the new stream goes from %d to %d, %v", headNow.First, headNow.Last, err)
+	}
+	if err := l.CheckPosition(ctx, head.Position()); err != nil {
+		t.Errorf("the position of the head: %v", err)
+	}
+	for _, c := range []events.Cursor{l.Start(), l.EpochStart(), head} {
+		if err := l.CheckCursor(ctx, c); !errors.Is(err, events.ErrTrimmed) {
+			t.Errorf("%+v without an archive: %v", c, err)
+		}
+	}
+	l.SetPast(&memoryPast{})
+	res := mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
+	if res.Position.Seq != 101 || res.Position.Epoch != 3 {
+		t.Errorf("published at %+v", res.Position)
+	}
+	for _, c := range []events.Cursor{l.EpochStart(), head} {
+		envs := readFrom(t, l, c, 101, 1)
+		if len(envs) != 1 || envs[0].Events[0].Time != head.LastTime+1 {
+			t.Errorf("after the head comes %+v", envs)
+		}
+	}
+	wrong := head
+	wrong.LastTime--
+	if err := l.CheckCursor(ctx, wrong); !errors.Is(err, events.ErrRewritten) {
+		t.Errorf("a cursor at the head with another time: %v", err)
+	}
+	if got := l.Predecessors(); len(got) != 2 || got[1] != (Predecessor{2, 100}) {
+		t.Errorf("predecessors %v", got)
+	}
+}

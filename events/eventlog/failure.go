@@ -1,0 +1,37 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// mismatch makes an ErrStreamMismatch of the differences.
+func mismatch(diffs []string) error {
+	return fmt.Errorf("%w: stream %s: %s", events.ErrStreamMismatch, StreamName, strings.Join(diffs, "; "))
+}
+
+// unavailable marks an error of the connection or the server, but leaves the end of a context as it is.
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", events.ErrLogUnavailable, err)
+}
+
+// final tells whether an error of a reader says that the log is not the one expected, so that waiting is no use.
+func final(err error) bool {
+	for _, target := range []error{
+		events.ErrOtherLog, events.ErrOtherEpoch, events.ErrLogShorter, events.ErrRewritten, events.ErrTrimmed, events.ErrNoLog,
+		events.ErrNotRising, ErrClosed,
+		events.ErrPastDamaged,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}

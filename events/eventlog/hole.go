@@ -1,0 +1,95 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// A hole is a part of the stream that was deleted, or is in a damaged file: the server says of both that there is no such
+// message. Where the archive has what is missing, the stream is taken to begin after the hole, as if it had been trimmed so
+// far: who needs what is before reads the archive. Only the horizon before the end of the archive, which trimming spares, may
+// have a hole too. Then the decoder learns from the archive what it would have learned there ([Log.relearn]).
+
+// errHole: the stream has a hole where it was asked. It is noted, and who asked looks again.
+var errHole = errors.New("events: the stream lacks messages that are in the archive")
+
+// noteHole notes that the stream lacks a sequence, and tells whether the archive is to be read instead.
+func (l *Log) noteHole(seq uint64) (bool, error) {
+	if l.past == nil {
+		return false, nil
+	}
+	end, err := l.pastEnd()
+	if err != nil || seq > end.Seq || seq < l.meta().first {
+		return false, err
+	}
+	for known := l.holed.Load(); seq > known; known = l.holed.Load() {
+		if l.holed.CompareAndSwap(known, seq) {
+			l.logger.Warn("log: the stream lacks messages: up to here the archive is read instead", "seq", seq)
+		}
+	}
+	return true, nil
+}
+
+// noteHoles notes that the stream lacks what is from one sequence up to another, and tells whether the archive is to be read
+// instead. It may have more than this process was told.
+func (l *Log) noteHoles(ctx context.Context, from, to uint64) (bool, error) {
+	if l.past == nil {
+		return false, nil
+	}
+	end, err := l.reloadedEnd(ctx, from)
+	if err != nil || end < from {
+		return false, err
+	}
+	return l.noteHole(min(to, end))
+}
+
+// reloader is an archive that other processes write too.
+type reloader interface {
+	Reload(ctx context.Context) error
+}
+
+// relearnable tells whether a reader at the end of the archive can go on in the stream, though that lacks some of what it would
+// warm up from: all that comes after the end must be there.
+func (l *Log) relearnable(end events.Cursor, begins uint64) bool {
+	return l.past != nil && end.WarmSeq > 0 && begins <= end.Seq+1
+}
+
+// relearn returns the decoder of a reader that stands at the end of the archive. It knows what it would know had it read the
+// horizon before in the stream: the places to warm up from follow from the archived envelopes, and the event ids are kept
+// beside them. So the cursors that it gives are those that any other reader gives.
+func (l *Log) relearn(ctx context.Context, end events.Cursor) (*events.Decoder, error) {
+	past, err := l.past.Read(ctx, events.Cursor{Log: end.Log, Epoch: end.Epoch, Seq: end.WarmSeq - 1}, events.AllKinds)
+	if err != nil {
+		return nil, fmt.Errorf("events: read the archive after sequence %d: %w", end.WarmSeq-1, err)
+	}
+	defer past.Close()
+	d := events.NewLearner(end)
+	for d.Seq() < end.Seq {
+		envs, err := past.Next(ctx, readBytes)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("events: read the archive after sequence %d: %w", d.Seq(), err)
+		}
+		for _, env := range envs {
+			d.Learn(env)
+		}
+	}
+	// As if the next epoch began here.
+	repeats, err := l.past.Repeats(ctx, l.meta().epoch+1)
+	if err != nil {
+		return nil, fmt.Errorf("events: read the event ids seen before the end of the archive: %w", err)
+	}
+	switch now, err := l.pastEnd(); {
+	case err != nil:
+		return nil, err
+	case now != end:
+		return nil, fmt.Errorf("%w: the archive went on from sequence %d to %d", errLost, end.Seq, now.Seq)
+	}
+	return d, d.Learned(end, repeats)
+}

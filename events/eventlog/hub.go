@@ -1,0 +1,354 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/skein-feed/skein/events"
+)
+
+const (
+	defaultRingBytes  = 32 << 20
+	defaultAheadBytes = 16 << 20
+	// nearby is how far a subscriber may be ahead of the ring, in sequences, and wait for it to come. One that is
+	// further ahead takes the ring with it.
+	nearby = 4096
+)
+
+// HubOptions are the settings of a [Hub].
+type HubOptions struct {
+	// RingBytes bounds the memory of the decoded envelopes that subscribers near the head share. Default 32 MiB.
+	RingBytes int
+	// AheadBytes bounds how much of that is read before any subscriber has asked for it. Default 16 MiB, at most
+	// half of RingBytes.
+	AheadBytes int
+}
+
+// Hub reads and decodes the log once for all its subscribers, as long as they are close to each other: they share
+// a ring of decoded envelopes. A subscriber that has fallen out of the ring reads and decodes for itself until it
+// is back. One hub serves a process.
+//
+//	log ──► reader ──► ring: [ oldest … newest ] ──► subscribers in the ring
+//	  └───► reader of one subscriber, until it reaches the ring
+type Hub struct {
+	log *Log
+	opt HubOptions
+
+	ctx  context.Context //nolint:containedctx // it ends with Close, and what waits ends with it
+	stop context.CancelFunc
+
+	mu     sync.Mutex
+	ring   ring
+	seated bool // the ring has a place in the log
+	proven bool // what the ring begins with was read from the log, not only claimed by a subscriber
+	// leader is a reader that stands at the end of the ring, for Run to go on with; nil: Run makes its own.
+	leader *reader
+	unseat context.CancelFunc // stops the reading for an older place of the ring
+
+	// points are places in the stream to begin at; seeking has room for the one who looks for another.
+	points  waypoints
+	seeking chan struct{}
+
+	subs    map[*Subscription]struct{}
+	grown   chan struct{} // closed when the ring changes, or err is set
+	demand  chan struct{} // capacity 1: a subscriber came, went or advanced
+	running bool
+	ended   chan struct{} // closed when Run has returned
+	err     error         // final
+
+	// hole is why the ring does not grow, while it stands in front of a hole; looks counts how often that was found.
+	hole  error
+	looks uint64
+}
+
+// NewHub returns a hub. Its subscribers get envelopes while [Hub.Run] runs.
+func NewHub(l *Log, opt HubOptions) *Hub {
+	if opt.RingBytes <= 0 {
+		opt.RingBytes = defaultRingBytes
+	}
+	if opt.AheadBytes <= 0 {
+		opt.AheadBytes = defaultAheadBytes
+	}
+	opt.AheadBytes = min(opt.AheadBytes, opt.RingBytes/2)
+	h := &Hub{
+		log:     l,
+		opt:     opt,
+		subs:    make(map[*Subscription]struct{}),
+		grown:   make(chan struct{}),
+		demand:  make(chan struct{}, 1),
+		seeking: make(chan struct{}, 1),
+		ended:   make(chan struct{}),
+	}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	return h
+}
+
+// Head returns the highest sequence that is known to be in the log.
+func (h *Hub) Head() uint64 { return h.log.last.Load() }
+
+// Recent returns the envelope with a sequence if the ring still has it, or else nil. The envelope is shared: it must not be
+// changed.
+func (h *Hub) Recent(seq uint64) *events.Envelope {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ring.at(seq)
+}
+
+// Run reads for the subscribers until the context ends or the hub is closed, which is no error, or until the log
+// turns out to be no longer the one that was read, such as [events.ErrLogShorter]. It is called once.
+func (h *Hub) Run(ctx context.Context) error {
+	h.mu.Lock()
+	if h.running {
+		h.mu.Unlock()
+		return errors.New("events: a hub runs once")
+	}
+	h.running = true
+	h.mu.Unlock()
+	defer close(h.ended)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(h.ctx, cancel)() //nolint:contextcheck // Run ends with either
+	if err := h.log.adopt(h); err != nil {
+		h.fail(err)
+		return err
+	}
+	defer h.log.disown(h)
+	for ctx.Err() == nil {
+		seat, r := h.seat(ctx)
+		if r == nil {
+			_ = h.awaitDemand(ctx)
+			continue
+		}
+		err := h.follow(seat, r)
+		r.close()
+		if final(err) && seat.Err() == nil && h.blame(err) {
+			return err
+		}
+	}
+	h.fail(ErrClosed)
+	return nil
+}
+
+// seat returns a reader at the end of the ring, and a context that ends when the ring begins elsewhere. No reader:
+// the ring has no place.
+func (h *Hub) seat(ctx context.Context) (context.Context, *reader) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.seated {
+		return ctx, nil
+	}
+	ctx, h.unseat = context.WithCancel(ctx)
+	r := h.leader
+	h.leader = nil
+	if r == nil {
+		r = newReader(h.log, h.ring.end())
+	}
+	return ctx, r
+}
+
+// place begins the ring anew at a cursor, with a reader that stands there or nil. h.mu is held.
+func (h *Hub) place(at events.Cursor, leader *reader, proven bool) {
+	if h.unseat != nil {
+		h.unseat()
+		h.unseat = nil
+	}
+	if h.leader != nil {
+		h.leader.close()
+	}
+	h.ring, h.seated, h.proven, h.leader, h.hole = ring{base: at}, true, proven, leader, nil
+	h.signal()
+	h.broadcast()
+}
+
+// blame decides what a final error of reading means. If the ring's place was only claimed, or it is the archive that is
+// damaged, the subscribers in the ring get the error, and the hub goes on; else it is the log that changed, and the hub
+// fails.
+func (h *Hub) blame(err error) (failed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.proven && !errors.Is(err, events.ErrPastDamaged) { // those who need nothing of the archive go on
+		h.failLocked(err)
+		return true
+	}
+	for s := range h.subs {
+		if s.own == nil {
+			s.failed = err
+		}
+	}
+	h.ring, h.seated, h.hole = ring{}, false, nil
+	h.broadcast()
+	return false
+}
+
+// follow reads into the ring.
+func (h *Hub) follow(ctx context.Context, r *reader) error {
+	for {
+		if err := h.awaitWanted(ctx); err != nil {
+			return err
+		}
+		envs, err := r.next(ctx, readBytes)
+		if errors.Is(err, ErrHole) || err == nil && len(envs) == 0 {
+			h.hold(ctx, err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		h.mu.Lock()
+		if ctx.Err() == nil {
+			h.hole = nil
+			if !h.proven {
+				h.points.note(h.ring.base)
+			}
+			h.ring.push(envs, h.opt.RingBytes)
+			h.points.note(envs[len(envs)-1].Cursor)
+			h.proven = true
+			h.broadcast()
+		}
+		h.mu.Unlock()
+	}
+}
+
+// hold tells the subscribers at the end of the ring that there is a hole; nil: it is behind the ring.
+func (h *Hub) hold(ctx context.Context, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ctx.Err() == nil {
+		h.hole = err
+		h.looks++
+		h.broadcast()
+	}
+}
+
+// awaitWanted waits until what is read next is within reach of the most advanced subscriber in the ring.
+func (h *Hub) awaitWanted(ctx context.Context) error {
+	for {
+		if h.wanted() {
+			return ctx.Err()
+		}
+		if err := h.awaitDemand(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (h *Hub) wanted() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	// Those who subscribed beside others count only while they are alone in the ring.
+	sharing, beside, first, firstBeside := false, false, uint64(0), uint64(0)
+	for s := range h.subs {
+		switch {
+		case s.own != nil || s.failed != nil:
+		case s.beside:
+			beside, firstBeside = true, max(firstBeside, s.cur.Seq)
+		default:
+			sharing, first = true, max(first, s.cur.Seq)
+		}
+	}
+	if !sharing {
+		sharing, first = beside, firstBeside
+	}
+	return sharing && h.ring.bytesAfter(first) < h.opt.AheadBytes
+}
+
+func (h *Hub) awaitDemand(ctx context.Context) error {
+	select {
+	case <-h.demand:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// signal wakes Run.
+func (h *Hub) signal() {
+	select {
+	case h.demand <- struct{}{}:
+	default:
+	}
+}
+
+// broadcast wakes the subscribers. h.mu is held.
+func (h *Hub) broadcast() {
+	close(h.grown)
+	h.grown = make(chan struct{})
+}
+
+// fail ends the hub for its subscribers.
+func (h *Hub) fail(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failLocked(err)
+}
+
+func (h *Hub) failLocked(err error) {
+	if h.err != nil {
+		return
+	}
+	h.err = err
+	if h.leader != nil {
+		h.leader.close()
+		h.leader = nil
+	}
+	h.broadcast()
+}
+
+// Close ends Run and every subscription.
+func (h *Hub) Close() {
+	h.stop()
+	h.fail(ErrClosed)
+	h.mu.Lock()
+	running := h.running
+	h.mu.Unlock()
+	if running {
+		<-h.ended
+	}
+}
+
+func (h *Hub) intake() bool { return false }
+
+func (h *Hub) shut(context.Context) error {
+	h.Close()
+	return nil
+}
+
+// Subscribe returns a subscription to what comes after the cursor. Whether the log holds what the cursor was taken
+// from is found out by the first [Subscription.Next].
+func (h *Hub) Subscribe(from events.Cursor) (*Subscription, error) {
+	return h.SubscribeKinds(from, events.AllKinds)
+}
+
+// SubscribeKinds is [Hub.Subscribe] for one who needs only some kinds of events. As long as it reads the archive it reads
+// for itself, and passes over what holds none of them: envelopes may be left out there, and others come without events. In
+// the stream it gets what all get.
+func (h *Hub) SubscribeKinds(from events.Cursor, kinds events.KindSet) (*Subscription, error) {
+	return h.subscribe(from, kinds, false)
+}
+
+func (h *Hub) subscribe(from events.Cursor, kinds events.KindSet, beside bool) (*Subscription, error) {
+	from, err := h.log.Adopt(from)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err != nil {
+		return nil, h.err
+	}
+	s := &Subscription{hub: h, cur: from, kinds: kinds, beside: beside}
+	s.ctx, s.stop = context.WithCancel(h.ctx)
+	switch {
+	case kinds != events.AllKinds: // until it is known where the archive ends
+		s.own = s.newReader()
+	case h.seated && h.ring.holds(from):
+	case !beside && (!h.seated || len(h.subs) == 0):
+		h.place(from, nil, false)
+	default:
+		s.own = s.newReader()
+	}
+	h.subs[s] = struct{}{}
+	h.signal()
+	return s, nil
+}

@@ -1,0 +1,89 @@
+package eventlog
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"testing"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+const firstEnv = "SKEIN_EVENTS_TEST_FIRST"
+
+// publishUntilKilled is the life of a child process: it publishes from several goroutines and prints the number
+// of each event that was acknowledged.
+func publishUntilKilled(dir string) {
+	first, err := strconv.Atoi(os.Getenv(firstEnv))
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	l, err := Open(ctx, Config{Dir: dir})
+	if err != nil {
+		panic(err)
+	}
+	p, err := l.NewPublisher(PublisherOptions{})
+	if err != nil {
+		panic(err)
+	}
+	const publishers = 8
+	var wg sync.WaitGroup
+	for g := range publishers {
+		wg.Go(func() {
+			for n := first + g; ; n += publishers {
+				if _, err := p.Publish(ctx, []*skeinv1.Event{followOf(n)}, PublishOptions{}); err != nil {
+					panic(err)
+				}
+				fmt.Println(n) //nolint:forbidigo // the parent reads what was acknowledged
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestKillLosesNoAcknowledged kills a process that publishes, again and again.
+func TestKillLosesNoAcknowledged(t *testing.T) {
+	kills := 20
+	if testing.Short() {
+		kills = 2
+	}
+	dir := t.TempDir()
+	acked := make(map[string]bool)
+	for k := range kills {
+		child := exec.CommandContext(testContext(t), os.Args[0])
+		child.Env = append(os.Environ(), childEnv+"="+dir, fmt.Sprintf("%s=%d", firstEnv, k*1_000_000))
+		child.Stderr = t.Output()
+		out, err := child.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		for n := 0; lines.Scan(); n++ {
+			acked[lines.Text()] = true
+			if n == 40+17*k {
+				if err := child.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		_ = child.Wait() // it was killed
+	}
+	if len(acked) < kills*40 {
+		t.Fatalf("only %d events were acknowledged", len(acked))
+	}
+	seen := followers(readLog(t, openLog(t, Config{Dir: dir})))
+	for id := range acked {
+		if seen[id] != 1 {
+			t.Errorf("acknowledged event %s is in the log %d times", id, seen[id])
+		}
+	}
+	t.Logf("%d acknowledged, %d in the log after %d kills", len(acked), len(seen), kills)
+}

@@ -1,0 +1,214 @@
+package eventlog
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// leaseBucket is the JetStream KV bucket of the leases. Its keys expire by the age of the bucket: an update of a key drops
+// an expiry of its own.
+const leaseBucket = "SKEIN_LEASE"
+
+// MinLease is the shortest time of a lease.
+const MinLease = time.Second
+
+// WhileLeased runs a function in one process at a time of all that have the log open: it waits for the lease of a name,
+// renews it while the function runs, and gives it back. The function's context ends when the lease could not be renewed in
+// time, a third of the ttl before another may take it; WhileLeased then returns [events.ErrLeaseLost], after the function has
+// returned. The ttl is how long after a process died another takes over; the first process sets it for all. An embedded log
+// is one process's own: the function runs at once.
+//
+//	│◀──────────── ttl ────────────▶│
+//	renewed … renewed … believed until 2/3   others may take it
+func (l *Log) WhileLeased(ctx context.Context, name string, ttl time.Duration, run func(context.Context) error) error {
+	if ttl < MinLease {
+		return fmt.Errorf("events: a lease of %v is too short, at least %v", ttl, MinLease)
+	}
+	if l.server != nil {
+		return run(ctx)
+	}
+	return l.whileLeased(ctx, name, ttl, run)
+}
+
+// whileLeased is WhileLeased for a log that others may have open.
+func (l *Log) whileLeased(ctx context.Context, name string, ttl time.Duration, run func(context.Context) error) error {
+	le := &lease{log: l, name: name, ttl: ttl, holder: []byte(rand.Text())}
+	if err := le.acquire(ctx); err != nil {
+		return err
+	}
+	return le.hold(ctx, run)
+}
+
+// lease is a key of the bucket that says who holds it.
+type lease struct {
+	log    *Log
+	kv     jetstream.KeyValue
+	name   string
+	ttl    time.Duration
+	holder []byte
+
+	revision uint64
+	renewed  time.Time // when the last renewal that succeeded was sent
+}
+
+// open finds the bucket or makes it, and takes its ttl.
+func (le *lease) open(ctx context.Context) error {
+	js := le.log.link.js
+	kv, err := js.KeyValue(ctx, leaseBucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		info, infoErr := le.log.streamInfo(ctx)
+		if infoErr != nil {
+			return infoErr
+		}
+		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket:      leaseBucket,
+			Description: "Who archives the log of skein. Written by skein; do not edit.",
+			History:     1,
+			TTL:         le.ttl,
+			Storage:     jetstream.FileStorage,
+			Replicas:    info.Config.Replicas,
+		})
+		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster, with another ttl
+			kv, err = js.KeyValue(ctx, leaseBucket)
+		}
+	}
+	if err != nil {
+		return unavailable(err)
+	}
+	status, err := kv.Status(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	if status.TTL() < MinLease {
+		return fmt.Errorf("%w: the bucket %s keeps keys for %v, must be at least %v", events.ErrStreamMismatch, leaseBucket,
+			status.TTL(), MinLease)
+	}
+	le.kv, le.ttl = kv, status.TTL()
+	return nil
+}
+
+// acquire waits until the lease is this process's. What cannot be asked now is asked again.
+func (le *lease) acquire(ctx context.Context) error {
+	for {
+		err := le.ask(ctx, func(ctx context.Context) (err error) {
+			if le.kv == nil {
+				if err := le.open(ctx); err != nil {
+					return err
+				}
+			}
+			sent := time.Now()
+			le.revision, err = le.kv.Create(ctx, le.name, le.holder)
+			le.renewed = sent
+			return err
+		})
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case final(err), errors.Is(err, events.ErrStreamMismatch):
+			return err
+		case errors.Is(err, jetstream.ErrKeyExists):
+			// Another's, or an answer of an earlier attempt was lost: then it expires.
+		default:
+			le.log.logger.Warn("log: the lease cannot be asked for", "lease", le.name, "error", err)
+		}
+		if err := pause(ctx, le.ttl/6); err != nil {
+			return err
+		}
+	}
+}
+
+// hold runs the function while the lease is renewed.
+func (le *lease) hold(ctx context.Context, run func(context.Context) error) error {
+	held, lose := context.WithCancelCause(ctx)
+	defer lose(nil)
+	renewing, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := le.renew(renewing); err != nil {
+			lose(err)
+		}
+	}()
+	err := run(held)
+	stop()
+	<-ended
+	if cause := context.Cause(held); errors.Is(cause, events.ErrLeaseLost) {
+		return fmt.Errorf("%w: %s", cause, le.name)
+	}
+	le.release(context.WithoutCancel(ctx))
+	return err
+}
+
+// renew renews the lease until the context ends, which is no error, or until it is no longer safe to believe in it.
+func (le *lease) renew(ctx context.Context) error {
+	for {
+		if err := pause(ctx, le.ttl/6); err != nil {
+			return nil //nolint:nilerr // the work is done
+		}
+		left := time.Until(le.renewed.Add(2 * le.ttl / 3))
+		if left <= 0 {
+			return fmt.Errorf("%w: not renewed for %v", events.ErrLeaseLost, time.Since(le.renewed).Round(time.Millisecond))
+		}
+		bounded, cancel := context.WithTimeout(ctx, left)
+		err := le.update(bounded)
+		cancel()
+		switch {
+		case errors.Is(err, events.ErrLeaseLost):
+			return err
+		case err != nil && ctx.Err() == nil:
+			le.log.logger.Warn("log: the lease was not renewed", "lease", le.name, "error", err)
+		}
+	}
+}
+
+// update renews once. When the revision is not the one expected, the answer to an earlier update was lost, or another
+// process has the lease.
+func (le *lease) update(ctx context.Context) error {
+	return le.ask(ctx, func(ctx context.Context) error {
+		sent := time.Now()
+		revision, err := le.kv.Update(ctx, le.name, le.holder, le.revision)
+		if err == nil {
+			le.revision, le.renewed = revision, sent
+			return nil
+		}
+		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+			return unavailable(err)
+		}
+		entry, err := le.kv.Get(ctx, le.name)
+		switch {
+		case errors.Is(err, jetstream.ErrKeyNotFound), err == nil && !bytes.Equal(entry.Value(), le.holder):
+			return fmt.Errorf("%w: another process has taken it", events.ErrLeaseLost)
+		case err != nil:
+			return unavailable(err)
+		}
+		le.revision = entry.Revision()
+		return fmt.Errorf("%w: the answer to a renewal was lost", events.ErrLogUnavailable) // renewed when it is renewed again
+	})
+}
+
+// release gives the lease back. If that fails it expires.
+func (le *lease) release(ctx context.Context) {
+	err := le.ask(ctx, func(ctx context.Context) error {
+		return le.kv.Delete(ctx, le.name, jetstream.LastRevision(le.revision))
+	})
+	if err != nil {
+		le.log.logger.Debug("log: the lease was not given back", "lease", le.name, "error", err)
+	}
+}
+
+// ask bounds one question, so that several fit into the time that the lease is believed in.
+func (le *lease) ask(ctx context.Context, question func(context.Context) error) error {
+	return le.log.link.during(ctx, le.log.link.state(), min(le.ttl/6, requestTimeout), question,
+		askAccount, askBucketInfo, askBucketCreate, askBucketGet, askBucketPut)
+}

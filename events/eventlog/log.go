@@ -1,0 +1,331 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// The names of the log in JetStream. There is one log in an account.
+const (
+	StreamName = "SKEIN"
+	Subject    = "skein.log"
+)
+
+// Config says where the log is. The zero value with Dir set is a log in an embedded server.
+type Config struct {
+	// Dir is the data directory of the embedded server. It is created if it is missing and locked while open.
+	Dir string
+	// Ephemeral puts the embedded server into a new temporary directory that Close removes. Dir must be empty.
+	Ephemeral bool
+
+	// URL of an external server or cluster, such as "nats://a:4222,nats://b:4222"; empty: embedded. What the log
+	// acknowledges is on disk only if these servers run with sync_interval: always.
+	URL string
+	// CredsFile holds the credentials for an external server; empty: none.
+	CredsFile string
+	// InboxPrefix begins the subjects on which an external server answers; empty: "_INBOX". Whoever may subscribe to those of
+	// another user sees what that one reads: users that are not to read the log get a prefix of their own, or the readers do.
+	InboxPrefix string
+	// TLS names the files for a TLS connection to an external server.
+	TLS TLSFiles
+	// ConnectTimeout bounds how long Open and Dial try to reach the server, and then the log in it. Default 30 s each.
+	ConnectTimeout time.Duration
+
+	// Replicas of the log when it is created, on an external cluster. 0: 3 when the cluster has three or more
+	// servers, else 1. When the log exists and Replicas is not 0, it must have as many.
+	Replicas int
+	// MaxBytes bounds the log; a full log refuses events with [events.ErrLogFull], it never forgets. 0, embedded: 80 % of
+	// the disk that is free when the log is created, and unchanged later. 0, external: what the server allows.
+	MaxBytes int64
+
+	// Existing demands that there is a log: it is not created, [events.ErrNoLog]. For a data directory whose archive holds what a
+	// new log would begin again.
+	Existing bool
+
+	// Logger takes what happens to the connection and the server's own log. Default: none.
+	Logger *slog.Logger
+}
+
+// TLSFiles names PEM files. Empty names are left out.
+type TLSFiles struct {
+	// CertFile and KeyFile are the client's certificate and key.
+	CertFile, KeyFile string
+	// CAFile holds the authorities that may have signed the server's certificate; empty: the system's.
+	CAFile string
+}
+
+func (f TLSFiles) any() bool { return f != TLSFiles{} }
+
+// ErrClosed is returned by the methods of what has been closed.
+var ErrClosed = errors.New("events: closed")
+
+// Log is an open log. Its methods are safe for concurrent use.
+type Log struct {
+	cfg    Config
+	logger *slog.Logger
+	server *embedded // nil: external
+	link   *link
+	// metas holds what the metadata of the stream last said; see [Log.meta].
+	metas atomic.Pointer[logMeta]
+	past  events.Past // nil: the log is what the stream holds
+	// restored is what [Restore] makes; creating: it has begun to.
+	restored *Restored
+	creating bool
+	// last is the highest sequence known to be in the log.
+	last atomic.Uint64
+	// holed is the highest sequence known to be in the archive and missing in the stream.
+	holed     atomic.Uint64
+	missingMu sync.Mutex
+	// missing is what was found to be lost; see [Log.Holes].
+	missing []SeqRange
+	// interruptions counts how often reading was interrupted.
+	interruptions atomic.Uint64
+
+	// switching is held while this process begins a new epoch.
+	switching sync.Mutex
+
+	mu      sync.Mutex
+	closed  bool
+	closers map[closer]struct{} // publishers and hubs to close before the connection
+}
+
+// closer is what a Log closes before its connection: intake first, then readers.
+type closer interface {
+	shut(ctx context.Context) error
+	intake() bool
+}
+
+// Open opens the log of the configuration and creates it if there is none. It returns an error that names the
+// differences ([events.ErrStreamMismatch]) when the stream is there but is not fit to be a log, and one that names the
+// directory ([events.ErrLocked]) when another process has it open.
+func Open(ctx context.Context, cfg Config) (*Log, error) {
+	return open(ctx, cfg, true)
+}
+
+func open(ctx context.Context, cfg Config, create bool) (_ *Log, err error) {
+	l := &Log{cfg: cfg, logger: cfg.Logger, closers: make(map[closer]struct{})}
+	if l.logger == nil {
+		l.logger = slog.New(slog.DiscardHandler)
+	}
+	if err := cfg.valid(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.release(context.WithoutCancel(ctx)))
+		}
+	}()
+	if cfg.URL == "" {
+		if l.server, err = startEmbedded(ctx, cfg, l.logger); err != nil {
+			return nil, err
+		}
+	}
+	if l.link, err = connect(ctx, cfg, l.server, l.logger); err != nil {
+		return nil, err
+	}
+	if err := l.findStream(ctx, create); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (cfg Config) connectTimeout() time.Duration {
+	if cfg.ConnectTimeout > 0 {
+		return cfg.ConnectTimeout
+	}
+	return defaultConnectTimeout
+}
+
+func (cfg Config) valid() error {
+	switch {
+	case cfg.URL != "" && (cfg.Dir != "" || cfg.Ephemeral):
+		return errors.New("events: a log is embedded (Dir, Ephemeral) or external (URL), not both")
+	case cfg.URL == "" && cfg.Dir == "" && !cfg.Ephemeral:
+		return errors.New("events: a log needs Dir, Ephemeral or URL")
+	case cfg.Dir != "" && cfg.Ephemeral:
+		return errors.New("events: an ephemeral log chooses its own directory: leave Dir empty")
+	case cfg.URL == "" && cfg.Replicas > 1:
+		return errors.New("events: an embedded log has one replica; several need an external cluster (URL)")
+	case cfg.URL == "" && (cfg.CredsFile != "" || cfg.InboxPrefix != "" || cfg.TLS.any()):
+		return errors.New("events: credentials, an inbox prefix and TLS are for an external server (URL)")
+	case cfg.MaxBytes < 0 || cfg.Replicas < 0:
+		return errors.New("events: MaxBytes and Replicas must not be negative")
+	case cfg.URL != "":
+		return cfg.validExternal()
+	}
+	return nil
+}
+
+// ID returns the id that the log got when it was created.
+func (l *Log) ID() events.LogID { return l.meta().id }
+
+// Epoch returns the epoch of the log: 1 for a log that was never restored, moved or scrubbed.
+func (l *Log) Epoch() uint32 { return l.meta().epoch }
+
+// Start returns the cursor of a reader that has read nothing.
+func (l *Log) Start() events.Cursor { return events.Cursor{Log: l.meta().id, Epoch: l.meta().epoch} }
+
+// SetPast gives the log its archived part, which readers read where the stream no longer begins early enough. It is
+// called before anything reads, once.
+func (l *Log) SetPast(p events.Past) { l.past = p }
+
+// Position returns the position of a sequence of this log.
+func (l *Log) Position(seq uint64) events.Position {
+	return events.Position{Log: [4]byte(l.meta().id[:4]), Epoch: l.meta().epoch, Seq: seq}
+}
+
+// Head is the extent of the log.
+type Head struct {
+	// First and Last are the sequences of the first and last envelope of the stream; First > Last: it holds none. What was
+	// before First is in the archive.
+	First, Last uint64
+	// Bytes is the size of the log on disk (of each replica), MaxBytes its bound; -1: none.
+	Bytes, MaxBytes int64
+}
+
+// Head asks the log for its extent.
+func (l *Log) Head(ctx context.Context) (Head, error) {
+	info, err := l.streamInfo(ctx)
+	if err != nil {
+		return Head{}, err
+	}
+	return headOf(info), nil
+}
+
+func headOf(info *jetstream.StreamInfo) Head {
+	return Head{
+		First: info.State.FirstSeq, Last: info.State.LastSeq,
+		Bytes: int64(info.State.Bytes), MaxBytes: info.Config.MaxBytes,
+	}
+}
+
+// Healthy returns nil when the log takes and gives events as far as can be told without publishing: the
+// connection is up, the stream is there and is the one that was opened, it has a leader, and the embedded server
+// has met no disk error.
+func (l *Log) Healthy(ctx context.Context) error {
+	_, err := l.Vitals(ctx)
+	return err
+}
+
+// Recover has the embedded server started anew if it has met an error of its disk: after one it takes nothing, for ever. What was
+// acknowledged is on disk and is found again; publishers and readers go on by themselves. An external server recovers, or
+// is recovered, elsewhere: of one this does nothing.
+//
+// It is worth a try once the disk has room again, or works.
+func (l *Log) Recover(ctx context.Context) error {
+	if l.server == nil {
+		return nil
+	}
+	err := l.server.stuck()
+	if err == nil {
+		return nil
+	}
+	l.logger.Warn("log: the embedded server is started anew", "error", err)
+	return l.server.restart(ctx)
+}
+
+// Close stops intake, waits for the acknowledgements of what was accepted, ends the readers, closes the
+// connection and stops the embedded server. When the context ends first, what still waits is given up.
+func (l *Log) Close(ctx context.Context) error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	var intake, readers []closer
+	for c := range l.closers {
+		if c.intake() {
+			intake = append(intake, c)
+		} else {
+			readers = append(readers, c)
+		}
+	}
+	l.mu.Unlock()
+	var errs []error
+	for _, c := range append(intake, readers...) {
+		errs = append(errs, c.shut(ctx))
+	}
+	return errors.Join(append(errs, l.release(ctx))...)
+}
+
+// release ends the connection and the server.
+func (l *Log) release(ctx context.Context) error {
+	if l.link != nil {
+		l.link.close()
+	}
+	if l.server != nil {
+		return l.server.stop(ctx)
+	}
+	return nil
+}
+
+// adopt registers what must be closed before the connection.
+func (l *Log) adopt(c closer) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return ErrClosed
+	}
+	l.closers[c] = struct{}{}
+	return nil
+}
+
+func (l *Log) disown(c closer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.closers, c)
+}
+
+// noteLast raises the highest sequence known to be in the log.
+func (l *Log) noteLast(seq uint64) {
+	for {
+		last := l.last.Load()
+		if seq <= last || l.last.CompareAndSwap(last, seq) {
+			return
+		}
+	}
+}
+
+// Message is one message of the log as it stands there.
+type Message struct {
+	Seq uint64
+	// Time is the stream's timestamp: a wall clock, not the log time of the events.
+	Time time.Time
+	// Header holds the NATS headers.
+	Header map[string][]string
+	// Data is the body: an EventBatch, if it is well formed.
+	Data []byte
+}
+
+// ErrNoMessage is returned by [Log.ReadMessage] for a sequence that the stream does not hold.
+var ErrNoMessage = errors.New("events: the log holds no message at this sequence")
+
+// ReadMessage reads one message, for tools.
+func (l *Log) ReadMessage(ctx context.Context, seq uint64) (Message, error) {
+	stream, err := l.stream(ctx)
+	if err != nil {
+		return Message{}, err
+	}
+	var raw *jetstream.RawStreamMsg
+	err = l.ask(ctx, func(ctx context.Context) (err error) {
+		raw, err = stream.GetMsg(ctx, seq)
+		return err
+	}, askMessage)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return Message{}, fmt.Errorf("%w: %d", ErrNoMessage, seq)
+	}
+	if err != nil {
+		return Message{}, unavailable(err)
+	}
+	return Message{Seq: raw.Sequence, Time: raw.Time, Header: raw.Header, Data: raw.Data}, nil
+}

@@ -1,0 +1,390 @@
+package eventlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/skein-feed/skein/events"
+)
+
+func TestOpenEmbedded(t *testing.T) {
+	checkLeaks(t)
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	l := openLog(t, Config{Dir: dir})
+	if l.ID() == (events.LogID{}) || l.Epoch() != 1 {
+		t.Errorf("the new log has id %x, epoch %d", l.ID(), l.Epoch())
+	}
+	if got := l.Start(); got != (events.Cursor{Log: l.ID(), Epoch: 1}) {
+		t.Errorf("the start is %+v", got)
+	}
+	ctx := testContext(t)
+	head, err := l.Head(ctx)
+	if err != nil || head.Last != 0 || head.MaxBytes <= 0 {
+		t.Errorf("the head of a new log is %+v, %v", head, err)
+	}
+	free, err := freeBytes(dir)
+	if err != nil || float64(head.MaxBytes) > 0.9*float64(free) || float64(head.MaxBytes) < 0.6*float64(free) {
+		t.Errorf("the log may have %d bytes of %d (%v)", head.MaxBytes, free, err)
+	}
+	if err := l.Healthy(ctx); err != nil {
+		t.Error(err)
+	}
+	info, err := l.streamInfo(ctx)
+	if err != nil || len(misfits(info.Config, 1)) != 0 {
+		t.Errorf("the stream does not fit: %v, %v", misfits(info.Config, 1), err)
+	}
+	mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 3))
+	closeLog(t, l)
+	if err := l.Healthy(ctx); err == nil {
+		t.Error("a closed log is healthy")
+	}
+	if _, err := l.NewPublisher(PublisherOptions{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("a publisher of a closed log: %v", err)
+	}
+
+	again := openLog(t, Config{Dir: dir})
+	if again.ID() != l.ID() || again.Epoch() != l.Epoch() {
+		t.Error("the log has another id or epoch when it is opened again")
+	}
+	if head, err := again.Head(ctx); err != nil || head.First != 1 || head.Last != 1 {
+		t.Errorf("the head is %+v, %v", head, err)
+	}
+}
+
+func TestLocked(t *testing.T) {
+	dir := t.TempDir()
+	openLog(t, Config{Dir: dir})
+	_, err := Open(testContext(t), Config{Dir: dir})
+	if !errors.Is(err, events.ErrLocked) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("the second open: %v", err)
+	}
+}
+
+func TestEphemeral(t *testing.T) {
+	checkLeaks(t)
+	l := openLog(t, Config{Ephemeral: true})
+	dir := l.server.dir
+	if _, err := os.Stat(filepath.Join(dir, lockFile)); err != nil {
+		t.Error(err)
+	}
+	if !l.server.running.Load().JetStreamConfig().SyncAlways {
+		t.Error("an ephemeral log does not fsync")
+	}
+	mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
+	closeLog(t, l)
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory stays: %v", err)
+	}
+}
+
+func TestConfigRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, cfg := range map[string]Config{
+		"nothing":           {},
+		"both":              {Dir: "d", URL: "nats://127.0.0.1:1"},
+		"ephemeral with":    {Dir: "d", Ephemeral: true},
+		"replicas embedded": {Ephemeral: true, Replicas: 3},
+		"creds embedded":    {Ephemeral: true, CredsFile: "x"},
+		"negative":          {Ephemeral: true, MaxBytes: -1},
+		"directory is file": {Dir: file},
+		"no creds file":     {URL: "nats://127.0.0.1:1", CredsFile: file + "x"},
+		"no ca file":        {URL: "nats://127.0.0.1:1", TLS: TLSFiles{CAFile: file + "x"}},
+		"no host":           {URL: "nats://:4222"},
+		"bad url":           {URL: "nats://a b"},
+	} {
+		if l, err := Open(testContext(t), cfg); err == nil {
+			t.Errorf("%s: opened", name)
+			closeLog(t, l)
+		}
+	}
+}
+
+func TestServerOutOfReach(t *testing.T) {
+	checkLeaks(t)
+	var said bytes.Buffer
+	cfg := Config{URL: "nats://ann:secret@127.0.0.1:1", ConnectTimeout: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&said, nil))}
+	if _, err := Open(testContext(t), cfg); !errors.Is(err, events.ErrLogUnavailable) {
+		t.Errorf("after the timeout: %v", err)
+	}
+	if line := said.String(); strings.Count(line, "cannot be reached") != 1 || !strings.Contains(line, "nats://127.0.0.1:1") ||
+		strings.Contains(line, "secret") {
+		t.Errorf("while it was tried it said %q", line)
+	}
+	cfg.Logger = nil
+	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Millisecond)
+	defer cancel()
+	cfg.ConnectTimeout = 0
+	if _, err := Open(ctx, cfg); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("after the end of the context: %v", err)
+	}
+	ns := testServer(t, server.Options{})
+	cfg.URL = ns.ClientURL()
+	if _, err := Dial(testContext(t), cfg, PublisherOptions{}); !errors.Is(err, events.ErrNoLog) {
+		t.Errorf("a publisher where there is no log: %v", err)
+	}
+	canceled, cancel := context.WithCancel(testContext(t))
+	cancel()
+	if _, err := Open(canceled, Config{Dir: t.TempDir()}); !errors.Is(err, context.Canceled) {
+		t.Errorf("with an ended context: %v", err)
+	}
+}
+
+func TestOtherServerSettings(t *testing.T) {
+	ns := testServer(t, server.Options{MaxPayload: 512 << 10})
+	_, err := Open(testContext(t), Config{URL: ns.ClientURL()})
+	if !errors.Is(err, events.ErrStreamMismatch) || !strings.Contains(err.Error(), "max_payload") {
+		t.Errorf("with a small max_payload: %v", err)
+	}
+	ns = testServer(t, server.Options{Username: "u", Password: "p"})
+	// It is not asked again until the time is up.
+	_, err = Open(testContext(t), Config{URL: ns.ClientURL(), ConnectTimeout: time.Hour})
+	if err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without a password: %v", err)
+	}
+}
+
+// createStream creates a stream on a server that may still be removing the folder of the last one.
+func createStream(t *testing.T, js jetstream.JetStream, c jetstream.StreamConfig) error {
+	ctx := testContext(t)
+	for {
+		_, err := js.CreateStream(ctx, c)
+		if apiError(err).ErrorCode != 10049 { // error creating store for stream
+			return err
+		}
+	}
+}
+
+func TestStreamMismatch(t *testing.T) {
+	ns := testServer(t, server.Options{})
+	js := plainClient(t, ns)
+	for want, change := range map[string]func(*jetstream.StreamConfig){
+		"subjects is":             func(c *jetstream.StreamConfig) { c.Subjects = []string{Subject, "more"} },
+		"storage is":              func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage },
+		"retention is":            func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy },
+		"discard is":              func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld },
+		"discard_new_per_subject": func(c *jetstream.StreamConfig) { c.DiscardNewPerSubject, c.MaxMsgsPerSubject = true, 9 },
+		"max_age is 1h":           func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
+		"max_msgs is 100":         func(c *jetstream.StreamConfig) { c.MaxMsgs = 100 },
+		"max_msgs_per_subject":    func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 100 },
+		"max_msg_size is 1000":    func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1000 },
+		"duplicate_window is 1s":  func(c *jetstream.StreamConfig) { c.Duplicates = time.Second },
+		"persist_mode is":         func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode },
+		"subject_transform": func(c *jetstream.StreamConfig) {
+			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: Subject, Destination: "b"}
+		},
+		"sources": func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{Name: "OTHER"}} },
+		"mirror": func(c *jetstream.StreamConfig) {
+			c.Mirror, c.Subjects = &jetstream.StreamSource{Name: "OTHER"}, nil
+		},
+		"no_ack":               func(c *jetstream.StreamConfig) { c.NoAck = true },
+		"deny_purge":           func(c *jetstream.StreamConfig) { c.DenyPurge = true },
+		"allow_rollup_hdrs":    func(c *jetstream.StreamConfig) { c.AllowRollup = true },
+		"allow_msg_ttl":        func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true },
+		"allow_atomic":         func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = true },
+		"allow_batched":        func(c *jetstream.StreamConfig) { c.AllowBatchPublish = true },
+		"metadata skein-log":   func(c *jetstream.StreamConfig) { c.Metadata = nil },
+		"skein-epoch is \"0\"": func(c *jetstream.StreamConfig) { c.Metadata[metaEpoch] = "0" },
+		"skein-predecessors":   func(c *jetstream.StreamConfig) { c.Metadata[metaPredecessors] = "x" },
+		"from 1 to below": func(c *jetstream.StreamConfig) {
+			c.Metadata[metaPredecessors] = `[{"epoch":1,"last":5}]`
+		},
+		"allow_msg_schedules": func(c *jetstream.StreamConfig) { c.AllowMsgSchedules, c.Discard = true, jetstream.DiscardOld },
+		"allow_msg_counter": func(c *jetstream.StreamConfig) {
+			c.AllowMsgCounter, c.Discard = true, jetstream.DiscardOld
+		},
+	} {
+		c := streamConfig(events.LogID{1}, 1, -1)
+		change(&c)
+		if err := createStream(t, js, c); err != nil {
+			t.Errorf("%s: %v", want, err)
+			continue
+		}
+		_, err := Open(testContext(t), Config{URL: ns.ClientURL()})
+		if !errors.Is(err, events.ErrStreamMismatch) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+		if err := js.DeleteStream(testContext(t), StreamName); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := streamConfig(events.LogID{1}, 1, -1)
+	c.MaxAge, c.AllowRollup = time.Hour, true
+	if diffs := misfits(c, 3); len(diffs) != 3 || !strings.Contains(diffs[1], "num_replicas is 1, must be 3") {
+		t.Errorf("all differences are to be named: %q", diffs)
+	}
+	c.Name = "OTHER"
+	if err := createStream(t, js, c); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(testContext(t), Config{URL: ns.ClientURL()})
+	if !errors.Is(err, events.ErrStreamMismatch) || !strings.Contains(err.Error(), Subject) {
+		t.Errorf("another stream with the subject: %v", err)
+	}
+	c.Subjects = []string{"other"}
+	if _, err := js.UpdateStream(testContext(t), c); err != nil {
+		t.Fatal(err)
+	}
+	openLog(t, Config{URL: ns.ClientURL(), MaxBytes: 1 << 20})
+	// What others may choose: more replicas are checked against the configuration only, the bound is theirs.
+	l := openLog(t, Config{URL: ns.ClientURL(), MaxBytes: 2 << 20, Replicas: 1})
+	if head, err := l.Head(testContext(t)); err != nil || head.MaxBytes != 1<<20 {
+		t.Errorf("the bound of an external log: %+v, %v", head, err)
+	}
+}
+
+// cursors returns the cursor after each envelope of a log.
+func cursors(t testing.TB, l *Log) []events.Cursor {
+	t.Helper()
+	all := []events.Cursor{l.Start()}
+	for _, env := range readLog(t, l) {
+		all = append(all, env.Cursor)
+	}
+	return all
+}
+
+func TestCheckCursor(t *testing.T) {
+	ctx := testContext(t)
+	l := openLog(t, Config{})
+	p := newPublisher(t, l, PublisherOptions{})
+	for n := range 20 {
+		mustPublish(t, p, followsOf(n, n+1))
+	}
+	all := cursors(t, l)
+	for seq, c := range all {
+		if err := l.CheckCursor(ctx, c); err != nil {
+			t.Errorf("cursor %d: %v", seq, err)
+		}
+	}
+	with := func(seq int, change func(*events.Cursor)) events.Cursor {
+		c := all[seq]
+		change(&c)
+		return c
+	}
+	wrong := []struct {
+		c    events.Cursor
+		want error
+		says string
+	}{
+		{events.Cursor{}, events.ErrOtherLog, "connect to the right server"},
+		{with(3, func(c *events.Cursor) { c.Log[0]++ }), events.ErrOtherLog, "connect to the right server"},
+		{with(3, func(c *events.Cursor) { c.Epoch++ }), events.ErrOtherEpoch, "rebuild"},
+		{with(20, func(c *events.Cursor) { c.Seq++ }), events.ErrLogShorter, "ends at sequence 20, the cursor is at 21"},
+		{with(3, func(c *events.Cursor) { c.Checksum++ }), events.ErrRewritten, "sequence 3 holds another"},
+		{with(3, func(c *events.Cursor) { c.Seq++ }), events.ErrRewritten, "sequence 4 holds another"},
+	}
+	for _, w := range wrong {
+		if err := l.CheckCursor(ctx, w.c); !errors.Is(err, w.want) || !strings.Contains(err.Error(), w.says) {
+			t.Errorf("%+v: %v", w.c, err)
+		}
+	}
+
+	stream, err := l.link.js.Stream(ctx, StreamName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.DeleteMsg(ctx, 15); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.CheckCursor(ctx, all[15]); !errors.Is(err, ErrHole) {
+		t.Errorf("the message at the cursor was deleted: %v", err)
+	}
+	if err := stream.Purge(ctx, jetstream.WithPurgeSequence(10)); err != nil {
+		t.Fatal(err)
+	}
+	for seq, want := range map[int]error{0: events.ErrTrimmed, 5: events.ErrTrimmed, 9: events.ErrTrimmed} {
+		if err := l.CheckCursor(ctx, all[seq]); !errors.Is(err, want) {
+			t.Errorf("cursor %d of a trimmed log: %v", seq, err)
+		}
+	}
+	// The event ids of the last 15 minutes are needed, not only what comes after the cursor.
+	warm := with(12, func(c *events.Cursor) { c.WarmSeq = 9 })
+	if err := l.CheckCursor(ctx, warm); !errors.Is(err, events.ErrTrimmed) {
+		t.Errorf("a cursor whose warm-up is trimmed: %v", err)
+	}
+	warm.WarmSeq = 10
+	if err := l.CheckCursor(ctx, warm); err != nil {
+		t.Errorf("a cursor within a trimmed log: %v", err)
+	}
+	if err := stream.Purge(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []events.Cursor{l.Start(), all[20]} {
+		if err := l.CheckCursor(ctx, c); !errors.Is(err, events.ErrTrimmed) {
+			t.Errorf("cursor %d of an emptied log: %v", c.Seq, err)
+		}
+	}
+}
+
+func TestCheckPosition(t *testing.T) {
+	ctx := testContext(t)
+	ns := testServer(t, server.Options{})
+	a := openLog(t, Config{URL: ns.ClientURL()})
+	b := openLog(t, Config{URL: ns.ClientURL()})
+	if a.ID() != b.ID() {
+		t.Fatal("two processes see two logs")
+	}
+	pos := mustPublish(t, newPublisher(t, a, PublisherOptions{}), followsOf(0, 1)).Position
+	for _, l := range []*Log{a, b} { // b has yet to learn of it
+		if err := l.CheckPosition(ctx, pos); err != nil {
+			t.Error(err)
+		}
+		ahead, foreign, old := pos, pos, pos
+		ahead.Seq++
+		foreign.Log[3]++
+		old.Epoch++
+		for p, want := range map[events.Position]error{ahead: events.ErrPositionAhead, foreign: events.ErrOtherLog, old: events.ErrOtherEpoch} {
+			if err := l.CheckPosition(ctx, p); !errors.Is(err, want) {
+				t.Errorf("%+v: %v, want %v", p, err, want)
+			}
+		}
+	}
+	if err := a.CheckPosition(ctx, a.Start().Position()); err != nil {
+		t.Errorf("the start: %v", err)
+	}
+}
+
+func TestReadMessage(t *testing.T) {
+	l := openLog(t, Config{})
+	evs := followsOf(0, 2)
+	mustPublish(t, newPublisher(t, l, PublisherOptions{}), evs)
+	msg, err := l.ReadMessage(testContext(t), 1)
+	if err != nil || msg.Seq != 1 || !bytes.Equal(msg.Data, mustEncode(t, evs...)) || msg.Time.IsZero() {
+		t.Errorf("the message is %+v, %v", msg, err)
+	}
+	if msg.Header["Nats-Msg-Id"] == nil {
+		t.Errorf("the header is %v", msg.Header)
+	}
+	if _, err := l.ReadMessage(testContext(t), 2); !errors.Is(err, ErrNoMessage) {
+		t.Errorf("beyond the end: %v", err)
+	}
+}
+
+// TestServerLog: what the embedded server says reaches the logger at levels that suit.
+func TestServerLog(t *testing.T) {
+	var out bytes.Buffer
+	s := &serverLog{logger: slog.New(slog.NewTextHandler(&out, nil))}
+	s.Noticef("n%d", 1)
+	s.Warnf("w%d", 2)
+	s.Errorf("e%d", 3)
+	if got := s.worst(); got != "e3" {
+		t.Errorf("the last error is %q", got)
+	}
+	s.Fatalf("f%d", 4)
+	if got := out.String(); strings.Contains(got, "n1") || !strings.Contains(got, "level=WARN msg=\"nats: w2\"") ||
+		!strings.Contains(got, "e3") || !strings.Contains(got, "f4") {
+		t.Errorf("the log says\n%s", got)
+	}
+}

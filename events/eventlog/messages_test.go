@@ -1,0 +1,73 @@
+package eventlog
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+func mustEncode(tb testing.TB, msgs ...*skeinv1.Event) []byte {
+	tb.Helper()
+	data, err := events.EncodeEnvelope(msgs)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
+}
+
+func likedMsg(user, item, id string) *skeinv1.Event {
+	return &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: user, ItemId: item}}}
+}
+
+// malformedMsg is an event that decodes but is refused.
+func malformedMsg(user, id string) *skeinv1.Event { return likedMsg(user, "", id) }
+
+func sameEnvelope(a, b *events.Envelope) bool {
+	if len(a.Events)+len(b.Events) == 0 {
+		x, y := *a, *b
+		x.Events, y.Events = nil, nil
+		return reflect.DeepEqual(x, y)
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// backfilled returns the event as history of 2019.
+func backfilled(msg *skeinv1.Event, offset uint64) *skeinv1.Event {
+	msg = proto.CloneOf(msg)
+	msg.Source, msg.Offset = "old-redis", offset
+	msg.OccurredAt = timestamppb.New(time.Date(2019, 5, 17, 8, 30, 0, 123_456_789, time.UTC))
+	return msg
+}
+
+// follows returns an envelope of n live follows between users with 8-digit ids, from a number on; with event ids if
+// asked.
+func follows(tb testing.TB, from, n int, withIDs bool) []byte {
+	tb.Helper()
+	evs := make([]*skeinv1.Event, n)
+	for i := range evs {
+		evs[i] = &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
+			UserId: fmt.Sprint(10_000_000 + from + i), TargetUserId: fmt.Sprint(20_000_000 + 7*(from+i)),
+		}}}
+		if withIDs {
+			evs[i].EventId = fmt.Sprintf("req-%08d", from+i)
+		}
+	}
+	data, err := events.EncodeEnvelope(evs)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
+}
+
+func reportEvents(b *testing.B, perOp int) {
+	b.ReportMetric(float64(perOp)*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}
+
+func pin(owner, id string) *skeinv1.Pin { return &skeinv1.Pin{OwnerId: owner, PinId: id} }

@@ -1,0 +1,284 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// blocksOf returns the files of messages of a log in a directory, oldest first.
+func blocksOf(t *testing.T, dir string) []string {
+	t.Helper()
+	blocks, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", StreamName, "msgs", "*.blk"))
+	if err != nil || len(blocks) == 0 {
+		t.Fatalf("blocks %v, %v", blocks, err)
+	}
+	return blocks
+}
+
+// flip changes one bit of a file.
+func flip(t *testing.T, name string, at int) {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[at] ^= 0x10
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// recordAt returns where the record of a sequence begins in a file.
+func recordAt(t *testing.T, path string, of uint64) int {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := scanBlock(path, data, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; ; {
+		seq, n := b.record(at)
+		if n == 0 {
+			t.Fatalf("%s has no record of %d", path, of)
+		}
+		if seq == of {
+			return at
+		}
+		at += n
+	}
+}
+
+// I1, I11: one flipped bit anywhere in a message in the middle of the stream loses that message and no other, and nothing is
+// read across it, after an orderly stop and after a kill: not by who has read it before, and not by who has not. Once that is
+// accepted, all read over it, also if the message should come back.
+func TestFlippedBit(t *testing.T) {
+	for _, damaged := range []uint64{1, 3, 5} {
+		for _, at := range []int{0, 2, 5, 13, 21, 24, 40, -3} { // length, sequence, time, subject, message, checksum
+			for _, killed := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%d at %d, killed %v", damaged, at, killed), func(t *testing.T) {
+					flippedBit(t, damaged, at, killed)
+				})
+			}
+		}
+	}
+}
+
+func flippedBit(t *testing.T, damaged uint64, at int, killed bool) {
+	t.Helper()
+	const head = 6
+	cfg := Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
+	l := openLog(t, cfg)
+	p := newPublisher(t, l, PublisherOptions{})
+	for n := range head {
+		mustPublish(t, p, followsOf(n, n+1))
+	}
+	all := readLog(t, l)
+	closeLog(t, l)
+	path := blocksOf(t, cfg.Dir)[0]
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := scanBlock(path, data, 0)
+	if err != nil || len(b.mended) > 0 {
+		t.Fatalf("a whole file: %+v, %v", b, err)
+	}
+	begin := recordAt(t, path, damaged)
+	_, n := b.record(begin)
+	end := begin + n
+	if at < 0 {
+		begin = end
+	}
+	flip(t, path, begin+at)
+	if killed {
+		if err := os.Remove(filepath.Join(filepath.Dir(path), indexFile)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	l = openLog(t, cfg)
+	past := &memoryPast{envs: all} // which has nothing yet
+	l.SetPast(past)
+	ctx := testContext(t)
+	if h, err := l.Head(ctx); err != nil || h.Last != head {
+		t.Fatalf("the log ends at %d: %v", h.Last, err)
+	}
+	if read, err := l.Examine(ctx); err != nil || read != head-1 {
+		t.Errorf("%d are whole: %v", read, err)
+	}
+	holes, err := l.Holes(ctx)
+	if err != nil || len(holes) != 1 || holes[0] != (SeqRange{damaged, damaged}) {
+		t.Fatalf("missing are %v: %v", holes, err)
+	}
+	for from := range uint64(head + 1) { // the warm-up of those after it goes over it
+		c := l.Start()
+		if from > 0 {
+			c = all[from-1].Cursor
+		}
+		r := newReader(l, c)
+		for at := from; ; at++ {
+			envs, err := r.next(ctx, 1)
+			if hole, ok := errors.AsType[*HoleError](err); ok {
+				if *hole != (HoleError{damaged, damaged}) || from < damaged && at != damaged-1 || from >= damaged && at != from {
+					t.Errorf("from %d it came to %d: %v", from, at, err)
+				}
+				break
+			}
+			if err != nil || len(envs) != 1 || envs[0].Seq() != at+1 {
+				t.Fatalf("from %d, after %d: %v, %v", from, at, envs, err)
+			}
+		}
+		r.close()
+	}
+	if err := l.AcceptHole(ctx, SeqRange{damaged, damaged}); err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, l)
+	// The file comes back, too late.
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(filepath.Dir(path), indexFile)); err != nil {
+		t.Fatal(err)
+	}
+	l = openLog(t, cfg)
+	l.SetPast(past)
+	var straight []*events.Envelope
+	for from := range uint64(head) {
+		c := l.Start()
+		if from > 0 {
+			c = all[from-1].Cursor
+		}
+		got := readFrom(t, l, c, head, 1<<20)
+		if from == 0 {
+			straight = got
+		}
+		for i, env := range got {
+			// Who has folded what is lost may warm up from elsewhere.
+			if !sameButForArchive(env, straight[int(from)+i]) {
+				t.Errorf("from %d comes %+v, want %+v", from, env, straight[int(from)+i])
+			}
+			if lost := env.Seq() == damaged; lost != (len(env.Rejects) == 1) || lost != (len(env.Events) == 0) {
+				t.Errorf("envelope %d is %+v", env.Seq(), env)
+			}
+		}
+	}
+	closeLog(t, l)
+}
+
+// What an accepted hole is stays when the log is damaged again, goes on in a new epoch, or is salvaged.
+func TestAcceptedHoleStays(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := openLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+		play(t, l, genSteps(12).Example(2))
+		l.SetPast(&memoryPast{envs: readLog(t, l)})
+		deleteMessages(t, l, 3, 4, 5)
+		ctx := testContext(t)
+		for _, refused := range []SeqRange{{2, 3}, {5, 6}, {0, 3}, {4, 3}, {12, 13}, {13, 13}} {
+			if err := l.AcceptHole(ctx, refused); !errors.Is(err, ErrNotMissing) {
+				t.Errorf("%+v: %v", refused, err)
+			}
+		}
+		for _, accepted := range []SeqRange{{4, 4}, {3, 3}, {5, 5}} {
+			if err := l.AcceptHole(ctx, accepted); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.AcceptHole(ctx, SeqRange{4, 4}); !errors.Is(err, ErrNotMissing) {
+			t.Errorf("accepted twice: %v", err)
+		}
+		all := readLog(t, l)
+		if len(all) != 12 || len(all[2].Rejects) != 1 {
+			t.Fatalf("%d envelopes, %+v", len(all), all[2])
+		}
+		envs, report := salvaged(t, l, l.Start())
+		wantSame(t, "salvaged", envs, all, 0)
+		if len(report.Lost) > 0 {
+			t.Errorf("salvaged without %v", report.Lost)
+		}
+		past := &memoryPast{envs: all}
+		l.past = past
+		if _, err := l.NextEpoch(ctx, func(_ context.Context, head uint64) (events.Cursor, error) {
+			past.grow(int(head))
+			return past.End(), nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if holes := l.AcceptedHoles(); len(holes) != 1 || holes[0] != (SeqRange{3, 5}) {
+			t.Errorf("in the new epoch accepted are %v", holes)
+		}
+		wantSame(t, "in the new epoch", readFrom(t, l, l.Start(), 12, 1<<20), all, 0)
+		closeLog(t, l)
+	})
+}
+
+// A hole that is closed is closed for those who wait in front of it, by themselves.
+func TestHoleCloses(t *testing.T) {
+	l, _ := filledLog(t, 10, 1)
+	all := readLog(t, l)
+	past := &memoryPast{envs: all, archived: 2}
+	l.SetPast(past)
+	deleteMessages(t, l, 5, 6)
+	h, _ := runHub(t, l, HubOptions{})
+	s := subscribe(t, h, all[2].Cursor)
+	began := time.Now()
+	for range 3 {
+		envs, err := s.Next(testContext(t), 1<<20)
+		if len(envs) == 0 && !errors.Is(err, ErrHole) {
+			t.Fatal(err)
+		}
+	}
+	if waited := time.Since(began); waited < firstRetry {
+		t.Errorf("two looks in %v", waited)
+	}
+	past.grow(7) // another process has archived them
+	got := readOver(t, s, 10)
+	if got[len(got)-1].Seq() != 10 || strings.Contains(fmt.Sprint(got[0].Rejects), "lost") {
+		t.Errorf("read %+v", got)
+	}
+	if holes, err := l.Holes(testContext(t)); len(holes) > 0 || err != nil {
+		t.Errorf("missing are %v: %v", holes, err)
+	}
+}
+
+// Who waits in front of a hole is told when it is behind, though nothing comes after it.
+func TestHoleBehindAtTheHead(t *testing.T) {
+	l, _ := filledLog(t, 10, 1)
+	all := readLog(t, l)
+	deleteMessages(t, l, 5)
+	h, _ := runHub(t, l, HubOptions{})
+	ctx := testContext(t)
+	shared, alone := subscribe(t, h, all[9].Cursor), subscribe(t, h, all[5].Cursor)
+	for _, s := range []*Subscription{shared, alone} {
+		if _, err := s.Next(ctx, 1<<20); !errors.Is(err, ErrHole) {
+			t.Fatal(err)
+		}
+	}
+	if err := l.AcceptHole(ctx, SeqRange{5, 5}); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*Subscription{shared, alone} {
+		envs, err := s.Next(ctx, 1<<20)
+		for errors.Is(err, ErrHole) {
+			envs, err = s.Next(ctx, 1<<20)
+		}
+		if err != nil || len(envs) > 0 && s == shared {
+			t.Errorf("behind the hole: %v, %v", envs, err)
+		}
+	}
+	if envs, err := alone.Next(ctx, 1<<20); err != nil || len(envs) == 0 || envs[len(envs)-1].Seq() > 10 {
+		t.Errorf("after the hole: %v, %v", envs, err)
+	}
+}

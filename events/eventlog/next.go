@@ -1,0 +1,282 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/skein-feed/skein/events"
+)
+
+const (
+	// pausedSubject is what the stream listens to instead while an epoch ends: publishers get no answer, and try again.
+	pausedSubject = "skein.paused"
+	// metaPaused is until when that may last, in decimal microseconds. Later whoever finds the stream so resumes it.
+	metaPaused = "skein-paused-until"
+	// maxPause is well below what a publisher waits.
+	maxPause = 10 * time.Second
+	// spread is what other processes get to learn of the new epoch before it has events.
+	spread = 200 * time.Millisecond
+)
+
+// ErrEpochNotBegun is returned when the log stays in its epoch: what was to be archived first took too long, or another
+// process is at it.
+var ErrEpochNotBegun = errors.New("events: the new epoch was not begun")
+
+// meta is what the metadata of the stream says. It is replaced, never changed, when the log goes on in a new epoch.
+func (l *Log) meta() *logMeta { return l.metas.Load() }
+
+// enter goes on in the epoch of the stream, if that goes on from the one that the log is in.
+func (l *Log) enter(meta logMeta) error {
+	for {
+		now := l.metas.Load()
+		if meta.epoch == now.epoch {
+			// Holes are accepted for good, and answers may overtake each other.
+			meta.holes = joinRanges(append(meta.holes, now.holes...))
+			if slices.Equal(meta.holes, now.holes) || l.metas.CompareAndSwap(now, &meta) {
+				return nil
+			}
+			continue
+		}
+		known := func(p Predecessor) bool { return p.Epoch == now.epoch }
+		if meta.epoch < now.epoch || !slices.ContainsFunc(meta.predecessors, known) {
+			return fmt.Errorf("%w: the log is now in epoch %d, not %d: restart", events.ErrOtherEpoch, meta.epoch, now.epoch)
+		}
+		if l.metas.CompareAndSwap(now, &meta) {
+			l.logger.Info("log: it goes on in a new epoch", "epoch", meta.epoch, "from", meta.first)
+			return nil
+		}
+	}
+}
+
+// NextEpoch has the log go on in a new epoch and destroys what the stream holds: after a scrub the archive is all that is
+// left of it. While that lasts publishers wait, and seal has to archive all that there is up to a sequence, the head of the
+// epoch, and to return the end of the archive, which must be there. Readers, of other processes too, begin again at their
+// place. It returns the last cursor of the epoch that ended, or [ErrEpochNotBegun] with what prevented it: the log goes on
+// as it was.
+//
+// A crash leaves a log that is paused, in the old epoch or the new one. Whoever opens it, or publishes, resumes it.
+func (l *Log) NextEpoch(
+	ctx context.Context, seal func(ctx context.Context, head uint64) (events.Cursor, error),
+) (_ events.Cursor, err error) {
+	if !l.switching.TryLock() {
+		return events.Cursor{}, fmt.Errorf("%w: another one is being begun", ErrEpochNotBegun)
+	}
+	defer l.switching.Unlock()
+	if l.past == nil {
+		return events.Cursor{}, fmt.Errorf("%w: there is no archive", ErrEpochNotBegun)
+	}
+	until := time.Now().Add(maxPause)
+	within, cancel := context.WithDeadline(ctx, until.Add(-2*spread))
+	defer cancel()
+	if err := l.pause(within, until); err != nil {
+		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
+	}
+	defer func() {
+		resuming, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxPause)
+		defer cancel()
+		// Readers must not take what comes for the old epoch.
+		err = errors.Join(err, l.dropConsumers(resuming), l.unpause(resuming))
+	}()
+	head, err := l.settle(within)
+	if err != nil {
+		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
+	}
+	end, err := seal(within, head)
+	if err == nil && (end.Seq != head || end.Log != l.ID()) {
+		err = fmt.Errorf("the archive ends at sequence %d, the log at %d", end.Seq, head)
+	}
+	if err != nil {
+		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
+	}
+	if err := l.turn(within, end); err != nil {
+		return events.Cursor{}, err
+	}
+	return end, l.destroy(ctx, head)
+}
+
+// configure changes the configuration of the stream.
+func (l *Log) configure(ctx context.Context, change func(c *jetstream.StreamConfig) error) error {
+	stream, err := l.stream(ctx)
+	if err != nil {
+		return err
+	}
+	c := stream.CachedInfo().Config
+	c.Metadata = maps.Clone(c.Metadata)
+	if err := change(&c); err != nil {
+		return err
+	}
+	return l.ask(ctx, func(ctx context.Context) error {
+		_, err := l.link.js.UpdateStream(ctx, c)
+		return unavailable(err)
+	}, askUpdate)
+}
+
+func isPaused(c *jetstream.StreamConfig) bool {
+	return slices.Equal(c.Subjects, []string{pausedSubject})
+}
+
+func (l *Log) pause(ctx context.Context, until time.Time) error {
+	return l.configure(ctx, func(c *jetstream.StreamConfig) error {
+		if isPaused(c) {
+			return errors.New("another process is at it")
+		}
+		c.Subjects = []string{pausedSubject}
+		c.Metadata[metaPaused] = strconv.FormatInt(until.UnixMicro(), 10)
+		return nil
+	})
+}
+
+// unpause has the stream take envelopes again.
+func (l *Log) unpause(ctx context.Context) error {
+	if l.server == nil { // other processes are to know first
+		timer := time.NewTimer(spread)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return l.configure(ctx, func(c *jetstream.StreamConfig) error {
+		c.Subjects = []string{Subject}
+		delete(c.Metadata, metaPaused)
+		return nil
+	})
+}
+
+// While a cluster elects a leader for the stream as it was just configured, nobody answers.
+const (
+	electionPause   = 100 * time.Millisecond
+	electionRetries = 100
+)
+
+// settle returns the last sequence of a paused stream, when all that it took before is there. It asks by a message that is
+// refused in its turn, before any replica hears of it: in a cluster for one reason if the last sequence is not the expected one, and
+// for another if it is; on one server always for the latter, when all that was before it is stored.
+func (l *Log) settle(ctx context.Context) (uint64, error) {
+	for head, err := l.Head(ctx); ; {
+		if err != nil {
+			return 0, err
+		}
+		msg := &nats.Msg{Subject: pausedSubject, Header: nats.Header{
+			jetstream.ExpectedStreamHeader: {StreamName}, jetstream.ExpectedLastSubjSeqSubjHeader: {pausedSubject},
+		}}
+		err = l.ask(ctx, func(ctx context.Context) error {
+			_, err := l.link.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequence(head.Last),
+				jetstream.WithRetryWait(electionPause), jetstream.WithRetryAttempts(electionRetries))
+			return err
+		}, pausedSubject)
+		code := apiError(err).ErrorCode
+		if code != errCodeNoSubjectSequence && code != jetstream.JSErrCodeStreamWrongLastSequence {
+			return 0, unavailable(fmt.Errorf("the stream did not tell its last sequence: %w", err))
+		}
+		before := head.Last
+		if head, err = l.Head(ctx); err == nil && code == errCodeNoSubjectSequence && head.Last == before {
+			return before, nil
+		}
+	}
+}
+
+// turn makes the new epoch that of the stream, which is still paused.
+func (l *Log) turn(ctx context.Context, end events.Cursor) error {
+	next := Restored{ID: l.ID(), Epoch: l.Epoch() + 1, Predecessors: append(l.Predecessors(), Predecessor{l.Epoch(), end.Seq}), Head: end}
+	if err := next.valid(); err != nil {
+		return err
+	}
+	metadata, err := next.metadata()
+	if err != nil {
+		return err
+	}
+	err = l.configure(ctx, func(c *jetstream.StreamConfig) error {
+		if !isPaused(c) {
+			return fmt.Errorf("%w: the log was resumed by another process", ErrEpochNotBegun)
+		}
+		maps.Copy(c.Metadata, metadata)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	_, err = l.stream(ctx) // enters it
+	return err
+}
+
+// destroy removes all that a paused stream holds. Whole files go: nothing is left in them.
+func (l *Log) destroy(ctx context.Context, head uint64) error {
+	stream, err := l.stream(ctx)
+	if err != nil {
+		return err
+	}
+	return l.ask(ctx, func(ctx context.Context) error {
+		return unavailable(stream.Purge(ctx, jetstream.WithPurgeSequence(head+1)))
+	}, askPurge)
+}
+
+// dropConsumers has all readers, of all processes, begin again where they are.
+func (l *Log) dropConsumers(ctx context.Context) error {
+	stream, err := l.stream(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, stop := l.link.heed(ctx, askConsumerNames, askConsumerDelete)
+	defer stop()
+	names := stream.ConsumerNames(ctx)
+	for name := range names.Name() {
+		if err := stream.DeleteConsumer(ctx, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+			return unavailable(forbidden(ctx, err))
+		}
+	}
+	return unavailable(forbidden(ctx, names.Err()))
+}
+
+// resume heals a stream that a crash left paused. In an external log another process may be at it: until its time is over,
+// the log is not available.
+func (l *Log) resume(ctx context.Context, info *jetstream.StreamInfo) (*jetstream.StreamInfo, error) {
+	if !isPaused(&info.Config) {
+		return info, nil
+	}
+	until, err := strconv.ParseInt(info.Config.Metadata[metaPaused], 10, 64)
+	if err == nil && l.server == nil && time.Now().UnixMicro() < until {
+		return nil, fmt.Errorf("%w: a new epoch is being begun", events.ErrLogUnavailable)
+	}
+	meta, err := parseMeta(info.Config.Metadata)
+	if err != nil {
+		return nil, mismatch([]string{err.Error()})
+	}
+	if l.metas.Load() == nil {
+		l.metas.Store(&meta)
+	}
+	err = errors.Join(l.enter(meta), l.dropConsumers(ctx), l.unpause(ctx))
+	if errors.Is(err, events.ErrForbidden) { // somebody else may, and whoever began the epoch comes back
+		return nil, fmt.Errorf("%w: a new epoch was being begun and that broke off; this user cannot resume the log: %s",
+			events.ErrLogUnavailable, err.Error())
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.logger.Warn("log: it was left paused, and goes on", "epoch", meta.epoch)
+	return l.streamInfo(ctx)
+}
+
+// revive resumes the stream for a publisher that got no answer.
+func (l *Log) revive(ctx context.Context) {
+	if !l.switching.TryLock() { // this process is at it
+		return
+	}
+	defer l.switching.Unlock()
+	info, err := l.streamInfo(ctx)
+	if err == nil {
+		_, err = l.resume(ctx, info)
+	}
+	if err != nil {
+		l.logger.Debug("log: no answer from the stream", "error", err)
+	}
+}

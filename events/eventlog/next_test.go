@@ -1,0 +1,100 @@
+package eventlog
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// TestPausedLogGoesOn: a crash while an epoch ends leaves a log that takes events again once it is opened, and one that a
+// process left paused goes on by itself when somebody publishes.
+func TestPausedLogGoesOn(t *testing.T) {
+	cfg := Config{Dir: t.TempDir()}
+	publish := func(l *Log) {
+		t.Helper()
+		p, err := l.NewPublisher(PublisherOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = p.Publish(t.Context(), []*skeinv1.Event{{
+			Kind: &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: "ann", ItemId: "film"}},
+		}}, PublishOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+		if err := p.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+	for n := range 2 {
+		l, err := Open(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		publish(l)
+		if n == 1 {
+			if err := l.pause(t.Context(), time.Now().Add(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			publish(l)
+		}
+		if head, err := l.settlePaused(t); err != nil || head != uint64(1+2*n) {
+			t.Errorf("the head is %d: %v", head, err)
+		}
+		if err := l.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// settlePaused pauses the log, and leaves it so.
+func (l *Log) settlePaused(t *testing.T) (uint64, error) {
+	t.Helper()
+	if err := l.pause(t.Context(), time.Now().Add(time.Hour)); err != nil {
+		return 0, err
+	}
+	return l.settle(t.Context())
+}
+
+// TestSettle: the last sequence of a paused stream is known when all that was on its way is there, on one server and on three.
+func TestSettle(t *testing.T) {
+	_, url := testCluster(t, 3)
+	for _, cfg := range []Config{{Dir: t.TempDir()}, {URL: url, Logger: slog.New(slog.DiscardHandler)}} {
+		l := openLog(t, cfg)
+		if head, err := l.settlePaused(t); err != nil || head != 0 {
+			t.Errorf("the head of an empty log is %d: %v", head, err)
+		}
+		if err := l.unpause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p := newPublisher(t, l, PublisherOptions{})
+		mustPublish(t, p, followsOf(0, 1))
+		stop, stopped := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for stop.Err() == nil {
+					_, _ = p.Publish(stop, followsOf(1, 2), PublishOptions{})
+				}
+			})
+		}
+		l.switching.Lock() // or a publisher resumes it
+		head, err := l.settlePaused(t)
+		stopped()
+		wg.Wait()
+		if err != nil {
+			t.Fatalf("%q: %v", cfg.URL, err)
+		}
+		if now, err := l.Head(t.Context()); err != nil || now.Last != head {
+			t.Errorf("settled at %d, and goes to %d: %v", head, now.Last, err)
+		}
+		l.switching.Unlock()
+		if err := l.unpause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// What the package asks of a server, by the subject of the question. The users of docs/operations.md may publish to these.
+const (
+	askInfo           = "$JS.API.STREAM.INFO." + StreamName
+	askCreate         = "$JS.API.STREAM.CREATE." + StreamName
+	askUpdate         = "$JS.API.STREAM.UPDATE." + StreamName
+	askPurge          = "$JS.API.STREAM.PURGE." + StreamName
+	askDelete         = "$JS.API.STREAM.DELETE." + StreamName
+	askMessage        = "$JS.API.STREAM.MSG.GET." + StreamName
+	askConsumer       = "$JS.API.CONSUMER.CREATE." + StreamName
+	askConsumerNames  = "$JS.API.CONSUMER.NAMES." + StreamName
+	askConsumerDelete = "$JS.API.CONSUMER.DELETE." + StreamName + "."
+	askNext           = "$JS.API.CONSUMER.MSG.NEXT." + StreamName + "."
+	askAccount        = "$JS.API.INFO" // the client does before it makes a bucket
+	askBucketInfo     = "$JS.API.STREAM.INFO.KV_" + leaseBucket
+	askBucketCreate   = "$JS.API.STREAM.CREATE.KV_" + leaseBucket
+	askBucketGet      = "$JS.API.DIRECT.GET.KV_" + leaseBucket + "."
+	askBucketPut      = "$KV." + leaseBucket + "."
+)
+
+// question waits for an answer of the server.
+type question struct {
+	subjects []string // the beginnings of those that it is sent to
+	refuse   context.CancelCauseFunc
+}
+
+// heed returns a context that also ends when the server says that the user may not publish to a subject that begins like one
+// of these, or may not receive answers: with [events.ErrForbidden] as its cause. The server does not say so in an answer: who only
+// waits for that waits until a timeout.
+func (c *link) heed(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
+	ctx, refuse := context.WithCancelCause(ctx)
+	q := &question{subjects: subjects, refuse: refuse}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.questions = append(c.questions, q)
+	return ctx, func() {
+		refuse(nil)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.questions = slices.DeleteFunc(c.questions, func(other *question) bool { return other == q })
+	}
+}
+
+// forbidden returns what the server forbade in a context of [link.heed], if it did, and else the error.
+func forbidden(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, events.ErrForbidden) {
+		return cause
+	}
+	return err
+}
+
+// violation is what the server says of a permission. The words are its own.
+var violation = regexp.MustCompile(`(Publish|Subscription) to "([^"]*)"`)
+
+// forbid ends the questions that an error of the connection is about: all of them if the user may not receive answers. It
+// returns nil if the error is about no permission.
+func (c *link) forbid(err error) error {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return nil
+	}
+	said := violation.FindStringSubmatch(err.Error())
+	if said == nil {
+		return fmt.Errorf("%w: %w", events.ErrForbidden, err)
+	}
+	verb, subject := "publish", said[2]
+	if said[1] == "Subscription" {
+		verb = "subscribe"
+	}
+	err = fmt.Errorf("%w: to %s to %s", events.ErrForbidden, verb, subject)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, q := range c.questions {
+		about := func(s string) bool { return strings.HasPrefix(subject, s) }
+		if verb == "subscribe" || slices.ContainsFunc(q.subjects, about) {
+			q.refuse(err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,195 @@
+package eventlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// restrictedServer has a user who may do everything, and one who may not publish to some subjects, nor receive on others.
+func restrictedServer(t *testing.T, denied []string, deaf ...string) (all, some Config) {
+	t.Helper()
+	ns := testServer(t, server.Options{Users: []*server.User{
+		{Username: "all", Password: "-"},
+		{Username: "some", Password: "-", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Deny: denied}, Subscribe: &server.SubjectPermission{Deny: deaf},
+		}},
+	}})
+	at := strings.TrimPrefix(ns.ClientURL(), "nats://")
+	quiet := slog.New(slog.DiscardHandler)
+	return Config{URL: "nats://all:-@" + at, Logger: quiet}, Config{URL: "nats://some:-@" + at, Logger: quiet}
+}
+
+// wantForbidden demands an error that names the subject: what times out does not know it.
+func wantForbidden(t *testing.T, what string, err error, subject string) {
+	t.Helper()
+	if !errors.Is(err, events.ErrForbidden) || !strings.Contains(err.Error(), subject) {
+		t.Errorf("%s: %v, want one that names %s", what, err, subject)
+	}
+}
+
+// What a user may not ask is refused by name and at once, though the server answers nothing.
+func TestForbiddenQuestions(t *testing.T) {
+	checkLeaks(t)
+	t.Run("open", func(t *testing.T) {
+		for _, c := range []struct {
+			exists       bool
+			denied, deaf []string
+			subject      string
+		}{
+			{true, []string{"$JS.API.STREAM.INFO.>"}, nil, "to publish to $JS.API.STREAM.INFO.SKEIN"},
+			{false, []string{"$JS.API.STREAM.CREATE.SKEIN"}, nil, "to publish to $JS.API.STREAM.CREATE.SKEIN"},
+			{true, nil, []string{"_INBOX.>"}, "to subscribe to _INBOX."},
+		} {
+			all, some := restrictedServer(t, c.denied, c.deaf...)
+			if c.exists {
+				openLog(t, all)
+			}
+			_, err := Open(testContext(t), some)
+			wantForbidden(t, "open", err, c.subject)
+		}
+	})
+	t.Run("publish", func(t *testing.T) {
+		all, some := restrictedServer(t, []string{Subject})
+		openLog(t, all)
+		p := newPublisher(t, openLog(t, some), PublisherOptions{})
+		_, err := p.Publish(testContext(t), []*skeinv1.Event{followOf(1)}, PublishOptions{})
+		wantForbidden(t, "publish", err, "to publish to skein.log")
+		if !errors.Is(err, events.ErrRefused) || errors.Is(err, events.ErrOutcomeUnknown) {
+			t.Errorf("what is forbidden was not taken: %v", err)
+		}
+	})
+	t.Run("read", func(t *testing.T) {
+		all, some := restrictedServer(t, []string{"$JS.API.STREAM.MSG.GET.SKEIN"})
+		l := openLog(t, all)
+		mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
+		at := readLog(t, l)[0].Cursor
+		bad := openLog(t, some)
+		wantForbidden(t, "check", bad.CheckCursor(testContext(t), at), "$JS.API.STREAM.MSG.GET.SKEIN")
+		_, err := bad.ReadMessage(testContext(t), 1)
+		wantForbidden(t, "read a message", err, "$JS.API.STREAM.MSG.GET.SKEIN")
+	})
+	t.Run("next epoch", func(t *testing.T) {
+		for _, subject := range []string{askUpdate, pausedSubject, askConsumerNames} {
+			all, some := restrictedServer(t, []string{subject})
+			l := openLog(t, all)
+			mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
+			past := &memoryPast{envs: readLog(t, l), archived: 1}
+			bad := openLog(t, some)
+			bad.SetPast(past)
+			_, err := bad.NextEpoch(testContext(t), func(context.Context, uint64) (events.Cursor, error) { return past.End(), nil })
+			wantForbidden(t, "next epoch", err, subject)
+			// In whichever epoch: it goes on.
+			mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(1, 2))
+		}
+	})
+}
+
+// told is where a logger writes until it has written a line with some texts.
+type told struct {
+	want []string
+	seen chan struct{}
+	once sync.Once
+}
+
+// Write is part of io.Writer.
+func (w *told) Write(p []byte) (int, error) {
+	if !slices.ContainsFunc(w.want, func(text string) bool { return !bytes.Contains(p, []byte(text)) }) {
+		w.once.Do(func() { close(w.seen) })
+	}
+	return len(p), nil
+}
+
+// What goes on for as long as the process says at each attempt what keeps it from going on.
+func TestForbiddenWork(t *testing.T) {
+	checkLeaks(t)
+	read := func(ctx context.Context, l *Log) error {
+		h, _ := runHub(t, l, HubOptions{}) //nolint:contextcheck // it runs until it is closed
+		_, err := subscribe(t, h, l.Start()).Next(ctx, 1)
+		return err
+	}
+	lease := func(ctx context.Context, l *Log) error {
+		return l.WhileLeased(ctx, "archive", MinLease, func(context.Context) error { return errDone })
+	}
+	for _, c := range []struct {
+		subject string
+		says    string
+		work    func(context.Context, *Log) error
+	}{
+		{"$JS.API.CONSUMER.CREATE.SKEIN.", "reading was interrupted", read},
+		{"$JS.API.CONSUMER.MSG.NEXT.SKEIN.", "reading was interrupted", read},
+		{"$JS.API.STREAM.INFO.KV_SKEIN_LEASE", "the lease cannot be asked for", lease},
+		{"$JS.API.INFO", "the lease cannot be asked for", lease},
+		{"$JS.API.STREAM.CREATE.KV_SKEIN_LEASE", "the lease cannot be asked for", lease},
+		{"$KV.SKEIN_LEASE.", "the lease cannot be asked for", lease},
+	} {
+		denied := c.subject
+		if strings.HasSuffix(denied, ".") {
+			denied += ">"
+		}
+		all, some := restrictedServer(t, []string{denied})
+		mustPublish(t, newPublisher(t, openLog(t, all), PublisherOptions{}), followsOf(0, 1))
+		w := &told{want: []string{c.says, events.ErrForbidden.Error() + ": to publish to " + c.subject}, seen: make(chan struct{})}
+		some.Logger = slog.New(slog.NewTextHandler(w, nil))
+		l := openLog(t, some)
+		ctx, cancel := context.WithCancel(testContext(t))
+		ended := make(chan error, 1)
+		go func() { ended <- c.work(ctx, l) }()
+		select {
+		case <-w.seen:
+		case err := <-ended:
+			t.Fatalf("%s: it ended with %v", c.subject, err)
+		case <-testContext(t).Done():
+			t.Fatalf("%s: no line says %q", c.subject, w.want)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", c.subject, err)
+		}
+	}
+}
+
+// A log that a broken-off epoch left paused waits for somebody who may resume it.
+func TestForbiddenResume(t *testing.T) {
+	checkLeaks(t)
+	all, some := restrictedServer(t, []string{askUpdate})
+	l := openLog(t, all)
+	if err := l.pause(testContext(t), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	some.ConnectTimeout = time.Second
+	_, err := Open(testContext(t), some)
+	if !errors.Is(err, events.ErrLogUnavailable) || !strings.Contains(err.Error(), askUpdate) {
+		t.Errorf("who may not resume the log: %v", err)
+	}
+	openLog(t, all)
+	openLog(t, some)
+}
+
+// The subjects of answers begin as the configuration says, those of readers too.
+func TestInboxPrefix(t *testing.T) {
+	checkLeaks(t)
+	all, some := restrictedServer(t, nil, "_INBOX.>")
+	all.InboxPrefix, some.InboxPrefix = "_INBOX_all", "_INBOX_some"
+	mustPublish(t, newPublisher(t, openLog(t, all), PublisherOptions{}), followsOf(0, 3))
+	if envs := readLog(t, openLog(t, some)); len(followers(envs)) != 3 {
+		t.Errorf("read %d envelopes", len(envs))
+	}
+	for _, bad := range []string{"a b", "a.", ".a", "a..b", "a.*", ">"} {
+		some.InboxPrefix = bad
+		if _, err := Open(testContext(t), some); err == nil || !strings.Contains(err.Error(), "inbox prefix") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}

@@ -1,0 +1,564 @@
+package eventlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// TestAcknowledgedMeansOnDisk publishes a thousand events from few and from many publishers. Each return of
+// Publish must come after an acknowledgement of the server, which fsyncs before each.
+func TestAcknowledgedMeansOnDisk(t *testing.T) {
+	checkLeaks(t)
+	const events = 1000
+	for _, publishers := range []int{1, 64, 1000} {
+		t.Run(fmt.Sprint(publishers), func(t *testing.T) {
+			l := openLog(t, Config{})
+			if !l.server.running.Load().JetStreamConfig().SyncAlways {
+				t.Fatal("the server does not fsync before it acknowledges")
+			}
+			var acked atomic.Uint64 // the highest sequence acknowledged
+			envelopes, largest := 0, 0
+			p := newPublisher(t, l, PublisherOptions{Listener: PublisherListener{Appended: func(info AppendInfo) {
+				envelopes++
+				largest = max(largest, info.Events)
+				acked.Store(info.Seq)
+			}}})
+			var wg sync.WaitGroup
+			for g := range publishers {
+				wg.Go(func() {
+					for n := g; n < events; n += publishers {
+						res, err := p.Publish(testContext(t), []*skeinv1.Event{followOf(n)}, PublishOptions{})
+						if err != nil {
+							t.Error(err)
+						}
+						if got := acked.Load(); got < res.Position.Seq {
+							t.Errorf("Publish returned %d when the log had acknowledged %d", res.Position.Seq, got)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if err := p.Close(testContext(t)); err != nil {
+				t.Error(err)
+			}
+			head, err := l.Head(testContext(t))
+			if err != nil || head.Last != uint64(envelopes) {
+				t.Errorf("the log ends at %d (%v), want %d", head.Last, err, envelopes)
+			}
+			if publishers == 1 && envelopes != events || publishers == events && envelopes > events/4 {
+				t.Errorf("%d publishers made %d envelopes", publishers, envelopes)
+			}
+			t.Logf("%d publishers: %d events, %d envelopes and acknowledgements, at most %d events in one",
+				publishers, events, envelopes, largest)
+			if seen := followers(readLog(t, l)); len(seen) != events {
+				t.Errorf("the log holds %d events", len(seen))
+			}
+		})
+	}
+}
+
+// heldPublisher returns a publisher that stops after its first envelope until it is released, and tells what it
+// appended.
+func heldPublisher(t testing.TB, l *Log, opt PublisherOptions) (p *Publisher, release func(), appended *[]AppendInfo) {
+	t.Helper()
+	held, free := make(chan struct{}), make(chan struct{})
+	appended = new([]AppendInfo)
+	opt.Listener.Appended = func(info AppendInfo) {
+		*appended = append(*appended, info)
+		if len(*appended) == 1 {
+			close(held)
+			<-free
+		}
+	}
+	pub := newPublisher(t, l, opt)
+	go func() { _, _ = pub.Publish(context.Background(), followsOf(-1, 0), PublishOptions{}) }()
+	<-held
+	return pub, sync.OnceFunc(func() { close(free) }), appended
+}
+
+// queued waits until so many calls wait.
+func queued(t testing.TB, p *Publisher, calls int) {
+	ctx := testContext(t)
+	for ctx.Err() == nil {
+		p.mu.Lock()
+		n := len(p.queue)
+		p.mu.Unlock()
+		if n == calls {
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Fatal("the calls are not in the queue")
+}
+
+// publishAsync publishes each list in a goroutine of its own, in that order.
+func publishAsync(ctx context.Context, t testing.TB, p *Publisher, calls ...[]*skeinv1.Event) (results []Result, wait func()) {
+	results = make([]Result, len(calls))
+	var wg sync.WaitGroup
+	for i, evs := range calls {
+		wg.Go(func() {
+			var err error
+			if results[i], err = p.Publish(ctx, evs, PublishOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+		queued(t, p, i+1)
+	}
+	return results, wg.Wait
+}
+
+func TestGroupCommit(t *testing.T) {
+	l := openLog(t, Config{})
+	p, release, appended := heldPublisher(t, l, PublisherOptions{})
+	big := followsOf(0, 700)
+	results, wait := publishAsync(testContext(t), t, p,
+		followsOf(10_000, 10_003), followsOf(20_000, 20_100), big, followsOf(30_000, 30_500), followsOf(40_000, 40_001))
+	release()
+	wait()
+	if err := p.Close(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	// 3 + 100 + 700 fit, 500 more would not; the one after that may not overtake.
+	var got []string
+	for _, info := range *appended {
+		got = append(got, fmt.Sprintf("%d: %d calls, %d events", info.Seq, info.Calls, info.Events))
+	}
+	want := []string{"1: 1 calls, 1 events", "2: 3 calls, 803 events", "3: 2 calls, 501 events"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got, want := results[2].EventIDs[699], "2-802"; got != want {
+		t.Errorf("the last event of the third call is %s, want %s", got, want)
+	}
+	if got, want := results[3].EventIDs[0], "3-0"; got != want {
+		t.Errorf("the first event of the fourth call is %s, want %s: the fifth overtook it", got, want)
+	}
+	if got := results[3].Position; got != l.Position(3) || results[3].Accepted != 500 {
+		t.Errorf("the fourth call is %+v", results[3])
+	}
+	envs := readLog(t, l)
+	if got := envs[1].Events[103].User; got != "0" {
+		t.Errorf("slot 103 of the second envelope is of user %s: the order of the calls is lost", got)
+	}
+}
+
+// TestEnvelopeOfCalls: what the publisher puts together is what EncodeEnvelope makes of all events at once.
+func TestEnvelopeOfCalls(t *testing.T) {
+	all := append(followsOf(1, 8), likedMsg("u", "i", "r"), backfilled(followOf(9), 1), backfilled(followOf(10), 2))
+	var data []byte
+	var kinds events.KindSet
+	for _, evs := range [][]*skeinv1.Event{all[:3], all[3:4], all[4:]} {
+		c, err := newCall(evs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data = append(data, c.records...)
+		kinds |= c.kinds
+	}
+	got := append(appendEnvelopeHead(nil, kinds), data...)
+	if want := mustEncode(t, all...); !bytes.Equal(got, want) {
+		t.Errorf("the envelope is\n%x, want\n%x", got, want)
+	}
+	if n := len(appendEnvelopeHead(nil, events.AllKinds)); n != envelopeHeadBytes {
+		t.Errorf("the head has %d bytes, not %d", n, envelopeHeadBytes)
+	}
+}
+
+// Events keep their ids; those without one are named after their place in the log.
+func TestPublishNamesEvents(t *testing.T) {
+	l := openLog(t, Config{})
+	p := newPublisher(t, l, PublisherOptions{})
+	named := followOf(1)
+	named.EventId = "mine"
+	res, err := p.Publish(testContext(t), []*skeinv1.Event{named, followOf(2), followOf(3)}, PublishOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"mine", "1-1", "1-2"}, res.EventIDs); diff != "" {
+		t.Error(diff)
+	}
+	if res.Accepted != 3 || res.Position != l.Position(1) {
+		t.Errorf("the result is %+v", res)
+	}
+}
+
+func TestPublishBounds(t *testing.T) {
+	l := openLog(t, Config{})
+	p := newPublisher(t, l, PublisherOptions{})
+	attributes := make([]byte, events.MaxAttributesBytes)
+	var large []*skeinv1.Event
+	for n := range 1000 {
+		id := strings.Repeat("x", 120) + fmt.Sprint(n)
+		large = append(large, &skeinv1.Event{EventId: id[60:], Kind: &skeinv1.Event_PinCreated{PinCreated: &skeinv1.PinCreated{
+			Pin: pin(id, id), BoardId: id, ItemId: id, RepinOf: pin(id, id), Attributes: attributes,
+		}}})
+	}
+	for _, test := range []struct {
+		name string
+		evs  []*skeinv1.Event
+		want error
+	}{
+		{"none", nil, events.ErrEnvelopeEmpty},
+		{"1001", followsOf(0, 1001), events.ErrEnvelopeTooLarge},
+		{"a megabyte", large, events.ErrEnvelopeTooLarge},
+		{"1000", followsOf(0, 1000), nil},
+	} {
+		if _, err := p.Publish(testContext(t), test.evs, PublishOptions{}); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v, want %v", test.name, err, test.want)
+		}
+	}
+	// The largest call that fits is one that the decoder reads.
+	for n := len(large); ; n-- {
+		if _, err := events.EncodeEnvelope(large[:n]); err == nil {
+			mustPublish(t, p, large[:n])
+			_, err := p.Publish(testContext(t), large[:n+1], PublishOptions{})
+			if !errors.Is(err, events.ErrEnvelopeTooLarge) {
+				t.Errorf("one event more: %v", err)
+			}
+			break
+		}
+	}
+	for _, env := range readLog(t, l) {
+		if len(env.Rejects) > 0 {
+			t.Errorf("rejected: %v", env.Rejects[0].Rejection)
+		}
+	}
+}
+
+// TestWithdrawn: a call whose context ends in the queue is not published.
+func TestWithdrawn(t *testing.T) {
+	checkLeaks(t)
+	l := openLog(t, Config{})
+	p, release, _ := heldPublisher(t, l, PublisherOptions{})
+	ctx, cancel := context.WithCancel(testContext(t))
+	result := make(chan error)
+	go func() {
+		_, err := p.Publish(ctx, followsOf(1, 2), PublishOptions{})
+		result <- err
+	}()
+	queued(t, p, 1)
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) || errors.Is(err, events.ErrOutcomeUnknown) {
+		t.Errorf("the call withdrawn: %v", err)
+	}
+	if _, err := p.Publish(ctx, followsOf(2, 3), PublishOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call with an ended context: %v", err)
+	}
+	release()
+	mustPublish(t, p, followsOf(3, 4))
+	seen := followers(readLog(t, l))
+	if seen["1"]+seen["2"] != 0 || seen["3"] != 1 {
+		t.Errorf("the log holds %v", seen)
+	}
+}
+
+// TestInFlight: when the context ends while the envelope is under way, nobody knows.
+func TestInFlight(t *testing.T) {
+	checkLeaks(t)
+	ns := testServer(t, server.Options{})
+	px := newProxy(t, ns)
+	taken, pass := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	px.cutOn(nil, func(chunk []byte) bool {
+		if bytes.Contains(chunk, []byte(`{"stream":"SKEIN"`)) {
+			once.Do(func() { close(taken); <-pass })
+		}
+		return false
+	})
+	l := openLog(t, Config{URL: px.url()})
+	p := newPublisher(t, l, PublisherOptions{})
+	ctx, cancel := context.WithCancel(testContext(t))
+	go func() { <-taken; cancel() }()
+	_, err := p.Publish(ctx, followsOf(1, 2), PublishOptions{})
+	if !errors.Is(err, events.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+		t.Errorf("the call in flight: %v", err)
+	}
+	close(pass)
+	mustPublish(t, p, followsOf(2, 3))
+	if seen := followers(readLog(t, l)); seen["1"] != 1 {
+		t.Errorf("the log holds %v", seen)
+	}
+}
+
+func TestBackPressure(t *testing.T) {
+	l := openLog(t, Config{})
+	p, release, _ := heldPublisher(t, l, PublisherOptions{FailWhenFull: true, QueueBytes: 1})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer release()
+	calls := 0
+	for {
+		var overloaded bool
+		done := make(chan struct{})
+		wg.Go(func() {
+			defer close(done)
+			_, err := p.Publish(testContext(t), followsOf(1000*calls, 1000*calls+1000), PublishOptions{})
+			if errors.Is(err, events.ErrOverloaded) {
+				overloaded = true
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+		for n := calls; n == calls; runtime.Gosched() {
+			p.mu.Lock()
+			n = len(p.queue)
+			p.mu.Unlock()
+			select {
+			case <-done:
+				n = -1
+			default:
+			}
+		}
+		select {
+		case <-done:
+			if !overloaded {
+				t.Fatal("a call came through")
+			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			held := 0
+			for _, c := range p.queue {
+				held += len(c.records) + callOverhead
+			}
+			if held > p.opt.QueueBytes {
+				t.Errorf("the queue holds %d bytes of %d", held, p.opt.QueueBytes)
+			}
+			if calls < 10 {
+				t.Errorf("only %d calls fit", calls)
+			}
+			return
+		default:
+			calls++
+		}
+	}
+}
+
+// TestWaitForRoom: without FailWhenFull a call waits for room as long as its context allows.
+func TestWaitForRoom(t *testing.T) {
+	l := openLog(t, Config{})
+	p, release, _ := heldPublisher(t, l, PublisherOptions{})
+	if err := p.room.Acquire(testContext(t), int64(p.opt.QueueBytes-2000)); err != nil { // the first call has 1 KiB still
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(testContext(t), 10*time.Millisecond)
+	defer cancel()
+	_, err := p.Publish(ctx, followsOf(0, 100), PublishOptions{})
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, events.ErrOutcomeUnknown) {
+		t.Errorf("a call without room: %v", err)
+	}
+	p.room.Release(int64(p.opt.QueueBytes - 2000))
+	release()
+	mustPublish(t, p, followsOf(0, 100))
+}
+
+func TestCloseWaitsForAccepted(t *testing.T) {
+	checkLeaks(t)
+	l := openLog(t, Config{})
+	p, release, _ := heldPublisher(t, l, PublisherOptions{})
+	results, wait := publishAsync(testContext(t), t, p, followsOf(1, 2), followsOf(2, 3))
+	closed := make(chan error)
+	go func() { closed <- p.Close(context.Background()) }()
+	ctx := testContext(t)
+	for {
+		p.mu.Lock()
+		done := p.closed
+		p.mu.Unlock()
+		if done || ctx.Err() != nil {
+			break
+		}
+		runtime.Gosched()
+	}
+	if _, err := p.Publish(ctx, followsOf(3, 4), PublishOptions{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("a call after Close: %v", err)
+	}
+	release()
+	wait()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if results[0].Accepted != 1 || results[1].Accepted != 1 {
+		t.Errorf("the accepted calls: %+v", results)
+	}
+	if err := p.Close(ctx); err != nil {
+		t.Errorf("closed twice: %v", err)
+	}
+	if _, err := p.Publish(ctx, followsOf(3, 4), PublishOptions{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("a call after the end: %v", err)
+	}
+}
+
+func TestLogFull(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, Config{Dir: dir, MaxBytes: 100_000})
+	p := newPublisher(t, l, PublisherOptions{})
+	ctx := testContext(t)
+	accepted := 0
+	for ; ; accepted += 100 {
+		if accepted > 50_000 {
+			t.Fatal("the log is never full")
+		}
+		_, err := p.Publish(ctx, followsOf(accepted, accepted+100), PublishOptions{})
+		if errors.Is(err, events.ErrLogFull) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if head, err := l.Head(ctx); err != nil || head.First != 1 || head.MaxBytes != 100_000 || head.Bytes > 100_000 {
+		t.Errorf("the full log: %+v, %v", head, err)
+	}
+	if seen := followers(readLog(t, l)); len(seen) != accepted || accepted < 1000 {
+		t.Errorf("the full log holds %d events, accepted were %d", len(seen), accepted)
+	}
+	// The bound is raised while it is open, by a tool.
+	c := streamConfig(l.ID(), 1, 150_000)
+	if _, err := l.link.js.UpdateStream(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	mustPublish(t, p, followsOf(accepted, accepted+100))
+	accepted += 100
+	// And with the configuration of the next start; 0 leaves it.
+	closeLog(t, l)
+	l = openLog(t, Config{Dir: dir, MaxBytes: 1 << 20})
+	mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(accepted, accepted+1000))
+	closeLog(t, l)
+	l = openLog(t, Config{Dir: dir})
+	if head, err := l.Head(ctx); err != nil || head.MaxBytes != 1<<20 {
+		t.Errorf("after all: %+v, %v", head, err)
+	}
+	if seen := followers(readLog(t, l)); len(seen) != accepted+1000 {
+		t.Errorf("the log holds %d events of %d", len(seen), accepted+1000)
+	}
+}
+
+// TestSilentServer: a server that takes everything and answers nothing, as one whose disk failed.
+func TestSilentServer(t *testing.T) {
+	checkLeaks(t)
+	ns := testServer(t, server.Options{})
+	px := newProxy(t, ns)
+	silent := make(chan struct{})
+	var mute atomic.Bool
+	px.cutOn(nil, func([]byte) bool {
+		if mute.Load() {
+			<-silent
+		}
+		return false
+	})
+	l := openLog(t, Config{URL: px.url(), Logger: slog.New(slog.DiscardHandler)})
+	p := newPublisher(t, l, PublisherOptions{})
+	p.attemptTimeout, p.retryFor = 20*time.Millisecond, 100*time.Millisecond
+	mustPublish(t, p, followsOf(0, 1))
+	mute.Store(true)
+	outcome := make(chan error)
+	go func() {
+		_, err := p.Publish(context.Background(), followsOf(1, 2), PublishOptions{})
+		outcome <- err
+	}()
+	for ctx := testContext(t); ctx.Err() == nil; runtime.Gosched() {
+		p.mu.Lock()
+		n := len(p.queue)
+		p.mu.Unlock()
+		if head, err := readAside(ctx, ns); n == 0 && err == nil && head == 2 {
+			break
+		}
+	}
+	_, waiting := p.Publish(context.Background(), followsOf(2, 3), PublishOptions{})
+	if err := <-outcome; !errors.Is(err, events.ErrOutcomeUnknown) {
+		t.Errorf("the envelope that was sent: %v", err)
+	}
+	if !errors.Is(waiting, events.ErrLogUnavailable) && !errors.Is(waiting, events.ErrOutcomeUnknown) {
+		t.Errorf("the call that waited: %v", waiting)
+	}
+	close(silent)
+	mute.Store(false)
+	for n := 3; ; n++ { // until the connection has recovered
+		if _, err := p.Publish(testContext(t), followsOf(n, n+1), PublishOptions{}); err == nil {
+			break
+		}
+	}
+	if seen := followers(readLog(t, l)); seen["0"] != 1 || seen["1"] != 1 {
+		t.Errorf("the log holds %v", seen)
+	}
+}
+
+// readAside asks a server how far the log goes, past any proxy.
+func readAside(ctx context.Context, ns *server.Server) (last uint64, err error) {
+	l, err := Open(ctx, Config{URL: ns.ClientURL()})
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close(ctx)
+	head, err := l.Head(ctx)
+	return head.Last, err
+}
+
+// TestServerGone: what surely was not taken is not of unknown outcome.
+func TestServerGone(t *testing.T) {
+	checkLeaks(t)
+	ns := testServer(t, server.Options{})
+	l := openLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
+	p := newPublisher(t, l, PublisherOptions{})
+	p.retryFor = 50 * time.Millisecond
+	stopServer(ns)
+	for ctx := testContext(t); l.link.state().up && ctx.Err() == nil; {
+		runtime.Gosched()
+	}
+	_, err := p.Publish(testContext(t), followsOf(0, 1), PublishOptions{})
+	if !errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, events.ErrOutcomeUnknown) {
+		t.Errorf("without a server: %v", err)
+	}
+	if err := l.Healthy(testContext(t)); !errors.Is(err, events.ErrLogUnavailable) {
+		t.Errorf("without a server it is healthy: %v", err)
+	}
+	// Closing does not wait for the server.
+	ctx, cancel := context.WithCancel(testContext(t))
+	p.retryFor = time.Hour
+	go func() { _, _ = p.Publish(context.Background(), followsOf(0, 1), PublishOptions{}) }()
+	for ctx.Err() == nil && p.room.TryAcquire(int64(p.opt.QueueBytes)) {
+		p.room.Release(int64(p.opt.QueueBytes))
+	}
+	cancel()
+	if err := p.Close(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("closed with an ended context: %v", err)
+	}
+}
+
+func TestRefusedForGood(t *testing.T) {
+	ns := testServer(t, server.Options{})
+	l := openLog(t, Config{URL: ns.ClientURL()})
+	p := newPublisher(t, l, PublisherOptions{})
+	c := streamConfig(l.ID(), 1, -1)
+	c.MaxMsgSize = 500
+	if _, err := l.link.js.UpdateStream(testContext(t), c); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Publish(testContext(t), followsOf(0, 100), PublishOptions{}); !errors.Is(err, events.ErrRefused) {
+		t.Errorf("an envelope that the server refuses: %v", err)
+	}
+	if err := l.link.js.DeleteStream(testContext(t), StreamName); err != nil {
+		t.Fatal(err)
+	}
+	p.retryFor = 50 * time.Millisecond
+	if _, err := p.Publish(testContext(t), followsOf(0, 1), PublishOptions{}); !errors.Is(err, events.ErrLogUnavailable) {
+		t.Errorf("without a stream: %v", err)
+	}
+	if err := l.Healthy(testContext(t)); !errors.Is(err, events.ErrNoLog) {
+		t.Errorf("without a stream it is healthy: %v", err)
+	}
+}

@@ -1,0 +1,98 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// TestRestartedServer: the embedded server is replaced again and again while facts are published and read. What was
+// acknowledged is read once, in order.
+func TestRestartedServer(t *testing.T) {
+	ctx := t.Context()
+	l, err := Open(ctx, Config{Dir: t.TempDir(), MaxBytes: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	p, err := l.NewPublisher(PublisherOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHub(l, HubOptions{})
+	running := make(chan error, 1)
+	go func() { running <- h.Run(ctx) }()
+	defer func() {
+		h.Close()
+		if err := <-running; err != nil {
+			t.Error(err)
+		}
+	}()
+	sub, err := h.Subscribe(l.Start())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+
+	const calls, restarts = 300, 3
+	acked := make(chan uint64, calls)
+	go func() {
+		defer close(acked)
+		for n := range calls {
+			ev := &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
+				UserId: "ann", TargetUserId: "user" + string(rune('a'+n%26)),
+			}}}
+			res, err := p.Publish(ctx, []*skeinv1.Event{ev}, PublishOptions{})
+			if err != nil && !errors.Is(err, events.ErrOutcomeUnknown) {
+				t.Errorf("call %d: %v", n, err)
+				return
+			}
+			if err == nil {
+				acked <- res.Position.Seq
+			}
+		}
+	}()
+	read, last := map[uint64]bool{}, uint64(0)
+	until := func(seq uint64) {
+		for last < seq {
+			envs, err := sub.Next(ctx, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, env := range envs {
+				if env.Seq() <= last {
+					t.Fatalf("envelope %d comes after %d", env.Seq(), last)
+				}
+				last = env.Seq()
+				read[last] = len(env.Events) == 1
+			}
+		}
+	}
+	n := 0
+	for seq := range acked {
+		if n++; n%(calls/(restarts+1)) == 0 && n < calls {
+			if err := l.server.restart(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Healthy(ctx); err != nil && !errors.Is(err, events.ErrLogUnavailable) { // the client may not be back yet
+				t.Fatal(err)
+			}
+		}
+		if until(seq); !read[seq] {
+			t.Fatalf("envelope %d was acknowledged and not read", seq)
+		}
+	}
+	if n < calls-restarts {
+		t.Errorf("%d of %d calls were acknowledged", n, calls)
+	}
+	if err := l.Recover(ctx); err != nil {
+		t.Errorf("a healthy log: %v", err)
+	}
+}

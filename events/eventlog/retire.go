@@ -1,0 +1,40 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Retire deletes the stream of a log that is to be restored from its archive ([Restore]), with all that it holds. Publishers wait
+// meanwhile, and take has to take over what there is up to a sequence, the last. If that fails the log stays as it was. A crash
+// leaves it paused: whoever opens it, or publishes, resumes it.
+func (l *Log) Retire(ctx context.Context, take func(ctx context.Context, last uint64) error) (err error) {
+	if !l.switching.TryLock() {
+		return fmt.Errorf("%w: another one is being begun", ErrEpochNotBegun)
+	}
+	defer l.switching.Unlock()
+	until := time.Now().Add(maxPause)
+	within, cancel := context.WithDeadline(ctx, until.Add(-2*spread))
+	defer cancel()
+	if err := l.pause(within, until); err != nil {
+		return fmt.Errorf("events: pause the stream: %w", err)
+	}
+	last, err := l.settle(within)
+	if err == nil {
+		err = take(within, last)
+	}
+	if err != nil {
+		resuming, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxPause)
+		defer cancel()
+		return errors.Join(err, l.unpause(resuming))
+	}
+	err = l.ask(within, func(ctx context.Context) error { return l.link.js.DeleteStream(ctx, StreamName) }, askDelete)
+	if errors.Is(err, jetstream.ErrStreamNotFound) { // the answer to an earlier attempt was lost
+		return nil
+	}
+	return unavailable(err)
+}

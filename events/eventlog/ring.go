@@ -1,0 +1,98 @@
+package eventlog
+
+import (
+	"sort"
+	"unsafe"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// ring holds decoded envelopes in log order.
+type ring struct {
+	base events.Cursor // where the oldest envelope goes on
+	envs []*events.Envelope
+	sums []int // sums[i]: the cost of all envelopes ever pushed, up to and with envs[i]
+	from int   // the cost of all that were pushed and dropped
+}
+
+// cost estimates the memory of an envelope: its events, and the text that their strings are parts of.
+func cost(e *events.Envelope) int {
+	return int(unsafe.Sizeof(*e)) + len(e.Events)*int(unsafe.Sizeof(events.Event{})) + e.Bytes +
+		len(e.Rejects)*(int(unsafe.Sizeof(events.Reject{}))+events.MaxRejectData)
+}
+
+// end returns the cursor after the newest envelope.
+func (r *ring) end() events.Cursor {
+	if n := len(r.envs); n > 0 {
+		return r.envs[n-1].Cursor
+	}
+	return r.base
+}
+
+// index returns the index of the first envelope after a sequence.
+func (r *ring) index(seq uint64) int {
+	return sort.Search(len(r.envs), func(i int) bool { return r.envs[i].Cursor.Seq > seq })
+}
+
+// holds tells whether a reader at the cursor can go on with the ring, and agrees with it.
+func (r *ring) holds(c events.Cursor) bool {
+	if c.Seq == r.base.Seq {
+		return c.Agrees(r.base)
+	}
+	i := r.index(c.Seq)
+	return i > 0 && c.Agrees(r.envs[i-1].Cursor)
+}
+
+// after returns the envelopes after a sequence, up to a size.
+func (r *ring) after(seq uint64, maxBytes int) []*events.Envelope {
+	i := r.index(seq)
+	j, bytes := i, 0
+	for j < len(r.envs) && (j == i || bytes+r.envs[j].Bytes <= maxBytes) {
+		bytes += r.envs[j].Bytes
+		j++
+	}
+	return append([]*events.Envelope(nil), r.envs[i:j]...)
+}
+
+// at returns the envelope with a sequence, or nil.
+func (r *ring) at(seq uint64) *events.Envelope {
+	if i := r.index(seq); i > 0 && r.envs[i-1].Seq() == seq {
+		return r.envs[i-1]
+	}
+	return nil
+}
+
+// bytesAfter returns the cost of the envelopes after a sequence.
+func (r *ring) bytesAfter(seq uint64) int {
+	if len(r.envs) == 0 {
+		return 0
+	}
+	total := r.sums[len(r.sums)-1]
+	if i := r.index(seq); i > 0 {
+		return total - r.sums[i-1]
+	}
+	return total - r.from
+}
+
+// push appends envelopes and drops the oldest beyond the bound, but never the newest.
+func (r *ring) push(envs []*events.Envelope, bound int) {
+	total := r.from
+	if n := len(r.sums); n > 0 {
+		total = r.sums[n-1]
+	}
+	for _, e := range envs {
+		total += cost(e)
+		r.envs = append(r.envs, e)
+		r.sums = append(r.sums, total)
+	}
+	drop, dropped := 0, r.from
+	for drop < len(r.envs)-1 && total-dropped > bound {
+		dropped = r.sums[drop]
+		drop++
+	}
+	if drop > 0 {
+		r.base, r.from = r.envs[drop-1].Cursor, dropped
+		clear(r.envs[:drop])
+		r.envs, r.sums = r.envs[drop:], r.sums[drop:]
+	}
+}

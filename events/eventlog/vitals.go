@@ -1,0 +1,47 @@
+package eventlog
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// Vitals are what the log tells of itself, for metrics.
+type Vitals struct {
+	Head
+
+	// Consumers of the stream: each process has one, and one more for each reader that is far behind the others.
+	Consumers int
+}
+
+// Vitals asks the log for its extent. It fails where [Log.Healthy] does.
+func (l *Log) Vitals(ctx context.Context) (Vitals, error) {
+	if l.server != nil {
+		if err := l.server.healthy(); err != nil {
+			return Vitals{}, err
+		}
+	}
+	if !l.link.state().up {
+		return Vitals{}, fmt.Errorf("%w: not connected to the server", events.ErrLogUnavailable)
+	}
+	info, err := l.streamInfo(ctx)
+	if err != nil {
+		return Vitals{}, err
+	}
+	if info.Cluster != nil && info.Config.Replicas > 1 && info.Cluster.Leader == "" {
+		return Vitals{}, fmt.Errorf("%w: the stream has no leader: too few servers of the cluster are up", events.ErrLogUnavailable)
+	}
+	return Vitals{headOf(info), info.State.Consumers}, nil
+}
+
+// Trouble counts what went wrong between this process and the log, and right again.
+type Trouble struct {
+	// Reconnects of the connection, Interruptions of reading by any of its causes.
+	Reconnects, Interruptions uint64
+}
+
+// Trouble asks nobody.
+func (l *Log) Trouble() Trouble {
+	return Trouble{l.link.nc.Stats().Reconnects, l.interruptions.Load()}
+}

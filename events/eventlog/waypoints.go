@@ -1,0 +1,198 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// maxWaypoints bounds the cursors that a hub remembers: together some 200 KiB.
+const maxWaypoints = 2048
+
+// waypoints are cursors of the stream that were met in reading it. To begin at a sequence a reader must know the last time
+// given and where to warm up from, which only reading tells: from the nearest waypoint on, not from the beginning.
+type waypoints struct {
+	at []events.Cursor // by rising sequence
+	// gap is how far they lie apart, at least. It doubles when they become too many.
+	gap uint64
+}
+
+// note remembers a cursor, unless there is one nearby.
+func (w *waypoints) note(c events.Cursor) {
+	if c.Seq == 0 || c.Archival() {
+		return // known anyway, or of no use to begin at
+	}
+	i := w.after(c.Seq)
+	if i > 0 && c.Seq-w.at[i-1].Seq < max(w.gap, 1) || i < len(w.at) && w.at[i].Seq-c.Seq < w.gap {
+		return
+	}
+	w.at = slices.Insert(w.at, i, c)
+	for len(w.at) > maxWaypoints {
+		w.gap = max(2*w.gap, 2)
+		last := w.at[0].Seq
+		rest := slices.DeleteFunc(w.at[1:], func(c events.Cursor) bool {
+			if c.Seq-last < w.gap {
+				return true
+			}
+			last = c.Seq
+			return false
+		})
+		w.at = w.at[:1+len(rest)]
+	}
+}
+
+// after returns the index of the first one after a sequence.
+func (w *waypoints) after(seq uint64) int {
+	return sort.Search(len(w.at), func(i int) bool { return w.at[i].Seq > seq })
+}
+
+// before returns the last one at or before a sequence.
+func (w *waypoints) before(seq uint64) (events.Cursor, bool) {
+	i := w.after(seq)
+	if i == 0 {
+		return events.Cursor{}, false
+	}
+	return w.at[i-1], true
+}
+
+// trim forgets those whose readers would need what is before the first sequence of the stream. What comes may lie closer.
+func (w *waypoints) trim(first uint64) {
+	w.at = slices.DeleteFunc(w.at, func(c events.Cursor) bool { return c.WarmSeq < first })
+	if len(w.at) < maxWaypoints/4 {
+		w.gap /= 2
+	}
+}
+
+// CursorAt returns the cursor after a sequence, from which a reader gets the rest of the log as one who has read all of it.
+// In the archive it does not say the last time given. It may have to read a part of the log; calls that do wait for
+// each other. [events.ErrPositionAhead], or [events.ErrTrimmed] when neither archive nor stream hold what it takes: see [Hub.Earliest].
+func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
+	if err := h.log.checkReached(ctx, seq); err != nil {
+		return events.Cursor{}, err
+	}
+	if c, ok, err := h.knownCursor(seq); ok || err != nil {
+		return c, err
+	}
+	select {
+	case h.seeking <- struct{}{}:
+		defer func() { <-h.seeking }()
+	case <-ctx.Done():
+		return events.Cursor{}, ctx.Err()
+	}
+	head, err := h.log.Head(ctx)
+	if err != nil {
+		return events.Cursor{}, err
+	}
+	starts := []events.Cursor{h.log.Start()}
+	if h.log.meta().first > 1 {
+		starts = append(starts, h.log.EpochStart())
+	}
+	end, err := h.log.pastEnd()
+	if err != nil {
+		return events.Cursor{}, err
+	}
+	h.mu.Lock()
+	h.points.trim(head.First)
+	near, ok := h.points.before(seq)
+	h.mu.Unlock()
+	if starts = append(starts, end); ok {
+		starts = append(starts, near)
+	}
+	for _, from := range slices.Backward(starts) {
+		if from.Seq > seq {
+			continue
+		}
+		c, err := h.seek(ctx, from, seq)
+		hole, lost := errors.AsType[*HoleError](err)
+		if headless := lost && hole.Last < head.First; !headless && !errors.Is(err, events.ErrTrimmed) {
+			return c, err
+		}
+	}
+	return events.Cursor{}, fmt.Errorf("%w: the stream begins at sequence %d, the archive ends at %d, and what a reader after %d needs "+
+		"is in neither", events.ErrTrimmed, head.First, end.Seq, seq)
+}
+
+// knownCursor returns the cursor after a sequence if that takes no reading.
+func (h *Hub) knownCursor(seq uint64) (c events.Cursor, ok bool, err error) {
+	end, err := h.log.pastEnd()
+	if err != nil {
+		return c, false, err
+	}
+	switch {
+	case seq == 0:
+		return h.log.Start(), true, nil
+	case seq+1 == h.log.meta().first:
+		return h.log.EpochStart(), true, nil
+	case seq < end.Seq:
+		c = h.log.Start()
+		c.Seq = seq
+		return c, true, nil
+	case seq == end.Seq:
+		return end, true, nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c, ok = h.points.before(seq); ok && c.Seq == seq {
+		return c, true, nil
+	}
+	if i := h.ring.index(seq); i > 0 && h.proven && (h.ring.envs[i-1].Seq() == seq || i < len(h.ring.envs)) {
+		return h.ring.envs[i-1].Cursor, true, nil
+	}
+	return c, false, nil
+}
+
+// seek reads from a cursor to a sequence, and returns the cursor there.
+func (h *Hub) seek(ctx context.Context, from events.Cursor, seq uint64) (events.Cursor, error) {
+	if from.Seq == seq {
+		return from, h.log.CheckCursor(ctx, from)
+	}
+	s, err := h.SubscribeBeside(from, events.AllKinds)
+	if err != nil {
+		return events.Cursor{}, err
+	}
+	defer s.Close()
+	for at := from; ; {
+		envs, err := s.Next(ctx, readBytes)
+		if err != nil {
+			return events.Cursor{}, err
+		}
+		for _, env := range envs {
+			if env.Seq() > seq { // the stream lacks it: nothing was there
+				return at, nil
+			}
+			if at = env.Cursor; at.Seq == seq {
+				return at, nil
+			}
+		}
+	}
+}
+
+// Earliest returns the lowest sequence that [Hub.CursorAt] knows to read on from: 0, unless the stream was trimmed and there
+// is no archive.
+func (h *Hub) Earliest(ctx context.Context) (uint64, error) {
+	end, err := h.log.pastEnd()
+	if err != nil {
+		return 0, err
+	}
+	head, err := h.log.Head(ctx)
+	if err != nil || end.Seq > 0 || head.First <= 1 {
+		return 0, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.points.trim(head.First)
+	if len(h.points.at) > 0 {
+		return h.points.at[0].Seq, nil
+	}
+	return head.Last, nil
+}
+
+// SubscribeBeside is [Hub.SubscribeKinds] for one who must not get in the way of others: it takes part in what they read, but
+// they never read for themselves because it is elsewhere, and what they have not asked for is not read for it.
+func (h *Hub) SubscribeBeside(from events.Cursor, kinds events.KindSet) (*Subscription, error) {
+	return h.subscribe(from, kinds, true)
+}
