@@ -9,7 +9,9 @@ import (
 // A call refuses malformed events, and those with the event id of an earlier good one of the same user and kind.
 func TestCheckCall(t *testing.T) {
 	good, refused := CheckCall([]*skeinv1.Event{
-		likedMsg("a", "1", "r"), likedMsg("b", "1", "r"), likedMsg("a", "2", ""), {}, likedMsg("a", "2", ""), likedMsg("a", "2", "r"),
+		likedMsg("a", "1", "r"), likedMsg("b", "1", "r"), likedMsg("a", "2", ""),
+		{},
+		likedMsg("a", "2", ""), likedMsg("a", "2", "r"),
 		{EventId: "r", Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: "a", ItemId: "1"}}},
 		malformedMsg("c", "s"), likedMsg("c", "1", "s"),
 	})

@@ -198,7 +198,7 @@ func placeholder(f *kong.Flag) string {
 	switch f.Target.Interface().(type) {
 	case time.Duration:
 		return " TIME"
-	case byteSize:
+	case byteSize, memorySetting:
 		return " SIZE"
 	case float64:
 		return " NUMBER"

@@ -121,7 +121,7 @@ func (r *replicas) acceptedHole(ctx context.Context, t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := l.NewPublisher(eventlog.PublisherOptions{})
+	p, err := l.NewPublisher(eventlog.PublisherOptions{}) //nolint:contextcheck // it lives until it is closed
 	if err != nil {
 		t.Fatal(err)
 	}

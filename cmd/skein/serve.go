@@ -38,9 +38,9 @@ type serveCmd struct {
 
 	LogMaxBytes     byteSize      `help:"Size at which the log refuses more; 0: 80 % of the disk that is free at first." default:"0"`
 	DiskReserve     byteSize      `help:"Disk that is kept free: with less, Publish is refused; 0: a tenth of it, at most 1 GiB." default:"0"`
-	Memory          memorySetting `help:"Memory of the process: a size, a share of the machine or cgroup, or auto: half, at most 1GiB." default:"auto" placeholder:"SIZE"`
-	CacheBytes      memorySetting `help:"Memory for rows that are read and written often: a size, a share of --memory, or auto: a quarter." default:"auto" placeholder:"SIZE"`
-	HotBytes        memorySetting `help:"Memory for decoded follows of busy users: the same, or auto: 1/32; 0 disables it." default:"auto" placeholder:"SIZE"`
+	Memory          memorySetting `help:"Memory of the process: a size, a share of the machine, or auto: half, at most 1GiB." default:"auto"`
+	CacheBytes      memorySetting `help:"Memory for rows in use: a size, a share of --memory, or auto: a quarter." default:"auto"`
+	HotBytes        memorySetting `help:"Memory for decoded follows of busy users: the same, or auto: 1/32; 0 disables it." default:"auto"`
 	FolloweeCap     int           `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
 	MaxConnections  int           `help:"Connections that may be open together, and half as many from one address." default:"10000"`
 	ShedAfter       time.Duration `help:"Refuse a part of the calls while they wait so long until they are begun; 0: do not." default:"500ms"`

@@ -24,7 +24,7 @@ type upkeepFlags struct {
 	AuditShare  float64 `help:"The part of one core's time in which stores are audited, verified and repaired; 0: none." default:"0.05"`
 	AutoRebuild bool    `help:"Rebuild stores that another version or other settings have built, without being asked."`
 
-	RebuildMemory memorySetting `help:"Memory of a rebuild for rows and blocks: 16MiB to 4GiB, a share of --memory, or auto: 1/8." default:"auto" placeholder:"SIZE"`
+	RebuildMemory memorySetting `help:"Memory of a rebuild: 16MiB to 4GiB, a share of --memory, or auto: 1/8." default:"auto"`
 }
 
 func (f *upkeepFlags) options(ctx context.Context, dir string, external bool) (o upkeepOptions, err error) {

@@ -156,7 +156,8 @@ func Dial(ctx context.Context, cfg Config, opt PublisherOptions) (*Publisher, er
 // The events must have passed [events.CheckCall]. One that has not is appended all the same, and dropped by every reader (I11).
 //
 // Errors: [events.ErrEnvelopeEmpty], [events.ErrEnvelopeTooLarge], [events.ErrOverloaded], [events.ErrLogFull],
-// [events.ErrLogUnavailable], [events.ErrRefused], [ErrClosed], or the context's: nothing was taken. [events.ErrOutcomeUnknown], which may wrap the context's: retry with the same event ids.
+// [events.ErrLogUnavailable], [events.ErrRefused], [ErrClosed], or the context's: nothing was taken.
+// [events.ErrOutcomeUnknown], which may wrap the context's: retry with the same event ids.
 func (p *Publisher) Publish(ctx context.Context, evs []*skeinv1.Event, opt PublishOptions) (Result, error) {
 	switch {
 	case len(evs) == 0:

@@ -121,7 +121,8 @@ func (o *Options) bounds(size uint64) projections.Bounds {
 	memory := min(max(o.Memory, leastShadowMemory), shadowMemory)
 	return projections.Bounds{
 		FlushBytes: memory / 12, BatchBytes: memory / 48, KeepBytes: memory / 3, CacheBytes: memory / 6,
-		FilterBytes: int(min(uint64(memory/6), size/4)), Sublevels: shadowSublevels, PrefetchEvents: shadowPrefetch * (memory >> 20) / (shadowMemory >> 20),
+		FilterBytes: int(min(uint64(memory/6), size/4)), Sublevels: shadowSublevels,
+		PrefetchEvents: shadowPrefetch * (memory >> 20) / (shadowMemory >> 20),
 	}
 }
 
