@@ -197,15 +197,37 @@ func (le *lease) update(ctx context.Context) error {
 	})
 }
 
-// release gives the lease back. If that fails it expires.
+// release gives the lease back. If that fails it expires. A renewal that was canceled may have reached the server: then the revision
+// is a later one than this process knows, and is read again for as long as the lease is still its own. A replica may lag behind.
 func (le *lease) release(ctx context.Context) {
 	err := le.ask(ctx, func(ctx context.Context) error {
-		return le.kv.Delete(ctx, le.name, jetstream.LastRevision(le.revision))
+		for {
+			err := le.kv.Delete(ctx, le.name, jetstream.LastRevision(le.revision))
+			if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+				return err
+			}
+			entry, getErr := le.kv.Get(ctx, le.name)
+			if getErr != nil {
+				return getErr
+			}
+			if !bytes.Equal(entry.Value(), le.holder) {
+				return err
+			}
+			if entry.Revision() == le.revision {
+				if err := pause(ctx, releaseAgain); err != nil {
+					return err
+				}
+			}
+			le.revision = entry.Revision()
+		}
 	})
 	if err != nil {
 		le.log.logger.Debug("log: the lease was not given back", "lease", le.name, "error", err)
 	}
 }
+
+// releaseAgain is how long a replica that does not know the last renewal gets to learn of it.
+const releaseAgain = 10 * time.Millisecond
 
 // ask bounds one question, so that several fit into the time that the lease is believed in.
 func (le *lease) ask(ctx context.Context, question func(context.Context) error) error {

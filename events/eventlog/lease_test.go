@@ -100,6 +100,34 @@ func TestLease(t *testing.T) {
 	})
 }
 
+// TestLeaseGivenBack: a renewal whose answer never came does not keep the next holder waiting, and what another has taken stays.
+func TestLeaseGivenBack(t *testing.T) {
+	checkLeaks(t)
+	ns := testServer(t, server.Options{})
+	l := openLog(t, Config{URL: ns.ClientURL(), Logger: slog.New(slog.DiscardHandler)})
+	ctx := testContext(t)
+	const never = 24 * time.Hour
+	for holder, taken := range map[string]bool{"this": false, "another": true} {
+		le := &lease{log: l, name: "archive", ttl: never, holder: []byte("this")}
+		if err := le.acquire(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := le.kv.Put(ctx, le.name, []byte(holder)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		le.release(ctx)
+		entry, err := le.kv.Get(ctx, le.name)
+		if !taken && !errors.Is(err, jetstream.ErrKeyNotFound) || taken && (err != nil || string(entry.Value()) != holder) {
+			t.Errorf("renewed by %s: %v, %v", holder, entry, err)
+		}
+		if err := le.kv.Purge(ctx, le.name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestLeaseRefused: what is no lease, and what needs none.
 func TestLeaseRefused(t *testing.T) {
 	checkLeaks(t)
