@@ -41,23 +41,23 @@ func (f *archiveFlags) open(ctx context.Context, dir string, external bool) (buc
 	return b, nil
 }
 
-// past has the log of a data directory read its archive, if there is one.
-func (f *archiveFlags) past(ctx context.Context, dir string, log *eventlog.Log) error {
+// past has the log of a data directory read its archive, and returns it; nil: there is none.
+func (f *archiveFlags) past(ctx context.Context, dir string, log *eventlog.Log) (*archive.Archive, error) {
 	if f.Archive == "" {
 		if _, err := os.Stat(filepath.Join(dir, archiveDir)); errors.Is(err, os.ErrNotExist) {
-			return nil // to open it would make it
+			return nil, nil //nolint:nilnil // to open it would make it
 		}
 	}
 	b, err := f.open(ctx, dir, false)
 	if b == nil || err != nil {
-		return err
+		return nil, err
 	}
 	past, err := archive.Open(ctx, b, log.ID())
 	if err != nil {
-		return fmt.Errorf("--archive: %w", err)
+		return nil, fmt.Errorf("--archive: %w", err)
 	}
 	log.SetPast(past)
-	return nil
+	return past, nil
 }
 
 // archived tells whether a bucket holds some of a log: then there must be a stream, for [events.Config.Existing].

@@ -288,13 +288,15 @@ func (c *exportEventsCmd) Run(ctx context.Context, std *streams) error {
 		// Without the right to ask, nothing is said of the time left.
 		if status, err := call(ctx, &c.clientFlags, api.admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1}); err == nil {
 			r.LogBytes = wholeBytes(status.GetLog().GetFirstSequence(), status.GetLog().GetBytes())
+			r.LogEvents = status.GetArchive().GetEvents() // but for those of the last minute
 		}
 		return do(export.FromService(api.events(), r))
 	}
-	return c.offline(ctx, func(log *eventlog.Log, hub *eventlog.Hub) error {
+	return c.offline(ctx, func(log *eventlog.Log, hub *eventlog.Hub, archived uint64) error {
 		if head, err := log.Head(ctx); err == nil {
 			r.LogBytes = wholeBytes(head.First, uint64(max(0, head.Bytes)))
 		}
+		r.LogEvents = archived
 		return do(export.FromLog(log, hub, r))
 	})
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// offline opens the log of a data directory and its archive, calls do with a hub that runs, and closes them. Nothing in the
-// directory is made anew.
-func (c *exportEventsCmd) offline(ctx context.Context, do func(*eventlog.Log, *eventlog.Hub) error) (err error) {
+// offline opens the log of a data directory and its archive, calls do with a hub that runs and the number of
+// archived events, and closes them. Nothing in the directory is made anew.
+func (c *exportEventsCmd) offline(ctx context.Context, do func(log *eventlog.Log, hub *eventlog.Hub, archived uint64) error) (err error) {
 	dir := filepath.Join(c.Data, logDir)
 	if _, err := os.Stat(dir); err != nil {
 		return fmt.Errorf("--data: there is no log: %w", err)
@@ -31,8 +31,15 @@ func (c *exportEventsCmd) offline(ctx context.Context, do func(*eventlog.Log, *e
 		defer cancel()
 		err = errors.Join(err, log.Close(last))
 	}()
-	if err := c.past(ctx, c.Data, log); err != nil {
+	past, err := c.past(ctx, c.Data, log)
+	if err != nil {
 		return err
+	}
+	archived := uint64(0)
+	if past != nil {
+		for _, class := range past.Info().Classes {
+			archived += class.Events
+		}
 	}
 	hub := eventlog.NewHub(log, eventlog.HubOptions{})
 	running, ended := make(chan error, 1), context.WithoutCancel(ctx)
@@ -41,5 +48,5 @@ func (c *exportEventsCmd) offline(ctx context.Context, do func(*eventlog.Log, *e
 		hub.Close()
 		err = errors.Join(err, <-running)
 	}()
-	return do(log, hub)
+	return do(log, hub, archived)
 }

@@ -123,7 +123,7 @@ func (c *restoreCmd) openLog(ctx context.Context, std *streams) (*eventlog.Log, 
 		return nil, err
 	}
 	// A log that was restored from its archive has nothing but that at first.
-	if err := c.past(ctx, c.Data, log); err != nil {
+	if _, err := c.past(ctx, c.Data, log); err != nil {
 		return nil, errors.Join(err, log.Close(context.WithoutCancel(ctx)))
 	}
 	return log, nil

@@ -68,6 +68,7 @@ func (a *app) archiveStatus() *skeinv1.ArchiveStatus {
 	for _, class := range info.Classes {
 		s.Segments += uint32(max(0, class.Segments))
 		s.Bytes += class.Bytes
+		s.Events += class.Events
 	}
 	if st.Err != nil {
 		s.Error = st.Err.Error()

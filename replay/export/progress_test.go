@@ -65,6 +65,10 @@ func TestProgressOfUnevenEnvelopes(t *testing.T) {
 	if unit != export.Bytes || half < 0.4 || half > 0.6 || end < 0.8 || end > 1.2 {
 		t.Errorf("%s: %.2f in the middle, %.2f at the end", unit, half, end)
 	}
+	unit, half, end = run(export.Range{LogEvents: all})
+	if unit != export.LogEvents || half < 0.4 || half > 0.6 || end != 1 {
+		t.Errorf("%s: %.2f in the middle, %.2f at the end", unit, half, end)
+	}
 	if unit, half, end = run(export.Range{}); unit != export.Envelopes || half > 0.05 || end != 1 {
 		t.Errorf("%s: %.2f in the middle, %.2f at the end", unit, half, end)
 	}

@@ -36,8 +36,10 @@ type Range struct {
 	Kinds events.KindSet
 	// LogBytes are those of the stream, if it holds the whole log; 0: it does not, or that is not known.
 	LogBytes uint64
-	// Progress of an export of everything is of these bytes. Else it is of envelopes, which tell nothing of the time left: one
-	// may be a thousand times as much work as another.
+	// LogEvents are about those of the log, of which the stream holds the end only; 0: that is not known.
+	LogEvents uint64
+	// Progress of an export of everything is of these bytes or events. Else it is of envelopes, which tell nothing of the time
+	// left: one may be a thousand times as much work as another.
 	Progress *replay.Progress
 }
 
@@ -45,7 +47,7 @@ type Range struct {
 type gauge struct {
 	p     *replay.Progress
 	after uint64
-	bytes bool
+	unit  string
 	done  uint64
 }
 
@@ -59,33 +61,41 @@ const (
 // gauge begins to measure an export between two sequences.
 func (r *Range) gauge(after, until uint64) *gauge {
 	g := &gauge{p: r.Progress, after: after}
-	if after == 0 && r.Until == "" && (r.Kinds == 0 || r.Kinds == events.AllKinds) && r.LogBytes > 0 {
-		g.bytes = true
-		g.p.Start(Bytes, r.LogBytes)
-	} else {
-		g.p.Start(Envelopes, until-min(after, until))
+	total := until - min(after, until)
+	all := after == 0 && r.Until == "" && (r.Kinds == 0 || r.Kinds == events.AllKinds)
+	switch {
+	case all && r.LogBytes > 0:
+		g.unit, total = Bytes, r.LogBytes
+	case all && r.LogEvents > 0:
+		g.unit, total = LogEvents, r.LogEvents
+	default:
+		g.unit = Envelopes
 	}
+	g.p.Start(g.unit, total)
 	return g
 }
 
-// The units of the progress of an export of events. Bytes tell how much time is left.
+// The units of the progress of an export of events. All but envelopes tell how much time is left.
 const (
 	Bytes     = "bytes"
+	LogEvents = "events"
 	Envelopes = "envelopes"
 )
 
 // saw notes an event, or none where a feed only says how far it is. The last one of an envelope has no slots in its place.
 func (g *gauge) saw(ev *skeinv1.Event, at events.Place) {
-	if g.bytes {
-		if ev == nil {
-			return
-		}
+	switch {
+	case g.unit == Envelopes:
+		g.done = at.Seq - min(at.Seq, g.after)
+	case ev == nil:
+		return
+	case g.unit == LogEvents:
+		g.done++
+	default:
 		g.done += uint64(proto.Size(ev)) + eventBytes
 		if at.Slots == 0 {
 			g.done += messageBytes
 		}
-	} else {
-		g.done = at.Seq - min(at.Seq, g.after)
 	}
 	g.p.Set(g.done)
 }

@@ -460,7 +460,9 @@ type ArchiveStatus struct {
 	// unknown, and for buckets.
 	DaysUntilFull *float64 `protobuf:"fixed64,9,opt,name=days_until_full,json=daysUntilFull,proto3,oneof" json:"days_until_full,omitempty"`
 	// Why archiving does not go on at the moment; empty when it does.
-	Error         string `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`
+	// How many events the envelopes have.
+	Events        uint64 `protobuf:"varint,11,opt,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -563,6 +565,13 @@ func (x *ArchiveStatus) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *ArchiveStatus) GetEvents() uint64 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
 }
 
 // What the auditor has done since the process was started.
@@ -2615,7 +2624,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	" \x01(\v2\x18.skein.v1.SnapshotStatusR\tsnapshots\x123\n" +
 	"\n" +
 	"operations\x18\v \x03(\v2\x13.skein.v1.OperationR\n" +
-	"operations\"\xf5\x02\n" +
+	"operations\"\x8d\x03\n" +
 	"\rArchiveStatus\x12\x14\n" +
 	"\x05place\x18\x01 \x01(\tR\x05place\x12\x1c\n" +
 	"\tarchiving\x18\x02 \x01(\bR\tarchiving\x12#\n" +
@@ -2627,7 +2636,8 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x11waiting_envelopes\x18\b \x01(\x04R\x10waitingEnvelopes\x12+\n" +
 	"\x0fdays_until_full\x18\t \x01(\x01H\x00R\rdaysUntilFull\x88\x01\x01\x12\x14\n" +
 	"\x05error\x18\n" +
-	" \x01(\tR\x05errorB\x12\n" +
+	" \x01(\tR\x05error\x12\x16\n" +
+	"\x06events\x18\v \x01(\x04R\x06eventsB\x12\n" +
 	"\x10_days_until_full\"\xa7\x03\n" +
 	"\vAuditStatus\x12\x16\n" +
 	"\x06checks\x18\x01 \x01(\x04R\x06checks\x12\x16\n" +
