@@ -153,6 +153,7 @@ func saidBy(answers string) (said []string) {
 
 // Whatever comes, and whatever comes after it on the connection, is answered as if there were net/http alone.
 func TestFrontAnswersAsNetHTTP(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.caughtUp(w.publish(follow("ann", "bob")))
 	alone, both := newPipes(), newPipes()

@@ -140,6 +140,7 @@ func TestContinuations(t *testing.T) {
 
 // TestSlowReadersOfHTTP2: answers for which a client opens no window end in time, as streams, and hold nothing after that.
 func TestSlowReadersOfHTTP2(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(o *worldOptions) { o.Limits.IOTimeout = 2 * time.Second })
 	w.caughtUp(w.publish(follow("ann", "bob")))
 	body, err := proto.Marshal(&skeinv1.ListFollowersRequest{UserId: "bob"})

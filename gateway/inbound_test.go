@@ -276,6 +276,7 @@ func (w *world) slowReader(contentType, body string) error {
 
 // TestSlowReaders: who does not take an answer is cut off in time, by HTTP/1.1 and by net/http, and holds nothing after that.
 func TestSlowReaders(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, func(o *worldOptions) { o.Limits.IOTimeout = 2 * time.Second })
 	var evs []*skeinv1.Event
 	for i := range 1000 {

@@ -86,6 +86,7 @@ func TestAbort(t *testing.T) {
 
 // A caller who goes away ends the call: by HTTP/2 at once, by HTTP/1.1 not before there is an answer, which is nobody's then.
 func TestCallerGoesAway(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"HTTP/1.1", "HTTP/2"} {
 		t.Run(way, func(t *testing.T) {
 			w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Hour })

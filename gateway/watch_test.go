@@ -227,6 +227,7 @@ func TestWatchOfWhatIsTrimmed(t *testing.T) {
 
 // A client that does not take what it is sent holds up no fold and no other client, and the end of the service ends all.
 func TestWatchSlowly(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	slow, fast := w.watch("EARLIEST"), w.watch("EARLIEST")
 	const n = 30

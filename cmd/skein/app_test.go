@@ -119,6 +119,7 @@ func (b *lockedBuffer) String() string {
 
 // A projection that cannot go on stops itself, not the process: the status says why.
 func TestProjectionFailsAlone(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
 	publish(t, api, userFollowed("ann", "bob"))
@@ -177,6 +178,7 @@ func (f edgeFacts) since() (events.Micros, bool) {
 // Pieces of history that are imported in any order, twice, between live follows and unfollows give the same: what
 // happened live stands, and elsewhere the latest of history.
 func TestHistoryLosesToLive(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	dir := t.TempDir()
 	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))

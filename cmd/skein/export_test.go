@@ -14,6 +14,7 @@ import (
 
 // TestExportOfASnapshot exports a snapshot beside a service that has gone on, and leaves nothing else behind.
 func TestExportOfASnapshot(t *testing.T) {
+	t.Parallel()
 	dir, target, out, scratch := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
 	quiet := slog.New(slog.DiscardHandler)
 	api, stop := startApp(t, dir, quiet)

@@ -57,6 +57,7 @@ func TestGoldenMake(t *testing.T) {
 // questions, with the same page tokens and positions, from its stores, from stores made of its snapshot, and from stores that
 // are built anew from its log; and verify finds that all of these are the fold of that log.
 func TestGoldenData(t *testing.T) {
+	t.Parallel()
 	versions, err := os.ReadDir(goldenDir)
 	if err != nil || len(versions) == 0 {
 		t.Fatalf("there is no golden data: %v, %v", versions, err)
@@ -82,6 +83,7 @@ func TestGoldenData(t *testing.T) {
 			},
 		} {
 			t.Run(v.Name()+" "+way, func(t *testing.T) {
+				t.Parallel()
 				s := &server{t: t, dir: t.TempDir(), flags: append([]string{"--auto-rebuild"}, keepAll...)}
 				data := filepath.Join(s.dir, "data")
 				unpack(t, filepath.Join(home, "data.tar.gz"), data)

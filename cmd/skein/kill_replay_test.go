@@ -106,6 +106,7 @@ func orders(api *client) []func(context.Context) error {
 // that was acknowledged is missing, and no read was refused. At the end every store is equal to the log, and the archive
 // and the snapshots are whole.
 func TestServerKilledDuringReplay(t *testing.T) {
+	t.Parallel()
 	kills := 20
 	if testing.Short() {
 		kills = 3

@@ -53,6 +53,7 @@ type acked struct {
 // The importer goes on by itself. No acknowledged event is missing after any start, and at the end every answer equals
 // the file.
 func TestServerKilledDuringImport(t *testing.T) {
+	t.Parallel()
 	kills, rows := 20, 130_000
 	if testing.Short() {
 		kills, rows = 3, 30_000
@@ -199,6 +200,7 @@ func compareAll(ctx context.Context, t *testing.T, api *client, path string, rep
 
 // The import itself is interrupted, then killed, and the same command again goes on from there.
 func TestImportBrokenOff(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "follows.csv")
 	const rows = 120_000

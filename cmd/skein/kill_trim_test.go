@@ -269,6 +269,7 @@ func (r *trimRound) server(t *testing.T) *server {
 // horizon. Every time archive and stream together are the whole log, without a seam; and what is started on them trims, has
 // all that was acknowledged, knows the event ids of the horizon, and every store equals the log.
 func TestServerKilledDuringTrim(t *testing.T) {
+	t.Parallel()
 	kills := 20
 	if testing.Short() {
 		kills = 3

@@ -25,6 +25,8 @@ import (
 // processes.
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
+	// Most tests wait for processes more than they compute. More at a time would wait for each other.
+	_ = flag.Set("test.parallel", "6")
 	// Under the race detector each process sleeps for a second before it exits, unless this is set. A test has hundreds of them.
 	if os.Getenv(raceOptions) == "" {
 		_ = os.Setenv(raceOptions, "atexit_sleep_ms=0")
@@ -48,6 +50,7 @@ const raceOptions = "GORACE"
 //	private FILE…   demands that nobody but their user has access to files and directories, and to all in these
 //	until TEXT ARG… runs skein again and again, until what it prints contains the text; with ! until it fails and says that
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	jwts := accesstest.NewJWTs(t, "one")
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",

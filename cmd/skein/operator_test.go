@@ -70,6 +70,7 @@ func reasonAndOperation(t *testing.T, err error) (reason, id string) {
 
 // Operations by the API of a whole service, over a restart.
 func TestOperationsOfAService(t *testing.T) {
+	t.Parallel()
 	dir, logger, r := t.TempDir(), slog.New(slog.DiscardHandler), rehearse()
 	withWorks := func(o *appOptions) { o.works = r.works }
 	api, stop := startApp(t, dir, logger, withWorks)
@@ -132,6 +133,7 @@ func skein(args ...string) (code int, out, said string) {
 }
 
 func TestReplayCommands(t *testing.T) {
+	t.Parallel()
 	r := rehearse()
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *appOptions) { o.works = r.works })
 	defer stop()
@@ -175,6 +177,7 @@ func TestReplayCommands(t *testing.T) {
 }
 
 func TestWatchCommand(t *testing.T) {
+	t.Parallel()
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
 	publish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"), userFollowed("dan", "bob"))

@@ -264,6 +264,7 @@ func (p endsAt) End() events.Cursor { return p.end }
 
 // An archiver trims, and a server may not, whatever it takes for archived.
 func TestUsersOfNATSWhoTrim(t *testing.T) {
+	t.Parallel()
 	n := startNATSOfUsers(t)
 	quiet := slog.New(slog.DiscardHandler)
 	n.serves(t, "founder", quiet)
@@ -346,6 +347,7 @@ func (n *natsOfUsers) replaces(t *testing.T, user, archive string) {
 // What each user may do to the log, as the servers see it: nobody else destroys it, and who is not named for it neither reads, writes
 // nor shortens it.
 func TestUsersOfNATSMayNotMore(t *testing.T) {
+	t.Parallel()
 	n := startNATSOfUsers(t)
 	deeds := map[string][]string{
 		"publish":   {"skein.log"},

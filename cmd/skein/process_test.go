@@ -15,6 +15,7 @@ import (
 
 // A demo serves on after its tour, and a signal ends it and removes what it made.
 func TestDemoServesUntilSignal(t *testing.T) {
+	t.Parallel()
 	tmp := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "skein", "demo", "--port", "0")
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)

@@ -95,6 +95,7 @@ func demandRun(t *testing.T, code int, out, said string, args ...string) string 
 
 // TestArchiveStatusAndCheck reads an archive that is whole, and finds what is damaged in it by name.
 func TestArchiveStatusAndCheck(t *testing.T) {
+	t.Parallel()
 	dir := archivedService(t)
 	demandRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
 	out := demandRun(t, 0, "", "", "replay", "archive", "status", "--archive", filepath.Join(dir, archiveDir), "--json")
@@ -133,6 +134,7 @@ func TestArchiveStatusAndCheck(t *testing.T) {
 
 // TestArchiveRestore restores a log that is damaged, that is gone, and that is gone again.
 func TestArchiveRestore(t *testing.T) {
+	t.Parallel()
 	dir := archivedService(t)
 	quiet := slog.New(slog.DiscardHandler)
 	restore := []string{"replay", "archive", "restore", "--data", dir}
@@ -197,6 +199,7 @@ func TestArchiveRestore(t *testing.T) {
 
 // TestArchiveRestoreBrokenOff: the log was moved away, and then the command was broken off.
 func TestArchiveRestoreBrokenOff(t *testing.T) {
+	t.Parallel()
 	dir := archivedService(t)
 	if err := os.Rename(filepath.Join(dir, logDir), filepath.Join(dir, damagedDir+"20260101T000000.000000Z")); err != nil {
 		t.Fatal(err)
@@ -212,6 +215,7 @@ func TestArchiveRestoreBrokenOff(t *testing.T) {
 
 // TestServeRefusesEarlierLog: a log that ends before its archive, or is of an epoch before, takes no events.
 func TestServeRefusesEarlierLog(t *testing.T) {
+	t.Parallel()
 	dir, early := t.TempDir(), t.TempDir()
 	quiet := slog.New(slog.DiscardHandler)
 	api, stop := startApp(t, dir, quiet)
@@ -242,6 +246,7 @@ func TestServeRefusesEarlierLog(t *testing.T) {
 
 // TestArchiveRestoreHeals: a damaged file of event ids is named by check, and made again by restore, without another epoch.
 func TestArchiveRestoreHeals(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
 	once := userFollowed("ann", "bob")

@@ -15,7 +15,6 @@ import (
 
 	"connectrpc.com/connect"
 	gocmp "github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -24,8 +23,7 @@ import (
 // TestReplicasHole follows docs/runbook.md, SkeinLogHole, with two processes over a log on three NATS servers: the replica of one
 // server is damaged, found and repaired; then all replicas lack a message, and the loss is accepted.
 func TestReplicasHole(t *testing.T) {
-	leaks := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	r := startReplicas(ctx, t, "")

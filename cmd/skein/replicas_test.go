@@ -23,7 +23,6 @@ import (
 
 	"connectrpc.com/connect"
 	gocmp "github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -42,8 +41,7 @@ const callTime = 2 * time.Minute
 // TestReplicas demands that two processes over one cluster answer as one would: while a NATS server is down, page by
 // page, while they are restarted one after the other, and after one was killed or has lost its disk.
 func TestReplicas(t *testing.T) {
-	leaks := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, leaks) })
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
 	r := startReplicas(ctx, t, "")
@@ -71,7 +69,7 @@ func TestReplicas(t *testing.T) {
 func startReplicas(ctx context.Context, t *testing.T, program string, flags ...string) *replicas {
 	t.Helper()
 	r := &replicas{cluster: startCluster(t)}
-	t.Setenv("SKEIN_NATS", r.cluster.url())
+	flags = append([]string{"--nats", r.cluster.url()}, flags...)
 	for i := range r.servers {
 		r.servers[i] = &server{t: t, dir: t.TempDir(), program: program, flags: flags}
 		t.Cleanup(r.servers[i].kill)

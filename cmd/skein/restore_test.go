@@ -49,6 +49,7 @@ func takeSnapshot(t *testing.T, dir, target, name string) {
 
 // TestRestore takes a snapshot of a service, loses its stores, and restores them.
 func TestRestore(t *testing.T) {
+	t.Parallel()
 	dir, target := t.TempDir(), t.TempDir()
 	quiet := slog.New(slog.DiscardHandler)
 	api, stop := startApp(t, dir, quiet)
@@ -104,6 +105,7 @@ func TestRestore(t *testing.T) {
 
 // TestRestoreOfAnotherLog has a target of another service.
 func TestRestoreOfAnotherLog(t *testing.T) {
+	t.Parallel()
 	target, dirs := t.TempDir(), []string{t.TempDir(), t.TempDir()}
 	for _, dir := range dirs {
 		api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
@@ -124,6 +126,7 @@ func TestRestoreOfAnotherLog(t *testing.T) {
 }
 
 func TestSnapshotListAndPrune(t *testing.T) {
+	t.Parallel()
 	dir, target := t.TempDir(), t.TempDir()
 	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
 	publish(t, api, userFollowed("ann", "bob"))
@@ -187,6 +190,7 @@ func TestSnapshotListAndPrune(t *testing.T) {
 // TestRestoreBesideRestoredLog: a log that was made again from its archive begins after what a snapshot goes on with, and has that in
 // the archive.
 func TestRestoreBesideRestoredLog(t *testing.T) {
+	t.Parallel()
 	dir, target := t.TempDir(), t.TempDir()
 	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
 	publish(t, api, userFollowed("ann", "bob"))

@@ -200,6 +200,7 @@ func soakFor(t *testing.T) time.Duration {
 // verification of every projection, nothing is found and nothing repaired. A row that then goes wrong is found and healed,
 // under the same traffic if it still runs. It lasts for seconds, or for as long as SKEIN_SOAK says: task soak:audit.
 func TestAuditorUnderLoad(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	duration := soakFor(t)
 	t.Logf("%v, seed %d", duration, seed)

@@ -30,6 +30,7 @@ func demandLines(t *testing.T, text string, lines ...string) {
 
 // TestStatusWithoutTheLog: what is known is printed, and scripts hear of the trouble.
 func TestStatusWithoutTheLog(t *testing.T) {
+	t.Parallel()
 	ns := newNATS(t)
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *appOptions) {
 		o.log = eventlog.Config{URL: ns.ClientURL()}
@@ -50,6 +51,7 @@ func TestStatusWithoutTheLog(t *testing.T) {
 
 // TestStatusShowsOperations: what is under way is a line of the status.
 func TestStatusShowsOperations(t *testing.T) {
+	t.Parallel()
 	var service *app
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *appOptions) {
 		o.works = func(a *app) works { service = a; return a.works() }

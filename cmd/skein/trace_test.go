@@ -44,6 +44,7 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // A call that its caller follows is seen through Connect, the append and the fold of every projection, in the caller's trace, whichever
 // way it came; one that is not followed leaves nothing, not even beside its envelope.
 func TestTraces(t *testing.T) {
+	t.Parallel()
 	var c collector
 	at := httptest.NewServer(&c)
 	defer at.Close()

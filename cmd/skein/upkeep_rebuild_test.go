@@ -13,6 +13,7 @@ import (
 // TestRebuildBehindVerification: a verification in the way of a rebuild is waited for, however it ends: it fails for the damage that
 // the rebuild is to heal. Which of the two is first is not told, so it is tried again and again.
 func TestRebuildBehindVerification(t *testing.T) {
+	t.Parallel()
 	var service *app
 	_, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *appOptions) {
 		o.works = func(a *app) works { service = a; return a.works() }

@@ -49,7 +49,7 @@ func testCluster(t *testing.T, size int) (servers []*server.Server, clientURL st
 // TestCluster publishes to a cluster of three and reads from it while one server, the leader of the stream, is
 // stopped in the middle.
 func TestCluster(t *testing.T) {
-	checkLeaks(t)
+	t.Parallel()
 	calls := 1200
 	if testing.Short() {
 		calls = 200
@@ -140,6 +140,7 @@ func stopLeader(t *testing.T, servers []*server.Server, leader string) {
 
 // TestSmallCluster: a cluster of two gets a log with one replica.
 func TestSmallCluster(t *testing.T) {
+	t.Parallel()
 	_, url := testCluster(t, 2)
 	l := openLog(t, Config{URL: url, Logger: slog.New(slog.DiscardHandler)})
 	info, err := l.streamInfo(testContext(t))

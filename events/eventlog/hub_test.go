@@ -302,6 +302,7 @@ func TestMalformedInTheLog(t *testing.T) {
 
 // TestHolesInSequences: nothing is read across what the log lacks, at its end too, until that is accepted.
 func TestHolesInSequences(t *testing.T) {
+	t.Parallel()
 	l, p := filledLog(t, 10, 1)
 	ctx := testContext(t)
 	stream, err := l.stream(ctx)

@@ -155,6 +155,7 @@ func TestLeaseRefused(t *testing.T) {
 
 // In a cluster of three, of which one is stopped meanwhile, nobody works beside another.
 func TestLeaseInCluster(t *testing.T) {
+	t.Parallel()
 	servers, url := testCluster(t, 3)
 	quiet := slog.New(slog.DiscardHandler)
 	ctx := testContext(t)

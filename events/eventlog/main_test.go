@@ -23,6 +23,7 @@ const childEnv = "SKEIN_EVENTS_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.short", "true") // -short=false runs all at full length: docs/development.md
+	_ = flag.Set("test.parallel", "6") // what runs in parallel waits, for elections and disks, more than it computes
 	if dir := os.Getenv(childEnv); dir != "" {
 		publishUntilKilled(dir)
 		return

@@ -64,10 +64,12 @@ func recordAt(t *testing.T, path string, of uint64) int {
 // read across it, after an orderly stop and after a kill: not by who has read it before, and not by who has not. Once that is
 // accepted, all read over it, also if the message should come back.
 func TestFlippedBit(t *testing.T) {
+	t.Parallel()
 	for _, damaged := range []uint64{1, 3, 5} {
 		for _, at := range []int{0, 2, 5, 13, 21, 24, 40, -3} { // length, sequence, time, subject, message, checksum
 			for _, killed := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%d at %d, killed %v", damaged, at, killed), func(t *testing.T) {
+					t.Parallel()
 					flippedBit(t, damaged, at, killed)
 				})
 			}

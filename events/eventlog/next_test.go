@@ -62,6 +62,7 @@ func (l *Log) settlePaused(t *testing.T) (uint64, error) {
 
 // TestSettle: the last sequence of a paused stream is known when all that was on its way is there, on one server and on three.
 func TestSettle(t *testing.T) {
+	t.Parallel()
 	_, url := testCluster(t, 3)
 	for _, cfg := range []Config{{Dir: t.TempDir()}, {URL: url, Logger: slog.New(slog.DiscardHandler)}} {
 		l := openLog(t, cfg)
