@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/events/atomicfile"
 	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -92,10 +92,7 @@ func (g *guarded) writeTokens(t testing.TB, but ...string) {
 			text.WriteString(line + "\n")
 		}
 	}
-	if err := os.WriteFile(g.file+".tmp", []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(g.file+".tmp", g.file); err != nil {
+	if err := atomicfile.Write(g.file, []byte(text.String())); err != nil {
 		t.Fatal(err)
 	}
 }

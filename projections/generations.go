@@ -61,7 +61,7 @@ func readGenerations(fs FS, dir string) (g generations, found bool, err error) {
 }
 
 // writeGenerations replaces the file. When it returns, the new one survives a power cut; until then one of both does. After
-// an error it may be either.
+// an error it may be either. This is package atomicfile on a file system that tests cut the power of.
 func writeGenerations(fs FS, dir string, g generations) error {
 	g.Version = generationsVersion
 	data, err := json.Marshal(g)
@@ -76,7 +76,7 @@ func writeGenerations(fs FS, dir string, g generations) error {
 	if err := fs.Rename(next, name); err != nil {
 		return err
 	}
-	return syncDir(fs, dir)
+	return SyncDir(fs, dir)
 }
 
 func readFile(fs FS, name string) (data []byte, err error) {
@@ -100,7 +100,8 @@ func writeFile(fs FS, name string, data []byte) (err error) {
 	return f.Sync()
 }
 
-func syncDir(fs FS, name string) error {
+// SyncDir makes durable which files a directory has.
+func SyncDir(fs FS, name string) error {
 	dir, err := fs.OpenDir(name)
 	if err != nil {
 		return err

@@ -99,7 +99,7 @@ func TestGenerationsPowerCut(t *testing.T) {
 	if err := disk.MkdirAll("p", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := syncDir(disk, ""); err != nil {
+	if err := SyncDir(disk, ""); err != nil {
 		t.Fatal(err)
 	}
 	var allowed []generations

@@ -208,7 +208,7 @@ func (f *fence) MaybeError(op errorfs.Op) error {
 		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // Pebble retries at once, for ever: this is its pace
 		return errFenced
 	case strings.HasPrefix(name, "marker.manifest."):
-		return syncDir(f.fs, f.fs.PathDir(op.Path))
+		return SyncDir(f.fs, f.fs.PathDir(op.Path))
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func copyStore(fs FS, from, to string) error {
 	if err := writeFile(fs, fs.PathJoin(to, fs.PathBase(desc.ManifestFilename)), manifest); err != nil {
 		return err
 	}
-	if err := syncDir(fs, to); err != nil {
+	if err := SyncDir(fs, to); err != nil {
 		return err
 	}
 	for _, name := range markers {
@@ -93,5 +93,5 @@ func copyStore(fs FS, from, to string) error {
 			return err
 		}
 	}
-	return errors.Join(syncDir(fs, to), syncDir(fs, fs.PathDir(to)))
+	return errors.Join(SyncDir(fs, to), SyncDir(fs, fs.PathDir(to)))
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/atomicfile"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
@@ -66,7 +67,7 @@ func (f *exportFlags) write(
 }
 
 func (f *exportFlags) file(do func(io.Writer, export.Format) (export.Counts, error)) (n export.Counts, err error) {
-	out, err := export.CreateFile(f.Out)
+	out, err := atomicfile.Create(f.Out)
 	if err != nil {
 		return n, fmt.Errorf("--out: %w", err)
 	}

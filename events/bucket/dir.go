@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/skein-feed/skein/events/atomicfile"
 )
 
 const (
@@ -110,7 +112,7 @@ func fill(ctx context.Context, f *os.File, r io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// place makes a file the object of a name, durably.
+// place makes a file the object of a name, durably. The rename goes through the root, unlike that of package atomicfile.
 func (d *dir) place(temp, name string) error {
 	file := d.file(name)
 	err := d.within(func(root *os.Root) error {
@@ -127,7 +129,7 @@ func (d *dir) place(temp, name string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(syncDir(filepath.Dir(file)), syncDir(d.path))
+	return errors.Join(atomicfile.SyncDir(filepath.Dir(file)), atomicfile.SyncDir(d.path))
 }
 
 // makeDirs creates a directory and those above it, durably.
@@ -144,7 +146,7 @@ func makeDirs(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("bucket: %w", err)
 	}
-	return syncDir(parent)
+	return atomicfile.SyncDir(parent)
 }
 
 // Get implements [Bucket].
@@ -255,7 +257,7 @@ func (d *dir) Delete(_ context.Context, name string) error {
 		return nil
 	}
 	if err == nil {
-		err = syncDir(filepath.Dir(file))
+		err = atomicfile.SyncDir(filepath.Dir(file))
 	}
 	if err != nil {
 		return fmt.Errorf("bucket: delete %s: %w", name, err)

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -240,55 +238,4 @@ func TestFromTheArchive(t *testing.T) {
 	some := slices.DeleteFunc(slices.Clone(want), func(ev events.Event) bool { return !kinds.Has(ev.Kind) })
 	checkTable(t, p.export(t, export.Range{Kinds: kinds}, export.EventsOptions{Format: export.Parquet}), some)
 	checkTable(t, p.export(t, export.Range{}, export.EventsOptions{Format: export.Parquet}), want)
-}
-
-// TestFile: a file is there when it is whole, or not at all.
-func TestFile(t *testing.T) {
-	dir := t.TempDir()
-	name := filepath.Join(dir, "out")
-	holds := func(want string) {
-		t.Helper()
-		list, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := ""
-		for _, e := range list {
-			data, err := os.ReadFile(filepath.Join(dir, e.Name()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			got += e.Name() + "=" + string(data) + " "
-		}
-		if got != want {
-			t.Errorf("the directory holds %q, want %q", got, want)
-		}
-	}
-	for _, text := range []string{"one", "two"} {
-		f, err := export.CreateFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := fmt.Fprint(f, text); err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(f.Commit(), f.Close()); err != nil {
-			t.Fatal(err)
-		}
-		holds("out=" + text + " ")
-	}
-	f, err := export.CreateFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Write(make([]byte, 1<<20)); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	holds("out=two ")
-	if _, err := export.CreateFile(filepath.Join(dir, "none", "out")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%v", err)
-	}
 }

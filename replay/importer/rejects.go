@@ -8,6 +8,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/skein-feed/skein/events/atomicfile"
 )
 
 // Reject is a row that was not taken.
@@ -63,7 +65,7 @@ func openRejects(path string, done uint64) (*rejects, error) {
 	if len(kept) == len(rejectsHeader) {
 		return r, os.Remove(path)
 	}
-	return r, WriteAtomically(path, kept)
+	return r, atomicfile.Write(path, kept)
 }
 
 // write appends rejects.

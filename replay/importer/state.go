@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/skein-feed/skein/events/atomicfile"
 )
 
 // stateVersion is the version of the state file. It is raised when an older skein could misread a newer file.
@@ -77,7 +79,7 @@ func (s *state) save(path string) error {
 	if err != nil {
 		return err
 	}
-	return WriteAtomically(path, append(data, '\n'))
+	return atomicfile.Write(path, append(data, '\n'))
 }
 
 // resume makes old, the state found, go on as wanted, the state of a new import of the same options.

@@ -7,18 +7,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
+
+	"github.com/skein-feed/skein/events/atomicfile"
 )
 
 // version of the files.
 const version = 1
 
-const (
-	fileSuffix = ".json"
-	tempSuffix = ".tmp"
-)
+const fileSuffix = ".json"
 
 // record is the file of an operation, ID.json: what is known of it across restarts.
 type record struct {
@@ -81,34 +79,7 @@ func (f folder) write(r *record) error {
 	if err != nil {
 		return err
 	}
-	path := f.path(r.ID)
-	temp, err := os.OpenFile(path+tempSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = temp.Write(data)
-	if err == nil {
-		err = temp.Sync()
-	}
-	if err = errors.Join(err, temp.Close()); err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temp.Name()))
-	}
-	return f.sync()
-}
-
-// sync makes the names durable. Windows has no such call, and does so by itself.
-func (f folder) sync() error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	dir, err := os.Open(string(f))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return atomicfile.Write(f.path(r.ID), data)
 }
 
 func (f folder) remove(id string) error { return os.Remove(f.path(id)) }
@@ -125,7 +96,7 @@ func (f folder) read() (found []record, damaged []error, err error) {
 	}
 	for _, e := range entries {
 		path := filepath.Join(string(f), e.Name())
-		if strings.HasSuffix(e.Name(), tempSuffix) {
+		if strings.HasSuffix(e.Name(), atomicfile.Suffix) {
 			if err := os.Remove(path); err != nil {
 				return nil, nil, err
 			}

@@ -13,6 +13,8 @@ import (
 	"slices"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/skein-feed/skein/events/atomicfile"
 )
 
 // A file of records, sorted bytewise, each of another content:
@@ -30,8 +32,7 @@ var ErrSpool = errors.New("a file of the import's state is damaged; --restart be
 
 // recordWriter writes a file of records. It stands under its name when it is whole and on disk.
 type recordWriter struct {
-	path  string
-	file  *os.File
+	file  *atomicfile.File
 	w     *bufio.Writer
 	hash  *xxh3.Hasher
 	last  []byte
@@ -40,11 +41,11 @@ type recordWriter struct {
 }
 
 func newRecordWriter(path string) (*recordWriter, error) {
-	f, err := os.OpenFile(path+".tmp", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := atomicfile.Create(path)
 	if err != nil {
 		return nil, err
 	}
-	w := &recordWriter{path: path, file: f, hash: xxh3.New()}
+	w := &recordWriter{file: f, hash: xxh3.New()}
 	w.w = bufio.NewWriterSize(io.MultiWriter(f, w.hash), 256<<10)
 	_, err = w.w.WriteString(recordsMagic)
 	return w, err
@@ -79,39 +80,14 @@ func (w *recordWriter) close() (sum uint64, err error) {
 	if err == nil {
 		_, err = w.file.Write(binary.BigEndian.AppendUint64(nil, sum))
 	}
-	if err == nil {
-		err = w.file.Sync()
-	}
-	if cerr := w.file.Close(); err == nil {
-		err = cerr
-	}
 	if err != nil {
-		return 0, errors.Join(err, os.Remove(w.path+".tmp"))
+		return 0, errors.Join(err, w.file.Close())
 	}
-	if err := os.Rename(w.path+".tmp", w.path); err != nil {
-		return 0, err
-	}
-	return sum, syncDir(filepath.Dir(w.path))
-}
-
-// syncDir puts the names in a directory on disk: the state will name the file.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if cerr := d.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return sum, w.file.Commit()
 }
 
 // drop gives a file up.
-func (w *recordWriter) drop() {
-	_ = w.file.Close() // it is removed
-	_ = os.Remove(w.path + ".tmp")
-}
+func (w *recordWriter) drop() { _ = w.file.Close() }
 
 // records are sorted records, from a file or merged from several.
 type records interface {

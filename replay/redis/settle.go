@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/atomicfile"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/importer"
 )
@@ -75,6 +75,7 @@ func (x *settling) run(rejectsPath string) error {
 		return err
 	}
 	rejects := &rejectsFile{path: rejectsPath}
+	defer rejects.drop()
 	for {
 		record, err := x.found.next()
 		if errors.Is(err, io.EOF) {
@@ -168,8 +169,7 @@ var timelessBytes = []byte{0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 // rejectsFile is the file of rejects of a run. It is made when there is one, and replaces that of an earlier run.
 type rejectsFile struct {
 	path string
-	file *os.File
-	w    *bufio.Writer
+	file *atomicfile.File
 }
 
 // rejectsHeader is the first line of the rejects.
@@ -182,15 +182,14 @@ func (r *reject) String() string {
 
 func (f *rejectsFile) add(r *reject) (err error) {
 	if f.file == nil {
-		if f.file, err = os.Create(f.path + ".tmp"); err != nil {
+		if f.file, err = atomicfile.Create(f.path); err != nil {
 			return fmt.Errorf("cannot keep rejects: %w", err)
 		}
-		f.w = bufio.NewWriter(f.file)
-		if _, err := f.w.WriteString(rejectsHeader); err != nil {
+		if _, err := io.WriteString(f.file, rejectsHeader); err != nil {
 			return err
 		}
 	}
-	_, err = f.w.WriteString(r.String() + "\n")
+	_, err = io.WriteString(f.file, r.String()+"\n")
 	return err
 }
 
@@ -201,20 +200,17 @@ func (f *rejectsFile) close() error {
 		}
 		return nil
 	}
-	err := f.w.Flush()
-	if err == nil {
-		err = f.file.Sync()
-	}
-	if cerr := f.file.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.path+".tmp", f.path)
-	}
-	if err != nil {
+	if err := f.file.Commit(); err != nil {
 		return fmt.Errorf("cannot keep rejects: %w", err)
 	}
 	return nil
+}
+
+// drop gives the file up, unless it is in its place.
+func (f *rejectsFile) drop() {
+	if f.file != nil {
+		_ = f.file.Close()
+	}
 }
 
 // newRows are the new facts of a run, as rows of an import. The number of a row follows those of earlier runs.

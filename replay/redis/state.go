@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skein-feed/skein/events/atomicfile"
 	"github.com/skein-feed/skein/replay/importer"
 )
 
@@ -112,10 +113,10 @@ func (s *state) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	return importer.WriteAtomically(filepath.Join(dir, stateName), append(data, '\n'))
+	return atomicfile.Write(filepath.Join(dir, stateName), append(data, '\n'))
 }
 
-// sweep removes the files that the state does not name.
+// sweep removes the files that the state does not name, and what a crash left half written.
 func (s *state) sweep(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -124,7 +125,9 @@ func (s *state) sweep(dir string) error {
 	for _, e := range entries {
 		name := e.Name()
 		kind, _, numbered := strings.Cut(name, "-")
-		if !numbered || !slices.Contains([]string{"sorted", "new", "known", "publish"}, kind) {
+		ours := numbered && slices.Contains([]string{"sorted", "new", "known", "publish"}, kind)
+		half := strings.HasSuffix(name, atomicfile.Suffix) && (strings.HasPrefix(name, stateName) || strings.HasPrefix(name, rejectsName))
+		if !ours && !half {
 			continue
 		}
 		if name == s.New || name == s.Known || slices.Contains(s.Files, name) ||

@@ -105,7 +105,7 @@ func Restore(ctx context.Context, o RestoreOptions) (_ Restored, err error) {
 	if err := o.FS.Rename(from, done.Dir); err != nil {
 		return Restored{}, err
 	}
-	return done, syncDir(o.FS, home)
+	return done, projections.SyncDir(o.FS, home)
 }
 
 // vacant refuses a directory that has a generation.
@@ -190,7 +190,7 @@ func (o *RestoreOptions) fetch(ctx context.Context, m *Manifest, scratch string)
 	if err := g.Wait(); err != nil {
 		return done, err
 	}
-	if err := syncDir(o.FS, done.Dir); err != nil {
+	if err := projections.SyncDir(o.FS, done.Dir); err != nil {
 		return done, err
 	}
 	done.Download = time.Since(began)
@@ -273,13 +273,5 @@ func makeDir(fsys projections.FS, dir string) error {
 	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return syncDir(fsys, above)
-}
-
-func syncDir(fsys projections.FS, name string) error {
-	dir, err := fsys.OpenDir(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return projections.SyncDir(fsys, above)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/skein-feed/skein/events/atomicfile"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -169,8 +169,5 @@ func writePort(file string, addr net.Addr) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file+".new", []byte(port+"\n"), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
+	return atomicfile.Write(file, []byte(port+"\n"))
 }

@@ -4,13 +4,14 @@ import (
 	"crypto"
 	"encoding/json"
 	"maps"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/skein-feed/skein/events/atomicfile"
 )
 
 // The claims of a good token.
@@ -59,10 +60,7 @@ func WriteKeys(t testing.TB, file string, of ...*JWTs) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file+".tmp", data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(file+".tmp", file); err != nil {
+	if err := atomicfile.Write(file, data); err != nil {
 		t.Fatal(err)
 	}
 }
