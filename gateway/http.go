@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -137,7 +138,7 @@ func (s *Server) turnedAway(ctx context.Context, method string, f *failure) erro
 func (s *Server) tooLarge(when string) *failure {
 	return &failure{
 		code: connect.CodeInvalidArgument, reason: skeinv1.Reason_REASON_TOO_LARGE,
-		text: "the body is larger than " + sizeText(s.limits.BodyBytes) + when,
+		text: "the body is larger than " + events.SizeText(uint64(s.limits.BodyBytes)) + when,
 	}
 }
 

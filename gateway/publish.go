@@ -104,7 +104,7 @@ func (s *Server) appendGood(
 	if errors.Is(err, events.ErrEnvelopeTooLarge) {
 		return took, nil, invalid(violation{
 			field: "events", reason: skeinv1.Reason_REASON_TOO_LARGE,
-			text: "are together larger than the " + sizeText(events.MaxEnvelopeBytes) + " that one call takes",
+			text: "are together larger than the " + events.SizeText(events.MaxEnvelopeBytes) + " that one call takes",
 		})
 	}
 	if errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, eventlog.ErrClosed) {
@@ -199,15 +199,4 @@ func refusedCall(refused []events.Rejection) error {
 	f := invalid(fields...)
 	f.code = code
 	return f
-}
-
-// sizeText writes a size as people do.
-func sizeText(bytes int) string {
-	switch {
-	case bytes >= 1<<20 && bytes%(1<<20) == 0:
-		return fmt.Sprintf("%d MiB", bytes>>20)
-	case bytes >= 1<<10 && bytes%(1<<10) == 0:
-		return fmt.Sprintf("%d KiB", bytes>>10)
-	}
-	return fmt.Sprintf("%d bytes", bytes)
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/skein-feed/skein/events"
 )
 
 // ErrDisk means that there is less free disk than work takes, or than must stay free beside it. It arrives wrapped, with both
@@ -24,7 +26,7 @@ func CheckRoom(something string, need, free uint64) error {
 	if free >= need {
 		return nil
 	}
-	return fmt.Errorf("%w: for %s %s are needed, %s are free", ErrDisk, something, SizeText(need), SizeText(free))
+	return fmt.Errorf("%w: for %s %s are needed, %s are free", ErrDisk, something, events.SizeText(need), events.SizeText(free))
 }
 
 // CheckFree fails with [ErrDisk] unless so many bytes are free as must stay so.
@@ -32,16 +34,5 @@ func CheckFree(margin, free uint64) error {
 	if free >= margin {
 		return nil
 	}
-	return fmt.Errorf("%w: %s are left, %s must stay free", ErrDisk, SizeText(free), SizeText(margin))
-}
-
-// SizeText is a number of bytes for people.
-func SizeText(bytes uint64) string {
-	switch {
-	case bytes >= 10<<30:
-		return fmt.Sprintf("%d GiB", bytes>>30)
-	case bytes >= 10<<20:
-		return fmt.Sprintf("%d MiB", bytes>>20)
-	}
-	return fmt.Sprintf("%d KiB", (bytes+1023)>>10)
+	return fmt.Errorf("%w: %s are left, %s must stay free", ErrDisk, events.SizeText(free), events.SizeText(margin))
 }

@@ -10,9 +10,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/replay"
 )
 
 // diskGuard keeps part of the disk of the data directory free. What writes stops in order, while there is room for each to stop
@@ -137,7 +137,7 @@ func (g *diskGuard) look() {
 }
 
 func (g *diskGuard) tell(bad bool, stopped, goesOn string) {
-	args := []any{"free", replay.SizeText(g.left.Load()), "kept free", replay.SizeText(g.kept.Load())}
+	args := []any{"free", events.SizeText(g.left.Load()), "kept free", events.SizeText(g.kept.Load())}
 	if bad {
 		g.logger.Error(stopped, args...)
 	} else {
@@ -151,7 +151,7 @@ func (g *diskGuard) room() error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s are free, %s are kept so (--disk-reserve)", gateway.ErrNoRoom,
-		replay.SizeText(g.left.Load()), replay.SizeText(g.kept.Load()))
+		events.SizeText(g.left.Load()), events.SizeText(g.kept.Load()))
 }
 
 // await blocks while the projections are paused.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -58,7 +59,7 @@ func (c *replayStatusCmd) Run(ctx context.Context, std *streams) error {
 		fmt.Fprintf(std.out, "  position     %s\n", p.GetPosition())
 		fmt.Fprintf(std.out, "  behind       %s, %s\n", plural(p.GetLagEnvelopes(), "envelope", "envelopes"), secondsText(p.GetLagSeconds()))
 		fmt.Fprintf(std.out, "  fingerprint  %s\n", p.GetFingerprint())
-		fmt.Fprintf(std.out, "  disk         %s\n", sizeText(p.GetDiskBytes()))
+		fmt.Fprintf(std.out, "  disk         %s\n", events.SizeText(p.GetDiskBytes()))
 		if p.GetError() != "" {
 			fmt.Fprintf(std.out, "  error        %s\n", p.GetError())
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/replay"
@@ -122,7 +123,7 @@ func (c *replayArchiveStatusCmd) Run(ctx context.Context, std *streams) error {
 	}
 	t := newTable(std.out, "CLASS", "SEGMENTS", "SIZE", "EVENTS")
 	for _, class := range s.Classes {
-		t.row(class.Class, fmt.Sprint(class.Segments), sizeText(class.Bytes), fmt.Sprint(class.Events))
+		t.row(class.Class, fmt.Sprint(class.Segments), events.SizeText(class.Bytes), fmt.Sprint(class.Events))
 	}
 	return t.flush()
 }
@@ -184,6 +185,6 @@ func (c *replayArchiveCheckCmd) report(std *streams, done archiveCheck) error {
 	if len(done.Damaged) > 0 {
 		return errSilent
 	}
-	std.say("%s is whole: %s, up to sequence %d", done.Archive, sizeText(done.Bytes), done.Seq)
+	std.say("%s is whole: %s, up to sequence %d", done.Archive, events.SizeText(done.Bytes), done.Seq)
 	return nil
 }

@@ -151,7 +151,7 @@ func (c *restoreCmd) one(
 	}
 	shown()
 	std.say("%s: restored from snapshot %s at sequence %d, %s in %s", p.Name(), done.Manifest.Snapshot,
-		done.Manifest.Cursor.Seq, sizeText(uint64(done.Manifest.Bytes())), (done.Download + done.Open).Round(time.Millisecond))
+		done.Manifest.Cursor.Seq, events.SizeText(uint64(done.Manifest.Bytes())), (done.Download + done.Open).Round(time.Millisecond))
 	return nil
 }
 
@@ -237,7 +237,7 @@ func foldTail(ctx context.Context, log *eventlog.Log, s *projections.Store) erro
 func showProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	return showEvery(w, what, func(p *progress) {
 		if unit, done, total := at.Now(); total > 0 {
-			p.show(int64(done), int64(total), fmt.Sprintf("%s: %s of %s %s", what, sizeText(done), sizeText(total), unit))
+			p.show(int64(done), int64(total), fmt.Sprintf("%s: %s of %s %s", what, events.SizeText(done), events.SizeText(total), unit))
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay"
@@ -107,7 +108,7 @@ func (c *snapshotListCmd) Run(ctx context.Context, std *streams) error {
 		if m := l.Manifest; m != nil {
 			line.Scheduled, line.Seq, line.Epoch, line.Log = m.Scheduled, m.Cursor.Seq, m.Cursor.Epoch, m.Cursor.Log
 			line.Bytes, line.Files, line.Fingerprint = m.Bytes(), len(m.Files), m.Fingerprint.String()
-			t.row(l.Snapshot, l.Projection, line.Time, fmt.Sprint(line.Seq), sizeText(uint64(line.Bytes)), yesNo(m.Scheduled))
+			t.row(l.Snapshot, l.Projection, line.Time, fmt.Sprint(line.Seq), events.SizeText(uint64(line.Bytes)), yesNo(m.Scheduled))
 		} else {
 			damaged = true
 			line.Error = l.Err.Error()

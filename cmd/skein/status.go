@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -79,13 +80,13 @@ func (c *statusCmd) log(std *streams, res *skeinv1.GetStatusResponse) {
 	}
 	limit := "no limit"
 	if l.GetMaxBytes() > 0 {
-		limit = "of " + sizeText(l.GetMaxBytes())
+		limit = "of " + events.SizeText(l.GetMaxBytes())
 	}
 	envelopes := "no envelopes"
 	if l.GetFirstSequence() > 0 {
 		envelopes = fmt.Sprintf("envelopes %d to %d", l.GetFirstSequence(), l.GetLastSequence())
 	}
-	fmt.Fprintf(std.out, "  %s, %s %s\n", envelopes, sizeText(l.GetBytes()), limit)
+	fmt.Fprintf(std.out, "  %s, %s %s\n", envelopes, events.SizeText(l.GetBytes()), limit)
 	if l.DaysUntilFull != nil {
 		fmt.Fprintf(std.out, "  full in %.1f days if it grows as in the last hours\n", l.GetDaysUntilFull())
 	}
@@ -109,7 +110,7 @@ func holeText(h *skeinv1.LogHole) string {
 func printUpkeep(std *streams, res *skeinv1.GetStatusResponse) {
 	if a := res.GetArchive(); a != nil {
 		fmt.Fprintf(std.out, "archive %s\n  up to envelope %d, %s in %d files, %s", a.GetPlace(), a.GetLastSequence(),
-			sizeText(a.GetBytes()), a.GetSegments(), plural(a.GetWaitingEnvelopes(), "envelope waits", "envelopes wait"))
+			events.SizeText(a.GetBytes()), a.GetSegments(), plural(a.GetWaitingEnvelopes(), "envelope waits", "envelopes wait"))
 		if a.DaysUntilFull != nil {
 			fmt.Fprintf(std.out, ", disk full in %.0f days", a.GetDaysUntilFull())
 		}
@@ -123,7 +124,7 @@ func printUpkeep(std *streams, res *skeinv1.GetStatusResponse) {
 	}
 	if s := res.GetSnapshots(); s != nil {
 		fmt.Fprintf(std.out, "snapshots %s\n  %d taken, %d failed, the last at %s, %s\n", s.GetPlace(), s.GetTaken(), s.GetFailed(),
-			timeText(s.GetLastTime()), sizeText(s.GetLastBytes()))
+			timeText(s.GetLastTime()), events.SizeText(s.GetLastBytes()))
 		if s.GetError() != "" {
 			fmt.Fprintf(std.out, "  the last failed: %s\n", s.GetError())
 		}
@@ -158,7 +159,7 @@ func printProjections(std *streams, res *skeinv1.GetStatusResponse) error {
 	t := newTable(std.out, "PROJECTION", "STATE", "ENVELOPES BEHIND", "LAG", "DISK", "VERSION", "GENERATION", "FORMAT", "VERIFIED")
 	for _, p := range res.GetProjections() {
 		t.row(p.GetName(), stateText(p.GetState()), strconv.FormatUint(p.GetLagEnvelopes(), 10), secondsText(p.GetLagSeconds()),
-			sizeText(p.GetDiskBytes()), strconv.FormatUint(uint64(p.GetVersion()), 10),
+			events.SizeText(p.GetDiskBytes()), strconv.FormatUint(uint64(p.GetVersion()), 10),
 			strconv.FormatUint(uint64(p.GetGeneration()), 10), formatText(p), timeText(p.GetLastVerifyTime()))
 	}
 	if err := t.flush(); err != nil {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/skein-feed/skein/events"
 )
 
 // mostMethods is how many methods the screen shows.
@@ -192,7 +194,7 @@ func (s *statusScreen) rest() {
 		bytesText(s.gauge("process_resident_memory_bytes")), s.gauge("go_goroutines"), s.gauge("process_open_fds"))
 }
 
-func bytesText(n float64) string { return sizeText(uint64(max(0, n))) }
+func bytesText(n float64) string { return events.SizeText(uint64(max(0, n))) }
 
 // rateText is a number a second, for people.
 func rateText(r float64) string {

@@ -164,9 +164,9 @@ func (r *run) all(ctx context.Context, source Source, reopen bool) (report strin
 	}
 	return report + fmt.Sprintf("%d envelopes of the log passed in %v (%.0f/s), of which %d, %s, were read, %d more while it cut over; "+
 		"compacted in %v, cut over with a pause of %v, %s on disk",
-		at-before, took.Round(time.Millisecond), float64(at-before)/max(took.Seconds(), 1e-6), r.envelopes, replay.SizeText(r.bytes),
+		at-before, took.Round(time.Millisecond), float64(at-before)/max(took.Seconds(), 1e-6), r.envelopes, events.SizeText(r.bytes),
 		st.Cursor.Seq-min(at, st.Cursor.Seq), compacted.Round(time.Millisecond), pause.Round(10*time.Microsecond),
-		replay.SizeText(st.DiskBytes)), nil
+		events.SizeText(st.DiskBytes)), nil
 }
 
 // leave closes what did not become live. It is kept, unless the fold failed.

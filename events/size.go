@@ -1,0 +1,16 @@
+package events
+
+import "fmt"
+
+// SizeText is a number of bytes for people: exact, or rounded down to two digits or more.
+func SizeText(bytes uint64) string {
+	for _, unit := range [...]struct {
+		name  string
+		shift int
+	}{{"GiB", 30}, {"MiB", 20}, {"KiB", 10}} {
+		if n := bytes >> unit.shift; n >= 10 || n > 0 && n<<unit.shift == bytes {
+			return fmt.Sprintf("%d %s", n, unit.name)
+		}
+	}
+	return fmt.Sprintf("%d B", bytes)
+}
