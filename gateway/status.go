@@ -20,7 +20,7 @@ import (
 const rejectsList = 0xff
 
 // statusPatience is how long GetStatus waits for the log.
-const statusPatience = 3 * time.Second
+const statusPatience = 2 * time.Second
 
 // getStatus reports the state of the log and of every projection. It is for operators: it asks the log, and it answers
 // what it knows when projections have failed, and when the log does not answer.

@@ -219,7 +219,7 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	// GOMEMLIMIT may ask for less.
 	debug.SetMemoryLimit(min(o.memory.limit, debug.SetMemoryLimit(-1)))
 	go giveBack(ctx)
-	a, err := openApp(ctx, o)
+	a, err := openOn(ctx, l, o)
 	if err != nil {
 		return errors.Join(err, l.Close(), o.closePprof())
 	}

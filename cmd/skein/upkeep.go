@@ -65,9 +65,15 @@ func (a *app) openArchive(ctx context.Context) (err error) {
 	return lostLog(fits(ctx, a.log, a.archive), a.opt.archive)
 }
 
+// examineTime bounds how long a start waits for that: while the log elects a leader, each question takes seconds. What was not
+// examined is still noticed where it is read.
+const examineTime = 10 * time.Second
+
 // examineLog looks for damage in what is not archived, before anything is folded or repaired.
 func (a *app) examineLog(ctx context.Context) {
 	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, examineTime)
+	defer cancel()
 	read, err := a.log.Examine(ctx)
 	if err != nil {
 		a.logger.Warn("what is not archived of the log could not be examined", "error", err)

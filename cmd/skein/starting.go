@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/skein-feed/skein/gateway/access"
+)
+
+// startingAfter is how long clients of a service that starts wait before they are answered: most starts are over by then.
+const startingAfter = time.Second
+
+// openingListener is a listener whose Accept can be interrupted for good or for a while.
+type openingListener interface {
+	net.Listener
+	SetDeadline(t time.Time) error
+}
+
+// borrowed is a listener that stays open when it is closed: it accepts nothing until its deadline is removed.
+type borrowed struct{ openingListener }
+
+// Close ends Accept.
+func (b borrowed) Close() error { return b.SetDeadline(time.Unix(1, 0)) }
+
+// openOn opens the service that is to serve on a listener, which answers meanwhile.
+func openOn(ctx context.Context, l net.Listener, o appOptions) (*app, error) {
+	end := func() error { return nil }
+	if l, ok := l.(openingListener); ok {
+		end = answerStarting(l, o.access.certificates, startingAfter, o.logger) //nolint:contextcheck // it ends with the opening
+	}
+	a, err := openApp(ctx, o)
+	switch endErr := end(); {
+	case err != nil:
+		return nil, errors.Join(err, endErr)
+	case endErr != nil:
+		return nil, errors.Join(endErr, a.close(context.WithoutCancel(ctx)))
+	}
+	return a, nil
+}
+
+// answerStarting answers on a listener while the service is opened, which may take long: it waits for its log, for a leader of the
+// log, or for room on the disk. /healthz reports that the process answers; every other path is 503, which clients of the API take
+// for "unavailable". The function returned ends that, and leaves the listener open.
+func answerStarting(l openingListener, certificates *access.Certificates, after time.Duration, logger *slog.Logger) (end func() error) {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	srv := &http.Server{
+		Protocols: &protocols, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Cache-Control", "no-store")
+			if r.URL.Path != "/healthz" {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			_, _ = io.WriteString(w, `{"status":"starting"}`+"\n") // the client may have gone
+		}),
+	}
+	srv.SetKeepAlivesEnabled(false)
+	var on net.Listener = borrowed{l}
+	if certificates != nil {
+		srv.TLSConfig = certificates.Config()
+		on = tls.NewListener(on, srv.TLSConfig)
+	}
+	var serving sync.WaitGroup
+	stop := make(chan struct{})
+	serving.Go(func() {
+		select {
+		case <-time.After(after):
+			_ = srv.Serve(on) // until it is shut down
+		case <-stop:
+		}
+	})
+	return func() error {
+		close(stop)
+		last, cancel := context.WithTimeout(context.Background(), startingAfter)
+		defer cancel()
+		err := srv.Shutdown(last)
+		if errors.Is(err, context.DeadlineExceeded) { // connections on which nothing came
+			err = srv.Close()
+		}
+		serving.Wait()
+		return errors.Join(err, l.SetDeadline(time.Time{}))
+	}
+}

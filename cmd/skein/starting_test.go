@@ -1,0 +1,67 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// TestStartingAnswers: while a service is opened its port answers that it is alive and not available. Then the port is the service's.
+func TestStartingAnswers(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, after := range []time.Duration{0, time.Hour, 0} {
+		end := answerStarting(l.(*net.TCPListener), nil, after, slog.New(slog.DiscardHandler))
+		if after == 0 {
+			for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
+				if got := statusOfPage(t, l, path); got != want {
+					t.Errorf("%s is %d, want %d", path, got, want)
+				}
+			}
+			api := (&clientFlags{Server: l.Addr().String()}).client()
+			_, err = api.admin().GetStatus(t.Context(), connect.NewRequest(&skeinv1.GetStatusRequest{}))
+			if connect.CodeOf(err) != connect.CodeUnavailable {
+				t.Errorf("the status is %v", err)
+			}
+			api.http.CloseIdleConnections()
+		}
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	srv := &http.Server{Handler: http.NotFoundHandler(), ReadTimeout: time.Minute}
+	defer srv.Close()
+	go func() { _ = srv.Serve(l) }()
+	if got := statusOfPage(t, l, "/healthz"); got != http.StatusNotFound {
+		t.Errorf("the service answers %d", got)
+	}
+}
+
+func statusOfPage(t *testing.T, l net.Listener, path string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.Addr().String()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Close = true
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if _, err := io.Copy(io.Discard, res.Body); err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode
+}
