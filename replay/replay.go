@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/skein-feed/skein/events/wait"
 )
 
 // Progress is how far a piece of long work is. The zero value is ready; a nil one takes everything and keeps nothing. It is
@@ -73,16 +75,5 @@ func (p Pace) Pause(worked time.Duration) time.Duration {
 
 // Rest waits for the pause after a piece of work that took so long. It returns the error of the context if that ends first.
 func (p Pace) Rest(ctx context.Context, worked time.Duration) error {
-	pause := p.Pause(worked)
-	if pause == 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return wait.For(ctx, p.Pause(worked))
 }

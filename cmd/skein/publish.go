@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/wait"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/importer"
 )
@@ -223,9 +224,7 @@ func (p *publishing) retrying(ctx context.Context, req *skeinv1.PublishRequest) 
 			return res, err
 		}
 		p.std.say("skein: trying again: %v", err)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if wait.For(ctx, pause) != nil {
 			return nil, context.Cause(ctx)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/events/wait"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -259,11 +260,7 @@ func followToEnd(ctx context.Context, c *client, p *progress, op *skeinv1.Operat
 			told = true
 			p.say("trying again: %v", err)
 		}
-		pause := time.NewTimer(time.Second)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if wait.For(ctx, time.Second) != nil {
 			return nil, ctx.Err()
 		}
 	}

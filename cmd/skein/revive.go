@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/projections"
 )
 
@@ -25,25 +26,15 @@ func (a *app) reviveWhenRoom(ctx context.Context, live *projections.Live) error 
 			}
 			continue
 		}
-		if wait(ctx, diskPeriod); a.disk.refusing.Load() || ctx.Err() != nil {
+		if wait.For(ctx, diskPeriod) != nil || a.disk.refusing.Load() {
 			continue
 		}
 		if err := live.Revive(ctx); err != nil {
 			logger.Error("the projection, which a full disk has stopped, does not go on yet", "retry", reviveRetry, "error", err)
-			wait(ctx, reviveRetry)
+			_ = wait.For(ctx, reviveRetry) // the loop ends with the context
 			continue
 		}
 		logger.Warn("the projection, which a full disk had stopped, goes on", "generation", live.Status().Generation)
 	}
 	return nil
-}
-
-// wait waits for so long, or until ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

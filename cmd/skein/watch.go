@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/skein-feed/skein/events/wait"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -60,11 +61,7 @@ func (c *watchCmd) Run(ctx context.Context, std *streams) error {
 			told = true
 			std.say("trying again: %v", err)
 		}
-		pause := time.NewTimer(time.Second)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if wait.For(ctx, time.Second) != nil {
 			return c.leave(std, req.GetAfter(), ctx.Err())
 		}
 	}

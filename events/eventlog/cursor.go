@@ -10,6 +10,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/wait"
 )
 
 // CheckCursor tells whether a reader can go on after the cursor, in the stream or in the archive: [events.ErrOtherLog],
@@ -70,11 +71,7 @@ func (l *Log) CheckPosition(ctx context.Context, p events.Position) error {
 	err := l.checkReached(ctx, p.Seq)
 	// In a cluster a replica delivers an envelope when a quorum has it. The leader may come to that a moment later.
 	for pause := firstRetry; l.server == nil && errors.Is(err, events.ErrPositionAhead) && pause < confirmAfter; pause *= 4 {
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if wait.For(ctx, pause) != nil {
 			return ctx.Err()
 		}
 		err = l.checkReached(ctx, p.Seq)

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/wait"
 )
 
 // leaseBucket is the JetStream KV bucket of the leases. Its keys expire by the age of the bucket: an update of a key drops
@@ -121,7 +122,7 @@ func (le *lease) acquire(ctx context.Context) error {
 		default:
 			le.log.logger.Warn("log: the lease cannot be asked for", "lease", le.name, "error", err)
 		}
-		if err := pause(ctx, le.ttl/6); err != nil {
+		if err := wait.For(ctx, le.ttl/6); err != nil {
 			return err
 		}
 	}
@@ -153,7 +154,7 @@ func (le *lease) hold(ctx context.Context, run func(context.Context) error) erro
 // renew renews the lease until the context ends, which is no error, or until it is no longer safe to believe in it.
 func (le *lease) renew(ctx context.Context) error {
 	for {
-		if err := pause(ctx, le.ttl/6); err != nil {
+		if err := wait.For(ctx, le.ttl/6); err != nil {
 			return nil //nolint:nilerr // the work is done
 		}
 		left := time.Until(le.renewed.Add(2 * le.ttl / 3))
@@ -214,7 +215,7 @@ func (le *lease) release(ctx context.Context) {
 				return err
 			}
 			if entry.Revision() == le.revision {
-				if err := pause(ctx, releaseAgain); err != nil {
+				if err := wait.For(ctx, releaseAgain); err != nil {
 					return err
 				}
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/wait"
 )
 
 const (
@@ -137,11 +138,7 @@ func (l *Log) pause(ctx context.Context, until time.Time) error {
 // unpause has the stream take envelopes again.
 func (l *Log) unpause(ctx context.Context) error {
 	if l.server == nil { // other processes are to know first
-		timer := time.NewTimer(spread)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
+		if wait.For(ctx, spread) != nil {
 			return ctx.Err()
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/wait"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -185,7 +186,7 @@ func genSteps(n int) *rapid.Generator[[]step] {
 func play(t *testing.T, l *Log, steps []step) {
 	t.Helper()
 	for _, s := range steps {
-		if err := pause(context.Background(), s.wait); err != nil { // no longer than in a bubble
+		if err := wait.For(context.Background(), s.wait); err != nil { // no longer than in a bubble
 			t.Fatal(err)
 		}
 		data := mustEncode(t, s.events...)

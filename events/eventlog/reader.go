@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/wait"
 )
 
 const (
@@ -95,7 +96,7 @@ func (r *reader) inPast() bool { return r.dec == nil }
 // to lastHold, and one that finds the hole behind it may return nothing. Other errors are final.
 func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	retry := firstRetry
-	if err := pause(ctx, r.hold); err != nil {
+	if err := wait.For(ctx, r.hold); err != nil {
 		return nil, err
 	}
 	for {
@@ -132,7 +133,7 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 		}
 		r.log.interruptions.Add(1)
 		r.log.logger.Warn("log: reading was interrupted", "after", r.fed, "error", err)
-		if err := pause(ctx, retry); err != nil {
+		if err := wait.For(ctx, retry); err != nil {
 			return nil, err
 		}
 		retry = min(2*retry, lastRetry)
@@ -142,21 +143,6 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 // atCursor reports whether what is read next in the stream comes after the cursor.
 func (r *reader) atCursor() bool {
 	return r.dec != nil && !r.dec.Warming() && !r.passing && r.sub != nil
-}
-
-// pause waits for so long, or until the context ends.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // rewritten tells whether an archive may seem damaged because another process has scrubbed it: then it is read again.

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/wait"
 )
 
 // origin is where reading goes on after a cursor.
@@ -47,11 +47,7 @@ func (l *Log) locateIn(ctx context.Context, c events.Cursor) (origin, error) {
 	unsure := l.server == nil && (errors.Is(err, events.ErrLogShorter) || errors.Is(err, events.ErrNoLog)) ||
 		l.past != nil && errors.Is(err, events.ErrTrimmed)
 	if unsure {
-		pause := time.NewTimer(confirmAfter)
-		defer pause.Stop()
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
+		if wait.For(ctx, confirmAfter) != nil {
 			return origin{}, ctx.Err()
 		}
 		o, err = l.locateBeside(ctx, c)

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/wait"
 )
 
 const (
@@ -129,11 +130,7 @@ func (l *Log) findStream(outer context.Context, create bool) error {
 		if last = err; !unsettled {
 			last = fmt.Errorf("%w: the server does not tell about the stream: %w", events.ErrLogUnavailable, err)
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if wait.For(ctx, pause) != nil {
 			return last
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/verify"
@@ -175,12 +176,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 					return
 				}
 				a.cfg.Logger.Warn("the auditor tries again", "part", name, "in", retryAfter, "error", err)
-				timer := time.NewTimer(retryAfter)
-				select {
-				case <-timer.C:
-				case <-ctx.Done():
-					timer.Stop()
-				}
+				_ = wait.For(ctx, retryAfter) // the loop ends with the context
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/events/wait"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 	"github.com/skein-feed/skein/replay"
@@ -298,11 +299,7 @@ func (w *watching) run(ctx context.Context) error {
 		case time.Since(w.contact) > awayFor:
 			return errors.Join(err, fmt.Errorf("export: the service was away for %v", awayFor))
 		}
-		pause := time.NewTimer(tryAgain)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if wait.For(ctx, tryAgain) != nil {
 			return ctx.Err()
 		}
 	}

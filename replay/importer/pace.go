@@ -3,6 +3,8 @@ package importer
 import (
 	"context"
 	"time"
+
+	"github.com/skein-feed/skein/events/wait"
 )
 
 // Lag is how far the slowest projection is behind the log.
@@ -62,9 +64,7 @@ func (r *run) pace(ctx context.Context, read int64) error {
 		}
 		waiting, r.pacing.slowed = true, lag
 		r.Observe(r.progress(read))
-		select {
-		case <-time.After(lagPause):
-		case <-ctx.Done():
+		if wait.For(ctx, lagPause) != nil {
 			return context.Cause(ctx)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/events/wait"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -53,9 +54,8 @@ func (o *Options) retrying(
 			return nil, fmt.Errorf("gave up after trying for %v: %w", o.Patience, err)
 		}
 		waiting(err)
-		select {
-		case <-time.After(pause/2 + rand.N(pause/2)): // many importers shall not come back all at once
-		case <-ctx.Done():
+		// Many importers shall not come back all at once.
+		if wait.For(ctx, pause/2+rand.N(pause/2)) != nil {
 			return nil, context.Cause(ctx)
 		}
 		pause = min(2*pause, maxPause)
@@ -79,9 +79,7 @@ func Ask[Req, Res any](ctx context.Context, patience time.Duration,
 		if Final(err) || time.Now().Add(pause).After(deadline) {
 			return nil, err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if wait.For(ctx, pause) != nil {
 			return nil, context.Cause(ctx)
 		}
 	}

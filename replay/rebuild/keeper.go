@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/skein-feed/skein/events/wait"
 	"github.com/skein-feed/skein/projections"
 )
 
@@ -58,12 +59,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			continue
 		}
 		logger.Error("the projection could not be rebuilt", "retry", retry, "error", err)
-		timer := time.NewTimer(retry)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		_ = wait.For(ctx, retry) // the loop ends with the context
 		retry = min(2*retry, lastRetry)
 	}
 	return nil

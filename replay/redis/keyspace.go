@@ -11,6 +11,8 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 	"golang.org/x/time/rate"
+
+	"github.com/skein-feed/skein/events/wait"
 )
 
 // keyspace is what is read of a Redis server.
@@ -137,9 +139,7 @@ func (s *server) try(ctx context.Context, commands int, do func() error) error {
 			return fmt.Errorf("redis: gave up after trying for %v: %w", s.patience, err)
 		}
 		s.waiting(err)
-		select {
-		case <-time.After(pause/2 + rand.N(pause/2)):
-		case <-ctx.Done():
+		if wait.For(ctx, pause/2+rand.N(pause/2)) != nil {
 			return context.Cause(ctx)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/wait"
 )
 
 const (
@@ -42,11 +43,7 @@ func WhenFree(ctx context.Context, work func() error) error {
 		if !errors.Is(err, ErrBusy) {
 			return err
 		}
-		timer := time.NewTimer(claimPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if wait.For(ctx, claimPause) != nil {
 			return errors.Join(ctx.Err(), err)
 		}
 	}
