@@ -43,6 +43,15 @@ func AppendPrefix(dst []byte, shard events.Shard, tag Tag) []byte {
 	return append(binary.BigEndian.AppendUint16(dst, uint16(shard)), byte(tag))
 }
 
+// AppendKey appends the key that is about some ids, in the shard of the first, or the prefix of the rows about them.
+func AppendKey(dst []byte, tag Tag, ids ...string) []byte {
+	dst = AppendPrefix(dst, events.ShardOf(ids[0]), tag)
+	for _, id := range ids {
+		dst = events.AppendID(dst, id)
+	}
+	return dst
+}
+
 // Dated is implemented by a projection that has rows which begin with a month, with the shard behind the tag.
 type Dated interface {
 	// Dated returns the tags of those rows.

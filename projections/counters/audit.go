@@ -49,15 +49,15 @@ func (q *Queries) Score(item string) (score int64, ok bool, err error) {
 // Shows returns how many living pins of an owner, or on a board of theirs, show an item.
 func (q *Queries) Shows(item, owner string, board *string) (int64, error) {
 	if board == nil {
-		return readCount(q.r, pairKey(nil, tagOwnerShows, item, owner))
+		return readCount(q.r, projections.AppendKey(nil, tagOwnerShows, item, owner))
 	}
-	return readCount(q.r, tripleKey(nil, tagBoardShows, item, owner, *board))
+	return readCount(q.r, projections.AppendKey(nil, tagBoardShows, item, owner, *board))
 }
 
 // EachLike calls do with every item that was said to be liked by a user or not, in the order of keys, and whether it is, until
 // do returns an error.
 func (q *Queries) EachLike(user string, do func(item string, holds bool) error) (err error) {
-	prefix := idKey(nil, tagLike, user)
+	prefix := projections.AppendKey(nil, tagLike, user)
 	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
 	for err == nil && it.Next() {
 		var item string

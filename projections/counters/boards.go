@@ -64,12 +64,12 @@ func readBoard(r projections.Reader, key []byte, board string) (row boardRow, er
 
 // readBoard leaves the key of the board in c.key.
 func (c *Counters) readBoard(owner, board string) (boardRow, error) {
-	c.key = pairKey(c.key[:0], tagBoardRelations, owner, board)
+	c.key = projections.AppendKey(c.key[:0], tagBoardRelations, owner, board)
 	return readBoard(c.b, c.key, board)
 }
 
 func (c *Counters) writeBoard(owner, board string, r boardRow) {
-	c.key = pairKey(c.key[:0], tagBoardRelations, owner, board)
+	c.key = projections.AppendKey(c.key[:0], tagBoardRelations, owner, board)
 	c.value = r.append(c.value[:0])
 	c.keep(c.key, c.value)
 }
@@ -131,7 +131,7 @@ func (c *Counters) mentioned(owner, board string) (boardState, error) {
 // boardDeleted ends a board and all relations to it, in steps.
 func (c *Counters) boardDeleted() error {
 	owner, board := c.ev.User, c.ev.Board
-	err := c.drain(pairKey(nil, tagBoardEdge, owner, board), func(rest []byte) error {
+	err := c.drain(projections.AppendKey(nil, tagBoardEdge, owner, board), func(rest []byte) error {
 		user, err := cutLast(rest)
 		if err != nil {
 			return err

@@ -16,7 +16,7 @@ import (
 
 // readEdge returns the rank of the latest fact; 0: none.
 func (c *Counters) readEdge(p *pair, board string) (rank, error) {
-	c.key = tripleKey(c.key[:0], tagEdge, p.from, p.to, board)
+	c.key = projections.AppendKey(c.key[:0], tagEdge, p.from, p.to, board)
 	row, ok, err := c.b.Get(c.key)
 	if err != nil || !ok {
 		return 0, err
@@ -46,14 +46,14 @@ func (c *Counters) writeEdge(p *pair, board string, old, now rank) {
 		c.key = rankKey(c.key[:0], p.from, p.to, now, board)
 		c.b.Set(c.key, nil)
 	}
-	c.key = tripleKey(c.key[:0], tagEdge, p.from, p.to, board)
+	c.key = projections.AppendKey(c.key[:0], tagEdge, p.from, p.to, board)
 	if now != 0 {
 		c.value = binary.BigEndian.AppendUint64(c.value[:0], uint64(now))
 		c.b.Set(c.key, c.value)
 	} else {
 		c.b.Delete(c.key)
 	}
-	c.key = tripleKey(c.key[:0], tagBoardEdge, p.to, board, p.from)
+	c.key = projections.AppendKey(c.key[:0], tagBoardEdge, p.to, board, p.from)
 	switch {
 	case old == 0 && now != 0:
 		p.edges++
@@ -128,7 +128,7 @@ func (c *Counters) sweep(p *pair, tag projections.Tag, above, to rank) error {
 	if above >= to || p.edges == 0 {
 		return nil
 	}
-	prefix := pairKey(nil, tag, p.from, p.to)
+	prefix := projections.AppendKey(nil, tag, p.from, p.to)
 	lower := binary.BigEndian.AppendUint64(slices.Clip(prefix), uint64(above+1))
 	upper := projections.PrefixEnd(prefix)
 	if to != lastRank {
@@ -186,7 +186,7 @@ func (c *Counters) endEdge(from, to, board string) error {
 		return err
 	}
 	if at == 0 {
-		return errRow("no edge of", tripleKey(nil, tagEdge, from, to, board))
+		return errRow("no edge of", projections.AppendKey(nil, tagEdge, from, to, board))
 	}
 	if err := c.moveEdge(p, board, p.standing().edge(at), edge{}); err != nil {
 		return err

@@ -1,12 +1,15 @@
 package counters
 
-import "github.com/skein-feed/skein/projections/pinfacts"
+import (
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/pinfacts"
+)
 
 // eraseItems removes what a user has of pins, likes and plays, in steps. The tallies of items stay but for the likes, which
 // are the user's.
 func (c *Counters) eraseItems() error {
 	user := c.ev.User
-	err := c.drain(idKey(nil, tagPin, user), func(rest []byte) error {
+	err := c.drain(projections.AppendKey(nil, tagPin, user), func(rest []byte) error {
 		id, err := cutLast(rest)
 		if err != nil {
 			return err
@@ -16,7 +19,7 @@ func (c *Counters) eraseItems() error {
 	if err != nil {
 		return err
 	}
-	err = c.drain(idKey(nil, tagLike, user), func(rest []byte) error {
+	err = c.drain(projections.AppendKey(nil, tagLike, user), func(rest []byte) error {
 		item, err := cutLast(rest)
 		if err != nil {
 			return err
@@ -26,7 +29,7 @@ func (c *Counters) eraseItems() error {
 	if err != nil {
 		return err
 	}
-	gone := idKey(nil, tagBoardGone, user)
+	gone := projections.AppendKey(nil, tagBoardGone, user)
 	err = c.drain(gone, func(rest []byte) error {
 		c.key = append(append(c.key[:0], gone...), rest...)
 		c.b.Delete(c.key)
@@ -35,7 +38,7 @@ func (c *Counters) eraseItems() error {
 	if err != nil {
 		return err
 	}
-	c.key = idKey(c.key[:0], tagDoings, user)
+	c.key = projections.AppendKey(c.key[:0], tagDoings, user)
 	d, err := readDoings(c.b, c.key)
 	if err != nil {
 		return err
@@ -56,7 +59,7 @@ func (c *Counters) erasePin(owner, id string) error {
 	if err := c.pinChanged(p, pinfacts.State{}); err != nil {
 		return err
 	}
-	c.key = pairKey(c.key[:0], tagPin, owner, id)
+	c.key = projections.AppendKey(c.key[:0], tagPin, owner, id)
 	c.b.Delete(c.key)
 	return nil
 }

@@ -1,5 +1,7 @@
 package counters
 
+import "github.com/skein-feed/skein/projections"
+
 // erased tells whether one of some users was deleted: no history of theirs counts any more.
 func (c *Counters) erased(users ...string) (bool, error) {
 	for _, user := range users {
@@ -24,7 +26,7 @@ func (c *Counters) eraseRelations() error {
 	if err := c.erasePairs(user); err != nil {
 		return err
 	}
-	err := c.drain(idKey(nil, tagBoardRelations, user), func(rest []byte) error {
+	err := c.drain(projections.AppendKey(nil, tagBoardRelations, user), func(rest []byte) error {
 		board, err := cutLast(rest)
 		if err != nil {
 			return err
@@ -34,7 +36,7 @@ func (c *Counters) eraseRelations() error {
 	if err != nil {
 		return err
 	}
-	c.key = idKey(c.key[:0], tagUserRelations, user)
+	c.key = projections.AppendKey(c.key[:0], tagUserRelations, user)
 	if left, err := readUser(c.b, c.key); err != nil {
 		return err
 	} else if left != (userTally{}) {
@@ -51,7 +53,7 @@ func (c *Counters) eraseRelations() error {
 
 // eraseEdges ends what a user says of boards, and what others say of the boards of the user.
 func (c *Counters) eraseEdges(user string) error {
-	err := c.drain(idKey(nil, tagEdge, user), func(rest []byte) error {
+	err := c.drain(projections.AppendKey(nil, tagEdge, user), func(rest []byte) error {
 		owner, board, err := cutTwo(rest)
 		if err != nil {
 			return err
@@ -61,7 +63,7 @@ func (c *Counters) eraseEdges(user string) error {
 	if err != nil {
 		return err
 	}
-	return c.drain(idKey(nil, tagBoardEdge, user), func(rest []byte) error {
+	return c.drain(projections.AppendKey(nil, tagBoardEdge, user), func(rest []byte) error {
 		board, follower, err := cutTwo(rest)
 		if err != nil {
 			return err
@@ -72,7 +74,7 @@ func (c *Counters) eraseEdges(user string) error {
 
 // erasePairs ends what a user says of others and they of the user. No edge is left between them.
 func (c *Counters) erasePairs(user string) error {
-	err := c.drain(idKey(nil, tagPair, user), func(rest []byte) error {
+	err := c.drain(projections.AppendKey(nil, tagPair, user), func(rest []byte) error {
 		other, err := cutLast(rest)
 		if err != nil {
 			return err
@@ -82,7 +84,7 @@ func (c *Counters) erasePairs(user string) error {
 	if err != nil {
 		return err
 	}
-	return c.drain(idKey(nil, tagFollower, user), func(rest []byte) error {
+	return c.drain(projections.AppendKey(nil, tagFollower, user), func(rest []byte) error {
 		other, err := cutLast(rest)
 		if err != nil {
 			return err

@@ -90,12 +90,12 @@ func readItem(r projections.Reader, key []byte) (it itemRow, err error) {
 }
 
 func (c *Counters) readItem(id string) (itemRow, error) {
-	c.key = idKey(c.key[:0], tagItem, id)
+	c.key = projections.AppendKey(c.key[:0], tagItem, id)
 	return readItem(c.b, c.key)
 }
 
 func (c *Counters) writeItem(id string, it *itemRow) {
-	c.key = idKey(c.key[:0], tagItem, id)
+	c.key = projections.AppendKey(c.key[:0], tagItem, id)
 	c.value = it.append(c.value[:0])
 	c.keep(c.key, c.value)
 }
@@ -122,7 +122,7 @@ func readDoings(r projections.Reader, key []byte) (d doings, err error) {
 
 // countDoings adds to what is counted of a user.
 func (c *Counters) countDoings(user string, delta doings) error {
-	c.key = idKey(c.key[:0], tagDoings, user)
+	c.key = projections.AppendKey(c.key[:0], tagDoings, user)
 	d, err := readDoings(c.b, c.key)
 	if err != nil {
 		return err

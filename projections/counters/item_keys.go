@@ -62,7 +62,7 @@ func storeKey(dst []byte, tag projections.Tag) []byte {
 // versionKey appends the key of the version of an item that begins at a position; of those from it on backwards it is the
 // first.
 func versionKey(dst []byte, item string, from uint64) []byte {
-	return binary.BigEndian.AppendUint64(idKey(dst, tagVersion, item), ^from)
+	return binary.BigEndian.AppendUint64(projections.AppendKey(dst, tagVersion, item), ^from)
 }
 
 // endedKey appends the key under which a version of an item waits to be dropped.
@@ -88,9 +88,11 @@ func cutEnded(rest []byte) (ended events.Micros, item string, from uint64, err e
 
 func topPrefix() []byte { return storeKey(nil, tagTop) }
 
-func ownerTopPrefix(owner string) []byte { return idKey(nil, tagOwnerTop, owner) }
+func ownerTopPrefix(owner string) []byte { return projections.AppendKey(nil, tagOwnerTop, owner) }
 
-func boardTopPrefix(owner, board string) []byte { return pairKey(nil, tagBoardTop, owner, board) }
+func boardTopPrefix(owner, board string) []byte {
+	return projections.AppendKey(nil, tagBoardTop, owner, board)
+}
 
 // An entry of a list begins with what it is. The widespread ones come first:
 //

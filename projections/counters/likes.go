@@ -1,6 +1,9 @@
 package counters
 
-import "github.com/skein-feed/skein/events"
+import (
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
 
 // likeFacts are what was said about whether a user likes an item.
 type likeFacts byte
@@ -35,7 +38,7 @@ func decodeLike(row []byte) (likeFacts, error) {
 // liked counts who likes an item, and adds to its heat unless the like repeats what holds already.
 func (c *Counters) liked() error {
 	ev := c.ev
-	c.key = pairKey(c.key[:0], tagLike, ev.User, ev.Item)
+	c.key = projections.AppendKey(c.key[:0], tagLike, ev.User, ev.Item)
 	row, ok, err := c.b.Get(c.key)
 	if err != nil {
 		return err
@@ -100,7 +103,7 @@ func (c *Counters) countLike(it *itemRow, was, is likeFacts) error {
 
 // endLike ends what a user who is deleted said of an item.
 func (c *Counters) endLike(user, item string) error {
-	c.key = pairKey(c.key[:0], tagLike, user, item)
+	c.key = projections.AppendKey(c.key[:0], tagLike, user, item)
 	row, ok, err := c.b.Get(c.key)
 	if err != nil || !ok {
 		return err

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
 )
 
 // TestNamedBoards: an item names its boards as long as they are few, also when there were more in between, and its lists follow
@@ -21,7 +22,7 @@ func TestNamedBoards(t *testing.T) {
 		}
 		v := viewOf(t, l.s)
 		defer v.Close()
-		key := idKey(nil, tagItem, "song")
+		key := projections.AppendKey(nil, tagItem, "song")
 		row, ok, err := v.Get(key)
 		if err != nil || !ok {
 			t.Fatalf("on %d boards: found %v, %v", n, ok, err)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
@@ -19,7 +20,7 @@ type pinChange struct {
 
 func (c *Counters) readPin(owner, id string) (*pinChange, error) {
 	p := &pinChange{owner: owner, id: id}
-	c.key = pairKey(c.key[:0], tagPin, owner, id)
+	c.key = projections.AppendKey(c.key[:0], tagPin, owner, id)
 	row, ok, err := c.b.Get(c.key)
 	if err != nil || !ok {
 		return p, err
@@ -33,7 +34,7 @@ func (c *Counters) readPin(owner, id string) (*pinChange, error) {
 
 // boardGone returns when a board was first deleted by a live event; 0: never.
 func (c *Counters) boardGone(owner, board string) (events.Micros, error) {
-	row, ok, err := c.b.Get(pairKey(c.key[:0], tagBoardGone, owner, board))
+	row, ok, err := c.b.Get(projections.AppendKey(c.key[:0], tagBoardGone, owner, board))
 	if err != nil || !ok {
 		return 0, err
 	}
@@ -112,7 +113,7 @@ func (c *Counters) pinDeleted() error {
 // pinsOfBoardEnd ends the pins on a board, in steps: after each of them rows and counts agree, and it is not met again.
 func (c *Counters) pinsOfBoardEnd() error {
 	owner, board := c.ev.User, c.ev.Board
-	err := c.drain(pairKey(nil, tagPlace, owner, board), func(rest []byte) error {
+	err := c.drain(projections.AppendKey(nil, tagPlace, owner, board), func(rest []byte) error {
 		id, err := cutLast(rest)
 		if err != nil {
 			return err
@@ -134,7 +135,7 @@ func (c *Counters) pinsOfBoardEnd() error {
 	if gone, err := c.boardGone(owner, board); err != nil || gone != 0 {
 		return err
 	}
-	c.key = pairKey(c.key[:0], tagBoardGone, owner, board)
+	c.key = projections.AppendKey(c.key[:0], tagBoardGone, owner, board)
 	c.b.Set(c.key, binary.BigEndian.AppendUint64(c.value[:0], uint64(c.ev.Time)))
 	return nil
 }
@@ -153,7 +154,7 @@ func (c *Counters) writePin(p *pinChange) (pinfacts.State, error) {
 	if err := c.pinChanged(p, after); err != nil {
 		return after, err
 	}
-	c.key = pairKey(c.key[:0], tagPin, p.owner, p.id)
+	c.key = projections.AppendKey(c.key[:0], tagPin, p.owner, p.id)
 	if after.Made == nil && p.row.Settled && c.b.BackfillsClosed() {
 		c.b.Delete(c.key)
 		return after, nil
@@ -176,13 +177,13 @@ func (c *Counters) writePlaces(p *pinChange) {
 	now := p.row.Places()
 	for _, board := range p.places {
 		if !slices.Contains(now, board) {
-			c.key = tripleKey(c.key[:0], tagPlace, p.owner, board, p.id)
+			c.key = projections.AppendKey(c.key[:0], tagPlace, p.owner, board, p.id)
 			c.b.Delete(c.key)
 		}
 	}
 	for _, board := range now {
 		if !slices.Contains(p.places, board) {
-			c.key = tripleKey(c.key[:0], tagPlace, p.owner, board, p.id)
+			c.key = projections.AppendKey(c.key[:0], tagPlace, p.owner, board, p.id)
 			c.b.Set(c.key, nil)
 		}
 	}
@@ -195,13 +196,13 @@ func (c *Counters) countPins(p *pinChange, after pinfacts.State) error {
 		return nil
 	}
 	if was {
-		c.key = pairKey(c.key[:0], tagBoardPins, p.owner, p.before.Board)
+		c.key = projections.AppendKey(c.key[:0], tagBoardPins, p.owner, p.before.Board)
 		if _, err := c.addCount(c.key, -1); err != nil {
 			return err
 		}
 	}
 	if is {
-		c.key = pairKey(c.key[:0], tagBoardPins, p.owner, after.Board)
+		c.key = projections.AppendKey(c.key[:0], tagBoardPins, p.owner, after.Board)
 		if _, err := c.addCount(c.key, 1); err != nil {
 			return err
 		}

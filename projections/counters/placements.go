@@ -53,7 +53,7 @@ func (c *Counters) place(owner, item string, leaves, comes *string) error {
 	e := entries{c: c, item: item, it: &it}
 	before, went, came := it.boards, "", ""
 	if leaves != nil {
-		last, err := e.pinGoes(tripleKey(nil, tagBoardShows, item, owner, *leaves), boardTopPrefix(owner, *leaves))
+		last, err := e.pinGoes(projections.AppendKey(nil, tagBoardShows, item, owner, *leaves), boardTopPrefix(owner, *leaves))
 		if err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func (c *Counters) place(owner, item string, leaves, comes *string) error {
 		}
 	}
 	if comes != nil {
-		first, err := e.pinComes(tripleKey(nil, tagBoardShows, item, owner, *comes), boardTopPrefix(owner, *comes))
+		first, err := e.pinComes(projections.AppendKey(nil, tagBoardShows, item, owner, *comes), boardTopPrefix(owner, *comes))
 		if err != nil {
 			return err
 		}
@@ -74,9 +74,9 @@ func (c *Counters) place(owner, item string, leaves, comes *string) error {
 	}
 	switch {
 	case comes == nil:
-		_, err = e.pinGoes(pairKey(nil, tagOwnerShows, item, owner), ownerTopPrefix(owner))
+		_, err = e.pinGoes(projections.AppendKey(nil, tagOwnerShows, item, owner), ownerTopPrefix(owner))
 	case leaves == nil:
-		_, err = e.pinComes(pairKey(nil, tagOwnerShows, item, owner), ownerTopPrefix(owner))
+		_, err = e.pinComes(projections.AppendKey(nil, tagOwnerShows, item, owner), ownerTopPrefix(owner))
 	}
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func (c *Counters) shownIn(item string, it *itemRow) (lists [][]byte, err error)
 
 // eachBoard calls do with the owners and boards that show an item, in the order of their keys.
 func (c *Counters) eachBoard(item string, do func(owner, board string)) (err error) {
-	prefix := idKey(nil, tagBoardShows, item)
+	prefix := projections.AppendKey(nil, tagBoardShows, item)
 	it := c.b.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() && err == nil {
 		var owner, board string

@@ -36,7 +36,7 @@ func (q *Queries) User(id string) (UserCounts, error) {
 	if err := q.userRelations(id, &u); err != nil {
 		return UserCounts{}, err
 	}
-	d, err := readDoings(q.r, idKey(nil, tagDoings, id))
+	d, err := readDoings(q.r, projections.AppendKey(nil, tagDoings, id))
 	if err != nil {
 		return UserCounts{}, err
 	}
@@ -51,12 +51,12 @@ func (q *Queries) Board(owner, board string) (BoardCounts, error) {
 	if err != nil {
 		return BoardCounts{}, err
 	}
-	b.Pins, err = readCount(q.r, pairKey(nil, tagBoardPins, owner, board))
+	b.Pins, err = readCount(q.r, projections.AppendKey(nil, tagBoardPins, owner, board))
 	return b, err
 }
 
 // Item returns what is counted of an item.
 func (q *Queries) Item(id string) (ItemCounts, error) {
-	it, err := readItem(q.r, idKey(nil, tagItem, id))
+	it, err := readItem(q.r, projections.AppendKey(nil, tagItem, id))
 	return ItemCounts{Plays: it.plays, Likes: it.likes, Repins: it.repins}, err
 }

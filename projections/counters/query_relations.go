@@ -1,5 +1,7 @@
 package counters
 
+import "github.com/skein-feed/skein/projections"
+
 // UserCounts are the lengths of a user's lists (I7), and the plays.
 type UserCounts struct {
 	// Pins are the living ones.
@@ -26,7 +28,7 @@ type BoardCounts struct {
 
 // userRelations counts the relations of a user.
 func (q *Queries) userRelations(id string, c *UserCounts) error {
-	t, err := readUser(q.r, idKey(nil, tagUserRelations, id))
+	t, err := readUser(q.r, projections.AppendKey(nil, tagUserRelations, id))
 	if err != nil {
 		return err
 	}
@@ -40,12 +42,12 @@ func (q *Queries) userRelations(id string, c *UserCounts) error {
 // boardRelations counts the relations to a board. A board appears for all who follow the owner explicitly but those who
 // exclude it, and for those who follow it only.
 func (q *Queries) boardRelations(owner, board string, c *BoardCounts) error {
-	key := pairKey(nil, tagBoardRelations, owner, board)
+	key := projections.AppendKey(nil, tagBoardRelations, owner, board)
 	r, err := readBoard(q.r, key, board)
 	if err != nil || board != "" && !r.state.exists() {
 		return err
 	}
-	t, err := readUser(q.r, idKey(nil, tagUserRelations, owner))
+	t, err := readUser(q.r, projections.AppendKey(nil, tagUserRelations, owner))
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func (c *Counters) countUser(user string, delta userTally) error {
 	if delta == (userTally{}) {
 		return nil
 	}
-	c.key = idKey(c.key[:0], tagUserRelations, user)
+	c.key = projections.AppendKey(c.key[:0], tagUserRelations, user)
 	t, err := readUser(c.b, c.key)
 	if err != nil {
 		return err

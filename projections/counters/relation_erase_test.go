@@ -185,8 +185,8 @@ func TestRelationsForget(t *testing.T) {
 	board := boardRow{state: boardLives}
 	tally := userTally{userBoards: 1}
 	want := map[string]string{
-		fmt.Sprintf("%x", pairKey(nil, tagBoardRelations, "bob", "art")): fmt.Sprintf("%x", board.append(nil)),
-		fmt.Sprintf("%x", idKey(nil, tagUserRelations, "bob")):           fmt.Sprintf("%x", appendCounts(nil, tally[:])),
+		fmt.Sprintf("%x", projections.AppendKey(nil, tagBoardRelations, "bob", "art")): fmt.Sprintf("%x", board.append(nil)),
+		fmt.Sprintf("%x", projections.AppendKey(nil, tagUserRelations, "bob")):         fmt.Sprintf("%x", appendCounts(nil, tally[:])),
 	}
 	if diff := cmp.Diff(want, relationRows(t, s)); diff != "" {
 		t.Error(diff)

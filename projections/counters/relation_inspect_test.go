@@ -78,15 +78,15 @@ func TestRelationDescriptions(t *testing.T) {
 		key, value []byte
 		want       string
 	}{
-		{idKey(nil, tagUserRelations, "ann"), appendCounts(nil, tally[:]), "user-relations A=ann following=300 excluded-boards=1"},
-		{pairKey(nil, tagBoardRelations, "bob", "art"), board.append(nil), "board-relations B=bob b=art lives-again followers=2 not-of-owner=1"},
-		{pairKey(nil, tagPair, "ann", "bob"), pair.append(nil), "pair A=ann B=bob " +
+		{projections.AppendKey(nil, tagUserRelations, "ann"), appendCounts(nil, tally[:]), "user-relations A=ann following=300 excluded-boards=1"},
+		{projections.AppendKey(nil, tagBoardRelations, "bob", "art"), board.append(nil), "board-relations B=bob b=art lives-again followers=2 not-of-owner=1"},
+		{projections.AppendKey(nil, tagPair, "ann", "bob"), pair.append(nil), "pair A=ann B=bob " +
 			"followed=live-follow at=2023-11-14T22:13:20.000000Z unfollowed=imported-unfollow at=1970-01-01T00:00:00.000000Z " +
 			"blocks=ended blocked-by=ended edges=3 followed-boards=2"},
-		{pairKey(nil, tagFollower, "bob", "ann"), nil, "pair-of B=bob A=ann"},
-		{tripleKey(nil, tagEdge, "ann", "bob", ""), edge, `edge A=ann B=bob b="" fact=imported-unfollow at=1970-01-01T00:00:00.000000Z`},
+		{projections.AppendKey(nil, tagFollower, "bob", "ann"), nil, "pair-of B=bob A=ann"},
+		{projections.AppendKey(nil, tagEdge, "ann", "bob", ""), edge, `edge A=ann B=bob b="" fact=imported-unfollow at=1970-01-01T00:00:00.000000Z`},
 		{rankKey(nil, "ann", "bob", at, "art"), nil, "edge-follows A=ann B=bob fact=live-follow at=2023-11-14T22:13:20.000000Z b=art"},
-		{tripleKey(nil, tagBoardEdge, "bob", "art", "ann"), nil, "edge-of B=bob b=art A=ann"},
+		{projections.AppendKey(nil, tagBoardEdge, "bob", "art", "ann"), nil, "edge-of B=bob b=art A=ann"},
 		{tombstoneKey(nil, "ann", [16]byte{1}), nil, "tombstone hash=01000000000000000000000000000000"},
 	} {
 		got, err := projections.Describe(relationForms, x.key, x.value)

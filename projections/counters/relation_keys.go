@@ -44,28 +44,13 @@ const (
 // drainChunk is how many rows are read before some are written.
 const drainChunk = 256
 
-// idKey appends the key that is about one id, or the prefix of its rows with the tag.
-func idKey(dst []byte, tag projections.Tag, id string) []byte {
-	return events.AppendID(projections.AppendPrefix(dst, events.ShardOf(id), tag), id)
-}
-
-// pairKey appends the key of two ids in the shard of the first.
-func pairKey(dst []byte, tag projections.Tag, first, second string) []byte {
-	return events.AppendID(idKey(dst, tag, first), second)
-}
-
-// tripleKey appends the key of three ids in the shard of the first.
-func tripleKey(dst []byte, tag projections.Tag, first, second, third string) []byte {
-	return events.AppendID(pairKey(dst, tag, first, second), third)
-}
-
 // rankKey appends the key of an edge in the order of facts.
 func rankKey(dst []byte, from, to string, at rank, board string) []byte {
 	tag := tagFollowed
 	if at.removes() {
 		tag = tagUnfollowed
 	}
-	dst = pairKey(dst, tag, from, to)
+	dst = projections.AppendKey(dst, tag, from, to)
 	return events.AppendID(binary.BigEndian.AppendUint64(dst, uint64(at)), board)
 }
 

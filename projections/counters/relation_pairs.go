@@ -198,7 +198,7 @@ func cutRank(rest []byte) (rank, []byte, error) {
 
 func (c *Counters) readPair(from, to string) (*pair, error) {
 	p := &pair{from: from, to: to}
-	c.key = pairKey(c.key[:0], tagPair, from, to)
+	c.key = projections.AppendKey(c.key[:0], tagPair, from, to)
 	row, ok, err := c.b.Get(c.key)
 	if err != nil || !ok {
 		return p, err
@@ -240,10 +240,10 @@ func (c *Counters) writePair(p *pair) error {
 	if p.pairRow == p.was {
 		return nil
 	}
-	c.key = pairKey(c.key[:0], tagPair, p.from, p.to)
+	c.key = projections.AppendKey(c.key[:0], tagPair, p.from, p.to)
 	c.value = p.append(c.value[:0])
 	c.keep(c.key, c.value)
-	c.key = pairKey(c.key[:0], tagFollower, p.to, p.from)
+	c.key = projections.AppendKey(c.key[:0], tagFollower, p.to, p.from)
 	switch {
 	case len(c.value) == 0:
 		c.b.Delete(c.key)

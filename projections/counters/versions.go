@@ -11,7 +11,7 @@ import (
 
 // versions returns the versions of the score of an item that are kept, the present one first.
 func (c *Counters) versions(item string) (list []version, err error) {
-	prefix := idKey(nil, tagVersion, item)
+	prefix := projections.AppendKey(nil, tagVersion, item)
 	to := uint64(math.MaxUint64)
 	it := c.b.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() && err == nil {

@@ -36,7 +36,7 @@ func (q *Queries) InList(l List, e Entry) (bool, error) {
 	key := q.key()
 	switch l.Kind {
 	case FollowingExplicit:
-		u, err := readUser(q.r, userKey(key, tagUserCounts, l.User))
+		u, err := readUser(q.r, projections.AppendKey(key, tagUserCounts, l.User))
 		if err != nil {
 			return false, err
 		}

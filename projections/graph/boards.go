@@ -52,7 +52,7 @@ func (t *txn) writeBoard(owner, id string, before, after board) error {
 			return err
 		}
 	}
-	t.key = pairKey(t.key[:0], tagBoard, owner, id)
+	t.key = projections.AppendKey(t.key[:0], tagBoard, owner, id)
 	if after == (board{}) {
 		t.b.Delete(t.key)
 		return nil
@@ -147,7 +147,7 @@ func (t *txn) writeRelation(p *pair, id string, old, now relation) error {
 func (t *txn) boardDeleted() error {
 	owner, id := t.ev.User, t.ev.Board
 	for _, tag := range []projections.Tag{tagBoardFollowers, tagBoardExcluders} {
-		prefix := pairKey(nil, tag, owner, id)
+		prefix := projections.AppendKey(nil, tag, owner, id)
 		err := t.drain(prefix, func(rest []byte) error {
 			follower, err := cutListUser(rest)
 			if err != nil {

@@ -107,12 +107,12 @@ type (
 
 func (t *txn) countUser(user string, d userDelta) error {
 	var u userRow
-	t.key = userKey(t.key[:0], tagUserCounts, user)
+	t.key = projections.AppendKey(t.key[:0], tagUserCounts, user)
 	return t.count(t.key, u.fields(), d[:])
 }
 
 func (t *txn) countBoard(owner, board string, d boardDelta) error {
 	var c BoardCounts
-	t.key = pairKey(t.key[:0], tagBoardCounts, owner, board)
+	t.key = projections.AppendKey(t.key[:0], tagBoardCounts, owner, board)
 	return t.count(t.key, c.fields(), d[:])
 }

@@ -64,16 +64,18 @@ func (g *Graph) Erased(ev events.Event, b *projections.Batch, user string) (bool
 // Prefixes of row lists for a fold that walks them. What follows the prefix in a key is read by the function named.
 
 // FollowersPrefix appends the prefix of the explicit followers of a user, read by [CutUser].
-func FollowersPrefix(dst []byte, user string) []byte { return userKey(dst, tagFollowers, user) }
+func FollowersPrefix(dst []byte, user string) []byte {
+	return projections.AppendKey(dst, tagFollowers, user)
+}
 
 // BoardFollowersPrefix appends the prefix of those who follow a board itself, read by [CutUser].
 func BoardFollowersPrefix(dst []byte, owner, board string) []byte {
-	return pairKey(dst, tagBoardFollowers, owner, board)
+	return projections.AppendKey(dst, tagBoardFollowers, owner, board)
 }
 
 // FollowedBoardsPrefix appends the prefix of the boards that a user follows, read by [CutBoard].
 func FollowedBoardsPrefix(dst []byte, user string) []byte {
-	return userKey(dst, tagFollowedBoards, user)
+	return projections.AppendKey(dst, tagFollowedBoards, user)
 }
 
 // CutUser reads the user of a row of a list of users.
@@ -120,7 +122,7 @@ func (q *Queries) Sight(reader, user string) (Sight, error) {
 
 // EachFollowed calls do with whom a reader follows explicitly, the newest first, until it returns an error.
 func (q *Queries) EachFollowed(reader string, do func(user string) error) (err error) {
-	prefix := userKey(nil, tagFollowing, reader)
+	prefix := projections.AppendKey(nil, tagFollowing, reader)
 	it := q.following(reader)
 	for err == nil && it.Next() {
 		var user string
@@ -138,6 +140,6 @@ func (q *Queries) Explicit(user string, board *string) (int64, error) {
 		return c.Followers, err
 	}
 	var c BoardCounts
-	err := readCounts(q.r, pairKey(q.key(), tagBoardCounts, user, *board), c.fields())
+	err := readCounts(q.r, projections.AppendKey(q.key(), tagBoardCounts, user, *board), c.fields())
 	return c.Followers, err
 }

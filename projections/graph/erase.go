@@ -49,7 +49,7 @@ func cutListUser(rest []byte) (string, error) {
 // user, then the boards. What stays is a tombstone against backfills, unless there can be none any more.
 func (t *txn) userDeleted() error {
 	user := t.ev.User
-	err := t.drain(userKey(nil, tagEdge, user), func(rest []byte) error {
+	err := t.drain(projections.AppendKey(nil, tagEdge, user), func(rest []byte) error {
 		peer, _, err := events.CutID(rest)
 		if err != nil {
 			return err
@@ -60,7 +60,7 @@ func (t *txn) userDeleted() error {
 		return err
 	}
 	for _, tag := range []projections.Tag{tagFollowers, tagFollowersImplicit, tagReverse} {
-		err := t.drain(userKey(nil, tag, user), func(rest []byte) error {
+		err := t.drain(projections.AppendKey(nil, tag, user), func(rest []byte) error {
 			cut := cutListUser
 			if tag == tagReverse {
 				cut = func(rest []byte) (string, error) { id, _, err := events.CutID(rest); return id, err }
@@ -75,7 +75,7 @@ func (t *txn) userDeleted() error {
 			return err
 		}
 	}
-	err = t.drain(userKey(nil, tagBoard, user), func(rest []byte) error {
+	err = t.drain(projections.AppendKey(nil, tagBoard, user), func(rest []byte) error {
 		id, _, err := events.CutID(rest)
 		if err != nil {
 			return err

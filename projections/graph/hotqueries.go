@@ -121,7 +121,7 @@ func (q *Queries) makeHot(id *hotID, user string) *hotEntry {
 // readHot reads the edges of a user. It is not ok if they are too many, or if one of them cannot be told: then who asks
 // about that one hears why.
 func (q *Queries) readHot(user string) (edges []hotEdge, ok bool) {
-	prefix := userKey(nil, tagEdge, user)
+	prefix := projections.AppendKey(nil, tagEdge, user)
 	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
 	err := func() error {
 		for rows := 0; it.Next(); rows++ {

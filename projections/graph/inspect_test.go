@@ -20,7 +20,7 @@ func TestDescribeKey(t *testing.T) {
 		want       string
 	}{
 		{
-			pairKey(nil, tagEdge, "ann", "17"),
+			projections.AppendKey(nil, tagEdge, "ann", "17"),
 			(&edge{
 				followLive: live, unfollowBackfill: history, block: standing{off: live}, mute: standing{backfill: history},
 				blockedBy: true, boards: true,
@@ -39,18 +39,18 @@ func TestDescribeKey(t *testing.T) {
 		{listKey(nil, tagBlocked, "ann", at, "bob"), nil, "ann", "blocked A=ann since=AT B=bob"},
 		{listKey(nil, tagMuted, "ann", at, "bob"), nil, "ann", "muted A=ann since=AT B=bob"},
 		{
-			userKey(nil, tagUserCounts, "ann"), appendCounts(nil, (&userRow{UserCounts: UserCounts{Followers: 3, Muted: 1}, kept: 1}).fields()), "ann",
+			projections.AppendKey(nil, tagUserCounts, "ann"), appendCounts(nil, (&userRow{UserCounts: UserCounts{Followers: 3, Muted: 1}, kept: 1}).fields()), "ann",
 			"user-counts A=ann followers=3 muted=1 kept=1",
 		},
 		{listKey(nil, tagFollowers, "bob", at, "ann"), nil, "bob", "follower B=bob since=AT A=ann"},
 		{listKey(nil, tagFollowersImplicit, "bob", at, "ann"), nil, "bob", "implicit-follower B=bob since=AT A=ann"},
-		{pairKey(nil, tagReverse, "bob", "ann"), nil, "bob", "reverse B=bob A=ann"},
+		{projections.AppendKey(nil, tagReverse, "bob", "ann"), nil, "bob", "reverse B=bob A=ann"},
 		{
-			pairKey(nil, tagBoard, "bob", "b"), (&board{createdLive: live, titled: live, title: "Bread & more"}).append(nil), "bob",
+			projections.AppendKey(nil, tagBoard, "bob", "b"), (&board{createdLive: live, titled: live, title: "Bread & more"}).append(nil), "bob",
 			`board B=bob b=b created-live=AT titled=AT title="Bread & more"`,
 		},
 		{
-			pairKey(nil, tagBoardCounts, "bob", "b"), appendCounts(nil, (&BoardCounts{Excluders: 2}).fields()), "bob",
+			projections.AppendKey(nil, tagBoardCounts, "bob", "b"), appendCounts(nil, (&BoardCounts{Excluders: 2}).fields()), "bob",
 			"board-counts B=bob b=b excluders=2",
 		},
 		{listKey(nil, tagBoards, "bob", at, "b"), nil, "bob", "own-board B=bob created=AT b=b"},
@@ -82,7 +82,7 @@ func replaceAt(s string) string { return strings.ReplaceAll(s, "=AT", "=2023-11-
 
 // A row that another user's shard holds was never written by the fold.
 func TestDescribeKeyForeignShard(t *testing.T) {
-	key := userKey(nil, tagUserCounts, "ann")
+	key := projections.AppendKey(nil, tagUserCounts, "ann")
 	key[1]++
 	if got, err := DescribeKey(key, []byte{1}); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("%q, %v", got, err)

@@ -61,23 +61,13 @@ func (*Graph) Walked() []projections.Tag {
 	}
 }
 
-// userKey appends the key that is about one user, or the prefix of that user's rows with the tag.
-func userKey(dst []byte, tag projections.Tag, user string) []byte {
-	return events.AppendID(projections.AppendPrefix(dst, events.ShardOf(user), tag), user)
-}
-
-// pairKey appends the key of two ids in the shard of the first: an edge, a reverse row, a board.
-func pairKey(dst []byte, tag projections.Tag, first, second string) []byte {
-	return events.AppendID(userKey(dst, tag, first), second)
-}
-
 func boardEdgeKey(dst []byte, follower, owner, board string) []byte {
-	return events.AppendID(pairKey(dst, tagBoardEdge, follower, owner), board)
+	return events.AppendID(projections.AppendKey(dst, tagBoardEdge, follower, owner), board)
 }
 
 // heldPrefix appends the prefix of the board relations of one kind that hold between two users.
 func heldPrefix(dst []byte, follower, owner string, kind relationKind) []byte {
-	return append(pairKey(dst, tagHeld, follower, owner), byte(kind))
+	return append(projections.AppendKey(dst, tagHeld, follower, owner), byte(kind))
 }
 
 func heldKey(dst []byte, follower, owner, board string, r relation) []byte {
@@ -93,7 +83,7 @@ func appendNewestFirst(dst []byte, since events.Micros) []byte {
 
 // listKey appends the key of a user in a list of another user.
 func listKey(dst []byte, tag projections.Tag, of string, since events.Micros, user string) []byte {
-	return events.AppendID(appendNewestFirst(userKey(dst, tag, of), since), user)
+	return events.AppendID(appendNewestFirst(projections.AppendKey(dst, tag, of), since), user)
 }
 
 // boardListKey appends the key of a board in a list of a user.
@@ -103,7 +93,7 @@ func boardListKey(dst []byte, tag projections.Tag, of string, since events.Micro
 
 // ofBoardKey appends the key of a user in a list of a board.
 func ofBoardKey(dst []byte, tag projections.Tag, owner, board string, since events.Micros, user string) []byte {
-	return events.AppendID(appendNewestFirst(pairKey(dst, tag, owner, board), since), user)
+	return events.AppendID(appendNewestFirst(projections.AppendKey(dst, tag, owner, board), since), user)
 }
 
 func tombstoneKey(dst []byte, user string, hash [16]byte) []byte {

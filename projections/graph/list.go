@@ -90,13 +90,13 @@ func (s *source) next() { s.ok = s.it.Next() }
 // sources returns the row lists of which the list is the merge, and the kind of each one's entries.
 func (q *Queries) sources(l List, after Mark) []*source {
 	one := func(tag projections.Tag, kind FollowKind) *source {
-		return q.open(userKey(nil, tag, l.User), kind, after)
+		return q.open(projections.AppendKey(nil, tag, l.User), kind, after)
 	}
 	followees := func() *source {
-		return sourceOf(q.following(l.User), userKey(nil, tagFollowing, l.User), Explicit, after)
+		return sourceOf(q.following(l.User), projections.AppendKey(nil, tagFollowing, l.User), Explicit, after)
 	}
 	ofBoard := func(tag projections.Tag, kind FollowKind) *source {
-		return q.open(pairKey(nil, tag, l.User, l.Board), kind, after)
+		return q.open(projections.AppendKey(nil, tag, l.User, l.Board), kind, after)
 	}
 	switch l.Kind {
 	case Following, Mutuals:
@@ -233,7 +233,7 @@ func (q *Queries) boardFollowers(owner, id string) (func(*Entry) (bool, error), 
 		return nil, err
 	}
 	var c BoardCounts
-	if err := readCounts(q.r, pairKey(q.key(), tagBoardCounts, owner, id), c.fields()); err != nil {
+	if err := readCounts(q.r, projections.AppendKey(q.key(), tagBoardCounts, owner, id), c.fields()); err != nil {
 		return nil, err
 	}
 	if c.Followers == 0 && c.Excluders == 0 {

@@ -53,7 +53,7 @@ func (t *txn) read(a, b string) (*pair, error) {
 }
 
 func readEdge(r projections.Reader, scratch []byte, a, b string) (e edge, err error) {
-	row, ok, err := r.Get(pairKey(scratch, tagEdge, a, b))
+	row, ok, err := r.Get(projections.AppendKey(scratch, tagEdge, a, b))
 	if err != nil || !ok {
 		return e, err
 	}
@@ -72,7 +72,7 @@ func readBoard(r projections.Reader, scratch []byte, owner, id string) (b board,
 	if id == "" {
 		return b, nil
 	}
-	row, ok, err := r.Get(pairKey(scratch, tagBoard, owner, id))
+	row, ok, err := r.Get(projections.AppendKey(scratch, tagBoard, owner, id))
 	if err != nil || !ok {
 		return b, err
 	}
@@ -85,7 +85,7 @@ func (t *txn) rederiveHeld(p *pair) error {
 	if !p.before.boards {
 		return nil
 	}
-	prefix := pairKey(nil, tagHeld, p.a, p.b)
+	prefix := projections.AppendKey(nil, tagHeld, p.a, p.b)
 	var boards []string
 	it := t.b.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {
@@ -115,7 +115,7 @@ func (t *txn) rederiveAll(p *pair) error {
 }
 
 func (t *txn) boardEdges(p *pair) ([]string, error) {
-	prefix := pairKey(nil, tagBoardEdge, p.a, p.b)
+	prefix := projections.AppendKey(nil, tagBoardEdge, p.a, p.b)
 	var boards []string
 	it := t.b.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {
@@ -309,14 +309,14 @@ func (t *txn) writeEdge(p *pair, was, is bool) (others int64, err error) {
 	existed, exists := p.before != (edge{}), *e != (edge{})
 	had, has := existed && !showed, exists && !shows
 	if had != has {
-		t.key = pairKey(t.key[:0], tagReverse, p.b, p.a)
+		t.key = projections.AppendKey(t.key[:0], tagReverse, p.b, p.a)
 		if has {
 			t.b.Set(t.key, nil)
 		} else {
 			t.b.Delete(t.key)
 		}
 	}
-	t.key, t.value = pairKey(t.key[:0], tagEdge, p.a, p.b), t.value[:0]
+	t.key, t.value = projections.AppendKey(t.key[:0], tagEdge, p.a, p.b), t.value[:0]
 	if exists {
 		t.value = e.append(t.value)
 	}

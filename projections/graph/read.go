@@ -95,7 +95,7 @@ func (q *Queries) Users(follower string, users []string, follows []Follow) (err 
 		}
 		return nil
 	}
-	prefix := userKey(nil, tagEdge, follower)
+	prefix := projections.AppendKey(nil, tagEdge, follower)
 	keys, order := make([][]byte, len(users)), make([]int, len(users))
 	buf := make([]byte, 0, len(users)*(len(prefix)+24))
 	for i, user := range users {
@@ -198,7 +198,7 @@ func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) 
 
 // UserCounts returns the lengths of a user's lists, with one point read.
 func (q *Queries) UserCounts(user string) (UserCounts, error) {
-	u, err := readUser(q.r, userKey(q.key(), tagUserCounts, user))
+	u, err := readUser(q.r, projections.AppendKey(q.key(), tagUserCounts, user))
 	return u.UserCounts, err
 }
 
@@ -208,7 +208,7 @@ func (q *Queries) BoardCounts(owner, id string) (c BoardCounts, err error) {
 	if err != nil || (id != "" && !b.exists()) {
 		return c, err
 	}
-	if err := readCounts(q.r, pairKey(q.key(), tagBoardCounts, owner, id), c.fields()); err != nil {
+	if err := readCounts(q.r, projections.AppendKey(q.key(), tagBoardCounts, owner, id), c.fields()); err != nil {
 		return c, err
 	}
 	u, err := q.UserCounts(owner)

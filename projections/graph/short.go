@@ -67,7 +67,7 @@ func (t *txn) countFollower(p *pair, d userDelta, before, after follow) error {
 	if d == (userDelta{}) && before == after {
 		return nil
 	}
-	t.key = userKey(t.key[:0], tagUserCounts, p.a)
+	t.key = projections.AppendKey(t.key[:0], tagUserCounts, p.a)
 	u, err := readUser(t.b, t.key)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (t *txn) countFollower(p *pair, d userDelta, before, after follow) error {
 	if err != nil {
 		return err
 	}
-	t.key, t.value = userKey(t.key[:0], tagUserCounts, p.a), appendCounts(t.value[:0], fields)
+	t.key, t.value = projections.AppendKey(t.key[:0], tagUserCounts, p.a), appendCounts(t.value[:0], fields)
 	t.put(t.key, t.value)
 	return nil
 }
@@ -109,7 +109,7 @@ func (t *txn) keepFollowing(user string) error {
 
 // dropFollowing removes the list of a user, which is short.
 func (t *txn) dropFollowing(user string) error {
-	prefix := userKey(nil, tagFollowing, user)
+	prefix := projections.AppendKey(nil, tagFollowing, user)
 	var keys [][]byte
 	it := t.b.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {
@@ -124,12 +124,12 @@ func (t *txn) dropFollowing(user string) error {
 
 // following returns the rows of whom a user follows explicitly, the newest first, as they are or would be.
 func (q *Queries) following(user string) projections.Iterator {
-	u, err := readUser(q.r, userKey(q.key(), tagUserCounts, user))
+	u, err := readUser(q.r, projections.AppendKey(q.key(), tagUserCounts, user))
 	switch {
 	case err != nil:
 		return &sortedKeys{err: err}
 	case u.kept == 1:
-		prefix := userKey(nil, tagFollowing, user)
+		prefix := projections.AppendKey(nil, tagFollowing, user)
 		return q.r.Iter(prefix, projections.PrefixEnd(prefix))
 	}
 	return shortFollowing(q.r, user)
@@ -138,8 +138,8 @@ func (q *Queries) following(user string) projections.Iterator {
 // shortFollowing sorts the explicit follows among the edges of a user.
 func shortFollowing(r projections.Reader, user string) *sortedKeys {
 	var s sortedKeys
-	prefix := userKey(nil, tagEdge, user)
-	head := userKey(nil, tagFollowing, user)
+	prefix := projections.AppendKey(nil, tagEdge, user)
+	head := projections.AppendKey(nil, tagFollowing, user)
 	it := r.Iter(prefix, projections.PrefixEnd(prefix))
 	var all []byte
 	var ends []int

@@ -36,7 +36,7 @@ func (q *Queries) Score(item string) (score int64, ok bool, err error) {
 
 // Likes tells whether a user likes an item.
 func (q *Queries) Likes(user, item string) (bool, error) {
-	row, ok, err := q.r.Get(pairKey(nil, tagLike, user, item))
+	row, ok, err := q.r.Get(projections.AppendKey(nil, tagLike, user, item))
 	if err != nil || !ok {
 		return false, err
 	}
@@ -45,7 +45,7 @@ func (q *Queries) Likes(user, item string) (bool, error) {
 
 // EachLike calls do with every item that was said to be liked by a user or not, and whether it is, until do returns an error.
 func (q *Queries) EachLike(user string, do func(item string, holds bool) error) (err error) {
-	prefix := idKey(nil, tagLike, user)
+	prefix := projections.AppendKey(nil, tagLike, user)
 	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
 	for err == nil && it.Next() {
 		var item string

@@ -10,7 +10,7 @@ import (
 // with the relations, which the graph ends afterwards (see [Inbox.relationChanged]). Heat stays: it is of items.
 func (f *Inbox) userDeleted() error {
 	user := f.ev.User
-	err := f.each(idKey(nil, tagPin, user), true, func(rest []byte) error {
+	err := f.each(projections.AppendKey(nil, tagPin, user), true, func(rest []byte) error {
 		id, _, err := events.CutID(rest)
 		if err != nil {
 			return err
@@ -21,7 +21,7 @@ func (f *Inbox) userDeleted() error {
 		return err
 	}
 	for _, tag := range []projections.Tag{tagBoardDeleted, tagLike, tagEntry} {
-		prefix := idKey(nil, tag, user)
+		prefix := projections.AppendKey(nil, tag, user)
 		err := f.each(prefix, true, func(rest []byte) error {
 			f.key = append(append(f.key[:0], prefix...), rest...)
 			f.b.Delete(f.key)
@@ -31,14 +31,14 @@ func (f *Inbox) userDeleted() error {
 			return err
 		}
 	}
-	f.key = idKey(f.key[:0], tagReader, user)
+	f.key = projections.AppendKey(f.key[:0], tagReader, user)
 	f.b.Delete(f.key)
 	if err := f.graph.Apply(*f.ev, f.b); err != nil {
 		return err
 	}
-	f.key = idKey(f.key[:0], tagSource, user)
+	f.key = projections.AppendKey(f.key[:0], tagSource, user)
 	f.b.Delete(f.key)
-	prefix := idKey(nil, tagBoardSource, user)
+	prefix := projections.AppendKey(nil, tagBoardSource, user)
 	return f.each(prefix, true, func(rest []byte) error {
 		f.key = append(append(f.key[:0], prefix...), rest...)
 		f.b.Delete(f.key)
@@ -56,7 +56,7 @@ func (f *Inbox) erasePin(owner, id string) error {
 	if err := f.writeOutboxes(p, pinfacts.State{}); err != nil {
 		return err
 	}
-	f.key = pairKey(f.key[:0], tagPin, owner, id)
+	f.key = projections.AppendKey(f.key[:0], tagPin, owner, id)
 	f.b.Delete(f.key)
 	return nil
 }

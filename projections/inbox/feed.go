@@ -41,7 +41,7 @@ type sight struct {
 func (q *Queries) newWalk(f *Feed, from []byte) (*walk, error) {
 	w := &walk{q: q, feed: f, sights: make(map[string]sight, 32)}
 	var err error
-	if w.reader, _, err = readReader(q.r, idKey(nil, tagReader, f.Reader)); err != nil {
+	if w.reader, _, err = readReader(q.r, projections.AppendKey(nil, tagReader, f.Reader)); err != nil {
 		return nil, err
 	}
 	if !w.reader.ready || from != nil && bytes.Compare(from, w.reader.floor[:]) >= 0 {
@@ -52,7 +52,7 @@ func (q *Queries) newWalk(f *Feed, from []byte) (*walk, error) {
 		return nil, err
 	}
 	w.opened += len(streams)
-	streams = append(streams, &stream{prefix: idKey(nil, tagEntry, f.Reader)})
+	streams = append(streams, &stream{prefix: projections.AppendKey(nil, tagEntry, f.Reader)})
 	w.open(streams, from)
 	return w, nil
 }
@@ -70,7 +70,7 @@ func (w *walk) open(streams []*stream, from []byte) {
 func (w *walk) pulled() ([]*stream, error) {
 	var streams []*stream
 	for _, tag := range []projections.Tag{tagPull, tagBoardPull} {
-		prefix := idKey(nil, tag, w.feed.Reader)
+		prefix := projections.AppendKey(nil, tag, w.feed.Reader)
 		it := w.q.r.Iter(prefix, projections.PrefixEnd(prefix))
 		for it.Next() {
 			owner, board, err := cutPull(tag, it.Key()[len(prefix):])

@@ -29,7 +29,7 @@ func (f *Inbox) liked() error {
 			return err
 		}
 	}
-	row, ok, err := f.b.Get(pairKey(f.key[:0], tagLike, ev.User, ev.Item))
+	row, ok, err := f.b.Get(projections.AppendKey(f.key[:0], tagLike, ev.User, ev.Item))
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (f *Inbox) liked() error {
 		if is != 0 {
 			f.value = append(f.value, is)
 		}
-		f.key = pairKey(f.key[:0], tagLike, ev.User, ev.Item)
+		f.key = projections.AppendKey(f.key[:0], tagLike, ev.User, ev.Item)
 		f.put(f.key, f.value)
 	}
 	if !adds {
@@ -96,7 +96,7 @@ func decodeHeat(row []byte) (heat.Item, error) {
 
 // addHeat adds to the heat of an item at the time of the event.
 func (f *Inbox) addHeat(item string, weight uint32) error {
-	key := idKey(nil, tagHeat, item)
+	key := projections.AppendKey(nil, tagHeat, item)
 	h, ok, err := readHeat(f.b, key)
 	if err != nil || h.Scored || weight == 0 {
 		return err
@@ -110,7 +110,7 @@ func (f *Inbox) addHeat(item string, weight uint32) error {
 }
 
 func (f *Inbox) itemScored() error {
-	key := idKey(nil, tagHeat, f.ev.Item)
+	key := projections.AppendKey(nil, tagHeat, f.ev.Item)
 	before, ok, err := readHeat(f.b, key)
 	if err != nil {
 		return err
@@ -131,13 +131,13 @@ func (f *Inbox) writeHeat(item string, key []byte, before, after heat.Item, exis
 // is the log time of the position, as a varint, and the score in 8 bytes.
 
 func scoreKey(dst []byte, item string, seq uint64) []byte {
-	return binary.BigEndian.AppendUint64(idKey(dst, tagScore, item), ^seq)
+	return binary.BigEndian.AppendUint64(projections.AppendKey(dst, tagScore, item), ^seq)
 }
 
 // writeScore begins a version, and drops those that ended so long ago that no session can ask for them.
 func (f *Inbox) writeScore(item string, score int64) error {
 	now := f.b.LogTime()
-	prefix := idKey(nil, tagScore, item)
+	prefix := projections.AppendKey(nil, tagScore, item)
 	var drop [][]byte
 	it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
 	until := now // when the version ended
@@ -185,7 +185,7 @@ func newScores(r projections.Reader, seq uint64) *scores {
 
 // of returns the score of an item; ok is false where it has none.
 func (s *scores) of(item string) (score int64, ok bool, err error) {
-	s.key = idKey(s.key[:0], tagScore, item)
+	s.key = projections.AppendKey(s.key[:0], tagScore, item)
 	prefix := len(s.key)
 	s.key = scoreKey(s.key[:0], item, s.seq)
 	// Where it stands at the end after a failure, Close says so.

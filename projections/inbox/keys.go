@@ -59,32 +59,17 @@ func (f *Inbox) Walked() []projections.Tag {
 	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagShadow, tagEntry, tagScore)
 }
 
-// idKey appends the key that is about one id, or the prefix of its rows with the tag.
-func idKey(dst []byte, tag projections.Tag, id string) []byte {
-	return events.AppendID(projections.AppendPrefix(dst, events.ShardOf(id), tag), id)
-}
-
-// pairKey appends the key of two ids in the shard of the first.
-func pairKey(dst []byte, tag projections.Tag, first, second string) []byte {
-	return events.AppendID(idKey(dst, tag, first), second)
-}
-
-// tripleKey appends the key of three ids in the shard of the first.
-func tripleKey(dst []byte, tag projections.Tag, first, second, third string) []byte {
-	return events.AppendID(pairKey(dst, tag, first, second), third)
-}
-
 // appendNewestFirst appends a time so that later ones sort first.
 func appendNewestFirst(dst []byte, at events.Micros) []byte {
 	return binary.BigEndian.AppendUint64(dst, ^uint64(at))
 }
 
 func outboxKey(dst []byte, owner string, created events.Micros, pin string) []byte {
-	return events.AppendID(appendNewestFirst(idKey(dst, tagOutbox, owner), created), pin)
+	return events.AppendID(appendNewestFirst(projections.AppendKey(dst, tagOutbox, owner), created), pin)
 }
 
 func boardOutboxKey(dst []byte, owner, board string, created events.Micros, pin string) []byte {
-	return events.AppendID(appendNewestFirst(pairKey(dst, tagBoardOutbox, owner, board), created), pin)
+	return events.AppendID(appendNewestFirst(projections.AppendKey(dst, tagBoardOutbox, owner, board), created), pin)
 }
 
 // A place is where a pin stands in every feed, newest first: ^time, owner, pin. It is what follows the prefix in the rows

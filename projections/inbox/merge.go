@@ -179,9 +179,9 @@ func (q *Queries) outboxStream(keys *arena, owner string, board *string) *stream
 	q.scratch = events.AppendID(q.scratch[:0], owner)
 	s.owner = keys.clone(q.scratch)
 	if board == nil {
-		q.scratch = idKey(q.scratch[:0], tagOutbox, owner)
+		q.scratch = projections.AppendKey(q.scratch[:0], tagOutbox, owner)
 	} else {
-		q.scratch = pairKey(q.scratch[:0], tagBoardOutbox, owner, *board)
+		q.scratch = projections.AppendKey(q.scratch[:0], tagBoardOutbox, owner, *board)
 	}
 	s.prefix = keys.clone(q.scratch)
 	return s

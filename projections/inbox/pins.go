@@ -20,7 +20,7 @@ type pin struct {
 
 func (f *Inbox) readPin(owner, id string) (*pin, error) {
 	p := &pin{owner: owner, id: id}
-	row, ok, err := f.b.Get(pairKey(f.key[:0], tagPin, owner, id))
+	row, ok, err := f.b.Get(projections.AppendKey(f.key[:0], tagPin, owner, id))
 	if err != nil || !ok {
 		return p, err
 	}
@@ -42,7 +42,7 @@ func decodePin(row []byte, id string) (pinfacts.Row, error) {
 
 // firstGone returns when a board was first deleted by a live event; 0: never.
 func (f *Inbox) firstGone(owner, board string) (events.Micros, error) {
-	row, ok, err := f.b.Get(pairKey(f.key[:0], tagBoardDeleted, owner, board))
+	row, ok, err := f.b.Get(projections.AppendKey(f.key[:0], tagBoardDeleted, owner, board))
 	if err != nil || !ok {
 		return 0, err
 	}
@@ -145,7 +145,7 @@ func (f *Inbox) boardDeleted() error {
 		_, err = f.writePin(p)
 		return err
 	}
-	err := f.each(pairKey(nil, tagBoardOutbox, owner, board), true, func(rest []byte) error {
+	err := f.each(projections.AppendKey(nil, tagBoardOutbox, owner, board), true, func(rest []byte) error {
 		_, id, err := cutOutbox(rest)
 		if err != nil {
 			return err
@@ -155,7 +155,7 @@ func (f *Inbox) boardDeleted() error {
 	if err != nil {
 		return err
 	}
-	err = f.each(pairKey(nil, tagShadow, owner, board), true, func(rest []byte) error {
+	err = f.each(projections.AppendKey(nil, tagShadow, owner, board), true, func(rest []byte) error {
 		id, _, err := events.CutID(rest)
 		if err != nil {
 			return err
@@ -165,7 +165,7 @@ func (f *Inbox) boardDeleted() error {
 	if err != nil || f.b.BackfillsClosed() {
 		return err
 	}
-	f.key = pairKey(f.key[:0], tagBoardDeleted, owner, board)
+	f.key = projections.AppendKey(f.key[:0], tagBoardDeleted, owner, board)
 	if known, err := f.has(f.key); err != nil || known {
 		return err
 	}
@@ -189,7 +189,7 @@ func (f *Inbox) writePin(p *pin) (pinfacts.State, error) {
 	if err := f.writeOutboxes(p, after); err != nil {
 		return after, err
 	}
-	f.key = pairKey(f.key[:0], tagPin, p.owner, p.id)
+	f.key = projections.AppendKey(f.key[:0], tagPin, p.owner, p.id)
 	if after.Made == nil && p.row.Settled && f.b.BackfillsClosed() {
 		f.b.Delete(f.key)
 		return after, nil
@@ -203,13 +203,13 @@ func (f *Inbox) writeShadows(p *pin, after pinfacts.State) {
 	now := shadowsOf(&p.row, after)
 	for _, board := range p.shadows {
 		if !slices.Contains(now, board) {
-			f.key = tripleKey(f.key[:0], tagShadow, p.owner, board, p.id)
+			f.key = projections.AppendKey(f.key[:0], tagShadow, p.owner, board, p.id)
 			f.b.Delete(f.key)
 		}
 	}
 	for _, board := range now {
 		if !slices.Contains(p.shadows, board) {
-			f.key = tripleKey(f.key[:0], tagShadow, p.owner, board, p.id)
+			f.key = projections.AppendKey(f.key[:0], tagShadow, p.owner, board, p.id)
 			f.b.Set(f.key, nil)
 		}
 	}
@@ -243,7 +243,7 @@ func (f *Inbox) writeOutboxes(p *pin, after pinfacts.State) error {
 
 // countPins adds to the number of pins of a user and of a board (I7).
 func (f *Inbox) countPins(owner, board string, delta int64) error {
-	for _, key := range [][]byte{idKey(nil, tagPinCount, owner), pairKey(nil, tagBoardPinCount, owner, board)} {
+	for _, key := range [][]byte{projections.AppendKey(nil, tagPinCount, owner), projections.AppendKey(nil, tagBoardPinCount, owner, board)} {
 		n, err := readCount(f.b, key)
 		if err != nil {
 			return err

@@ -30,16 +30,16 @@ func (s source) append(dst []byte) []byte {
 
 func sourceKey(dst []byte, owner string, board *string) []byte {
 	if board == nil {
-		return idKey(dst, tagSource, owner)
+		return projections.AppendKey(dst, tagSource, owner)
 	}
-	return pairKey(dst, tagBoardSource, owner, *board)
+	return projections.AppendKey(dst, tagBoardSource, owner, *board)
 }
 
 func pullKey(dst []byte, reader, owner string, board *string) []byte {
 	if board == nil {
-		return pairKey(dst, tagPull, reader, owner)
+		return projections.AppendKey(dst, tagPull, reader, owner)
 	}
-	return tripleKey(dst, tagBoardPull, reader, owner, *board)
+	return projections.AppendKey(dst, tagBoardPull, reader, owner, *board)
 }
 
 func readSource(r projections.Reader, key []byte) (s source, err error) {
@@ -140,7 +140,7 @@ func (f *Inbox) enter(place []byte) (look bool) {
 
 // trim raises the floor of an inbox that holds too much, so that the newest entries stay.
 func (f *Inbox) trim(name string, r reader) error {
-	prefix := idKey(nil, tagEntry, name)
+	prefix := projections.AppendKey(nil, tagEntry, name)
 	keys := f.takeKeys()
 	defer f.giveKeys(keys)
 	it := f.b.Iter(prefix, inboxEnd(prefix, r))
@@ -174,7 +174,7 @@ func (f *Inbox) dropPulls(name string, floor []byte) error {
 	drop := f.takeKeys()
 	defer f.giveKeys(drop)
 	for _, tag := range []projections.Tag{tagPull, tagBoardPull} {
-		prefix := idKey(nil, tag, name)
+		prefix := projections.AppendKey(nil, tag, name)
 		drop.reset()
 		it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
 		for it.Next() {
@@ -303,15 +303,15 @@ func (f *Inbox) stopPushing(owner string, board *string) error {
 
 // copy brings what an outbox has above the floor into the inbox of a reader who begins to follow it.
 func (f *Inbox) copy(name, owner string, board *string) error {
-	r, ok, err := readReader(f.b, idKey(f.key[:0], tagReader, name))
+	r, ok, err := readReader(f.b, projections.AppendKey(f.key[:0], tagReader, name))
 	if err != nil || !ok || !r.ready {
 		return err
 	}
-	f.key = idKey(f.key[:0], tagPinCount, owner)
-	prefix := idKey(nil, tagOutbox, owner)
+	f.key = projections.AppendKey(f.key[:0], tagPinCount, owner)
+	prefix := projections.AppendKey(nil, tagOutbox, owner)
 	if board != nil {
-		f.key = pairKey(f.key[:0], tagBoardPinCount, owner, *board)
-		prefix = pairKey(nil, tagBoardOutbox, owner, *board)
+		f.key = projections.AppendKey(f.key[:0], tagBoardPinCount, owner, *board)
+		prefix = projections.AppendKey(nil, tagBoardOutbox, owner, *board)
 	}
 	// Most of those who are followed have not pinned anything, and a count is read sooner than a walk is begun.
 	if n, err := readCount(f.b, f.key); err != nil || n == 0 {
@@ -336,7 +336,7 @@ func (f *Inbox) copy(name, owner string, board *string) error {
 	}
 	look := false
 	for _, place := range places {
-		f.key = idKey(f.key[:0], tagEntry, name)
+		f.key = projections.AppendKey(f.key[:0], tagEntry, name)
 		look = f.enter(place) || look
 	}
 	if !look {
@@ -347,11 +347,11 @@ func (f *Inbox) copy(name, owner string, board *string) error {
 
 // forget removes the pins of an owner from an inbox.
 func (f *Inbox) forget(name, owner string) error {
-	r, ok, err := readReader(f.b, idKey(f.key[:0], tagReader, name))
+	r, ok, err := readReader(f.b, projections.AppendKey(f.key[:0], tagReader, name))
 	if err != nil || !ok || !r.ready {
 		return err
 	}
-	prefix := idKey(nil, tagEntry, name)
+	prefix := projections.AppendKey(nil, tagEntry, name)
 	drop := f.takeKeys()
 	defer f.giveKeys(drop)
 	it := f.b.Iter(prefix, inboxEnd(prefix, r))

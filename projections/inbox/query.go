@@ -116,7 +116,7 @@ func (q *Queries) Feed(ctx context.Context, f Feed, after Mark, n int) (Page, er
 
 // living returns a pin if it lives.
 func (q *Queries) living(owner, id string) (*Pin, error) {
-	q.scratch = pairKey(q.scratch[:0], tagPin, owner, id)
+	q.scratch = projections.AppendKey(q.scratch[:0], tagPin, owner, id)
 	row, ok, err := q.r.Get(q.scratch)
 	if err != nil || !ok {
 		return nil, err
@@ -180,13 +180,13 @@ func (q *Queries) Pins(ctx context.Context, owner string, board *string, after M
 // PinCount returns the length of the same list.
 func (q *Queries) PinCount(owner string, board *string) (int64, error) {
 	if board != nil {
-		return readCount(q.r, pairKey(nil, tagBoardPinCount, owner, *board))
+		return readCount(q.r, projections.AppendKey(nil, tagBoardPinCount, owner, *board))
 	}
-	return readCount(q.r, idKey(nil, tagPinCount, owner))
+	return readCount(q.r, projections.AppendKey(nil, tagPinCount, owner))
 }
 
 // LastActive tells when the reader was last said to be active; 0: never.
 func (q *Queries) LastActive(reader string) (events.Micros, error) {
-	r, _, err := readReader(q.r, idKey(nil, tagReader, reader))
+	r, _, err := readReader(q.r, projections.AppendKey(nil, tagReader, reader))
 	return r.active, err
 }

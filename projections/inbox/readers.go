@@ -43,7 +43,7 @@ func decodeReader(row []byte) (rd reader, err error) {
 }
 
 func (f *Inbox) writeReader(name string, r reader) {
-	f.key = idKey(f.key[:0], tagReader, name)
+	f.key = projections.AppendKey(f.key[:0], tagReader, name)
 	f.value = binary.AppendUvarint(f.value[:0], uint64(r.active))
 	if r.ready {
 		f.value = append(f.value, r.floor[:]...)
@@ -54,7 +54,7 @@ func (f *Inbox) writeReader(name string, r reader) {
 // readerActive gives a reader an inbox, which begins with this event, or renews the date.
 func (f *Inbox) readerActive() error {
 	name := f.ev.User
-	r, _, err := readReader(f.b, idKey(f.key[:0], tagReader, name))
+	r, _, err := readReader(f.b, projections.AppendKey(f.key[:0], tagReader, name))
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (f *Inbox) lose(name string, r reader) error {
 }
 
 func (f *Inbox) clearInbox(name string) error {
-	prefix := idKey(nil, tagEntry, name)
+	prefix := projections.AppendKey(nil, tagEntry, name)
 	return f.each(prefix, true, func(rest []byte) error {
 		f.key = append(append(f.key[:0], prefix...), rest...)
 		f.b.Delete(f.key)

@@ -228,7 +228,7 @@ func TestTopsBeside(t *testing.T) {
 func TestTopsAreBounded(t *testing.T) {
 	k := newTops()
 	read := func(owner string, places int) bool {
-		s := &stream{owner: events.AppendID(nil, owner), prefix: idKey(nil, tagOutbox, owner)}
+		s := &stream{owner: events.AppendID(nil, owner), prefix: projections.AppendKey(nil, tagOutbox, owner)}
 		changed, b := k.of(s.owner)
 		if b.find(s.prefix, changed, 1) != nil {
 			return true

@@ -44,7 +44,7 @@ func monthKey(dst []byte, m month, tag projections.Tag, user string) []byte {
 }
 
 func servedKey(dst []byte, user string) []byte {
-	return events.AppendID(projections.AppendPrefix(dst, events.ShardOf(user), tagServed), user)
+	return projections.AppendKey(dst, tagServed, user)
 }
 
 func closedKey(dst []byte, user string, hash [16]byte) []byte {
