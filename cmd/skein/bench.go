@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/skein-feed/skein/cmd/skein/bench"
+	"github.com/skein-feed/skein/cmd/skein-bench/bench"
 )
 
 // benchCmd measures skein against what it is held against. See docs/performance.md.

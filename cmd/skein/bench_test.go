@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/skein-feed/skein/cmd/skein/bench"
+	"github.com/skein-feed/skein/cmd/skein-bench/bench"
 )
 
 // benchQuickly measures some groups, for which nothing but skein itself is needed, with real processes.

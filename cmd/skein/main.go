@@ -16,7 +16,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/skein-feed/skein/cmd/skein/bench"
+	"github.com/skein-feed/skein/cmd/skein-bench/bench"
 )
 
 // streams are the standard streams. Data goes to out, everything for people to err.

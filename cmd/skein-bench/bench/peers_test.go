@@ -11,7 +11,7 @@ import (
 )
 
 // TestQuick runs the smoke test of the bench with the real programs. It is behind a tag because it needs redis-server,
-// redis-benchmark and wrk, which go test ./... must not: go test -tags peers ./cmd/skein/bench
+// redis-benchmark and wrk, which go test ./... must not: go test -tags peers ./cmd/skein-bench/bench
 func TestQuick(t *testing.T) {
 	skein := filepath.Join(t.TempDir(), "skein")
 	build := exec.Command("go", "build", "-o", skein, "github.com/skein-feed/skein/cmd/skein")

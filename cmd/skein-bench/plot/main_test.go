@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/skein-feed/skein/cmd/skein/bench"
+	"github.com/skein-feed/skein/cmd/skein-bench/bench"
 )
 
 func TestPlot(t *testing.T) {

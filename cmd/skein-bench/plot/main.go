@@ -1,6 +1,6 @@
 // Plot draws the growth in a report of `skein bench --only growth` as SVG files:
 //
-//	go run ./cmd/skein/bench/plot report.json docs/performance
+//	go run ./cmd/skein-bench/plot report.json docs/performance
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/skein-feed/skein/cmd/skein/bench"
+	"github.com/skein-feed/skein/cmd/skein-bench/bench"
 )
 
 func main() {
