@@ -23,7 +23,6 @@ type cli struct {
 	ConfigCmd   configCmd      `cmd:"" name:"config" help:"Print what serve would run with, secrets hidden, and from where each value is."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Exit with 0 when a service is ready: for containers."`
 	Completion  completionCmd  `cmd:"" help:"Print what makes a shell complete commands and flags."`
-	Bench       benchCmd       `cmd:"" help:"Measure against Redis, side by side, and print a table of ratios."`
 
 	VersionCmd versionCmd `cmd:"" name:"version" help:"Print the version and how it was built."`
 }

@@ -18,7 +18,7 @@ const deployDir = "../../docs/deploy"
 // parses demands that a command line of ours is one.
 func parses(t *testing.T, args []string) {
 	t.Helper()
-	parser, err := kong.New(&cli{}, kong.Vars{"benchGroups": ""}, kong.DefaultEnvars("SKEIN"))
+	parser, err := kong.New(&cli{}, kong.DefaultEnvars("SKEIN"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func readDeployed(t *testing.T, name string) string {
 // variables are the environment variables that serve reads.
 func variables(t *testing.T) (names []string) {
 	t.Helper()
-	parser, err := kong.New(&cli{}, kong.Vars{"benchGroups": ""}, kong.DefaultEnvars("SKEIN"))
+	parser, err := kong.New(&cli{}, kong.DefaultEnvars("SKEIN"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,12 +11,9 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
-
-	"github.com/skein-feed/skein/cmd/skein-bench/bench"
 )
 
 // streams are the standard streams. Data goes to out, everything for people to err.
@@ -64,7 +61,6 @@ func run(args []string, std *streams) (code int) {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
 		kong.DefaultEnvars("SKEIN"),
 		kong.Resolvers(&configFile{flag: "config"}),
-		kong.Vars{"benchGroups": strings.Join(bench.RowNames(), ", ")},
 		kong.Writers(std.out, std.err),
 		kong.Exit(func(code int) { panic(exitNow(code)) }),
 	)

@@ -14,8 +14,9 @@ import (
 
 // Options say what is measured, and how long.
 type Options struct {
-	// Skein is the path of the skein program: it serves, and it runs the service in front of Redis.
-	Skein string
+	// Self is the path of the program that the bench is: it runs the service in front of Redis, and each measurement of a replay in a
+	// process of its own. If it is empty, these measurements are made in this process.
+	Self string
 	// Dir is where the temporary directory is made: the disk that is measured; empty: the system's.
 	Dir string
 	// Users and Edges are the size of the graph.
@@ -100,6 +101,8 @@ type bench struct {
 	tools  tools
 	dir    string
 	report *Report
+	// program is the path of the measured program, once it is built.
+	program string
 }
 
 // Run measures and returns what it found.

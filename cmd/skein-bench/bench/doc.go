@@ -1,11 +1,11 @@
-// Package bench is `skein bench`: it measures skein against what it is held against, side by side in one run, and
-// prints a table of ratios.
+// Package bench measures skein against what it is held against, side by side in one run, and makes a table of ratios. The
+// program of it is skein-bench.
 //
 // # What is started
 //
-//	bench ──┬── skein serve            the measured service, a process of its own
+//	bench ──┬── skein serve            the measured service, a process of its own; built for that as it is released
 //	        ├── redis-server           fresh, without a configuration file
-//	        ├── a Connect service in front of that Redis (service.go; hidden command, a process of its own)
+//	        ├── a Connect service in front of that Redis (service.go; hidden command of skein-bench, a process of its own)
 //	        └── wrk, redis-benchmark   one at a time
 //
 // Everything runs on this machine, over TCP on the loopback, on free ports, below one temporary directory, and is
@@ -37,10 +37,10 @@
 //	               projections are rebuilt; loadworld.go: what the service holds; loadmethods.go: what it is asked;
 //	               loadbeside.go: what goes on meanwhile
 //	growth.go      what the number of follows changes: bytes, start, memory; growthlog.go: an archive of any size;
-//	               growthops.go: operations; plot/: a program that draws it
+//	               growthops.go: operations; ../plot: a program that draws it
 //	wrk.go, redisbench.go, resp.go      the drivers of others
 //	openloop.go, wire.go                that of our own: calls at given moments, over kept connections
-//	process.go, redis.go, service.go    the programs
+//	process.go, skein.go, redis.go, service.go    the programs
 //	report.go, stats.go, machine.go     the table
 //
 // A new row is a function that adds to the report, and a line in [rows].

@@ -207,7 +207,7 @@ func (b *bench) growthStarts(ctx context.Context, g *grown, rows growthRows) err
 }
 
 func (b *bench) serveGrown(ctx context.Context, g *grown, flags ...string) (*skeinServer, error) {
-	return serveSkein(ctx, b.opts.Skein, g.data, filepath.Join(g.data, "port"), flags...)
+	return b.serveSkein(ctx, g.data, filepath.Join(g.data, "port"), flags...)
 }
 
 // An idle service as it is by default, and one that does nothing at all.

@@ -77,7 +77,7 @@ func rate(follows int, since time.Time) measurement {
 }
 
 func (b *bench) ingestSkein(ctx context.Context, g *followGraph) (m measurement, err error) {
-	s, err := startSkein(ctx, b.opts.Skein, b.dir)
+	s, err := b.startSkein(ctx)
 	if err != nil {
 		return m, err
 	}

@@ -88,7 +88,7 @@ func (b *bench) underLoad(ctx context.Context) (err error) {
 	}
 	b.say("making a world of %d users and %d follows", users, b.opts.Edges/worldShare)
 	l.world = newLoadWorld(users, b.opts.Edges/worldShare, time.Now())
-	if l.skein, err = startSkein(ctx, b.opts.Skein, b.dir); err != nil {
+	if l.skein, err = b.startSkein(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.skein.close()) }()

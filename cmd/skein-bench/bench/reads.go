@@ -72,7 +72,7 @@ func (b *bench) newWorld(ctx context.Context) (_ *world, err error) {
 	if err := w.redis.load(ctx, w.graph, userID); err != nil {
 		return w, err
 	}
-	if w.skein, err = startSkein(ctx, b.opts.Skein, b.dir); err != nil {
+	if w.skein, err = b.startSkein(ctx); err != nil {
 		return w, err
 	}
 	b.say("loading it into skein")
@@ -89,11 +89,11 @@ func (b *bench) newWorld(ctx context.Context) (_ *world, err error) {
 
 func (b *bench) startService(ctx context.Context, r *redisServer, mode string) (*process, address, error) {
 	portFile := filepath.Join(b.dir, "service-"+mode+".port")
-	args := []string{"bench", "redis-service", "--redis", r.addr.String(), "--port-file", portFile}
+	args := []string{"redis-service", "--redis", r.addr.String(), "--port-file", portFile}
 	if mode == "batched" {
 		args = append(args, "--batch")
 	}
-	p, err := start(ctx, "the service in front of Redis", b.opts.Skein, args...)
+	p, err := start(ctx, "the service in front of Redis", b.opts.Self, args...)
 	if err != nil {
 		return nil, address{}, err
 	}

@@ -79,14 +79,14 @@ func RunReplayJob(ctx context.Context, encoded string, out io.Writer) error {
 
 // job does a job in a process of its own; in this one if the program is not known.
 func (b *bench) job(ctx context.Context, job replayJob) (r replayResult, err error) {
-	if b.opts.Skein == "" {
+	if b.opts.Self == "" {
 		return job.run(ctx)
 	}
 	encoded, err := json.Marshal(job)
 	if err != nil {
 		return r, err
 	}
-	cmd := exec.CommandContext(ctx, b.opts.Skein, "bench", "replay-job", "--job", string(encoded))
+	cmd := exec.CommandContext(ctx, b.opts.Self, "replay-job", "--job", string(encoded))
 	cmd.Env = withoutSettings(os.Environ())
 	var said bytes.Buffer
 	cmd.Stderr = &said

@@ -29,13 +29,37 @@ type skeinServer struct {
 	addr address
 }
 
-// startSkein starts the service with an empty data directory below dir, and waits until it is ready.
-func startSkein(ctx context.Context, path, dir string) (*skeinServer, error) {
-	dir, err := os.MkdirTemp(dir, "skein-")
+// skein builds the measured program as it is released, from the source around, and returns its path.
+func (b *bench) skein(ctx context.Context) (string, error) {
+	if b.program != "" {
+		return b.program, nil
+	}
+	b.say("building skein")
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/skein-feed/skein").Output()
+	if err != nil {
+		return "", fmt.Errorf("skein is built from a clone, and this is not a directory of one: %w", err)
+	}
+	program, err := filepath.Abs(filepath.Join(b.dir, "skein"))
+	if err != nil {
+		return "", err
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/skein")
+	build.Dir = strings.TrimSpace(string(root))
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building skein: %w\n%s", err, out)
+	}
+	b.program = program
+	return program, nil
+}
+
+// startSkein starts the service with an empty data directory, and waits until it is ready.
+func (b *bench) startSkein(ctx context.Context) (*skeinServer, error) {
+	dir, err := os.MkdirTemp(b.dir, "skein-")
 	if err != nil {
 		return nil, err
 	}
-	s, err := serveSkein(ctx, path, filepath.Join(dir, "data"), filepath.Join(dir, "port"))
+	s, err := b.serveSkein(ctx, filepath.Join(dir, "data"), filepath.Join(dir, "port"))
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -44,7 +68,11 @@ func startSkein(ctx context.Context, path, dir string) (*skeinServer, error) {
 }
 
 // serveSkein starts the service with a data directory, and waits until it is ready.
-func serveSkein(ctx context.Context, path, data, portFile string, flags ...string) (*skeinServer, error) {
+func (b *bench) serveSkein(ctx context.Context, data, portFile string, flags ...string) (*skeinServer, error) {
+	path, err := b.skein(ctx)
+	if err != nil {
+		return nil, err
+	}
 	// The file of an earlier process names a port where nobody is any more.
 	if err := os.Remove(portFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

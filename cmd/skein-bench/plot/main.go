@@ -1,6 +1,6 @@
-// Plot draws the growth in a report of `skein bench --only growth` as SVG files:
+// Plot draws the growth in a report of `skein-bench --only growth` as SVG files. In this module:
 //
-//	go run ./cmd/skein-bench/plot report.json docs/performance
+//	go run ./plot report.json ../../docs/performance
 package main
 
 import (
@@ -38,7 +38,7 @@ func run(file, dir string) error {
 		return err
 	}
 	if len(report.Growth) < 2 {
-		return errors.New("the report has no growth to be drawn: skein bench --only growth --json FILE")
+		return errors.New("the report has no growth to be drawn: skein-bench --only growth --json FILE")
 	}
 	for name, c := range charts(report.Growth) {
 		if err := os.WriteFile(filepath.Join(dir, name+".svg"), []byte(c.svg()), 0o644); err != nil { //nolint:gosec // to be read

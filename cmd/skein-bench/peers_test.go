@@ -1,28 +1,17 @@
 //go:build peers
 
-package bench
+package main
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
-	"time"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/bench"
 )
 
 // TestQuick runs the smoke test of the bench with the real programs. It is behind a tag because it needs redis-server,
-// redis-benchmark and wrk, which go test ./... must not: go test -tags peers ./cmd/skein-bench/bench
+// redis-benchmark and wrk, which go test ./... must not: go test -C cmd/skein-bench -tags peers .
 func TestQuick(t *testing.T) {
-	skein := filepath.Join(t.TempDir(), "skein")
-	build := exec.Command("go", "build", "-o", skein, "github.com/skein-feed/skein/cmd/skein")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as released
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	report, err := Run(t.Context(), Options{Skein: skein, Dir: t.TempDir(), Limit: 5 * time.Minute, Progress: t.Output()}.Quickly())
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := measure(t, bench.Options{}.Quickly())
 	measured := make(map[string]bool)
 	for _, r := range report.Rows {
 		measured[r.ID] = true

@@ -1,0 +1,172 @@
+// Skein-bench measures skein against what it is held against, side by side in one run, and prints a table of ratios. It is a module of
+// its own: what only it needs is no requirement of those who import skein. See docs/performance.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/dustin/go-humanize"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/bench"
+)
+
+// cli is the grammar of the command line.
+type cli struct {
+	Measure measureCmd      `cmd:"" name:"run" default:"withargs" help:"Measure, and print the table (needs Redis and wrk)."`
+	Service redisServiceCmd `cmd:"" name:"redis-service" hidden:"" help:"Run the service in front of Redis that the bench measures."`
+	Job     replayJobCmd    `cmd:"" name:"replay-job" hidden:"" help:"Do one measurement of a replay, in a process of its own."`
+}
+
+// streams are where the table goes, and what is said meanwhile.
+type streams struct{ out, err io.Writer }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], &streams{os.Stdout, os.Stderr})
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "skein-bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, std *streams) error {
+	parser, err := kong.New(&cli{},
+		kong.Name("skein-bench"),
+		kong.Description("Measure skein against Redis, side by side, and print a table of ratios."),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Vars{"benchGroups": strings.Join(bench.RowNames(), ", ")},
+		kong.Writers(std.out, std.err),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+	)
+	if err != nil {
+		return err
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return err
+	}
+	return parsed.Run(std)
+}
+
+type measureCmd struct {
+	Quick   bool          `help:"A smoke test of about a minute: everything is cut short, the figures mean nothing."`
+	Only    []string      `help:"These groups of: ${benchGroups}; the last are measured only when named." placeholder:"NAME"`
+	Edges   int           `help:"Follows of the graph." default:"1000000"`
+	Users   int           `help:"Users of the graph; 0: a tenth of its follows." default:"0"`
+	Runs    int           `help:"How often everything is measured." default:"5"`
+	Time    time.Duration `help:"How long one measurement of reads takes." default:"3s"`
+	Follows int           `help:"How many follows one measurement of ingest takes." default:"300000"`
+	Big     int           `help:"Followers of the user whose cost is held against that of one with 10." default:"1000000"`
+	Posts   string        `help:"Posts of home feeds: CSV, plain or zstd. Default: made up." placeholder:"FILE" type:"existingfile"`
+	Readers int           `help:"Readers of home feeds, and users who play." default:"100000"`
+	Plays   int           `help:"How many plays one measurement of the projection seen takes." default:"2000000"`
+	Items   int           `help:"Items of the lists by heat." default:"1000000"`
+	Replay  int           `help:"Events of each log that is replayed." default:"1000000"`
+	Of      []string      `help:"Of the projections that are replayed, these only." name:"replay-of" placeholder:"NAME"`
+	Growth  []int         `help:"Numbers of follows whose costs are compared." default:"100000,1000000,10000000"`
+	Alone   bool          `help:"Of growth, the graph alone: no service is started." name:"growth-alone"`
+	Memory  byteSize      `help:"Memory of the rebuilds of growth, as of skein serve; 0: its default." name:"rebuild-memory" default:"0"`
+	Limit   time.Duration `help:"Give up after this time." default:"40m"`
+	Dir     string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir"`
+	JSON    string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path"`
+	MD      string        `help:"Write the table to this file, too." placeholder:"FILE" type:"path"`
+}
+
+// Run measures.
+func (c *measureCmd) Run(ctx context.Context, std *streams) error {
+	if c.Edges < 1000 || c.Users < 0 || c.Runs < 1 || c.Follows < 1000 || c.Big < 1000 || c.Readers < 1000 ||
+		c.Plays < 1000 || c.Items < 10_000 || c.Replay < 10_000 ||
+		len(c.Growth) == 0 || slices.Min(c.Growth) < 10_000 {
+		return errors.New("less than 1000 follows, followers, readers or plays, less than 10000 items, replayed events or follows of " +
+			"growth, or less than one run, says nothing")
+	}
+	if c.Users == 0 {
+		c.Users = c.Edges / 10
+	}
+	if c.Edges/50 > c.Users {
+		return errors.New("at most 50 follows a user")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	opts := bench.Options{
+		Self: self, Dir: c.Dir, Users: c.Users, Edges: c.Edges, Runs: c.Runs, Time: c.Time, Follows: c.Follows,
+		BigUser: c.Big, Posts: c.Posts, Readers: c.Readers, Plays: c.Plays, Items: c.Items,
+		Replayed: c.Replay, ReplayOf: c.Of, Growth: c.Growth, GrowthAlone: c.Alone, RebuildMemory: int(c.Memory), Limit: c.Limit,
+		Only: c.Only, Progress: std.err,
+	}
+	switch {
+	case c.Quick:
+		opts = opts.Quickly()
+	case !static():
+		return errors.New("this program was built with cgo, which changes what is measured; released ones are not: " +
+			"CGO_ENABLED=0 go run -C cmd/skein-bench ., or task bench")
+	}
+	report, err := bench.Run(ctx, opts)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		report.WriteMarkdown(std.out), writeTo(c.MD, report.WriteMarkdown), writeTo(c.JSON, report.WriteJSON))
+}
+
+// static reports whether this program was built without cgo.
+func static() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "0"})
+}
+
+// byteSize is a number of bytes, or one with a unit: 3GiB.
+type byteSize int
+
+// UnmarshalText is part of encoding.TextUnmarshaler.
+func (b *byteSize) UnmarshalText(text []byte) error {
+	n, err := humanize.ParseBytes(string(text))
+	*b = byteSize(n)
+	return err
+}
+
+// writeTo writes a file, if there is a name for it.
+func writeTo(file string, write func(io.Writer) error) error {
+	if file == "" {
+		return nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
+
+type redisServiceCmd struct {
+	Redis    string `help:"Address of the Redis server." required:""`
+	PortFile string `help:"File for the port." required:""`
+	Batch    bool   `help:"Send the commands of concurrent calls together."`
+}
+
+// Run serves until the context ends.
+func (c *redisServiceCmd) Run(ctx context.Context) error {
+	return bench.ServeRedis(ctx, c.Redis, c.PortFile, c.Batch)
+}
+
+type replayJobCmd struct {
+	Job string `help:"What is to be done." required:""`
+}
+
+// Run does the job and prints what it found.
+func (c *replayJobCmd) Run(ctx context.Context, std *streams) error {
+	return bench.RunReplayJob(ctx, c.Job, std.out)
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/bench"
+)
+
+// TestMain makes the test binary be skein-bench itself when a test runs it: the processes that the bench starts are real.
+func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"skein-bench": main}) }
+
+// measure measures some groups with real processes.
+func measure(t *testing.T, opts bench.Options) *bench.Report {
+	t.Helper()
+	self, err := exec.LookPath("skein-bench")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Self, opts.Dir, opts.Limit, opts.Quick, opts.Progress = self, t.TempDir(), 10*time.Minute, true, t.Output()
+	report, err := bench.Run(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// TestLatency times the calls of all methods in all circumstances.
+func TestLatency(t *testing.T) {
+	report := measure(t, bench.Options{
+		Only: []string{"latency"}, Users: 5000, Edges: 25_000, Follows: 10_000, Time: 500 * time.Millisecond,
+	})
+	timed := 0
+	for _, row := range report.Rows {
+		if row.Load == nil {
+			continue
+		}
+		timed++
+		if row.Load.Saturated <= 0 || row.Load.Rate <= 0 || row.Load.Entries <= 0 || len(row.Series) != 5 || len(row.Comparisons) != 4 {
+			t.Errorf("%s: %+v, %d series", row.ID, *row.Load, len(row.Series))
+		}
+		for _, s := range row.Series {
+			if len(s.P50) != 1 || s.P50[0] <= 0 || s.P99[0] < s.P50[0] || s.P999[0] < s.P99[0] {
+				t.Errorf("%s: %s: %v, %v, %v", row.ID, s.Name, s.P50, s.P99, s.P999)
+			}
+		}
+	}
+	if timed < 20 {
+		t.Errorf("%d methods were timed", timed)
+	}
+}
+
+// TestGrowthOfServices starts the service with all stores of a few sizes.
+func TestGrowthOfServices(t *testing.T) {
+	report := measure(t, bench.Options{Only: []string{"growth"}, Growth: []int{10_000, 20_000}, Runs: 2})
+	last := report.Growth[len(report.Growth)-1]
+	if len(report.Growth) != 2 || last.StartSeconds <= 0 || last.ReadyBytes < 1<<20 || last.IdleBytes < 1<<20 || last.UnauditedBytes < 1<<20 {
+		t.Errorf("%+v", last)
+	}
+	for _, row := range report.Rows {
+		if len(row.Comparisons) == 0 {
+			t.Errorf("%s is held against nothing", row.ID)
+		}
+	}
+}
+
+// TestRefusesCgo demands that only programs that are built as released ones measure, and that each build says which it is.
+func TestRefusesCgo(t *testing.T) {
+	err := run(t.Context(), []string{"--only", "nothing"}, &streams{io.Discard, io.Discard})
+	if err == nil || strings.Contains(err.Error(), "built with cgo") == static() {
+		t.Errorf("without cgo: %v: %v", static(), err)
+	}
+}
+
+func TestByteSize(t *testing.T) {
+	var b byteSize
+	if err := b.UnmarshalText([]byte("3GiB")); err != nil || b != 3<<30 {
+		t.Errorf("%d, %v", b, err)
+	}
+	if err := b.UnmarshalText([]byte("much")); err == nil {
+		t.Errorf("much is %d", b)
+	}
+}
