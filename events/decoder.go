@@ -74,7 +74,7 @@ func (d *Decoder) WarmFrom() uint64 {
 // Seq returns the sequence of the last envelope decoded.
 func (d *Decoder) Seq() uint64 { return d.cur.Seq }
 
-// Warming tells whether the decoder has yet to read up to the cursor that it was made from.
+// Warming reports whether the decoder has yet to read up to the cursor that it was made from.
 func (d *Decoder) Warming() bool { return d.warming }
 
 // Decode decodes the envelope with a sequence, which must rise but may skip, and the stream's timestamp. While

@@ -349,7 +349,7 @@ func (b *body) varint(i, end int) (v uint64, next int) {
 	return v, i + n
 }
 
-// plain tells whether a range is empty or a valid id (or event id, or source) of at most limit bytes.
+// plain reports whether a range is empty or a valid id (or event id, or source) of at most limit bytes.
 func (b *body) plain(from, to, limit int) bool {
 	if to-from > limit {
 		return false

@@ -56,10 +56,10 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// Valid tells whether this version knows the kind.
+// Valid reports whether this version knows the kind.
 func (k Kind) Valid() bool { return k >= firstKind && k <= lastKind }
 
-// Backfillable tells whether events of the kind may be backfilled.
+// Backfillable reports whether events of the kind may be backfilled.
 func (k Kind) Backfillable() bool { return backfillable.Has(k) }
 
 // ParseKind returns the kind with the name that [Kind.String] gives.
@@ -90,7 +90,7 @@ const AllKinds KindSet = (1<<(lastKind+1) - 1) &^ (1<<firstKind - 1)
 const backfillable KindSet = 1<<UserFollowed | 1<<UserUnfollowed | 1<<BoardFollowed | 1<<BoardUnfollowed |
 	1<<BoardCreated | 1<<PinCreated | 1<<UserBlocked | 1<<UserMuted | 1<<Liked | 1<<Played | 1<<Served
 
-// Has tells whether the kind is in the set.
+// Has reports whether the kind is in the set.
 func (s KindSet) Has(k Kind) bool { return s>>k&1 == 1 }
 
 // Slice lists the set in rising order.

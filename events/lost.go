@@ -31,5 +31,5 @@ func (d *Decoder) Lost(seq uint64) (*Envelope, error) {
 	return env, nil
 }
 
-// PassedLost tells whether the decoder was told of a sequence that is lost.
+// PassedLost reports whether the decoder was told of a sequence that is lost.
 func (d *Decoder) PassedLost() bool { return d.lost }

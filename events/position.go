@@ -66,7 +66,7 @@ func (c Cursor) Position() Position {
 	return Position{Log: [4]byte(c.Log[:4]), Epoch: c.Epoch, Seq: c.Seq}
 }
 
-// Archival tells whether a cursor was taken in the archive: it has no checksum, and nothing to warm up from.
+// Archival reports whether a cursor was taken in the archive: it has no checksum, and nothing to warm up from.
 func (c Cursor) Archival() bool { return c.Seq > 0 && c.Checksum == 0 && c.WarmSeq == 0 }
 
 // Agrees reports whether two cursors may be of one place, for all that both of them know.

@@ -55,5 +55,5 @@ var unprintable = unicode.RangeTable{
 	},
 }
 
-// printable tells whether a character above ASCII may stand in an id.
+// printable reports whether a character above ASCII may stand in an id.
 func printable(r rune) bool { return !unicode.Is(&unprintable, r) }

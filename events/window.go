@@ -50,7 +50,7 @@ type window struct {
 	cur, old *generation // nil: empty
 }
 
-// add remembers that a key, not 0, occurs at a time, not before any other given, and tells whether it did so within the
+// add remembers that a key, not 0, occurs at a time, not before any other given, and reports whether it did so within the
 // horizon before.
 func (w *window) add(key uint64, at Micros) bool {
 	w.advance(at)
@@ -110,7 +110,7 @@ type generation struct {
 	parts [256]part
 }
 
-// put sets the time of a key and tells whether it had one.
+// put sets the time of a key and reports whether it had one.
 func (g *generation) put(key uint64, at Micros) bool {
 	p := &g.parts[key>>56]
 	if 4*p.used >= 3*len(p.keys) {

@@ -121,7 +121,7 @@ func (m *marker) close() {
 // marked are the readers who were noted lately, and when. The zero value is empty.
 type marked struct{ recent, older map[string]time.Time }
 
-// add notes a reader, and tells whether that was due.
+// add notes a reader, and reports whether that was due.
 func (m *marked) add(reader string, now time.Time) bool {
 	for _, half := range []map[string]time.Time{m.recent, m.older} {
 		if at, ok := half[reader]; ok && now.Sub(at) < activePeriod {

@@ -21,7 +21,7 @@ type Operator interface {
 	// Get returns an operation as it is.
 	Get(ctx context.Context, id string) (*skeinv1.Operation, error)
 	// List returns at most n operations of a kind (unspecified: any), the latest first, from the one before an id on;
-	// empty: from the latest. More tells whether there are others.
+	// empty: from the latest. More reports whether there are others.
 	List(ctx context.Context, kind skeinv1.OperationKind, before string, n int) (ops []*skeinv1.Operation, more bool, err error)
 	// Cancel asks an operation to end, and returns it as it is then.
 	Cancel(ctx context.Context, id string) (*skeinv1.Operation, error)

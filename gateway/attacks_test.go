@@ -121,7 +121,7 @@ func (a *attacker) send(procedure string, body io.Reader, headers ...string) str
 	return strings.TrimSpace(e.Code + " " + e.reason())
 }
 
-// raw sends bytes, over TLS or not, waits for the server to close, and tells whether it answered.
+// raw sends bytes, over TLS or not, waits for the server to close, and reports whether it answered.
 func (a *attacker) raw(config *tls.Config, text string) string {
 	a.t.Helper()
 	addr := strings.TrimPrefix(a.url, "https://")

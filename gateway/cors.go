@@ -35,7 +35,7 @@ func newCORS(origins []string) (*cors.Cors, error) {
 	}), nil
 }
 
-// isPreflight tells whether a browser asks if a page may call. Nothing else comes of such a request.
+// isPreflight reports whether a browser asks if a page may call. Nothing else comes of such a request.
 func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
 }

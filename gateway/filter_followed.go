@@ -71,7 +71,7 @@ func (s *Server) filterFollowed(
 	return res, nil
 }
 
-// related tells whether a candidate is in the relation asked for, given how the viewer follows it. It reads the
+// related reports whether a candidate is in the relation asked for, given how the viewer follows it. It reads the
 // other direction only where the answer hangs on it.
 func (r *reading) related(req *skeinv1.FilterFollowedRequest, i int, following graph.Follow) (bool, error) {
 	switch req.GetDirection() {

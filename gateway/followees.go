@@ -14,12 +14,12 @@ import (
 // promise to the last one; calls under way together may pass it by a few. A follow of somebody who is followed
 // already, in whatever way, adds nobody and is always taken. Backfills have happened and are always taken, too.
 
-// adds tells whether an event may add a followee.
+// adds reports whether an event may add a followee.
 func adds(ev *events.Event) bool {
 	return !ev.Backfill && (ev.Kind == events.UserFollowed || ev.Kind == events.BoardFollowed)
 }
 
-// ends tells whether an event ends a followee for sure. The end of a board follow may leave others.
+// ends reports whether an event ends a followee for sure. The end of a board follow may leave others.
 func ends(ev *events.Event) bool {
 	return !ev.Backfill && (ev.Kind == events.UserUnfollowed || ev.Kind == events.UserBlocked)
 }

@@ -10,7 +10,7 @@ import (
 // answerRoom is left before a message for the head of its answer.
 const answerRoom = 256
 
-// answer answers the request that was read, and tells whether another one may follow.
+// answer answers the request that was read, and reports whether another one may follow.
 func (c *frontConn) answer(m plainMethod) bool {
 	s, h := c.f.s, &c.head
 	ctx := callNamed(c.ctx, h.requestID)
@@ -64,7 +64,7 @@ func (c *frontConn) send(out *callBuffer, compress bool, lag int64) bool {
 	return c.write(out.bytes[at:], last)
 }
 
-// endHead appends what stands at the end of each head, and tells whether the answer is the last one of its connection.
+// endHead appends what stands at the end of each head, and reports whether the answer is the last one of its connection.
 func (c *frontConn) endHead(b []byte, body int) (head []byte, last bool) {
 	now := time.Now()
 	c.renew(now)

@@ -81,7 +81,7 @@ func newFrontConn(f *front, conn net.Conn, known *clientConn) *frontConn {
 	return c
 }
 
-// retire ends a connection without a call, and tells whether it was one. One that has just been opened may have a request under
+// retire ends a connection without a call, and reports whether it was one. One that has just been opened may have a request under
 // way to us.
 func (c *frontConn) retire() bool {
 	switch {
@@ -107,7 +107,7 @@ func (c *frontConn) serve() {
 	c.f.conns.leave(c.known)
 }
 
-// converse tells whether the connection is to be handed over. If not, it has come to its end.
+// converse reports whether the connection is to be handed over. If not, it has come to its end.
 func (c *frontConn) converse() (elsewhere bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -135,7 +135,7 @@ func (c *frontConn) converse() (elsewhere bool) {
 	}
 }
 
-// secured does the handshake of TLS, and tells whether the loop may go on: who speaks HTTP/2, or failed, is one for net/http.
+// secured does the handshake of TLS, and reports whether the loop may go on: who speaks HTTP/2, or failed, is one for net/http.
 func (c *frontConn) secured() bool {
 	conn, ok := c.conn.(*tls.Conn)
 	if !ok {
@@ -184,7 +184,7 @@ func (c *frontConn) handOver() {
 	}
 }
 
-// awaitRequest waits for the first bytes of a request, and tells whether they came. The buffer is empty.
+// awaitRequest waits for the first bytes of a request, and reports whether they came. The buffer is empty.
 func (c *frontConn) awaitRequest() bool {
 	c.from, c.to = 0, 0
 	if len(c.buf) > keptFrontBuffer {
@@ -282,7 +282,7 @@ func (c *frontConn) allowedHost() bool {
 
 func (c *frontConn) maxHead() int { return min(maxFrontHead, c.f.s.limits.HeaderBytes) }
 
-// more reads more of a request that has at least so many bytes, which are more than have come. It tells whether that went well.
+// more reads more of a request that has at least so many bytes, which are more than have come. It reports whether that went well.
 func (c *frontConn) more(whole int) bool {
 	if c.err != nil {
 		return false

@@ -113,7 +113,7 @@ func (h *head) parse(b []byte) verdict {
 	}
 }
 
-// startsPlain tells whether bytes are, or may become, the first line of a plain request.
+// startsPlain reports whether bytes are, or may become, the first line of a plain request.
 func startsPlain(b []byte) bool {
 	n := min(len(b), len(beforePath))
 	return string(b[:n]) == beforePath[:n]
@@ -140,7 +140,7 @@ func (h *head) whole() verdict {
 	return plainHead
 }
 
-// line takes the line of a header, and tells whether it is plain.
+// line takes the line of a header, and reports whether it is plain.
 func (h *head) line(line []byte) bool {
 	colon := bytes.IndexByte(line, ':')
 	if colon <= 0 {
@@ -208,7 +208,7 @@ func (h *head) take(name header, value []byte) bool {
 	return h.call.take(name, string(value))
 }
 
-// plainHost tells whether a value is a name or an address, perhaps with a port. net/http takes more than these.
+// plainHost reports whether a value is a name or an address, perhaps with a port. net/http takes more than these.
 func plainHost(v []byte) bool {
 	for _, c := range v {
 		if !isAlphanumeric(c) && c != '.' && c != '-' && c != '_' && c != ':' && c != '[' && c != ']' {

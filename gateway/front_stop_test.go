@@ -94,7 +94,7 @@ func TestFrontShutdown(t *testing.T) {
 		method := waiting{begun: make(chan struct{}, 10), end: make(chan struct{}, 10)}
 		s, ended := echoing(ctx, l, method)
 		request := []byte(requestText(checkPath, "", "abc"))
-		// closes reads an answer, and tells whether it is the last one of its connection.
+		// closes reads an answer, and reports whether it is the last one of its connection.
 		closes := func(conn net.Conn) bool {
 			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			if err != nil {

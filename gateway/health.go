@@ -90,7 +90,7 @@ func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingSt
 	return healthv1.HealthCheckResponse_NOT_SERVING
 }
 
-// answers tells whether a projection has not stopped, and can be read.
+// answers reports whether a projection has not stopped, and can be read.
 func answers(store *projections.Live) bool {
 	return store.Status().Answers()
 }

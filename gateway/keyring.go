@@ -67,7 +67,7 @@ func ParseKeyRing(text string) (KeyRing, error) {
 	return ring, nil
 }
 
-// IsZero tells whether the ring has no key.
+// IsZero reports whether the ring has no key.
 func (r KeyRing) IsZero() bool { return len(r.keys) == 0 }
 
 func (r KeyRing) find(id string) (ringKey, bool) {

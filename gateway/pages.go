@@ -110,7 +110,7 @@ func (s *Server) ready() bool {
 	return true
 }
 
-// allFailed tells whether no projection answers any more.
+// allFailed reports whether no projection answers any more.
 func (s *Server) allFailed() bool {
 	return !slices.ContainsFunc(s.stores, answers)
 }

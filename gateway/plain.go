@@ -65,7 +65,7 @@ func (c *plainCall) take(h header, v string) bool {
 	return true
 }
 
-// first notes a header, and tells whether it was not there before.
+// first notes a header, and reports whether it was not there before.
 func (c *plainCall) first(h header) bool {
 	if c.has(h) {
 		return false
@@ -76,7 +76,7 @@ func (c *plainCall) first(h header) bool {
 
 func (c *plainCall) has(h header) bool { return c.seen&(1<<h) != 0 }
 
-// plainOf tells whether a call is plain.
+// plainOf reports whether a call is plain.
 func plainOf(r *http.Request) (c plainCall, ok bool) {
 	if r.Method != http.MethodPost || r.ProtoMajor != 1 || r.ContentLength < 0 || r.ContentLength > maxPlainBody {
 		return c, false
@@ -94,7 +94,7 @@ func plainOf(r *http.Request) (c plainCall, ok bool) {
 
 // plainMethod is a method that answers plain calls.
 type plainMethod interface {
-	// letsIn tells whether the body of a call may be read: who is not known cannot have a call under way for as long as that
+	// letsIn reports whether the body of a call may be read: who is not known cannot have a call under way for as long as that
 	// may take.
 	letsIn(from admission) bool
 	// answerPlain answers the call of which this is the body: with a message in out, and how many envelopes its state was
@@ -251,7 +251,7 @@ func (b *callBuffer) encode(v any) error {
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("marshal message: %w", err))
 }
 
-// packs tells whether what is held is worth the time that compression takes.
+// packs reports whether what is held is worth the time that compression takes.
 func (b *callBuffer) packs() bool { return len(b.held()) >= compressMinBytes }
 
 // packed returns what is held, compressed, with as much room before it. It is to be given back, too.

@@ -24,7 +24,7 @@ type storeState struct {
 	caughtUp atomic.Bool
 }
 
-// rebuilding tells whether the store has not caught up with the log for the first time.
+// rebuilding reports whether the store has not caught up with the log for the first time.
 func (m *storeState) rebuilding(store *projections.Live) bool {
 	if !m.caughtUp.Load() && store.Status().State.CaughtUp() {
 		m.caughtUp.Store(true)

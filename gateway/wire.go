@@ -128,7 +128,7 @@ type pairRoom struct {
 	user skeinv1.FollowPair_TargetUserId
 }
 
-// decodeCheckFollows decodes a request of good shape, and tells whether it is one.
+// decodeCheckFollows decodes a request of good shape, and reports whether it is one.
 func decodeCheckFollows(data string, m *skeinv1.CheckFollowsRequest) bool {
 	r := wireReader{data: data}
 	n := r.count(tagText1)
@@ -200,7 +200,7 @@ func decodeBoard(data string, b *skeinv1.Board) bool {
 	return !r.bad
 }
 
-// decodeFilterFollowed decodes a request of good shape about users, and tells whether it is one.
+// decodeFilterFollowed decodes a request of good shape about users, and reports whether it is one.
 func decodeFilterFollowed(data string, m *skeinv1.FilterFollowedRequest) bool {
 	r := wireReader{data: data}
 	n := r.count(tagText2)

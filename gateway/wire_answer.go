@@ -36,7 +36,7 @@ type followList interface {
 	GetPosition() string
 }
 
-// appendFollowList tells whether the ids in the list are text, which only the general encoder refuses.
+// appendFollowList reports whether the ids in the list are text, which only the general encoder refuses.
 func appendFollowList(dst []byte, m followList) ([]byte, bool) {
 	for _, e := range m.GetEntries() {
 		if !utf8.ValidString(e.GetUserId()) {

@@ -63,7 +63,7 @@ func (im *imports) note(source string) {
 	im.allClosed = im.allClosed || source == ""
 }
 
-// accepts tells whether a backfilled event counts: its source is open, and its offset above all before it.
+// accepts reports whether a backfilled event counts: its source is open, and its offset above all before it.
 func (im *imports) accepts(ev *events.Event) bool {
 	if im.allClosed || im.closed[ev.Source] {
 		return false

@@ -129,7 +129,7 @@ func (b *Batch) fail(err error) {
 // set writes a row of the fold or of the runtime.
 func (b *Batch) set(key, value []byte) { b.rows.set(key, value) }
 
-// changed tells whether anything was written since the last commit.
+// changed reports whether anything was written since the last commit.
 func (b *Batch) changed() bool { return len(b.rows.dirty) > 0 || len(b.rows.deleted) > 0 }
 
 // Step is called by the fold of a large event wherever the event may be cut: where Apply, run again from the start,
@@ -149,7 +149,7 @@ func (b *Batch) Step() error {
 	return b.store.fold.commitProgress(progress{Seq: b.seq, Slot: b.slot, Step: b.step})
 }
 
-// BackfillsClosed tells whether every later backfill of every source will be rejected: then nothing need be
+// BackfillsClosed reports whether every later backfill of every source will be rejected: then nothing need be
 // remembered for the sake of backfills.
 func (b *Batch) BackfillsClosed() bool { return b.store.fold.imports.allClosed }
 

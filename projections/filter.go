@@ -32,7 +32,7 @@ func (f blockFilter) add(hash uint64) {
 	}
 }
 
-// lacks tells whether a key was certainly not added.
+// lacks reports whether a key was certainly not added.
 func (f blockFilter) lacks(hash uint64) bool {
 	block, set := f.bitsOf(hash)
 	for w := range block {
@@ -75,7 +75,7 @@ func (f *keyFilter) wrote(key []byte, hash uint64) {
 	}
 }
 
-// lacks tells whether there is certainly no row of a key.
+// lacks reports whether there is certainly no row of a key.
 func (f *keyFilter) lacks(key []byte, hash uint64) bool {
 	switch use := &f.tags[key[2]]; *use {
 	case tagOpen:

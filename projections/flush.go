@@ -10,7 +10,7 @@ import (
 
 // flusher bounds what is in memory only.
 type flusher struct {
-	// dirty tells whether rows were written since the last flush began.
+	// dirty reports whether rows were written since the last flush began.
 	dirty bool
 	// unchecked bytes were written since pressure last looked.
 	unchecked int

@@ -14,7 +14,7 @@ import (
 	"github.com/skein-feed/skein/projections/internal/tally"
 )
 
-// applying is a tally that tells whether it is folding an event.
+// applying is a tally that reports whether it is folding an event.
 type applying struct {
 	*tally.Tally
 	now bool

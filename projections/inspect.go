@@ -10,10 +10,10 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// IsRuntimeKey tells whether a row belongs to the runtime and not to the projection.
+// IsRuntimeKey reports whether a row belongs to the runtime and not to the projection.
 func IsRuntimeKey(key []byte) bool { return len(key) >= 3 && Tag(key[2]) <= LastRuntimeTag }
 
-// IsCheckpoint tells whether a row is that of the position: of all rows the only one in which two folds of one log up to one
+// IsCheckpoint reports whether a row is that of the position: of all rows the only one in which two folds of one log up to one
 // position may differ.
 func IsCheckpoint(key []byte) bool { return bytes.Equal(key, checkpointKey) }
 

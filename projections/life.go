@@ -144,7 +144,7 @@ func (l *life) fail(err error) error {
 	return l.stoppedLocked()
 }
 
-// close marks the store closed and tells whether it was open.
+// close marks the store closed and reports whether it was open.
 func (l *life) close() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,7 +229,7 @@ func (s *Store) WaitFor(ctx context.Context, seq uint64) error {
 	return ctx.Err()
 }
 
-// overLocked tells whether waiting for seq has come to its end, and to which.
+// overLocked reports whether waiting for seq has come to its end, and to which.
 func (l *life) overLocked(seq uint64) (over bool, err error) {
 	switch {
 	case l.err != nil:

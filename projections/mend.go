@@ -50,7 +50,7 @@ func (m *Mending) add(r mendedRow) {
 	m.rows = append(m.rows, r)
 }
 
-// Mendable tells whether [Store.Mend] may write a row: it may not write the position, and not what the store was built by.
+// Mendable reports whether [Store.Mend] may write a row: it may not write the position, and not what the store was built by.
 func Mendable(key []byte) bool {
 	return !bytes.Equal(key, checkpointKey) && !bytes.Equal(key, fingerprintKey) && !bytes.Equal(key, formatKey)
 }

@@ -228,7 +228,7 @@ func (o *overlay) get(key []byte) ([]byte, bool, error) {
 	return o.valueOf(r), true, nil
 }
 
-// comesBack tells whether a row that is not there is of a kind that is asked for again once it is written, as counts are. Of
+// comesBack reports whether a row that is not there is of a kind that is asked for again once it is written, as counts are. Of
 // others it is asked once whether they are there, and to keep those would cost those that are.
 func (o *overlay) comesBack(key []byte) bool {
 	n := &o.asked[key[2]]

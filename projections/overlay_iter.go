@@ -13,7 +13,7 @@ type merged struct {
 	scan  *scan
 	// gone are the ranges of the database that are deleted.
 	gone []keyRange
-	// valid tells whether the scan is at a row, onDirty which of the two the iterator shows, tied that the scan is at the
+	// valid reports whether the scan is at a row, onDirty which of the two the iterator shows, tied that the scan is at the
 	// row that the dirty one is merged into.
 	valid, onDirty, tied, moved bool
 	// value is that of a dirty row with operands.

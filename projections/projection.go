@@ -35,7 +35,7 @@ type ListWalker interface {
 // generation of such a version serves, frozen where it stands, until it is rebuilt. Without it a raised Version answers
 // nothing before that.
 type Compatible interface {
-	// Reads tells whether the queries read rows of a version.
+	// Reads reports whether the queries read rows of a version.
 	Reads(version uint32) bool
 }
 
@@ -54,9 +54,9 @@ type Reader interface {
 //	for it.Next() { use(it.Key(), it.Value()) }
 //	return it.Close()
 type Iterator interface {
-	// Next moves to the next row and tells whether there is one.
+	// Next moves to the next row and reports whether there is one.
 	Next() bool
-	// SeekGE moves to the first row at or after key and tells whether there is one. Next goes on from there.
+	// SeekGE moves to the first row at or after key and reports whether there is one. Next goes on from there.
 	SeekGE(key []byte) bool
 	Key() []byte
 	Value() []byte

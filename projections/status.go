@@ -36,7 +36,7 @@ type Status struct {
 	Format uint32
 }
 
-// Answers tells whether queries are answered, once there is a whole position.
+// Answers reports whether queries are answered, once there is a whole position.
 func (st Status) Answers() bool { return st.State != Failed && st.State != Stopped && !st.Unreadable }
 
 // Lag returns how old the last event is that queries see, if there are later ones; 0: there are none.

@@ -78,7 +78,7 @@ func (u *unflushed) ended() {
 	u.before.clear()
 }
 
-// lacks tells whether no memtable has a row of a key, or its deletion.
+// lacks reports whether no memtable has a row of a key, or its deletion.
 func (u *unflushed) lacks(key []byte, hash uint64) bool {
 	u.asked[key[2]] = true
 	return u.now.lacks(key, hash) && u.before.lacks(key, hash)

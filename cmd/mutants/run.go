@@ -151,7 +151,7 @@ func (r *runner) build(ctx context.Context, t test, overlay string) (string, err
 	return binary, nil
 }
 
-// run runs t from binary and tells whether it passed, with the end of what it printed.
+// run runs t from binary and reports whether it passed, with the end of what it printed.
 func (r *runner) run(ctx context.Context, t test, binary, overlay string) (passed bool, output string, err error) {
 	// The limit in the test prints where it hangs; ours comes later, for a process that does not react.
 	ctx, cancel := context.WithTimeout(ctx, r.timeout+10*time.Second)

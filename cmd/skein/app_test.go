@@ -155,7 +155,7 @@ type liveFact struct {
 	at events.Micros
 }
 
-// since tells whether and since when the pair follows: history only where there is no live unfollow.
+// since reports whether and since when the pair follows: history only where there is no live unfollow.
 func (f edgeFacts) since() (events.Micros, bool) {
 	began, ended := events.Micros(-1), false
 	for _, l := range f.live {

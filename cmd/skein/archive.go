@@ -60,7 +60,7 @@ func (f *archiveFlags) past(ctx context.Context, dir string, log *eventlog.Log) 
 	return past, nil
 }
 
-// archived tells whether a bucket holds some of a log: then there must be a stream, for [events.Config.Existing].
+// archived reports whether a bucket holds some of a log: then there must be a stream, for [events.Config.Existing].
 func archived(ctx context.Context, b bucket.Bucket) (bool, error) {
 	if b == nil {
 		return false, nil

@@ -50,7 +50,7 @@ func (f *clientFlags) readToken(url string) (string, error) {
 	return token, nil
 }
 
-// private tells whether nobody else sees what is sent to a URL.
+// private reports whether nobody else sees what is sent to a URL.
 func private(url string) bool {
 	u, err := neturl.Parse(url)
 	if err != nil {

@@ -130,7 +130,7 @@ func checkNames(node *kong.Node, values map[string]any, under []string) error {
 	return errors.Join(errs...)
 }
 
-// hasFlag tells whether a node, one that it stands under or one that stands under it has a flag.
+// hasFlag reports whether a node, one that it stands under or one that stands under it has a flag.
 func hasFlag(node *kong.Node, name string) bool {
 	is := func(f *kong.Flag) bool { return f.Name == name }
 	for up := node.Parent; up != nil; up = up.Parent {

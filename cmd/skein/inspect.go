@@ -131,7 +131,7 @@ func (r *inspected) next() bool {
 	return ok
 }
 
-// wanted tells whether a key is one of the wanted, and else from which key on the next may be; nil: there is none.
+// wanted reports whether a key is one of the wanted, and else from which key on the next may be; nil: there is none.
 func (r *inspected) wanted(key []byte) (here bool, from []byte) {
 	prefix := key[:min(3, len(key))]
 	for _, after := range r.after {

@@ -27,7 +27,7 @@ func listenPprof(ctx context.Context, addr string) (net.Listener, error) {
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 }
 
-// onLoopback tells whether only this machine reaches an address to listen on.
+// onLoopback reports whether only this machine reaches an address to listen on.
 func onLoopback(ctx context.Context, addr string) (bool, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil || host == "" {

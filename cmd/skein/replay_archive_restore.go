@@ -202,7 +202,7 @@ func (c *replayArchiveRestoreCmd) damaged(ctx context.Context, b bucket.Bucket) 
 	return "", nil
 }
 
-// holdsFiles tells whether there are files in a directory: a service that did not find its log may have left an empty one.
+// holdsFiles reports whether there are files in a directory: a service that did not find its log may have left an empty one.
 func holdsFiles(dir string) (found bool, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && e.Name() != "LOCK" {
@@ -263,7 +263,7 @@ type restoredLog struct {
 // recalledIDs tell of damaged files of event ids.
 type recalledIDs struct {
 	Damaged []string `json:"damaged"`
-	// Repeatable tells whether some were not found elsewhere: those of after From, up to To.
+	// Repeatable reports whether some were not found elsewhere: those of after From, up to To.
 	Repeatable bool   `json:"may_be_taken_twice"`
 	From       string `json:"from,omitempty"`
 	To         string `json:"to,omitempty"`

@@ -179,7 +179,7 @@ func (c *restoreCmd) latest(ctx context.Context, std *streams, o snapshot.Restor
 	return done, fmt.Errorf("%w that is not ahead of the log", snapshot.ErrNone)
 }
 
-// aheadOfLog tells whether a snapshot is of what the log no longer has at its end.
+// aheadOfLog reports whether a snapshot is of what the log no longer has at its end.
 func aheadOfLog(err error) bool {
 	return errors.Is(err, events.ErrLogShorter) || errors.Is(err, events.ErrOtherEpoch)
 }

@@ -123,7 +123,7 @@ func (f *soak) accuse(v verdict, format string, args ...any) {
 	}
 }
 
-// failed notes an error and tells whether the call may be made again: a documented error that passes.
+// failed notes an error and reports whether the call may be made again: a documented error that passes.
 func (f *soak) failed(ctx context.Context, name string, err error) (again bool) {
 	if ctx.Err() != nil {
 		return false
@@ -157,7 +157,7 @@ func (f *soak) failed(ctx context.Context, name string, err error) (again bool) 
 	return false
 }
 
-// settled has every realm compared as a whole with what it holds by now, and tells whether all are within the time.
+// settled has every realm compared as a whole with what it holds by now, and reports whether all are within the time.
 func (f *soak) settled(ctx context.Context, limit time.Duration) error {
 	round := f.round.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -95,7 +95,7 @@ func (b *blockBuilder) empty() bool { return len(b.records.seqs) == 0 }
 // size is about how many bytes the columns have, before compression.
 func (b *blockBuilder) size() int { return b.weight + b.users.weight + b.items.weight + b.names.weight }
 
-// fits tells whether the record may be added to what is there.
+// fits reports whether the record may be added to what is there.
 func (b *blockBuilder) fits(r *record) bool {
 	return b.empty() || b.size() < blockWeight && len(b.records.seqs) < maxBlockRecords &&
 		len(b.forms)+len(r.events) <= maxBlockEvents

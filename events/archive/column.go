@@ -181,7 +181,7 @@ func cutColumn[T number](c *cutter, n int, limit uint64) []T {
 	return values
 }
 
-// join puts the planes of a column together and tells whether all values are up to a bound.
+// join puts the planes of a column together and reports whether all values are up to a bound.
 func join[T number](values []T, planes [][]byte, lowest, bound uint64) bool {
 	var highest uint64
 	switch len(planes) {

@@ -274,7 +274,7 @@ func (m *manifest) checkObjects() error {
 	return nil
 }
 
-// check tells whether the objects can be those of an archive, and the ranges of the segments follow each other up to the end.
+// check reports whether the objects can be those of an archive, and the ranges of the segments follow each other up to the end.
 func (m *manifest) check() error {
 	if err := m.checkObjects(); err != nil {
 		return err

@@ -110,7 +110,7 @@ func (s *scrubber) scrub(r *record, tally *Scrubbed) (touched bool) {
 	return touched
 }
 
-// touches tells whether a segment holds something to be scrubbed.
+// touches reports whether a segment holds something to be scrubbed.
 func (s *scrubber) touches(ctx context.Context, seg segment) (touched bool, err error) {
 	r, err := openSegment(ctx, s.archive.bucket, s.archive.log, seg)
 	if err != nil {

@@ -197,7 +197,7 @@ func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segme
 	return r, nil
 }
 
-// parseFooter reads the footer, which begins at an offset, and tells whether it agrees with the manifest.
+// parseFooter reads the footer, which begins at an offset, and reports whether it agrees with the manifest.
 func (r *segmentReader) parseFooter(log events.LogID, footer []byte, at int64) bool {
 	c := &cutter{b: footer}
 	if !bytes.Equal(c.bytes(16), log[:]) {

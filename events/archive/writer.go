@@ -81,7 +81,7 @@ func (w *Writer) remember(env *events.Envelope) {
 	}
 }
 
-// admit tells whether the envelope follows.
+// admit reports whether the envelope follows.
 func (w *Writer) admit(env *events.Envelope) error {
 	c := env.Cursor
 	switch {

@@ -20,7 +20,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// validPart tells whether a part of a name is one.
+// validPart reports whether a part of a name is one.
 func validPart(part string) bool {
 	for i := range len(part) {
 		c := part[i]

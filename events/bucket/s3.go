@@ -95,7 +95,7 @@ func (s *s3) target(cfg S3Config) string {
 // String returns the address, as [Open] takes it.
 func (s *s3) String() string { return s.place }
 
-// check tells whether the server has the bucket and lets us in.
+// check reports whether the server has the bucket and lets us in.
 func (s *s3) check(ctx context.Context) error {
 	ok, err := s.core.BucketExists(ctx, s.bucket)
 	if err != nil {

@@ -197,7 +197,7 @@ func (p *Publisher) append(ctx context.Context, data []byte, calls []*call, info
 }
 
 // attempt sends an envelope once, on a connection on which the log was checked, and waits for the answer. sent
-// tells whether the server may have got it.
+// reports whether the server may have got it.
 func (p *Publisher) attempt(ctx context.Context, msg *nats.Msg, timeout time.Duration) (ack *jetstream.PubAck, sent bool, err error) {
 	state, err := p.log.verify(ctx)
 	if err != nil {
@@ -234,7 +234,7 @@ func (p *Publisher) rest(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// refusal tells whether the server said that it did not take the envelope.
+// refusal reports whether the server said that it did not take the envelope.
 func refusal(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) || errors.Is(err, events.ErrForbidden)

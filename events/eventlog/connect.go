@@ -289,7 +289,7 @@ func (c *link) close() {
 	c.pass()
 }
 
-// verified tells whether the log was checked on this connection.
+// verified reports whether the log was checked on this connection.
 func (c *link) verified(s linkState) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -96,7 +96,7 @@ func checkPredecessors(epoch uint32, list []Predecessor) error {
 	return nil
 }
 
-// reaches tells whether what an epoch has at a sequence is in the present one too.
+// reaches reports whether what an epoch has at a sequence is in the present one too.
 func (m logMeta) reaches(epoch uint32, seq uint64) bool {
 	if epoch == m.epoch {
 		return true

@@ -17,7 +17,7 @@ import (
 // errHole: the stream has a hole where it was asked. It is noted, and who asked looks again.
 var errHole = errors.New("events: the stream lacks messages that are in the archive")
 
-// noteHole notes that the stream lacks a sequence, and tells whether the archive is to be read instead.
+// noteHole notes that the stream lacks a sequence, and reports whether the archive is to be read instead.
 func (l *Log) noteHole(seq uint64) (bool, error) {
 	if l.past == nil {
 		return false, nil
@@ -34,7 +34,7 @@ func (l *Log) noteHole(seq uint64) (bool, error) {
 	return true, nil
 }
 
-// noteHoles notes that the stream lacks what is from one sequence up to another, and tells whether the archive is to be read
+// noteHoles notes that the stream lacks what is from one sequence up to another, and reports whether the archive is to be read
 // instead. It may have more than this process was told.
 func (l *Log) noteHoles(ctx context.Context, from, to uint64) (bool, error) {
 	if l.past == nil {
@@ -52,7 +52,7 @@ type reloader interface {
 	Reload(ctx context.Context) error
 }
 
-// relearnable tells whether a reader at the end of the archive can go on in the stream, though that lacks some of what it would
+// relearnable reports whether a reader at the end of the archive can go on in the stream, though that lacks some of what it would
 // warm up from: all that comes after the end must be there.
 func (l *Log) relearnable(end events.Cursor, begins uint64) bool {
 	return l.past != nil && end.WarmSeq > 0 && begins <= end.Seq+1

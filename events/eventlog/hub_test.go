@@ -31,7 +31,7 @@ func filledLog(t testing.TB, envelopes, events int) (*Log, *Publisher) {
 	return l, p
 }
 
-// same tells whether two subscribers got the very same envelopes: decoded once.
+// same reports whether two subscribers got the very same envelopes: decoded once.
 func same(a, b []*events.Envelope) bool {
 	if len(a) != len(b) {
 		return false

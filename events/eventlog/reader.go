@@ -88,7 +88,7 @@ func newReader(l *Log, from events.Cursor) *reader {
 	return &reader{log: l, kinds: events.AllKinds, cur: from, fed: from.Seq, batch: pullMessages}
 }
 
-// inPast tells whether the reader has yet to come to the stream.
+// inPast reports whether the reader has yet to come to the stream.
 func (r *reader) inPast() bool { return r.dec == nil }
 
 // next returns the next envelopes, at least one, of together about maxBytes undecoded. It waits for them as long
@@ -145,7 +145,7 @@ func (r *reader) atCursor() bool {
 	return r.dec != nil && !r.dec.Warming() && !r.passing && r.sub != nil
 }
 
-// rewritten tells whether an archive may seem damaged because another process has scrubbed it: then it is read again.
+// rewritten reports whether an archive may seem damaged because another process has scrubbed it: then it is read again.
 func (r *reader) rewritten(ctx context.Context, err error) bool {
 	past, ok := r.log.past.(reloader)
 	if !errors.Is(err, events.ErrPastDamaged) || !ok || r.reloaded {

@@ -168,7 +168,7 @@ func (l *Log) begins(state jetstream.StreamState) uint64 {
 	return max(first, l.meta().first, l.holed.Load()+1)
 }
 
-// inStream tells whether the stream alone can serve a reader at a cursor of the present epoch.
+// inStream reports whether the stream alone can serve a reader at a cursor of the present epoch.
 func (l *Log) inStream(c events.Cursor, state jetstream.StreamState) (o origin, ok bool) {
 	o = origin{cur: c, from: c}
 	begins := l.begins(state)
@@ -244,7 +244,7 @@ func (r *reader) begin(ctx context.Context) error {
 	return nil
 }
 
-// held tells whether the stream still holds what the reader, which was interrupted, has read and goes on with.
+// held reports whether the stream still holds what the reader, which was interrupted, has read and goes on with.
 func (r *reader) held(ctx context.Context) (bool, error) {
 	if r.dec == nil || r.passing || r.cur.Archival() || r.cur.Seq+1 == r.log.meta().first {
 		return false, nil
@@ -329,7 +329,7 @@ func (r *reader) adoptAll(envs []*events.Envelope) ([]*events.Envelope, error) {
 	return envs, nil
 }
 
-// pass tells whether an envelope is one that the reader's cursor is after, and checks the one at the cursor.
+// pass reports whether an envelope is one that the reader's cursor is after, and checks the one at the cursor.
 func (r *reader) pass(env *events.Envelope) (bool, error) {
 	switch {
 	case !r.passing:

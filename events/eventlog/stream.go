@@ -248,7 +248,7 @@ func apiError(err error) *jetstream.APIError {
 	return &jetstream.APIError{}
 }
 
-// tooFewServers tells whether replicas were refused because the server is alone or the cluster too small. A cluster that
+// tooFewServers reports whether replicas were refused because the server is alone or the cluster too small. A cluster that
 // is large enough must not get a log without replicas in silence, for ever: one that has a server down or full gives a
 // reason, but one that has just elected its first leader does not count all of its servers yet.
 func (l *Log) tooFewServers(err error, settled bool) bool {

@@ -26,7 +26,7 @@ const AllRoles = Publish | Read | Offline | Admin
 // roleNames are in the order of their bits.
 var roleNames = [...]string{"publish", "read", "offline", "admin"}
 
-// Any tells whether one of some roles is in the set.
+// Any reports whether one of some roles is in the set.
 func (r Roles) Any(of Roles) bool { return r&of != 0 }
 
 // String returns the names, with a comma between them, as [ParseRoles] reads them.

@@ -106,7 +106,7 @@ func namesOf(cert *x509.Certificate) []string {
 	return names
 }
 
-// named tells whether a certificate has a name and is still good: a connection may last longer.
+// named reports whether a certificate has a name and is still good: a connection may last longer.
 func named(cert *x509.Certificate, now time.Time, name string) bool {
 	return cert != nil && !now.After(cert.NotAfter) && slices.Contains(namesOf(cert), name)
 }

@@ -94,7 +94,7 @@ func (k *kept[T]) stat() ([]fs.FileInfo, error) {
 	return infos, nil
 }
 
-// sameFiles tells whether files are what they were, as far as that can be seen without reading them.
+// sameFiles reports whether files are what they were, as far as that can be seen without reading them.
 func sameFiles(a, b []fs.FileInfo) bool {
 	if len(a) != len(b) {
 		return false

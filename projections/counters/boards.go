@@ -90,7 +90,7 @@ func (c *Counters) countBoard(owner, board string, delta boardTally) error {
 	return nil
 }
 
-// mention folds that the event mentions a board, and tells whether it exists thereafter.
+// mention folds that the event mentions a board, and reports whether it exists thereafter.
 func (c *Counters) mention(owner, board string) (exists bool, err error) {
 	state, err := c.mentioned(owner, board)
 	return state.exists(), err

@@ -90,7 +90,7 @@ func (c *Counters) moveEdge(p *pair, board string, was, is edge) error {
 	return c.countBoard(p.to, board, d)
 }
 
-// forgettable tells whether a fact about a board says nothing that history could not still bring out, when there is no more
+// forgettable reports whether a fact about a board says nothing that history could not still bring out, when there is no more
 // history to come. A block may end, and what it bars come back.
 func (c *Counters) forgettable(p *pair, at rank) bool {
 	return c.b.BackfillsClosed() && at.removes() && (p.followed <= p.unfollowed || at <= p.followed)

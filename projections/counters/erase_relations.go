@@ -2,7 +2,7 @@ package counters
 
 import "github.com/skein-feed/skein/projections"
 
-// erased tells whether one of some users was deleted: no history of theirs counts any more.
+// erased reports whether one of some users was deleted: no history of theirs counts any more.
 func (c *Counters) erased(users ...string) (bool, error) {
 	for _, user := range users {
 		if user == "" {

@@ -19,7 +19,7 @@ const (
 	likeBits = 3
 )
 
-// holds tells whether the user likes the item: history comes before live facts.
+// holds reports whether the user likes the item: history comes before live facts.
 func (f likeFacts) holds() bool {
 	return f&likeLive != 0 || f&(likeBackfilled|likeEnded) == likeBackfilled
 }

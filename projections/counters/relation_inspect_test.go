@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections/model/histories"
 )
 
-// isRelation tells whether a row is about relations.
+// isRelation reports whether a row is about relations.
 func isRelation(key []byte) bool {
 	return len(key) >= 3 && projections.Tag(key[2]) >= tagUserRelations && projections.Tag(key[2]) <= tagTombstone
 }

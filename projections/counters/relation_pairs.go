@@ -31,7 +31,7 @@ func rankOf(ev *events.Event) rank {
 func (r rank) live() bool    { return r&liveRank != 0 }
 func (r rank) removes() bool { return r&1 != 0 }
 
-// valid tells whether a fact can have the rank.
+// valid reports whether a fact can have the rank.
 func (r rank) valid() bool { return r&^liveRank >= 2 && r&^liveRank < 1<<62 }
 
 // block is what the facts say of the block of one user by another.

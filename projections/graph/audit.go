@@ -30,7 +30,7 @@ func EachBoard(r projections.Reader, shard events.Shard, do func(owner, board st
 	return nil
 }
 
-// InList tells whether a list has a row for an entry, by one or two point reads: without merging lists, and without asking what
+// InList reports whether a list has a row for an entry, by one or two point reads: without merging lists, and without asking what
 // the list is derived from, where it is kept. Of lists that are merged from others it is an error to ask.
 func (q *Queries) InList(l List, e Entry) (bool, error) {
 	key := q.key()

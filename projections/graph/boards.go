@@ -16,7 +16,7 @@ func (t *txn) mention(owner, id string) (b board, exists bool, err error) {
 	return b, true, t.begin(owner, id, &b)
 }
 
-// pinned takes a pin that is put on a board for a mention, and tells whether the board exists then.
+// pinned takes a pin that is put on a board for a mention, and reports whether the board exists then.
 func (t *txn) pinned() (bool, error) {
 	_, exists, err := t.mention(t.ev.User, t.ev.Board)
 	return exists, err

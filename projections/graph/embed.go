@@ -50,13 +50,13 @@ func (t *txn) tell(p *pair, was, is bool) error {
 	return t.observe(c)
 }
 
-// Pinned folds an event that puts a pin on a board, and tells whether the board exists then: if not, a live event is
+// Pinned folds an event that puts a pin on a board, and reports whether the board exists then: if not, a live event is
 // void.
 func (g *Graph) Pinned(ev events.Event, b *projections.Batch) (exists bool, err error) {
 	return g.begin(&ev, b).pinned()
 }
 
-// Erased tells whether a user was deleted, so that no backfill may bring anything of theirs back.
+// Erased reports whether a user was deleted, so that no backfill may bring anything of theirs back.
 func (g *Graph) Erased(ev events.Event, b *projections.Batch, user string) (bool, error) {
 	return g.begin(&ev, b).tombstoned(user)
 }

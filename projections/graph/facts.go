@@ -60,7 +60,7 @@ func (s *standing) begin(at stamp) {
 
 func (s *standing) end(at stamp) { s.on, s.off = 0, at }
 
-// holds tells whether the latest fact is a beginning.
+// holds reports whether the latest fact is a beginning.
 func (s *standing) holds() bool { return s.on != 0 || (s.off == 0 && s.backfill != 0) }
 
 // since is the time of the fact that holds: of the backfill, where no live fact ended it.
@@ -92,17 +92,17 @@ type edge struct {
 	boards bool
 }
 
-// blocked tells whether a block in either direction holds, so that no follow does.
+// blocked reports whether a block in either direction holds, so that no follow does.
 func (e *edge) blocked() bool { return e.blockedBy || e.block.holds() }
 
-// blockedLive tells whether a live block stands in either direction, so that live follows are ignored.
+// blockedLive reports whether a live block stands in either direction, so that live follows are ignored.
 func (e *edge) blockedLive() bool { return e.blockedByLive || e.block.on != 0 }
 
 // follow is F, unfollow is U.
 func (e *edge) follow() stamp   { return e.followLive.orElse(e.followBackfill) }
 func (e *edge) unfollow() stamp { return max(e.unfollowLive, e.unfollowBackfill) }
 
-// explicit tells whether and since when A follows B explicitly.
+// explicit reports whether and since when A follows B explicitly.
 func (e *edge) explicit() (since events.Micros, ok bool) {
 	f := e.follow()
 	if f <= e.unfollow() || e.blocked() { // equal backfills: the removal is later

@@ -98,7 +98,7 @@ func (g *Graph) begin(ev *events.Event, b *projections.Batch) *txn {
 	return t
 }
 
-// tombstoned tells whether one of the users was deleted, so that no backfill may bring anything of theirs back.
+// tombstoned reports whether one of the users was deleted, so that no backfill may bring anything of theirs back.
 func (t *txn) tombstoned(users ...string) (bool, error) {
 	for _, u := range users {
 		if u == "" {

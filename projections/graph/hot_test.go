@@ -202,7 +202,7 @@ func TestHotHistories(t *testing.T) {
 	}
 }
 
-// ask asks how one follows another until it is answered from memory, and tells whether it is in the end.
+// ask asks how one follows another until it is answered from memory, and reports whether it is in the end.
 func ask(t testing.TB, cache *graph.HotCache, v *projections.View, a, b string) (f graph.Follow, hot bool) {
 	t.Helper()
 	for range 3 {

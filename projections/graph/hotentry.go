@@ -91,7 +91,7 @@ type hotTextSlot struct {
 	value hotValue
 }
 
-// is tells whether the entry is that of a user.
+// is reports whether the entry is that of a user.
 func (e *hotEntry) is(id *hotID) bool {
 	if e.rest == nil {
 		return id.text == "" && e.num == id.num

@@ -73,7 +73,7 @@ func (q *Queries) hotEdge(a, b string) (v hotValue, ok bool) {
 	return e.find(&id), true
 }
 
-// worthIt tells whether an entry shall be made for a user who has none, or one that does not answer any more. It shall not
+// worthIt reports whether an entry shall be made for a user who has none, or one that does not answer any more. It shall not
 // before the second call, and not before about as much was read in single rows as it costs: so one walk over many users
 // keeps nothing, and a large user who changes all the time costs not much more than without.
 func (q *Queries) worthIt(id *hotID, user string, last *hotEntry, questions int) bool {

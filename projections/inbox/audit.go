@@ -34,7 +34,7 @@ func (q *Queries) Score(item string) (score int64, ok bool, err error) {
 	return score, ok, errors.Join(err, s.close())
 }
 
-// Likes tells whether a user likes an item.
+// Likes reports whether a user likes an item.
 func (q *Queries) Likes(user, item string) (bool, error) {
 	row, ok, err := q.r.Get(projections.AppendKey(nil, tagLike, user, item))
 	if err != nil || !ok {

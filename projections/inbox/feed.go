@@ -172,7 +172,7 @@ func (w *walk) pin(place []byte) (*Pin, error) {
 	return p, nil
 }
 
-// sees tells whether the reader sees the pins on a board.
+// sees reports whether the reader sees the pins on a board.
 func (w *walk) sees(owner, board string) (bool, error) {
 	s, met := w.sights[owner]
 	if !met {

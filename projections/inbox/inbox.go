@@ -166,7 +166,7 @@ func (f *Inbox) put(key, value []byte) {
 	f.b.Set(key, value)
 }
 
-// has tells whether there is a row with the key.
+// has reports whether there is a row with the key.
 func (f *Inbox) has(key []byte) (bool, error) {
 	_, ok, err := f.b.Get(key)
 	return ok, err

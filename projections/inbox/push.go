@@ -129,7 +129,7 @@ func (f *Inbox) deliver(id, place []byte) error {
 	return f.trim(name, r)
 }
 
-// enter writes an entry to the inbox whose prefix is in f.key, and tells whether the inbox is to be looked at. That is done now
+// enter writes an entry to the inbox whose prefix is in f.key, and reports whether the inbox is to be looked at. That is done now
 // and then, at random but by the key alone, so that two builds and a fold that was cut do the same: nothing need be counted. It
 // is after half of what is kept on average, so that an inbox is seldom more than twice as large.
 func (f *Inbox) enter(place []byte) (look bool) {

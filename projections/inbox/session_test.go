@@ -148,7 +148,7 @@ func contains(feed []model.Pin, p inbox.Pin) bool {
 	return false
 }
 
-// before tells whether one entry stands before another. By heat the scores are those of the session.
+// before reports whether one entry stands before another. By heat the scores are those of the session.
 func (r *reading) before(a, b inbox.Pin) bool {
 	if r.feed.Order == inbox.Hot && (a.Score != b.Score || a.Score == 0) {
 		return a.Score > b.Score || a.Score <= 0 || b.Score <= 0 // where there is no score, 0 is shown

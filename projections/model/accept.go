@@ -2,7 +2,7 @@ package model
 
 import "github.com/skein-feed/skein/events"
 
-// accepted tells whether a fact counts at all, given what stands before it in the log.
+// accepted reports whether a fact counts at all, given what stands before it in the log.
 func accepted(before []events.Event, ev events.Event) bool {
 	if !ev.Backfill {
 		return true
@@ -24,7 +24,7 @@ func accepted(before []events.Event, ev events.Event) bool {
 	return true
 }
 
-// void tells whether a live fact is to be ignored, given what stands before it in the log. Only live facts decide,
+// void reports whether a live fact is to be ignored, given what stands before it in the log. Only live facts decide,
 // so that an import may arrive at any time.
 func void(before []events.Event, ev events.Event) bool {
 	if ev.Backfill {
@@ -46,7 +46,7 @@ func void(before []events.Event, ev events.Event) bool {
 	return false
 }
 
-// liveBlock tells whether, by live facts alone, blocker blocks the other: the latest of blocks, unblocks and
+// liveBlock reports whether, by live facts alone, blocker blocks the other: the latest of blocks, unblocks and
 // deletions of either user is a block.
 func liveBlock(before []events.Event, blocker, other string) bool {
 	last := events.Kind(0)
@@ -68,7 +68,7 @@ func liveBlock(before []events.Event, blocker, other string) bool {
 	return last == events.UserBlocked
 }
 
-// deletedBoard tells whether a board was deleted and not created again: the latest of its live creations, its
+// deletedBoard reports whether a board was deleted and not created again: the latest of its live creations, its
 // deletions and the deletions of its owner is a deletion of the board.
 func deletedBoard(before []events.Event, board BoardID) bool {
 	last := events.Kind(0)
@@ -88,7 +88,7 @@ func deletedBoard(before []events.Event, board BoardID) bool {
 	return last == events.BoardDeleted
 }
 
-// deletedIn tells whether one of some users is deleted in a part of the log.
+// deletedIn reports whether one of some users is deleted in a part of the log.
 func deletedIn(log []arrival, users ...string) bool {
 	for _, ev := range log {
 		for _, user := range users {

@@ -43,7 +43,7 @@ func (g *Graph) Repins(item string) int {
 	return n
 }
 
-// repins tells whether the event at a place of the log, which counts, is a re-pin that brings its pin to life.
+// repins reports whether the event at a place of the log, which counts, is a re-pin that brings its pin to life.
 func repins(log []arrival, at int) bool {
 	ev := log[at]
 	return ev.Kind == events.PinCreated && ev.RepinUser != "" &&
@@ -86,7 +86,7 @@ func (g *Graph) Top(s Scope, heats map[string]int64) []HotItem {
 	return list
 }
 
-// shows tells whether an item belongs to a scope: everybody's has every item, also what no pin shows.
+// shows reports whether an item belongs to a scope: everybody's has every item, also what no pin shows.
 func (g *Graph) shows(s Scope, item string) bool {
 	if s.Owner == "" {
 		return true

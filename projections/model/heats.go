@@ -8,13 +8,13 @@ import (
 // like names a user and an item.
 type like struct{ user, item string }
 
-// aboutLikes tells whether facts of a kind decide what the acting user likes.
+// aboutLikes reports whether facts of a kind decide what the acting user likes.
 func aboutLikes(k events.Kind) bool { return k == events.Liked || k == events.Unliked }
 
-// holds tells whether a like holds, given the facts about it: the latest is a like.
+// holds reports whether a like holds, given the facts about it: the latest is a like.
 func holds(likes facts) bool { return likes.last().Kind == events.Liked }
 
-// Liked tells whether a user likes an item.
+// Liked reports whether a user likes an item.
 func (g *Graph) Liked(user, item string) bool { return holds(g.likes[like{user, item}]) }
 
 // HeatSettings are what heat depends on.
@@ -67,7 +67,7 @@ func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 	return scores
 }
 
-// repeatsLike tells whether a like that arrives says nothing new: a live one, that the user likes the item already; a
+// repeatsLike reports whether a like that arrives says nothing new: a live one, that the user likes the item already; a
 // backfilled one, that a backfill said so before, or that by live facts the user likes it.
 func repeatsLike(before []arrival, ev events.Event) bool {
 	var about []arrival
@@ -83,7 +83,7 @@ func repeatsLike(before []arrival, ev events.Event) bool {
 	return len(likes.backfilled()) > 0 || holds(likes.live())
 }
 
-// lives tells whether a pin lives after a part of the log.
+// lives reports whether a pin lives after a part of the log.
 func lives(log []arrival, owner, pin string) bool {
 	var about []arrival
 	for _, ev := range log {

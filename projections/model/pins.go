@@ -21,7 +21,7 @@ type Pin struct {
 	Created events.Micros
 }
 
-// aboutPins tells whether facts of a kind decide which pins of the acting user live, and where.
+// aboutPins reports whether facts of a kind decide which pins of the acting user live, and where.
 func aboutPins(k events.Kind) bool {
 	switch k {
 	case events.PinCreated, events.PinMoved, events.PinDeleted, events.BoardDeleted:
@@ -30,7 +30,7 @@ func aboutPins(k events.Kind) bool {
 	return false
 }
 
-// living runs the life of one pin through the facts about the pins and boards of its owner, and tells whether it lives
+// living runs the life of one pin through the facts about the pins and boards of its owner, and reports whether it lives
 // at their end.
 func living(owned facts, id string) (pin Pin, lives bool) {
 	for _, f := range owned {

@@ -30,7 +30,7 @@ func (g *Graph) unfollows(a, b string) facts {
 // deletions is D: the deletions of a board.
 func (g *Graph) deletions(board BoardID) facts { return g.about[board].of(events.BoardDeleted) }
 
-// explicit tells whether and since when a follows b explicitly: F > U.
+// explicit reports whether and since when a follows b explicitly: F > U.
 func (g *Graph) explicit(a, b string) (events.Micros, bool) {
 	if g.barred(a, b) {
 		return 0, false
@@ -38,7 +38,7 @@ func (g *Graph) explicit(a, b string) (events.Micros, bool) {
 	return standing(g.relations(a, b).of(events.UserFollowed).by(a), g.unfollows(a, b))
 }
 
-// onBoard tells whether and since when a follows the board itself: f > u, f > U, f > D.
+// onBoard reports whether and since when a follows the board itself: f > u, f > U, f > D.
 func (g *Graph) onBoard(a string, board BoardID) (events.Micros, bool) {
 	if g.barred(a, board.Owner) {
 		return 0, false
@@ -48,7 +48,7 @@ func (g *Graph) onBoard(a string, board BoardID) (events.Micros, bool) {
 	return standing(own.of(events.BoardFollowed), ended)
 }
 
-// excluded tells whether and since when a excludes the board: u > f, u > U, u > F, u > D, and its owner is followed
+// excluded reports whether and since when a excludes the board: u > f, u > U, u > F, u > D, and its owner is followed
 // explicitly.
 func (g *Graph) excluded(a string, board BoardID) (events.Micros, bool) {
 	if _, follows := g.explicit(a, board.Owner); !follows {
@@ -78,26 +78,26 @@ func (g *Graph) newFollows(a, b string) facts {
 	})
 }
 
-// barred tells whether a block, by live facts or backfills, stands between two users in either direction.
+// barred reports whether a block, by live facts or backfills, stands between two users in either direction.
 func (g *Graph) barred(a, b string) bool {
 	_, ab := g.blocks(a, b)
 	_, ba := g.blocks(b, a)
 	return ab || ba
 }
 
-// blocks tells whether and since when a blocks b: the latest block fact is a block.
+// blocks reports whether and since when a blocks b: the latest block fact is a block.
 func (g *Graph) blocks(a, b string) (events.Micros, bool) {
 	own := g.relations(a, b).by(a)
 	return standing(own.of(events.UserBlocked), own.of(events.UserUnblocked))
 }
 
-// mutes tells whether and since when a mutes b.
+// mutes reports whether and since when a mutes b.
 func (g *Graph) mutes(a, b string) (events.Micros, bool) {
 	own := g.relations(a, b).by(a)
 	return standing(own.of(events.UserMuted), own.of(events.UserUnmuted))
 }
 
-// implicit tells whether and since when a follows at least one board of b, whatever else.
+// implicit reports whether and since when a follows at least one board of b, whatever else.
 func (g *Graph) implicit(a, b string) (since events.Micros, holds bool) {
 	for _, board := range g.boards {
 		if board.Owner != b {
@@ -111,7 +111,7 @@ func (g *Graph) implicit(a, b string) (since events.Micros, holds bool) {
 	return since, holds
 }
 
-// life tells whether a board exists, since when, and its title.
+// life reports whether a board exists, since when, and its title.
 func (g *Graph) life(board BoardID) (created events.Micros, title string, exists bool) {
 	if board.Board == "" {
 		return 0, "", true // the default board always exists

@@ -10,17 +10,17 @@ import (
 // ServedItems is how many items [Graph.Served] lists at most.
 const ServedItems = 100
 
-// aboutSeen tells whether facts of a kind decide what the acting user has seen.
+// aboutSeen reports whether facts of a kind decide what the acting user has seen.
 func aboutSeen(k events.Kind) bool { return k == events.Played || k == events.Served }
 
-// emptied tells whether the play or serve at a place of the log says nothing about what its user has seen, because the
+// emptied reports whether the play or serve at a place of the log says nothing about what its user has seen, because the
 // user's seen were cleared: later, or, if it is a backfill, at any time.
 func emptied(log []arrival, at int) bool {
 	ev := log[at]
 	return aboutSeen(ev.Kind) && (clearedIn(log[at+1:], ev.User) || ev.Backfill && clearedIn(log[:at], ev.User))
 }
 
-// clearedIn tells whether the seen of a user is cleared in a part of the log.
+// clearedIn reports whether the seen of a user is cleared in a part of the log.
 func clearedIn(log []arrival, user string) bool {
 	return slices.ContainsFunc(log, func(ev arrival) bool { return ev.Kind == events.SeenCleared && ev.User == user })
 }

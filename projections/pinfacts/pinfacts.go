@@ -47,7 +47,7 @@ func (c *Creation) event(owner, pin string) *events.Event {
 	}
 }
 
-// Before tells whether one backfilled creation of a pin comes before another in the order of facts.
+// Before reports whether one backfilled creation of a pin comes before another in the order of facts.
 func (c *Creation) Before(other *Creation, owner, pin string) bool {
 	if c.Time != other.Time {
 		return c.Time < other.Time

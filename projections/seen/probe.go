@@ -145,7 +145,7 @@ func (p *probe) mark(i, size int) {
 	}
 }
 
-// inSets tells whether a print is in one of some sets, which are named as in members.
+// inSets reports whether a print is in one of some sets, which are named as in members.
 func (p *probe) inSets(of uint64, sets uint8) bool {
 	for i := range p.sets {
 		if s := &p.sets[i]; sets>>(i%8)&1 == 1 && contains(p.values[s.from:s.to], of>>(printBits-s.width), s.width) {
@@ -155,7 +155,7 @@ func (p *probe) inSets(of uint64, sets uint8) bool {
 	return false
 }
 
-// contains tells whether a value of a width is among sorted ones. They are hashes, spread evenly, so it stands near where
+// contains reports whether a value of a width is among sorted ones. They are hashes, spread evenly, so it stands near where
 // it would if all gaps were equal: of n about √n / 2 away.
 func contains(values []uint64, v uint64, width int) bool {
 	if len(values) == 0 {

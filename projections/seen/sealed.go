@@ -123,7 +123,7 @@ func decodeBloom(row []byte) (b bloomFilter, err error) {
 	return b, nil
 }
 
-// has tells whether a print, spread, may be in the filter. Three bits are looked at together: seven of eight prints that are
+// has reports whether a print, spread, may be in the filter. Three bits are looked at together: seven of eight prints that are
 // not in it miss one of them, so the processor seldom guesses wrong, and does not wait for one before it fetches the next.
 func (b *bloomFilter) has(spread uint64) bool {
 	const (

@@ -193,7 +193,7 @@ func (f *Seen) cleared(user string) {
 	f.b.Set(f.key, nil)
 }
 
-// closed tells whether no backfill counts for a user.
+// closed reports whether no backfill counts for a user.
 func (f *Seen) closed(user string) (bool, error) {
 	f.key = closedKey(f.key[:0], user, f.b.KeyedHash(user))
 	_, ok, err := f.b.Get(f.key)

@@ -176,7 +176,7 @@ func (f *Seen) visit(from, n uint32, current month) error {
 	return nil
 }
 
-// expired tells whether no window reaches a month any more.
+// expired reports whether no window reaches a month any more.
 func (f *Seen) expired(m, current month) bool { return int(m) <= int(current)-f.settings.Retention }
 
 func (f *Seen) expire(m month, from uint32) {

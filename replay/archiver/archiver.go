@@ -87,7 +87,7 @@ type request struct {
 
 // Status is what an archiver does.
 type Status struct {
-	// Running tells whether this process archives; false: another one has the lease, or it is about to begin.
+	// Running reports whether this process archives; false: another one has the lease, or it is about to begin.
 	Running bool
 	// Waiting envelopes are read and not sealed yet.
 	Waiting int
@@ -186,7 +186,7 @@ func (a *Archiver) wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// hopeless tells whether trying again is no use.
+// hopeless reports whether trying again is no use.
 func hopeless(err error) bool {
 	for _, target := range []error{
 		events.ErrOtherLog, events.ErrOtherEpoch, events.ErrLogShorter, events.ErrRewritten, events.ErrTrimmed, events.ErrNoLog,

@@ -22,7 +22,7 @@ type Examined struct {
 	Lost []eventlog.SeqRange
 }
 
-// Examine reads what a stream has after the end of its archive, and tells whether the log can go on with both. The process
+// Examine reads what a stream has after the end of its archive, and reports whether the log can go on with both. The process
 // must be the only one that has the stream, if it is embedded: [events.ErrLocked].
 //
 // Wrong is an [ErrSuperseded] if the archive has gone on without the stream, [ErrArchiveBehind] if the stream has gone on

@@ -175,7 +175,7 @@ func (a *Audit) rest(ctx context.Context) error {
 	return a.Rest(ctx)
 }
 
-// corrupt tells whether an error is of a row that no fold can have written.
+// corrupt reports whether an error is of a row that no fold can have written.
 func corrupt(err error) bool {
 	return errors.Is(err, projections.ErrCorrupt) || errors.Is(err, graph.ErrCorrupt) || errors.Is(err, inbox.ErrCorrupt) ||
 		errors.Is(err, counters.ErrCorrupt) || errors.Is(err, events.ErrKeyID)

@@ -273,7 +273,7 @@ func named(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// stopped tells whether a store does not serve now.
+// stopped reports whether a store does not serve now.
 func stopped(err error) bool {
 	return errors.Is(err, projections.ErrStopped) || errors.Is(err, projections.ErrNotReady)
 }

@@ -159,7 +159,7 @@ func (s *said) Write(p []byte) (int, error) {
 	return s.text.Write(p)
 }
 
-// has tells whether a line has all of some words.
+// has reports whether a line has all of some words.
 func (s *said) has(words ...string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

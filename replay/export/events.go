@@ -65,7 +65,7 @@ type EventRow struct {
 	event *Event
 }
 
-// Concerns tells whether an event is by a user or towards one: followed, blocked or muted by another, followed by a board, or
+// Concerns reports whether an event is by a user or towards one: followed, blocked or muted by another, followed by a board, or
 // re-pinned from.
 func Concerns(ev *events.Event, user string) bool {
 	return ev.User == user || ev.Peer == user || ev.RepinUser == user

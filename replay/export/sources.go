@@ -101,7 +101,7 @@ func (g *gauge) saw(ev *skeinv1.Event, at events.Place) {
 	g.p.Set(g.done)
 }
 
-// covers tells whether a slot of an envelope is in the range.
+// covers reports whether a slot of an envelope is in the range.
 func covers(after, until events.Place, seq uint64, slot int) bool {
 	begun := seq > after.Seq || seq == after.Seq && after.Slots > 0 && slot >= after.Slots
 	return begun && (seq < until.Seq || seq == until.Seq && (until.Slots == 0 || slot < until.Slots))

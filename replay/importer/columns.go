@@ -285,7 +285,7 @@ func (m *mapping) resolve(header []string) (columns, error) {
 	return c, nil
 }
 
-// names tells whether the mapping needs the file's own names.
+// names reports whether the mapping needs the file's own names.
 func (m *mapping) needsHeader() bool {
 	for _, name := range m.named {
 		if _, err := strconv.Atoi(name); err != nil {

@@ -139,7 +139,7 @@ func eachRow(o CompareOptions, do func(r *row, at events.Micros)) error {
 	}
 }
 
-// good tells whether the ids of a row can stand together.
+// good reports whether the ids of a row can stand together.
 func (k Kind) good(r *row) bool {
 	id := func(r *row, as role) bool { return events.ValidateID(r.fields[as]) == nil }
 	a := r.fields[follower]

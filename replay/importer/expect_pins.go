@@ -9,7 +9,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// goodPin tells whether the fields of a row of pins can stand together.
+// goodPin reports whether the fields of a row of pins can stand together.
 func goodPin(r *row) bool {
 	id := func(as role) bool { return events.ValidateID(r.fields[as]) == nil }
 	none := func(as role) bool { return r.fields[as] == "" }

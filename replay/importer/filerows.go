@@ -41,7 +41,7 @@ func (f *fileRows) Next() (Row, error) {
 // Extent implements [Rows].
 func (f *fileRows) Extent() (read, size int64) { return f.file.read.Load(), f.file.size }
 
-// repeats tells whether what a row is about was seen before.
+// repeats reports whether what a row is about was seen before.
 func (k Kind) repeats(seen map[subject]struct{}, r *row) bool {
 	s := k.subjectOf(r)
 	if _, ok := seen[s]; ok {

@@ -21,7 +21,7 @@ const (
 	maxPause   = 5 * time.Second
 )
 
-// Final tells whether the same call would fail again. After all other errors, unknown outcomes and broken connections
+// Final reports whether the same call would fail again. After all other errors, unknown outcomes and broken connections
 // included (of which connect calls some "canceled"), the same call is worth another try.
 func Final(err error) bool {
 	switch connect.CodeOf(err) {

@@ -16,7 +16,7 @@ type Format struct {
 	Delimiter Delimiter
 	// Columns maps roles to columns: names of roles by position ("-" for others), or role=column.
 	Columns []string
-	// Header tells whether the first line names the columns; empty: HeaderAuto.
+	// Header reports whether the first line names the columns; empty: HeaderAuto.
 	Header Header
 }
 

@@ -37,7 +37,7 @@ func (t tally) key() *skeinv1.CounterKey {
 	return &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: t.item}}
 }
 
-// tallied tells whether what a file says are tallies.
+// tallied reports whether what a file says are tallies.
 func (k Kind) tallied() bool { return k == Plays || k == Likes }
 
 // expectTallies counts the rows of a file of plays or likes.

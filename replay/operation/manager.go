@@ -177,7 +177,7 @@ func (m *Manager) Get(id string) (Info, error) {
 }
 
 // List returns at most n operations of a kind, the latest first, from the one before an id on. The empty kind is any, the
-// empty id is above all. More tells whether there are others.
+// empty id is above all. More reports whether there are others.
 func (m *Manager) List(k Kind, before string, n int) (found []Info, more bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

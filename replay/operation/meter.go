@@ -25,7 +25,7 @@ type sample struct {
 	done uint64
 }
 
-// look notes how far the work is, and tells whether that has changed. Where the work begins to count anew, so does the
+// look notes how far the work is, and reports whether that has changed. Where the work begins to count anew, so does the
 // meter.
 func (m *meter) look(p *replay.Progress, now time.Time) (changed bool) {
 	unit, done, total := p.Now()

@@ -35,7 +35,7 @@ const (
 	Cancelled State = "cancelled"
 )
 
-// Ended tells whether the state is a last one.
+// Ended reports whether the state is a last one.
 func (s State) Ended() bool { return s == Succeeded || s == Failed || s == Cancelled }
 
 // Info is an operation at one moment.
@@ -103,7 +103,7 @@ func (e *ConflictError) Error() string {
 // builds are the kinds that fold, compare or swap what one projection consists of.
 var builds = map[Kind]bool{Rebuild: true, Verify: true, Repair: true, Rollback: true}
 
-// conflict tells whether two operations cannot go on beside each other: erasing with anything, the same twice, and two
+// conflict reports whether two operations cannot go on beside each other: erasing with anything, the same twice, and two
 // that work on the generations of one projection. A snapshot reads a state that nothing else changes.
 func conflict(a, b Info) bool {
 	if a.Kind == Erase || b.Kind == Erase {

@@ -28,7 +28,7 @@ type Keeper struct {
 	Logger *slog.Logger
 }
 
-// wanted tells whether a projection in such a state is to be rebuilt.
+// wanted reports whether a projection in such a state is to be rebuilt.
 func (k *Keeper) wanted(st projections.Status) bool {
 	return k.Heal && st.Damaged || k.Adopt && st.State == projections.Outdated
 }

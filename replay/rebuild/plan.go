@@ -28,7 +28,7 @@ type Step struct {
 	// Name is that of the projection, Generation the one that serves now.
 	Name       string
 	Generation uint32
-	// Why says what is wrong with that, in words; Answers tells whether it serves meanwhile, from where it stands.
+	// Why says what is wrong with that, in words; Answers reports whether it serves meanwhile, from where it stands.
 	Why     string
 	Answers bool
 	// Envelopes are to be folded, in about Time.

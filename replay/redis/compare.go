@@ -364,7 +364,7 @@ func (d *diffing) nextGot() (err error) {
 	return err
 }
 
-// holdsNot tells whether a follow does not hold because one of the two blocks the other.
+// holdsNot reports whether a follow does not hold because one of the two blocks the other.
 func (d *diffing) holdsNot(g *group) bool {
 	if g.list.kind > listBoardFollowers {
 		return false

@@ -98,7 +98,7 @@ func (s *server) name() string {
 // passing are errors of the server that another try may not meet.
 var passing = []string{"LOADING", "TRYAGAIN", "BUSY", "MASTERDOWN", "CLUSTERDOWN"}
 
-// refused tells whether the server answered, with an error that it will give again.
+// refused reports whether the server answered, with an error that it will give again.
 func refused(err error) bool {
 	var said goredis.Error
 	if !errors.As(err, &said) {

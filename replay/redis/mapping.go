@@ -280,7 +280,7 @@ func (r *Rule) checkRoles() error {
 	return nil
 }
 
-// captures tells whether the rule has times.
+// captures reports whether the rule has times.
 func (r *Rule) timed() bool { return r.unit != unitNone }
 
 // rule returns the first rule whose pattern a key matches, and what the key says; nil: there is none.
@@ -293,7 +293,7 @@ func (m *Mapping) rule(key string, into *captured) *Rule {
 	return nil
 }
 
-// ruleFor makes the rule of a key the first one that it matches of its structure. It tells whether there is one.
+// ruleFor makes the rule of a key the first one that it matches of its structure. It reports whether there is one.
 func (m *Mapping) ruleFor(k *matchedKey, is structure) bool {
 	for _, r := range m.Rules[k.rule.number-1:] {
 		if said := (captured{}); r.structure == is && r.key.match(k.key, &said) {

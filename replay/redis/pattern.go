@@ -24,7 +24,7 @@ var (
 	errAdjacent = errors.New("has two captures with nothing between them: where does the first one end?")
 )
 
-// mayBeEmpty tells whether an empty text matches a capture as well: a board may have no title.
+// mayBeEmpty reports whether an empty text matches a capture as well: a board may have no title.
 func mayBeEmpty(as role) bool { return rolesOf(roleTitle, roleAttributes, roleNothing).has(as) }
 
 // piece is a literal text or a capture.
@@ -149,7 +149,7 @@ func (p *pattern) role(name string) (role, error) {
 	return as, nil
 }
 
-// match takes a text apart. It tells whether the text is of the pattern.
+// match takes a text apart. It reports whether the text is of the pattern.
 func (p *pattern) match(text string, into *captured) bool {
 	at := p.re.FindStringSubmatchIndex(text)
 	if at == nil {

@@ -153,7 +153,7 @@ func (x *settling) note(record []byte) {
 	}
 }
 
-// told tells whether a fact without a time says only what another one says with its time. It is the later one in the order
+// told reports whether a fact without a time says only what another one says with its time. It is the later one in the order
 // of records; published, it would be taken for newer than it is.
 func (x *settling) told(record []byte) bool {
 	ids := idsOf(record)
