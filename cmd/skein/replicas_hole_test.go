@@ -22,7 +22,7 @@ import (
 
 // TestReplicasHole follows docs/runbook.md, SkeinLogHole, with two processes over a log on three NATS servers: the replica of one
 // server is damaged, found and repaired; then all replicas lack a message, and the loss is accepted.
-func TestReplicasHole(t *testing.T) {
+func TestReplicasHole(t *testing.T) { //nolint:tparallel // its parts follow each other
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()

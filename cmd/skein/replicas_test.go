@@ -40,7 +40,7 @@ const callTime = 2 * time.Minute
 
 // TestReplicas demands that two processes over one cluster answer as one would: while a NATS server is down, page by
 // page, while they are restarted one after the other, and after one was killed or has lost its disk.
-func TestReplicas(t *testing.T) {
+func TestReplicas(t *testing.T) { //nolint:tparallel // its parts follow each other
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
