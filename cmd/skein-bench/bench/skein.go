@@ -190,7 +190,7 @@ func (s *skeinServer) visible(ctx context.Context, p events.Position) error {
 	}
 }
 
-// behind tells whether some projection does not yet show a position.
+// behind reports whether some projection does not yet show a position.
 func behind(status *skeinv1.GetStatusResponse, p events.Position) (bool, error) {
 	if len(status.GetProjections()) == 0 {
 		return false, errors.New("the service has no projections")
