@@ -148,13 +148,13 @@ func (two *twoWays) canonical(procedure string, body []byte) []byte {
 	return data
 }
 
-// reads are the unary methods without side effects.
+// reads are the unary methods that may be called again: those that read.
 func (two *twoWays) reads() []string {
 	var found []string
 	for procedure := range two.server.methods {
 		d := descriptorOf(procedure)
 		if d != nil && strings.HasPrefix(procedure, "/skein.v1.") && !d.IsStreamingServer() &&
-			strings.Contains(fmt.Sprint(d.Options()), "NO_SIDE_EFFECTS") && !strings.Contains(procedure, "AdminService") {
+			strings.Contains(fmt.Sprint(d.Options()), "idempotency_level") && !strings.Contains(procedure, "AdminService") {
 			found = append(found, procedure)
 		}
 	}

@@ -742,7 +742,7 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x1cFEED_COMPLETENESS_REBUILDING\x10\x02\x12&\n" +
 	"\"FEED_COMPLETENESS_SEEN_UNAVAILABLE\x10\x032\x9d\x01\n" +
 	"\vFeedService\x12F\n" +
-	"\bReadFeed\x12\x19.skein.v1.ReadFeedRequest\x1a\x1a.skein.v1.ReadFeedResponse\"\x03\x90\x02\x01\x12F\n" +
+	"\bReadFeed\x12\x19.skein.v1.ReadFeedRequest\x1a\x1a.skein.v1.ReadFeedResponse\"\x03\x90\x02\x02\x12F\n" +
 	"\bListPins\x12\x19.skein.v1.ListPinsRequest\x1a\x1a.skein.v1.ListPinsResponse\"\x03\x90\x02\x01B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (

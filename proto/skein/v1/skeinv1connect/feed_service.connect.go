@@ -42,7 +42,7 @@ const (
 // FeedServiceClient is a client for the skein.v1.FeedService service.
 type FeedServiceClient interface {
 	// ReadFeed reads a page of a reader's home feed. With mark_active it may append a reader_active event, at most
-	// one a reader and day, which never delays or fails the read.
+	// one a reader and day, which never delays or fails the read. It may be retried, but GET is not taken.
 	ReadFeed(context.Context, *connect.Request[v1.ReadFeedRequest]) (*connect.Response[v1.ReadFeedResponse], error)
 	// ListPins lists the living pins of a user or of one board, newest first; equal times by id.
 	ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error)
@@ -63,7 +63,7 @@ func NewFeedServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			httpClient,
 			baseURL+FeedServiceReadFeedProcedure,
 			connect.WithSchema(feedServiceMethods.ByName("ReadFeed")),
-			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithIdempotency(connect.IdempotencyIdempotent),
 			connect.WithClientOptions(opts...),
 		),
 		listPins: connect.NewClient[v1.ListPinsRequest, v1.ListPinsResponse](
@@ -95,7 +95,7 @@ func (c *feedServiceClient) ListPins(ctx context.Context, req *connect.Request[v
 // FeedServiceHandler is an implementation of the skein.v1.FeedService service.
 type FeedServiceHandler interface {
 	// ReadFeed reads a page of a reader's home feed. With mark_active it may append a reader_active event, at most
-	// one a reader and day, which never delays or fails the read.
+	// one a reader and day, which never delays or fails the read. It may be retried, but GET is not taken.
 	ReadFeed(context.Context, *connect.Request[v1.ReadFeedRequest]) (*connect.Response[v1.ReadFeedResponse], error)
 	// ListPins lists the living pins of a user or of one board, newest first; equal times by id.
 	ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error)
@@ -112,7 +112,7 @@ func NewFeedServiceHandler(svc FeedServiceHandler, opts ...connect.HandlerOption
 		FeedServiceReadFeedProcedure,
 		svc.ReadFeed,
 		connect.WithSchema(feedServiceMethods.ByName("ReadFeed")),
-		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithIdempotency(connect.IdempotencyIdempotent),
 		connect.WithHandlerOptions(opts...),
 	)
 	feedServiceListPinsHandler := connect.NewUnaryHandler(
