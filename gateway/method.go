@@ -203,12 +203,17 @@ func (s *Server) handlerOptions(procedure string) []connect.HandlerOption {
 	}
 	if d := descriptorOf(procedure); d != nil {
 		options = append(options, connect.WithSchema(d))
-		o, ok := d.Options().(*descriptorpb.MethodOptions)
-		if ok && o.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS {
+		if freeOfSideEffects(d) {
 			options = append(options, connect.WithIdempotency(connect.IdempotencyNoSideEffects))
 		}
 	}
 	return options
+}
+
+// freeOfSideEffects reports whether the API declares that a method changes nothing. Those can be called by GET.
+func freeOfSideEffects(d protoreflect.MethodDescriptor) bool {
+	o, ok := d.Options().(*descriptorpb.MethodOptions)
+	return ok && o.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
 // compressMinBytes is the answer from which compression is worth its time, for clients that accept it.
