@@ -170,12 +170,7 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	if err != nil {
 		return err
 	}
-	if c.asks() && !c.encrypts() {
-		logger.Warn("tokens without TLS: whoever sees the traffic can use them")
-	}
-	if c.ListenAnywhere && !c.asks() && len(c.AllowedHosts) == 0 {
-		logger.Warn("without --tokens and --jwks only calls to localhost are answered: --allowed-hosts names other hosts")
-	}
+	c.warn(logger)
 	if c.Check {
 		if o.upkeep, err = c.upkeepFlags.options(ctx, o.dir, c.NATS != ""); err != nil {
 			return err
@@ -235,6 +230,16 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 		return c.writePort(l)
 	})
 	return errors.Join(err, a.close(context.WithoutCancel(ctx)))
+}
+
+// warn says which flags are allowed together, but seldom meant.
+func (c *serveCmd) warn(logger *slog.Logger) {
+	if c.asks() && !c.encrypts() {
+		logger.Warn("tokens without TLS: whoever sees the traffic can use them")
+	}
+	if c.ListenAnywhere && !c.asks() && len(c.AllowedHosts) == 0 {
+		logger.Warn("without --tokens and --jwks only calls to localhost are answered: --allowed-hosts names other hosts")
+	}
 }
 
 func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
