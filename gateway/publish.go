@@ -115,8 +115,8 @@ func (s *Server) appendGood(
 	if err != nil {
 		return took, nil, err
 	}
-	s.metrics.accepted.Add(float64(took.Accepted))
-	res.Position, res.AcceptedCount = s.names.of(took.Position), int32(took.Accepted)
+	s.metrics.accepted.Add(float64(len(good)))
+	res.Position, res.AcceptedCount = s.names.of(took.Position), int32(len(good))
 	for i, id := range took.EventIDs {
 		res.EventIds[places[i]] = id
 	}
@@ -130,7 +130,7 @@ func (s *Server) nameRepeats(took eventlog.Result, places []int, res *skeinv1.Pu
 	if env == nil {
 		return
 	}
-	repeats, reused, known := env.Skipped(took.Slot, took.Accepted)
+	repeats, reused, known := env.Skipped(took.Slot, len(places))
 	if !known {
 		return
 	}

@@ -39,7 +39,7 @@ func ExampleDial() {
 	if err != nil {
 		panic(err) // on events.ErrOutcomeUnknown: publish again, with the same event ids
 	}
-	fmt.Println("accepted", res.Accepted, "as", res.EventIDs[0])
+	fmt.Println("accepted", len(res.EventIDs), "as", res.EventIDs[0])
 	// Output:
 	// event 1: user_followed.target_user_id must not be the acting user: nobody follows, blocks or mutes themselves
 	// accepted 1 as req-1

@@ -97,12 +97,10 @@ type PublishOptions struct {
 	Trace string
 }
 
-// Result says what the log took of a call.
+// Result says where the log has the events of a call.
 type Result struct {
 	// Position contains the events.
 	Position events.Position
-	// Accepted counts the events that the log took.
-	Accepted int
 	// Slot is that of the first event in the envelope at the position. The others follow it.
 	Slot int
 	// EventIDs has an entry for each event of the call: the client's event id, or, where there is none, a name for
@@ -188,7 +186,7 @@ func (p *Publisher) Publish(ctx context.Context, evs []*skeinv1.Event, opt Publi
 	if c.err != nil {
 		return Result{}, c.err
 	}
-	return Result{Position: p.log.Position(c.seq), Accepted: c.events, Slot: c.slot, EventIDs: eventIDs(evs, c)}, nil
+	return Result{Position: p.log.Position(c.seq), Slot: c.slot, EventIDs: eventIDs(evs, c)}, nil
 }
 
 // eventIDs returns the ids of the events, or names for those that have none.
