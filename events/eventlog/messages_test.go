@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skein-feed/skein/events"
@@ -46,24 +47,52 @@ func backfilled(msg *skeinv1.Event, offset uint64) *skeinv1.Event {
 	return msg
 }
 
-// follows returns an envelope of n live follows between users with 8-digit ids, from a number on; with event ids if
-// asked.
-func follows(tb testing.TB, from, n int, withIDs bool) []byte {
-	tb.Helper()
-	evs := make([]*skeinv1.Event, n)
-	for i := range evs {
-		evs[i] = &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
-			UserId: fmt.Sprint(10_000_000 + from + i), TargetUserId: fmt.Sprint(20_000_000 + 7*(from+i)),
-		}}}
-		if withIDs {
-			evs[i].EventId = fmt.Sprintf("req-%08d", from+i)
+// everyKind returns an event of each kind, with a value in each field.
+func everyKind() (evs []*skeinv1.Event) {
+	kinds := (&skeinv1.Event{}).ProtoReflect().Descriptor().Oneofs().ByName("kind").Fields()
+	for i := range kinds.Len() {
+		msg := &skeinv1.Event{EventId: fmt.Sprint("event", i), Source: "old-redis", Offset: uint64(i + 1), OccurredAt: timestamppb.New(time.Unix(1e9, 0))}
+		fill(msg.ProtoReflect().Mutable(kinds.Get(i)).Message())
+		evs = append(evs, msg)
+	}
+	return evs
+}
+
+// fill gives every field of a message a value.
+func fill(m protoreflect.Message) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		switch f := fields.Get(i); f.Kind() {
+		case protoreflect.MessageKind:
+			if f.IsList() {
+				fill(m.Mutable(f).List().AppendMutable().Message())
+			} else {
+				fill(m.Mutable(f).Message())
+			}
+		case protoreflect.StringKind:
+			if f.IsList() {
+				m.Mutable(f).List().Append(protoreflect.ValueOfString("x"))
+			} else {
+				m.Set(f, protoreflect.ValueOfString("x"))
+			}
+		case protoreflect.BytesKind:
+			m.Set(f, protoreflect.ValueOfBytes([]byte("x")))
+		case protoreflect.EnumKind:
+			m.Set(f, protoreflect.ValueOfEnum(1))
+		case protoreflect.BoolKind:
+			m.Set(f, protoreflect.ValueOfBool(true))
+		case protoreflect.Int32Kind:
+			m.Set(f, protoreflect.ValueOfInt32(7))
+		case protoreflect.Uint32Kind:
+			m.Set(f, protoreflect.ValueOfUint32(7))
+		case protoreflect.Int64Kind, protoreflect.Sint64Kind:
+			m.Set(f, protoreflect.ValueOfInt64(7))
+		case protoreflect.Uint64Kind:
+			m.Set(f, protoreflect.ValueOfUint64(7))
+		default:
+			panic(fmt.Sprintf("%s is of kind %v: give it a value here", f.FullName(), f.Kind()))
 		}
 	}
-	data, err := events.EncodeEnvelope(evs)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return data
 }
 
 func reportEvents(b *testing.B, perOp int) {

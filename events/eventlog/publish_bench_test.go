@@ -52,7 +52,7 @@ func BenchmarkRead(b *testing.B) {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			l := openLog(b, Config{})
 			envelopes := min(1_000_000/size, 10_000)
-			data := follows(b, 0, size, false)
+			data := mustEncode(b, followsOf(0, size)...)
 			for range envelopes { // faster than through a publisher, which waits for each
 				if err := l.link.nc.Publish(Subject, data); err != nil {
 					b.Fatal(err)
