@@ -160,7 +160,7 @@ func TestOrdersThatAreRefused(t *testing.T) {
 		connect.CodeInvalidArgument, "INVALID_FIELD", "projections[1]")
 	wantError(t, snapshot(&skeinv1.TakeSnapshotRequest{}), connect.CodeUnimplemented, "PROJECTION_UNAVAILABLE", "")
 	_, err = w.admin.Rollback(t.Context(), connect.NewRequest(&skeinv1.RollbackRequest{Projection: "graph"}))
-	wantError(t, err, connect.CodeFailedPrecondition, "OPERATION_IN_THE_WAY", "")
+	wantError(t, err, connect.CodeFailedPrecondition, "OPERATION_CONFLICT", "")
 	if d := detailsOf(t, err); d.info.GetMetadata()["operation_id"] != "7" || err.Error() != "failed_precondition: 7 is in the way" {
 		t.Error(err, d.info)
 	}

@@ -97,30 +97,30 @@ func (r *countersReading) count(key *skeinv1.CounterKey, to *skeinv1.Counters) e
 	return nil
 }
 
-func checkListHot(c *checker, req *skeinv1.ListHotRequest) {
+func checkListTrending(c *checker, req *skeinv1.ListTrendingRequest) {
 	switch t := req.GetScope().(type) {
-	case *skeinv1.ListHotRequest_OwnerId:
+	case *skeinv1.ListTrendingRequest_OwnerId:
 		c.id("owner_id", t.OwnerId)
-	case *skeinv1.ListHotRequest_Board:
+	case *skeinv1.ListTrendingRequest_Board:
 		c.board("board", t.Board)
 	}
 }
 
 // scopeOf names the items that a list by heat is of, for the query and for tokens.
-func scopeOf(req *skeinv1.ListHotRequest) (counters.Scope, listID) {
+func scopeOf(req *skeinv1.ListTrendingRequest) (counters.Scope, listID) {
 	switch t := req.GetScope().(type) {
-	case *skeinv1.ListHotRequest_OwnerId:
+	case *skeinv1.ListTrendingRequest_OwnerId:
 		return counters.Scope{Owner: t.OwnerId}, newListID(hotList, t.OwnerId)
-	case *skeinv1.ListHotRequest_Board:
+	case *skeinv1.ListTrendingRequest_Board:
 		owner, board := t.Board.GetOwnerId(), t.Board.GetBoardId()
 		return counters.Scope{Owner: owner, Board: &board}, newListID(hotList, owner, board)
 	}
 	return counters.Scope{}, newListID(hotList)
 }
 
-func (s *Server) listHot(
-	ctx context.Context, req *skeinv1.ListHotRequest, x *extra,
-) (*skeinv1.ListHotResponse, error) {
+func (s *Server) listTrending(
+	ctx context.Context, req *skeinv1.ListTrendingRequest, x *extra,
+) (*skeinv1.ListTrendingResponse, error) {
 	scope, id := scopeOf(req)
 	mark, since, err := s.resume(req.GetPageToken(), "page_token", id)
 	if err != nil {
@@ -140,8 +140,8 @@ func (s *Server) listHot(
 		return nil, since.outOf(err)
 	}
 	s.metrics.hotRows.Observe(float64(r.RowsRead()))
-	made := make([]skeinv1.HotItem, len(items))
-	res := &skeinv1.ListHotResponse{Items: make([]*skeinv1.HotItem, len(items)), Position: r.position}
+	made := make([]skeinv1.TrendingItem, len(items))
+	res := &skeinv1.ListTrendingResponse{Items: make([]*skeinv1.TrendingItem, len(items)), Position: r.position}
 	for i, item := range items {
 		made[i].ItemId, made[i].Score = item.Item, item.Score
 		res.Items[i] = &made[i]

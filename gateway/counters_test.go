@@ -98,10 +98,10 @@ func TestBatchGetCounters(t *testing.T) {
 }
 
 // hot is the list by heat of a scope, as any other list.
-func (w *world) hot(scope *skeinv1.ListHotRequest) lister {
-	return list(w.counterClient.ListHot, func(size int32, token, at string) *skeinv1.ListHotRequest {
-		return &skeinv1.ListHotRequest{Scope: scope.GetScope(), PageSize: size, PageToken: token, AtLeast: at}
-	}, func(r *skeinv1.ListHotResponse) (items []string, total int64) {
+func (w *world) hot(scope *skeinv1.ListTrendingRequest) lister {
+	return list(w.counterClient.ListTrending, func(size int32, token, at string) *skeinv1.ListTrendingRequest {
+		return &skeinv1.ListTrendingRequest{Scope: scope.GetScope(), PageSize: size, PageToken: token, AtLeast: at}
+	}, func(r *skeinv1.ListTrendingResponse) (items []string, total int64) {
 		for _, item := range r.GetItems() {
 			items = append(items, item.GetItemId())
 		}
@@ -109,12 +109,12 @@ func (w *world) hot(scope *skeinv1.ListHotRequest) lister {
 	})
 }
 
-func hotOf(owner string) *skeinv1.ListHotRequest {
-	return &skeinv1.ListHotRequest{Scope: &skeinv1.ListHotRequest_OwnerId{OwnerId: owner}}
+func hotOf(owner string) *skeinv1.ListTrendingRequest {
+	return &skeinv1.ListTrendingRequest{Scope: &skeinv1.ListTrendingRequest_OwnerId{OwnerId: owner}}
 }
 
-func hotOn(owner, id string) *skeinv1.ListHotRequest {
-	return &skeinv1.ListHotRequest{Scope: &skeinv1.ListHotRequest_Board{Board: board(owner, id)}}
+func hotOn(owner, id string) *skeinv1.ListTrendingRequest {
+	return &skeinv1.ListTrendingRequest{Scope: &skeinv1.ListTrendingRequest_Board{Board: board(owner, id)}}
 }
 
 // walkHot reads a whole list in pages, each perhaps from another process.
@@ -134,7 +134,7 @@ func walkHot(t *testing.T, size int32, at string, pages ...lister) (got []string
 	return got
 }
 
-func TestListHot(t *testing.T) {
+func TestListTrending(t *testing.T) {
 	w := newWorld(t, withCounters)
 	other := w.twin(withCounters)
 	at := w.publish(
@@ -144,10 +144,10 @@ func TestListHot(t *testing.T) {
 		played("ann", "b4"), liked("ann", "b3"), liked("bob", "b3"), liked("ann", "alone"),
 	)
 	for name, c := range map[string]struct {
-		of   *skeinv1.ListHotRequest
+		of   *skeinv1.ListTrendingRequest
 		want []string
 	}{
-		"of all":           {&skeinv1.ListHotRequest{}, []string{"b3", "alone", "b2", "b1", "b4"}},
+		"of all":           {&skeinv1.ListTrendingRequest{}, []string{"b3", "alone", "b2", "b1", "b4"}},
 		"of an author":     {hotOf("bob"), []string{"b3", "b2", "b1"}},
 		"of another":       {hotOf("cid"), []string{"b2"}},
 		"on a board":       {hotOn("bob", "cats"), []string{"b1"}},
@@ -162,13 +162,13 @@ func TestListHot(t *testing.T) {
 			}
 		}
 	}
-	res := ask(w, w.counterClient.ListHot, &skeinv1.ListHotRequest{AtLeast: at})
+	res := ask(w, w.counterClient.ListTrending, &skeinv1.ListTrendingRequest{AtLeast: at})
 	for i, item := range res.GetItems() {
 		if i > 0 && item.GetScore() > res.GetItems()[i-1].GetScore() || item.GetScore() == 0 {
 			t.Error(res)
 		}
 	}
-	if res.GetPosition() != at || w.count("skein_hot_page_rows_read") == 0 {
+	if res.GetPosition() != at || w.count("skein_trending_page_rows_read") == 0 {
 		t.Error("the rows of pages are not counted, at ", res.GetPosition())
 	}
 }
@@ -184,7 +184,7 @@ func TestHotPageSizes(t *testing.T) {
 		at = w.publish(evs...)
 	}
 	for size, want := range map[int32]int{0: 50, 1: 1, 1000: 1000, 1001: 1000, 1<<31 - 1: 1000} {
-		p, err := w.hot(&skeinv1.ListHotRequest{})(size, "", at)
+		p, err := w.hot(&skeinv1.ListTrendingRequest{})(size, "", at)
 		if err != nil || len(p.entries) != want || p.next == "" || p.position != at {
 			t.Errorf("page_size %d: %d items, %v", size, len(p.entries), err)
 		}
@@ -192,7 +192,7 @@ func TestHotPageSizes(t *testing.T) {
 }
 
 // I9 by heat: a session reads the scores of its beginning and the pins of now.
-func TestListHotWhileScoresChange(t *testing.T) {
+func TestListTrendingWhileScoresChange(t *testing.T) {
 	w := newWorld(t, withCounters)
 	var evs []*skeinv1.Event
 	for i := range 40 {
@@ -202,7 +202,7 @@ func TestListHotWhileScoresChange(t *testing.T) {
 		}
 	}
 	at := w.publish(evs...)
-	for name, scope := range map[string]*skeinv1.ListHotRequest{"all": {}, "author": hotOf("bob"), "board": hotOn("bob", "")} {
+	for name, scope := range map[string]*skeinv1.ListTrendingRequest{"all": {}, "author": hotOf("bob"), "board": hotOn("bob", "")} {
 		var got []string
 		gone := map[string]bool{}
 		token := ""
@@ -265,7 +265,7 @@ func TestCountersBadInput(t *testing.T) {
 	}))
 	wantError(t, err, connect.CodeInvalidArgument, "INVALID_POSITION", "at_least")
 
-	all, err := w.hot(&skeinv1.ListHotRequest{})(1, "", at)
+	all, err := w.hot(&skeinv1.ListTrendingRequest{})(1, "", at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,22 +275,22 @@ func TestCountersBadInput(t *testing.T) {
 	}
 	foreign := w.server.keys.sign(pageToken{list: newListID(hotList), pos: w.log.Position(1), mark: []byte("no mark")})
 	for name, c := range map[string]struct {
-		of            *skeinv1.ListHotRequest
+		of            *skeinv1.ListTrendingRequest
 		size          int32
 		token, at     string
 		field, reason string
 	}{
-		"negative page":      {&skeinv1.ListHotRequest{}, -1, "", "", "page_size", "INVALID_FIELD"},
+		"negative page":      {&skeinv1.ListTrendingRequest{}, -1, "", "", "page_size", "INVALID_FIELD"},
 		"an empty owner":     {hotOf(""), 1, "", "", "owner_id", "INVALID_FIELD"},
 		"an owner's space":   {hotOf("a b"), 1, "", "", "owner_id", "INVALID_FIELD"},
 		"a board's owner":    {hotOn("", "x"), 1, "", "", "board.owner_id", "INVALID_FIELD"},
-		"a long token":       {&skeinv1.ListHotRequest{}, 1, strings.Repeat("x", 1025), "", "page_token", "INVALID_FIELD"},
-		"tampered":           {&skeinv1.ListHotRequest{}, 1, all.next[:20] + other(all.next[20]) + all.next[21:], "", "page_token", "INVALID_PAGE_TOKEN"},
+		"a long token":       {&skeinv1.ListTrendingRequest{}, 1, strings.Repeat("x", 1025), "", "page_token", "INVALID_FIELD"},
+		"tampered":           {&skeinv1.ListTrendingRequest{}, 1, all.next[:20] + other(all.next[20]) + all.next[21:], "", "page_token", "INVALID_PAGE_TOKEN"},
 		"of another list":    {hotOf("bob"), 1, all.next, "", "page_token", "INVALID_PAGE_TOKEN"},
 		"of another author":  {hotOf("ann"), 1, ofBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},
 		"of an author":       {hotOn("bob", ""), 1, ofBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},
-		"a mark that is not": {&skeinv1.ListHotRequest{}, 1, foreign, "", "page_token", "INVALID_PAGE_TOKEN"},
-		"beyond the log":     {&skeinv1.ListHotRequest{}, 1, "", w.log.Position(99).String(), "at_least", "INVALID_POSITION"},
+		"a mark that is not": {&skeinv1.ListTrendingRequest{}, 1, foreign, "", "page_token", "INVALID_PAGE_TOKEN"},
+		"beyond the log":     {&skeinv1.ListTrendingRequest{}, 1, "", w.log.Position(99).String(), "at_least", "INVALID_POSITION"},
 	} {
 		t.Log(name)
 		_, err := w.hot(c.of)(c.size, c.token, c.at)
@@ -349,20 +349,20 @@ func TestHotTokensExpire(t *testing.T) {
 	if err := w.counters.Serving().Fold(envelopes[:1]); err != nil {
 		t.Fatal(err)
 	}
-	first, err := w.hot(&skeinv1.ListHotRequest{})(1, "", "")
+	first, err := w.hot(&skeinv1.ListTrendingRequest{})(1, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := w.counters.Serving().Fold(envelopes[1:2]); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := w.hot(&skeinv1.ListHotRequest{})(10, first.next, ""); err != nil || len(p.entries) != 1 {
+	if p, err := w.hot(&skeinv1.ListTrendingRequest{})(10, first.next, ""); err != nil || len(p.entries) != 1 {
 		t.Error("within the hour: ", p, err)
 	}
 	if err := w.counters.Serving().Fold(envelopes[2:]); err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.hot(&skeinv1.ListHotRequest{})(1, first.next, "")
+	_, err = w.hot(&skeinv1.ListTrendingRequest{})(1, first.next, "")
 	wantError(t, err, connect.CodeInvalidArgument, "EXPIRED_PAGE_TOKEN", "page_token")
 }
 
@@ -370,12 +370,12 @@ func TestHotTokensExpire(t *testing.T) {
 func TestCountersAtLeast(t *testing.T) {
 	w := newWorld(t, withCounters)
 	at := w.publish(played("ann", "1"), played("ann", "2"))
-	first, err := w.hot(&skeinv1.ListHotRequest{})(1, "", at)
+	first, err := w.hot(&skeinv1.ListTrendingRequest{})(1, "", at)
 	if err != nil {
 		t.Fatal(err)
 	}
 	behind := w.twin(withCounters, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
-	_, err = behind.hot(&skeinv1.ListHotRequest{})(1, first.next, "")
+	_, err = behind.hot(&skeinv1.ListTrendingRequest{})(1, first.next, "")
 	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
 	_, err = behind.counterClient.BatchGetCounters(t.Context(), connect.NewRequest(&skeinv1.BatchGetCountersRequest{
 		Keys: []*skeinv1.CounterKey{countsOfItem("1")}, AtLeast: at,
@@ -383,7 +383,7 @@ func TestCountersAtLeast(t *testing.T) {
 	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
 	behind.fold()
 	<-behind.countersReady
-	if p, err := behind.hot(&skeinv1.ListHotRequest{})(10, first.next, ""); err != nil || len(p.entries) != 1 {
+	if p, err := behind.hot(&skeinv1.ListTrendingRequest{})(10, first.next, ""); err != nil || len(p.entries) != 1 {
 		t.Error(p, err)
 	}
 }

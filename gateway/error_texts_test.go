@@ -25,8 +25,8 @@ func TestErrorTextsSayWhatIsWanted(t *testing.T) {
 		{followers, `{"userId":"bob","kind":"SIDEWAYS"}`, `kind must be FOLLOW_KIND_EXPLICIT or FOLLOW_KIND_IMPLICIT, not "SIDEWAYS"`},
 		{followers, `{"userId":"bob","kind":true}`, `kind must be FOLLOW_KIND_EXPLICIT or FOLLOW_KIND_IMPLICIT, not true`},
 		{followers, `{"userId":"bob","kind":3}`, `kind must be FOLLOW_KIND_EXPLICIT or FOLLOW_KIND_IMPLICIT`},
-		{feed, `{"readerId":"bob","order":"OLD"}`, `order must be FEED_ORDER_NEWEST or FEED_ORDER_HOT, not "OLD"`},
-		{feed, `{"readerId":"bob","order":77}`, `order must be FEED_ORDER_NEWEST or FEED_ORDER_HOT`},
+		{feed, `{"readerId":"bob","order":"OLD"}`, `order must be FEED_ORDER_NEWEST or FEED_ORDER_TRENDING, not "OLD"`},
+		{feed, `{"readerId":"bob","order":77}`, `order must be FEED_ORDER_NEWEST or FEED_ORDER_TRENDING`},
 		{
 			boards, `{"board":{"ownerId":"bob"},"kind":9}`,
 			`kind must be BOARD_FOLLOWER_KIND_ALL, BOARD_FOLLOWER_KIND_EXPLICIT or BOARD_FOLLOWER_KIND_EXCLUDERS`,

@@ -120,11 +120,11 @@ var sentinels = []sentinel{
 		"more is waiting to be published than the service allows; nothing was taken",
 	},
 	{
-		events.ErrLogFull, connect.CodeResourceExhausted, skeinv1.Reason_REASON_NO_ROOM, retryLater,
+		events.ErrLogFull, connect.CodeResourceExhausted, skeinv1.Reason_REASON_DISK_FULL, retryLater,
 		"the log is full; nothing was taken",
 	},
 	{
-		ErrNoRoom, connect.CodeResourceExhausted, skeinv1.Reason_REASON_NO_ROOM, retryLater,
+		ErrNoRoom, connect.CodeResourceExhausted, skeinv1.Reason_REASON_DISK_FULL, retryLater,
 		"the disk of the service is nearly full; nothing was taken",
 	},
 	{
@@ -157,7 +157,7 @@ var sentinels = []sentinel{
 	},
 	// The text of these is that of the refusal.
 	{ErrWorkAbsent, connect.CodeUnimplemented, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, 0, ""},
-	{ErrInTheWay, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_IN_THE_WAY, 0, ""},
+	{ErrInTheWay, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_CONFLICT, 0, ""},
 	{ErrNotPossible, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_REFUSED, 0, ""},
 	{context.DeadlineExceeded, connect.CodeDeadlineExceeded, 0, 0, "the deadline of the call has passed"},
 	{context.Canceled, connect.CodeCanceled, 0, 0, "the call was cancelled"},

@@ -26,7 +26,7 @@ const (
 
 func checkReadFeed(c *checker, req *skeinv1.ReadFeedRequest) {
 	c.id("reader_id", req.GetReaderId())
-	if req.GetNewerThan() != "" && req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_HOT {
+	if req.GetNewerThan() != "" && req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_TRENDING {
 		c.found = append(c.found, invalidField("newer_than", "must be empty in the order HOT: only NEWEST has a top to refresh from"))
 	}
 	if req.GetIgnoreServed() && !req.GetHideSeen() {
@@ -37,7 +37,7 @@ func checkReadFeed(c *checker, req *skeinv1.ReadFeedRequest) {
 // feedOf names the feed that a request is about.
 func feedOf(req *skeinv1.ReadFeedRequest) inbox.Feed {
 	f := inbox.Feed{Reader: req.GetReaderId(), Own: req.GetIncludeOwn(), OnePerItem: req.GetOnePerItem()}
-	if req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_HOT {
+	if req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_TRENDING {
 		f.Order = inbox.Hot
 	}
 	return f

@@ -23,7 +23,7 @@ import (
 
 const (
 	newestFirst = skeinv1.FeedOrder_FEED_ORDER_NEWEST
-	byHeat      = skeinv1.FeedOrder_FEED_ORDER_HOT
+	byHeat      = skeinv1.FeedOrder_FEED_ORDER_TRENDING
 
 	complete        = skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE
 	rebuilding      = skeinv1.FeedCompleteness_FEED_COMPLETENESS_REBUILDING

@@ -252,5 +252,5 @@ func (s *Server) mountCounters() {
 		return
 	}
 	unaryByHand(s, connectv1.CounterServiceBatchGetCountersProcedure, checkBatchGetCounters, s.batchGetCounters)
-	unary(s, connectv1.CounterServiceListHotProcedure, checkListHot, s.listHot)
+	unary(s, connectv1.CounterServiceListTrendingProcedure, checkListTrending, s.listTrending)
 }

@@ -48,7 +48,7 @@ func TestHideSeen(t *testing.T) {
 	if res.GetCompleteness() != complete || res.GetPosition() != at {
 		t.Error(res)
 	}
-	if w.count("skein_seen_questions_total", "by", "feed") == 0 || w.count("skein_seen_candidates_total", "answer", "seen") == 0 {
+	if w.count("skein_seen_filters_total", "by", "feed") == 0 || w.count("skein_seen_candidates_total", "answer", "seen") == 0 {
 		t.Error("what feeds ask is not counted")
 	}
 	// When all was seen the feed is empty, and that is all of it.

@@ -52,8 +52,8 @@ func newMetrics(reg prometheus.Registerer, s *Server) (*metrics, error) {
 			Help: "Calls that failed by a fault of the service.",
 		}, []string{"method"}),
 		hotRows: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "skein_hot_page_rows_read",
-			Help:    "Rows that were read for one page of ListHot.",
+			Name:    "skein_trending_page_rows_read",
+			Help:    "Rows that were read for one page of ListTrending.",
 			Buckets: []float64{10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 100_000},
 		}),
 	}
@@ -111,7 +111,7 @@ func (s *Server) admissionCollectors() []prometheus.Collector {
 			Help: "Connections that were left to net/http, because what came on them was no plain call.",
 		}, &s.handedOver),
 		counterOf(prometheus.CounterOpts{
-			Name: "skein_connections_crowded_out_total",
+			Name: "skein_connections_evicted_total",
 			Help: "Quiet connections that were closed to make room for others.",
 		}, &s.crowdedOut),
 		counterOf(prometheus.CounterOpts{
@@ -143,7 +143,7 @@ func hotCollectors(p projections.Projection) []prometheus.Collector {
 	}
 	questions := func(answer string, of func() uint64) prometheus.Collector {
 		return prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name:        "skein_follow_cache_questions_total",
+			Name:        "skein_follow_cache_lookups_total",
 			Help:        "Questions how one user follows others, pair by pair, by what answered: memory or the store.",
 			ConstLabels: prometheus.Labels{"answer": answer},
 		}, func() float64 { return float64(of()) })
@@ -236,7 +236,7 @@ func (q *seenQuestions) count(by askedBy, candidates, unseen, months int) {
 
 func questionsCounter(by string, n *atomic.Uint64) prometheus.Collector {
 	return counterOf(prometheus.CounterOpts{
-		Name:        "skein_seen_questions_total",
+		Name:        "skein_seen_filters_total",
 		Help:        "Questions to the seen store by who asked: FilterSeen, or a feed that hides what was seen.",
 		ConstLabels: prometheus.Labels{"by": by},
 	}, n)

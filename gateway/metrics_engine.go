@@ -33,7 +33,7 @@ func newEngineCollector(s *Server) *engineCollector {
 		return engineFigure{d, prometheus.CounterValue, labels, func(e projections.Engine) float64 { return float64(of(e)) }}
 	}
 	written := desc("written_bytes_total", "Bytes of tables that were written, by what wrote them.", "by")
-	tables := desc("table_cache_questions_total", "Look-ups of open tables, by whether the table was open.", "answer")
+	tables := desc("table_cache_lookups_total", "Look-ups of open tables, by whether the table was open.", "answer")
 	return &engineCollector{s: s, figures: []engineFigure{
 		gauge(desc("memtable_bytes", "Rows in memory that are not yet in a table."),
 			func(e projections.Engine) float64 { return float64(e.MemtableBytes) }),
@@ -43,7 +43,7 @@ func newEngineCollector(s *Server) *engineCollector {
 			func(e projections.Engine) float64 { return float64(e.ReadAmplification) }),
 		gauge(desc("compaction_debt_bytes", "Bytes that are to be compacted until the tables are in order."),
 			func(e projections.Engine) float64 { return float64(e.CompactionDebt) }),
-		gauge(desc("compactions_under_way", "Compactions that are under way."),
+		gauge(desc("compactions_running", "Compactions that are under way."),
 			func(e projections.Engine) float64 { return float64(e.Compacting) }),
 		gauge(desc("snapshots", "States of the rows that are held for readers."),
 			func(e projections.Engine) float64 { return float64(e.Snapshots) }),

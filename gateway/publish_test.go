@@ -61,7 +61,7 @@ func TestPublishWithoutRoom(t *testing.T) {
 	_, err := w.events.Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
 		Events: []*skeinv1.Event{follow("ann", "cid")}, AllowPartial: true,
 	}))
-	if d := detailsOf(t, err); d.code != connect.CodeResourceExhausted || d.reason != "NO_ROOM" || !d.retry ||
+	if d := detailsOf(t, err); d.code != connect.CodeResourceExhausted || d.reason != "DISK_FULL" || !d.retry ||
 		strings.Contains(err.Error(), "KiB") {
 		t.Errorf("%v: %+v", err, d)
 	}

@@ -63,7 +63,7 @@ var rights = map[string]right{
 	connectv1.SeenServiceListServedProcedure: {roles: access.Read, bound: own("user_id")},
 
 	connectv1.CounterServiceBatchGetCountersProcedure: {roles: access.Read, bound: ownPlays()},
-	connectv1.CounterServiceListHotProcedure:          {roles: access.Read, bound: everything()},
+	connectv1.CounterServiceListTrendingProcedure:     {roles: access.Read, bound: everything()},
 
 	// Imports ask it first, and dashboards; it shows the beginnings of refused events, with whatever ids are in them.
 	connectv1.AdminServiceGetStatusProcedure:       {roles: access.Read | access.Admin},

@@ -75,7 +75,7 @@ func TestFilterSeen(t *testing.T) {
 	if len(res.GetUnseenIndexes()) != 0 || res.GetPosition() != at || res.GetMonthsRead() != 4 {
 		t.Error("no candidates: ", res)
 	}
-	if w.count("skein_seen_questions_total", "by", "filter") != 7 || w.count("skein_seen_candidates_total", "answer", "seen") == 0 ||
+	if w.count("skein_seen_filters_total", "by", "filter") != 7 || w.count("skein_seen_candidates_total", "answer", "seen") == 0 ||
 		w.count("skein_seen_candidates_total", "answer", "unseen") == 0 || w.count("skein_seen_months_read_total") != 4+1+6+4+6+4+4 {
 		t.Error("the questions are not counted")
 	}

@@ -137,7 +137,7 @@ func TestFloodOfExpensiveReads(t *testing.T) {
 	h.patience = time.Millisecond
 	byHeat := func() error {
 		_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{
-			ReaderId: "ann", Order: skeinv1.FeedOrder_FEED_ORDER_HOT,
+			ReaderId: "ann", Order: skeinv1.FeedOrder_FEED_ORDER_TRENDING,
 		}))
 		return err
 	}

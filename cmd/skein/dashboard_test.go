@@ -114,7 +114,7 @@ func readAll(ctx context.Context, api *client, seed uint64) {
 				UserId: a, ItemIds: []string{w.item(), w.item(), w.item()},
 			}))
 		case 2:
-			_, _ = api.counters().ListHot(ctx, connect.NewRequest(&skeinv1.ListHotRequest{}))
+			_, _ = api.counters().ListTrending(ctx, connect.NewRequest(&skeinv1.ListTrendingRequest{}))
 		default:
 			_, _ = api.graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
 				Pairs: []*skeinv1.FollowPair{{UserId: a, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: b}}},

@@ -94,7 +94,7 @@ var stops = []stop{
 	},
 	{
 		says:   "What is hot with greta. Every play, like and re-pin heats an item, and old ones count for less.",
-		method: "CounterService/ListHot",
+		method: "CounterService/ListTrending",
 		body:   `{"ownerId":"greta","pageSize":2}`,
 		want:   `"itemId":"crust"`,
 	},

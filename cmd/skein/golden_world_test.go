@@ -119,8 +119,8 @@ query counts u1 u2 u23 --board u3/b3
 query feed u1 --page-size 3
 query feed u1 --page-size 3 --page-token MORE
 query feed u1 --newer-than NEWER
-query feed u7 --order hot --page-size 4
-query feed u7 --order hot --page-size 4 --page-token MORE
+query feed u7 --order trending --page-size 4
+query feed u7 --order trending --page-size 4 --page-token MORE
 query feed u1 --hide-seen --one-per-item --include-own
 query pins u0
 query pins u1 b1
@@ -128,10 +128,10 @@ query seen u1 i0 i1 i2 i3 i4 i5 i6 i7 i8 unknown
 query seen u2 i0 i1 i2 i3 --ignore-served
 query served u1
 query counters u1 u2 --board u1/b1 --item i1 --item i5
-query hot --page-size 3
-query hot --page-size 3 --page-token MORE
-query hot --owner u1
-query hot --board u0/b6
+query trending --page-size 3
+query trending --page-size 3 --page-token MORE
+query trending --owner u1
+query trending --board u0/b6
 watch --after earliest --limit 8 --json
 watch --after POSITION8 --limit 20 --json
 `), "\n")

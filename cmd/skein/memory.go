@@ -128,7 +128,7 @@ func planMemory(total int64, static bool, cache, hot, rebuildMemory memorySettin
 	}
 	// Memtables of a rebuild are half as much again.
 	if sum := p.cache + p.hot + p.ring + p.rebuild/2*3; sum > total/4*3 {
-		return p, usage("--cache-bytes (%v), --hot-bytes (%v) and one and a half --rebuild-memory (%v) must fit into three quarters "+
+		return p, usage("--block-cache-bytes (%v), --follow-cache-bytes (%v) and one and a half --rebuild-memory (%v) must fit into three quarters "+
 			"of --memory (%v), less %v for the log", byteSize(p.cache), byteSize(p.hot), byteSize(p.rebuild), byteSize(total), byteSize(p.ring))
 	}
 	if !static { // with cgo, Pebble's cache is not of the heap

@@ -90,7 +90,7 @@ func TestOperationsOfAService(t *testing.T) {
 	id := started.Msg.GetOperation().GetOperationId()
 	_, err = admin.StartRebuild(t.Context(), connect.NewRequest(&skeinv1.StartRebuildRequest{Projection: "graph"}))
 	if reason, other := reasonAndOperation(t, err); connect.CodeOf(err) != connect.CodeFailedPrecondition ||
-		reason != "OPERATION_IN_THE_WAY" || other != id || !strings.Contains(err.Error(), id) {
+		reason != "OPERATION_CONFLICT" || other != id || !strings.Contains(err.Error(), id) {
 		t.Errorf("%v: %s %s", err, reason, other)
 	}
 	_, err = admin.EraseUser(t.Context(), connect.NewRequest(&skeinv1.EraseUserRequest{UserId: "ann"}))

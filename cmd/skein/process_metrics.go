@@ -25,7 +25,7 @@ func newProcessCollector(cache *projections.Cache, most int64, access accessOpti
 	}
 	return &processCollector{
 		cache: cache, most: most, access: access,
-		questions: describe("skein_block_cache_questions_total",
+		questions: describe("skein_block_cache_lookups_total",
 			"Blocks of tables that were asked for, by whether they were in memory.", "answer"),
 		bytes:    describe("skein_block_cache_bytes", "Memory that blocks of tables take."),
 		maxBytes: describe("skein_block_cache_max_bytes", "Memory that they may take, memtables among them."),

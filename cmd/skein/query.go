@@ -36,7 +36,7 @@ type queryCmd struct {
 	Seen           seenCmd           `cmd:"" help:"Which of some items has a user not seen?"`
 	Served         servedCmd         `cmd:"" help:"The items that were sent to a user last."`
 	Counters       countersCmd       `cmd:"" help:"Counts of users, boards and items: pins, followers, plays, likes, re-pins."`
-	Hot            hotCmd            `cmd:"" help:"Items by heat: of everybody, of one author or on one board."`
+	Trending       trendingCmd       `cmd:"" help:"Items by heat: of everybody, of one author or on one board."`
 }
 
 // board reads OWNER/BOARD. Nothing after the separator is the owner's default board.

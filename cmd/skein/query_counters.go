@@ -58,15 +58,15 @@ func (c *countersCmd) table(std *streams, counters []*skeinv1.Counters) error {
 	return t.flush()
 }
 
-type hotCmd struct {
+type trendingCmd struct {
 	Owner string `help:"Only items that living pins of this author show." placeholder:"USER" xor:"scope"`
 	Board string `help:"Only items that living pins on this board show." placeholder:"OWNER/BOARD" xor:"scope"`
 
 	pageFlags `embed:""`
 }
 
-// Run asks ListHot.
-func (c *hotCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+// Run asks ListTrending.
+func (c *trendingCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 	var board *skeinv1.Board
 	if c.Board != "" {
 		var err error
@@ -74,19 +74,19 @@ func (c *hotCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 			return err
 		}
 	}
-	return list(ctx, q, std, &c.pageFlags, q.client().counters().ListHot,
-		func(size int32, token string) *skeinv1.ListHotRequest {
-			req := &skeinv1.ListHotRequest{PageSize: size, PageToken: token, AtLeast: q.AtLeast}
+	return list(ctx, q, std, &c.pageFlags, q.client().counters().ListTrending,
+		func(size int32, token string) *skeinv1.ListTrendingRequest {
+			req := &skeinv1.ListTrendingRequest{PageSize: size, PageToken: token, AtLeast: q.AtLeast}
 			switch {
 			case board != nil:
-				req.Scope = &skeinv1.ListHotRequest_Board{Board: board}
+				req.Scope = &skeinv1.ListTrendingRequest_Board{Board: board}
 			case c.Owner != "":
-				req.Scope = &skeinv1.ListHotRequest_OwnerId{OwnerId: c.Owner}
+				req.Scope = &skeinv1.ListTrendingRequest_OwnerId{OwnerId: c.Owner}
 			}
 			return req
 		},
 		[]string{"ITEM", "SCORE"},
-		func(res *skeinv1.ListHotResponse) [][]string {
+		func(res *skeinv1.ListTrendingResponse) [][]string {
 			var rows [][]string
 			for _, item := range res.GetItems() {
 				rows = append(rows, []string{item.GetItemId(), scoreText(item.GetScore())})

@@ -9,7 +9,7 @@ import (
 
 type feedCmd struct {
 	Reader       string `arg:"" help:"Whose feed."`
-	Order        string `help:"The order: ${enum}." enum:"newest,hot" default:"newest"`
+	Order        string `help:"The order: ${enum}." enum:"newest,trending" default:"newest"`
 	IncludeOwn   bool   `help:"The reader's own pins, too."`
 	HideSeen     bool   `help:"Leave out what the reader has played or was served, as query seen does."`
 	IgnoreServed bool   `help:"With --hide-seen, look at plays only."`
@@ -23,7 +23,7 @@ type feedCmd struct {
 }
 
 var feedOrders = map[string]skeinv1.FeedOrder{
-	"newest": skeinv1.FeedOrder_FEED_ORDER_NEWEST, "hot": skeinv1.FeedOrder_FEED_ORDER_HOT,
+	"newest": skeinv1.FeedOrder_FEED_ORDER_NEWEST, "trending": skeinv1.FeedOrder_FEED_ORDER_TRENDING,
 }
 
 // Run asks ReadFeed.
@@ -31,7 +31,7 @@ func (c *feedCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 	var first *skeinv1.ReadFeedResponse
 	pages := &pageFlags{PageSize: c.PageSize, PageToken: c.PageToken, All: c.All}
 	header := []string{"OWNER", "PIN", "BOARD", "ITEM", "CREATED"}
-	if c.Order == "hot" {
+	if c.Order == "trending" {
 		header = append(header, "SCORE")
 	}
 	err := list(ctx, q, std, pages, q.client().feed().ReadFeed, c.request(q), header,
@@ -39,7 +39,7 @@ func (c *feedCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 			if first == nil {
 				first = res
 			}
-			return q.pinRows(res.GetEntries(), c.Order == "hot")
+			return q.pinRows(res.GetEntries(), c.Order == "trending")
 		})
 	if err != nil || first == nil {
 		return err

@@ -36,20 +36,20 @@ type serveCmd struct {
 	accessFlags `embed:""`
 	natsFlags   `embed:""`
 
-	LogMaxBytes     byteSize      `help:"Size at which the log refuses more; 0: 80 % of the disk that is free at first." default:"0"`
-	DiskReserve     byteSize      `help:"Disk that is kept free: with less, Publish is refused; 0: a tenth of it, at most 1 GiB." default:"0"`
-	Memory          memorySetting `help:"Memory of the process: a size, a share of the machine, or auto: half, at most 1GiB." default:"auto"`
-	CacheBytes      memorySetting `help:"Memory for rows in use: a size, a share of --memory, or auto: a quarter." default:"auto"`
-	HotBytes        memorySetting `help:"Memory for decoded follows of busy users: the same, or auto: 1/32; 0 disables it." default:"auto"`
-	FolloweeCap     int           `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
-	MaxConnections  int           `help:"Connections that may be open together, and half as many from one address." default:"10000"`
-	ShedAfter       time.Duration `help:"Refuse a part of the calls while they wait so long until they are begun; 0: do not." default:"500ms"`
-	CallerRate      float64       `help:"Calls that each caller may make a second, over time; 0: any number." default:"0"`
-	CallerBurst     int           `help:"Calls that a caller who was silent may make at once; 0: those of a second." default:"0"`
-	CallerInFlight  int           `help:"Calls that each caller may have under way, streams among them; 0: any number." default:"0"`
-	PageTokenKeys   string        `help:"Keys that sign page tokens; by default one of the log's own." type:"path" placeholder:"FILE"`
-	DrainDelay      time.Duration `help:"After the signal to stop, go on taking calls for so long while /readyz says no." default:"0s"`
-	ShutdownTimeout time.Duration `help:"How long calls under way may take after that." default:"30s"`
+	LogMaxBytes      byteSize      `help:"Size at which the log refuses more; 0: 80 % of the disk that is free at first." default:"0"`
+	DiskReserve      byteSize      `help:"Disk that is kept free: with less, Publish is refused; 0: a tenth of it, at most 1 GiB." default:"0"`
+	Memory           memorySetting `help:"Memory of the process: a size, a share of the machine, or auto: half, at most 1GiB." default:"auto"`
+	BlockCacheBytes  memorySetting `help:"Memory for rows in use: a size, a share of --memory, or auto: a quarter." default:"auto"`
+	FollowCacheBytes memorySetting `help:"Memory for decoded follows of busy users: the same, or auto: 1/32; 0 disables it." default:"auto"`
+	FolloweeCap      int           `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
+	MaxConnections   int           `help:"Connections that may be open together, and half as many from one address." default:"10000"`
+	ShedAfter        time.Duration `help:"Refuse a part of the calls while they wait so long until they are begun; 0: do not." default:"500ms"`
+	CallerRate       float64       `help:"Calls that each caller may make a second, over time; 0: any number." default:"0"`
+	CallerBurst      int           `help:"Calls that a caller who was silent may make at once; 0: those of a second." default:"0"`
+	CallerInFlight   int           `help:"Calls that each caller may have under way, streams among them; 0: any number." default:"0"`
+	PageTokenKeys    string        `help:"Keys that sign page tokens; by default one of the log's own." type:"path" placeholder:"FILE"`
+	DrainDelay       time.Duration `help:"After the signal to stop, go on taking calls for so long while /readyz says no." default:"0s"`
+	ShutdownTimeout  time.Duration `help:"How long calls under way may take after that." default:"30s"`
 
 	Pprof string `help:"Serve profiles of the process at this address of this machine, as 127.0.0.1:6060." placeholder:"HOST:PORT"`
 
@@ -247,7 +247,7 @@ func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 	if err != nil {
 		return appOptions{}, err
 	}
-	memory, err := planMemory(total, version().Static, c.CacheBytes, c.HotBytes, c.RebuildMemory)
+	memory, err := planMemory(total, version().Static, c.BlockCacheBytes, c.FollowCacheBytes, c.RebuildMemory)
 	if err != nil {
 		return appOptions{}, err
 	}

@@ -89,7 +89,7 @@ func (c *snapshotListCmd) Run(ctx context.Context, std *streams) error {
 		if err != nil {
 			return fmt.Errorf("ask the service where its snapshots are, as --target is not given: %w", err)
 		}
-		if c.Target = res.GetSnapshots().GetPlace(); c.Target == "" {
+		if c.Target = res.GetSnapshots().GetLocation(); c.Target == "" {
 			return errors.New("the service has no place for snapshots (serve --snapshots); --target names another")
 		}
 	}

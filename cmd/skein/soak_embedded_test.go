@@ -104,7 +104,7 @@ func (e *embedded) powerCut() (string, error) {
 // refused waits until a publish was refused for want of room.
 func (e *embedded) refused(since int) error {
 	if err := eventually(e.ctx, func(context.Context) error {
-		if e.soak.refusals("NO_ROOM") == since {
+		if e.soak.refusals("DISK_FULL") == since {
 			return errors.New("no publish was refused")
 		}
 		return nil
@@ -115,7 +115,7 @@ func (e *embedded) refused(since int) error {
 }
 
 func (e *embedded) diskFull() (proof string, err error) {
-	before := e.soak.refusals("NO_ROOM")
+	before := e.soak.refusals("DISK_FULL")
 	defer func() { err = errors.Join(err, e.disk.empty()) }()
 	if err := e.disk.full(e.ctx); err != nil {
 		return "", err
@@ -125,7 +125,7 @@ func (e *embedded) diskFull() (proof string, err error) {
 	}
 	pause(e.ctx, e.hold(10*time.Second))
 	free, err := e.disk.free()
-	return fmt.Sprintf("ENOSPC, later %d bytes free, %d calls refused", free, e.soak.refusals("NO_ROOM")-before), err
+	return fmt.Sprintf("ENOSPC, later %d bytes free, %d calls refused", free, e.soak.refusals("DISK_FULL")-before), err
 }
 
 // diskFullKilled kills the process when there is not a byte left, and starts it there: it waits for room.

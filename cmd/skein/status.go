@@ -109,7 +109,7 @@ func holeText(h *skeinv1.LogHole) string {
 // printUpkeep tells what the process does beside serving.
 func printUpkeep(std *streams, res *skeinv1.GetStatusResponse) {
 	if a := res.GetArchive(); a != nil {
-		fmt.Fprintf(std.out, "archive %s\n  up to envelope %d, %s in %d files, %s", a.GetPlace(), a.GetLastSequence(),
+		fmt.Fprintf(std.out, "archive %s\n  up to envelope %d, %s in %d files, %s", a.GetLocation(), a.GetLastSequence(),
 			events.SizeText(a.GetBytes()), a.GetSegments(), plural(a.GetWaitingEnvelopes(), "envelope waits", "envelopes wait"))
 		if a.DaysUntilFull != nil {
 			fmt.Fprintf(std.out, ", disk full in %.0f days", a.GetDaysUntilFull())
@@ -123,7 +123,7 @@ func printUpkeep(std *streams, res *skeinv1.GetStatusResponse) {
 		fmt.Fprintln(std.out)
 	}
 	if s := res.GetSnapshots(); s != nil {
-		fmt.Fprintf(std.out, "snapshots %s\n  %d taken, %d failed, the last at %s, %s\n", s.GetPlace(), s.GetTaken(), s.GetFailed(),
+		fmt.Fprintf(std.out, "snapshots %s\n  %d taken, %d failed, the last at %s, %s\n", s.GetLocation(), s.GetTaken(), s.GetFailed(),
 			timeText(s.GetLastTime()), events.SizeText(s.GetLastBytes()))
 		if s.GetError() != "" {
 			fmt.Fprintf(std.out, "  the last failed: %s\n", s.GetError())

@@ -59,7 +59,7 @@ func (a *app) archiveStatus() *skeinv1.ArchiveStatus {
 	}
 	info, st := a.archive.Info(), a.archiver.Status()
 	s := &skeinv1.ArchiveStatus{
-		Place: info.Place, Archiving: st.Running, LastSequence: info.End.Seq, Envelopes: info.Envelopes,
+		Location: info.Place, Archiving: st.Running, LastSequence: info.End.Seq, Envelopes: info.Envelopes,
 		WaitingEnvelopes: uint64(max(0, st.Waiting)),
 	}
 	if info.End.Seq > 0 {
@@ -102,7 +102,7 @@ func (a *app) snapshotStatus() *skeinv1.SnapshotStatus {
 	}
 	st := a.snapshots.Stats()
 	s := &skeinv1.SnapshotStatus{
-		Place: a.opt.snapshots.String(), Taken: uint32(st.Taken), Failed: uint32(st.Failed), LastTime: timeOf(st.Last),
+		Location: a.opt.snapshots.String(), Taken: uint32(st.Taken), Failed: uint32(st.Failed), LastTime: timeOf(st.Last),
 		LastSeconds: st.Took.Seconds(), LastBytes: uint64(max(0, st.Bytes)),
 	}
 	if st.Error != nil {

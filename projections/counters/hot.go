@@ -26,8 +26,8 @@ func (s Scope) prefix() []byte {
 	return boardTopPrefix(s.Owner, *s.Board)
 }
 
-// HotItem is an item in a list by heat.
-type HotItem struct {
+// TrendingItem is an item in a list by heat.
+type TrendingItem struct {
 	Item string
 	// Score is that at the position where the session began.
 	Score int64
@@ -40,7 +40,7 @@ type HotItem struct {
 // Scores are those at the position where the session began, and the items are those of now (I9, see placements.go). A page
 // costs as many rows as it has items, those between that are of another time, and a look-up for each widespread item of the
 // list.
-func (q *Queries) Hot(ctx context.Context, s Scope, after Mark, n int) (items []HotItem, next Mark, err error) {
+func (q *Queries) Hot(ctx context.Context, s Scope, after Mark, n int) (items []TrendingItem, next Mark, err error) {
 	q.rows = 0
 	now := q.r.Cursor()
 	at := session{now.Seq, now.LastTime}
@@ -80,7 +80,7 @@ func (q *Queries) Hot(ctx context.Context, s Scope, after Mark, n int) (items []
 		if err != nil {
 			return nil, nil, err
 		}
-		items, last = append(items, HotItem{item, score}), place
+		items, last = append(items, TrendingItem{item, score}), place
 	}
 }
 

@@ -198,7 +198,7 @@ func compareItems(t failer, s *projections.Store, set Settings, history []events
 }
 
 // list reads a list to its end, and checks the pages as such.
-func list(t failer, q *Queries, s Scope, n int) (all []HotItem) {
+func list(t failer, q *Queries, s Scope, n int) (all []TrendingItem) {
 	t.Helper()
 	var after Mark
 	for {
@@ -217,9 +217,9 @@ func list(t failer, q *Queries, s Scope, n int) (all []HotItem) {
 	}
 }
 
-func hotItems(want []model.HotItem) (list []HotItem) {
+func hotItems(want []model.TrendingItem) (list []TrendingItem) {
 	for _, h := range want {
-		list = append(list, HotItem(h))
+		list = append(list, TrendingItem(h))
 	}
 	return list
 }

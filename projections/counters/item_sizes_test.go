@@ -55,7 +55,7 @@ func checkPages(t *testing.T, l *itemLog, s Scope, size, most int) {
 	defer v.Close()
 	q := Query(v)
 	var after Mark
-	var last *HotItem
+	var last *TrendingItem
 	for i := range 100 {
 		page, next, err := q.Hot(context.Background(), s, after, size)
 		if err != nil || len(page) != size || next == nil || q.RowsRead() > most {
@@ -223,7 +223,7 @@ func TestDeadRowsAreDropped(t *testing.T) {
 		if got[tagVersion] != n || got[tagEnded] != 0 || got[tagFirstEnded] != 0 || got[tagTop] != n {
 			t.Errorf("widespread %d: at last %v", widespread, got)
 		}
-		if page, _ := l.page(Scope{Owner: "bob"}, nil, 1); !slices.Equal(page, []HotItem{{"1998", 1998 - 4*n - 1}}) {
+		if page, _ := l.page(Scope{Owner: "bob"}, nil, 1); !slices.Equal(page, []TrendingItem{{"1998", 1998 - 4*n - 1}}) {
 			t.Errorf("widespread %d: %v", widespread, page)
 		}
 		l.close()
@@ -265,7 +265,7 @@ func TestWidespreadCosts(t *testing.T) {
 	defer v.Close()
 	q := Query(v)
 	page, _, err := q.Hot(context.Background(), Scope{Owner: "user7"}, nil, 55)
-	if err != nil || len(page) != 55 || page[49] != (HotItem{"150", 150}) || page[50] != (HotItem{"viral", 150}) || q.RowsRead() > 60 {
+	if err != nil || len(page) != 55 || page[49] != (TrendingItem{"150", 150}) || page[50] != (TrendingItem{"viral", 150}) || q.RowsRead() > 60 {
 		t.Errorf("%d rows read for %v: %v", q.RowsRead(), page, err)
 	}
 }
@@ -287,7 +287,7 @@ func TestThreshold(t *testing.T) {
 		}
 		for i := range boards {
 			name := board(i)
-			if page, _ := l.page(Scope{Owner: "ann", Board: &name}, nil, 5); !slices.Equal(page, []HotItem{{"i", 2}}) {
+			if page, _ := l.page(Scope{Owner: "ann", Board: &name}, nil, 5); !slices.Equal(page, []TrendingItem{{"i", 2}}) {
 				t.Errorf("on %d boards: the list of %s is %v", boards, name, page)
 			}
 		}

@@ -30,7 +30,7 @@ type reading struct {
 	// always are the items that have been in the list at every position since the first page.
 	always map[string]bool
 	// last is the item shown last.
-	last *model.HotItem
+	last *model.TrendingItem
 }
 
 // TestSessions: whatever is written between the pages of a session, what is in the list throughout appears exactly once,
@@ -111,7 +111,7 @@ func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, set S
 		}
 	}
 	for item := range r.always {
-		if !slices.ContainsFunc(list, func(h model.HotItem) bool { return h.Item == item }) {
+		if !slices.ContainsFunc(list, func(h model.TrendingItem) bool { return h.Item == item }) {
 			delete(r.always, item)
 		}
 	}
@@ -133,7 +133,7 @@ func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, set S
 	}
 	// What comes behind the last place by the scores of the session.
 	if r.last != nil {
-		list = slices.DeleteFunc(list, func(h model.HotItem) bool {
+		list = slices.DeleteFunc(list, func(h model.TrendingItem) bool {
 			return h.Score > r.last.Score || h.Score == r.last.Score && events.CompareIDs(h.Item, r.last.Item) <= 0
 		})
 	}
@@ -143,7 +143,7 @@ func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, set S
 	}
 	for _, h := range page {
 		r.shown[h.Item]++
-		last := model.HotItem(h)
+		last := model.TrendingItem(h)
 		r.last = &last
 	}
 	r.after, r.ended = next, next == nil
@@ -184,11 +184,11 @@ func TestAnotherPinInOneEnvelope(t *testing.T) {
 			creates("ann", "again", "art", "c"), creates("ann", "more", "tea", "c"),
 		)
 		page, _ = l.page(Scope{Owner: "ann"}, next, 5)
-		if want := []HotItem{{"b", 10}, {"c", 10}}; !slices.Equal(page, want) {
+		if want := []TrendingItem{{"b", 10}, {"c", 10}}; !slices.Equal(page, want) {
 			t.Errorf("widespread %d: then %v, want %v", widespread, page, want)
 		}
 		page, _ = l.page(Scope{Owner: "ann"}, nil, 5)
-		if want := []HotItem{{"c", 99}, {"a", 10}, {"b", 10}}; !slices.Equal(page, want) {
+		if want := []TrendingItem{{"c", 99}, {"a", 10}, {"b", 10}}; !slices.Equal(page, want) {
 			t.Errorf("widespread %d: a new session has %v, want %v", widespread, page, want)
 		}
 		l.close()
@@ -215,18 +215,18 @@ func TestSessionOfWidespread(t *testing.T) {
 			}
 			show(c.before)
 			page, next := l.page(Scope{Owner: "ann"}, nil, 1)
-			if !slices.Equal(page, []HotItem{{"a", 10}}) {
+			if !slices.Equal(page, []TrendingItem{{"a", 10}}) {
 				t.Errorf("from %d boards to %d: first page %v", c.before, c.after, page)
 			}
 			l.add(scores("b", score))
 			show(c.after)
 			l.add(scores("b", score+1))
 			page, next = l.page(Scope{Owner: "ann"}, next, 1)
-			if !slices.Equal(page, []HotItem{{"b", 5}}) {
+			if !slices.Equal(page, []TrendingItem{{"b", 5}}) {
 				t.Errorf("from %d boards to %d: second page %v", c.before, c.after, page)
 			}
 			page, next = l.page(Scope{Owner: "ann"}, next, 1)
-			if !slices.Equal(page, []HotItem{{"c", 5}}) || next != nil {
+			if !slices.Equal(page, []TrendingItem{{"c", 5}}) || next != nil {
 				t.Errorf("from %d boards to %d: third page %v", c.before, c.after, page)
 			}
 			l.close()
@@ -249,7 +249,7 @@ func TestSessionExpires(t *testing.T) {
 		l.pass(SessionLife/20 - 10)
 		l.add(scores("c", int64(l.cursor.Seq)))
 	}
-	if page, _ := l.page(Scope{}, next, 5); !slices.Equal(page, []HotItem{{"b", 8}, {"c", 7}}) {
+	if page, _ := l.page(Scope{}, next, 5); !slices.Equal(page, []TrendingItem{{"b", 8}, {"c", 7}}) {
 		t.Errorf("%d µs after the first page: %v", l.cursor.LastTime-began, page)
 	}
 	l.pass(began + SessionLife - l.cursor.LastTime - 1)
@@ -311,7 +311,7 @@ func (l *itemLog) addAll(list []events.Event) {
 	}
 }
 
-func (l *itemLog) page(s Scope, after Mark, n int) ([]HotItem, Mark) {
+func (l *itemLog) page(s Scope, after Mark, n int) ([]TrendingItem, Mark) {
 	l.t.Helper()
 	v := viewOf(l.t, l.s)
 	defer v.Close()

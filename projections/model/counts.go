@@ -65,22 +65,22 @@ type Scope struct {
 	Board *string
 }
 
-// HotItem is an item and its score.
-type HotItem struct {
+// TrendingItem is an item and its score.
+type TrendingItem struct {
 	Item  string
 	Score int64
 }
 
 // Top lists the items of a scope that have a score, given the scores that [Heats] tells: the highest first, equal scores by
 // id.
-func (g *Graph) Top(s Scope, heats map[string]int64) []HotItem {
-	var list []HotItem
+func (g *Graph) Top(s Scope, heats map[string]int64) []TrendingItem {
+	var list []TrendingItem
 	for item, score := range heats {
 		if g.shows(s, item) {
-			list = append(list, HotItem{item, score})
+			list = append(list, TrendingItem{item, score})
 		}
 	}
-	slices.SortFunc(list, func(x, y HotItem) int {
+	slices.SortFunc(list, func(x, y TrendingItem) int {
 		return cmp.Or(cmp.Compare(y.Score, x.Score), events.CompareIDs(x.Item, y.Item))
 	})
 	return list

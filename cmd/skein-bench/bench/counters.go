@@ -98,7 +98,7 @@ func (c *countersStore) ask(question func(q *counters.Queries) error) error {
 
 // hot reads a page of everybody's list.
 func (c *countersStore) hot(ctx context.Context, after counters.Mark, n int) (
-	items []counters.HotItem, next counters.Mark, rows int, err error,
+	items []counters.TrendingItem, next counters.Mark, rows int, err error,
 ) {
 	err = c.ask(func(q *counters.Queries) error {
 		items, next, err = q.Hot(ctx, counters.Scope{}, after, n)
@@ -114,7 +114,7 @@ func (c *countersStore) checkHot(ctx context.Context, items, pages int) (behind 
 	var (
 		found = make(map[string]bool, items)
 		mark  counters.Mark
-		last  *counters.HotItem
+		last  *counters.TrendingItem
 	)
 	for page := 0; page == 0 || mark != nil; page++ {
 		n := hotPage

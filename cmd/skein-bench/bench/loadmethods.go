@@ -177,7 +177,7 @@ func (w *loadWorld) feedMethods(r *rand.Rand) []readMethod {
 	return []readMethod{
 		feed("feed-newest", "ReadFeed, newest 20", skeinv1.FeedOrder_FEED_ORDER_NEWEST, false),
 		feed("feed-unseen", "ReadFeed, newest 20 unseen", skeinv1.FeedOrder_FEED_ORDER_NEWEST, true),
-		feed("feed-hot", "ReadFeed, hottest 20", skeinv1.FeedOrder_FEED_ORDER_HOT, false),
+		feed("feed-hot", "ReadFeed, hottest 20", skeinv1.FeedOrder_FEED_ORDER_TRENDING, false),
 		{
 			id: "pins", title: "ListPins, 20", projection: "inbox",
 			procedure: skeinv1connect.FeedServiceListPinsProcedure, answer: new(skeinv1.ListPinsResponse),
@@ -232,15 +232,15 @@ func (w *loadWorld) counterMethods(r *rand.Rand) []readMethod {
 			return m
 		}),
 	}, {
-		id: "hot", title: "ListHot, 50 of all", projection: "counters",
-		procedure: skeinv1connect.CounterServiceListHotProcedure, answer: new(skeinv1.ListHotResponse),
-		requests: []proto.Message{&skeinv1.ListHotRequest{PageSize: pageSize}},
+		id: "hot", title: "ListTrending, 50 of all", projection: "counters",
+		procedure: skeinv1connect.CounterServiceListTrendingProcedure, answer: new(skeinv1.ListTrendingResponse),
+		requests: []proto.Message{&skeinv1.ListTrendingRequest{PageSize: pageSize}},
 	}, {
-		id: "hot-owner", title: "ListHot, 50 of an author", projection: "counters",
-		procedure: skeinv1connect.CounterServiceListHotProcedure, answer: new(skeinv1.ListHotResponse),
+		id: "hot-owner", title: "ListTrending, 50 of an author", projection: "counters",
+		procedure: skeinv1connect.CounterServiceListTrendingProcedure, answer: new(skeinv1.ListTrendingResponse),
 		requests: requests(r, func(r *rand.Rand) proto.Message {
-			return &skeinv1.ListHotRequest{
-				Scope:    &skeinv1.ListHotRequest_OwnerId{OwnerId: userID(w.authors[r.IntN(len(w.authors))])},
+			return &skeinv1.ListTrendingRequest{
+				Scope:    &skeinv1.ListTrendingRequest_OwnerId{OwnerId: userID(w.authors[r.IntN(len(w.authors))])},
 				PageSize: pageSize,
 			}
 		}),

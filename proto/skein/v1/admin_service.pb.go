@@ -441,7 +441,7 @@ func (x *GetStatusResponse) GetOperations() []*Operation {
 type ArchiveStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where it is, without secrets.
-	Place string `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"`
+	Location string `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"`
 	// Whether this process archives and trims; of the processes that share a log one does.
 	Archiving bool `protobuf:"varint,2,opt,name=archiving,proto3" json:"archiving,omitempty"`
 	// The sequence up to which the log is archived; 0: nothing is.
@@ -497,9 +497,9 @@ func (*ArchiveStatus) Descriptor() ([]byte, []int) {
 	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *ArchiveStatus) GetPlace() string {
+func (x *ArchiveStatus) GetLocation() string {
 	if x != nil {
-		return x.Place
+		return x.Location
 	}
 	return ""
 }
@@ -723,7 +723,7 @@ func (x *AuditStatus) GetLastFinding() string {
 type SnapshotStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where they are, without secrets.
-	Place string `protobuf:"bytes,1,opt,name=place,proto3" json:"place,omitempty"`
+	Location string `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"`
 	// How many were taken.
 	Taken uint32 `protobuf:"varint,2,opt,name=taken,proto3" json:"taken,omitempty"`
 	// How many failed.
@@ -770,9 +770,9 @@ func (*SnapshotStatus) Descriptor() ([]byte, []int) {
 	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *SnapshotStatus) GetPlace() string {
+func (x *SnapshotStatus) GetLocation() string {
 	if x != nil {
-		return x.Place
+		return x.Location
 	}
 	return ""
 }
@@ -2624,9 +2624,9 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	" \x01(\v2\x18.skein.v1.SnapshotStatusR\tsnapshots\x123\n" +
 	"\n" +
 	"operations\x18\v \x03(\v2\x13.skein.v1.OperationR\n" +
-	"operations\"\x8d\x03\n" +
-	"\rArchiveStatus\x12\x14\n" +
-	"\x05place\x18\x01 \x01(\tR\x05place\x12\x1c\n" +
+	"operations\"\x93\x03\n" +
+	"\rArchiveStatus\x12\x1a\n" +
+	"\blocation\x18\x01 \x01(\tR\blocation\x12\x1c\n" +
 	"\tarchiving\x18\x02 \x01(\bR\tarchiving\x12#\n" +
 	"\rlast_sequence\x18\x03 \x01(\x04R\flastSequence\x127\n" +
 	"\tlast_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\blastTime\x12\x1c\n" +
@@ -2652,9 +2652,9 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x0flast_round_time\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\rlastRoundTime\x12,\n" +
 	"\x12last_round_seconds\x18\v \x01(\x01R\x10lastRoundSeconds\x12!\n" +
-	"\flast_finding\x18\f \x01(\tR\vlastFinding\"\xe5\x01\n" +
-	"\x0eSnapshotStatus\x12\x14\n" +
-	"\x05place\x18\x01 \x01(\tR\x05place\x12\x14\n" +
+	"\flast_finding\x18\f \x01(\tR\vlastFinding\"\xeb\x01\n" +
+	"\x0eSnapshotStatus\x12\x1a\n" +
+	"\blocation\x18\x01 \x01(\tR\blocation\x12\x14\n" +
 	"\x05taken\x18\x02 \x01(\rR\x05taken\x12\x16\n" +
 	"\x06failed\x18\x03 \x01(\rR\x06failed\x127\n" +
 	"\tlast_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\blastTime\x12!\n" +

@@ -328,16 +328,16 @@ func (x *Counters) GetRepinCount() uint32 {
 	return 0
 }
 
-// A call of ListHot.
-type ListHotRequest struct {
+// A call of ListTrending.
+type ListTrendingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whose items; unset: everybody's.
 	//
 	// Types that are valid to be assigned to Scope:
 	//
-	//	*ListHotRequest_OwnerId
-	//	*ListHotRequest_Board
-	Scope isListHotRequest_Scope `protobuf_oneof:"scope"`
+	//	*ListTrendingRequest_OwnerId
+	//	*ListTrendingRequest_Board
+	Scope isListTrendingRequest_Scope `protobuf_oneof:"scope"`
 	// Items a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The next_page_token of the page before; empty: the first page. Tokens live at least an hour of log time and then
@@ -349,20 +349,20 @@ type ListHotRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListHotRequest) Reset() {
-	*x = ListHotRequest{}
+func (x *ListTrendingRequest) Reset() {
+	*x = ListTrendingRequest{}
 	mi := &file_skein_v1_counter_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListHotRequest) String() string {
+func (x *ListTrendingRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListHotRequest) ProtoMessage() {}
+func (*ListTrendingRequest) ProtoMessage() {}
 
-func (x *ListHotRequest) ProtoReflect() protoreflect.Message {
+func (x *ListTrendingRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_skein_v1_counter_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -374,80 +374,80 @@ func (x *ListHotRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListHotRequest.ProtoReflect.Descriptor instead.
-func (*ListHotRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListTrendingRequest.ProtoReflect.Descriptor instead.
+func (*ListTrendingRequest) Descriptor() ([]byte, []int) {
 	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *ListHotRequest) GetScope() isListHotRequest_Scope {
+func (x *ListTrendingRequest) GetScope() isListTrendingRequest_Scope {
 	if x != nil {
 		return x.Scope
 	}
 	return nil
 }
 
-func (x *ListHotRequest) GetOwnerId() string {
+func (x *ListTrendingRequest) GetOwnerId() string {
 	if x != nil {
-		if x, ok := x.Scope.(*ListHotRequest_OwnerId); ok {
+		if x, ok := x.Scope.(*ListTrendingRequest_OwnerId); ok {
 			return x.OwnerId
 		}
 	}
 	return ""
 }
 
-func (x *ListHotRequest) GetBoard() *Board {
+func (x *ListTrendingRequest) GetBoard() *Board {
 	if x != nil {
-		if x, ok := x.Scope.(*ListHotRequest_Board); ok {
+		if x, ok := x.Scope.(*ListTrendingRequest_Board); ok {
 			return x.Board
 		}
 	}
 	return nil
 }
 
-func (x *ListHotRequest) GetPageSize() int32 {
+func (x *ListTrendingRequest) GetPageSize() int32 {
 	if x != nil {
 		return x.PageSize
 	}
 	return 0
 }
 
-func (x *ListHotRequest) GetPageToken() string {
+func (x *ListTrendingRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
 	}
 	return ""
 }
 
-func (x *ListHotRequest) GetAtLeast() string {
+func (x *ListTrendingRequest) GetAtLeast() string {
 	if x != nil {
 		return x.AtLeast
 	}
 	return ""
 }
 
-type isListHotRequest_Scope interface {
-	isListHotRequest_Scope()
+type isListTrendingRequest_Scope interface {
+	isListTrendingRequest_Scope()
 }
 
-type ListHotRequest_OwnerId struct {
+type ListTrendingRequest_OwnerId struct {
 	// Items on living pins of one author. 1 to 128 bytes.
 	OwnerId string `protobuf:"bytes,1,opt,name=owner_id,json=ownerId,proto3,oneof"`
 }
 
-type ListHotRequest_Board struct {
+type ListTrendingRequest_Board struct {
 	// Items on living pins of one board.
 	Board *Board `protobuf:"bytes,2,opt,name=board,proto3,oneof"`
 }
 
-func (*ListHotRequest_OwnerId) isListHotRequest_Scope() {}
+func (*ListTrendingRequest_OwnerId) isListTrendingRequest_Scope() {}
 
-func (*ListHotRequest_Board) isListHotRequest_Scope() {}
+func (*ListTrendingRequest_Board) isListTrendingRequest_Scope() {}
 
-// A page of ListHot.
-type ListHotResponse struct {
+// A page of ListTrending.
+type ListTrendingResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The items, hottest first; equal scores by id.
-	Items []*HotItem `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	Items []*TrendingItem `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	// Where the next page begins; empty at the end of the list, and only there.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The position that was read.
@@ -456,20 +456,20 @@ type ListHotResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListHotResponse) Reset() {
-	*x = ListHotResponse{}
+func (x *ListTrendingResponse) Reset() {
+	*x = ListTrendingResponse{}
 	mi := &file_skein_v1_counter_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListHotResponse) String() string {
+func (x *ListTrendingResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListHotResponse) ProtoMessage() {}
+func (*ListTrendingResponse) ProtoMessage() {}
 
-func (x *ListHotResponse) ProtoReflect() protoreflect.Message {
+func (x *ListTrendingResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_skein_v1_counter_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -481,26 +481,26 @@ func (x *ListHotResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListHotResponse.ProtoReflect.Descriptor instead.
-func (*ListHotResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListTrendingResponse.ProtoReflect.Descriptor instead.
+func (*ListTrendingResponse) Descriptor() ([]byte, []int) {
 	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *ListHotResponse) GetItems() []*HotItem {
+func (x *ListTrendingResponse) GetItems() []*TrendingItem {
 	if x != nil {
 		return x.Items
 	}
 	return nil
 }
 
-func (x *ListHotResponse) GetNextPageToken() string {
+func (x *ListTrendingResponse) GetNextPageToken() string {
 	if x != nil {
 		return x.NextPageToken
 	}
 	return ""
 }
 
-func (x *ListHotResponse) GetPosition() string {
+func (x *ListTrendingResponse) GetPosition() string {
 	if x != nil {
 		return x.Position
 	}
@@ -508,7 +508,7 @@ func (x *ListHotResponse) GetPosition() string {
 }
 
 // One item of a list by heat.
-type HotItem struct {
+type TrendingItem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The item.
 	ItemId string `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
@@ -518,20 +518,20 @@ type HotItem struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *HotItem) Reset() {
-	*x = HotItem{}
+func (x *TrendingItem) Reset() {
+	*x = TrendingItem{}
 	mi := &file_skein_v1_counter_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *HotItem) String() string {
+func (x *TrendingItem) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*HotItem) ProtoMessage() {}
+func (*TrendingItem) ProtoMessage() {}
 
-func (x *HotItem) ProtoReflect() protoreflect.Message {
+func (x *TrendingItem) ProtoReflect() protoreflect.Message {
 	mi := &file_skein_v1_counter_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -543,19 +543,19 @@ func (x *HotItem) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use HotItem.ProtoReflect.Descriptor instead.
-func (*HotItem) Descriptor() ([]byte, []int) {
+// Deprecated: Use TrendingItem.ProtoReflect.Descriptor instead.
+func (*TrendingItem) Descriptor() ([]byte, []int) {
 	return file_skein_v1_counter_service_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *HotItem) GetItemId() string {
+func (x *TrendingItem) GetItemId() string {
 	if x != nil {
 		return x.ItemId
 	}
 	return ""
 }
 
-func (x *HotItem) GetScore() int64 {
+func (x *TrendingItem) GetScore() int64 {
 	if x != nil {
 		return x.Score
 	}
@@ -591,8 +591,8 @@ const file_skein_v1_counter_service_proto_rawDesc = "" +
 	"\n" +
 	"like_count\x18\x05 \x01(\rR\tlikeCount\x12\x1f\n" +
 	"\vrepin_count\x18\x06 \x01(\rR\n" +
-	"repinCount\"\xdf\x01\n" +
-	"\x0eListHotRequest\x12'\n" +
+	"repinCount\"\xe4\x01\n" +
+	"\x13ListTrendingRequest\x12'\n" +
 	"\bowner_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01H\x00R\aownerId\x12'\n" +
 	"\x05board\x18\x02 \x01(\v2\x0f.skein.v1.BoardH\x00R\x05board\x12$\n" +
@@ -600,17 +600,17 @@ const file_skein_v1_counter_service_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12#\n" +
 	"\bat_least\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeastB\a\n" +
-	"\x05scope\"~\n" +
-	"\x0fListHotResponse\x12'\n" +
-	"\x05items\x18\x01 \x03(\v2\x11.skein.v1.HotItemR\x05items\x12&\n" +
+	"\x05scope\"\x88\x01\n" +
+	"\x14ListTrendingResponse\x12,\n" +
+	"\x05items\x18\x01 \x03(\v2\x16.skein.v1.TrendingItemR\x05items\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\bposition\x18\x03 \x01(\tR\bposition\"8\n" +
-	"\aHotItem\x12\x17\n" +
+	"\bposition\x18\x03 \x01(\tR\bposition\"=\n" +
+	"\fTrendingItem\x12\x17\n" +
 	"\aitem_id\x18\x01 \x01(\tR\x06itemId\x12\x14\n" +
-	"\x05score\x18\x02 \x01(\x12R\x05score2\xb5\x01\n" +
+	"\x05score\x18\x02 \x01(\x12R\x05score2\xc4\x01\n" +
 	"\x0eCounterService\x12^\n" +
-	"\x10BatchGetCounters\x12!.skein.v1.BatchGetCountersRequest\x1a\".skein.v1.BatchGetCountersResponse\"\x03\x90\x02\x01\x12C\n" +
-	"\aListHot\x12\x18.skein.v1.ListHotRequest\x1a\x19.skein.v1.ListHotResponse\"\x03\x90\x02\x01B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"\x10BatchGetCounters\x12!.skein.v1.BatchGetCountersRequest\x1a\".skein.v1.BatchGetCountersResponse\"\x03\x90\x02\x01\x12R\n" +
+	"\fListTrending\x12\x1d.skein.v1.ListTrendingRequest\x1a\x1e.skein.v1.ListTrendingResponse\"\x03\x90\x02\x01B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_counter_service_proto_rawDescOnce sync.Once
@@ -630,21 +630,21 @@ var file_skein_v1_counter_service_proto_goTypes = []any{
 	(*BatchGetCountersRequest)(nil),  // 1: skein.v1.BatchGetCountersRequest
 	(*BatchGetCountersResponse)(nil), // 2: skein.v1.BatchGetCountersResponse
 	(*Counters)(nil),                 // 3: skein.v1.Counters
-	(*ListHotRequest)(nil),           // 4: skein.v1.ListHotRequest
-	(*ListHotResponse)(nil),          // 5: skein.v1.ListHotResponse
-	(*HotItem)(nil),                  // 6: skein.v1.HotItem
+	(*ListTrendingRequest)(nil),      // 4: skein.v1.ListTrendingRequest
+	(*ListTrendingResponse)(nil),     // 5: skein.v1.ListTrendingResponse
+	(*TrendingItem)(nil),             // 6: skein.v1.TrendingItem
 	(*Board)(nil),                    // 7: skein.v1.Board
 }
 var file_skein_v1_counter_service_proto_depIdxs = []int32{
 	7, // 0: skein.v1.CounterKey.board:type_name -> skein.v1.Board
 	0, // 1: skein.v1.BatchGetCountersRequest.keys:type_name -> skein.v1.CounterKey
 	3, // 2: skein.v1.BatchGetCountersResponse.counters:type_name -> skein.v1.Counters
-	7, // 3: skein.v1.ListHotRequest.board:type_name -> skein.v1.Board
-	6, // 4: skein.v1.ListHotResponse.items:type_name -> skein.v1.HotItem
+	7, // 3: skein.v1.ListTrendingRequest.board:type_name -> skein.v1.Board
+	6, // 4: skein.v1.ListTrendingResponse.items:type_name -> skein.v1.TrendingItem
 	1, // 5: skein.v1.CounterService.BatchGetCounters:input_type -> skein.v1.BatchGetCountersRequest
-	4, // 6: skein.v1.CounterService.ListHot:input_type -> skein.v1.ListHotRequest
+	4, // 6: skein.v1.CounterService.ListTrending:input_type -> skein.v1.ListTrendingRequest
 	2, // 7: skein.v1.CounterService.BatchGetCounters:output_type -> skein.v1.BatchGetCountersResponse
-	5, // 8: skein.v1.CounterService.ListHot:output_type -> skein.v1.ListHotResponse
+	5, // 8: skein.v1.CounterService.ListTrending:output_type -> skein.v1.ListTrendingResponse
 	7, // [7:9] is the sub-list for method output_type
 	5, // [5:7] is the sub-list for method input_type
 	5, // [5:5] is the sub-list for extension type_name
@@ -664,8 +664,8 @@ func file_skein_v1_counter_service_proto_init() {
 		(*CounterKey_ItemId)(nil),
 	}
 	file_skein_v1_counter_service_proto_msgTypes[4].OneofWrappers = []any{
-		(*ListHotRequest_OwnerId)(nil),
-		(*ListHotRequest_Board)(nil),
+		(*ListTrendingRequest_OwnerId)(nil),
+		(*ListTrendingRequest_Board)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -48,7 +48,7 @@ const (
 	Reason_REASON_NOT_CAUGHT_UP Reason = 9
 	// The log did not say in time whether it took the events; retry with the same event ids.
 	Reason_REASON_OUTCOME_UNKNOWN Reason = 10
-	// The log cannot be reached; nothing was taken. A log that is full is NO_ROOM.
+	// The log cannot be reached; nothing was taken. A log that is full is DISK_FULL.
 	Reason_REASON_LOG_UNAVAILABLE Reason = 11
 	// The projection that would answer stopped, is not ready, or is not part of this version.
 	Reason_REASON_PROJECTION_UNAVAILABLE Reason = 12
@@ -60,7 +60,7 @@ const (
 	// There is no such operation. It may have been so long ago that it was forgotten.
 	Reason_REASON_UNKNOWN_OPERATION Reason = 15
 	// Another operation is under way that cannot go on beside it; the metadata of the error names it as "operation_id".
-	Reason_REASON_OPERATION_IN_THE_WAY Reason = 16
+	Reason_REASON_OPERATION_CONFLICT Reason = 16
 	// The log holds no longer what came after the position; the metadata of the error names the earliest position that one
 	// can go on after as "earliest".
 	Reason_REASON_POSITION_TRIMMED Reason = 17
@@ -78,7 +78,7 @@ const (
 	// "user_id".
 	Reason_REASON_OTHER_USER Reason = 23
 	// The log has reached its bound, or the disk of the service is nearly full: nothing was taken. Reads go on.
-	Reason_REASON_NO_ROOM Reason = 24
+	Reason_REASON_DISK_FULL Reason = 24
 	// The caller makes more calls a second, or has more under way, than any one caller may: retry after the delay of the
 	// RetryInfo.
 	Reason_REASON_CALLER_LIMIT Reason = 25
@@ -113,7 +113,7 @@ var (
 		13: "REASON_OVERLOADED",
 		14: "REASON_EXPIRED_PAGE_TOKEN",
 		15: "REASON_UNKNOWN_OPERATION",
-		16: "REASON_OPERATION_IN_THE_WAY",
+		16: "REASON_OPERATION_CONFLICT",
 		17: "REASON_POSITION_TRIMMED",
 		18: "REASON_OPERATION_REFUSED",
 		19: "REASON_TOKEN_MISSING",
@@ -121,7 +121,7 @@ var (
 		21: "REASON_TOKEN_EXPIRED",
 		22: "REASON_ROLE_MISSING",
 		23: "REASON_OTHER_USER",
-		24: "REASON_NO_ROOM",
+		24: "REASON_DISK_FULL",
 		25: "REASON_CALLER_LIMIT",
 		26: "REASON_HOST_NOT_ALLOWED",
 		27: "REASON_ORIGIN_NOT_ALLOWED",
@@ -145,7 +145,7 @@ var (
 		"REASON_OVERLOADED":             13,
 		"REASON_EXPIRED_PAGE_TOKEN":     14,
 		"REASON_UNKNOWN_OPERATION":      15,
-		"REASON_OPERATION_IN_THE_WAY":   16,
+		"REASON_OPERATION_CONFLICT":     16,
 		"REASON_POSITION_TRIMMED":       17,
 		"REASON_OPERATION_REFUSED":      18,
 		"REASON_TOKEN_MISSING":          19,
@@ -153,7 +153,7 @@ var (
 		"REASON_TOKEN_EXPIRED":          21,
 		"REASON_ROLE_MISSING":           22,
 		"REASON_OTHER_USER":             23,
-		"REASON_NO_ROOM":                24,
+		"REASON_DISK_FULL":              24,
 		"REASON_CALLER_LIMIT":           25,
 		"REASON_HOST_NOT_ALLOWED":       26,
 		"REASON_ORIGIN_NOT_ALLOWED":     27,
@@ -211,16 +211,16 @@ const file_skein_v1_errors_proto_rawDesc = "" +
 	"\x1dREASON_PROJECTION_UNAVAILABLE\x10\f\x12\x15\n" +
 	"\x11REASON_OVERLOADED\x10\r\x12\x1d\n" +
 	"\x19REASON_EXPIRED_PAGE_TOKEN\x10\x0e\x12\x1c\n" +
-	"\x18REASON_UNKNOWN_OPERATION\x10\x0f\x12\x1f\n" +
-	"\x1bREASON_OPERATION_IN_THE_WAY\x10\x10\x12\x1b\n" +
+	"\x18REASON_UNKNOWN_OPERATION\x10\x0f\x12\x1d\n" +
+	"\x19REASON_OPERATION_CONFLICT\x10\x10\x12\x1b\n" +
 	"\x17REASON_POSITION_TRIMMED\x10\x11\x12\x1c\n" +
 	"\x18REASON_OPERATION_REFUSED\x10\x12\x12\x18\n" +
 	"\x14REASON_TOKEN_MISSING\x10\x13\x12\x18\n" +
 	"\x14REASON_TOKEN_INVALID\x10\x14\x12\x18\n" +
 	"\x14REASON_TOKEN_EXPIRED\x10\x15\x12\x17\n" +
 	"\x13REASON_ROLE_MISSING\x10\x16\x12\x15\n" +
-	"\x11REASON_OTHER_USER\x10\x17\x12\x12\n" +
-	"\x0eREASON_NO_ROOM\x10\x18\x12\x17\n" +
+	"\x11REASON_OTHER_USER\x10\x17\x12\x14\n" +
+	"\x10REASON_DISK_FULL\x10\x18\x12\x17\n" +
 	"\x13REASON_CALLER_LIMIT\x10\x19\x12\x1b\n" +
 	"\x17REASON_HOST_NOT_ALLOWED\x10\x1a\x12\x1d\n" +
 	"\x19REASON_ORIGIN_NOT_ALLOWED\x10\x1b\x12\x13\n" +

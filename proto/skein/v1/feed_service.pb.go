@@ -32,7 +32,7 @@ const (
 	// By creation time of the pin, newest first; equal times by id.
 	FeedOrder_FEED_ORDER_NEWEST FeedOrder = 1
 	// By heat of the item, hottest first, then as in NEWEST.
-	FeedOrder_FEED_ORDER_HOT FeedOrder = 2
+	FeedOrder_FEED_ORDER_TRENDING FeedOrder = 2
 )
 
 // Enum value maps for FeedOrder.
@@ -40,12 +40,12 @@ var (
 	FeedOrder_name = map[int32]string{
 		0: "FEED_ORDER_UNSPECIFIED",
 		1: "FEED_ORDER_NEWEST",
-		2: "FEED_ORDER_HOT",
+		2: "FEED_ORDER_TRENDING",
 	}
 	FeedOrder_value = map[string]int32{
 		"FEED_ORDER_UNSPECIFIED": 0,
 		"FEED_ORDER_NEWEST":      1,
-		"FEED_ORDER_HOT":         2,
+		"FEED_ORDER_TRENDING":    2,
 	}
 )
 
@@ -731,11 +731,11 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
 	"\n" +
 	"total_size\x18\x03 \x01(\rR\ttotalSize\x12\x1a\n" +
-	"\bposition\x18\x04 \x01(\tR\bposition*R\n" +
+	"\bposition\x18\x04 \x01(\tR\bposition*W\n" +
 	"\tFeedOrder\x12\x1a\n" +
 	"\x16FEED_ORDER_UNSPECIFIED\x10\x00\x12\x15\n" +
-	"\x11FEED_ORDER_NEWEST\x10\x01\x12\x12\n" +
-	"\x0eFEED_ORDER_HOT\x10\x02*\x9f\x01\n" +
+	"\x11FEED_ORDER_NEWEST\x10\x01\x12\x17\n" +
+	"\x13FEED_ORDER_TRENDING\x10\x02*\x9f\x01\n" +
 	"\x10FeedCompleteness\x12!\n" +
 	"\x1dFEED_COMPLETENESS_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aFEED_COMPLETENESS_COMPLETE\x10\x01\x12 \n" +

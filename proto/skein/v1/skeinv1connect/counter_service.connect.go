@@ -36,17 +36,18 @@ const (
 	// CounterServiceBatchGetCountersProcedure is the fully-qualified name of the CounterService's
 	// BatchGetCounters RPC.
 	CounterServiceBatchGetCountersProcedure = "/skein.v1.CounterService/BatchGetCounters"
-	// CounterServiceListHotProcedure is the fully-qualified name of the CounterService's ListHot RPC.
-	CounterServiceListHotProcedure = "/skein.v1.CounterService/ListHot"
+	// CounterServiceListTrendingProcedure is the fully-qualified name of the CounterService's
+	// ListTrending RPC.
+	CounterServiceListTrendingProcedure = "/skein.v1.CounterService/ListTrending"
 )
 
 // CounterServiceClient is a client for the skein.v1.CounterService service.
 type CounterServiceClient interface {
 	// BatchGetCounters counts for users, boards and items.
 	BatchGetCounters(context.Context, *connect.Request[v1.BatchGetCountersRequest]) (*connect.Response[v1.BatchGetCountersResponse], error)
-	// ListHot lists items by heat: of everybody, of one author, or of one board. An item that was never played, liked, re-pinned
+	// ListTrending lists items by heat: of everybody, of one author, or of one board. An item that was never played, liked, re-pinned
 	// or scored has no heat and is not listed.
-	ListHot(context.Context, *connect.Request[v1.ListHotRequest]) (*connect.Response[v1.ListHotResponse], error)
+	ListTrending(context.Context, *connect.Request[v1.ListTrendingRequest]) (*connect.Response[v1.ListTrendingResponse], error)
 }
 
 // NewCounterServiceClient constructs a client for the skein.v1.CounterService service. By default,
@@ -67,10 +68,10 @@ func NewCounterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
-		listHot: connect.NewClient[v1.ListHotRequest, v1.ListHotResponse](
+		listTrending: connect.NewClient[v1.ListTrendingRequest, v1.ListTrendingResponse](
 			httpClient,
-			baseURL+CounterServiceListHotProcedure,
-			connect.WithSchema(counterServiceMethods.ByName("ListHot")),
+			baseURL+CounterServiceListTrendingProcedure,
+			connect.WithSchema(counterServiceMethods.ByName("ListTrending")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -80,7 +81,7 @@ func NewCounterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 // counterServiceClient implements CounterServiceClient.
 type counterServiceClient struct {
 	batchGetCounters *connect.Client[v1.BatchGetCountersRequest, v1.BatchGetCountersResponse]
-	listHot          *connect.Client[v1.ListHotRequest, v1.ListHotResponse]
+	listTrending     *connect.Client[v1.ListTrendingRequest, v1.ListTrendingResponse]
 }
 
 // BatchGetCounters calls skein.v1.CounterService.BatchGetCounters.
@@ -88,18 +89,18 @@ func (c *counterServiceClient) BatchGetCounters(ctx context.Context, req *connec
 	return c.batchGetCounters.CallUnary(ctx, req)
 }
 
-// ListHot calls skein.v1.CounterService.ListHot.
-func (c *counterServiceClient) ListHot(ctx context.Context, req *connect.Request[v1.ListHotRequest]) (*connect.Response[v1.ListHotResponse], error) {
-	return c.listHot.CallUnary(ctx, req)
+// ListTrending calls skein.v1.CounterService.ListTrending.
+func (c *counterServiceClient) ListTrending(ctx context.Context, req *connect.Request[v1.ListTrendingRequest]) (*connect.Response[v1.ListTrendingResponse], error) {
+	return c.listTrending.CallUnary(ctx, req)
 }
 
 // CounterServiceHandler is an implementation of the skein.v1.CounterService service.
 type CounterServiceHandler interface {
 	// BatchGetCounters counts for users, boards and items.
 	BatchGetCounters(context.Context, *connect.Request[v1.BatchGetCountersRequest]) (*connect.Response[v1.BatchGetCountersResponse], error)
-	// ListHot lists items by heat: of everybody, of one author, or of one board. An item that was never played, liked, re-pinned
+	// ListTrending lists items by heat: of everybody, of one author, or of one board. An item that was never played, liked, re-pinned
 	// or scored has no heat and is not listed.
-	ListHot(context.Context, *connect.Request[v1.ListHotRequest]) (*connect.Response[v1.ListHotResponse], error)
+	ListTrending(context.Context, *connect.Request[v1.ListTrendingRequest]) (*connect.Response[v1.ListTrendingResponse], error)
 }
 
 // NewCounterServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -116,10 +117,10 @@ func NewCounterServiceHandler(svc CounterServiceHandler, opts ...connect.Handler
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	counterServiceListHotHandler := connect.NewUnaryHandler(
-		CounterServiceListHotProcedure,
-		svc.ListHot,
-		connect.WithSchema(counterServiceMethods.ByName("ListHot")),
+	counterServiceListTrendingHandler := connect.NewUnaryHandler(
+		CounterServiceListTrendingProcedure,
+		svc.ListTrending,
+		connect.WithSchema(counterServiceMethods.ByName("ListTrending")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -127,8 +128,8 @@ func NewCounterServiceHandler(svc CounterServiceHandler, opts ...connect.Handler
 		switch r.URL.Path {
 		case CounterServiceBatchGetCountersProcedure:
 			counterServiceBatchGetCountersHandler.ServeHTTP(w, r)
-		case CounterServiceListHotProcedure:
-			counterServiceListHotHandler.ServeHTTP(w, r)
+		case CounterServiceListTrendingProcedure:
+			counterServiceListTrendingHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -142,6 +143,6 @@ func (UnimplementedCounterServiceHandler) BatchGetCounters(context.Context, *con
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.CounterService.BatchGetCounters is not implemented"))
 }
 
-func (UnimplementedCounterServiceHandler) ListHot(context.Context, *connect.Request[v1.ListHotRequest]) (*connect.Response[v1.ListHotResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.CounterService.ListHot is not implemented"))
+func (UnimplementedCounterServiceHandler) ListTrending(context.Context, *connect.Request[v1.ListTrendingRequest]) (*connect.Response[v1.ListTrendingResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.CounterService.ListTrending is not implemented"))
 }
