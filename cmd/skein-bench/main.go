@@ -64,7 +64,7 @@ type measureCmd struct {
 	Quick   bool          `help:"A smoke test of about a minute: everything is cut short, the figures mean nothing."`
 	Only    []string      `help:"These groups of: ${benchGroups}; the last are measured only when named." placeholder:"NAME"`
 	Edges   int           `help:"Follows of the graph." default:"1000000"`
-	Users   int           `help:"Users of the graph; 0: a tenth of its follows." default:"0"`
+	Users   int           `help:"Users of the graph; 0 stands for a tenth of its follows." default:"0"`
 	Runs    int           `help:"How often everything is measured." default:"5"`
 	Time    time.Duration `help:"How long one measurement of reads takes." default:"3s"`
 	Follows int           `help:"How many follows one measurement of ingest takes." default:"300000"`
@@ -77,7 +77,7 @@ type measureCmd struct {
 	Of      []string      `help:"Of the projections that are replayed, these only." name:"replay-of" placeholder:"NAME"`
 	Growth  []int         `help:"Numbers of follows whose costs are compared." default:"100000,1000000,10000000"`
 	Alone   bool          `help:"Of growth, the graph alone: no service is started." name:"growth-alone"`
-	Memory  byteSize      `help:"Memory of the rebuilds of growth, as of skein serve; 0: its default." name:"rebuild-memory" default:"0"`
+	Memory  byteSize      `help:"Memory for the rebuilds of growth; 0 stands for the default of skein serve." name:"rebuild-memory" default:"0"`
 	Limit   time.Duration `help:"Give up after this time." default:"40m"`
 	Dir     string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir"`
 	JSON    string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path"`

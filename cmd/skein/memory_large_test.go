@@ -29,7 +29,7 @@ func TestMemoryHolds(t *testing.T) {
 		limit, after int64
 	}{
 		{"512MiB", 512 << 20, 448 << 20},
-		{"auto", mostAuto, 896 << 20},
+		{"auto", mostAuto, 704 << 20},
 	} {
 		t.Run(c.memory, func(t *testing.T) {
 			dir := t.TempDir()

@@ -120,7 +120,7 @@ func (l *Log) findStream(outer context.Context, create bool) error {
 		}
 		unsettled := apiError(err).ErrorCode == errCodeNoPeers
 		if last != nil && outer.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-			return last // asking was broken off: what was wrong before that is what is wrong
+			return last // asking was interrupted: what was wrong before that is what is wrong
 		}
 		silent := errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrDisconnected)
 		if !silent && !unsettled || errors.Is(err, events.ErrForbidden) {

@@ -444,7 +444,7 @@ func (b *breaking) List(ctx context.Context, prefix string) ([]bucket.Object, er
 	return b.Bucket.List(ctx, prefix)
 }
 
-// TestRestoreBrokenOff: restoring is broken off at each operation on the bucket, and done again: nothing is missing, and no
+// TestRestoreBrokenOff: restoring is interrupted at each operation on the bucket, and done again: nothing is missing, and no
 // two streams have one epoch.
 func TestRestoreBrokenOff(t *testing.T) {
 	w := open(t, t.TempDir(), nil)
@@ -479,18 +479,18 @@ func TestRestoreBrokenOff(t *testing.T) {
 				epoch := a.Epoch()
 				o.Bucket = intact
 				if r := restore(t, o); r.Epoch != epoch+1 || (r.Salvaged == nil) != (epoch > 1) || errors.Is(r.Unreadable, ErrSuperseded) != (epoch > 1) {
-					t.Errorf("broken off after %d: %+v, the archive was in epoch %d", n, r, epoch)
+					t.Errorf("interrupted after %d: %+v, the archive was in epoch %d", n, r, epoch)
 				}
 			}
 			c = open(t, dir, nil)
 			if got := c.read(6); !reflect.DeepEqual(got, whole) {
-				t.Errorf("broken off after %d: the log is\n%+v, was\n%+v", n, got, whole)
+				t.Errorf("interrupted after %d: the log is\n%+v, was\n%+v", n, got, whole)
 			}
 			if kept, err := c.archive.Repeats(t.Context(), c.log.Epoch()); err != nil || !slices.Equal(kept, repeats) {
-				t.Errorf("broken off after %d: of event ids is kept\n%v, needed\n%v, %v", n, kept, repeats, err)
+				t.Errorf("interrupted after %d: of event ids is kept\n%v, needed\n%v, %v", n, kept, repeats, err)
 			}
 			if err := c.archive.Check(t.Context(), nil); err != nil {
-				t.Errorf("broken off after %d: %v", n, err)
+				t.Errorf("interrupted after %d: %v", n, err)
 			}
 			c.stop()
 			if err == nil {

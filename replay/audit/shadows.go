@@ -37,7 +37,7 @@ func (a *Auditor) shadows(ctx context.Context) error {
 }
 
 // interruptible verifies a projection at the pace and rests, and breaks off when something is to be repaired: verified tells
-// whether only the rest was broken off.
+// whether only the rest was interrupted.
 func (a *Auditor) interruptible(ctx context.Context, name string) (order *repairOrder, verified bool, err error) {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -63,7 +63,7 @@ func (a *Auditor) interruptible(ctx context.Context, name string) (order *repair
 	case o := <-a.repairs:
 		order = &o
 		cancel()
-		<-ended //nolint:errcheck // it was broken off
+		<-ended //nolint:errcheck // it was interrupted
 	case err = <-ended:
 	}
 	select {
@@ -87,7 +87,7 @@ func (a *Auditor) repair(ctx context.Context, name string, share float64) error 
 	if r.Differences > 0 {
 		a.cfg.Logger.Warn("a store differed from the log", "report", r.String())
 	}
-	a.note(func(s *Status) { // of what was broken off too
+	a.note(func(s *Status) { // of what was interrupted too
 		s.Differences[name] += r.Differences
 		s.Repaired[name] += r.Repaired
 		if err == nil && r.Equal {

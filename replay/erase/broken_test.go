@@ -204,7 +204,7 @@ func eraseAgain(t *testing.T, s *service) {
 	}
 }
 
-// cuts returns the steps at which erasing is to be broken off: of those of one sort that come one after the other, as the
+// cuts returns the steps at which erasing is to be interrupted: of those of one sort that come one after the other, as the
 // files of a store do, the first and the last.
 func cuts(t *testing.T, from string) (at []int) {
 	t.Helper()
@@ -231,7 +231,7 @@ func cuts(t *testing.T, from string) (at []int) {
 	for i := rand.IntN(stride); i < len(at); i += stride {
 		some = append(some, at[i])
 	}
-	t.Logf("it has %d steps, and is broken off at %v", len(steps), some)
+	t.Logf("it has %d steps, and is interrupted at %v", len(steps), some)
 	return some
 }
 
@@ -252,7 +252,7 @@ func breakOff(t *testing.T, from string, n int) (s *service, steps []string, err
 	return s, steps, err
 }
 
-// TestEraseBrokenOff: wherever erasing is broken off, by a restart or by a fault that passes, the log goes on, and erasing
+// TestEraseBrokenOff: wherever erasing is interrupted, by a restart or by a fault that passes, the log goes on, and erasing
 // again leaves no file with the id.
 func TestEraseBrokenOff(t *testing.T) {
 	from := prepare(t)
@@ -264,7 +264,7 @@ func TestEraseBrokenOff(t *testing.T) {
 		} else {
 			switched[s.o.Log.Epoch() > 1]++
 		}
-		what := fmt.Sprintf("broken off at step %d, %s, in epoch %d", n, steps[len(steps)-1], s.o.Log.Epoch())
+		what := fmt.Sprintf("interrupted at step %d, %s, in epoch %d", n, steps[len(steps)-1], s.o.Log.Epoch())
 		if i%2 == 0 {
 			s.stop()
 			s = serve(t, s.dir)

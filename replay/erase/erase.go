@@ -84,7 +84,7 @@ func (r Report) String() string {
 // ErrUser says that the id is none that a user can have.
 var ErrUser = errors.New("erase: not the id of a user")
 
-// Erase takes a user out of everything. It may be run again after it was broken off, and does all of it again then: what was
+// Erase takes a user out of everything. It may be run again after it was interrupted, and does all of it again then: what was
 // done already costs little. An error names the step; those before it are done.
 func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r Report, err error) {
 	if err := events.ValidateID(user); err != nil {
@@ -110,7 +110,7 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 	if err != nil {
 		return r, fmt.Errorf("scrub the archive: %w", err)
 	}
-	// A scrub or a seal that was broken off has left segments as they were before.
+	// A scrub or a seal that was interrupted has left segments as they were before.
 	if err := o.Archive.Sweep(ctx); err != nil {
 		return r, fmt.Errorf("sweep the archive: %w", err)
 	}
@@ -205,7 +205,7 @@ func (o *Options) cleanStores(ctx context.Context, r *Report, p *replay.Progress
 	return nil
 }
 
-// cleanSnapshots removes the snapshots of before, when there is one of after, and what a snapshot that was broken off has left.
+// cleanSnapshots removes the snapshots of before, when there is one of after, and what a snapshot that was interrupted has left.
 func (o *Options) cleanSnapshots(ctx context.Context, r *Report, p *replay.Progress) error {
 	if o.Bucket == nil {
 		return nil
@@ -242,7 +242,7 @@ func (o *Options) cleanSnapshots(ctx context.Context, r *Report, p *replay.Progr
 	})
 }
 
-// cleanBuckets removes what calls of Put that were broken off have left behind.
+// cleanBuckets removes what calls of Put that were interrupted have left behind.
 func (o *Options) cleanBuckets(began time.Time) error {
 	var errs []error
 	for _, b := range o.Buckets {

@@ -37,7 +37,7 @@ type Range struct {
 	Kinds events.KindSet
 	// LogBytes are those of the stream, if it holds the whole log; 0: it does not, or that is not known.
 	LogBytes uint64
-	// LogEvents are about those of the log, of which the stream holds the end only; 0: that is not known.
+	// LogEvents are about those of the log, of which the stream holds the end only; 0 if that is not known.
 	LogEvents uint64
 	// Progress of an export of everything is of these bytes or events. Else it is of envelopes, which tell nothing of the time
 	// left: one may be a thousand times as much work as another.
@@ -253,7 +253,7 @@ func (w *watching) ends(ctx context.Context) (err error) {
 		if err != nil {
 			return p, fmt.Errorf("%s: %w", name, err)
 		}
-		defer stream.Close() //nolint:errcheck // it is broken off
+		defer stream.Close() //nolint:errcheck // it is interrupted
 		if !stream.Receive() {
 			return p, fmt.Errorf("%s: %w", name, stream.Err())
 		}
@@ -317,7 +317,7 @@ func (w *watching) follow(ctx context.Context, at *events.Place) (done bool, err
 	if err != nil {
 		return false, err
 	}
-	defer stream.Close() //nolint:errcheck // it is broken off
+	defer stream.Close() //nolint:errcheck // it is interrupted
 	for stream.Receive() {
 		m := stream.Msg()
 		w.contact = time.Now()

@@ -9,7 +9,7 @@
 //
 //   - Every event is a backfill with a source, the time of its row (or the import's recorded start, where the file
 //     has no times) and an offset: the number of its row, from 1. So history never undoes what happened live, and what
-//     the log has already taken it ignores: an import may be broken off, repeated and run twice.
+//     the log has already taken it ignores: an import may be interrupted, repeated and run twice.
 //   - One call is in flight at a time. A reader of the log ignores a backfill whose offset is not above the highest that
 //     it saw of the same source and kind. If call 8 overtook call 7, everything in call 7 would be ignored.
 //   - The state file never runs ahead of the log: it names a row only when the log has acknowledged that row and all

@@ -134,7 +134,7 @@ type run struct {
 	pacing  pacing
 }
 
-// Run imports a file. It may be broken off at any time, and run again.
+// Run imports a file. It may be interrupted at any time, and run again.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	def(&o.State, o.Path+".skein-import.json")
 	def(&o.Rejects, o.Path+".rejects.tsv")

@@ -254,7 +254,7 @@ func TestGivingUp(t *testing.T) {
 	})
 }
 
-// An import that is broken off anywhere goes on where it was, and an import that is run again changes nothing.
+// An import that is interrupted anywhere goes on where it was, and an import that is run again changes nothing.
 func TestResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog(t)

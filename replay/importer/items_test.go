@@ -184,7 +184,7 @@ func TestOneFileTwoKinds(t *testing.T) {
 	}
 }
 
-// An import of any kind that was broken off goes on after what was acknowledged.
+// An import of any kind that was interrupted goes on after what was acknowledged.
 func TestResumeItems(t *testing.T) {
 	for _, kind := range []Kind{Pins, Plays, Likes} {
 		l := newFakeLog(t)
@@ -200,7 +200,7 @@ func TestResumeItems(t *testing.T) {
 			return nil, nil
 		}
 		if _, err := Run(t.Context(), o); err == nil || len(l.counted) != 1000 {
-			t.Fatalf("%s: broken off with %v after %d events", kind, err, len(l.counted))
+			t.Fatalf("%s: interrupted with %v after %d events", kind, err, len(l.counted))
 		}
 		o.Now = func() time.Time { return start.Add(time.Hour) }
 		report := mustRun(t, o)

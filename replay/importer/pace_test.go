@@ -85,7 +85,7 @@ func TestWaitsForProjections(t *testing.T) {
 	})
 }
 
-// An import that waits can be broken off.
+// An import that waits can be interrupted.
 func TestWaitingBrokenOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog(t)

@@ -30,7 +30,7 @@ func TestReasons(t *testing.T) {
 		return l.publish(c, req)
 	}
 	if _, err := Run(ctx, o); err == nil {
-		t.Fatal("it was not broken off")
+		t.Fatal("it was not interrupted")
 	}
 	o.Publish = l.publish
 	report := mustRun(t, o)

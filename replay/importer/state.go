@@ -13,7 +13,7 @@ import (
 // stateVersion is the version of the state file. It is raised when an older skein could misread a newer file.
 const stateVersion = 1
 
-// state is what an import must know of itself to go on after it was broken off.
+// state is what an import must know of itself to go on after it was interrupted.
 type state struct {
 	Version int  `json:"version"`
 	Kind    Kind `json:"kind"`

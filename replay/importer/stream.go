@@ -51,7 +51,7 @@ type Origin struct {
 
 // RunRows imports rows of any origin. Of the options, Path names the origin for people; State, Rejects and Source must be
 // given. What open returns gives its events the source and, where they have no time, the start that it is called with: those
-// of the import that is gone on with. The import may be broken off at any time, and run again.
+// of the import that is gone on with. The import may be interrupted at any time, and run again.
 func RunRows(
 	ctx context.Context, o Options, of Origin, open func(source string, start time.Time) (Rows, error),
 ) (*Report, error) {
@@ -94,7 +94,7 @@ func RunRows(
 	g.Go(func() error { return r.publish(gctx, calls) })
 	err = g.Wait()
 	if r.rejects != nil {
-		// Also when the import was broken off: the next run goes on from here.
+		// Also when the import was interrupted: the next run goes on from here.
 		err = errors.Join(err, r.save(err == nil), r.rejects.close())
 	}
 	return r.finish(), err

@@ -43,7 +43,7 @@ type Options struct {
 	// Pace leaves the rest of the time to what serves.
 	Pace replay.Pace
 	// Memory is how many bytes a build may take for rows and blocks of tables, with half as much for memtables, from
-	// [LeastMemory] to [MostMemory]; 0: [DefaultMemory].
+	// [LeastMemory] to [MostMemory]; 0 stands for [DefaultMemory].
 	Memory int
 	// Bounds are those of the build; zero: [Bulk] of the memory.
 	Bounds projections.Bounds

@@ -170,7 +170,7 @@ func decodeFact(record []byte) (fact, error) {
 	return f, nil
 }
 
-// A reject is a record, too: what Redis has twice is rejected once, and what was broken off leaves none behind.
+// A reject is a record, too: what Redis has twice is rejected once, and what was interrupted leaves none behind.
 //
 //	255  rule (4 bytes, big endian)  and of key, element and reason: length (4 bytes, big endian), bytes
 const rejectTag = 255

@@ -140,7 +140,7 @@ func tell(ev *events.Event) string {
 		ev.Time.Time().Format(time.RFC3339Nano))
 }
 
-var errBroken = errors.New("broken off")
+var errBroken = errors.New("interrupted")
 
 var start = time.Date(2026, 3, 4, 5, 6, 7, 89, time.UTC)
 

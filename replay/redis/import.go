@@ -162,7 +162,7 @@ func dial(o Options) (*run, func(), error) {
 	return r, func() { _ = s.close() }, nil // nothing is written to Redis
 }
 
-// Run reads a Redis and publishes what no earlier run with the same state has published. It may be broken off at any time,
+// Run reads a Redis and publishes what no earlier run with the same state has published. It may be interrupted at any time,
 // and run again.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	r, end, err := dial(o)
@@ -325,7 +325,7 @@ func (r *run) read(ctx context.Context) error {
 	}
 }
 
-// publish publishes the new facts, from where it was broken off.
+// publish publishes the new facts, from where it was interrupted.
 func (r *run) publish(ctx context.Context) error {
 	s := r.state
 	rows, err := r.openNew()

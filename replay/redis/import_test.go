@@ -182,11 +182,11 @@ func TestBrokenOffReading(t *testing.T) {
 	}
 	onceEach(t, l, 1500)
 	if tries < 5 {
-		t.Errorf("it was broken off %d times only", tries)
+		t.Errorf("it was interrupted %d times only", tries)
 	}
 }
 
-// An import goes on at the cursor that it was broken off at, not at the beginning.
+// An import goes on at the cursor that it was interrupted at, not at the beginning.
 func TestGoesOnReading(t *testing.T) {
 	r, l := large(), newFakeLog(t)
 	imp := importing(t, r, l)

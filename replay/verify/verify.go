@@ -48,7 +48,7 @@ type Report struct {
 // Damaged reports whether tables on disk are damaged. A rebuild makes new ones.
 func (r *Report) Damaged() bool { return len(r.Files.Damaged) > 0 }
 
-// repaired returns the report of what was broken off, if anything was repaired or found damaged by then.
+// repaired returns the report of what was interrupted, if anything was repaired or found damaged by then.
 func (r *Report) repaired() *Report {
 	if r.Repaired == 0 && !r.Damaged() {
 		return nil
@@ -100,7 +100,7 @@ func Verify(ctx context.Context, live Store, o Options) (*Report, error) {
 
 // Repair verifies a live store and makes the rows that differ those of the log, inside its fold: equal ones are not touched,
 // readers never fail, writes wait for as long as it takes to read and write some thousand rows. Since errors may have spread
-// while it ran, it verifies again, for up to three rounds. If it is broken off after it repaired rows, the report
+// while it ran, it verifies again, for up to three rounds. If it is interrupted after it repaired rows, the report
 // comes with the error.
 func Repair(ctx context.Context, live Store, o Options) (*Report, error) {
 	return run(ctx, live, o, true)

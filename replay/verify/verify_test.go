@@ -352,7 +352,7 @@ func TestComparesInSlices(t *testing.T) {
 	})
 }
 
-// TestRepairBrokenOff: a repair that is broken off tells what it has repaired by then, and one that has repaired nothing has
+// TestRepairBrokenOff: a repair that is interrupted tells what it has repaired by then, and one that has repaired nothing has
 // nothing to tell.
 func TestRepairBrokenOff(t *testing.T) {
 	envs := memlog.NewWorld(4, 150).Envelopes(800)
@@ -381,7 +381,7 @@ func TestRepairBrokenOff(t *testing.T) {
 			}
 			if r != nil {
 				if told += r.Repaired; r.Equal || r.Repaired == 0 {
-					t.Errorf("broken off at view %d: %v", views, r)
+					t.Errorf("interrupted at view %d: %v", views, r)
 				}
 			}
 		}

@@ -14,9 +14,6 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// cacheBytes is the block cache of the stores that are opened in process: room for all that is asked.
-const cacheBytes = 512 << 20
-
 // folder is a store on disk, of a graph if nothing else is said, that is folded from envelopes made here, without a log.
 // The envelopes go through the reader's decoder as those of a log do.
 type folder struct {

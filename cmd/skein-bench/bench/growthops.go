@@ -104,7 +104,7 @@ func askCounts(q *graph.Queries, s *grownStore, i int) error {
 // openGrown opens the graph of a data directory that no service uses.
 func openGrown(g *grown) (*grownStore, error) {
 	f := &folder{
-		dir: filepath.Join(g.data, "stores"), cache: projections.NewCache(serveCacheBytes),
+		dir: filepath.Join(g.data, "stores"), cache: projections.NewCache(cacheBytes),
 		project: func() projections.Projection { return graph.NewWith(graph.NewHotCache(graph.DefaultHotBytes)) },
 	}
 	if err := f.open(); err != nil {

@@ -84,7 +84,7 @@ func (w *loadWriter) newest() string {
 func (w *loadWriter) stop(l *latencyBench) error {
 	w.cancel()
 	err := <-w.ended
-	// Calls that were broken off may be in the log: their numbers are not used again.
+	// Calls that were interrupted may be in the log: their numbers are not used again.
 	n := int(w.calls.Load())
 	l.written += (n + waitingCalls) * writeTogetherUnderLoad
 	if n == 0 && err == nil {
@@ -120,7 +120,7 @@ func (l *latencyBench) startRebuilds(ctx context.Context, projection string, sha
 }
 
 func (r *rebuilder) begin(ctx context.Context, order *skeinv1.StartRebuildRequest) error {
-	// Not broken off with ctx: it would be under way, and nobody would know its name.
+	// Not interrupted with ctx: it would go on under a name that is lost.
 	res, err := r.admin.StartRebuild(context.WithoutCancel(ctx), connect.NewRequest(order))
 	if err != nil {
 		return fmt.Errorf("a rebuild of %s did not begin: %w", order.GetProjection(), err)

@@ -52,7 +52,7 @@ type livesEngine struct {
 }
 
 func openLives(ctx context.Context, parent string, l *replayLog) (_ *livesEngine, err error) {
-	e := &livesEngine{cache: projections.NewCache(serveCacheBytes)}
+	e := &livesEngine{cache: projections.NewCache(cacheBytes)}
 	if e.dir, err = os.MkdirTemp(parent, "lives-"); err != nil {
 		return nil, err
 	}

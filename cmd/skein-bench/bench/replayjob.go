@@ -276,7 +276,7 @@ type replayStores struct {
 
 // openStores builds projections from the archive and opens the log.
 func (j *replayJob) openStores(ctx context.Context, dir string, names ...string) (s *replayStores, err error) {
-	s = &replayStores{cache: projections.NewCache(serveCacheBytes), byName: map[string]*projections.Store{}}
+	s = &replayStores{cache: projections.NewCache(cacheBytes), byName: map[string]*projections.Store{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close(ctx))
