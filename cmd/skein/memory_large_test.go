@@ -8,8 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 )
@@ -84,34 +82,6 @@ func writeManyFollows(t *testing.T, path string) {
 		}
 	}
 	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// resident returns a line of the process's status, in bytes.
-func (s *server) resident(t *testing.T, name string) int64 {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) == 3 && f[0] == name+":" {
-			kib, err := strconv.ParseInt(f[1], 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return kib << 10
-		}
-	}
-	t.Fatalf("no %s in\n%s", name, text)
-	return 0
-}
-
-// forgetPeak makes VmHWM what is resident now.
-func (s *server) forgetPeak(t *testing.T) {
-	t.Helper()
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.cmd.Process.Pid), []byte("5"), 0); err != nil {
 		t.Fatal(err)
 	}
 }

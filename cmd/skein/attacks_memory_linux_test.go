@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// TestAttacksFitIntoMemory: whatever strangers send, the process stays within --memory and a tenth, and answers afterwards. What
+// each attack is answered with is tested in the gateway; this is the real program with the least memory that it takes.
+func TestAttacksFitIntoMemory(t *testing.T) {
+	t.Parallel()
+	const memory = leastMemory
+	s := &server{t: t, dir: t.TempDir(), flags: []string{"--memory", "256MiB", "--log-level", "error"}}
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer s.kill()
+	mustSkein(t, s, "skein", `{"userFollowed":{"userId":"ann","targetUserId":"bob"}}`, "publish", "--visible")
+	a := &attacker{t: t, addr: s.addr}
+	for _, attack := range []struct {
+		name string
+		run  func(context.Context)
+	}{
+		{"lists of two million empty items, packed", a.emptyItems},
+		{"bodies that unpack to 32 MiB", a.bombs},
+		{"large bodies", a.largeBodies},
+		{"large publishes", a.largePublishes},
+		{"connections that send half a request", a.halfRequests},
+		{"answers that are not read", a.unreadAnswers},
+		{"long heads", a.longHeads},
+		{"HTTP/2: streams of health", a.healthStreams},
+		{"HTTP/2: calls that are cancelled at once", a.rapidResets},
+		{"HTTP/2: a head without an end", a.continuations},
+	} {
+		s.forgetPeak(t)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		attack.run(ctx)
+		cancel()
+		if peak := s.resident(t, "VmHWM"); peak > memory/10*11 {
+			t.Errorf("%s: %d MiB were resident", attack.name, peak>>20)
+		}
+		if got := mustSkein(t, s, "skein", "", "query", "check", "ann", "bob"); !strings.Contains(got, "explicit") {
+			t.Errorf("%s: then a caller is answered %s", attack.name, got)
+		}
+	}
+}
+
+// attacker is somebody who can reach the port, and has no token.
+type attacker struct {
+	t    *testing.T
+	addr string
+}
+
+// beside runs n at once, some times each, and waits until all have ended.
+func beside(n, times int, f func()) {
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			for range times {
+				f()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// post sends a body, and reads the answer if there is one: a connection that is ended is one, too.
+func (a *attacker) post(ctx context.Context, procedure, encoding string, body []byte) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+a.addr+procedure, bytes.NewReader(body))
+	if err != nil {
+		a.t.Error(err)
+		return
+	}
+	req.Header.Set("Content-Type", "application/proto")
+	if encoding != "" {
+		req.Header.Set("Content-Encoding", encoding)
+	}
+	if res, err := http.DefaultClient.Do(req); err == nil {
+		_, _ = io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+	}
+}
+
+func packed(body []byte) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write(body)
+	_ = z.Close()
+	return b.Bytes()
+}
+
+func (a *attacker) emptyItems(ctx context.Context) {
+	// The field of the other users, empty, two million times.
+	body := packed(bytes.Repeat([]byte{0x12, 0x00}, 2_000_000))
+	beside(6, 5, func() {
+		a.post(ctx, connectv1.GraphServiceBatchGetRelationshipsProcedure, "gzip", body)
+		a.post(ctx, connectv1.GraphServiceBatchGetFollowCountsProcedure, "gzip", body)
+	})
+}
+
+func (a *attacker) bombs(ctx context.Context) {
+	body := packed(make([]byte, 32<<20))
+	beside(16, 5, func() { a.post(ctx, connectv1.GraphServiceCheckFollowsProcedure, "gzip", body) })
+}
+
+func (a *attacker) largeBodies(ctx context.Context) {
+	body := bytes.Repeat([]byte{0x0a, 0x01, 'x'}, 3_800_000/3)
+	beside(60, 2, func() { a.post(ctx, connectv1.GraphServiceBatchGetRelationshipsProcedure, "", body) })
+}
+
+func (a *attacker) largePublishes(ctx context.Context) {
+	// Events of no kind whose ids are long.
+	event := append([]byte{0x0a, 0x80, 0x08}, bytes.Repeat([]byte{'x'}, 1024)...)
+	event = append(binary.AppendUvarint([]byte{0x0a}, uint64(len(event))), event...)
+	body := bytes.Repeat(event, 700)
+	beside(60, 5, func() { a.post(ctx, connectv1.EventServicePublishProcedure, "", body) })
+}
+
+func (a *attacker) dial() net.Conn {
+	conn, err := (&net.Dialer{}).DialContext(a.t.Context(), "tcp", a.addr)
+	if err != nil {
+		return nil // there is no room for more
+	}
+	a.t.Cleanup(func() { conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	return conn
+}
+
+func (a *attacker) halfRequests(context.Context) {
+	for range 2000 {
+		if conn := a.dial(); conn != nil {
+			_, _ = io.WriteString(conn, "POST "+connectv1.GraphServiceCheckFollowsProcedure+
+				" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/proto\r\nContent-Length: 4000000\r\n\r\nx")
+		}
+	}
+}
+
+func (a *attacker) unreadAnswers(context.Context) {
+	call := "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	for range 200 {
+		conn := a.dial()
+		if conn == nil {
+			continue
+		}
+		// Until the server takes no more, or has ended the connection.
+		_ = conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		for err := error(nil); err == nil; {
+			_, err = io.WriteString(conn, strings.Repeat(call, 100))
+		}
+	}
+}
+
+func (a *attacker) longHeads(context.Context) {
+	beside(50, 2, func() {
+		if conn := a.dial(); conn != nil {
+			_, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+			for n := 0; err == nil && n < 8<<20; n += 64 << 10 {
+				_, err = fmt.Fprintf(conn, "X-%d: %s\r\n", n, strings.Repeat("x", 64<<10))
+			}
+			conn.Close()
+		}
+	})
+}
+
+// http2Client is a connection whose frames the attacker writes; what the server says is thrown away.
+func (a *attacker) http2Client() *http2.Framer {
+	conn := a.dial()
+	if conn == nil {
+		return nil
+	}
+	f := http2.NewFramer(conn, nil)
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil || f.WriteSettings() != nil {
+		return nil
+	}
+	go func() { _, _ = io.Copy(io.Discard, conn) }() // until the connection is closed
+	return f
+}
+
+func http2Head(procedure, contentType string) []byte {
+	var b bytes.Buffer
+	e := hpack.NewEncoder(&b)
+	for _, h := range [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":authority", "localhost"}, {":path", procedure}, {"content-type", contentType}, {"te", "trailers"},
+	} {
+		_ = e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1], Sensitive: true})
+	}
+	return b.Bytes()
+}
+
+func (a *attacker) healthStreams(context.Context) {
+	head := http2Head("/grpc.health.v1.Health/Watch", "application/grpc")
+	for range 18 {
+		f := a.http2Client()
+		for stream := uint32(1); f != nil && stream < 2*240; stream += 2 {
+			if f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true}) != nil ||
+				f.WriteData(stream, true, make([]byte, 5)) != nil {
+				break
+			}
+		}
+	}
+}
+
+func (a *attacker) rapidResets(context.Context) {
+	head := http2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
+	beside(4, 1, func() {
+		f := a.http2Client()
+		for i := uint32(0); f != nil && i < 10_000; i++ {
+			if f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: head, EndHeaders: true}) != nil ||
+				f.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
+				return // the server has ended the connection
+			}
+		}
+	})
+}
+
+func (a *attacker) continuations(context.Context) {
+	head := http2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
+	var more bytes.Buffer
+	e := hpack.NewEncoder(&more)
+	for more.Len() < 8<<10 {
+		_ = e.WriteField(hpack.HeaderField{Name: "x-long", Value: strings.Repeat("x", 1000), Sensitive: true})
+	}
+	beside(8, 1, func() {
+		f := a.http2Client()
+		if f == nil || f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head}) != nil {
+			return
+		}
+		for sent := 0; sent < 64<<20 && f.WriteContinuation(1, false, more.Bytes()) == nil; sent += more.Len() {
+		}
+	})
+}
+
+// resident returns a line of the process's status, in bytes.
+func (s *server) resident(t *testing.T, name string) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == name+":" {
+			kib, err := strconv.ParseInt(f[1], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib << 10
+		}
+	}
+	t.Fatalf("no %s in\n%s", name, text)
+	return 0
+}
+
+// forgetPeak makes VmHWM what is resident now.
+func (s *server) forgetPeak(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.cmd.Process.Pid), []byte("5"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
