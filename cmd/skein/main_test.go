@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
 
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 )
@@ -31,7 +32,23 @@ func TestMain(m *testing.M) {
 	if os.Getenv(raceOptions) == "" {
 		_ = os.Setenv(raceOptions, "atexit_sleep_ms=0")
 	}
-	testscript.Main(m, map[string]func(){"skein": main})
+	testscript.Main(leakChecked{m}, map[string]func(){"skein": main})
+}
+
+// leakChecked runs the tests, and fails when one has left a goroutine behind.
+type leakChecked struct{ tests *testing.M }
+
+func (l leakChecked) Run() int {
+	code := l.tests.Run()
+	if code != 0 {
+		return code
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, "goroutines left behind:", err)
+		return 1
+	}
+	return 0
 }
 
 // raceOptions is the variable of the options of the race detector.
