@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/events/wait"
 )
 
 const (
@@ -70,19 +73,30 @@ func archived(ctx context.Context, b bucket.Bucket) (bool, error) {
 }
 
 // fits checks that the log goes on where its archive ends. What is published into one that does not, as a copy of earlier, would
-// stand at sequences that the archive has already.
-func fits(ctx context.Context, log *eventlog.Log, a *archive.Archive) error {
+// stand at sequences that the archive has already. It waits while the log does not answer, since a service that starts without
+// having checked would take such events.
+func fits(ctx context.Context, log *eventlog.Log, a *archive.Archive, logger *slog.Logger) error {
 	end := a.End()
 	if end.Seq == 0 {
 		return nil
 	}
-	err := log.CheckCursor(ctx, end)
-	for _, forked := range []error{events.ErrLogShorter, events.ErrRewritten, events.ErrOtherEpoch} {
-		if errors.Is(err, forked) {
-			return fmt.Errorf("the log does not go on where its archive ends, at sequence %d: %w", end.Seq, err)
+	for asked := 0; ; asked++ {
+		err := log.CheckCursor(ctx, end)
+		for _, forked := range []error{events.ErrNoLog, events.ErrLogShorter, events.ErrRewritten, events.ErrOtherEpoch} {
+			if errors.Is(err, forked) {
+				return fmt.Errorf("the log does not go on where its archive ends, at sequence %d: %w", end.Seq, err)
+			}
+		}
+		if !errors.Is(err, events.ErrLogUnavailable) {
+			return nil // whatever else there is, the archiver reports
+		}
+		if asked == 0 {
+			logger.Warn("the start waits until the log says whether it goes on where its archive ends", "error", err)
+		}
+		if err := wait.For(ctx, time.Second); err != nil {
+			return err
 		}
 	}
-	return nil // whatever else there is, the archiver tells
 }
 
 // lostLog says what to do when the log is not there, or not what its archive goes on with.

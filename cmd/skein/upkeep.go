@@ -62,7 +62,7 @@ func (a *app) openArchive(ctx context.Context) (err error) {
 		return err
 	}
 	a.log.SetPast(a.archive)
-	return lostLog(fits(ctx, a.log, a.archive), a.opt.archive)
+	return lostLog(fits(ctx, a.log, a.archive, a.logger), a.opt.archive)
 }
 
 // examineTime bounds how long a start waits for that: while the log elects a leader, each question takes seconds. What was not

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/events/eventlog"
+)
+
+// warned is a handler that runs a function at the first warning.
+type warned struct {
+	slog.Handler
+	then func()
+}
+
+func (w *warned) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+func (w *warned) Handle(context.Context, slog.Record) error {
+	w.then()
+	return nil
+}
+
+// TestStartWaitsForTheLog: as long as the log does not answer whether it is the one that was archived, the service does not start.
+// Here it is another one, on the same port, when it answers.
+func TestStartWaitsForTheLog(t *testing.T) {
+	t.Parallel()
+	ns := newNATS(t)
+	at := ns.ClientURL()
+	publishTo(t, at, "bob", "cid")
+	dir := t.TempDir()
+	archiveFrom(t, dir, eventlog.Config{URL: at})
+	log, err := eventlog.Open(t.Context(), eventlog.Config{URL: at, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close(t.Context()) //nolint:errcheck // its server is another one
+	b, err := bucket.NewDir(filepath.Join(dir, archiveDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	past, err := archive.Open(t.Context(), b, log.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.SetPast(past)
+	if err := fits(t.Context(), log, past, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	ns.Shutdown()
+	ns.WaitForShutdown()
+	ends := make(chan error, 1)
+	silent := make(chan struct{})
+	go func() {
+		ends <- fits(t.Context(), log, past, slog.New(&warned{Handler: slog.DiscardHandler, then: func() { close(silent) }}))
+	}()
+	select {
+	case <-silent:
+	case err := <-ends:
+		t.Fatalf("while the log does not answer the start goes on: %v", err)
+	}
+	u, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := natsserver.NewServer(&natsserver.Options{
+		Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(), JetStreamMaxStore: 1 << 40,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Start()
+	t.Cleanup(func() { other.Shutdown(); other.WaitForShutdown() })
+	if err := <-ends; !errors.Is(err, events.ErrNoLog) && !errors.Is(err, events.ErrLogShorter) {
+		t.Errorf("of another log it says %v", err)
+	}
+}
