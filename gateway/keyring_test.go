@@ -10,19 +10,6 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-func secret(seed byte) string {
-	return base64.StdEncoding.EncodeToString([]byte(strings.Repeat(string(rune('a'+seed)), 32)))
-}
-
-func ring(t testing.TB, text string) KeyRing {
-	t.Helper()
-	r, err := ParseKeyRing(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
 func TestParseKeyRing(t *testing.T) {
 	many := make([]string, maxKeys+1)
 	for i := range many {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -359,8 +360,8 @@ func TestPageTokensThatAreRefused(t *testing.T) {
 		"damaged":               {w.followers("bob", anyKind), token[:10] + other(token[10]) + token[11:]},
 		"cut":                   {w.followers("bob", anyKind), token[:len(token)-1]},
 		"no token":              {w.followers("bob", anyKind), "next please"},
-		"of another ring":       {w.followers("bob", anyKind), ring(t, "log:"+secret(1)).sign(goldenToken)},
-		"of an unknown key":     {w.followers("bob", anyKind), ring(t, "mine:"+secret(1)).sign(goldenToken)},
+		"of another ring":       {w.followers("bob", anyKind), ring(t, "log:"+secret(1)).sign(pageToken{})},
+		"of an unknown key":     {w.followers("bob", anyKind), ring(t, "mine:"+secret(1)).sign(pageToken{})},
 		"from another log":      {w.followers("bob", anyKind), sign(func(p *pageToken) { p.pos.Log[0]++ })},
 		"from another epoch":    {w.followers("bob", anyKind), sign(func(p *pageToken) { p.pos.Epoch++ })},
 		"from beyond the end":   {w.followers("bob", anyKind), sign(func(p *pageToken) { p.pos.Seq = 1 << 40 })},
@@ -385,5 +386,28 @@ func TestPageBytes(t *testing.T) {
 	res := ask(w, w.graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at})
 	if n := proto.Size(res.GetEntries()[0]); n > 24 {
 		t.Errorf("%d bytes an entry", n)
+	}
+}
+
+func TestTokenIsBoundToItsList(t *testing.T) {
+	keys := ring(t, "a:"+secret(0))
+	lists := []graph.List{
+		{Kind: graph.Followers, User: "ann"},
+		{Kind: graph.FollowersExplicit, User: "ann"},
+		{Kind: graph.Followers, User: "bob"},
+		{Kind: graph.BoardFollowers, User: "ann"},
+		{Kind: graph.BoardFollowers, User: "ann", Board: "cats"},
+		{Kind: graph.BoardFollowers, User: "annc", Board: "ats"},
+		{Kind: graph.Mutuals, User: "ann", Peer: "bob"},
+		{Kind: graph.Mutuals, User: "bob", Peer: "ann"},
+	}
+	for i, a := range lists {
+		token := keys.sign(pageToken{list: listIDOf(a), mark: []byte("m")})
+		for j, b := range lists {
+			_, err := keys.verify(token, listIDOf(b))
+			if (i == j) != (err == nil) || (i != j && !errors.Is(err, errTokenList)) {
+				t.Errorf("token of %+v for %+v: %v", a, b, err)
+			}
+		}
 	}
 }

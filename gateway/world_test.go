@@ -3,10 +3,12 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -403,4 +405,17 @@ func ask[Req, Res any](
 		w.t.Fatal(err)
 	}
 	return res.Msg
+}
+
+func secret(seed byte) string {
+	return base64.StdEncoding.EncodeToString([]byte(strings.Repeat(string(rune('a'+seed)), 32)))
+}
+
+func ring(t testing.TB, text string) KeyRing {
+	t.Helper()
+	r, err := ParseKeyRing(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
