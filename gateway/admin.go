@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -199,7 +200,7 @@ func (s *Server) cancelOperation(
 func (s *Server) listOperations(
 	ctx context.Context, req *skeinv1.ListOperationsRequest, _ *extra,
 ) (*skeinv1.ListOperationsResponse, error) {
-	id := newListID(operationsList, req.GetKind().String())
+	id := pagetoken.NewListID(operationsList, req.GetKind().String())
 	before, _, err := s.resume(req.GetPageToken(), "page_token", id)
 	if err != nil {
 		return nil, err
@@ -210,7 +211,7 @@ func (s *Server) listOperations(
 	}
 	res := &skeinv1.ListOperationsResponse{Operations: ops}
 	if more {
-		res.NextPageToken = s.keys.sign(pageToken{list: id, mark: []byte(ops[len(ops)-1].GetOperationId())})
+		res.NextPageToken = s.keys.Sign(pagetoken.Token{List: id, Cursor: []byte(ops[len(ops)-1].GetOperationId())})
 	}
 	return res, nil
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/counters"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -107,15 +108,15 @@ func checkListTrending(c *checker, req *skeinv1.ListTrendingRequest) {
 }
 
 // scopeOf names the items that a list by heat is of, for the query and for tokens.
-func scopeOf(req *skeinv1.ListTrendingRequest) (counters.Scope, listID) {
+func scopeOf(req *skeinv1.ListTrendingRequest) (counters.Scope, pagetoken.ListID) {
 	switch t := req.GetScope().(type) {
 	case *skeinv1.ListTrendingRequest_OwnerId:
-		return counters.Scope{Owner: t.OwnerId}, newListID(hotList, t.OwnerId)
+		return counters.Scope{Owner: t.OwnerId}, pagetoken.NewListID(hotList, t.OwnerId)
 	case *skeinv1.ListTrendingRequest_Board:
 		owner, board := t.Board.GetOwnerId(), t.Board.GetBoardId()
-		return counters.Scope{Owner: owner, Board: &board}, newListID(hotList, owner, board)
+		return counters.Scope{Owner: owner, Board: &board}, pagetoken.NewListID(hotList, owner, board)
 	}
-	return counters.Scope{}, newListID(hotList)
+	return counters.Scope{}, pagetoken.NewListID(hotList)
 }
 
 func (s *Server) listTrending(
@@ -147,7 +148,7 @@ func (s *Server) listTrending(
 		res.Items[i] = &made[i]
 	}
 	if next != nil {
-		res.NextPageToken = s.keys.sign(pageToken{list: id, pos: r.at, mark: next})
+		res.NextPageToken = s.keys.Sign(pagetoken.Token{List: id, Position: r.at, Cursor: next})
 	}
 	return res, nil
 }

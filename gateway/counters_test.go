@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/counters"
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -126,7 +127,7 @@ func walkHot(t *testing.T, size int32, at string, pages ...lister) (got []string
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(p.entries) == 0 && p.next != "" || len(p.entries) > int(size) || len(p.next) > maxTokenBytes {
+		if len(p.entries) == 0 && p.next != "" || len(p.entries) > int(size) || len(p.next) > pagetoken.MaxBytes {
 			t.Errorf("page %d of %d has %d entries, then a token of %d bytes", n, size, len(p.entries), len(p.next))
 		}
 		got, token = append(got, p.entries...), p.next
@@ -273,7 +274,7 @@ func TestCountersBadInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign := w.server.keys.sign(pageToken{list: newListID(hotList), pos: w.log.Position(1), mark: []byte("no mark")})
+	foreign := w.server.keys.Sign(pagetoken.Token{List: pagetoken.NewListID(hotList), Position: w.log.Position(1), Cursor: []byte("no mark")})
 	for name, c := range map[string]struct {
 		of            *skeinv1.ListTrendingRequest
 		size          int32

@@ -109,15 +109,15 @@ func TestPositionsOfTheEpochBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := listIDOf(graph.List{Kind: graph.Followers, User: "bob"})
-	token, err := w.server.keys.verify(p.next, list)
+	token, err := w.server.keys.Verify(p.next, list)
 	if err != nil {
 		t.Fatal(err)
 	}
-	token.pos = before
-	if p, err = w.followers("bob", anyKind)(2, w.server.keys.sign(token), ""); err != nil || len(p.entries) != 1 {
+	token.Position = before
+	if p, err = w.followers("bob", anyKind)(2, w.server.keys.Sign(token), ""); err != nil || len(p.entries) != 1 {
 		t.Errorf("a token of the epoch before: %+v %v", p, err)
 	}
-	token.pos = lost
-	_, err = w.followers("bob", anyKind)(2, w.server.keys.sign(token), "")
+	token.Position = lost
+	_, err = w.followers("bob", anyKind)(2, w.server.keys.Sign(token), "")
 	wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
 }

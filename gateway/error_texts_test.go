@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
@@ -80,7 +81,7 @@ func TestErrorTextsSayWhatIsWanted(t *testing.T) {
 			`page_token is damaged: send the next_page_token of the page before exactly as it came, with the same parameters, or nothing to begin again`,
 		},
 		{
-			followers, `{"userId":"bob","pageToken":"` + w.server.keys.sign(pageToken{}) + `"}`,
+			followers, `{"userId":"bob","pageToken":"` + w.server.keys.Sign(pagetoken.Token{}) + `"}`,
 			`page_token belongs to another list, or to the same list with other parameters: ` +
 				`send the next_page_token of the page before exactly as it came, with the same parameters, or nothing to begin again`,
 		},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/seen"
@@ -44,14 +45,14 @@ func feedOf(req *skeinv1.ReadFeedRequest) inbox.Feed {
 }
 
 // feedListID names a feed in tokens, with all that makes another list of it.
-func feedListID(kind byte, f inbox.Feed, req *skeinv1.ReadFeedRequest) listID {
+func feedListID(kind byte, f inbox.Feed, req *skeinv1.ReadFeedRequest) pagetoken.ListID {
 	var options byte
 	for i, on := range []bool{f.Own, req.GetHideSeen(), f.OnePerItem, f.Order == inbox.Hot, req.GetIgnoreServed()} {
 		if on {
 			options |= 1 << i
 		}
 	}
-	return newListID(kind, f.Reader, string([]byte{options}))
+	return pagetoken.NewListID(kind, f.Reader, string([]byte{options}))
 }
 
 func (s *Server) readFeed(
@@ -93,10 +94,10 @@ func (s *Server) readFeed(
 	}
 	if page.Next != nil {
 		mark := hidden.appendAhead(nil, r.at)
-		res.NextPageToken = s.keys.sign(pageToken{list: id, pos: r.at, mark: appendMarks(mark, start.above, page.Next)})
+		res.NextPageToken = s.keys.Sign(pagetoken.Token{List: id, Position: r.at, Cursor: appendMarks(mark, start.above, page.Next)})
 	}
 	if f.Order == inbox.Newest {
-		res.NewestToken = s.keys.sign(pageToken{list: newest, pos: r.at, mark: page.Newest})
+		res.NewestToken = s.keys.Sign(pagetoken.Token{List: newest, Position: r.at, Cursor: page.Newest})
 	}
 	return res, nil
 }
@@ -136,7 +137,7 @@ type feedStart struct {
 
 // startOf reads the token of a request: a page token goes on in a session, newer_than begins one that ends where the
 // feed once began.
-func (s *Server) startOf(req *skeinv1.ReadFeedRequest, id, newest listID) (start feedStart, err error) {
+func (s *Server) startOf(req *skeinv1.ReadFeedRequest, id, newest pagetoken.ListID) (start feedStart, err error) {
 	if token := req.GetNewerThan(); token != "" {
 		mark, since, err := s.resume(token, "newer_than", newest)
 		return feedStart{above: inbox.Mark(mark), since: since}, err
@@ -154,7 +155,7 @@ func (s *Server) startOf(req *skeinv1.ReadFeedRequest, id, newest listID) (start
 		start.above, start.after, ok = splitMarks(mark)
 	}
 	if !ok {
-		return start, since.badToken(errTokenDamaged)
+		return start, since.badToken(pagetoken.ErrDamaged)
 	}
 	return start, nil
 }
@@ -186,7 +187,7 @@ func (d demand) outOf(err error) error {
 	case errors.Is(err, counters.ErrExpired):
 		return d.over("a list", counters.SessionLife, err)
 	case errors.Is(err, inbox.ErrMark), errors.Is(err, counters.ErrMark):
-		return d.badToken(errTokenList)
+		return d.badToken(pagetoken.ErrOtherList)
 	}
 	return err
 }
@@ -221,11 +222,11 @@ func checkListPins(c *checker, req *skeinv1.ListPinsRequest) {
 func (s *Server) listPins(
 	ctx context.Context, req *skeinv1.ListPinsRequest, x *extra,
 ) (*skeinv1.ListPinsResponse, error) {
-	owner, id := req.GetOwnerId(), newListID(pinsList, req.GetOwnerId())
+	owner, id := req.GetOwnerId(), pagetoken.NewListID(pinsList, req.GetOwnerId())
 	var board *string
 	if b := req.GetBoard(); b != nil {
 		owner, board = b.GetOwnerId(), &b.BoardId
-		id = newListID(pinsList, owner, *board)
+		id = pagetoken.NewListID(pinsList, owner, *board)
 	}
 	mark, since, err := s.resume(req.GetPageToken(), "page_token", id)
 	if err != nil {
@@ -251,7 +252,7 @@ func (s *Server) listPins(
 	}
 	res.TotalSize = count32(total)
 	if next != nil {
-		res.NextPageToken = s.keys.sign(pageToken{list: id, pos: r.at, mark: next})
+		res.NextPageToken = s.keys.Sign(pagetoken.Token{List: id, Position: r.at, Cursor: next})
 	}
 	return res, nil
 }

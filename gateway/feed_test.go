@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/inbox"
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -92,7 +93,7 @@ func wholeFeed(req *skeinv1.ReadFeedRequest, worlds ...*world) (got []string) {
 		if res.GetNextPageToken() == "" {
 			return got
 		}
-		if len(res.GetNextPageToken()) > maxTokenBytes {
+		if len(res.GetNextPageToken()) > pagetoken.MaxBytes {
 			t.Errorf("a token of %d bytes", len(res.GetNextPageToken()))
 		}
 		req.Start = after(res.GetNextPageToken())
@@ -453,8 +454,8 @@ func TestFeedBadInput(t *testing.T) {
 	}
 	mine, foreign := w.server.keys, ring(t, "log:"+secret(1))
 	id := feedListID(feedList, inbox.Feed{Reader: "ann"}, &skeinv1.ReadFeedRequest{})
-	signed := func(keys KeyRing, mark []byte) string {
-		return keys.sign(pageToken{list: id, pos: w.log.Position(1), mark: mark})
+	signed := func(keys pagetoken.KeyRing, mark []byte) string {
+		return keys.Sign(pagetoken.Token{List: id, Position: w.log.Position(1), Cursor: mark})
 	}
 	const invalid = "INVALID_PAGE_TOKEN"
 	for name, c := range map[string]struct {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -58,7 +59,7 @@ type Options struct {
 	// AllowedHosts are names by which a server without a Gate may be called, beside those that mean loopback; "*": any.
 	AllowedHosts []string
 	// Keys sign page tokens. Default: [DefaultKeyRing] of the log.
-	Keys KeyRing
+	Keys pagetoken.KeyRing
 	// Limits bound what calls may take.
 	Limits Limits
 	// Logger gets what a person must see; default: nothing.
@@ -90,7 +91,7 @@ type Server struct {
 	tls      *access.Certificates // may be nil
 	cors     *cors.Cors           // may be nil
 	hosts    hosts
-	keys     KeyRing
+	keys     pagetoken.KeyRing
 	limits   Limits
 	log      *slog.Logger
 	tracer   trace.Tracer // may be nil
@@ -155,7 +156,7 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	if o.Keys.IsZero() {
-		o.Keys = DefaultKeyRing(o.Log.ID())
+		o.Keys = pagetoken.DefaultKeyRing(o.Log.ID())
 	}
 	if o.Room == nil {
 		o.Room = func() error { return nil }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/seen"
@@ -261,7 +262,7 @@ func TestHideSeenTokens(t *testing.T) {
 		"none": nil, "cut": {0}, "no number": {0x80}, "too far ahead": {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0, 1, 2},
 	} {
 		t.Log(name)
-		token := w.server.keys.sign(pageToken{list: id, pos: w.log.Position(1), mark: mark})
+		token := w.server.keys.Sign(pagetoken.Token{List: id, Position: w.log.Position(1), Cursor: mark})
 		_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, Start: after(token)}))
 		wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
 	}

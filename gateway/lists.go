@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -24,7 +25,9 @@ type page struct {
 	position string
 }
 
-func listIDOf(l graph.List) listID { return newListID(byte(l.Kind), l.User, l.Board, l.Peer) }
+func listIDOf(l graph.List) pagetoken.ListID {
+	return pagetoken.NewListID(byte(l.Kind), l.User, l.Board, l.Peer)
+}
 
 // page reads one page of a list, from a state that contains that of the page before.
 func (s *Server) page(ctx context.Context, l graph.List, req pageRequest, x *extra) (p page, err error) {
@@ -52,7 +55,7 @@ func (s *Server) page(ctx context.Context, l graph.List, req pageRequest, x *ext
 	}
 	p.total = count32(total)
 	if next != nil {
-		p.next = s.keys.sign(pageToken{list: id, pos: r.at, mark: next})
+		p.next = s.keys.Sign(pagetoken.Token{List: id, Position: r.at, Cursor: next})
 	}
 	p.position = r.position
 	return p, nil
@@ -60,17 +63,17 @@ func (s *Server) page(ctx context.Context, l graph.List, req pageRequest, x *ext
 
 // resume reads a token of the list: where to go on, and the position that the answer must contain. The empty token is
 // the start of the list.
-func (s *Server) resume(token, field string, id listID) (graph.Mark, demand, error) {
+func (s *Server) resume(token, field string, id pagetoken.ListID) (graph.Mark, demand, error) {
 	d := demand{field: field, reason: skeinv1.Reason_REASON_INVALID_PAGE_TOKEN}
 	if token == "" {
 		return nil, d, nil
 	}
-	t, err := s.keys.verify(token, id)
+	t, err := s.keys.Verify(token, id)
 	if err != nil {
 		return nil, d, d.badToken(err)
 	}
-	d.pos = t.pos
-	return t.mark, d, nil
+	d.pos = t.Position
+	return t.Cursor, d, nil
 }
 
 // badToken refuses a token, and says which one is wanted.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -316,7 +317,7 @@ func TestTokenDemandsItsPosition(t *testing.T) {
 	if pos.String() != at {
 		t.Fatalf("position %s, want %s", at, pos)
 	}
-	token := w.server.keys.sign(pageToken{list: listIDOf(graph.List{Kind: graph.Followers, User: "bob"}), pos: pos, mark: make([]byte, 12)})
+	token := w.server.keys.Sign(pagetoken.Token{List: listIDOf(graph.List{Kind: graph.Followers, User: "bob"}), Position: pos, Cursor: make([]byte, 12)})
 	_, err := w.followers("bob", anyKind)(1, token, "")
 	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
 	if !detailsOf(t, err).retry {
@@ -341,13 +342,13 @@ func TestPageTokensThatAreRefused(t *testing.T) {
 	}
 	token := p.next
 	mine := w.server.keys
-	sign := func(change func(*pageToken)) string {
-		p, err := mine.verify(token, listIDOf(graph.List{Kind: graph.Followers, User: "bob"}))
+	sign := func(change func(*pagetoken.Token)) string {
+		p, err := mine.Verify(token, listIDOf(graph.List{Kind: graph.Followers, User: "bob"}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		change(&p)
-		return mine.sign(p)
+		return mine.Sign(p)
 	}
 	for name, c := range map[string]struct {
 		list  lister
@@ -360,11 +361,11 @@ func TestPageTokensThatAreRefused(t *testing.T) {
 		"damaged":               {w.followers("bob", anyKind), token[:10] + other(token[10]) + token[11:]},
 		"cut":                   {w.followers("bob", anyKind), token[:len(token)-1]},
 		"no token":              {w.followers("bob", anyKind), "next please"},
-		"of another ring":       {w.followers("bob", anyKind), ring(t, "log:"+secret(1)).sign(pageToken{})},
-		"of an unknown key":     {w.followers("bob", anyKind), ring(t, "mine:"+secret(1)).sign(pageToken{})},
-		"from another log":      {w.followers("bob", anyKind), sign(func(p *pageToken) { p.pos.Log[0]++ })},
-		"from another epoch":    {w.followers("bob", anyKind), sign(func(p *pageToken) { p.pos.Epoch++ })},
-		"from beyond the end":   {w.followers("bob", anyKind), sign(func(p *pageToken) { p.pos.Seq = 1 << 40 })},
+		"of another ring":       {w.followers("bob", anyKind), ring(t, "log:"+secret(1)).Sign(pagetoken.Token{})},
+		"of an unknown key":     {w.followers("bob", anyKind), ring(t, "mine:"+secret(1)).Sign(pagetoken.Token{})},
+		"from another log":      {w.followers("bob", anyKind), sign(func(p *pagetoken.Token) { p.Position.Log[0]++ })},
+		"from another epoch":    {w.followers("bob", anyKind), sign(func(p *pagetoken.Token) { p.Position.Epoch++ })},
+		"from beyond the end":   {w.followers("bob", anyKind), sign(func(p *pagetoken.Token) { p.Position.Seq = 1 << 40 })},
 		"of mutuals, for lists": {w.mutuals("bob", "ann"), token},
 	} {
 		_, err := c.list(1, c.token, "")
@@ -402,10 +403,10 @@ func TestTokenIsBoundToItsList(t *testing.T) {
 		{Kind: graph.Mutuals, User: "bob", Peer: "ann"},
 	}
 	for i, a := range lists {
-		token := keys.sign(pageToken{list: listIDOf(a), mark: []byte("m")})
+		token := keys.Sign(pagetoken.Token{List: listIDOf(a), Cursor: []byte("m")})
 		for j, b := range lists {
-			_, err := keys.verify(token, listIDOf(b))
-			if (i == j) != (err == nil) || (i != j && !errors.Is(err, errTokenList)) {
+			_, err := keys.Verify(token, listIDOf(b))
+			if (i == j) != (err == nil) || (i != j && !errors.Is(err, pagetoken.ErrOtherList)) {
 				t.Errorf("token of %+v for %+v: %v", a, b, err)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -86,7 +87,7 @@ func (s *Server) scanChunk(
 	}
 	return &skeinv1.ScanFollowersResponse{
 		Entries:     followEntries(entries),
-		ResumeToken: s.keys.sign(pageToken{list: listIDOf(l), pos: r.at, mark: next}),
+		ResumeToken: s.keys.Sign(pagetoken.Token{List: listIDOf(l), Position: r.at, Cursor: next}),
 		Position:    r.position,
 	}, next, nil
 }

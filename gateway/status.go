@@ -12,6 +12,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -27,7 +28,7 @@ const statusPatience = 2 * time.Second
 func (s *Server) getStatus(
 	ctx context.Context, req *skeinv1.GetStatusRequest, _ *extra,
 ) (*skeinv1.GetStatusResponse, error) {
-	id := newListID(rejectsList)
+	id := pagetoken.NewListID(rejectsList)
 	mark, since, err := s.resume(req.GetPageToken(), "page_token", id)
 	if err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func (s *Server) getStatus(
 		s.report(ctx, res)
 	}
 	if mark = s.rejects(res, mark, pageSize(req.GetPageSize())); mark != nil {
-		res.NextPageToken = s.keys.sign(pageToken{list: id, pos: at, mark: mark})
+		res.NextPageToken = s.keys.Sign(pagetoken.Token{List: id, Position: at, Cursor: mark})
 	}
 	return res, nil
 }

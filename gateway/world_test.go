@@ -19,6 +19,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
@@ -411,9 +412,9 @@ func secret(seed byte) string {
 	return base64.StdEncoding.EncodeToString([]byte(strings.Repeat(string(rune('a'+seed)), 32)))
 }
 
-func ring(t testing.TB, text string) KeyRing {
+func ring(t testing.TB, text string) pagetoken.KeyRing {
 	t.Helper()
-	r, err := ParseKeyRing(text)
+	r, err := pagetoken.ParseKeyRing(text)
 	if err != nil {
 		t.Fatal(err)
 	}

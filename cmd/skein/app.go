@@ -18,6 +18,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway"
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/graph"
@@ -43,7 +44,7 @@ type appOptions struct {
 	diskReserve int64
 	// settings are what the folds read; zero: the defaults.
 	settings all.Settings
-	keys     gateway.KeyRing
+	keys     pagetoken.KeyRing
 	access   accessOptions
 	limits   gateway.Limits
 	logger   *slog.Logger

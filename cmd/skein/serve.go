@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/gateway"
+	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/inbox"
@@ -274,7 +275,7 @@ func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 		if err != nil {
 			return o, fmt.Errorf("--page-token-keys: %w", err)
 		}
-		if o.keys, err = gateway.ParseKeyRing(strings.TrimSpace(string(text))); err != nil {
+		if o.keys, err = pagetoken.ParseKeyRing(strings.TrimSpace(string(text))); err != nil {
 			return o, fmt.Errorf("--page-token-keys %s: %w", c.PageTokenKeys, err)
 		}
 	}

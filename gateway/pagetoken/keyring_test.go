@@ -1,7 +1,6 @@
-package gateway
+package pagetoken
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"strings"
@@ -52,11 +51,11 @@ func TestParseKeyRing(t *testing.T) {
 
 func TestDefaultKeyRing(t *testing.T) {
 	a, again, b := DefaultKeyRing(events.LogID{1}), DefaultKeyRing(events.LogID{1}), DefaultKeyRing(events.LogID{2})
-	token := a.sign(pageToken{list: newListID(1, "u"), mark: []byte("m")})
-	if _, err := again.verify(token, newListID(1, "u")); err != nil {
+	token := a.Sign(Token{List: NewListID(1, "u"), Cursor: []byte("m")})
+	if _, err := again.Verify(token, NewListID(1, "u")); err != nil {
 		t.Errorf("the ring of the same log: %v", err)
 	}
-	if _, err := b.verify(token, newListID(1, "u")); !errors.Is(err, errTokenDamaged) {
+	if _, err := b.Verify(token, NewListID(1, "u")); !errors.Is(err, ErrDamaged) {
 		t.Errorf("the ring of another log: %v", err)
 	}
 	if !(KeyRing{}).IsZero() || a.IsZero() {
@@ -68,15 +67,15 @@ func TestDefaultKeyRing(t *testing.T) {
 func TestKeyRotation(t *testing.T) {
 	o, n := "old:"+secret(0), "new:"+secret(1)
 	steps := []KeyRing{ring(t, o), ring(t, o+","+n), ring(t, n+","+o), ring(t, n)}
-	list := newListID(4, "u")
+	list := NewListID(4, "u")
 	for i := range steps[:len(steps)-1] {
 		for _, pair := range [][2]KeyRing{{steps[i], steps[i+1]}, {steps[i+1], steps[i]}} {
-			if _, err := pair[1].verify(pair[0].sign(pageToken{list: list}), list); err != nil {
+			if _, err := pair[1].Verify(pair[0].Sign(Token{List: list}), list); err != nil {
 				t.Errorf("between steps %d and %d: %v", i, i+1, err)
 			}
 		}
 	}
-	if _, err := steps[3].verify(steps[0].sign(pageToken{list: list}), list); !errors.Is(err, errTokenKey) {
+	if _, err := steps[3].Verify(steps[0].Sign(Token{List: list}), list); !errors.Is(err, ErrKey) {
 		t.Errorf("a key that is gone: %v", err)
 	}
 }

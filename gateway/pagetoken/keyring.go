@@ -1,4 +1,4 @@
-package gateway
+package pagetoken
 
 import (
 	"crypto/hmac"

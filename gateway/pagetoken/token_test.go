@@ -1,4 +1,4 @@
-package gateway
+package pagetoken
 
 import (
 	"bytes"
@@ -8,28 +8,28 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-var goldenToken = pageToken{
-	list: newListID(7, "ann", "cats", ""),
-	pos:  events.Position{Log: [4]byte{1, 2, 3, 4}, Epoch: 7, Seq: 300},
-	mark: []byte{0xff, 0xfa, 0x40, 0x0a, 0x12, 0x34, 0x56, 0x78, 0x03, 'b', 'o', 'b', 0x00},
+var goldenToken = Token{
+	List:     NewListID(7, "ann", "cats", ""),
+	Position: events.Position{Log: [4]byte{1, 2, 3, 4}, Epoch: 7, Seq: 300},
+	Cursor:   []byte{0xff, 0xfa, 0x40, 0x0a, 0x12, 0x34, 0x56, 0x78, 0x03, 'b', 'o', 'b', 0x00},
 }
 
 // The format is a promise to sessions that outlive the process: it changes with a new version only.
 func TestTokenGolden(t *testing.T) {
 	keys := ring(t, "2026:"+secret(0)+",2025:"+secret(1))
 	const want = "AQQyMDI2UqRSNcIOAxYBAgMEB6wC__pAChI0VngDYm9iANz_C5sWiPc6tbDTldktmf4"
-	if got := keys.sign(goldenToken); got != want {
+	if got := keys.Sign(goldenToken); got != want {
 		t.Errorf("token %s, want %s", got, want)
 	}
-	got, err := keys.verify(want, goldenToken.list)
-	if err != nil || got.pos != goldenToken.pos || !bytes.Equal(got.mark, goldenToken.mark) {
+	got, err := keys.Verify(want, goldenToken.List)
+	if err != nil || got.Position != goldenToken.Position || !bytes.Equal(got.Cursor, goldenToken.Cursor) {
 		t.Errorf("%+v %v", got, err)
 	}
 }
 
 func TestTokenDamaged(t *testing.T) {
 	keys := ring(t, "a:"+secret(0))
-	token := keys.sign(goldenToken)
+	token := keys.Sign(goldenToken)
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
 		t.Fatal(err)
@@ -38,23 +38,23 @@ func TestTokenDamaged(t *testing.T) {
 		for bit := range 8 {
 			bad := bytes.Clone(raw)
 			bad[i] ^= 1 << bit
-			if _, err := keys.verify(base64.RawURLEncoding.EncodeToString(bad), goldenToken.list); err == nil {
+			if _, err := keys.Verify(base64.RawURLEncoding.EncodeToString(bad), goldenToken.List); err == nil {
 				t.Fatalf("bit %d of byte %d does not matter", bit, i)
 			}
 		}
-		if _, err := keys.verify(base64.RawURLEncoding.EncodeToString(raw[:i]), goldenToken.list); err == nil {
+		if _, err := keys.Verify(base64.RawURLEncoding.EncodeToString(raw[:i]), goldenToken.List); err == nil {
 			t.Fatalf("cut to %d bytes it is as good", i)
 		}
 	}
 	for _, text := range []string{"", "x", token + "A", token[1:], token + "=", "AQ", string(make([]byte, 2000))} {
-		if _, err := keys.verify(text, goldenToken.list); err == nil {
+		if _, err := keys.Verify(text, goldenToken.List); err == nil {
 			t.Errorf("%q is taken", text)
 		}
 	}
 	// The last character has spare bits: a token has one spelling only.
 	last := token[len(token)-1]
 	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") {
-		if _, err := keys.verify(token[:len(token)-1]+string(c), goldenToken.list); (err == nil) != (c == last) {
+		if _, err := keys.Verify(token[:len(token)-1]+string(c), goldenToken.List); (err == nil) != (c == last) {
 			t.Errorf("ending in %c: %v", c, err)
 		}
 	}
@@ -62,17 +62,17 @@ func TestTokenDamaged(t *testing.T) {
 
 func FuzzPageToken(f *testing.F) {
 	keys := ring(f, "a:"+secret(0)+",b:"+secret(1))
-	f.Add(keys.sign(goldenToken))
-	f.Add(keys.sign(pageToken{}))
+	f.Add(keys.Sign(goldenToken))
+	f.Add(keys.Sign(Token{}))
 	f.Add("AQFh")
 	f.Fuzz(func(t *testing.T, text string) {
-		token, err := keys.verify(text, goldenToken.list)
+		token, err := keys.Verify(text, goldenToken.List)
 		if err != nil {
 			return
 		}
 		// Only what the ring signed is taken, so it is what it would sign again, under either key.
 		swapped := KeyRing{keys: []ringKey{keys.keys[1], keys.keys[0]}}
-		if keys.sign(token) != text && swapped.sign(token) != text {
+		if keys.Sign(token) != text && swapped.Sign(token) != text {
 			t.Errorf("%q is taken as %+v", text, token)
 		}
 	})
