@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -27,8 +28,8 @@ func (s *Server) acceptLogHole(
 func checkAcceptLogHole(c *checker, req *skeinv1.AcceptLogHoleRequest) {
 	switch first, last := req.GetFirstSequence(), req.GetLastSequence(); {
 	case first == 0:
-		c.found = append(c.found, invalidField("first_sequence", "must be the first sequence that is missing, at least 1"))
+		c.found = append(c.found, apierror.InvalidField("first_sequence", "must be the first sequence that is missing, at least 1"))
 	case last != 0 && last < first:
-		c.found = append(c.found, invalidField("last_sequence", "is %d: it must not be before first_sequence, %d", last, first))
+		c.found = append(c.found, apierror.InvalidField("last_sequence", "is %d: it must not be before first_sequence, %d", last, first))
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -115,7 +116,7 @@ func (m *method) whilePermitted(ctx context.Context, a admission) (context.Conte
 // endOf is why a stream ended whose context has: because the server stops, or because its caller is no longer let in; else the error.
 func endOf(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
-	if f, ok := errors.AsType[*failure](cause); ok {
+	if f, ok := errors.AsType[*apierror.Failure](cause); ok {
 		return f
 	}
 	if errors.Is(cause, errStopping) {
@@ -144,7 +145,7 @@ func certificateOf(state *tls.ConnectionState) *x509.Certificate {
 func (s *Server) guarded(roles access.Roles, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := s.who(authorizationOf(r), certificateOf(r.TLS))
-		var f *failure
+		var f *apierror.Failure
 		switch {
 		case a.denied != nil:
 			f = unknownCaller(a.denied)
@@ -156,36 +157,36 @@ func (s *Server) guarded(roles access.Roles, h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		if err := s.errorWriter.Write(w, r, f.connectError()); err != nil {
+		if err := s.errorWriter.Write(w, r, f.ConnectError()); err != nil {
 			s.log.DebugContext(r.Context(), "answer not sent", "error", err)
 		}
 	})
 }
 
 // unknownCaller says why nobody is known by what a call shows. Its texts are those of access, which quote nothing.
-func unknownCaller(err error) *failure {
-	f := &failure{code: connect.CodeUnauthenticated, reason: skeinv1.Reason_REASON_TOKEN_INVALID, text: err.Error()}
+func unknownCaller(err error) *apierror.Failure {
+	f := &apierror.Failure{Code: connect.CodeUnauthenticated, Reason: skeinv1.Reason_REASON_TOKEN_INVALID, Text: err.Error()}
 	switch {
 	case errors.Is(err, access.ErrMissing):
-		f.reason = skeinv1.Reason_REASON_TOKEN_MISSING
+		f.Reason = skeinv1.Reason_REASON_TOKEN_MISSING
 	case errors.Is(err, access.ErrExpired):
-		f.reason = skeinv1.Reason_REASON_TOKEN_EXPIRED
+		f.Reason = skeinv1.Reason_REASON_TOKEN_EXPIRED
 	}
 	return f
 }
 
-func lacksRole(roles access.Roles) *failure {
+func lacksRole(roles access.Roles) *apierror.Failure {
 	names := strings.ReplaceAll(roles.String(), ",", " or ")
-	return &failure{
-		code: connect.CodePermissionDenied, reason: skeinv1.Reason_REASON_ROLE_MISSING,
-		text: "this needs the role " + names, metadata: map[string]string{"role": names},
+	return &apierror.Failure{
+		Code: connect.CodePermissionDenied, Reason: skeinv1.Reason_REASON_ROLE_MISSING,
+		Text: "this needs the role " + names, Metadata: map[string]string{"role": names},
 	}
 }
 
-func otherUser(user, field string) *failure {
-	return &failure{
-		code: connect.CodePermissionDenied, reason: skeinv1.Reason_REASON_OTHER_USER,
-		text:     fmt.Sprintf("the caller acts for one user only, and %s is not of that user alone", field),
-		metadata: map[string]string{"user_id": user},
+func otherUser(user, field string) *apierror.Failure {
+	return &apierror.Failure{
+		Code: connect.CodePermissionDenied, Reason: skeinv1.Reason_REASON_OTHER_USER,
+		Text:     fmt.Sprintf("the caller acts for one user only, and %s is not of that user alone", field),
+		Metadata: map[string]string{"user_id": user},
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
@@ -78,10 +79,10 @@ func (r *Refusal) Error() string { return r.Text }
 func (r *Refusal) Unwrap() error { return r.Why }
 
 // explain gives an error the words of the refusal.
-func (r *Refusal) explain(f *failure) {
-	f.text = r.Text
+func (r *Refusal) explain(f *apierror.Failure) {
+	f.Text = r.Text
 	if r.Operation != "" {
-		f.metadata = map[string]string{"operation_id": r.Operation}
+		f.Metadata = map[string]string{"operation_id": r.Operation}
 	}
 }
 
@@ -106,7 +107,7 @@ func (s *Server) mountOperations() {
 
 // order starts an operation about projections that the process has.
 func (s *Server) order(ctx context.Context, o Order) (*skeinv1.Operation, error) {
-	var found []violation
+	var found []apierror.Violation
 	if o.Projection != "" {
 		found = s.known(found, "projection", o.Projection)
 	}
@@ -114,13 +115,13 @@ func (s *Server) order(ctx context.Context, o Order) (*skeinv1.Operation, error)
 		found = s.known(found, fmt.Sprintf("projections[%d]", i), name)
 	}
 	if len(found) > 0 {
-		return nil, invalid(found...)
+		return nil, apierror.Invalid(found...)
 	}
 	return s.operator.Start(ctx, o)
 }
 
 // known demands that the process has a projection.
-func (s *Server) known(found []violation, field, name string) []violation {
+func (s *Server) known(found []apierror.Violation, field, name string) []apierror.Violation {
 	names := make([]string, 0, len(s.stores))
 	for _, store := range s.stores {
 		names = append(names, store.Name())
@@ -129,7 +130,7 @@ func (s *Server) known(found []violation, field, name string) []violation {
 		return found
 	}
 	slices.Sort(names)
-	return append(found, invalidField(field, "%q is no projection of this service: it has %s", name, strings.Join(names, ", ")))
+	return append(found, apierror.InvalidField(field, "%q is no projection of this service: it has %s", name, strings.Join(names, ", ")))
 }
 
 func (s *Server) startRebuild(

@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
@@ -35,12 +36,12 @@ func newBudget(what string, most, each int64) *budget {
 }
 
 // take takes n for a party, or refuses it. What was taken must be given back.
-func (b *budget) take(party string, n int64) *failure {
+func (b *budget) take(party string, n int64) *apierror.Failure {
 	if b.taken.Add(n) > b.most {
 		b.taken.Add(-n)
-		return &failure{
-			code: connect.CodeResourceExhausted, reason: skeinv1.Reason_REASON_OVERLOADED, retry: retrySoon,
-			text: fmt.Sprintf("the service allows %d %s at a time, and others have taken them; nothing was done", b.most, b.what),
+		return &apierror.Failure{
+			Code: connect.CodeResourceExhausted, Reason: skeinv1.Reason_REASON_OVERLOADED, Retry: apierror.RetrySoon,
+			Text: fmt.Sprintf("the service allows %d %s at a time, and others have taken them; nothing was done", b.most, b.what),
 		}
 	}
 	if b.each == 0 {
@@ -50,9 +51,9 @@ func (b *budget) take(party string, n int64) *failure {
 	defer b.mu.Unlock()
 	if b.by[party]+n > b.each {
 		b.taken.Add(-n)
-		return &failure{
-			code: connect.CodeResourceExhausted, reason: skeinv1.Reason_REASON_CALLER_LIMIT, retry: retrySoon,
-			text: fmt.Sprintf("one caller may take %d %s at a time; nothing was done", b.each, b.what),
+		return &apierror.Failure{
+			Code: connect.CodeResourceExhausted, Reason: skeinv1.Reason_REASON_CALLER_LIMIT, Retry: apierror.RetrySoon,
+			Text: fmt.Sprintf("one caller may take %d %s at a time; nothing was done", b.each, b.what),
 		}
 	}
 	b.by[party] += n

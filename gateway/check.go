@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -20,18 +21,18 @@ func newRules() (rules, error) {
 	return rules{v}, err
 }
 
-func (r rules) check(msg proto.Message) []violation {
+func (r rules) check(msg proto.Message) []apierror.Violation {
 	err := r.v.Validate(msg)
 	if err == nil {
 		return nil
 	}
 	invalid, ok := errors.AsType[*protovalidate.ValidationError](err)
 	if !ok || len(invalid.Violations) == 0 {
-		return []violation{invalidField("", "%v", err)}
+		return []apierror.Violation{apierror.InvalidField("", "%v", err)}
 	}
-	found := make([]violation, 0, len(invalid.Violations))
+	found := make([]apierror.Violation, 0, len(invalid.Violations))
 	for _, v := range invalid.Violations {
-		found = append(found, invalidField(fieldPath(v.Proto), "%s", wanted(msg, v)))
+		found = append(found, apierror.InvalidField(fieldPath(v.Proto), "%s", wanted(msg, v)))
 	}
 	return found
 }
@@ -45,10 +46,10 @@ func fieldPath(v *validate.Violation) string {
 
 // checker collects what is wrong with the ids of a request. The rules of the protos bound their length; that they are
 // printable and without spaces, which the keys of the store rely on, is checked here.
-type checker struct{ found []violation }
+type checker struct{ found []apierror.Violation }
 
 // enough reports whether no more violations are looked for: an error names so many at most.
-func (c *checker) enough() bool { return len(c.found) >= maxViolations }
+func (c *checker) enough() bool { return len(c.found) >= apierror.MaxViolations }
 
 // id demands an id.
 func (c *checker) id(field, id string) {
@@ -76,7 +77,7 @@ func (c *checker) ids(list string, ids []string) {
 // board demands a board. Its id may be empty: the default board.
 func (c *checker) board(field string, b *skeinv1.Board) {
 	if b == nil {
-		c.found = append(c.found, invalidField(field, "must be given"))
+		c.found = append(c.found, apierror.InvalidField(field, "must be given"))
 		return
 	}
 	c.id(field+".owner_id", b.GetOwnerId())
@@ -105,14 +106,14 @@ func (c *checker) boards(list string, boards []*skeinv1.Board) {
 // length demands that a list has so many items, at least, and at most 1000.
 func (c *checker) length(field string, n, least int) {
 	if n < least || n > maxItems {
-		c.found = append(c.found, invalidField(field, "has %d items: must have %d to %d", n, least, maxItems))
+		c.found = append(c.found, apierror.InvalidField(field, "has %d items: must have %d to %d", n, least, maxItems))
 	}
 }
 
 // atMostItems demands that a list has at most so many items.
 func (c *checker) atMostItems(field string, n, maximum int) {
 	if n > maximum {
-		c.found = append(c.found, invalidField(field, "has %d items: must have at most %d", n, maximum))
+		c.found = append(c.found, apierror.InvalidField(field, "has %d items: must have at most %d", n, maximum))
 	}
 }
 
@@ -122,17 +123,17 @@ const maxPositionBytes = 256
 // atLeast demands that at_least is not too long to be a position.
 func (c *checker) atLeast(text string) {
 	if len(text) > maxPositionBytes {
-		c.found = append(c.found, invalidField("at_least", "has %d bytes: must have at most %d", len(text), maxPositionBytes))
+		c.found = append(c.found, apierror.InvalidField("at_least", "has %d bytes: must have at most %d", len(text), maxPositionBytes))
 	}
 }
 
 // foundAt is what is wrong with a field of an item of a list.
 func (c *checker) foundAt(list string, i int, rest, text string) {
-	c.found = append(c.found, invalidField(list+"["+strconv.Itoa(i)+"]"+rest, "%s", text))
+	c.found = append(c.found, apierror.InvalidField(list+"["+strconv.Itoa(i)+"]"+rest, "%s", text))
 }
 
 func (c *checker) add(field string, err error) {
-	c.found = append(c.found, invalidField(field, "%s", idText(err)))
+	c.found = append(c.found, apierror.InvalidField(field, "%s", idText(err)))
 }
 
 // idText names the limits of an id.

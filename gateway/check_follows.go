@@ -6,12 +6,13 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // checkCheckFollows says by hand what the rules of the proto say, because this call is hot.
-func checkCheckFollows(req *skeinv1.CheckFollowsRequest) []violation {
+func checkCheckFollows(req *skeinv1.CheckFollowsRequest) []apierror.Violation {
 	var c checker
 	c.length("pairs", len(req.GetPairs()), 1)
 	c.atLeast(req.GetAtLeast())

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -83,7 +84,7 @@ func TestHandChecksAgreeWithTheRules(t *testing.T) {
 			check.Pairs = append(check.Pairs, userPair("a", fmt.Sprint(i)))
 			filter.UserIds = append(filter.UserIds, fmt.Sprint(i))
 		}
-		for req, got := range map[proto.Message][]violation{check: checkCheckFollows(check), filter: checkFilterFollowed(filter)} {
+		for req, got := range map[proto.Message][]apierror.Violation{check: checkCheckFollows(check), filter: checkFilterFollowed(filter)} {
 			if (len(got) > 0) != bad {
 				t.Errorf("%d items: %v by hand: %v", n, got, req.ProtoReflect().Descriptor().Name())
 			}

@@ -87,7 +87,7 @@ func (jsonCodec) Unmarshal(data []byte, v any) error {
 			return nil
 		}
 		if f := misfit(data, m); f != nil {
-			f.cause = err
+			f.Cause = err
 			return f
 		}
 		return err

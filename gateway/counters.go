@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/counters"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -24,7 +25,7 @@ func (s *Server) openCounters(ctx context.Context, x *extra, demands ...demand) 
 }
 
 // checkBatchGetCounters says by hand what the rules of the proto say, because this call is hot.
-func checkBatchGetCounters(req *skeinv1.BatchGetCountersRequest) []violation {
+func checkBatchGetCounters(req *skeinv1.BatchGetCountersRequest) []apierror.Violation {
 	var c checker
 	c.length("keys", len(req.GetKeys()), 1)
 	c.atLeast(req.GetAtLeast())

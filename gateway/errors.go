@@ -9,6 +9,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/projections"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -31,22 +32,22 @@ type sentinel struct {
 // says that it was taken, or may have been, as gRPC defines that code; clients do not retry it by themselves, which
 // without event ids would be a second fact.
 var sentinels = []sentinel{
-	{errNotCaughtUp, connect.CodeUnavailable, skeinv1.Reason_REASON_NOT_CAUGHT_UP, retryAtOnce, ""},
-	{errStopping, connect.CodeUnavailable, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, retryAtOnce, ""},
+	{errNotCaughtUp, connect.CodeUnavailable, skeinv1.Reason_REASON_NOT_CAUGHT_UP, apierror.RetryAtOnce, ""},
+	{errStopping, connect.CodeUnavailable, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, apierror.RetryAtOnce, ""},
 	{
-		events.ErrOutcomeUnknown, connect.CodeDeadlineExceeded, skeinv1.Reason_REASON_OUTCOME_UNKNOWN, retrySoon,
+		events.ErrOutcomeUnknown, connect.CodeDeadlineExceeded, skeinv1.Reason_REASON_OUTCOME_UNKNOWN, apierror.RetrySoon,
 		"the log did not say in time whether it took the events: retry with the same event ids",
 	},
 	{
-		events.ErrOverloaded, connect.CodeResourceExhausted, skeinv1.Reason_REASON_OVERLOADED, retrySoon,
+		events.ErrOverloaded, connect.CodeResourceExhausted, skeinv1.Reason_REASON_OVERLOADED, apierror.RetrySoon,
 		"more is waiting to be published than the service allows; nothing was taken",
 	},
 	{
-		events.ErrLogFull, connect.CodeResourceExhausted, skeinv1.Reason_REASON_DISK_FULL, retryLater,
+		events.ErrLogFull, connect.CodeResourceExhausted, skeinv1.Reason_REASON_DISK_FULL, apierror.RetryLater,
 		"the log is full; nothing was taken",
 	},
 	{
-		ErrNoRoom, connect.CodeResourceExhausted, skeinv1.Reason_REASON_DISK_FULL, retryLater,
+		ErrNoRoom, connect.CodeResourceExhausted, skeinv1.Reason_REASON_DISK_FULL, apierror.RetryLater,
 		"the disk of the service is nearly full; nothing was taken",
 	},
 	{
@@ -54,19 +55,19 @@ var sentinels = []sentinel{
 		"the log refused the events for a reason that no retry will change; nothing was taken",
 	},
 	{
-		eventlog.ErrHole, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_HOLE, retryLater,
+		eventlog.ErrHole, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_HOLE, apierror.RetryLater,
 		"the log has lost envelopes, and what is demanded comes after them; reads without a position continue",
 	},
 	{
-		events.ErrLogUnavailable, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, retrySoon,
+		events.ErrLogUnavailable, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, apierror.RetrySoon,
 		"the log cannot be reached",
 	},
 	{
-		eventlog.ErrClosed, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, retrySoon,
+		eventlog.ErrClosed, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, apierror.RetrySoon,
 		"the log is closed",
 	},
 	{
-		projections.ErrNotReady, connect.CodeUnavailable, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, retrySoon,
+		projections.ErrNotReady, connect.CodeUnavailable, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, apierror.RetrySoon,
 		"the projection that answers this is not ready yet",
 	},
 	{
@@ -87,8 +88,8 @@ var sentinels = []sentinel{
 
 // asFailure finds what an error means to a client. What it does not know is internal: the client does not see it, and
 // the log does.
-func asFailure(err error) *failure {
-	if f, ok := errors.AsType[*failure](err); ok {
+func asFailure(err error) *apierror.Failure {
+	if f, ok := errors.AsType[*apierror.Failure](err); ok {
 		return f
 	}
 	for _, m := range sentinels {
@@ -97,7 +98,7 @@ func asFailure(err error) *failure {
 			if text == "" {
 				text = m.err.Error()
 			}
-			f := &failure{code: m.code, reason: m.reason, text: text, retry: m.retry, cause: err}
+			f := &apierror.Failure{Code: m.code, Reason: m.reason, Text: text, Retry: m.retry, Cause: err}
 			if r, ok := errors.AsType[*Refusal](err); ok {
 				r.explain(f)
 			}
@@ -106,7 +107,7 @@ func asFailure(err error) *failure {
 	}
 	if c, ok := errors.AsType[*connect.Error](err); ok {
 		// From the connection: the client went away, or does not take the answer.
-		return &failure{code: c.Code(), text: c.Message(), cause: err}
+		return &apierror.Failure{Code: c.Code(), Text: c.Message(), Cause: err}
 	}
-	return &failure{code: connect.CodeInternal, text: "internal error: the log of the service says more", cause: err}
+	return &apierror.Failure{Code: connect.CodeInternal, Text: "internal error: the log of the service says more", Cause: err}
 }

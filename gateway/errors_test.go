@@ -11,6 +11,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -97,9 +98,9 @@ func TestErrorsOfPackagesBelow(t *testing.T) {
 		{context.DeadlineExceeded, connect.CodeDeadlineExceeded, "", false},
 		{connect.NewError(connect.CodeUnknown, errors.New("broken pipe")), connect.CodeUnknown, "", false},
 		{errors.New("a row that cannot be"), connect.CodeInternal, "", false},
-		{invalid(invalidField("a", "b")), connect.CodeInvalidArgument, "INVALID_FIELD", false},
+		{apierror.Invalid(apierror.InvalidField("a", "b")), connect.CodeInvalidArgument, "INVALID_FIELD", false},
 	} {
-		d := detailsOf(t, asFailure(fmt.Errorf("wrapped: %w", c.err)).connectError())
+		d := detailsOf(t, asFailure(fmt.Errorf("wrapped: %w", c.err)).ConnectError())
 		if d.code != c.code || d.reason != c.reason || d.retry != c.retry {
 			t.Errorf("%v: %+v", c.err, d)
 		}
@@ -108,7 +109,7 @@ func TestErrorsOfPackagesBelow(t *testing.T) {
 
 // What is ours alone is not shown.
 func TestInternalErrorsAreNotShown(t *testing.T) {
-	err := asFailure(errors.New("key 0a0b of user ann")).connectError()
+	err := asFailure(errors.New("key 0a0b of user ann")).ConnectError()
 	if got := err.Message(); got != "internal error: the log of the service says more" {
 		t.Error(got)
 	}

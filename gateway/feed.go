@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/inbox"
@@ -28,10 +29,10 @@ const (
 func checkReadFeed(c *checker, req *skeinv1.ReadFeedRequest) {
 	c.id("reader_id", req.GetReaderId())
 	if req.GetNewerThan() != "" && req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_TRENDING {
-		c.found = append(c.found, invalidField("newer_than", "must be empty in the order HOT: only NEWEST has a top to refresh from"))
+		c.found = append(c.found, apierror.InvalidField("newer_than", "must be empty in the order HOT: only NEWEST has a top to refresh from"))
 	}
 	if req.GetIgnoreServed() && !req.GetHideSeen() {
-		c.found = append(c.found, invalidField("ignore_served", "must be false without hide_seen: nothing is hidden then"))
+		c.found = append(c.found, apierror.InvalidField("ignore_served", "must be false without hide_seen: nothing is hidden then"))
 	}
 }
 

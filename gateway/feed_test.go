@@ -602,7 +602,7 @@ func TestErrorsOfTheInbox(t *testing.T) {
 	for err, reason := range map[error]string{
 		inbox.ErrMark: "INVALID_PAGE_TOKEN", inbox.ErrExpired: "EXPIRED_PAGE_TOKEN", errors.New("a row that cannot be"): "",
 	} {
-		if got := detailsOf(t, asFailure(d.outOf(err)).connectError()).reason; got != reason {
+		if got := detailsOf(t, asFailure(d.outOf(err)).ConnectError()).reason; got != reason {
 			t.Errorf("%v: %s", err, got)
 		}
 	}

@@ -3,12 +3,13 @@ package gateway
 import (
 	"context"
 
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // checkFilterFollowed says by hand what the rules of the proto say, because this call is hot.
-func checkFilterFollowed(req *skeinv1.FilterFollowedRequest) []violation {
+func checkFilterFollowed(req *skeinv1.FilterFollowedRequest) []apierror.Violation {
 	var c checker
 	users, boards := len(req.GetUserIds()), len(req.GetBoards())
 	c.length("user_ids", users, 0)
@@ -19,11 +20,11 @@ func checkFilterFollowed(req *skeinv1.FilterFollowedRequest) []violation {
 	}
 	switch d := req.GetDirection(); {
 	case (users == 0) == (boards == 0):
-		c.found = append(c.found, invalidField("user_ids", "or boards must be given, not both and not neither"))
+		c.found = append(c.found, apierror.InvalidField("user_ids", "or boards must be given, not both and not neither"))
 	case d < 0 || d > skeinv1.FollowDirection_FOLLOW_DIRECTION_MUTUAL:
-		c.found = append(c.found, invalidField("direction", "%s", enumWantedOf(req, "direction")))
+		c.found = append(c.found, apierror.InvalidField("direction", "%s", enumWantedOf(req, "direction")))
 	case boards > 0 && d > skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWING:
-		c.found = append(c.found, invalidField("direction", "must be FOLLOW_DIRECTION_FOLLOWING for boards: boards follow nobody"))
+		c.found = append(c.found, apierror.InvalidField("direction", "must be FOLLOW_DIRECTION_FOLLOWING for boards: boards follow nobody"))
 	}
 	c.id("viewer_id", req.GetViewerId())
 	c.ids("user_ids", req.GetUserIds())

@@ -36,7 +36,7 @@ func (c *frontConn) answer(m plainMethod) bool {
 	if err == nil {
 		if f := c.hold(len(out.held())); f != nil {
 			s.metrics.refused(f)
-			err = withRequestID(ctx, f.connectError())
+			err = withRequestID(ctx, f.ConnectError())
 		}
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"io"
 	"net"
 	"net/http"
@@ -251,7 +252,7 @@ func (c *frontConn) request() (m plainMethod, v verdict) {
 }
 
 // hold takes bytes for the call that was read, unless they are few.
-func (c *frontConn) hold(n int) *failure {
+func (c *frontConn) hold(n int) *apierror.Failure {
 	if n <= freeBytes {
 		return nil
 	}

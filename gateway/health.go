@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/projections"
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
@@ -27,9 +28,9 @@ func (s *Server) healthCheck(
 ) (*healthv1.HealthCheckResponse, error) {
 	status := s.healthOf(req.GetService())
 	if status == healthv1.HealthCheckResponse_SERVICE_UNKNOWN {
-		return nil, &failure{
-			code: connect.CodeNotFound,
-			text: fmt.Sprintf("there is no service %q", req.GetService()),
+		return nil, &apierror.Failure{
+			Code: connect.CodeNotFound,
+			Text: fmt.Sprintf("there is no service %q", req.GetService()),
 		}
 	}
 	return &healthv1.HealthCheckResponse{Status: status}, nil

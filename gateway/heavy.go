@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -46,9 +47,9 @@ func (h *heavy) enter(ctx context.Context) (leave func(), err error) {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-wait.C:
-		err = &failure{
-			code: connect.CodeResourceExhausted, reason: skeinv1.Reason_REASON_OVERLOADED, retry: retrySoon,
-			text: "the service is asked for more expensive reads than it runs at once; nothing was done",
+		err = &apierror.Failure{
+			Code: connect.CodeResourceExhausted, Reason: skeinv1.Reason_REASON_OVERLOADED, Retry: apierror.RetrySoon,
+			Text: "the service is asked for more expensive reads than it runs at once; nothing was done",
 		}
 	}
 	h.give("", 1)

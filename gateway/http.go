@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -121,24 +122,24 @@ func admissionOf(ctx context.Context) (a admission) {
 }
 
 // turnAway answers a call that no method sees.
-func (s *Server) turnAway(w http.ResponseWriter, r *http.Request, f *failure) {
-	s.log.DebugContext(r.Context(), "call turned away", "method", r.URL.Path[1:], "code", f.code.String(), "error", f)
+func (s *Server) turnAway(w http.ResponseWriter, r *http.Request, f *apierror.Failure) {
+	s.log.DebugContext(r.Context(), "call turned away", "method", r.URL.Path[1:], "code", f.Code.String(), "error", f)
 	if err := s.errorWriter.Write(w, r, s.turnedAway(r.Context(), r.URL.Path[1:], f)); err != nil {
 		s.log.DebugContext(r.Context(), "answer not sent", "error", err)
 	}
 }
 
 // turnedAway counts a call that no method sees, and returns what it is told.
-func (s *Server) turnedAway(ctx context.Context, method string, f *failure) error {
-	s.metrics.rpc(method).failed(f.code, 0)
+func (s *Server) turnedAway(ctx context.Context, method string, f *apierror.Failure) error {
+	s.metrics.rpc(method).failed(f.Code, 0)
 	s.metrics.refused(f)
-	return withRequestID(ctx, f.connectError())
+	return withRequestID(ctx, f.ConnectError())
 }
 
-func (s *Server) tooLarge(when string) *failure {
-	return &failure{
-		code: connect.CodeInvalidArgument, reason: skeinv1.Reason_REASON_TOO_LARGE,
-		text: "the body is larger than " + events.SizeText(uint64(s.limits.BodyBytes)) + when,
+func (s *Server) tooLarge(when string) *apierror.Failure {
+	return &apierror.Failure{
+		Code: connect.CodeInvalidArgument, Reason: skeinv1.Reason_REASON_TOO_LARGE,
+		Text: "the body is larger than " + events.SizeText(uint64(s.limits.BodyBytes)) + when,
 	}
 }
 

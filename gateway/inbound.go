@@ -13,6 +13,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -36,7 +37,7 @@ type holding struct {
 }
 
 // hold takes bytes, or refuses them.
-func (h *holding) hold(n int64) *failure {
+func (h *holding) hold(n int64) *apierror.Failure {
 	free := min(n, h.free)
 	h.free -= free
 	if n -= free; n == 0 {
@@ -69,7 +70,7 @@ func (s *Server) waits(ctx context.Context, bytes int) error {
 		return nil
 	}
 	s.metrics.refused(f)
-	return withRequestID(ctx, f.connectError())
+	return withRequestID(ctx, f.ConnectError())
 }
 
 // inbound is the body of a request. It counts what comes, and refuses what is larger than a body may be.
@@ -88,10 +89,10 @@ func (b *inbound) Read(p []byte) (int, error) {
 	}
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return 0, b.s.tooLarge("").connectError()
+		return 0, b.s.tooLarge("").ConnectError()
 	}
 	if f := b.held.hold(heldPerByte * int64(n)); f != nil {
-		return 0, f.connectError()
+		return 0, f.ConnectError()
 	}
 	return n, b.malformed(err)
 }
@@ -105,10 +106,10 @@ func (b *inbound) malformed(err error) error {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return err
 	}
-	return (&failure{
-		code: connect.CodeInvalidArgument, reason: skeinv1.Reason_REASON_INVALID_FIELD, cause: err,
-		text: "the body is not framed as the header says: " + err.Error(),
-	}).connectError()
+	return (&apierror.Failure{
+		Code: connect.CodeInvalidArgument, Reason: skeinv1.Reason_REASON_INVALID_FIELD, Cause: err,
+		Text: "the body is not framed as the header says: " + err.Error(),
+	}).ConnectError()
 }
 
 // encodingHeader is the header that names the compression of messages, and whether each has a prefix of its own.
@@ -128,7 +129,7 @@ const flagPacked = 1
 
 // unpack inflates the body of a request, up to the limit and not beyond: all of it is held before anybody decodes it. What is not
 // packed with gzip stays as it is.
-func (s *Server) unpack(r *http.Request, held *holding) *failure {
+func (s *Server) unpack(r *http.Request, held *holding) *apierror.Failure {
 	if r.Method == http.MethodGet {
 		if q := r.URL.Query(); q.Get("compression") == gzipName[0] {
 			// A short one, of which no more can come than this.
@@ -154,8 +155,8 @@ func (s *Server) unpack(r *http.Request, held *holding) *failure {
 	}
 	data, f := s.inflate(packed, held, room)
 	if f != nil {
-		if f.code == connect.CodeInternal {
-			body.err = f.cause // it broke off: who reads again finds how
+		if f.Code == connect.CodeInternal {
+			body.err = f.Cause // it broke off: who reads again finds how
 			return nil
 		}
 		return f
@@ -176,7 +177,7 @@ const prefixBytes = 5
 var unpackers = sync.Pool{New: func() any { return new(gzip.Reader) }} //nolint:gochecknoglobals // memory only
 
 // inflate returns what was packed, with room before it.
-func (s *Server) inflate(packed io.Reader, held *holding, room int) ([]byte, *failure) {
+func (s *Server) inflate(packed io.Reader, held *holding, room int) ([]byte, *apierror.Failure) {
 	source := &sourceErrors{Reader: packed}
 	z, _ := unpackers.Get().(*gzip.Reader)
 	defer unpackers.Put(z)
@@ -202,9 +203,9 @@ func (s *Server) inflate(packed io.Reader, held *holding, room int) ([]byte, *fa
 	case errors.Is(err, io.EOF):
 		return data, nil // an empty body is an empty message, packed or not
 	}
-	return nil, &failure{
-		code: connect.CodeInvalidArgument, reason: skeinv1.Reason_REASON_INVALID_FIELD, cause: err,
-		text: "the body is not the gzip that its header says: " + err.Error(),
+	return nil, &apierror.Failure{
+		Code: connect.CodeInvalidArgument, Reason: skeinv1.Reason_REASON_INVALID_FIELD, Cause: err,
+		Text: "the body is not the gzip that its header says: " + err.Error(),
 	}
 }
 
@@ -246,7 +247,7 @@ func (z *boundedGzip) Reset(r io.Reader) error {
 func (z *boundedGzip) Read(p []byte) (int, error) {
 	n, err := z.Reader.Read(p[:min(len(p), z.left+1)])
 	if z.left -= n; z.left < 0 {
-		return 0, z.s.tooLarge(" once it is inflated").connectError()
+		return 0, z.s.tooLarge(" once it is inflated").ConnectError()
 	}
 	return n, err
 }

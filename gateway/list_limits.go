@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -113,15 +114,15 @@ func packingOf(fd protoreflect.FieldDescriptor) (packs bool, bytes int) {
 type listCounter struct{ counts []int }
 
 // add counts items, and refuses them if there are too many.
-func (c *listCounter) add(f *listField, n int) *failure {
+func (c *listCounter) add(f *listField, n int) *apierror.Failure {
 	if c.counts[f.at] += n; c.counts[f.at] <= f.limit {
 		return nil
 	}
-	v := invalidField(f.path, "has more than %d items: must have at most %d", f.limit, f.limit)
+	v := apierror.InvalidField(f.path, "has more than %d items: must have at most %d", f.limit, f.limit)
 	if f.limit == events.MaxEnvelopeEvents && f.path == "events" {
-		v.reason, v.text = skeinv1.Reason_REASON_TOO_LARGE, fmt.Sprintf("has more than %d events: at most %d", f.limit, f.limit)
+		v.Reason, v.Text = skeinv1.Reason_REASON_TOO_LARGE, fmt.Sprintf("has more than %d events: at most %d", f.limit, f.limit)
 	}
-	return invalid(v)
+	return apierror.Invalid(v)
 }
 
 // countProto refuses an encoded message that has a list which is too long.
@@ -138,7 +139,7 @@ func countProto(data []byte, m proto.Message) error {
 }
 
 // message counts in a message. What is malformed ends it, as it will end decoding.
-func (c *listCounter) message(data []byte, shape *listShape) *failure {
+func (c *listCounter) message(data []byte, shape *listShape) *apierror.Failure {
 	for len(data) > 0 {
 		number, kind, n := protowire.ConsumeTag(data)
 		if n < 0 {
@@ -207,7 +208,7 @@ type jsonCounter struct {
 }
 
 // object counts in an object that is a message.
-func (r *jsonCounter) object(shape *listShape) *failure {
+func (r *jsonCounter) object(shape *listShape) *apierror.Failure {
 	if !r.takes('{') {
 		r.skip()
 		return nil
@@ -231,7 +232,7 @@ func (r *jsonCounter) object(shape *listShape) *failure {
 	return nil
 }
 
-func (r *jsonCounter) field(f *listField) *failure {
+func (r *jsonCounter) field(f *listField) *apierror.Failure {
 	if f.at < 0 || !r.takes('[') {
 		return r.value(f.message)
 	}
@@ -250,7 +251,7 @@ func (r *jsonCounter) field(f *listField) *failure {
 	return nil
 }
 
-func (r *jsonCounter) value(shape *listShape) *failure {
+func (r *jsonCounter) value(shape *listShape) *apierror.Failure {
 	if shape != nil {
 		return r.object(shape)
 	}

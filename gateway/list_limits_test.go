@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -125,7 +126,7 @@ func FuzzListLimits(f *testing.F) {
 		all := requests(t)
 		m := all[int(which)%len(all)]
 		const limit = 2
-		check := func(what string, refused *failure, decoded error, exactly bool) {
+		check := func(what string, refused *apierror.Failure, decoded error, exactly bool) {
 			if decoded != nil {
 				return
 			}
@@ -181,7 +182,7 @@ func TestListsAreCountedFirst(t *testing.T) {
 				t.Errorf("%T %s: %v allocations", c.m, name, n)
 			}
 			f := asFailure(err)
-			if len(f.fields) != 1 || f.fields[0].field != c.want || !strings.Contains(f.text, "at most") {
+			if len(f.Fields) != 1 || f.Fields[0].Field != c.want || !strings.Contains(f.Text, "at most") {
 				t.Errorf("%T %s: %v", c.m, name, err)
 			}
 			if size := proto.Size(c.m); size != 0 {
@@ -195,10 +196,10 @@ func TestListsAreCountedFirst(t *testing.T) {
 func TestFewViolationsAreNamed(t *testing.T) {
 	var c checker
 	c.ids("ids", make([]string, 10_000))
-	if len(c.found) != maxViolations {
+	if len(c.found) != apierror.MaxViolations {
 		t.Errorf("%d violations", len(c.found))
 	}
-	if f := invalid(c.found...); !strings.HasPrefix(f.text, "ids[0]") || !strings.HasSuffix(f.text, fmt.Sprintf("(and at least %d more)", maxViolations-1)) {
-		t.Error(f.text)
+	if f := apierror.Invalid(c.found...); !strings.HasPrefix(f.Text, "ids[0]") || !strings.HasSuffix(f.Text, fmt.Sprintf("(and at least %d more)", apierror.MaxViolations-1)) {
+		t.Error(f.Text)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"connectrpc.com/connect"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
 // mediaType answers a call in an encoding, or by an HTTP method, that no handler understands. Connect's handler sends a bare 415 or
@@ -31,7 +32,7 @@ func (m mediaType) WriteHeader(status int) {
 		return
 	}
 	f := m.refusal()
-	m.s.log.DebugContext(m.r.Context(), "call turned away", "method", m.r.URL.Path[1:], "code", f.code.String(), "error", f)
+	m.s.log.DebugContext(m.r.Context(), "call turned away", "method", m.r.URL.Path[1:], "code", f.Code.String(), "error", f)
 	answer := withStatus{m.ResponseWriter, status}
 	if err := m.s.errorWriter.Write(answer, plainRequest, m.s.turnedAway(m.r.Context(), m.r.URL.Path[1:], f)); err != nil {
 		m.s.log.DebugContext(m.r.Context(), "answer not sent", "error", err)
@@ -44,31 +45,31 @@ func (m mediaType) Flush() { _ = http.NewResponseController(m.ResponseWriter).Fl
 // Unwrap is for [http.ResponseController].
 func (m mediaType) Unwrap() http.ResponseWriter { return m.ResponseWriter }
 
-func (m mediaType) refusal() *failure {
+func (m mediaType) refusal() *apierror.Failure {
 	if m.r.Method == http.MethodGet {
-		return invalid(invalidField("request", "by GET must have encoding=json or encoding=proto in its query, and no body"))
+		return apierror.Invalid(apierror.InvalidField("request", "by GET must have encoding=json or encoding=proto in its query, and no body"))
 	}
 	own := "application/json or application/proto"
 	if m.s.streams[m.r.URL.Path] {
 		own = "application/connect+json or application/connect+proto"
 	}
-	return invalid(invalidField("Content-Type", "must be %s, or one of gRPC: application/grpc, application/grpc-web; it is %q",
+	return apierror.Invalid(apierror.InvalidField("Content-Type", "must be %s, or one of gRPC: application/grpc, application/grpc-web; it is %q",
 		own, m.r.Header.Get("Content-Type")))
 }
 
 // refuseStatus answers a request for what is not there, or by a method that is not taken, as other errors are answered. It is not
 // counted: anybody may make up paths.
 func (s *Server) refuseStatus(w http.ResponseWriter, r *http.Request, status int) {
-	f := invalid(invalidField("path", "must be that of a method, as /skein.v1.GraphService/CheckFollows, or of a page: /healthz, /readyz, "+
+	f := apierror.Invalid(apierror.InvalidField("path", "must be that of a method, as /skein.v1.GraphService/CheckFollows, or of a page: /healthz, /readyz, "+
 		"/metrics; it is %.80q", r.URL.EscapedPath()))
 	if allowed := w.Header().Get("Allow"); status == http.StatusMethodNotAllowed {
-		f = invalid(invalidField("method", "must be %s; it is %.16q", allowed, r.Method))
+		f = apierror.Invalid(apierror.InvalidField("method", "must be %s; it is %.16q", allowed, r.Method))
 	}
-	f.code = connect.CodeUnimplemented
+	f.Code = connect.CodeUnimplemented
 	for _, name := range []string{"Content-Type", "X-Content-Type-Options"} { // of a text
 		w.Header().Del(name)
 	}
-	if err := s.errorWriter.Write(withStatus{w, status}, plainRequest, withRequestID(r.Context(), f.connectError())); err != nil {
+	if err := s.errorWriter.Write(withStatus{w, status}, plainRequest, withRequestID(r.Context(), f.ConnectError())); err != nil {
 		s.log.DebugContext(r.Context(), "answer not sent", "error", err)
 	}
 }

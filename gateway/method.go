@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -61,7 +62,7 @@ func unary[Req, Res any, P message[Req]](
 // for the rules in their proto (docs/decisions/0005) and end by themselves; nil: nothing can be wrong with a request.
 func unaryByHand[Req, Res any, P message[Req]](
 	s *Server, procedure string,
-	check func(P) []violation,
+	check func(P) []apierror.Violation,
 	do func(context.Context, P, *extra) (*Res, error),
 ) {
 	u := &unaryMethod[Req, Res, P]{method: s.newMethod(procedure), check: check, do: do}
@@ -156,23 +157,23 @@ func stream[Req, Res any, P message[Req]](
 }
 
 // refuse answers what is no good request.
-func refuse[Req any, P message[Req]](req *received[Req, P], check func(P) []violation) error {
-	if f, ok := errors.AsType[*failure](req.err); ok {
+func refuse[Req any, P message[Req]](req *received[Req, P], check func(P) []apierror.Violation) error {
+	if f, ok := errors.AsType[*apierror.Failure](req.err); ok {
 		return f
 	}
 	if req.err != nil {
 		name := P(&req.msg).ProtoReflect().Descriptor().FullName()
-		return &failure{
-			code: connect.CodeInvalidArgument, reason: skeinv1.Reason_REASON_INVALID_FIELD,
-			text:  fmt.Sprintf("the body is no %s: %s", name, strings.TrimSpace(strings.TrimPrefix(req.err.Error(), "proto:"))),
-			cause: req.err,
+		return &apierror.Failure{
+			Code: connect.CodeInvalidArgument, Reason: skeinv1.Reason_REASON_INVALID_FIELD,
+			Text:  fmt.Sprintf("the body is no %s: %s", name, strings.TrimSpace(strings.TrimPrefix(req.err.Error(), "proto:"))),
+			Cause: req.err,
 		}
 	}
 	if check == nil {
 		return nil
 	}
 	if found := check(&req.msg); len(found) > 0 {
-		return invalid(found...)
+		return apierror.Invalid(found...)
 	}
 	return nil
 }
@@ -244,23 +245,23 @@ func (m *method) finish(ctx context.Context, start time.Time, err error, panicke
 	}
 	f := asFailure(err)
 	defer m.endSpan(ctx, f)
-	if f.code == connect.CodeInternal || m.s.log.Enabled(ctx, slog.LevelDebug) {
+	if f.Code == connect.CodeInternal || m.s.log.Enabled(ctx, slog.LevelDebug) {
 		ctx = toBeLogged(ctx)
 	}
-	if f.code == connect.CodeInternal {
+	if f.Code == connect.CodeInternal {
 		m.s.metrics.internal.WithLabelValues(m.name).Inc()
 		m.s.log.ErrorContext(ctx, "call failed", "method", m.name, "error", err)
 	} else {
-		m.s.log.DebugContext(ctx, "call refused", "method", m.name, "code", f.code.String(), "error", err)
+		m.s.log.DebugContext(ctx, "call refused", "method", m.name, "code", f.Code.String(), "error", err)
 	}
-	m.seen.failed(f.code, time.Since(start))
+	m.seen.failed(f.Code, time.Since(start))
 	m.s.metrics.refused(f)
-	return withRequestID(ctx, f.connectError())
+	return withRequestID(ctx, f.ConnectError())
 }
 
 // ruled checks a request against the rules in its proto, then its ids.
-func ruled[P proto.Message](s *Server, ids func(*checker, P)) func(P) []violation {
-	return func(req P) []violation {
+func ruled[P proto.Message](s *Server, ids func(*checker, P)) func(P) []apierror.Violation {
+	return func(req P) []apierror.Violation {
 		if found := s.rules.check(req); len(found) > 0 || ids == nil {
 			return found
 		}

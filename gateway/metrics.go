@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
@@ -177,15 +178,15 @@ func (m *metrics) rpc(name string) rpcObserver {
 func (m *metrics) begin() {
 	for number := range skeinv1.Reason_name {
 		if r := skeinv1.Reason(number); r != skeinv1.Reason_REASON_UNSPECIFIED {
-			m.refusals.WithLabelValues(reasonName(r))
+			m.refusals.WithLabelValues(apierror.ReasonName(r))
 		}
 	}
 }
 
 // refused counts a call that was refused for a reason that has a name.
-func (m *metrics) refused(f *failure) {
-	if f.reason != skeinv1.Reason_REASON_UNSPECIFIED {
-		m.refusals.WithLabelValues(reasonName(f.reason)).Inc()
+func (m *metrics) refused(f *apierror.Failure) {
+	if f.Reason != skeinv1.Reason_REASON_UNSPECIFIED {
+		m.refusals.WithLabelValues(apierror.ReasonName(f.Reason)).Inc()
 	}
 }
 

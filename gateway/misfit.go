@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -18,7 +19,7 @@ import (
 // misfit finds the first value of a refused JSON message that its field does not take, and says what the field takes.
 // The decoder's own error has a line and the value, but neither the path of the field nor what would be right. It returns
 // nil when something else is wrong first, which the decoder's error says well enough: an unknown field, a syntax error.
-func misfit(data []byte, m proto.Message) *failure {
+func misfit(data []byte, m proto.Message) *apierror.Failure {
 	r := misfitReader{Decoder: json.NewDecoder(bytes.NewReader(data))}
 	r.UseNumber()
 	r.message(m.ProtoReflect().Descriptor(), "")
@@ -28,11 +29,11 @@ func misfit(data []byte, m proto.Message) *failure {
 // misfitReader reads JSON in the order in which the decoder does. Its methods report whether reading continues.
 type misfitReader struct {
 	*json.Decoder
-	found *failure
+	found *apierror.Failure
 }
 
 func (r *misfitReader) refuse(path, format string, args ...any) bool {
-	r.found = invalid(invalidField(path, format, args...))
+	r.found = apierror.Invalid(apierror.InvalidField(path, format, args...))
 	return false
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
 // A plain call is a unary call as nearly all of them are: the Connect protocol over HTTP/1.1, binary, not compressed, of
@@ -107,7 +108,7 @@ type plainMethod interface {
 // unaryMethod is a request-response method.
 type unaryMethod[Req, Res any, P message[Req]] struct {
 	*method
-	check func(P) []violation
+	check func(P) []apierror.Violation
 	do    func(context.Context, P, *extra) (*Res, error)
 	// ordinary is Connect's handler, for all protocols and encodings.
 	ordinary http.Handler

@@ -12,22 +12,23 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // checkPublish looks at the call. Its events are judged one by one, so that allow_partial can tell good from bad.
-func checkPublish(req *skeinv1.PublishRequest) []violation {
+func checkPublish(req *skeinv1.PublishRequest) []apierror.Violation {
 	var c checker
 	if n := len(req.GetEvents()); n > events.MaxEnvelopeEvents {
-		c.found = append(c.found, violation{
-			field: "events", reason: skeinv1.Reason_REASON_TOO_LARGE,
-			text: fmt.Sprintf("has %d events: at most %d", n, events.MaxEnvelopeEvents),
+		c.found = append(c.found, apierror.Violation{
+			Field: "events", Reason: skeinv1.Reason_REASON_TOO_LARGE,
+			Text: fmt.Sprintf("has %d events: at most %d", n, events.MaxEnvelopeEvents),
 		})
 	} else {
 		c.length("events", n, 1)
 	}
 	if w := req.GetWait(); w < 0 || w > skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE {
-		c.found = append(c.found, invalidField("wait", "%s", enumWantedOf(req, "wait")))
+		c.found = append(c.found, apierror.InvalidField("wait", "%s", enumWantedOf(req, "wait")))
 	}
 	return c.found
 }
@@ -77,7 +78,7 @@ func (s *Server) judge(ctx context.Context, evs []*skeinv1.Event) ([]events.Reje
 		slices.SortFunc(refused, func(a, b events.Rejection) int { return cmp.Compare(a.Index, b.Index) })
 	}
 	for _, r := range refused {
-		s.metrics.rejections.WithLabelValues(reasonName(r.Reason)).Inc()
+		s.metrics.rejections.WithLabelValues(apierror.ReasonName(r.Reason)).Inc()
 	}
 	return refused, nil
 }
@@ -102,14 +103,14 @@ func (s *Server) appendGood(
 	took, err = s.publisher.Publish(ctx, good, eventlog.PublishOptions{Trace: parent})
 	end(err)
 	if errors.Is(err, events.ErrEnvelopeTooLarge) {
-		return took, nil, invalid(violation{
-			field: "events", reason: skeinv1.Reason_REASON_TOO_LARGE,
-			text: "are together larger than the " + events.SizeText(events.MaxEnvelopeBytes) + " that one call takes",
+		return took, nil, apierror.Invalid(apierror.Violation{
+			Field: "events", Reason: skeinv1.Reason_REASON_TOO_LARGE,
+			Text: "are together larger than the " + events.SizeText(events.MaxEnvelopeBytes) + " that one call takes",
 		})
 	}
 	if errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, eventlog.ErrClosed) {
 		f := asFailure(err)
-		f.text += "; nothing was taken"
+		f.Text += "; nothing was taken"
 		return took, nil, f
 	}
 	if err != nil {
@@ -166,12 +167,12 @@ func (s *Server) awaitVisible(ctx context.Context, pos events.Position) error {
 		case ctx.Err() == nil:
 			reason = skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE
 		}
-		return &failure{
-			code: connect.CodeDeadlineExceeded, reason: reason,
-			text: fmt.Sprintf("the events are in the log, but %s does not show them yet: do not publish them again; "+
+		return &apierror.Failure{
+			Code: connect.CodeDeadlineExceeded, Reason: reason,
+			Text: fmt.Sprintf("the events are in the log, but %s does not show them yet: do not publish them again; "+
 				"read with at_least %s", store.Name(), pos),
-			metadata: map[string]string{"position": pos.String(), "projection": store.Name()},
-			cause:    err,
+			Metadata: map[string]string{"position": pos.String(), "projection": store.Name()},
+			Cause:    err,
 		}
 	}
 	return nil
@@ -180,7 +181,7 @@ func (s *Server) awaitVisible(ctx context.Context, pos events.Position) error {
 // refusedCall is the error of a call that is not to be taken in part. It is failed_precondition when nothing is wrong
 // with the events but that there are too many follows, and else invalid_argument.
 func refusedCall(refused []events.Rejection) error {
-	fields := make([]violation, 0, len(refused))
+	fields := make([]apierror.Violation, 0, len(refused))
 	code := connect.CodeFailedPrecondition
 	for _, r := range refused {
 		path, text := fmt.Sprintf("events[%d]", r.Index), r.Message
@@ -188,7 +189,7 @@ func refusedCall(refused []events.Rejection) error {
 			path += "." + r.Field
 			text = strings.TrimPrefix(text, r.Field+" ")
 		}
-		v := violation{field: path, text: text, reason: r.Reason}
+		v := apierror.Violation{Field: path, Text: text, Reason: r.Reason}
 		if r.Reason != skeinv1.Reason_REASON_FOLLOWEE_LIMIT && code != connect.CodeInvalidArgument {
 			// The first of these gives the call its reason.
 			code, fields = connect.CodeInvalidArgument, slices.Insert(fields, 0, v)
@@ -196,7 +197,7 @@ func refusedCall(refused []events.Rejection) error {
 		}
 		fields = append(fields, v)
 	}
-	f := invalid(fields...)
-	f.code = code
+	f := apierror.Invalid(fields...)
+	f.Code = code
 	return f
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -43,12 +44,12 @@ func newQuotas(l Limits) *quotas {
 }
 
 // take counts a call of a caller, or refuses it. What was taken is to be given back when the call has ended.
-func (q *quotas) take(name string, now time.Time) *failure {
+func (q *quotas) take(name string, now time.Time) *apierror.Failure {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c := q.of(name, now)
 	if most := q.limits.CallerInFlight; most > 0 && c.underWay >= most {
-		return q.refuse(retrySoon, "the caller has %d calls under way, as many as it may", most)
+		return q.refuse(apierror.RetrySoon, "the caller has %d calls under way, as many as it may", most)
 	}
 	if c.rate != nil {
 		r := c.rate.ReserveN(now, 1)
@@ -91,10 +92,10 @@ func (q *quotas) of(name string, now time.Time) *quota {
 	return c
 }
 
-func (*quotas) refuse(retry time.Duration, text string, limit any) *failure {
-	return &failure{
-		code: connect.CodeResourceExhausted, reason: skeinv1.Reason_REASON_CALLER_LIMIT,
-		text: fmt.Sprintf(text, limit) + "; nothing was done", retry: max(retry, time.Millisecond),
+func (*quotas) refuse(retry time.Duration, text string, limit any) *apierror.Failure {
+	return &apierror.Failure{
+		Code: connect.CodeResourceExhausted, Reason: skeinv1.Reason_REASON_CALLER_LIMIT,
+		Text: fmt.Sprintf(text, limit) + "; nothing was done", Retry: max(retry, time.Millisecond),
 	}
 }
 
@@ -122,7 +123,7 @@ func (m *method) leave(a admission) {
 }
 
 // quota refuses what is too much now, or too much of one caller.
-func (m *method) quota(a admission, now time.Time) *failure {
+func (m *method) quota(a admission, now time.Time) *apierror.Failure {
 	if m.right.open {
 		return nil
 	}

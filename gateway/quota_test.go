@@ -26,7 +26,7 @@ func TestQuotas(t *testing.T) {
 			t.Fatalf("%s is taken: %v, want %v", name, f == nil, want)
 		}
 		if f != nil {
-			retry = f.retry
+			retry = f.Retry
 		}
 		return retry
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
@@ -81,8 +82,8 @@ func demandOf(atLeast string) (demand, error) {
 func (d demand) none() bool { return d.pos == events.Position{} }
 
 func (d demand) refused(text string, cause error) error {
-	f := invalid(violation{field: d.field, text: text, reason: d.reason})
-	f.cause = cause
+	f := apierror.Invalid(apierror.Violation{Field: d.field, Text: text, Reason: d.reason})
+	f.Cause = cause
 	return f
 }
 
@@ -173,11 +174,11 @@ func (s *Server) await(ctx context.Context, store *projections.Live, d demand) e
 // heldBy refuses to wait for what comes after a hole of the log.
 func heldBy(hole *eventlog.HoleError, seq uint64, log *eventlog.Log, cause error) error {
 	at := log.Position(seq).String()
-	return &failure{
-		code: connect.CodeUnavailable, reason: skeinv1.Reason_REASON_LOG_HOLE, retry: retryLater, cause: cause,
-		text: fmt.Sprintf("the log has lost its sequences %d to %d, and nothing is folded across them: the state stands at %s; "+
+	return &apierror.Failure{
+		Code: connect.CodeUnavailable, Reason: skeinv1.Reason_REASON_LOG_HOLE, Retry: apierror.RetryLater, Cause: cause,
+		Text: fmt.Sprintf("the log has lost its sequences %d to %d, and nothing is folded across them: the state stands at %s; "+
 			"reads without a position continue from there", hole.First, hole.Last, at),
-		metadata: map[string]string{"position": at},
+		Metadata: map[string]string{"position": at},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -37,7 +38,7 @@ func settingsOfSeen(store *projections.Live) (seen.Settings, error) {
 const maxCandidates = 10_000
 
 // checkFilterSeen says by hand what the rules of the proto say, because this call is hot and large.
-func checkFilterSeen(req *skeinv1.FilterSeenRequest) []violation {
+func checkFilterSeen(req *skeinv1.FilterSeenRequest) []apierror.Violation {
 	var c checker
 	c.atMostItems("item_ids", len(req.GetItemIds()), maxCandidates)
 	c.atMostItems("numeric_ids", len(req.GetNumericIds()), maxCandidates)
@@ -46,10 +47,10 @@ func checkFilterSeen(req *skeinv1.FilterSeenRequest) []violation {
 		return c.found
 	}
 	if len(req.GetItemIds()) > 0 && len(req.GetNumericIds()) > 0 {
-		c.found = append(c.found, invalidField("item_ids", "or numeric_ids must be given, not both"))
+		c.found = append(c.found, apierror.InvalidField("item_ids", "or numeric_ids must be given, not both"))
 	}
 	if req.GetWindowMonths() < 0 {
-		c.found = append(c.found, invalidField("window_months", "is %d: must be 0 or more", req.GetWindowMonths()))
+		c.found = append(c.found, apierror.InvalidField("window_months", "is %d: must be 0 or more", req.GetWindowMonths()))
 	}
 	c.id("user_id", req.GetUserId())
 	c.ids("item_ids", req.GetItemIds())

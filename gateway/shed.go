@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -117,13 +118,13 @@ func (d *shedder) observe(wait time.Duration) {
 func (d *shedder) part() float64 { return math.Float64frombits(d.share.Load()) }
 
 // admit refuses a call by chance.
-func (d *shedder) admit() *failure {
+func (d *shedder) admit() *apierror.Failure {
 	if d.share.Load() == 0 || rand.Float64() >= d.part() {
 		return nil
 	}
 	d.refused.Add(1)
-	return &failure{
-		code: connect.CodeResourceExhausted, reason: skeinv1.Reason_REASON_OVERLOADED,
-		text: "the service is asked for more than its processors can do; nothing was done", retry: retrySoon,
+	return &apierror.Failure{
+		Code: connect.CodeResourceExhausted, Reason: skeinv1.Reason_REASON_OVERLOADED,
+		Text: "the service is asked for more than its processors can do; nothing was done", Retry: apierror.RetrySoon,
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"connectrpc.com/connect"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
@@ -44,15 +45,15 @@ func (m *method) beginSpan(ctx context.Context) context.Context {
 	return ctx
 }
 
-func (m *method) endSpan(ctx context.Context, f *failure) {
+func (m *method) endSpan(ctx context.Context, f *apierror.Failure) {
 	if m.s.tracer == nil {
 		return
 	}
 	span := trace.SpanFromContext(ctx)
 	if f != nil {
-		span.SetAttributes(attribute.String("rpc.connect_rpc.error_code", f.code.String()))
-		if f.code == connect.CodeInternal || f.code == connect.CodeUnknown {
-			span.SetStatus(codes.Error, f.text)
+		span.SetAttributes(attribute.String("rpc.connect_rpc.error_code", f.Code.String()))
+		if f.Code == connect.CodeInternal || f.Code == connect.CodeUnknown {
+			span.SetStatus(codes.Error, f.Text)
 		}
 	}
 	span.End()

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -44,9 +45,9 @@ func (s *Server) mountMissing() {
 			if _, ok := s.methods[procedure]; ok {
 				continue
 			}
-			err := &failure{
-				code: connect.CodeUnimplemented, reason: skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE,
-				text: fmt.Sprintf("%s.%s needs %s", service.Name(), m.Name(), missing[service.Name()]),
+			err := &apierror.Failure{
+				Code: connect.CodeUnimplemented, Reason: skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE,
+				Text: fmt.Sprintf("%s.%s needs %s", service.Name(), m.Name(), missing[service.Name()]),
 			}
 			if m.IsStreamingServer() {
 				stream(s, procedure, nil,

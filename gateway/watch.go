@@ -13,6 +13,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -43,12 +44,12 @@ func kindsWanted() string {
 func checkWatch(c *checker, req *skeinv1.WatchRequest) {
 	for i, name := range req.GetKinds() {
 		if _, ok := events.ParseKind(name); !ok {
-			c.found = append(c.found, invalidField(fmt.Sprintf("kinds[%d]", i),
+			c.found = append(c.found, apierror.InvalidField(fmt.Sprintf("kinds[%d]", i),
 				"must be %s, not %q", kindsWanted(), name))
 		}
 	}
 	if a := req.GetAfter(); a != earliest && strings.EqualFold(a, earliest) {
-		c.found = append(c.found, invalidField("after", "%q is no position: the place before all events is %q", a, earliest))
+		c.found = append(c.found, apierror.InvalidField("after", "%q is no position: the place before all events is %q", a, earliest))
 	}
 }
 
@@ -235,9 +236,9 @@ func (w *watcher) send(ctx context.Context, part *skeinv1.WatchResponse) error {
 
 // watchFailure says why a watch cannot begin or go on.
 func (s *Server) watchFailure(ctx context.Context, err error) error {
-	f := &failure{
-		code: connect.CodeUnavailable, reason: skeinv1.Reason_REASON_LOG_UNAVAILABLE, retry: retrySoon, cause: err,
-		text: "the log cannot be read at the moment",
+	f := &apierror.Failure{
+		Code: connect.CodeUnavailable, Reason: skeinv1.Reason_REASON_LOG_UNAVAILABLE, Retry: apierror.RetrySoon, Cause: err,
+		Text: "the log cannot be read at the moment",
 	}
 	switch {
 	case errors.Is(err, events.ErrLogUnavailable), errors.Is(err, eventlog.ErrClosed):
@@ -250,9 +251,9 @@ func (s *Server) watchFailure(ctx context.Context, err error) error {
 		return f
 	}
 	first := s.source.Position(seq).String()
-	return &failure{
-		code: connect.CodeOutOfRange, reason: skeinv1.Reason_REASON_POSITION_TRIMMED, cause: err,
-		metadata: map[string]string{"earliest": first},
-		text:     "the log holds no longer what came after this position; the earliest that one can go on after is " + first,
+	return &apierror.Failure{
+		Code: connect.CodeOutOfRange, Reason: skeinv1.Reason_REASON_POSITION_TRIMMED, Cause: err,
+		Metadata: map[string]string{"earliest": first},
+		Text:     "the log holds no longer what came after this position; the earliest that one can go on after is " + first,
 	}
 }

@@ -216,12 +216,12 @@ func TestWatchThatIsRefused(t *testing.T) {
 // The error of a place that is gone names the earliest that is not.
 func TestWatchOfWhatIsTrimmed(t *testing.T) {
 	w := newWorld(t)
-	err := asFailure(w.server.watchFailure(t.Context(), fmt.Errorf("wrapped: %w", events.ErrTrimmed))).connectError()
+	err := asFailure(w.server.watchFailure(t.Context(), fmt.Errorf("wrapped: %w", events.ErrTrimmed))).ConnectError()
 	wantError(t, err, connect.CodeOutOfRange, "POSITION_TRIMMED", "")
 	if got := detailsOf(t, err).info.GetMetadata()["earliest"]; got != w.log.Position(0).String() {
 		t.Error(got)
 	}
-	wantError(t, asFailure(w.server.watchFailure(t.Context(), eventlog.ErrClosed)).connectError(),
+	wantError(t, asFailure(w.server.watchFailure(t.Context(), eventlog.ErrClosed)).ConnectError(),
 		connect.CodeUnavailable, "LOG_UNAVAILABLE", "")
 }
 
