@@ -7,6 +7,7 @@ import (
 
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/request"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -25,11 +26,11 @@ func (s *Server) acceptLogHole(
 	return &skeinv1.AcceptLogHoleResponse{AcceptedHoles: holesOf(s.source.AcceptedHoles()), Holes: holesOf(left)}, err
 }
 
-func checkAcceptLogHole(c *checker, req *skeinv1.AcceptLogHoleRequest) {
+func checkAcceptLogHole(c *request.Checker, req *skeinv1.AcceptLogHoleRequest) {
 	switch first, last := req.GetFirstSequence(), req.GetLastSequence(); {
 	case first == 0:
-		c.found = append(c.found, apierror.InvalidField("first_sequence", "must be the first sequence that is missing, at least 1"))
+		c.Found = append(c.Found, apierror.InvalidField("first_sequence", "must be the first sequence that is missing, at least 1"))
 	case last != 0 && last < first:
-		c.found = append(c.found, apierror.InvalidField("last_sequence", "is %d: it must not be before first_sequence, %d", last, first))
+		c.Found = append(c.Found, apierror.InvalidField("last_sequence", "is %d: it must not be before first_sequence, %d", last, first))
 	}
 }

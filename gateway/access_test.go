@@ -24,6 +24,7 @@ import (
 
 	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/gateway/access/accesstest"
+	"github.com/skein-feed/skein/gateway/internal/request"
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
@@ -386,7 +387,7 @@ func TestNobodyIsNobody(t *testing.T) {
 	if !ok {
 		t.Fatal("CheckFollows is another kind of method")
 	}
-	_, err := u.answer(t.Context(), admissionOf(context.Background()), &received[skeinv1.CheckFollowsRequest, *skeinv1.CheckFollowsRequest]{}, &extra{})
+	_, err := u.answer(t.Context(), admissionOf(context.Background()), &request.Received[skeinv1.CheckFollowsRequest, *skeinv1.CheckFollowsRequest]{}, &extra{})
 	wantError(t, err, connect.CodePermissionDenied, "ROLE_MISSING", "")
 	m := g.server.newMethod("/skein.v1.GraphService/New")
 	if err := m.permit(admission{caller: access.Anyone()}); err == nil {

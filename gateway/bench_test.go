@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/projections"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
@@ -206,7 +207,7 @@ func drive(url string, request []byte, next func() bool) error {
 
 // BenchmarkRules is what the rules of the protos would cost where requests are checked by hand.
 func BenchmarkRules(b *testing.B) {
-	r, err := newRules()
+	r, err := request.NewRules()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -214,7 +215,7 @@ func BenchmarkRules(b *testing.B) {
 		b.Run("rules "+c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				r.check(c.req)
+				r.Check(c.req)
 			}
 		})
 		b.Run("hand "+c.name, func(b *testing.B) {

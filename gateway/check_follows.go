@@ -7,30 +7,31 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // checkCheckFollows says by hand what the rules of the proto say, because this call is hot.
 func checkCheckFollows(req *skeinv1.CheckFollowsRequest) []apierror.Violation {
-	var c checker
-	c.length("pairs", len(req.GetPairs()), 1)
-	c.atLeast(req.GetAtLeast())
-	if len(c.found) > 0 {
-		return c.found
+	var c request.Checker
+	c.Length("pairs", len(req.GetPairs()), 1)
+	c.AtLeast(req.GetAtLeast())
+	if len(c.Found) > 0 {
+		return c.Found
 	}
 	for i, p := range req.GetPairs() {
-		c.idAt("pairs", i, ".user_id", p.GetUserId())
+		c.IDAt("pairs", i, ".user_id", p.GetUserId())
 		switch t := p.GetTarget().(type) {
 		case *skeinv1.FollowPair_TargetUserId:
-			c.idAt("pairs", i, ".target_user_id", t.TargetUserId)
+			c.IDAt("pairs", i, ".target_user_id", t.TargetUserId)
 		case *skeinv1.FollowPair_Board:
-			c.boardAt("pairs", i, ".board", t.Board)
+			c.BoardAt("pairs", i, ".board", t.Board)
 		default:
-			c.foundAt("pairs", i, ".target", "must be given: target_user_id or board")
+			c.FoundAt("pairs", i, ".target", "must be given: target_user_id or board")
 		}
 	}
-	return c.found
+	return c.Found
 }
 
 func (s *Server) checkFollows(

@@ -10,12 +10,13 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/request"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // CheckFollows and FilterFollowed, which are checked by hand, refuse exactly what the rules of their protos and the rules of ids refuse.
 func TestHandChecksAgreeWithTheRules(t *testing.T) {
-	r, err := newRules()
+	r, err := request.NewRules()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func TestHandChecksAgreeWithTheRules(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		req := &skeinv1.CheckFollowsRequest{Pairs: rapid.SliceOfN(pair, 0, 4).Draw(t, "pairs"), AtLeast: at.Draw(t, "at")}
-		bad := len(r.check(req)) > 0
+		bad := len(r.Check(req)) > 0
 		for _, p := range req.GetPairs() {
 			bad = bad || badIDs(p.GetUserId(), p.GetTargetUserId()) ||
 				p.GetBoard() != nil && badBoards([]*skeinv1.Board{p.GetBoard()})
@@ -71,7 +72,7 @@ func TestHandChecksAgreeWithTheRules(t *testing.T) {
 		if rapid.Bool().Draw(t, "of boards") {
 			req.Boards = rapid.SliceOfN(boards, 0, 3).Draw(t, "boards")
 		}
-		bad := len(r.check(req)) > 0 || badIDs(append(req.GetUserIds(), req.GetViewerId())...) || badBoards(req.GetBoards()) ||
+		bad := len(r.Check(req)) > 0 || badIDs(append(req.GetUserIds(), req.GetViewerId())...) || badBoards(req.GetBoards()) ||
 			(len(req.GetUserIds()) == 0) == (len(req.GetBoards()) == 0) ||
 			len(req.GetBoards()) > 0 && req.GetDirection() > skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWING
 		if got := checkFilterFollowed(req); (len(got) > 0) != bad {
@@ -88,7 +89,7 @@ func TestHandChecksAgreeWithTheRules(t *testing.T) {
 			if (len(got) > 0) != bad {
 				t.Errorf("%d items: %v by hand: %v", n, got, req.ProtoReflect().Descriptor().Name())
 			}
-			if (len(r.check(req)) > 0) != bad && n > 0 {
+			if (len(r.Check(req)) > 0) != bad && n > 0 {
 				t.Errorf("%d items: by the rules: %v", n, req.ProtoReflect().Descriptor().Name())
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/counters"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -26,25 +27,25 @@ func (s *Server) openCounters(ctx context.Context, x *extra, demands ...demand) 
 
 // checkBatchGetCounters says by hand what the rules of the proto say, because this call is hot.
 func checkBatchGetCounters(req *skeinv1.BatchGetCountersRequest) []apierror.Violation {
-	var c checker
-	c.length("keys", len(req.GetKeys()), 1)
-	c.atLeast(req.GetAtLeast())
-	if len(c.found) > 0 {
-		return c.found
+	var c request.Checker
+	c.Length("keys", len(req.GetKeys()), 1)
+	c.AtLeast(req.GetAtLeast())
+	if len(c.Found) > 0 {
+		return c.Found
 	}
 	for i, k := range req.GetKeys() {
 		switch t := k.GetTarget().(type) {
 		case *skeinv1.CounterKey_UserId:
-			c.idAt("keys", i, ".user_id", t.UserId)
+			c.IDAt("keys", i, ".user_id", t.UserId)
 		case *skeinv1.CounterKey_Board:
-			c.boardAt("keys", i, ".board", t.Board)
+			c.BoardAt("keys", i, ".board", t.Board)
 		case *skeinv1.CounterKey_ItemId:
-			c.idAt("keys", i, ".item_id", t.ItemId)
+			c.IDAt("keys", i, ".item_id", t.ItemId)
 		default:
-			c.foundAt("keys", i, ".target", "must be given: user_id, board or item_id")
+			c.FoundAt("keys", i, ".target", "must be given: user_id, board or item_id")
 		}
 	}
-	return c.found
+	return c.Found
 }
 
 func (s *Server) batchGetCounters(
@@ -99,12 +100,12 @@ func (r *countersReading) count(key *skeinv1.CounterKey, to *skeinv1.Counters) e
 	return nil
 }
 
-func checkListTrending(c *checker, req *skeinv1.ListTrendingRequest) {
+func checkListTrending(c *request.Checker, req *skeinv1.ListTrendingRequest) {
 	switch t := req.GetScope().(type) {
 	case *skeinv1.ListTrendingRequest_OwnerId:
-		c.id("owner_id", t.OwnerId)
+		c.ID("owner_id", t.OwnerId)
 	case *skeinv1.ListTrendingRequest_Board:
-		c.board("board", t.Board)
+		c.Board("board", t.Board)
 	}
 }
 

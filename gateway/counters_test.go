@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/counters"
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
@@ -301,7 +302,7 @@ func TestCountersBadInput(t *testing.T) {
 
 // The check by hand refuses exactly what the rules of the proto and the rules of ids refuse.
 func TestHandCheckOfCounters(t *testing.T) {
-	r, err := newRules()
+	r, err := request.NewRules()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +323,7 @@ func TestHandCheckOfCounters(t *testing.T) {
 			Keys:    rapid.SliceOfN(key, 0, 4).Draw(t, "keys"),
 			AtLeast: rapid.SampledFrom([]string{"", strings.Repeat("p", 256), strings.Repeat("p", 257)}).Draw(t, "at"),
 		}
-		bad := len(r.check(req)) > 0
+		bad := len(r.Check(req)) > 0
 		for _, k := range req.GetKeys() {
 			for _, id := range []string{k.GetUserId(), k.GetItemId(), k.GetBoard().GetOwnerId(), k.GetBoard().GetBoardId()} {
 				bad = bad || id != "" && events.ValidateID(id) != nil

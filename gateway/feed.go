@@ -9,6 +9,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/inbox"
@@ -26,13 +27,13 @@ const (
 	hotList = 0xfb
 )
 
-func checkReadFeed(c *checker, req *skeinv1.ReadFeedRequest) {
-	c.id("reader_id", req.GetReaderId())
+func checkReadFeed(c *request.Checker, req *skeinv1.ReadFeedRequest) {
+	c.ID("reader_id", req.GetReaderId())
 	if req.GetNewerThan() != "" && req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_TRENDING {
-		c.found = append(c.found, apierror.InvalidField("newer_than", "must be empty in the order HOT: only NEWEST has a top to refresh from"))
+		c.Found = append(c.Found, apierror.InvalidField("newer_than", "must be empty in the order HOT: only NEWEST has a top to refresh from"))
 	}
 	if req.GetIgnoreServed() && !req.GetHideSeen() {
-		c.found = append(c.found, apierror.InvalidField("ignore_served", "must be false without hide_seen: nothing is hidden then"))
+		c.Found = append(c.Found, apierror.InvalidField("ignore_served", "must be false without hide_seen: nothing is hidden then"))
 	}
 }
 
@@ -212,12 +213,12 @@ func feedEntries(pins []inbox.Pin) []*skeinv1.FeedEntry {
 	return out
 }
 
-func checkListPins(c *checker, req *skeinv1.ListPinsRequest) {
+func checkListPins(c *request.Checker, req *skeinv1.ListPinsRequest) {
 	if t, ok := req.GetTarget().(*skeinv1.ListPinsRequest_Board); ok {
-		c.board("board", t.Board)
+		c.Board("board", t.Board)
 		return
 	}
-	c.id("owner_id", req.GetOwnerId())
+	c.ID("owner_id", req.GetOwnerId())
 }
 
 func (s *Server) listPins(

@@ -4,32 +4,33 @@ import (
 	"context"
 
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // checkFilterFollowed says by hand what the rules of the proto say, because this call is hot.
 func checkFilterFollowed(req *skeinv1.FilterFollowedRequest) []apierror.Violation {
-	var c checker
+	var c request.Checker
 	users, boards := len(req.GetUserIds()), len(req.GetBoards())
-	c.length("user_ids", users, 0)
-	c.length("boards", boards, 0)
-	c.atLeast(req.GetAtLeast())
-	if len(c.found) > 0 {
-		return c.found
+	c.Length("user_ids", users, 0)
+	c.Length("boards", boards, 0)
+	c.AtLeast(req.GetAtLeast())
+	if len(c.Found) > 0 {
+		return c.Found
 	}
 	switch d := req.GetDirection(); {
 	case (users == 0) == (boards == 0):
-		c.found = append(c.found, apierror.InvalidField("user_ids", "or boards must be given, not both and not neither"))
+		c.Found = append(c.Found, apierror.InvalidField("user_ids", "or boards must be given, not both and not neither"))
 	case d < 0 || d > skeinv1.FollowDirection_FOLLOW_DIRECTION_MUTUAL:
-		c.found = append(c.found, apierror.InvalidField("direction", "%s", enumWantedOf(req, "direction")))
+		c.Found = append(c.Found, apierror.InvalidField("direction", "%s", request.EnumWantedOf(req, "direction")))
 	case boards > 0 && d > skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWING:
-		c.found = append(c.found, apierror.InvalidField("direction", "must be FOLLOW_DIRECTION_FOLLOWING for boards: boards follow nobody"))
+		c.Found = append(c.Found, apierror.InvalidField("direction", "must be FOLLOW_DIRECTION_FOLLOWING for boards: boards follow nobody"))
 	}
-	c.id("viewer_id", req.GetViewerId())
-	c.ids("user_ids", req.GetUserIds())
-	c.boards("boards", req.GetBoards())
-	return c.found
+	c.ID("viewer_id", req.GetViewerId())
+	c.IDs("user_ids", req.GetUserIds())
+	c.Boards("boards", req.GetBoards())
+	return c.Found
 }
 
 func (s *Server) filterFollowed(

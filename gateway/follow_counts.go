@@ -3,12 +3,13 @@ package gateway
 import (
 	"context"
 
+	"github.com/skein-feed/skein/gateway/internal/request"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-func checkFollowCounts(c *checker, req *skeinv1.BatchGetFollowCountsRequest) {
-	c.ids("user_ids", req.GetUserIds())
-	c.boards("boards", req.GetBoards())
+func checkFollowCounts(c *request.Checker, req *skeinv1.BatchGetFollowCountsRequest) {
+	c.IDs("user_ids", req.GetUserIds())
+	c.Boards("boards", req.GetBoards())
 }
 
 func (s *Server) batchGetFollowCounts(

@@ -5,13 +5,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"io"
 	"net"
 	"net/http"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
 const (

@@ -150,8 +150,8 @@ func framed(body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
 }
 
-// request is a call with a body, which need not be one.
-func request(t *testing.T, way int, procedure string, body []byte) *http.Request {
+// requestBy is a call with a body, which need not be one.
+func requestBy(t *testing.T, way int, procedure string, body []byte) *http.Request {
 	t.Helper()
 	post := func(contentType string, body []byte) *http.Request {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, procedure, bytes.NewReader(body))
@@ -283,7 +283,7 @@ func FuzzCallBytes(f *testing.F) {
 		procedure := w.methods[int(which)%len(w.methods)]
 		_, out := typesOf(t, procedure)
 		rec := httptest.NewRecorder()
-		w.server.ServeHTTP(rec, request(t, int(way)%numWays, procedure, body))
+		w.server.ServeHTTP(rec, requestBy(t, int(way)%numWays, procedure, body))
 		demandAnswer(t, int(way)%numWays, rec, out)
 	})
 }
@@ -308,7 +308,7 @@ func FuzzCallFields(f *testing.F) {
 		}
 		call := func(way int, body []byte) proto.Message {
 			rec := httptest.NewRecorder()
-			w.server.ServeHTTP(rec, request(t, way, procedure, body))
+			w.server.ServeHTTP(rec, requestBy(t, way, procedure, body))
 			res := demandAnswer(t, way, rec, out)
 			if res != nil {
 				forget(res.ProtoReflect())
@@ -371,7 +371,7 @@ func FuzzPublish(f *testing.F) {
 			}
 		}
 		rec := httptest.NewRecorder()
-		w.server.ServeHTTP(rec, request(t, way, connectv1.EventServicePublishProcedure, body))
+		w.server.ServeHTTP(rec, requestBy(t, way, connectv1.EventServicePublishProcedure, body))
 		if way == asGET {
 			if rec.Code != http.StatusMethodNotAllowed {
 				t.Fatalf("what writes was called by GET: %d %s", rec.Code, rec.Body)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
@@ -101,7 +102,7 @@ type Server struct {
 	shed        shedder
 	budgets     budgets
 	quotas      *quotas // nil: no caller is limited
-	rules       rules
+	rules       request.Rules
 	errorWriter *connect.ErrorWriter
 	// methods are the RPCs by path, streams which of them answer with a stream, absent those that this version lacks,
 	// by name. They do not change after New.
@@ -185,7 +186,7 @@ func New(o Options) (*Server, error) {
 			return nil, err
 		}
 	}
-	if s.rules, err = newRules(); err != nil {
+	if s.rules, err = request.NewRules(); err != nil {
 		return nil, fmt.Errorf("gateway: the rules of the protos: %w", err)
 	}
 	if s.metrics, err = newMetrics(o.Registry, s); err != nil {

@@ -93,8 +93,6 @@ const (
 
 	defaultFeedPageSize = 20
 	maxFeedPageSize     = 200
-	// maxItems of one request: pairs, candidates, events.
-	maxItems = 1000
 )
 
 // pageSize applies the default and the limit. A negative size was refused before.

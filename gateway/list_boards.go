@@ -3,13 +3,16 @@ package gateway
 import (
 	"context"
 
+	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // The lists of boards, and of who follows or excludes one. docs of each stand in the proto.
 
-func checkBoard(c *checker, req *skeinv1.ListBoardFollowersRequest) { c.board("board", req.GetBoard()) }
+func checkBoard(c *request.Checker, req *skeinv1.ListBoardFollowersRequest) {
+	c.Board("board", req.GetBoard())
+}
 
 func (s *Server) listBoardFollowers(
 	ctx context.Context, req *skeinv1.ListBoardFollowersRequest, x *extra,

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 
+	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -12,11 +13,11 @@ import (
 // ofUser is a request about one user.
 type ofUser interface{ GetUserId() string }
 
-func checkUser[P ofUser](c *checker, req P) { c.id("user_id", req.GetUserId()) }
+func checkUser[P ofUser](c *request.Checker, req P) { c.ID("user_id", req.GetUserId()) }
 
-func checkMutuals(c *checker, req *skeinv1.ListMutualsRequest) {
-	c.id("viewer_id", req.GetViewerId())
-	c.id("user_id", req.GetUserId())
+func checkMutuals(c *request.Checker, req *skeinv1.ListMutualsRequest) {
+	c.ID("viewer_id", req.GetViewerId())
+	c.ID("user_id", req.GetUserId())
 }
 
 // byKind chooses the list of a kind; any other kind was refused before.

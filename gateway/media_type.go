@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"connectrpc.com/connect"
+
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
@@ -53,15 +54,15 @@ func (m mediaType) refusal() *apierror.Failure {
 	if m.s.streams[m.r.URL.Path] {
 		own = "application/connect+json or application/connect+proto"
 	}
-	return apierror.Invalid(apierror.InvalidField("Content-Type", "must be %s, or one of gRPC: application/grpc, application/grpc-web; it is %q",
-		own, m.r.Header.Get("Content-Type")))
+	return apierror.Invalid(apierror.InvalidField("Content-Type",
+		"must be %s, or one of gRPC: application/grpc, application/grpc-web; it is %q", own, m.r.Header.Get("Content-Type")))
 }
 
 // refuseStatus answers a request for what is not there, or by a method that is not taken, as other errors are answered. It is not
 // counted: anybody may make up paths.
 func (s *Server) refuseStatus(w http.ResponseWriter, r *http.Request, status int) {
-	f := apierror.Invalid(apierror.InvalidField("path", "must be that of a method, as /skein.v1.GraphService/CheckFollows, or of a page: /healthz, /readyz, "+
-		"/metrics; it is %.80q", r.URL.EscapedPath()))
+	f := apierror.Invalid(apierror.InvalidField("path",
+		"must be that of a method, as /skein.v1.GraphService/CheckFollows, or of a page: /healthz, /readyz, /metrics; it is %.80q", r.URL.EscapedPath()))
 	if allowed := w.Header().Get("Allow"); status == http.StatusMethodNotAllowed {
 		f = apierror.Invalid(apierror.InvalidField("method", "must be %s; it is %.16q", allowed, r.Method))
 	}

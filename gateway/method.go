@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/request"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -46,9 +47,9 @@ const LagHeader = "Skein-Lag"
 
 // unary mounts a request-response method. Requests are held against the rules in their proto, then against check,
 // which looks at ids; nil: there are none.
-func unary[Req, Res any, P message[Req]](
+func unary[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
-	check func(*checker, P),
+	check func(*request.Checker, P),
 	do func(context.Context, P, *extra) (*Res, error),
 ) {
 	unaryByHand(s, procedure, ruled(s, check), func(ctx context.Context, req P, x *extra) (*Res, error) {
@@ -60,7 +61,7 @@ func unary[Req, Res any, P message[Req]](
 
 // unaryByHand mounts a request-response method whose requests are checked by check alone, for calls that are too hot
 // for the rules in their proto (docs/decisions/0005) and end by themselves; nil: nothing can be wrong with a request.
-func unaryByHand[Req, Res any, P message[Req]](
+func unaryByHand[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(P) []apierror.Violation,
 	do func(context.Context, P, *extra) (*Res, error),
@@ -68,7 +69,7 @@ func unaryByHand[Req, Res any, P message[Req]](
 	u := &unaryMethod[Req, Res, P]{method: s.newMethod(procedure), check: check, do: do}
 	u.budget = s.budgets.ofCalls(u.right)
 	u.ordinary = connect.NewUnaryHandler(procedure,
-		func(ctx context.Context, req *connect.Request[received[Req, P]]) (*connect.Response[Res], error) {
+		func(ctx context.Context, req *connect.Request[request.Received[Req, P]]) (*connect.Response[Res], error) {
 			x := extra{lag: -1}
 			msg, err := u.answer(ctx, admissionOf(ctx), req.Msg, &x)
 			if err == nil {
@@ -88,7 +89,7 @@ func unaryByHand[Req, Res any, P message[Req]](
 }
 
 // answer answers a call, whichever way it came. Who may not make it hears so before it is looked at.
-func (u *unaryMethod[Req, Res, P]) answer(ctx context.Context, a admission, req *received[Req, P], x *extra) (res *Res, err error) {
+func (u *unaryMethod[Req, Res, P]) answer(ctx context.Context, a admission, req *request.Received[Req, P], x *extra) (res *Res, err error) {
 	start := time.Now()
 	ctx = u.beginSpan(ctx)
 	defer func() { err = u.finish(ctx, start, err, recover()) }()
@@ -102,28 +103,28 @@ func (u *unaryMethod[Req, Res, P]) answer(ctx context.Context, a admission, req 
 	if err := refuse(req, u.check); err != nil {
 		return nil, err
 	}
-	if err := u.about(ctx, a, req.message()); err != nil {
+	if err := u.about(ctx, a, req.Message()); err != nil {
 		return nil, err
 	}
-	res, err = u.do(ctx, &req.msg, x)
+	res, err = u.do(ctx, &req.Msg, x)
 	if conceal := u.right.bound.conceal; err == nil && conceal != nil && a.caller.User != "" {
 		answer, _ := any(res).(proto.Message)
-		conceal(a.caller.User, req.message(), answer)
+		conceal(a.caller.User, req.Message(), answer)
 	}
 	return res, err
 }
 
 // stream mounts a method that answers with a stream. Its requests are checked as those of [unary].
-func stream[Req, Res any, P message[Req]](
+func stream[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
-	check func(*checker, P),
+	check func(*request.Checker, P),
 	do func(context.Context, P, *connect.ServerStream[Res]) error,
 ) {
 	m, ruled := s.newMethod(procedure), ruled(s, check)
 	m.budget = s.budgets.ofStream(procedure, s.limits)
 	s.streams[procedure] = true
 	s.methods[procedure] = connect.NewServerStreamHandler(procedure,
-		func(ctx context.Context, req *connect.Request[received[Req, P]], out *connect.ServerStream[Res]) (err error) {
+		func(ctx context.Context, req *connect.Request[request.Received[Req, P]], out *connect.ServerStream[Res]) (err error) {
 			start := time.Now()
 			ctx = m.beginSpan(ctx)
 			followed := ctx
@@ -139,7 +140,7 @@ func stream[Req, Res any, P message[Req]](
 			if err := refuse(req.Msg, ruled); err != nil {
 				return err
 			}
-			if err := m.about(ctx, a, req.Msg.message()); err != nil {
+			if err := m.about(ctx, a, req.Msg.Message()); err != nil {
 				return err
 			}
 			if p := patienceOf(ctx); p != nil {
@@ -149,7 +150,7 @@ func stream[Req, Res any, P message[Req]](
 			defer cancel()
 			ctx, release := m.whilePermitted(ctx, a)
 			defer release()
-			if err = do(ctx, &req.Msg.msg, out); err != nil && ctx.Err() != nil {
+			if err = do(ctx, &req.Msg.Msg, out); err != nil && ctx.Err() != nil {
 				return endOf(ctx, err)
 			}
 			return err
@@ -157,22 +158,22 @@ func stream[Req, Res any, P message[Req]](
 }
 
 // refuse answers what is no good request.
-func refuse[Req any, P message[Req]](req *received[Req, P], check func(P) []apierror.Violation) error {
-	if f, ok := errors.AsType[*apierror.Failure](req.err); ok {
+func refuse[Req any, P request.Message[Req]](req *request.Received[Req, P], check func(P) []apierror.Violation) error {
+	if f, ok := errors.AsType[*apierror.Failure](req.Err); ok {
 		return f
 	}
-	if req.err != nil {
-		name := P(&req.msg).ProtoReflect().Descriptor().FullName()
+	if req.Err != nil {
+		name := P(&req.Msg).ProtoReflect().Descriptor().FullName()
 		return &apierror.Failure{
 			Code: connect.CodeInvalidArgument, Reason: skeinv1.Reason_REASON_INVALID_FIELD,
-			Text:  fmt.Sprintf("the body is no %s: %s", name, strings.TrimSpace(strings.TrimPrefix(req.err.Error(), "proto:"))),
-			Cause: req.err,
+			Text:  fmt.Sprintf("the body is no %s: %s", name, strings.TrimSpace(strings.TrimPrefix(req.Err.Error(), "proto:"))),
+			Cause: req.Err,
 		}
 	}
 	if check == nil {
 		return nil
 	}
-	if found := check(&req.msg); len(found) > 0 {
+	if found := check(&req.Msg); len(found) > 0 {
 		return apierror.Invalid(found...)
 	}
 	return nil
@@ -197,7 +198,7 @@ func (s *Server) newMethod(procedure string) *method {
 // handlerOptions gives every method the same codecs and limits, and GET to those without side effects.
 func (s *Server) handlerOptions(procedure string) []connect.HandlerOption {
 	options := []connect.HandlerOption{
-		codecs(),
+		request.Codecs(),
 		connect.WithReadMaxBytes(s.limits.BodyBytes),
 		s.compression(),
 		connect.WithCompressMinBytes(compressMinBytes),
@@ -260,13 +261,13 @@ func (m *method) finish(ctx context.Context, start time.Time, err error, panicke
 }
 
 // ruled checks a request against the rules in its proto, then its ids.
-func ruled[P proto.Message](s *Server, ids func(*checker, P)) func(P) []apierror.Violation {
+func ruled[P proto.Message](s *Server, ids func(*request.Checker, P)) func(P) []apierror.Violation {
 	return func(req P) []apierror.Violation {
-		if found := s.rules.check(req); len(found) > 0 || ids == nil {
+		if found := s.rules.Check(req); len(found) > 0 || ids == nil {
 			return found
 		}
-		var c checker
+		var c request.Checker
 		ids(&c, req)
-		return c.found
+		return c.Found
 	}
 }

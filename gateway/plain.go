@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/request"
 )
 
 // A plain call is a unary call as nearly all of them are: the Connect protocol over HTTP/1.1, binary, not compressed, of
@@ -106,7 +108,7 @@ type plainMethod interface {
 }
 
 // unaryMethod is a request-response method.
-type unaryMethod[Req, Res any, P message[Req]] struct {
+type unaryMethod[Req, Res any, P request.Message[Req]] struct {
 	*method
 	check func(P) []apierror.Violation
 	do    func(context.Context, P, *extra) (*Res, error)
@@ -159,11 +161,11 @@ func (u *unaryMethod[Req, Res, P]) answerPlain(
 	ctx context.Context, from admission, body []byte, out *callBuffer,
 ) (lag int64, err error) {
 	in := &struct {
-		req received[Req, P]
+		req request.Received[Req, P]
 		x   extra
 	}{x: extra{lag: -1}}
-	if err := unmarshalProto(body, in.req.message()); err != nil {
-		in.req.undecoded(err)
+	if err := request.UnmarshalProto(body, in.req.Message()); err != nil {
+		in.req.Undecoded(err)
 	}
 	res, err := u.answer(ctx, from, &in.req, &in.x)
 	if err == nil {
@@ -241,10 +243,10 @@ func (b *callBuffer) read(body io.Reader, length int) error {
 
 // encode replaces what is held by an encoded message.
 func (b *callBuffer) encode(v any) error {
-	m, err := asMessage(v)
+	m, err := request.AsMessage(v)
 	if err == nil {
 		var data []byte
-		if data, err = appendProto(b.bytes[:b.room], m); err == nil {
+		if data, err = request.AppendProto(b.bytes[:b.room], m); err == nil {
 			b.bytes = data
 			return nil
 		}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/skein-feed/skein/gateway/internal/request/requesttest"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -169,7 +170,7 @@ func requestOf(r *rand.Rand, procedure string, positions []string) []byte {
 		panic(err)
 	}
 	m := kind.New()
-	fill(r, m, []float64{1, 0.7, 0.4}[r.IntN(3)])
+	requesttest.Fill(r, m, []float64{1, 0.7, 0.4}[r.IntN(3)])
 	replaceTexts(r, m, positions)
 	data, err := proto.Marshal(m.Interface())
 	if err != nil {

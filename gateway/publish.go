@@ -13,24 +13,25 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/request"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // checkPublish looks at the call. Its events are judged one by one, so that allow_partial can tell good from bad.
 func checkPublish(req *skeinv1.PublishRequest) []apierror.Violation {
-	var c checker
+	var c request.Checker
 	if n := len(req.GetEvents()); n > events.MaxEnvelopeEvents {
-		c.found = append(c.found, apierror.Violation{
+		c.Found = append(c.Found, apierror.Violation{
 			Field: "events", Reason: skeinv1.Reason_REASON_TOO_LARGE,
 			Text: fmt.Sprintf("has %d events: at most %d", n, events.MaxEnvelopeEvents),
 		})
 	} else {
-		c.length("events", n, 1)
+		c.Length("events", n, 1)
 	}
 	if w := req.GetWait(); w < 0 || w > skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE {
-		c.found = append(c.found, apierror.InvalidField("wait", "%s", enumWantedOf(req, "wait")))
+		c.Found = append(c.Found, apierror.InvalidField("wait", "%s", request.EnumWantedOf(req, "wait")))
 	}
-	return c.found
+	return c.Found
 }
 
 func (s *Server) publish(

@@ -3,13 +3,14 @@ package gateway
 import (
 	"context"
 
+	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-func checkRelationships(c *checker, req *skeinv1.BatchGetRelationshipsRequest) {
-	c.id("viewer_id", req.GetViewerId())
-	c.ids("user_ids", req.GetUserIds())
+func checkRelationships(c *request.Checker, req *skeinv1.BatchGetRelationshipsRequest) {
+	c.ID("viewer_id", req.GetViewerId())
+	c.IDs("user_ids", req.GetUserIds())
 }
 
 func (s *Server) batchGetRelationships(

@@ -6,17 +6,18 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-func checkScan(c *checker, req *skeinv1.ScanFollowersRequest) {
+func checkScan(c *request.Checker, req *skeinv1.ScanFollowersRequest) {
 	if t, ok := req.GetTarget().(*skeinv1.ScanFollowersRequest_Board); ok {
-		c.board("board", t.Board)
+		c.Board("board", t.Board)
 		return
 	}
-	c.id("user_id", req.GetUserId())
+	c.ID("user_id", req.GetUserId())
 }
 
 // endMark is the mark after the last entry. Nothing comes after it: it sorts after the earliest time with any id, and

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/seen"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -39,22 +40,22 @@ const maxCandidates = 10_000
 
 // checkFilterSeen says by hand what the rules of the proto say, because this call is hot and large.
 func checkFilterSeen(req *skeinv1.FilterSeenRequest) []apierror.Violation {
-	var c checker
-	c.atMostItems("item_ids", len(req.GetItemIds()), maxCandidates)
-	c.atMostItems("numeric_ids", len(req.GetNumericIds()), maxCandidates)
-	c.atLeast(req.GetAtLeast())
-	if len(c.found) > 0 {
-		return c.found
+	var c request.Checker
+	c.AtMostItems("item_ids", len(req.GetItemIds()), maxCandidates)
+	c.AtMostItems("numeric_ids", len(req.GetNumericIds()), maxCandidates)
+	c.AtLeast(req.GetAtLeast())
+	if len(c.Found) > 0 {
+		return c.Found
 	}
 	if len(req.GetItemIds()) > 0 && len(req.GetNumericIds()) > 0 {
-		c.found = append(c.found, apierror.InvalidField("item_ids", "or numeric_ids must be given, not both"))
+		c.Found = append(c.Found, apierror.InvalidField("item_ids", "or numeric_ids must be given, not both"))
 	}
 	if req.GetWindowMonths() < 0 {
-		c.found = append(c.found, apierror.InvalidField("window_months", "is %d: must be 0 or more", req.GetWindowMonths()))
+		c.Found = append(c.Found, apierror.InvalidField("window_months", "is %d: must be 0 or more", req.GetWindowMonths()))
 	}
-	c.id("user_id", req.GetUserId())
-	c.ids("item_ids", req.GetItemIds())
-	return c.found
+	c.ID("user_id", req.GetUserId())
+	c.IDs("item_ids", req.GetItemIds())
+	return c.Found
 }
 
 func (s *Server) filterSeen(

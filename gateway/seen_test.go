@@ -20,6 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/request"
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
@@ -231,7 +232,7 @@ func TestSeenBadInput(t *testing.T) {
 
 // The check by hand refuses exactly what the rules of the proto and the rules of ids refuse.
 func TestHandCheckOfFilterSeen(t *testing.T) {
-	r, err := newRules()
+	r, err := request.NewRules()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +244,7 @@ func TestHandCheckOfFilterSeen(t *testing.T) {
 			WindowMonths: rapid.SampledFrom([]int32{-1 << 31, -1, 0, 1, 1<<31 - 1}).Draw(t, "window"),
 			AtLeast:      rapid.SampledFrom([]string{"", "x", strings.Repeat("p", 256), strings.Repeat("p", 257)}).Draw(t, "at"),
 		}
-		bad := len(r.check(req)) > 0
+		bad := len(r.Check(req)) > 0
 		for _, id := range append(slices.Clone(req.GetItemIds()), req.GetUserId()) {
 			bad = bad || events.ValidateID(id) != nil
 		}
@@ -257,7 +258,7 @@ func TestHandCheckOfFilterSeen(t *testing.T) {
 			items.ItemIds = append(items.ItemIds, strconv.Itoa(i))
 		}
 		for _, req := range []*skeinv1.FilterSeenRequest{items, numbers} {
-			if got := checkFilterSeen(req); (len(got) > 0) != bad || (len(r.check(req)) > 0) != bad {
+			if got := checkFilterSeen(req); (len(got) > 0) != bad || (len(r.Check(req)) > 0) != bad {
 				t.Errorf("%d candidates: %v by hand", n, got)
 			}
 		}

@@ -5,11 +5,12 @@ import (
 	"net/http"
 
 	"connectrpc.com/connect"
-	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
 // Traces: a call that is followed has a span, and so has its append to the log; the folds that make it visible have theirs by the

@@ -14,6 +14,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/request"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -38,18 +39,18 @@ func kindsWanted() string {
 	for _, k := range events.AllKinds.Slice() {
 		names = append(names, k.String())
 	}
-	return orList(names)
+	return request.OrList(names)
 }
 
-func checkWatch(c *checker, req *skeinv1.WatchRequest) {
+func checkWatch(c *request.Checker, req *skeinv1.WatchRequest) {
 	for i, name := range req.GetKinds() {
 		if _, ok := events.ParseKind(name); !ok {
-			c.found = append(c.found, apierror.InvalidField(fmt.Sprintf("kinds[%d]", i),
+			c.Found = append(c.Found, apierror.InvalidField(fmt.Sprintf("kinds[%d]", i),
 				"must be %s, not %q", kindsWanted(), name))
 		}
 	}
 	if a := req.GetAfter(); a != earliest && strings.EqualFold(a, earliest) {
-		c.found = append(c.found, apierror.InvalidField("after", "%q is no position: the place before all events is %q", a, earliest))
+		c.Found = append(c.Found, apierror.InvalidField("after", "%q is no position: the place before all events is %q", a, earliest))
 	}
 }
 

@@ -1,4 +1,4 @@
-package gateway
+package request
 
 import (
 	"bytes"
@@ -10,10 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
 // misfit finds the first value of a refused JSON message that its field does not take, and says what the field takes.

@@ -1,4 +1,4 @@
-package gateway
+package request
 
 import (
 	"math/rand/v2"
@@ -7,8 +7,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/skein-feed/skein/gateway/internal/request/requesttest"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -20,59 +20,11 @@ func wireMessages() []proto.Message {
 	}
 }
 
-// fill sets the fields of a message at random: with chance 1 all of them, and of a oneof the last.
-func fill(r *rand.Rand, m protoreflect.Message, chance float64) {
-	fields := m.Descriptor().Fields()
-	for i := range fields.Len() {
-		f := fields.Get(i)
-		if r.Float64() > chance {
-			continue
-		}
-		if f.IsList() {
-			list := m.Mutable(f).List()
-			for range 1 + r.IntN(4) {
-				if f.Message() == nil {
-					list.Append(scalar(r, f))
-					continue
-				}
-				e := list.NewElement()
-				fill(r, e.Message(), chance)
-				list.Append(e)
-			}
-			continue
-		}
-		if f.Message() != nil {
-			fill(r, m.Mutable(f).Message(), chance)
-			continue
-		}
-		m.Set(f, scalar(r, f))
-	}
-}
-
-func scalar(r *rand.Rand, f protoreflect.FieldDescriptor) protoreflect.Value {
-	// Short and long varints, and the default value now and then.
-	n := r.Uint64() >> r.IntN(64)
-	switch f.Kind() {
-	case protoreflect.StringKind:
-		texts := []string{"", "ann", "7", "ünïcode", string(make([]byte, 200))}
-		return protoreflect.ValueOfString(texts[r.IntN(len(texts))])
-	case protoreflect.BoolKind:
-		return protoreflect.ValueOfBool(n%4 != 0)
-	case protoreflect.EnumKind:
-		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(n))
-	case protoreflect.Int32Kind:
-		return protoreflect.ValueOfInt32(int32(n))
-	case protoreflect.Int64Kind:
-		return protoreflect.ValueOfInt64(int64(n))
-	}
-	return protoreflect.ValueOfUint32(uint32(n))
-}
-
 // agreeOnDecoding decodes data by hand, if that is what it takes, and by the library.
 func agreeOnDecoding(t *testing.T, data []byte, empty proto.Message) {
 	t.Helper()
 	got, want := proto.Clone(empty), proto.Clone(empty)
-	gotErr, wantErr := unmarshalProto(data, got), proto.Unmarshal(data, want)
+	gotErr, wantErr := UnmarshalProto(data, got), proto.Unmarshal(data, want)
 	if (gotErr == nil) != (wantErr == nil) {
 		t.Fatalf("%T %x: %v, want %v", empty, data, gotErr, wantErr)
 	}
@@ -87,8 +39,8 @@ func TestWireAgreesWithTheLibrary(t *testing.T) {
 	for _, empty := range wireMessages() {
 		for range 3000 {
 			m := proto.Clone(empty)
-			fill(r, m.ProtoReflect(), []float64{1, 0.8, 0.3}[r.IntN(3)])
-			data, err := appendProto([]byte("before"), m)
+			requesttest.Fill(r, m.ProtoReflect(), []float64{1, 0.8, 0.3}[r.IntN(3)])
+			data, err := AppendProto([]byte("before"), m)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -118,9 +70,9 @@ func TestWireKnowsAllFields(t *testing.T) {
 	for _, empty := range wireMessages() {
 		m := proto.Clone(empty)
 		for range 50 { // the fields that are set to their default value are others each time
-			fill(r, m.ProtoReflect(), 1)
+			requesttest.Fill(r, m.ProtoReflect(), 1)
 		}
-		data, err := appendProto(nil, m)
+		data, err := AppendProto(nil, m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +117,7 @@ func FuzzWire(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for i, empty := range wireMessages() {
 		m := proto.Clone(empty)
-		fill(r, m.ProtoReflect(), 1)
+		requesttest.Fill(r, m.ProtoReflect(), 1)
 		data, err := proto.Marshal(m)
 		if err != nil {
 			f.Fatal(err)

@@ -1,6 +1,7 @@
-package gateway
+package request
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -174,15 +175,15 @@ func TestListsAreCountedFirst(t *testing.T) {
 		data := []byte(strings.Repeat(c.binary, items))
 		text := []byte(strings.TrimSuffix(c.text, ",") + "]}")
 		for name, decode := range map[string]func() error{
-			"binary": func() error { return unmarshalProto(data, c.m) },
-			"JSON":   func() error { return jsonCodec{"json"}.Unmarshal(text, c.m) },
+			"binary": func() error { return UnmarshalProto(data, c.m) },
+			"JSON":   func() error { return JSONCodec{"json"}.Unmarshal(text, c.m) },
 		} {
 			var err error
 			if n := testing.AllocsPerRun(1, func() { err = decode() }); n > 60 {
 				t.Errorf("%T %s: %v allocations", c.m, name, n)
 			}
-			f := asFailure(err)
-			if len(f.Fields) != 1 || f.Fields[0].Field != c.want || !strings.Contains(f.Text, "at most") {
+			f, ok := errors.AsType[*apierror.Failure](err)
+			if !ok || len(f.Fields) != 1 || f.Fields[0].Field != c.want || !strings.Contains(f.Text, "at most") {
 				t.Errorf("%T %s: %v", c.m, name, err)
 			}
 			if size := proto.Size(c.m); size != 0 {
@@ -194,12 +195,12 @@ func TestListsAreCountedFirst(t *testing.T) {
 
 // TestFewViolationsAreNamed: what is wrong with each of many items is not looked for to the end.
 func TestFewViolationsAreNamed(t *testing.T) {
-	var c checker
-	c.ids("ids", make([]string, 10_000))
-	if len(c.found) != apierror.MaxViolations {
-		t.Errorf("%d violations", len(c.found))
+	var c Checker
+	c.IDs("ids", make([]string, 10_000))
+	if len(c.Found) != apierror.MaxViolations {
+		t.Errorf("%d violations", len(c.Found))
 	}
-	if f := apierror.Invalid(c.found...); !strings.HasPrefix(f.Text, "ids[0]") || !strings.HasSuffix(f.Text, fmt.Sprintf("(and at least %d more)", apierror.MaxViolations-1)) {
+	if f := apierror.Invalid(c.Found...); !strings.HasPrefix(f.Text, "ids[0]") || !strings.HasSuffix(f.Text, fmt.Sprintf("(and at least %d more)", apierror.MaxViolations-1)) {
 		t.Error(f.Text)
 	}
 }

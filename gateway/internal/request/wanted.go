@@ -1,4 +1,4 @@
-package gateway
+package request
 
 import (
 	"fmt"
@@ -75,7 +75,7 @@ func choiceWanted(msg proto.Message, v *protovalidate.Violation, text string) st
 	for i := range names {
 		names[i] = string(choice.Fields().Get(i).Name())
 	}
-	return "must be given: " + orList(names)
+	return "must be given: " + OrList(names)
 }
 
 func fieldRulesOf(fd protoreflect.FieldDescriptor) *validate.FieldRules {
@@ -104,16 +104,16 @@ func enumWanted(fd protoreflect.FieldDescriptor) string {
 			names = append(names, name)
 		}
 	}
-	return "must be " + orList(names)
+	return "must be " + OrList(names)
 }
 
-// enumWantedOf is for fields that are checked by hand.
-func enumWantedOf(msg proto.Message, field protoreflect.Name) string {
+// EnumWantedOf is for fields that are checked by hand.
+func EnumWantedOf(msg proto.Message, field protoreflect.Name) string {
 	return enumWanted(msg.ProtoReflect().Descriptor().Fields().ByName(field))
 }
 
-// orList writes "a, b or c".
-func orList(names []string) string {
+// OrList writes "a, b or c".
+func OrList(names []string) string {
 	last := len(names) - 1
 	if last < 1 {
 		return strings.Join(names, "")

@@ -1,4 +1,4 @@
-package gateway
+package request
 
 import (
 	"bytes"
@@ -14,25 +14,28 @@ import (
 // details that every error carries, and unseen by metrics. So the codecs leave the error with the request, and the
 // method answers it.
 type decodable interface {
-	message() proto.Message
-	undecoded(error)
+	Message() proto.Message
+	Undecoded(error)
 }
 
-// received is a request as it arrived: a message, or why it is none.
-type received[T any, P message[T]] struct {
-	msg T
-	err error
+// Received is a request as it arrived: a message, or why it is none.
+type Received[T any, P Message[T]] struct {
+	Msg T
+	// Err is why the bytes were no message; nil if they were.
+	Err error
 }
 
-// message is the pointer to a generated message.
-type message[T any] interface {
+// Message is the pointer to a generated message.
+type Message[T any] interface {
 	*T
 	proto.Message
 }
 
-func (r *received[T, P]) message() proto.Message { return P(&r.msg) }
+// Message is what the codecs decode into.
+func (r *Received[T, P]) Message() proto.Message { return P(&r.Msg) }
 
-func (r *received[T, P]) undecoded(err error) { r.err = err }
+// Undecoded notes why the bytes were no message.
+func (r *Received[T, P]) Undecoded(err error) { r.Err = err }
 
 // protoCodec is the binary encoding.
 type protoCodec struct{}
@@ -40,32 +43,35 @@ type protoCodec struct{}
 func (protoCodec) Name() string { return "proto" }
 
 func (protoCodec) Marshal(v any) ([]byte, error) {
-	m, err := asMessage(v)
+	m, err := AsMessage(v)
 	if err != nil {
 		return nil, err
 	}
-	return appendProto(nil, m)
+	return AppendProto(nil, m)
 }
 
 func (protoCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
-	m, err := asMessage(v)
+	m, err := AsMessage(v)
 	if err != nil {
 		return nil, err
 	}
-	return appendProto(dst, m)
+	return AppendProto(dst, m)
 }
 
-func (protoCodec) Unmarshal(data []byte, v any) error { return decode(data, v, unmarshalProto) }
+func (protoCodec) Unmarshal(data []byte, v any) error { return decode(data, v, UnmarshalProto) }
 
-// jsonCodec is JSON that emits default values, so that "no" and 0 are visible. Connect knows it by two names.
-type jsonCodec struct{ name string }
+// JSONCodec is JSON that emits default values, so that "no" and 0 are visible. Connect knows it by two names.
+type JSONCodec struct{ name string }
 
-func (c jsonCodec) Name() string { return c.name }
+// Name is what Connect finds the codec by.
+func (c JSONCodec) Name() string { return c.name }
 
-func (c jsonCodec) Marshal(v any) ([]byte, error) { return c.MarshalAppend(nil, v) }
+// Marshal returns v as JSON.
+func (c JSONCodec) Marshal(v any) ([]byte, error) { return c.MarshalAppend(nil, v) }
 
-func (jsonCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
-	m, err := asMessage(v)
+// MarshalAppend appends v as JSON to dst.
+func (JSONCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
+	m, err := AsMessage(v)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +80,7 @@ func (jsonCodec) MarshalAppend(dst []byte, v any) ([]byte, error) {
 
 // Unmarshal refuses fields and names that it does not know. JSON is written by people, too: misspelt, a filter or a
 // position that is demanded would otherwise be left out without a word.
-func (jsonCodec) Unmarshal(data []byte, v any) error {
+func (JSONCodec) Unmarshal(data []byte, v any) error {
 	return decode(data, v, func(data []byte, m proto.Message) error {
 		if len(bytes.TrimSpace(data)) == 0 {
 			return errors.New("an empty body is no JSON object")
@@ -96,29 +102,31 @@ func (jsonCodec) Unmarshal(data []byte, v any) error {
 
 func decode(data []byte, v any, unmarshal func([]byte, proto.Message) error) error {
 	if d, ok := v.(decodable); ok {
-		if err := unmarshal(data, d.message()); err != nil {
-			d.undecoded(err)
+		if err := unmarshal(data, d.Message()); err != nil {
+			d.Undecoded(err)
 		}
 		return nil
 	}
-	m, err := asMessage(v)
+	m, err := AsMessage(v)
 	if err != nil {
 		return err
 	}
 	return unmarshal(data, m)
 }
 
-func asMessage(v any) (proto.Message, error) {
+// AsMessage returns v as the message that it must be.
+func AsMessage(v any) (proto.Message, error) {
 	if m, ok := v.(proto.Message); ok {
 		return m, nil
 	}
 	return nil, fmt.Errorf("gateway: %T is no message", v)
 }
 
-func codecs() connect.HandlerOption {
+// Codecs are the encodings that a handler of Connect takes: binary and JSON.
+func Codecs() connect.HandlerOption {
 	return connect.WithHandlerOptions(
 		connect.WithCodec(protoCodec{}),
-		connect.WithCodec(jsonCodec{"json"}),
-		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
+		connect.WithCodec(JSONCodec{"json"}),
+		connect.WithCodec(JSONCodec{"json; charset=utf-8"}),
 	)
 }

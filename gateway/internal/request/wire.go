@@ -1,4 +1,4 @@
-package gateway
+package request
 
 import (
 	"unicode/utf8"
@@ -14,8 +14,8 @@ import (
 // goes to the general decoder, which says what is wrong or accepts it; so a field that is added to a proto and
 // forgotten here costs time, and loses nothing, in a request. In an answer it would be lost: TestWireKnowsAllFields fails.
 
-// unmarshalProto decodes a message into an empty one.
-func unmarshalProto(data []byte, m proto.Message) error {
+// UnmarshalProto decodes a message into an empty one.
+func UnmarshalProto(data []byte, m proto.Message) error {
 	switch m := m.(type) {
 	case *skeinv1.CheckFollowsRequest:
 		if decodeCheckFollows(string(data), m) {
@@ -32,8 +32,8 @@ func unmarshalProto(data []byte, m proto.Message) error {
 	return proto.Unmarshal(data, m)
 }
 
-// appendProto encodes a message of ours: one without unknown fields.
-func appendProto(dst []byte, m proto.Message) ([]byte, error) {
+// AppendProto encodes a message of ours: one without unknown fields.
+func AppendProto(dst []byte, m proto.Message) ([]byte, error) {
 	switch m := m.(type) {
 	case *skeinv1.CheckFollowsResponse:
 		return appendCheckFollows(dst, m), nil

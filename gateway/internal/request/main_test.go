@@ -1,0 +1,33 @@
+package request
+
+import (
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+func board(owner, id string) *skeinv1.Board { return &skeinv1.Board{OwnerId: owner, BoardId: id} }
+
+func userPair(follower, user string) *skeinv1.FollowPair {
+	return &skeinv1.FollowPair{UserId: follower, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: user}}
+}
+
+func follow(follower, user string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: follower, TargetUserId: user}}}
+}
+
+func served(user string, items ...string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: user, ItemIds: items}}}
+}
+
+// services are those of the API.
+func services() (all []protoreflect.ServiceDescriptor) {
+	protoregistry.GlobalFiles.RangeFilesByPackage("skein.v1", func(file protoreflect.FileDescriptor) bool {
+		for i := range file.Services().Len() {
+			all = append(all, file.Services().Get(i))
+		}
+		return true
+	})
+	return all
+}

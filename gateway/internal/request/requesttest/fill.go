@@ -1,0 +1,56 @@
+// Package requesttest makes messages for the tests of what decodes them.
+package requesttest
+
+import (
+	"math/rand/v2"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Fill sets the fields of a message at random: with chance 1 all of them, and of a oneof the last.
+func Fill(r *rand.Rand, m protoreflect.Message, chance float64) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if r.Float64() > chance {
+			continue
+		}
+		if f.IsList() {
+			list := m.Mutable(f).List()
+			for range 1 + r.IntN(4) {
+				if f.Message() == nil {
+					list.Append(scalar(r, f))
+					continue
+				}
+				e := list.NewElement()
+				Fill(r, e.Message(), chance)
+				list.Append(e)
+			}
+			continue
+		}
+		if f.Message() != nil {
+			Fill(r, m.Mutable(f).Message(), chance)
+			continue
+		}
+		m.Set(f, scalar(r, f))
+	}
+}
+
+func scalar(r *rand.Rand, f protoreflect.FieldDescriptor) protoreflect.Value {
+	// Short and long varints, and the default value now and then.
+	n := r.Uint64() >> r.IntN(64)
+	switch f.Kind() {
+	case protoreflect.StringKind:
+		texts := []string{"", "ann", "7", "ünïcode", string(make([]byte, 200))}
+		return protoreflect.ValueOfString(texts[r.IntN(len(texts))])
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(n%4 != 0)
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(n))
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(int32(n))
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(int64(n))
+	}
+	return protoreflect.ValueOfUint32(uint32(n))
+}
