@@ -62,7 +62,8 @@ func (m mediaType) refusal() *apierror.Failure {
 // counted: anybody may make up paths.
 func (s *Server) refuseStatus(w http.ResponseWriter, r *http.Request, status int) {
 	f := apierror.Invalid(apierror.InvalidField("path",
-		"must be that of a method, as /skein.v1.GraphService/CheckFollows, or of a page: /healthz, /readyz, /metrics; it is %.80q", r.URL.EscapedPath()))
+		"must be that of a method, as /skein.v1.GraphService/CheckFollows, or of a page: /healthz, /readyz, /metrics; it is %.80q",
+		r.URL.EscapedPath()))
 	if allowed := w.Header().Get("Allow"); status == http.StatusMethodNotAllowed {
 		f = apierror.Invalid(apierror.InvalidField("method", "must be %s; it is %.16q", allowed, r.Method))
 	}
