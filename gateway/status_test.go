@@ -34,7 +34,7 @@ func ownServer(t *testing.T) (ns *server.Server, source func(*worldOptions)) {
 		ns.Shutdown()
 		ns.WaitForShutdown()
 	})
-	if !ns.ReadyForConnections(10 * time.Second) {
+	if !ns.ReadyForConnections(2 * time.Minute) {
 		t.Fatal("the server is not ready")
 	}
 	return ns, func(o *worldOptions) { o.source = eventlog.Config{URL: ns.ClientURL()} }

@@ -24,7 +24,7 @@ func startServer() (url string, stop func()) {
 		panic(err)
 	}
 	ns.Start()
-	if !ns.ReadyForConnections(20 * time.Second) {
+	if !ns.ReadyForConnections(2 * time.Minute) {
 		panic("the server is not ready")
 	}
 	ctx := context.Background()

@@ -100,7 +100,7 @@ func testServer(t testing.TB, opts server.Options) *server.Server {
 	}
 	ns.Start()
 	t.Cleanup(func() { stopServer(ns) })
-	if !ns.ReadyForConnections(20 * time.Second) {
+	if !ns.ReadyForConnections(2 * time.Minute) {
 		t.Fatal("the test server is not ready")
 	}
 	return ns
