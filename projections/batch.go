@@ -44,6 +44,7 @@ var (
 	errTooLarge    = errors.New("projections: a fold writes too much between two steps")
 	errReservedKey = errors.New("projections: a fold wrote to a key without shard and tag, or with a tag of the runtime")
 	errNoMerger    = errors.New("projections: a fold merges without having a merger")
+	errNotHeld     = errors.New("projections: a fold wrote a row of a home that is not held")
 	errRange       = errors.New("projections: a fold deletes a range that is none, or that has rows of several tags")
 )
 
@@ -114,6 +115,8 @@ func (b *Batch) writable(key []byte) bool {
 		b.fail(fmt.Errorf("%w: %x", errReservedKey, key))
 	case len(b.rows.data) > maxBatch+b.rows.keep:
 		b.fail(errTooLarge)
+	case !b.store.holding.may(key):
+		b.fail(fmt.Errorf("%w: %x", errNotHeld, key))
 	default:
 		return true
 	}
@@ -131,6 +134,12 @@ func (b *Batch) set(key, value []byte) { b.rows.set(key, value) }
 
 // changed reports whether anything was written since the last commit.
 func (b *Batch) changed() bool { return len(b.rows.dirty) > 0 || len(b.rows.deleted) > 0 }
+
+// Holds reports whether rows whose home is a user or item are held. A fold writes no others (I13).
+func (b *Batch) Holds(id string) bool {
+	parts := b.store.holding.parts
+	return parts == nil || parts.Has(events.ShardOf(id).Partition())
+}
 
 // Step is called by the fold of a large event wherever the event may be cut: where Apply, run again from the start,
 // would find what is done and go on. If the batch is large, what it has is committed with the position and a step

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -31,10 +32,15 @@ type Fingerprint struct {
 	Kinds []string `json:"kinds"`
 	// Settings are those of a [Configured] projection.
 	Settings map[string]string `json:"settings,omitempty"`
+	// Partitions are those that the store holds; empty: all.
+	Partitions string `json:"partitions,omitempty"`
 }
 
-func fingerprintOf(p Projection) Fingerprint {
+func fingerprintOf(p Projection, held *Partitions) Fingerprint {
 	f := Fingerprint{Name: p.Name(), Version: p.Version(), Runtime: runtimeVersion}
+	if held != nil {
+		f.Partitions = held.String()
+	}
 	kinds := slices.Clone(p.Kinds())
 	slices.Sort(kinds)
 	for _, k := range slices.Compact(kinds) {
@@ -72,6 +78,7 @@ func (f Fingerprint) differences(now Fingerprint) string {
 	add("name", f.Name, now.Name)
 	add("version", fmt.Sprint(f.Version), fmt.Sprint(now.Version))
 	add("runtime version", fmt.Sprint(f.Runtime), fmt.Sprint(now.Runtime))
+	add("the set of partitions", cmp.Or(f.Partitions, "all"), cmp.Or(now.Partitions, "all"))
 	add("the list of kinds", strings.Join(f.Kinds, " "), strings.Join(now.Kinds, " "))
 	all := maps.Clone(f.Settings)
 	if all == nil {

@@ -208,13 +208,28 @@ func (f *fold) apply(ev *events.Event) (err error) {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
-	if err = f.store.opts.Projection.Apply(*ev, &f.batch); err != nil {
-		return err
+	if clocked, ok := f.store.opts.Projection.(Clocked); ok {
+		if err = clocked.Tick(f.logTime(ev), &f.batch); err != nil {
+			return err
+		}
+	}
+	if f.store.holding.gets(ev) {
+		if err = f.store.opts.Projection.Apply(*ev, &f.batch); err != nil {
+			return err
+		}
 	}
 	if f.batch.scans > 0 {
 		f.batch.fail(errOpenScan)
 	}
 	return f.batch.err
+}
+
+// logTime is when an event came: its own time, or of a backfilled one that of the end of its envelope.
+func (f *fold) logTime(ev *events.Event) events.Micros {
+	if ev.Backfill {
+		return f.batch.logTime
+	}
+	return ev.Time
 }
 
 // commit commits the rows of whole envelopes together with the position, and shows them. The position alone is kept

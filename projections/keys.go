@@ -2,7 +2,6 @@ package projections
 
 import (
 	"encoding/binary"
-	"slices"
 
 	"github.com/skein-feed/skein/events"
 )
@@ -50,31 +49,6 @@ func AppendKey(dst []byte, tag Tag, ids ...string) []byte {
 		dst = events.AppendID(dst, id)
 	}
 	return dst
-}
-
-// Dated is implemented by a projection that has rows which begin with a month, with the shard behind the tag.
-type Dated interface {
-	// Dated returns the tags of those rows.
-	Dated() []Tag
-}
-
-// StoreWide stands in the place of a partition for the rows that belong to none: those of the runtime, of the store as a
-// whole, and those that no fold can have written.
-const StoreWide = events.NumPartitions
-
-// PartitionOf returns the partition of a row of a projection, or [StoreWide].
-func PartitionOf(p Projection, key []byte) int {
-	if len(key) < prefixLen {
-		return StoreWide
-	}
-	shard := events.Shard(binary.BigEndian.Uint16(key))
-	if dated, ok := p.(Dated); ok && len(key) >= prefixLen+2 && slices.Contains(dated.Dated(), Tag(key[2])) {
-		shard = events.Shard(binary.BigEndian.Uint16(key[prefixLen:]))
-	}
-	if shard >= events.NumShards {
-		return StoreWide
-	}
-	return int(shard.Partition())
 }
 
 // NextShard returns the first shard from the given one on that has rows, if it is below end, and end if not.
@@ -142,4 +116,12 @@ func PrefixEnd(prefix []byte) []byte {
 		}
 	}
 	return nil
+}
+
+// Tags returns the tags from first to last.
+func Tags(first, last Tag) (tags []Tag) {
+	for tag := first; tag <= last; tag++ {
+		tags = append(tags, tag)
+	}
+	return tags
 }

@@ -117,7 +117,7 @@ func OpenLive(o LiveOptions) (*Live, error) {
 	}
 	p := o.New()
 	l := &Live{
-		opts: o, projection: p, name: p.Name(), print: fingerprintOf(p), dir: o.FS.PathJoin(o.Dir, p.Name()),
+		opts: o, projection: p, name: p.Name(), print: fingerprintOf(p, nil), dir: o.FS.PathJoin(o.Dir, p.Name()),
 	}
 	l.life, l.endLife = context.WithCancel(context.Background())
 	l.told.changed, l.told.reports = make(chan struct{}), map[uint32]report{}

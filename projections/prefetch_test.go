@@ -21,6 +21,8 @@ func (counting) Name() string         { return "counting" }
 func (counting) Version() uint32      { return 1 }
 func (counting) Kinds() []events.Kind { return []events.Kind{events.UserFollowed} }
 
+func (counting) Route(_ *events.Event, to *Partitions) { to.AddAll() }
+
 func countingKey(user string) []byte { return append(AppendPrefix(nil, 7, LastRuntimeTag+1), user...) }
 
 func (c counting) Prefetch(ev *events.Event, add func(key []byte)) {

@@ -12,7 +12,11 @@ type Projection interface {
 	Version() uint32
 	// Kinds is what it reads. It is part of the fingerprint of a generation.
 	Kinds() []events.Kind
-	// Apply folds one event. It is pure: it reads only ev and b, and writes only through b (I1, I4). It must give
+	// Route adds the partitions of the homes that an event concerns, from the event alone. Where none of them is held, the
+	// event is not applied.
+	Route(ev *events.Event, to *Partitions)
+	// Apply folds one event. It is pure: it reads only ev and b, and writes only through b (I1, I4). It reads and writes
+	// rows of homes that b holds, and rows of the store as a whole (I13). It must give
 	// the same rows when it is run again over what a part of it, cut at a [Batch.Step], left behind.
 	// An error is our own corruption, never the event's fault: it stops the projection.
 	Apply(ev events.Event, b *Batch) error
@@ -22,6 +26,20 @@ type Projection interface {
 // that was built with other values is refused at start (I4).
 type Configured interface {
 	Settings() map[string]string
+}
+
+// Crossing is implemented by a projection whose fold still reads and writes rows of one home for the sake of another (I13).
+type Crossing interface {
+	// Crossing returns the tags of those rows. Every store holds all of them, whatever partitions it holds.
+	Crossing() []Tag
+}
+
+// Clocked is implemented by a projection whose rows also change as log time goes by.
+type Clocked interface {
+	// Tick is called with the log time of every event that the projection reads, held or not, before it is applied. It is
+	// as pure as Apply. It depends on the events that are not held by their times alone, and several calls do what the last
+	// of them would have done alone.
+	Tick(now events.Micros, b *Batch) error
 }
 
 // ListWalker is implemented by a projection whose fold walks over lists, however long ago they were written, as inbox over the

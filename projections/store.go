@@ -57,6 +57,8 @@ type Options struct {
 	Generation uint32
 	// Projection is what folds. It belongs to this store alone while the store is open.
 	Projection Projection
+	// Partitions are those whose rows the store holds; nil: all.
+	Partitions *Partitions
 	// Cache is shared by several stores (see [NewCache]), for blocks of tables and for memtables; nil, or
 	// [Bounds.CacheBytes]: this store has one of its own.
 	Cache *Cache
@@ -134,6 +136,7 @@ type Store struct {
 	// outdated says what the fingerprint of a store that is open for reading only has otherwise than the program.
 	outdated string
 	merger   *Merger
+	holding  holding
 	fence    *fence
 	db       *pebble.DB
 	// open is set once the opening went well, broken when Pebble could not go on and must be left alone.
@@ -182,8 +185,8 @@ func Open(opts Options) (*Store, error) {
 		defer opts.Cache.Unref() // Pebble has its own reference
 	}
 	s := &Store{
-		opts: opts, print: fingerprintOf(opts.Projection), merger: mergerOf(opts.Projection), fence: &fence{fs: opts.FS},
-		hot: hotOf(opts.Projection),
+		opts: opts, print: fingerprintOf(opts.Projection, opts.Partitions), merger: mergerOf(opts.Projection), fence: &fence{fs: opts.FS},
+		hot: hotOf(opts.Projection), holding: holdingOf(opts.Projection, opts.Partitions),
 	}
 	s.life.init(opts.Listener.StateChanged)
 	s.flush.init()

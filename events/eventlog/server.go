@@ -39,7 +39,7 @@ type embedded struct {
 const lockFile = "LOCK"
 
 // readyTimeout is what the server gets after its start, which includes the recovery of the stream, has returned.
-const readyTimeout = 10 * time.Second
+const readyTimeout = time.Minute
 
 // embeddedOptions are the server's options. Acknowledged means on disk (I2): SyncAlways is not a setting.
 func embeddedOptions(dir string) *server.Options {

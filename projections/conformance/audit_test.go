@@ -33,12 +33,6 @@ func openStores(t fataler) stores {
 	return stores{open(graph.New()), open(inbox.New(inbox.DefaultSettings())), open(counters.New(counters.DefaultSettings()))}
 }
 
-// fataler is a *testing.T or a *rapid.T.
-type fataler interface {
-	Helper()
-	Fatalf(format string, args ...any)
-}
-
 func (s stores) all() []*projections.Store { return []*projections.Store{s.graph, s.inbox, s.counters} }
 
 func (s stores) fold(t fataler, envs ...*events.Envelope) {

@@ -6,6 +6,8 @@
 //	powercut    a power cut at any write to the file system leaves a straight fold of a prefix (I3)
 //	rebuild     a second generation, built in one go, has the rows of the first (I4)
 //	prefetch    the rows that it says it will ask for are those of its folds
+//	partitions  a fold for some partitions leaves their rows of the fold for all (I13)
+//	routes      an event changes rows of those homes alone to which it is delivered (I13)
 //	keys        every key stands in the projection's own range of tags, under the shard of what it is about
 //	golden      the rows of a fixed history are those that earlier versions wrote
 //
@@ -52,6 +54,8 @@ func Run(t *testing.T, c Case) {
 			t.Run("cuts", func(t *testing.T) { testCuts(t, c, h, straight) })
 			t.Run("redelivery", func(t *testing.T) { testRedelivery(t, c, h, straight) })
 			t.Run("rebuild", func(t *testing.T) { testRebuild(t, c, h, straight) })
+			t.Run("partitions", func(t *testing.T) { testPartitions(t, c, h, straight) })
+			t.Run("routes", func(t *testing.T) { testRoutes(t, c, h) })
 			t.Run("keys", func(t *testing.T) { CheckKeys(t, c, straight) })
 			t.Run("powercut", func(t *testing.T) { testPowerCuts(t, c, h) })
 		})

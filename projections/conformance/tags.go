@@ -7,7 +7,7 @@ type TagRange struct {
 	First, Last projections.Tag
 	// Embeds names the projection whose rows stand in the same store, under its own tags.
 	Embeds string
-	// Hashed are tags of rows that must not name what they are about: a hash follows, not an id.
+	// Hashed are tags of rows that name no user or item: a hash follows, not an id, or nothing, where a partition is the home.
 	Hashed []projections.Tag
 	// Dated are tags of rows that have a month before the tag and the shard behind it.
 	Dated []projections.Tag
@@ -18,7 +18,7 @@ var tagRanges = map[string]TagRange{
 	"graph": {First: projections.FirstGraphTag, Last: projections.LastGraphTag, Hashed: []projections.Tag{0x22}},
 	"inbox": {First: projections.FirstInboxTag, Last: projections.LastInboxTag, Embeds: "graph"},
 	"seen": {
-		First: projections.FirstSeenTag, Last: projections.LastSeenTag, Hashed: []projections.Tag{0x63},
+		First: projections.FirstSeenTag, Last: projections.LastSeenTag, Hashed: []projections.Tag{0x63, 0x64},
 		Dated: []projections.Tag{0x60, 0x61},
 	},
 	"counters": {

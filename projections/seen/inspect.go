@@ -3,7 +3,6 @@ package seen
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -31,6 +30,7 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagServed: {Name: "served", Parts: "A", Value: describeServed},
 	tagClosed: {Name: "closed", Parts: "hash"},
 	tagPlan:   {Name: "plan", Value: describePlan},
+	tagTick:   {Name: "tick", Value: describeTick},
 }
 
 func describePrints(d *projections.Description, row []byte) error {
@@ -83,15 +83,24 @@ func describeServed(d *projections.Description, row []byte) error {
 }
 
 func describePlan(d *projections.Description, row []byte) error {
-	var p plan
-	if err := p.decode(row); err != nil {
+	p, err := decodePlan(row)
+	if err != nil {
 		return err
 	}
-	d.Time("visited-until", events.Micros(p.tick*tickLength))
-	var months []string
-	for _, m := range p.months {
-		months = append(months, fmt.Sprintf("%s:%d:%d", m.month, m.visits, m.expired))
+	for i, m := range p {
+		d.Entry("month", i+1)
+		d.Field("month", m.month.String())
+		if m.late > 0 {
+			d.Time("late", events.Micros(m.late*tickLength))
+		}
 	}
-	d.Field("months", strings.Join(months, ","))
 	return nil
+}
+
+func describeTick(d *projections.Description, row []byte) error {
+	tick, err := decodeTick(row)
+	if err == nil {
+		d.Time("visited-until", events.Micros(tick*tickLength))
+	}
+	return err
 }

@@ -67,7 +67,7 @@ func mustRefuse(t *testing.T, text string, key, value []byte) {
 			t.Errorf("%s: %s: %q, %v", text, what, got, err)
 		}
 	}
-	if tag := projections.Tag(key[2]); tag != tagPlan {
+	if tag := projections.Tag(key[2]); tag != tagPlan && tag != tagTick {
 		refuse("a cut key", key[:len(key)-1], value)
 		other := bytes.Clone(key)
 		if tag == tagOpen || tag == tagSealed {

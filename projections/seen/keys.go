@@ -22,13 +22,15 @@ func errRow(what string, row []byte) error { return fmt.Errorf("%w: %s %x", ErrC
 //	0x61  month | shard A   filter    plays of A in a closed month
 //	0x62  shard | A         serves    the last 100 items served to A
 //	0x63  shard | hash      -         no backfill about a user counts: a keyed hash stands for the id
-//	0x64  store |           plan      how far the upkeep got, and the months that have rows
+//	0x64  partition |       plan      the months that have rows, in the first shard of the partition
+//	0x65  store |           tick      how far the upkeep got
 const (
 	tagOpen projections.Tag = projections.FirstSeenTag + iota
 	tagSealed
 	tagServed
 	tagClosed
 	tagPlan
+	tagTick
 )
 
 var datedTags = []projections.Tag{tagOpen, tagSealed}
@@ -51,4 +53,8 @@ func closedKey(dst []byte, user string, hash [16]byte) []byte {
 	return append(projections.AppendPrefix(dst, events.ShardOf(user), tagClosed), hash[:]...)
 }
 
-var planKey = projections.AppendPrefix(nil, projections.StoreShard, tagPlan)
+func planKey(dst []byte, partition uint8) []byte {
+	return projections.AppendPrefix(dst, events.Shard(partition)*shardsPerPartition, tagPlan)
+}
+
+var tickKey = projections.AppendPrefix(nil, projections.StoreShard, tagTick)

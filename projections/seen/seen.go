@@ -62,12 +62,13 @@ type Seen struct {
 	bits     int
 
 	b *projections.Batch
-	// The rest is a copy of what stands in rows, read when the batch changes.
-	plan plan
+	// kept is read when the batch changes.
+	kept upkeep
 	// key and value are scratch: the batch copies what it is given.
 	key, value []byte
 	prints     []uint64
-	calendar   calendar
+	// calendar is asked for times of events, ticks for those of visits.
+	calendar, ticks calendar
 }
 
 var (
@@ -76,6 +77,8 @@ var (
 	_ projections.Merging    = (*Seen)(nil)
 	_ projections.Forgetful  = (*Seen)(nil)
 	_ projections.Dated      = (*Seen)(nil)
+	_ projections.Clocked    = (*Seen)(nil)
+	_ projections.Compatible = (*Seen)(nil)
 )
 
 // New returns the projection.
@@ -85,7 +88,10 @@ func New(s Settings) *Seen { return &Seen{settings: s, bits: s.bits()} }
 func (*Seen) Name() string { return "seen" }
 
 // Version is the version of the fold and its rows.
-func (*Seen) Version() uint32 { return 1 }
+func (*Seen) Version() uint32 { return 2 }
+
+// Reads reports that the queries read all versions: what differs is the plan of the upkeep, which they do not read.
+func (*Seen) Reads(version uint32) bool { return version >= 1 && version <= 2 }
 
 // Config returns the settings.
 func (f *Seen) Config() Settings { return f.settings }
@@ -126,8 +132,8 @@ func (*Seen) Merger() projections.Merger {
 	}
 }
 
-// Forget drops the copy of the plan.
-func (f *Seen) Forget() { f.plan = plan{} }
+// Forget drops the copy of the plans.
+func (f *Seen) Forget() { f.kept = upkeep{} }
 
 // Apply folds one event. A live play or serve is one blind write.
 func (f *Seen) Apply(ev events.Event, b *projections.Batch) error {
@@ -136,9 +142,6 @@ func (f *Seen) Apply(ev events.Event, b *projections.Batch) error {
 	if ev.Backfill {
 		now = b.LogTime()
 	}
-	if err := f.upkeep(now); err != nil {
-		return err
-	}
 	if ev.Backfill {
 		if closed, err := f.closed(ev.User); err != nil || closed {
 			return err
@@ -146,38 +149,43 @@ func (f *Seen) Apply(ev events.Event, b *projections.Batch) error {
 	}
 	switch ev.Kind {
 	case events.Played:
-		f.played(&ev, now)
-		return nil
+		return f.played(&ev, now)
 	case events.Served:
 		f.served(&ev)
 		return nil
 	case events.SeenCleared, events.UserDeleted:
-		f.cleared(ev.User)
-		return nil
+		return f.cleared(ev.User)
 	}
 	return fmt.Errorf("seen: event of kind %s, which it does not read", ev.Kind)
 }
 
 // played adds a play to the month in which it happened. What no window can reach any more is not kept.
-func (f *Seen) played(ev *events.Event, now events.Micros) {
+func (f *Seen) played(ev *events.Event, now events.Micros) error {
 	current := f.calendar.of(now)
 	m := current
 	if ev.Backfill {
 		if m = f.calendar.of(ev.Time); f.expired(m, current) {
-			return
+			return nil
 		}
 	}
-	f.wrote(m)
+	if err := f.wrote(m, ev.User); err != nil {
+		return err
+	}
 	var hash uint64
 	hash, f.key = itemHash(f.key, ev.Item)
 	f.value = appendPrint(f.value[:0], printOf(hash, userSalt(ev.User)))
 	f.key = monthKey(f.key[:0], m, tagOpen, ev.User)
 	f.b.Merge(f.key, f.value)
+	return nil
 }
 
 // cleared removes all rows of a user. No backfill counts for the user any more: all of them are before this.
-func (f *Seen) cleared(user string) {
-	for _, m := range f.plan.months {
+func (f *Seen) cleared(user string) error {
+	p, err := f.planOf(events.ShardOf(user).Partition())
+	if err != nil {
+		return err
+	}
+	for _, m := range p {
 		for _, tag := range []projections.Tag{tagOpen, tagSealed} {
 			f.key = monthKey(f.key[:0], m.month, tag, user)
 			f.b.Delete(f.key)
@@ -188,9 +196,10 @@ func (f *Seen) cleared(user string) {
 	f.key = closedKey(f.key[:0], user, f.b.KeyedHash(user))
 	if f.b.BackfillsClosed() {
 		f.b.Delete(f.key)
-		return
+		return nil
 	}
 	f.b.Set(f.key, nil)
+	return nil
 }
 
 // closed reports whether no backfill counts for a user.

@@ -10,9 +10,12 @@ import (
 )
 
 // Upkeep is what time drives: closed months are sealed and expired months are dropped. It is done in rounds: each visits
-// every shard once in a week of log time, one shard after the other, so that the work is spread and a shard is small enough
-// for one event to do. Time is that of the events that the fold reads: where none come, nothing is done, and after a pause
-// that is longer than a round each shard is visited once.
+// every shard once in a week of log time, one shard a tick, so that the work is spread and a shard is small enough for one event to
+// do. Time is that of the events that the fold reads: where none come, nothing is done, and after a pause that is longer than a round
+// each shard is visited once.
+//
+// What a visit does depends on its tick and on what was played in the shard's partition before, on nothing else: partitions are
+// kept up alike together and alone (I13).
 const (
 	roundLength = 7 * 24 * 3600 * 1_000_000
 	// tickLength is the time between two visits. It divides a week.
@@ -23,157 +26,184 @@ const (
 	sealBytes = 1 << 20
 )
 
-// plan is how far the upkeep got. It stands in a row; this is a copy.
-type plan struct {
-	of *projections.Batch
-	// tick is that of the last visit. 0: there was no event yet.
-	tick int64
-	// months are those that have rows, the oldest first.
-	months []monthPlan
-}
+// plan has the months of which a partition has rows, the oldest first.
+type plan []monthPlan
 
 type monthPlan struct {
 	month month
-	// visits is how many are left until no shard can have prints to be sealed: a whole round after the last were
-	// written.
-	visits int
-	// expired counts the partitions that were dropped.
-	expired int
+	// late is the tick in which something was last written although the month was over. 0: never.
+	late int64
 }
 
-const versionPlan = 1
+const versionPlan, versionTick = 2, 1
 
-func (p *plan) append(dst []byte) []byte {
-	dst = binary.AppendUvarint(append(dst, versionPlan), uint64(p.tick))
-	for _, m := range p.months {
+func (p plan) append(dst []byte) []byte {
+	dst = append(dst, versionPlan)
+	for _, m := range p {
 		dst = binary.BigEndian.AppendUint16(dst, uint16(m.month))
-		dst = binary.AppendUvarint(dst, uint64(m.visits))
-		dst = binary.AppendUvarint(dst, uint64(m.expired))
+		dst = binary.AppendUvarint(dst, uint64(m.late))
 	}
 	return dst
 }
 
-func (p *plan) decode(row []byte) error {
+func decodePlan(row []byte) (p plan, err error) {
 	bad := errRow("plan", row)
-	if len(row) == 0 || row[0] != versionPlan {
-		return bad
+	if len(row) < 2 || row[0] != versionPlan {
+		return nil, bad
 	}
-	rest := row[1:]
-	number := func(most uint64) (v uint64, ok bool) {
-		v, n := binary.Uvarint(rest)
-		if n <= 0 || v > most || n > 1 && v>>(7*(n-1)) == 0 {
-			return 0, false
-		}
-		rest = rest[n:]
-		return v, true
-	}
-	tick, ok := number(1 << 62)
-	if !ok {
-		return bad
-	}
-	p.tick, p.months = int64(tick), p.months[:0]
-	for len(rest) > 0 {
-		if len(rest) < 2 {
-			return bad
+	for rest := row[1:]; len(rest) > 0; {
+		if len(rest) < 3 {
+			return nil, bad
 		}
 		m := monthPlan{month: month(binary.BigEndian.Uint16(rest))}
-		rest = rest[2:]
-		visits, ok1 := number(events.NumShards)
-		expired, ok2 := number(events.NumPartitions)
-		if n := len(p.months); !ok1 || !ok2 || n > 0 && p.months[n-1].month >= m.month {
-			return bad
+		late, n := binary.Uvarint(rest[2:])
+		if n <= 0 || late > maxTick || n > 1 && late>>(7*(n-1)) == 0 || len(p) > 0 && p[len(p)-1].month >= m.month {
+			return nil, bad
 		}
-		m.visits, m.expired = int(visits), int(expired)
-		p.months = append(p.months, m)
+		m.late, rest = int64(late), rest[2+n:]
+		p = append(p, m)
 	}
-	return nil
+	return p, nil
 }
 
-func (f *Seen) readPlan() error {
-	if f.plan.of == f.b {
+// maxTick is above every time there is.
+const maxTick = 1 << 62 / tickLength
+
+// The row of the tick: a version byte and the tick of the last visit in 8 bytes.
+
+func appendTick(dst []byte, tick int64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, versionTick), uint64(tick))
+}
+
+func decodeTick(row []byte) (tick int64, err error) {
+	if len(row) != 9 || row[0] != versionTick || binary.BigEndian.Uint64(row[1:]) > maxTick {
+		return 0, errRow("tick", row)
+	}
+	return int64(binary.BigEndian.Uint64(row[1:])), nil
+}
+
+// upkeep is a copy of what stands in rows.
+type upkeep struct {
+	of *projections.Batch
+	// tick is that of the last visit. 0: there was no event yet.
+	tick int64
+	// plans are those that were read.
+	plans [events.NumPartitions]struct {
+		plan plan
+		read bool
+	}
+}
+
+func (f *Seen) readTick() error {
+	if f.kept.of == f.b {
 		return nil
 	}
-	f.plan = plan{}
-	row, ok, err := f.b.Get(planKey)
+	f.kept = upkeep{}
+	row, ok, err := f.b.Get(tickKey)
 	if err == nil && ok {
-		err = f.plan.decode(row)
+		f.kept.tick, err = decodeTick(row)
 	}
 	if err == nil {
-		f.plan.of = f.b
+		f.kept.of = f.b
 	}
 	return err
 }
 
-func (f *Seen) writePlan() {
-	f.value = f.plan.append(f.value[:0])
-	f.b.Set(planKey, f.value)
+func (f *Seen) planOf(partition uint8) (plan, error) {
+	kept := &f.kept.plans[partition]
+	if kept.read {
+		return kept.plan, nil
+	}
+	f.key = planKey(f.key[:0], partition)
+	row, ok, err := f.b.Get(f.key)
+	if err == nil && ok {
+		kept.plan, err = decodePlan(row)
+	}
+	kept.read = err == nil
+	return kept.plan, err
 }
 
-// upkeep makes the visits that are due by a log time. A visit that is cut is made again: what it has sealed it does not
-// meet any more.
-func (f *Seen) upkeep(now events.Micros) error {
-	if err := f.readPlan(); err != nil {
+func (f *Seen) setPlan(partition uint8, p plan) {
+	f.kept.plans[partition].plan = p
+	f.key = planKey(f.key[:0], partition)
+	if len(p) == 0 {
+		f.b.Delete(f.key)
+		return
+	}
+	f.value = p.append(f.value[:0])
+	f.b.Set(f.key, f.value)
+}
+
+// Tick makes the visits that are due by a log time. A visit that is cut is made again: what it has sealed it does not meet any
+// more.
+func (f *Seen) Tick(now events.Micros, b *projections.Batch) error {
+	f.b = b
+	if err := f.readTick(); err != nil {
 		return err
 	}
-	due := max(int64(now)/tickLength, 1)
-	p := &f.plan
-	if p.tick == 0 {
-		p.tick = due
-		f.writePlan()
-	}
-	if due <= p.tick {
+	due, last := max(int64(now)/tickLength, 1), f.kept.tick
+	if due <= last {
 		return nil
 	}
-	if skipped := due - events.NumShards; skipped > p.tick {
-		p.skip(skipped)
+	if last == 0 {
+		last = due
 	}
-	current := f.calendar.of(now)
-	for p.tick < due {
-		// One visit of neighbours costs as much as one of a shard where nothing is to be done.
-		from := uint32((p.tick + 1) % events.NumShards)
-		n := uint32(min(due-p.tick, int64(events.NumShards-from)))
-		if err := f.visit(from, n, current); err != nil {
+	for tick := max(last, due-events.NumShards) + 1; tick <= due; {
+		n := min(due-tick+1, shardsPerPartition-tick%shardsPerPartition)
+		if f.monthAt(tick+n-1) != f.monthAt(tick) {
+			n = 1
+		}
+		if err := f.visit(tick, n, last); err != nil {
 			return err
 		}
-		p.tick += int64(n)
+		tick += n
 	}
-	f.writePlan()
+	f.kept.tick = due
+	f.value = appendTick(f.value[:0], due)
+	f.b.Set(tickKey, f.value)
 	return nil
 }
 
-// skip leaves out visits. Rounds that are under way begin again: they go on in another shard than they would have.
-func (p *plan) skip(to int64) {
-	p.tick = to
-	for i := range p.months {
-		if m := &p.months[i]; m.visits > 0 {
-			m.visits = events.NumShards
-		}
-		p.months[i].expired = 0
-	}
-}
+// monthAt returns the month in which a tick is.
+func (f *Seen) monthAt(tick int64) month { return f.ticks.of(events.Micros(tick * tickLength)) }
 
-// visit does what there is to be done in some neighbouring shards.
-func (f *Seen) visit(from, n uint32, current month) error {
-	p := &f.plan
-	for i := range p.months {
-		m := &p.months[i]
-		switch {
-		case f.expired(m.month, current):
-			first := (from + shardsPerPartition - 1) / shardsPerPartition * shardsPerPartition
-			for shard := first; shard < from+n; shard += shardsPerPartition {
-				f.expire(m.month, shard)
-				m.expired++
-			}
-		case m.month < current && m.visits > 0:
-			some := min(n, uint32(m.visits))
-			if err := f.sealShards(m.month, from, from+some); err != nil {
+// visit does what there is to be done in the shards of a partition whose turn it is in n ticks of one month. last is the last tick of
+// which a visit was made in an earlier event.
+func (f *Seen) visit(tick, n, last int64) error {
+	from := uint32(tick % events.NumShards)
+	partition := events.Shard(from).Partition()
+	p, err := f.planOf(partition)
+	if err != nil || len(p) == 0 {
+		return err
+	}
+	current := f.monthAt(tick)
+	expired := 0
+	for expired < len(p) && f.expired(p[expired].month, current) {
+		expired++
+	}
+	if expired > 0 && from%shardsPerPartition == 0 {
+		for _, m := range p[:expired] {
+			f.expire(m.month, from)
+		}
+		f.setPlan(partition, slices.Clone(p[expired:]))
+	}
+	for _, m := range p[expired:] {
+		before := tick - events.NumShards
+		// Where the first and the last of some visits have left nothing, those between have not.
+		sealed := f.sealed(m, before, last) && f.sealed(m, before+n-1, last)
+		if m.month < current && !sealed {
+			if err := f.sealShards(m.month, from, from+uint32(n)); err != nil {
 				return err
 			}
-			m.visits -= int(some)
 		}
 	}
-	p.months = slices.DeleteFunc(p.months, func(m monthPlan) bool { return m.expired == events.NumPartitions })
 	return nil
+}
+
+// sealed reports whether the visit of a tick has left nothing to be sealed of a month: it was made, the month was over, and nothing
+// was written since.
+func (f *Seen) sealed(m monthPlan, visit, last int64) bool {
+	return visit <= last && visit > m.late && f.monthAt(visit) > m.month
 }
 
 // expired reports whether no window reaches a month any more.
@@ -210,12 +240,14 @@ func (f *Seen) sealShards(m month, from, to uint32) error {
 				return err
 			}
 		}
+		if len(rows) > 0 {
+			lower = append(bytes.Clone(rows[len(rows)-1].key), 0)
+			if err := f.b.Step(); err != nil {
+				return err
+			}
+		}
 		if size < sealBytes {
 			return nil
-		}
-		lower = append(bytes.Clone(rows[len(rows)-1].key), 0)
-		if err := f.b.Step(); err != nil {
-			return err
 		}
 	}
 }
@@ -236,18 +268,27 @@ func (f *Seen) sealRow(r row) error {
 	return nil
 }
 
-// wrote notes that prints of a month were written.
-func (f *Seen) wrote(m month) {
-	p := &f.plan
-	i, found := slices.BinarySearchFunc(p.months, m, func(p monthPlan, m month) int { return int(p.month) - int(m) })
+// wrote notes that prints of a month were written for a user. An envelope may bring something of a month after its end, even of one
+// that is being dropped.
+func (f *Seen) wrote(m month, user string) error {
+	partition := events.ShardOf(user).Partition()
+	p, err := f.planOf(partition)
+	if err != nil {
+		return err
+	}
+	late := int64(0)
+	if f.monthAt(f.kept.tick) > m {
+		late = f.kept.tick
+	}
+	i, found := slices.BinarySearchFunc(p, m, func(p monthPlan, m month) int { return int(p.month) - int(m) })
 	switch {
 	case !found:
-		p.months = slices.Insert(p.months, i, monthPlan{month: m, visits: events.NumShards})
-	case p.months[i].visits == events.NumShards && p.months[i].expired == 0:
-		return
+		p = slices.Insert(p, i, monthPlan{month: m, late: late})
+	case p[i].late >= late:
+		return nil
 	default:
-		// An envelope may bring something of a month after its end, even one that is being dropped.
-		p.months[i].visits, p.months[i].expired = events.NumShards, 0
+		p[i].late = late
 	}
-	f.writePlan()
+	f.setPlan(partition, p)
+	return nil
 }

@@ -57,6 +57,15 @@ func (*Tally) Kinds() []events.Kind {
 	}
 }
 
+// Route delivers a play to its item, all else to its user.
+func (*Tally) Route(ev *events.Event, to *projections.Partitions) {
+	if ev.Kind == events.Played {
+		to.AddHome(ev.Item)
+		return
+	}
+	to.AddHome(ev.User)
+}
+
 // Apply folds one event.
 func (t *Tally) Apply(ev events.Event, b *projections.Batch) error {
 	if err := t.misbehave(ev, b); err != nil {

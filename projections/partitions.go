@@ -1,0 +1,121 @@
+package projections
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// Partitions is a set of partitions. The zero value is empty.
+type Partitions [events.NumPartitions / 64]uint64
+
+// AllPartitions returns the set of all partitions.
+func AllPartitions() (all Partitions) {
+	for i := range all {
+		all[i] = ^uint64(0)
+	}
+	return all
+}
+
+// Has reports whether a partition is in the set.
+func (s *Partitions) Has(partition uint8) bool { return s[partition/64]>>(partition%64)&1 != 0 }
+
+// Add adds a partition.
+func (s *Partitions) Add(partition uint8) { s[partition/64] |= 1 << (partition % 64) }
+
+// AddHome adds the partition of a user or item.
+func (s *Partitions) AddHome(id string) { s.Add(events.ShardOf(id).Partition()) }
+
+// AddAll adds all partitions.
+func (s *Partitions) AddAll() { *s = AllPartitions() }
+
+// Meets reports whether a partition is in both sets.
+func (s *Partitions) Meets(other *Partitions) bool {
+	for i := range s {
+		if s[i]&other[i] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Len is the number of partitions in the set.
+func (s *Partitions) Len() (n int) {
+	for _, word := range s {
+		n += bits.OnesCount64(word)
+	}
+	return n
+}
+
+// String returns the set as hexadecimal digits, of which the first four bits are those of the partitions 0 to 3.
+func (s *Partitions) String() string {
+	var b []byte
+	for _, word := range s {
+		b = binary.BigEndian.AppendUint64(b, bits.Reverse64(word))
+	}
+	return fmt.Sprintf("%x", b)
+}
+
+// Dated is implemented by a projection that has rows which begin with a month, with the shard behind the tag.
+type Dated interface {
+	// Dated returns the tags of those rows.
+	Dated() []Tag
+}
+
+// StoreWide stands in the place of a partition for the rows that belong to none: those of the runtime, of the store as a
+// whole, and those that no fold can have written.
+const StoreWide = events.NumPartitions
+
+// PartitionOf returns the partition of a row of a projection, which is that of its home, or [StoreWide].
+func PartitionOf(p Projection, key []byte) int {
+	if len(key) < prefixLen {
+		return StoreWide
+	}
+	shard := events.Shard(binary.BigEndian.Uint16(key))
+	if dated, ok := p.(Dated); ok && len(key) >= prefixLen+2 && slices.Contains(dated.Dated(), Tag(key[2])) {
+		shard = events.Shard(binary.BigEndian.Uint16(key[prefixLen:]))
+	}
+	if shard >= events.NumShards {
+		return StoreWide
+	}
+	return int(shard.Partition())
+}
+
+// holding is what of the rows of a projection a store holds.
+type holding struct {
+	of Projection
+	// parts are nil where the store holds all partitions: then nothing is asked.
+	parts *Partitions
+	// crossing are the tags of rows that are held whole all the same.
+	crossing []Tag
+}
+
+func holdingOf(p Projection, parts *Partitions) holding {
+	h := holding{of: p, parts: parts}
+	if c, ok := p.(Crossing); ok {
+		h.crossing = c.Crossing()
+	}
+	return h
+}
+
+// gets reports whether an event is delivered: a projection whose rows cross partitions gets every one.
+func (h *holding) gets(ev *events.Event) bool {
+	if h.parts == nil || len(h.crossing) > 0 {
+		return true
+	}
+	var to Partitions
+	h.of.Route(ev, &to)
+	return to.Meets(h.parts)
+}
+
+// may reports whether the fold may write a row.
+func (h *holding) may(key []byte) bool {
+	if h.parts == nil || slices.Contains(h.crossing, Tag(key[2])) {
+		return true
+	}
+	p := PartitionOf(h.of, key)
+	return p == StoreWide || h.parts.Has(uint8(p))
+}
