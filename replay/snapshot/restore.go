@@ -153,6 +153,10 @@ func (o *RestoreOptions) find(ctx context.Context) (*Manifest, error) {
 	if o.AnySettings {
 		now.Settings = m.Fingerprint.Settings
 	}
+	if c, ok := o.Projection.(projections.Compatible); ok && c.Reads(m.Fingerprint.Version) {
+		// It answers from where it stands until it is rebuilt, as it would where it was taken.
+		now.Version, now.Kinds = m.Fingerprint.Version, m.Fingerprint.Kinds
+	}
 	if diff := m.Fingerprint.Differences(now); diff != "" {
 		return bad(fmt.Errorf("%w: fingerprint %s: %s; restore with what it was built with, or have the store built from the log",
 			ErrBuiltDifferently, m.Fingerprint, diff))
