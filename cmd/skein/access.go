@@ -22,14 +22,6 @@ type accessFlags struct {
 	CORSOrigin   []string `name:"cors-origin" help:"Pages of these origins may call from a browser; * for all." placeholder:"ORIGIN"`
 }
 
-// accessOptions is what a server needs of them.
-type accessOptions struct {
-	gate         *access.Gate
-	certificates *access.Certificates
-	origins      []string
-	hosts        []string
-}
-
 // encrypts and asks tell of what there is, before anything is opened.
 func (f *accessFlags) encrypts() bool { return f.TLSCert != "" }
 func (f *accessFlags) asks() bool     { return f.Tokens != "" || f.JWKS != "" }
@@ -42,8 +34,8 @@ func (f *accessFlags) scheme() string {
 	return "http://"
 }
 
-// check refuses flags that mean nothing without others.
-func (f *accessFlags) check() error {
+// checkAccess refuses flags that mean nothing without others.
+func (f *accessFlags) checkAccess() error {
 	for _, c := range []struct {
 		has    bool
 		flag   string

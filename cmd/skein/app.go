@@ -18,6 +18,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway"
+	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
@@ -48,6 +49,8 @@ type appOptions struct {
 	access   accessOptions
 	limits   gateway.Limits
 	logger   *slog.Logger
+	// version is that of the program.
+	version string
 	// upkeep says what the process does beside serving.
 	upkeep upkeepOptions
 	// tracer follows some calls; nil: none.
@@ -56,6 +59,14 @@ type appOptions struct {
 	pprof net.Listener
 	// works makes the long work that the process can do; nil: all that there is.
 	works func(*app) works
+}
+
+// accessOptions say who may call.
+type accessOptions struct {
+	gate         *access.Gate
+	certificates *access.Certificates
+	origins      []string
+	hosts        []string
 }
 
 // app is one process of the service. It is opened from the log upwards and closed in reverse order:
@@ -155,7 +166,7 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 		Graph: a.store("graph"), Inbox: a.store("inbox"), Seen: a.store("seen"), Counters: a.store("counters"),
 		Operator: newOperator(a.operations, o.works(a)), Report: a.report, Registry: registry, Room: a.disk.room,
 		Gate: o.access.gate, Certificates: o.access.certificates, Origins: o.access.origins, AllowedHosts: o.access.hosts,
-		Keys: o.keys, Limits: o.limits, Logger: o.logger, Version: version().Version, Tracer: o.tracer,
+		Keys: o.keys, Limits: o.limits, Logger: o.logger, Version: o.version, Tracer: o.tracer,
 	})
 	return a, err
 }

@@ -43,7 +43,7 @@ func TestStartWaitsForTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer log.Close(t.Context()) //nolint:errcheck // its server is another one
+	defer log.Close(t.Context())
 	b, err := bucket.NewDir(filepath.Join(dir, archiveDir))
 	if err != nil {
 		t.Fatal(err)

@@ -133,8 +133,8 @@ func (a *attacker) largePublishes(ctx context.Context) {
 	beside(60, 5, func() { a.post(ctx, connectv1.EventServicePublishProcedure, "", body) })
 }
 
-func (a *attacker) dial() net.Conn {
-	conn, err := (&net.Dialer{}).DialContext(a.t.Context(), "tcp", a.addr)
+func (a *attacker) dial(ctx context.Context) net.Conn {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.addr)
 	if err != nil {
 		return nil // there is no room for more
 	}
@@ -143,19 +143,19 @@ func (a *attacker) dial() net.Conn {
 	return conn
 }
 
-func (a *attacker) halfRequests(context.Context) {
+func (a *attacker) halfRequests(ctx context.Context) {
 	for range 2000 {
-		if conn := a.dial(); conn != nil {
+		if conn := a.dial(ctx); conn != nil {
 			_, _ = io.WriteString(conn, "POST "+connectv1.GraphServiceCheckFollowsProcedure+
 				" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/proto\r\nContent-Length: 4000000\r\n\r\nx")
 		}
 	}
 }
 
-func (a *attacker) unreadAnswers(context.Context) {
+func (a *attacker) unreadAnswers(ctx context.Context) {
 	call := "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	for range 200 {
-		conn := a.dial()
+		conn := a.dial(ctx)
 		if conn == nil {
 			continue
 		}
@@ -167,9 +167,9 @@ func (a *attacker) unreadAnswers(context.Context) {
 	}
 }
 
-func (a *attacker) longHeads(context.Context) {
+func (a *attacker) longHeads(ctx context.Context) {
 	beside(50, 2, func() {
-		if conn := a.dial(); conn != nil {
+		if conn := a.dial(ctx); conn != nil {
 			_, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
 			for n := 0; err == nil && n < 8<<20; n += 64 << 10 {
 				_, err = fmt.Fprintf(conn, "X-%d: %s\r\n", n, strings.Repeat("x", 64<<10))
@@ -180,8 +180,8 @@ func (a *attacker) longHeads(context.Context) {
 }
 
 // http2Client is a connection whose frames the attacker writes; what the server says is thrown away.
-func (a *attacker) http2Client() *http2.Framer {
-	conn := a.dial()
+func (a *attacker) http2Client(ctx context.Context) *http2.Framer {
+	conn := a.dial(ctx)
 	if conn == nil {
 		return nil
 	}
@@ -204,10 +204,10 @@ func http2Head(procedure, contentType string) []byte {
 	return b.Bytes()
 }
 
-func (a *attacker) healthStreams(context.Context) {
+func (a *attacker) healthStreams(ctx context.Context) {
 	head := http2Head("/grpc.health.v1.Health/Watch", "application/grpc")
 	for range 18 {
-		f := a.http2Client()
+		f := a.http2Client(ctx)
 		for stream := uint32(1); f != nil && stream < 2*240; stream += 2 {
 			if f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true}) != nil ||
 				f.WriteData(stream, true, make([]byte, 5)) != nil {
@@ -217,10 +217,10 @@ func (a *attacker) healthStreams(context.Context) {
 	}
 }
 
-func (a *attacker) rapidResets(context.Context) {
+func (a *attacker) rapidResets(ctx context.Context) {
 	head := http2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
 	beside(4, 1, func() {
-		f := a.http2Client()
+		f := a.http2Client(ctx)
 		for i := uint32(0); f != nil && i < 10_000; i++ {
 			if f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: head, EndHeaders: true}) != nil ||
 				f.WriteRSTStream(2*i+1, http2.ErrCodeCancel) != nil {
@@ -230,7 +230,7 @@ func (a *attacker) rapidResets(context.Context) {
 	})
 }
 
-func (a *attacker) continuations(context.Context) {
+func (a *attacker) continuations(ctx context.Context) {
 	head := http2Head(connectv1.GraphServiceListFollowersProcedure, "application/proto")
 	var more bytes.Buffer
 	e := hpack.NewEncoder(&more)
@@ -238,11 +238,14 @@ func (a *attacker) continuations(context.Context) {
 		_ = e.WriteField(hpack.HeaderField{Name: "x-long", Value: strings.Repeat("x", 1000), Sensitive: true})
 	}
 	beside(8, 1, func() {
-		f := a.http2Client()
+		f := a.http2Client(ctx)
 		if f == nil || f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head}) != nil {
 			return
 		}
-		for sent := 0; sent < 64<<20 && f.WriteContinuation(1, false, more.Bytes()) == nil; sent += more.Len() {
+		for range 64 << 20 / more.Len() {
+			if f.WriteContinuation(1, false, more.Bytes()) != nil {
+				return // the server has ended the connection
+			}
 		}
 	})
 }

@@ -39,7 +39,7 @@ func (c *demoCmd) Run(ctx context.Context, std *streams) (err error) {
 	flags := logFlags{LogFormat: "text", LogLevel: c.LogLevel}
 	a, err := openApp(ctx, appOptions{
 		log: eventlog.Config{Dir: filepath.Join(dir, logDir)}, dir: dir, memory: memoryPlan{cache: 64 << 20, hot: 1 << 20},
-		logger: flags.logger(std.err),
+		logger: flags.logger(std.err), version: version().Version,
 		upkeep: upkeepOptions{archive: archive, auditShare: 0.05, adopt: true},
 	})
 	if err != nil {

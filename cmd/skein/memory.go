@@ -2,95 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"math"
-	"os"
-	"path"
 	"runtime/debug"
 	"runtime/metrics"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/replay/rebuild"
 )
-
-// memorySetting is a size, or a share of something larger: 4GiB, 50%. The zero value is "auto".
-type memorySetting struct {
-	given bool
-	bytes byteSize
-	share float64
-}
-
-// UnmarshalText is part of encoding.TextUnmarshaler.
-func (m *memorySetting) UnmarshalText(text []byte) error {
-	*m = memorySetting{given: true}
-	if string(text) == "auto" {
-		*m = memorySetting{}
-		return nil
-	}
-	if number, ok := strings.CutSuffix(string(text), "%"); ok {
-		share, err := strconv.ParseFloat(number, 64)
-		if err != nil || !(share > 0 && share <= 100) {
-			return fmt.Errorf("%q is no share: must be above 0%% and at most 100%%", text)
-		}
-		m.share = share / 100
-		return nil
-	}
-	if err := m.bytes.UnmarshalText(text); err != nil {
-		return fmt.Errorf("%w, or a share such as 50%%", err)
-	}
-	return nil
-}
-
-// String is the setting as UnmarshalText takes it.
-func (m memorySetting) String() string {
-	switch {
-	case !m.given:
-		return "auto"
-	case m.share > 0:
-		return strconv.FormatFloat(m.share*100, 'g', -1, 64) + "%"
-	}
-	return m.bytes.String()
-}
-
-// of returns the setting in bytes, where auto is a size and a share is of another.
-func (m memorySetting) of(auto, whole int64) int64 {
-	switch {
-	case !m.given:
-		return auto
-	case m.share > 0:
-		return int64(m.share * float64(whole))
-	}
-	return int64(m.bytes)
-}
-
-const (
-	// leastMemory is the least with which the service can be expected to work.
-	leastMemory = 256 << 20
-	// mostAuto is the most that a process takes unless it is given more. An import of a million follows takes no more
-	// processor time with it than with twelve times as much (docs/sizing.md), and the system keeps tables in what is left.
-	mostAuto = 1 << 30
-)
-
-// totalMemory returns --memory in bytes; available is what a share is of, 0 if that is not known.
-func totalMemory(m memorySetting, available int64) (int64, error) {
-	switch {
-	case m.share > 0 && available == 0:
-		return 0, usage("--memory %v: the memory of this machine is not known, so give a size", m)
-	case !m.given && available == 0:
-		return mostAuto, nil
-	}
-	total := m.of(min(mostAuto, available/2), available)
-	if !m.given || m.share > 0 {
-		total = max(leastMemory, total)
-	}
-	if total < leastMemory {
-		return 0, usage("--memory must be at least 256MiB, is %v", byteSize(total))
-	}
-	return total, nil
-}
 
 // memoryPlan shares the memory of the process out.
 type memoryPlan struct {
@@ -99,42 +16,6 @@ type memoryPlan struct {
 	// cache is for blocks of tables and memtables, hot for decoded follows, ring for what has been read of the log,
 	// rebuild for the rows and blocks of a rebuild, shadow for a verification, requests for calls under way.
 	cache, hot, ring, rebuild, shadow, requests int64
-}
-
-// Parts of --memory. What they leave is for rows that are being folded, the log's server and the collector.
-const (
-	cachePart   = 4
-	hotPart     = 32
-	ringPart    = 16
-	rebuildPart = 8
-	shadowPart  = 16
-	requestPart = 8
-	// mostRing is enough for the projections to share what is read: it is never given back.
-	mostRing = 32 << 20
-	// notHeap is at least what a process holds beside what Go counts: its program, pages of files.
-	notHeap = 64 << 20
-)
-
-// planMemory shares a total out. Flags that are given win over the shares.
-func planMemory(total int64, static bool, cache, hot, rebuildMemory memorySetting) (memoryPlan, error) {
-	p := memoryPlan{
-		limit: total - max(total/10, notHeap),
-		cache: cache.of(total/cachePart, total), hot: hot.of(total/hotPart, total), ring: min(mostRing, total/ringPart),
-		rebuild: rebuildMemory.of(min(rebuild.MostMemory, total/rebuildPart), total),
-		shadow:  total / shadowPart, requests: total / requestPart,
-	}
-	if p.rebuild < rebuild.LeastMemory || p.rebuild > rebuild.MostMemory {
-		return p, usage("--rebuild-memory must be from 16MiB to 4GiB, is %v", byteSize(p.rebuild))
-	}
-	// Memtables of a rebuild are half as much again.
-	if sum := p.cache + p.hot + p.ring + p.rebuild/2*3; sum > total/4*3 {
-		return p, usage("--block-cache-bytes (%v), --follow-cache-bytes (%v) and one and a half --rebuild-memory (%v) must fit into three quarters "+
-			"of --memory (%v), less %v for the log", byteSize(p.cache), byteSize(p.hot), byteSize(p.rebuild), byteSize(total), byteSize(p.ring))
-	}
-	if !static { // with cgo, Pebble's cache is not of the heap
-		p.limit -= p.cache
-	}
-	return p, nil
 }
 
 // bounds are those of stores that serve. Memtables are taken from the cache: four stores have at most four each that wait, one to
@@ -146,48 +27,6 @@ func (p memoryPlan) bounds() projections.Bounds {
 	}
 	flush, keep := min(max(p.cache/32, 2<<20), 32<<20), min(max(p.cache/16, 1<<20), 16<<20)
 	return projections.Bounds{FlushBytes: int(flush), BatchBytes: int(flush / 8), KeepBytes: int(keep), ReadBytes: 1 << 20}
-}
-
-// availableMemory is what the process may take: that of the machine, or of its cgroup (version 1 or 2) if that is less;
-// 0 where neither is known. root is / but in tests.
-func availableMemory(root string) int64 {
-	least := int64(math.MaxInt64)
-	text, _ := os.ReadFile(path.Join(root, "proc/meminfo"))
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) == 3 && f[0] == "MemTotal:" {
-			if kib, err := strconv.ParseInt(f[1], 10, 64); err == nil {
-				least = kib << 10
-			}
-		}
-	}
-	text, _ = os.ReadFile(path.Join(root, "proc/self/cgroup"))
-	for line := range strings.Lines(string(text)) {
-		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(f) != 3 {
-			continue
-		}
-		dir, file := "sys/fs/cgroup", "memory.max"
-		if f[0] != "0" || f[1] != "" {
-			if !strings.Contains(","+f[1]+",", ",memory,") {
-				continue
-			}
-			dir, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-		}
-		// The limits of all groups above hold, too. In a container the own group is the root of what is mounted.
-		for group := path.Clean("/" + f[2]); ; group = path.Dir(group) {
-			text, _ := os.ReadFile(path.Join(root, dir, group, file))
-			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n > 0 {
-				least = min(least, n)
-			}
-			if group == "/" {
-				break
-			}
-		}
-	}
-	if least == math.MaxInt64 {
-		return 0
-	}
-	return least
 }
 
 const (

@@ -11,40 +11,6 @@ import (
 	"github.com/skein-feed/skein/gateway"
 )
 
-// listenPprof listens for who wants profiles. They show what the process has in memory, so nobody of another machine is
-// let in, whatever tokens there are. nil: nobody asked for it.
-func listenPprof(ctx context.Context, addr string) (net.Listener, error) {
-	if addr == "" {
-		return nil, nil //nolint:nilnil // there is none, and that is no error
-	}
-	here, err := onLoopback(ctx, addr)
-	if err != nil {
-		return nil, usage("--pprof: %w", err)
-	}
-	if !here {
-		return nil, usage("--pprof %s can be reached from other machines: give an address of this one, as 127.0.0.1:6060", addr)
-	}
-	return (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-}
-
-// onLoopback reports whether only this machine reaches an address to listen on.
-func onLoopback(ctx context.Context, addr string) (bool, error) {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil || host == "" {
-		return false, err
-	}
-	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
-	if err != nil {
-		return false, err
-	}
-	for _, ip := range ips {
-		if !ip.IP.IsLoopback() {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
 // servePprof serves profiles until the context ends. It closes the listener.
 func servePprof(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
@@ -71,11 +37,4 @@ func ofThisMachine(h http.Handler) http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
-}
-
-func (o *appOptions) closePprof() error {
-	if o.pprof == nil {
-		return nil
-	}
-	return o.pprof.Close()
 }

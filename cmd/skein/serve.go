@@ -176,7 +176,11 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 		if o.upkeep, err = c.upkeepFlags.options(ctx, o.dir, c.NATS != ""); err != nil {
 			return err
 		}
-		return c.check(ctx, std, o)
+		rebuilds, err := checkStart(ctx, o, std.out)
+		if err == nil && rebuilds > 0 {
+			err = errSilent
+		}
+		return err
 	}
 	if c.Ephemeral {
 		dir, err := os.MkdirTemp("", "skein-ephemeral-*")
@@ -217,7 +221,7 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	go giveBack(ctx)
 	a, err := openOn(ctx, l, o)
 	if err != nil {
-		return errors.Join(err, l.Close(), o.closePprof())
+		return errors.Join(err, l.Close(), closePprof(o.pprof))
 	}
 	url := c.scheme() + l.Addr().String()
 	logger.Info("serving", "url", url, "data", o.dir, "version", version().Version, "access", c.asks())
@@ -253,7 +257,7 @@ func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 		return appOptions{}, err
 	}
 	o := appOptions{
-		dir: c.Data, memory: memory, logger: logger,
+		dir: c.Data, memory: memory, logger: logger, version: version().Version,
 		diskReserve: int64(c.DiskReserve),
 		limits: gateway.Limits{
 			Connections: c.MaxConnections, ShedAfter: cmp.Or(c.ShedAfter, -1),
@@ -280,60 +284,6 @@ func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 		}
 	}
 	return o, nil
-}
-
-// checkListen refuses an address that others can reach, unless that was asked for.
-func (c *serveCmd) checkListen(ctx context.Context) error {
-	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
-		return usage("--listen: %w", err)
-	}
-	if err := c.accessFlags.check(); err != nil {
-		return err
-	}
-	if c.ListenAnywhere || c.encrypts() && c.asks() {
-		return nil
-	}
-	here, err := onLoopback(ctx, c.Listen)
-	if err != nil {
-		return usage("--listen: %w", err)
-	}
-	if here {
-		return nil
-	}
-	return usage("--listen %s can be reached from other machines, and there is %s. Give --tls-cert, --tls-key and --tokens or "+
-		"--jwks; or put it behind something that has both and add --listen-anywhere and --allowed-hosts; or listen on 127.0.0.1",
-		c.Listen, c.lacks())
-}
-
-// lacks is what is not there, and what follows.
-func (f *accessFlags) lacks() string {
-	switch {
-	case f.encrypts():
-		return "nobody asked who calls (no --tokens, no --jwks): whoever reaches the port reads and writes everything"
-	case f.asks():
-		return "no TLS (no --tls-cert): whoever sees the traffic can use its tokens"
-	}
-	return "neither TLS nor a question who calls: whoever reaches the port reads and writes everything"
-}
-
-// writePort writes the port file. It appears whole: whoever waits for it may read it as soon as it is there.
-func (c *serveCmd) writePort(l net.Listener) error {
-	if c.PortFile == "" {
-		return nil
-	}
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		return err
-	}
-	tmp := c.PortFile + ".tmp"
-	if err := os.WriteFile(tmp, []byte(port+"\n"), 0o600); err != nil {
-		return fmt.Errorf("--port-file: %w", err)
-	}
-	// A port is no secret, and a test under another user may wait for it.
-	if err := os.Chmod(tmp, 0o644); err != nil {
-		return fmt.Errorf("--port-file: %w", err)
-	}
-	return os.Rename(tmp, c.PortFile)
 }
 
 // byteSize is a size on the command line: 4096, 64KiB, 256MiB, 2GiB.

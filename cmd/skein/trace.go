@@ -18,37 +18,23 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// traceFlags say which calls are followed, and who is told.
-type traceFlags struct {
-	TraceEndpoint string  `help:"Send traces to this collector, by OTLP over HTTP, as http://127.0.0.1:4318." placeholder:"URL"`
-	TraceSample   float64 `help:"The share of calls that is traced, where the caller has not decided." default:"0.001"`
-}
-
 // tracePatience is how long the last traces may take to be sent when the process ends.
 const tracePatience = 5 * time.Second
 
-// tracing returns a tracer, and what sends the rest at the end; nil: nothing is traced.
-func (f *traceFlags) tracing(ctx context.Context, logger *slog.Logger) (_ trace.Tracer, end func(context.Context), err error) {
-	if f.TraceSample < 0 || f.TraceSample > 1 {
-		return nil, nil, usage("--trace-sample must be from 0 to 1, is %v", f.TraceSample)
-	}
-	if f.TraceEndpoint == "" {
-		return nil, func(context.Context) {}, nil
-	}
-	u, err := url.Parse(f.TraceEndpoint)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, nil, usage("--trace-endpoint %q must be http://HOST:PORT or https://HOST:PORT", f.TraceEndpoint)
-	}
-	exporter, err := otlptrace.New(ctx, newTraceSender(u))
+// openTracing returns a tracer that follows a share of the calls and sends spans to an endpoint, and what sends the rest at the end.
+func openTracing(ctx context.Context, endpoint *url.URL, sample float64, version string, logger *slog.Logger) (
+	_ trace.Tracer, end func(context.Context), err error,
+) {
+	exporter, err := otlptrace.New(ctx, newTraceSender(endpoint))
 	if err != nil {
-		return nil, nil, fmt.Errorf("--trace-endpoint: %w", err)
+		return nil, nil, fmt.Errorf("traces: %w", err)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("traces are not sent", "error", err) }))
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter),
-		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(f.TraceSample))),
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(sample))),
 		sdktrace.WithResource(resource.NewSchemaless(
-			attribute.String("service.name", "skein"), attribute.String("service.version", version().Version))),
+			attribute.String("service.name", "skein"), attribute.String("service.version", version))),
 	)
 	return provider.Tracer("github.com/skein-feed/skein"), func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, tracePatience)

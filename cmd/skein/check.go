@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 
 	"github.com/skein-feed/skein/events/eventlog"
@@ -12,22 +13,22 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// check tells what a start with these flags would find: which stores go on, and which are to be rebuilt, how long that takes
-// and how much disk. It changes nothing. The exit code is 1 if something is to be rebuilt.
-func (c *serveCmd) check(ctx context.Context, std *streams, o appOptions) (err error) {
+// checkStart tells what a start with these options would find: which stores go on, and which are to be rebuilt, how long that takes
+// and how much disk. It changes nothing, and returns how many are to be rebuilt.
+func checkStart(ctx context.Context, o appOptions, out io.Writer) (rebuilds int, err error) {
 	o.log.Existing = true
 	log, err := eventlog.Open(ctx, o.log)
 	if err != nil {
-		return lostLog(err, o.upkeep.archive)
+		return 0, lostLog(err, o.upkeep.archive)
 	}
 	defer func() { err = errors.Join(err, log.Close(context.WithoutCancel(ctx))) }()
 	a := &app{log: log, upkeep: upkeep{opt: o.upkeep}}
 	if err := a.openArchive(ctx); err != nil {
-		return err
+		return 0, err
 	}
 	head, err := log.Head(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var lives []*projections.Live
 	defer func() {
@@ -40,26 +41,23 @@ func (c *serveCmd) check(ctx context.Context, std *streams, o appOptions) (err e
 			Dir: filepath.Join(o.dir, storesDir), ReadOnly: true, Logger: o.logger,
 		}})
 		if errors.Is(err, projections.ErrNoStore) {
-			fmt.Fprintf(std.out, "%s: no store yet: to be built from %s\n", fold().Name(), plural(head.Last, "envelope", "envelopes"))
+			fmt.Fprintf(out, "%s: no store yet: to be built from %d envelopes\n", fold().Name(), head.Last)
 			continue
 		}
 		if err != nil {
-			return err
+			return 0, err
 		}
 		lives = append(lives, live)
 		if st := live.Status(); st.Error == nil {
-			fmt.Fprintf(std.out, "%s generation %d: goes on at sequence %d of %d\n", st.Name, st.Generation, st.Cursor.Seq, head.Last)
+			fmt.Fprintf(out, "%s generation %d: goes on at sequence %d of %d\n", st.Name, st.Generation, st.Cursor.Seq, head.Last)
 		}
 	}
 	steps, err := rebuild.Plan(lives, rebuild.Log{Head: head.Last, Bytes: a.logBytes(ctx)})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, s := range steps {
-		fmt.Fprintln(std.out, s)
+		fmt.Fprintln(out, s)
 	}
-	if len(steps) > 0 {
-		return errSilent
-	}
-	return nil
+	return len(steps), nil
 }

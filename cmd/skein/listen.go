@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+)
+
+// checkListen refuses an address that others can reach, unless that was asked for.
+func (c *serveCmd) checkListen(ctx context.Context) error {
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		return usage("--listen: %w", err)
+	}
+	if err := c.checkAccess(); err != nil {
+		return err
+	}
+	if c.ListenAnywhere || c.encrypts() && c.asks() {
+		return nil
+	}
+	here, err := onLoopback(ctx, c.Listen)
+	if err != nil {
+		return usage("--listen: %w", err)
+	}
+	if here {
+		return nil
+	}
+	return usage("--listen %s can be reached from other machines, and there is %s. Give --tls-cert, --tls-key and --tokens or "+
+		"--jwks; or put it behind something that has both and add --listen-anywhere and --allowed-hosts; or listen on 127.0.0.1",
+		c.Listen, c.lacks())
+}
+
+// lacks is what is not there, and what follows.
+func (f *accessFlags) lacks() string {
+	switch {
+	case f.encrypts():
+		return "nobody asked who calls (no --tokens, no --jwks): whoever reaches the port reads and writes everything"
+	case f.asks():
+		return "no TLS (no --tls-cert): whoever sees the traffic can use its tokens"
+	}
+	return "neither TLS nor a question who calls: whoever reaches the port reads and writes everything"
+}
+
+// writePort writes the port file. It appears whole: whoever waits for it may read it as soon as it is there.
+func (c *serveCmd) writePort(l net.Listener) error {
+	if c.PortFile == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return err
+	}
+	tmp := c.PortFile + ".tmp"
+	if err := os.WriteFile(tmp, []byte(port+"\n"), 0o600); err != nil {
+		return fmt.Errorf("--port-file: %w", err)
+	}
+	// A port is no secret, and a test under another user may wait for it.
+	if err := os.Chmod(tmp, 0o644); err != nil {
+		return fmt.Errorf("--port-file: %w", err)
+	}
+	return os.Rename(tmp, c.PortFile)
+}
+
+// listenPprof listens for who wants profiles. They show what the process has in memory, so nobody of another machine is
+// let in, whatever tokens there are. nil: nobody asked for it.
+func listenPprof(ctx context.Context, addr string) (net.Listener, error) {
+	if addr == "" {
+		return nil, nil //nolint:nilnil // there is none, and that is no error
+	}
+	here, err := onLoopback(ctx, addr)
+	if err != nil {
+		return nil, usage("--pprof: %w", err)
+	}
+	if !here {
+		return nil, usage("--pprof %s can be reached from other machines: give an address of this one, as 127.0.0.1:6060", addr)
+	}
+	return (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+}
+
+// onLoopback reports whether only this machine reaches an address to listen on.
+func onLoopback(ctx context.Context, addr string) (bool, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil || host == "" {
+		return false, err
+	}
+	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil {
+		return false, err
+	}
+	for _, ip := range ips {
+		if !ip.IP.IsLoopback() {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func closePprof(l net.Listener) error {
+	if l == nil {
+		return nil
+	}
+	return l.Close()
+}

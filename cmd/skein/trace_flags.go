@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net/url"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+// traceFlags say which calls are followed, and who is told.
+type traceFlags struct {
+	TraceEndpoint string  `help:"Send traces to this collector, by OTLP over HTTP, as http://127.0.0.1:4318." placeholder:"URL"`
+	TraceSample   float64 `help:"The share of calls that is traced, where the caller has not decided." default:"0.001"`
+}
+
+// tracing returns a tracer, and what sends the rest at the end; nil: nothing is traced.
+func (f *traceFlags) tracing(ctx context.Context, logger *slog.Logger) (_ trace.Tracer, end func(context.Context), err error) {
+	if f.TraceSample < 0 || f.TraceSample > 1 {
+		return nil, nil, usage("--trace-sample must be from 0 to 1, is %v", f.TraceSample)
+	}
+	if f.TraceEndpoint == "" {
+		return nil, func(context.Context) {}, nil
+	}
+	u, err := url.Parse(f.TraceEndpoint)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, nil, usage("--trace-endpoint %q must be http://HOST:PORT or https://HOST:PORT", f.TraceEndpoint)
+	}
+	return openTracing(ctx, u, f.TraceSample, version().Version, logger)
+}
