@@ -268,6 +268,11 @@ type subscription struct {
 	disk *diskGuard // nil: whoever folds looks at the disk, or there is nothing else
 }
 
+// unguarded is a reading for a process that has no other use for its disk.
+func unguarded(sub *eventlog.Subscription, hub *eventlog.Hub) projections.Subscription {
+	return subscription{sub, hub, nil}
+}
+
 // Next returns what comes next, once there is room for what is made of it.
 func (s subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	if s.disk != nil {

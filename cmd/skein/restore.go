@@ -223,7 +223,7 @@ func foldTail(ctx context.Context, log *eventlog.Log, s *projections.Store) erro
 			if err != nil {
 				return nil, err
 			}
-			return subscription{sub, hub, nil}, nil
+			return unguarded(sub, hub), nil
 		})
 	})
 	g.Go(func() error {

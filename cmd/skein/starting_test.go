@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
 // TestStartingAnswers: while a service is opened its port answers that it is alive and not available. Then the port is the service's.
@@ -29,12 +30,13 @@ func TestStartingAnswers(t *testing.T) {
 					t.Errorf("%s is %d, want %d", path, got, want)
 				}
 			}
-			api := (&clientFlags{Server: l.Addr().String()}).client()
-			_, err = api.admin().GetStatus(t.Context(), connect.NewRequest(&skeinv1.GetStatusRequest{}))
+			caller := &http.Client{Transport: &http.Transport{}}
+			admin := skeinv1connect.NewAdminServiceClient(caller, "http://"+l.Addr().String())
+			_, err = admin.GetStatus(t.Context(), connect.NewRequest(&skeinv1.GetStatusRequest{}))
 			if connect.CodeOf(err) != connect.CodeUnavailable {
 				t.Errorf("the status is %v", err)
 			}
-			api.http.CloseIdleConnections()
+			caller.CloseIdleConnections()
 		}
 		if err := end(); err != nil {
 			t.Fatal(err)

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
+	"path/filepath"
 	"testing"
 
+	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/operation"
 )
@@ -14,11 +17,7 @@ import (
 // the rebuild is to heal. Which of the two is first is not told, so it is tried again and again.
 func TestRebuildBehindVerification(t *testing.T) {
 	t.Parallel()
-	var service *app
-	_, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *appOptions) {
-		o.works = func(a *app) works { service = a; return a.works() }
-	})
-	defer stop()
+	service := running(t, t.TempDir())
 	for range 20 {
 		began, let := make(chan struct{}), make(chan struct{})
 		work := func(context.Context, *replay.Progress) (string, error) {
@@ -37,4 +36,31 @@ func TestRebuildBehindVerification(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// running runs the service on a data directory until the test ends.
+func running(t *testing.T, dir string) *app {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := openApp(t.Context(), appOptions{
+		log: eventlog.Config{Dir: filepath.Join(dir, logDir)}, dir: dir, memory: memoryPlan{cache: 16 << 20, hot: 1 << 20},
+		logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- a.run(ctx, l, func() error { close(ready); return nil }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := errors.Join(<-ended, a.close(context.WithoutCancel(ctx))); err != nil {
+			t.Error(err)
+		}
+	})
+	<-ready
+	return a
 }

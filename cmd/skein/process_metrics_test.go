@@ -1,0 +1,53 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// docs/metrics.md names every metric of the program, from the heading of the upkeep on, and no other.
+func TestUpkeepMetricsAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(doc), "\n## Upkeep\n")
+	section, _, _ = strings.Cut(section, "\n## What to watch\n")
+	documented := map[string]bool{}
+	for _, name := range regexp.MustCompile("`(skein_[a-z_]+)`").FindAllStringSubmatch(section, -1) {
+		documented[name[1]] = true
+	}
+	descriptions := make(chan *prometheus.Desc, 100)
+	newUpkeepCollector(nil).Describe(descriptions)
+	newDiskGuard(t.TempDir(), 0, slog.New(slog.DiscardHandler)).Describe(descriptions)
+	newProcessCollector(nil, 0, accessOptions{}).Describe(descriptions)
+	folds, err := newFoldMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	appends, err := newAppendMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []prometheus.Collector{
+		folds.visible, folds.envelopes, folds.events, folds.commits, folds.folded, appends.took, appends.events, appends.attempts,
+	} {
+		c.Describe(descriptions)
+	}
+	close(descriptions)
+	for d := range descriptions {
+		name := regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(d.String())[1]
+		if !documented[name] {
+			t.Errorf("%s is not in docs/metrics.md", name)
+		}
+		delete(documented, name)
+	}
+	for name := range documented {
+		t.Errorf("%s is in docs/metrics.md only", name)
+	}
+}
