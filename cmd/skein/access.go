@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/gateway/access"
 )
 
@@ -61,16 +62,16 @@ func (f *accessFlags) checkAccess() error {
 }
 
 // open reads the files.
-func (f *accessFlags) open(logger *slog.Logger) (o accessOptions, err error) {
-	o.origins, o.hosts = f.CORSOrigin, f.AllowedHosts
+func (f *accessFlags) open(logger *slog.Logger) (o service.Access, err error) {
+	o.Origins, o.Hosts = f.CORSOrigin, f.AllowedHosts
 	if f.encrypts() {
 		files := access.Files{Cert: f.TLSCert, Key: f.TLSKey, ClientCA: f.TLSClientCA}
-		if o.certificates, err = access.OpenCertificates(files, logger); err != nil {
+		if o.Certificates, err = access.OpenCertificates(files, logger); err != nil {
 			return o, fmt.Errorf("--tls-cert, --tls-key, --tls-client-ca: %w", err)
 		}
 	}
 	if f.asks() {
-		o.gate, err = access.Open(access.Options{
+		o.Gate, err = access.Open(access.Options{
 			Tokens: f.Tokens, JWKS: f.JWKS, Issuer: f.JWTIssuer, Audience: f.JWTAudience, Logger: logger,
 		})
 		if err != nil {

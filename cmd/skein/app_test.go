@@ -21,6 +21,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -28,25 +29,25 @@ import (
 )
 
 // startApp runs the service inside the test on a data directory, and returns a client and what stops it.
-func startApp(t *testing.T, dir string, logger *slog.Logger, options ...func(*appOptions)) (api *client, stop func()) {
+func startApp(t *testing.T, dir string, logger *slog.Logger, options ...func(*service.Options)) (api *client, stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := appOptions{
-		log: eventlog.Config{Dir: filepath.Join(dir, logDir)}, dir: dir, memory: memoryPlan{cache: 16 << 20, hot: 1 << 20}, logger: logger,
+	o := service.Options{
+		Log: eventlog.Config{Dir: filepath.Join(dir, service.LogDir)}, Dir: dir, Memory: service.Memory{Cache: 16 << 20, Hot: 1 << 20}, Logger: logger,
 	}
 	for _, f := range options {
 		f(&o)
 	}
-	a, err := openApp(t.Context(), o)
+	a, err := service.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- a.run(ctx, l, func() error { close(ready); return nil }) }()
+	go func() { ended <- a.Run(ctx, l, func() error { close(ready); return nil }) }()
 	select {
 	case <-ready:
 	case err := <-ended:
@@ -59,7 +60,7 @@ func startApp(t *testing.T, dir string, logger *slog.Logger, options ...func(*ap
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if err := a.close(context.WithoutCancel(ctx)); err != nil {
+		if err := a.Close(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
 		}
 		api.http.CloseIdleConnections()
@@ -124,7 +125,7 @@ func TestProjectionFailsAlone(t *testing.T) {
 	api, stop := startApp(t, dir, slog.New(slog.DiscardHandler))
 	publish(t, api, userFollowed("ann", "bob"))
 	stop()
-	if err := os.RemoveAll(filepath.Join(dir, logDir)); err != nil { // the store is of a log that is gone
+	if err := os.RemoveAll(filepath.Join(dir, service.LogDir)); err != nil { // the store is of a log that is gone
 		t.Fatal(err)
 	}
 	var log lockedBuffer

@@ -11,6 +11,7 @@ import (
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
@@ -53,7 +54,7 @@ func TestStartWaitsForTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	log.SetPast(past)
-	if err := fits(t.Context(), log, past, slog.New(slog.DiscardHandler)); err != nil {
+	if err := service.CheckArchiveEnd(t.Context(), log, past, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	ns.Shutdown()
@@ -61,7 +62,7 @@ func TestStartWaitsForTheLog(t *testing.T) {
 	ends := make(chan error, 1)
 	silent := make(chan struct{})
 	go func() {
-		ends <- fits(t.Context(), log, past, slog.New(&warned{Handler: slog.DiscardHandler, then: func() { close(silent) }}))
+		ends <- service.CheckArchiveEnd(t.Context(), log, past, slog.New(&warned{Handler: slog.DiscardHandler, then: func() { close(silent) }}))
 	}()
 	select {
 	case <-silent:

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
 )
@@ -37,10 +38,10 @@ func (c *demoCmd) Run(ctx context.Context, std *streams) (err error) {
 		return errors.Join(err, l.Close())
 	}
 	flags := logFlags{LogFormat: "text", LogLevel: c.LogLevel}
-	a, err := openApp(ctx, appOptions{
-		log: eventlog.Config{Dir: filepath.Join(dir, logDir)}, dir: dir, memory: memoryPlan{cache: 64 << 20, hot: 1 << 20},
-		logger: flags.logger(std.err), version: version().Version,
-		upkeep: upkeepOptions{archive: archive, auditShare: 0.05, adopt: true},
+	a, err := service.Open(ctx, service.Options{
+		Log: eventlog.Config{Dir: filepath.Join(dir, service.LogDir)}, Dir: dir, Memory: service.Memory{Cache: 64 << 20, Hot: 1 << 20},
+		Logger: flags.logger(std.err), Version: version().Version,
+		Upkeep: service.UpkeepOptions{Archive: archive, AuditShare: 0.05, Adopt: true},
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())
@@ -48,7 +49,7 @@ func (c *demoCmd) Run(ctx context.Context, std *streams) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	url := "http://" + l.Addr().String()
-	err = a.run(ctx, l, func() error {
+	err = a.Run(ctx, l, func() error {
 		if err := c.show(ctx, std, url, dir); err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -57,7 +58,7 @@ func (c *demoCmd) Run(ctx context.Context, std *streams) (err error) {
 		}
 		return nil
 	})
-	return errors.Join(err, a.close(context.WithoutCancel(ctx)))
+	return errors.Join(err, a.Close(context.WithoutCancel(ctx)))
 }
 
 // listen takes the port, or a free one: a second demo shall run beside the first.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/atomicfile"
 	"github.com/skein-feed/skein/events/eventlog"
@@ -135,7 +136,7 @@ func (c *exportRowsCmd) Run(ctx context.Context, std *streams) (err error) {
 	}
 	if c.Data != "" {
 		store, err := projections.Open(projections.Options{
-			Dir: filepath.Join(c.Data, storesDir), Projection: list[i], ReadOnly: true,
+			Dir: filepath.Join(c.Data, service.StoresDir), Projection: list[i], ReadOnly: true,
 		})
 		if err != nil {
 			return fmt.Errorf("--data: %w (the service must not be running; --target exports a snapshot)", err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
 )
@@ -15,7 +16,7 @@ import (
 // offline opens the log of a data directory and its archive, calls do with a hub that runs and the number of
 // archived events, and closes them. Nothing in the directory is made anew.
 func (c *exportEventsCmd) offline(ctx context.Context, do func(log *eventlog.Log, hub *eventlog.Hub, archived uint64) error) (err error) {
-	dir := filepath.Join(c.Data, logDir)
+	dir := filepath.Join(c.Data, service.LogDir)
 	if _, err := os.Stat(dir); err != nil {
 		return fmt.Errorf("--data: there is no log: %w", err)
 	}
@@ -27,7 +28,7 @@ func (c *exportEventsCmd) offline(ctx context.Context, do func(log *eventlog.Log
 		return fmt.Errorf("--data: %w", err)
 	}
 	defer func() {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), service.CloseTimeout)
 		defer cancel()
 		err = errors.Join(err, log.Close(last))
 	}()

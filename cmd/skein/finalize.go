@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 )
@@ -26,7 +27,7 @@ back, and before the release after the next. The log is not touched. docs/upgrad
 
 // Run moves the stores.
 func (c *finalizeCmd) Run(std *streams) error {
-	done, err := projections.FinalizeFormat(nil, filepath.Join(c.Data, storesDir), all.All(all.Settings{}), c.Check)
+	done, err := projections.FinalizeFormat(nil, filepath.Join(c.Data, service.StoresDir), all.All(all.Settings{}), c.Check)
 	if errors.Is(err, projections.ErrInUse) {
 		return fmt.Errorf("%w: stop the service first; nothing was changed", err)
 	}

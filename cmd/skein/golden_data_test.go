@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 )
 
 // goldenDir has a directory for each released version: a small data directory that it has written, and questions that it was
@@ -76,7 +78,7 @@ func TestGoldenData(t *testing.T) {
 			},
 			"its log": removeStores,
 			"its archive": func(t *testing.T, data string) {
-				if err := os.RemoveAll(filepath.Join(data, logDir)); err != nil {
+				if err := os.RemoveAll(filepath.Join(data, service.LogDir)); err != nil {
 					t.Fatal(err)
 				}
 				mustSkein(t, &server{}, "skein", "", "replay", "archive", "restore", "--data", data)
@@ -117,7 +119,7 @@ func TestGoldenData(t *testing.T) {
 
 func removeStores(t *testing.T, data string) {
 	t.Helper()
-	if err := os.RemoveAll(filepath.Join(data, storesDir)); err != nil {
+	if err := os.RemoveAll(filepath.Join(data, service.StoresDir)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
@@ -50,8 +51,8 @@ func (c *inspectCmd) open() (*projections.Store, error) {
 		return nil, usage("there is no projection %q", c.Projection)
 	}
 	dir := c.Dir
-	if _, err := os.Stat(filepath.Join(dir, storesDir)); err == nil {
-		dir = filepath.Join(dir, storesDir)
+	if _, err := os.Stat(filepath.Join(dir, service.StoresDir)); err == nil {
+		dir = filepath.Join(dir, service.StoresDir)
 	}
 	store, err := projections.Open(projections.Options{Dir: dir, Generation: c.Generation, Projection: list[i], ReadOnly: true})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
@@ -67,7 +68,7 @@ func writeOldLog(t *testing.T) *oldLog {
 	synctest.Test(t, func(t *testing.T) {
 		until := func(before time.Duration) { <-time.After(time.Until(now.Add(-before))) } // no time, in a bubble
 		until(95 * time.Minute)
-		log, err := eventlog.Open(t.Context(), eventlog.Config{Dir: filepath.Join(o.dir, logDir)})
+		log, err := eventlog.Open(t.Context(), eventlog.Config{Dir: filepath.Join(o.dir, service.LogDir)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +103,7 @@ func writeOldLog(t *testing.T) *oldLog {
 // after it, without a gap or a repetition. It returns how far it was archived, and where the stream begins.
 func (o *oldLog) demandWhole(ctx context.Context, t *testing.T, data string) (archived, first uint64) {
 	t.Helper()
-	log, err := eventlog.Open(ctx, eventlog.Config{Dir: filepath.Join(data, logDir)})
+	log, err := eventlog.Open(ctx, eventlog.Config{Dir: filepath.Join(data, service.LogDir)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +369,7 @@ func (r *trimRound) run(ctx context.Context, t *testing.T, at killAt) (end, firs
 	at.wait(ctx, t, api, data)
 	s.kill()
 	was := filepath.Join(r.dir, "was")
-	for _, part := range []string{logDir, "archive"} {
+	for _, part := range []string{service.LogDir, "archive"} {
 		err := os.CopyFS(filepath.Join(was, part), os.DirFS(filepath.Join(data, part)))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
@@ -102,24 +103,24 @@ const (
 )
 
 // planMemory shares a total out. Flags that are given win over the shares.
-func planMemory(total int64, static bool, cache, hot, rebuildMemory memorySetting) (memoryPlan, error) {
-	p := memoryPlan{
-		limit: total - max(total/10, notHeap),
-		cache: cache.of(total/cachePart, total), hot: hot.of(total/hotPart, total), ring: min(mostRing, total/ringPart),
-		rebuild: rebuildMemory.of(min(rebuild.MostMemory, total/rebuildPart), total),
-		shadow:  total / shadowPart, requests: total / requestPart,
+func planMemory(total int64, static bool, cache, hot, rebuildMemory memorySetting) (service.Memory, error) {
+	p := service.Memory{
+		Limit: total - max(total/10, notHeap),
+		Cache: cache.of(total/cachePart, total), Hot: hot.of(total/hotPart, total), Ring: min(mostRing, total/ringPart),
+		Rebuild: rebuildMemory.of(min(rebuild.MostMemory, total/rebuildPart), total),
+		Shadow:  total / shadowPart, Requests: total / requestPart,
 	}
-	if p.rebuild < rebuild.LeastMemory || p.rebuild > rebuild.MostMemory {
-		return p, usage("--rebuild-memory must be from 16MiB to 4GiB, is %v", byteSize(p.rebuild))
+	if p.Rebuild < rebuild.LeastMemory || p.Rebuild > rebuild.MostMemory {
+		return p, usage("--rebuild-memory must be from 16MiB to 4GiB, is %v", byteSize(p.Rebuild))
 	}
 	// Memtables of a rebuild are half as much again.
-	if sum := p.cache + p.hot + p.ring + p.rebuild/2*3; sum > total/4*3 {
+	if sum := p.Cache + p.Hot + p.Ring + p.Rebuild/2*3; sum > total/4*3 {
 		return p, usage("--block-cache-bytes (%v), --follow-cache-bytes (%v) and one and a half --rebuild-memory (%v) must fit into "+
 			"three quarters of --memory (%v), less %v for the log",
-			byteSize(p.cache), byteSize(p.hot), byteSize(p.rebuild), byteSize(total), byteSize(p.ring))
+			byteSize(p.Cache), byteSize(p.Hot), byteSize(p.Rebuild), byteSize(total), byteSize(p.Ring))
 	}
 	if !static { // with cgo, Pebble's cache is not of the heap
-		p.limit -= p.cache
+		p.Limit -= p.Cache
 	}
 	return p, nil
 }

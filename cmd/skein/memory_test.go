@@ -9,22 +9,27 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 )
 
 // TestMemoryIsSharedOut: --memory is one number, of which everything that can grow has a part. Flags that are given win.
 func TestMemoryIsSharedOut(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
+	shared := func(limit, cache, hot, ring, rebuild, shadow, requests int64) service.Memory {
+		return service.Memory{Limit: limit, Cache: cache, Hot: hot, Ring: ring, Rebuild: rebuild, Shadow: shadow, Requests: requests}
+	}
 	for _, c := range []struct {
 		memory, cache, hot, rebuild string
 		available                   int64
 		static                      bool
-		want                        memoryPlan
+		want                        service.Memory
 	}{
-		{"auto", "auto", "auto", "auto", 24 * gib, true, memoryPlan{gib - gib/10, 256 * mib, 32 * mib, 32 * mib, 128 * mib, 64 * mib, 128 * mib}},
-		{"auto", "auto", "auto", "auto", 0, true, memoryPlan{gib - gib/10, 256 * mib, 32 * mib, 32 * mib, 128 * mib, 64 * mib, 128 * mib}},
-		{"auto", "auto", "auto", "auto", gib, false, memoryPlan{(512 - 64 - 128) * mib, 128 * mib, 16 * mib, 32 * mib, 64 * mib, 32 * mib, 64 * mib}},
-		{"50%", "50%", "0", "16MiB", 4 * gib, true, memoryPlan{2*gib - 2*gib/10, gib, 0, 32 * mib, 16 * mib, 128 * mib, 256 * mib}},
-		{"10%", "auto", "1MiB", "auto", gib, true, memoryPlan{192 * mib, 64 * mib, mib, 16 * mib, 32 * mib, 16 * mib, 32 * mib}},
+		{"auto", "auto", "auto", "auto", 24 * gib, true, shared(gib-gib/10, 256*mib, 32*mib, 32*mib, 128*mib, 64*mib, 128*mib)},
+		{"auto", "auto", "auto", "auto", 0, true, shared(gib-gib/10, 256*mib, 32*mib, 32*mib, 128*mib, 64*mib, 128*mib)},
+		{"auto", "auto", "auto", "auto", gib, false, shared((512-64-128)*mib, 128*mib, 16*mib, 32*mib, 64*mib, 32*mib, 64*mib)},
+		{"50%", "50%", "0", "16MiB", 4 * gib, true, shared(2*gib-2*gib/10, gib, 0, 32*mib, 16*mib, 128*mib, 256*mib)},
+		{"10%", "auto", "1MiB", "auto", gib, true, shared(192*mib, 64*mib, mib, 16*mib, 32*mib, 16*mib, 32*mib)},
 	} {
 		var memory, cache, hot, rebuild memorySetting
 		for _, s := range []struct {
@@ -117,7 +122,7 @@ func TestServeSetsItsMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := s.metrics(t)
-	for name, want := range map[string]int64{"go_gc_gomemlimit_bytes": plan.limit, "skein_block_cache_max_bytes": plan.cache} {
+	for name, want := range map[string]int64{"go_gc_gomemlimit_bytes": plan.Limit, "skein_block_cache_max_bytes": plan.Cache} {
 		if line := fmt.Sprintf("\n%s %s\n", name, strconv.FormatFloat(float64(want), 'g', -1, 64)); !strings.Contains(text, line) {
 			t.Errorf("no%q among the metrics", line)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/gateway"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay"
@@ -42,11 +43,11 @@ func (r *rehearsal) work(o gateway.Order) (operation.Work, error) {
 	}, nil
 }
 
-func (r *rehearsal) works(*app) works {
-	return works{
-		operation.Rebuild: {do: r.work, resumes: true},
-		operation.Verify:  {do: r.work},
-		operation.Rollback: {do: func(gateway.Order) (operation.Work, error) {
+func (r *rehearsal) works(*service.Service) service.Works {
+	return service.Works{
+		operation.Rebuild: {Do: r.work, Resumes: true},
+		operation.Verify:  {Do: r.work},
+		operation.Rollback: {Do: func(gateway.Order) (operation.Work, error) {
 			return nil, &gateway.Refusal{Why: gateway.ErrNotPossible, Text: "graph has no former generation"}
 		}},
 	}
@@ -72,7 +73,7 @@ func reasonAndOperation(t *testing.T, err error) (reason, id string) {
 func TestOperationsOfAService(t *testing.T) {
 	t.Parallel()
 	dir, logger, r := t.TempDir(), slog.New(slog.DiscardHandler), rehearse()
-	withWorks := func(o *appOptions) { o.works = r.works }
+	withWorks := func(o *service.Options) { o.Works = r.works }
 	api, stop := startApp(t, dir, logger, withWorks)
 	admin := api.admin()
 	started, err := admin.StartRebuild(t.Context(), connect.NewRequest(&skeinv1.StartRebuildRequest{
@@ -135,7 +136,7 @@ func skein(args ...string) (code int, out, said string) {
 func TestReplayCommands(t *testing.T) {
 	t.Parallel()
 	r := rehearse()
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *appOptions) { o.works = r.works })
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) { o.Works = r.works })
 	defer stop()
 	server := "--server=" + api.url
 	demand := func(wantCode int, wantOut, wantSaid string, args ...string) (out string) {

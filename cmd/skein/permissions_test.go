@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
@@ -132,9 +133,9 @@ func (n *natsOfUsers) open(t *testing.T, user string, logger *slog.Logger) *even
 // serve runs the service as a user, with a data directory of its own.
 func (n *natsOfUsers) serve(t *testing.T, user string, logger *slog.Logger, b bucket.Bucket) (api *client, stop func()) {
 	t.Helper()
-	return startApp(t, t.TempDir(), logger, func(o *appOptions) {
-		o.log = n.config(user, logger)
-		o.upkeep = upkeepOptions{archive: b, archiveEvery: time.Hour, retention: time.Nanosecond, auditShare: 0.05}
+	return startApp(t, t.TempDir(), logger, func(o *service.Options) {
+		o.Log = n.config(user, logger)
+		o.Upkeep = service.UpkeepOptions{Archive: b, ArchiveEvery: time.Hour, Retention: time.Nanosecond, AuditShare: 0.05}
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
@@ -20,7 +21,7 @@ import (
 )
 
 // damagedDir begins the names of directories below the data directory to which damaged logs are moved.
-const damagedDir = logDir + "-damaged-"
+const damagedDir = service.LogDir + "-damaged-"
 
 type replayArchiveRestoreCmd struct {
 	placeFlags `embed:""`
@@ -59,7 +60,7 @@ func (c *replayArchiveRestoreCmd) Run(ctx context.Context, std *streams) error {
 	if err != nil {
 		return err
 	}
-	o := archiver.RestoreOptions{Bucket: b, Stores: stores, Stream: c.config(filepath.Join(c.Data, logDir))}
+	o := archiver.RestoreOptions{Bucket: b, Stores: stores, Stream: c.config(filepath.Join(c.Data, service.LogDir))}
 	o.Stream.Logger = slog.New(slog.DiscardHandler)
 	makeRoom := c.onServers
 	if c.NATS == "" {
@@ -227,7 +228,7 @@ func (c *replayArchiveRestoreCmd) stores() (map[string]events.Cursor, error) {
 	for _, p := range all.Makers(settings) {
 		name := p().Name()
 		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
-			Dir: filepath.Join(c.Data, storesDir), ReadOnly: true,
+			Dir: filepath.Join(c.Data, service.StoresDir), ReadOnly: true,
 		}})
 		if errors.Is(err, projections.ErrNoStore) {
 			continue

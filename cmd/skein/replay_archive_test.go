@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
@@ -19,7 +20,7 @@ import (
 // archiveLog archives what the log of a service that is not running has.
 func archiveLog(t *testing.T, dir string) {
 	t.Helper()
-	archiveFrom(t, dir, eventlog.Config{Dir: filepath.Join(dir, logDir)})
+	archiveFrom(t, dir, eventlog.Config{Dir: filepath.Join(dir, service.LogDir)})
 }
 
 // archiveFrom archives what a log has, in a data directory.
@@ -144,7 +145,7 @@ func TestArchiveRestore(t *testing.T) {
 	stop()
 	demandRun(t, 0, "", "nothing of the log", restore...)
 
-	blocks, err := filepath.Glob(filepath.Join(dir, logDir, "jetstream", "*", "streams", "*", "msgs", "*.blk"))
+	blocks, err := filepath.Glob(filepath.Join(dir, service.LogDir, "jetstream", "*", "streams", "*", "msgs", "*.blk"))
 	if err != nil || len(blocks) != 1 {
 		t.Fatal(blocks, err)
 	}
@@ -165,13 +166,13 @@ func TestArchiveRestore(t *testing.T) {
 		t.Errorf("moved: %v, %v", moved, err)
 	}
 	// What a broken-off run and a service that did not find its log leave: an empty directory.
-	if err := os.RemoveAll(filepath.Join(dir, logDir)); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, service.LogDir)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := eventlog.Open(t.Context(), eventlog.Config{Dir: filepath.Join(dir, logDir), Existing: true}); err == nil {
+	if _, err := eventlog.Open(t.Context(), eventlog.Config{Dir: filepath.Join(dir, service.LogDir), Existing: true}); err == nil {
 		t.Fatal("there is a log")
 	}
-	if err := os.RemoveAll(filepath.Join(dir, storesDir)); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, service.StoresDir)); err != nil {
 		t.Fatal(err)
 	}
 	out = demandRun(t, 0, `"epoch":3`, "", append(restore, "--json")...)
@@ -201,7 +202,7 @@ func TestArchiveRestore(t *testing.T) {
 func TestArchiveRestoreBrokenOff(t *testing.T) {
 	t.Parallel()
 	dir := archivedService(t)
-	if err := os.Rename(filepath.Join(dir, logDir), filepath.Join(dir, damagedDir+"20260101T000000.000000Z")); err != nil {
+	if err := os.Rename(filepath.Join(dir, service.LogDir), filepath.Join(dir, damagedDir+"20260101T000000.000000Z")); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, damagedDir+"20260202T000000.000000Z"), 0o700); err != nil {
@@ -235,10 +236,10 @@ func TestServeRefusesEarlierLog(t *testing.T) {
 	if err != nil || len(moved) != 1 {
 		t.Fatal(moved, err)
 	}
-	if err := os.RemoveAll(filepath.Join(dir, logDir)); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, service.LogDir)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(moved[0], filepath.Join(dir, logDir)); err != nil {
+	if err := os.Rename(moved[0], filepath.Join(dir, service.LogDir)); err != nil {
 		t.Fatal(err)
 	}
 	demandRun(t, 1, "", "does not go on where its archive ends", append(serve, dir)...)
@@ -268,7 +269,7 @@ func TestArchiveRestoreHeals(t *testing.T) {
 	demandRun(t, 0, "", "is whole", "replay", "archive", "check", "--data", dir)
 	demandRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
 	demandRun(t, 0, "", "nothing is restored", restore...)
-	if err := os.RemoveAll(filepath.Join(dir, logDir)); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, service.LogDir)); err != nil {
 		t.Fatal(err)
 	}
 	if names, err = filepath.Glob(filepath.Join(dir, archiveDir, "archive", "recent-*")); err != nil || len(names) != 1 {

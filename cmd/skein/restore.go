@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
@@ -66,7 +67,7 @@ func (c *restoreCmd) Run(ctx context.Context, std *streams) (err error) {
 	}
 	if log != nil {
 		defer func() {
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), service.CloseTimeout)
 			defer cancel()
 			err = errors.Join(err, log.Close(last))
 		}()
@@ -110,7 +111,7 @@ func (c *restoreCmd) chosen(list []projections.Projection) ([]projections.Projec
 // openLog opens the log in the data directory, which also keeps a service from using the directory meanwhile; nil: there is
 // none. A drill does without a log that a service has open.
 func (c *restoreCmd) openLog(ctx context.Context, std *streams) (*eventlog.Log, error) {
-	dir := filepath.Join(c.Data, logDir)
+	dir := filepath.Join(c.Data, service.LogDir)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -135,7 +136,7 @@ func (c *restoreCmd) one(
 ) (err error) {
 	var at replay.Progress
 	o := snapshot.RestoreOptions{
-		Bucket: b, Snapshot: c.Snapshot, Projection: p, Dir: filepath.Join(c.Data, storesDir), Progress: &at,
+		Bucket: b, Snapshot: c.Snapshot, Projection: p, Dir: filepath.Join(c.Data, service.StoresDir), Progress: &at,
 	}
 	if log != nil {
 		o.Accept = log.CheckCursor
@@ -193,7 +194,7 @@ func (c *restoreCmd) drill(ctx context.Context, std *streams, o snapshot.Restore
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	o.Dir = filepath.Join(dir, storesDir)
+	o.Dir = filepath.Join(dir, service.StoresDir)
 	d := snapshot.DrillOptions{RestoreOptions: o}
 	if log != nil {
 		d.Tail = func(ctx context.Context, s *projections.Store) error { return foldTail(ctx, log, s) }
@@ -223,7 +224,7 @@ func foldTail(ctx context.Context, log *eventlog.Log, s *projections.Store) erro
 			if err != nil {
 				return nil, err
 			}
-			return unguarded(sub, hub), nil
+			return service.Unguarded(sub, hub), nil
 		})
 	})
 	g.Go(func() error {

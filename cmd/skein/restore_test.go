@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
@@ -28,7 +29,7 @@ func takeSnapshot(t *testing.T, dir, target, name string) {
 	}
 	var stores []snapshot.Store
 	for _, p := range all.All(all.Settings{}) {
-		s, err := projections.Open(projections.Options{Dir: filepath.Join(dir, storesDir), Projection: p})
+		s, err := projections.Open(projections.Options{Dir: filepath.Join(dir, service.StoresDir), Projection: p})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +76,7 @@ func TestRestore(t *testing.T) {
 	if n := strings.Count(out, "\n"); n != len(all.All(all.Settings{})) {
 		t.Errorf("the drill reports %s", out)
 	}
-	if err := os.RemoveAll(filepath.Join(dir, storesDir)); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, service.StoresDir)); err != nil {
 		t.Fatal(err)
 	}
 	expect(exitFailed, "setting retention", "restore", "--data", dir, "--target", target, "--seen-retention", "7", "seen")
@@ -113,14 +114,14 @@ func TestRestoreOfAnotherLog(t *testing.T) {
 		stop()
 	}
 	takeSnapshot(t, dirs[0], target, "one")
-	if err := os.RemoveAll(filepath.Join(dirs[1], storesDir)); err != nil {
+	if err := os.RemoveAll(filepath.Join(dirs[1], service.StoresDir)); err != nil {
 		t.Fatal(err)
 	}
 	code, out, said := skein("restore", "--data", dirs[1], "--target", target)
 	if code != exitFailed || !strings.Contains(said, "the cursor is of log") {
 		t.Errorf("exit code %d, %q, %q", code, out, said)
 	}
-	if _, err := os.Stat(filepath.Join(dirs[1], storesDir)); err == nil {
+	if _, err := os.Stat(filepath.Join(dirs[1], service.StoresDir)); err == nil {
 		t.Error("there are stores")
 	}
 }
@@ -148,7 +149,7 @@ func TestSnapshotListAndPrune(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, stop = startApp(t, dir, slog.New(slog.DiscardHandler), func(o *appOptions) { o.upkeep.snapshots = b })
+	api, stop = startApp(t, dir, slog.New(slog.DiscardHandler), func(o *service.Options) { o.Upkeep.Snapshots = b })
 	// The one that is scheduled at once is done before anything is listed, pruned or broken off.
 	if err := eventually(t.Context(), func(ctx context.Context) error {
 		res, err := api.admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
@@ -198,7 +199,7 @@ func TestRestoreBesideRestoredLog(t *testing.T) {
 	stop()
 	archiveLog(t, dir)
 	takeSnapshot(t, dir, target, "one")
-	for _, lost := range []string{logDir, storesDir} {
+	for _, lost := range []string{service.LogDir, service.StoresDir} {
 		if err := os.RemoveAll(filepath.Join(dir, lost)); err != nil {
 			t.Fatal(err)
 		}

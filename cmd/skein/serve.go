@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/all"
@@ -173,10 +174,10 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	}
 	c.warn(logger)
 	if c.Check {
-		if o.upkeep, err = c.upkeepFlags.options(ctx, o.dir, c.NATS != ""); err != nil {
+		if o.Upkeep, err = c.upkeepFlags.options(ctx, o.Dir, c.NATS != ""); err != nil {
 			return err
 		}
-		rebuilds, err := checkStart(ctx, o, std.out)
+		rebuilds, err := service.Check(ctx, o, std.out)
 		if err == nil && rebuilds > 0 {
 			err = errSilent
 		}
@@ -187,13 +188,13 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 		if err != nil {
 			return err
 		}
-		o.dir = dir
+		o.Dir = dir
 		if c.NATS == "" {
-			o.log.Dir = filepath.Join(dir, logDir)
+			o.Log.Dir = filepath.Join(dir, service.LogDir)
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
-	if o.upkeep, err = c.upkeepFlags.options(ctx, o.dir, c.NATS != ""); err != nil {
+	if o.Upkeep, err = c.upkeepFlags.options(ctx, o.Dir, c.NATS != ""); err != nil {
 		return err
 	}
 	if c.PortFile != "" {
@@ -212,29 +213,29 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 		return errors.Join(err, l.Close())
 	}
 	defer endTraces(context.WithoutCancel(ctx))
-	o.tracer = tracer
-	if o.pprof, err = listenPprof(ctx, c.Pprof); err != nil {
+	o.Tracer = tracer
+	if o.Pprof, err = listenPprof(ctx, c.Pprof); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	// GOMEMLIMIT may ask for less.
-	debug.SetMemoryLimit(min(o.memory.limit, debug.SetMemoryLimit(-1)))
-	go giveBack(ctx)
-	a, err := openOn(ctx, l, o)
+	debug.SetMemoryLimit(min(o.Memory.Limit, debug.SetMemoryLimit(-1)))
+	go service.GiveBack(ctx)
+	a, err := service.OpenOn(ctx, l, o)
 	if err != nil {
-		return errors.Join(err, l.Close(), closePprof(o.pprof))
+		return errors.Join(err, l.Close(), closePprof(o.Pprof))
 	}
 	url := c.scheme() + l.Addr().String()
-	logger.Info("serving", "url", url, "data", o.dir, "version", version().Version, "access", c.asks())
+	logger.Info("serving", "url", url, "data", o.Dir, "version", version().Version, "access", c.asks())
 	defer context.AfterFunc(ctx, func() { logger.Info("stopping") })()
-	err = a.run(ctx, l, func() error {
-		if failed := a.failed(); len(failed) > 0 {
+	err = a.Run(ctx, l, func() error {
+		if failed := a.Failed(); len(failed) > 0 {
 			logger.Warn("serving without what has failed", "projections", failed)
 		} else {
 			logger.Info("ready", "url", url)
 		}
 		return c.writePort(l)
 	})
-	return errors.Join(err, a.close(context.WithoutCancel(ctx)))
+	return errors.Join(err, a.Close(context.WithoutCancel(ctx)))
 }
 
 // warn says which flags are allowed together, but seldom meant.
@@ -247,31 +248,31 @@ func (c *serveCmd) warn(logger *slog.Logger) {
 	}
 }
 
-func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
+func (c *serveCmd) options(logger *slog.Logger) (service.Options, error) {
 	total, err := totalMemory(c.Memory, availableMemory("/"))
 	if err != nil {
-		return appOptions{}, err
+		return service.Options{}, err
 	}
 	memory, err := planMemory(total, version().Static, c.BlockCacheBytes, c.FollowCacheBytes, c.RebuildMemory)
 	if err != nil {
-		return appOptions{}, err
+		return service.Options{}, err
 	}
-	o := appOptions{
-		dir: c.Data, memory: memory, logger: logger, version: version().Version,
-		diskReserve: int64(c.DiskReserve),
-		limits: gateway.Limits{
+	o := service.Options{
+		Dir: c.Data, Memory: memory, Logger: logger, Version: version().Version,
+		DiskReserve: int64(c.DiskReserve),
+		Limits: gateway.Limits{
 			Connections: c.MaxConnections, ShedAfter: cmp.Or(c.ShedAfter, -1),
 			CallerRate: c.CallerRate, CallerBurst: c.CallerBurst, CallerInFlight: c.CallerInFlight,
 			Followees: c.FolloweeCap, DrainDelay: c.DrainDelay, ShutdownTimeout: c.ShutdownTimeout,
-			RequestBytes: int(memory.requests),
+			RequestBytes: int(memory.Requests),
 		},
-		log: c.config(filepath.Join(c.Data, logDir)),
+		Log: c.config(filepath.Join(c.Data, service.LogDir)),
 	}
-	o.log.MaxBytes, o.log.Logger = int64(c.LogMaxBytes), logger
-	if o.settings, err = c.settings(); err != nil {
+	o.Log.MaxBytes, o.Log.Logger = int64(c.LogMaxBytes), logger
+	if o.Settings, err = c.settings(); err != nil {
 		return o, err
 	}
-	if o.access, err = c.open(logger); err != nil {
+	if o.Access, err = c.open(logger); err != nil {
 		return o, err
 	}
 	if c.PageTokenKeys != "" {
@@ -279,7 +280,7 @@ func (c *serveCmd) options(logger *slog.Logger) (appOptions, error) {
 		if err != nil {
 			return o, fmt.Errorf("--page-token-keys: %w", err)
 		}
-		if o.keys, err = pagetoken.ParseKeyRing(strings.TrimSpace(string(text))); err != nil {
+		if o.Keys, err = pagetoken.ParseKeyRing(strings.TrimSpace(string(text))); err != nil {
 			return o, fmt.Errorf("--page-token-keys %s: %w", c.PageTokenKeys, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
@@ -208,13 +209,13 @@ func TestAuditorUnderLoad(t *testing.T) {
 	defer cancel()
 	small := inbox.DefaultSettings()
 	small.Threshold, small.Keep = 20, 50 // so that outboxes are pushed and pulled, and inboxes trimmed
-	var service *app
+	var running *service.Service
 	var log lockedBuffer
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		func(o *appOptions) {
-			o.settings = all.Settings{Inbox: small}
-			o.upkeep.auditShare = 1
-			o.works = func(a *app) works { service = a; return a.works() }
+		func(o *service.Options) {
+			o.Settings = all.Settings{Inbox: small}
+			o.Upkeep.AuditShare = 1
+			o.Works = func(a *service.Service) service.Works { running = a; return a.Works() }
 		})
 	defer stop()
 	publish(t, api, userFollowed("quiet", "silent"))
@@ -228,25 +229,25 @@ func TestAuditorUnderLoad(t *testing.T) {
 	defer wg.Wait()
 	defer rest()
 	began := time.Now()
-	demandQuiet(ctx, t, service, duration, rest)
-	st := service.auditor.Status()
+	demandQuiet(ctx, t, running, duration, rest)
+	st := running.Auditor.Status()
 	t.Logf("%v: %d calls, %d checks, %d rounds, the last in %v, up to %v verified", time.Since(began).Round(time.Second),
 		f.calls.Load(), st.Checks, st.Rounds, st.LastTook.Round(time.Millisecond), st.VerifiedAt)
 	if t.Failed() {
 		t.Fatalf("the service says:\n%s", log.String())
 	}
-	demandFound(ctx, t, service, api, rest)
+	demandFound(ctx, t, running, api, rest)
 }
 
 // demandQuiet demands that nothing is found for so long, and until a round is done and every projection verified. What of that is
 // not done by then is done without traffic.
-func demandQuiet(ctx context.Context, t *testing.T, service *app, duration time.Duration, calm func()) {
+func demandQuiet(ctx context.Context, t *testing.T, running *service.Service, duration time.Duration, calm func()) {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	began := time.Now()
 	for said := began; ; {
-		st := service.auditor.Status()
+		st := running.Auditor.Status()
 		if time.Since(said) > soakSays {
 			said = time.Now()
 			t.Logf("after %v: partition %d of round %d, %d checks, up to %v verified", time.Since(began).Round(time.Second),
@@ -256,13 +257,13 @@ func demandQuiet(ctx context.Context, t *testing.T, service *app, duration time.
 			t.Errorf("after %v: %+v", time.Since(began), st)
 			return
 		}
-		if failed := service.failed(); len(failed) > 0 {
+		if failed := running.Failed(); len(failed) > 0 {
 			t.Errorf("after %v: %v failed", time.Since(began), failed)
 			return
 		}
 		if time.Since(began) >= duration {
 			// The first rounds were over next to nothing.
-			if st.LastRound.Add(-st.LastTook).After(began.Add(duration/2)) && len(st.Verified) == len(service.stores) {
+			if st.LastRound.Add(-st.LastTook).After(began.Add(duration/2)) && len(st.Verified) == len(running.Stores) {
 				return
 			}
 			calm()
@@ -279,9 +280,9 @@ func demandQuiet(ctx context.Context, t *testing.T, service *app, duration time.
 // demandFound takes a row from a store, and demands that the stores are found to disagree, that the row comes back, and that
 // nothing is left unexplained. A shadow may happen to repair the row before an audit meets it: then it is taken again, and in the
 // end without traffic, of which so much may wait to be checked that shadows are always first.
-func demandFound(ctx context.Context, t *testing.T, service *app, api *client, calm func()) {
+func demandFound(ctx context.Context, t *testing.T, running *service.Service, api *client, calm func()) {
 	t.Helper()
-	live := service.store("graph")
+	live := running.Store("graph")
 	follower := func(rows projections.Reader) (key []byte, err error) {
 		prefix := graph.FollowersPrefix(nil, "silent")
 		it := rows.Iter(prefix, projections.PrefixEnd(prefix))
@@ -294,7 +295,7 @@ func demandFound(ctx context.Context, t *testing.T, service *app, api *client, c
 		if try == 3 {
 			calm()
 		}
-		before := service.auditor.Status()
+		before := running.Auditor.Status()
 		err := live.Mend(ctx, func(_ events.Cursor, rows projections.Reader, m *projections.Mending) error {
 			key, err := follower(rows)
 			if err == nil && key == nil {
@@ -314,7 +315,7 @@ func demandFound(ctx context.Context, t *testing.T, service *app, api *client, c
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		var st audit.Status
-		for st = service.auditor.Status(); st.Repaired["graph"] == before.Repaired["graph"]; st = service.auditor.Status() {
+		for st = running.Auditor.Status(); st.Repaired["graph"] == before.Repaired["graph"]; st = running.Auditor.Status() {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():

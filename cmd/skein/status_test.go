@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/operation"
@@ -32,8 +33,8 @@ func demandLines(t *testing.T, text string, lines ...string) {
 func TestStatusWithoutTheLog(t *testing.T) {
 	t.Parallel()
 	ns := newNATS(t)
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *appOptions) {
-		o.log = eventlog.Config{URL: ns.ClientURL()}
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
+		o.Log = eventlog.Config{URL: ns.ClientURL()}
 	})
 	defer stop()
 	publish(t, api, userFollowed("ann", "bob"))
@@ -52,13 +53,13 @@ func TestStatusWithoutTheLog(t *testing.T) {
 // TestStatusShowsOperations: what is under way is a line of the status.
 func TestStatusShowsOperations(t *testing.T) {
 	t.Parallel()
-	var service *app
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *appOptions) {
-		o.works = func(a *app) works { service = a; return a.works() }
+	var running *service.Service
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
+		o.Works = func(a *service.Service) service.Works { running = a; return a.Works() }
 	})
 	defer stop()
 	began, let := make(chan struct{}), make(chan struct{})
-	op, err := service.operations.Do(operation.Rebuild, "graph", nil, func(_ context.Context, p *replay.Progress) (string, error) {
+	op, err := running.Operations.Do(operation.Rebuild, "graph", nil, func(_ context.Context, p *replay.Progress) (string, error) {
 		p.Start("envelopes", 40)
 		p.Add(10)
 		close(began)
@@ -73,7 +74,7 @@ func TestStatusShowsOperations(t *testing.T) {
 	_, text := statusOf(api)
 	demandLines(t, text, line+"running, 10 of 40 envelopes")
 	close(let)
-	if err := service.operations.Watch(t.Context(), op.ID, func(operation.Info) error { return nil }); err != nil {
+	if err := running.Operations.Watch(t.Context(), op.ID, func(operation.Info) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if _, text = statusOf(api); regexp.MustCompile("(?m)" + line).MatchString(text) {

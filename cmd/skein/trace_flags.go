@@ -6,6 +6,8 @@ import (
 	"net/url"
 
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 )
 
 // traceFlags say which calls are followed, and who is told.
@@ -26,5 +28,5 @@ func (f *traceFlags) tracing(ctx context.Context, logger *slog.Logger) (_ trace.
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, nil, usage("--trace-endpoint %q must be http://HOST:PORT or https://HOST:PORT", f.TraceEndpoint)
 	}
-	return openTracing(ctx, u, f.TraceSample, version().Version, logger)
+	return service.Tracing(ctx, u, f.TraceSample, version().Version, logger)
 }

@@ -15,6 +15,7 @@ import (
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -53,7 +54,7 @@ func TestTraces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *appOptions) { o.tracer = tracer })
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) { o.Tracer = tracer })
 	const (
 		followed = "0af7651916cd43dd8448eb211c80319c"
 		another  = "0af7651916cd43dd8448eb211c80319d"

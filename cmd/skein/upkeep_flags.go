@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/replay/snapshot"
 )
@@ -27,7 +28,7 @@ type upkeepFlags struct {
 	RebuildMemory memorySetting `help:"Memory of a rebuild: 16MiB to 4GiB, a share of --memory, or auto: 1/8." default:"auto"`
 }
 
-func (f *upkeepFlags) options(ctx context.Context, dir string, external bool) (o upkeepOptions, err error) {
+func (f *upkeepFlags) options(ctx context.Context, dir string, external bool) (o service.UpkeepOptions, err error) {
 	switch {
 	case f.ArchiveEvery <= 0:
 		return o, usage("--archive-every must be above 0, is %v", f.ArchiveEvery)
@@ -40,15 +41,15 @@ func (f *upkeepFlags) options(ctx context.Context, dir string, external bool) (o
 	case f.AuditShare < 0 || f.AuditShare > 1:
 		return o, usage("--audit-share must be from 0 to 1, is %v", f.AuditShare)
 	}
-	o = upkeepOptions{
-		archiveEvery: f.ArchiveEvery, retention: f.LogRetention, auditShare: f.AuditShare, adopt: f.AutoRebuild,
-		snapshotEvery: f.SnapshotEvery, snapshotKeep: snapshot.Keep{Count: f.SnapshotKeep, Age: f.SnapshotKeepAge},
+	o = service.UpkeepOptions{
+		ArchiveEvery: f.ArchiveEvery, Retention: f.LogRetention, AuditShare: f.AuditShare, Adopt: f.AutoRebuild,
+		SnapshotEvery: f.SnapshotEvery, SnapshotKeep: snapshot.Keep{Count: f.SnapshotKeep, Age: f.SnapshotKeepAge},
 	}
-	if o.archive, err = f.open(ctx, dir, external); err != nil {
+	if o.Archive, err = f.open(ctx, dir, external); err != nil {
 		return o, err
 	}
 	if f.Snapshots != "" {
-		if o.snapshots, err = bucket.Open(ctx, f.Snapshots); err != nil {
+		if o.Snapshots, err = bucket.Open(ctx, f.Snapshots); err != nil {
 			return o, fmt.Errorf("--snapshots: %w", err)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -23,30 +23,30 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// upkeepOptions say what a process does beside serving. The zero value: nothing but to heal what is damaged.
-type upkeepOptions struct {
-	// archive is where the log is archived; nil: it is not.
-	archive bucket.Bucket
-	// archiveEvery is how long an envelope waits for its segment at most, retention how long the stream keeps what is
+// UpkeepOptions say what a process does beside serving. The zero value: nothing but to heal what is damaged.
+type UpkeepOptions struct {
+	// Archive is where the log is archived; nil: it is not.
+	Archive bucket.Bucket
+	// ArchiveEvery is how long an envelope waits for its segment at most, retention how long the stream keeps what is
 	// archived; negative: for ever.
-	archiveEvery, retention time.Duration
-	// snapshots is where snapshots go; nil: there are none.
-	snapshots     bucket.Bucket
-	snapshotEvery time.Duration
-	snapshotKeep  snapshot.Keep
-	// auditShare is the part of one core's time that the auditor may take; 0: there is none.
-	auditShare float64
-	// adopt rebuilds stores that were built by another version or with other settings.
-	adopt bool
+	ArchiveEvery, Retention time.Duration
+	// Snapshots is where snapshots go; nil: there are none.
+	Snapshots     bucket.Bucket
+	SnapshotEvery time.Duration
+	SnapshotKeep  snapshot.Keep
+	// AuditShare is the part of one core's time that the auditor may take; 0: there is none.
+	AuditShare float64
+	// Adopt rebuilds stores that were built by another version or with other settings.
+	Adopt bool
 }
 
-// upkeep is what a process does beside serving.
+// Upkeep is what a process does beside serving.
 type upkeep struct {
-	opt       upkeepOptions
+	opt       UpkeepOptions
 	archive   *archive.Archive
 	archiver  *archiver.Archiver
 	snapshots *snapshot.Keeper
-	auditor   *audit.Auditor
+	Auditor   *audit.Auditor
 
 	mu sync.Mutex
 	// verified is when each projection was last found equal to the log by an operation.
@@ -54,15 +54,15 @@ type upkeep struct {
 }
 
 // openArchive gives the log its past.
-func (a *app) openArchive(ctx context.Context) (err error) {
-	if a.opt.archive == nil {
+func (a *Service) openArchive(ctx context.Context) (err error) {
+	if a.opt.Archive == nil {
 		return nil
 	}
-	if a.archive, err = archive.Open(ctx, a.opt.archive, a.log.ID()); err != nil {
+	if a.archive, err = archive.Open(ctx, a.opt.Archive, a.log.ID()); err != nil {
 		return err
 	}
 	a.log.SetPast(a.archive)
-	return lostLog(fits(ctx, a.log, a.archive, a.logger), a.opt.archive)
+	return LostLog(CheckArchiveEnd(ctx, a.log, a.archive, a.logger), a.opt.Archive)
 }
 
 // examineTime bounds how long a start waits for that: while the log elects a leader, each question takes seconds. What was not
@@ -70,7 +70,7 @@ func (a *app) openArchive(ctx context.Context) (err error) {
 const examineTime = 10 * time.Second
 
 // examineLog looks for damage in what is not archived, before anything is folded or repaired.
-func (a *app) examineLog(ctx context.Context) {
+func (a *Service) examineLog(ctx context.Context) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, examineTime)
 	defer cancel()
@@ -83,35 +83,35 @@ func (a *app) examineLog(ctx context.Context) {
 }
 
 // openUpkeep makes what runs beside serving. Nothing runs yet.
-func (a *app) openUpkeep() {
+func (a *Service) openUpkeep() {
 	if a.archive != nil {
 		a.archiver = archiver.New(archiver.Options{
-			Log: a.log, Hub: a.hub, Archive: a.archive, SegmentAge: a.opt.archiveEvery, Retention: a.opt.retention,
+			Log: a.log, Hub: a.hub, Archive: a.archive, SegmentAge: a.opt.ArchiveEvery, Retention: a.opt.Retention,
 			Cursors: a.flushed, Logger: a.logger,
 		})
 	}
-	if a.opt.snapshots != nil {
+	if a.opt.Snapshots != nil {
 		a.snapshots = snapshot.New(snapshot.Options{
-			Bucket: a.opt.snapshots, Stores: a.copied, Scratch: filepath.Join(a.dir, storesDir, "shadow-snapshots"),
-			Every: a.opt.snapshotEvery, Keep: a.opt.snapshotKeep, Whole: a.whole, Logger: a.logger,
+			Bucket: a.opt.Snapshots, Stores: a.copied, Scratch: filepath.Join(a.dir, StoresDir, "shadow-snapshots"),
+			Every: a.opt.SnapshotEvery, Keep: a.opt.SnapshotKeep, Whole: a.whole, Logger: a.logger,
 		})
 	}
-	if a.opt.auditShare > 0 {
+	if a.opt.AuditShare > 0 {
 		all := map[string]audit.Store{}
-		for _, s := range a.stores {
+		for _, s := range a.Stores {
 			all[s.Name()] = s
 		}
-		a.auditor = audit.NewAuditor(audit.Config{
-			Graph: a.store("graph"), Inbox: a.store("inbox"), Counters: a.store("counters"), All: all,
+		a.Auditor = audit.NewAuditor(audit.Config{
+			Graph: a.Store("graph"), Inbox: a.Store("inbox"), Counters: a.Store("counters"), All: all,
 			Shadow: func(projection string) verify.Options { return a.shadowOptions(projection, "shadow-audit") },
-			Source: a.source, Share: a.opt.auditShare, Logger: a.logger,
+			Source: a.source, Share: a.opt.AuditShare, Logger: a.logger,
 		})
 	}
 }
 
 // flushed are the cursors from which the stores would go on after a crash.
-func (a *app) flushed() (cursors []events.Cursor) {
-	for _, live := range a.stores {
+func (a *Service) flushed() (cursors []events.Cursor) {
+	for _, live := range a.Stores {
 		cursors = append(cursors, live.Status().Flushed)
 	}
 	return cursors
@@ -119,7 +119,7 @@ func (a *app) flushed() (cursors []events.Cursor) {
 
 // runUpkeep runs it until ctx ends. What fails is told, and does not end the process: it serves. Settled is closed when the
 // projections have caught up: what can wait waits for that.
-func (a *app) runUpkeep(ctx context.Context, g *errgroup.Group, settled <-chan struct{}) {
+func (a *Service) runUpkeep(ctx context.Context, g *errgroup.Group, settled <-chan struct{}) {
 	later := func(name string, run func(context.Context) error) {
 		g.Go(func() error {
 			select {
@@ -141,8 +141,8 @@ func (a *app) runUpkeep(ctx context.Context, g *errgroup.Group, settled <-chan s
 			return nil
 		})
 	}
-	for _, live := range a.stores {
-		k := rebuild.Keeper{Live: live, Heal: true, Adopt: a.opt.adopt, Logger: a.logger}
+	for _, live := range a.Stores {
+		k := rebuild.Keeper{Live: live, Heal: true, Adopt: a.opt.Adopt, Logger: a.logger}
 		k.Rebuild = func(ctx context.Context, _ error) error { return a.rebuildUnasked(ctx, live) }
 		g.Go(func() error { return k.Run(ctx) })
 		g.Go(func() error { return a.reviveWhenRoom(ctx, live) })
@@ -150,21 +150,21 @@ func (a *app) runUpkeep(ctx context.Context, g *errgroup.Group, settled <-chan s
 	if a.snapshots != nil {
 		later("taking snapshots", a.snapshots.Run)
 	}
-	if a.auditor != nil {
-		later("the auditor", a.auditor.Run)
+	if a.Auditor != nil {
+		later("the auditor", a.Auditor.Run)
 	}
 }
 
 // rebuildUnasked has a projection rebuilt as an operation, so that everybody sees it, and waits for its end. One that is
 // under way already is waited for. So is another one in its way, as a verification: then whoever wants the rebuild looks again.
-func (a *app) rebuildUnasked(ctx context.Context, live *projections.Live) error {
+func (a *Service) rebuildUnasked(ctx context.Context, live *projections.Live) error {
 	work, err := a.rebuildWork(gateway.Order{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: live.Name(),
 	})
 	if err != nil {
 		return err
 	}
-	i, err := a.operations.Do(operation.Rebuild, live.Name(), orderArgs{}, work)
+	i, err := a.Operations.Do(operation.Rebuild, live.Name(), orderArgs{}, work)
 	id, another := i.ID, false
 	if conflict, ok := errors.AsType[*operation.ConflictError](err); ok {
 		id, another, err = conflict.With.ID, conflict.With.Kind != operation.Rebuild, nil
@@ -173,7 +173,7 @@ func (a *app) rebuildUnasked(ctx context.Context, live *projections.Live) error 
 		return err
 	}
 	var end operation.Info
-	if err := a.operations.Watch(ctx, id, func(i operation.Info) error { end = i; return nil }); err != nil {
+	if err := a.Operations.Watch(ctx, id, func(i operation.Info) error { end = i; return nil }); err != nil {
 		return err
 	}
 	if end.State != operation.Succeeded && !another {
@@ -182,7 +182,7 @@ func (a *app) rebuildUnasked(ctx context.Context, live *projections.Live) error 
 	return nil
 }
 
-func (a *app) noteVerified(r *verify.Report) {
+func (a *Service) noteVerified(r *verify.Report) {
 	if !r.Equal || r.Damaged() {
 		return
 	}

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -23,10 +23,10 @@ func archived(ctx context.Context, b bucket.Bucket) (bool, error) {
 	return ok, err
 }
 
-// fits checks that the log goes on where its archive ends. What is published into one that does not, as a copy of earlier, would
+// CheckArchiveEnd checks that the log goes on where its archive ends. What is published into one that does not, as a copy of earlier, would
 // stand at sequences that the archive has already. It waits while the log does not answer, since a service that starts without
 // having checked would take such events.
-func fits(ctx context.Context, log *eventlog.Log, a *archive.Archive, logger *slog.Logger) error {
+func CheckArchiveEnd(ctx context.Context, log *eventlog.Log, a *archive.Archive, logger *slog.Logger) error {
 	end := a.End()
 	if end.Seq == 0 {
 		return nil
@@ -50,8 +50,8 @@ func fits(ctx context.Context, log *eventlog.Log, a *archive.Archive, logger *sl
 	}
 }
 
-// lostLog says what to do when the log is not there, or not what its archive goes on with.
-func lostLog(err error, b bucket.Bucket) error {
+// LostLog says what to do when the log is not there, or not what its archive goes on with.
+func LostLog(err error, b bucket.Bucket) error {
 	for _, lost := range []error{events.ErrNoLog, events.ErrLogShorter, events.ErrRewritten, events.ErrOtherEpoch} {
 		if b != nil && errors.Is(err, lost) {
 			return fmt.Errorf("%w\nThe log is archived in %s: `skein replay archive restore` makes it again from there, and says what "+

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -21,8 +21,8 @@ import (
 // tracePatience is how long the last traces may take to be sent when the process ends.
 const tracePatience = 5 * time.Second
 
-// openTracing returns a tracer that follows a share of the calls and sends spans to an endpoint, and what sends the rest at the end.
-func openTracing(ctx context.Context, endpoint *url.URL, sample float64, version string, logger *slog.Logger) (
+// Tracing returns a tracer that follows a share of the calls and sends spans to an endpoint, and what sends the rest at the end.
+func Tracing(ctx context.Context, endpoint *url.URL, sample float64, version string, logger *slog.Logger) (
 	_ trace.Tracer, end func(context.Context), err error,
 ) {
 	exporter, err := otlptrace.New(ctx, newTraceSender(endpoint))

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -17,9 +17,9 @@ import (
 )
 
 // report adds to a status what the process does beside serving.
-func (a *app) report(_ context.Context, res *skeinv1.GetStatusResponse) {
+func (a *Service) report(_ context.Context, res *skeinv1.GetStatusResponse) {
 	res.Archive, res.Snapshots, res.Audit = a.archiveStatus(), a.snapshotStatus(), a.auditStatus()
-	for _, i := range a.operations.UnderWay() {
+	for _, i := range a.Operations.UnderWay() {
 		res.Operations = append(res.Operations, protoOperation(i))
 	}
 	last := a.lastVerified()
@@ -36,15 +36,15 @@ func timeOf(t time.Time) *timestamppb.Timestamp {
 }
 
 // lastVerified is when each projection was last found equal to the log, by an operation or the auditor.
-func (a *app) lastVerified() map[string]time.Time {
+func (a *Service) lastVerified() map[string]time.Time {
 	a.mu.Lock()
 	last := maps.Clone(a.verified)
 	a.mu.Unlock()
 	if last == nil {
 		last = map[string]time.Time{}
 	}
-	if a.auditor != nil {
-		for name, at := range a.auditor.Status().Verified {
+	if a.Auditor != nil {
+		for name, at := range a.Auditor.Status().Verified {
 			if at.After(last[name]) {
 				last[name] = at
 			}
@@ -53,7 +53,7 @@ func (a *app) lastVerified() map[string]time.Time {
 	return last
 }
 
-func (a *app) archiveStatus() *skeinv1.ArchiveStatus {
+func (a *Service) archiveStatus() *skeinv1.ArchiveStatus {
 	if a.archive == nil {
 		return nil
 	}
@@ -78,13 +78,13 @@ func (a *app) archiveStatus() *skeinv1.ArchiveStatus {
 }
 
 // archiveDaysLeft forecasts from what was archived in the last week of log time when the disk of a directory is full.
-func (a *app) archiveDaysLeft() *float64 {
+func (a *Service) archiveDaysLeft() *float64 {
 	const week = events.Micros(7 * 24 * time.Hour / time.Microsecond)
 	bytes, span := a.archive.Growth(week)
 	if bytes == 0 || span < events.Micros(time.Hour/time.Microsecond) {
 		return nil
 	}
-	dir, ok := bucket.Directory(a.opt.archive)
+	dir, ok := bucket.Directory(a.opt.Archive)
 	if !ok {
 		return nil
 	}
@@ -96,13 +96,13 @@ func (a *app) archiveDaysLeft() *float64 {
 	return &days
 }
 
-func (a *app) snapshotStatus() *skeinv1.SnapshotStatus {
+func (a *Service) snapshotStatus() *skeinv1.SnapshotStatus {
 	if a.snapshots == nil {
 		return nil
 	}
 	st := a.snapshots.Stats()
 	s := &skeinv1.SnapshotStatus{
-		Location: a.opt.snapshots.String(), Taken: uint32(st.Taken), Failed: uint32(st.Failed), LastTime: timeOf(st.Last),
+		Location: a.opt.Snapshots.String(), Taken: uint32(st.Taken), Failed: uint32(st.Failed), LastTime: timeOf(st.Last),
 		LastSeconds: st.Took.Seconds(), LastBytes: uint64(max(0, st.Bytes)),
 	}
 	if st.Error != nil {
@@ -111,11 +111,11 @@ func (a *app) snapshotStatus() *skeinv1.SnapshotStatus {
 	return s
 }
 
-func (a *app) auditStatus() *skeinv1.AuditStatus {
-	if a.auditor == nil {
+func (a *Service) auditStatus() *skeinv1.AuditStatus {
+	if a.Auditor == nil {
 		return nil
 	}
-	st := a.auditor.Status()
+	st := a.Auditor.Status()
 	last := st.LastFinding
 	if st.Waiting > 0 {
 		last = fmt.Sprintf("%s (%d findings wait for disk: %s)", last, st.Waiting,

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"errors"
@@ -14,12 +14,12 @@ import (
 type processCollector struct {
 	cache  *projections.Cache
 	most   int64
-	access accessOptions
+	access Access
 
 	questions, bytes, maxBytes, stale, expiry *prometheus.Desc
 }
 
-func newProcessCollector(cache *projections.Cache, most int64, access accessOptions) *processCollector {
+func newProcessCollector(cache *projections.Cache, most int64, access Access) *processCollector {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
@@ -61,12 +61,12 @@ func (c *processCollector) Collect(out chan<- prometheus.Metric) {
 			gauge(c.stale, v, file)
 		}
 	}
-	if c.access.gate != nil {
-		stale(c.access.gate.Stale(now))
+	if c.access.Gate != nil {
+		stale(c.access.Gate.Stale(now))
 	}
-	if c.access.certificates != nil {
-		stale(c.access.certificates.Stale(now))
-		if at := c.access.certificates.Expiry(now); !at.IsZero() {
+	if c.access.Certificates != nil {
+		stale(c.access.Certificates.Stale(now))
+		if at := c.access.Certificates.Expiry(now); !at.IsZero() {
 			gauge(c.expiry, float64(at.Unix()))
 		}
 	}

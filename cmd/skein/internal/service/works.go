@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -21,28 +21,28 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// works are the kinds of long work that this process can do.
-func (a *app) works() works {
-	w := works{
-		operation.Rebuild:  {do: a.rebuildWork, resumes: true},
-		operation.Rollback: {do: a.rollbackWork, resumes: true},
-		operation.Verify:   {do: a.verifyWork},
-		operation.Repair:   {do: a.repairWork},
+// Works are the kinds of long work that this process can do.
+func (a *Service) Works() Works {
+	w := Works{
+		operation.Rebuild:  {Do: a.rebuildWork, Resumes: true},
+		operation.Rollback: {Do: a.rollbackWork, Resumes: true},
+		operation.Verify:   {Do: a.verifyWork},
+		operation.Repair:   {Do: a.repairWork},
 	}
 	if a.snapshots != nil {
-		w[operation.Snapshot] = work{do: a.snapshotWork}
+		w[operation.Snapshot] = Work{Do: a.snapshotWork}
 	}
 	if a.archiver != nil {
-		w[operation.Erase] = work{do: a.eraseWork}
+		w[operation.Erase] = Work{Do: a.eraseWork}
 	}
 	for kind, one := range w {
-		w[kind] = work{do: a.acrossNoHole(one.do), resumes: one.resumes}
+		w[kind] = Work{Do: a.acrossNoHole(one.Do), Resumes: one.Resumes}
 	}
 	return w
 }
 
 // acrossNoHole has work fail while the log has a hole: a store that is beyond it knows more than the log does.
-func (a *app) acrossNoHole(do func(gateway.Order) (operation.Work, error)) func(gateway.Order) (operation.Work, error) {
+func (a *Service) acrossNoHole(do func(gateway.Order) (operation.Work, error)) func(gateway.Order) (operation.Work, error) {
 	return func(o gateway.Order) (operation.Work, error) {
 		work, err := do(o)
 		if err != nil {
@@ -58,7 +58,7 @@ func (a *app) acrossNoHole(do func(gateway.Order) (operation.Work, error)) func(
 }
 
 // whole fails with [events.ErrHole] while the log is known to have a hole.
-func (a *app) whole(ctx context.Context) error {
+func (a *Service) whole(ctx context.Context) error {
 	holes, err := a.log.Holes(ctx)
 	if len(holes) > 0 {
 		return &eventlog.HoleError{First: holes[0].From, Last: holes[0].To}
@@ -67,7 +67,7 @@ func (a *app) whole(ctx context.Context) error {
 }
 
 // eraseWork takes a user out of everything that the process keeps.
-func (a *app) eraseWork(o gateway.Order) (operation.Work, error) {
+func (a *Service) eraseWork(o gateway.Order) (operation.Work, error) {
 	if !a.archiver.Status().Running {
 		return nil, &gateway.Refusal{
 			Why: gateway.ErrNotPossible, Text: "another process archives the log, or none does: erase there, " +
@@ -76,12 +76,12 @@ func (a *app) eraseWork(o gateway.Order) (operation.Work, error) {
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		r, err := erase.Erase(ctx, erase.Options{
-			Log: a.log, Publisher: a.publisher, Archive: a.archive, Archiver: a.archiver, Stores: a.stores, Source: a.sourceOf,
+			Log: a.log, Publisher: a.publisher, Archive: a.archive, Archiver: a.archiver, Stores: a.Stores, Source: a.sourceOf,
 			Rebuild: rebuild.Options{LogBytes: a.logBytes(ctx), Logger: a.logger},
-			Keeper:  a.snapshots, Bucket: a.opt.snapshots, Buckets: []bucket.Bucket{a.opt.archive, a.opt.snapshots},
+			Keeper:  a.snapshots, Bucket: a.opt.Snapshots, Buckets: []bucket.Bucket{a.opt.Archive, a.opt.Snapshots},
 		}, o.User, p)
 		// What a restored log was taken from is not touched by anything else either.
-		if damaged, _ := filepath.Glob(filepath.Join(a.dir, logDir+"-damaged-*")); len(damaged) > 0 {
+		if damaged, _ := filepath.Glob(filepath.Join(a.dir, LogDir+"-damaged-*")); len(damaged) > 0 {
 			r.Left = append(r.Left, fmt.Sprintf("what remains of a damaged log: remove %v", damaged))
 		}
 		if err != nil {
@@ -112,7 +112,7 @@ func foundBy(r *verify.Report) error {
 
 // rebuildWork builds the next generation of a projection. Some partitions only are made equal to the log where they are: a
 // generation is one fold of the whole log.
-func (a *app) rebuildWork(o gateway.Order) (operation.Work, error) {
+func (a *Service) rebuildWork(o gateway.Order) (operation.Work, error) {
 	if len(o.Partitions) > 0 {
 		return a.repairWork(o)
 	}
@@ -125,7 +125,7 @@ func (a *app) rebuildWork(o gateway.Order) (operation.Work, error) {
 	}, nil
 }
 
-func (a *app) rollbackWork(o gateway.Order) (operation.Work, error) {
+func (a *Service) rollbackWork(o gateway.Order) (operation.Work, error) {
 	live, err := a.named(o.Projection)
 	if err != nil {
 		return nil, err
@@ -138,14 +138,14 @@ func (a *app) rollbackWork(o gateway.Order) (operation.Work, error) {
 	}, nil
 }
 
-func (a *app) rebuildOptions(ctx context.Context, share float64, p *replay.Progress) rebuild.Options {
+func (a *Service) rebuildOptions(ctx context.Context, share float64, p *replay.Progress) rebuild.Options {
 	return rebuild.Options{
-		Pace: replay.Pace{Share: share}, Memory: int(a.memory.rebuild), LogBytes: a.logBytes(ctx), Progress: p, Logger: a.logger,
+		Pace: replay.Pace{Share: share}, Memory: int(a.memory.Rebuild), LogBytes: a.logBytes(ctx), Progress: p, Logger: a.logger,
 	}
 }
 
 // logBytes is about how large the log is, archive included; 0: the log does not answer.
-func (a *app) logBytes(ctx context.Context) (n uint64) {
+func (a *Service) logBytes(ctx context.Context) (n uint64) {
 	if head, err := a.log.Head(ctx); err == nil {
 		n = uint64(max(0, head.Bytes))
 	}
@@ -160,7 +160,7 @@ func (a *app) logBytes(ctx context.Context) (n uint64) {
 // archiveRatio is by how much the stream is larger than its archive, at most, as was measured.
 const archiveRatio = 8
 
-func (a *app) verifyWork(o gateway.Order) (operation.Work, error) {
+func (a *Service) verifyWork(o gateway.Order) (operation.Work, error) {
 	return a.compareWork(o, func(ctx context.Context, live *projections.Live, opt verify.Options) (*verify.Report, error) {
 		r, err := verify.Verify(ctx, live, opt)
 		if err == nil {
@@ -170,7 +170,7 @@ func (a *app) verifyWork(o gateway.Order) (operation.Work, error) {
 	})
 }
 
-func (a *app) repairWork(o gateway.Order) (operation.Work, error) {
+func (a *Service) repairWork(o gateway.Order) (operation.Work, error) {
 	return a.compareWork(o, func(ctx context.Context, live *projections.Live, opt verify.Options) (*verify.Report, error) {
 		r, err := verify.Repair(ctx, live, opt)
 		if err == nil {
@@ -182,10 +182,10 @@ func (a *app) repairWork(o gateway.Order) (operation.Work, error) {
 
 // compareWork compares one projection after the other with the log. One that differs does not keep the others from being
 // looked at.
-func (a *app) compareWork(
+func (a *Service) compareWork(
 	o gateway.Order, compare func(context.Context, *projections.Live, verify.Options) (*verify.Report, error),
 ) (operation.Work, error) {
-	lives := a.stores
+	lives := a.Stores
 	if o.Projection != "" {
 		live, err := a.named(o.Projection)
 		if err != nil {
@@ -222,12 +222,12 @@ func (a *app) compareWork(
 }
 
 // shadowOptions are those of a shadow of a projection. Two that exist at one time have names of their own.
-func (a *app) shadowOptions(projection, name string) verify.Options {
+func (a *Service) shadowOptions(projection, name string) verify.Options {
 	o := verify.Options{
-		Dir: filepath.Join(a.dir, storesDir, projection, name), Memory: int(a.memory.shadow), Logger: a.logger,
+		Dir: filepath.Join(a.dir, StoresDir, projection, name), Memory: int(a.memory.Shadow), Logger: a.logger,
 		Source: func(from events.Cursor) (projections.Subscription, error) { return a.source(from) },
 	}
-	if live := a.store(projection); live != nil {
+	if live := a.Store(projection); live != nil {
 		o.Disk = func() (store, free uint64, err error) {
 			store, _, free, err = live.Disk()
 			return store, free, err
@@ -243,7 +243,7 @@ func (a *app) shadowOptions(projection, name string) verify.Options {
 	return o
 }
 
-func (a *app) snapshotWork(o gateway.Order) (operation.Work, error) {
+func (a *Service) snapshotWork(o gateway.Order) (operation.Work, error) {
 	of := o.Projections
 	if len(of) == 0 && o.Projection != "" {
 		of = []string{o.Projection}
@@ -258,8 +258,8 @@ func (a *app) snapshotWork(o gateway.Order) (operation.Work, error) {
 }
 
 // copied returns the generations that serve, for snapshots of them.
-func (a *app) copied() (stores []snapshot.Store) {
-	for _, live := range a.stores {
+func (a *Service) copied() (stores []snapshot.Store) {
+	for _, live := range a.Stores {
 		if s := live.Serving(); s != nil {
 			stores = append(stores, s)
 		}
@@ -267,12 +267,12 @@ func (a *app) copied() (stores []snapshot.Store) {
 	return stores
 }
 
-func (a *app) named(projection string) (*projections.Live, error) {
-	if live := a.store(projection); live != nil {
+func (a *Service) named(projection string) (*projections.Live, error) {
+	if live := a.Store(projection); live != nil {
 		return live, nil
 	}
 	var names []string
-	for _, s := range a.stores {
+	for _, s := range a.Stores {
 		names = append(names, s.Name())
 	}
 	slices.Sort(names)
@@ -282,7 +282,7 @@ func (a *app) named(projection string) (*projections.Live, error) {
 }
 
 // sourceOf subscribes who folds some kinds only.
-func (a *app) sourceOf(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+func (a *Service) sourceOf(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = a.log.Start()
 	}

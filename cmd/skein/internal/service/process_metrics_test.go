@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"log/slog"
@@ -25,7 +25,7 @@ func TestUpkeepMetricsAreDocumented(t *testing.T) {
 	descriptions := make(chan *prometheus.Desc, 100)
 	newUpkeepCollector(nil).Describe(descriptions)
 	newDiskGuard(t.TempDir(), 0, slog.New(slog.DiscardHandler)).Describe(descriptions)
-	newProcessCollector(nil, 0, accessOptions{}).Describe(descriptions)
+	newProcessCollector(nil, 0, Access{}).Describe(descriptions)
 	folds, err := newFoldMetrics(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)

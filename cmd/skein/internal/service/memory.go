@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -9,23 +9,23 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// memoryPlan shares the memory of the process out.
-type memoryPlan struct {
-	// limit is Go's soft limit.
-	limit int64
-	// cache is for blocks of tables and memtables, hot for decoded follows, ring for what has been read of the log,
-	// rebuild for the rows and blocks of a rebuild, shadow for a verification, requests for calls under way.
-	cache, hot, ring, rebuild, shadow, requests int64
+// Memory shares the memory of the process out.
+type Memory struct {
+	// Limit is Go's soft limit.
+	Limit int64
+	// Cache is for blocks of tables and memtables, hot for decoded follows, ring for what has been read of the log,
+	// Rebuild for the rows and blocks of a rebuild, shadow for a verification, requests for calls under way.
+	Cache, Hot, Ring, Rebuild, Shadow, Requests int64
 }
 
 // bounds are those of stores that serve. Memtables are taken from the cache: four stores have at most four each that wait, one to
 // use again, and those that open iterators hold. Were the cache full of them, every look-up of a fold would read a table. A commit of
 // half a memtable would be flushed alone. What is read of the log takes five times as much once it is decoded.
-func (p memoryPlan) bounds() projections.Bounds {
-	if p.cache == 0 {
+func (p Memory) bounds() projections.Bounds {
+	if p.Cache == 0 {
 		return projections.Bounds{}
 	}
-	flush, keep := min(max(p.cache/32, 2<<20), 32<<20), min(max(p.cache/16, 1<<20), 16<<20)
+	flush, keep := min(max(p.Cache/32, 2<<20), 32<<20), min(max(p.Cache/16, 1<<20), 16<<20)
 	return projections.Bounds{FlushBytes: int(flush), BatchBytes: int(flush / 8), KeepBytes: int(keep), ReadBytes: 1 << 20}
 }
 
@@ -36,9 +36,9 @@ const (
 	giveBackLeast = 64 << 20
 )
 
-// giveBack gives memory back that work has left, until the context ends. The collector of an idle process runs every two
+// GiveBack gives memory back that work has left, until the context ends. The collector of an idle process runs every two
 // minutes only, and the runtime gives back slowly. With a heap of half a gigabyte, a round costs a tenth of a second of a core.
-func giveBack(ctx context.Context) {
+func GiveBack(ctx context.Context) {
 	tick := time.NewTicker(giveBackEvery)
 	defer tick.Stop()
 	for last := uint64(0); ; {

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -13,16 +13,16 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// checkStart tells what a start with these options would find: which stores go on, and which are to be rebuilt, how long that takes
+// Check tells what a start with these options would find: which stores go on, and which are to be rebuilt, how long that takes
 // and how much disk. It changes nothing, and returns how many are to be rebuilt.
-func checkStart(ctx context.Context, o appOptions, out io.Writer) (rebuilds int, err error) {
-	o.log.Existing = true
-	log, err := eventlog.Open(ctx, o.log)
+func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err error) {
+	o.Log.Existing = true
+	log, err := eventlog.Open(ctx, o.Log)
 	if err != nil {
-		return 0, lostLog(err, o.upkeep.archive)
+		return 0, LostLog(err, o.Upkeep.Archive)
 	}
 	defer func() { err = errors.Join(err, log.Close(context.WithoutCancel(ctx))) }()
-	a := &app{log: log, upkeep: upkeep{opt: o.upkeep}}
+	a := &Service{log: log, upkeep: upkeep{opt: o.Upkeep}}
 	if err := a.openArchive(ctx); err != nil {
 		return 0, err
 	}
@@ -36,9 +36,9 @@ func checkStart(ctx context.Context, o appOptions, out io.Writer) (rebuilds int,
 			err = errors.Join(err, live.Close())
 		}
 	}()
-	for _, fold := range all.Makers(o.settings) {
+	for _, fold := range all.Makers(o.Settings) {
 		live, err := projections.OpenLive(projections.LiveOptions{New: fold, Options: projections.Options{
-			Dir: filepath.Join(o.dir, storesDir), ReadOnly: true, Logger: o.logger,
+			Dir: filepath.Join(o.Dir, StoresDir), ReadOnly: true, Logger: o.Logger,
 		}})
 		if errors.Is(err, projections.ErrNoStore) {
 			fmt.Fprintf(out, "%s: no store yet: to be built from %d envelopes\n", fold().Name(), head.Last)

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -29,18 +29,18 @@ type borrowed struct{ openingListener }
 // Close ends Accept.
 func (b borrowed) Close() error { return b.SetDeadline(time.Unix(1, 0)) }
 
-// openOn opens the service that is to serve on a listener, which answers meanwhile.
-func openOn(ctx context.Context, l net.Listener, o appOptions) (*app, error) {
+// OpenOn opens the service that is to serve on a listener, which answers meanwhile.
+func OpenOn(ctx context.Context, l net.Listener, o Options) (*Service, error) {
 	end := func() error { return nil }
 	if l, ok := l.(openingListener); ok {
-		end = answerStarting(l, o.access.certificates, startingAfter, o.logger) //nolint:contextcheck // it ends with the opening
+		end = answerStarting(l, o.Access.Certificates, startingAfter, o.Logger) //nolint:contextcheck // it ends with the opening
 	}
-	a, err := openApp(ctx, o)
+	a, err := Open(ctx, o)
 	switch endErr := end(); {
 	case err != nil:
 		return nil, errors.Join(err, endErr)
 	case endErr != nil:
-		return nil, errors.Join(endErr, a.close(context.WithoutCancel(ctx)))
+		return nil, errors.Join(endErr, a.Close(context.WithoutCancel(ctx)))
 	}
 	return a, nil
 }

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 const reviveRetry = 5 * time.Second
 
 // reviveWhenRoom has a projection that a full disk has stopped go on when there is room, until ctx ends.
-func (a *app) reviveWhenRoom(ctx context.Context, live *projections.Live) error {
+func (a *Service) reviveWhenRoom(ctx context.Context, live *projections.Live) error {
 	logger := a.logger.With("projection", live.Name())
 	for ctx.Err() == nil {
 		changed := live.Changed()

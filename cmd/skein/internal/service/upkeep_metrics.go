@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"time"
@@ -8,7 +8,7 @@ import (
 
 // upkeepCollector tells metrics of what the process does beside serving. docs/metrics.md lists them.
 type upkeepCollector struct {
-	a *app
+	a *Service
 
 	archived, archiveBytes, archiveFiles, archiveLag, archiveWaiting, archiveFailing *prometheus.Desc
 	checks, queued, findings, unexplained, differences, repaired, rounds, roundOf    *prometheus.Desc
@@ -16,7 +16,7 @@ type upkeepCollector struct {
 	snapshots, snapshotFailures, snapshotAge, verifiedAge                            *prometheus.Desc
 }
 
-func newUpkeepCollector(a *app) *upkeepCollector {
+func newUpkeepCollector(a *Service) *upkeepCollector {
 	describe := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
@@ -68,15 +68,15 @@ func (c *upkeepCollector) Collect(out chan<- prometheus.Metric) {
 	if c.a.archive != nil {
 		c.collectArchive(gauge, now)
 	}
-	if c.a.auditor != nil {
-		st := c.a.auditor.Status()
+	if c.a.Auditor != nil {
+		st := c.a.Auditor.Status()
 		count(c.checks, st.Checks)
 		gauge(c.queued, float64(st.Queued))
 		count(c.unexplained, st.Unexplained)
 		count(c.rounds, st.Rounds)
 		gauge(c.roundOf, st.LastTook.Seconds())
 		gauge(c.waiting, float64(st.Waiting))
-		for _, s := range c.a.stores {
+		for _, s := range c.a.Stores {
 			noDisk := 0.0
 			if st.NoDisk[s.Name()] != "" {
 				noDisk = 1

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -16,17 +16,17 @@ import (
 // operationsDir is where operations are below the data directory.
 const operationsDir = "operations"
 
-// work is one kind of long work.
-type work struct {
-	// do checks an order and returns what does it. An order that cannot be taken as things are is refused with a
+// Work is one kind of long work.
+type Work struct {
+	// Do checks an order and returns what does it. An order that cannot be taken as things are is refused with a
 	// [*gateway.Refusal]; do itself must be quick.
-	do func(o gateway.Order) (operation.Work, error)
-	// resumes tells that after a restart the same order goes on where it was. Other work has failed then.
-	resumes bool
+	Do func(o gateway.Order) (operation.Work, error)
+	// Resumes tells that after a restart the same order goes on where it was. Other work has failed then.
+	Resumes bool
 }
 
-// works are the kinds that this process can do.
-type works map[operation.Kind]work
+// Works are the kinds that this process can do.
+type Works map[operation.Kind]Work
 
 // absentWorks say what the kinds need that are not in every process.
 var absentWorks = map[operation.Kind]string{
@@ -54,13 +54,13 @@ var operationStates = map[operation.State]skeinv1.OperationState{
 // operator gives the gateway the operations of the process.
 type operator struct {
 	ops   *operation.Manager
-	works works
+	works Works
 }
 
 // newOperator also tells the operations how they go on after a restart. It is called before they run.
-func newOperator(ops *operation.Manager, w works) *operator {
+func newOperator(ops *operation.Manager, w Works) *operator {
 	for kind, one := range w {
-		if !one.resumes {
+		if !one.Resumes {
 			continue
 		}
 		ops.OnRestart(kind, func(i operation.Info) (operation.Work, error) {
@@ -68,7 +68,7 @@ func newOperator(ops *operation.Manager, w works) *operator {
 			if err := json.Unmarshal(i.Args, &a); err != nil {
 				return nil, fmt.Errorf("its order: %w", err)
 			}
-			return one.do(a.order(i))
+			return one.Do(a.order(i))
 		})
 	}
 	return &operator{ops: ops, works: w}
@@ -109,7 +109,7 @@ func (o *operator) Start(_ context.Context, order gateway.Order) (*skeinv1.Opera
 	if order.Projection == "" && len(order.Projections) == 1 {
 		order.Projection = order.Projections[0]
 	}
-	do, err := one.do(order)
+	do, err := one.Do(order)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -28,60 +28,60 @@ import (
 
 // Where things are below the data directory.
 const (
-	logDir    = "log"
-	storesDir = "stores"
+	LogDir    = "log"
+	StoresDir = "stores"
 )
 
-// closeTimeout is how long the log may take to close: acknowledgements that are still awaited, files.
-const closeTimeout = 30 * time.Second
+// CloseTimeout is how long the log may take to close: acknowledgements that are still awaited, files.
+const CloseTimeout = 30 * time.Second
 
-// appOptions say what a process of the service is made of.
-type appOptions struct {
-	log eventlog.Config
-	dir string
-	// memory says how much each part of the process may take; zero: little is cached.
-	memory memoryPlan
-	// diskReserve is how much of the disk is kept free; 0: by its size.
-	diskReserve int64
-	// settings are what the folds read; zero: the defaults.
-	settings all.Settings
-	keys     pagetoken.KeyRing
-	access   accessOptions
-	limits   gateway.Limits
-	logger   *slog.Logger
-	// version is that of the program.
-	version string
-	// upkeep says what the process does beside serving.
-	upkeep upkeepOptions
-	// tracer follows some calls; nil: none.
-	tracer trace.Tracer
-	// pprof is where profiles of the process are served; nil: nowhere.
-	pprof net.Listener
-	// works makes the long work that the process can do; nil: all that there is.
-	works func(*app) works
+// Options say what a process of the service is made of.
+type Options struct {
+	Log eventlog.Config
+	Dir string
+	// Memory says how much each part of the process may take; zero: little is cached.
+	Memory Memory
+	// DiskReserve is how much of the disk is kept free; 0: by its size.
+	DiskReserve int64
+	// Settings are what the folds read; zero: the defaults.
+	Settings all.Settings
+	Keys     pagetoken.KeyRing
+	Access   Access
+	Limits   gateway.Limits
+	Logger   *slog.Logger
+	// Version is that of the program.
+	Version string
+	// Upkeep says what the process does beside serving.
+	Upkeep UpkeepOptions
+	// Tracer follows some calls; nil: none.
+	Tracer trace.Tracer
+	// Pprof is where profiles of the process are served; nil: nowhere.
+	Pprof net.Listener
+	// Works makes the long work that the process can do; nil: all that there is.
+	Works func(*Service) Works
 }
 
-// accessOptions say who may call.
-type accessOptions struct {
-	gate         *access.Gate
-	certificates *access.Certificates
-	origins      []string
-	hosts        []string
+// Access say who may call.
+type Access struct {
+	Gate         *access.Gate
+	Certificates *access.Certificates
+	Origins      []string
+	Hosts        []string
 }
 
-// app is one process of the service. It is opened from the log upwards and closed in reverse order:
+// Service is one process of the service. It is opened from the log upwards and closed in reverse order:
 //
 //	log ← hub ← stores (each a projection)
 //	 ↑            ↑
 //	publisher ← gateway ← clients
-type app struct {
+type Service struct {
 	log       *eventlog.Log
 	cache     *projections.Cache
 	hub       *eventlog.Hub
-	stores    []*projections.Live
+	Stores    []*projections.Live
 	publisher *eventlog.Publisher
-	// operations are the long work on the stores and the log.
-	operations *operation.Manager
+	// Operations are the long work on the stores and the log.
+	Operations *operation.Manager
 	server     *gateway.Server
 	disk       *diskGuard
 	pprof      net.Listener // may be nil
@@ -89,38 +89,39 @@ type app struct {
 
 	dir      string
 	settings all.Settings
-	memory   memoryPlan
+	memory   Memory
 	upkeep
 
 	// settled is done when every projection has caught up once, or has failed.
 	settled sync.WaitGroup
 }
 
-func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
-	a := &app{logger: o.logger, dir: o.dir, pprof: o.pprof, settings: o.settings, memory: o.memory, upkeep: upkeep{opt: o.upkeep}}
+// Open opens a service, which serves once it is run. It waits for its log, and for room on the disk.
+func Open(ctx context.Context, o Options) (_ *Service, err error) {
+	a := &Service{logger: o.Logger, dir: o.Dir, pprof: o.Pprof, settings: o.Settings, memory: o.Memory, upkeep: upkeep{opt: o.Upkeep}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, a.close(context.WithoutCancel(ctx)))
+			err = errors.Join(err, a.Close(context.WithoutCancel(ctx)))
 		}
 	}()
-	if o.log.Existing, err = archived(ctx, o.upkeep.archive); err != nil {
+	if o.Log.Existing, err = archived(ctx, o.Upkeep.Archive); err != nil {
 		return nil, err
 	}
-	if a.log, err = eventlog.Open(ctx, o.log); err != nil {
-		return nil, lostLog(err, o.upkeep.archive)
+	if a.log, err = eventlog.Open(ctx, o.Log); err != nil {
+		return nil, LostLog(err, o.Upkeep.Archive)
 	}
 	if err = a.openArchive(ctx); err != nil {
 		return nil, err
 	}
 	a.examineLog(ctx)
-	a.disk = newDiskGuard(o.dir, uint64(o.diskReserve), o.logger)
+	a.disk = newDiskGuard(o.Dir, uint64(o.DiskReserve), o.Logger)
 	a.disk.heal = a.log.Recover
 	if err = a.disk.awaitLeast(ctx); err != nil {
 		return nil, err
 	}
-	a.cache = projections.NewCache(o.memory.cache)
-	serving := o.settings // what else folds for a while is asked nothing
-	serving.Hot = graph.NewHotCache(o.memory.hot)
+	a.cache = projections.NewCache(o.Memory.Cache)
+	serving := o.Settings // what else folds for a while is asked nothing
+	serving.Hot = graph.NewHotCache(o.Memory.Hot)
 	registry := prometheus.NewRegistry()
 	folds, err := newFoldMetrics(registry)
 	if err != nil {
@@ -128,15 +129,15 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	}
 	for _, p := range all.Makers(serving) {
 		store, err := projections.OpenLive(projections.LiveOptions{New: p, Options: projections.Options{
-			Dir: filepath.Join(o.dir, storesDir), Cache: a.cache, Bounds: o.memory.bounds(), Logger: o.logger,
-			Listener: folds.attach(p().Name(), o.tracer, a.listener()), //nolint:contextcheck // spans of folds outlive the opening
+			Dir: filepath.Join(o.Dir, StoresDir), Cache: a.cache, Bounds: o.Memory.bounds(), Logger: o.Logger,
+			Listener: folds.attach(p().Name(), o.Tracer, a.listener()), //nolint:contextcheck // spans of folds outlive the opening
 		}})
 		if err != nil {
 			return nil, err
 		}
-		a.stores = append(a.stores, store)
+		a.Stores = append(a.Stores, store)
 	}
-	a.hub = eventlog.NewHub(a.log, eventlog.HubOptions{RingBytes: int(o.memory.ring)})
+	a.hub = eventlog.NewHub(a.log, eventlog.HubOptions{RingBytes: int(o.Memory.Ring)})
 	appends, err := newAppendMetrics(registry)
 	if err != nil {
 		return nil, err
@@ -148,40 +149,40 @@ func openApp(ctx context.Context, o appOptions) (_ *app, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	a.operations, err = operation.Open(operation.Options{Dir: filepath.Join(o.dir, operationsDir), Logger: o.logger})
+	a.Operations, err = operation.Open(operation.Options{Dir: filepath.Join(o.Dir, operationsDir), Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
 	a.openUpkeep()
-	if o.works == nil {
-		o.works = (*app).works
+	if o.Works == nil {
+		o.Works = (*Service).Works
 	}
 	err = errors.Join(registry.Register(newUpkeepCollector(a)), registry.Register(a.disk),
-		registerProcess(registry, newProcessCollector(a.cache, o.memory.cache, o.access)))
+		registerProcess(registry, newProcessCollector(a.cache, o.Memory.Cache, o.Access)))
 	if err != nil {
 		return nil, err
 	}
 	a.server, err = gateway.New(gateway.Options{
-		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.stores,
-		Graph: a.store("graph"), Inbox: a.store("inbox"), Seen: a.store("seen"), Counters: a.store("counters"),
-		Operator: newOperator(a.operations, o.works(a)), Report: a.report, Registry: registry, Room: a.disk.room,
-		Gate: o.access.gate, Certificates: o.access.certificates, Origins: o.access.origins, AllowedHosts: o.access.hosts,
-		Keys: o.keys, Limits: o.limits, Logger: o.logger, Version: o.version, Tracer: o.tracer,
+		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.Stores,
+		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
+		Operator: newOperator(a.Operations, o.Works(a)), Report: a.report, Registry: registry, Room: a.disk.room,
+		Gate: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
+		Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,
 	})
 	return a, err
 }
 
-// store returns a projection by its name; nil: there is none.
-func (a *app) store(name string) *projections.Live {
-	i := slices.IndexFunc(a.stores, func(s *projections.Live) bool { return s.Name() == name })
+// Store returns a projection by its name; nil: there is none.
+func (a *Service) Store(name string) *projections.Live {
+	i := slices.IndexFunc(a.Stores, func(s *projections.Live) bool { return s.Name() == name })
 	if i < 0 {
 		return nil
 	}
-	return a.stores[i]
+	return a.Stores[i]
 }
 
 // listener notes when a projection has caught up, or will not.
-func (a *app) listener() projections.Listener {
+func (a *Service) listener() projections.Listener {
 	a.settled.Add(1)
 	var once sync.Once
 	return projections.Listener{StateChanged: func(s projections.State, _ error) {
@@ -191,9 +192,9 @@ func (a *app) listener() projections.Listener {
 	}}
 }
 
-// run serves on the listener until ctx ends, and calls ready when the projections have caught up. It stops in order:
+// Run serves on the listener until ctx ends, and calls ready when the projections have caught up. It stops in order:
 // calls first, then what waits for the log, then the projections, which until then make answers to calls.
-func (a *app) run(ctx context.Context, l net.Listener, ready func() error) error {
+func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) error {
 	folding, stopFolding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFolding()
 	g, failed := errgroup.WithContext(ctx)
@@ -204,7 +205,7 @@ func (a *app) run(ctx context.Context, l net.Listener, ready func() error) error
 		}
 		return nil
 	})
-	for _, store := range a.stores {
+	for _, store := range a.Stores {
 		g.Go(func() error {
 			// The projection has logged why it stopped; the others go on.
 			_ = store.Run(folding, a.source)
@@ -216,12 +217,12 @@ func (a *app) run(ctx context.Context, l net.Listener, ready func() error) error
 		g.Go(func() error { return servePprof(folding, a.pprof) })
 	}
 	// Long work needs what the projections need, and is interrupted with them. What can goes on in the next process.
-	g.Go(func() error { return a.operations.Run(folding) })
+	g.Go(func() error { return a.Operations.Run(folding) })
 	g.Go(func() error {
 		defer stopFolding()
 		err := a.server.Run(failed, l)
 		// Calls whose clients have gone may still wait for the log.
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), CloseTimeout)
 		defer cancel()
 		return errors.Join(err, a.publisher.Close(last))
 	})
@@ -239,9 +240,9 @@ func (a *app) run(ctx context.Context, l net.Listener, ready func() error) error
 	return g.Wait()
 }
 
-// failed returns the names of the projections that have failed.
-func (a *app) failed() (names []string) {
-	for _, store := range a.stores {
+// Failed returns the names of the projections that have failed.
+func (a *Service) Failed() (names []string) {
+	for _, store := range a.Stores {
 		if store.Status().State == projections.Failed {
 			names = append(names, store.Name())
 		}
@@ -250,7 +251,7 @@ func (a *app) failed() (names []string) {
 }
 
 // source subscribes a projection to the log.
-func (a *app) source(from events.Cursor) (projections.Subscription, error) {
+func (a *Service) source(from events.Cursor) (projections.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = a.log.Start() // a new store has folded no log yet
 	}
@@ -268,8 +269,8 @@ type subscription struct {
 	disk *diskGuard // nil: whoever folds looks at the disk, or there is nothing else
 }
 
-// unguarded is a reading for a process that has no other use for its disk.
-func unguarded(sub *eventlog.Subscription, hub *eventlog.Hub) projections.Subscription {
+// Unguarded is a reading for a process that has no other use for its disk.
+func Unguarded(sub *eventlog.Subscription, hub *eventlog.Hub) projections.Subscription {
 	return subscription{sub, hub, nil}
 }
 
@@ -286,9 +287,9 @@ func (s subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelop
 // Head is the last sequence that the log is known to have.
 func (s subscription) Head() uint64 { return s.hub.Head() }
 
-// close closes what was opened, last first.
-func (a *app) close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+// Close closes what was opened, last first.
+func (a *Service) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, CloseTimeout)
 	defer cancel()
 	var errs []error
 	if a.publisher != nil {
@@ -297,7 +298,7 @@ func (a *app) close(ctx context.Context) error {
 	if a.hub != nil {
 		a.hub.Close()
 	}
-	for _, store := range slices.Backward(a.stores) {
+	for _, store := range slices.Backward(a.Stores) {
 		if err := store.Close(); err != nil {
 			errs = append(errs, fmt.Errorf("close the store of %s: %w", store.Name(), err))
 		}

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -83,7 +83,7 @@ func (g *diskGuard) awaitLeast(ctx context.Context) error {
 	return nil
 }
 
-// run looks at the disk until the context ends.
+// Run looks at the disk until the context ends.
 func (g *diskGuard) run(ctx context.Context) error {
 	tick := time.NewTicker(diskPeriod)
 	defer tick.Stop()

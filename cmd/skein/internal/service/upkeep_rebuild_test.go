@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -25,12 +25,12 @@ func TestRebuildBehindVerification(t *testing.T) {
 			<-let
 			return "", errors.New("it is damaged")
 		}
-		if _, err := service.operations.Do(operation.Verify, "graph", nil, work); err != nil {
+		if _, err := service.Operations.Do(operation.Verify, "graph", nil, work); err != nil {
 			t.Fatal(err)
 		}
 		<-began
 		ended := make(chan error)
-		go func() { ended <- service.rebuildUnasked(t.Context(), service.store("graph")) }()
+		go func() { ended <- service.rebuildUnasked(t.Context(), service.Store("graph")) }()
 		close(let)
 		if err := <-ended; err != nil {
 			t.Fatal(err)
@@ -39,25 +39,25 @@ func TestRebuildBehindVerification(t *testing.T) {
 }
 
 // running runs the service on a data directory until the test ends.
-func running(t *testing.T, dir string) *app {
+func running(t *testing.T, dir string) *Service {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := openApp(t.Context(), appOptions{
-		log: eventlog.Config{Dir: filepath.Join(dir, logDir)}, dir: dir, memory: memoryPlan{cache: 16 << 20, hot: 1 << 20},
-		logger: slog.New(slog.DiscardHandler),
+	a, err := Open(t.Context(), Options{
+		Log: eventlog.Config{Dir: filepath.Join(dir, LogDir)}, Dir: dir, Memory: Memory{Cache: 16 << 20, Hot: 1 << 20},
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- a.run(ctx, l, func() error { close(ready); return nil }) }()
+	go func() { ended <- a.Run(ctx, l, func() error { close(ready); return nil }) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := errors.Join(<-ended, a.close(context.WithoutCancel(ctx))); err != nil {
+		if err := errors.Join(<-ended, a.Close(context.WithoutCancel(ctx))); err != nil {
 			t.Error(err)
 		}
 	})
