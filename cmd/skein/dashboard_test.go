@@ -73,14 +73,14 @@ func TestDashboardShows(t *testing.T) {
 		traffic.Go(func() { (&soaking{api: w.api}).write(ctx, t, n) })
 		traffic.Go(func() { readAll(ctx, w.api, n) })
 	}
-	watching, err := w.api.scrape(t.Context())
+	watching, err := scrape(t.Context(), w.api)
 	if err != nil {
 		t.Fatal(err)
 	}
 	last := watching
 	for tick := time.NewTicker(time.Second); ctx.Err() == nil; <-tick.C {
 		watching = last
-		if last, err = w.api.scrape(t.Context()); err != nil {
+		if last, err = scrape(t.Context(), w.api); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -91,11 +91,11 @@ func showExport(w io.Writer, what string, at *replay.Progress) (stop func()) {
 		}
 		switch unit {
 		case export.Bytes:
-			p.show(int64(done), int64(total), fmt.Sprintf("%s: %s of about %s", what, events.SizeText(done), events.SizeText(total)))
+			p.show(int64(done), int64(total), fmt.Sprintf("%s of about %s", events.SizeText(done), events.SizeText(total)))
 		case export.Envelopes:
-			p.draw(int64(done), int64(total), fmt.Sprintf("%s: %d of %d %s", what, done, total, unit))
+			p.draw(int64(done), int64(total), fmt.Sprintf("%d of %d %s", done, total, unit))
 		default:
-			p.show(int64(done), int64(total), fmt.Sprintf("%s: %d of %d %s", what, done, total, unit))
+			p.show(int64(done), int64(total), fmt.Sprintf("%d of %d %s", done, total, unit))
 		}
 	})
 }

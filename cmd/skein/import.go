@@ -218,7 +218,7 @@ func (c *importFlags) run(ctx context.Context, std *streams, kind importer.Kind)
 	o.Publish, o.Lag = c.publishing(api)
 	bar := newProgress(std.err, "import "+string(kind))
 	o.Notice = bar.note
-	o.Observe = func(p importer.Progress) { bar.imported(p) }
+	o.Observe = importedOn(bar)
 	began := time.Now()
 	report, err := importer.Run(ctx, o)
 	bar.end()
@@ -305,7 +305,9 @@ func (c *importFlags) compare(ctx context.Context, std *streams, o importer.Opti
 	found, err := importer.Compare(ctx, importer.CompareOptions{
 		Kind: o.Kind, Path: o.Path, Format: o.Format, First: o.First, StartedAt: r.StartedAt, AtLeast: r.Position,
 		Graph: api.graph(), Feed: api.feed(), Counters: api.counters(), Checks: c.CompareChecks, Seed: seed, Patience: c.RetryFor,
-		Observe:    bar.compared,
+		Observe: func(done, total int) {
+			bar.show(int64(done), int64(total), fmt.Sprintf("%d of %d users and boards", done, total))
+		},
 		Difference: func(text string) { bar.clear(); fmt.Fprintln(std.out, "difference: "+text) },
 	})
 	bar.end()
@@ -328,4 +330,33 @@ func (c *importFlags) compare(ctx context.Context, std *streams, o importer.Opti
 		return errSilent
 	}
 	return nil
+}
+
+// importedOn shows how far an import is, by the bytes of its file: how many rows it has is not known.
+func importedOn(bar *progress) func(importer.Progress) {
+	began := time.Now()
+	// What an earlier run had sent does not count for the rate.
+	first, begun := uint64(0), false
+	return func(at importer.Progress) {
+		if !begun {
+			begun, first = true, at.Events
+		}
+		if bar.retrying(at.Retrying) {
+			return
+		}
+		rate := float64(at.Events-first) / max(time.Since(began).Seconds(), 0.001)
+		rejected := ""
+		if at.Rejected > 0 {
+			rejected = fmt.Sprintf(", %d rejected", at.Rejected)
+		}
+		bar.show(at.Read, at.Size, fmt.Sprintf("row %d, %.0f events/s%s%s", at.Row, rate, rejected, slowedText(at.Slowed)))
+	}
+}
+
+// slowedText says for which projection an import waits.
+func slowedText(by importer.Lag) string {
+	if by.Projection == "" {
+		return ""
+	}
+	return fmt.Sprintf(", waiting for %s, %.1fs behind", by.Projection, by.Behind.Seconds())
 }

@@ -76,7 +76,7 @@ func (c *importRedisCmd) Run(ctx context.Context, std *streams) error {
 	}
 	logging.Disable() // what it would print between the lines of the progress, the import says itself
 	bar := newProgress(std.err, "import redis")
-	o.Notice, o.Observe = bar.note, bar.readRedis
+	o.Notice, o.Observe = bar.note, readOn(bar)
 	if c.DryRun {
 		began := time.Now()
 		report, err := redis.DryRun(ctx, o)
@@ -234,11 +234,14 @@ func (c *importRedisCmd) dryReport(std *streams, r *redis.Report, took time.Dura
 // compare holds Redis against the answers of the service.
 func (c *importRedisCmd) compare(ctx context.Context, std *streams, o redis.Options, api *client, position string) error {
 	bar := newProgress(std.err, "compare")
-	o.Observe = bar.readRedis
+	o.Observe = readOn(bar)
 	began := time.Now()
 	found, err := redis.Compare(ctx, redis.CompareOptions{
 		Options: o, AtLeast: position, Graph: api.graph(), Feed: api.feed(), Seen: api.seen(), Counters: api.counters(),
-		Tolerance: c.CompareTolerance, Asked: bar.asked,
+		Tolerance: c.CompareTolerance,
+		Asked: func(done, total int) {
+			bar.show(int64(done), int64(total), fmt.Sprintf("%d of %d lists and counts", done, total))
+		},
 		Difference: func(text string) { bar.clear(); fmt.Fprintln(std.out, "difference: "+text) },
 	})
 	bar.end()
@@ -259,29 +262,15 @@ func (c *importRedisCmd) compare(ctx context.Context, std *streams, o redis.Opti
 	return c.MaxRejects.Check(found.Rejected, found.Entries, found.Entries+found.Rejected)
 }
 
-// readRedis shows the progress of an import from Redis: first of its keys, then of what is published.
-func (p *progress) readRedis(at redis.Progress) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if at.Retrying != nil {
-		if !p.retrying {
-			p.line("%s: trying again: %v", p.what, at.Retrying)
+// readOn shows how far an import from Redis is: first by its keys, then by what is published.
+func readOn(bar *progress) func(redis.Progress) {
+	return func(at redis.Progress) {
+		switch {
+		case bar.retrying(at.Retrying):
+		case at.New > 0:
+			bar.show(int64(at.Published), int64(at.New), fmt.Sprintf("%d of %d facts published%s", at.Published, at.New, slowedText(at.Slowed)))
+		default:
+			bar.show(int64(at.Keys), int64(at.Total), fmt.Sprintf("%d keys, %d elements read", at.Keys, at.Elements))
 		}
-		p.retrying = true
-		return
 	}
-	p.retrying = false
-	if at.New > 0 {
-		p.show(int64(at.Published), int64(at.New), fmt.Sprintf("%s: %d of %d facts published%s",
-			p.what, at.Published, at.New, slowedText(at.Slowed)))
-		return
-	}
-	p.show(int64(at.Keys), int64(at.Total), fmt.Sprintf("%s: %d keys, %d elements read", p.what, at.Keys, at.Elements))
-}
-
-// asked shows the progress of asking for lists.
-func (p *progress) asked(done, total int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.show(int64(done), int64(total), fmt.Sprintf("%s: %d of %d lists and counts", p.what, done, total))
 }

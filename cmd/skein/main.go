@@ -1,12 +1,10 @@
 // Skein is the service for who follows whom, what is new, and what was seen, and every tool that goes with it. The
-// commands are in cli.go, one file each; what a process of the service consists of is in app.go.
+// commands are in cli.go; what a process of the service consists of is in internal/service.
 package main
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"regexp"
@@ -15,15 +13,6 @@ import (
 
 	"github.com/alecthomas/kong"
 )
-
-// streams are the standard streams. Data goes to out, everything for people to err.
-type streams struct {
-	in  io.Reader
-	out io.Writer
-	err io.Writer
-}
-
-func (s *streams) say(format string, args ...any) { fmt.Fprintf(s.err, format+"\n", args...) }
 
 // Exit codes.
 const (
@@ -109,14 +98,6 @@ func understood(args []string) []string {
 	}
 	return out
 }
-
-// usageError is an error in how the command was called that the parser could not know.
-type usageError struct{ error }
-
-func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
-// errSilent ends a command with an exit code, after everything was said.
-var errSilent = errors.New("failed")
 
 func exitCode(ctx context.Context, err error, std *streams) int {
 	var misused usageError

@@ -107,7 +107,7 @@ func TestObservabilityAsksForWhatThereIs(t *testing.T) {
 	}
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
-	for metric := range scrape(t, api) {
+	for metric := range scraped(t, api) {
 		if strings.HasPrefix(metric, "go_") || strings.HasPrefix(metric, "process_") {
 			labels[metric] = map[string]bool{"job": true, "instance": true, "quantile": true}
 		}

@@ -82,3 +82,6 @@ func yesNo(b bool) string {
 func secondsText(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
 }
+
+// printPlainJSON prints a value for programs, one a line.
+func printPlainJSON(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }

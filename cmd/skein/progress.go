@@ -10,8 +10,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
-	"github.com/skein-feed/skein/replay/importer"
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/replay"
 )
 
 // logEvery is how often progress is told where there is no terminal to draw on.
@@ -23,19 +23,15 @@ type progress struct {
 	what string
 	bar  *progressbar.ProgressBar // nil: no terminal
 
-	mu    sync.Mutex
-	began time.Time
-	told  time.Time
-	// first are the events that an earlier run had sent; they do not count for the rate.
-	first uint64
-	begun bool
-	rate  forecast
-	// retrying notes that trouble was told, so that it is told once.
-	retrying bool
+	mu   sync.Mutex
+	told time.Time
+	rate forecast
+	// troubled notes that trouble was told, so that it is told once.
+	troubled bool
 }
 
 func newProgress(w io.Writer, what string) *progress {
-	p := &progress{w: w, what: what, began: time.Now(), told: time.Now()}
+	p := &progress{w: w, what: what, told: time.Now()}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions64(1,
 			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionFullWidth(),
@@ -44,63 +40,6 @@ func newProgress(w io.Writer, what string) *progress {
 		)
 	}
 	return p
-}
-
-// imported shows the progress of an import: of the file by its bytes, for how many rows it has is not known.
-func (p *progress) imported(at importer.Progress) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.begun {
-		p.begun, p.first = true, at.Events
-	}
-	if at.Retrying != nil {
-		if !p.retrying {
-			p.line("%s: trying again: %v", p.what, at.Retrying)
-		}
-		p.retrying = true
-		return
-	}
-	p.retrying = false
-	rate := float64(at.Events-p.first) / max(time.Since(p.began).Seconds(), 0.001)
-	text := fmt.Sprintf("%s: row %d, %.0f events/s%s%s", p.what, at.Row, rate, rejectedText(at.Rejected), slowedText(at.Slowed))
-	p.show(at.Read, at.Size, text)
-}
-
-func rejectedText(n uint64) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprintf(", %d rejected", n)
-}
-
-// slowedText says for which projection an import waits.
-func slowedText(by importer.Lag) string {
-	if by.Projection == "" {
-		return ""
-	}
-	return fmt.Sprintf(", waiting for %s, %.1fs behind", by.Projection, by.Behind.Seconds())
-}
-
-// compared shows the progress of a comparison.
-func (p *progress) compared(done, total int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.show(int64(done), int64(total), fmt.Sprintf("%s: %d of %d users and boards", p.what, done, total))
-}
-
-// operated shows the progress of an operation, with the rate and the time left that the service tells.
-func (p *progress) operated(op *skeinv1.Operation) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	text := p.what + ": " + operationProgress(op)
-	if p.bar != nil {
-		p.draw(int64(op.GetDone()), int64(op.GetTotal()), text)
-		return
-	}
-	if time.Since(p.told) >= logEvery {
-		p.told = time.Now()
-		fmt.Fprintln(p.w, text)
-	}
 }
 
 // say tells something between two states of the bar.
@@ -119,25 +58,46 @@ func (p *progress) note(text string) {
 
 // show shows how much is done, and the time left.
 func (p *progress) show(done, total int64, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if left, ok := p.rate.left(time.Now(), done, total); ok {
 		text += ", about " + left.Round(time.Second).String() + " left"
 	}
-	p.draw(done, total, text)
+	if p.bar == nil {
+		text = fmt.Sprintf("%s, %.0f %%", text, 100*float64(min(done, total))/float64(max(total, 1)))
+	}
+	p.drawLocked(done, total, text)
 }
 
 // draw shows how much is done.
 func (p *progress) draw(done, total int64, text string) {
-	if p.bar != nil {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drawLocked(done, total, text)
+}
+
+func (p *progress) drawLocked(done, total int64, text string) {
+	text = p.what + ": " + text
+	switch {
+	case p.bar != nil:
 		p.bar.ChangeMax64(max(total, 1))
 		p.bar.Describe(text)
 		_ = p.bar.Set64(min(done, total)) // a bar that cannot be drawn stops nothing
-		return
+	case time.Since(p.told) >= logEvery:
+		p.told = time.Now()
+		fmt.Fprintln(p.w, text)
 	}
-	if time.Since(p.told) < logEvery {
-		return
+}
+
+// retrying reports whether there is trouble, which is told once until it is over.
+func (p *progress) retrying(trouble error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if trouble != nil && !p.troubled {
+		p.line("%s: trying again: %v", p.what, trouble)
 	}
-	p.told = time.Now()
-	fmt.Fprintf(p.w, "%s, %.0f %%\n", text, 100*float64(min(done, total))/float64(max(total, 1)))
+	p.troubled = trouble != nil
+	return p.troubled
 }
 
 // line tells something between two states of the bar.
@@ -165,4 +125,37 @@ func (p *progress) end() {
 		_ = p.bar.Exit()
 		_ = p.bar.Clear()
 	}
+}
+
+// showProgress shows how far work on bytes is until the returned function is called, which may be called again.
+func showProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
+	return showEvery(w, what, func(p *progress) {
+		if unit, done, total := at.Now(); total > 0 {
+			p.show(int64(done), int64(total), fmt.Sprintf("%s of %s %s", events.SizeText(done), events.SizeText(total), unit))
+		}
+	})
+}
+
+// showEvery shows again and again how far long work is until the returned function is called, which may be called again.
+func showEvery(w io.Writer, what string, show func(p *progress)) (stop func()) {
+	p := newProgress(w, what)
+	quit, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(200 * time.Millisecond)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+			case <-quit:
+				p.end()
+				return
+			}
+			show(p)
+		}
+	}()
+	return sync.OnceFunc(func() {
+		close(quit)
+		<-ended
+	})
 }

@@ -245,7 +245,7 @@ func followToEnd(ctx context.Context, c *client, p *progress, op *skeinv1.Operat
 			if op = stream.Msg().GetOperation(); operationEnded(op) {
 				return op, stream.Close()
 			}
-			p.operated(op)
+			p.draw(int64(op.GetDone()), int64(op.GetTotal()), operationProgress(op))
 		}
 		if err == nil {
 			err = errors.Join(stream.Err(), stream.Close())

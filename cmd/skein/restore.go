@@ -2,16 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -233,41 +230,3 @@ func foldTail(ctx context.Context, log *eventlog.Log, s *projections.Store) erro
 	})
 	return g.Wait()
 }
-
-// showProgress shows how far restoring is until the returned function is called, which may be called again.
-func showProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
-	return showEvery(w, what, func(p *progress) {
-		if unit, done, total := at.Now(); total > 0 {
-			p.show(int64(done), int64(total), fmt.Sprintf("%s: %s of %s %s", what, events.SizeText(done), events.SizeText(total), unit))
-		}
-	})
-}
-
-// showEvery shows again and again how far long work is until the returned function is called, which may be called again.
-func showEvery(w io.Writer, what string, show func(p *progress)) (stop func()) {
-	p := newProgress(w, what)
-	quit, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		ticker := time.NewTicker(200 * time.Millisecond)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-			case <-quit:
-				p.end()
-				return
-			}
-			p.mu.Lock()
-			show(p)
-			p.mu.Unlock()
-		}
-	}()
-	return sync.OnceFunc(func() {
-		close(quit)
-		<-ended
-	})
-}
-
-// printPlainJSON prints a value for programs, one a line.
-func printPlainJSON(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }

@@ -22,7 +22,7 @@ type figures struct {
 }
 
 // scrape asks a service for its metrics.
-func (c *client) scrape(ctx context.Context) (*figures, error) {
+func scrape(ctx context.Context, c *client) (*figures, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/metrics", nil)
 	if err != nil {
 		return nil, err

@@ -36,7 +36,7 @@ func (c *statusCmd) watch(ctx context.Context, std *streams) error {
 	ask := func() (*figures, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 		defer cancel()
-		return api.scrape(ctx)
+		return scrape(ctx, api)
 	}
 	from, err := ask()
 	if err != nil {

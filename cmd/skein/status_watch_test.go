@@ -23,7 +23,7 @@ func TestStatusScreen(t *testing.T) {
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
 	publish(t, api, userFollowed("ann", "bob"))
-	from, err := api.scrape(t.Context())
+	from, err := scrape(t.Context(), api)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestStatusScreen(t *testing.T) {
 	if connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Fatal(err)
 	}
-	to, err := api.scrape(t.Context())
+	to, err := scrape(t.Context(), api)
 	if err != nil {
 		t.Fatal(err)
 	}

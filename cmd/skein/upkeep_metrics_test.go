@@ -14,7 +14,7 @@ func TestScrapeIsLinted(t *testing.T) {
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
 	publish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"))
-	families := scrape(t, api)
+	families := scraped(t, api)
 	var list []*dto.MetricFamily
 	for name, f := range families {
 		if strings.HasPrefix(name, "skein_") { // those of Go are as they are
@@ -44,10 +44,10 @@ func TestScrapeIsLinted(t *testing.T) {
 	}
 }
 
-// scrape asks a service for its metrics.
-func scrape(t *testing.T, api *client) map[string]*dto.MetricFamily {
+// scraped asks a service for its metrics.
+func scraped(t *testing.T, api *client) map[string]*dto.MetricFamily {
 	t.Helper()
-	f, err := api.scrape(t.Context())
+	f, err := scrape(t.Context(), api)
 	if err != nil {
 		t.Fatal(err)
 	}
