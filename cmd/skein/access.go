@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/gateway/access"
 )
@@ -52,11 +53,11 @@ func (f *accessFlags) checkAccess() error {
 		{f.JWTAudience != "", "--jwt-audience", f.JWKS != "", "--jwks"},
 	} {
 		if c.has && !c.needed {
-			return usage("%s needs %s", c.flag, c.other)
+			return command.Usagef("%s needs %s", c.flag, c.other)
 		}
 	}
 	if len(f.AllowedHosts) > 0 && f.asks() {
-		return usage("--allowed-hosts is for a service without --tokens and --jwks: with them it answers to any host")
+		return command.Usagef("--allowed-hosts is for a service without --tokens and --jwks: with them it answers to any host")
 	}
 	return nil
 }

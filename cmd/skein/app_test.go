@@ -21,6 +21,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
@@ -29,7 +30,7 @@ import (
 )
 
 // startApp runs the service inside the test on a data directory, and returns a client and what stops it.
-func startApp(t *testing.T, dir string, logger *slog.Logger, options ...func(*service.Options)) (api *client, stop func()) {
+func startApp(t *testing.T, dir string, logger *slog.Logger, options ...func(*service.Options)) (api *command.Client, stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -53,7 +54,7 @@ func startApp(t *testing.T, dir string, logger *slog.Logger, options ...func(*se
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	api = (&clientFlags{Server: l.Addr().String()}).client()
+	api = (&command.ClientFlags{Server: l.Addr().String()}).Client()
 	return api, func() {
 		t.Helper()
 		cancel()
@@ -63,13 +64,13 @@ func startApp(t *testing.T, dir string, logger *slog.Logger, options ...func(*se
 		if err := a.Close(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
 		}
-		api.http.CloseIdleConnections()
+		api.HTTP.CloseIdleConnections()
 	}
 }
 
-func publish(t *testing.T, api *client, evs ...*skeinv1.Event) (position string) {
+func publish(t *testing.T, api *command.Client, evs ...*skeinv1.Event) (position string) {
 	t.Helper()
-	res, err := api.events().Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
+	res, err := api.Events().Publish(t.Context(), connect.NewRequest(&skeinv1.PublishRequest{
 		Events: evs, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
 	}))
 	if err != nil {
@@ -89,7 +90,7 @@ func TestAppOpensAndCloses(t *testing.T) {
 	stop()
 	api, stop = startApp(t, dir, logger)
 	defer stop()
-	res, err := api.graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
+	res, err := api.Graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
 		AtLeast: position,
 		Pairs:   []*skeinv1.FollowPair{{UserId: "ann", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "bob"}}},
 	}))
@@ -131,7 +132,7 @@ func TestProjectionFailsAlone(t *testing.T) {
 	var log lockedBuffer
 	api, stop = startApp(t, dir, slog.New(slog.NewTextHandler(&log, nil)))
 	defer stop()
-	res, err := api.admin().GetStatus(t.Context(), connect.NewRequest(&skeinv1.GetStatusRequest{}))
+	res, err := api.Admin().GetStatus(t.Context(), connect.NewRequest(&skeinv1.GetStatusRequest{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +210,7 @@ func TestHistoryLosesToLive(t *testing.T) {
 		if _, err := importer.Run(t.Context(), importer.Options{
 			Kind: importer.Follows, Path: files[i], LogID: "log",
 			Publish: func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
-				res, err := api.events().Publish(ctx, connect.NewRequest(req))
+				res, err := api.Events().Publish(ctx, connect.NewRequest(req))
 				if err != nil {
 					return nil, err
 				}
@@ -235,7 +236,7 @@ func pickPair(rng *rand.Rand, users int) (a, b string) {
 
 // publishLive publishes some live follows and unfollows, one a call, and notes when they began to hold as the service
 // tells it.
-func publishLive(t *testing.T, api *client, rng *rand.Rand, users int, want map[[2]string]edgeFacts) {
+func publishLive(t *testing.T, api *command.Client, rng *rand.Rand, users int, want map[[2]string]edgeFacts) {
 	t.Helper()
 	for range 30 {
 		a, b := pickPair(rng, users)
@@ -258,7 +259,7 @@ func publishLive(t *testing.T, api *client, rng *rand.Rand, users int, want map[
 
 // demandFollowing demands the list of a user, in order. Times of live facts are the log's: they are demanded to be
 // within a second of when the fact was published, and to be those of the list's order.
-func demandFollowing(t *testing.T, api *client, user string, want map[[2]string]edgeFacts) {
+func demandFollowing(t *testing.T, api *command.Client, user string, want map[[2]string]edgeFacts) {
 	t.Helper()
 	type entry struct {
 		user  string
@@ -273,7 +274,7 @@ func demandFollowing(t *testing.T, api *client, user string, want map[[2]string]
 	slices.SortFunc(wanted, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(b.since, a.since), cmp.Compare(a.user, b.user))
 	})
-	res, err := api.graph().ListFollowing(t.Context(), connect.NewRequest(&skeinv1.ListFollowingRequest{
+	res, err := api.Graph().ListFollowing(t.Context(), connect.NewRequest(&skeinv1.ListFollowingRequest{
 		UserId: user, PageSize: 1000,
 	}))
 	if err != nil {

@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
 // output runs a command that needs no service.
 func output(args ...string) (code int, out string) {
 	var text, trouble bytes.Buffer
-	code = run(args, &streams{nil, &text, &trouble})
+	code = run(args, &command.Streams{Out: &text, Err: &trouble})
 	return code, text.String() + trouble.String()
 }
 

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
 // completionCmd prints the few lines that make a shell ask skein itself what may come next: what is offered is always what this
@@ -20,8 +22,8 @@ type completionCmd struct {
 type shellCmd struct{}
 
 // Run prints the lines for the shell that the command is called after.
-func (*shellCmd) Run(parsed *kong.Context, std *streams) error {
-	_, err := fmt.Fprint(std.out, shellScripts[parsed.Selected().Name])
+func (*shellCmd) Run(parsed *kong.Context, std *command.Streams) error {
+	_, err := fmt.Fprint(std.Out, shellScripts[parsed.Selected().Name])
 	return err
 }
 
@@ -48,12 +50,12 @@ type completeWordsCmd struct {
 }
 
 // Run prints what the last word may become, one a line.
-func (c *completeWordsCmd) Run(parsed *kong.Context, std *streams) error {
+func (c *completeWordsCmd) Run(parsed *kong.Context, std *command.Streams) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
 	}
-	_, err := fmt.Fprintln(std.out, strings.Join(complete(parsed.Model.Node, words), "\n"))
+	_, err := fmt.Fprintln(std.Out, strings.Join(complete(parsed.Model.Node, words), "\n"))
 	return err
 }
 

@@ -12,6 +12,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
 // configCmd tells what serve would run with. It has the flags of serve, and the part of the configuration file that is for serve.
@@ -29,9 +31,9 @@ checked only as far as they can be without files.`
 }
 
 // Run prints.
-func (c *configCmd) Run(parsed *kong.Context, std *streams) error {
+func (c *configCmd) Run(parsed *kong.Context, std *command.Streams) error {
 	if c.Reference {
-		_, err := fmt.Fprint(std.out, reference(parsed.Model))
+		_, err := fmt.Fprint(std.Out, reference(parsed.Model))
 		return err
 	}
 	if _, err := c.settings(); err != nil {
@@ -54,7 +56,7 @@ func (c *configCmd) Run(parsed *kong.Context, std *streams) error {
 		value.LineComment = from[f.Name]
 		node.Content = append(node.Content, key, value)
 	}
-	out := yaml.NewEncoder(std.out)
+	out := yaml.NewEncoder(std.Out)
 	out.SetIndent(2)
 	if err := out.Encode(map[string]*yaml.Node{"serve": node}); err != nil {
 		return err

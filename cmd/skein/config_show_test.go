@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
 // TestConfigurationReference: docs/configuration.md is what the code says. `task generate` writes it.
@@ -17,7 +19,7 @@ func TestConfigurationReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got, noise bytes.Buffer
-	if code := run([]string{"config", "--reference"}, &streams{nil, &got, &noise}); code != exitOK {
+	if code := run([]string{"config", "--reference"}, &command.Streams{Out: &got, Err: &noise}); code != exitOK {
 		t.Fatal(noise.String())
 	}
 	if !bytes.Equal(got.Bytes(), want) {

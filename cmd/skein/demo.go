@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
@@ -23,7 +24,7 @@ type demoCmd struct {
 }
 
 // Run serves a small world from a temporary directory and shows it.
-func (c *demoCmd) Run(ctx context.Context, std *streams) (err error) {
+func (c *demoCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	dir, err := os.MkdirTemp("", "skein-demo-*")
 	if err != nil {
 		return err
@@ -40,7 +41,7 @@ func (c *demoCmd) Run(ctx context.Context, std *streams) (err error) {
 	flags := logFlags{LogFormat: "text", LogLevel: c.LogLevel}
 	a, err := service.Open(ctx, service.Options{
 		Log: eventlog.Config{Dir: filepath.Join(dir, service.LogDir)}, Dir: dir, Memory: service.Memory{Cache: 64 << 20, Hot: 1 << 20},
-		Logger: flags.logger(std.err), Version: version().Version,
+		Logger: flags.logger(std.Err), Version: version().Version,
 		Upkeep: service.UpkeepOptions{Archive: archive, AuditShare: 0.05, Adopt: true},
 	})
 	if err != nil {
@@ -72,25 +73,25 @@ func (c *demoCmd) listen(ctx context.Context) (net.Listener, error) {
 }
 
 // show makes the world and the tour.
-func (c *demoCmd) show(ctx context.Context, std *streams, url, dir string) error {
-	fmt.Fprintf(std.out, "skein demo: a service at %s, with its data in %s\n", url, dir)
-	api := (&clientFlags{Server: url}).client()
+func (c *demoCmd) show(ctx context.Context, std *command.Streams, url, dir string) error {
+	fmt.Fprintf(std.Out, "skein demo: a service at %s, with its data in %s\n", url, dir)
+	api := (&command.ClientFlags{Server: url}).Client()
 	w := newWorld()
 	if err := w.publish(ctx, api); err != nil {
 		return fmt.Errorf("the demo's world: %w", err)
 	}
-	fmt.Fprintf(std.out, "A small world is in it: %d users, %d boards, %d pins, %d facts, the oldest two years old.\n"+
+	fmt.Fprintf(std.Out, "A small world is in it: %d users, %d boards, %d pins, %d facts, the oldest two years old.\n"+
 		"Every line that begins with $ below is a call that was just made; try them, and others.\n",
 		len(people), len(demoBoards), len(demoPins), len(w.events))
-	t := &tour{url: url, http: api.http, out: std.out}
+	t := &tour{url: url, http: api.HTTP, out: std.Out}
 	if err := t.walk(ctx); err != nil {
 		return fmt.Errorf("the tour: %w", err)
 	}
 	self := selfCommand()
-	fmt.Fprintf(std.out, "\nThe same from a terminal of your own, in another window:\n\n"+
+	fmt.Fprintf(std.Out, "\nThe same from a terminal of your own, in another window:\n\n"+
 		"  %s query feed ada --server %s\n  %s status --server %s\n\n", self, url, self, url)
 	if !c.Exit {
-		fmt.Fprintf(std.out, "Serving %s until you press Ctrl-C; then %s is removed.\n", url, dir)
+		fmt.Fprintf(std.Out, "Serving %s until you press Ctrl-C; then %s is removed.\n", url, dir)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -135,9 +136,9 @@ func (w *world) ago(from, to int) time.Time {
 }
 
 // publish publishes the history and waits until it shows.
-func (w *world) publish(ctx context.Context, api *client) error {
+func (w *world) publish(ctx context.Context, api *command.Client) error {
 	for batch := range slices.Chunk(w.events, events.MaxEnvelopeEvents) {
-		_, err := api.events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{
+		_, err := api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{
 			Events: batch, Wait: skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
 		}))
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/atomicfile"
@@ -39,13 +40,13 @@ type exportFlags struct {
 
 // write has an export written, shows how far it is, and tells what was written.
 func (f *exportFlags) write(
-	std *streams, what string, at *replay.Progress, do func(io.Writer, export.Format) (export.Counts, error),
+	std *command.Streams, what string, at *replay.Progress, do func(io.Writer, export.Format) (export.Counts, error),
 ) (err error) {
-	shown := showExport(std.err, what, at)
+	shown := showExport(std.Err, what, at)
 	defer shown()
 	var n export.Counts
 	if f.Out == "-" {
-		out := bufio.NewWriterSize(std.out, 1<<16)
+		out := bufio.NewWriterSize(std.Out, 1<<16)
 		if n, err = do(out, export.Format(f.Format)); err == nil {
 			err = out.Flush()
 		}
@@ -60,9 +61,9 @@ func (f *exportFlags) write(
 	for _, k := range slices.Sorted(maps.Keys(n.Kinds)) {
 		kinds = append(kinds, fmt.Sprintf("%s %d", k, n.Kinds[k]))
 	}
-	std.say("%s: %d", what, n.Rows)
+	std.Sayf("%s: %d", what, n.Rows)
 	if len(kinds) > 0 {
-		std.say("%s", strings.Join(kinds, ", "))
+		std.Sayf("%s", strings.Join(kinds, ", "))
 	}
 	return nil
 }
@@ -84,25 +85,25 @@ func (f *exportFlags) file(do func(io.Writer, export.Format) (export.Counts, err
 
 // showExport shows how far an export is until the returned function is called, which may be called again.
 func showExport(w io.Writer, what string, at *replay.Progress) (stop func()) {
-	return showEvery(w, what, func(p *progress) {
+	return command.ShowEvery(w, what, func(p *command.Progress) {
 		unit, done, total := at.Now()
 		if total == 0 {
 			return
 		}
 		switch unit {
 		case export.Bytes:
-			p.show(int64(done), int64(total), fmt.Sprintf("%s of about %s", events.SizeText(done), events.SizeText(total)))
+			p.Show(int64(done), int64(total), fmt.Sprintf("%s of about %s", events.SizeText(done), events.SizeText(total)))
 		case export.Envelopes:
-			p.draw(int64(done), int64(total), fmt.Sprintf("%d of %d %s", done, total, unit))
+			p.Draw(int64(done), int64(total), fmt.Sprintf("%d of %d %s", done, total, unit))
 		default:
-			p.show(int64(done), int64(total), fmt.Sprintf("%d of %d %s", done, total, unit))
+			p.Show(int64(done), int64(total), fmt.Sprintf("%d of %d %s", done, total, unit))
 		}
 	})
 }
 
 type exportRowsCmd struct {
-	exportFlags `embed:""`
-	clientFlags `embed:""`
+	exportFlags         `embed:""`
+	command.ClientFlags `embed:""`
 
 	Projection string   `arg:"" help:"Whose: graph, inbox, seen or counters."`
 	Target     string   `help:"Where snapshots are: a directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION." placeholder:"TARGET"`
@@ -121,18 +122,18 @@ or let --take have it write one.`
 }
 
 // Run writes rows.
-func (c *exportRowsCmd) Run(ctx context.Context, std *streams) (err error) {
+func (c *exportRowsCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	list := all.All(all.Settings{})
 	i := slices.IndexFunc(list, func(p projections.Projection) bool { return p.Name() == c.Projection })
 	switch {
 	case i < 0:
-		return usage("there is no projection %q", c.Projection)
+		return command.Usagef("there is no projection %q", c.Projection)
 	case (c.Target == "") == (c.Data == ""):
-		return usage("either --target, where the snapshots are, or --data, the directory of a service that is not running")
+		return command.Usagef("either --target, where the snapshots are, or --data, the directory of a service that is not running")
 	case c.Target == "" && (c.Snapshot != "" || c.Take):
-		return usage("--snapshot and --take go with --target")
+		return command.Usagef("--snapshot and --take go with --target")
 	case c.Take && c.Snapshot != "":
-		return usage("either --take or --snapshot: the one that is taken has a name of its own")
+		return command.Usagef("either --take or --snapshot: the one that is taken has a name of its own")
 	}
 	if c.Data != "" {
 		store, err := projections.Open(projections.Options{
@@ -154,15 +155,15 @@ func (c *exportRowsCmd) Run(ctx context.Context, std *streams) (err error) {
 }
 
 // take has the service write a snapshot.
-func (c *exportRowsCmd) take(ctx context.Context, std *streams) error {
-	res, err := call(ctx, &c.clientFlags, c.client().admin().TakeSnapshot, &skeinv1.TakeSnapshotRequest{
+func (c *exportRowsCmd) take(ctx context.Context, std *command.Streams) error {
+	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().TakeSnapshot, &skeinv1.TakeSnapshotRequest{
 		Projections: []string{c.Projection}, Name: c.Snapshot,
 	})
 	if err != nil {
 		return fmt.Errorf("--take: %w", err)
 	}
 	// What it reports is for people here: standard output may be the export's.
-	return (&waitFlags{}).follow(ctx, &c.clientFlags, &streams{in: std.in, out: std.err, err: std.err}, res.GetOperation())
+	return (&waitFlags{}).follow(ctx, &c.ClientFlags, &command.Streams{In: std.In, Out: std.Err, Err: std.Err}, res.GetOperation())
 }
 
 // drop removes the snapshot that was taken.
@@ -180,7 +181,7 @@ func (c *exportRowsCmd) drop(ctx context.Context) error {
 }
 
 // restored exports a snapshot, restored into a directory that is removed.
-func (c *exportRowsCmd) restored(ctx context.Context, std *streams, p projections.Projection) (err error) {
+func (c *exportRowsCmd) restored(ctx context.Context, std *command.Streams, p projections.Projection) (err error) {
 	b, err := (&targetFlag{c.Target}).open(ctx)
 	if err != nil {
 		return err
@@ -191,7 +192,7 @@ func (c *exportRowsCmd) restored(ctx context.Context, std *streams, p projection
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	var at replay.Progress
-	shown := showProgress(std.err, "restore of "+p.Name(), &at)
+	shown := command.ShowProgress(std.Err, "restore of "+p.Name(), &at)
 	defer shown()
 	done, err := snapshot.Restore(ctx, snapshot.RestoreOptions{
 		Bucket: b, Snapshot: c.Snapshot, Projection: p, Dir: dir, Progress: &at, AnySettings: true,
@@ -207,12 +208,12 @@ func (c *exportRowsCmd) restored(ctx context.Context, std *streams, p projection
 	if err != nil {
 		return err
 	}
-	std.say("%s of snapshot %s, at sequence %d", p.Name(), done.Manifest.Snapshot, done.Manifest.Cursor.Seq)
+	std.Sayf("%s of snapshot %s, at sequence %d", p.Name(), done.Manifest.Snapshot, done.Manifest.Cursor.Seq)
 	return c.export(ctx, std, p, store)
 }
 
 // export writes the rows of a store, and closes it.
-func (c *exportRowsCmd) export(ctx context.Context, std *streams, p projections.Projection, store *projections.Store) (err error) {
+func (c *exportRowsCmd) export(ctx context.Context, std *command.Streams, p projections.Projection, store *projections.Store) (err error) {
 	defer func() { err = errors.Join(err, store.Close()) }()
 	view, err := store.View()
 	if err != nil {
@@ -227,20 +228,20 @@ func (c *exportRowsCmd) export(ctx context.Context, std *streams, p projections.
 	})
 	switch {
 	case errors.Is(err, export.ErrKind):
-		return usage("--tag: %w", err)
+		return command.Usagef("--tag: %w", err)
 	case errors.Is(err, export.ErrPartition):
-		return usage("--partition: %w", err)
+		return command.Usagef("--partition: %w", err)
 	case err != nil:
 		return err
 	}
-	std.say("at position %s", view.Cursor().Position())
+	std.Sayf("at position %s", view.Cursor().Position())
 	return nil
 }
 
 type exportEventsCmd struct {
-	exportFlags  `embed:""`
-	clientFlags  `embed:""`
-	archiveFlags `embed:""`
+	exportFlags         `embed:""`
+	command.ClientFlags `embed:""`
+	archiveFlags        `embed:""`
 
 	User  string   `help:"Only events by this user or towards the user: what a person may ask for." placeholder:"USER"`
 	Kind  []string `help:"Only events of this kind, as user_followed; more than once for several." placeholder:"KIND" sep:"none"`
@@ -256,18 +257,18 @@ holds of a person: everything by the user, and everything towards the user by ot
 }
 
 // Run writes events.
-func (c *exportEventsCmd) Run(ctx context.Context, std *streams) error {
+func (c *exportEventsCmd) Run(ctx context.Context, std *command.Streams) error {
 	var kinds events.KindSet
 	for _, name := range c.Kind {
 		k, ok := events.ParseKind(name)
 		if !ok {
-			return usage("--kind: there is no kind %q: a kind has the name of its field of Event, as in user_followed", name)
+			return command.Usagef("--kind: there is no kind %q: a kind has the name of its field of Event, as in user_followed", name)
 		}
 		kinds |= events.Kinds(k)
 	}
 	if c.User != "" {
 		if err := events.ValidateID(c.User); err != nil {
-			return usage("--user %w", err)
+			return command.Usagef("--user %w", err)
 		}
 	}
 	for _, at := range []struct{ flag, text string }{{"--after", c.After}, {"--until", c.Until}} {
@@ -275,7 +276,7 @@ func (c *exportEventsCmd) Run(ctx context.Context, std *streams) error {
 			continue
 		}
 		if _, err := events.ParsePlace(at.text); err != nil {
-			return usage("%s: %q is no position: hand back what a call has answered, exactly as it came", at.flag, at.text)
+			return command.Usagef("%s: %q is no position: hand back what a call has answered, exactly as it came", at.flag, at.text)
 		}
 	}
 	var at replay.Progress
@@ -286,13 +287,13 @@ func (c *exportEventsCmd) Run(ctx context.Context, std *streams) error {
 		})
 	}
 	if c.Data == "" {
-		api := c.client()
+		api := c.Client()
 		// Without the right to ask, nothing is said of the time left.
-		if status, err := call(ctx, &c.clientFlags, api.admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1}); err == nil {
+		if status, err := command.Call(ctx, &c.ClientFlags, api.Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1}); err == nil {
 			r.LogBytes = wholeBytes(status.GetLog().GetFirstSequence(), status.GetLog().GetBytes())
 			r.LogEvents = status.GetArchive().GetEvents() // but for those of the last minute
 		}
-		return do(export.FromService(api.events(), r))
+		return do(export.FromService(api.Events(), r))
 	}
 	return c.offline(ctx, func(log *eventlog.Log, hub *eventlog.Hub, archived uint64) error {
 		if head, err := log.Head(ctx); err == nil {

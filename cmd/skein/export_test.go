@@ -50,7 +50,7 @@ func TestExportOfASnapshot(t *testing.T) {
 		t.Errorf("%d edges of ann", edges)
 	}
 	// A service without a target takes no snapshot, and its export leaves no file.
-	code, _, said = skein("export", "rows", "graph", "--server", api.url, "--target", target, "--take",
+	code, _, said = skein("export", "rows", "graph", "--server", api.URL, "--target", target, "--take",
 		"--out", filepath.Join(out, "none"))
 	if code != exitFailed || !strings.Contains(said, "--take: ") {
 		t.Errorf("exit code %d, %s", code, said)

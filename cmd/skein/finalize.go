@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
@@ -26,7 +27,7 @@ back, and before the release after the next. The log is not touched. docs/upgrad
 }
 
 // Run moves the stores.
-func (c *finalizeCmd) Run(std *streams) error {
+func (c *finalizeCmd) Run(std *command.Streams) error {
 	done, err := projections.FinalizeFormat(nil, filepath.Join(c.Data, service.StoresDir), all.All(all.Settings{}), c.Check)
 	if errors.Is(err, projections.ErrInUse) {
 		return fmt.Errorf("%w: stop the service first; nothing was changed", err)
@@ -35,32 +36,32 @@ func (c *finalizeCmd) Run(std *streams) error {
 		return err
 	}
 	if len(done) == 0 {
-		return usage("--data %s: there are no stores in it", c.Data)
+		return command.Usagef("--data %s: there are no stores in it", c.Data)
 	}
 	moved := 0
-	t := newTable(std.out, "PROJECTION", "GENERATION", "FORMAT", "TO")
+	t := command.NewTable(std.Out, "PROJECTION", "GENERATION", "FORMAT", "TO")
 	for _, f := range done {
 		if f.From != f.To {
 			moved++
 		}
-		t.row(f.Name, strconv.FormatUint(uint64(f.Generation), 10), strconv.FormatUint(uint64(f.From), 10),
+		t.Row(f.Name, strconv.FormatUint(uint64(f.Generation), 10), strconv.FormatUint(uint64(f.From), 10),
 			strconv.FormatUint(uint64(f.To), 10))
 	}
 	if c.JSON {
-		err = json.NewEncoder(std.out).Encode(done)
+		err = json.NewEncoder(std.Out).Encode(done)
 	} else {
-		err = t.flush()
+		err = t.Flush()
 	}
 	switch {
 	case err != nil:
 		return err
 	case moved == 0:
-		std.say("every store has the newest format already")
+		std.Sayf("every store has the newest format already")
 	case c.Check:
-		std.say("%d of %d stores would be moved", moved, len(done))
-		return errSilent
+		std.Sayf("%d of %d stores would be moved", moved, len(done))
+		return command.ErrSilent
 	default:
-		std.say("%d of %d stores were moved: releases that do not know format %d refuse them from now on", moved, len(done), done[0].To)
+		std.Sayf("%d of %d stores were moved: releases that do not know format %d refuse them from now on", moved, len(done), done[0].To)
 	}
 	return nil
 }

@@ -7,10 +7,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
 type healthcheckCmd struct {
-	clientFlags `embed:""`
+	command.ClientFlags `embed:""`
 
 	Alive bool `help:"Ask only whether the process answers (/healthz), not whether it has caught up with the log (/readyz)."`
 }
@@ -25,19 +27,19 @@ It needs no token. With a certificate that is not for this address, give --serve
 const maxHealthBytes = 64 << 10
 
 // Run asks once.
-func (c *healthcheckCmd) Run(ctx context.Context, std *streams) (err error) {
+func (c *healthcheckCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	path := "/readyz"
 	if c.Alive {
 		path = "/healthz"
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	client := c.client()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, client.url+path, nil)
+	client := c.Client()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, client.URL+path, nil)
 	if err != nil {
-		return usage("--server: %w", err)
+		return command.Usagef("--server: %w", err)
 	}
-	res, err := client.http.Do(req)
+	res, err := client.HTTP.Do(req)
 	if err != nil {
 		return err
 	}
@@ -46,10 +48,10 @@ func (c *healthcheckCmd) Run(ctx context.Context, std *streams) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(std.out, strings.TrimSpace(string(text)))
+	fmt.Fprintln(std.Out, strings.TrimSpace(string(text)))
 	if res.StatusCode != http.StatusOK {
-		std.say("skein: %s: %s", path, res.Status)
-		return errSilent
+		std.Sayf("skein: %s: %s", path, res.Status)
+		return command.ErrSilent
 	}
 	return nil
 }

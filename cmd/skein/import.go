@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/importer"
 )
@@ -36,7 +37,7 @@ func (*importFollowsCmd) Help() string {
 }
 
 // Run imports follows.
-func (c *importFollowsCmd) Run(ctx context.Context, std *streams) error {
+func (c *importFollowsCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.run(ctx, std, importer.Follows)
 }
 
@@ -51,7 +52,7 @@ board; a row with a title, or without a follower, that the board exists. ` + imp
 }
 
 // Run imports boards.
-func (c *importBoardsCmd) Run(ctx context.Context, std *streams) error {
+func (c *importBoardsCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.run(ctx, std, importer.Boards)
 }
 
@@ -68,7 +69,7 @@ pins of every owner and board. ` + importHelp
 }
 
 // Run imports pins.
-func (c *importPinsCmd) Run(ctx context.Context, std *streams) error {
+func (c *importPinsCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.run(ctx, std, importer.Pins)
 }
 
@@ -82,7 +83,7 @@ func (*importPlaysCmd) Help() string {
 }
 
 // Run imports plays.
-func (c *importPlaysCmd) Run(ctx context.Context, std *streams) error {
+func (c *importPlaysCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.run(ctx, std, importer.Plays)
 }
 
@@ -96,7 +97,7 @@ func (*importLikesCmd) Help() string {
 }
 
 // Run imports likes.
-func (c *importLikesCmd) Run(ctx context.Context, std *streams) error {
+func (c *importLikesCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.run(ctx, std, importer.Likes)
 }
 
@@ -112,16 +113,16 @@ type importLimits struct {
 }
 
 // publishing are the calls that an import makes.
-func (l *importLimits) publishing(api *client) (importer.PublishFunc, importer.LagFunc) {
+func (l *importLimits) publishing(api *command.Client) (importer.PublishFunc, importer.LagFunc) {
 	publish := func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
-		res, err := api.events().Publish(ctx, connect.NewRequest(req))
+		res, err := api.Events().Publish(ctx, connect.NewRequest(req))
 		if err != nil {
 			return nil, err
 		}
 		return res.Msg, nil
 	}
 	lag := func(ctx context.Context) (slowest importer.Lag, err error) {
-		res, err := api.admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{PageSize: 1}))
+		res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{PageSize: 1}))
 		if err != nil {
 			return slowest, err
 		}
@@ -142,25 +143,25 @@ func (l *importLimits) publishing(api *client) (importer.PublishFunc, importer.L
 }
 
 // sayPosition prints a position, and what it is for.
-func sayPosition(std *streams, position string) {
+func sayPosition(std *command.Streams, position string) {
 	if position == "" {
 		return
 	}
-	std.say("the position that contains the import, for the --at-least of queries:")
-	fmt.Fprintln(std.out, position)
+	std.Sayf("the position that contains the import, for the --at-least of queries:")
+	fmt.Fprintln(std.Out, position)
 }
 
 // sayReasons prints why something was rejected, the most frequent reason first.
-func sayReasons(std *streams, reasons importer.Reasons) {
+func sayReasons(std *command.Streams, reasons importer.Reasons) {
 	slices.SortStableFunc(reasons, func(a, b importer.Reason) int { return cmp.Compare(b.Count, a.Count) })
 	for i := range reasons {
-		std.say("%s", &reasons[i])
+		std.Sayf("%s", &reasons[i])
 	}
 }
 
 type importFlags struct {
-	clientFlags  `embed:""`
-	importLimits `embed:""`
+	command.ClientFlags `embed:""`
+	importLimits        `embed:""`
 
 	File      string        `arg:"" help:"The file." type:"existingfile"`
 	Columns   []string      `help:"What the columns hold: follower,user,-,time by position, or follower=who,user=whom." placeholder:"ROLE"`
@@ -196,35 +197,35 @@ func (c *importFlags) options(kind importer.Kind) (importer.Options, error) {
 	if c.Delimiter != "" {
 		var err error
 		if o.Format.Delimiter, err = importer.ParseDelimiter(c.Delimiter); err != nil {
-			return o, usage("--delimiter: %w", err)
+			return o, command.Usagef("--delimiter: %w", err)
 		}
 	}
 	return o, nil
 }
 
-func (c *importFlags) run(ctx context.Context, std *streams, kind importer.Kind) error {
+func (c *importFlags) run(ctx context.Context, std *command.Streams, kind importer.Kind) error {
 	o, err := c.options(kind)
 	if err != nil {
 		return err
 	}
-	api := c.client()
+	api := c.Client()
 	if !c.DryRun {
-		status, err := call(ctx, &c.clientFlags, api.admin().GetStatus, &skeinv1.GetStatusRequest{})
+		status, err := command.Call(ctx, &c.ClientFlags, api.Admin().GetStatus, &skeinv1.GetStatusRequest{})
 		if err != nil {
 			return err
 		}
 		o.LogID = status.GetLog().GetLogId()
 	}
 	o.Publish, o.Lag = c.publishing(api)
-	bar := newProgress(std.err, "import "+string(kind))
-	o.Notice = bar.note
+	bar := command.NewProgress(std.Err, "import "+string(kind))
+	o.Notice = bar.Note
 	o.Observe = importedOn(bar)
 	began := time.Now()
 	report, err := importer.Run(ctx, o)
-	bar.end()
+	bar.End()
 	if err != nil {
 		if ctx.Err() != nil && report != nil {
-			std.say("the same command goes on from row %d", report.Row)
+			std.Sayf("the same command goes on from row %d", report.Row)
 		}
 		return err
 	}
@@ -236,7 +237,7 @@ func (c *importFlags) run(ctx context.Context, std *streams, kind importer.Kind)
 		return rejects
 	}
 	err = c.compare(ctx, std, o, api, report)
-	if rejects != nil && (err == nil || errors.Is(err, errSilent)) {
+	if rejects != nil && (err == nil || errors.Is(err, command.ErrSilent)) {
 		return rejects
 	}
 	return err
@@ -256,14 +257,14 @@ type importReport struct {
 	Position  string           `json:"position"`
 }
 
-func (c *importFlags) report(std *streams, r *importer.Report, took time.Duration) error {
+func (c *importFlags) report(std *command.Streams, r *importer.Report, took time.Duration) error {
 	for _, ev := range r.Sample {
-		if err := printJSON(std.out, ev); err != nil {
+		if err := command.PrintJSON(std.Out, ev); err != nil {
 			return err
 		}
 	}
 	if c.JSON {
-		return json.NewEncoder(std.out).Encode(importReport{
+		return json.NewEncoder(std.Out).Encode(importReport{
 			Rows: r.Rows, Totals: r.Totals, Reasons: r.Reasons, Sent: r.Sent, Seconds: took.Seconds(), Waited: r.Waited.Seconds(),
 			Source: r.Source, StartedAt: r.StartedAt, Rejects: r.Rejects, Position: r.Position,
 		})
@@ -272,68 +273,70 @@ func (c *importFlags) report(std *streams, r *importer.Report, took time.Duratio
 	if c.DryRun {
 		verb = "would be imported"
 	}
-	std.say("%d rows: %d events %s as %s, %d rows rejected (%.2g %%), %d skipped as repeats, %d with a time in the future",
+	std.Sayf("%d rows: %d events %s as %s, %d rows rejected (%.2g %%), %d skipped as repeats, %d with a time in the future",
 		r.Rows, r.Events, verb, r.Source, r.Rejected, importer.Percent(r.Rejected, r.Rows), r.Skipped, r.Clamped)
 	if r.Early > 0 {
-		std.say("%d rows have a small number as their time, which became a time before 1990", r.Early)
+		std.Sayf("%d rows have a small number as their time, which became a time before 1990", r.Early)
 	}
 	sayReasons(std, r.Reasons)
 	for _, rej := range r.SampleRejects {
-		std.say("row %d: %s: %s", rej.Row, rej.Reason, rej.Line)
+		std.Sayf("row %d: %s: %s", rej.Row, rej.Reason, rej.Line)
 	}
 	if r.Rejects != "" {
-		std.say("rejected rows: %s", r.Rejects)
+		std.Sayf("rejected rows: %s", r.Rejects)
 	}
 	if !c.DryRun {
-		std.say("%d events sent in %v: %.0f a second", r.Sent, took.Round(time.Millisecond), float64(r.Sent)/took.Seconds())
+		std.Sayf("%d events sent in %v: %.0f a second", r.Sent, took.Round(time.Millisecond), float64(r.Sent)/took.Seconds())
 	}
 	if r.Waited > 0 {
-		std.say("for %v of that it waited for the slowest projection (--max-lag %v)", r.Waited.Round(time.Millisecond), c.MaxLag)
+		std.Sayf("for %v of that it waited for the slowest projection (--max-lag %v)", r.Waited.Round(time.Millisecond), c.MaxLag)
 	}
 	sayPosition(std, r.Position)
 	return nil
 }
 
 // compare holds the file against the answers of the service.
-func (c *importFlags) compare(ctx context.Context, std *streams, o importer.Options, api *client, r *importer.Report) error {
+func (c *importFlags) compare(
+	ctx context.Context, std *command.Streams, o importer.Options, api *command.Client, r *importer.Report,
+) error {
 	seed := c.CompareSeed
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	bar := newProgress(std.err, "compare")
+	bar := command.NewProgress(std.Err, "compare")
 	began := time.Now()
 	found, err := importer.Compare(ctx, importer.CompareOptions{
 		Kind: o.Kind, Path: o.Path, Format: o.Format, First: o.First, StartedAt: r.StartedAt, AtLeast: r.Position,
-		Graph: api.graph(), Feed: api.feed(), Counters: api.counters(), Checks: c.CompareChecks, Seed: seed, Patience: c.RetryFor,
+		Graph: api.Graph(), Feed: api.Feed(), Counters: api.Counters(), Checks: c.CompareChecks, Seed: seed, Patience: c.RetryFor,
 		Observe: func(done, total int) {
-			bar.show(int64(done), int64(total), fmt.Sprintf("%d of %d users and boards", done, total))
+			bar.Show(int64(done), int64(total), fmt.Sprintf("%d of %d users and boards", done, total))
 		},
-		Difference: func(text string) { bar.clear(); fmt.Fprintln(std.out, "difference: "+text) },
+		Difference: func(text string) { bar.Clear(); fmt.Fprintln(std.Out, "difference: "+text) },
 	})
-	bar.end()
+	bar.End()
 	if err != nil {
 		return err
 	}
 	took := time.Since(began).Round(time.Millisecond)
 	switch o.Kind {
 	case importer.Plays, importer.Likes:
-		std.say("compared the counts of %d items and %d users in %v: %d differences",
+		std.Sayf("compared the counts of %d items and %d users in %v: %d differences",
 			found.Items, found.Users, took, found.Differences)
 	case importer.Pins:
-		std.say("compared %d users and %d boards: %d lists with %d entries, all totals in %v: %d differences",
+		std.Sayf("compared %d users and %d boards: %d lists with %d entries, all totals in %v: %d differences",
 			found.Users, found.Boards, found.Lists, found.Entries, took, found.Differences)
 	default:
-		std.say("compared %d users and %d boards: %d lists with %d entries, all counts, %d checks (seed %d) in %v: %d differences",
+		std.Sayf("compared %d users and %d boards: %d lists with %d entries, all counts, %d checks (seed %d) in %v: %d differences",
 			found.Users, found.Boards, found.Lists, found.Entries, found.Checks, seed, took, found.Differences)
 	}
 	if found.Differences > 0 {
-		return errSilent
+		return command.ErrSilent
 	}
 	return nil
 }
 
 // importedOn shows how far an import is, by the bytes of its file: how many rows it has is not known.
-func importedOn(bar *progress) func(importer.Progress) {
+func importedOn(bar *command.Progress) func(importer.Progress) {
 	began := time.Now()
 	// What an earlier run had sent does not count for the rate.
 	first, begun := uint64(0), false
@@ -341,7 +344,7 @@ func importedOn(bar *progress) func(importer.Progress) {
 		if !begun {
 			begun, first = true, at.Events
 		}
-		if bar.retrying(at.Retrying) {
+		if bar.Retrying(at.Retrying) {
 			return
 		}
 		rate := float64(at.Events-first) / max(time.Since(began).Seconds(), 0.001)
@@ -349,7 +352,7 @@ func importedOn(bar *progress) func(importer.Progress) {
 		if at.Rejected > 0 {
 			rejected = fmt.Sprintf(", %d rejected", at.Rejected)
 		}
-		bar.show(at.Read, at.Size, fmt.Sprintf("row %d, %.0f events/s%s%s", at.Row, rate, rejected, slowedText(at.Slowed)))
+		bar.Show(at.Read, at.Size, fmt.Sprintf("row %d, %.0f events/s%s%s", at.Row, rate, rejected, slowedText(at.Slowed)))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/importer"
 	"github.com/skein-feed/skein/replay/redis"
@@ -18,8 +19,8 @@ import (
 
 // importRedisCmd imports from a live Redis.
 type importRedisCmd struct {
-	clientFlags  `embed:""`
-	importLimits `embed:""`
+	command.ClientFlags `embed:""`
+	importLimits        `embed:""`
 
 	Mapping  string        `arg:"" help:"File that says what the keys mean." type:"existingfile"`
 	Redis    string        `help:"Address of the Redis." default:"redis://127.0.0.1:6379/0" placeholder:"URL"`
@@ -54,7 +55,7 @@ func (c *importRedisCmd) options() (redis.Options, error) {
 	}
 	m, err := redis.ParseMapping(data)
 	if err != nil {
-		return redis.Options{}, usage("%s: %w", c.Mapping, err)
+		return redis.Options{}, command.Usagef("%s: %w", c.Mapping, err)
 	}
 	if c.State == "" {
 		c.State = c.Mapping + ".skein-redis"
@@ -66,28 +67,28 @@ func (c *importRedisCmd) options() (redis.Options, error) {
 }
 
 // Run imports from a Redis.
-func (c *importRedisCmd) Run(ctx context.Context, std *streams) error {
+func (c *importRedisCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.CompareOnly && (c.DryRun || c.Restart) {
-		return usage("--compare-only publishes nothing: --dry-run and --restart have no meaning beside it")
+		return command.Usagef("--compare-only publishes nothing: --dry-run and --restart have no meaning beside it")
 	}
 	o, err := c.options()
 	if err != nil {
 		return err
 	}
 	logging.Disable() // what it would print between the lines of the progress, the import says itself
-	bar := newProgress(std.err, "import redis")
-	o.Notice, o.Observe = bar.note, readOn(bar)
+	bar := command.NewProgress(std.Err, "import redis")
+	o.Notice, o.Observe = bar.Note, readOn(bar)
 	if c.DryRun {
 		began := time.Now()
 		report, err := redis.DryRun(ctx, o)
-		bar.end()
+		bar.End()
 		if err != nil {
 			return misused(err)
 		}
 		return c.dryReport(std, report, time.Since(began))
 	}
-	api := c.client()
-	status, err := call(ctx, &c.clientFlags, api.admin().GetStatus, &skeinv1.GetStatusRequest{})
+	api := c.Client()
+	status, err := command.Call(ctx, &c.ClientFlags, api.Admin().GetStatus, &skeinv1.GetStatusRequest{})
 	if err != nil {
 		return err
 	}
@@ -97,10 +98,10 @@ func (c *importRedisCmd) Run(ctx context.Context, std *streams) error {
 	if !c.CompareOnly {
 		began := time.Now()
 		report, err := redis.Run(ctx, o)
-		bar.end()
+		bar.End()
 		if err != nil {
 			if ctx.Err() != nil {
-				std.say("the same command goes on where this one was")
+				std.Sayf("the same command goes on where this one was")
 			}
 			return misused(err)
 		}
@@ -113,7 +114,7 @@ func (c *importRedisCmd) Run(ctx context.Context, std *streams) error {
 		return rejects
 	}
 	err = c.compare(ctx, std, o, api, position)
-	if rejects != nil && (err == nil || errors.Is(err, errSilent)) {
+	if rejects != nil && (err == nil || errors.Is(err, command.ErrSilent)) {
 		return rejects
 	}
 	return err
@@ -133,7 +134,7 @@ var errNothingFound = errors.New("nothing was found in the keys of the mapping: 
 // misused tells errors of the command line from others.
 func misused(err error) error {
 	if errors.Is(err, redis.ErrURL) {
-		return usageError{err}
+		return command.Usagef("%w", err)
 	}
 	return err
 }
@@ -159,102 +160,102 @@ type redisReport struct {
 	Position  string           `json:"position"`
 }
 
-func (c *importRedisCmd) report(std *streams, r *redis.Report, took time.Duration) error {
+func (c *importRedisCmd) report(std *command.Streams, r *redis.Report, took time.Duration) error {
 	if c.JSON {
-		return json.NewEncoder(std.out).Encode(redisReport{
+		return json.NewEncoder(std.Out).Encode(redisReport{
 			KeyCounts: r.KeyCounts, Found: r.Found, New: r.New, Published: r.Published, Clamped: r.Clamped, Gone: r.Gone,
 			Rejected: r.Rejected, Reasons: r.Reasons, Rejects: r.Rejects, Refused: r.Refused, Seconds: took.Seconds(),
 			Held: r.Held.Seconds(), Waited: r.Waited.Seconds(), Source: r.Source, Run: r.Run, StartedAt: r.StartedAt, Position: r.Position,
 		})
 	}
 	sayKeys(std, &r.KeyCounts)
-	std.say("%d facts found, %d of them new: %d published as %s (run %d), %d with a time in the future, in %v",
+	std.Sayf("%d facts found, %d of them new: %d published as %s (run %d), %d with a time in the future, in %v",
 		r.Found, r.New, r.Published, r.Source, r.Run, r.Clamped, took.Round(time.Millisecond))
 	if r.Gone > 0 {
-		std.say("%d facts that were published before are no longer in Redis: the log keeps them", r.Gone)
+		std.Sayf("%d facts that were published before are no longer in Redis: the log keeps them", r.Gone)
 	}
 	c.sayHeld(std, r.Held)
 	if r.Waited > 0 {
-		std.say("publishing waited for %v for the slowest projection (--max-lag %v)", r.Waited.Round(time.Millisecond), c.MaxLag)
+		std.Sayf("publishing waited for %v for the slowest projection (--max-lag %v)", r.Waited.Round(time.Millisecond), c.MaxLag)
 	}
 	sayReasons(std, r.Reasons)
 	if r.Rejected > 0 {
-		std.say("%d elements or keys rejected: %s", r.Rejected, r.Rejects)
+		std.Sayf("%d elements or keys rejected: %s", r.Rejected, r.Rejects)
 	}
 	if r.Refused > 0 {
-		std.say("%d facts refused by the service: %s", r.Refused, r.RefusedFile)
+		std.Sayf("%d facts refused by the service: %s", r.Refused, r.RefusedFile)
 	}
 	sayPosition(std, r.Position)
 	return nil
 }
 
 // sayHeld says what --commands costs.
-func (c *importRedisCmd) sayHeld(std *streams, held time.Duration) {
+func (c *importRedisCmd) sayHeld(std *command.Streams, held time.Duration) {
 	if held >= time.Second {
-		std.say("for %v of that commands waited, for Redis gets at most %.6g a second (--commands)", held.Round(time.Millisecond), c.Commands)
+		std.Sayf("for %v of that commands waited, for Redis gets at most %.6g a second (--commands)", held.Round(time.Millisecond), c.Commands)
 	}
 }
 
 // sayKeys says what the rules found. Times are shown because a wrong unit shows in them.
-func sayKeys(std *streams, k *redis.KeyCounts) {
+func sayKeys(std *command.Streams, k *redis.KeyCounts) {
 	for i := range k.Rules {
 		r := &k.Rules[i]
 		times := "without times"
 		if r.Latest > 0 {
 			times = "from " + r.Earliest.Time().Format(time.DateTime) + " to " + r.Latest.Time().Format(time.DateTime)
 		}
-		std.say("%s: %d keys, %d elements, %d rejected, %s", r.Rule, r.Keys, r.Elements, r.Rejected, times)
+		std.Sayf("%s: %d keys, %d elements, %d rejected, %s", r.Rule, r.Keys, r.Elements, r.Rejected, times)
 		switch {
 		case r.Keys == 0:
-			std.say("  no key matches it, or an earlier rule reads them: is the pattern right?")
+			std.Sayf("  no key matches it, or an earlier rule reads them: is the pattern right?")
 		case r.Latest > 0 && r.Latest.Time().Year() < 1990:
-			std.say("  all its times are before 1990: is the unit right?")
+			std.Sayf("  all its times are before 1990: is the unit right?")
 		}
 	}
-	std.say("%d keys scanned: %d are of no rule, %d went before they were read", k.Scanned, k.Unmatched, k.Vanished)
+	std.Sayf("%d keys scanned: %d are of no rule, %d went before they were read", k.Scanned, k.Unmatched, k.Vanished)
 }
 
-func (c *importRedisCmd) dryReport(std *streams, r *redis.Report, took time.Duration) error {
+func (c *importRedisCmd) dryReport(std *command.Streams, r *redis.Report, took time.Duration) error {
 	for _, ev := range r.Sample {
-		if err := printJSON(std.out, ev); err != nil {
+		if err := command.PrintJSON(std.Out, ev); err != nil {
 			return err
 		}
 	}
 	sayKeys(std, &r.KeyCounts)
 	sayReasons(std, r.Reasons)
 	for _, rej := range r.SampleRejects {
-		std.say("rule %s", rej)
+		std.Sayf("rule %s", rej)
 	}
-	std.say("%d events would be published but for those that were before, %d elements or keys rejected, in %v",
+	std.Sayf("%d events would be published but for those that were before, %d elements or keys rejected, in %v",
 		r.Found, r.Rejected, took.Round(time.Millisecond))
 	c.sayHeld(std, r.Held)
 	return c.check(r)
 }
 
 // compare holds Redis against the answers of the service.
-func (c *importRedisCmd) compare(ctx context.Context, std *streams, o redis.Options, api *client, position string) error {
-	bar := newProgress(std.err, "compare")
+func (c *importRedisCmd) compare(ctx context.Context, std *command.Streams, o redis.Options, api *command.Client, position string) error {
+	bar := command.NewProgress(std.Err, "compare")
 	o.Observe = readOn(bar)
 	began := time.Now()
 	found, err := redis.Compare(ctx, redis.CompareOptions{
-		Options: o, AtLeast: position, Graph: api.graph(), Feed: api.feed(), Seen: api.seen(), Counters: api.counters(),
+		Options: o, AtLeast: position, Graph: api.Graph(), Feed: api.Feed(), Seen: api.Seen(), Counters: api.Counters(),
 		Tolerance: c.CompareTolerance,
 		Asked: func(done, total int) {
-			bar.show(int64(done), int64(total), fmt.Sprintf("%d of %d lists and counts", done, total))
+			bar.Show(int64(done), int64(total), fmt.Sprintf("%d of %d lists and counts", done, total))
 		},
-		Difference: func(text string) { bar.clear(); fmt.Fprintln(std.out, "difference: "+text) },
+		Difference: func(text string) { bar.Clear(); fmt.Fprintln(std.Out, "difference: "+text) },
 	})
-	bar.end()
+	bar.End()
 	if err != nil {
 		return misused(err)
 	}
-	std.say("compared %d lists with %d entries and %d counts in %v: %d differences "+
+	std.Sayf("compared %d lists with %d entries and %d counts in %v: %d differences "+
 		"(%d missing, %d extra, %d other times, %d other texts, %d other counts); %d elements or keys of Redis rejected",
 		found.Lists, found.Entries, found.Counts, time.Since(began).Round(time.Millisecond), found.Differences(),
 		found.Missing, found.Extra, found.OtherTimes, found.OtherTexts, found.OtherCounts, found.Rejected)
 	c.sayHeld(std, found.Held)
 	if found.Differences() > 0 {
-		return errSilent
+		return command.ErrSilent
 	}
 	if found.Entries+found.Rejected == 0 {
 		return errNothingFound
@@ -263,14 +264,14 @@ func (c *importRedisCmd) compare(ctx context.Context, std *streams, o redis.Opti
 }
 
 // readOn shows how far an import from Redis is: first by its keys, then by what is published.
-func readOn(bar *progress) func(redis.Progress) {
+func readOn(bar *command.Progress) func(redis.Progress) {
 	return func(at redis.Progress) {
 		switch {
-		case bar.retrying(at.Retrying):
+		case bar.Retrying(at.Retrying):
 		case at.New > 0:
-			bar.show(int64(at.Published), int64(at.New), fmt.Sprintf("%d of %d facts published%s", at.Published, at.New, slowedText(at.Slowed)))
+			bar.Show(int64(at.Published), int64(at.New), fmt.Sprintf("%d of %d facts published%s", at.Published, at.New, slowedText(at.Slowed)))
 		default:
-			bar.show(int64(at.Keys), int64(at.Total), fmt.Sprintf("%d keys, %d elements read", at.Keys, at.Elements))
+			bar.Show(int64(at.Keys), int64(at.Total), fmt.Sprintf("%d keys, %d elements read", at.Keys, at.Elements))
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -30,7 +31,7 @@ type inspectCmd struct {
 }
 
 // Run prints the rows of a store.
-func (c *inspectCmd) Run(ctx context.Context, std *streams) (err error) {
+func (c *inspectCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	store, err := c.open()
 	if err != nil {
 		return err
@@ -48,7 +49,7 @@ func (c *inspectCmd) open() (*projections.Store, error) {
 	list := all.All(all.Settings{})
 	i := slices.IndexFunc(list, func(p projections.Projection) bool { return p.Name() == c.Projection })
 	if i < 0 {
-		return nil, usage("there is no projection %q", c.Projection)
+		return nil, command.Usagef("there is no projection %q", c.Projection)
 	}
 	dir := c.Dir
 	if _, err := os.Stat(filepath.Join(dir, service.StoresDir)); err == nil {
@@ -61,8 +62,8 @@ func (c *inspectCmd) open() (*projections.Store, error) {
 	return store, nil
 }
 
-func (c *inspectCmd) print(ctx context.Context, std *streams, view *projections.View) (err error) {
-	out := bufio.NewWriter(std.out)
+func (c *inspectCmd) print(ctx context.Context, std *command.Streams, view *projections.View) (err error) {
+	out := bufio.NewWriter(std.Out)
 	defer func() { err = errors.Join(err, out.Flush()) }()
 	rows, err := c.rows(view)
 	if err != nil {
@@ -89,8 +90,8 @@ func (c *inspectCmd) print(ctx context.Context, std *streams, view *projections.
 		}
 	}
 	if corrupt > 0 {
-		std.say("%d rows cannot be read", corrupt)
-		return errSilent
+		std.Sayf("%d rows cannot be read", corrupt)
+		return command.ErrSilent
 	}
 	return nil
 }
@@ -101,7 +102,7 @@ func (c *inspectCmd) rows(view *projections.View) (*inspected, error) {
 		return &inspected{it: view.Iter(nil, nil)}, nil
 	}
 	if err := events.ValidateID(c.User); err != nil {
-		return nil, usage("--user %w", err)
+		return nil, command.Usagef("--user %w", err)
 	}
 	id := events.AppendID(nil, c.User)
 	shard := projections.AppendPrefix(nil, events.ShardOf(c.User), 0)[:2]

@@ -13,12 +13,13 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // traffic writes and reads all the time, over every restart of the service.
 type traffic struct {
-	api *client
+	api *command.Client
 
 	mu    sync.Mutex
 	acked []acked
@@ -40,7 +41,7 @@ func (f *traffic) write(ctx context.Context, writer int) {
 			})
 		}
 		for ctx.Err() == nil {
-			res, err := f.api.events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
+			res, err := f.api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
 			if err != nil {
 				continue
 			}
@@ -55,12 +56,12 @@ func (f *traffic) write(ctx context.Context, writer int) {
 func (f *traffic) read(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		star := fmt.Sprintf("star%d", n%50)
-		_, err := f.api.graph().ListFollowers(ctx, connect.NewRequest(&skeinv1.ListFollowersRequest{UserId: star}))
+		_, err := f.api.Graph().ListFollowers(ctx, connect.NewRequest(&skeinv1.ListFollowersRequest{UserId: star}))
 		if err == nil {
-			_, err = f.api.feed().ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "w0-1"}))
+			_, err = f.api.Feed().ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "w0-1"}))
 		}
 		if err == nil {
-			_, err = f.api.counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
+			_, err = f.api.Counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
 				Keys: []*skeinv1.CounterKey{{Target: &skeinv1.CounterKey_UserId{UserId: star}}},
 			}))
 		}
@@ -81,22 +82,22 @@ func (f *traffic) lately(n int) []acked {
 }
 
 // orders are the long work that is begun before a kill.
-func orders(api *client) []func(context.Context) error {
+func orders(api *command.Client) []func(context.Context) error {
 	var all []func(context.Context) error
 	for _, name := range []string{"graph", "inbox", "seen", "counters"} {
 		all = append(all, func(ctx context.Context) error {
-			_, err := api.admin().StartRebuild(ctx, connect.NewRequest(&skeinv1.StartRebuildRequest{Projection: name}))
+			_, err := api.Admin().StartRebuild(ctx, connect.NewRequest(&skeinv1.StartRebuildRequest{Projection: name}))
 			return err
 		}, func(ctx context.Context) error {
-			_, err := api.admin().Repair(ctx, connect.NewRequest(&skeinv1.RepairRequest{Projection: name}))
+			_, err := api.Admin().Repair(ctx, connect.NewRequest(&skeinv1.RepairRequest{Projection: name}))
 			return err
 		}, func(ctx context.Context) error {
-			_, err := api.admin().Rollback(ctx, connect.NewRequest(&skeinv1.RollbackRequest{Projection: name}))
+			_, err := api.Admin().Rollback(ctx, connect.NewRequest(&skeinv1.RollbackRequest{Projection: name}))
 			return err
 		})
 	}
 	return append(all, func(ctx context.Context) error {
-		_, err := api.admin().TakeSnapshot(ctx, connect.NewRequest(&skeinv1.TakeSnapshotRequest{}))
+		_, err := api.Admin().TakeSnapshot(ctx, connect.NewRequest(&skeinv1.TakeSnapshotRequest{}))
 		return err
 	})
 }
@@ -125,7 +126,7 @@ func TestServerKilledDuringReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { s.kill() }()
-	f := &traffic{api: (&clientFlags{Server: s.addr}).client()}
+	f := &traffic{api: (&command.ClientFlags{Server: s.addr}).Client()}
 	working, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	for writer := range 2 {
@@ -186,9 +187,9 @@ func follows(calls []acked) (only []acked) {
 }
 
 // demandLive demands that every projection goes on.
-func demandLive(ctx context.Context, t *testing.T, api *client) {
+func demandLive(ctx context.Context, t *testing.T, api *command.Client) {
 	t.Helper()
-	res, err := api.admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+	res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,14 +204,14 @@ func demandLive(ctx context.Context, t *testing.T, api *client) {
 }
 
 // demandEqual demands that every store is equal to a fresh fold of the log.
-func demandEqual(ctx context.Context, t *testing.T, api *client) {
+func demandEqual(ctx context.Context, t *testing.T, api *command.Client) {
 	t.Helper()
 	err := eventually(ctx, func(ctx context.Context) error {
-		res, err := api.admin().Verify(ctx, connect.NewRequest(&skeinv1.VerifyRequest{}))
+		res, err := api.Admin().Verify(ctx, connect.NewRequest(&skeinv1.VerifyRequest{}))
 		if err != nil {
 			return err // what was begun before is under way
 		}
-		stream, err := api.admin().WatchOperation(ctx, connect.NewRequest(&skeinv1.WatchOperationRequest{
+		stream, err := api.Admin().WatchOperation(ctx, connect.NewRequest(&skeinv1.WatchOperationRequest{
 			OperationId: res.Msg.GetOperation().GetOperationId(),
 		}))
 		if err != nil {

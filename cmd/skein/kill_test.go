@@ -17,6 +17,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/importer"
 )
@@ -72,7 +73,7 @@ func TestServerKilledDuringImport(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { s.kill() }()
-	api := (&clientFlags{Server: s.addr}).client()
+	api := (&command.ClientFlags{Server: s.addr}).Client()
 
 	// Each call needs a permit, or the import would be over before the second kill.
 	acks, permits := make(chan acked, rows), make(chan struct{}, rows)
@@ -90,7 +91,7 @@ func TestServerKilledDuringImport(t *testing.T) {
 				case <-ctx.Done():
 					return nil, ctx.Err()
 				}
-				res, err := api.events().Publish(ctx, connect.NewRequest(req))
+				res, err := api.Events().Publish(ctx, connect.NewRequest(req))
 				if err != nil {
 					permits <- struct{}{} // for the next try
 					return nil, err
@@ -152,7 +153,7 @@ func drain(acks <-chan acked) []acked {
 
 // demandAcked demands that the log and the graph have what was acknowledged. A position that the log has lost is
 // refused as being beyond its end.
-func demandAcked(ctx context.Context, t *testing.T, api *client, calls []acked) {
+func demandAcked(ctx context.Context, t *testing.T, api *command.Client, calls []acked) {
 	t.Helper()
 	for _, call := range calls {
 		req := &skeinv1.CheckFollowsRequest{AtLeast: call.position}
@@ -163,7 +164,7 @@ func demandAcked(ctx context.Context, t *testing.T, api *client, calls []acked) 
 			})
 		}
 		err := eventually(ctx, func(ctx context.Context) error {
-			res, err := api.graph().CheckFollows(ctx, connect.NewRequest(req))
+			res, err := api.Graph().CheckFollows(ctx, connect.NewRequest(req))
 			if connect.CodeOf(err) == connect.CodeInvalidArgument {
 				t.Fatalf("an acknowledged position is lost: %v", err)
 			}
@@ -184,10 +185,10 @@ func demandAcked(ctx context.Context, t *testing.T, api *client, calls []acked) 
 }
 
 // compareAll compares every answer with the file.
-func compareAll(ctx context.Context, t *testing.T, api *client, path string, report *importer.Report) {
+func compareAll(ctx context.Context, t *testing.T, api *command.Client, path string, report *importer.Report) {
 	t.Helper()
 	found, err := importer.Compare(ctx, importer.CompareOptions{
-		Kind: importer.Follows, Path: path, StartedAt: report.StartedAt, AtLeast: report.Position, Graph: api.graph(),
+		Kind: importer.Follows, Path: path, StartedAt: report.StartedAt, AtLeast: report.Position, Graph: api.Graph(),
 		Checks: 10_000, Difference: func(text string) { t.Error(text) },
 	})
 	if err != nil {
@@ -212,7 +213,7 @@ func TestImportBrokenOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.kill()
-	api := (&clientFlags{Server: s.addr}).client()
+	api := (&command.ClientFlags{Server: s.addr}).Client()
 
 	code, text := breakOff(ctx, t, api, path, 5, os.Interrupt)
 	if code != exitInterrupted || !strings.Contains(text, "the same command goes on from row ") {
@@ -240,16 +241,16 @@ func TestImportBrokenOff(t *testing.T) {
 }
 
 // breakOff runs the import until the log has so many envelopes, and breaks it off.
-func breakOff(ctx context.Context, t *testing.T, api *client, path string, envelopes uint64, signal os.Signal) (int, string) {
+func breakOff(ctx context.Context, t *testing.T, api *command.Client, path string, envelopes uint64, signal os.Signal) (int, string) {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, "skein", "import", "follows", path, "--server", api.url)
+	cmd := exec.CommandContext(ctx, "skein", "import", "follows", path, "--server", api.URL)
 	var text bytes.Buffer
 	cmd.Stderr = &text
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	err := eventually(ctx, func(ctx context.Context) error {
-		res, err := api.admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+		res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
 		if err == nil && res.Msg.GetLog().GetLastSequence() < envelopes {
 			err = fmt.Errorf("%d envelopes", res.Msg.GetLog().GetLastSequence())
 		}

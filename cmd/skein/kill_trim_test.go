@@ -16,6 +16,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
@@ -184,7 +185,7 @@ func sameEvents(a, b *events.Envelope) bool {
 }
 
 // write publishes follows and plays until the context ends, and returns what was acknowledged.
-func write(ctx context.Context, api *client) (calls []acked) {
+func write(ctx context.Context, api *command.Client) (calls []acked) {
 	for n := 0; ctx.Err() == nil; n++ {
 		follow := userFollowed(fmt.Sprint("new", n), "star")
 		follow.EventId = fmt.Sprint("new", n)
@@ -194,7 +195,7 @@ func write(ctx context.Context, api *client) (calls []acked) {
 		}}
 		// The same again until it is acknowledged: the log takes an event id once.
 		_ = eventually(ctx, func(ctx context.Context) error {
-			res, err := api.events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
+			res, err := api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
 			if err == nil {
 				calls = append(calls, acked{position: res.Msg.GetPosition(), events: evs})
 			}
@@ -205,10 +206,10 @@ func write(ctx context.Context, api *client) (calls []acked) {
 }
 
 // awaitTrimmed waits until the stream does not begin at its first envelope.
-func awaitTrimmed(ctx context.Context, t *testing.T, api *client) {
+func awaitTrimmed(ctx context.Context, t *testing.T, api *command.Client) {
 	t.Helper()
 	err := eventually(ctx, func(ctx context.Context) error {
-		res, err := api.admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+		res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
 		if err == nil && res.Msg.GetLog().GetFirstSequence() <= 1 {
 			err = fmt.Errorf("nothing was trimmed: %v", res.Msg.GetLog())
 		}
@@ -220,7 +221,7 @@ func awaitTrimmed(ctx context.Context, t *testing.T, api *client) {
 }
 
 // demandOldIDs publishes plays again, and demands that those of the horizon are known.
-func (o *oldLog) demandOldIDs(ctx context.Context, t *testing.T, api *client) {
+func (o *oldLog) demandOldIDs(ctx context.Context, t *testing.T, api *command.Client) {
 	t.Helper()
 	plays := func(more ...int) int64 {
 		var evs []*skeinv1.Event
@@ -229,13 +230,13 @@ func (o *oldLog) demandOldIDs(ctx context.Context, t *testing.T, api *client) {
 		}
 		var position string
 		if len(evs) > 0 {
-			res, err := api.events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
+			res, err := api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
 			if err != nil {
 				t.Fatal(err)
 			}
 			position = res.Msg.GetPosition()
 		}
-		res, err := api.counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
+		res, err := api.Counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
 			AtLeast: position, Keys: []*skeinv1.CounterKey{{Target: &skeinv1.CounterKey_ItemId{ItemId: "old-film"}}},
 		}))
 		if err != nil {
@@ -328,7 +329,7 @@ func (o *oldLog) undisturbed(ctx context.Context, t *testing.T) (addr string, ta
 		t.Fatal(err)
 	}
 	defer s.kill()
-	api := (&clientFlags{Server: s.addr}).client()
+	api := (&command.ClientFlags{Server: s.addr}).Client()
 	writing, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { write(writing, api) })
@@ -361,7 +362,7 @@ func (r *trimRound) run(ctx context.Context, t *testing.T, at killAt) (end, firs
 		t.Fatal(err)
 	}
 	defer func() { s.kill() }()
-	api := (&clientFlags{Server: s.addr}).client()
+	api := (&command.ClientFlags{Server: s.addr}).Client()
 	writing, stop := context.WithCancel(ctx)
 	defer stop()
 	calls := make(chan []acked, 1)
@@ -391,7 +392,7 @@ func (r *trimRound) run(ctx context.Context, t *testing.T, at killAt) (end, firs
 	return end, first
 }
 
-func (k killAt) wait(ctx context.Context, t *testing.T, api *client, data string) {
+func (k killAt) wait(ctx context.Context, t *testing.T, api *command.Client, data string) {
 	t.Helper()
 	manifest := filepath.Join(data, "archive", filepath.FromSlash(archive.ManifestName))
 	for k.sealed && ctx.Err() == nil {

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net"
 	"os"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
 // checkListen refuses an address that others can reach, unless that was asked for.
 func (c *serveCmd) checkListen(ctx context.Context) error {
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
-		return usage("--listen: %w", err)
+		return command.Usagef("--listen: %w", err)
 	}
 	if err := c.checkAccess(); err != nil {
 		return err
@@ -20,12 +22,12 @@ func (c *serveCmd) checkListen(ctx context.Context) error {
 	}
 	here, err := onLoopback(ctx, c.Listen)
 	if err != nil {
-		return usage("--listen: %w", err)
+		return command.Usagef("--listen: %w", err)
 	}
 	if here {
 		return nil
 	}
-	return usage("--listen %s can be reached from other machines, and there is %s. Give --tls-cert, --tls-key and --tokens or "+
+	return command.Usagef("--listen %s can be reached from other machines, and there is %s. Give --tls-cert, --tls-key and --tokens or "+
 		"--jwks; or put it behind something that has both and add --listen-anywhere and --allowed-hosts; or listen on 127.0.0.1",
 		c.Listen, c.lacks())
 }
@@ -69,10 +71,10 @@ func listenPprof(ctx context.Context, addr string) (net.Listener, error) {
 	}
 	here, err := onLoopback(ctx, addr)
 	if err != nil {
-		return nil, usage("--pprof: %w", err)
+		return nil, command.Usagef("--pprof: %w", err)
 	}
 	if !here {
-		return nil, usage("--pprof %s can be reached from other machines: give an address of this one, as 127.0.0.1:6060", addr)
+		return nil, command.Usagef("--pprof %s can be reached from other machines: give an address of this one, as 127.0.0.1:6060", addr)
 	}
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 }

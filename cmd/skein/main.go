@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
 // Exit codes.
@@ -26,13 +28,13 @@ const (
 
 func main() {
 	keepPrivate()
-	os.Exit(run(os.Args[1:], &streams{os.Stdin, os.Stdout, os.Stderr}))
+	os.Exit(run(os.Args[1:], &command.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }
 
 // exitNow is what kong calls after --help and --version. It ends the parsing from inside, as a panic that run catches.
 type exitNow int
 
-func run(args []string, std *streams) (code int) {
+func run(args []string, std *command.Streams) (code int) {
 	defer func() {
 		if p := recover(); p != nil {
 			now, ok := p.(exitNow)
@@ -50,17 +52,17 @@ func run(args []string, std *streams) (code int) {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
 		kong.DefaultEnvars("SKEIN"),
 		kong.Resolvers(&configFile{flag: "config"}),
-		kong.Writers(std.out, std.err),
+		kong.Writers(std.Out, std.Err),
 		kong.Exit(func(code int) { panic(exitNow(code)) }),
 	)
 	if err != nil {
-		std.say("skein: %v", err)
+		std.Sayf("skein: %v", err)
 		return exitUsage
 	}
 	parsed, err := parser.Parse(understood(args))
 	if err != nil {
-		std.say("skein: %v", err)
-		std.say("Run \"skein help\", or \"skein help COMMAND\", for what there is.")
+		std.Sayf("skein: %v", err)
+		std.Sayf("Run \"skein help\", or \"skein help COMMAND\", for what there is.")
 		return exitUsage
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -99,20 +101,20 @@ func understood(args []string) []string {
 	return out
 }
 
-func exitCode(ctx context.Context, err error, std *streams) int {
-	var misused usageError
+func exitCode(ctx context.Context, err error, std *command.Streams) int {
+	var misused command.UsageError
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.Is(err, errSilent):
+	case errors.Is(err, command.ErrSilent):
 		return exitFailed
 	case errors.As(err, &misused):
-		std.say("skein: %v", err)
+		std.Sayf("skein: %v", err)
 		return exitUsage
 	case errors.Is(err, context.Cause(ctx)), errors.Is(err, ctx.Err()):
-		std.say("skein: broken off by a signal")
+		std.Sayf("skein: broken off by a signal")
 		return exitInterrupted
 	}
-	std.say("skein: %s", explain(err))
+	std.Sayf("skein: %s", command.Explain(err))
 	return exitFailed
 }

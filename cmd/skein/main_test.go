@@ -19,6 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 )
 
@@ -198,11 +199,11 @@ func awaitReady(ctx context.Context, portFile string) (server string, err error)
 
 // clientTrusting is a client that trusts the authorities of a file, and has a certificate if two more files are given.
 func clientTrusting(ts *testscript.TestScript, files []string) *http.Client {
-	f := clientFlags{TLSCA: ts.MkAbs(files[0])}
+	f := command.ClientFlags{TLSCA: ts.MkAbs(files[0])}
 	if len(files) > 1 {
 		f.ClientCert, f.ClientKey = ts.MkAbs(files[1]), ts.MkAbs(files[2])
 	}
-	config, err := f.readTLS()
+	config, err := f.ReadTLS()
 	ts.Check(err)
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
 }

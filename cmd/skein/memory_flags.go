@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
@@ -74,7 +75,7 @@ const (
 func totalMemory(m memorySetting, available int64) (int64, error) {
 	switch {
 	case m.share > 0 && available == 0:
-		return 0, usage("--memory %v: the memory of this machine is not known, so give a size", m)
+		return 0, command.Usagef("--memory %v: the memory of this machine is not known, so give a size", m)
 	case !m.given && available == 0:
 		return mostAuto, nil
 	}
@@ -83,7 +84,7 @@ func totalMemory(m memorySetting, available int64) (int64, error) {
 		total = max(leastMemory, total)
 	}
 	if total < leastMemory {
-		return 0, usage("--memory must be at least 256MiB, is %v", byteSize(total))
+		return 0, command.Usagef("--memory must be at least 256MiB, is %v", byteSize(total))
 	}
 	return total, nil
 }
@@ -111,11 +112,11 @@ func planMemory(total int64, static bool, cache, hot, rebuildMemory memorySettin
 		Shadow:  total / shadowPart, Requests: total / requestPart,
 	}
 	if p.Rebuild < rebuild.LeastMemory || p.Rebuild > rebuild.MostMemory {
-		return p, usage("--rebuild-memory must be from 16MiB to 4GiB, is %v", byteSize(p.Rebuild))
+		return p, command.Usagef("--rebuild-memory must be from 16MiB to 4GiB, is %v", byteSize(p.Rebuild))
 	}
 	// Memtables of a rebuild are half as much again.
 	if sum := p.Cache + p.Hot + p.Ring + p.Rebuild/2*3; sum > total/4*3 {
-		return p, usage("--block-cache-bytes (%v), --follow-cache-bytes (%v) and one and a half --rebuild-memory (%v) must fit into "+
+		return p, command.Usagef("--block-cache-bytes (%v), --follow-cache-bytes (%v) and one and a half --rebuild-memory (%v) must fit into "+
 			"three quarters of --memory (%v), less %v for the log",
 			byteSize(p.Cache), byteSize(p.Hot), byteSize(p.Rebuild), byteSize(total), byteSize(p.Ring))
 	}

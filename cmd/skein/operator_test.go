@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/gateway"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -75,7 +76,7 @@ func TestOperationsOfAService(t *testing.T) {
 	dir, logger, r := t.TempDir(), slog.New(slog.DiscardHandler), rehearse()
 	withWorks := func(o *service.Options) { o.Works = r.works }
 	api, stop := startApp(t, dir, logger, withWorks)
-	admin := api.admin()
+	admin := api.Admin()
 	started, err := admin.StartRebuild(t.Context(), connect.NewRequest(&skeinv1.StartRebuildRequest{
 		Projection: "graph", Partitions: []uint32{3, 255}, Share: 0.25,
 	}))
@@ -110,7 +111,7 @@ func TestOperationsOfAService(t *testing.T) {
 	if diff := cmp.Diff(want, <-r.began); diff != "" {
 		t.Error(diff)
 	}
-	stream, err := api.admin().WatchOperation(t.Context(), connect.NewRequest(&skeinv1.WatchOperationRequest{OperationId: id}))
+	stream, err := api.Admin().WatchOperation(t.Context(), connect.NewRequest(&skeinv1.WatchOperationRequest{OperationId: id}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +130,7 @@ func TestOperationsOfAService(t *testing.T) {
 // skein runs the command line inside the test.
 func skein(args ...string) (code int, out, said string) {
 	var stdout, stderr bytes.Buffer
-	code = run(args, &streams{in: strings.NewReader(""), out: &stdout, err: &stderr})
+	code = run(args, &command.Streams{In: strings.NewReader(""), Out: &stdout, Err: &stderr})
 	return code, stdout.String(), stderr.String()
 }
 
@@ -138,7 +139,7 @@ func TestReplayCommands(t *testing.T) {
 	r := rehearse()
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) { o.Works = r.works })
 	defer stop()
-	server := "--server=" + api.url
+	server := "--server=" + api.URL
 	demand := func(wantCode int, wantOut, wantSaid string, args ...string) (out string) {
 		t.Helper()
 		code, out, said := skein(append(args, server)...)
@@ -182,7 +183,7 @@ func TestWatchCommand(t *testing.T) {
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
 	publish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"), userFollowed("dan", "bob"))
-	server := "--server=" + api.url
+	server := "--server=" + api.URL
 	code, out, said := skein("watch", "--after=earliest", "--limit=2", server)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if code != 0 || len(lines) != 2 || !strings.Contains(lines[1], "cid") || !strings.HasPrefix(lines[0], "20") {

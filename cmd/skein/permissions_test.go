@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
@@ -131,7 +132,7 @@ func (n *natsOfUsers) open(t *testing.T, user string, logger *slog.Logger) *even
 }
 
 // serve runs the service as a user, with a data directory of its own.
-func (n *natsOfUsers) serve(t *testing.T, user string, logger *slog.Logger, b bucket.Bucket) (api *client, stop func()) {
+func (n *natsOfUsers) serve(t *testing.T, user string, logger *slog.Logger, b bucket.Bucket) (api *command.Client, stop func()) {
 	t.Helper()
 	return startApp(t, t.TempDir(), logger, func(o *service.Options) {
 		o.Log = n.config(user, logger)
@@ -288,10 +289,10 @@ func TestUsersOfNATSWhoTrim(t *testing.T) {
 }
 
 // awaitArchiving waits until a service has the lease and archives.
-func awaitArchiving(t *testing.T, api *client) {
+func awaitArchiving(t *testing.T, api *command.Client) {
 	t.Helper()
 	err := eventually(t.Context(), func(ctx context.Context) error {
-		res, err := api.admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+		res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
 		if err == nil && !res.Msg.GetArchive().GetArchiving() {
 			err = fmt.Errorf("the archive: %v", res.Msg.GetArchive())
 		}
@@ -308,7 +309,7 @@ func (n *natsOfUsers) archives(t *testing.T, user string, logger *slog.Logger, b
 	defer stop()
 	publish(t, api, userFollowed("dan", "bob"))
 	awaitArchiving(t, api)
-	code, _, said := skein("replay", "erase", "cid", "--server="+api.url)
+	code, _, said := skein("replay", "erase", "cid", "--server="+api.URL)
 	if code != 1 || !strings.Contains(said, "lacks a permission: to publish to $JS.API.STREAM.UPDATE.SKEIN") {
 		t.Errorf("code %d: %s", code, said)
 	}
@@ -319,7 +320,7 @@ func (n *natsOfUsers) erases(t *testing.T, user string, logger *slog.Logger, b b
 	api, stop := n.serve(t, user, logger, b)
 	defer stop()
 	awaitArchiving(t, api)
-	if code, out, said := skein("replay", "erase", "cid", "--server="+api.url); code != 0 || !strings.Contains(out, "epoch 2 ") {
+	if code, out, said := skein("replay", "erase", "cid", "--server="+api.URL); code != 0 || !strings.Contains(out, "epoch 2 ") {
 		t.Errorf("code %d: %s%s", code, out, said)
 	}
 }

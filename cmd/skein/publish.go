@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/wait"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -25,7 +26,7 @@ import (
 )
 
 type publishCmd struct {
-	clientFlags `embed:""`
+	command.ClientFlags `embed:""`
 
 	AllowPartial bool          `help:"Publish the good lines when others are refused, instead of ending at the first bad one."`
 	Visible      bool          `help:"Wait until every projection shows the events, not only until the log has them."`
@@ -50,8 +51,8 @@ repeats of what the log had.`
 // publishing is one run of the command.
 type publishing struct {
 	*publishCmd
-	std *streams
-	api *client
+	std *command.Streams
+	api *command.Client
 	// run makes the event ids of this run unlike those of others.
 	run    string
 	result publishResult
@@ -73,11 +74,11 @@ type parsedLine struct {
 }
 
 // Run publishes standard input.
-func (c *publishCmd) Run(ctx context.Context, std *streams) error {
+func (c *publishCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Batch < 1 || c.Batch > events.MaxEnvelopeEvents {
-		return usage("--batch must be 1 to %d", events.MaxEnvelopeEvents)
+		return command.Usagef("--batch must be 1 to %d", events.MaxEnvelopeEvents)
 	}
-	p := &publishing{publishCmd: c, std: std, api: c.client(), run: rand.Text()[:10]}
+	p := &publishing{publishCmd: c, std: std, api: c.Client(), run: rand.Text()[:10]}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	lines := make(chan parsedLine, c.Batch)
@@ -94,7 +95,7 @@ func (c *publishCmd) Run(ctx context.Context, std *streams) error {
 
 func (p *publishing) read(ctx context.Context, lines chan<- parsedLine) error {
 	defer close(lines)
-	in := bufio.NewReaderSize(p.std.in, 64<<10)
+	in := bufio.NewReaderSize(p.std.In, 64<<10)
 	for number := 1; ; number++ {
 		line, err := in.ReadBytes('\n')
 		if len(bytes.TrimSpace(line)) > 0 {
@@ -182,7 +183,7 @@ func (p *publishing) refuse(line int, why string) error {
 		return err
 	}
 	p.result.Refused++
-	p.std.say("skein: %v", err)
+	p.std.Sayf("skein: %v", err)
 	return nil
 }
 
@@ -219,11 +220,11 @@ func (p *publishing) send(ctx context.Context, batch []parsedLine) error {
 func (p *publishing) retrying(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 	deadline := time.Now().Add(p.RetryFor)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		res, err := call(ctx, &p.clientFlags, p.api.events().Publish, req)
+		res, err := command.Call(ctx, &p.ClientFlags, p.api.Events().Publish, req)
 		if err == nil || ctx.Err() != nil || importer.Final(err) || time.Now().Add(pause).After(deadline) {
 			return res, err
 		}
-		p.std.say("skein: trying again: %v", err)
+		p.std.Sayf("skein: trying again: %v", err)
 		if wait.For(ctx, pause) != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -240,13 +241,13 @@ func (p *publishing) stopped(err error) error {
 
 func (p *publishing) print() error {
 	if p.JSON {
-		return json.NewEncoder(p.std.out).Encode(p.result)
+		return json.NewEncoder(p.std.Out).Encode(p.result)
 	}
 	if n := p.result.Repeated; n > 0 {
-		p.std.say("skein: %s of what the log had, and nothing changes", plural(uint64(n), "event is a repeat", "events are repeats"))
+		p.std.Sayf("skein: %s of what the log had, and nothing changes", command.Plural(uint64(n), "event is a repeat", "events are repeats"))
 	}
 	if p.result.Position != "" {
-		fmt.Fprintln(p.std.out, p.result.Position)
+		fmt.Fprintln(p.std.Out, p.result.Position)
 	}
 	return nil
 }

@@ -6,12 +6,13 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // queryCmd are all reads of the API. Each is one call, or one a page.
 type queryCmd struct {
-	clientFlags `embed:""`
+	command.ClientFlags `embed:""`
 
 	AtLeast        string `help:"A position that the answer must contain, as publish and every answer print it." placeholder:"POSITION"`
 	JSON           bool   `help:"Print answers as the API gives them, one JSON object a line."`
@@ -43,7 +44,7 @@ type queryCmd struct {
 func (q *queryCmd) board(s string) (*skeinv1.Board, error) {
 	owner, board, ok := strings.Cut(s, q.BoardSeparator)
 	if !ok || q.BoardSeparator == "" {
-		return nil, usage("%q is no board: OWNER%sBOARD, or OWNER%s for the default board", s, q.BoardSeparator, q.BoardSeparator)
+		return nil, command.Usagef("%q is no board: OWNER%sBOARD, or OWNER%s for the default board", s, q.BoardSeparator, q.BoardSeparator)
 	}
 	return &skeinv1.Board{OwnerId: owner, BoardId: board}, nil
 }
@@ -71,14 +72,14 @@ type answer interface {
 }
 
 // print prints an answer: as JSON, or by a function that prints it for people.
-func (q *queryCmd) print(std *streams, res answer, text func() error) error {
+func (q *queryCmd) print(std *command.Streams, res answer, text func() error) error {
 	if q.JSON {
-		return printJSON(std.out, res)
+		return command.PrintJSON(std.Out, res)
 	}
 	if err := text(); err != nil {
 		return err
 	}
-	std.say("at position %s", res.GetPosition())
+	std.Sayf("at position %s", res.GetPosition())
 	return nil
 }
 
@@ -89,13 +90,13 @@ type checkCmd struct {
 }
 
 // Run asks CheckFollows.
-func (c *checkCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+func (c *checkCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
 	boards, err := q.boards(c.Board)
 	if err != nil {
 		return err
 	}
 	if len(c.Users)+len(boards) == 0 {
-		return usage("check needs a user or a --board that may be followed")
+		return command.Usagef("check needs a user or a --board that may be followed")
 	}
 	req := &skeinv1.CheckFollowsRequest{IncludeTimes: true, AtLeast: q.AtLeast}
 	for _, u := range c.Users {
@@ -106,17 +107,17 @@ func (c *checkCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 	for _, b := range boards {
 		req.Pairs = append(req.Pairs, &skeinv1.FollowPair{UserId: c.Follower, Target: &skeinv1.FollowPair_Board{Board: b}})
 	}
-	res, err := call(ctx, &q.clientFlags, q.client().graph().CheckFollows, req)
+	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Graph().CheckFollows, req)
 	if err != nil {
 		return err
 	}
 	return q.print(std, res, func() error {
-		t := newTable(std.out, "FOLLOWER", "OF", "KIND", "SINCE")
+		t := command.NewTable(std.Out, "FOLLOWER", "OF", "KIND", "SINCE")
 		for i, k := range res.GetKinds() {
 			of := append(append([]string(nil), c.Users...), c.Board...)[i]
-			t.row(c.Follower, of, kindText(k), timeText(res.GetFollowTimes()[i].GetTime()))
+			t.Row(c.Follower, of, command.KindText(k), command.TimeText(res.GetFollowTimes()[i].GetTime()))
 		}
-		return t.flush()
+		return t.Flush()
 	})
 }
 
@@ -134,7 +135,7 @@ var directions = map[string]skeinv1.FollowDirection{
 }
 
 // Run asks FilterFollowed.
-func (c *filterCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+func (c *filterCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
 	boards, err := q.boards(c.Board)
 	if err != nil {
 		return err
@@ -143,7 +144,7 @@ func (c *filterCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 	if len(boards) > 0 {
 		candidates = c.Board
 	}
-	res, err := call(ctx, &q.clientFlags, q.client().graph().FilterFollowed, &skeinv1.FilterFollowedRequest{
+	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Graph().FilterFollowed, &skeinv1.FilterFollowedRequest{
 		ViewerId: c.Viewer, UserIds: c.Users, Boards: boards, Direction: directions[c.Direction], AtLeast: q.AtLeast,
 	})
 	if err != nil {
@@ -152,7 +153,7 @@ func (c *filterCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 	return q.print(std, res, func() error {
 		for _, i := range res.GetIndexes() {
 			if int(i) < len(candidates) {
-				if _, err := std.out.Write([]byte(candidates[i] + "\n")); err != nil {
+				if _, err := std.Out.Write([]byte(candidates[i] + "\n")); err != nil {
 					return err
 				}
 			}
@@ -167,19 +168,19 @@ type relationshipsCmd struct {
 }
 
 // Run asks BatchGetRelationships.
-func (c *relationshipsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
-	res, err := call(ctx, &q.clientFlags, q.client().graph().BatchGetRelationships, &skeinv1.BatchGetRelationshipsRequest{
+func (c *relationshipsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Graph().BatchGetRelationships, &skeinv1.BatchGetRelationshipsRequest{
 		ViewerId: c.Viewer, UserIds: c.Users, AtLeast: q.AtLeast,
 	})
 	if err != nil {
 		return err
 	}
 	return q.print(std, res, func() error {
-		t := newTable(std.out, "USER", "FOLLOWING", "FOLLOWED-BY", "BLOCKING", "BLOCKED-BY", "MUTING", "SINCE")
+		t := command.NewTable(std.Out, "USER", "FOLLOWING", "FOLLOWED-BY", "BLOCKING", "BLOCKED-BY", "MUTING", "SINCE")
 		for _, r := range res.GetRelationships() {
-			t.row(r.GetUserId(), kindText(r.GetFollowing()), kindText(r.GetFollowedBy()), yesNo(r.GetBlocking()),
-				yesNo(r.GetBlockedBy()), yesNo(r.GetMuting()), timeText(r.GetFollowTime()))
+			t.Row(r.GetUserId(), command.KindText(r.GetFollowing()), command.KindText(r.GetFollowedBy()), command.YesNo(r.GetBlocking()),
+				command.YesNo(r.GetBlockedBy()), command.YesNo(r.GetMuting()), command.TimeText(r.GetFollowTime()))
 		}
-		return t.flush()
+		return t.Flush()
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -14,7 +15,7 @@ type countersCmd struct {
 }
 
 // Run asks BatchGetCounters.
-func (c *countersCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+func (c *countersCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
 	boards, err := q.boards(c.Board)
 	if err != nil {
 		return err
@@ -30,9 +31,9 @@ func (c *countersCmd) Run(ctx context.Context, q *queryCmd, std *streams) error 
 		req.Keys = append(req.Keys, &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: item}})
 	}
 	if len(req.GetKeys()) == 0 {
-		return usage("counters needs a user, a --board or an --item")
+		return command.Usagef("counters needs a user, a --board or an --item")
 	}
-	res, err := call(ctx, &q.clientFlags, q.client().counters().BatchGetCounters, req)
+	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Counters().BatchGetCounters, req)
 	if err != nil {
 		return err
 	}
@@ -40,8 +41,8 @@ func (c *countersCmd) Run(ctx context.Context, q *queryCmd, std *streams) error 
 }
 
 // table prints what applies to each key.
-func (c *countersCmd) table(std *streams, counters []*skeinv1.Counters) error {
-	t := newTable(std.out, "OF", "PINS", "BOARDS", "FOLLOWERS", "PLAYS", "LIKES", "RE-PINS")
+func (c *countersCmd) table(std *command.Streams, counters []*skeinv1.Counters) error {
+	t := command.NewTable(std.Out, "OF", "PINS", "BOARDS", "FOLLOWERS", "PLAYS", "LIKES", "RE-PINS")
 	of := append(append(append([]string(nil), c.Users...), c.Board...), c.Item...)
 	text := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 	plays := func(n *skeinv1.Counters) string { return strconv.FormatInt(n.GetPlayCount(), 10) }
@@ -53,9 +54,9 @@ func (c *countersCmd) table(std *streams, counters []*skeinv1.Counters) error {
 		case i >= len(c.Users)+len(c.Board):
 			cells = []string{of[i], "-", "-", "-", plays(n), text(n.GetLikeCount()), text(n.GetRepinCount())}
 		}
-		t.row(cells...)
+		t.Row(cells...)
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 type trendingCmd struct {
@@ -66,7 +67,7 @@ type trendingCmd struct {
 }
 
 // Run asks ListTrending.
-func (c *trendingCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+func (c *trendingCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
 	var board *skeinv1.Board
 	if c.Board != "" {
 		var err error
@@ -74,7 +75,7 @@ func (c *trendingCmd) Run(ctx context.Context, q *queryCmd, std *streams) error 
 			return err
 		}
 	}
-	return list(ctx, q, std, &c.pageFlags, q.client().counters().ListTrending,
+	return list(ctx, q, std, &c.pageFlags, q.Client().Counters().ListTrending,
 		func(size int32, token string) *skeinv1.ListTrendingRequest {
 			req := &skeinv1.ListTrendingRequest{PageSize: size, PageToken: token, AtLeast: q.AtLeast}
 			switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -13,15 +14,15 @@ type countsCmd struct {
 }
 
 // Run asks BatchGetFollowCounts.
-func (c *countsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+func (c *countsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
 	boards, err := q.boards(c.Board)
 	if err != nil {
 		return err
 	}
 	if len(c.Users)+len(boards) == 0 {
-		return usage("counts needs a user or a --board")
+		return command.Usagef("counts needs a user or a --board")
 	}
-	res, err := call(ctx, &q.clientFlags, q.client().graph().BatchGetFollowCounts, &skeinv1.BatchGetFollowCountsRequest{
+	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Graph().BatchGetFollowCounts, &skeinv1.BatchGetFollowCountsRequest{
 		UserIds: c.Users, Boards: boards, AtLeast: q.AtLeast,
 	})
 	if err != nil {
@@ -30,32 +31,32 @@ func (c *countsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 	return q.print(std, res, func() error { return printCounts(q, std, res) })
 }
 
-func printCounts(q *queryCmd, std *streams, res *skeinv1.BatchGetFollowCountsResponse) error {
-	row := func(t *table, of string, counts ...uint32) {
+func printCounts(q *queryCmd, std *command.Streams, res *skeinv1.BatchGetFollowCountsResponse) error {
+	row := func(t *command.Table, of string, counts ...uint32) {
 		cells := []string{of}
 		for _, n := range counts {
 			cells = append(cells, strconv.FormatUint(uint64(n), 10))
 		}
-		t.row(cells...)
+		t.Row(cells...)
 	}
 	if len(res.GetUsers()) > 0 {
-		t := newTable(std.out, "USER", "FOLLOWERS", "EXPLICIT", "IMPLICIT", "FOLLOWING", "EXPLICIT", "IMPLICIT", "BOARDS",
+		t := command.NewTable(std.Out, "USER", "FOLLOWERS", "EXPLICIT", "IMPLICIT", "FOLLOWING", "EXPLICIT", "IMPLICIT", "BOARDS",
 			"FOLLOWED-BOARDS", "EXCLUDED-BOARDS", "BLOCKED", "MUTED")
 		for _, u := range res.GetUsers() {
 			row(t, u.GetUserId(), u.GetFollowerCount(), u.GetExplicitFollowerCount(), u.GetImplicitFollowerCount(),
 				u.GetFollowingCount(), u.GetExplicitFollowingCount(), u.GetImplicitFollowingCount(), u.GetBoardCount(),
 				u.GetFollowedBoardCount(), u.GetExcludedBoardCount(), u.GetBlockedCount(), u.GetMutedCount())
 		}
-		if err := t.flush(); err != nil {
+		if err := t.Flush(); err != nil {
 			return err
 		}
 	}
 	if len(res.GetBoards()) == 0 {
 		return nil
 	}
-	t := newTable(std.out, "BOARD", "FOLLOWERS", "EXPLICIT", "EXCLUDERS")
+	t := command.NewTable(std.Out, "BOARD", "FOLLOWERS", "EXPLICIT", "EXCLUDERS")
 	for _, b := range res.GetBoards() {
 		row(t, q.boardText(b.GetBoard()), b.GetFollowerCount(), b.GetExplicitFollowerCount(), b.GetExcluderCount())
 	}
-	return t.flush()
+	return t.Flush()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -27,14 +28,14 @@ var feedOrders = map[string]skeinv1.FeedOrder{
 }
 
 // Run asks ReadFeed.
-func (c *feedCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+func (c *feedCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
 	var first *skeinv1.ReadFeedResponse
 	pages := &pageFlags{PageSize: c.PageSize, PageToken: c.PageToken, All: c.All}
 	header := []string{"OWNER", "PIN", "BOARD", "ITEM", "CREATED"}
 	if c.Order == "trending" {
 		header = append(header, "SCORE")
 	}
-	err := list(ctx, q, std, pages, q.client().feed().ReadFeed, c.request(q), header,
+	err := list(ctx, q, std, pages, q.Client().Feed().ReadFeed, c.request(q), header,
 		func(res *skeinv1.ReadFeedResponse) [][]string {
 			if first == nil {
 				first = res
@@ -45,10 +46,10 @@ func (c *feedCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 		return err
 	}
 	if token := first.GetNewestToken(); token != "" {
-		std.say("later, what is new: --newer-than %s", token)
+		std.Sayf("later, what is new: --newer-than %s", token)
 	}
 	if first.GetCompleteness() != skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE {
-		std.say("not complete: %s", strings.ToLower(strings.TrimPrefix(first.GetCompleteness().String(), "FEED_COMPLETENESS_")))
+		std.Sayf("not complete: %s", strings.ToLower(strings.TrimPrefix(first.GetCompleteness().String(), "FEED_COMPLETENESS_")))
 	}
 	return nil
 }
@@ -77,8 +78,8 @@ type pinsCmd struct {
 }
 
 // Run asks ListPins.
-func (c *pinsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
-	return list(ctx, q, std, &c.pageFlags, q.client().feed().ListPins,
+func (c *pinsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.Client().Feed().ListPins,
 		func(size int32, token string) *skeinv1.ListPinsRequest {
 			req := &skeinv1.ListPinsRequest{
 				Target: &skeinv1.ListPinsRequest_OwnerId{OwnerId: c.Owner}, PageSize: size, PageToken: token, AtLeast: q.AtLeast,
@@ -96,7 +97,7 @@ func (q *queryCmd) pinRows(entries []*skeinv1.FeedEntry, scored bool) [][]string
 	var rows [][]string
 	for _, e := range entries {
 		board := q.boardText(&skeinv1.Board{OwnerId: e.GetOwnerId(), BoardId: e.GetBoardId()})
-		row := []string{e.GetOwnerId(), e.GetPinId(), board, e.GetItemId(), timeText(e.GetCreateTime())}
+		row := []string{e.GetOwnerId(), e.GetPinId(), board, e.GetItemId(), command.TimeText(e.GetCreateTime())}
 		if scored {
 			row = append(row, scoreText(e.GetScore()))
 		}

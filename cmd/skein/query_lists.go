@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -26,34 +27,34 @@ type pageAnswer interface {
 func list[Req any, Res any, R interface {
 	*Res
 	pageAnswer
-}](ctx context.Context, q *queryCmd, std *streams, p *pageFlags, m method[Req, Res], request func(size int32, token string) *Req,
-	header []string, rows func(res R) [][]string,
+}](ctx context.Context, q *queryCmd, std *command.Streams, p *pageFlags, m command.Method[Req, Res],
+	request func(size int32, token string) *Req, header []string, rows func(res R) [][]string,
 ) error {
 	size, token := p.PageSize, p.PageToken
 	if p.All && size == 0 {
 		size = 1000
 	}
-	var t *table
+	var t *command.Table
 	if !q.JSON {
-		t = newTable(std.out, header...)
+		t = command.NewTable(std.Out, header...)
 	}
 	shown := 0
 	for {
-		msg, err := call(ctx, &q.clientFlags, m, request(size, token))
+		msg, err := command.Call(ctx, &q.ClientFlags, m, request(size, token))
 		if err != nil {
 			return err
 		}
 		res := R(msg)
 		if q.JSON {
-			if err := printJSON(std.out, res); err != nil {
+			if err := command.PrintJSON(std.Out, res); err != nil {
 				return err
 			}
 		} else {
 			for _, row := range rows(res) {
-				t.row(row...)
+				t.Row(row...)
 				shown++
 			}
-			if err := t.flush(); err != nil {
+			if err := t.Flush(); err != nil {
 				return err
 			}
 		}
@@ -68,21 +69,21 @@ func list[Req any, Res any, R interface {
 	}
 }
 
-func sayPage(std *streams, res pageAnswer, shown int, token string) {
+func sayPage(std *command.Streams, res pageAnswer, shown int, token string) {
 	of := ""
 	if counted, ok := res.(interface{ GetTotalSize() uint32 }); ok {
 		of = fmt.Sprintf(" of %d", counted.GetTotalSize())
 	}
-	std.say("%d%s, at position %s", shown, of, res.GetPosition())
+	std.Sayf("%d%s, at position %s", shown, of, res.GetPosition())
 	if token != "" {
-		std.say("more: --page-token %s", token)
+		std.Sayf("more: --page-token %s", token)
 	}
 }
 
 func followRows(entries []*skeinv1.FollowEntry) [][]string {
 	var rows [][]string
 	for _, e := range entries {
-		rows = append(rows, []string{e.GetUserId(), kindText(e.GetKind()), timeText(e.GetFollowTime())})
+		rows = append(rows, []string{e.GetUserId(), command.KindText(e.GetKind()), command.TimeText(e.GetFollowTime())})
 	}
 	return rows
 }
@@ -90,7 +91,7 @@ func followRows(entries []*skeinv1.FollowEntry) [][]string {
 func userRows(entries []*skeinv1.UserEntry) [][]string {
 	var rows [][]string
 	for _, e := range entries {
-		rows = append(rows, []string{e.GetUserId(), timeText(e.GetTime())})
+		rows = append(rows, []string{e.GetUserId(), command.TimeText(e.GetTime())})
 	}
 	return rows
 }
@@ -98,7 +99,7 @@ func userRows(entries []*skeinv1.UserEntry) [][]string {
 func (q *queryCmd) boardRows(entries []*skeinv1.BoardEntry) [][]string {
 	var rows [][]string
 	for _, e := range entries {
-		rows = append(rows, []string{q.boardText(e.GetBoard()), timeText(e.GetTime())})
+		rows = append(rows, []string{q.boardText(e.GetBoard()), command.TimeText(e.GetTime())})
 	}
 	return rows
 }
@@ -117,8 +118,8 @@ type followingCmd struct {
 }
 
 // Run asks ListFollowing.
-func (c *followingCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
-	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListFollowing,
+func (c *followingCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListFollowing,
 		func(size int32, token string) *skeinv1.ListFollowingRequest {
 			return &skeinv1.ListFollowingRequest{
 				UserId: c.User, Kind: followKinds[c.Kind], PageSize: size, PageToken: token, AtLeast: q.AtLeast,
@@ -134,8 +135,8 @@ type followersCmd struct {
 }
 
 // Run asks ListFollowers.
-func (c *followersCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
-	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListFollowers,
+func (c *followersCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListFollowers,
 		func(size int32, token string) *skeinv1.ListFollowersRequest {
 			return &skeinv1.ListFollowersRequest{
 				UserId: c.User, Kind: followKinds[c.Kind], PageSize: size, PageToken: token, AtLeast: q.AtLeast,
@@ -157,12 +158,12 @@ type boardFollowersCmd struct {
 }
 
 // Run asks ListBoardFollowers.
-func (c *boardFollowersCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+func (c *boardFollowersCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
 	board, err := q.board(c.Board)
 	if err != nil {
 		return err
 	}
-	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListBoardFollowers,
+	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListBoardFollowers,
 		func(size int32, token string) *skeinv1.ListBoardFollowersRequest {
 			return &skeinv1.ListBoardFollowersRequest{
 				Board: board, Kind: boardFollowerKinds[c.Kind], PageSize: size, PageToken: token, AtLeast: q.AtLeast,
@@ -177,8 +178,8 @@ type followedBoardsCmd struct {
 }
 
 // Run asks ListFollowedBoards.
-func (c *followedBoardsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
-	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListFollowedBoards,
+func (c *followedBoardsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListFollowedBoards,
 		func(size int32, token string) *skeinv1.ListFollowedBoardsRequest {
 			return &skeinv1.ListFollowedBoardsRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
 		},
@@ -192,8 +193,8 @@ type excludedBoardsCmd struct {
 }
 
 // Run asks ListExcludedBoards.
-func (c *excludedBoardsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
-	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListExcludedBoards,
+func (c *excludedBoardsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListExcludedBoards,
 		func(size int32, token string) *skeinv1.ListExcludedBoardsRequest {
 			return &skeinv1.ListExcludedBoardsRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
 		},
@@ -207,8 +208,8 @@ type boardsCmd struct {
 }
 
 // Run asks ListBoards.
-func (c *boardsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
-	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListBoards,
+func (c *boardsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListBoards,
 		func(size int32, token string) *skeinv1.ListBoardsRequest {
 			return &skeinv1.ListBoardsRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
 		},
@@ -228,8 +229,8 @@ type blockedCmd struct {
 }
 
 // Run asks ListBlocked.
-func (c *blockedCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
-	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListBlocked,
+func (c *blockedCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListBlocked,
 		func(size int32, token string) *skeinv1.ListBlockedRequest {
 			return &skeinv1.ListBlockedRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
 		},
@@ -243,8 +244,8 @@ type mutedCmd struct {
 }
 
 // Run asks ListMuted.
-func (c *mutedCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
-	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListMuted,
+func (c *mutedCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListMuted,
 		func(size int32, token string) *skeinv1.ListMutedRequest {
 			return &skeinv1.ListMutedRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
 		},
@@ -259,8 +260,8 @@ type mutualsCmd struct {
 }
 
 // Run asks ListMutuals.
-func (c *mutualsCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
-	return list(ctx, q, std, &c.pageFlags, q.client().graph().ListMutuals,
+func (c *mutualsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListMutuals,
 		func(size int32, token string) *skeinv1.ListMutualsRequest {
 			return &skeinv1.ListMutualsRequest{
 				ViewerId: c.Viewer, UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast,
@@ -276,11 +277,11 @@ type scanCmd struct {
 }
 
 // Run asks ScanFollowers.
-func (c *scanCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
+func (c *scanCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
 	req := &skeinv1.ScanFollowersRequest{ResumeToken: c.Resume, AtLeast: q.AtLeast}
 	switch {
 	case (c.User == "") == (c.Board == ""):
-		return usage("scan needs a user or a --board")
+		return command.Usagef("scan needs a user or a --board")
 	case c.User != "":
 		req.Target = &skeinv1.ScanFollowersRequest_UserId{UserId: c.User}
 	default:
@@ -290,7 +291,7 @@ func (c *scanCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 		}
 		req.Target = &skeinv1.ScanFollowersRequest_Board{Board: board}
 	}
-	stream, err := q.client().graph().ScanFollowers(ctx, connect.NewRequest(req))
+	stream, err := q.Client().Graph().ScanFollowers(ctx, connect.NewRequest(req))
 	if err != nil {
 		return err
 	}
@@ -305,19 +306,19 @@ func (c *scanCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 	}
 	if err := stream.Err(); err != nil {
 		if token != "" {
-			std.say("go on with: --resume %s", token)
+			std.Sayf("go on with: --resume %s", token)
 		}
 		return err
 	}
 	return nil
 }
 
-func (c *scanCmd) print(q *queryCmd, std *streams, res *skeinv1.ScanFollowersResponse) error {
+func (c *scanCmd) print(q *queryCmd, std *command.Streams, res *skeinv1.ScanFollowersResponse) error {
 	if q.JSON {
-		return printJSON(std.out, res)
+		return command.PrintJSON(std.Out, res)
 	}
 	for _, row := range followRows(res.GetEntries()) {
-		if _, err := fmt.Fprintf(std.out, "%s\t%s\t%s\n", row[0], row[1], row[2]); err != nil {
+		if _, err := fmt.Fprintf(std.Out, "%s\t%s\t%s\n", row[0], row[1], row[2]); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -22,8 +23,8 @@ type seenCmd struct {
 const maxCandidates = 10_000
 
 // Run asks FilterSeen, as often as there are candidates for.
-func (c *seenCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
-	candidates, err := c.candidates(std.in)
+func (c *seenCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+	candidates, err := c.candidates(std.In)
 	if err != nil {
 		return err
 	}
@@ -37,11 +38,11 @@ func (c *seenCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 		if err != nil {
 			return err
 		}
-		if last, err = call(ctx, &q.clientFlags, q.client().seen().FilterSeen, req); err != nil {
+		if last, err = command.Call(ctx, &q.ClientFlags, q.Client().Seen().FilterSeen, req); err != nil {
 			return err
 		}
 		if q.JSON {
-			if err := printJSON(std.out, last); err != nil {
+			if err := command.PrintJSON(std.Out, last); err != nil {
 				return err
 			}
 			continue
@@ -50,14 +51,14 @@ func (c *seenCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 			if int(i) >= len(items) {
 				continue
 			}
-			if _, err := io.WriteString(std.out, items[i]+"\n"); err != nil {
+			if _, err := io.WriteString(std.Out, items[i]+"\n"); err != nil {
 				return err
 			}
 		}
 		unseen += len(last.GetUnseenIndexes())
 	}
 	if !q.JSON {
-		std.say("%d of %d unseen, by plays of %d months, at position %s",
+		std.Sayf("%d of %d unseen, by plays of %d months, at position %s",
 			unseen, len(candidates), last.GetMonthsRead(), last.GetPosition())
 	}
 	return nil
@@ -94,7 +95,7 @@ func (c *seenCmd) request(q *queryCmd, items []string) (*skeinv1.FilterSeenReque
 	for _, item := range items {
 		n, err := strconv.ParseUint(item, 10, 64)
 		if err != nil {
-			return nil, usage("--numeric: %q is no unsigned decimal", item)
+			return nil, command.Usagef("--numeric: %q is no unsigned decimal", item)
 		}
 		req.NumericIds = append(req.NumericIds, n)
 	}
@@ -106,8 +107,8 @@ type servedCmd struct {
 }
 
 // Run asks ListServed.
-func (c *servedCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
-	res, err := call(ctx, &q.clientFlags, q.client().seen().ListServed, &skeinv1.ListServedRequest{
+func (c *servedCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Seen().ListServed, &skeinv1.ListServedRequest{
 		UserId: c.User, AtLeast: q.AtLeast,
 	})
 	if err != nil {
@@ -115,7 +116,7 @@ func (c *servedCmd) Run(ctx context.Context, q *queryCmd, std *streams) error {
 	}
 	return q.print(std, res, func() error {
 		for _, item := range res.GetItemIds() {
-			if _, err := io.WriteString(std.out, item+"\n"); err != nil {
+			if _, err := io.WriteString(std.Out, item+"\n"); err != nil {
 				return err
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -24,15 +25,15 @@ type replayCmd struct {
 }
 
 type replayStatusCmd struct {
-	clientFlags `embed:""`
+	command.ClientFlags `embed:""`
 
 	Projection string `arg:"" optional:"" help:"Only this one."`
 	JSON       bool   `help:"Print one JSON object for each projection."`
 }
 
 // Run asks GetStatus. It fails when a projection has failed, so that scripts can tell.
-func (c *replayStatusCmd) Run(ctx context.Context, std *streams) error {
-	res, err := call(ctx, &c.clientFlags, c.client().admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
+func (c *replayStatusCmd) Run(ctx context.Context, std *command.Streams) error {
+	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
 	if err != nil {
 		return err
 	}
@@ -50,22 +51,23 @@ func (c *replayStatusCmd) Run(ctx context.Context, std *streams) error {
 	}
 	for _, p := range shown {
 		if c.JSON {
-			if err := printJSON(std.out, p); err != nil {
+			if err := command.PrintJSON(std.Out, p); err != nil {
 				return err
 			}
 			continue
 		}
-		fmt.Fprintf(std.out, "%s version %d, generation %d: %s\n", p.GetName(), p.GetVersion(), p.GetGeneration(), stateText(p.GetState()))
-		fmt.Fprintf(std.out, "  position     %s\n", p.GetPosition())
-		fmt.Fprintf(std.out, "  behind       %s, %s\n", plural(p.GetLagEnvelopes(), "envelope", "envelopes"), secondsText(p.GetLagSeconds()))
-		fmt.Fprintf(std.out, "  fingerprint  %s\n", p.GetFingerprint())
-		fmt.Fprintf(std.out, "  disk         %s\n", events.SizeText(p.GetDiskBytes()))
+		fmt.Fprintf(std.Out, "%s version %d, generation %d: %s\n", p.GetName(), p.GetVersion(), p.GetGeneration(), stateText(p.GetState()))
+		fmt.Fprintf(std.Out, "  position     %s\n", p.GetPosition())
+		fmt.Fprintf(std.Out, "  behind       %s, %s\n",
+			command.Plural(p.GetLagEnvelopes(), "envelope", "envelopes"), command.SecondsText(p.GetLagSeconds()))
+		fmt.Fprintf(std.Out, "  fingerprint  %s\n", p.GetFingerprint())
+		fmt.Fprintf(std.Out, "  disk         %s\n", events.SizeText(p.GetDiskBytes()))
 		if p.GetError() != "" {
-			fmt.Fprintf(std.out, "  error        %s\n", p.GetError())
+			fmt.Fprintf(std.Out, "  error        %s\n", p.GetError())
 		}
 	}
 	if failed {
-		return errSilent
+		return command.ErrSilent
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
@@ -40,7 +41,7 @@ func (f *placeFlags) there(ctx context.Context, external bool) (bucket.Bucket, e
 	}
 	b, err := f.open(ctx, f.Data, external)
 	if err == nil && b == nil {
-		err = usage("--archive TARGET: where is the archive?")
+		err = command.Usagef("--archive TARGET: where is the archive?")
 	}
 	return b, err
 }
@@ -93,7 +94,7 @@ type formerEpoch struct {
 }
 
 // Run tells what the manifest says.
-func (c *replayArchiveStatusCmd) Run(ctx context.Context, std *streams) error {
+func (c *replayArchiveStatusCmd) Run(ctx context.Context, std *command.Streams) error {
 	a, err := c.openArchive(ctx)
 	if err != nil {
 		return err
@@ -112,20 +113,20 @@ func (c *replayArchiveStatusCmd) Run(ctx context.Context, std *streams) error {
 		s.Predecessors = append(s.Predecessors, formerEpoch{p.Epoch, p.Last})
 	}
 	if c.JSON {
-		return printPlainJSON(std.out, s)
+		return command.PrintPlainJSON(std.Out, s)
 	}
-	fmt.Fprintf(std.out, "archive    %s\n", s.Archive)
-	fmt.Fprintf(std.out, "log        %s, epoch %d\n", s.Log, s.Epoch)
-	fmt.Fprintf(std.out, "up to      sequence %d, %s\n", s.Seq, s.Time)
-	fmt.Fprintf(std.out, "envelopes  %d\n", s.Envelopes)
+	fmt.Fprintf(std.Out, "archive    %s\n", s.Archive)
+	fmt.Fprintf(std.Out, "log        %s, epoch %d\n", s.Log, s.Epoch)
+	fmt.Fprintf(std.Out, "up to      sequence %d, %s\n", s.Seq, s.Time)
+	fmt.Fprintf(std.Out, "envelopes  %d\n", s.Envelopes)
 	for _, p := range s.Predecessors {
-		fmt.Fprintf(std.out, "before     epoch %d, up to sequence %d\n", p.Epoch, p.Last)
+		fmt.Fprintf(std.Out, "before     epoch %d, up to sequence %d\n", p.Epoch, p.Last)
 	}
-	t := newTable(std.out, "CLASS", "SEGMENTS", "SIZE", "EVENTS")
+	t := command.NewTable(std.Out, "CLASS", "SEGMENTS", "SIZE", "EVENTS")
 	for _, class := range s.Classes {
-		t.row(class.Class, fmt.Sprint(class.Segments), events.SizeText(class.Bytes), fmt.Sprint(class.Events))
+		t.Row(class.Class, fmt.Sprint(class.Segments), events.SizeText(class.Bytes), fmt.Sprint(class.Events))
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 type replayArchiveCheckCmd struct {
@@ -143,7 +144,7 @@ type archiveCheck struct {
 }
 
 // Run reads everything. It fails when something is damaged.
-func (c *replayArchiveCheckCmd) Run(ctx context.Context, std *streams) error {
+func (c *replayArchiveCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 	a, err := c.openArchive(ctx)
 	if errors.Is(err, archive.ErrDamaged) { // the manifest
 		return c.report(std, archiveCheck{Damaged: []string{err.Error()}})
@@ -153,7 +154,7 @@ func (c *replayArchiveCheckCmd) Run(ctx context.Context, std *streams) error {
 	}
 	var at replay.Progress
 	at.Start("bytes", 0)
-	shown := showProgress(std.err, "check", &at)
+	shown := command.ShowProgress(std.Err, "check", &at)
 	defer shown()
 	done := archiveCheck{Archive: a.Info().Place, Damaged: []string{}}
 	err = a.Check(ctx, func(read, total uint64) {
@@ -172,19 +173,19 @@ func (c *replayArchiveCheckCmd) Run(ctx context.Context, std *streams) error {
 	return c.report(std, done)
 }
 
-func (c *replayArchiveCheckCmd) report(std *streams, done archiveCheck) error {
+func (c *replayArchiveCheckCmd) report(std *command.Streams, done archiveCheck) error {
 	if c.JSON {
-		if err := printPlainJSON(std.out, done); err != nil {
+		if err := command.PrintPlainJSON(std.Out, done); err != nil {
 			return err
 		}
 	} else {
 		for _, what := range done.Damaged {
-			fmt.Fprintln(std.out, what)
+			fmt.Fprintln(std.Out, what)
 		}
 	}
 	if len(done.Damaged) > 0 {
-		return errSilent
+		return command.ErrSilent
 	}
-	std.say("%s is whole: %s, up to sequence %d", done.Archive, events.SizeText(done.Bytes), done.Seq)
+	std.Sayf("%s is whole: %s, up to sequence %d", done.Archive, events.SizeText(done.Bytes), done.Seq)
 	return nil
 }

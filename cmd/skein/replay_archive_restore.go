@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
@@ -51,7 +52,7 @@ copies of the servers' directories. Stop all services before.`
 }
 
 // Run restores the log.
-func (c *replayArchiveRestoreCmd) Run(ctx context.Context, std *streams) error {
+func (c *replayArchiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error {
 	b, err := c.there(ctx, c.NATS != "")
 	if err != nil {
 		return err
@@ -65,22 +66,22 @@ func (c *replayArchiveRestoreCmd) Run(ctx context.Context, std *streams) error {
 	makeRoom := c.onServers
 	if c.NATS == "" {
 		if c.ReplaceStream {
-			return usage("--replace-stream is for --nats: a damaged DATA/log is moved away")
+			return command.Usagef("--replace-stream is for --nats: a damaged DATA/log is moved away")
 		}
 		makeRoom = c.makeRoom
 	}
 	if needed, err := makeRoom(ctx, std, &o); err != nil || !needed {
 		return err
 	}
-	std.say("restoring the log from %s", b)
+	std.Sayf("restoring the log from %s", b)
 	r, err := archiver.Restore(ctx, o)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return printPlainJSON(std.out, restoredJSON(r))
+		return command.PrintPlainJSON(std.Out, restoredJSON(r))
 	}
-	fmt.Fprint(std.out, r)
+	fmt.Fprint(std.Out, r)
 	return nil
 }
 
@@ -95,7 +96,7 @@ func wrong(x archiver.Examined, o *archiver.RestoreOptions) error {
 }
 
 // onServers looks at the stream on servers. It returns false if nothing is to be restored.
-func (c *replayArchiveRestoreCmd) onServers(ctx context.Context, std *streams, o *archiver.RestoreOptions) (bool, error) {
+func (c *replayArchiveRestoreCmd) onServers(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	x, err := archiver.Examine(ctx, o.Bucket, o.Stream)
 	switch {
 	case err != nil:
@@ -110,7 +111,7 @@ func (c *replayArchiveRestoreCmd) onServers(ctx context.Context, std *streams, o
 		if done, err := c.heal(ctx, std, o); done || err != nil {
 			return false, err
 		}
-		std.say("nothing of the log on %s is lost: what the archive lacks can be read, to sequence %d; nothing is restored", c.NATS, x.Last)
+		std.Sayf("nothing of the log on %s is lost: what the archive lacks can be read, to sequence %d; nothing is restored", c.NATS, x.Last)
 		return false, nil
 	}
 	if why == nil {
@@ -121,14 +122,14 @@ func (c *replayArchiveRestoreCmd) onServers(ctx context.Context, std *streams, o
 			"command again with --replace-stream: it archives what can be read and deletes the stream, with all that cannot",
 			eventlog.StreamName, c.NATS, why, events.ErrLogExists, eventlog.StreamName)
 	}
-	std.say("stream %s on %s: %v", eventlog.StreamName, c.NATS, why)
-	std.say("archiving what can be read of it; then it is deleted")
+	std.Sayf("stream %s on %s: %v", eventlog.StreamName, c.NATS, why)
+	std.Sayf("archiving what can be read of it; then it is deleted")
 	o.Replace = true
 	return true, nil
 }
 
 // makeRoom moves a damaged log away, and finds the one to be salvaged. It returns false if nothing is to be restored.
-func (c *replayArchiveRestoreCmd) makeRoom(ctx context.Context, std *streams, o *archiver.RestoreOptions) (bool, error) {
+func (c *replayArchiveRestoreCmd) makeRoom(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	dir := o.Stream.Dir
 	var moved string
 	switch left, err := holdsFiles(dir); {
@@ -147,17 +148,17 @@ func (c *replayArchiveRestoreCmd) makeRoom(ctx context.Context, std *streams, o 
 			if done, err := c.heal(ctx, std, o); done || err != nil {
 				return false, err
 			}
-			std.say("nothing of the log in %s is lost: what the archive lacks can be read, to sequence %d; nothing is restored", dir, x.Last)
+			std.Sayf("nothing of the log in %s is lost: what the archive lacks can be read, to sequence %d; nothing is restored", dir, x.Last)
 			return false, nil
 		}
 		if why != nil {
-			std.say("the log in %s is damaged: %v", dir, why)
+			std.Sayf("the log in %s is damaged: %v", dir, why)
 		}
 		moved = filepath.Join(c.Data, damagedDir+time.Now().UTC().Format("20060102T150405.000000Z"))
 		if err := os.Rename(dir, moved); err != nil {
 			return false, err
 		}
-		std.say("moved it to %s", moved)
+		std.Sayf("moved it to %s", moved)
 	}
 	found, err := c.damaged(ctx, o.Bucket)
 	if found == "" {
@@ -170,16 +171,16 @@ func (c *replayArchiveRestoreCmd) makeRoom(ctx context.Context, std *streams, o 
 }
 
 // heal replaces damaged files of event ids beside a log that is whole. It returns false if there are none.
-func (c *replayArchiveRestoreCmd) heal(ctx context.Context, std *streams, o *archiver.RestoreOptions) (bool, error) {
+func (c *replayArchiveRestoreCmd) heal(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	healed, err := archiver.Heal(ctx, o.Bucket, o.Stream)
 	if err != nil || healed == nil {
 		return false, err
 	}
-	std.say("nothing of the log is lost; files of event ids in %s were damaged, and are replaced", o.Bucket)
+	std.Sayf("nothing of the log is lost; files of event ids in %s were damaged, and are replaced", o.Bucket)
 	if c.JSON {
-		return true, printPlainJSON(std.out, restoredLog{Lost: []seqRange{}, Stores: []restoredStore{}, Repeats: recalledJSON(healed)})
+		return true, command.PrintPlainJSON(std.Out, restoredLog{Lost: []seqRange{}, Stores: []restoredStore{}, Repeats: recalledJSON(healed)})
 	}
-	fmt.Fprint(std.out, healed)
+	fmt.Fprint(std.Out, healed)
 	return true, nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
@@ -70,9 +71,9 @@ func archivedService(t *testing.T) (dir string) {
 }
 
 // follows demands whom ann follows.
-func wantFollows(t *testing.T, api *client, want ...string) {
+func wantFollows(t *testing.T, api *command.Client, want ...string) {
 	t.Helper()
-	res, err := api.graph().ListFollowing(t.Context(), connect.NewRequest(&skeinv1.ListFollowingRequest{UserId: "ann"}))
+	res, err := api.Graph().ListFollowing(t.Context(), connect.NewRequest(&skeinv1.ListFollowingRequest{UserId: "ann"}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,21 +3,22 @@ package main
 import (
 	"context"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 type replayEraseCmd struct {
-	clientFlags `embed:""`
-	waitFlags   `embed:""`
+	command.ClientFlags `embed:""`
+	waitFlags           `embed:""`
 
 	User string `arg:"" help:"Who is erased, for good."`
 }
 
 // Run starts the erasing of a user and waits for its end.
-func (c *replayEraseCmd) Run(ctx context.Context, std *streams) error {
-	res, err := call(ctx, &c.clientFlags, c.client().admin().EraseUser, &skeinv1.EraseUserRequest{UserId: c.User})
+func (c *replayEraseCmd) Run(ctx context.Context, std *command.Streams) error {
+	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().EraseUser, &skeinv1.EraseUserRequest{UserId: c.User})
 	if err != nil {
 		return err
 	}
-	return c.follow(ctx, &c.clientFlags, std, res.GetOperation())
+	return c.follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -12,7 +13,7 @@ type replayLogCmd struct {
 }
 
 type replayAcceptHoleCmd struct {
-	clientFlags `embed:""`
+	command.ClientFlags `embed:""`
 
 	First uint64 `arg:"" help:"The first sequence that is missing, as status shows it."`
 	Last  uint64 `arg:"" optional:"" help:"The last one; by default only the first."`
@@ -27,17 +28,17 @@ func (replayAcceptHoleCmd) Help() string {
 }
 
 // Run asks the service to accept the hole.
-func (c *replayAcceptHoleCmd) Run(ctx context.Context, std *streams) error {
-	res, err := call(ctx, &c.clientFlags, c.client().admin().AcceptLogHole, &skeinv1.AcceptLogHoleRequest{
+func (c *replayAcceptHoleCmd) Run(ctx context.Context, std *command.Streams) error {
+	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().AcceptLogHole, &skeinv1.AcceptLogHoleRequest{
 		FirstSequence: c.First, LastSequence: c.Last,
 	})
 	if err != nil {
 		return err
 	}
 	last := max(c.First, c.Last)
-	std.say("accepted as lost: %s; every fold passes over them", holeText(&skeinv1.LogHole{FirstSequence: c.First, LastSequence: last}))
+	std.Sayf("accepted as lost: %s; every fold passes over them", holeText(&skeinv1.LogHole{FirstSequence: c.First, LastSequence: last}))
 	for _, h := range res.GetHoles() {
-		std.say("still missing: %s", holeText(h))
+		std.Sayf("still missing: %s", holeText(h))
 	}
 	return nil
 }

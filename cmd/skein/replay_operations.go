@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events/wait"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -20,8 +21,8 @@ type waitFlags struct {
 }
 
 type replayRebuildCmd struct {
-	clientFlags `embed:""`
-	waitFlags   `embed:""`
+	command.ClientFlags `embed:""`
+	waitFlags           `embed:""`
 
 	Projection string   `arg:"" help:"Which is built again."`
 	Partition  []uint32 `help:"Only this one of the 256 partitions; more than once for several." placeholder:"N" sep:"none"`
@@ -29,19 +30,19 @@ type replayRebuildCmd struct {
 }
 
 // Run starts a rebuild and waits for its end.
-func (c *replayRebuildCmd) Run(ctx context.Context, std *streams) error {
-	res, err := call(ctx, &c.clientFlags, c.client().admin().StartRebuild, &skeinv1.StartRebuildRequest{
+func (c *replayRebuildCmd) Run(ctx context.Context, std *command.Streams) error {
+	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().StartRebuild, &skeinv1.StartRebuildRequest{
 		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
 	})
 	if err != nil {
 		return err
 	}
-	return c.follow(ctx, &c.clientFlags, std, res.GetOperation())
+	return c.follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
 type replayVerifyCmd struct {
-	clientFlags `embed:""`
-	waitFlags   `embed:""`
+	command.ClientFlags `embed:""`
+	waitFlags           `embed:""`
 
 	Projection string   `arg:"" optional:"" help:"Which is compared; without it each in turn."`
 	Partition  []uint32 `help:"Only this one of the 256 partitions; more than once for several." placeholder:"N" sep:"none"`
@@ -49,19 +50,19 @@ type replayVerifyCmd struct {
 }
 
 // Run starts a comparison and waits for its end. It fails when there are differences.
-func (c *replayVerifyCmd) Run(ctx context.Context, std *streams) error {
-	res, err := call(ctx, &c.clientFlags, c.client().admin().Verify, &skeinv1.VerifyRequest{
+func (c *replayVerifyCmd) Run(ctx context.Context, std *command.Streams) error {
+	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().Verify, &skeinv1.VerifyRequest{
 		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
 	})
 	if err != nil {
 		return err
 	}
-	return c.follow(ctx, &c.clientFlags, std, res.GetOperation())
+	return c.follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
 type replayRepairCmd struct {
-	clientFlags `embed:""`
-	waitFlags   `embed:""`
+	command.ClientFlags `embed:""`
+	waitFlags           `embed:""`
 
 	Projection string   `arg:"" help:"Which is repaired."`
 	Partition  []uint32 `help:"Only this one of the 256 partitions; without: those that differed last." placeholder:"N" sep:"none"`
@@ -69,77 +70,77 @@ type replayRepairCmd struct {
 }
 
 // Run starts a repair and waits for its end.
-func (c *replayRepairCmd) Run(ctx context.Context, std *streams) error {
-	res, err := call(ctx, &c.clientFlags, c.client().admin().Repair, &skeinv1.RepairRequest{
+func (c *replayRepairCmd) Run(ctx context.Context, std *command.Streams) error {
+	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().Repair, &skeinv1.RepairRequest{
 		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
 	})
 	if err != nil {
 		return err
 	}
-	return c.follow(ctx, &c.clientFlags, std, res.GetOperation())
+	return c.follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
 type replayRollbackCmd struct {
-	clientFlags `embed:""`
-	waitFlags   `embed:""`
+	command.ClientFlags `embed:""`
+	waitFlags           `embed:""`
 
 	Projection string `arg:"" help:"Which goes back to the generation before."`
 }
 
 // Run starts a rollback and waits for its end.
-func (c *replayRollbackCmd) Run(ctx context.Context, std *streams) error {
-	res, err := call(ctx, &c.clientFlags, c.client().admin().Rollback, &skeinv1.RollbackRequest{Projection: c.Projection})
+func (c *replayRollbackCmd) Run(ctx context.Context, std *command.Streams) error {
+	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().Rollback, &skeinv1.RollbackRequest{Projection: c.Projection})
 	if err != nil {
 		return err
 	}
-	return c.follow(ctx, &c.clientFlags, std, res.GetOperation())
+	return c.follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
 type replayWatchCmd struct {
-	clientFlags `embed:""`
+	command.ClientFlags `embed:""`
 
 	Operation string `arg:"" help:"Which is watched, as the command that started it said."`
 	JSON      bool   `help:"Print the operation at its end as the API gives it, one JSON object."`
 }
 
 // Run waits for the end of an operation.
-func (c *replayWatchCmd) Run(ctx context.Context, std *streams) error {
-	res, err := call(ctx, &c.clientFlags, c.client().admin().GetOperation, &skeinv1.GetOperationRequest{OperationId: c.Operation})
+func (c *replayWatchCmd) Run(ctx context.Context, std *command.Streams) error {
+	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetOperation, &skeinv1.GetOperationRequest{OperationId: c.Operation})
 	if err != nil {
 		return err
 	}
 	w := waitFlags{JSON: c.JSON}
-	return w.follow(ctx, &c.clientFlags, std, res.GetOperation())
+	return w.follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
 type replayCancelCmd struct {
-	clientFlags `embed:""`
+	command.ClientFlags `embed:""`
 
 	Operation string `arg:"" help:"Which shall end."`
 	JSON      bool   `help:"Print the operation as the API gives it, one JSON object."`
 }
 
 // Run asks an operation to end, and does not wait for it.
-func (c *replayCancelCmd) Run(ctx context.Context, std *streams) error {
-	res, err := call(ctx, &c.clientFlags, c.client().admin().CancelOperation,
+func (c *replayCancelCmd) Run(ctx context.Context, std *command.Streams) error {
+	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().CancelOperation,
 		&skeinv1.CancelOperationRequest{OperationId: c.Operation})
 	if err != nil {
 		return err
 	}
 	op := res.GetOperation()
 	if c.JSON {
-		return printJSON(std.out, op)
+		return command.PrintJSON(std.Out, op)
 	}
 	if operationEnded(op) {
-		std.say("%s: %s", operationName(op), operationStateText(op))
+		std.Sayf("%s: %s", operationName(op), operationStateText(op))
 		return nil
 	}
-	std.say("%s: asked to end", operationName(op))
+	std.Sayf("%s: asked to end", operationName(op))
 	return nil
 }
 
 type replayOperationsCmd struct {
-	clientFlags `embed:""`
+	command.ClientFlags `embed:""`
 
 	Kind  string `help:"Only this kind: ${enum}." enum:",rebuild,verify,repair,rollback,snapshot,erase" default:""`
 	Limit int32  `help:"At most so many, the latest first." default:"20"`
@@ -147,30 +148,30 @@ type replayOperationsCmd struct {
 }
 
 // Run lists operations, the latest first.
-func (c *replayOperationsCmd) Run(ctx context.Context, std *streams) error {
+func (c *replayOperationsCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Limit <= 0 {
-		return usage("--limit is above 0")
+		return command.Usagef("--limit is above 0")
 	}
-	t := newTable(std.out, "OPERATION", "KIND", "PROJECTION", "STATE", "BEGAN", "ENDED", "DONE", "ERROR")
+	t := command.NewTable(std.Out, "OPERATION", "KIND", "PROJECTION", "STATE", "BEGAN", "ENDED", "DONE", "ERROR")
 	req := &skeinv1.ListOperationsRequest{PageSize: c.Limit}
 	if c.Kind != "" {
 		req.Kind = skeinv1.OperationKind(skeinv1.OperationKind_value["OPERATION_KIND_"+strings.ToUpper(c.Kind)])
 	}
 	for left := int(c.Limit); left > 0; {
-		res, err := call(ctx, &c.clientFlags, c.client().admin().ListOperations, req)
+		res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().ListOperations, req)
 		if err != nil {
 			return err
 		}
 		for _, op := range res.GetOperations()[:min(left, len(res.GetOperations()))] {
 			if c.JSON {
-				if err := printJSON(std.out, op); err != nil {
+				if err := command.PrintJSON(std.Out, op); err != nil {
 					return err
 				}
 				continue
 			}
 			failure, _, _ := strings.Cut(op.GetError(), "\n")
-			t.row(op.GetOperationId(), operationKindText(op), op.GetProjection(), operationStateText(op),
-				timeText(op.GetCreateTime()), timeText(op.GetEndTime()), operationDone(op), failure)
+			t.Row(op.GetOperationId(), operationKindText(op), op.GetProjection(), operationStateText(op),
+				command.TimeText(op.GetCreateTime()), command.TimeText(op.GetEndTime()), operationDone(op), failure)
 		}
 		left -= len(res.GetOperations())
 		if req.PageToken = res.GetNextPageToken(); req.GetPageToken() == "" {
@@ -180,7 +181,7 @@ func (c *replayOperationsCmd) Run(ctx context.Context, std *streams) error {
 	if c.JSON {
 		return nil
 	}
-	return t.flush()
+	return t.Flush()
 }
 
 // reconnectFor is how long a service may be away, as for a restart, before watching it is given up.
@@ -188,22 +189,22 @@ const reconnectFor = 2 * time.Minute
 
 // follow shows an operation until it ends, then prints what became of it. It fails unless the operation succeeded. Breaking
 // it off does not touch the operation.
-func (w *waitFlags) follow(ctx context.Context, f *clientFlags, std *streams, op *skeinv1.Operation) error {
+func (w *waitFlags) follow(ctx context.Context, f *command.ClientFlags, std *command.Streams, op *skeinv1.Operation) error {
 	if w.NoWait {
 		if w.JSON {
-			return printJSON(std.out, op)
+			return command.PrintJSON(std.Out, op)
 		}
-		std.say("%s: started", operationName(op))
-		_, err := fmt.Fprintln(std.out, op.GetOperationId())
+		std.Sayf("%s: started", operationName(op))
+		_, err := fmt.Fprintln(std.Out, op.GetOperationId())
 		return err
 	}
 	if !operationEnded(op) {
-		std.say("%s", operationName(op))
-		p := newProgress(std.err, operationKindText(op)+" "+op.GetProjection())
-		last, err := followToEnd(ctx, f.client(), p, op)
-		p.end()
+		std.Sayf("%s", operationName(op))
+		p := command.NewProgress(std.Err, operationKindText(op)+" "+op.GetProjection())
+		last, err := followToEnd(ctx, f.Client(), p, op)
+		p.End()
 		if err != nil {
-			std.say("The operation goes on: skein replay watch %s shows it, skein replay cancel %[1]s ends it.", op.GetOperationId())
+			std.Sayf("The operation goes on: skein replay watch %s shows it, skein replay cancel %[1]s ends it.", op.GetOperationId())
 			return err
 		}
 		op = last
@@ -212,13 +213,13 @@ func (w *waitFlags) follow(ctx context.Context, f *clientFlags, std *streams, op
 }
 
 // ended prints an operation that has ended.
-func (w *waitFlags) ended(std *streams, op *skeinv1.Operation) error {
+func (w *waitFlags) ended(std *command.Streams, op *skeinv1.Operation) error {
 	if w.JSON {
-		if err := printJSON(std.out, op); err != nil {
+		if err := command.PrintJSON(std.Out, op); err != nil {
 			return err
 		}
 	} else if report := strings.TrimRight(op.GetReport(), "\n"); report != "" {
-		if _, err := fmt.Fprintln(std.out, report); err != nil {
+		if _, err := fmt.Fprintln(std.Out, report); err != nil {
 			return err
 		}
 	}
@@ -229,15 +230,15 @@ func (w *waitFlags) ended(std *streams, op *skeinv1.Operation) error {
 	if op.GetError() != "" {
 		text += ": " + op.GetError()
 	}
-	std.say("%s: %s", operationName(op), text)
-	return errSilent
+	std.Sayf("%s: %s", operationName(op), text)
+	return command.ErrSilent
 }
 
 // followToEnd watches an operation, also over a restart of the service.
-func followToEnd(ctx context.Context, c *client, p *progress, op *skeinv1.Operation) (*skeinv1.Operation, error) {
+func followToEnd(ctx context.Context, c *command.Client, p *command.Progress, op *skeinv1.Operation) (*skeinv1.Operation, error) {
 	contact := time.Now()
 	for told := false; ; {
-		stream, err := c.admin().WatchOperation(ctx, connect.NewRequest(&skeinv1.WatchOperationRequest{
+		stream, err := c.Admin().WatchOperation(ctx, connect.NewRequest(&skeinv1.WatchOperationRequest{
 			OperationId: op.GetOperationId(),
 		}))
 		for err == nil && stream.Receive() {
@@ -245,7 +246,7 @@ func followToEnd(ctx context.Context, c *client, p *progress, op *skeinv1.Operat
 			if op = stream.Msg().GetOperation(); operationEnded(op) {
 				return op, stream.Close()
 			}
-			p.draw(int64(op.GetDone()), int64(op.GetTotal()), operationProgress(op))
+			p.Draw(int64(op.GetDone()), int64(op.GetTotal()), operationProgress(op))
 		}
 		if err == nil {
 			err = errors.Join(stream.Err(), stream.Close())
@@ -258,7 +259,7 @@ func followToEnd(ctx context.Context, c *client, p *progress, op *skeinv1.Operat
 		}
 		if err != nil && !told {
 			told = true
-			p.say("trying again: %v", err)
+			p.Say("trying again: %v", err)
 		}
 		if wait.For(ctx, time.Second) != nil {
 			return nil, ctx.Err()

@@ -196,7 +196,7 @@ func (r *replicas) rebuiltEqual(ctx context.Context, t *testing.T, user string, 
 func (r *replicas) status(ctx context.Context, i int) (*skeinv1.GetStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	res, err := r.apis[i].admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+	res, err := r.apis[i].Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ import (
 	"connectrpc.com/connect"
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -32,7 +33,7 @@ import (
 type replicas struct {
 	cluster *natsCluster
 	servers [2]*server
-	apis    [2]*client
+	apis    [2]*command.Client
 }
 
 // callTime bounds one call. It is more than the service itself takes for any.
@@ -79,8 +80,8 @@ func startReplicas(ctx context.Context, t *testing.T, program string, flags ...s
 		t.Fatal(err)
 	}
 	for i, s := range r.servers {
-		r.apis[i] = (&clientFlags{Server: s.addr}).client()
-		t.Cleanup(r.apis[i].http.CloseIdleConnections)
+		r.apis[i] = (&command.ClientFlags{Server: s.addr}).Client()
+		t.Cleanup(r.apis[i].HTTP.CloseIdleConnections)
 	}
 	return r
 }
@@ -119,7 +120,7 @@ func (s *server) stopInOrder() error {
 func (r *replicas) publish(ctx context.Context, i int, evs ...*skeinv1.Event) (position string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	res, err := r.apis[i].events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
+	res, err := r.apis[i].Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: evs}))
 	if err != nil {
 		return "", err
 	}
@@ -130,7 +131,7 @@ func (r *replicas) publish(ctx context.Context, i int, evs ...*skeinv1.Event) (p
 func (r *replicas) follows(ctx context.Context, i int, follower, user, atLeast string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	res, err := r.apis[i].graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
+	res, err := r.apis[i].Graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
 		AtLeast: atLeast,
 		Pairs:   []*skeinv1.FollowPair{{UserId: follower, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: user}}},
 	}))
@@ -144,7 +145,7 @@ func (r *replicas) follows(ctx context.Context, i int, follower, user, atLeast s
 func (r *replicas) followers(ctx context.Context, i int, user, atLeast string) (ids []string, count int64, err error) {
 	req := &skeinv1.ListFollowersRequest{UserId: user, PageSize: 1000, AtLeast: atLeast}
 	for {
-		res, err := r.apis[i].graph().ListFollowers(ctx, connect.NewRequest(req))
+		res, err := r.apis[i].Graph().ListFollowers(ctx, connect.NewRequest(req))
 		if err != nil {
 			return nil, 0, err
 		}
@@ -406,7 +407,7 @@ func (r *replicas) pagesFromBoth(ctx context.Context, t *testing.T) {
 		req := &skeinv1.ListFollowersRequest{UserId: "board", PageSize: int32(20 + 13*session), AtLeast: position}
 		for i := session; ; i++ {
 			before := changes.Load()
-			res, err := r.apis[i%2].graph().ListFollowers(ctx, connect.NewRequest(req))
+			res, err := r.apis[i%2].Graph().ListFollowers(ctx, connect.NewRequest(req))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -459,7 +460,7 @@ func (r *replicas) pagesFromBoth(ctx context.Context, t *testing.T) {
 func (r *replicas) scanPart(ctx context.Context, i int, token, atLeast string) (*skeinv1.ScanFollowersResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	scan, err := r.apis[i].graph().ScanFollowers(ctx, connect.NewRequest(&skeinv1.ScanFollowersRequest{
+	scan, err := r.apis[i].Graph().ScanFollowers(ctx, connect.NewRequest(&skeinv1.ScanFollowersRequest{
 		Target: &skeinv1.ScanFollowersRequest_UserId{UserId: "board"}, ResumeToken: token, AtLeast: atLeast,
 	}))
 	if err != nil {
@@ -595,7 +596,7 @@ func (r *replicas) startAndAsk(ctx context.Context, i int) (first uint64, err er
 			if err != nil {
 				return err
 			}
-			res, err := r.apis[i].http.Do(req)
+			res, err := r.apis[i].HTTP.Do(req)
 			if err != nil {
 				return err
 			}

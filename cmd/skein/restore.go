@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
@@ -45,7 +46,7 @@ a store that was built with others is refused, by name of what differs.`
 }
 
 // Run restores stores.
-func (c *restoreCmd) Run(ctx context.Context, std *streams) (err error) {
+func (c *restoreCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	settings, err := c.settings()
 	if err != nil {
 		return err
@@ -73,7 +74,7 @@ func (c *restoreCmd) Run(ctx context.Context, std *streams) (err error) {
 	for _, p := range list {
 		err := c.one(ctx, std, b, log, p)
 		if errors.Is(err, snapshot.ErrNone) && len(c.Projections) == 0 && c.Snapshot == "" {
-			std.say("%s: no snapshot", p.Name())
+			std.Sayf("%s: no snapshot", p.Name())
 			continue
 		}
 		if err != nil {
@@ -96,7 +97,7 @@ func (c *restoreCmd) chosen(list []projections.Projection) ([]projections.Projec
 	for _, name := range c.Projections {
 		i := slices.IndexFunc(list, func(p projections.Projection) bool { return p.Name() == name })
 		if i < 0 {
-			return nil, usage("there is no projection %q", name)
+			return nil, command.Usagef("there is no projection %q", name)
 		}
 		if !slices.Contains(chosen, list[i]) {
 			chosen = append(chosen, list[i])
@@ -107,14 +108,14 @@ func (c *restoreCmd) chosen(list []projections.Projection) ([]projections.Projec
 
 // openLog opens the log in the data directory, which also keeps a service from using the directory meanwhile; nil: there is
 // none. A drill does without a log that a service has open.
-func (c *restoreCmd) openLog(ctx context.Context, std *streams) (*eventlog.Log, error) {
+func (c *restoreCmd) openLog(ctx context.Context, std *command.Streams) (*eventlog.Log, error) {
 	dir := filepath.Join(c.Data, service.LogDir)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	log, err := eventlog.Open(ctx, eventlog.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil && c.Drill && errors.Is(err, events.ErrLocked) {
-		std.say("a service has the log in %s open: what comes after the snapshot is not folded", dir)
+		std.Sayf("a service has the log in %s open: what comes after the snapshot is not folded", dir)
 		return nil, nil
 	}
 	if err != nil {
@@ -129,7 +130,7 @@ func (c *restoreCmd) openLog(ctx context.Context, std *streams) (*eventlog.Log, 
 
 // one restores one projection.
 func (c *restoreCmd) one(
-	ctx context.Context, std *streams, b bucket.Bucket, log *eventlog.Log, p projections.Projection,
+	ctx context.Context, std *command.Streams, b bucket.Bucket, log *eventlog.Log, p projections.Projection,
 ) (err error) {
 	var at replay.Progress
 	o := snapshot.RestoreOptions{
@@ -138,7 +139,7 @@ func (c *restoreCmd) one(
 	if log != nil {
 		o.Accept = log.CheckCursor
 	}
-	shown := showProgress(std.err, p.Name(), &at)
+	shown := command.ShowProgress(std.Err, p.Name(), &at)
 	defer shown()
 	if c.Drill {
 		return c.drill(ctx, std, o, log)
@@ -148,14 +149,14 @@ func (c *restoreCmd) one(
 		return err
 	}
 	shown()
-	std.say("%s: restored from snapshot %s at sequence %d, %s in %s", p.Name(), done.Manifest.Snapshot,
+	std.Sayf("%s: restored from snapshot %s at sequence %d, %s in %s", p.Name(), done.Manifest.Snapshot,
 		done.Manifest.Cursor.Seq, events.SizeText(uint64(done.Manifest.Bytes())), (done.Download + done.Open).Round(time.Millisecond))
 	return nil
 }
 
 // latest restores the snapshot that was asked for, else the latest one that the log has got as far as: a log that was restored from
 // its archive may end before the last snapshots were taken.
-func (c *restoreCmd) latest(ctx context.Context, std *streams, o snapshot.RestoreOptions) (snapshot.Restored, error) {
+func (c *restoreCmd) latest(ctx context.Context, std *command.Streams, o snapshot.RestoreOptions) (snapshot.Restored, error) {
 	done, err := snapshot.Restore(ctx, o)
 	if o.Snapshot != "" || !aheadOfLog(err) {
 		return done, err
@@ -172,7 +173,7 @@ func (c *restoreCmd) latest(ctx context.Context, std *streams, o snapshot.Restor
 		if done, err = snapshot.Restore(ctx, o); !aheadOfLog(err) {
 			return done, err
 		}
-		std.say("%s: snapshot %s is ahead of the log, which ends earlier than it did", l.Projection, l.Snapshot)
+		std.Sayf("%s: snapshot %s is ahead of the log, which ends earlier than it did", l.Projection, l.Snapshot)
 	}
 	return done, fmt.Errorf("%w that is not ahead of the log", snapshot.ErrNone)
 }
@@ -182,7 +183,7 @@ func aheadOfLog(err error) bool {
 	return errors.Is(err, events.ErrLogShorter) || errors.Is(err, events.ErrOtherEpoch)
 }
 
-func (c *restoreCmd) drill(ctx context.Context, std *streams, o snapshot.RestoreOptions, log *eventlog.Log) (err error) {
+func (c *restoreCmd) drill(ctx context.Context, std *command.Streams, o snapshot.RestoreOptions, log *eventlog.Log) (err error) {
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return err
 	}
@@ -200,7 +201,7 @@ func (c *restoreCmd) drill(ctx context.Context, std *streams, o snapshot.Restore
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(std.out, done)
+	fmt.Fprintln(std.Out, done)
 	return nil
 }
 

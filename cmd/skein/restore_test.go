@@ -87,7 +87,7 @@ func TestRestore(t *testing.T) {
 	}
 	api, stop = startApp(t, dir, quiet)
 	defer stop()
-	res, err := api.graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
+	res, err := api.Graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
 		AtLeast: position,
 		Pairs: []*skeinv1.FollowPair{
 			{UserId: "ann", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "bob"}},
@@ -152,7 +152,7 @@ func TestSnapshotListAndPrune(t *testing.T) {
 	api, stop = startApp(t, dir, slog.New(slog.DiscardHandler), func(o *service.Options) { o.Upkeep.Snapshots = b })
 	// The one that is scheduled at once is done before anything is listed, pruned or broken off.
 	if err := eventually(t.Context(), func(ctx context.Context) error {
-		res, err := api.admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+		res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
 		if err == nil && res.Msg.GetSnapshots().GetTaken() == 0 {
 			err = errors.New("no snapshot is taken")
 		}
@@ -160,7 +160,7 @@ func TestSnapshotListAndPrune(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, said := skein("snapshot", "list", "--server", api.url); code != exitOK ||
+	if code, out, said := skein("snapshot", "list", "--server", api.URL); code != exitOK ||
 		!regexp.MustCompile(`(?m)^two +graph `).MatchString(out) {
 		t.Errorf("without a target: exit code %d, %q, %q", code, out, said)
 	}

@@ -13,6 +13,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
 // figures are the metrics of a service at one time.
@@ -22,24 +24,24 @@ type figures struct {
 }
 
 // scrape asks a service for its metrics.
-func scrape(ctx context.Context, c *client) (*figures, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"/metrics", nil)
+func scrape(ctx context.Context, c *command.Client) (*figures, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/metrics", nil)
 	if err != nil {
 		return nil, err
 	}
-	res, err := c.http.Do(req)
+	res, err := c.HTTP.Do(req)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
-		return nil, fmt.Errorf("%s/metrics: %s: %s", c.url, res.Status, strings.TrimSpace(string(text)))
+		return nil, fmt.Errorf("%s/metrics: %s: %s", c.URL, res.Status, strings.TrimSpace(string(text)))
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	f := &figures{at: time.Now()}
 	if f.families, err = parser.TextToMetricFamilies(res.Body); err != nil {
-		return nil, fmt.Errorf("%s/metrics: %w", c.url, err)
+		return nil, fmt.Errorf("%s/metrics: %w", c.URL, err)
 	}
 	return f, nil
 }

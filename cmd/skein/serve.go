@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/gateway/pagetoken"
@@ -100,7 +101,7 @@ func (f *foldFlags) settings() (all.Settings, error) {
 		{"--seen-…", s.Seen.Check()},
 	} {
 		if c.err != nil {
-			return all.Settings{}, usage("%s: %w", c.flags, c.err)
+			return all.Settings{}, command.Usagef("%s: %w", c.flags, c.err)
 		}
 	}
 	return s, nil
@@ -145,16 +146,16 @@ the process at once, which loses nothing that was acknowledged.`
 
 func (c *serveCmd) checkLimits() error {
 	if c.CallerRate < 0 || c.CallerBurst < 0 || c.CallerInFlight < 0 {
-		return usage("--caller-rate, --caller-burst and --caller-in-flight must not be negative")
+		return command.Usagef("--caller-rate, --caller-burst and --caller-in-flight must not be negative")
 	}
 	if c.MaxConnections < 1 || c.ShedAfter < 0 {
-		return usage("--max-connections must be at least 1, --shed-after not negative")
+		return command.Usagef("--max-connections must be at least 1, --shed-after not negative")
 	}
 	return nil
 }
 
 // Run serves until a signal.
-func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
+func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if c.Listen == "" {
 		c.Listen = defaultListen
 		if c.Ephemeral {
@@ -167,7 +168,7 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 	if err := c.checkLimits(); err != nil {
 		return err
 	}
-	logger := c.logger(std.err)
+	logger := c.logger(std.Err)
 	o, err := c.options(logger)
 	if err != nil {
 		return err
@@ -177,9 +178,9 @@ func (c *serveCmd) Run(ctx context.Context, std *streams) (err error) {
 		if o.Upkeep, err = c.upkeepFlags.options(ctx, o.Dir, c.NATS != ""); err != nil {
 			return err
 		}
-		rebuilds, err := service.Check(ctx, o, std.out)
+		rebuilds, err := service.Check(ctx, o, std.Out)
 		if err == nil && rebuilds > 0 {
-			err = errSilent
+			err = command.ErrSilent
 		}
 		return err
 	}

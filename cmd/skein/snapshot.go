@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -36,8 +37,8 @@ func (f *targetFlag) open(ctx context.Context) (bucket.Bucket, error) {
 }
 
 type snapshotTakeCmd struct {
-	clientFlags `embed:""`
-	waitFlags   `embed:""`
+	command.ClientFlags `embed:""`
+	waitFlags           `embed:""`
 
 	Projections []string `arg:"" optional:"" name:"projection" help:"Which; without any: all."`
 	Name        string   `help:"Name of the snapshot; without it one of the time. A named one is never pruned by number or age."`
@@ -49,18 +50,18 @@ func (*snapshotTakeCmd) Help() string {
 }
 
 // Run asks for a snapshot and waits for its end.
-func (c *snapshotTakeCmd) Run(ctx context.Context, std *streams) error {
-	res, err := call(ctx, &c.clientFlags, c.client().admin().TakeSnapshot, &skeinv1.TakeSnapshotRequest{
+func (c *snapshotTakeCmd) Run(ctx context.Context, std *command.Streams) error {
+	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().TakeSnapshot, &skeinv1.TakeSnapshotRequest{
 		Projections: c.Projections, Name: c.Name,
 	})
 	if err != nil {
 		return err
 	}
-	return c.follow(ctx, &c.clientFlags, std, res.GetOperation())
+	return c.follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
 type snapshotListCmd struct {
-	clientFlags `embed:""`
+	command.ClientFlags `embed:""`
 
 	Target string `help:"A directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION; else that of the service." placeholder:"TARGET"`
 
@@ -83,9 +84,9 @@ type listedSnapshot struct {
 }
 
 // Run prints what there is. It fails when a snapshot cannot be read, so that scripts can tell.
-func (c *snapshotListCmd) Run(ctx context.Context, std *streams) error {
+func (c *snapshotListCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Target == "" {
-		res, err := call(ctx, &c.clientFlags, c.client().admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
+		res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
 		if err != nil {
 			return fmt.Errorf("ask the service where its snapshots are, as --target is not given: %w", err)
 		}
@@ -101,34 +102,34 @@ func (c *snapshotListCmd) Run(ctx context.Context, std *streams) error {
 	if err != nil {
 		return err
 	}
-	t := newTable(std.out, "SNAPSHOT", "PROJECTION", "TIME", "SEQUENCE", "SIZE", "SCHEDULED")
+	t := command.NewTable(std.Out, "SNAPSHOT", "PROJECTION", "TIME", "SEQUENCE", "SIZE", "SCHEDULED")
 	damaged := false
 	for _, l := range list {
 		line := listedSnapshot{Snapshot: l.Snapshot, Projection: l.Projection, Time: l.Time.UTC().Format(time.RFC3339)}
 		if m := l.Manifest; m != nil {
 			line.Scheduled, line.Seq, line.Epoch, line.Log = m.Scheduled, m.Cursor.Seq, m.Cursor.Epoch, m.Cursor.Log
 			line.Bytes, line.Files, line.Fingerprint = m.Bytes(), len(m.Files), m.Fingerprint.String()
-			t.row(l.Snapshot, l.Projection, line.Time, fmt.Sprint(line.Seq), events.SizeText(uint64(line.Bytes)), yesNo(m.Scheduled))
+			t.Row(l.Snapshot, l.Projection, line.Time, fmt.Sprint(line.Seq), events.SizeText(uint64(line.Bytes)), command.YesNo(m.Scheduled))
 		} else {
 			damaged = true
 			line.Error = l.Err.Error()
-			std.say("%s", line.Error)
-			t.row(l.Snapshot, l.Projection, line.Time, "?", "?", "?")
+			std.Sayf("%s", line.Error)
+			t.Row(l.Snapshot, l.Projection, line.Time, "?", "?", "?")
 		}
 		if !c.JSON {
 			continue
 		}
-		if err := printPlainJSON(std.out, line); err != nil {
+		if err := command.PrintPlainJSON(std.Out, line); err != nil {
 			return err
 		}
 	}
 	if !c.JSON {
-		if err := t.flush(); err != nil {
+		if err := t.Flush(); err != nil {
 			return err
 		}
 	}
 	if damaged {
-		return errSilent
+		return command.ErrSilent
 	}
 	return nil
 }
@@ -142,12 +143,12 @@ type snapshotPruneCmd struct {
 }
 
 // Run removes snapshots.
-func (c *snapshotPruneCmd) Run(ctx context.Context, std *streams) error {
+func (c *snapshotPruneCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.KeepCount < 0 || c.KeepAge < 0 {
-		return usage("--keep-count and --keep-age are not below 0")
+		return command.Usagef("--keep-count and --keep-age are not below 0")
 	}
 	if len(c.Names) > 0 && (c.KeepCount > 0 || c.KeepAge > 0) {
-		return usage("either snapshots by name, or --keep-count and --keep-age")
+		return command.Usagef("either snapshots by name, or --keep-count and --keep-age")
 	}
 	b, err := c.open(ctx)
 	if err != nil {
@@ -160,14 +161,14 @@ func (c *snapshotPruneCmd) Run(ctx context.Context, std *streams) error {
 		done, err = snapshot.Prune(ctx, b, snapshot.Keep{Count: c.KeepCount, Age: c.KeepAge}, time.Now())
 	}
 	if len(done.Snapshots) > 0 {
-		fmt.Fprintln(std.out, strings.Join(done.Snapshots, "\n"))
+		fmt.Fprintln(std.Out, strings.Join(done.Snapshots, "\n"))
 	}
 	if err != nil {
 		return err
 	}
-	std.say("%s", done)
+	std.Sayf("%s", done)
 	if len(done.Unreadable) > 0 {
-		return errSilent
+		return command.ErrSilent
 	}
 	return nil
 }
@@ -180,31 +181,31 @@ type snapshotCheckCmd struct {
 }
 
 // Run reads everything. It fails when a snapshot cannot be restored.
-func (c *snapshotCheckCmd) Run(ctx context.Context, std *streams) error {
+func (c *snapshotCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Share <= 0 || c.Share > 1 {
-		return usage("--share is above 0 and at most 1")
+		return command.Usagef("--share is above 0 and at most 1")
 	}
 	b, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	var at replay.Progress
-	shown := showProgress(std.err, "check", &at)
+	shown := command.ShowProgress(std.Err, "check", &at)
 	defer shown()
 	done, err := snapshot.Check(ctx, b, c.RemoveDamaged, replay.Pace{Share: c.Share}, &at)
 	shown()
 	for _, name := range done.Damaged {
-		fmt.Fprintln(std.out, "damaged:", name)
+		fmt.Fprintln(std.Out, "damaged:", name)
 	}
 	for _, name := range done.Broken {
-		fmt.Fprintln(std.out, "cannot be restored:", name)
+		fmt.Fprintln(std.Out, "cannot be restored:", name)
 	}
 	if err != nil {
 		return err
 	}
-	std.say("%s", done)
+	std.Sayf("%s", done)
 	if len(done.Damaged)+len(done.Broken) > 0 {
-		return errSilent
+		return command.ErrSilent
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -135,7 +136,7 @@ func (w soakWorld) ofItem() *skeinv1.Event {
 
 // soaking is the traffic of one soak.
 type soaking struct {
-	api *client
+	api *command.Client
 	// calls were acknowledged.
 	calls atomic.Uint64
 }
@@ -165,7 +166,7 @@ func (f *soaking) write(ctx context.Context, t *testing.T, seed uint64) {
 			late.OccurredAt = timestamppb.New(time.Now().Add(-time.Duration(w.random.IntN(1000)) * time.Hour))
 			req.Events = append(req.Events, late)
 		}
-		_, err := f.api.events().Publish(ctx, connect.NewRequest(req))
+		_, err := f.api.Events().Publish(ctx, connect.NewRequest(req))
 		switch connect.CodeOf(err) {
 		case connect.CodeDeadlineExceeded, connect.CodeUnavailable, connect.CodeResourceExhausted, connect.CodeCanceled:
 			// A busy machine: whether these are facts, the log decides.
@@ -280,7 +281,7 @@ func demandQuiet(ctx context.Context, t *testing.T, running *service.Service, du
 // demandFound takes a row from a store, and demands that the stores are found to disagree, that the row comes back, and that
 // nothing is left unexplained. A shadow may happen to repair the row before an audit meets it: then it is taken again, and in the
 // end without traffic, of which so much may wait to be checked that shadows are always first.
-func demandFound(ctx context.Context, t *testing.T, running *service.Service, api *client, calm func()) {
+func demandFound(ctx context.Context, t *testing.T, running *service.Service, api *command.Client, calm func()) {
 	t.Helper()
 	live := running.Store("graph")
 	follower := func(rows projections.Reader) (key []byte, err error) {
@@ -308,7 +309,7 @@ func demandFound(ctx context.Context, t *testing.T, running *service.Service, ap
 			t.Fatal(err)
 		}
 		// What is written lately is audited first. On a busy machine the stores may show it late.
-		_, err = api.events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{played("quiet", "film")}}))
+		_, err = api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{played("quiet", "film")}}))
 		if err != nil && connect.CodeOf(err) != connect.CodeDeadlineExceeded {
 			t.Fatal(err)
 		}

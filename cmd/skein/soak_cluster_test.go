@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
@@ -26,7 +27,7 @@ type clustered struct {
 	dir     string
 	servers [2]*process
 	datas   [2]string
-	apis    []*client
+	apis    []*command.Client
 	nats    [3]*process
 	disks   [3]*loopDisk
 	js      jetstream.JetStream
@@ -52,7 +53,7 @@ func TestSoakFaultsCluster(t *testing.T) {
 				"--archive", filepath.Join(dir, "archive"), "--archive-every", "10s", "--log-retention", "1m",
 			},
 		}
-		c.apis = append(c.apis, (&clientFlags{Server: listen, Timeout: readTime}).client())
+		c.apis = append(c.apis, (&command.ClientFlags{Server: listen, Timeout: readTime}).Client())
 		if err := c.servers[i].start(); err != nil {
 			t.Fatal(err)
 		}
@@ -386,7 +387,7 @@ func (c *clustered) verify() (string, error) {
 	var all []string
 	var errs []error
 	for i, p := range c.servers {
-		out, err := tool(c.ctx, p.bin, "replay", "verify", "--server", c.apis[i].url)
+		out, err := tool(c.ctx, p.bin, "replay", "verify", "--server", c.apis[i].URL)
 		all, errs = append(all, p.name+": "+out), append(errs, err)
 	}
 	return strings.Join(all, "\n"), errors.Join(errs...)

@@ -10,11 +10,12 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // ask asks for what contains all that the realm holds, again and again until there is an answer; nil: there is none to be had.
-func ask[Req, Res any](ctx context.Context, w *realm, name string, of func(*client) method[Req, Res], req *Req) *Res {
+func ask[Req, Res any](ctx context.Context, w *realm, name string, of func(*command.Client) command.Method[Req, Res], req *Req) *Res {
 	for ctx.Err() == nil {
 		api := w.f.doors[w.random.IntN(len(w.f.doors))]
 		call, cancel := context.WithTimeout(ctx, readTime)
@@ -116,8 +117,8 @@ func (w *realm) comparePairs(ctx context.Context) {
 			}
 		}
 	}
-	res := ask(ctx, w, "CheckFollows", func(c *client) method[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse] {
-		return c.graph().CheckFollows
+	res := ask(ctx, w, "CheckFollows", func(c *command.Client) command.Method[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse] {
+		return c.Graph().CheckFollows
 	}, req)
 	if res == nil {
 		return
@@ -137,8 +138,8 @@ func (w *realm) compareFollowers(ctx context.Context, user string) {
 	req := &skeinv1.ListFollowersRequest{UserId: user, AtLeast: w.position, PageSize: w.pageSize()}
 	var got []string
 	for more := true; more; more = req.PageToken != "" {
-		res := ask(ctx, w, "ListFollowers", func(c *client) method[skeinv1.ListFollowersRequest, skeinv1.ListFollowersResponse] {
-			return c.graph().ListFollowers
+		res := ask(ctx, w, "ListFollowers", func(c *command.Client) command.Method[skeinv1.ListFollowersRequest, skeinv1.ListFollowersResponse] {
+			return c.Graph().ListFollowers
 		}, req)
 		if res == nil {
 			return
@@ -156,8 +157,8 @@ func (w *realm) compareFollowing(ctx context.Context, user string) {
 	req := &skeinv1.ListFollowingRequest{UserId: user, AtLeast: w.position, PageSize: w.pageSize()}
 	var got []string
 	for more := true; more; more = req.PageToken != "" {
-		res := ask(ctx, w, "ListFollowing", func(c *client) method[skeinv1.ListFollowingRequest, skeinv1.ListFollowingResponse] {
-			return c.graph().ListFollowing
+		res := ask(ctx, w, "ListFollowing", func(c *command.Client) command.Method[skeinv1.ListFollowingRequest, skeinv1.ListFollowingResponse] {
+			return c.Graph().ListFollowing
 		}, req)
 		if res == nil {
 			return
@@ -177,8 +178,8 @@ func (w *realm) compareRelations(ctx context.Context, viewer string) {
 		req.UserIds = append(req.UserIds, w.user(n))
 	}
 	res := ask(ctx, w, "BatchGetRelationships",
-		func(c *client) method[skeinv1.BatchGetRelationshipsRequest, skeinv1.BatchGetRelationshipsResponse] {
-			return c.graph().BatchGetRelationships
+		func(c *command.Client) command.Method[skeinv1.BatchGetRelationshipsRequest, skeinv1.BatchGetRelationshipsResponse] {
+			return c.Graph().BatchGetRelationships
 		}, req)
 	if res == nil {
 		return
@@ -209,8 +210,8 @@ func (w *realm) compareFeed(ctx context.Context, reader string) {
 	req := &skeinv1.ReadFeedRequest{ReaderId: reader, AtLeast: w.position, PageSize: 10 * w.pageSize()}
 	var got []string
 	for {
-		res := ask(ctx, w, "ReadFeed", func(c *client) method[skeinv1.ReadFeedRequest, skeinv1.ReadFeedResponse] {
-			return c.feed().ReadFeed
+		res := ask(ctx, w, "ReadFeed", func(c *command.Client) command.Method[skeinv1.ReadFeedRequest, skeinv1.ReadFeedResponse] {
+			return c.Feed().ReadFeed
 		}, req)
 		if res == nil {
 			return
@@ -237,8 +238,8 @@ func (w *realm) comparePins(ctx context.Context, owner string) {
 	}
 	var got []string
 	for more := true; more; more = req.PageToken != "" {
-		res := ask(ctx, w, "ListPins", func(c *client) method[skeinv1.ListPinsRequest, skeinv1.ListPinsResponse] {
-			return c.feed().ListPins
+		res := ask(ctx, w, "ListPins", func(c *command.Client) command.Method[skeinv1.ListPinsRequest, skeinv1.ListPinsResponse] {
+			return c.Feed().ListPins
 		}, req)
 		if res == nil {
 			return
@@ -255,8 +256,8 @@ func (w *realm) compareSeen(ctx context.Context, user string) {
 	for n := range realmItems {
 		req.ItemIds = append(req.ItemIds, w.item(n), fmt.Sprintf("%s-never%d-%d", w.name, w.batches, n))
 	}
-	res := ask(ctx, w, "FilterSeen", func(c *client) method[skeinv1.FilterSeenRequest, skeinv1.FilterSeenResponse] {
-		return c.seen().FilterSeen
+	res := ask(ctx, w, "FilterSeen", func(c *command.Client) command.Method[skeinv1.FilterSeenRequest, skeinv1.FilterSeenResponse] {
+		return c.Seen().FilterSeen
 	}, req)
 	if res == nil {
 		return
@@ -285,8 +286,8 @@ func (w *realm) compareSeen(ctx context.Context, user string) {
 }
 
 func (w *realm) compareServed(ctx context.Context, user string) {
-	res := ask(ctx, w, "ListServed", func(c *client) method[skeinv1.ListServedRequest, skeinv1.ListServedResponse] {
-		return c.seen().ListServed
+	res := ask(ctx, w, "ListServed", func(c *command.Client) command.Method[skeinv1.ListServedRequest, skeinv1.ListServedResponse] {
+		return c.Seen().ListServed
 	}, &skeinv1.ListServedRequest{UserId: user, AtLeast: w.position})
 	if res != nil {
 		w.same("serves of "+user, w.ledger.served[user], res.GetItemIds())
@@ -310,8 +311,8 @@ func (w *realm) compareCounts(ctx context.Context) {
 	for n := range 2 {
 		add(w.bell(n), countItem(w.bell(n)), w.ledger.ofItem(w.bell(n)))
 	}
-	res := ask(ctx, w, "BatchGetCounters", func(c *client) method[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse] {
-		return c.counters().BatchGetCounters
+	res := ask(ctx, w, "BatchGetCounters", func(c *command.Client) command.Method[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse] {
+		return c.Counters().BatchGetCounters
 	}, req)
 	if res == nil {
 		return

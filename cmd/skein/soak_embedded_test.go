@@ -15,6 +15,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -26,7 +27,7 @@ type embedded struct {
 	data string
 	disk *loopDisk
 	p    *process
-	api  *client
+	api  *command.Client
 	// holes counts the damaged messages.
 	holes int
 }
@@ -62,9 +63,9 @@ func TestSoakFaultsEmbedded(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = e.p.kill() })
-	e.api = (&clientFlags{Server: listen, Timeout: readTime}).client()
+	e.api = (&command.ClientFlags{Server: listen, Timeout: readTime}).Client()
 	e.kinds = e.all()
-	e.begin([]*client{e.api}, 6)
+	e.begin([]*command.Client{e.api}, 6)
 	if err := eventually(e.ctx, func(ctx context.Context) error { _, err := e.snapshot(ctx); return err }); err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func (e *embedded) storesLost() (string, error) {
 }
 
 func (e *embedded) snapshot(ctx context.Context) (string, error) {
-	return tool(ctx, e.p.bin, "snapshot", "--server", e.api.url)
+	return tool(ctx, e.p.bin, "snapshot", "--server", e.api.URL)
 }
 
 // logDamaged damages the log when the archive has all of it, and does what the documentation tells.
@@ -246,7 +247,7 @@ func (e *embedded) logDamaged() (string, error) {
 // archived waits until the archive has the whole log.
 func (e *embedded) archived() error {
 	return eventually(e.ctx, func(ctx context.Context) error {
-		res, err := e.api.admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+		res, err := e.api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
 		if err != nil {
 			return err
 		}
@@ -267,7 +268,7 @@ func (e *embedded) archived() error {
 
 // verify demands that every projection is what the log says.
 func (e *embedded) verify() (string, error) {
-	return tool(e.ctx, e.p.bin, "replay", "verify", "--server", e.api.url)
+	return tool(e.ctx, e.p.bin, "replay", "verify", "--server", e.api.URL)
 }
 
 // refusals is how often an error has come, by a part of its name.

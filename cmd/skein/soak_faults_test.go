@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
 // The soak torments real programs under traffic, for as long as it is asked to: task soak:faults. It needs Linux, root, strace and
@@ -116,7 +118,7 @@ func tail(path string, n int) []string {
 }
 
 // begin begins the traffic through these addresses.
-func (c *campaign) begin(doors []*client, realms int) {
+func (c *campaign) begin(doors []*command.Client, realms int) {
 	c.soak = newSoak(c.seed, realms, doors, c.t.Logf)
 	c.began = time.Now()
 	go func() {

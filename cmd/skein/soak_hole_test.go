@@ -71,7 +71,7 @@ func (e *embedded) tailDamaged() (proof string, err error) {
 }
 
 func (e *embedded) like(item string) error {
-	_, err := e.api.events().Publish(e.ctx, connect.NewRequest(&skeinv1.PublishRequest{
+	_, err := e.api.Events().Publish(e.ctx, connect.NewRequest(&skeinv1.PublishRequest{
 		Events: []*skeinv1.Event{{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: "hole-user", ItemId: item}}}},
 		Wait:   skeinv1.PublishWait_PUBLISH_WAIT_VISIBLE,
 	}))
@@ -79,7 +79,7 @@ func (e *embedded) like(item string) error {
 }
 
 func (e *embedded) logStatus(ctx context.Context) (*skeinv1.LogStatus, error) {
-	res, err := e.api.admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
+	res, err := e.api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (e *embedded) awaitHole(seq uint64) error {
 		if len(holes) != 1 || holes[0].GetFirstSequence() != seq || holes[0].GetLastSequence() != seq {
 			return fmt.Errorf("missing are %v, not %d", holes, seq)
 		}
-		if out, err := tool(ctx, e.p.bin, "healthcheck", "--server", e.api.url); err == nil || !strings.Contains(out, "held") {
+		if out, err := tool(ctx, e.p.bin, "healthcheck", "--server", e.api.URL); err == nil || !strings.Contains(out, "held") {
 			return fmt.Errorf("it is ready: %s", out)
 		}
 		return nil
@@ -115,7 +115,7 @@ func (e *embedded) standsStill(items [3]string) error {
 		return fmt.Errorf("in front of the hole: %w", err)
 	}
 	for _, work := range [][]string{{"verify"}, {"repair", "counters"}, {"rebuild", "counters"}} {
-		out, err := tool(e.ctx, e.p.bin, append(append([]string{"replay"}, work...), "--server", e.api.url)...)
+		out, err := tool(e.ctx, e.p.bin, append(append([]string{"replay"}, work...), "--server", e.api.URL)...)
 		if err == nil || !strings.Contains(out, "the log has a hole") {
 			return fmt.Errorf("replay %v across the hole: %s, %w", work, out, err)
 		}
@@ -125,12 +125,12 @@ func (e *embedded) standsStill(items [3]string) error {
 
 // acceptHole accepts the loss, and makes the stores what the log tells.
 func (e *embedded) acceptHole(seq uint64) error {
-	out, err := tool(e.ctx, e.p.bin, "replay", "log", "accept-hole", fmt.Sprint(seq), "--server", e.api.url)
+	out, err := tool(e.ctx, e.p.bin, "replay", "log", "accept-hole", fmt.Sprint(seq), "--server", e.api.URL)
 	if err != nil {
 		return fmt.Errorf("%s: %w", out, err)
 	}
 	for _, projection := range projectionNames {
-		if out, err := tool(e.ctx, e.p.bin, "replay", "repair", projection, "--server", e.api.url); err != nil {
+		if out, err := tool(e.ctx, e.p.bin, "replay", "repair", projection, "--server", e.api.URL); err != nil {
 			return fmt.Errorf("repair %s: %s: %w", projection, out, err)
 		}
 	}
@@ -143,7 +143,7 @@ func (e *embedded) liked(ctx context.Context, items [3]string, want []uint32) er
 	for _, item := range items {
 		req.Keys = append(req.Keys, &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: item}})
 	}
-	res, err := e.api.counters().BatchGetCounters(ctx, connect.NewRequest(req))
+	res, err := e.api.Counters().BatchGetCounters(ctx, connect.NewRequest(req))
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (e *embedded) noHole() error {
 		if len(st.GetHoles()) > 0 {
 			return fmt.Errorf("missing are %v", st.GetHoles())
 		}
-		if out, err := tool(ctx, e.p.bin, "healthcheck", "--server", e.api.url); err != nil {
+		if out, err := tool(ctx, e.p.bin, "healthcheck", "--server", e.api.URL); err != nil {
 			return fmt.Errorf("it is not ready: %s", out)
 		}
 		return nil

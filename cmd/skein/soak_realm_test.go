@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -151,7 +152,7 @@ func (w *realm) publish(ctx context.Context) {
 	for try := 0; ; try++ {
 		api := w.f.doors[(w.batches+try)%len(w.f.doors)]
 		call, cancel := context.WithTimeout(ctx, writeTime)
-		res, err := api.events().Publish(call, connect.NewRequest(req))
+		res, err := api.Events().Publish(call, connect.NewRequest(req))
 		cancel()
 		if err == nil {
 			w.position = res.Msg.GetPosition()
@@ -201,21 +202,21 @@ func (w *realm) glance(ctx context.Context, pace time.Duration) {
 	}
 }
 
-func (w *realm) glanceAt(ctx context.Context, api *client, random *rand.Rand) {
+func (w *realm) glanceAt(ctx context.Context, api *command.Client, random *rand.Rand) {
 	user := w.user(random.IntN(realmUsers))
 	var name string
 	var err error
 	switch random.IntN(4) {
 	case 0:
 		name = "CheckFollows, any state"
-		_, err = api.graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{Pairs: w.somePairs(random)}))
+		_, err = api.Graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{Pairs: w.somePairs(random)}))
 	case 1:
 		name = "ReadFeed, any state"
-		_, err = api.feed().ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: user, HideSeen: true}))
+		_, err = api.Feed().ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: user, HideSeen: true}))
 	default:
 		name = "BatchGetCounters, any state"
 		var res *connect.Response[skeinv1.BatchGetCountersResponse]
-		res, err = api.counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
+		res, err = api.Counters().BatchGetCounters(ctx, connect.NewRequest(&skeinv1.BatchGetCountersRequest{
 			Keys: []*skeinv1.CounterKey{countItem(w.bell(0)), countItem(w.bell(1)), countUser(w.ringer())},
 		}))
 		if err == nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -24,7 +25,7 @@ func (l *ledger) clone() *ledger {
 func TestSoakFindsWhatIsWrong(t *testing.T) {
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()
-	f := newSoak(1, 2, []*client{api}, t.Logf)
+	f := newSoak(1, 2, []*command.Client{api}, t.Logf)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	working, rest := context.WithCancel(ctx)
@@ -79,7 +80,7 @@ func TestSoakFindsWhatIsWrong(t *testing.T) {
 			}
 		}, false},
 	} {
-		f := newSoak(1, 1, []*client{api}, func(string, ...any) {})
+		f := newSoak(1, 1, []*command.Client{api}, func(string, ...any) {})
 		spoilt := f.realms[0]
 		spoilt.position = w.position
 		spoilt.ledger = w.ledger.clone()

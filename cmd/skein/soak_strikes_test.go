@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
 // kill kills a process and starts it again.
@@ -109,7 +111,7 @@ var projectionNames = []string{"counters", "graph", "inbox", "seen"}
 
 // damageStore damages a file of the live generation of a store while the process does not run. The store is to be found damaged, and
 // built again without being asked; if nobody happens to read what is damaged, the verification finds it.
-func (c *campaign) damageStore(p *process, data string, api *client, pattern string) (string, error) {
+func (c *campaign) damageStore(p *process, data string, api *command.Client, pattern string) (string, error) {
 	if err := p.terminate(); err != nil {
 		return "", err
 	}
@@ -137,7 +139,7 @@ func (c *campaign) damageStore(p *process, data string, api *client, pattern str
 		if len(p.said(mark, "the projection is rebuilt")) > 0 {
 			return nil
 		}
-		out, err := tool(ctx, p.bin, "replay", "verify", name, "--server", api.url)
+		out, err := tool(ctx, p.bin, "replay", "verify", name, "--server", api.URL)
 		return fmt.Errorf("the damage is not found: %s, %w", out, err)
 	}
 	if err := eventually(c.ctx, rebuilt); err != nil {

@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
 // soak is all that clients do in a soak: writers that keep a ledger of what was acknowledged, and readers that compare. It
 // knows the service by its API only.
 type soak struct {
-	doors  []*client // any may be asked
+	doors  []*command.Client // any may be asked
 	realms []*realm
 	logf   func(format string, args ...any)
 
@@ -68,7 +70,7 @@ const (
 	ackTime = 10 * time.Minute
 )
 
-func newSoak(seed uint64, realms int, doors []*client, logf func(string, ...any)) *soak {
+func newSoak(seed uint64, realms int, doors []*command.Client, logf func(string, ...any)) *soak {
 	f := &soak{doors: doors, logf: logf, operations: map[string]int{}, errs: map[string]int{}}
 	for n := range realms {
 		f.realms = append(f.realms, newRealm(f, seed, n))
@@ -133,7 +135,7 @@ func (f *soak) failed(ctx context.Context, name string, err error) (again bool) 
 	wire := errors.As(err, &refused) && connect.IsWireError(err)
 	if wire {
 		kind = code.String()
-		if reason := reasonOf(refused); reason != "" {
+		if reason := command.ReasonOf(refused); reason != "" {
 			kind += " " + reason
 		}
 	} else if code == connect.CodeDeadlineExceeded {

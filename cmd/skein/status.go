@@ -8,12 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 type statusCmd struct {
-	clientFlags `embed:""`
+	command.ClientFlags `embed:""`
 
 	Rejected int32 `help:"How many refused events to show." default:"5"`
 	JSON     bool  `help:"Print the answer of the service as JSON."`
@@ -24,16 +25,16 @@ type statusCmd struct {
 }
 
 // Run asks GetStatus, and prints what is known. It fails when the log does not answer or a projection has failed.
-func (c *statusCmd) Run(ctx context.Context, std *streams) error {
+func (c *statusCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Watch {
 		return c.watch(ctx, std)
 	}
-	res, err := call(ctx, &c.clientFlags, c.client().admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: max(c.Rejected, 1)})
+	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: max(c.Rejected, 1)})
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		if err := printJSON(std.out, res); err != nil {
+		if err := command.PrintJSON(std.Out, res); err != nil {
 			return err
 		}
 		return notWell(res)
@@ -44,16 +45,16 @@ func (c *statusCmd) Run(ctx context.Context, std *streams) error {
 		return err
 	}
 	for _, op := range res.GetOperations() {
-		fmt.Fprintf(std.out, "%s: %s\n", operationName(op), operationProgress(op))
+		fmt.Fprintf(std.Out, "%s: %s\n", operationName(op), operationProgress(op))
 	}
 	if f := res.GetFeeds(); f.GetInboxPages()+f.GetMergedPages() > 0 {
-		fmt.Fprintf(std.out, "\nfeed pages: %d from inboxes alone, %d merged with %d outboxes\n",
+		fmt.Fprintf(std.Out, "\nfeed pages: %d from inboxes alone, %d merged with %d outboxes\n",
 			f.GetInboxPages(), f.GetMergedPages(), f.GetOutboxesOpened())
 	}
-	fmt.Fprintf(std.out, "\nrefused events: %d\n", res.GetRejectedEventCount())
+	fmt.Fprintf(std.Out, "\nrefused events: %d\n", res.GetRejectedEventCount())
 	for i, r := range res.GetRejectedEvents() {
 		if i < int(c.Rejected) {
-			fmt.Fprintf(std.out, "  envelope %d, event %d: %s\n", r.GetSequence(), r.GetSlot(), r.GetMessage())
+			fmt.Fprintf(std.Out, "  envelope %d, event %d: %s\n", r.GetSequence(), r.GetSlot(), r.GetMessage())
 		}
 	}
 	return notWell(res)
@@ -65,16 +66,16 @@ func notWell(res *skeinv1.GetStatusResponse) error {
 		return p.GetState() == skeinv1.ProjectionState_PROJECTION_STATE_FAILED
 	}
 	if res.GetLog().GetError() != "" || slices.ContainsFunc(res.GetProjections(), failed) {
-		return errSilent
+		return command.ErrSilent
 	}
 	return nil
 }
 
-func (c *statusCmd) log(std *streams, res *skeinv1.GetStatusResponse) {
+func (c *statusCmd) log(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	l := res.GetLog()
-	fmt.Fprintf(std.out, "log %s, epoch %d\n", l.GetLogId(), l.GetEpoch())
+	fmt.Fprintf(std.Out, "log %s, epoch %d\n", l.GetLogId(), l.GetEpoch())
 	if l.GetError() != "" {
-		fmt.Fprintf(std.out, "  does not answer: %s\n  the last envelope that is known is %d\nposition %s\n",
+		fmt.Fprintf(std.Out, "  does not answer: %s\n  the last envelope that is known is %d\nposition %s\n",
 			l.GetError(), l.GetLastSequence(), res.GetPosition())
 		return
 	}
@@ -86,17 +87,17 @@ func (c *statusCmd) log(std *streams, res *skeinv1.GetStatusResponse) {
 	if l.GetFirstSequence() > 0 {
 		envelopes = fmt.Sprintf("envelopes %d to %d", l.GetFirstSequence(), l.GetLastSequence())
 	}
-	fmt.Fprintf(std.out, "  %s, %s %s\n", envelopes, events.SizeText(l.GetBytes()), limit)
+	fmt.Fprintf(std.Out, "  %s, %s %s\n", envelopes, events.SizeText(l.GetBytes()), limit)
 	if l.DaysUntilFull != nil {
-		fmt.Fprintf(std.out, "  full in %.1f days if it grows as in the last hours\n", l.GetDaysUntilFull())
+		fmt.Fprintf(std.Out, "  full in %.1f days if it grows as in the last hours\n", l.GetDaysUntilFull())
 	}
 	for _, h := range l.GetAcceptedHoles() {
-		fmt.Fprintf(std.out, "  lost, and accepted as lost: %s\n", holeText(h))
+		fmt.Fprintf(std.Out, "  lost, and accepted as lost: %s\n", holeText(h))
 	}
 	for _, h := range l.GetHoles() {
-		fmt.Fprintf(std.out, "  HAS A HOLE: %s, across which nothing is folded; docs/runbook.md, SkeinLogHole\n", holeText(h))
+		fmt.Fprintf(std.Out, "  HAS A HOLE: %s, across which nothing is folded; docs/runbook.md, SkeinLogHole\n", holeText(h))
 	}
-	fmt.Fprintf(std.out, "position %s\n", res.GetPosition())
+	fmt.Fprintf(std.Out, "position %s\n", res.GetPosition())
 }
 
 func holeText(h *skeinv1.LogHole) string {
@@ -107,39 +108,39 @@ func holeText(h *skeinv1.LogHole) string {
 }
 
 // printUpkeep tells what the process does beside serving.
-func printUpkeep(std *streams, res *skeinv1.GetStatusResponse) {
+func printUpkeep(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	if a := res.GetArchive(); a != nil {
-		fmt.Fprintf(std.out, "archive %s\n  up to envelope %d, %s in %d files, %s", a.GetLocation(), a.GetLastSequence(),
-			events.SizeText(a.GetBytes()), a.GetSegments(), plural(a.GetWaitingEnvelopes(), "envelope waits", "envelopes wait"))
+		fmt.Fprintf(std.Out, "archive %s\n  up to envelope %d, %s in %d files, %s", a.GetLocation(), a.GetLastSequence(),
+			events.SizeText(a.GetBytes()), a.GetSegments(), command.Plural(a.GetWaitingEnvelopes(), "envelope waits", "envelopes wait"))
 		if a.DaysUntilFull != nil {
-			fmt.Fprintf(std.out, ", disk full in %.0f days", a.GetDaysUntilFull())
+			fmt.Fprintf(std.Out, ", disk full in %.0f days", a.GetDaysUntilFull())
 		}
 		if !a.GetArchiving() {
-			fmt.Fprint(std.out, "; not written by this process")
+			fmt.Fprint(std.Out, "; not written by this process")
 		}
 		if a.GetError() != "" {
-			fmt.Fprintf(std.out, "\n  does not go on: %s", a.GetError())
+			fmt.Fprintf(std.Out, "\n  does not go on: %s", a.GetError())
 		}
-		fmt.Fprintln(std.out)
+		fmt.Fprintln(std.Out)
 	}
 	if s := res.GetSnapshots(); s != nil {
-		fmt.Fprintf(std.out, "snapshots %s\n  %d taken, %d failed, the last at %s, %s\n", s.GetLocation(), s.GetTaken(), s.GetFailed(),
-			timeText(s.GetLastTime()), events.SizeText(s.GetLastBytes()))
+		fmt.Fprintf(std.Out, "snapshots %s\n  %d taken, %d failed, the last at %s, %s\n", s.GetLocation(), s.GetTaken(), s.GetFailed(),
+			command.TimeText(s.GetLastTime()), events.SizeText(s.GetLastBytes()))
 		if s.GetError() != "" {
-			fmt.Fprintf(std.out, "  the last failed: %s\n", s.GetError())
+			fmt.Fprintf(std.Out, "  the last failed: %s\n", s.GetError())
 		}
 	}
 	if a := res.GetAudit(); a != nil {
-		fmt.Fprintf(std.out, "audit\n  %d checks, %d wait, round %d at partition %d of 256; %d findings, %d rows repaired\n", a.GetChecks(),
+		fmt.Fprintf(std.Out, "audit\n  %d checks, %d wait, round %d at partition %d of 256; %d findings, %d rows repaired\n", a.GetChecks(),
 			a.GetQueued(), a.GetRounds()+1, a.GetPartition(), a.GetFindings(), a.GetRepairedRows())
 		if a.GetUnexplained() > 0 {
-			fmt.Fprintf(std.out, "  %d findings that no repair changed: a fold is wrong\n", a.GetUnexplained())
+			fmt.Fprintf(std.Out, "  %d findings that no repair changed: a fold is wrong\n", a.GetUnexplained())
 		}
 		if a.GetLastFinding() != "" {
-			fmt.Fprintf(std.out, "  the last finding: %s\n", a.GetLastFinding())
+			fmt.Fprintf(std.Out, "  the last finding: %s\n", a.GetLastFinding())
 		}
 	}
-	fmt.Fprintln(std.out)
+	fmt.Fprintln(std.Out)
 }
 
 func stateText(s skeinv1.ProjectionState) string {
@@ -155,19 +156,19 @@ func formatText(p *skeinv1.ProjectionStatus) string {
 	return text
 }
 
-func printProjections(std *streams, res *skeinv1.GetStatusResponse) error {
-	t := newTable(std.out, "PROJECTION", "STATE", "ENVELOPES BEHIND", "LAG", "DISK", "VERSION", "GENERATION", "FORMAT", "VERIFIED")
+func printProjections(std *command.Streams, res *skeinv1.GetStatusResponse) error {
+	t := command.NewTable(std.Out, "PROJECTION", "STATE", "ENVELOPES BEHIND", "LAG", "DISK", "VERSION", "GENERATION", "FORMAT", "VERIFIED")
 	for _, p := range res.GetProjections() {
-		t.row(p.GetName(), stateText(p.GetState()), strconv.FormatUint(p.GetLagEnvelopes(), 10), secondsText(p.GetLagSeconds()),
+		t.Row(p.GetName(), stateText(p.GetState()), strconv.FormatUint(p.GetLagEnvelopes(), 10), command.SecondsText(p.GetLagSeconds()),
 			events.SizeText(p.GetDiskBytes()), strconv.FormatUint(uint64(p.GetVersion()), 10),
-			strconv.FormatUint(uint64(p.GetGeneration()), 10), formatText(p), timeText(p.GetLastVerifyTime()))
+			strconv.FormatUint(uint64(p.GetGeneration()), 10), formatText(p), command.TimeText(p.GetLastVerifyTime()))
 	}
-	if err := t.flush(); err != nil {
+	if err := t.Flush(); err != nil {
 		return err
 	}
 	for _, p := range res.GetProjections() {
 		if p.GetError() != "" {
-			fmt.Fprintf(std.out, "%s is %s: %s\n", p.GetName(), stateText(p.GetState()), p.GetError())
+			fmt.Fprintf(std.Out, "%s is %s: %s\n", p.GetName(), stateText(p.GetState()), p.GetError())
 		}
 	}
 	return nil

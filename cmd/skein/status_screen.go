@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events"
 )
 
@@ -78,11 +79,11 @@ func (s *statusScreen) calls() {
 		return
 	}
 	s.say("\n")
-	t := newTable(&s.buf, "METHOD", "CALLS/S", "P50", "P99")
+	t := command.NewTable(&s.buf, "METHOD", "CALLS/S", "P50", "P99")
 	for _, m := range methods[:min(len(methods), mostMethods)] {
-		t.row(strings.TrimPrefix(m, "skein.v1."), rateText(busy[m]), s.latency(.5, calls, "method", m), s.latency(.99, calls, "method", m))
+		t.Row(strings.TrimPrefix(m, "skein.v1."), rateText(busy[m]), s.latency(.5, calls, "method", m), s.latency(.99, calls, "method", m))
 	}
-	_ = t.flush()
+	_ = t.Flush()
 }
 
 func (s *statusScreen) latency(q float64, name string, labels ...string) string {
@@ -115,14 +116,14 @@ func (s *statusScreen) log() {
 	s.say(", read by %.0f", s.gauge("skein_log_consumers"))
 	if n := s.gauge("skein_log_missing_envelopes"); n > 0 {
 		s.say("; HAS A HOLE: %s lost, and nothing is folded across it (`skein status` names it)",
-			plural(uint64(n), "envelope is", "envelopes are"))
+			command.Plural(uint64(n), "envelope is", "envelopes are"))
 	}
 	s.say("\n\n")
 }
 
 func (s *statusScreen) projections() {
 	const lag, visible = "skein_projection_lag_envelopes", "skein_publish_visible_seconds"
-	t := newTable(&s.buf, "PROJECTION", "STATE", "ENVELOPES BEHIND", "LAG", "EVENTS/S", "VISIBLE P50", "P99", "DISK", "TABLES", "DEBT")
+	t := command.NewTable(&s.buf, "PROJECTION", "STATE", "ENVELOPES BEHIND", "LAG", "EVENTS/S", "VISIBLE P50", "P99", "DISK", "TABLES", "DEBT")
 	for _, p := range s.to.values(lag, "projection") {
 		state := "?"
 		for _, st := range s.to.values("skein_projection_state", "state") {
@@ -130,14 +131,14 @@ func (s *statusScreen) projections() {
 				state = st
 			}
 		}
-		t.row(p, state, strconv.FormatFloat(s.gauge(lag, "projection", p), 'f', 0, 64),
+		t.Row(p, state, strconv.FormatFloat(s.gauge(lag, "projection", p), 'f', 0, 64),
 			ageText(s.gauge("skein_projection_lag_seconds", "projection", p)), rateText(s.rate("skein_fold_events_total", "projection", p)),
 			s.latency(.5, visible, "projection", p), s.latency(.99, visible, "projection", p),
 			bytesText(s.gauge("skein_projection_disk_bytes", "projection", p)),
 			strconv.FormatFloat(s.gauge("skein_pebble_read_amplification", "projection", p), 'f', 0, 64),
 			bytesText(s.gauge("skein_pebble_compaction_debt_bytes", "projection", p)))
 	}
-	_ = t.flush()
+	_ = t.Flush()
 }
 
 // hits says how much of what was asked was in memory.
@@ -166,7 +167,7 @@ func (s *statusScreen) rest() {
 	if _, ok := s.to.value("skein_archive_position"); ok {
 		s.say("archive    %s behind, %s in %.0f files, %s", ageText(s.gauge("skein_archive_lag_seconds")),
 			bytesText(s.gauge("skein_archive_bytes")), s.gauge("skein_archive_segments"),
-			plural(uint64(s.gauge("skein_archive_waiting_envelopes")), "envelope waits", "envelopes wait"))
+			command.Plural(uint64(s.gauge("skein_archive_waiting_envelopes")), "envelope waits", "envelopes wait"))
 		if s.gauge("skein_archive_failing") == 1 {
 			s.say("; DOES NOT GO ON")
 		}

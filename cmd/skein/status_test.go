@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/replay"
@@ -14,9 +15,9 @@ import (
 )
 
 // statusOf runs `skein status` against a service.
-func statusOf(api *client) (code int, out string) {
+func statusOf(api *command.Client) (code int, out string) {
 	var text, trouble bytes.Buffer
-	code = run([]string{"status", "--server", api.url}, &streams{nil, &text, &trouble})
+	code = run([]string{"status", "--server", api.URL}, &command.Streams{Out: &text, Err: &trouble})
 	return code, text.String() + trouble.String()
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
 // Sequences of a terminal.
@@ -22,17 +24,17 @@ const (
 // watch shows the metrics of the service until the context ends, or as often as was asked for: on a terminal in one place, else one
 // below the other. They are read from the page of metrics, so that they are the same as those of a dashboard, and a caller
 // who may only read may see them.
-func (c *statusCmd) watch(ctx context.Context, std *streams) error {
+func (c *statusCmd) watch(ctx context.Context, std *command.Streams) error {
 	if c.Every < 100*time.Millisecond {
-		return usage("--every must be at least 100ms, is %v", c.Every)
+		return command.Usagef("--every must be at least 100ms, is %v", c.Every)
 	}
-	out, show := std.out, showBlock
-	if f, ok := std.out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	out, show := std.Out, showBlock
+	if f, ok := std.Out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		_, _ = io.WriteString(out, otherScreen)
 		defer func() { _, _ = io.WriteString(out, ownScreen) }()
 		show = func(w io.Writer, text string) error { return showScreen(w, f, text) }
 	}
-	api := c.client()
+	api := c.Client()
 	ask := func() (*figures, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 		defer cancel()
@@ -55,9 +57,9 @@ func (c *statusCmd) watch(ctx context.Context, std *streams) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil: // it may be starting again
-			err = show(out, "no answer at "+time.Now().Format(time.TimeOnly)+": "+explain(err)+"\n")
+			err = show(out, "no answer at "+time.Now().Format(time.TimeOnly)+": "+command.Explain(err)+"\n")
 		default:
-			screen := statusScreen{url: api.url, since: since{from, to}}
+			screen := statusScreen{url: api.URL, since: since{from, to}}
 			err, from = show(out, screen.text()), to
 		}
 		if err != nil || n == c.Count {

@@ -30,7 +30,7 @@ func TestStatusScreen(t *testing.T) {
 	for n := range 10 {
 		publish(t, api, userFollowed("ann", fmt.Sprint("user", n)), userFollowed("cid", fmt.Sprint("user", n)))
 	}
-	_, err = api.graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{}))
+	_, err = api.Graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{}))
 	if connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/gateway/access"
 )
 
@@ -33,16 +34,16 @@ the file again when it changes. To take a token back, remove its line.`
 }
 
 // Run makes a token.
-func (c *newTokenCmd) Run(std *streams) error {
+func (c *newTokenCmd) Run(std *command.Streams) error {
 	roles, err := access.ParseRoles(strings.Join(c.Role, ","))
 	if err != nil {
-		return usage("--role: %w", err)
+		return command.Usagef("--role: %w", err)
 	}
 	if c.Expires < 0 {
-		return usage("--expires must not be negative")
+		return command.Usagef("--expires must not be negative")
 	}
 	if c.Out != "" && c.JSON {
-		return usage("--out and --json: the token goes to one of them")
+		return command.Usagef("--out and --json: the token goes to one of them")
 	}
 	var expires time.Time
 	if c.Expires > 0 {
@@ -50,7 +51,7 @@ func (c *newTokenCmd) Run(std *streams) error {
 	}
 	token, line, err := access.NewToken(access.Caller{Name: c.Name, Roles: roles, User: c.User}, expires)
 	if err != nil {
-		return usage("--name, --user: %w", err)
+		return command.Usagef("--name, --user: %w", err)
 	}
 	if c.Out != "" {
 		if err := writeNew(c.Out, token+"\n"); err != nil {
@@ -63,22 +64,22 @@ func (c *newTokenCmd) Run(std *streams) error {
 		}
 	}
 	if c.JSON {
-		return json.NewEncoder(std.out).Encode(struct {
+		return json.NewEncoder(std.Out).Encode(struct {
 			Token string `json:"token"`
 			Line  string `json:"line"`
 		}{token, line})
 	}
 	if c.Tokens == "" {
-		std.say("The line for the file of skein serve --tokens FILE:\n%s", line)
+		std.Sayf("The line for the file of skein serve --tokens FILE:\n%s", line)
 	}
 	if c.Out != "" {
-		std.say("The token is in %s.", c.Out)
+		std.Sayf("The token is in %s.", c.Out)
 		return nil
 	}
 	if c.Tokens == "" {
-		std.say("The token, which is shown this once:")
+		std.Sayf("The token, which is shown this once:")
 	}
-	_, err = fmt.Fprintln(std.out, token)
+	_, err = fmt.Fprintln(std.Out, token)
 	return err
 }
 

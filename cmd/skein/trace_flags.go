@@ -7,6 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 )
 
@@ -19,14 +20,14 @@ type traceFlags struct {
 // tracing returns a tracer, and what sends the rest at the end; nil: nothing is traced.
 func (f *traceFlags) tracing(ctx context.Context, logger *slog.Logger) (_ trace.Tracer, end func(context.Context), err error) {
 	if f.TraceSample < 0 || f.TraceSample > 1 {
-		return nil, nil, usage("--trace-sample must be from 0 to 1, is %v", f.TraceSample)
+		return nil, nil, command.Usagef("--trace-sample must be from 0 to 1, is %v", f.TraceSample)
 	}
 	if f.TraceEndpoint == "" {
 		return nil, func(context.Context) {}, nil
 	}
 	u, err := url.Parse(f.TraceEndpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, nil, usage("--trace-endpoint %q must be http://HOST:PORT or https://HOST:PORT", f.TraceEndpoint)
+		return nil, nil, command.Usagef("--trace-endpoint %q must be http://HOST:PORT or https://HOST:PORT", f.TraceEndpoint)
 	}
 	return service.Tracing(ctx, u, f.TraceSample, version().Version, logger)
 }

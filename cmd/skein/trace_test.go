@@ -68,7 +68,7 @@ func TestTraces(t *testing.T) {
 		if parent != "" {
 			req.Header().Set("Traceparent", parent)
 		}
-		if _, err := skeinv1connect.NewEventServiceClient(api.http, api.url, options...).Publish(t.Context(), req); err != nil {
+		if _, err := skeinv1connect.NewEventServiceClient(api.HTTP, api.URL, options...).Publish(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/replay/snapshot"
@@ -31,15 +32,15 @@ type upkeepFlags struct {
 func (f *upkeepFlags) options(ctx context.Context, dir string, external bool) (o service.UpkeepOptions, err error) {
 	switch {
 	case f.ArchiveEvery <= 0:
-		return o, usage("--archive-every must be above 0, is %v", f.ArchiveEvery)
+		return o, command.Usagef("--archive-every must be above 0, is %v", f.ArchiveEvery)
 	case f.LogRetention == 0:
-		return o, usage("--log-retention must not be 0: what is archived is trimmed once it is so old, never if it is negative")
+		return o, command.Usagef("--log-retention must not be 0: what is archived is trimmed once it is so old, never if it is negative")
 	case f.SnapshotEvery <= 0:
-		return o, usage("--snapshot-every must be above 0, is %v", f.SnapshotEvery)
+		return o, command.Usagef("--snapshot-every must be above 0, is %v", f.SnapshotEvery)
 	case f.SnapshotKeep < 0, f.SnapshotKeepAge < 0:
-		return o, usage("--snapshot-keep and --snapshot-keep-age must not be negative")
+		return o, command.Usagef("--snapshot-keep and --snapshot-keep-age must not be negative")
 	case f.AuditShare < 0 || f.AuditShare > 1:
-		return o, usage("--audit-share must be from 0 to 1, is %v", f.AuditShare)
+		return o, command.Usagef("--audit-share must be from 0 to 1, is %v", f.AuditShare)
 	}
 	o = service.UpkeepOptions{
 		ArchiveEvery: f.ArchiveEvery, Retention: f.LogRetention, AuditShare: f.AuditShare, Adopt: f.AutoRebuild,

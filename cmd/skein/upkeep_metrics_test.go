@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
 // What a scrape of the service says has names and units as Prometheus wants them, and counts what was done.
@@ -45,7 +47,7 @@ func TestScrapeIsLinted(t *testing.T) {
 }
 
 // scraped asks a service for its metrics.
-func scraped(t *testing.T, api *client) map[string]*dto.MetricFamily {
+func scraped(t *testing.T, api *command.Client) map[string]*dto.MetricFamily {
 	t.Helper()
 	f, err := scrape(t.Context(), api)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/gateway"
@@ -155,12 +156,12 @@ type versionCmd struct {
 }
 
 // Run prints the version.
-func (c *versionCmd) Run(std *streams) error {
+func (c *versionCmd) Run(std *command.Streams) error {
 	if !c.JSON {
-		fmt.Fprint(std.out, version().text())
+		fmt.Fprint(std.Out, version().text())
 		return nil
 	}
-	return json.NewEncoder(std.out).Encode(struct {
+	return json.NewEncoder(std.Out).Encode(struct {
 		build
 
 		Formats formats `json:"formats"`

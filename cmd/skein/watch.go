@@ -10,13 +10,14 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events/wait"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // watchCmd follows the log.
 type watchCmd struct {
-	clientFlags `embed:""`
+	command.ClientFlags `embed:""`
 
 	After string   `help:"Print what comes after this position, or \"earliest\"; without it: what comes from now on." placeholder:"POSITION"`
 	Kind  []string `help:"Only events of this kind, as user_followed; more than once for several." placeholder:"KIND" sep:"none"`
@@ -25,12 +26,12 @@ type watchCmd struct {
 }
 
 // Run prints events, one JSON object a line, until it is broken off. Over a restart of the service it goes on where it was.
-func (c *watchCmd) Run(ctx context.Context, std *streams) error {
+func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 	req := &skeinv1.WatchRequest{After: c.After, Kinds: c.Kind}
 	if strings.EqualFold(c.After, "earliest") {
 		req.After = "EARLIEST"
 	}
-	api := c.client().events()
+	api := c.Client().Events()
 	events, contact := uint64(0), time.Now()
 	for told := false; ; {
 		stream, err := api.Watch(ctx, connect.NewRequest(req))
@@ -59,7 +60,7 @@ func (c *watchCmd) Run(ctx context.Context, std *streams) error {
 		}
 		if err != nil && !told {
 			told = true
-			std.say("trying again: %v", err)
+			std.Sayf("trying again: %v", err)
 		}
 		if wait.For(ctx, time.Second) != nil {
 			return c.leave(std, req.GetAfter(), ctx.Err())
@@ -68,17 +69,17 @@ func (c *watchCmd) Run(ctx context.Context, std *streams) error {
 }
 
 // leave says where the next watch goes on.
-func (c *watchCmd) leave(std *streams, position string, err error) error {
+func (c *watchCmd) leave(std *command.Streams, position string, err error) error {
 	if position != "" {
-		std.say("at position %s", position)
+		std.Sayf("at position %s", position)
 	}
 	return err
 }
 
 // print prints one message: as the API gives it, or the event as publish takes it, after its time.
-func (c *watchCmd) print(std *streams, m *skeinv1.WatchResponse) error {
+func (c *watchCmd) print(std *command.Streams, m *skeinv1.WatchResponse) error {
 	if c.JSON {
-		return printJSON(std.out, m)
+		return command.PrintJSON(std.Out, m)
 	}
 	if m.GetEvent() == nil {
 		return nil
@@ -87,6 +88,6 @@ func (c *watchCmd) print(std *streams, m *skeinv1.WatchResponse) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(std.out, "%s %s\n", timeText(m.GetEventTime()), line)
+	_, err = fmt.Fprintf(std.Out, "%s %s\n", command.TimeText(m.GetEventTime()), line)
 	return err
 }

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"fmt"
@@ -17,8 +17,8 @@ import (
 // logEvery is how often progress is told where there is no terminal to draw on.
 const logEvery = 5 * time.Second
 
-// progress shows how far long work is: a bar on a terminal, now and then a line elsewhere.
-type progress struct {
+// Progress shows how far long work is: a bar on a terminal, now and then a line elsewhere.
+type Progress struct {
 	w    io.Writer
 	what string
 	bar  *progressbar.ProgressBar // nil: no terminal
@@ -30,8 +30,9 @@ type progress struct {
 	troubled bool
 }
 
-func newProgress(w io.Writer, what string) *progress {
-	p := &progress{w: w, what: what, told: time.Now()}
+// NewProgress shows the progress of what is called so.
+func NewProgress(w io.Writer, what string) *Progress {
+	p := &Progress{w: w, what: what, told: time.Now()}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions64(1,
 			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionFullWidth(),
@@ -42,22 +43,22 @@ func newProgress(w io.Writer, what string) *progress {
 	return p
 }
 
-// say tells something between two states of the bar.
-func (p *progress) say(format string, args ...any) {
+// Say tells something between two states of the bar.
+func (p *Progress) Say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line("%s: %s", p.what, fmt.Sprintf(format, args...))
 }
 
-// note tells something that stands by itself between two states of the bar.
-func (p *progress) note(text string) {
+// Note tells something that stands by itself between two states of the bar.
+func (p *Progress) Note(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line("%s", text)
 }
 
-// show shows how much is done, and the time left.
-func (p *progress) show(done, total int64, text string) {
+// Show shows how much is done, and the time left.
+func (p *Progress) Show(done, total int64, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if left, ok := p.rate.left(time.Now(), done, total); ok {
@@ -69,14 +70,14 @@ func (p *progress) show(done, total int64, text string) {
 	p.drawLocked(done, total, text)
 }
 
-// draw shows how much is done.
-func (p *progress) draw(done, total int64, text string) {
+// Draw shows how much is done.
+func (p *Progress) Draw(done, total int64, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.drawLocked(done, total, text)
 }
 
-func (p *progress) drawLocked(done, total int64, text string) {
+func (p *Progress) drawLocked(done, total int64, text string) {
 	text = p.what + ": " + text
 	switch {
 	case p.bar != nil:
@@ -89,8 +90,8 @@ func (p *progress) drawLocked(done, total int64, text string) {
 	}
 }
 
-// retrying reports whether there is trouble, which is told once until it is over.
-func (p *progress) retrying(trouble error) bool {
+// Retrying reports whether there is trouble, which is told once until it is over.
+func (p *Progress) Retrying(trouble error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if trouble != nil && !p.troubled {
@@ -101,15 +102,15 @@ func (p *progress) retrying(trouble error) bool {
 }
 
 // line tells something between two states of the bar.
-func (p *progress) line(format string, args ...any) {
+func (p *Progress) line(format string, args ...any) {
 	if p.bar != nil {
 		_ = p.bar.Clear()
 	}
 	fmt.Fprintf(p.w, format+"\n", args...)
 }
 
-// clear takes the bar away so that something else can be printed.
-func (p *progress) clear() {
+// Clear takes the bar away so that something else can be printed.
+func (p *Progress) Clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.bar != nil {
@@ -117,8 +118,8 @@ func (p *progress) clear() {
 	}
 }
 
-// end takes the bar away for good.
-func (p *progress) end() {
+// End takes the bar away for good.
+func (p *Progress) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.bar != nil {
@@ -127,18 +128,18 @@ func (p *progress) end() {
 	}
 }
 
-// showProgress shows how far work on bytes is until the returned function is called, which may be called again.
-func showProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
-	return showEvery(w, what, func(p *progress) {
+// ShowProgress shows how far work on bytes is until the returned function is called, which may be called again.
+func ShowProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
+	return ShowEvery(w, what, func(p *Progress) {
 		if unit, done, total := at.Now(); total > 0 {
-			p.show(int64(done), int64(total), fmt.Sprintf("%s of %s %s", events.SizeText(done), events.SizeText(total), unit))
+			p.Show(int64(done), int64(total), fmt.Sprintf("%s of %s %s", events.SizeText(done), events.SizeText(total), unit))
 		}
 	})
 }
 
-// showEvery shows again and again how far long work is until the returned function is called, which may be called again.
-func showEvery(w io.Writer, what string, show func(p *progress)) (stop func()) {
-	p := newProgress(w, what)
+// ShowEvery shows again and again how far long work is until the returned function is called, which may be called again.
+func ShowEvery(w io.Writer, what string, show func(p *Progress)) (stop func()) {
+	p := NewProgress(w, what)
 	quit, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -148,7 +149,7 @@ func showEvery(w io.Writer, what string, show func(p *progress)) (stop func()) {
 			select {
 			case <-ticker.C:
 			case <-quit:
-				p.end()
+				p.End()
 				return
 			}
 			show(p)

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"bytes"
@@ -28,8 +28,8 @@ func compactJSON(m proto.Message) ([]byte, error) {
 	return line.Bytes(), err
 }
 
-// printJSON prints a message for programs, one a line.
-func printJSON(w io.Writer, m proto.Message) error {
+// PrintJSON prints a message for programs, one a line.
+func PrintJSON(w io.Writer, m proto.Message) error {
 	line, err := compactJSON(m)
 	if err != nil {
 		return err
@@ -38,50 +38,55 @@ func printJSON(w io.Writer, m proto.Message) error {
 	return err
 }
 
-// table prints rows for people, in columns.
-type table struct{ w *tabwriter.Writer }
+// Table prints rows for people, in columns.
+type Table struct{ w *tabwriter.Writer }
 
-func newTable(w io.Writer, header ...string) *table {
-	t := &table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	t.row(header...)
+// NewTable begins a table with the names of its columns.
+func NewTable(w io.Writer, header ...string) *Table {
+	t := &Table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	t.Row(header...)
 	return t
 }
 
-func (t *table) row(cells ...string) { fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
+// Row adds a row.
+func (t *Table) Row(cells ...string) { fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
 
-func (t *table) flush() error { return t.w.Flush() }
+// Flush prints the table.
+func (t *Table) Flush() error { return t.w.Flush() }
 
-// plural is a number of things for people.
-func plural(n uint64, one, many string) string {
+// Plural is a number of things for people.
+func Plural(n uint64, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return strconv.FormatUint(n, 10) + " " + many
 }
 
-// timeText is a time for people; empty: none.
-func timeText(t *timestamppb.Timestamp) string {
+// TimeText is a time for people; empty: none.
+func TimeText(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
 	}
 	return t.AsTime().Format("2006-01-02T15:04:05.999999Z")
 }
 
-func kindText(k skeinv1.FollowKind) string {
+// KindText is a kind of follow for people.
+func KindText(k skeinv1.FollowKind) string {
 	return strings.ToLower(strings.TrimPrefix(k.String(), "FOLLOW_KIND_"))
 }
 
-func yesNo(b bool) string {
+// YesNo is a truth for people.
+func YesNo(b bool) string {
 	if b {
 		return "yes"
 	}
 	return "no"
 }
 
-// secondsText is a duration for people.
-func secondsText(seconds float64) string {
+// SecondsText is a duration for people.
+func SecondsText(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
 }
 
-// printPlainJSON prints a value for programs, one a line.
-func printPlainJSON(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
+// PrintPlainJSON prints a value for programs, one a line.
+func PrintPlainJSON(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }

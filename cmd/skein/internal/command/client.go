@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// clientFlags say which service a command talks to.
-type clientFlags struct {
+// ClientFlags say which service a command talks to.
+type ClientFlags struct {
 	Server  string        `help:"Address of the service." default:"http://127.0.0.1:7411" placeholder:"URL" group:"Connection:"`
 	Timeout time.Duration `help:"How long one call may take." default:"30s" group:"Connection:"`
 
@@ -31,13 +31,13 @@ type clientFlags struct {
 	tls   *tls.Config
 }
 
-// client talks to a service.
-type client struct {
-	url  string
-	http *http.Client
+// Client talks to a service.
+type Client struct {
+	URL  string
+	HTTP *http.Client
 }
 
-func (f *clientFlags) url() string {
+func (f *ClientFlags) url() string {
 	url := strings.TrimSuffix(f.Server, "/")
 	if !strings.Contains(url, "://") {
 		url = "http://" + url
@@ -45,7 +45,8 @@ func (f *clientFlags) url() string {
 	return url
 }
 
-func (f *clientFlags) client() *client {
+// Client returns a client of the service.
+func (f *ClientFlags) Client() *Client {
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: min(f.Timeout, 10*time.Second)}).DialContext,
@@ -54,46 +55,52 @@ func (f *clientFlags) client() *client {
 		ForceAttemptHTTP2:   true,
 		TLSClientConfig:     f.tls,
 	}
-	c := &client{url: f.url(), http: &http.Client{
+	c := &Client{URL: f.url(), HTTP: &http.Client{
 		Transport: transport,
 		// A token is for the service that was named, and for nobody that it sends its clients to.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	if f.token != "" {
-		c.http.Transport = bearing{"Bearer " + f.token, transport}
+		c.HTTP.Transport = bearing{"Bearer " + f.token, transport}
 	}
 	return c
 }
 
-func (c *client) events() skeinv1connect.EventServiceClient {
-	return skeinv1connect.NewEventServiceClient(c.http, c.url)
+// Events is the client of EventService.
+func (c *Client) Events() skeinv1connect.EventServiceClient {
+	return skeinv1connect.NewEventServiceClient(c.HTTP, c.URL)
 }
 
-func (c *client) graph() skeinv1connect.GraphServiceClient {
-	return skeinv1connect.NewGraphServiceClient(c.http, c.url)
+// Graph is the client of GraphService.
+func (c *Client) Graph() skeinv1connect.GraphServiceClient {
+	return skeinv1connect.NewGraphServiceClient(c.HTTP, c.URL)
 }
 
-func (c *client) feed() skeinv1connect.FeedServiceClient {
-	return skeinv1connect.NewFeedServiceClient(c.http, c.url)
+// Feed is the client of FeedService.
+func (c *Client) Feed() skeinv1connect.FeedServiceClient {
+	return skeinv1connect.NewFeedServiceClient(c.HTTP, c.URL)
 }
 
-func (c *client) seen() skeinv1connect.SeenServiceClient {
-	return skeinv1connect.NewSeenServiceClient(c.http, c.url)
+// Seen is the client of SeenService.
+func (c *Client) Seen() skeinv1connect.SeenServiceClient {
+	return skeinv1connect.NewSeenServiceClient(c.HTTP, c.URL)
 }
 
-func (c *client) counters() skeinv1connect.CounterServiceClient {
-	return skeinv1connect.NewCounterServiceClient(c.http, c.url)
+// Counters is the client of CounterService.
+func (c *Client) Counters() skeinv1connect.CounterServiceClient {
+	return skeinv1connect.NewCounterServiceClient(c.HTTP, c.URL)
 }
 
-func (c *client) admin() skeinv1connect.AdminServiceClient {
-	return skeinv1connect.NewAdminServiceClient(c.http, c.url)
+// Admin is the client of AdminService.
+func (c *Client) Admin() skeinv1connect.AdminServiceClient {
+	return skeinv1connect.NewAdminServiceClient(c.HTTP, c.URL)
 }
 
-// method is one method of the API.
-type method[Req, Res any] func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error)
+// Method is one method of the API.
+type Method[Req, Res any] func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error)
 
-// call makes a call within the time that one may take.
-func call[Req, Res any](ctx context.Context, f *clientFlags, m method[Req, Res], req *Req) (*Res, error) {
+// Call makes a call within the time that one may take.
+func Call[Req, Res any](ctx context.Context, f *ClientFlags, m Method[Req, Res], req *Req) (*Res, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
 	res, err := m(ctx, connect.NewRequest(req))
@@ -103,14 +110,14 @@ func call[Req, Res any](ctx context.Context, f *clientFlags, m method[Req, Res],
 	return res.Msg, nil
 }
 
-// explain is an error in words, with what to do where that is known.
-func explain(err error) string {
+// Explain is an error in words, with what to do where that is known.
+func Explain(err error) string {
 	var refused *connect.Error
 	if !errors.As(err, &refused) {
 		return err.Error()
 	}
 	text := err.Error()
-	if reason := reasonOf(refused); reason != "" {
+	if reason := ReasonOf(refused); reason != "" {
 		text += " (" + reason + ")"
 	}
 	var dial *net.OpError
@@ -120,8 +127,8 @@ func explain(err error) string {
 	return text
 }
 
-// reasonOf is the reason of an error of the service; empty: it has none.
-func reasonOf(err *connect.Error) string {
+// ReasonOf is the reason of an error of the service; empty: it has none.
+func ReasonOf(err *connect.Error) string {
 	for _, detail := range err.Details() {
 		if value, verr := detail.Value(); verr == nil {
 			if info, ok := value.(*errdetails.ErrorInfo); ok {

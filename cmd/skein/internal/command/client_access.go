@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"crypto/tls"
@@ -16,16 +16,16 @@ import (
 const tokenVariable = "SKEIN_TOKEN"
 
 // AfterApply reads the files. The parser calls it, so that what is wrong with them is told before anything is done.
-func (f *clientFlags) AfterApply() (err error) {
+func (f *ClientFlags) AfterApply() (err error) {
 	if f.token, err = f.readToken(f.url()); err != nil {
 		return err
 	}
-	f.tls, err = f.readTLS()
+	f.tls, err = f.ReadTLS()
 	return err
 }
 
 // readToken returns the token to send to a service; empty: none.
-func (f *clientFlags) readToken(url string) (string, error) {
+func (f *ClientFlags) readToken(url string) (string, error) {
 	token, from := os.Getenv(tokenVariable), tokenVariable
 	if f.TokenFile != "" {
 		data, err := os.ReadFile(f.TokenFile)
@@ -60,8 +60,8 @@ func private(url string) bool {
 	return u.Scheme == "https" || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// readTLS returns the configuration of TLS; nil: the usual one.
-func (f *clientFlags) readTLS() (*tls.Config, error) {
+// ReadTLS returns the configuration of TLS; nil: the usual one.
+func (f *ClientFlags) ReadTLS() (*tls.Config, error) {
 	if f.TLSCA == "" && f.ClientCert == "" && f.ClientKey == "" {
 		return nil, nil
 	}
