@@ -1,5 +1,10 @@
 package main
 
+import (
+	"github.com/skein-feed/skein/cmd/skein/internal/imports"
+	"github.com/skein-feed/skein/cmd/skein/internal/query"
+)
+
 // cli is the grammar of the command line. Every flag can also be given as an environment variable (SKEIN_ and its
 // name in capitals) and in the configuration file; the command line wins over the environment, and that over the file.
 type cli struct {
@@ -9,9 +14,9 @@ type cli struct {
 	Demo        demoCmd        `cmd:"" help:"Show everything in a few seconds: a small world in a temporary directory, and a tour of it."`
 	Serve       serveCmd       `cmd:"" help:"Run the service, with everything embedded unless --nats says otherwise."`
 	Publish     publishCmd     `cmd:"" help:"Publish events from standard input, one JSON event a line."`
-	Query       queryCmd       `cmd:"" help:"Ask a running service who follows whom, what is new, what was seen, and how many."`
+	Query       query.Cmd      `cmd:"" help:"Ask a running service who follows whom, what is new, what was seen, and how many."`
 	Watch       watchCmd       `cmd:"" help:"Print events of a running service as they come, or from any position on."`
-	Import      importCmd      `cmd:"" help:"Import history from a file of delimited text, or from Redis."`
+	Import      imports.Cmd    `cmd:"" help:"Import history from a file of delimited text, or from Redis."`
 	Status      statusCmd      `cmd:"" help:"Show the state of a running service."`
 	Replay      replayCmd      `cmd:"" help:"Look after the projections of a running service."`
 	Inspect     inspectCmd     `cmd:"" help:"Print the rows of a store with readable keys. The service must not be running."`

@@ -18,6 +18,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/imports"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay/importer"
 )
@@ -230,7 +231,7 @@ func TestImportBrokenOff(t *testing.T) {
 		errors.As(err, &failed)
 		t.Fatalf("%v: %s%s", err, out, failed.Stderr)
 	}
-	var report importReport
+	var report imports.Report
 	if err := json.Unmarshal(out, &report); err != nil || report.Rows != rows || report.Events != rows {
 		t.Errorf("%s: %v", out, err)
 	}

@@ -1,4 +1,4 @@
-package main
+package query
 
 import (
 	"context"
@@ -14,7 +14,7 @@ type countsCmd struct {
 }
 
 // Run asks BatchGetFollowCounts.
-func (c *countsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *countsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	boards, err := q.boards(c.Board)
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (c *countsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) 
 	return q.print(std, res, func() error { return printCounts(q, std, res) })
 }
 
-func printCounts(q *queryCmd, std *command.Streams, res *skeinv1.BatchGetFollowCountsResponse) error {
+func printCounts(q *Cmd, std *command.Streams, res *skeinv1.BatchGetFollowCountsResponse) error {
 	row := func(t *command.Table, of string, counts ...uint32) {
 		cells := []string{of}
 		for _, n := range counts {

@@ -1,4 +1,4 @@
-package main
+package query
 
 import (
 	"context"
@@ -15,7 +15,7 @@ type countersCmd struct {
 }
 
 // Run asks BatchGetCounters.
-func (c *countersCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *countersCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	boards, err := q.boards(c.Board)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ type trendingCmd struct {
 }
 
 // Run asks ListTrending.
-func (c *trendingCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *trendingCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	var board *skeinv1.Board
 	if c.Board != "" {
 		var err error

@@ -1,4 +1,4 @@
-package main
+package imports
 
 import (
 	"cmp"
@@ -17,8 +17,8 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// importCmd are the imports, one a kind of file, and that from Redis.
-type importCmd struct {
+// Cmd are the imports, one a kind of file, and that from Redis.
+type Cmd struct {
 	Follows importFollowsCmd `cmd:"" help:"Import follows: a follower and a user a row, perhaps with a time."`
 	Boards  importBoardsCmd  `cmd:"" help:"Import boards: an owner and a board a row, perhaps with title, time, and a follower of it."`
 	Pins    importPinsCmd    `cmd:"" help:"Import pins: an owner and a pin a row, perhaps with board, item, re-pinned pin, attributes, time."`
@@ -243,8 +243,8 @@ func (c *importFlags) run(ctx context.Context, std *command.Streams, kind import
 	return err
 }
 
-// importReport is the report for programs.
-type importReport struct {
+// Report is the report for programs.
+type Report struct {
 	Rows uint64 `json:"rows"`
 	importer.Totals
 	Reasons   importer.Reasons `json:"reasons,omitempty"`
@@ -264,7 +264,7 @@ func (c *importFlags) report(std *command.Streams, r *importer.Report, took time
 		}
 	}
 	if c.JSON {
-		return json.NewEncoder(std.Out).Encode(importReport{
+		return json.NewEncoder(std.Out).Encode(Report{
 			Rows: r.Rows, Totals: r.Totals, Reasons: r.Reasons, Sent: r.Sent, Seconds: took.Seconds(), Waited: r.Waited.Seconds(),
 			Source: r.Source, StartedAt: r.StartedAt, Rejects: r.Rejects, Position: r.Position,
 		})

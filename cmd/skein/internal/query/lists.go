@@ -1,4 +1,4 @@
-package main
+package query
 
 import (
 	"context"
@@ -27,7 +27,7 @@ type pageAnswer interface {
 func list[Req any, Res any, R interface {
 	*Res
 	pageAnswer
-}](ctx context.Context, q *queryCmd, std *command.Streams, p *pageFlags, m command.Method[Req, Res],
+}](ctx context.Context, q *Cmd, std *command.Streams, p *pageFlags, m command.Method[Req, Res],
 	request func(size int32, token string) *Req, header []string, rows func(res R) [][]string,
 ) error {
 	size, token := p.PageSize, p.PageToken
@@ -96,7 +96,7 @@ func userRows(entries []*skeinv1.UserEntry) [][]string {
 	return rows
 }
 
-func (q *queryCmd) boardRows(entries []*skeinv1.BoardEntry) [][]string {
+func (q *Cmd) boardRows(entries []*skeinv1.BoardEntry) [][]string {
 	var rows [][]string
 	for _, e := range entries {
 		rows = append(rows, []string{q.boardText(e.GetBoard()), command.TimeText(e.GetTime())})
@@ -118,7 +118,7 @@ type followingCmd struct {
 }
 
 // Run asks ListFollowing.
-func (c *followingCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *followingCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListFollowing,
 		func(size int32, token string) *skeinv1.ListFollowingRequest {
 			return &skeinv1.ListFollowingRequest{
@@ -135,7 +135,7 @@ type followersCmd struct {
 }
 
 // Run asks ListFollowers.
-func (c *followersCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *followersCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListFollowers,
 		func(size int32, token string) *skeinv1.ListFollowersRequest {
 			return &skeinv1.ListFollowersRequest{
@@ -158,7 +158,7 @@ type boardFollowersCmd struct {
 }
 
 // Run asks ListBoardFollowers.
-func (c *boardFollowersCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *boardFollowersCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	board, err := q.board(c.Board)
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ type followedBoardsCmd struct {
 }
 
 // Run asks ListFollowedBoards.
-func (c *followedBoardsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *followedBoardsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListFollowedBoards,
 		func(size int32, token string) *skeinv1.ListFollowedBoardsRequest {
 			return &skeinv1.ListFollowedBoardsRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
@@ -193,7 +193,7 @@ type excludedBoardsCmd struct {
 }
 
 // Run asks ListExcludedBoards.
-func (c *excludedBoardsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *excludedBoardsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListExcludedBoards,
 		func(size int32, token string) *skeinv1.ListExcludedBoardsRequest {
 			return &skeinv1.ListExcludedBoardsRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
@@ -208,7 +208,7 @@ type boardsCmd struct {
 }
 
 // Run asks ListBoards.
-func (c *boardsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *boardsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListBoards,
 		func(size int32, token string) *skeinv1.ListBoardsRequest {
 			return &skeinv1.ListBoardsRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
@@ -229,7 +229,7 @@ type blockedCmd struct {
 }
 
 // Run asks ListBlocked.
-func (c *blockedCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *blockedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListBlocked,
 		func(size int32, token string) *skeinv1.ListBlockedRequest {
 			return &skeinv1.ListBlockedRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
@@ -244,7 +244,7 @@ type mutedCmd struct {
 }
 
 // Run asks ListMuted.
-func (c *mutedCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *mutedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListMuted,
 		func(size int32, token string) *skeinv1.ListMutedRequest {
 			return &skeinv1.ListMutedRequest{UserId: c.User, PageSize: size, PageToken: token, AtLeast: q.AtLeast}
@@ -260,7 +260,7 @@ type mutualsCmd struct {
 }
 
 // Run asks ListMutuals.
-func (c *mutualsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *mutualsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListMutuals,
 		func(size int32, token string) *skeinv1.ListMutualsRequest {
 			return &skeinv1.ListMutualsRequest{
@@ -277,7 +277,7 @@ type scanCmd struct {
 }
 
 // Run asks ScanFollowers.
-func (c *scanCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *scanCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	req := &skeinv1.ScanFollowersRequest{ResumeToken: c.Resume, AtLeast: q.AtLeast}
 	switch {
 	case (c.User == "") == (c.Board == ""):
@@ -313,7 +313,7 @@ func (c *scanCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) er
 	return nil
 }
 
-func (c *scanCmd) print(q *queryCmd, std *command.Streams, res *skeinv1.ScanFollowersResponse) error {
+func (c *scanCmd) print(q *Cmd, std *command.Streams, res *skeinv1.ScanFollowersResponse) error {
 	if q.JSON {
 		return command.PrintJSON(std.Out, res)
 	}

@@ -1,4 +1,4 @@
-package main
+package query
 
 import (
 	"context"
@@ -28,7 +28,7 @@ var feedOrders = map[string]skeinv1.FeedOrder{
 }
 
 // Run asks ReadFeed.
-func (c *feedCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *feedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	var first *skeinv1.ReadFeedResponse
 	pages := &pageFlags{PageSize: c.PageSize, PageToken: c.PageToken, All: c.All}
 	header := []string{"OWNER", "PIN", "BOARD", "ITEM", "CREATED"}
@@ -55,7 +55,7 @@ func (c *feedCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) er
 }
 
 // request makes the request of a page. The first page begins at the flags, the others at the token of the one before.
-func (c *feedCmd) request(q *queryCmd) func(size int32, token string) *skeinv1.ReadFeedRequest {
+func (c *feedCmd) request(q *Cmd) func(size int32, token string) *skeinv1.ReadFeedRequest {
 	return func(size int32, token string) *skeinv1.ReadFeedRequest {
 		req := &skeinv1.ReadFeedRequest{
 			ReaderId: c.Reader, PageSize: size, Order: feedOrders[c.Order], IncludeOwn: c.IncludeOwn, HideSeen: c.HideSeen,
@@ -78,7 +78,7 @@ type pinsCmd struct {
 }
 
 // Run asks ListPins.
-func (c *pinsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *pinsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Feed().ListPins,
 		func(size int32, token string) *skeinv1.ListPinsRequest {
 			req := &skeinv1.ListPinsRequest{
@@ -93,7 +93,7 @@ func (c *pinsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) er
 		func(res *skeinv1.ListPinsResponse) [][]string { return q.pinRows(res.GetEntries(), false) })
 }
 
-func (q *queryCmd) pinRows(entries []*skeinv1.FeedEntry, scored bool) [][]string {
+func (q *Cmd) pinRows(entries []*skeinv1.FeedEntry, scored bool) [][]string {
 	var rows [][]string
 	for _, e := range entries {
 		board := q.boardText(&skeinv1.Board{OwnerId: e.GetOwnerId(), BoardId: e.GetBoardId()})

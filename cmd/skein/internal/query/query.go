@@ -1,4 +1,4 @@
-package main
+package query
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// queryCmd are all reads of the API. Each is one call, or one a page.
-type queryCmd struct {
+// Cmd are all reads of the API. Each is one call, or one a page.
+type Cmd struct {
 	command.ClientFlags `embed:""`
 
 	AtLeast        string `help:"A position that the answer must contain, as publish and every answer print it." placeholder:"POSITION"`
@@ -41,7 +41,7 @@ type queryCmd struct {
 }
 
 // board reads OWNER/BOARD. Nothing after the separator is the owner's default board.
-func (q *queryCmd) board(s string) (*skeinv1.Board, error) {
+func (q *Cmd) board(s string) (*skeinv1.Board, error) {
 	owner, board, ok := strings.Cut(s, q.BoardSeparator)
 	if !ok || q.BoardSeparator == "" {
 		return nil, command.Usagef("%q is no board: OWNER%sBOARD, or OWNER%s for the default board", s, q.BoardSeparator, q.BoardSeparator)
@@ -49,7 +49,7 @@ func (q *queryCmd) board(s string) (*skeinv1.Board, error) {
 	return &skeinv1.Board{OwnerId: owner, BoardId: board}, nil
 }
 
-func (q *queryCmd) boards(list []string) ([]*skeinv1.Board, error) {
+func (q *Cmd) boards(list []string) ([]*skeinv1.Board, error) {
 	var boards []*skeinv1.Board
 	for _, s := range list {
 		b, err := q.board(s)
@@ -61,7 +61,7 @@ func (q *queryCmd) boards(list []string) ([]*skeinv1.Board, error) {
 	return boards, nil
 }
 
-func (q *queryCmd) boardText(b *skeinv1.Board) string {
+func (q *Cmd) boardText(b *skeinv1.Board) string {
 	return b.GetOwnerId() + q.BoardSeparator + b.GetBoardId()
 }
 
@@ -72,7 +72,7 @@ type answer interface {
 }
 
 // print prints an answer: as JSON, or by a function that prints it for people.
-func (q *queryCmd) print(std *command.Streams, res answer, text func() error) error {
+func (q *Cmd) print(std *command.Streams, res answer, text func() error) error {
 	if q.JSON {
 		return command.PrintJSON(std.Out, res)
 	}
@@ -90,7 +90,7 @@ type checkCmd struct {
 }
 
 // Run asks CheckFollows.
-func (c *checkCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *checkCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	boards, err := q.boards(c.Board)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ var directions = map[string]skeinv1.FollowDirection{
 }
 
 // Run asks FilterFollowed.
-func (c *filterCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *filterCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	boards, err := q.boards(c.Board)
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ type relationshipsCmd struct {
 }
 
 // Run asks BatchGetRelationships.
-func (c *relationshipsCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *relationshipsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Graph().BatchGetRelationships, &skeinv1.BatchGetRelationshipsRequest{
 		ViewerId: c.Viewer, UserIds: c.Users, AtLeast: q.AtLeast,
 	})

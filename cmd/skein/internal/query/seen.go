@@ -1,4 +1,4 @@
-package main
+package query
 
 import (
 	"bufio"
@@ -23,7 +23,7 @@ type seenCmd struct {
 const maxCandidates = 10_000
 
 // Run asks FilterSeen, as often as there are candidates for.
-func (c *seenCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *seenCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	candidates, err := c.candidates(std.In)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (c *seenCmd) candidates(in io.Reader) (all []string, err error) {
 	return all, nil
 }
 
-func (c *seenCmd) request(q *queryCmd, items []string) (*skeinv1.FilterSeenRequest, error) {
+func (c *seenCmd) request(q *Cmd, items []string) (*skeinv1.FilterSeenRequest, error) {
 	req := &skeinv1.FilterSeenRequest{
 		UserId: c.User, WindowMonths: c.WindowMonths, IgnoreServed: c.IgnoreServed, AtLeast: q.AtLeast,
 	}
@@ -107,7 +107,7 @@ type servedCmd struct {
 }
 
 // Run asks ListServed.
-func (c *servedCmd) Run(ctx context.Context, q *queryCmd, std *command.Streams) error {
+func (c *servedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Seen().ListServed, &skeinv1.ListServedRequest{
 		UserId: c.User, AtLeast: q.AtLeast,
 	})
