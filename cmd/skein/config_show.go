@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -107,16 +106,6 @@ var (
 // hide takes secrets out of a value.
 func hide(value string) string {
 	return secretParameter.ReplaceAllString(userInfo.ReplaceAllString(value, "://${1}hidden@"), "${1}hidden")
-}
-
-// String is the size as UnmarshalText takes it.
-func (b byteSize) String() string {
-	for _, unit := range byteUnits {
-		if b != 0 && int64(b)%unit.bytes == 0 && unit.name != "B" {
-			return strconv.FormatInt(int64(b)/unit.bytes, 10) + unit.name
-		}
-	}
-	return "0"
 }
 
 // reference is a table of the flags of each command, for docs/configuration.md.

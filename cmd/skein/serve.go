@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,10 +17,6 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/gateway/pagetoken"
-	"github.com/skein-feed/skein/projections/all"
-	"github.com/skein-feed/skein/projections/counters"
-	"github.com/skein-feed/skein/projections/inbox"
-	"github.com/skein-feed/skein/projections/seen"
 )
 
 // defaultListen is where the service is when nothing else is said; its clients look for it there.
@@ -62,65 +56,6 @@ type serveCmd struct {
 	foldFlags   `embed:""`
 	logFlags    `embed:""`
 	traceFlags  `embed:""`
-}
-
-// foldFlags are the settings that folds read. A store goes on only with those that it was built with.
-type foldFlags struct {
-	FeedThreshold int64         `help:"Followers beyond which pins are merged on reading, not pushed; -1: push all." default:"10000"`
-	FeedKeep      int           `help:"Entries that an inbox keeps when it is trimmed." default:"1000"`
-	FeedActive    time.Duration `help:"How long after a sign of a reader the reader's inbox is kept." default:"336h"`
-	HeatHalfLife  time.Duration `help:"Time in which the heat of an item halves." default:"24h"`
-	HeatPerPlay   uint32        `help:"What a play adds to the heat of an item." default:"1"`
-	HeatPerLike   uint32        `help:"What a like adds." default:"4"`
-	HeatPerRepin  uint32        `help:"What a re-pin adds." default:"8"`
-
-	SeenWindow         int     `help:"Months for which plays count as seen by default, the current one included." default:"4"`
-	SeenRetention      int     `help:"Months for which plays are kept, the current one included: the longest window." default:"6"`
-	SeenFalsePositives float64 `help:"The share of unseen candidates that may be taken for seen over --seen-window." default:"0.001"`
-	SeenFingerprints   bool    `help:"Keep closed months as fingerprints instead of Bloom filters: smaller, faster for many candidates."`
-}
-
-func (f *foldFlags) settings() (all.Settings, error) {
-	s := all.Settings{
-		Inbox: inbox.DefaultSettings(),
-		Seen: seen.Settings{
-			Window: f.SeenWindow, Retention: f.SeenRetention, FalsePositives: f.SeenFalsePositives, Fingerprints: f.SeenFingerprints,
-		},
-		Counters: counters.DefaultSettings(),
-	}
-	s.Inbox.Threshold, s.Inbox.Keep, s.Inbox.Active = f.FeedThreshold, f.FeedKeep, f.FeedActive
-	s.Inbox.HalfLife, s.Counters.HalfLife = f.HeatHalfLife, f.HeatHalfLife
-	s.Inbox.PlayWeight, s.Inbox.LikeWeight, s.Inbox.RepinWeight = f.HeatPerPlay, f.HeatPerLike, f.HeatPerRepin
-	s.Counters.PlayWeight, s.Counters.LikeWeight, s.Counters.RepinWeight = f.HeatPerPlay, f.HeatPerLike, f.HeatPerRepin
-	for _, c := range []struct {
-		flags string
-		err   error
-	}{
-		{"--feed-… or --heat-…", s.Inbox.Check()},
-		{"--heat-…", s.Counters.Check()},
-		{"--seen-…", s.Seen.Check()},
-	} {
-		if c.err != nil {
-			return all.Settings{}, command.Usagef("%s: %w", c.flags, c.err)
-		}
-	}
-	return s, nil
-}
-
-// logFlags say how a process writes its log.
-type logFlags struct {
-	LogFormat string `help:"How the process writes its own log: ${enum}." enum:"text,json" default:"text"`
-	LogLevel  string `help:"What it writes at least: ${enum}." enum:"debug,info,warn,error" default:"info"`
-}
-
-func (f *logFlags) logger(w io.Writer) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(f.LogLevel)) // the parser knows the levels
-	o := &slog.HandlerOptions{Level: level}
-	if f.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
-	}
-	return slog.New(slog.NewTextHandler(w, o))
 }
 
 // Help is shown below the flags.
@@ -286,29 +221,4 @@ func (c *serveCmd) options(logger *slog.Logger) (service.Options, error) {
 		}
 	}
 	return o, nil
-}
-
-// byteSize is a size on the command line: 4096, 64KiB, 256MiB, 2GiB.
-type byteSize int64
-
-var byteUnits = []struct {
-	name  string
-	bytes int64
-}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}, {"", 1}}
-
-// UnmarshalText is part of encoding.TextUnmarshaler.
-func (b *byteSize) UnmarshalText(text []byte) error {
-	for _, unit := range byteUnits {
-		number, ok := strings.CutSuffix(string(text), unit.name)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
-		if err != nil || n < 0 || n > (1<<62)/unit.bytes {
-			break
-		}
-		*b = byteSize(n * unit.bytes)
-		return nil
-	}
-	return fmt.Errorf("%q is no size: a number of bytes, or with KiB, MiB or GiB", text)
 }

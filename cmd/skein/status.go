@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
@@ -100,13 +99,6 @@ func (c *statusCmd) log(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	fmt.Fprintf(std.Out, "position %s\n", res.GetPosition())
 }
 
-func holeText(h *skeinv1.LogHole) string {
-	if h.GetFirstSequence() == h.GetLastSequence() {
-		return fmt.Sprintf("envelope %d", h.GetFirstSequence())
-	}
-	return fmt.Sprintf("envelopes %d to %d", h.GetFirstSequence(), h.GetLastSequence())
-}
-
 // printUpkeep tells what the process does beside serving.
 func printUpkeep(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	if a := res.GetArchive(); a != nil {
@@ -141,10 +133,6 @@ func printUpkeep(std *command.Streams, res *skeinv1.GetStatusResponse) {
 		}
 	}
 	fmt.Fprintln(std.Out)
-}
-
-func stateText(s skeinv1.ProjectionState) string {
-	return strings.ToLower(strings.TrimPrefix(s.String(), "PROJECTION_STATE_"))
 }
 
 // formatText is the format of a store, and the one that finalize-upgrade would move it to.

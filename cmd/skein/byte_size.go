@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// byteSize is a size on the command line: 4096, 64KiB, 256MiB, 2GiB.
+type byteSize int64
+
+var byteUnits = []struct {
+	name  string
+	bytes int64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}, {"", 1}}
+
+// UnmarshalText is part of encoding.TextUnmarshaler.
+func (b *byteSize) UnmarshalText(text []byte) error {
+	for _, unit := range byteUnits {
+		number, ok := strings.CutSuffix(string(text), unit.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+		if err != nil || n < 0 || n > (1<<62)/unit.bytes {
+			break
+		}
+		*b = byteSize(n * unit.bytes)
+		return nil
+	}
+	return fmt.Errorf("%q is no size: a number of bytes, or with KiB, MiB or GiB", text)
+}
+
+// String is the size as UnmarshalText takes it.
+func (b byteSize) String() string {
+	for _, unit := range byteUnits {
+		if b != 0 && int64(b)%unit.bytes == 0 && unit.name != "B" {
+			return strconv.FormatInt(int64(b)/unit.bytes, 10) + unit.name
+		}
+	}
+	return "0"
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"time"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/counters"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/seen"
+)
+
+// foldFlags are the settings that folds read. A store goes on only with those that it was built with.
+type foldFlags struct {
+	FeedThreshold int64         `help:"Followers beyond which pins are merged on reading, not pushed; -1: push all." default:"10000"`
+	FeedKeep      int           `help:"Entries that an inbox keeps when it is trimmed." default:"1000"`
+	FeedActive    time.Duration `help:"How long after a sign of a reader the reader's inbox is kept." default:"336h"`
+	HeatHalfLife  time.Duration `help:"Time in which the heat of an item halves." default:"24h"`
+	HeatPerPlay   uint32        `help:"What a play adds to the heat of an item." default:"1"`
+	HeatPerLike   uint32        `help:"What a like adds." default:"4"`
+	HeatPerRepin  uint32        `help:"What a re-pin adds." default:"8"`
+
+	SeenWindow         int     `help:"Months for which plays count as seen by default, the current one included." default:"4"`
+	SeenRetention      int     `help:"Months for which plays are kept, the current one included: the longest window." default:"6"`
+	SeenFalsePositives float64 `help:"The share of unseen candidates that may be taken for seen over --seen-window." default:"0.001"`
+	SeenFingerprints   bool    `help:"Keep closed months as fingerprints instead of Bloom filters: smaller, faster for many candidates."`
+}
+
+func (f *foldFlags) settings() (all.Settings, error) {
+	s := all.Settings{
+		Inbox: inbox.DefaultSettings(),
+		Seen: seen.Settings{
+			Window: f.SeenWindow, Retention: f.SeenRetention, FalsePositives: f.SeenFalsePositives, Fingerprints: f.SeenFingerprints,
+		},
+		Counters: counters.DefaultSettings(),
+	}
+	s.Inbox.Threshold, s.Inbox.Keep, s.Inbox.Active = f.FeedThreshold, f.FeedKeep, f.FeedActive
+	s.Inbox.HalfLife, s.Counters.HalfLife = f.HeatHalfLife, f.HeatHalfLife
+	s.Inbox.PlayWeight, s.Inbox.LikeWeight, s.Inbox.RepinWeight = f.HeatPerPlay, f.HeatPerLike, f.HeatPerRepin
+	s.Counters.PlayWeight, s.Counters.LikeWeight, s.Counters.RepinWeight = f.HeatPerPlay, f.HeatPerLike, f.HeatPerRepin
+	for _, c := range []struct {
+		flags string
+		err   error
+	}{
+		{"--feed-… or --heat-…", s.Inbox.Check()},
+		{"--heat-…", s.Counters.Check()},
+		{"--seen-…", s.Seen.Check()},
+	} {
+		if c.err != nil {
+			return all.Settings{}, command.Usagef("%s: %w", c.flags, c.err)
+		}
+	}
+	return s, nil
+}
