@@ -11,6 +11,7 @@ import (
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
@@ -45,7 +46,7 @@ func TestStartWaitsForTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close(t.Context())
-	b, err := bucket.NewDir(filepath.Join(dir, archiveDir))
+	b, err := bucket.NewDir(filepath.Join(dir, flags.ArchiveDir))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 )
 
 // configCmd tells what serve would run with. It has the flags of serve, and the part of the configuration file that is for serve.
@@ -35,7 +36,7 @@ func (c *configCmd) Run(parsed *kong.Context, std *command.Streams) error {
 		_, err := fmt.Fprint(std.Out, reference(parsed.Model))
 		return err
 	}
-	if _, err := c.settings(); err != nil {
+	if _, err := c.Settings(); err != nil {
 		return err
 	}
 	if c.Listen == "" {
@@ -189,7 +190,7 @@ func placeholder(f *kong.Flag) string {
 	switch f.Target.Interface().(type) {
 	case time.Duration:
 		return " TIME"
-	case byteSize, memorySetting:
+	case flags.ByteSize, memorySetting:
 		return " SIZE"
 	case float64:
 		return " NUMBER"

@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 )
 
 // TestConfigurationReference: docs/configuration.md is what the code says. `task generate` writes it.
@@ -43,8 +44,8 @@ func TestHide(t *testing.T) {
 
 // TestByteSizeText: a size is printed as it is read.
 func TestByteSizeText(t *testing.T) {
-	for _, size := range []byteSize{0, 1, 1023, 1 << 10, 1<<20 + 1, 512 << 20, 3 << 30} {
-		var again byteSize
+	for _, size := range []flags.ByteSize{0, 1, 1023, 1 << 10, 1<<20 + 1, 512 << 20, 3 << 30} {
+		var again flags.ByteSize
 		if err := again.UnmarshalText([]byte(size.String())); err != nil || again != size {
 			t.Errorf("%d is printed as %s, read as %d, %v", int64(size), size, int64(again), err)
 		}

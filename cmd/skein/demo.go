@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
@@ -34,14 +35,14 @@ func (c *demoCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if err != nil {
 		return err
 	}
-	archive, err := bucket.NewDir(filepath.Join(dir, archiveDir))
+	archive, err := bucket.NewDir(filepath.Join(dir, flags.ArchiveDir))
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	flags := logFlags{LogFormat: "text", LogLevel: c.LogLevel}
+	flags := flags.LogFlags{LogFormat: "text", LogLevel: c.LogLevel}
 	a, err := service.Open(ctx, service.Options{
 		Log: eventlog.Config{Dir: filepath.Join(dir, service.LogDir)}, Dir: dir, Memory: service.Memory{Cache: 64 << 20, Hot: 1 << 20},
-		Logger: flags.logger(std.Err), Version: version().Version,
+		Logger: flags.Logger(std.Err), Version: version().Version,
 		Upkeep: service.UpkeepOptions{Archive: archive, AuditShare: 0.05, Adopt: true},
 	})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/atomicfile"
@@ -163,7 +164,7 @@ func (c *exportRowsCmd) take(ctx context.Context, std *command.Streams) error {
 		return fmt.Errorf("--take: %w", err)
 	}
 	// What it reports is for people here: standard output may be the export's.
-	return (&waitFlags{}).follow(ctx, &c.ClientFlags, &command.Streams{In: std.In, Out: std.Err, Err: std.Err}, res.GetOperation())
+	return (&command.WaitFlags{}).Follow(ctx, &c.ClientFlags, &command.Streams{In: std.In, Out: std.Err, Err: std.Err}, res.GetOperation())
 }
 
 // drop removes the snapshot that was taken.
@@ -241,7 +242,7 @@ func (c *exportRowsCmd) export(ctx context.Context, std *command.Streams, p proj
 type exportEventsCmd struct {
 	exportFlags         `embed:""`
 	command.ClientFlags `embed:""`
-	archiveFlags        `embed:""`
+	flags.ArchiveFlags  `embed:""`
 
 	User  string   `help:"Only events by this user or towards the user: what a person may ask for." placeholder:"USER"`
 	Kind  []string `help:"Only events of this kind, as user_followed; more than once for several." placeholder:"KIND" sep:"none"`

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
@@ -16,7 +17,7 @@ import (
 // memorySetting is a size, or a share of something larger: 4GiB, 50%. The zero value is "auto".
 type memorySetting struct {
 	given bool
-	bytes byteSize
+	bytes flags.ByteSize
 	share float64
 }
 
@@ -84,7 +85,7 @@ func totalMemory(m memorySetting, available int64) (int64, error) {
 		total = max(leastMemory, total)
 	}
 	if total < leastMemory {
-		return 0, command.Usagef("--memory must be at least 256MiB, is %v", byteSize(total))
+		return 0, command.Usagef("--memory must be at least 256MiB, is %v", flags.ByteSize(total))
 	}
 	return total, nil
 }
@@ -112,13 +113,13 @@ func planMemory(total int64, static bool, cache, hot, rebuildMemory memorySettin
 		Shadow:  total / shadowPart, Requests: total / requestPart,
 	}
 	if p.Rebuild < rebuild.LeastMemory || p.Rebuild > rebuild.MostMemory {
-		return p, command.Usagef("--rebuild-memory must be from 16MiB to 4GiB, is %v", byteSize(p.Rebuild))
+		return p, command.Usagef("--rebuild-memory must be from 16MiB to 4GiB, is %v", flags.ByteSize(p.Rebuild))
 	}
 	// Memtables of a rebuild are half as much again.
 	if sum := p.Cache + p.Hot + p.Ring + p.Rebuild/2*3; sum > total/4*3 {
 		return p, command.Usagef("--block-cache-bytes (%v), --follow-cache-bytes (%v) and one and a half --rebuild-memory (%v) must fit into "+
 			"three quarters of --memory (%v), less %v for the log",
-			byteSize(p.Cache), byteSize(p.Hot), byteSize(p.Rebuild), byteSize(total), byteSize(p.Ring))
+			flags.ByteSize(p.Cache), flags.ByteSize(p.Hot), flags.ByteSize(p.Rebuild), flags.ByteSize(total), flags.ByteSize(p.Ring))
 	}
 	if !static { // with cgo, Pebble's cache is not of the heap
 		p.Limit -= p.Cache

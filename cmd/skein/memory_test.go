@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 )
 
@@ -59,7 +60,7 @@ func TestMemoryThatDoesNotFit(t *testing.T) {
 			t.Errorf("%q is taken", text)
 		}
 	}
-	size := func(n int64) memorySetting { return memorySetting{given: true, bytes: byteSize(n)} }
+	size := func(n int64) memorySetting { return memorySetting{given: true, bytes: flags.ByteSize(n)} }
 	if _, err := totalMemory(size(1<<20), 0); err == nil {
 		t.Error("a MiB is taken")
 	}

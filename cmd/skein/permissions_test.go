@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
@@ -111,7 +112,7 @@ func (n *natsOfUsers) connect(user, inbox string, fails func(error)) *nats.Conn 
 
 // config is where the log is for a user.
 func (n *natsOfUsers) config(user string, logger *slog.Logger) eventlog.Config {
-	c := (&natsFlags{NATS: n.url(user), NATSInbox: inboxOf(user)}).config("")
+	c := (&flags.NATSFlags{NATS: n.url(user), NATSInbox: inboxOf(user)}).Config("")
 	c.Logger = logger
 	return c
 }

@@ -56,7 +56,8 @@ func (c *replayStatusCmd) Run(ctx context.Context, std *command.Streams) error {
 			}
 			continue
 		}
-		fmt.Fprintf(std.Out, "%s version %d, generation %d: %s\n", p.GetName(), p.GetVersion(), p.GetGeneration(), stateText(p.GetState()))
+		fmt.Fprintf(std.Out, "%s version %d, generation %d: %s\n",
+			p.GetName(), p.GetVersion(), p.GetGeneration(), command.StateText(p.GetState()))
 		fmt.Fprintf(std.Out, "  position     %s\n", p.GetPosition())
 		fmt.Fprintf(std.Out, "  behind       %s, %s\n",
 			command.Plural(p.GetLagEnvelopes(), "envelope", "envelopes"), command.SecondsText(p.GetLagSeconds()))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
@@ -25,7 +26,7 @@ type replayArchiveCmd struct {
 
 // placeFlags say where an archive is that is there.
 type placeFlags struct {
-	archiveFlags `embed:""`
+	flags.ArchiveFlags `embed:""`
 
 	Data string `help:"Data directory of the service." default:"./skein-data" type:"path" placeholder:"DIR"`
 }
@@ -34,12 +35,12 @@ type placeFlags struct {
 func (f *placeFlags) there(ctx context.Context, external bool) (bucket.Bucket, error) {
 	dir := f.Archive
 	if dir == "" {
-		dir = filepath.Join(f.Data, archiveDir)
+		dir = filepath.Join(f.Data, flags.ArchiveDir)
 	}
-	if _, err := os.Stat(dir); err != nil && !strings.Contains(dir, "://") && dir != archiveOff && (f.Archive != "" || !external) {
+	if _, err := os.Stat(dir); err != nil && !strings.Contains(dir, "://") && dir != flags.ArchiveOff && (f.Archive != "" || !external) {
 		return nil, fmt.Errorf("there is no archive: %w", err)
 	}
-	b, err := f.open(ctx, f.Data, external)
+	b, err := f.Open(ctx, f.Data, external)
 	if err == nil && b == nil {
 		err = command.Usagef("--archive TARGET: where is the archive?")
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/events/eventlog"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -86,7 +87,7 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 	archiveFrom(t, dir, eventlog.Config{URL: url})
 	publishTo(t, url, "dan", "eve", "fay")
 	restore := []string{
-		"replay", "archive", "restore", "--data", dir, "--archive", filepath.Join(dir, archiveDir), "--nats", url,
+		"replay", "archive", "restore", "--data", dir, "--archive", filepath.Join(dir, flags.ArchiveDir), "--nats", url,
 	}
 	demandRun(t, 0, "", "nothing of the log", restore...)
 	stream, err := js.Stream(t.Context(), eventlog.StreamName)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
@@ -32,8 +33,8 @@ type replayArchiveRestoreCmd struct {
 
 	ReplaceStream bool `help:"With --nats: delete the damaged stream, when what can be read of it is archived. The rest is gone for good."`
 
-	natsFlags `embed:""`
-	foldFlags `embed:""`
+	flags.NATSFlags `embed:""`
+	flags.FoldFlags `embed:""`
 }
 
 // Help is shown below the flags.
@@ -61,7 +62,7 @@ func (c *replayArchiveRestoreCmd) Run(ctx context.Context, std *command.Streams)
 	if err != nil {
 		return err
 	}
-	o := archiver.RestoreOptions{Bucket: b, Stores: stores, Stream: c.config(filepath.Join(c.Data, service.LogDir))}
+	o := archiver.RestoreOptions{Bucket: b, Stores: stores, Stream: c.Config(filepath.Join(c.Data, service.LogDir))}
 	o.Stream.Logger = slog.New(slog.DiscardHandler)
 	makeRoom := c.onServers
 	if c.NATS == "" {
@@ -221,7 +222,7 @@ func holdsFiles(dir string) (found bool, err error) {
 
 // stores returns how far the stores in the data directory are.
 func (c *replayArchiveRestoreCmd) stores() (map[string]events.Cursor, error) {
-	settings, err := c.settings()
+	settings, err := c.Settings()
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
@@ -36,7 +37,7 @@ func archiveFrom(t *testing.T, dir string, cfg eventlog.Config) {
 			t.Error(err)
 		}
 	}()
-	b, err := bucket.NewDir(filepath.Join(dir, archiveDir))
+	b, err := bucket.NewDir(filepath.Join(dir, flags.ArchiveDir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,7 @@ func TestArchiveStatusAndCheck(t *testing.T) {
 	t.Parallel()
 	dir := archivedService(t)
 	demandRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
-	out := demandRun(t, 0, "", "", "replay", "archive", "status", "--archive", filepath.Join(dir, archiveDir), "--json")
+	out := demandRun(t, 0, "", "", "replay", "archive", "status", "--archive", filepath.Join(dir, flags.ArchiveDir), "--json")
 	var status archiveStatus
 	if err := json.Unmarshal([]byte(out), &status); err != nil || status.Seq != 2 || status.Epoch != 1 || status.Envelopes != 2 ||
 		len(status.Classes) != 2 || status.Bytes == 0 || status.Classes[0].Events != 2 {
@@ -113,7 +114,7 @@ func TestArchiveStatusAndCheck(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "none")); err == nil {
 		t.Error("a directory was made")
 	}
-	segments, err := filepath.Glob(filepath.Join(dir, archiveDir, "archive", "facts-*"))
+	segments, err := filepath.Glob(filepath.Join(dir, flags.ArchiveDir, "archive", "facts-*"))
 	if err != nil || len(segments) != 1 {
 		t.Fatal(segments, err)
 	}
@@ -193,7 +194,7 @@ func TestArchiveRestore(t *testing.T) {
 	other := t.TempDir()
 	_, stop = startApp(t, other, quiet)
 	stop()
-	demandRun(t, 1, "", "another log", append(restore[:3:3], "--data", other, "--archive", filepath.Join(dir, archiveDir))...)
+	demandRun(t, 1, "", "another log", append(restore[:3:3], "--data", other, "--archive", filepath.Join(dir, flags.ArchiveDir))...)
 	if left, _ := filepath.Glob(filepath.Join(other, damagedDir+"*")); len(left) > 0 {
 		t.Errorf("another log was moved to %v", left)
 	}
@@ -230,7 +231,7 @@ func TestServeRefusesEarlierLog(t *testing.T) {
 	publish(t, api, userFollowed("ann", "cid"))
 	stop()
 	archiveLog(t, dir)
-	serve := []string{"serve", "--listen", "127.0.0.1:0", "--archive", filepath.Join(dir, archiveDir), "--data"}
+	serve := []string{"serve", "--listen", "127.0.0.1:0", "--archive", filepath.Join(dir, flags.ArchiveDir), "--data"}
 	demandRun(t, 1, "", "`skein replay archive restore` makes it again", append(serve, early)...)
 	demandRun(t, 0, "", "moved it", "replay", "archive", "restore", "--force", "--data", dir)
 	moved, err := filepath.Glob(filepath.Join(dir, damagedDir+"*"))
@@ -257,7 +258,7 @@ func TestArchiveRestoreHeals(t *testing.T) {
 	publish(t, api, userFollowed("ann", "cid"))
 	stop()
 	archiveLog(t, dir)
-	names, err := filepath.Glob(filepath.Join(dir, archiveDir, "archive", "recent-*"))
+	names, err := filepath.Glob(filepath.Join(dir, flags.ArchiveDir, "archive", "recent-*"))
 	if err != nil || len(names) != 1 {
 		t.Fatal(names, err)
 	}
@@ -273,7 +274,7 @@ func TestArchiveRestoreHeals(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, service.LogDir)); err != nil {
 		t.Fatal(err)
 	}
-	if names, err = filepath.Glob(filepath.Join(dir, archiveDir, "archive", "recent-*")); err != nil || len(names) != 1 {
+	if names, err = filepath.Glob(filepath.Join(dir, flags.ArchiveDir, "archive", "recent-*")); err != nil || len(names) != 1 {
 		t.Fatal(names, err)
 	}
 	if err := os.Remove(names[0]); err != nil {

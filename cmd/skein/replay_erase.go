@@ -9,7 +9,7 @@ import (
 
 type replayEraseCmd struct {
 	command.ClientFlags `embed:""`
-	waitFlags           `embed:""`
+	command.WaitFlags   `embed:""`
 
 	User string `arg:"" help:"Who is erased, for good."`
 }
@@ -20,5 +20,5 @@ func (c *replayEraseCmd) Run(ctx context.Context, std *command.Streams) error {
 	if err != nil {
 		return err
 	}
-	return c.follow(ctx, &c.ClientFlags, std, res.GetOperation())
+	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }

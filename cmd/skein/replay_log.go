@@ -36,9 +36,10 @@ func (c *replayAcceptHoleCmd) Run(ctx context.Context, std *command.Streams) err
 		return err
 	}
 	last := max(c.First, c.Last)
-	std.Sayf("accepted as lost: %s; every fold passes over them", holeText(&skeinv1.LogHole{FirstSequence: c.First, LastSequence: last}))
+	std.Sayf("accepted as lost: %s; every fold passes over them",
+		command.HoleText(&skeinv1.LogHole{FirstSequence: c.First, LastSequence: last}))
 	for _, h := range res.GetHoles() {
-		std.Sayf("still missing: %s", holeText(h))
+		std.Sayf("still missing: %s", command.HoleText(h))
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 
 type replayRebuildCmd struct {
 	command.ClientFlags `embed:""`
-	waitFlags           `embed:""`
+	command.WaitFlags   `embed:""`
 
 	Projection string   `arg:"" help:"Which is built again."`
 	Partition  []uint32 `help:"Only this one of the 256 partitions; more than once for several." placeholder:"N" sep:"none"`
@@ -25,12 +25,12 @@ func (c *replayRebuildCmd) Run(ctx context.Context, std *command.Streams) error 
 	if err != nil {
 		return err
 	}
-	return c.follow(ctx, &c.ClientFlags, std, res.GetOperation())
+	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
 type replayVerifyCmd struct {
 	command.ClientFlags `embed:""`
-	waitFlags           `embed:""`
+	command.WaitFlags   `embed:""`
 
 	Projection string   `arg:"" optional:"" help:"Which is compared; without it each in turn."`
 	Partition  []uint32 `help:"Only this one of the 256 partitions; more than once for several." placeholder:"N" sep:"none"`
@@ -45,12 +45,12 @@ func (c *replayVerifyCmd) Run(ctx context.Context, std *command.Streams) error {
 	if err != nil {
 		return err
 	}
-	return c.follow(ctx, &c.ClientFlags, std, res.GetOperation())
+	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
 type replayRepairCmd struct {
 	command.ClientFlags `embed:""`
-	waitFlags           `embed:""`
+	command.WaitFlags   `embed:""`
 
 	Projection string   `arg:"" help:"Which is repaired."`
 	Partition  []uint32 `help:"Only this one of the 256 partitions; without: those that differed last." placeholder:"N" sep:"none"`
@@ -65,12 +65,12 @@ func (c *replayRepairCmd) Run(ctx context.Context, std *command.Streams) error {
 	if err != nil {
 		return err
 	}
-	return c.follow(ctx, &c.ClientFlags, std, res.GetOperation())
+	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
 type replayRollbackCmd struct {
 	command.ClientFlags `embed:""`
-	waitFlags           `embed:""`
+	command.WaitFlags   `embed:""`
 
 	Projection string `arg:"" help:"Which goes back to the generation before."`
 }
@@ -81,7 +81,7 @@ func (c *replayRollbackCmd) Run(ctx context.Context, std *command.Streams) error
 	if err != nil {
 		return err
 	}
-	return c.follow(ctx, &c.ClientFlags, std, res.GetOperation())
+	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
 type replayWatchCmd struct {
@@ -97,8 +97,8 @@ func (c *replayWatchCmd) Run(ctx context.Context, std *command.Streams) error {
 	if err != nil {
 		return err
 	}
-	w := waitFlags{JSON: c.JSON}
-	return w.follow(ctx, &c.ClientFlags, std, res.GetOperation())
+	w := command.WaitFlags{JSON: c.JSON}
+	return w.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
 type replayCancelCmd struct {
@@ -119,11 +119,11 @@ func (c *replayCancelCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.JSON {
 		return command.PrintJSON(std.Out, op)
 	}
-	if operationEnded(op) {
-		std.Sayf("%s: %s", operationName(op), operationStateText(op))
+	if command.OperationEnded(op) {
+		std.Sayf("%s: %s", command.OperationName(op), command.OperationStateText(op))
 		return nil
 	}
-	std.Sayf("%s: asked to end", operationName(op))
+	std.Sayf("%s: asked to end", command.OperationName(op))
 	return nil
 }
 
@@ -158,8 +158,8 @@ func (c *replayOperationsCmd) Run(ctx context.Context, std *command.Streams) err
 				continue
 			}
 			failure, _, _ := strings.Cut(op.GetError(), "\n")
-			t.Row(op.GetOperationId(), operationKindText(op), op.GetProjection(), operationStateText(op),
-				command.TimeText(op.GetCreateTime()), command.TimeText(op.GetEndTime()), operationDone(op), failure)
+			t.Row(op.GetOperationId(), command.OperationKindText(op), op.GetProjection(), command.OperationStateText(op),
+				command.TimeText(op.GetCreateTime()), command.TimeText(op.GetEndTime()), command.OperationDone(op), failure)
 		}
 		left -= len(res.GetOperations())
 		if req.PageToken = res.GetNextPageToken(); req.GetPageToken() == "" {

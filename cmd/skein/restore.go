@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
@@ -25,15 +26,15 @@ import (
 )
 
 type restoreCmd struct {
-	targetFlag   `embed:""`
-	archiveFlags `embed:""`
+	targetFlag         `embed:""`
+	flags.ArchiveFlags `embed:""`
 
 	Projections []string `arg:"" optional:"" name:"projection" help:"Which; without any: all that have a snapshot."`
 	Data        string   `help:"Data directory of a service that is not running." default:"./skein-data" type:"path" placeholder:"DIR"`
 	Snapshot    string   `help:"Name of the snapshot; without it the latest of each projection." placeholder:"NAME"`
 	Drill       bool     `help:"For practice: restore into a directory that is removed again, and print how long it took."`
 
-	foldFlags `embed:""`
+	flags.FoldFlags `embed:""`
 }
 
 // Help is shown below the flags.
@@ -47,7 +48,7 @@ a store that was built with others is refused, by name of what differs.`
 
 // Run restores stores.
 func (c *restoreCmd) Run(ctx context.Context, std *command.Streams) (err error) {
-	settings, err := c.settings()
+	settings, err := c.Settings()
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (c *restoreCmd) Run(ctx context.Context, std *command.Streams) (err error) 
 	if err != nil {
 		return err
 	}
-	b, err := c.targetFlag.open(ctx)
+	b, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -122,7 +123,7 @@ func (c *restoreCmd) openLog(ctx context.Context, std *command.Streams) (*eventl
 		return nil, err
 	}
 	// A log that was restored from its archive has nothing but that at first.
-	if _, err := c.past(ctx, c.Data, log); err != nil {
+	if _, err := c.Past(ctx, c.Data, log); err != nil {
 		return nil, errors.Join(err, log.Close(context.WithoutCancel(ctx)))
 	}
 	return log, nil

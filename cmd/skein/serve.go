@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/gateway"
 	"github.com/skein-feed/skein/gateway/pagetoken"
@@ -30,32 +31,32 @@ type serveCmd struct {
 	ListenAnywhere bool   `help:"Allow other machines without TLS and tokens: who reaches the port reads and writes everything."`
 	PortFile       string `help:"Write the port to this file when the service is ready." type:"path" placeholder:"FILE"`
 
-	accessFlags `embed:""`
-	natsFlags   `embed:""`
+	accessFlags     `embed:""`
+	flags.NATSFlags `embed:""`
 
-	LogMaxBytes      byteSize      `help:"Size at which the log refuses more; 0: 80 % of the disk that is free at first." default:"0"`
-	DiskReserve      byteSize      `help:"Disk that is kept free: with less, Publish is refused; 0: a tenth of it, at most 1 GiB." default:"0"`
-	Memory           memorySetting `help:"Memory of the process: a size, a share of the machine, or auto: half, at most 1GiB." default:"auto"`
-	BlockCacheBytes  memorySetting `help:"Memory for rows in use: a size, a share of --memory, or auto: a quarter." default:"auto"`
-	FollowCacheBytes memorySetting `help:"Memory for decoded follows of busy users: the same, or auto: 1/32; 0 disables it." default:"auto"`
-	FolloweeCap      int           `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
-	MaxConnections   int           `help:"Connections that may be open together, and half as many from one address." default:"10000"`
-	ShedAfter        time.Duration `help:"Refuse a part of the calls while they wait so long until they are begun; 0: do not." default:"500ms"`
-	CallerRate       float64       `help:"Calls that each caller may make a second, over time; 0: any number." default:"0"`
-	CallerBurst      int           `help:"Calls that a caller who was silent may make at once; 0: those of a second." default:"0"`
-	CallerInFlight   int           `help:"Calls that each caller may have under way, streams among them; 0: any number." default:"0"`
-	PageTokenKeys    string        `help:"Keys that sign page tokens; by default one of the log's own." type:"path" placeholder:"FILE"`
-	DrainDelay       time.Duration `help:"After the signal to stop, go on taking calls for so long while /readyz says no." default:"0s"`
-	ShutdownTimeout  time.Duration `help:"How long calls under way may take after that." default:"30s"`
+	LogMaxBytes      flags.ByteSize `help:"Size at which the log refuses more; 0: 80 % of the disk that is free at first." default:"0"`
+	DiskReserve      flags.ByteSize `help:"Disk kept free: with less, Publish is refused; 0: a tenth of it, at most 1 GiB." default:"0"`
+	Memory           memorySetting  `help:"Memory of the process: a size, a share of the machine, or auto: half, at most 1GiB." default:"auto"`
+	BlockCacheBytes  memorySetting  `help:"Memory for rows in use: a size, a share of --memory, or auto: a quarter." default:"auto"`
+	FollowCacheBytes memorySetting  `help:"Memory for decoded follows of busy users: the same, or auto: 1/32; 0: none." default:"auto"`
+	FolloweeCap      int            `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
+	MaxConnections   int            `help:"Connections that may be open together, and half as many from one address." default:"10000"`
+	ShedAfter        time.Duration  `help:"Refuse a part of the calls while they wait so long until they begin; 0: do not." default:"500ms"`
+	CallerRate       float64        `help:"Calls that each caller may make a second, over time; 0: any number." default:"0"`
+	CallerBurst      int            `help:"Calls that a caller who was silent may make at once; 0: those of a second." default:"0"`
+	CallerInFlight   int            `help:"Calls that each caller may have under way, streams among them; 0: any number." default:"0"`
+	PageTokenKeys    string         `help:"Keys that sign page tokens; by default one of the log's own." type:"path" placeholder:"FILE"`
+	DrainDelay       time.Duration  `help:"After the signal to stop, go on taking calls for so long while /readyz says no." default:"0s"`
+	ShutdownTimeout  time.Duration  `help:"How long calls under way may take after that." default:"30s"`
 
 	Pprof string `help:"Serve profiles of the process at this address of this machine, as 127.0.0.1:6060." placeholder:"HOST:PORT"`
 
 	Check bool `help:"Change and serve nothing: tell which stores would be rebuilt, why, how long that takes, and how much disk."`
 
-	upkeepFlags `embed:""`
-	foldFlags   `embed:""`
-	logFlags    `embed:""`
-	traceFlags  `embed:""`
+	upkeepFlags     `embed:""`
+	flags.FoldFlags `embed:""`
+	flags.LogFlags  `embed:""`
+	traceFlags      `embed:""`
 }
 
 // Help is shown below the flags.
@@ -103,7 +104,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if err := c.checkLimits(); err != nil {
 		return err
 	}
-	logger := c.logger(std.Err)
+	logger := c.Logger(std.Err)
 	o, err := c.options(logger)
 	if err != nil {
 		return err
@@ -202,10 +203,10 @@ func (c *serveCmd) options(logger *slog.Logger) (service.Options, error) {
 			Followees: c.FolloweeCap, DrainDelay: c.DrainDelay, ShutdownTimeout: c.ShutdownTimeout,
 			RequestBytes: int(memory.Requests),
 		},
-		Log: c.config(filepath.Join(c.Data, service.LogDir)),
+		Log: c.Config(filepath.Join(c.Data, service.LogDir)),
 	}
 	o.Log.MaxBytes, o.Log.Logger = int64(c.LogMaxBytes), logger
-	if o.Settings, err = c.settings(); err != nil {
+	if o.Settings, err = c.Settings(); err != nil {
 		return o, err
 	}
 	if o.Access, err = c.open(logger); err != nil {

@@ -38,7 +38,7 @@ func (f *targetFlag) open(ctx context.Context) (bucket.Bucket, error) {
 
 type snapshotTakeCmd struct {
 	command.ClientFlags `embed:""`
-	waitFlags           `embed:""`
+	command.WaitFlags   `embed:""`
 
 	Projections []string `arg:"" optional:"" name:"projection" help:"Which; without any: all."`
 	Name        string   `help:"Name of the snapshot; without it one of the time. A named one is never pruned by number or age."`
@@ -57,7 +57,7 @@ func (c *snapshotTakeCmd) Run(ctx context.Context, std *command.Streams) error {
 	if err != nil {
 		return err
 	}
-	return c.follow(ctx, &c.ClientFlags, std, res.GetOperation())
+	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
 type snapshotListCmd struct {

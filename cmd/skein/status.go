@@ -44,7 +44,7 @@ func (c *statusCmd) Run(ctx context.Context, std *command.Streams) error {
 		return err
 	}
 	for _, op := range res.GetOperations() {
-		fmt.Fprintf(std.Out, "%s: %s\n", operationName(op), operationProgress(op))
+		fmt.Fprintf(std.Out, "%s: %s\n", command.OperationName(op), command.OperationProgress(op))
 	}
 	if f := res.GetFeeds(); f.GetInboxPages()+f.GetMergedPages() > 0 {
 		fmt.Fprintf(std.Out, "\nfeed pages: %d from inboxes alone, %d merged with %d outboxes\n",
@@ -91,10 +91,10 @@ func (c *statusCmd) log(std *command.Streams, res *skeinv1.GetStatusResponse) {
 		fmt.Fprintf(std.Out, "  full in %.1f days if it grows as in the last hours\n", l.GetDaysUntilFull())
 	}
 	for _, h := range l.GetAcceptedHoles() {
-		fmt.Fprintf(std.Out, "  lost, and accepted as lost: %s\n", holeText(h))
+		fmt.Fprintf(std.Out, "  lost, and accepted as lost: %s\n", command.HoleText(h))
 	}
 	for _, h := range l.GetHoles() {
-		fmt.Fprintf(std.Out, "  HAS A HOLE: %s, across which nothing is folded; docs/runbook.md, SkeinLogHole\n", holeText(h))
+		fmt.Fprintf(std.Out, "  HAS A HOLE: %s, across which nothing is folded; docs/runbook.md, SkeinLogHole\n", command.HoleText(h))
 	}
 	fmt.Fprintf(std.Out, "position %s\n", res.GetPosition())
 }
@@ -147,7 +147,7 @@ func formatText(p *skeinv1.ProjectionStatus) string {
 func printProjections(std *command.Streams, res *skeinv1.GetStatusResponse) error {
 	t := command.NewTable(std.Out, "PROJECTION", "STATE", "ENVELOPES BEHIND", "LAG", "DISK", "VERSION", "GENERATION", "FORMAT", "VERIFIED")
 	for _, p := range res.GetProjections() {
-		t.Row(p.GetName(), stateText(p.GetState()), strconv.FormatUint(p.GetLagEnvelopes(), 10), command.SecondsText(p.GetLagSeconds()),
+		t.Row(p.GetName(), command.StateText(p.GetState()), strconv.FormatUint(p.GetLagEnvelopes(), 10), command.SecondsText(p.GetLagSeconds()),
 			events.SizeText(p.GetDiskBytes()), strconv.FormatUint(uint64(p.GetVersion()), 10),
 			strconv.FormatUint(uint64(p.GetGeneration()), 10), formatText(p), command.TimeText(p.GetLastVerifyTime()))
 	}
@@ -156,7 +156,7 @@ func printProjections(std *command.Streams, res *skeinv1.GetStatusResponse) erro
 	}
 	for _, p := range res.GetProjections() {
 		if p.GetError() != "" {
-			fmt.Fprintf(std.Out, "%s is %s: %s\n", p.GetName(), stateText(p.GetState()), p.GetError())
+			fmt.Fprintf(std.Out, "%s is %s: %s\n", p.GetName(), command.StateText(p.GetState()), p.GetError())
 		}
 	}
 	return nil

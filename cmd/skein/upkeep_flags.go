@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/replay/snapshot"
@@ -13,7 +14,7 @@ import (
 
 // upkeepFlags say what the service does beside serving.
 type upkeepFlags struct {
-	archiveFlags `embed:""`
+	flags.ArchiveFlags `embed:""`
 
 	ArchiveEvery time.Duration `help:"How long an event waits to be archived, at most." default:"1m"`
 	LogRetention time.Duration `help:"How long the stream keeps what is archived; negative: for ever." default:"168h"`
@@ -46,7 +47,7 @@ func (f *upkeepFlags) options(ctx context.Context, dir string, external bool) (o
 		ArchiveEvery: f.ArchiveEvery, Retention: f.LogRetention, AuditShare: f.AuditShare, Adopt: f.AutoRebuild,
 		SnapshotEvery: f.SnapshotEvery, SnapshotKeep: snapshot.Keep{Count: f.SnapshotKeep, Age: f.SnapshotKeepAge},
 	}
-	if o.Archive, err = f.open(ctx, dir, external); err != nil {
+	if o.Archive, err = f.Open(ctx, dir, external); err != nil {
 		return o, err
 	}
 	if f.Snapshots != "" {

@@ -55,7 +55,7 @@ func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 		if ctx.Err() != nil {
 			return c.leave(std, req.GetAfter(), ctx.Err())
 		}
-		if err != nil && (connect.CodeOf(err) != connect.CodeUnavailable || time.Since(contact) > reconnectFor) {
+		if err != nil && (connect.CodeOf(err) != connect.CodeUnavailable || time.Since(contact) > command.ReconnectFor) {
 			return c.leave(std, req.GetAfter(), err)
 		}
 		if err != nil && !told {

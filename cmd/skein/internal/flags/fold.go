@@ -1,4 +1,4 @@
-package main
+package flags
 
 import (
 	"time"
@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/projections/seen"
 )
 
-// foldFlags are the settings that folds read. A store goes on only with those that it was built with.
-type foldFlags struct {
+// FoldFlags are the settings that folds read. A store goes on only with those that it was built with.
+type FoldFlags struct {
 	FeedThreshold int64         `help:"Followers beyond which pins are merged on reading, not pushed; -1: push all." default:"10000"`
 	FeedKeep      int           `help:"Entries that an inbox keeps when it is trimmed." default:"1000"`
 	FeedActive    time.Duration `help:"How long after a sign of a reader the reader's inbox is kept." default:"336h"`
@@ -26,7 +26,8 @@ type foldFlags struct {
 	SeenFingerprints   bool    `help:"Keep closed months as fingerprints instead of Bloom filters: smaller, faster for many candidates."`
 }
 
-func (f *foldFlags) settings() (all.Settings, error) {
+// Settings are the settings that the flags say.
+func (f *FoldFlags) Settings() (all.Settings, error) {
 	s := all.Settings{
 		Inbox: inbox.DefaultSettings(),
 		Seen: seen.Settings{

@@ -1,11 +1,11 @@
-package main
+package flags
 
 import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// natsFlags say on which NATS servers the log is.
-type natsFlags struct {
+// NATSFlags say on which NATS servers the log is.
+type NATSFlags struct {
 	NATS         string `name:"nats" help:"The log is on these NATS servers, which run with sync_interval: always." placeholder:"URL,..."`
 	NATSCreds    string `name:"nats-creds" help:"Credentials file for --nats." type:"path" placeholder:"FILE"`
 	NATSCert     string `name:"nats-cert" help:"Client certificate for --nats, PEM." type:"path" placeholder:"FILE"`
@@ -15,8 +15,8 @@ type natsFlags struct {
 	NATSReplicas int    `name:"nats-replicas" help:"Replicas of a new log; 0: 3 on a cluster of three or more, else 1." default:"0"`
 }
 
-// config returns where the log is, with dir that of the embedded server where there is no other.
-func (f *natsFlags) config(dir string) eventlog.Config {
+// Config returns where the log is, with dir that of the embedded server where there is no other.
+func (f *NATSFlags) Config(dir string) eventlog.Config {
 	c := eventlog.Config{
 		URL: f.NATS, CredsFile: f.NATSCreds, InboxPrefix: f.NATSInbox, Replicas: f.NATSReplicas,
 		TLS: eventlog.TLSFiles{CertFile: f.NATSCert, KeyFile: f.NATSKey, CAFile: f.NATSCA},

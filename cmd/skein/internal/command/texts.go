@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"fmt"
@@ -7,15 +7,15 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// holeText names what is missing in the log, for people.
-func holeText(h *skeinv1.LogHole) string {
+// HoleText names what is missing in the log, for people.
+func HoleText(h *skeinv1.LogHole) string {
 	if h.GetFirstSequence() == h.GetLastSequence() {
 		return fmt.Sprintf("envelope %d", h.GetFirstSequence())
 	}
 	return fmt.Sprintf("envelopes %d to %d", h.GetFirstSequence(), h.GetLastSequence())
 }
 
-// stateText is the state of a projection for people.
-func stateText(s skeinv1.ProjectionState) string {
+// StateText is the state of a projection for people.
+func StateText(s skeinv1.ProjectionState) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "PROJECTION_STATE_"))
 }

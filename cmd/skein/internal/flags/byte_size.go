@@ -1,4 +1,4 @@
-package main
+package flags
 
 import (
 	"fmt"
@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// byteSize is a size on the command line: 4096, 64KiB, 256MiB, 2GiB.
-type byteSize int64
+// ByteSize is a size on the command line: 4096, 64KiB, 256MiB, 2GiB.
+type ByteSize int64
 
 var byteUnits = []struct {
 	name  string
@@ -15,7 +15,7 @@ var byteUnits = []struct {
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}, {"", 1}}
 
 // UnmarshalText is part of encoding.TextUnmarshaler.
-func (b *byteSize) UnmarshalText(text []byte) error {
+func (b *ByteSize) UnmarshalText(text []byte) error {
 	for _, unit := range byteUnits {
 		number, ok := strings.CutSuffix(string(text), unit.name)
 		if !ok {
@@ -25,14 +25,14 @@ func (b *byteSize) UnmarshalText(text []byte) error {
 		if err != nil || n < 0 || n > (1<<62)/unit.bytes {
 			break
 		}
-		*b = byteSize(n * unit.bytes)
+		*b = ByteSize(n * unit.bytes)
 		return nil
 	}
 	return fmt.Errorf("%q is no size: a number of bytes, or with KiB, MiB or GiB", text)
 }
 
 // String is the size as UnmarshalText takes it.
-func (b byteSize) String() string {
+func (b ByteSize) String() string {
 	for _, unit := range byteUnits {
 		if b != 0 && int64(b)%unit.bytes == 0 && unit.name != "B" {
 			return strconv.FormatInt(int64(b)/unit.bytes, 10) + unit.name

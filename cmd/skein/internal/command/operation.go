@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"context"
@@ -11,33 +11,32 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// waitFlags say whether a command that starts an operation stays until it ends, and how it prints.
-type waitFlags struct {
+// WaitFlags say whether a command that starts an operation stays until it ends, and how it prints.
+type WaitFlags struct {
 	NoWait bool `help:"Print the operation that was started, and do not wait for its end."`
 	JSON   bool `help:"Print the operation as the API gives it, one JSON object."`
 }
 
-// reconnectFor is how long a service may be away, as for a restart, before watching it is given up.
-const reconnectFor = 2 * time.Minute
+// ReconnectFor is how long a service may be away, as for a restart, before watching it is given up.
+const ReconnectFor = 2 * time.Minute
 
-// follow shows an operation until it ends, then prints what became of it. It fails unless the operation succeeded. Breaking
+// Follow shows an operation until it ends, then prints what became of it. It fails unless the operation succeeded. Breaking
 // it off does not touch the operation.
-func (w *waitFlags) follow(ctx context.Context, f *command.ClientFlags, std *command.Streams, op *skeinv1.Operation) error {
+func (w *WaitFlags) Follow(ctx context.Context, f *ClientFlags, std *Streams, op *skeinv1.Operation) error {
 	if w.NoWait {
 		if w.JSON {
-			return command.PrintJSON(std.Out, op)
+			return PrintJSON(std.Out, op)
 		}
-		std.Sayf("%s: started", operationName(op))
+		std.Sayf("%s: started", OperationName(op))
 		_, err := fmt.Fprintln(std.Out, op.GetOperationId())
 		return err
 	}
-	if !operationEnded(op) {
-		std.Sayf("%s", operationName(op))
-		p := command.NewProgress(std.Err, operationKindText(op)+" "+op.GetProjection())
+	if !OperationEnded(op) {
+		std.Sayf("%s", OperationName(op))
+		p := NewProgress(std.Err, OperationKindText(op)+" "+op.GetProjection())
 		last, err := followToEnd(ctx, f.Client(), p, op)
 		p.End()
 		if err != nil {
@@ -50,9 +49,9 @@ func (w *waitFlags) follow(ctx context.Context, f *command.ClientFlags, std *com
 }
 
 // ended prints an operation that has ended.
-func (w *waitFlags) ended(std *command.Streams, op *skeinv1.Operation) error {
+func (w *WaitFlags) ended(std *Streams, op *skeinv1.Operation) error {
 	if w.JSON {
-		if err := command.PrintJSON(std.Out, op); err != nil {
+		if err := PrintJSON(std.Out, op); err != nil {
 			return err
 		}
 	} else if report := strings.TrimRight(op.GetReport(), "\n"); report != "" {
@@ -63,16 +62,16 @@ func (w *waitFlags) ended(std *command.Streams, op *skeinv1.Operation) error {
 	if op.GetState() == skeinv1.OperationState_OPERATION_STATE_SUCCEEDED {
 		return nil
 	}
-	text := operationStateText(op)
+	text := OperationStateText(op)
 	if op.GetError() != "" {
 		text += ": " + op.GetError()
 	}
-	std.Sayf("%s: %s", operationName(op), text)
-	return command.ErrSilent
+	std.Sayf("%s: %s", OperationName(op), text)
+	return ErrSilent
 }
 
 // followToEnd watches an operation, also over a restart of the service.
-func followToEnd(ctx context.Context, c *command.Client, p *command.Progress, op *skeinv1.Operation) (*skeinv1.Operation, error) {
+func followToEnd(ctx context.Context, c *Client, p *Progress, op *skeinv1.Operation) (*skeinv1.Operation, error) {
 	contact := time.Now()
 	for told := false; ; {
 		stream, err := c.Admin().WatchOperation(ctx, connect.NewRequest(&skeinv1.WatchOperationRequest{
@@ -80,10 +79,10 @@ func followToEnd(ctx context.Context, c *command.Client, p *command.Progress, op
 		}))
 		for err == nil && stream.Receive() {
 			contact, told = time.Now(), false
-			if op = stream.Msg().GetOperation(); operationEnded(op) {
+			if op = stream.Msg().GetOperation(); OperationEnded(op) {
 				return op, stream.Close()
 			}
-			p.Draw(int64(op.GetDone()), int64(op.GetTotal()), operationProgress(op))
+			p.Draw(int64(op.GetDone()), int64(op.GetTotal()), OperationProgress(op))
 		}
 		if err == nil {
 			err = errors.Join(stream.Err(), stream.Close())
@@ -91,7 +90,7 @@ func followToEnd(ctx context.Context, c *command.Client, p *command.Progress, op
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if err != nil && (connect.CodeOf(err) != connect.CodeUnavailable || time.Since(contact) > reconnectFor) {
+		if err != nil && (connect.CodeOf(err) != connect.CodeUnavailable || time.Since(contact) > ReconnectFor) {
 			return nil, err
 		}
 		if err != nil && !told {
@@ -104,32 +103,35 @@ func followToEnd(ctx context.Context, c *command.Client, p *command.Progress, op
 	}
 }
 
-func operationEnded(op *skeinv1.Operation) bool {
+// OperationEnded reports whether an operation goes no further.
+func OperationEnded(op *skeinv1.Operation) bool {
 	st := op.GetState()
 	return st != skeinv1.OperationState_OPERATION_STATE_PENDING && st != skeinv1.OperationState_OPERATION_STATE_RUNNING
 }
 
-func operationKindText(op *skeinv1.Operation) string {
+// OperationKindText is the kind of an operation for people.
+func OperationKindText(op *skeinv1.Operation) string {
 	return strings.ToLower(strings.TrimPrefix(op.GetKind().String(), "OPERATION_KIND_"))
 }
 
-func operationStateText(op *skeinv1.Operation) string {
+// OperationStateText is the state of an operation for people.
+func OperationStateText(op *skeinv1.Operation) string {
 	return strings.ToLower(strings.TrimPrefix(op.GetState().String(), "OPERATION_STATE_"))
 }
 
-// operationName is an operation for people.
-func operationName(op *skeinv1.Operation) string {
-	name := operationKindText(op)
+// OperationName is an operation for people.
+func OperationName(op *skeinv1.Operation) string {
+	name := OperationKindText(op)
 	if op.GetProjection() != "" {
 		name += " of " + op.GetProjection()
 	}
 	return name + " (operation " + op.GetOperationId() + ")"
 }
 
-// operationProgress is the state of an operation, how far it is, and the time left that the service expects.
-func operationProgress(op *skeinv1.Operation) string {
-	text := operationStateText(op)
-	if done := operationDone(op); done != "" {
+// OperationProgress is the state of an operation, how far it is, and the time left that the service expects.
+func OperationProgress(op *skeinv1.Operation) string {
+	text := OperationStateText(op)
+	if done := OperationDone(op); done != "" {
 		text += fmt.Sprintf(", %s, %.0f %s/s", done, op.GetRate(), op.GetUnit())
 	}
 	if op.RemainingSeconds != nil {
@@ -139,8 +141,8 @@ func operationProgress(op *skeinv1.Operation) string {
 	return text
 }
 
-// operationDone is how far an operation is, in units of its work.
-func operationDone(op *skeinv1.Operation) string {
+// OperationDone is how far an operation is, in units of its work.
+func OperationDone(op *skeinv1.Operation) string {
 	switch {
 	case op.GetUnit() == "":
 		return ""
