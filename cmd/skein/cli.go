@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/skein-feed/skein/cmd/skein/internal/imports"
 	"github.com/skein-feed/skein/cmd/skein/internal/query"
+	"github.com/skein-feed/skein/cmd/skein/internal/replaycmd"
 )
 
 // cli is the grammar of the command line. Every flag can also be given as an environment variable (SKEIN_ and its
@@ -18,7 +19,7 @@ type cli struct {
 	Watch       watchCmd       `cmd:"" help:"Print events of a running service as they come, or from any position on."`
 	Import      imports.Cmd    `cmd:"" help:"Import history from a file of delimited text, or from Redis."`
 	Status      statusCmd      `cmd:"" help:"Show the state of a running service."`
-	Replay      replayCmd      `cmd:"" help:"Look after the projections of a running service."`
+	Replay      replaycmd.Cmd  `cmd:"" help:"Look after the projections of a running service."`
 	Inspect     inspectCmd     `cmd:"" help:"Print the rows of a store with readable keys. The service must not be running."`
 	Snapshot    snapshotCmd    `cmd:"" help:"Copy the stores of a running service, and look after the copies."`
 	Restore     restoreCmd     `cmd:"" help:"Make stores of a snapshot. The service must not be running."`

@@ -12,6 +12,7 @@ import (
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/flags"
+	"github.com/skein-feed/skein/cmd/skein/internal/replaycmd"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
@@ -102,7 +103,7 @@ func TestArchiveStatusAndCheck(t *testing.T) {
 	dir := archivedService(t)
 	demandRun(t, 0, "up to      sequence 2, 2", "", "replay", "archive", "status", "--data", dir)
 	out := demandRun(t, 0, "", "", "replay", "archive", "status", "--archive", filepath.Join(dir, flags.ArchiveDir), "--json")
-	var status archiveStatus
+	var status replaycmd.ArchiveStatus
 	if err := json.Unmarshal([]byte(out), &status); err != nil || status.Seq != 2 || status.Epoch != 1 || status.Envelopes != 2 ||
 		len(status.Classes) != 2 || status.Bytes == 0 || status.Classes[0].Events != 2 {
 		t.Errorf("%+v, %v", status, err)
@@ -129,7 +130,7 @@ func TestArchiveStatusAndCheck(t *testing.T) {
 	name := filepath.Base(segments[0])
 	demandRun(t, 1, name, "", "replay", "archive", "check", "--data", dir)
 	out = demandRun(t, 1, name, "", "replay", "archive", "check", "--data", dir, "--json")
-	var check archiveCheck
+	var check replaycmd.ArchiveCheck
 	if err := json.Unmarshal([]byte(out), &check); err != nil || len(check.Damaged) != 1 {
 		t.Errorf("%+v, %v", check, err)
 	}
@@ -163,7 +164,7 @@ func TestArchiveRestore(t *testing.T) {
 		t.Error(out)
 	}
 	demandRun(t, 0, "", "nothing of the log", restore...)
-	moved, err := filepath.Glob(filepath.Join(dir, damagedDir+"*"))
+	moved, err := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDir+"*"))
 	if err != nil || len(moved) != 1 {
 		t.Errorf("moved: %v, %v", moved, err)
 	}
@@ -178,15 +179,15 @@ func TestArchiveRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	out = demandRun(t, 0, `"epoch":3`, "", append(restore, "--json")...)
-	var done restoredLog
+	var done replaycmd.RestoredLog
 	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Head != 2 || len(done.Stores) != 0 || done.Note != "" {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if again, _ := filepath.Glob(filepath.Join(dir, damagedDir+"*")); len(again) != 1 {
+	if again, _ := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDir+"*")); len(again) != 1 {
 		t.Errorf("moved: %v", again)
 	}
 	demandRun(t, 0, "epoch 4", "", append(restore, "--force")...)
-	if moved, _ = filepath.Glob(filepath.Join(dir, damagedDir+"*")); len(moved) != 2 {
+	if moved, _ = filepath.Glob(filepath.Join(dir, replaycmd.DamagedDir+"*")); len(moved) != 2 {
 		t.Errorf("moved: %v", moved)
 	}
 	demandRun(t, 1, "", "there is no archive", "replay", "archive", "restore", "--data", t.TempDir())
@@ -195,7 +196,7 @@ func TestArchiveRestore(t *testing.T) {
 	_, stop = startApp(t, other, quiet)
 	stop()
 	demandRun(t, 1, "", "another log", append(restore[:3:3], "--data", other, "--archive", filepath.Join(dir, flags.ArchiveDir))...)
-	if left, _ := filepath.Glob(filepath.Join(other, damagedDir+"*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(other, replaycmd.DamagedDir+"*")); len(left) > 0 {
 		t.Errorf("another log was moved to %v", left)
 	}
 }
@@ -204,10 +205,10 @@ func TestArchiveRestore(t *testing.T) {
 func TestArchiveRestoreBrokenOff(t *testing.T) {
 	t.Parallel()
 	dir := archivedService(t)
-	if err := os.Rename(filepath.Join(dir, service.LogDir), filepath.Join(dir, damagedDir+"20260101T000000.000000Z")); err != nil {
+	if err := os.Rename(filepath.Join(dir, service.LogDir), filepath.Join(dir, replaycmd.DamagedDir+"20260101T000000.000000Z")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, damagedDir+"20260202T000000.000000Z"), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, replaycmd.DamagedDir+"20260202T000000.000000Z"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	out := demandRun(t, 0, "gave 1 envelope with 1 event", "", "replay", "archive", "restore", "--data", dir)
@@ -234,7 +235,7 @@ func TestServeRefusesEarlierLog(t *testing.T) {
 	serve := []string{"serve", "--listen", "127.0.0.1:0", "--archive", filepath.Join(dir, flags.ArchiveDir), "--data"}
 	demandRun(t, 1, "", "`skein replay archive restore` makes it again", append(serve, early)...)
 	demandRun(t, 0, "", "moved it", "replay", "archive", "restore", "--force", "--data", dir)
-	moved, err := filepath.Glob(filepath.Join(dir, damagedDir+"*"))
+	moved, err := filepath.Glob(filepath.Join(dir, replaycmd.DamagedDir+"*"))
 	if err != nil || len(moved) != 1 {
 		t.Fatal(moved, err)
 	}
@@ -281,7 +282,7 @@ func TestArchiveRestoreHeals(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := demandRun(t, 0, `"may_be_taken_twice":true`, "", append(restore, "--json")...)
-	var done restoredLog
+	var done replaycmd.RestoredLog
 	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Head != 2 || done.Repeats == nil || done.Repeats.From >= done.Repeats.To {
 		t.Errorf("%+v, %v", done, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/replaycmd"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -255,7 +256,7 @@ func (e *embedded) archived() error {
 		if err != nil {
 			return err
 		}
-		var st archiveStatus
+		var st replaycmd.ArchiveStatus
 		if err := json.Unmarshal([]byte(out), &st); err != nil {
 			return err
 		}

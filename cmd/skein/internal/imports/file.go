@@ -19,49 +19,49 @@ import (
 
 // Cmd are the imports, one a kind of file, and that from Redis.
 type Cmd struct {
-	Follows importFollowsCmd `cmd:"" help:"Import follows: a follower and a user a row, perhaps with a time."`
-	Boards  importBoardsCmd  `cmd:"" help:"Import boards: an owner and a board a row, perhaps with title, time, and a follower of it."`
-	Pins    importPinsCmd    `cmd:"" help:"Import pins: an owner and a pin a row, perhaps with board, item, re-pinned pin, attributes, time."`
-	Plays   importPlaysCmd   `cmd:"" help:"Import plays: a user and an item a row, perhaps with a time."`
-	Likes   importLikesCmd   `cmd:"" help:"Import likes: a user and an item a row, perhaps with a time."`
-	Redis   importRedisCmd   `cmd:"" help:"Import from a live Redis, by a mapping of what its keys mean."`
+	Follows followsCmd `cmd:"" help:"Import follows: a follower and a user a row, perhaps with a time."`
+	Boards  boardsCmd  `cmd:"" help:"Import boards: an owner and a board a row, perhaps with title, time, and a follower of it."`
+	Pins    pinsCmd    `cmd:"" help:"Import pins: an owner and a pin a row, perhaps with board, item, re-pinned pin, attributes, time."`
+	Plays   playsCmd   `cmd:"" help:"Import plays: a user and an item a row, perhaps with a time."`
+	Likes   likesCmd   `cmd:"" help:"Import likes: a user and an item a row, perhaps with a time."`
+	Redis   redisCmd   `cmd:"" help:"Import from a live Redis, by a mapping of what its keys mean."`
 }
 
-type importFollowsCmd struct {
+type followsCmd struct {
 	importFlags `embed:""`
 }
 
 // Help is shown below the flags.
-func (*importFollowsCmd) Help() string {
+func (*followsCmd) Help() string {
 	return `Columns: follower, user [, time]. ` + importHelp
 }
 
 // Run imports follows.
-func (c *importFollowsCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *followsCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.run(ctx, std, importer.Follows)
 }
 
-type importBoardsCmd struct {
+type boardsCmd struct {
 	importFlags `embed:""`
 }
 
 // Help is shown below the flags.
-func (*importBoardsCmd) Help() string {
+func (*boardsCmd) Help() string {
 	return `Columns: owner, board [, title] [, follower] [, time]. A row with a follower says that this user follows the
 board; a row with a title, or without a follower, that the board exists. ` + importHelp
 }
 
 // Run imports boards.
-func (c *importBoardsCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *boardsCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.run(ctx, std, importer.Boards)
 }
 
-type importPinsCmd struct {
+type pinsCmd struct {
 	importFlags `embed:""`
 }
 
 // Help is shown below the flags.
-func (*importPinsCmd) Help() string {
+func (*pinsCmd) Help() string {
 	return `Columns: owner, pin [, board] [, item] [, repin_owner, repin_pin] [, attributes or attributes_base64] [, time].
 Without a board a pin is on its owner's default board, without an item it shows an item of its own id. repin_owner and
 repin_pin come both or not at all. Attributes are text, or any bytes in base64: at most 256 bytes. --compare asks for the
@@ -69,35 +69,35 @@ pins of every owner and board. ` + importHelp
 }
 
 // Run imports pins.
-func (c *importPinsCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *pinsCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.run(ctx, std, importer.Pins)
 }
 
-type importPlaysCmd struct {
+type playsCmd struct {
 	importFlags `embed:""`
 }
 
 // Help is shown below the flags.
-func (*importPlaysCmd) Help() string {
+func (*playsCmd) Help() string {
 	return `Columns: user, item [, time]. --compare asks how often every item was played, and every user played. ` + importHelp
 }
 
 // Run imports plays.
-func (c *importPlaysCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *playsCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.run(ctx, std, importer.Plays)
 }
 
-type importLikesCmd struct {
+type likesCmd struct {
 	importFlags `embed:""`
 }
 
 // Help is shown below the flags.
-func (*importLikesCmd) Help() string {
+func (*likesCmd) Help() string {
 	return `Columns: user, item [, time]. --compare asks how many users like every item. ` + importHelp
 }
 
 // Run imports likes.
-func (c *importLikesCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *likesCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.run(ctx, std, importer.Likes)
 }
 

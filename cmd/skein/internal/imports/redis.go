@@ -17,8 +17,8 @@ import (
 	"github.com/skein-feed/skein/replay/redis"
 )
 
-// importRedisCmd imports from a live Redis.
-type importRedisCmd struct {
+// redisCmd imports from a live Redis.
+type redisCmd struct {
 	command.ClientFlags `embed:""`
 	importLimits        `embed:""`
 
@@ -39,7 +39,7 @@ type importRedisCmd struct {
 }
 
 // Help is shown below the flags.
-func (*importRedisCmd) Help() string {
+func (*redisCmd) Help() string {
 	return `The mapping is YAML: rules with a pattern of keys and what their members, fields or elements mean, such as
   rules:
     - {means: follows, key: "followers:{user}", member: "{follower}", score: s}
@@ -48,7 +48,7 @@ happened live. The import only reads Redis, by SCAN. It can be broken off and ru
 done, it publishes what Redis has beside what was published. What cannot be taken is in rejects.tsv in the state directory.`
 }
 
-func (c *importRedisCmd) options() (redis.Options, error) {
+func (c *redisCmd) options() (redis.Options, error) {
 	data, err := os.ReadFile(c.Mapping)
 	if err != nil {
 		return redis.Options{}, err
@@ -67,7 +67,7 @@ func (c *importRedisCmd) options() (redis.Options, error) {
 }
 
 // Run imports from a Redis.
-func (c *importRedisCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.CompareOnly && (c.DryRun || c.Restart) {
 		return command.Usagef("--compare-only publishes nothing: --dry-run and --restart have no meaning beside it")
 	}
@@ -121,7 +121,7 @@ func (c *importRedisCmd) Run(ctx context.Context, std *command.Streams) error {
 }
 
 // check returns an error if too much was rejected, or nothing found.
-func (c *importRedisCmd) check(r *redis.Report) error {
+func (c *redisCmd) check(r *redis.Report) error {
 	rejected := r.Rejected + r.Refused
 	if r.Found+rejected == 0 {
 		return errNothingFound
@@ -160,7 +160,7 @@ type redisReport struct {
 	Position  string           `json:"position"`
 }
 
-func (c *importRedisCmd) report(std *command.Streams, r *redis.Report, took time.Duration) error {
+func (c *redisCmd) report(std *command.Streams, r *redis.Report, took time.Duration) error {
 	if c.JSON {
 		return json.NewEncoder(std.Out).Encode(redisReport{
 			KeyCounts: r.KeyCounts, Found: r.Found, New: r.New, Published: r.Published, Clamped: r.Clamped, Gone: r.Gone,
@@ -190,7 +190,7 @@ func (c *importRedisCmd) report(std *command.Streams, r *redis.Report, took time
 }
 
 // sayHeld says what --commands costs.
-func (c *importRedisCmd) sayHeld(std *command.Streams, held time.Duration) {
+func (c *redisCmd) sayHeld(std *command.Streams, held time.Duration) {
 	if held >= time.Second {
 		std.Sayf("for %v of that commands waited, for Redis gets at most %.6g a second (--commands)", held.Round(time.Millisecond), c.Commands)
 	}
@@ -215,7 +215,7 @@ func sayKeys(std *command.Streams, k *redis.KeyCounts) {
 	std.Sayf("%d keys scanned: %d are of no rule, %d went before they were read", k.Scanned, k.Unmatched, k.Vanished)
 }
 
-func (c *importRedisCmd) dryReport(std *command.Streams, r *redis.Report, took time.Duration) error {
+func (c *redisCmd) dryReport(std *command.Streams, r *redis.Report, took time.Duration) error {
 	for _, ev := range r.Sample {
 		if err := command.PrintJSON(std.Out, ev); err != nil {
 			return err
@@ -233,7 +233,7 @@ func (c *importRedisCmd) dryReport(std *command.Streams, r *redis.Report, took t
 }
 
 // compare holds Redis against the answers of the service.
-func (c *importRedisCmd) compare(ctx context.Context, std *command.Streams, o redis.Options, api *command.Client, position string) error {
+func (c *redisCmd) compare(ctx context.Context, std *command.Streams, o redis.Options, api *command.Client, position string) error {
 	bar := command.NewProgress(std.Err, "compare")
 	o.Observe = readOn(bar)
 	began := time.Now()

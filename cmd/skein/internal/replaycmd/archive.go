@@ -1,4 +1,4 @@
-package main
+package replaycmd
 
 import (
 	"context"
@@ -17,11 +17,11 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// replayArchiveCmd looks after the archive of the log. It reads the archive itself: no service is needed.
-type replayArchiveCmd struct {
-	Status  replayArchiveStatusCmd  `cmd:"" help:"Show what the archive of the log holds."`
-	Check   replayArchiveCheckCmd   `cmd:"" help:"Read all of the archive and compare it with its checksums."`
-	Restore replayArchiveRestoreCmd `cmd:"" help:"Make a lost or damaged log again from its archive. The service must not be running."`
+// archiveCmd looks after the archive of the log. It reads the archive itself: no service is needed.
+type archiveCmd struct {
+	Status  archiveStatusCmd  `cmd:"" help:"Show what the archive of the log holds."`
+	Check   archiveCheckCmd   `cmd:"" help:"Read all of the archive and compare it with its checksums."`
+	Restore archiveRestoreCmd `cmd:"" help:"Make a lost or damaged log again from its archive. The service must not be running."`
 }
 
 // placeFlags say where an archive is that is there.
@@ -63,14 +63,14 @@ func (f *placeFlags) openArchive(ctx context.Context) (*archive.Archive, error) 
 	return archive.Open(ctx, b, id)
 }
 
-type replayArchiveStatusCmd struct {
+type archiveStatusCmd struct {
 	placeFlags `embed:""`
 
 	JSON bool `help:"Print one JSON object."`
 }
 
-// archiveStatus is what programs read.
-type archiveStatus struct {
+// ArchiveStatus is what programs read.
+type ArchiveStatus struct {
 	Archive      string         `json:"archive"`
 	Log          string         `json:"log"`
 	Epoch        uint32         `json:"epoch"`
@@ -95,13 +95,13 @@ type formerEpoch struct {
 }
 
 // Run tells what the manifest says.
-func (c *replayArchiveStatusCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *archiveStatusCmd) Run(ctx context.Context, std *command.Streams) error {
 	a, err := c.openArchive(ctx)
 	if err != nil {
 		return err
 	}
 	info := a.Info()
-	s := archiveStatus{
+	s := ArchiveStatus{
 		Archive: info.Place, Log: fmt.Sprintf("%x", info.End.Log), Epoch: info.Epoch, Seq: info.End.Seq,
 		Time: info.End.LastTime.Time().UTC().Format(time.RFC3339Nano), Envelopes: info.Envelopes,
 		Classes: []archiveClass{}, Predecessors: []formerEpoch{},
@@ -130,14 +130,14 @@ func (c *replayArchiveStatusCmd) Run(ctx context.Context, std *command.Streams) 
 	return t.Flush()
 }
 
-type replayArchiveCheckCmd struct {
+type archiveCheckCmd struct {
 	placeFlags `embed:""`
 
 	JSON bool `help:"Print one JSON object."`
 }
 
-// archiveCheck is what programs read.
-type archiveCheck struct {
+// ArchiveCheck is what programs read.
+type ArchiveCheck struct {
 	Archive string   `json:"archive"`
 	Seq     uint64   `json:"seq"`
 	Bytes   uint64   `json:"bytes"`
@@ -145,10 +145,10 @@ type archiveCheck struct {
 }
 
 // Run reads everything. It fails when something is damaged.
-func (c *replayArchiveCheckCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *archiveCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 	a, err := c.openArchive(ctx)
 	if errors.Is(err, archive.ErrDamaged) { // the manifest
-		return c.report(std, archiveCheck{Damaged: []string{err.Error()}})
+		return c.report(std, ArchiveCheck{Damaged: []string{err.Error()}})
 	}
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (c *replayArchiveCheckCmd) Run(ctx context.Context, std *command.Streams) e
 	at.Start("bytes", 0)
 	shown := command.ShowProgress(std.Err, "check", &at)
 	defer shown()
-	done := archiveCheck{Archive: a.Info().Place, Damaged: []string{}}
+	done := ArchiveCheck{Archive: a.Info().Place, Damaged: []string{}}
 	err = a.Check(ctx, func(read, total uint64) {
 		at.Total(total)
 		at.Set(read)
@@ -174,7 +174,7 @@ func (c *replayArchiveCheckCmd) Run(ctx context.Context, std *command.Streams) e
 	return c.report(std, done)
 }
 
-func (c *replayArchiveCheckCmd) report(std *command.Streams, done archiveCheck) error {
+func (c *archiveCheckCmd) report(std *command.Streams, done ArchiveCheck) error {
 	if c.JSON {
 		if err := command.PrintPlainJSON(std.Out, done); err != nil {
 			return err

@@ -1,4 +1,4 @@
-package main
+package replaycmd
 
 import (
 	"context"
@@ -22,10 +22,10 @@ import (
 	"github.com/skein-feed/skein/replay/archiver"
 )
 
-// damagedDir begins the names of directories below the data directory to which damaged logs are moved.
-const damagedDir = service.LogDir + "-damaged-"
+// DamagedDir begins the names of directories below the data directory to which damaged logs are moved.
+const DamagedDir = service.LogDir + "-damaged-"
 
-type replayArchiveRestoreCmd struct {
+type archiveRestoreCmd struct {
 	placeFlags `embed:""`
 
 	Force bool `help:"Begin a new epoch even if nothing seems wrong with the log."`
@@ -38,7 +38,7 @@ type replayArchiveRestoreCmd struct {
 }
 
 // Help is shown below the flags.
-func (*replayArchiveRestoreCmd) Help() string {
+func (*archiveRestoreCmd) Help() string {
 	return `A damaged DATA/log is moved to DATA/log-damaged-TIME and stays there; what can still be read of it is archived first. The new
 log begins after that, in a new epoch. The report says which sequences are missing, and which stores must be built again:
 those that had come further than the log now goes.
@@ -53,7 +53,7 @@ copies of the servers' directories. Stop all services before.`
 }
 
 // Run restores the log.
-func (c *replayArchiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error {
 	b, err := c.there(ctx, c.NATS != "")
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func wrong(x archiver.Examined, o *archiver.RestoreOptions) error {
 }
 
 // onServers looks at the stream on servers. It returns false if nothing is to be restored.
-func (c *replayArchiveRestoreCmd) onServers(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
+func (c *archiveRestoreCmd) onServers(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	x, err := archiver.Examine(ctx, o.Bucket, o.Stream)
 	switch {
 	case err != nil:
@@ -130,7 +130,7 @@ func (c *replayArchiveRestoreCmd) onServers(ctx context.Context, std *command.St
 }
 
 // makeRoom moves a damaged log away, and finds the one to be salvaged. It returns false if nothing is to be restored.
-func (c *replayArchiveRestoreCmd) makeRoom(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
+func (c *archiveRestoreCmd) makeRoom(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	dir := o.Stream.Dir
 	var moved string
 	switch left, err := holdsFiles(dir); {
@@ -155,7 +155,7 @@ func (c *replayArchiveRestoreCmd) makeRoom(ctx context.Context, std *command.Str
 		if why != nil {
 			std.Sayf("the log in %s is damaged: %v", dir, why)
 		}
-		moved = filepath.Join(c.Data, damagedDir+time.Now().UTC().Format("20060102T150405.000000Z"))
+		moved = filepath.Join(c.Data, DamagedDir+time.Now().UTC().Format("20060102T150405.000000Z"))
 		if err := os.Rename(dir, moved); err != nil {
 			return false, err
 		}
@@ -172,14 +172,14 @@ func (c *replayArchiveRestoreCmd) makeRoom(ctx context.Context, std *command.Str
 }
 
 // heal replaces damaged files of event ids beside a log that is whole. It returns false if there are none.
-func (c *replayArchiveRestoreCmd) heal(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
+func (c *archiveRestoreCmd) heal(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	healed, err := archiver.Heal(ctx, o.Bucket, o.Stream)
 	if err != nil || healed == nil {
 		return false, err
 	}
 	std.Sayf("nothing of the log is lost; files of event ids in %s were damaged, and are replaced", o.Bucket)
 	if c.JSON {
-		return true, command.PrintPlainJSON(std.Out, restoredLog{Lost: []seqRange{}, Stores: []restoredStore{}, Repeats: recalledJSON(healed)})
+		return true, command.PrintPlainJSON(std.Out, RestoredLog{Lost: []seqRange{}, Stores: []restoredStore{}, Repeats: recalledJSON(healed)})
 	}
 	fmt.Fprint(std.Out, healed)
 	return true, nil
@@ -187,8 +187,8 @@ func (c *replayArchiveRestoreCmd) heal(ctx context.Context, std *command.Streams
 
 // damaged returns the latest of the damaged logs from which something can be taken; empty: there is none. An earlier run may
 // have been broken off after it had moved the log away.
-func (c *replayArchiveRestoreCmd) damaged(ctx context.Context, b bucket.Bucket) (string, error) {
-	dirs, err := filepath.Glob(filepath.Join(c.Data, damagedDir+"*"))
+func (c *archiveRestoreCmd) damaged(ctx context.Context, b bucket.Bucket) (string, error) {
+	dirs, err := filepath.Glob(filepath.Join(c.Data, DamagedDir+"*"))
 	if err != nil {
 		return "", err
 	}
@@ -221,7 +221,7 @@ func holdsFiles(dir string) (found bool, err error) {
 }
 
 // stores returns how far the stores in the data directory are.
-func (c *replayArchiveRestoreCmd) stores() (map[string]events.Cursor, error) {
+func (c *archiveRestoreCmd) stores() (map[string]events.Cursor, error) {
 	settings, err := c.Settings()
 	if err != nil {
 		return nil, err
@@ -248,8 +248,8 @@ func (c *replayArchiveRestoreCmd) stores() (map[string]events.Cursor, error) {
 	return at, nil
 }
 
-// restoredLog is what programs read.
-type restoredLog struct {
+// RestoredLog is what programs read.
+type RestoredLog struct {
 	Log       string          `json:"log"`
 	Epoch     uint32          `json:"epoch"`
 	Archived  uint64          `json:"archived_seq"`
@@ -299,8 +299,8 @@ type restoredStore struct {
 	Holds   []seqRange `json:"holds_lost"`
 }
 
-func restoredJSON(r archiver.Restored) restoredLog {
-	j := restoredLog{
+func restoredJSON(r archiver.Restored) RestoredLog {
+	j := RestoredLog{
 		Log: fmt.Sprintf("%x", r.Log), Epoch: r.Epoch, Archived: r.Archived.Seq, Head: r.Head.Seq,
 		Time: r.Head.LastTime.Time().UTC().Format(time.RFC3339Nano), Lost: []seqRange{}, Stores: []restoredStore{},
 		Repeats: recalledJSON(r.Repeats),

@@ -1,4 +1,4 @@
-package main
+package replaycmd
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-type replayRebuildCmd struct {
+type rebuildCmd struct {
 	command.ClientFlags `embed:""`
 	command.WaitFlags   `embed:""`
 
@@ -18,7 +18,7 @@ type replayRebuildCmd struct {
 }
 
 // Run starts a rebuild and waits for its end.
-func (c *replayRebuildCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *rebuildCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().StartRebuild, &skeinv1.StartRebuildRequest{
 		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
 	})
@@ -28,7 +28,7 @@ func (c *replayRebuildCmd) Run(ctx context.Context, std *command.Streams) error 
 	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
-type replayVerifyCmd struct {
+type verifyCmd struct {
 	command.ClientFlags `embed:""`
 	command.WaitFlags   `embed:""`
 
@@ -38,7 +38,7 @@ type replayVerifyCmd struct {
 }
 
 // Run starts a comparison and waits for its end. It fails when there are differences.
-func (c *replayVerifyCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *verifyCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().Verify, &skeinv1.VerifyRequest{
 		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
 	})
@@ -48,7 +48,7 @@ func (c *replayVerifyCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
-type replayRepairCmd struct {
+type repairCmd struct {
 	command.ClientFlags `embed:""`
 	command.WaitFlags   `embed:""`
 
@@ -58,7 +58,7 @@ type replayRepairCmd struct {
 }
 
 // Run starts a repair and waits for its end.
-func (c *replayRepairCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *repairCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().Repair, &skeinv1.RepairRequest{
 		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
 	})
@@ -68,7 +68,7 @@ func (c *replayRepairCmd) Run(ctx context.Context, std *command.Streams) error {
 	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
-type replayRollbackCmd struct {
+type rollbackCmd struct {
 	command.ClientFlags `embed:""`
 	command.WaitFlags   `embed:""`
 
@@ -76,7 +76,7 @@ type replayRollbackCmd struct {
 }
 
 // Run starts a rollback and waits for its end.
-func (c *replayRollbackCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *rollbackCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().Rollback, &skeinv1.RollbackRequest{Projection: c.Projection})
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (c *replayRollbackCmd) Run(ctx context.Context, std *command.Streams) error
 	return c.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
-type replayWatchCmd struct {
+type watchCmd struct {
 	command.ClientFlags `embed:""`
 
 	Operation string `arg:"" help:"Which is watched, as the command that started it said."`
@@ -92,7 +92,7 @@ type replayWatchCmd struct {
 }
 
 // Run waits for the end of an operation.
-func (c *replayWatchCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetOperation, &skeinv1.GetOperationRequest{OperationId: c.Operation})
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (c *replayWatchCmd) Run(ctx context.Context, std *command.Streams) error {
 	return w.Follow(ctx, &c.ClientFlags, std, res.GetOperation())
 }
 
-type replayCancelCmd struct {
+type cancelCmd struct {
 	command.ClientFlags `embed:""`
 
 	Operation string `arg:"" help:"Which shall end."`
@@ -109,7 +109,7 @@ type replayCancelCmd struct {
 }
 
 // Run asks an operation to end, and does not wait for it.
-func (c *replayCancelCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *cancelCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().CancelOperation,
 		&skeinv1.CancelOperationRequest{OperationId: c.Operation})
 	if err != nil {
@@ -127,7 +127,7 @@ func (c *replayCancelCmd) Run(ctx context.Context, std *command.Streams) error {
 	return nil
 }
 
-type replayOperationsCmd struct {
+type operationsCmd struct {
 	command.ClientFlags `embed:""`
 
 	Kind  string `help:"Only this kind: ${enum}." enum:",rebuild,verify,repair,rollback,snapshot,erase" default:""`
@@ -136,7 +136,7 @@ type replayOperationsCmd struct {
 }
 
 // Run lists operations, the latest first.
-func (c *replayOperationsCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *operationsCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Limit <= 0 {
 		return command.Usagef("--limit is above 0")
 	}

@@ -1,4 +1,4 @@
-package main
+package replaycmd
 
 import (
 	"context"
@@ -7,12 +7,12 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// replayLogCmd looks after the log itself.
-type replayLogCmd struct {
-	AcceptHole replayAcceptHoleCmd `cmd:"" help:"Accept that envelopes are lost for good, and have everything continue over them."`
+// logCmd looks after the log itself.
+type logCmd struct {
+	AcceptHole acceptHoleCmd `cmd:"" help:"Accept that envelopes are lost for good, and have everything continue over them."`
 }
 
-type replayAcceptHoleCmd struct {
+type acceptHoleCmd struct {
 	command.ClientFlags `embed:""`
 
 	First uint64 `arg:"" help:"The first sequence that is missing, as status shows it."`
@@ -20,7 +20,7 @@ type replayAcceptHoleCmd struct {
 }
 
 // Help says what it means.
-func (replayAcceptHoleCmd) Help() string {
+func (acceptHoleCmd) Help() string {
 	return "The log records that the envelopes from FIRST to LAST are lost. Every process and every later fold passes over them, and " +
 		"so do the archive and restored logs. This cannot be undone: a message that comes back later is not read. Stores that " +
 		"folded the envelopes before keep what they know until they are rebuilt; verify and the auditor then take it for a " +
@@ -28,7 +28,7 @@ func (replayAcceptHoleCmd) Help() string {
 }
 
 // Run asks the service to accept the hole.
-func (c *replayAcceptHoleCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *acceptHoleCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().AcceptLogHole, &skeinv1.AcceptLogHoleRequest{
 		FirstSequence: c.First, LastSequence: c.Last,
 	})

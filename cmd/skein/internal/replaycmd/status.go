@@ -1,4 +1,4 @@
-package main
+package replaycmd
 
 import (
 	"context"
@@ -9,22 +9,22 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// replayCmd looks after projections.
-type replayCmd struct {
-	Status     replayStatusCmd     `cmd:"" help:"Show how far each projection is, and what it was built from."`
-	Rebuild    replayRebuildCmd    `cmd:"" help:"Build a projection again from the log, beside the one that answers, and swap."`
-	Verify     replayVerifyCmd     `cmd:"" help:"Compare projections with a fresh fold of the log."`
-	Repair     replayRepairCmd     `cmd:"" help:"Replace the rows of a projection that differ from a fresh fold of the log."`
-	Rollback   replayRollbackCmd   `cmd:"" help:"Answer from the generation before the last rebuild again."`
-	Erase      replayEraseCmd      `cmd:"" help:"Take a user out of stores, archive, log and snapshots. Rebuilds every projection."`
-	Operations replayOperationsCmd `cmd:"" help:"List rebuilds and other long work, the latest first."`
-	Watch      replayWatchCmd      `cmd:"" help:"Show an operation until it ends."`
-	Cancel     replayCancelCmd     `cmd:"" help:"Ask an operation to end."`
-	Log        replayLogCmd        `cmd:"" help:"Accept that the log has lost envelopes."`
-	Archive    replayArchiveCmd    `cmd:"" help:"Look after the archive of the log, and restore a log that is lost or damaged."`
+// Cmd looks after projections.
+type Cmd struct {
+	Status     statusCmd     `cmd:"" help:"Show how far each projection is, and what it was built from."`
+	Rebuild    rebuildCmd    `cmd:"" help:"Build a projection again from the log, beside the one that answers, and swap."`
+	Verify     verifyCmd     `cmd:"" help:"Compare projections with a fresh fold of the log."`
+	Repair     repairCmd     `cmd:"" help:"Replace the rows of a projection that differ from a fresh fold of the log."`
+	Rollback   rollbackCmd   `cmd:"" help:"Answer from the generation before the last rebuild again."`
+	Erase      eraseCmd      `cmd:"" help:"Take a user out of stores, archive, log and snapshots. Rebuilds every projection."`
+	Operations operationsCmd `cmd:"" help:"List rebuilds and other long work, the latest first."`
+	Watch      watchCmd      `cmd:"" help:"Show an operation until it ends."`
+	Cancel     cancelCmd     `cmd:"" help:"Ask an operation to end."`
+	Log        logCmd        `cmd:"" help:"Accept that the log has lost envelopes."`
+	Archive    archiveCmd    `cmd:"" help:"Look after the archive of the log, and restore a log that is lost or damaged."`
 }
 
-type replayStatusCmd struct {
+type statusCmd struct {
 	command.ClientFlags `embed:""`
 
 	Projection string `arg:"" optional:"" help:"Only this one."`
@@ -32,7 +32,7 @@ type replayStatusCmd struct {
 }
 
 // Run asks GetStatus. It fails when a projection has failed, so that scripts can tell.
-func (c *replayStatusCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *statusCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package main
+package replaycmd
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-type replayEraseCmd struct {
+type eraseCmd struct {
 	command.ClientFlags `embed:""`
 	command.WaitFlags   `embed:""`
 
@@ -15,7 +15,7 @@ type replayEraseCmd struct {
 }
 
 // Run starts the erasing of a user and waits for its end.
-func (c *replayEraseCmd) Run(ctx context.Context, std *command.Streams) error {
+func (c *eraseCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().EraseUser, &skeinv1.EraseUserRequest{UserId: c.User})
 	if err != nil {
 		return err
