@@ -94,6 +94,18 @@ func (ends) Apply(ev events.Event, b *projections.Batch) error {
 	return nil
 }
 
+// TestToyProjection: this file has all that a projection is, and the suite takes it as it is. Its rows need a range of tags, and a line in
+// package all would run it.
+func TestToyProjection(t *testing.T) {
+	Run(t, Case{
+		New: func() projections.Projection { return ends{} }, Tags: TagRange{First: endOut, Last: endLiked},
+		Histories: []History{
+			{Name: "follows", Envelopes: histories.Envelopes(histories.Fixed(0, 300))},
+			{Name: "likes", Envelopes: histories.Envelopes(histories.FixedFeeds(0, 300))},
+		},
+	})
+}
+
 // TestTwoEnds: a fold that writes at both ends of an edge, each where it is held, keeps the law, and so do what it is told by the
 // runtime: offsets, rejects and the position.
 func TestTwoEnds(t *testing.T) {
