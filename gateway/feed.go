@@ -30,7 +30,8 @@ const (
 func checkReadFeed(c *request.Checker, req *skeinv1.ReadFeedRequest) {
 	c.ID("reader_id", req.GetReaderId())
 	if req.GetNewerThan() != "" && req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_TRENDING {
-		c.Found = append(c.Found, apierror.InvalidField("newer_than", "must be empty in the order HOT: only NEWEST has a top to refresh from"))
+		c.Found = append(c.Found, apierror.InvalidField("newer_than",
+			"must be empty in the order TRENDING: only NEWEST has a top to refresh from"))
 	}
 	if req.GetIgnoreServed() && !req.GetHideSeen() {
 		c.Found = append(c.Found, apierror.InvalidField("ignore_served", "must be false without hide_seen: nothing is hidden then"))
@@ -62,7 +63,7 @@ func (s *Server) readFeed(
 ) (*skeinv1.ReadFeedResponse, error) {
 	f := feedOf(req)
 	if f.Order == inbox.Hot {
-		leave, err := s.budgets.heavy.enter(ctx) // it reads the whole feed
+		leave, err := s.budgets.heavy.enter(ctx) // it reads all that is ranked
 		if err != nil {
 			return nil, err
 		}
@@ -82,6 +83,20 @@ func (s *Server) readFeed(
 		return nil, err
 	}
 	defer r.close()
+	// An answer contains what both stores contain, and the next page what either did.
+	position, next := r.position, r.at
+	if f.Order == inbox.Hot {
+		heat, err := s.openHeat(ctx, &f, least, start.since)
+		if err != nil {
+			return nil, err
+		}
+		defer heat.close()
+		if heat.at.Seq < r.at.Seq {
+			position = heat.position
+		} else {
+			next = heat.at
+		}
+	}
 	f.Above = start.above
 	page, hidden, err := s.feedPage(ctx, req, r, f, start)
 	if err != nil {
@@ -92,11 +107,11 @@ func (s *Server) readFeed(
 		s.markActive(r, f.Reader)
 	}
 	res := &skeinv1.ReadFeedResponse{
-		Entries: feedEntries(page.Pins), Completeness: hidden.completeness(r), Position: r.position,
+		Entries: feedEntries(page.Pins), Completeness: hidden.completeness(r), Position: position,
 	}
 	if page.Next != nil {
-		mark := hidden.appendAhead(nil, r.at)
-		res.NextPageToken = s.keys.Sign(pagetoken.Token{List: id, Position: r.at, Cursor: appendMarks(mark, start.above, page.Next)})
+		mark := hidden.appendAhead(nil, next)
+		res.NextPageToken = s.keys.Sign(pagetoken.Token{List: id, Position: next, Cursor: appendMarks(mark, start.above, page.Next)})
 	}
 	if f.Order == inbox.Newest {
 		res.NewestToken = s.keys.Sign(pagetoken.Token{List: newest, Position: r.at, Cursor: page.Newest})

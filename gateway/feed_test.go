@@ -361,7 +361,7 @@ func TestFeedTokensDemandTheirPosition(t *testing.T) {
 // Two processes over one log go on with each other's pages, also if one pushes to inboxes what the other merges.
 func TestFeedsOfTwoProcesses(t *testing.T) {
 	w := newWorld(t, withFeeds)
-	other := w.twin(withFeeds, func(o *worldOptions) { o.inbox.Threshold, o.inbox.Keep = 0, 2 })
+	other := w.twin(withFeeds, func(o *worldOptions) { o.inbox.Threshold, o.inbox.Keep = 0, 24 })
 	at := w.publish(&skeinv1.Event{Kind: &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: "ann"}}})
 	for i := range 8 {
 		at = w.publish(
@@ -516,6 +516,35 @@ func TestFeedBadInput(t *testing.T) {
 	}
 }
 
+// TestHeatBehind: a feed by heat ranks what both stores contain, and says so.
+func TestHeatBehind(t *testing.T) {
+	w := newWorld(t, withFeeds, asleep)
+	first := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), played("zoe", "1"))
+	w.publish(pinned("bob", "", "3"), played("zoe", "2"), played("zoe", "2"))
+	envelopes := w.envelopes(2)
+	if err := errors.Join(w.inbox.Serving().Fold(envelopes), w.counters.Serving().Fold(envelopes[:1])); err != nil {
+		t.Fatal(err)
+	}
+	read := func(req *skeinv1.ReadFeedRequest) ([]string, *skeinv1.ReadFeedResponse) {
+		res := w.readFeed(req)
+		return pinNames(res.GetEntries()), res
+	}
+	byTime, _ := read(&skeinv1.ReadFeedRequest{ReaderId: "ann"})
+	names, res := read(&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, PageSize: 1})
+	if len(byTime) != 3 || !slices.Equal(names, []string{"bob//1"}) || res.GetPosition() != first {
+		t.Errorf("%v of %v at %s, want bob//1 at %s", names, byTime, res.GetPosition(), first)
+	}
+	if err := w.counters.Serving().Fold(envelopes[1:]); err != nil {
+		t.Fatal(err)
+	}
+	if names, _ := read(&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, Start: after(res.GetNextPageToken())}); !slices.Equal(names, []string{"bob//2"}) {
+		t.Errorf("the session goes on with %v", names)
+	}
+	if names, _ := read(&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat}); !slices.Equal(names, []string{"bob//2", "bob//1", "bob//3"}) {
+		t.Errorf("the next session has %v", names)
+	}
+}
+
 // A session by heat ends an hour of log time after its beginning, and says so.
 func TestExpiredPageToken(t *testing.T) {
 	w := newWorld(t, withFeeds, asleep)
@@ -530,23 +559,23 @@ func TestExpiredPageToken(t *testing.T) {
 		}
 		envelopes[i].Cursor.LastTime += delay
 	}
-	if err := w.inbox.Serving().Fold(envelopes[:1]); err != nil {
-		t.Fatal(err)
+	fold := func(envs []*events.Envelope) {
+		t.Helper()
+		if err := errors.Join(w.inbox.Serving().Fold(envs), w.counters.Serving().Fold(envs)); err != nil {
+			t.Fatal(err)
+		}
 	}
+	fold(envelopes[:1])
 	var tokens []string
 	for _, order := range []skeinv1.FeedOrder{byHeat, newestFirst} {
 		tokens = append(tokens, w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: order}).GetNextPageToken())
 	}
 	hot := &skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: byHeat, Start: after(tokens[0])}
-	if err := w.inbox.Serving().Fold(envelopes[1:2]); err != nil {
-		t.Fatal(err)
-	}
+	fold(envelopes[1:2])
 	if res := w.readFeed(hot); len(res.GetEntries()) != 1 {
 		t.Error("within the hour: ", res)
 	}
-	if err := w.inbox.Serving().Fold(envelopes[2:]); err != nil {
-		t.Fatal(err)
-	}
+	fold(envelopes[2:])
 	_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(hot))
 	wantError(t, err, connect.CodeInvalidArgument, "EXPIRED_PAGE_TOKEN", "page_token")
 	t.Log(err)

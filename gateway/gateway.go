@@ -81,6 +81,8 @@ type Server struct {
 	graph     *projections.Live
 	// inbox, seen and counters may be nil.
 	inbox, seen, counters *projections.Live
+	// ranked is how many pins of a feed are ranked by heat.
+	ranked int
 	// seenSettings are those that seen was folded with.
 	seenSettings seen.Settings
 
@@ -181,6 +183,11 @@ func New(o Options) (*Server, error) {
 	s.quotas = newQuotas(s.limits)
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.marks = newMarker(s.life, o.Publisher)
+	if s.inbox != nil {
+		if s.ranked, err = ranked(s.inbox); err != nil {
+			return nil, err
+		}
+	}
 	if s.seen != nil {
 		if s.seenSettings, err = settingsOfSeen(s.seen); err != nil {
 			return nil, err

@@ -96,7 +96,7 @@ func (h *hiding) appendAhead(b []byte, at events.Position) []byte {
 	if h == nil {
 		return b
 	}
-	return binary.AppendUvarint(b, h.upTo-at.Seq)
+	return binary.AppendUvarint(b, max(h.upTo, at.Seq)-at.Seq)
 }
 
 // cutAhead reads what appendAhead has written, and returns the sequence and the rest of the mark.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -141,13 +142,14 @@ func TestHideSeenWithoutTheSeen(t *testing.T) {
 
 	building := w.twin(withFeeds, withSeen, asleep)
 	envelopes := w.envelopes(1)
-	if err := building.inbox.Serving().Fold(envelopes); err != nil {
+	if err := errors.Join(building.inbox.Serving().Fold(envelopes), building.counters.Serving().Fold(envelopes)); err != nil {
 		t.Fatal(err)
 	}
 	demand("while it is built", building, seenUnavailable, "bob//1", "bob//2")
 	building.fold()
 	<-building.seenReady
 	<-building.inboxReady
+	<-building.countersReady
 	demand("when it is built", building, complete, "bob//2")
 
 	w.unfold()

@@ -82,6 +82,7 @@ func asleep(o *worldOptions) { o.asleep = true }
 func withFeeds(o *worldOptions) {
 	settings := inbox.DefaultSettings()
 	o.inbox = &settings
+	withCounters(o) // feeds by heat ask them
 }
 
 // withSeen gives the world a seen store.

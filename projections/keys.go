@@ -14,7 +14,7 @@ import (
 //	tags         owner        rows
 //	0x00–0x0f    runtime      checkpoint, fingerprint, backfill offsets, rejects (in StoreShard)
 //	0x10–0x3f    graph        follows, boards, blocks, mutes, counts; in the store of inbox, too, which embeds them
-//	0x40–0x5f    inbox        pins, outboxes, inboxes, heat
+//	0x40–0x5f    inbox        pins, outboxes, inboxes
 //	0x60–0x6f    seen         plays by month, serves
 //	0x70–0x8f    counters     what counts are derived from, counts, lists by heat
 const (

@@ -77,7 +77,7 @@ type measureCmd struct {
 	Of      []string      `help:"Of the projections that are replayed, these only." name:"replay-of" placeholder:"NAME"`
 	Growth  []int         `help:"Numbers of follows whose costs are compared." default:"100000,1000000,10000000"`
 	Alone   bool          `help:"Of growth, the graph alone: no service is started." name:"growth-alone"`
-	Memory  byteSize      `help:"Memory for the rebuilds of growth; 0 stands for the default of skein serve." name:"rebuild-memory" default:"0"`
+	Memory  byteSize      `help:"Memory for the rebuilds of growth; 0: the default of skein serve." name:"rebuild-memory" default:"0"`
 	Limit   time.Duration `help:"Give up after this time." default:"40m"`
 	Dir     string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir"`
 	JSON    string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path"`

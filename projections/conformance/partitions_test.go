@@ -37,7 +37,7 @@ func drawPartitions(t *rapid.T) ([]*events.Envelope, projections.Partitions, pro
 
 // TestCrossing: what still crosses partitions only becomes less.
 func TestCrossing(t *testing.T) {
-	want := map[string]int{"graph": 19, "inbox": 35, "counters": 24}
+	want := map[string]int{"graph": 19, "inbox": 32, "counters": 24}
 	for _, p := range all.All(all.Settings{}) {
 		var tags []projections.Tag
 		if c, ok := p.(projections.Crossing); ok {

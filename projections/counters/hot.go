@@ -3,6 +3,7 @@ package counters
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"slices"
 
 	"github.com/skein-feed/skein/projections"
@@ -212,3 +213,27 @@ func (w *hotWalk) placeAt(ctx context.Context, it projections.Iterator, item str
 	}
 	return appendPlace(nil, item, score), nil
 }
+
+// Scores reads scores of items as they were at a position, by one iterator: to open one for each costs more than to use it.
+type Scores struct {
+	it  projections.Iterator
+	seq uint64
+	key []byte
+}
+
+// ScoresAt returns the scores at a position that is not after that of the state, and not older than [SessionLife].
+func (q *Queries) ScoresAt(seq uint64) *Scores { return &Scores{it: q.r.Iter(nil, nil), seq: seq} }
+
+// Of returns the score of an item; ok is false where it has none.
+func (s *Scores) Of(item string) (score int64, ok bool, err error) {
+	s.key = binary.BigEndian.AppendUint64(projections.AppendKey(s.key[:0], tagVersion, item), ^s.seq)
+	// Where it stands at the end after a failure, Close says so.
+	if !s.it.SeekGE(s.key) || !bytes.HasPrefix(s.it.Key(), s.key[:len(s.key)-8]) {
+		return 0, false, nil
+	}
+	_, score, err = decodeVersion(s.it.Value())
+	return score, err == nil, err
+}
+
+// Close ends the reading.
+func (s *Scores) Close() error { return s.it.Close() }

@@ -1,4 +1,4 @@
-// Package inbox is the projection that knows what is new for whom: pins, outboxes, home feeds, heat.
+// Package inbox is the projection that knows what is new for whom: pins, outboxes, home feeds.
 //
 // # What a feed is
 //
@@ -39,16 +39,16 @@
 //
 // # Heat
 //
-// The heat of an item is a sum that is never decayed: what comes later counts for more (package heat). Scores have
-// versions, by the position from which on they hold; a session by heat reads all of its pages by the scores at the position
-// where it began, and those of the last hour of log time are kept.
+// Plays, likes and scores are folded by counters alone, which keeps what each score was during the last hour of log time. A feed by heat
+// ranks its newest pins, as many as [Feed.Ranked], and reads all pages of a session by the scores at the position where it began
+// ([Heat]).
 //
 // # Where things are
 //
 //	keys.go      the rows, in one table
 //	pins.go      from what is kept of a pin (package pinfacts) to rows
 //	push.go      deliveries, floors, thresholds, copies; readers.go: who has an inbox
-//	heat.go      likes, plays, scores; erase.go: the end of a user
+//	erase.go     the end of a user
 //	query.go     the questions; feed.go: the walk over a feed; merge.go: under it; newest.go, hot.go: the two orders
 //	tops.go      the newest pins of outboxes in memory, exact at every position
 //	keylist.go   keys that a fold walks over before it writes

@@ -7,7 +7,7 @@ import (
 )
 
 // userDeleted removes what the user has as an owner of pins and as a reader, in steps. What others have of the user goes
-// with the relations, which the graph ends afterwards (see [Inbox.relationChanged]). Heat stays: it is of items.
+// with the relations, which the graph ends afterwards (see [Inbox.relationChanged]).
 func (f *Inbox) userDeleted() error {
 	user := f.ev.User
 	err := f.each(projections.AppendKey(nil, tagPin, user), true, func(rest []byte) error {
@@ -20,7 +20,7 @@ func (f *Inbox) userDeleted() error {
 	if err != nil {
 		return err
 	}
-	for _, tag := range []projections.Tag{tagBoardDeleted, tagLike, tagEntry} {
+	for _, tag := range []projections.Tag{tagBoardDeleted, tagEntry} {
 		prefix := projections.AppendKey(nil, tag, user)
 		err := f.each(prefix, true, func(rest []byte) error {
 			f.key = append(append(f.key[:0], prefix...), rest...)

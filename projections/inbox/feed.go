@@ -27,6 +27,8 @@ type walk struct {
 	sights map[string]sight
 	// opened counts the outboxes.
 	opened int
+	// left is how many pins batch may still look at; negative: any number.
+	left int
 	// ended is set by batch when there is no more.
 	ended bool
 }
@@ -39,7 +41,7 @@ type sight struct {
 
 // newWalk begins at the first place that is not before from; nil: at the top.
 func (q *Queries) newWalk(f *Feed, from []byte) (*walk, error) {
-	w := &walk{q: q, feed: f, sights: make(map[string]sight, 32)}
+	w := &walk{q: q, feed: f, left: -1, sights: make(map[string]sight, 32)}
 	var err error
 	if w.reader, _, err = readReader(q.r, projections.AppendKey(nil, tagReader, f.Reader)); err != nil {
 		return nil, err

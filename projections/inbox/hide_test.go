@@ -13,7 +13,7 @@ import (
 )
 
 // shelf is a feed of 60 pins of two owners, in which every item is shown by two pins, one of each; some are hot.
-func shelf(t *testing.T) *projections.Store {
+func shelf(t *testing.T) (*projections.Store, *log) {
 	t.Helper()
 	s := openMem(t, inbox.DefaultSettings())
 	t.Cleanup(func() {
@@ -34,7 +34,7 @@ func shelf(t *testing.T) *projections.Store {
 			l.add(events.Event{Kind: events.Played, User: "zoe", Item: fmt.Sprint("i", i%30)})
 		}
 	}
-	return s
+	return s, l
 }
 
 // hiding hides some items, and demands that it is not asked for nothing.
@@ -53,7 +53,7 @@ func hiding(t *testing.T, hidden func(item string) bool) func([]string) ([]bool,
 
 // TestHideAndOnePerItem: what is hidden is left out on every page, and pages are full all the same unless they are the last.
 func TestHideAndOnePerItem(t *testing.T) {
-	s := shelf(t)
+	s, l := shelf(t)
 	for name, hidden := range map[string]func(item string) bool{
 		"none": func(string) bool { return false },
 		"all":  func(string) bool { return true },
@@ -63,7 +63,7 @@ func TestHideAndOnePerItem(t *testing.T) {
 	} {
 		for _, order := range []inbox.Order{inbox.Newest, inbox.Hot} {
 			for _, once := range []bool{false, true} {
-				f := inbox.Feed{Reader: "ann", Order: order, OnePerItem: once}
+				f := l.in(order, inbox.Feed{Reader: "ann", OnePerItem: once})
 				all := feed(t, s, f, 100)
 				if want := map[bool]int{false: 60, true: 30}[once]; len(all) != want {
 					t.Fatalf("%d pins without hiding, want %d", len(all), want)
@@ -83,14 +83,14 @@ func TestHideAndOnePerItem(t *testing.T) {
 
 // TestHideFails: an error of who is asked what to hide is the error of the page, on whatever page; no answer hides nothing.
 func TestHideFails(t *testing.T) {
-	s := shelf(t)
+	s, l := shelf(t)
 	v := view(t, s)
 	defer v.Close()
 	q := inbox.Query(v)
 	ctx := context.Background()
 	broken := errors.New("broken")
 	for _, order := range []inbox.Order{inbox.Newest, inbox.Hot} {
-		f := inbox.Feed{Reader: "ann", Order: order, Hide: func([]string) ([]bool, error) { return nil, nil }}
+		f := l.in(order, inbox.Feed{Reader: "ann", Hide: func([]string) ([]bool, error) { return nil, nil }})
 		first, err := q.Feed(ctx, f, nil, 10)
 		if err != nil || len(first.Pins) != 10 || first.Next == nil {
 			t.Fatalf("%+v: %v", first, err)
@@ -106,13 +106,13 @@ func TestHideFails(t *testing.T) {
 
 // TestHiddenMeanwhile: what is hidden during a session does not come any more, and nothing else is lost or comes twice.
 func TestHiddenMeanwhile(t *testing.T) {
-	s := shelf(t)
+	s, l := shelf(t)
 	v := view(t, s)
 	defer v.Close()
 	for _, order := range []inbox.Order{inbox.Newest, inbox.Hot} {
 		hidden := map[string]bool{}
-		f := inbox.Feed{Reader: "ann", Order: order, Hide: hiding(t, func(item string) bool { return hidden[item] })}
-		all := feed(t, s, inbox.Feed{Reader: "ann", Order: order}, 100)
+		f := l.in(order, inbox.Feed{Reader: "ann", Hide: hiding(t, func(item string) bool { return hidden[item] })})
+		all := feed(t, s, l.in(order, inbox.Feed{Reader: "ann"}), 100)
 		var got, want []string
 		var after inbox.Mark
 		for {

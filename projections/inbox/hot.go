@@ -3,16 +3,36 @@ package inbox
 import (
 	"container/heap"
 	"context"
+
+	"github.com/skein-feed/skein/events"
 )
 
-// hot reads a page of a feed by heat. Scores are those at the position where the session began, whatever is played
-// meanwhile, so every pin has one place throughout (I9); the pins are those of now. It walks over the whole feed and keeps
-// what is first after the mark.
+// Heat is where a feed by heat has its scores from: a view of counters.
+type Heat struct {
+	// At is the position of the view.
+	At events.Cursor
+	// Scores returns the scores at a position that is not after At.
+	Scores func(seq uint64) Scores
+}
+
+// Scores tells how hot items were at a position.
+type Scores interface {
+	// Of returns the score of an item; ok is false where it has none.
+	Of(item string) (score int64, ok bool, err error)
+	Close() error
+}
+
+// hot reads a page of a feed by heat. The newest pins of the feed are ranked, [Feed.Ranked] of those that were there when the session
+// began. Scores are those at the position where it began, whatever is played meanwhile, so every pin has one place throughout (I9);
+// the pins are those of now. It walks over what is ranked and keeps what is first after the mark.
 func (q *Queries) hot(ctx context.Context, f *Feed, after Mark, n int) (page Page, err error) {
 	if f.Above != nil {
 		return page, ErrMark
 	}
 	now := q.r.Cursor()
+	if f.Heat.At.Seq < now.Seq {
+		now = f.Heat.At
+	}
 	s := session{now.Seq, now.LastTime}
 	var last *hotPlace
 	if after != nil {
@@ -23,12 +43,13 @@ func (q *Queries) hot(ctx context.Context, f *Feed, after Mark, n int) (page Pag
 		if at.seq > now.Seq {
 			return page, ErrMark
 		}
-		if now.LastTime-at.time > SessionLife {
+		if max(q.r.Cursor().LastTime, f.Heat.At.LastTime)-at.time > SessionLife {
 			return page, ErrExpired
 		}
 		s, last = at, &place
 	}
-	w, err := q.newWalk(f, nil)
+	// What was pinned since is not ranked, or it would push out what is.
+	w, err := q.newWalk(f, appendNewestFirst(nil, s.time))
 	if err != nil {
 		return page, err
 	}
@@ -37,9 +58,10 @@ func (q *Queries) hot(ctx context.Context, f *Feed, after Mark, n int) (page Pag
 			err = cerr
 		}
 	}()
-	scores := newScores(q.r, s.seq)
+	w.left = f.Ranked
+	scores := f.Heat.Scores(s.seq)
 	defer func() {
-		if cerr := scores.close(); err == nil {
+		if cerr := scores.Close(); err == nil {
 			err = cerr
 		}
 	}()
@@ -52,7 +74,7 @@ func (q *Queries) hot(ctx context.Context, f *Feed, after Mark, n int) (page Pag
 		}
 		for i := range pins {
 			h := hotPlace{place: places[i]}
-			if h.score, h.scored, err = scores.of(pins[i].Item); err != nil {
+			if h.score, h.scored, err = scores.Of(pins[i].Item); err != nil {
 				return page, err
 			}
 			pins[i].Score = h.score

@@ -26,13 +26,13 @@ func TestHotSession(t *testing.T) {
 			l.add(play(i))
 		}
 	}
-	hot := inbox.Feed{Reader: "ann", Order: inbox.Hot}
-	want := names(feed(t, s, hot, 100))
+	ann := inbox.Feed{Reader: "ann"}
+	want := names(feed(t, s, l.byHeat(ann), 100))
 	var got []string
 	var after inbox.Mark
 	for number := 0; ; number++ {
 		v := view(t, s)
-		p, err := inbox.HotQuery(v).Feed(context.Background(), hot, after, 5)
+		p, err := inbox.HotQuery(v).Feed(context.Background(), l.byHeat(ann), after, 5)
 		if cerr := v.Close(); err != nil || cerr != nil {
 			t.Fatal(err, cerr)
 		}
@@ -52,7 +52,38 @@ func TestHotSession(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("a session of\n%v, want\n%v", got, want)
 	}
-	if again := names(feed(t, s, hot, 5)); slices.Equal(again, want) || len(again) != len(want) {
+	if again := names(feed(t, s, l.byHeat(ann), 5)); slices.Equal(again, want) || len(again) != len(want) {
 		t.Errorf("the next session is no other: %v", again)
+	}
+}
+
+// TestRanked: of a feed the newest pins are ranked, as many as are asked for, and what is pinned during a session pushes none of them out.
+func TestRanked(t *testing.T) {
+	s := openMem(t, inbox.DefaultSettings())
+	defer s.Close()
+	l := newLog(t, s)
+	l.add(follows("ann", "bob"))
+	for i := range 6 {
+		l.add(posts("bob", fmt.Sprint("p", i)))
+	}
+	l.add(events.Event{Kind: events.Played, User: "zoe", Item: "p0"}, events.Event{Kind: events.Played, User: "zoe", Item: "p3"})
+	read := func(after inbox.Mark) inbox.Page {
+		t.Helper()
+		v := view(t, s)
+		defer v.Close()
+		p, err := inbox.HotQuery(v).Feed(context.Background(), byHeat(inbox.Feed{Reader: "ann"}, 4, l.cursor, l.told), after, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	first := read(nil)
+	l.add(posts("bob", "new1"), posts("bob", "new2"), posts("bob", "new3"))
+	second := read(first.Next)
+	if got, want := names(append(first.Pins, second.Pins...)), []string{"bob/p3", "bob/p5", "bob/p4", "bob/p2"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if second.Next != nil {
+		t.Error("there is more than what is ranked")
 	}
 }

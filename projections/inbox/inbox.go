@@ -16,14 +16,10 @@ type Settings struct {
 	// Threshold: the pins of a user with more explicit followers, or on a board with more board follows, are not
 	// pushed to inboxes but read from outboxes. Negative: everything is pushed. Default 10 000.
 	Threshold int64
-	// Keep is how many entries an inbox keeps when it is trimmed. Default 1000.
+	// Keep is how many entries an inbox keeps when it is trimmed, and how many of a feed are ranked by heat. Default 1000.
 	Keep int
 	// Active is how long after a reader_active event a reader is pushed to. Default 14 days.
 	Active time.Duration
-	// HalfLife is the time in which heat halves. Default 24 hours.
-	HalfLife time.Duration
-	// PlayWeight, LikeWeight and RepinWeight are what one of each adds to the heat of an item. Defaults 1, 4, 8.
-	PlayWeight, LikeWeight, RepinWeight uint32
 	// Short is up to how many edges whom a reader follows is sorted when it is asked for. Default [graph.Short].
 	Short int
 }
@@ -31,8 +27,7 @@ type Settings struct {
 // DefaultSettings returns the defaults.
 func DefaultSettings() Settings {
 	return Settings{
-		Threshold: 10_000, Keep: 1000, Active: 14 * 24 * time.Hour, HalfLife: 24 * time.Hour,
-		PlayWeight: 1, LikeWeight: 4, RepinWeight: 8, Short: graph.Short,
+		Threshold: 10_000, Keep: 1000, Active: 14 * 24 * time.Hour, Short: graph.Short,
 	}
 }
 
@@ -43,8 +38,6 @@ func (s Settings) Check() error {
 		return fmt.Errorf("inbox: keep is %d, not 1 to 1000000 entries", s.Keep)
 	case s.Active < time.Second:
 		return fmt.Errorf("inbox: active is %v, less than a second", s.Active)
-	case s.HalfLife < time.Second || s.HalfLife > 10*365*24*time.Hour:
-		return fmt.Errorf("inbox: the half-life is %v, not 1 s to 10 years", s.HalfLife)
 	case s.Short < 0 || s.Short > graph.MostShort:
 		return fmt.Errorf("inbox: short is %d, not 0 to %d edges", s.Short, graph.MostShort)
 	}
@@ -73,6 +66,7 @@ var (
 	_ projections.Warm       = (*Inbox)(nil)
 	_ projections.ListWalker = (*Inbox)(nil)
 	_ projections.Prefetcher = (*Inbox)(nil)
+	_ projections.Compatible = (*Inbox)(nil)
 )
 
 // New returns the projection.
@@ -98,32 +92,33 @@ func (f *Inbox) NewHot() projections.Hot {
 func (*Inbox) Name() string { return "inbox" }
 
 // Version is the version of the fold and its rows. Since 2 the rows of the graph are those of its version 2; since 3 a pin keeps what tells
-// when it left the board of its history.
-func (*Inbox) Version() uint32 { return 3 }
+// when it left the board of its history; since 4 heat is left to counters.
+func (*Inbox) Version() uint32 { return 4 }
+
+// Reads reports that the queries read rows of version 3, too, which has rows of heat beside those that they read.
+func (*Inbox) Reads(version uint32) bool { return version == 3 || version == 4 }
+
+// Config returns the settings.
+func (f *Inbox) Config() Settings { return f.settings }
 
 // Settings is part of the fingerprint.
 func (f *Inbox) Settings() map[string]string {
 	s := f.settings
 	return map[string]string{
-		"graph":        fmt.Sprint(f.graph.Version()),
-		"short":        strconv.Itoa(s.Short),
-		"threshold":    fmt.Sprint(max(s.Threshold, -1)),
-		"keep":         strconv.Itoa(s.Keep),
-		"active":       s.Active.String(),
-		"half-life":    s.HalfLife.String(),
-		"play-weight":  fmt.Sprint(s.PlayWeight),
-		"like-weight":  fmt.Sprint(s.LikeWeight),
-		"repin-weight": fmt.Sprint(s.RepinWeight),
+		"graph":     fmt.Sprint(f.graph.Version()),
+		"short":     strconv.Itoa(s.Short),
+		"threshold": fmt.Sprint(max(s.Threshold, -1)),
+		"keep":      strconv.Itoa(s.Keep),
+		"active":    s.Active.String(),
 	}
 }
 
 // WalksLists says that pins are pushed to the followers of their owner.
 func (*Inbox) WalksLists() {}
 
-// Kinds are those of the graph, and what makes pins, readers and heat.
+// Kinds are those of the graph, and what makes pins and readers.
 func (f *Inbox) Kinds() []events.Kind {
-	return append(f.graph.Kinds(), events.PinDeleted, events.ReaderActive, events.Liked, events.Unliked, events.Played,
-		events.ItemScored)
+	return append(f.graph.Kinds(), events.PinDeleted, events.ReaderActive)
 }
 
 // Apply folds one event.
@@ -147,12 +142,6 @@ func (f *Inbox) Apply(ev events.Event, b *projections.Batch) error {
 		return f.userDeleted()
 	case events.ReaderActive:
 		return f.readerActive()
-	case events.Liked, events.Unliked:
-		return f.liked()
-	case events.Played:
-		return f.played()
-	case events.ItemScored:
-		return f.itemScored()
 	}
 	return f.graph.Apply(ev, b)
 }

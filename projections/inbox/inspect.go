@@ -46,9 +46,6 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagBoardPull:     {Name: "board-pull", Parts: "A B b"},
 	tagSource:        {Name: "source", Parts: "B", Value: describeSource},
 	tagBoardSource:   {Name: "board-source", Parts: "B b", Value: describeSource},
-	tagLike:          {Name: "like", Parts: "A i", Value: describeLike},
-	tagHeat:          {Name: "heat", Parts: "i", Value: describeHeat},
-	tagScore:         {Name: "score", Parts: "i ^seq", Value: describeScore},
 }
 
 func describeBoard(d *projections.Description, row []byte) error {
@@ -99,40 +96,5 @@ func describeSource(d *projections.Description, row []byte) error {
 		d.Flag("pushed", true)
 	}
 	d.Time("mark", s.mark)
-	return nil
-}
-
-func describeLike(d *projections.Description, row []byte) error {
-	if len(row) != 1 || row[0] == 0 || row[0] >= 1<<likeBits {
-		return errRow("like", row)
-	}
-	for _, bit := range []struct {
-		flag byte
-		name string
-	}{{likeBackfilled, "backfilled"}, {likeLive, "live"}, {likeEnded, "ended"}} {
-		if row[0]&bit.flag != 0 {
-			d.Flag(bit.name, true)
-		}
-	}
-	return nil
-}
-
-func describeHeat(d *projections.Description, row []byte) error {
-	h, err := decodeHeat(row)
-	if err != nil {
-		return err
-	}
-	d.Int("score", h.Score())
-	d.Flag("given", h.Scored)
-	return nil
-}
-
-func describeScore(d *projections.Description, row []byte) error {
-	began, score, err := decodeScore(row)
-	if err != nil {
-		return err
-	}
-	d.Int("score", score)
-	d.Time("since", began)
 	return nil
 }

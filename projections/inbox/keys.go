@@ -32,9 +32,6 @@ func errRow(what string, row []byte) error { return fmt.Errorf("%w: %s %x", ErrC
 //	0x4a  A B b       -           A reads the outbox of b
 //	0x4b  B           source      whether pins of B are pushed now, and since when
 //	0x4c  B b         source      the same for pins on b
-//	0x4d  A i         like        A likes i
-//	0x4e  i           heat        the sum of heat, or the score that overrides it
-//	0x4f  i ^seq      score       the score of i from a position on
 const (
 	tagPin projections.Tag = projections.FirstInboxTag + iota
 	tagOutbox
@@ -49,14 +46,11 @@ const (
 	tagBoardPull
 	tagSource
 	tagBoardSource
-	tagLike
-	tagHeat
-	tagScore
 )
 
 // Walked are the tags of lists, those of the graph among them.
 func (f *Inbox) Walked() []projections.Tag {
-	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagShadow, tagEntry, tagScore)
+	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagShadow, tagEntry)
 }
 
 // appendNewestFirst appends a time so that later ones sort first.

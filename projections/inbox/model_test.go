@@ -30,18 +30,12 @@ type fataler interface {
 // trimmed.
 func settings(threshold int64) inbox.Settings {
 	s := inbox.DefaultSettings()
-	s.Threshold, s.Keep, s.Active, s.HalfLife = threshold, 3, 40*time.Microsecond, time.Second
+	s.Threshold, s.Keep, s.Active = threshold, 3, 40*time.Microsecond
 	return s
 }
 
 // thresholds: everything is pulled, nearly everything, some, nothing.
 var thresholds = []int64{0, 1, 2, -1}
-
-func heatSettings(s inbox.Settings) model.HeatSettings {
-	return model.HeatSettings{
-		HalfLife: events.Micros(s.HalfLife.Microseconds()), Play: s.PlayWeight, Like: s.LikeWeight, Repin: s.RepinWeight,
-	}
-}
 
 // relations keeps whom readers follow, for all stores in memory.
 var relations = graph.NewHotCache(1 << 20)
@@ -132,7 +126,7 @@ func compare(t fataler, s *projections.Store, history []events.Event) {
 				tell(history))
 		}
 	}
-	heats := model.Heats(history, heatSettings(settings(0)))
+	heats := model.Heats(history, secondHeat)
 	score := func(item string) (int64, bool) { h, ok := heats[item]; return h, ok }
 	for _, reader := range append(want.Users(), "stranger") {
 		for _, own := range []bool{false, true} {
@@ -140,9 +134,11 @@ func compare(t fataler, s *projections.Store, history []events.Event) {
 			same(pages(t, q, inbox.Feed{Reader: reader, Own: own}, 2), pins(feed, nil), "feed of %s, own %v", reader, own)
 			same(pages(t, q, inbox.Feed{Reader: reader, Own: own, OnePerItem: true}, 1), pins(model.OnePerItem(feed), nil),
 				"feed of %s, own %v, one per item", reader, own)
-			hot := want.HotFeed(reader, own, score)
-			same(pages(t, q, inbox.Feed{Reader: reader, Own: own, Order: inbox.Hot}, 2), pins(hot, heats),
-				"feed of %s by heat, own %v", reader, own)
+			for _, ranked := range []int{3, 1000} {
+				hot := want.HotFeed(reader, own, ranked, score)
+				same(pages(t, q, byHeat(inbox.Feed{Reader: reader, Own: own}, ranked, v.Cursor(), history), 2), pins(hot, heats),
+					"the newest %d of the feed of %s by heat, own %v", ranked, reader, own)
+			}
 		}
 		list := func(board *string, want []model.Pin) {
 			t.Helper()

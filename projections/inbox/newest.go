@@ -79,10 +79,11 @@ func (w *walk) batch(ctx context.Context, n int, bound []byte, shown map[string]
 			if err != nil {
 				return nil, nil, err
 			}
-			if p == nil || bound != nil && bytes.Compare(place, bound) >= 0 {
+			if p == nil || bound != nil && bytes.Compare(place, bound) >= 0 || w.left == 0 {
 				w.ended = true
 				break
 			}
+			w.left--
 			if w.feed.OnePerItem {
 				if shown[p.Item] {
 					continue

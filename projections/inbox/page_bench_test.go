@@ -55,7 +55,11 @@ func BenchmarkPage(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				page, err := inbox.HotQuery(v).Feed(b.Context(), inbox.Feed{Reader: reader(n % 50), Order: order}, nil, 20)
+				f := inbox.Feed{Reader: reader(n % 50)}
+				if order == inbox.Hot {
+					f = byHeat(f, 1000, v.Cursor(), nil)
+				}
+				page, err := inbox.HotQuery(v).Feed(b.Context(), f, nil, 20)
 				if err != nil || len(page.Pins) != 20 {
 					b.Fatal(len(page.Pins), err)
 				}

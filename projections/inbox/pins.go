@@ -92,14 +92,7 @@ func (f *Inbox) pinCreated() error {
 			p.row.AddGone(gone, ev.Board)
 		}
 	}
-	after, err := f.writePin(p)
-	if err != nil {
-		return err
-	}
-	if p.before.Made == nil && after.Made != nil && ev.RepinUser != "" {
-		return f.addHeat(ev.Item, f.settings.RepinWeight)
-	}
-	return nil
+	return f.writePin(p)
 }
 
 func (f *Inbox) pinMoved() error {
@@ -116,8 +109,7 @@ func (f *Inbox) pinMoved() error {
 		return nil
 	}
 	p.row.Add(pinfacts.Fact{Kind: pinfacts.Moved, At: ev.Time, Board: ev.Board})
-	_, err = f.writePin(p)
-	return err
+	return f.writePin(p)
 }
 
 func (f *Inbox) pinDeleted() error {
@@ -126,8 +118,7 @@ func (f *Inbox) pinDeleted() error {
 		return err
 	}
 	p.row.Settle(pinfacts.State{}, f.ev.Time)
-	_, err = f.writePin(p)
-	return err
+	return f.writePin(p)
 }
 
 // boardDeleted ends the pins on a board, in steps.
@@ -142,8 +133,7 @@ func (f *Inbox) boardDeleted() error {
 			return errRow("pin on another board", []byte(id))
 		}
 		p.row.Add(pinfacts.Fact{Kind: pinfacts.BoardGone, At: f.ev.Time, Board: board})
-		_, err = f.writePin(p)
-		return err
+		return f.writePin(p)
 	}
 	err := f.each(projections.AppendKey(nil, tagBoardOutbox, owner, board), true, func(rest []byte) error {
 		_, id, err := cutOutbox(rest)
@@ -173,30 +163,30 @@ func (f *Inbox) boardDeleted() error {
 	return nil
 }
 
-// writePin turns the difference between a pin before and now into rows, and returns what it is now. It may be cut while
+// writePin turns the difference between a pin before and now into rows. It may be cut while
 // the pin is pushed: until that is done the pin is as it was.
-func (f *Inbox) writePin(p *pin) (pinfacts.State, error) {
+func (f *Inbox) writePin(p *pin) error {
 	after := p.row.State()
 	if p.row.Settled || f.b.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
 		p.row.Settle(after, f.ev.Time)
 	}
 	if after.Made != nil {
 		if err := f.pushPin(p, after); err != nil {
-			return after, err
+			return err
 		}
 	}
 	f.writeShadows(p, after)
 	if err := f.writeOutboxes(p, after); err != nil {
-		return after, err
+		return err
 	}
 	f.key = projections.AppendKey(f.key[:0], tagPin, p.owner, p.id)
 	if after.Made == nil && p.row.Settled && f.b.BackfillsClosed() {
 		f.b.Delete(f.key)
-		return after, nil
+		return nil
 	}
 	f.value = p.row.Append(f.value[:0], p.id)
 	f.b.Set(f.key, f.value)
-	return after, nil
+	return nil
 }
 
 func (f *Inbox) writeShadows(p *pin, after pinfacts.State) {

@@ -25,7 +25,7 @@ type Order uint8
 const (
 	// Newest first; equal times by owner, then by pin.
 	Newest Order = iota
-	// Hot: by heat of the item, those without any last; equal heat as Newest.
+	// Hot: the newest pins by heat of the item, those without any last; equal heat as Newest.
 	Hot
 )
 
@@ -57,6 +57,9 @@ type Feed struct {
 	OnePerItem bool
 	// Above leaves out everything from this mark on, which a page gave as its Newest; nil: nothing. Newest order only.
 	Above Mark
+	// Heat has the scores of the order Hot, and Ranked is how many of the newest pins are ranked.
+	Heat   Heat
+	Ranked int
 	// Hide tells which of some items are to be left out; nil: none.
 	Hide func(items []string) (hide []bool, err error)
 }
@@ -106,7 +109,7 @@ func HotQuery(v *projections.View) *Queries {
 // with [ErrExpired] and [ErrMark].
 //
 // The order Newest costs the rows of the page, and below the floor of the inbox a look into each outbox. The order Hot
-// costs the whole feed.
+// costs that for all pins that are ranked.
 func (q *Queries) Feed(ctx context.Context, f Feed, after Mark, n int) (Page, error) {
 	if f.Order == Hot {
 		return q.hot(ctx, &f, after, n)

@@ -5,15 +5,10 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Route delivers what is said of an item to the item and to who says it, what concerns one user to that user. All else concerns the
-// inboxes of all followers, whom the event does not name: a pin is written there, and a follow may be the one from which on it is not.
+// Route delivers what concerns one user to that user. All else concerns the inboxes of all followers, whom the event does not name:
+// a pin is written there, and a follow may be the one from which on it is not.
 func (f *Inbox) Route(ev *events.Event, to *projections.Partitions) {
 	switch ev.Kind {
-	case events.Liked, events.Unliked, events.Played:
-		to.AddHome(ev.User)
-		to.AddHome(ev.Item)
-	case events.ItemScored:
-		to.AddHome(ev.Item)
 	case events.PinDeleted, events.ReaderActive:
 		to.AddHome(ev.User)
 	case events.UserMuted, events.UserUnmuted:
@@ -25,5 +20,5 @@ func (f *Inbox) Route(ev *events.Event, to *projections.Partitions) {
 
 // Crossing are all tags, those of the graph among them: a pin is written to inboxes.
 func (f *Inbox) Crossing() []projections.Tag {
-	return append(f.graph.Crossing(), projections.Tags(tagPin, tagScore)...)
+	return append(f.graph.Crossing(), projections.Tags(tagPin, tagBoardSource)...)
 }

@@ -3,6 +3,7 @@ package inbox_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -26,6 +27,9 @@ type reading struct {
 	always map[entry]bool
 	// last is the entry shown last.
 	last *inbox.Pin
+	// ranked is how many pins a feed by heat ranks, of those that were there when the session began.
+	ranked int
+	began  events.Micros
 }
 
 // entry is a pin in its place, which the time decides, or the item by its heat. Late history may change both.
@@ -62,13 +66,13 @@ func TestSessions(t *testing.T) {
 				if i%2 == 1 {
 					store = twin
 				}
-				r.step(t, store, now, rapid.IntRange(0, 2).Draw(t, "turn") == 0)
+				r.step(t, store, now, history[:folded], rapid.IntRange(0, 2).Draw(t, "turn") == 0)
 			}
 		}
 		now := model.New(history)
 		for _, r := range open {
 			for !r.ended {
-				r.step(t, s, now, true)
+				r.step(t, s, now, history, true)
 			}
 			r.finish(t)
 		}
@@ -83,14 +87,19 @@ func begin(t *rapid.T, users []string) *reading {
 			Own:        rapid.Bool().Draw(t, "own"),
 			OnePerItem: rapid.IntRange(0, 3).Draw(t, "one per item") == 0,
 		},
-		size:  rapid.IntRange(1, 3).Draw(t, "page size"),
-		shown: map[entry]int{},
+		size:   rapid.IntRange(1, 3).Draw(t, "page size"),
+		ranked: rapid.SampledFrom([]int{2, 5, 1000}).Draw(t, "ranked"),
+		shown:  map[entry]int{},
 	}
 }
 
 // list is the list at a position, as a set of entries.
 func (r *reading) list(now *model.Graph) map[entry]bool {
 	feed := now.Feed(r.feed.Reader, r.feed.Own)
+	if r.feed.Order == inbox.Hot {
+		feed = slices.DeleteFunc(feed, func(p model.Pin) bool { return p.Created > r.began })
+		feed = feed[:min(len(feed), r.ranked)]
+	}
 	if r.feed.OnePerItem {
 		feed = model.OnePerItem(feed)
 	}
@@ -102,9 +111,12 @@ func (r *reading) list(now *model.Graph) map[entry]bool {
 }
 
 // step notes what is in the list at this position, and reads a page at its turn.
-func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, turn bool) {
+func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, history []events.Event, turn bool) {
 	if r.ended || r.always == nil && !turn {
 		return
+	}
+	if r.always == nil {
+		r.began = s.Cursor().LastTime
 	}
 	list := r.list(now)
 	if r.always == nil {
@@ -120,7 +132,11 @@ func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, turn 
 	}
 	v := view(t, s)
 	defer v.Close()
-	page, err := inbox.HotQuery(v).Feed(context.Background(), r.feed, r.after, r.size)
+	f := r.feed
+	if f.Order == inbox.Hot {
+		f = byHeat(f, r.ranked, v.Cursor(), history)
+	}
+	page, err := inbox.HotQuery(v).Feed(context.Background(), f, r.after, r.size)
 	if err != nil {
 		t.Fatalf("page: %v", err)
 	}
@@ -185,11 +201,11 @@ func TestHotSessionExpires(t *testing.T) {
 		b.add(events.Event{Kind: events.PinCreated, User: "bob", Pin: id, Item: id})
 		b.add(events.Event{Kind: events.Played, User: "ann", Item: id})
 	}
-	feed := inbox.Feed{Reader: "ann", Order: inbox.Hot}
+	feed := inbox.Feed{Reader: "ann"}
 	read := func(after inbox.Mark) (inbox.Page, error) {
 		v := view(t, s)
 		defer v.Close()
-		return inbox.HotQuery(v).Feed(context.Background(), feed, after, 1)
+		return inbox.HotQuery(v).Feed(context.Background(), b.byHeat(feed), after, 1)
 	}
 	first, err := read(nil)
 	if err != nil || first.Next == nil {
@@ -220,6 +236,8 @@ type log struct {
 	s      *projections.Store
 	cursor events.Cursor
 	start  events.Micros
+	// told are all events.
+	told []events.Event
 }
 
 func newLog(t testing.TB, s *projections.Store) *log {
@@ -243,6 +261,7 @@ func (l *log) add(list ...events.Event) {
 		env.Events = append(env.Events, ev)
 		env.Kinds |= events.Kinds(ev.Kind)
 	}
+	l.told = append(l.told, env.Events...)
 	env.Cursor = l.cursor
 	fold(l.t, l.s, env)
 }

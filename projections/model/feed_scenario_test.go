@@ -10,6 +10,9 @@ import (
 	"github.com/skein-feed/skein/projections/model"
 )
 
+// scenarioRanked is how many pins are ranked by heat.
+const scenarioRanked = 5
+
 // scenarioHeat is how the scenarios count: what happens at 10 counts twice what happens at 0.
 var scenarioHeat = model.HeatSettings{HalfLife: 10, Play: 1, Like: 4, Repin: 8}
 
@@ -24,7 +27,7 @@ func feedAnswer(history []events.Event, q []string) (string, bool) {
 	case "once":
 		return pinList(model.OnePerItem(g.Feed(last, false))), true
 	case "hot":
-		return pinList(g.HotFeed(last, false, func(item string) (int64, bool) {
+		return pinList(g.HotFeed(last, false, scenarioRanked, func(item string) (int64, bool) {
 			return model.Heat(history, item, scenarioHeat)
 		})), true
 	case "pins":

@@ -105,10 +105,11 @@ func (g *Graph) Feed(reader string, own bool) []Pin {
 	return newest(list)
 }
 
-// HotFeed lists the same pins as [Graph.Feed], those of the hottest items first: by the score that heat tells, then newest
-// first. Those of items without a score come last, after those of the lowest.
-func (g *Graph) HotFeed(reader string, own bool, heat func(item string) (score int64, ok bool)) []Pin {
+// HotFeed lists the newest pins of [Graph.Feed], as many as are ranked, those of the hottest items first: by the score that heat
+// tells, then newest first. Those of items without a score come last, after those of the lowest.
+func (g *Graph) HotFeed(reader string, own bool, ranked int, heat func(item string) (score int64, ok bool)) []Pin {
 	list := g.Feed(reader, own)
+	list = list[:min(len(list), ranked)]
 	slices.SortStableFunc(list, func(x, y Pin) int {
 		scoreX, okX := heat(x.Item)
 		scoreY, okY := heat(y.Item)

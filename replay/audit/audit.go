@@ -17,7 +17,7 @@ import (
 type Finding struct {
 	// Entity is whose it is.
 	Entity Entity
-	// Check is counts, mirror, feed, heat, items, likes or rows.
+	// Check is counts, mirror, feed, items or rows.
 	Check string
 	// Text says in words what is expected and what was found.
 	Text string
@@ -28,21 +28,17 @@ type Finding struct {
 // String is one line.
 func (f Finding) String() string { return fmt.Sprintf("%v: %s: %s", f.Entity, f.Check, f.Text) }
 
-// Entity is what is checked at once: a user, a board or an item.
+// Entity is what is checked at once: a user or a board.
 type Entity struct {
 	User string
 	// Board is a board of User, if OfBoard is set: empty is the default board.
 	Board   string
 	OfBoard bool
-	Item    string
 }
 
 // String names the entity.
 func (e Entity) String() string {
-	switch {
-	case e.Item != "":
-		return "item " + e.Item
-	case e.OfBoard:
+	if e.OfBoard {
 		return fmt.Sprintf("board %q of %s", e.Board, e.User)
 	}
 	return "user " + e.User
@@ -150,12 +146,9 @@ func (a *Audit) Check(ctx context.Context, e Entity) error {
 	a.Checks++
 	a.later = a.later[:0]
 	var err error
-	switch {
-	case e.Item != "":
-		err = a.item(e.Item)
-	case e.OfBoard:
+	if e.OfBoard {
 		err = a.board(ctx, e.User, e.Board)
-	default:
+	} else {
 		err = a.user(ctx, e.User)
 	}
 	if err == nil {
@@ -223,16 +216,11 @@ func (a *Audit) entities(shard events.Shard) (map[Entity]struct{}, error) {
 		found[Entity{User: owner, Board: id, OfBoard: true}] = struct{}{}
 		return nil
 	}
-	item := func(id string) error {
-		found[Entity{Item: id}] = struct{}{}
-		return nil
-	}
 	g, i, c := a.views[0], a.views[1], a.views[2]
 	return found, errors.Join(
 		graph.EachUser(g, shard, user), graph.EachUser(i, shard, user), inbox.EachUser(i, shard, user),
 		counters.EachUser(c, shard, user),
 		graph.EachBoard(g, shard, board), graph.EachBoard(i, shard, board), inbox.EachBoard(i, shard, board),
 		counters.EachBoard(c, shard, board),
-		inbox.EachItem(i, shard, item), counters.EachItem(c, shard, item),
 	)
 }

@@ -171,15 +171,10 @@ func TestDisagree(t *testing.T) {
 		{graphStore, "edge A=ann B=bob", "set ff", "rows", "user ann"},
 		{inboxStore, "entry A=ann", "drop", "feed", "user ann"},
 		{inboxStore, "board-pin-count B=bob", "set 09", "counts", "board \"art\" of bob"},
-		{inboxStore, "score i=film seq", "drop", "heat", "item film"},
 		{countersStore, "shown-by i=film", "set 02", "items", "user bob"},
 		{countersStore, "shown-on i=film", "drop", "items", "user bob"},
-		{countersStore, "like A=eve", "drop", "likes", "user eve"},
-		{inboxStore, "like A=eve", "drop", "likes", "user eve"},
-		{inboxStore, "like A=eve", "set 04", "likes", "user eve"},
 		{countersStore, "user-doings A=bob", "drop", "counts", "user bob"},
 		{countersStore, "board-relations B=bob b=art", "drop", "counts", "board \"art\" of bob"},
-		{countersStore, "score i=film seq", "drop", "heat", "item film"},
 	} {
 		t.Run(test.row+" "+test.change, func(t *testing.T) {
 			f := newFixture(t, envs)

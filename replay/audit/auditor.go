@@ -230,6 +230,9 @@ func (a *Auditor) enqueue(envs []*events.Envelope) {
 	for _, env := range envs {
 		for i := range env.Events {
 			ev := &env.Events[i]
+			if ofItems(ev.Kind) {
+				continue
+			}
 			owner := ev.User
 			if ev.Peer != "" {
 				owner = ev.Peer
@@ -241,11 +244,13 @@ func (a *Auditor) enqueue(envs []*events.Envelope) {
 			if ev.Board != "" && owner != "" {
 				add(Entity{User: owner, Board: ev.Board, OfBoard: true})
 			}
-			if ev.Item != "" {
-				add(Entity{Item: ev.Item})
-			}
 		}
 	}
+}
+
+// ofItems reports whether a kind changes nothing that two stores have.
+func ofItems(k events.Kind) bool {
+	return events.Kinds(events.Played, events.Served, events.SeenCleared, events.Liked, events.Unliked, events.ItemScored).Has(k)
 }
 
 // take returns up to n entities that were written lately.

@@ -71,9 +71,6 @@ func (a *Audit) user(ctx context.Context, id string) error {
 	if err := a.pins(ctx, id, nil, count.Pins); err != nil {
 		return err
 	}
-	if err := a.likes(ctx, id); err != nil {
-		return err
-	}
 	return a.feed(ctx, id)
 }
 
@@ -106,22 +103,6 @@ func (a *Audit) board(ctx context.Context, owner, id string) error {
 		}
 	}
 	return a.pins(ctx, owner, &id, count.Pins)
-}
-
-// item compares what inbox and counters have summed up of an item.
-func (a *Audit) item(id string) error {
-	one, ok1, err := a.inbox.Score(id)
-	if err != nil {
-		return err
-	}
-	other, ok2, err := a.counters.Score(id)
-	if err != nil {
-		return err
-	}
-	if one != other || ok1 != ok2 {
-		a.find("heat", []string{"inbox", "counters"}, "inbox has a score of %d (%t), counters of %d (%t)", one, ok1, other, ok2)
-	}
-	return nil
 }
 
 // rest is what is left of a list behind its first page.

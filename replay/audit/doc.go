@@ -7,9 +7,7 @@
 //	counts   every count is the length of the list that another store has (I7)
 //	mirrors  every follow is seen from both sides, since the same time
 //	feeds    every inbox gives what the follows of the graph and the outboxes give by the definition of a feed (I8)
-//	heat     inbox and counters give every item the same score
 //	items    an owner's pins show the items, on the boards, that counters says
-//	likes    inbox and counters have a user like the same items
 //
 // An [Audit] is one common position. An [Auditor] takes one after the other:
 //

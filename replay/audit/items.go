@@ -1,9 +1,6 @@
 package audit
 
-import (
-	"context"
-	"errors"
-)
+import "context"
 
 // shownMost bounds how many items of one owner are counted in memory: what is beyond is not compared.
 const shownMost = 100_000
@@ -54,47 +51,4 @@ func (a *Audit) shows(ctx context.Context, s *shown) error {
 		}
 	}
 	return nil
-}
-
-var errEnough = errors.New("audit: the limit of a list is reached")
-
-// likes compares what inbox and counters have of the items that a user likes, each in its own rows.
-func (a *Audit) likes(ctx context.Context, user string) error {
-	// The limit is of both, in one order of keys: what is read of one is read of the other.
-	walk := func(each func(string, func(string, bool) error) error, do func(item string, holds bool) error) (n int64, err error) {
-		read := 0
-		err = each(user, func(item string, holds bool) error {
-			if a.limits.List > 0 && read >= a.limits.List {
-				return errEnough
-			}
-			if holds {
-				n++
-			}
-			if read++; read%restRows == 0 {
-				if err := a.rest(ctx); err != nil {
-					return err
-				}
-			}
-			return do(item, holds)
-		})
-		if errors.Is(err, errEnough) {
-			return unknown, nil
-		}
-		return n, err
-	}
-	one, err := walk(a.counters.EachLike, func(item string, holds bool) error {
-		other, err := a.inbox.Likes(user, item)
-		if err == nil && other != holds {
-			a.find("likes", []string{"inbox", "counters"}, "item %s: liked by counters: %t, by inbox: %t", item, holds, other)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	other, err := walk(a.inbox.EachLike, func(string, bool) error { return nil })
-	if err == nil && one != unknown && other != unknown && one != other {
-		a.find("likes", []string{"inbox", "counters"}, "counters has %d of the user, inbox %d", one, other)
-	}
-	return err
 }

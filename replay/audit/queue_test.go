@@ -12,13 +12,14 @@ func TestQueue(t *testing.T) {
 	follow := &events.Envelope{Events: []events.Event{
 		{Kind: events.UserFollowed, User: "ann", Peer: "bob"},
 		{Kind: events.BoardFollowed, User: "ann", Peer: "bob", Board: "art"},
-		{Kind: events.Played, User: "ann", Item: "film"},
+		{Kind: events.UserFollowed, User: "ann", Peer: "dee"},
+		{Kind: events.Played, User: "ann", Item: "film"}, // no two stores have it
 	}}
 	a.enqueue([]*events.Envelope{follow, follow, follow})
 	if s := a.Status(); s.Queued != 4 || s.Dropped != 0 {
 		t.Errorf("%d wait, %d are dropped", s.Queued, s.Dropped)
 	}
-	a.enqueue([]*events.Envelope{{Events: []events.Event{{Kind: events.Played, User: "cid", Item: "film"}}}})
+	a.enqueue([]*events.Envelope{{Events: []events.Event{{Kind: events.UserMuted, User: "cid", Peer: "dee"}}}})
 	if s := a.Status(); s.Queued != 4 || s.Dropped != 1 {
 		t.Errorf("%d wait, %d are dropped", s.Queued, s.Dropped)
 	}

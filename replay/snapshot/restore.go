@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"regexp"
 	"time"
 
@@ -156,6 +157,7 @@ func (o *RestoreOptions) find(ctx context.Context) (*Manifest, error) {
 	if c, ok := o.Projection.(projections.Compatible); ok && c.Reads(m.Fingerprint.Version) {
 		// It answers from where it stands until it is rebuilt, as it would where it was taken.
 		now.Version, now.Kinds = m.Fingerprint.Version, m.Fingerprint.Kinds
+		now.Settings = shared(now.Settings, m.Fingerprint.Settings)
 	}
 	if diff := m.Fingerprint.Differences(now); diff != "" {
 		return bad(fmt.Errorf("%w: fingerprint %s: %s; restore with what it was built with, or have the store built from the log",
@@ -171,6 +173,17 @@ func (o *RestoreOptions) find(ctx context.Context) (*Manifest, error) {
 		}
 	}
 	return m, nil
+}
+
+// shared returns the settings of an earlier version, with the values of now where they still are settings.
+func shared(now, was map[string]string) map[string]string {
+	both := maps.Clone(was)
+	for key := range both {
+		if value, ok := now[key]; ok {
+			both[key] = value
+		}
+	}
+	return both
 }
 
 // fetch downloads the files to a directory below scratch, and opens them as a store.

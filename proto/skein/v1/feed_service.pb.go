@@ -31,7 +31,8 @@ const (
 	FeedOrder_FEED_ORDER_UNSPECIFIED FeedOrder = 0
 	// By creation time of the pin, newest first; equal times by id.
 	FeedOrder_FEED_ORDER_NEWEST FeedOrder = 1
-	// By heat of the item, hottest first, then as in NEWEST.
+	// The newest pins of the feed, a thousand unless the service is set otherwise (--feed-keep), by heat of the item: hottest first, then
+	// as in NEWEST. What is pinned after the first page is in the next session.
 	FeedOrder_FEED_ORDER_TRENDING FeedOrder = 2
 )
 
@@ -292,7 +293,7 @@ type isReadFeedRequest_Start interface {
 
 type ReadFeedRequest_PageToken struct {
 	// The next_page_token of the page before; empty: the first page. Tokens of NEWEST do not expire, tokens of
-	// HOT live at least an hour of log time and then say so.
+	// TRENDING live at least an hour of log time and then say so.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3,oneof"`
 }
 
@@ -401,7 +402,7 @@ type FeedEntry struct {
 	BoardId string `protobuf:"bytes,4,opt,name=board_id,json=boardId,proto3" json:"board_id,omitempty"`
 	// When the pin began.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// The heat of the item: binary logarithm in units of 1/65536. In the order HOT only, else 0.
+	// The heat of the item: binary logarithm in units of 1/65536. In the order TRENDING only, else 0.
 	Score int64 `protobuf:"zigzag64,6,opt,name=score,proto3" json:"score,omitempty"`
 	// The bytes given when the pin was created, at most 256.
 	Attributes    []byte `protobuf:"bytes,7,opt,name=attributes,proto3" json:"attributes,omitempty"`

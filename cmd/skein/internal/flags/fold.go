@@ -13,7 +13,7 @@ import (
 // FoldFlags are the settings that folds read. A store goes on only with those that it was built with.
 type FoldFlags struct {
 	FeedThreshold int64         `help:"Followers beyond which pins are merged on reading, not pushed; -1: push all." default:"10000"`
-	FeedKeep      int           `help:"Entries that an inbox keeps when it is trimmed." default:"1000"`
+	FeedKeep      int           `help:"Entries that an inbox keeps when it is trimmed, and that are ranked by heat." default:"1000"`
 	FeedActive    time.Duration `help:"How long after a sign of a reader the reader's inbox is kept." default:"336h"`
 	HeatHalfLife  time.Duration `help:"Time in which the heat of an item halves." default:"24h"`
 	HeatPerPlay   uint32        `help:"What a play adds to the heat of an item." default:"1"`
@@ -36,14 +36,13 @@ func (f *FoldFlags) Settings() (all.Settings, error) {
 		Counters: counters.DefaultSettings(),
 	}
 	s.Inbox.Threshold, s.Inbox.Keep, s.Inbox.Active = f.FeedThreshold, f.FeedKeep, f.FeedActive
-	s.Inbox.HalfLife, s.Counters.HalfLife = f.HeatHalfLife, f.HeatHalfLife
-	s.Inbox.PlayWeight, s.Inbox.LikeWeight, s.Inbox.RepinWeight = f.HeatPerPlay, f.HeatPerLike, f.HeatPerRepin
+	s.Counters.HalfLife = f.HeatHalfLife
 	s.Counters.PlayWeight, s.Counters.LikeWeight, s.Counters.RepinWeight = f.HeatPerPlay, f.HeatPerLike, f.HeatPerRepin
 	for _, c := range []struct {
 		flags string
 		err   error
 	}{
-		{"--feed-… or --heat-…", s.Inbox.Check()},
+		{"--feed-…", s.Inbox.Check()},
 		{"--heat-…", s.Counters.Check()},
 		{"--seen-…", s.Seen.Check()},
 	} {
