@@ -26,6 +26,9 @@ func writeThrough(dir string) error {
 		if err == nil && !d.IsDir() && strings.HasSuffix(path, blockSuffix) {
 			blocks[filepath.Dir(path)] = append(blocks[filepath.Dir(path)], path)
 		}
+		if path != dir && errors.Is(err, fs.ErrNotExist) {
+			return nil // as below
+		}
 		return err
 	})
 	if err != nil {
@@ -34,11 +37,12 @@ func writeThrough(dir string) error {
 	for in, paths := range blocks {
 		slices.SortFunc(paths, func(a, b string) int { return cmp.Compare(blockNumber(a), blockNumber(b)) })
 		for i, path := range paths {
-			if err := syncFile(path, i >= len(paths)-2); err != nil {
+			// A server that has shut down may still remove what it has emptied: that need not be on disk.
+			if err := syncFile(path, i >= len(paths)-2); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
-		if err := syncFile(in, false); err != nil {
+		if err := syncFile(in, false); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -36,3 +36,28 @@ func TestWriteThrough(t *testing.T) {
 		t.Error("a directory that is not there is no error")
 	}
 }
+
+// TestWriteThroughWhileFilesGo: a server that has shut down removes what it has purged in its own time.
+func TestWriteThroughWhileFilesGo(t *testing.T) {
+	dir := t.TempDir()
+	purged := filepath.Join(dir, "jetstream", "a", "__msgs__")
+	for range 30 {
+		if err := os.MkdirAll(purged, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for n := range 20 {
+			if err := os.WriteFile(filepath.Join(purged, fmt.Sprint(n, blockSuffix)), []byte("gone"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		removed := make(chan error, 1)
+		go func() { removed <- os.RemoveAll(purged) }()
+		err := writeThrough(dir)
+		if err := <-removed; err != nil {
+			t.Fatal(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
