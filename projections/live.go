@@ -44,6 +44,21 @@ type LiveOptions struct {
 //	 │                │ CutOver: N+1 shows at least what N shows
 //	 └────► Build: N+1 ──► live; N is kept as the former one, for a rollback; older ones are removed
 //
+// The file of generations names up to three; what it does not name is removed. What leads from one state to another:
+//
+//	call          serves     being built                former
+//	Build         as before  opened, or begun           as before
+//	Former        as before  as before                  opened, to be folded up to the present
+//	Reopen        as before  opened anew, or the former, with the bounds of serving
+//	Leave         as before  closed and kept, or the former
+//	Discard       as before  closed and removed         closed only
+//	CutOver       what was open takes its place; nothing is being built; what served before is the former
+//	Abandon       as before  removed, unless it is open  as before
+//	DropFormer    as before  as before                  removed
+//	Revive        opened anew, after a disk had stopped it; the others as before
+//
+// One of what is being built and the former is open at a time: [ErrBuilding].
+//
 // A generation that cannot be opened, or fails, does not fail the Live: its state says so, and it can be rebuilt.
 //
 // The methods are safe for concurrent use.
