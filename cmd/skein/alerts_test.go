@@ -22,6 +22,8 @@ import (
 	"connectrpc.com/connect"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/access"
@@ -72,7 +74,7 @@ func TestAlertsFire(t *testing.T) {
 type watched struct {
 	*server
 	t    *testing.T
-	api  *client
+	api  *command.Client
 	stop func()
 }
 
@@ -91,7 +93,7 @@ func (w *watched) open() {
 	if err := w.start(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
-	w.api = (&clientFlags{Server: w.addr}).client()
+	w.api = (&command.ClientFlags{Server: w.addr}).Client()
 }
 
 // reopen stops the service in order and starts it with other flags.
@@ -115,7 +117,7 @@ func (w *watched) publishes() func() {
 	return func() {
 		ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 		defer cancel()
-		_, _ = w.api.events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{
+		_, _ = w.api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{
 			Events: []*skeinv1.Event{userFollowed("ann", fmt.Sprint("user", n.Add(1)))},
 		}))
 	}
@@ -174,7 +176,7 @@ func noDisk(t *testing.T, p *prometheusServer) {
 	w.await(p, func() {
 		refused()
 		reads.Go(func() {
-			_, _ = w.api.graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
+			_, _ = w.api.Graph().CheckFollows(t.Context(), connect.NewRequest(&skeinv1.CheckFollowsRequest{
 				Pairs: []*skeinv1.FollowPair{{UserId: "ann", Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: "cid"}}}, AtLeast: position,
 			}))
 		})
@@ -284,7 +286,7 @@ func logSlowThenGone(t *testing.T, p *prometheusServer) {
 	patient, end := context.WithTimeout(t.Context(), patience)
 	defer end()
 	calls.Go(func() { // longer than the service tries
-		_, err := w.api.events().Publish(patient, connect.NewRequest(&skeinv1.PublishRequest{
+		_, err := w.api.Events().Publish(patient, connect.NewRequest(&skeinv1.PublishRequest{
 			Events: []*skeinv1.Event{userFollowed("ann", "late")},
 		}))
 		t.Log("publishing without a log:", err)
@@ -300,7 +302,7 @@ func logFull(t *testing.T, p *prometheusServer) {
 		for n := range 100 {
 			req.Events = append(req.Events, boardCreated("ann", fmt.Sprint("board", n), strings.Repeat("x", 250)))
 		}
-		_, err := w.api.events().Publish(t.Context(), connect.NewRequest(req))
+		_, err := w.api.Events().Publish(t.Context(), connect.NewRequest(req))
 		return err
 	}
 	var err error
@@ -348,7 +350,7 @@ func malformedEvents(t *testing.T, p *prometheusServer) {
 func anotherLog(t *testing.T, p *prometheusServer) {
 	w := watch(t, p, t.TempDir(), "--archive", "off")
 	publish(t, w.api, userFollowed("ann", "bob"))
-	if err := errors.Join(w.stopInOrder(), os.RemoveAll(filepath.Join(w.dir, "data", logDir))); err != nil {
+	if err := errors.Join(w.stopInOrder(), os.RemoveAll(filepath.Join(w.dir, "data", service.LogDir))); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.launch(t.Context()); err != nil { // it serves, and is not ready
@@ -363,7 +365,7 @@ func messageLost(t *testing.T, p *prometheusServer) {
 	for _, user := range []string{"bob", "cid", "dee"} {
 		publish(t, w.api, userFollowed("ann", user))
 	}
-	if err := errors.Join(w.stopInOrder(), flipBit(filepath.Join(w.dir, "data", logDir), "cid", 1, filepath.Join(w.dir, "whole"))); err != nil {
+	if err := errors.Join(w.stopInOrder(), flipBit(filepath.Join(w.dir, "data", service.LogDir), "cid", 1, filepath.Join(w.dir, "whole"))); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.launch(t.Context()); err != nil { // it serves, and is not ready
@@ -421,16 +423,16 @@ func snapshotsBroken(t *testing.T, p *prometheusServer) {
 // rowsLost: a disk loses a row of the graph, once, and then again as soon as it is repaired: to the auditor the same as a fold that
 // writes it wrongly.
 func rowsLost(t *testing.T, p *prometheusServer) {
-	var service *app
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *appOptions) {
-		o.upkeep.auditShare = 1
-		o.works = func(a *app) works { service = a; return a.works() }
+	var running *service.Service
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
+		o.Upkeep.AuditShare = 1
+		o.Works = func(a *service.Service) service.Works { running = a; return a.Works() }
 	})
 	defer stop()
 	publish(t, api, userFollowed("quiet", "silent"))
 	name := strings.ReplaceAll(t.Name(), "/", "-")
-	defer p.scrape(t, name, target{addr: strings.TrimPrefix(api.url, "http://")})()
-	live := service.store("graph")
+	defer p.scrape(t, name, target{addr: strings.TrimPrefix(api.URL, "http://")})()
+	live := running.Store("graph")
 	lose := func() {
 		prefix := graph.FollowersPrefix(nil, "silent")
 		_ = live.Mend(t.Context(), func(_ events.Cursor, rows projections.Reader, m *projections.Mending) error {
@@ -443,7 +445,7 @@ func rowsLost(t *testing.T, p *prometheusServer) {
 	}
 	p.await(t, name, func() {
 		lose()
-		publish(t, api, played("quiet", "film")) // what is written lately is audited first
+		publish(t, api, userFollowed("quiet", "loud")) // what is written lately is audited first
 	}, "SkeinAuditFinding")
 	ctx, cancel := context.WithCancel(t.Context())
 	var saboteur sync.WaitGroup
@@ -499,10 +501,10 @@ func tooManyStreams(t *testing.T, p *prometheusServer) {
 	var watching sync.WaitGroup
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	w.api.http.Transport = transport
+	w.api.HTTP.Transport = transport
 	more := func() {
 		watching.Go(func() {
-			stream, err := w.api.events().Watch(ctx, connect.NewRequest(&skeinv1.WatchRequest{}))
+			stream, err := w.api.Events().Watch(ctx, connect.NewRequest(&skeinv1.WatchRequest{}))
 			if err != nil {
 				return
 			}

@@ -19,6 +19,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -102,21 +103,21 @@ func TestDashboardShows(t *testing.T) {
 }
 
 // readAll asks what a product asks, until the context ends.
-func readAll(ctx context.Context, api *client, seed uint64) {
+func readAll(ctx context.Context, api *command.Client, seed uint64) {
 	w := soakWorld{rand.New(rand.NewPCG(seed, 1))}
 	for tick := time.NewTicker(3 * time.Millisecond); ctx.Err() == nil; <-tick.C {
 		a, b := w.others()
 		switch w.random.IntN(6) {
 		case 0:
-			_, _ = api.feed().ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: a, MarkActive: true, HideSeen: true}))
+			_, _ = api.Feed().ReadFeed(ctx, connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: a, MarkActive: true, HideSeen: true}))
 		case 1:
-			_, _ = api.seen().FilterSeen(ctx, connect.NewRequest(&skeinv1.FilterSeenRequest{
+			_, _ = api.Seen().FilterSeen(ctx, connect.NewRequest(&skeinv1.FilterSeenRequest{
 				UserId: a, ItemIds: []string{w.item(), w.item(), w.item()},
 			}))
 		case 2:
-			_, _ = api.counters().ListTrending(ctx, connect.NewRequest(&skeinv1.ListTrendingRequest{}))
+			_, _ = api.Counters().ListTrending(ctx, connect.NewRequest(&skeinv1.ListTrendingRequest{}))
 		default:
-			_, _ = api.graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
+			_, _ = api.Graph().CheckFollows(ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
 				Pairs: []*skeinv1.FollowPair{{UserId: a, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: b}}},
 			}))
 		}

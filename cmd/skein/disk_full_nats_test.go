@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
 // natsOnSmallDisk is a real NATS server whose store is on a small disk.
@@ -71,7 +72,7 @@ func TestDiskOfNATSFull(t *testing.T) {
 	if err := d.start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	d.api = (&clientFlags{Server: d.addr}).client()
+	d.api = (&command.ClientFlags{Server: d.addr}).Client()
 	for range 40 {
 		if err := d.publish(); err != nil {
 			t.Fatal(err)

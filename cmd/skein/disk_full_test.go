@@ -16,6 +16,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -60,7 +61,7 @@ func fill(t *testing.T, path string) {
 type onSmallDisk struct {
 	*server
 	ctx context.Context //nolint:containedctx // that of the test
-	api *client
+	api *command.Client
 	// follows is how many were acknowledged, position the last.
 	follows  int
 	position string
@@ -77,7 +78,7 @@ func startOnSmallDisk(t *testing.T, mib int, flags ...string) *onSmallDisk {
 	if err := d.start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	d.api = (&clientFlags{Server: d.addr}).client()
+	d.api = (&command.ClientFlags{Server: d.addr}).Client()
 	return d
 }
 
@@ -96,7 +97,7 @@ func (d *onSmallDisk) publish() error {
 			EventId: b, Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{UserId: a, TargetUserId: b}},
 		})
 	}
-	res, err := d.api.events().Publish(d.ctx, connect.NewRequest(req))
+	res, err := d.api.Events().Publish(d.ctx, connect.NewRequest(req))
 	if err == nil {
 		d.position = res.Msg.GetPosition()
 		d.follows += 500
@@ -124,7 +125,7 @@ func (d *onSmallDisk) answers(when string) {
 func (d *onSmallDisk) check(when string, n int, atLeast string) bool {
 	d.t.Helper()
 	a, b := d.follow(n)
-	res, err := d.api.graph().CheckFollows(d.ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
+	res, err := d.api.Graph().CheckFollows(d.ctx, connect.NewRequest(&skeinv1.CheckFollowsRequest{
 		AtLeast: atLeast,
 		Pairs:   []*skeinv1.FollowPair{{UserId: a, Target: &skeinv1.FollowPair_TargetUserId{TargetUserId: b}}},
 	}))

@@ -309,7 +309,7 @@ func demandFound(ctx context.Context, t *testing.T, running *service.Service, ap
 			t.Fatal(err)
 		}
 		// What is written lately is audited first. On a busy machine the stores may show it late.
-		_, err = api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{played("quiet", "film")}}))
+		_, err = api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{Events: []*skeinv1.Event{userFollowed("quiet", "loud")}}))
 		if err != nil && connect.CodeOf(err) != connect.CodeDeadlineExceeded {
 			t.Fatal(err)
 		}
