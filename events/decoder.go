@@ -90,7 +90,7 @@ func (d *Decoder) Decode(seq uint64, stamp Micros, data []byte) (*Envelope, erro
 		// A malformed event takes its time too, so that times do not depend on what a version can read.
 		first := max(stamp, d.cur.LastTime+1)
 		d.mark(seq, first)
-		d.settle(env, first, data)
+		d.finish(env, first, data)
 		d.cur.LastTime = first + Micros(slots-1)
 	} else if len(d.marks) == 0 {
 		d.marks = append(d.marks, mark{seq, d.cur.LastTime})
@@ -177,9 +177,9 @@ func (e *Envelope) refuse(seq uint64, slot int, r *Rejection, data []byte) {
 	e.Rejects = append(e.Rejects, Reject{Seq: seq, Slot: slot, Rejection: *r, Data: append([]byte(nil), data...)})
 }
 
-// settle gives the events their times, the first slot's being given, and drops the repeats: in silence those that say what was
+// finish gives the events their times, the first slot's being given, and drops the repeats: in silence those that say what was
 // said within the horizon with their id, and as rejects the others.
-func (d *Decoder) settle(env *Envelope, first Micros, data []byte) {
+func (d *Decoder) finish(env *Envelope, first Micros, data []byte) {
 	d.window.advance(first)
 	spans, refused := d.spans[:cap(d.spans)], len(env.Rejects)
 	n := 0

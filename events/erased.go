@@ -40,12 +40,6 @@ func (h KeyedHash) Pseudonym(id string) string {
 	return string(hex.AppendEncode(b, hash[:]))
 }
 
-// IsPseudonym tells a pseudonym from the id of a user or item.
-func IsPseudonym(id string) bool {
-	_, _, ok := cutPseudonym(id)
-	return ok
-}
-
 func cutPseudonym(id string) (shard Shard, hash [16]byte, ok bool) {
 	if len(id) != pseudonymBytes || id[0] != pseudonymMark {
 		return 0, hash, false

@@ -46,7 +46,7 @@ type Event struct {
 	Item string
 	// Items are the items of a Served event.
 	Items []string
-	// RepinUser and RepinPin name the pin that a PinCreated re-pins; empty: none.
+	// RepinUser and RepinPin name the pin that a PinCreated re-pins; empty means none.
 	RepinUser, RepinPin string
 	// Title of a board.
 	Title string
@@ -118,7 +118,7 @@ func (e *Envelope) Skipped(from, n int) (repeats []int, rejections []Rejection, 
 // Reject is a malformed event, or an envelope that did not decode (I11).
 type Reject struct {
 	Seq uint64
-	// Slot is the place in the envelope; -1: the whole envelope.
+	// Slot is the place in the envelope; -1 means the whole envelope.
 	Slot int
 	// Rejection says why.
 	Rejection Rejection

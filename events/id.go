@@ -22,7 +22,7 @@ const (
 	MaxServedItems     = 100
 )
 
-// NumShards is how many virtual shards ids spread over; NumPartitions how many partitions of neighbouring shards.
+// NumShards is how many virtual shards ids spread over; NumPartitions how many partitions of neighboring shards.
 const (
 	NumShards     = 8192
 	NumPartitions = 256

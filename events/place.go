@@ -10,7 +10,7 @@ import (
 // is that of the whole envelope: a state has all of it or nothing.
 type Place struct {
 	Position
-	// Slots of the envelope at Seq that are before the place; 0: all.
+	// Slots of the envelope at Seq that are before the place; 0 means all.
 	Slots int
 }
 

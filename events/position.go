@@ -48,7 +48,7 @@ func ParsePosition(s string) (Position, error) {
 type Cursor struct {
 	Log   LogID
 	Epoch uint32
-	// Seq is the sequence of the last envelope read; 0: none.
+	// Seq is the sequence of the last envelope read; 0 means none.
 	Seq uint64
 	// Checksum is xxh3-64 of the body of the message at Seq: a log that was rewritten is noticed.
 	Checksum uint64

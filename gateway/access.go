@@ -14,44 +14,45 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// admission is who makes a call, or why that is not known. The zero one is of nobody, who has no role: a way into the server that
+// identity is who makes a call, or why that is not known. The zero one is of nobody, who has no role: a way into the server that
 // forgets to ask lets nobody in.
-type admission struct {
+type identity struct {
 	caller access.Caller
 	denied error
-	// again asks the same again; nil: a call is asked about once.
-	again func() admission
+	// again asks the same again; nil means a call is asked about once.
+	again func() identity
 	// conn is where a call in net/http came from; nil for those of the loop, which knows its own.
-	conn *clientConn
+	conn *admission.Conn
 }
 
 // party is whose share of what is bounded a call takes: that of its caller, by name, or of its address if nobody is known.
-func (a admission) party(s *Server, open bool) string {
+func (a identity) party(s *Server, open bool) string {
 	switch {
 	case s.gate != nil && !open && a.denied == nil:
 		return "caller " + a.caller.Name
 	case a.conn != nil:
-		return a.conn.party
+		return a.conn.Party
 	}
 	return ""
 }
 
 // who asks who makes a call. Every way into the server asks before it reads a body; what the caller may do is judged in
 // one place for all of them: [method.permit], then [method.about].
-func (s *Server) who(authorization string, cert *x509.Certificate) admission {
+func (s *Server) who(authorization string, cert *x509.Certificate) identity {
 	if s.gate == nil {
-		return admission{caller: access.Anyone()}
+		return identity{caller: access.Anyone()}
 	}
 	caller, err := s.gate.Authorize(time.Now(), authorization, cert)
-	return admission{caller: caller, denied: err}
+	return identity{caller: caller, denied: err}
 }
 
 // permit refuses who may not call the method, whatever the request.
-func (m *method) permit(a admission) error {
+func (m *method) permit(a identity) error {
 	switch {
 	case m.right.open:
 		return nil
@@ -66,24 +67,24 @@ func (m *method) permit(a admission) error {
 }
 
 // letsIn is part of plainMethod.
-func (m *method) letsIn(from admission) bool { return from.denied == nil || m.right.open }
+func (m *method) letsIn(from identity) bool { return from.denied == nil || m.right.open }
 
 // about refuses a good request of a caller who is bound to a user, if it is about another.
-func (m *method) about(ctx context.Context, a admission, req proto.Message) error {
+func (m *method) about(ctx context.Context, a identity, req proto.Message) error {
 	if user := a.caller.User; user != "" && !m.right.open {
 		if field := m.right.bound.other(user, req); field != "" {
 			return otherUser(user, field)
 		}
 	}
 	if m.right.roles == access.Admin && m.s.gate != nil {
-		m.s.log.InfoContext(ctx, "admin call", "method", m.name, "caller", a.caller.Name)
+		m.s.logger.InfoContext(ctx, "admin call", "method", m.name, "caller", a.caller.Name)
 	}
 	return nil
 }
 
 // whilePermitted returns a context that also ends when the caller of a stream would no longer be let in: when its token has expired,
 // or was taken out of the file. A stream may last for months.
-func (m *method) whilePermitted(ctx context.Context, a admission) (context.Context, context.CancelFunc) {
+func (m *method) whilePermitted(ctx context.Context, a identity) (context.Context, context.CancelFunc) {
 	if a.again == nil {
 		return ctx, func() {}
 	}
@@ -119,8 +120,8 @@ func endOf(ctx context.Context, err error) error {
 	if f, ok := errors.AsType[*apierror.Failure](cause); ok {
 		return f
 	}
-	if errors.Is(cause, errStopping) {
-		return errStopping
+	if errors.Is(cause, apierror.ErrStopping) {
+		return apierror.ErrStopping
 	}
 	return err
 }
@@ -133,7 +134,7 @@ func authorizationOf(r *http.Request) string {
 	return strings.Join(r.Header[headerNames[authorization]], ", ")
 }
 
-// certificateOf is the client certificate of a connection, if it was verified; nil: there is none.
+// certificateOf is the client certificate of a connection, if it was verified; nil means there is none.
 func certificateOf(state *tls.ConnectionState) *x509.Certificate {
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return nil
@@ -158,7 +159,7 @@ func (s *Server) guarded(roles access.Roles, h http.Handler) http.Handler {
 			return
 		}
 		if err := s.errorWriter.Write(w, r, f.ConnectError()); err != nil {
-			s.log.DebugContext(r.Context(), "answer not sent", "error", err)
+			s.logger.DebugContext(r.Context(), "answer not sent", "error", err)
 		}
 	})
 }

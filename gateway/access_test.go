@@ -24,6 +24,7 @@ import (
 
 	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/gateway/access/accesstest"
+	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -130,6 +131,10 @@ func requestFor(t testing.TB, m protoreflect.MethodDescriptor, user string) prot
 		req.Pairs = []*skeinv1.FollowPair{userPair("ann", "bob"), userPair(user, "bob")}
 	case *skeinv1.BatchGetCountersRequest:
 		req.Keys = []*skeinv1.CounterKey{countsOfItem("i")}
+	case *skeinv1.BatchGetPinsRequest:
+		req.Pins = []*skeinv1.Pin{pinNamed("bob", "p")}
+	case *skeinv1.BatchGetViewerStateRequest:
+		req.Keys = []*skeinv1.ViewerStateKey{stateOfPin("bob", "p")}
 	case *skeinv1.PublishRequest:
 		req.Events = []*skeinv1.Event{follow("ann", "zoe"), follow(user, "zoe")}
 		if user == "ann" {
@@ -387,10 +392,10 @@ func TestNobodyIsNobody(t *testing.T) {
 	if !ok {
 		t.Fatal("CheckFollows is another kind of method")
 	}
-	_, err := u.answer(t.Context(), admissionOf(context.Background()), &request.Received[skeinv1.CheckFollowsRequest, *skeinv1.CheckFollowsRequest]{}, &extra{})
+	_, err := u.answer(t.Context(), identityOf(context.Background()), &request.Received[skeinv1.CheckFollowsRequest, *skeinv1.CheckFollowsRequest]{}, &call.Info{})
 	wantError(t, err, connect.CodePermissionDenied, "ROLE_MISSING", "")
 	m := g.server.newMethod("/skein.v1.GraphService/New")
-	if err := m.permit(admission{caller: access.Anyone()}); err == nil {
+	if err := m.permit(identity{caller: access.Anyone()}); err == nil {
 		t.Error("a method without a right is everybody's")
 	}
 }

@@ -2,10 +2,8 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -50,7 +48,7 @@ func TestMarkActive(t *testing.T) {
 	}
 	read(w)
 	// A process that has not seen the reader yet knows it from the projection.
-	other := w.twin(withFeeds)
+	other := w.replica(withFeeds)
 	if err := other.inbox.WaitFor(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
@@ -90,58 +88,7 @@ func TestMarkActiveWithoutALog(t *testing.T) {
 		t.Errorf("%d envelopes", n)
 	}
 	// Nothing was taken, so nothing is remembered.
-	if m := w.server.marks; len(m.marked.recent) != 0 || len(m.waiting) != 0 || m.running {
-		t.Errorf("%+v", m.marked)
-	}
-}
-
-// While the log is busy a bounded number of readers wait, and go into one call. The others are noted by a later read.
-func TestMarksAreBounded(t *testing.T) {
-	w := newWorld(t, withFeeds)
-	m := newMarker(t.Context(), w.publisher)
-	m.running = true // as if a call were under way
-	now := time.Now()
-	for i := range 3 * maxWaitingMarks {
-		m.mark(fmt.Sprint("reader", i), now)
-	}
-	if len(m.waiting) != maxWaitingMarks || len(m.marked.recent) != maxWaitingMarks {
-		t.Errorf("%d wait, %d are remembered", len(m.waiting), len(m.marked.recent))
-	}
-	m.run()
-	if env := w.envelopes(1)[0]; len(env.Events) != maxWaitingMarks {
-		t.Errorf("%d events in one envelope", len(env.Events))
-	}
-	m.mark(fmt.Sprint("reader", maxWaitingMarks), now)
-	m.close()
-	m.mark("late", now)
-	m.close()
-	if n := w.head(); n != 2 || m.running || len(m.waiting) != 0 {
-		t.Errorf("%d envelopes", n)
-	}
-}
-
-func TestMarked(t *testing.T) {
-	var m marked
-	now := time.Now()
-	for _, c := range []struct {
-		after time.Duration
-		due   bool
-	}{{0, true}, {time.Second, false}, {activePeriod - 1, false}, {activePeriod, true}, {activePeriod + 1, false}} {
-		if due := m.add("ann", now.Add(c.after)); due != c.due {
-			t.Errorf("after %v: %v", c.after, due)
-		}
-	}
-	for i := range 3 * maxMarked {
-		if !m.add(fmt.Sprint(i), now) || m.add(fmt.Sprint(i), now) || i > maxMarked/4 && m.add(fmt.Sprint(i-maxMarked/4), now) {
-			t.Fatalf("reader %d", i)
-		}
-		if n := len(m.recent) + len(m.older); n > maxMarked {
-			t.Fatalf("%d readers are remembered", n)
-		}
-	}
-	m.add("bob", now)
-	m.remove("bob")
-	if !m.add("bob", now) {
-		t.Error("forgotten, and yet remembered")
+	if n := w.server.marks.Remembered(); n != 0 {
+		t.Errorf("%d readers are remembered", n)
 	}
 }

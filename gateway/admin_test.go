@@ -10,13 +10,14 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/skein-feed/skein/gateway/operator"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 // notebook is an operator that notes orders, and whose operations end when it is told.
 type notebook struct {
 	mu      sync.Mutex
-	orders  []Order
+	orders  []operator.Order
 	ops     []*skeinv1.Operation
 	changed chan struct{}
 }
@@ -27,14 +28,14 @@ func withOperator(n *notebook) func(*worldOptions) {
 }
 
 // Start notes the order. Of the kinds it lacks one, and one is always in the way.
-func (n *notebook) Start(_ context.Context, o Order) (*skeinv1.Operation, error) {
+func (n *notebook) Start(_ context.Context, o operator.Order) (*skeinv1.Operation, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch o.Kind {
 	case skeinv1.OperationKind_OPERATION_KIND_SNAPSHOT:
-		return nil, &Refusal{Why: ErrWorkAbsent, Text: "TakeSnapshot needs a place for snapshots"}
+		return nil, &operator.Refusal{Why: operator.ErrWorkAbsent, Text: "TakeSnapshot needs a place for snapshots"}
 	case skeinv1.OperationKind_OPERATION_KIND_ROLLBACK:
-		return nil, fmt.Errorf("wrapped: %w", &Refusal{Why: ErrInTheWay, Text: "7 is in the way", Operation: "7"})
+		return nil, fmt.Errorf("wrapped: %w", &operator.Refusal{Why: operator.ErrInTheWay, Text: "7 is in the way", Operation: "7"})
 	}
 	op := &skeinv1.Operation{
 		OperationId: fmt.Sprintf("%03d", len(n.ops)), Kind: o.Kind, Projection: o.Projection,
@@ -53,7 +54,7 @@ func (n *notebook) Get(_ context.Context, id string) (*skeinv1.Operation, error)
 			return op, nil
 		}
 	}
-	return nil, ErrUnknownOperation
+	return nil, operator.ErrUnknownOperation
 }
 
 // List lists the latest first.
@@ -122,7 +123,7 @@ func TestOrders(t *testing.T) {
 	if res.GetOperation().GetOperationId() != "003" {
 		t.Error(res)
 	}
-	want := []Order{
+	want := []operator.Order{
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: "graph", Partitions: []uint32{0, 255}, Share: 0.5},
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_VERIFY, Share: 1},
 		{Kind: skeinv1.OperationKind_OPERATION_KIND_REPAIR, Projection: "inbox", Partitions: []uint32{7}},

@@ -409,8 +409,9 @@ func (blanks) Read(p []byte) (int, error) {
 
 // Every attack ends as docs/access.md says.
 func TestAttacks(t *testing.T) {
+	t.Parallel()
 	a := &attacker{t: t, guarded: newGuarded(t, func(o *worldOptions) {
-		o.Limits.IOTimeout = 200 * time.Millisecond
+		o.Limits.IOTimeout = 5 * time.Second
 		o.Origins = []string{"https://app.example"}
 	})}
 	a.server.admitPeriod = time.Millisecond

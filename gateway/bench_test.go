@@ -16,7 +16,12 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/counterservice"
+	"github.com/skein-feed/skein/gateway/internal/graphservice"
 	"github.com/skein-feed/skein/gateway/internal/request"
+	"github.com/skein-feed/skein/gateway/internal/seenservice"
+	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/projections"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
@@ -32,7 +37,7 @@ func benchWorld(b *testing.B) *world {
 		for i := range 825 {
 			evs = append(evs, played("17", fmt.Sprint(3*(825*batch+i))))
 		}
-		if _, err := w.server.publish(context.Background(), &skeinv1.PublishRequest{Events: evs}, &extra{}); err != nil {
+		if _, err := w.server.events.Publish(context.Background(), &skeinv1.PublishRequest{Events: evs}, &call.Info{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -41,18 +46,18 @@ func benchWorld(b *testing.B) *world {
 		for i := range 1000 {
 			evs = append(evs, follow(fmt.Sprint(i), fmt.Sprint(100_000+13*batch+i%7)))
 		}
-		res, err := w.server.publish(context.Background(), &skeinv1.PublishRequest{Events: evs}, &extra{})
+		res, err := w.server.events.Publish(context.Background(), &skeinv1.PublishRequest{Events: evs}, &call.Info{})
 		if err != nil {
 			b.Fatal(err)
 		}
 		at = res.GetPosition()
 	}
-	d, err := demandOf(at)
+	d, err := views.DemandOf(at)
 	if err != nil {
 		b.Fatal(err)
 	}
 	for _, store := range []*projections.Live{w.store, w.seen, w.counters} {
-		if err := store.WaitFor(context.Background(), d.pos.Seq); err != nil {
+		if err := store.WaitFor(context.Background(), d.Position.Seq); err != nil {
 			b.Fatal(err)
 		}
 		if err := store.Serving().Flush(); err != nil {
@@ -88,7 +93,7 @@ func benchRequests() []struct {
 		return req
 	}
 	numbers := &skeinv1.FilterSeenRequest{UserId: "17"}
-	for i := range maxCandidates {
+	for i := range seenservice.MaxCandidates {
 		numbers.NumericIds = append(numbers.NumericIds, uint64(i))
 	}
 	counts := func(n int) proto.Message {
@@ -107,7 +112,7 @@ func benchRequests() []struct {
 		{"filter 1", connectv1.GraphServiceFilterFollowedProcedure, filter(1)},
 		{"filter 25", connectv1.GraphServiceFilterFollowedProcedure, filter(25)},
 		{"seen 100", connectv1.SeenServiceFilterSeenProcedure, seen(100)},
-		{"seen 10000", connectv1.SeenServiceFilterSeenProcedure, seen(maxCandidates)},
+		{"seen 10000", connectv1.SeenServiceFilterSeenProcedure, seen(seenservice.MaxCandidates)},
 		{"seen 10000 numbers", connectv1.SeenServiceFilterSeenProcedure, numbers},
 		{"counters 1", connectv1.CounterServiceBatchGetCountersProcedure, counts(1)},
 		{"counters 25", connectv1.CounterServiceBatchGetCountersProcedure, counts(25)},
@@ -223,13 +228,13 @@ func BenchmarkRules(b *testing.B) {
 			for b.Loop() {
 				switch req := c.req.(type) {
 				case *skeinv1.CheckFollowsRequest:
-					checkCheckFollows(req)
+					graphservice.ValidateCheckFollows(req)
 				case *skeinv1.FilterFollowedRequest:
-					checkFilterFollowed(req)
+					graphservice.ValidateFilterFollowed(req)
 				case *skeinv1.FilterSeenRequest:
-					checkFilterSeen(req)
+					seenservice.ValidateFilterSeen(req)
 				case *skeinv1.BatchGetCountersRequest:
-					checkBatchGetCounters(req)
+					counterservice.ValidateBatchGetCounters(req)
 				}
 			}
 		})

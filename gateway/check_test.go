@@ -10,6 +10,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/graphservice"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -57,7 +58,7 @@ func TestHandChecksAgreeWithTheRules(t *testing.T) {
 			bad = bad || badIDs(p.GetUserId(), p.GetTargetUserId()) ||
 				p.GetBoard() != nil && badBoards([]*skeinv1.Board{p.GetBoard()})
 		}
-		if got := checkCheckFollows(req); (len(got) > 0) != bad {
+		if got := graphservice.ValidateCheckFollows(req); (len(got) > 0) != bad {
 			t.Fatalf("by hand %v, by the rules %v: %v", got, bad, req)
 		}
 	})
@@ -75,7 +76,7 @@ func TestHandChecksAgreeWithTheRules(t *testing.T) {
 		bad := len(r.Check(req)) > 0 || badIDs(append(req.GetUserIds(), req.GetViewerId())...) || badBoards(req.GetBoards()) ||
 			(len(req.GetUserIds()) == 0) == (len(req.GetBoards()) == 0) ||
 			len(req.GetBoards()) > 0 && req.GetDirection() > skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWING
-		if got := checkFilterFollowed(req); (len(got) > 0) != bad {
+		if got := graphservice.ValidateFilterFollowed(req); (len(got) > 0) != bad {
 			t.Fatalf("by hand %v, by the rules %v: %v", got, bad, req)
 		}
 	})
@@ -85,7 +86,7 @@ func TestHandChecksAgreeWithTheRules(t *testing.T) {
 			check.Pairs = append(check.Pairs, userPair("a", fmt.Sprint(i)))
 			filter.UserIds = append(filter.UserIds, fmt.Sprint(i))
 		}
-		for req, got := range map[proto.Message][]apierror.Violation{check: checkCheckFollows(check), filter: checkFilterFollowed(filter)} {
+		for req, got := range map[proto.Message][]apierror.Violation{check: graphservice.ValidateCheckFollows(check), filter: graphservice.ValidateFilterFollowed(filter)} {
 			if (len(got) > 0) != bad {
 				t.Errorf("%d items: %v by hand: %v", n, got, req.ProtoReflect().Descriptor().Name())
 			}
@@ -98,7 +99,7 @@ func TestHandChecksAgreeWithTheRules(t *testing.T) {
 
 // A nil board in a list, which only a program in the same process can send, is refused and no panic.
 func TestNilBoards(t *testing.T) {
-	if got := checkFilterFollowed(&skeinv1.FilterFollowedRequest{ViewerId: "v", Boards: []*skeinv1.Board{nil}}); len(got) != 1 {
+	if got := graphservice.ValidateFilterFollowed(&skeinv1.FilterFollowedRequest{ViewerId: "v", Boards: []*skeinv1.Board{nil}}); len(got) != 1 {
 		t.Error(got)
 	}
 }

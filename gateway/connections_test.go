@@ -113,7 +113,7 @@ func TestHeldConnections(t *testing.T) {
 						synctest.Wait()
 					}
 				}
-				if n := c.conns.count(); n != 8 {
+				if n := c.conns.Count(); n != 8 {
 					t.Errorf("%d connections are open", n)
 				}
 				begun := time.Now()
@@ -122,7 +122,7 @@ func TestHeldConnections(t *testing.T) {
 				if err := c.call(honest); err != nil || time.Since(begun) > 0 {
 					t.Errorf("answered with %v after %v", err, time.Since(begun))
 				}
-				if out, un := c.crowdedOut.Load(), c.unaccepted.Load(); out != 13 || un != 0 {
+				if out, un := c.conns.Evicted.Load(), c.conns.Refused.Load(); out != 13 || un != 0 {
 					t.Errorf("%d were closed, %d refused", out, un)
 				}
 			})
@@ -146,7 +146,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 			defer held.Close()
 			synctest.Wait()
 		}
-		if n, out := c.conns.count(), c.crowdedOut.Load(); n != 5 || out != 16 {
+		if n, out := c.conns.Count(), c.conns.Evicted.Load(); n != 5 || out != 16 {
 			t.Errorf("%d connections are open, %d were closed", n, out)
 		}
 		if err := c.call(honest); err != nil {
@@ -193,8 +193,8 @@ func TestWorkingConnectionsStay(t *testing.T) {
 			<-method.begun
 		}
 		third := c.l.dialFrom("10.0.0.3")
-		if err := c.call(third); err == nil || c.unaccepted.Load() != 1 {
-			t.Errorf("the third is answered with %v, %d were refused", err, c.unaccepted.Load())
+		if err := c.call(third); err == nil || c.conns.Refused.Load() != 1 {
+			t.Errorf("the third is answered with %v, %d were refused", err, c.conns.Refused.Load())
 		}
 		close(method.end)
 		for range 2 {

@@ -13,7 +13,7 @@ import (
 // corsMaxAge is for how long, in seconds, a browser need not ask again. The longest that any browser takes.
 const corsMaxAge = 7200
 
-// newCORS lets pages of these origins call from a browser; nil: there are none. They may send and see what the protocols that
+// newCORS lets pages of these origins call from a browser; nil means there are none. They may send and see what the protocols that
 // browsers speak need, who calls, and the lag. It never allows credentials that a browser sends by itself: who calls is told by a
 // header that the page must set.
 func newCORS(origins []string) (*cors.Cors, error) {

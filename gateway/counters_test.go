@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/counterservice"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/counters"
@@ -99,6 +101,40 @@ func TestBatchGetCounters(t *testing.T) {
 	}
 }
 
+// TestCountersBehind: followers and boards are those of the graph, all else is that of counters, and an answer says what both contain.
+func TestCountersBehind(t *testing.T) {
+	for _, graphAhead := range []bool{false, true} {
+		w := newWorld(t, withCounters, asleep)
+		first := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), played("bob", "1"))
+		second := w.publish(follow("cid", "bob"), createBoard("bob", "art", "Art"), pinned("bob", "art", "2"), played("bob", "1"))
+		envelopes := w.envelopes(2)
+		ahead, behind := w.counters.Serving(), w.store.Serving()
+		want := &skeinv1.Counters{PinCount: 2, FollowerCount: 1, PlayCount: 2}
+		if graphAhead {
+			ahead, behind = behind, ahead
+			want = &skeinv1.Counters{PinCount: 1, BoardCount: 1, FollowerCount: 2, PlayCount: 1}
+		}
+		if err := errors.Join(ahead.Fold(envelopes), behind.Fold(envelopes[:1])); err != nil {
+			t.Fatal(err)
+		}
+		check := func(want *skeinv1.Counters, at string, keys ...*skeinv1.CounterKey) {
+			t.Helper()
+			res := ask(w, w.counterClient.BatchGetCounters, &skeinv1.BatchGetCountersRequest{Keys: keys})
+			if diff := cmp.Diff(want, res.GetCounters()[0], protocmp.Transform()); diff != "" || res.GetPosition() != at {
+				t.Errorf("graph ahead %v: at %s, want %s\n%s", graphAhead, res.GetPosition(), at, diff)
+			}
+		}
+		check(want, first, countsOfUser("bob"))
+		if !graphAhead {
+			check(&skeinv1.Counters{PlayCount: 2}, second, countsOfItem("1")) // the graph counts nothing of it
+		}
+		if err := behind.Fold(envelopes[1:]); err != nil {
+			t.Fatal(err)
+		}
+		check(&skeinv1.Counters{PinCount: 2, BoardCount: 1, FollowerCount: 2, PlayCount: 2}, second, countsOfUser("bob"))
+	}
+}
+
 // hot is the list by heat of a scope, as any other list.
 func (w *world) hot(scope *skeinv1.ListTrendingRequest) lister {
 	return list(w.counterClient.ListTrending, func(size int32, token, at string) *skeinv1.ListTrendingRequest {
@@ -138,7 +174,7 @@ func walkHot(t *testing.T, size int32, at string, pages ...lister) (got []string
 
 func TestListTrending(t *testing.T) {
 	w := newWorld(t, withCounters)
-	other := w.twin(withCounters)
+	other := w.replica(withCounters)
 	at := w.publish(
 		pinned("bob", "cats", "b1"), pinned("bob", "dogs", "b2"), pinned("bob", "", "b3"), pinned("bob", "cats", "b4"),
 		showing("cid", "c1", "b2"), unpinned("bob", "b4"),
@@ -275,7 +311,7 @@ func TestCountersBadInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign := w.server.keys.Sign(pagetoken.Token{List: pagetoken.NewListID(hotList), Position: w.log.Position(1), Cursor: []byte("no mark")})
+	foreign := w.server.views.Keys.Sign(pagetoken.Token{List: pagetoken.NewListID(counterservice.TrendingList), Position: w.log.Position(1), Cursor: []byte("no mark")})
 	for name, c := range map[string]struct {
 		of            *skeinv1.ListTrendingRequest
 		size          int32
@@ -329,7 +365,7 @@ func TestHandCheckOfCounters(t *testing.T) {
 				bad = bad || id != "" && events.ValidateID(id) != nil
 			}
 		}
-		if got := checkBatchGetCounters(req); (len(got) > 0) != bad {
+		if got := counterservice.ValidateBatchGetCounters(req); (len(got) > 0) != bad {
 			t.Fatalf("by hand %v, by the rules %v: %v", got, bad, req)
 		}
 	})
@@ -376,7 +412,7 @@ func TestCountersAtLeast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	behind := w.twin(withCounters, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
+	behind := w.replica(withCounters, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
 	_, err = behind.hot(&skeinv1.ListTrendingRequest{})(1, first.next, "")
 	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
 	_, err = behind.counterClient.BatchGetCounters(t.Context(), connect.NewRequest(&skeinv1.BatchGetCountersRequest{

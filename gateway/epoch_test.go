@@ -9,6 +9,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/internal/graphservice"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -108,16 +109,16 @@ func TestPositionsOfTheEpochBefore(t *testing.T) {
 	if p, err = w.followers("bob", anyKind)(2, "", ""); err != nil {
 		t.Fatal(err)
 	}
-	list := listIDOf(graph.List{Kind: graph.Followers, User: "bob"})
-	token, err := w.server.keys.Verify(p.next, list)
+	list := graphservice.ListIDOf(graph.List{Kind: graph.Followers, User: "bob"})
+	token, err := w.server.views.Keys.Verify(p.next, list)
 	if err != nil {
 		t.Fatal(err)
 	}
 	token.Position = before
-	if p, err = w.followers("bob", anyKind)(2, w.server.keys.Sign(token), ""); err != nil || len(p.entries) != 1 {
+	if p, err = w.followers("bob", anyKind)(2, w.server.views.Keys.Sign(token), ""); err != nil || len(p.entries) != 1 {
 		t.Errorf("a token of the epoch before: %+v %v", p, err)
 	}
 	token.Position = lost
-	_, err = w.followers("bob", anyKind)(2, w.server.keys.Sign(token), "")
+	_, err = w.followers("bob", anyKind)(2, w.server.views.Keys.Sign(token), "")
 	wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
 }

@@ -81,7 +81,7 @@ func TestErrorTextsSayWhatIsWanted(t *testing.T) {
 			`page_token is damaged: send the next_page_token of the page before exactly as it came, with the same parameters, or nothing to begin again`,
 		},
 		{
-			followers, `{"userId":"bob","pageToken":"` + w.server.keys.Sign(pagetoken.Token{}) + `"}`,
+			followers, `{"userId":"bob","pageToken":"` + w.server.views.Keys.Sign(pagetoken.Token{}) + `"}`,
 			`page_token belongs to another list, or to the same list with other parameters: ` +
 				`send the next_page_token of the page before exactly as it came, with the same parameters, or nothing to begin again`,
 		},

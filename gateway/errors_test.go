@@ -11,7 +11,10 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/internal/adminservice"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/graphservice"
+	"github.com/skein-feed/skein/gateway/operator"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -53,7 +56,7 @@ func detailsOf(t testing.TB, err error) (d details) {
 	return d
 }
 
-// wantError demands the code, the reason and the first field at fault; empty: none.
+// wantError demands the code, the reason and the first field at fault; empty means none.
 func wantError(t testing.TB, err error, code connect.Code, reason, field string) {
 	t.Helper()
 	if err == nil {
@@ -81,26 +84,26 @@ func TestErrorsOfPackagesBelow(t *testing.T) {
 		{fmt.Errorf("%w: %w", events.ErrOutcomeUnknown, context.Canceled), connect.CodeDeadlineExceeded, "OUTCOME_UNKNOWN", true},
 		{events.ErrOverloaded, connect.CodeResourceExhausted, "OVERLOADED", true},
 		{events.ErrLogFull, connect.CodeResourceExhausted, "DISK_FULL", true},
-		{ErrNoRoom, connect.CodeResourceExhausted, "DISK_FULL", true},
+		{apierror.ErrNoRoom, connect.CodeResourceExhausted, "DISK_FULL", true},
 		{events.ErrLogUnavailable, connect.CodeUnavailable, "LOG_UNAVAILABLE", true},
 		{eventlog.ErrClosed, connect.CodeUnavailable, "LOG_UNAVAILABLE", true},
 		{events.ErrRefused, connect.CodeInternal, "LOG_UNAVAILABLE", false},
 		{projections.ErrNotReady, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", true},
 		{projections.ErrStopped, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", false},
 		{projections.ErrClosed, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", false},
-		{errNotCaughtUp, connect.CodeUnavailable, "NOT_CAUGHT_UP", true},
-		{errStopping, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", true},
-		{ErrUnknownOperation, connect.CodeNotFound, "UNKNOWN_OPERATION", false},
-		{&Refusal{Why: ErrWorkAbsent}, connect.CodeUnimplemented, "PROJECTION_UNAVAILABLE", false},
-		{&Refusal{Why: ErrInTheWay}, connect.CodeFailedPrecondition, "OPERATION_CONFLICT", false},
-		{&Refusal{Why: ErrNotPossible}, connect.CodeFailedPrecondition, "OPERATION_REFUSED", false},
+		{apierror.ErrNotCaughtUp, connect.CodeUnavailable, "NOT_CAUGHT_UP", true},
+		{apierror.ErrStopping, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", true},
+		{operator.ErrUnknownOperation, connect.CodeNotFound, "UNKNOWN_OPERATION", false},
+		{&operator.Refusal{Why: operator.ErrWorkAbsent}, connect.CodeUnimplemented, "PROJECTION_UNAVAILABLE", false},
+		{&operator.Refusal{Why: operator.ErrInTheWay}, connect.CodeFailedPrecondition, "OPERATION_CONFLICT", false},
+		{&operator.Refusal{Why: operator.ErrNotPossible}, connect.CodeFailedPrecondition, "OPERATION_REFUSED", false},
 		{context.Canceled, connect.CodeCanceled, "", false},
 		{context.DeadlineExceeded, connect.CodeDeadlineExceeded, "", false},
 		{connect.NewError(connect.CodeUnknown, errors.New("broken pipe")), connect.CodeUnknown, "", false},
 		{errors.New("a row that cannot be"), connect.CodeInternal, "", false},
 		{apierror.Invalid(apierror.InvalidField("a", "b")), connect.CodeInvalidArgument, "INVALID_FIELD", false},
 	} {
-		d := detailsOf(t, asFailure(fmt.Errorf("wrapped: %w", c.err)).ConnectError())
+		d := detailsOf(t, apierror.Of(fmt.Errorf("wrapped: %w", c.err)).ConnectError())
 		if d.code != c.code || d.reason != c.reason || d.retry != c.retry {
 			t.Errorf("%v: %+v", c.err, d)
 		}
@@ -109,7 +112,7 @@ func TestErrorsOfPackagesBelow(t *testing.T) {
 
 // What is ours alone is not shown.
 func TestInternalErrorsAreNotShown(t *testing.T) {
-	err := asFailure(errors.New("key 0a0b of user ann")).ConnectError()
+	err := apierror.Of(errors.New("key 0a0b of user ann")).ConnectError()
 	if got := err.Message(); got != "internal error: the log of the service says more" {
 		t.Error(got)
 	}
@@ -118,12 +121,12 @@ func TestInternalErrorsAreNotShown(t *testing.T) {
 // Every reason is sent by something, and every kind of follow has a name.
 func TestTablesAreWhole(t *testing.T) {
 	for k := graph.None; k <= graph.Excluded; k++ {
-		if (followKinds[k] == skeinv1.FollowKind_FOLLOW_KIND_NONE) != (k == graph.None) {
+		if (graphservice.FollowKinds[k] == skeinv1.FollowKind_FOLLOW_KIND_NONE) != (k == graph.None) {
 			t.Errorf("kind %d has no name", k)
 		}
 	}
 	for st := projections.Starting; st <= projections.Stopped; st++ {
-		if projectionStates[st] == skeinv1.ProjectionState_PROJECTION_STATE_UNSPECIFIED {
+		if adminservice.ProjectionStates[st] == skeinv1.ProjectionState_PROJECTION_STATE_UNSPECIFIED {
 			t.Errorf("state %v has no name", st)
 		}
 	}

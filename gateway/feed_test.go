@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/feedservice"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/inbox"
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
@@ -335,7 +337,7 @@ func TestFeedTokensDemandTheirPosition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	behind := w.twin(withFeeds, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = 1 })
+	behind := w.replica(withFeeds, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = 1 })
 	for _, req := range []*skeinv1.ReadFeedRequest{
 		{ReaderId: "ann", Start: after(page.GetNextPageToken())},
 		{ReaderId: "ann", Start: newerThan(page.GetNewestToken())},
@@ -361,7 +363,7 @@ func TestFeedTokensDemandTheirPosition(t *testing.T) {
 // Two processes over one log go on with each other's pages, also if one pushes to inboxes what the other merges.
 func TestFeedsOfTwoProcesses(t *testing.T) {
 	w := newWorld(t, withFeeds)
-	other := w.twin(withFeeds, func(o *worldOptions) { o.inbox.Threshold, o.inbox.Keep = 0, 24 })
+	other := w.replica(withFeeds, func(o *worldOptions) { o.inbox.Threshold, o.inbox.Keep = 0, 24 })
 	at := w.publish(&skeinv1.Event{Kind: &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: "ann"}}})
 	for i := range 8 {
 		at = w.publish(
@@ -389,7 +391,7 @@ func TestFeedsOfTwoProcesses(t *testing.T) {
 		other.count("skein_feed_outboxes_opened_total") == 0 {
 		t.Error("pages are not counted by where they came from")
 	}
-	status, err := w.server.getStatus(t.Context(), &skeinv1.GetStatusRequest{}, &extra{})
+	status, err := w.server.admin.GetStatus(t.Context(), &skeinv1.GetStatusRequest{}, &call.Info{})
 	if err != nil || status.GetFeeds().GetInboxPages() != uint64(w.count("skein_feed_pages_total", "source", "inbox")) ||
 		status.GetFeeds().GetInboxPages() == 0 {
 		t.Errorf("%v: %v", status.GetFeeds(), err)
@@ -447,13 +449,13 @@ func TestFeedBadInput(t *testing.T) {
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), pinned("bob", "", "3"), played("zoe", "1"))
 	page := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, AtLeast: at})
 	token, top := page.GetNextPageToken(), page.GetNewestToken()
-	hot := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: byHeat}).GetNextPageToken()
+	hot := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: byHeat, AtLeast: at}).GetNextPageToken()
 	pins, err := w.pins(pinsOf("bob"))(1, "", at)
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || hot == "" {
+		t.Fatalf("%v, a token of the order by heat: %q", err, hot)
 	}
-	mine, foreign := w.server.keys, ring(t, "log:"+secret(1))
-	id := feedListID(feedList, inbox.Feed{Reader: "ann"}, &skeinv1.ReadFeedRequest{})
+	mine, foreign := w.server.views.Keys, ring(t, "log:"+secret(1))
+	id := feedservice.FeedListID(feedservice.FeedList, inbox.Feed{Reader: "ann"}, &skeinv1.ReadFeedRequest{})
 	signed := func(keys pagetoken.KeyRing, mark []byte) string {
 		return keys.Sign(pagetoken.Token{List: id, Position: w.log.Position(1), Cursor: mark})
 	}
@@ -623,35 +625,6 @@ func TestHealthOfFeeds(t *testing.T) {
 	w.wantHealth("without an inbox", map[string]healthv1.HealthCheckResponse_ServingStatus{connectv1.FeedServiceName: notServing})
 	_, err = w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "ann"}))
 	wantError(t, err, connect.CodeUnavailable, "PROJECTION_UNAVAILABLE", "")
-}
-
-// Errors of the inbox that are nobody's fault are not told as such.
-func TestErrorsOfTheInbox(t *testing.T) {
-	d := demand{field: "page_token", reason: skeinv1.Reason_REASON_INVALID_PAGE_TOKEN}
-	for err, reason := range map[error]string{
-		inbox.ErrMark: "INVALID_PAGE_TOKEN", inbox.ErrExpired: "EXPIRED_PAGE_TOKEN", errors.New("a row that cannot be"): "",
-	} {
-		if got := detailsOf(t, asFailure(d.outOf(err)).ConnectError()).reason; got != reason {
-			t.Errorf("%v: %s", err, got)
-		}
-	}
-}
-
-func FuzzFeedMarks(f *testing.F) {
-	f.Add([]byte{})
-	f.Add(appendMarks(nil, nil, inbox.Mark("after")))
-	f.Add(appendMarks(nil, inbox.Mark("above"), inbox.Mark("after")))
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		above, after, ok := splitMarks(b)
-		if !ok {
-			return
-		}
-		above2, after2, ok := splitMarks(appendMarks(nil, above, after))
-		if !ok || string(above) != string(above2) || string(after) != string(after2) || (above == nil) != (above2 == nil) || after2 == nil {
-			t.Errorf("%x is %x, %x and then %x, %x", b, above, after, above2, after2)
-		}
-	})
 }
 
 // other is another letter than one of a token.

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/skein-feed/skein/gateway/internal/admission"
 )
 
 // front has all connections of a server. It answers the plain calls on them by itself, for what net/http costs more than a
@@ -31,8 +33,8 @@ type front struct {
 	rest *http.Server
 	hand *handover
 	// conns has all connections, those that were handed over among them.
-	conns *connections
-	// life is that of the calls in the loop. It ends when they are broken off.
+	conns *admission.Connections
+	// life is that of the calls in the loop. It ends when they are interrupted.
 	life context.Context //nolint:containedctx // the life of the connections, none of which began with a call
 	end  context.CancelFunc
 	date atomic.Pointer[dateText]
@@ -71,7 +73,7 @@ func (f *front) accept() error {
 			}
 			// Too many open files, or a client that went away at once: the next one may come through.
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			f.s.log.Warn("a connection was not accepted", "error", err, "next", pause.String())
+			f.s.logger.Warn("a connection was not accepted", "error", err, "next", pause.String())
 			select {
 			case <-time.After(pause):
 			case <-f.life.Done():
@@ -79,20 +81,15 @@ func (f *front) accept() error {
 			continue
 		}
 		pause = 0
-		f.s.accepted.Add(1)
-		known, evicted := f.conns.enter(conn, f.s.limits.Connections)
-		if evicted {
-			f.s.crowdedOut.Add(1)
-		}
+		known := f.conns.Enter(conn, f.s.limits.Connections)
 		if known == nil {
-			f.s.unaccepted.Add(1)
 			conn.Close()
 			continue
 		}
 		c := newFrontConn(f, conn, known)
 		if !f.enter(c) {
 			conn.Close()
-			f.conns.leave(known)
+			f.conns.Leave(known)
 			continue
 		}
 		go c.serve()
@@ -146,7 +143,7 @@ func (f *front) shutdown(ctx context.Context) error {
 	return f.rest.Shutdown(ctx)
 }
 
-// close breaks off whatever is under way.
+// close interrupts whatever is under way.
 func (f *front) close() error {
 	f.mu.Lock()
 	f.closing.Store(true)

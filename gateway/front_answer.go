@@ -27,16 +27,15 @@ func (c *frontConn) answer(m plainMethod) bool {
 	defer out.give()
 	body := c.buf[c.from+h.bytes : c.from+h.bytes+h.body]
 	c.from += h.bytes + h.body
-	c.known.begin(time.Now())
+	c.known.Begin(time.Now())
 	lag, err := func() (int64, error) {
-		defer c.known.end()
+		defer c.known.End()
 		return m.answerPlain(ctx, c.caller, body, out)
 	}()
-	defer c.held.release()
+	defer c.held.Release()
 	if err == nil {
 		if f := c.hold(len(out.held())); f != nil {
-			s.metrics.refused(f)
-			err = withRequestID(ctx, f.ConnectError())
+			err = s.answerRefused(ctx, f)
 		}
 	}
 	if err != nil {
@@ -93,7 +92,7 @@ func (c *frontConn) sendError(err error) bool {
 	defer body.give()
 	a := &errorAnswer{header: http.Header{"Accept-Encoding": gzipName}, body: body}
 	if err := c.f.s.errorWriter.Write(a, plainRequest, err); err != nil {
-		c.f.s.log.Debug("answer not sent", "error", err)
+		c.f.s.logger.Debug("answer not sent", "error", err)
 		return false
 	}
 	out := takeBuffer(0)

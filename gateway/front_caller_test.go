@@ -2,11 +2,9 @@ package gateway
 
 import (
 	"bufio"
-	"bytes"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,7 +66,7 @@ func TestFrontCallers(t *testing.T) {
 		all := bufio.NewReader(conn)
 		said, answered := []string{}, 0
 		for _, name := range c.callers {
-			before := w.server.handedOver.Load()
+			before := w.server.conns.HandedOver.Load()
 			if _, err := io.WriteString(conn, call(name)); err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +77,7 @@ func TestFrontCallers(t *testing.T) {
 			_, _ = io.Copy(io.Discard, res.Body) // its length is known
 			res.Body.Close()
 			said = append(said, res.Status[:3])
-			if answered == len(said)-1 && w.server.handedOver.Load() == before {
+			if answered == len(said)-1 && w.server.conns.HandedOver.Load() == before {
 				answered++
 			}
 		}
@@ -87,19 +85,5 @@ func TestFrontCallers(t *testing.T) {
 		if !slices.Equal(said, c.said) || answered != c.answered {
 			t.Errorf("%q: %q, of which the loop answered %d, not %q and %d", c.callers, said, answered, c.said, c.answered)
 		}
-	}
-}
-
-// A call that came through net/http says who calls, once.
-func TestAuthorizationOfPlainCalls(t *testing.T) {
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, checkPath, bytes.NewReader(nil))
-	r.Header.Set("Content-Type", "application/proto")
-	r.Header.Set("Authorization", "Bearer c")
-	if c, ok := plainOf(r); !ok || authorizationOf(r) != "Bearer c" {
-		t.Errorf("%+v %v %q", c, ok, authorizationOf(r))
-	}
-	r.Header.Add("Authorization", "Bearer d")
-	if _, ok := plainOf(r); ok || !strings.Contains(authorizationOf(r), ", ") {
-		t.Error("two of them are plain")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
@@ -33,7 +34,7 @@ type frontConn struct {
 	f    *front
 	conn net.Conn
 	// known is the connection as the server counts it.
-	known *clientConn
+	known *admission.Conn
 	// ctx is that of its calls. It ends with the connection, not when the client goes away during a call: to hear of that
 	// net/http reads in the background, which is much of what it costs. What waits in a call has an end of its own.
 	ctx context.Context //nolint:containedctx // of the connection, as net/http has one
@@ -47,19 +48,19 @@ type frontConn struct {
 	// readBy and writeBy are the deadlines that the connection has.
 	readBy, writeBy time.Time
 	head            head
-	// answered tells that a request was.
+	// answered reports that a request was.
 	answered bool
 	// answerHead is where heads of answers are made.
 	answerHead []byte
-	// authorization is that of the last call, which is nearly always that of the next, and certificate the client's; nil:
+	// authorization is that of the last call, which is nearly always that of the next, and certificate the client's; nil means
 	// there is none. caller is who makes the call that was read.
 	authorization string
 	certificate   *x509.Certificate
-	caller        admission
+	caller        identity
 	// host is the last Host that was allowed.
 	host string
 	// held are the bytes of the call that was read, and of its answer.
-	held holding
+	held admission.Holding
 }
 
 type connState = int32
@@ -75,7 +76,7 @@ const (
 	retired
 )
 
-func newFrontConn(f *front, conn net.Conn, known *clientConn) *frontConn {
+func newFrontConn(f *front, conn net.Conn, known *admission.Conn) *frontConn {
 	c := &frontConn{f: f, conn: conn, known: known, buf: make([]byte, frontBuffer), answerHead: make([]byte, 0, answerRoom)}
 	c.ctx, c.end = context.WithCancel(f.life)
 	// As net/http does, the time for the first head begins here.
@@ -100,13 +101,13 @@ func (c *frontConn) retire() bool {
 func (c *frontConn) serve() {
 	defer c.f.leave(c)
 	defer c.end()
-	defer c.held.release()
+	defer c.held.Release()
 	if c.converse() {
 		c.handOver()
 		return
 	}
 	c.conn.Close()
-	c.f.conns.leave(c.known)
+	c.f.conns.Leave(c.known)
 }
 
 // converse reports whether the connection is to be handed over. If not, it has come to its end.
@@ -115,7 +116,7 @@ func (c *frontConn) converse() (elsewhere bool) {
 		if p := recover(); p != nil {
 			elsewhere = false
 			if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
-				c.f.s.log.Error("a call panicked", "client", c.conn.RemoteAddr().String(), "panic", p, "stack", string(debug.Stack()))
+				c.f.s.logger.Error("a call panicked", "client", c.conn.RemoteAddr().String(), "panic", p, "stack", string(debug.Stack()))
 			}
 		}
 	}()
@@ -178,11 +179,10 @@ func (c *frontConn) handOver() {
 			conn = again
 		}
 	}
-	c.f.s.handedOver.Add(1)
-	c.f.conns.hand(c.known, conn)
+	c.f.conns.Hand(c.known, conn)
 	if !c.f.hand.give(conn) {
 		conn.Close()
-		c.f.conns.ended(conn)
+		c.f.conns.Ended(conn)
 	}
 }
 
@@ -234,7 +234,7 @@ func (c *frontConn) request() (m plainMethod, v verdict) {
 	if c.caller = c.f.s.who(c.token(), c.certificate); !m.letsIn(c.caller) {
 		return nil, notPlain
 	}
-	if c.hold(heldPerByte*c.head.body) != nil {
+	if c.hold(admission.HeldPerByte*c.head.body) != nil {
 		return nil, notPlain // net/http says so, or has room by then
 	}
 	whole := c.head.bytes + c.head.body
@@ -254,13 +254,13 @@ func (c *frontConn) request() (m plainMethod, v verdict) {
 
 // hold takes bytes for the call that was read, unless they are few.
 func (c *frontConn) hold(n int) *apierror.Failure {
-	if n <= freeBytes {
+	if n <= admission.FreeBytes {
 		return nil
 	}
 	a := c.caller
 	a.conn = c.known
-	c.held.from, c.held.party = c.f.s.budgets.bytes, a.party(c.f.s, false)
-	return c.held.hold(int64(n))
+	c.held.Of(c.f.s.budgets.Bytes, a.party(c.f.s, false))
+	return c.held.Hold(int64(n))
 }
 
 // token is what the head says of who calls.
@@ -275,7 +275,7 @@ func (c *frontConn) token() string {
 func (c *frontConn) allowedHost() bool {
 	if string(c.head.host) != c.host {
 		c.host = ""
-		if host := string(c.head.host); c.f.s.hosts.allow(host) {
+		if host := string(c.head.host); c.f.s.hosts.Allow(host) {
 			c.host = host
 		}
 	}

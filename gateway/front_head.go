@@ -1,6 +1,10 @@
 package gateway
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/skein-feed/skein/gateway/internal/admission"
+)
 
 // header is a header that decides whether a call is plain.
 type header int
@@ -191,7 +195,7 @@ func (h *head) take(name header, value []byte) bool {
 		return h.call.first(authorization)
 	case host:
 		h.host = value
-		return h.call.first(host) && plainHost(value)
+		return h.call.first(host) && admission.PlainHost(value)
 	case contentLength:
 		// One way to write a number: no sign, no zero before it, nothing beside it.
 		n, ok := number(string(value), 5)
@@ -206,16 +210,6 @@ func (h *head) take(name header, value []byte) bool {
 		return false
 	}
 	return h.call.take(name, string(value))
-}
-
-// plainHost reports whether a value is a name or an address, perhaps with a port. net/http takes more than these.
-func plainHost(v []byte) bool {
-	for _, c := range v {
-		if !isAlphanumeric(c) && c != '.' && c != '-' && c != '_' && c != ':' && c != '[' && c != ']' {
-			return false
-		}
-	}
-	return len(v) > 0
 }
 
 func headerOf(name []byte) header {

@@ -136,6 +136,22 @@ func TestHead(t *testing.T) {
 	}
 }
 
+// plainOf reports whether a call that net/http has read is plain.
+func plainOf(r *http.Request) (c plainCall, ok bool) {
+	if r.Method != http.MethodPost || r.ProtoMajor != 1 || r.ContentLength < 0 || r.ContentLength > maxPlainBody {
+		return c, false
+	}
+	c.timeout = noTimeout
+	for h := contentType; h <= authorization; h++ {
+		for _, v := range r.Header[headerNames[h]] {
+			if !c.take(h, v) {
+				return c, false
+			}
+		}
+	}
+	return c, c.has(contentType)
+}
+
 // readsTheSame demands that net/http reads of a request what was read of it.
 func readsTheSame(t *testing.T, data []byte, h *head) {
 	t.Helper()

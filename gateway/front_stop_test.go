@@ -75,7 +75,7 @@ type waiting struct {
 	end   chan struct{}
 }
 
-func (w waiting) answerPlain(ctx context.Context, from admission, body []byte, out *callBuffer) (int64, error) {
+func (w waiting) answerPlain(ctx context.Context, from identity, body []byte, out *callBuffer) (int64, error) {
 	w.begun <- struct{}{}
 	select {
 	case <-w.end:
@@ -152,7 +152,7 @@ func TestFrontShutdown(t *testing.T) {
 	})
 }
 
-// What is not answered in time when the server stops is broken off: the call, and the connection that nothing came on.
+// What is not answered in time when the server stops is interrupted: the call, and the connection that nothing came on.
 func TestFrontBrokenOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipes()
@@ -202,7 +202,7 @@ type panicking struct {
 
 var _, _ plainMethod = waiting{}, panicking{}
 
-func (p panicking) answerPlain(context.Context, admission, []byte, *callBuffer) (int64, error) {
+func (p panicking) answerPlain(context.Context, identity, []byte, *callBuffer) (int64, error) {
 	panic(p.with)
 }
 
@@ -217,7 +217,7 @@ func TestFrontPanics(t *testing.T) {
 				t.Errorf("%q", got)
 			}
 		}
-		if n := s.budgets.underWay(); n != 0 {
+		if n := s.budgets.UnderWay(); n != 0 {
 			t.Errorf("%d calls are under way", n)
 		}
 		cancel()

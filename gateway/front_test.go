@@ -20,6 +20,8 @@ import (
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/skein-feed/skein/gateway/internal/admission"
+	"github.com/skein-feed/skein/gateway/internal/feedservice"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -80,11 +82,9 @@ func (echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(w, r.Body)
 }
 
-func (echo) fullName() string { return "skein.v1.GraphService/CheckFollows" }
+func (echo) letsIn(identity) bool { return true }
 
-func (echo) letsIn(admission) bool { return true }
-
-func (echo) answerPlain(_ context.Context, _ admission, body []byte, out *callBuffer) (int64, error) {
+func (echo) answerPlain(_ context.Context, _ identity, body []byte, out *callBuffer) (int64, error) {
 	out.bytes = append(out.bytes[:out.room], body...)
 	return 3, nil
 }
@@ -96,15 +96,24 @@ func echoing(ctx context.Context, l net.Listener, method http.Handler, limits ..
 		f(&set)
 	}
 	s := &Server{
-		limits: set.withDefaults(), log: slog.New(slog.DiscardHandler), methods: map[string]http.Handler{checkPath: method},
-		pages: http.NotFoundHandler(), hosts: hosts{any: true}, errorWriter: connect.NewErrorWriter(),
+		limits: set.withDefaults(), logger: slog.New(slog.DiscardHandler), methods: map[string]http.Handler{checkPath: method},
+		pages: http.NotFoundHandler(), hosts: anyHost(), errorWriter: connect.NewErrorWriter(),
 	}
-	s.budgets = newBudgets(s.limits)
+	s.budgets = admission.NewBudgets(s.limits.budgets())
 	s.life, s.endLife = context.WithCancel(context.Background())
-	s.marks = newMarker(s.life, nil) //nolint:contextcheck // a server outlives the call that starts it
+	s.marks = feedservice.NewMarker(s.life, nil) //nolint:contextcheck // a server outlives the call that starts it
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, l) }()
 	return s, ended
+}
+
+// anyHost lets any host be named.
+func anyHost() admission.Hosts {
+	h, err := admission.NewHosts([]string{"*"})
+	if err != nil {
+		panic(err)
+	}
+	return h
 }
 
 // converse sends parts on a connection and returns all that comes back.
@@ -230,7 +239,7 @@ func oddRequests() []string {
 	)
 }
 
-// What breaks off, anywhere, is answered as if there were net/http alone.
+// What ends early, anywhere, is answered as if there were net/http alone.
 func TestFrontBreaksOff(t *testing.T) {
 	w := newWorld(t)
 	alone := httptest.NewUnstartedServer(w.server)
@@ -346,7 +355,7 @@ func TestFrontBuffers(t *testing.T) {
 		}
 	}
 	conn.Close()
-	if n := s.handedOver.Load(); n != 0 {
+	if n := s.conns.HandedOver.Load(); n != 0 {
 		t.Error("the loop gave up")
 	}
 	cancel()
@@ -385,8 +394,8 @@ func TestFrontTLS(t *testing.T) {
 			t.Fatal(c, err)
 		}
 		body, err := io.ReadAll(res.Body)
-		if err != nil || string(body) != "abc" || res.Proto != c.protocol || s.handedOver.Load() != c.handed {
-			t.Errorf("%v: %q %v %s, %d handed over", c, body, err, res.Proto, s.handedOver.Load())
+		if err != nil || string(body) != "abc" || res.Proto != c.protocol || s.conns.HandedOver.Load() != c.handed {
+			t.Errorf("%v: %q %v %s, %d handed over", c, body, err, res.Proto, s.conns.HandedOver.Load())
 		}
 		if c.handed > 0 && !<-overTLS {
 			t.Errorf("%v: the handler does not know of TLS", c)
@@ -421,10 +430,28 @@ func TestFrontDeadline(t *testing.T) {
 	})
 	at := w.publish(follow("ann", "bob"))
 	body := marshal(t, &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, AtLeast: at})
-	before := w.server.handedOver.Load()
+	before := w.server.conns.HandedOver.Load()
 	got := saidBy(sendAll(t, w.url, requestText(connectv1.GraphServiceCheckFollowsProcedure, "Connect-Timeout-Ms: 500\r\n", string(body))))
 	// It ends a little before the caller's deadline, to say why, or on a machine that is busy with it.
-	if len(got) != 1 || !strings.HasPrefix(got[0], "503") && !strings.HasPrefix(got[0], "504") || w.server.handedOver.Load() != before {
+	if len(got) != 1 || !strings.HasPrefix(got[0], "503") && !strings.HasPrefix(got[0], "504") || w.server.conns.HandedOver.Load() != before {
 		t.Errorf("%q", got)
+	}
+}
+
+// What connect-go's client sends by itself stays in the loop, deadlines and answers that are compressed too.
+func TestClientStaysInTheLoop(t *testing.T) {
+	w := newWorld(t)
+	at := w.publish(follow("ann", "bob"))
+	client := connectv1.NewGraphServiceClient(w.http, w.url)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 3 {
+		res, err := client.ListFollowers(ctx, connect.NewRequest(&skeinv1.ListFollowersRequest{UserId: "bob", AtLeast: at}))
+		if err != nil || len(res.Msg.GetEntries()) != 1 {
+			t.Fatal(res, err)
+		}
+	}
+	if n := w.server.conns.HandedOver.Load(); n != 0 {
+		t.Errorf("%d connections were handed over", n)
 	}
 }

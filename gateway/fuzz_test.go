@@ -178,7 +178,7 @@ func requestBy(t *testing.T, way int, procedure string, body []byte) *http.Reque
 	return post("application/proto", body)
 }
 
-// demandAnswer: the answer to a call is one, or an error of the caller's that says what it is. It returns the message; nil: there
+// demandAnswer: the answer to a call is one, or an error of the caller's that says what it is. It returns the message; nil means there
 // is none.
 func demandAnswer(t *testing.T, way int, rec *httptest.ResponseRecorder, out protoreflect.MessageType) proto.Message {
 	t.Helper()

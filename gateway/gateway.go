@@ -16,12 +16,27 @@ import (
 
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/internal/adminservice"
+	"github.com/skein-feed/skein/gateway/internal/admission"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/eventservice"
+	"github.com/skein-feed/skein/gateway/internal/feedservice"
+	"github.com/skein-feed/skein/gateway/internal/metrics"
 	"github.com/skein-feed/skein/gateway/internal/request"
+	"github.com/skein-feed/skein/gateway/internal/views"
+	"github.com/skein-feed/skein/gateway/operator"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/seen"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
-	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// Errors of a server, for who gives it its parts.
+var (
+	// ErrNoRoom means that the disk has no room for more facts ([Options.Room]). It arrives wrapped, with figures.
+	ErrNoRoom = apierror.ErrNoRoom
+	// ErrStopping means that the process stops: an operator takes no more orders.
+	ErrStopping = apierror.ErrStopping
 )
 
 // Options are what a server is made of. Who opened log, publisher and stores closes them, after [Server.Run].
@@ -46,7 +61,7 @@ type Options struct {
 	// are about all of them. Default: those above.
 	Stores []*projections.Live
 	// Operator does long work. Without it AdminService answers "unimplemented" but for GetStatus.
-	Operator Operator
+	Operator operator.Operator
 	// Report adds to the answers of GetStatus what others do beside the server: archive, audit, snapshots. It may be nil.
 	Report func(context.Context, *skeinv1.GetStatusResponse)
 	// Room says why nothing may be published at the moment, with [ErrNoRoom], or is nil. Default: there is always room.
@@ -75,37 +90,28 @@ type Options struct {
 
 // Server answers the API of skein. Its methods are safe for concurrent use.
 type Server struct {
-	source    *eventlog.Log
-	publisher *eventlog.Publisher
-	hub       *eventlog.Hub
-	graph     *projections.Live
-	// inbox, seen and counters may be nil.
-	inbox, seen, counters *projections.Live
-	// ranked is how many pins of a feed are ranked by heat.
-	ranked int
-	// seenSettings are those that seen was folded with.
-	seenSettings seen.Settings
-
-	stores   []*projections.Live
-	operator Operator // may be nil
-	report   func(context.Context, *skeinv1.GetStatusResponse)
-	room     func() error
+	views    *views.Views
+	events   *eventservice.Service
+	admin    *adminservice.Service
+	operator operator.Operator    // may be nil
 	gate     *access.Gate         // may be nil
 	tls      *access.Certificates // may be nil
 	cors     *cors.Cors           // may be nil
-	hosts    hosts
-	keys     pagetoken.KeyRing
+	hosts    admission.Hosts
 	limits   Limits
-	log      *slog.Logger
+	logger   *slog.Logger
 	tracer   trace.Tracer // may be nil
 	version  string
 
-	metrics     *metrics
-	shed        shedder
-	budgets     budgets
-	quotas      *quotas // nil: no caller is limited
+	metrics     *metrics.Metrics
+	shed        admission.Shedder
+	budgets     admission.Budgets
+	places      call.Places
+	quotas      *admission.Quotas // nil: no caller is limited
 	rules       request.Rules
 	errorWriter *connect.ErrorWriter
+	// rights are those of every method, by path.
+	rights map[string]right
 	// methods are the RPCs by path, streams which of them answer with a stream, absent those that this version lacks,
 	// by name. They do not change after New.
 	methods map[string]http.Handler
@@ -113,23 +119,15 @@ type Server struct {
 	absent  map[string]bool
 	pages   http.Handler
 
-	names                                positions
-	inboxState, seenState, countersState storeState
-	marks                                *marker
-	growth                               growth
+	marks  *feedservice.Marker
+	growth metrics.Growth
 
 	// healthPeriod is how often a watched health is looked at.
 	healthPeriod time.Duration
 	// admitPeriod is how often the caller of a stream is asked about again.
 	admitPeriod time.Duration
-	// watchPeriod is after how long without an event a watch says how far it is.
-	watchPeriod time.Duration
 	// conns are those of Run.
-	conns connections
-	// accepted counts the connections that Run took, handedOver those of them that it left to net/http.
-	accepted, handedOver atomic.Uint64
-	// crowdedOut counts the quiet ones that made room for others, unaccepted those for which there was none.
-	crowdedOut, unaccepted atomic.Uint64
+	conns admission.Connections
 	// caughtUp is set when every projection has once been at the head of the log, and stays.
 	caughtUp atomic.Bool
 	// draining is set when the process is about to stop; life ends when it stops.
@@ -147,7 +145,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	callable, err := newHosts(o.AllowedHosts)
+	callable, err := admission.NewHosts(o.AllowedHosts)
 	if err != nil {
 		return nil, err
 	}
@@ -170,43 +168,42 @@ func New(o Options) (*Server, error) {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
+	limits := o.Limits.withDefaults()
+	stores, err := views.New(views.Views{
+		Log: o.Log, Hub: o.Hub, Graph: views.NewStore(o.Graph), Inbox: views.NewStore(o.Inbox), Seen: views.NewStore(o.Seen),
+		Counters: views.NewStore(o.Counters), All: o.Stores, Keys: o.Keys, Wait: limits.AtLeastWait,
+	})
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
-		source: o.Log, publisher: o.Publisher, hub: o.Hub, graph: o.Graph, inbox: o.Inbox,
-		seen: o.Seen, counters: o.Counters, stores: o.Stores, operator: o.Operator, report: o.Report,
-		room: o.Room, gate: o.Gate, tls: o.Certificates, cors: crossing, hosts: callable, keys: o.Keys,
-		limits: o.Limits.withDefaults(), log: slog.New(namingHandler{o.Logger.Handler()}), version: o.Version, tracer: o.Tracer,
-		methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
-		healthPeriod: healthPeriod, watchPeriod: watchPeriod, admitPeriod: admitPeriod, errorWriter: connect.NewErrorWriter(),
+		views: stores, operator: o.Operator, gate: o.Gate, tls: o.Certificates, cors: crossing, hosts: callable,
+		limits: limits, logger: slog.New(namingHandler{o.Logger.Handler()}), version: o.Version, tracer: o.Tracer,
+		rights: rights, methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
+		healthPeriod: healthPeriod, admitPeriod: admitPeriod, errorWriter: connect.NewErrorWriter(),
 	}
-	s.shed.limit = s.limits.ShedAfter
-	s.budgets = newBudgets(s.limits)
-	s.quotas = newQuotas(s.limits)
+	s.shed.Limit = s.limits.ShedAfter
+	s.budgets = admission.NewBudgets(s.limits.budgets())
+	s.places = call.NewPlaces()
+	s.quotas = admission.NewQuotas(s.limits.quotas())
 	s.life, s.endLife = context.WithCancel(context.Background())
-	s.marks = newMarker(s.life, o.Publisher)
-	if s.inbox != nil {
-		if s.ranked, err = ranked(s.inbox); err != nil {
-			return nil, err
-		}
-	}
-	if s.seen != nil {
-		if s.seenSettings, err = settingsOfSeen(s.seen); err != nil {
-			return nil, err
-		}
-	}
+	s.marks = feedservice.NewMarker(s.life, o.Publisher)
 	if s.rules, err = request.NewRules(); err != nil {
 		return nil, fmt.Errorf("gateway: the rules of the protos: %w", err)
 	}
-	if s.metrics, err = newMetrics(o.Registry, s); err != nil {
+	if s.metrics, err = metrics.New(o.Registry, metrics.Observed{
+		Views: stores, Growth: &s.growth, Budgets: &s.budgets, Connections: &s.conns, Shed: &s.shed, Life: s.life, Version: o.Version,
+	}); err != nil {
 		return nil, fmt.Errorf("gateway: metrics: %w", err)
 	}
-	s.mountEvents()
-	s.mountGraph()
-	s.mountFeed()
-	s.mountSeen()
-	s.mountCounters()
-	s.mountOperations()
-	s.mountHealth()
-	s.mountMissing()
+	s.events = eventservice.New(stores, eventservice.Options{
+		Publisher: o.Publisher, Room: o.Room, Metrics: s.metrics, Tracer: o.Tracer,
+		VisibleWait: limits.VisibleWait, Followees: limits.Followees,
+	})
+	s.admin = adminservice.New(stores, adminservice.Options{Operator: o.Operator, Report: o.Report, Metrics: s.metrics, Growth: &s.growth})
+	if err := s.mount(); err != nil {
+		return nil, err
+	}
 	s.mountPages(o.Registry)
 	return s, nil
 }
@@ -216,50 +213,5 @@ func New(o Options) (*Server, error) {
 // whether the request had a Content-Length besides.
 func (s *Server) Handler() http.Handler { return s }
 
-func (s *Server) mountEvents() {
-	unaryByHand(s, connectv1.EventServicePublishProcedure, checkPublish, s.publish)
-	stream(s, connectv1.EventServiceWatchProcedure, checkWatch, s.watch)
-	unary(s, connectv1.AdminServiceGetStatusProcedure, nil, s.getStatus)
-	unary(s, connectv1.AdminServiceAcceptLogHoleProcedure, checkAcceptLogHole, s.acceptLogHole)
-}
-
-func (s *Server) mountGraph() {
-	unaryByHand(s, connectv1.GraphServiceCheckFollowsProcedure, checkCheckFollows, s.checkFollows)
-	unaryByHand(s, connectv1.GraphServiceFilterFollowedProcedure, checkFilterFollowed, s.filterFollowed)
-	unary(s, connectv1.GraphServiceBatchGetRelationshipsProcedure, checkRelationships, s.batchGetRelationships)
-	unary(s, connectv1.GraphServiceBatchGetFollowCountsProcedure, checkFollowCounts, s.batchGetFollowCounts)
-	unary(s, connectv1.GraphServiceListFollowingProcedure, checkUser, s.listFollowing)
-	unary(s, connectv1.GraphServiceListFollowersProcedure, checkUser, s.listFollowers)
-	unary(s, connectv1.GraphServiceListBoardFollowersProcedure, checkBoard, s.listBoardFollowers)
-	unary(s, connectv1.GraphServiceListFollowedBoardsProcedure, checkUser, s.listFollowedBoards)
-	unary(s, connectv1.GraphServiceListExcludedBoardsProcedure, checkUser, s.listExcludedBoards)
-	unary(s, connectv1.GraphServiceListBoardsProcedure, checkUser, s.listBoards)
-	unary(s, connectv1.GraphServiceListBlockedProcedure, checkUser, s.listBlocked)
-	unary(s, connectv1.GraphServiceListMutedProcedure, checkUser, s.listMuted)
-	unary(s, connectv1.GraphServiceListMutualsProcedure, checkMutuals, s.listMutuals)
-	stream(s, connectv1.GraphServiceScanFollowersProcedure, checkScan, s.scanFollowers)
-}
-
-func (s *Server) mountFeed() {
-	if s.inbox == nil {
-		return
-	}
-	unary(s, connectv1.FeedServiceReadFeedProcedure, checkReadFeed, s.readFeed)
-	unary(s, connectv1.FeedServiceListPinsProcedure, checkListPins, s.listPins)
-}
-
-func (s *Server) mountSeen() {
-	if s.seen == nil {
-		return
-	}
-	unaryByHand(s, connectv1.SeenServiceFilterSeenProcedure, checkFilterSeen, s.filterSeen)
-	unary(s, connectv1.SeenServiceListServedProcedure, checkUser, s.listServed)
-}
-
-func (s *Server) mountCounters() {
-	if s.counters == nil {
-		return
-	}
-	unaryByHand(s, connectv1.CounterServiceBatchGetCountersProcedure, checkBatchGetCounters, s.batchGetCounters)
-	unary(s, connectv1.CounterServiceListTrendingProcedure, checkListTrending, s.listTrending)
-}
+// Formats returns the versions of what clients keep, by name.
+func Formats() map[string]int { return map[string]int{"page token": pagetoken.Version} }

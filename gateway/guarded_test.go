@@ -18,6 +18,7 @@ import (
 	"github.com/skein-feed/skein/events/atomicfile"
 	"github.com/skein-feed/skein/gateway/access"
 	"github.com/skein-feed/skein/gateway/access/accesstest"
+	"github.com/skein-feed/skein/gateway/operator"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -127,12 +128,14 @@ func newGuarded(t testing.TB, options ...func(*worldOptions)) *guarded {
 type idle struct{}
 
 // Start is part of Operator.
-func (idle) Start(context.Context, Order) (*skeinv1.Operation, error) {
-	return nil, &Refusal{Why: ErrNotPossible, Text: "there is nothing to do"}
+func (idle) Start(context.Context, operator.Order) (*skeinv1.Operation, error) {
+	return nil, &operator.Refusal{Why: operator.ErrNotPossible, Text: "there is nothing to do"}
 }
 
 // Get is part of Operator.
-func (idle) Get(context.Context, string) (*skeinv1.Operation, error) { return nil, ErrUnknownOperation }
+func (idle) Get(context.Context, string) (*skeinv1.Operation, error) {
+	return nil, operator.ErrUnknownOperation
+}
 
 // List is part of Operator.
 func (idle) List(context.Context, skeinv1.OperationKind, string, int) ([]*skeinv1.Operation, bool, error) {
@@ -141,12 +144,12 @@ func (idle) List(context.Context, skeinv1.OperationKind, string, int) ([]*skeinv
 
 // Cancel is part of Operator.
 func (idle) Cancel(context.Context, string) (*skeinv1.Operation, error) {
-	return nil, ErrUnknownOperation
+	return nil, operator.ErrUnknownOperation
 }
 
 // Watch is part of Operator.
 func (idle) Watch(context.Context, string, func(*skeinv1.Operation) error) error {
-	return ErrUnknownOperation
+	return operator.ErrUnknownOperation
 }
 
 // bearer has every request carry a token; none for an empty one.

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/projections"
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
@@ -24,7 +25,7 @@ func (s *Server) mountHealth() {
 
 // healthCheck answers for "" (the process) and for each service by its full name.
 func (s *Server) healthCheck(
-	_ context.Context, req *healthv1.HealthCheckRequest, _ *extra,
+	_ context.Context, req *healthv1.HealthCheckRequest, _ *call.Info,
 ) (*healthv1.HealthCheckResponse, error) {
 	status := s.healthOf(req.GetService())
 	if status == healthv1.HealthCheckResponse_SERVICE_UNKNOWN {
@@ -38,7 +39,7 @@ func (s *Server) healthCheck(
 
 // healthWatch answers at once and at every change, until the client or the process goes.
 func (s *Server) healthWatch(
-	ctx context.Context, req *healthv1.HealthCheckRequest, out *connect.ServerStream[healthv1.HealthCheckResponse],
+	ctx context.Context, req *healthv1.HealthCheckRequest, out call.Stream[healthv1.HealthCheckResponse],
 ) error {
 	tick := time.NewTicker(s.healthPeriod)
 	defer tick.Stop()
@@ -46,15 +47,12 @@ func (s *Server) healthWatch(
 	for {
 		if now := s.healthOf(req.GetService()); now != last {
 			last = now
-			if p := patienceOf(ctx); p != nil {
-				p.renew()
-			}
 			if err := out.Send(&healthv1.HealthCheckResponse{Status: now}); err != nil {
 				return err
 			}
 		}
 		if s.life.Err() != nil {
-			return errStopping
+			return apierror.ErrStopping
 		}
 		select {
 		case <-tick.C:
@@ -74,13 +72,13 @@ func (s *Server) healthOf(service string) healthv1.HealthCheckResponse_ServingSt
 	case "":
 		serving = serving && !s.allFailed()
 	case connectv1.GraphServiceName:
-		serving = serving && answers(s.graph)
+		serving = serving && answers(s.views.Graph.Live)
 	case connectv1.FeedServiceName:
-		serving = serving && s.inbox != nil && answers(s.inbox)
+		serving = serving && s.views.Inbox != nil && answers(s.views.Inbox.Live)
 	case connectv1.SeenServiceName:
-		serving = serving && s.seen != nil && answers(s.seen)
+		serving = serving && s.views.Seen != nil && answers(s.views.Seen.Live)
 	case connectv1.CounterServiceName:
-		serving = serving && s.counters != nil && answers(s.counters)
+		serving = serving && s.views.Counters != nil && answers(s.views.Counters.Live)
 	case connectv1.EventServiceName, connectv1.AdminServiceName, healthv1connect.HealthName:
 	default:
 		return healthv1.HealthCheckResponse_SERVICE_UNKNOWN

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/feedservice"
+	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/inbox"
@@ -138,9 +139,9 @@ func TestHideSeenWithoutTheSeen(t *testing.T) {
 		}
 	}
 	demand("with it", w, complete, "bob//2")
-	demand("in a process without it", w.twin(withFeeds), seenUnavailable, "bob//1", "bob//2")
+	demand("in a process without it", w.replica(withFeeds), seenUnavailable, "bob//1", "bob//2")
 
-	building := w.twin(withFeeds, withSeen, asleep)
+	building := w.replica(withFeeds, withSeen, asleep)
 	envelopes := w.envelopes(1)
 	if err := errors.Join(building.inbox.Serving().Fold(envelopes), building.counters.Serving().Fold(envelopes)); err != nil {
 		t.Fatal(err)
@@ -165,7 +166,7 @@ func TestHideSeenThatLags(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"))
 	at := w.publish(played("ann", "1"))
-	lagging := w.twin(withFeeds, withSeen, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
+	lagging := w.replica(withFeeds, withSeen, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
 	envelopes := w.envelopes(2)
 	if err := lagging.inbox.Serving().Fold(envelopes); err != nil {
 		t.Fatal(err)
@@ -174,8 +175,8 @@ func TestHideSeenThatLags(t *testing.T) {
 		t.Fatal(err)
 	}
 	// As if it had once caught up.
-	lagging.server.seenState.caughtUp.Store(true)
-	lagging.server.inboxState.caughtUp.Store(true)
+	lagging.server.views.Seen.CaughtUp.Store(true)
+	lagging.server.views.Inbox.CaughtUp.Store(true)
 	req := &skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, AtLeast: at}
 	if res := lagging.readFeed(req); res.GetCompleteness() != seenUnavailable || len(res.GetEntries()) != 2 {
 		t.Error("behind: ", res)
@@ -209,8 +210,8 @@ func TestHideSeenAhead(t *testing.T) {
 	w.publish(played("ann", "clip"))
 	envelopes := w.envelopes(2)
 	ready := func(w *world) {
-		w.server.seenState.caughtUp.Store(true)
-		w.server.inboxState.caughtUp.Store(true)
+		w.server.views.Seen.CaughtUp.Store(true)
+		w.server.views.Inbox.CaughtUp.Store(true)
 	}
 	fold := func(store *projections.Live, envelopes []*events.Envelope) {
 		t.Helper()
@@ -218,11 +219,11 @@ func TestHideSeenAhead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ahead := w.twin(withFeeds, withSeen, asleep)
+	ahead := w.replica(withFeeds, withSeen, asleep)
 	fold(ahead.inbox, envelopes[:1])
 	fold(ahead.seen, envelopes)
 	ready(ahead)
-	behind := w.twin(withFeeds, withSeen, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
+	behind := w.replica(withFeeds, withSeen, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
 	fold(behind.inbox, envelopes[:1])
 	fold(behind.seen, envelopes[:1])
 	ready(behind)
@@ -259,12 +260,12 @@ func TestHideSeenAhead(t *testing.T) {
 func TestHideSeenTokens(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), pinned("bob", "", "3"))
-	id := feedListID(feedList, inbox.Feed{Reader: "ann"}, &skeinv1.ReadFeedRequest{HideSeen: true})
+	id := feedservice.FeedListID(feedservice.FeedList, inbox.Feed{Reader: "ann"}, &skeinv1.ReadFeedRequest{HideSeen: true})
 	for name, mark := range map[string][]byte{
 		"none": nil, "cut": {0}, "no number": {0x80}, "too far ahead": {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0, 1, 2},
 	} {
 		t.Log(name)
-		token := w.server.keys.Sign(pagetoken.Token{List: id, Position: w.log.Position(1), Cursor: mark})
+		token := w.server.views.Keys.Sign(pagetoken.Token{List: id, Position: w.log.Position(1), Cursor: mark})
 		_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, Start: after(token)}))
 		wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
 	}
@@ -308,8 +309,8 @@ func TestHideSeenThatIsCorrupt(t *testing.T) {
 	if err := store.Serving().Fold(w.envelopes(1)); err != nil {
 		t.Fatal(err)
 	}
-	w.server.seen = store
-	w.server.seenState.caughtUp.Store(true)
+	w.server.views.Seen = views.NewStore(store)
+	w.server.views.Seen.CaughtUp.Store(true)
 	for _, order := range []skeinv1.FeedOrder{newestFirst, byHeat} {
 		res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, Order: order, AtLeast: at})
 		if res.GetCompleteness() != seenUnavailable || len(res.GetEntries()) != 2 {
@@ -318,22 +319,4 @@ func TestHideSeenThatIsCorrupt(t *testing.T) {
 	}
 	_, err = w.seenClient.FilterSeen(t.Context(), connect.NewRequest(&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: []string{"1"}}))
 	wantError(t, err, connect.CodeInternal, "", "")
-}
-
-func FuzzAhead(f *testing.F) {
-	f.Add([]byte{}, uint64(0))
-	f.Add((&hiding{upTo: 300}).appendAhead(nil, events.Position{Seq: 7}), uint64(7))
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, uint64(1)<<63)
-	f.Fuzz(func(t *testing.T, mark []byte, seq uint64) {
-		at := events.Position{Seq: seq}
-		upTo, rest, ok := cutAhead(mark, at)
-		if !ok {
-			return
-		}
-		encoded := (&hiding{upTo: upTo}).appendAhead(nil, at)
-		again, left, ok := cutAhead(append(encoded, rest...), at)
-		if upTo < seq || !ok || again != upTo || !bytes.Equal(left, rest) {
-			t.Errorf("%x at %d is %d and %x, and then %d and %x", mark, seq, upTo, rest, again, left)
-		}
-	})
 }

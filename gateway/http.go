@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -51,19 +52,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.turnAway(w, r, unknownCaller(a.denied))
 		return
 	}
-	arriving := s.budgets.arriving
+	arriving := s.budgets.Arriving
 	switch {
 	case a.open:
-		arriving = s.budgets.openArriving
+		arriving = s.budgets.OpenArriving
 	case s.streams[r.URL.Path]:
-		arriving = s.budgets.streamsArriving
+		arriving = s.budgets.StreamsArriving
 	}
-	if f := arriving.take(a.held.party, 1); f != nil {
+	if f := arriving.Take(a.held.Party, 1); f != nil {
 		s.turnAway(w, r, f)
 		return
 	}
-	defer arriving.give(a.held.party, 1)
-	defer a.held.release()
+	defer arriving.Give(a.held.Party, 1)
+	defer a.held.Release()
 	if r.ContentLength > int64(s.limits.BodyBytes) {
 		s.turnAway(w, r, s.tooLarge(""))
 		return
@@ -86,53 +87,53 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // arrival is a call that came through net/http.
 type arrival struct {
-	admission
+	identity
 	// open: whoever reaches the port may make it.
 	open     bool
-	held     holding
+	held     admission.Holding
 	patience patience
 	body     inbound
 }
 
 func (s *Server) arrived(w http.ResponseWriter, r *http.Request) *arrival {
 	authorization, cert := authorizationOf(r), certificateOf(r.TLS)
-	a := &arrival{admission: s.who(authorization, cert), open: rights[r.URL.Path].open, patience: patience{w, s.limits.IOTimeout}}
+	a := &arrival{identity: s.who(authorization, cert), open: s.rights[r.URL.Path].open, patience: patience{w, s.limits.IOTimeout}}
 	a.conn = connectionOf(r.Context())
 	if s.gate != nil && a.denied == nil && s.streams[r.URL.Path] {
-		a.again = func() admission { return s.who(authorization, cert) }
+		a.again = func() identity { return s.who(authorization, cert) }
 	}
-	a.held = holding{from: s.budgets.bytes, party: a.party(s, a.open), free: freeBytes}
+	a.held = admission.NewHolding(s.budgets.Bytes, a.party(s, a.open))
 	return a
 }
 
 type arrivalKey struct{}
 
-// arrivalOf returns the call of which a context is; nil: it did not come through net/http.
+// arrivalOf returns the call of which a context is; nil means it did not come through net/http.
 func arrivalOf(ctx context.Context) *arrival {
 	a, _ := ctx.Value(arrivalKey{}).(*arrival)
 	return a
 }
 
-// admissionOf is that of a call that came through net/http, and else nobody's.
-func admissionOf(ctx context.Context) (a admission) {
+// identityOf is that of a call that came through net/http, and else nobody's.
+func identityOf(ctx context.Context) (a identity) {
 	if c := arrivalOf(ctx); c != nil {
-		a = c.admission
+		a = c.identity
 	}
 	return a
 }
 
 // turnAway answers a call that no method sees.
 func (s *Server) turnAway(w http.ResponseWriter, r *http.Request, f *apierror.Failure) {
-	s.log.DebugContext(r.Context(), "call turned away", "method", r.URL.Path[1:], "code", f.Code.String(), "error", f)
+	s.logger.DebugContext(r.Context(), "call turned away", "method", r.URL.Path[1:], "code", f.Code.String(), "error", f)
 	if err := s.errorWriter.Write(w, r, s.turnedAway(r.Context(), r.URL.Path[1:], f)); err != nil {
-		s.log.DebugContext(r.Context(), "answer not sent", "error", err)
+		s.logger.DebugContext(r.Context(), "answer not sent", "error", err)
 	}
 }
 
 // turnedAway counts a call that no method sees, and returns what it is told.
 func (s *Server) turnedAway(ctx context.Context, method string, f *apierror.Failure) error {
-	s.metrics.rpc(method).failed(f.Code, 0)
-	s.metrics.refused(f)
+	s.metrics.RPC(method).Failed(f.Code, 0)
+	s.metrics.Refused(f)
 	return withRequestID(ctx, f.ConnectError())
 }
 
@@ -161,14 +162,24 @@ func (p *patience) requested() { _ = http.NewResponseController(p.w).SetReadDead
 // rest ends the time for a part that was taken: until the next one there may be a long while.
 func (p *patience) rest() { _ = http.NewResponseController(p.w).SetWriteDeadline(time.Time{}) }
 
-// sendTo sends one part of a stream, which its client has to take in time.
-func sendTo[Res any](ctx context.Context, out *connect.ServerStream[Res], part *Res) error {
-	if p := patienceOf(ctx); p != nil {
-		p.renew()
-		defer p.rest()
-	}
-	return out.Send(part)
+// parts is the stream of an answer.
+type parts[Res any] struct {
+	out *connect.ServerStream[Res]
+	// patience is nil for a call that did not come through net/http.
+	patience *patience
 }
+
+// Send sends one part, which its client has to take in time.
+func (p *parts[Res]) Send(part *Res) error {
+	if p.patience != nil {
+		p.patience.renew()
+		defer p.patience.rest()
+	}
+	return p.out.Send(part)
+}
+
+// SetLag says by how many envelopes the first part was behind the log.
+func (p *parts[Res]) SetLag(lag int64) { p.out.ResponseHeader()[LagHeader] = lagValue(lag) }
 
 // patienceOf returns the patience of a call that came through net/http, and nil for none.
 func patienceOf(ctx context.Context) *patience {
@@ -176,4 +187,12 @@ func patienceOf(ctx context.Context) *patience {
 		return &a.patience
 	}
 	return nil
+}
+
+type connectionKey struct{}
+
+// connectionOf is the connection of a call in net/http; nil means [Server.Run] does not know it.
+func connectionOf(ctx context.Context) *admission.Conn {
+	o, _ := ctx.Value(connectionKey{}).(*admission.Conn)
+	return o
 }

@@ -374,7 +374,7 @@ func TestTooManyCallsAtOnce(t *testing.T) {
 	if err := <-waits; err != nil {
 		t.Error(err)
 	}
-	for w.server.budgets.underWay() > 0 {
+	for w.server.budgets.UnderWay() > 0 {
 		runtime.Gosched()
 	}
 	if _, err = w.followers("bob", anyKind)(1, "", ""); err != nil {

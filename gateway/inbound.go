@@ -13,63 +13,34 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
 const (
-	// freeBytes of each body and of each answer are not counted: connections and calls bound these.
-	freeBytes = 4 << 10
-	// heldPerByte is how often a byte of a body is held: as it came, and decoded.
-	heldPerByte = 2
 	// unpackStep is how much is inflated at a time, at least.
 	unpackStep = 8 << 10
 	// deflateRatio is the most that a byte can become.
 	deflateRatio = 1032
 )
 
-// holding is what one call has taken of the budget of bytes.
-type holding struct {
-	from   *budget
-	party  string
-	free   int64
-	amount int64
-}
-
-// hold takes bytes, or refuses them.
-func (h *holding) hold(n int64) *apierror.Failure {
-	free := min(n, h.free)
-	h.free -= free
-	if n -= free; n == 0 {
-		return nil
-	}
-	if f := h.from.take(h.party, n); f != nil {
-		return f
-	}
-	h.amount += n
-	return nil
-}
-
-// release gives everything back.
-func (h *holding) release() {
-	if h.amount > 0 {
-		h.from.give(h.party, h.amount)
-		h.amount = 0
-	}
-}
-
-// waits holds an answer of so many bytes until its client has taken it, for which the time begins.
-func (s *Server) waits(ctx context.Context, bytes int) error {
+// holdAnswer holds so many bytes of an answer until its client has taken it, for which the time begins.
+func holdAnswer(ctx context.Context, bytes int) *apierror.Failure {
 	a := arrivalOf(ctx)
 	if a == nil {
 		return nil
 	}
-	a.patience.renew()
-	f := a.held.hold(int64(bytes))
-	if f == nil {
-		return nil
+	if f := a.held.Hold(int64(bytes)); f != nil {
+		return f
 	}
-	s.metrics.refused(f)
+	a.patience.renew()
+	return nil
+}
+
+// answerRefused is what the client is told in place of an answer for which there is no room.
+func (s *Server) answerRefused(ctx context.Context, f *apierror.Failure) error {
+	s.metrics.Refused(f)
 	return withRequestID(ctx, f.ConnectError())
 }
 
@@ -77,7 +48,7 @@ func (s *Server) waits(ctx context.Context, bytes int) error {
 type inbound struct {
 	io.ReadCloser
 	s    *Server
-	held *holding
+	held *admission.Holding
 	left int64
 	// http1 means that errors of reading are those of HTTP/1.
 	http1 bool
@@ -91,7 +62,7 @@ func (b *inbound) Read(p []byte) (int, error) {
 	if b.left -= int64(n); b.left < 0 {
 		return 0, b.s.tooLarge("").ConnectError()
 	}
-	if f := b.held.hold(heldPerByte * int64(n)); f != nil {
+	if f := b.held.Hold(admission.HeldPerByte * int64(n)); f != nil {
 		return 0, f.ConnectError()
 	}
 	return n, b.malformed(err)
@@ -129,11 +100,11 @@ const flagPacked = 1
 
 // unpack inflates the body of a request, up to the limit and not beyond: all of it is held before anybody decodes it. What is not
 // packed with gzip stays as it is.
-func (s *Server) unpack(r *http.Request, held *holding) *apierror.Failure {
+func (s *Server) unpack(r *http.Request, held *admission.Holding) *apierror.Failure {
 	if r.Method == http.MethodGet {
 		if q := r.URL.Query(); q.Get("compression") == gzipName[0] {
 			// A short one, of which no more can come than this.
-			return held.hold(heldPerByte * min(int64(s.limits.BodyBytes), deflateRatio*int64(len(q.Get("message")))))
+			return held.Hold(admission.HeldPerByte * min(int64(s.limits.BodyBytes), deflateRatio*int64(len(q.Get("message")))))
 		}
 		return nil
 	}
@@ -156,7 +127,7 @@ func (s *Server) unpack(r *http.Request, held *holding) *apierror.Failure {
 	data, f := s.inflate(packed, held, room)
 	if f != nil {
 		if f.Code == connect.CodeInternal {
-			body.err = f.Cause // it broke off: who reads again finds how
+			body.err = f.Cause // it was interrupted: who reads again finds how
 			return nil
 		}
 		return f
@@ -177,7 +148,7 @@ const prefixBytes = 5
 var unpackers = sync.Pool{New: func() any { return new(gzip.Reader) }} //nolint:gochecknoglobals // memory only
 
 // inflate returns what was packed, with room before it.
-func (s *Server) inflate(packed io.Reader, held *holding, room int) ([]byte, *apierror.Failure) {
+func (s *Server) inflate(packed io.Reader, held *admission.Holding, room int) ([]byte, *apierror.Failure) {
 	source := &sourceErrors{Reader: packed}
 	z, _ := unpackers.Get().(*gzip.Reader)
 	defer unpackers.Put(z)
@@ -193,13 +164,13 @@ func (s *Server) inflate(packed io.Reader, held *holding, room int) ([]byte, *ap
 		if len(data)-room > s.limits.BodyBytes {
 			return nil, s.tooLarge(" once it is inflated")
 		}
-		if f := held.hold(heldPerByte * int64(n)); f != nil {
+		if f := held.Hold(admission.HeldPerByte * int64(n)); f != nil {
 			return nil, f
 		}
 	}
 	switch {
 	case source.err != nil:
-		return nil, asFailure(source.err)
+		return nil, apierror.Of(source.err)
 	case errors.Is(err, io.EOF):
 		return data, nil // an empty body is an empty message, packed or not
 	}
@@ -250,4 +221,23 @@ func (z *boundedGzip) Read(p []byte) (int, error) {
 		return 0, z.s.tooLarge(" once it is inflated").ConnectError()
 	}
 	return n, err
+}
+
+// replayed is a body of which a part was read, with the error that ended that.
+type replayed struct {
+	io.ReadCloser
+	first []byte
+	err   error
+}
+
+func (b *replayed) Read(p []byte) (int, error) {
+	if len(b.first) > 0 {
+		n := copy(p, b.first)
+		b.first = b.first[n:]
+		return n, nil
+	}
+	if b.err != nil {
+		return 0, b.err
+	}
+	return b.ReadCloser.Read(p)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skein-feed/skein/gateway/internal/admission"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -111,11 +112,11 @@ func TestBombs(t *testing.T) {
 			t.Errorf("%s: %.300s", name, answer)
 		}
 	}
-	b := w.server.budgets.bytes
-	if most := int64(heldPerByte * (w.server.limits.BodyBytes + 64<<10)); b.peak > most || b.peak == 0 {
-		t.Errorf("%d bytes were held at a time, should be at most %d", b.peak, most)
+	b := w.server.budgets.Bytes
+	if most := int64(admission.HeldPerByte * (w.server.limits.BodyBytes + 64<<10)); b.Highest() > most || b.Highest() == 0 {
+		t.Errorf("%d bytes were held at a time, should be at most %d", b.Highest(), most)
 	}
-	for b.taken.Load() > 0 { // an answer that has arrived is released just after
+	for b.Used() > 0 { // an answer that has arrived is released just after
 		runtime.Gosched()
 	}
 	// A small body that says that it needs a window of 128 MiB.
@@ -136,7 +137,7 @@ func TestBombs(t *testing.T) {
 // was sent, or has refused it with what is returned.
 func (g *guarded) slowly(token string, size int) (refused string) {
 	g.t.Helper()
-	before := g.server.budgets.bytes.taken.Load()
+	before := g.server.budgets.Bytes.Used()
 	r, w := io.Pipe()
 	g.t.Cleanup(func() { _ = w.Close() })
 	req, err := http.NewRequestWithContext(g.t.Context(), http.MethodPost, g.url+connectv1.GraphServiceListFollowersProcedure, r)
@@ -161,7 +162,7 @@ func (g *guarded) slowly(token string, size int) (refused string) {
 		case text := <-answered:
 			return text
 		default:
-			if g.server.budgets.bytes.taken.Load() >= before+int64(heldPerByte*(size-freeBytes)) {
+			if g.server.budgets.Bytes.Used() >= before+int64(admission.HeldPerByte*(size-admission.FreeBytes)) {
 				return ""
 			}
 			runtime.Gosched()
@@ -174,9 +175,9 @@ func (g *guarded) slowly(token string, size int) (refused string) {
 func TestFloodOfBodies(t *testing.T) {
 	const size = 200 << 10
 	g := newGuarded(t, func(o *worldOptions) { o.Limits.BodyBytes, o.Limits.RequestBytes = 256<<10, 1<<20 })
-	b := g.server.budgets.bytes
+	b := g.server.budgets.Bytes
 	t.Cleanup(func() { // after the pipes are closed, before the server is
-		for b.taken.Load() > 0 {
+		for b.Used() > 0 {
 			runtime.Gosched()
 		}
 	})
@@ -193,8 +194,8 @@ func TestFloodOfBodies(t *testing.T) {
 		t.Errorf("a third large body: %q", refused)
 	}
 	g.as(g.tokens["all"]).callsOfEachKind()
-	if b.peak > 1<<20 {
-		t.Errorf("%d bytes were held at a time", b.peak)
+	if b.Highest() > 1<<20 {
+		t.Errorf("%d bytes were held at a time", b.Highest())
 	}
 }
 
@@ -219,12 +220,12 @@ func TestFloodOfLargeRequests(t *testing.T) {
 		})
 	}
 	all.Wait()
-	b := w.server.budgets.bytes
-	for b.taken.Load() > 0 { // an answer that has arrived is released just after
+	b := w.server.budgets.Bytes
+	for b.Used() > 0 { // an answer that has arrived is released just after
 		runtime.Gosched()
 	}
-	if b.peak > 32<<20 || b.peak == 0 {
-		t.Errorf("%d bytes were held at a time", b.peak)
+	if b.Highest() > 32<<20 || b.Highest() == 0 {
+		t.Errorf("%d bytes were held at a time", b.Highest())
 	}
 	w.callsOfEachKind()
 }
@@ -232,28 +233,28 @@ func TestFloodOfLargeRequests(t *testing.T) {
 // TestLargeBodiesOfTheLoop: what the loop reads counts as what net/http reads.
 func TestLargeBodiesOfTheLoop(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.BodyBytes, o.Limits.RequestBytes = 64<<10, 256<<10 })
-	b := w.server.budgets.bytes
+	b := w.server.budgets.Bytes
 	req := &skeinv1.CheckFollowsRequest{}
 	for range 500 {
 		req.Pairs = append(req.Pairs, userPair(strings.Repeat("a", 40), strings.Repeat("b", 40)))
 	}
 	ask(w, w.graph.CheckFollows, req)
-	if n := w.server.handedOver.Load(); n != 0 || b.peak < 80_000 {
-		t.Fatalf("%d connections were handed over, and %d bytes held", n, b.peak)
+	if n := w.server.conns.HandedOver.Load(); n != 0 || b.Highest() < 80_000 {
+		t.Fatalf("%d connections were handed over, and %d bytes held", n, b.Highest())
 	}
-	for b.taken.Load() > 0 { // an answer that has arrived is released just after
+	for b.Used() > 0 { // an answer that has arrived is released just after
 		runtime.Gosched()
 	}
-	if f := b.take("127.0.0.1/32", b.each); f != nil {
+	if f := b.Take("127.0.0.1/32", b.LimitEach()); f != nil {
 		t.Fatal(f)
 	}
 	_, err := w.graph.CheckFollows(t.Context(), connect.NewRequest(req))
 	if d := detailsOf(t, err); d.reason != "CALLER_LIMIT" {
 		t.Error(err)
 	}
-	b.give("127.0.0.1/32", b.each)
+	b.Give("127.0.0.1/32", b.LimitEach())
 	ask(w, w.graph.CheckFollows, req)
-	for b.taken.Load() > 0 {
+	for b.Used() > 0 {
 		runtime.Gosched()
 	}
 }
@@ -277,7 +278,7 @@ func (w *world) slowReader(contentType, body string) error {
 // TestSlowReaders: who does not take an answer is cut off in time, by HTTP/1.1 and by net/http, and holds nothing after that.
 func TestSlowReaders(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(o *worldOptions) { o.Limits.IOTimeout = 2 * time.Second })
+	w := newWorld(t, func(o *worldOptions) { o.Limits.IOTimeout = 5 * time.Second })
 	var evs []*skeinv1.Event
 	for i := range 1000 {
 		evs = append(evs, follow(fmt.Sprint(strings.Repeat("x", 100), i), "bob"))
@@ -301,7 +302,7 @@ func TestSlowReaders(t *testing.T) {
 	}
 	w.callsOfEachKind()
 	all.Wait()
-	for w.server.budgets.arriving.taken.Load() > 0 || w.server.budgets.bytes.taken.Load() > 0 {
+	for w.server.budgets.Arriving.Used() > 0 || w.server.budgets.Bytes.Used() > 0 {
 		runtime.Gosched()
 	}
 	w.callsOfEachKind()

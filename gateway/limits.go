@@ -4,6 +4,10 @@ import (
 	"math"
 	"runtime"
 	"time"
+
+	"github.com/skein-feed/skein/gateway/internal/admission"
+	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
 // Limits bound what one call and all calls together may take. A zero field stands for its default.
@@ -28,11 +32,11 @@ type Limits struct {
 	// Connections is how many may be open together, and half of them from one address. Beyond it one on which no call is worked
 	// on is closed for each that comes, and if there is none the new one is refused. Default 10 000: some 100 MB.
 	Connections int
-	// CallerRate is how many calls a second each caller may make, over time; 0: any number. Refused as CALLER_LIMIT.
+	// CallerRate is how many calls a second each caller may make, over time; 0 means any number. Refused as CALLER_LIMIT.
 	CallerRate float64
 	// CallerBurst is how many a caller who was silent may make at once. Default: those of a second, at least 1.
 	CallerBurst int
-	// CallerInFlight is how many calls each caller may have under way, streams among them; 0: any number.
+	// CallerInFlight is how many calls each caller may have under way, streams among them; 0 means any number.
 	CallerInFlight int
 	// AtLeastWait is how long a read waits for the position that it demands. Default 5 s. A read whose caller gives
 	// up earlier waits shorter.
@@ -78,32 +82,25 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
+// healthStreams is how many health checks may be watched together.
+const healthStreams = 256
+
+func (l Limits) budgets() admission.BudgetLimits {
+	return admission.BudgetLimits{
+		Calls: l.InFlight, Heavy: l.Heavy, Bytes: l.RequestBytes, Body: l.BodyBytes,
+		Streams: map[string]int{
+			healthv1connect.HealthWatchProcedure: healthStreams, connectv1.EventServiceWatchProcedure: l.Watches,
+		},
+	}
+}
+
+func (l Limits) quotas() admission.QuotaLimits {
+	return admission.QuotaLimits{Rate: l.CallerRate, Burst: l.CallerBurst, InFlight: l.CallerInFlight}
+}
+
 func def[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
 		*field = value
 	}
-}
-
-// Sizes of pages and batches, as the API documents them.
-const (
-	defaultPageSize = 50
-	maxPageSize     = 1000
-	scanChunk       = 1000
-
-	defaultFeedPageSize = 20
-	maxFeedPageSize     = 200
-)
-
-// pageSize applies the default and the limit. A negative size was refused before.
-func pageSize(asked int32) int { return sizeOf(asked, defaultPageSize, maxPageSize) }
-
-// feedPageSize is that of feeds, whose pages are read by people and cost more an entry.
-func feedPageSize(asked int32) int { return sizeOf(asked, defaultFeedPageSize, maxFeedPageSize) }
-
-func sizeOf(asked int32, byDefault, limit int) int {
-	if asked == 0 {
-		return byDefault
-	}
-	return min(int(asked), limit)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/skein-feed/skein/gateway/internal/graphservice"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -77,7 +78,7 @@ func list[Req, Res any, R interface {
 	}
 }
 
-// only is the kind of a request; nil: any.
+// only is the kind of a request; nil means any.
 func only(kind skeinv1.FollowKind) *skeinv1.FollowKind {
 	if kind == anyKind {
 		return nil
@@ -317,7 +318,7 @@ func TestTokenDemandsItsPosition(t *testing.T) {
 	if pos.String() != at {
 		t.Fatalf("position %s, want %s", at, pos)
 	}
-	token := w.server.keys.Sign(pagetoken.Token{List: listIDOf(graph.List{Kind: graph.Followers, User: "bob"}), Position: pos, Cursor: make([]byte, 12)})
+	token := w.server.views.Keys.Sign(pagetoken.Token{List: graphservice.ListIDOf(graph.List{Kind: graph.Followers, User: "bob"}), Position: pos, Cursor: make([]byte, 12)})
 	_, err := w.followers("bob", anyKind)(1, token, "")
 	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
 	if !detailsOf(t, err).retry {
@@ -341,9 +342,9 @@ func TestPageTokensThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	token := p.next
-	mine := w.server.keys
+	mine := w.server.views.Keys
 	sign := func(change func(*pagetoken.Token)) string {
-		p, err := mine.Verify(token, listIDOf(graph.List{Kind: graph.Followers, User: "bob"}))
+		p, err := mine.Verify(token, graphservice.ListIDOf(graph.List{Kind: graph.Followers, User: "bob"}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -403,9 +404,9 @@ func TestTokenIsBoundToItsList(t *testing.T) {
 		{Kind: graph.Mutuals, User: "bob", Peer: "ann"},
 	}
 	for i, a := range lists {
-		token := keys.Sign(pagetoken.Token{List: listIDOf(a), Cursor: []byte("m")})
+		token := keys.Sign(pagetoken.Token{List: graphservice.ListIDOf(a), Cursor: []byte("m")})
 		for j, b := range lists {
-			_, err := keys.Verify(token, listIDOf(b))
+			_, err := keys.Verify(token, graphservice.ListIDOf(b))
 			if (i == j) != (err == nil) || (i != j && !errors.Is(err, pagetoken.ErrOtherList)) {
 				t.Errorf("token of %+v for %+v: %v", a, b, err)
 			}

@@ -33,10 +33,10 @@ func (m mediaType) WriteHeader(status int) {
 		return
 	}
 	f := m.refusal()
-	m.s.log.DebugContext(m.r.Context(), "call turned away", "method", m.r.URL.Path[1:], "code", f.Code.String(), "error", f)
+	m.s.logger.DebugContext(m.r.Context(), "call turned away", "method", m.r.URL.Path[1:], "code", f.Code.String(), "error", f)
 	answer := withStatus{m.ResponseWriter, status}
 	if err := m.s.errorWriter.Write(answer, plainRequest, m.s.turnedAway(m.r.Context(), m.r.URL.Path[1:], f)); err != nil {
-		m.s.log.DebugContext(m.r.Context(), "answer not sent", "error", err)
+		m.s.logger.DebugContext(m.r.Context(), "answer not sent", "error", err)
 	}
 }
 
@@ -72,7 +72,7 @@ func (s *Server) refuseStatus(w http.ResponseWriter, r *http.Request, status int
 		w.Header().Del(name)
 	}
 	if err := s.errorWriter.Write(withStatus{w, status}, plainRequest, withRequestID(r.Context(), f.ConnectError())); err != nil {
-		s.log.DebugContext(r.Context(), "answer not sent", "error", err)
+		s.logger.DebugContext(r.Context(), "answer not sent", "error", err)
 	}
 }
 

@@ -16,7 +16,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/metrics"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -31,14 +35,8 @@ type method struct {
 	// right is who may call it.
 	right right
 	// budget is for how many calls of its kind may be under way.
-	budget *budget
-	seen   rpcObserver
-}
-
-// extra is what a unary answer carries beside its message.
-type extra struct {
-	// lag is how many envelopes the answering state is behind the log; negative: does not apply.
-	lag int64
+	budget *admission.Budget
+	seen   metrics.RPC
 }
 
 // LagHeader is the response header of reads: by how many envelopes of the log the answering state was behind the end
@@ -46,13 +44,13 @@ type extra struct {
 const LagHeader = "Skein-Lag"
 
 // unary mounts a request-response method. Requests are held against the rules in their proto, then against check,
-// which looks at ids; nil: there are none.
+// which looks at ids; nil means there are none.
 func unary[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(*request.Checker, P),
-	do func(context.Context, P, *extra) (*Res, error),
+	do func(context.Context, P, *call.Info) (*Res, error),
 ) {
-	unaryByHand(s, procedure, ruled(s, check), func(ctx context.Context, req P, x *extra) (*Res, error) {
+	unaryByHand(s, procedure, ruled(s, check), func(ctx context.Context, req P, x *call.Info) (*Res, error) {
 		ctx, cancel := context.WithTimeout(ctx, s.limits.CallTimeout)
 		defer cancel()
 		return do(ctx, req, x)
@@ -60,28 +58,30 @@ func unary[Req, Res any, P request.Message[Req]](
 }
 
 // unaryByHand mounts a request-response method whose requests are checked by check alone, for calls that are too hot
-// for the rules in their proto (docs/decisions/0005) and end by themselves; nil: nothing can be wrong with a request.
+// for the rules in their proto (docs/decisions/0005) and end by themselves; nil means nothing can be wrong with a request.
 func unaryByHand[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(P) []apierror.Violation,
-	do func(context.Context, P, *extra) (*Res, error),
+	do func(context.Context, P, *call.Info) (*Res, error),
 ) {
 	u := &unaryMethod[Req, Res, P]{method: s.newMethod(procedure), check: check, do: do}
-	u.budget = s.budgets.ofCalls(u.right)
-	u.ordinary = connect.NewUnaryHandler(procedure,
+	u.budget = s.budgets.OfCalls(u.right.open, u.right.roles.Any(access.Admin))
+	u.Handler = connect.NewUnaryHandler(procedure,
 		func(ctx context.Context, req *connect.Request[request.Received[Req, P]]) (*connect.Response[Res], error) {
-			x := extra{lag: -1}
-			msg, err := u.answer(ctx, admissionOf(ctx), req.Msg, &x)
-			if err == nil {
-				answer, _ := any(msg).(proto.Message)
-				err = s.waits(ctx, proto.Size(answer))
-			}
+			x := call.Info{Lag: -1, Places: s.places}
+			defer x.Made()
+			msg, err := u.answer(ctx, identityOf(ctx), req.Msg, &x)
 			if err != nil {
 				return nil, err
 			}
+			answer, _ := any(msg).(proto.Message)
+			// It is held as a message and as the bytes of that. A message that is refused is garbage at once: there may be thousands.
+			if f := holdAnswer(ctx, admission.HeldPerByte*proto.Size(answer)); f != nil {
+				return nil, s.answerRefused(ctx, f)
+			}
 			res := connect.NewResponse(msg)
-			if x.lag >= 0 {
-				res.Header()[LagHeader] = lagValue(x.lag)
+			if x.Lag >= 0 {
+				res.Header()[LagHeader] = lagValue(x.Lag)
 			}
 			return res, nil
 		}, s.handlerOptions(procedure)...)
@@ -89,7 +89,9 @@ func unaryByHand[Req, Res any, P request.Message[Req]](
 }
 
 // answer answers a call, whichever way it came. Who may not make it hears so before it is looked at.
-func (u *unaryMethod[Req, Res, P]) answer(ctx context.Context, a admission, req *request.Received[Req, P], x *extra) (res *Res, err error) {
+func (u *unaryMethod[Req, Res, P]) answer(
+	ctx context.Context, a identity, req *request.Received[Req, P], x *call.Info,
+) (res *Res, err error) {
 	start := time.Now()
 	ctx = u.beginSpan(ctx)
 	defer func() { err = u.finish(ctx, start, err, recover()) }()
@@ -114,14 +116,54 @@ func (u *unaryMethod[Req, Res, P]) answer(ctx context.Context, a admission, req 
 	return res, err
 }
 
+// enter counts a call against the budget of its kind and its caller's quota, or refuses it, as it does a part of all when there
+// are too many. What was entered must be left.
+func (m *method) enter(a identity, now time.Time) error {
+	if f := m.budget.Take("", 1); f != nil {
+		return f
+	}
+	if f := m.quota(a, now); f != nil {
+		m.budget.Give("", 1)
+		return f
+	}
+	a.conn.Begin(now)
+	return nil
+}
+
+// leave ends a call.
+func (m *method) leave(a identity) {
+	a.conn.End()
+	m.budget.Give("", 1)
+	if q := m.s.quotas; q != nil && !m.right.open {
+		q.Give(a.caller.Name)
+	}
+}
+
+// quota refuses what is too much now, or too much of one caller.
+func (m *method) quota(a identity, now time.Time) *apierror.Failure {
+	if m.right.open {
+		return nil
+	}
+	if !m.right.roles.Any(access.Admin) {
+		// Who looks what is wrong is let in.
+		if f := m.s.shed.Admit(); f != nil {
+			return f
+		}
+	}
+	if q := m.s.quotas; q != nil {
+		return q.Take(a.caller.Name, now)
+	}
+	return nil
+}
+
 // stream mounts a method that answers with a stream. Its requests are checked as those of [unary].
 func stream[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(*request.Checker, P),
-	do func(context.Context, P, *connect.ServerStream[Res]) error,
+	do func(context.Context, P, call.Stream[Res]) error,
 ) {
 	m, ruled := s.newMethod(procedure), ruled(s, check)
-	m.budget = s.budgets.ofStream(procedure, s.limits)
+	m.budget = s.budgets.OfStream(procedure)
 	s.streams[procedure] = true
 	s.methods[procedure] = connect.NewServerStreamHandler(procedure,
 		func(ctx context.Context, req *connect.Request[request.Received[Req, P]], out *connect.ServerStream[Res]) (err error) {
@@ -129,7 +171,7 @@ func stream[Req, Res any, P request.Message[Req]](
 			ctx = m.beginSpan(ctx)
 			followed := ctx
 			defer func() { err = m.finish(followed, start, err, recover()) }()
-			a := admissionOf(ctx)
+			a := identityOf(ctx)
 			if err := m.permit(a); err != nil {
 				return err
 			}
@@ -143,14 +185,15 @@ func stream[Req, Res any, P request.Message[Req]](
 			if err := m.about(ctx, a, req.Msg.Message()); err != nil {
 				return err
 			}
-			if p := patienceOf(ctx); p != nil {
+			p := patienceOf(ctx)
+			if p != nil {
 				p.requested()
 			}
 			ctx, cancel := s.untilStopping(ctx)
 			defer cancel()
 			ctx, release := m.whilePermitted(ctx, a)
 			defer release()
-			if err = do(ctx, &req.Msg.Msg, out); err != nil && ctx.Err() != nil {
+			if err = do(ctx, &req.Msg.Msg, &parts[Res]{out, p}); err != nil && ctx.Err() != nil {
 				return endOf(ctx, err)
 			}
 			return err
@@ -191,8 +234,8 @@ func lagValue(lag int64) []string {
 
 func (s *Server) newMethod(procedure string) *method {
 	name := strings.TrimPrefix(procedure, "/")
-	s.metrics.internal.WithLabelValues(name)
-	return &method{s: s, name: name, right: rights[procedure], seen: s.metrics.rpc(name)}
+	s.metrics.Internal.WithLabelValues(name)
+	return &method{s: s, name: name, right: s.rights[procedure], seen: s.metrics.RPC(name)}
 }
 
 // handlerOptions gives every method the same codecs and limits, and GET to those without side effects.
@@ -240,23 +283,23 @@ func (m *method) finish(ctx context.Context, start time.Time, err error, panicke
 		err = fmt.Errorf("panic: %v\n%s", panicked, debug.Stack())
 	}
 	if err == nil {
-		m.seen.ok.Observe(time.Since(start).Seconds())
+		m.seen.OK.Observe(time.Since(start).Seconds())
 		m.endSpan(ctx, nil)
 		return nil
 	}
-	f := asFailure(err)
+	f := apierror.Of(err)
 	defer m.endSpan(ctx, f)
-	if f.Code == connect.CodeInternal || m.s.log.Enabled(ctx, slog.LevelDebug) {
+	if f.Code == connect.CodeInternal || m.s.logger.Enabled(ctx, slog.LevelDebug) {
 		ctx = toBeLogged(ctx)
 	}
 	if f.Code == connect.CodeInternal {
-		m.s.metrics.internal.WithLabelValues(m.name).Inc()
-		m.s.log.ErrorContext(ctx, "call failed", "method", m.name, "error", err)
+		m.s.metrics.Internal.WithLabelValues(m.name).Inc()
+		m.s.logger.ErrorContext(ctx, "call failed", "method", m.name, "error", err)
 	} else {
-		m.s.log.DebugContext(ctx, "call refused", "method", m.name, "code", f.Code.String(), "error", err)
+		m.s.logger.DebugContext(ctx, "call refused", "method", m.name, "code", f.Code.String(), "error", err)
 	}
-	m.seen.failed(f.Code, time.Since(start))
-	m.s.metrics.refused(f)
+	m.seen.Failed(f.Code, time.Since(start))
+	m.s.metrics.Refused(f)
 	return withRequestID(ctx, f.ConnectError())
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/gateway/internal/call"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -41,11 +42,11 @@ func TestPanic(t *testing.T) {
 	var logged buffer
 	w := newWorld(t, func(o *worldOptions) { o.Logger = slog.New(slog.NewTextHandler(&logged, nil)) })
 	unary(w.server, connectv1.GraphServiceListBlockedProcedure, nil,
-		func(context.Context, *skeinv1.ListBlockedRequest, *extra) (*skeinv1.ListBlockedResponse, error) {
+		func(context.Context, *skeinv1.ListBlockedRequest, *call.Info) (*skeinv1.ListBlockedResponse, error) {
 			panic("a bug of user ann")
 		})
 	stream(w.server, connectv1.GraphServiceScanFollowersProcedure, nil,
-		func(context.Context, *skeinv1.ScanFollowersRequest, *connect.ServerStream[skeinv1.ScanFollowersResponse]) error {
+		func(context.Context, *skeinv1.ScanFollowersRequest, call.Stream[skeinv1.ScanFollowersResponse]) error {
 			panic(errors.New("a bug of user bob"))
 		})
 	_, err := w.blocked("ann")(1, "", "")
@@ -76,7 +77,7 @@ func TestPanic(t *testing.T) {
 func TestAbort(t *testing.T) {
 	w := newWorld(t)
 	unary(w.server, connectv1.GraphServiceListBlockedProcedure, nil,
-		func(context.Context, *skeinv1.ListBlockedRequest, *extra) (*skeinv1.ListBlockedResponse, error) {
+		func(context.Context, *skeinv1.ListBlockedRequest, *call.Info) (*skeinv1.ListBlockedResponse, error) {
 			panic(http.ErrAbortHandler)
 		})
 	if _, err := w.blocked("ann")(1, "", ""); err == nil || connect.IsWireError(err) {
@@ -112,7 +113,7 @@ func TestCallerGoesAway(t *testing.T) { //nolint:tparallel // its parts follow e
 			if err := w.stop(); err != nil {
 				t.Error(err)
 			}
-			if n := w.server.budgets.underWay(); n != 0 {
+			if n := w.server.budgets.UnderWay(); n != 0 {
 				t.Errorf("%d calls under way", n)
 			}
 		})

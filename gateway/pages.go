@@ -44,17 +44,17 @@ func (s *Server) mountPages(registry *prometheus.Registry) {
 // few has a page answer so many at once.
 func (s *Server) few(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f := s.budgets.pages.take("", 1); f != nil {
+		if f := s.budgets.Pages.Take("", 1); f != nil {
 			s.turnAway(w, r, f)
 			return
 		}
-		defer s.budgets.pages.give("", 1)
+		defer s.budgets.Pages.Give("", 1)
 		h.ServeHTTP(w, r)
 	})
 }
 
 // healthz says that the process answers. What is not well is in readyz, health checks and GetStatus: a process whose
-// projection has failed is not mended by starting it again.
+// projection has failed is not repaired by starting it again.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ok", "version": s.version})
 }
@@ -71,8 +71,8 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		Projections map[string]projection `json:"projections"`
 	}{Projections: map[string]projection{}}
 	var held error
-	for _, store := range s.stores {
-		st := s.statusOf(store)
+	for _, store := range s.views.All {
+		st := s.views.StatusOf(store)
 		answer.Projections[st.Name] = projection{st.State.String(), st.Behind}
 		if st.State == projections.Held {
 			held = st.Error
@@ -95,13 +95,13 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 }
 
 // ready reports whether every projection has caught up with the head of the log as of its start; a projection that has failed, or
-// answers from where it stands because it is outdated, is not waited for. One that this version cannot read is: processes of the former
+// answers from where it stands because it is outdated, is not waited for. One that this version cannot read is: processes of the previous
 // version can, until it is rebuilt. Later lag does not count: it shows in metrics, and reads that cannot bear it carry at_least.
 func (s *Server) ready() bool {
 	if s.caughtUp.Load() {
 		return true
 	}
-	for _, store := range s.stores {
+	for _, store := range s.views.All {
 		if st := store.Status(); st.State == projections.Starting || st.State == projections.CatchingUp || st.Unreadable {
 			return false
 		}
@@ -112,7 +112,7 @@ func (s *Server) ready() bool {
 
 // allFailed reports whether no projection answers any more.
 func (s *Server) allFailed() bool {
-	return !slices.ContainsFunc(s.stores, answers)
+	return !slices.ContainsFunc(s.views.All, answers)
 }
 
 func writeJSON[T any](w http.ResponseWriter, code int, v T) {

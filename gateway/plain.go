@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
 )
 
@@ -21,11 +21,11 @@ import (
 // read (docs/decisions/0013). Whatever is not plain goes to that handler as it came, and so does a plain call that
 // fails before its method was asked: what is answered here is a result, or an error of the method itself.
 //
-// It comes through net/http, or from the loop that does without (front.go).
+// It comes from the loop that does without net/http (front.go).
 type plainCall struct {
 	// timeout is that of the caller.
 	timeout time.Duration
-	// gzip tells that the caller takes compressed answers.
+	// gzip reports that the caller takes compressed answers.
 	gzip bool
 	// seen has a bit for each header that was there.
 	seen uint16
@@ -37,8 +37,6 @@ const (
 	maxPlainBody = 64 << 10
 	// maxKeptBuffer bounds the buffers that are kept for later calls. A page of a thousand entries has its place.
 	maxKeptBuffer = 256 << 10
-	// writtenWhole is an answer of which net/http finds the length by itself. A longer one it would send in chunks.
-	writtenWhole = 2048
 )
 
 // take judges a header: the place for the rules of what is plain. It knows every header that Connect's handler looks at for
@@ -79,91 +77,33 @@ func (c *plainCall) first(h header) bool {
 
 func (c *plainCall) has(h header) bool { return c.seen&(1<<h) != 0 }
 
-// plainOf reports whether a call is plain.
-func plainOf(r *http.Request) (c plainCall, ok bool) {
-	if r.Method != http.MethodPost || r.ProtoMajor != 1 || r.ContentLength < 0 || r.ContentLength > maxPlainBody {
-		return c, false
-	}
-	c.timeout = noTimeout
-	for h := contentType; h <= authorization; h++ {
-		for _, v := range r.Header[headerNames[h]] {
-			if !c.take(h, v) {
-				return c, false
-			}
-		}
-	}
-	return c, c.has(contentType)
-}
-
 // plainMethod is a method that answers plain calls.
 type plainMethod interface {
-	// letsIn reports whether the body of a call may be read: who is not known cannot have a call under way for as long as that
+	// letsIn reports whether the body of a call may be read: an unauthenticated caller cannot have a call under way for as long as that
 	// may take.
-	letsIn(from admission) bool
+	letsIn(from identity) bool
 	// answerPlain answers the call of which this is the body: with a message in out, and how many envelopes its state was
 	// behind the log (negative: does not apply), or with an error of the method. The body may stand in out.
-	answerPlain(ctx context.Context, from admission, body []byte, out *callBuffer) (lag int64, err error)
-	// fullName is "skein.v1.GraphService/CheckFollows".
-	fullName() string
+	answerPlain(ctx context.Context, from identity, body []byte, out *callBuffer) (lag int64, err error)
 }
 
 // unaryMethod is a request-response method.
 type unaryMethod[Req, Res any, P request.Message[Req]] struct {
 	*method
 	check func(P) []apierror.Violation
-	do    func(context.Context, P, *extra) (*Res, error)
-	// ordinary is Connect's handler, for all protocols and encodings.
-	ordinary http.Handler
-}
-
-// ServeHTTP answers plain calls by itself, and has all others answered.
-func (u *unaryMethod[Req, Res, P]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c, ok := plainOf(r)
-	if !ok {
-		u.ordinary.ServeHTTP(w, r)
-		return
-	}
-	ctx := r.Context()
-	from := admissionOf(ctx)
-	if c.timeout >= 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.timeout)
-		defer cancel()
-	}
-	buf := takeBuffer(0)
-	defer buf.give()
-	if err := buf.read(r.Body, int(r.ContentLength)); err != nil || ctx.Err() != nil {
-		r = r.WithContext(ctx)
-		r.Body = &replayed{ReadCloser: r.Body, first: buf.bytes, err: err}
-		u.ordinary.ServeHTTP(w, r)
-		return
-	}
-	lag, err := u.answerPlain(ctx, from, buf.bytes, buf)
-	if err == nil {
-		err = u.s.waits(ctx, len(buf.held()))
-	}
-	header := w.Header()
-	header["Accept-Encoding"] = gzipName
-	if err != nil {
-		if err = u.s.errorWriter.Write(w, r, err); err != nil {
-			u.s.log.DebugContext(ctx, "answer not sent", "error", err)
-		}
-		return
-	}
-	header["Content-Type"] = protoName
-	if lag >= 0 {
-		header[LagHeader] = lagValue(lag)
-	}
-	buf.send(w, c.gzip)
+	do    func(context.Context, P, *call.Info) (*Res, error)
+	// Handler is Connect's, for all protocols and encodings: it answers what came through net/http.
+	http.Handler
 }
 
 func (u *unaryMethod[Req, Res, P]) answerPlain(
-	ctx context.Context, from admission, body []byte, out *callBuffer,
+	ctx context.Context, from identity, body []byte, out *callBuffer,
 ) (lag int64, err error) {
 	in := &struct {
 		req request.Received[Req, P]
-		x   extra
-	}{x: extra{lag: -1}}
+		x   call.Info
+	}{x: call.Info{Lag: -1, Places: u.s.places}}
+	defer in.x.Made()
 	if err := request.UnmarshalProto(body, in.req.Message()); err != nil {
 		in.req.Undecoded(err)
 	}
@@ -171,35 +111,14 @@ func (u *unaryMethod[Req, Res, P]) answerPlain(
 	if err == nil {
 		err = out.encode(any(res))
 	}
-	return in.x.lag, err
+	return in.x.Lag, err
 }
-
-func (u *unaryMethod[Req, Res, P]) fullName() string { return u.name }
 
 // Values of headers. They are shared by all answers: nobody changes them.
 var (
 	protoName = []string{"application/proto"}
 	gzipName  = []string{"gzip"}
 )
-
-// replayed is a body of which a part was read, with the error that ended that.
-type replayed struct {
-	io.ReadCloser
-	first []byte
-	err   error
-}
-
-func (b *replayed) Read(p []byte) (int, error) {
-	if len(b.first) > 0 {
-		n := copy(p, b.first)
-		b.first = b.first[n:]
-		return n, nil
-	}
-	if b.err != nil {
-		return 0, b.err
-	}
-	return b.ReadCloser.Read(p)
-}
 
 // callBuffer holds the body of a call, then that of its answer: a decoded message shares nothing with what it was decoded
 // from.
@@ -225,21 +144,6 @@ func (b *callBuffer) give() {
 
 // held is what is held, without the room before it.
 func (b *callBuffer) held() []byte { return b.bytes[b.room:] }
-
-// read reads a body of known length. The error is that of the body, as it was told; what came before it is kept.
-func (b *callBuffer) read(body io.Reader, length int) error {
-	if cap(b.bytes) < length {
-		b.bytes = make([]byte, 0, length)
-	}
-	b.bytes = b.bytes[:0]
-	for len(b.bytes) < length {
-		n, err := body.Read(b.bytes[len(b.bytes):length])
-		if b.bytes = b.bytes[:len(b.bytes)+n]; err != nil && len(b.bytes) < length {
-			return err
-		}
-	}
-	return nil
-}
 
 // encode replaces what is held by an encoded message.
 func (b *callBuffer) encode(v any) error {
@@ -267,20 +171,6 @@ func (b *callBuffer) packed() *callBuffer {
 	_, _ = z.Write(b.held())
 	_ = z.Close()
 	return small
-}
-
-// send writes what is held as the body of an answer. An error means that the client is gone.
-func (b *callBuffer) send(w http.ResponseWriter, compress bool) {
-	if compress && b.packs() {
-		b = b.packed()
-		defer b.give()
-		w.Header()["Content-Encoding"] = gzipName
-	}
-	data := b.held()
-	if len(data) >= writtenWhole {
-		w.Header()["Content-Length"] = []string{strconv.Itoa(len(data))}
-	}
-	_, _ = w.Write(data)
 }
 
 var gzips = sync.Pool{New: func() any { return gzip.NewWriter(io.Discard) }} //nolint:gochecknoglobals // memory only

@@ -6,11 +6,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -21,50 +19,27 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request/requesttest"
+	"github.com/skein-feed/skein/gateway/internal/views"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// twoWays puts calls to a server plainly, and again so that Connect's handler answers them.
+// twoWays puts calls to a server plainly, so that the loop answers them, and again so that Connect's handler does.
 type twoWays struct {
 	*world
 	t      *testing.T
-	url    string
 	client *http.Client
-	// plain has one entry for every call that was plain.
-	plain chan struct{}
-	// loop tells that plain calls are those that the loop answers, and not those that net/http brings.
-	loop bool
 }
 
 // ordinarily makes a call not plain and changes nothing else: it says that the body is not compressed.
 const ordinarily = "Content-Encoding: identity"
 
-// inLoop puts plain calls to the loop.
-func inLoop(t *testing.T, w *world) *twoWays {
-	two := newTwoWays(t, w)
-	two.url, two.loop = w.url, true
-	return two
-}
-
-// waysIn are the ways that a plain call comes.
-var waysIn = map[string]func(*testing.T, *world) *twoWays{"net/http": newTwoWays, "loop": inLoop}
-
 func newTwoWays(t *testing.T, w *world) *twoWays {
-	two := &twoWays{world: w, t: t, plain: make(chan struct{}, 1)}
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if _, ok := plainOf(r); ok {
-			two.plain <- struct{}{}
-		}
-		w.server.ServeHTTP(rw, r)
-	}))
-	t.Cleanup(server.Close)
-	two.url = server.URL
 	transport := &http.Transport{DisableCompression: true}
 	t.Cleanup(transport.CloseIdleConnections)
-	two.client = &http.Client{Transport: transport}
-	return two
+	return &twoWays{world: w, t: t, client: &http.Client{Transport: transport}}
 }
 
 // told is an answer, without what net/http adds by itself.
@@ -85,7 +60,7 @@ func (two *twoWays) ask(procedure string, body []byte, headers ...string) (told,
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Add(name, value)
 	}
-	before := two.server.handedOver.Load()
+	before := two.server.conns.HandedOver.Load()
 	res, err := two.client.Do(req)
 	if err != nil {
 		two.t.Fatal(err)
@@ -98,20 +73,12 @@ func (two *twoWays) ask(procedure string, body []byte, headers ...string) (told,
 	for _, name := range []string{"Date", "Content-Length", ErrorIDHeader} { // a failure has another name each time
 		a.header.Del(name)
 	}
-	if two.loop {
-		if two.server.handedOver.Load() == before {
-			return a, true
-		}
-		// The next call begins in the loop, on a connection of its own.
-		two.client.CloseIdleConnections()
-		return a, false
-	}
-	select {
-	case <-two.plain:
+	if two.server.conns.HandedOver.Load() == before {
 		return a, true
-	default:
-		return a, false
 	}
+	// The next call begins in the loop, on a connection of its own.
+	two.client.CloseIdleConnections()
+	return a, false
 }
 
 // same demands that a plain call is answered as Connect's handler answers it, and returns the answer.
@@ -243,9 +210,7 @@ func TestPlainIsTheSame(t *testing.T) {
 	}
 	at := w.publish(follow("ann", "bob"), follow("bob", "ann"), pinned("bob", "", "p1"), played("ann", "7"), followBoard("ann", "cid", "cats"))
 	w.caughtUp(at)
-	for name, ways := range waysIn {
-		t.Run(name, func(t *testing.T) { plainIsTheSame(t, ways(t, w), at) })
-	}
+	plainIsTheSame(t, newTwoWays(t, w), at)
 }
 
 func plainIsTheSame(t *testing.T, two *twoWays, at string) {
@@ -283,12 +248,12 @@ func plainIsTheSame(t *testing.T, two *twoWays, at string) {
 // caughtUp waits until all stores contain a position.
 func (w *world) caughtUp(at string) {
 	w.t.Helper()
-	d, err := demandOf(at)
+	d, err := views.DemandOf(at)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for _, store := range w.server.stores {
-		if err := store.WaitFor(context.Background(), d.pos.Seq); err != nil {
+	for _, store := range w.server.views.All {
+		if err := store.WaitFor(context.Background(), d.Position.Seq); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -302,9 +267,7 @@ func TestPlainCompresses(t *testing.T) {
 		at = w.publish(follow(fmt.Sprint("reader", i), "ann"))
 	}
 	w.caughtUp(at)
-	for name, ways := range waysIn {
-		t.Run(name, func(t *testing.T) { plainCompresses(t, ways(t, w)) })
-	}
+	plainCompresses(t, newTwoWays(t, w))
 }
 
 func plainCompresses(t *testing.T, two *twoWays) {
@@ -341,9 +304,7 @@ func marshal(t testing.TB, m proto.Message) []byte {
 func TestNotPlain(t *testing.T) {
 	w := newWorld(t)
 	at := w.publish(follow("ann", "bob"))
-	for name, ways := range waysIn {
-		t.Run(name, func(t *testing.T) { notPlainOnes(t, ways(t, w), at) })
-	}
+	notPlainOnes(t, newTwoWays(t, w), at)
 }
 
 func notPlainOnes(t *testing.T, two *twoWays, at string) {
@@ -376,23 +337,36 @@ func notPlainOnes(t *testing.T, two *twoWays, at string) {
 func TestPlainFailsTheSame(t *testing.T) {
 	w := newWorld(t, withSeen)
 	at := w.publish(follow("ann", "bob"))
-	behind := w.twin(asleep, func(o *worldOptions) { o.Limits.AtLeastWait = 5 * time.Millisecond; o.Limits.BodyBytes = 5000 })
+	behind := w.replica(asleep, func(o *worldOptions) { o.Limits.AtLeastWait = 5 * time.Millisecond; o.Limits.BodyBytes = 5000 })
 	unary(behind.server, connectv1.GraphServiceListBlockedProcedure, nil,
-		func(context.Context, *skeinv1.ListBlockedRequest, *extra) (*skeinv1.ListBlockedResponse, error) {
+		func(context.Context, *skeinv1.ListBlockedRequest, *call.Info) (*skeinv1.ListBlockedResponse, error) {
 			panic("a bug")
 		})
 	unary(behind.server, connectv1.GraphServiceListMutedProcedure, nil,
-		func(context.Context, *skeinv1.ListMutedRequest, *extra) (*skeinv1.ListMutedResponse, error) {
+		func(context.Context, *skeinv1.ListMutedRequest, *call.Info) (*skeinv1.ListMutedResponse, error) {
 			return &skeinv1.ListMutedResponse{NextPageToken: "\xff"}, nil
+		})
+	unary(behind.server, connectv1.GraphServiceListExcludedBoardsProcedure, nil,
+		func(ctx context.Context, _ *skeinv1.ListExcludedBoardsRequest, _ *call.Info) (*skeinv1.ListExcludedBoardsResponse, error) {
+			if until, ok := ctx.Deadline(); !ok || time.Until(until) > time.Second {
+				return &skeinv1.ListExcludedBoardsResponse{}, nil
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
 		})
 	check := &skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, AtLeast: at}
 	newTwoWays(t, w).same(connectv1.GraphServiceCheckFollowsProcedure, marshal(t, check))
-	if a := newTwoWays(t, w).same(connectv1.GraphServiceCheckFollowsProcedure, marshal(t, check), "Connect-Timeout-Ms: 0"); a.status != http.StatusGatewayTimeout {
-		t.Errorf("no time: %d %s", a.status, a.body)
+	if a, plain := newTwoWays(t, w).ask(connectv1.GraphServiceCheckFollowsProcedure, marshal(t, check), "Connect-Timeout-Ms: 0"); plain ||
+		a.status != http.StatusGatewayTimeout {
+		t.Errorf("no time: %d %s, plain: %v", a.status, a.body, plain)
 	}
-	for name, ways := range waysIn {
-		t.Run(name, func(t *testing.T) { plainFailsTheSame(t, ways(t, behind), check) })
+	two := newTwoWays(t, behind)
+	patient := two.same(connectv1.GraphServiceListExcludedBoardsProcedure,
+		marshal(t, &skeinv1.ListExcludedBoardsRequest{UserId: "ann"}), "Connect-Timeout-Ms: 100")
+	if patient.status != http.StatusGatewayTimeout {
+		t.Errorf("a caller who gives up: %d %s", patient.status, patient.body)
 	}
+	plainFailsTheSame(t, two, check)
 }
 
 func plainFailsTheSame(t *testing.T, two *twoWays, check *skeinv1.CheckFollowsRequest) {
@@ -414,7 +388,7 @@ func plainFailsTheSame(t *testing.T, two *twoWays, check *skeinv1.CheckFollowsRe
 			}
 			return a
 		}
-		if !two.loop || proto.Size(c.req) < 5000 {
+		if proto.Size(c.req) < 5000 {
 			ask = two.same
 		}
 		if a := ask(c.procedure, marshal(t, c.req)); a.status != c.status {
@@ -426,10 +400,9 @@ func plainFailsTheSame(t *testing.T, two *twoWays, check *skeinv1.CheckFollowsRe
 // A body that ends before its length, and a caller who goes away, end a plain call as any other.
 func TestPlainBodyBreaksOff(t *testing.T) {
 	w := newWorld(t)
-	two := newTwoWays(t, w)
 	var answers []string
 	for _, header := range []string{"X: y", ordinarily} {
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(two.url, "http://"))
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -447,25 +420,7 @@ func TestPlainBodyBreaksOff(t *testing.T) {
 		status, _, _ := strings.Cut(head, "\r\n")
 		answers = append(answers, status+body)
 	}
-	<-two.plain
 	if answers[0] != answers[1] || !strings.Contains(answers[0], "unexpected EOF") {
 		t.Errorf("%q, want %q", answers[0], answers[1])
-	}
-}
-
-// The values of headers that all answers share stay as they are.
-func TestPlainSharesHeaders(t *testing.T) {
-	w := newWorld(t)
-	w.publish(follow("ann", "bob"))
-	rec := httptest.NewRecorder()
-	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost"+connectv1.GraphServiceListFollowersProcedure,
-		bytes.NewReader(marshal(t, &skeinv1.ListFollowersRequest{UserId: "bob"})))
-	req.Header.Set("Content-Type", "application/proto")
-	w.server.ServeHTTP(rec, req)
-	for name := range maps.Clone(rec.Header()) {
-		rec.Header().Add(name, "more") // as something around the server may do
-	}
-	if !slices.Equal(protoName, []string{"application/proto"}) || !slices.Equal(gzipName, []string{"gzip"}) {
-		t.Error(protoName, gzipName)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -51,7 +52,7 @@ func TestPublishWithoutRoom(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) {
 		o.Room = func() error {
 			if none.Load() {
-				return fmt.Errorf("%w: 3 KiB are free", ErrNoRoom)
+				return fmt.Errorf("%w: 3 KiB are free", apierror.ErrNoRoom)
 			}
 			return nil
 		}
@@ -277,7 +278,7 @@ func TestPublishNamesRepeats(t *testing.T) {
 			}
 			// What is not in memory is not guessed at.
 			res := &skeinv1.PublishResponse{AcceptedCount: 1, EventIds: []string{"1"}}
-			w.server.nameRepeats(eventlog.Result{Position: w.log.Position(1000)}, []int{0}, res)
+			w.server.events.NameRepeats(eventlog.Result{Position: w.log.Position(1000)}, []int{0}, res)
 			if res.GetRepeatsKnown() || res.GetAcceptedCount() != 1 {
 				t.Error(res)
 			}

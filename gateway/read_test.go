@@ -13,6 +13,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/views"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -126,7 +128,7 @@ func TestAtLeastWaits(t *testing.T) {
 		}
 		answered <- err
 	}()
-	for w.server.budgets.underWay() == 0 && len(answered) == 0 {
+	for w.server.budgets.UnderWay() == 0 && len(answered) == 0 {
 		runtime.Gosched()
 	}
 	w.fold()
@@ -160,7 +162,6 @@ func TestAtLeastNotReachedInTime(t *testing.T) {
 // The caller's own deadline counts, and a wait ends before it passes, so that the caller hears why.
 func TestAtLeastWithinTheCallersDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s Server
 		for _, c := range []struct{ deadline, limit, want time.Duration }{
 			{300 * time.Millisecond, time.Hour, 270 * time.Millisecond},
 			{time.Minute, time.Hour, time.Minute - 100*time.Millisecond},
@@ -174,9 +175,9 @@ func TestAtLeastWithinTheCallersDeadline(t *testing.T) {
 				defer cancel()
 			}
 			began := time.Now()
-			waiting, cancel := s.patient(caller, c.limit)
+			waiting, cancel := views.Patient(caller, c.limit)
 			<-waiting.Done()
-			if took := time.Since(began); took != c.want || !errors.Is(context.Cause(waiting), errNotCaughtUp) || caller.Err() != nil {
+			if took := time.Since(began); took != c.want || !errors.Is(context.Cause(waiting), apierror.ErrNotCaughtUp) || caller.Err() != nil {
 				t.Errorf("of %v and %v it waits %v: %v, the caller's %v", c.deadline, c.limit, took, context.Cause(waiting), caller.Err())
 			}
 			cancel()
@@ -184,11 +185,11 @@ func TestAtLeastWithinTheCallersDeadline(t *testing.T) {
 	})
 	// A read waits no longer than that.
 	w := newWorld(t, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Hour })
-	least, err := demandOf(w.publish(follow("ann", "bob")))
+	least, err := views.DemandOf(w.publish(follow("ann", "bob")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.server.await(hurried{t.Context()}, w.store, least); !errors.Is(err, errNotCaughtUp) {
+	if err := w.server.views.Await(hurried{t.Context()}, w.store, least); !errors.Is(err, apierror.ErrNotCaughtUp) {
 		t.Error(err)
 	}
 }

@@ -54,7 +54,7 @@ func requestNamed(r *http.Request) *http.Request {
 	return r
 }
 
-// requestID is the name of a call; empty: it has none.
+// requestID is the name of a call; empty means it has none.
 func requestID(ctx context.Context) string {
 	id, _ := ctx.Value(requestIDKey{}).(string)
 	return id

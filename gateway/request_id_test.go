@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/gateway/internal/call"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
@@ -27,7 +28,7 @@ func TestRequestIDs(t *testing.T) {
 		t.Fatal("CheckFollows is another method")
 	}
 	answers := m.do
-	m.do = func(ctx context.Context, req *skeinv1.CheckFollowsRequest, x *extra) (*skeinv1.CheckFollowsResponse, error) {
+	m.do = func(ctx context.Context, req *skeinv1.CheckFollowsRequest, x *call.Info) (*skeinv1.CheckFollowsResponse, error) {
 		if req.GetPairs()[0].GetUserId() == "broken" {
 			return nil, errors.New("a row that cannot be")
 		}
@@ -80,7 +81,7 @@ func TestRequestIDs(t *testing.T) {
 		if header, _ := ask("", "checkout-9", c.options...); first(header[ErrorIDHeader]) != "checkout-9" {
 			t.Errorf("%s: %v", c.name, header)
 		}
-		if n := w.server.handedOver.Load(); c.name == "plain" && n > 0 {
+		if n := w.server.conns.HandedOver.Load(); c.name == "plain" && n > 0 {
 			t.Error("plain calls were not answered by the loop")
 		}
 		if text := log.text(); text != "" {

@@ -27,9 +27,9 @@ type right struct {
 type binding struct {
 	// text is for docs/access.md, where U is the user.
 	text string
-	// other returns the field by which a request is about somebody else; empty: by none.
+	// other returns the field by which a request is about somebody else; empty means by none.
 	other func(user string, req proto.Message) string
-	// conceal takes out of an answer what is not for the user, who got the rest; nil: nothing. The answer is the caller's alone.
+	// conceal takes out of an answer what is not for the user, who got the rest; nil means nothing. The answer is the caller's alone.
 	conceal func(user string, req, res proto.Message)
 }
 
@@ -56,8 +56,10 @@ var rights = map[string]right{
 	connectv1.GraphServiceListMutualsProcedure:           {roles: access.Read, bound: own("viewer_id")},
 	connectv1.GraphServiceScanFollowersProcedure:         {roles: access.Offline},
 
-	connectv1.FeedServiceReadFeedProcedure: {roles: access.Read, bound: own("reader_id")},
-	connectv1.FeedServiceListPinsProcedure: {roles: access.Read, bound: everything()},
+	connectv1.FeedServiceReadFeedProcedure:            {roles: access.Read, bound: own("reader_id")},
+	connectv1.FeedServiceListPinsProcedure:            {roles: access.Read, bound: everything()},
+	connectv1.FeedServiceBatchGetPinsProcedure:        {roles: access.Read, bound: everything()},
+	connectv1.FeedServiceBatchGetViewerStateProcedure: {roles: access.Read, bound: own("viewer_id")},
 
 	connectv1.SeenServiceFilterSeenProcedure: {roles: access.Read, bound: own("user_id")},
 	connectv1.SeenServiceListServedProcedure: {roles: access.Read, bound: own("user_id")},

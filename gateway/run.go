@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
 // Run serves on the listener until ctx ends, then stops in order:
@@ -27,7 +29,7 @@ import (
 // It speaks HTTP/1.1 and HTTP/2 on the one port: with TLS and nothing else if it has certificates, and without TLS if not. The
 // connections of the listener may have TLS of their own.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
-	defer s.marks.close()
+	defer s.marks.Close()
 	if s.tls != nil {
 		l = tls.NewListener(l, s.tls.Config())
 	}
@@ -36,7 +38,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	var rest sync.WaitGroup
 	defer rest.Wait()
 	rest.Go(func() { _ = f.rest.Serve(f.hand) }) // until it is shut down or closed
-	rest.Go(func() { s.shed.run(s.life, s.log) })
+	rest.Go(func() { s.shed.Run(s.life, s.logger) })
 	ended := make(chan error, 1)
 	go func() { ended <- f.accept() }() //nolint:contextcheck // calls outlive the order to stop, which ctx is
 	failed := func(err error) error {
@@ -50,7 +52,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 	s.draining.Store(true)
 	select {
-	case <-f.conns.drained(s.limits.DrainDelay, drainGrace):
+	case <-f.conns.Drained(s.limits.DrainDelay, drainGrace):
 	case err := <-ended:
 		return failed(err)
 	}
@@ -85,21 +87,19 @@ func (s *Server) httpServer() *http.Server {
 		WriteTimeout:   max(s.limits.CallTimeout, publishTimeout+s.limits.VisibleWait) + s.limits.IOTimeout,
 		IdleTimeout:    s.limits.IdleTimeout,
 		MaxHeaderBytes: s.limits.HeaderBytes,
-		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		ErrorLog:       slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
 		// What a client may send on a connection before anybody reads it.
 		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: unreadBytes, MaxReceiveBufferPerStream: unreadBytes},
 		ConnState: func(conn net.Conn, state http.ConnState) {
 			if state == http.StateClosed || state == http.StateHijacked {
-				s.conns.ended(conn)
+				s.conns.Ended(conn)
 			}
 		},
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			if c, ok := conn.(interface{ framing() *framing }); ok {
 				ctx = context.WithValue(ctx, framingKey{}, c.framing())
 			}
-			s.conns.mu.Lock()
-			defer s.conns.mu.Unlock()
-			if o := s.conns.handed[conn]; o != nil {
+			if o := s.conns.Known(conn); o != nil {
 				ctx = context.WithValue(ctx, connectionKey{}, o)
 			}
 			return ctx
@@ -125,12 +125,9 @@ const (
 	publishTimeout = time.Minute
 )
 
-// errStopping ends streams when the process stops.
-var errStopping = errors.New("the service is stopping; go on with another one")
-
 // untilStopping returns a context that also ends when the server stops.
 func (s *Server) untilStopping(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	release := context.AfterFunc(s.life, func() { cancel(errStopping) })
+	release := context.AfterFunc(s.life, func() { cancel(apierror.ErrStopping) })
 	return ctx, func() { release(); cancel(nil) }
 }

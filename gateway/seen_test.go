@@ -21,6 +21,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/gateway/internal/request"
+	"github.com/skein-feed/skein/gateway/internal/seenservice"
 	healthv1 "github.com/skein-feed/skein/proto/grpc/health/v1"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
@@ -112,7 +113,7 @@ func TestFilterSeenOfManyCandidates(t *testing.T) {
 	req := &skeinv1.FilterSeenRequest{UserId: "ann"}
 	var plays []*skeinv1.Event
 	var want []uint32
-	for i := range maxCandidates {
+	for i := range seenservice.MaxCandidates {
 		req.ItemIds = append(req.ItemIds, candidate(i))
 		if i%100 == 0 {
 			plays = append(plays, played("ann", candidate(i)))
@@ -158,10 +159,10 @@ func TestFilterSeenOfManyCandidates(t *testing.T) {
 		t.Errorf("%d unseen, of which %d are missing", n, missing)
 	}
 	numbers := &skeinv1.FilterSeenRequest{UserId: "ann"}
-	for i := range maxCandidates {
+	for i := range seenservice.MaxCandidates {
 		numbers.NumericIds = append(numbers.NumericIds, 1<<63+uint64(i))
 	}
-	if n := len(ask(w, w.seenClient.FilterSeen, numbers).GetUnseenIndexes()); n < maxCandidates-30 {
+	if n := len(ask(w, w.seenClient.FilterSeen, numbers).GetUnseenIndexes()); n < seenservice.MaxCandidates-30 {
 		t.Errorf("%d numbers are unseen", n)
 	}
 }
@@ -193,7 +194,7 @@ func TestListServed(t *testing.T) {
 
 func TestSeenBadInput(t *testing.T) {
 	w := newWorld(t, withSeen)
-	many := make([]string, maxCandidates+1)
+	many := make([]string, seenservice.MaxCandidates+1)
 	for i := range many {
 		many[i] = strconv.Itoa(i)
 	}
@@ -207,7 +208,7 @@ func TestSeenBadInput(t *testing.T) {
 		"an item too long":  {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: []string{strings.Repeat("x", 129)}}, "INVALID_FIELD", "item_ids[0]", "128"},
 		"a space":           {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: []string{"a", "b", "c d"}}, "INVALID_FIELD", "item_ids[2]", "128 bytes"},
 		"too many":          {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: many}, "INVALID_FIELD", "item_ids", "10000"},
-		"too many numbers":  {&skeinv1.FilterSeenRequest{UserId: "ann", NumericIds: make([]uint64, maxCandidates+1)}, "INVALID_FIELD", "numeric_ids", "10000"},
+		"too many numbers":  {&skeinv1.FilterSeenRequest{UserId: "ann", NumericIds: make([]uint64, seenservice.MaxCandidates+1)}, "INVALID_FIELD", "numeric_ids", "10000"},
 		"both":              {&skeinv1.FilterSeenRequest{UserId: "ann", ItemIds: []string{"a"}, NumericIds: []uint64{1}}, "INVALID_FIELD", "item_ids", "not both"},
 		"negative window":   {&skeinv1.FilterSeenRequest{UserId: "ann", WindowMonths: -1}, "INVALID_FIELD", "window_months", "0 or more"},
 		"no position":       {&skeinv1.FilterSeenRequest{UserId: "ann", AtLeast: "x"}, "INVALID_POSITION", "at_least", "no position"},
@@ -248,17 +249,17 @@ func TestHandCheckOfFilterSeen(t *testing.T) {
 		for _, id := range append(slices.Clone(req.GetItemIds()), req.GetUserId()) {
 			bad = bad || events.ValidateID(id) != nil
 		}
-		if got := checkFilterSeen(req); (len(got) > 0) != bad {
+		if got := seenservice.ValidateFilterSeen(req); (len(got) > 0) != bad {
 			t.Fatalf("by hand %v, by the rules %v: %v", got, bad, req)
 		}
 	})
-	for n, bad := range map[int]bool{0: false, 1: false, maxCandidates: false, maxCandidates + 1: true} {
+	for n, bad := range map[int]bool{0: false, 1: false, seenservice.MaxCandidates: false, seenservice.MaxCandidates + 1: true} {
 		items, numbers := &skeinv1.FilterSeenRequest{UserId: "v"}, &skeinv1.FilterSeenRequest{UserId: "v", NumericIds: make([]uint64, n)}
 		for i := range n {
 			items.ItemIds = append(items.ItemIds, strconv.Itoa(i))
 		}
 		for _, req := range []*skeinv1.FilterSeenRequest{items, numbers} {
-			if got := checkFilterSeen(req); (len(got) > 0) != bad || (len(r.Check(req)) > 0) != bad {
+			if got := seenservice.ValidateFilterSeen(req); (len(got) > 0) != bad || (len(r.Check(req)) > 0) != bad {
 				t.Errorf("%d candidates: %v by hand", n, got)
 			}
 		}

@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/internal/adminservice"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -83,22 +86,30 @@ func TestGetStatus(t *testing.T) {
 
 // TestOneVocabularyOfStates: a state has one name in metrics, /readyz and GetStatus; a rebuild is one of them.
 func TestOneVocabularyOfStates(t *testing.T) {
-	if len(projectionStates) != len(skeinv1.ProjectionState_name)-1 {
-		t.Errorf("%d states, %d values of the API", len(projectionStates), len(skeinv1.ProjectionState_name)-1)
+	if len(adminservice.ProjectionStates) != len(skeinv1.ProjectionState_name)-1 {
+		t.Errorf("%d states, %d values of the API", len(adminservice.ProjectionStates), len(skeinv1.ProjectionState_name)-1)
 	}
-	for st, value := range projectionStates {
-		if name := projections.State(st).String(); value.String() != "PROJECTION_STATE_"+strings.ToUpper(name) {
+	doc, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for st, value := range adminservice.ProjectionStates {
+		name := projections.State(st).String()
+		if value.String() != "PROJECTION_STATE_"+strings.ToUpper(name) {
 			t.Errorf("%s is %s in the API", name, value)
+		}
+		if !strings.Contains(string(doc), "| `"+name+"` |") {
+			t.Errorf("%s has no row in docs/operations.md", name)
 		}
 	}
 	w := newWorld(t)
 	w.wantState("at first", "ready")
-	next, err := w.store.Build(t.Context(), projections.Bounds{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.wantState("with a next generation", "rebuilding")
-	if err := w.store.Discard(next); err != nil {
+	fault := errors.New("no build today")
+	_, err = w.store.BuildNext(t.Context(), func(string) error {
+		w.wantState("with a next generation", "rebuilding")
+		return fault
+	})
+	if !errors.Is(err, fault) {
 		t.Fatal(err)
 	}
 	w.wantState("without it", "ready")
@@ -107,7 +118,7 @@ func TestOneVocabularyOfStates(t *testing.T) {
 func (w *world) wantState(when, name string) {
 	w.t.Helper()
 	w.wantReady(when, http.StatusOK, "ready", name)
-	for st := range projectionStates {
+	for st := range adminservice.ProjectionStates {
 		want := 0.0
 		if projections.State(st).String() == name {
 			want = 1
@@ -220,43 +231,6 @@ func TestRejectedEventsThatAreForgotten(t *testing.T) {
 	}
 	if shown != projections.KeptRejects {
 		t.Errorf("%d are shown", shown)
-	}
-}
-
-func TestGrowth(t *testing.T) {
-	const limit, minute = 100_000, time.Minute
-	start := time.Unix(1e9, 0)
-	for name, c := range map[string]struct {
-		// bytes are those of the log so many minutes after the start.
-		bytes func(minutes int) int64
-		until int
-		days  float64 // 0: nothing is forecast
-	}{
-		"steady":                   {func(m int) int64 { return int64(10 * m) }, 600, (100_000 - 6000) / 600. / 24},
-		"observed for too short":   {func(m int) int64 { return int64(1000 * m) }, 59, 0},
-		"just long enough":         {func(m int) int64 { return int64(10 * m) }, 60, (100_000 - 600) / 600. / 24},
-		"a burst":                  {func(m int) int64 { return int64(max(0, m-590) * 5000) }, 600, 0.24375},
-		"after a burst":            {func(m int) int64 { return min(50_000, int64(max(0, m-580)*5000)) }, 610, 0},
-		"a burst that was trimmed": {func(m int) int64 { return map[bool]int64{m > 590 && m < 600: 90_000}[true] }, 600, 0},
-		"trimmed every hour":       {func(m int) int64 { return int64(m % 60 * 1000) }, 595, 0},
-		"trimmed hours ago":        {func(m int) int64 { return map[bool]int64{m < 200: 90_000, m >= 200: int64(m-200) * 10}[true] }, 600, 96_000 / 600. / 24},
-		"nearly full":              {func(m int) int64 { return int64(170 * m) }, 588, 40. / 10_200 / 24},
-		"full":                     {func(m int) int64 { return min(limit, int64(170*m)) }, 600, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var g growth
-			for m := range c.until {
-				g.daysUntilFull(start.Add(time.Duration(m)*minute), c.bytes(m), limit)
-			}
-			at := start.Add(time.Duration(c.until) * minute)
-			got := g.daysUntilFull(at, c.bytes(c.until), limit)
-			if (got == nil) != (c.days == 0) || got != nil && (*got/c.days > 1.01 || c.days / *got > 1.01) {
-				t.Errorf("%v, want %v", got, c.days)
-			}
-			if got := g.daysUntilFull(at, 1<<40, 0); got != nil {
-				t.Errorf("a log without a bound is full in %v days", *got)
-			}
-		})
 	}
 }
 

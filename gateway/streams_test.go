@@ -95,11 +95,11 @@ func TestFloodOfStreams(t *testing.T) {
 		return w.events.Watch(t.Context(), connect.NewRequest(&skeinv1.WatchRequest{}))
 	}, w.server.limits.Watches)
 	refusedAt("events", letIn, w.server.limits.Watches, err)
-	if n := w.server.budgets.calls.taken.Load(); n != 0 {
+	if n := w.server.budgets.Calls.Used(); n != 0 {
 		t.Errorf("%d places of calls are taken", n)
 	}
 	w.callsOfEachKind()
-	if got := w.server.budgets.streams["/"+healthv1connect.HealthName+"/Watch"].most; got != healthStreams {
+	if got := w.server.budgets.Streams["/"+healthv1connect.HealthName+"/Watch"].Limit(); got != healthStreams {
 		t.Errorf("the budget of health is %d", got)
 	}
 }
@@ -108,8 +108,8 @@ func TestFloodOfStreams(t *testing.T) {
 func TestEveryStreamHasABudget(t *testing.T) {
 	w := newWorld(t)
 	for procedure := range w.server.streams {
-		b := w.server.budgets.streams[procedure]
-		if b == nil || b.most > healthStreams || b.most < 1 {
+		b := w.server.budgets.Streams[procedure]
+		if b == nil || b.Limit() > healthStreams || b.Limit() < 1 {
 			t.Errorf("%s: %+v", procedure, b)
 		}
 	}
@@ -118,14 +118,14 @@ func TestEveryStreamHasABudget(t *testing.T) {
 // TestCallsOfOperators: when all places of calls are taken, who looks what is wrong is answered.
 func TestCallsOfOperators(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 1 })
-	if f := w.server.budgets.calls.take("", 1); f != nil {
+	if f := w.server.budgets.Calls.Take("", 1); f != nil {
 		t.Fatal(f)
 	}
 	_, err := w.followers("bob", anyKind)(1, "", "")
 	wantError(t, err, connect.CodeResourceExhausted, "OVERLOADED", "")
 	ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{})
 	ask(w, w.health.Check, &healthv1.HealthCheckRequest{})
-	w.server.budgets.calls.give("", 1)
+	w.server.budgets.Calls.Give("", 1)
 	w.callsOfEachKind()
 }
 
@@ -133,8 +133,8 @@ func TestCallsOfOperators(t *testing.T) {
 // answered all the while.
 func TestFloodOfExpensiveReads(t *testing.T) {
 	w := newWorld(t, withFeeds, func(o *worldOptions) { o.Limits.Heavy, o.Limits.InFlight = 1, 16 })
-	h := w.server.budgets.heavy
-	h.patience = time.Millisecond
+	h := w.server.budgets.Heavy
+	h.Patience = time.Millisecond
 	byHeat := func() error {
 		_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{
 			ReaderId: "ann", Order: skeinv1.FeedOrder_FEED_ORDER_TRENDING,
@@ -144,15 +144,15 @@ func TestFloodOfExpensiveReads(t *testing.T) {
 	if err := byHeat(); err != nil {
 		t.Fatal(err)
 	}
-	leave, err := h.enter(t.Context())
+	leave, err := h.Enter(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantError(t, byHeat(), connect.CodeResourceExhausted, "OVERLOADED", "")
-	h.patience = time.Hour
+	h.Patience = time.Hour
 	waits := make(chan error)
 	go func() { waits <- byHeat() }()
-	for h.taken.Load() < 2 {
+	for h.Used() < 2 {
 		runtime.Gosched()
 	}
 	wantError(t, byHeat(), connect.CodeResourceExhausted, "OVERLOADED", "") // 16 calls, of which two may be expensive
@@ -165,7 +165,7 @@ func TestFloodOfExpensiveReads(t *testing.T) {
 	if err := byHeat(); err != nil {
 		t.Error(err)
 	}
-	if n := h.taken.Load(); n != 0 {
+	if n := h.Used(); n != 0 {
 		t.Errorf("%d expensive reads are under way", n)
 	}
 }

@@ -60,24 +60,7 @@ func (m *method) endSpan(ctx context.Context, f *apierror.Failure) {
 	span.End()
 }
 
-// following begins the span of an append, and returns what goes beside its envelope, if the call is followed.
-func (s *Server) following(ctx context.Context, events int) (_ context.Context, parent string, end func(error)) {
-	if s.tracer == nil || !trace.SpanContextFromContext(ctx).IsSampled() {
-		return ctx, "", func(error) {}
-	}
-	ctx, span := s.tracer.Start(ctx, "append", trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
-		attribute.Int("skein.events", events)))
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, carrier)
-	return ctx, carrier["traceparent"], func(err error) {
-		if err != nil {
-			span.SetStatus(codes.Error, "the log did not take the events")
-		}
-		span.End()
-	}
-}
-
-// traceID is the trace of a call that is followed; empty: it is not.
+// traceID is the trace of a call that is followed; empty means it is not.
 func traceID(ctx context.Context) string {
 	if sc := trace.SpanContextFromContext(ctx); sc.IsSampled() {
 		return sc.TraceID().String()

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/call"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -28,12 +29,13 @@ func services() []protoreflect.ServiceDescriptor {
 	return all
 }
 
-// missing says what the methods that are not there wait for.
+// missing says what the methods that are not there wait for, by service, or by method where one waits for more than its service does.
 var missing = map[protoreflect.Name]string{
-	"FeedService":    "the inbox projection, which this process does not have",
-	"SeenService":    "the seen projection, which this process does not have",
-	"CounterService": "the counters projection, which this process does not have",
-	"AdminService":   "an operator, which this process does not have; GetStatus is there",
+	"FeedService":         "the inbox projection, which this process does not have",
+	"SeenService":         "the seen projection, which this process does not have",
+	"CounterService":      "the counters projection, which this process does not have",
+	"BatchGetViewerState": "the inbox, seen and counters projections, which this process does not have all of",
+	"AdminService":        "an operator, which this process does not have; GetStatus is there",
 }
 
 // mountMissing answers every method that nobody has mounted with "unimplemented" and why, whatever it is sent.
@@ -45,16 +47,20 @@ func (s *Server) mountMissing() {
 			if _, ok := s.methods[procedure]; ok {
 				continue
 			}
+			needs, ok := missing[m.Name()]
+			if !ok {
+				needs = missing[service.Name()]
+			}
 			err := &apierror.Failure{
 				Code: connect.CodeUnimplemented, Reason: skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE,
-				Text: fmt.Sprintf("%s.%s needs %s", service.Name(), m.Name(), missing[service.Name()]),
+				Text: fmt.Sprintf("%s.%s needs %s", service.Name(), m.Name(), needs),
 			}
 			if m.IsStreamingServer() {
 				stream(s, procedure, nil,
-					func(context.Context, *emptypb.Empty, *connect.ServerStream[emptypb.Empty]) error { return err })
+					func(context.Context, *emptypb.Empty, call.Stream[emptypb.Empty]) error { return err })
 			} else {
 				unary(s, procedure, nil,
-					func(context.Context, *emptypb.Empty, *extra) (*emptypb.Empty, error) { return nil, err })
+					func(context.Context, *emptypb.Empty, *call.Info) (*emptypb.Empty, error) { return nil, err })
 			}
 			s.absent[strings.TrimPrefix(procedure, "/")] = true
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -93,7 +94,7 @@ func watched(t *testing.T, appendRaw func([]byte)) (want []*skeinv1.Event) {
 	return good
 }
 
-// Whoever breaks off at any message and goes on from its position gets exactly the rest, with the same times.
+// A caller that is interrupted at any message and goes on from its position gets exactly the rest, with the same times.
 func TestWatch(t *testing.T) {
 	source, appendRaw := stranger(t)
 	w := newWorld(t, source)
@@ -216,12 +217,12 @@ func TestWatchThatIsRefused(t *testing.T) {
 // The error of a place that is gone names the earliest that is not.
 func TestWatchOfWhatIsTrimmed(t *testing.T) {
 	w := newWorld(t)
-	err := asFailure(w.server.watchFailure(t.Context(), fmt.Errorf("wrapped: %w", events.ErrTrimmed))).ConnectError()
+	err := apierror.Of(w.server.events.WatchFailure(t.Context(), fmt.Errorf("wrapped: %w", events.ErrTrimmed))).ConnectError()
 	wantError(t, err, connect.CodeOutOfRange, "POSITION_TRIMMED", "")
 	if got := detailsOf(t, err).info.GetMetadata()["earliest"]; got != w.log.Position(0).String() {
 		t.Error(got)
 	}
-	wantError(t, asFailure(w.server.watchFailure(t.Context(), eventlog.ErrClosed)).ConnectError(),
+	wantError(t, apierror.Of(w.server.events.WatchFailure(t.Context(), eventlog.ErrClosed)).ConnectError(),
 		connect.CodeUnavailable, "LOG_UNAVAILABLE", "")
 }
 

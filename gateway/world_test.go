@@ -24,6 +24,7 @@ import (
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/querycache"
 	"github.com/skein-feed/skein/projections/seen"
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -56,7 +57,7 @@ type world struct {
 	server                               *Server
 	url                                  string
 	http                                 *http.Client
-	// clientTLS is that of http; nil: it is not needed.
+	// clientTLS is that of http; nil means it is not needed.
 	clientTLS *tls.Config
 
 	events        connectv1.EventServiceClient
@@ -102,17 +103,17 @@ type worldOptions struct {
 	asleep bool
 	// source is where the log is; default: embedded, in a directory of the test.
 	source eventlog.Config
-	// past is the archived part of the log; nil: none.
+	// past is the archived part of the log; nil means none.
 	past events.Past
-	// inbox, seen and counters are the settings of the stores; nil: there is none.
+	// inbox, seen and counters are the settings of the stores; nil means there is none.
 	inbox    *inbox.Settings
 	seen     *seen.Settings
 	counters *counters.Settings
-	// watchPeriod is that of the server; 0: the default.
+	// watchPeriod is that of the server; 0 means the default.
 	watchPeriod time.Duration
-	// cache of the store in bytes; 0: the default.
+	// cache of the store in bytes; 0 means the default.
 	cache int64
-	// clientTLS is that of clients; nil: none is needed.
+	// clientTLS is that of clients; nil means none is needed.
 	clientTLS *tls.Config
 }
 
@@ -154,8 +155,8 @@ func newWorld(t testing.TB, options ...func(*worldOptions)) *world {
 	return w
 }
 
-// twin is another process over the same log, with stores of its own.
-func (w *world) twin(options ...func(*worldOptions)) *world {
+// replica is another process over the same log, with stores of its own.
+func (w *world) replica(options ...func(*worldOptions)) *world {
 	w.t.Helper()
 	var o worldOptions
 	for _, f := range options {
@@ -218,10 +219,10 @@ func (w *world) openStores(o *worldOptions) {
 			}
 		}), ready
 	}
-	hot := graph.NewHotCache(1 << 20)
-	w.store = open(func() projections.Projection { return graph.NewWith(hot) }, nil)
+	cache := querycache.New(1 << 20)
+	w.store = open(func() projections.Projection { return graph.NewWith(cache) }, nil)
 	if o.inbox != nil {
-		w.inbox, w.inboxReady = watched(func() projections.Projection { return inbox.NewWith(*o.inbox, hot) })
+		w.inbox, w.inboxReady = watched(func() projections.Projection { return inbox.NewWith(*o.inbox, cache) })
 	}
 	if o.seen != nil {
 		w.seen, w.seenReady = watched(func() projections.Projection { return seen.New(*o.seen) })
@@ -285,7 +286,7 @@ func (w *world) serve(o Options, watchPeriod time.Duration) {
 	}
 	w.server.healthPeriod = time.Millisecond
 	if watchPeriod > 0 {
-		w.server.watchPeriod = watchPeriod
+		w.server.events.Checkpoints = watchPeriod
 	}
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -79,7 +79,7 @@ func (im *imports) done(ev *events.Event) {
 	im.changed[key] = struct{}{}
 }
 
-// close ends the backfills of a source; empty: of all.
+// close ends the backfills of a source; empty means of all.
 func (im *imports) close(source string, b *Batch) {
 	if im.closed[source] {
 		return

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
 // Batch is what a fold sees: the rows as they stand with its own writes, and the place where it writes. It belongs to
@@ -13,7 +14,7 @@ import (
 type Batch struct {
 	store *Store
 	// rows are what was written since the last commit, over the rows of the store.
-	rows overlay
+	rows overlay.Overlay
 	// scans counts the open iterators.
 	scans int
 	// err is the first misuse. It fails the event.
@@ -33,10 +34,6 @@ type Batch struct {
 
 var _ Reader = (*Batch)(nil)
 
-// maxBatch is how many bytes a fold may write without calling Step. With what is kept it is less than the 4 GiB in which
-// the overlay finds rows.
-const maxBatch = 1 << 30
-
 // Errors of folds.
 var (
 	errWriteInScan = errors.New("projections: a row was written while an iterator was open")
@@ -50,21 +47,16 @@ var (
 
 func (b *Batch) init(s *Store) {
 	b.store = s
-	b.rows.init(s.db, s.opts.Bounds.KeepBytes, s.merger)
+	b.rows.Init(s.db, s.opts.Bounds.KeepBytes, s.merger.mergeFunc())
 }
 
 // Get returns the value of a key, written before or in this batch. It may be kept only until the next call.
-func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) { return b.rows.get(key) }
+func (b *Batch) Get(key []byte) (value []byte, ok bool, err error) { return b.rows.Get(key) }
 
 // Iter returns an iterator over the keys k with lower <= k < upper, written before or in this batch. Nothing may be
 // written before it is closed.
 func (b *Batch) Iter(lower, upper []byte) Iterator {
-	under := newScan(b.store.db, lower, upper, &b.scans)
-	dirty, gone := b.rows.within(lower, upper), b.rows.deletedWithin(lower, upper)
-	if len(dirty) == 0 && len(gone) == 0 {
-		return under
-	}
-	return &merged{over: &b.rows, dirty: dirty, gone: gone, scan: under}
+	return b.rows.Iter(lower, upper, &b.scans)
 }
 
 // Set writes a row. Key and value are copied.
@@ -77,24 +69,24 @@ func (b *Batch) Set(key, value []byte) {
 // Delete removes a row, if there is one.
 func (b *Batch) Delete(key []byte) {
 	if b.writable(key) {
-		b.rows.delete(key)
+		b.rows.Delete(key)
 	}
 }
 
 // Merge has a value merged into a row by the merger of the projection, without reading it: the row need not be there. Key
 // and value are copied.
 func (b *Batch) Merge(key, value []byte) {
-	if b.rows.merges.merger == nil {
+	if b.store.merger == nil {
 		b.fail(errNoMerger)
 		return
 	}
 	if b.writable(key) {
-		b.rows.merge(key, value)
+		b.rows.Merge(key, value)
 	}
 }
 
-// DeleteRange removes the rows with lower <= k < upper, which must be of one tag and, if the month stands first, of one
-// month. It costs the same however many they are: their space comes back with the next compactions, of whole files at
+// DeleteRange removes the rows with lower <= k < upper, which must be of one tag and, if a month or week stands first, of one
+// such. It costs the same however many they are: their space comes back with the next compactions, of whole files at
 // once where the range covers them.
 func (b *Batch) DeleteRange(lower, upper []byte) {
 	if bytes.Compare(lower, upper) >= 0 || len(lower) < prefixLen || len(upper) < prefixLen ||
@@ -103,7 +95,7 @@ func (b *Batch) DeleteRange(lower, upper []byte) {
 		return
 	}
 	if b.writable(lower) {
-		b.rows.deleteRange(lower, upper)
+		b.rows.DeleteRange(lower, upper)
 	}
 }
 
@@ -113,7 +105,7 @@ func (b *Batch) writable(key []byte) bool {
 		b.fail(errWriteInScan)
 	case len(key) < 3 || Tag(key[2]) <= LastRuntimeTag:
 		b.fail(fmt.Errorf("%w: %x", errReservedKey, key))
-	case len(b.rows.data) > maxBatch+b.rows.keep:
+	case b.rows.Full():
 		b.fail(errTooLarge)
 	case !b.store.holding.may(key):
 		b.fail(fmt.Errorf("%w: %x", errNotHeld, key))
@@ -130,15 +122,28 @@ func (b *Batch) fail(err error) {
 }
 
 // set writes a row of the fold or of the runtime.
-func (b *Batch) set(key, value []byte) { b.rows.set(key, value) }
+func (b *Batch) set(key, value []byte) { b.rows.Set(key, value) }
 
 // changed reports whether anything was written since the last commit.
-func (b *Batch) changed() bool { return len(b.rows.dirty) > 0 || len(b.rows.deleted) > 0 }
+func (b *Batch) changed() bool { return b.rows.Dirty() }
 
 // Holds reports whether rows whose home is a user or item are held. A fold writes no others (I13).
 func (b *Batch) Holds(id string) bool {
 	parts := b.store.holding.parts
 	return parts == nil || parts.Has(events.ShardOf(id).Partition())
+}
+
+// EachPartition calls do with every partition that is held, in ascending order, until it returns an error.
+func (b *Batch) EachPartition(do func(partition uint8) error) error {
+	for p := range events.NumPartitions {
+		if parts := b.store.holding.parts; parts != nil && !parts.Has(uint8(p)) {
+			continue
+		}
+		if err := do(uint8(p)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Step is called by the fold of a large event wherever the event may be cut: where Apply, run again from the start,
@@ -151,7 +156,7 @@ func (b *Batch) Step() error {
 	if b.err != nil {
 		return b.err
 	}
-	if b.rows.size() < b.store.opts.Bounds.BatchBytes {
+	if b.rows.Size() < b.store.opts.Bounds.BatchBytes {
 		return nil
 	}
 	b.step++

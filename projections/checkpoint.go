@@ -16,7 +16,7 @@ const (
 	tagFingerprint Tag = 0x01 // → the fingerprint as JSON
 	tagCheckpoint  Tag = 0x02 // → checkpoint
 	tagBackfill    Tag = 0x03 // kind (1 byte), source → highest offset accepted, 8 bytes
-	tagClosed      Tag = 0x04 // source; empty: all → nothing
+	tagClosed      Tag = 0x04 // source; empty means all → nothing
 	tagRejectCount Tag = 0x05 // → how many events were rejected so far, 8 bytes
 	tagReject      Tag = 0x06 // place in the ring, 2 bytes → reject
 )
@@ -82,7 +82,7 @@ func parseCheckpoint(b []byte) (c events.Cursor, p progress, err error) {
 	return c, p, nil
 }
 
-// row returns a copy of a row as it stands now; nil: there is none.
+// row returns a copy of a row as it stands now; nil means there is none.
 func (s *Store) row(key []byte) ([]byte, error) { return rowOf(s.db, key) }
 
 func rowOf(rows pebble.Reader, key []byte) ([]byte, error) {

@@ -16,86 +16,90 @@ const maxHold = 20 * time.Millisecond
 // errNotNext: who has the next generation is not the caller.
 var errNotNext = errors.New("projections: the store is not the next generation of this projection")
 
-// Build opens the next generation, beside the live one: the one that was begun before, if it was begun by the same fold with
-// the same settings, else a new one. The caller folds into it and then calls CutOver, Leave or Discard. One next generation is
-// open at a time: [ErrBuilding].
-//
-// The bounds are those of building; Reopen goes over to those of serving.
-func (l *Live) Build(ctx context.Context, bounds Bounds) (*Store, error) {
+// BuildNext has a store built in a directory, which does not exist, and opens it as the next generation. The caller folds into it,
+// and then calls CutOver or CloseNext. There is one next generation at a time: [ErrBuilding].
+func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*Store, error) {
 	if err := l.lockFree(ctx); err != nil {
 		return nil, err
 	}
+	o, err := l.nextLocked()
+	l.building.Store(err == nil)
+	l.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	scratch := o.FS.PathJoin(l.dir, shadowPrefix+"next")
+	if err = o.FS.RemoveAll(scratch); err == nil {
+		err = build(scratch)
+	}
+	l.mu.Lock()
 	defer l.mu.Unlock()
-	g := *l.files.Load()
-	if g.Building != 0 {
-		store, err := l.openNext(l.storeOptions(g.Building, bounds))
-		if err == nil {
-			return store, nil
-		}
-		if errors.Is(err, ErrInUse) {
-			return nil, err
-		}
-		l.logger().Warn("the generation that was being built is of no use, another is begun",
-			"generation", g.Building, "error", err)
+	l.building.Store(false)
+	if err == nil && l.closed {
+		err = ErrClosed
 	}
-	before := g.Building
-	g.Building = l.unused(g)
-	switch err := l.serving.Load().err; {
-	case l.unknown && !errors.Is(err, ErrCorrupt):
-		return nil, err // the file is of another version of this program
-	case l.unknown: // nothing can be named in a file that is damaged; the cut-over replaces it
-	default:
-		// Named before it is made: what is not named is garbage.
-		if err := l.write(g); err != nil {
-			return nil, err
-		}
-		if before != 0 {
-			l.removeStale(g, false)
-		}
+	if err == nil {
+		err = errors.Join(o.FS.Rename(scratch, generationDir(o, o.Generation)), SyncDir(o.FS, l.dir))
 	}
-	return l.openNext(l.storeOptions(g.Building, bounds))
+	if err != nil {
+		return nil, errors.Join(err, o.FS.RemoveAll(scratch))
+	}
+	return l.openNext(o)
 }
 
-// Former opens the former generation, to be folded up to the present and cut over to: a rollback. It fails with [ErrNoFormer]
+// New returns a projection as those of the generations.
+func (l *Live) New() Projection { return l.opts.New() }
+
+// FS returns the file system of the generations.
+func (l *Live) FS() FS { return l.opts.FS }
+
+// nextLocked returns the options of a generation that has no directory yet. There is a file of generations then: without one,
+// that directory would be the one that serves after a crash.
+func (l *Live) nextLocked() (Options, error) {
+	g := *l.files.Load()
+	switch err := l.serving.Load().err; {
+	case l.unknown && !errors.Is(err, ErrCorrupt):
+		return Options{}, err // the file is of another version of this program
+	case l.unknown: // the cut-over replaces the file, which is damaged
+	default:
+		if err := l.write(g); err != nil {
+			return Options{}, err
+		}
+		l.removeStale(g, false)
+	}
+	return l.storeOptions(1 + max(g.Live, g.Previous, slices.Max(append(listGenerations(l.opts.FS, l.dir), 0)))), nil
+}
+
+// OpenPrevious opens the previous generation, to be folded up to the present and cut over to: a rollback. It fails with [ErrNoPrevious]
 // if there is none, and with [ErrFingerprint] if it is of another fold, or other settings, than the program has: then the
 // program or its settings are to be rolled back first. It takes the place of a next generation.
-func (l *Live) Former(ctx context.Context, bounds Bounds) (*Store, error) {
+func (l *Live) OpenPrevious(ctx context.Context) (*Store, error) {
 	if err := l.lockFree(ctx); err != nil {
 		return nil, err
 	}
 	defer l.mu.Unlock()
 	g := l.files.Load()
-	if g.Former == 0 {
-		return nil, fmt.Errorf("%w of %s", ErrNoFormer, l.name)
+	if g.Previous == 0 {
+		return nil, fmt.Errorf("%w of %s", ErrNoPrevious, l.name)
 	}
-	o := l.storeOptions(g.Former, bounds)
-	if _, err := o.FS.Stat(generationDir(o, g.Former)); err != nil {
-		return nil, fmt.Errorf("%w of %s: %w", ErrNoFormer, l.name, err)
+	o := l.storeOptions(g.Previous)
+	if _, err := o.FS.Stat(generationDir(o, g.Previous)); err != nil {
+		return nil, fmt.Errorf("%w of %s: %w", ErrNoPrevious, l.name, err)
 	}
 	return l.openNext(o)
 }
 
-// DropFormer removes the former generation for good: there is no rollback then. It is no error that there is none.
-func (l *Live) DropFormer(ctx context.Context) error {
-	if err := l.awaitRetired(ctx); err != nil {
+// DeletePrevious removes the previous generation for good: there is no rollback then. It is no error that there is none.
+func (l *Live) DeletePrevious(ctx context.Context) error {
+	if err := l.lockFree(ctx); err != nil {
 		return err
 	}
-	return l.forget(func(g *generations) *uint32 { return &g.Former })
-}
-
-// forget has the file no longer name a generation, if it does, and removes its directory.
-func (l *Live) forget(which func(*generations) *uint32) error {
-	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.freeLocked(); err != nil {
-		return err
-	}
 	g := *l.files.Load()
-	n := which(&g)
-	if *n == 0 {
+	if g.Previous == 0 {
 		return nil
 	}
-	*n = 0
+	g.Previous = 0
 	if err := l.write(g); err != nil {
 		return err
 	}
@@ -117,13 +121,11 @@ func (l *Live) lockFree(ctx context.Context) error {
 	return nil
 }
 
-// unused is a number that no generation has, nor a directory that one left.
-func (l *Live) unused(g generations) uint32 {
-	return 1 + max(g.Live, g.Former, g.Building, slices.Max(append(listGenerations(l.opts.FS, l.dir), 0)))
-}
-
 // openNext opens the next generation. l.mu is locked.
 func (l *Live) openNext(o Options) (*Store, error) {
+	l.told.mu.Lock()
+	delete(l.told.reports, o.Generation) // of one that had this number and was deleted
+	l.told.mu.Unlock()
 	store, err := Open(o)
 	if err != nil {
 		return nil, err
@@ -138,13 +140,13 @@ func (l *Live) freeLocked() error {
 		return ErrClosed
 	case l.opts.ReadOnly:
 		return fmt.Errorf("%w: the projection is open for reading only", ErrStopped)
-	case l.next.Load() != nil:
+	case l.building.Load() || l.next.Load() != nil:
 		return ErrBuilding
 	}
 	return nil
 }
 
-// awaitRetired waits until the generation that served before is closed: it may be the former one, or be removed.
+// awaitRetired waits until the generation that served before is closed: it may be the previous one, or be removed.
 func (l *Live) awaitRetired(ctx context.Context) error {
 	l.mu.Lock()
 	retired := l.retired
@@ -172,76 +174,58 @@ func (l *Live) write(g generations) error {
 	return nil
 }
 
-// Reopen closes the next generation and opens it with the bounds of serving. Nobody folds into it meanwhile.
-func (l *Live) Reopen(next *Store) (*Store, error) {
-	if err := l.Leave(next); err != nil {
-		return nil, err
-	}
+// CloseNext closes the next generation, and deletes it unless it is the previous one.
+func (l *Live) CloseNext(next *Store) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.freeLocked(); err != nil {
-		return nil, err
-	}
-	store, err := Open(l.storeOptions(next.generation, l.opts.Bounds))
-	if err != nil {
-		return nil, err
-	}
-	l.next.Store(store)
-	return store, nil
-}
-
-// Leave closes the next generation. It is kept: Build or Former open it again, also after a restart.
-func (l *Live) Leave(next *Store) error {
-	l.mu.Lock()
-	if l.next.Load() != next {
-		defer l.mu.Unlock()
-		if l.closed {
-			return ErrClosed
-		}
-		return errNotNext
+	if err := l.isNextLocked(next); err != nil {
+		return err
 	}
 	l.next.Store(nil)
-	l.mu.Unlock()
-	return next.Close()
+	err := next.Close()
+	if next.generation != l.files.Load().Previous {
+		err = errors.Join(err, l.opts.FS.RemoveAll(next.dir))
+	}
+	return err
 }
 
-// Discard closes the next generation and removes what is being built. The former generation is only closed.
-func (l *Live) Discard(next *Store) error {
-	err := l.Leave(next)
-	if errors.Is(err, errNotNext) {
-		return err
+// isNextLocked returns nil if the store is the next generation, which the caller may cut over to or close.
+func (l *Live) isNextLocked(next *Store) error {
+	switch {
+	case l.next.Load() == next:
+		return nil
+	case l.closed:
+		return ErrClosed
 	}
-	if l.files.Load().Building != next.generation {
-		return err
-	}
-	return errors.Join(err, l.Abandon())
+	return errNotNext
 }
-
-// Abandon removes what is being built, if it is not open: nobody will continue it.
-func (l *Live) Abandon() error { return l.forget(func(g *generations) *uint32 { return &g.Building }) }
 
 // CutOver makes the next generation the one that serves, at a moment when it shows at least what the live one shows; that
-// one is closed when its views are, and kept as the former. While Run is running, the next generation follows the log from
+// one is closed when its views are, and kept as the previous one. While Run is running, the next generation follows the log from
 // here on, and may still be behind: it is waited for. Otherwise it must be there: [ErrBehind].
 //
 // The file is written when the rows are on disk, and before queries see them: whatever crash leaves one whole generation
 // live, at a position that was on disk. The pause is how long nothing new became visible; queries never wait.
 //
-// After an error the next generation is as before.
+// After an error the next generation is closed, as by CloseNext.
 func (l *Live) CutOver(ctx context.Context, next *Store) (pause time.Duration, err error) {
 	l.cutting.Lock()
 	defer l.cutting.Unlock()
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	follower, err := l.followNext(next) //nolint:contextcheck // it follows for as long as Run runs
+	l.mu.Lock()
+	err = l.isNextLocked(next)
+	l.mu.Unlock()
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("cut over %s: %w", l.name, err)
 	}
 	defer func() {
 		if err != nil {
 			l.unfollow(next)
+			err = errors.Join(err, l.CloseNext(next))
 		}
 	}()
+	follower := l.followNext(next) //nolint:contextcheck // it follows for as long as Run runs
 	old := l.serving.Load()
 	if err := l.approach(ctx, old, next, follower); err != nil {
 		return 0, fmt.Errorf("cut over to generation %d of %s: %w", next.generation, l.name, err)
@@ -249,13 +233,10 @@ func (l *Live) CutOver(ctx context.Context, next *Store) (pause time.Duration, e
 	before := *l.files.Load()
 	after := before
 	after.Live = next.generation
-	if after.Building == next.generation {
-		after.Building = 0
-	}
 	if !old.damaged() {
-		after.Former = old.number
-	} else if after.Former == next.generation {
-		after.Former = 0
+		after.Previous = old.number
+	} else if after.Previous == next.generation {
+		after.Previous = 0
 	}
 	if err := l.write(after); err != nil {
 		return 0, err
@@ -274,7 +255,7 @@ func (l *Live) CutOver(ctx context.Context, next *Store) (pause time.Duration, e
 	return pause, nil
 }
 
-// damaged tells that a generation is of no use to go back to.
+// damaged reports that a generation is of no use to go back to.
 func (s *serving) damaged() bool {
 	if s.err != nil || s.store == nil {
 		return s.state == Failed
@@ -284,18 +265,13 @@ func (s *serving) damaged() bool {
 }
 
 // followNext has the next generation follow the log, if Run is running.
-func (l *Live) followNext(next *Store) (*follower, error) {
+func (l *Live) followNext(next *Store) *follower {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.closed:
-		return nil, ErrClosed
-	case l.next.Load() != next:
-		return nil, errNotNext
-	case l.run == nil:
-		return nil, nil
+	if l.run == nil {
+		return nil
 	}
-	return l.run.follow(next), nil
+	return l.run.follow(next)
 }
 
 // shown is the last position that queries have seen.
@@ -402,7 +378,7 @@ func (l *Live) retire(old *serving, next *Store) {
 		if old.store != nil {
 			l.unfollow(old.store)
 			if err := old.store.closeAfter(l.life.Done()); err != nil {
-				l.logger().Warn("the former generation was not closed well", "generation", old.number, "error", err)
+				l.logger().Warn("the previous generation was not closed well", "generation", old.number, "error", err)
 			}
 		}
 		l.mu.Lock()

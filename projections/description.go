@@ -3,6 +3,7 @@ package projections
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,19 +17,41 @@ type RowForm struct {
 	// Name is the kind of row.
 	Name string
 	// Parts are what the key has after the tag, as the table in keys.go of the projection names it: ^since, ^created (a
-	// time, newest first), since (a time, oldest first), ^seq (a sequence, highest first), hash (16 bytes); any other name is
-	// an id, and the first id is the one whose shard the key begins with.
+	// time, newest first), since (a time, oldest first), ^seq (a sequence, highest first), hash (16 bytes), part (the
+	// partition of the id that follows, one byte); any other name is an id, and the first id is the one whose shard the key
+	// begins with.
 	Parts string
-	// Dated: a month (of 12 a year, from January 1970) stands before the tag, the shard after it.
-	Dated bool
-	// Value describes the value; nil: there is none.
+	// Remote: the key begins with the first shard of the partition of its second id, as [AppendPartition] has it.
+	Remote bool
+	// Dated: a month or week, both counted from January 1970, stands before the tag, the shard after it. 0: the shard stands there.
+	Dated Period
+	// Value describes the value; nil means there is none.
 	Value func(d *Description, row []byte) error
 	// Special reads parts that no other projection has.
 	Special map[string]func(d *Description) error
 	// Rest, if not nil, takes the place of Value. It also reads what the key has after the parts.
 	Rest func(d *Description, rest, row []byte) error
-	// Store: the rows are the store's, whose shard their keys begin with, unless they have parts.
+	// Store: the rows are the store's, whose shard their keys begin with, unless they have an id.
 	Store bool
+}
+
+// Period is a span of time of which rows stand together.
+type Period uint8
+
+// The periods.
+const (
+	// Month: 12 a year.
+	Month Period = iota + 1
+	// Week: of seven days from 1970-01-01.
+	Week
+)
+
+// field returns the name of a period, and the n-th of them as people read it.
+func (p Period) field(n int) (name, text string) {
+	if p == Week {
+		return "week", (events.Micros(n) * 7 * 24 * 3600 * 1_000_000).Time().UTC().Format("2006-01-02")
+	}
+	return "month", fmt.Sprintf("%04d-%02d", 1970+n/12, n%12+1)
 }
 
 // Description is one row in words: its kind, and named fields in the order in which key and value have them.
@@ -37,16 +60,18 @@ type Description struct {
 	Kind string
 	// Shard is that of the first id of the key, or that of the store.
 	Shard events.Shard
-	// About is the first id of the key; empty: it has none. ID is the last.
+	// About is the first id of the key; empty means it has none. ID is the last.
 	About, ID string
 
 	rest   []byte
 	fields []Field
-	// keyed is how many of the fields are of the key; -1: all so far.
+	// keyed is how many of the fields are of the key; -1 means all so far.
 	keyed int
 	// under stands before the names of the fields that follow.
 	under string
 	ids   int
+	// home is one more than the partition that the next id must be of; 0 means any.
+	home int
 }
 
 // Field is a named part of a row.
@@ -104,20 +129,23 @@ func Text(d *Description, err error) (string, error) {
 	return d.String(), nil
 }
 
-// Describe is [DescribeForm] for people: in one line.
-func Describe(forms map[Tag]RowForm, key, value []byte) (string, error) {
-	return Text(DescribeForm(forms, key, value))
+// DescribeForm describes a row of a projection with these forms. It returns [ErrCorrupt] for a row that no fold can have
+// written: of no form, cut, or under the shard of another id.
+func DescribeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error) {
+	d, err := describeForm(forms, key, value)
+	if err != nil && !errors.Is(err, ErrCorrupt) {
+		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return d, err
 }
 
-// DescribeForm tells what a row says, of a projection with these forms. It fails for a row that no fold can have written: of
-// no form, cut, or under the shard of another id.
-func DescribeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error) {
+func describeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error) {
 	if len(key) < prefixLen {
-		return nil, fmt.Errorf("%w: key %x", ErrCorrupt, key)
+		return nil, RowError("key", key)
 	}
 	form, ok := forms[Tag(key[2])]
 	if !ok {
-		return nil, fmt.Errorf("%w: key %x has no tag of the projection", ErrCorrupt, key)
+		return nil, RowError("key without a tag of the projection", key)
 	}
 	d := &Description{Kind: form.Name, Shard: events.Shard(binary.BigEndian.Uint16(key)), rest: key[prefixLen:], keyed: -1}
 	if err := d.describeKey(&form); err != nil {
@@ -130,8 +158,11 @@ func DescribeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error
 		return d, nil
 	}
 	d.InValue()
-	if len(d.rest) != 0 || form.Value == nil && len(value) != 0 {
-		return nil, fmt.Errorf("%w: %s %x: %x", ErrCorrupt, form.Name, key, value)
+	if len(d.rest) != 0 {
+		return nil, RowError(form.Name+" key", key)
+	}
+	if form.Value == nil && len(value) != 0 {
+		return nil, RowError(form.Name, value)
 	}
 	if form.Value != nil {
 		if err := form.Value(d, value); err != nil {
@@ -143,25 +174,30 @@ func DescribeForm(forms map[Tag]RowForm, key, value []byte) (*Description, error
 
 // describeKey reads the parts of a key.
 func (d *Description) describeKey(form *RowForm) error {
-	if form.Dated {
-		month := int(d.Shard)
+	if form.Dated != 0 {
+		name, text := form.Dated.field(int(d.Shard))
 		b, err := d.Cut(2)
 		if err != nil {
 			return err
 		}
 		d.Shard = events.Shard(binary.BigEndian.Uint16(b))
-		d.Field("month", fmt.Sprintf("%04d-%02d", 1970+month/12, month%12+1))
+		d.Field(name, text)
 	}
 	parts := strings.Fields(form.Parts)
 	for i, part := range parts {
 		if err := d.part(part, form.Special); err != nil {
 			return ErrCorrupt
 		}
-		if i == 0 && part != "hash" && d.Shard != events.ShardOf(d.ID) {
+		of := events.ShardOf(d.ID)
+		foreign := i == 0 && part != "hash" && d.Shard != of
+		if form.Remote {
+			foreign = d.ids == 2 && d.Shard != events.Shard(of.Partition())<<5
+		}
+		if foreign {
 			return fmt.Errorf("%w: in a foreign shard", ErrCorrupt)
 		}
 	}
-	if form.Store && len(parts) == 0 && d.Shard != StoreShard {
+	if form.Store && d.ids == 0 && d.Shard != StoreShard {
 		return fmt.Errorf("%w: in a foreign shard", ErrCorrupt)
 	}
 	return nil
@@ -188,6 +224,12 @@ func (d *Description) part(name string, special map[string]func(*Description) er
 			d.Uint("seq", ^binary.BigEndian.Uint64(b))
 		}
 		return err
+	case "part":
+		b, err := d.Cut(1)
+		if err == nil {
+			d.home = int(b[0]) + 1
+		}
+		return err
 	case "hash":
 		b, err := d.Cut(16)
 		if err == nil {
@@ -198,13 +240,18 @@ func (d *Description) part(name string, special map[string]func(*Description) er
 	if read := special[name]; read != nil {
 		return read(d)
 	}
-	if d.ID, d.rest, err = events.CutID(d.rest); err == nil {
-		if d.ids++; d.ids == 1 {
-			d.About = d.ID
-		}
-		d.Name(name, d.ID)
+	if d.ID, d.rest, err = events.CutID(d.rest); err != nil {
+		return err
 	}
-	return err
+	if d.home > 0 && d.home != int(events.ShardOf(d.ID).Partition())+1 {
+		return ErrCorrupt
+	}
+	d.home = 0
+	if d.ids++; d.ids == 1 {
+		d.About = d.ID
+	}
+	d.Name(name, d.ID)
+	return nil
 }
 
 // InValue says that the fields of the value follow. It is called by the Rest of a form.

@@ -22,8 +22,7 @@
 // store is at the end of some commit, and goes on from the position in it. An event too large for one commit is cut at
 // [Batch.Step]; the checkpoint then also says how far that event is, and no query sees it in parts.
 //
-// A fold asks for rows one after the other. Where there are more than memory holds, as in a rebuild, those of many events are looked
-// up beforehand, in the order of their keys (prefetch.go): it finds the same rows.
+// A rebuild does not ask a store for its rows one after the other: it folds each partition in memory (memory.go, package build).
 //
 // Folds are pure (I4). What Apply may depend on is in the log or in the fingerprint, with which every store begins and
 // which is compared at every start.

@@ -15,7 +15,7 @@ import (
 // FingerprintOf returns the fingerprint of a store that a projection would build.
 func FingerprintOf(p Projection) Fingerprint { return fingerprintOf(p, nil) }
 
-// Differences names what f, which a store was built with, has otherwise than now; empty: nothing.
+// Differences names what f, which a store was built with, has otherwise than now; empty means nothing.
 func (f Fingerprint) Differences(now Fingerprint) string { return f.differences(now) }
 
 // Fingerprint returns what the store was built with.

@@ -32,7 +32,7 @@ type Fingerprint struct {
 	Kinds []string `json:"kinds"`
 	// Settings are those of a [Configured] projection.
 	Settings map[string]string `json:"settings,omitempty"`
-	// Partitions are those that the store holds; empty: all.
+	// Partitions are those that the store holds; empty means all.
 	Partitions string `json:"partitions,omitempty"`
 }
 

@@ -54,7 +54,7 @@ func (fl *flusher) begin(s *Store) error {
 		return nil
 	}
 	// Idle iterators would keep the memtables that are flushed in memory.
-	s.fold.batch.rows.under.close()
+	s.fold.batch.rows.FlushBegins()
 	if p := s.current.Load(); p != nil {
 		p.rows.drop()
 	}
@@ -62,7 +62,7 @@ func (fl *flusher) begin(s *Store) error {
 	if err != nil {
 		return err
 	}
-	s.fold.batch.rows.unflushed.begun()
+	s.fold.batch.rows.FlushBegun()
 	fl.underWay, fl.underWayCursor, fl.dirty = done, s.fold.cursor, false
 	return nil
 }
@@ -74,7 +74,7 @@ func (fl *flusher) poll(s *Store) {
 		cursor := fl.underWayCursor
 		fl.flushed.Store(&cursor)
 		fl.underWay = nil
-		s.fold.batch.rows.unflushed.ended()
+		s.fold.batch.rows.FlushEnded()
 	default:
 	}
 }
@@ -107,7 +107,7 @@ func (fl *flusher) pressure(s *Store) error {
 	for waited := false; ; waited = true {
 		m := s.db.Metrics()
 		if m.MemTable.Size <= uint64(maxMemtables*s.opts.Bounds.FlushBytes) &&
-			int(m.Levels[0].Sublevels) <= maxSublevels+s.opts.Bounds.Sublevels {
+			int(m.Levels[0].Sublevels) <= maxSublevels {
 			return nil
 		}
 		if !waited {
@@ -159,7 +159,7 @@ func (s *Store) Compact(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// flushInTime begins a flush if something is due, and returns how long nothing will be; 0: nothing is waiting.
+// flushInTime begins a flush if something is due, and returns how long nothing will be; 0 means nothing is waiting.
 func (s *Store) flushInTime(now time.Time) (time.Duration, error) {
 	s.folding.Lock()
 	defer s.folding.Unlock()

@@ -14,8 +14,6 @@ type fold struct {
 	reads   events.KindSet
 	applies events.KindSet
 	batch   Batch
-	// prefetch is nil where every event looks up its rows itself.
-	prefetch *prefetcher
 
 	// cursor is where the last whole envelope ends, progress how far the next one got.
 	cursor   events.Cursor
@@ -23,7 +21,10 @@ type fold struct {
 	imports  imports
 	rejects  uint64
 
-	// moved tells that whole envelopes are not visible yet, hidden that rows are committed which are not.
+	// accepted hears of every event that counts, of a kind that matters, before it is folded; nil means it is not needed.
+	accepted func(ev *events.Event, logTime events.Micros) error
+
+	// moved reports that whole envelopes are not visible yet, hidden that rows are committed which are not.
 	moved, hidden bool
 	// unsaved counts the envelopes since the checkpoint was written.
 	unsaved int
@@ -31,30 +32,30 @@ type fold struct {
 	stats FoldInfo
 }
 
-// load finds the state again, or begins.
-func (f *fold) load(s *Store) error {
+// begin is ready to fold over the rows of the store, without a position.
+func (f *fold) begin(s *Store) error {
 	f.store = s
 	f.applies = events.Kinds(s.opts.Projection.Kinds()...)
 	f.reads = f.applies | events.Kinds(events.BackfillClosed, events.UserDeleted)
 	f.batch.init(s)
+	return f.recall()
+}
+
+// load finds the state again, or begins.
+func (f *fold) load(s *Store) error {
+	if err := f.begin(s); err != nil {
+		return err
+	}
 	row, err := s.row(checkpointKey)
 	if err != nil {
 		return err
-	}
-	if n := s.opts.Bounds.FilterBytes; n > 0 && !s.opts.ReadOnly {
-		if err := f.batch.rows.filter(n, row != nil); err != nil {
-			return err
-		}
-	}
-	if p, ok := s.opts.Projection.(Prefetcher); ok && s.opts.Bounds.PrefetchEvents > 0 {
-		f.prefetch = &prefetcher{of: p, events: s.opts.Bounds.PrefetchEvents}
 	}
 	if row != nil {
 		if f.cursor, f.progress, err = parseCheckpoint(row); err != nil {
 			return err
 		}
 	}
-	return f.recall()
+	return nil
 }
 
 // recall reads the rows of which the runtime keeps a copy in memory.
@@ -88,12 +89,7 @@ func (s *Store) Fold(envs []*events.Envelope) error {
 
 func (f *fold) envelopes(envs []*events.Envelope) error {
 	f.stats = FoldInfo{}
-	for i, env := range envs {
-		if f.prefetch != nil {
-			if err := f.prefetch.ahead(envs[i:], f); err != nil {
-				return err
-			}
-		}
+	for _, env := range envs {
 		if env.Seq() <= f.cursor.Seq {
 			continue
 		}
@@ -103,7 +99,7 @@ func (f *fold) envelopes(envs []*events.Envelope) error {
 		if err := f.envelope(env); err != nil {
 			return fmt.Errorf("envelope %d: %w", env.Seq(), err)
 		}
-		if f.batch.rows.size() >= f.store.opts.Bounds.BatchBytes {
+		if f.batch.rows.Size() >= f.store.opts.Bounds.BatchBytes {
 			if err := f.commit(); err != nil {
 				return err
 			}
@@ -162,7 +158,7 @@ func (f *fold) events(env *events.Envelope, resume progress) error {
 			continue
 		}
 		// Many small events are better cut at the end of their envelope, where queries can see them.
-		if b.rows.size() >= 2*f.store.opts.Bounds.BatchBytes {
+		if b.rows.Size() >= 2*f.store.opts.Bounds.BatchBytes {
 			if err := f.commitProgress(progress{Seq: env.Seq(), Slot: ev.Slot}); err != nil {
 				return err
 			}
@@ -183,6 +179,11 @@ func (f *fold) event(ev *events.Event) error {
 	if ev.Backfill && !f.imports.accepts(ev) {
 		f.stats.Ignored++
 		return nil
+	}
+	if f.accepted != nil {
+		if err := f.accepted(ev, f.batch.logTime); err != nil {
+			return err
+		}
 	}
 	if ev.Kind == events.BackfillClosed {
 		f.imports.close(ev.Source, &f.batch)
@@ -267,14 +268,14 @@ func (f *fold) commitProgress(p progress) error {
 func (f *fold) write(p progress) error {
 	f.batch.set(checkpointKey, encodeCheckpoint(f.cursor, p))
 	f.stats.Commits++
-	f.stats.Bytes += f.batch.rows.size()
-	f.store.flush.wrote(f.batch.rows.size())
-	if err := f.batch.rows.commit(); err != nil {
+	f.stats.Bytes += f.batch.rows.Size()
+	f.store.flush.wrote(f.batch.rows.Size())
+	if err := f.batch.rows.Commit(); err != nil {
 		return err
 	}
 	f.hidden, f.unsaved = true, 0
 	fl := &f.store.flush
-	if fl.poll(f.store); f.batch.rows.unflushed.full() {
+	if fl.poll(f.store); f.batch.rows.WantsFlush() {
 		if err := fl.begin(f.store); err != nil {
 			return err
 		}

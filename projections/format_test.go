@@ -91,7 +91,7 @@ func TestOpeningKeepsFormat(t *testing.T) {
 	}
 }
 
-// TestNewStoresHavePinnedFormat: what this release makes, a former one can open. Raise the first number only when the release
+// TestNewStoresHavePinnedFormat: what this release makes, a previous one can open. Raise the first number only when the release
 // before knows it, and the second with the storage engine; docs/upgrading.md has both.
 func TestNewStoresHavePinnedFormat(t *testing.T) {
 	if made, newest := projections.Format().Engine, projections.NewestFormat().Engine; made != 21 || newest != 24 {

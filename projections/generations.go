@@ -23,20 +23,18 @@ const (
 	shadowPrefix = "shadow-"
 )
 
-// generations says which generations of a projection count. Directories that are not named are garbage: the file is
-// written before a directory is made, and before one is removed. At every moment exactly one is live, and it is whole:
+// generations says which generations of a projection count. Directories that are not named are garbage: there is a file before a
+// second directory is made, and it is written before one is removed. At every moment exactly one is live, and it is whole:
 // it becomes live when its rows are on disk.
 type generations struct {
 	Version int `json:"version"`
 	// Live is the generation that serves.
 	Live uint32 `json:"live"`
-	// Former is the one that served before and is kept for a rollback; 0: none.
-	Former uint32 `json:"former,omitempty"`
-	// Building is the one that is being built, to be continued after a crash; 0: none.
-	Building uint32 `json:"building,omitempty"`
+	// Previous is the one that served before and is kept for a rollback; 0 means none.
+	Previous uint32 `json:"former,omitempty"`
 }
 
-func (g generations) has(n uint32) bool { return n == g.Live || n == g.Former || n == g.Building }
+func (g generations) has(n uint32) bool { return n == g.Live || n == g.Previous }
 
 // readGenerations reads the file in the directory of a projection. Without a file, the highest directory is live, or 1.
 func readGenerations(fs FS, dir string) (g generations, found bool, err error) {
@@ -54,7 +52,7 @@ func readGenerations(fs FS, dir string) (g generations, found bool, err error) {
 	if g.Version != generationsVersion {
 		return generations{}, true, fmt.Errorf("%s: version %d, this program knows %d", name, g.Version, generationsVersion)
 	}
-	if g.Live == 0 || g.Live == g.Former || g.Live == g.Building || g.Former != 0 && g.Former == g.Building {
+	if g.Live == 0 || g.Live == g.Previous {
 		return generations{}, true, fmt.Errorf("%w: %s: %s", ErrCorrupt, name, data)
 	}
 	return g, true, nil

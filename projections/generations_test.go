@@ -20,7 +20,7 @@ func TestGenerationsGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	fs := vfs.NewMem()
-	g := generations{Version: 1, Live: 12, Former: 11, Building: 13}
+	g := generations{Version: 1, Live: 12, Previous: 11}
 	if err := writeGenerations(fs, "", g); err != nil {
 		t.Fatal(err)
 	}
@@ -35,14 +35,12 @@ func TestGenerationsGolden(t *testing.T) {
 
 func TestGenerationsThatCannotBe(t *testing.T) {
 	for text, corrupt := range map[string]bool{
-		"":                                    true,
-		"{":                                   true,
-		`{"version":1}`:                       true,
-		`{"version":1,"live":1,"former":1}`:   true,
-		`{"version":1,"live":1,"building":1}`: true,
-		`{"version":1,"live":3,"former":2,"building":2}`: true,
-		`{"version":1,"live":-1}`:                        true,
-		`{"version":2,"live":1}`:                         false, // of a later program
+		"":                                  true,
+		"{":                                 true,
+		`{"version":1}`:                     true,
+		`{"version":1,"live":1,"former":1}`: true,
+		`{"version":1,"live":-1}`:           true,
+		`{"version":2,"live":1}`:            false, // of a later program
 	} {
 		fs := vfs.NewMem()
 		if err := writeFile(fs, generationsFile, []byte(text)); err != nil {
@@ -78,7 +76,7 @@ func TestRemoveStale(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g := generations{Live: 3, Former: 2}
+	g := generations{Live: 3, Previous: 2}
 	if removed, err := removeStale(fs, "p", g, false); err != nil || !slices.Equal(removed, []string{"000001", "000004"}) {
 		t.Errorf("%v, %v", removed, err)
 	}
@@ -109,7 +107,7 @@ func TestGenerationsPowerCut(t *testing.T) {
 		cuts++
 		g, found, err := readGenerations(disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: random}), "p")
 		g.Version = 0
-		if err != nil || !slices.Contains(allowed, g) || found != (g.Building != 0) {
+		if err != nil || !slices.Contains(allowed, g) || found != (g.Live != 1) {
 			t.Errorf("cut %d: %+v, %v, %v, not one of %+v", cuts, g, found, err, allowed)
 		}
 	}
@@ -122,7 +120,7 @@ func TestGenerationsPowerCut(t *testing.T) {
 	}))
 	last := generations{Live: 1}
 	for n := uint32(2); n < 6; n++ {
-		next := generations{Live: n - 1, Building: n}
+		next := generations{Live: n, Previous: n - 1}
 		allowed = []generations{last, next}
 		if err := writeGenerations(fs, "p", next); err != nil {
 			t.Fatal(err)

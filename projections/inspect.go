@@ -21,7 +21,7 @@ func IsCheckpoint(key []byte) bool { return bytes.Equal(key, checkpointKey) }
 // The rows of a projection are described by its own package, by [DescribeForm].
 func DescribeRow(key, value []byte) (*Description, error) {
 	if !IsRuntimeKey(key) || events.Shard(binary.BigEndian.Uint16(key)) != StoreShard {
-		return nil, fmt.Errorf("%w: key %x", ErrCorrupt, key)
+		return nil, RowError("key", key)
 	}
 	d := &Description{Shard: StoreShard, rest: key[prefixLen:], keyed: -1}
 	return d, d.runtime(Tag(key[2]), value)
@@ -32,7 +32,6 @@ func DescribeKey(key, value []byte) (string, error) { return Text(DescribeRow(ke
 
 func (d *Description) runtime(tag Tag, value []byte) error {
 	rest := d.rest
-	bad := fmt.Errorf("%w: runtime row %02x %x: %x", ErrCorrupt, byte(tag), rest, value)
 	d.Kind = runtimeKinds[tag]
 	switch tag {
 	case tagFormat:
@@ -73,7 +72,7 @@ func (d *Description) runtime(tag Tag, value []byte) error {
 		d.add("message", r.Rejection.Message, ": "+r.Rejection.Message)
 		return err
 	}
-	return bad
+	return RowError(fmt.Sprintf("row of the runtime %02x %x:", byte(tag), rest), value)
 }
 
 // RuntimeKinds returns the kinds of the rows of the runtime, sorted.

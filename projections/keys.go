@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
 // The keyspace. Every key begins with a shard (2 bytes, big endian) and a tag (1 byte); what follows is named in
@@ -16,7 +17,7 @@ import (
 //	0x10–0x3f    graph        follows, boards, blocks, mutes, counts; in the store of inbox, too, which embeds them
 //	0x40–0x5f    inbox        pins, outboxes, inboxes
 //	0x60–0x6f    seen         plays by month, serves
-//	0x70–0x8f    counters     what counts are derived from, counts, lists by heat
+//	0x70–0x8f    counters     pins, plays, likes, what counts them, lists by heat
 const (
 	// StoreShard is the reserved shard of store-wide rows.
 	StoreShard events.Shard = 0xffff
@@ -33,6 +34,9 @@ const (
 	FirstCountersTag Tag = 0x70
 	LastCountersTag  Tag = 0x8f
 )
+
+// prefixLen is the length of shard and tag.
+const prefixLen = overlay.PrefixLen
 
 // Tag is the third byte of every key: the kind of row.
 type Tag byte
@@ -106,22 +110,5 @@ func EachPair(r Reader, shard events.Shard, tag Tag, do func(first, second strin
 	return err
 }
 
-// PrefixEnd returns the first key after all keys that begin with prefix; nil: there is none.
-func PrefixEnd(prefix []byte) []byte {
-	end := append([]byte(nil), prefix...)
-	for i := len(end) - 1; i >= 0; i-- {
-		end[i]++
-		if end[i] != 0 {
-			return end[:i+1]
-		}
-	}
-	return nil
-}
-
-// Tags returns the tags from first to last.
-func Tags(first, last Tag) (tags []Tag) {
-	for tag := first; tag <= last; tag++ {
-		tags = append(tags, tag)
-	}
-	return tags
-}
+// PrefixEnd returns the first key after all keys that begin with prefix; nil means there is none.
+func PrefixEnd(prefix []byte) []byte { return overlay.PrefixEnd(prefix) }

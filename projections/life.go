@@ -47,7 +47,7 @@ func (s State) CaughtUp() bool { return s == Ready || s == Rebuilding }
 type life struct {
 	// failed is set before the state is.
 	failed atomic.Bool
-	// visible is the sequence of the last whole position; -1: none yet.
+	// visible is the sequence of the last whole position; -1 means none yet.
 	visible atomic.Int64
 	head    atomic.Uint64
 	// down is closed when the projection fails or the store closes.

@@ -23,8 +23,8 @@ var (
 	ErrBuilding = errors.New("projections: a next generation is open already")
 	// ErrBehind: the next generation does not show all that the live one has shown.
 	ErrBehind = errors.New("projections: the next generation is behind the live one")
-	// ErrNoFormer: there is no former generation to go back to.
-	ErrNoFormer = errors.New("projections: there is no former generation")
+	// ErrNoPrevious: there is no previous generation to go back to.
+	ErrNoPrevious = errors.New("projections: there is no previous generation")
 )
 
 // LiveOptions say where the generations of a projection are and what folds into them.
@@ -32,7 +32,7 @@ type LiveOptions struct {
 	// Options are those of the store of every generation. Generation and Projection are not used. The Listener hears of the
 	// generation that serves.
 	Options
-	// New makes a projection. A generation has an instance of its own. Required.
+	// New makes a projection, for several goroutines at a time. A generation has an instance of its own. Required.
 	New func() Projection
 }
 
@@ -42,22 +42,18 @@ type LiveOptions struct {
 //	             Run: the fold of the live generation
 //	log ──► live generation N ◄── views, waiting
 //	 │                │ CutOver: N+1 shows at least what N shows
-//	 └────► Build: N+1 ──► live; N is kept as the former one, for a rollback; older ones are removed
+//	 └───► BuildNext: N+1 ──► live; N is kept as the previous one, for a rollback; older ones are removed
 //
-// The file of generations names up to three; what it does not name is removed. What leads from one state to another:
+// The file of generations names the one that serves and the previous one; what it does not name is removed. One generation at most
+// is open as the next ([ErrBuilding]): one that was built, or the previous one.
 //
-//	call          serves     being built                former
-//	Build         as before  opened, or begun           as before
-//	Former        as before  as before                  opened, to be folded up to the present
-//	Reopen        as before  opened anew, or the former, with the bounds of serving
-//	Leave         as before  closed and kept, or the former
-//	Discard       as before  closed and removed         closed only
-//	CutOver       what was open takes its place; nothing is being built; what served before is the former
-//	Abandon       as before  removed, unless it is open  as before
-//	DropFormer    as before  as before                  removed
-//	Revive        opened anew, after a disk had stopped it; the others as before
-//
-// One of what is being built and the former is open at a time: [ErrBuilding].
+//	call            in state           serves               the next        previous
+//	BuildNext       no next open       as before            what was built  as before
+//	OpenPrevious    no next open       as before            the previous    open, to be folded up to the present
+//	CloseNext       next open          as before            none: deleted   as before, closed
+//	CutOver         next open          the next             none            what served; none if that is damaged
+//	DeletePrevious  no next open       as before            none            deleted
+//	Recover         stopped by a disk  a copy of its files  none            what stopped
 //
 // A generation that cannot be opened, or fails, does not fail the Live: its state says so, and it can be rebuilt.
 //
@@ -76,13 +72,14 @@ type Live struct {
 
 	// cutting is held by a cut-over.
 	cutting sync.Mutex
-	// next is the generation that is being built, or the former one on its way back. It changes under mu.
-	next atomic.Pointer[Store]
+	// building is set while a next generation has no store yet; next is one, or the previous one on its way back. They change under mu.
+	building atomic.Bool
+	next     atomic.Pointer[Store]
 	// mu guards what follows.
 	mu sync.Mutex
 	// run is set while Run is running.
 	run *running
-	// retired is closed when the generation that served last is closed; nil: none is being closed.
+	// retired is closed when the generation that served last is closed; nil means none is being closed.
 	retired chan struct{}
 	closed  bool
 	// life ends with Close.
@@ -97,7 +94,7 @@ type serving struct {
 	number uint32
 	// store is nil if the generation could not be opened.
 	store *Store
-	// err says why the generation does not go on: it could not be opened, or is outdated; nil: it does. An ErrStopped.
+	// err says why the generation does not go on: it could not be opened, or is outdated; nil means it does. An ErrStopped.
 	err error
 	// state is that of a generation with an err.
 	state State
@@ -189,16 +186,16 @@ func (l *Live) removeStale(g generations, scratch bool) {
 func (l *Live) logger() *slog.Logger { return l.opts.Logger.With("projection", l.name) }
 
 // storeOptions are those of the store of a generation.
-func (l *Live) storeOptions(n uint32, bounds Bounds) Options {
+func (l *Live) storeOptions(n uint32) Options {
 	o := l.opts.Options
-	o.Generation, o.Projection, o.Bounds = n, l.opts.New(), bounds
+	o.Generation, o.Projection = n, l.opts.New()
 	o.Listener = l.listener(n)
 	return o
 }
 
 // openServing opens the live generation as well as it can be.
 func (l *Live) openServing(n uint32) (*serving, error) {
-	o := l.storeOptions(n, l.opts.Bounds)
+	o := l.storeOptions(n)
 	store, err := Open(o)
 	switch {
 	case err == nil && store.outdated != "":
@@ -213,7 +210,7 @@ func (l *Live) openServing(n uint32) (*serving, error) {
 	s := &serving{number: n, err: stoppedBy(err), state: Failed}
 	if errors.Is(err, ErrFingerprint) {
 		s.err, s.state = fmt.Errorf("%w: %w", ErrOutdated, err), Outdated
-		o = l.storeOptions(n, l.opts.Bounds)
+		o = l.storeOptions(n)
 		o.ReadOnly = true
 		var frozen error
 		if s.store, frozen = Open(o); errors.Is(frozen, ErrFingerprint) {
@@ -293,7 +290,7 @@ func (l *Live) Name() string { return l.name }
 // Projection returns an instance of the projection, as the program has it now. It folds nothing.
 func (l *Live) Projection() Projection { return l.projection }
 
-// Serving returns the store that serves at the moment; nil: the generation could not be opened. A cut-over closes it: who
+// Serving returns the store that serves at the moment; nil means the generation could not be opened. A cut-over closes it: who
 // works on it for longer goes on with the next one when it says [ErrClosed].
 func (l *Live) Serving() *Store { return l.serving.Load().store }
 
@@ -350,9 +347,9 @@ func (l *Live) ViewAt(ctx context.Context, seq uint64) (v *View, err error) {
 	return v, err
 }
 
-// Mend writes repaired rows inside the fold of the live generation, see [Store.Mend].
-func (l *Live) Mend(ctx context.Context, f func(at events.Cursor, rows Reader, m *Mending) error) error {
-	return l.onStore(func(s *Store) error { return s.Mend(ctx, f) })
+// Repair writes repaired rows inside the fold of the live generation, see [Store.Repair].
+func (l *Live) Repair(ctx context.Context, f func(at events.Cursor, rows Reader, m *Repair) error) error {
+	return l.onStore(func(s *Store) error { return s.Repair(ctx, f) })
 }
 
 // Flush brings everything that the live generation has folded to disk.
@@ -394,9 +391,8 @@ func (l *Live) Status() Status {
 	if s.err != nil && st.State != Failed && st.State != Stopped {
 		st.State, st.Error = s.state, s.err
 	}
-	g := l.files.Load()
-	st.Former, st.Building = g.Former, g.Building
-	if st.State == Ready && l.next.Load() != nil {
+	st.Previous = l.files.Load().Previous
+	if st.State == Ready && (l.building.Load() || l.next.Load() != nil) {
 		st.State = Rebuilding
 	}
 	st.Damaged = st.State == Failed && s.damaged()
@@ -415,18 +411,14 @@ func (l *Live) Changed() <-chan struct{} {
 	return l.told.changed
 }
 
-// Disk returns what the generation that serves takes on disk, what is built of the next one, and how much is free there.
-func (l *Live) Disk() (live, building, free uint64, err error) {
-	g := l.files.Load()
+// Disk returns what the generation that serves takes on disk, and how much is free there.
+func (l *Live) Disk() (live, free uint64, err error) {
 	live = directoryBytes(l.opts.FS, generationDir(l.storeDir(), l.serving.Load().number))
-	if g.Building != 0 {
-		building = directoryBytes(l.opts.FS, generationDir(l.storeDir(), g.Building))
-	}
 	usage, err := l.opts.FS.GetDiskUsage(l.dir)
 	if errors.Is(err, vfs.ErrUnsupported) {
-		return live, building, math.MaxUint64, nil // a file system in memory
+		return live, math.MaxUint64, nil // a file system in memory
 	}
-	return live, building, usage.AvailBytes, err
+	return live, usage.AvailBytes, err
 }
 
 // FreeDisk returns how many bytes are free where a directory is, and how many there are.
@@ -525,7 +517,7 @@ func (l *Live) unfollow(s *Store) {
 	}
 }
 
-// Close closes every generation that is open, as [Store.Close] does. What is being built can be continued. Who folds into
+// Close closes every generation that is open, as [Store.Close] does. What is being built is removed at the next start. Who folds into
 // it stops first.
 func (l *Live) Close() error {
 	l.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/projections/conformance"
 	"github.com/skein-feed/skein/projections/internal/tally"
 )
@@ -61,13 +63,17 @@ func runLive(t testing.TB, l *projections.Live, source projections.Source) (stop
 	return stop
 }
 
-func build(t testing.TB, l *projections.Live, envs []*events.Envelope) *projections.Store {
+// buildNext builds the next generation.
+func buildNext(t testing.TB, l *projections.Live, envs []*events.Envelope) *projections.Store {
 	t.Helper()
-	next, err := l.Build(t.Context(), projections.Bounds{})
+	next, err := l.BuildNext(t.Context(), func(dir string) error {
+		b, err := build.New(build.Options{FS: l.FS(), Dir: dir, New: l.New})
+		if err != nil {
+			return err
+		}
+		return errors.Join(b.Add(envs), b.Finish(t.Context()), b.Close())
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := next.Fold(envs[conformance.After(envs, next.Cursor()):]); err != nil {
 		t.Fatal(err)
 	}
 	return next
@@ -90,12 +96,10 @@ func directories(fs projections.FS) string {
 	return strings.Join(names, " ")
 }
 
-func wantStatus(t testing.TB, l *projections.Live, generation, former, building uint32) {
+func wantStatus(t testing.TB, l *projections.Live, generation, previous uint32) {
 	t.Helper()
-	st := l.Status()
-	if st.Generation != generation || st.Former != former || st.Building != building {
-		t.Errorf("generation %d, former %d, building %d, want %d, %d, %d", st.Generation, st.Former, st.Building,
-			generation, former, building)
+	if st := l.Status(); st.Generation != generation || st.Previous != previous {
+		t.Errorf("generation %d, previous %d, want %d, %d", st.Generation, st.Previous, generation, previous)
 	}
 }
 
@@ -107,46 +111,46 @@ func TestCutOver(t *testing.T) {
 	if err := l.Serving().Fold(envs[:100]); err != nil {
 		t.Fatal(err)
 	}
-	wantStatus(t, l, 1, 0, 0)
-	next := build(t, l, envs[:99])
-	wantStatus(t, l, 1, 0, 2)
-	if _, err := l.Build(t.Context(), projections.Bounds{}); !errors.Is(err, projections.ErrBuilding) {
+	wantStatus(t, l, 1, 0)
+	next := buildNext(t, l, envs[:99])
+	wantStatus(t, l, 1, 0)
+	if _, err := l.BuildNext(t.Context(), nil); !errors.Is(err, projections.ErrBuilding) {
 		t.Errorf("a second build: %v", err)
 	}
 	if _, err := l.CutOver(t.Context(), next); !errors.Is(err, projections.ErrBehind) {
 		t.Errorf("cut over to what is behind: %v", err)
 	}
-	wantStatus(t, l, 1, 0, 2)
-	conformance.Fold(t, next, envs[:150])
+	wantStatus(t, l, 1, 0)
+	next = buildNext(t, l, envs[:150])
 	cutOver(t, l, next)
-	wantStatus(t, l, 2, 1, 0)
+	wantStatus(t, l, 2, 1)
 	conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs[:150]), "the second")
 	if _, err := l.CutOver(t.Context(), next); err == nil {
 		t.Error("cut over twice")
 	}
 
-	cutOver(t, l, build(t, l, envs[:150]))
-	wantStatus(t, l, 3, 2, 0)
+	cutOver(t, l, buildNext(t, l, envs[:150]))
+	wantStatus(t, l, 3, 2)
 	closeLive(t, l)
 	if got := directories(fs); got != "000002 000003 GENERATIONS" {
 		t.Errorf("left are %s", got)
 	}
 	l = openLive(t, liveOn(fs))
-	wantStatus(t, l, 3, 2, 0)
+	wantStatus(t, l, 3, 2)
 
-	former, err := l.Former(t.Context(), projections.Bounds{})
+	previous, err := l.OpenPrevious(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	conformance.Fold(t, former, envs)
-	cutOver(t, l, former)
-	wantStatus(t, l, 2, 3, 0)
-	next = build(t, l, envs)
-	wantStatus(t, l, 2, 3, 4)
-	if err := l.Discard(next); err != nil {
+	conformance.Fold(t, previous, envs)
+	cutOver(t, l, previous)
+	wantStatus(t, l, 2, 3)
+	next = buildNext(t, l, envs)
+	wantStatus(t, l, 2, 3)
+	if err := l.CloseNext(next); err != nil {
 		t.Fatal(err)
 	}
-	wantStatus(t, l, 2, 3, 0)
+	wantStatus(t, l, 2, 3)
 	closeLive(t, l)
 	if got := directories(fs); got != "000002 000003 GENERATIONS" {
 		t.Errorf("left are %s", got)
@@ -156,49 +160,56 @@ func TestCutOver(t *testing.T) {
 	conformance.RowsOf(t, s).MustEqual(t, straight(t, envs), "gone back to")
 }
 
-// TestBuildIsContinued: what is being built outlives a restart, and is begun anew if the fold is another by then.
-func TestBuildIsContinued(t *testing.T) {
+// TestBuildIsBegunAnew: of what was being built nothing outlives a restart, whether the program has the same fold by then or another.
+func TestBuildIsBegunAnew(t *testing.T) {
 	envs := tally.History(4, 100)
 	fs := vfs.NewMem()
 	l := openLive(t, liveOn(fs))
 	conformance.Fold(t, l.Serving(), envs)
-	next := build(t, l, envs[:60])
+	next := buildNext(t, l, envs[:60])
+	if got := directories(fs); got != "000001 000002 GENERATIONS" {
+		t.Errorf("there are %s", got)
+	}
 	closeLive(t, l)
 	if err := next.Fold(envs); !errors.Is(err, projections.ErrClosed) {
 		t.Errorf("folded after Close: %v", err)
 	}
-	l = openLive(t, liveOn(fs))
-	wantStatus(t, l, 1, 0, 2)
-	next, err := l.Build(t.Context(), projections.Bounds{BatchBytes: 100})
-	if err != nil || next.Cursor() != envs[59].Cursor {
-		t.Fatalf("%+v, %v", next.Cursor(), err)
-	}
-	conformance.Fold(t, next, envs[:80])
-	if next, err = l.Reopen(next); err != nil || next.Cursor() != envs[79].Cursor {
-		t.Fatalf("%+v, %v", next.Cursor(), err)
-	}
-	if err := l.Leave(next); err != nil {
-		t.Fatal(err)
-	}
-	closeLive(t, l)
-
 	o := liveOn(fs)
 	o.New = func() projections.Projection {
 		return changed{Tally: tally.New(), version: 2, kinds: tally.New().Kinds()}
 	}
 	l = openLive(t, o)
-	wantStatus(t, l, 1, 0, 2)
-	next = build(t, l, envs)
-	wantStatus(t, l, 1, 0, 3)
-	cutOver(t, l, next)
-	wantStatus(t, l, 3, 1, 0)
-	if _, err := l.Former(t.Context(), projections.Bounds{}); !errors.Is(err, projections.ErrFingerprint) {
-		t.Errorf("gone back to another fold: %v", err)
-	}
-	closeLive(t, l)
-	if got := directories(fs); got != "000001 000003 GENERATIONS" {
+	wantStatus(t, l, 1, 0)
+	if got := directories(fs); got != "000001 GENERATIONS" {
 		t.Errorf("left are %s", got)
 	}
+	cutOver(t, l, buildNext(t, l, envs))
+	wantStatus(t, l, 2, 1)
+	if _, err := l.OpenPrevious(t.Context()); !errors.Is(err, projections.ErrFingerprint) {
+		t.Errorf("gone back to another fold: %v", err)
+	}
+}
+
+// TestBuildFails: what could not be built leaves nothing, and another is built while nobody builds one.
+func TestBuildFails(t *testing.T) {
+	fs := vfs.NewMem()
+	l := openLive(t, liveOn(fs))
+	conformance.Fold(t, l.Serving(), tally.History(4, 100))
+	fault := errors.New("no build today")
+	_, err := l.BuildNext(t.Context(), func(dir string) error {
+		if _, err := l.BuildNext(t.Context(), nil); !errors.Is(err, projections.ErrBuilding) {
+			t.Errorf("a second build: %v", err)
+		}
+		return errors.Join(fs.MkdirAll(dir+"/below", 0o755), fault)
+	})
+	if !errors.Is(err, fault) {
+		t.Error(err)
+	}
+	if got := directories(fs); got != "000001 GENERATIONS" {
+		t.Errorf("left are %s", got)
+	}
+	cutOver(t, l, buildNext(t, l, tally.History(4, 100)))
+	wantStatus(t, l, 2, 1)
 }
 
 // TestOutdated: other settings serve from where they stand; another version answers nothing, unless it says that it can.
@@ -251,7 +262,7 @@ func TestOutdated(t *testing.T) {
 			if err := l.WaitFor(t.Context(), envs[50].Seq()); !errors.Is(err, projections.ErrOutdated) {
 				t.Errorf("wait for what will not come: %v", err)
 			}
-			cutOver(t, l, build(t, l, envs[:60])) // Run brings it up to the present
+			cutOver(t, l, buildNext(t, l, envs[:60])) // Run brings it up to the present
 			if err := l.WaitFor(t.Context(), envs[99].Seq()); err != nil {
 				t.Fatal(err)
 			}
@@ -301,7 +312,7 @@ func TestDamagedStore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fs := vfs.NewMem()
 			l := openLive(t, liveOn(fs))
-			cutOver(t, l, build(t, l, envs[:50]))
+			cutOver(t, l, buildNext(t, l, envs[:50]))
 			closeLive(t, l)
 			damage(t, fs)
 			heard, ready := hearing()
@@ -319,7 +330,7 @@ func TestDamagedStore(t *testing.T) {
 			if err := l.WaitFor(t.Context(), 0); !errors.Is(err, projections.ErrStopped) {
 				t.Errorf("wait: %v", err)
 			}
-			cutOver(t, l, build(t, l, envs[:70]))
+			cutOver(t, l, buildNext(t, l, envs[:70]))
 			if err := l.WaitFor(t.Context(), envs[99].Seq()); err != nil {
 				t.Fatal(err)
 			}
@@ -366,6 +377,7 @@ func removeFiles(t *testing.T, fs *vfs.MemFS, parts ...string) {
 
 func spoil(t *testing.T, fs *vfs.MemFS, part string) {
 	t.Helper()
+	spoilt := 0
 	for _, name := range files(fs, part) {
 		if strings.Contains(name, "marker") {
 			continue
@@ -378,18 +390,20 @@ func spoil(t *testing.T, fs *vfs.MemFS, part string) {
 			t.Fatal(err)
 		}
 		_ = f.Close()
-		return
+		spoilt++
 	}
-	t.Fatal("there is no such file")
+	if spoilt == 0 {
+		t.Fatal("there is no such file")
+	}
 }
 
 // TestFailedIsRebuilt: a projection that fails while it runs is rebuilt by the same way, with the process running on.
 func TestFailedIsRebuilt(t *testing.T) {
 	envs := follows(20)
-	var made int
+	var made atomic.Int32
 	o := projections.LiveOptions{New: func() projections.Projection {
 		p := tally.New()
-		if made++; made == 2 { // the first is asked for its name only
+		if made.Add(1) == 2 { // the first is asked for its name only
 			p.FailAt = 10
 		}
 		return p
@@ -404,7 +418,10 @@ func TestFailedIsRebuilt(t *testing.T) {
 	if _, err := l.View(); !errors.Is(err, tally.ErrFails) || l.Status().State != projections.Failed {
 		t.Errorf("view: %v", err)
 	}
-	cutOver(t, l, build(t, l, nil))
+	if !l.Status().Damaged {
+		t.Error("a fold met an impossible row, and nothing rebuilds the store")
+	}
+	cutOver(t, l, buildNext(t, l, nil))
 	if err := l.WaitFor(t.Context(), 20); err != nil {
 		t.Fatal(err)
 	}
@@ -421,21 +438,21 @@ func TestViewsOutliveTheCutOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cutOver(t, l, build(t, l, envs))
+	cutOver(t, l, buildNext(t, l, envs))
 	want := straight(t, envs[:50]).String()
 	if got := rowsOfView(v); got != want || v.Cursor() != envs[49].Cursor {
 		t.Errorf("the view has changed: %+v", v.Cursor())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := l.Former(ctx, projections.Bounds{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("former, while it is read: %v", err)
+	if _, err := l.OpenPrevious(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("previous, while it is read: %v", err)
 	}
 	if err := v.Close(); err != nil {
 		t.Fatal(err)
 	}
-	former, err := l.Former(t.Context(), projections.Bounds{})
-	if err != nil || former.Cursor() != envs[49].Cursor {
+	previous, err := l.OpenPrevious(t.Context())
+	if err != nil || previous.Cursor() != envs[49].Cursor {
 		t.Errorf("%v", err)
 	}
 }
@@ -461,7 +478,7 @@ func TestWaitersOutliveTheCutOver(t *testing.T) {
 		waited := make(chan error)
 		go func() { waited <- l.WaitFor(t.Context(), 60) }()
 		synctest.Wait()
-		cutOver(t, l, build(t, l, envs[:55]))
+		cutOver(t, l, buildNext(t, l, envs[:55]))
 		synctest.Wait()
 		select {
 		case err := <-waited:
@@ -473,4 +490,47 @@ func TestWaitersOutliveTheCutOver(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestNextGeneration: what each call does to the generation that is being built, and which calls a state refuses.
+func TestNextGeneration(t *testing.T) {
+	envs := follows(20)
+	fails := false
+	l := openLive(t, projections.LiveOptions{New: func() projections.Projection {
+		p := tally.New()
+		if fails {
+			p.FailAt = 10
+		}
+		return p
+	}})
+	conformance.Fold(t, l.Serving(), envs)
+
+	next := buildNext(t, l, envs[:5])
+	if err := l.DeletePrevious(t.Context()); !errors.Is(err, projections.ErrBuilding) {
+		t.Errorf("deleted while a next generation is open: %v", err)
+	}
+	if err := l.CloseNext(l.Serving()); err == nil {
+		t.Error("what serves was closed as the next generation")
+	}
+	if err := l.CloseNext(next); err != nil {
+		t.Fatal(err)
+	}
+	wantStatus(t, l, 1, 0)
+	if _, err := l.CutOver(t.Context(), next); err == nil {
+		t.Error("cut over to what is closed")
+	}
+
+	fails = true
+	next = buildNext(t, l, envs[:5])
+	if next.Fold(envs[5:]) == nil {
+		t.Fatal("a fold that fails does not")
+	}
+	if err := l.CloseNext(next); err != nil {
+		t.Fatal(err)
+	}
+
+	fails = false
+	cutOver(t, l, buildNext(t, l, envs))
+	wantStatus(t, l, 2, 1)
+	conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs), "built after that")
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
 // Merging is implemented by a projection that writes with [Batch.Merge].
@@ -41,7 +43,7 @@ func (e *UnreadableRowError) Error() string {
 // Unwrap gives [ErrCorrupt] and the error of the merger.
 func (e *UnreadableRowError) Unwrap() []error { return []error{ErrCorrupt, e.Err} }
 
-// mergerOf returns the merger of a projection; nil: it has none.
+// mergerOf returns the merger of a projection; nil means it has none.
 func mergerOf(p Projection) *Merger {
 	if m, ok := p.(Merging); ok {
 		merger := m.Merger()
@@ -51,8 +53,16 @@ func mergerOf(p Projection) *Merger {
 }
 
 // EngineMerger returns the merger of a projection as the storage engine calls it, for tools that open the files of a closed
-// store themselves; nil: the projection has none.
+// store themselves; nil means the projection has none.
 func EngineMerger(p Projection) *pebble.Merger { return mergerOf(p).pebble() }
+
+// mergeFunc is the merger as the overlay calls it.
+func (m *Merger) mergeFunc() overlay.MergeFunc {
+	if m == nil {
+		return nil
+	}
+	return m.Merge
+}
 
 // pebble is the merger as the storage engine calls it.
 func (m *Merger) pebble() *pebble.Merger {

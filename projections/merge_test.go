@@ -11,6 +11,14 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
+// joining is a merger in which every group and every order shows: it joins values end to end.
+var joining = &Merger{
+	Name: "join",
+	Merge: func(dst, _ []byte, values [][]byte) ([]byte, error) {
+		return append(dst, bytes.Join(values, nil)...), nil
+	},
+}
+
 // merging is a projection that merges the item of every play into the row of its user, with names that tests choose.
 type merging struct {
 	merger string

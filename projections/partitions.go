@@ -42,6 +42,18 @@ func (s *Partitions) Meets(other *Partitions) bool {
 	return false
 }
 
+// Each calls do with every partition of the set, in ascending order, until it returns an error.
+func (s *Partitions) Each(do func(partition uint8) error) error {
+	for i, word := range s {
+		for ; word != 0; word &= word - 1 {
+			if err := do(uint8(64*i + bits.TrailingZeros64(word))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Len is the number of partitions in the set.
 func (s *Partitions) Len() (n int) {
 	for _, word := range s {
@@ -59,10 +71,24 @@ func (s *Partitions) String() string {
 	return fmt.Sprintf("%x", b)
 }
 
-// Dated is implemented by a projection that has rows which begin with a month, with the shard behind the tag.
+// Dated is implemented by a projection that has rows which begin with a month or week, with the shard behind the tag.
 type Dated interface {
 	// Dated returns the tags of those rows.
 	Dated() []Tag
+}
+
+// Regional is implemented by a projection that has regions: derived rows in the order in which they are asked for, with their
+// home inside the key. A region row begins with the shard and the id by which it is found, such as the owner of a post, so that
+// one walk finds the rows of all homes.
+type Regional interface {
+	// RegionHome returns the partition of the home that a region's key names. It returns false for a key of another tag.
+	RegionHome(key []byte) (partition uint8, ok bool)
+}
+
+// AppendPartition appends the prefix of the rows of a whole partition that are found by another id than their home: the first
+// shard of the partition, then the tag. The id by which they are found comes next, then the home.
+func AppendPartition(dst []byte, partition uint8, tag Tag) []byte {
+	return AppendPrefix(dst, events.Shard(uint16(partition)<<5), tag)
 }
 
 // StoreWide stands in the place of a partition for the rows that belong to none: those of the runtime, of the store as a
@@ -73,6 +99,11 @@ const StoreWide = events.NumPartitions
 func PartitionOf(p Projection, key []byte) int {
 	if len(key) < prefixLen {
 		return StoreWide
+	}
+	if r, ok := p.(Regional); ok {
+		if partition, ok := r.RegionHome(key); ok {
+			return int(partition)
+		}
 	}
 	shard := events.Shard(binary.BigEndian.Uint16(key))
 	if dated, ok := p.(Dated); ok && len(key) >= prefixLen+2 && slices.Contains(dated.Dated(), Tag(key[2])) {
@@ -89,31 +120,22 @@ type holding struct {
 	of Projection
 	// parts are nil where the store holds all partitions: then nothing is asked.
 	parts *Partitions
-	// crossing are the tags of rows that are held whole all the same.
-	crossing []Tag
 }
 
-func holdingOf(p Projection, parts *Partitions) holding {
-	h := holding{of: p, parts: parts}
-	if c, ok := p.(Crossing); ok {
-		h.crossing = c.Crossing()
-	}
-	return h
-}
-
-// gets reports whether an event is delivered: a projection whose rows cross partitions gets every one.
+// gets reports whether an event is delivered.
 func (h *holding) gets(ev *events.Event) bool {
-	if h.parts == nil || len(h.crossing) > 0 {
+	if h.parts == nil {
 		return true
 	}
 	var to Partitions
 	h.of.Route(ev, &to)
-	return to.Meets(h.parts)
+	// What concerns every home also concerns rows of the store as a whole, which a store of no partition has, too.
+	return to == AllPartitions() || to.Meets(h.parts)
 }
 
 // may reports whether the fold may write a row.
 func (h *holding) may(key []byte) bool {
-	if h.parts == nil || slices.Contains(h.crossing, Tag(key[2])) {
+	if h.parts == nil {
 		return true
 	}
 	p := PartitionOf(h.of, key)

@@ -29,36 +29,23 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &pebble.Options{
-		FS:     errorfs.Wrap(s.opts.FS, s.fence),
-		Cache:  s.opts.Cache,
-		Merger: s.merger.pebble(),
-		// The log is the write-ahead log. A commit is in one memtable, a flush writes whole memtables in order and
-		// shows them in one edit of the manifest: after a crash the store is at the end of some commit (I3).
-		DisableWAL:                  true,
-		FormatMajorVersion:          format,
-		MemTableSize:                uint64(b.FlushBytes),
-		MemTableStopWritesThreshold: 1 << 10,
-		L0StopWritesThreshold:       1 << 10,
-		// Flushed tables span the key space and pile up in level 0, where every look-up asks each of them.
-		L0CompactionThreshold:      b.Sublevels,
-		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
-		// One size for all levels makes splits of a compaction, not more tables than needed.
-		LBaseMaxBytes: 64 << 20,
-		MaxOpenFiles:  1000,
-		ReadOnly:      s.opts.ReadOnly,
-		Logger:        pebbleLogger{s},
-	}
-	if o.ReadOnly {
-		o.ErrorIfNotExists = true
-	}
+	o := tableOptions(errorfs.Wrap(s.opts.FS, s.fence), s.opts.Projection, s.merger)
+	o.Cache = s.opts.Cache
+	// The log is the write-ahead log. A commit is in one memtable, a flush writes whole memtables in order and
+	// shows them in one edit of the manifest: after a crash the store is at the end of some commit (I3).
+	o.DisableWAL = true
+	o.FormatMajorVersion = format
+	o.MemTableSize = uint64(b.FlushBytes)
+	o.MemTableStopWritesThreshold, o.L0StopWritesThreshold = 1<<10, 1<<10
+	// Flushed tables span the key space and pile up in level 0, where every look-up asks each of them.
+	o.L0CompactionThreshold = 2
+	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
+	// One size for all levels makes splits of a compaction, not more tables than needed.
+	o.LBaseMaxBytes = 64 << 20
+	o.MaxOpenFiles = 1000
+	o.ReadOnly, o.ErrorIfNotExists = s.opts.ReadOnly, s.opts.ReadOnly
+	o.Logger = pebbleLogger{s}
 	o.TargetFileSizes[0] = 4 << 20
-	for i := range o.Levels {
-		o.Levels[i].FilterPolicy = newTableFilter(s.opts.Projection)
-		o.Levels[i].BlockSize = 16 << 10
-	}
-	// Most rows are in the last level, and are compressed with care there; those that will be written again soon are not.
-	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionGood })
 	o.EventListener = s.pebbleEvents()
 	if err := checkManifest(o.FS, s.dir); err != nil {
 		return nil, err

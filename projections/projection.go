@@ -28,25 +28,12 @@ type Configured interface {
 	Settings() map[string]string
 }
 
-// Crossing is implemented by a projection whose fold still reads and writes rows of one home for the sake of another (I13).
-type Crossing interface {
-	// Crossing returns the tags of those rows. Every store holds all of them, whatever partitions it holds.
-	Crossing() []Tag
-}
-
 // Clocked is implemented by a projection whose rows also change as log time goes by.
 type Clocked interface {
 	// Tick is called with the log time of every event that the projection reads, held or not, before it is applied. It is
 	// as pure as Apply. It depends on the events that are not held by their times alone, and several calls do what the last
 	// of them would have done alone.
 	Tick(now events.Micros, b *Batch) error
-}
-
-// ListWalker is implemented by a projection whose fold walks over lists, however long ago they were written, as inbox over the
-// followers of whoever pins. A walk opens every table of its range that overlaps another, where a look-up skips those whose filters
-// lack the key: what builds such a projection lets fewer of them overlap ([Bounds.Sublevels]).
-type ListWalker interface {
-	WalksLists()
 }
 
 // Compatible is implemented by a projection whose queries can read rows that earlier versions of its fold wrote: a

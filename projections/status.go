@@ -17,10 +17,10 @@ type Status struct {
 	Unreadable bool
 	// Damaged tells of a Failed one that its files or rows are, and not the log: a rebuild heals it.
 	Damaged bool
-	// Former is the generation that a rollback goes back to, Building the one that is being built; 0: none. All of these
-	// are told of a [Live] only, as are the states Rebuilding and Outdated.
-	Former, Building uint32
-	State            State
+	// Previous is the generation that a rollback goes back to; 0 means none. It is told of a [Live] only, as are the states
+	// Rebuilding and Outdated.
+	Previous uint32
+	State    State
 	// Error says why the state is Failed, Outdated or Held.
 	Error error
 	// Cursor is the last whole position that queries see, Flushed the last that is known to be on disk: what a crash
@@ -32,14 +32,14 @@ type Status struct {
 	Rejects uint64
 	// DiskBytes is what the files of the store take.
 	DiskBytes uint64
-	// Format is the engine's format of the files; 0: not known.
+	// Format is the engine's format of the files; 0 means not known.
 	Format uint32
 }
 
 // Answers reports whether queries are answered, once there is a whole position.
 func (st Status) Answers() bool { return st.State != Failed && st.State != Stopped && !st.Unreadable }
 
-// Lag returns how old the last event is that queries see, if there are later ones; 0: there are none.
+// Lag returns how old the last event is that queries see, if there are later ones; 0 means there are none.
 func (st Status) Lag(now time.Time) time.Duration {
 	if st.Behind == 0 || st.Cursor.LastTime == 0 {
 		return 0
@@ -98,7 +98,7 @@ type FoldInfo struct {
 	Ignored, Repeats, Rejects int
 	// Commits of so many Bytes were made.
 	Commits, Bytes int
-	// Oldest is the log time of the first of the envelopes; 0: there was none.
+	// Oldest is the log time of the first of the envelopes; 0 means there was none.
 	Oldest events.Micros
 	// Traces are those of the envelopes, and Began is when the first envelope was folded that has any.
 	Traces []string

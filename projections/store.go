@@ -1,7 +1,6 @@
 package projections
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,7 +40,7 @@ var (
 	ErrNoStore = errors.New("projections: no store")
 	// ErrInUse: another store, of this process or another, has the files open.
 	ErrInUse = errors.New("projections: the store is in use by another process")
-	// ErrCorrupt: rows of the runtime that cannot be.
+	// ErrCorrupt: files that are damaged, or a row that neither the runtime nor a fold can have written, see [RowError].
 	ErrCorrupt = errors.New("projections: corrupt store")
 	// ErrLog: the envelopes do not go on where the store stands.
 	ErrLog = errors.New("projections: not the log of this store")
@@ -49,20 +48,20 @@ var (
 
 // Options say where a store is and what folds into it.
 type Options struct {
-	// FS is the file system; nil: the disk.
+	// FS is the file system; nil means the disk.
 	FS FS
 	// Dir holds the stores of all projections: the rows of a generation are in Dir/<name>/<generation>.
 	Dir string
-	// Generation is the physical build, from 1; 0: the live one, else 1.
+	// Generation is the physical build, from 1; 0 means the live one, else 1.
 	Generation uint32
 	// Projection is what folds. It belongs to this store alone while the store is open.
 	Projection Projection
-	// Partitions are those whose rows the store holds; nil: all.
+	// Partitions are those whose rows the store holds; nil means all.
 	Partitions *Partitions
-	// Cache is shared by several stores (see [NewCache]), for blocks of tables and for memtables; nil, or
-	// [Bounds.CacheBytes]: this store has one of its own.
+	// Cache is shared by several stores (see [NewCache]), for blocks of tables and for memtables. Without one, this store has
+	// its own, of 64 MiB for blocks.
 	Cache *Cache
-	// Logger gets what a person must see; nil: nothing. Everything else is for the Listener.
+	// Logger gets what a person must see; nil means nothing. Everything else is for the Listener.
 	Logger *slog.Logger
 	// Listener gets what metrics are made of.
 	Listener Listener
@@ -91,19 +90,6 @@ type Bounds struct {
 	FlushEnvelopes int
 	// ReadBytes of the log are asked for at once. Default 8 MiB.
 	ReadBytes int
-	// Sublevels of tables may overlap before they are compacted: each is asked in a look-up of the fold, and of queries.
-	// Default 2. What nobody reads yet is built with less work by more, and then compacted at once.
-	Sublevels int
-	// FilterBytes of memory tell the fold of most rows that they are not there, as of nearly all that it asks for when a
-	// store is built, without a look at tables. Default 0: none. Two bytes for each row that is asked for by its key are
-	// plenty. A store that has rows is read once when it is opened.
-	FilterBytes int
-	// PrefetchEvents is of how many events the rows are looked up together, in the order of their keys, where a fold asks the
-	// tables often: of a [Prefetcher]. Default 0: each event looks up its own.
-	PrefetchEvents int
-	// CacheBytes of blocks of tables are in a cache of this store alone, beside the memtables. Default 0: [Options.Cache], or
-	// 64 MiB without that. Pebble takes memtables out of the cache: those of a build would leave none for who serves.
-	CacheBytes int
 }
 
 func (b Bounds) withDefaults() Bounds {
@@ -118,7 +104,6 @@ func (b Bounds) withDefaults() Bounds {
 	def(&b.FlushBytes, 32<<20)
 	def(&b.FlushEnvelopes, 1<<16)
 	def(&b.ReadBytes, 8<<20)
-	def(&b.Sublevels, 2)
 	if b.FlushEvery <= 0 {
 		b.FlushEvery = time.Minute
 	}
@@ -157,8 +142,8 @@ type Store struct {
 	flush   flusher
 	// version is that of the rows that were last shown.
 	version uint64
-	// hot is what queries keep of the rows; nil: nothing.
-	hot Hot
+	// queryCache is nil if queries keep nothing of the rows.
+	queryCache QueryCache
 
 	// current is the last whole position; nil before the first and once closed.
 	current   atomic.Pointer[position]
@@ -180,13 +165,13 @@ func Open(opts Options) (*Store, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	opts.Logger = opts.Logger.With("projection", opts.Projection.Name())
-	if b := opts.Bounds; b.CacheBytes > 0 || opts.Cache == nil {
-		opts.Cache = NewCache(int64(cmp.Or(b.CacheBytes, 64<<20) + maxMemtables*b.FlushBytes))
+	if opts.Cache == nil {
+		opts.Cache = NewCache(int64(64<<20 + maxMemtables*opts.Bounds.FlushBytes))
 		defer opts.Cache.Unref() // Pebble has its own reference
 	}
 	s := &Store{
 		opts: opts, print: fingerprintOf(opts.Projection, opts.Partitions), merger: mergerOf(opts.Projection), fence: &fence{fs: opts.FS},
-		hot: hotOf(opts.Projection), holding: holdingOf(opts.Projection, opts.Partitions),
+		queryCache: queryCacheOf(opts.Projection), holding: holding{opts.Projection, opts.Partitions},
 	}
 	s.life.init(opts.Listener.StateChanged)
 	s.flush.init()
@@ -270,7 +255,7 @@ const closeWait = 10 * time.Second
 // for open views; those that stay open for ten seconds more are an error, and keep the files open.
 func (s *Store) Close() error { return s.closeAfter(nil) }
 
-// closeAfter is Close with views that may stay open until the channel is closed, and ten seconds more; nil: it is.
+// closeAfter is Close with views that may stay open until the channel is closed, and ten seconds more; nil means it is.
 func (s *Store) closeAfter(patience <-chan struct{}) error {
 	s.folding.Lock()
 	if !s.life.close() {
@@ -284,8 +269,8 @@ func (s *Store) closeAfter(patience <-chan struct{}) error {
 	if p := s.current.Swap(nil); p != nil {
 		p.rows.release()
 	}
-	if s.hot != nil {
-		s.hot.Close()
+	if s.queryCache != nil {
+		s.queryCache.Close()
 	}
 	s.folding.Unlock() // who waits for it shall not wait for views, but hear that the store is closed
 	if open := s.snapshots.wait(patience, closeWait); open != nil {
@@ -296,7 +281,7 @@ func (s *Store) closeAfter(patience <-chan struct{}) error {
 	if s.broken.Load() {
 		return err
 	}
-	s.fold.batch.rows.close()
+	s.fold.batch.rows.Close()
 	s.using.Lock()
 	defer s.using.Unlock()
 	closed := s.db.Close()

@@ -38,7 +38,7 @@ func newTableFilter(p Projection) *tableFilter {
 	return f
 }
 
-// leavesOut reports whether a key is in no filter. The tag stands behind the shard, or behind the month of rows that have one.
+// leavesOut reports whether a key is in no filter. The tag stands behind the shard, or behind the month or week of rows that have one.
 func (f *tableFilter) leavesOut(key []byte) bool { return len(key) > 2 && f.walked[key[2]] }
 
 // Name is part of [pebble.FilterPolicy].

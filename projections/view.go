@@ -9,13 +9,14 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
 // View is the store at one whole position. It belongs to one goroutine and must be closed; what it holds of older rows
 // is kept on disk until then. Its iterators must be closed first.
 type View struct {
 	at     *position
-	finder finder
+	finder overlay.Finder
 	scans  int
 }
 
@@ -26,9 +27,9 @@ type position struct {
 	rows    *snapshot
 	cursor  events.Cursor
 	rejects uint64
-	// version is that of the rows, hot what queries keep of them.
-	version uint64
-	hot     Hot
+	// version is that of the rows, queryCache what queries keep of them.
+	version    uint64
+	queryCache QueryCache
 }
 
 // snapshot is a Pebble snapshot that several positions and any number of views share.
@@ -43,11 +44,11 @@ type snapshot struct {
 
 func (sn *snapshot) take() *pebble.Iterator { return sn.idle.Swap(nil) }
 
-func (sn *snapshot) give(f *finder) {
-	if f.it != nil && f.it.Error() == nil {
-		f.it = sn.idle.Swap(f.it)
+func (sn *snapshot) give(f *overlay.Finder) {
+	if f.It != nil && f.It.Error() == nil {
+		f.It = sn.idle.Swap(f.It)
 	}
-	f.close()
+	f.Close()
 }
 
 // snapshots counts the snapshots of a store that are not closed.
@@ -127,7 +128,7 @@ func (sn *snapshot) release() {
 // snapshot stays.
 func (s *Store) publish(newRows bool) {
 	last := s.current.Load()
-	next := &position{cursor: s.fold.cursor, rejects: s.fold.rejects, hot: s.hot}
+	next := &position{cursor: s.fold.cursor, rejects: s.fold.rejects, queryCache: s.queryCache}
 	if last != nil && !newRows {
 		next.rows = last.rows
 	} else {
@@ -169,14 +170,16 @@ func (v *View) Cursor() events.Cursor { return v.at.cursor }
 
 // Get returns the value of a key. It may be kept only until the next call.
 func (v *View) Get(key []byte) (value []byte, ok bool, err error) {
-	if v.finder.it == nil {
-		v.finder.it = v.at.rows.take()
+	if v.finder.It == nil {
+		v.finder.It = v.at.rows.take()
 	}
-	return v.finder.find(v.at.rows, key)
+	return v.finder.Find(v.at.rows, key)
 }
 
 // Iter returns an iterator over the keys k with lower <= k < upper; a nil bound is none.
-func (v *View) Iter(lower, upper []byte) Iterator { return newScan(v.at.rows, lower, upper, &v.scans) }
+func (v *View) Iter(lower, upper []byte) Iterator {
+	return overlay.NewScan(v.at.rows, lower, upper, &v.scans)
+}
 
 // Close releases the view. It is an error if an iterator is open.
 func (v *View) Close() error {
@@ -190,89 +193,4 @@ func (v *View) Close() error {
 		return errOpenScan
 	}
 	return nil
-}
-
-// finder finds single rows. It keeps an iterator: Pebble's own Get asks no Bloom filter of the lowest level, where most
-// rows are, and most look-ups miss.
-type finder struct{ it *pebble.Iterator }
-
-// find returns the value of a key, good until the next call. The rows must be the same in every call until close.
-func (f *finder) find(rows pebble.Reader, key []byte) (value []byte, ok bool, err error) {
-	if f.it == nil {
-		if f.it, err = rows.NewIter(&pebble.IterOptions{UseL6Filters: true}); err != nil {
-			return nil, false, err
-		}
-	}
-	// The prefix of a key that filters know is all of it, so the iterator is at the key or nowhere.
-	if !f.it.SeekPrefixGE(key) {
-		return nil, false, f.it.Error()
-	}
-	value, err = f.it.ValueAndErr()
-	return value, err == nil, err
-}
-
-func (f *finder) close() {
-	if f.it != nil {
-		_ = f.it.Close() // find has returned its error
-		f.it = nil
-	}
-}
-
-// scan is an Iterator over rows of the database.
-type scan struct {
-	it     *pebble.Iterator
-	open   *int // counts the open iterators of the reader
-	moved  bool
-	closed bool
-	err    error
-}
-
-func newScan(rows pebble.Reader, lower, upper []byte, open *int) *scan {
-	*open++
-	s := &scan{open: open}
-	s.it, s.err = rows.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	return s
-}
-
-func (s *scan) Next() bool {
-	switch {
-	case s.err != nil:
-		return false
-	case s.moved:
-		return s.it.Next()
-	}
-	s.moved = true
-	return s.it.First()
-}
-
-func (s *scan) SeekGE(key []byte) bool {
-	if s.err != nil {
-		return false
-	}
-	s.moved = true
-	return s.it.SeekGE(key)
-}
-
-func (s *scan) Key() []byte { return s.it.Key() }
-
-func (s *scan) Value() []byte {
-	value, err := s.it.ValueAndErr()
-	if err != nil && s.err == nil {
-		s.err = err
-	}
-	return value
-}
-
-func (s *scan) Close() error {
-	if s.closed {
-		return s.err
-	}
-	s.closed = true
-	*s.open--
-	if s.it != nil {
-		if err := s.it.Close(); s.err == nil {
-			s.err = err
-		}
-	}
-	return s.err
 }

@@ -48,7 +48,7 @@ func (s *Store) ViewAt(ctx context.Context, seq uint64) (*View, error) {
 	}
 }
 
-// viewNow returns a view at a sequence if the store shows exactly that now; nil: it is not there yet.
+// viewNow returns a view at a sequence if the store shows exactly that now; nil means it is not there yet.
 func (s *Store) viewNow(seq uint64) (*View, error) {
 	v, err := s.View()
 	switch {
@@ -102,7 +102,7 @@ func (w *wanted) add(seq uint64) *wantedView {
 	defer w.mu.Unlock()
 	v := &wantedView{seq: seq, done: make(chan struct{})}
 	w.list = append(w.list, v)
-	w.settleLocked()
+	w.updateLowestLocked()
 	return v
 }
 
@@ -113,7 +113,7 @@ func (w *wanted) remove(v *wantedView) {
 	for i := range w.list {
 		if w.list[i] == v {
 			w.list = append(w.list[:i], w.list[i+1:]...)
-			w.settleLocked()
+			w.updateLowestLocked()
 			break
 		}
 	}
@@ -123,7 +123,7 @@ func (w *wanted) remove(v *wantedView) {
 	}
 }
 
-func (w *wanted) settleLocked() {
+func (w *wanted) updateLowestLocked() {
 	lowest := uint64(math.MaxUint64)
 	for _, v := range w.list {
 		lowest = min(lowest, v.seq)
@@ -160,6 +160,6 @@ func (f *fold) showWanted(next uint64) error {
 	}
 	clear(w.list[len(waiting):])
 	w.list = waiting
-	w.settleLocked()
+	w.updateLowestLocked()
 	return nil
 }

@@ -4,9 +4,9 @@
 //	events.Log ─┬─ archiver ──► bucket: segments of the log        (directory or S3)
 //	            │                  │ what is archived may be trimmed from the stream
 //	            ▼                  ▼
-//	          log read from the archive, then the stream, without a seam
+//	          log read from the archive, then the stream, as one
 //	            │
-//	            ├─► rebuild   a new generation beside the live one ──► cut over ──► the former one, for rollback
+//	            ├─► rebuild   a new generation beside the live one ──► cut over ──► the previous one, for rollback
 //	            ├─► verify    a shadow, folded to a position that the live store has, and compared ──► repair
 //	            ├─► snapshot  a store with its position ──► bucket ──► restore, and replay the tail
 //	            ├─► audit     graph, inbox and counters compared at one position, all the time ──► repair

@@ -15,7 +15,7 @@ type Progress struct {
 	unit        atomic.Pointer[string]
 }
 
-// Start names the unit of the work, "envelopes", "rows" or "bytes", and how much there is in all, as far as known; 0:
+// Start names the unit of the work, "envelopes", "rows" or "bytes", and how much there is in all, as far as known; 0 means
 // unknown. What was done before counts no more.
 func (p *Progress) Start(unit string, total uint64) {
 	if p == nil {
@@ -61,7 +61,7 @@ func (p *Progress) Now() (unit string, done, total uint64) {
 // Pace keeps long work to a share of one core's time, so that what serves goes on beside it. The zero value holds nothing
 // back.
 type Pace struct {
-	// Share is the part of the time that the work may take, above 0 and up to 1; 0: all of it.
+	// Share is the part of the time that the work may take, above 0 and up to 1; 0 means all of it.
 	Share float64
 }
 

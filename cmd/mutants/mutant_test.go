@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -116,7 +117,33 @@ func TestRepository(t *testing.T) {
 		if _, err := m.apply(root); err != nil {
 			t.Error(err)
 		}
+		if !exists(t, m.test) {
+			t.Errorf("%s: there is no test %s", m.name, m.test)
+		}
 	}
+}
+
+// exists reports whether the package has a test that the regular expression names.
+func exists(t *testing.T, of test) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../..", of.pkg, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, _, _ := strings.Cut(of.run, "/")
+	named := regexp.MustCompile(run)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllSubmatch(text, -1) {
+			if named.Match(found[1]) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func TestFindMutants(t *testing.T) {

@@ -19,6 +19,9 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/skein-feed/skein/cmd/skein-bench/bench"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/replays"
 )
 
 // cli is the grammar of the command line.
@@ -77,7 +80,7 @@ type measureCmd struct {
 	Of      []string      `help:"Of the projections that are replayed, these only." name:"replay-of" placeholder:"NAME"`
 	Growth  []int         `help:"Numbers of follows whose costs are compared." default:"100000,1000000,10000000"`
 	Alone   bool          `help:"Of growth, the graph alone: no service is started." name:"growth-alone"`
-	Memory  byteSize      `help:"Memory for the rebuilds of growth; 0: the default of skein serve." name:"rebuild-memory" default:"0"`
+	Memory  byteSize      `help:"Memory for the rebuilds of growth; 0 means the default of skein serve." name:"rebuild-memory" default:"0"`
 	Limit   time.Duration `help:"Give up after this time." default:"40m"`
 	Dir     string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir"`
 	JSON    string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path"`
@@ -102,7 +105,7 @@ func (c *measureCmd) Run(ctx context.Context, std *streams) error {
 	if err != nil {
 		return err
 	}
-	opts := bench.Options{
+	opts := measure.Options{
 		Self: self, Dir: c.Dir, Users: c.Users, Edges: c.Edges, Runs: c.Runs, Time: c.Time, Follows: c.Follows,
 		BigUser: c.Big, Posts: c.Posts, Readers: c.Readers, Plays: c.Plays, Items: c.Items,
 		Replayed: c.Replay, ReplayOf: c.Of, Growth: c.Growth, GrowthAlone: c.Alone, RebuildMemory: int(c.Memory), Limit: c.Limit,
@@ -159,7 +162,7 @@ type redisServiceCmd struct {
 
 // Run serves until the context ends.
 func (c *redisServiceCmd) Run(ctx context.Context) error {
-	return bench.ServeRedis(ctx, c.Redis, c.PortFile, c.Batch)
+	return programs.ServeRedis(ctx, c.Redis, c.PortFile, c.Batch)
 }
 
 type replayJobCmd struct {
@@ -168,5 +171,5 @@ type replayJobCmd struct {
 
 // Run does the job and prints what it found.
 func (c *replayJobCmd) Run(ctx context.Context, std *streams) error {
-	return bench.RunReplayJob(ctx, c.Job, std.out)
+	return replays.RunReplayJob(ctx, c.Job, std.out)
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/skein-feed/skein/cmd/skein-bench/bench"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
 // TestMain makes the test binary be skein-bench itself when a test runs it: the processes that the bench starts are real.
 func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){"skein-bench": main}) }
 
-// measure measures some groups with real processes.
-func measure(t *testing.T, opts bench.Options) *bench.Report {
+// runBench measures some groups with real processes.
+func runBench(t *testing.T, opts measure.Options) *measure.Report {
 	t.Helper()
 	self, err := exec.LookPath("skein-bench")
 	if err != nil {
@@ -32,7 +33,7 @@ func measure(t *testing.T, opts bench.Options) *bench.Report {
 
 // TestLatency times the calls of all methods in all circumstances.
 func TestLatency(t *testing.T) {
-	report := measure(t, bench.Options{
+	report := runBench(t, measure.Options{
 		Only: []string{"latency"}, Users: 5000, Edges: 25_000, Follows: 10_000, Time: 500 * time.Millisecond,
 	})
 	timed := 0
@@ -57,7 +58,7 @@ func TestLatency(t *testing.T) {
 
 // TestGrowthOfServices starts the service with all stores of a few sizes.
 func TestGrowthOfServices(t *testing.T) {
-	report := measure(t, bench.Options{Only: []string{"growth"}, Growth: []int{10_000, 20_000}, Runs: 2})
+	report := runBench(t, measure.Options{Only: []string{"growth"}, Growth: []int{10_000, 20_000}, Runs: 2})
 	last := report.Growth[len(report.Growth)-1]
 	if len(report.Growth) != 2 || last.StartSeconds <= 0 || last.ReadyBytes < 1<<20 || last.IdleBytes < 1<<20 || last.UnauditedBytes < 1<<20 {
 		t.Errorf("%+v", last)

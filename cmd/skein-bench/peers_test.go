@@ -5,13 +5,13 @@ package main
 import (
 	"testing"
 
-	"github.com/skein-feed/skein/cmd/skein-bench/bench"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
 // TestQuick runs the smoke test of the bench with the real programs. It is behind a tag because it needs redis-server,
 // redis-benchmark and wrk, which go test ./... must not: go test -C cmd/skein-bench -tags peers .
 func TestQuick(t *testing.T) {
-	report := measure(t, bench.Options{}.Quickly())
+	report := runBench(t, measure.Options{}.Quickly())
 	measured := make(map[string]bool)
 	for _, r := range report.Rows {
 		measured[r.ID] = true

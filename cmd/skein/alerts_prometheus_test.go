@@ -231,7 +231,7 @@ func (p *prometheusServer) firing(ctx context.Context, name string) (map[string]
 	return firing, nil
 }
 
-// await waits until all of these alerts fire, and meanwhile does again and again what causes them; nil: nothing.
+// await waits until all of these alerts fire, and meanwhile does again and again what causes them; nil means nothing.
 func (p *prometheusServer) await(t *testing.T, name string, cause func(), alerts ...string) {
 	t.Helper()
 	began := time.Now()

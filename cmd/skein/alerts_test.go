@@ -425,7 +425,7 @@ func snapshotsBroken(t *testing.T, p *prometheusServer) {
 func rowsLost(t *testing.T, p *prometheusServer) {
 	var running *service.Service
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
-		o.Upkeep.AuditShare = 1
+		o.Maintenance.AuditShare = 1
 		o.Works = func(a *service.Service) service.Works { running = a; return a.Works() }
 	})
 	defer stop()
@@ -435,7 +435,7 @@ func rowsLost(t *testing.T, p *prometheusServer) {
 	live := running.Store("graph")
 	lose := func() {
 		prefix := graph.FollowersPrefix(nil, "silent")
-		_ = live.Mend(t.Context(), func(_ events.Cursor, rows projections.Reader, m *projections.Mending) error {
+		_ = live.Repair(t.Context(), func(_ events.Cursor, rows projections.Reader, m *projections.Repair) error {
 			it := rows.Iter(prefix, projections.PrefixEnd(prefix))
 			if it.Next() {
 				m.Delete(append([]byte(nil), it.Key()...))

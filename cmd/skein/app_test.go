@@ -37,7 +37,8 @@ func startApp(t *testing.T, dir string, logger *slog.Logger, options ...func(*se
 		t.Fatal(err)
 	}
 	o := service.Options{
-		Log: eventlog.Config{Dir: filepath.Join(dir, service.LogDir)}, Dir: dir, Memory: service.Memory{Cache: 16 << 20, Hot: 1 << 20}, Logger: logger,
+		Log: eventlog.Config{Dir: filepath.Join(dir, service.LogDir)}, Dir: dir, Logger: logger,
+		Memory: service.Memory{Cache: 16 << 20, Queries: 1 << 20},
 	}
 	for _, f := range options {
 		f(&o)

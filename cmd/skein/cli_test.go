@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,9 +16,12 @@ import (
 )
 
 // output runs a command that needs no service.
-func output(args ...string) (code int, out string) {
+func output(args ...string) (code int, out string) { return outputWith(nil, args...) }
+
+// outputWith runs a command of a command line that has more than [cli].
+func outputWith(more []kong.Option, args ...string) (code int, out string) {
 	var text, trouble bytes.Buffer
-	code = run(args, &command.Streams{Out: &text, Err: &trouble})
+	code = run(args, &command.Streams{Out: &text, Err: &trouble}, more...)
 	return code, text.String() + trouble.String()
 }
 
@@ -54,38 +59,104 @@ func TestNegativeValues(t *testing.T) {
 	}
 }
 
-// TestExitCodesAreDocumented: every command has a row in the table of docs/cli.md, and every row is of a command.
-func TestExitCodesAreDocumented(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/cli.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(doc), "\n## Exit codes\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	documented := map[string]bool{}
-	for line := range strings.SplitSeq(section, "\n") {
-		cell, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
-		for _, name := range regexp.MustCompile("`([a-z -]+)`").FindAllStringSubmatch(cell, -1) {
-			if strings.HasPrefix(line, "| ") {
-				documented[name[1]] = true
-			}
-		}
-	}
+// TestEveryCommandIsWhole: every command has all that the list of docs/development.md demands of a new one.
+func TestEveryCommandIsWhole(t *testing.T) {
 	parser, err := kong.New(&cli{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, leaf := range parser.Model.Leaves(true) {
-		name := leaf.Name
-		for up := leaf.Parent; up != nil && up.Parent != nil; up = up.Parent {
-			name = up.Name + " " + name
+	for _, lack := range lacking(parser.Model, exitCodesPage(t), scripts(t)) {
+		t.Error(lack)
+	}
+}
+
+func exitCodesPage(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
+}
+
+// scripts are the scenarios of [TestScripts], in one text.
+func scripts(t *testing.T) string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	var all strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
+	}
+	return all.String()
+}
+
+// lacking returns what commands lack: help, also of their flags; a row in the table of exit codes, of which every row is of a command;
+// and a script that runs them.
+func lacking(model *kong.Application, page, scripts string) (lacks []string) {
+	documented, run := rowsOfExitCodes(page), runByScripts(model.Node, scripts)
+	for _, leaf := range model.Leaves(true) {
+		name := strings.Join(commandPath(leaf), " ")
+		if leaf.Help == "" {
+			lacks = append(lacks, name+": no help")
+		}
+		for _, f := range leaf.Flags {
+			if f.Help == "" {
+				lacks = append(lacks, name+" --"+f.Name+": no help")
+			}
 		}
 		if !documented[name] {
-			t.Errorf("%s is not in the table", name)
+			lacks = append(lacks, name+": no row among the exit codes of docs/cli.md")
+		}
+		if !run[leaf] {
+			lacks = append(lacks, name+": no script in testdata/script runs it")
 		}
 		delete(documented, name)
 	}
-	for name := range documented {
-		t.Errorf("%s is in the table only", name)
+	for _, name := range slices.Sorted(maps.Keys(documented)) {
+		lacks = append(lacks, name+": no command, but a row among the exit codes of docs/cli.md")
 	}
+	return lacks
+}
+
+// rowsOfExitCodes are the commands that the table of exit codes names.
+func rowsOfExitCodes(page string) map[string]bool {
+	_, section, _ := strings.Cut(page, "\n## Exit codes\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	documented := map[string]bool{}
+	for line := range strings.SplitSeq(section, "\n") {
+		row, is := strings.CutPrefix(line, "| ")
+		if !is {
+			continue
+		}
+		cell, _, _ := strings.Cut(row, " | ")
+		for _, name := range regexp.MustCompile("`([a-z -]+)`").FindAllStringSubmatch(cell, -1) {
+			documented[name[1]] = true
+		}
+	}
+	return documented
+}
+
+// runByScripts returns the commands that scripts run.
+func runByScripts(root *kong.Node, scripts string) map[*kong.Node]bool {
+	run := map[*kong.Node]bool{}
+	for _, line := range regexp.MustCompile(`(?m)^(?:! )?(?:exec skein|until (?:'[^']*'|\S+)) (.+)$`).FindAllStringSubmatch(scripts, -1) {
+		node := root
+		for word := range strings.FieldsSeq(line[1]) {
+			if i := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == word }); i >= 0 {
+				node = node.Children[i]
+			}
+		}
+		if node.DefaultCmd != nil {
+			node = node.DefaultCmd
+		}
+		run[node] = true
+	}
+	return run
 }

@@ -102,7 +102,7 @@ func complete(node *kong.Node, words []string) (may []string) {
 	return slices.Compact(may)
 }
 
-// flagOf returns the flag of a node, or of one that it stands under; nil: there is none.
+// flagOf returns the flag of a node, or of one that it stands under; nil means there is none.
 func flagOf(node *kong.Node, name string) *kong.Flag {
 	for _, group := range node.AllFlags(false) {
 		for _, f := range group {

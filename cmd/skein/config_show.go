@@ -64,7 +64,7 @@ func (c *configCmd) Run(parsed *kong.Context, std *command.Streams) error {
 	return out.Close()
 }
 
-// origins tells of each flag where its value is from.
+// origins reports of each flag where its value is from.
 func origins(parsed *kong.Context) map[string]string {
 	from := map[string]string{}
 	for _, f := range parsed.Selected().Flags {

@@ -20,6 +20,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/statuscmd"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -74,18 +75,18 @@ func TestDashboardShows(t *testing.T) {
 		traffic.Go(func() { (&soaking{api: w.api}).write(ctx, t, n) })
 		traffic.Go(func() { readAll(ctx, w.api, n) })
 	}
-	watching, err := scrape(t.Context(), w.api)
+	watching, err := statuscmd.Scrape(t.Context(), w.api)
 	if err != nil {
 		t.Fatal(err)
 	}
 	last := watching
 	for tick := time.NewTicker(time.Second); ctx.Err() == nil; <-tick.C {
 		watching = last
-		if last, err = scrape(t.Context(), w.api); err != nil {
+		if last, err = statuscmd.Scrape(t.Context(), w.api); err != nil {
 			t.Fatal(err)
 		}
 	}
-	screen := (&statusScreen{url: "http://127.0.0.1:7411", since: since{watching, last}}).text()
+	screen := statuscmd.Screen("http://127.0.0.1:7411", watching, last)
 	traffic.Wait()
 	for i := range d.Panels {
 		for _, target := range d.Panels[i].Targets {
@@ -169,7 +170,7 @@ func (pl *panel) ask(t *testing.T, p *prometheusServer, expr, legend string, fro
 	t.Errorf("%s shows nothing: %s", pl.Title, query)
 }
 
-var colours = []string{"#73bf69", "#f2cc0c", "#5794f2", "#ff780a", "#b877d9", "#f2495c", "#8ab8ff", "#37872d", "#c4162a", "#a352cc"}
+var colors = []string{"#73bf69", "#f2cc0c", "#5794f2", "#ff780a", "#b877d9", "#f2495c", "#8ab8ff", "#37872d", "#c4162a", "#a352cc"}
 
 // svg draws the panels where the dashboard has them. It is no picture of Grafana.
 func (d *dashboard) svg(began time.Time) string {
@@ -204,8 +205,8 @@ func (d *dashboard) svg(began time.Time) string {
 		}
 		legend := left - 52
 		for i, l := range p.lines {
-			colour := colours[i%len(colours)]
-			fmt.Fprintf(&b, `<polyline stroke="%s" points="`, colour)
+			color := colors[i%len(colors)]
+			fmt.Fprintf(&b, `<polyline stroke="%s" points="`, color)
 			for k := range l.x {
 				fmt.Fprintf(&b, "%.0f,%.1f ", left+width*l.x[k]/until, top+height-height*l.y[k]/most)
 			}
@@ -215,7 +216,7 @@ func (d *dashboard) svg(began time.Time) string {
 				if at+float64(6*len(l.name)) > float64(x+w-10) { // the second row of the legend
 					at, line = max(float64(x+10), at-float64(w)+70), float64(y+h-12)
 				}
-				fmt.Fprintf(&b, `<text x="%.0f" y="%.0f" class="s" style="fill:%s">%s</text>`+"\n", at, line, colour, html.EscapeString(l.name))
+				fmt.Fprintf(&b, `<text x="%.0f" y="%.0f" class="s" style="fill:%s">%s</text>`+"\n", at, line, color, html.EscapeString(l.name))
 				legend += float64(6*len(l.name)) + 10
 			}
 		}
@@ -231,11 +232,11 @@ func unitText(v float64, unit string) string {
 	switch unit {
 	case "s":
 		if v >= 60 {
-			return ageText(v)
+			return statuscmd.AgeText(v)
 		}
-		return latencyText(v)
+		return statuscmd.LatencyText(v)
 	case "bytes", "Bps":
-		return bytesText(v)
+		return statuscmd.BytesText(v)
 	case "percentunit":
 		return fmt.Sprintf("%.0f %%", 100*v)
 	}

@@ -41,9 +41,9 @@ func (c *demoCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	}
 	flags := flags.LogFlags{LogFormat: "text", LogLevel: c.LogLevel}
 	a, err := service.Open(ctx, service.Options{
-		Log: eventlog.Config{Dir: filepath.Join(dir, service.LogDir)}, Dir: dir, Memory: service.Memory{Cache: 64 << 20, Hot: 1 << 20},
+		Log: eventlog.Config{Dir: filepath.Join(dir, service.LogDir)}, Dir: dir, Memory: service.Memory{Cache: 64 << 20, Queries: 1 << 20},
 		Logger: flags.Logger(std.Err), Version: version().Version,
-		Upkeep: service.UpkeepOptions{Archive: archive, AuditShare: 0.05, Adopt: true},
+		Maintenance: service.MaintenanceOptions{Archive: archive, AuditShare: 0.05, Adopt: true},
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())

@@ -26,7 +26,7 @@ type stop struct {
 	method, body string
 	// want is what the answer must contain: a tour that tells something else than it shows is an error.
 	want string
-	// lacks is what it must not contain; empty: nothing.
+	// lacks is what it must not contain; empty means nothing.
 	lacks string
 	// refused: the call is an error, and that is the point.
 	refused bool

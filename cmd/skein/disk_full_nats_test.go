@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
+
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 

@@ -16,6 +16,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
+	"github.com/skein-feed/skein/cmd/skein/internal/snapshots"
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/atomicfile"
 	"github.com/skein-feed/skein/events/eventlog"
@@ -113,7 +114,7 @@ type exportRowsCmd struct {
 	Scratch    string   `help:"Where a snapshot is restored meanwhile; by default as temporary files." type:"path" placeholder:"DIR"`
 	Data       string   `help:"Data directory of a service that is not running." type:"path" placeholder:"DIR"`
 	Tag        []string `help:"Only rows of this kind, as inspect names it; more than once for several." placeholder:"NAME" sep:"none"`
-	Partition  int      `help:"Only this one of the 256 partitions; -1: all rows." default:"-1" placeholder:"N"`
+	Partition  int      `help:"Only this one of the 256 partitions; -1 means all rows." default:"-1" placeholder:"N"`
 }
 
 // Help is shown below the flags.
@@ -171,7 +172,7 @@ func (c *exportRowsCmd) take(ctx context.Context, std *command.Streams) error {
 func (c *exportRowsCmd) drop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	b, err := (&targetFlag{c.Target}).open(ctx)
+	b, err := (&snapshots.TargetFlag{Target: c.Target}).OpenTarget(ctx)
 	if err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func (c *exportRowsCmd) drop(ctx context.Context) error {
 
 // restored exports a snapshot, restored into a directory that is removed.
 func (c *exportRowsCmd) restored(ctx context.Context, std *command.Streams, p projections.Projection) (err error) {
-	b, err := (&targetFlag{c.Target}).open(ctx)
+	b, err := (&snapshots.TargetFlag{Target: c.Target}).OpenTarget(ctx)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func TestGoldenMake(t *testing.T) {
 	writeWorld(t, s, "skein")
 	mustSkein(t, s, "skein", "", "snapshot", "--name", "golden")
 	kept := record(t, s, "skein")
-	settled(t, s, "skein")
+	waitArchived(t, s, "skein")
 	if err := s.stop(); err != nil {
 		t.Fatal(err)
 	}

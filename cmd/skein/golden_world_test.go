@@ -204,8 +204,8 @@ func mustAnswer(t *testing.T, s *server, program, kept string, otherEpoch bool) 
 	}
 }
 
-// settled waits until nothing waits for the archive, so that a copy of the directory has all of it.
-func settled(t *testing.T, s *server, program string) {
+// waitArchived waits until nothing waits for the archive, so that a copy of the directory has all of it.
+func waitArchived(t *testing.T, s *server, program string) {
 	t.Helper()
 	err := eventually(t.Context(), func(ctx context.Context) error {
 		out, err := skeinRuns(ctx, s, program, "", "status")

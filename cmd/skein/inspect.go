@@ -23,10 +23,10 @@ import (
 type inspectCmd struct {
 	Dir        string `arg:"" help:"The data directory of a service that is not running." type:"existingdir"`
 	Projection string `help:"Which store: graph, inbox, seen or counters." default:"graph"`
-	Generation uint32 `help:"Which build; 0: the latest." default:"0"`
+	Generation uint32 `help:"Which build; 0 means the latest." default:"0"`
 	User       string `help:"Only rows whose keys begin with this user, or with a board of this user."`
 	Kind       string `help:"Only rows of this kind, the second word of each line: edge, following, board-counts, checkpoint, ..."`
-	Limit      int    `help:"Stop after so many rows; 0: never." default:"0"`
+	Limit      int    `help:"Stop after so many rows; 0 means never." default:"0"`
 	JSON       bool   `help:"Print JSON with the raw bytes of key and value besides."`
 }
 
@@ -133,7 +133,7 @@ func (r *inspected) next() bool {
 	return ok
 }
 
-// wanted reports whether a key is one of the wanted, and else from which key on the next may be; nil: there is none.
+// wanted reports whether a key is one of the wanted, and else from which key on the next may be; nil means there is none.
 func (r *inspected) wanted(key []byte) (here bool, from []byte) {
 	prefix := key[:min(3, len(key))]
 	for _, after := range r.after {

@@ -265,7 +265,7 @@ func breakOff(ctx context.Context, t *testing.T, api *command.Client, path strin
 	}
 	var ended *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &ended) {
-		t.Fatalf("the import ended before it was broken off: %v", err)
+		t.Fatalf("the import ended before it was interrupted: %v", err)
 	}
 	return ended.ExitCode(), text.String()
 }

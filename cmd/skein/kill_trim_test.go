@@ -268,7 +268,7 @@ func (r *trimRound) server(t *testing.T) *server {
 }
 
 // TestServerKilledDuringTrim: the service is killed before, while and after it archives and trims a log that is older than the
-// horizon. Every time archive and stream together are the whole log, without a seam; and what is started on them trims, has
+// horizon. Every time archive and stream together are the whole log, without a gap; and what is started on them trims, has
 // all that was acknowledged, knows the event ids of the horizon, and every store equals the log.
 func TestServerKilledDuringTrim(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,7 @@ const (
 	exitFailed = 1
 	// exitUsage: the command line, environment or configuration file is wrong; nothing was done.
 	exitUsage = 2
-	// exitInterrupted: broken off by a signal before the end.
+	// exitInterrupted: interrupted by a signal before the end.
 	exitInterrupted = 130
 )
 
@@ -34,7 +34,8 @@ func main() {
 // exitNow is what kong calls after --help and --version. It ends the parsing from inside, as a panic that run catches.
 type exitNow int
 
-func run(args []string, std *command.Streams) (code int) {
+// run runs a command line. Options beyond those of the program are for tests of it.
+func run(args []string, std *command.Streams, more ...kong.Option) (code int) {
 	defer func() {
 		if p := recover(); p != nil {
 			now, ok := p.(exitNow)
@@ -45,7 +46,7 @@ func run(args []string, std *command.Streams) (code int) {
 		}
 	}()
 	var c cli
-	parser, err := kong.New(&c,
+	parser, err := kong.New(&c, append(more,
 		kong.Name("skein"),
 		kong.Description("Who follows whom, what is new for me, what have I already seen: from one log of events."),
 		kong.UsageOnError(),
@@ -54,7 +55,7 @@ func run(args []string, std *command.Streams) (code int) {
 		kong.Resolvers(&configFile{flag: "config"}),
 		kong.Writers(std.Out, std.Err),
 		kong.Exit(func(code int) { panic(exitNow(code)) }),
-	)
+	)...)
 	if err != nil {
 		std.Sayf("skein: %v", err)
 		return exitUsage
@@ -112,7 +113,7 @@ func exitCode(ctx context.Context, err error, std *command.Streams) int {
 		std.Sayf("skein: %v", err)
 		return exitUsage
 	case errors.Is(err, context.Cause(ctx)), errors.Is(err, ctx.Err()):
-		std.Sayf("skein: broken off by a signal")
+		std.Sayf("skein: interrupted by a signal")
 		return exitInterrupted
 	}
 	std.Sayf("skein: %s", command.Explain(err))

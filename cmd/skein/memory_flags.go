@@ -93,7 +93,7 @@ func totalMemory(m memorySetting, available int64) (int64, error) {
 // Parts of --memory. What they leave is for rows that are being folded, the log's server and the collector.
 const (
 	cachePart   = 4
-	hotPart     = 32
+	queryPart   = 32
 	ringPart    = 16
 	rebuildPart = 8
 	shadowPart  = 16
@@ -105,21 +105,20 @@ const (
 )
 
 // planMemory shares a total out. Flags that are given win over the shares.
-func planMemory(total int64, static bool, cache, hot, rebuildMemory memorySetting) (service.Memory, error) {
+func planMemory(total int64, static bool, cache, queries, rebuildMemory memorySetting) (service.Memory, error) {
 	p := service.Memory{
 		Limit: total - max(total/10, notHeap),
-		Cache: cache.of(total/cachePart, total), Hot: hot.of(total/hotPart, total), Ring: min(mostRing, total/ringPart),
+		Cache: cache.of(total/cachePart, total), Queries: queries.of(total/queryPart, total), Ring: min(mostRing, total/ringPart),
 		Rebuild: rebuildMemory.of(min(rebuild.MostMemory, total/rebuildPart), total),
 		Shadow:  total / shadowPart, Requests: total / requestPart,
 	}
 	if p.Rebuild < rebuild.LeastMemory || p.Rebuild > rebuild.MostMemory {
 		return p, command.Usagef("--rebuild-memory must be from 16MiB to 4GiB, is %v", flags.ByteSize(p.Rebuild))
 	}
-	// Memtables of a rebuild are half as much again.
-	if sum := p.Cache + p.Hot + p.Ring + p.Rebuild/2*3; sum > total/4*3 {
-		return p, command.Usagef("--block-cache-bytes (%v), --follow-cache-bytes (%v) and one and a half --rebuild-memory (%v) must fit into "+
+	if sum := p.Cache + p.Queries + p.Ring + p.Rebuild; sum > total/4*3 {
+		return p, command.Usagef("--block-cache-bytes (%v), --follow-cache-bytes (%v) and --rebuild-memory (%v) must fit into "+
 			"three quarters of --memory (%v), less %v for the log",
-			flags.ByteSize(p.Cache), flags.ByteSize(p.Hot), flags.ByteSize(p.Rebuild), flags.ByteSize(total), flags.ByteSize(p.Ring))
+			flags.ByteSize(p.Cache), flags.ByteSize(p.Queries), flags.ByteSize(p.Rebuild), flags.ByteSize(total), flags.ByteSize(p.Ring))
 	}
 	if !static { // with cgo, Pebble's cache is not of the heap
 		p.Limit -= p.Cache

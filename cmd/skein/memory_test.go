@@ -17,8 +17,8 @@ import (
 // TestMemoryIsSharedOut: --memory is one number, of which everything that can grow has a part. Flags that are given win.
 func TestMemoryIsSharedOut(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
-	shared := func(limit, cache, hot, ring, rebuild, shadow, requests int64) service.Memory {
-		return service.Memory{Limit: limit, Cache: cache, Hot: hot, Ring: ring, Rebuild: rebuild, Shadow: shadow, Requests: requests}
+	shared := func(limit, cache, queries, ring, rebuild, shadow, requests int64) service.Memory {
+		return service.Memory{Limit: limit, Cache: cache, Queries: queries, Ring: ring, Rebuild: rebuild, Shadow: shadow, Requests: requests}
 	}
 	for _, c := range []struct {
 		memory, cache, hot, rebuild string

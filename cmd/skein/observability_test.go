@@ -82,7 +82,7 @@ func TestObservabilityAsksForWhatThereIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, _, _ := strings.Cut(string(doc), "\n## What to watch\n")
-	// What stands there is what is registered: TestUpkeepMetricsAreDocumented, and its like of the gateway.
+	// What stands there is what is registered: TestMaintenanceMetricsAreDocumented, and its like of the gateway.
 	labels := map[string]map[string]bool{}
 	name := regexp.MustCompile("`([a-z_]+)`")
 	for line := range strings.Lines(text) {
@@ -138,7 +138,7 @@ func TestObservabilityAsksForWhatThereIs(t *testing.T) {
 	}
 	// What is a sequence or a version is for who looks at one process, and so is how long a round took.
 	for _, metric := range []string{
-		"skein_build_info", "skein_projection_position", "skein_projection_log_head", "skein_log_last_sequence", "skein_archive_position",
+		"skein_build_info", "skein_projection_position", "skein_log_last_sequence", "skein_archive_position",
 		"skein_audit_rounds_total", "skein_audit_round_seconds", "skein_audit_no_disk", "skein_fold_envelopes_total",
 		"skein_fold_commits_total",
 	} {

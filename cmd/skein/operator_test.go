@@ -14,7 +14,7 @@ import (
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
-	"github.com/skein-feed/skein/gateway"
+	"github.com/skein-feed/skein/gateway/operator"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/operation"
@@ -22,15 +22,15 @@ import (
 
 // rehearsal is long work that does as it is told.
 type rehearsal struct {
-	began chan gateway.Order
+	began chan operator.Order
 	let   chan error
 }
 
 func rehearse() *rehearsal {
-	return &rehearsal{began: make(chan gateway.Order, 16), let: make(chan error, 16)}
+	return &rehearsal{began: make(chan operator.Order, 16), let: make(chan error, 16)}
 }
 
-func (r *rehearsal) work(o gateway.Order) (operation.Work, error) {
+func (r *rehearsal) work(o operator.Order) (operation.Work, error) {
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		p.Start("rows", 10)
 		p.Add(4)
@@ -48,8 +48,8 @@ func (r *rehearsal) works(*service.Service) service.Works {
 	return service.Works{
 		operation.Rebuild: {Do: r.work, Resumes: true},
 		operation.Verify:  {Do: r.work},
-		operation.Rollback: {Do: func(gateway.Order) (operation.Work, error) {
-			return nil, &gateway.Refusal{Why: gateway.ErrNotPossible, Text: "graph has no former generation"}
+		operation.Rollback: {Do: func(operator.Order) (operation.Work, error) {
+			return nil, &operator.Refusal{Why: operator.ErrNotPossible, Text: "graph has no previous generation"}
 		}},
 	}
 }
@@ -83,7 +83,7 @@ func TestOperationsOfAService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := gateway.Order{
+	want := operator.Order{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: "graph", Partitions: []uint32{3, 255}, Share: 0.25,
 	}
 	if diff := cmp.Diff(want, <-r.began); diff != "" {
@@ -100,7 +100,7 @@ func TestOperationsOfAService(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = admin.Rollback(t.Context(), connect.NewRequest(&skeinv1.RollbackRequest{Projection: "graph"}))
-	if reason, _ := reasonAndOperation(t, err); reason != "OPERATION_REFUSED" || !strings.Contains(err.Error(), "former generation") {
+	if reason, _ := reasonAndOperation(t, err); reason != "OPERATION_REFUSED" || !strings.Contains(err.Error(), "previous generation") {
 		t.Error(err)
 	}
 	stop()
@@ -161,7 +161,7 @@ func TestReplayCommands(t *testing.T) {
 	demand(1, `"state":"OPERATION_STATE_FAILED"`, "", "replay", "verify", "inbox", "--json")
 	<-r.began
 	demand(1, "", "is no projection of this service: it has counters, graph, inbox, seen", "replay", "verify", "nothing")
-	demand(1, "", "graph has no former generation (OPERATION_REFUSED)", "replay", "rollback", "graph")
+	demand(1, "", "graph has no previous generation (OPERATION_REFUSED)", "replay", "rollback", "graph")
 	demand(1, "", "--archive", "replay", "erase", "ann")
 	demand(1, "", "--snapshots", "snapshot")
 	demand(1, "", "share", "replay", "rebuild", "graph", "--share=2")

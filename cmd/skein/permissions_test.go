@@ -137,7 +137,7 @@ func (n *natsOfUsers) serve(t *testing.T, user string, logger *slog.Logger, b bu
 	t.Helper()
 	return startApp(t, t.TempDir(), logger, func(o *service.Options) {
 		o.Log = n.config(user, logger)
-		o.Upkeep = service.UpkeepOptions{Archive: b, ArchiveEvery: time.Hour, Retention: time.Nanosecond, AuditShare: 0.05}
+		o.Maintenance = service.MaintenanceOptions{Archive: b, ArchiveEvery: time.Hour, Retention: time.Nanosecond, AuditShare: 0.05}
 	})
 }
 

@@ -51,7 +51,7 @@ type server struct {
 	addr string
 	// flags are those of serve beside the data, the address and the port file.
 	flags []string
-	// program is another skein than this one; empty: this one.
+	// program is another skein than this one; empty means this one.
 	program string
 	cmd     *exec.Cmd
 }

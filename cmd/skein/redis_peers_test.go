@@ -209,7 +209,7 @@ func fillRedis(t *testing.T, r *redisPeer, large int) {
 	}
 }
 
-// Everything of a Redis is imported, broken off by kill -9 or not, and a second run has nothing to publish. A comparison
+// Everything of a Redis is imported, interrupted by kill -9 or not, and a second run has nothing to publish. A comparison
 // finds no difference, and every one that is made.
 func TestRedisImport(t *testing.T) {
 	const large = 5000

@@ -201,8 +201,8 @@ func TestArchiveRestore(t *testing.T) {
 	}
 }
 
-// TestArchiveRestoreBrokenOff: the log was moved away, and then the command was broken off.
-func TestArchiveRestoreBrokenOff(t *testing.T) {
+// TestArchiveRestoreInterrupted: the log was moved away, and then the command was interrupted.
+func TestArchiveRestoreInterrupted(t *testing.T) {
 	t.Parallel()
 	dir := archivedService(t)
 	if err := os.Rename(filepath.Join(dir, service.LogDir), filepath.Join(dir, replaycmd.DamagedDir+"20260101T000000.000000Z")); err != nil {

@@ -149,8 +149,8 @@ func TestSnapshotListAndPrune(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, stop = startApp(t, dir, slog.New(slog.DiscardHandler), func(o *service.Options) { o.Upkeep.Snapshots = b })
-	// The one that is scheduled at once is done before anything is listed, pruned or broken off.
+	api, stop = startApp(t, dir, slog.New(slog.DiscardHandler), func(o *service.Options) { o.Maintenance.Snapshots = b })
+	// The one that is scheduled at once is done before anything is listed, pruned or interrupted.
 	if err := eventually(t.Context(), func(ctx context.Context) error {
 		res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))
 		if err == nil && res.Msg.GetSnapshots().GetTaken() == 0 {

@@ -34,17 +34,17 @@ type serveCmd struct {
 	accessFlags     `embed:""`
 	flags.NATSFlags `embed:""`
 
-	LogMaxBytes      flags.ByteSize `help:"Size at which the log refuses more; 0: 80 % of the disk that is free at first." default:"0"`
-	DiskReserve      flags.ByteSize `help:"Disk kept free: with less, Publish is refused; 0: a tenth of it, at most 1 GiB." default:"0"`
+	LogMaxBytes      flags.ByteSize `help:"Size at which the log refuses more; 0 means 80 % of the disk that is free at first." default:"0"`
+	DiskReserve      flags.ByteSize `help:"Disk kept free: with less, Publish is refused; 0 means a tenth of it, at most 1 GiB." default:"0"`
 	Memory           memorySetting  `help:"Memory of the process: a size, a share of the machine, or auto: half, at most 1GiB." default:"auto"`
 	BlockCacheBytes  memorySetting  `help:"Memory for rows in use: a size, a share of --memory, or auto: a quarter." default:"auto"`
-	FollowCacheBytes memorySetting  `help:"Memory for decoded follows of busy users: the same, or auto: 1/32; 0: none." default:"auto"`
-	FolloweeCap      int            `help:"How many users one may follow; -1: no limit. Imported history is not limited." default:"10000"`
+	FollowCacheBytes memorySetting  `help:"Memory for decoded follows and outbox heads: the same, or auto: 1/32; 0 means none." default:"auto"`
+	FolloweeCap      int            `help:"How many users one may follow; -1 means no limit. Imported history is not limited." default:"10000"`
 	MaxConnections   int            `help:"Connections that may be open together, and half as many from one address." default:"10000"`
-	ShedAfter        time.Duration  `help:"Refuse a part of the calls while they wait so long until they begin; 0: do not." default:"500ms"`
-	CallerRate       float64        `help:"Calls that each caller may make a second, over time; 0: any number." default:"0"`
-	CallerBurst      int            `help:"Calls that a caller who was silent may make at once; 0: those of a second." default:"0"`
-	CallerInFlight   int            `help:"Calls that each caller may have under way, streams among them; 0: any number." default:"0"`
+	ShedAfter        time.Duration  `help:"Refuse a part of the calls while they wait this long to begin; 0 disables it." default:"500ms"`
+	CallerRate       float64        `help:"Calls that each caller may make a second, over time; 0 means any number." default:"0"`
+	CallerBurst      int            `help:"Calls that a caller who was silent may make at once; 0 means those of a second." default:"0"`
+	CallerInFlight   int            `help:"Calls that each caller may have under way, streams among them; 0 means any number." default:"0"`
 	PageTokenKeys    string         `help:"Keys that sign page tokens; by default one of the log's own." type:"path" placeholder:"FILE"`
 	DrainDelay       time.Duration  `help:"After the signal to stop, go on taking calls for so long while /readyz says no." default:"0s"`
 	ShutdownTimeout  time.Duration  `help:"How long calls under way may take after that." default:"30s"`
@@ -53,15 +53,15 @@ type serveCmd struct {
 
 	Check bool `help:"Change and serve nothing: tell which stores would be rebuilt, why, how long that takes, and how much disk."`
 
-	upkeepFlags     `embed:""`
-	flags.FoldFlags `embed:""`
-	flags.LogFlags  `embed:""`
-	traceFlags      `embed:""`
+	maintenanceFlags `embed:""`
+	flags.FoldFlags  `embed:""`
+	flags.LogFlags   `embed:""`
+	traceFlags       `embed:""`
 }
 
 // Help is shown below the flags.
 func (*serveCmd) Help() string {
-	return `Without --tokens or --jwks whoever reaches the port may do everything. So the service listens on this machine only, unless
+	return `Without --tokens or --jwks whoever reaches the port may do everything. So the service binds to loopback, unless
 it has TLS (--tls-cert, --tls-key) and asks who calls (--tokens, --jwks), or --listen-anywhere says that something before
 it does both. Even then it answers only calls whose Host is localhost, a loopback address, or one of --allowed-hosts, because a
 web page can have its own name mean 127.0.0.1; and only pages of --cors-origin. All these files are read
@@ -111,14 +111,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	}
 	c.warn(logger)
 	if c.Check {
-		if o.Upkeep, err = c.upkeepFlags.options(ctx, o.Dir, c.NATS != ""); err != nil {
-			return err
-		}
-		rebuilds, err := service.Check(ctx, o, std.Out)
-		if err == nil && rebuilds > 0 {
-			err = command.ErrSilent
-		}
-		return err
+		return c.check(ctx, o, std)
 	}
 	if c.Ephemeral {
 		dir, err := os.MkdirTemp("", "skein-ephemeral-*")
@@ -131,7 +124,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
-	if o.Upkeep, err = c.upkeepFlags.options(ctx, o.Dir, c.NATS != ""); err != nil {
+	if o.Maintenance, err = c.maintenanceFlags.options(ctx, o.Dir, c.NATS != ""); err != nil {
 		return err
 	}
 	if c.PortFile != "" {
@@ -173,6 +166,24 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 		return c.writePort(l)
 	})
 	return errors.Join(err, a.Close(context.WithoutCancel(ctx)))
+}
+
+// check tells what a start would find, and fails if a store would be rebuilt.
+func (c *serveCmd) check(ctx context.Context, o service.Options, std *command.Streams) (err error) {
+	if c.NATS == "" && c.Archive == "" {
+		if _, err := os.Stat(o.Dir); errors.Is(err, os.ErrNotExist) { // to look for an archive would make it
+			fmt.Fprintln(std.Out, service.NoLogYet)
+			return nil
+		}
+	}
+	if o.Maintenance, err = c.maintenanceFlags.options(ctx, o.Dir, c.NATS != ""); err != nil {
+		return err
+	}
+	rebuilds, err := service.Check(ctx, o, std.Out)
+	if err == nil && rebuilds > 0 {
+		err = command.ErrSilent
+	}
+	return err
 }
 
 // warn says which flags are allowed together, but seldom meant.

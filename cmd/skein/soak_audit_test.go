@@ -215,7 +215,7 @@ func TestAuditorUnderLoad(t *testing.T) {
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		func(o *service.Options) {
 			o.Settings = all.Settings{Inbox: small}
-			o.Upkeep.AuditShare = 1
+			o.Maintenance.AuditShare = 1
 			o.Works = func(a *service.Service) service.Works { running = a; return a.Works() }
 		})
 	defer stop()
@@ -297,7 +297,7 @@ func demandFound(ctx context.Context, t *testing.T, running *service.Service, ap
 			calm()
 		}
 		before := running.Auditor.Status()
-		err := live.Mend(ctx, func(_ events.Cursor, rows projections.Reader, m *projections.Mending) error {
+		err := live.Repair(ctx, func(_ events.Cursor, rows projections.Reader, m *projections.Repair) error {
 			key, err := follower(rows)
 			if err == nil && key == nil {
 				err = fmt.Errorf("try %d: silent has no follower", try)

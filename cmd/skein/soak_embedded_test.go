@@ -185,7 +185,7 @@ func (e *embedded) fsyncFails() (string, error) {
 
 // storesLost removes all stores and does what the documentation tells: restore the latest snapshot, start.
 func (e *embedded) storesLost() (string, error) {
-	// One that a kill has broken off bars others for three minutes, which this waits for.
+	// One that a kill has interrupted bars others for three minutes, which this waits for.
 	if _, err := e.snapshot(e.ctx); err != nil {
 		return "", err
 	}

@@ -48,7 +48,7 @@ type campaign struct {
 type faultKind struct {
 	name   string
 	strike func() (proof string, err error)
-	// ends tells that a process may end by itself in it.
+	// ends reports that a process may end by itself in it.
 	ends bool
 }
 
@@ -125,7 +125,7 @@ func (c *campaign) begin(doors []*command.Client, realms int) {
 		defer close(c.gone)
 		c.soak.run(c.ctx, 40*time.Millisecond)
 	}()
-	if err := c.soak.settled(c.ctx, recoveryTime); err != nil {
+	if err := c.soak.equalWithin(c.ctx, recoveryTime); err != nil {
 		c.t.Fatalf("before any fault: %v", err)
 	}
 }
@@ -159,7 +159,7 @@ func (c *campaign) do(kind faultKind) bool {
 		r.proof = proof
 	}
 	healed := time.Now()
-	err = c.soak.settled(c.ctx, recoveryTime)
+	err = c.soak.equalWithin(c.ctx, recoveryTime)
 	r.recovery = max(r.recovery, time.Since(healed))
 	r.withoutWrite = max(r.withoutWrite, c.soak.writes.longest())
 	r.withoutRead = max(r.withoutRead, c.soak.reads.longest())
@@ -217,7 +217,7 @@ func (c *campaign) end(well bool, verify func() (string, error)) {
 	c.mu.Lock()
 	c.spoke, c.fatal = "the end", false
 	c.mu.Unlock()
-	if err := c.soak.settled(c.ctx, recoveryTime); err != nil {
+	if err := c.soak.equalWithin(c.ctx, recoveryTime); err != nil {
 		c.t.Error(err)
 	}
 	c.soak.gate.Lock() // nothing is under way

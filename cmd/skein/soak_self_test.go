@@ -32,7 +32,7 @@ func TestSoakFindsWhatIsWrong(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { f.run(working, time.Millisecond); close(ended) }()
 	for f.realms[0].begun.Load() < 60 && ctx.Err() == nil {
-		if err := f.settled(ctx, patience); err != nil {
+		if err := f.equalWithin(ctx, patience); err != nil {
 			t.Error(err)
 		}
 	}

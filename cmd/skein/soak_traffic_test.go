@@ -159,8 +159,8 @@ func (f *soak) failed(ctx context.Context, name string, err error) (again bool) 
 	return false
 }
 
-// settled has every realm compared as a whole with what it holds by now, and reports whether all are within the time.
-func (f *soak) settled(ctx context.Context, limit time.Duration) error {
+// equalWithin has every realm compared as a whole with what it holds by now, and reports whether all are within the time.
+func (f *soak) equalWithin(ctx context.Context, limit time.Duration) error {
 	round := f.round.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -17,7 +17,7 @@ type traceFlags struct {
 	TraceSample   float64 `help:"The share of calls that is traced, where the caller has not decided." default:"0.001"`
 }
 
-// tracing returns a tracer, and what sends the rest at the end; nil: nothing is traced.
+// tracing returns a tracer, and what sends the rest at the end; nil means nothing is traced.
 func (f *traceFlags) tracing(ctx context.Context, logger *slog.Logger) (_ trace.Tracer, end func(context.Context), err error) {
 	if f.TraceSample < 0 || f.TraceSample > 1 {
 		return nil, nil, command.Usagef("--trace-sample must be from 0 to 1, is %v", f.TraceSample)

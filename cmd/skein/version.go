@@ -34,7 +34,7 @@ type build struct {
 	Time     string `json:"time,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
-	// Static tells that it was built without cgo.
+	// Static reports that it was built without cgo.
 	Static bool `json:"static"`
 	// Modules are the versions of what decides about files and the wire.
 	Modules map[string]string `json:"modules,omitempty"`

@@ -79,7 +79,7 @@ func (a *Archive) Reload(ctx context.Context) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// This process may have replaced the manifest while the former one was read.
+	// This process may have replaced the manifest while the previous one was read.
 	if a.manifest == nil || m.revision >= a.manifest.revision {
 		a.manifest = m
 	}
@@ -92,8 +92,8 @@ func (a *Archive) current() *manifest {
 	return a.manifest
 }
 
-// replace writes a manifest in place of one, and makes it the current one. The bucket must still hold the former one.
-func (a *Archive) replace(ctx context.Context, former, next *manifest) error {
+// replace writes a manifest in place of one, and makes it the current one. The bucket must still hold the previous one.
+func (a *Archive) replace(ctx context.Context, previous, next *manifest) error {
 	now, err := readManifest(ctx, a.bucket)
 	if err != nil {
 		return err
@@ -101,10 +101,10 @@ func (a *Archive) replace(ctx context.Context, former, next *manifest) error {
 	if now == nil {
 		now = &manifest{}
 	}
-	if now.checksum != former.checksum {
+	if now.checksum != previous.checksum {
 		return fmt.Errorf("%w: %s", ErrChanged, a.bucket)
 	}
-	next.revision = former.revision + 1
+	next.revision = previous.revision + 1
 	if err := writeManifest(ctx, a.bucket, next); err != nil {
 		return err
 	}
@@ -117,10 +117,10 @@ func (a *Archive) replace(ctx context.Context, former, next *manifest) error {
 // End returns the cursor after the last archived envelope, as the reader of the stream gave it; Seq 0: nothing is archived.
 func (a *Archive) End() events.Cursor { return a.current().end }
 
-// Epoch returns the epoch of the log that the archive is in; 0: nothing was archived yet.
+// Epoch returns the epoch of the log that the archive is in; 0 means nothing was archived yet.
 func (a *Archive) Epoch() uint32 { return a.current().epoch }
 
-// Predecessors returns the former epochs of the log, the oldest first.
+// Predecessors returns the previous epochs of the log, the oldest first.
 func (a *Archive) Predecessors() []eventlog.Predecessor {
 	return append([]eventlog.Predecessor(nil), a.current().predecessors...)
 }

@@ -141,7 +141,7 @@ func (b *blockBuilder) add(r *record) error {
 }
 
 // baseOf returns the time of slot 0, told by a live event, and how many microseconds from there to the last time given, both
-// counted; 0: it cannot be told, or has nothing to do with it.
+// counted; 0 means it cannot be told, or has nothing to do with it.
 func baseOf(r *record) (base events.Micros, span uint64) {
 	for i := range r.events {
 		if ev := &r.events[i]; !ev.Backfill {

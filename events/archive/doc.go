@@ -10,10 +10,10 @@
 //	Read(from, kinds) ◄── merge by (sequence, slot) ◄── blocks of both classes, or of facts alone, a few ahead
 //
 // The manifest is the truth about which segments there are. It is replaced as a whole, and only after what it names was
-// read back and found equal: a crash at any point leaves the former one valid, and objects that it does not name are
+// read back and found equal: a crash at any point leaves the previous one valid, and objects that it does not name are
 // garbage ([Archive.Sweep]).
 //
-// Sealing by the hour leaves small segments. [Archive.Merge] makes one range of neighbours that together hold at least eight
+// Sealing by the hour leaves small segments. [Archive.Merge] makes one range of neighbors that together hold at least eight
 // times what the largest of them does, in all classes at once, so that the ranges of the manifest go on following each other.
 // The manifest exchanges them in one step. A reader that finds a file gone reads the manifest again and goes on in what took
 // its place, up to the end that it began with. A merge never runs beside a scrub, and a scrub removes what was merged, too.

@@ -31,25 +31,25 @@ const (
 func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Cursor) error {
 	a.change.Lock()
 	defer a.change.Unlock()
-	former := a.current()
+	previous := a.current()
 	switch {
 	case head.Log != a.log:
 		return fmt.Errorf("%w: the head is of log %x, the archive of %x", events.ErrOtherLog, head.Log, a.log)
-	case epoch == former.epoch:
+	case epoch == previous.epoch:
 		return nil
-	case epoch < former.epoch:
-		return fmt.Errorf("%w: epoch %d cannot follow %d", events.ErrOtherEpoch, epoch, former.epoch)
-	case head.Seq != former.end.Seq || head.LastTime != former.end.LastTime:
+	case epoch < previous.epoch:
+		return fmt.Errorf("%w: epoch %d cannot follow %d", events.ErrOtherEpoch, epoch, previous.epoch)
+	case head.Seq != previous.end.Seq || head.LastTime != previous.end.LastTime:
 		return fmt.Errorf("%w: the head is at sequence %d at %d, the archive ends at %d at %d", ErrOrder, head.Seq, head.LastTime,
-			former.end.Seq, former.end.LastTime)
+			previous.end.Seq, previous.end.LastTime)
 	}
-	repeats, err := a.repeatsAtEnd(ctx, former)
+	repeats, err := a.repeatsAtEnd(ctx, previous)
 	if err != nil {
 		return err
 	}
-	next := former.clone()
-	if former.epoch != 0 {
-		next.predecessors = append(next.predecessors, eventlog.Predecessor{Epoch: former.epoch, Last: former.end.Seq})
+	next := previous.clone()
+	if previous.epoch != 0 {
+		next.predecessors = append(next.predecessors, eventlog.Predecessor{Epoch: previous.epoch, Last: previous.end.Seq})
 	}
 	// There is no message of the new stream that the head was taken after, and nothing to warm up from.
 	next.epoch, next.end = epoch, events.Cursor{Log: head.Log, Epoch: epoch, Seq: head.Seq, LastTime: head.LastTime}
@@ -59,23 +59,23 @@ func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Curs
 			return err
 		}
 	}
-	if err := a.replace(ctx, former, next); err != nil {
+	if err := a.replace(ctx, previous, next); err != nil {
 		return err
 	}
-	a.forget(ctx, former, next)
+	a.forget(ctx, previous, next)
 	return nil
 }
 
 // forget removes the files of event ids that a new manifest no longer names. What cannot be removed is garbage, which
 // [Archive.Sweep] finds.
-func (a *Archive) forget(ctx context.Context, former, next *manifest) {
-	for _, r := range former.recent {
+func (a *Archive) forget(ctx context.Context, previous, next *manifest) {
+	for _, r := range previous.recent {
 		if !slices.Contains(next.recent, r) {
 			_ = a.bucket.Delete(ctx, r.name)
 		}
 	}
-	if former.repeats.name != "" && former.repeats != next.repeats {
-		_ = a.bucket.Delete(ctx, former.repeats.name)
+	if previous.repeats.name != "" && previous.repeats != next.repeats {
+		_ = a.bucket.Delete(ctx, previous.repeats.name)
 	}
 }
 

@@ -58,7 +58,7 @@ func TestBeginEpoch(t *testing.T) {
 	}
 	// What was archived before is read with cursors of the new epoch, and the log goes on in it.
 	if err := a.Writer().Add(parts[2]...); !errors.Is(err, events.ErrOtherEpoch) {
-		t.Errorf("an envelope of the former epoch: %v", err)
+		t.Errorf("an envelope of the previous epoch: %v", err)
 	}
 	for _, env := range parts[2] {
 		env.Cursor.Epoch = 2

@@ -90,7 +90,7 @@ func history() [][]*events.Envelope {
 	return [][]*events.Envelope{part(1), part(5), part(9)}
 }
 
-// I3: wherever sealing, a new epoch, scrubbing or sweeping break off, the archive is whole: what it was, or what it was to be.
+// I3: wherever sealing, a new epoch, scrubbing or sweeping is interrupted, the archive is whole: what it was, or what it was to be.
 func TestCrashAtEveryOperation(t *testing.T) {
 	parts := history()
 	for name, change := range map[string]func(ctx context.Context, a *Archive) error{

@@ -112,7 +112,7 @@ func TestGolden(t *testing.T) {
 		prefix, _, _ := strings.Cut(name, "-")
 		for old, golden := range b.objects {
 			if strings.HasPrefix(old, prefix) && !bytes.Equal(golden, data) {
-				t.Errorf("%s is written differently: a new version of the format needs another number; the former must be read", old)
+				t.Errorf("%s is written differently: a new version of the format needs another number; the previous must be read", old)
 			}
 		}
 	}

@@ -41,7 +41,7 @@ type manifest struct {
 	// recent are the event ids of the segments that reach into the horizon before the end, oldest first.
 	recent   []recent
 	segments []segment
-	checksum string // of the encoding; empty: it was never written
+	checksum string // of the encoding; empty means it was never written
 }
 
 // object is a file that the manifest names.

@@ -30,12 +30,12 @@ type Merged struct {
 	Bytes uint64
 }
 
-// Merge makes one range of neighbours that are small, if there are enough of them: what they hold is written again as one
+// Merge makes one range of neighbors that are small, if there are enough of them: what they hold is written again as one
 // segment a class, read back and compared, and the manifest replaced. Nothing is changed for readers: every event keeps its
 // sequence, slot and time. It does one merge; Replaced is 0 when there was none to do, or while [Archive.Scrub] or
 // [Archive.Sweep] runs. The files that were replaced stay until [Archive.Drop] or Sweep removes them.
 //
-// Rest is called now and then with how long was worked, and may wait; nil: it does not. Sealing goes on meanwhile. After an
+// Rest is called now and then with how long was worked, and may wait; nil means it does not. Sealing goes on meanwhile. After an
 // error the archive is what it was, unless the manifest was being replaced: [Archive.Reload] tells. What was written and is
 // not named is garbage for Sweep.
 func (a *Archive) Merge(ctx context.Context, rest func(ctx context.Context, worked time.Duration) error) (Merged, error) {
@@ -79,9 +79,9 @@ func (m *manifest) ranges() (spans []span) {
 	return spans
 }
 
-// smallRun returns the neighbours that are merged next; none: it would cost more than it saves. For a limit that doubles it
-// looks for neighbours that are all below it and together at least mergeFactor times as much. So the smallest are merged
-// first, and each gets into a range that holds more than mergeFactor times what its former one did. What has grown to more
+// smallRun returns the neighbors that are merged next; none: it would cost more than it saves. For a limit that doubles it
+// looks for neighbors that are all below it and together at least mergeFactor times as much. So the smallest are merged
+// first, and each gets into a range that holds more than mergeFactor times what its previous one did. What has grown to more
 // than a factor below [MergedBytes] stays as it is.
 func smallRun(spans []span) []span {
 	heaviest := uint64(0)
@@ -113,7 +113,7 @@ func smallRun(spans []span) []span {
 	return nil
 }
 
-// merger merges neighbouring ranges.
+// merger merges neighboring ranges.
 type merger struct {
 	archive  *Archive
 	from, to int // of the segments of the manifest
@@ -202,14 +202,14 @@ func (g *merger) gather(ctx context.Context, old []segment, class Class) (*segme
 func (a *Archive) exchange(ctx context.Context, old, merged []segment) error {
 	a.change.Lock()
 	defer a.change.Unlock()
-	former := a.current()
-	at := slices.Index(former.segments, old[0])
-	if at < 0 || at+len(old) > len(former.segments) || !slices.Equal(former.segments[at:at+len(old)], old) {
+	previous := a.current()
+	at := slices.Index(previous.segments, old[0])
+	if at < 0 || at+len(old) > len(previous.segments) || !slices.Equal(previous.segments[at:at+len(old)], old) {
 		return fmt.Errorf("%w: %s", ErrChanged, a.bucket)
 	}
-	next := former.clone()
+	next := previous.clone()
 	next.segments = slices.Replace(next.segments, at, at+len(old), merged...)
-	if err := a.replace(ctx, former, next); err != nil {
+	if err := a.replace(ctx, previous, next); err != nil {
 		return err
 	}
 	now := time.Now()

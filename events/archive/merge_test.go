@@ -29,7 +29,7 @@ func mergeRanges(t fataler, a *Archive, i, j int) Merged {
 	return done
 }
 
-// drawMerge merges some neighbours.
+// drawMerge merges some neighbors.
 func drawMerge(t *rapid.T, a *Archive) {
 	n := len(a.current().ranges())
 	i := rapid.IntRange(0, n-1).Draw(t, "merge from")
@@ -121,7 +121,7 @@ func TestReaderGoesOnInMerged(t *testing.T) {
 		if kinds != events.AllKinds {
 			want = filtered(want)
 		}
-		former := a.current()
+		previous := a.current()
 		r, err := a.Read(t.Context(), events.Cursor{Log: testLog}, kinds)
 		if err != nil {
 			rt.Fatal(err)
@@ -161,7 +161,7 @@ func TestReaderGoesOnInMerged(t *testing.T) {
 			rt.Fatalf("%v: %s", err, d)
 		}
 		late := open(rt, b)
-		late.manifest = former
+		late.manifest = previous
 		from := rapid.IntRange(0, len(held)).Draw(rt, "from")
 		cursor := events.Cursor{Log: testLog}
 		if from > 0 {
@@ -172,12 +172,12 @@ func TestReaderGoesOnInMerged(t *testing.T) {
 			all[i].Cursor = archived(envs)[from+i].Cursor
 		}
 		if d := diff(archived(envs)[from:from+len(all)], all); err != nil || d != "" || from+len(all) < len(held) {
-			rt.Fatalf("from %d with the former manifest: %v %s", from, err, d)
+			rt.Fatalf("from %d with the previous manifest: %v %s", from, err, d)
 		}
 	})
 }
 
-// I3: wherever a merge or the removal of its files breaks off, the archive holds what it held, and the next merge ends the
+// I3: wherever a merge or the removal of its files is interrupted, the archive holds what it held, and the next merge ends the
 // same.
 func TestMergeCrash(t *testing.T) {
 	ctx := t.Context()
@@ -263,7 +263,7 @@ func smallSegments(n int) (parts [][]*events.Envelope) {
 	return parts
 }
 
-// Neighbours are merged within their epoch, those of another stay apart.
+// Neighbors are merged within their epoch, those of another stay apart.
 func TestMergeKeepsEpochs(t *testing.T) {
 	a := open(t, newMemory())
 	parts := smallSegments(60)

@@ -74,13 +74,13 @@ func (m *manifest) epochBegan() events.Micros {
 func (a *Archive) ReplaceRepeats(ctx context.Context, end events.Cursor, repeats []events.Repeat) error {
 	a.change.Lock()
 	defer a.change.Unlock()
-	former := a.current()
-	if former.end != end {
-		return fmt.Errorf("%w: it ends at sequence %d, the event ids are those at %d", ErrChanged, former.end.Seq, end.Seq)
+	previous := a.current()
+	if previous.end != end {
+		return fmt.Errorf("%w: it ends at sequence %d, the event ids are those at %d", ErrChanged, previous.end.Seq, end.Seq)
 	}
-	next := former.clone()
+	next := previous.clone()
 	next.recent = nil
-	for _, r := range former.recent {
+	for _, r := range previous.recent {
 		switch _, err := a.readRepeats(ctx, r.object); {
 		case err == nil:
 			next.recent = append(next.recent, r)
@@ -88,7 +88,7 @@ func (a *Archive) ReplaceRepeats(ctx context.Context, end events.Cursor, repeats
 			return err
 		}
 	}
-	switch _, err := a.readRepeats(ctx, former.repeats); {
+	switch _, err := a.readRepeats(ctx, previous.repeats); {
 	case errors.Is(err, ErrDamaged):
 		next.repeats = object{}
 	case err != nil:
@@ -101,9 +101,9 @@ func (a *Archive) ReplaceRepeats(ctx context.Context, end events.Cursor, repeats
 		}
 		next.recent = append(next.recent, recent{object: o, lastTime: end.LastTime})
 	}
-	if err := a.replace(ctx, former, next); err != nil {
+	if err := a.replace(ctx, previous, next); err != nil {
 		return err
 	}
-	a.forget(ctx, former, next)
+	a.forget(ctx, previous, next)
 	return nil
 }

@@ -33,9 +33,9 @@ func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (chang
 	a.change.Lock()
 	defer a.change.Unlock()
 	s := scrubber{archive: a, match: match, rejects: rejects}
-	former := a.current()
-	next := former.clone()
-	meter := newMeter(former, progress)
+	previous := a.current()
+	next := previous.clone()
+	meter := newMeter(previous, progress)
 	var old []string
 	for i := range next.segments {
 		seg := &next.segments[i]
@@ -51,12 +51,12 @@ func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (chang
 			old = append(old, seg.name)
 			*seg = written
 		}
-		meter.add(uint64(former.segments[i].bytes))
+		meter.add(uint64(previous.segments[i].bytes))
 	}
 	if s.done.Segments == 0 {
 		return s.done, nil
 	}
-	if err := a.replace(ctx, former, next); err != nil {
+	if err := a.replace(ctx, previous, next); err != nil {
 		return Scrubbed{}, err
 	}
 	for _, name := range old {

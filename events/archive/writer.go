@@ -147,11 +147,11 @@ func (w *Writer) Seal(ctx context.Context) (Sealed, error) {
 	}
 	a.change.Lock()
 	defer a.change.Unlock()
-	former := a.current()
-	if former.end != w.from {
-		return Sealed{}, fmt.Errorf("%w: it ends at sequence %d, the writer began at %d", ErrChanged, former.end.Seq, w.from.Seq)
+	previous := a.current()
+	if previous.end != w.from {
+		return Sealed{}, fmt.Errorf("%w: it ends at sequence %d, the writer began at %d", ErrChanged, previous.end.Seq, w.from.Seq)
 	}
-	next := former.clone()
+	next := previous.clone()
 	for c, s := range w.classes {
 		sealed.Classes[c].Class = Class(c)
 		if s.empty() {
@@ -171,10 +171,10 @@ func (w *Writer) Seal(ctx context.Context) (Sealed, error) {
 	}
 	next.end, next.epoch = w.end, w.end.Epoch
 	next.envelopes += uint64(w.len)
-	if err := a.replace(ctx, former, next); err != nil {
+	if err := a.replace(ctx, previous, next); err != nil {
 		return Sealed{}, err
 	}
-	a.forget(ctx, former, next)
+	a.forget(ctx, previous, next)
 	return sealed, nil
 }
 

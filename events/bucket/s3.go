@@ -18,13 +18,13 @@ const DefaultEndpoint = "s3.amazonaws.com"
 
 // S3Config says which S3 bucket, or a part of it.
 type S3Config struct {
-	// Endpoint is host:port of the server; empty: [DefaultEndpoint].
+	// Endpoint is host:port of the server; empty means [DefaultEndpoint].
 	Endpoint string
 	// Bucket must exist.
 	Bucket string
-	// Prefix, with a slash, begins the names of all objects; empty: none.
+	// Prefix, with a slash, begins the names of all objects; empty means none.
 	Prefix string
-	// Region; empty: the server is asked.
+	// Region; empty means the server is asked.
 	Region string
 	// Insecure: HTTP, not HTTPS.
 	Insecure bool

@@ -191,7 +191,7 @@ func (p *Publisher) append(ctx context.Context, data []byte, calls []*call, info
 		last = err
 		p.rest(ctx, pause)
 		if errors.Is(err, jetstream.ErrNoStreamResponse) {
-			p.log.revive(ctx)
+			p.log.resumeNow(ctx)
 		}
 	}
 }

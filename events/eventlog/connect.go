@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/embedded"
 )
 
 const (
@@ -102,7 +103,7 @@ func (cfg Config) servers() string {
 
 // connect connects to the embedded server, or to an external one, for which it retries until the context or the
 // connect timeout ends.
-func connect(ctx context.Context, cfg Config, server *embedded, logger *slog.Logger) (*link, error) {
+func connect(ctx context.Context, cfg Config, server *embedded.Server, logger *slog.Logger) (*link, error) {
 	c := &link{now: linkState{up: true, n: 1}}
 	c.now.ctx, c.pass = context.WithCancel(context.Background()) //nolint:fatcontext // replaced, not nested
 	opts := []nats.Option{

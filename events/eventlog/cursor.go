@@ -18,7 +18,7 @@ import (
 // it cannot, ever; [ErrHole] that it cannot while the log lacks envelopes; other errors that the log or the archive did not answer.
 func (l *Log) CheckCursor(ctx context.Context, c events.Cursor) error {
 	o, err := l.locate(ctx, c)
-	if err != nil || !o.past {
+	if err != nil || o.part != inArchive {
 		return err
 	}
 	r, err := l.past.Read(ctx, o.cur, 0)

@@ -38,6 +38,20 @@
 // Nothing above [events.Cursor].WarmSeq of the end of the archive is ever trimmed ([Log.Trim]), so who comes to that end can warm up.
 // Held by reader and [Log.CheckCursor].
 //
+// # The boundary between archive and stream
+//
+// In which part of the log a reader continues after a cursor at sequence c follows from where the archive ends (e), where the
+// stream begins (s: from there it has no gaps, and is of the present epoch), and how far back its decoder must warm up (w ≤ c+1):
+//
+//	state       cursor                          the reader continues                  checked against
+//	inStream    s ≤ w                           in the stream                         the message at c
+//	inArchive   else, c < e                     in the archive after c                what the archive says of c
+//	atBoundary  else, c = e; or after it, of    in the stream after e, warmed up      the message at e, or the time of
+//	            the archive: its end was lost   before it; what is up to c is passed  the envelope at c when it is passed
+//	atGap       else, e < c or c = e; s ≤ e+1   the same, but the decoder learns      the message at e, if it is there, and
+//	                                            from the archive what it warms up by  at c
+//	no state    else                            [ErrHole], if s > e+1: the log lost what is between; else [events.ErrTrimmed]
+//
 // # Holes
 //
 // A sequence that neither the stream nor the archive has, and that was never trimmed, is a hole ([ErrHole]). I11 and I14 demand

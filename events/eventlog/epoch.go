@@ -145,10 +145,10 @@ func (l *Log) Predecessors() []Predecessor {
 
 // EpochStart returns the cursor after which the present epoch begins: that of [Log.Start] in a log that was never
 // restored, moved or scrubbed.
-func (l *Log) EpochStart() events.Cursor {
-	c := l.Start()
-	c.Seq, c.LastTime = l.meta().first-1, l.meta().lastTime
-	return c
+func (l *Log) EpochStart() events.Cursor { return l.meta().epochStart() }
+
+func (m *logMeta) epochStart() events.Cursor {
+	return events.Cursor{Log: m.id, Epoch: m.epoch, Seq: m.first - 1, LastTime: m.lastTime}
 }
 
 // Restored describes a log that goes on in a new epoch.
@@ -207,7 +207,7 @@ func Restore(ctx context.Context, cfg Config, r Restored) (err error) {
 	}
 	defer func() { err = errors.Join(err, l.release(context.WithoutCancel(ctx))) }()
 	if cfg.URL == "" {
-		if l.server, err = startEmbedded(ctx, cfg, l.logger); err != nil {
+		if l.server, err = startServer(ctx, cfg, l.logger); err != nil {
 			return err
 		}
 	}

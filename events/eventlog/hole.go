@@ -52,12 +52,6 @@ type reloader interface {
 	Reload(ctx context.Context) error
 }
 
-// relearnable reports whether a reader at the end of the archive can go on in the stream, though that lacks some of what it would
-// warm up from: all that comes after the end must be there.
-func (l *Log) relearnable(end events.Cursor, begins uint64) bool {
-	return l.past != nil && end.WarmSeq > 0 && begins <= end.Seq+1
-}
-
 // relearn returns the decoder of a reader that stands at the end of the archive. It knows what it would know had it read the
 // horizon before in the stream: the places to warm up from follow from the archived envelopes, and the event ids are kept
 // beside them. So the cursors that it gives are those that any other reader gives.

@@ -42,7 +42,7 @@ type Hub struct {
 	ring   ring
 	seated bool // the ring has a place in the log
 	proven bool // what the ring begins with was read from the log, not only claimed by a subscriber
-	// leader is a reader that stands at the end of the ring, for Run to go on with; nil: Run makes its own.
+	// leader is a reader that stands at the end of the ring, for Run to go on with; nil means Run makes its own.
 	leader *reader
 	unseat context.CancelFunc // stops the reading for an older place of the ring
 
@@ -210,7 +210,7 @@ func (h *Hub) follow(ctx context.Context, r *reader) error {
 	}
 }
 
-// hold tells the subscribers at the end of the ring that there is a hole; nil: it is behind the ring.
+// hold tells the subscribers at the end of the ring that there is a hole; nil means it is behind the ring.
 func (h *Hub) hold(ctx context.Context, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

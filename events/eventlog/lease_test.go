@@ -86,7 +86,7 @@ func TestLease(t *testing.T) {
 			t.Errorf("it expired after %v of %v", after, ttl)
 		}
 		stopped := time.Now()
-		if err := l.server.shutDown(ctx); err != nil {
+		if err := l.server.Stop(ctx); err != nil {
 			t.Fatal(err)
 		}
 		<-lost.Done()

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/embedded"
 )
 
 // The names of the log in JetStream. There is one log in an account.
@@ -27,12 +28,12 @@ type Config struct {
 	// Ephemeral puts the embedded server into a new temporary directory that Close removes. Dir must be empty.
 	Ephemeral bool
 
-	// URL of an external server or cluster, such as "nats://a:4222,nats://b:4222"; empty: embedded. What the log
+	// URL of an external server or cluster, such as "nats://a:4222,nats://b:4222"; empty means embedded. What the log
 	// acknowledges is on disk only if these servers run with sync_interval: always.
 	URL string
-	// CredsFile holds the credentials for an external server; empty: none.
+	// CredsFile holds the credentials for an external server; empty means none.
 	CredsFile string
-	// InboxPrefix begins the subjects on which an external server answers; empty: "_INBOX". Whoever may subscribe to those of
+	// InboxPrefix begins the subjects on which an external server answers; empty means "_INBOX". Whoever may subscribe to those of
 	// another user sees what that one reads: users that are not to read the log get a prefix of their own, or the readers do.
 	InboxPrefix string
 	// TLS names the files for a TLS connection to an external server.
@@ -59,7 +60,7 @@ type Config struct {
 type TLSFiles struct {
 	// CertFile and KeyFile are the client's certificate and key.
 	CertFile, KeyFile string
-	// CAFile holds the authorities that may have signed the server's certificate; empty: the system's.
+	// CAFile holds the authorities that may have signed the server's certificate; empty means the system's.
 	CAFile string
 }
 
@@ -72,7 +73,7 @@ var ErrClosed = errors.New("events: closed")
 type Log struct {
 	cfg    Config
 	logger *slog.Logger
-	server *embedded // nil: external
+	server *embedded.Server // nil: external
 	link   *link
 	// metas holds what the metadata of the stream last said; see [Log.meta].
 	metas atomic.Pointer[logMeta]
@@ -125,7 +126,7 @@ func open(ctx context.Context, cfg Config, create bool) (_ *Log, err error) {
 		}
 	}()
 	if cfg.URL == "" {
-		if l.server, err = startEmbedded(ctx, cfg, l.logger); err != nil {
+		if l.server, err = startServer(ctx, cfg, l.logger); err != nil {
 			return nil, err
 		}
 	}
@@ -188,7 +189,7 @@ type Head struct {
 	// First and Last are the sequences of the first and last envelope of the stream; First > Last: it holds none. What was
 	// before First is in the archive.
 	First, Last uint64
-	// Bytes is the size of the log on disk (of each replica), MaxBytes its bound; -1: none.
+	// Bytes is the size of the log on disk (of each replica), MaxBytes its bound; -1 means none.
 	Bytes, MaxBytes int64
 }
 
@@ -225,12 +226,12 @@ func (l *Log) Recover(ctx context.Context) error {
 	if l.server == nil {
 		return nil
 	}
-	err := l.server.stuck()
+	err := l.server.Stuck()
 	if err == nil {
 		return nil
 	}
 	l.logger.Warn("log: the embedded server is started anew", "error", err)
-	return l.server.restart(ctx)
+	return l.server.Restart(ctx)
 }
 
 // Close stops intake, waits for the acknowledgements of what was accepted, ends the readers, closes the
@@ -264,7 +265,7 @@ func (l *Log) release(ctx context.Context) error {
 		l.link.close()
 	}
 	if l.server != nil {
-		return l.server.stop(ctx)
+		return l.server.Stop(ctx)
 	}
 	return nil
 }
@@ -328,4 +329,9 @@ func (l *Log) ReadMessage(ctx context.Context, seq uint64) (Message, error) {
 		return Message{}, unavailable(err)
 	}
 	return Message{Seq: raw.Sequence, Time: raw.Time, Header: raw.Header, Data: raw.Data}, nil
+}
+
+// startServer starts the embedded server of a log.
+func startServer(ctx context.Context, cfg Config, logger *slog.Logger) (*embedded.Server, error) {
+	return embedded.Start(ctx, embedded.Options{Dir: cfg.Dir, Stream: StreamName, Examined: maxExamined, Logger: logger})
 }

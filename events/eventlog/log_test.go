@@ -32,7 +32,7 @@ func TestOpenEmbedded(t *testing.T) {
 	if err != nil || head.Last != 0 || head.MaxBytes <= 0 {
 		t.Errorf("the head of a new log is %+v, %v", head, err)
 	}
-	free, err := freeBytes(dir)
+	free, err := l.server.Free()
 	if err != nil || float64(head.MaxBytes) > 0.9*float64(free) || float64(head.MaxBytes) < 0.6*float64(free) {
 		t.Errorf("the log may have %d bytes of %d (%v)", head.MaxBytes, free, err)
 	}
@@ -73,12 +73,9 @@ func TestLocked(t *testing.T) {
 func TestEphemeral(t *testing.T) {
 	checkLeaks(t)
 	l := openLog(t, Config{Ephemeral: true})
-	dir := l.server.dir
-	if _, err := os.Stat(filepath.Join(dir, lockFile)); err != nil {
+	dir := l.server.Dir()
+	if _, err := os.Stat(dir); err != nil {
 		t.Error(err)
-	}
-	if !l.server.running.Load().JetStreamConfig().SyncAlways {
-		t.Error("an ephemeral log does not fsync")
 	}
 	mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
 	closeLog(t, l)
@@ -369,22 +366,5 @@ func TestReadMessage(t *testing.T) {
 	}
 	if _, err := l.ReadMessage(testContext(t), 2); !errors.Is(err, ErrNoMessage) {
 		t.Errorf("beyond the end: %v", err)
-	}
-}
-
-// TestServerLog: what the embedded server says reaches the logger at levels that suit.
-func TestServerLog(t *testing.T) {
-	var out bytes.Buffer
-	s := &serverLog{logger: slog.New(slog.NewTextHandler(&out, nil))}
-	s.Noticef("n%d", 1)
-	s.Warnf("w%d", 2)
-	s.Errorf("e%d", 3)
-	if got := s.worst(); got != "e3" {
-		t.Errorf("the last error is %q", got)
-	}
-	s.Fatalf("f%d", 4)
-	if got := out.String(); strings.Contains(got, "n1") || !strings.Contains(got, "level=WARN msg=\"nats: w2\"") ||
-		!strings.Contains(got, "e3") || !strings.Contains(got, "f4") {
-		t.Errorf("the log says\n%s", got)
 	}
 }

@@ -98,7 +98,7 @@ func (m *logMeta) accepted(seq uint64) (SeqRange, bool) {
 	return m.holes[i], true
 }
 
-// nextAccepted returns the first sequence from one on that is in an accepted hole; 0: there is none.
+// nextAccepted returns the first sequence from one on that is in an accepted hole; 0 means there is none.
 func (m *logMeta) nextAccepted(seq uint64) uint64 {
 	i := sort.Search(len(m.holes), func(i int) bool { return m.holes[i].To >= seq })
 	if i == len(m.holes) {

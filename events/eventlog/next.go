@@ -86,7 +86,7 @@ func (l *Log) NextEpoch(
 		// Readers must not take what comes for the old epoch.
 		err = errors.Join(err, l.dropConsumers(resuming), l.unpause(resuming))
 	}()
-	head, err := l.settle(within)
+	head, err := l.pausedHead(within)
 	if err != nil {
 		return events.Cursor{}, fmt.Errorf("%w: %w", ErrEpochNotBegun, err)
 	}
@@ -155,10 +155,10 @@ const (
 	electionRetries = 100
 )
 
-// settle returns the last sequence of a paused stream, when all that it took before is there. It asks by a message that is
+// pausedHead returns the last sequence of a paused stream, when all that it took before is there. It asks by a message that is
 // refused in its turn, before any replica hears of it: in a cluster for one reason if the last sequence is not the expected one, and
 // for another if it is; on one server always for the latter, when all that was before it is stored.
-func (l *Log) settle(ctx context.Context) (uint64, error) {
+func (l *Log) pausedHead(ctx context.Context) (uint64, error) {
 	for head, err := l.Head(ctx); ; {
 		if err != nil {
 			return 0, err
@@ -253,7 +253,7 @@ func (l *Log) resume(ctx context.Context, info *jetstream.StreamInfo) (*jetstrea
 	}
 	err = errors.Join(l.enter(meta), l.dropConsumers(ctx), l.unpause(ctx))
 	if errors.Is(err, events.ErrForbidden) { // somebody else may, and whoever began the epoch comes back
-		return nil, fmt.Errorf("%w: a new epoch was being begun and that broke off; this user cannot resume the log: %s",
+		return nil, fmt.Errorf("%w: a new epoch was being begun and that was interrupted; this user cannot resume the log: %s",
 			events.ErrLogUnavailable, err.Error())
 	}
 	if err != nil {
@@ -263,8 +263,8 @@ func (l *Log) resume(ctx context.Context, info *jetstream.StreamInfo) (*jetstrea
 	return l.streamInfo(ctx)
 }
 
-// revive resumes the stream for a publisher that got no answer.
-func (l *Log) revive(ctx context.Context) {
+// resumeNow resumes the stream for a publisher that got no answer.
+func (l *Log) resumeNow(ctx context.Context) {
 	if !l.switching.TryLock() { // this process is at it
 		return
 	}

@@ -42,7 +42,7 @@ func TestPausedLogGoesOn(t *testing.T) {
 			}
 			publish(l)
 		}
-		if head, err := l.settlePaused(t); err != nil || head != uint64(1+2*n) {
+		if head, err := l.pauseForHead(t); err != nil || head != uint64(1+2*n) {
 			t.Errorf("the head is %d: %v", head, err)
 		}
 		if err := l.Close(context.Background()); err != nil {
@@ -51,22 +51,22 @@ func TestPausedLogGoesOn(t *testing.T) {
 	}
 }
 
-// settlePaused pauses the log, and leaves it so.
-func (l *Log) settlePaused(t *testing.T) (uint64, error) {
+// pauseForHead pauses the log, and leaves it so.
+func (l *Log) pauseForHead(t *testing.T) (uint64, error) {
 	t.Helper()
 	if err := l.pause(t.Context(), time.Now().Add(time.Hour)); err != nil {
 		return 0, err
 	}
-	return l.settle(t.Context())
+	return l.pausedHead(t.Context())
 }
 
-// TestSettle: the last sequence of a paused stream is known when all that was on its way is there, on one server and on three.
-func TestSettle(t *testing.T) {
+// TestPausedHead: the last sequence of a paused stream is known when all that was on its way is there, on one server and on three.
+func TestPausedHead(t *testing.T) {
 	t.Parallel()
 	_, url := testCluster(t, 3)
 	for _, cfg := range []Config{{Dir: t.TempDir()}, {URL: url, Logger: slog.New(slog.DiscardHandler)}} {
 		l := openLog(t, cfg)
-		if head, err := l.settlePaused(t); err != nil || head != 0 {
+		if head, err := l.pauseForHead(t); err != nil || head != 0 {
 			t.Errorf("the head of an empty log is %d: %v", head, err)
 		}
 		if err := l.unpause(t.Context()); err != nil {
@@ -84,14 +84,14 @@ func TestSettle(t *testing.T) {
 			})
 		}
 		l.switching.Lock() // or a publisher resumes it
-		head, err := l.settlePaused(t)
+		head, err := l.pauseForHead(t)
 		stopped()
 		wg.Wait()
 		if err != nil {
 			t.Fatalf("%q: %v", cfg.URL, err)
 		}
 		if now, err := l.Head(t.Context()); err != nil || now.Last != head {
-			t.Errorf("settled at %d, and goes to %d: %v", head, now.Last, err)
+			t.Errorf("the head was %d, and goes to %d: %v", head, now.Last, err)
 		}
 		l.switching.Unlock()
 		if err := l.unpause(t.Context()); err != nil {

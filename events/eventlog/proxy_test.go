@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -134,7 +133,6 @@ func TestRetryNeitherLosesNorDoubles(t *testing.T) {
 			repeated++
 		}
 	}}})
-	pub.retryFor = 10 * time.Second
 	for n := range cuts {
 		mustPublish(t, pub, followsOf(n, n+1))
 	}

@@ -93,7 +93,7 @@ type call struct {
 
 // PublishOptions are the settings of one call of [Publisher.Publish].
 type PublishOptions struct {
-	// Trace follows the events to the readers of the log: a traceparent of W3C; empty: nobody does.
+	// Trace follows the events to the readers of the log: a traceparent of W3C; empty disables it.
 	Trace string
 }
 

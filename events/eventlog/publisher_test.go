@@ -28,9 +28,6 @@ func TestAcknowledgedMeansOnDisk(t *testing.T) {
 	for _, publishers := range []int{1, 64, 1000} {
 		t.Run(fmt.Sprint(publishers), func(t *testing.T) {
 			l := openLog(t, Config{})
-			if !l.server.running.Load().JetStreamConfig().SyncAlways {
-				t.Fatal("the server does not fsync before it acknowledges")
-			}
 			var acked atomic.Uint64 // the highest sequence acknowledged
 			envelopes, largest := 0, 0
 			p := newPublisher(t, l, PublisherOptions{Listener: PublisherListener{Appended: func(info AppendInfo) {
@@ -462,8 +459,9 @@ func TestSilentServer(t *testing.T) {
 	})
 	l := openLog(t, Config{URL: px.url(), Logger: slog.New(slog.DiscardHandler)})
 	p := newPublisher(t, l, PublisherOptions{})
-	p.attemptTimeout, p.retryFor = 20*time.Millisecond, 100*time.Millisecond
 	mustPublish(t, p, followsOf(0, 1))
+	patient, long := p.attemptTimeout, p.retryFor
+	p.attemptTimeout, p.retryFor = 20*time.Millisecond, 100*time.Millisecond
 	mute.Store(true)
 	outcome := make(chan error)
 	go func() {
@@ -485,6 +483,7 @@ func TestSilentServer(t *testing.T) {
 	if !errors.Is(waiting, events.ErrLogUnavailable) && !errors.Is(waiting, events.ErrOutcomeUnknown) {
 		t.Errorf("the call that waited: %v", waiting)
 	}
+	p.attemptTimeout, p.retryFor = patient, long
 	close(silent)
 	mute.Store(false)
 	for n := 3; ; n++ { // until the connection has recovered

@@ -48,7 +48,7 @@ var errLost = errors.New("events: reading was interrupted")
 type reader struct {
 	log   *Log
 	kinds events.KindSet  // wanted of the archive
-	dec   *events.Decoder // of the stream; nil: not there yet
+	dec   *events.Decoder // of the stream; nil means not there yet
 	cur   events.Cursor   // after the last envelope returned
 	fed   uint64          // the last sequence given to the decoder; at first the one before its first
 	// passing: the stream is read from before cur, which does not tell where to warm up.
@@ -71,7 +71,7 @@ type reader struct {
 	batch    int       // messages that one pull may bring
 	conn     linkState
 	ordinal  uint64 // the consumer's own count of its messages: a gap means that one was lost
-	wanted   int    // messages that the current pull may still bring; 0: there is none
+	wanted   int    // messages that the current pull may still bring; 0 means there is none
 	budget   int    // bytes that it may still bring
 	silence  *time.Timer
 	heeded   context.Context //nolint:containedctx // it is the signal that pulling is forbidden

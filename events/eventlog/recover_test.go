@@ -78,7 +78,7 @@ func TestRestartedServer(t *testing.T) {
 	n := 0
 	for seq := range acked {
 		if n++; n%(calls/(restarts+1)) == 0 && n < calls {
-			if err := l.server.restart(ctx); err != nil {
+			if err := l.server.Restart(ctx); err != nil {
 				t.Fatal(err)
 			}
 			if err := l.Healthy(ctx); err != nil && !errors.Is(err, events.ErrLogUnavailable) { // the client may not be back yet

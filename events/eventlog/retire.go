@@ -23,7 +23,7 @@ func (l *Log) Retire(ctx context.Context, take func(ctx context.Context, last ui
 	if err := l.pause(within, until); err != nil {
 		return fmt.Errorf("events: pause the stream: %w", err)
 	}
-	last, err := l.settle(within)
+	last, err := l.pausedHead(within)
 	if err == nil {
 		err = take(within, last)
 	}

@@ -153,7 +153,7 @@ func (s *salvage) begin(ctx context.Context, after events.Cursor) (warm uint64, 
 	return from.Seq + 1, nil
 }
 
-// load returns the first message from a sequence on that can be read; nil: there is none up to the last.
+// load returns the first message from a sequence on that can be read; nil means there is none up to the last.
 func (s *salvage) load(ctx context.Context, seq, last uint64) (*jetstream.RawStreamMsg, error) {
 	if msg, err := s.log.messageFrom(ctx, s.stream, seq); err == nil && msg.Sequence >= seq {
 		return msg, nil

@@ -105,12 +105,12 @@ func (l *Log) findStream(outer context.Context, create bool) error {
 	ctx, cancel := context.WithTimeout(outer, l.cfg.connectTimeout())
 	defer cancel()
 	var last error
-	settled := time.Now().Add(min(settleTime, l.cfg.connectTimeout()/2))
+	peersBy := time.Now().Add(min(peerTime, l.cfg.connectTimeout()/2))
 	for pause, timeout := firstRetry, firstAsk; ; pause, timeout = min(2*pause, lastRetry), min(2*timeout, requestTimeout) {
 		state := l.link.state()
 		var info *jetstream.StreamInfo
 		err := l.link.during(ctx, state, timeout, func(ctx context.Context) (err error) {
-			info, err = l.ensureStream(ctx, create, time.Now().After(settled))
+			info, err = l.ensureStream(ctx, create, time.Now().After(peersBy))
 			return err
 		}, askInfo, askCreate)
 		if err == nil {
@@ -118,26 +118,30 @@ func (l *Log) findStream(outer context.Context, create bool) error {
 			l.noteLast(info.State.LastSeq)
 			return l.adjustMaxBytes(ctx, info)
 		}
-		unsettled := apiError(err).ErrorCode == errCodeNoPeers
+		noPeers := apiError(err).ErrorCode == errCodeNoPeers
 		if last != nil && outer.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 			return last // asking was interrupted: what was wrong before that is what is wrong
 		}
 		silent := errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrDisconnected)
-		if !silent && !unsettled || errors.Is(err, events.ErrForbidden) {
+		if !silent && !noPeers || errors.Is(err, events.ErrForbidden) {
 			return err
 		}
 		l.logger.Debug("log: asking for the stream again", "error", err)
-		if last = err; !unsettled {
+		if last = err; !noPeers {
 			last = fmt.Errorf("%w: the server does not tell about the stream: %w", events.ErrLogUnavailable, err)
 		}
-		if wait.For(ctx, pause) != nil {
-			return last
+		if wait.For(ctx, pause) == nil {
+			continue
 		}
+		if err := outer.Err(); err != nil {
+			return fmt.Errorf("%w: %w", err, last)
+		}
+		return last
 	}
 }
 
-// ensureStream finds the stream or creates it. settled tells that servers have had the time to find each other.
-func (l *Log) ensureStream(ctx context.Context, create, settled bool) (*jetstream.StreamInfo, error) {
+// ensureStream finds the stream or creates it. waited reports that servers have had the time to find each other.
+func (l *Log) ensureStream(ctx context.Context, create, waited bool) (*jetstream.StreamInfo, error) {
 	if l.restored != nil {
 		if err := l.refuseExisting(ctx); err != nil {
 			return nil, err
@@ -152,7 +156,7 @@ func (l *Log) ensureStream(ctx context.Context, create, settled bool) (*jetstrea
 		if !create {
 			return nil, fmt.Errorf("%w: no stream %s: start skein on this server first", events.ErrNoLog, StreamName)
 		}
-		stream, err = l.createStream(ctx, settled)
+		stream, err = l.createStream(ctx, waited)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process was faster
 			stream, err = l.link.js.Stream(ctx, StreamName)
 		}
@@ -175,7 +179,7 @@ func (l *Log) ensureStream(ctx context.Context, create, settled bool) (*jetstrea
 	return info, nil
 }
 
-func (l *Log) createStream(ctx context.Context, settled bool) (jetstream.Stream, error) {
+func (l *Log) createStream(ctx context.Context, waited bool) (jetstream.Stream, error) {
 	var id events.LogID
 	if _, err := rand.Read(id[:]); err != nil {
 		return nil, fmt.Errorf("events: make a log id: %w", err)
@@ -184,10 +188,10 @@ func (l *Log) createStream(ctx context.Context, settled bool) (jetstream.Stream,
 	if maxBytes == 0 {
 		maxBytes = -1
 		if l.server != nil {
-			free, err := freeBytes(l.server.dir)
+			free, err := l.server.Free()
 			if err != nil {
 				return nil, fmt.Errorf("events: find the free space of %s (set MaxBytes to do without): %w",
-					l.server.dir, err)
+					l.server.Dir(), err)
 			}
 			maxBytes = int64(float64(free) * defaultDiskShare)
 		}
@@ -209,7 +213,7 @@ func (l *Log) createStream(ctx context.Context, settled bool) (jetstream.Stream,
 	}
 	l.creating = true
 	stream, err := l.link.js.CreateStream(ctx, config)
-	if l.cfg.Replicas == 0 && replicas > 1 && l.tooFewServers(err, settled) {
+	if l.cfg.Replicas == 0 && replicas > 1 && l.tooFewServers(err, waited) {
 		config.Replicas = 1
 		stream, err = l.link.js.CreateStream(ctx, config)
 	}
@@ -221,8 +225,8 @@ const (
 	defaultDiskShare = 0.8
 	// defaultReplicas of a log in a cluster: one may be lost without losing an event or a moment.
 	defaultReplicas = 3
-	// settleTime is what a cluster that has just started gets to count its servers.
-	settleTime = 5 * time.Second
+	// peerTime is what a cluster that has just started gets to count its servers.
+	peerTime = 5 * time.Second
 )
 
 // Error codes of the server that the client package does not name.
@@ -251,12 +255,12 @@ func apiError(err error) *jetstream.APIError {
 // tooFewServers reports whether replicas were refused because the server is alone or the cluster too small. A cluster that
 // is large enough must not get a log without replicas in silence, for ever: one that has a server down or full gives a
 // reason, but one that has just elected its first leader does not count all of its servers yet.
-func (l *Log) tooFewServers(err error, settled bool) bool {
+func (l *Log) tooFewServers(err error, waited bool) bool {
 	switch api := apiError(err); api.ErrorCode {
 	case errCodeNoReplicas:
 		return true
 	case errCodeNoPeers:
-		return settled && !strings.Contains(api.Description, ",") && len(l.link.nc.Servers()) < defaultReplicas
+		return waited && !strings.Contains(api.Description, ",") && len(l.link.nc.Servers()) < defaultReplicas
 	}
 	return false
 }

@@ -59,13 +59,13 @@ func (l *Log) trimLimit(ctx context.Context) (uint64, error) {
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("events: the end of the archive: %w", err)
-	case end.WarmSeq == 0, o.past: // nothing of this epoch is archived, or the archive grew meanwhile: the next time will do
+	case end.WarmSeq == 0, o.part == inArchive: // nothing of this epoch is archived, or the archive grew meanwhile: the next time will do
 		return l.meta().first - 1, nil
 	}
 	return end.WarmSeq - 1, nil
 }
 
-// SeqBefore returns the highest sequence of the stream whose timestamp is before a time; 0: there is none. Where the clock
+// SeqBefore returns the highest sequence of the stream whose timestamp is before a time; 0 means there is none. Where the clock
 // ran back it is one of those that are followed by a later timestamp.
 func (l *Log) SeqBefore(ctx context.Context, t time.Time) (uint64, error) {
 	stream, err := l.stream(ctx)
@@ -115,7 +115,7 @@ func (l *Log) RepeatsAt(ctx context.Context, c events.Cursor) ([]events.Repeat, 
 	if err != nil {
 		return nil, err
 	}
-	if o.past || o.cur.Seq > o.from.Seq {
+	if o.part == inArchive || o.cur.Seq > o.from.Seq {
 		return nil, fmt.Errorf("%w: what was seen before sequence %d is no longer in the stream", events.ErrTrimmed, c.Seq)
 	}
 	d, err := l.decoder(ctx, o)

@@ -18,7 +18,7 @@ type Vitals struct {
 // Vitals asks the log for its extent. It fails where [Log.Healthy] does.
 func (l *Log) Vitals(ctx context.Context) (Vitals, error) {
 	if l.server != nil {
-		if err := l.server.healthy(); err != nil {
+		if err := l.server.Healthy(); err != nil {
 			return Vitals{}, err
 		}
 	}
@@ -41,7 +41,7 @@ type Trouble struct {
 	Reconnects, Interruptions uint64
 }
 
-// Trouble asks nobody.
+// Trouble makes no calls.
 func (l *Log) Trouble() Trouble {
 	return Trouble{l.link.nc.Stats().Reconnects, l.interruptions.Load()}
 }

@@ -87,7 +87,7 @@ func TestCursorAtNowhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := h.CursorAt(testContext(t), info.First-1); !errors.Is(err, events.ErrTrimmed) {
-			t.Errorf("at the seam: %v", err)
+			t.Errorf("at the boundary: %v", err)
 		}
 		earliest, err := h.Earliest(testContext(t))
 		if err != nil || earliest < info.First || earliest > head {

@@ -53,7 +53,7 @@ func ParseRoles(text string) (Roles, error) {
 	return all, nil
 }
 
-// roleOf returns the role with a name; 0: there is none.
+// roleOf returns the role with a name; 0 means there is none.
 func roleOf(name string) Roles {
 	for i, known := range roleNames {
 		if known == name {
@@ -69,7 +69,7 @@ type Caller struct {
 	Name string
 	// Roles are what the caller may do.
 	Roles Roles
-	// User is the one user that the caller acts for; empty: it is bound to none.
+	// User is the one user that the caller acts for; empty means it is bound to none.
 	User string
 }
 

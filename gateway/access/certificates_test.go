@@ -63,7 +63,7 @@ func TestCertificates(t *testing.T) {
 			t.Errorf("%s: let in", name)
 		}
 	}
-	// A half-written pair leaves the former, and the whole one takes its place.
+	// A half-written pair leaves the previous, and the whole one takes its place.
 	next := t.TempDir()
 	newCert, newKey := ca.Server(next)
 	move(t, newCert, cert)
@@ -80,7 +80,7 @@ func TestCertificates(t *testing.T) {
 	move(t, stranger.File, ca.File)
 	c.config.get(later(3))
 	if _, err := shake(t, c.Config(), trusting(good)); err == nil {
-		t.Error("a client of the former authority is let in")
+		t.Error("a client of the previous authority is let in")
 	}
 }
 

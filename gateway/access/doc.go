@@ -3,7 +3,7 @@
 //
 //	 files                         kept.go: looked at once a second, when
 //	┌──────────────────┐           somebody calls; what does not load
-//	│ cert, key, CA    │──▶ Certificates ──▶ handshake ─┐  leaves the former in place
+//	│ cert, key, CA    │──▶ Certificates ──▶ handshake ─┐  leaves the previous one in place
 //	│ token file       │──▶ tokens   ┐                  │
 //	│ JWKS file        │──▶ keys     ┤ Gate             ▼
 //	└──────────────────┘             │        verified client certificate

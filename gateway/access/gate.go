@@ -12,9 +12,9 @@ import (
 
 // Options say by what callers are known.
 type Options struct {
-	// Tokens is the token file; empty: there is none.
+	// Tokens is the token file; empty means there is none.
 	Tokens string
-	// JWKS is the file with the public keys of the issuer of JWTs; empty: there are no JWTs.
+	// JWKS is the file with the public keys of the issuer of JWTs; empty means there are no JWTs.
 	JWKS string
 	// Issuer is the "iss" that a JWT must have, Audience what its "aud" must contain. Both are required with JWKS.
 	Issuer, Audience string
@@ -56,7 +56,7 @@ func Open(o Options) (*Gate, error) {
 	return g, nil
 }
 
-// Stale tells of each kind of file whether it has changed and could not be read, so that the former stays in force.
+// Stale reports of each kind of file whether it has changed and could not be read, so that the previous one stays in force.
 func (g *Gate) Stale(now time.Time) map[string]bool {
 	stale := map[string]bool{}
 	if g.tokens != nil {

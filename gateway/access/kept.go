@@ -62,7 +62,7 @@ func (k *kept[T]) get(at time.Time) *T {
 	return k.now.Load()
 }
 
-// look loads again what has changed. What does not load is said once, until it changes again, and the former stays.
+// look loads again what has changed. What does not load is said once, until it changes again, and the previous one stays.
 func (k *kept[T]) look() {
 	found, err := k.stat()
 	if err == nil && sameFiles(found, k.seen) || err != nil && k.seen == nil {
@@ -75,7 +75,7 @@ func (k *kept[T]) look() {
 	}
 	k.stale.Store(err != nil)
 	if err != nil {
-		k.log.Error("not loaded again: the former stays in force", "what", k.what, "error", err)
+		k.log.Error("not loaded again: the previous one stays in force", "what", k.what, "error", err)
 		return
 	}
 	k.now.Store(fresh)

@@ -36,7 +36,7 @@ type token struct {
 	caller Caller
 	// expires is zero if it does not.
 	expires time.Time
-	// cert is the name that the client certificate must have; empty: none is needed.
+	// cert is the name that the client certificate must have; empty means none is needed.
 	cert string
 }
 

@@ -37,7 +37,7 @@ type Options struct {
 	// HTTP2 makes the default HTTP client speak HTTP/2 to http URLs, too, which gRPC needs. For all else HTTP/1.1 is
 	// faster.
 	HTTP2 bool
-	// Token says who calls, where the service wants to know (docs/access.md); empty: nobody does. It is sent to whatever the
+	// Token says who calls, where the service wants to know (docs/access.md); empty means none. It is sent to whatever the
 	// URL names: give it an https one.
 	Token string
 	// Connect are options of every client, such as connect.WithGRPC(), connect.WithHTTPGet() or interceptors.

@@ -9,6 +9,7 @@ import (
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/querycache"
 	"github.com/skein-feed/skein/projections/seen"
 )
 
@@ -21,8 +22,8 @@ type Settings struct {
 	// Counters are those of counters; zero: the defaults. What they have in common with Inbox should be equal: feeds and
 	// lists are ranked by the same heat then.
 	Counters counters.Settings
-	// Hot bounds what queries of graph and inbox keep in memory; nil: nothing. It changes no row.
-	Hot *graph.HotCache
+	// Cache bounds what queries of graph and inbox keep in memory; nil means nothing. It changes no row.
+	Cache *querycache.Cache
 }
 
 // All returns a new instance of every projection.
@@ -45,8 +46,8 @@ func Makers(s Settings) []func() projections.Projection {
 		s.Counters = counters.DefaultSettings()
 	}
 	return []func() projections.Projection{
-		func() projections.Projection { return graph.NewWith(s.Hot) },
-		func() projections.Projection { return inbox.NewWith(s.Inbox, s.Hot) },
+		func() projections.Projection { return graph.NewWith(s.Cache) },
+		func() projections.Projection { return inbox.NewWith(s.Inbox, s.Cache) },
 		func() projections.Projection { return seen.New(s.Seen) },
 		func() projections.Projection { return counters.New(s.Counters) },
 	}
@@ -70,7 +71,7 @@ func DescribeRow(projection string, key, value []byte) (*projections.Description
 	return in.describe(key, value)
 }
 
-// RowKinds returns the kinds of rows that [DescribeRow] tells of a projection, those of the runtime included, sorted; nil: the
+// RowKinds returns the kinds of rows that [DescribeRow] tells of a projection, those of the runtime included, sorted; nil means the
 // projection is not in the list.
 func RowKinds(projection string) []string {
 	in, ok := inspectors[projection]

@@ -15,11 +15,12 @@ import (
 	"github.com/skein-feed/skein/projections/counters"
 	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/internal/ranks"
 	"github.com/skein-feed/skein/projections/model/histories"
 )
 
 // stores are those that derive the same things each in its own way.
-type stores struct{ graph, inbox, counters *projections.Store }
+type stores struct{ graph, inbox, counters, ranks *projections.Store }
 
 func openStores(t fataler) stores {
 	t.Helper()
@@ -30,10 +31,12 @@ func openStores(t fataler) stores {
 		}
 		return s
 	}
-	return stores{open(graph.New()), open(inbox.New(inbox.DefaultSettings())), open(counters.New(counters.DefaultSettings()))}
+	return stores{open(graph.New()), open(inbox.New(inbox.DefaultSettings())), open(counters.New(counters.DefaultSettings())), open(ranks.New())}
 }
 
-func (s stores) all() []*projections.Store { return []*projections.Store{s.graph, s.inbox, s.counters} }
+func (s stores) all() []*projections.Store {
+	return []*projections.Store{s.graph, s.inbox, s.counters, s.ranks}
+}
 
 func (s stores) fold(t fataler, envs ...*events.Envelope) {
 	t.Helper()
@@ -53,7 +56,7 @@ func (s stores) close(t fataler) {
 	}
 }
 
-// audit compares the counts of some users and boards with the lengths of the lists that the other stores have (I7).
+// audit compares the counts of some users and boards, each derived twice, with the lengths of the lists (I7).
 func (s stores) audit(t fataler, users []string, boards [][2]string) {
 	t.Helper()
 	var views []*projections.View
@@ -65,7 +68,7 @@ func (s stores) audit(t fataler, users []string, boards [][2]string) {
 		defer v.Close()
 		views = append(views, v)
 	}
-	g, in, c := graph.Query(views[0]), inbox.Query(views[1]), counters.Query(views[2])
+	g, in, c, r := graph.Query(views[0]), inbox.Query(views[1]), counters.Query(views[2]), ranks.Query(views[3])
 	ctx := context.Background()
 	list := func(kind graph.ListKind, user, board string) (n int64) {
 		t.Helper()
@@ -97,32 +100,54 @@ func (s stores) audit(t fataler, users []string, boards [][2]string) {
 	}
 	at := views[0].Cursor().Seq
 	for _, user := range users {
-		got, err := c.User(user)
+		got, err := r.User(user)
 		if err != nil {
 			t.Fatalf("counts of %s: %v", user, err)
 		}
-		want := counters.UserCounts{
-			Pins: pins(user, nil), Boards: list(graph.Boards, user, ""),
+		want := ranks.UserCounts{
+			Boards:    list(graph.Boards, user, ""),
 			Followers: list(graph.FollowersExplicit, user, ""), FollowersImplicit: list(graph.FollowersImplicit, user, ""),
 			Following: list(graph.FollowingExplicit, user, ""), FollowingImplicit: list(graph.FollowingImplicit, user, ""),
 			FollowedBoards: list(graph.FollowedBoards, user, ""), ExcludedBoards: list(graph.ExcludedBoards, user, ""),
-			Plays: got.Plays, // nothing else has them
 		}
 		if got != want {
 			t.Fatalf("at %d: counts of %s are %+v, the lists are %+v long", at, user, got, want)
 		}
+		own, err := g.UserCounts(user)
+		if err != nil {
+			t.Fatalf("counts of %s: %v", user, err)
+		}
+		if own := (ranks.UserCounts{
+			Boards: own.Boards, Followers: own.Followers, FollowersImplicit: own.FollowersImplicit, Following: own.Following,
+			FollowingImplicit: own.FollowingImplicit, FollowedBoards: own.FollowedBoards, ExcludedBoards: own.ExcludedBoards,
+		}); own != want {
+			t.Fatalf("at %d: the graph counts of %s %+v, the lists are %+v long", at, user, own, want)
+		}
+		if n, err := c.User(user); err != nil || n.Pins != pins(user, nil) {
+			t.Fatalf("at %d: %d pins of %s, the list is %d long: %v", at, n.Pins, user, pins(user, nil), err)
+		}
 	}
 	for _, b := range boards {
-		got, err := c.Board(b[0], b[1])
+		got, err := r.Board(b[0], b[1])
 		if err != nil {
 			t.Fatalf("counts of %v: %v", b, err)
 		}
-		want := counters.BoardCounts{
-			Pins: pins(b[0], &b[1]), Followers: list(graph.BoardFollowersExplicit, b[0], b[1]),
+		want := ranks.BoardCounts{
+			Followers: list(graph.BoardFollowersExplicit, b[0], b[1]),
 			Excluders: list(graph.BoardExcluders, b[0], b[1]), Appears: list(graph.BoardFollowers, b[0], b[1]),
 		}
 		if got != want {
 			t.Fatalf("at %d: counts of %v are %+v, the lists are %+v long", at, b, got, want)
+		}
+		own, err := g.BoardCounts(b[0], b[1])
+		if err != nil {
+			t.Fatalf("counts of %v: %v", b, err)
+		}
+		if own := (ranks.BoardCounts{Followers: own.Followers, Excluders: own.Excluders, Appears: own.Appears}); own != want {
+			t.Fatalf("at %d: the graph counts of %v %+v, the lists are %+v long", at, b, own, want)
+		}
+		if n, err := c.BoardPins(b[0], b[1]); err != nil || n != pins(b[0], &b[1]) {
+			t.Fatalf("at %d: %d pins on %v, the list is %d long: %v", at, n, b, pins(b[0], &b[1]), err)
 		}
 	}
 }

@@ -5,7 +5,6 @@
 //	redelivery  what is delivered again, and any stop and start between, changes nothing (I3)
 //	powercut    a power cut at any write to the file system leaves a straight fold of a prefix (I3)
 //	rebuild     a second generation, built in one go, has the rows of the first (I4)
-//	prefetch    the rows that it says it will ask for are those of its folds
 //	partitions  a fold for some partitions leaves their rows of the fold for all (I13)
 //	routes      an event changes rows of those homes alone to which it is delivered (I13)
 //	keys        every key stands in the projection's own range of tags, under the shard of what it is about
@@ -15,8 +14,6 @@
 package conformance
 
 import (
-	"bytes"
-	"errors"
 	"math/rand/v2"
 	"testing"
 
@@ -40,7 +37,7 @@ type Case struct {
 	Tags TagRange
 	// Histories are folded one by one.
 	Histories []History
-	// Golden is the file with the rows of the history Pinned; empty: none.
+	// Golden is the file with the rows of the history Pinned; empty means none.
 	Golden string
 	// Pinned is an index into Histories.
 	Pinned int
@@ -56,12 +53,10 @@ func Run(t *testing.T, c Case) {
 			t.Run("rebuild", func(t *testing.T) { testRebuild(t, c, h, straight) })
 			t.Run("partitions", func(t *testing.T) { testPartitions(t, c, h, straight) })
 			t.Run("routes", func(t *testing.T) { testRoutes(t, c, h) })
+			t.Run("build", func(t *testing.T) { testBuild(t, c, h, straight) })
 			t.Run("keys", func(t *testing.T) { CheckKeys(t, c, straight) })
 			t.Run("powercut", func(t *testing.T) { testPowerCuts(t, c, h) })
 		})
-	}
-	if p, ok := c.New().(projections.Prefetcher); ok {
-		t.Run("prefetch", func(t *testing.T) { testPrefetch(t, c, p) })
 	}
 	if c.Golden != "" {
 		t.Run("golden", func(t *testing.T) {
@@ -77,10 +72,8 @@ var allBounds = map[string]projections.Bounds{
 	"steps": {BatchBytes: 1},
 	// Memtables are so small that they are flushed all the time, and cut events too.
 	"flushes": {BatchBytes: 1 << 10, FlushBytes: 8 << 10},
-	// Hardly any row is kept in memory, and a filter, as of a build, tells which ones are not on disk.
-	"forgets": {BatchBytes: 1 << 10, KeepBytes: 2 << 10, FilterBytes: 2 << 10},
-	// Rows are looked up for some events at once, and hardly kept until these are folded.
-	"prefetches": {BatchBytes: 1 << 10, KeepBytes: 2 << 10, FilterBytes: 2 << 10, PrefetchEvents: 30},
+	// Hardly any row is kept in memory.
+	"forgets": {BatchBytes: 1 << 10, KeepBytes: 2 << 10},
 	// Most batches are larger than a memtable.
 	"large": {BatchBytes: 64 << 10, FlushBytes: 8 << 10},
 }
@@ -191,52 +184,4 @@ func testRebuild(t *testing.T, c Case, h History, straight Rows) {
 	}
 	build(1, 1).MustEqual(t, straight, "the live generation")
 	build(2, len(h.Envelopes)).MustEqual(t, straight, "the rebuilt generation")
-}
-
-// testPrefetch holds the rows that a projection says it will ask for against those that it writes: of each tag that it names in a
-// history, a quarter is there after the event, as of what it reads to change it.
-func testPrefetch(t *testing.T, c Case, p projections.Prefetcher) {
-	total := 0
-	for _, h := range c.Histories {
-		var named, there [256]int
-		s := Open(t, vfs.NewMem(), c.New(), projections.Bounds{})
-		for _, env := range h.Envelopes {
-			var keys [][]byte
-			for i := range env.Events {
-				p.Prefetch(&env.Events[i], func(key []byte) { keys = append(keys, bytes.Clone(key)) })
-			}
-			Fold(t, s, []*events.Envelope{env})
-			for _, key := range keys {
-				if len(key) < 3 || !c.Tags.has(projections.Tag(key[2])) && !tagRanges[c.Tags.Embeds].has(projections.Tag(key[2])) {
-					t.Fatalf("%s: key %x is not one of the projection", h.Name, key)
-				}
-				named[key[2]]++
-				if hasRow(t, s, key) {
-					there[key[2]]++
-				}
-			}
-			total += len(keys)
-		}
-		Close(t, s)
-		for tag := range named {
-			if 4*there[tag] < named[tag] {
-				t.Errorf("%s: of %d rows of tag %x that were to be asked for, %d are there", h.Name, named[tag], tag, there[tag])
-			}
-		}
-	}
-	if total == 0 {
-		t.Error("it names no row in any of the histories")
-	}
-}
-
-func hasRow(t *testing.T, s *projections.Store, key []byte) bool {
-	v, err := s.View()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, ok, err := v.Get(key)
-	if err := errors.Join(err, v.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return ok
 }

@@ -21,12 +21,16 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// smallSettings have what happens in years or to millions happen in generated histories.
+func smallSettings() all.Settings {
+	small := inbox.DefaultSettings()
+	small.Threshold, small.Keep, small.Window = 0, 3, 40*time.Microsecond
+	return all.Settings{Inbox: small}
+}
+
 // TestAll is the suite over the list of all projections.
 func TestAll(t *testing.T) {
-	// Small ones, so that what happens in years or to millions happens in these histories.
-	small := inbox.DefaultSettings()
-	small.Threshold, small.Keep, small.Active = 1, 3, 40*time.Microsecond
-	settings := all.Settings{Inbox: small}
+	settings := smallSettings()
 	seeds := 4
 	if testing.Short() {
 		seeds = 1

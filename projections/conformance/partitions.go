@@ -3,7 +3,6 @@ package conformance
 import (
 	"bytes"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -41,7 +40,7 @@ func testPartitions(t *testing.T, c Case, h History, straight Rows) {
 	}
 }
 
-// partitionsDiffer describes where a fold for a set differs from what the set has of the rows of all; empty: nowhere.
+// partitionsDiffer describes where a fold for a set differs from what the set has of the rows of all; empty means nowhere.
 func partitionsDiffer(t fataler, newProjection func() projections.Projection, envs []*events.Envelope, s *projections.Partitions,
 	all Rows, bounds projections.Bounds,
 ) string {
@@ -50,7 +49,7 @@ func partitionsDiffer(t fataler, newProjection func() projections.Projection, en
 	return rows.without(fingerprintTag).Diff(all.restrict(newProjection(), s).without(fingerprintTag))
 }
 
-// fold returns the rows of a fold in one call, for a set of partitions; nil: all.
+// fold returns the rows of a fold in one call, for a set of partitions; nil means all.
 func fold(t fataler, p projections.Projection, envs []*events.Envelope, bounds projections.Bounds, s *projections.Partitions) Rows {
 	t.Helper()
 	store, err := projections.Open(projections.Options{
@@ -87,16 +86,11 @@ func (rows Rows) without(tag projections.Tag) (rest Rows) {
 	return rest
 }
 
-// restrict returns the rows that a store which holds a set has: those whose homes are in it, those of the store as a whole,
-// and those that the fold still reaches across partitions for.
+// restrict returns the rows that a store which holds a set has: those whose homes are in it, and those of the store as a whole.
 func (rows Rows) restrict(p projections.Projection, s *projections.Partitions) (held Rows) {
-	var crossing []projections.Tag
-	if c, ok := p.(projections.Crossing); ok {
-		crossing = c.Crossing()
-	}
 	for _, row := range rows {
 		part := projections.PartitionOf(p, row.Key)
-		if part == projections.StoreWide || s.Has(uint8(part)) || slices.Contains(crossing, projections.Tag(row.Key[2])) {
+		if part == projections.StoreWide || s.Has(uint8(part)) {
 			held = append(held, row)
 		}
 	}

@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"bytes"
+	"errors"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -15,8 +17,8 @@ import (
 func TestPartitions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		envs, s, bounds := drawPartitions(t)
-		for i, p := range all.All(all.Settings{}) {
-			newProjection := func() projections.Projection { return all.All(all.Settings{})[i] }
+		for i, p := range all.All(smallSettings()) {
+			newProjection := func() projections.Projection { return all.All(smallSettings())[i] }
 			straight := fold(t, p, envs, projections.Bounds{}, nil)
 			if diff := partitionsDiffer(t, newProjection, envs, &s, straight, bounds); diff != "" {
 				t.Fatalf("%s, partitions %s:\n%s", p.Name(), &s, diff)
@@ -35,48 +37,49 @@ func drawPartitions(t *rapid.T) ([]*events.Envelope, projections.Partitions, pro
 	return envs, s, rapid.SampledFrom([]projections.Bounds{{}, {BatchBytes: 1}}).Draw(t, "bounds")
 }
 
-// TestCrossing: what still crosses partitions only becomes less.
-func TestCrossing(t *testing.T) {
-	want := map[string]int{"graph": 19, "inbox": 32, "counters": 24}
-	for _, p := range all.All(all.Settings{}) {
-		var tags []projections.Tag
-		if c, ok := p.(projections.Crossing); ok {
-			tags = c.Crossing()
-		}
-		if len(tags) != want[p.Name()] {
-			t.Errorf("%d tags of %s cross partitions: %v, not %d", len(tags), p.Name(), tags, want[p.Name()])
-		}
-	}
-}
-
-// ends keeps a follow at both ends, and what was liked with the item.
+// ends keeps a follow at both ends, and what was liked with the item. Where the other end of a row is another home, the row can be
+// found by it: in a region, or with a seek a partition.
 type ends struct{}
 
 const (
 	endOut   projections.Tag = 0xf0 // A B: A follows B
-	endIn    projections.Tag = 0xf1 // B A: the same
-	endLiked projections.Tag = 0xf2 // i A: A likes i
+	endIndex projections.Tag = 0xf1 // B part(A) A: the same, in a region
+	endIn    projections.Tag = 0xf2 // part(B) A B: the same, with B
+	endList  projections.Tag = 0xf3 // B A: the same, so that B finds it
+	endLiked projections.Tag = 0xf4 // i A: A likes i
+	endGone  projections.Tag = 0xf5 // hash(A), of the store as a whole: A was deleted
 )
 
 func (ends) Name() string    { return "ends" }
 func (ends) Version() uint32 { return 1 }
 
 func (ends) Kinds() []events.Kind {
-	return []events.Kind{events.UserFollowed, events.UserUnfollowed, events.Liked}
+	return []events.Kind{events.UserFollowed, events.UserUnfollowed, events.Liked, events.UserDeleted}
 }
 
 func (ends) Route(ev *events.Event, to *projections.Partitions) {
-	if ev.Kind == events.Liked {
+	switch ev.Kind {
+	case events.UserDeleted:
+		to.AddAll()
+	case events.Liked:
 		to.AddHome(ev.Item)
-		return
+	default:
+		to.AddHome(ev.User)
+		to.AddHome(ev.Peer)
 	}
-	to.AddHome(ev.User)
-	to.AddHome(ev.Peer)
+}
+
+// RegionHome is part of [projections.Regional].
+func (ends) RegionHome(key []byte) (uint8, bool) {
+	if projections.Tag(key[2]) != endIndex {
+		return 0, false
+	}
+	_, rest, err := events.CutID(key[3:])
+	return rest[0], err == nil
 }
 
 func (ends) Apply(ev events.Event, b *projections.Batch) error {
-	write := func(tag projections.Tag, home, other string) {
-		key := projections.AppendKey(nil, tag, home, other)
+	write := func(home string, key []byte) {
 		switch {
 		case !b.Holds(home):
 		case ev.Kind == events.UserUnfollowed:
@@ -85,20 +88,85 @@ func (ends) Apply(ev events.Event, b *projections.Batch) error {
 			b.Set(key, nil)
 		}
 	}
-	if ev.Kind == events.Liked {
-		write(endLiked, ev.Item, ev.User)
+	switch ev.Kind {
+	case events.UserDeleted:
+		return endUser(ev.User, b)
+	case events.Liked:
+		write(ev.Item, projections.AppendKey(nil, endLiked, ev.Item, ev.User))
 		return nil
 	}
-	write(endOut, ev.User, ev.Peer)
-	write(endIn, ev.Peer, ev.User)
+	write(ev.User, projections.AppendKey(nil, endOut, ev.User, ev.Peer))
+	write(ev.User, endIndexKey(ev.Peer, ev.User))
+	write(ev.Peer, endInKey(events.ShardOf(ev.Peer).Partition(), ev.User, ev.Peer))
+	write(ev.Peer, projections.AppendKey(nil, endList, ev.Peer, ev.User))
 	return nil
+}
+
+func endIndexKey(peer, user string) []byte {
+	key := projections.AppendKey(nil, endIndex, peer)
+	return events.AppendID(append(key, events.ShardOf(user).Partition()), user)
+}
+
+func endInKey(partition uint8, ids ...string) []byte {
+	key := projections.AppendPartition(nil, partition, endIn)
+	for _, id := range ids {
+		key = events.AppendID(key, id)
+	}
+	return key
+}
+
+// endUser ends whom a user follows at both ends, each where it is held, and then whoever follows the user at the other.
+func endUser(user string, b *projections.Batch) error {
+	hash := b.KeyedHash(user)
+	b.Set(append(projections.AppendPrefix(nil, projections.StoreShard, endGone), hash[:]...), nil)
+	var drop [][]byte
+	note := func(prefix []byte, do func(key []byte, other string)) error {
+		it := b.Iter(prefix, projections.PrefixEnd(prefix))
+		for it.Next() {
+			key := bytes.Clone(it.Key())
+			rest := key[len(prefix):]
+			if projections.Tag(key[2]) == endIndex {
+				rest = rest[1:]
+			}
+			other, _, err := events.CutID(rest)
+			if err != nil {
+				return errors.Join(err, it.Close())
+			}
+			do(key, other)
+		}
+		return it.Close()
+	}
+	err := b.EachPartition(func(partition uint8) error {
+		return note(endInKey(partition, user), func(key []byte, peer string) {
+			drop = append(drop, key, projections.AppendKey(nil, endList, peer, user))
+		})
+	})
+	if err == nil {
+		err = note(projections.AppendKey(nil, endIndex, user), func(key []byte, follower string) {
+			drop = append(drop, key, projections.AppendKey(nil, endOut, follower, user))
+		})
+	}
+	if err == nil && b.Holds(user) {
+		err = note(projections.AppendKey(nil, endList, user), func(key []byte, follower string) {
+			drop = append(drop, key, endInKey(events.ShardOf(user).Partition(), follower, user))
+		})
+	}
+	if err == nil && b.Holds(user) {
+		err = note(projections.AppendKey(nil, endOut, user), func(key []byte, peer string) {
+			drop = append(drop, key, endIndexKey(peer, user))
+		})
+	}
+	for _, key := range drop {
+		b.Delete(key)
+	}
+	return err
 }
 
 // TestToyProjection: this file has all that a projection is, and the suite takes it as it is. Its rows need a range of tags, and a line in
 // package all would run it.
 func TestToyProjection(t *testing.T) {
 	Run(t, Case{
-		New: func() projections.Projection { return ends{} }, Tags: TagRange{First: endOut, Last: endLiked},
+		New: func() projections.Projection { return ends{} }, Tags: TagRange{First: endOut, Last: endGone, Remote: []projections.Tag{endIn}},
 		Histories: []History{
 			{Name: "follows", Envelopes: histories.Envelopes(histories.Fixed(0, 300))},
 			{Name: "likes", Envelopes: histories.Envelopes(histories.FixedFeeds(0, 300))},

@@ -66,7 +66,7 @@ func (rows Rows) String() string {
 	return sb.String()
 }
 
-// Diff describes where rows differ from what is wanted, at most ten rows; empty: nowhere.
+// Diff describes where rows differ from what is wanted, at most ten rows; empty means nowhere.
 func (rows Rows) Diff(want Rows) string {
 	var diff []string
 	for len(rows) > 0 || len(want) > 0 {
@@ -109,7 +109,7 @@ func (rows Rows) MustEqual(t testing.TB, want Rows, format string, args ...any) 
 }
 
 // CheckKeys fails if a key of the projection has a tag that is not in its range, or does not stand under the shard of
-// the first id in it, before or after the tag, or that of store-wide rows.
+// the first id in it, before or after the tag, or, of rows of a whole partition, that of the partition, or that of store-wide rows.
 func CheckKeys(t testing.TB, c Case, rows Rows) {
 	t.Helper()
 	own := 0
@@ -140,7 +140,10 @@ func CheckKeys(t testing.TB, c Case, rows Rows) {
 		if slices.Contains(of.Dated, tag) && len(rest) >= 2 {
 			shard, rest = events.Shard(binary.BigEndian.Uint16(rest)), rest[2:]
 		}
-		id, _, err := events.CutID(rest)
+		id, rest, err := events.CutID(rest)
+		if err == nil && slices.Contains(of.Remote, tag) {
+			shard, err = remoteShard(shard, &id, rest)
+		}
 		if err != nil {
 			t.Errorf("key %x: what follows shard and tag: %v", key, err)
 		} else if want := events.ShardOf(id); shard != want {
@@ -150,6 +153,20 @@ func CheckKeys(t testing.TB, c Case, rows Rows) {
 	if own == 0 {
 		t.Error("the history makes no rows")
 	}
+}
+
+// remoteShard replaces the remote id by that of the home, which follows it, and returns the home's shard if the row stands under the
+// first shard of its partition.
+func remoteShard(shard events.Shard, id *string, rest []byte) (events.Shard, error) {
+	home, _, err := events.CutID(rest)
+	if err != nil {
+		return shard, err
+	}
+	*id = home
+	if of := events.ShardOf(home); shard == events.Shard(of.Partition())<<5 {
+		return of, nil
+	}
+	return shard, nil
 }
 
 // UpdateGolden is the environment variable that has golden files written anew.

@@ -5,30 +5,24 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// EachUser calls do with every user who is counted for in a shard. A user may come several times.
+// EachUser calls do with every user who is counted for in a shard.
 func EachUser(r projections.Reader, shard events.Shard, do func(user string) error) error {
-	for _, tag := range []projections.Tag{tagUserRelations, tagPair, tagDoings, tagLike} {
-		if err := projections.EachID(r, shard, tag, do); err != nil {
-			return err
-		}
-	}
-	return nil
+	return projections.EachID(r, shard, tagDoings, do)
 }
 
-// EachBoard calls do with every board that is counted for in a shard. A board may come twice.
+// EachBoard calls do with every board that is counted for in a shard.
 func EachBoard(r projections.Reader, shard events.Shard, do func(owner, board string) error) error {
-	for _, tag := range []projections.Tag{tagBoardRelations, tagBoardPins} {
-		if err := projections.EachPair(r, shard, tag, do); err != nil {
-			return err
-		}
-	}
-	return nil
+	return projections.EachPair(r, shard, tagBoardPins, do)
 }
 
 // Shows returns how many living pins of an owner, or on a board of theirs, show an item.
-func (q *Queries) Shows(item, owner string, board *string) (int64, error) {
-	if board == nil {
-		return readCount(q.r, projections.AppendKey(nil, tagOwnerShows, item, owner))
+func (q *Queries) Shows(item, owner string, board *string) (n int64, err error) {
+	prefix := projections.AppendKey(nil, tagShown, owner, item)
+	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	for it.Next() {
+		if board == nil || string(it.Value()) == *board {
+			n++
+		}
 	}
-	return readCount(q.r, projections.AppendKey(nil, tagBoardShows, item, owner, *board))
+	return n, it.Close()
 }

@@ -2,50 +2,54 @@
 //
 // # What is counted
 //
-// Counts of relations and pins are the lengths of lists that other projections keep (I7). Nothing is read from those: counters
-// folds the same events on its own, by rules of its own where that is possible, so that the two audit each other. Plays, likes
-// and re-pins of items are integers that nobody else has.
+// Pins of users and boards, plays, likes and re-pins of items, plays of users. Relations are counted by the graph.
 //
-//	              ┌──► pairs, edges, boards ──► followers, followees, boards … of users and boards
-//	              │    (relations.go)
-//	event ──Apply─┼──► pins ───────────────────► pins of users and boards
-//	              │    (pins.go)      │
-//	              │                   ▼
-//	              │      where each item is shown ──┐
-//	              │      (placements.go)            ▼
-//	              └──► plays, likes ──► heat ──► versions of scores in lists by heat ◄── pages (hot.go)
-//	                   (plays.go,       (heat.go)   │ everybody's, an owner's, a board's
-//	                    likes.go)                   ▼
-//	                                    those that ended: dropped after an hour (versions.go)
+//	              ┌──► at the owner's home: pins ──► pins of users and boards, what each owner shows ─┐
+//	              │    (pins.go)                                                                     ▼
+//	event ──Apply─┤                                                                       pages (hot.go)
+//	              └──► at the item's home: plays, likes, re-pins, who named it                       ▲
+//	                   (plays.go, likes.go, candidates.go)                                           │
+//	                              └──► heat ──► versions of scores in lists by heat ─────────────────┘
+//	                                   (heat.go)   │ everybody's, an owner's (lists.go)
+//	                                               ▼
+//	                                   those that ended: dropped after an hour (versions.go)
 //
-// At a position every count is exact. What a count is derived from is kept as far as late history may still need it: facts come
-// in any order, and all history is before all live facts (docs/semantics.md). An event that ends many things, the
+// At a position every count is exact. What a count is derived from is kept as far as late history may still need it: facts
+// come in any order, and all history is before all live facts (docs/semantics.md). An event that ends many things, the
 // deletion of a board or user, is folded in steps, between which rows and counts agree.
+//
+// # Homes
+//
+// Every row has one home (I13). A pin is its owner's: the owner's home alone knows whether it lives, on which board, and what
+// it shows. Plays, likes, re-pins and heat are the item's. The item's home is told of a pin when it is created, and never of
+// its end: it keeps that the owner named the item once. What a list shows is looked up with the owner when a page is read.
+// What is gone, users and boards that were deleted, every store has (gone.go).
 //
 // # Lists by heat
 //
-// Scores are those of the home feed (package heat): sums that are never decayed, of which a page reads the logarithm. A list is
-// rows in its order, as a database with several versions of each row has them:
+// Scores are those of the home feed (package heat): sums that are never decayed, of which a page reads the logarithm. A list
+// is rows in its order, as a database with several versions of each row has them:
 //
 //	0x01 ^score item ^from → to
 //
 // A change of a score ends one version and begins another. A page reads, in the order of keys, the versions that hold at the
 // position where its session began: they hold still whatever is played meanwhile. What is in the list is as of now (I9). The
-// reasoning stands in placements.go.
+// reasoning stands in lists.go.
 //
-// An item that is shown on very many boards would make a change of its score that many rows. Above [Settings.Widespread] its
-// rows in the lists of owners and boards name it without a score, and a page of such a list looks the score up, for each
-// widespread item in it. So a score that changes costs a bounded number of rows, and a page as many rows as it has items, more
-// by the versions in between that do not hold and by the widespread items of the list.
+// A list of up to 256 pins is computed from the pins when it is read, and no score changes a row of it. The home of an item
+// does not know how many pins an owner has. It knows how many of them named items of its own partition: while these are few,
+// the owner's list has the items by their names, without scores; when they are more, by their scores. So a score that changes
+// costs the two rows of everybody's list, and two for each owner of very many items who named it, of at most 64 such owners.
+// A board has no rows of its own: its list is its owner's, of which the page shows what is on the board.
 //
 // # Where things are
 //
-//	counters.go       settings, what is read, the dispatch
-//	relation_keys.go  the rows of relations, in one table; item_keys.go: the rows of everything else
-//	relations.go      users and boards that follow, exclude, block: relation_pairs.go, edges.go, boards.go
-//	pins.go           from what is kept of a pin (package pinfacts) to rows; likes.go, plays.go, item_counts.go: tallies
-//	heat.go           heat and its changes; versions.go: versions, and their end; placements.go: in which lists
-//	erase_items.go    the end of a user; erase_relations.go
-//	query.go          the questions; query_relations.go; hot.go: pages of lists; mark.go: where they go on
-//	inspect.go        rows in words; relation_inspect.go
+//	counters.go       settings, what is read, the dispatch; route.go: to which homes
+//	keys.go           the rows, in one table; rows.go: many of them
+//	pins.go           from what is kept of a pin (package pinfacts) to rows; candidates.go: what named an item
+//	likes.go, plays.go, counts.go: tallies
+//	heat.go           heat and its changes; versions.go: versions, and their end; lists.go: in which lists
+//	erase.go          the end of a user; gone.go: what is known of it afterwards
+//	query.go          the questions; hot.go: pages of lists; hot_walk.go: of long ones; mark.go: where they go on
+//	inspect.go        rows in words
 package counters

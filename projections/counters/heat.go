@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/heat"
 )
 
@@ -18,6 +19,9 @@ func (c *Counters) addHeat(id string, it *itemRow, weight uint32) error {
 
 // itemScored overrides the heat of an item.
 func (c *Counters) itemScored() error {
+	if !c.b.Holds(c.ev.Item) {
+		return nil
+	}
 	it, err := c.readItem(c.ev.Item)
 	if err != nil {
 		return err
@@ -29,13 +33,14 @@ func (c *Counters) itemScored() error {
 	return nil
 }
 
+// setHeat sets the heat of an item, and its score if the heat has grown by so much, or if the score is given.
 func (c *Counters) setHeat(id string, it *itemRow, after heat.Item) error {
-	before := *it
+	before, score := *it, after.Score()
 	it.hot, it.heat = true, after
-	if before.hot && before.heat.Score() == after.Score() {
+	if before.hot && (after.Scored && score == before.score || !after.Scored && score-before.score < moves) {
 		return nil
 	}
-	it.from = int64(c.ev.Seq)
+	it.score, it.from = score, int64(c.ev.Seq)
 	return c.beginVersion(id, &before, it)
 }
 
@@ -56,7 +61,7 @@ func (v *version) append(dst []byte) []byte {
 func decodeVersion(row []byte) (began events.Micros, score int64, err error) {
 	t, n := binary.Uvarint(row)
 	if n <= 0 || len(row) != n+8 || t > 1<<62 || n > 1 && row[n-1] == 0 {
-		return 0, 0, errRow("version", row)
+		return 0, 0, projections.RowError("version", row)
 	}
 	return events.Micros(t), int64(binary.BigEndian.Uint64(row[n:])), nil
 }

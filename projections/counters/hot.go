@@ -3,28 +3,18 @@ package counters
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"slices"
 
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
 // Scope says whose list it is. The zero Scope is everybody's: all items that have a score.
 type Scope struct {
 	// Owner: the items that living pins of this user show.
 	Owner string
-	// Board: only those on this board of the owner, which may be the default board (empty); nil: on any.
+	// Board: only those on this board of the owner, which may be the default board (empty); nil means on any.
 	Board *string
-}
-
-func (s Scope) prefix() []byte {
-	switch {
-	case s.Owner == "":
-		return topPrefix()
-	case s.Board == nil:
-		return ownerTopPrefix(s.Owner)
-	}
-	return boardTopPrefix(s.Owner, *s.Board)
 }
 
 // TrendingItem is an item in a list by heat.
@@ -34,13 +24,22 @@ type TrendingItem struct {
 	Score int64
 }
 
+const (
+	// computed is of how many living pins a list is computed when it is read. Of more pins it is read in its order.
+	computed = 256
+	// patience is how many rows are read of a list in its order for each pin that it has. If they are more, because most of what
+	// stands there is not shown, the list is computed.
+	patience = 2
+)
+
 // Hot returns at most n items of a list by heat after a mark (nil: from the top), and at least one unless the list ends: the
 // highest score first, equal scores by id. next is where the next page begins; nil at the end, and only there. It fails with
 // [ErrExpired] and [ErrMark].
 //
-// Scores are those at the position where the session began, and the items are those of now (I9, see placements.go). A page
-// costs as many rows as it has items, those between that are of another time, and a look-up for each widespread item of the
-// list.
+// Scores are those at the position where the session began, and the items are those of now (I9, see lists.go). A page of a list
+// of few pins costs a look-up for each of them. Of a longer one it costs as many rows as it has items, as many look-ups whether a
+// living pin shows them, what stands between and is not shown, and a look-up for each item that the list has by its name: in all
+// no more than a look-up or two for each pin.
 func (q *Queries) Hot(ctx context.Context, s Scope, after Mark, n int) (items []TrendingItem, next Mark, err error) {
 	q.rows = 0
 	now := q.r.Cursor()
@@ -57,105 +56,158 @@ func (q *Queries) Hot(ctx context.Context, s Scope, after Mark, n int) (items []
 			return nil, nil, ErrExpired
 		}
 	}
-	w, err := q.walk(ctx, s.prefix(), at, last)
+	n = max(n, 1)
+	places, err := q.places(ctx, s, at, last, n+1)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() {
-		if cerr := w.it.Close(); err == nil {
-			err = cerr
-		}
-	}()
-	for n = max(n, 1); ; {
-		place, err := w.next(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		if place == nil {
-			return items, nil, nil
-		}
-		if len(items) == n {
-			return items, at.mark(last), nil
-		}
+	more := len(places) > n
+	for _, place := range places[:min(n, len(places))] {
 		item, score, _, err := cutPlace(place)
 		if err != nil {
 			return nil, nil, err
 		}
-		items, last = append(items, TrendingItem{item, score}), place
+		items = append(items, TrendingItem{item, score})
 	}
+	if more {
+		next = at.mark(places[n-1])
+	}
+	return items, next, nil
 }
 
 // RowsRead is how many rows the last [Queries.Hot] read.
 func (q *Queries) RowsRead() int { return q.rows }
 
-// hotWalk walks over the places of a list at a position: the versions that stand in it and the widespread items, merged.
-type hotWalk struct {
-	q      *Queries
-	prefix []byte
-	at     session
-	it     projections.Iterator
-	// head is the next place of a version; nil: there is none.
-	head []byte
-	// widespread are the places of widespread items that were not given yet, in order.
-	widespread [][]byte
+// places returns the first n places of a list after one; nil means from the top.
+func (q *Queries) places(ctx context.Context, s Scope, at session, after []byte, n int) ([][]byte, error) {
+	if s.Owner == "" {
+		places, _, err := q.walk(ctx, s, at, after, n, 0)
+		return places, err
+	}
+	pins, err := q.pinsOf(s)
+	if err != nil {
+		return nil, err
+	}
+	if pins > q.computed {
+		places, ok, err := q.walk(ctx, s, at, after, n, int(q.patience*pins))
+		if err != nil || ok {
+			return places, err
+		}
+	}
+	return q.compute(ctx, s, at, after, n)
+}
+
+// pinsOf returns how many living pins an owner has, or has on a board.
+func (q *Queries) pinsOf(s Scope) (int64, error) {
+	if s.Board != nil {
+		return q.BoardPins(s.Owner, *s.Board)
+	}
+	u, err := q.User(s.Owner)
+	return u.Pins, err
+}
+
+// compute looks up the scores of all that is shown.
+func (q *Queries) compute(ctx context.Context, s Scope, at session, after []byte, n int) (places [][]byte, err error) {
+	items, err := q.shownItems(ctx, s)
+	if err != nil || len(items) == 0 {
+		return nil, err
+	}
+	places, err = q.placesOf(ctx, items, at, after)
+	return places[:min(n, len(places))], err
+}
+
+// placesOf returns the places of some items after one, in order, without those that had no score.
+func (q *Queries) placesOf(ctx context.Context, items []string, at session, after []byte) (places [][]byte, err error) {
+	scores := q.ScoresAt(at.seq)
+	for _, item := range items {
+		var score int64
+		var ok bool
+		if score, ok, err = scores.Of(item); err == nil {
+			err = q.count(ctx)
+		}
+		if err != nil {
+			break
+		}
+		if place := appendPlace(nil, item, score); ok && (after == nil || bytes.Compare(place, after) > 0) {
+			places = append(places, place)
+		}
+	}
+	if cerr := scores.Close(); err == nil {
+		err = cerr
+	}
+	slices.SortFunc(places, bytes.Compare)
+	return places, err
+}
+
+// shownItems returns the items that living pins show, each once.
+func (q *Queries) shownItems(ctx context.Context, s Scope) (items []string, err error) {
+	if s.Board != nil {
+		items, err = q.shownOnBoard(ctx, s.Owner, *s.Board)
+		slices.Sort(items)
+		return slices.Compact(items), err
+	}
+	prefix := projections.AppendKey(nil, tagShown, s.Owner)
+	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	for err == nil && it.Next() {
+		var item string
+		if item, _, err = cutTwo(it.Key()[len(prefix):]); err == nil {
+			err = q.count(ctx)
+		}
+		if len(items) == 0 || items[len(items)-1] != item {
+			items = append(items, item)
+		}
+	}
+	if cerr := it.Close(); err == nil {
+		err = cerr
+	}
+	return items, err
+}
+
+// shownOnBoard returns the items of the living pins on a board.
+func (q *Queries) shownOnBoard(ctx context.Context, owner, board string) (items []string, err error) {
+	prefix := projections.AppendKey(nil, tagPlace, owner, board)
+	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	for err == nil && it.Next() {
+		var item string
+		if item, err = q.shownByPin(owner, it.Key()[len(prefix):], board); err == nil {
+			err = q.count(ctx)
+		}
+		if item != "" {
+			items = append(items, item)
+		}
+	}
+	if cerr := it.Close(); err == nil {
+		err = cerr
+	}
+	return items, err
+}
+
+// shownByPin returns the item that a pin shows on a board, given what follows the owner in its key; empty means it is not there.
+func (q *Queries) shownByPin(owner string, id []byte, board string) (item string, err error) {
+	pin, err := cutLast(id)
+	if err != nil {
+		return "", err
+	}
+	key := append(projections.AppendKey(nil, tagPin, owner), id...)
+	value, ok, err := q.r.Get(key)
+	if err != nil {
+		return "", err
+	}
+	if !ok {
+		return "", projections.RowError("pin of a board", key)
+	}
+	row, err := pinfacts.Decode(value, pin)
+	if err != nil {
+		return "", err
+	}
+	if now := row.State(); now.Made != nil && now.Board == board {
+		item = now.Made.Item
+	}
+	return item, nil
 }
 
 // ctxRows is how many rows are read between two looks whether somebody still waits for them.
 const ctxRows = 1024
-
-// walk begins after a place; nil: at the top. Its iterator must be closed.
-func (q *Queries) walk(ctx context.Context, list []byte, at session, after []byte) (*hotWalk, error) {
-	w := &hotWalk{q: q, prefix: append(bytes.Clone(list), entryVersion), at: at}
-	if err := w.readWidespread(ctx, append(bytes.Clone(list), entryWidespread), after); err != nil {
-		return nil, err
-	}
-	lower := w.prefix
-	if after != nil {
-		// Behind all versions that have the place.
-		lower = projections.PrefixEnd(append(bytes.Clone(w.prefix), after...))
-	}
-	w.it = q.r.Iter(lower, projections.PrefixEnd(w.prefix))
-	if err := w.advance(ctx); err != nil {
-		_ = w.it.Close() // the first error is the cause
-		return nil, err
-	}
-	return w, nil
-}
-
-// advance moves to the next version that holds at the position.
-func (w *hotWalk) advance(ctx context.Context) error {
-	for w.head = nil; w.it.Next(); {
-		if err := w.q.count(ctx); err != nil {
-			return err
-		}
-		rest := w.it.Key()[len(w.prefix):]
-		_, _, from, err := cutVersionEntry(rest)
-		if err != nil {
-			return err
-		}
-		to, err := decodeTo(w.it.Value())
-		if err != nil {
-			return err
-		}
-		if from <= w.at.seq && w.at.seq < to {
-			w.head = bytes.Clone(rest[:len(rest)-8])
-			return nil
-		}
-	}
-	return nil
-}
-
-// next returns the next place; nil: the list ends.
-func (w *hotWalk) next(ctx context.Context) (place []byte, err error) {
-	if len(w.widespread) > 0 && (w.head == nil || bytes.Compare(w.widespread[0], w.head) < 0) {
-		place, w.widespread = w.widespread[0], w.widespread[1:]
-		return place, nil
-	}
-	if place = w.head; place == nil {
-		return nil, nil
-	}
-	return place, w.advance(ctx)
-}
 
 // count counts a row that was read.
 func (q *Queries) count(ctx context.Context) error {
@@ -163,55 +215,6 @@ func (q *Queries) count(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return nil
-}
-
-// readWidespread looks up the scores of the widespread items of a list.
-func (w *hotWalk) readWidespread(ctx context.Context, prefix, after []byte) (err error) {
-	var items []string
-	it := w.q.r.Iter(prefix, projections.PrefixEnd(prefix))
-	for it.Next() && err == nil {
-		var item string
-		if item, err = cutLast(it.Key()[len(prefix):]); err == nil {
-			items = append(items, item)
-			err = w.q.count(ctx)
-		}
-	}
-	if cerr := it.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil || len(items) == 0 {
-		return err
-	}
-	// One iterator for all: items of one list are in many shards.
-	it = w.q.r.Iter(nil, nil)
-	for _, item := range items {
-		var place []byte
-		if place, err = w.placeAt(ctx, it, item); err != nil {
-			break
-		}
-		if place != nil && (after == nil || bytes.Compare(place, after) > 0) {
-			w.widespread = append(w.widespread, place)
-		}
-	}
-	if cerr := it.Close(); err == nil {
-		err = cerr
-	}
-	slices.SortFunc(w.widespread, bytes.Compare)
-	return err
-}
-
-// placeAt returns the place of an item at the position; nil: it had no score there.
-func (w *hotWalk) placeAt(ctx context.Context, it projections.Iterator, item string) ([]byte, error) {
-	key := versionKey(nil, item, w.at.seq)
-	found := it.SeekGE(key)
-	if err := w.q.count(ctx); err != nil || !found || !bytes.HasPrefix(it.Key(), key[:len(key)-8]) {
-		return nil, err
-	}
-	_, score, err := decodeVersion(it.Value())
-	if err != nil {
-		return nil, err
-	}
-	return appendPlace(nil, item, score), nil
 }
 
 // Scores reads scores of items as they were at a position, by one iterator: to open one for each costs more than to use it.
@@ -226,7 +229,7 @@ func (q *Queries) ScoresAt(seq uint64) *Scores { return &Scores{it: q.r.Iter(nil
 
 // Of returns the score of an item; ok is false where it has none.
 func (s *Scores) Of(item string) (score int64, ok bool, err error) {
-	s.key = binary.BigEndian.AppendUint64(projections.AppendKey(s.key[:0], tagVersion, item), ^s.seq)
+	s.key = versionKey(s.key[:0], item, s.seq)
 	// Where it stands at the end after a failure, Close says so.
 	if !s.it.SeekGE(s.key) || !bytes.HasPrefix(s.it.Key(), s.key[:len(s.key)-8]) {
 		return 0, false, nil

@@ -1,9 +1,7 @@
 package counters
 
 import (
-	"encoding/binary"
-	"errors"
-	"fmt"
+	"encoding/hex"
 	"math"
 
 	"github.com/skein-feed/skein/events"
@@ -12,24 +10,18 @@ import (
 )
 
 // RowKinds returns the kinds of rows that [DescribeRow] tells.
-func RowKinds() []string { return projections.RowKinds(relationForms, itemForms, listForms) }
+func RowKinds() []string { return projections.RowKinds(itemForms, listForms) }
 
 // DescribeKey is [DescribeRow] for people: in one line.
 func DescribeKey(key, value []byte) (string, error) { return projections.Text(DescribeRow(key, value)) }
 
-// DescribeRow tells what a row of counters says. It returns [ErrCorrupt] for a row that counters cannot have written.
+// DescribeRow tells what a row of counters says. It returns [projections.ErrCorrupt] for a row that counters cannot have written.
 func DescribeRow(key, value []byte) (*projections.Description, error) {
-	tag, forms := tagOf(key), relationForms
-	if _, ok := listForms[tag]; ok {
+	forms := itemForms
+	if _, ok := listForms[tagOf(key)]; ok {
 		forms = listForms
-	} else if tag >= tagPin {
-		forms = itemForms
 	}
-	d, err := projections.DescribeForm(forms, key, value)
-	if err != nil && !errors.Is(err, ErrCorrupt) {
-		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return d, err
+	return projections.DescribeForm(forms, key, value)
 }
 
 // tagOf returns the tag of a key; of what is too short for one, that of no row of a projection.
@@ -42,22 +34,22 @@ func tagOf(key []byte) projections.Tag {
 
 // itemForms describe the rows of pins and items.
 var itemForms = map[projections.Tag]projections.RowForm{
-	tagPin:        {Name: "pin", Parts: "B p", Value: pinfacts.Describe},
-	tagPlace:      {Name: "pin-place", Parts: "B b p"},
-	tagDoings:     {Name: "user-doings", Parts: "A", Value: describeDoings},
-	tagBoardPins:  {Name: "board-pins", Parts: "B b", Value: describeNumber},
-	tagBoardGone:  {Name: "board-deleted", Parts: "B b", Value: describeGone},
-	tagLike:       {Name: "like", Parts: "A i", Value: describeLike},
-	tagItem:       {Name: "item", Parts: "i", Value: describeItem},
-	tagVersion:    {Name: "score", Parts: "i ^seq", Value: describeVersion},
-	tagOwnerShows: {Name: "shown-by", Parts: "i B", Value: describeNumber},
-	tagBoardShows: {Name: "shown-on", Parts: "i B b", Value: describeNumber},
+	tagPin:       {Name: "pin", Parts: "B p", Value: pinfacts.Describe},
+	tagPlace:     {Name: "pin-place", Parts: "B b p"},
+	tagDoings:    {Name: "user-doings", Parts: "A", Value: describeDoings},
+	tagBoardPins: {Name: "board-pins", Parts: "B b", Value: describeNumber},
+	tagShown:     {Name: "shown", Parts: "B i p", Value: describeShown},
+	tagLike:      {Name: "like", Parts: "A i", Remote: true, Value: describeLike},
+	tagItem:      {Name: "item", Parts: "i", Value: describeItem},
+	tagVersion:   {Name: "score", Parts: "i ^seq", Value: describeVersion},
+	tagListed:    {Name: "listed", Parts: "i B"},
+	tagNamed:     {Name: "named", Parts: "B part i p", Value: describeNamed},
 }
 
 func describeDoings(d *projections.Description, row []byte) error {
 	var n doings
 	if len(row) == 0 {
-		return errRow("counts", row)
+		return projections.RowError("counts", row)
 	}
 	err := readCounts(row, n[:])
 	d.Int("pins", n[ownPins])
@@ -71,11 +63,8 @@ func describeNumber(d *projections.Description, row []byte) error {
 	return err
 }
 
-func describeGone(d *projections.Description, row []byte) error {
-	if len(row) != 8 {
-		return errRow("board deletion", row)
-	}
-	d.Time("first", events.Micros(binary.BigEndian.Uint64(row)))
+func describeShown(d *projections.Description, row []byte) error {
+	d.Name("b", string(row))
 	return nil
 }
 
@@ -95,16 +84,18 @@ func describeItem(d *projections.Description, row []byte) error {
 	d.Int("plays", it.plays)
 	d.Int("likes", it.likes)
 	d.Int("repins", it.repins)
-	d.Int("boards", it.boards)
-	if err := it.names.each(func(owner, board string) { d.Pair("on", owner, board) }); err != nil {
-		return err
-	}
-	d.Flag("widespread", it.widespread)
+	d.Int("lists", it.lists)
 	if it.hot {
-		d.Int("score", it.heat.Score())
+		d.Int("score", it.score)
 		d.Flag("given", it.heat.Scored)
 	}
 	return nil
+}
+
+func describeNamed(d *projections.Description, row []byte) error {
+	repinned, err := decodeNamed(row)
+	d.Flag("repinned", repinned)
+	return err
 }
 
 func describeVersion(d *projections.Description, row []byte) error {
@@ -121,24 +112,25 @@ func describeVersion(d *projections.Description, row []byte) error {
 var listForms = map[projections.Tag]projections.RowForm{
 	tagTop:        {Name: "list", Store: true, Rest: describeEntry},
 	tagOwnerTop:   {Name: "user-list", Parts: "B", Rest: describeEntry},
-	tagBoardTop:   {Name: "board-list", Parts: "B b", Rest: describeEntry},
-	tagEnded:      {Name: "ended", Store: true, Rest: describeEnded},
-	tagFirstEnded: {Name: "first-ended", Store: true, Rest: describeFirstEnded},
+	tagEnded:      {Name: "ended", Rest: describeEnded},
+	tagFirstEnded: {Name: "first-ended", Rest: describeFirstEnded},
+	tagTombstone:  {Name: "tombstone", Store: true, Rest: describeTombstone},
+	tagBoardLife:  {Name: "board-deleted", Store: true, Rest: describeBoardLife},
 }
 
 // describeEntry reads an entry of a list.
 func describeEntry(d *projections.Description, rest, value []byte) error {
 	if len(rest) == 0 {
-		return errRow("entry of a list", rest)
+		return projections.RowError("entry of a list", rest)
 	}
 	switch rest[0] {
-	case entryWidespread:
+	case entryName:
 		item, err := cutLast(rest[1:])
 		if err == nil && len(value) != 0 {
-			err = errRow("widespread item", value)
+			err = projections.RowError("item in a list", value)
 		}
 		d.Name("i", item)
-		d.Flag("widespread", true)
+		d.Flag("by-name", true)
 		return err
 	case entryVersion:
 		item, score, from, err := cutVersionEntry(rest[1:])
@@ -147,7 +139,7 @@ func describeEntry(d *projections.Description, rest, value []byte) error {
 		}
 		to, err := decodeTo(value)
 		if err == nil && to <= from {
-			err = errRow("version that ends before it begins", rest)
+			err = projections.RowError("version that ends before it begins", rest)
 		}
 		d.Int("score", score)
 		d.Name("i", item)
@@ -158,13 +150,13 @@ func describeEntry(d *projections.Description, rest, value []byte) error {
 		}
 		return err
 	}
-	return errRow("entry of a list", rest)
+	return projections.RowError("entry of a list", rest)
 }
 
 func describeEnded(d *projections.Description, rest, value []byte) error {
 	at, item, from, err := cutEnded(rest)
-	if err == nil && len(value) != 0 {
-		err = errRow("ended version", value)
+	if err == nil && (len(value) != 0 || d.Shard != firstShard(partitionOf(item))) {
+		err = projections.RowError("ended version", value)
 	}
 	d.Time("at", at)
 	d.Name("i", item)
@@ -173,11 +165,35 @@ func describeEnded(d *projections.Description, rest, value []byte) error {
 }
 
 func describeFirstEnded(d *projections.Description, rest, value []byte) error {
-	if len(rest) != 0 {
-		return errRow("first of the ended versions", rest)
+	if len(rest) != 0 || d.Shard != firstShard(d.Shard.Partition()) {
+		return projections.RowError("first of the ended versions", rest)
 	}
 	at, err := decodeFirstEnded(value)
 	d.InValue()
 	d.Time("at", at)
+	return err
+}
+
+// firstShard returns the first shard of a partition.
+func firstShard(partition uint8) events.Shard { return events.Shard(partition) << 5 }
+
+func describeTombstone(d *projections.Description, rest, value []byte) error {
+	if len(rest) != 16 || len(value) != 0 {
+		return projections.RowError("tombstone", rest)
+	}
+	d.Field("hash", hex.EncodeToString(rest))
+	return nil
+}
+
+func describeBoardLife(d *projections.Description, rest, value []byte) error {
+	if len(rest) != 32 {
+		return projections.RowError("life of a board", rest)
+	}
+	d.Field("hash-of-owner", hex.EncodeToString(rest[:16]))
+	d.Field("hash", hex.EncodeToString(rest[16:]))
+	d.InValue()
+	l, err := decodeBoardLife(value)
+	d.Time("first", l.first)
+	d.Flag("deleted", l.deleted)
 	return err
 }

@@ -14,8 +14,8 @@ import (
 func TestDescribeKey(t *testing.T) {
 	seen := map[string]string{}
 	for seed := range uint64(6) {
-		set := DefaultSettings()
-		set.Widespread = 1 + int(seed%3)
+		set := usual()
+		set.named = int(seed % 3)
 		s := openStore(t, set, projections.Bounds{})
 		history := histories.FixedFeeds(seed, 400)
 		if seed%2 == 0 {
@@ -31,17 +31,17 @@ func TestDescribeKey(t *testing.T) {
 				continue
 			}
 			kind := strings.Fields(text)[1]
-			if strings.HasSuffix(text, " widespread") {
-				kind += " widespread"
+			if strings.HasSuffix(text, " by-name") {
+				kind += " by-name"
 			}
 			seen[kind] = text
 			// A key that is cut, or stands in another shard, is none.
-			if _, err := DescribeKey([]byte(key[:len(key)-1]), []byte(value)); !errors.Is(err, ErrCorrupt) {
+			if _, err := DescribeKey([]byte(key[:len(key)-1]), []byte(value)); !errors.Is(err, projections.ErrCorrupt) {
 				t.Errorf("a cut key of %q is described", text)
 			}
 			other := bytes.Clone([]byte(key))
 			other[1] ^= 1
-			if _, err := DescribeKey(other, []byte(value)); err == nil && kind != "tombstone" {
+			if _, err := DescribeKey(other, []byte(value)); err == nil {
 				t.Errorf("%q is described in a foreign shard", text)
 			}
 		}
@@ -49,7 +49,7 @@ func TestDescribeKey(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []string{"user-list widespread", "board-list widespread"}
+	want := []string{"user-list by-name"}
 	for _, form := range itemForms {
 		want = append(want, form.Name)
 	}

@@ -26,19 +26,19 @@ func (f likeFacts) holds() bool {
 
 func decodeLike(row []byte) (likeFacts, error) {
 	if len(row) != 1 || row[0] == 0 || row[0] >= 1<<likeBits {
-		return 0, errRow("like", row)
+		return 0, projections.RowError("like", row)
 	}
 	f := likeFacts(row[0])
 	if f&likeLive != 0 && f&likeEnded != 0 {
-		return 0, errRow("like", row)
+		return 0, projections.RowError("like", row)
 	}
 	return f, nil
 }
 
-// liked counts who likes an item, and adds to its heat unless the like repeats what holds already.
+// liked counts at the home of an item who likes it, and adds to its heat unless the like repeats what holds already.
 func (c *Counters) liked() error {
 	ev := c.ev
-	c.key = projections.AppendKey(c.key[:0], tagLike, ev.User, ev.Item)
+	c.key = likeKey(c.key[:0], ev.User, ev.Item)
 	row, ok, err := c.b.Get(c.key)
 	if err != nil {
 		return err
@@ -96,14 +96,14 @@ func (c *Counters) countLike(it *itemRow, was, is likeFacts) error {
 		it.likes--
 	}
 	if it.likes < 0 {
-		return errRow("likes below zero", it.append(nil))
+		return projections.RowError("likes below zero", it.append(nil))
 	}
 	return nil
 }
 
 // endLike ends what a user who is deleted said of an item.
 func (c *Counters) endLike(user, item string) error {
-	c.key = projections.AppendKey(c.key[:0], tagLike, user, item)
+	c.key = likeKey(c.key[:0], user, item)
 	row, ok, err := c.b.Get(c.key)
 	if err != nil || !ok {
 		return err

@@ -35,7 +35,7 @@ func TestPlaces(t *testing.T) {
 
 // TestMarksOfElsewhere: marks that no page of the list can have given are refused.
 func TestMarksOfElsewhere(t *testing.T) {
-	l := newItemLog(t, DefaultSettings())
+	l := newItemLog(t, usual())
 	defer l.close()
 	l.add(scores("a", 2), scores("b", 1))
 	v := viewOf(t, l.s)
@@ -72,11 +72,13 @@ func FuzzMarks(f *testing.F) {
 
 // FuzzItemRows: what decodes of the values of rows is what encodes, and nothing panics.
 func FuzzItemRows(f *testing.F) {
-	hot := itemRow{plays: 5, likes: 1, boards: 300, widespread: true, hot: true, from: 9}
+	hot := itemRow{plays: 5, likes: 1, lists: 64, hot: true, from: 9}
 	hot.heat.Sum = hot.heat.Sum.Add(1, 5, 1)
+	hot.score = hot.heat.Score() - 4096
 	f.Add(hot.append(nil))
-	f.Add((&itemRow{repins: 1, hot: true, from: 300, heat: heat.Item{Scored: true, Given: -5}}).append(nil))
-	f.Add((&itemRow{boards: 1, names: boardNames(boardName("ann", ""))}).append(nil))
+	f.Add((&itemRow{repins: 1, hot: true, from: 300, score: -5, heat: heat.Item{Scored: true, Given: -5}}).append(nil))
+	f.Add((&itemRow{lists: 1}).append(nil))
+	f.Add(boardLife{first: 8, deleted: true}.append(nil))
 	f.Add((&version{began: 17, score: -9}).append(nil))
 	f.Add(appendUvarint(77))
 	f.Add(endedKey(nil, 9, "a", 3)[3:])
@@ -96,6 +98,9 @@ func FuzzItemRows(f *testing.F) {
 		}
 		if item, score, from, err := cutVersionEntry(row); err == nil && !bytes.Equal(listKey(nil, nil, item, score, from)[1:], row) {
 			t.Errorf("entry %x", row)
+		}
+		if l, err := decodeBoardLife(row); err == nil && !bytes.Equal(l.append(nil), row) {
+			t.Errorf("life %x became %x", row, l.append(nil))
 		}
 		_, _ = decodeLike(row)
 		_, _ = decodeCount(row)

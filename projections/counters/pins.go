@@ -1,10 +1,8 @@
 package counters
 
 import (
-	"encoding/binary"
 	"slices"
 
-	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
@@ -26,46 +24,27 @@ func (c *Counters) readPin(owner, id string) (*pinChange, error) {
 		return p, err
 	}
 	if p.row, err = pinfacts.Decode(row, id); err != nil {
-		return nil, errRow("pin", row)
+		return nil, projections.RowError("pin", row)
 	}
 	p.before, p.places = p.row.State(), p.row.Places()
 	return p, nil
 }
 
-// boardGone returns when a board was first deleted by a live event; 0: never.
-func (c *Counters) boardGone(owner, board string) (events.Micros, error) {
-	row, ok, err := c.b.Get(projections.AppendKey(c.key[:0], tagBoardGone, owner, board))
-	if err != nil || !ok {
-		return 0, err
+func (c *Counters) pinMoved() error {
+	p, err := c.readPin(c.ev.User, c.ev.Pin)
+	if err != nil || p.row.Settled && p.before.Made == nil {
+		return err
 	}
-	if len(row) != 8 {
-		return 0, errRow("board deletion", row)
-	}
-	return events.Micros(binary.BigEndian.Uint64(row)), nil
+	p.row.Add(pinfacts.Fact{Kind: pinfacts.Moved, At: c.ev.Time, Board: c.ev.Board})
+	return c.writePin(p)
 }
 
-// pinned folds a pin that is created or moved, to a board that exists or not.
-func (c *Counters) pinned(exists bool) error {
-	if !exists && !c.ev.Backfill {
-		return nil
-	}
-	p, err := c.readPin(c.ev.User, c.ev.Pin)
+func (c *Counters) pinCreated() error {
+	ev := c.ev
+	p, err := c.readPin(ev.User, ev.Pin)
 	if err != nil {
 		return err
 	}
-	if c.ev.Kind == events.PinCreated {
-		return c.pinCreated(p)
-	}
-	if p.row.Settled && p.before.Made == nil {
-		return nil
-	}
-	p.row.Add(pinfacts.Fact{Kind: pinfacts.Moved, At: c.ev.Time, Board: c.ev.Board})
-	_, err = c.writePin(p)
-	return err
-}
-
-func (c *Counters) pinCreated(p *pinChange) error {
-	ev := c.ev
 	made := pinfacts.CreationOf(ev)
 	switch {
 	case !ev.Backfill:
@@ -76,28 +55,15 @@ func (c *Counters) pinCreated(p *pinChange) error {
 	default:
 		// If the board was deleted since, the pin went with it, unless it had been moved. Later deletions of boards
 		// where it might be stand among its facts.
-		gone, err := c.boardGone(ev.User, ev.Board)
+		life, err := c.boardLife(ev.User, ev.Board)
 		if err != nil {
 			return err
 		}
-		if p.row.History = made; gone != 0 {
-			p.row.AddGone(gone, ev.Board)
+		if p.row.History = made; life.first != 0 {
+			p.row.AddGone(life.first, ev.Board)
 		}
 	}
-	after, err := c.writePin(p)
-	if err != nil || p.before.Made != nil || after.Made == nil || ev.RepinUser == "" {
-		return err
-	}
-	it, err := c.readItem(ev.Item)
-	if err != nil {
-		return err
-	}
-	it.repins++
-	if err := c.addHeat(ev.Item, &it, c.settings.RepinWeight); err != nil {
-		return err
-	}
-	c.writeItem(ev.Item, &it)
-	return nil
+	return c.writePin(p)
 }
 
 func (c *Counters) pinDeleted() error {
@@ -106,14 +72,13 @@ func (c *Counters) pinDeleted() error {
 		return err
 	}
 	p.row.Settle(pinfacts.State{}, c.ev.Time)
-	_, err = c.writePin(p)
-	return err
+	return c.writePin(p)
 }
 
 // pinsOfBoardEnd ends the pins on a board, in steps: after each of them rows and counts agree, and it is not met again.
 func (c *Counters) pinsOfBoardEnd() error {
 	owner, board := c.ev.User, c.ev.Board
-	err := c.drain(projections.AppendKey(nil, tagPlace, owner, board), func(rest []byte) error {
+	return c.drain(projections.AppendKey(nil, tagPlace, owner, board), func(rest []byte) error {
 		id, err := cutLast(rest)
 		if err != nil {
 			return err
@@ -123,25 +88,15 @@ func (c *Counters) pinsOfBoardEnd() error {
 			return err
 		}
 		if !slices.Contains(p.places, board) {
-			return errRow("pin on another board", []byte(id))
+			return projections.RowError("pin on another board", []byte(id))
 		}
 		p.row.Add(pinfacts.Fact{Kind: pinfacts.BoardGone, At: c.ev.Time, Board: board})
-		_, err = c.writePin(p)
-		return err
+		return c.writePin(p)
 	})
-	if err != nil || c.b.BackfillsClosed() {
-		return err
-	}
-	if gone, err := c.boardGone(owner, board); err != nil || gone != 0 {
-		return err
-	}
-	c.key = projections.AppendKey(c.key[:0], tagBoardGone, owner, board)
-	c.b.Set(c.key, binary.BigEndian.AppendUint64(c.value[:0], uint64(c.ev.Time)))
-	return nil
 }
 
-// writePin turns the difference between a pin before and now into rows, and returns what it is now.
-func (c *Counters) writePin(p *pinChange) (pinfacts.State, error) {
+// writePin turns the difference between a pin before and now into rows.
+func (c *Counters) writePin(p *pinChange) error {
 	after := p.row.State()
 	if p.row.Settled || c.b.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
 		p.row.Settle(after, c.ev.Time)
@@ -152,16 +107,16 @@ func (c *Counters) writePin(p *pinChange) (pinfacts.State, error) {
 		}
 	}
 	if err := c.pinChanged(p, after); err != nil {
-		return after, err
+		return err
 	}
 	c.key = projections.AppendKey(c.key[:0], tagPin, p.owner, p.id)
 	if after.Made == nil && p.row.Settled && c.b.BackfillsClosed() {
 		c.b.Delete(c.key)
-		return after, nil
+		return nil
 	}
 	c.value = p.row.Append(c.value[:0], p.id)
 	c.b.Set(c.key, c.value)
-	return after, nil
+	return nil
 }
 
 // pinChanged writes everything but the row of the pin.
@@ -170,7 +125,21 @@ func (c *Counters) pinChanged(p *pinChange, after pinfacts.State) error {
 	if err := c.countPins(p, after); err != nil {
 		return err
 	}
-	return c.shows(p.owner, p.before, after)
+	c.shows(p, after)
+	return nil
+}
+
+// shows writes which item a living pin shows, and on which board.
+func (c *Counters) shows(p *pinChange, after pinfacts.State) {
+	was, is := p.before.Made, after.Made
+	if was != nil && (is == nil || is.Item != was.Item) {
+		c.key = projections.AppendKey(c.key[:0], tagShown, p.owner, was.Item, p.id)
+		c.b.Delete(c.key)
+	}
+	if is != nil && (was == nil || is.Item != was.Item || after.Board != p.before.Board) {
+		c.key = projections.AppendKey(c.key[:0], tagShown, p.owner, is.Item, p.id)
+		c.b.Set(c.key, []byte(after.Board))
+	}
 }
 
 func (c *Counters) writePlaces(p *pinChange) {
@@ -197,13 +166,13 @@ func (c *Counters) countPins(p *pinChange, after pinfacts.State) error {
 	}
 	if was {
 		c.key = projections.AppendKey(c.key[:0], tagBoardPins, p.owner, p.before.Board)
-		if _, err := c.addCount(c.key, -1); err != nil {
+		if err := c.addCount(c.key, -1); err != nil {
 			return err
 		}
 	}
 	if is {
 		c.key = projections.AppendKey(c.key[:0], tagBoardPins, p.owner, after.Board)
-		if _, err := c.addCount(c.key, 1); err != nil {
+		if err := c.addCount(c.key, 1); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,16 @@
 package counters
 
-// played counts a play of an item and by a user. Repeats count: what is a repeated delivery, the reader has dropped.
+// played counts a play of an item, and a play by a user, each at its home. Repeats count: what is a repeated delivery, the reader has
+// dropped.
 func (c *Counters) played() error {
+	if c.b.Holds(c.ev.User) {
+		if err := c.countDoings(c.ev.User, doings{ownPlays: 1}); err != nil {
+			return err
+		}
+	}
+	if !c.b.Holds(c.ev.Item) {
+		return nil
+	}
 	it, err := c.readItem(c.ev.Item)
 	if err != nil {
 		return err
@@ -11,5 +20,5 @@ func (c *Counters) played() error {
 		return err
 	}
 	c.writeItem(c.ev.Item, &it)
-	return c.countDoings(c.ev.User, doings{ownPlays: 1})
+	return nil
 }

@@ -14,45 +14,51 @@ type State interface {
 // Queries answers from a state. It is cheap to make and not safe for concurrent use.
 type Queries struct {
 	r State
+	// computed and patience are the constants; tests have others.
+	computed, patience int64
 	// rows counts what [Queries.Hot] reads.
 	rows int
 }
 
 // Query returns the queries over a state of a counters store.
-func Query(r State) *Queries { return &Queries{r: r} }
+func Query(r State) *Queries { return &Queries{r: r, computed: computed, patience: patience} }
 
 // ItemCounts is what is counted of an item.
 type ItemCounts struct {
-	// Plays are all that ever counted, Repins how often a re-pin brought a pin to life that shows it. Nothing is taken back.
+	// Plays are all that ever counted, Repins how many pins have re-pinned it. Nothing is taken back.
 	Plays int64
 	// Likes is how many users like it.
 	Likes  int64
 	Repins int64
 }
 
-// User returns what is counted of a user; of one who never occurred, zeros.
-func (q *Queries) User(id string) (UserCounts, error) {
-	var u UserCounts
-	if err := q.userRelations(id, &u); err != nil {
-		return UserCounts{}, err
-	}
-	d, err := readDoings(q.r, projections.AppendKey(nil, tagDoings, id))
-	if err != nil {
-		return UserCounts{}, err
-	}
-	u.Pins, u.Plays = d[ownPins], d[ownPlays]
-	return u, nil
+// UserCounts is what is counted of a user.
+type UserCounts struct {
+	// Pins are the living ones.
+	Pins int64
+	// Plays are those by the user.
+	Plays int64
 }
 
-// Board returns what is counted of a board.
-func (q *Queries) Board(owner, board string) (BoardCounts, error) {
-	var b BoardCounts
-	err := q.boardRelations(owner, board, &b)
-	if err != nil {
-		return BoardCounts{}, err
+// User returns what is counted of a user; of one who never occurred, zeros.
+func (q *Queries) User(id string) (UserCounts, error) {
+	d, err := readDoings(q.r, projections.AppendKey(nil, tagDoings, id))
+	return UserCounts{Pins: d[ownPins], Plays: d[ownPlays]}, err
+}
+
+// BoardPins returns how many living pins are on a board.
+func (q *Queries) BoardPins(owner, board string) (int64, error) {
+	return readCount(q.r, projections.AppendKey(nil, tagBoardPins, owner, board))
+}
+
+// Likes reports whether a user likes an item, with one point read.
+func (q *Queries) Likes(user, item string) (bool, error) {
+	row, ok, err := q.r.Get(likeKey(nil, user, item))
+	if err != nil || !ok {
+		return false, err
 	}
-	b.Pins, err = readCount(q.r, projections.AppendKey(nil, tagBoardPins, owner, board))
-	return b, err
+	f, err := decodeLike(row)
+	return f.holds(), err
 }
 
 // Item returns what is counted of an item.

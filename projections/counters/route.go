@@ -5,19 +5,18 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Route delivers an event to whom it names. A change of an item's heat concerns the lists of all owners that show it, and a pin that
-// moves or ends an item, none of which the event names.
+// Route delivers an event to the homes of the users, pins and items that it names. Whatever a user or board has may be anywhere when it
+// ends, and every store has the lives of the boards that were deleted.
 func (*Counters) Route(ev *events.Event, to *projections.Partitions) {
 	switch ev.Kind {
-	case events.UserFollowed, events.UserUnfollowed, events.BoardFollowed, events.BoardUnfollowed, events.UserBlocked, events.UserUnblocked:
-		to.AddHome(ev.User)
-		to.AddHome(ev.Peer)
-	default:
+	case events.BoardCreated, events.BoardDeleted, events.UserDeleted:
 		to.AddAll()
+	case events.PinMoved, events.PinDeleted:
+		to.AddHome(ev.User)
+	case events.PinCreated, events.Played:
+		to.AddHome(ev.User)
+		to.AddHome(ev.Item)
+	default: // likes and scores
+		to.AddHome(ev.Item)
 	}
-}
-
-// Crossing are all tags: a like reads where the item is shown, a follow who else follows.
-func (*Counters) Crossing() []projections.Tag {
-	return append(projections.Tags(tagUserRelations, tagTombstone), projections.Tags(tagPin, tagFirstEnded)...)
 }

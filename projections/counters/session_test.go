@@ -38,17 +38,17 @@ type reading struct {
 func TestSessions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)
-		set := drawSettings(t)
+		set := drawSizes(t)
 		s := openStore(t, set, projections.Bounds{})
 		defer s.Close()
 		// A second process with a store of its own serves every other page.
-		twin := openStore(t, set, projections.Bounds{BatchBytes: 1})
-		defer twin.Close()
+		replica := openStore(t, set, projections.Bounds{BatchBytes: 1})
+		defer replica.Close()
 		var open []*reading
 		folded := 0
 		for _, env := range histories.Envelopes(history) {
 			foldOne(t, s, env)
-			foldOne(t, twin, env)
+			foldOne(t, replica, env)
 			folded += len(env.Events)
 			now := model.New(history[:folded])
 			if rapid.IntRange(0, 2).Draw(t, "begin") == 0 {
@@ -57,7 +57,7 @@ func TestSessions(t *testing.T) {
 			for i, r := range open {
 				store := s
 				if i%2 == 1 {
-					store = twin
+					store = replica
 				}
 				r.step(t, store, now, set, history[:folded], rapid.IntRange(0, 2).Draw(t, "turn") == 0)
 			}
@@ -94,7 +94,7 @@ func beginReading(t *rapid.T, now *model.Graph) *reading {
 }
 
 // step notes what is in the list at this position, and reads a page at its turn.
-func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, set Settings, history []events.Event, turn bool) {
+func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, set sizes, history []events.Event, turn bool) {
 	t.Helper()
 	if r.ended || r.always == nil && !turn {
 		return
@@ -123,7 +123,7 @@ func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, set S
 	if first {
 		r.began = v.Cursor().LastTime
 	}
-	page, next, err := Query(v).Hot(context.Background(), r.scope, r.after, r.size)
+	page, next, err := set.query(v).Hot(context.Background(), r.scope, r.after, r.size)
 	if expired := !first && v.Cursor().LastTime-r.began > SessionLife; expired != errors.Is(err, ErrExpired) || !expired && err != nil {
 		t.Fatalf("a page %d µs after the first: %v", v.Cursor().LastTime-r.began, err)
 	}
@@ -167,9 +167,7 @@ func (r *reading) finish(t *rapid.T, history []events.Event) {
 // TestAnotherPinInOneEnvelope: an item is in a list at every position while one pin that shows it goes and another comes, with
 // a score that changed since the session began.
 func TestAnotherPinInOneEnvelope(t *testing.T) {
-	for _, widespread := range []int{1, 64} {
-		set := DefaultSettings()
-		set.Widespread = widespread
+	for _, set := range everyWay() {
 		l := newItemLog(t, set)
 		for _, item := range []string{"a", "b", "c"} {
 			l.add(creates("ann", "p"+item, "", item), scores(item, 10))
@@ -185,51 +183,64 @@ func TestAnotherPinInOneEnvelope(t *testing.T) {
 		)
 		page, _ = l.page(Scope{Owner: "ann"}, next, 5)
 		if want := []TrendingItem{{"b", 10}, {"c", 10}}; !slices.Equal(page, want) {
-			t.Errorf("widespread %d: then %v, want %v", widespread, page, want)
+			t.Errorf("%+v: then %v, want %v", set, page, want)
 		}
 		page, _ = l.page(Scope{Owner: "ann"}, nil, 5)
 		if want := []TrendingItem{{"c", 99}, {"a", 10}, {"b", 10}}; !slices.Equal(page, want) {
-			t.Errorf("widespread %d: a new session has %v, want %v", widespread, page, want)
+			t.Errorf("%+v: a new session has %v, want %v", set, page, want)
 		}
 		l.close()
 	}
 }
 
-// TestSessionOfWidespread: an item that is widespread throughout a session, becomes it or ceases to be it has one place, that of
-// its score when the session began.
-func TestSessionOfWidespread(t *testing.T) {
-	for _, c := range []struct{ before, after int }{{1, 1}, {1, 3}, {3, 1}, {3, 3}, {4, 3}} {
-		for _, score := range []int64{-99, 99} {
-			set := DefaultSettings()
-			set.Widespread = 2
-			l := newItemLog(t, set)
-			l.add(scores("a", 10), creates("ann", "pa", "", "a"), scores("b", 5), scores("c", 5), creates("ann", "pc", "", "c"))
-			show := func(n int) {
-				for i := range 4 {
-					pin := events.Event{Kind: events.PinDeleted, User: "ann", Pin: fmt.Sprint("b", i)}
-					if i < n {
-						pin = creates("ann", pin.Pin, fmt.Sprint("board", i), "b")
+// everyWay returns sizes with which lists are computed, or have their items by name, or by score.
+func everyWay() (all []sizes) {
+	for _, named := range []int{0, 2, 64} {
+		for _, computed := range []int64{0, 256} {
+			set := usual()
+			set.named, set.computed, set.patience = named, computed, 0
+			all = append(all, set)
+		}
+	}
+	return all
+}
+
+// TestSessionWhileListed: an item that a list has by its name throughout a session, or by its score, or that comes into it by its score
+// meanwhile, has one place, that of its score when the session began.
+func TestSessionWhileListed(t *testing.T) {
+	for _, set := range everyWay() {
+		for _, c := range []struct{ before, after int }{{1, 1}, {1, 3}, {3, 1}, {3, 3}, {4, 3}, {0, 3}} {
+			for _, score := range []int64{-99, 99} {
+				what := fmt.Sprintf("%+v, from %d pins to %d", set, c.before, c.after)
+				l := newItemLog(t, set)
+				l.add(scores("a", 10), creates("ann", "pa", "", "a"), scores("b", 5), scores("c", 5), creates("ann", "pc", "", "c"))
+				show := func(n int) {
+					for i := range 4 {
+						pin := events.Event{Kind: events.PinDeleted, User: "ann", Pin: fmt.Sprint("b", i)}
+						if i < n {
+							pin = creates("ann", pin.Pin, fmt.Sprint("board", i), "b")
+						}
+						l.add(pin)
 					}
-					l.add(pin)
 				}
+				show(c.before)
+				page, next := l.page(Scope{Owner: "ann"}, nil, 1)
+				if !slices.Equal(page, []TrendingItem{{"a", 10}}) {
+					t.Errorf("%s: first page %v", what, page)
+				}
+				l.add(scores("b", score))
+				show(c.after)
+				l.add(scores("b", score+1))
+				page, next = l.page(Scope{Owner: "ann"}, next, 1)
+				if !slices.Equal(page, []TrendingItem{{"b", 5}}) {
+					t.Errorf("%s: second page %v", what, page)
+				}
+				page, next = l.page(Scope{Owner: "ann"}, next, 1)
+				if !slices.Equal(page, []TrendingItem{{"c", 5}}) || next != nil {
+					t.Errorf("%s: third page %v", what, page)
+				}
+				l.close()
 			}
-			show(c.before)
-			page, next := l.page(Scope{Owner: "ann"}, nil, 1)
-			if !slices.Equal(page, []TrendingItem{{"a", 10}}) {
-				t.Errorf("from %d boards to %d: first page %v", c.before, c.after, page)
-			}
-			l.add(scores("b", score))
-			show(c.after)
-			l.add(scores("b", score+1))
-			page, next = l.page(Scope{Owner: "ann"}, next, 1)
-			if !slices.Equal(page, []TrendingItem{{"b", 5}}) {
-				t.Errorf("from %d boards to %d: second page %v", c.before, c.after, page)
-			}
-			page, next = l.page(Scope{Owner: "ann"}, next, 1)
-			if !slices.Equal(page, []TrendingItem{{"c", 5}}) || next != nil {
-				t.Errorf("from %d boards to %d: third page %v", c.before, c.after, page)
-			}
-			l.close()
 		}
 	}
 }
@@ -237,7 +248,7 @@ func TestSessionOfWidespread(t *testing.T) {
 // TestSessionExpires: a session lives an hour of log time, and then says so. Meanwhile versions that nobody can read are
 // dropped, and those of the session are not.
 func TestSessionExpires(t *testing.T) {
-	l := newItemLog(t, DefaultSettings())
+	l := newItemLog(t, usual())
 	defer l.close()
 	for i, item := range []string{"a", "b", "c"} {
 		l.add(scores(item, int64(9-i)))
@@ -268,12 +279,13 @@ func TestSessionExpires(t *testing.T) {
 // itemLog builds a log by hand: each call of add is an envelope.
 type itemLog struct {
 	t      testing.TB
+	set    sizes
 	s      *projections.Store
 	cursor events.Cursor
 }
 
-func newItemLog(t testing.TB, set Settings) *itemLog {
-	return &itemLog{t, openStore(t, set, projections.Bounds{}), events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start}}
+func newItemLog(t testing.TB, set sizes) *itemLog {
+	return &itemLog{t, set, openStore(t, set, projections.Bounds{}), events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start}}
 }
 
 func (l *itemLog) close() {
@@ -315,7 +327,7 @@ func (l *itemLog) page(s Scope, after Mark, n int) ([]TrendingItem, Mark) {
 	l.t.Helper()
 	v := viewOf(l.t, l.s)
 	defer v.Close()
-	page, next, err := Query(v).Hot(context.Background(), s, after, n)
+	page, next, err := l.set.query(v).Hot(context.Background(), s, after, n)
 	if err != nil {
 		l.t.Fatalf("list %+v: %v", s, err)
 	}

@@ -1,9 +1,9 @@
 package counters
 
 import (
-	"bytes"
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -17,7 +17,7 @@ func (c *Counters) versions(item string) (list []version, err error) {
 	for it.Next() && err == nil {
 		v := version{to: to}
 		if rest := it.Key()[len(prefix):]; len(rest) != 8 {
-			err = errRow("version", it.Key())
+			err = projections.RowError("version", it.Key())
 		} else {
 			v.from = ^binary.BigEndian.Uint64(rest)
 			v.began, v.score, err = decodeVersion(it.Value())
@@ -31,7 +31,7 @@ func (c *Counters) versions(item string) (list []version, err error) {
 }
 
 // beginVersion begins a version of the score of an item at the position of the event, in all lists where the item stands
-// with its versions, and ends the one before.
+// by its score, and ends the one before.
 func (c *Counters) beginVersion(item string, before, after *itemRow) error {
 	lists, err := c.listsOf(item, after)
 	if err != nil {
@@ -79,10 +79,9 @@ func (c *Counters) unlist(lists [][]byte, item string, v *version) {
 }
 
 // Versions that ended are needed by sessions that began before, which live for [SessionLife]. Those of an item that nobody
-// touches any more must go as well, or lists would fill with the dead rows of what was hot once. So all that ended wait in one
-// queue by the time of their end, and every event that the fold reads, about whatever it is, drops a few of those whose time
-// has come. An event ends at most one version: the queue cannot grow while there is any to drop, and what it holds beside is of
-// the last hour.
+// touches any more must go as well, or lists would fill with the dead rows of what was hot once. So all that ended wait by the time of
+// their end in a queue of their partition, and every event about an item of the partition drops a few of those whose time has come.
+// Such an event ends at most one version: the queue cannot grow while there is any to drop, and what it holds beside is of the last hour.
 
 // pruneMost is how many versions an event drops.
 const pruneMost = 4
@@ -90,7 +89,7 @@ const pruneMost = 4
 // ended puts a version that ends at the event into the queue.
 func (c *Counters) ended(item string, from uint64) error {
 	now := c.b.LogTime()
-	c.key = storeKey(c.key[:0], tagFirstEnded)
+	c.key = projections.AppendPartition(c.key[:0], partitionOf(item), tagFirstEnded)
 	_, ok, err := c.b.Get(c.key)
 	if err != nil {
 		return err
@@ -105,16 +104,15 @@ func (c *Counters) ended(item string, from uint64) error {
 
 func decodeFirstEnded(row []byte) (events.Micros, error) {
 	if len(row) != 8 || binary.BigEndian.Uint64(row) > math.MaxInt64 {
-		return 0, errRow("first of the ended versions", row)
+		return 0, projections.RowError("first of the ended versions", row)
 	}
 	return events.Micros(binary.BigEndian.Uint64(row)), nil
 }
 
-// prune drops the first few of the versions that no session can ask for. That the first one's time stands in a row spares
-// most events the look into the queue, and the passing over what was dropped from it. It is called at the very end of an
-// event: an event that is cut in between and run again does not prune twice.
-func (c *Counters) prune() error {
-	head := storeKey(nil, tagFirstEnded)
+// prune drops the first few of the versions of a partition that no session can ask for. That the first one's time stands in a row spares
+// most events the look into the queue, and the passing over what was dropped from it.
+func (c *Counters) prune(partition uint8) error {
+	head := projections.AppendPartition(nil, partition, tagFirstEnded)
 	row, ok, err := c.b.Get(head)
 	if err != nil || !ok {
 		return err
@@ -128,75 +126,28 @@ func (c *Counters) prune() error {
 	if first >= due {
 		return nil
 	}
-	for range pruneMost {
-		key, err := c.firstEnded(first)
+	prefix := projections.AppendPartition(nil, partition, tagEnded)
+	from := binary.BigEndian.AppendUint64(slices.Clip(prefix), uint64(first))
+	keys, err := c.keys(from, projections.PrefixEnd(prefix), pruneMost+1)
+	if err != nil {
+		return err
+	}
+	for i, key := range keys {
+		at, item, from, err := cutEnded(key[len(prefix):])
 		if err != nil {
 			return err
 		}
-		if key == nil {
-			c.b.Delete(head)
+		if i == pruneMost || at >= due {
+			c.b.Set(head, binary.BigEndian.AppendUint64(c.value[:0], uint64(at)))
 			return nil
-		}
-		at, item, from, err := cutEnded(key[len(endedPrefix):])
-		if err != nil {
-			return err
-		}
-		if first = at; at >= due {
-			break
 		}
 		if err := c.drop(item, from); err != nil {
 			return err
 		}
 		c.b.Delete(key)
-		c.queue.keys = c.queue.keys[1:]
 	}
-	key, err := c.firstEnded(first)
-	if err != nil {
-		return err
-	}
-	if key == nil {
-		c.b.Delete(head)
-		return nil
-	}
-	if first, _, _, err = cutEnded(key[len(endedPrefix):]); err == nil {
-		c.b.Set(head, binary.BigEndian.AppendUint64(c.value[:0], uint64(first)))
-	}
-	return err
-}
-
-// queue is the beginning of the queue of ended versions, read ahead. What ends later comes behind all of it: it holds only
-// what ended before the log time at which it was read.
-type queue struct {
-	of   *projections.Batch
-	keys [][]byte
-}
-
-// queueAhead is how many keys of the queue are read ahead.
-const queueAhead = 256
-
-var endedPrefix = projections.AppendPrefix(nil, projections.StoreShard, tagEnded)
-
-// firstEnded returns the first key of the queue, which is of no earlier time than one that is given; nil: the queue is
-// empty.
-func (c *Counters) firstEnded(from events.Micros) ([]byte, error) {
-	q := &c.queue
-	if q.of == c.b && len(q.keys) > 0 {
-		return q.keys[0], nil
-	}
-	q.of, q.keys = c.b, nil
-	now := binary.BigEndian.AppendUint64(bytes.Clone(endedPrefix), uint64(c.b.LogTime()))
-	it := c.b.Iter(binary.BigEndian.AppendUint64(bytes.Clone(endedPrefix), uint64(from)), projections.PrefixEnd(endedPrefix))
-	var first []byte
-	for len(q.keys) < queueAhead && it.Next() {
-		if first == nil {
-			first = bytes.Clone(it.Key())
-		}
-		if bytes.Compare(it.Key(), now) >= 0 {
-			break
-		}
-		q.keys = append(q.keys, bytes.Clone(it.Key()))
-	}
-	return first, it.Close()
+	c.b.Delete(head)
+	return nil
 }
 
 // drop removes a version of an item from where it stands.
@@ -215,7 +166,7 @@ func (c *Counters) drop(item string, from uint64) error {
 		return err
 	}
 	if !ok {
-		return errRow("ended version that is not there", key)
+		return projections.RowError("ended version that is not there", key)
 	}
 	v := version{from: from}
 	if v.began, v.score, err = decodeVersion(row); err != nil {

@@ -1,25 +1,92 @@
 package graph
 
-import "github.com/skein-feed/skein/projections"
+import (
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
 
-// mention reads a board and creates it if this event is its first mention. It does not exist afterwards only if
-// it is deleted: then the event is void, since a live one is ignored until the board is created again, and a
-// backfilled one is before the deletion.
-func (t *txn) mention(owner, id string) (b board, exists bool, err error) {
+// A board that was ever deleted has a row in every store: what it says decides at both ends of an edge which events are void.
+
+// lifeKey appends the key of the row of a deleted board. The end of its owner finds it by the first hash.
+func (t *txn) lifeKey(dst []byte, owner, id string) []byte {
+	dst = hashedKey(dst, tagBoardLife, t.b.KeyedHash(owner))
+	t.value = events.AppendID(events.AppendID(t.value[:0], owner), id)
+	hash := t.b.KeyedHash(string(t.value))
+	return append(dst, hash[:]...)
+}
+
+// life is what such a row says, in one byte.
+type life byte
+
+const (
+	// neverDeleted boards have no row.
+	neverDeleted life = iota
+	deleted
+	// livesAgain: it was created anew since.
+	livesAgain
+)
+
+func (t *txn) readLife(owner, id string) (life, error) {
+	t.key = t.lifeKey(t.key[:0], owner, id)
+	row, ok, err := t.b.Get(t.key)
+	if err != nil || !ok {
+		return neverDeleted, err
+	}
+	return decodeLife(row)
+}
+
+func decodeLife(row []byte) (life, error) {
+	if len(row) != 1 || life(row[0]) != deleted && life(row[0]) != livesAgain {
+		return 0, errRow("board life", row)
+	}
+	return life(row[0]), nil
+}
+
+func (t *txn) writeLife(owner, id string, l life) {
+	t.key = t.lifeKey(t.key[:0], owner, id)
+	t.b.Set(t.key, []byte{byte(l)})
+}
+
+// gone reports whether an event about a board is void: a live one is ignored from the deletion of the board until it is
+// created again, and a backfilled one is before any deletion.
+func (t *txn) gone(owner, id string) (bool, error) {
 	if id == "" {
-		return b, true, nil
+		return false, nil
 	}
-	b, err = readBoard(t.b, t.key[:0], owner, id)
-	if err != nil || b.deleted != 0 && (t.ev.Backfill || !b.exists()) {
-		return b, false, err
+	l, err := t.readLife(owner, id)
+	return l == deleted || l == livesAgain && t.ev.Backfill, err
+}
+
+func readBoard(r projections.Reader, scratch []byte, owner, id string) (b board, err error) {
+	if id == "" {
+		return b, nil
 	}
-	return b, true, t.begin(owner, id, &b)
+	row, ok, err := r.Get(projections.AppendKey(scratch, tagBoard, owner, id))
+	if err != nil || !ok {
+		return b, err
+	}
+	return b, b.decode(row)
+}
+
+// mention creates a board if this event, which is not void, is its first mention.
+func (t *txn) mention(owner, id string) error {
+	if id == "" {
+		return nil
+	}
+	b, err := readBoard(t.b, t.key[:0], owner, id)
+	if err != nil {
+		return err
+	}
+	return t.begin(owner, id, &b)
 }
 
 // pinned takes a pin that is put on a board for a mention, and reports whether the board exists then.
-func (t *txn) pinned() (bool, error) {
-	_, exists, err := t.mention(t.ev.User, t.ev.Board)
-	return exists, err
+func (t *txn) pinned() (exists bool, err error) {
+	gone, err := t.gone(t.ev.User, t.ev.Board)
+	if err != nil || gone || t.outOnly || !t.holds(t.ev.User) {
+		return !gone, err
+	}
+	return true, t.mention(t.ev.User, t.ev.Board)
 }
 
 // begin makes the event the beginning of the board's life if it is.
@@ -65,8 +132,18 @@ func (t *txn) writeBoard(owner, id string, before, after board) error {
 // boardCreated begins a board, also again after its deletion, or gives it a title.
 func (t *txn) boardCreated() error {
 	owner, id := t.ev.User, t.ev.Board
+	l, err := t.readLife(owner, id)
+	if err != nil || l != neverDeleted && t.ev.Backfill {
+		return err
+	}
+	if l == deleted {
+		t.writeLife(owner, id, livesAgain)
+	}
+	if t.outOnly || !t.holds(owner) {
+		return nil
+	}
 	b, err := readBoard(t.b, t.key[:0], owner, id)
-	if err != nil || (t.ev.Backfill && b.deleted != 0) {
+	if err != nil {
 		return err
 	}
 	if err := t.begin(owner, id, &b); err != nil {
@@ -84,103 +161,93 @@ func (t *txn) boardCreated() error {
 	return t.writeBoard(owner, id, before, b)
 }
 
-// boardFollowed: A follows board b of B.
-func (t *txn) boardFollowed() error {
-	p, err := t.read(t.ev.User, t.ev.Peer)
-	if err != nil || (!t.ev.Backfill && p.before.blockedLive()) {
+// boardRelation: A follows board b of B, or no longer does, or excludes it while following B.
+func (t *txn) boardRelation() error {
+	gone, err := t.gone(t.ev.Peer, t.ev.Board)
+	if err != nil || gone {
 		return err
 	}
-	return t.boardEvent(p, func(be *boardEdge, deleted stamp) {
-		switch {
-		case t.ev.Backfill:
-			be.followBackfill = max(be.followBackfill, t.at)
-		case be.followLive <= max(be.unfollowLive, p.before.unfollowLive, deleted):
-			be.followLive = t.at // else a repeat, which is not newer
-		}
-	})
+	return t.both(t.ev.User, t.ev.Peer, (*txn).boardEvent)
 }
 
-// boardUnfollowed: A no longer follows board b of B, or excludes it while following B.
-func (t *txn) boardUnfollowed() error {
-	p, err := t.read(t.ev.User, t.ev.Peer)
-	if err != nil {
-		return err
-	}
-	return t.boardEvent(p, func(be *boardEdge, deleted stamp) {
-		switch {
-		case t.ev.Backfill:
-			be.unfollowBackfill = max(be.unfollowBackfill, t.at)
-		case be.unfollowLive <= max(be.followLive, p.before.followLive, p.before.unfollowLive, deleted):
-			be.unfollowLive = t.at
-		}
-	})
-}
-
-// boardEvent changes one board edge of a pair, unless the board is deleted.
-func (t *txn) boardEvent(p *pair, change func(be *boardEdge, deleted stamp)) error {
-	id := t.ev.Board
-	b, exists, err := t.mention(p.b, id)
-	if err != nil || !exists {
-		return err
-	}
-	before, err := readBoardEdge(t.b, t.key[:0], p.a, p.b, id)
-	if err != nil {
-		return err
-	}
-	after := before
-	change(&after, b.deleted)
-	if after == before {
+// boardEvent changes one board edge at one end.
+func (t *txn) boardEvent(h *half) error {
+	id, follows := t.ev.Board, t.ev.Kind == events.BoardFollowed
+	if follows && !t.ev.Backfill && h.before.blockedLive() {
 		return nil
 	}
-	p.after.boards = true
-	t.writeBoardEdge(p, id, before, after)
-	return t.writeRelation(p, id, before.relation(&p.before, b.deleted), after.relation(&p.after, b.deleted))
-}
-
-func (t *txn) writeRelation(p *pair, id string, old, now relation) error {
-	p.changes = append(p.changes, change{id, old, now})
-	return t.write(p)
-}
-
-// boardDeleted ends a board and, in steps, the relations to it. Its row goes last: until then a fold that was cut
-// finds the rest of its work in the lists that are left.
-func (t *txn) boardDeleted() error {
-	owner, id := t.ev.User, t.ev.Board
-	for _, tag := range []projections.Tag{tagBoardFollowers, tagBoardExcluders} {
-		prefix := projections.AppendKey(nil, tag, owner, id)
-		err := t.drain(prefix, func(rest []byte) error {
-			follower, err := cutListUser(rest)
-			if err != nil {
-				return err
-			}
-			return t.endBoardRelation(follower, owner, id)
-		})
-		if err != nil {
+	if h.end == inEnd {
+		if err := t.mention(h.b, id); err != nil {
 			return err
 		}
 	}
-	b, err := readBoard(t.b, t.key[:0], owner, id)
+	before, err := readBoardEdge(t.b, t.key[:0], h.end, h.a, h.b, id)
 	if err != nil {
 		return err
 	}
-	return t.writeBoard(owner, id, b, board{deleted: t.at})
+	e, owner := before, &h.before
+	switch {
+	case follows && t.ev.Backfill:
+		e.followBackfill = max(e.followBackfill, t.at)
+	case t.ev.Backfill:
+		e.unfollowBackfill = max(e.unfollowBackfill, t.at)
+	case follows && e.followLive <= max(e.unfollowLive, owner.unfollowLive):
+		e.followLive = t.at // else a repeat, which is not newer
+	case !follows && e.unfollowLive <= max(e.followLive, owner.followLive, owner.unfollowLive):
+		e.unfollowLive = t.at
+	}
+	if e == before {
+		return nil
+	}
+	h.after.boards = true
+	h.changes = append(h.changes, change{id, before, e, before.relation(owner), e.relation(&h.after)})
+	return t.write(h)
 }
 
-// endBoardRelation ends what a follower has with a board that is being deleted. The facts go with it: all that
-// they could say is before the deletion.
-func (t *txn) endBoardRelation(follower, owner, id string) error {
-	p, err := t.read(follower, owner)
+// boardDeleted ends a board and, in steps, the relations to it. What tells of it goes last: until then a fold that was cut
+// finds the rest of its work in the rows that are left.
+func (t *txn) boardDeleted() error {
+	owner, id := t.ev.User, t.ev.Board
+	end := func(e end, cut func([]byte) (string, error)) func([]byte) error {
+		return func(rest []byte) error {
+			follower, err := cut(rest)
+			if err != nil {
+				return err
+			}
+			return t.one(e, follower, owner, (*txn).endBoardEdge)
+		}
+	}
+	held := !t.outOnly && t.holds(owner)
+	if held {
+		for _, tag := range []projections.Tag{tagBoardFollowers, tagBoardExcluders, tagBoardReverse} {
+			if err := t.drain(projections.AppendKey(nil, tag, owner, id), end(inEnd, cutOf(tag))); err != nil {
+				return err
+			}
+		}
+	}
+	if err := t.drain(projections.AppendKey(nil, tagBoardRegion, owner, id), end(outEnd, cutRemote)); err != nil {
+		return err
+	}
+	if held {
+		b, err := readBoard(t.b, t.key[:0], owner, id)
+		if err != nil {
+			return err
+		}
+		if err := t.writeBoard(owner, id, b, board{}); err != nil {
+			return err
+		}
+	}
+	t.writeLife(owner, id, deleted)
+	return nil
+}
+
+// endBoardEdge ends what a follower has with a board that is being deleted. The facts go with it: all that they could say
+// is before the deletion.
+func (t *txn) endBoardEdge(h *half) error {
+	before, err := readBoardEdge(t.b, t.key[:0], h.end, h.a, h.b, t.ev.Board)
 	if err != nil {
 		return err
 	}
-	be, err := readBoardEdge(t.b, t.key[:0], follower, owner, id)
-	if err != nil {
-		return err
-	}
-	b, err := readBoard(t.b, t.key[:0], owner, id)
-	if err != nil {
-		return err
-	}
-	t.writeBoardEdge(p, id, be, boardEdge{})
-	return t.writeRelation(p, id, be.relation(&p.before, b.deleted), relation{})
+	h.changes = append(h.changes, change{board: t.ev.Board, before: before, old: before.relation(&h.before)})
+	return t.write(h)
 }

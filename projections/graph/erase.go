@@ -1,6 +1,9 @@
 package graph
 
 import (
+	"bytes"
+	"errors"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 )
@@ -16,7 +19,7 @@ func (t *txn) drain(prefix []byte, end func(rest []byte) error) error {
 		var keys [][]byte
 		it := t.b.Iter(prefix, upper)
 		for len(keys) < drainChunk && it.Next() {
-			keys = append(keys, append([]byte(nil), it.Key()...))
+			keys = append(keys, bytes.Clone(it.Key()))
 		}
 		if err := it.Close(); err != nil {
 			return err
@@ -24,6 +27,9 @@ func (t *txn) drain(prefix []byte, end func(rest []byte) error) error {
 		for _, key := range keys {
 			if err := end(key[len(prefix):]); err != nil {
 				return err
+			}
+			if _, still, err := t.b.Get(key); err != nil || still {
+				return errors.Join(err, errRow("row that leads nowhere", key))
 			}
 		}
 		if len(keys) < drainChunk {
@@ -35,48 +41,100 @@ func (t *txn) drain(prefix []byte, end func(rest []byte) error) error {
 	}
 }
 
-// cutListUser reads the user of a row of a newest-first list of users.
-func cutListUser(rest []byte) (string, error) {
-	_, rest, err := cutSince(rest)
-	if err != nil {
-		return "", err
+// cutOf returns what reads the user at the other end from a row that leads to an in-end.
+func cutOf(tag projections.Tag) func(rest []byte) (string, error) {
+	if tag == tagReverse || tag == tagBoardReverse {
+		return cutUser
 	}
-	id, _, err := events.CutID(rest)
-	return id, err
+	return cutListUser
 }
 
-// userDeleted removes every row with the user's id, in steps: the user's own edges, then the edges towards the
-// user, then the boards. What stays is a tombstone against backfills, unless there can be none any more.
+// userDeleted removes every row with the user's id, in steps: the ends of the user's edges at others, which are found in
+// each partition that is held, and what is at the user's own home. What stays is a tombstone against backfills, unless
+// there can be none any more.
 func (t *txn) userDeleted() error {
 	user := t.ev.User
-	err := t.drain(projections.AppendKey(nil, tagEdge, user), func(rest []byte) error {
-		peer, _, err := events.CutID(rest)
+	if !t.outOnly {
+		if err := t.eraseInEnds(user); err != nil {
+			return err
+		}
+	}
+	from := func(rest []byte) error {
+		follower, err := cutRemote(rest)
 		if err != nil {
 			return err
 		}
-		return t.erasePair(user, peer)
+		return t.one(outEnd, follower, user, (*txn).erase)
+	}
+	if err := t.drain(projections.AppendKey(nil, tagRegion, user), from); err != nil {
+		return err
+	}
+	if t.holds(user) {
+		err := t.drain(projections.AppendKey(nil, tagEdge, user), func(rest []byte) error {
+			peer, err := cutUser(rest)
+			if err != nil {
+				return err
+			}
+			return t.one(outEnd, user, peer, (*txn).erase)
+		})
+		if err != nil {
+			return err
+		}
+		if err := t.eraseBoards(user); err != nil {
+			return err
+		}
+	}
+	lives := hashedKey(nil, tagBoardLife, t.b.KeyedHash(user))
+	err := t.drain(lives, func(rest []byte) error {
+		t.key = append(append(t.key[:0], lives...), rest...)
+		t.b.Delete(t.key)
+		return nil
 	})
-	if err != nil {
+	if err != nil || t.b.BackfillsClosed() {
+		return err
+	}
+	t.key = hashedKey(t.key[:0], tagTombstone, t.b.KeyedHash(user))
+	t.b.Set(t.key, nil)
+	return nil
+}
+
+// eraseInEnds removes the in-ends of the user's edges: of those to others a seek in each partition, of those to the user
+// by the lists that show them.
+func (t *txn) eraseInEnds(user string) error {
+	err := t.b.EachPartition(func(partition uint8) error {
+		prefix := events.AppendID(projections.AppendPartition(nil, partition, tagInEdge), user)
+		return t.drain(prefix, func(rest []byte) error {
+			peer, err := cutUser(rest)
+			if err != nil {
+				return err
+			}
+			return t.one(inEnd, user, peer, (*txn).erase)
+		})
+	})
+	if err != nil || !t.holds(user) {
 		return err
 	}
 	for _, tag := range []projections.Tag{tagFollowers, tagFollowersImplicit, tagReverse} {
 		err := t.drain(projections.AppendKey(nil, tag, user), func(rest []byte) error {
-			cut := cutListUser
-			if tag == tagReverse {
-				cut = func(rest []byte) (string, error) { id, _, err := events.CutID(rest); return id, err }
-			}
-			peer, err := cut(rest)
+			follower, err := cutOf(tag)(rest)
 			if err != nil {
 				return err
 			}
-			return t.erasePair(peer, user)
+			return t.one(inEnd, follower, user, (*txn).erase)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	err = t.drain(projections.AppendKey(nil, tagBoard, user), func(rest []byte) error {
-		id, _, err := events.CutID(rest)
+	return nil
+}
+
+func (t *txn) eraseBoards(user string) error {
+	if t.outOnly {
+		return nil
+	}
+	return t.drain(projections.AppendKey(nil, tagBoard, user), func(rest []byte) error {
+		id, err := cutUser(rest)
 		if err != nil {
 			return err
 		}
@@ -86,31 +144,4 @@ func (t *txn) userDeleted() error {
 		}
 		return t.writeBoard(user, id, b, board{})
 	})
-	if err != nil || t.b.BackfillsClosed() {
-		return err
-	}
-	t.key = tombstoneKey(t.key[:0], user, t.b.KeyedHash(user))
-	t.b.Set(t.key, nil)
-	return nil
-}
-
-// erasePair removes the edge (a, b) with everything that stands on it. The work is bounded by the board edges of
-// the pair.
-func (t *txn) erasePair(a, b string) error {
-	p, err := t.read(a, b)
-	if err != nil {
-		return err
-	}
-	if err := t.rederiveAll(p); err != nil {
-		return err
-	}
-	for i := range p.changes {
-		p.changes[i].new = relation{}
-	}
-	p.after = edge{boards: p.before.boards}
-	if err := t.forgetBoardEdges(p); err != nil {
-		return err
-	}
-	p.after = edge{}
-	return t.write(p)
 }

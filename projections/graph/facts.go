@@ -2,16 +2,13 @@ package graph
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
 )
 
-// ErrCorrupt is returned for a row that no fold can have written.
-var ErrCorrupt = errors.New("graph: impossible row")
-
-func errRow(what string, row []byte) error { return fmt.Errorf("%w: %s %x", ErrCorrupt, what, row) }
+// errRow is [projections.RowError].
+func errRow(what string, row []byte) error { return projections.RowError(what, row) }
 
 // stamp is the place of a fact in the order of facts, to the precision that edges need: 0 is a fact that never
 // was, then backfills by their time, then live facts by theirs. Live stamps are unique; of two backfills with one
@@ -80,23 +77,20 @@ type edge struct {
 	unfollowLive stamp
 	// followBackfill and unfollowBackfill are the latest of their kind; a block counts as an unfollow.
 	followBackfill, unfollowBackfill stamp
-	// block and mute are A's of B.
-	block, mute standing
+	// block and mute are A's of B, blockedBy is B's block of A. The end of the edge at B has no mute.
+	block, mute, blockedBy standing
 	// implicit is the earliest time (as a stamp without order) of the board follows that hold, when A does not follow
-	// B explicitly; 0: A does not follow B implicitly.
+	// B explicitly; 0 means A does not follow B implicitly.
 	implicit stamp
-	// blockedBy and blockedByLive mirror the edge (B, A): whether B's block of A holds, and whether a live one
-	// does, so that a follow needs to read one edge only.
-	blockedBy, blockedByLive bool
-	// boards tells that a board edge of the pair was written.
+	// boards says that a board edge of the two was written.
 	boards bool
 }
 
 // blocked reports whether a block in either direction holds, so that no follow does.
-func (e *edge) blocked() bool { return e.blockedBy || e.block.holds() }
+func (e *edge) blocked() bool { return e.blockedBy.holds() || e.block.holds() }
 
 // blockedLive reports whether a live block stands in either direction, so that live follows are ignored.
-func (e *edge) blockedLive() bool { return e.blockedByLive || e.block.on != 0 }
+func (e *edge) blockedLive() bool { return e.blockedBy.on != 0 || e.block.on != 0 }
 
 // follow is F, unfollow is U.
 func (e *edge) follow() stamp   { return e.followLive.orElse(e.followBackfill) }
@@ -113,6 +107,51 @@ func (e *edge) explicit() (since events.Micros, ok bool) {
 	}
 	return f.time(), true
 }
+
+// state is what holds, and since when: a follow, block or mute. The zero state is none.
+type state struct {
+	holds bool
+	since events.Micros
+}
+
+func (s *standing) state() state {
+	if !s.holds() {
+		return state{}
+	}
+	return state{true, s.since()}
+}
+
+// explicitly is [edge.explicit].
+func (e *edge) explicitly() state {
+	since, holds := e.explicit()
+	return state{holds, since}
+}
+
+func (e *edge) implicitly() state {
+	if e.implicit == 0 {
+		return state{}
+	}
+	return state{true, e.implicit.time()}
+}
+
+// followedOnBoard notes what holds between A and a board of B, for implicit.
+func (e *edge) followedOnBoard(r relation) {
+	if since := stamp(r.since) + 1; r.kind == relationFollow && (e.implicit == 0 || since < e.implicit) {
+		e.implicit = since
+	}
+}
+
+// shown reports whether A follows B in some way, so that lists of follows show the edge.
+func (e *edge) shown() bool {
+	_, explicit := e.explicit()
+	return explicit || e.implicit != 0
+}
+
+// unlisted reports whether the edge exists and is not shown.
+func (e *edge) unlisted() bool { return *e != edge{} && !e.shown() }
+
+// says reports whether anything holds by the edge.
+func (e *edge) says() bool { return e.shown() || e.blocked() || e.mute.holds() }
 
 // follows tells how and since when A follows B.
 func (e *edge) follows() Follow {
@@ -151,21 +190,22 @@ type relation struct {
 	since events.Micros
 }
 
-// relation derives what holds from the facts about the owner, about the board, and the board's latest deletion.
-func (b *boardEdge) relation(owner *edge, deleted stamp) relation {
+// relation derives what holds from the facts about the owner and about the board. None is older than the latest deletion of the
+// board, which removed all there were.
+func (b *boardEdge) relation(owner *edge) relation {
 	if owner.blocked() {
 		return relation{}
 	}
 	f, u := b.followLive.orElse(b.followBackfill), b.unfollowLive.orElse(b.unfollowBackfill)
 	U := owner.unfollow()
-	if f > u && f > U && f > deleted {
-		if b.unfollowLive == 0 && owner.unfollowLive == 0 && deleted == 0 &&
+	if f > u && f > U {
+		if b.unfollowLive == 0 && owner.unfollowLive == 0 &&
 			b.followBackfill > b.unfollowBackfill && b.followBackfill > owner.unfollowBackfill {
 			return relation{relationFollow, b.followBackfill.time()}
 		}
 		return relation{relationFollow, f.time()}
 	}
-	if u == 0 || u < f || u <= U || u < owner.follow() || u < deleted { // of equal backfills the removal is later
+	if u == 0 || u < f || u <= U || u < owner.follow() { // of equal backfills the removal is later
 		return relation{}
 	}
 	if _, ok := owner.explicit(); !ok {
@@ -174,10 +214,8 @@ func (b *boardEdge) relation(owner *edge, deleted stamp) relation {
 	return relation{relationExclude, u.time()}
 }
 
-// board is a board's own row. The default board has none: it always exists.
+// board is a board's own row, while it exists. The default board has none: it always exists.
 type board struct {
-	// deleted is the latest live deletion; no backfill is after it.
-	deleted stamp
 	// createdLive is the live fact that began the present life, where no backfill had when it came.
 	createdLive stamp
 	// createdBackfill is the earliest backfilled mention, on a board that was never deleted.
@@ -196,30 +234,23 @@ func (b *board) created() events.Micros { return b.createdBackfill.orElse(b.crea
 // bits. Stamps lose their live bit where the field implies it.
 
 const (
-	flagBlockedBy = 1 << (11 + iota)
-	flagBlockedByLive
-	flagBoards
-	edgeFlags = 14
+	flagBoards = 1 << 14
+	edgeFlags  = 15
 )
 
-func (e *edge) stamps() [11]*stamp {
+func (e *edge) stamps() [14]*stamp {
 	return [...]*stamp{
 		&e.followLive, &e.unfollowLive, &e.followBackfill, &e.unfollowBackfill, &e.implicit,
 		&e.block.on, &e.block.off, &e.block.backfill, &e.mute.on, &e.mute.off, &e.mute.backfill,
+		&e.blockedBy.on, &e.blockedBy.off, &e.blockedBy.backfill,
 	}
 }
 
 // liveStamps has a bit for each field of [edge.stamps] that holds live facts only.
-const liveStamps = 1<<0 | 1<<1 | 1<<5 | 1<<6 | 1<<8 | 1<<9
+const liveStamps = 1<<0 | 1<<1 | 1<<5 | 1<<6 | 1<<8 | 1<<9 | 1<<11 | 1<<12
 
 func (e *edge) append(dst []byte) []byte {
 	var flags uint64
-	if e.blockedBy {
-		flags |= flagBlockedBy
-	}
-	if e.blockedByLive {
-		flags |= flagBlockedByLive
-	}
 	if e.boards {
 		flags |= flagBoards
 	}
@@ -233,7 +264,6 @@ func (e *edge) decode(row []byte) error {
 	if !ok || len(rest) != 0 {
 		return errRow("edge", row)
 	}
-	e.blockedBy, e.blockedByLive = flags&flagBlockedBy != 0, flags&flagBlockedByLive != 0
 	e.boards = flags&flagBoards != 0
 	return nil
 }
@@ -256,12 +286,12 @@ func (b *boardEdge) decode(row []byte) error {
 }
 
 const (
-	flagTitleLive = 1 << 4
-	boardFlags    = 5
+	flagTitleLive = 1 << 3
+	boardFlags    = 4
 )
 
-func (b *board) stamps() [4]*stamp {
-	return [...]*stamp{&b.deleted, &b.createdLive, &b.createdBackfill, &b.titled}
+func (b *board) stamps() [3]*stamp {
+	return [...]*stamp{&b.createdLive, &b.createdBackfill, &b.titled}
 }
 
 func (b *board) append(dst []byte) []byte {
@@ -280,7 +310,7 @@ func (b *board) append(dst []byte) []byte {
 
 func (b *board) decode(row []byte) error {
 	stamps := b.stamps()
-	flags, rest, ok := cutStamps(row, boardFlags, 1<<0|1<<1, stamps[:])
+	flags, rest, ok := cutStamps(row, boardFlags, 1<<0, stamps[:])
 	if !ok {
 		return errRow("board", row)
 	}

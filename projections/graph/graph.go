@@ -5,44 +5,46 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/querycache"
 )
 
 // Graph is the projection. It holds scratch space: one Graph folds into one store, from one goroutine.
 type Graph struct {
-	t   txn
-	hot *HotCache
+	t     txn
+	cache *querycache.Cache
 }
 
 var (
-	_ projections.Projection = (*Graph)(nil)
-	_ projections.Configured = (*Graph)(nil)
-	_ projections.Prefetcher = (*Graph)(nil)
-	_ projections.Warm       = (*Graph)(nil)
-	_ projections.Walked     = (*Graph)(nil)
+	_ projections.Projection  = (*Graph)(nil)
+	_ projections.Configured  = (*Graph)(nil)
+	_ projections.QueryCacher = (*Graph)(nil)
+	_ projections.Walked      = (*Graph)(nil)
+	_ projections.Regional    = (*Graph)(nil)
 )
 
 // New returns the projection.
 func New() *Graph { return NewWith(nil) }
 
-// NewWith returns the projection with a cache for [HotQuery], which changes no row; nil: none.
-func NewWith(hot *HotCache) *Graph { return (&Graph{hot: hot}).WithShort(Short) }
+// NewWith returns the projection with a cache for [CachedQuery], which changes no row; nil means none.
+func NewWith(cache *querycache.Cache) *Graph { return (&Graph{cache: cache}).WithShort(Short) }
 
-// HotStats returns what the cache counts; of none 0.
-func (g *Graph) HotStats() HotStats { return g.hot.Stats() }
+// CacheStats returns what the cache counts; of none 0.
+func (g *Graph) CacheStats() querycache.Stats { return g.cache.Stats() }
 
-// NewHot is part of [projections.Warm].
-func (g *Graph) NewHot() projections.Hot {
-	if g.hot == nil {
+// NewQueryCache is part of [projections.QueryCacher].
+func (g *Graph) NewQueryCache() projections.QueryCache {
+	if g.cache == nil {
 		return nil
 	}
-	return g.hot.newSet()
+	return querycache.NewSet[cacheEntry](g.cache)
 }
 
 // Name returns "graph".
 func (*Graph) Name() string { return "graph" }
 
-// Version is the version of the fold and its rows. Since 2 whom a user follows is not kept by time while it is short.
-func (*Graph) Version() uint32 { return 2 }
+// Version is the version of the fold and its rows. Since 2 whom a user follows is not kept by time while it is short; since 3 edges are
+// kept at two ends.
+func (*Graph) Version() uint32 { return 3 }
 
 // Settings is part of the fingerprint.
 func (g *Graph) Settings() map[string]string {
@@ -68,13 +70,11 @@ func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 	}
 	switch ev.Kind {
 	case events.UserFollowed:
-		return t.userFollowed()
+		return t.both(ev.User, ev.Peer, (*txn).userFollowed)
 	case events.UserUnfollowed:
-		return t.userUnfollowed()
-	case events.BoardFollowed:
-		return t.boardFollowed()
-	case events.BoardUnfollowed:
-		return t.boardUnfollowed()
+		return t.both(ev.User, ev.Peer, (*txn).userUnfollowed)
+	case events.BoardFollowed, events.BoardUnfollowed:
+		return t.boardRelation()
 	case events.BoardCreated:
 		return t.boardCreated()
 	case events.BoardDeleted:
@@ -83,9 +83,12 @@ func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 		_, err := t.pinned()
 		return err
 	case events.UserBlocked, events.UserUnblocked:
-		return t.block()
+		if err := t.both(ev.User, ev.Peer, (*txn).block); err != nil {
+			return err
+		}
+		return t.both(ev.Peer, ev.User, (*txn).block)
 	case events.UserMuted, events.UserUnmuted:
-		return t.mute()
+		return t.one(outEnd, ev.User, ev.Peer, (*txn).mute)
 	case events.UserDeleted:
 		return t.userDeleted()
 	}
@@ -104,7 +107,7 @@ func (t *txn) tombstoned(users ...string) (bool, error) {
 		if u == "" {
 			continue
 		}
-		t.key = tombstoneKey(t.key[:0], u, t.b.KeyedHash(u))
+		t.key = hashedKey(t.key[:0], tagTombstone, t.b.KeyedHash(u))
 		if _, ok, err := t.b.Get(t.key); err != nil || ok {
 			return ok, err
 		}

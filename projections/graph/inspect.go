@@ -1,8 +1,7 @@
 package graph
 
 import (
-	"errors"
-	"fmt"
+	"encoding/hex"
 
 	"github.com/skein-feed/skein/projections"
 )
@@ -13,20 +12,16 @@ func RowKinds() []string { return projections.RowKinds(rowForms) }
 // DescribeKey is [DescribeRow] for people: in one line.
 func DescribeKey(key, value []byte) (string, error) { return projections.Text(DescribeRow(key, value)) }
 
-// DescribeRow tells what a row of the graph says. It returns [ErrCorrupt] for a row that the graph
+// DescribeRow tells what a row of the graph says. It returns [projections.ErrCorrupt] for a row that the graph
 // cannot have written: one that does not decode, or whose key begins with the shard of another user.
 func DescribeRow(key, value []byte) (*projections.Description, error) {
-	d, err := projections.DescribeForm(rowForms, key, value)
-	if err != nil && !errors.Is(err, ErrCorrupt) {
-		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return d, err
+	return projections.DescribeForm(rowForms, key, value)
 }
 
 var rowForms = map[projections.Tag]projections.RowForm{
 	tagEdge:              {Name: "edge", Parts: "A B", Value: describeEdge},
 	tagBoardEdge:         {Name: "board-edge", Parts: "A B b", Value: describeBoardEdge},
-	tagHeld:              {Name: "held", Parts: "A B rel since b", Special: specialParts},
+	tagRegion:            {Name: "edge-of", Parts: "B part A", Value: describeRegion},
 	tagFollowing:         {Name: "following", Parts: "A ^since B"},
 	tagFollowingImplicit: {Name: "following-implicitly", Parts: "A ^since B"},
 	tagFollowedBoards:    {Name: "followed-board", Parts: "A ^since B b"},
@@ -42,26 +37,38 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagBoards:            {Name: "own-board", Parts: "B ^created b"},
 	tagBoardFollowers:    {Name: "board-follower", Parts: "B b ^since A"},
 	tagBoardExcluders:    {Name: "board-excluder", Parts: "B b ^since A"},
-	tagTombstone:         {Name: "tombstone", Parts: "hash"},
+	tagTombstone:         {Name: "tombstone", Parts: "hash", Store: true},
+	tagBoardLife:         {Name: "board-life", Parts: "hash hash-of-board", Special: specialParts, Value: describeLife, Store: true},
+	tagBoardRegion:       {Name: "board-edge-of", Parts: "B b part A", Value: describeRegion},
+	tagInEdge:            {Name: "in-edge", Parts: "A B", Remote: true, Value: describeEdge},
+	tagInBoardEdge:       {Name: "in-board-edge", Parts: "A B b", Remote: true, Value: describeBoardEdge},
+	tagBoardReverse:      {Name: "board-reverse", Parts: "B b A"},
 }
 
-var specialParts = map[string]func(*projections.Description) error{"rel": describeRelation}
+var specialParts = map[string]func(*projections.Description) error{"hash-of-board": describeBoardHash}
 
-// describeRelation reads the kind of a relation in a key.
-func describeRelation(d *projections.Description) error {
-	b, err := d.Cut(1)
-	if err != nil {
-		return err
+func describeBoardHash(d *projections.Description) error {
+	b, err := d.Cut(16)
+	if err == nil {
+		d.Field("hash-of-board", hex.EncodeToString(b))
 	}
-	rel, ok := map[relationKind]string{relationFollow: "follow", relationExclude: "exclude"}[relationKind(b[0])]
-	if !ok {
-		return ErrCorrupt
-	}
-	d.Field("rel", rel)
-	return nil
+	return err
 }
 
-// describeStamp tells a fact that was. Names that do not say so tell whether it is live.
+func describeLife(d *projections.Description, row []byte) error {
+	l, err := decodeLife(row)
+	d.Flag("lives-again", l == livesAgain)
+	return err
+}
+
+func describeRegion(d *projections.Description, row []byte) error {
+	r, err := CutRegion(nil, row)
+	d.Flag("follows-not", !r.Follows)
+	d.Flag("boards", r.Boards)
+	return err
+}
+
+// describeStamp tells a fact that was. Names that do not say so show whether it is live.
 func describeStamp(d *projections.Description, name string, s stamp) {
 	if s != 0 {
 		d.Time(name, s.time())
@@ -80,8 +87,7 @@ func describeEdge(d *projections.Description, row []byte) error {
 	describeStamp(d, "implicit-since", e.implicit)
 	describeStanding(d, "block", &e.block)
 	describeStanding(d, "mute", &e.mute)
-	d.Flag("blocked-by", e.blockedBy)
-	d.Flag("blocked-by-live", e.blockedByLive)
+	describeStanding(d, "blocked-by", &e.blockedBy)
 	d.Flag("boards", e.boards)
 	return nil
 }
@@ -109,7 +115,6 @@ func describeBoard(d *projections.Description, row []byte) error {
 	if err := b.decode(row); err != nil {
 		return err
 	}
-	describeStamp(d, "deleted", b.deleted)
 	describeStamp(d, "created-live", b.createdLive)
 	describeStamp(d, "created-backfill", b.createdBackfill)
 	if b.titled != 0 {

@@ -13,7 +13,6 @@ import (
 func TestDescribeKey(t *testing.T) {
 	const at = 1_700_000_000_000_001 // 2023-11-14T22:13:20.000001Z
 	live, history := liveStamp|stamp(at+1), stamp(at+1)
-	held := relation{relationExclude, at}
 	for _, tt := range []struct {
 		key, value []byte
 		of         string
@@ -23,15 +22,29 @@ func TestDescribeKey(t *testing.T) {
 			projections.AppendKey(nil, tagEdge, "ann", "17"),
 			(&edge{
 				followLive: live, unfollowBackfill: history, block: standing{off: live}, mute: standing{backfill: history},
-				blockedBy: true, boards: true,
+				blockedBy: standing{on: live}, boards: true,
 			}).append(nil), "ann",
-			"edge A=ann B=17 follow-live=AT unfollow-backfill=AT unblock-live=AT mute-backfill=AT blocked-by boards",
+			"edge A=ann B=17 follow-live=AT unfollow-backfill=AT unblock-live=AT mute-backfill=AT blocked-by-live=AT boards",
 		},
 		{
-			boardEdgeKey(nil, "ann", "bob", "bread"), (&boardEdge{unfollowLive: live, followBackfill: history}).append(nil), "ann",
+			events.AppendID(outEnd.boardEdgePrefix(nil, "ann", "bob"), "bread"), (&boardEdge{unfollowLive: live, followBackfill: history}).append(nil), "ann",
 			"board-edge A=ann B=bob b=bread unfollow-live=AT follow-backfill=AT",
 		},
-		{heldKey(nil, "ann", "bob", "", held), nil, "ann", `held A=ann B=bob rel=exclude since=AT b=""`},
+		{regionKey(nil, "bob", "ann"), nil, "bob", "edge-of B=bob A=ann"},
+		{regionKey(nil, "bob", "ann"), []byte{regionNot | regionBoards}, "bob", "edge-of B=bob A=ann follows-not boards"},
+		{boardRegionKey(nil, "bob", "", "ann"), []byte{regionNot}, "bob", `board-edge-of B=bob b="" A=ann follows-not`},
+		{inEnd.edgeKey(nil, tagInEdge, "ann", "bob"), (&edge{followLive: live}).append(nil), "part", "in-edge A=ann B=bob follow-live=AT"},
+		{
+			events.AppendID(inEnd.boardEdgePrefix(nil, "ann", "bob"), "b"), (&boardEdge{followLive: live}).append(nil), "part",
+			"in-board-edge A=ann B=bob b=b follow-live=AT",
+		},
+		{projections.AppendKey(nil, tagBoardReverse, "bob", "b", "ann"), nil, "bob", "board-reverse B=bob b=b A=ann"},
+		{
+			append(hashedKey(nil, tagBoardLife, [16]byte{0xab}), make([]byte, 16)...),
+			[]byte{byte(livesAgain)},
+			"",
+			"board-life hash=ab000000000000000000000000000000 hash-of-board=00000000000000000000000000000000 lives-again",
+		},
 		{listKey(nil, tagFollowing, "ann", at, "bob"), nil, "ann", "following A=ann since=AT B=bob"},
 		{listKey(nil, tagFollowingImplicit, "ann", at, "bob"), nil, "ann", "following-implicitly A=ann since=AT B=bob"},
 		{boardListKey(nil, tagFollowedBoards, "ann", at, "bob", "b"), nil, "ann", "followed-board A=ann since=AT B=bob b=b"},
@@ -56,9 +69,17 @@ func TestDescribeKey(t *testing.T) {
 		{listKey(nil, tagBoards, "bob", at, "b"), nil, "bob", "own-board B=bob created=AT b=b"},
 		{ofBoardKey(nil, tagBoardFollowers, "bob", "b", at, "ann"), nil, "bob", "board-follower B=bob b=b since=AT A=ann"},
 		{ofBoardKey(nil, tagBoardExcluders, "bob", "b", at, "ann"), nil, "bob", "board-excluder B=bob b=b since=AT A=ann"},
-		{tombstoneKey(nil, "bob", [16]byte{0xab, 15: 1}), nil, "bob", "tombstone hash=ab000000000000000000000000000001"},
+		{hashedKey(nil, tagTombstone, [16]byte{0xab, 15: 1}), nil, "", "tombstone hash=ab000000000000000000000000000001"},
 	} {
-		want := fmt.Sprintf("%04x %s", uint16(events.ShardOf(tt.of)), replaceAt(tt.want))
+		shard := projections.StoreShard
+		switch tt.of {
+		case "":
+		case "part":
+			shard = events.Shard(partitionOf("bob")) << 5
+		default:
+			shard = events.ShardOf(tt.of)
+		}
+		want := fmt.Sprintf("%04x %s", uint16(shard), replaceAt(tt.want))
 		if got, err := DescribeKey(tt.key, tt.value); got != want || err != nil {
 			t.Errorf("got  %s, %v\nwant %s", got, err, want)
 		}
@@ -71,8 +92,8 @@ func TestDescribeKey(t *testing.T) {
 			if projections.Tag(bad[0][2]) == tagBoard && len(bad[1]) > len(tt.value) {
 				continue // a title may have its encoding behind it
 			}
-			if got, err := DescribeKey(bad[0], bad[1]); !errors.Is(err, ErrCorrupt) {
-				t.Errorf("key %x, value %x: %q, %v, want ErrCorrupt", bad[0], bad[1], got, err)
+			if got, err := DescribeKey(bad[0], bad[1]); !errors.Is(err, projections.ErrCorrupt) {
+				t.Errorf("key %x, value %x: %q, %v, want projections.ErrCorrupt", bad[0], bad[1], got, err)
 			}
 		}
 	}
@@ -82,21 +103,40 @@ func replaceAt(s string) string { return strings.ReplaceAll(s, "=AT", "=2023-11-
 
 // A row that another user's shard holds was never written by the fold.
 func TestDescribeKeyForeignShard(t *testing.T) {
-	key := projections.AppendKey(nil, tagUserCounts, "ann")
-	key[1]++
-	if got, err := DescribeKey(key, []byte{1}); !errors.Is(err, ErrCorrupt) {
+	for _, key := range [][]byte{
+		projections.AppendKey(nil, tagUserCounts, "ann"), regionKey(nil, "bob", "ann"), inEnd.edgeKey(nil, tagInEdge, "ann", "bob"),
+		hashedKey(nil, tagTombstone, [16]byte{}),
+	} {
+		value := []byte(nil)
+		switch projections.Tag(key[2]) {
+		case tagUserCounts:
+			value = []byte{1}
+		case tagInEdge:
+			value = (&edge{mute: standing{on: liveStamp | 1}}).append(nil)
+		}
+		if _, err := DescribeKey(key, value); err != nil {
+			t.Errorf("%x: %v", key, err)
+		}
+		key[1]--
+		if got, err := DescribeKey(key, value); !errors.Is(err, projections.ErrCorrupt) {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	remote := regionKey(nil, "bob", "ann")
+	remote[len(remote)-len(appendRemote(nil, "ann"))]++
+	if got, err := DescribeKey(remote, nil); !errors.Is(err, projections.ErrCorrupt) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
 
 // Every kind of row that keys.go names can be described.
 func TestDescribeKeyKnowsAllTags(t *testing.T) {
-	for tag := projections.FirstGraphTag; tag <= tagTombstone; tag++ {
+	for tag := projections.FirstGraphTag; tag <= tagBoardReverse; tag++ {
 		if _, ok := rowForms[tag]; !ok {
 			t.Errorf("tag %#x has no form", byte(tag))
 		}
 	}
-	if len(rowForms) != int(tagTombstone-projections.FirstGraphTag)+1 {
+	if len(rowForms) != int(tagBoardReverse-projections.FirstGraphTag)+1 {
 		t.Errorf("%d forms", len(rowForms))
 	}
 }

@@ -7,15 +7,19 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// The rows of the graph, in physical order. Every key begins with the shard of its first id and the tag; ids stand
-// in the encoding of [events.AppendID]; ^since is the complement of a time in 8 bytes, so that newer rows come
-// first and equal times are ordered by id. A and B are users, b is a board of B.
+// The rows of the graph, in the order of their tags. Every key begins with a shard and the tag; ids stand in the encoding
+// of [events.AppendID]; ^since is the complement of a time in 8 bytes, so that newer rows come first and equal times are
+// ordered by id; part(A) is the partition of A in one byte. A and B are users, b is a board of B.
+//
+// The home of a row is the first id of its key, with three exceptions. Rows of a region (0x12, 0x24) stand in the shard of
+// B, by which they are found, and their home is A. Keys that begin with part(B) stand in the first shard of that partition,
+// and their home is B. Rows that begin with a hash stand in the shard of the store, and every store has them.
 //
 //	tag   key              value          holds
-//	0x10  A B              edge           every fact that A and B still need: follows, blocks, mutes of B by A
+//	0x10  A B              edge           every fact about the edge that A still needs: follows, blocks both ways, mutes
 //	0x11  A B b            board edge     the same for follows of board b by A
-//	0x12  A B rel since b  -              board relations that hold now, oldest first (rel 1 follow, 2 exclusion)
-//	0x13  A ^since B       -              whom A follows explicitly, of an A with many edges (short.go)
+//	0x12  B part(A) A      flags          one row for each of 0x10: whether A follows B explicitly, or boards of B alone
+//	0x13  A ^since B       -              whom A follows explicitly, if A has many edges (short.go)
 //	0x14  A ^since B       -              whom A follows implicitly
 //	0x15  A ^since B b     -              boards that A follows
 //	0x16  A ^since B b     -              boards that A excludes
@@ -24,17 +28,22 @@ import (
 //	0x19  A                user counts    the lengths of A's lists, and whether 0x13 is kept
 //	0x1a  B ^since A       -              who follows B explicitly
 //	0x1b  B ^since A       -              who follows B implicitly
-//	0x1c  B A              -              edges (A, B) that neither 0x1a nor 0x1b shows, so that erasing B finds them
-//	0x1d  B b              board          creation, deletion, title
+//	0x1c  B A              -              rows of 0x25 that neither 0x1a nor 0x1b shows, so that the end of B finds them
+//	0x1d  B b              board          creation, title
 //	0x1e  B b              board counts   the lengths of the lists of b
 //	0x1f  B ^created b     -              living boards of B
 //	0x20  B b ^since A     -              who follows b itself
 //	0x21  B b ^since A     -              who excludes b
 //	0x22  hash(B)          -              B was deleted: no backfill may touch B (16 bytes, keyed)
+//	0x23  hash(B) hash(Bb) life           b was deleted, and whether it lives again
+//	0x24  B b part(A) A    flags          one row for each of 0x11: whether A follows b
+//	0x25  part(B) A B      edge           the facts of 0x10 at the other end, without mutes
+//	0x26  part(B) A B b    board edge     the facts of 0x11 at the other end
+//	0x27  B b A            -              rows of 0x26 that neither 0x20 nor 0x21 shows, so that the end of b finds them
 const (
 	tagEdge projections.Tag = projections.FirstGraphTag + iota
 	tagBoardEdge
-	tagHeld
+	tagRegion
 	tagFollowing
 	tagFollowingImplicit
 	tagFollowedBoards
@@ -51,29 +60,70 @@ const (
 	tagBoardFollowers
 	tagBoardExcluders
 	tagTombstone
+	tagBoardLife
+	tagBoardRegion
+	tagInEdge
+	tagInBoardEdge
+	tagBoardReverse
 )
 
 // Walked are the tags of lists and of what else is only walked over.
 func (*Graph) Walked() []projections.Tag {
 	return []projections.Tag{
-		tagHeld, tagFollowing, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagBlocked, tagMuted, tagFollowers,
-		tagFollowersImplicit, tagReverse, tagBoards, tagBoardFollowers, tagBoardExcluders,
+		tagRegion, tagFollowing, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagBlocked, tagMuted, tagFollowers,
+		tagFollowersImplicit, tagReverse, tagBoards, tagBoardFollowers, tagBoardExcluders, tagBoardRegion, tagBoardReverse,
 	}
 }
 
-func boardEdgeKey(dst []byte, follower, owner, board string) []byte {
-	return events.AppendID(projections.AppendKey(dst, tagBoardEdge, follower, owner), board)
+// RegionHome is part of [projections.Regional].
+func (*Graph) RegionHome(key []byte) (partition uint8, ok bool) { return RegionHome(key) }
+
+// RegionHome is [Graph.RegionHome] for a projection that embeds the graph.
+func RegionHome(key []byte) (partition uint8, ok bool) {
+	var ids int
+	switch projections.Tag(key[2]) {
+	case tagRegion:
+		ids = 1
+	case tagBoardRegion:
+		ids = 2
+	default:
+		return 0, false
+	}
+	rest := key[3:]
+	for range ids {
+		var err error
+		if _, rest, err = events.CutID(rest); err != nil {
+			return 0, false
+		}
+	}
+	if len(rest) == 0 {
+		return 0, false
+	}
+	return rest[0], true
 }
 
-// heldPrefix appends the prefix of the board relations of one kind that hold between two users.
-func heldPrefix(dst []byte, follower, owner string, kind relationKind) []byte {
-	return append(projections.AppendKey(dst, tagHeld, follower, owner), byte(kind))
+func partitionOf(user string) uint8 { return events.ShardOf(user).Partition() }
+
+// edgeKey appends the key of an edge at one of its ends, or the prefix of the keys of its board edges there.
+func (e end) edgeKey(dst []byte, tag projections.Tag, a, b string) []byte {
+	if e == outEnd {
+		return projections.AppendKey(dst, tag, a, b)
+	}
+	dst = events.AppendID(projections.AppendPartition(dst, partitionOf(b), tag), a)
+	return events.AppendID(dst, b)
 }
 
-func heldKey(dst []byte, follower, owner, board string, r relation) []byte {
-	dst = heldPrefix(dst, follower, owner, r.kind)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(r.since))
-	return events.AppendID(dst, board)
+// appendRemote appends the home of a row of a region.
+func appendRemote(dst []byte, home string) []byte {
+	return events.AppendID(append(dst, partitionOf(home)), home)
+}
+
+func regionKey(dst []byte, owner, follower string) []byte {
+	return appendRemote(projections.AppendKey(dst, tagRegion, owner), follower)
+}
+
+func boardRegionKey(dst []byte, owner, board, follower string) []byte {
+	return appendRemote(projections.AppendKey(dst, tagBoardRegion, owner, board), follower)
 }
 
 // appendNewestFirst appends a time so that later ones sort first.
@@ -96,8 +146,9 @@ func ofBoardKey(dst []byte, tag projections.Tag, owner, board string, since even
 	return events.AppendID(appendNewestFirst(projections.AppendKey(dst, tag, owner, board), since), user)
 }
 
-func tombstoneKey(dst []byte, user string, hash [16]byte) []byte {
-	return append(projections.AppendPrefix(dst, events.ShardOf(user), tagTombstone), hash[:]...)
+// hashedKey appends the key of a row of the store as a whole.
+func hashedKey(dst []byte, tag projections.Tag, hash [16]byte) []byte {
+	return append(projections.AppendPrefix(dst, projections.StoreShard, tag), hash[:]...)
 }
 
 // cutSince reads the time at the start of what follows the prefix of a newest-first list.
@@ -106,4 +157,27 @@ func cutSince(rest []byte) (events.Micros, []byte, error) {
 		return 0, nil, errRow("list key", rest)
 	}
 	return events.Micros(^binary.BigEndian.Uint64(rest)), rest[8:], nil
+}
+
+// cutListUser reads the user of a row of a newest-first list of users.
+func cutListUser(rest []byte) (string, error) {
+	_, rest, err := cutSince(rest)
+	if err != nil {
+		return "", err
+	}
+	return cutUser(rest)
+}
+
+// cutUser reads the user with whom a key ends.
+func cutUser(rest []byte) (string, error) {
+	id, _, err := events.CutID(rest)
+	return id, err
+}
+
+// cutRemote reads the home of a row of a region.
+func cutRemote(rest []byte) (string, error) {
+	if len(rest) == 0 {
+		return "", errRow("region key", rest)
+	}
+	return cutUser(rest[1:])
 }

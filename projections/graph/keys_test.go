@@ -2,8 +2,11 @@ package graph
 
 import (
 	"encoding/hex"
+	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 )
 
@@ -16,18 +19,54 @@ func TestGoldenKeys(t *testing.T) {
 		want string
 	}{
 		{"edge", projections.AppendKey(nil, tagEdge, owner, "ann"), "10" + "01000000000000002a" + "03616e6e00"},
-		{"board edge", boardEdgeKey(nil, owner, uuid, ""), "11" + "01000000000000002a" + "026ba7b8109dad11d180b400c04fd430c8" + "0300"},
-		{"held", heldKey(nil, owner, "7", "x", relation{relationFollow, 258}), "12" + "01000000000000002a" + "010000000000000007" + "01" + "0000000000000102" + "037800"},
+		{"board edge", events.AppendID(outEnd.boardEdgePrefix(nil, owner, uuid), ""), "11" + "01000000000000002a" + "026ba7b8109dad11d180b400c04fd430c8" + "0300"},
+		{"region", regionKey(nil, owner, "7"), "12" + "01000000000000002a" + "SEVEN" + "010000000000000007"},
+		{"board region", boardRegionKey(nil, owner, "x", "7"), "24" + "01000000000000002a" + "037800" + "SEVEN" + "010000000000000007"},
 		{"following", listKey(nil, tagFollowing, owner, 258, "7"), "13" + "01000000000000002a" + "fffffffffffffefd" + "010000000000000007"},
 		{"followed board", boardListKey(nil, tagFollowedBoards, owner, 258, "7", "x"), "15" + "01000000000000002a" + "fffffffffffffefd" + "010000000000000007" + "037800"},
 		{"counts", projections.AppendKey(nil, tagUserCounts, owner), "19" + "01000000000000002a"},
 		{"board", projections.AppendKey(nil, tagBoard, owner, "x"), "1d" + "01000000000000002a" + "037800"},
 		{"board follower", ofBoardKey(nil, tagBoardFollowers, owner, "x", 258, "7"), "20" + "01000000000000002a" + "037800" + "fffffffffffffefd" + "010000000000000007"},
-		{"tombstone", tombstoneKey(nil, owner, [16]byte{1, 2}), "22" + "01020000000000000000000000000000"},
 	} {
 		const shard = "0242"
-		if got := hex.EncodeToString(c.key); got != shard+c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, shard+c.want)
+		want := shard + strings.ReplaceAll(c.want, "SEVEN", fmt.Sprintf("%02x", partitionOf("7")))
+		if got := hex.EncodeToString(c.key); got != want {
+			t.Errorf("%s: %s, want %s", c.name, got, want)
 		}
+	}
+}
+
+// TestGoldenKeysOfPartitions pins the keys of rows that name their home last, and of those of the store as a whole.
+func TestGoldenKeysOfPartitions(t *testing.T) {
+	hash := [16]byte{1, 2}
+	for _, c := range []struct {
+		name string
+		key  []byte
+		want string
+	}{
+		{"in-edge", inEnd.edgeKey(nil, tagInEdge, "7", "42"), "0240" + "25" + "010000000000000007" + "01000000000000002a"},
+		{"in-board-edge", events.AppendID(inEnd.boardEdgePrefix(nil, "7", "42"), "x"), "0240" + "26" + "010000000000000007" + "01000000000000002a" + "037800"},
+		{"tombstone", hashedKey(nil, tagTombstone, hash), "ffff" + "22" + "01020000000000000000000000000000"},
+		{"board life", append(hashedKey(nil, tagBoardLife, hash), hash[:]...), "ffff" + "23" + "01020000000000000000000000000000" + "01020000000000000000000000000000"},
+	} {
+		if got := hex.EncodeToString(c.key); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// TestRegionHome: the home of a row of a region is who stands last in its key; of no other row anything is said.
+func TestRegionHome(t *testing.T) {
+	for _, key := range [][]byte{regionKey(nil, "ann", "7"), boardRegionKey(nil, "ann", "", "7")} {
+		if p, ok := RegionHome(key); !ok || p != partitionOf("7") {
+			t.Errorf("%x is of partition %d, %v", key, p, ok)
+		}
+		cut := key[:len(key)-len(appendRemote(nil, "7"))]
+		if _, ok := RegionHome(cut); ok {
+			t.Errorf("%x has a home", cut)
+		}
+	}
+	if _, ok := RegionHome(projections.AppendKey(nil, tagEdge, "ann", "7")); ok {
+		t.Error("an edge is no row of a region")
 	}
 }

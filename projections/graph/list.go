@@ -205,7 +205,7 @@ func (l List) entry(kind FollowKind, place []byte) (e Entry, err error) {
 	return e, err
 }
 
-// filter returns what decides whether a row belongs to the list and completes its entry; nil: the list is empty.
+// filter returns what decides whether a row belongs to the list and completes its entry; nil means the list is empty.
 func (q *Queries) filter(l List) (func(*Entry) (bool, error), error) {
 	switch l.Kind {
 	case BoardFollowers:
@@ -218,7 +218,7 @@ func (q *Queries) filter(l List) (func(*Entry) (bool, error), error) {
 		}, nil
 	case Mutuals:
 		return func(e *Entry) (bool, error) {
-			f, err := q.User(e.User, l.Peer)
+			f, err := q.FollowedBy(l.Peer, e.User)
 			return f.Kind != None, err
 		}, nil
 	}
@@ -240,7 +240,7 @@ func (q *Queries) boardFollowers(owner, id string) (func(*Entry) (bool, error), 
 		return func(*Entry) (bool, error) { return true, nil }, nil
 	}
 	return func(e *Entry) (bool, error) {
-		edge, err := readEdge(q.r, q.key(), e.User, owner)
+		edge, err := readEdge(q.r, q.key(), inEnd, e.User, owner)
 		if err != nil {
 			return false, err
 		}
@@ -248,7 +248,7 @@ func (q *Queries) boardFollowers(owner, id string) (func(*Entry) (bool, error), 
 		if e.Kind == OnBoard {
 			return !explicit || since <= e.Since, nil
 		}
-		r, err := q.relation(&edge, b.deleted, e.User, owner, id)
+		r, err := q.relation(&edge, inEnd, e.User, owner, id)
 		switch {
 		case err != nil || r.kind == relationExclude:
 			return false, err

@@ -9,6 +9,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/querycache"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -22,10 +23,10 @@ func benchID(user int) string { return fmt.Sprint(1_000_000_000_000 + user) }
 
 // benchView folds 10⁵ follows of 10⁴ users into a store on disk, each tenth of one of a user's boards, and returns a
 // view of it, and the pairs. The first hundred users have some two hundred followers each.
-func benchView(b *testing.B) (*projections.View, [][2]string) {
+func benchView(b *testing.B, p projections.Projection) (*projections.View, [][2]string) {
 	b.Helper()
 	store, err := projections.Open(projections.Options{
-		Dir: b.TempDir(), Projection: graph.New(), Cache: projections.NewCache(256 << 20),
+		Dir: b.TempDir(), Projection: p, Cache: projections.NewCache(256 << 20),
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -88,7 +89,7 @@ func benchView(b *testing.B) (*projections.View, [][2]string) {
 
 // BenchmarkQueries asks one question at a time, warm, of 10⁵ follows.
 func BenchmarkQueries(b *testing.B) {
-	view, pairs := benchView(b)
+	view, pairs := benchView(b, graph.New())
 	q := graph.Query(view)
 	for _, c := range []struct {
 		name string
@@ -131,9 +132,44 @@ func BenchmarkQueries(b *testing.B) {
 	}
 }
 
+// BenchmarkCached asks, of 10⁵ follows, what is answered from memory.
+func BenchmarkCached(b *testing.B) {
+	view, pairs := benchView(b, graph.NewWith(querycache.New(querycache.DefaultBytes)))
+	q := graph.CachedQuery(view)
+	users, follows := make([]string, 25), make([]graph.Follow, 25)
+	filter := func(i int) error {
+		for j := range users {
+			users[j] = pairs[(i*31+j*7)%len(pairs)][1]
+		}
+		return q.Users(pairs[i%len(pairs)][0], users, follows)
+	}
+	check := func(i int) error {
+		p := pairs[i%len(pairs)]
+		_, err := q.User(p[0], p[1])
+		return err
+	}
+	for range 3 { // until all are admitted
+		for i := range pairs {
+			if err := check(i); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	for name, ask := range map[string]func(i int) error{"User": check, "Users": filter} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if err := ask(i); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkUsers asks about 25 users at once, two of which the follower follows.
 func BenchmarkUsers(b *testing.B) {
-	view, pairs := benchView(b)
+	view, pairs := benchView(b, graph.New())
 	q := graph.Query(view)
 	follows := make([]graph.Follow, 25)
 	users := make([]string, len(follows))
@@ -150,7 +186,7 @@ func BenchmarkUsers(b *testing.B) {
 
 // BenchmarkList reads first pages of 50, warm. The list of a board is a merge, and a user follows ten others only.
 func BenchmarkList(b *testing.B) {
-	view, _ := benchView(b)
+	view, _ := benchView(b, graph.New())
 	q := graph.Query(view)
 	for name, kind := range map[string]graph.ListKind{
 		"Followers": graph.Followers, "Following": graph.Following, "BoardFollowers": graph.BoardFollowers,

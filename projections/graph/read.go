@@ -43,8 +43,8 @@ type Queries struct {
 	r projections.Reader
 	// scratch holds keys between reads.
 	scratch []byte
-	// hot are decoded edges, and version that of the view that r is; nil: there are none.
-	hot     *hotSet
+	// cache has decoded edges, and version that of the view that r is; nil means there are none.
+	cache   *cacheSet
 	version uint64
 }
 
@@ -61,14 +61,20 @@ func (q *Queries) key() []byte {
 
 // User tells how follower follows user, with at most one point read.
 func (q *Queries) User(follower, user string) (Follow, error) {
-	if v, ok := q.hotEdge(follower, user); ok {
+	if v, ok := q.cachedEdge(follower, user); ok {
 		return v.follow(), nil
 	}
 	return q.readUser(follower, user)
 }
 
 func (q *Queries) readUser(follower, user string) (Follow, error) {
-	e, err := readEdge(q.r, q.key(), follower, user)
+	e, err := readEdge(q.r, q.key(), outEnd, follower, user)
+	return e.follows(), err
+}
+
+// FollowedBy is [Queries.User], answered from the rows of user.
+func (q *Queries) FollowedBy(user, follower string) (Follow, error) {
+	e, err := readEdge(q.r, q.key(), inEnd, follower, user)
 	return e.follows(), err
 }
 
@@ -76,12 +82,12 @@ func (q *Queries) readUser(follower, user string) (Follow, error) {
 const walkFrom = 4
 
 // Users tells how follower follows each of some users, into follows, which is as long as users. It walks over the
-// follower's edges once: neighbours in the store share the work of finding their block.
+// follower's edges once: neighbors in the store share the work of finding their block.
 func (q *Queries) Users(follower string, users []string, follows []Follow) (err error) {
-	if e := q.hotEdges(follower, len(users)); e != nil {
+	if e := q.cachedEdges(follower, len(users)); e != nil {
 		for i, user := range users {
 			follows[i] = Follow{} // also of what is no id
-			if id, ok := hotIDOf(user, q.hot.seed); ok {
+			if id, ok := cacheIDOf(user, q.cache.Seed); ok {
 				follows[i] = e.find(&id).follow()
 			}
 		}
@@ -127,10 +133,10 @@ func (q *Queries) Users(follower string, users []string, follows []Follow) (err 
 // Board tells how follower follows a board, with at most three point reads, and one where the answer is no.
 // One who follows both the board and its owner is OnBoard, since the later of the two.
 func (q *Queries) Board(follower, owner, id string) (Follow, error) {
-	if v, ok := q.hotEdge(follower, owner); ok && !v.has(hotBoards) {
+	if v, ok := q.cachedEdge(follower, owner); ok && !v.has(cachedBoards) {
 		return q.boardByOwner(v.follow(), owner, id)
 	}
-	e, err := readEdge(q.r, q.key(), follower, owner)
+	e, err := readEdge(q.r, q.key(), outEnd, follower, owner)
 	if err != nil {
 		return Follow{}, err
 	}
@@ -142,7 +148,7 @@ func (q *Queries) Board(follower, owner, id string) (Follow, error) {
 	if err != nil || (id != "" && !b.exists()) {
 		return Follow{}, err
 	}
-	r, err := q.relation(&e, b.deleted, follower, owner, id)
+	r, err := q.relation(&e, outEnd, follower, owner, id)
 	if err != nil {
 		return Follow{}, err
 	}
@@ -171,28 +177,28 @@ func (q *Queries) boardByOwner(f Follow, owner, id string) (Follow, error) {
 	return f, nil
 }
 
-func (q *Queries) relation(e *edge, deleted stamp, follower, owner, id string) (relation, error) {
+func (q *Queries) relation(e *edge, at end, follower, owner, id string) (relation, error) {
 	if !e.boards {
 		return relation{}, nil
 	}
-	be, err := readBoardEdge(q.r, q.key(), follower, owner, id)
-	return be.relation(e, deleted), err
+	be, err := readBoardEdge(q.r, q.key(), at, follower, owner, id)
+	return be.relation(e), err
 }
 
-// Relationship tells everything between viewer and user, with at most two point reads.
+// Relationship tells everything between viewer and user, with at most two point reads, of rows of the viewer.
 func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) {
-	if v, ok := q.hotEdge(viewer, user); ok {
+	if v, ok := q.cachedEdge(viewer, user); ok {
 		r.Following = v.follow()
-		r.Blocking, r.BlockedBy, r.Muting = v.has(hotBlocking), v.has(hotBlockedBy), v.has(hotMuting)
+		r.Blocking, r.BlockedBy, r.Muting = v.has(cachedBlocking), v.has(cachedBlockedBy), v.has(cachedMuting)
 	} else {
-		e, err := readEdge(q.r, q.key(), viewer, user)
+		e, err := readEdge(q.r, q.key(), outEnd, viewer, user)
 		if err != nil {
 			return r, err
 		}
 		r.Following = e.follows()
-		r.Blocking, r.BlockedBy, r.Muting = e.block.holds(), e.blockedBy, e.mute.holds()
+		r.Blocking, r.BlockedBy, r.Muting = e.block.holds(), e.blockedBy.holds(), e.mute.holds()
 	}
-	r.FollowedBy, err = q.User(user, viewer)
+	r.FollowedBy, err = q.FollowedBy(viewer, user)
 	return r, err
 }
 

@@ -5,19 +5,18 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Route delivers an event to both ends of the edge that it is about. What ends a user or a board concerns whoever follows
+// Route delivers an event to the ends of the edges that it is about. What ends a user or a board concerns whoever follows
 // them, whom the event does not name; so does a board that is made, since it may have been deleted before.
 func (*Graph) Route(ev *events.Event, to *projections.Partitions) {
 	switch ev.Kind {
 	case events.UserDeleted, events.BoardDeleted, events.BoardCreated:
 		to.AddAll()
 		return
+	case events.UserMuted, events.UserUnmuted:
+	default:
+		if ev.Peer != "" {
+			to.AddHome(ev.Peer)
+		}
 	}
 	to.AddHome(ev.User)
-	if ev.Peer != "" {
-		to.AddHome(ev.Peer)
-	}
 }
-
-// Crossing are all tags: a follow reads and writes at both ends.
-func (*Graph) Crossing() []projections.Tag { return projections.Tags(tagEdge, tagTombstone) }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 )
 
@@ -23,7 +22,7 @@ const Short = 256
 // MostShort is the most that Short can be.
 const MostShort = 10_000
 
-// WithShort sets what else is [Short]; 0: every list is kept. It decides which rows there are, so it is part of the fingerprint.
+// WithShort sets what else is [Short]; 0 means every list is kept. It decides which rows there are, so it is part of the fingerprint.
 func (g *Graph) WithShort(edges int) *Graph {
 	g.t.short = int64(edges)
 	return g
@@ -55,19 +54,13 @@ func readUser(r projections.Reader, key []byte) (u userRow, err error) {
 	return u, err
 }
 
-// follow is an explicit follow before or after an event.
-type follow struct {
-	holds bool
-	since events.Micros
-}
-
-// countFollower adds to the counts of the follower of a pair, and keeps the list of whom that user follows as it should be. The
+// countFollower adds to the counts of the follower of an edge, and keeps the list of whom that user follows as it should be. The
 // edge is written already.
-func (t *txn) countFollower(p *pair, d userDelta, before, after follow) error {
+func (t *txn) countFollower(h *half, d userDelta, before, after state) error {
 	if d == (userDelta{}) && before == after {
 		return nil
 	}
-	t.key = projections.AppendKey(t.key[:0], tagUserCounts, p.a)
+	t.key = projections.AppendKey(t.key[:0], tagUserCounts, h.a)
 	u, err := readUser(t.b, t.key)
 	if err != nil {
 		return err
@@ -83,17 +76,17 @@ func (t *txn) countFollower(p *pair, d userDelta, before, after follow) error {
 	switch keep := u.edges() > most; {
 	case keep && u.kept == 0:
 		u.kept = 1
-		err = t.keepFollowing(p.a)
+		err = t.keepFollowing(h.a)
 	case keep && before != after:
-		t.moveRow(tagFollowing, p.a, p.b, before, after)
+		t.moveRow(tagFollowing, h.a, h.b, before, after)
 	case !keep && u.kept == 1:
 		u.kept = 0
-		err = t.dropFollowing(p.a)
+		err = t.dropFollowing(h.a)
 	}
 	if err != nil {
 		return err
 	}
-	t.key, t.value = projections.AppendKey(t.key[:0], tagUserCounts, p.a), appendCounts(t.value[:0], fields)
+	t.key, t.value = projections.AppendKey(t.key[:0], tagUserCounts, h.a), appendCounts(t.value[:0], fields)
 	t.put(t.key, t.value)
 	return nil
 }

@@ -8,28 +8,38 @@
 //
 //	pin ──► facts of the pin ──► outbox of its owner, outbox of its board
 //	    (package pinfacts)           │
-//	                                 │ push: followers who are active, unless there are too many of them
+//	                                 │ push: in each partition, followers who are active, unless there are too many
 //	                                 ▼
 //	           ┌──────────── inbox of A ────────────┐ floor
-//	  top ─────┤ pins of pushing owners and boards  ├──────────────────────────── end
-//	           │ + outboxes that A pulls            │ all outboxes that A follows
+//	  top ─────┤ pins that were pushed              ├──────────────────────────── end
+//	           │ + outboxes that pull rows name     │ all outboxes that A follows
 //	           └────────────────────────────────────┘
 //
-// An inbox holds every pin above its floor of what A follows and is pushed. It may hold more: pins that are gone, of whom A
-// does not follow any more, twice what another source has. A place in an inbox or outbox is a candidate; whether A sees the
+// An inbox holds every pin above its floor that A sees, unless a pull row leads to it. It may hold more: pins that are gone, of whom A
+// does not follow any more, twice what an outbox has. A place in an inbox or outbox is a candidate; whether A sees the
 // pin is decided when it is read, by the pin and the relation as they are. So a deletion, an unfollow, a mute, an exclusion
 // write nothing to inboxes, and what ends there is seen on the next page.
 //
-//   - A reader gets an inbox by a reader_active event, with the floor at that event: nothing is copied. A reader who has
-//     not come for [Settings.Active] loses it when a pin would be pushed next.
-//   - Who begins to follow gets what the outbox has above the floor.
-//   - An inbox that has grown beyond [Settings.Keep] is trimmed, which raises its floor.
-//   - A user or board with more followers than [Settings.Threshold] is pulled: its followers get a row that names its
-//     outbox, once, and its posts cost the same whoever follows. Back below half of it, it is pushed again; the rows stay
-//     until the floor has risen past the time when it was pulled.
+//   - A reader gets an inbox by a reader_active event, with the floor at that event: nothing is copied.
+//   - What is older than [Settings.Window] is below every floor, and a reader who has not come for as long has no inbox. That is
+//     computed from the horizon, a row of the store, where it matters, and written to no reader. Entries stand in weeks, and weeks before
+//     the horizon are dropped in ranges (weeks.go).
+//   - Who begins to follow gets a pull row *until* now: what is older may be missing. A page opens the outbox when it gets there. So does
+//     who follows a board to which a pin is moved (pulls.go).
+//   - An inbox that has grown beyond [Settings.Keep] is trimmed, which raises its floor, and drops the pull rows below.
+//   - A user with more followers than [Settings.Threshold] in a partition is pulled there: each of them gets a pull row for *always*, once,
+//     and posts cost the same whoever follows. Back at half of it, pins are pushed again, and the rows are *until* then (regions.go).
 //
-// All this follows from the log: two builds are equal row for row (I4). The graph is folded into the same store (package
-// graph, [graph.Graph.Observe]), because a fold may read no other store.
+// All this follows from the log: two builds are equal row for row (I4).
+//
+// # Partitions
+//
+// Pins and outboxes stand with their owners; readers, inboxes and pull rows with the reader, and so do the relations to those whom the
+// reader follows, which the out-half of the graph folds into this store ([graph.NewOut]), because a fold may read no other store. A
+// post is delivered to all partitions, and found there by the regions of its owner and board. It is pushed by what the event says
+// alone, since the facts about the pin stand elsewhere: a repeat of a living pin leaves a candidate that no read shows. History is
+// pushed to all with a relation to its owner, because a move that is known already may have brought the pin to any board. Each
+// partition decides alone (I13).
 //
 // # Pins and history
 //
@@ -47,9 +57,10 @@
 //
 //	keys.go      the rows, in one table
 //	pins.go      from what is kept of a pin (package pinfacts) to rows
-//	push.go      deliveries, floors, thresholds, copies; readers.go: who has an inbox
+//	push.go      deliveries and trims; readers.go: who has an inbox; weeks.go: what is old
+//	regions.go   whom a post concerns, and who is pulled; pulls.go: outboxes beside the inbox
 //	erase.go     the end of a user
 //	query.go     the questions; feed.go: the walk over a feed; merge.go: under it; newest.go, hot.go: the two orders
-//	tops.go      the newest pins of outboxes in memory, exact at every position
+//	heads.go     the newest pins of outboxes in memory, exact at every position
 //	keylist.go   keys that a fold walks over before it writes
 package inbox

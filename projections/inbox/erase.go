@@ -10,7 +10,20 @@ import (
 // with the relations, which the graph ends afterwards (see [Inbox.relationChanged]).
 func (f *Inbox) userDeleted() error {
 	user := f.ev.User
-	err := f.each(projections.AppendKey(nil, tagPin, user), true, func(rest []byte) error {
+	if f.b.Holds(user) {
+		if err := f.eraseOwn(user); err != nil {
+			return err
+		}
+	}
+	if err := f.graph.Apply(*f.ev, f.b); err != nil {
+		return err
+	}
+	return f.drop(projections.AppendKey(nil, tagSource, user))
+}
+
+// eraseOwn removes what stands at the home of a user.
+func (f *Inbox) eraseOwn(user string) error {
+	err := f.drain(projections.AppendKey(nil, tagPin, user), func(rest []byte) error {
 		id, _, err := events.CutID(rest)
 		if err != nil {
 			return err
@@ -20,26 +33,20 @@ func (f *Inbox) userDeleted() error {
 	if err != nil {
 		return err
 	}
-	for _, tag := range []projections.Tag{tagBoardDeleted, tagEntry} {
-		prefix := projections.AppendKey(nil, tag, user)
-		err := f.each(prefix, true, func(rest []byte) error {
-			f.key = append(append(f.key[:0], prefix...), rest...)
-			f.b.Delete(f.key)
-			return nil
-		})
-		if err != nil {
+	prefixes := append(entryPrefixes(user, f.b.LogTime(), f.horizon), projections.AppendKey(nil, tagBoardDeleted, user))
+	for _, prefix := range prefixes {
+		if err := f.drop(prefix); err != nil {
 			return err
 		}
 	}
 	f.key = projections.AppendKey(f.key[:0], tagReader, user)
 	f.b.Delete(f.key)
-	if err := f.graph.Apply(*f.ev, f.b); err != nil {
-		return err
-	}
-	f.key = projections.AppendKey(f.key[:0], tagSource, user)
-	f.b.Delete(f.key)
-	prefix := projections.AppendKey(nil, tagBoardSource, user)
-	return f.each(prefix, true, func(rest []byte) error {
+	return nil
+}
+
+// drop removes all rows with a prefix, in steps.
+func (f *Inbox) drop(prefix []byte) error {
+	return f.drain(prefix, func(rest []byte) error {
 		f.key = append(append(f.key[:0], prefix...), rest...)
 		f.b.Delete(f.key)
 		return nil

@@ -25,11 +25,11 @@ var longIDs = []string{
 // afterwards (I12).
 func TestErased(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		history := withLongIDs(histories.History(t, histories.Options{Feeds: true}))
+		history := renamed(histories.History(t, histories.Options{Feeds: true}), longIDs)
 		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
 		set.Keep = rapid.IntRange(1, 3).Draw(t, "keep") // most inboxes are trimmed
 		if rapid.Bool().Draw(t, "all stay active") {
-			set.Active = inbox.DefaultSettings().Active
+			set.Window = inbox.DefaultSettings().Window
 		}
 		s := openMem(t, set)
 		defer s.Close()
@@ -90,30 +90,6 @@ func (l *tail) popular(user string, n int) {
 	}
 }
 
-// withLongIDs gives the users of a history, in the order in which they are met, the long ids.
-func withLongIDs(history []events.Event) []events.Event {
-	names := map[string]string{"": ""}
-	long := func(id string) string {
-		if _, known := names[id]; !known {
-			names[id] = longIDs[len(names)-1]
-		}
-		return names[id]
-	}
-	for i := range history {
-		ev := &history[i]
-		ev.User, ev.Peer, ev.RepinUser = long(ev.User), long(ev.Peer), long(ev.RepinUser)
-		if ev.Encoded == nil {
-			continue
-		}
-		read, rejection := events.FromProto(ev.Proto())
-		if rejection != nil {
-			panic(rejection)
-		}
-		ev.Encoded = read.Encoded
-	}
-	return history
-}
-
 // gone are the users of whom no live event is after their deletion.
 func gone(history []events.Event) (users []string) {
 	for _, user := range longIDs {
@@ -165,7 +141,7 @@ func checkGone(t fataler, s *projections.Store, user string, history []events.Ev
 func TestErasedLargeInbox(t *testing.T) {
 	for _, threshold := range []int64{-1, 100} {
 		set := settings(threshold)
-		set.Active = inbox.DefaultSettings().Active
+		set.Window = inbox.DefaultSettings().Window
 		s := openMem(t, set)
 		l := newLog(t, s)
 		var history []events.Event
@@ -205,5 +181,5 @@ func feed(t testing.TB, s *projections.Store, f inbox.Feed, n int) []inbox.Pin {
 	t.Helper()
 	v := view(t, s)
 	defer v.Close()
-	return pages(t, inbox.HotQuery(v), f, n)
+	return pages(t, inbox.CachedQuery(v), f, n)
 }

@@ -10,9 +10,10 @@ import (
 
 // walk goes over the pins of a feed, newest first.
 //
-//	          top ─────────────────────── floor ──────────────────────────── end
+//	          top ──────────── until ──── floor ──────────────────────────── end
 //	inbox      ███████████████████████████
-//	outboxes   those that are pulled       all that the reader follows
+//	outboxes   pulled owners    followed   all that the reader follows
+//	                            lately
 //
 // A place is no more than a candidate: what the reader sees of it is decided by the pin and the relation as they are.
 type walk struct {
@@ -20,8 +21,11 @@ type walk struct {
 	feed   *Feed
 	merge  *merge
 	reader reader
-	// below tells that the walk has come to the floor.
+	// below reports that the walk has come to the floor.
 	below bool
+	// later are the outboxes that are opened on the way to the floor, the next one first. from is where the walk began.
+	later []pending
+	from  []byte
 	keys  arena
 	// sights are the relations to owners that were met.
 	sights map[string]sight
@@ -39,22 +43,32 @@ type sight struct {
 	boards map[string]bool
 }
 
-// newWalk begins at the first place that is not before from; nil: at the top.
+// newWalk begins at the first place that is not before from; nil means at the top.
 func (q *Queries) newWalk(f *Feed, from []byte) (*walk, error) {
-	w := &walk{q: q, feed: f, left: -1, sights: make(map[string]sight, 32)}
+	w := &walk{q: q, feed: f, from: from, left: -1, sights: make(map[string]sight, 32)}
 	var err error
 	if w.reader, _, err = readReader(q.r, projections.AppendKey(nil, tagReader, f.Reader)); err != nil {
 		return nil, err
 	}
-	if !w.reader.ready || from != nil && bytes.Compare(from, w.reader.floor[:]) >= 0 {
-		return w, w.descend(from)
-	}
-	streams, err := w.pulled()
+	horizon, err := readHorizon(q.r)
 	if err != nil {
 		return nil, err
 	}
+	w.reader = w.reader.at(horizon)
+	if !w.reader.ready || from != nil && bytes.Compare(from, w.reader.floor[:]) >= 0 {
+		return w, w.descend(from)
+	}
+	streams, later, err := q.pulls(&w.keys, f.Reader, w.reader)
+	if err != nil {
+		return nil, err
+	}
+	w.later = later
 	w.opened += len(streams)
-	streams = append(streams, &stream{prefix: projections.AppendKey(nil, tagEntry, f.Reader)})
+	entries, err := q.entryStream(f.Reader, from, w.reader)
+	if err != nil {
+		return nil, err
+	}
+	streams = append(streams, entries)
 	w.open(streams, from)
 	return w, nil
 }
@@ -68,53 +82,26 @@ func (w *walk) open(streams []*stream, from []byte) {
 	w.merge = newMerge(w.q, &w.keys, streams, from)
 }
 
-// pulled returns the outboxes that are merged above the floor, too.
-func (w *walk) pulled() ([]*stream, error) {
-	var streams []*stream
-	for _, tag := range []projections.Tag{tagPull, tagBoardPull} {
-		prefix := projections.AppendKey(nil, tag, w.feed.Reader)
-		it := w.q.r.Iter(prefix, projections.PrefixEnd(prefix))
-		for it.Next() {
-			owner, board, err := cutPull(tag, it.Key()[len(prefix):])
-			if err != nil {
-				_ = it.Close() // the first error is the cause
-				return nil, err
-			}
-			streams = append(streams, w.q.outboxStream(&w.keys, owner, board))
-		}
-		if err := it.Close(); err != nil {
-			return nil, err
-		}
-	}
-	return streams, nil
-}
-
 // descend goes on at or below the floor, where all outboxes are merged.
 func (w *walk) descend(from []byte) error {
 	w.below = true
 	var streams []*stream
 	explicit := map[string]bool{}
-	err := graph.Query(w.q.r).EachFollowed(w.feed.Reader, func(owner string) error {
+	relations := graph.Query(w.q.r)
+	err := relations.EachFollowee(w.feed.Reader, func(owner string) error {
 		explicit[owner] = true
 		streams = append(streams, w.q.outboxStream(&w.keys, owner, nil))
 		return nil
 	})
+	if err == nil {
+		err = relations.EachFollowedBoard(w.feed.Reader, func(owner, board string) error {
+			if !explicit[owner] {
+				streams = append(streams, w.q.outboxStream(&w.keys, owner, &board))
+			}
+			return nil
+		})
+	}
 	if err != nil {
-		return err
-	}
-	prefix := graph.FollowedBoardsPrefix(nil, w.feed.Reader)
-	it := w.q.r.Iter(prefix, projections.PrefixEnd(prefix))
-	for it.Next() {
-		owner, board, err := graph.CutBoard(it.Key()[len(prefix):])
-		if err != nil {
-			_ = it.Close() // the first error is the cause
-			return err
-		}
-		if !explicit[owner] {
-			streams = append(streams, w.q.outboxStream(&w.keys, owner, &board))
-		}
-	}
-	if err := it.Close(); err != nil {
 		return err
 	}
 	w.opened += len(streams)
@@ -122,12 +109,30 @@ func (w *walk) descend(from []byte) error {
 	return nil
 }
 
-// next returns the next pin that the reader sees, with its place; nil: the feed has ended.
+// openLater opens the outboxes to whose places the walk gets next.
+func (w *walk) openLater() {
+	for !w.below && len(w.later) > 0 {
+		next := w.later[0]
+		if place := w.merge.peek(); place != nil && bytes.Compare(place, next.until) < 0 {
+			return
+		}
+		at := next.until
+		if bytes.Compare(at, w.from) < 0 {
+			at = w.from
+		}
+		w.merge.add(next.stream, at)
+		w.later = w.later[1:]
+		w.opened++
+	}
+}
+
+// next returns the next pin that the reader sees, with its place; nil means the feed has ended.
 func (w *walk) next(ctx context.Context) (*Pin, []byte, error) {
 	for step := 1; ; step++ {
 		if step%1024 == 0 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
+		w.openLater()
 		place := w.merge.next()
 		if w.merge.err != nil {
 			return nil, nil, w.merge.err
@@ -192,11 +197,10 @@ func (w *walk) sees(owner, board string) (bool, error) {
 	}
 	sees, known := s.boards[board]
 	if !known {
-		follow, err := w.q.graph.Board(w.feed.Reader, owner, board)
-		if err != nil {
+		var err error
+		if sees, err = w.q.graph.SeesBoard(w.feed.Reader, owner, board); err != nil {
 			return false, err
 		}
-		sees = follow.Kind == graph.Explicit || follow.Kind == graph.OnBoard
 		if s.boards == nil {
 			s.boards = map[string]bool{}
 			w.sights[owner] = s

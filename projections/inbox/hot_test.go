@@ -32,7 +32,7 @@ func TestHotSession(t *testing.T) {
 	var after inbox.Mark
 	for number := 0; ; number++ {
 		v := view(t, s)
-		p, err := inbox.HotQuery(v).Feed(context.Background(), l.byHeat(ann), after, 5)
+		p, err := inbox.CachedQuery(v).Feed(context.Background(), l.byHeat(ann), after, 5)
 		if cerr := v.Close(); err != nil || cerr != nil {
 			t.Fatal(err, cerr)
 		}
@@ -71,7 +71,7 @@ func TestRanked(t *testing.T) {
 		t.Helper()
 		v := view(t, s)
 		defer v.Close()
-		p, err := inbox.HotQuery(v).Feed(context.Background(), byHeat(inbox.Feed{Reader: "ann"}, 4, l.cursor, l.told), after, 2)
+		p, err := inbox.CachedQuery(v).Feed(context.Background(), byHeat(inbox.Feed{Reader: "ann"}, 4, l.cursor, l.told), after, 2)
 		if err != nil {
 			t.Fatal(err)
 		}

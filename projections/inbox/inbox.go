@@ -1,7 +1,6 @@
 package inbox
 
 import (
-	"bytes"
 	"fmt"
 	"strconv"
 	"time" //nolint:depguard // for the durations of settings: no clock is read
@@ -9,26 +8,23 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/querycache"
 )
 
 // Settings are what the fold reads. They are part of the fingerprint (I4).
 type Settings struct {
-	// Threshold: the pins of a user with more explicit followers, or on a board with more board follows, are not
-	// pushed to inboxes but read from outboxes. Negative: everything is pushed. Default 10 000.
+	// Threshold: the pins of a user are not pushed to inboxes but read from outboxes, in each partition where more follow the user
+	// or a board of the user. Negative: everything is pushed. Default 39: some 10 000 of all.
 	Threshold int64
 	// Keep is how many entries an inbox keeps when it is trimmed, and how many of a feed are ranked by heat. Default 1000.
 	Keep int
-	// Active is how long after a reader_active event a reader is pushed to. Default 14 days.
-	Active time.Duration
-	// Short is up to how many edges whom a reader follows is sorted when it is asked for. Default [graph.Short].
-	Short int
+	// Window is how far back an inbox reaches, and how long after a reader_active event a reader is pushed to. Default 14 days.
+	Window time.Duration
 }
 
 // DefaultSettings returns the defaults.
 func DefaultSettings() Settings {
-	return Settings{
-		Threshold: 10_000, Keep: 1000, Active: 14 * 24 * time.Hour, Short: graph.Short,
-	}
+	return Settings{Threshold: 39, Keep: 1000, Window: 14 * 24 * time.Hour}
 }
 
 // Check tells which setting is out of its bounds.
@@ -36,10 +32,8 @@ func (s Settings) Check() error {
 	switch {
 	case s.Keep < 1 || s.Keep > 1_000_000:
 		return fmt.Errorf("inbox: keep is %d, not 1 to 1000000 entries", s.Keep)
-	case s.Active < time.Second:
-		return fmt.Errorf("inbox: active is %v, less than a second", s.Active)
-	case s.Short < 0 || s.Short > graph.MostShort:
-		return fmt.Errorf("inbox: short is %d, not 0 to %d edges", s.Short, graph.MostShort)
+	case s.Window < time.Second:
+		return fmt.Errorf("inbox: window is %v, less than a second", s.Window)
 	}
 	return nil
 }
@@ -48,9 +42,14 @@ func (s Settings) Check() error {
 type Inbox struct {
 	settings Settings
 	graph    *graph.Graph
+	// cache bounds what queries keep; nil means nothing.
+	cache *querycache.Cache
 
 	b  *projections.Batch
 	ev *events.Event
+	// horizon is a copy of the row, and horizonOf is the batch of which it was read.
+	horizon   events.Micros
+	horizonOf *projections.Batch
 	// queries are over the batch.
 	queries *graph.Queries
 	// key and value are scratch: the batch copies what it is given.
@@ -60,43 +59,39 @@ type Inbox struct {
 }
 
 var (
-	_ projections.Projection = (*Inbox)(nil)
-	_ projections.Configured = (*Inbox)(nil)
-	_ projections.Walked     = (*Inbox)(nil)
-	_ projections.Warm       = (*Inbox)(nil)
-	_ projections.ListWalker = (*Inbox)(nil)
-	_ projections.Prefetcher = (*Inbox)(nil)
-	_ projections.Compatible = (*Inbox)(nil)
+	_ projections.Projection  = (*Inbox)(nil)
+	_ projections.Configured  = (*Inbox)(nil)
+	_ projections.Walked      = (*Inbox)(nil)
+	_ projections.QueryCacher = (*Inbox)(nil)
+	_ projections.Dated       = (*Inbox)(nil)
+	_ projections.Clocked     = (*Inbox)(nil)
+	_ projections.Regional    = (*Inbox)(nil)
 )
 
 // New returns the projection.
 func New(s Settings) *Inbox { return NewWith(s, nil) }
 
-// NewWith returns the projection with a cache for [HotQuery], which changes no row; nil: none.
-func NewWith(s Settings, hot *graph.HotCache) *Inbox {
-	f := &Inbox{settings: s, graph: graph.NewWith(hot).WithShort(s.Short)}
+// NewWith returns the projection with a cache for [CachedQuery], which changes no row; nil means none.
+func NewWith(s Settings, cache *querycache.Cache) *Inbox {
+	f := &Inbox{settings: s, graph: graph.NewOut(cache), cache: cache}
 	f.graph.Observe(f.relationChanged)
 	return f
 }
 
-// NewHot is part of [projections.Warm]: what is kept is whom readers follow, and the newest pins of outboxes.
-func (f *Inbox) NewHot() projections.Hot {
-	relations := f.graph.NewHot()
-	if relations == nil {
+// NewQueryCache is part of [projections.QueryCacher]: what is kept is whom readers follow, and the newest pins of outboxes.
+func (f *Inbox) NewQueryCache() projections.QueryCache {
+	if f.cache == nil {
 		return nil
 	}
-	return &kept{relations, newTops()}
+	return &kept{f.graph.NewQueryCache(), querycache.NewSet[head](f.cache)}
 }
 
 // Name returns "inbox".
 func (*Inbox) Name() string { return "inbox" }
 
 // Version is the version of the fold and its rows. Since 2 the rows of the graph are those of its version 2; since 3 a pin keeps what tells
-// when it left the board of its history; since 4 heat is left to counters.
-func (*Inbox) Version() uint32 { return 4 }
-
-// Reads reports that the queries read rows of version 3, too, which has rows of heat beside those that they read.
-func (*Inbox) Reads(version uint32) bool { return version == 3 || version == 4 }
+// when it left the board of its history; since 4 heat is left to counters; since 5 partitions fold alone.
+func (*Inbox) Version() uint32 { return 5 }
 
 // Config returns the settings.
 func (f *Inbox) Config() Settings { return f.settings }
@@ -105,16 +100,11 @@ func (f *Inbox) Config() Settings { return f.settings }
 func (f *Inbox) Settings() map[string]string {
 	s := f.settings
 	return map[string]string{
-		"graph":     fmt.Sprint(f.graph.Version()),
-		"short":     strconv.Itoa(s.Short),
 		"threshold": fmt.Sprint(max(s.Threshold, -1)),
 		"keep":      strconv.Itoa(s.Keep),
-		"active":    s.Active.String(),
+		"window":    s.Window.String(),
 	}
 }
-
-// WalksLists says that pins are pushed to the followers of their owner.
-func (*Inbox) WalksLists() {}
 
 // Kinds are those of the graph, and what makes pins and readers.
 func (f *Inbox) Kinds() []events.Kind {
@@ -164,16 +154,15 @@ func (f *Inbox) has(key []byte) (bool, error) {
 // drainChunk is how many rows are read ahead between two places where the fold of a large event may be cut.
 const drainChunk = 256
 
-// each calls do with what follows the prefix in each key below it, and Step between chunks. do may
-// write. Run again after a cut it begins anew, so doing twice must be doing once; with drain, do removes the row, and what
-// is done is not met again.
-func (f *Inbox) each(prefix []byte, drain bool, do func(rest []byte) error) error {
-	lower, upper := prefix, projections.PrefixEnd(prefix)
+// drain calls do with what follows the prefix in each key below it, and Step between chunks. do removes the row, so what
+// is done is not met again when the event is cut.
+func (f *Inbox) drain(prefix []byte, do func(rest []byte) error) error {
+	upper := projections.PrefixEnd(prefix)
 	keys := f.takeKeys()
 	defer f.giveKeys(keys)
 	for {
 		keys.reset()
-		it := f.b.Iter(lower, upper)
+		it := f.b.Iter(prefix, upper)
 		for keys.len() < drainChunk && it.Next() {
 			keys.add(it.Key())
 		}
@@ -187,9 +176,6 @@ func (f *Inbox) each(prefix []byte, drain bool, do func(rest []byte) error) erro
 		}
 		if keys.len() < drainChunk {
 			return nil
-		}
-		if !drain {
-			lower = append(bytes.Clone(keys.at(keys.len()-1)), 0)
 		}
 		if err := f.b.Step(); err != nil {
 			return err

@@ -2,8 +2,6 @@ package inbox
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -18,18 +16,14 @@ func RowKinds() []string { return append(graph.RowKinds(), projections.RowKinds(
 func DescribeKey(key, value []byte) (string, error) { return projections.Text(DescribeRow(key, value)) }
 
 // DescribeRow tells what a row of the inbox says, those of the embedded graph included. It returns
-// [ErrCorrupt] for a row that the inbox cannot have written.
+// [projections.ErrCorrupt] for a row that the inbox cannot have written.
 func DescribeRow(key, value []byte) (*projections.Description, error) {
 	if len(key) >= 3 {
 		if tag := projections.Tag(key[2]); tag >= projections.FirstGraphTag && tag <= projections.LastGraphTag {
 			return graph.DescribeRow(key, value)
 		}
 	}
-	d, err := projections.DescribeForm(rowForms, key, value)
-	if err != nil && !errors.Is(err, ErrCorrupt) {
-		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return d, err
+	return projections.DescribeForm(rowForms, key, value)
 }
 
 var rowForms = map[projections.Tag]projections.RowForm{
@@ -41,11 +35,10 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagBoardPinCount: {Name: "board-pin-count", Parts: "B b", Value: describeCount},
 	tagBoardDeleted:  {Name: "board-deleted", Parts: "B b", Value: describeGone},
 	tagReader:        {Name: "reader", Parts: "A", Value: describeReader},
-	tagEntry:         {Name: "entry", Parts: "A ^created B p"},
-	tagPull:          {Name: "pull", Parts: "A B"},
-	tagBoardPull:     {Name: "board-pull", Parts: "A B b"},
-	tagSource:        {Name: "source", Parts: "B", Value: describeSource},
-	tagBoardSource:   {Name: "board-source", Parts: "B b", Value: describeSource},
+	tagEntry:         {Name: "entry", Parts: "A ^created B p", Dated: projections.Week},
+	tagPull:          {Name: "pull", Parts: "A B", Rest: describePull},
+	tagSource:        {Name: "source", Parts: "B in", Special: map[string]func(*projections.Description) error{"in": describePartition}},
+	tagHorizon:       {Name: "horizon", Store: true, Value: describeHorizon},
 }
 
 func describeBoard(d *projections.Description, row []byte) error {
@@ -85,16 +78,40 @@ func describeReader(d *projections.Description, row []byte) error {
 	return err
 }
 
-func describeSource(d *projections.Description, row []byte) error {
-	s, err := decodeSource(row)
-	if err != nil {
-		return err
+func describeHorizon(d *projections.Description, row []byte) error {
+	if len(row) != 8 {
+		return errRow("horizon", row)
 	}
-	if s.pulled {
-		d.Flag("pulled", true)
-	} else {
-		d.Flag("pushed", true)
-	}
-	d.Time("mark", s.mark)
+	d.Time("at", events.Micros(binary.BigEndian.Uint64(row)))
 	return nil
+}
+
+func describePull(d *projections.Description, rest, row []byte) error {
+	if len(rest) > 0 {
+		board, tail, err := events.CutID(rest)
+		if err != nil || len(tail) != 0 {
+			return errRow("pull key", rest)
+		}
+		d.Name("b", board)
+	}
+	d.InValue()
+	switch len(row) {
+	case 0:
+		d.Flag("always", true)
+	case 8:
+		at, _, err := cutTime(row)
+		d.Time("until", at)
+		return err
+	default:
+		return errRow("pull", row)
+	}
+	return nil
+}
+
+func describePartition(d *projections.Description) error {
+	b, err := d.Cut(1)
+	if err == nil {
+		d.Int("partition", int64(b[0]))
+	}
+	return err
 }

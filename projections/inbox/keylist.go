@@ -1,5 +1,7 @@
 package inbox
 
+import "github.com/skein-feed/skein/projections/graph"
+
 // keyList is keys, one behind the other, so that however many they are, hardly anything is allocated.
 type keyList struct {
 	data []byte
@@ -9,6 +11,19 @@ type keyList struct {
 
 func (l *keyList) add(key []byte) {
 	l.data = append(l.data, key...)
+	l.ends = append(l.ends, len(l.data))
+}
+
+// addMet adds a row of a region: the flags, and what the key has from the partition on.
+func (l *keyList) addMet(r graph.Related, row []byte) {
+	var flags byte
+	if r.Follows {
+		flags |= metFollows
+	}
+	if r.Boards {
+		flags |= metBoards
+	}
+	l.data = append(append(l.data, flags), row...)
 	l.ends = append(l.ends, len(l.data))
 }
 

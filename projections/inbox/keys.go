@@ -2,17 +2,13 @@ package inbox
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 )
 
-// ErrCorrupt is returned for a row that no fold can have written.
-var ErrCorrupt = errors.New("inbox: impossible row")
-
-func errRow(what string, row []byte) error { return fmt.Errorf("%w: %s %x", ErrCorrupt, what, row) }
+// errRow is [projections.RowError].
+func errRow(what string, row []byte) error { return projections.RowError(what, row) }
 
 // The rows of the inbox beside those of the graph that it embeds (see graph/keys.go), in physical order. Every key
 // begins with the shard of its first id and the tag. A is a reader, B an owner of pins, b a board of B, p a pin of B, i an
@@ -27,11 +23,11 @@ func errRow(what string, row []byte) error { return fmt.Errorf("%w: %s %x", ErrC
 //	0x45  B b         count       living pins on b
 //	0x46  B b         time        the first live deletion of b
 //	0x47  A           reader      when A was last active, and the floor of the inbox
-//	0x48  A ^t B p    -           inbox of A
-//	0x49  A B         -           A reads the outbox of B: B's pins were not pushed at some time
-//	0x4a  A B b       -           A reads the outbox of b
-//	0x4b  B           source      whether pins of B are pushed now, and since when
-//	0x4c  B b         source      the same for pins on b
+//	0x48  A ^t B p    -           inbox of A; a week stands before the tag, the shard of A after it
+//	0x49  A B         until       A looks into the outbox of B: always, or from ^t on
+//	      A B b       until       the same for b, where A does not follow B explicitly
+//	0x4a  B part      -           B is pulled by all in a partition who are concerned: a region, its home is the partition
+//	0x4b  store |     time        the horizon: inboxes have nothing from before
 const (
 	tagPin projections.Tag = projections.FirstInboxTag + iota
 	tagOutbox
@@ -43,15 +39,17 @@ const (
 	tagReader
 	tagEntry
 	tagPull
-	tagBoardPull
 	tagSource
-	tagBoardSource
+	tagHorizon
 )
 
 // Walked are the tags of lists, those of the graph among them.
 func (f *Inbox) Walked() []projections.Tag {
-	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagShadow, tagEntry)
+	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagShadow, tagEntry, tagPull)
 }
+
+// Dated has the tag of the entries of inboxes. Their keys begin with a week, so that what grows old together stands together.
+func (*Inbox) Dated() []projections.Tag { return []projections.Tag{tagEntry} }
 
 // appendNewestFirst appends a time so that later ones sort first.
 func appendNewestFirst(dst []byte, at events.Micros) []byte {

@@ -11,8 +11,10 @@ import (
 // stream is one row list whose rows are places, or make places with the owner of an outbox.
 type stream struct {
 	prefix []byte
-	// owner is whose outbox it is; nil: the rows are those of an inbox. In the encoding of keys.
+	// owner is whose outbox it is; nil means the rows are those of an inbox. In the encoding of keys.
 	owner []byte
+	// older are the prefixes of what comes behind the rows with the prefix.
+	older [][]byte
 	// ahead are the next places, of which head is the first; from is where the rows behind them begin, nil: there are none.
 	ahead [][]byte
 	from  []byte
@@ -42,10 +44,10 @@ func (a *arena) clone(b []byte) []byte { return append(a.room(len(b)), b...) }
 type merge struct {
 	it   projections.Iterator
 	keys *arena
-	// tops are kept of outboxes, and version is that of the view; nil: nothing is kept. made are those that this walk has read.
-	tops    *tops
+	// heads are kept of outboxes, and version is that of the view; nil means nothing is kept. made are those that this walk has read.
+	heads   *heads
 	version uint64
-	made    []madeTop
+	made    []madeHead
 	streams []*stream
 	last    []byte
 	err     error
@@ -54,9 +56,9 @@ type merge struct {
 // aheadMost is how many rows of a stream are read at once after the first: most streams give one place or none to a page.
 const aheadMost = 16
 
-// newMerge begins at the first place that is not before from, which need be none itself; nil: at the top.
+// newMerge begins at the first place that is not before from, which need be none itself; nil means at the top.
 func newMerge(q *Queries, keys *arena, streams []*stream, from []byte) *merge {
-	m := &merge{it: q.r.Iter(nil, nil), keys: keys, tops: q.tops, version: q.version}
+	m := &merge{it: q.r.Iter(nil, nil), keys: keys, heads: q.heads, version: q.version}
 	for _, s := range streams {
 		if m.begin(s, from); len(s.ahead) > 0 {
 			m.streams = append(m.streams, s)
@@ -64,6 +66,13 @@ func newMerge(q *Queries, keys *arena, streams []*stream, from []byte) *merge {
 	}
 	heap.Init(m)
 	return m
+}
+
+// add merges another stream, from a place on to which the walk has not got yet.
+func (m *merge) add(s *stream, from []byte) {
+	if m.begin(s, from); len(s.ahead) > 0 {
+		heap.Push(m, s)
+	}
 }
 
 // startOf returns the first key of a stream whose place is not before from.
@@ -100,7 +109,14 @@ func (m *merge) fill(s *stream, n int) {
 	}
 	ok := m.it.SeekGE(s.from)
 	s.from = nil
-	for ; ok && bytes.HasPrefix(m.it.Key(), s.prefix); ok = m.it.Next() {
+	for ; ; ok = m.it.Next() {
+		for !ok || !bytes.HasPrefix(m.it.Key(), s.prefix) {
+			if len(s.older) == 0 {
+				return
+			}
+			s.prefix, s.older = s.older[0], s.older[1:]
+			ok = m.it.SeekGE(s.prefix)
+		}
 		if len(s.ahead) == n {
 			s.from = m.keys.clone(m.it.Key())
 			return
@@ -120,26 +136,40 @@ func (m *merge) fill(s *stream, n int) {
 	}
 }
 
-// next returns the next place; nil: there is none, or an error.
+// next returns the next place; nil means there is none, or an error.
 func (m *merge) next() []byte {
+	place := m.peek()
+	if place != nil {
+		m.last = place
+		m.drop()
+	}
+	return place
+}
+
+// peek returns what next will return if no stream is added before.
+func (m *merge) peek() []byte {
 	for len(m.streams) > 0 && m.err == nil {
-		s := m.streams[0]
-		place := s.ahead[0]
-		if s.ahead = s.ahead[1:]; len(s.ahead) == 0 {
-			s.ahead = nil
-			m.fill(s, aheadMost)
-		}
-		if len(s.ahead) == 0 {
-			heap.Pop(m)
-		} else {
-			heap.Fix(m, 0)
-		}
+		place := m.streams[0].ahead[0]
 		if !bytes.Equal(place, m.last) {
-			m.last = place
 			return place
 		}
+		m.drop()
 	}
 	return nil
+}
+
+// drop passes over the first place.
+func (m *merge) drop() {
+	s := m.streams[0]
+	if s.ahead = s.ahead[1:]; len(s.ahead) == 0 {
+		s.ahead = nil
+		m.fill(s, aheadMost)
+	}
+	if len(s.ahead) == 0 {
+		heap.Pop(m)
+	} else {
+		heap.Fix(m, 0)
+	}
 }
 
 // close ends the walk and returns its first error.
@@ -148,9 +178,7 @@ func (m *merge) close() error {
 		m.err = err
 	}
 	if m.err == nil {
-		for _, made := range m.made {
-			made.at.Store(made.e)
-		}
+		m.keep()
 	}
 	return m.err
 }
@@ -163,8 +191,8 @@ func (m *merge) Less(i, j int) bool {
 }
 func (m *merge) Swap(i, j int) { m.streams[i], m.streams[j] = m.streams[j], m.streams[i] }
 
-// Push is not used.
-func (m *merge) Push(any) {}
+// Push adds a stream.
+func (m *merge) Push(s any) { m.streams = append(m.streams, s.(*stream)) } //nolint:forcetypeassert // it holds nothing else
 
 // Pop removes the last stream.
 func (m *merge) Pop() any {
@@ -185,4 +213,18 @@ func (q *Queries) outboxStream(keys *arena, owner string, board *string) *stream
 	}
 	s.prefix = keys.clone(q.scratch)
 	return s
+}
+
+// entryStream is the inbox of a reader, from the week of a place on.
+func (q *Queries) entryStream(reader string, from []byte, r reader) (*stream, error) {
+	first := q.r.Cursor().LastTime
+	if from != nil {
+		at, _, err := cutTime(from)
+		if err != nil {
+			return nil, err
+		}
+		first = min(first, at)
+	}
+	prefixes := entryPrefixes(reader, first, r.floorTime())
+	return &stream{prefix: prefixes[0], older: prefixes[1:]}, nil
 }

@@ -14,10 +14,10 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
-	"github.com/skein-feed/skein/projections/graph"
 	"github.com/skein-feed/skein/projections/inbox"
 	"github.com/skein-feed/skein/projections/model"
 	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/querycache"
 )
 
 // fataler is a *testing.T or a *rapid.T.
@@ -30,7 +30,7 @@ type fataler interface {
 // trimmed.
 func settings(threshold int64) inbox.Settings {
 	s := inbox.DefaultSettings()
-	s.Threshold, s.Keep, s.Active = threshold, 3, 40*time.Microsecond
+	s.Threshold, s.Keep, s.Window = threshold, 3, 40*time.Microsecond
 	return s
 }
 
@@ -38,7 +38,7 @@ func settings(threshold int64) inbox.Settings {
 var thresholds = []int64{0, 1, 2, -1}
 
 // relations keeps whom readers follow, for all stores in memory.
-var relations = graph.NewHotCache(1 << 20)
+var relations = querycache.New(1 << 20)
 
 func openMem(t fataler, s inbox.Settings) *projections.Store {
 	t.Helper()
@@ -56,6 +56,15 @@ func fold(t fataler, s *projections.Store, env *events.Envelope) {
 	}
 }
 
+// drawHistory draws a history of users in several partitions, in two, or in one.
+func drawHistory(t *rapid.T) []events.Event {
+	history := histories.History(t, histories.Options{Feeds: true})
+	if ids := rapid.SampledFrom([][]string{nil, oneCrowd, twoCrowds}).Draw(t, "users"); ids != nil {
+		history = renamed(history, ids)
+	}
+	return history
+}
+
 // TestModel: at every position of every history, for every threshold, every feed and list is the model's, to its end (I8).
 func TestModel(t *testing.T) {
 	t.Cleanup(func() {
@@ -64,12 +73,11 @@ func TestModel(t *testing.T) {
 		}
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		history := histories.History(t, histories.Options{Feeds: true})
+		history := drawHistory(t)
 		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
 		set.Keep = rapid.IntRange(1, 3).Draw(t, "keep")
 		// Now and then nobody goes idle: else inboxes seldom fill.
-		set.Active = rapid.SampledFrom([]time.Duration{set.Active, time.Hour}).Draw(t, "active")
-		set.Short = rapid.SampledFrom([]int{0, 1, graph.Short}).Draw(t, "short")
+		set.Window = rapid.SampledFrom([]time.Duration{set.Window, time.Hour}).Draw(t, "window")
 		s := openMem(t, set)
 		defer s.Close()
 		folded := 0
@@ -89,6 +97,9 @@ func TestLongHistories(t *testing.T) {
 	}
 	for seed := range uint64(4) {
 		history := histories.FixedFeeds(seed, n)
+		if seed > 0 {
+			history = renamed(history, oneCrowd)
+		}
 		s := openMem(t, settings(thresholds[seed]))
 		folded := 0
 		for i, env := range histories.Envelopes(history) {
@@ -118,7 +129,7 @@ func compare(t fataler, s *projections.Store, history []events.Event) {
 	want := model.New(history)
 	v := view(t, s)
 	defer v.Close()
-	q := inbox.HotQuery(v)
+	q := inbox.CachedQuery(v)
 	same := func(got, want any, format string, args ...any) {
 		t.Helper()
 		if !reflect.DeepEqual(got, want) {

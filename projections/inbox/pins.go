@@ -40,7 +40,7 @@ func decodePin(row []byte, id string) (pinfacts.Row, error) {
 	return p, nil
 }
 
-// firstGone returns when a board was first deleted by a live event; 0: never.
+// firstGone returns when a board was first deleted by a live event; 0 means never.
 func (f *Inbox) firstGone(owner, board string) (events.Micros, error) {
 	row, ok, err := f.b.Get(projections.AppendKey(f.key[:0], tagBoardDeleted, owner, board))
 	if err != nil || !ok {
@@ -69,6 +69,9 @@ func (f *Inbox) pinCreated() error {
 	}
 	exists, err := f.graph.Pinned(*ev, f.b)
 	if err != nil || !exists && !ev.Backfill {
+		return err
+	}
+	if err := f.pushCreated(); err != nil || !f.b.Holds(ev.User) {
 		return err
 	}
 	p, err := f.readPin(ev.User, ev.Pin)
@@ -101,6 +104,9 @@ func (f *Inbox) pinMoved() error {
 	if err != nil || !exists {
 		return err
 	}
+	if err := f.pushMoved(); err != nil || !f.b.Holds(ev.User) {
+		return err
+	}
 	p, err := f.readPin(ev.User, ev.Pin)
 	if err != nil {
 		return err
@@ -124,6 +130,9 @@ func (f *Inbox) pinDeleted() error {
 // boardDeleted ends the pins on a board, in steps.
 func (f *Inbox) boardDeleted() error {
 	owner, board := f.ev.User, f.ev.Board
+	if !f.b.Holds(owner) {
+		return nil
+	}
 	end := func(id string) error {
 		p, err := f.readPin(owner, id)
 		if err != nil {
@@ -135,7 +144,7 @@ func (f *Inbox) boardDeleted() error {
 		p.row.Add(pinfacts.Fact{Kind: pinfacts.BoardGone, At: f.ev.Time, Board: board})
 		return f.writePin(p)
 	}
-	err := f.each(projections.AppendKey(nil, tagBoardOutbox, owner, board), true, func(rest []byte) error {
+	err := f.drain(projections.AppendKey(nil, tagBoardOutbox, owner, board), func(rest []byte) error {
 		_, id, err := cutOutbox(rest)
 		if err != nil {
 			return err
@@ -145,7 +154,7 @@ func (f *Inbox) boardDeleted() error {
 	if err != nil {
 		return err
 	}
-	err = f.each(projections.AppendKey(nil, tagShadow, owner, board), true, func(rest []byte) error {
+	err = f.drain(projections.AppendKey(nil, tagShadow, owner, board), func(rest []byte) error {
 		id, _, err := events.CutID(rest)
 		if err != nil {
 			return err
@@ -163,17 +172,11 @@ func (f *Inbox) boardDeleted() error {
 	return nil
 }
 
-// writePin turns the difference between a pin before and now into rows. It may be cut while
-// the pin is pushed: until that is done the pin is as it was.
+// writePin turns the difference between a pin before and now into rows.
 func (f *Inbox) writePin(p *pin) error {
 	after := p.row.State()
 	if p.row.Settled || f.b.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
 		p.row.Settle(after, f.ev.Time)
-	}
-	if after.Made != nil {
-		if err := f.pushPin(p, after); err != nil {
-			return err
-		}
 	}
 	f.writeShadows(p, after)
 	if err := f.writeOutboxes(p, after); err != nil {

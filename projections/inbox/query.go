@@ -55,12 +55,12 @@ type Feed struct {
 	// OnePerItem shows each item by the first of its pins only. A page then costs what all the pages before it of the
 	// session cost together.
 	OnePerItem bool
-	// Above leaves out everything from this mark on, which a page gave as its Newest; nil: nothing. Newest order only.
+	// Above leaves out everything from this mark on, which a page gave as its Newest; nil means nothing. Newest order only.
 	Above Mark
 	// Heat has the scores of the order Hot, and Ranked is how many of the newest pins are ranked.
 	Heat   Heat
 	Ranked int
-	// Hide tells which of some items are to be left out; nil: none.
+	// Hide tells which of some items are to be left out; nil means none.
 	Hide func(items []string) (hide []bool, err error)
 }
 
@@ -87,20 +87,20 @@ type Queries struct {
 	graph *graph.Queries
 	// scratch holds keys between reads.
 	scratch []byte
-	// tops are kept of outboxes, and version is that of the view; nil: nothing is kept.
-	tops    *tops
+	// heads are kept of outboxes, and version is that of the view; nil means nothing is kept.
+	heads   *heads
 	version uint64
 }
 
 // Query returns the queries over a state of an inbox store.
 func Query(r State) *Queries { return &Queries{r: r, graph: graph.Query(r)} }
 
-// HotQuery returns the queries over a view, which know from memory whom readers follow and what is new in outboxes where the store keeps
+// CachedQuery returns the queries over a view, which know from memory whom readers follow and what is new in outboxes where the store keeps
 // that: the same answers as those of [Query].
-func HotQuery(v *projections.View) *Queries {
-	q := &Queries{r: v, graph: graph.HotQuery(v)}
-	if k, ok := v.Hot().(*kept); ok {
-		q.tops, q.version = k.tops, v.Version()
+func CachedQuery(v *projections.View) *Queries {
+	q := &Queries{r: v, graph: graph.CachedQuery(v)}
+	if k, ok := v.QueryCache().(*kept); ok {
+		q.heads, q.version = k.heads, v.Version()
 	}
 	return q
 }
@@ -115,6 +115,15 @@ func (q *Queries) Feed(ctx context.Context, f Feed, after Mark, n int) (Page, er
 		return q.hot(ctx, &f, after, n)
 	}
 	return q.newest(ctx, &f, after, n)
+}
+
+// Pin returns a pin, with one point read. It reports false if the pin does not live.
+func (q *Queries) Pin(owner, id string) (p Pin, lives bool, err error) {
+	found, err := q.living(owner, id)
+	if err != nil || found == nil {
+		return Pin{}, false, err
+	}
+	return *found, true, nil
 }
 
 // living returns a pin if it lives.
@@ -188,7 +197,7 @@ func (q *Queries) PinCount(owner string, board *string) (int64, error) {
 	return readCount(q.r, projections.AppendKey(nil, tagPinCount, owner))
 }
 
-// LastActive tells when the reader was last said to be active; 0: never.
+// LastActive tells when the reader was last said to be active; 0 means never.
 func (q *Queries) LastActive(reader string) (events.Micros, error) {
 	r, _, err := readReader(q.r, projections.AppendKey(nil, tagReader, reader))
 	return r.active, err

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	"github.com/skein-feed/skein/events"
@@ -51,36 +52,40 @@ func (f *Inbox) writeReader(name string, r reader) {
 	f.b.Set(f.key, f.value)
 }
 
-// readerActive gives a reader an inbox, which begins with this event, or renews the date.
+// at returns what a reader has while the horizon is at a time. Nobody writes it down: an inbox is lost and its floor rises as
+// time goes by.
+func (r reader) at(horizon events.Micros) reader {
+	if !r.ready || r.active < horizon {
+		r.ready, r.floor = false, [8]byte{}
+		return r
+	}
+	var oldest [8]byte
+	binary.BigEndian.PutUint64(oldest[:], ^uint64(horizon))
+	if bytes.Compare(oldest[:], r.floor[:]) < 0 {
+		r.floor = oldest
+	}
+	return r
+}
+
+// floorTime is the time of the floor.
+func (r reader) floorTime() events.Micros { return events.Micros(^binary.BigEndian.Uint64(r.floor[:])) }
+
+// readerActive gives a reader an inbox, which begins with this event, or renews the date. Once a day it drops the pull rows that
+// lead to nothing any more.
 func (f *Inbox) readerActive() error {
 	name := f.ev.User
 	r, _, err := readReader(f.b, projections.AppendKey(f.key[:0], tagReader, name))
 	if err != nil {
 		return err
 	}
-	if !r.ready {
+	before := r.active
+	if r = r.at(f.horizon); !r.ready {
 		r.ready, r.floor = true, [8]byte(appendNewestFirst(nil, f.ev.Time))
 	}
 	r.active = f.ev.Time
 	f.writeReader(name, r)
-	return nil
-}
-
-// lose drops the inbox of a reader who has not come for long.
-func (f *Inbox) lose(name string, r reader) error {
-	if err := f.clearInbox(name); err != nil {
-		return err
-	}
-	r.ready, r.floor = false, [8]byte{}
-	f.writeReader(name, r)
-	return f.b.Step()
-}
-
-func (f *Inbox) clearInbox(name string) error {
-	prefix := projections.AppendKey(nil, tagEntry, name)
-	return f.each(prefix, true, func(rest []byte) error {
-		f.key = append(append(f.key[:0], prefix...), rest...)
-		f.b.Delete(f.key)
+	if before/day == r.active/day {
 		return nil
-	})
+	}
+	return f.dropPulls(name, r)
 }

@@ -3,22 +3,31 @@ package inbox
 import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
 )
 
-// Route delivers what concerns one user to that user. All else concerns the inboxes of all followers, whom the event does not name:
-// a pin is written there, and a follow may be the one from which on it is not.
+// Route delivers an event to the user whose relations it changes or who owns the pin. Pins that begin or move concern all
+// followers, whom the event does not name, and so does the end of a user or board.
 func (f *Inbox) Route(ev *events.Event, to *projections.Partitions) {
 	switch ev.Kind {
-	case events.PinDeleted, events.ReaderActive:
-		to.AddHome(ev.User)
-	case events.UserMuted, events.UserUnmuted:
-		f.graph.Route(ev, to)
-	default:
+	case events.PinCreated, events.PinMoved, events.BoardCreated, events.BoardDeleted, events.UserDeleted:
 		to.AddAll()
+	case events.UserBlocked, events.UserUnblocked:
+		to.AddHome(ev.User)
+		to.AddHome(ev.Peer)
+	default:
+		to.AddHome(ev.User)
 	}
 }
 
-// Crossing are all tags, those of the graph among them: a pin is written to inboxes.
-func (f *Inbox) Crossing() []projections.Tag {
-	return append(f.graph.Crossing(), projections.Tags(tagPin, tagBoardSource)...)
+// RegionHome is part of [projections.Regional]: the regions are those of the graph, and where owners are pulled.
+func (*Inbox) RegionHome(key []byte) (partition uint8, ok bool) {
+	if projections.Tag(key[2]) != tagSource {
+		return graph.RegionHome(key)
+	}
+	_, rest, err := events.CutID(key[3:])
+	if err != nil || len(rest) == 0 {
+		return 0, false
+	}
+	return rest[0], true
 }

@@ -44,18 +44,18 @@ func entryOf(p inbox.Pin) entry { return entry{p.Owner, p.ID, p.Item, p.Created}
 // what is not at most once and only where it is in the list of its page; the order is kept (I9).
 func TestSessions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		history := histories.History(t, histories.Options{Feeds: true})
+		history := drawHistory(t)
 		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
 		s := openMem(t, set)
 		defer s.Close()
 		// A second process with a store of its own serves every other page.
-		twin := openMem(t, set)
-		defer twin.Close()
+		replica := openMem(t, set)
+		defer replica.Close()
 		var open []*reading
 		folded := 0
 		for _, env := range histories.Envelopes(history) {
 			fold(t, s, env)
-			fold(t, twin, env)
+			fold(t, replica, env)
 			folded += len(env.Events)
 			now := model.New(history[:folded])
 			if rapid.Bool().Draw(t, "begin") {
@@ -64,7 +64,7 @@ func TestSessions(t *testing.T) {
 			for i, r := range open {
 				store := s
 				if i%2 == 1 {
-					store = twin
+					store = replica
 				}
 				r.step(t, store, now, history[:folded], rapid.IntRange(0, 2).Draw(t, "turn") == 0)
 			}
@@ -136,7 +136,7 @@ func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, histo
 	if f.Order == inbox.Hot {
 		f = byHeat(f, r.ranked, v.Cursor(), history)
 	}
-	page, err := inbox.HotQuery(v).Feed(context.Background(), f, r.after, r.size)
+	page, err := inbox.CachedQuery(v).Feed(context.Background(), f, r.after, r.size)
 	if err != nil {
 		t.Fatalf("page: %v", err)
 	}
@@ -205,7 +205,7 @@ func TestHotSessionExpires(t *testing.T) {
 	read := func(after inbox.Mark) (inbox.Page, error) {
 		v := view(t, s)
 		defer v.Close()
-		return inbox.HotQuery(v).Feed(context.Background(), b.byHeat(feed), after, 1)
+		return inbox.CachedQuery(v).Feed(context.Background(), b.byHeat(feed), after, 1)
 	}
 	first, err := read(nil)
 	if err != nil || first.Next == nil {

@@ -1,8 +1,10 @@
 package inbox_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -55,7 +57,7 @@ func page(t testing.TB, s *projections.Store, f inbox.Feed, n int) inbox.Page {
 	t.Helper()
 	v := view(t, s)
 	defer v.Close()
-	p, err := inbox.HotQuery(v).Feed(context.Background(), f, nil, n)
+	p, err := inbox.CachedQuery(v).Feed(context.Background(), f, nil, n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,14 +131,16 @@ func TestTrim(t *testing.T) {
 // TestCrossing: a user or board that gets more followers than the threshold, and fewer again, while inboxes are full of
 // others.
 func TestCrossing(t *testing.T) {
+	others := near("ann", 3)
+	cid, dan, fay := others[0], others[1], others[2]
 	set := inbox.DefaultSettings()
 	set.Keep, set.Threshold = 3, 2
 	both(t, set, func(s *story, begin, end func(string) events.Event) {
-		s.do(active("ann"), active("dan"), begin("ann"), follows("ann", "eve"), posts("bob", "p1"), begin("cid"))
+		s.do(active("ann"), active(dan), begin("ann"), follows("ann", "eve"), posts("bob", "p1"), begin(cid))
 		s.do(posts("eve", "e1"), posts("eve", "e2"), posts("bob", "p2"))
-		s.do(begin("dan"), posts("bob", "p3")) // the third: bob is pulled
-		s.do(active("fay"), begin("fay"), posts("bob", "p4"))
-		s.do(end("dan"), posts("bob", "p5"), end("cid"), posts("bob", "p6"), end("fay")) // and now pushed again
+		s.do(begin(dan), posts("bob", "p3")) // the third: bob is pulled
+		s.do(active(fay), begin(fay), posts("bob", "p4"))
+		s.do(end(dan), posts("bob", "p5"), end(cid), posts("bob", "p6"), end(fay)) // and now pushed again
 		// Trimmed with the floor still below what was pulled, and then risen above it.
 		for i := range 6 {
 			s.do(posts("eve", fmt.Sprint("f", i)))
@@ -145,12 +149,12 @@ func TestCrossing(t *testing.T) {
 		if n := s.outboxes("ann", 2); n != 0 {
 			s.t.Errorf("%d outboxes are opened for a page that the inbox holds", n)
 		}
-		s.do(begin("cid"), begin("dan"), posts("bob", "q1"), end("dan"), end("cid"), end("ann"), posts("bob", "q2"), begin("ann"))
+		s.do(begin(cid), begin(dan), posts("bob", "q1"), end(dan), end(cid), end("ann"), posts("bob", "q2"), begin("ann"))
 	})
 }
 
-// TestReturningReader: who does not come for long loses the inbox with the next post, costs nothing then, and begins again
-// with an empty one. Who is active already only renews the date.
+// TestReturningReader: a reader who does not come for long loses the inbox, costs nothing then, and begins again
+// with an empty one. One who is active already only renews the date.
 func TestReturningReader(t *testing.T) {
 	set := inbox.DefaultSettings()
 	s := newStory(t, set)
@@ -166,24 +170,109 @@ func TestReturningReader(t *testing.T) {
 		}
 	}
 	s.at(events.Micros((15 * 24 * time.Hour).Microseconds()))
-	if n := entries(t, s.s, "ann"); n != 3 {
-		t.Errorf("an inbox goes by itself: %d entries", n)
-	}
 	s.do(posts("bob", "p4"), posts("bob", "p5"))
-	if n, m := entries(t, s.s, "ann"), entries(t, s.s, "dan"); n != 0 || m != 5 {
-		t.Errorf("an inbox of %d entries of one who was away, and of %d, want 0 and 5", n, m)
+	if n, m := entries(t, s.s, "ann"), entries(t, s.s, "dan"); n != 3 || m != 5 {
+		t.Errorf("an inbox of %d entries of one who was away, and of %d, want 3 and 5", n, m)
+	}
+	if n, m := s.outboxes("ann", 2), s.outboxes("dan", 2); n != 1 || m != 0 {
+		t.Errorf("%d outboxes are opened for one who was away, and %d, want 1 and 0", n, m)
 	}
 	before := rows(t, s.s)
 	s.do(active("ann"))
-	if diff := rows(t, s.s) - before; diff != 0 {
-		t.Errorf("a return writes %d rows", diff)
+	if diff := rows(t, s.s) - before; diff != -1 {
+		t.Errorf("a return writes %d rows; it should drop the pull row of the follow, which is old", diff)
 	}
 	s.do(posts("bob", "p6"), active("ann"), posts("bob", "p7"), posts("bob", "p8"), active("ann"))
-	if n := entries(t, s.s, "ann"); n != 3 {
-		t.Errorf("%d entries after the return, want 3", n)
+	if n := entries(t, s.s, "ann"); n != 6 {
+		t.Errorf("%d entries after the return, want 3 and 3 old ones", n)
 	}
 	if n, m := s.outboxes("ann", 2), s.outboxes("ann", 3); n != 0 || m != 1 {
 		t.Errorf("%d and %d outboxes for pages above and across the floor", n, m)
+	}
+}
+
+// TestWindow: what is older than the feed window leaves the inbox of a reader who comes every day, by itself, and is read from the outbox.
+func TestWindow(t *testing.T) {
+	const day = 24 * 3600 * 1_000_000
+	set := inbox.DefaultSettings()
+	set.Window = 10 * 24 * time.Hour
+	s := newStory(t, set)
+	s.do(active("ann"), follows("ann", "bob"), follows("zoe", "bob"))
+	for i := range 36 {
+		s.at(events.Micros(i) * day)
+		s.do(posts("bob", fmt.Sprint("p", i)), active("ann"))
+		// Of each week some days: what is dropped, is whole weeks.
+		if n := entries(t, s.s, "ann"); n < min(i, 10) || n > 10+8 {
+			t.Errorf("on day %d an inbox of %d entries", i, n)
+		}
+	}
+	if n, m := s.outboxes("ann", 9), s.outboxes("ann", 12); n != 0 || m != 1 {
+		t.Errorf("%d and %d outboxes for pages within the window and beyond", n, m)
+	}
+	// History is pushed as far as the window reaches.
+	for i, back := range []events.Micros{2, 12} {
+		ev := posts("bob", fmt.Sprint("h", i))
+		ev.Backfill, ev.Source, ev.Offset, ev.Time = true, "old", uint64(1+i), s.cursor.LastTime-back*day
+		before := entries(t, s.s, "ann")
+		s.do(ev)
+		if n := entries(t, s.s, "ann") - before; n != 1-i {
+			t.Errorf("a pin of %d days ago makes %d entries", back, n)
+		}
+	}
+	// After a long silence nothing is left.
+	s.at(100 * day)
+	s.do(active("zoe"))
+	if n := entries(t, s.s, "ann"); n != 0 {
+		t.Errorf("%d entries of long ago", n)
+	}
+	s.do(active("ann"), posts("bob", "q"))
+}
+
+// TestPullsOnTheWay: pages open the outboxes of whom a reader began to follow lately when they get there, one after the other, also where
+// an outbox and the inbox have the same pin.
+func TestPullsOnTheWay(t *testing.T) {
+	s := newStory(t, inbox.DefaultSettings())
+	for _, owner := range []string{"bob", "cid", "eve"} {
+		s.do(posts(owner, "old"))
+	}
+	s.do(active("ann"))
+	for _, owner := range []string{"bob", "cid", "eve"} {
+		s.do(posts(owner, "before"), follows("ann", owner), posts(owner, "after"))
+	}
+	// In the same envelope as the follow: pushed, and in the outbox down from its end.
+	s.add(posts("fay", "x"), follows("ann", "fay"), posts("fay", "y"))
+	if got, want := names(feed(t, s.s, inbox.Feed{Reader: "ann"}, 2)), []string{
+		"fay/y", "fay/x", "eve/after", "eve/before", "cid/after", "cid/before", "bob/after", "bob/before", "eve/old", "cid/old", "bob/old",
+	}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for n, want := range []int{1, 1, 2, 2, 3, 3, 4} {
+		if got := s.outboxes("ann", n+1); got != want {
+			t.Errorf("%d outboxes are opened for a page of %d, want %d", got, n+1, want)
+		}
+	}
+}
+
+// TestMoved: a pin that is moved to a board that a reader follows comes to the feed in the place of its creation, also one that was moved
+// before its history came, and whatever the reader follows besides.
+func TestMoved(t *testing.T) {
+	for _, threshold := range []int64{-1, 0} {
+		set := inbox.DefaultSettings()
+		set.Threshold = threshold
+		s := newStory(t, set)
+		moved := func(pin, board string) events.Event {
+			return events.Event{Kind: events.PinMoved, User: "bob", Pin: pin, Board: board}
+		}
+		s.do(active("ann"), onBoard(events.BoardFollowed, "ann", "bob", "b"), postsOn("bob", "a", "p1"), postsOn("bob", "b", "p2"))
+		s.do(postsOn("bob", "a", "p3"), moved("p1", "b"), postsOn("bob", "b", "p4"), moved("p2", "a"), moved("p3", "c"))
+		s.do(moved("h1", "b"), moved("h2", "b"), posts("cid", "x"))
+		for i := range 2 {
+			ev := postsOn("bob", "a", fmt.Sprint("h", i+1))
+			ev.Backfill, ev.Source, ev.Offset, ev.Time = true, "old", uint64(1+i), s.cursor.LastTime-3
+			s.do(ev)
+		}
+		s.do(follows("ann", "bob"), moved("p3", "b"), onBoard(events.BoardUnfollowed, "ann", "bob", "b"), moved("p4", "a"))
+		s.do(onBoard(events.BoardFollowed, "ann", "bob", "b"), unfollows("ann", "bob"), onBoard(events.BoardFollowed, "ann", "bob", "a"))
 	}
 }
 
@@ -216,17 +305,12 @@ func rows(t testing.TB, s *projections.Store) (n int) {
 // entries counts what is in the inbox of a reader.
 func entries(t testing.TB, s *projections.Store, reader string) (n int) {
 	t.Helper()
-	v := view(t, s)
-	defer v.Close()
-	prefix := projections.AppendPrefix(nil, events.ShardOf(reader), projections.FirstInboxTag+8) // see the table in keys.go
-	prefix = events.AppendID(prefix, reader)
-	it := v.Iter(prefix, projections.PrefixEnd(prefix))
-	for it.Next() {
-		n++
-	}
-	if err := it.Close(); err != nil {
-		t.Fatal(err)
-	}
+	id := events.AppendID(nil, reader)
+	eachRow(t, s, func(key, _ []byte) {
+		if projections.Tag(key[2]) == projections.FirstInboxTag+8 && bytes.HasPrefix(key[5:], id) { // see the table in keys.go
+			n++
+		}
+	})
 	return n
 }
 

@@ -32,7 +32,7 @@ func (g *Graph) Likers(item string) int {
 	return n
 }
 
-// Repins tells how often a re-pin has brought a pin to life that shows an item, ever.
+// Repins tells how many pins have re-pinned an item, ever.
 func (g *Graph) Repins(item string) int {
 	n := 0
 	for at, ev := range g.log {
@@ -43,12 +43,27 @@ func (g *Graph) Repins(item string) int {
 	return n
 }
 
-// repins reports whether the event at a place of the log, which counts, is a re-pin that brings its pin to life.
+// repins reports whether the event at a place of the log, which counts, is a re-pin of an item that its pin had not re-pinned before,
+// or not since its owner was deleted.
 func repins(log []arrival, at int) bool {
 	ev := log[at]
-	return ev.Kind == events.PinCreated && ev.RepinUser != "" &&
-		!lives(log[:at], ev.User, ev.Pin) && lives(log[:at+1], ev.User, ev.Pin)
+	if !isRepin(ev) {
+		return false
+	}
+	for _, old := range slices.Backward(log[:at]) {
+		switch {
+		case old.User != ev.User:
+		case old.Kind == events.UserDeleted:
+			return true
+		case isRepin(old) && old.Pin == ev.Pin && old.Item == ev.Item:
+			return false
+		}
+	}
+	return true
 }
+
+// isRepin reports whether an event counts and is a re-pin. Whether it creates a pin or repeats one that lives does not matter.
+func isRepin(ev arrival) bool { return ev.counts && ev.Kind == events.PinCreated && ev.RepinUser != "" }
 
 // ItemCounts is what is counted of an item.
 type ItemCounts struct{ Plays, Likes, Repins int }

@@ -163,10 +163,11 @@ func noteHeat(note func(name string, reached bool), history []events.Event) {
 			note("backfilled like of what was unliked", ev.Backfill && facts.live().last().Kind == events.Unliked)
 		case events.PinCreated:
 			if ev.RepinUser != "" {
-				was, is := lives(log[:n], ev.User, ev.Pin), lives(log[:n+1], ev.User, ev.Pin)
-				note("re-pin", !was && is)
-				note("re-pin by late history", !was && is && ev.Backfill)
-				note("re-pin of a living pin", was)
+				again := repins(log, n)
+				_, lives := pinOf(before, ev.Event)
+				note("re-pin", again)
+				note("re-pin by late history", again && ev.Backfill)
+				note("re-pin of a living pin", lives)
 			}
 		case events.ItemScored:
 			note("scored after plays", touched[ev.Item])

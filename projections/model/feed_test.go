@@ -120,7 +120,7 @@ func TestHeatsAreThoseOfTheWholeModel(t *testing.T) {
 		history := histories.History(t, histories.Options{Feeds: true, Plays: rapid.Bool().Draw(t, "plays")})
 		want := map[string]int64{}
 		sums, scored := map[string]heat.Sum{}, map[string]bool{}
-		backfilled := map[string]bool{}
+		backfilled, repinned := map[string]bool{}, repinned{}
 		for n, ev := range history {
 			before, after := model.New(history[:n]), model.New(history[:n+1])
 			if !counts(history, n) {
@@ -138,18 +138,19 @@ func TestHeatsAreThoseOfTheWholeModel(t *testing.T) {
 				}
 				backfilled[key] = backfilled[key] || ev.Backfill
 			case events.PinCreated:
-				here := func(p model.Pin) bool { return p.ID == ev.Pin }
-				if ev.RepinUser != "" && !slices.ContainsFunc(before.Pins(ev.User), here) &&
-					slices.ContainsFunc(after.Pins(ev.User), here) {
+				if repinned.happens(ev, after) {
 					weight = momentHeat.Repin
 				}
+			case events.UserDeleted:
+				delete(repinned, ev.User)
 			case events.ItemScored:
 				scored[ev.Item], want[ev.Item] = true, ev.Score
 			}
 			if weight > 0 {
 				sums[ev.Item] = sums[ev.Item].Add(weight, int64(ev.Time), int64(momentHeat.HalfLife))
-				if !scored[ev.Item] {
-					want[ev.Item] = sums[ev.Item].Score()
+				was, ok := want[ev.Item]
+				if now := sums[ev.Item].Score(); !scored[ev.Item] && (!ok || now-was >= 1<<14) {
+					want[ev.Item] = now
 				}
 			}
 		}
@@ -163,6 +164,25 @@ func TestHeatsAreThoseOfTheWholeModel(t *testing.T) {
 			}
 		}
 	})
+}
+
+// repinned are pins and the items that they re-pinned, by owner.
+type repinned map[string]map[[2]string]bool
+
+// happens notes a pin_created that is accepted, and reports whether it is a re-pin that counts. On a deleted board, which does not exist
+// after it either, a live one does not.
+func (r repinned) happens(ev events.Event, after *model.Graph) bool {
+	isBoard := func(e model.Entry) bool { return e.Board == ev.Board }
+	void := !ev.Backfill && ev.Board != "" && !slices.ContainsFunc(after.Boards(ev.User), isBoard)
+	what := [2]string{ev.Pin, ev.Item}
+	if void || ev.RepinUser == "" || r[ev.User][what] {
+		return false
+	}
+	if r[ev.User] == nil {
+		r[ev.User] = map[[2]string]bool{}
+	}
+	r[ev.User][what] = true
+	return true
 }
 
 // counts tells of a backfill whether it is accepted: a play of the same place in the log would be told apart by heat. Live

@@ -31,10 +31,13 @@ func Heat(history []events.Event, item string, s HeatSettings) (score int64, ok 
 	return score, ok
 }
 
+// moves is by how much heat must have grown since a score was set for it to be set anew: a quarter of a doubling.
+const moves = heat.One / 4
+
 // Heats tells the scores of all items that have one after a history in log order. Unlike every other answer they follow
 // the order of arrival: what was added is never taken back, and history that arrives late is added when it arrives.
 func Heats(history []events.Event, s HeatSettings) map[string]int64 {
-	sums, scores := map[string]heat.Sum{}, map[string]int64{}
+	sums, scores, given := map[string]heat.Sum{}, map[string]int64{}, map[string]bool{}
 	log := arrive(history)
 	for i, ev := range log {
 		if !ev.counts {
@@ -53,15 +56,15 @@ func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 				weight = s.Repin
 			}
 		case events.ItemScored:
-			scores[ev.Item] = ev.Score // from now on, whatever is added
+			scores[ev.Item], given[ev.Item] = ev.Score, true // from now on, whatever is added
 		}
-		if weight > 0 {
-			sums[ev.Item] = sums[ev.Item].Add(weight, int64(ev.Time), int64(s.HalfLife))
+		if weight == 0 || given[ev.Item] {
+			continue
 		}
-	}
-	for item, sum := range sums {
-		if _, scored := scores[item]; !scored {
-			scores[item] = sum.Score()
+		sums[ev.Item] = sums[ev.Item].Add(weight, int64(ev.Time), int64(s.HalfLife))
+		now := sums[ev.Item].Score()
+		if was, ok := scores[ev.Item]; !ok || now >= was+moves {
+			scores[ev.Item] = now
 		}
 	}
 	return scores
@@ -81,16 +84,4 @@ func repeatsLike(before []arrival, ev events.Event) bool {
 		return holds(likes)
 	}
 	return len(likes.backfilled()) > 0 || holds(likes.live())
-}
-
-// lives reports whether a pin lives after a part of the log.
-func lives(log []arrival, owner, pin string) bool {
-	var about []arrival
-	for _, ev := range log {
-		if ev.User == owner && (aboutPins(ev.Kind) || ev.Kind == events.UserDeleted) {
-			about = append(about, ev)
-		}
-	}
-	_, ok := living(order(about).where(func(f *fact) bool { return aboutPins(f.Kind) && !f.relationEnded }), pin)
-	return ok
 }

@@ -11,7 +11,7 @@ import (
 type Pin struct {
 	// Owner and ID name the pin.
 	Owner, ID string
-	// Board is the owner's board that it is on; empty: the default board.
+	// Board is the owner's board that it is on; empty means the default board.
 	Board string
 	// Item is what it shows.
 	Item string

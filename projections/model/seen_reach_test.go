@@ -33,7 +33,7 @@ func TestHistoriesWithPlaysReachTheHardCases(t *testing.T) {
 func TestHistoriesReachWhatIsCounted(t *testing.T) {
 	names := []string{
 		"play", "play of history", "play of a closed import", "played by a deleted user", "like", "liked by two", "unliked", "like ended with its user",
-		"scored", "scored only", "re-pin", "re-pin again", "re-pin of what is shown elsewhere", "re-pin of a living pin", "pin dies with its board", "re-created",
+		"scored", "scored only", "re-pin", "re-pin again", "repeated re-pin", "re-pin of what is shown elsewhere", "re-pin of a living pin", "pin dies with its board", "re-created",
 		"pin moved", "pin dies with its user", "item shown by two pins of a board", "item on two boards of an owner", "item on three boards",
 		"item loses its last pin on a board", "item without a pin", "pin without a score", "2 on the list of a board", "equal scores", "negative score",
 	}
@@ -225,6 +225,7 @@ func noteCounts(note noting, history []events.Event) {
 			again := repins(log, n)
 			note("re-pin", again)
 			note("re-pin again", again && repinned[pin])
+			note("repeated re-pin", ev.RepinUser != "" && !again)
 			note("re-pin of a living pin", ev.RepinUser != "" && lived)
 			note("re-pin of what is shown elsewhere", again && slices.ContainsFunc(before.users, func(user string) bool {
 				return before.shows(Scope{Owner: user}, ev.Item)

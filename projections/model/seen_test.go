@@ -113,26 +113,23 @@ func TestCountsFitTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		plays := rapid.Bool().Draw(t, "plays")
 		history := histories.History(t, histories.Options{Plays: plays, Feeds: !plays, Events: 40})
-		played, by, repinned := map[string]int{}, map[string]int{}, map[string]int{}
-		before := model.New(nil)
+		played, by, repins := map[string]int{}, map[string]int{}, map[string]int{}
+		repinned := repinned{}
 		for n, ev := range history {
 			g := model.New(history[:n+1])
 			switch {
 			case ev.Kind == events.UserDeleted:
 				delete(by, ev.User)
+				delete(repinned, ev.User)
 			case !counts(history, n):
 			case ev.Kind == events.Played:
 				played[ev.Item]++
 				by[ev.User]++
-			case ev.Kind == events.PinCreated && ev.RepinUser != "":
-				here := func(p model.Pin) bool { return p.ID == ev.Pin }
-				if !slices.ContainsFunc(before.Pins(ev.User), here) && slices.ContainsFunc(g.Pins(ev.User), here) {
-					repinned[ev.Item]++
-				}
+			case ev.Kind == events.PinCreated && repinned.happens(ev, g):
+				repins[ev.Item]++
 			}
-			before = g
 			for _, item := range append(g.Items(), "nothing") {
-				want := model.ItemCounts{Plays: played[item], Repins: repinned[item]}
+				want := model.ItemCounts{Plays: played[item], Repins: repins[item]}
 				for _, user := range g.Users() {
 					if g.Liked(user, item) {
 						want.Likes++

@@ -3,14 +3,11 @@ package pinfacts
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
-
-// ErrCorrupt is returned for bytes that are no [Row].
-var ErrCorrupt = errors.New("pinfacts: not what is kept of a pin")
 
 // A row in bytes, in varints and length-prefixed bytes: flags (1 settled, 2 history), the history, then each live fact:
 // kind, time, board, and of a creation the content.
@@ -76,7 +73,7 @@ func Decode(row []byte, pin string) (p Row, err error) {
 	r := fields.Reader{Rest: row}
 	set := r.Uvarint()
 	if set >= 1<<flags {
-		return p, ErrCorrupt
+		return p, projections.RowError("pin", row)
 	}
 	p.Settled = set&flagSettled != 0
 	if set&flagHistory != 0 {
@@ -96,7 +93,7 @@ func Decode(row []byte, pin string) (p Row, err error) {
 		p.Live = append(p.Live, f)
 	}
 	if r.Bad {
-		return Row{}, ErrCorrupt
+		return Row{}, projections.RowError("pin", row)
 	}
 	return p, nil
 }

@@ -24,7 +24,7 @@ import (
 type Creation struct {
 	Time        events.Micros
 	Board, Item string
-	// RepinPin is the id of the pin that it re-pins; empty: none. It is kept of history only, where it decides which of two
+	// RepinPin is the id of the pin that it re-pins; empty means none. It is kept of history only, where it decides which of two
 	// at one time is first. Whose pin it is, is not kept: nothing of what a user has may name another.
 	RepinPin   string
 	Attributes []byte

@@ -15,8 +15,8 @@ import (
 	"github.com/skein-feed/skein/projections/seen"
 )
 
-// neighbours are n users of one shard.
-func neighbours(n int) (users []string) {
+// neighbors are n users of one shard.
+func neighbors(n int) (users []string) {
 	for i := 0; len(users) < n; i++ {
 		if user := "user" + strconv.Itoa(i); events.ShardOf(user) == 77 {
 			users = append(users, user)
@@ -95,12 +95,12 @@ func (c *crashes) take(disk *vfs.MemFS) {
 	c.disks = append(c.disks, disk.CrashClone(vfs.CrashCloneCfg{}))
 }
 
-// TestUpkeepIsCut folds months of a few users under power cuts at every write: seals, drops, late plays and deletions.
-func TestUpkeepIsCut(t *testing.T) {
+// TestMaintenanceIsCut folds months of a few users under power cuts at every write: seals, drops, late plays and deletions.
+func TestMaintenanceIsCut(t *testing.T) {
 	s := exact()
 	s.Retention, s.Window = 2, 2
 	j := journalOf(t, s, projections.Options{})
-	users := append(neighbours(4), "ann", "bob")
+	users := append(neighbors(4), "ann", "bob")
 	months := 5
 	if testing.Short() {
 		months = 3

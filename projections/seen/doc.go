@@ -5,12 +5,12 @@
 //	played ──► print: 40 bits of a hash of item and user
 //	              │ merged into the row of user and month, which is not read
 //	              ▼
-//	open month:   prints of all plays, sorted, Rice-coded        (0x60)
-//	              │ the month is over: a visit of the upkeep
+//	open month:   fingerprints of all plays, sorted, Rice-coded        (0x60)
+//	              │ the month is over: a visit of the maintenance
 //	              ▼
-//	closed month: one Bloom filter of the right size, or cut prints (0x61)
-//	              beside it the prints of plays that came later  (0x60)
-//	              │ no window reaches the month any more: a visit of the upkeep
+//	closed month: one Bloom filter of the right size, or truncated fingerprints (0x61)
+//	              beside it the fingerprints of plays that came later  (0x60)
+//	              │ no window reaches the month any more: a visit of the maintenance
 //	              ▼
 //	nothing:      ranges of a partition, whole files at once
 //
@@ -25,7 +25,7 @@
 // Seen is never forgotten early (I10). A month is sealed whole and in one commit with the removal of what it is made of;
 // filters have no false negatives; a month is dropped only when it is older than the longest window. A filter does not
 // grow and is never followed by a second one: plays of a closed month that are backfilled after it was sealed stand beside
-// it as prints, of which 100 000 add one false positive in ten million. Backfills of users and months that have no filter
+// it as fingerprints, of which 100 000 add one false positive in ten million. Backfills of users and months that have no filter
 // yet are sealed like others at the next visit.
 //
 // At most [Settings.FalsePositives] of unseen candidates are taken for seen over the default window: each closed month is

@@ -30,7 +30,7 @@ func eventful(t *testing.T, user string) *journal {
 	j := journalOf(t, seen.DefaultSettings(), projections.Options{})
 	for m := range 7 {
 		j.at(monthStart(2026, 5+m)).add(plays(user, numbers(100*m, 50)...)...)
-		j.add(plays("neighbour", numbers(0, 3)...)...)
+		j.add(plays("neighbor", numbers(0, 3)...)...)
 		if m < 6 {
 			j.tick(monthStart(2026, 5+m) + 20*day)
 			j.tick(monthStart(2026, 6+m) - 1000)
@@ -56,7 +56,7 @@ func TestErased(t *testing.T) {
 				if n := j.mentions(user); n != 9 {
 					t.Fatalf("%d rows name the user, want 7 months, one twice, and serves", n)
 				}
-				neighbour := j.mentions("neighbour")
+				neighbor := j.mentions("neighbor")
 				j.add(events.Event{Kind: kind, User: user})
 				mustBeEmpty(t, j, user, "at once")
 				for m := range 7 {
@@ -72,8 +72,8 @@ func TestErased(t *testing.T) {
 				if served := j.served(user); !slices.Equal(served, []string{"8"}) {
 					t.Errorf("%v were served", served)
 				}
-				if n := j.mentions("neighbour"); n != neighbour {
-					t.Errorf("%d of %d rows of another user are left", n, neighbour)
+				if n := j.mentions("neighbor"); n != neighbor {
+					t.Errorf("%d of %d rows of another user are left", n, neighbor)
 				}
 				j.tick(monthStart(2026, 12) + 10*day)
 				if unseen := j.ask(user, 6, "7", "8", "100"); !slices.Equal(unseen, []uint32{1, 2}) {
@@ -113,8 +113,8 @@ func (j *journal) served(user string) []string {
 	return served
 }
 
-// TestErasedWhileUpkeepIsAtWork deletes users at any hour of the weeks in which a month is sealed and another is dropped.
-func TestErasedWhileUpkeepIsAtWork(t *testing.T) {
+// TestErasedWhileMaintenanceIsAtWork deletes users at any hour of the weeks in which a month is sealed and another is dropped.
+func TestErasedWhileMaintenanceIsAtWork(t *testing.T) {
 	j := journalOf(t, seen.DefaultSettings(), projections.Options{})
 	defer j.close()
 	const users = 120

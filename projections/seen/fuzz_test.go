@@ -8,24 +8,24 @@ import (
 	"testing"
 )
 
-// FuzzPrints: bytes are no row of prints, or the only row of their set.
-func FuzzPrints(f *testing.F) {
+// FuzzFingerprints: bytes are no row of fingerprints, or the only row of their set.
+func FuzzFingerprints(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, n := range []int{1, 2, 15, 16, 17, 127, 128, 300} {
-		f.Add(appendPrints(nil, randomSet(r, n, printBits)))
+		f.Add(appendFingerprints(nil, randomSet(r, n, printBits)))
 	}
-	f.Add(appendPrints(nil, []uint64{0, 1, 2, 1<<printBits - 1}))
-	f.Add([]byte{versionPrints, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
+	f.Add(appendFingerprints(nil, []uint64{0, 1, 2, 1<<printBits - 1}))
+	f.Add([]byte{versionFingerprints, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1})
 	f.Fuzz(func(t *testing.T, row []byte) {
-		got, err := decodePrints(nil, row)
+		got, err := decodeFingerprints(nil, row)
 		if cap(got) > 16*len(row)+64 {
-			t.Fatalf("%d bytes take space for %d prints", len(row), cap(got))
+			t.Fatalf("%d bytes take space for %d fingerprints", len(row), cap(got))
 		}
 		if err != nil {
 			return
 		}
 		mustRise(t, got, printBits)
-		if again := appendPrints(nil, got); !bytes.Equal(again, row) {
+		if again := appendFingerprints(nil, got); !bytes.Equal(again, row) {
 			t.Fatalf("%x is read as the set of %x", row, again)
 		}
 		if merged, err := union(nil, [][]byte{row, row}); err != nil || !bytes.Equal(merged, row) {
@@ -43,7 +43,7 @@ func mustRise(t *testing.T, set []uint64, width int) {
 	}
 }
 
-// FuzzCut: bytes are no row of cut prints, or the only one of their set and width.
+// FuzzCut: bytes are no row of truncated fingerprints, or the only one of their set and width.
 func FuzzCut(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, n := range []int{1, 2, 100} {
@@ -54,7 +54,7 @@ func FuzzCut(f *testing.F) {
 	f.Fuzz(func(t *testing.T, row []byte) {
 		got, width, err := decodeCut(nil, row)
 		if cap(got) > 16*len(row)+64 {
-			t.Fatalf("%d bytes take space for %d prints", len(row), cap(got))
+			t.Fatalf("%d bytes take space for %d fingerprints", len(row), cap(got))
 		}
 		if err != nil {
 			return
@@ -66,7 +66,7 @@ func FuzzCut(f *testing.F) {
 	})
 }
 
-// FuzzBloom: bytes are no filter, or one that tells of each print whether it is in it.
+// FuzzBloom: bytes are no filter, or one that reports of each print whether it is in it.
 func FuzzBloom(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, n := range []int{1, 2, 100, 300} {
@@ -84,7 +84,7 @@ func FuzzBloom(f *testing.F) {
 			t.Fatalf("%x is read as %x", row, again)
 		}
 		if b.n < 1 || b.n > 8*len(row) || len(b.bits) == 0 {
-			t.Fatalf("%d prints in %d bytes", b.n, len(row))
+			t.Fatalf("%d fingerprints in %d bytes", b.n, len(row))
 		}
 		probed &= 1<<printBits - 1
 		want := true

@@ -1,9 +1,6 @@
 package seen
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 )
@@ -14,29 +11,24 @@ func RowKinds() []string { return projections.RowKinds(rowForms) }
 // DescribeKey is [DescribeRow] for people: in one line.
 func DescribeKey(key, value []byte) (string, error) { return projections.Text(DescribeRow(key, value)) }
 
-// DescribeRow tells what a row of the store says. It returns [ErrCorrupt] for a row that the fold cannot
-// have written.
+// DescribeRow describes a row of the store, see [projections.DescribeForm].
 func DescribeRow(key, value []byte) (*projections.Description, error) {
-	d, err := projections.DescribeForm(rowForms, key, value)
-	if err != nil && !errors.Is(err, ErrCorrupt) {
-		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return d, err
+	return projections.DescribeForm(rowForms, key, value)
 }
 
 var rowForms = map[projections.Tag]projections.RowForm{
-	tagOpen:   {Name: "plays", Parts: "A", Dated: true, Value: describePrints},
-	tagSealed: {Name: "sealed", Parts: "A", Dated: true, Value: describeSealed},
+	tagOpen:   {Name: "plays", Parts: "A", Dated: projections.Month, Value: describeFingerprints},
+	tagSealed: {Name: "sealed", Parts: "A", Dated: projections.Month, Value: describeSealed},
 	tagServed: {Name: "served", Parts: "A", Value: describeServed},
 	tagClosed: {Name: "closed", Parts: "hash"},
 	tagPlan:   {Name: "plan", Value: describePlan},
 	tagTick:   {Name: "tick", Value: describeTick},
 }
 
-func describePrints(d *projections.Description, row []byte) error {
-	prints, err := decodePrints(nil, row)
+func describeFingerprints(d *projections.Description, row []byte) error {
+	fingerprints, err := decodeFingerprints(nil, row)
 	if err == nil {
-		d.Int("prints", int64(len(prints)))
+		d.Int("fingerprints", int64(len(fingerprints)))
 		d.Int("bytes", int64(len(row)))
 	}
 	return err
@@ -44,9 +36,9 @@ func describePrints(d *projections.Description, row []byte) error {
 
 func describeSealed(d *projections.Description, row []byte) error {
 	if len(row) > 0 && row[0] == versionCut {
-		prints, width, err := decodeCut(nil, row)
+		fingerprints, width, err := decodeCut(nil, row)
 		if err == nil {
-			d.Int("prints", int64(len(prints)))
+			d.Int("fingerprints", int64(len(fingerprints)))
 			d.Int("width", int64(width))
 			d.Int("bytes", int64(len(row)))
 		}

@@ -63,7 +63,7 @@ func mustRefuse(t *testing.T, text string, key, value []byte) {
 	t.Helper()
 	refuse := func(what string, key, value []byte) {
 		t.Helper()
-		if got, err := DescribeKey(key, value); !errors.Is(err, ErrCorrupt) {
+		if got, err := DescribeKey(key, value); !errors.Is(err, projections.ErrCorrupt) {
 			t.Errorf("%s: %s: %q, %v", text, what, got, err)
 		}
 	}
@@ -96,8 +96,8 @@ func TestDescribeDates(t *testing.T) {
 	if binary.BigEndian.Uint16(key) != 671 {
 		t.Fatalf("%x", key)
 	}
-	text, err := DescribeKey(key, appendPrint(nil, 5))
-	if want := " plays month=2025-12 A=ann prints=1 bytes=8"; err != nil || !strings.HasSuffix(text, want) {
+	text, err := DescribeKey(key, appendFingerprint(nil, 5))
+	if want := " plays month=2025-12 A=ann fingerprints=1 bytes=8"; err != nil || !strings.HasSuffix(text, want) {
 		t.Errorf("%q (%v), want %q", text, err, want)
 	}
 }

@@ -2,28 +2,21 @@ package seen
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 )
 
-// ErrCorrupt is returned for a row that no fold can have written.
-var ErrCorrupt = errors.New("seen: impossible row")
-
-func errRow(what string, row []byte) error { return fmt.Errorf("%w: %s %x", ErrCorrupt, what, row) }
-
 // The rows, in physical order. A month comes before the tag in 2 bytes and the shard of the user after it, so that what
 // expires together stands together; a month is never as large as StoreShard.
 //
 //	tag   key               value     holds
-//	0x60  month | shard A   prints    plays of A in the month: all of an open one, of a closed one what came late
+//	0x60  month | shard A   fingerprints    plays of A in the month: all of an open one, of a closed one what came late
 //	0x61  month | shard A   filter    plays of A in a closed month
 //	0x62  shard | A         serves    the last 100 items served to A
 //	0x63  shard | hash      -         no backfill about a user counts: a keyed hash stands for the id
 //	0x64  partition |       plan      the months that have rows, in the first shard of the partition
-//	0x65  store |           tick      how far the upkeep got
+//	0x65  store |           tick      how far the maintenance got
 const (
 	tagOpen projections.Tag = projections.FirstSeenTag + iota
 	tagSealed

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// probe holds candidates against sets of prints and Bloom filters.
+// probe holds candidates against sets of fingerprints and Bloom filters.
 //
 //	candidates ── print of each ──► map of all sets ───hit──► search in the sets hit ─► seen
 //	                                   │ miss                       │ in none
@@ -13,9 +13,9 @@ import (
 //	                                Bloom filter ──► Bloom filter ──► ... ──► unseen
 type probe struct {
 	salt uint64
-	// prints are those of the candidates, left the indexes of those that are not known to be seen, rising.
-	prints []uint64
-	left   []uint32
+	// fingerprints are those of the candidates, left the indexes of those that are not known to be seen, rising.
+	fingerprints []uint64
+	left         []uint32
 	// values are the members of all sets, one set after the other, each sorted.
 	values []uint64
 	sets   []set
@@ -27,7 +27,7 @@ type probe struct {
 	key     []byte
 }
 
-// set is a set of prints, all or the first bits of them.
+// set is a set of fingerprints, all or the first bits of them.
 type set struct {
 	from, to int // in values
 	width    int
@@ -35,13 +35,13 @@ type set struct {
 
 func (p *probe) reset(salt uint64, n int) {
 	p.salt = salt
-	p.prints = slices.Grow(p.prints[:0], n)[:n]
+	p.fingerprints = slices.Grow(p.fingerprints[:0], n)[:n]
 	p.left, p.values, p.sets = p.left[:0], p.values[:0], p.sets[:0]
 	p.filters, p.data = p.filters[:0], p.data[:0]
 }
 
 func (p *probe) memory() int {
-	return 8*(cap(p.prints)+cap(p.values)) + 4*cap(p.left) + cap(p.members) + cap(p.data)
+	return 8*(cap(p.fingerprints)+cap(p.values)) + 4*cap(p.left) + cap(p.members) + cap(p.data)
 }
 
 // begin and end stand around the appending of a set to values.
@@ -55,9 +55,9 @@ func (p *probe) end(width int, sorted bool) {
 	}
 }
 
-func (p *probe) addPrints(row []byte) (err error) {
+func (p *probe) addFingerprints(row []byte) (err error) {
 	p.begin()
-	p.values, err = decodePrints(p.values, row)
+	p.values, err = decodeFingerprints(p.values, row)
 	p.end(printBits, true)
 	return err
 }
@@ -84,7 +84,7 @@ func (p *probe) addBloom(row []byte) error {
 
 // sift finds out which candidates are left.
 func (p *probe) sift() {
-	p.left = slices.Grow(p.left, len(p.prints))[:len(p.prints)]
+	p.left = slices.Grow(p.left, len(p.fingerprints))[:len(p.fingerprints)]
 	for i := range p.left {
 		p.left[i] = uint32(i)
 	}
@@ -95,7 +95,7 @@ func (p *probe) sift() {
 		return
 	}
 	for _, i := range p.left {
-		p.prints[i] = spread(p.prints[i])
+		p.fingerprints[i] = spread(p.fingerprints[i])
 	}
 	for i := range p.filters {
 		p.siftFilter(&p.filters[i])
@@ -109,7 +109,7 @@ const perValue = 16
 // siftSets drops the candidates that are in a set.
 func (p *probe) siftSets() {
 	if len(p.left) < len(p.values)/perValue {
-		p.left = slices.DeleteFunc(p.left, func(i uint32) bool { return p.inSets(p.prints[i], 1<<8-1) })
+		p.left = slices.DeleteFunc(p.left, func(i uint32) bool { return p.inSets(p.fingerprints[i], 1<<8-1) })
 		return
 	}
 	size := min(max(bits.Len(uint(len(p.values)*perValue)), 8), 26)
@@ -121,8 +121,8 @@ func (p *probe) siftSets() {
 	shift := printBits - size
 	kept := p.left[:0]
 	for _, i := range p.left {
-		of := p.members[p.prints[i]>>shift]
-		if of == 0 || !p.inSets(p.prints[i], of) {
+		of := p.members[p.fingerprints[i]>>shift]
+		if of == 0 || !p.inSets(p.fingerprints[i], of) {
 			kept = append(kept, i)
 		}
 	}
@@ -177,7 +177,7 @@ func (p *probe) siftFilter(b *bloomFilter) {
 	kept := 0
 	for _, i := range p.left {
 		p.left[kept] = i
-		if !b.has(p.prints[i]) {
+		if !b.has(p.fingerprints[i]) {
 			kept++
 		}
 	}

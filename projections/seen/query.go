@@ -25,7 +25,7 @@ func Query(r State, s Settings) *Queries { return &Queries{r: r, settings: s} }
 // Question is what candidates are held against.
 type Question struct {
 	User string
-	// Window is how many calendar months count, that of the position included; 0: the default of the settings. It is cut
+	// Window is how many calendar months count, that of the position included; 0 means the default of the settings. It is cut
 	// to the retention.
 	Window int
 	// IgnoreServed looks at plays only, not at what was served last.
@@ -43,7 +43,7 @@ func (q *Queries) Filter(x Question, items []string, unseen []uint32) (out []uin
 	for i, item := range items {
 		var hash uint64
 		hash, p.key = itemHash(p.key, item)
-		p.prints[i] = printOf(hash, p.salt)
+		p.fingerprints[i] = printOf(hash, p.salt)
 	}
 	return q.filter(x, p, unseen)
 }
@@ -53,7 +53,7 @@ func (q *Queries) FilterNumeric(x Question, items []uint64, unseen []uint32) (ou
 	p := takeProbe(userSalt(x.User), len(items))
 	defer p.give()
 	for i, item := range items {
-		p.prints[i] = printOf(item, p.salt)
+		p.fingerprints[i] = printOf(item, p.salt)
 	}
 	return q.filter(x, p, unseen)
 }
@@ -89,7 +89,7 @@ func (q *Queries) readMonth(p *probe, m month, user string) error {
 		return err
 	}
 	if ok {
-		if err := p.addPrints(row); err != nil {
+		if err := p.addFingerprints(row); err != nil {
 			return err
 		}
 	}

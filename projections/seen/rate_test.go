@@ -17,28 +17,28 @@ func TestFalsePositiveRate(t *testing.T) {
 			positives, tried := 0, 0
 			// Many small sets: the rate is that of all users together.
 			for sets := max(1, 2000/n); sets > 0; sets-- {
-				prints := make([]uint64, n)
-				for i := range prints {
-					prints[i] = r.Uint64N(1 << printBits)
+				fingerprints := make([]uint64, n)
+				for i := range fingerprints {
+					fingerprints[i] = r.Uint64N(1 << printBits)
 				}
-				slices.Sort(prints)
+				slices.Sort(fingerprints)
 				p := &probe{}
 				p.reset(0, probes/max(1, 2000/n))
-				for i := range p.prints {
-					p.prints[i] = r.Uint64N(1 << printBits)
+				for i := range p.fingerprints {
+					p.fingerprints[i] = r.Uint64N(1 << printBits)
 				}
 				var err error
 				if kind == "bloom" {
-					err = p.addBloom(appendBloom(nil, prints, bits))
+					err = p.addBloom(appendBloom(nil, fingerprints, bits))
 				} else {
-					err = p.addCut(appendCut(nil, prints, bits))
+					err = p.addCut(appendCut(nil, fingerprints, bits))
 				}
 				if err != nil {
 					t.Fatal(err)
 				}
 				p.sift()
-				tried += len(p.prints)
-				positives += len(p.prints) - len(p.left)
+				tried += len(p.fingerprints)
+				positives += len(p.fingerprints) - len(p.left)
 			}
 			rate := float64(positives) / float64(tried) * (1 << bits)
 			t.Logf("%d plays, %s: %.2f of what is allowed", n, kind, rate)

@@ -6,9 +6,11 @@ import (
 	"slices"
 
 	"github.com/bits-and-blooms/bloom/v3"
+
+	"github.com/skein-feed/skein/projections"
 )
 
-// A closed month is sealed into a filter: a Bloom filter of the right size, or prints that are cut to what the allowed
+// A closed month is sealed into a filter: a Bloom filter of the right size, or fingerprints that are cut to what the allowed
 // share of false positives needs. Either takes an unseen candidate for a seen one with probability 2^-bits or less,
 // however many plays there are: see B. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 13 (7),
 // 1970.
@@ -17,44 +19,44 @@ import (
 // needs.
 const leastBits = 3
 
-// seal appends the filter of a sorted set of prints, at least one.
-func (f *Seen) seal(dst []byte, prints []uint64) []byte {
+// seal appends the filter of a sorted set of fingerprints, at least one.
+func (f *Seen) seal(dst []byte, fingerprints []uint64) []byte {
 	if f.settings.Fingerprints {
-		return appendCut(dst, prints, f.bits)
+		return appendCut(dst, fingerprints, f.bits)
 	}
-	return appendBloom(dst, prints, f.bits)
+	return appendBloom(dst, fingerprints, f.bits)
 }
 
-// cutWidth returns how wide prints are when n of them are cut: an unseen candidate has one of n prints of so many bits
+// cutWidth returns how wide fingerprints are when n of them are cut: an unseen candidate has one of n fingerprints of so many bits
 // with probability 2^-bits at most.
 func cutWidth(n, bits int) int { return min(printBits, log2Ceil(uint64(n))+bits) }
 
 func log2Ceil(n uint64) int { return bits.Len64(n - 1) }
 
-// The row of cut prints: a version byte, the width, and the prints as in a row of prints.
-func appendCut(dst []byte, prints []uint64, bits int) []byte {
-	width := cutWidth(len(prints), bits)
-	cut := make([]uint64, len(prints))
-	for i, p := range prints {
+// The row of truncated fingerprints: a version byte, the width, and the fingerprints as in a row of fingerprints.
+func appendCut(dst []byte, fingerprints []uint64, bits int) []byte {
+	width := cutWidth(len(fingerprints), bits)
+	cut := make([]uint64, len(fingerprints))
+	for i, p := range fingerprints {
 		cut[i] = p >> (printBits - width)
 	}
 	return appendRice(append(dst, versionCut, byte(width)), slices.Compact(cut), width)
 }
 
-// decodeCut appends the cut prints of a row.
+// decodeCut appends the truncated fingerprints of a row.
 func decodeCut(dst []uint64, row []byte) (cut []uint64, width int, err error) {
 	if len(row) < 2 || row[0] != versionCut || row[1] == 0 || row[1] > printBits {
-		return dst, 0, errRow("cut prints", row)
+		return dst, 0, projections.RowError("truncated fingerprints", row)
 	}
 	width = int(row[1])
 	out, ok := decodeRice(dst, row[2:], width)
 	if !ok {
-		return dst, 0, errRow("cut prints", row)
+		return dst, 0, projections.RowError("truncated fingerprints", row)
 	}
 	return out, width, nil
 }
 
-// The row of a Bloom filter: a version byte, the number of positions that a print has, the number of prints as a varint,
+// The row of a Bloom filter: a version byte, the number of positions that a print has, the number of fingerprints as a varint,
 // and the bits, the lowest of each byte first.
 
 // bloomSize returns the size of a filter in bits, a multiple of 64: n · k / ln 2, at which half of the bits are set. It is
@@ -64,17 +66,17 @@ func bloomSize(n, k int) uint {
 	return (uint((uint64(n)*uint64(k)*perLn2)>>16) + 64) &^ 63
 }
 
-func appendBloom(dst []byte, prints []uint64, k int) []byte {
-	size := bloomSize(len(prints), k)
+func appendBloom(dst []byte, fingerprints []uint64, k int) []byte {
+	size := bloomSize(len(fingerprints), k)
 	filter := bloom.New(size, uint(k))
 	set := filter.BitSet()
-	for _, p := range prints {
+	for _, p := range fingerprints {
 		pos := positions(spread(p))
 		for range k {
 			set.Set(uint(pos.next(uint64(size))))
 		}
 	}
-	dst = binary.AppendUvarint(append(dst, versionBloom, byte(k)), uint64(len(prints)))
+	dst = binary.AppendUvarint(append(dst, versionBloom, byte(k)), uint64(len(fingerprints)))
 	for _, word := range set.Words() {
 		dst = binary.LittleEndian.AppendUint64(dst, word)
 	}
@@ -109,21 +111,21 @@ type bloomFilter struct {
 
 func decodeBloom(row []byte) (b bloomFilter, err error) {
 	if len(row) < 3 || row[0] != versionBloom || row[1] < leastBits {
-		return b, errRow("filter", row)
+		return b, projections.RowError("filter", row)
 	}
 	n, used := binary.Uvarint(row[2:])
 	b = bloomFilter{k: int(row[1]), n: int(n)}
 	if used <= 0 || n == 0 || n > 8*uint64(len(row)) || used > 1 && n>>(7*(used-1)) == 0 {
-		return b, errRow("filter", row)
+		return b, projections.RowError("filter", row)
 	}
 	b.bits = row[2+used:]
 	if uint(len(b.bits))*8 != bloomSize(b.n, b.k) {
-		return b, errRow("filter", row)
+		return b, projections.RowError("filter", row)
 	}
 	return b, nil
 }
 
-// has reports whether a print, spread, may be in the filter. Three bits are looked at together: seven of eight prints that are
+// has reports whether a print, spread, may be in the filter. Three bits are looked at together: seven of eight fingerprints that are
 // not in it miss one of them, so the processor seldom guesses wrong, and does not wait for one before it fetches the next.
 func (b *bloomFilter) has(spread uint64) bool {
 	const (

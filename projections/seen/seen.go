@@ -18,7 +18,7 @@ type Settings struct {
 	// FalsePositives is the greatest share of unseen candidates that may be taken for seen over the default window.
 	// Default 0.001.
 	FalsePositives float64
-	// Fingerprints keeps closed months as cut fingerprints instead of Bloom filters: smaller, and faster to ask with
+	// Fingerprints keeps closed months as truncated fingerprints instead of Bloom filters: smaller, and faster to ask with
 	// many candidates, slower with few.
 	Fingerprints bool
 }
@@ -29,7 +29,7 @@ func DefaultSettings() Settings { return Settings{Window: 4, Retention: 6, False
 // Bounds of settings.
 const (
 	maxRetention = 120
-	// leastFalsePositives is what prints of 40 bits can hold for some hundred plays a month. For more it is n / 2^40.
+	// leastFalsePositives is what fingerprints of 40 bits can hold for some hundred plays a month. For more it is n / 2^40.
 	leastFalsePositives = 1e-9
 )
 
@@ -63,10 +63,10 @@ type Seen struct {
 
 	b *projections.Batch
 	// kept is read when the batch changes.
-	kept upkeep
+	kept maintenance
 	// key and value are scratch: the batch copies what it is given.
-	key, value []byte
-	prints     []uint64
+	key, value   []byte
+	fingerprints []uint64
 	// calendar is asked for times of events, ticks for those of visits.
 	calendar, ticks calendar
 }
@@ -90,7 +90,7 @@ func (*Seen) Name() string { return "seen" }
 // Version is the version of the fold and its rows.
 func (*Seen) Version() uint32 { return 2 }
 
-// Reads reports that the queries read all versions: what differs is the plan of the upkeep, which they do not read.
+// Reads reports that the queries read all versions: what differs is the plan of the maintenance, which they do not read.
 func (*Seen) Reads(version uint32) bool { return version >= 1 && version <= 2 }
 
 // Config returns the settings.
@@ -115,7 +115,7 @@ func (*Seen) Kinds() []events.Kind {
 // Dated has the tags of the rows of months.
 func (*Seen) Dated() []projections.Tag { return datedTags }
 
-// Merger merges rows that are written without being read: sets of prints, whose union is taken, and serves, of which the
+// Merger merges rows that are written without being read: sets of fingerprints, whose union is taken, and serves, of which the
 // newest are kept. Both are semilattices: neither order nor repetition matters.
 func (*Seen) Merger() projections.Merger {
 	return projections.Merger{
@@ -127,13 +127,13 @@ func (*Seen) Merger() projections.Merger {
 			case len(key) > 2 && projections.Tag(key[2]) == tagServed:
 				return mergeServes(dst, values)
 			}
-			return dst, errRow("merged key", key)
+			return dst, projections.RowError("merged key", key)
 		},
 	}
 }
 
 // Forget drops the copy of the plans.
-func (f *Seen) Forget() { f.kept = upkeep{} }
+func (f *Seen) Forget() { f.kept = maintenance{} }
 
 // Apply folds one event. A live play or serve is one blind write.
 func (f *Seen) Apply(ev events.Event, b *projections.Batch) error {
@@ -173,7 +173,7 @@ func (f *Seen) played(ev *events.Event, now events.Micros) error {
 	}
 	var hash uint64
 	hash, f.key = itemHash(f.key, ev.Item)
-	f.value = appendPrint(f.value[:0], printOf(hash, userSalt(ev.User)))
+	f.value = appendFingerprint(f.value[:0], printOf(hash, userSalt(ev.User)))
 	f.key = monthKey(f.key[:0], m, tagOpen, ev.User)
 	f.b.Merge(f.key, f.value)
 	return nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
 )
 
 // maxServed is how many served items are kept of a user.
@@ -77,36 +78,36 @@ func appendServes(dst []byte, serves []serve) []byte {
 // decodeServes appends the serves of a row, which share its memory.
 func decodeServes(dst []serve, row []byte) ([]serve, error) {
 	if len(row) < 2 || row[0] != versionServes {
-		return dst, errRow("serves", row)
+		return dst, projections.RowError("serves", row)
 	}
 	first := len(dst)
 	for rest := row[1:]; len(rest) > 0; {
 		if len(rest) < 9 || rest[8] == 0 {
-			return dst, errRow("serves", row)
+			return dst, projections.RowError("serves", row)
 		}
 		stamp, n := binary.BigEndian.Uint64(rest), rest[8]
 		if len(dst) > first && dst[len(dst)-1].stamp <= stamp {
-			return dst, errRow("serves", row)
+			return dst, projections.RowError("serves", row)
 		}
 		rest = rest[9:]
 		for range n {
 			if len(rest) == 0 {
-				return dst, errRow("serves", row)
+				return dst, projections.RowError("serves", row)
 			}
 			place := rest[0]
 			_, after, err := events.CutID(rest[1:])
 			if err != nil {
-				return dst, errRow("serves", row)
+				return dst, projections.RowError("serves", row)
 			}
 			s := serve{stamp, place, rest[1 : len(rest)-len(after)]}
 			if n := len(dst); n > first && compareServes(dst[n-1], s) >= 0 {
-				return dst, errRow("serves", row)
+				return dst, projections.RowError("serves", row)
 			}
 			dst, rest = append(dst, s), after
 		}
 	}
 	if len(dst)-first > maxServed {
-		return dst, errRow("serves", row)
+		return dst, projections.RowError("serves", row)
 	}
 	return dst, nil
 }

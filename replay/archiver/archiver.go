@@ -93,7 +93,7 @@ type Status struct {
 	Waiting int
 	// SealTime is when this process last sealed a segment; zero: it has not.
 	SealTime time.Time
-	// Trimmed is the highest sequence that this process has trimmed; 0: it has not.
+	// Trimmed is the highest sequence that this process has trimmed; 0 means it has not.
 	Trimmed uint64
 	// Err is why it last could not go on; nil once it did.
 	Err error

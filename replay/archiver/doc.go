@@ -8,7 +8,7 @@
 // One process of those that share a log does this: the holder of the lease. The others see what it has sealed when they next
 // look ([Archiver.Run] reloads the manifest for them).
 //
-// What is sealed by the hour is small: the holder of the lease also merges neighbouring segments, beside sealing and at a slow
+// What is sealed by the hour is small: the holder of the lease also merges neighboring segments, beside sealing and at a slow
 // pace, and removes the files that were merged an hour later. A scrub waits for the merge that is under way, and none begins
 // during it ([archive.Archive.Merge]).
 //

@@ -12,7 +12,7 @@ import (
 
 // Examined is what can be told of a stream beside its archive.
 type Examined struct {
-	// Wrong says why the log cannot go on with the stream; nil: it can.
+	// Wrong says why the log cannot go on with the stream; nil means it can.
 	Wrong error
 	// Epoch is that of the stream, Last the highest sequence that it knows of; 0 if it cannot be opened or does not belong to
 	// the archive.

@@ -40,7 +40,7 @@ func Heal(ctx context.Context, b bucket.Bucket, cfg eventlog.Config) (r *Recalle
 	return recall(ctx, a, log)
 }
 
-// recall replaces files of event ids that are damaged. The log is the stream; nil: there is none.
+// recall replaces files of event ids that are damaged. The log is the stream; nil means there is none.
 func recall(ctx context.Context, a *archive.Archive, log *eventlog.Log) (*Recalled, error) {
 	known, err := a.Remembered(ctx)
 	if err != nil || len(known.Damaged) == 0 {

@@ -21,7 +21,7 @@ type RestoreOptions struct {
 	Stream eventlog.Config
 	// Replace: what a damaged stream there still has is archived, and then it is deleted, with all that cannot be read of it.
 	Replace bool
-	// Damaged is what is left of the old stream, to be read as far as that goes; nil: nothing is.
+	// Damaged is what is left of the old stream, to be read as far as that goes; nil means nothing is.
 	Damaged *eventlog.Config
 	// Stores are how far stores had come, by name: what they have and the log has not is lost.
 	Stores map[string]events.Cursor
@@ -33,10 +33,10 @@ type Restored struct {
 	Epoch uint32
 	// Archived is the end of the archive before, Head what the log now has.
 	Archived, Head events.Cursor
-	// Salvaged is what was taken from the damaged stream; nil: nothing, for the reason Unreadable, if there was one.
+	// Salvaged is what was taken from the damaged stream; nil means nothing, for the reason Unreadable, if there was one.
 	Salvaged   *eventlog.SalvageReport
 	Unreadable error
-	// Repeats tell of event ids whose files in the archive were damaged; nil: none were.
+	// Repeats tell of event ids whose files in the archive were damaged; nil means none were.
 	Repeats *Recalled
 	// Stores tell what becomes of the stores, by name.
 	Stores []StoreFate
@@ -46,7 +46,7 @@ type Restored struct {
 type StoreFate struct {
 	Name   string
 	Cursor events.Cursor
-	// Refused says why the store cannot go on, and must be built again; nil: it goes on. [events.ErrOtherEpoch]: it had come
+	// Refused says why the store cannot go on, and must be built again; nil means it goes on. [events.ErrOtherEpoch]: it had come
 	// further than the log now goes.
 	Refused error
 	// Holds are sequences that the store has folded and the log has lost.
@@ -95,7 +95,7 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	r.Log = r.Archived.Log
 	if o.Replace {
 		err = r.replace(ctx, a, o.Stream)
-		// Before anything is changed: once the archive is in a new epoch, a stream of the former one is of no use.
+		// Before anything is changed: once the archive is in a new epoch, a stream of the previous one is of no use.
 	} else if err = refuseStream(ctx, o.Stream); err == nil {
 		err = r.takeDamaged(ctx, a, o.Damaged)
 	}

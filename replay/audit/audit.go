@@ -44,7 +44,7 @@ func (e Entity) String() string {
 	return "user " + e.User
 }
 
-// Limits bound what one check of an entity reads; 0: everything.
+// Limits bound what one check of an entity reads; 0 means everything.
 type Limits struct {
 	// List is how many entries of a list are read: of longer ones the length is not compared.
 	List int
@@ -54,7 +54,7 @@ type Limits struct {
 
 // Audit is the three stores at one common position. It belongs to one goroutine, and must be closed.
 type Audit struct {
-	// Rest is called after each check, and in it after each piece; nil: there is no rest.
+	// Rest is called after each check, and in it after each piece; nil means there is no rest.
 	Rest func(context.Context) error
 	// Hold is how long a position is held where another one would do as well: from check to check, and in the walk over the
 	// other sides of a long list. Default 10 s.
@@ -67,11 +67,10 @@ type Audit struct {
 	stores []Viewer
 	views  []*projections.View
 	// opened is when the views were.
-	opened time.Time
-	// graph is asked of its own store, embedded of that of inbox.
-	graph, embedded *graph.Queries
-	inbox           *inbox.Queries
-	counters        *counters.Queries
+	opened   time.Time
+	graph    *graph.Queries
+	inbox    *inbox.Queries
+	counters *counters.Queries
 
 	entity   Entity
 	findings []Finding
@@ -83,7 +82,7 @@ type Audit struct {
 func Open(ctx context.Context, graphs, inboxes, counts Viewer, limits Limits) (*Audit, error) {
 	a := &Audit{
 		Hold: 10 * time.Second, limits: limits, stores: []Viewer{graphs, inboxes, counts},
-		graph: &graph.Queries{}, embedded: &graph.Queries{}, inbox: &inbox.Queries{}, counters: &counters.Queries{},
+		graph: &graph.Queries{}, inbox: &inbox.Queries{}, counters: &counters.Queries{},
 	}
 	return a, a.open(ctx)
 }
@@ -94,8 +93,7 @@ func (a *Audit) open(ctx context.Context) (err error) {
 	}
 	a.opened = time.Now()
 	// The queries stay where they are: who walks over a list goes on with them.
-	*a.graph, *a.embedded = *graph.Query(a.views[0]), *graph.Query(a.views[1])
-	*a.inbox, *a.counters = *inbox.Query(a.views[1]), *counters.Query(a.views[2])
+	*a.graph, *a.inbox, *a.counters = *graph.Query(a.views[0]), *inbox.Query(a.views[1]), *counters.Query(a.views[2])
 	return nil
 }
 
@@ -170,8 +168,7 @@ func (a *Audit) rest(ctx context.Context) error {
 
 // corrupt reports whether an error is of a row that no fold can have written.
 func corrupt(err error) bool {
-	return errors.Is(err, projections.ErrCorrupt) || errors.Is(err, graph.ErrCorrupt) || errors.Is(err, inbox.ErrCorrupt) ||
-		errors.Is(err, counters.ErrCorrupt) || errors.Is(err, events.ErrKeyID)
+	return errors.Is(err, projections.ErrCorrupt) || errors.Is(err, events.ErrKeyID)
 }
 
 func (a *Audit) find(check string, stores []string, format string, args ...any) {
@@ -218,9 +215,7 @@ func (a *Audit) entities(shard events.Shard) (map[Entity]struct{}, error) {
 	}
 	g, i, c := a.views[0], a.views[1], a.views[2]
 	return found, errors.Join(
-		graph.EachUser(g, shard, user), graph.EachUser(i, shard, user), inbox.EachUser(i, shard, user),
-		counters.EachUser(c, shard, user),
-		graph.EachBoard(g, shard, board), graph.EachBoard(i, shard, board), inbox.EachBoard(i, shard, board),
-		counters.EachBoard(c, shard, board),
+		graph.EachUser(g, shard, user), inbox.EachUser(i, shard, user), counters.EachUser(c, shard, user),
+		graph.EachBoard(g, shard, board), inbox.EachBoard(i, shard, board), counters.EachBoard(c, shard, board),
 	)
 }

@@ -169,12 +169,12 @@ func TestDisagree(t *testing.T) {
 		{graphStore, "board-follower B=bob", "drop", "mirror", "user cid"},
 		{graphStore, "edge A=dan", "drop", "mirror", "user ann"},
 		{graphStore, "edge A=ann B=bob", "set ff", "rows", "user ann"},
-		{inboxStore, "entry A=ann", "drop", "feed", "user ann"},
+		{inboxStore, "entry week=2023-11-09 A=ann", "drop", "feed", "user ann"},
 		{inboxStore, "board-pin-count B=bob", "set 09", "counts", "board \"art\" of bob"},
-		{countersStore, "shown-by i=film", "set 02", "items", "user bob"},
-		{countersStore, "shown-on i=film", "drop", "items", "user bob"},
+		{countersStore, "shown B=bob i=film p=1", "set 63", "items", "user bob"},
+		{countersStore, "shown B=bob i=film p=1", "drop", "items", "user bob"},
 		{countersStore, "user-doings A=bob", "drop", "counts", "user bob"},
-		{countersStore, "board-relations B=bob b=art", "drop", "counts", "board \"art\" of bob"},
+		{countersStore, "board-pins B=bob b=art", "drop", "counts", "board \"art\" of bob"},
 	} {
 		t.Run(test.row+" "+test.change, func(t *testing.T) {
 			f := newFixture(t, envs)

@@ -42,10 +42,10 @@ type Config struct {
 	Limits Limits
 	// DiskRetry is how long findings wait for disk before it is looked again. Default a minute.
 	DiskRetry time.Duration
-	// Logger gets what a person must see; nil: nothing.
+	// Logger gets what a person must see; nil means nothing.
 	Logger *slog.Logger
-	// Observe is called after every verification, repair and round, and when a finding could not be explained; nil: nobody
-	// is. It must be quick.
+	// Observe is called after every verification, repair and round, and when a finding could not be explained; nil disables it.
+	// It must be quick.
 	Observe func(Status)
 }
 
@@ -96,8 +96,8 @@ type Auditor struct {
 	// waiting are findings for whose repair there was no disk; it is tried again at tryAt.
 	waiting []Finding
 	tryAt   time.Time
-	// mend is [verify.Repair]; a test looks at what it is asked for.
-	mend func(context.Context, verify.Store, verify.Options) (*verify.Report, error)
+	// repairStore is [verify.Repair]; a test looks at what it is asked for.
+	repairStore func(context.Context, verify.Store, verify.Options) (*verify.Report, error)
 }
 
 type repairOrder struct {
@@ -124,7 +124,7 @@ func NewAuditor(c Config) *Auditor {
 	}
 	return &Auditor{
 		cfg: c, repairs: make(chan repairOrder), written: make(chan struct{}, 1), queued: map[Entity]struct{}{},
-		unexplained: map[Entity]struct{}{}, mend: verify.Repair,
+		unexplained: map[Entity]struct{}{}, repairStore: verify.Repair,
 		// Audits and shadows go on side by side, each with one half.
 		pace: replay.Pace{Share: min(c.Share, 1) / 2},
 		status: Status{

@@ -40,7 +40,8 @@ func (f *fixture) run(change func(*audit.Config)) (told <-chan audit.Status, sto
 		Source: f.log.Source, Share: 1,
 		Shadow: func(name string) verify.Options {
 			return verify.Options{
-				FS: f.fs, Dir: "data/shadow/" + name, Projection: newProjection(index[name]), Source: f.log.Source,
+				FS: f.fs, Dir: "data/shadow/" + name, Source: f.log.Source,
+				New: func() projections.Projection { return newProjection(index[name]) },
 			}
 		},
 		Observe: func(s audit.Status) {
@@ -74,7 +75,7 @@ func TestAuditorHeals(t *testing.T) {
 		want[i] = conformance.RowsOf(t, f.stores[i])
 		f.damage(i, func(db *pebble.DB) error {
 			for n, row := range want[i] {
-				if n%9 != 0 || !projections.Mendable(row.Key) {
+				if n%9 != 0 || !projections.Repairable(row.Key) {
 					continue
 				}
 				if err := db.Delete(row.Key, nil); err != nil {
@@ -121,7 +122,7 @@ func TestAuditorSaysAFoldIsWrong(t *testing.T) {
 	}
 	f.stores[graphStore] = conformance.Open(t, f.fs, oneSided{graph.New()}, projections.Bounds{})
 	conformance.Fold(t, f.stores[graphStore], envs)
-	shadow := verify.Options{FS: f.fs, Dir: "data/scratch", Projection: oneSided{graph.New()}, Source: f.log.Source}
+	shadow := verify.Options{FS: f.fs, Dir: "data/scratch", New: newOneSided, Source: f.log.Source}
 	if r, err := verify.Verify(t.Context(), f.stores[graphStore], shadow); err != nil || !r.Equal {
 		t.Fatal("a shadow saw what it does itself", r, err)
 	}
@@ -130,7 +131,7 @@ func TestAuditorSaysAFoldIsWrong(t *testing.T) {
 		c.Shadow = func(name string) verify.Options {
 			o := others(name)
 			if name == "graph" {
-				o.Projection = oneSided{graph.New()}
+				o.New = newOneSided
 			}
 			return o
 		}
@@ -145,6 +146,8 @@ func TestAuditorSaysAFoldIsWrong(t *testing.T) {
 		}
 	}
 }
+
+func newOneSided() projections.Projection { return oneSided{graph.New()} }
 
 // oneSided is a graph that forgets to write followers.
 type oneSided struct{ *graph.Graph }

@@ -17,14 +17,6 @@ const (
 // unknown is the length of a list that is longer than the limit.
 const unknown = -1
 
-// side is one of the stores that have the graph.
-type side struct {
-	name string
-	q    *graph.Queries
-}
-
-func (a *Audit) sides() []side { return []side{{"graph", a.graph}, {"inbox", a.embedded}} }
-
 // same compares a count with a length.
 func (a *Audit) same(what, of string, count, length int64, stores ...string) {
 	if length != unknown && count != length {
@@ -38,35 +30,30 @@ func (a *Audit) user(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range a.sides() {
-		own, err := s.q.UserCounts(id)
+	own, err := a.graph.UserCounts(id)
+	if err != nil {
+		return err
+	}
+	for _, l := range []struct {
+		kind graph.ListKind
+		name string
+		own  int64
+	}{
+		{graph.FollowingExplicit, "following", own.Following},
+		{graph.FollowingImplicit, "following implicitly", own.FollowingImplicit},
+		{graph.FollowersExplicit, "followers", own.Followers},
+		{graph.FollowersImplicit, "implicit followers", own.FollowersImplicit},
+		{graph.Boards, "boards", own.Boards},
+		{graph.FollowedBoards, "followed boards", own.FollowedBoards},
+		{graph.ExcludedBoards, "excluded boards", own.ExcludedBoards},
+		{graph.Blocked, "blocked", own.Blocked},
+		{graph.Muted, "muted", own.Muted},
+	} {
+		n, err := a.list(ctx, graph.List{Kind: l.kind, User: id}, l.name)
 		if err != nil {
 			return err
 		}
-		for _, l := range []struct {
-			kind       graph.ListKind
-			name       string
-			own, count int64
-		}{
-			{graph.FollowingExplicit, "following", own.Following, count.Following},
-			{graph.FollowingImplicit, "following implicitly", own.FollowingImplicit, count.FollowingImplicit},
-			{graph.FollowersExplicit, "followers", own.Followers, count.Followers},
-			{graph.FollowersImplicit, "implicit followers", own.FollowersImplicit, count.FollowersImplicit},
-			{graph.Boards, "boards", own.Boards, count.Boards},
-			{graph.FollowedBoards, "followed boards", own.FollowedBoards, count.FollowedBoards},
-			{graph.ExcludedBoards, "excluded boards", own.ExcludedBoards, count.ExcludedBoards},
-			{graph.Blocked, "blocked", own.Blocked, unknown},
-			{graph.Muted, "muted", own.Muted, unknown},
-		} {
-			n, err := a.list(ctx, s, graph.List{Kind: l.kind, User: id}, l.name)
-			if err != nil {
-				return err
-			}
-			a.same(l.name, s.name, l.own, n, s.name)
-			if l.count != unknown {
-				a.same(l.name, "counters", l.count, n, s.name, "counters")
-			}
-		}
+		a.same(l.name, "graph", l.own, n, "graph")
 	}
 	if err := a.pins(ctx, id, nil, count.Pins); err != nil {
 		return err
@@ -76,38 +63,34 @@ func (a *Audit) user(ctx context.Context, id string) error {
 
 // board checks all that is known of a board.
 func (a *Audit) board(ctx context.Context, owner, id string) error {
-	count, err := a.counters.Board(owner, id)
+	pins, err := a.counters.BoardPins(owner, id)
 	if err != nil {
 		return err
 	}
-	for _, s := range a.sides() {
-		own, err := s.q.BoardCounts(owner, id)
+	own, err := a.graph.BoardCounts(owner, id)
+	if err != nil {
+		return err
+	}
+	for _, l := range []struct {
+		kind graph.ListKind
+		name string
+		own  int64
+	}{
+		{graph.BoardFollowersExplicit, "board followers", own.Followers},
+		{graph.BoardExcluders, "excluders", own.Excluders},
+		{graph.BoardFollowers, "for whom it appears", own.Appears},
+	} {
+		n, err := a.list(ctx, graph.List{Kind: l.kind, User: owner, Board: id}, l.name)
 		if err != nil {
 			return err
 		}
-		for _, l := range []struct {
-			kind       graph.ListKind
-			name       string
-			own, count int64
-		}{
-			{graph.BoardFollowersExplicit, "board followers", own.Followers, count.Followers},
-			{graph.BoardExcluders, "excluders", own.Excluders, count.Excluders},
-			{graph.BoardFollowers, "for whom it appears", own.Appears, count.Appears},
-		} {
-			n, err := a.list(ctx, s, graph.List{Kind: l.kind, User: owner, Board: id}, l.name)
-			if err != nil {
-				return err
-			}
-			a.same(l.name, s.name, l.own, n, s.name)
-			a.same(l.name, "counters", l.count, n, s.name, "counters")
-		}
+		a.same(l.name, "graph", l.own, n, "graph")
 	}
-	return a.pins(ctx, owner, &id, count.Pins)
+	return a.pins(ctx, owner, &id, pins)
 }
 
 // rest is what is left of a list behind its first page.
 type rest struct {
-	s     side
 	l     graph.List
 	name  string
 	after graph.Mark
@@ -115,19 +98,19 @@ type rest struct {
 
 // list walks over a list and returns its length, which is of one position. The other sides of its first page are looked up
 // at once; those of the others need not be of that position ([Audit.mirrors]).
-func (a *Audit) list(ctx context.Context, s side, l graph.List, name string) (n int64, err error) {
+func (a *Audit) list(ctx context.Context, l graph.List, name string) (n int64, err error) {
 	var after graph.Mark
 	for {
-		page, next, err := s.q.List(ctx, l, after, pageRows)
+		page, next, err := a.graph.List(ctx, l, after, pageRows)
 		if err != nil {
 			return 0, err
 		}
 		if after == nil {
-			if err := a.mirrorPage(ctx, s, l, page, name); err != nil {
+			if err := a.mirrorPage(ctx, l, page, name); err != nil {
 				return 0, err
 			}
 			if next != nil {
-				a.later = append(a.later, rest{s, l, name, next})
+				a.later = append(a.later, rest{l, name, next})
 			}
 		}
 		n += int64(len(page))
@@ -152,9 +135,9 @@ func (a *Audit) mirrors(ctx context.Context) error {
 			if err := a.move(ctx); err != nil {
 				return err
 			}
-			page, next, err := r.s.q.List(ctx, r.l, r.after, pageRows)
+			page, next, err := a.graph.List(ctx, r.l, r.after, pageRows)
 			if err == nil {
-				err = a.mirrorPage(ctx, r.s, r.l, page, r.name)
+				err = a.mirrorPage(ctx, r.l, page, r.name)
 			}
 			if err != nil {
 				return err
@@ -166,9 +149,9 @@ func (a *Audit) mirrors(ctx context.Context) error {
 }
 
 // mirrorPage looks up the other side of every entry of a page.
-func (a *Audit) mirrorPage(ctx context.Context, s side, l graph.List, page []graph.Entry, name string) error {
+func (a *Audit) mirrorPage(ctx context.Context, l graph.List, page []graph.Entry, name string) error {
 	for i := range page {
-		if err := a.mirror(s, l, &page[i], name); err != nil {
+		if err := a.mirror(l, &page[i], name); err != nil {
 			return err
 		}
 		if i%restRows == restRows-1 {
@@ -181,7 +164,7 @@ func (a *Audit) mirrorPage(ctx context.Context, s side, l graph.List, page []gra
 }
 
 // mirror looks up an entry of a list from its other side.
-func (a *Audit) mirror(s side, l graph.List, e *graph.Entry, name string) error {
+func (a *Audit) mirror(l graph.List, e *graph.Entry, name string) error {
 	here := graph.Entry{User: l.User, Board: l.Board, Since: e.Since}
 	other := graph.List{User: e.User, Board: e.Board}
 	ok := true
@@ -192,8 +175,8 @@ func (a *Audit) mirror(s side, l graph.List, e *graph.Entry, name string) error 
 			graph.FollowingExplicit: graph.FollowersExplicit, graph.FollowingImplicit: graph.FollowersImplicit,
 		}[l.Kind]
 		var f graph.Follow
-		if f, err = s.q.User(l.User, e.User); err == nil && f != (graph.Follow{Kind: e.Kind, Since: e.Since}) {
-			a.find("mirror", []string{s.name}, "%s in %s: %s since %d, asked for directly %v", name, s.name, e.User, e.Since, f)
+		if f, err = a.graph.User(l.User, e.User); err == nil && f != (graph.Follow{Kind: e.Kind, Since: e.Since}) {
+			a.find("mirror", []string{"graph"}, "%s: %s since %d, asked for directly %v", name, e.User, e.Since, f)
 		}
 	case graph.FollowersExplicit:
 		other.Kind = graph.FollowingExplicit
@@ -209,17 +192,16 @@ func (a *Audit) mirror(s side, l graph.List, e *graph.Entry, name string) error 
 		other.Kind = graph.ExcludedBoards
 	case graph.Blocked, graph.Muted:
 		var mine, theirs graph.Relationship
-		if mine, err = s.q.Relationship(l.User, e.User); err == nil {
-			theirs, err = s.q.Relationship(e.User, l.User)
+		if mine, err = a.graph.Relationship(l.User, e.User); err == nil {
+			theirs, err = a.graph.Relationship(e.User, l.User)
 		}
 		ok = l.Kind == graph.Muted && mine.Muting || l.Kind == graph.Blocked && mine.Blocking && theirs.BlockedBy
 	}
 	if err == nil && other.Kind != 0 {
-		ok, err = s.q.InList(other, here)
+		ok, err = a.graph.InList(other, here)
 	}
 	if err == nil && !ok {
-		a.find("mirror", []string{s.name}, "%s in %s: %s %s since %d, which is not so from the other side", name, s.name, e.User,
-			e.Board, e.Since)
+		a.find("mirror", []string{"graph"}, "%s: %s %s since %d, which is not so from the other side", name, e.User, e.Board, e.Since)
 	}
 	return err
 }

@@ -101,7 +101,7 @@ func (a *Auditor) stretch(ctx context.Context, shard events.Shard, most time.Dur
 	if err := errors.Join(err, audit.Close()); err != nil {
 		return shard, err
 	}
-	return next, a.settle(ctx, found)
+	return next, a.handle(ctx, found)
 }
 
 // lately checks what was written lately. Under a load that never ends the round has as much time.
@@ -115,7 +115,7 @@ func (a *Auditor) lately(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := a.settle(ctx, found); err != nil {
+		if err := a.handle(ctx, found); err != nil {
 			return err
 		}
 	}

@@ -36,7 +36,7 @@ func (a *Auditor) shadows(ctx context.Context) error {
 	}
 }
 
-// interruptible verifies a projection at the pace and rests, and breaks off when something is to be repaired: verified tells
+// interruptible verifies a projection at the pace and rests, and ends early when something is to be repaired: verified tells
 // whether only the rest was interrupted.
 func (a *Auditor) interruptible(ctx context.Context, name string) (order *repairOrder, verified bool, err error) {
 	within, cancel := context.WithCancel(ctx)
@@ -79,7 +79,7 @@ func (a *Auditor) repair(ctx context.Context, name string, share float64) error 
 	store, o := a.cfg.All[name], a.cfg.Shadow(name)
 	o.Pace.Share = share
 	o.Logger = a.cfg.Logger
-	r, err := a.mend(ctx, store, o)
+	r, err := a.repairStore(ctx, store, o)
 	a.noteDisk(name, err)
 	if r == nil {
 		return err

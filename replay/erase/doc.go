@@ -7,7 +7,7 @@
 //	      │
 //	intake pauses ─► the rest archived, up to H ─► epoch + 1 ─► intake goes on at H + 1 ─► the stream up to H is destroyed
 //	      │
-//	tables with deleted rows, former generations, snapshots: written anew, or removed
+//	tables with deleted rows, previous generations, snapshots: written anew, or removed
 //
 // # What holds
 //

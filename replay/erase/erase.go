@@ -183,19 +183,14 @@ func (o *Options) nextEpoch(ctx context.Context, r *Report) error {
 	return o.Archiver.Now(ctx, end.Seq)
 }
 
-// cleanStores builds the stores anew: tables and manifests of the old generations hold keys of rows that are gone, and so do
-// those of a generation that was begun before. It is not continued.
+// cleanStores builds the stores anew: tables and manifests of the old generations hold keys of rows that are gone.
 func (o *Options) cleanStores(ctx context.Context, r *Report, p *replay.Progress) error {
 	for _, s := range o.Stores {
 		options := o.Rebuild
 		options.Progress = p
-		var report string
-		err := s.Abandon()
+		report, err := rebuild.Rebuild(ctx, s, o.Source, options)
 		if err == nil {
-			report, err = rebuild.Rebuild(ctx, s, o.Source, options)
-		}
-		if err == nil {
-			err = s.DropFormer(ctx)
+			err = s.DeletePrevious(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("build %s anew: %w", s.Name(), err)
@@ -232,7 +227,7 @@ func (o *Options) cleanSnapshots(ctx context.Context, r *Report, p *replay.Progr
 		}
 		if len(names) == 0 {
 			// There are none to be removed by name, but perhaps files that none names.
-			_, err = snapshot.Prune(ctx, o.Bucket, snapshot.Keep{}, time.Now())
+			_, err = snapshot.Prune(ctx, o.Bucket, 0)
 			return err
 		}
 		if _, err = snapshot.Remove(ctx, o.Bucket, names...); err == nil {

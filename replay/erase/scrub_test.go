@@ -23,7 +23,6 @@ import (
 func smallSettings() all.Settings {
 	s := all.Settings{Inbox: inbox.DefaultSettings(), Counters: counters.DefaultSettings()}
 	s.Inbox.Threshold, s.Inbox.Keep = 1, 2
-	s.Counters.Widespread = 2
 	return s
 }
 

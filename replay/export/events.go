@@ -29,7 +29,7 @@ type Source func(ctx context.Context, emit func(*Event) error) error
 // EventsOptions say what is exported of the events of a source.
 type EventsOptions struct {
 	Format Format
-	// Kinds are the wanted ones; 0: all.
+	// Kinds are the wanted ones; 0 means all.
 	Kinds events.KindSet
 	// User, if not empty: only events by or towards this user. See [Concerns].
 	User string

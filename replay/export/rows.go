@@ -47,9 +47,9 @@ type Row struct {
 	Kind string `parquet:"kind,dict"`
 	// Shard is that of the first id of the key; 65535: that of the store.
 	Shard int32 `parquet:"shard"`
-	// Partition holds the shard; -1: the row is of the store as a whole.
+	// Partition is that of the row's home; -1 means the row is of the store as a whole.
 	Partition int32 `parquet:"partition"`
-	// ID is the first id of the key; empty: it has none.
+	// ID is the first id of the key; empty means it has none.
 	ID string `parquet:"id"`
 	// Key and Value have the fields by their names, as text: times in RFC 3339, bytes in base64, "true" for what is set.
 	Key   map[string]string `parquet:"key" parquet-key:",dict"`
@@ -86,13 +86,13 @@ func Rows(ctx context.Context, w io.Writer, v *projections.View, o RowsOptions) 
 		}
 		d, err := all.DescribeRow(o.Projection.Name(), key, it.Value())
 		if err != nil {
-			return n, fmt.Errorf("export: %w; `skein replay repair %s` mends it", err, o.Projection.Name())
+			return n, fmt.Errorf("export: %w; repair it with `skein replay repair %s`", err, o.Projection.Name())
 		}
 		if len(o.Kinds) > 0 && !slices.Contains(o.Kinds, d.Kind) {
 			continue
 		}
 		row := Row{
-			Kind: d.Kind, Shard: int32(d.Shard), Partition: partitionOf(d.Shard), ID: d.About, Position: position, description: d,
+			Kind: d.Kind, Shard: int32(d.Shard), Partition: o.partitionOf(key), ID: d.About, Position: position, description: d,
 		}
 		size := 64 + 2*(len(key)+len(it.Value()))
 		if o.Format == Parquet {
@@ -122,7 +122,9 @@ func (o *RowsOptions) check() error {
 
 // bounds are the keys between which the wanted rows are.
 func (o *RowsOptions) bounds() (lower, upper []byte) {
-	if _, dated := o.Projection.(projections.Dated); dated || o.Partition == AllPartitions {
+	_, dated := o.Projection.(projections.Dated)
+	_, regional := o.Projection.(projections.Regional)
+	if dated || regional || o.Partition == AllPartitions {
 		return nil, nil
 	}
 	const shards = events.NumShards / events.NumPartitions
@@ -144,11 +146,11 @@ func (o *RowsOptions) metadata(at events.Cursor) []pair {
 	}
 }
 
-func partitionOf(s events.Shard) int32 {
-	if s >= events.NumShards {
-		return -1
+func (o *RowsOptions) partitionOf(key []byte) int32 {
+	if p := projections.PartitionOf(o.Projection, key); p != projections.StoreWide {
+		return int32(p)
 	}
-	return int32(s.Partition())
+	return -1
 }
 
 func texts(fields []projections.Field) map[string]string {

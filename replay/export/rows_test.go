@@ -35,7 +35,7 @@ func TestRows(t *testing.T) {
 			}
 			position := s.Cursor().Position().String()
 			for i, row := range want {
-				checkRow(t, p.Name(), row, lines[i], table[i], position)
+				checkRow(t, p, row, lines[i], table[i], position)
 			}
 			for _, id := range oddIDs {
 				of := func(r export.Row) bool { return r.Kind == "edge" && r.ID == id }
@@ -56,14 +56,14 @@ func TestRows(t *testing.T) {
 }
 
 // checkRow holds a row of both formats against the one of the store.
-func checkRow(t *testing.T, projection string, row conformance.Row, l line, r export.Row, position string) {
+func checkRow(t *testing.T, p projections.Projection, row conformance.Row, l line, r export.Row, position string) {
 	t.Helper()
-	d, err := all.DescribeRow(projection, row.Key, row.Value)
+	d, err := all.DescribeRow(p.Name(), row.Key, row.Value)
 	if err != nil {
 		t.Fatal(err)
 	}
-	partition := int32(d.Shard.Partition())
-	if d.Shard == projections.StoreShard {
+	partition := int32(projections.PartitionOf(p, row.Key))
+	if partition == projections.StoreWide {
 		partition = -1
 	}
 	if l.Kind != d.Kind || l.Shard != int32(d.Shard) || l.ID != d.About || l.Position != position || l.Partition != partition {
@@ -159,7 +159,7 @@ func TestRowsRefusals(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	refused(context.Canceled, ended, whole)
-	err := s.Mend(t.Context(), func(_ events.Cursor, _ projections.Reader, m *projections.Mending) error {
+	err := s.Repair(t.Context(), func(_ events.Cursor, _ projections.Reader, m *projections.Repair) error {
 		m.Set(append(projections.AppendPrefix(nil, 1, projections.FirstGraphTag), "cut"...), []byte("x"))
 		return nil
 	})

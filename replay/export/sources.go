@@ -31,11 +31,11 @@ const readBytes = 1 << 20
 type Range struct {
 	// After is a position, or [Earliest].
 	After string
-	// Until is the last position; empty: the end of the log when the export begins.
+	// Until is the last position; empty means the end of the log when the export begins.
 	Until string
-	// Kinds are the wanted ones; 0: all. What the archive keeps of other classes is not read.
+	// Kinds are the wanted ones; 0 means all. What the archive keeps of other classes is not read.
 	Kinds events.KindSet
-	// LogBytes are those of the stream, if it holds the whole log; 0: it does not, or that is not known.
+	// LogBytes are those of the stream, if it holds the whole log; 0 means it does not, or that is not known.
 	LogBytes uint64
 	// LogEvents are about those of the log, of which the stream holds the end only; 0 if that is not known.
 	LogEvents uint64

@@ -38,9 +38,9 @@ type CompareOptions struct {
 	Seed uint64
 	// Patience is for how long a call is tried again while the service does not answer. Default 5 min.
 	Patience time.Duration
-	// Observe is told how many of all users, boards and items are done, from several goroutines; nil: nobody.
+	// Observe is told how many of all users, boards and items are done, from several goroutines; nil disables it.
 	Observe func(done, total int)
-	// Difference is told each of the first 100 different differences, one at a time; nil: nobody.
+	// Difference is told each of the first 100 different differences, one at a time; nil disables it.
 	Difference func(string)
 }
 

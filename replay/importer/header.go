@@ -113,7 +113,7 @@ func (k kindColumns) understood() string {
 	return b.String()
 }
 
-// jsonShape is the error for a file that begins as JSON does; nil: it does not.
+// jsonShape is the error for a file that begins as JSON does; nil means it does not.
 func jsonShape(line string) error {
 	line = strings.TrimSpace(line)
 	var object map[string]json.RawMessage

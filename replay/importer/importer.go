@@ -21,9 +21,9 @@ type Options struct {
 	Format Format
 	// First takes only the first row of each follower and user (or board), owner and pin, or user and item in the file.
 	First bool
-	// Source names the import in the log; empty: after the file's name, content and columns.
+	// Source names the import in the log; empty means after the file's name, content and columns.
 	Source string
-	// State and Rejects are the paths of these files; empty: beside the file.
+	// State and Rejects are the paths of these files; empty means beside the file.
 	State, Rejects string
 	// Restart forgets the state of an earlier import.
 	Restart bool
@@ -41,11 +41,11 @@ type Options struct {
 	// 0: they do not.
 	Lag    LagFunc
 	MaxLag time.Duration
-	// Observe is told how far the import is, from one goroutine; nil: nobody.
+	// Observe is told how far the import is, from one goroutine; nil disables it.
 	Observe func(Progress)
-	// Notice is told, once, what is remarkable about the beginning; nil: nobody.
+	// Notice is told, once, what is remarkable about the beginning; nil disables it.
 	Notice func(string)
-	// Now tells the time; nil: the clock.
+	// Now tells the time; nil means the clock.
 	Now func() time.Time
 }
 
@@ -56,7 +56,7 @@ type Progress struct {
 	Totals
 	// Read of Size bytes of the file were read.
 	Read, Size int64
-	// Retrying is the error of the last attempt while a call is tried again; nil: all is well.
+	// Retrying is the error of the last attempt while a call is tried again; nil means all is well.
 	Retrying error
 	// Slowed is the lag of the projection that the import waits for, or waited for lately; zero: they keep up.
 	Slowed Lag
@@ -79,7 +79,7 @@ type Report struct {
 	Shape     string
 	// Position contains all that was imported.
 	Position string
-	// Rejects is the file of rejects; empty: there are none.
+	// Rejects is the file of rejects; empty means there are none.
 	Rejects string
 	// Sample has the first events and rejects of a dry run.
 	Sample        []*skeinv1.Event

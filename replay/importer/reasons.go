@@ -70,7 +70,7 @@ func shown(line string) string {
 // MaxRejects is how many rows may be rejected: a number, or a share of all rows.
 type MaxRejects struct {
 	number uint64
-	// percent is the share; 0: it is a number.
+	// percent is the share; 0 means it is a number.
 	percent float64
 	text    string
 }
@@ -101,8 +101,14 @@ func (m *MaxRejects) Check(rejected, taken, all uint64) error {
 	case rejected <= m.number && m.percent == 0, m.percent > 0 && float64(rejected)*100 <= m.percent*float64(all):
 		return nil
 	}
-	return fmt.Errorf("%d of %d rejected (%.2g %%), and --max-rejects allows %s", rejected, all, Percent(rejected, all), m.text)
+	return fmt.Errorf("%d of %d rejected (%s), and --max-rejects allows %s", rejected, all, Percent(rejected, all), m.text)
 }
 
-// Percent is a share of all.
-func Percent(part, all uint64) float64 { return 100 * float64(part) / float64(max(all, 1)) }
+// Percent is a share of all in words: two digits, as 3.8 % or 0.0021 %, and three for 100 %.
+func Percent(part, all uint64) string {
+	share := 100 * float64(part) / float64(max(all, 1))
+	if share >= 10 {
+		return fmt.Sprintf("%.0f %%", share)
+	}
+	return fmt.Sprintf("%.2g %%", share)
+}

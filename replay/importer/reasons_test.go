@@ -81,6 +81,7 @@ func TestMaxRejects(t *testing.T) {
 		{"0%", 1, 4, 5, "allows 0%"},
 		{"0.5%", 5, 995, 1000, ""},
 		{"0.5%", 6, 994, 1000, "6 of 1000 rejected (0.6 %)"},
+		{"0", 999, 1, 1000, "999 of 1000 rejected (100 %)"},
 		{"100%", 5, 0, 5, "nothing was taken"},
 		{"100%", 4, 1, 5, ""},
 		{"0", 0, 0, 0, "nothing was taken"},

@@ -12,11 +12,11 @@ import (
 
 // Format says how a file is to be read. Its zero value looks at the first lines.
 type Format struct {
-	// Delimiter between fields; 0: detected.
+	// Delimiter between fields; 0 means detected.
 	Delimiter Delimiter
 	// Columns maps roles to columns: names of roles by position ("-" for others), or role=column.
 	Columns []string
-	// Header reports whether the first line names the columns; empty: HeaderAuto.
+	// Header reports whether the first line names the columns; empty means HeaderAuto.
 	Header Header
 }
 
@@ -31,9 +31,9 @@ type shape struct {
 	fields int
 	// skip is how many lines stand before the first row: comments, blank lines, the header.
 	skip int
-	// header are the names of the columns; nil: the file has none.
+	// header are the names of the columns; nil means the file has none.
 	header []string
-	// first is the line of the first row; empty: there is none near the beginning.
+	// first is the line of the first row; empty means there is none near the beginning.
 	first string
 }
 

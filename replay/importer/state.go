@@ -33,7 +33,7 @@ type state struct {
 	// What became of these rows, and why some were rejected.
 	Totals
 	Reasons Reasons `json:"reasons,omitempty"`
-	// Complete tells that there are no more rows.
+	// Complete reports that there are no more rows.
 	Complete bool `json:"complete"`
 	// Position is that of the last acknowledged call.
 	Position string `json:"position"`

@@ -17,13 +17,13 @@ type Row struct {
 	Number uint64
 	// Events are what the row says, each of another kind, with source, offset and time. They are good ones.
 	Events []*skeinv1.Event
-	// Bad says why the row cannot be taken; nil: it can.
+	// Bad says why the row cannot be taken; nil means it can.
 	Bad error
-	// Repeat tells that the row says what an earlier one said, and does not count.
+	// Repeat reports that the row says what an earlier one said, and does not count.
 	Repeat bool
-	// Clamped tells that the row got another time than it has, since that was in the future.
+	// Clamped reports that the row got another time than it has, since that was in the future.
 	Clamped bool
-	// Early is the time of the row as it has it, where that is a number and long ago, and may be none; empty: it is not.
+	// Early is the time of the row as it has it, where that is a number and long ago, and may be none; empty means it is not.
 	Early string
 	// Line is the row as it stands, for the rejects.
 	Line string
@@ -43,7 +43,7 @@ type Origin struct {
 	Digest string
 	// Shape says how rows are read, for people.
 	Shape string
-	// First is the first row as it is understood, for people; empty: it is not said.
+	// First is the first row as it is understood, for people; empty means it is not said.
 	First string
 	// StartedAt is when the import began; zero: now.
 	StartedAt time.Time

@@ -97,7 +97,7 @@ func (m *Manager) add(e *entry) {
 }
 
 // Do accepts an operation, which begins at once if [Manager.Run] runs, and else with it. Args are kept for [Resume] until
-// the operation ends; nil: none. Another operation in its way refuses it: [*ConflictError].
+// the operation ends; nil means none. Another operation in its way refuses it: [*ConflictError].
 func (m *Manager) Do(k Kind, projection string, args any, w Work) (Info, error) {
 	var encoded json.RawMessage
 	if args != nil {

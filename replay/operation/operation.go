@@ -43,14 +43,14 @@ type Info struct {
 	// ID names the operation for ever. Ids sort by the order in which operations were accepted.
 	ID   string
 	Kind Kind
-	// Projection is what the operation is about; empty: all, or none.
+	// Projection is what the operation is about; empty means all, or none.
 	Projection string
 	// Args are what the work was asked for, for [Resume]. They are forgotten when the operation ends.
 	Args json.RawMessage
 	State
 	// Created is when the operation was accepted, Ended when it ended; zero before.
 	Created, Ended time.Time
-	// Done and Total count units of the work, Total as far as known; 0: unknown.
+	// Done and Total count units of the work, Total as far as known; 0 means unknown.
 	Unit        string
 	Done, Total uint64
 	// Rate is how many units were done a second, lately.

@@ -27,7 +27,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return errors.New("operation: a manager runs once")
 	}
 	m.running = true
-	m.revive()
+	m.recover()
 	m.mu.Unlock()
 	working, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
@@ -53,8 +53,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// revive decides what becomes of operations that the process before left unfinished. m.mu is held.
-func (m *Manager) revive() {
+// recover decides what becomes of operations that the process before left unfinished. m.mu is held.
+func (m *Manager) recover() {
 	for _, id := range m.order {
 		e := m.entries[id]
 		if !e.restarted {

@@ -3,9 +3,11 @@
 //	           ┌────────────────────► live generation ──► queries
 //	log ───────┤                            │
 //	 │ archive,│then stream                 ▼ CutOver: at a position that both show
-//	 └─────────┴──► Rebuild: generation N+1, throttled, larger batches
+//	 └─────────┴──► Rebuild: generation N+1, built by partition, throttled
 //
-// The build is named in the file of generations before it begins and keeps its own position: after a crash, or when it was
-// stopped, the next Rebuild goes on with it. The former generation stays, and [Rollback] goes back to it the same way: it
-// folds what it has missed and is cut over to. So I1 and I3 hold for every generation, and queries see nothing of it.
+// A generation is built by partition, in memory (package build), up to the head as of the start, and its fold continues from there.
+// After a crash or a stop the next Rebuild begins anew.
+//
+// The previous generation stays, and [Rollback] goes back to it the same way: it folds what it has missed and is cut over to. So I1 and
+// I3 hold for every generation, and queries see nothing of it.
 package rebuild

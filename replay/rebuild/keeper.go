@@ -24,7 +24,7 @@ type Keeper struct {
 	Adopt bool
 	// Rebuild does it, and says why it is done to who wants to know. Required.
 	Rebuild func(ctx context.Context, why error) error
-	// Logger gets what a person must see; nil: nothing.
+	// Logger gets what a person must see; nil means nothing.
 	Logger *slog.Logger
 }
 

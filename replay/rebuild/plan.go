@@ -17,7 +17,7 @@ const assumedRate = 10 << 20
 type Log struct {
 	// Head is its last sequence, Bytes its size, archive included.
 	Head, Bytes uint64
-	// Rate is how many bytes of it are folded in a second; 0: as is assumed of a small machine.
+	// Rate is how many bytes of it are folded in a second; 0 means as is assumed of a small machine.
 	Rate float64
 	// Pace is that of the rebuild.
 	Pace replay.Pace
@@ -52,14 +52,14 @@ func Plan(lives []*projections.Live, log Log) (steps []Step, err error) {
 		if st.State != projections.Outdated && !st.Damaged {
 			continue
 		}
-		need, built, free, err := needed(live, log.Bytes)
+		need, free, err := needed(live, log.Bytes)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", live.Name(), err)
 		}
 		s := Step{
 			Name: live.Name(), Generation: st.Generation, Answers: st.Answers(), Envelopes: log.Head,
 			Time: time.Duration(float64(log.Bytes) / rate * float64(time.Second)).Round(time.Second),
-			Need: need - min(need, built), Free: free,
+			Need: need, Free: free,
 		}
 		if st.Error != nil {
 			s.Why = st.Error.Error()

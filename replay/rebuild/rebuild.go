@@ -1,7 +1,6 @@
 package rebuild
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,20 +16,19 @@ import (
 // empty cursor is the beginning of the log.
 type Source func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error)
 
-// Bounds of [Options.Memory]. The rows that are kept are found by 32 bits, so there is a most.
+// Bounds of [Options.Memory].
 const (
-	DefaultMemory = 512 << 20
-	LeastMemory   = 16 << 20
-	MostMemory    = 4 << 30
+	LeastMemory = 16 << 20
+	MostMemory  = 4 << 30
 )
 
 const (
-	// bytesPerEvent of memory are one event whose rows are looked up beforehand: its keys and rows take a tenth of that.
-	bytesPerEvent = 4 << 10
 	// perLogByte is what a generation takes for each byte of the log, at most, where nothing is known of its size.
 	perLogByte = 2
+	// readBytes of the log are read at a time.
+	readBytes = 8 << 20
 	// near is how many envelopes behind the head the live fold takes over, if they are not many bytes either: it is not
-	// throttled, and its bounds are not those of a build.
+	// throttled.
 	near      = 2048
 	nearBytes = 1 << 20
 	// flushPeriod is how long passes between two looks at the free disk, if not replay.DiskPeriod of the log does before. Each
@@ -42,20 +40,17 @@ const (
 type Options struct {
 	// Pace leaves the rest of the time to what serves.
 	Pace replay.Pace
-	// Memory is how many bytes a build may take for rows and blocks of tables, with half as much for memtables, from
-	// [LeastMemory] to [MostMemory]; 0 stands for [DefaultMemory].
+	// Memory is how many bytes a build takes, about, from [LeastMemory] to [MostMemory]; 0 means 512 MiB.
 	Memory int
-	// Bounds are those of the build; zero: [Bulk] of the memory.
-	Bounds projections.Bounds
-	// Margin is how much disk stays free, in bytes; 0: 256 MiB.
+	// Margin is how much disk stays free, in bytes; 0 means 256 MiB.
 	Margin uint64
-	// LogBytes is the size of the log, for projections whose size is not known; 0: not known either.
+	// LogBytes is the size of the log, for projections whose size is not known; 0 means not known either.
 	LogBytes uint64
-	// Progress is told in envelopes; nil: nobody asks.
+	// Progress is told in envelopes; nil disables it.
 	Progress *replay.Progress
-	// Paused is told for how long the cut-over stopped the fold; nil: nobody asks.
+	// Paused is told for how long the cut-over stopped the fold; nil disables it.
 	Paused func(time.Duration)
-	// Logger gets what a person must see; nil: nothing.
+	// Logger gets what a person must see; nil means nothing.
 	Logger *slog.Logger
 }
 
@@ -69,47 +64,36 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Rebuild builds the next generation of a projection, beside the one that serves, and cuts over to it. One that was begun
-// before is continued. [projections.Live.Run] must be running, so that the new generation follows the log to the moment of
-// the cut-over and on.
-//
-// When the context ends, what is built stays for the next Rebuild ([projections.Live.Abandon] removes it). A fold that
-// fails is of no use later: it is removed. The report is for people.
+// Rebuild builds the next generation of a projection, beside the one that serves, and cuts over to it. [projections.Live.Run] must
+// be running, so that the new generation follows the log to the moment of the cut-over and on. When it fails, or the context ends,
+// what was built is deleted: the next Rebuild begins anew. The report is for people.
 func Rebuild(ctx context.Context, live *projections.Live, source Source, o Options) (report string, err error) {
 	o = o.withDefaults()
-	need, err := checkDisk(live, o)
-	if err != nil {
+	if err := checkDisk(live, o); err != nil {
 		return "", err
 	}
-	if o.Bounds == (projections.Bounds{}) {
-		o.Bounds = Bulk(live.Projection(), o.Memory)
-		// Two bytes for a key is what a quarter of its row is, or more.
-		o.Bounds.FilterBytes = int(min(uint64(o.Bounds.FilterBytes), need/4+1<<16))
-	}
-	next, err := live.Build(ctx, o.Bounds)
-	if err != nil {
+	r := run{live: live, o: o, began: time.Now()}
+	if r.next, err = live.BuildNext(ctx, func(dir string) error { return r.build(ctx, source, dir) }); err != nil {
 		return "", fmt.Errorf("rebuild %s: %w", live.Name(), err)
 	}
-	r := run{live: live, next: next, o: o}
-	if report, err = r.all(ctx, source, true); err != nil {
+	if report, err = r.all(ctx, source); err != nil {
 		return "", fmt.Errorf("rebuild %s: %w", live.Name(), err)
 	}
 	return report, nil
 }
 
-// Rollback goes back to the former generation: it folds what that has missed, and cuts over to it. The generation that
-// served until then becomes the former one. It fails with [projections.ErrNoFormer] if there is none, and with
-// [projections.ErrFingerprint] if the former one is of another version of the program, or has other settings: then that
+// Rollback goes back to the previous generation: it folds what that has missed, and cuts over to it. The generation that
+// served until then becomes the previous one. It fails with [projections.ErrNoPrevious] if there is none, and with
+// [projections.ErrFingerprint] if the previous one is of another version of the program, or has other settings: then that
 // version, or those settings, are to be started first.
 func Rollback(ctx context.Context, live *projections.Live, source Source, o Options) (report string, err error) {
 	o = o.withDefaults()
-	o.Bounds = projections.Bounds{} // there is not much to fold, and it serves with these
-	next, err := live.Former(ctx, o.Bounds)
+	next, err := live.OpenPrevious(ctx)
 	if err != nil {
 		return "", fmt.Errorf("roll back %s: %w", live.Name(), err)
 	}
-	r := run{live: live, next: next, o: o}
-	if report, err = r.all(ctx, source, false); err != nil {
+	r := run{live: live, next: next, o: o, began: time.Now(), from: next.Cursor().Seq}
+	if report, err = r.all(ctx, source); err != nil {
 		return "", fmt.Errorf("roll back %s: %w", live.Name(), err)
 	}
 	return report, nil
@@ -120,35 +104,20 @@ type run struct {
 	live *projections.Live
 	next *projections.Store
 	o    Options
+	// It began then, from this sequence.
+	began time.Time
+	from  uint64
 	// envelopes and bytes of the log were folded.
 	envelopes, bytes uint64
 }
 
-// all folds up to the present and cuts over. Reopen: the bounds of the build are not those of serving.
-func (r *run) all(ctx context.Context, source Source, reopen bool) (report string, err error) {
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.leave())
-		}
-	}()
-	from, before := r.live.Status(), r.next.Cursor().Seq
-	began := time.Now()
+// all folds up to the present, and cuts over.
+func (r *run) all(ctx context.Context, source Source) (report string, err error) {
+	before := r.live.Status()
 	if err := r.catchUp(ctx, source); err != nil {
-		return "", err
+		return "", errors.Join(err, r.close())
 	}
-	took, at := time.Since(began), r.next.Cursor().Seq
-	compacting := time.Now()
-	if reopen {
-		if err := r.next.Compact(ctx); err != nil {
-			return "", err
-		}
-		next, err := r.live.Reopen(r.next)
-		if err != nil {
-			return "", err
-		}
-		r.next = next
-	}
-	compacted := time.Since(compacting)
+	took, at := time.Since(r.began), r.next.Cursor().Seq
 	pause, err := r.live.CutOver(ctx, r.next)
 	if err != nil {
 		return "", err
@@ -156,25 +125,22 @@ func (r *run) all(ctx context.Context, source Source, reopen bool) (report strin
 	if r.o.Paused != nil {
 		r.o.Paused(pause)
 	}
-	st := r.next.Status()
-	report = fmt.Sprintf("generation %d serves in place of %d since %d, after %v: ", st.Generation, from.Generation, st.Cursor.Seq,
-		time.Since(began).Round(time.Millisecond))
-	if before > 0 {
-		report += fmt.Sprintf("continued from %d, ", before)
+	st := r.live.Status()
+	report = fmt.Sprintf("generation %d serves in place of %d since %d, after %v: ", st.Generation, before.Generation,
+		st.Cursor.Seq, time.Since(r.began).Round(time.Millisecond))
+	if r.from > 0 {
+		report += fmt.Sprintf("continued from %d, ", r.from)
 	}
 	return report + fmt.Sprintf("%d envelopes of the log passed in %v (%.0f/s), of which %d, %s, were read, %d more while it cut over; "+
-		"compacted in %v, cut over with a pause of %v, %s on disk",
-		at-before, took.Round(time.Millisecond), float64(at-before)/max(took.Seconds(), 1e-6), r.envelopes, events.SizeText(r.bytes),
-		st.Cursor.Seq-min(at, st.Cursor.Seq), compacted.Round(time.Millisecond), pause.Round(10*time.Microsecond),
+		"cut over with a pause of %v, %s on disk",
+		at-r.from, took.Round(time.Millisecond), float64(at-r.from)/max(took.Seconds(), 1e-6), r.envelopes, events.SizeText(r.bytes),
+		st.Cursor.Seq-min(at, st.Cursor.Seq), pause.Round(10*time.Microsecond),
 		events.SizeText(st.DiskBytes)), nil
 }
 
-// leave closes what did not become live. It is kept, unless the fold failed.
-func (r *run) leave() error {
-	if r.next.Status().State == projections.Failed {
-		return r.live.Discard(r.next)
-	}
-	if err := r.live.Leave(r.next); !errors.Is(err, projections.ErrClosed) {
+// close closes what did not become live.
+func (r *run) close() error {
+	if err := r.live.CloseNext(r.next); !errors.Is(err, projections.ErrClosed) {
 		return err
 	}
 	return nil
@@ -182,9 +148,8 @@ func (r *run) leave() error {
 
 // catchUp folds the log until nearly nothing is left.
 func (r *run) catchUp(ctx context.Context, source Source) error {
-	kinds := events.Kinds(r.next.Projection().Kinds()...) | events.Kinds(events.BackfillClosed)
 	at := r.next.Cursor()
-	sub, err := source(at, kinds)
+	sub, err := source(at, kindsOf(r.next.Projection()))
 	if err != nil {
 		return fmt.Errorf("subscribe to the log: %w", err)
 	}
@@ -198,7 +163,7 @@ func (r *run) catchUp(ctx context.Context, source Source) error {
 		if r.isNear(at.Seq, head) && r.shown(at.Seq) {
 			return ctx.Err()
 		}
-		envs, err := sub.Next(ctx, r.readBytes())
+		envs, err := sub.Next(ctx, readBytes)
 		if err != nil {
 			return err
 		}
@@ -225,6 +190,11 @@ func (r *run) catchUp(ctx context.Context, source Source) error {
 	}
 }
 
+// kindsOf returns the kinds that a rebuild of a projection needs.
+func kindsOf(p projections.Projection) events.KindSet {
+	return events.Kinds(p.Kinds()...) | events.Kinds(events.BackfillClosed)
+}
+
 // isNear reports whether so little is left that the live fold may take over, if envelopes go on being as large as they were.
 func (r *run) isNear(seq, head uint64) bool {
 	return seq >= head || r.envelopes > 0 && head-seq <= near && (head-seq)*(r.bytes/r.envelopes) <= nearBytes
@@ -236,58 +206,31 @@ func (r *run) shown(seq uint64) bool {
 	return seq >= r.live.Cursor().Seq || r.live.Status().State.CaughtUp()
 }
 
-func (r *run) readBytes() int {
-	if n := r.o.Bounds.ReadBytes; n > 0 {
-		return n
-	}
-	return 8 << 20
-}
-
-// checkDisk refuses what would fill the disk, and returns what the build takes in all.
-func checkDisk(live *projections.Live, o Options) (need uint64, err error) {
-	need, built, free, err := needed(live, o.LogBytes)
+// checkDisk refuses what would fill the disk.
+func checkDisk(live *projections.Live, o Options) error {
+	need, free, err := needed(live, o.LogBytes)
 	if err != nil {
-		return 0, fmt.Errorf("rebuild %s: free disk: %w", live.Name(), err)
+		return fmt.Errorf("rebuild %s: free disk: %w", live.Name(), err)
 	}
-	return need, replay.CheckRoom("a rebuild of "+live.Name(), need-min(need, built)+o.Margin, free)
+	return replay.CheckRoom("a rebuild of "+live.Name(), need+o.Margin, free)
 }
 
-// needed returns what a rebuild takes in all, what of that is built already, and what is free.
-func needed(live *projections.Live, logBytes uint64) (need, built, free uint64, err error) {
-	size, built, free, err := live.Disk()
+// needed returns what a rebuild takes, and what is free.
+func needed(live *projections.Live, logBytes uint64) (need, free uint64, err error) {
+	size, free, err := live.Disk()
 	need = replay.Room(size)
 	if st := live.Status(); st.Cursor.Seq == 0 || st.State == projections.Failed {
 		// What is there is perhaps only a part of it.
 		need = max(need, perLogByte*logBytes)
 	}
-	return need, built, free, err
+	return need, free, err
 }
 
 // checkFree stops a build that would take the last of the disk from what serves.
 func (r *run) checkFree() error {
-	_, _, free, err := r.live.Disk()
+	_, free, err := r.live.Disk()
 	if err != nil {
 		return err
 	}
 	return replay.CheckFree(r.o.Margin, free)
-}
-
-// Bulk are the bounds of a build of a projection with so much memory (0: [DefaultMemory]). Nobody reads it yet and it may fold
-// more again after a crash, so larger batches do.
-//
-// A filter, an eighth of the memory, keeps most look-ups from the tables, and the rows that the fold asks for again and again, as
-// counts, stay in a half of it: with the default of some two million users. So there may be many tables, unless the fold walks over
-// them, and those flushed first are compacted once, at the end. Where rows do not fit, those of many events are looked up together.
-// A quarter is for blocks of tables: a build takes nothing from the cache of what serves. Up to four memtables of an eighth, or
-// 64 MiB if that is less, come on top.
-func Bulk(p projections.Projection, memory int) projections.Bounds {
-	memory = min(max(cmp.Or(memory, DefaultMemory), LeastMemory), MostMemory)
-	b := projections.Bounds{
-		BatchBytes: min(16<<20, memory/32), FlushBytes: min(64<<20, memory/8), Sublevels: 48,
-		KeepBytes: memory / 2, FilterBytes: memory / 8, CacheBytes: memory / 4, PrefetchEvents: memory / bytesPerEvent,
-	}
-	if _, ok := p.(projections.ListWalker); ok {
-		b.Sublevels = 6
-	}
-	return b
 }

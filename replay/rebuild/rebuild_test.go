@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,26 +20,34 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// load publishes all the time, but no more than what lives fold: on a slow machine they would never come to the end.
-func (w *world) load(lives []*projections.Live) (stop func()) {
+// load publishes as fast as projections follow, a thousand envelopes whenever more is called. A log that grew without end as fast as
+// it can be folded might stay out of the reach of a rebuild for ever.
+func (w *world) load(lives []*projections.Live) (more, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
+	done, called := make(chan struct{}), make(chan struct{}, 100)
 	go func() {
 		defer close(done)
-		for ctx.Err() == nil {
-			seq := w.publish(20) //nolint:contextcheck // what is being published is finished
-			for _, l := range lives {
-				if err := l.WaitFor(ctx, seq); err != nil && ctx.Err() == nil {
-					w.t.Error(err)
+		for {
+			select {
+			case <-called:
+			case <-ctx.Done():
+				return
+			}
+			for n := 0; n < 50 && ctx.Err() == nil; n++ {
+				seq := w.publish(20) //nolint:contextcheck // what is being published is finished
+				for _, l := range lives {
+					if err := l.WaitFor(ctx, seq); err != nil && ctx.Err() == nil {
+						w.t.Error(err)
+					}
 				}
 			}
 		}
 	}()
-	return sync.OnceFunc(func() { cancel(); <-done })
+	return func() { called <- struct{}{} }, sync.OnceFunc(func() { cancel(); <-done })
 }
 
-// TestRebuildUnderLoad rebuilds every projection while it is written and read, and goes back to the former generation: no
-// read fails, the pause is short, and the rows are those of a straight fold.
+// TestRebuildUnderLoad rebuilds every projection while it is written and read, and goes back to the previous generation: no
+// read fails, and the rows are those of a straight fold. How short the pause is, the bench measures.
 func TestRebuildUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	n := 2500
@@ -60,9 +69,10 @@ func TestRebuildUnderLoad(t *testing.T) {
 		}
 		stops = append(stops, w.reading(l))
 	}
-	stopLoad := w.load(lives)
+	moreLoad, stopLoad := w.load(lives)
 	defer stopLoad()
 	for _, l := range lives {
+		moreLoad()
 		var p replay.Progress
 		report, err := rebuild.Rebuild(t.Context(), l, w.source, rebuild.Options{Progress: &p})
 		if err != nil {
@@ -73,17 +83,19 @@ func TestRebuildUnderLoad(t *testing.T) {
 		if unit, done, total := p.Now(); unit != "envelopes" || done == 0 || done > total || total < first {
 			t.Errorf("%d of %d %s", done, total, unit)
 		}
-		if st := l.Status(); st.Generation != 2 || st.Former != 1 || st.Building != 0 || st.State == projections.Rebuilding {
+		if st := l.Status(); st.Generation != 2 || st.Previous != 1 || st.State == projections.Rebuilding {
 			t.Errorf("%+v", st)
 		}
+		moreLoad()
 		if report, err = rebuild.Rollback(t.Context(), l, w.source, rebuild.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		t.Log(l.Name(), report)
 		mustCountAll(t, report)
-		if st := l.Status(); st.Generation != 1 || st.Former != 2 {
+		if st := l.Status(); st.Generation != 1 || st.Previous != 2 {
 			t.Errorf("%+v", st)
 		}
+		moreLoad()
 		if _, err = rebuild.Rollback(t.Context(), l, w.source, rebuild.Options{}); err != nil {
 			t.Fatal(err)
 		}
@@ -91,8 +103,8 @@ func TestRebuildUnderLoad(t *testing.T) {
 	stopLoad()
 	last := w.publish(1)
 	for i, l := range lives {
-		if reads := stops[i](); reads < 10 {
-			t.Errorf("%s: %d reads", l.Name(), reads)
+		if stops[i]() == 0 {
+			t.Errorf("%s was not read", l.Name())
 		}
 		if st := l.Status(); st.Generation != 2 {
 			t.Errorf("%+v", st)
@@ -101,11 +113,6 @@ func TestRebuildUnderLoad(t *testing.T) {
 	}
 	if len(cuts) != 3*len(lives) {
 		t.Errorf("%d cut-overs were heard of", len(cuts))
-	}
-	for _, c := range cuts {
-		if c.Pause > maxPause {
-			t.Errorf("a pause of %v", c.Pause)
-		}
 	}
 }
 
@@ -133,8 +140,8 @@ func (s *stoppingSubscription) Next(ctx context.Context, _ int) ([]*events.Envel
 	return s.Subscription.Next(ctx, 1)
 }
 
-// TestRebuildIsContinued: a rebuild that was stopped goes on where it was, in another process too.
-func TestRebuildIsContinued(t *testing.T) {
+// TestRebuildIsStopped: a rebuild that was stopped leaves nothing, and the next one begins anew.
+func TestRebuildIsStopped(t *testing.T) {
 	w := newWorld(t)
 	last := w.publish(2500)
 	fs := vfs.NewMem()
@@ -146,20 +153,16 @@ func TestRebuildIsContinued(t *testing.T) {
 	if _, err := rebuild.Rebuild(ctx, l, stopping(w.source, 100, cancel), rebuild.Options{}); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if st := l.Status(); st.Generation != 1 || st.Building != 2 || st.State == projections.Rebuilding {
+	if st := l.Status(); st.Generation != 1 || st.State == projections.Rebuilding {
 		t.Errorf("%+v", st)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
+	names, _ := fs.List("data/graph")
+	slices.Sort(names)
+	if strings.Join(names, " ") != "000001 GENERATIONS" {
+		t.Errorf("left are %v", names)
 	}
-	l = w.open(newGraph, projections.Options{FS: fs})
-	var from []uint64
-	report, err := rebuild.Rebuild(t.Context(), l, func(c events.Cursor, k events.KindSet) (projections.Subscription, error) {
-		from = append(from, c.Seq)
-		return w.source(c, k)
-	}, rebuild.Options{})
-	if err != nil || !strings.Contains(report, "continued from ") || from[0] < 100 {
-		t.Errorf("%v, %s, from %d", err, report, from)
+	if _, err := rebuild.Rebuild(t.Context(), l, w.source, rebuild.Options{}); err != nil {
+		t.Fatal(err)
 	}
 	w.wantRows(l, last)
 }
@@ -177,9 +180,6 @@ func TestRebuildWithoutDisk(t *testing.T) {
 	_, err := rebuild.Rebuild(t.Context(), l, w.source, rebuild.Options{})
 	if !errors.Is(err, replay.ErrDisk) || !strings.Contains(err.Error(), "256 MiB are needed, 100 MiB are free") {
 		t.Errorf("%v", err)
-	}
-	if st := l.Status(); st.Building != 0 {
-		t.Errorf("%+v", st)
 	}
 	if _, err := rebuild.Rebuild(t.Context(), l, w.source, rebuild.Options{Margin: 1 << 20}); err != nil {
 		t.Error(err)
@@ -224,16 +224,16 @@ func TestBrokenStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.wantRows(l, last)
-	if st := l.Status(); st.Former != 0 {
+	if st := l.Status(); st.Previous != 0 {
 		t.Errorf("what is damaged is kept: %+v", st)
 	}
 }
 
-// TestRollbackWithoutFormer: there is nothing to go back to.
-func TestRollbackWithoutFormer(t *testing.T) {
+// TestRollbackWithoutPrevious: there is nothing to go back to.
+func TestRollbackWithoutPrevious(t *testing.T) {
 	w := newWorld(t)
 	l := w.open(newGraph, projections.Options{})
-	if _, err := rebuild.Rollback(t.Context(), l, w.source, rebuild.Options{}); !errors.Is(err, projections.ErrNoFormer) {
+	if _, err := rebuild.Rollback(t.Context(), l, w.source, rebuild.Options{}); !errors.Is(err, projections.ErrNoPrevious) {
 		t.Errorf("%v", err)
 	}
 }

@@ -23,7 +23,7 @@ import (
 type CompareOptions struct {
 	// Options: URL, Mapping, State, Commands, PageSize, Patience, LogID, Observe, Notice, Now.
 	Options
-	// AtLeast is a position that the answers must contain; empty: that of the last run with this state.
+	// AtLeast is a position that the answers must contain; empty means that of the last run with this state.
 	AtLeast  string
 	Graph    skeinv1connect.GraphServiceClient
 	Feed     skeinv1connect.FeedServiceClient
@@ -31,9 +31,9 @@ type CompareOptions struct {
 	Counters skeinv1connect.CounterServiceClient
 	// Tolerance is by how much times may differ: what is written to both has two clocks.
 	Tolerance time.Duration
-	// Asked is told how many of all lists and counts were asked for, from several goroutines; nil: nobody.
+	// Asked is told how many of all lists and counts were asked for, from several goroutines; nil disables it.
 	Asked func(done, total int)
-	// Difference is told each of the first 100 differences; nil: nobody.
+	// Difference is told each of the first 100 differences; nil disables it.
 	Difference func(string)
 }
 
@@ -337,7 +337,7 @@ func (c *comparer) diff() error {
 	return d.run()
 }
 
-// diffing is a walk through both sides. want and got are what comes next on each; nil: nothing.
+// diffing is a walk through both sides. want and got are what comes next on each; nil means nothing.
 type diffing struct {
 	*comparer
 	wants, gots *groups

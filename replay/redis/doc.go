@@ -10,7 +10,7 @@
 //
 //   - It reads Redis, and sorts what it says. Broken off, it goes on at a cursor for which all that was found before is on
 //     disk; what is read twice is the same record, and sorted out.
-//   - It settles what is new: facts that no earlier run has published. They get offsets in their order, after those of
+//   - It selects what is new: facts that no earlier run has published. They get offsets in their order, after those of
 //     earlier runs.
 //   - It publishes them by [importer.RunRows], one call in flight. When the last is acknowledged, they are known.
 //

@@ -26,7 +26,7 @@ type Options struct {
 	Name string
 	// State is the directory in which the import keeps what it has read and published.
 	State string
-	// Commands is how many commands a second Redis gets at most; 0: as many as it answers.
+	// Commands is how many commands a second Redis gets at most; 0 means as many as it answers.
 	Commands float64
 	// PageSize is how many members one command asks for. Default 1000.
 	PageSize int
@@ -42,11 +42,11 @@ type Options struct {
 	Patience time.Duration
 	// CallTimeout is how long one call of Publish may take before it is tried again. Default 30 s.
 	CallTimeout time.Duration
-	// Observe is told how far the import is, from one goroutine at a time; nil: nobody.
+	// Observe is told how far the import is, from one goroutine at a time; nil disables it.
 	Observe func(Progress)
-	// Notice is told what is remarkable; nil: nobody.
+	// Notice is told what is remarkable; nil disables it.
 	Notice func(string)
-	// Now tells the time; nil: the clock.
+	// Now tells the time; nil means the clock.
 	Now func() time.Time
 }
 
@@ -56,7 +56,7 @@ type Progress struct {
 	Keys, Total, Elements uint64
 	// Facts of New were published; New is 0 while keys are read.
 	Published, New uint64
-	// Retrying is the error of the last attempt while something is tried again; nil: all is well.
+	// Retrying is the error of the last attempt while something is tried again; nil means all is well.
 	Retrying error
 	// Slowed is the lag of the projection that publishing waits for, or waited for lately; zero: they keep up.
 	Slowed importer.Lag
@@ -105,11 +105,11 @@ type run struct {
 	Options
 	from   keyspace
 	server string
-	// held tells for how long commands waited for the limit; nil: there is none.
+	// held tells for how long commands waited for the limit; nil means there is none.
 	held   func() time.Duration
 	state  *state
 	report Report
-	// maxRecords bounds what is sorted in memory; 0: the default.
+	// maxRecords bounds what is sorted in memory; 0 means the default.
 	maxRecords int
 }
 
@@ -186,7 +186,7 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 		if err := r.read(ctx); err != nil {
 			return r.finish(), err
 		}
-		if err := r.settle(); err != nil {
+		if err := r.selectNew(); err != nil {
 			return r.finish(), err
 		}
 	}

@@ -283,7 +283,7 @@ func (r *Rule) checkRoles() error {
 // captures reports whether the rule has times.
 func (r *Rule) timed() bool { return r.unit != unitNone }
 
-// rule returns the first rule whose pattern a key matches, and what the key says; nil: there is none.
+// rule returns the first rule whose pattern a key matches, and what the key says; nil means there is none.
 func (m *Mapping) rule(key string, into *captured) *Rule {
 	for _, r := range m.Rules {
 		if r.key.match(key, into) {

@@ -18,7 +18,7 @@ import (
 type Checked struct {
 	Files int
 	Bytes int64
-	// Damaged are the names of objects that are not what was written. Removed tells that the files among them were removed.
+	// Damaged are the names of objects that are not what was written. Removed reports that the files among them were removed.
 	Damaged []string
 	Removed bool
 	// Broken are snapshots, <snapshot>/<projection>, that cannot be restored: a file is damaged or missing, or the manifest

@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// TestCheckMends damages a file that two snapshots share: checking finds both, and the next snapshot mends both.
-func TestCheckMends(t *testing.T) {
+// TestCheckRepairs damages a file that two snapshots share: checking finds both, and the next snapshot repairs both.
+func TestCheckRepairs(t *testing.T) {
 	b := newMemory()
 	n := newNode(t, b, newGraph())
 	envs := follows(100)

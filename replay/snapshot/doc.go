@@ -10,7 +10,7 @@
 // The manifest is the truth. It names every file with its size and checksum, the log and the position, and what the store
 // was built with; it is written when all its files are in the bucket, and read only as a whole, under a checksum of its own.
 // Files that no manifest names are garbage, which the next pruning removes: a process that dies while it takes a snapshot
-// leaves the former ones as they were.
+// leaves the previous ones as they were.
 //
 // Files are named by what is in them. Tables of a store never change, so a snapshot brings only those that are new since
 // the last.

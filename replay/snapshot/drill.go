@@ -16,7 +16,7 @@ import (
 type DrillOptions struct {
 	RestoreOptions
 
-	// Tail folds the rest of the log into the store, if there is a log; nil: it is not folded. The settings of the
+	// Tail folds the rest of the log into the store, if there is a log; nil means it is not folded. The settings of the
 	// projection must be those of the snapshot then.
 	Tail func(context.Context, *projections.Store) error
 }

@@ -25,20 +25,20 @@ type Options struct {
 	Bucket bucket.Bucket
 	// Stores returns the live stores of all projections.
 	Stores func() []Store
-	// FS is the file system of the stores; nil: the disk.
+	// FS is the file system of the stores; nil means the disk.
 	FS projections.FS
 	// Scratch is a directory on that file system for copies of stores while they are uploaded. It is removed and made as
 	// needed.
 	Scratch string
-	// Every is how often Run takes a snapshot; 0: [DefaultEvery].
+	// Every is how often Run takes a snapshot; 0 means [DefaultEvery].
 	Every time.Duration
-	// Keep says which of those are kept.
-	Keep Keep
-	// Whole fails if the log is known to have a hole, of which the stores may know more than a later fold; nil: it is not asked.
+	// Keep is how many of those of each projection are kept. 0 keeps all.
+	Keep int
+	// Whole fails if the log is known to have a hole, of which the stores may know more than a later fold; nil means it is not asked.
 	Whole func(ctx context.Context) error
 	// Pace bounds what hashing and reading cost.
 	Pace replay.Pace
-	// Logger gets what a person must see; nil: nothing.
+	// Logger gets what a person must see; nil means nothing.
 	Logger *slog.Logger
 }
 
@@ -63,7 +63,7 @@ type Stats struct {
 	Last  time.Time
 	Took  time.Duration
 	Bytes int64
-	// Error is why the last one failed; nil: it did not.
+	// Error is why the last one failed; nil means it did not.
 	Error error
 }
 
@@ -163,7 +163,7 @@ func (k *Keeper) take(ctx context.Context, name string, of []string, p *replay.P
 			return err
 		}
 		k.sums.age()
-		gone, err := prune(ctx, k.opts.Bucket, k.opts.Keep, began)
+		gone, err := prune(ctx, k.opts.Bucket, k.opts.Keep)
 		if len(gone.Unreadable) > 0 {
 			k.opts.Logger.Warn("snapshots cannot be read; nothing is removed until they are", "snapshots", gone.Unreadable)
 		}

@@ -46,7 +46,7 @@ func pass(d time.Duration) {
 func TestSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemory()
-		n := newNodeWith(t, snapshot.Options{Bucket: b, Keep: snapshot.Keep{Count: 3}}, newGraph())
+		n := newNodeWith(t, snapshot.Options{Bucket: b, Keep: 3}, newGraph())
 		envs := follows(600)
 		fold := func(i int) { n.fold(t, envs[:i*len(envs)/10]) }
 		fold(1)
@@ -70,7 +70,7 @@ func TestSchedule(t *testing.T) {
 		}
 		// What no snapshot names is gone.
 		before := b.names("")
-		if _, err := snapshot.Prune(t.Context(), b, snapshot.Keep{}, time.Now()); err != nil || !slices.Equal(b.names(""), before) {
+		if _, err := snapshot.Prune(t.Context(), b, 0); err != nil || !slices.Equal(b.names(""), before) {
 			t.Errorf("there was garbage: %v", err)
 		}
 		// A restart does not take another before it is time, and does not wait for longer than until then.
@@ -143,17 +143,15 @@ func TestRetention(t *testing.T) {
 			t.Fatalf("there is %v", all)
 		}
 		for name, c := range map[string]struct {
-			keep snapshot.Keep
+			keep int
 			left int
 		}{
-			"everything":       {snapshot.Keep{}, 6},
-			"by number":        {snapshot.Keep{Count: 2}, 2},
-			"by age":           {snapshot.Keep{Age: 150 * time.Minute}, 3},
-			"the lesser":       {snapshot.Keep{Count: 5, Age: 90 * time.Minute}, 2},
-			"the latest stays": {snapshot.Keep{Age: time.Second}, 1},
+			"everything":         {0, 6},
+			"by number":          {2, 2},
+			"more than is there": {7, 6},
 		} {
 			b := b.clone()
-			p, err := snapshot.Prune(t.Context(), b, c.keep, time.Now())
+			p, err := snapshot.Prune(t.Context(), b, c.keep)
 			if err != nil || len(p.Snapshots) != 6-c.left {
 				t.Errorf("%s: %v, %v", name, p, err)
 			}
@@ -168,7 +166,7 @@ func TestRetention(t *testing.T) {
 			name := b.names("snapshots/")[0]
 			b.objects[name] = object{data: b.objects[name].data[1:]}
 			b.objects["snapshot-files/garbage"] = object{data: []byte("x")}
-			p, err := snapshot.Prune(t.Context(), b, snapshot.Keep{Count: 1}, time.Now())
+			p, err := snapshot.Prune(t.Context(), b, 1)
 			if err != nil || p.Files != 0 || len(p.Unreadable) != 1 || len(b.names("snapshot-files/garbage")) != 1 {
 				t.Errorf("%v, %v", p, err)
 			}

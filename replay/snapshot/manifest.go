@@ -29,6 +29,8 @@ var (
 	ErrDamaged = errors.New("snapshot: damaged")
 	// ErrFormat: an object or store is of a format that this program does not know.
 	ErrFormat = errors.New("snapshot: unknown format")
+	// ErrVersion: the store in the snapshot was built by a version of the fold whose rows this program does not read.
+	ErrVersion = errors.New("snapshot: of another version")
 	// ErrBuiltDifferently: the store in the snapshot was built by another fold or with other settings.
 	ErrBuiltDifferently = errors.New("snapshot: built differently")
 	// ErrBusy: snapshots are being taken or removed.

@@ -6,19 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/skein-feed/skein/events/bucket"
 )
-
-// Keep says which scheduled snapshots are kept. The latest of each projection is kept in any case, and those that somebody
-// asked for are removed by name only.
-type Keep struct {
-	// Count is how many of each projection are kept; 0: any number.
-	Count int
-	// Age is how old they may be; 0: any age.
-	Age time.Duration
-}
 
 // Pruned is what was removed.
 type Pruned struct {
@@ -40,10 +30,11 @@ func (p Pruned) String() string {
 	return text
 }
 
-// Prune removes the scheduled snapshots that are not to be kept, and files that no snapshot names.
-func Prune(ctx context.Context, b bucket.Bucket, keep Keep, now time.Time) (done Pruned, err error) {
+// Prune removes all scheduled snapshots of each projection but the latest ones, as many as keep says, or none if that is 0; and files
+// that no snapshot names. Snapshots that an operator asked for are removed by name only.
+func Prune(ctx context.Context, b bucket.Bucket, keep int) (done Pruned, err error) {
 	err = claimed(ctx, b, "prune", func(ctx context.Context) error {
-		done, err = prune(ctx, b, keep, now)
+		done, err = prune(ctx, b, keep)
 		return err
 	})
 	return done, err
@@ -75,30 +66,22 @@ func Remove(ctx context.Context, b bucket.Bucket, names ...string) (done Pruned,
 	return done, err
 }
 
-func prune(ctx context.Context, b bucket.Bucket, keep Keep, now time.Time) (Pruned, error) {
+func prune(ctx context.Context, b bucket.Bucket, keep int) (Pruned, error) {
 	list, err := List(ctx, b)
 	if err != nil {
 		return Pruned{}, err
 	}
-	return removeAll(ctx, b, keep.beyond(list, now))
+	return removeAll(ctx, b, beyond(list, keep))
 }
 
 // beyond returns the manifests that are not kept, the oldest first.
-func (k Keep) beyond(list []Listed, now time.Time) (gone []string) {
-	latest, counted := map[string]bool{}, map[string]int{}
+func beyond(list []Listed, keep int) (gone []string) {
+	counted := map[string]int{}
 	for _, l := range slices.Backward(list) {
-		if l.Err != nil {
+		if l.Err != nil || !l.Manifest.Scheduled {
 			continue
 		}
-		first := !latest[l.Projection]
-		latest[l.Projection] = true
-		if !l.Manifest.Scheduled {
-			continue
-		}
-		counted[l.Projection]++
-		tooMany := k.Count > 0 && counted[l.Projection] > k.Count
-		tooOld := k.Age > 0 && now.Sub(l.Time) > k.Age
-		if !first && (tooMany || tooOld) {
+		if counted[l.Projection]++; keep > 0 && counted[l.Projection] > keep {
 			gone = append(gone, manifestName(l.Snapshot, l.Projection))
 		}
 	}

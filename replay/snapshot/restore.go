@@ -27,14 +27,14 @@ var ErrStore = errors.New("snapshot: there is a store already")
 // RestoreOptions say what is restored, and to where.
 type RestoreOptions struct {
 	Bucket bucket.Bucket
-	// Snapshot is the name; empty: the latest of the projection.
+	// Snapshot is the name; empty means the latest of the projection.
 	Snapshot string
 	// Projection is what will fold into the store. Its version and settings must be those of the snapshot.
 	Projection projections.Projection
-	// FS is the file system; nil: the disk. Dir holds the stores of all projections.
+	// FS is the file system; nil means the disk. Dir holds the stores of all projections.
 	FS  projections.FS
 	Dir string
-	// Accept judges the position before anything is downloaded, as [events.Log.CheckCursor] does; nil: any.
+	// Accept judges the position before anything is downloaded, as [events.Log.CheckCursor] does; nil means any.
 	Accept   func(context.Context, events.Cursor) error
 	Pace     replay.Pace
 	Progress *replay.Progress
@@ -159,6 +159,9 @@ func (o *RestoreOptions) find(ctx context.Context) (*Manifest, error) {
 		now.Version, now.Kinds = m.Fingerprint.Version, m.Fingerprint.Kinds
 		now.Settings = shared(now.Settings, m.Fingerprint.Settings)
 	}
+	if now.Version != m.Fingerprint.Version {
+		return bad(fmt.Errorf("%w: %d, this program has %d; the store is built from the log", ErrVersion, m.Fingerprint.Version, now.Version))
+	}
 	if diff := m.Fingerprint.Differences(now); diff != "" {
 		return bad(fmt.Errorf("%w: fingerprint %s: %s; restore with what it was built with, or have the store built from the log",
 			ErrBuiltDifferently, m.Fingerprint, diff))
@@ -250,7 +253,7 @@ func (o *RestoreOptions) download(ctx context.Context, dir string, f File) (err 
 		return err
 	}
 	h := sha256.New()
-	// One byte more than there should be tells that there is more.
+	// One byte more than there should be reports that there is more.
 	in := &paced{ctx: ctx, r: io.LimitReader(r, f.Size+1), pace: o.Pace, h: h}
 	n, err := io.Copy(out, &counted{in, o.Progress})
 	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {

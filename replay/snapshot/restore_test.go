@@ -98,7 +98,7 @@ func TestRestoreRefusals(t *testing.T) {
 		is       error
 		says     string
 	}{
-		"another version":  {p: raised{graph.New()}, is: snapshot.ErrBuiltDifferently, says: "is 77"},
+		"another version":  {p: raised{graph.New()}, is: snapshot.ErrVersion, says: "has 77"},
 		"another setting":  {p: seen.New(other), is: snapshot.ErrBuiltDifferently, says: "setting retention"},
 		"no such snapshot": {snapshot: "none", p: newGraph(), is: snapshot.ErrNone, says: "snapshots/none/graph.json"},
 		"no such name":     {snapshot: "../one", p: newGraph(), is: snapshot.ErrName, says: "../one"},

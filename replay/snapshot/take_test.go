@@ -110,7 +110,7 @@ func TestNothingFolded(t *testing.T) {
 	}
 }
 
-// TestCrashAtEveryOperation lets the bucket fail from one operation on, as to a process that dies there: the former
+// TestCrashAtEveryOperation lets the bucket fail from one operation on, as to a process that dies there: the previous
 // snapshot can be restored, a later one can be taken, and pruning leaves no garbage.
 func TestCrashAtEveryOperation(t *testing.T) {
 	envs := follows(300)
@@ -129,8 +129,8 @@ func crashAt(t *testing.T, at int, out outcome, envs []*events.Envelope) (over b
 	b := newMemory()
 	n := newNode(t, b, newGraph())
 	n.fold(t, envs[:200])
-	n.take(t, "former")
-	former := b.clone()
+	n.take(t, "previous")
+	previous := b.clone()
 	n.fold(t, envs[200:])
 	b.n = 0
 	over = true
@@ -149,21 +149,21 @@ func crashAt(t *testing.T, at int, out outcome, envs []*events.Envelope) (over b
 		t.Fatalf("operation %d: %v", at, err)
 	}
 	crashed := b.clone()
-	mustRestore(t, crashed, "former", newGraph, envs)
+	mustRestore(t, crashed, "previous", newGraph, envs)
 	mustRestore(t, crashed, "", newGraph, envs)
 	if list, err := snapshot.List(t.Context(), crashed); err != nil || slices.ContainsFunc(list, func(l snapshot.Listed) bool { return l.Err != nil }) {
 		t.Errorf("operation %d: %v, %v", at, list, err)
 	}
 	// The dead process may have left a claim, which is void in time.
 	<-time.After(time.Hour)
-	pruned, err := snapshot.Prune(t.Context(), crashed, snapshot.Keep{}, time.Now())
+	pruned, err := snapshot.Prune(t.Context(), crashed, 0)
 	if err != nil {
 		t.Fatalf("operation %d: %v", at, err)
 	}
 	if len(pruned.Snapshots) > 0 {
 		t.Errorf("operation %d: removed %v", at, pruned.Snapshots)
 	}
-	want := former.names("")
+	want := previous.names("")
 	if len(crashed.names("snapshots/latter/")) > 0 {
 		mustRestore(t, crashed, "latter", newGraph, envs)
 		want = b.names("snapshot")
@@ -192,7 +192,7 @@ func TestOneAtATime(t *testing.T) {
 			}
 			inside++
 			other := &memory{objects: b.objects} // the same objects; the lock is held
-			if _, err := snapshot.Prune(t.Context(), other, snapshot.Keep{}, time.Now()); !errors.Is(err, snapshot.ErrBusy) {
+			if _, err := snapshot.Prune(t.Context(), other, 0); !errors.Is(err, snapshot.ErrBusy) {
 				t.Errorf("pruned beside a snapshot: %v", err)
 			}
 			go func() {

@@ -40,7 +40,7 @@ func Compare(ctx context.Context, live, shadow projections.Reader, o Options) (*
 }
 
 // from compares the rows from a key on, and returns the key that is next when that has taken as long as a position may be
-// held; nil: none is left.
+// held; nil means none is left.
 func (c *Comparison) from(ctx context.Context, live, shadow projections.Reader, o *Options, key []byte) (next []byte, err error) {
 	rows, began := newRowFilter(o), time.Now()
 	found, want := newSide(live, rows, key), newSide(shadow, rows, key)
@@ -87,7 +87,7 @@ func (c *Comparison) from(ctx context.Context, live, shadow projections.Reader, 
 	return next, err
 }
 
-// first returns the key that is next of both sides; nil: there is none.
+// first returns the key that is next of both sides; nil means there is none.
 func first(sides ...*side) (key []byte) {
 	for _, s := range sides {
 		if s.ok && (key == nil || bytes.Compare(s.key(), key) < 0) {
@@ -102,8 +102,8 @@ var errShadow = errors.New("verify: the shadow is corrupt: the disk or memory of
 
 func (c *Comparison) differ(o *Options, key, expected, found []byte, unreadable *projections.UnreadableRowError) {
 	d := Difference{
-		Partition: projections.PartitionOf(o.Projection, key), Key: bytes.Clone(key), Expected: bytes.Clone(expected),
-		Found: bytes.Clone(found), projection: o.Projection.Name(),
+		Partition: projections.PartitionOf(o.projection, key), Key: bytes.Clone(key), Expected: bytes.Clone(expected),
+		Found: bytes.Clone(found), projection: o.projection.Name(),
 	}
 	if unreadable != nil {
 		d.Unreadable = unreadable
@@ -141,7 +141,7 @@ func (s *side) key() []byte {
 	return s.it.Key()
 }
 
-// value returns the value of a row; nil: it cannot be read.
+// value returns the value of a row; nil means it cannot be read.
 func (s *side) value() []byte {
 	if s.bad != nil {
 		return nil
@@ -154,17 +154,17 @@ func (s *side) value() []byte {
 
 func (s *side) next() {
 	if s.bad == nil {
-		s.settle(s.it.Next())
+		s.skipUnwanted(s.it.Next())
 		return
 	}
 	// A row that cannot be read ends an iterator: the next one goes on behind it.
 	from := append(bytes.Clone(s.bad.Key), 0)
 	s.it, s.bad = s.r.Iter(nil, nil), nil
-	s.settle(s.it.SeekGE(from))
+	s.skipUnwanted(s.it.SeekGE(from))
 }
 
-// settle passes over rows that are not wanted.
-func (s *side) settle(ok bool) {
+// skipUnwanted skips rows that are not wanted.
+func (s *side) skipUnwanted(ok bool) {
 	for ok && !s.rows.wants(s.it.Key()) {
 		from := s.rows.after(s.it.Key())
 		if from == nil {
@@ -196,22 +196,19 @@ func (s *side) close() { _ = s.it.Close() }
 // rowFilter tells which rows are compared.
 type rowFilter struct {
 	projection projections.Projection
-	// partitions are the wanted ones; nil: all rows are.
-	partitions *[events.NumPartitions]bool
+	// partitions are the wanted ones; nil means all rows are.
+	partitions *projections.Partitions
 	dated      []projections.Tag
+	// regional: rows of a partition stand among those of every other.
+	regional bool
 }
 
 func newRowFilter(o *Options) *rowFilter {
-	f := &rowFilter{projection: o.Projection}
-	if o.Partitions != nil {
-		f.partitions = &[events.NumPartitions]bool{}
-		for _, p := range o.Partitions {
-			f.partitions[p] = true
-		}
-	}
-	if dated, ok := o.Projection.(projections.Dated); ok {
+	f := &rowFilter{projection: o.projection, partitions: o.Partitions}
+	if dated, ok := o.projection.(projections.Dated); ok {
 		f.dated = dated.Dated()
 	}
+	_, f.regional = o.projection.(projections.Regional)
 	return f
 }
 
@@ -223,12 +220,12 @@ func (f *rowFilter) wants(key []byte) bool {
 		return true
 	}
 	p := projections.PartitionOf(f.projection, key)
-	return p != projections.StoreWide && f.partitions[p]
+	return p != projections.StoreWide && f.partitions.Has(uint8(p))
 }
 
-// after returns the first key behind one that is not wanted which may be; nil: there is none.
+// after returns the first key behind one that is not wanted which may be; nil means there is none.
 func (f *rowFilter) after(key []byte) []byte {
-	if f.partitions == nil || len(key) < 3 {
+	if f.partitions == nil || f.regional || len(key) < 3 {
 		return append(bytes.Clone(key), 0)
 	}
 	p := projections.PartitionOf(f.projection, key)
@@ -236,7 +233,7 @@ func (f *rowFilter) after(key []byte) []byte {
 		return nil // nothing but such rows comes behind
 	}
 	next := p + 1
-	for next < len(f.partitions) && !f.partitions[next] {
+	for next < events.NumPartitions && !f.partitions.Has(uint8(next)) {
 		next++
 	}
 	shard := binary.BigEndian.AppendUint16(nil, uint16(next*events.NumShards/events.NumPartitions))

@@ -12,7 +12,7 @@ type Difference struct {
 	// Partition is that of the row, or [projections.StoreWide].
 	Partition int
 	Key       []byte
-	// Expected is the value by the log, Found that of the store; nil: there is no such row.
+	// Expected is the value by the log, Found that of the store; nil means there is no such row.
 	Expected, Found []byte
 	// Unreadable says why the row of the store has no value.
 	Unreadable error

@@ -6,17 +6,16 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// checkDisk refuses a shadow that would fill the disk, and returns what the live store takes, 0 if nobody looks. What an earlier
-// shadow has left is removed by then.
-func (o *Options) checkDisk() (store uint64, err error) {
+// checkDisk refuses a shadow that would fill the disk. What an earlier shadow has left is removed by then.
+func (o *Options) checkDisk() error {
 	if o.Disk == nil {
-		return 0, nil
+		return nil
 	}
 	store, free, err := o.Disk()
 	if err != nil {
-		return 0, fmt.Errorf("free disk: %w", err)
+		return fmt.Errorf("free disk: %w", err)
 	}
-	return store, replay.CheckRoom("a shadow of "+o.Projection.Name(), replay.Room(store)+o.Margin, free)
+	return replay.CheckRoom("a shadow of "+o.projection.Name(), replay.Room(store)+o.Margin, free)
 }
 
 // checkFree stops a shadow that would take the last of the disk from what serves.

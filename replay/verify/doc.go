@@ -1,13 +1,13 @@
 // Package verify proves a store equal to a straight fold of the log, and heals the rows that are not.
 //
-//	log ──► shadow: a fresh store of the same projection, folded in a scratch directory, at a pace
-//	          │  exactly to the position of a view of the live store
+//	log ──► shadow: a fresh store of the same projection, built in a scratch directory (package build), at a pace,
+//	          │  and folded exactly to the position of a view of the live store
 //	          ▼
 //	        compare ◄── view of the live store        nothing is held, readers and folds go on
 //	          │
 //	          │  keys that differ
 //	          ▼
-//	        mend: the fold is held, the shadow folds exactly to its position, what differs still is written
+//	        repair: the fold is held, the shadow folds exactly to its position, what differs still is written
 //	          │
 //	          └──► compare again, since errors may have spread meanwhile
 //

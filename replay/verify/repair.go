@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// mendRows and mendBytes bound what is repaired while the fold is held once.
-	mendRows  = 2048
-	mendBytes = 2 << 20
+	// maxRepairRows and maxRepairBytes bound what is repaired while the fold is held once.
+	maxRepairRows  = 2048
+	maxRepairBytes = 2 << 20
 	// holdMost is how long the fold is held for the shadow to come to its position.
 	holdMost = 10 * time.Second
 )
 
-// mend makes rows of the live store what they are in the shadow, those that differ still, and returns how many it changed.
+// repairRows makes rows of the live store what they are in the shadow, those that differ still, and returns how many it changed.
 // They are on disk when it returns.
-func mend(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) (n uint64, err error) {
+func repairRows(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) (n uint64, err error) {
 	for len(keys) > 0 {
 		// Held for as short as can be: the shadow is near when the fold is stopped.
 		if err := approach(ctx, live, shadow, &shadow.opts); err != nil {
@@ -30,7 +30,7 @@ func mend(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) (n uin
 		}
 		began := time.Now()
 		var done, changed int
-		err := live.Mend(ctx, func(at events.Cursor, rows projections.Reader, m *projections.Mending) (err error) {
+		err := live.Repair(ctx, func(at events.Cursor, rows projections.Reader, m *projections.Repair) (err error) {
 			within, cancel := context.WithTimeout(ctx, holdMost)
 			defer cancel()
 			if err := shadow.FoldTo(within, at.Seq, replay.Pace{}); err != nil {
@@ -58,14 +58,14 @@ func mend(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) (n uin
 }
 
 // heal sets and deletes what differs of some rows, up to the bounds, and returns how many it has looked at.
-func heal(rows, want projections.Reader, m *projections.Mending, keys [][]byte) (done int, err error) {
+func heal(rows, want projections.Reader, m *projections.Repair, keys [][]byte) (done int, err error) {
 	size := 0
 	for _, key := range keys {
-		if done == mendRows || size > mendBytes {
+		if done == maxRepairRows || size > maxRepairBytes {
 			break
 		}
 		done++
-		if !projections.Mendable(key) {
+		if !projections.Repairable(key) {
 			continue
 		}
 		should, ok, err := want.Get(key)

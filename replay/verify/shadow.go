@@ -11,42 +11,47 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/replay"
 )
 
 // Options say where a shadow is folded from what.
 type Options struct {
-	// FS is the file system; nil: the disk.
+	// FS is the file system; nil means the disk.
 	FS projections.FS
 	// Dir is a directory of the shadow's own, below the data directory. What stands there is removed when it is opened and
 	// when it is closed.
 	Dir string
-	// Projection is a new instance of the projection, with the settings of the live store. It is not shared with anything.
-	Projection projections.Projection
+	// New returns a new instance of the projection, with the settings of the live store.
+	New func() projections.Projection
 	// Source reads the log.
 	Source projections.Source
-	// Disk tells what the live store takes on disk, and how much is free where the shadow goes; nil: nobody looks.
+	// Disk tells what the live store takes on disk, and how much is free where the shadow goes; nil disables it.
 	Disk func() (store, free uint64, err error)
-	// Memory is how many bytes a shadow may take, at least 16 MiB; more than 192 MiB, the default, are not used.
+	// Memory is about how many bytes a shadow may take; 0 means 192 MiB.
 	Memory int
-	// Margin is how much disk stays free, in bytes; 0: 256 MiB.
+	// Margin is how much disk stays free, in bytes; 0 means 256 MiB.
 	Margin uint64
 	// Hold is how long rows of both stores are compared at one position, which keeps on disk, and of the live store in memory
 	// tables, what has been replaced since: then the comparison goes on at a later one. 0: 10 minutes.
 	Hold time.Duration
 	// Pace holds back what is done while nothing waits for it.
 	Pace replay.Pace
-	// Progress is told of envelopes, then of rows; nil: nobody is.
+	// Progress is told of envelopes, then of rows; nil disables it.
 	Progress *replay.Progress
-	// Partitions are compared; nil: all, and the rows of the store as a whole.
-	Partitions []uint8
-	// Listed is how many differences a report lists; 0: 100.
+	// Partitions are compared; nil means all, and the rows of the store as a whole.
+	Partitions *projections.Partitions
+	// Listed is how many differences a report lists; 0 means 100.
 	Listed int
-	// Logger gets what a person must see; nil: nothing.
+	// Logger gets what a person must see; nil means nothing.
 	Logger *slog.Logger
+
+	// projection is one of New, which folds nothing.
+	projection projections.Projection
 }
 
 func (o *Options) fill() {
+	o.projection = o.New()
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
@@ -69,20 +74,18 @@ func (o *Options) fill() {
 
 const (
 	// shadowMemory is less than a build takes, since a shadow is folded all the time, and read once.
-	shadowMemory      = 192 << 20
-	leastShadowMemory = 16 << 20
-	shadowSublevels   = 16
-	shadowPrefetch    = 1 << 15
+	shadowMemory = 192 << 20
 	// longestWork is what is taken for work at the most of what a piece took: more was waiting for the log.
 	longestWork = 250 * time.Millisecond
 	// readBytes of the log are folded between two rests.
 	readBytes = 256 << 10
 )
 
-// Shadow is a store of a projection that is folded from the start of the log, to be compared with the live one. It belongs to
-// one goroutine.
+// Shadow is a store of a projection made from the log alone, to be compared with the live one. It is built up to the first position
+// that is wanted (package build), and folds on from there. It belongs to one goroutine.
 type Shadow struct {
-	opts  Options
+	opts Options
+	// store is nil until it is built.
 	store *projections.Store
 	sub   projections.Subscription
 	// ahead are envelopes that were read and are not to be folded yet.
@@ -97,54 +100,81 @@ func OpenShadow(o Options) (*Shadow, error) {
 	if err := o.FS.RemoveAll(o.Dir); err != nil {
 		return nil, fmt.Errorf("remove an earlier shadow: %w", err)
 	}
-	size, err := o.checkDisk()
-	if err != nil {
+	if err := o.checkDisk(); err != nil {
 		return nil, err
 	}
-	store, err := projections.Open(projections.Options{
-		FS: o.FS, Dir: o.Dir, Projection: o.Projection, Logger: o.Logger,
-		Bounds: o.bounds(size),
-	})
+	sub, err := o.Source(events.Cursor{})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("subscribe to the log: %w", err)
 	}
-	sub, err := o.Source(store.Cursor())
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("subscribe to the log: %w", err), store.Close(), o.FS.RemoveAll(o.Dir))
-	}
-	return &Shadow{opts: o, store: store, sub: sub}, nil
-}
-
-// bounds of a shadow of a store of some size. Two memtables are common, and four the most. A quarter of the live store is two
-// bytes of the filter for a key, or more.
-func (o *Options) bounds(size uint64) projections.Bounds {
-	memory := min(max(o.Memory, leastShadowMemory), shadowMemory)
-	return projections.Bounds{
-		FlushBytes: memory / 12, BatchBytes: memory / 48, KeepBytes: memory / 3, CacheBytes: memory / 6,
-		FilterBytes: int(min(uint64(memory/6), size/4)), Sublevels: shadowSublevels,
-		PrefetchEvents: shadowPrefetch * (memory >> 20) / (shadowMemory >> 20),
-	}
+	return &Shadow{opts: o, sub: sub}, nil
 }
 
 // Close removes the shadow. Its views must be closed.
-func (s *Shadow) Close() error {
+func (s *Shadow) Close() (err error) {
 	s.sub.Close()
-	return errors.Join(s.store.Close(), s.opts.FS.RemoveAll(s.opts.Dir))
+	if s.store != nil {
+		err = s.store.Close()
+	}
+	return errors.Join(err, s.opts.FS.RemoveAll(s.opts.Dir))
 }
 
 // Seq returns up to where the shadow is folded.
-func (s *Shadow) Seq() uint64 { return s.store.Cursor().Seq }
+func (s *Shadow) Seq() uint64 {
+	if s.store == nil {
+		return 0
+	}
+	return s.store.Cursor().Seq
+}
 
-// View returns the rows of the shadow.
+// View returns the rows of the shadow, which must have been folded to some sequence.
 func (s *Shadow) View() (*projections.View, error) { return s.store.View() }
 
 // FoldTo folds everything up to a sequence, and nothing after it. It waits until the log is there: until the sequence or a
 // later one has been read. The shadow must not be beyond it.
 func (s *Shadow) FoldTo(ctx context.Context, seq uint64, pace replay.Pace) error {
-	at := s.Seq()
-	if at > seq {
+	if s.store == nil {
+		return s.build(ctx, seq, pace)
+	}
+	if at := s.Seq(); at > seq {
 		return fmt.Errorf("verify: the shadow is at %d, beyond %d", at, seq)
 	}
+	return s.read(ctx, s.Seq(), seq, pace, s.store.Fold)
+}
+
+// build makes the store, up to a sequence.
+func (s *Shadow) build(ctx context.Context, seq uint64, pace replay.Pace) (err error) {
+	b, err := build.New(build.Options{
+		FS: s.opts.FS, Dir: s.opts.FS.PathJoin(s.opts.Dir, s.opts.projection.Name(), "000001"), New: s.opts.New,
+		Partitions: s.opts.Partitions, Memory: s.opts.Memory, Workers: 1,
+		Around: func(ctx context.Context, events int64, fold func() error) error {
+			began := time.Now()
+			if err := errors.Join(s.opts.checkFree(), fold()); err != nil {
+				return err
+			}
+			s.opts.Progress.Add(uint64(events))
+			return pace.Rest(ctx, time.Since(began))
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	if err := s.read(ctx, 0, seq, pace, b.Add); err != nil {
+		return err
+	}
+	s.opts.Progress.Start("events", uint64(b.Scattered()))
+	if err := b.Finish(ctx); err != nil {
+		return err
+	}
+	s.store, err = projections.Open(projections.Options{
+		FS: s.opts.FS, Dir: s.opts.Dir, Projection: s.opts.New(), Partitions: s.opts.Partitions, Logger: s.opts.Logger,
+	})
+	return err
+}
+
+// read folds the log from a sequence up to another.
+func (s *Shadow) read(ctx context.Context, at, seq uint64, pace replay.Pace, fold func([]*events.Envelope) error) error {
 	for at < seq {
 		began := time.Now()
 		if len(s.ahead) == 0 {
@@ -159,7 +189,7 @@ func (s *Shadow) FoldTo(ctx context.Context, seq uint64, pace replay.Pace) error
 			n++
 		}
 		if n > 0 {
-			if err := s.store.Fold(s.ahead[:n]); err != nil {
+			if err := fold(s.ahead[:n]); err != nil {
 				return fmt.Errorf("fold the shadow: %w", err)
 			}
 			if err := s.look(s.ahead[:n]); err != nil {

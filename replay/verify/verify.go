@@ -16,7 +16,7 @@ import (
 type Store interface {
 	Name() string
 	View() (*projections.View, error)
-	Mend(ctx context.Context, heal func(at events.Cursor, rows projections.Reader, m *projections.Mending) error) error
+	Repair(ctx context.Context, heal func(at events.Cursor, rows projections.Reader, m *projections.Repair) error) error
 	Flush() error
 	CheckFiles(ctx context.Context, dir string, rest func(context.Context, time.Duration) error) (projections.FileCheck, error)
 }
@@ -134,7 +134,7 @@ func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, er
 		if r.Equal || !repair || r.Rounds == maxRounds {
 			return r, nil
 		}
-		n, err := mend(ctx, live, shadow, c.keys)
+		n, err := repairRows(ctx, live, shadow, c.keys)
 		r.Repaired += n
 		if err != nil {
 			return r.repaired(), fmt.Errorf("repair %s, after %d rows: %w", live.Name(), r.Repaired, err)

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/skein-feed/skein/cmd/skein-bench/bench"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
 func main() {
@@ -33,7 +33,7 @@ func run(file, dir string) error {
 	if err != nil {
 		return err
 	}
-	var report bench.Report
+	var report measure.Report
 	if err := json.Unmarshal(data, &report); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (c *chart) add(line string, x int, y float64) {
 	}
 }
 
-func charts(growth []*bench.Growth) map[string]*chart {
+func charts(growth []*measure.Growth) map[string]*chart {
 	all := map[string]*chart{}
 	for name, title := range map[string]string{
 		"growth-operations": "Operations, p50, µs", "growth-bytes": "Bytes a follow", "growth-start": "From start to ready, s",

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/skein-feed/skein/cmd/skein-bench/bench"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
 func TestPlot(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "report.json")
-	write := func(r bench.Report) {
+	write := func(r measure.Report) {
 		data, err := json.Marshal(r)
 		if err != nil {
 			t.Fatal(err)
@@ -25,11 +25,11 @@ func TestPlot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(bench.Report{})
+	write(measure.Report{})
 	if err := run(file, dir); err == nil {
 		t.Error("drawn from nothing")
 	}
-	write(bench.Report{Growth: []*bench.Growth{
+	write(measure.Report{Growth: []*measure.Growth{
 		{Follows: 1000, Micros: map[string]float64{"check": 1, "list": 20}, BytesPerFollow: 40, ArchiveBytesPerFollow: 5, StartSeconds: 0.1, ReadyBytes: 8e7},
 		{Follows: 100_000, Micros: map[string]float64{"check": 1.5, "list": 30}, BytesPerFollow: 20, ArchiveBytesPerFollow: 5, StartSeconds: 0.2, ReadyBytes: 9e7},
 	}})

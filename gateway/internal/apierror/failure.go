@@ -24,7 +24,7 @@ type Failure struct {
 	Text string
 	// Fields are the fields at fault.
 	Fields []Violation
-	// Retry is after how long the same call may succeed; 0: no promise, and no RetryInfo.
+	// Retry is after how long the same call may succeed; 0 means no promise, and no RetryInfo.
 	Retry time.Duration
 	// Metadata is for programs, in the ErrorInfo.
 	Metadata map[string]string

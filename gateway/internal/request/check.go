@@ -111,6 +111,12 @@ func (c *Checker) Boards(list string, boards []*skeinv1.Board) {
 	}
 }
 
+// PinAt checks the pin in field rest of the i-th element of a list.
+func (c *Checker) PinAt(list string, i int, rest string, p *skeinv1.Pin) {
+	c.IDAt(list, i, rest+".owner_id", p.GetOwnerId())
+	c.IDAt(list, i, rest+".pin_id", p.GetPinId())
+}
+
 // Length demands that a list has so many items, at least, and at most 1000.
 func (c *Checker) Length(field string, n, least int) {
 	if n < least || n > maxItems {
@@ -154,3 +160,9 @@ func idText(err error) string {
 	}
 	return err.Error() + ": at most " + strconv.Itoa(events.MaxIDBytes) + " bytes of it"
 }
+
+// OfUser is a request about one user.
+type OfUser interface{ GetUserId() string }
+
+// ValidateUser looks at the user that a request is about.
+func ValidateUser[P OfUser](c *Checker, req P) { c.ID("user_id", req.GetUserId()) }

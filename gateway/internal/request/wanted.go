@@ -38,7 +38,7 @@ func wanted(msg proto.Message, v *protovalidate.Violation) string {
 	return text
 }
 
-// numberWanted names the limits of a number, or of the numbers of a list; empty: it has none.
+// numberWanted names the limits of a number, or of the numbers of a list; empty means it has none.
 func numberWanted(fd protoreflect.FieldDescriptor) string {
 	rules := fieldRulesOf(fd)
 	if fd.IsList() {

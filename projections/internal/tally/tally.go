@@ -5,7 +5,6 @@ package tally
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/skein-feed/skein/events"
@@ -28,7 +27,7 @@ type Tally struct {
 	// Chunk is how many rows are written between two steps.
 	Chunk int
 	// FailAt is the sequence of an envelope whose events fail from FailSlot on, PanicAt of one where they panic, LeakAt
-	// of one where they do not close an iterator, MisuseAt of one where they write while one is open; 0: none.
+	// of one where they do not close an iterator, MisuseAt of one where they write while one is open; 0 means none.
 	FailAt, PanicAt, LeakAt, MisuseAt uint64
 	FailSlot                          uint16
 }
@@ -36,8 +35,8 @@ type Tally struct {
 // New returns the projection with the settings that most tests use.
 func New() *Tally { return &Tally{Copies: 5, Chunk: 7} }
 
-// ErrFails is what an event in envelope FailAt fails with.
-var ErrFails = errors.New("tally: fails as told")
+// ErrFails is what an event in envelope FailAt fails with: an impossible row.
+var ErrFails = projections.RowError("row to fail at", []byte("tally"))
 
 // Name returns "tally".
 func (*Tally) Name() string { return "tally" }
@@ -194,7 +193,7 @@ func add(b *projections.Batch, key []byte, place int, delta int64) error {
 	}
 	n := int64(binary.BigEndian.Uint64(row[8*place:])) + delta
 	if n < 0 {
-		return fmt.Errorf("tally: count of %x below zero", key)
+		return projections.RowError("count below zero", key)
 	}
 	binary.BigEndian.PutUint64(row[8*place:], uint64(n))
 	for _, c := range row {

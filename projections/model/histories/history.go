@@ -13,9 +13,9 @@ const Start events.Micros = 1_700_000_000_000_000
 
 // Options shape a history. The zero Options are good for most tests.
 type Options struct {
-	// Users is how many users there are, 2 to 6; 0: drawn, at least 3.
+	// Users is how many users there are, 2 to 6; 0 means drawn, at least 3.
 	Users int
-	// Events is the greatest number of events; 0: 60.
+	// Events is the greatest number of events; 0 means 60.
 	Events int
 	// Without are kinds that do not occur.
 	Without events.KindSet

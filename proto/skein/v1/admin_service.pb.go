@@ -242,9 +242,9 @@ type GetStatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Rejected events a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page of rejected events before; empty: the first page.
+	// The next_page_token of the page of rejected events before; empty means the first page.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -444,7 +444,7 @@ type ArchiveStatus struct {
 	Location string `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"`
 	// Whether this process archives and trims; of the processes that share a log one does.
 	Archiving bool `protobuf:"varint,2,opt,name=archiving,proto3" json:"archiving,omitempty"`
-	// The sequence up to which the log is archived; 0: nothing is.
+	// The sequence up to which the log is archived; 0 means nothing is.
 	LastSequence uint64 `protobuf:"varint,3,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
 	// The log time at the end of the archive; absent: nothing is archived.
 	LastTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_time,json=lastTime,proto3" json:"last_time,omitempty"`
@@ -599,7 +599,7 @@ type AuditStatus struct {
 	LastRoundTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_round_time,json=lastRoundTime,proto3" json:"last_round_time,omitempty"`
 	// How long it took, in seconds.
 	LastRoundSeconds float64 `protobuf:"fixed64,11,opt,name=last_round_seconds,json=lastRoundSeconds,proto3" json:"last_round_seconds,omitempty"`
-	// The last disagreement in words; empty: there was none.
+	// The last disagreement in words; empty means there was none.
 	LastFinding   string `protobuf:"bytes,12,opt,name=last_finding,json=lastFinding,proto3" json:"last_finding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -896,7 +896,7 @@ type LogStatus struct {
 	LastSequence uint64 `protobuf:"varint,4,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
 	// Size of the stream, in bytes.
 	Bytes uint64 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	// Size at which the stream refuses more, in bytes; 0: no limit.
+	// Size at which the stream refuses more, in bytes; 0 means no limit.
 	MaxBytes uint64 `protobuf:"varint,6,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	// In how many days the stream is full, by its slowest growth over the last ten minutes to six hours; absent if it does not
 	// grow, has no bound, or was observed for less than an hour.
@@ -1093,7 +1093,7 @@ type ProjectionStatus struct {
 	LastVerifyTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_verify_time,json=lastVerifyTime,proto3" json:"last_verify_time,omitempty"`
 	// Why it stopped or is held; empty when it did not.
 	Error string `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
-	// The format of the files of its store; 0: not known. Only `skein finalize-upgrade` moves it.
+	// The format of the files of its store; 0 means not known. Only `skein finalize-upgrade` moves it.
 	StoreFormat uint32 `protobuf:"varint,12,opt,name=store_format,json=storeFormat,proto3" json:"store_format,omitempty"`
 	// The newest format that this release knows, which `skein finalize-upgrade` moves stores to.
 	NewestStoreFormat uint32 `protobuf:"varint,13,opt,name=newest_store_format,json=newestStoreFormat,proto3" json:"newest_store_format,omitempty"`
@@ -1229,7 +1229,7 @@ type RejectedEvent struct {
 	Position string `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
 	// The sequence of its envelope.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// Which event of the envelope, from 0; -1: the whole envelope.
+	// Which event of the envelope, from 0; -1 means the whole envelope.
 	Slot int32 `protobuf:"varint,3,opt,name=slot,proto3" json:"slot,omitempty"`
 	// Why, for programs.
 	Reason Reason `protobuf:"varint,4,opt,name=reason,proto3,enum=skein.v1.Reason" json:"reason,omitempty"`
@@ -1329,7 +1329,7 @@ type Operation struct {
 	OperationId string `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
 	// What it does.
 	Kind OperationKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.OperationKind" json:"kind,omitempty"`
-	// The projection that it is about; empty: all, or none.
+	// The projection that it is about; empty means all, or none.
 	Projection string `protobuf:"bytes,3,opt,name=projection,proto3" json:"projection,omitempty"`
 	// How far it is.
 	State OperationState `protobuf:"varint,4,opt,name=state,proto3,enum=skein.v1.OperationState" json:"state,omitempty"`
@@ -1483,7 +1483,7 @@ type StartRebuildRequest struct {
 	Projection string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
 	// Only these partitions, 0 to 255; the others are taken over from the generation that answers. None given: all.
 	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
-	// The part of one core's time that the work may take beside what serves, above 0 and up to 1; 0: what the service is
+	// The part of one core's time that the work may take beside what serves, above 0 and up to 1; 0 means what the service is
 	// set to.
 	Share         float64 `protobuf:"fixed64,3,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1590,11 +1590,11 @@ func (x *StartRebuildResponse) GetOperation() *Operation {
 // A call of Verify.
 type VerifyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The projection, by name; empty: each in turn. At most 64 bytes.
+	// The projection, by name; empty means each in turn. At most 64 bytes.
 	Projection string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
 	// Only these partitions, 0 to 255; none given: all.
 	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
-	// The part of one core's time that the work may take beside what serves, above 0 and up to 1; 0: what the service is
+	// The part of one core's time that the work may take beside what serves, above 0 and up to 1; 0 means what the service is
 	// set to.
 	Share         float64 `protobuf:"fixed64,3,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1705,7 +1705,7 @@ type RepairRequest struct {
 	Projection string `protobuf:"bytes,1,opt,name=projection,proto3" json:"projection,omitempty"`
 	// Only these partitions, 0 to 255; none given: those that the last verify found to differ.
 	Partitions []uint32 `protobuf:"varint,2,rep,packed,name=partitions,proto3" json:"partitions,omitempty"`
-	// The part of one core's time that the work may take beside what serves, above 0 and up to 1; 0: what the service is
+	// The part of one core's time that the work may take beside what serves, above 0 and up to 1; 0 means what the service is
 	// set to.
 	Share         float64 `protobuf:"fixed64,3,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1906,7 +1906,7 @@ type TakeSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The projections, by name; none given: all.
 	Projections []string `protobuf:"bytes,1,rep,name=projections,proto3" json:"projections,omitempty"`
-	// A name for the snapshot: at most 128 of the characters a-z, 0-9, "." "_" and "-", a letter or digit first; empty:
+	// A name for the snapshot: at most 128 of the characters a-z, 0-9, "." "_" and "-", a letter or digit first; empty means that
 	// the service chooses one.
 	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2100,7 +2100,7 @@ type AcceptLogHoleRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The first sequence that is lost.
 	FirstSequence uint64 `protobuf:"varint,1,opt,name=first_sequence,json=firstSequence,proto3" json:"first_sequence,omitempty"`
-	// The last one; 0: only the first. If the stream or the archive has any from the first to the last, nothing is accepted.
+	// The last one; 0 means only the first. If the stream or the archive has any from the first to the last, nothing is accepted.
 	LastSequence  uint64 `protobuf:"varint,2,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2304,7 +2304,7 @@ type ListOperationsRequest struct {
 	Kind OperationKind `protobuf:"varint,1,opt,name=kind,proto3,enum=skein.v1.OperationKind" json:"kind,omitempty"`
 	// Operations a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty: the first page.
+	// The next_page_token of the page before; empty means the first page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -131,7 +131,7 @@ type BatchGetCountersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What to count for, 1 to 1000.
 	Keys []*CounterKey `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,2,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -186,7 +186,7 @@ type BatchGetCountersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each key.
 	Counters []*Counters `protobuf:"bytes,1,rep,name=counters,proto3" json:"counters,omitempty"`
-	// The position that was read.
+	// The position that all counts contain: the lesser of those that were read.
 	Position      string `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -250,7 +250,7 @@ type Counters struct {
 	PlayCount int64 `protobuf:"varint,4,opt,name=play_count,json=playCount,proto3" json:"play_count,omitempty"`
 	// Item: users who like it.
 	LikeCount uint32 `protobuf:"varint,5,opt,name=like_count,json=likeCount,proto3" json:"like_count,omitempty"`
-	// Item: how often a re-pin that shows it has come to life. Like plays, what was counted stays when pins or users go.
+	// Item: how many pins have re-pinned it, each owner and pin once. Like plays, what was counted stays when pins or users go.
 	RepinCount    uint32 `protobuf:"varint,6,opt,name=repin_count,json=repinCount,proto3" json:"repin_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -340,10 +340,10 @@ type ListTrendingRequest struct {
 	Scope isListTrendingRequest_Scope `protobuf_oneof:"scope"`
 	// Items a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty: the first page. Tokens live at least an hour of log time and then
+	// The next_page_token of the page before; empty means the first page. Tokens live at least an hour of log time and then
 	// say so.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -208,12 +208,12 @@ type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Given by the client to make a retry safe: within 15 minutes of log time, a second event of the same
 	// acting user, kind and event id is dropped; one that says something else than the first is kept among the rejected events,
-	// too (EVENT_ID_REUSED). Of a backfill's occurred_at it may say what it likes. Never take an id for another event. At most 64 bytes of printable UTF-8 without spaces; empty: none.
+	// too (EVENT_ID_REUSED). Of a backfill's occurred_at it may say what it likes. Never take an id for another event. At most 64 bytes of printable UTF-8 without spaces; empty means none.
 	EventId string `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	// When the fact happened, for a backfill only, to the microsecond, UTC, not before 1970. A time after the log's
 	// own is cut to the log's.
 	OccurredAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
-	// The import that the backfill belongs to. At most 64 bytes of printable UTF-8 without spaces; empty: live.
+	// The import that the backfill belongs to. At most 64 bytes of printable UTF-8 without spaces; empty means live.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 	// Place of the fact in its source, from 1, rising per source and kind. What is not above the highest offset
 	// already folded is ignored, so an import may run twice.
@@ -547,7 +547,7 @@ type Event_BoardDeleted struct {
 }
 
 type Event_PinCreated struct {
-	// A pin begins. A second creation of a living pin is ignored. May be backfilled.
+	// A pin begins. A second creation of a living pin changes no pin, and mentions its board. May be backfilled.
 	PinCreated *PinCreated `protobuf:"bytes,16,opt,name=pin_created,json=pinCreated,proto3,oneof"`
 }
 
@@ -997,9 +997,9 @@ type PinCreated struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The pin, of the acting user.
 	Pin *Pin `protobuf:"bytes,1,opt,name=pin,proto3" json:"pin,omitempty"`
-	// The owner's board that shows it; empty: the default board. Created if it was never mentioned.
+	// The owner's board that shows it; empty means the default board. Created if it was never mentioned.
 	BoardId string `protobuf:"bytes,2,opt,name=board_id,json=boardId,proto3" json:"board_id,omitempty"`
-	// The item that the pin shows; empty: an item with the id pin_id. At most 128 bytes.
+	// The item that the pin shows; empty means an item with the id pin_id. At most 128 bytes.
 	ItemId string `protobuf:"bytes,3,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
 	// The pin of which this is a re-pin, if any.
 	RepinOf *Pin `protobuf:"bytes,4,opt,name=repin_of,json=repinOf,proto3" json:"repin_of,omitempty"`
@@ -1079,7 +1079,7 @@ type PinMoved struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The pin, of the acting user.
 	Pin *Pin `protobuf:"bytes,1,opt,name=pin,proto3" json:"pin,omitempty"`
-	// Where it goes; empty: the default board.
+	// Where it goes; empty means the default board.
 	BoardId       string `protobuf:"bytes,2,opt,name=board_id,json=boardId,proto3" json:"board_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1812,7 +1812,7 @@ func (x *ItemScored) GetScore() int64 {
 // The end of an import.
 type BackfillClosed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The source that ends; empty: all sources, for ever, which lets projections drop what they keep for late backfills.
+	// The source that ends; empty means all sources, for ever, which lets projections drop what they keep for late backfills.
 	Source        string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

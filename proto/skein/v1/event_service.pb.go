@@ -315,9 +315,9 @@ func (x *Rejection) GetMessage() string {
 // A call of Watch.
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Stream what comes after this position; empty: from now on; "EARLIEST": from the first event there is.
+	// Stream what comes after this position; empty means from now on; "EARLIEST": from the first event there is.
 	After string `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
-	// Only these kinds, by the field name of Event ("user_followed"); empty: all.
+	// Only these kinds, by the field name of Event ("user_followed"); empty means all.
 	Kinds         []string `protobuf:"bytes,2,rep,name=kinds,proto3" json:"kinds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -161,7 +161,7 @@ type ReadFeedRequest struct {
 	OnePerItem bool `protobuf:"varint,8,opt,name=one_per_item,json=onePerItem,proto3" json:"one_per_item,omitempty"`
 	// Note in the log that the reader reads, so that the feed is kept ready.
 	MarkActive bool `protobuf:"varint,9,opt,name=mark_active,json=markActive,proto3" json:"mark_active,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast string `protobuf:"bytes,10,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	// With hide_seen: look at plays only, not at what was served, as in FilterSeen. All pages of a session have the same.
 	IgnoreServed  bool `protobuf:"varint,11,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
@@ -292,7 +292,7 @@ type isReadFeedRequest_Start interface {
 }
 
 type ReadFeedRequest_PageToken struct {
-	// The next_page_token of the page before; empty: the first page. Tokens of NEWEST do not expire, tokens of
+	// The next_page_token of the page before; empty means the first page. Tokens of NEWEST do not expire, tokens of
 	// TRENDING live at least an hour of log time and then say so.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3,oneof"`
 }
@@ -398,7 +398,7 @@ type FeedEntry struct {
 	ItemId string `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
 	// The user who owns the pin.
 	OwnerId string `protobuf:"bytes,3,opt,name=owner_id,json=ownerId,proto3" json:"owner_id,omitempty"`
-	// The owner's board that shows it; empty: the default board.
+	// The owner's board that shows it; empty means the default board.
 	BoardId string `protobuf:"bytes,4,opt,name=board_id,json=boardId,proto3" json:"board_id,omitempty"`
 	// When the pin began.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
@@ -501,9 +501,9 @@ type ListPinsRequest struct {
 	Target isListPinsRequest_Target `protobuf_oneof:"target"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty: the first page.
+	// The next_page_token of the page before; empty means the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -676,11 +676,543 @@ func (x *ListPinsResponse) GetPosition() string {
 	return ""
 }
 
+// A call of BatchGetPins.
+type BatchGetPinsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pins, 1 to 1000. A pin may be named more than once.
+	Pins []*Pin `protobuf:"bytes,1,rep,name=pins,proto3" json:"pins,omitempty"`
+	// A position that the answer must contain; empty means any.
+	AtLeast       string `protobuf:"bytes,2,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchGetPinsRequest) Reset() {
+	*x = BatchGetPinsRequest{}
+	mi := &file_skein_v1_feed_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchGetPinsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchGetPinsRequest) ProtoMessage() {}
+
+func (x *BatchGetPinsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_feed_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchGetPinsRequest.ProtoReflect.Descriptor instead.
+func (*BatchGetPinsRequest) Descriptor() ([]byte, []int) {
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *BatchGetPinsRequest) GetPins() []*Pin {
+	if x != nil {
+		return x.Pins
+	}
+	return nil
+}
+
+func (x *BatchGetPinsRequest) GetAtLeast() string {
+	if x != nil {
+		return x.AtLeast
+	}
+	return ""
+}
+
+// The answer of BatchGetPins, in the order of the request. A pin that does not live is no error.
+type BatchGetPinsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each pin of the request.
+	Pins []*PinState `protobuf:"bytes,1,rep,name=pins,proto3" json:"pins,omitempty"`
+	// The position that was read.
+	Position      string `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchGetPinsResponse) Reset() {
+	*x = BatchGetPinsResponse{}
+	mi := &file_skein_v1_feed_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchGetPinsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchGetPinsResponse) ProtoMessage() {}
+
+func (x *BatchGetPinsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_feed_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchGetPinsResponse.ProtoReflect.Descriptor instead.
+func (*BatchGetPinsResponse) Descriptor() ([]byte, []int) {
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *BatchGetPinsResponse) GetPins() []*PinState {
+	if x != nil {
+		return x.Pins
+	}
+	return nil
+}
+
+func (x *BatchGetPinsResponse) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+// A pin as it is at a position. Which pin it repeats is not part of it: no store keeps that.
+type PinState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user who owns the pin, as the request names it.
+	OwnerId string `protobuf:"bytes,1,opt,name=owner_id,json=ownerId,proto3" json:"owner_id,omitempty"`
+	// The pin among its owner's pins, as the request names it.
+	PinId string `protobuf:"bytes,2,opt,name=pin_id,json=pinId,proto3" json:"pin_id,omitempty"`
+	// Whether the pin lives. A pin that was never created, or that ended with its deletion or that of its board or
+	// owner, does not: all fields below are then empty. Stores do not keep which of these it was.
+	Living bool `protobuf:"varint,3,opt,name=living,proto3" json:"living,omitempty"`
+	// The owner's board that shows it; empty means the default board.
+	BoardId string `protobuf:"bytes,4,opt,name=board_id,json=boardId,proto3" json:"board_id,omitempty"`
+	// The item that it shows.
+	ItemId string `protobuf:"bytes,5,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	// When the pin began; a move keeps it. Absent unless the pin lives.
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// The bytes given when the pin was created, at most 256.
+	Attributes    []byte `protobuf:"bytes,7,opt,name=attributes,proto3" json:"attributes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PinState) Reset() {
+	*x = PinState{}
+	mi := &file_skein_v1_feed_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PinState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PinState) ProtoMessage() {}
+
+func (x *PinState) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_feed_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PinState.ProtoReflect.Descriptor instead.
+func (*PinState) Descriptor() ([]byte, []int) {
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *PinState) GetOwnerId() string {
+	if x != nil {
+		return x.OwnerId
+	}
+	return ""
+}
+
+func (x *PinState) GetPinId() string {
+	if x != nil {
+		return x.PinId
+	}
+	return ""
+}
+
+func (x *PinState) GetLiving() bool {
+	if x != nil {
+		return x.Living
+	}
+	return false
+}
+
+func (x *PinState) GetBoardId() string {
+	if x != nil {
+		return x.BoardId
+	}
+	return ""
+}
+
+func (x *PinState) GetItemId() string {
+	if x != nil {
+		return x.ItemId
+	}
+	return ""
+}
+
+func (x *PinState) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *PinState) GetAttributes() []byte {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
+// What a viewer has to do with: a pin or an item.
+type ViewerStateKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Exactly one.
+	//
+	// Types that are valid to be assigned to Target:
+	//
+	//	*ViewerStateKey_Pin
+	//	*ViewerStateKey_ItemId
+	Target        isViewerStateKey_Target `protobuf_oneof:"target"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ViewerStateKey) Reset() {
+	*x = ViewerStateKey{}
+	mi := &file_skein_v1_feed_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ViewerStateKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ViewerStateKey) ProtoMessage() {}
+
+func (x *ViewerStateKey) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_feed_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ViewerStateKey.ProtoReflect.Descriptor instead.
+func (*ViewerStateKey) Descriptor() ([]byte, []int) {
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ViewerStateKey) GetTarget() isViewerStateKey_Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *ViewerStateKey) GetPin() *Pin {
+	if x != nil {
+		if x, ok := x.Target.(*ViewerStateKey_Pin); ok {
+			return x.Pin
+		}
+	}
+	return nil
+}
+
+func (x *ViewerStateKey) GetItemId() string {
+	if x != nil {
+		if x, ok := x.Target.(*ViewerStateKey_ItemId); ok {
+			return x.ItemId
+		}
+	}
+	return ""
+}
+
+type isViewerStateKey_Target interface {
+	isViewerStateKey_Target()
+}
+
+type ViewerStateKey_Pin struct {
+	// A pin: the item that it shows, and its owner.
+	Pin *Pin `protobuf:"bytes,1,opt,name=pin,proto3,oneof"`
+}
+
+type ViewerStateKey_ItemId struct {
+	// An item. 1 to 128 bytes.
+	ItemId string `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3,oneof"`
+}
+
+func (*ViewerStateKey_Pin) isViewerStateKey_Target() {}
+
+func (*ViewerStateKey_ItemId) isViewerStateKey_Target() {}
+
+// A call of BatchGetViewerState.
+type BatchGetViewerStateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The viewer. 1 to 128 bytes.
+	ViewerId string `protobuf:"bytes,1,opt,name=viewer_id,json=viewerId,proto3" json:"viewer_id,omitempty"`
+	// The pins and items, 1 to 1000. One may be named more than once.
+	Keys []*ViewerStateKey `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
+	// For seen: how many calendar months (UTC) back plays count, as in FilterSeen. 0 for the default of the service,
+	// coerced to what is retained.
+	WindowMonths int32 `protobuf:"varint,3,opt,name=window_months,json=windowMonths,proto3" json:"window_months,omitempty"`
+	// For seen: look at plays only, not at what was served, as in FilterSeen.
+	IgnoreServed bool `protobuf:"varint,4,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
+	// A position that the answer must contain; empty means any.
+	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchGetViewerStateRequest) Reset() {
+	*x = BatchGetViewerStateRequest{}
+	mi := &file_skein_v1_feed_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchGetViewerStateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchGetViewerStateRequest) ProtoMessage() {}
+
+func (x *BatchGetViewerStateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_feed_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchGetViewerStateRequest.ProtoReflect.Descriptor instead.
+func (*BatchGetViewerStateRequest) Descriptor() ([]byte, []int) {
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *BatchGetViewerStateRequest) GetViewerId() string {
+	if x != nil {
+		return x.ViewerId
+	}
+	return ""
+}
+
+func (x *BatchGetViewerStateRequest) GetKeys() []*ViewerStateKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *BatchGetViewerStateRequest) GetWindowMonths() int32 {
+	if x != nil {
+		return x.WindowMonths
+	}
+	return 0
+}
+
+func (x *BatchGetViewerStateRequest) GetIgnoreServed() bool {
+	if x != nil {
+		return x.IgnoreServed
+	}
+	return false
+}
+
+func (x *BatchGetViewerStateRequest) GetAtLeast() string {
+	if x != nil {
+		return x.AtLeast
+	}
+	return ""
+}
+
+// The answer of BatchGetViewerState, in the order of the keys.
+type BatchGetViewerStateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each key.
+	States []*ViewerState `protobuf:"bytes,1,rep,name=states,proto3" json:"states,omitempty"`
+	// The position that all states contain: the least of those that were read. A store that was ahead may have added
+	// what came since.
+	Position      string `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchGetViewerStateResponse) Reset() {
+	*x = BatchGetViewerStateResponse{}
+	mi := &file_skein_v1_feed_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchGetViewerStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchGetViewerStateResponse) ProtoMessage() {}
+
+func (x *BatchGetViewerStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_feed_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchGetViewerStateResponse.ProtoReflect.Descriptor instead.
+func (*BatchGetViewerStateResponse) Descriptor() ([]byte, []int) {
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *BatchGetViewerStateResponse) GetStates() []*ViewerState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *BatchGetViewerStateResponse) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+// What a viewer has to do with a pin or an item. Of what was never mentioned everything is empty.
+type ViewerState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The item: that of the key, or the one that the pin shows. Empty for a pin that does not live, of which liked, seen
+	// and served are false.
+	ItemId string `protobuf:"bytes,1,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
+	// Whether the viewer likes the item.
+	Liked bool `protobuf:"varint,2,opt,name=liked,proto3" json:"liked,omitempty"`
+	// Whether FilterSeen takes the item for seen: always if it was, and for at most one unseen item in a thousand over
+	// the default window.
+	Seen bool `protobuf:"varint,3,opt,name=seen,proto3" json:"seen,omitempty"`
+	// Whether the item is among the last 100 that were served to the viewer, as in ListServed. Exact, whatever ignore_served says.
+	Served bool `protobuf:"varint,4,opt,name=served,proto3" json:"served,omitempty"`
+	// Of a pin: how the viewer follows its owner, as in BatchGetRelationships, whether or not the pin lives: NONE, EXPLICIT or
+	// IMPLICIT. NONE for an item, and for the viewer's own pins.
+	Following FollowKind `protobuf:"varint,5,opt,name=following,proto3,enum=skein.v1.FollowKind" json:"following,omitempty"`
+	// Of a pin that lives: how the viewer follows its board, as in CheckFollows: EXCLUDED and NONE are boards whose pins the feed leaves
+	// out. NONE for an item, and for the viewer's own pins.
+	FollowingBoard FollowKind `protobuf:"varint,6,opt,name=following_board,json=followingBoard,proto3,enum=skein.v1.FollowKind" json:"following_board,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ViewerState) Reset() {
+	*x = ViewerState{}
+	mi := &file_skein_v1_feed_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ViewerState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ViewerState) ProtoMessage() {}
+
+func (x *ViewerState) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_feed_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ViewerState.ProtoReflect.Descriptor instead.
+func (*ViewerState) Descriptor() ([]byte, []int) {
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ViewerState) GetItemId() string {
+	if x != nil {
+		return x.ItemId
+	}
+	return ""
+}
+
+func (x *ViewerState) GetLiked() bool {
+	if x != nil {
+		return x.Liked
+	}
+	return false
+}
+
+func (x *ViewerState) GetSeen() bool {
+	if x != nil {
+		return x.Seen
+	}
+	return false
+}
+
+func (x *ViewerState) GetServed() bool {
+	if x != nil {
+		return x.Served
+	}
+	return false
+}
+
+func (x *ViewerState) GetFollowing() FollowKind {
+	if x != nil {
+		return x.Following
+	}
+	return FollowKind_FOLLOW_KIND_NONE
+}
+
+func (x *ViewerState) GetFollowingBoard() FollowKind {
+	if x != nil {
+		return x.FollowingBoard
+	}
+	return FollowKind_FOLLOW_KIND_NONE
+}
+
 var File_skein_v1_feed_service_proto protoreflect.FileDescriptor
 
 const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1bskein/v1/feed_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14skein/v1/event.proto\"\xbf\x03\n" +
+	"\x1bskein/v1/feed_service.proto\x12\bskein.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14skein/v1/event.proto\x1a\x1cskein/v1/graph_service.proto\"\xbf\x03\n" +
 	"\x0fReadFeedRequest\x12'\n" +
 	"\treader_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\breaderId\x12$\n" +
@@ -732,7 +1264,46 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
 	"\n" +
 	"total_size\x18\x03 \x01(\rR\ttotalSize\x12\x1a\n" +
-	"\bposition\x18\x04 \x01(\tR\bposition*W\n" +
+	"\bposition\x18\x04 \x01(\tR\bposition\"j\n" +
+	"\x13BatchGetPinsRequest\x12.\n" +
+	"\x04pins\x18\x01 \x03(\v2\r.skein.v1.PinB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x04pins\x12#\n" +
+	"\bat_least\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"Z\n" +
+	"\x14BatchGetPinsResponse\x12&\n" +
+	"\x04pins\x18\x01 \x03(\v2\x12.skein.v1.PinStateR\x04pins\x12\x1a\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\"\xe5\x01\n" +
+	"\bPinState\x12\x19\n" +
+	"\bowner_id\x18\x01 \x01(\tR\aownerId\x12\x15\n" +
+	"\x06pin_id\x18\x02 \x01(\tR\x05pinId\x12\x16\n" +
+	"\x06living\x18\x03 \x01(\bR\x06living\x12\x19\n" +
+	"\bboard_id\x18\x04 \x01(\tR\aboardId\x12\x17\n" +
+	"\aitem_id\x18\x05 \x01(\tR\x06itemId\x12;\n" +
+	"\vcreate_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12\x1e\n" +
+	"\n" +
+	"attributes\x18\a \x01(\fR\n" +
+	"attributes\"k\n" +
+	"\x0eViewerStateKey\x12!\n" +
+	"\x03pin\x18\x01 \x01(\v2\r.skein.v1.PinH\x00R\x03pin\x12%\n" +
+	"\aitem_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01H\x00R\x06itemIdB\x0f\n" +
+	"\x06target\x12\x05\xbaH\x02\b\x01\"\xf8\x01\n" +
+	"\x1aBatchGetViewerStateRequest\x12'\n" +
+	"\tviewer_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\bviewerId\x129\n" +
+	"\x04keys\x18\x02 \x03(\v2\x18.skein.v1.ViewerStateKeyB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x04keys\x12,\n" +
+	"\rwindow_months\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\fwindowMonths\x12#\n" +
+	"\rignore_served\x18\x04 \x01(\bR\fignoreServed\x12#\n" +
+	"\bat_least\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"h\n" +
+	"\x1bBatchGetViewerStateResponse\x12-\n" +
+	"\x06states\x18\x01 \x03(\v2\x15.skein.v1.ViewerStateR\x06states\x12\x1a\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\"\xdb\x01\n" +
+	"\vViewerState\x12\x17\n" +
+	"\aitem_id\x18\x01 \x01(\tR\x06itemId\x12\x14\n" +
+	"\x05liked\x18\x02 \x01(\bR\x05liked\x12\x12\n" +
+	"\x04seen\x18\x03 \x01(\bR\x04seen\x12\x16\n" +
+	"\x06served\x18\x04 \x01(\bR\x06served\x122\n" +
+	"\tfollowing\x18\x05 \x01(\x0e2\x14.skein.v1.FollowKindR\tfollowing\x12=\n" +
+	"\x0ffollowing_board\x18\x06 \x01(\x0e2\x14.skein.v1.FollowKindR\x0efollowingBoard*W\n" +
 	"\tFeedOrder\x12\x1a\n" +
 	"\x16FEED_ORDER_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11FEED_ORDER_NEWEST\x10\x01\x12\x17\n" +
@@ -741,10 +1312,12 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x1dFEED_COMPLETENESS_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aFEED_COMPLETENESS_COMPLETE\x10\x01\x12 \n" +
 	"\x1cFEED_COMPLETENESS_REBUILDING\x10\x02\x12&\n" +
-	"\"FEED_COMPLETENESS_SEEN_UNAVAILABLE\x10\x032\x9d\x01\n" +
+	"\"FEED_COMPLETENESS_SEEN_UNAVAILABLE\x10\x032\xda\x02\n" +
 	"\vFeedService\x12F\n" +
 	"\bReadFeed\x12\x19.skein.v1.ReadFeedRequest\x1a\x1a.skein.v1.ReadFeedResponse\"\x03\x90\x02\x02\x12F\n" +
-	"\bListPins\x12\x19.skein.v1.ListPinsRequest\x1a\x1a.skein.v1.ListPinsResponse\"\x03\x90\x02\x01B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"\bListPins\x12\x19.skein.v1.ListPinsRequest\x1a\x1a.skein.v1.ListPinsResponse\"\x03\x90\x02\x01\x12R\n" +
+	"\fBatchGetPins\x12\x1d.skein.v1.BatchGetPinsRequest\x1a\x1e.skein.v1.BatchGetPinsResponse\"\x03\x90\x02\x01\x12g\n" +
+	"\x13BatchGetViewerState\x12$.skein.v1.BatchGetViewerStateRequest\x1a%.skein.v1.BatchGetViewerStateResponse\"\x03\x90\x02\x01B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_feed_service_proto_rawDescOnce sync.Once
@@ -759,34 +1332,55 @@ func file_skein_v1_feed_service_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_v1_feed_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_skein_v1_feed_service_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_skein_v1_feed_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_skein_v1_feed_service_proto_goTypes = []any{
-	(FeedOrder)(0),                // 0: skein.v1.FeedOrder
-	(FeedCompleteness)(0),         // 1: skein.v1.FeedCompleteness
-	(*ReadFeedRequest)(nil),       // 2: skein.v1.ReadFeedRequest
-	(*ReadFeedResponse)(nil),      // 3: skein.v1.ReadFeedResponse
-	(*FeedEntry)(nil),             // 4: skein.v1.FeedEntry
-	(*ListPinsRequest)(nil),       // 5: skein.v1.ListPinsRequest
-	(*ListPinsResponse)(nil),      // 6: skein.v1.ListPinsResponse
-	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
-	(*Board)(nil),                 // 8: skein.v1.Board
+	(FeedOrder)(0),                      // 0: skein.v1.FeedOrder
+	(FeedCompleteness)(0),               // 1: skein.v1.FeedCompleteness
+	(*ReadFeedRequest)(nil),             // 2: skein.v1.ReadFeedRequest
+	(*ReadFeedResponse)(nil),            // 3: skein.v1.ReadFeedResponse
+	(*FeedEntry)(nil),                   // 4: skein.v1.FeedEntry
+	(*ListPinsRequest)(nil),             // 5: skein.v1.ListPinsRequest
+	(*ListPinsResponse)(nil),            // 6: skein.v1.ListPinsResponse
+	(*BatchGetPinsRequest)(nil),         // 7: skein.v1.BatchGetPinsRequest
+	(*BatchGetPinsResponse)(nil),        // 8: skein.v1.BatchGetPinsResponse
+	(*PinState)(nil),                    // 9: skein.v1.PinState
+	(*ViewerStateKey)(nil),              // 10: skein.v1.ViewerStateKey
+	(*BatchGetViewerStateRequest)(nil),  // 11: skein.v1.BatchGetViewerStateRequest
+	(*BatchGetViewerStateResponse)(nil), // 12: skein.v1.BatchGetViewerStateResponse
+	(*ViewerState)(nil),                 // 13: skein.v1.ViewerState
+	(*timestamppb.Timestamp)(nil),       // 14: google.protobuf.Timestamp
+	(*Board)(nil),                       // 15: skein.v1.Board
+	(*Pin)(nil),                         // 16: skein.v1.Pin
+	(FollowKind)(0),                     // 17: skein.v1.FollowKind
 }
 var file_skein_v1_feed_service_proto_depIdxs = []int32{
-	0, // 0: skein.v1.ReadFeedRequest.order:type_name -> skein.v1.FeedOrder
-	4, // 1: skein.v1.ReadFeedResponse.entries:type_name -> skein.v1.FeedEntry
-	1, // 2: skein.v1.ReadFeedResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	7, // 3: skein.v1.FeedEntry.create_time:type_name -> google.protobuf.Timestamp
-	8, // 4: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
-	4, // 5: skein.v1.ListPinsResponse.entries:type_name -> skein.v1.FeedEntry
-	2, // 6: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
-	5, // 7: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
-	3, // 8: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
-	6, // 9: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
-	8, // [8:10] is the sub-list for method output_type
-	6, // [6:8] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	0,  // 0: skein.v1.ReadFeedRequest.order:type_name -> skein.v1.FeedOrder
+	4,  // 1: skein.v1.ReadFeedResponse.entries:type_name -> skein.v1.FeedEntry
+	1,  // 2: skein.v1.ReadFeedResponse.completeness:type_name -> skein.v1.FeedCompleteness
+	14, // 3: skein.v1.FeedEntry.create_time:type_name -> google.protobuf.Timestamp
+	15, // 4: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
+	4,  // 5: skein.v1.ListPinsResponse.entries:type_name -> skein.v1.FeedEntry
+	16, // 6: skein.v1.BatchGetPinsRequest.pins:type_name -> skein.v1.Pin
+	9,  // 7: skein.v1.BatchGetPinsResponse.pins:type_name -> skein.v1.PinState
+	14, // 8: skein.v1.PinState.create_time:type_name -> google.protobuf.Timestamp
+	16, // 9: skein.v1.ViewerStateKey.pin:type_name -> skein.v1.Pin
+	10, // 10: skein.v1.BatchGetViewerStateRequest.keys:type_name -> skein.v1.ViewerStateKey
+	13, // 11: skein.v1.BatchGetViewerStateResponse.states:type_name -> skein.v1.ViewerState
+	17, // 12: skein.v1.ViewerState.following:type_name -> skein.v1.FollowKind
+	17, // 13: skein.v1.ViewerState.following_board:type_name -> skein.v1.FollowKind
+	2,  // 14: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
+	5,  // 15: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
+	7,  // 16: skein.v1.FeedService.BatchGetPins:input_type -> skein.v1.BatchGetPinsRequest
+	11, // 17: skein.v1.FeedService.BatchGetViewerState:input_type -> skein.v1.BatchGetViewerStateRequest
+	3,  // 18: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
+	6,  // 19: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
+	8,  // 20: skein.v1.FeedService.BatchGetPins:output_type -> skein.v1.BatchGetPinsResponse
+	12, // 21: skein.v1.FeedService.BatchGetViewerState:output_type -> skein.v1.BatchGetViewerStateResponse
+	18, // [18:22] is the sub-list for method output_type
+	14, // [14:18] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_feed_service_proto_init() }
@@ -795,6 +1389,7 @@ func file_skein_v1_feed_service_proto_init() {
 		return
 	}
 	file_skein_v1_event_proto_init()
+	file_skein_v1_graph_service_proto_init()
 	file_skein_v1_feed_service_proto_msgTypes[0].OneofWrappers = []any{
 		(*ReadFeedRequest_PageToken)(nil),
 		(*ReadFeedRequest_NewerThan)(nil),
@@ -803,13 +1398,17 @@ func file_skein_v1_feed_service_proto_init() {
 		(*ListPinsRequest_OwnerId)(nil),
 		(*ListPinsRequest_Board)(nil),
 	}
+	file_skein_v1_feed_service_proto_msgTypes[8].OneofWrappers = []any{
+		(*ViewerStateKey_Pin)(nil),
+		(*ViewerStateKey_ItemId)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_feed_service_proto_rawDesc), len(file_skein_v1_feed_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   5,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -302,7 +302,7 @@ type CheckFollowsRequest struct {
 	Pairs []*FollowPair `protobuf:"bytes,1,rep,name=pairs,proto3" json:"pairs,omitempty"`
 	// Answer since when, too.
 	IncludeTimes bool `protobuf:"varint,2,opt,name=include_times,json=includeTimes,proto3" json:"include_times,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -480,7 +480,7 @@ type FilterFollowedRequest struct {
 	Boards []*Board `protobuf:"bytes,3,rep,name=boards,proto3" json:"boards,omitempty"`
 	// Which side; FOLLOWING by default.
 	Direction FollowDirection `protobuf:"varint,4,opt,name=direction,proto3,enum=skein.v1.FollowDirection" json:"direction,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -613,7 +613,7 @@ type BatchGetRelationshipsRequest struct {
 	ViewerId string `protobuf:"bytes,1,opt,name=viewer_id,json=viewerId,proto3" json:"viewer_id,omitempty"`
 	// The others, 1 to 100.
 	UserIds []string `protobuf:"bytes,2,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -834,9 +834,9 @@ type ListFollowingRequest struct {
 	Kind *FollowKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.FollowKind,oneof" json:"kind,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty: the first page.
+	// The next_page_token of the page before; empty means the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1053,9 +1053,9 @@ type ListFollowersRequest struct {
 	Kind *FollowKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.FollowKind,oneof" json:"kind,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty: the first page.
+	// The next_page_token of the page before; empty means the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1208,9 +1208,9 @@ type ListBoardFollowersRequest struct {
 	Kind BoardFollowerKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.BoardFollowerKind" json:"kind,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty: the first page.
+	// The next_page_token of the page before; empty means the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1361,9 +1361,9 @@ type ListFollowedBoardsRequest struct {
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty: the first page.
+	// The next_page_token of the page before; empty means the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1571,9 +1571,9 @@ type ListExcludedBoardsRequest struct {
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty: the first page.
+	// The next_page_token of the page before; empty means the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1717,9 +1717,9 @@ type ListBoardsRequest struct {
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty: the first page.
+	// The next_page_token of the page before; empty means the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1863,9 +1863,9 @@ type ListBlockedRequest struct {
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty: the first page.
+	// The next_page_token of the page before; empty means the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2064,9 +2064,9 @@ type ListMutedRequest struct {
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty: the first page.
+	// The next_page_token of the page before; empty means the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2212,9 +2212,9 @@ type ListMutualsRequest struct {
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the page before; empty: the first page.
+	// The next_page_token of the page before; empty means the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,5,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2359,9 +2359,9 @@ type ScanFollowersRequest struct {
 	//	*ScanFollowersRequest_UserId
 	//	*ScanFollowersRequest_Board
 	Target isScanFollowersRequest_Target `protobuf_oneof:"target"`
-	// The resume_token of the last message that arrived; empty: from the start.
+	// The resume_token of the last message that arrived; empty means from the start.
 	ResumeToken string `protobuf:"bytes,3,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,4,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2525,7 +2525,7 @@ type BatchGetFollowCountsRequest struct {
 	UserIds []string `protobuf:"bytes,1,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
 	// Boards, at most 100.
 	Boards []*Board `protobuf:"bytes,2,rep,name=boards,proto3" json:"boards,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,3,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -40,7 +40,7 @@ func TestRulesCompile(t *testing.T) {
 func TestRules(t *testing.T) {
 	for name, tc := range map[string]struct {
 		message proto.Message
-		want    string // in the error; empty: valid
+		want    string // in the error; empty means valid
 	}{
 		"one list of candidates": {&skeinv1.FilterSeenRequest{UserId: "a", NumericIds: []uint64{1}}, ""},
 		"no candidates":          {&skeinv1.FilterSeenRequest{UserId: "a"}, ""},

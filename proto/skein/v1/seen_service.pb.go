@@ -36,7 +36,7 @@ type FilterSeenRequest struct {
 	WindowMonths int32 `protobuf:"varint,4,opt,name=window_months,json=windowMonths,proto3" json:"window_months,omitempty"`
 	// Look at plays only, not at what was served.
 	IgnoreServed bool `protobuf:"varint,5,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,6,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -183,7 +183,7 @@ type ListServedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whose serves. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// A position that the answer must contain; empty: any.
+	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,2,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -127,7 +127,7 @@ func Explain(err error) string {
 	return text
 }
 
-// ReasonOf is the reason of an error of the service; empty: it has none.
+// ReasonOf is the reason of an error of the service; empty means it has none.
 func ReasonOf(err *connect.Error) string {
 	for _, detail := range err.Details() {
 		if value, verr := detail.Value(); verr == nil {

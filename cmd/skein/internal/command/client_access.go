@@ -24,7 +24,7 @@ func (f *ClientFlags) AfterApply() (err error) {
 	return err
 }
 
-// readToken returns the token to send to a service; empty: none.
+// readToken returns the token to send to a service; empty means none.
 func (f *ClientFlags) readToken(url string) (string, error) {
 	token, from := os.Getenv(tokenVariable), tokenVariable
 	if f.TokenFile != "" {
@@ -60,7 +60,7 @@ func private(url string) bool {
 	return u.Scheme == "https" || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// ReadTLS returns the configuration of TLS; nil: the usual one.
+// ReadTLS returns the configuration of TLS; nil means the usual one.
 func (f *ClientFlags) ReadTLS() (*tls.Config, error) {
 	if f.TLSCA == "" && f.ClientCert == "" && f.ClientKey == "" {
 		return nil, nil

@@ -62,7 +62,7 @@ func Plural(n uint64, one, many string) string {
 	return strconv.FormatUint(n, 10) + " " + many
 }
 
-// TimeText is a time for people; empty: none.
+// TimeText is a time for people; empty means none.
 func TimeText(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"

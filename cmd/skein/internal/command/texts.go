@@ -15,6 +15,11 @@ func HoleText(h *skeinv1.LogHole) string {
 	return fmt.Sprintf("envelopes %d to %d", h.GetFirstSequence(), h.GetLastSequence())
 }
 
+// Stuck reports whether a projection has failed, or is held in front of a hole of the log: only an operator gets it further.
+func Stuck(p *skeinv1.ProjectionStatus) bool {
+	return p.GetState() == skeinv1.ProjectionState_PROJECTION_STATE_FAILED || p.GetState() == skeinv1.ProjectionState_PROJECTION_STATE_HELD
+}
+
 // StateText is the state of a projection for people.
 func StateText(s skeinv1.ProjectionState) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "PROJECTION_STATE_"))

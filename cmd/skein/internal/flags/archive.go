@@ -24,7 +24,7 @@ type ArchiveFlags struct {
 	Archive string `help:"Archive of the log: directory (DATA/archive), s3://BUCKET/PREFIX, or off (with --nats)." placeholder:"TARGET"`
 }
 
-// Open returns the bucket of the archive of a data directory; nil: there is to be none. The log is external with --nats.
+// Open returns the bucket of the archive of a data directory; nil means there is to be none. The log is external with --nats.
 func (f *ArchiveFlags) Open(ctx context.Context, dir string, external bool) (bucket.Bucket, error) {
 	target := f.Archive
 	switch {
@@ -40,7 +40,7 @@ func (f *ArchiveFlags) Open(ctx context.Context, dir string, external bool) (buc
 	return b, nil
 }
 
-// Past has the log of a data directory read its archive, and returns it; nil: there is none.
+// Past has the log of a data directory read its archive, and returns it; nil means there is none.
 func (f *ArchiveFlags) Past(ctx context.Context, dir string, log *eventlog.Log) (*archive.Archive, error) {
 	if f.Archive == "" {
 		if _, err := os.Stat(filepath.Join(dir, ArchiveDir)); errors.Is(err, os.ErrNotExist) {

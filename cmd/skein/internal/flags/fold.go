@@ -12,9 +12,9 @@ import (
 
 // FoldFlags are the settings that folds read. A store goes on only with those that it was built with.
 type FoldFlags struct {
-	FeedThreshold int64         `help:"Followers beyond which pins are merged on reading, not pushed; -1: push all." default:"10000"`
+	FeedThreshold int64         `help:"Followers in a partition beyond which pins are merged on reading; -1 means push all." default:"39"`
 	FeedKeep      int           `help:"Entries that an inbox keeps when it is trimmed, and that are ranked by heat." default:"1000"`
-	FeedActive    time.Duration `help:"How long after a sign of a reader the reader's inbox is kept." default:"336h"`
+	FeedWindow    time.Duration `help:"How far back an inbox reaches, and how long after a sign of its reader it is kept." default:"336h"`
 	HeatHalfLife  time.Duration `help:"Time in which the heat of an item halves." default:"24h"`
 	HeatPerPlay   uint32        `help:"What a play adds to the heat of an item." default:"1"`
 	HeatPerLike   uint32        `help:"What a like adds." default:"4"`
@@ -35,7 +35,7 @@ func (f *FoldFlags) Settings() (all.Settings, error) {
 		},
 		Counters: counters.DefaultSettings(),
 	}
-	s.Inbox.Threshold, s.Inbox.Keep, s.Inbox.Active = f.FeedThreshold, f.FeedKeep, f.FeedActive
+	s.Inbox.Threshold, s.Inbox.Keep, s.Inbox.Window = f.FeedThreshold, f.FeedKeep, f.FeedWindow
 	s.Counters.HalfLife = f.HeatHalfLife
 	s.Counters.PlayWeight, s.Counters.LikeWeight, s.Counters.RepinWeight = f.HeatPerPlay, f.HeatPerLike, f.HeatPerRepin
 	for _, c := range []struct {

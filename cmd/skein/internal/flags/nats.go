@@ -12,7 +12,7 @@ type NATSFlags struct {
 	NATSKey      string `name:"nats-key" help:"Key of the client certificate, PEM." type:"path" placeholder:"FILE"`
 	NATSCA       string `name:"nats-ca" help:"Authorities that signed the servers' certificates, PEM." type:"path" placeholder:"FILE"`
 	NATSInbox    string `name:"nats-inbox" help:"How the subjects begin on which --nats answers: _INBOX by default." placeholder:"PREFIX"`
-	NATSReplicas int    `name:"nats-replicas" help:"Replicas of a new log; 0: 3 on a cluster of three or more, else 1." default:"0"`
+	NATSReplicas int    `name:"nats-replicas" help:"Replicas of a new log; 0 means 3 on a cluster of three or more, else 1." default:"0"`
 }
 
 // Config returns where the log is, with dir that of the embedded server where there is no other.

@@ -102,7 +102,7 @@ func (c *likesCmd) Run(ctx context.Context, std *command.Streams) error {
 }
 
 const importHelp = `Columns are found by their names, or given by --columns. Files may be
-packed with gzip or zstd. Everything is history: it never undoes what happened live. An import can be broken off and run
+packed with gzip or zstd. Everything is history: it never undoes what happened live. An import can be interrupted and run
 again at any time: it goes on where it was, and the log ignores what it has. Rows that cannot be taken are written beside
 the file with the reason.`
 
@@ -175,9 +175,8 @@ type importFlags struct {
 	DryRun    bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
 	RetryFor  time.Duration `help:"How long a call is tried again while the service does not answer." default:"5m"`
 
-	Compare       bool   `help:"Afterwards compare every list and count of the users or items in the file with the service."`
-	CompareChecks int    `help:"How many random pairs --compare checks besides, for follows and boards." default:"100000"`
-	CompareSeed   uint64 `help:"Picks the pairs; 0: others every time." default:"0"`
+	Compare       bool `help:"Afterwards compare every list and count of the users or items in the file with the service."`
+	CompareChecks int  `help:"How many random pairs --compare checks besides, for follows and boards." default:"100000"`
 
 	JSON bool `help:"Print the report as JSON."`
 }
@@ -273,7 +272,7 @@ func (c *importFlags) report(std *command.Streams, r *importer.Report, took time
 	if c.DryRun {
 		verb = "would be imported"
 	}
-	std.Sayf("%d rows: %d events %s as %s, %d rows rejected (%.2g %%), %d skipped as repeats, %d with a time in the future",
+	std.Sayf("%d rows: %d events %s as %s, %d rows rejected (%s), %d skipped as repeats, %d with a time in the future",
 		r.Rows, r.Events, verb, r.Source, r.Rejected, importer.Percent(r.Rejected, r.Rows), r.Skipped, r.Clamped)
 	if r.Early > 0 {
 		std.Sayf("%d rows have a small number as their time, which became a time before 1990", r.Early)
@@ -299,15 +298,11 @@ func (c *importFlags) report(std *command.Streams, r *importer.Report, took time
 func (c *importFlags) compare(
 	ctx context.Context, std *command.Streams, o importer.Options, api *command.Client, r *importer.Report,
 ) error {
-	seed := c.CompareSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
 	bar := command.NewProgress(std.Err, "compare")
 	began := time.Now()
 	found, err := importer.Compare(ctx, importer.CompareOptions{
 		Kind: o.Kind, Path: o.Path, Format: o.Format, First: o.First, StartedAt: r.StartedAt, AtLeast: r.Position,
-		Graph: api.Graph(), Feed: api.Feed(), Counters: api.Counters(), Checks: c.CompareChecks, Seed: seed, Patience: c.RetryFor,
+		Graph: api.Graph(), Feed: api.Feed(), Counters: api.Counters(), Checks: c.CompareChecks, Seed: rand.Uint64(), Patience: c.RetryFor,
 		Observe: func(done, total int) {
 			bar.Show(int64(done), int64(total), fmt.Sprintf("%d of %d users and boards", done, total))
 		},
@@ -326,8 +321,8 @@ func (c *importFlags) compare(
 		std.Sayf("compared %d users and %d boards: %d lists with %d entries, all totals in %v: %d differences",
 			found.Users, found.Boards, found.Lists, found.Entries, took, found.Differences)
 	default:
-		std.Sayf("compared %d users and %d boards: %d lists with %d entries, all counts, %d checks (seed %d) in %v: %d differences",
-			found.Users, found.Boards, found.Lists, found.Entries, found.Checks, seed, took, found.Differences)
+		std.Sayf("compared %d users and %d boards: %d lists with %d entries, all counts, %d checks in %v: %d differences",
+			found.Users, found.Boards, found.Lists, found.Entries, found.Checks, took, found.Differences)
 	}
 	if found.Differences > 0 {
 		return command.ErrSilent

@@ -25,7 +25,7 @@ type redisCmd struct {
 	Mapping  string        `arg:"" help:"File that says what the keys mean." type:"existingfile"`
 	Redis    string        `help:"Address of the Redis." default:"redis://127.0.0.1:6379/0" placeholder:"URL"`
 	State    string        `help:"Directory for what was read and published; by default MAPPING.skein-redis." type:"path" placeholder:"DIR"`
-	Commands float64       `help:"How many commands a second Redis gets at most; 0: as many as it answers." default:"2000"`
+	Commands float64       `help:"How many commands a second Redis gets at most; 0 means as many as it answers." default:"2000"`
 	Page     int           `help:"How many members one command asks for." default:"1000"`
 	Restart  bool          `help:"Forget what earlier runs read and published: everything is sent again, and plays count twice."`
 	DryRun   bool          `help:"Read everything, show the first events and rejects, and publish and write nothing."`
@@ -44,7 +44,7 @@ func (*redisCmd) Help() string {
   rules:
     - {means: follows, key: "followers:{user}", member: "{follower}", score: s}
 --redis is redis://user:password@host:port/database, or rediss:// for TLS. Everything is history: it never undoes what
-happened live. The import only reads Redis, by SCAN. It can be broken off and run again at any time; run again when it is
+happened live. The import only reads Redis, by SCAN. It can be interrupted and run again at any time; run again when it is
 done, it publishes what Redis has beside what was published. What cannot be taken is in rejects.tsv in the state directory.`
 }
 

@@ -16,7 +16,7 @@ type countersCmd struct {
 
 // Run asks BatchGetCounters.
 func (c *countersCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	boards, err := q.boards(c.Board)
+	boards, err := parseBoards(c.Board)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (c *trendingCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) err
 	var board *skeinv1.Board
 	if c.Board != "" {
 		var err error
-		if board, err = q.board(c.Board); err != nil {
+		if board, err = parseBoard(c.Board); err != nil {
 			return err
 		}
 	}

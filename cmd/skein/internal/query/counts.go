@@ -15,7 +15,7 @@ type countsCmd struct {
 
 // Run asks BatchGetFollowCounts.
 func (c *countsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	boards, err := q.boards(c.Board)
+	boards, err := parseBoards(c.Board)
 	if err != nil {
 		return err
 	}
@@ -28,10 +28,10 @@ func (c *countsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error
 	if err != nil {
 		return err
 	}
-	return q.print(std, res, func() error { return printCounts(q, std, res) })
+	return q.print(std, res, func() error { return printCounts(std, res) })
 }
 
-func printCounts(q *Cmd, std *command.Streams, res *skeinv1.BatchGetFollowCountsResponse) error {
+func printCounts(std *command.Streams, res *skeinv1.BatchGetFollowCountsResponse) error {
 	row := func(t *command.Table, of string, counts ...uint32) {
 		cells := []string{of}
 		for _, n := range counts {
@@ -56,7 +56,7 @@ func printCounts(q *Cmd, std *command.Streams, res *skeinv1.BatchGetFollowCounts
 	}
 	t := command.NewTable(std.Out, "BOARD", "FOLLOWERS", "EXPLICIT", "EXCLUDERS")
 	for _, b := range res.GetBoards() {
-		row(t, q.boardText(b.GetBoard()), b.GetFollowerCount(), b.GetExplicitFollowerCount(), b.GetExcluderCount())
+		row(t, boardText(b.GetBoard()), b.GetFollowerCount(), b.GetExplicitFollowerCount(), b.GetExcluderCount())
 	}
 	return t.Flush()
 }

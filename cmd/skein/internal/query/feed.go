@@ -17,7 +17,7 @@ type feedCmd struct {
 	OnePerItem   bool   `help:"Each item once, by the first of its pins."`
 	MarkActive   bool   `help:"Note in the log that the reader reads, so that the feed is kept ready."`
 
-	PageSize  int32  `help:"Entries a page; 0: 20, at most 200." default:"0"`
+	PageSize  int32  `help:"Entries a page; 0 means 20, at most 200." default:"0"`
 	PageToken string `help:"Begin where an earlier page ended." placeholder:"TOKEN" xor:"start"`
 	NewerThan string `help:"Only what is above the top of an earlier page." placeholder:"TOKEN" xor:"start"`
 	All       bool   `help:"All pages, to the end of the feed."`
@@ -93,10 +93,39 @@ func (c *pinsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 		func(res *skeinv1.ListPinsResponse) [][]string { return q.pinRows(res.GetEntries(), false) })
 }
 
+type pinStatesCmd struct {
+	Owner string   `arg:"" help:"Whose pins."`
+	Pins  []string `arg:"" help:"The pins, at most 1000."`
+}
+
+// Run asks BatchGetPins.
+func (c *pinStatesCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
+	req := &skeinv1.BatchGetPinsRequest{AtLeast: q.AtLeast}
+	for _, pin := range c.Pins {
+		req.Pins = append(req.Pins, &skeinv1.Pin{OwnerId: c.Owner, PinId: pin})
+	}
+	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Feed().BatchGetPins, req)
+	if err != nil {
+		return err
+	}
+	return q.print(std, res, func() error {
+		t := command.NewTable(std.Out, "OWNER", "PIN", "LIVING", "BOARD", "ITEM", "CREATED")
+		for _, p := range res.GetPins() {
+			cells := []string{p.GetOwnerId(), p.GetPinId(), command.YesNo(p.GetLiving()), "-", "-", "-"}
+			if p.GetLiving() {
+				cells[3] = boardText(&skeinv1.Board{OwnerId: p.GetOwnerId(), BoardId: p.GetBoardId()})
+				cells[4], cells[5] = p.GetItemId(), command.TimeText(p.GetCreateTime())
+			}
+			t.Row(cells...)
+		}
+		return t.Flush()
+	})
+}
+
 func (q *Cmd) pinRows(entries []*skeinv1.FeedEntry, scored bool) [][]string {
 	var rows [][]string
 	for _, e := range entries {
-		board := q.boardText(&skeinv1.Board{OwnerId: e.GetOwnerId(), BoardId: e.GetBoardId()})
+		board := boardText(&skeinv1.Board{OwnerId: e.GetOwnerId(), BoardId: e.GetBoardId()})
 		row := []string{e.GetOwnerId(), e.GetPinId(), board, e.GetItemId(), command.TimeText(e.GetCreateTime())}
 		if scored {
 			row = append(row, scoreText(e.GetScore()))

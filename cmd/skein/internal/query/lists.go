@@ -12,7 +12,7 @@ import (
 
 // pageFlags are those of every list.
 type pageFlags struct {
-	PageSize  int32  `help:"Entries a page; 0: 50, at most 1000." default:"0"`
+	PageSize  int32  `help:"Entries a page; 0 means 50, at most 1000." default:"0"`
 	PageToken string `help:"Begin where an earlier page ended." placeholder:"TOKEN"`
 	All       bool   `help:"All pages, to the end of the list."`
 }
@@ -99,7 +99,7 @@ func userRows(entries []*skeinv1.UserEntry) [][]string {
 func (q *Cmd) boardRows(entries []*skeinv1.BoardEntry) [][]string {
 	var rows [][]string
 	for _, e := range entries {
-		rows = append(rows, []string{q.boardText(e.GetBoard()), command.TimeText(e.GetTime())})
+		rows = append(rows, []string{boardText(e.GetBoard()), command.TimeText(e.GetTime())})
 	}
 	return rows
 }
@@ -159,7 +159,7 @@ type boardFollowersCmd struct {
 
 // Run asks ListBoardFollowers.
 func (c *boardFollowersCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	board, err := q.board(c.Board)
+	board, err := parseBoard(c.Board)
 	if err != nil {
 		return err
 	}
@@ -285,7 +285,7 @@ func (c *scanCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	case c.User != "":
 		req.Target = &skeinv1.ScanFollowersRequest_UserId{UserId: c.User}
 	default:
-		board, err := q.board(c.Board)
+		board, err := parseBoard(c.Board)
 		if err != nil {
 			return err
 		}

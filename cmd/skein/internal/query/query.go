@@ -14,9 +14,8 @@ import (
 type Cmd struct {
 	command.ClientFlags `embed:""`
 
-	AtLeast        string `help:"A position that the answer must contain, as publish and every answer print it." placeholder:"POSITION"`
-	JSON           bool   `help:"Print answers as the API gives them, one JSON object a line."`
-	BoardSeparator string `help:"What stands between owner and board in OWNER/BOARD, for owners with a / in their id." default:"/"`
+	AtLeast string `help:"A position that the answer must contain, as publish and every answer print it." placeholder:"POSITION"`
+	JSON    bool   `help:"Print answers as the API gives them, one JSON object a line."`
 
 	Check          checkCmd          `cmd:"" help:"Does a user follow others, or boards, and since when?"`
 	Filter         filterCmd         `cmd:"" help:"Which of some users or boards does a user follow?"`
@@ -34,25 +33,27 @@ type Cmd struct {
 	Counts         countsCmd         `cmd:"" help:"How long the lists of users and boards are."`
 	Feed           feedCmd           `cmd:"" help:"What is new for a reader: the pins of whom the reader follows."`
 	Pins           pinsCmd           `cmd:"" help:"The pins of a user or of one board, newest first."`
+	PinStates      pinStatesCmd      `cmd:"" help:"Some pins by their names: which of them live, and what they are."`
+	ViewerState    viewerStateCmd    `cmd:"" help:"What a user has to do with some pins or items: liked, seen, followed."`
 	Seen           seenCmd           `cmd:"" help:"Which of some items has a user not seen?"`
 	Served         servedCmd         `cmd:"" help:"The items that were sent to a user last."`
 	Counters       countersCmd       `cmd:"" help:"Counts of users, boards and items: pins, followers, plays, likes, re-pins."`
 	Trending       trendingCmd       `cmd:"" help:"Items by heat: of everybody, of one author or on one board."`
 }
 
-// board reads OWNER/BOARD. Nothing after the separator is the owner's default board.
-func (q *Cmd) board(s string) (*skeinv1.Board, error) {
-	owner, board, ok := strings.Cut(s, q.BoardSeparator)
-	if !ok || q.BoardSeparator == "" {
-		return nil, command.Usagef("%q is no board: OWNER%sBOARD, or OWNER%s for the default board", s, q.BoardSeparator, q.BoardSeparator)
+// parseBoard reads OWNER/BOARD. Nothing after the slash is the owner's default board.
+func parseBoard(s string) (*skeinv1.Board, error) {
+	owner, board, ok := strings.Cut(s, "/")
+	if !ok {
+		return nil, command.Usagef("%q is no board: OWNER/BOARD, or OWNER/ for the default board", s)
 	}
 	return &skeinv1.Board{OwnerId: owner, BoardId: board}, nil
 }
 
-func (q *Cmd) boards(list []string) ([]*skeinv1.Board, error) {
+func parseBoards(list []string) ([]*skeinv1.Board, error) {
 	var boards []*skeinv1.Board
 	for _, s := range list {
-		b, err := q.board(s)
+		b, err := parseBoard(s)
 		if err != nil {
 			return nil, err
 		}
@@ -61,9 +62,7 @@ func (q *Cmd) boards(list []string) ([]*skeinv1.Board, error) {
 	return boards, nil
 }
 
-func (q *Cmd) boardText(b *skeinv1.Board) string {
-	return b.GetOwnerId() + q.BoardSeparator + b.GetBoardId()
-}
+func boardText(b *skeinv1.Board) string { return b.GetOwnerId() + "/" + b.GetBoardId() }
 
 // answer is what every answer has.
 type answer interface {
@@ -91,7 +90,7 @@ type checkCmd struct {
 
 // Run asks CheckFollows.
 func (c *checkCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	boards, err := q.boards(c.Board)
+	boards, err := parseBoards(c.Board)
 	if err != nil {
 		return err
 	}
@@ -136,7 +135,7 @@ var directions = map[string]skeinv1.FollowDirection{
 
 // Run asks FilterFollowed.
 func (c *filterCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	boards, err := q.boards(c.Board)
+	boards, err := parseBoards(c.Board)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"slices"
-	"strconv"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -14,9 +13,8 @@ import (
 type seenCmd struct {
 	User         string   `arg:"" help:"Whose history."`
 	Items        []string `arg:"" help:"Candidate items; - reads more from standard input, one a line."`
-	WindowMonths int32    `help:"Calendar months for which plays count, the current one included; 0: the default of the service." default:"0"`
+	WindowMonths int32    `help:"Calendar months for which plays count, the current one included; 0 means the default." default:"0"`
 	IgnoreServed bool     `help:"Look at plays only, not at what was served."`
-	Numeric      bool     `help:"Send ids as numbers: all are unsigned decimals."`
 }
 
 // maxCandidates is what one call takes.
@@ -34,11 +32,8 @@ func (c *seenCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	}
 	unseen, last := 0, &skeinv1.FilterSeenResponse{}
 	for _, items := range calls {
-		req, err := c.request(q, items)
+		last, err = command.Call(ctx, &q.ClientFlags, q.Client().Seen().FilterSeen, c.request(q, items))
 		if err != nil {
-			return err
-		}
-		if last, err = command.Call(ctx, &q.ClientFlags, q.Client().Seen().FilterSeen, req); err != nil {
 			return err
 		}
 		if q.JSON {
@@ -84,22 +79,10 @@ func (c *seenCmd) candidates(in io.Reader) (all []string, err error) {
 	return all, nil
 }
 
-func (c *seenCmd) request(q *Cmd, items []string) (*skeinv1.FilterSeenRequest, error) {
-	req := &skeinv1.FilterSeenRequest{
-		UserId: c.User, WindowMonths: c.WindowMonths, IgnoreServed: c.IgnoreServed, AtLeast: q.AtLeast,
+func (c *seenCmd) request(q *Cmd, items []string) *skeinv1.FilterSeenRequest {
+	return &skeinv1.FilterSeenRequest{
+		UserId: c.User, ItemIds: items, WindowMonths: c.WindowMonths, IgnoreServed: c.IgnoreServed, AtLeast: q.AtLeast,
 	}
-	if !c.Numeric {
-		req.ItemIds = items
-		return req, nil
-	}
-	for _, item := range items {
-		n, err := strconv.ParseUint(item, 10, 64)
-		if err != nil {
-			return nil, command.Usagef("--numeric: %q is no unsigned decimal", item)
-		}
-		req.NumericIds = append(req.NumericIds, n)
-	}
-	return req, nil
 }
 
 type servedCmd struct {

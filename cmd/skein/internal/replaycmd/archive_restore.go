@@ -46,7 +46,7 @@ those that had come further than the log now goes.
 Damaged files of event ids in the archive are made again from the log, as far as it has them; the report says what may be taken
 twice. That needs no new epoch where nothing else is wrong.
 
-A command that was broken off is given again. Where nothing is wrong, nothing is done. With --nats a damaged
+A command that was interrupted is given again. Where nothing is wrong, nothing is done. With --nats a damaged
 stream that is still there is left alone, unless --replace-stream is given: then what can be read of it is archived, and it is
 deleted. What cannot be read now is lost with it, even to later repair: save it first, with "nats stream backup SKEIN DIR" or as
 copies of the servers' directories. Stop all services before.`
@@ -185,8 +185,8 @@ func (c *archiveRestoreCmd) heal(ctx context.Context, std *command.Streams, o *a
 	return true, nil
 }
 
-// damaged returns the latest of the damaged logs from which something can be taken; empty: there is none. An earlier run may
-// have been broken off after it had moved the log away.
+// damaged returns the latest of the damaged logs from which something can be taken; empty means there is none. An earlier run may
+// have been interrupted after it had moved the log away.
 func (c *archiveRestoreCmd) damaged(ctx context.Context, b bucket.Bucket) (string, error) {
 	dirs, err := filepath.Glob(filepath.Join(c.Data, DamagedDir+"*"))
 	if err != nil {

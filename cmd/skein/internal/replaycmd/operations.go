@@ -14,7 +14,7 @@ type rebuildCmd struct {
 
 	Projection string   `arg:"" help:"Which is built again."`
 	Partition  []uint32 `help:"Only this one of the 256 partitions; more than once for several." placeholder:"N" sep:"none"`
-	Share      float64  `help:"Part of one core's time that the work may take, up to 1; 0: as the service is set."`
+	Share      float64  `help:"Part of one core's time that the work may take, up to 1; 0 means as the service is set."`
 }
 
 // Run starts a rebuild and waits for its end.
@@ -34,7 +34,7 @@ type verifyCmd struct {
 
 	Projection string   `arg:"" optional:"" help:"Which is compared; without it each in turn."`
 	Partition  []uint32 `help:"Only this one of the 256 partitions; more than once for several." placeholder:"N" sep:"none"`
-	Share      float64  `help:"Part of one core's time that the work may take, up to 1; 0: as the service is set."`
+	Share      float64  `help:"Part of one core's time that the work may take, up to 1; 0 means as the service is set."`
 }
 
 // Run starts a comparison and waits for its end. It fails when there are differences.
@@ -54,7 +54,7 @@ type repairCmd struct {
 
 	Projection string   `arg:"" help:"Which is repaired."`
 	Partition  []uint32 `help:"Only this one of the 256 partitions; without: those that differed last." placeholder:"N" sep:"none"`
-	Share      float64  `help:"Part of one core's time that the work may take, up to 1; 0: as the service is set."`
+	Share      float64  `help:"Part of one core's time that the work may take, up to 1; 0 means as the service is set."`
 }
 
 // Run starts a repair and waits for its end.

@@ -38,13 +38,13 @@ func (c *statusCmd) Run(ctx context.Context, std *command.Streams) error {
 		return err
 	}
 	var shown []*skeinv1.ProjectionStatus
-	failed := false
+	stuck := false
 	for _, p := range res.GetProjections() {
 		if c.Projection != "" && c.Projection != p.GetName() {
 			continue
 		}
 		shown = append(shown, p)
-		failed = failed || p.GetState() == skeinv1.ProjectionState_PROJECTION_STATE_FAILED
+		stuck = stuck || command.Stuck(p)
 	}
 	if len(shown) == 0 {
 		return fmt.Errorf("the service has no projection %q", c.Projection)
@@ -67,7 +67,7 @@ func (c *statusCmd) Run(ctx context.Context, std *command.Streams) error {
 			fmt.Fprintf(std.Out, "  error        %s\n", p.GetError())
 		}
 	}
-	if failed {
+	if stuck {
 		return command.ErrSilent
 	}
 	return nil

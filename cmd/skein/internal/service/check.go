@@ -7,22 +7,34 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
+// NoLogYet is what Check prints where there is neither a log nor an archive of one.
+const NoLogYet = "there is no log yet: a start begins one, and nothing is to be rebuilt"
+
 // Check tells what a start with these options would find: which stores go on, and which are to be rebuilt, how long that takes
 // and how much disk. It changes nothing, and returns how many are to be rebuilt.
 func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err error) {
+	held, err := archived(ctx, o.Maintenance.Archive)
+	if err != nil {
+		return 0, err
+	}
 	o.Log.Existing = true
 	log, err := eventlog.Open(ctx, o.Log)
-	if err != nil {
-		return 0, LostLog(err, o.Upkeep.Archive)
+	switch {
+	case errors.Is(err, events.ErrNoLog) && !held:
+		fmt.Fprintln(out, NoLogYet)
+		return 0, nil
+	case err != nil:
+		return 0, LostLog(err, o.Maintenance.Archive)
 	}
 	defer func() { err = errors.Join(err, log.Close(context.WithoutCancel(ctx))) }()
-	a := &Service{log: log, upkeep: upkeep{opt: o.Upkeep}}
+	a := &Service{log: log, maintenance: maintenance{opt: o.Maintenance}}
 	if err := a.openArchive(ctx); err != nil {
 		return 0, err
 	}

@@ -1,7 +1,7 @@
 // Package service is one process of skein: the log, the stores that fold it, the gateway that answers from them, and what keeps all of
 // it in repair. The commands serve and demo run it.
 //
-//	        archive ◀── archiver            auditor, snapshots, rebuilds: [upkeep]
+//	        archive ◀── archiver            auditor, snapshots, rebuilds: [maintenance]
 //	            │           ▲                          │
 //	            ▼           │                          ▼
 //	clients ─▶ log ──────▶ hub ─────────────────▶ stores (each a projection)

@@ -13,9 +13,9 @@ import (
 type Memory struct {
 	// Limit is Go's soft limit.
 	Limit int64
-	// Cache is for blocks of tables and memtables, hot for decoded follows, ring for what has been read of the log,
+	// Cache is for blocks of tables and memtables, Queries for what they keep decoded, ring for what has been read of the log,
 	// Rebuild for the rows and blocks of a rebuild, shadow for a verification, requests for calls under way.
-	Cache, Hot, Ring, Rebuild, Shadow, Requests int64
+	Cache, Queries, Ring, Rebuild, Shadow, Requests int64
 }
 
 // bounds are those of stores that serve. Memtables are taken from the cache: four stores have at most four each that wait, one to

@@ -10,20 +10,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// docs/metrics.md names every metric of the program, from the heading of the upkeep on, and no other.
-func TestUpkeepMetricsAreDocumented(t *testing.T) {
+// docs/metrics.md names every metric of the program, from the heading of the maintenance on, and no other.
+func TestMaintenanceMetricsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(doc), "\n## Upkeep\n")
+	_, section, _ := strings.Cut(string(doc), "\n## Maintenance\n")
 	section, _, _ = strings.Cut(section, "\n## What to watch\n")
 	documented := map[string]bool{}
 	for _, name := range regexp.MustCompile("`(skein_[a-z_]+)`").FindAllStringSubmatch(section, -1) {
 		documented[name[1]] = true
 	}
 	descriptions := make(chan *prometheus.Desc, 100)
-	newUpkeepCollector(nil).Describe(descriptions)
+	newMaintenanceCollector(nil).Describe(descriptions)
 	newDiskGuard(t.TempDir(), 0, slog.New(slog.DiscardHandler)).Describe(descriptions)
 	newProcessCollector(nil, 0, Access{}).Describe(descriptions)
 	folds, err := newFoldMetrics(prometheus.NewRegistry())

@@ -22,7 +22,7 @@ import (
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
-	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/querycache"
 	"github.com/skein-feed/skein/replay/operation"
 )
 
@@ -41,7 +41,7 @@ type Options struct {
 	Dir string
 	// Memory says how much each part of the process may take; zero: little is cached.
 	Memory Memory
-	// DiskReserve is how much of the disk is kept free; 0: by its size.
+	// DiskReserve is how much of the disk is kept free; 0 means by its size.
 	DiskReserve int64
 	// Settings are what the folds read; zero: the defaults.
 	Settings all.Settings
@@ -51,13 +51,13 @@ type Options struct {
 	Logger   *slog.Logger
 	// Version is that of the program.
 	Version string
-	// Upkeep says what the process does beside serving.
-	Upkeep UpkeepOptions
-	// Tracer follows some calls; nil: none.
+	// Maintenance says what the process does beside serving.
+	Maintenance MaintenanceOptions
+	// Tracer follows some calls; nil means none.
 	Tracer trace.Tracer
-	// Pprof is where profiles of the process are served; nil: nowhere.
+	// Pprof is where profiles of the process are served; nil means nowhere.
 	Pprof net.Listener
-	// Works makes the long work that the process can do; nil: all that there is.
+	// Works makes the long work that the process can do; nil means all that there is.
 	Works func(*Service) Works
 }
 
@@ -90,25 +90,27 @@ type Service struct {
 	dir      string
 	settings all.Settings
 	memory   Memory
-	upkeep
+	maintenance
 
-	// settled is done when every projection has caught up once, or has failed.
-	settled sync.WaitGroup
+	// caughtUp is done when every projection has caught up once, or has failed.
+	caughtUp sync.WaitGroup
 }
 
 // Open opens a service, which serves once it is run. It waits for its log, and for room on the disk.
 func Open(ctx context.Context, o Options) (_ *Service, err error) {
-	a := &Service{logger: o.Logger, dir: o.Dir, pprof: o.Pprof, settings: o.Settings, memory: o.Memory, upkeep: upkeep{opt: o.Upkeep}}
+	a := &Service{
+		logger: o.Logger, dir: o.Dir, pprof: o.Pprof, settings: o.Settings, memory: o.Memory, maintenance: maintenance{opt: o.Maintenance},
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close(context.WithoutCancel(ctx)))
 		}
 	}()
-	if o.Log.Existing, err = archived(ctx, o.Upkeep.Archive); err != nil {
+	if o.Log.Existing, err = archived(ctx, o.Maintenance.Archive); err != nil {
 		return nil, err
 	}
 	if a.log, err = eventlog.Open(ctx, o.Log); err != nil {
-		return nil, LostLog(err, o.Upkeep.Archive)
+		return nil, LostLog(err, o.Maintenance.Archive)
 	}
 	if err = a.openArchive(ctx); err != nil {
 		return nil, err
@@ -121,7 +123,7 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	}
 	a.cache = projections.NewCache(o.Memory.Cache)
 	serving := o.Settings // what else folds for a while is asked nothing
-	serving.Hot = graph.NewHotCache(o.Memory.Hot)
+	serving.Cache = querycache.New(o.Memory.Queries)
 	registry := prometheus.NewRegistry()
 	folds, err := newFoldMetrics(registry)
 	if err != nil {
@@ -153,11 +155,11 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a.openUpkeep()
+	a.openMaintenance()
 	if o.Works == nil {
 		o.Works = (*Service).Works
 	}
-	err = errors.Join(registry.Register(newUpkeepCollector(a)), registry.Register(a.disk),
+	err = errors.Join(registry.Register(newMaintenanceCollector(a)), registry.Register(a.disk),
 		registerProcess(registry, newProcessCollector(a.cache, o.Memory.Cache, o.Access)))
 	if err != nil {
 		return nil, err
@@ -165,14 +167,14 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	a.server, err = gateway.New(gateway.Options{
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.Stores,
 		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
-		Operator: newOperator(a.Operations, o.Works(a)), Report: a.report, Registry: registry, Room: a.disk.room,
+		Operator: newOrders(a.Operations, o.Works(a)), Report: a.report, Registry: registry, Room: a.disk.room,
 		Gate: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
 		Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,
 	})
 	return a, err
 }
 
-// Store returns a projection by its name; nil: there is none.
+// Store returns a projection by its name; nil means there is none.
 func (a *Service) Store(name string) *projections.Live {
 	i := slices.IndexFunc(a.Stores, func(s *projections.Live) bool { return s.Name() == name })
 	if i < 0 {
@@ -183,11 +185,11 @@ func (a *Service) Store(name string) *projections.Live {
 
 // listener notes when a projection has caught up, or will not.
 func (a *Service) listener() projections.Listener {
-	a.settled.Add(1)
+	a.caughtUp.Add(1)
 	var once sync.Once
 	return projections.Listener{StateChanged: func(s projections.State, _ error) {
 		if s != projections.Starting && s != projections.CatchingUp && s != projections.Held {
-			once.Do(a.settled.Done)
+			once.Do(a.caughtUp.Done)
 		}
 	}}
 }
@@ -226,12 +228,12 @@ func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 		defer cancel()
 		return errors.Join(err, a.publisher.Close(last))
 	})
-	settled := make(chan struct{})
-	go func() { a.settled.Wait(); close(settled) }() // ends with the projections, at the latest
-	a.runUpkeep(folding, g, settled)
+	caughtUp := make(chan struct{})
+	go func() { a.caughtUp.Wait(); close(caughtUp) }() // ends with the projections, at the latest
+	a.runMaintenance(folding, g, caughtUp)
 	g.Go(func() error {
 		select {
-		case <-settled:
+		case <-caughtUp:
 			return ready()
 		case <-failed.Done():
 			return nil

@@ -58,10 +58,17 @@ func answerStarting(l openingListener, certificates *access.Certificates, after 
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Cache-Control", "no-store")
-			if r.URL.Path != "/healthz" {
+			w.Header().Set("Content-Type", "application/json")
+			body := `{"status":"starting"}`
+			switch r.URL.Path {
+			case "/healthz":
+			case "/readyz":
 				w.WriteHeader(http.StatusServiceUnavailable)
+			default:
+				w.WriteHeader(http.StatusServiceUnavailable)
+				body = `{"code":"unavailable","message":"the service is starting: try again"}`
 			}
-			_, _ = io.WriteString(w, `{"status":"starting"}`+"\n") // the client may have gone
+			_, _ = io.WriteString(w, body+"\n") // the client may have gone
 		}),
 	}
 	srv.SetKeepAlivesEnabled(false)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func TestStartingAnswers(t *testing.T) {
 			caller := &http.Client{Transport: &http.Transport{}}
 			admin := skeinv1connect.NewAdminServiceClient(caller, "http://"+l.Addr().String())
 			_, err = admin.GetStatus(t.Context(), connect.NewRequest(&skeinv1.GetStatusRequest{}))
-			if connect.CodeOf(err) != connect.CodeUnavailable {
+			if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "the service is starting") {
 				t.Errorf("the status is %v", err)
 			}
 			caller.CloseIdleConnections()

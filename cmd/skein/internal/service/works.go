@@ -10,7 +10,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
-	"github.com/skein-feed/skein/gateway"
+	"github.com/skein-feed/skein/gateway/operator"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/all"
 	"github.com/skein-feed/skein/replay"
@@ -42,8 +42,8 @@ func (a *Service) Works() Works {
 }
 
 // acrossNoHole has work fail while the log has a hole: a store that is beyond it knows more than the log does.
-func (a *Service) acrossNoHole(do func(gateway.Order) (operation.Work, error)) func(gateway.Order) (operation.Work, error) {
-	return func(o gateway.Order) (operation.Work, error) {
+func (a *Service) acrossNoHole(do func(operator.Order) (operation.Work, error)) func(operator.Order) (operation.Work, error) {
+	return func(o operator.Order) (operation.Work, error) {
 		work, err := do(o)
 		if err != nil {
 			return nil, err
@@ -67,10 +67,10 @@ func (a *Service) whole(ctx context.Context) error {
 }
 
 // eraseWork takes a user out of everything that the process keeps.
-func (a *Service) eraseWork(o gateway.Order) (operation.Work, error) {
+func (a *Service) eraseWork(o operator.Order) (operation.Work, error) {
 	if !a.archiver.Status().Running {
-		return nil, &gateway.Refusal{
-			Why: gateway.ErrNotPossible, Text: "another process archives the log, or none does: erase there, " +
+		return nil, &operator.Refusal{
+			Why: operator.ErrNotPossible, Text: "another process archives the log, or none does: erase there, " +
 				"for it alone may write the archive anew",
 		}
 	}
@@ -97,7 +97,7 @@ var errDiffers = errors.New("rows differ from the log: skein replay repair makes
 // errDamaged ends a verification that found damaged files, whatever their rows in the cache are.
 var errDamaged = errors.New("tables on disk are damaged: skein replay rebuild makes new ones")
 
-// foundBy returns what a report found; nil: nothing.
+// foundBy returns what a report found; nil means nothing.
 func foundBy(r *verify.Report) error {
 	switch {
 	case r == nil:
@@ -112,7 +112,7 @@ func foundBy(r *verify.Report) error {
 
 // rebuildWork builds the next generation of a projection. Some partitions only are made equal to the log where they are: a
 // generation is one fold of the whole log.
-func (a *Service) rebuildWork(o gateway.Order) (operation.Work, error) {
+func (a *Service) rebuildWork(o operator.Order) (operation.Work, error) {
 	if len(o.Partitions) > 0 {
 		return a.repairWork(o)
 	}
@@ -125,13 +125,13 @@ func (a *Service) rebuildWork(o gateway.Order) (operation.Work, error) {
 	}, nil
 }
 
-func (a *Service) rollbackWork(o gateway.Order) (operation.Work, error) {
+func (a *Service) rollbackWork(o operator.Order) (operation.Work, error) {
 	live, err := a.named(o.Projection)
 	if err != nil {
 		return nil, err
 	}
-	if live.Status().Former == 0 {
-		return nil, &gateway.Refusal{Why: gateway.ErrNotPossible, Text: fmt.Sprintf("there is no former generation of %s", live.Name())}
+	if live.Status().Previous == 0 {
+		return nil, &operator.Refusal{Why: operator.ErrNotPossible, Text: fmt.Sprintf("there is no previous generation of %s", live.Name())}
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		return rebuild.Rollback(ctx, live, a.sourceOf, a.rebuildOptions(ctx, o.Share, p))
@@ -144,7 +144,7 @@ func (a *Service) rebuildOptions(ctx context.Context, share float64, p *replay.P
 	}
 }
 
-// logBytes is about how large the log is, archive included; 0: the log does not answer.
+// logBytes is about how large the log is, archive included; 0 means the log does not answer.
 func (a *Service) logBytes(ctx context.Context) (n uint64) {
 	if head, err := a.log.Head(ctx); err == nil {
 		n = uint64(max(0, head.Bytes))
@@ -160,7 +160,7 @@ func (a *Service) logBytes(ctx context.Context) (n uint64) {
 // archiveRatio is by how much the stream is larger than its archive, at most, as was measured.
 const archiveRatio = 8
 
-func (a *Service) verifyWork(o gateway.Order) (operation.Work, error) {
+func (a *Service) verifyWork(o operator.Order) (operation.Work, error) {
 	return a.compareWork(o, func(ctx context.Context, live *projections.Live, opt verify.Options) (*verify.Report, error) {
 		r, err := verify.Verify(ctx, live, opt)
 		if err == nil {
@@ -170,7 +170,7 @@ func (a *Service) verifyWork(o gateway.Order) (operation.Work, error) {
 	})
 }
 
-func (a *Service) repairWork(o gateway.Order) (operation.Work, error) {
+func (a *Service) repairWork(o operator.Order) (operation.Work, error) {
 	return a.compareWork(o, func(ctx context.Context, live *projections.Live, opt verify.Options) (*verify.Report, error) {
 		r, err := verify.Repair(ctx, live, opt)
 		if err == nil {
@@ -183,7 +183,7 @@ func (a *Service) repairWork(o gateway.Order) (operation.Work, error) {
 // compareWork compares one projection after the other with the log. One that differs does not keep the others from being
 // looked at.
 func (a *Service) compareWork(
-	o gateway.Order, compare func(context.Context, *projections.Live, verify.Options) (*verify.Report, error),
+	o operator.Order, compare func(context.Context, *projections.Live, verify.Options) (*verify.Report, error),
 ) (operation.Work, error) {
 	lives := a.Stores
 	if o.Projection != "" {
@@ -199,8 +199,11 @@ func (a *Service) compareWork(
 		for _, live := range lives {
 			opt := a.shadowOptions(live.Name(), "shadow-verify")
 			opt.Pace, opt.Progress = replay.Pace{Share: o.Share}, p
+			if len(o.Partitions) > 0 {
+				opt.Partitions = new(projections.Partitions)
+			}
 			for _, n := range o.Partitions {
-				opt.Partitions = append(opt.Partitions, uint8(n)) // the gateway has checked that it is at most 255
+				opt.Partitions.Add(uint8(n)) // the gateway has checked that it is at most 255
 			}
 			r, err := compare(ctx, live, opt)
 			if r != nil {
@@ -228,22 +231,19 @@ func (a *Service) shadowOptions(projection, name string) verify.Options {
 		Source: func(from events.Cursor) (projections.Subscription, error) { return a.source(from) },
 	}
 	if live := a.Store(projection); live != nil {
-		o.Disk = func() (store, free uint64, err error) {
-			store, _, free, err = live.Disk()
-			return store, free, err
-		}
+		o.Disk = live.Disk
 	}
-	for _, p := range all.All(a.settings) {
-		if p.Name() == projection {
+	for _, newProjection := range all.Makers(a.settings) {
+		if p := newProjection(); p.Name() == projection {
 			kinds := events.Kinds(p.Kinds()...)
-			o.Projection = p
+			o.New = newProjection
 			o.Source = func(from events.Cursor) (projections.Subscription, error) { return a.sourceOf(from, kinds) }
 		}
 	}
 	return o
 }
 
-func (a *Service) snapshotWork(o gateway.Order) (operation.Work, error) {
+func (a *Service) snapshotWork(o operator.Order) (operation.Work, error) {
 	of := o.Projections
 	if len(of) == 0 && o.Projection != "" {
 		of = []string{o.Projection}
@@ -276,8 +276,8 @@ func (a *Service) named(projection string) (*projections.Live, error) {
 		names = append(names, s.Name())
 	}
 	slices.Sort(names)
-	return nil, &gateway.Refusal{
-		Why: gateway.ErrNotPossible, Text: fmt.Sprintf("there is no projection %q, only %v", projection, names),
+	return nil, &operator.Refusal{
+		Why: operator.ErrNotPossible, Text: fmt.Sprintf("there is no projection %q, only %v", projection, names),
 	}
 }
 

@@ -84,7 +84,7 @@ func (HealthCheckResponse_ServingStatus) EnumDescriptor() ([]byte, []int) {
 // A question about health.
 type HealthCheckRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The service by its full name, as in "skein.v1.GraphService"; empty: the server as a whole.
+	// The service by its full name, as in "skein.v1.GraphService"; empty means the server as a whole.
 	Service       string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -37,6 +37,12 @@ const (
 	FeedServiceReadFeedProcedure = "/skein.v1.FeedService/ReadFeed"
 	// FeedServiceListPinsProcedure is the fully-qualified name of the FeedService's ListPins RPC.
 	FeedServiceListPinsProcedure = "/skein.v1.FeedService/ListPins"
+	// FeedServiceBatchGetPinsProcedure is the fully-qualified name of the FeedService's BatchGetPins
+	// RPC.
+	FeedServiceBatchGetPinsProcedure = "/skein.v1.FeedService/BatchGetPins"
+	// FeedServiceBatchGetViewerStateProcedure is the fully-qualified name of the FeedService's
+	// BatchGetViewerState RPC.
+	FeedServiceBatchGetViewerStateProcedure = "/skein.v1.FeedService/BatchGetViewerState"
 )
 
 // FeedServiceClient is a client for the skein.v1.FeedService service.
@@ -46,6 +52,12 @@ type FeedServiceClient interface {
 	ReadFeed(context.Context, *connect.Request[v1.ReadFeedRequest]) (*connect.Response[v1.ReadFeedResponse], error)
 	// ListPins lists the living pins of a user or of one board, newest first; equal times by id.
 	ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error)
+	// BatchGetPins looks up pins by their names: whether each lives, and what it is.
+	BatchGetPins(context.Context, *connect.Request[v1.BatchGetPinsRequest]) (*connect.Response[v1.BatchGetPinsResponse], error)
+	// BatchGetViewerState looks up what a viewer has to do with each of some pins or items, as a page shows it beside
+	// them: liked, seen, served, and whether the viewer follows the owner and the board. Several stores answer; a process without
+	// one of inbox, seen and counters answers "unimplemented".
+	BatchGetViewerState(context.Context, *connect.Request[v1.BatchGetViewerStateRequest]) (*connect.Response[v1.BatchGetViewerStateResponse], error)
 }
 
 // NewFeedServiceClient constructs a client for the skein.v1.FeedService service. By default, it
@@ -73,13 +85,29 @@ func NewFeedServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		batchGetPins: connect.NewClient[v1.BatchGetPinsRequest, v1.BatchGetPinsResponse](
+			httpClient,
+			baseURL+FeedServiceBatchGetPinsProcedure,
+			connect.WithSchema(feedServiceMethods.ByName("BatchGetPins")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		batchGetViewerState: connect.NewClient[v1.BatchGetViewerStateRequest, v1.BatchGetViewerStateResponse](
+			httpClient,
+			baseURL+FeedServiceBatchGetViewerStateProcedure,
+			connect.WithSchema(feedServiceMethods.ByName("BatchGetViewerState")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // feedServiceClient implements FeedServiceClient.
 type feedServiceClient struct {
-	readFeed *connect.Client[v1.ReadFeedRequest, v1.ReadFeedResponse]
-	listPins *connect.Client[v1.ListPinsRequest, v1.ListPinsResponse]
+	readFeed            *connect.Client[v1.ReadFeedRequest, v1.ReadFeedResponse]
+	listPins            *connect.Client[v1.ListPinsRequest, v1.ListPinsResponse]
+	batchGetPins        *connect.Client[v1.BatchGetPinsRequest, v1.BatchGetPinsResponse]
+	batchGetViewerState *connect.Client[v1.BatchGetViewerStateRequest, v1.BatchGetViewerStateResponse]
 }
 
 // ReadFeed calls skein.v1.FeedService.ReadFeed.
@@ -92,6 +120,16 @@ func (c *feedServiceClient) ListPins(ctx context.Context, req *connect.Request[v
 	return c.listPins.CallUnary(ctx, req)
 }
 
+// BatchGetPins calls skein.v1.FeedService.BatchGetPins.
+func (c *feedServiceClient) BatchGetPins(ctx context.Context, req *connect.Request[v1.BatchGetPinsRequest]) (*connect.Response[v1.BatchGetPinsResponse], error) {
+	return c.batchGetPins.CallUnary(ctx, req)
+}
+
+// BatchGetViewerState calls skein.v1.FeedService.BatchGetViewerState.
+func (c *feedServiceClient) BatchGetViewerState(ctx context.Context, req *connect.Request[v1.BatchGetViewerStateRequest]) (*connect.Response[v1.BatchGetViewerStateResponse], error) {
+	return c.batchGetViewerState.CallUnary(ctx, req)
+}
+
 // FeedServiceHandler is an implementation of the skein.v1.FeedService service.
 type FeedServiceHandler interface {
 	// ReadFeed reads a page of a reader's home feed. With mark_active it may append a reader_active event, at most
@@ -99,6 +137,12 @@ type FeedServiceHandler interface {
 	ReadFeed(context.Context, *connect.Request[v1.ReadFeedRequest]) (*connect.Response[v1.ReadFeedResponse], error)
 	// ListPins lists the living pins of a user or of one board, newest first; equal times by id.
 	ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error)
+	// BatchGetPins looks up pins by their names: whether each lives, and what it is.
+	BatchGetPins(context.Context, *connect.Request[v1.BatchGetPinsRequest]) (*connect.Response[v1.BatchGetPinsResponse], error)
+	// BatchGetViewerState looks up what a viewer has to do with each of some pins or items, as a page shows it beside
+	// them: liked, seen, served, and whether the viewer follows the owner and the board. Several stores answer; a process without
+	// one of inbox, seen and counters answers "unimplemented".
+	BatchGetViewerState(context.Context, *connect.Request[v1.BatchGetViewerStateRequest]) (*connect.Response[v1.BatchGetViewerStateResponse], error)
 }
 
 // NewFeedServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -122,12 +166,30 @@ func NewFeedServiceHandler(svc FeedServiceHandler, opts ...connect.HandlerOption
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	feedServiceBatchGetPinsHandler := connect.NewUnaryHandler(
+		FeedServiceBatchGetPinsProcedure,
+		svc.BatchGetPins,
+		connect.WithSchema(feedServiceMethods.ByName("BatchGetPins")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	feedServiceBatchGetViewerStateHandler := connect.NewUnaryHandler(
+		FeedServiceBatchGetViewerStateProcedure,
+		svc.BatchGetViewerState,
+		connect.WithSchema(feedServiceMethods.ByName("BatchGetViewerState")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/skein.v1.FeedService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case FeedServiceReadFeedProcedure:
 			feedServiceReadFeedHandler.ServeHTTP(w, r)
 		case FeedServiceListPinsProcedure:
 			feedServiceListPinsHandler.ServeHTTP(w, r)
+		case FeedServiceBatchGetPinsProcedure:
+			feedServiceBatchGetPinsHandler.ServeHTTP(w, r)
+		case FeedServiceBatchGetViewerStateProcedure:
+			feedServiceBatchGetViewerStateHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -143,4 +205,12 @@ func (UnimplementedFeedServiceHandler) ReadFeed(context.Context, *connect.Reques
 
 func (UnimplementedFeedServiceHandler) ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.FeedService.ListPins is not implemented"))
+}
+
+func (UnimplementedFeedServiceHandler) BatchGetPins(context.Context, *connect.Request[v1.BatchGetPinsRequest]) (*connect.Response[v1.BatchGetPinsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.FeedService.BatchGetPins is not implemented"))
+}
+
+func (UnimplementedFeedServiceHandler) BatchGetViewerState(context.Context, *connect.Request[v1.BatchGetViewerStateRequest]) (*connect.Response[v1.BatchGetViewerStateResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.FeedService.BatchGetViewerState is not implemented"))
 }

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"os"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestWords holds the repository against the phrases that are to be avoided.
+func TestWords(t *testing.T) {
+	problems, err := checkWords(os.DirFS("../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range problems {
+		t.Error(problem)
+	}
+}
+
+func TestWordsAreChecked(t *testing.T) {
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	got, err := checkWords(fstest.MapFS{
+		"a/a.go":              file("package a\n\n// N is how many; 0: all.\nvar N int\n"),
+		"a/a.pb.go":           file("// It tells whether.\n"),
+		"docs/a.md":           file("It was broken off, and mended.\n"),
+		"docs/decisions/1.md": file("It was broken off.\n"),
+		"a/b.go":              file("// append and recommend are other words; nil means none.\n"),
+		".cache/a.md":         file("A seam.\n"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`a/a.go:3: "; 0: ", write: ; 0 means …, or 0 disables it`,
+		`docs/a.md:1: "broken off", write: interrupted`,
+		`docs/a.md:1: "mended", write: repair`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

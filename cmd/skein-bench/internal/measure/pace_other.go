@@ -1,0 +1,8 @@
+//go:build !linux
+
+package measure
+
+import "time"
+
+// pause waits.
+func pause(d time.Duration) { time.Sleep(d) }

@@ -1,0 +1,259 @@
+package measure
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Report is the result of one run of the bench: everything that its table shows, and every single measurement.
+type Report struct {
+	Machine  Machine  `json:"machine"`
+	Settings Settings `json:"settings"`
+	Rows     []*Row   `json:"rows"`
+	// Growth is what the plots show.
+	Growth []*Growth `json:"growth,omitempty"`
+}
+
+// Settings are what the figures depend on besides the machine.
+type Settings struct {
+	Users           int     `json:"users"`
+	Edges           int     `json:"edges"`
+	Runs            int     `json:"runs"`
+	Seconds         float64 `json:"seconds_per_measurement"`
+	IngestedFollows int     `json:"ingested_follows"`
+	BigUser         int     `json:"followers_of_the_big_user"`
+	Readers         int     `json:"readers_of_feeds,omitempty"`
+	Plays           int     `json:"plays_of_one_measurement,omitempty"`
+	Items           int     `json:"items_with_heat,omitempty"`
+	Replayed        int     `json:"replayed_events,omitempty"`
+	Posts           string  `json:"posts,omitempty"`
+	Quick           bool    `json:"quick"`
+}
+
+// Row is one thing that was measured, on skein and on what it is held against.
+type Row struct {
+	// ID names the row for --only and for programs.
+	ID    string `json:"id"`
+	Title string `json:"title"`
+	// Unit is that of all values.
+	Unit        string       `json:"unit"`
+	Series      []*Series    `json:"series"`
+	Comparisons []Comparison `json:"comparisons"`
+	// Note says what a reader must know to judge the figures.
+	Note string `json:"note,omitempty"`
+	// Load is of a row of latencies under load; its table is one of its own.
+	Load *Load `json:"load,omitempty"`
+}
+
+// Load says under which load latencies were measured. The series are the circumstances.
+type Load struct {
+	// Saturated is how many calls a second are answered if each connection sends the next after the answer, Rate how many
+	// were made.
+	Saturated float64 `json:"saturated_per_s"`
+	Rate      float64 `json:"rate_per_s"`
+	// Entries is how many an answer has.
+	Entries float64 `json:"entries_of_an_answer"`
+}
+
+// Series holds the measurements of one contender, in the order in which they were taken.
+type Series struct {
+	Name   string    `json:"name"`
+	Values []float64 `json:"values"`
+	Median float64   `json:"median"`
+	Min    float64   `json:"min"`
+	Max    float64   `json:"max"`
+	// P50 and P99 are latencies in milliseconds, one for each value, where the driver tells.
+	P50 []float64 `json:"p50_ms,omitempty"`
+	P99 []float64 `json:"p99_ms,omitempty"`
+	// P999 is that which 999 of 1000 do not exceed.
+	P999 []float64 `json:"p999_ms,omitempty"`
+}
+
+// Comparison holds the median of one series against that of another, or against a fixed bound.
+type Comparison struct {
+	Of string `json:"of"`
+	// To is the other series; empty means Ratio is the median of Of itself.
+	To    string  `json:"to,omitempty"`
+	Ratio float64 `json:"ratio"`
+	// Min and Max are over the ratios of the single runs.
+	Min float64 `json:"min"`
+	Max float64 `json:"max"`
+	// Target is what Ratio must reach, or, with AtMost, must not exceed; 0 means for information only.
+	Target float64 `json:"target,omitempty"`
+	AtMost bool    `json:"at_most,omitempty"`
+	Met    bool    `json:"met"`
+}
+
+// SeriesOf returns the series of a contender, a new one if there is none.
+func (r *Row) SeriesOf(name string) *Series {
+	for _, s := range r.Series {
+		if s.Name == name {
+			return s
+		}
+	}
+	s := &Series{Name: name}
+	r.Series = append(r.Series, s)
+	return s
+}
+
+// Add adds a measurement.
+func (s *Series) Add(m Measurement) {
+	s.Values = append(s.Values, m.Value)
+	if m.P99 > 0 {
+		s.P50, s.P99 = append(s.P50, m.P50), append(s.P99, m.P99)
+	}
+	if m.P999 > 0 {
+		s.P999 = append(s.P999, m.P999)
+	}
+	s.Median = Median(s.Values)
+	s.Min, s.Max = spread(s.Values)
+}
+
+// Compare adds a comparison. It is called when all measurements have been added.
+func (r *Row) Compare(of, to string, target float64, atMost bool) {
+	a := r.SeriesOf(of)
+	c := Comparison{Of: of, To: to, Target: target, AtMost: atMost, Ratio: a.Median, Min: a.Min, Max: a.Max}
+	if to != "" {
+		b := r.SeriesOf(to)
+		c.Ratio = a.Median / b.Median
+		var single []float64
+		for i := range min(len(a.Values), len(b.Values)) {
+			single = append(single, a.Values[i]/b.Values[i])
+		}
+		c.Min, c.Max = spread(single)
+	}
+	c.Met = target == 0 || (atMost && c.Ratio <= target) || (!atMost && c.Ratio >= target)
+	r.Comparisons = append(r.Comparisons, c)
+}
+
+// WriteJSON writes the report for programs.
+func (r *Report) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(r)
+}
+
+// WriteMarkdown writes the report for people: the machine, a table of ratios, a table of latencies, the notes.
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	r.Machine.markdown(&b)
+	r.Settings.markdown(&b)
+	b.WriteString("| what | | held against | | ratio | target | |\n|---|--:|---|--:|--:|--:|---|\n")
+	for _, row := range r.Rows {
+		if row.Load != nil {
+			continue
+		}
+		for i, c := range row.Comparisons {
+			title := ""
+			if i == 0 {
+				title = fmt.Sprintf("**%s**, %s", row.Title, row.Unit)
+			}
+			row.markdown(&b, title, c)
+		}
+	}
+	r.latencies(&b)
+	r.loads(&b)
+	for _, row := range r.Rows {
+		if row.Note != "" {
+			fmt.Fprintf(&b, "\n*%s*: %s\n", row.Title, row.Note)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *Row) markdown(b *strings.Builder, title string, c Comparison) {
+	target, verdict := "–", ""
+	if c.Target != 0 {
+		sign := "≥"
+		if c.AtMost {
+			sign = "≤"
+		}
+		target, verdict = sign+" "+Figure(c.Target), "missed"
+		if c.Met {
+			verdict = "met"
+		}
+	}
+	to, other, ratio := "–", "", ""
+	if c.To != "" {
+		to, other = c.To, figures(r.SeriesOf(c.To).Values)
+		ratio = fmt.Sprintf("**%s** (%s – %s)", Figure(c.Ratio), Figure(c.Min), Figure(c.Max))
+	}
+	fmt.Fprintf(b, "| %s | %s: %s | %s | %s | %s | %s | %s |\n",
+		title, c.Of, figures(r.SeriesOf(c.Of).Values), to, other, ratio, target, verdict)
+}
+
+func (r *Report) latencies(b *strings.Builder) {
+	head := "\n| latency | | p50 ms | p99 ms |\n|---|---|--:|--:|\n"
+	for _, row := range r.Rows {
+		for _, s := range row.Series {
+			if len(s.P99) == 0 || row.Load != nil {
+				continue
+			}
+			fmt.Fprintf(b, "%s| %s | %s | %s | %s |\n", head, row.Title, s.Name, figures(s.P50), figures(s.P99))
+			head = ""
+		}
+	}
+}
+
+// loads is the table of latencies under load: methods × circumstances.
+func (r *Report) loads(b *strings.Builder) {
+	begun := false
+	for _, row := range r.Rows {
+		if row.Load == nil {
+			continue
+		}
+		if !begun {
+			b.WriteString("\n| calls under load: p50 / p99 / p99.9, ms | entries | saturated, calls/s | half of it |")
+			for _, s := range row.Series {
+				fmt.Fprintf(b, " %s |", s.Name)
+			}
+			b.WriteString("\n|---|--:|--:|--:|" + strings.Repeat("--:|", len(row.Series)) + "\n")
+			begun = true
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s |", row.Title, Figure(row.Load.Entries), Figure(row.Load.Saturated), Figure(row.Load.Rate))
+		for _, s := range row.Series {
+			fmt.Fprintf(b, " %s / %s / %s |", Figure(Median(s.P50)), Figure(Median(s.P99)), Figure(Median(s.P999)))
+		}
+		b.WriteString("\n")
+	}
+}
+
+func (m *Machine) markdown(b *strings.Builder) {
+	fmt.Fprintf(b, "%s, %d cores, %s/%s; append and fsync of 4 KiB: %s µs.\n", m.CPU, m.Cores, m.OS, m.Arch,
+		Figure(m.FsyncMicros))
+	fmt.Fprintf(b, "skein %s, %s, pebble %s, nats-server %s; redis-server %s, go-redis %s, connect %s, wrk %s.\n\n",
+		m.Skein, m.Go, m.Pebble, m.NATSServer, m.Redis, m.GoRedis, m.Connect, m.Wrk)
+}
+
+func (s *Settings) markdown(b *strings.Builder) {
+	fmt.Fprintf(b, "%d users, %d follows; medians of %d alternated runs (least – greatest)", s.Users, s.Edges, s.Runs)
+	if s.Quick {
+		b.WriteString("; a smoke test: the figures mean nothing")
+	}
+	b.WriteString(".\n\n")
+}
+
+// Growth is what a number of follows costs. Plots are made of these.
+type Growth struct {
+	Follows int `json:"follows"`
+	Users   int `json:"users"`
+	// Micros is what an operation takes, by its name: medians.
+	Micros map[string]float64 `json:"us,omitempty"`
+	// BytesPerFollow is the compacted graph store, ArchiveBytesPerFollow the archive.
+	BytesPerFollow        float64 `json:"bytes_per_follow"`
+	ArchiveBytesPerFollow float64 `json:"archive_bytes_per_follow"`
+	// OtherBytesPerFollow are those of the other stores, by name.
+	OtherBytesPerFollow map[string]float64 `json:"other_bytes_per_follow,omitempty"`
+	// BuildSeconds is how long the graph was built from the archive.
+	BuildSeconds float64 `json:"build_s"`
+	// StartSeconds is from the start of the process until it is ready; the memories are resident.
+	StartSeconds float64 `json:"start_s,omitempty"`
+	ReadyBytes   float64 `json:"ready_bytes,omitempty"`
+	// IdleBytes is after a while without calls, UnauditedBytes that of a service without an auditor.
+	IdleBytes      float64 `json:"idle_bytes,omitempty"`
+	UnauditedBytes float64 `json:"idle_bytes_without_auditor,omitempty"`
+}

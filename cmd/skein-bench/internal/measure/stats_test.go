@@ -1,0 +1,41 @@
+package measure
+
+import "testing"
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		want   float64
+	}{
+		{nil, 0},
+		{[]float64{3}, 3},
+		{[]float64{4, 1}, 2.5},
+		{[]float64{9, 1, 5}, 5},
+		{[]float64{9, 1, 5, 2, 7}, 5},
+	} {
+		if got := Median(c.values); got != c.want {
+			t.Errorf("median of %v is %v, want %v", c.values, got, c.want)
+		}
+	}
+}
+
+func TestFigure(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 0.604: "0.60", 9.996: "10.0", 33.14: "33.1", 99.96: "100", 999.4: "999", 999.6: "1.00 k",
+		104_166: "104 k", 1_050_000: "1.05 M", 2e9: "2.00 G", 7e12: "7000 G", -5.5: "-5.50",
+	} {
+		if got := Figure(v); got != want {
+			t.Errorf("%v is written %q, want %q", v, got, want)
+		}
+	}
+}
+
+func TestLatency(t *testing.T) {
+	var times []float64
+	for i := range 1000 {
+		times = append(times, float64(1000-i))
+	}
+	if m := Latency(times); m != (Measurement{Value: 991, P50: 0.501, P99: 0.991}) {
+		t.Errorf("%+v", m)
+	}
+}

@@ -1,0 +1,83 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
+)
+
+// AOFName is how a server of any version finds an append-only file in its directory.
+const AOFName = "appendonly.aof"
+
+// loadTimeout is how long a server may take to load a file.
+const loadTimeout = 20 * time.Minute
+
+var loadedLine = regexp.MustCompile(`DB loaded from append only file: ([0-9.]+) seconds`)
+
+// AOFLoaded is what a server took to load a file: time, as it says, time of a processor, and resident memory in bytes.
+type AOFLoaded struct {
+	Took, Used time.Duration
+	Memory     float64
+}
+
+// LoadAOF starts a server that loads a file, and fails unless it holds then what it should.
+func LoadAOF(
+	ctx context.Context, b *measure.Bench, file string, holds func(context.Context, *Redis) error,
+) (l AOFLoaded, err error) {
+	dir, err := os.MkdirTemp(b.Dir, "redis-")
+	if err != nil {
+		return l, err
+	}
+	port, err := freePort(ctx)
+	if err != nil {
+		return l, errors.Join(err, os.RemoveAll(dir))
+	}
+	if err := os.Link(file, filepath.Join(dir, AOFName)); err != nil {
+		return l, errors.Join(err, os.RemoveAll(dir))
+	}
+	p, err := start(ctx, "redis-server", b.Tools.RedisServer, "--bind", "127.0.0.1", "--port", port, "--dir", dir,
+		"--save", "", "--daemonize", "no", "--appendonly", "yes", "--auto-aof-rewrite-percentage", "0")
+	if err != nil {
+		return l, errors.Join(err, os.RemoveAll(dir))
+	}
+	s := &Redis{Process: p, dir: dir, Addr: Address{"127.0.0.1", port}}
+	s.Client = redis.NewClient(&redis.Options{Addr: s.Addr.String()})
+	defer func() { err = errors.Join(err, s.Close()) }()
+	loaded := func(ctx context.Context) bool { return s.Client.Ping(ctx).Err() == nil } // an error while it loads
+	if err := p.untilWithin(ctx, loadTimeout, "loaded", loaded); err != nil {
+		return l, err
+	}
+	if l.Took, err = loadTook(p.out.String()); err != nil {
+		return l, err
+	}
+	if l.Used, err = s.CPU(ctx); err != nil {
+		return l, err
+	}
+	info, err := s.Client.InfoMap(ctx, "memory").Result()
+	if err != nil {
+		return l, err
+	}
+	if l.Memory, err = strconv.ParseFloat(info["Memory"]["used_memory_rss"], 64); err != nil {
+		return l, fmt.Errorf("redis memory: %w", err)
+	}
+	return l, holds(ctx, s)
+}
+
+// loadTook reads from what a server prints how long it took to load its file, at least a millisecond.
+func loadTook(said string) (time.Duration, error) {
+	found := loadedLine.FindStringSubmatch(said)
+	if found == nil {
+		return 0, fmt.Errorf("redis did not say how long it took to load its file:\n%s", said)
+	}
+	took, err := time.ParseDuration(found[1] + "s")
+	return max(took, time.Millisecond), err
+}

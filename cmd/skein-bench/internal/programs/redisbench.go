@@ -1,0 +1,80 @@
+package programs
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
+)
+
+// RedisJob is one command that redis-benchmark repeats, with random ids in place of __rand_int__.
+type RedisJob struct {
+	Addr    Address
+	Command []string
+	// Keyspace bounds the random numbers.
+	Keyspace int
+	// rate is what the last run gave: it says how many requests fill the time of the next.
+	rate float64
+}
+
+// Run sends the command from some connections, without pipelining, for about a time.
+func (j *RedisJob) Run(ctx context.Context, tool string, connections int, d time.Duration) (measure.Measurement, error) {
+	if j.rate == 0 {
+		m, err := j.send(ctx, tool, connections, 20_000)
+		if err != nil {
+			return m, err
+		}
+		j.rate = m.Value
+	}
+	m, err := j.send(ctx, tool, connections, max(10_000, int(j.rate*d.Seconds())))
+	j.rate = m.Value
+	return m, err
+}
+
+func (j *RedisJob) send(ctx context.Context, tool string, connections, requests int) (measure.Measurement, error) {
+	args := append([]string{
+		"-h", j.Addr.host, "-p", j.Addr.port, "-c", strconv.Itoa(connections), "-n", strconv.Itoa(requests),
+		"-r", strconv.Itoa(j.Keyspace), "--csv",
+	}, j.Command...)
+	cmd := exec.CommandContext(ctx, tool, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return measure.Measurement{}, fmt.Errorf("redis-benchmark %v: %w: %s%s", j.Command, err, out, stderr.Bytes())
+	}
+	return parseRedisBenchmark(out)
+}
+
+// parseRedisBenchmark reads the output of redis-benchmark --csv for one command.
+func parseRedisBenchmark(out []byte) (m measure.Measurement, err error) {
+	table, err := csv.NewReader(bytes.NewReader(out)).ReadAll()
+	if err != nil || len(table) != 2 {
+		return m, fmt.Errorf("redis-benchmark: not a table of one line: %w: %s", err, out)
+	}
+	for i, name := range table[0] {
+		var field *float64
+		switch name {
+		case "rps":
+			field = &m.Value
+		case "p50_latency_ms":
+			field = &m.P50
+		case "p99_latency_ms":
+			field = &m.P99
+		default:
+			continue
+		}
+		if *field, err = strconv.ParseFloat(table[1][i], 64); err != nil {
+			return m, fmt.Errorf("redis-benchmark: %s: %w", name, err)
+		}
+	}
+	if m.Value == 0 {
+		return m, fmt.Errorf("redis-benchmark: no rate in its output: %s", out)
+	}
+	return m, nil
+}

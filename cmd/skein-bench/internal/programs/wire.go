@@ -1,0 +1,120 @@
+package programs
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// Wire is a connection that is kept, on which one call at a time is under way. It does little, since it shares the processor
+// with the service: what it sends is encoded beforehand, and what comes back is read and dropped.
+type Wire struct {
+	conn net.Conn
+	in   *bufio.Reader
+	out  []byte
+}
+
+func dialWire(ctx context.Context, addr Address) (*Wire, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr.String())
+	if err != nil {
+		return nil, err
+	}
+	return &Wire{conn: conn, in: bufio.NewReaderSize(conn, 16<<10)}, nil
+}
+
+// WireCalls are encoded calls of a method.
+type WireCalls struct {
+	head   []byte
+	bodies [][]byte
+	// atLeast is the number of the field that asks for a position.
+	atLeast protowire.Number
+}
+
+// NewWireCalls encodes calls of a method.
+func NewWireCalls(addr Address, procedure string, requests []proto.Message) (*WireCalls, error) {
+	c := &WireCalls{head: fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/proto\r\n"+
+		"Connect-Protocol-Version: 1\r\nContent-Length: ", procedure, addr)}
+	for _, r := range requests {
+		body, err := proto.Marshal(r)
+		if err != nil {
+			return nil, err
+		}
+		field := r.ProtoReflect().Descriptor().Fields().ByName("at_least")
+		if field == nil {
+			return nil, fmt.Errorf("%s cannot be asked for a position", procedure)
+		}
+		c.bodies, c.atLeast = append(c.bodies, body), field.Number()
+	}
+	if len(c.bodies) == 0 {
+		return nil, fmt.Errorf("%s is asked nothing", procedure)
+	}
+	return c, nil
+}
+
+// Call makes a call, with the newest position that the answer must contain unless that is empty, and reads the answer into body,
+// or drops it if that is nil.
+func (w *Wire) Call(c *WireCalls, i int, atLeast string, body *bytes.Buffer) error {
+	request := c.bodies[i%len(c.bodies)]
+	size := len(request)
+	if atLeast != "" {
+		size += protowire.SizeTag(c.atLeast) + protowire.SizeBytes(len(atLeast))
+	}
+	w.out = append(w.out[:0], c.head...)
+	w.out = strconv.AppendInt(w.out, int64(size), 10)
+	w.out = append(w.out, "\r\n\r\n"...)
+	w.out = append(w.out, request...)
+	if atLeast != "" {
+		w.out = protowire.AppendString(protowire.AppendTag(w.out, c.atLeast, protowire.BytesType), atLeast)
+	}
+	if _, err := w.conn.Write(w.out); err != nil {
+		return err
+	}
+	res, err := http.ReadResponse(w.in, nil)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		text, err := io.ReadAll(io.LimitReader(res.Body, tailBytes))
+		return errors.Join(fmt.Errorf("answered with %s: %s", res.Status, text), err)
+	}
+	if body == nil {
+		_, err = io.Copy(io.Discard, res.Body)
+	} else {
+		_, err = body.ReadFrom(res.Body)
+	}
+	return err
+}
+
+// Wires are connections to the service.
+type Wires []*Wire
+
+// DialWires opens n connections.
+func DialWires(ctx context.Context, addr Address, n int) (all Wires, err error) {
+	for range n {
+		w, err := dialWire(ctx, addr)
+		if err != nil {
+			return nil, errors.Join(err, all.Close())
+		}
+		all = append(all, w)
+	}
+	return all, nil
+}
+
+// Close closes all connections.
+func (all Wires) Close() error {
+	var errs []error
+	for _, w := range all {
+		errs = append(errs, w.conn.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,83 @@
+package programs
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+func TestWire(t *testing.T) {
+	var remotes []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		remotes = append(remotes, r.RemoteAddr)
+		body, err := io.ReadAll(r.Body)
+		m := new(skeinv1.ListServedRequest)
+		if err != nil || proto.Unmarshal(body, m) != nil || r.Header.Get("Content-Type") != "application/proto" {
+			http.Error(w, "what?", http.StatusBadRequest)
+			return
+		}
+		if m.GetUserId() == "nobody" {
+			http.Error(w, "not found", http.StatusNotFound)
+			return
+		}
+		// More than one piece, so that the length is not told beforehand.
+		for range 5000 {
+			_, _ = io.WriteString(w, r.URL.Path+m.GetUserId()+m.GetAtLeast())
+		}
+	}))
+	defer server.Close()
+	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := Address{host, port}
+	all, err := DialWires(t.Context(), addr, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := all.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	calls, err := NewWireCalls(addr, "/served", []proto.Message{
+		&skeinv1.ListServedRequest{UserId: "a"}, &skeinv1.ListServedRequest{UserId: "b", AtLeast: "0"}, &skeinv1.ListServedRequest{UserId: "nobody"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"/serveda", "/servedb9", "", "/served"} {
+		atLeast, body := "", new(bytes.Buffer)
+		if i == 1 {
+			atLeast = "9"
+		}
+		if i == 3 {
+			i, body = 0, nil
+		}
+		err := all[0].Call(calls, i, atLeast, body)
+		switch {
+		case i == 2:
+			if err == nil || !strings.Contains(err.Error(), "404 Not Found: not found") {
+				t.Errorf("call %d: %v", i, err)
+			}
+		case err != nil || body != nil && body.String() != strings.Repeat(want, 5000):
+			t.Errorf("call %d: %v, %v", i, body, err)
+		}
+	}
+	for _, r := range remotes {
+		if r != remotes[0] {
+			t.Error("the connection was not kept")
+		}
+	}
+	if _, err := NewWireCalls(addr, "/publish", []proto.Message{&skeinv1.PublishRequest{}}); err == nil {
+		t.Error("a method without at_least was accepted")
+	}
+}

@@ -1,0 +1,251 @@
+package replays
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/inbox"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// Bounds of the design, for ten million follows.
+const (
+	maxStartSeconds, maxIdleBytes = 1, 150e6
+	maxGrowth                     = 1.5
+	maxBytesDense                 = 25
+)
+
+// idleTime is how long a service that is ready is left alone before its memory is read: longer than the two minutes after which
+// Go collects where nothing is allocated.
+const idleTime = 130 * time.Second
+
+// grown is a data directory of some size.
+type grown struct {
+	log   growthLog
+	name  string
+	data  string
+	found *measure.Growth
+}
+
+// growthRows are the rows of what is not an operation.
+type growthRows struct{ build, bytes, start, ready, idle *measure.Row }
+
+// Grow measures what the number of follows changes.
+func Grow(ctx context.Context, b *measure.Bench) (err error) {
+	sizes := slices.Sorted(slices.Values(b.Opts.Growth))
+	var all []*grown
+	defer func() {
+		for _, g := range all {
+			err = errors.Join(err, os.RemoveAll(g.data))
+		}
+	}()
+	rows := newGrowthRows(b)
+	for _, n := range sizes {
+		l := newGrowthLog(n)
+		g := &grown{log: l, name: measure.Figure(float64(n)) + " follows", found: &measure.Growth{Follows: n, Users: l.users}}
+		if g.data, err = os.MkdirTemp(b.Dir, "growth-"); err != nil {
+			return err
+		}
+		all = append(all, g)
+		b.Report.Growth = append(b.Report.Growth, g.found)
+		if err := grow(ctx, b, g, rows); err != nil {
+			return fmt.Errorf("%s: %w", g.name, err)
+		}
+	}
+	if !b.Opts.GrowthAlone {
+		if err := growthIdle(ctx, b, all[len(all)-1], rows); err != nil {
+			return err
+		}
+	}
+	if err := growthOperations(ctx, b, all); err != nil {
+		return err
+	}
+	largest := all[len(all)-1].name
+	rows.bytes.Compare(largest, "", maxBytesDense, true)
+	rows.build.Compare(largest, all[0].name, 0, false)
+	if !b.Opts.GrowthAlone {
+		rows.start.Compare(largest, "", maxStartSeconds, true)
+		rows.ready.Compare(largest, "", 0, true)
+		rows.idle.Compare(audited, "", maxIdleBytes, true)
+		rows.idle.Compare(unaudited, "", maxIdleBytes, true)
+	}
+	return nil
+}
+
+func newGrowthRows(b *measure.Bench) (r growthRows) {
+	r.build = b.Row("growth-build", "growth: the graph built from an archive", "follows/s", "as a rebuild does, compacted, in a process of "+
+		"its own, once. Everybody follows 10 users, by a power law.")
+	r.bytes = b.Row("growth-bytes", "growth: bytes a follow, compacted", "bytes", "the graph store; ids of 13 digits.")
+	if b.Opts.GrowthAlone {
+		return r
+	}
+	r.start = b.Row("growth-start", "growth: from the start of `skein serve` to ready", "s", "with all four stores of these follows, built "+
+		"beforehand and closed in order; files in the cache of the system. From the start of the process until /readyz says yes, asked "+
+		"every 10 ms. The stream is empty, the log in the archive: a service that stopped under traffic reads its last 15 minutes of "+
+		"events, too.")
+	r.ready = b.Row("growth-ready-memory", "growth: resident memory when ready", "bytes", "")
+	r.idle = b.Row("growth-memory", "growth: resident memory of an idle service", "bytes", fmt.Sprintf("of the largest number of follows, %v "+
+		"after it was ready, without calls, after a collection.", idleFor(b)))
+	return r
+}
+
+func idleFor(b *measure.Bench) time.Duration {
+	if b.Opts.Quick {
+		return idleTime / 1000
+	}
+	return idleTime
+}
+
+// grow makes the data directory of a size and measures all but operations.
+func grow(ctx context.Context, b *measure.Bench, g *grown, rows growthRows) error {
+	b.Say("an archive of %s", g.name)
+	if err := g.log.archive(ctx, g.data); err != nil {
+		return err
+	}
+	archived, err := treeBytes(filepath.Join(g.data, "archive"))
+	if err != nil {
+		return err
+	}
+	n := float64(g.log.n)
+	g.found.ArchiveBytesPerFollow = float64(archived) / n
+	names := []string{"graph"}
+	if !b.Opts.GrowthAlone {
+		names = nil
+		for _, p := range all.All(all.Settings{}) {
+			names = append(names, p.Name())
+		}
+	}
+	for _, name := range names {
+		r, err := do(ctx, b, replayJob{
+			Work: workRebuild, Log: g.data, Into: filepath.Join(g.data, "stores"), Projection: name, Archive: true,
+			Threshold: inbox.DefaultSettings().Threshold, Memory: b.Opts.RebuildMemory,
+		})
+		if err != nil {
+			return err
+		}
+		size, err := treeBytes(filepath.Join(g.data, "stores", name))
+		if err != nil {
+			return err
+		}
+		b.Say("  %s built in %s s, with %s bytes of memory: %s bytes a follow", name, measure.Figure(r.Seconds), measure.Figure(r.Memory),
+			measure.Figure(float64(size)/n))
+		if name != "graph" {
+			if g.found.OtherBytesPerFollow == nil {
+				g.found.OtherBytesPerFollow = map[string]float64{}
+			}
+			g.found.OtherBytesPerFollow[name] = float64(size) / n
+			continue
+		}
+		g.found.BytesPerFollow = float64(size) / n
+		if r.Events != g.log.n {
+			return fmt.Errorf("%d events were read", r.Events)
+		}
+		g.found.BuildSeconds = r.Seconds
+		rows.build.SeriesOf(g.name).Add(measure.Measurement{Value: n / r.Seconds})
+	}
+	rows.bytes.SeriesOf(g.name).Add(measure.Measurement{Value: g.found.BytesPerFollow})
+	b.Say("  %-18s %s bytes a follow, %s in the archive", rows.bytes.ID,
+		measure.Figure(g.found.BytesPerFollow), measure.Figure(g.found.ArchiveBytesPerFollow))
+	if b.Opts.GrowthAlone {
+		return nil
+	}
+	return growthStarts(ctx, b, g, rows)
+}
+
+// growthStarts starts the service some times.
+func growthStarts(ctx context.Context, b *measure.Bench, g *grown, rows growthRows) error {
+	for range b.Opts.Runs {
+		begin := time.Now()
+		s, err := serveGrown(ctx, b, g)
+		if err != nil {
+			return err
+		}
+		took := time.Since(begin).Seconds()
+		memory, err := s.Memory(ctx)
+		err = errors.Join(err, hasProbes(ctx, s, g.log), s.Stop())
+		if err != nil {
+			return err
+		}
+		rows.start.SeriesOf(g.name).Add(measure.Measurement{Value: took})
+		rows.ready.SeriesOf(g.name).Add(measure.Measurement{Value: memory})
+		b.Say("  %-18s ready in %s s with %s bytes of memory", rows.start.ID, measure.Figure(took), measure.Figure(memory))
+	}
+	g.found.StartSeconds = rows.start.SeriesOf(g.name).Median
+	g.found.ReadyBytes = rows.ready.SeriesOf(g.name).Median
+	return nil
+}
+
+func serveGrown(ctx context.Context, b *measure.Bench, g *grown, flags ...string) (*programs.Skein, error) {
+	return programs.ServeSkein(ctx, b, g.data, filepath.Join(g.data, "port"), flags...)
+}
+
+// An idle service as it is by default, and one that does nothing at all.
+const audited, unaudited = "as by default", "without an auditor"
+
+// growthIdle leaves a service alone for a while.
+func growthIdle(ctx context.Context, b *measure.Bench, g *grown, rows growthRows) (err error) {
+	for _, idle := range []struct {
+		name  string
+		flags []string
+		found *float64
+	}{
+		{audited, nil, &g.found.IdleBytes},
+		{unaudited, []string{"--audit-share", "0"}, &g.found.UnauditedBytes},
+	} {
+		s, err := serveGrown(ctx, b, g, idle.flags...)
+		if err != nil {
+			return err
+		}
+		err = s.Alone(ctx, idleFor(b))
+		if err == nil {
+			*idle.found, err = s.Memory(ctx)
+		}
+		if err := errors.Join(err, s.Stop()); err != nil {
+			return err
+		}
+		rows.idle.SeriesOf(idle.name).Add(measure.Measurement{Value: *idle.found})
+		b.Say("  %-18s %s: %s bytes", rows.idle.ID, idle.name, measure.Figure(*idle.found))
+	}
+	return nil
+}
+
+// hasProbes fails unless the service knows the followers of a probe.
+func hasProbes(ctx context.Context, s *programs.Skein, l growthLog) error {
+	client := skeinv1connect.NewGraphServiceClient(http.DefaultClient, "http://"+s.Addr.String())
+	res, err := client.BatchGetFollowCounts(ctx, connect.NewRequest(&skeinv1.BatchGetFollowCountsRequest{
+		UserIds: []string{workload.UserID(l.probed(0))},
+	}))
+	if err == nil && res.Msg.GetUsers()[0].GetFollowerCount() != probes/2 {
+		err = fmt.Errorf("a probe has %d followers", res.Msg.GetUsers()[0].GetFollowerCount())
+	}
+	return err
+}
+
+// treeBytes is the size of all files below a directory.
+func treeBytes(dir string) (n int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			n += info.Size()
+		}
+		return err
+	})
+	return n, err
+}

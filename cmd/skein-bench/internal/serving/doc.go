@@ -1,0 +1,9 @@
+// Package serving has the rows that are measured over the network, of a service that runs.
+//
+//	reads.go      point check, filter, newest page over HTTP against Redis and a service in front of it; agree.go: before anything is
+//	              timed all must give the same answers to a sample of questions
+//	ingest.go     durable follows until they are visible, against Redis with an append-only file; inlog.go: the same without HTTP
+//	latency.go    calls of all methods that read at half of their saturation rates, also while events are written and while
+//	              projections are rebuilt; loadworld.go: what the service holds; loadmethods.go: what it is asked;
+//	              loadbeside.go: what goes on meanwhile
+package serving

@@ -1,0 +1,262 @@
+package serving
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
+)
+
+const (
+	// worldShare is how much smaller than the graph of other rows the world is: it is loaded into all projections.
+	worldShare = 5
+	// loadPart is the part of the saturation rate, writeShare of that of writes, at which is measured.
+	loadPart, writeShare = 0.5, 0.1
+	// writeTogetherUnderLoad is how many events a call publishes, writeWorkers how many such calls are under way at most.
+	writeTogetherUnderLoad, writeWorkers = 10, 8
+	// gentleShare is what --share of a rebuild is also measured.
+	gentleShare = 0.25
+	// checkedAnswers of each method are decoded before anything is timed.
+	checkedAnswers = 100
+)
+
+// The circumstances of calls.
+const (
+	quietly        = "quiet"
+	amongWrites    = "writes"
+	afterWrites    = "at_least"
+	whileRebuilt   = "rebuild"
+	whileGently    = "rebuild, a quarter of a core"
+	loadWritesName = "skein"
+)
+
+// circumstance is what goes on while calls are timed.
+type circumstance struct {
+	name string
+	// writes go on; atLeast: each call asks for the position that a write returned last.
+	writes, atLeast bool
+	// rebuild: the projection that answers is rebuilt, again and again, with that share of a core; 0 means the default.
+	rebuild bool
+	share   float64
+}
+
+func circumstances() []circumstance {
+	return []circumstance{
+		{name: quietly},
+		{name: amongWrites, writes: true},
+		{name: afterWrites, writes: true, atLeast: true},
+		{name: whileRebuilt, rebuild: true},
+		{name: whileGently, rebuild: true, share: gentleShare},
+	}
+}
+
+// timedMethod is a method whose calls are timed.
+type timedMethod struct {
+	readMethod
+	calls *programs.WireCalls
+	row   *measure.Row
+}
+
+// latencyBench is one run of the group.
+type latencyBench struct {
+	*measure.Bench
+	world   *loadWorld
+	skein   *programs.Skein
+	wires   programs.Wires
+	methods []*timedMethod
+	// peak is how many events a second are written, and visible everywhere.
+	peak float64
+	// written is how many events were written.
+	written int
+	// each is how long the calls of a method are timed in each circumstance.
+	each time.Duration
+	// late is the worst by which the pacer missed 99 of 100 moments, in milliseconds.
+	late float64
+	// rebuilds is how many ended.
+	rebuilds int
+}
+
+// UnderLoad measures the latencies of all methods that read at half of their saturation rates, in several circumstances.
+func UnderLoad(ctx context.Context, b *measure.Bench) (err error) {
+	users := max(1000, b.Opts.Users/worldShare)
+	l := &latencyBench{Bench: b, each: b.Opts.Time}
+	if b.Opts.Quick {
+		l.each /= 20 // there are a hundred of them
+	}
+	b.Say("making a world of %d users and %d follows", users, b.Opts.Edges/worldShare)
+	l.world = newLoadWorld(users, b.Opts.Edges/worldShare, time.Now())
+	if l.skein, err = programs.StartSkein(ctx, b); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.skein.Close()) }()
+	if err := l.world.load(ctx, l.skein); err != nil {
+		return err
+	}
+	if l.wires, err = programs.DialWires(ctx, l.skein.Addr, connections); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.wires.Close()) }()
+	if err := l.saturate(ctx); err != nil {
+		return err
+	}
+	for _, c := range circumstances() {
+		if err := l.all(ctx, c); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	l.tell()
+	return nil
+}
+
+// saturate finds the rates that are reached when the next call follows the answer, of reads and of writes.
+func (l *latencyBench) saturate(ctx context.Context) error {
+	for _, m := range l.world.methods() {
+		t := &timedMethod{readMethod: m}
+		var err error
+		if t.calls, err = programs.NewWireCalls(l.skein.Addr, m.procedure, m.requests); err != nil {
+			return err
+		}
+		each, err := l.check(t)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.title, err)
+		}
+		rate, err := measure.ClosedLoop(ctx, l.each/2, len(l.wires), l.call(t, func() string { return "" }))
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.title, err)
+		}
+		t.row = l.Row("latency-"+m.id, m.title, "ms, p99", "")
+		t.row.Load = &measure.Load{Saturated: rate, Rate: rate * loadPart, Entries: each}
+		l.Say("  %-22s %s calls/s saturated", t.row.ID, measure.Figure(rate))
+		l.methods = append(l.methods, t)
+	}
+	return l.saturateWrites(ctx)
+}
+
+// saturateWrites finds how many events a second are written until they are visible everywhere.
+func (l *latencyBench) saturateWrites(ctx context.Context) error {
+	n := max(1000, l.Opts.Follows/10)
+	sequences := dealt(inCalls(l.world.writes(0, n), ingestPipeline), ingestConnections)
+	begin := time.Now()
+	if err := l.skein.Publish(ctx, sequences); err != nil {
+		return err
+	}
+	m := measure.Rate(n, begin)
+	l.peak, l.written = m.Value, n
+	row := l.Row("latency-peak", "writes until visible in every projection, 2 connections × 50", "events/s", fmt.Sprintf(
+		"%d events of all kinds: of ten five plays, two likes, two follows, and a pin. Latencies are measured while a tenth of it is "+
+			"written.", n))
+	row.SeriesOf(loadWritesName).Add(m)
+	row.Compare(loadWritesName, "", 0, false)
+	l.Say("  %-22s %s events/s", row.ID, measure.Figure(m.Value))
+	return nil
+}
+
+// check puts some calls and decodes the answers. It returns how many entries an answer has: none at all is an error, for it
+// would measure nothing.
+func (l *latencyBench) check(m *timedMethod) (each float64, err error) {
+	total := 0
+	for i := range checkedAnswers {
+		var body bytes.Buffer
+		if err := l.wires[i%len(l.wires)].Call(m.calls, i, "", &body); err != nil {
+			return 0, err
+		}
+		answer := m.answer.ProtoReflect().New().Interface()
+		if err := proto.Unmarshal(body.Bytes(), answer); err != nil {
+			return 0, err
+		}
+		total += entries(answer)
+	}
+	if total == 0 {
+		return 0, errors.New("all answers are empty")
+	}
+	return float64(total) / checkedAnswers, nil
+}
+
+// call makes calls of a method, at a position.
+func (l *latencyBench) call(m *timedMethod, atLeast func() string) func(ctx context.Context, worker, i int) error {
+	return func(_ context.Context, worker, i int) error {
+		return l.wires[worker].Call(m.calls, i, atLeast(), nil)
+	}
+}
+
+// all times the calls of all methods in some circumstances.
+func (l *latencyBench) all(ctx context.Context, c circumstance) (err error) {
+	newest := func() string { return "" }
+	if c.writes {
+		w := l.startWrites(ctx)
+		defer func() { err = errors.Join(err, w.stop(l)) }()
+		if c.atLeast {
+			newest = w.newest
+		}
+	}
+	var (
+		building string
+		r        *rebuilder
+	)
+	stop := func() error {
+		if r == nil {
+			return nil
+		}
+		err := r.stop(ctx)
+		l.rebuilds += int(r.ended.Load())
+		r = nil
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	for i, m := range l.methods {
+		if c.rebuild && m.projection != building {
+			if err := stop(); err != nil {
+				return err
+			}
+			if r, err = l.startRebuilds(ctx, m.projection, c.share); err != nil {
+				return err
+			}
+			building = m.projection
+		}
+		if err := l.time(ctx, c, m, uint64(i), newest); err != nil {
+			return fmt.Errorf("%s: %w", m.title, err)
+		}
+	}
+	return nil
+}
+
+// time times the calls of a method.
+func (l *latencyBench) time(ctx context.Context, c circumstance, m *timedMethod, seed uint64, newest func() string) error {
+	var loop measure.OpenLoop
+	moments := measure.Poisson(m.row.Load.Rate, l.each, seed)
+	if err := loop.Run(ctx, moments, len(l.wires), l.call(m, newest)); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p99 := loop.Took.MS(99)
+	m.row.SeriesOf(c.name).Add(measure.Measurement{Value: p99, P50: loop.Took.MS(50), P99: p99, P999: loop.Took.MS(99.9)})
+	l.late = max(l.late, loop.Late.MS(99))
+	l.Say("  %-22s %-30s %s / %s / %s ms of %d", m.row.ID, c.name,
+		measure.Figure(loop.Took.MS(50)), measure.Figure(p99), measure.Figure(loop.Took.MS(99.9)), loop.Took.Count())
+	return nil
+}
+
+// tell ends the rows.
+func (l *latencyBench) tell() {
+	for _, m := range l.methods {
+		for _, c := range circumstances()[1:] {
+			m.row.Compare(c.name, quietly, 0, true)
+		}
+	}
+	l.methods[0].row.Note = fmt.Sprintf("p50 / p99 / p99.9 in ms of calls over HTTP/1.1 in protobuf, %d kept connections, by a client on "+
+		"the same machine that sends ready-made calls and drops the answers. Saturated: the next call follows the answer, for %v. Then calls "+
+		"are due at random moments (Poisson) at half of that rate, for %v, and a call's time counts from its moment, however long it waits to "+
+		"be sent. The client missed 99 of 100 moments by at most %s ms, which is counted too. %q: %s events/s, a tenth of the peak, go on "+
+		"being written in calls of %d. %q: each call asks for the position that the last such write returned. %q: the projection that answers "+
+		"is rebuilt again and again, %d times in all, at full speed, as without --share; %q: with --share %.2f. Every call was answered.",
+		connections, l.each/2, l.each, measure.Figure(l.late), amongWrites, measure.Figure(l.peak*writeShare), writeTogetherUnderLoad,
+		afterWrites, whileRebuilt, l.rebuilds, whileGently, gentleShare)
+}

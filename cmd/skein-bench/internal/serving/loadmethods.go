@@ -1,0 +1,291 @@
+package serving
+
+import (
+	"math/rand/v2"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+const (
+	// askedRequests is how many different requests there are of a method.
+	askedRequests = 5000
+	// relationsAsked, countsAsked, countersAsked, pinsAsked and candidatesAsked are what one call asks for.
+	relationsAsked, countsAsked, countersAsked, pinsAsked, candidatesAsked = 25, 25, 50, 50, 200
+	// entriesRead is a page of pins.
+	entriesRead = 20
+)
+
+// readMethod is a method of the API that reads, and what it is asked.
+type readMethod struct {
+	id, title string
+	// projection answers.
+	projection string
+	procedure  string
+	requests   []proto.Message
+	// answer is an empty one.
+	answer proto.Message
+}
+
+func requests(r *rand.Rand, one func(r *rand.Rand) proto.Message) (all []proto.Message) {
+	for range askedRequests {
+		all = append(all, one(r))
+	}
+	return all
+}
+
+// methods are all methods that read, but for streams: those are for jobs.
+func (w *loadWorld) methods() (all []readMethod) {
+	r := rand.New(rand.NewPCG(59, 0))
+	all = append(all, w.graphMethods(r)...)
+	all = append(all, w.listMethods(r)...)
+	all = append(all, w.boardMethods(r)...)
+	all = append(all, w.feedMethods(r)...)
+	all = append(all, w.seenMethods(r)...)
+	return append(all, w.counterMethods(r)...)
+}
+
+// follower is a random one, those who follow much more often.
+func (w *loadWorld) follower(r *rand.Rand) uint32 {
+	return w.graph.Edges[r.IntN(len(w.graph.Edges))].Follower
+}
+
+// followee is a random one, those who are followed much more often.
+func (w *loadWorld) followee(r *rand.Rand) uint32 {
+	return w.graph.Edges[r.IntN(len(w.graph.Edges))].Followee
+}
+
+func (w *loadWorld) aBusyOne(r *rand.Rand) uint32 { return w.busy[r.IntN(len(w.busy))] }
+
+func (w *loadWorld) graphMethods(r *rand.Rand) []readMethod {
+	check := readMethod{
+		id: "check", title: "CheckFollows, 1 pair", projection: "graph",
+		procedure: skeinv1connect.GraphServiceCheckFollowsProcedure, answer: new(skeinv1.CheckFollowsResponse),
+	}
+	for _, p := range w.graph.Pairs(r, askedRequests) {
+		check.requests = append(check.requests, checkRequest(p))
+	}
+	filter := readMethod{
+		id: "filter", title: "FilterFollowed, 25 users", projection: "graph",
+		procedure: skeinv1connect.GraphServiceFilterFollowedProcedure, answer: new(skeinv1.FilterFollowedResponse),
+	}
+	for _, f := range w.graph.Filters(r, askedRequests) {
+		filter.requests = append(filter.requests, filterRequest(f))
+	}
+	return []readMethod{check, filter, {
+		id: "relationships", title: "BatchGetRelationships, 25 users", projection: "graph",
+		procedure: skeinv1connect.GraphServiceBatchGetRelationshipsProcedure, answer: new(skeinv1.BatchGetRelationshipsResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			m := &skeinv1.BatchGetRelationshipsRequest{ViewerId: workload.UserID(w.follower(r))}
+			for range relationsAsked {
+				m.UserIds = append(m.UserIds, workload.UserID(w.followee(r)))
+			}
+			return m
+		}),
+	}, {
+		id: "counts", title: "BatchGetFollowCounts, 25 users", projection: "graph",
+		procedure: skeinv1connect.GraphServiceBatchGetFollowCountsProcedure, answer: new(skeinv1.BatchGetFollowCountsResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			m := &skeinv1.BatchGetFollowCountsRequest{}
+			for range countsAsked {
+				m.UserIds = append(m.UserIds, workload.UserID(w.followee(r)))
+			}
+			return m
+		}),
+	}}
+}
+
+func (w *loadWorld) listMethods(r *rand.Rand) []readMethod {
+	return []readMethod{{
+		id: "following", title: "ListFollowing, 50", projection: "graph",
+		procedure: skeinv1connect.GraphServiceListFollowingProcedure, answer: new(skeinv1.ListFollowingResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListFollowingRequest{UserId: workload.UserID(w.follower(r)), PageSize: workload.PageSize}
+		}),
+	}, {
+		id: "followers", title: "ListFollowers, 50", projection: "graph",
+		procedure: skeinv1connect.GraphServiceListFollowersProcedure, answer: new(skeinv1.ListFollowersResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message { return newestRequest(w.followee(r), workload.PageSize) }),
+	}, {
+		id: "mutuals", title: "ListMutuals, 50", projection: "graph",
+		procedure: skeinv1connect.GraphServiceListMutualsProcedure, answer: new(skeinv1.ListMutualsResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListMutualsRequest{
+				ViewerId: workload.UserID(w.aBusyOne(r)), UserId: workload.UserID(uint32(r.IntN(w.graph.Users / 100))), PageSize: workload.PageSize,
+			}
+		}),
+	}, {
+		id: "blocked", title: "ListBlocked, 50", projection: "graph",
+		procedure: skeinv1connect.GraphServiceListBlockedProcedure, answer: new(skeinv1.ListBlockedResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListBlockedRequest{UserId: workload.UserID(w.aBusyOne(r)), PageSize: workload.PageSize}
+		}),
+	}, {
+		id: "muted", title: "ListMuted, 50", projection: "graph",
+		procedure: skeinv1connect.GraphServiceListMutedProcedure, answer: new(skeinv1.ListMutedResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListMutedRequest{UserId: workload.UserID(w.aBusyOne(r)), PageSize: workload.PageSize}
+		}),
+	}}
+}
+
+func (w *loadWorld) boardMethods(r *rand.Rand) []readMethod {
+	return []readMethod{{
+		id: "board-followers", title: "ListBoardFollowers, 50", projection: "graph",
+		procedure: skeinv1connect.GraphServiceListBoardFollowersProcedure, answer: new(skeinv1.ListBoardFollowersResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListBoardFollowersRequest{
+				Board: board(w.followee(r), ""), PageSize: workload.PageSize, Kind: skeinv1.BoardFollowerKind_BOARD_FOLLOWER_KIND_ALL,
+			}
+		}),
+	}, {
+		id: "followed-boards", title: "ListFollowedBoards, 50", projection: "graph",
+		procedure: skeinv1connect.GraphServiceListFollowedBoardsProcedure, answer: new(skeinv1.ListFollowedBoardsResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListFollowedBoardsRequest{UserId: workload.UserID(w.aBusyOne(r)), PageSize: workload.PageSize}
+		}),
+	}, {
+		id: "excluded-boards", title: "ListExcludedBoards, 50", projection: "graph",
+		procedure: skeinv1connect.GraphServiceListExcludedBoardsProcedure, answer: new(skeinv1.ListExcludedBoardsResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListExcludedBoardsRequest{UserId: workload.UserID(w.aBusyOne(r)), PageSize: workload.PageSize}
+		}),
+	}, {
+		id: "boards", title: "ListBoards, 50", projection: "graph",
+		procedure: skeinv1connect.GraphServiceListBoardsProcedure, answer: new(skeinv1.ListBoardsResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListBoardsRequest{UserId: workload.UserID(w.aBusyOne(r)), PageSize: workload.PageSize}
+		}),
+	}}
+}
+
+func (w *loadWorld) feedMethods(r *rand.Rand) []readMethod {
+	feed := func(id, title string, order skeinv1.FeedOrder, hideSeen bool) readMethod {
+		return readMethod{
+			id: id, title: title, projection: "inbox",
+			procedure: skeinv1connect.FeedServiceReadFeedProcedure, answer: new(skeinv1.ReadFeedResponse),
+			requests: requests(r, func(r *rand.Rand) proto.Message {
+				return &skeinv1.ReadFeedRequest{
+					ReaderId: workload.UserID(w.follower(r)), PageSize: entriesRead, Order: order, HideSeen: hideSeen, MarkActive: true,
+				}
+			}),
+		}
+	}
+	return []readMethod{
+		feed("feed-newest", "ReadFeed, newest 20", skeinv1.FeedOrder_FEED_ORDER_NEWEST, false),
+		feed("feed-unseen", "ReadFeed, newest 20 unseen", skeinv1.FeedOrder_FEED_ORDER_NEWEST, true),
+		feed("feed-hot", "ReadFeed, hottest 20", skeinv1.FeedOrder_FEED_ORDER_TRENDING, false),
+		{
+			id: "pins", title: "ListPins, 20", projection: "inbox",
+			procedure: skeinv1connect.FeedServiceListPinsProcedure, answer: new(skeinv1.ListPinsResponse),
+			requests: requests(r, func(r *rand.Rand) proto.Message {
+				return &skeinv1.ListPinsRequest{
+					Target:   &skeinv1.ListPinsRequest_OwnerId{OwnerId: workload.UserID(w.authors[r.IntN(len(w.authors))])},
+					PageSize: entriesRead,
+				}
+			}),
+		},
+		w.pinStates(r), w.viewerState(r),
+	}
+}
+
+// pinStates asks for pins of many authors, as one who keeps the names of pins does.
+func (w *loadWorld) pinStates(r *rand.Rand) readMethod {
+	return readMethod{
+		id: "pin-states", title: "BatchGetPins, 50 pins", projection: "inbox",
+		procedure: skeinv1connect.FeedServiceBatchGetPinsProcedure, answer: new(skeinv1.BatchGetPinsResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			m := &skeinv1.BatchGetPinsRequest{}
+			for range pinsAsked {
+				m.Pins = append(m.Pins, w.pinName(r.IntN(w.pins)))
+			}
+			return m
+		}),
+	}
+}
+
+// viewerState asks what watchers have to do with as many pins.
+func (w *loadWorld) viewerState(r *rand.Rand) readMethod {
+	return readMethod{
+		id: "viewer-state", title: "BatchGetViewerState, 50 pins", projection: "inbox",
+		procedure: skeinv1connect.FeedServiceBatchGetViewerStateProcedure, answer: new(skeinv1.BatchGetViewerStateResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			m := &skeinv1.BatchGetViewerStateRequest{ViewerId: workload.UserID(uint32(r.IntN(w.watchers)))}
+			for range pinsAsked {
+				m.Keys = append(m.Keys, &skeinv1.ViewerStateKey{Target: &skeinv1.ViewerStateKey_Pin{Pin: w.pinName(r.IntN(w.pins))}})
+			}
+			return m
+		}),
+	}
+}
+
+func (w *loadWorld) seenMethods(r *rand.Rand) []readMethod {
+	return []readMethod{{
+		id: "seen", title: "FilterSeen, 200 items", projection: "seen",
+		procedure: skeinv1connect.SeenServiceFilterSeenProcedure, answer: new(skeinv1.FilterSeenResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			watcher := r.IntN(w.watchers)
+			m := &skeinv1.FilterSeenRequest{UserId: workload.UserID(uint32(watcher))}
+			for i := range candidatesAsked { // every tenth was played
+				item := w.itemID(r.IntN(w.items()))
+				if i%10 == 0 {
+					item = w.watched(watcher, r.IntN(watcherPlays))
+				}
+				m.ItemIds = append(m.ItemIds, item)
+			}
+			return m
+		}),
+	}, {
+		id: "served", title: "ListServed", projection: "seen",
+		procedure: skeinv1connect.SeenServiceListServedProcedure, answer: new(skeinv1.ListServedResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListServedRequest{UserId: workload.UserID(uint32(r.IntN(w.watchers)))}
+		}),
+	}}
+}
+
+func (w *loadWorld) counterMethods(r *rand.Rand) []readMethod {
+	return []readMethod{{
+		id: "counters", title: "BatchGetCounters, 50 keys", projection: "counters",
+		procedure: skeinv1connect.CounterServiceBatchGetCountersProcedure, answer: new(skeinv1.BatchGetCountersResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			m := &skeinv1.BatchGetCountersRequest{}
+			for i := range countersAsked {
+				key := &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: w.itemID(workload.PowerLaw(r, w.items(), workload.HotSkew))}}
+				if i%5 == 0 {
+					key.Target = &skeinv1.CounterKey_UserId{UserId: workload.UserID(w.followee(r))}
+				}
+				m.Keys = append(m.Keys, key)
+			}
+			return m
+		}),
+	}, {
+		id: "hot", title: "ListTrending, 50 of all", projection: "counters",
+		procedure: skeinv1connect.CounterServiceListTrendingProcedure, answer: new(skeinv1.ListTrendingResponse),
+		requests: []proto.Message{&skeinv1.ListTrendingRequest{PageSize: workload.PageSize}},
+	}, {
+		id: "hot-owner", title: "ListTrending, 50 of an author", projection: "counters",
+		procedure: skeinv1connect.CounterServiceListTrendingProcedure, answer: new(skeinv1.ListTrendingResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListTrendingRequest{
+				Scope:    &skeinv1.ListTrendingRequest_OwnerId{OwnerId: workload.UserID(w.authors[r.IntN(len(w.authors))])},
+				PageSize: workload.PageSize,
+			}
+		}),
+	}}
+}
+
+// entries is how many things an answer holds: the elements of all its lists.
+func entries(answer proto.Message) (n int) {
+	answer.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if field.IsList() {
+			n += v.List().Len()
+		}
+		return true
+	})
+	return n
+}

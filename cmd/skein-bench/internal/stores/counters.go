@@ -1,0 +1,259 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/counters"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+const (
+	// hotPage is how many items a page of a list by heat has; hotPages pages are walked before the last one is timed.
+	hotPage, hotPages = 50, 100
+	// countedKeys is how many keys are asked for together.
+	countedKeys = 100
+	// hotDays is over how long the plays are spread.
+	hotDays = 30
+)
+
+// hotUsers is how many users play and own pins.
+const hotUsers = 10_000
+
+// countersStore is a store of counters.
+type countersStore struct{ playStore }
+
+// Counters measures lists by heat, counts, and what a play or a pin costs where there are many already.
+func Counters(ctx context.Context, b *measure.Bench) (err error) {
+	f, err := workload.OpenProjection(b.Dir, monthAt(0)+(hotDays+1)*day, func() projections.Projection {
+		return counters.New(counters.DefaultSettings())
+	})
+	if err != nil {
+		return err
+	}
+	c := &countersStore{playStore{f}}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	s, err := programs.StartRedis(ctx, b.Tools.RedisServer, b.Dir, programs.NoFile)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	b.Say("folding plays of %d items", b.Opts.Items)
+	begin := time.Now()
+	if err := c.foldPlays(ctx, hotPlays(b.Opts.Items).all); err != nil {
+		return err
+	}
+	load := b.Row("counters-load", "loading plays into counters", "plays/s", fmt.Sprintf("%d plays of %d items over %d days, made "+
+		"and decoded on the way, %d folded together. From the first envelope to the flush.",
+		2*b.Opts.Items, b.Opts.Items, hotDays, playsTogether*playEnvelopes))
+	load.SeriesOf(measure.MySelf).Add(measure.Rate(2*b.Opts.Items, begin))
+	load.Compare(measure.MySelf, "", 0, false)
+	b.Say("  %-18s %s plays/s", load.ID, measure.Figure(load.Series[0].Median))
+	if err := loadHot(ctx, s, hotPlays(b.Opts.Items)); err != nil {
+		return err
+	}
+	if err := countersHot(ctx, b, c, s); err != nil {
+		return err
+	}
+	if err := countersBatch(ctx, b, c); err != nil {
+		return err
+	}
+	return countersConstant(ctx, b, c)
+}
+
+// hotPlays are plays of so many items, each once and then as many again by a power law, evenly spread over [hotDays].
+type hotPlays int
+
+func (h hotPlays) all(yield func(play) bool) {
+	n := int(h)
+	r := rand.New(rand.NewPCG(17, 0))
+	step := hotDays * day / events.Micros(2*n)
+	for i, item := range slices.Concat(r.Perm(n), make([]int, n)) {
+		if i >= n {
+			item = workload.PowerLaw(r, n, workload.HotSkew)
+		}
+		if !yield(play{monthAt(0) + step*events.Micros(i), workload.FirstID + uint64(item), uint32(r.IntN(hotUsers))}) {
+			return
+		}
+	}
+}
+
+// ask opens a view, asks, and closes it, as the service does for each call.
+func (c *countersStore) ask(question func(q *counters.Queries) error) error {
+	v, err := c.Store.View()
+	if err != nil {
+		return err
+	}
+	return errors.Join(question(counters.Query(v)), v.Close())
+}
+
+// hot reads a page of everybody's list.
+func (c *countersStore) hot(ctx context.Context, after counters.Mark, n int) (
+	items []counters.TrendingItem, next counters.Mark, rows int, err error,
+) {
+	err = c.ask(func(q *counters.Queries) error {
+		items, next, err = q.Hot(ctx, counters.Scope{}, after, n)
+		rows = q.RowsRead()
+		return err
+	})
+	return items, next, rows, err
+}
+
+// checkHot walks over everybody's list and returns the mark behind some pages. It fails unless every item stands in the
+// list once, hotter ones first.
+func (c *countersStore) checkHot(ctx context.Context, items, pages int) (behind counters.Mark, err error) {
+	var (
+		found = make(map[string]bool, items)
+		mark  counters.Mark
+		last  *counters.TrendingItem
+	)
+	for page := 0; page == 0 || mark != nil; page++ {
+		n := hotPage
+		if page == pages {
+			behind = mark
+		}
+		if page >= pages {
+			n = 20 * hotPage
+		}
+		list, next, _, err := c.hot(ctx, mark, n)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list {
+			it := &list[i]
+			if found[it.Item] || last != nil && last.Score < it.Score {
+				return nil, fmt.Errorf("the list by heat has %s twice, or behind a colder one", it.Item)
+			}
+			found[it.Item], last = true, it
+		}
+		mark = next
+	}
+	if len(found) != items {
+		return nil, fmt.Errorf("the list by heat has %d items, not %d", len(found), items)
+	}
+	return behind, nil
+}
+
+// countersHot measures pages of everybody's list by heat.
+func countersHot(ctx context.Context, b *measure.Bench, c *countersStore, s *programs.Redis) error {
+	behind, err := c.checkHot(ctx, b.Opts.Items, hotPages-1)
+	if err != nil {
+		return err
+	}
+	const peer = "redis ZREVRANGE"
+	read := b.Row("counters-hot-rows", "rows read for a page of 50 by heat", "rows", "")
+	for _, p := range []struct {
+		id, title string
+		after     counters.Mark
+		from      int
+	}{
+		{"counters-hot", "page 1 of 50", nil, 0},
+		{"counters-hot-100", fmt.Sprintf("page %d of 50", hotPages), behind, (hotPages - 1) * hotPage},
+	} {
+		_, _, rows, err := c.hot(ctx, p.after, hotPage)
+		if err != nil {
+			return err
+		}
+		read.SeriesOf(p.title).Add(measure.Measurement{Value: float64(rows)})
+		read.Compare(p.title, "", 0, true)
+		row := b.Row(p.id, p.title+" by heat, p50", "µs", fmt.Sprintf("in process, a new view of the store for each page, one "+
+			"goroutine; %d items with %d plays over %d days. Redis: go-redis, over the loopback; ZREVRANGE WITHSCORES of the set "+
+			"of all items, whose scores are plays (ZINCRBY), which neither fade nor hold still while somebody pages.",
+			b.Opts.Items, 2*b.Opts.Items, hotDays))
+		err = b.Alternate(ctx, row,
+			measure.Contender{Name: measure.MySelf, Measure: timeCalls(b, func(ctx context.Context) error {
+				_, _, _, err := c.hot(ctx, p.after, hotPage)
+				return err
+			})},
+			measure.Contender{Name: peer, Measure: timeCalls(b, func(ctx context.Context) error {
+				list, err := s.Client.ZRevRangeWithScores(ctx, hotKey, int64(p.from), int64(p.from+hotPage-1)).Result()
+				if err == nil && len(list) != hotPage {
+					err = fmt.Errorf("redis gives a page of %d", len(list))
+				}
+				return err
+			})})
+		if err != nil {
+			return err
+		}
+		row.Compare(measure.MySelf, peer, 0, true)
+	}
+	return nil
+}
+
+const hotKey = "hot"
+
+// loadHot counts plays in a sorted set.
+func loadHot(ctx context.Context, s *programs.Redis, plays hotPlays) error {
+	pipe := s.Client.Pipeline()
+	flush := func(most int) error {
+		if pipe.Len() <= most {
+			return nil
+		}
+		_, err := pipe.Exec(ctx)
+		return err
+	}
+	for p := range plays.all {
+		pipe.ZIncrBy(ctx, hotKey, 1, strconv.FormatUint(p.item, 10))
+		if err := flush(1000); err != nil {
+			return err
+		}
+	}
+	return flush(0)
+}
+
+// timeCalls times calls one after the other, for a third of the time of a measurement. Its value is the median.
+func timeCalls(b *measure.Bench, call func(context.Context) error) func(context.Context) (measure.Measurement, error) {
+	return func(ctx context.Context) (measure.Measurement, error) {
+		var times []float64
+		for end := time.Now().Add(b.Opts.Time / 3); len(times) < fewestPages || time.Now().Before(end); {
+			begin := time.Now()
+			if err := call(ctx); err != nil {
+				return measure.Measurement{}, err
+			}
+			times = append(times, measure.Micros(time.Since(begin)))
+		}
+		m := measure.Latency(times)
+		m.Value = m.P50 * 1000
+		return m, nil
+	}
+}
+
+// countersBatch measures the counts of items and users, as BatchGetCounters asks for them.
+func countersBatch(ctx context.Context, b *measure.Bench, c *countersStore) error {
+	r := rand.New(rand.NewPCG(19, 0))
+	row := b.Row("counters-batch", fmt.Sprintf("counts of %d keys, p50", countedKeys), "µs", "in process, a new view of the "+
+		"store for each call, one goroutine; random items and users, in turn.")
+	err := b.Alternate(ctx, row, measure.Contender{Name: measure.MySelf, Measure: timeCalls(b, func(context.Context) error {
+		return c.ask(func(q *counters.Queries) error {
+			for i := range countedKeys {
+				if i%2 == 0 {
+					n, err := q.Item(strconv.Itoa(workload.FirstID + r.IntN(b.Opts.Items)))
+					if err != nil || n.Plays == 0 {
+						return errors.Join(err, fmt.Errorf("an item has %d plays", n.Plays))
+					}
+					continue
+				}
+				if _, err := q.User(workload.UserID(uint32(r.IntN(hotUsers)))); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})})
+	row.Compare(measure.MySelf, "", 0, true)
+	return err
+}
+
+func playedEvent(user uint32, item uint64) *skeinv1.Event {
+	return play{user: user, item: item}.event()
+}

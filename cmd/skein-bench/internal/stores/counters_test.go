@@ -1,0 +1,90 @@
+package stores
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/counters"
+)
+
+func openCounters(t *testing.T) *countersStore {
+	t.Helper()
+	f, err := workload.OpenProjection(t.TempDir(), monthAt(0)+(hotDays+1)*day, func() projections.Projection {
+		return counters.New(counters.DefaultSettings())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &countersStore{playStore{f}}
+}
+
+func TestHotPlays(t *testing.T) {
+	plays := slices.Collect(hotPlays(500).all)
+	if !slices.Equal(plays, slices.Collect(hotPlays(500).all)) {
+		t.Error("the same size gave other plays")
+	}
+	items := make(map[uint64]int)
+	for i, p := range plays {
+		if items[p.item]++; i > 0 && p.at <= plays[i-1].at || p.at >= monthAt(0)+hotDays*day {
+			t.Fatalf("play %d is at %d", i, p.at)
+		}
+	}
+	if len(plays) != 1000 || len(items) != 500 || items[workload.FirstID] < 5 {
+		t.Errorf("%d plays of %d items, %d of the first", len(plays), len(items), items[workload.FirstID])
+	}
+}
+
+// TestCountersStore folds what the bench folds, and asks for it.
+func TestCountersStore(t *testing.T) {
+	const items = 3000
+	c := openCounters(t)
+	if err := c.foldPlays(t.Context(), hotPlays(items).all); err != nil {
+		t.Fatal(err)
+	}
+	behind, err := c.checkHot(t.Context(), items, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fourth, _, rows, err := c.hot(t.Context(), behind, hotPage)
+	if err != nil || len(fourth) != hotPage || rows < hotPage {
+		t.Fatalf("a page of %d items, of %d rows, %v", len(fourth), rows, err)
+	}
+	all, _, _, err := c.hot(t.Context(), nil, items)
+	if err != nil || !slices.Equal(all[3*hotPage:4*hotPage], fourth) {
+		t.Errorf("the fourth page is %v, %v", fourth, err)
+	}
+	if _, err := c.checkHot(t.Context(), items+1, 3); err == nil || !strings.Contains(err.Error(), "3000 items, not 3001") {
+		t.Errorf("an item too few: %v", err)
+	}
+
+	w := &countedWorld{c: c, items: items, r: rand.New(rand.NewPCG(1, 1))}
+	if err := w.load(500); err != nil {
+		t.Fatal(err)
+	}
+	ops := []*countedOp{{}, {}, {}}
+	for _, side := range []int{fewSide, manySide, manySide} {
+		if err := w.round(side, ops); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, op := range ops {
+		if len(op.times[fewSide]) != 1 || len(op.times[manySide]) != 2 {
+			t.Errorf("times %v", op.times)
+		}
+	}
+	if err := w.check(500); err != nil {
+		t.Error(err)
+	}
+	if w.check(501) == nil {
+		t.Error("a wrong count was not noticed")
+	}
+}

@@ -1,0 +1,13 @@
+package stores
+
+import "testing"
+
+func TestWideIDs(t *testing.T) {
+	seen := make(map[string]bool)
+	for u := range uint32(10_000) {
+		seen[wideID(u)] = true
+	}
+	if len(seen) != 10_000 {
+		t.Errorf("%d different wide ids of 10,000", len(seen))
+	}
+}

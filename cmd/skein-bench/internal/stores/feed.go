@@ -1,0 +1,359 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/querycache"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+const (
+	// feedRuns is how often at most what takes long is measured.
+	feedRuns = 3
+	// postsTogether is how many posts are in an envelope, envelopesTogether how many envelopes are folded at once.
+	postsTogether, envelopesTogether = 100, 10
+	// longActive is longer than all posts together: every reader with an inbox keeps it.
+	longActive = 20 * 365 * 24 * time.Hour
+	// pushAll is the threshold at which everything is pushed.
+	pushAll = -1
+)
+
+// feedSize is how much is measured of the home feed.
+type feedSize struct {
+	// boards and posts are how many are made up; of a file that is given so many posts are taken, the last ones.
+	boards, posts int
+	// deliveries are those of one measurement of the fan-out.
+	deliveries int
+	// rounds is how often in a run an envelope of ordinary posts is timed.
+	rounds int
+	// threshold is that of the inbox, in one partition: so low that the celebrities are above it in each of them.
+	threshold int64
+}
+
+func newFeedSize(b *measure.Bench) feedSize {
+	threshold := min(inbox.DefaultSettings().Threshold, int64(b.Opts.Readers/20/events.NumPartitions))
+	if b.Opts.Quick {
+		return feedSize{boards: 1200, posts: 20_000, deliveries: 50_000, rounds: 20, threshold: threshold}
+	}
+	return feedSize{boards: 2500, posts: 300_000, deliveries: 1_500_000, rounds: 300, threshold: threshold}
+}
+
+// Feed measures the home feed: posts that come to inboxes, and pages that are read.
+func Feed(ctx context.Context, b *measure.Bench) error {
+	size := newFeedSize(b)
+	boards, posts := makePosts(size.boards, size.posts)
+	if b.Opts.Posts != "" {
+		var err error
+		if boards, posts, err = readPosts(b.Opts.Posts, size.posts); err != nil {
+			return err
+		}
+	}
+	w, err := newFeedWorld(boards, posts, b.Opts.Readers)
+	if err != nil {
+		return err
+	}
+	if err := feedFanOut(ctx, b, w, size); err != nil {
+		return err
+	}
+	return feedHome(ctx, b, w, size)
+}
+
+// feedStore is a store of home feeds.
+type feedStore struct{ *workload.Folder }
+
+// openFeed opens an empty store of home feeds.
+func openFeed(b *measure.Bench, w *feedWorld, threshold int64) (*feedStore, error) {
+	settings := inbox.DefaultSettings()
+	settings.Threshold, settings.Window = threshold, longActive
+	cache := querycache.New(querycache.DefaultBytes)
+	f, err := workload.OpenProjection(b.Dir, w.start(), func() projections.Projection { return inbox.NewWith(settings, cache) })
+	return &feedStore{f}, err
+}
+
+// loadFollows folds the follows, those of a large author (0: none), and then the activity of all who have an inbox.
+func (f *feedStore) loadFollows(w *feedWorld, large int) error {
+	return f.Load(len(w.follows)+large+w.active(), func(i int) *skeinv1.Event {
+		if i < len(w.follows) {
+			return w.followed(w.follows[i])
+		}
+		if i -= len(w.follows); i < large {
+			return workload.UserFollowed(w.largeFollower(i), largeAuthor)
+		}
+		return workload.ReaderActive(uint32(i - large))
+	})
+}
+
+// sealed is an envelope as it comes from a log.
+type sealed struct {
+	stamp events.Micros
+	data  []byte
+}
+
+// seal makes envelopes of posts, each with the time of its last one.
+func (w *feedWorld) seal(posts []feedPost) ([]sealed, error) {
+	var made []sealed
+	for together := range slices.Chunk(posts, postsTogether) {
+		evs := make([]*skeinv1.Event, len(together))
+		for i, p := range together {
+			evs[i] = workload.PinCreated(w.boards[p.board], p.id)
+		}
+		data, err := events.EncodeEnvelope(evs)
+		if err != nil {
+			return nil, err
+		}
+		made = append(made, sealed{together[len(together)-1].at, data})
+	}
+	return made, nil
+}
+
+// foldSealed decodes and folds envelopes, some at a time, and brings them to disk.
+func (f *feedStore) foldSealed(ctx context.Context, log []sealed) error {
+	for together := range slices.Chunk(log, envelopesTogether) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		envs := make([]*events.Envelope, len(together))
+		for i, s := range together {
+			var err error
+			if envs[i], err = f.Decode(s.stamp, s.data); err != nil {
+				return err
+			}
+		}
+		if err := f.Store.Fold(envs); err != nil {
+			return err
+		}
+	}
+	return f.Store.Flush()
+}
+
+// feedFanOut measures how fast posts come to the inboxes of all followers, and the bytes that they take there.
+func feedFanOut(ctx context.Context, b *measure.Bench, w *feedWorld, size feedSize) (err error) {
+	f, err := openFeed(b, w, pushAll)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	b.Say("folding %d follows of %d boards", len(w.follows), len(w.boards))
+	if err := f.loadFollows(w, 0); err != nil {
+		return err
+	}
+	empty, err := f.Compacted(ctx)
+	if err != nil {
+		return err
+	}
+	runs := w.cut(min(b.Opts.Runs, feedRuns), size.deliveries)
+	peers := [...]feedKind{feedLists, feedSets}
+	var servers [len(peers)]feedRedis
+	for i := range peers {
+		if servers[i].Redis, err = programs.StartRedis(ctx, b.Tools.RedisServer, b.Dir, programs.Everysec); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, servers[i].Close()) }()
+	}
+	if err := fanOutRows(ctx, b, w, f, runs, peers[:], servers[:]); err != nil {
+		return err
+	}
+	full, err := f.Compacted(ctx)
+	if err != nil {
+		return err
+	}
+	pushed := w.posts[runs[0].from:]
+	if err := f.checkPages(ctx, w.light, func(r feedReader) []string { return w.namesOf(pushed, r.boards) }); err != nil {
+		return err
+	}
+	deliveries := float64(w.deliveries(pushed))
+	row := b.Row("feed-bytes", "bytes a delivery", "bytes", "skein: the directory of the compacted store, less that "+
+		"before the first post; the pins themselves and their outboxes are in it. Redis: used_memory of the lists and "+
+		"sets alone, less that of an empty server; posts stand in them as numbers, which they hold as such.")
+	row.SeriesOf(measure.MySelf).Add(measure.Measurement{Value: float64(full-empty) / deliveries})
+	for i, kind := range peers {
+		memory, err := servers[i].Memory(ctx)
+		if err != nil {
+			return err
+		}
+		row.SeriesOf(kind.memoryName()).Add(measure.Measurement{Value: memory / deliveries})
+		row.Compare(measure.MySelf, kind.memoryName(), 0, true)
+	}
+	b.Say("  %-18s %s", row.ID, measure.Figure(row.SeriesOf(measure.MySelf).Median))
+	return nil
+}
+
+// fanOutRows measures the fan-out of some runs of posts.
+func fanOutRows(
+	ctx context.Context, b *measure.Bench, w *feedWorld, f *feedStore, runs []postRun, peers []feedKind, servers []feedRedis,
+) error {
+	row := b.Row("feed-fanout", "fan-out, durable", "deliveries/s", fmt.Sprintf("the newest posts, pushed to all "+
+		"followers, %s deliveries a run; each run goes on where the one before ended, so inboxes grow. skein: decode and "+
+		"fold envelopes of %d posts until all are flushed, threshold infinite. Redis: the same deliveries in pipelines of "+
+		"%d over 2 connections, encoded by hand, AOF everysec, until the last reply. %d readers, all with an inbox.",
+		measure.Figure(float64(w.deliveries(w.of(runs[0])))), postsTogether, deliveriesTogether, w.active()))
+	core := b.Row("feed-fanout-core", "fan-out, durable, by processor time", "deliveries/s", "the same measurements, by "+
+		"seconds of one core: of skein all threads, flushes, compactions and garbage collection included; of Redis the "+
+		"server alone, without the program that sends.")
+	core.SeriesOf(measure.MySelf)
+	fold := func(ctx context.Context, run postRun) (measure.Measurement, error) {
+		posts := w.of(run)
+		log, err := w.seal(posts)
+		if err != nil {
+			return measure.Measurement{}, err
+		}
+		used, err := measure.CPUTime()
+		if err != nil {
+			return measure.Measurement{}, err
+		}
+		begin := time.Now()
+		if err := f.foldSealed(ctx, log); err != nil {
+			return measure.Measurement{}, err
+		}
+		m := measure.Rate(w.deliveries(posts), begin)
+		now, err := measure.CPUTime()
+		core.SeriesOf(measure.MySelf).Add(measure.Measurement{Value: float64(w.deliveries(posts)) / (now - used).Seconds()})
+		return m, err
+	}
+	contenders := []measure.Contender{{Name: measure.MySelf, Measure: inTurn(runs, fold)}}
+	followers := w.followers()
+	for i, kind := range peers {
+		core.SeriesOf(kind.name())
+		contenders = append(contenders, measure.Contender{
+			Name: kind.name(), Measure: inTurn(runs, func(ctx context.Context, run postRun) (measure.Measurement, error) {
+				took, used, err := servers[i].fanOut(ctx, w, kind, followers, run)
+				n := float64(w.deliveries(w.of(run)))
+				core.SeriesOf(kind.name()).Add(measure.Measurement{Value: n / used.Seconds()})
+				return measure.Measurement{Value: n / took.Seconds()}, err
+			}),
+		})
+	}
+	if err := b.AlternateTimes(ctx, len(runs), row, contenders...); err != nil {
+		return err
+	}
+	core.Compare(measure.MySelf, "", 800_000, false)
+	for _, kind := range peers {
+		row.Compare(measure.MySelf, kind.name(), 3, false)
+		core.Compare(measure.MySelf, kind.name(), 3, false)
+	}
+	return nil
+}
+
+// inTurn measures with one run after the other.
+func inTurn[T any](
+	runs []T, one func(context.Context, T) (measure.Measurement, error),
+) func(context.Context) (measure.Measurement, error) {
+	next := 0
+	return func(ctx context.Context) (measure.Measurement, error) {
+		next++
+		return one(ctx, runs[next-1])
+	}
+}
+
+// feedHome loads all posts with the default threshold, reads pages, and lets a large author post.
+func feedHome(ctx context.Context, b *measure.Bench, w *feedWorld, size feedSize) (err error) {
+	f, err := openFeed(b, w, size.threshold)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	b.Say("folding %d follows, threshold %d", len(w.follows)+b.Opts.BigUser, size.threshold)
+	if err := f.loadFollows(w, b.Opts.BigUser); err != nil {
+		return err
+	}
+	b.Say("folding %d posts", len(w.posts))
+	log, err := w.seal(w.posts)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := f.foldSealed(ctx, log); err != nil {
+		return err
+	}
+	m := measure.Rate(len(w.posts), begin)
+	pushed := 0
+	for _, p := range w.posts {
+		if p.board >= celebrities {
+			pushed += w.pushes[p.board]
+		}
+	}
+	row := b.Row("feed-load", "loading posts, default threshold", "posts/s", fmt.Sprintf("%d posts on %d boards, of which "+
+		"the followers of the %d most popular pull: %s deliveries (%s/s). From the first envelope to the flush.",
+		len(w.posts), len(w.boards), celebrities, measure.Figure(float64(pushed)),
+		measure.Figure(float64(pushed)*m.Value/float64(len(w.posts)))))
+	row.SeriesOf(measure.MySelf).Add(m)
+	row.Compare(measure.MySelf, "", 0, false)
+	b.Say("  %-18s %s posts/s", row.ID, measure.Figure(m.Value))
+	if err := feedPages(ctx, b, w, f); err != nil {
+		return err
+	}
+	return feedDelay(ctx, b, w, f, size)
+}
+
+// largeAuthor is followed by [Options.BigUser] users.
+const largeAuthor = "large"
+
+// largeFollower numbers the followers of the large author: readers with an inbox first, but none whose pages are measured.
+func (w *feedWorld) largeFollower(i int) uint32 {
+	if i < w.readers {
+		return uint32(i)
+	}
+	return uint32(i + w.users() - w.readers)
+}
+
+// feedDelay measures whether a post of an author with many followers delays the posts behind it.
+func feedDelay(ctx context.Context, b *measure.Bench, w *feedWorld, f *feedStore, size feedSize) error {
+	alone, behind := "ordinary posts alone", fmt.Sprintf("behind a post to %s followers", measure.Figure(float64(b.Opts.BigUser)))
+	row := b.Row("feed-delay", "no post delays anybody: envelope of posts until visible, p99", "µs", fmt.Sprintf("an "+
+		"envelope of %d posts on boards below the threshold, alone or folded together with an envelope before it that holds "+
+		"one post of the large author; %d of each a run, in turn. Default threshold.", postsTogether, size.rounds))
+	r, made := rand.New(rand.NewPCG(9, 0)), 0
+	post := func(owner string) *skeinv1.Event {
+		made++
+		return workload.PinCreated(owner, fmt.Sprintf("new%d", made))
+	}
+	for run := range min(b.Opts.Runs, feedRuns) {
+		times := map[string][]float64{}
+		for round := range 2 * size.rounds {
+			var evs []*skeinv1.Event
+			for range postsTogether {
+				evs = append(evs, post(w.boards[celebrities+r.IntN(len(w.boards)-celebrities)]))
+			}
+			var envs []*events.Envelope
+			name := alone
+			if round%2 == run%2 {
+				name = behind
+				env, err := f.Envelope([]*skeinv1.Event{post(largeAuthor)})
+				if err != nil {
+					return err
+				}
+				envs = append(envs, env)
+			}
+			env, err := f.Envelope(evs)
+			if err != nil {
+				return err
+			}
+			begin := time.Now()
+			if err := f.Store.Fold(append(envs, env)); err != nil {
+				return err
+			}
+			times[name] = append(times[name], measure.Micros(time.Since(begin)))
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+		for _, name := range []string{behind, alone} {
+			m := measure.Latency(times[name])
+			row.SeriesOf(name).Add(m)
+			b.Say("  %-18s run %d  %-44s %s µs", row.ID, run+1, name, measure.Figure(m.Value))
+		}
+	}
+	row.Compare(behind, alone, maxConstant, true)
+	return nil
+}

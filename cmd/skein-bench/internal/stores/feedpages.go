@@ -1,0 +1,172 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
+	"github.com/skein-feed/skein/projections/inbox"
+)
+
+// feedPage is how many posts a page has.
+const feedPage = 20
+
+// fewestPages is how many pages are timed at least, so that there is a 99th percentile.
+const fewestPages = 200
+
+// page reads the first page of a home feed, as the service does for each call.
+func (f *feedStore) page(ctx context.Context, reader uint32) (page inbox.Page, err error) {
+	v, err := f.Store.View()
+	if err != nil {
+		return page, err
+	}
+	page, err = inbox.CachedQuery(v).Feed(ctx, inbox.Feed{Reader: workload.UserID(reader)}, nil, feedPage)
+	return page, errors.Join(err, v.Close())
+}
+
+// name names a post for comparing.
+func (w *feedWorld) name(p feedPost) string { return w.boards[p.board] + " " + p.id }
+
+// namesOf returns the names of the first page of a reader, of posts in the order of time.
+func (w *feedWorld) namesOf(posts []feedPost, boards []uint32) []string {
+	var names []string
+	for _, p := range slices.Backward(posts) {
+		if _, ok := slices.BinarySearch(boards, p.board); ok {
+			names = append(names, w.name(p))
+		}
+		if len(names) == feedPage {
+			break
+		}
+	}
+	return names
+}
+
+// checkPages fails unless the first pages of some readers are what they should be.
+func (f *feedStore) checkPages(ctx context.Context, readers []feedReader, want func(feedReader) []string) error {
+	for _, r := range readers {
+		page, err := f.page(ctx, r.number)
+		if err != nil {
+			return err
+		}
+		var names []string
+		for i := range page.Pins {
+			names = append(names, page.Pins[i].Owner+" "+page.Pins[i].ID)
+		}
+		if w := want(r); !slices.Equal(names, w) {
+			return fmt.Errorf("skein gives %s %q, not %q", workload.UserID(r.number), names, w)
+		}
+	}
+	return nil
+}
+
+// feedClass is a kind of reader whose pages are measured.
+type feedClass struct {
+	id, title, note string
+	readers         []feedReader
+	// lists are those that are merged in Redis.
+	lists func(feedReader) []string
+	// bound is what skein may take at most of the time of Redis; 0 means for information only.
+	bound float64
+}
+
+func (w *feedWorld) classes() []feedClass {
+	outs := func(boards []uint32) (keys []string) {
+		for _, board := range boards {
+			keys = append(keys, outKey(board))
+		}
+		return keys
+	}
+	follows := len(w.heavy[0].boards)
+	return []feedClass{
+		{
+			id: "feed-page-light", title: fmt.Sprintf("of %d followees, all pushed", len(w.light[0].boards)),
+			note: fmt.Sprintf("in process, a new view of the store for each page, one goroutine, the store as the fold left it; "+
+				"%d readers in turn, of the heavy and the returning ones %d. Redis: go-redis, over the loopback; LRANGE of the "+
+				"reader's list, then one pipeline of %d HMGET.", len(w.light), len(w.heavy), feedPage),
+			readers: w.light,
+			lists:   func(r feedReader) []string { return []string{homeKey(r.number)} },
+		},
+		{
+			id: "feed-page-heavy", title: fmt.Sprintf("of %d followees, %d of them above the threshold", follows, celebrities),
+			note: fmt.Sprintf("Redis: one pipeline of LRANGE of the reader's list and of the %d newest of each of the %d, merged "+
+				"in the client, then one of %d HMGET.", feedPage, celebrities, feedPage),
+			readers: w.heavy,
+			lists:   func(r feedReader) []string { return append(outs(r.boards[:celebrities]), homeKey(r.number)) },
+			bound:   0.5,
+		},
+		{
+			id: "feed-page-returning", title: fmt.Sprintf("of %d followees, without an inbox", follows),
+			note: fmt.Sprintf("Redis: one pipeline of LRANGE of the %d newest of each followee, merged in the client, then one "+
+				"of %d HMGET.", feedPage, feedPage),
+			readers: w.returning,
+			lists:   func(r feedReader) []string { return outs(r.boards) },
+		},
+	}
+}
+
+// feedPages measures the first page of light, heavy and returning readers.
+func feedPages(ctx context.Context, b *measure.Bench, w *feedWorld, f *feedStore) (err error) {
+	server, err := programs.StartRedis(ctx, b.Tools.RedisServer, b.Dir, programs.NoFile)
+	if err != nil {
+		return err
+	}
+	s := feedRedis{server}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	b.Say("loading outboxes and home feeds into redis")
+	if err := s.loadFeeds(ctx, w); err != nil {
+		return err
+	}
+	const peer = "redis lists"
+	for _, class := range w.classes() {
+		want := func(r feedReader) []string { return w.namesOf(w.posts, r.boards) }
+		if err := f.checkPages(ctx, class.readers, want); err != nil {
+			return err
+		}
+		for _, r := range class.readers {
+			page, err := s.page(ctx, class.lists(r)...)
+			if err != nil {
+				return err
+			}
+			if names := redisNames(page); !slices.Equal(names, want(r)) {
+				return fmt.Errorf("redis gives %s %q, not %q", workload.UserID(r.number), names, want(r))
+			}
+		}
+		row := b.Row(class.id, "page of 20, "+class.title+", p99", "µs", class.note)
+		err := b.Alternate(ctx, row,
+			measure.Contender{Name: measure.MySelf, Measure: timePages(b, class.readers, func(ctx context.Context, r feedReader) error {
+				_, err := f.page(ctx, r.number)
+				return err
+			})},
+			measure.Contender{Name: peer, Measure: timePages(b, class.readers, func(ctx context.Context, r feedReader) error {
+				_, err := s.page(ctx, class.lists(r)...)
+				return err
+			})})
+		if err != nil {
+			return err
+		}
+		row.Compare(measure.MySelf, peer, class.bound, true)
+	}
+	return nil
+}
+
+// timePages reads pages of some readers in turn, for a third of the time of a measurement.
+func timePages(
+	b *measure.Bench, readers []feedReader, read func(context.Context, feedReader) error,
+) func(context.Context) (measure.Measurement, error) {
+	return func(ctx context.Context) (measure.Measurement, error) {
+		var times []float64
+		for end := time.Now().Add(b.Opts.Time / 3); len(times) < fewestPages || time.Now().Before(end); {
+			begin := time.Now()
+			if err := read(ctx, readers[len(times)%len(readers)]); err != nil {
+				return measure.Measurement{}, err
+			}
+			times = append(times, measure.Micros(time.Since(begin)))
+		}
+		return measure.Latency(times), nil
+	}
+}

@@ -1,0 +1,324 @@
+package stores
+
+import (
+	"bufio"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
+	"github.com/skein-feed/skein/events"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+const (
+	// celebrities boards have more followers than the threshold, at the default number of readers.
+	celebrities = 20
+	// celebritySkew and boardSkew are the exponents of the two power laws of followers: of the boards above the
+	// threshold, and of the others, of which the first has a hundredth of the readers. One law for all would leave so
+	// many boards just below the threshold that the deliveries of all posts could not be measured in minutes.
+	celebritySkew, boardSkew = 0.7, 0.75
+	// postSkew is that of made-up posts over boards.
+	postSkew = 0.2
+)
+
+// How many there are of each kind of reader whose pages are measured, and what they follow.
+const (
+	lightReaders, lightFollows = 50, 50
+	heavyReaders, heavyFollows = 8, 1000
+)
+
+// feedPost is a post: a pin of a user who is named like the board.
+type feedPost struct {
+	id    string
+	at    events.Micros
+	board uint32
+}
+
+// feedWorld is who posts, and who follows whom. Boards are users in skein's words: what they post are their pins, and to
+// follow one is to follow that user. They are numbered by their popularity, the most popular first, so that the
+// celebrities are the first ones.
+type feedWorld struct {
+	boards []string
+	// posts are in the order of time.
+	posts []feedPost
+	// readers follow boards and have inboxes. Those whose pages are measured come after them.
+	readers int
+	// follows are in the order of time; the followee is a board.
+	follows []workload.Edge
+	// pushes is how many readers with an inbox follow each board.
+	pushes []int
+	// light, heavy and returning are the readers whose pages are measured. Those who return have no inbox.
+	light, heavy, returning []feedReader
+}
+
+// feedReader is a reader whose pages are measured.
+type feedReader struct {
+	number uint32
+	// boards are those followed, in rising order.
+	boards []uint32
+}
+
+// newFeedWorld makes the followers of the boards of some posts, always the same.
+func newFeedWorld(boards []string, posts []feedPost, readers int) (*feedWorld, error) {
+	if len(boards) < 2*celebrities+2*lightFollows || len(posts) == 0 {
+		return nil, fmt.Errorf("%d posts on %d boards are too few", len(posts), len(boards))
+	}
+	w := &feedWorld{boards: boards, posts: posts, readers: readers, pushes: make([]int, len(boards))}
+	r := rand.New(rand.NewPCG(7, 0))
+	for board := range boards {
+		// Readers at equal distances, from any one on: each once.
+		n := boardFollowers(board, readers)
+		at, step := r.IntN(readers), workload.Coprime(r, readers)
+		for range n {
+			w.follow(uint32(at), uint32(board))
+			at = (at + step) % readers
+		}
+		w.pushes[board] += n
+	}
+	next := uint32(readers)
+	special := func(n, famous, others int) (made []feedReader) {
+		others = min(others, (len(boards)-celebrities)/2)
+		for range n {
+			f := feedReader{number: next}
+			next++
+			for board := range famous {
+				f.boards = append(f.boards, uint32(board))
+			}
+			for _, board := range r.Perm(len(boards) - celebrities)[:others] {
+				f.boards = append(f.boards, uint32(celebrities+board))
+			}
+			slices.Sort(f.boards)
+			for _, board := range f.boards {
+				w.follow(f.number, board)
+			}
+			made = append(made, f)
+		}
+		return made
+	}
+	w.light = special(lightReaders, 0, lightFollows)
+	w.heavy = special(heavyReaders, celebrities, heavyFollows-celebrities)
+	for _, f := range slices.Concat(w.light, w.heavy) {
+		for _, board := range f.boards {
+			w.pushes[board]++
+		}
+	}
+	w.returning = special(heavyReaders, celebrities, heavyFollows-celebrities)
+	r.Shuffle(len(w.follows), func(i, j int) { w.follows[i], w.follows[j] = w.follows[j], w.follows[i] })
+	return w, nil
+}
+
+func (w *feedWorld) follow(reader, board uint32) {
+	w.follows = append(w.follows, workload.Edge{Follower: reader, Followee: board})
+}
+
+// boardFollowers returns how many of the readers follow a board.
+func boardFollowers(board, readers int) int {
+	n := float64(readers) * math.Pow(float64(board+1), -celebritySkew)
+	if board >= celebrities {
+		n = float64(readers) / 100 * math.Pow(float64(board-celebrities+1), -boardSkew)
+	}
+	return max(1, int(n))
+}
+
+// active returns the readers who have an inbox.
+func (w *feedWorld) active() int { return w.readers + len(w.light) + len(w.heavy) }
+
+// users returns how many readers there are of all kinds.
+func (w *feedWorld) users() int { return w.active() + len(w.returning) }
+
+// start is a time before the first post.
+func (w *feedWorld) start() events.Micros {
+	return w.posts[0].at - events.Micros((24 * time.Hour).Microseconds())
+}
+
+// deliveries returns how many inboxes some posts come to if all are pushed.
+func (w *feedWorld) deliveries(posts []feedPost) (n int) {
+	for i := range posts {
+		n += w.pushes[posts[i].board]
+	}
+	return n
+}
+
+// postRun is the posts from one number up to another.
+type postRun struct{ from, to int }
+
+func (w *feedWorld) of(r postRun) []feedPost { return w.posts[r.from:r.to] }
+
+// cut returns so many runs of posts, the last ones of all, which follow each other, with at least so many deliveries each
+// as long as there are posts.
+func (w *feedWorld) cut(runs, deliveries int) (made []postRun) {
+	to := len(w.posts)
+	for ; len(made) < runs && to > 0; to = made[len(made)-1].from {
+		from := to
+		for n := 0; from > 0 && n < deliveries; from-- {
+			n += w.pushes[w.posts[from-1].board]
+		}
+		made = append(made, postRun{from, to})
+	}
+	slices.Reverse(made)
+	return made
+}
+
+// newest returns the numbers of the newest posts on some boards, in rising order, the newest first.
+func (w *feedWorld) newest(boards []uint32, n int) (posts []int) {
+	for i := len(w.posts) - 1; i >= 0 && len(posts) < n; i-- {
+		if _, ok := slices.BinarySearch(boards, w.posts[i].board); ok {
+			posts = append(posts, i)
+		}
+	}
+	return posts
+}
+
+// popular numbers boards anew by falling popularity.
+func popular(boards []string, popularity []int, posts []feedPost) []string {
+	byRank := make([]int, len(boards))
+	for i := range byRank {
+		byRank[i] = i
+	}
+	slices.SortStableFunc(byRank, func(a, b int) int { return popularity[b] - popularity[a] })
+	ranked, rank := make([]string, len(boards)), make([]uint32, len(boards))
+	for i, board := range byRank {
+		ranked[i], rank[board] = boards[board], uint32(i)
+	}
+	for i := range posts {
+		posts[i].board = rank[posts[i].board]
+	}
+	return ranked
+}
+
+// makePosts makes up posts over seven years.
+func makePosts(boards, posts int) ([]string, []feedPost) {
+	r := rand.New(rand.NewPCG(8, 0))
+	names, popularity := make([]string, boards), make([]int, boards)
+	for i, p := range r.Perm(boards) {
+		names[i], popularity[i] = "board"+strconv.Itoa(i), p
+	}
+	const years = 7 * 365 * 24 * time.Hour
+	between := events.Micros(years.Microseconds() / int64(posts))
+	made := make([]feedPost, posts)
+	for i := range made {
+		made[i] = feedPost{
+			id: strconv.FormatInt(int64(i)+1<<20, 36), at: workload.FirstFollow + events.Micros(i)*between,
+			board: uint32(workload.PowerLaw(r, boards, postSkew)),
+		}
+	}
+	return popular(names, popularity, made), made
+}
+
+// readPosts reads the last n posts from a file, or as many as there are. Popular is a board whose posts, all of the file,
+// have high scores together.
+func readPosts(path string, n int) (boards []string, posts []feedPost, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer file.Close()
+	in := bufio.NewReaderSize(file, 1<<20)
+	var text io.Reader = in
+	if magic, _ := in.Peek(4); string(magic) == "\x28\xb5\x2f\xfd" { // a shorter file is not packed
+		unpacked, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, nil, err
+		}
+		defer unpacked.Close()
+		text = unpacked
+	}
+	boards, popularity, posts, err := parsePosts(text)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(posts) > n {
+		posts = slices.Clone(posts[len(posts)-n:])
+	}
+	return popular(boards, popularity, posts), posts, nil
+}
+
+// parsePosts reads a table with a line of names, in the order of time.
+func parsePosts(text io.Reader) (boards []string, popularity []int, posts []feedPost, err error) {
+	table := csv.NewReader(text)
+	table.ReuseRecord = true
+	head, err := table.Read()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	var columns [4]int
+	for i, name := range []string{"created_utc", "board", "post_id", "score"} {
+		if columns[i] = slices.Index(head, name); columns[i] < 0 {
+			return nil, nil, nil, fmt.Errorf("no column is named %s", name)
+		}
+	}
+	numbers := make(map[string]uint32)
+	for {
+		line, err := table.Read()
+		if errors.Is(err, io.EOF) {
+			return boards, popularity, posts, nil
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		seconds, err := strconv.ParseInt(line[columns[0]], 10, 64)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		score, err := strconv.Atoi(line[columns[3]])
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		board, known := numbers[line[columns[1]]]
+		if !known {
+			name := strings.Clone(line[columns[1]])
+			board = uint32(len(boards))
+			numbers[name] = board
+			boards, popularity = append(boards, name), append(popularity, 0)
+		}
+		popularity[board] += score
+		at := events.Micros(seconds) * 1_000_000
+		if len(posts) > 0 && at < posts[len(posts)-1].at {
+			return nil, nil, nil, fmt.Errorf("post %s is older than the one before it", line[columns[2]])
+		}
+		// A string of its own: the line would be kept with it.
+		posts = append(posts, feedPost{id: strings.Clone(line[columns[2]]), at: at, board: board})
+	}
+}
+
+func (w *feedWorld) followed(e workload.Edge) *skeinv1.Event {
+	return workload.UserFollowed(e.Follower, w.boards[e.Followee])
+}
+
+// HomeEvents are about n events of home feeds: who follows which board, who reads, and then pins.
+func HomeEvents(n int) iter.Seq[*skeinv1.Event] {
+	return func(yield func(*skeinv1.Event) bool) {
+		boards, posts := makePosts(max(200, n/400), n/3)
+		w, err := newFeedWorld(boards, posts, max(200, n/10))
+		if err != nil {
+			panic(err) // never: there are enough boards and posts
+		}
+		for _, e := range w.follows {
+			if !yield(w.followed(e)) {
+				return
+			}
+		}
+		for i := range w.active() {
+			if !yield(workload.ReaderActive(uint32(i))) {
+				return
+			}
+		}
+		for _, p := range w.posts {
+			if !yield(workload.PinCreated(w.boards[p.board], p.id)) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package stores
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
+	"github.com/skein-feed/skein/events"
+)
+
+func TestPlayRun(t *testing.T) {
+	run := playRun{from: monthAt(0), to: monthAt(1), n: 5000, users: 30, seed: 1}
+	plays := slices.Collect(run.all())
+	if !slices.Equal(plays, slices.Collect(run.all())) {
+		t.Error("the same run gave other plays")
+	}
+	other := run
+	other.seed++
+	if slices.Equal(plays, slices.Collect(other.all())) {
+		t.Error("another run gave the same plays")
+	}
+	users := make(map[uint32]bool)
+	for i, p := range plays {
+		if p.at < run.from || p.at >= run.to || i > 0 && p.at <= plays[i-1].at {
+			t.Fatalf("play %d is at %d", i, p.at)
+		}
+		users[p.user] = true
+	}
+	if len(plays) != run.n || len(users) != run.users {
+		t.Errorf("%d plays by %d users", len(plays), len(users))
+	}
+}
+
+func TestSeenRuns(t *testing.T) {
+	size := seenSize{users: 10, plays: 100}
+	open, later := size.runs(3)
+	for i, r := range slices.Concat(open, later) {
+		inside := r.from >= monthAt(0) && r.to <= monthAt(1)
+		if r.n != 100 || r.users != 10 || r.seed != uint64(i) || inside != (i < 3) {
+			t.Errorf("run %d: %+v", i, r)
+		}
+	}
+	if last := later[2]; last.from != monthAt(3) || last.to != monthAt(4) || open[2].from != open[1].to {
+		t.Errorf("runs %v and %v", open, later)
+	}
+}
+
+func TestPlayedItems(t *testing.T) {
+	seen := make(map[uint64]bool)
+	for _, reader := range []uint32{0, 1, 1111, 1<<16 - 1} {
+		for _, n := range []int{0, 1, 2, 3, 1000, 400_000, 1<<24 - 1} {
+			for _, item := range []uint64{playedItem(reader, n), unplayedItem(reader, n)} {
+				if seen[item] || len(workload.UserID(0)) != 13 || item < workload.FirstID || item >= 10*workload.FirstID {
+					t.Errorf("item %d of reader %d is %d", n, reader, item)
+				}
+				seen[item] = true
+			}
+		}
+	}
+}
+
+func TestClassPlays(t *testing.T) {
+	classes := []seenDensity{{3, 4}, {2, 50}}
+	var last events.Micros
+	count := make(map[[2]int]int)
+	items := make(map[uint64]bool)
+	for p := range classPlays(classes...) {
+		month := 0
+		for p.at >= monthAt(month+1) {
+			month++
+		}
+		if p.at <= last || p.at >= monthAt(month)+20*day {
+			t.Fatalf("a play at %v after one at %v", p.at, last)
+		}
+		last = p.at
+		count[[2]int{month, int(p.user)}]++
+		items[p.item] = true
+	}
+	for month := range seenWindow {
+		for user, want := range []int{4, 4, 4, 50, 50} {
+			if n := count[[2]int{month, user}]; n != want {
+				t.Errorf("month %d: %d plays of user %d, not %d", month, n, user, want)
+			}
+		}
+	}
+	if len(items) != seenWindow*112 || len(count) != seenWindow*5 {
+		t.Errorf("%d items in %d months of users", len(items), len(count))
+	}
+}
+
+// TestSeenStore folds plays and asks what the bench asks, before and after the store was closed and compacted.
+func TestSeenStore(t *testing.T) {
+	b := &measure.Bench{Dir: t.TempDir()}
+	readers := seenReaders(3, 400, 5000)
+	for _, fingerprints := range []bool{false, true} {
+		f, err := openSeen(b, fingerprints)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.foldPlays(t.Context(), classPlays(seenDensity{3, 400})); err != nil {
+			t.Fatal(err)
+		}
+		c := f.contender()
+		for _, then := range []func() (int64, error){
+			func() (int64, error) { return f.ClosedBytes() },
+			func() (int64, error) { return f.Compacted(t.Context()) },
+			func() (int64, error) { return f.Written.Load(), nil },
+		} {
+			if err := c.check(t.Context(), readers); err != nil {
+				t.Error(err)
+			}
+			if n, err := then(); err != nil || n == 0 {
+				t.Errorf("%d bytes, %v", n, err)
+			}
+		}
+		strangers := seenReaders(3, 500, 5000)
+		if err := c.check(t.Context(), strangers); err == nil || !strings.Contains(err.Error(), "taken for unseen") {
+			t.Errorf("plays that were not folded: %v", err)
+		}
+		if n, err := f.countUnseen(t.Context(), 1, seenWindow*400, playedItem); err != nil || n != 0 {
+			t.Errorf("%d of the plays are unseen, %v", n, err)
+		}
+		if n, err := f.countUnseen(t.Context(), 1, 25_000, unplayedItem); err != nil || n < 25_000-mostMissing(25_000) || n > 25_000 {
+			t.Errorf("%d of 25000 are unseen, %v", n, err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSeenRates(t *testing.T) {
+	b := &measure.Bench{Dir: t.TempDir(), Report: &measure.Report{}}
+	size := seenSize{rates: []seenDensity{{20, 10}, {2, 300}}, probes: 100_000}
+	if err := seenRates(t.Context(), b, size); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.Report.Rows) != 2 {
+		t.Fatalf("%d rows", len(b.Report.Rows))
+	}
+	for _, row := range b.Report.Rows {
+		if len(row.Series) != 2 || len(row.Comparisons) != 2 {
+			t.Errorf("%s: %+v", row.ID, row)
+		}
+		for _, c := range row.Comparisons {
+			// What is allowed, and four times the scattering.
+			if c.Target != 1000 || c.Ratio > 1000+400 {
+				t.Errorf("%s: %+v", row.ID, c)
+			}
+		}
+	}
+}
+
+func TestWrongAnswers(t *testing.T) {
+	r := &seenReader{unseen: []uint32{1, 4, 6, 9}}
+	r.ask(make([]uint64, 10))
+	for _, c := range []struct {
+		answer  []uint32
+		missing int
+		err     bool
+	}{
+		{[]uint32{1, 4, 6, 9}, 0, false},
+		{[]uint32{4, 9}, 2, false},
+		{[]uint32{1}, 3, false},
+		{nil, 4, false},
+		{[]uint32{1, 2}, 0, true},
+		{[]uint32{9, 9}, 0, true},
+		{[]uint32{0}, 0, true},
+	} {
+		missing, err := r.wrong(c.answer)
+		if (err != nil) != c.err || err == nil && missing != c.missing {
+			t.Errorf("%v: %d are missing, %v", c.answer, missing, err)
+		}
+	}
+	if n := mostMissing(1_000_000); n != 1000+126+1 {
+		t.Errorf("%d of a million may be missing", n)
+	}
+	c := seenContender{"mine", true, func(context.Context, *seenReader, []uint32) ([]uint32, error) { return []uint32{1, 4, 6}, nil }}
+	if err := c.check(t.Context(), []seenReader{*r}); err == nil || !strings.Contains(err.Error(), "takes 1 of 4") {
+		t.Errorf("an exact answer with a false positive: %v", err)
+	}
+	if c.exact = false; c.check(t.Context(), []seenReader{*r}) != nil {
+		t.Error("one false positive of four candidates may be chance")
+	}
+}
+
+func TestBitString(t *testing.T) {
+	const plays = 2000
+	played := func(yield func(uint64) bool) {
+		for n := range plays {
+			if !yield(playedItem(3, n)) {
+				return
+			}
+		}
+	}
+	size := bitStringBytes(plays)
+	if size%8 != 0 || size < 2000*17/8 || size > 2000*18/8 {
+		t.Errorf("%d bytes", size)
+	}
+	filter := makeBitString(size, played)
+	for item := range played {
+		if !filter.has(hashItem(item)) {
+			t.Fatalf("%d is not in the filter", item)
+		}
+	}
+	found := 0
+	for n := range 100_000 {
+		if filter.has(hashItem(unplayedItem(3, n))) {
+			found++
+		}
+	}
+	if found > 60 {
+		t.Errorf("%d of 100000 are in the filter by chance", found)
+	}
+	if bitString("").has(1) {
+		t.Error("something is in no filter")
+	}
+}
+
+func TestAppendPlay(t *testing.T) {
+	const want = "*4\r\n$4\r\nZADD\r\n$15\r\ns:1000000000007\r\n$16\r\n1767225600000000\r\n$2\r\n42\r\n" +
+		"*4\r\n$16\r\nZREMRANGEBYSCORE\r\n$15\r\ns:1000000000007\r\n$4\r\n-inf\r\n$16\r\n1756512000000000\r\n"
+	if got := string(appendPlay(nil, play{at: monthAt(0), item: 42, user: 7})); got != want {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestFoldDay(t *testing.T) {
+	f, err := openSeen((&measure.Bench{Dir: t.TempDir()}), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	times, err := f.foldDay(t.Context(), playRun{monthAt(0), monthAt(0) + day, 2*playsTogether + 1, 7, 1})
+	if err != nil || len(times) != 3 || f.Written.Load() == 0 {
+		t.Errorf("%d envelopes, %d bytes, %v", len(times), f.Written.Load(), err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,117 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
+	"github.com/skein-feed/skein/events"
+)
+
+// monthPlays are the plays of one month, in turn by all users of a density.
+func (d seenDensity) monthPlays() iter.Seq[play] {
+	n := d.users * d.plays
+	step := 27 * day / events.Micros(n+1)
+	return func(yield func(play) bool) {
+		for i := range n {
+			user := uint32(i % d.users)
+			if !yield(play{monthAt(0) + step*events.Micros(i), playedItem(user, i/d.users), user}) {
+				return
+			}
+		}
+	}
+}
+
+// theNextMonth is a play by which the first month is closed, and all of it sealed.
+func theNextMonth(yield func(play) bool) {
+	yield(play{monthAt(1) + 14*day, workload.FirstID, 1<<32 - 1})
+}
+
+// seenBytes measures the bytes that a play takes in an open month and in a sealed one.
+func seenBytes(ctx context.Context, b *measure.Bench, size seenSize) error {
+	const openMonth, inRedis = "skein, open month", "redis sorted sets in memory"
+	for _, d := range size.bytes {
+		row := b.Row(fmt.Sprintf("seen-bytes-%d", d.plays),
+			fmt.Sprintf("bytes a play at rest, %d plays a user and month", d.plays), "bytes", fmt.Sprintf("%d users, one month. "+
+				"The directory of the store after it was closed, as the fold left it and compacted. Redis: used_memory, less that "+
+				"of an empty server; items stand in it as numbers, where sorted sets are small enough for that.", d.users))
+		n := float64(d.users * d.plays)
+		note := func(name string, bytes float64) {
+			row.SeriesOf(name).Add(measure.Measurement{Value: bytes / n})
+			b.Say("  %-18s %-44s %s bytes", row.ID, name, measure.Figure(bytes/n))
+		}
+		for _, fingerprints := range []bool{false, true} {
+			found, err := seenBytesOf(ctx, b, d, fingerprints)
+			if err != nil {
+				return err
+			}
+			if !fingerprints {
+				note(openMonth+", as folded", float64(found.open))
+				note(openMonth+", compacted", float64(found.openDense))
+			}
+			note("skein, sealed as "+kindOf(fingerprints)+", as folded", float64(found.sealed))
+			note("skein, sealed as "+kindOf(fingerprints)+", compacted", float64(found.sealedDense))
+		}
+		memory, err := redisSeenBytes(ctx, b, d)
+		if err != nil {
+			return err
+		}
+		bounds := []float64{5, 5, 2.4, 2.4, 2.0, 2.0}
+		for i, s := range slices.Clone(row.Series) {
+			row.Compare(s.Name, "", bounds[i], true)
+		}
+		mine := slices.Clone(row.Series)
+		note(inRedis, memory)
+		for i, s := range mine {
+			if i%2 == 1 { // compacted
+				row.Compare(s.Name, inRedis, 0, true)
+			}
+		}
+	}
+	return nil
+}
+
+// seenSizes are sizes of a store: with its month open and sealed, as folded and compacted.
+type seenSizes struct{ open, openDense, sealed, sealedDense int64 }
+
+func seenBytesOf(ctx context.Context, b *measure.Bench, d seenDensity, fingerprints bool) (found seenSizes, err error) {
+	f, err := openSeen(b, fingerprints)
+	if err != nil {
+		return found, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := f.foldPlays(ctx, d.monthPlays()); err != nil {
+		return found, err
+	}
+	if found.open, err = f.ClosedBytes(); err != nil {
+		return found, err
+	}
+	if found.openDense, err = f.Compacted(ctx); err != nil {
+		return found, err
+	}
+	if err := f.foldPlays(ctx, theNextMonth); err != nil {
+		return found, err
+	}
+	if found.sealed, err = f.ClosedBytes(); err != nil {
+		return found, err
+	}
+	found.sealedDense, err = f.Compacted(ctx)
+	return found, err
+}
+
+func redisSeenBytes(ctx context.Context, b *measure.Bench, d seenDensity) (memory float64, err error) {
+	s, err := programs.StartRedis(ctx, b.Tools.RedisServer, b.Dir, programs.NoFile)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if _, _, err := (seenRedis{s}).play(ctx, slices.Collect(d.monthPlays())); err != nil {
+		return 0, err
+	}
+	return s.Memory(ctx)
+}

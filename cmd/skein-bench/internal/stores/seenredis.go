@@ -1,0 +1,265 @@
+package stores
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/zeebo/xxh3"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
+	"github.com/skein-feed/skein/events"
+)
+
+const (
+	// playsPipelined go over a connection in one pipeline.
+	playsPipelined = 500
+	// windowLength is what Redis keeps of plays: no month of the window is longer than 31 days.
+	windowLength = seenWindow * 31 * day
+)
+
+func playsKey(user uint32) string { return "s:" + workload.UserID(user) }
+
+// appendPlay appends the writes of one play: the item by time, without those that the window has left.
+func appendPlay(dst []byte, p play) []byte {
+	key := playsKey(p.user)
+	dst = programs.AppendCommand(dst, "ZADD", key, strconv.FormatInt(int64(p.at), 10), strconv.FormatUint(p.item, 10))
+	return programs.AppendCommand(dst, "ZREMRANGEBYSCORE", key, "-inf", strconv.FormatInt(int64(p.at-windowLength), 10))
+}
+
+// seenRedis is a server that holds plays.
+type seenRedis struct{ *programs.Redis }
+
+// play writes plays and returns the time and the processor time of the server that it took. Two connections, so that the
+// server always has something to do; each has every other pipeline, encoded beforehand.
+func (s seenRedis) play(ctx context.Context, plays []play) (took, used time.Duration, err error) {
+	const connections = 2
+	type pipeline struct {
+		data    []byte
+		replies int
+	}
+	var (
+		pipelines [connections][]pipeline
+		conns     [connections]*programs.RESPConn
+		errs      [connections]error
+		wg        sync.WaitGroup
+	)
+	for from := 0; from < len(plays); from += playsPipelined {
+		var p pipeline
+		for _, one := range plays[from:min(from+playsPipelined, len(plays))] {
+			p.data, p.replies = appendPlay(p.data, one), p.replies+2
+		}
+		c := from / playsPipelined % connections
+		pipelines[c] = append(pipelines[c], p)
+	}
+	for i := range conns {
+		if conns[i], err = programs.DialRESP(ctx, s.Addr); err != nil {
+			return 0, 0, err
+		}
+		defer conns[i].Close()
+	}
+	before, err := s.CPU(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	begin := time.Now()
+	for i, c := range conns {
+		wg.Go(func() {
+			for _, p := range pipelines[i] {
+				if errs[i] = errors.Join(ctx.Err(), c.RoundTrip(p.data, p.replies)); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	took = time.Since(begin)
+	if err := errors.Join(errs[:]...); err != nil {
+		return took, 0, err
+	}
+	after, err := s.CPU(ctx)
+	return took, after - before, err
+}
+
+// What Redis can be asked about candidates. Each appends the indexes of those that are unseen.
+
+// unseenWhole reads all plays of the reader and looks the candidates up in them.
+func (s seenRedis) unseenWhole(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
+	played, err := s.Client.ZRange(ctx, playsKey(q.number), 0, -1).Result()
+	if err != nil {
+		return out, err
+	}
+	all := make(map[string]struct{}, len(played))
+	for _, item := range played {
+		all[item] = struct{}{}
+	}
+	for i, item := range q.texts {
+		if _, ok := all[item]; !ok {
+			out = append(out, uint32(i))
+		}
+	}
+	return out, nil
+}
+
+// unseenScores asks for the score of each candidate.
+func (s seenRedis) unseenScores(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
+	scores, err := s.Client.ZMScore(ctx, playsKey(q.number), q.texts...).Result()
+	for i, at := range scores {
+		if at == 0 {
+			out = append(out, uint32(i))
+		}
+	}
+	return out, err
+}
+
+// unseenBits reads the bit strings of the months and probes them.
+func (s seenRedis) unseenBits(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
+	rows, err := s.Client.MGet(ctx, bitKeys(q.number)...).Result()
+	if err != nil {
+		return out, err
+	}
+	var filters [seenWindow]string
+	for month, row := range rows {
+		filters[month], _ = row.(string) // no string is no play
+	}
+candidates:
+	for i, item := range q.items {
+		hash := hashItem(item)
+		for _, f := range filters {
+			if bitString(f).has(hash) {
+				continue candidates
+			}
+		}
+		out = append(out, uint32(i))
+	}
+	return out, nil
+}
+
+// unseenBitField has the server probe: one BITFIELD for each month, in one pipeline.
+func (s seenRedis) unseenBitField(ctx context.Context, q *seenReader, out []uint32) ([]uint32, error) {
+	size := uint64(bitStringBytes(q.plays)) * 8
+	args := make([]any, 0, 3*bitPositions*len(q.items))
+	for _, item := range q.items {
+		pos := bitPosition(hashItem(item))
+		for range bitPositions {
+			args = append(args, "get", "u1", pos.next(size))
+		}
+	}
+	pipe := s.Client.Pipeline()
+	var found [seenWindow]*redis.IntSliceCmd
+	for month, key := range bitKeys(q.number) {
+		found[month] = pipe.BitField(ctx, key, args...)
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return out, err
+	}
+candidates:
+	for i := range q.items {
+		for _, f := range found {
+			ones := int64(0)
+			for _, bit := range f.Val()[i*bitPositions : (i+1)*bitPositions] {
+				ones += bit
+			}
+			if ones == bitPositions {
+				continue candidates
+			}
+		}
+		out = append(out, uint32(i))
+	}
+	return out, nil
+}
+
+// bitPositions is how many positions an item has: as many as in a Bloom filter of skein by default.
+const bitPositions = 12
+
+func bitKeys(user uint32) []string {
+	keys := make([]string, seenWindow)
+	for month := range keys {
+		keys[month] = fmt.Sprintf("b:%d:%s", month, workload.UserID(user))
+	}
+	return keys
+}
+
+// bitStringBytes is the size of a filter of so many plays, at which half of its bits are set, as skein's are.
+func bitStringBytes(plays int) int {
+	return int(math.Ceil(float64(plays)*bitPositions/math.Ln2/64)) * 8
+}
+
+func hashItem(item uint64) uint64 {
+	var id [8]byte
+	binary.LittleEndian.PutUint64(id[:], item)
+	return xxh3.Hash(id[:])
+}
+
+// bitPosition makes the positions of an item from its hash, without division, as skein does.
+type bitPosition uint64
+
+func (p *bitPosition) next(size uint64) uint64 {
+	pos, _ := bits.Mul64(uint64(*p), size)
+	*p = *p*6364136223846793005 + 1442695040888963407
+	return pos
+}
+
+// bitString is a Bloom filter as SETBIT would make it: the first bit is the highest of the first byte.
+type bitString string
+
+func makeBitString(size int, items func(yield func(uint64) bool)) bitString {
+	made := make([]byte, size)
+	for item := range items {
+		pos := bitPosition(hashItem(item))
+		for range bitPositions {
+			at := pos.next(uint64(size) * 8)
+			made[at>>3] |= 0x80 >> (at & 7)
+		}
+	}
+	return bitString(made)
+}
+
+func (b bitString) has(hash uint64) bool {
+	pos, size := bitPosition(hash), uint64(len(b))*8
+	if size == 0 {
+		return false
+	}
+	for range bitPositions {
+		if at := pos.next(size); b[at>>3]&(0x80>>(at&7)) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// loadSeen writes the plays of readers, as sorted sets and as bit strings.
+func (s seenRedis) loadSeen(ctx context.Context, readers []seenReader) error {
+	for i := range readers {
+		r := &readers[i]
+		pipe := s.Client.Pipeline()
+		for month, key := range bitKeys(r.number) {
+			var members []redis.Z
+			items := func(yield func(uint64) bool) {
+				for n := range r.plays {
+					item := playedItem(r.number, month*r.plays+n)
+					members = append(members, redis.Z{
+						Score: float64(monthAt(month) + events.Micros(n)), Member: strconv.FormatUint(item, 10),
+					})
+					if !yield(item) {
+						return
+					}
+				}
+			}
+			pipe.Set(ctx, key, string(makeBitString(bitStringBytes(r.plays), items)), 0)
+			pipe.ZAdd(ctx, playsKey(r.number), members...)
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return fmt.Errorf("loading redis: %w", err)
+		}
+	}
+	return nil
+}

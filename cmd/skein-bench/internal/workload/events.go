@@ -1,0 +1,54 @@
+package workload
+
+import (
+	"iter"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// HotSkew is the exponent of the power law of plays over items.
+const HotSkew = 0.5
+
+// Followed is the fact of a follow.
+func Followed(e Edge, id func(uint32) string) *skeinv1.Event_UserFollowed {
+	return &skeinv1.Event_UserFollowed{
+		UserFollowed: &skeinv1.UserFollowed{UserId: id(e.Follower), TargetUserId: id(e.Followee)},
+	}
+}
+
+// UserFollowed is the event that a user follows another one.
+func UserFollowed(follower uint32, user string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_UserFollowed{
+		UserFollowed: &skeinv1.UserFollowed{UserId: UserID(follower), TargetUserId: user},
+	}}
+}
+
+// UserUnfollowed is the event that a user follows another one no more.
+func UserUnfollowed(follower uint32, user string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_UserUnfollowed{
+		UserUnfollowed: &skeinv1.UserUnfollowed{UserId: UserID(follower), TargetUserId: user},
+	}}
+}
+
+// ReaderActive is the event that a reader reads the home feed.
+func ReaderActive(reader uint32) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: UserID(reader)}}}
+}
+
+// PinCreated is the event that an owner posts a pin.
+func PinCreated(owner, id string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_PinCreated{
+		PinCreated: &skeinv1.PinCreated{Pin: &skeinv1.Pin{OwnerId: owner, PinId: id}},
+	}}
+}
+
+// All are the follows of the graph, as live events.
+func (g *Graph) All() iter.Seq[*skeinv1.Event] {
+	return func(yield func(*skeinv1.Event) bool) {
+		for _, e := range g.Edges {
+			if !yield(&skeinv1.Event{Kind: Followed(e, UserID)}) {
+				return
+			}
+		}
+	}
+}

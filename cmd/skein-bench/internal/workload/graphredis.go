@@ -1,0 +1,69 @@
+package workload
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/programs"
+)
+
+// LoadRedis writes a graph as the index writes of its follows.
+func LoadRedis(ctx context.Context, s *programs.Redis, g *Graph, id func(uint32) string) error {
+	const batch = 1000
+	pipe := s.Client.Pipeline()
+	for i, e := range g.Edges {
+		a, b, since := id(e.Follower), id(e.Followee), float64(g.Since(i))
+		pipe.ZAdd(ctx, programs.FollowingKey(a), redis.Z{Score: since, Member: b})
+		pipe.ZAdd(ctx, programs.FollowersKey(b), redis.Z{Score: since, Member: a})
+		pipe.HIncrBy(ctx, programs.CountsKey(a), "following", 1)
+		pipe.HIncrBy(ctx, programs.CountsKey(b), "followers", 1)
+		if i%batch != batch-1 && i != len(g.Edges)-1 {
+			continue
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return fmt.Errorf("loading redis: %w", err)
+		}
+	}
+	return nil
+}
+
+// RedisHolds fails unless the server has the follows of the most followed user.
+func RedisHolds(ctx context.Context, s *programs.Redis, g *Graph) error {
+	n, err := s.Client.ZCard(ctx, programs.FollowersKey(UserID(0))).Result()
+	if err != nil {
+		return err
+	}
+	count, err := s.Client.HGet(ctx, programs.CountsKey(UserID(0)), "followers").Int()
+	if err != nil {
+		return err
+	}
+	if int(n) != g.Followers[0] || count != g.Followers[0] {
+		return fmt.Errorf("%d followers, counted %d, instead of %d", n, count, g.Followers[0])
+	}
+	return nil
+}
+
+// WriteAOF writes the append-only file of a server that has taken the index writes of the follows, one transaction each.
+func WriteAOF(g *Graph, path string) (err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	w := bufio.NewWriterSize(file, 1<<20)
+	buf := programs.AppendCommand(nil, "SELECT", "0")
+	for i, e := range g.Edges {
+		buf = programs.AppendFollow(buf, UserID(e.Follower), UserID(e.Followee), strconv.FormatInt(int64(g.Since(i)), 10))
+		if _, err := w.Write(buf); err != nil {
+			return err
+		}
+		buf = buf[:0]
+	}
+	return w.Flush()
+}

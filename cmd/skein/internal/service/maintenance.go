@@ -1,0 +1,195 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/archive"
+	"github.com/skein-feed/skein/events/bucket"
+	"github.com/skein-feed/skein/gateway/operator"
+	"github.com/skein-feed/skein/projections"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/archiver"
+	"github.com/skein-feed/skein/replay/audit"
+	"github.com/skein-feed/skein/replay/operation"
+	"github.com/skein-feed/skein/replay/rebuild"
+	"github.com/skein-feed/skein/replay/snapshot"
+	"github.com/skein-feed/skein/replay/verify"
+)
+
+// MaintenanceOptions say what a process does beside serving. The zero value: nothing but to heal what is damaged.
+type MaintenanceOptions struct {
+	// Archive is where the log is archived; nil means it is not.
+	Archive bucket.Bucket
+	// ArchiveEvery is how long an envelope waits for its segment at most, retention how long the stream keeps what is
+	// archived; negative: for ever.
+	ArchiveEvery, Retention time.Duration
+	// Snapshots is where snapshots go; nil means there are none.
+	Snapshots     bucket.Bucket
+	SnapshotEvery time.Duration
+	SnapshotKeep  int
+	// AuditShare is the part of one core's time that the auditor may take; 0 means there is none.
+	AuditShare float64
+	// Adopt rebuilds stores that were built by another version or with other settings.
+	Adopt bool
+}
+
+// Maintenance is what a process does beside serving.
+type maintenance struct {
+	opt       MaintenanceOptions
+	archive   *archive.Archive
+	archiver  *archiver.Archiver
+	snapshots *snapshot.Keeper
+	Auditor   *audit.Auditor
+
+	mu sync.Mutex
+	// verified is when each projection was last found equal to the log by an operation.
+	verified map[string]time.Time
+}
+
+// openArchive gives the log its past.
+func (a *Service) openArchive(ctx context.Context) (err error) {
+	if a.opt.Archive == nil {
+		return nil
+	}
+	if a.archive, err = archive.Open(ctx, a.opt.Archive, a.log.ID()); err != nil {
+		return err
+	}
+	a.log.SetPast(a.archive)
+	return LostLog(CheckArchiveEnd(ctx, a.log, a.archive, a.logger), a.opt.Archive)
+}
+
+// examineTime bounds how long a start waits for that: while the log elects a leader, each question takes seconds. What was not
+// examined is still noticed where it is read.
+const examineTime = 10 * time.Second
+
+// examineLog looks for damage in what is not archived, before anything is folded or repaired.
+func (a *Service) examineLog(ctx context.Context) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, examineTime)
+	defer cancel()
+	read, err := a.log.Examine(ctx)
+	if err != nil {
+		a.logger.Warn("what is not archived of the log could not be examined", "error", err)
+		return
+	}
+	a.logger.Debug("what is not archived of the log was examined", "envelopes", read, "took", time.Since(began))
+}
+
+// openMaintenance makes what runs beside serving. Nothing runs yet.
+func (a *Service) openMaintenance() {
+	if a.archive != nil {
+		a.archiver = archiver.New(archiver.Options{
+			Log: a.log, Hub: a.hub, Archive: a.archive, SegmentAge: a.opt.ArchiveEvery, Retention: a.opt.Retention,
+			Cursors: a.flushed, Logger: a.logger,
+		})
+	}
+	if a.opt.Snapshots != nil {
+		a.snapshots = snapshot.New(snapshot.Options{
+			Bucket: a.opt.Snapshots, Stores: a.copied, Scratch: filepath.Join(a.dir, StoresDir, "shadow-snapshots"),
+			Every: a.opt.SnapshotEvery, Keep: a.opt.SnapshotKeep, Whole: a.whole, Logger: a.logger,
+		})
+	}
+	if a.opt.AuditShare > 0 {
+		all := map[string]audit.Store{}
+		for _, s := range a.Stores {
+			all[s.Name()] = s
+		}
+		a.Auditor = audit.NewAuditor(audit.Config{
+			Graph: a.Store("graph"), Inbox: a.Store("inbox"), Counters: a.Store("counters"), All: all,
+			Shadow: func(projection string) verify.Options { return a.shadowOptions(projection, "shadow-audit") },
+			Source: a.source, Share: a.opt.AuditShare, Logger: a.logger,
+		})
+	}
+}
+
+// flushed are the cursors from which the stores would go on after a crash.
+func (a *Service) flushed() (cursors []events.Cursor) {
+	for _, live := range a.Stores {
+		cursors = append(cursors, live.Status().Flushed)
+	}
+	return cursors
+}
+
+// runMaintenance runs it until ctx ends. What fails is told, and does not end the process: it serves. caughtUp is closed when the
+// projections have caught up: what can wait waits for that.
+func (a *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtUp <-chan struct{}) {
+	later := func(name string, run func(context.Context) error) {
+		g.Go(func() error {
+			select {
+			case <-caughtUp:
+			case <-ctx.Done():
+				return nil
+			}
+			if err := run(ctx); err != nil {
+				a.logger.Error(name+" has ended", "error", err)
+			}
+			return nil
+		})
+	}
+	if a.archiver != nil {
+		g.Go(func() error {
+			if err := a.archiver.Run(ctx); err != nil {
+				a.logger.Error("the log is no longer archived, and not trimmed", "error", err)
+			}
+			return nil
+		})
+	}
+	for _, live := range a.Stores {
+		k := rebuild.Keeper{Live: live, Heal: true, Adopt: a.opt.Adopt, Logger: a.logger}
+		k.Rebuild = func(ctx context.Context, _ error) error { return a.rebuildUnasked(ctx, live) }
+		g.Go(func() error { return k.Run(ctx) })
+		g.Go(func() error { return a.recoverWhenRoom(ctx, live) })
+	}
+	if a.snapshots != nil {
+		later("taking snapshots", a.snapshots.Run)
+	}
+	if a.Auditor != nil {
+		later("the auditor", a.Auditor.Run)
+	}
+}
+
+// rebuildUnasked has a projection rebuilt as an operation, so that everybody sees it, and waits for its end. One that is
+// under way already is waited for. So is another one in its way, as a verification: then whoever wants the rebuild looks again.
+func (a *Service) rebuildUnasked(ctx context.Context, live *projections.Live) error {
+	work, err := a.rebuildWork(operator.Order{
+		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: live.Name(),
+	})
+	if err != nil {
+		return err
+	}
+	i, err := a.Operations.Do(operation.Rebuild, live.Name(), orderArgs{}, work)
+	id, another := i.ID, false
+	if conflict, ok := errors.AsType[*operation.ConflictError](err); ok {
+		id, another, err = conflict.With.ID, conflict.With.Kind != operation.Rebuild, nil
+	}
+	if err != nil {
+		return err
+	}
+	var end operation.Info
+	if err := a.Operations.Watch(ctx, id, func(i operation.Info) error { end = i; return nil }); err != nil {
+		return err
+	}
+	if end.State != operation.Succeeded && !another {
+		return errors.New(end.Error)
+	}
+	return nil
+}
+
+func (a *Service) noteVerified(r *verify.Report) {
+	if !r.Equal || r.Damaged() {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.verified == nil {
+		a.verified = map[string]time.Time{}
+	}
+	a.verified[r.Projection] = time.Now()
+}

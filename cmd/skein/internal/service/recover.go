@@ -1,0 +1,40 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/skein-feed/skein/events/wait"
+	"github.com/skein-feed/skein/projections"
+)
+
+// recoverRetry is how long a projection that could not be recovered waits for the next try.
+const recoverRetry = 5 * time.Second
+
+// recoverWhenRoom has a projection that a full disk has stopped go on when there is room, until ctx ends.
+func (a *Service) recoverWhenRoom(ctx context.Context, live *projections.Live) error {
+	logger := a.logger.With("projection", live.Name())
+	for ctx.Err() == nil {
+		changed := live.Changed()
+		st := live.Status()
+		if st.State != projections.Failed || st.Damaged || !errors.Is(st.Error, syscall.ENOSPC) {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if wait.For(ctx, diskPeriod) != nil || a.disk.refusing.Load() {
+			continue
+		}
+		if err := live.Recover(ctx); err != nil {
+			logger.Error("the projection, which a full disk has stopped, does not go on yet", "retry", recoverRetry, "error", err)
+			_ = wait.For(ctx, recoverRetry) // the loop ends with the context
+			continue
+		}
+		logger.Warn("the projection, which a full disk had stopped, goes on", "generation", live.Status().Generation)
+	}
+	return nil
+}

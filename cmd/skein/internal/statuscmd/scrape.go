@@ -1,0 +1,150 @@
+package statuscmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
+)
+
+// Figures are the metrics of a service at one time.
+type Figures struct {
+	At       time.Time
+	Families map[string]*dto.MetricFamily
+}
+
+// Scrape asks a service for its metrics.
+func Scrape(ctx context.Context, c *command.Client) (*Figures, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.HTTP.Do(req)
+	if err != nil {
+		return nil, connect.NewError(connect.CodeUnavailable, err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+		return nil, fmt.Errorf("%s/metrics: %s: %s", c.URL, res.Status, strings.TrimSpace(string(text)))
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	f := &Figures{At: time.Now()}
+	if f.Families, err = parser.TextToMetricFamilies(res.Body); err != nil {
+		return nil, fmt.Errorf("%s/metrics: %w", c.URL, err)
+	}
+	return f, nil
+}
+
+// labelled picks metrics by labels: name and value in turn.
+func labelled(m *dto.Metric, labels []string) bool {
+	for i := 0; i+1 < len(labels); i += 2 {
+		if labelOf(m, labels[i]) != labels[i+1] {
+			return false
+		}
+	}
+	return true
+}
+
+func labelOf(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}
+
+// value is the sum of the metrics of a name that have these labels; not ok: there are none.
+func (f *Figures) value(name string, labels ...string) (sum float64, ok bool) {
+	for _, m := range f.Families[name].GetMetric() {
+		if labelled(m, labels) {
+			ok = true
+			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue() +
+				float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum, ok
+}
+
+// values are the values of a label that the metrics of a name have, in order.
+func (f *Figures) values(name, label string) (values []string) {
+	for _, m := range f.Families[name].GetMetric() {
+		if v := labelOf(m, label); !slices.Contains(values, v) {
+			values = append(values, v)
+		}
+	}
+	slices.Sort(values)
+	return values
+}
+
+// since is what happened between two times.
+type since struct{ from, to *Figures }
+
+func (s since) seconds() float64 { return s.to.At.Sub(s.from.At).Seconds() }
+
+// grown is by how much counters have grown. One that shrank began anew.
+func (s since) grown(name string, labels ...string) float64 {
+	now, _ := s.to.value(name, labels...)
+	before, _ := s.from.value(name, labels...)
+	if now < before {
+		return now
+	}
+	return now - before
+}
+
+// rate is how often something happened in a second.
+func (s since) rate(name string, labels ...string) float64 {
+	return s.grown(name, labels...) / max(s.seconds(), 1e-3)
+}
+
+// buckets are how many observations there were up to each bound, which rise.
+func (f *Figures) buckets(name string, labels []string) (bounds, counts []float64) {
+	for _, m := range f.Families[name].GetMetric() {
+		if !labelled(m, labels) {
+			continue
+		}
+		for i, b := range m.GetHistogram().GetBucket() {
+			if i == len(bounds) {
+				bounds, counts = append(bounds, b.GetUpperBound()), append(counts, 0)
+			}
+			counts[i] += float64(b.GetCumulativeCount())
+		}
+	}
+	return bounds, counts
+}
+
+// quantile estimates a quantile of what was observed, as Prometheus does: within a bucket all values are as likely. Not ok:
+// nothing was observed.
+func (s since) quantile(q float64, name string, labels ...string) (v float64, ok bool) {
+	bounds, counts := s.to.buckets(name, labels)
+	n := len(counts)
+	// If there are fewer than there were, it began anew.
+	if _, before := s.from.buckets(name, labels); n > 0 && len(before) == n && counts[n-1] >= before[n-1] {
+		for i := range counts {
+			counts[i] -= before[i]
+		}
+	}
+	if n == 0 || counts[n-1] <= 0 {
+		return 0, false
+	}
+	rank := q * counts[n-1]
+	i, _ := slices.BinarySearch(counts, rank)
+	switch {
+	case i >= n-1 && n > 1: // beyond the last bound, which is infinite
+		return bounds[n-2], true
+	case i == 0:
+		return bounds[0] * rank / counts[0], true
+	}
+	return bounds[i-1] + (bounds[i]-bounds[i-1])*(rank-counts[i-1])/(counts[i]-counts[i-1]), true
+}

@@ -1,0 +1,238 @@
+package statuscmd
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/events"
+)
+
+// mostMethods is how many methods the screen shows.
+const mostMethods = 8
+
+// statusScreen is what status --watch shows: two readings of the metrics, and what happened between them.
+type statusScreen struct {
+	url string
+	since
+	buf bytes.Buffer
+}
+
+// Screen draws the screen of a service from two readings.
+func Screen(url string, from, to *Figures) string {
+	return (&statusScreen{url: url, since: since{from, to}}).text()
+}
+
+// text draws the screen.
+func (s *statusScreen) text() string {
+	s.buf.Reset()
+	s.head()
+	s.calls()
+	s.log()
+	s.projections()
+	s.rest()
+	return s.buf.String()
+}
+
+func (s *statusScreen) say(format string, args ...any) { fmt.Fprintf(&s.buf, format, args...) }
+
+// gauge is a figure as it is now.
+func (s *statusScreen) gauge(name string, labels ...string) float64 {
+	v, _ := s.to.value(name, labels...)
+	return v
+}
+
+func (s *statusScreen) head() {
+	version := ""
+	if v := s.to.values("skein_build_info", "version"); len(v) > 0 {
+		version = " " + v[0]
+	}
+	up := "?"
+	if began := s.gauge("process_start_time_seconds"); began > 0 {
+		up = AgeText(float64(s.to.At.UnixMilli())/1000 - began)
+	}
+	s.say("skein%s at %s, up %s, %s (over %.1f s)\n\n", version, s.url, up, s.to.At.Format(time.TimeOnly), s.seconds())
+}
+
+func (s *statusScreen) calls() {
+	const calls = "skein_rpc_duration_seconds"
+	s.say("calls      %s/s, %.0f under way, %.0f watching", rateText(s.rate(calls)), s.gauge("skein_rpc_in_flight"),
+		s.gauge("skein_watch_streams"))
+	if n := s.grown("skein_rpc_internal_errors_total"); n > 0 {
+		s.say("; %.0f INTERNAL ERRORS", n)
+	}
+	for _, reason := range s.to.values("skein_rpc_refusals_total", "reason") {
+		if r := s.rate("skein_rpc_refusals_total", "reason", reason); r > 0 {
+			s.say("; %s %s/s", reason, rateText(r))
+		}
+	}
+	s.say("\n")
+	methods := s.to.values(calls, "method")
+	busy := map[string]float64{}
+	for _, m := range methods {
+		busy[m] = s.rate(calls, "method", m)
+	}
+	methods = slices.DeleteFunc(methods, func(m string) bool { return busy[m] == 0 })
+	slices.SortStableFunc(methods, func(a, b string) int { return cmp.Compare(busy[b], busy[a]) })
+	if len(methods) == 0 {
+		return
+	}
+	s.say("\n")
+	t := command.NewTable(&s.buf, "METHOD", "CALLS/S", "P50", "P99")
+	for _, m := range methods[:min(len(methods), mostMethods)] {
+		t.Row(strings.TrimPrefix(m, "skein.v1."), rateText(busy[m]), s.latency(.5, calls, "method", m), s.latency(.99, calls, "method", m))
+	}
+	_ = t.Flush()
+}
+
+func (s *statusScreen) latency(q float64, name string, labels ...string) string {
+	v, ok := s.quantile(q, name, labels...)
+	if !ok {
+		return "-"
+	}
+	return LatencyText(v)
+}
+
+func (s *statusScreen) log() {
+	const appends = "skein_log_append_duration_seconds"
+	s.say("\npublish    %s events/s in %s envelopes/s, on disk in %s (p50), %s (p99)", rateText(s.rate("skein_publish_events_total")),
+		rateText(s.rate(appends, "result", "ok")), s.latency(.5, appends), s.latency(.99, appends))
+	if n := s.grown(appends, "result", "failed"); n > 0 {
+		s.say("; %.0f FAILED", n)
+	}
+	s.say("\nlog        ")
+	if s.gauge("skein_log_up") == 0 {
+		s.say("DOES NOT ANSWER\n")
+		return
+	}
+	s.say("%s", BytesText(s.gauge("skein_log_bytes")))
+	if most, ok := s.to.value("skein_log_max_bytes"); ok {
+		s.say(" of %s", BytesText(most))
+	}
+	if left, ok := s.to.value("skein_log_full_in_seconds"); ok {
+		s.say(", full in %s", AgeText(left))
+	}
+	s.say(", read by %.0f", s.gauge("skein_log_consumers"))
+	if n := s.gauge("skein_log_missing_envelopes"); n > 0 {
+		s.say("; HAS A HOLE: %s lost, and nothing is folded across it (`skein status` names it)",
+			command.Plural(uint64(n), "envelope is", "envelopes are"))
+	}
+	s.say("\n\n")
+}
+
+func (s *statusScreen) projections() {
+	const lag, visible = "skein_projection_lag_envelopes", "skein_publish_visible_seconds"
+	t := command.NewTable(&s.buf, "PROJECTION", "STATE", "ENVELOPES BEHIND", "LAG", "EVENTS/S", "VISIBLE P50", "P99", "DISK", "TABLES", "DEBT")
+	for _, p := range s.to.values(lag, "projection") {
+		state := "?"
+		for _, st := range s.to.values("skein_projection_state", "state") {
+			if s.gauge("skein_projection_state", "projection", p, "state", st) == 1 {
+				state = st
+			}
+		}
+		t.Row(p, state, strconv.FormatFloat(s.gauge(lag, "projection", p), 'f', 0, 64),
+			AgeText(s.gauge("skein_projection_lag_seconds", "projection", p)), rateText(s.rate("skein_fold_events_total", "projection", p)),
+			s.latency(.5, visible, "projection", p), s.latency(.99, visible, "projection", p),
+			BytesText(s.gauge("skein_projection_disk_bytes", "projection", p)),
+			strconv.FormatFloat(s.gauge("skein_pebble_read_amplification", "projection", p), 'f', 0, 64),
+			BytesText(s.gauge("skein_pebble_compaction_debt_bytes", "projection", p)))
+	}
+	_ = t.Flush()
+}
+
+// hits says how much of what was asked was in memory.
+func (s *statusScreen) hits(what, name string) string {
+	all, hit := s.rate(name), s.rate(name, "answer", "hit")
+	if all == 0 {
+		return what + " not asked"
+	}
+	return fmt.Sprintf("%s %.1f %% of %s/s", what, 100*hit/all, rateText(all))
+}
+
+func (s *statusScreen) rest() {
+	s.say("\ncaches     %s in %s of %s; %s in %s\n", s.hits("blocks", "skein_block_cache_lookups_total"),
+		BytesText(s.gauge("skein_block_cache_bytes")), BytesText(s.gauge("skein_block_cache_max_bytes")),
+		s.hits("follows", "skein_follow_cache_lookups_total"), BytesText(s.gauge("skein_follow_cache_bytes")))
+	pages := s.rate("skein_feed_pages_total")
+	s.say("feeds      %s pages/s, %.2f outboxes a page\n", rateText(pages), s.rate("skein_feed_outboxes_opened_total")/max(pages, 1e-9))
+	s.say("disk       %s free, %s kept free", BytesText(s.gauge("skein_disk_free_bytes")), BytesText(s.gauge("skein_disk_reserve_bytes")))
+	if s.gauge("skein_disk_refusing") == 1 {
+		s.say("; PUBLISH IS REFUSED")
+	}
+	if s.gauge("skein_disk_paused") == 1 {
+		s.say("; FOLDS ARE PAUSED")
+	}
+	s.say("\n")
+	if _, ok := s.to.value("skein_archive_position"); ok {
+		s.say("archive    %s behind, %s in %.0f files, %s", AgeText(s.gauge("skein_archive_lag_seconds")),
+			BytesText(s.gauge("skein_archive_bytes")), s.gauge("skein_archive_segments"),
+			command.Plural(uint64(s.gauge("skein_archive_waiting_envelopes")), "envelope waits", "envelopes wait"))
+		if s.gauge("skein_archive_failing") == 1 {
+			s.say("; DOES NOT GO ON")
+		}
+		s.say("\n")
+	}
+	if taken, ok := s.to.value("skein_snapshots_total"); ok {
+		s.say("snapshots  %.0f taken, %.0f failed", taken, s.gauge("skein_snapshot_failures_total"))
+		if age, ok := s.to.value("skein_snapshot_age_seconds"); ok {
+			s.say(", the last %s ago", AgeText(age))
+		}
+		s.say("\n")
+	}
+	if _, ok := s.to.value("skein_audit_checks_total"); ok {
+		s.say("audit      %s checks/s, %.0f wait; %.0f findings, %.0f rows repaired", rateText(s.rate("skein_audit_checks_total")),
+			s.gauge("skein_audit_queued"), s.gauge("skein_audit_findings_total"), s.gauge("skein_audit_repaired_rows_total"))
+		if n := s.gauge("skein_audit_unexplained_total"); n > 0 {
+			s.say("; %.0f UNEXPLAINED", n)
+		}
+		s.say("\n")
+	}
+	if n, ok := s.to.value("skein_log_rejected_events_total", "projection", "graph"); ok && n > 0 {
+		s.say("refused    %.0f malformed events of the log\n", n)
+	}
+	s.say("process    %.2f cores, %s resident, %.0f goroutines, %.0f files\n", s.rate("process_cpu_seconds_total"),
+		BytesText(s.gauge("process_resident_memory_bytes")), s.gauge("go_goroutines"), s.gauge("process_open_fds"))
+}
+
+// BytesText is a size for people.
+func BytesText(n float64) string { return events.SizeText(uint64(max(0, n))) }
+
+// rateText is a number a second, for people.
+func rateText(r float64) string {
+	if r >= 100 || r == math.Trunc(r) {
+		return strconv.FormatFloat(r, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(r, 'f', 1, 64)
+}
+
+// LatencyText is a short time, for people.
+func LatencyText(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d < 10*time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(100 * time.Millisecond).String()
+}
+
+// AgeText is a time that may be long, for people.
+func AgeText(seconds float64) string {
+	switch d := time.Duration(min(seconds, 1e9) * float64(time.Second)); {
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	default:
+		return fmt.Sprintf("%.0f days", d.Hours()/24)
+	}
+}

@@ -1,0 +1,97 @@
+package statuscmd
+
+import (
+	"context"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
+)
+
+// Sequences of a terminal.
+const (
+	otherScreen = "\x1b[?1049h\x1b[?25l" // without a cursor
+	ownScreen   = "\x1b[?25h\x1b[?1049l"
+	home        = "\x1b[H"
+	clearLine   = "\x1b[K"
+	clearRest   = "\x1b[J"
+)
+
+// watch shows the metrics of the service until the context ends, or as often as was asked for: on a terminal in one place, else one
+// below the other. They are read from the page of metrics, so that they are the same as those of a dashboard, and a caller
+// who may only read may see them.
+func (c *Cmd) watch(ctx context.Context, std *command.Streams) error {
+	if c.Every < 100*time.Millisecond {
+		return command.Usagef("--every must be at least 100ms, is %v", c.Every)
+	}
+	out, show := std.Out, showBlock
+	if f, ok := std.Out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		_, _ = io.WriteString(out, otherScreen)
+		defer func() { _, _ = io.WriteString(out, ownScreen) }()
+		show = func(w io.Writer, text string) error { return showScreen(w, f, text) }
+	}
+	api := c.Client()
+	ask := func() (*Figures, error) {
+		ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+		defer cancel()
+		return Scrape(ctx, api)
+	}
+	from, err := ask()
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(c.Every)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		to, err := ask()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil: // it may be starting again
+			err = show(out, "no answer at "+time.Now().Format(time.TimeOnly)+": "+command.Explain(err)+"\n")
+		default:
+			screen := Screen(api.URL, from, to)
+			err, from = show(out, screen), to
+		}
+		if err != nil || n == c.Count {
+			return err
+		}
+	}
+}
+
+func showBlock(w io.Writer, text string) error {
+	_, err := io.WriteString(w, text+"\n")
+	return err
+}
+
+// showScreen draws over what was there, as much as fits.
+func showScreen(w io.Writer, terminal *os.File, text string) error {
+	width, height, err := term.GetSize(int(terminal.Fd()))
+	if err != nil || width <= 0 || height <= 0 {
+		width, height = 80, 24
+	}
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	var b strings.Builder
+	b.WriteString(home)
+	for i, line := range lines[:min(len(lines), height)] {
+		if i > 0 {
+			b.WriteString("\r\n")
+		}
+		if r := []rune(line); len(r) > width {
+			line = string(r[:width])
+		}
+		b.WriteString(line + clearLine)
+	}
+	b.WriteString(clearRest)
+	_, err = io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	"github.com/skein-feed/skein/cmd/skein/internal/statuscmd"
+)
+
+// What a scrape of the service says has names and units as Prometheus wants them, and counts what was done.
+func TestScrapeIsLinted(t *testing.T) {
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
+	defer stop()
+	publish(t, api, userFollowed("ann", "bob"), userFollowed("cid", "bob"))
+	families := scraped(t, api)
+	var list []*dto.MetricFamily
+	for name, f := range families {
+		if strings.HasPrefix(name, "skein_") { // those of Go are as they are
+			list = append(list, f)
+		}
+	}
+	if problems, err := promlint.NewWithMetricFamilies(list).Lint(); err != nil || len(problems) > 0 {
+		t.Error(problems, err)
+	}
+	for _, name := range []string{"go_goroutines", "process_start_time_seconds", "skein_block_cache_max_bytes"} {
+		if families[name] == nil {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	if n := families["skein_log_append_events"].GetMetric()[0].GetHistogram(); n.GetSampleCount() != 1 || n.GetSampleSum() != 2 {
+		t.Errorf("appended: %v", n)
+	}
+	for _, m := range families["skein_publish_visible_seconds"].GetMetric() {
+		if h := m.GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() > patience.Seconds() {
+			t.Errorf("publish to visible: %v", m)
+		}
+	}
+	for _, m := range families["skein_fold_envelopes_total"].GetMetric() {
+		if m.GetCounter().GetValue() != 1 {
+			t.Errorf("folded: %v", m)
+		}
+	}
+}
+
+// scraped asks a service for its metrics.
+func scraped(t *testing.T, api *command.Client) map[string]*dto.MetricFamily {
+	t.Helper()
+	f, err := statuscmd.Scrape(t.Context(), api)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Families
+}

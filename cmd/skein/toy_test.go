@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
+)
+
+// toyCmd is a whole command, as docs/development.md says how to add one: the type, a line in the list of commands, which is [toyLine]
+// here, a row in the table of exit codes, and a script.
+type toyCmd struct {
+	Times int    `help:"How often."`
+	Word  string `arg:"" help:"What to say."`
+}
+
+// Run says the word.
+func (c *toyCmd) Run(ctx context.Context, std *command.Streams) error {
+	switch {
+	case c.Times < 0:
+		return command.Usagef("--times is %d: it must be at least 0", c.Times)
+	case c.Word == "failed":
+		return os.ErrNotExist
+	}
+	for range c.Times {
+		fmt.Fprintln(std.Out, c.Word)
+	}
+	return ctx.Err()
+}
+
+const (
+	toyHelp   = "Say a word some times."
+	toyRow    = "\n| `toy` | it was told to fail |\n"
+	toyScript = "exec skein toy --times 2 hey\nstdout hey\n"
+)
+
+func toyLine() []kong.Option {
+	return []kong.Option{kong.DynamicCommand("toy", toyHelp, "", &toyCmd{})}
+}
+
+// TestToyCommand: a command in the list has all that every command has, with nothing said in it: help, values of its flags from the
+// environment and the file, exit codes, completion and a place in the reference.
+func TestToyCommand(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "skein.yaml")
+	if err := os.WriteFile(file, []byte("toy: {times: 2}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args  string
+		times string // the environment's
+		code  int
+		says  string
+	}{
+		"done":                {args: "toy --times 3 hey", says: strings.Repeat("hey\n", 3)},
+		"of the environment":  {args: "toy hey", times: "1", says: "hey\n"},
+		"of the file":         {args: "toy hey --config " + file, says: strings.Repeat("hey\n", 2)},
+		"listed":              {args: "help", says: toyHelp},
+		"its own page":        {args: "help toy", says: "How often ($SKEIN_TIMES)."},
+		"completed":           {args: "completion words -- to", says: "token\ntoy\n"},
+		"a flag is completed": {args: "completion words -- toy --ti", says: "--times\n"},
+		"in the reference":    {args: "config --reference", says: "## skein toy\n\n" + toyHelp + "\n\n| flag | environment | default | |\n|---|---|---|---|\n| `--times N` | `SKEIN_TIMES` |  | How often. |\n"},
+		"no word":             {args: "toy", code: exitUsage, says: `expected "<word>"`},
+		"an unknown flag":     {args: "toy --tines 3 hey", code: exitUsage, says: "unknown flag --tines"},
+		"a negative number":   {args: "toy --times -1 hey", code: exitUsage, says: "--times is -1: it must be at least 0"},
+		"failed":              {args: "toy failed", code: exitFailed, says: "skein: file does not exist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.times != "" {
+				t.Setenv("SKEIN_TIMES", c.times)
+			}
+			if code, out := outputWith(toyLine(), strings.Fields(c.args)...); code != c.code || !strings.Contains(out, c.says) {
+				t.Errorf("exit code %d, want %d\n%s", code, c.code, out)
+			}
+		})
+	}
+}
+
+// TestToyCommandIsWhole: what a new command lacks of the list is named, and nothing else.
+func TestToyCommandIsWhole(t *testing.T) {
+	page, run := exitCodesPage(t), scripts(t)
+	head, tail, _ := strings.Cut(page, "\n| `watch` |")
+	row := head + toyRow + "| `watch` |" + tail
+	for name, c := range map[string]struct {
+		more          []kong.Option
+		page, scripts string
+		want          []string
+	}{
+		"whole":     {toyLine(), row, run + toyScript, nil},
+		"no line":   {nil, row, run, []string{"toy: no command, but a row among the exit codes of docs/cli.md"}},
+		"no row":    {toyLine(), page, run + toyScript, []string{"toy: no row among the exit codes of docs/cli.md"}},
+		"no script": {toyLine(), row, run, []string{"toy: no script in testdata/script runs it"}},
+		"no help": {
+			[]kong.Option{kong.DynamicCommand("toy", "", "", &struct{ Times int }{})},
+			row, run + toyScript,
+			[]string{"toy: no help", "toy --times: no help"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			parser, err := kong.New(&cli{}, c.more...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := lacking(parser.Model, c.page, c.scripts); !slices.Equal(got, c.want) {
+				t.Errorf("lacks %q, want %q", got, c.want)
+			}
+		})
+	}
+}

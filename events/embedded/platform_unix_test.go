@@ -1,0 +1,45 @@
+//go:build darwin || dragonfly || freebsd || linux
+
+package embedded
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestUnlock: a process that was forked while the lock was held, and has the file open still, holds it no longer than its owner.
+func TestUnlock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), lockFile)
+	f, err := lockDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), childEnv+"=1")
+	child.ExtraFiles = []*os.File{f}
+	in, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := errors.Join(in.Close(), child.Wait()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := unlockDir(f); err != nil {
+		t.Fatal(err)
+	}
+	again, err := lockDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unlockDir(again); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,130 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// begin finds where to go on after the cursor, and prepares to.
+func (r *reader) begin(ctx context.Context) error {
+	if goesOn, err := r.held(ctx); goesOn || err != nil {
+		return err
+	}
+	o, err := r.log.locate(ctx, r.cur)
+	if err != nil {
+		return err
+	}
+	if o.part == inArchive {
+		return r.beginPast(ctx, o.cur)
+	}
+	if r.dec, err = r.log.decoder(ctx, o); err != nil {
+		return err
+	}
+	r.fed = r.dec.WarmFrom() - 1
+	// A cursor of before the end of the archive that is given up for it, and one that is passed over to.
+	r.cur, r.passing = o.cur, o.cur.Seq > o.from.Seq
+	return nil
+}
+
+// held reports whether the stream still holds what the reader, which was interrupted, has read and goes on with.
+func (r *reader) held(ctx context.Context) (bool, error) {
+	if r.dec == nil || r.passing || r.cur.Archival() || r.cur.Seq+1 == r.log.meta().first {
+		return false, nil
+	}
+	stream, err := r.log.stream(ctx)
+	if err != nil {
+		return false, err
+	}
+	state := stream.CachedInfo().State
+	if begins := r.log.begins(state); begins > r.fed+1 || state.FirstSeq > r.cur.Seq || r.cur.Seq > state.LastSeq {
+		return false, nil // locate knows what this means
+	}
+	if err := r.log.checkMessage(ctx, stream, r.cur); !errors.Is(err, errHole) {
+		return true, err
+	}
+	return false, nil
+}
+
+// beginPast begins to read the archive.
+func (r *reader) beginPast(ctx context.Context, from events.Cursor) error {
+	// The reading outlives the call that begins it.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	giveUp := context.AfterFunc(ctx, end)
+	past, err := r.log.past.Read(life, from, r.kinds)
+	if !giveUp() && err == nil {
+		past.Close()
+		err = ctx.Err()
+	}
+	if err != nil {
+		end()
+		return fmt.Errorf("events: read the archive after sequence %d: %w", from.Seq, err)
+	}
+	r.cur, r.dec, r.past, r.pastLife, r.endPast, r.moved = from, nil, past, life, end, false
+	return nil
+}
+
+// readPast returns the next envelopes of the archive; none at its end: the next call goes on in the stream.
+func (r *reader) readPast(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
+	stop := context.AfterFunc(ctx, r.endPast)
+	envs, err := r.past.Next(r.pastLife, maxBytes) //nolint:contextcheck // what is opened for it lives on for the next call
+	if !stop() && err == nil && len(envs) == 0 {
+		err = ctx.Err()
+	}
+	if err != nil {
+		r.close()
+	}
+	if errors.Is(err, io.EOF) {
+		if !r.moved && r.cur.Seq < r.log.past.End().Seq {
+			return nil, fmt.Errorf("%w: it ends at sequence %d, but says that there is nothing after %d", events.ErrPastDamaged,
+				r.log.past.End().Seq, r.cur.Seq)
+		}
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("events: read the archive after sequence %d: %w", r.cur.Seq, err)
+	}
+	envs, err = r.adoptAll(envs)
+	if err != nil {
+		r.close()
+	}
+	return envs, err
+}
+
+// adoptAll checks the order of envelopes of the archive and gives them cursors of the present epoch.
+func (r *reader) adoptAll(envs []*events.Envelope) ([]*events.Envelope, error) {
+	for i, env := range envs {
+		c, err := r.log.Adopt(env.Cursor)
+		if err != nil {
+			return nil, fmt.Errorf("%w: envelope %d: %w", events.ErrPastDamaged, env.Seq(), err)
+		}
+		if c.Seq <= r.cur.Seq || c.LastTime < r.cur.LastTime {
+			return nil, fmt.Errorf("%w: sequence %d and time %d after %d and %d", events.ErrPastDamaged, c.Seq, c.LastTime,
+				r.cur.Seq, r.cur.LastTime)
+		}
+		if c != env.Cursor { // written in an epoch before
+			adopted := *env
+			adopted.Cursor = c
+			envs[i] = &adopted
+		}
+		r.cur, r.moved = c, true
+	}
+	return envs, nil
+}
+
+// pass reports whether an envelope is one that the reader's cursor is after, and checks the one at the cursor.
+func (r *reader) pass(env *events.Envelope) (bool, error) {
+	switch {
+	case !r.passing:
+		return false, nil
+	case env.Seq() < r.cur.Seq:
+		return true, nil
+	case env.Seq() > r.cur.Seq || !env.Cursor.Agrees(r.cur) && !r.dec.PassedLost():
+		return false, fmt.Errorf("%w: sequence %d differs: rebuild the store", events.ErrRewritten, r.cur.Seq)
+	}
+	r.passing, r.cur = false, env.Cursor
+	return true, nil
+}

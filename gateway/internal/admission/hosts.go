@@ -1,0 +1,68 @@
+package admission
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+)
+
+// Hosts are the names by which a service without access control may be called: those that mean loopback, and some more. A page of the
+// web can have its own name mean 127.0.0.1 (DNS rebinding), and its browser then lets it call the service as its own origin. Such a call
+// bears the name of the page.
+type Hosts struct {
+	any   bool
+	named map[string]bool
+}
+
+// NewHosts allows names and addresses beside those that mean loopback; "*" allows all.
+func NewHosts(allowed []string) (Hosts, error) {
+	h := Hosts{named: map[string]bool{}}
+	for _, name := range allowed {
+		switch {
+		case name == "*":
+			h.any = true
+		case !PlainHost(name), strings.ContainsAny(name, ":[]") && net.ParseIP(strings.Trim(name, "[]")) == nil:
+			return Hosts{}, fmt.Errorf("gateway: %q is no host: want a name or an address without a port, or *", name)
+		default:
+			h.named[hostName(name)] = true
+		}
+	}
+	return h, nil
+}
+
+// Allow reports whether a service without access control answers to the Host.
+func (h Hosts) Allow(host string) bool {
+	return h.any || IsLoopbackHost(host) || h.named[hostName(host)]
+}
+
+// IsLoopbackHost reports whether the Host of a request, with or without a port, means loopback whatever any DNS server answers:
+// localhost, 127.0.0.0/8 or ::1.
+func IsLoopbackHost(host string) bool {
+	name := hostName(host)
+	addr, err := netip.ParseAddr(name)
+	return name == "localhost" || err == nil && addr.Zone() == "" && addr.Unmap().IsLoopback()
+}
+
+// hostName is a Host without its port, as names are compared.
+func hostName(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	} else if inside, ok := strings.CutPrefix(host, "["); ok {
+		host = strings.TrimSuffix(inside, "]")
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// PlainHost reports whether a value is a name or an address, perhaps with a port. net/http takes more than these.
+func PlainHost[T string | []byte](v T) bool {
+	for i := range len(v) {
+		switch c := v[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '.', c == '-', c == '_', c == ':', c == '[', c == ']':
+		default:
+			return false
+		}
+	}
+	return len(v) > 0
+}

@@ -1,0 +1,128 @@
+package apierror
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/operator"
+	"github.com/skein-feed/skein/projections"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// Errors of the server itself.
+var (
+	// ErrNoRoom means that the disk has no room for more facts. It arrives wrapped, with figures.
+	ErrNoRoom = errors.New("gateway: the disk is nearly full")
+	// ErrNotCaughtUp ends a wait for a position.
+	ErrNotCaughtUp = errors.New("the state that contains the position was not reached in time")
+	// ErrStopping ends streams when the process stops, and refuses orders.
+	ErrStopping = errors.New("the service is stopping; go on with another one")
+)
+
+// sentinel is what an error from below means to a client.
+type sentinel struct {
+	err    error
+	code   connect.Code
+	reason skeinv1.Reason
+	retry  time.Duration
+	text   string
+}
+
+// sentinels is the one mapping of errors to codes. The first that matches counts.
+//
+// Of Publish, resource_exhausted and unavailable say that nothing was taken: any retry is safe. deadline_exceeded
+// says that it was taken, or may have been, as gRPC defines that code; clients do not retry it by themselves, which
+// without event ids would be a second fact.
+var sentinels = []sentinel{
+	{ErrNotCaughtUp, connect.CodeUnavailable, skeinv1.Reason_REASON_NOT_CAUGHT_UP, RetryAtOnce, ""},
+	{ErrStopping, connect.CodeUnavailable, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, RetryAtOnce, ""},
+	{
+		events.ErrOutcomeUnknown, connect.CodeDeadlineExceeded, skeinv1.Reason_REASON_OUTCOME_UNKNOWN, RetrySoon,
+		"the log did not say in time whether it took the events: retry with the same event ids",
+	},
+	{
+		events.ErrOverloaded, connect.CodeResourceExhausted, skeinv1.Reason_REASON_OVERLOADED, RetrySoon,
+		"more is waiting to be published than the service allows; nothing was taken",
+	},
+	{
+		events.ErrLogFull, connect.CodeResourceExhausted, skeinv1.Reason_REASON_DISK_FULL, RetryLater,
+		"the log is full; nothing was taken",
+	},
+	{
+		ErrNoRoom, connect.CodeResourceExhausted, skeinv1.Reason_REASON_DISK_FULL, RetryLater,
+		"the disk of the service is nearly full; nothing was taken",
+	},
+	{
+		events.ErrRefused, connect.CodeInternal, skeinv1.Reason_REASON_LOG_UNAVAILABLE, 0,
+		"the log refused the events for a reason that no retry will change; nothing was taken",
+	},
+	{
+		eventlog.ErrHole, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_HOLE, RetryLater,
+		"the log has lost envelopes, and what is demanded comes after them; reads without a position continue",
+	},
+	{
+		events.ErrLogUnavailable, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, RetrySoon,
+		"the log cannot be reached",
+	},
+	{
+		eventlog.ErrClosed, connect.CodeUnavailable, skeinv1.Reason_REASON_LOG_UNAVAILABLE, RetrySoon,
+		"the log is closed",
+	},
+	{
+		projections.ErrNotReady, connect.CodeUnavailable, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, RetrySoon,
+		"the projection that answers this is not ready yet",
+	},
+	{
+		projections.ErrStopped, connect.CodeUnavailable, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, 0,
+		"the projection that answers this has stopped; the log of the service says why",
+	},
+	{
+		operator.ErrUnknownOperation, connect.CodeNotFound, skeinv1.Reason_REASON_UNKNOWN_OPERATION, 0,
+		"there is no such operation; if there was, it was so long ago that it is forgotten",
+	},
+	// The text of these is that of the refusal.
+	{operator.ErrWorkAbsent, connect.CodeUnimplemented, skeinv1.Reason_REASON_PROJECTION_UNAVAILABLE, 0, ""},
+	{operator.ErrInTheWay, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_CONFLICT, 0, ""},
+	{operator.ErrNotPossible, connect.CodeFailedPrecondition, skeinv1.Reason_REASON_OPERATION_REFUSED, 0, ""},
+	{context.DeadlineExceeded, connect.CodeDeadlineExceeded, 0, 0, "the deadline of the call has passed"},
+	{context.Canceled, connect.CodeCanceled, 0, 0, "the call was cancelled"},
+}
+
+// Of finds what an error means to a client. What it does not know is internal: the client does not see it, and
+// the log does.
+func Of(err error) *Failure {
+	if f, ok := errors.AsType[*Failure](err); ok {
+		return f
+	}
+	for _, m := range sentinels {
+		if errors.Is(err, m.err) {
+			text := m.text
+			if text == "" {
+				text = m.err.Error()
+			}
+			f := &Failure{Code: m.code, Reason: m.reason, Text: text, Retry: m.retry, Cause: err}
+			if r, ok := errors.AsType[*operator.Refusal](err); ok {
+				explain(f, r)
+			}
+			return f
+		}
+	}
+	if c, ok := errors.AsType[*connect.Error](err); ok {
+		// From the connection: the client went away, or does not take the answer.
+		return &Failure{Code: c.Code(), Text: c.Message(), Cause: err}
+	}
+	return &Failure{Code: connect.CodeInternal, Text: "internal error: the log of the service says more", Cause: err}
+}
+
+// explain gives an error the words of an operator's refusal.
+func explain(f *Failure, r *operator.Refusal) {
+	f.Text = r.Text
+	if r.Operation != "" {
+		f.Metadata = map[string]string{"operation_id": r.Operation}
+	}
+}

@@ -1,0 +1,131 @@
+package eventservice
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/views"
+	"github.com/skein-feed/skein/projections/graph"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// The followee cap bounds how many users one may follow, explicitly and implicitly together. It looks at the graph as
+// this process knows it, with what the same call adds and ends: a guard against accounts that follow everybody, not a
+// promise to the last one; calls under way together may pass it by a few. A follow of somebody who is followed
+// already, in whatever way, adds nobody and is always taken. Backfills have happened and are always taken, too.
+
+// adds reports whether an event may add a followee.
+func adds(ev *events.Event) bool {
+	return !ev.Backfill && (ev.Kind == events.UserFollowed || ev.Kind == events.BoardFollowed)
+}
+
+// ends reports whether an event ends a followee for sure. The end of a board follow may leave others.
+func ends(ev *events.Event) bool {
+	return !ev.Backfill && (ev.Kind == events.UserUnfollowed || ev.Kind == events.UserBlocked)
+}
+
+// followees is what one call makes of one follower's followees.
+type followees struct {
+	user string
+	// events are those of the call that add or end followees, in order.
+	events []*events.Checked
+	adds   int
+	// total is how many there are, and held which of the peers met are among them.
+	total int64
+	held  map[string]bool
+}
+
+// overLimit refuses the follows of a call that go beyond the cap.
+func (s *Service) overLimit(ctx context.Context, evs []events.Checked) (refused []events.Rejection, err error) {
+	limit := int64(s.Followees)
+	if limit < 0 {
+		return nil, nil
+	}
+	followers := followersOf(evs)
+	if len(followers) == 0 {
+		return nil, nil
+	}
+	r, err := s.Open(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	for i, f := range followers {
+		if err := call.Poll(ctx, i); err != nil {
+			return nil, err
+		}
+		counts, err := r.UserCounts(f.user)
+		if err != nil {
+			return nil, err
+		}
+		f.total = counts.Following + counts.FollowingImplicit
+		if f.total+int64(f.adds) <= limit {
+			continue // whichever of them are new
+		}
+		over, err := f.judge(r, limit)
+		if err != nil {
+			return nil, err
+		}
+		refused = append(refused, over...)
+	}
+	return refused, nil
+}
+
+// followersOf gathers the events that matter by follower. Who only ends follows is left out.
+func followersOf(evs []events.Checked) []*followees {
+	var all, adding []*followees
+	byUser := map[string]*followees{}
+	for i := range evs {
+		ev := &evs[i]
+		if !adds(&ev.Event) && !ends(&ev.Event) {
+			continue
+		}
+		f := byUser[ev.User]
+		if f == nil {
+			f = &followees{user: ev.User}
+			byUser[ev.User] = f
+			all = append(all, f)
+		}
+		f.events = append(f.events, ev)
+		if adds(&ev.Event) {
+			f.adds++
+		}
+	}
+	for _, f := range all {
+		if f.adds > 0 {
+			adding = append(adding, f)
+		}
+	}
+	return adding
+}
+
+// judge goes through the events in order.
+func (f *followees) judge(r *views.Graph, limit int64) (refused []events.Rejection, err error) {
+	f.held = map[string]bool{}
+	for _, ev := range f.events {
+		held, known := f.held[ev.Peer]
+		if !known {
+			follow, err := r.User(f.user, ev.Peer)
+			if err != nil {
+				return nil, err
+			}
+			held = follow.Kind != graph.None
+		}
+		switch {
+		case adds(&ev.Event) && !held && f.total >= limit:
+			refused = append(refused, events.Rejection{
+				Index: ev.Index, Reason: skeinv1.Reason_REASON_FOLLOWEE_LIMIT, Field: ev.Kind.String(),
+				Message: fmt.Sprintf("%s is beyond the %d users whom one may follow", ev.Kind, limit),
+			})
+			continue
+		case adds(&ev.Event) && !held:
+			f.total++
+		case ends(&ev.Event) && held:
+			f.total--
+		}
+		f.held[ev.Peer] = adds(&ev.Event)
+	}
+	return refused, nil
+}

@@ -1,0 +1,211 @@
+package feedservice
+
+import (
+	"context"
+	"encoding/binary"
+
+	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/request"
+	"github.com/skein-feed/skein/gateway/internal/views"
+	"github.com/skein-feed/skein/gateway/pagetoken"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/seen"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// Kinds of lists in page tokens, beside those of the graph, which are small, and rejectsList. They never change.
+const (
+	// FeedList are the pages of a feed, newestList the tops of feeds to refresh from.
+	FeedList   = 0xfe
+	newestList = 0xfd
+	pinsList   = 0xfc
+)
+
+// ValidateReadFeed looks at the reader, and at options that exclude each other.
+func ValidateReadFeed(c *request.Checker, req *skeinv1.ReadFeedRequest) {
+	c.ID("reader_id", req.GetReaderId())
+	if req.GetNewerThan() != "" && req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_TRENDING {
+		c.Found = append(c.Found, apierror.InvalidField("newer_than",
+			"must be empty in the order TRENDING: only NEWEST has a top to refresh from"))
+	}
+	if req.GetIgnoreServed() && !req.GetHideSeen() {
+		c.Found = append(c.Found, apierror.InvalidField("ignore_served", "must be false without hide_seen: nothing is hidden then"))
+	}
+}
+
+// feedOf names the feed that a request is about.
+func feedOf(req *skeinv1.ReadFeedRequest) inbox.Feed {
+	f := inbox.Feed{Reader: req.GetReaderId(), Own: req.GetIncludeOwn(), OnePerItem: req.GetOnePerItem()}
+	if req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_TRENDING {
+		f.Order = inbox.Hot
+	}
+	return f
+}
+
+// FeedListID names a feed in tokens, with all that makes another list of it.
+func FeedListID(kind byte, f inbox.Feed, req *skeinv1.ReadFeedRequest) pagetoken.ListID {
+	var options byte
+	for i, on := range []bool{f.Own, req.GetHideSeen(), f.OnePerItem, f.Order == inbox.Hot, req.GetIgnoreServed()} {
+		if on {
+			options |= 1 << i
+		}
+	}
+	return pagetoken.NewListID(kind, f.Reader, string([]byte{options}))
+}
+
+// ReadFeed returns a page of a feed.
+func (s *Service) ReadFeed(
+	ctx context.Context, req *skeinv1.ReadFeedRequest, x *call.Info,
+) (*skeinv1.ReadFeedResponse, error) {
+	f := feedOf(req)
+	if f.Order == inbox.Hot {
+		leave, err := s.heavy.Enter(ctx) // it reads all that is ranked
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+	}
+	id, newest := FeedListID(FeedList, f, req), FeedListID(newestList, f, req)
+	start, err := s.startOf(req, id, newest)
+	if err != nil {
+		return nil, err
+	}
+	least, err := views.DemandOf(req.GetAtLeast())
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.OpenFeed(ctx, x, least, start.since)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	// An answer contains what both stores contain, and the next page what either did.
+	position, next := r.Position, r.At
+	if f.Order == inbox.Hot {
+		heat, err := s.openHeat(ctx, &f, least, start.since)
+		if err != nil {
+			return nil, err
+		}
+		defer heat.Close()
+		if heat.At.Seq < r.At.Seq {
+			position = heat.Position
+		} else {
+			next = heat.At
+		}
+	}
+	f.Above = start.above
+	page, hidden, err := s.feedPage(ctx, req, x, r, f, start)
+	if err != nil {
+		return nil, start.since.TokenError(err)
+	}
+	s.metrics.Feeds.Count(page)
+	if req.GetMarkActive() {
+		s.markActive(r, f.Reader)
+	}
+	res := &skeinv1.ReadFeedResponse{
+		Entries: feedEntries(page.Pins), Completeness: hidden.completeness(r), Position: position,
+	}
+	if page.Next != nil {
+		mark := hidden.appendAhead(nil, next)
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: next, Cursor: appendMarks(mark, start.above, page.Next)})
+	}
+	if f.Order == inbox.Newest {
+		res.NewestToken = s.Keys.Sign(pagetoken.Token{List: newest, Position: r.At, Cursor: page.Newest})
+	}
+	return res, nil
+}
+
+// feedPage reads a page, less what the reader has seen if that is asked for.
+func (s *Service) feedPage(
+	ctx context.Context, req *skeinv1.ReadFeedRequest, x *call.Info, r *views.Inbox, f inbox.Feed, start feedStart,
+) (inbox.Page, *hiding, error) {
+	size := call.FeedPageSize(req.GetPageSize())
+	if !req.GetHideSeen() {
+		if err := x.MakeLong(ctx, size); err != nil {
+			return inbox.Page{}, nil, err
+		}
+		page, err := r.Feed(ctx, f, start.after, size)
+		return page, nil, err
+	}
+	question := seen.Question{User: f.Reader, IgnoreServed: req.GetIgnoreServed()}
+	h := s.hide(ctx, question, r.At, start.seen)
+	defer h.close()
+	if h.r != nil {
+		f.Hide = h.items
+	}
+	if err := x.MakeLong(ctx, size); err != nil {
+		return inbox.Page{}, nil, err
+	}
+	page, err := r.Feed(ctx, f, start.after, size)
+	if h.broken {
+		f.Hide = nil
+		page, err = r.Feed(ctx, f, start.after, size)
+	}
+	return page, h, err
+}
+
+// feedStart is where a page of a feed begins.
+type feedStart struct {
+	// above is the lower end of the session, after the place where it goes on; nil means none.
+	above, after inbox.Mark
+	// since is the position of the page that the token is from.
+	since views.Demand
+	// seen is the sequence up to which what was seen is hidden at least; 0 means that of the page.
+	seen uint64
+}
+
+// startOf reads the token of a request: a page token goes on in a session, newer_than begins one that ends where the
+// feed once began.
+func (s *Service) startOf(req *skeinv1.ReadFeedRequest, id, newest pagetoken.ListID) (start feedStart, err error) {
+	if token := req.GetNewerThan(); token != "" {
+		mark, since, err := s.Resume(token, "newer_than", newest)
+		return feedStart{above: inbox.Mark(mark), since: since}, err
+	}
+	mark, since, err := s.Resume(req.GetPageToken(), "page_token", id)
+	start.since = since
+	if err != nil || mark == nil {
+		return start, err
+	}
+	ok := true
+	if req.GetHideSeen() {
+		start.seen, mark, ok = cutAhead(mark, since.Position)
+	}
+	if ok {
+		start.above, start.after, ok = splitMarks(mark)
+	}
+	if !ok {
+		return start, since.BadToken(pagetoken.ErrDamaged)
+	}
+	return start, nil
+}
+
+// appendMarks appends what the page token of a feed holds: length of the lower end (0: none), lower end, place. The next
+// page of a session that newer_than began ends where the first one does. With hide_seen it comes after [hiding.appendAhead].
+func appendMarks(b []byte, above, after inbox.Mark) []byte {
+	b = binary.AppendUvarint(b, uint64(len(above)))
+	b = append(b, above...)
+	return append(b, after...)
+}
+
+func splitMarks(b []byte) (above, after inbox.Mark, ok bool) {
+	length, n := binary.Uvarint(b)
+	if n <= 0 || length > uint64(len(b)-n) {
+		return nil, nil, false
+	}
+	if b = b[n:]; length > 0 {
+		above = inbox.Mark(b[:length])
+	}
+	return above, inbox.Mark(b[length:]), true
+}
+
+func feedEntries(pins []inbox.Pin) []*skeinv1.FeedEntry {
+	out, made, times := make([]*skeinv1.FeedEntry, len(pins)), make([]skeinv1.FeedEntry, len(pins)), call.NewTimes(len(pins))
+	for i, p := range pins {
+		e := &made[i]
+		e.PinId, e.ItemId, e.OwnerId, e.BoardId = p.ID, p.Item, p.Owner, p.Board
+		e.CreateTime, e.Score, e.Attributes = times.Of(p.Created), p.Score, p.Attributes
+		out[i] = e
+	}
+	return out
+}

@@ -1,0 +1,30 @@
+// Package feedservice answers FeedService: pages of feeds (read_feed.go), less what their readers have seen (hide_seen.go), by time or by
+// heat (feed_heat.go), and the pins of an owner or board (list_pins.go). It looks up pins by their names (batch_get_pins.go), and what a
+// viewer has to do with pins and items (viewer_state.go). A page may note that its reader reads (active.go).
+package feedservice
+
+import (
+	"log/slog"
+
+	"github.com/skein-feed/skein/gateway/internal/admission"
+	"github.com/skein-feed/skein/gateway/internal/metrics"
+	"github.com/skein-feed/skein/gateway/internal/views"
+)
+
+// Service answers FeedService.
+type Service struct {
+	*views.Views
+	metrics *metrics.Metrics
+	// heavy bounds the pages that read all that is ranked.
+	heavy  *admission.Heavy
+	marks  *Marker
+	logger *slog.Logger
+	// ranked is how many pins of a feed are ranked by heat.
+	ranked int
+}
+
+// New fails if the inbox is of another projection.
+func New(v *views.Views, m *metrics.Metrics, heavy *admission.Heavy, marks *Marker, logger *slog.Logger) (*Service, error) {
+	ranked, err := ranked(v.Inbox.Live)
+	return &Service{Views: v, metrics: m, heavy: heavy, marks: marks, logger: logger, ranked: ranked}, err
+}

@@ -1,0 +1,63 @@
+package graphservice
+
+import (
+	"context"
+
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/request"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// ValidateBatchGetFollowCounts looks at the ids.
+func ValidateBatchGetFollowCounts(c *request.Checker, req *skeinv1.BatchGetFollowCountsRequest) {
+	c.IDs("user_ids", req.GetUserIds())
+	c.Boards("boards", req.GetBoards())
+}
+
+// BatchGetFollowCounts returns the counts of users and boards, in order.
+func (s *Service) BatchGetFollowCounts(
+	ctx context.Context, req *skeinv1.BatchGetFollowCountsRequest, x *call.Info,
+) (*skeinv1.BatchGetFollowCountsResponse, error) {
+	r, err := s.OpenAt(ctx, x, req.GetAtLeast())
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	res := &skeinv1.BatchGetFollowCountsResponse{Position: r.Position}
+	for _, user := range req.GetUserIds() {
+		c, err := r.UserCounts(user)
+		if err != nil {
+			return nil, err
+		}
+		res.Users = append(res.Users, &skeinv1.UserFollowCounts{
+			UserId:                 user,
+			FollowerCount:          call.Count(c.Followers + c.FollowersImplicit),
+			ExplicitFollowerCount:  call.Count(c.Followers),
+			ImplicitFollowerCount:  call.Count(c.FollowersImplicit),
+			FollowingCount:         call.Count(c.Following + c.FollowingImplicit),
+			ExplicitFollowingCount: call.Count(c.Following),
+			ImplicitFollowingCount: call.Count(c.FollowingImplicit),
+			BoardCount:             call.Count(c.Boards),
+			FollowedBoardCount:     call.Count(c.FollowedBoards),
+			ExcludedBoardCount:     call.Count(c.ExcludedBoards),
+			BlockedCount:           call.Count(c.Blocked),
+			MutedCount:             call.Count(c.Muted),
+		})
+	}
+	for i, b := range req.GetBoards() {
+		if err := call.Poll(ctx, i); err != nil {
+			return nil, err
+		}
+		c, err := r.BoardCounts(b.GetOwnerId(), b.GetBoardId())
+		if err != nil {
+			return nil, err
+		}
+		res.Boards = append(res.Boards, &skeinv1.BoardFollowCounts{
+			Board:                 b,
+			FollowerCount:         call.Count(c.Appears),
+			ExplicitFollowerCount: call.Count(c.Followers),
+			ExcluderCount:         call.Count(c.Excluders),
+		})
+	}
+	return res, nil
+}

@@ -1,0 +1,94 @@
+package graphservice
+
+import (
+	"context"
+
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/views"
+	"github.com/skein-feed/skein/gateway/pagetoken"
+	"github.com/skein-feed/skein/projections/graph"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// pageRequest is what the requests of all lists have.
+type pageRequest interface {
+	GetPageSize() int32
+	GetPageToken() string
+	GetAtLeast() string
+}
+
+// page is one page of a list.
+type page struct {
+	entries  []graph.Entry
+	next     string
+	total    uint32
+	position string
+}
+
+// ListIDOf names a list in page tokens.
+func ListIDOf(l graph.List) pagetoken.ListID {
+	return pagetoken.NewListID(byte(l.Kind), l.User, l.Board, l.Peer)
+}
+
+// page reads one page of a list, from a state that contains that of the page before.
+func (s *Service) page(ctx context.Context, l graph.List, req pageRequest, x *call.Info) (p page, err error) {
+	id := ListIDOf(l)
+	mark, since, err := s.Resume(req.GetPageToken(), "page_token", id)
+	if err != nil {
+		return p, err
+	}
+	least, err := views.DemandOf(req.GetAtLeast())
+	if err != nil {
+		return p, err
+	}
+	r, err := s.Open(ctx, x, least, since)
+	if err != nil {
+		return p, err
+	}
+	defer r.Close()
+	if err := x.MakeLong(ctx, call.PageSize(req.GetPageSize())); err != nil {
+		return p, err
+	}
+	var next graph.Mark
+	if p.entries, next, err = r.List(ctx, l, mark, call.PageSize(req.GetPageSize())); err != nil {
+		return p, err
+	}
+	total, err := r.Total(l)
+	if err != nil {
+		return p, err
+	}
+	p.total = call.Count(total)
+	if next != nil {
+		p.next = s.Keys.Sign(pagetoken.Token{List: id, Position: r.At, Cursor: next})
+	}
+	p.position = r.Position
+	return p, nil
+}
+
+func followEntries(entries []graph.Entry) []*skeinv1.FollowEntry {
+	out, made, times := make([]*skeinv1.FollowEntry, len(entries)), make([]skeinv1.FollowEntry, len(entries)),
+		call.NewTimes(len(entries))
+	for i, e := range entries {
+		out[i] = &made[i]
+		out[i].UserId, out[i].Kind, out[i].FollowTime = e.User, FollowKinds[e.Kind], times.Of(e.Since)
+	}
+	return out
+}
+
+func boardEntries(entries []graph.Entry) []*skeinv1.BoardEntry {
+	out, times := make([]*skeinv1.BoardEntry, len(entries)), call.NewTimes(len(entries))
+	for i, e := range entries {
+		out[i] = &skeinv1.BoardEntry{
+			Board: &skeinv1.Board{OwnerId: e.User, BoardId: e.Board}, Time: times.Of(e.Since), Title: e.Title,
+		}
+	}
+	return out
+}
+
+func userEntries(entries []graph.Entry) []*skeinv1.UserEntry {
+	out, times := make([]*skeinv1.UserEntry, len(entries)), call.NewTimes(len(entries))
+	for i, e := range entries {
+		out[i] = &skeinv1.UserEntry{UserId: e.User, Time: times.Of(e.Since)}
+	}
+	return out
+}

@@ -1,0 +1,51 @@
+package graphservice
+
+import (
+	"context"
+
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/request"
+	"github.com/skein-feed/skein/projections/graph"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// ValidateBatchGetRelationships looks at the ids.
+func ValidateBatchGetRelationships(c *request.Checker, req *skeinv1.BatchGetRelationshipsRequest) {
+	c.ID("viewer_id", req.GetViewerId())
+	c.IDs("user_ids", req.GetUserIds())
+}
+
+// BatchGetRelationships returns how the viewer and each user stand to each other.
+func (s *Service) BatchGetRelationships(
+	ctx context.Context, req *skeinv1.BatchGetRelationshipsRequest, x *call.Info,
+) (*skeinv1.BatchGetRelationshipsResponse, error) {
+	r, err := s.OpenAt(ctx, x, req.GetAtLeast())
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	users := req.GetUserIds()
+	res := &skeinv1.BatchGetRelationshipsResponse{
+		Relationships: make([]*skeinv1.Relationship, len(users)), Position: r.Position,
+	}
+	times := call.NewTimes(len(users))
+	for i, user := range users {
+		if err := call.Poll(ctx, i); err != nil {
+			return nil, err
+		}
+		rel, err := r.Relationship(req.GetViewerId(), user)
+		if err != nil {
+			return nil, err
+		}
+		res.Relationships[i] = &skeinv1.Relationship{
+			UserId:     user,
+			Following:  FollowKinds[rel.Following.Kind],
+			FollowedBy: FollowKinds[rel.FollowedBy.Kind],
+			Blocking:   rel.Blocking, BlockedBy: rel.BlockedBy, Muting: rel.Muting,
+		}
+		if rel.Following.Kind != graph.None {
+			res.Relationships[i].FollowTime = times.Of(rel.Following.Since)
+		}
+	}
+	return res, nil
+}

@@ -1,0 +1,81 @@
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/skein-feed/skein/events/eventlog"
+)
+
+// logCollector asks the log how it is when it is asked for.
+type logCollector struct {
+	Observed
+
+	up, bytes, maxBytes, fullIn, last, consumers, reconnects, interruptions, missing *prometheus.Desc
+}
+
+// logPatience is how long the metrics wait for the log: a scrape has ten seconds, and says more than this.
+const logPatience = time.Second
+
+func newLogCollector(o Observed) *logCollector {
+	of := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
+	return &logCollector{
+		Observed: o, up: of("skein_log_up", "1 while the log answers and can take events."),
+		bytes:         of("skein_log_bytes", "Size of the log, without what is in the archive only."),
+		maxBytes:      of("skein_log_max_bytes", "Size at which the log refuses more."),
+		fullIn:        of("skein_log_full_in_seconds", "When the log is full by its slowest growth over the last ten minutes to six hours."),
+		last:          of("skein_log_last_sequence", "Sequence of the last envelope of the log."),
+		consumers:     of("skein_log_consumers", "Readers that the stream of the log has."),
+		reconnects:    of("skein_log_reconnects_total", "Times that the connection to the log was lost and made again."),
+		interruptions: of("skein_log_read_interruptions_total", "Times that reading the log was interrupted and begun again."),
+		missing:       of("skein_log_missing_envelopes", "Envelopes that the log has lost, across which nothing is folded."),
+	}
+}
+
+// Describe is part of prometheus.Collector.
+func (c *logCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		c.up, c.bytes, c.maxBytes, c.fullIn, c.last, c.consumers, c.reconnects, c.interruptions,
+		c.missing,
+	} {
+		out <- d
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (c *logCollector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	trouble := c.Views.Log.Trouble()
+	out <- prometheus.MustNewConstMetric(c.reconnects, prometheus.CounterValue, float64(trouble.Reconnects))
+	out <- prometheus.MustNewConstMetric(c.interruptions, prometheus.CounterValue, float64(trouble.Interruptions))
+	ctx, cancel := context.WithTimeout(c.Life, logPatience)
+	defer cancel()
+	holes, _ := c.Views.Log.Holes(ctx) // what is known, if the log does not answer
+	gauge(c.missing, envelopesIn(holes))
+	v, err := c.Views.Log.Vitals(ctx)
+	if err != nil {
+		gauge(c.up, 0)
+		return
+	}
+	gauge(c.up, 1)
+	gauge(c.bytes, float64(v.Bytes))
+	gauge(c.last, float64(v.Last))
+	gauge(c.consumers, float64(v.Consumers))
+	if v.MaxBytes > 0 {
+		gauge(c.maxBytes, float64(v.MaxBytes))
+	}
+	if days := c.Growth.DaysUntilFull(time.Now(), v.Bytes, v.MaxBytes); days != nil {
+		gauge(c.fullIn, *days*(24*time.Hour).Seconds())
+	}
+}
+
+func envelopesIn(ranges []eventlog.SeqRange) (n float64) {
+	for _, r := range ranges {
+		n += float64(r.To - r.From + 1)
+	}
+	return n
+}

@@ -1,0 +1,219 @@
+package metrics
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/skein-feed/skein/gateway/internal/admission"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/views"
+	"github.com/skein-feed/skein/projections/inbox"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// Metrics are what /metrics says of this package. docs/metrics.md lists all names.
+type Metrics struct {
+	rpcs         *prometheus.HistogramVec
+	Accepted     prometheus.Counter
+	Rejections   *prometheus.CounterVec
+	refusals     *prometheus.CounterVec
+	Internal     *prometheus.CounterVec
+	Feeds        feedPages
+	Seen         seenQuestions
+	Watches      watches
+	TrendingRows prometheus.Histogram
+}
+
+// Observed is what metrics tell of beside what they count.
+type Observed struct {
+	Views       *views.Views
+	Growth      *Growth
+	Budgets     *admission.Budgets
+	Connections *admission.Connections
+	Shed        *admission.Shedder
+	// Life is for how long the log is asked.
+	Life context.Context //nolint:containedctx // the life of the server, which no scrape passes in
+	// Version is that of the program.
+	Version string
+}
+
+// New registers everything.
+func New(reg prometheus.Registerer, o Observed) (*Metrics, error) {
+	m := &Metrics{
+		rpcs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "skein_rpc_duration_seconds",
+			Help: "Time from the decoded request to the answer, by method and Connect code.",
+			Buckets: []float64{
+				.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10,
+			},
+		}, []string{"method", "code"}),
+		Accepted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "skein_publish_events_total",
+			Help: "Events that Publish appended to the log.",
+		}),
+		Rejections: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "skein_publish_rejections_total",
+			Help: "Events that Publish refused, by reason.",
+		}, []string{"reason"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "skein_rpc_refusals_total",
+			Help: "Calls that were refused, by reason.",
+		}, []string{"reason"}),
+		Internal: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "skein_rpc_internal_errors_total",
+			Help: "Calls that failed by a fault of the service.",
+		}, []string{"method"}),
+		TrendingRows: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "skein_trending_page_rows_read",
+			Help:    "Rows that were read for one page of ListTrending.",
+			Buckets: []float64{10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 100_000},
+		}),
+	}
+	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "skein_rpc_in_flight",
+		Help: "Calls under way, streams included.",
+	}, func() float64 { return float64(o.Budgets.UnderWay()) })
+	watching := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "skein_watch_streams",
+		Help: "Streams of events to clients of Watch.",
+	}, func() float64 { return float64(m.Watches.Streams.Load()) })
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "skein_build_info", Help: "Always 1; the version is a label.",
+		ConstLabels: prometheus.Labels{"version": o.Version},
+	})
+	info.Set(1)
+	collectors := append(cacheCollectors(o.Views.Graph.Projection()), []prometheus.Collector{
+		m.rpcs, m.Accepted, m.Rejections, m.refusals, m.Internal, inFlight,
+		underWay{o.Budgets},
+		watching, info,
+		newStateCollector(o.Views), newLogCollector(o), newEngineCollector(o.Views), pagesCounter("inbox", &m.Feeds.Inbox),
+		pagesCounter("merged", &m.Feeds.Merged), counterOf(prometheus.CounterOpts{
+			Name: "skein_feed_outboxes_opened_total",
+			Help: "Outboxes of authors and boards that were opened to make pages of feeds.",
+		}, &m.Feeds.Outboxes), m.TrendingRows,
+		questionsCounter("filter", &m.Seen.asked[ByFilter]), questionsCounter("feed", &m.Seen.asked[ByFeed]),
+		questionsCounter("viewer_state", &m.Seen.asked[ByViewerState]),
+		candidatesCounter("unseen", &m.Seen.unseen), candidatesCounter("seen", &m.Seen.seen),
+		counterOf(prometheus.CounterOpts{
+			Name: "skein_watch_events_total",
+			Help: "Events that were sent to clients of Watch.",
+		}, &m.Watches.Events),
+		counterOf(prometheus.CounterOpts{
+			Name: "skein_seen_months_read_total",
+			Help: "Months of plays that were looked at to tell the seen from the unseen.",
+		}, &m.Seen.months),
+	}...)
+	m.begin()
+	for _, c := range append(collectors, o.admissionCollectors()...) {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// RPC counts the calls of one method. That of good calls is found once.
+type RPC struct {
+	vec  *prometheus.HistogramVec
+	name string
+	OK   prometheus.Observer
+}
+
+// RPC returns what counts the calls of a method, by its name.
+func (m *Metrics) RPC(name string) RPC {
+	return RPC{vec: m.rpcs, name: name, OK: m.rpcs.WithLabelValues(name, "ok")}
+}
+
+// begin shows counters of what should not happen before it does: a rate sees the first time only if there was a 0 before.
+func (m *Metrics) begin() {
+	for number := range skeinv1.Reason_name {
+		if r := skeinv1.Reason(number); r != skeinv1.Reason_REASON_UNSPECIFIED {
+			m.refusals.WithLabelValues(apierror.ReasonName(r))
+		}
+	}
+}
+
+// Refused counts a call that was refused for a reason that has a name.
+func (m *Metrics) Refused(f *apierror.Failure) {
+	if f.Reason != skeinv1.Reason_REASON_UNSPECIFIED {
+		m.refusals.WithLabelValues(apierror.ReasonName(f.Reason)).Inc()
+	}
+}
+
+// Failed counts a call that was answered with an error.
+func (o RPC) Failed(code connect.Code, took time.Duration) {
+	o.vec.WithLabelValues(o.name, code.String()).Observe(took.Seconds())
+}
+
+// feedPages counts the pages of feeds, made from the inbox alone, or merged with so many outboxes.
+type feedPages struct{ Inbox, Merged, Outboxes atomic.Uint64 }
+
+func (f *feedPages) Count(p inbox.Page) {
+	if p.Outboxes == 0 {
+		f.Inbox.Add(1)
+		return
+	}
+	f.Merged.Add(1)
+	f.Outboxes.Add(uint64(p.Outboxes))
+}
+
+func pagesCounter(source string, n *atomic.Uint64) prometheus.Collector {
+	return counterOf(prometheus.CounterOpts{
+		Name:        "skein_feed_pages_total",
+		Help:        "Pages of feeds by where they came from: the reader's inbox alone, or merged with outboxes.",
+		ConstLabels: prometheus.Labels{"source": source},
+	}, n)
+}
+
+// seenQuestions counts what the seen store is asked: by whom, about how many candidates, over how many months.
+type seenQuestions struct {
+	asked                [3]atomic.Uint64 // by askedBy
+	unseen, seen, months atomic.Uint64
+}
+
+// askedBy says who asked the seen store.
+type askedBy int
+
+// Who asks: FilterSeen, a feed that hides what was seen, or BatchGetViewerState.
+const (
+	ByFilter askedBy = iota
+	ByFeed
+	ByViewerState
+)
+
+func (q *seenQuestions) Count(by askedBy, candidates, unseen, months int) {
+	q.asked[by].Add(1)
+	q.unseen.Add(uint64(unseen))
+	q.seen.Add(uint64(candidates - unseen))
+	q.months.Add(uint64(months))
+}
+
+func questionsCounter(by string, n *atomic.Uint64) prometheus.Collector {
+	return counterOf(prometheus.CounterOpts{
+		Name:        "skein_seen_filters_total",
+		Help:        "Questions to the seen store by who asked: FilterSeen, a feed that hides what was seen, or BatchGetViewerState.",
+		ConstLabels: prometheus.Labels{"by": by},
+	}, n)
+}
+
+func candidatesCounter(answer string, n *atomic.Uint64) prometheus.Collector {
+	return counterOf(prometheus.CounterOpts{
+		Name:        "skein_seen_candidates_total",
+		Help:        "Candidates of those questions by the answer.",
+		ConstLabels: prometheus.Labels{"answer": answer},
+	}, n)
+}
+
+func counterOf(o prometheus.CounterOpts, n *atomic.Uint64) prometheus.Collector {
+	return prometheus.NewCounterFunc(o, func() float64 { return float64(n.Load()) })
+}
+
+// watches counts what is watched.
+type watches struct {
+	Streams atomic.Int64
+	Events  atomic.Uint64
+}

@@ -1,0 +1,92 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/skein-feed/skein/gateway/internal/views"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/querycache"
+)
+
+// stateCollector reads the states of the projections when they are asked for.
+type stateCollector struct {
+	s *views.Views
+
+	lag, lagSeconds, position, disk, state, rejected *prometheus.Desc
+}
+
+func newStateCollector(s *views.Views) *stateCollector {
+	of := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, append([]string{"projection"}, labels...), nil)
+	}
+	return &stateCollector{
+		s:          s,
+		lag:        of("skein_projection_lag_envelopes", "Envelopes of the log that the projection has still to fold."),
+		lagSeconds: of("skein_projection_lag_seconds", "Age of the last event that queries see, while there are later ones."),
+		position:   of("skein_projection_position", "Sequence of the log up to which queries see."),
+		disk:       of("skein_projection_disk_bytes", "Size of the files of the store."),
+		state:      of("skein_projection_state", "1 for the state that the projection is in.", "state"),
+		rejected:   of("skein_log_rejected_events_total", "Malformed events of the log that the projection skipped."),
+	}
+}
+
+// Describe is part of prometheus.Collector.
+func (c *stateCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.lag, c.lagSeconds, c.position, c.disk, c.state, c.rejected} {
+		out <- d
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
+	now := time.Now()
+	for _, store := range c.s.All {
+		st := c.s.StatusOf(store)
+		gauge := func(d *prometheus.Desc, v float64) {
+			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, st.Name)
+		}
+		gauge(c.lag, float64(st.Behind))
+		gauge(c.lagSeconds, st.Lag(now).Seconds())
+		gauge(c.position, float64(st.Cursor.Seq))
+		gauge(c.disk, float64(st.DiskBytes))
+		out <- prometheus.MustNewConstMetric(c.rejected, prometheus.CounterValue, float64(st.Rejects), st.Name)
+		for state := projections.Starting; state <= projections.Held; state++ {
+			is := 0.0
+			if state == st.State {
+				is = 1
+			}
+			out <- prometheus.MustNewConstMetric(c.state, prometheus.GaugeValue, is, st.Name, state.String())
+		}
+	}
+}
+
+// cacheCollectors count what queries found in memory.
+func cacheCollectors(p projections.Projection) []prometheus.Collector {
+	stats := func() (st querycache.Stats) {
+		if g, ok := p.(interface{ CacheStats() querycache.Stats }); ok {
+			st = g.CacheStats()
+		}
+		return st
+	}
+	questions := func(answer string, of func() uint64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name:        "skein_follow_cache_lookups_total",
+			Help:        "Questions how one user follows others, pair by pair, by what answered: memory or the store.",
+			ConstLabels: prometheus.Labels{"answer": answer},
+		}, func() float64 { return float64(of()) })
+	}
+	return []prometheus.Collector{
+		questions("hit", func() uint64 { return stats().Hits }),
+		questions("miss", func() uint64 { return stats().Misses }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "skein_follow_cache_evictions_total",
+			Help: "Users whose follows, and outboxes whose newest pins, made room for others.",
+		}, func() float64 { return float64(stats().Evictions) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "skein_follow_cache_bytes",
+			Help: "Memory that decoded follows and the newest pins of outboxes take.",
+		}, func() float64 { return float64(stats().Bytes) }),
+	}
+}

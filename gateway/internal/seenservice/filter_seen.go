@@ -1,0 +1,61 @@
+package seenservice
+
+import (
+	"context"
+
+	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/metrics"
+	"github.com/skein-feed/skein/gateway/internal/request"
+	"github.com/skein-feed/skein/gateway/internal/views"
+	"github.com/skein-feed/skein/projections/seen"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// MaxCandidates of one FilterSeen.
+const MaxCandidates = 10_000
+
+// ValidateFilterSeen says by hand what the rules of the proto say, because this call is hot and large.
+func ValidateFilterSeen(req *skeinv1.FilterSeenRequest) []apierror.Violation {
+	var c request.Checker
+	c.AtMostItems("item_ids", len(req.GetItemIds()), MaxCandidates)
+	c.AtMostItems("numeric_ids", len(req.GetNumericIds()), MaxCandidates)
+	c.AtLeast(req.GetAtLeast())
+	if len(c.Found) > 0 {
+		return c.Found
+	}
+	if len(req.GetItemIds()) > 0 && len(req.GetNumericIds()) > 0 {
+		c.Found = append(c.Found, apierror.InvalidField("item_ids", "or numeric_ids must be given, not both"))
+	}
+	if req.GetWindowMonths() < 0 {
+		c.Found = append(c.Found, apierror.InvalidField("window_months", "is %d: must be 0 or more", req.GetWindowMonths()))
+	}
+	c.ID("user_id", req.GetUserId())
+	c.IDs("item_ids", req.GetItemIds())
+	return c.Found
+}
+
+// FilterSeen returns the indexes of the candidates that the user has not seen.
+func (s *Service) FilterSeen(
+	ctx context.Context, req *skeinv1.FilterSeenRequest, x *call.Info,
+) (*skeinv1.FilterSeenResponse, error) {
+	least, err := views.DemandOf(req.GetAtLeast())
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.OpenSeen(ctx, x, least)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	question := seen.Question{
+		User: req.GetUserId(), Window: int(req.GetWindowMonths()), IgnoreServed: req.GetIgnoreServed(),
+	}
+	c := views.Candidates{Items: req.GetItemIds(), Numeric: req.GetNumericIds()}
+	unseen, months, err := r.Unseen(question, c)
+	if err != nil {
+		return nil, err
+	}
+	s.metrics.Seen.Count(metrics.ByFilter, c.Len(), len(unseen), months)
+	return &skeinv1.FilterSeenResponse{UnseenIndexes: unseen, MonthsRead: int32(months), Position: r.Position}, nil
+}

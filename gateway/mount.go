@@ -1,0 +1,105 @@
+package gateway
+
+import (
+	"github.com/skein-feed/skein/gateway/internal/adminservice"
+	"github.com/skein-feed/skein/gateway/internal/counterservice"
+	"github.com/skein-feed/skein/gateway/internal/eventservice"
+	"github.com/skein-feed/skein/gateway/internal/feedservice"
+	"github.com/skein-feed/skein/gateway/internal/graphservice"
+	"github.com/skein-feed/skein/gateway/internal/request"
+	"github.com/skein-feed/skein/gateway/internal/seenservice"
+	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
+)
+
+// mount mounts the methods of all services. A new method is a line here, a line in rights.go, and a file in the package of its service.
+func (s *Server) mount() error {
+	s.mountEvents()
+	s.mountGraph()
+	if err := s.mountFeed(); err != nil {
+		return err
+	}
+	s.mountSeen()
+	s.mountCounters()
+	s.mountOperations()
+	s.mountHealth()
+	s.mountMissing()
+	return nil
+}
+
+func (s *Server) mountEvents() {
+	e, a := s.events, s.admin
+	unaryByHand(s, connectv1.EventServicePublishProcedure, eventservice.ValidatePublish, e.Publish)
+	stream(s, connectv1.EventServiceWatchProcedure, eventservice.ValidateWatch, e.Watch)
+	unary(s, connectv1.AdminServiceGetStatusProcedure, nil, a.GetStatus)
+	unary(s, connectv1.AdminServiceAcceptLogHoleProcedure, adminservice.ValidateAcceptLogHole, a.AcceptLogHole)
+}
+
+func (s *Server) mountGraph() {
+	g := graphservice.New(s.views)
+	unaryByHand(s, connectv1.GraphServiceCheckFollowsProcedure, graphservice.ValidateCheckFollows, g.CheckFollows)
+	unaryByHand(s, connectv1.GraphServiceFilterFollowedProcedure, graphservice.ValidateFilterFollowed, g.FilterFollowed)
+	unary(s, connectv1.GraphServiceBatchGetRelationshipsProcedure, graphservice.ValidateBatchGetRelationships, g.BatchGetRelationships)
+	unary(s, connectv1.GraphServiceBatchGetFollowCountsProcedure, graphservice.ValidateBatchGetFollowCounts, g.BatchGetFollowCounts)
+	unary(s, connectv1.GraphServiceListFollowingProcedure, request.ValidateUser, g.ListFollowing)
+	unary(s, connectv1.GraphServiceListFollowersProcedure, request.ValidateUser, g.ListFollowers)
+	unary(s, connectv1.GraphServiceListBoardFollowersProcedure, graphservice.ValidateListBoardFollowers, g.ListBoardFollowers)
+	unary(s, connectv1.GraphServiceListFollowedBoardsProcedure, request.ValidateUser, g.ListFollowedBoards)
+	unary(s, connectv1.GraphServiceListExcludedBoardsProcedure, request.ValidateUser, g.ListExcludedBoards)
+	unary(s, connectv1.GraphServiceListBoardsProcedure, request.ValidateUser, g.ListBoards)
+	unary(s, connectv1.GraphServiceListBlockedProcedure, request.ValidateUser, g.ListBlocked)
+	unary(s, connectv1.GraphServiceListMutedProcedure, request.ValidateUser, g.ListMuted)
+	unary(s, connectv1.GraphServiceListMutualsProcedure, graphservice.ValidateListMutuals, g.ListMutuals)
+	stream(s, connectv1.GraphServiceScanFollowersProcedure, graphservice.ValidateScanFollowers, g.ScanFollowers)
+}
+
+func (s *Server) mountFeed() error {
+	if s.views.Inbox == nil {
+		return nil
+	}
+	f, err := feedservice.New(s.views, s.metrics, s.budgets.Heavy, s.marks, s.logger)
+	if err != nil {
+		return err
+	}
+	unary(s, connectv1.FeedServiceReadFeedProcedure, feedservice.ValidateReadFeed, f.ReadFeed)
+	unary(s, connectv1.FeedServiceListPinsProcedure, feedservice.ValidateListPins, f.ListPins)
+	unaryByHand(s, connectv1.FeedServiceBatchGetPinsProcedure, feedservice.ValidateBatchGetPins, f.BatchGetPins)
+	if s.views.Seen != nil && s.views.Counters != nil {
+		unaryByHand(s, connectv1.FeedServiceBatchGetViewerStateProcedure, feedservice.ValidateBatchGetViewerState, f.BatchGetViewerState)
+	}
+	return nil
+}
+
+func (s *Server) mountSeen() {
+	if s.views.Seen == nil {
+		return
+	}
+	n := seenservice.New(s.views, s.metrics)
+	unaryByHand(s, connectv1.SeenServiceFilterSeenProcedure, seenservice.ValidateFilterSeen, n.FilterSeen)
+	unary(s, connectv1.SeenServiceListServedProcedure, request.ValidateUser, n.ListServed)
+}
+
+func (s *Server) mountCounters() {
+	if s.views.Counters == nil {
+		return
+	}
+	c := counterservice.New(s.views, s.metrics)
+	unaryByHand(s, connectv1.CounterServiceBatchGetCountersProcedure, counterservice.ValidateBatchGetCounters, c.BatchGetCounters)
+	unary(s, connectv1.CounterServiceListTrendingProcedure, counterservice.ValidateListTrending, c.ListTrending)
+}
+
+func (s *Server) mountOperations() {
+	if s.operator == nil {
+		return
+	}
+	a := s.admin
+	unary(s, connectv1.AdminServiceStartRebuildProcedure, nil, a.StartRebuild)
+	unary(s, connectv1.AdminServiceVerifyProcedure, nil, a.Verify)
+	unary(s, connectv1.AdminServiceRepairProcedure, nil, a.Repair)
+	unary(s, connectv1.AdminServiceRollbackProcedure, nil, a.Rollback)
+	unary(s, connectv1.AdminServiceTakeSnapshotProcedure, nil, a.TakeSnapshot)
+	unary(s, connectv1.AdminServiceEraseUserProcedure, request.ValidateUser, a.EraseUser)
+	unary(s, connectv1.AdminServiceGetOperationProcedure, nil, a.GetOperation)
+	unary(s, connectv1.AdminServiceListOperationsProcedure, nil, a.ListOperations)
+	unary(s, connectv1.AdminServiceCancelOperationProcedure, nil, a.CancelOperation)
+	stream(s, connectv1.AdminServiceWatchOperationProcedure, nil, a.WatchOperation)
+}

@@ -1,0 +1,69 @@
+package operator
+
+import (
+	"context"
+	"errors"
+
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// Operator does the long work that AdminService is asked for. It knows operations by id; its methods are safe for
+// concurrent use. What it does not take it answers with a [*Refusal], what it does not know with [ErrUnknownOperation].
+type Operator interface {
+	// Start begins an operation, or refuses to. It does not wait for the work.
+	Start(ctx context.Context, o Order) (*skeinv1.Operation, error)
+	// Get returns an operation as it is.
+	Get(ctx context.Context, id string) (*skeinv1.Operation, error)
+	// List returns at most n operations of a kind (unspecified: any), the latest first, from the one before an id on;
+	// empty: from the latest. More reports whether there are others.
+	List(ctx context.Context, kind skeinv1.OperationKind, before string, n int) (ops []*skeinv1.Operation, more bool, err error)
+	// Cancel asks an operation to end, and returns it as it is then.
+	Cancel(ctx context.Context, id string) (*skeinv1.Operation, error)
+	// Watch calls f with an operation as it is and after each change, until it has ended or f fails.
+	Watch(ctx context.Context, id string, f func(*skeinv1.Operation) error) error
+}
+
+// Order is what an operation shall do. Names of projections are those of stores of the process.
+type Order struct {
+	Kind skeinv1.OperationKind
+	// Projection is what it is about; empty means all, or none.
+	Projection string
+	// Projections are those of a snapshot; none: all.
+	Projections []string
+	// Partitions are those that it is restricted to; none: what the kind does by default.
+	Partitions []uint32
+	// Share is the part of one core's time that it may take; 0 means the default of the service.
+	Share float64
+	// Name is that of a snapshot; empty means the service chooses one.
+	Name string
+	// User is who is erased.
+	User string
+}
+
+// Errors of an [Operator].
+var (
+	// ErrUnknownOperation: there is no such operation.
+	ErrUnknownOperation = errors.New("gateway: there is no such operation")
+	// ErrWorkAbsent: this process cannot do work of the kind.
+	ErrWorkAbsent = errors.New("gateway: there is no such work")
+	// ErrInTheWay: another operation has to end first.
+	ErrInTheWay = errors.New("gateway: another operation is in the way")
+	// ErrNotPossible: the state of the service does not allow it.
+	ErrNotPossible = errors.New("gateway: not possible as things are")
+)
+
+// Refusal is why an [Operator] does not take an order.
+type Refusal struct {
+	// Why is ErrWorkAbsent, ErrInTheWay or ErrNotPossible.
+	Why error
+	// Text says it to people, and what to do.
+	Text string
+	// Operation is the id of the operation in the way.
+	Operation string
+}
+
+// Error returns the text.
+func (r *Refusal) Error() string { return r.Text }
+
+// Unwrap returns why.
+func (r *Refusal) Unwrap() error { return r.Why }

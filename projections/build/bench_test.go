@@ -1,0 +1,103 @@
+package build_test
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/projections/counters"
+	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox"
+)
+
+// some returns envelopes of 100 events each by so many users over a month, of as many items or other users, of which some have most.
+func some(n, users int, of func(user, other string) events.Event) (envs []*events.Envelope) {
+	r := rand.New(rand.NewPCG(1, 2))
+	popular := rand.NewZipf(r, 1.1, 50, uint64(users-1))
+	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}
+	pause := events.Micros(30*24*time.Hour/time.Microsecond) / events.Micros(n)
+	for range n / 100 {
+		c.Seq++
+		env := &events.Envelope{Bytes: 3000}
+		for slot := range 100 {
+			c.LastTime += pause
+			ev := of(strconv.Itoa(r.IntN(users)), strconv.FormatUint(popular.Uint64(), 10))
+			if ev.User == ev.Peer {
+				continue
+			}
+			ev.Time, ev.Seq, ev.Slot = c.LastTime, c.Seq, uint16(slot)
+			env.Kinds |= events.Kinds(ev.Kind)
+			env.Events = append(env.Events, ev)
+		}
+		env.Cursor = c
+		envs = append(envs, env)
+	}
+	return envs
+}
+
+// BenchmarkBuild builds stores on disk. It reports events per second, and seconds of processor time per million.
+func BenchmarkBuild(b *testing.B) {
+	for _, of := range []struct {
+		newProjection func() projections.Projection
+		event         func(user, other string) events.Event
+		events, users int
+	}{
+		{newSeen, func(user, other string) events.Event {
+			return events.Event{Kind: events.Played, User: user, Item: other}
+		}, 2_000_000, 100_000},
+		{func() projections.Projection { return graph.New() }, func(user, other string) events.Event {
+			return events.Event{Kind: events.UserFollowed, User: user, Peer: other}
+		}, 2_000_000, 1_000_000},
+		{func() projections.Projection { return inbox.New(inbox.DefaultSettings()) }, func(user, other string) events.Event {
+			return events.Event{Kind: events.UserFollowed, User: user, Peer: other}
+		}, 2_000_000, 1_000_000},
+		{func() projections.Projection { return counters.New(counters.DefaultSettings()) }, func(user, other string) events.Event {
+			return events.Event{Kind: events.Played, User: user, Item: other}
+		}, 2_000_000, 1_000_000},
+	} {
+		b.Run(of.newProjection().Name(), func(b *testing.B) {
+			envs := some(of.events, of.users, of.event)
+			b.ResetTimer()
+			benchmarkBuild(b, of.newProjection, envs)
+		})
+	}
+}
+
+func benchmarkBuild(b *testing.B, of func() projections.Projection, envs []*events.Envelope) {
+	var used time.Duration
+	for b.Loop() {
+		busy := cpu()
+		builder, err := build.New(build.Options{FS: vfs.Default, Dir: b.TempDir() + "/store", New: of})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for rest := envs; len(rest) > 0; rest = rest[min(len(rest), 2000):] {
+			if err := builder.Add(rest[:min(len(rest), 2000)]); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := builder.Finish(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		if err := builder.Close(); err != nil {
+			b.Fatal(err)
+		}
+		used += cpu() - busy
+	}
+	per := float64(b.N) * 100 * float64(len(envs))
+	b.ReportMetric(per/b.Elapsed().Seconds(), "events/s")
+	b.ReportMetric(used.Seconds()/per*1e6, "cpu-s/M")
+}
+
+func cpu() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,239 @@
+package build
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// Options of a build.
+type Options struct {
+	// FS is the file system, Dir the directory of the store that is made, which must not exist. Other files stand in a directory beside
+	// it, with ".parts" behind its name, until the Builder is closed.
+	FS  projections.FS
+	Dir string
+	// New returns a projection, to several goroutines at a time. Each partition is folded by one of its own.
+	New func() projections.Projection
+	// Partitions are those to build; nil means all.
+	Partitions *projections.Partitions
+	// Memory is about how many bytes the build takes. A partition whose rows do not fit into it is folded on disk, which is slow.
+	// Default 512 MiB.
+	Memory int
+	// Workers is how many partitions are folded at a time, if there is memory for so many. Default: one a processor.
+	Workers int
+	// Around is called for every partition, from several goroutines, with how many events it has and what folds them. It may wait, and
+	// its error ends the build; nil means nothing is around.
+	Around func(ctx context.Context, events int64, fold func() error) error
+}
+
+// Builder makes a store. The caller adds the envelopes of a log from its start on, then finishes, and closes in any case.
+type Builder struct {
+	o Options
+	// projection is one of New, which folds nothing.
+	projection projections.Projection
+	parts      string
+	sequencer  *projections.Sequencer
+	scatter    *scatter
+	files      atomic.Int64
+	log        events.LogID
+}
+
+// New begins a build.
+func New(o Options) (*Builder, error) {
+	o.Memory = cmp.Or(o.Memory, 512<<20)
+	o.Workers = cmp.Or(o.Workers, runtime.GOMAXPROCS(0))
+	if o.Around == nil {
+		o.Around = func(_ context.Context, _ int64, fold func() error) error { return fold() }
+	}
+	b := &Builder{o: o, projection: o.New(), parts: o.Dir + ".parts"}
+	if err := o.FS.RemoveAll(b.parts); err != nil {
+		return nil, err
+	}
+	if err := o.FS.MkdirAll(b.parts, 0o755); err != nil {
+		return nil, err
+	}
+	var err error
+	if b.scatter, err = newScatter(o.FS, o.FS.PathJoin(b.parts, "events")); err != nil {
+		return nil, err
+	}
+	b.sequencer, err = projections.NewSequencer(b.projection, o.Partitions, b.accepted)
+	return b, err
+}
+
+// accepted appends an event to those of the partitions to which it is delivered.
+func (b *Builder) accepted(ev *events.Event, logTime events.Micros) error {
+	var to projections.Partitions
+	if ev.Kind == events.BackfillClosed {
+		to.AddAll()
+	} else {
+		b.projection.Route(ev, &to)
+	}
+	return to.Each(func(partition uint8) error {
+		if b.o.Partitions != nil && !b.o.Partitions.Has(partition) {
+			return nil
+		}
+		return b.scatter.add(partition, ev, logTime)
+	})
+}
+
+// Add adds envelopes, which must follow each other in the log, from its start on.
+func (b *Builder) Add(envs []*events.Envelope) error {
+	if len(envs) > 0 {
+		b.log = envs[0].Cursor.Log
+	}
+	return b.sequencer.Fold(envs)
+}
+
+// Cursor returns where the last envelope ends.
+func (b *Builder) Cursor() events.Cursor { return b.sequencer.Cursor() }
+
+// bytesPerByte is how much memory the rows take of the events of a partition, for each byte of those: four rows of a follow of 30
+// bytes, of some 100 bytes each with what finds them.
+const bytesPerByte = 14
+
+// Scattered returns how many events are to be folded, each counted once a partition.
+func (b *Builder) Scattered() (events int64) {
+	for i := range b.scatter.parts {
+		events += b.scatter.parts[i].events
+	}
+	return events
+}
+
+// Finish folds what was added and makes the store, which stands at [Builder.Cursor].
+func (b *Builder) Finish(ctx context.Context) error {
+	if err := b.scatter.done(); err != nil {
+		return err
+	}
+	largest, all := int64(1), int64(0)
+	for i := range b.scatter.parts {
+		largest = max(largest, b.scatter.parts[i].raw)
+		all += b.scatter.parts[i].raw
+	}
+	workers := max(1, min(b.o.Workers, int(int64(b.o.Memory)/(largest*bytesPerByte))))
+	ranges := b.ranges(all, 8*workers)
+	var mu sync.Mutex
+	var tables []string
+	var late []*runs
+	group, folding := errgroup.WithContext(ctx)
+	group.SetLimit(workers)
+	for _, r := range ranges {
+		group.Go(func() error {
+			names, runs, err := b.fold(folding, r[0], r[1], b.o.Memory/4/len(ranges))
+			mu.Lock()
+			defer mu.Unlock()
+			tables, late = append(tables, names...), append(late, runs)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("build %s: %w", b.projection.Name(), err)
+	}
+	rest, err := b.merge(ctx, late)
+	if err != nil {
+		return fmt.Errorf("build %s: %w", b.projection.Name(), err)
+	}
+	return projections.CreateStore(ctx, b.o.FS, b.o.Dir, b.projection, tables, rest)
+}
+
+// ranges cuts the partitions into neighbors with about as many bytes of events each.
+func (b *Builder) ranges(all int64, n int) (ranges [][2]int) {
+	from, sum := 0, int64(0)
+	for p := range events.NumPartitions {
+		sum += b.scatter.parts[p].raw
+		if sum*int64(n) >= all*int64(len(ranges)+1) || p == events.NumPartitions-1 {
+			ranges = append(ranges, [2]int{from, p + 1})
+			from = p + 1
+		}
+	}
+	return ranges
+}
+
+// fold folds the partitions from one on up to another, and writes their rows: those in place into tables.
+func (b *Builder) fold(ctx context.Context, from, to, most int) (names []string, rest *runs, err error) {
+	t := &tables{b: b, level: projections.LastLevel}
+	rest = &runs{b: b, most: most}
+	var m projections.MemoryFold // one for all: they take about as much memory each
+	for p := from; p < to; p++ {
+		if ctx.Err() != nil {
+			return nil, nil, errors.Join(ctx.Err(), t.close())
+		}
+		if b.o.Partitions != nil && !b.o.Partitions.Has(uint8(p)) {
+			continue
+		}
+		err := b.o.Around(ctx, b.scatter.parts[p].events, func() error { return b.foldOne(&m, uint8(p), t, rest) })
+		if err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("partition %d: %w", p, err), t.close())
+		}
+	}
+	return t.names, rest, t.close()
+}
+
+func (b *Builder) foldOne(m *projections.MemoryFold, partition uint8, t *tables, rest *runs) (err error) {
+	var parts projections.Partitions
+	parts.Add(partition)
+	p := b.o.New()
+	if b.scatter.parts[partition].raw*bytesPerByte > int64(min(b.o.Memory, 2<<30)) {
+		dir := b.newFile("fold")
+		m = new(projections.MemoryFold)
+		if err := m.BeginOnDisk(b.o.FS, dir, p, &parts, b.log); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, m.Close(), b.o.FS.RemoveAll(dir)) }()
+	} else if err := m.Begin(p, &parts, b.log); err != nil {
+		return err
+	}
+	if err := b.scatter.each(partition, m.Fold); err != nil {
+		return err
+	}
+	if at := b.sequencer.Ticked(); at > 0 {
+		if err := m.Tick(at); err != nil {
+			return err
+		}
+	}
+	it := m.Rows()
+	for err == nil && it.Next() {
+		switch of := projections.PartitionOf(p, it.Key()); {
+		case of == projections.StoreWide: // the sequencer has it
+		case inPlace(of, it.Key()):
+			err = t.set(it.Key(), it.Value())
+		default:
+			err = rest.set(it.Key(), it.Value())
+		}
+	}
+	return errors.Join(err, it.Close())
+}
+
+// merge writes all rows that are not in place, and those of the store as a whole, among which those of a region may stand.
+func (b *Builder) merge(ctx context.Context, late []*runs) ([]string, error) {
+	var sorted []cursor
+	for _, r := range late {
+		for _, name := range r.names {
+			f, err := b.openRun(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			sorted = append(sorted, f)
+		}
+		r.sort()
+		sorted = append(sorted, &inMemory{of: r})
+	}
+	t := &tables{b: b, level: projections.LastLevel}
+	err := merge(ctx, append(sorted, ofStore{b.sequencer.Rows()}), t.set)
+	return t.names, errors.Join(err, t.close())
+}
+
+func (b *Builder) newFile(kind string) string {
+	return b.o.FS.PathJoin(b.parts, fmt.Sprintf("%s-%06d", kind, b.files.Add(1)))
+}
+
+// Close removes all files but the store.
+func (b *Builder) Close() error { return b.o.FS.RemoveAll(b.parts) }

@@ -1,0 +1,83 @@
+package build_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/seen"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newSeen() projections.Projection { return seen.New(seen.DefaultSettings()) }
+
+// someMonths returns a log in which ann plays once, and others, of other partitions, go on for months.
+func someMonths() (envs []*events.Envelope) {
+	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}
+	for _, user := range []string{"ann", "bob", "cid", "dee", "bob", "cid", "dee"} {
+		c.Seq++
+		c.LastTime += events.Micros(12 * 24 * time.Hour / time.Microsecond)
+		envs = append(envs, &events.Envelope{
+			Kinds: events.Kinds(events.Played), Cursor: c, Events: []events.Event{{
+				Kind: events.Played, User: user, Item: "7", Time: c.LastTime, Seq: c.Seq,
+			}},
+		})
+	}
+	return envs
+}
+
+// TestTimeGoesByForAll: months of a user who does nothing more are closed by the time that the events of others take.
+func TestTimeGoesByForAll(t *testing.T) {
+	envs, fs := someMonths(), vfs.NewMem()
+	b := begin(t, fs, envs)
+	if err := b.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := conformance.Open(t, fs, newSeen(), projections.Bounds{})
+	rows := conformance.RowsOf(t, s)
+	conformance.Close(t, s)
+	rows.MustEqual(t, conformance.Straight(t, newSeen(), envs), "built")
+}
+
+func begin(t *testing.T, fs projections.FS, envs []*events.Envelope) *build.Builder {
+	t.Helper()
+	b, err := build.New(build.Options{FS: fs, Dir: "data/seen/000001", New: newSeen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := b.Add(envs); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestInterrupted: a build that is ended leaves no store, and no other file once it is closed.
+func TestInterrupted(t *testing.T) {
+	fs := vfs.NewMem()
+	b := begin(t, fs, someMonths())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.Finish(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if names, _ := fs.List("data/seen"); len(names) > 0 {
+		t.Errorf("there are %v", names)
+	}
+}

@@ -1,0 +1,289 @@
+package build
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/s2"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// scatter holds events by partition: a buffer each, in memory, and their full ones, compressed, in one file. It is written once, then
+// read by partition, by any number of goroutines.
+type scatter struct {
+	fs    projections.FS
+	name  string
+	out   io.WriteCloser
+	size  int64
+	parts [events.NumPartitions]part
+	// space is for compressing.
+	space []byte
+}
+
+// part is the events of one partition.
+type part struct {
+	// buf has the events since the last block, last the one before the next.
+	buf  []byte
+	last stamp
+	// blocks are in the file, in order.
+	blocks []block
+	// raw is the number of bytes of all events, events their number.
+	raw, events int64
+}
+
+// stamp is what an event is written as the difference to.
+type stamp struct {
+	seq           uint64
+	time, logTime events.Micros
+}
+
+type block struct {
+	at  int64
+	len int32
+}
+
+// blockBytes is how many bytes of events of a partition are compressed together.
+const blockBytes = 32 << 10
+
+func newScatter(fs projections.FS, name string) (*scatter, error) {
+	out, err := fs.Create(name, "build")
+	if err != nil {
+		return nil, err
+	}
+	return &scatter{fs: fs, name: name, out: out}, nil
+}
+
+// add appends an event to those of a partition.
+func (s *scatter) add(partition uint8, ev *events.Event, logTime events.Micros) error {
+	p := &s.parts[partition]
+	n := len(p.buf)
+	p.buf = appendEvent(p.buf, ev, logTime, &p.last)
+	p.raw += int64(len(p.buf) - n)
+	p.events++
+	if len(p.buf) < blockBytes {
+		return nil
+	}
+	return s.flush(p)
+}
+
+func (s *scatter) flush(p *part) error {
+	s.space = s2.Encode(s.space[:cap(s.space)], p.buf)
+	if _, err := s.out.Write(s.space); err != nil {
+		return err
+	}
+	p.blocks = append(p.blocks, block{s.size, int32(len(s.space))})
+	s.size += int64(len(s.space))
+	p.buf, p.last = p.buf[:0], stamp{}
+	return nil
+}
+
+// done ends the writing.
+func (s *scatter) done() error {
+	for i := range s.parts {
+		if p := &s.parts[i]; len(p.blocks) > 0 && len(p.buf) > 0 {
+			if err := s.flush(p); err != nil {
+				return err
+			}
+			p.buf = nil
+		}
+	}
+	return s.out.Close()
+}
+
+// each calls do with the events of a partition, in the order of the log. The event is good until do returns; its strings may be kept.
+func (s *scatter) each(partition uint8, do func(ev *events.Event, logTime events.Micros) error) (err error) {
+	p := &s.parts[partition]
+	if len(p.blocks) == 0 {
+		return eachEvent(p.buf, do)
+	}
+	f, err := s.fs.Open(s.name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	var packed, raw []byte
+	for _, b := range p.blocks {
+		packed = append(packed[:0], make([]byte, b.len)...)
+		if _, err := f.ReadAt(packed, b.at); err != nil {
+			return fmt.Errorf("read events of partition %d: %w", partition, err)
+		}
+		if raw, err = s2.Decode(raw[:cap(raw)], packed); err != nil {
+			return fmt.Errorf("read events of partition %d: %w", partition, err)
+		}
+		if err := eachEvent(raw, do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// An event is: kind; bits of what follows, varint; sequence, slot, time, log time, as differences; the fields that are not empty.
+// Offset and event id are of no use to a fold.
+const (
+	hasBackfill = 1 << iota
+	hasUser
+	hasPeer
+	hasBoard
+	hasPin
+	hasItem
+	hasItems
+	hasRepin
+	hasTitle
+	hasAttributes
+	hasScore
+	hasEncoded
+	hasSource
+)
+
+func appendEvent(dst []byte, ev *events.Event, logTime events.Micros, last *stamp) []byte {
+	bits := uint64(0)
+	for _, f := range []struct {
+		set bool
+		bit uint64
+	}{
+		{ev.Backfill, hasBackfill},
+		{ev.User != "", hasUser},
+		{ev.Peer != "", hasPeer},
+		{ev.Board != "", hasBoard},
+		{ev.Pin != "", hasPin},
+		{ev.Item != "", hasItem},
+		{len(ev.Items) > 0, hasItems},
+		{ev.RepinUser != "" || ev.RepinPin != "", hasRepin},
+		{ev.Title != "", hasTitle},
+		{len(ev.Attributes) > 0, hasAttributes},
+		{ev.Score != 0, hasScore},
+		{len(ev.Encoded) > 0, hasEncoded},
+		{ev.Source != "", hasSource},
+	} {
+		if f.set {
+			bits |= f.bit
+		}
+	}
+	dst = append(dst, byte(ev.Kind))
+	dst = binary.AppendUvarint(dst, bits)
+	dst = binary.AppendUvarint(dst, ev.Seq-last.seq)
+	dst = binary.AppendUvarint(dst, uint64(ev.Slot))
+	dst = binary.AppendVarint(dst, int64(ev.Time-last.time))
+	dst = binary.AppendVarint(dst, int64(logTime-last.logTime))
+	*last = stamp{ev.Seq, ev.Time, logTime}
+	text := func(bit uint64, s string) {
+		if bits&bit != 0 {
+			dst = append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+		}
+	}
+	text(hasUser, ev.User)
+	text(hasPeer, ev.Peer)
+	text(hasBoard, ev.Board)
+	text(hasPin, ev.Pin)
+	text(hasItem, ev.Item)
+	if bits&hasItems != 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(ev.Items)))
+		for _, item := range ev.Items {
+			text(hasItems, item)
+		}
+	}
+	text(hasRepin, ev.RepinUser)
+	text(hasRepin, ev.RepinPin)
+	text(hasTitle, ev.Title)
+	text(hasAttributes, string(ev.Attributes))
+	if bits&hasScore != 0 {
+		dst = binary.AppendVarint(dst, ev.Score)
+	}
+	text(hasEncoded, string(ev.Encoded))
+	text(hasSource, ev.Source)
+	return dst
+}
+
+var errScattered = errors.New("build: the file of scattered events is damaged")
+
+// cutter reads what appendEvent has written. Strings share the memory of text, which is one copy of the block.
+type cutter struct {
+	text   string
+	raw    []byte
+	at     int
+	failed bool
+}
+
+func (c *cutter) uvarint() uint64 {
+	v, n := binary.Uvarint(c.raw[c.at:])
+	if n <= 0 {
+		c.failed, c.at = true, len(c.raw)
+		return 0
+	}
+	c.at += n
+	return v
+}
+
+func (c *cutter) varint() int64 {
+	v, n := binary.Varint(c.raw[c.at:])
+	if n <= 0 {
+		c.failed, c.at = true, len(c.raw)
+		return 0
+	}
+	c.at += n
+	return v
+}
+
+func (c *cutter) string(has bool) string {
+	if !has {
+		return ""
+	}
+	n := c.uvarint()
+	if n > uint64(len(c.raw)-c.at) {
+		c.failed, c.at = true, len(c.raw)
+		return ""
+	}
+	c.at += int(n)
+	return c.text[c.at-int(n) : c.at]
+}
+
+func eachEvent(raw []byte, do func(ev *events.Event, logTime events.Micros) error) error {
+	c := cutter{raw: raw, text: string(raw)}
+	var last stamp
+	for c.at < len(raw) {
+		var ev events.Event
+		c.event(&ev, &last)
+		if c.failed {
+			return errScattered
+		}
+		if err := do(&ev, last.logTime); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cutter) event(ev *events.Event, last *stamp) {
+	ev.Kind = events.Kind(c.raw[c.at])
+	c.at++
+	bits := c.uvarint()
+	has := func(bit uint64) bool { return bits&bit != 0 }
+	last.seq += c.uvarint()
+	ev.Seq, ev.Slot, ev.Backfill = last.seq, uint16(c.uvarint()), has(hasBackfill)
+	last.time += events.Micros(c.varint())
+	last.logTime += events.Micros(c.varint())
+	ev.Time = last.time
+	ev.User, ev.Peer, ev.Board = c.string(has(hasUser)), c.string(has(hasPeer)), c.string(has(hasBoard))
+	ev.Pin, ev.Item = c.string(has(hasPin)), c.string(has(hasItem))
+	if has(hasItems) {
+		for n := c.uvarint(); n > 0 && !c.failed; n-- {
+			ev.Items = append(ev.Items, c.string(true))
+		}
+	}
+	ev.RepinUser, ev.RepinPin = c.string(has(hasRepin)), c.string(has(hasRepin))
+	ev.Title = c.string(has(hasTitle))
+	if has(hasAttributes) {
+		ev.Attributes = []byte(c.string(true))
+	}
+	if has(hasScore) {
+		ev.Score = c.varint()
+	}
+	if has(hasEncoded) {
+		ev.Encoded = []byte(c.string(true))
+	}
+	ev.Source = c.string(has(hasSource))
+}

@@ -1,0 +1,73 @@
+package build
+
+import (
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+type scattered struct {
+	Event   events.Event
+	LogTime events.Micros
+}
+
+// TestScatter: each partition gets back what was added to it, in order, but what no fold needs.
+func TestScatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, err := newScatter(vfs.NewMem(), "events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want [3][]scattered
+		opt := rapid.SampledFrom([]histories.Options{{}, {Feeds: true}, {Plays: true}}).Draw(t, "kind")
+		envs := histories.Envelopes(histories.History(t, opt))
+		flush := rapid.Bool().Draw(t, "flush")
+		for _, env := range envs {
+			for i := range env.Events {
+				ev := &env.Events[i]
+				part := i % len(want)
+				if err := s.add(uint8(part), ev, env.Cursor.LastTime); err != nil {
+					t.Fatal(err)
+				}
+				if p := &s.parts[part]; flush && i%5 == 0 && len(p.buf) > 0 {
+					if err := s.flush(p); err != nil {
+						t.Fatal(err)
+					}
+				}
+				kept := *ev
+				kept.ID, kept.Offset = "", 0
+				want[part] = append(want[part], scattered{kept, env.Cursor.LastTime})
+			}
+		}
+		if err := s.done(); err != nil {
+			t.Fatal(err)
+		}
+		for part := range want {
+			var got []scattered
+			err := s.each(uint8(part), func(ev *events.Event, logTime events.Micros) error {
+				got = append(got, scattered{*ev, logTime})
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want[part], got); diff != "" {
+				t.Fatalf("partition %d (-added +read):\n%s", part, diff)
+			}
+		}
+	})
+}
+
+// FuzzScattered: damaged bytes are an error, never a panic.
+func FuzzScattered(f *testing.F) {
+	var last stamp
+	f.Add(appendEvent(nil, &events.Event{Kind: events.Served, User: "ann", Items: []string{"7", "i"}, Seq: 3, Time: 5}, 6, &last))
+	f.Fuzz(func(_ *testing.T, raw []byte) {
+		_ = eachEvent(raw, func(*events.Event, events.Micros) error { return nil })
+	})
+}

@@ -1,0 +1,64 @@
+package counters
+
+import "github.com/skein-feed/skein/projections"
+
+// What the home of an item knows of pins. Which of them live is known with their owners alone: a creation of a pin that lives is void,
+// and late history may be older than a deletion. So the home of an item keeps what was said of it once: that an owner has named it, by
+// which pin, and whether that was a re-pin. It keeps it until the owner is deleted.
+
+// pinNames folds at the home of an item that a pin_created names it.
+func (c *Counters) pinNames() error {
+	ev := c.ev
+	key := namedKey(nil, ev.User, ev.Item, ev.Pin)
+	row, known, err := c.b.Get(key)
+	if err != nil {
+		return err
+	}
+	repinned := false
+	if known {
+		if repinned, err = decodeNamed(row); err != nil {
+			return err
+		}
+	}
+	repins := ev.RepinUser != "" && !repinned
+	if known && !repins {
+		return nil
+	}
+	it, err := c.readItem(ev.Item)
+	if err != nil {
+		return err
+	}
+	before := it
+	if !known {
+		if err := c.candidate(&it); err != nil {
+			return err
+		}
+	}
+	c.b.Set(key, appendNamed(c.value[:0], repinned || repins))
+	if repins {
+		it.repins++
+		if err := c.addHeat(ev.Item, &it, c.settings.RepinWeight); err != nil {
+			return err
+		}
+	}
+	if it != before {
+		c.writeItem(ev.Item, &it)
+	}
+	return nil
+}
+
+// The row says whether the pin re-pinned the item: one byte, or nothing.
+
+func appendNamed(dst []byte, repinned bool) []byte {
+	if repinned {
+		dst = append(dst, 1)
+	}
+	return dst
+}
+
+func decodeNamed(row []byte) (repinned bool, err error) {
+	if len(row) > 1 || len(row) == 1 && row[0] != 1 {
+		return false, projections.RowError("pin that named an item", row)
+	}
+	return len(row) == 1, nil
+}

@@ -1,0 +1,126 @@
+package counters
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// longIDs are ids of every form for the users of generated histories, whose own are too short to be looked for in rows.
+var longIDs = map[string]string{
+	"": "", "ann": "raw-user-one", "7": "8877665544332211001", "10": "9988776655443322110", "007": "007-raw-user", "bob": "raw-user-two",
+	"6ba7b810-9dad-11d1-80b4-00c04fd430c8": "0badcafe-9dad-4dd1-8bbb-00c04fd43099",
+}
+
+// deletion gives the users of a history long ids, deletes one of them at its end, and lets the imports come again, at
+// offsets that are new.
+func deletion(t *rapid.T, history []events.Event) (all []events.Event, victim string) {
+	for i := range history {
+		ev := &history[i]
+		ev.User, ev.Peer, ev.RepinUser = longIDs[ev.User], longIDs[ev.Peer], longIDs[ev.RepinUser]
+		if ev.Encoded == nil {
+			continue
+		}
+		if read, rejection := events.FromProto(ev.Proto()); rejection == nil {
+			ev.Encoded = read.Encoded
+		}
+	}
+	envs := histories.Envelopes(history)
+	seq, at := envs[len(envs)-1].Seq(), envs[len(envs)-1].Cursor.LastTime
+	add := func(ev events.Event) {
+		if seq, at = seq+1, at+1; !ev.Backfill {
+			ev.Time = at
+		}
+		ev.Seq, ev.Slot = seq, 0
+		history = append(history, ev)
+	}
+	victim = longIDs[rapid.SampledFrom([]string{"ann", "7", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}).Draw(t, "deleted")]
+	n := len(history)
+	add(events.Event{Kind: events.UserDeleted, User: victim})
+	for _, ev := range history[:n] {
+		if ev.Backfill {
+			ev.Offset += 1_000_000
+			add(ev)
+		}
+	}
+	return history, victim
+}
+
+// TestErased: once a user was deleted no row has the id, whatever there was, whatever imports bring afterwards (I12).
+func TestErased(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		history, victim := deletion(t, drawHistory(t))
+		set := drawSizes(t)
+		s := openStore(t, set, rapid.SampledFrom(someBounds).Draw(t, "bounds"))
+		defer s.Close()
+		for _, env := range histories.Envelopes(history) {
+			foldOne(t, s, env)
+		}
+		checkGone(t, s, victim, history)
+		compareItems(t, s, set, history)
+	})
+}
+
+// checkGone looks for the id of a user in all rows, as text and as keys have it.
+func checkGone(t failer, s *projections.Store, user string, history []events.Event) {
+	t.Helper()
+	id := bytes.TrimRight(events.AppendID(nil, user)[1:], "\x00")
+	has := func(b []byte) bool { return bytes.Contains(b, id) || bytes.Contains(b, []byte(user)) }
+	for key, value := range readRows(t, s) {
+		if has([]byte(key)) || has([]byte(value)) {
+			text, err := DescribeKey([]byte(key), []byte(value))
+			t.Fatalf("%s was deleted and is named in the row\n%s %v\nafter\n%s", user, text, err, tell(history))
+		}
+	}
+}
+
+// TestErasedInSteps: a user with thousands of pins and likes is erased in steps, and leaves what others did.
+func TestErasedInSteps(t *testing.T) {
+	var rows [2]map[string]string
+	for i, bounds := range someBounds {
+		set := usual()
+		set.named = 2
+		l := newItemLog(t, set)
+		l.s.Close()
+		l.s = openStore(t, set, bounds)
+		var all []events.Event
+		for n := range 3000 {
+			item := "item" + string(rune('a'+n%26)) + string(rune('a'+n%7))
+			all = append(all,
+				creates("bob-to-go", "p"+string(rune('0'+n/1000))+item+string(rune('0'+n%10)), "board"+string(rune('0'+n%4)), item),
+				events.Event{Kind: events.Liked, User: "bob-to-go", Item: item},
+				events.Event{Kind: events.Liked, User: "eve", Item: item},
+				events.Event{Kind: events.Played, User: "bob-to-go", Item: item},
+				creates("eve", item, "", item))
+		}
+		all = append(all, events.Event{Kind: events.BoardDeleted, User: "bob-to-go", Board: "board1"})
+		l.addAll(all)
+		l.add(events.Event{Kind: events.UserDeleted, User: "bob-to-go"})
+		checkGone(t, l.s, "bob-to-go", nil)
+		rows[i] = readRows(t, l.s)
+		v := viewOf(t, l.s)
+		q := Query(v)
+		bob, err := q.User("bob-to-go")
+		item, err2 := q.Item("itemaa")
+		eve, err3 := q.User("eve")
+		if err != nil || err2 != nil || err3 != nil || bob != (UserCounts{}) || item.Likes != 1 || item.Plays == 0 || eve.Pins != 182 {
+			t.Errorf("bob %+v, item %+v, eve %+v: %v %v %v", bob, item, eve, err, err2, err3)
+		}
+		if got := list(t, q, Scope{Owner: "eve"}, 50); len(got) != 182 {
+			t.Errorf("the list of eve has %d items", len(got))
+		}
+		if err := v.Close(); err != nil {
+			t.Error(err)
+		}
+		l.close()
+	}
+	if diff := cmp.Diff(rows[0], rows[1]); diff != "" {
+		t.Error(diff)
+	}
+}

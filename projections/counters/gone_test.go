@@ -1,0 +1,42 @@
+package counters
+
+import (
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// TestGone: what is gone is kept as long as history or a live pin could miss it, and no longer.
+func TestGone(t *testing.T) {
+	l := newItemLog(t, usual())
+	defer l.close()
+	check := func(when string, stones, boards int) {
+		t.Helper()
+		if got := countRows(t, l.s); got[tagTombstone] != stones || got[tagBoardLife] != boards {
+			t.Errorf("%s: %d tombstones, %d boards", when, got[tagTombstone], got[tagBoardLife])
+		}
+	}
+	board := func(kind events.Kind, owner, id string) events.Event {
+		return events.Event{Kind: kind, User: owner, Board: id}
+	}
+	l.add(board(events.BoardDeleted, "ann", "art"), board(events.BoardDeleted, "ann", "tea"), board(events.BoardDeleted, "bob", "art"))
+	check("deleted", 0, 3)
+	l.add(creates("ann", "p", "art", "i"), creates("bob", "p", "tea", "i"))
+	l.add(board(events.BoardCreated, "ann", "art"), board(events.BoardCreated, "ann", "new"))
+	check("made again", 0, 3)
+	l.add(creates("ann", "p", "art", "j"))
+	v := viewOf(t, l.s)
+	for item, want := range map[string]int64{"i": 0, "j": 1} {
+		if n, err := Query(v).Shows(item, "ann", nil); n != want || err != nil {
+			t.Errorf("%d pins of ann show %s: %v", n, item, err)
+		}
+	}
+	v.Close()
+	l.add(events.Event{Kind: events.UserDeleted, User: "ann"})
+	check("ann is gone", 1, 1)
+	l.add(events.Event{Kind: events.BackfillClosed})
+	l.add(events.Event{Kind: events.UserDeleted, User: "ann"})
+	check("no history comes", 0, 1)
+	l.add(board(events.BoardCreated, "bob", "art"))
+	check("no board is missing", 0, 0)
+}

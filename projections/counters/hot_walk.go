@@ -1,0 +1,164 @@
+package counters
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/skein-feed/skein/projections"
+)
+
+// hotWalk walks over the places of a list at a position: the versions that stand in it and the items that it has by name, merged.
+type hotWalk struct {
+	q      *Queries
+	prefix []byte
+	at     session
+	it     projections.Iterator
+	// shown reads what the owner's living pins show; nil in everybody's list, which has all.
+	shown projections.Iterator
+	// head is the next place of a version; nil means there is none.
+	head []byte
+	// byName are the places of items by name that were not given yet, in order.
+	byName [][]byte
+	// most rows are read; 0 means as many as it takes.
+	most int
+}
+
+// walk returns the first n places of a list after one, in its order, of what is shown. ok is false where that took more rows than
+// it may; 0 means it may take any number.
+func (q *Queries) walk(ctx context.Context, s Scope, at session, after []byte, n, most int) (places [][]byte, ok bool, err error) {
+	list := topPrefix()
+	if s.Owner != "" {
+		list = ownerTopPrefix(s.Owner)
+	}
+	w := &hotWalk{q: q, prefix: append(bytes.Clone(list), entryVersion), at: at, most: most}
+	if s.Owner != "" {
+		if err := w.readByName(ctx, append(bytes.Clone(list), entryName), after); err != nil {
+			return nil, false, err
+		}
+	}
+	lower := w.prefix
+	if after != nil {
+		// Behind all versions that have the place.
+		lower = projections.PrefixEnd(append(bytes.Clone(w.prefix), after...))
+	}
+	w.it = q.r.Iter(lower, projections.PrefixEnd(w.prefix))
+	if s.Owner != "" {
+		of := projections.AppendKey(nil, tagShown, s.Owner)
+		w.shown = q.r.Iter(of, projections.PrefixEnd(of))
+	}
+	places, err = w.take(ctx, s, n)
+	if cerr := w.close(); err == nil {
+		err = cerr
+	}
+	return places, !w.over(), err
+}
+
+func (w *hotWalk) close() error {
+	err := w.it.Close()
+	if w.shown != nil {
+		err = errors.Join(err, w.shown.Close())
+	}
+	return err
+}
+
+// over reports whether the walk has read more than it may.
+func (w *hotWalk) over() bool { return w.most > 0 && w.q.rows > w.most }
+
+// take returns the next n places of what is shown.
+func (w *hotWalk) take(ctx context.Context, s Scope, n int) (places [][]byte, err error) {
+	if err := w.advance(ctx); err != nil {
+		return nil, err
+	}
+	for len(places) < n && !w.over() {
+		place, err := w.next(ctx)
+		if err != nil || place == nil {
+			return places, err
+		}
+		shown, err := w.shows(ctx, s, place)
+		if err != nil {
+			return nil, err
+		}
+		if shown {
+			places = append(places, place)
+		}
+	}
+	return places, nil
+}
+
+// shows reports whether the item of a place is shown: by a living pin, or in everybody's list.
+func (w *hotWalk) shows(ctx context.Context, s Scope, place []byte) (bool, error) {
+	if w.shown == nil {
+		return true, nil
+	}
+	item, _, _, err := cutPlace(place)
+	if err != nil {
+		return false, err
+	}
+	prefix := projections.AppendKey(nil, tagShown, s.Owner, item)
+	for ok := w.shown.SeekGE(prefix); ok && bytes.HasPrefix(w.shown.Key(), prefix); ok = w.shown.Next() {
+		if err := w.q.count(ctx); err != nil {
+			return false, err
+		}
+		if s.Board == nil || string(w.shown.Value()) == *s.Board {
+			return true, nil
+		}
+	}
+	return false, w.q.count(ctx)
+}
+
+// advance moves to the next version that holds at the position.
+func (w *hotWalk) advance(ctx context.Context) error {
+	for w.head = nil; !w.over() && w.it.Next(); {
+		if err := w.q.count(ctx); err != nil {
+			return err
+		}
+		rest := w.it.Key()[len(w.prefix):]
+		_, _, from, err := cutVersionEntry(rest)
+		if err != nil {
+			return err
+		}
+		to, err := decodeTo(w.it.Value())
+		if err != nil {
+			return err
+		}
+		if from <= w.at.seq && w.at.seq < to {
+			w.head = bytes.Clone(rest[:len(rest)-8])
+			return nil
+		}
+	}
+	return nil
+}
+
+// next returns the next place; nil means the list ends.
+func (w *hotWalk) next(ctx context.Context) (place []byte, err error) {
+	if len(w.byName) > 0 && (w.head == nil || bytes.Compare(w.byName[0], w.head) < 0) {
+		place, w.byName = w.byName[0], w.byName[1:]
+		return place, nil
+	}
+	if place = w.head; place == nil {
+		return nil, nil
+	}
+	return place, w.advance(ctx)
+}
+
+// readByName looks up the scores of the items that a list has by name.
+func (w *hotWalk) readByName(ctx context.Context, prefix, after []byte) (err error) {
+	var items []string
+	it := w.q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	for err == nil && !w.over() && it.Next() {
+		var item string
+		if item, err = cutLast(it.Key()[len(prefix):]); err == nil {
+			items = append(items, item)
+			err = w.q.count(ctx)
+		}
+	}
+	if cerr := it.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil || len(items) == 0 {
+		return err
+	}
+	w.byName, err = w.q.placesOf(ctx, items, w.at, after)
+	return err
+}

@@ -1,0 +1,188 @@
+package counters
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// The rows, in physical order. A key begins with the shard of its first id and the tag; where there is none, with that of the store.
+// A is a user, B an owner of pins, b a board of B, p a pin of B, i an item; ^ is the complement of a number in 8 bytes, so that the
+// highest comes first; part(i) is the partition of i in one byte. Behind "part of i" stands a row of the partition of i, under its
+// first shard; the home of a row in "region of i" is i. All other rows have the first id as their home.
+//
+//	tag   key                      value      holds
+//	0x70  B p                      pin facts  all that is still needed of what was said about the pin (package pinfacts)
+//	0x71  B b p                    -          p is on b, or would be if late history came (pinfacts.Row.Places)
+//	0x72  A                        counts     living pins of A, plays by A
+//	0x73  B b                      count      living pins on b
+//	0x74  B i p                    board      the living pin p shows i, on this board
+//	0x75  part of i: A i           like       A likes i, or did
+//	0x76  i                        item       plays, likes, re-pins; in how many lists it is by its score; heat
+//	0x77  i ^from                  version    the score of i from a position on
+//	0x78  i B                      -          the list of B has i by its score
+//	0x79  region of i: B part(i) i p  named   p was once created to show i
+//	0x7a  region of i: entry       to         everybody's list by heat, in the shard of the store
+//	0x7b  region of i: B entry     to         the list of B
+//	0x7c  part of i: ended i from  -          a version that ended, and will be dropped
+//	0x7d  part of i:               time       when the first of those ended
+//	0x7e  store: hash(B) hash(B,b) life       b was deleted once, and whether it was made again
+//	0x7f  store: hash(A)           -          A was deleted: a keyed hash stands for the id
+//
+// What an entry is, and to, stands with listKey.
+const (
+	tagPin projections.Tag = projections.FirstCountersTag + iota
+	tagPlace
+	tagDoings
+	tagBoardPins
+	tagShown
+	tagLike
+	tagItem
+	tagVersion
+	tagListed
+	tagNamed
+	tagTop
+	tagOwnerTop
+	tagEnded
+	tagFirstEnded
+	tagBoardLife
+	tagTombstone
+)
+
+// Walked are the tags of lists.
+func (*Counters) Walked() []projections.Tag {
+	return []projections.Tag{
+		tagPlace, tagShown, tagListed, tagNamed, tagTop, tagOwnerTop, tagEnded,
+	}
+}
+
+func storeKey(dst []byte, tag projections.Tag) []byte {
+	return projections.AppendPrefix(dst, projections.StoreShard, tag)
+}
+
+// partitionOf returns the partition of an item.
+func partitionOf(item string) uint8 { return events.ShardOf(item).Partition() }
+
+// versionKey appends the key of the version of an item that begins at a position; of those from it on backwards it is the
+// first.
+func versionKey(dst []byte, item string, from uint64) []byte {
+	return binary.BigEndian.AppendUint64(projections.AppendKey(dst, tagVersion, item), ^from)
+}
+
+// likeKey appends the key of what a user said of an item.
+func likeKey(dst []byte, user, item string) []byte {
+	return events.AppendID(likesOf(dst, partitionOf(item), user), item)
+}
+
+// likesOf appends what the keys of the likes of a user in a partition begin with.
+func likesOf(dst []byte, partition uint8, user string) []byte {
+	return events.AppendID(projections.AppendPartition(dst, partition, tagLike), user)
+}
+
+// namedKey appends the key of a pin that named an item.
+func namedKey(dst []byte, owner, item, pin string) []byte {
+	return events.AppendID(events.AppendID(namedIn(dst, owner, partitionOf(item)), item), pin)
+}
+
+// namedIn appends what the keys of the pins of an owner begin with that named items of a partition.
+func namedIn(dst []byte, owner string, partition uint8) []byte {
+	return append(projections.AppendKey(dst, tagNamed, owner), partition)
+}
+
+// cutNamed reads what follows the owner in such a key.
+func cutNamed(rest []byte) (item, pin string, err error) {
+	if len(rest) == 0 {
+		return "", "", projections.RowError("pin that named an item", rest)
+	}
+	return cutTwo(rest[1:])
+}
+
+// endedKey appends the key under which a version of an item waits to be dropped.
+func endedKey(dst []byte, ended events.Micros, item string, from uint64) []byte {
+	dst = projections.AppendPartition(dst, partitionOf(item), tagEnded)
+	return binary.BigEndian.AppendUint64(events.AppendID(binary.BigEndian.AppendUint64(dst, uint64(ended)), item), from)
+}
+
+// cutEnded reads what follows the tag in such a key.
+func cutEnded(rest []byte) (ended events.Micros, item string, from uint64, err error) {
+	if len(rest) < 8 || binary.BigEndian.Uint64(rest) > math.MaxInt64 {
+		return 0, "", 0, projections.RowError("ended version", rest)
+	}
+	ended = events.Micros(binary.BigEndian.Uint64(rest))
+	item, tail, err := events.CutID(rest[8:])
+	if err != nil || len(tail) != 8 {
+		return 0, "", 0, projections.RowError("ended version", rest)
+	}
+	return ended, item, binary.BigEndian.Uint64(tail), nil
+}
+
+// A list is named by the prefix of its rows.
+
+func topPrefix() []byte { return storeKey(nil, tagTop) }
+
+func ownerTopPrefix(owner string) []byte { return projections.AppendKey(nil, tagOwnerTop, owner) }
+
+// An entry of a list begins with what it is. Those by name come first:
+//
+//	0x00 i              the item i is in the list, by the score that its versions have
+//	0x01 ^score i ^from version of i: it was in the list by this score from a position on; the value is the position from
+//	                    which on it was not, as a varint, or nothing where it is
+//
+// A place is what stands between the first byte and the position: places compare as bytes.
+const (
+	entryName = iota
+	entryVersion
+)
+
+func nameKey(dst, list []byte, item string) []byte {
+	return events.AppendID(append(append(dst, list...), entryName), item)
+}
+
+func listKey(dst, list []byte, item string, score int64, from uint64) []byte {
+	dst = appendPlace(append(append(dst, list...), entryVersion), item, score)
+	return binary.BigEndian.AppendUint64(dst, ^from)
+}
+
+// appendPlace appends where an item of a score stands: the higher score first, then by id. Flipping the sign bit puts the
+// negative scores below the others.
+func appendPlace(dst []byte, item string, score int64) []byte {
+	return events.AppendID(binary.BigEndian.AppendUint64(dst, ^(uint64(score)^1<<63)), item)
+}
+
+// cutPlace reads a place and returns what follows it.
+func cutPlace(place []byte) (item string, score int64, rest []byte, err error) {
+	if len(place) < 8 {
+		return "", 0, nil, projections.RowError("place in a list", place)
+	}
+	score = int64(^binary.BigEndian.Uint64(place) ^ 1<<63)
+	if item, rest, err = events.CutID(place[8:]); err != nil {
+		return "", 0, nil, projections.RowError("place in a list", place)
+	}
+	return item, score, rest, nil
+}
+
+// cutVersionEntry reads what follows the first byte of an entry that is a version.
+func cutVersionEntry(rest []byte) (item string, score int64, from uint64, err error) {
+	item, score, tail, err := cutPlace(rest)
+	if err == nil && len(tail) != 8 {
+		err = projections.RowError("entry of a list", rest)
+	}
+	if err != nil {
+		return "", 0, 0, err
+	}
+	return item, score, ^binary.BigEndian.Uint64(tail), nil
+}
+
+// decodeTo reads the value of a version in a list: the position from which on it does not hold; the highest: it does.
+func decodeTo(row []byte) (to uint64, err error) {
+	if len(row) == 0 {
+		return math.MaxUint64, nil
+	}
+	to, n := binary.Uvarint(row)
+	if n != len(row) || row[n-1] == 0 && n > 1 {
+		return 0, projections.RowError("end of a version", row)
+	}
+	return to, nil
+}

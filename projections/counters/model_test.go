@@ -1,0 +1,462 @@
+package counters
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/model"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// sizes are settings, and bounds in the place of the constants, with which small histories reach everything.
+type sizes struct {
+	Settings
+	named, listed      int
+	computed, patience int64
+}
+
+func usual() sizes { return sizes{DefaultSettings(), named, listed, computed, patience} }
+
+func drawSizes(t *rapid.T) sizes {
+	s := usual()
+	s.HalfLife = rapid.SampledFrom([]time.Duration{time.Second, 24 * time.Hour}).Draw(t, "half-life")
+	s.named = rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "named")
+	s.listed = rapid.SampledFrom([]int{1, 2, 64}).Draw(t, "listed")
+	s.computed = rapid.SampledFrom([]int64{0, 2, 256}).Draw(t, "computed")
+	s.patience = rapid.SampledFrom([]int64{0, 2}).Draw(t, "patience") // 0: without end
+	return s
+}
+
+func (s sizes) projection() *Counters {
+	c := New(s.Settings)
+	c.named, c.listed = s.named, s.listed
+	return c
+}
+
+func (s sizes) query(v *projections.View) *Queries {
+	q := Query(v)
+	q.computed, q.patience = s.computed, s.patience
+	return q
+}
+
+// drawHistory draws a history about pins, or about plays, in which hours and months pass.
+func drawHistory(t *rapid.T) []events.Event {
+	plays := rapid.Bool().Draw(t, "plays")
+	return histories.History(t, histories.Options{Feeds: !plays, Plays: plays})
+}
+
+// failer is a *testing.T or a *rapid.T.
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+var someBounds = []projections.Bounds{{}, {BatchBytes: 1}}
+
+func openStore(t failer, s sizes, bounds projections.Bounds) *projections.Store {
+	t.Helper()
+	store, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: s.projection(), Bounds: bounds})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	return store
+}
+
+func foldOne(t failer, s *projections.Store, env *events.Envelope) {
+	t.Helper()
+	if err := s.Fold([]*events.Envelope{env}); err != nil {
+		t.Fatalf("fold %d: %v", env.Seq(), err)
+	}
+}
+
+func viewOf(t failer, s *projections.Store) *projections.View {
+	t.Helper()
+	v, err := s.View()
+	if err != nil {
+		t.Fatalf("view: %v", err)
+	}
+	return v
+}
+
+func heatSettings(s sizes) model.HeatSettings {
+	return model.HeatSettings{
+		HalfLife: events.Micros(s.HalfLife.Microseconds()), Play: s.PlayWeight, Like: s.LikeWeight, Repin: s.RepinWeight,
+	}
+}
+
+// TestItemsModel: at every position of every history, however lists are kept and read, and wherever events are cut, all counts and lists
+// are the model's (I7), and the rows of the lists are those that follow from the versions and what was named.
+func TestItemsModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		history := drawHistory(t)
+		set := drawSizes(t)
+		s := openStore(t, set, rapid.SampledFrom(someBounds).Draw(t, "bounds"))
+		defer s.Close()
+		folded := 0
+		for _, env := range histories.Envelopes(history) {
+			foldOne(t, s, env)
+			folded += len(env.Events)
+			compareItems(t, s, set, history[:folded])
+		}
+	})
+}
+
+// TestItemsLongHistories does the same at some positions of long seeded histories, in which states pile up.
+func TestItemsLongHistories(t *testing.T) {
+	n := 600
+	if testing.Short() {
+		n = 200
+	}
+	for seed := range uint64(6) {
+		history := histories.FixedFeeds(seed, n)
+		if seed%2 == 1 {
+			history = histories.FixedPlays(seed, n)
+		}
+		set := usual()
+		set.named, set.listed, set.computed = int(seed%3), []int{1, 64}[seed/3], []int64{0, 256}[seed%2]
+		s := openStore(t, set, projections.Bounds{})
+		folded := 0
+		for i, env := range histories.Envelopes(history) {
+			foldOne(t, s, env)
+			if folded += len(env.Events); i%24 == 0 || folded == len(history) {
+				compareItems(t, s, set, history[:folded])
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestItemsInSteps: a fold that is cut wherever it may be leaves the same rows.
+func TestItemsInSteps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		envs := histories.Envelopes(drawHistory(t))
+		set := drawSizes(t)
+		var rows [2]map[string]string
+		for i, bounds := range someBounds {
+			s := openStore(t, set, bounds)
+			for _, env := range envs {
+				foldOne(t, s, env)
+			}
+			rows[i] = readRows(t, s)
+			s.Close()
+		}
+		if diff := cmp.Diff(rows[0], rows[1]); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+// readRows returns the rows of the projection.
+func readRows(t failer, s *projections.Store) map[string]string {
+	t.Helper()
+	v := viewOf(t, s)
+	defer v.Close()
+	rows := map[string]string{}
+	it := v.Iter(nil, nil)
+	for it.Next() {
+		if !projections.IsRuntimeKey(it.Key()) {
+			rows[string(it.Key())] = string(it.Value())
+		}
+	}
+	if err := it.Close(); err != nil {
+		t.Fatalf("rows: %v", err)
+	}
+	return rows
+}
+
+// compareItems asks everything that can be asked about pins, items and lists.
+func compareItems(t failer, s *projections.Store, set sizes, history []events.Event) {
+	t.Helper()
+	want := model.New(history)
+	v := viewOf(t, s)
+	defer v.Close()
+	q := set.query(v)
+	same := func(got, want any, format string, args ...any) {
+		t.Helper()
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("at %d: %s: -want +got\n%s\nafter\n%s", v.Cursor().Seq, fmt.Sprintf(format, args...), diff, tell(history))
+		}
+	}
+	heats := model.Heats(history, heatSettings(set))
+	top := func(owner string, board *string) {
+		t.Helper()
+		same(list(t, q, Scope{owner, board}, 2), hotItems(want.Top(model.Scope{Owner: owner, Board: board}, heats)),
+			"list of %q", owner)
+	}
+	top("", nil)
+	for _, user := range append(want.Users(), "stranger") {
+		got, err := q.User(user)
+		if err != nil {
+			t.Fatalf("counts of %s: %v", user, err)
+		}
+		same(got.Pins, int64(len(want.Pins(user))), "pins of %s", user)
+		same(got.Plays, int64(want.PlaysBy(user)), "plays by %s", user)
+		top(user, nil)
+	}
+	for _, b := range append(want.BoardsMentioned(), model.BoardID{Owner: "stranger"}) {
+		got, err := q.BoardPins(b.Owner, b.Board)
+		if err != nil {
+			t.Fatalf("counts of board %s of %s: %v", b.Board, b.Owner, err)
+		}
+		same(got, int64(len(want.BoardPins(b.Owner, b.Board))), "pins on board %q of %s", b.Board, b.Owner)
+		top(b.Owner, &b.Board)
+	}
+	for _, item := range itemsIn(history) {
+		got, err := q.Item(item)
+		if err != nil {
+			t.Fatalf("counts of item %s: %v", item, err)
+		}
+		c := want.ItemCounts(item)
+		same(got, ItemCounts{Plays: int64(c.Plays), Likes: int64(c.Likes), Repins: int64(c.Repins)}, "counts of item %s", item)
+	}
+	audit(t, v, set, want, history)
+}
+
+// list reads a list to its end, and checks the pages as such.
+func list(t failer, q *Queries, s Scope, n int) (all []TrendingItem) {
+	t.Helper()
+	var after Mark
+	for {
+		page, next, err := q.Hot(context.Background(), s, after, n)
+		if err != nil {
+			t.Fatalf("list %+v: %v", s, err)
+		}
+		all = append(all, page...)
+		if next == nil {
+			return all
+		}
+		if len(page) != n || bytes.Equal(next, after) {
+			t.Fatalf("a page of %d items has another behind it", len(page))
+		}
+		after = next
+	}
+}
+
+func hotItems(want []model.TrendingItem) (list []TrendingItem) {
+	for _, h := range want {
+		list = append(list, TrendingItem(h))
+	}
+	return list
+}
+
+func itemsIn(history []events.Event) []string {
+	items := []string{"nothing"}
+	for i := range history {
+		if ev := &history[i]; ev.Item != "" && !slices.Contains(items, ev.Item) {
+			items = append(items, ev.Item)
+		}
+	}
+	return items
+}
+
+// audit computes the rows of all lists from the versions that are kept and what was named, and compares.
+func audit(t failer, v *projections.View, set sizes, want *model.Graph, history []events.Event) {
+	t.Helper()
+	a := auditor{
+		versions: map[string][]version{}, items: map[string]itemRow{}, named: map[[2]string]map[string]bool{}, pins: map[string]int{},
+		listed: map[string]map[string]bool{}, shown: map[string]string{}, lists: map[string]string{}, queue: map[string]bool{},
+		heads: map[uint8]events.Micros{},
+	}
+	it := v.Iter(nil, nil)
+	for it.Next() {
+		if err := a.read(it.Key(), it.Value()); err != nil {
+			t.Fatalf("%x: %v", it.Key(), err)
+		}
+	}
+	if err := it.Close(); err != nil {
+		t.Fatalf("rows: %v", err)
+	}
+	for item, row := range a.items {
+		if row.lists != int64(len(a.listed[item])) || row.lists > int64(set.listed) {
+			t.Fatalf("%s is listed by %v: %+v\nafter\n%s", item, a.listed[item], row, tell(history))
+		}
+		if row.hot != (len(a.versions[item]) > 0) || row.hot && (a.versions[item][0].score != row.score || a.versions[item][0].from != uint64(row.from)) {
+			t.Fatalf("%s has heat %+v and versions %+v\nafter\n%s", item, row, a.versions[item], tell(history))
+		}
+	}
+	for of, items := range a.named {
+		for item := range items {
+			if many := a.pins[in(of[0], item)] > set.named; a.listed[item][of[0]] != many && set.listed >= 64 {
+				t.Fatalf("%s has %s by its score or not, and named %d there\nafter\n%s", of[0], item, a.pins[in(of[0], item)], tell(history))
+			}
+		}
+	}
+	lists, queue := a.derive()
+	for what, diff := range map[string]string{
+		"lists": cmp.Diff(lists, a.lists), "queue": cmp.Diff(queue, a.queue), "first of the queues": cmp.Diff(a.first(), a.heads),
+		"what is shown": cmp.Diff(a.shows(t, want), a.shown),
+	} {
+		if diff != "" {
+			t.Fatalf("%s: -want +got\n%s\nafter\n%s", what, diff, tell(history))
+		}
+	}
+	if len(a.queue) > len(history) {
+		t.Fatalf("%d ended versions wait", len(a.queue))
+	}
+}
+
+// auditor gathers rows about items.
+type auditor struct {
+	versions map[string][]version
+	items    map[string]itemRow
+	// named are the items, by owner and pin; pins is by how many pins an owner named items of a partition.
+	named map[[2]string]map[string]bool
+	pins  map[string]int
+	// listed are the owners in whose lists an item is by its score.
+	listed       map[string]map[string]bool
+	shown, lists map[string]string
+	queue        map[string]bool
+	heads        map[uint8]events.Micros
+}
+
+// in names an owner, and the partition of an item.
+func in(owner, item string) string { return fmt.Sprint(owner, " ", partitionOf(item)) }
+
+func (a *auditor) read(key, row []byte) (err error) {
+	rest := key[3:]
+	switch projections.Tag(key[2]) {
+	case tagItem:
+		item, err := cutLast(rest)
+		if err != nil {
+			return err
+		}
+		a.items[item], err = decodeItem(row)
+		return err
+	case tagVersion:
+		item, rest, err := events.CutID(rest)
+		if err != nil || len(rest) != 8 {
+			return projections.RowError("version", key)
+		}
+		v := version{to: math.MaxUint64}
+		for _, b := range rest {
+			v.from = v.from<<8 | uint64(^b)
+		}
+		if v.began, v.score, err = decodeVersion(row); err != nil {
+			return err
+		}
+		if n := len(a.versions[item]); n > 0 {
+			v.to = a.versions[item][n-1].from
+		}
+		a.versions[item] = append(a.versions[item], v)
+	case tagListed:
+		item, owner, err := cutTwo(rest)
+		if a.listed[item] == nil {
+			a.listed[item] = map[string]bool{}
+		}
+		a.listed[item][owner] = true
+		return err
+	case tagNamed:
+		owner, rest, err := events.CutID(rest)
+		if err != nil {
+			return err
+		}
+		item, pin, err := cutNamed(rest)
+		if of := [2]string{owner, pin}; a.named[of] == nil {
+			a.named[of] = map[string]bool{item: true}
+		} else {
+			a.named[of][item] = true
+		}
+		a.pins[in(owner, item)]++
+		return err
+	case tagShown:
+		a.shown[string(key)] = string(row)
+	case tagTop, tagOwnerTop:
+		a.lists[string(key)] = string(row)
+	case tagEnded:
+		a.queue[string(key)] = true
+	case tagFirstEnded:
+		a.heads[events.Shard(uint16(key[0])<<8|uint16(key[1])).Partition()], err = decodeFirstEnded(row)
+	}
+	return err
+}
+
+// derive computes lists and queues.
+func (a *auditor) derive() (lists map[string]string, queue map[string]bool) {
+	lists, queue = map[string]string{}, map[string]bool{}
+	for of, items := range a.named {
+		for item := range items {
+			if !a.listed[item][of[0]] {
+				lists[string(nameKey(nil, ownerTopPrefix(of[0]), item))] = ""
+			}
+		}
+	}
+	for item := range a.items {
+		in := [][]byte{topPrefix()}
+		for owner := range a.listed[item] {
+			in = append(in, ownerTopPrefix(owner))
+		}
+		for i, v := range a.versions[item] {
+			to := ""
+			if v.to != math.MaxUint64 {
+				to = string(appendUvarint(v.to))
+				queue[string(endedKey(nil, a.versions[item][i-1].began, item, v.from))] = true
+			}
+			for _, list := range in {
+				lists[string(listKey(nil, list, item, v.score, v.from))] = to
+			}
+		}
+	}
+	return lists, queue
+}
+
+// first is the time of the first in each queue.
+func (a *auditor) first() map[uint8]events.Micros {
+	first := map[uint8]events.Micros{}
+	for key := range a.queue {
+		at, item, _, err := cutEnded([]byte(key)[3:])
+		if is, ok := first[partitionOf(item)]; err == nil && (!ok || at < is) {
+			first[partitionOf(item)] = at
+		}
+	}
+	return first
+}
+
+// shows computes what the living pins show, each of which was named.
+func (a *auditor) shows(t failer, want *model.Graph) map[string]string {
+	shown := map[string]string{}
+	for _, owner := range want.Users() {
+		for _, pin := range want.Pins(owner) {
+			shown[string(projections.AppendKey(nil, tagShown, owner, pin.Item, pin.ID))] = pin.Board
+			if !a.named[[2]string{owner, pin.ID}][pin.Item] {
+				t.Fatalf("pin %s of %s lives, and never named %s", pin.ID, owner, pin.Item)
+			}
+		}
+	}
+	return shown
+}
+
+func appendUvarint(n uint64) (b []byte) {
+	for ; n >= 0x80; n >>= 7 {
+		b = append(b, byte(n)|0x80)
+	}
+	return append(b, byte(n))
+}
+
+// tell writes a history for people.
+func tell(history []events.Event) string {
+	var b strings.Builder
+	for i := range history {
+		ev := &history[i]
+		fmt.Fprintf(&b, "%d.%d %v", ev.Seq, ev.Slot, ev.Kind)
+		if ev.Backfill {
+			fmt.Fprintf(&b, " (%s %d)", ev.Source, ev.Offset)
+		}
+		fmt.Fprintf(&b, " at %d user=%s peer=%s board=%q pin=%s item=%s score=%d repin=%s/%s\n", ev.Time-histories.Start, ev.User,
+			ev.Peer, ev.Board, ev.Pin, ev.Item, ev.Score, ev.RepinUser, ev.RepinPin)
+	}
+	return b.String()
+}

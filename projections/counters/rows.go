@@ -1,0 +1,76 @@
+package counters
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// drainChunk is how many rows are read before some are written.
+const drainChunk = 256
+
+// cutLast reads the last id of a key.
+func cutLast(rest []byte) (id string, err error) {
+	id, after, err := events.CutID(rest)
+	if err != nil || len(after) != 0 {
+		return "", projections.RowError("key", rest)
+	}
+	return id, nil
+}
+
+// cutTwo reads the last two ids of a key.
+func cutTwo(rest []byte) (first, second string, err error) {
+	first, after, err := events.CutID(rest)
+	if err != nil {
+		return "", "", projections.RowError("key", rest)
+	}
+	second, err = cutLast(after)
+	return first, second, err
+}
+
+// drain calls end with what follows prefix in every key that begins with it. end removes the row. In steps: what an
+// earlier run has ended is not met again.
+func (c *Counters) drain(prefix []byte, end func(rest []byte) error) error {
+	lower, upper := prefix, projections.PrefixEnd(prefix)
+	for {
+		keys, err := c.keys(lower, upper, drainChunk)
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if err := end(key[len(prefix):]); err != nil {
+				return err
+			}
+		}
+		if len(keys) < drainChunk {
+			return nil
+		}
+		lower = keyAfter(keys[len(keys)-1]) // what was before is gone
+		if err := c.b.Step(); err != nil {
+			return err
+		}
+	}
+}
+
+// dropAll removes the rows that begin with a prefix, in steps.
+func (c *Counters) dropAll(prefix []byte) error {
+	return c.drain(prefix, func(rest []byte) error {
+		c.key = append(append(c.key[:0], prefix...), rest...)
+		c.b.Delete(c.key)
+		return nil
+	})
+}
+
+// keyAfter returns the first key after another.
+func keyAfter(key []byte) []byte { return append(slices.Clip(key), 0) }
+
+// keys returns the first n keys from lower up to, not including, upper.
+func (c *Counters) keys(lower, upper []byte, n int) (keys [][]byte, err error) {
+	it := c.b.Iter(lower, upper)
+	for len(keys) < n && it.Next() {
+		keys = append(keys, bytes.Clone(it.Key()))
+	}
+	return keys, it.Close()
+}

@@ -1,0 +1,408 @@
+package counters
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// TestPagesOfALargeBoard: a page of a board of 100 000 items reads as many rows as it has items, and whether they are shown, the hundredth as well, also
+// where many scores have changed.
+func TestPagesOfALargeBoard(t *testing.T) {
+	const size = 50
+	n := 100_000
+	if testing.Short() {
+		n = 20_000
+	}
+	l := newItemLog(t, usual())
+	defer l.close()
+	var all []events.Event
+	for i := range n {
+		item := fmt.Sprint(i)
+		all = append(all, creates("ann", item, "art", item), scores(item, int64(i*7919%n)))
+	}
+	l.addAll(all)
+	art := "art"
+	for _, s := range []Scope{{}, {Owner: "ann"}, {Owner: "ann", Board: &art}} {
+		checkPages(t, l, s, size, 3*size)
+	}
+	// Every tenth gets another score near the top: what ended is passed over until it is dropped.
+	all = all[:0]
+	for i := range n / 10 {
+		all = append(all, scores(fmt.Sprint(i*10), int64(n-1-i%100)))
+	}
+	l.addAll(all)
+	l.pass(SessionLife + 1)
+	all = all[:0]
+	for i := range n / 10 {
+		all = append(all, plays(fmt.Sprint(i*10)))
+	}
+	l.addAll(all)
+	checkPages(t, l, Scope{Owner: "ann", Board: &art}, size, 3*size)
+	if got := countRows(t, l.s); got[tagVersion] != n || got[tagOwnerTop] != n || got[tagEnded] != 0 {
+		t.Errorf("rows by tag: %v", got)
+	}
+}
+
+func plays(item string) events.Event {
+	return events.Event{Kind: events.Played, User: "bob", Item: item}
+}
+
+// checkPages reads a hundred pages, of which none reads more rows than told.
+func checkPages(t *testing.T, l *itemLog, s Scope, size, most int) {
+	t.Helper()
+	v := viewOf(t, l.s)
+	defer v.Close()
+	q := Query(v)
+	var after Mark
+	var last *TrendingItem
+	for i := range 100 {
+		page, next, err := q.Hot(context.Background(), s, after, size)
+		if err != nil || len(page) != size || next == nil || q.RowsRead() > most {
+			t.Fatalf("page %d of %+v: %d items, %d rows read: %v", i, s, len(page), q.RowsRead(), err)
+		}
+		for _, h := range page {
+			if last != nil && (h.Score > last.Score || h.Score == last.Score && events.CompareIDs(h.Item, last.Item) <= 0) {
+				t.Fatalf("page %d of %+v: %v comes after %v", i, s, h, *last)
+			}
+			last = &h
+		}
+		after = next
+	}
+}
+
+// countRows counts rows by tag.
+func countRows(t *testing.T, s *projections.Store) map[projections.Tag]int {
+	t.Helper()
+	n := map[projections.Tag]int{}
+	for key := range readRows(t, s) {
+		n[tagOf([]byte(key))]++
+	}
+	return n
+}
+
+// TestItemOfManyPlays: 100 000 plays of one item are counted, and it moves seldom in the lists.
+func TestItemOfManyPlays(t *testing.T) {
+	const n = 100_000
+	set := usual()
+	set.named, set.computed, set.patience = 0, 0, 0
+	l := newItemLog(t, set)
+	defer l.close()
+	all := []events.Event{creates("ann", "p", "", "i")}
+	for i := range n {
+		all = append(all, events.Event{Kind: events.Played, User: fmt.Sprint("user", i%100), Item: "i"})
+	}
+	l.addAll(all)
+	v := viewOf(t, l.s)
+	defer v.Close()
+	q := set.query(v)
+	item, err := q.Item("i")
+	user, err2 := q.User("user7")
+	if err != nil || err2 != nil || item != (ItemCounts{Plays: n}) || user.Plays != n/100 {
+		t.Errorf("%+v, %+v: %v %v", item, user, err, err2)
+	}
+	// 4 versions a doubling, of which one envelope keeps the last.
+	if rows := countRows(t, l.s); rows[tagVersion] > 4*17 || rows[tagOwnerTop] != rows[tagVersion] || rows[tagEnded] != rows[tagVersion]-1 {
+		t.Errorf("rows by tag: %v", rows)
+	}
+	if got := list(t, q, Scope{Owner: "ann"}, 5); len(got) != 1 || q.RowsRead() > 4*17 {
+		t.Errorf("list %v, %d rows read", got, q.RowsRead())
+	}
+}
+
+// TestBoardAgain: a board of 10 000 pins is deleted, in steps, and made again with the same pins.
+func TestBoardAgain(t *testing.T) {
+	const n = 10_000
+	art := "art"
+	for _, bounds := range someBounds {
+		l := newItemLog(t, usual())
+		l.s.Close()
+		l.s = openStore(t, usual(), bounds)
+		check := func(when string, want int) {
+			t.Helper()
+			v := viewOf(t, l.s)
+			defer v.Close()
+			q := Query(v)
+			board, err := q.BoardPins("ann", "art")
+			user, err2 := q.User("ann")
+			if err != nil || err2 != nil || board != int64(want) || user.Pins != int64(want)+1 {
+				t.Errorf("%s: %+v, %+v: %v %v", when, board, user, err, err2)
+			}
+			if got := list(t, q, Scope{Owner: "ann", Board: &art}, 1000); len(got) != want/2 {
+				t.Errorf("%s: the list of the board has %d items", when, len(got))
+			}
+			if got := list(t, q, Scope{Owner: "ann"}, 1000); len(got) != want/2+1 {
+				t.Errorf("%s: the list of the owner has %d items", when, len(got))
+			}
+			if got := list(t, q, Scope{}, 1000); len(got) != n/2+1 {
+				t.Errorf("%s: everybody's list has %d items", when, len(got))
+			}
+		}
+		pins := []events.Event{creates("ann", "elsewhere", "", "x")}
+		for i := range n {
+			pins = append(pins, creates("ann", fmt.Sprint(i), art, fmt.Sprint(i)))
+		}
+		l.addAll(pins)
+		l.add(scores("x", -1))
+		for i := range n / 2 {
+			pins = append(pins, scores(fmt.Sprint(2*i), int64(i)))
+		}
+		l.addAll(pins[n+1:])
+		check("made", n)
+		l.add(events.Event{Kind: events.BoardDeleted, User: "ann", Board: art})
+		check("deleted", 0)
+		l.add(events.Event{Kind: events.BoardCreated, User: "ann", Board: art})
+		l.addAll(pins[:n+1])
+		check("made again", n)
+		l.close()
+	}
+}
+
+// TestPinsAgain: a pin that is deleted and created again, each time to show another item, counts as one re-pin of each.
+func TestPinsAgain(t *testing.T) {
+	l := newItemLog(t, usual())
+	defer l.close()
+	l.add(scores("i0", 5), scores("i1", 6))
+	for i := range 10 {
+		pin := creates("ann", "p", "", fmt.Sprint("i", i%2))
+		pin.RepinUser, pin.RepinPin = "bob", "q"
+		l.add(pin)
+		l.add(pin) // it lives
+		if got, _ := l.page(Scope{Owner: "ann"}, nil, 5); len(got) != 1 || got[0].Item != pin.Item {
+			t.Errorf("%d: %v", i, got)
+		}
+		l.add(events.Event{Kind: events.PinDeleted, User: "ann", Pin: "p"})
+		if got, _ := l.page(Scope{Owner: "ann"}, nil, 5); len(got) != 0 {
+			t.Errorf("%d, deleted: %v", i, got)
+		}
+	}
+	v := viewOf(t, l.s)
+	defer v.Close()
+	for _, id := range []string{"i0", "i1"} {
+		if got, err := Query(v).Item(id); err != nil || got != (ItemCounts{Repins: 1}) {
+			t.Errorf("%s: %+v: %v", id, got, err)
+		}
+	}
+}
+
+// TestDeadRowsAreDropped: versions that ended more than an hour ago go, also those of items that nobody touches any more, by
+// whatever is folded then about items of their partition.
+func TestDeadRowsAreDropped(t *testing.T) {
+	const n = 2000
+	for _, named := range []int{0, 1, 64} {
+		set := usual()
+		set.named = named
+		l := newItemLog(t, set)
+		var all []events.Event
+		for i := range n {
+			all = append(all, creates("ann", fmt.Sprint(i), "a", fmt.Sprint(i)))
+			if i%3 == 0 {
+				all = append(all, creates("bob", fmt.Sprint(i), "b", fmt.Sprint(i)))
+			}
+		}
+		l.addAll(all)
+		for round := range 5 {
+			all = all[:0]
+			for i := range n {
+				all = append(all, scores(fmt.Sprint(i), int64(i-round*n-1)))
+			}
+			l.addAll(all)
+		}
+		if got := countRows(t, l.s); got[tagVersion] != 5*n || got[tagEnded] != 4*n || got[tagTop] != 5*n {
+			t.Errorf("named %d: rows by tag: %v", named, got)
+		}
+		l.pass(SessionLife + 1)
+		all = all[:0]
+		for i := range n {
+			all = append(all, plays(fmt.Sprint(i)))
+		}
+		l.addAll(all[:10])
+		if got := countRows(t, l.s); got[tagEnded] != 4*n-10*pruneMost {
+			t.Errorf("named %d: after ten events %v", named, got)
+		}
+		l.addAll(all[10:])
+		got := countRows(t, l.s)
+		if got[tagVersion] != n || got[tagEnded] != 0 || got[tagFirstEnded] != 0 || got[tagTop] != n {
+			t.Errorf("named %d: at last %v", named, got)
+		}
+		if page, _ := l.page(Scope{Owner: "bob"}, nil, 1); !slices.Equal(page, []TrendingItem{{"1998", 1998 - 4*n - 1}}) {
+			t.Errorf("named %d: %v", named, page)
+		}
+		l.close()
+	}
+}
+
+// TestCostOfAScore: an item that 10 000 owners show gets another score by a few rows: it is in the lists of owners of few by its name, and in
+// those of so many others at most by its score.
+func TestCostOfAScore(t *testing.T) {
+	for _, set := range everyWay() {
+		l := newItemLog(t, set)
+		var all []events.Event
+		for i := range 10_000 {
+			all = append(all, creates(fmt.Sprint("user", i), "p", "", "viral"))
+		}
+		for i := range 200 {
+			all = append(all, creates("user7", fmt.Sprint(i), "", fmt.Sprint(i)), scores(fmt.Sprint(i), int64(i)))
+		}
+		l.addAll(append(all, scores("viral", 100)))
+		changed := func(ev events.Event) (n int) {
+			before := readRows(t, l.s)
+			l.add(ev)
+			after := readRows(t, l.s)
+			for key, value := range after {
+				if was, ok := before[key]; !ok || was != value {
+					n++
+				}
+				delete(before, key)
+			}
+			return n + len(before)
+		}
+		most := 6 // the item, its queue and everybody's list
+		if set.named < 64 {
+			most += 2 * listed
+		}
+		if n := changed(scores("viral", 150)); n > most {
+			t.Errorf("%+v: a score changes %d rows", set, n)
+		}
+		if n := changed(events.Event{Kind: events.PinDeleted, User: "user9999", Pin: "p"}); n > 5 {
+			t.Errorf("%+v: a pin that goes changes %d rows", set, n)
+		}
+		v := viewOf(t, l.s)
+		q := set.query(v)
+		page, _, err := q.Hot(context.Background(), Scope{Owner: "user7"}, nil, 55)
+		if err != nil || len(page) != 55 || page[49] != (TrendingItem{"150", 150}) || page[50] != (TrendingItem{"viral", 150}) || q.RowsRead() > 3*201 {
+			t.Errorf("%+v: %d rows read for %v: %v", set, q.RowsRead(), page, err)
+		}
+		v.Close()
+		l.close()
+	}
+}
+
+// neighbors returns items of one partition.
+func neighbors(n int) (items []string) {
+	for i := 0; len(items) < n; i++ {
+		if item := fmt.Sprint("item", i); partitionOf(item) == 7 {
+			items = append(items, item)
+		}
+	}
+	return items
+}
+
+// entries counts what the lists of owners have by name and by score.
+func entries(t *testing.T, s *projections.Store) (byName, byScore int) {
+	t.Helper()
+	for key := range readRows(t, s) {
+		if tagOf([]byte(key)) != tagOwnerTop {
+			continue
+		}
+		if _, rest, err := events.CutID([]byte(key)[3:]); err != nil {
+			t.Fatal(err)
+		} else if rest[0] == entryName {
+			byName++
+		} else {
+			byScore++
+		}
+	}
+	return byName, byScore
+}
+
+// TestManyOfAPartition: an owner's list has items by name as long as the owner has named few of their partition, then all of these by all
+// scores that are kept, however they came, until the owner goes.
+func TestManyOfAPartition(t *testing.T) {
+	set := usual()
+	set.computed, set.patience = 0, 0
+	l := newItemLog(t, set)
+	defer l.close()
+	items := neighbors(6)
+	for i, item := range items {
+		l.add(scores(item, 1))
+		l.add(scores(item, int64(100-i)))
+		l.add(creates("ann", item, "", item), creates("bob", fmt.Sprint(i), "", items[0]))
+		wantName, wantScore := i+1, 0
+		if wantName > named {
+			wantName, wantScore = 0, 2*wantName
+		}
+		// Those of bob are pins of one item.
+		if i+1 > named {
+			wantScore += 2
+		} else {
+			wantName++
+		}
+		if byName, byScore := entries(t, l.s); byName != wantName || byScore != wantScore {
+			t.Errorf("%d items: %d entries by name, %d by score", i+1, byName, byScore)
+		}
+		if page, _ := l.page(Scope{Owner: "ann"}, nil, 10); len(page) != i+1 || page[0] != (TrendingItem{items[0], 100}) {
+			t.Errorf("%d items: %v", i+1, page)
+		}
+	}
+	l.add(events.Event{Kind: events.UserDeleted, User: "ann"}, events.Event{Kind: events.UserDeleted, User: "bob"})
+	if byName, byScore := entries(t, l.s); byName != 0 || byScore != 0 {
+		t.Errorf("%d and %d entries of users who are gone", byName, byScore)
+	}
+	l.add(creates("ann", "p", "", items[0]))
+	if byName, byScore := entries(t, l.s); byName != 1 || byScore != 0 {
+		t.Errorf("begun again, %d entries by name, %d by score", byName, byScore)
+	}
+}
+
+// TestInManyLists: an item that is in as many lists by its score as it may is in others by its name, until there is room.
+func TestInManyLists(t *testing.T) {
+	set := usual()
+	set.named, set.listed, set.computed = 0, 2, 0
+	l := newItemLog(t, set)
+	defer l.close()
+	l.add(scores("i", 5))
+	check := func(when string, wantName, wantScore int) {
+		t.Helper()
+		if byName, byScore := entries(t, l.s); byName != wantName || byScore != wantScore {
+			t.Errorf("%s: %d entries by name, %d by score", when, byName, byScore)
+		}
+		if page, _ := l.page(Scope{Owner: "cid"}, nil, 10); !slices.Equal(page, []TrendingItem{{"i", 5}}) {
+			t.Errorf("%s: the list of cid is %v", when, page)
+		}
+	}
+	l.add(creates("ann", "p", "", "i"), creates("bob", "p", "", "i"), creates("cid", "p", "", "i"))
+	check("three", 1, 2)
+	l.add(creates("cid", "q", "", "i"))
+	check("another pin", 1, 2)
+	l.add(events.Event{Kind: events.UserDeleted, User: "ann"})
+	check("one less", 1, 1)
+	l.add(creates("cid", "r", "", "i"))
+	check("there is room", 0, 2)
+}
+
+// TestMostIsNotShown: where most of what an owner ever named, or has on other boards, is not shown, a page costs no more than a few look-ups
+// for each pin.
+func TestMostIsNotShown(t *testing.T) {
+	l := newItemLog(t, usual())
+	defer l.close()
+	const n = 300
+	var all []events.Event
+	for i := range 10 * n {
+		item := fmt.Sprint(i)
+		all = append(all, creates("ann", item, "old", item), scores(item, int64(20*n-i)))
+	}
+	for i := range n {
+		item := fmt.Sprint("new", i)
+		all = append(all, creates("ann", item, "new", item), scores(item, int64(n-i)))
+	}
+	l.addAll(all)
+	board := "new"
+	check := func(s Scope) {
+		t.Helper()
+		v := viewOf(t, l.s)
+		defer v.Close()
+		q := Query(v)
+		page, _, err := q.Hot(context.Background(), s, nil, 10)
+		if err != nil || len(page) != 10 || page[9] != (TrendingItem{"new9", n - 9}) || q.RowsRead() > (patience+3)*n {
+			t.Errorf("%d rows read for %v: %v", q.RowsRead(), page, err)
+		}
+	}
+	check(Scope{Owner: "ann", Board: &board})
+	l.add(events.Event{Kind: events.BoardDeleted, User: "ann", Board: "old"})
+	check(Scope{Owner: "ann"})
+}

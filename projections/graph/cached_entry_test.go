@@ -1,0 +1,107 @@
+package graph
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strconv"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/projections/querycache"
+)
+
+// TestNumberOf: an id is a number if and only if it is how the number is written.
+func TestNumberOf(t *testing.T) {
+	check := func(t interface{ Fatalf(string, ...any) }, id string) {
+		n, ok := numberOf(id)
+		want, err := strconv.ParseUint(id, 10, 64)
+		written := err == nil && len(id) <= maxCacheDigits && strconv.FormatUint(want, 10) == id
+		if ok != written || ok && n != want {
+			t.Fatalf("%q: %d, %v", id, n, ok)
+		}
+	}
+	for _, id := range []string{
+		"", "0", "00", "01", "9", "12345678", "99999999", "100000000", "1234567890123456789", "9999999999999999999",
+		"18446744073709551615", "18446744073709551616", "1234567/", "1234567:", "/2345678", ":2345678", "1234\x005678",
+		"-1234567", "+1234567", "1234567\xb0", "\xb11234567", "1 345678", "12345678901234é", "1234567890123456x",
+	} {
+		check(t, id)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		id := strconv.FormatUint(rapid.Uint64().Draw(t, "number"), 10)
+		check(t, id)
+		b := []byte(id)
+		b[rapid.IntRange(0, len(b)-1).Draw(t, "where")] = rapid.Byte().Draw(t, "byte")
+		check(t, string(b))
+	})
+}
+
+// TestCacheEntryBytes: an entry, with what the cache adds, takes one line of memory, and is counted as that.
+func TestCacheEntryBytes(t *testing.T) {
+	if size := reflect.TypeFor[cacheEntry]().Size(); size != cacheEntryBytes || size+querycache.EntryBytes != 64 {
+		t.Errorf("%d bytes, %d are counted", size, cacheEntryBytes)
+	}
+}
+
+// TestCacheEntry: an entry finds what was put into it and nothing else, also where hashes are equal.
+func TestCacheEntry(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	for n := range 60 {
+		for _, same := range []bool{false, true} {
+			idOf := func(id string) cacheID {
+				h, ok := cacheIDOf(id, 42)
+				if !ok {
+					t.Fatal(id)
+				}
+				if same {
+					h.hash = 1<<64 - 1
+				}
+				return h
+			}
+			want, edges := map[string]cacheValue{}, []cacheEdge(nil)
+			for i := range n {
+				id := strconv.Itoa(r.IntN(1000))
+				if i%3 == 0 {
+					id = fmt.Sprint("u", r.IntN(100))
+				}
+				if _, ok := want[id]; !ok {
+					want[id] = cacheValue(i+1)<<cacheSinceShift | cachedExplicit
+					edges = append(edges, cacheEdge{idOf(id), want[id]})
+				}
+			}
+			me, e := idOf("me"), cacheEntry{}
+			e.fill(&me, edges)
+			for i := range 1000 {
+				for _, id := range []string{strconv.Itoa(i), fmt.Sprint("u", i)} {
+					h := idOf(id)
+					if got := e.find(&h); got != want[id] {
+						t.Fatalf("%s: %x, want %x", id, got, want[id])
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestCacheValue: what an edge says comes out as it went in.
+func TestCacheValue(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var e edge
+		for _, s := range e.stamps() {
+			if rapid.Bool().Draw(t, "set") {
+				*s = stamp(rapid.Uint64Range(1, 1<<60).Draw(t, "stamp"))
+			}
+		}
+		e.boards = rapid.Bool().Draw(t, "boards")
+		v, ok := cacheValueOf(&e)
+		if f := e.follows(); ok != (f.Since <= maxCacheSince) || ok && v.follow() != f {
+			t.Fatalf("%+v: %+v, %v, want %+v", e, v.follow(), ok, f)
+		}
+		if v.has(cachedBoards) != e.boards || v.has(cachedBlocking) != e.block.holds() ||
+			v.has(cachedBlockedBy) != e.blockedBy.holds() || v.has(cachedMuting) != e.mute.holds() {
+			t.Fatalf("%+v: %b", e, v)
+		}
+	})
+}

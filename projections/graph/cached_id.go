@@ -1,0 +1,63 @@
+package graph
+
+import (
+	"math/bits"
+
+	"github.com/zeebo/xxh3"
+)
+
+// cacheID is an id as the cache compares it: by value, if it is a number, else by its bytes.
+type cacheID struct {
+	// text is the id if it is no number; "": it is num.
+	text string
+	num  uint64
+	// hash finds the id and never reports that it is the one.
+	hash uint64
+}
+
+// maxCacheDigits is how many digits a number has at most that is compared as one: all with so many fit into 64 bits.
+const maxCacheDigits = 19
+
+// cacheIDOf reads an id. The empty one, which is of no user, is not ok.
+func cacheIDOf(id string, seed uint64) (h cacheID, ok bool) {
+	if n, numeric := numberOf(id); numeric {
+		return cacheID{num: n, hash: hashNumber(n, seed)}, true
+	}
+	return cacheID{text: id, hash: xxh3.HashStringSeed(id, seed)}, id != ""
+}
+
+// hashNumber spreads numbers in one multiplication. Who does not know the seed finds no numbers that meet.
+func hashNumber(n, seed uint64) uint64 {
+	hi, lo := bits.Mul64(n^seed, 0x9e3779b97f4a7c15)
+	hi, lo = bits.Mul64(hi^lo^seed, 0xd6e8feb86659fd93)
+	return hi ^ lo
+}
+
+// numberOf reads a decimal number of at most [maxCacheDigits] digits without leading zeros: of each number one text, so that
+// numbers are equal if and only if the ids are.
+func numberOf(id string) (n uint64, ok bool) {
+	if len(id) == 0 || len(id) > maxCacheDigits || id[0] == '0' && len(id) > 1 {
+		return 0, false
+	}
+	for len(id) >= 8 {
+		// Eight digits at once, the first in the lowest byte.
+		v := uint64(id[0]) | uint64(id[1])<<8 | uint64(id[2])<<16 | uint64(id[3])<<24 |
+			uint64(id[4])<<32 | uint64(id[5])<<40 | uint64(id[6])<<48 | uint64(id[7])<<56
+		if ((v+0x4646464646464646)|(v-0x3030303030303030))&0x8080808080808080 != 0 {
+			return 0, false
+		}
+		v = v & 0x0f0f0f0f0f0f0f0f * 2561 >> 8 // pairs of digits
+		v = v & 0x00ff00ff00ff00ff * 6553601 >> 16
+		v = v & 0x0000ffff0000ffff * 42949672960001 >> 32
+		n = n*1e8 + v
+		id = id[8:]
+	}
+	for i := range len(id) {
+		c := id[i] - '0'
+		if c > 9 {
+			return 0, false
+		}
+		n = n*10 + uint64(c)
+	}
+	return n, true
+}

@@ -1,0 +1,413 @@
+package graph_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/model/histories"
+	"github.com/skein-feed/skein/projections/querycache"
+)
+
+func openCached(t testing.TB, fs vfs.FS, dir string, cache *querycache.Cache) *projections.Store {
+	t.Helper()
+	s, err := projections.Open(projections.Options{FS: fs, Dir: dir, Projection: graph.NewWith(cache)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func view(t testing.TB, s *projections.Store) *projections.View {
+	t.Helper()
+	v, err := s.View()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := v.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return v
+}
+
+// sameAnswers compares all that is answered from memory with what the rows of the same view say.
+func sameAnswers(v *projections.View, a string, others []string, board string) error {
+	cached, rows := graph.CachedQuery(v), graph.Query(v)
+	got, want := make([]graph.Follow, len(others)), make([]graph.Follow, len(others))
+	if err := errors.Join(cached.Users(a, others, got), rows.Users(a, others, want)); err != nil {
+		return err
+	}
+	for i, b := range others {
+		f, err := cached.User(a, b)
+		if err != nil || f != want[i] || got[i] != want[i] {
+			return fmt.Errorf("at %d: %s follows %s: %v, among others %v, want %v, %w", v.Cursor().Seq, a, b, f, got[i], want[i], err)
+		}
+		r, err := cached.Relationship(a, b)
+		r2, err2 := rows.Relationship(a, b)
+		if r != r2 || err != nil || err2 != nil {
+			return fmt.Errorf("at %d: %s and %s: %+v, want %+v, %w %w", v.Cursor().Seq, a, b, r, r2, err, err2)
+		}
+		f, err = cached.Board(a, b, board)
+		f2, err2 := rows.Board(a, b, board)
+		if f != f2 || err != nil || err2 != nil {
+			return fmt.Errorf("at %d: %s follows %q of %s: %v, want %v, %w %w", v.Cursor().Seq, a, board, b, f, f2, err, err2)
+		}
+	}
+	return nil
+}
+
+// cacheWorld makes events of users with ids of every form, who follow, block, mute, follow boards and are deleted.
+type cacheWorld struct {
+	story
+	r     *rand.Rand
+	users []string
+}
+
+func newCacheWorld(seed uint64, users int) *cacheWorld {
+	w := &cacheWorld{r: rand.New(rand.NewPCG(seed, 1))}
+	for i := range users {
+		w.users = append(w.users, [...]string{
+			fmt.Sprint(i), fmt.Sprint(1_000_000_000_000 + i), fmt.Sprint("00", i), fmt.Sprint("u", i),
+			fmt.Sprintf("6ba7b810-9dad-11d1-80b4-%012d", i), fmt.Sprintf("1844674407370955%04d", i),
+		}[i%6])
+	}
+	return w
+}
+
+func (w *cacheWorld) who() string {
+	return w.users[min(w.r.IntN(len(w.users)), w.r.IntN(len(w.users)))]
+}
+
+// next adds so many events and returns their envelopes.
+func (w *cacheWorld) next(n int) []*events.Envelope {
+	from := len(w.list)
+	kinds := [...]events.Kind{
+		events.UserFollowed, events.UserFollowed, events.UserFollowed, events.UserUnfollowed, events.UserBlocked,
+		events.UserUnblocked, events.UserMuted, events.UserUnmuted, events.BoardFollowed, events.BoardUnfollowed,
+	}
+	for range n {
+		ev := events.Event{Kind: kinds[w.r.IntN(len(kinds))], User: w.who(), Peer: w.who()}
+		switch {
+		case ev.User == ev.Peer || w.r.IntN(200) == 0:
+			ev = events.Event{Kind: events.UserDeleted, User: ev.User}
+		case ev.Kind == events.BoardFollowed || ev.Kind == events.BoardUnfollowed:
+			ev.Board = [...]string{"art", "", "9"}[w.r.IntN(3)]
+		}
+		w.add(ev)
+	}
+	return histories.Envelopes(w.list)[from:]
+}
+
+// TestCachedWhileFolding: readers whose views are of all ages get, while the fold goes on, the answers that the rows of their
+// views give, from a cache that is much too small.
+func TestCachedWhileFolding(t *testing.T) {
+	const size = 24 << 10
+	cache := querycache.New(size)
+	s := openCached(t, vfs.NewMem(), "data", cache)
+	w := newCacheWorld(1, 150)
+	fold := func(envs []*events.Envelope) {
+		if err := s.Fold(envs); err != nil {
+			t.Error(err)
+		}
+	}
+	fold(w.next(3000))
+	ctx, stop := context.WithCancel(t.Context())
+	var readers sync.WaitGroup
+	for reader := range uint64(4) {
+		readers.Go(func() {
+			r := rand.New(rand.NewPCG(reader, 2))
+			var views [4]*projections.View
+			defer func() {
+				for _, v := range views {
+					if v != nil {
+						_ = v.Close()
+					}
+				}
+			}()
+			for n := 0; ctx.Err() == nil || n < 500; n++ {
+				v := &views[r.IntN(len(views))]
+				if *v == nil || r.IntN(4) == 0 {
+					if *v != nil {
+						_ = (*v).Close()
+					}
+					var err error
+					if *v, err = s.View(); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				others := make([]string, 1+r.IntN(12))
+				for i := range others {
+					others[i] = w.users[r.IntN(len(w.users))]
+				}
+				a := w.users[min(r.IntN(len(w.users)), r.IntN(len(w.users)))]
+				if err := sameAnswers(*v, a, others, [...]string{"art", ""}[n%2]); err != nil {
+					t.Error(err)
+					return
+				}
+				if used := cache.Stats().Bytes; used > size {
+					t.Error(used, "bytes are used")
+				}
+			}
+		})
+	}
+	for range 150 {
+		fold(w.next(1 + w.r.IntN(10)))
+	}
+	stop()
+	readers.Wait()
+	if st := cache.Stats(); st.Hits == 0 || st.Misses == 0 || st.Evictions == 0 || st.Bytes == 0 {
+		t.Errorf("nothing was tried: %+v", st)
+	}
+}
+
+// TestCachedHistories: at every position of histories with imports and deletions, and at the one some envelopes ago, the
+// answers are those of the rows.
+func TestCachedHistories(t *testing.T) {
+	for seed := range uint64(3) {
+		history := histories.Fixed(seed+40, 400)
+		cache := querycache.New(64 << 10)
+		s := openCached(t, vfs.NewMem(), "data", cache)
+		users := []string{"ann", "7", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "10", "007", "bob", "nobody", ""}
+		var older []*projections.View
+		for _, env := range histories.Envelopes(history) {
+			if err := s.Fold([]*events.Envelope{env}); err != nil {
+				t.Fatal(err)
+			}
+			older = append(older, view(t, s))
+			for _, a := range users[:len(users)-1] {
+				for _, v := range []*projections.View{older[len(older)-1], older[max(0, len(older)-3)]} {
+					if err := sameAnswers(v, a, users, "art"); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		if st := cache.Stats(); st.Hits < st.Misses {
+			t.Errorf("%+v", st)
+		}
+	}
+}
+
+// ask asks how one follows another until it is answered from memory, and reports whether it is in the end.
+func ask(t testing.TB, cache *querycache.Cache, v *projections.View, a, b string) (f graph.Follow, cached bool) {
+	t.Helper()
+	for range 3 {
+		before := cache.Stats().Hits
+		var err error
+		if f, err = graph.CachedQuery(v).User(a, b); err != nil {
+			t.Fatal(err)
+		}
+		cached = cache.Stats().Hits > before
+	}
+	return f, cached
+}
+
+// TestCachedOldAndNewViews: an entry answers at older and newer views, but not across a change.
+func TestCachedOldAndNewViews(t *testing.T) {
+	for _, first := range []string{"old", "new"} {
+		cache := querycache.New(1 << 20)
+		s := openCached(t, vfs.NewMem(), "data", cache)
+		var st story
+		for i := range 20 {
+			st.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprint(i), Peer: "bob"})
+		}
+		if err := s.Fold(histories.Envelopes(st.list)); err != nil {
+			t.Fatal(err)
+		}
+		before := view(t, s)
+		st.add(events.Event{Kind: events.UserUnfollowed, User: "3", Peer: "bob"})
+		if err := s.Fold(histories.Envelopes(st.list)[20:]); err != nil {
+			t.Fatal(err)
+		}
+		after := view(t, s)
+		entryOf := map[string]*projections.View{"old": before, "new": after}[first]
+		others := 0
+		for i := range 20 {
+			_, _ = ask(t, cache, entryOf, fmt.Sprint(i), "bob")
+			was, wasCached := ask(t, cache, before, fmt.Sprint(i), "bob")
+			is, isCached := ask(t, cache, after, fmt.Sprint(i), "bob")
+			if was.Kind != graph.Explicit || (is.Kind == graph.Explicit) != (i != 3) {
+				t.Errorf("%s view first: %d followed bob: %v, and now: %v", first, i, was, is)
+			}
+			if i != 3 && wasCached && isCached {
+				others++
+			}
+		}
+		// Some may be in the bucket of who has changed.
+		if others < 10 {
+			t.Errorf("%s view first: only %d others answer at both views", first, others)
+		}
+	}
+}
+
+// TestCachedRepaired: a repair changes rows and no position, and what was kept of them answers no more.
+func TestCachedRepaired(t *testing.T) {
+	cache := querycache.New(1 << 20)
+	s := openCached(t, vfs.NewMem(), "data", cache)
+	var st story
+	st.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
+	st.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "cid"})
+	if err := s.Fold(histories.Envelopes(st.list)); err != nil {
+		t.Fatal(err)
+	}
+	before := view(t, s)
+	if f, cached := ask(t, cache, before, "ann", "bob"); !cached || f.Kind != graph.Explicit {
+		t.Fatal(f, cached)
+	}
+	err := s.Repair(t.Context(), func(_ events.Cursor, rows projections.Reader, m *projections.Repair) error {
+		it := rows.Iter(nil, nil)
+		for it.Next() {
+			if tag := projections.Tag(it.Key()[2]); tag == projections.FirstGraphTag {
+				m.Delete(it.Key())
+			}
+		}
+		return it.Close()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := view(t, s)
+	if before.Cursor() != after.Cursor() {
+		t.Fatal("the position has moved")
+	}
+	for range 2 {
+		if f, _ := ask(t, cache, after, "ann", "bob"); f.Kind != graph.None {
+			t.Error("after the repair: ", f)
+		}
+		if f, _ := ask(t, cache, before, "ann", "bob"); f.Kind != graph.Explicit {
+			t.Error("before the repair: ", f)
+		}
+	}
+	if _, cached := ask(t, cache, after, "ann", "bob"); !cached {
+		t.Error("nothing is kept after a repair")
+	}
+}
+
+// TestCachedStores: stores that share a bound share no answer, and nothing is left of one that was closed.
+func TestCachedStores(t *testing.T) {
+	cache, fs := querycache.New(1<<20), vfs.NewMem()
+	follow := func(dir, peer string) *projections.Store {
+		s := openCached(t, fs, dir, cache)
+		var st story
+		st.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: peer})
+		if err := s.Fold(histories.Envelopes(st.list)); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	check := func(s *projections.Store, peer string) {
+		t.Helper()
+		v := view(t, s)
+		for _, b := range []string{"bob", "cid"} {
+			if f, cached := ask(t, cache, v, "ann", b); !cached || (f.Kind == graph.Explicit) != (b == peer) {
+				t.Error(b, f, cached)
+			}
+		}
+		if err := v.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	one, two := follow("one", "bob"), follow("two", "cid")
+	check(one, "bob")
+	check(two, "cid")
+	check(one, "bob")
+	late := view(t, one)
+	closing := make(chan error)
+	go func() { closing <- one.Close() }()
+	if err := one.WaitFor(t.Context(), 99); !errors.Is(err, projections.ErrStopped) {
+		t.Fatal(err)
+	}
+	if err := sameAnswers(late, "ann", []string{"bob", "cid"}, ""); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(late.Close(), <-closing); err != nil {
+		t.Error(err)
+	}
+	check(two, "cid")
+	if err := two.Close(); err != nil {
+		t.Error(err)
+	}
+	if st := cache.Stats(); st.Bytes != 0 {
+		t.Errorf("after closing: %+v", st)
+	}
+	// Opened again, also for reading only: entries of its own.
+	check(openCached(t, fs, "one", cache), "bob")
+	only, err := projections.Open(projections.Options{FS: fs, Dir: "two", Projection: graph.NewWith(cache), ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(only, "cid")
+	if err := only.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCachedAdmission: who is asked about once is not kept, so that a walk over all users takes no place; a user with many
+// edges is not kept before as much was asked.
+func TestCachedAdmission(t *testing.T) {
+	cache := querycache.New(8 << 20)
+	s := openCached(t, vfs.NewMem(), "data", cache)
+	var st story
+	for i := range 1000 {
+		st.add(events.Event{Kind: events.UserFollowed, User: fmt.Sprint(i), Peer: "bob"})
+		st.add(events.Event{Kind: events.UserFollowed, User: "eager", Peer: fmt.Sprint(i)})
+	}
+	if err := s.Fold(histories.Envelopes(st.list)); err != nil {
+		t.Fatal(err)
+	}
+	q := graph.CachedQuery(view(t, s))
+	for i := range 1000 {
+		if _, err := q.User(fmt.Sprint(i), "bob"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Two who meet in the place where one of them is remembered count as one.
+	if st := cache.Stats(); st.Bytes != 0 || st.Hits != 0 || st.Misses != 1000 {
+		t.Errorf("after one walk: %+v", st)
+	}
+	for n := 1; ; n++ {
+		if _, err := q.User("eager", "77"); err != nil {
+			t.Fatal(err)
+		}
+		if cache.Stats().Bytes == 0 {
+			continue
+		}
+		if n < 40 || n > 100 {
+			t.Error("1000 edges were read for", n, "questions")
+		}
+		break
+	}
+}
+
+// TestNoCache: too small a bound keeps nothing, and all is answered.
+func TestNoCache(t *testing.T) {
+	cache := querycache.New(100)
+	s := openCached(t, vfs.NewMem(), "data", cache)
+	if err := s.Fold(newCacheWorld(5, 10).next(100)); err != nil {
+		t.Fatal(err)
+	}
+	v := view(t, s)
+	if cache != nil || v.QueryCache() != nil || !reflect.DeepEqual(cache.Stats(), querycache.Stats{}) {
+		t.Error("something is kept")
+	}
+	if err := sameAnswers(v, "0", newCacheWorld(5, 10).users, "art"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,130 @@
+package inbox
+
+import (
+	"bytes"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/querycache"
+)
+
+// kept is what an open store keeps in memory: whom readers follow, and the heads of outboxes.
+type kept struct {
+	// QueryCache is that of the relations, as the graph that the inbox embeds keeps them.
+	projections.QueryCache
+	heads *heads
+}
+
+var _ graph.Keeper = (*kept)(nil)
+
+// Relations is part of [graph.Keeper].
+func (k *kept) Relations() projections.QueryCache { return k.QueryCache }
+
+// Repaired is part of [projections.QueryCache].
+func (k *kept) Repaired(version uint64) {
+	k.QueryCache.Repaired(version)
+	k.heads.Repaired(version)
+}
+
+// Close is part of [projections.QueryCache].
+func (k *kept) Close() {
+	k.QueryCache.Close()
+	k.heads.Close()
+}
+
+// heads are those of outboxes that feeds are merged of, by owner: those that many readers pull are in nearly all pages.
+type heads = querycache.Set[head]
+
+// head is the newest places of an outbox. It does not change.
+type head struct {
+	prefix []byte
+	places [][]byte
+	// from is where the rows behind them begin; nil means there are none.
+	from []byte
+}
+
+const (
+	// headPlaces is how many places of an outbox are kept: most outboxes give a page fewer.
+	headPlaces = 8
+	// headBytes and sliceBytes are what a head takes beside the bytes of its keys, and each place.
+	headBytes, sliceBytes = 72, 24
+)
+
+// madeHead is a head that is kept if the walk that has read it ends well: only then is it known that no row was missing.
+type madeHead struct {
+	owner uint64
+	head  head
+	bytes int64
+}
+
+// headOf returns the head of an outbox that was read from its beginning on.
+func headOf(owner uint64, s *stream) madeHead {
+	n := len(s.prefix) + len(s.from)
+	for _, place := range s.ahead {
+		n += len(place)
+	}
+	keys := arena{block: make([]byte, 0, n)}
+	h := head{prefix: keys.clone(s.prefix), places: make([][]byte, len(s.ahead))}
+	for i, place := range s.ahead {
+		h.places[i] = keys.clone(place)
+	}
+	if s.from != nil {
+		h.from = keys.clone(s.from)
+	}
+	n += headBytes + sliceBytes*len(h.places)
+	return madeHead{owner, h, int64(n + n/8)} // the allocator rounds up
+}
+
+// keep keeps the heads that a walk has read.
+func (m *merge) keep() {
+	for _, made := range m.made {
+		m.heads.Make(made.owner, m.version, isHeadOf(made.head.prefix), func(h *head) int64 {
+			*h = made.head
+			return made.bytes
+		})
+	}
+}
+
+func isHeadOf(prefix []byte) func(*head) bool {
+	return func(h *head) bool { return bytes.Equal(h.prefix, prefix) }
+}
+
+// outboxChanged says that the views which show what is written now may have other outboxes of an owner.
+func (f *Inbox) outboxChanged(owner string) {
+	if k, ok := f.b.QueryCache().(*kept); ok {
+		f.key = events.AppendID(f.key[:0], owner)
+		k.heads.Changed(xxh3.HashSeed(f.key, k.heads.Seed), f.b.Version())
+	}
+}
+
+// begin reads the first places of a stream that are not before from (nil: all). Of an outbox that feeds were merged of lately, it
+// has them in memory.
+func (m *merge) begin(s *stream, from []byte) {
+	s.from = startOf(s, from)
+	if m.heads == nil || s.owner == nil {
+		m.fill(s, 1)
+		return
+	}
+	owner := xxh3.HashSeed(s.owner, m.heads.Seed)
+	h, answers := m.heads.Find(owner, m.version, isHeadOf(s.prefix))
+	switch {
+	case answers:
+		s.ahead = h.places
+		for len(s.ahead) > 0 && bytes.Compare(s.ahead[0], from) < 0 {
+			s.ahead = s.ahead[1:]
+		}
+		if len(s.ahead) > 0 || h.from == nil {
+			s.from = h.from
+		} else {
+			m.fill(s, 1)
+		}
+	case len(from) > 0, h == nil && m.heads.Asked(owner, 1) == 0:
+		m.fill(s, 1)
+	default:
+		m.fill(s, headPlaces)
+		m.made = append(m.made, headOf(owner, s))
+	}
+}

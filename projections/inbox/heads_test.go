@@ -1,0 +1,232 @@
+package inbox
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/zeebo/xxh3"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/querycache"
+)
+
+const headOwners = 6
+
+func headOwner(i int) string { return fmt.Sprint("bob", i) }
+
+// headWorld is a store that keeps heads of outboxes, in which "ann" has an inbox and "zoe" has none. Both follow all owners, of whom all are
+// pulled.
+type headWorld struct {
+	store  *projections.Store
+	cursor events.Cursor
+	pins   int
+}
+
+func newHeadWorld(t *testing.T) *headWorld {
+	t.Helper()
+	set := DefaultSettings()
+	set.Threshold = 0
+	cache := querycache.New(querycache.DefaultBytes)
+	s, err := projections.Open(projections.Options{FS: vfs.NewMem(), Dir: "data", Projection: NewWith(set, cache)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if left := cache.Stats().Bytes; left != 0 {
+			t.Errorf("%d bytes are kept once the store is closed", left)
+		}
+	})
+	w := &headWorld{store: s, cursor: events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_790_000_000_000_000}}
+	w.fold(t, events.Event{Kind: events.ReaderActive, User: "ann"})
+	for i := range headOwners {
+		for _, reader := range []string{"ann", "zoe"} {
+			w.fold(t, events.Event{Kind: events.UserFollowed, User: reader, Peer: headOwner(i)})
+		}
+	}
+	return w
+}
+
+func (w *headWorld) fold(t *testing.T, ev events.Event) {
+	t.Helper()
+	w.cursor.Seq++
+	w.cursor.LastTime++
+	ev.Seq, ev.Time = w.cursor.Seq, w.cursor.LastTime
+	env := &events.Envelope{Cursor: w.cursor, Kinds: events.Kinds(ev.Kind), Events: []events.Event{ev}}
+	if err := w.store.Fold([]*events.Envelope{env}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// change pins, or moves or deletes what was pinned.
+func (w *headWorld) change(t *testing.T, r *rand.Rand) {
+	t.Helper()
+	ev := events.Event{Kind: events.PinCreated, Board: []string{"", "art"}[r.IntN(2)]}
+	n := w.pins
+	if kind := r.IntN(6); kind < 4 || w.pins == 0 {
+		w.pins++
+		ev.Item = fmt.Sprint("i", n)
+	} else {
+		n = max(0, w.pins-1-r.IntN(20))
+		ev.Kind = []events.Kind{events.PinMoved, events.PinDeleted}[kind-4]
+	}
+	ev.User, ev.Pin = headOwner(n%headOwners), fmt.Sprint("p", n)
+	if ev.Kind == events.PinDeleted {
+		ev.Board = ""
+	}
+	w.fold(t, ev)
+}
+
+// view returns a view of now.
+func (w *headWorld) view(t *testing.T) *projections.View {
+	t.Helper()
+	v, err := w.store.View()
+	if err != nil {
+		t.Error(err)
+		runtime.Goexit()
+	}
+	return v
+}
+
+// compare reads the first pages of both readers at a view, which it closes, from memory and from rows.
+func compare(t *testing.T, r *rand.Rand, v *projections.View) {
+	t.Helper()
+	defer func() {
+		if err := v.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, reader := range []string{"ann", "zoe"} {
+		var after Mark
+		for range 2 {
+			n := 1 + r.IntN(15)
+			got, err := CachedQuery(v).Feed(context.Background(), Feed{Reader: reader}, after, n)
+			want, werr := Query(v).Feed(context.Background(), Feed{Reader: reader}, after, n)
+			if err != nil || werr != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("at %d %s reads %v, %v, not %v, %v", v.Cursor().Seq, reader, got.Pins, err, want.Pins, werr)
+				return
+			}
+			if after = want.Next; after == nil {
+				break
+			}
+		}
+	}
+}
+
+// kept returns of how many owners the head answers at a view of now.
+func (w *headWorld) kept(t *testing.T) (n int) {
+	t.Helper()
+	v := w.view(t)
+	defer v.Close()
+	k, ok := v.QueryCache().(*kept)
+	if !ok {
+		t.Fatal("nothing is kept")
+	}
+	for i := range headOwners {
+		owner := xxh3.HashSeed(events.AppendID(nil, headOwner(i)), k.heads.Seed)
+		prefix := projections.AppendKey(nil, tagOutbox, headOwner(i))
+		if _, answers := k.heads.Find(owner, v.Version(), isHeadOf(prefix)); answers {
+			n++
+		}
+	}
+	return n
+}
+
+// TestHeads: pages are the same from memory as from rows, whatever is pinned, moved and deleted in between, and of views that are
+// older than what is kept.
+func TestHeads(t *testing.T) {
+	w, r := newHeadWorld(t), rand.New(rand.NewPCG(5, 6))
+	for range 600 {
+		before := w.view(t)
+		for range r.IntN(3) {
+			w.change(t, r)
+		}
+		compare(t, r, w.view(t))
+		compare(t, r, before)
+		compare(t, r, w.view(t))
+		if t.Failed() {
+			return
+		}
+	}
+	if n := w.kept(t); n != headOwners {
+		t.Errorf("of %d owners %d are kept", headOwners, n)
+	}
+}
+
+// TestHeadBytes: what is counted of a head beside the bytes of its keys is what it takes.
+func TestHeadBytes(t *testing.T) {
+	if head, slice := reflect.TypeFor[head]().Size(), reflect.TypeFor[[]byte]().Size(); head != headBytes || slice != sliceBytes {
+		t.Errorf("%d and %d bytes, %d and %d are counted", head, slice, headBytes, sliceBytes)
+	}
+}
+
+// TestHeadsRepaired: a repair of rows is seen at once, at the same position, and only by views that are taken after it.
+func TestHeadsRepaired(t *testing.T) {
+	w, r := newHeadWorld(t), rand.New(rand.NewPCG(11, 12))
+	for range 100 {
+		w.change(t, r)
+	}
+	before := w.view(t)
+	compare(t, r, w.view(t))
+	gone := 0
+	err := w.store.Repair(t.Context(), func(_ events.Cursor, rows projections.Reader, m *projections.Repair) error {
+		it := rows.Iter(nil, nil)
+		for it.Next() {
+			if projections.Tag(it.Key()[2]) == tagOutbox {
+				m.Delete(it.Key())
+				gone++
+			}
+		}
+		return it.Close()
+	})
+	if err != nil || gone == 0 {
+		t.Fatalf("%d rows are repaired, %v", gone, err)
+	}
+	after := w.view(t)
+	if before.Cursor() != after.Cursor() {
+		t.Fatal("the position has moved")
+	}
+	page, err := CachedQuery(after).Feed(t.Context(), Feed{Reader: "ann"}, nil, 10)
+	if err != nil || len(page.Pins) != 0 {
+		t.Errorf("of empty outboxes %v are read, %v", page.Pins, err)
+	}
+	compare(t, r, after)
+	compare(t, r, before)
+}
+
+// TestHeadsBeside: pages are the same from memory as from rows while the fold goes on.
+func TestHeadsBeside(t *testing.T) {
+	w, r := newHeadWorld(t), rand.New(rand.NewPCG(7, 8))
+	over := make(chan struct{})
+	var compared atomic.Int64
+	var wg sync.WaitGroup
+	for i := range uint64(3) {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(9, i))
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					compare(t, r, w.view(t))
+					compared.Add(1)
+				}
+			}
+		})
+	}
+	for n := 0; n < 2000 || compared.Load() < 500; n++ {
+		w.change(t, r)
+	}
+	close(over)
+	wg.Wait()
+}

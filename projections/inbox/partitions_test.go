@@ -1,0 +1,61 @@
+package inbox_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// TestPartitionsAlone: a fold for some partitions leaves their rows of the fold for all, where partitions have so many followers that
+// some are pulled, inboxes are trimmed and lost, and large events are cut (I13).
+func TestPartitionsAlone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		history := drawHistory(t)
+		envs := histories.Envelopes(history)
+		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
+		set.Keep = rapid.IntRange(1, 3).Draw(t, "keep")
+		var some projections.Partitions
+		for _, ev := range rapid.SliceOfN(rapid.SampledFrom(history), 0, 6).Draw(t, "held") {
+			some.AddHome(ev.User)
+		}
+		bounds := rapid.SampledFrom([]projections.Bounds{{}, {BatchBytes: 1}}).Draw(t, "bounds")
+		all := rowsOf(t, set, envs, nil, projections.Bounds{})
+		p := inbox.New(set)
+		var want conformance.Rows
+		for _, row := range all {
+			if of := projections.PartitionOf(p, row.Key); of == projections.StoreWide || some.Has(uint8(of)) {
+				want = append(want, row)
+			}
+		}
+		if diff := rowsOf(t, set, envs, &some, bounds).Diff(want); diff != "" {
+			t.Fatalf("partitions %s:\n%s", &some, diff)
+		}
+	})
+}
+
+// rowsOf returns the rows of the projection after a fold for some partitions; nil means all.
+func rowsOf(t fataler, set inbox.Settings, envs []*events.Envelope, of *projections.Partitions, bounds projections.Bounds) (rows conformance.Rows) {
+	t.Helper()
+	s, err := projections.Open(projections.Options{
+		FS: vfs.NewMem(), Dir: "data", Projection: inbox.New(set), Partitions: of, Bounds: bounds,
+	})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	defer s.Close()
+	if err := s.Fold(envs); err != nil {
+		t.Fatalf("fold: %v", err)
+	}
+	eachRow(t, s, func(key, value []byte) {
+		rows = append(rows, conformance.Row{Key: bytes.Clone(key), Value: bytes.Clone(value)})
+	})
+	return rows
+}

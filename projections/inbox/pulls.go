@@ -1,0 +1,209 @@
+package inbox
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+)
+
+// A pull row has a reader look into an outbox beside the inbox: always, where the owner is pulled, or until a time, where the inbox
+// may lack what is not newer. The outbox is opened when a page gets there. Whom a reader follows explicitly is pulled as a whole, of
+// others the boards that the reader follows.
+//
+// Invariant: an inbox has every pin above its floor that the reader sees, unless a pull row leads to it. Rows may lead to what
+// nobody follows any more only where a fold was cut.
+
+// until is what a pull row holds: nothing, where the outbox is always read, or a time as in a place.
+
+func untilNow(now events.Micros) []byte { return appendNewestFirst(nil, now) }
+
+func pullKey(dst []byte, reader, owner string, board *string) []byte {
+	dst = projections.AppendKey(dst, tagPull, reader, owner)
+	if board != nil {
+		dst = events.AppendID(dst, *board)
+	}
+	return dst
+}
+
+// cutPull reads what a reader pulls: what follows the prefix of the reader, and the value.
+func cutPull(rest, value []byte) (owner string, board *string, err error) {
+	if owner, rest, err = events.CutID(rest); err == nil && len(rest) > 0 {
+		var b string
+		b, rest, err = events.CutID(rest)
+		board = &b
+	}
+	if err == nil && (len(rest) != 0 || len(value) != 0 && len(value) != 8) {
+		err = errRow("pull", value)
+	}
+	return owner, board, err
+}
+
+// pull has a reader look into an outbox: always if the owner is pulled, else down from now, if there is an inbox that may lack something.
+func (f *Inbox) pull(reader, owner string, board *string) error {
+	pulled, err := f.has(sourceKey(f.key[:0], owner, events.ShardOf(reader).Partition()))
+	if err != nil {
+		return err
+	}
+	f.value = f.value[:0]
+	if !pulled {
+		r, ok, err := readReader(f.b, projections.AppendKey(f.key[:0], tagReader, reader))
+		if err != nil || !ok || !r.at(f.horizon).ready {
+			return err
+		}
+		f.value = appendNewestFirst(f.value, f.b.LogTime())
+	}
+	f.key = pullKey(f.key[:0], reader, owner, board)
+	f.b.Set(f.key, f.value)
+	return nil
+}
+
+func (f *Inbox) endPull(reader, owner string, board *string) {
+	f.key = pullKey(f.key[:0], reader, owner, board)
+	f.b.Delete(f.key)
+}
+
+// repull gives all pull rows of a user to an owner the same value.
+func (f *Inbox) repull(r graph.Related, owner string, until []byte) error {
+	reader, _, err := events.CutID(r.Key)
+	if err != nil {
+		return err
+	}
+	if r.Follows {
+		f.key = pullKey(f.key[:0], reader, owner, nil)
+		f.b.Set(f.key, until)
+		return nil
+	}
+	return f.eachBoard(reader, owner, func(board string) error {
+		f.key = pullKey(f.key[:0], reader, owner, &board)
+		f.b.Set(f.key, until)
+		return nil
+	})
+}
+
+// eachBoard calls do with the boards of an owner that a reader follows. do may write.
+func (f *Inbox) eachBoard(reader, owner string, do func(board string) error) error {
+	var boards []string
+	err := f.queries.EachFollowedBoardOf(reader, owner, func(board string) error { boards = append(boards, board); return nil })
+	for i := 0; err == nil && i < len(boards); i++ {
+		err = do(boards[i])
+	}
+	return err
+}
+
+// relationChanged hears from the graph that a reader began or ceased to follow, after the rows of that are written.
+func (f *Inbox) relationChanged(c graph.Change) error {
+	if err := f.followChanged(&c); err != nil {
+		return err
+	}
+	if c.Gone {
+		// Nothing else leads from the owner to this reader any more: without this the owner could not be erased.
+		if err := f.forget(c.Follower, c.Owner); err != nil {
+			return err
+		}
+	}
+	if f.ev.Kind == events.UserDeleted && f.ev.User == c.Owner {
+		return nil // sources go at the end
+	}
+	grows := c.Is && !c.Was
+	for _, b := range c.Boards {
+		grows = grows || b.Is
+	}
+	return f.balance(c.Follower, c.Owner, grows)
+}
+
+// followChanged keeps the pull rows of a reader.
+func (f *Inbox) followChanged(c *graph.Change) error {
+	switch {
+	case c.Is && !c.Was:
+		// What was followed before are boards at most: their rows are not needed any more.
+		s, err := f.queries.Sight(c.Follower, c.Owner)
+		if err == nil && s.Boards {
+			err = f.dropBoardPulls(c.Follower, c.Owner)
+		}
+		if err != nil {
+			return err
+		}
+		return f.pull(c.Follower, c.Owner, nil)
+	case c.Is:
+		return nil // all boards were pushed before, also those that were not followed
+	case c.Was:
+		f.endPull(c.Follower, c.Owner, nil)
+		return f.eachBoard(c.Follower, c.Owner, func(board string) error { return f.pull(c.Follower, c.Owner, &board) })
+	}
+	for i := range c.Boards {
+		b := &c.Boards[i]
+		if !b.Is {
+			f.endPull(c.Follower, c.Owner, &b.Board)
+			continue
+		}
+		if err := f.pull(c.Follower, c.Owner, &b.Board); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Inbox) dropBoardPulls(reader, owner string) error {
+	return f.dropPullsIf(pullKey(nil, reader, owner, nil), func([]byte) bool { return true })
+}
+
+// dropPulls removes the pull rows of a reader that lead to nothing above the floor.
+func (f *Inbox) dropPulls(name string, r reader) error {
+	return f.dropPullsIf(projections.AppendKey(nil, tagPull, name), func(until []byte) bool {
+		return len(until) > 0 && bytes.Compare(until, r.floor[:]) >= 0
+	})
+}
+
+func (f *Inbox) dropPullsIf(prefix []byte, drop func(until []byte) bool) error {
+	keys := f.takeKeys()
+	defer f.giveKeys(keys)
+	it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
+	for it.Next() {
+		if drop(it.Value()) {
+			keys.add(it.Key())
+		}
+	}
+	if err := it.Close(); err != nil {
+		return err
+	}
+	for i := range keys.len() {
+		f.b.Delete(keys.at(i))
+	}
+	return nil
+}
+
+// pending is an outbox that is opened when a walk gets to a place.
+type pending struct {
+	until  []byte
+	stream *stream
+}
+
+// pulls returns the outboxes that a reader with an inbox looks into above the floor: those that are always read, and the others, the
+// one that is opened next first.
+func (q *Queries) pulls(keys *arena, name string, r reader) (always []*stream, later []pending, err error) {
+	prefix := projections.AppendKey(nil, tagPull, name)
+	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for it.Next() {
+		until := it.Value()
+		if len(until) > 0 && bytes.Compare(until, r.floor[:]) >= 0 {
+			continue
+		}
+		owner, board, err := cutPull(it.Key()[len(prefix):], until)
+		if err != nil {
+			return nil, nil, err
+		}
+		s := q.outboxStream(keys, owner, board)
+		if len(until) == 0 {
+			always = append(always, s)
+		} else {
+			later = append(later, pending{keys.clone(until), s})
+		}
+	}
+	slices.SortFunc(later, func(a, b pending) int { return bytes.Compare(a.until, b.until) })
+	return always, later, nil
+}

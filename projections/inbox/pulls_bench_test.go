@@ -1,0 +1,76 @@
+package inbox_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/querycache"
+)
+
+// BenchmarkPulls reads pages of 20 of feeds of 1000 followees, of whom 0, 200 or all are pulled.
+func BenchmarkPulls(b *testing.B) {
+	const readers, followees, posts = 20, 1000, 40_000
+	for _, pulls := range []int{0, 200, 1000} {
+		b.Run(fmt.Sprint(pulls), func(b *testing.B) {
+			settings := inbox.DefaultSettings()
+			settings.Threshold = 1
+			s := newBenchStore(b, inbox.NewWith(settings, querycache.New(querycache.DefaultBytes)))
+			reader := func(i int) string { return fmt.Sprint(1_000_000_000_000 + i*7919) }
+			author := func(i, n int) string { return fmt.Sprint(2_000_000_000_000 + (i*followees+n)*104729) }
+			for i := range readers {
+				fan := near(reader(i), 1)[0]
+				s.add(events.Event{Kind: events.ReaderActive, User: reader(i)})
+				for n := range followees {
+					s.add(events.Event{Kind: events.UserFollowed, User: reader(i), Peer: author(i, n)})
+					if n < pulls {
+						s.add(events.Event{Kind: events.UserFollowed, User: fan, Peer: author(i, n)})
+					}
+				}
+			}
+			for n := range posts {
+				s.add(events.Event{Kind: events.PinCreated, User: author(n%readers, n*31%followees), Pin: fmt.Sprint(n)})
+			}
+			s.flush()
+			readPages(b, s.Store, func(n int) inbox.Feed { return inbox.Feed{Reader: reader(n % readers)} })
+		})
+	}
+}
+
+// BenchmarkQuiet reads pages of 20 of a reader to whom one or two pins a day are pushed, of the last 14 days.
+func BenchmarkQuiet(b *testing.B) {
+	const readers, day = 20, events.Micros(24 * 3600 * 1_000_000)
+	s := newBenchStore(b, inbox.NewWith(inbox.DefaultSettings(), querycache.New(querycache.DefaultBytes)))
+	reader := func(i int) string { return fmt.Sprint(1_000_000_000_000 + i*7919) }
+	for i := range readers {
+		s.add(events.Event{Kind: events.ReaderActive, User: reader(i)})
+		s.add(events.Event{Kind: events.UserFollowed, User: reader(i), Peer: "bob"})
+	}
+	for n := range 25 {
+		s.cursor.LastTime += day * 13 / 25
+		s.add(events.Event{Kind: events.PinCreated, User: "bob", Pin: fmt.Sprint(n)})
+	}
+	s.flush()
+	readPages(b, s.Store, func(n int) inbox.Feed { return inbox.Feed{Reader: reader(n % readers)} })
+}
+
+// readPages reads the first 20 pins of feeds.
+func readPages(b *testing.B, s *projections.Store, feed func(n int) inbox.Feed) {
+	b.Helper()
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		v, err := s.View()
+		if err != nil {
+			b.Fatal(err)
+		}
+		page, err := inbox.CachedQuery(v).Feed(b.Context(), feed(n), nil, 20)
+		if err != nil || len(page.Pins) != 20 {
+			b.Fatal(len(page.Pins), err)
+		}
+		if err := v.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package inbox
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/graph"
+)
+
+// Whom a post concerns stands in the regions of its owner and board (package graph), by partition: one walk serves all partitions
+// that the store holds. An owner is pulled in a partition where more than [Settings.Threshold] users follow the owner or a board of
+// the owner: all of them have rows that say so (pulls.go), and posts pass over the partition. Each partition decides by its own part
+// of the region (I13).
+//
+// Nothing counts followers. Whether an owner has become too large for a partition is seen by each post that walks over it, and by
+// a new relation now and then, so that about half as many as the threshold come between two looks: what crosses it is bounded.
+// That the owner has become small again is seen at once.
+//
+// Invariant: where an owner is pulled, more than half of the threshold are concerned. So a walk that meets fewer need not ask.
+
+// sourceKey appends the key of the row that says that an owner is pulled in a partition.
+func sourceKey(dst []byte, owner string, partition uint8) []byte {
+	return append(projections.AppendKey(dst, tagSource, owner), partition)
+}
+
+// concerned reports whether posts of the owner of a region, or moves of pins, may concern a user.
+func concerned(r graph.Related) bool { return r.Follows || r.Boards }
+
+// regionWalk goes over users in a region of an owner, or in one of a board of the owner, but not in partitions where the
+// owner is pulled.
+type regionWalk struct {
+	f     *Inbox
+	owner string
+	// pulled are those partitions. They are read once a partition is met where there are so many users that it may be one.
+	pulled projections.Partitions
+	read   bool
+	// boards reports that somebody was met who has relations to boards of the owner.
+	boards bool
+}
+
+// metUser is a row of a region in a list of keys: the flags, the partition, and the id.
+const (
+	metFollows = 1 << iota
+	metBoards
+)
+
+// each calls do with all who are concerned. do may write; the event may be cut between chunks. In the region of the owner
+// (look), partitions with too many are pulled from then on.
+func (w *regionWalk) each(prefix []byte, look bool, do func(graph.Related) error) error {
+	met := w.f.takeKeys()
+	defer w.f.giveKeys(met)
+	for from := prefix; from != nil; {
+		met.reset()
+		var err error
+		if from, err = w.gather(prefix, from, met); err != nil {
+			return err
+		}
+		if look {
+			if err := w.look(met); err != nil {
+				return err
+			}
+		}
+		for i := range met.len() {
+			row := met.at(i)
+			if w.pulled.Has(row[1]) {
+				continue
+			}
+			if err := do(relatedOf(row)); err != nil {
+				return err
+			}
+		}
+		if from == nil {
+			return nil
+		}
+		if err := w.f.b.Step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func relatedOf(met []byte) graph.Related {
+	return graph.Related{Key: met[2:], Follows: met[0]&metFollows != 0, Boards: met[0]&metBoards != 0}
+}
+
+// gather collects the users of whole partitions, from a key on, and returns where the rest begins; nil means that there is none.
+func (w *regionWalk) gather(prefix, from []byte, met *keyList) (rest []byte, err error) {
+	it := w.f.b.Iter(from, projections.PrefixEnd(prefix))
+	defer func() { err = errors.Join(err, it.Close()) }()
+	limit := w.f.settings.Threshold
+	partition, users := -1, int64(0)
+	for more := it.Next(); more; {
+		row := it.Key()[len(prefix):]
+		if len(row) == 0 {
+			return nil, errRow("region key", it.Key())
+		}
+		if int(row[0]) != partition {
+			if met.len() >= drainChunk {
+				return bytes.Clone(it.Key()), nil
+			}
+			partition, users = int(row[0]), 0
+		}
+		if w.pulled.Has(row[0]) {
+			next := partition
+			for next < events.NumPartitions && w.pulled.Has(uint8(next)) {
+				next++
+			}
+			if next == events.NumPartitions {
+				return nil, nil
+			}
+			more = it.SeekGE(append(bytes.Clone(prefix), byte(next)))
+			continue
+		}
+		r, err := graph.CutRegion(row, it.Value())
+		if err != nil {
+			return nil, err
+		}
+		if concerned(r) {
+			met.addMet(r, row)
+			w.boards = w.boards || r.Boards
+			if users++; limit >= 0 && users > limit/2 && !w.read {
+				if err := w.readPulled(); err != nil {
+					return nil, err
+				}
+			}
+		}
+		more = it.Next()
+	}
+	return nil, nil
+}
+
+func (w *regionWalk) readPulled() error {
+	prefix := projections.AppendKey(nil, tagSource, w.owner)
+	it := w.f.b.Iter(prefix, projections.PrefixEnd(prefix))
+	for it.Next() {
+		if len(it.Key()) != len(prefix)+1 {
+			return errors.Join(errRow("source key", it.Key()), it.Close())
+		}
+		w.pulled.Add(it.Key()[len(prefix)])
+	}
+	w.read = true
+	return it.Close()
+}
+
+// look pulls the owner in partitions where too many users were met.
+func (w *regionWalk) look(met *keyList) error {
+	limit := w.f.settings.Threshold
+	for from := 0; limit >= 0 && from < met.len(); {
+		partition := met.at(from)[1]
+		to := from + 1
+		for to < met.len() && met.at(to)[1] == partition {
+			to++
+		}
+		if int64(to-from) > limit && !w.pulled.Has(partition) {
+			w.pulled.Add(partition)
+			w.f.key = sourceKey(w.f.key[:0], w.owner, partition)
+			w.f.b.Set(w.f.key, nil)
+			for i := from; i < to; i++ {
+				if err := w.f.repull(relatedOf(met.at(i)), w.owner, nil); err != nil {
+					return err
+				}
+			}
+		}
+		from = to
+	}
+	return nil
+}
+
+// balance has an owner pulled or no longer pulled in the partition of a user whose relation to the owner has begun (grows) or
+// ended. Growth is looked at now and then, at random but by the event alone: an erasure renames users, and nothing else.
+func (f *Inbox) balance(user, owner string, grows bool) error {
+	limit := f.settings.Threshold
+	if limit < 0 || grows && f.luck()%uint64(max(1, limit/2)) != 0 {
+		return nil
+	}
+	partition := events.ShardOf(user).Partition()
+	pulled, err := f.has(sourceKey(f.key[:0], owner, partition))
+	if err != nil || pulled == grows {
+		return err
+	}
+	prefix := append(graph.RegionPrefix(nil, owner), partition)
+	met := f.takeKeys()
+	defer f.giveKeys(met)
+	it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
+	for it.Next() && (grows || int64(met.len()) <= limit/2) {
+		row := it.Key()[len(prefix)-1:]
+		r, err := graph.CutRegion(row, it.Value())
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+		if concerned(r) {
+			met.addMet(r, row)
+		}
+	}
+	if err := it.Close(); err != nil {
+		return err
+	}
+	w := regionWalk{f: f, owner: owner}
+	switch n := int64(met.len()); {
+	case grows:
+		return w.look(met)
+	case n > limit/2:
+		return nil
+	}
+	f.key = sourceKey(f.key[:0], owner, partition)
+	f.b.Delete(f.key)
+	now := untilNow(f.b.LogTime())
+	for i := range met.len() {
+		if err := f.repull(relatedOf(met.at(i)), owner, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// luck is a random number that the event alone decides.
+func (f *Inbox) luck() uint64 {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], uint64(f.ev.Time))
+	binary.BigEndian.PutUint64(b[8:], f.ev.Offset)
+	return xxh3.Hash(b[:])
+}

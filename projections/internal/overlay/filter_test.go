@@ -1,0 +1,33 @@
+package overlay
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/zeebo/xxh3"
+)
+
+// TestBlockFilter: a key that was added is never lacked; of those that were not, few are taken for added at two bytes a key.
+func TestBlockFilter(t *testing.T) {
+	const keys = 20_000
+	f := newBlockFilter(2 * keys)
+	hash := func(n uint64) uint64 { return xxh3.Hash(binary.BigEndian.AppendUint64(nil, n)) }
+	if !f.lacks(hash(0)) {
+		t.Error("an empty filter knows a key")
+	}
+	for n := range uint64(keys) {
+		f.add(hash(n))
+	}
+	taken := 0
+	for n := range uint64(keys) {
+		if f.lacks(hash(n)) {
+			t.Fatalf("key %d was added", n)
+		}
+		if !f.lacks(hash(keys + n)) {
+			taken++
+		}
+	}
+	if taken > keys/100 {
+		t.Errorf("%d of %d keys that were not added are taken for added", taken, keys)
+	}
+}

@@ -1,0 +1,89 @@
+package overlay
+
+import (
+	"bytes"
+	"slices"
+	"sort"
+)
+
+// order finds the dirty rows of one shard and tag in the order of their keys. Rows are appended to a chain as they are written; the
+// first walk after that sorts them into a run. Runs are merged while the last is at least half as long as the one before, so there are
+// few, and a row is moved a number of times that is logarithmic in their length, however walks and writes alternate.
+type order struct {
+	// chain is the last row that is in no run + 1; cell.next leads to those before it.
+	chain uint32
+	runs  [][]uint32
+}
+
+// sort moves the rows of the chain into a run.
+func (r *order) sort(o *Overlay) {
+	if r.chain == 0 {
+		return
+	}
+	var tail []uint32
+	for next := r.chain; next != 0; next = o.rows[next-1].next {
+		tail = append(tail, next-1)
+	}
+	r.chain = 0
+	slices.SortFunc(tail, o.compareRows)
+	for n := len(r.runs); n > 0 && 2*len(tail) >= len(r.runs[n-1]); n-- {
+		tail = o.mergeRuns(r.runs[n-1], tail)
+		r.runs = r.runs[:n-1]
+	}
+	r.runs = append(r.runs, tail)
+}
+
+func (o *Overlay) compareRows(a, b uint32) int {
+	return bytes.Compare(o.keyOf(&o.rows[a]), o.keyOf(&o.rows[b]))
+}
+
+func (o *Overlay) mergeRuns(a, b []uint32) []uint32 {
+	merged := make([]uint32, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if o.compareRows(a[0], b[0]) < 0 {
+			merged, a = append(merged, a[0]), a[1:]
+		} else {
+			merged, b = append(merged, b[0]), b[1:]
+		}
+	}
+	return append(append(merged, a...), b...)
+}
+
+// within returns the dirty rows with lower <= key < upper, in order.
+func (o *Overlay) within(lower, upper []byte) (found []dirtyRow) {
+	if upper == nil || len(lower) < PrefixLen || bytes.Compare(upper, PrefixEnd(lower[:PrefixLen])) > 0 {
+		for _, row := range o.dirty {
+			if key := o.keyOf(&o.rows[row]); bytes.Compare(key, lower) >= 0 && (upper == nil || bytes.Compare(key, upper) < 0) {
+				found = append(found, o.dirtyRow(row))
+			}
+		}
+		o.sort(found)
+		return found
+	}
+	prefix := [PrefixLen]byte(lower)
+	r := o.orders[prefix]
+	if r.chain != 0 {
+		r.sort(o)
+		o.orders[prefix] = r
+	}
+	parts := 0
+	for _, run := range r.runs {
+		from := o.search(run, lower)
+		to := from + o.search(run[from:], upper)
+		for _, row := range run[from:to] {
+			found = append(found, o.dirtyRow(row))
+		}
+		if from < to {
+			parts++
+		}
+	}
+	if parts > 1 {
+		o.sort(found)
+	}
+	return found
+}
+
+// search returns how many rows of a run are before a key.
+func (o *Overlay) search(run []uint32, key []byte) int {
+	return sort.Search(len(run), func(i int) bool { return bytes.Compare(o.keyOf(&o.rows[run[i]]), key) >= 0 })
+}

@@ -1,0 +1,380 @@
+package overlay
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/zeebo/xxh3"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// quiet is a logger of Pebble.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf(format, args...))
+}
+
+// join merges so that every group and every order shows: it joins values end to end.
+func join(dst, _ []byte, values [][]byte) ([]byte, error) {
+	return append(dst, bytes.Join(values, nil)...), nil
+}
+
+// joined merges as join, for Pebble.
+type joined struct{ value []byte }
+
+func (j *joined) MergeNewer(value []byte) error {
+	j.value = append(j.value, value...)
+	return nil
+}
+
+func (j *joined) MergeOlder(value []byte) error {
+	j.value = append(bytes.Clone(value), j.value...)
+	return nil
+}
+
+func (j *joined) Finish(bool) ([]byte, io.Closer, error) { return j.value, nil, nil }
+
+// overlayDB opens a database in memory as a store does.
+func overlayDB(t testing.TB) *pebble.DB {
+	t.Helper()
+	db, err := pebble.Open("db", &pebble.Options{
+		FS: vfs.NewMem(), DisableWAL: true, FormatMajorVersion: pebble.FormatNewest, MemTableSize: 32 << 20,
+		CacheSize: 256 << 20, Logger: quiet{}, Merger: &pebble.Merger{Name: "join", Merge: func(_, value []byte) (pebble.ValueMerger, error) {
+			return &joined{bytes.Clone(value)}, nil
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+// prefixOf appends a shard and a tag.
+func prefixOf(dst []byte, shard events.Shard, tag byte) []byte {
+	return append(binary.BigEndian.AppendUint16(dst, uint16(shard)), tag)
+}
+
+// overlayKeys are keys under few prefixes, some of them prefixes of others.
+func overlayKeys(n int) [][]byte {
+	keys := make([][]byte, n)
+	for i := range keys {
+		keys[i] = append(prefixOf(nil, events.Shard(i%3), byte(0x10+i%2)), fmt.Sprint(i)...)
+	}
+	return keys
+}
+
+// TestOverlayIsABatch does the same at random with an overlay and with an indexed batch of Pebble, which it stands for.
+func TestOverlayIsABatch(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		db, want := overlayDB(t), overlayDB(t)
+		batch := want.NewIndexedBatch()
+		var o Overlay
+		o.Init(db, r.IntN(3)*5000, join)
+		var flushing []<-chan struct{}
+		keys := overlayKeys(40 + r.IntN(200))
+		key := func() []byte { return keys[r.IntN(len(keys))] }
+		for step := range 3000 {
+			switch r.IntN(20) {
+			default:
+				k := key()
+				got, ok, err := o.Get(k)
+				value, closer, wantErr := batch.Get(k)
+				if err != nil || ok != (wantErr == nil) || !bytes.Equal(got, value) {
+					t.Fatalf("seed %d, step %d: get %x: %x %v %v, want %x %v", seed, step, k, got, ok, err, value, wantErr)
+				}
+				if wantErr == nil {
+					_ = closer.Close()
+				}
+			case 0, 1, 2, 3, 4, 5:
+				k, value := key(), bytes.Repeat([]byte{byte(r.IntN(3))}, r.IntN(40)*r.IntN(2)*r.IntN(60))
+				o.Set(k, value)
+				_ = batch.Set(k, value, nil)
+			case 6, 7, 8, 9:
+				k := key()
+				o.Delete(k)
+				_ = batch.Delete(k, nil)
+			case 12, 13, 14:
+				k, value := key(), fmt.Appendf(nil, "%04d.", step)[:r.IntN(6)]
+				o.Merge(k, value)
+				_ = batch.Merge(k, value, nil)
+			case 15:
+				if r.IntN(10) > 0 {
+					continue
+				}
+				lower, upper := key(), key()
+				if bytes.Compare(lower, upper) > 0 {
+					lower, upper = upper, lower
+				}
+				o.DeleteRange(lower, upper)
+				_ = batch.DeleteRange(lower, upper, nil)
+			case 10:
+				lower, upper := key(), key()
+				if r.IntN(2) == 0 {
+					lower = lower[:PrefixLen]
+					upper = PrefixEnd(lower)
+				}
+				compareScans(t, &o, batch, lower, upper, key())
+			case 11:
+				if r.IntN(5) > 0 {
+					continue
+				}
+				if err := o.Commit(); err != nil {
+					t.Fatal(err)
+				}
+				if o.dirtyBytes != 0 || len(o.dirty) != 0 || (o.Memory() > o.keep && len(o.rows) > 0) {
+					t.Fatalf("after a commit: %d dirty bytes, %d in memory", o.dirtyBytes, o.Memory())
+				}
+				if err := want.Apply(batch, pebble.NoSync); err != nil {
+					t.Fatal(err)
+				}
+				batch = want.NewIndexedBatch()
+				switch r.IntN(6) {
+				case 0, 1:
+					flushed := beginFlush(t, &o)
+					if flushing = append(flushing, flushed); r.IntN(2) == 0 {
+						<-flushed
+					}
+				case 2: // as Pebble does by itself when a memtable is full
+					if err := errors.Join(db.Flush(), want.Flush()); err != nil {
+						t.Fatal(err)
+					}
+				case 3: // as a repair
+					k := key()
+					if err := errors.Join(db.Set(k, k, pebble.NoSync), want.Set(k, k, pebble.NoSync)); err != nil {
+						t.Fatal(err)
+					}
+					o.Overwritten()
+				}
+				if n := len(flushing); n > 0 && r.IntN(2) == 0 {
+					<-flushing[n-1]
+					flushing = nil
+					o.FlushEnded()
+				}
+			}
+		}
+		compareScans(t, &o, batch, nil, nil, key())
+		o.Close()
+		if err := batch.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// beginFlush begins a flush as a store does.
+func beginFlush(t *testing.T, o *Overlay) <-chan struct{} {
+	t.Helper()
+	o.FlushBegins()
+	flushed, err := o.db.AsyncFlush()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.FlushBegun()
+	return flushed
+}
+
+// compareScans compares an iterator over an overlay with one over a batch, from the start and from a key on.
+func compareScans(t *testing.T, o *Overlay, batch *pebble.Batch, lower, upper, from []byte) {
+	t.Helper()
+	if upper != nil && bytes.Compare(lower, upper) > 0 {
+		lower, upper = upper, lower
+	}
+	open := 0
+	it := o.Iter(lower, upper, &open)
+	want, err := batch.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(what string, ok, wantOK bool) {
+		t.Helper()
+		if ok != wantOK || (ok && (!bytes.Equal(it.Key(), want.Key()) || !bytes.Equal(it.Value(), want.Value()))) {
+			t.Fatalf("%s in %x–%x differs at %x", what, lower, upper, want.Key())
+		}
+	}
+	same("first", it.Next(), want.First())
+	for want.Valid() {
+		same("next", it.Next(), want.Next())
+	}
+	same("seek", it.SeekGE(from), want.SeekGE(from))
+	for want.Valid() {
+		same("next after seek", it.Next(), want.Next())
+	}
+	if err := errors.Join(it.Close(), want.Close()); err != nil || open != 0 {
+		t.Fatal(err, open)
+	}
+}
+
+// TestOverlayWritesLittle: a row that changes back and forth is written once, one that comes and goes not at all, and
+// one that is set to what it is not either.
+func TestOverlayWritesLittle(t *testing.T) {
+	db := overlayDB(t)
+	var o Overlay
+	o.Init(db, 1<<20, nil)
+	defer o.Close()
+	keys := overlayKeys(4)
+	o.Set(keys[0], []byte("same"))
+	if err := o.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := o.Get(keys[2]); ok || err != nil { // so it is known not to be there
+		t.Fatal(ok, err)
+	}
+	o.Set(keys[0], []byte("same"))
+	for i := range 100 {
+		o.Set(keys[1], []byte(fmt.Sprint(i)))
+		o.Set(keys[2], []byte("here"))
+		o.Delete(keys[2])
+	}
+	if len(o.dirty) != 2 || o.dirtyBytes != len(keys[1])+len("99")+len(keys[2]) {
+		t.Errorf("%d rows and %d bytes are dirty", len(o.dirty), o.dirtyBytes)
+	}
+	if err := o.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if n := o.batch.Count(); n != 1 {
+		t.Errorf("%d rows were written", n)
+	}
+}
+
+// BenchmarkOverlay writes as a fold does: it reads a row that mostly is not there and writes it, and raises one of some
+// counts. It compares the overlay with an indexed batch of Pebble.
+func BenchmarkOverlay(b *testing.B) {
+	const commitEvery = 20_000
+	edge := func(dst []byte, r *rand.Rand) []byte {
+		return fmt.Appendf(prefixOf(dst, events.Shard(r.IntN(events.NumShards)), 0x10), "%016x", r.Uint64())
+	}
+	count := func(dst []byte, r *rand.Rand) []byte {
+		n := r.IntN(50_000)
+		return fmt.Appendf(prefixOf(dst, events.Shard(n%events.NumShards), 0x11), "%08d", n)
+	}
+	value := make([]byte, 8)
+	b.Run("overlay", func(b *testing.B) {
+		var o Overlay
+		o.Init(overlayDB(b), 4<<20, nil)
+		r := rand.New(rand.NewPCG(1, 1))
+		var k1, k2 []byte
+		for i := range b.N {
+			k1, k2 = edge(k1[:0], r), count(k2[:0], r)
+			for _, k := range [][]byte{k1, k2} {
+				if _, _, err := o.Get(k); err != nil {
+					b.Fatal(err)
+				}
+				value[0]++
+				o.Set(k, value)
+			}
+			if i%commitEvery == 0 {
+				if err := o.Commit(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		o.Close()
+	})
+	b.Run("indexed batch", func(b *testing.B) {
+		db := overlayDB(b)
+		batch := db.NewIndexedBatch()
+		r := rand.New(rand.NewPCG(1, 1))
+		var k1, k2 []byte
+		for i := range b.N {
+			k1, k2 = edge(k1[:0], r), count(k2[:0], r)
+			for _, k := range [][]byte{k1, k2} {
+				if _, closer, err := batch.Get(k); err == nil {
+					_ = closer.Close()
+				} else if !errors.Is(err, pebble.ErrNotFound) {
+					b.Fatal(err)
+				}
+				value[0]++
+				_ = batch.Set(k, value, nil)
+			}
+			if i%commitEvery == 0 {
+				if err := db.Apply(batch, pebble.NoSync); err != nil {
+					b.Fatal(err)
+				}
+				batch = db.NewIndexedBatch()
+			}
+		}
+		_ = batch.Close()
+	})
+}
+
+// TestOverlayKeeps: rows that were asked for stay in memory while there is space for them, however many others are written; where there
+// is not, those stay that were asked for last.
+func TestOverlayKeeps(t *testing.T) {
+	const asked = 1000
+	key := func(tag byte, i int) []byte { return fmt.Appendf(prefixOf(nil, 1, tag), "%08d", i) }
+	for _, test := range []struct {
+		name       string
+		keep       int
+		kept, lost bool
+	}{
+		{"space", 1 << 20, true, false},
+		{"none", 100 << 10, false, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var o Overlay
+			o.Init(overlayDB(t), test.keep, join)
+			defer o.Close()
+			written := 0
+			write := func(n int) {
+				for range n {
+					o.Set(key(0x10, written), []byte("value"))
+					if written++; o.Size() > 50<<10 {
+						if err := o.Commit(); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				if err := o.Commit(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// ask asks for rows and returns how many of them were not in memory.
+			ask := func(from, to int) uint64 {
+				var n uint64
+				for i := from; i < to; i++ {
+					if row, _ := o.find(key(0x11, i), xxh3.Hash(key(0x11, i))); row < 0 {
+						n++
+					}
+					if _, ok, err := o.Get(key(0x11, i)); err != nil || !ok {
+						t.Fatal(ok, err)
+					}
+				}
+				return n
+			}
+			for i := range 2 * asked {
+				o.Set(key(0x11, i), []byte("value"))
+			}
+			if err := o.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			o.Reset()
+			ask(0, asked)
+			write(200_000)
+			if n := ask(0, asked); (n == 0) != test.kept || (n == asked) != test.lost {
+				t.Errorf("%d of %d rows were not in memory", n, asked)
+			}
+			write(20_000)
+			ask(asked, asked+200)
+			write(20_000)
+			if n := ask(asked, asked+200); n != 0 {
+				t.Errorf("%d of 200 rows that were asked for last were not in memory", n)
+			}
+		})
+	}
+}

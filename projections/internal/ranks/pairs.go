@@ -1,0 +1,277 @@
+package ranks
+
+import (
+	"encoding/binary"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// rank is the place of a fact in the order of facts: whether it is live, its time, whether it removes. 0: there is none,
+// which is before all. Facts of one pair of users that have one rank say the same.
+type rank uint64
+
+const (
+	liveRank rank = 1 << 63
+	lastRank rank = 1<<64 - 1
+)
+
+func rankOf(ev *events.Event) rank {
+	r := (rank(ev.Time) + 1) << 1 // a time may be 0
+	switch ev.Kind {
+	case events.UserUnfollowed, events.BoardUnfollowed, events.UserBlocked:
+		r |= 1
+	}
+	if !ev.Backfill {
+		r |= liveRank
+	}
+	return r
+}
+
+func (r rank) live() bool    { return r&liveRank != 0 }
+func (r rank) removes() bool { return r&1 != 0 }
+
+// valid reports whether a fact can have the rank.
+func (r rank) valid() bool { return r&^liveRank >= 2 && r&^liveRank < 1<<62 }
+
+// block is what the facts say of the block of one user by another.
+type block byte
+
+const (
+	blockNone block = iota
+	blockImported
+	blockLive
+	// blockEnded: the latest live fact is an unblock, which history does not undo.
+	blockEnded
+)
+
+func (b block) stands() bool { return b == blockImported || b == blockLive }
+
+// standing is what decides which facts about boards of one user hold for another.
+type standing struct {
+	// followed is F, the latest follow that is no repeat. It is kept only while it is later than unfollowed.
+	followed rank
+	// unfollowed is U, the latest unfollow or block by either. No edge of the pair has a lower rank: it holds never again.
+	unfollowed rank
+	// barred: a block stands in either direction.
+	barred bool
+}
+
+func (s standing) explicit() bool { return !s.barred && s.followed > s.unfollowed }
+
+// follows is above what rank a follow of a board holds.
+func (s standing) follows() rank {
+	if s.barred {
+		return lastRank
+	}
+	return s.unfollowed
+}
+
+// excludes is above what rank an unfollow of a board is an exclusion.
+func (s standing) excludes() rank {
+	if s.explicit() {
+		return s.followed
+	}
+	return lastRank
+}
+
+// edge is what holds between a user and a board.
+type edge struct {
+	follows bool
+	// only: the board's owner is not followed explicitly.
+	only     bool
+	excludes bool
+}
+
+// edge tells what follows from the latest fact about a board; 0 means there is none.
+func (s standing) edge(at rank) edge {
+	if at.removes() {
+		return edge{excludes: at > s.excludes()}
+	}
+	e := edge{follows: at > s.follows()}
+	e.only = e.follows && !s.explicit()
+	return e
+}
+
+// pair is what is known of one user about another, while an event changes it.
+type pair struct {
+	from, to string
+	pairRow
+
+	// was is the row before the event.
+	was pairRow
+	// tally is what changes for from beside the follow of to.
+	tally userTally
+}
+
+// pairRow is the row of a pair.
+type pairRow struct {
+	followed, unfollowed rank // see standing
+	// mine is from's block of to, theirs to's of from: each has both in the own row.
+	mine, theirs block
+	// edges is how many boards of to have an edge: without any there is nothing to look for. Of them so many follow.
+	edges, follows int64
+}
+
+func (r *pairRow) standing() standing {
+	return standing{r.followed, r.unfollowed, r.mine.stands() || r.theirs.stands()}
+}
+
+// What the first byte of a pair row says: which numbers follow, and the blocks.
+const (
+	pairFollowed = 1 << iota
+	pairUnfollowed
+	pairEdges
+	pairMine      // two bits
+	pairTheirs    = pairMine << 2
+	pairBitsAbove = pairTheirs << 2
+)
+
+func (r *pairRow) append(dst []byte) []byte {
+	if *r == (pairRow{}) {
+		return dst
+	}
+	at := len(dst)
+	dst = append(dst, byte(r.mine)*pairMine|byte(r.theirs)*pairTheirs)
+	if r.followed != 0 {
+		dst[at] |= pairFollowed
+		dst = binary.BigEndian.AppendUint64(dst, uint64(r.followed))
+	}
+	if r.unfollowed != 0 {
+		dst[at] |= pairUnfollowed
+		dst = binary.BigEndian.AppendUint64(dst, uint64(r.unfollowed))
+	}
+	if r.edges != 0 {
+		dst[at] |= pairEdges
+		dst = binary.AppendUvarint(binary.AppendUvarint(dst, uint64(r.edges)), uint64(r.follows))
+	}
+	return dst
+}
+
+func decodePair(row []byte) (r pairRow, err error) {
+	bad := projections.RowError("pair", row)
+	if len(row) == 0 || row[0] == 0 || row[0] >= pairBitsAbove {
+		return r, bad
+	}
+	rest := row[1:]
+	r.mine, r.theirs = block(row[0]/pairMine&3), block(row[0]/pairTheirs&3)
+	for _, f := range []struct {
+		flag    byte
+		at      *rank
+		removes bool
+	}{{pairFollowed, &r.followed, false}, {pairUnfollowed, &r.unfollowed, true}} {
+		if row[0]&f.flag == 0 {
+			continue
+		}
+		if *f.at, rest, err = cutRank(rest); err != nil || f.at.removes() != f.removes {
+			return r, bad
+		}
+	}
+	if row[0]&pairEdges != 0 {
+		if r.edges, err = cutCount(&rest); err != nil || r.edges == 0 {
+			return r, bad
+		}
+		if r.follows, err = cutCount(&rest); err != nil || r.follows > r.edges {
+			return r, bad
+		}
+	}
+	switch {
+	case len(rest) != 0, r.followed != 0 && r.followed < r.unfollowed:
+		return r, bad
+	case r.standing().barred && r.follows != 0, (r.mine == blockLive || r.theirs == blockLive) && r.followed != 0:
+		return r, bad // while a live block stands, no follow is later
+	}
+	return r, nil
+}
+
+// cutRank reads a rank.
+func cutRank(rest []byte) (rank, []byte, error) {
+	if len(rest) < 8 {
+		return 0, nil, projections.RowError("rank", rest)
+	}
+	r := rank(binary.BigEndian.Uint64(rest))
+	if !r.valid() {
+		return 0, nil, projections.RowError("rank", rest)
+	}
+	return r, rest[8:], nil
+}
+
+func (c *Ranks) readPair(from, to string) (*pair, error) {
+	p := &pair{from: from, to: to}
+	c.key = projections.AppendKey(c.key[:0], tagPair, from, to)
+	row, ok, err := c.b.Get(c.key)
+	if err != nil || !ok {
+		return p, err
+	}
+	if p.was, err = decodePair(row); err != nil {
+		return nil, err
+	}
+	p.pairRow = p.was
+	p.forgetBlocks(c.b) // the rows of both directions say the same, whichever was touched last
+	return p, nil
+}
+
+// writePair writes what has become of a pair, and counts what that is for its users. The edges are as the pair says.
+func (c *Ranks) writePair(p *pair) error {
+	if p.follows < 0 || p.edges < p.follows {
+		return projections.RowError("edges and follows of a pair", []byte(p.from+" "+p.to))
+	}
+	from, to := p.tally, userTally{}
+	for _, s := range []struct {
+		row   *pairRow
+		delta int64
+	}{{&p.was, -1}, {&p.pairRow, 1}} {
+		switch {
+		case s.row.standing().explicit():
+			from[userFollowing] += s.delta
+			to[userFollowers] += s.delta
+		case s.row.follows > 0:
+			from[userFollowingImplicit] += s.delta
+			to[userFollowersImplicit] += s.delta
+		}
+	}
+	if err := c.countUser(p.from, from); err != nil {
+		return err
+	}
+	if err := c.countUser(p.to, to); err != nil {
+		return err
+	}
+	p.forget(c.b)
+	if p.pairRow == p.was {
+		return nil
+	}
+	c.key = projections.AppendKey(c.key[:0], tagPair, p.from, p.to)
+	c.value = p.append(c.value[:0])
+	c.keep(c.key, c.value)
+	c.key = projections.AppendKey(c.key[:0], tagFollower, p.to, p.from)
+	switch {
+	case len(c.value) == 0:
+		c.b.Delete(c.key)
+	case p.was == (pairRow{}):
+		c.b.Set(c.key, nil)
+	}
+	return nil
+}
+
+// forget drops what only later history could meet.
+func (r *pairRow) forget(b *projections.Batch) {
+	if r.followed < r.unfollowed {
+		r.followed = 0
+	}
+	if b.BackfillsClosed() {
+		r.unfollowed = 0
+	}
+	r.forgetBlocks(b)
+}
+
+// forgetBlocks drops what is said of blocks that only later history could meet.
+func (r *pairRow) forgetBlocks(b *projections.Batch) {
+	if !b.BackfillsClosed() {
+		return
+	}
+	for _, of := range []*block{&r.mine, &r.theirs} {
+		if *of == blockEnded {
+			*of = blockNone
+		}
+	}
+}

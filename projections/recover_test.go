@@ -1,0 +1,88 @@
+package projections_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/internal/tally"
+)
+
+// TestRecover: a projection that a full disk has stopped goes on when there is room, from what is on disk, while it runs; also where
+// Pebble itself could not go on. That leaves goroutines, so it has a process of its own.
+func TestRecover(t *testing.T) {
+	if os.Getenv(alone) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRecover$", "-test.v", "-test.timeout=1m")
+		cmd.Env = append(os.Environ(), alone+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestRecover/manifest") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	for name, part := range map[string]string{"table": ".sst", "manifest": "MANIFEST"} {
+		t.Run(name, func(t *testing.T) { testRecover(t, part) })
+	}
+}
+
+func testRecover(t *testing.T, part string) {
+	envs := tally.History(3, 600)
+	var full atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, part) {
+			return fmt.Errorf("write %s: %w", op.Path, syscall.ENOSPC)
+		}
+		return nil
+	}))
+	o := liveOn(fs)
+	o.Bounds = projections.Bounds{FlushBytes: 8 << 10, BatchBytes: 1 << 10}
+	l := openLive(t, o)
+	if err := l.Recover(t.Context()); err == nil || !strings.Contains(err.Error(), "not stopped") {
+		t.Errorf("one that is well: %v", err)
+	}
+	log := newLog(envs[:200]...)
+	stop := runLive(t, l, log.source)
+	if err := l.WaitFor(t.Context(), envs[199].Seq()); err != nil {
+		t.Fatal(err)
+	}
+	previous := l.Serving()
+	if err := previous.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 {
+		changed := l.Changed()
+		full.Store(true)
+		log.append(envs[200+200*round : 400+200*round]...)
+		for l.Status().State != projections.Failed {
+			<-changed
+			changed = l.Changed()
+		}
+		if st := l.Status(); st.Damaged || !errors.Is(st.Error, syscall.ENOSPC) {
+			t.Fatalf("%+v", st)
+		}
+		if err := l.Recover(t.Context()); err == nil {
+			t.Error("recovered on a disk that is full")
+		}
+		full.Store(false)
+		if err := l.Recover(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.WaitFor(t.Context(), envs[399+200*round].Seq()); err != nil {
+			t.Fatal(err)
+		}
+		if st := l.Status(); st.State != projections.Ready || st.Error != nil {
+			t.Errorf("%+v", st)
+		}
+	}
+	stop()
+	conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs), "recovered")
+}

@@ -1,0 +1,127 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/verify"
+)
+
+// TestRepairsKeepTheShare: a verification takes the half of the share that audits leave, and a repair, for which they wait, the
+// whole of it and no more.
+func TestRepairsKeepTheShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		a := NewAuditor(Config{
+			Share: 0.1, All: map[string]Store{"graph": nil},
+			Shadow: func(string) verify.Options { return verify.Options{} },
+		})
+		shares := make(chan float64)
+		a.repairStore = func(ctx context.Context, _ verify.Store, o verify.Options) (*verify.Report, error) {
+			select {
+			case shares <- o.Pace.Share:
+				return &verify.Report{Equal: true}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		ended := make(chan error)
+		go func() { ended <- a.shadows(ctx) }()
+		if share := <-shares; share != 0.05 {
+			t.Errorf("a verification takes a share of %v", share)
+		}
+		order := repairOrder{[]string{"graph"}, make(chan error, 1)}
+		a.repairs <- order
+		if share := <-shares; share != 0.1 {
+			t.Errorf("a repair takes a share of %v", share)
+		}
+		if err := <-order.done; err != nil {
+			t.Error(err)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestNoDiskForOne: that there is no disk for the shadow of one projection keeps no other from being verified, is told as long
+// as it is so, and not after.
+func TestNoDiskForOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var full atomic.Bool
+		full.Store(true)
+		told := make(chan Status)
+		a := NewAuditor(Config{
+			All: map[string]Store{"counters": nil, "graph": nil},
+			Shadow: func(name string) verify.Options {
+				return verify.Options{Dir: name}
+			},
+			Observe: func(s Status) {
+				select {
+				case told <- s:
+				case <-ctx.Done():
+				}
+			},
+		})
+		a.repairStore = func(_ context.Context, _ verify.Store, o verify.Options) (*verify.Report, error) {
+			if full.Load() && o.Dir == "counters" {
+				return nil, fmt.Errorf("%w: 5 are needed, 4 are free", replay.ErrDisk)
+			}
+			return &verify.Report{Equal: true}, nil
+		}
+		ended := make(chan error)
+		go func() { ended <- a.shadows(ctx) }()
+		s := <-told
+		if s.NoDisk["counters"] == "" || len(s.NoDisk) != 1 {
+			t.Errorf("no disk: %v", s.NoDisk)
+		}
+		s = <-told
+		if s.Verified["graph"].IsZero() || s.NoDisk["counters"] == "" {
+			t.Errorf("verified: %v, no disk: %v", s.Verified, s.NoDisk)
+		}
+		full.Store(false)
+		for s.Verified["counters"].IsZero() {
+			s = <-told
+		}
+		if len(s.NoDisk) > 0 {
+			t.Errorf("there is disk again: %v", s.NoDisk)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFindingsWait: findings that wait for disk are not found again meanwhile, and are due after a while.
+func TestFindingsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := NewAuditor(Config{})
+		ann, bob := Finding{Entity: Entity{User: "ann"}, Check: "counts"}, Finding{Entity: Entity{User: "bob"}, Check: "feed"}
+		go func() {
+			order := <-a.repairs
+			order.done <- fmt.Errorf("%w: 5 are needed, 4 are free", replay.ErrDisk)
+		}()
+		if err := a.heal(t.Context(), []Finding{ann}); err != nil {
+			t.Fatal(err)
+		}
+		if s := a.Status(); s.Waiting != 1 || s.Unexplained != 0 {
+			t.Errorf("%d findings wait, %d are unexplained", s.Waiting, s.Unexplained)
+		}
+		if news := a.news([]Finding{ann, bob}); len(news) != 1 || news[0].Entity != bob.Entity {
+			t.Errorf("news: %v", news)
+		}
+		<-time.After(time.Minute - time.Second)
+		if err := a.retry(t.Context()); err != nil || a.Status().Waiting != 1 {
+			t.Errorf("%d wait: %v", a.Status().Waiting, err)
+		}
+	})
+}

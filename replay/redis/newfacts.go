@@ -1,0 +1,253 @@
+package redis
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/atomicfile"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+	"github.com/skein-feed/skein/replay/importer"
+)
+
+// selectNew decides, when everything was read, which facts are new, writes them in the order of their offsets, and the
+// rejects beside them. From then on this run publishes exactly these.
+func (r *run) selectNew() error {
+	s := r.state
+	sorted := &sorter{dir: r.State, files: s.Files}
+	found, err := sorted.merge()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = found.Close() }() // it was only read
+	var knownPaths []string
+	if s.Known != "" {
+		knownPaths = append(knownPaths, filepath.Join(r.State, s.Known))
+	}
+	known, err := mergeFiles(knownPaths)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = known.Close() }() // it was only read
+	name := fmt.Sprintf("new-%04d", s.Run)
+	w, err := newRecordWriter(filepath.Join(r.State, name))
+	if err != nil {
+		return err
+	}
+	x := &selection{found: found, known: known, fresh: w}
+	if err := x.run(filepath.Join(r.State, rejectsName)); err != nil {
+		w.drop()
+		return err
+	}
+	sum, err := w.close()
+	if err != nil {
+		return err
+	}
+	s.Phase, s.New, s.NewSize, s.Digest = phasePublishing, name, w.count, fmt.Sprintf("%016x", sum)
+	s.Found, s.Rejected, s.Reasons, s.Gone, s.Files = x.facts, x.rejected, x.reasons, x.gone, nil
+	if err := r.save(); err != nil {
+		return err
+	}
+	return s.sweep(r.State)
+}
+
+// selection holds what was found against what is known. Both are sorted.
+type selection struct {
+	found, known records
+	fresh        *recordWriter
+	// at is the known record that comes next; nil means none.
+	at []byte
+	// timed is what the last fact with a time is about, of both.
+	timed []byte
+
+	facts, rejected, gone uint64
+	reasons               importer.Reasons
+}
+
+func (x *selection) run(rejectsPath string) error {
+	if err := x.advance(); err != nil {
+		return err
+	}
+	rejects := &rejectsFile{path: rejectsPath}
+	defer rejects.drop()
+	for {
+		record, err := x.found.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if record[0] == rejectTag {
+			x.rejected++
+			rej, err := decodeReject(record)
+			if err != nil {
+				return err
+			}
+			rej.count(&x.reasons)
+			if err := rejects.add(&rej); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := x.fact(record); err != nil {
+			return err
+		}
+	}
+	for x.at != nil {
+		x.gone++
+		if err := x.advance(); err != nil {
+			return err
+		}
+	}
+	return rejects.close()
+}
+
+// advance goes to the next known record.
+func (x *selection) advance() error {
+	record, err := x.known.next()
+	if errors.Is(err, io.EOF) {
+		x.at = nil
+		return nil
+	}
+	x.at = record
+	return err
+}
+
+// fact decides about one fact that was found.
+func (x *selection) fact(record []byte) error {
+	for x.at != nil {
+		switch c := bytes.Compare(x.at, record); {
+		case c < 0:
+			x.gone++
+			x.note(x.at)
+			if err := x.advance(); err != nil {
+				return err
+			}
+			continue
+		case c == 0:
+			x.facts++
+			x.note(record)
+			return x.advance()
+		}
+		break
+	}
+	if x.told(record) {
+		return nil
+	}
+	x.facts++
+	x.note(record)
+	return x.fresh.add(record)
+}
+
+// note remembers what a fact with a time is about.
+func (x *selection) note(record []byte) {
+	if ids := idsOf(record); !isTimeless(record, ids) {
+		x.timed = append(x.timed[:0], ids...)
+	}
+}
+
+// told reports whether a fact without a time says only what another one says with its time. It is the later one in the order
+// of records; published, it would be taken for newer than it is.
+func (x *selection) told(record []byte) bool {
+	ids := idsOf(record)
+	return isTimeless(record, ids) && len(record) == len(ids)+8 && bytes.Equal(ids, x.timed)
+}
+
+func isTimeless(record, ids []byte) bool {
+	return bytes.HasPrefix(record[len(ids):], timelessBytes)
+}
+
+var timelessBytes = []byte{0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+// rejectsFile is the file of rejects of a run. It is made when there is one, and replaces that of an earlier run.
+type rejectsFile struct {
+	path string
+	file *atomicfile.File
+}
+
+// rejectsHeader is the first line of the rejects.
+const rejectsHeader = "rule\tkey\telement\treason\n"
+
+// String is the reject as a line of the file: fields are quoted where they have what is not printable.
+func (r *reject) String() string {
+	return fmt.Sprintf("%d\t%s\t%s\t%s", r.rule, quote(r.key), quote(r.element), strings.Join(strings.Fields(r.reason), " "))
+}
+
+func (f *rejectsFile) add(r *reject) (err error) {
+	if f.file == nil {
+		if f.file, err = atomicfile.Create(f.path); err != nil {
+			return fmt.Errorf("cannot keep rejects: %w", err)
+		}
+		if _, err := io.WriteString(f.file, rejectsHeader); err != nil {
+			return err
+		}
+	}
+	_, err = io.WriteString(f.file, r.String()+"\n")
+	return err
+}
+
+func (f *rejectsFile) close() error {
+	if f.file == nil {
+		if err := os.Remove(f.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	if err := f.file.Commit(); err != nil {
+		return fmt.Errorf("cannot keep rejects: %w", err)
+	}
+	return nil
+}
+
+// drop gives the file up, unless it is in its place.
+func (f *rejectsFile) drop() {
+	if f.file != nil {
+		_ = f.file.Close()
+	}
+}
+
+// newRows are the new facts of a run, as rows of an import. The number of a row follows those of earlier runs.
+type newRows struct {
+	from   *recordReader
+	source string
+	start  events.Micros
+	number uint64
+	read   atomic.Int64
+}
+
+func (r *run) openNew() (*newRows, error) {
+	s := r.state
+	from, err := openRecords(filepath.Join(r.State, s.New))
+	if err != nil {
+		return nil, err
+	}
+	return &newRows{from: from, source: s.Source, start: r.start(), number: s.Offset}, nil
+}
+
+// Next implements [importer.Rows].
+func (n *newRows) Next() (importer.Row, error) {
+	record, err := n.from.next()
+	if err != nil {
+		return importer.Row{}, err
+	}
+	f, err := decodeFact(record)
+	if err != nil {
+		return importer.Row{}, err
+	}
+	n.number++
+	n.read.Store(n.from.read)
+	return importer.Row{
+		Number: n.number, Line: f.String(), Clamped: f.at != timeless && f.at > n.start,
+		Events: []*skeinv1.Event{f.event(n.source, n.number, n.start)},
+	}, nil
+}
+
+// Extent implements [importer.Rows].
+func (n *newRows) Extent() (read, size int64) { return n.read.Load(), n.from.size }
