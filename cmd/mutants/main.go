@@ -155,7 +155,8 @@ func demand(mutants []mutant, list string) error {
 func report(out io.Writer, verdicts []*verdict) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "\ninvariant\tmutant\tverdict\tseconds\ttest\n")
-	tried, alive := 0, 0
+	tried := 0
+	var alive []string
 	for _, v := range verdicts {
 		if v == nil {
 			continue
@@ -164,14 +165,14 @@ func report(out io.Writer, verdicts []*verdict) error {
 			strings.Join(v.mutant.invariants, ","), v.mutant.name, v, v.elapsed.Seconds(), v.mutant.test)
 		tried++
 		if !v.killed || v.err != nil {
-			alive++
+			alive = append(alive, v.mutant.name)
 		}
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if alive > 0 {
-		return fmt.Errorf("%d of %d mutants were not killed", alive, tried)
+	if alive != nil {
+		return fmt.Errorf("%d of %d mutants were not killed: %s", len(alive), tried, strings.Join(alive, ", "))
 	}
 	if len(verdicts) == 0 {
 		return errors.New("no mutants")

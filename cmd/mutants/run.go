@@ -14,6 +14,9 @@ import (
 	"time"
 )
 
+// runs is how often a test must pass with a mutant before the mutant has survived.
+const runs = 3
+
 // runner runs tests of the module at root, with and without mutants.
 type runner struct {
 	root    string         // absolute
@@ -67,8 +70,14 @@ func (r *runner) kill(ctx context.Context, m mutant) (killed bool, output string
 		return false, "", err
 	}
 	defer os.Remove(binary)
-	passed, output, err := r.run(ctx, m.test, binary, overlay)
-	return !passed, output, err
+	// Over random histories even a test that sees the mutant may miss it once.
+	for range runs {
+		var passed bool
+		if passed, output, err = r.run(ctx, m.test, binary, overlay); err != nil || !passed {
+			return err == nil, output, err
+		}
+	}
+	return false, output, nil
 }
 
 // baseline runs a test without any change, once; a test that fails anyway proves nothing.
