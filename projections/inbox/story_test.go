@@ -295,6 +295,27 @@ func TestExclusion(t *testing.T) {
 	}
 }
 
+// TestUnfollowedLate: history says that a reader followed a user, and ceased to before following a board of theirs. The board stays.
+func TestUnfollowedLate(t *testing.T) {
+	for _, threshold := range []int64{-1, 0} {
+		settings := inbox.DefaultSettings()
+		settings.Threshold = threshold
+		s := newStory(t, settings)
+		offset := uint64(0)
+		imported := func(ev events.Event) events.Event {
+			offset++
+			ev.Backfill, ev.Source, ev.Offset, ev.Time = true, "old", offset, s.start+events.Micros(offset)
+			return ev
+		}
+		s.do(active("ann"), postsOn("bob", "b", "p1"), posts("bob", "p2"))
+		s.do(imported(follows("ann", "bob")), onBoard(events.BoardFollowed, "ann", "bob", "b"), postsOn("bob", "b", "p3"))
+		s.do(imported(unfollows("ann", "bob")), postsOn("bob", "b", "p4"))
+		if got, want := names(feed(t, s.s, inbox.Feed{Reader: "ann"}, 2)), []string{"bob/p4", "bob/p3", "bob/p1"}; !slices.Equal(got, want) {
+			t.Errorf("threshold %d: %v, want %v", threshold, got, want)
+		}
+	}
+}
+
 // rows counts the rows of a store.
 func rows(t testing.TB, s *projections.Store) (n int) {
 	t.Helper()
