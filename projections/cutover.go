@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
 // maxHold is how long the fold of the live generation is held, at most, for the next one to show what it shows.
@@ -28,7 +30,7 @@ func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*St
 	if err != nil {
 		return nil, err
 	}
-	scratch := o.FS.PathJoin(l.dir, shadowPrefix+"next")
+	scratch := o.FS.PathJoin(l.dir, disk.ShadowPrefix+"next")
 	if err = o.FS.RemoveAll(scratch); err == nil {
 		err = build(scratch)
 	}
@@ -39,7 +41,7 @@ func (l *Live) BuildNext(ctx context.Context, build func(dir string) error) (*St
 		err = ErrClosed
 	}
 	if err == nil {
-		err = errors.Join(o.FS.Rename(scratch, generationDir(o, o.Generation)), SyncDir(o.FS, l.dir))
+		err = errors.Join(o.FS.Rename(scratch, generationDir(o, o.Generation)), disk.SyncDir(o.FS, l.dir))
 	}
 	if err != nil {
 		return nil, errors.Join(err, o.FS.RemoveAll(scratch))
@@ -67,7 +69,7 @@ func (l *Live) nextLocked() (Options, error) {
 		}
 		l.removeStale(g, false)
 	}
-	return l.storeOptions(1 + max(g.Live, g.Previous, slices.Max(append(listGenerations(l.opts.FS, l.dir), 0)))), nil
+	return l.storeOptions(1 + max(g.Live, g.Previous, slices.Max(append(disk.ListGenerations(l.opts.FS, l.dir), 0)))), nil
 }
 
 // OpenPrevious opens the previous generation, to be folded up to the present and cut over to: a rollback. It fails with [ErrNoPrevious]
@@ -163,11 +165,11 @@ func (l *Live) awaitRetired(ctx context.Context) error {
 }
 
 // write replaces the file of generations.
-func (l *Live) write(g generations) error {
+func (l *Live) write(g disk.Generations) error {
 	if err := l.opts.FS.MkdirAll(l.dir, 0o700); err != nil {
 		return err
 	}
-	if err := writeGenerations(l.opts.FS, l.dir, g); err != nil {
+	if err := disk.WriteGenerations(l.opts.FS, l.dir, g); err != nil {
 		return fmt.Errorf("the generations of %s: %w", l.name, err)
 	}
 	l.files.Store(&g)

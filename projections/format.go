@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
 // The format of the files of a store, which the storage engine calls its format major version, moves one way: a program that does
@@ -105,7 +107,7 @@ func FinalizeFormat(fs FS, dir string, list []Projection, look bool) (done []Fin
 	// First all are opened: a service that has one open refuses the whole.
 	for _, p := range list {
 		home := fs.PathJoin(dir, p.Name())
-		for _, n := range listGenerations(fs, home) {
+		for _, n := range disk.ListGenerations(fs, home) {
 			found := generationDir(Options{FS: fs, Dir: dir, Projection: p}, n)
 			from, err := engineFormat(fs, found)
 			if err != nil {

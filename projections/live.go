@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
 // Errors of a [Live]. They arrive wrapped, with what is known of the cause.
@@ -67,7 +68,7 @@ type Live struct {
 	// serving is what queries are answered from; never nil.
 	serving atomic.Pointer[serving]
 	// files is what the file of generations says, unknown that it cannot be read.
-	files   atomic.Pointer[generations]
+	files   atomic.Pointer[disk.Generations]
 	unknown bool
 
 	// cutting is held by a cut-over.
@@ -133,9 +134,9 @@ func OpenLive(o LiveOptions) (*Live, error) {
 	}
 	l.life, l.endLife = context.WithCancel(context.Background())
 	l.told.changed, l.told.reports = make(chan struct{}), map[uint32]report{}
-	g, found, err := readGenerations(o.FS, l.dir)
+	g, found, err := disk.ReadGenerations(o.FS, l.dir)
 	if err != nil {
-		l.files.Store(&generations{})
+		l.files.Store(&disk.Generations{})
 		l.unknown = true
 		l.logger().Error("which generation is live cannot be told", "error", err)
 		l.serve(&serving{err: stoppedBy(err), state: Failed})
@@ -164,7 +165,7 @@ func stoppedBy(err error) error {
 func (l *Live) clean(found bool) {
 	g := *l.files.Load()
 	if !found {
-		for _, n := range listGenerations(l.opts.FS, l.dir) {
+		for _, n := range disk.ListGenerations(l.opts.FS, l.dir) {
 			if n != g.Live {
 				return // nothing says that it is garbage
 			}
@@ -173,8 +174,8 @@ func (l *Live) clean(found bool) {
 	l.removeStale(g, true)
 }
 
-func (l *Live) removeStale(g generations, scratch bool) {
-	removed, err := removeStale(l.opts.FS, l.dir, g, scratch)
+func (l *Live) removeStale(g disk.Generations, scratch bool) {
+	removed, err := disk.RemoveStale(l.opts.FS, l.dir, g, scratch)
 	if err != nil {
 		l.logger().Warn("what is no longer needed cannot be removed", "error", err)
 	}
@@ -384,7 +385,7 @@ func (l *Live) Status() Status {
 		st = s.store.Status()
 	} else {
 		st = Status{Name: l.name, Version: l.print.Version, Fingerprint: l.print.String(), Generation: s.number}
-		st.DiskBytes = directoryBytes(l.opts.FS, generationDir(l.storeDir(), s.number))
+		st.DiskBytes = disk.DirectoryBytes(l.opts.FS, generationDir(l.storeDir(), s.number))
 		format, _ := FormatOf(l.opts.FS, generationDir(l.storeDir(), s.number)) // what is wrong with it is in the state
 		st.Format = format.Engine
 	}
@@ -413,7 +414,7 @@ func (l *Live) Changed() <-chan struct{} {
 
 // Disk returns what the generation that serves takes on disk, and how much is free there.
 func (l *Live) Disk() (live, free uint64, err error) {
-	live = directoryBytes(l.opts.FS, generationDir(l.storeDir(), l.serving.Load().number))
+	live = disk.DirectoryBytes(l.opts.FS, generationDir(l.storeDir(), l.serving.Load().number))
 	usage, err := l.opts.FS.GetDiskUsage(l.dir)
 	if errors.Is(err, vfs.ErrUnsupported) {
 		return live, math.MaxUint64, nil // a file system in memory

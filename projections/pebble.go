@@ -12,6 +12,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
 const (
@@ -47,7 +49,7 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	o.Logger = pebbleLogger{s}
 	o.TargetFileSizes[0] = 4 << 20
 	o.EventListener = s.pebbleEvents()
-	if err := checkManifest(o.FS, s.dir); err != nil {
+	if err := disk.CheckManifest(o.FS, s.dir); err != nil {
 		return nil, err
 	}
 	db, err := s.opened(o)
@@ -195,7 +197,7 @@ func (f *fence) MaybeError(op errorfs.Op) error {
 		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // Pebble retries at once, for ever: this is its pace
 		return errFenced
 	case strings.HasPrefix(name, "marker.manifest."):
-		return SyncDir(f.fs, f.fs.PathDir(op.Path))
+		return disk.SyncDir(f.fs, f.fs.PathDir(op.Path))
 	}
 	return nil
 }

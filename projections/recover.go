@@ -8,6 +8,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
 // Recover has the projection continue that an error of the disk has stopped, once the disk works again or has room. What is on disk is the
@@ -55,7 +57,7 @@ func copyStore(fs FS, from, to string) error {
 	if !desc.Exists {
 		return fmt.Errorf("%w: %s has no manifest", ErrCorrupt, from)
 	}
-	manifest, err := readFile(fs, desc.ManifestFilename)
+	manifest, err := disk.ReadFile(fs, desc.ManifestFilename)
 	if err != nil {
 		return err
 	}
@@ -77,16 +79,16 @@ func copyStore(fs FS, from, to string) error {
 			}
 		}
 	}
-	if err := writeFile(fs, fs.PathJoin(to, fs.PathBase(desc.ManifestFilename)), manifest); err != nil {
+	if err := disk.WriteFile(fs, fs.PathJoin(to, fs.PathBase(desc.ManifestFilename)), manifest); err != nil {
 		return err
 	}
-	if err := SyncDir(fs, to); err != nil {
+	if err := disk.SyncDir(fs, to); err != nil {
 		return err
 	}
 	for _, name := range markers {
-		if err := writeFile(fs, fs.PathJoin(to, name), nil); err != nil {
+		if err := disk.WriteFile(fs, fs.PathJoin(to, name), nil); err != nil {
 			return err
 		}
 	}
-	return errors.Join(SyncDir(fs, to), SyncDir(fs, fs.PathDir(to)))
+	return errors.Join(disk.SyncDir(fs, to), disk.SyncDir(fs, fs.PathDir(to)))
 }

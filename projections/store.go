@@ -12,10 +12,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
 // FS is the file system under a store.
 type FS = vfs.FS
+
+// SyncDir makes durable which files a directory has.
+func SyncDir(fs FS, name string) error { return disk.SyncDir(fs, name) }
 
 // Cache is a block cache that several stores share.
 type Cache = pebble.Cache
@@ -41,7 +45,7 @@ var (
 	// ErrInUse: another store, of this process or another, has the files open.
 	ErrInUse = errors.New("projections: the store is in use by another process")
 	// ErrCorrupt: files that are damaged, or a row that neither the runtime nor a fold can have written, see [RowError].
-	ErrCorrupt = errors.New("projections: corrupt store")
+	ErrCorrupt = disk.ErrCorrupt
 	// ErrLog: the envelopes do not go on where the store stands.
 	ErrLog = errors.New("projections: not the log of this store")
 )
@@ -181,7 +185,7 @@ func Open(opts Options) (*Store, error) {
 		return nil, err
 	}
 	s.dir = generationDir(opts, s.generation)
-	if err := checkWhole(opts.FS, s.dir); err != nil {
+	if err := disk.CheckWhole(opts.FS, s.dir); err != nil {
 		return nil, fmt.Errorf("open the store of %s: %w", opts.Projection.Name(), err)
 	}
 	if s.db, err = openPebble(s); err != nil {
@@ -203,7 +207,7 @@ func generationDir(opts Options, generation uint32) string {
 func pickGeneration(opts Options) (uint32, error) {
 	pick := opts.Generation
 	if pick == 0 {
-		g, _, err := readGenerations(opts.FS, opts.FS.PathJoin(opts.Dir, opts.Projection.Name()))
+		g, _, err := disk.ReadGenerations(opts.FS, opts.FS.PathJoin(opts.Dir, opts.Projection.Name()))
 		if err != nil {
 			return 0, err
 		}

@@ -1,4 +1,4 @@
-package projections
+package disk
 
 import (
 	"encoding/binary"
@@ -24,13 +24,13 @@ const (
 	lastChunk      = 4
 )
 
-// checkManifest returns [ErrCorrupt] if the manifest of a store is damaged where no power cut can have done it.
-func checkManifest(fs FS, dir string) error {
+// CheckManifest returns [ErrCorrupt] if the manifest of a store is damaged where no power cut can have done it.
+func CheckManifest(fs FS, dir string) error {
 	desc, err := pebble.Peek(dir, fs)
 	if err != nil || !desc.Exists {
 		return nil //nolint:nilerr // the opening that follows says it better
 	}
-	content, err := readFile(fs, desc.ManifestFilename)
+	content, err := ReadFile(fs, desc.ManifestFilename)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", desc.ManifestFilename, err)
 	}

@@ -1,4 +1,4 @@
-package projections
+package disk
 
 import (
 	"bytes"
@@ -20,15 +20,15 @@ func TestGenerationsGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	fs := vfs.NewMem()
-	g := generations{Version: 1, Live: 12, Previous: 11}
-	if err := writeGenerations(fs, "", g); err != nil {
+	g := Generations{Version: 1, Live: 12, Previous: 11}
+	if err := WriteGenerations(fs, "", g); err != nil {
 		t.Fatal(err)
 	}
-	got, err := readFile(fs, generationsFile)
+	got, err := ReadFile(fs, GenerationsFile)
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%v\n%s, want\n%s", err, got, want)
 	}
-	if read, found, err := readGenerations(fs, ""); err != nil || !found || read != g {
+	if read, found, err := ReadGenerations(fs, ""); err != nil || !found || read != g {
 		t.Errorf("%+v, %v, %v", read, found, err)
 	}
 }
@@ -43,10 +43,10 @@ func TestGenerationsThatCannotBe(t *testing.T) {
 		`{"version":2,"live":1}`:            false, // of a later program
 	} {
 		fs := vfs.NewMem()
-		if err := writeFile(fs, generationsFile, []byte(text)); err != nil {
+		if err := WriteFile(fs, GenerationsFile, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		if g, _, err := readGenerations(fs, ""); err == nil || errors.Is(err, ErrCorrupt) != corrupt {
+		if g, _, err := ReadGenerations(fs, ""); err == nil || errors.Is(err, ErrCorrupt) != corrupt {
 			t.Errorf("%s: %+v, %v", text, g, err)
 		}
 	}
@@ -62,8 +62,8 @@ func TestGenerationsWithoutAFile(t *testing.T) {
 		if err := fs.MkdirAll("p/"+test.make, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		g, found, err := readGenerations(fs, "p")
-		if err != nil || found || g != (generations{Live: test.live}) {
+		g, found, err := ReadGenerations(fs, "p")
+		if err != nil || found || g != (Generations{Live: test.live}) {
 			t.Errorf("with %s: %+v, %v, %v", test.make, g, found, err)
 		}
 	}
@@ -76,11 +76,11 @@ func TestRemoveStale(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g := generations{Live: 3, Previous: 2}
-	if removed, err := removeStale(fs, "p", g, false); err != nil || !slices.Equal(removed, []string{"000001", "000004"}) {
+	g := Generations{Live: 3, Previous: 2}
+	if removed, err := RemoveStale(fs, "p", g, false); err != nil || !slices.Equal(removed, []string{"000001", "000004"}) {
 		t.Errorf("%v, %v", removed, err)
 	}
-	if removed, err := removeStale(fs, "p", g, true); err != nil || !slices.Equal(removed, []string{"shadow-000003"}) {
+	if removed, err := RemoveStale(fs, "p", g, true); err != nil || !slices.Equal(removed, []string{"shadow-000003"}) {
 		t.Errorf("%v, %v", removed, err)
 	}
 	left, _ := fs.List("p")
@@ -100,12 +100,12 @@ func TestGenerationsPowerCut(t *testing.T) {
 	if err := SyncDir(disk, ""); err != nil {
 		t.Fatal(err)
 	}
-	var allowed []generations
+	var allowed []Generations
 	cuts, random := 0, rand.New(rand.NewPCG(1, 2))
 	look := func(unsynced int) {
 		t.Helper()
 		cuts++
-		g, found, err := readGenerations(disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: random}), "p")
+		g, found, err := ReadGenerations(disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: random}), "p")
 		g.Version = 0
 		if err != nil || !slices.Contains(allowed, g) || found != (g.Live != 1) {
 			t.Errorf("cut %d: %+v, %v, %v, not one of %+v", cuts, g, found, err, allowed)
@@ -118,14 +118,14 @@ func TestGenerationsPowerCut(t *testing.T) {
 		}
 		return nil
 	}))
-	last := generations{Live: 1}
+	last := Generations{Live: 1}
 	for n := uint32(2); n < 6; n++ {
-		next := generations{Live: n, Previous: n - 1}
-		allowed = []generations{last, next}
-		if err := writeGenerations(fs, "p", next); err != nil {
+		next := Generations{Live: n, Previous: n - 1}
+		allowed = []Generations{last, next}
+		if err := WriteGenerations(fs, "p", next); err != nil {
 			t.Fatal(err)
 		}
-		allowed = []generations{next}
+		allowed = []Generations{next}
 		look(0)
 		last = next
 	}

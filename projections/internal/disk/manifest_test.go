@@ -1,4 +1,4 @@
-package projections
+package disk
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ func storedTwice(t *testing.T) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
 	for open := range 2 {
-		db, err := pebble.Open("db", &pebble.Options{FS: fs, DisableWAL: true, DisableAutomaticCompactions: true, FormatMajorVersion: newFormat, Logger: quiet{}})
+		db, err := pebble.Open("db", &pebble.Options{FS: fs, DisableWAL: true, DisableAutomaticCompactions: true, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func with(t *testing.T, store *vfs.MemFS, name string, manifest []byte) *vfs.Mem
 func TestDamagedManifest(t *testing.T) {
 	store := storedTwice(t)
 	name, whole := manifestOf(t, store)
-	if err := checkManifest(store, "db"); err != nil {
+	if err := CheckManifest(store, "db"); err != nil {
 		t.Fatal(err)
 	}
 	records, end := wholeRecords(whole)
@@ -94,10 +94,10 @@ func TestDamagedManifest(t *testing.T) {
 		spoilt := bytes.Clone(whole)
 		spoilt[at] ^= 0x5a
 		fs := with(t, store, name, spoilt)
-		if err := checkManifest(fs, "db"); !errors.Is(err, ErrCorrupt) {
+		if err := CheckManifest(fs, "db"); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("byte %d of %d is spoilt: %v", at, len(whole), err)
 		}
-		db, err := pebble.Open("db", &pebble.Options{FS: fs, DisableWAL: true, DisableAutomaticCompactions: true, ReadOnly: true, FormatMajorVersion: newFormat, Logger: quiet{}})
+		db, err := pebble.Open("db", &pebble.Options{FS: fs, DisableWAL: true, DisableAutomaticCompactions: true, ReadOnly: true, FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{}})
 		if err == nil {
 			silent++
 			if err := db.Close(); err != nil {
@@ -107,13 +107,13 @@ func TestDamagedManifest(t *testing.T) {
 	}
 	t.Logf("of %d damaged manifests Pebble opens %d", last, silent)
 	for size := last; size <= len(whole); size++ {
-		if err := checkManifest(with(t, store, name, whole[:size]), "db"); err != nil {
+		if err := CheckManifest(with(t, store, name, whole[:size]), "db"); err != nil {
 			t.Errorf("torn after %d of %d bytes: %v", size, len(whole), err)
 		}
 	}
 	_, first := wholeChunkEnd(whole)
 	for size := range first + manifestHeader {
-		if err := checkManifest(with(t, store, name, whole[:size]), "db"); !errors.Is(err, ErrCorrupt) {
+		if err := CheckManifest(with(t, store, name, whole[:size]), "db"); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%d bytes and less than two records: %v", size, err)
 		}
 	}
@@ -131,7 +131,7 @@ func TestManifestWithoutItsSecondRecord(t *testing.T) {
 	_, first := wholeChunkEnd(whole)
 	db, err := pebble.Open("db", &pebble.Options{
 		FS: with(t, store, name, whole[:first]), DisableWAL: true, DisableAutomaticCompactions: true,
-		FormatMajorVersion: newFormat, Logger: quiet{},
+		FormatMajorVersion: pebble.FormatTableFormatV6, Logger: quiet{},
 	})
 	if err != nil {
 		t.Fatal(err)
