@@ -252,7 +252,7 @@ func (l *Live) CutOver(ctx context.Context, next *Store) (pause time.Duration, e
 	}
 	l.retire(old, next) //nolint:contextcheck // likewise, and it ends with Close
 	if f := l.opts.Listener.CutOver; f != nil {
-		f(CutOverInfo{From: old.number, To: next.generation, Seq: uint64(max(0, next.life.visible.Load())), Pause: pause})
+		f(CutOverInfo{From: old.number, To: next.generation, Seq: next.life.Visible(), Pause: pause})
 	}
 	return pause, nil
 }
@@ -262,7 +262,7 @@ func (s *serving) damaged() bool {
 	if s.err != nil || s.store == nil {
 		return s.state == Failed
 	}
-	err := s.store.life.failure()
+	err := s.store.life.Failure()
 	return errors.Is(err, ErrCorrupt) || pebble.IsCorruptionError(err)
 }
 
@@ -281,7 +281,7 @@ func (s *serving) shown() uint64 {
 	if s.store == nil {
 		return 0
 	}
-	return uint64(max(0, s.store.life.visible.Load()))
+	return s.store.life.Visible()
 }
 
 // approach waits until the next generation has caught up, and has on disk what the old one has.
@@ -316,7 +316,7 @@ func (l *Live) awaitReady(ctx context.Context, next *Store, f *follower) error {
 		select {
 		case <-changed:
 		case <-f.done:
-			return errors.Join(ctx.Err(), ErrStopped, next.life.failure())
+			return errors.Join(ctx.Err(), ErrStopped, next.life.Failure())
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -325,8 +325,8 @@ func (l *Live) awaitReady(ctx context.Context, next *Store, f *follower) error {
 
 // reach waits until queries would see seq.
 func (s *Store) reach(ctx context.Context, seq uint64, following bool) error {
-	if !following && !s.life.has(seq) {
-		return fmt.Errorf("%w: at %d, not at %d", ErrBehind, s.life.visible.Load(), seq)
+	if !following && !s.life.Has(seq) {
+		return fmt.Errorf("%w: at %d, not at %d", ErrBehind, s.life.Visible(), seq)
 	}
 	return s.WaitFor(ctx, seq)
 }

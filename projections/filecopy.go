@@ -58,14 +58,14 @@ func (s *Store) Checkpoint(ctx context.Context, dir string) (events.Cursor, erro
 	}
 	s.folding.Lock()
 	defer s.folding.Unlock()
-	if err := s.life.stopped(); err != nil {
+	if err := s.life.Stopped(); err != nil {
 		return events.Cursor{}, err
 	}
 	if s.fold.progress != (progress{}) {
 		return events.Cursor{}, ErrNotReady
 	}
 	if err := s.flush.close(s); err != nil {
-		return events.Cursor{}, s.life.fail(err)
+		return events.Cursor{}, s.life.Fail(err)
 	}
 	cursor, whole, err := s.copyFiles(ctx, dir)
 	if err == nil && !whole {
@@ -91,10 +91,10 @@ func (s *Store) undoCopy(dir string, err error) error {
 // ends.
 func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
 	s.folding.Lock()
-	err := s.life.stopped()
+	err := s.life.Stopped()
 	if err == nil {
 		if err = s.flush.begin(s); err != nil {
-			err = s.life.fail(err)
+			err = s.life.Fail(err)
 		}
 	}
 	done, cursor := s.flush.underWay, s.fold.cursor
@@ -105,8 +105,8 @@ func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
 	select {
 	case <-done:
 		return cursor, nil
-	case <-s.life.down: // a flush that fails is retried for ever
-		return cursor, s.life.stopped()
+	case <-s.life.Down(): // a flush that fails is retried for ever
+		return cursor, s.life.Stopped()
 	case <-ctx.Done():
 		return cursor, ctx.Err()
 	}
@@ -137,9 +137,9 @@ func (s *Store) linkFiles(ctx context.Context, dir string) (err error) {
 	}()
 	select {
 	case err = <-done:
-	case <-s.life.down:
+	case <-s.life.Down():
 		if s.broken.Load() { // it may never come back
-			return s.life.stopped()
+			return s.life.Stopped()
 		}
 		err = <-done
 	}

@@ -330,7 +330,7 @@ func (l *Live) View() (v *View, err error) {
 func (l *Live) WaitFor(ctx context.Context, seq uint64) error {
 	return l.on(func(s *serving) error {
 		if s.err != nil {
-			if s.store != nil && s.store.life.has(seq) {
+			if s.store != nil && s.store.life.Has(seq) {
 				return nil
 			}
 			return s.err
@@ -462,7 +462,7 @@ func (l *Live) Run(ctx context.Context, source Source) error {
 	if s.err != nil {
 		return s.err
 	}
-	if err := s.store.life.failure(); err != nil {
+	if err := s.store.life.Failure(); err != nil {
 		return stoppedBy(err)
 	}
 	return nil

@@ -138,7 +138,7 @@ func tableBytes(tables []pebble.TableInfo) (n int64) {
 // fold.
 func (s *Store) diskFailed(err error) {
 	s.fence.noTables.Store(true)
-	_ = s.life.fail(err)
+	_ = s.life.Fail(err)
 }
 
 // engineFailed is called where Pebble cannot go on, as when it does not know what of its manifest is on disk. It must

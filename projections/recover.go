@@ -20,7 +20,7 @@ import (
 // files are damaged. While Run is not running, it fails with [ErrBehind] if the files are behind of what was shown.
 func (l *Live) Recover(ctx context.Context) error {
 	old := l.serving.Load()
-	if old.store == nil || old.store.life.failure() == nil || old.damaged() {
+	if old.store == nil || old.store.life.Failure() == nil || old.damaged() {
 		return fmt.Errorf("projections: %s was not stopped by the disk", l.name)
 	}
 	next, err := l.again(ctx, old)

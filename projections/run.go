@@ -29,19 +29,19 @@ type Subscription interface {
 // accepted. It returns the error that stopped the projection:
 // of the fold, the disk or the log. Nothing runs on when it returns; the rest of the process may.
 func (s *Store) Run(ctx context.Context, source Source) (err error) {
-	if err := s.life.stopped(); err != nil {
+	if err := s.life.Stopped(); err != nil {
 		return err
 	}
-	s.life.set(CatchingUp)
+	s.life.Set(CatchingUp)
 	defer func() {
 		switch {
 		case errors.Is(err, eventlog.ErrClosed), ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
 			// This process has closed the log, perhaps by the end of a context of which this one is still to hear.
 			err = nil
-			s.life.set(Stopped)
+			s.life.Set(Stopped)
 		case errors.Is(err, ErrStopped): // noted by whoever stopped it
 		default:
-			err = s.life.fail(err)
+			err = s.life.Fail(err)
 		}
 		if err != nil && !errors.Is(err, ErrClosed) {
 			s.opts.Logger.Error("the projection stopped", "error", err)
@@ -54,16 +54,16 @@ func (s *Store) Run(ctx context.Context, source Source) (err error) {
 	defer sub.Close()
 	start := sub.Head()
 	for {
-		s.observe(start, sub.Head())
+		s.life.Observe(start, sub.Head())
 		envs, err := s.next(ctx, sub)
 		if errors.Is(err, eventlog.ErrHole) { // it passes, and the next call looks again, after a pause
-			s.life.hold(err)
+			s.life.Hold(err)
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		s.life.release()
+		s.life.Release()
 		if len(envs) == 0 { // the hole is behind
 			continue
 		}
@@ -71,7 +71,7 @@ func (s *Store) Run(ctx context.Context, source Source) (err error) {
 		if err := s.Fold(envs); err != nil {
 			return err
 		}
-		s.life.rest(ctx, time.Since(began))
+		s.life.Rest(ctx, time.Since(began))
 	}
 }
 
@@ -91,14 +91,5 @@ func (s *Store) next(ctx context.Context, sub Subscription) ([]*events.Envelope,
 		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 			return envs, err
 		}
-	}
-}
-
-// observe notes how far the log goes, and whether the projection has caught up with the head as of the start. Later lag does not
-// count: while publishing outruns the fold, the present head is never reached.
-func (s *Store) observe(start, head uint64) {
-	s.life.head.Store(max(head, s.life.head.Load()))
-	if s.life.has(start) && !s.life.isHeld() {
-		s.life.set(Ready)
 	}
 }

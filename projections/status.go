@@ -1,10 +1,30 @@
 package projections
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections/internal/life"
+)
+
+// State is what a projection is doing.
+type State = life.State
+
+// States. Ready is having caught up with the head of the log as of the start; it stays until the projection stops, whatever the lag.
+const (
+	Starting   = life.Starting
+	CatchingUp = life.CatchingUp
+	Ready      = life.Ready
+	// Rebuilding is a [Live] that is Ready while another generation is folded beside it: a rebuild, or a rollback.
+	Rebuilding = life.Rebuilding
+	Failed     = life.Failed
+	Stopped    = life.Stopped
+	// Outdated is a [Live] whose generation was built by another fold, or with other settings, than the program has: it does
+	// not go on, and answers from where it stands, if its rows can be read, until it is rebuilt.
+	Outdated = life.Outdated
+	// Held is in front of a hole of the log ([events.ErrHole]): queries are answered from there, and the fold continues by
+	// itself when the hole is closed or accepted.
+	Held = life.Held
 )
 
 // Status is what is known of a projection at one moment.
@@ -58,9 +78,7 @@ func (s *Store) Status() Status {
 		Fingerprint: s.print.String(), Generation: s.generation,
 		Flushed: *s.flush.flushed.Load(),
 	}
-	s.life.mu.Lock()
-	st.State, st.Error = s.life.state, cmp.Or(s.life.err, s.life.held)
-	s.life.mu.Unlock()
+	st.State, st.Error = s.life.State()
 	if p := s.current.Load(); p != nil {
 		st.Cursor, st.Rejects = p.cursor, p.rejects
 	}
@@ -70,7 +88,7 @@ func (s *Store) Status() Status {
 		st.Format = uint32(s.db.FormatMajorVersion())
 	}
 	s.using.RUnlock()
-	st.Head = max(s.life.head.Load(), st.Cursor.Seq)
+	st.Head = max(s.life.Head(), st.Cursor.Seq)
 	st.Behind = st.Head - st.Cursor.Seq
 	return st
 }

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/internal/disk"
+	"github.com/skein-feed/skein/projections/internal/life"
 )
 
 // FS is the file system under a store.
@@ -35,9 +37,9 @@ var (
 	// ErrFingerprint: the store was built by another fold, or with other settings (I4).
 	ErrFingerprint = errors.New("projections: the store was built differently")
 	// ErrStopped: the projection does not go on by itself.
-	ErrStopped = errors.New("projections: stopped")
+	ErrStopped = life.ErrStopped
 	// ErrClosed is the ErrStopped of a store that was closed.
-	ErrClosed = fmt.Errorf("%w: the store is closed", ErrStopped)
+	ErrClosed = life.ErrClosed
 	// ErrNotReady: an event that was cut by a crash is not finished yet, so there is no whole position to read at.
 	ErrNotReady = errors.New("projections: not ready")
 	// ErrNoStore: there is no store to be opened for reading only.
@@ -154,7 +156,7 @@ type Store struct {
 	snapshots snapshots
 
 	wanted wanted
-	life   life
+	life   life.Life
 }
 
 // Open opens the store of a projection, or makes an empty one.
@@ -177,7 +179,7 @@ func Open(opts Options) (*Store, error) {
 		opts: opts, print: fingerprintOf(opts.Projection, opts.Partitions), merger: mergerOf(opts.Projection), fence: &fence{fs: opts.FS},
 		queryCache: queryCacheOf(opts.Projection), holding: holding{opts.Projection, opts.Partitions},
 	}
-	s.life.init(opts.Listener.StateChanged)
+	s.life.Init(opts.Listener.StateChanged)
 	s.flush.init()
 	s.wanted.init()
 	var err error
@@ -254,6 +256,11 @@ func (s *Store) Cursor() events.Cursor {
 // closeWait is how long Close waits for views that are open.
 const closeWait = 10 * time.Second
 
+// WaitFor blocks until a view shows everything up to seq. It fails with the error of the context, or with
+// [ErrStopped] when the projection will not get there: it failed, or Run has ended; with [events.ErrHole] while the fold is
+// held in front of a hole.
+func (s *Store) WaitFor(ctx context.Context, seq uint64) error { return s.life.WaitFor(ctx, seq) }
+
 // Close writes what is in memory only to disk and closes the store. What a failed store has in memory is dropped: it is
 // folded again; if the storage engine broke down, its memory and files are given up until the process ends. Close waits
 // for open views; those that stay open for ten seconds more are an error, and keep the files open.
@@ -262,12 +269,12 @@ func (s *Store) Close() error { return s.closeAfter(nil) }
 // closeAfter is Close with views that may stay open until the channel is closed, and ten seconds more; nil means it is.
 func (s *Store) closeAfter(patience <-chan struct{}) error {
 	s.folding.Lock()
-	if !s.life.close() {
+	if !s.life.Close() {
 		s.folding.Unlock()
 		return nil
 	}
 	var err error
-	if !s.opts.ReadOnly && s.life.failure() == nil {
+	if !s.opts.ReadOnly && s.life.Failure() == nil {
 		err = s.flush.close(s)
 	}
 	if p := s.current.Swap(nil); p != nil {
@@ -290,7 +297,7 @@ func (s *Store) closeAfter(patience <-chan struct{}) error {
 	defer s.using.Unlock()
 	closed := s.db.Close()
 	s.db = nil
-	if s.life.failure() != nil {
+	if s.life.Failure() != nil {
 		return err
 	}
 	return errors.Join(err, closed)

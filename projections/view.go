@@ -142,19 +142,19 @@ func (s *Store) publish(newRows bool) {
 	if last != nil && last.rows != next.rows {
 		last.rows.release()
 	}
-	s.life.reached(next.cursor.Seq)
+	s.life.Reached(next.cursor.Seq)
 }
 
 // View returns the store at its last whole position. It fails with [ErrNotReady] while an event that a crash has cut
 // is not finished, and with [ErrStopped] once the projection failed or the store is closed.
 func (s *Store) View() (*View, error) {
-	if s.life.failed.Load() {
-		return nil, s.life.stopped()
+	if s.life.HasFailed() {
+		return nil, s.life.Stopped()
 	}
 	for {
 		p := s.current.Load()
 		if p == nil {
-			if err := s.life.stopped(); err != nil {
+			if err := s.life.Stopped(); err != nil {
 				return nil, err
 			}
 			return nil, ErrNotReady

@@ -20,10 +20,7 @@ var ErrPassed = errors.New("projections: the store is beyond the position")
 // It fails with [ErrPassed] if the store is beyond the sequence, with the error of the context, and with [ErrStopped] when
 // the projection will not get there.
 func (s *Store) ViewAt(ctx context.Context, seq uint64) (*View, error) {
-	l := &s.life
-	l.mu.Lock()
-	over := l.over
-	l.mu.Unlock()
+	over := s.life.Over()
 	w := s.wanted.add(seq)
 	defer s.wanted.remove(w)
 	v, err := s.viewNow(seq)
@@ -41,7 +38,7 @@ func (s *Store) ViewAt(ctx context.Context, seq uint64) (*View, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-over:
-		if err := errors.Join(s.life.stopped(), s.noMore()); err != nil {
+		if err := errors.Join(s.life.Stopped(), s.noMore()); err != nil {
 			return nil, err
 		}
 		return nil, ErrStopped
@@ -69,12 +66,7 @@ func (s *Store) noMore() error {
 	if s.opts.ReadOnly {
 		return fmt.Errorf("%w: the store is open for reading only", ErrStopped)
 	}
-	s.life.mu.Lock()
-	defer s.life.mu.Unlock()
-	if s.life.state == Stopped {
-		return ErrStopped
-	}
-	return s.life.held
+	return s.life.NoMore()
 }
 
 // wanted are the sequences at which somebody waits for a view. While there is none, the fold pays one look at lowest for

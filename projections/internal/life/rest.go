@@ -1,4 +1,4 @@
-package projections
+package life
 
 import (
 	"context"
@@ -15,9 +15,9 @@ const (
 	mostRest = 20 * time.Millisecond
 )
 
-// rest returns when a fold that took so long is to go on: after its rest, or as soon as somebody waits for what is still to
+// Rest returns when a fold that took so long is to go on: after its rest, or as soon as somebody waits for what is still to
 // be folded.
-func (l *life) rest(ctx context.Context, took time.Duration) {
+func (l *Life) Rest(ctx context.Context, took time.Duration) {
 	if took >= mostRest {
 		return
 	}
@@ -38,14 +38,14 @@ func (l *life) rest(ctx context.Context, took time.Duration) {
 	}
 }
 
-func (l *life) waitedFor() bool {
+func (l *Life) waitedFor() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.waiters) > 0
 }
 
 // want ends a rest.
-func (l *life) want() {
+func (l *Life) want() {
 	select {
 	case l.wanted <- struct{}{}:
 	default:

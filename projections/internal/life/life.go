@@ -1,31 +1,34 @@
-package projections
+// Package life is what others may know of a store that folds, and wait for: its state, the last position that is visible, and why it
+// stopped.
+//
+//	Starting ──► CatchingUp ──► Ready ──► Stopped
+//	                 │  ▲         │
+//	                 ▼  │         │
+//	                 Held ◄───────┘       Failed: from any, for good
+package life
 
 import (
 	"cmp"
 	"container/heap"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 )
 
-// State is what a projection is doing.
+// State is what a projection is doing: see package projections, where the states have their public names.
 type State uint8
 
-// States. Ready is having caught up with the head of the log as of the start; it stays until the projection stops, whatever the lag.
+// States, in the order of their names.
 const (
 	Starting State = iota
 	CatchingUp
 	Ready
-	// Rebuilding is a [Live] that is Ready while another generation is folded beside it: a rebuild, or a rollback.
 	Rebuilding
 	Failed
 	Stopped
-	// Outdated is a [Live] whose generation was built by another fold, or with other settings, than the program has: it does
-	// not go on, and answers from where it stands, if its rows can be read, until it is rebuilt.
 	Outdated
-	// Held is in front of a hole of the log ([events.ErrHole]): queries are answered from there, and the fold continues by
-	// itself when the hole is closed or accepted.
 	Held
 )
 
@@ -42,9 +45,16 @@ func (s State) String() string {
 // CaughtUp reports whether the projection has caught up with the head of the log as of the start, and goes on.
 func (s State) CaughtUp() bool { return s == Ready || s == Rebuilding }
 
-// life is what others may know and wait for: it has its own lock, under which no call leaves the package but that
-// of the listener, since Pebble reports failures while it holds locks.
-type life struct {
+// Errors of a store that folds no more.
+var (
+	ErrStopped = errors.New("projections: stopped")
+	// ErrClosed is an ErrStopped.
+	ErrClosed = fmt.Errorf("%w: the store is closed", ErrStopped)
+)
+
+// Life is that of one store. It has its own lock, under which no call leaves the package but that of the listener, since Pebble
+// reports failures while it holds locks. It begins with [Life.Init].
+type Life struct {
 	// failed is set before the state is.
 	failed atomic.Bool
 	// visible is the sequence of the last whole position; -1 means none yet.
@@ -66,19 +76,21 @@ type life struct {
 	changed func(State, error)
 }
 
-func (l *life) init(changed func(State, error)) {
+// Init begins a life, of which changed hears every new state; nil means nobody does.
+func (l *Life) Init(changed func(State, error)) {
 	l.visible.Store(-1)
 	l.down, l.over, l.wanted = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	l.changed = changed
 }
 
-func (l *life) set(s State) {
+// Set notes a new state. After Failed there is none, after a close only Stopped.
+func (l *Life) Set(s State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.setLocked(s)
 }
 
-func (l *life) setLocked(s State) {
+func (l *Life) setLocked(s State) {
 	if l.state == s || l.state == Failed || (l.closed && s != Stopped) {
 		return
 	}
@@ -92,7 +104,7 @@ func (l *life) setLocked(s State) {
 }
 
 // wake ends every waiting.
-func (l *life) wake() {
+func (l *Life) wake() {
 	for _, w := range l.waiters {
 		close(w.done)
 	}
@@ -101,8 +113,8 @@ func (l *life) wake() {
 	l.over = make(chan struct{})
 }
 
-// hold notes that the fold is in front of a hole, and ends the waiting for what comes after it.
-func (l *life) hold(err error) {
+// Hold notes that the fold is in front of a hole, and ends the waiting for what comes after it.
+func (l *Life) Hold(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.state == Failed || l.closed {
@@ -113,14 +125,14 @@ func (l *life) hold(err error) {
 	l.wake()
 }
 
-func (l *life) isHeld() bool {
+func (l *Life) isHeld() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.held != nil
 }
 
-// release notes that the fold continues.
-func (l *life) release() {
+// Release notes that the fold continues.
+func (l *Life) Release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held != nil {
@@ -129,8 +141,8 @@ func (l *life) release() {
 	}
 }
 
-// fail stops the projection for its first error and returns that, wrapped.
-func (l *life) fail(err error) error {
+// Fail stops the projection for its first error and returns that, wrapped.
+func (l *Life) Fail(err error) error {
 	l.failed.Store(true)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,8 +156,8 @@ func (l *life) fail(err error) error {
 	return l.stoppedLocked()
 }
 
-// close marks the store closed and reports whether it was open.
-func (l *life) close() bool {
+// Close marks the store closed and reports whether it was open.
+func (l *Life) Close() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -160,20 +172,21 @@ func (l *life) close() bool {
 	return true
 }
 
-func (l *life) failure() error {
+// Failure returns the error of Failed; nil means it has not failed.
+func (l *Life) Failure() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
 }
 
-// stopped returns why nothing can be folded or read: the store failed or is closed.
-func (l *life) stopped() error {
+// Stopped returns why nothing can be folded or read: the store failed or is closed.
+func (l *Life) Stopped() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.stoppedLocked()
 }
 
-func (l *life) stoppedLocked() error {
+func (l *Life) stoppedLocked() error {
 	switch {
 	case l.err != nil:
 		return fmt.Errorf("%w: %w", ErrStopped, l.err)
@@ -183,8 +196,8 @@ func (l *life) stoppedLocked() error {
 	return nil
 }
 
-// reached makes a position known to those who wait for it.
-func (l *life) reached(seq uint64) {
+// Reached makes a position known to those who wait for it.
+func (l *Life) Reached(seq uint64) {
 	l.visible.Store(int64(seq))
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,17 +206,62 @@ func (l *life) reached(seq uint64) {
 	}
 }
 
-func (l *life) has(seq uint64) bool {
+// Has reports whether everything up to seq is visible.
+func (l *Life) Has(seq uint64) bool {
 	visible := l.visible.Load()
 	return visible >= 0 && uint64(visible) >= seq
 }
 
+// Visible returns the sequence of the last whole position; 0 is also that of none yet.
+func (l *Life) Visible() uint64 { return uint64(max(0, l.visible.Load())) }
+
+// HasFailed reports whether the projection has failed, without a lock.
+func (l *Life) HasFailed() bool { return l.failed.Load() }
+
+// Down is closed when the projection fails or the store closes.
+func (l *Life) Down() <-chan struct{} { return l.down }
+
+// Observe notes how far the log goes, and whether the projection has caught up with the head as of the start. Later lag does not
+// count: while publishing outruns the fold, the present head is never reached.
+func (l *Life) Observe(start, head uint64) {
+	l.head.Store(max(head, l.head.Load()))
+	if l.Has(start) && !l.isHeld() {
+		l.Set(Ready)
+	}
+}
+
+// Head returns the last sequence that the log is known to have.
+func (l *Life) Head() uint64 { return l.head.Load() }
+
+// State returns the state, and why it is Failed or Held.
+func (l *Life) State() (State, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state, cmp.Or(l.err, l.held)
+}
+
+// Over is closed where every waiting that has begun by now ends.
+func (l *Life) Over() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over
+}
+
+// NoMore returns why the store does not move any more, or not now; nil means that it does.
+func (l *Life) NoMore() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == Stopped {
+		return ErrStopped
+	}
+	return l.held
+}
+
 // WaitFor blocks until a view shows everything up to seq. It fails with the error of the context, or with
-// [ErrStopped] when the projection will not get there: it failed, or Run has ended; with [events.ErrHole] while the fold is
-// held in front of a hole.
-func (s *Store) WaitFor(ctx context.Context, seq uint64) error {
-	l := &s.life
-	if l.has(seq) && !l.failed.Load() {
+// [ErrStopped] when the projection will not get there: it failed, or Run has ended; with the error of
+// the hole while the fold is held in front of a hole.
+func (l *Life) WaitFor(ctx context.Context, seq uint64) error {
+	if l.Has(seq) && !l.failed.Load() {
 		return nil
 	}
 	l.mu.Lock()
@@ -230,11 +288,11 @@ func (s *Store) WaitFor(ctx context.Context, seq uint64) error {
 }
 
 // overLocked reports whether waiting for seq has come to its end, and to which.
-func (l *life) overLocked(seq uint64) (over bool, err error) {
+func (l *Life) overLocked(seq uint64) (over bool, err error) {
 	switch {
 	case l.err != nil:
 		return true, l.stoppedLocked()
-	case l.has(seq):
+	case l.Has(seq):
 		return true, nil
 	case l.closed:
 		return true, ErrClosed
