@@ -2,6 +2,7 @@ package projections
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/internal/overlay"
@@ -112,3 +113,7 @@ func EachPair(r Reader, shard events.Shard, tag Tag, do func(first, second strin
 
 // PrefixEnd returns the first key after all keys that begin with prefix; nil means there is none.
 func PrefixEnd(prefix []byte) []byte { return overlay.PrefixEnd(prefix) }
+
+// RowError returns an [ErrCorrupt] about a row that no fold can have written: what the row is, and its key or its value. A fold that
+// returns it stops its store, which then counts as damaged and is rebuilt.
+func RowError(what string, row []byte) error { return fmt.Errorf("%w: %s %x", ErrCorrupt, what, row) }

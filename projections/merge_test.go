@@ -161,32 +161,6 @@ func TestMisuseOfMergeAndRanges(t *testing.T) {
 	}
 }
 
-// TestMergerTakesValuesAsPebbleFindsThem: newer and older ones by turns, each good for the call only.
-func TestMergerTakesValuesAsPebbleFindsThem(t *testing.T) {
-	for order, want := range map[string]string{"": "m", "nnn": "m123", "ooo": "321m", "nono": "42m13", "oonn": "21m34"} {
-		value := []byte("m")
-		v, err := joining.pebble().Merge(mergeKey("ann"), value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, way := range order {
-			value[0] = byte('1' + i)
-			if way == 'n' {
-				err = v.MergeNewer(value)
-			} else {
-				err = v.MergeOlder(value)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		value[0] = '?'
-		if got, _, err := v.Finish(true); err != nil || string(got) != want {
-			t.Errorf("%q: %q, %v, want %q", order, got, err, want)
-		}
-	}
-}
-
 // TestMergeAndDelete: what is merged, set, deleted, and deleted by ranges in one batch and in several is what it would be
 // one after the other.
 func TestMergeAndDelete(t *testing.T) {

@@ -17,8 +17,6 @@ import (
 )
 
 const (
-	// bloomBits per key: a look-up that misses, as most do, reads no table but 1 in 100 times.
-	bloomBits = 10
 	// maxMemtables and maxSublevels are where a fold waits for flushes and compactions. Pebble would wait too, but
 	// inside a commit, and for ever if its disk fails: then nobody could close the store.
 	maxMemtables = 4

@@ -1,6 +1,8 @@
 package projections
 
 import (
+	"fmt"
+
 	"github.com/skein-feed/skein/events"
 )
 
@@ -42,6 +44,63 @@ type Clocked interface {
 type Compatible interface {
 	// Reads reports whether the queries read rows of a version.
 	Reads(version uint32) bool
+}
+
+// Merging is implemented by a projection that writes with [Batch.Merge].
+type Merging interface {
+	// Merger says how. Its name is part of the files of the store, which open with no other: it changes with what merging
+	// means.
+	Merger() Merger
+}
+
+// Merger merges values that were written to one key.
+//
+// A merged value is a value again, and it never matters in which groups values were merged, as long as their order stays:
+// merge(a, merge(b, c)) is merge(merge(a, b), c). Pebble merges whenever it meets values of one key, in flushes, compactions
+// and reads. Two builds agree on every row if equal contents are equal bytes (I4).
+type Merger struct {
+	Name string
+	// Merge appends the value that some values, oldest first, at least two, amount to.
+	Merge func(dst, key []byte, values [][]byte) ([]byte, error)
+}
+
+// UnreadableRowError is the error of reading a row whose values cannot be merged. It is an [ErrCorrupt].
+type UnreadableRowError struct {
+	Key []byte
+	Err error
+}
+
+// Error names the key.
+func (e *UnreadableRowError) Error() string {
+	return fmt.Sprintf("%v: key %x: %v", ErrCorrupt, e.Key, e.Err)
+}
+
+// Unwrap gives [ErrCorrupt] and the error of the merger.
+func (e *UnreadableRowError) Unwrap() []error { return []error{ErrCorrupt, e.Err} }
+
+// Walked is implemented by a projection that never asks for rows of some tags by their keys, as for those of lists, which are
+// only walked over. The filters of tables leave them out: that is a byte and a quarter of each. To ask for one all the same is
+// slower, not wrong.
+type Walked interface {
+	Walked() []Tag
+}
+
+// QueryCacher is implemented by a projection whose queries keep in memory what they have found in rows.
+type QueryCacher interface {
+	// NewQueryCache makes what is kept beside one store while it is open: nothing of it outlives the store. nil: nothing is kept.
+	NewQueryCache() QueryCache
+}
+
+// QueryCache is what queries keep in memory beside the rows of one open store. Views tell it apart by their [View.Version], since
+// a repair changes rows and no position.
+//
+// The fold says what it changes by [Batch.QueryCache] and [Batch.Version], and it does so before a view of that version exists:
+// who holds a view finds all that was said of its version and the ones before it.
+type QueryCache interface {
+	// Repaired says that views of this version, of which there is none yet, may differ in any row from those before.
+	Repaired(version uint64)
+	// Close is called once, when there will be no new view: nothing is kept from then on. Views may still be open.
+	Close()
 }
 
 // Reader reads the rows of one store at one position. A [Batch] is one (it sees its own writes), a [View] is one.

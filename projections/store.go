@@ -302,3 +302,10 @@ func (s *Store) closeAfter(patience <-chan struct{}) error {
 	}
 	return errors.Join(err, closed)
 }
+
+func queryCacheOf(p Projection) QueryCache {
+	if w, ok := p.(QueryCacher); ok {
+		return w.NewQueryCache()
+	}
+	return nil
+}

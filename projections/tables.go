@@ -9,6 +9,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/projections/internal/engine"
+	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
 // tableOptions are those of the storage engine as far as they decide what tables look like.
@@ -17,7 +20,7 @@ func tableOptions(fs FS, p Projection, m *Merger) *pebble.Options {
 	// Most rows are in the last level, and are compressed with care there; those that will be written again soon are not.
 	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionGood })
 	for i := range o.Levels {
-		o.Levels[i].FilterPolicy = newTableFilter(p)
+		o.Levels[i].FilterPolicy = tableFilter(p)
 		o.Levels[i].BlockSize = 16 << 10
 	}
 	return o
@@ -85,4 +88,44 @@ func CreateStore(ctx context.Context, fs FS, dir string, p Projection, sets ...[
 		}
 	}
 	return nil
+}
+
+// mergerOf returns the merger of a projection; nil means it has none.
+func mergerOf(p Projection) *Merger {
+	if m, ok := p.(Merging); ok {
+		merger := m.Merger()
+		return &merger
+	}
+	return nil
+}
+
+// EngineMerger returns the merger of a projection as the storage engine calls it, for tools that open the files of a closed
+// store themselves; nil means the projection has none.
+func EngineMerger(p Projection) *pebble.Merger { return mergerOf(p).pebble() }
+
+// mergeFunc is the merger as the overlay calls it.
+func (m *Merger) mergeFunc() overlay.MergeFunc {
+	if m == nil {
+		return nil
+	}
+	return m.Merge
+}
+
+// pebble is the merger as the storage engine calls it.
+func (m *Merger) pebble() *pebble.Merger {
+	if m == nil {
+		return nil // the default, which no row is written for
+	}
+	return engine.Merger(m.Name, m.Merge, func(key []byte, err error) error { return &UnreadableRowError{Key: key, Err: err} })
+}
+
+// tableFilter is the Bloom filter of the tables of a projection.
+func tableFilter(p Projection) pebble.FilterPolicy {
+	var walked []byte
+	if w, ok := p.(Walked); ok {
+		for _, tag := range w.Walked() {
+			walked = append(walked, byte(tag))
+		}
+	}
+	return engine.Filter(walked)
 }

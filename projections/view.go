@@ -194,3 +194,9 @@ func (v *View) Close() error {
 	}
 	return nil
 }
+
+// QueryCache returns what is kept beside the store; nil means nothing.
+func (v *View) QueryCache() QueryCache { return v.at.queryCache }
+
+// Version numbers the states of the rows that the open store has shown, from 1. Views of one version have the same rows.
+func (v *View) Version() uint64 { return v.at.version }

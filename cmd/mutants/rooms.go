@@ -18,11 +18,6 @@ const (
 	functionLines = 80
 )
 
-// crowded are the folders that have more files than that, until they are split.
-var crowded = map[string]bool{
-	"projections": true,
-}
-
 // checkRooms returns which folders, files and functions of a repository are too large.
 func checkRooms(repo fs.FS) ([]string, error) {
 	var problems []string
@@ -52,11 +47,8 @@ func checkRooms(repo fs.FS) ([]string, error) {
 		return err
 	})
 	for folder, n := range files {
-		switch {
-		case n > folderFiles && !crowded[folder]:
+		if n > folderFiles {
 			problems = append(problems, fmt.Sprintf("%s has %d files: at most %d", folder, n, folderFiles))
-		case n <= folderFiles && crowded[folder]:
-			problems = append(problems, fmt.Sprintf("%s has %d files: it is crowded no longer", folder, n))
 		}
 	}
 	slices.Sort(problems)

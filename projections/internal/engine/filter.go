@@ -1,4 +1,6 @@
-package projections
+// Package engine has what the storage engine is given for the tables of a projection: how values are merged, and which keys are in
+// the Bloom filters.
+package engine
 
 import (
 	"encoding/hex"
@@ -8,12 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 )
 
-// Walked is implemented by a projection that never asks for rows of some tags by their keys, as for those of lists, which are
-// only walked over. The filters of tables leave them out: that is a byte and a quarter of each. To ask for one all the same is
-// slower, not wrong.
-type Walked interface {
-	Walked() []Tag
-}
+// bloomBits per key: a look-up that misses, as most do, reads no table but 1 in 100 times.
+const bloomBits = 10
 
 // tableFilter is the Bloom filter of tables, of the keys that are asked for.
 type tableFilter struct {
@@ -22,18 +20,17 @@ type tableFilter struct {
 	walked [256]bool
 }
 
-// newTableFilter returns the filter for the tables of a projection. It is named by what it leaves out: a table whose filter has
-// another name, as one that was written when other tags were walked, is read without.
-func newTableFilter(p Projection) *tableFilter {
+// Filter returns the Bloom filter of tables, without the keys of some tags. It is named by what it leaves out: a table whose filter
+// has another name, as one that was written when other tags were walked, is read without.
+func Filter(walked []byte) pebble.FilterPolicy {
 	f := &tableFilter{FilterPolicy: bloom.FilterPolicy(bloomBits)}
 	f.name = f.FilterPolicy.Name()
-	if w, ok := p.(Walked); ok {
-		tags := slices.Sorted(slices.Values(w.Walked()))
-		names := make([]byte, len(tags))
-		for i, tag := range tags {
-			f.walked[tag], names[i] = true, byte(tag)
+	if len(walked) > 0 {
+		walked = slices.Sorted(slices.Values(walked))
+		for _, tag := range walked {
+			f.walked[tag] = true
 		}
-		f.name = "skein." + f.name + ".without." + hex.EncodeToString(names)
+		f.name = "skein." + f.name + ".without." + hex.EncodeToString(walked)
 	}
 	return f
 }

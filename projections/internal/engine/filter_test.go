@@ -1,4 +1,4 @@
-package projections
+package engine
 
 import (
 	"strings"
@@ -8,30 +8,19 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// plain is a projection of which nothing but its name matters.
-type plain struct{ Projection }
-
-// walking is a projection that never asks for rows of some tags.
-type walking struct {
-	Projection
-	tags []Tag
-}
-
-func (w walking) Walked() []Tag { return w.tags }
-
 // TestTableFilter: a filter leaves out what is only walked, so that it is smaller, and whatever a table's filter has been told to
 // leave out, no row is missed, of whatever tag and by whichever program.
 func TestTableFilter(t *testing.T) {
 	const rows = 20_000
-	some, all := []Tag{7, 9}, []Tag{9, 7, 5}
+	some, all := []byte{7, 9}, []byte{9, 7, 5}
 	sizes := map[string]uint64{}
-	for name, written := range map[string]Projection{
-		"all keys": plain{}, "some tags left out": walking{plain{}, some}, "all": walking{plain{}, all},
+	for name, written := range map[string][]byte{
+		"all keys": nil, "some tags left out": some, "all": all,
 	} {
 		fs := vfs.NewMem()
-		open := func(p Projection) *pebble.DB {
+		open := func(walked []byte) *pebble.DB {
 			o := &pebble.Options{FS: fs, DisableWAL: true, Logger: quiet{}}
-			o.Levels[0].FilterPolicy = newTableFilter(p)
+			o.Levels[0].FilterPolicy = Filter(walked)
 			db, err := pebble.Open("db", o)
 			if err != nil {
 				t.Fatal(err)
@@ -39,7 +28,7 @@ func TestTableFilter(t *testing.T) {
 			return db
 		}
 		key := func(i int) []byte {
-			return append(AppendPrefix(nil, 3, []Tag{5, 7, 9}[i%3]), byte(i>>16), byte(i>>8), byte(i))
+			return append([]byte{0, 3, []byte{5, 7, 9}[i%3]}, byte(i>>16), byte(i>>8), byte(i))
 		}
 		db := open(written)
 		b := db.NewBatch()
@@ -57,12 +46,12 @@ func TestTableFilter(t *testing.T) {
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
-		for _, reads := range []Projection{plain{}, walking{plain{}, some}, walking{plain{}, all}} {
+		for _, reads := range [][]byte{nil, some, all} {
 			db := open(reads)
 			for i := range rows {
 				_, closer, err := db.Get(key(i))
 				if err != nil {
-					t.Fatalf("%s left out, read with the filter %s: row %d: %v", name, newTableFilter(reads).Name(), i, err)
+					t.Fatalf("%s left out, read with the filter %s: row %d: %v", name, Filter(reads).Name(), i, err)
 				}
 				if err := closer.Close(); err != nil {
 					t.Fatal(err)
@@ -85,7 +74,7 @@ func TestTableFilter(t *testing.T) {
 	if all, one := sizes["all keys"], sizes["some tags left out"]; all == 0 || one*5 > all*2 || one*4 < all || sizes["all"] > one/4 {
 		t.Errorf("filters of %v bytes", sizes)
 	}
-	if a, b := newTableFilter(walking{plain{}, some}).Name(), newTableFilter(walking{plain{}, all}).Name(); a == b || !strings.HasSuffix(b, "050709") {
+	if a, b := Filter(some).Name(), Filter(all).Name(); a == b || !strings.HasSuffix(b, "050709") {
 		t.Errorf("filters that leave out different tags are named %s and %s", a, b)
 	}
 }

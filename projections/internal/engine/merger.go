@@ -1,76 +1,26 @@
-package projections
+package engine
 
 import (
-	"fmt"
 	"io"
 	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
-
-	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
-// Merging is implemented by a projection that writes with [Batch.Merge].
-type Merging interface {
-	// Merger says how. Its name is part of the files of the store, which open with no other: it changes with what merging
-	// means.
-	Merger() Merger
+// MergeFunc appends the value that some values of a key, oldest first, at least two, amount to.
+type MergeFunc func(dst, key []byte, values [][]byte) ([]byte, error)
+
+type merger struct {
+	merge      MergeFunc
+	unreadable func(key []byte, err error) error
 }
 
-// Merger merges values that were written to one key.
-//
-// A merged value is a value again, and it never matters in which groups values were merged, as long as their order stays:
-// merge(a, merge(b, c)) is merge(merge(a, b), c). Pebble merges whenever it meets values of one key, in flushes, compactions
-// and reads. Two builds agree on every row if equal contents are equal bytes (I4).
-type Merger struct {
-	Name string
-	// Merge appends the value that some values, oldest first, at least two, amount to.
-	Merge func(dst, key []byte, values [][]byte) ([]byte, error)
-}
-
-// UnreadableRowError is the error of reading a row whose values cannot be merged. It is an [ErrCorrupt].
-type UnreadableRowError struct {
-	Key []byte
-	Err error
-}
-
-// Error names the key.
-func (e *UnreadableRowError) Error() string {
-	return fmt.Sprintf("%v: key %x: %v", ErrCorrupt, e.Key, e.Err)
-}
-
-// Unwrap gives [ErrCorrupt] and the error of the merger.
-func (e *UnreadableRowError) Unwrap() []error { return []error{ErrCorrupt, e.Err} }
-
-// mergerOf returns the merger of a projection; nil means it has none.
-func mergerOf(p Projection) *Merger {
-	if m, ok := p.(Merging); ok {
-		merger := m.Merger()
-		return &merger
-	}
-	return nil
-}
-
-// EngineMerger returns the merger of a projection as the storage engine calls it, for tools that open the files of a closed
-// store themselves; nil means the projection has none.
-func EngineMerger(p Projection) *pebble.Merger { return mergerOf(p).pebble() }
-
-// mergeFunc is the merger as the overlay calls it.
-func (m *Merger) mergeFunc() overlay.MergeFunc {
-	if m == nil {
-		return nil
-	}
-	return m.Merge
-}
-
-// pebble is the merger as the storage engine calls it.
-func (m *Merger) pebble() *pebble.Merger {
-	if m == nil {
-		return nil // the default, which no row is written for
-	}
+// Merger is a merge function as the storage engine calls it. unreadable makes the error of a row whose values cannot be merged.
+func Merger(name string, merge MergeFunc, unreadable func(key []byte, err error) error) *pebble.Merger {
+	m := &merger{merge, unreadable}
 	return &pebble.Merger{
-		Name: "skein." + m.Name,
+		Name: "skein." + name,
 		Merge: func(key, value []byte) (pebble.ValueMerger, error) {
 			v, _ := valueMergers.Get().(*valueMerger)
 			v.merger = m
@@ -82,7 +32,7 @@ func (m *Merger) pebble() *pebble.Merger {
 
 // valueMerger gathers the values of one key. Those that it is given are good for the call only.
 type valueMerger struct {
-	merger *Merger
+	merger *merger
 	key    []byte
 	// newer are values from the first on, older those before it, the oldest last: both as places in data.
 	newer, older []place
@@ -131,8 +81,8 @@ func (v *valueMerger) Finish(bool) ([]byte, io.Closer, error) {
 		return v.values[0], v, nil
 	}
 	var err error
-	if v.out, err = v.merger.Merge(v.out[:0], v.key, v.values); err != nil {
-		return nil, nil, &UnreadableRowError{Key: slices.Clone(v.key), Err: err}
+	if v.out, err = v.merger.merge(v.out[:0], v.key, v.values); err != nil {
+		return nil, nil, v.merger.unreadable(slices.Clone(v.key), err)
 	}
 	return v.out, v, nil
 }

@@ -1,0 +1,35 @@
+package engine
+
+import (
+	"bytes"
+	"testing"
+)
+
+// TestMergerTakesValuesAsPebbleFindsThem: newer and older ones by turns, each good for the call only.
+func TestMergerTakesValuesAsPebbleFindsThem(t *testing.T) {
+	joining := Merger("join", func(dst, _ []byte, values [][]byte) ([]byte, error) {
+		return append(dst, bytes.Join(values, nil)...), nil
+	}, nil)
+	for order, want := range map[string]string{"": "m", "nnn": "m123", "ooo": "321m", "nono": "42m13", "oonn": "21m34"} {
+		value := []byte("m")
+		v, err := joining.Merge([]byte("ann"), value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, way := range order {
+			value[0] = byte('1' + i)
+			if way == 'n' {
+				err = v.MergeNewer(value)
+			} else {
+				err = v.MergeOlder(value)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		value[0] = '?'
+		if got, _, err := v.Finish(true); err != nil || string(got) != want {
+			t.Errorf("%q: %q, %v, want %q", order, got, err, want)
+		}
+	}
+}
