@@ -1,0 +1,187 @@
+//go:build unix
+
+package all_test
+
+import (
+	"io/fs"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// costWorld is a log of one kind of event after the other, the same for every projection.
+type costWorld struct {
+	random    *rand.Rand
+	popular   *rand.Zipf
+	followers map[string]int
+	cursor    events.Cursor
+}
+
+const (
+	costUsers   = 20_000
+	costFollows = 400_000
+	costPins    = 20_000
+	costPlays   = 400_000
+)
+
+func newCostWorld() *costWorld {
+	r := rand.New(rand.NewPCG(1, 2))
+	return &costWorld{
+		random: r, popular: rand.NewZipf(r, 1.1, 10, costUsers-1), followers: map[string]int{},
+		cursor: events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: histories.Start},
+	}
+}
+
+// user is one of the ids of 60 bits that products give.
+func (w *costWorld) user(n uint64) string { return strconv.FormatUint(n*0x9e3779b97f4a7c15>>4, 10) }
+
+func (w *costWorld) anyone() string { return w.user(w.random.Uint64N(costUsers)) }
+
+// envelopes makes n events, 100 to an envelope, a millisecond from each other.
+func (w *costWorld) envelopes(n int, of func(i int) events.Event) (envs []*events.Envelope) {
+	for i := 0; i < n; {
+		env := &events.Envelope{}
+		w.cursor.Seq++
+		for ; i < n && len(env.Events) < 100; i++ {
+			ev := of(i)
+			w.cursor.LastTime += 1000
+			ev.Seq, ev.Slot, ev.Time = w.cursor.Seq, uint16(len(env.Events)), w.cursor.LastTime
+			env.Kinds |= events.Kinds(ev.Kind)
+			env.Events = append(env.Events, ev)
+		}
+		env.Cursor = w.cursor
+		envs = append(envs, env)
+	}
+	return envs
+}
+
+func (w *costWorld) follow(int) events.Event {
+	ev := events.Event{Kind: events.UserFollowed, User: w.anyone(), Peer: w.user(w.popular.Uint64())}
+	w.followers[ev.Peer]++
+	return ev
+}
+
+func (w *costWorld) pin(i int) events.Event {
+	return events.Event{Kind: events.PinCreated, User: w.anyone(), Pin: "p" + strconv.Itoa(i), Item: "i" + strconv.Itoa(i)}
+}
+
+func (w *costWorld) play(int) events.Event {
+	return events.Event{Kind: events.Played, User: w.anyone(), Item: "i" + strconv.Itoa(int(w.popular.Uint64()))}
+}
+
+// BenchmarkCost tells what an event of each kind leaves in the store of each projection, in rows and in bytes of compacted tables, and what
+// it takes of a core until it is there.
+func BenchmarkCost(b *testing.B) {
+	for _, p := range all.All(all.Settings{}) {
+		b.Run(p.Name(), func(b *testing.B) {
+			s, err := projections.Open(projections.Options{Dir: b.TempDir(), Projection: p})
+			if err != nil {
+				b.Fatal(err)
+			}
+			w := newCostWorld()
+			deliveries := 0
+			for _, phase := range []struct {
+				name string
+				n    int
+				of   func(int) events.Event
+			}{
+				{"", costUsers, func(i int) events.Event { return events.Event{Kind: events.ReaderActive, User: w.user(uint64(i))} }},
+				{"follow", costFollows, w.follow},
+				{"pin", costPins, func(i int) events.Event {
+					ev := w.pin(i)
+					deliveries += w.followers[ev.User]
+					return ev
+				}},
+				{"play", costPlays, w.play},
+			} {
+				rows, bytes, cpu := costOf(b, s, w.envelopes(phase.n, phase.of))
+				if phase.name == "" {
+					continue
+				}
+				per := float64(phase.n)
+				b.ReportMetric(rows/per, "rows/"+phase.name)
+				b.ReportMetric(bytes/per, "B/"+phase.name)
+				b.ReportMetric(cpu/per, "µs/"+phase.name)
+				if phase.name == "pin" {
+					b.ReportMetric(float64(deliveries)/per, "followers/pin")
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// costOf folds envelopes and compacts, and returns how many rows and bytes came, and the microseconds that it took.
+func costOf(b *testing.B, s *projections.Store, envs []*events.Envelope) (rows, bytes, cpu float64) {
+	b.Helper()
+	rowsBefore, bytesBefore := costStored(b, s)
+	began := costCPU(b)
+	for len(envs) > 0 {
+		n := min(64, len(envs))
+		if err := s.Fold(envs[:n]); err != nil {
+			b.Fatal(err)
+		}
+		envs = envs[n:]
+	}
+	if err := s.Flush(); err != nil {
+		b.Fatal(err)
+	}
+	cpu = float64((costCPU(b) - began).Microseconds())
+	if err := s.Compact(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	rowsAfter, bytesAfter := costStored(b, s)
+	return float64(rowsAfter - rowsBefore), float64(bytesAfter - bytesBefore), cpu
+}
+
+func costStored(b *testing.B, s *projections.Store) (rows, bytes int) {
+	b.Helper()
+	v, err := s.View()
+	if err != nil {
+		b.Fatal(err)
+	}
+	it := v.Iter(nil, nil)
+	for it.Next() {
+		rows++
+	}
+	if err := it.Close(); err != nil {
+		b.Fatal(err)
+	}
+	if err := v.Close(); err != nil {
+		b.Fatal(err)
+	}
+	err = filepath.WalkDir(s.Dir(), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".sst") {
+			return nil //nolint:nilerr // a table that is removed meanwhile counts no more
+		}
+		if info, err := entry.Info(); err == nil {
+			bytes += int(info.Size())
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return rows, bytes
+}
+
+func costCPU(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
