@@ -133,6 +133,8 @@ func requestFor(t testing.TB, m protoreflect.MethodDescriptor, user string) prot
 		req.Keys = []*skeinv1.CounterKey{countsOfItem("i")}
 	case *skeinv1.BatchGetPinsRequest:
 		req.Pins = []*skeinv1.Pin{pinNamed("bob", "p")}
+	case *skeinv1.ExplainPinRequest:
+		req.Pin = pinNamed("bob", "p")
 	case *skeinv1.BatchGetViewerStateRequest:
 		req.Keys = []*skeinv1.ViewerStateKey{stateOfPin("bob", "p")}
 	case *skeinv1.PublishRequest:

@@ -70,6 +70,8 @@ type Sight struct {
 	Explicit bool
 	// Muted: none.
 	Muted bool
+	// Blocked: a block by either stands, so that no follow does.
+	Blocked bool
 	// Boards: the reader has relations to single boards of the user, see [Queries.Board].
 	Boards bool
 }
@@ -77,9 +79,12 @@ type Sight struct {
 // Sight tells what decides whether a reader sees the pins of a user, with one point read at most.
 func (q *Queries) Sight(reader, user string) (Sight, error) {
 	if v, ok := q.cachedEdge(reader, user); ok {
-		return Sight{Explicit: v.has(cachedExplicit), Muted: v.has(cachedMuting), Boards: v.has(cachedBoards)}, nil
+		return Sight{
+			Explicit: v.has(cachedExplicit), Muted: v.has(cachedMuting), Boards: v.has(cachedBoards),
+			Blocked: v.has(cachedBlocking) || v.has(cachedBlockedBy),
+		}, nil
 	}
 	e, err := readEdge(q.r, q.key(), outEnd, reader, user)
 	_, explicit := e.explicit()
-	return Sight{Explicit: explicit, Muted: e.mute.holds(), Boards: e.boards}, err
+	return Sight{Explicit: explicit, Muted: e.mute.holds(), Boards: e.boards, Blocked: e.block.holds() || e.blockedBy.holds()}, err
 }

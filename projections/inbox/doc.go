@@ -61,6 +61,7 @@
 //	regions.go   whom a post concerns, and who is pulled; pulls.go: outboxes beside the inbox
 //	erase.go     the end of a user
 //	query.go     the questions; feed.go: the walk over a feed; merge.go: under it; newest.go, hot.go: the two orders
+//	explain.go   why a pin is in a feed, or not
 //	heads.go     the newest pins of outboxes in memory, exact at every position
 //	keylist.go   keys that a fold walks over before it writes
 package inbox

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 
-	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/graph"
 )
 
@@ -47,14 +46,9 @@ type sight struct {
 func (q *Queries) newWalk(f *Feed, from []byte) (*walk, error) {
 	w := &walk{q: q, feed: f, from: from, left: -1, sights: make(map[string]sight, 32)}
 	var err error
-	if w.reader, _, err = readReader(q.r, projections.AppendKey(nil, tagReader, f.Reader)); err != nil {
+	if w.reader, err = q.reader(f.Reader); err != nil {
 		return nil, err
 	}
-	horizon, err := readHorizon(q.r)
-	if err != nil {
-		return nil, err
-	}
-	w.reader = w.reader.at(horizon)
 	if !w.reader.ready || from != nil && bytes.Compare(from, w.reader.floor[:]) >= 0 {
 		return w, w.descend(from)
 	}
@@ -166,46 +160,68 @@ func (w *walk) pin(place []byte) (*Pin, error) {
 	if err != nil || p == nil || p.Created != created {
 		return nil, err
 	}
-	if owner == w.feed.Reader {
-		if !w.feed.Own {
-			p = nil
-		}
-		return p, nil
-	}
-	sees, err := w.sees(owner, p.Board)
-	if err != nil || !sees {
+	absence, err := w.absence(owner, &p.Board)
+	if err != nil || absence != 0 {
 		return nil, err
 	}
 	return p, nil
 }
 
-// sees reports whether the reader sees the pins on a board.
-func (w *walk) sees(owner, board string) (bool, error) {
+// absence returns what keeps the living pins on a board from the reader; nothing means that the reader sees them. Without a board it
+// returns what keeps all pins of the owner from the reader.
+func (w *walk) absence(owner string, board *string) (a Absence, err error) {
+	if owner == w.feed.Reader {
+		if !w.feed.Own {
+			a = OwnPin
+		}
+		return a, nil
+	}
 	s, met := w.sights[owner]
 	if !met {
-		var err error
 		if s.Sight, err = w.q.graph.Sight(w.feed.Reader, owner); err != nil {
-			return false, err
+			return 0, err
 		}
 		w.sights[owner] = s
 	}
-	if s.Muted || !s.Explicit && !s.Boards {
-		return false, nil
+	if s.Muted {
+		a |= OwnerMuted
 	}
-	if !s.Boards {
-		return true, nil
+	if s.Blocked {
+		a |= Blocked
 	}
-	sees, known := s.boards[board]
+	follows := s.Explicit
+	if s.Boards {
+		if follows, err = w.followsBoard(s, owner, board); err != nil {
+			return 0, err
+		}
+	}
+	switch {
+	case follows:
+	case s.Explicit:
+		a |= BoardExcluded
+	default:
+		a |= NotFollowed
+	}
+	return a, nil
+}
+
+// followsBoard reports whether a reader with relations to single boards of an owner follows one, or, without a board, the owner in any way.
+func (w *walk) followsBoard(s sight, owner string, board *string) (bool, error) {
+	if board == nil {
+		f, err := w.q.graph.User(w.feed.Reader, owner)
+		return f.Kind != graph.None, err
+	}
+	sees, known := s.boards[*board]
 	if !known {
 		var err error
-		if sees, err = w.q.graph.SeesBoard(w.feed.Reader, owner, board); err != nil {
+		if sees, err = w.q.graph.SeesBoard(w.feed.Reader, owner, *board); err != nil {
 			return false, err
 		}
 		if s.boards == nil {
 			s.boards = map[string]bool{}
 			w.sights[owner] = s
 		}
-		s.boards[board] = sees
+		s.boards[*board] = sees
 	}
 	return sees, nil
 }

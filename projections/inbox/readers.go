@@ -28,6 +28,16 @@ func readReader(r projections.Reader, key []byte) (rd reader, ok bool, err error
 	return rd, err == nil, err
 }
 
+// reader returns what a reader has now.
+func (q *Queries) reader(name string) (reader, error) {
+	r, _, err := readReader(q.r, projections.AppendKey(nil, tagReader, name))
+	if err != nil {
+		return r, err
+	}
+	horizon, err := readHorizon(q.r)
+	return r.at(horizon), err
+}
+
 func decodeReader(row []byte) (rd reader, err error) {
 	active, n := binary.Uvarint(row)
 	if n <= 0 {

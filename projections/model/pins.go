@@ -136,3 +136,26 @@ func OnePerItem(list []Pin) []Pin {
 	}
 	return kept
 }
+
+// Absence is what keeps a pin out of [Graph.Feed], all that holds. Of a pin that does not live NotFollowed means that the reader follows
+// its owner in no way.
+type Absence struct{ NotLiving, Own, NotFollowed, Excluded, Muted, Blocked bool }
+
+// Absence tells what keeps a pin out of the feed of a reader.
+func (g *Graph) Absence(reader, owner, id string, own bool) (a Absence) {
+	pin, lives := living(g.owned[owner], id)
+	a.NotLiving = !lives
+	if owner == reader {
+		a.Own = !own
+		return a
+	}
+	_, a.Muted = g.mutes(reader, owner)
+	a.Blocked = g.barred(reader, owner)
+	if !lives {
+		a.NotFollowed = g.User(reader, owner).Kind == None
+		return a
+	}
+	kind := g.Board(reader, owner, pin.Board).Kind
+	a.NotFollowed, a.Excluded = kind == None, kind == Excluded
+	return a
+}

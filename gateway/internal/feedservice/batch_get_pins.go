@@ -7,6 +7,7 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/internal/views"
+	"github.com/skein-feed/skein/projections/inbox"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
@@ -47,17 +48,21 @@ func (s *Service) BatchGetPins(
 		if err := call.Poll(ctx, i); err != nil {
 			return nil, err
 		}
-		to := &made[i]
-		res.Pins[i] = to
-		to.OwnerId, to.PinId = name.GetOwnerId(), name.GetPinId()
 		p, lives, err := r.Pin(name.GetOwnerId(), name.GetPinId())
 		if err != nil {
 			return nil, err
 		}
-		if lives {
-			to.Living, to.BoardId, to.ItemId = true, p.Board, p.Item
-			to.CreateTime, to.Attributes = times.Of(p.Created), p.Attributes
-		}
+		res.Pins[i] = &made[i]
+		fillPinState(&made[i], name, &p, lives, times)
 	}
 	return res, nil
+}
+
+// fillPinState fills in what a pin is.
+func fillPinState(to *skeinv1.PinState, name *skeinv1.Pin, p *inbox.Pin, lives bool, times *call.Times) {
+	to.OwnerId, to.PinId = name.GetOwnerId(), name.GetPinId()
+	if lives {
+		to.Living, to.BoardId, to.ItemId = true, p.Board, p.Item
+		to.CreateTime, to.Attributes = times.Of(p.Created), p.Attributes
+	}
 }

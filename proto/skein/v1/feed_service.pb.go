@@ -134,6 +134,153 @@ func (FeedCompleteness) EnumDescriptor() ([]byte, []int) {
 	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{1}
 }
 
+// A reason why a pin is not in a feed.
+type AbsenceReason int32
+
+const (
+	// Not used in answers.
+	AbsenceReason_ABSENCE_REASON_UNSPECIFIED AbsenceReason = 0
+	// The pin was never created, or it ended: by its deletion, or with its board or owner. Stores do not keep which of these it was.
+	AbsenceReason_ABSENCE_REASON_NOT_LIVING AbsenceReason = 1
+	// The pin is the reader's own, and include_own is not set.
+	AbsenceReason_ABSENCE_REASON_OWN_PIN AbsenceReason = 2
+	// The reader follows neither the owner nor the board of the pin; of a pin that does not live: neither the owner nor any board of the
+	// owner.
+	AbsenceReason_ABSENCE_REASON_NOT_FOLLOWED AbsenceReason = 3
+	// The reader follows the owner, but excludes the board.
+	AbsenceReason_ABSENCE_REASON_BOARD_EXCLUDED AbsenceReason = 4
+	// The reader mutes the owner.
+	AbsenceReason_ABSENCE_REASON_OWNER_MUTED AbsenceReason = 5
+	// The reader blocks the owner, or the owner blocks the reader. No follow holds between the two then, so NOT_FOLLOWED is given as well.
+	AbsenceReason_ABSENCE_REASON_BLOCKED AbsenceReason = 6
+	// With hide_seen: the reader has played the item within the default window. At most one unplayed item in a thousand is taken for
+	// played by mistake.
+	AbsenceReason_ABSENCE_REASON_PLAYED AbsenceReason = 7
+	// With hide_seen and without ignore_served: the item is among the last 100 that were served to the reader.
+	AbsenceReason_ABSENCE_REASON_SERVED AbsenceReason = 8
+	// In the order TRENDING: the pin is not among the newest of the feed that are ranked (--feed-keep), or came after the position of
+	// the scores. Given only if none of the reasons above holds.
+	AbsenceReason_ABSENCE_REASON_NOT_RANKED AbsenceReason = 9
+	// With one_per_item: another pin of the item comes first. Given only if no other reason holds but NOT_RANKED.
+	AbsenceReason_ABSENCE_REASON_ITEM_SHOWN AbsenceReason = 10
+)
+
+// Enum value maps for AbsenceReason.
+var (
+	AbsenceReason_name = map[int32]string{
+		0:  "ABSENCE_REASON_UNSPECIFIED",
+		1:  "ABSENCE_REASON_NOT_LIVING",
+		2:  "ABSENCE_REASON_OWN_PIN",
+		3:  "ABSENCE_REASON_NOT_FOLLOWED",
+		4:  "ABSENCE_REASON_BOARD_EXCLUDED",
+		5:  "ABSENCE_REASON_OWNER_MUTED",
+		6:  "ABSENCE_REASON_BLOCKED",
+		7:  "ABSENCE_REASON_PLAYED",
+		8:  "ABSENCE_REASON_SERVED",
+		9:  "ABSENCE_REASON_NOT_RANKED",
+		10: "ABSENCE_REASON_ITEM_SHOWN",
+	}
+	AbsenceReason_value = map[string]int32{
+		"ABSENCE_REASON_UNSPECIFIED":    0,
+		"ABSENCE_REASON_NOT_LIVING":     1,
+		"ABSENCE_REASON_OWN_PIN":        2,
+		"ABSENCE_REASON_NOT_FOLLOWED":   3,
+		"ABSENCE_REASON_BOARD_EXCLUDED": 4,
+		"ABSENCE_REASON_OWNER_MUTED":    5,
+		"ABSENCE_REASON_BLOCKED":        6,
+		"ABSENCE_REASON_PLAYED":         7,
+		"ABSENCE_REASON_SERVED":         8,
+		"ABSENCE_REASON_NOT_RANKED":     9,
+		"ABSENCE_REASON_ITEM_SHOWN":     10,
+	}
+)
+
+func (x AbsenceReason) Enum() *AbsenceReason {
+	p := new(AbsenceReason)
+	*p = x
+	return p
+}
+
+func (x AbsenceReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AbsenceReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_skein_v1_feed_service_proto_enumTypes[2].Descriptor()
+}
+
+func (AbsenceReason) Type() protoreflect.EnumType {
+	return &file_skein_v1_feed_service_proto_enumTypes[2]
+}
+
+func (x AbsenceReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AbsenceReason.Descriptor instead.
+func (AbsenceReason) EnumDescriptor() ([]byte, []int) {
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{2}
+}
+
+// How a pin gets into a feed. Which way it is changes no answer.
+type PinDelivery int32
+
+const (
+	// The pin is not in the feed.
+	PinDelivery_PIN_DELIVERY_UNSPECIFIED PinDelivery = 0
+	// It was pushed: the inbox of the reader has it.
+	PinDelivery_PIN_DELIVERY_PUSHED PinDelivery = 1
+	// It is pulled: the inbox lacks it, and a page merges the outbox of its owner or board. The owner has too many followers for pushes
+	// (--feed-threshold), the reader began to follow later, the pin was moved, or it is the reader's own.
+	PinDelivery_PIN_DELIVERY_PULLED PinDelivery = 2
+	// It is pulled because it is older than what the inbox holds (--feed-keep, --feed-window), or because the reader has no inbox. Pages
+	// merge all outboxes there.
+	PinDelivery_PIN_DELIVERY_BELOW_FLOOR PinDelivery = 3
+)
+
+// Enum value maps for PinDelivery.
+var (
+	PinDelivery_name = map[int32]string{
+		0: "PIN_DELIVERY_UNSPECIFIED",
+		1: "PIN_DELIVERY_PUSHED",
+		2: "PIN_DELIVERY_PULLED",
+		3: "PIN_DELIVERY_BELOW_FLOOR",
+	}
+	PinDelivery_value = map[string]int32{
+		"PIN_DELIVERY_UNSPECIFIED": 0,
+		"PIN_DELIVERY_PUSHED":      1,
+		"PIN_DELIVERY_PULLED":      2,
+		"PIN_DELIVERY_BELOW_FLOOR": 3,
+	}
+)
+
+func (x PinDelivery) Enum() *PinDelivery {
+	p := new(PinDelivery)
+	*p = x
+	return p
+}
+
+func (x PinDelivery) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PinDelivery) Descriptor() protoreflect.EnumDescriptor {
+	return file_skein_v1_feed_service_proto_enumTypes[3].Descriptor()
+}
+
+func (PinDelivery) Type() protoreflect.EnumType {
+	return &file_skein_v1_feed_service_proto_enumTypes[3]
+}
+
+func (x PinDelivery) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PinDelivery.Descriptor instead.
+func (PinDelivery) EnumDescriptor() ([]byte, []int) {
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{3}
+}
+
 // A call of ReadFeed.
 type ReadFeedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1208,6 +1355,225 @@ func (x *ViewerState) GetFollowingBoard() FollowKind {
 	return FollowKind_FOLLOW_KIND_NONE
 }
 
+// A call of ExplainPin. The options are those of ReadFeed.
+type ExplainPinRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose feed. 1 to 128 bytes.
+	ReaderId string `protobuf:"bytes,1,opt,name=reader_id,json=readerId,proto3" json:"reader_id,omitempty"`
+	// The pin.
+	Pin *Pin `protobuf:"bytes,2,opt,name=pin,proto3" json:"pin,omitempty"`
+	// The order; NEWEST by default.
+	Order FeedOrder `protobuf:"varint,3,opt,name=order,proto3,enum=skein.v1.FeedOrder" json:"order,omitempty"`
+	// The feed shows the reader's own pins, too.
+	IncludeOwn bool `protobuf:"varint,4,opt,name=include_own,json=includeOwn,proto3" json:"include_own,omitempty"`
+	// The feed leaves out what the reader has seen.
+	HideSeen bool `protobuf:"varint,5,opt,name=hide_seen,json=hideSeen,proto3" json:"hide_seen,omitempty"`
+	// The feed shows each item once.
+	OnePerItem bool `protobuf:"varint,6,opt,name=one_per_item,json=onePerItem,proto3" json:"one_per_item,omitempty"`
+	// With hide_seen: what was served does not count as seen.
+	IgnoreServed bool `protobuf:"varint,7,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
+	// A position that the answer must contain; empty means any.
+	AtLeast       string `protobuf:"bytes,8,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainPinRequest) Reset() {
+	*x = ExplainPinRequest{}
+	mi := &file_skein_v1_feed_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainPinRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainPinRequest) ProtoMessage() {}
+
+func (x *ExplainPinRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_feed_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainPinRequest.ProtoReflect.Descriptor instead.
+func (*ExplainPinRequest) Descriptor() ([]byte, []int) {
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ExplainPinRequest) GetReaderId() string {
+	if x != nil {
+		return x.ReaderId
+	}
+	return ""
+}
+
+func (x *ExplainPinRequest) GetPin() *Pin {
+	if x != nil {
+		return x.Pin
+	}
+	return nil
+}
+
+func (x *ExplainPinRequest) GetOrder() FeedOrder {
+	if x != nil {
+		return x.Order
+	}
+	return FeedOrder_FEED_ORDER_UNSPECIFIED
+}
+
+func (x *ExplainPinRequest) GetIncludeOwn() bool {
+	if x != nil {
+		return x.IncludeOwn
+	}
+	return false
+}
+
+func (x *ExplainPinRequest) GetHideSeen() bool {
+	if x != nil {
+		return x.HideSeen
+	}
+	return false
+}
+
+func (x *ExplainPinRequest) GetOnePerItem() bool {
+	if x != nil {
+		return x.OnePerItem
+	}
+	return false
+}
+
+func (x *ExplainPinRequest) GetIgnoreServed() bool {
+	if x != nil {
+		return x.IgnoreServed
+	}
+	return false
+}
+
+func (x *ExplainPinRequest) GetAtLeast() string {
+	if x != nil {
+		return x.AtLeast
+	}
+	return ""
+}
+
+// The answer of ExplainPin.
+type ExplainPinResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the pin is in the feed.
+	InFeed bool `protobuf:"varint,1,opt,name=in_feed,json=inFeed,proto3" json:"in_feed,omitempty"`
+	// All reasons why it is not, in the order of the enum, each once. Empty exactly if the pin is in the feed.
+	Reasons []AbsenceReason `protobuf:"varint,2,rep,packed,name=reasons,proto3,enum=skein.v1.AbsenceReason" json:"reasons,omitempty"`
+	// The pin as it is. Of a pin in the feed, create_time, owner_id and pin_id are its place in the order NEWEST.
+	Pin *PinState `protobuf:"bytes,3,opt,name=pin,proto3" json:"pin,omitempty"`
+	// Of a pin in the feed: the number of its entry, from 1 on; else 0.
+	Rank uint32 `protobuf:"varint,4,opt,name=rank,proto3" json:"rank,omitempty"`
+	// Of a pin in the feed: how it gets there.
+	Delivery PinDelivery `protobuf:"varint,5,opt,name=delivery,proto3,enum=skein.v1.PinDelivery" json:"delivery,omitempty"`
+	// In the order TRENDING, of a pin in the feed: the heat of the item, as in FeedEntry; else 0.
+	Score int64 `protobuf:"zigzag64,6,opt,name=score,proto3" json:"score,omitempty"`
+	// Whether the answer is exact, as in ReadFeed: while the feed is being rebuilt the pin may be missing, and without the seen projection
+	// PLAYED and SERVED are not given.
+	Completeness FeedCompleteness `protobuf:"varint,7,opt,name=completeness,proto3,enum=skein.v1.FeedCompleteness" json:"completeness,omitempty"`
+	// The position that was read.
+	Position      string `protobuf:"bytes,8,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainPinResponse) Reset() {
+	*x = ExplainPinResponse{}
+	mi := &file_skein_v1_feed_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainPinResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainPinResponse) ProtoMessage() {}
+
+func (x *ExplainPinResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_feed_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainPinResponse.ProtoReflect.Descriptor instead.
+func (*ExplainPinResponse) Descriptor() ([]byte, []int) {
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ExplainPinResponse) GetInFeed() bool {
+	if x != nil {
+		return x.InFeed
+	}
+	return false
+}
+
+func (x *ExplainPinResponse) GetReasons() []AbsenceReason {
+	if x != nil {
+		return x.Reasons
+	}
+	return nil
+}
+
+func (x *ExplainPinResponse) GetPin() *PinState {
+	if x != nil {
+		return x.Pin
+	}
+	return nil
+}
+
+func (x *ExplainPinResponse) GetRank() uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *ExplainPinResponse) GetDelivery() PinDelivery {
+	if x != nil {
+		return x.Delivery
+	}
+	return PinDelivery_PIN_DELIVERY_UNSPECIFIED
+}
+
+func (x *ExplainPinResponse) GetScore() int64 {
+	if x != nil {
+		return x.Score
+	}
+	return 0
+}
+
+func (x *ExplainPinResponse) GetCompleteness() FeedCompleteness {
+	if x != nil {
+		return x.Completeness
+	}
+	return FeedCompleteness_FEED_COMPLETENESS_UNSPECIFIED
+}
+
+func (x *ExplainPinResponse) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
 var File_skein_v1_feed_service_proto protoreflect.FileDescriptor
 
 const file_skein_v1_feed_service_proto_rawDesc = "" +
@@ -1303,7 +1669,28 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x04seen\x18\x03 \x01(\bR\x04seen\x12\x16\n" +
 	"\x06served\x18\x04 \x01(\bR\x06served\x122\n" +
 	"\tfollowing\x18\x05 \x01(\x0e2\x14.skein.v1.FollowKindR\tfollowing\x12=\n" +
-	"\x0ffollowing_board\x18\x06 \x01(\x0e2\x14.skein.v1.FollowKindR\x0efollowingBoard*W\n" +
+	"\x0ffollowing_board\x18\x06 \x01(\x0e2\x14.skein.v1.FollowKindR\x0efollowingBoard\"\xc4\x02\n" +
+	"\x11ExplainPinRequest\x12'\n" +
+	"\treader_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\breaderId\x12'\n" +
+	"\x03pin\x18\x02 \x01(\v2\r.skein.v1.PinB\x06\xbaH\x03\xc8\x01\x01R\x03pin\x123\n" +
+	"\x05order\x18\x03 \x01(\x0e2\x13.skein.v1.FeedOrderB\b\xbaH\x05\x82\x01\x02\x10\x01R\x05order\x12\x1f\n" +
+	"\vinclude_own\x18\x04 \x01(\bR\n" +
+	"includeOwn\x12\x1b\n" +
+	"\thide_seen\x18\x05 \x01(\bR\bhideSeen\x12 \n" +
+	"\fone_per_item\x18\x06 \x01(\bR\n" +
+	"onePerItem\x12#\n" +
+	"\rignore_served\x18\a \x01(\bR\fignoreServed\x12#\n" +
+	"\bat_least\x18\b \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xbf\x02\n" +
+	"\x12ExplainPinResponse\x12\x17\n" +
+	"\ain_feed\x18\x01 \x01(\bR\x06inFeed\x121\n" +
+	"\areasons\x18\x02 \x03(\x0e2\x17.skein.v1.AbsenceReasonR\areasons\x12$\n" +
+	"\x03pin\x18\x03 \x01(\v2\x12.skein.v1.PinStateR\x03pin\x12\x12\n" +
+	"\x04rank\x18\x04 \x01(\rR\x04rank\x121\n" +
+	"\bdelivery\x18\x05 \x01(\x0e2\x15.skein.v1.PinDeliveryR\bdelivery\x12\x14\n" +
+	"\x05score\x18\x06 \x01(\x12R\x05score\x12>\n" +
+	"\fcompleteness\x18\a \x01(\x0e2\x1a.skein.v1.FeedCompletenessR\fcompleteness\x12\x1a\n" +
+	"\bposition\x18\b \x01(\tR\bposition*W\n" +
 	"\tFeedOrder\x12\x1a\n" +
 	"\x16FEED_ORDER_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11FEED_ORDER_NEWEST\x10\x01\x12\x17\n" +
@@ -1312,12 +1699,32 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x1dFEED_COMPLETENESS_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aFEED_COMPLETENESS_COMPLETE\x10\x01\x12 \n" +
 	"\x1cFEED_COMPLETENESS_REBUILDING\x10\x02\x12&\n" +
-	"\"FEED_COMPLETENESS_SEEN_UNAVAILABLE\x10\x032\xda\x02\n" +
+	"\"FEED_COMPLETENESS_SEEN_UNAVAILABLE\x10\x03*\xde\x02\n" +
+	"\rAbsenceReason\x12\x1e\n" +
+	"\x1aABSENCE_REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19ABSENCE_REASON_NOT_LIVING\x10\x01\x12\x1a\n" +
+	"\x16ABSENCE_REASON_OWN_PIN\x10\x02\x12\x1f\n" +
+	"\x1bABSENCE_REASON_NOT_FOLLOWED\x10\x03\x12!\n" +
+	"\x1dABSENCE_REASON_BOARD_EXCLUDED\x10\x04\x12\x1e\n" +
+	"\x1aABSENCE_REASON_OWNER_MUTED\x10\x05\x12\x1a\n" +
+	"\x16ABSENCE_REASON_BLOCKED\x10\x06\x12\x19\n" +
+	"\x15ABSENCE_REASON_PLAYED\x10\a\x12\x19\n" +
+	"\x15ABSENCE_REASON_SERVED\x10\b\x12\x1d\n" +
+	"\x19ABSENCE_REASON_NOT_RANKED\x10\t\x12\x1d\n" +
+	"\x19ABSENCE_REASON_ITEM_SHOWN\x10\n" +
+	"*{\n" +
+	"\vPinDelivery\x12\x1c\n" +
+	"\x18PIN_DELIVERY_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13PIN_DELIVERY_PUSHED\x10\x01\x12\x17\n" +
+	"\x13PIN_DELIVERY_PULLED\x10\x02\x12\x1c\n" +
+	"\x18PIN_DELIVERY_BELOW_FLOOR\x10\x032\xa8\x03\n" +
 	"\vFeedService\x12F\n" +
 	"\bReadFeed\x12\x19.skein.v1.ReadFeedRequest\x1a\x1a.skein.v1.ReadFeedResponse\"\x03\x90\x02\x02\x12F\n" +
 	"\bListPins\x12\x19.skein.v1.ListPinsRequest\x1a\x1a.skein.v1.ListPinsResponse\"\x03\x90\x02\x01\x12R\n" +
 	"\fBatchGetPins\x12\x1d.skein.v1.BatchGetPinsRequest\x1a\x1e.skein.v1.BatchGetPinsResponse\"\x03\x90\x02\x01\x12g\n" +
-	"\x13BatchGetViewerState\x12$.skein.v1.BatchGetViewerStateRequest\x1a%.skein.v1.BatchGetViewerStateResponse\"\x03\x90\x02\x01B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"\x13BatchGetViewerState\x12$.skein.v1.BatchGetViewerStateRequest\x1a%.skein.v1.BatchGetViewerStateResponse\"\x03\x90\x02\x01\x12L\n" +
+	"\n" +
+	"ExplainPin\x12\x1b.skein.v1.ExplainPinRequest\x1a\x1c.skein.v1.ExplainPinResponse\"\x03\x90\x02\x01B4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_feed_service_proto_rawDescOnce sync.Once
@@ -1331,56 +1738,68 @@ func file_skein_v1_feed_service_proto_rawDescGZIP() []byte {
 	return file_skein_v1_feed_service_proto_rawDescData
 }
 
-var file_skein_v1_feed_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_skein_v1_feed_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_skein_v1_feed_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_skein_v1_feed_service_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_skein_v1_feed_service_proto_goTypes = []any{
 	(FeedOrder)(0),                      // 0: skein.v1.FeedOrder
 	(FeedCompleteness)(0),               // 1: skein.v1.FeedCompleteness
-	(*ReadFeedRequest)(nil),             // 2: skein.v1.ReadFeedRequest
-	(*ReadFeedResponse)(nil),            // 3: skein.v1.ReadFeedResponse
-	(*FeedEntry)(nil),                   // 4: skein.v1.FeedEntry
-	(*ListPinsRequest)(nil),             // 5: skein.v1.ListPinsRequest
-	(*ListPinsResponse)(nil),            // 6: skein.v1.ListPinsResponse
-	(*BatchGetPinsRequest)(nil),         // 7: skein.v1.BatchGetPinsRequest
-	(*BatchGetPinsResponse)(nil),        // 8: skein.v1.BatchGetPinsResponse
-	(*PinState)(nil),                    // 9: skein.v1.PinState
-	(*ViewerStateKey)(nil),              // 10: skein.v1.ViewerStateKey
-	(*BatchGetViewerStateRequest)(nil),  // 11: skein.v1.BatchGetViewerStateRequest
-	(*BatchGetViewerStateResponse)(nil), // 12: skein.v1.BatchGetViewerStateResponse
-	(*ViewerState)(nil),                 // 13: skein.v1.ViewerState
-	(*timestamppb.Timestamp)(nil),       // 14: google.protobuf.Timestamp
-	(*Board)(nil),                       // 15: skein.v1.Board
-	(*Pin)(nil),                         // 16: skein.v1.Pin
-	(FollowKind)(0),                     // 17: skein.v1.FollowKind
+	(AbsenceReason)(0),                  // 2: skein.v1.AbsenceReason
+	(PinDelivery)(0),                    // 3: skein.v1.PinDelivery
+	(*ReadFeedRequest)(nil),             // 4: skein.v1.ReadFeedRequest
+	(*ReadFeedResponse)(nil),            // 5: skein.v1.ReadFeedResponse
+	(*FeedEntry)(nil),                   // 6: skein.v1.FeedEntry
+	(*ListPinsRequest)(nil),             // 7: skein.v1.ListPinsRequest
+	(*ListPinsResponse)(nil),            // 8: skein.v1.ListPinsResponse
+	(*BatchGetPinsRequest)(nil),         // 9: skein.v1.BatchGetPinsRequest
+	(*BatchGetPinsResponse)(nil),        // 10: skein.v1.BatchGetPinsResponse
+	(*PinState)(nil),                    // 11: skein.v1.PinState
+	(*ViewerStateKey)(nil),              // 12: skein.v1.ViewerStateKey
+	(*BatchGetViewerStateRequest)(nil),  // 13: skein.v1.BatchGetViewerStateRequest
+	(*BatchGetViewerStateResponse)(nil), // 14: skein.v1.BatchGetViewerStateResponse
+	(*ViewerState)(nil),                 // 15: skein.v1.ViewerState
+	(*ExplainPinRequest)(nil),           // 16: skein.v1.ExplainPinRequest
+	(*ExplainPinResponse)(nil),          // 17: skein.v1.ExplainPinResponse
+	(*timestamppb.Timestamp)(nil),       // 18: google.protobuf.Timestamp
+	(*Board)(nil),                       // 19: skein.v1.Board
+	(*Pin)(nil),                         // 20: skein.v1.Pin
+	(FollowKind)(0),                     // 21: skein.v1.FollowKind
 }
 var file_skein_v1_feed_service_proto_depIdxs = []int32{
 	0,  // 0: skein.v1.ReadFeedRequest.order:type_name -> skein.v1.FeedOrder
-	4,  // 1: skein.v1.ReadFeedResponse.entries:type_name -> skein.v1.FeedEntry
+	6,  // 1: skein.v1.ReadFeedResponse.entries:type_name -> skein.v1.FeedEntry
 	1,  // 2: skein.v1.ReadFeedResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	14, // 3: skein.v1.FeedEntry.create_time:type_name -> google.protobuf.Timestamp
-	15, // 4: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
-	4,  // 5: skein.v1.ListPinsResponse.entries:type_name -> skein.v1.FeedEntry
-	16, // 6: skein.v1.BatchGetPinsRequest.pins:type_name -> skein.v1.Pin
-	9,  // 7: skein.v1.BatchGetPinsResponse.pins:type_name -> skein.v1.PinState
-	14, // 8: skein.v1.PinState.create_time:type_name -> google.protobuf.Timestamp
-	16, // 9: skein.v1.ViewerStateKey.pin:type_name -> skein.v1.Pin
-	10, // 10: skein.v1.BatchGetViewerStateRequest.keys:type_name -> skein.v1.ViewerStateKey
-	13, // 11: skein.v1.BatchGetViewerStateResponse.states:type_name -> skein.v1.ViewerState
-	17, // 12: skein.v1.ViewerState.following:type_name -> skein.v1.FollowKind
-	17, // 13: skein.v1.ViewerState.following_board:type_name -> skein.v1.FollowKind
-	2,  // 14: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
-	5,  // 15: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
-	7,  // 16: skein.v1.FeedService.BatchGetPins:input_type -> skein.v1.BatchGetPinsRequest
-	11, // 17: skein.v1.FeedService.BatchGetViewerState:input_type -> skein.v1.BatchGetViewerStateRequest
-	3,  // 18: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
-	6,  // 19: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
-	8,  // 20: skein.v1.FeedService.BatchGetPins:output_type -> skein.v1.BatchGetPinsResponse
-	12, // 21: skein.v1.FeedService.BatchGetViewerState:output_type -> skein.v1.BatchGetViewerStateResponse
-	18, // [18:22] is the sub-list for method output_type
-	14, // [14:18] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	18, // 3: skein.v1.FeedEntry.create_time:type_name -> google.protobuf.Timestamp
+	19, // 4: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
+	6,  // 5: skein.v1.ListPinsResponse.entries:type_name -> skein.v1.FeedEntry
+	20, // 6: skein.v1.BatchGetPinsRequest.pins:type_name -> skein.v1.Pin
+	11, // 7: skein.v1.BatchGetPinsResponse.pins:type_name -> skein.v1.PinState
+	18, // 8: skein.v1.PinState.create_time:type_name -> google.protobuf.Timestamp
+	20, // 9: skein.v1.ViewerStateKey.pin:type_name -> skein.v1.Pin
+	12, // 10: skein.v1.BatchGetViewerStateRequest.keys:type_name -> skein.v1.ViewerStateKey
+	15, // 11: skein.v1.BatchGetViewerStateResponse.states:type_name -> skein.v1.ViewerState
+	21, // 12: skein.v1.ViewerState.following:type_name -> skein.v1.FollowKind
+	21, // 13: skein.v1.ViewerState.following_board:type_name -> skein.v1.FollowKind
+	20, // 14: skein.v1.ExplainPinRequest.pin:type_name -> skein.v1.Pin
+	0,  // 15: skein.v1.ExplainPinRequest.order:type_name -> skein.v1.FeedOrder
+	2,  // 16: skein.v1.ExplainPinResponse.reasons:type_name -> skein.v1.AbsenceReason
+	11, // 17: skein.v1.ExplainPinResponse.pin:type_name -> skein.v1.PinState
+	3,  // 18: skein.v1.ExplainPinResponse.delivery:type_name -> skein.v1.PinDelivery
+	1,  // 19: skein.v1.ExplainPinResponse.completeness:type_name -> skein.v1.FeedCompleteness
+	4,  // 20: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
+	7,  // 21: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
+	9,  // 22: skein.v1.FeedService.BatchGetPins:input_type -> skein.v1.BatchGetPinsRequest
+	13, // 23: skein.v1.FeedService.BatchGetViewerState:input_type -> skein.v1.BatchGetViewerStateRequest
+	16, // 24: skein.v1.FeedService.ExplainPin:input_type -> skein.v1.ExplainPinRequest
+	5,  // 25: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
+	8,  // 26: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
+	10, // 27: skein.v1.FeedService.BatchGetPins:output_type -> skein.v1.BatchGetPinsResponse
+	14, // 28: skein.v1.FeedService.BatchGetViewerState:output_type -> skein.v1.BatchGetViewerStateResponse
+	17, // 29: skein.v1.FeedService.ExplainPin:output_type -> skein.v1.ExplainPinResponse
+	25, // [25:30] is the sub-list for method output_type
+	20, // [20:25] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_feed_service_proto_init() }
@@ -1407,8 +1826,8 @@ func file_skein_v1_feed_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_feed_service_proto_rawDesc), len(file_skein_v1_feed_service_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   12,
+			NumEnums:      4,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

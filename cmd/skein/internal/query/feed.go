@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"strings"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -48,9 +47,7 @@ func (c *feedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	if token := first.GetNewestToken(); token != "" {
 		std.Sayf("later, what is new: --newer-than %s", token)
 	}
-	if first.GetCompleteness() != skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE {
-		std.Sayf("not complete: %s", strings.ToLower(strings.TrimPrefix(first.GetCompleteness().String(), "FEED_COMPLETENESS_")))
-	}
+	sayCompleteness(std, first.GetCompleteness())
 	return nil
 }
 

@@ -32,6 +32,7 @@ type Cmd struct {
 	Scan           scanCmd           `cmd:"" help:"All followers of a user or board, streamed."`
 	Counts         countsCmd         `cmd:"" help:"How long the lists of users and boards are."`
 	Feed           feedCmd           `cmd:"" help:"What is new for a reader: the pins of whom the reader follows."`
+	Explain        explainCmd        `cmd:"" help:"Why is a pin in a reader's feed, or not?"`
 	Pins           pinsCmd           `cmd:"" help:"The pins of a user or of one board, newest first."`
 	PinStates      pinStatesCmd      `cmd:"" help:"Some pins by their names: which of them live, and what they are."`
 	ViewerState    viewerStateCmd    `cmd:"" help:"What a user has to do with some pins or items: liked, seen, followed."`
@@ -48,6 +49,15 @@ func parseBoard(s string) (*skeinv1.Board, error) {
 		return nil, command.Usagef("%q is no board: OWNER/BOARD, or OWNER/ for the default board", s)
 	}
 	return &skeinv1.Board{OwnerId: owner, BoardId: board}, nil
+}
+
+// parsePin reads OWNER/PIN.
+func parsePin(s string) (*skeinv1.Pin, error) {
+	owner, pin, ok := strings.Cut(s, "/")
+	if !ok {
+		return nil, command.Usagef("%q is no pin: OWNER/PIN", s)
+	}
+	return &skeinv1.Pin{OwnerId: owner, PinId: pin}, nil
 }
 
 func parseBoards(list []string) ([]*skeinv1.Board, error) {

@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"strings"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -22,13 +21,11 @@ func (c *viewerStateCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) 
 		ViewerId: c.Viewer, WindowMonths: c.WindowMonths, IgnoreServed: c.IgnoreServed, AtLeast: q.AtLeast,
 	}
 	for _, s := range c.Pin {
-		owner, pin, ok := strings.Cut(s, "/")
-		if !ok {
-			return command.Usagef("%q is no pin: OWNER/PIN", s)
+		pin, err := parsePin(s)
+		if err != nil {
+			return err
 		}
-		req.Keys = append(req.Keys, &skeinv1.ViewerStateKey{Target: &skeinv1.ViewerStateKey_Pin{
-			Pin: &skeinv1.Pin{OwnerId: owner, PinId: pin},
-		}})
+		req.Keys = append(req.Keys, &skeinv1.ViewerStateKey{Target: &skeinv1.ViewerStateKey_Pin{Pin: pin}})
 	}
 	for _, item := range c.Item {
 		req.Keys = append(req.Keys, &skeinv1.ViewerStateKey{Target: &skeinv1.ViewerStateKey_ItemId{ItemId: item}})

@@ -43,6 +43,8 @@ const (
 	// FeedServiceBatchGetViewerStateProcedure is the fully-qualified name of the FeedService's
 	// BatchGetViewerState RPC.
 	FeedServiceBatchGetViewerStateProcedure = "/skein.v1.FeedService/BatchGetViewerState"
+	// FeedServiceExplainPinProcedure is the fully-qualified name of the FeedService's ExplainPin RPC.
+	FeedServiceExplainPinProcedure = "/skein.v1.FeedService/ExplainPin"
 )
 
 // FeedServiceClient is a client for the skein.v1.FeedService service.
@@ -58,6 +60,10 @@ type FeedServiceClient interface {
 	// them: liked, seen, served, and whether the viewer follows the owner and the board. Several stores answer; a process without
 	// one of inbox, seen and counters answers "unimplemented".
 	BatchGetViewerState(context.Context, *connect.Request[v1.BatchGetViewerStateRequest]) (*connect.Response[v1.BatchGetViewerStateResponse], error)
+	// ExplainPin answers why a pin is, or is not, in a reader's feed: the feed that ReadFeed returns with the same options at the same
+	// position, from its first page to its last. It is for support and for tests. It may read the whole feed, and counts as an expensive
+	// call, as a page by heat does.
+	ExplainPin(context.Context, *connect.Request[v1.ExplainPinRequest]) (*connect.Response[v1.ExplainPinResponse], error)
 }
 
 // NewFeedServiceClient constructs a client for the skein.v1.FeedService service. By default, it
@@ -99,6 +105,13 @@ func NewFeedServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		explainPin: connect.NewClient[v1.ExplainPinRequest, v1.ExplainPinResponse](
+			httpClient,
+			baseURL+FeedServiceExplainPinProcedure,
+			connect.WithSchema(feedServiceMethods.ByName("ExplainPin")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -108,6 +121,7 @@ type feedServiceClient struct {
 	listPins            *connect.Client[v1.ListPinsRequest, v1.ListPinsResponse]
 	batchGetPins        *connect.Client[v1.BatchGetPinsRequest, v1.BatchGetPinsResponse]
 	batchGetViewerState *connect.Client[v1.BatchGetViewerStateRequest, v1.BatchGetViewerStateResponse]
+	explainPin          *connect.Client[v1.ExplainPinRequest, v1.ExplainPinResponse]
 }
 
 // ReadFeed calls skein.v1.FeedService.ReadFeed.
@@ -130,6 +144,11 @@ func (c *feedServiceClient) BatchGetViewerState(ctx context.Context, req *connec
 	return c.batchGetViewerState.CallUnary(ctx, req)
 }
 
+// ExplainPin calls skein.v1.FeedService.ExplainPin.
+func (c *feedServiceClient) ExplainPin(ctx context.Context, req *connect.Request[v1.ExplainPinRequest]) (*connect.Response[v1.ExplainPinResponse], error) {
+	return c.explainPin.CallUnary(ctx, req)
+}
+
 // FeedServiceHandler is an implementation of the skein.v1.FeedService service.
 type FeedServiceHandler interface {
 	// ReadFeed reads a page of a reader's home feed. With mark_active it may append a reader_active event, at most
@@ -143,6 +162,10 @@ type FeedServiceHandler interface {
 	// them: liked, seen, served, and whether the viewer follows the owner and the board. Several stores answer; a process without
 	// one of inbox, seen and counters answers "unimplemented".
 	BatchGetViewerState(context.Context, *connect.Request[v1.BatchGetViewerStateRequest]) (*connect.Response[v1.BatchGetViewerStateResponse], error)
+	// ExplainPin answers why a pin is, or is not, in a reader's feed: the feed that ReadFeed returns with the same options at the same
+	// position, from its first page to its last. It is for support and for tests. It may read the whole feed, and counts as an expensive
+	// call, as a page by heat does.
+	ExplainPin(context.Context, *connect.Request[v1.ExplainPinRequest]) (*connect.Response[v1.ExplainPinResponse], error)
 }
 
 // NewFeedServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -180,6 +203,13 @@ func NewFeedServiceHandler(svc FeedServiceHandler, opts ...connect.HandlerOption
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	feedServiceExplainPinHandler := connect.NewUnaryHandler(
+		FeedServiceExplainPinProcedure,
+		svc.ExplainPin,
+		connect.WithSchema(feedServiceMethods.ByName("ExplainPin")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/skein.v1.FeedService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case FeedServiceReadFeedProcedure:
@@ -190,6 +220,8 @@ func NewFeedServiceHandler(svc FeedServiceHandler, opts ...connect.HandlerOption
 			feedServiceBatchGetPinsHandler.ServeHTTP(w, r)
 		case FeedServiceBatchGetViewerStateProcedure:
 			feedServiceBatchGetViewerStateHandler.ServeHTTP(w, r)
+		case FeedServiceExplainPinProcedure:
+			feedServiceExplainPinHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -213,4 +245,8 @@ func (UnimplementedFeedServiceHandler) BatchGetPins(context.Context, *connect.Re
 
 func (UnimplementedFeedServiceHandler) BatchGetViewerState(context.Context, *connect.Request[v1.BatchGetViewerStateRequest]) (*connect.Response[v1.BatchGetViewerStateResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.FeedService.BatchGetViewerState is not implemented"))
+}
+
+func (UnimplementedFeedServiceHandler) ExplainPin(context.Context, *connect.Request[v1.ExplainPinRequest]) (*connect.Response[v1.ExplainPinResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.FeedService.ExplainPin is not implemented"))
 }

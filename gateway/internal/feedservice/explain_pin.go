@@ -1,0 +1,141 @@
+package feedservice
+
+import (
+	"context"
+	"slices"
+
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/metrics"
+	"github.com/skein-feed/skein/gateway/internal/request"
+	"github.com/skein-feed/skein/gateway/internal/views"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/seen"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// readOf is the call of ReadFeed that is explained.
+func readOf(req *skeinv1.ExplainPinRequest) *skeinv1.ReadFeedRequest {
+	return &skeinv1.ReadFeedRequest{
+		ReaderId: req.GetReaderId(), Order: req.GetOrder(), IncludeOwn: req.GetIncludeOwn(), HideSeen: req.GetHideSeen(),
+		OnePerItem: req.GetOnePerItem(), IgnoreServed: req.GetIgnoreServed(),
+	}
+}
+
+// ValidateExplainPin looks at the pin, and at the reader and the options as ReadFeed does.
+func ValidateExplainPin(c *request.Checker, req *skeinv1.ExplainPinRequest) {
+	ValidateReadFeed(c, readOf(req))
+	c.ID("pin.owner_id", req.GetPin().GetOwnerId())
+	c.ID("pin.pin_id", req.GetPin().GetPinId())
+}
+
+// ExplainPin returns why a pin is, or is not, in a feed, from views opened as those of a first page.
+func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest, x *call.Info) (*skeinv1.ExplainPinResponse, error) {
+	leave, err := s.heavy.Enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	least, err := views.DemandOf(req.GetAtLeast())
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.OpenFeed(ctx, x, least)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	f, position := feedOf(readOf(req)), r.Position
+	if f.Order == inbox.Hot {
+		heat, err := s.openHeat(ctx, &f, least)
+		if err != nil {
+			return nil, err
+		}
+		defer heat.Close()
+		if heat.At.Seq < r.At.Seq {
+			position = heat.Position
+		}
+	}
+	var h *hiding
+	if req.GetHideSeen() {
+		h = s.hide(ctx, seen.Question{User: f.Reader, IgnoreServed: req.GetIgnoreServed()}, r.At, 0)
+		defer h.close()
+		if h.r != nil {
+			f.Hide = h.items
+		}
+	}
+	pin := req.GetPin()
+	e, err := r.Explain(ctx, f, pin.GetOwnerId(), pin.GetPinId())
+	if h != nil && h.broken {
+		f.Hide = nil
+		e, err = r.Explain(ctx, f, pin.GetOwnerId(), pin.GetPinId())
+	}
+	if err != nil {
+		return nil, err
+	}
+	res := &skeinv1.ExplainPinResponse{
+		InFeed: e.Absence == 0, Pin: &skeinv1.PinState{}, Rank: call.Count(int64(e.Rank)), Delivery: deliveries[e.Delivery],
+		Completeness: h.completeness(r), Position: position,
+	}
+	times := call.NewTimes(1)
+	fillPinState(res.Pin, pin, e.Pin, e.Pin != nil, times)
+	if e.Rank > 0 {
+		res.Score = e.Pin.Score
+	}
+	for _, a := range absences {
+		if e.Absence&a.is != 0 {
+			res.Reasons = append(res.Reasons, a.reason)
+		}
+	}
+	if e.Absence&inbox.Hidden != 0 {
+		why, err := h.reasons(e.Pin.Item)
+		if err != nil {
+			return nil, err
+		}
+		res.Reasons = append(res.Reasons, why...)
+		slices.Sort(res.Reasons)
+	}
+	return res, nil
+}
+
+// absences are the reasons of the inbox in the words of the API, but for what is hidden.
+var absences = []struct {
+	is     inbox.Absence
+	reason skeinv1.AbsenceReason
+}{
+	{inbox.NotLiving, skeinv1.AbsenceReason_ABSENCE_REASON_NOT_LIVING},
+	{inbox.OwnPin, skeinv1.AbsenceReason_ABSENCE_REASON_OWN_PIN},
+	{inbox.NotFollowed, skeinv1.AbsenceReason_ABSENCE_REASON_NOT_FOLLOWED},
+	{inbox.BoardExcluded, skeinv1.AbsenceReason_ABSENCE_REASON_BOARD_EXCLUDED},
+	{inbox.OwnerMuted, skeinv1.AbsenceReason_ABSENCE_REASON_OWNER_MUTED},
+	{inbox.Blocked, skeinv1.AbsenceReason_ABSENCE_REASON_BLOCKED},
+	{inbox.NotRanked, skeinv1.AbsenceReason_ABSENCE_REASON_NOT_RANKED},
+	{inbox.ItemShown, skeinv1.AbsenceReason_ABSENCE_REASON_ITEM_SHOWN},
+}
+
+var deliveries = map[inbox.Delivery]skeinv1.PinDelivery{
+	inbox.Pushed:     skeinv1.PinDelivery_PIN_DELIVERY_PUSHED,
+	inbox.Pulled:     skeinv1.PinDelivery_PIN_DELIVERY_PULLED,
+	inbox.BelowFloor: skeinv1.PinDelivery_PIN_DELIVERY_BELOW_FLOOR,
+}
+
+// reasons says why an item is hidden. One that was not played is hidden for what was served, whether or not the list has it: the filter
+// compares fingerprints.
+func (h *hiding) reasons(item string) (why []skeinv1.AbsenceReason, err error) {
+	plays := seen.Question{User: h.question.User, IgnoreServed: true}
+	unplayed, months, err := h.r.Unseen(plays, views.Candidates{Items: []string{item}})
+	if err != nil {
+		return nil, err
+	}
+	h.s.metrics.Seen.Count(metrics.ByFeed, 1, len(unplayed), months)
+	if len(unplayed) == 0 {
+		why = append(why, skeinv1.AbsenceReason_ABSENCE_REASON_PLAYED)
+	}
+	if h.question.IgnoreServed {
+		return why, nil
+	}
+	served, err := h.r.Served(h.question.User)
+	if len(why) == 0 || slices.Contains(served, item) {
+		why = append(why, skeinv1.AbsenceReason_ABSENCE_REASON_SERVED)
+	}
+	return why, err
+}

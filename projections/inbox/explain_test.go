@@ -1,0 +1,229 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/projections/model"
+	"github.com/skein-feed/skein/projections/model/histories"
+)
+
+// pinName names a pin that a history mentions, living or not.
+type pinName struct{ owner, id string }
+
+func pinsNamed(history []events.Event) (all []pinName) {
+	for i := range history {
+		if p := (pinName{history[i].User, history[i].Pin}); p.id != "" && !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	return append(all, pinName{"stranger", "p1"})
+}
+
+// absenceOf says in the words of the store what the model says.
+func absenceOf(m model.Absence) (a inbox.Absence) {
+	for _, r := range []struct {
+		holds bool
+		is    inbox.Absence
+	}{
+		{m.NotLiving, inbox.NotLiving},
+		{m.Own, inbox.OwnPin},
+		{m.NotFollowed, inbox.NotFollowed},
+		{m.Excluded, inbox.BoardExcluded},
+		{m.Muted, inbox.OwnerMuted},
+		{m.Blocked, inbox.Blocked},
+	} {
+		if r.holds {
+			a |= r.is
+		}
+	}
+	return a
+}
+
+// TestExplain: of every pin of a history, for every reader and any options, the explanation gives the reasons of the model, and names the
+// place of the pin in the feed as its pages show it. A pin is in the feed exactly if there is no reason (I8).
+func TestExplain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		history := drawHistory(t)
+		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
+		set.Keep = rapid.IntRange(1, 3).Draw(t, "keep")
+		set.Window = rapid.SampledFrom([]time.Duration{set.Window, time.Hour}).Draw(t, "window")
+		s := openMem(t, set)
+		defer s.Close()
+		folded := 0
+		for _, env := range histories.Envelopes(history) {
+			fold(t, s, env)
+			if folded += len(env.Events); folded == len(history) || rapid.IntRange(0, 9).Draw(t, "ask") == 0 {
+				explainAll(t, s, history[:folded])
+			}
+		}
+	})
+}
+
+// explainAll asks about every pin for every reader.
+func explainAll(t *rapid.T, s *projections.Store, history []events.Event) {
+	want := model.New(history)
+	v := view(t, s)
+	defer v.Close()
+	q := inbox.CachedQuery(v)
+	hides := rapid.Bool().Draw(t, "hides")
+	hidden := func(item string) bool { return hides && item[0]%2 == 1 }
+	f := inbox.Feed{
+		Own: rapid.Bool().Draw(t, "own"), OnePerItem: rapid.Bool().Draw(t, "one per item"),
+		Hide: func(items []string) ([]bool, error) {
+			hide := make([]bool, len(items))
+			for i, item := range items {
+				hide[i] = hidden(item)
+			}
+			return hide, nil
+		},
+	}
+	if rapid.Bool().Draw(t, "by heat") {
+		f = byHeat(f, rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "ranked"), v.Cursor(), history)
+	}
+	for _, f.Reader = range append(want.Users(), "stranger") {
+		shown := pages(t, q, f, 3)
+		for _, name := range pinsNamed(history) {
+			x, err := q.Explain(context.Background(), f, name.owner, name.id)
+			if err != nil {
+				t.Fatalf("why %v: %v", name, err)
+			}
+			reasons := absenceOf(want.Absence(f.Reader, name.owner, name.id, f.Own))
+			if x.Pin != nil && hidden(x.Pin.Item) {
+				reasons |= inbox.Hidden
+			}
+			if got := x.Absence &^ (inbox.NotRanked | inbox.ItemShown); got != reasons {
+				t.Fatalf("%v for %+v: reasons %b, want %b\nafter\n%s", name, f, x.Absence, reasons, tell(history))
+			}
+			if reasons != 0 && x.Absence != reasons ||
+				x.Absence&inbox.NotRanked != 0 && f.Order == inbox.Newest || x.Absence&inbox.ItemShown != 0 && !f.OnePerItem {
+				t.Fatalf("%v for %+v: reasons %b that were not to be asked for", name, f, x.Absence)
+			}
+			at := slices.IndexFunc(shown, func(p inbox.Pin) bool { return p.Owner == name.owner && p.ID == name.id })
+			if x.Rank != at+1 || (x.Rank > 0) != (x.Absence == 0) || (x.Rank > 0) != (x.Delivery != inbox.NotDelivered) {
+				t.Fatalf("%v for %+v: %+v, but entry %d of %+v\nafter\n%s", name, f, x, at+1, shown, tell(history))
+			}
+			if at >= 0 && x.Pin.Score != shown[at].Score {
+				t.Fatalf("%v for %+v: score %d, want %d", name, f, x.Pin.Score, shown[at].Score)
+			}
+		}
+	}
+}
+
+// TestExplainReasons: each reason, alone and with others.
+func TestExplainReasons(t *testing.T) {
+	s := openMem(t, inbox.DefaultSettings())
+	defer s.Close()
+	l := newLog(t, s)
+	l.add(
+		follows("ann", "bob"), onBoard(events.BoardUnfollowed, "ann", "bob", "trips"), onBoard(events.BoardFollowed, "ann", "cid", "cats"),
+		follows("ann", "dan"), events.Event{Kind: events.UserMuted, User: "ann", Peer: "dan"},
+		onBoard(events.BoardUnfollowed, "ann", "dan", "trips"), events.Event{Kind: events.UserBlocked, User: "eve", Peer: "ann"},
+		events.Event{Kind: events.UserMuted, User: "ann", Peer: "eve"},
+	)
+	l.add(posts("cid", "hid"), postsOn("cid", "cats", "hid-too"))
+	l.add(posts("bob", "ended"), events.Event{Kind: events.PinDeleted, User: "bob", Pin: "ended"})
+	l.add(
+		events.Event{Kind: events.PinCreated, User: "bob", Pin: "a", Item: "i"}, posts("bob", "b"), postsOn("bob", "trips", "t"),
+		posts("dan", "d"), postsOn("dan", "trips", "t"), posts("eve", "e"), posts("ann", "own"),
+		events.Event{Kind: events.PinCreated, User: "bob", Pin: "c", Item: "i"},
+	)
+	v := view(t, s)
+	defer v.Close()
+	f := inbox.Feed{Reader: "ann", Hide: hiding(t, func(item string) bool { return item == "hid" || item == "hid-too" })}
+	once := f
+	once.OnePerItem = true
+	ranked, both := byHeat(f, 1, l.cursor, l.told), byHeat(once, 1, l.cursor, l.told)
+	for _, c := range []struct {
+		feed      inbox.Feed
+		owner, id string
+		want      inbox.Absence
+	}{
+		{f, "bob", "b", 0},
+		{f, "bob", "none", inbox.NotLiving},
+		{f, "bob", "ended", inbox.NotLiving},
+		{f, "cid", "none", inbox.NotLiving},
+		{f, "fay", "none", inbox.NotLiving | inbox.NotFollowed},
+		{f, "eve", "none", inbox.NotLiving | inbox.NotFollowed | inbox.OwnerMuted | inbox.Blocked},
+		{f, "ann", "own", inbox.OwnPin},
+		{f, "ann", "none", inbox.NotLiving | inbox.OwnPin},
+		{f, "cid", "hid", inbox.NotFollowed | inbox.Hidden},
+		{f, "cid", "hid-too", inbox.Hidden},
+		{f, "bob", "t", inbox.BoardExcluded},
+		{f, "dan", "d", inbox.OwnerMuted},
+		{f, "dan", "t", inbox.OwnerMuted | inbox.BoardExcluded},
+		{f, "eve", "e", inbox.NotFollowed | inbox.OwnerMuted | inbox.Blocked},
+		{once, "bob", "c", 0},
+		{once, "bob", "a", inbox.ItemShown},
+		{ranked, "bob", "c", 0},
+		{ranked, "bob", "b", inbox.NotRanked},
+		{both, "bob", "b", inbox.NotRanked},
+		{both, "bob", "a", inbox.NotRanked | inbox.ItemShown},
+		{byHeat(once, 3, l.cursor, l.told), "bob", "a", inbox.ItemShown},
+	} {
+		x, err := inbox.CachedQuery(v).Explain(context.Background(), c.feed, c.owner, c.id)
+		if err != nil || x.Absence != c.want {
+			t.Errorf("%s/%s: %b, want %b: %v", c.owner, c.id, x.Absence, c.want, err)
+		}
+	}
+}
+
+// TestExplainDelivery: an explanation says whether the inbox has a pin, or an outbox is read for it.
+func TestExplainDelivery(t *testing.T) {
+	set := inbox.DefaultSettings()
+	set.Threshold = 1
+	s := openMem(t, set)
+	defer s.Close()
+	l := newLog(t, s)
+	crowd := near("ann", 2)
+	l.add(follows("ann", "bob"), follows("ann", "star"), follows(crowd[0], "star"), follows(crowd[1], "star"), posts("bob", "old"))
+	l.add(active("ann"))
+	l.add(posts("bob", "new"), posts("star", "new"), posts("late", "new"), posts("ann", "own"))
+	l.add(follows("ann", "late"))
+	v := view(t, s)
+	defer v.Close()
+	q := inbox.CachedQuery(v)
+	for _, c := range []struct {
+		owner, id string
+		want      inbox.Delivery
+	}{
+		{"bob", "old", inbox.BelowFloor},
+		{"bob", "new", inbox.Pushed},
+		{"star", "new", inbox.Pulled},
+		{"late", "new", inbox.Pulled},
+		{"ann", "own", inbox.Pulled},
+		{"bob", "none", inbox.NotDelivered},
+	} {
+		x, err := q.Explain(context.Background(), inbox.Feed{Reader: "ann", Own: true}, c.owner, c.id)
+		if err != nil || x.Delivery != c.want {
+			t.Errorf("%s/%s: %+v: %v, want %d", c.owner, c.id, x, err, c.want)
+		}
+	}
+	// Whoever has no inbox reads outboxes.
+	x, err := q.Explain(context.Background(), inbox.Feed{Reader: crowd[0]}, "star", "new")
+	if err != nil || x.Delivery != inbox.BelowFloor || x.Rank != 1 {
+		t.Errorf("%+v: %v", x, err)
+	}
+}
+
+// TestExplainHideFails: an explanation says nothing if it is not known what is hidden.
+func TestExplainHideFails(t *testing.T) {
+	s, l := shelf(t)
+	v := view(t, s)
+	defer v.Close()
+	broken := errors.New("broken")
+	for _, order := range []inbox.Order{inbox.Newest, inbox.Hot} {
+		f := l.in(order, inbox.Feed{Reader: "ann", Hide: func([]string) ([]bool, error) { return nil, broken }})
+		if _, err := inbox.Query(v).Explain(context.Background(), f, "bob", "p00"); !errors.Is(err, broken) {
+			t.Errorf("order %d: %v", order, err)
+		}
+	}
+}
