@@ -64,6 +64,9 @@ func (s *Server) mountFeed() error {
 	unary(s, connectv1.FeedServiceListPinsProcedure, feedservice.ValidateListPins, f.ListPins)
 	unaryByHand(s, connectv1.FeedServiceBatchGetPinsProcedure, feedservice.ValidateBatchGetPins, f.BatchGetPins)
 	unary(s, connectv1.FeedServiceExplainPinProcedure, feedservice.ValidateExplainPin, f.ExplainPin)
+	if s.views.Counters != nil {
+		unary(s, connectv1.FeedServiceListLikesProcedure, request.ValidateUser, f.ListLikes)
+	}
 	if s.views.Seen != nil && s.views.Counters != nil {
 		unaryByHand(s, connectv1.FeedServiceBatchGetViewerStateProcedure, feedservice.ValidateBatchGetViewerState, f.BatchGetViewerState)
 	}

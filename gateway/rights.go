@@ -60,6 +60,7 @@ var rights = map[string]right{
 	connectv1.FeedServiceListPinsProcedure:            {roles: access.Read, bound: everything()},
 	connectv1.FeedServiceBatchGetPinsProcedure:        {roles: access.Read, bound: everything()},
 	connectv1.FeedServiceBatchGetViewerStateProcedure: {roles: access.Read, bound: own("viewer_id")},
+	connectv1.FeedServiceListLikesProcedure:           {roles: access.Read, bound: own("user_id")},
 	connectv1.FeedServiceExplainPinProcedure:          {roles: access.Read, bound: own("reader_id")},
 
 	connectv1.SeenServiceFilterSeenProcedure: {roles: access.Read, bound: own("user_id")},

@@ -43,6 +43,7 @@ var itemForms = map[projections.Tag]projections.RowForm{
 	tagItem:      {Name: "item", Parts: "i", Value: describeItem},
 	tagVersion:   {Name: "score", Parts: "i ^seq", Value: describeVersion},
 	tagListed:    {Name: "listed", Parts: "i B"},
+	tagLiked:     {Name: "liked", Parts: "A ^since i"},
 	tagNamed:     {Name: "named", Parts: "B part i p", Value: describeNamed},
 }
 
@@ -69,10 +70,14 @@ func describeShown(d *projections.Description, row []byte) error {
 }
 
 func describeLike(d *projections.Description, row []byte) error {
-	f, err := decodeLike(row)
-	d.Flag("backfilled", f&likeBackfilled != 0)
-	d.Flag("live", f&likeLive != 0)
-	d.Flag("ended", f&likeEnded != 0)
+	l, err := decodeLike(row)
+	if l.backfilled != 0 {
+		d.Time("backfilled", l.backfilled)
+	}
+	if l.live != 0 {
+		d.Time("live", l.live)
+	}
+	d.Flag("ended", l.ended)
 	return err
 }
 

@@ -19,7 +19,7 @@ import (
 //	0x72  A                        counts     living pins of A, plays by A
 //	0x73  B b                      count      living pins on b
 //	0x74  B i p                    board      the living pin p shows i, on this board
-//	0x75  part of i: A i           like       A likes i, or did
+//	0x75  part of i: A i           like       what A said of i: likes it, or did
 //	0x76  i                        item       plays, likes, re-pins; in how many lists it is by its score; heat
 //	0x77  i ^from                  version    the score of i from a position on
 //	0x78  i B                      -          the list of B has i by its score
@@ -30,6 +30,7 @@ import (
 //	0x7d  part of i:               time       when the first of those ended
 //	0x7e  store: hash(B) hash(B,b) life       b was deleted once, and whether it was made again
 //	0x7f  store: hash(A)           -          A was deleted: a keyed hash stands for the id
+//	0x80  region of i: A ^t i      -          A likes i, since t
 //
 // What an entry is, and to, stands with listKey.
 const (
@@ -49,12 +50,13 @@ const (
 	tagFirstEnded
 	tagBoardLife
 	tagTombstone
+	tagLiked
 )
 
 // Walked are the tags of lists.
 func (*Counters) Walked() []projections.Tag {
 	return []projections.Tag{
-		tagPlace, tagShown, tagListed, tagNamed, tagTop, tagOwnerTop, tagEnded,
+		tagPlace, tagShown, tagListed, tagNamed, tagTop, tagOwnerTop, tagEnded, tagLiked,
 	}
 }
 
@@ -79,6 +81,20 @@ func likeKey(dst []byte, user, item string) []byte {
 // likesOf appends what the keys of the likes of a user in a partition begin with.
 func likesOf(dst []byte, partition uint8, user string) []byte {
 	return events.AppendID(projections.AppendPartition(dst, partition, tagLike), user)
+}
+
+// likedKey appends the key of a like in the list of its user. Later ones come first.
+func likedKey(dst []byte, user string, since events.Micros, item string) []byte {
+	return events.AppendID(binary.BigEndian.AppendUint64(projections.AppendKey(dst, tagLiked, user), ^uint64(since)), item)
+}
+
+// cutLiked reads what follows the user in such a key.
+func cutLiked(rest []byte) (since events.Micros, item string, err error) {
+	if len(rest) < 8 || ^binary.BigEndian.Uint64(rest) > math.MaxInt64 {
+		return 0, "", projections.RowError("liked item", rest)
+	}
+	item, err = cutLast(rest[8:])
+	return events.Micros(^binary.BigEndian.Uint64(rest)), item, err
 }
 
 // namedKey appends the key of a pin that named an item.

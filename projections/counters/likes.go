@@ -1,38 +1,84 @@
 package counters
 
 import (
+	"encoding/binary"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 )
 
-// likeFacts are what was said about whether a user likes an item.
-type likeFacts byte
+// like is what was said about whether a user likes an item.
+type like struct {
+	// backfilled is the time of the latest backfilled like, live that of the first live one since the last end; 0 means there is none.
+	backfilled, live events.Micros
+	// ended: a live end was said, and history before it does not count.
+	ended bool
+}
 
 const (
-	// likeBackfilled: a backfilled like was accepted.
-	likeBackfilled likeFacts = 1 << iota
-	// likeLive: the latest live fact is a like.
+	likeBackfilled byte = 1 << iota
 	likeLive
-	// likeEnded: it is the end of one.
 	likeEnded
 
 	likeBits = 3
 )
 
 // holds reports whether the user likes the item: history comes before live facts.
-func (f likeFacts) holds() bool {
-	return f&likeLive != 0 || f&(likeBackfilled|likeEnded) == likeBackfilled
+func (l like) holds() bool { return l.live != 0 || l.backfilled != 0 && !l.ended }
+
+// since is the time of a like that holds, by the rule of all relations (docs/semantics.md).
+func (l like) since() events.Micros {
+	if l.backfilled != 0 && !l.ended {
+		return l.backfilled
+	}
+	return l.live
 }
 
-func decodeLike(row []byte) (likeFacts, error) {
-	if len(row) != 1 || row[0] == 0 || row[0] >= 1<<likeBits {
-		return 0, projections.RowError("like", row)
+// append appends the value of a row: flags, then 8 bytes for each time that there is. Nothing stands for nothing said.
+func (l like) append(dst []byte) []byte {
+	if l == (like{}) {
+		return dst
 	}
-	f := likeFacts(row[0])
-	if f&likeLive != 0 && f&likeEnded != 0 {
-		return 0, projections.RowError("like", row)
+	flags := len(dst)
+	dst = append(dst, 0)
+	if l.backfilled != 0 {
+		dst[flags] |= likeBackfilled
+		dst = binary.BigEndian.AppendUint64(dst, uint64(l.backfilled))
 	}
-	return f, nil
+	if l.live != 0 {
+		dst[flags] |= likeLive
+		dst = binary.BigEndian.AppendUint64(dst, uint64(l.live))
+	}
+	if l.ended {
+		dst[flags] |= likeEnded
+	}
+	return dst
+}
+
+func decodeLike(row []byte) (l like, err error) {
+	if len(row) == 0 || row[0] == 0 || row[0] >= 1<<likeBits {
+		return l, projections.RowError("like", row)
+	}
+	l.ended = row[0]&likeEnded != 0
+	rest := row[1:]
+	for _, t := range []struct {
+		flag byte
+		to   *events.Micros
+	}{{likeBackfilled, &l.backfilled}, {likeLive, &l.live}} {
+		if row[0]&t.flag == 0 {
+			continue
+		}
+		if len(rest) < 8 {
+			return like{}, projections.RowError("like", row)
+		}
+		if *t.to, rest = events.Micros(binary.BigEndian.Uint64(rest)), rest[8:]; *t.to <= 0 {
+			return like{}, projections.RowError("like", row)
+		}
+	}
+	if len(rest) != 0 {
+		return like{}, projections.RowError("like", row)
+	}
+	return l, nil
 }
 
 // liked counts at the home of an item who likes it, and adds to its heat unless the like repeats what holds already.
@@ -43,32 +89,29 @@ func (c *Counters) liked() error {
 	if err != nil {
 		return err
 	}
-	var was, is likeFacts
+	var was like
 	if ok {
 		if was, err = decodeLike(row); err != nil {
 			return err
 		}
 	}
-	adds := false
+	is, adds := was, false
 	switch {
 	case ev.Kind == events.Unliked:
-		is = was&^likeLive | likeEnded
+		is.live, is.ended = 0, true
 	case ev.Backfill:
 		// Heat is added as facts arrive: if there is a like already, this one says nothing new; if one ended, it does.
-		is, adds = was|likeBackfilled, was&(likeBackfilled|likeLive) == 0
+		adds = was.backfilled == 0 && was.live == 0
+		is.backfilled = max(was.backfilled, ev.Time)
 	default:
-		is, adds = was&^likeEnded|likeLive, !was.holds()
-	}
-	if c.b.BackfillsClosed() && is&likeEnded != 0 {
-		is = 0 // it was kept for late history only
-	}
-	if is != was {
-		c.value = c.value[:0]
-		if is != 0 {
-			c.value = append(c.value, byte(is))
+		if adds = !was.holds(); was.live == 0 {
+			is.live = ev.Time
 		}
-		c.keep(c.key, c.value)
 	}
+	if c.b.BackfillsClosed() && is.ended && is.live == 0 {
+		is = like{} // it was kept for late history only
+	}
+	c.writeLike(ev.User, ev.Item, was, is)
 	if !adds && is.holds() == was.holds() {
 		return nil
 	}
@@ -88,7 +131,27 @@ func (c *Counters) liked() error {
 	return nil
 }
 
-func (c *Counters) countLike(it *itemRow, was, is likeFacts) error {
+// writeLike turns the difference between what was said of an item before and now into rows.
+func (c *Counters) writeLike(user, item string, was, is like) {
+	if is == was {
+		return
+	}
+	c.key, c.value = likeKey(c.key[:0], user, item), is.append(c.value[:0])
+	c.keep(c.key, c.value)
+	if was.holds() == is.holds() && was.since() == is.since() {
+		return
+	}
+	if was.holds() {
+		c.key = likedKey(c.key[:0], user, was.since(), item)
+		c.b.Delete(c.key)
+	}
+	if is.holds() {
+		c.key = likedKey(c.key[:0], user, is.since(), item)
+		c.b.Set(c.key, nil)
+	}
+}
+
+func (c *Counters) countLike(it *itemRow, was, is like) error {
 	switch {
 	case is.holds() && !was.holds():
 		it.likes++
@@ -112,7 +175,7 @@ func (c *Counters) endLike(user, item string) error {
 	if err != nil {
 		return err
 	}
-	c.b.Delete(c.key)
+	c.writeLike(user, item, was, like{})
 	if !was.holds() {
 		return nil
 	}
@@ -120,7 +183,7 @@ func (c *Counters) endLike(user, item string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.countLike(&it, was, 0); err != nil {
+	if err := c.countLike(&it, was, like{}); err != nil {
 		return err
 	}
 	c.writeItem(item, &it)

@@ -179,10 +179,10 @@ func (c *Counters) unlisted(owner, item string) error {
 	return nil
 }
 
-// RegionHome is part of [projections.Regional]: lists, and what named items, are at the homes of the items.
+// RegionHome is part of [projections.Regional]: lists, and what named or likes items, are at the homes of the items.
 func (*Counters) RegionHome(key []byte) (partition uint8, ok bool) {
 	tag := tagOf(key)
-	if tag < tagNamed || tag > tagOwnerTop {
+	if (tag < tagNamed || tag > tagOwnerTop) && tag != tagLiked {
 		return 0, false
 	}
 	switch rest := key[3:]; tag {
@@ -200,6 +200,13 @@ func (*Counters) RegionHome(key []byte) (partition uint8, ok bool) {
 		return homeOfEntry(rest)
 	case tagTop:
 		return homeOfEntry(rest)
+	case tagLiked:
+		_, rest, err := events.CutID(rest)
+		if err != nil {
+			return 0, false
+		}
+		_, item, err := cutLiked(rest)
+		return partitionOf(item), err == nil
 	}
 	return 0, false
 }

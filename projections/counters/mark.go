@@ -21,9 +21,13 @@ const SessionLife events.Micros = 3600 * 1_000_000
 // meanwhile (I9).
 type Mark []byte
 
-// A mark begins with what it is. markTop: the position of the session (uvarint), its log time (uvarint), and the place of the
-// last item.
-const markTop = 1
+// A mark begins with what it is.
+const (
+	// markTop: the position of the session (uvarint), its log time (uvarint), and the place of the last item.
+	markTop = 1
+	// markLiked: what follows the user in the key of the last item.
+	markLiked = 2
+)
 
 // session is the position whose scores are read throughout.
 type session struct {
@@ -55,4 +59,14 @@ func parseMark(m Mark) (s session, place []byte, err error) {
 		return s, nil, ErrMark
 	}
 	return session{numbers[0], events.Micros(numbers[1])}, rest, nil
+}
+
+func parseLiked(m Mark) (place []byte, err error) {
+	if len(m) == 0 || m[0] != markLiked {
+		return nil, ErrMark
+	}
+	if _, _, err := cutLiked(m[1:]); err != nil {
+		return nil, ErrMark
+	}
+	return m[1:], nil
 }

@@ -81,6 +81,7 @@ func FuzzItemRows(f *testing.F) {
 	f.Add(boardLife{first: 8, deleted: true}.append(nil))
 	f.Add((&version{began: 17, score: -9}).append(nil))
 	f.Add(appendUvarint(77))
+	f.Add(like{backfilled: 7, live: 9, ended: true}.append(nil))
 	f.Add(endedKey(nil, 9, "a", 3)[3:])
 	f.Add(listKey(nil, nil, "a", -3, 3)[1:])
 	f.Fuzz(func(t *testing.T, row []byte) {
@@ -102,7 +103,13 @@ func FuzzItemRows(f *testing.F) {
 		if l, err := decodeBoardLife(row); err == nil && !bytes.Equal(l.append(nil), row) {
 			t.Errorf("life %x became %x", row, l.append(nil))
 		}
-		_, _ = decodeLike(row)
+		if l, err := decodeLike(row); err == nil && !bytes.Equal(l.append(nil), row) {
+			t.Errorf("like %x became %x", row, l.append(nil))
+		}
+		prefix := projections.AppendKey(nil, tagLiked, "ann")
+		if since, item, err := cutLiked(row); err == nil && !bytes.Equal(likedKey(nil, "ann", since, item), append(prefix, row...)) {
+			t.Errorf("liked %x", row)
+		}
 		_, _ = decodeCount(row)
 		_, _ = decodeFirstEnded(row)
 		_, _ = DescribeKey(append(projections.AppendPrefix(nil, projections.StoreShard, tagTop), row...), nil)

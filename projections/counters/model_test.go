@@ -205,6 +205,11 @@ func compareItems(t failer, s *projections.Store, set sizes, history []events.Ev
 		}
 		same(got.Pins, int64(len(want.Pins(user))), "pins of %s", user)
 		same(got.Plays, int64(want.PlaysBy(user)), "plays by %s", user)
+		var likes []LikedItem
+		for _, l := range want.Likes(user) {
+			likes = append(likes, LikedItem(l))
+		}
+		same(liked(t, q, user, 2), likes, "likes of %s", user)
 		top(user, nil)
 	}
 	for _, b := range append(want.BoardsMentioned(), model.BoardID{Owner: "stranger"}) {
@@ -241,6 +246,25 @@ func list(t failer, q *Queries, s Scope, n int) (all []TrendingItem) {
 		}
 		if len(page) != n || bytes.Equal(next, after) {
 			t.Fatalf("a page of %d items has another behind it", len(page))
+		}
+		after = next
+	}
+}
+
+// liked reads the likes of a user to their end, and checks the pages as such.
+func liked(t failer, q *Queries, user string, n int) (all []LikedItem) {
+	t.Helper()
+	var after Mark
+	for {
+		page, next, err := q.Liked(context.Background(), user, after, n)
+		if err != nil {
+			t.Fatalf("likes of %s: %v", user, err)
+		}
+		if all = append(all, page...); next == nil {
+			return all
+		}
+		if len(page) != n || bytes.Equal(next, after) {
+			t.Fatalf("a page of %d likes has another behind it", len(page))
 		}
 		after = next
 	}

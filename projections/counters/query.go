@@ -1,6 +1,10 @@
 package counters
 
 import (
+	"bytes"
+	"context"
+	"errors"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 )
@@ -57,8 +61,47 @@ func (q *Queries) Likes(user, item string) (bool, error) {
 	if err != nil || !ok {
 		return false, err
 	}
-	f, err := decodeLike(row)
-	return f.holds(), err
+	l, err := decodeLike(row)
+	return l.holds(), err
+}
+
+// LikedItem is an item that a user likes.
+type LikedItem struct {
+	Item  string
+	Since events.Micros
+}
+
+// Liked lists at most n items that a user likes, newest first, equal times by id, after a mark (nil: from the top). It fails with
+// [ErrMark].
+func (q *Queries) Liked(ctx context.Context, user string, after Mark, n int) (items []LikedItem, next Mark, err error) {
+	prefix := projections.AppendKey(nil, tagLiked, user)
+	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
+	defer func() { err = errors.Join(err, it.Close()) }()
+	var more bool
+	if after == nil {
+		more = it.Next()
+	} else {
+		place, err := parseLiked(after)
+		if err != nil {
+			return nil, nil, err
+		}
+		more = it.SeekGE(append(append(bytes.Clone(prefix), place...), 0))
+	}
+	for ; more; more = it.Next() {
+		if len(items)%1024 == 1023 && ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		if len(items) == n {
+			last := likedKey(nil, user, items[n-1].Since, items[n-1].Item)
+			return items, append(Mark{markLiked}, last[len(prefix):]...), nil
+		}
+		since, item, err := cutLiked(it.Key()[len(prefix):])
+		if err != nil {
+			return nil, nil, err
+		}
+		items = append(items, LikedItem{item, since})
+	}
+	return items, nil, nil
 }
 
 // Item returns what is counted of an item.

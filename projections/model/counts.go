@@ -32,6 +32,25 @@ func (g *Graph) Likers(item string) int {
 	return n
 }
 
+// Like is an item that a user likes.
+type Like struct {
+	Item  string
+	Since events.Micros
+}
+
+// Likes lists what a user likes, newest first, equal times by id.
+func (g *Graph) Likes(user string) (list []Like) {
+	for of, likes := range g.likes {
+		if since, likesIt := standing(likes.of(events.Liked), likes.of(events.Unliked)); of.user == user && likesIt {
+			list = append(list, Like{of.item, since})
+		}
+	}
+	slices.SortFunc(list, func(x, y Like) int {
+		return cmp.Or(cmp.Compare(y.Since, x.Since), events.CompareIDs(x.Item, y.Item))
+	})
+	return list
+}
+
 // Repins tells how many pins have re-pinned an item, ever.
 func (g *Graph) Repins(item string) int {
 	n := 0

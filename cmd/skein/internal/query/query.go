@@ -35,6 +35,7 @@ type Cmd struct {
 	Explain        explainCmd        `cmd:"" help:"Why is a pin in a reader's feed, or not?"`
 	Pins           pinsCmd           `cmd:"" help:"The pins of a user or of one board, newest first."`
 	PinStates      pinStatesCmd      `cmd:"" help:"Some pins by their names: which of them live, and what they are."`
+	Likes          likesCmd          `cmd:"" help:"The items that a user likes, newest first."`
 	ViewerState    viewerStateCmd    `cmd:"" help:"What a user has to do with some pins or items: liked, seen, followed."`
 	Seen           seenCmd           `cmd:"" help:"Which of some items has a user not seen?"`
 	Served         servedCmd         `cmd:"" help:"The items that were sent to a user last."`
