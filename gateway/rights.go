@@ -57,6 +57,7 @@ var rights = map[string]right{
 	connectv1.GraphServiceScanFollowersProcedure:         {roles: access.Offline},
 
 	connectv1.FeedServiceReadFeedProcedure:            {roles: access.Read, bound: own("reader_id")},
+	connectv1.FeedServiceCountNewerProcedure:          {roles: access.Read, bound: own("reader_id")},
 	connectv1.FeedServiceListPinsProcedure:            {roles: access.Read, bound: everything()},
 	connectv1.FeedServiceBatchGetPinsProcedure:        {roles: access.Read, bound: everything()},
 	connectv1.FeedServiceBatchGetViewerStateProcedure: {roles: access.Read, bound: own("viewer_id")},

@@ -35,6 +35,8 @@ const (
 const (
 	// FeedServiceReadFeedProcedure is the fully-qualified name of the FeedService's ReadFeed RPC.
 	FeedServiceReadFeedProcedure = "/skein.v1.FeedService/ReadFeed"
+	// FeedServiceCountNewerProcedure is the fully-qualified name of the FeedService's CountNewer RPC.
+	FeedServiceCountNewerProcedure = "/skein.v1.FeedService/CountNewer"
 	// FeedServiceListPinsProcedure is the fully-qualified name of the FeedService's ListPins RPC.
 	FeedServiceListPinsProcedure = "/skein.v1.FeedService/ListPins"
 	// FeedServiceBatchGetPinsProcedure is the fully-qualified name of the FeedService's BatchGetPins
@@ -54,6 +56,9 @@ type FeedServiceClient interface {
 	// ReadFeed reads a page of a reader's home feed. With mark_active it may append a reader_active event, at most
 	// one a reader and day, which never delays or fails the read. It may be retried, but GET is not taken.
 	ReadFeed(context.Context, *connect.Request[v1.ReadFeedRequest]) (*connect.Response[v1.ReadFeedResponse], error)
+	// CountNewer counts the entries of a feed above the top of an earlier page, up to 100, as for a badge: those that ReadFeed returns
+	// with the same options and newer_than. The order is NEWEST.
+	CountNewer(context.Context, *connect.Request[v1.CountNewerRequest]) (*connect.Response[v1.CountNewerResponse], error)
 	// ListPins lists the living pins of a user or of one board, newest first; equal times by id.
 	ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error)
 	// BatchGetPins looks up pins by their names: whether each lives, and what it is.
@@ -87,6 +92,13 @@ func NewFeedServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			baseURL+FeedServiceReadFeedProcedure,
 			connect.WithSchema(feedServiceMethods.ByName("ReadFeed")),
 			connect.WithIdempotency(connect.IdempotencyIdempotent),
+			connect.WithClientOptions(opts...),
+		),
+		countNewer: connect.NewClient[v1.CountNewerRequest, v1.CountNewerResponse](
+			httpClient,
+			baseURL+FeedServiceCountNewerProcedure,
+			connect.WithSchema(feedServiceMethods.ByName("CountNewer")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
 		listPins: connect.NewClient[v1.ListPinsRequest, v1.ListPinsResponse](
@@ -130,6 +142,7 @@ func NewFeedServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 // feedServiceClient implements FeedServiceClient.
 type feedServiceClient struct {
 	readFeed            *connect.Client[v1.ReadFeedRequest, v1.ReadFeedResponse]
+	countNewer          *connect.Client[v1.CountNewerRequest, v1.CountNewerResponse]
 	listPins            *connect.Client[v1.ListPinsRequest, v1.ListPinsResponse]
 	batchGetPins        *connect.Client[v1.BatchGetPinsRequest, v1.BatchGetPinsResponse]
 	batchGetViewerState *connect.Client[v1.BatchGetViewerStateRequest, v1.BatchGetViewerStateResponse]
@@ -140,6 +153,11 @@ type feedServiceClient struct {
 // ReadFeed calls skein.v1.FeedService.ReadFeed.
 func (c *feedServiceClient) ReadFeed(ctx context.Context, req *connect.Request[v1.ReadFeedRequest]) (*connect.Response[v1.ReadFeedResponse], error) {
 	return c.readFeed.CallUnary(ctx, req)
+}
+
+// CountNewer calls skein.v1.FeedService.CountNewer.
+func (c *feedServiceClient) CountNewer(ctx context.Context, req *connect.Request[v1.CountNewerRequest]) (*connect.Response[v1.CountNewerResponse], error) {
+	return c.countNewer.CallUnary(ctx, req)
 }
 
 // ListPins calls skein.v1.FeedService.ListPins.
@@ -172,6 +190,9 @@ type FeedServiceHandler interface {
 	// ReadFeed reads a page of a reader's home feed. With mark_active it may append a reader_active event, at most
 	// one a reader and day, which never delays or fails the read. It may be retried, but GET is not taken.
 	ReadFeed(context.Context, *connect.Request[v1.ReadFeedRequest]) (*connect.Response[v1.ReadFeedResponse], error)
+	// CountNewer counts the entries of a feed above the top of an earlier page, up to 100, as for a badge: those that ReadFeed returns
+	// with the same options and newer_than. The order is NEWEST.
+	CountNewer(context.Context, *connect.Request[v1.CountNewerRequest]) (*connect.Response[v1.CountNewerResponse], error)
 	// ListPins lists the living pins of a user or of one board, newest first; equal times by id.
 	ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error)
 	// BatchGetPins looks up pins by their names: whether each lives, and what it is.
@@ -201,6 +222,13 @@ func NewFeedServiceHandler(svc FeedServiceHandler, opts ...connect.HandlerOption
 		svc.ReadFeed,
 		connect.WithSchema(feedServiceMethods.ByName("ReadFeed")),
 		connect.WithIdempotency(connect.IdempotencyIdempotent),
+		connect.WithHandlerOptions(opts...),
+	)
+	feedServiceCountNewerHandler := connect.NewUnaryHandler(
+		FeedServiceCountNewerProcedure,
+		svc.CountNewer,
+		connect.WithSchema(feedServiceMethods.ByName("CountNewer")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	feedServiceListPinsHandler := connect.NewUnaryHandler(
@@ -242,6 +270,8 @@ func NewFeedServiceHandler(svc FeedServiceHandler, opts ...connect.HandlerOption
 		switch r.URL.Path {
 		case FeedServiceReadFeedProcedure:
 			feedServiceReadFeedHandler.ServeHTTP(w, r)
+		case FeedServiceCountNewerProcedure:
+			feedServiceCountNewerHandler.ServeHTTP(w, r)
 		case FeedServiceListPinsProcedure:
 			feedServiceListPinsHandler.ServeHTTP(w, r)
 		case FeedServiceBatchGetPinsProcedure:
@@ -263,6 +293,10 @@ type UnimplementedFeedServiceHandler struct{}
 
 func (UnimplementedFeedServiceHandler) ReadFeed(context.Context, *connect.Request[v1.ReadFeedRequest]) (*connect.Response[v1.ReadFeedResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.FeedService.ReadFeed is not implemented"))
+}
+
+func (UnimplementedFeedServiceHandler) CountNewer(context.Context, *connect.Request[v1.CountNewerRequest]) (*connect.Response[v1.CountNewerResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.FeedService.CountNewer is not implemented"))
 }
 
 func (UnimplementedFeedServiceHandler) ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error) {
