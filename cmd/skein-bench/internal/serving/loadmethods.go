@@ -189,7 +189,40 @@ func (w *loadWorld) feedMethods(r *rand.Rand) []readMethod {
 				}
 			}),
 		},
-		w.pinStates(r), w.viewerState(r),
+		w.pinStates(r), w.viewerState(r), w.likes(r), w.countNewer(r), w.explainPin(r),
+	}
+}
+
+// likes asks what watchers like.
+func (w *loadWorld) likes(r *rand.Rand) readMethod {
+	return readMethod{
+		id: "likes", title: "ListLikes, 50", projection: "counters",
+		procedure: skeinv1connect.FeedServiceListLikesProcedure, answer: new(skeinv1.ListLikesResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ListLikesRequest{UserId: workload.UserID(uint32(r.IntN(w.watchers))), PageSize: workload.PageSize}
+		}),
+	}
+}
+
+// countNewer asks for the badge of watchers who have read nothing, the dearest one.
+func (w *loadWorld) countNewer(r *rand.Rand) readMethod {
+	return readMethod{
+		id: "count-newer", title: "CountNewer, up to 100", projection: "inbox",
+		procedure: skeinv1connect.FeedServiceCountNewerProcedure, answer: new(skeinv1.CountNewerResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.CountNewerRequest{ReaderId: workload.UserID(uint32(r.IntN(w.watchers)))}
+		}),
+	}
+}
+
+// explainPin asks why watchers have a pin in their feeds, or not. Most pins are of owners whom a watcher does not follow.
+func (w *loadWorld) explainPin(r *rand.Rand) readMethod {
+	return readMethod{
+		id: "explain-pin", title: "ExplainPin", projection: "inbox",
+		procedure: skeinv1connect.FeedServiceExplainPinProcedure, answer: new(skeinv1.ExplainPinResponse),
+		requests: requests(r, func(r *rand.Rand) proto.Message {
+			return &skeinv1.ExplainPinRequest{ReaderId: workload.UserID(uint32(r.IntN(w.watchers))), Pin: w.pinName(r.IntN(w.pins))}
+		}),
 	}
 }
 
