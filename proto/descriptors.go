@@ -1,8 +1,9 @@
 //go:build ignore
 
-// Descriptors writes the source of buf/validate/validate.proto, which skein.v1 imports, into a folder. It prints the
-// source from the descriptor that the Go package of protovalidate carries, so the file has exactly the version that
-// the generated code is compiled against, and neither a registry nor a copy in this repository is needed.
+// Descriptors writes protos of others into a folder: buf/validate/validate.proto, which skein.v1 imports, and
+// google/rpc/error_details.proto, which the details of errors are made of. It prints each from the descriptor that a Go
+// package carries, so the file has exactly the version that the generated code is compiled against, and neither a
+// registry nor a copy in this repository is needed.
 //
 // Usage: go run -modfile=tools.mod proto/descriptors.go FOLDER
 package main
@@ -14,6 +15,8 @@ import (
 
 	validate "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	"github.com/jhump/protoreflect/v2/protoprint"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 func main() {
@@ -27,8 +30,19 @@ func run(args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("usage: descriptors FOLDER")
 	}
-	file := validate.File_buf_validate_validate_proto
-	path := filepath.Join(args[0], filepath.FromSlash(file.Path()))
+	for _, file := range []protoreflect.FileDescriptor{
+		validate.File_buf_validate_validate_proto,
+		errdetails.File_google_rpc_error_details_proto,
+	} {
+		if err := write(args[0], file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func write(folder string, file protoreflect.FileDescriptor) error {
+	path := filepath.Join(folder, filepath.FromSlash(file.Path()))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}

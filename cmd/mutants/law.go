@@ -79,7 +79,7 @@ func survey(repo fs.FS) (tests, mutants map[string]bool, cited map[string]string
 			return err
 		}
 		if entry.IsDir() {
-			if base := path.Base(name); base != "." && strings.HasPrefix(base, ".") {
+			if isForeign(name) {
 				return fs.SkipDir
 			}
 			return nil

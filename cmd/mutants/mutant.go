@@ -180,7 +180,7 @@ func findMutants(root fs.FS, only *regexp.Regexp) ([]mutant, error) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && name != "." && strings.HasPrefix(d.Name(), ".") {
+		if d.IsDir() && isForeign(name) {
 			return fs.SkipDir
 		}
 		if ok, _ := filepath.Match("testdata/mutants/*.mutant", lastThree(name)); !ok || !only.MatchString(name) {

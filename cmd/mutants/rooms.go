@@ -28,7 +28,7 @@ func checkRooms(repo fs.FS) ([]string, error) {
 		}
 		base := path.Base(name)
 		if entry.IsDir() {
-			if name != "." && (strings.HasPrefix(base, ".") || base == "testdata") {
+			if isForeign(name) || base == "testdata" {
 				return fs.SkipDir
 			}
 			return nil

@@ -35,7 +35,7 @@ func checkWords(repo fs.FS) (problems []string, err error) {
 		case err != nil:
 			return err
 		case entry.IsDir():
-			if name != "." && strings.HasPrefix(entry.Name(), ".") || name == "docs/decisions" || name == "bin" {
+			if isForeign(name) || name == "docs/decisions" || name == "bin" {
 				return fs.SkipDir
 			}
 			return nil
@@ -58,6 +58,12 @@ func checkWords(repo fs.FS) (problems []string, err error) {
 		return nil
 	})
 	return problems, err
+}
+
+// isForeign reports whether a folder holds what others wrote or tools made: one whose name begins with a dot, or packages of npm.
+func isForeign(folder string) bool {
+	base := path.Base(folder)
+	return base != "." && strings.HasPrefix(base, ".") || base == "node_modules"
 }
 
 func isProse(name string) bool {

@@ -39,7 +39,7 @@ func readRepository(t *testing.T) repository {
 		if err != nil {
 			return err
 		}
-		if e.IsDir() && (name == ".git" || name == ".cache" || name == "bin") {
+		if e.IsDir() && (name == ".git" || name == ".cache" || name == "bin" || e.Name() == "node_modules") {
 			return fs.SkipDir
 		}
 		r.paths = append(r.paths, name)

@@ -1,0 +1,295 @@
+import assert from "node:assert/strict";
+import { execSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { createGrpcTransport } from "@connectrpc/connect-node";
+import { FeedService, GraphService, PublishWait, Session, Skein, type WatchResponse, event, failure } from "@skein-feed/client";
+import { Network, serve } from "./service.js";
+
+let url: string;
+let stop: () => Promise<void>;
+
+before(async () => {
+  ({ url, stop } = await serve());
+});
+
+after(() => stop());
+
+const follow = (userId: string, targetUserId: string) => event("userFollowed", { userId, targetUserId });
+
+async function followers(skein: Skein, userId: string): Promise<number> {
+  const { users } = await skein.graph.batchGetFollowCounts({ userIds: [userId] });
+  return users[0]!.followerCount;
+}
+
+/** Returns what a call threw. */
+async function thrown(call: Promise<unknown>): Promise<unknown> {
+  return call.then(
+    () => assert.fail("the call succeeded"),
+    (err: unknown) => err,
+  );
+}
+
+async function next(stream: AsyncGenerator<WatchResponse>): Promise<WatchResponse> {
+  const { value, done } = await stream.next();
+  assert.ok(!done, "the stream ended");
+  return value;
+}
+
+async function nextEvent(stream: AsyncGenerator<WatchResponse>): Promise<WatchResponse> {
+  for (;;) {
+    const message = await next(stream);
+    if (message.event) return message;
+  }
+}
+
+test("a session reads its own writes", async () => {
+  const skein = new Skein({ baseUrl: url });
+  for (let i = 1; i <= 20; i++) {
+    const { position } = await skein.publish([follow(`own${i}`, "own")]);
+    assert.equal(skein.session.position, position);
+    assert.equal(await followers(skein, "own"), i);
+  }
+});
+
+test("a session demands its position of every read, and leaves the request and the demands of the caller alone", async () => {
+  const skein = new Skein({ baseUrl: url });
+  const { position } = await skein.publish([follow("a", "demand")]);
+  const later = laterThan(position);
+  skein.session.note(later);
+  const request = { userIds: ["demand"] };
+  assert.equal(failure(await thrown(skein.graph.batchGetFollowCounts(request)))?.reason, "INVALID_POSITION");
+  assert.deepEqual(request, { userIds: ["demand"] });
+  assert.equal((await skein.graph.batchGetFollowCounts({ ...request, atLeast: position })).users[0]!.followerCount, 1);
+  const scan = skein.scanFollowers({ target: { case: "userId", value: "demand" } });
+  assert.equal(failure(await thrown(scan.next()))?.reason, "INVALID_POSITION");
+});
+
+test("a session keeps the latest position of a log, and takes that of another log", () => {
+  const at = (log: number, epoch: number, seq: number, ...slots: number[]) =>
+    Buffer.from([slots.length ? 2 : 1, log, 0, 0, 0, epoch, seq, ...slots]).toString("base64url");
+  const session = new Session();
+  assert.equal(session.position, "");
+  for (const [noted, kept] of [
+    [at(1, 1, 5), at(1, 1, 5)],
+    [at(1, 1, 4), at(1, 1, 5)],
+    [at(1, 1, 6, 2), at(1, 1, 6, 2)],
+    [at(1, 1, 6), at(1, 1, 6, 2)],
+    [at(1, 2, 1), at(1, 2, 1)],
+    [at(1, 1, 9), at(1, 2, 1)],
+    ["", at(1, 2, 1)],
+    ["no position", at(1, 2, 1)],
+    [at(1, 2, 9) + "=", at(1, 2, 1)],
+    [at(1, 2, 9) + "AA", at(1, 2, 1)],
+    [at(1, 2, 200), at(1, 2, 1)],
+    [at(7, 1, 1), at(7, 1, 1)],
+  ] as const) {
+    session.note(noted);
+    assert.equal(session.position, kept, `after ${noted}`);
+  }
+});
+
+test("clients in sessions of their own know nothing of each other", async () => {
+  const skein = new Skein({ baseUrl: url });
+  const other = skein.inSession();
+  const { position } = await skein.publish([follow("a", "sessions")]);
+  assert.equal(other.session.position, "");
+  assert.equal(skein.inSession(skein.session).session.position, position);
+});
+
+test("pages are read to their end", async () => {
+  const skein = new Skein({ baseUrl: url });
+  const fans = Array.from({ length: 7 }, (_, i) => `fan${i}`);
+  await skein.publish(fans.map((fan) => follow(fan, "star")));
+  const sizes: number[] = [];
+  for await (const page of skein.pages(GraphService.method.listFollowers, { userId: "star", pageSize: 3 })) {
+    sizes.push(page.entries.length);
+  }
+  assert.deepEqual(sizes, [3, 3, 1]);
+  const found: string[] = [];
+  for await (const entry of skein.each(GraphService.method.listFollowers, { userId: "star", pageSize: 3 })) found.push(entry.userId);
+  assert.deepEqual(found, fans.toReversed());
+});
+
+test("the pages of a feed, whose token stands in a oneof, are read to their end", async () => {
+  const skein = new Skein({ baseUrl: url });
+  const pins = Array.from({ length: 5 }, (_, i) => `pin${i}`);
+  await skein.publish([
+    follow("reader", "owner"),
+    ...pins.map((pinId) => event("pinCreated", { pin: { ownerId: "owner", pinId } })),
+  ]);
+  const found: string[] = [];
+  for await (const entry of skein.each(FeedService.method.readFeed, { readerId: "reader", pageSize: 2 })) found.push(entry.pinId);
+  assert.deepEqual(found, pins.toReversed());
+});
+
+test("an error has a reason, the fields at fault, and what belongs to the reason", async () => {
+  const skein = new Skein({ baseUrl: url });
+  const refused = failure(await thrown(skein.publish([follow("ann", "bob"), follow("ann", "ann")])));
+  assert.equal(refused?.reason, "SELF_RELATION");
+  assert.equal(refused.code, Code.InvalidArgument);
+  assert.deepEqual(
+    refused.violations.map((v) => [v.field, v.reason]),
+    [["events[1].user_followed.target_user_id", "SELF_RELATION"]],
+  );
+  assert.equal(refused.retryDelayMs, undefined);
+  assert.equal(failure(new ConnectError("of somebody else", Code.Unavailable)), undefined);
+  assert.equal(failure(new Error("no call at all")), undefined);
+});
+
+test("the same event id again is named as a repeat", async () => {
+  const skein = new Skein({ baseUrl: url });
+  const play = event("played", { userId: "ann", itemId: "repeated" });
+  const options = { wait: PublishWait.VISIBLE };
+  const first = await skein.publish([play], options);
+  assert.deepEqual([first.repeatsKnown, first.repeatedIndexes], [true, []]);
+  const second = await skein.publish([play], options);
+  assert.deepEqual([second.repeatsKnown, second.repeatedIndexes, second.eventIds], [true, [0], [play.eventId]]);
+});
+
+test("a publish whose answer was lost is tried again, and does not count twice", async () => {
+  const network = await Network.to(url);
+  try {
+    const skein = new Skein({ baseUrl: network.url });
+    network.answersToLose = 2;
+    const played = { kind: { case: "played" as const, value: { userId: "ann", itemId: "lost" } } };
+    const published = await skein.publish([played], { wait: PublishWait.VISIBLE });
+    assert.equal(network.answersToLose, 0);
+    assert.deepEqual([published.repeatsKnown, published.repeatedIndexes], [true, [0]]);
+    assert.ok(!("eventId" in played), "the event of the caller was changed");
+    const { counters } = await skein.counters.batchGetCounters({ keys: [{ target: { case: "itemId", value: "lost" } }] });
+    assert.equal(counters[0]!.playCount, 1n);
+  } finally {
+    network.close();
+  }
+});
+
+test("a publish that is refused, or ended by its caller, is not tried again", async () => {
+  const network = await Network.to(url);
+  network.close();
+  const skein = new Skein({ baseUrl: network.url });
+  await assert.rejects(skein.publish([follow("ann", "bob")], { retryForMs: 0 }), ConnectError);
+  const ending = new AbortController();
+  const publishing = thrown(skein.publish([follow("ann", "bob")], { retryForMs: Infinity, signal: ending.signal }));
+  ending.abort();
+  assert.equal(ConnectError.from(await publishing).code, Code.Canceled);
+});
+
+test("a stream continues after the last event where it breaks", async () => {
+  const network = await Network.to(url);
+  const skein = new Skein({ baseUrl: url });
+  const stream = new Skein({ baseUrl: network.url }).watch({ kinds: ["liked"] });
+  try {
+    assert.equal((await next(stream)).event, undefined); // says where the stream begins
+    const like = (itemId: string) => event("liked", { userId: "watch", itemId });
+    await skein.publish([like("1"), like("2"), like("3")]);
+    const seen: (string | undefined)[] = [];
+    for (let i = 0; i < 5; i++) {
+      const { event: happened } = await nextEvent(stream);
+      seen.push(happened?.kind.case === "liked" ? happened.kind.value.itemId : undefined);
+      network.cut(); // in the middle of what was published together
+      if (i === 0) await skein.publish([like("4"), like("5")]);
+    }
+    assert.deepEqual(seen, ["1", "2", "3", "4", "5"]);
+  } finally {
+    await stream.return();
+    network.close();
+  }
+});
+
+test("a stream continues where it falls silent", async () => {
+  const network = await Network.to(url);
+  const stream = new Skein({ baseUrl: network.url }).watch({ kinds: ["unliked"] }, { silenceMs: 500, retryForMs: Infinity });
+  try {
+    const begin = await next(stream);
+    network.silence();
+    const resumed = await next(stream);
+    assert.deepEqual([begin.event, resumed.event], [undefined, undefined]);
+  } finally {
+    await stream.return();
+    network.close();
+  }
+});
+
+test("a stream ends when its caller ends it, and fails where the service refuses it", async () => {
+  const skein = new Skein({ baseUrl: url });
+  const ending = new AbortController();
+  const stream = skein.watch({}, { signal: ending.signal });
+  await next(stream);
+  const pending = thrown(stream.next());
+  ending.abort();
+  assert.equal(ConnectError.from(await pending).code, Code.Canceled);
+  const refused = failure(await thrown(skein.watch({ after: "no position" }).next()));
+  assert.equal(refused?.reason, "INVALID_POSITION");
+});
+
+test("a scan reads all followers", async () => {
+  const skein = new Skein({ baseUrl: url });
+  const fans = Array.from({ length: 1000 }, (_, i) => `scan${i}`);
+  await skein.publish(fans.map((fan) => follow(fan, "scanned")));
+  await skein.publish([follow("one-more", "scanned")]);
+  const found = new Set<string>();
+  for await (const { entries } of skein.scanFollowers({ target: { case: "userId", value: "scanned" } })) {
+    for (const entry of entries) found.add(entry.userId);
+  }
+  assert.equal(found.size, 1001);
+});
+
+test("another transport carries the session, the token and the streams", async () => {
+  let asked = 0;
+  const skein = new Skein({
+    transport: createGrpcTransport({
+      baseUrl: url,
+      interceptors: [
+        (call) => (request) => {
+          assert.equal(request.header.get("Authorization"), `Bearer ${asked}`);
+          return call(request);
+        },
+      ],
+    }),
+    token: () => `${++asked}`,
+  });
+  await skein.publish([follow("a", "grpc")]);
+  assert.equal(await followers(skein, "grpc"), 1);
+  const stream = skein.watch();
+  assert.equal((await next(stream)).event, undefined);
+  await stream.return();
+  assert.equal(asked, 3);
+});
+
+test("the example of the README does what it says", async () => {
+  const readme = readFileSync("README.md", "utf8");
+  const [, shown] = /^```ts\n(.*?)^```$/ms.exec(readme)!;
+  assert.equal(shown, readFileSync("test/readme.ts", "utf8"));
+  const skein = new Skein({ baseUrl: url });
+  await skein.publish(["crust", "tomatoes"].map((pinId) => event("pinCreated", { pin: { ownerId: "greta", pinId } })));
+  process.env.SKEIN_SERVER = url;
+  const lines: string[] = [];
+  const log = console.log;
+  console.log = (line: string) => lines.push(line);
+  try {
+    await import("./readme.js");
+  } finally {
+    console.log = log;
+  }
+  const [, printed] = /^```text\n(.*?)^```$/ms.exec(readme)!;
+  assert.equal(lines.join("\n") + "\n", printed);
+});
+
+test("what would be published is the client, its types, README and license", () => {
+  const packed = execSync("npm pack --dry-run --json --ignore-scripts", { encoding: "utf8" });
+  const names = (JSON.parse(packed)[0].files as { path: string }[]).map((f) => f.path);
+  for (const name of ["README.md", "LICENSE", "package.json", "dist/index.js", "dist/index.d.ts", "dist/gen/skein/v1/event_pb.js"]) {
+    assert.ok(names.includes(name), `${name} is missing`);
+  }
+  const others = names.filter((name) => !/^dist\/.*\.(js|d\.ts)$|^(README\.md|LICENSE|package\.json)$/.test(name));
+  assert.deepEqual(others, []);
+  assert.equal(readFileSync("LICENSE", "utf8"), readFileSync("../../../LICENSE", "utf8"));
+});
+
+/** Returns a position of the same log that it will not reach in this test. */
+function laterThan(position: string): string {
+  const bytes = Buffer.from(position, "base64url");
+  return Buffer.concat([bytes.subarray(0, 6), Buffer.from([0xff, 0xff, 0xff, 0x7f])]).toString("base64url");
+}
