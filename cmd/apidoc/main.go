@@ -1,5 +1,6 @@
-// Apidoc writes the reference of the API, docs/api.md, from the descriptors of the protos: apidoc IMAGE FILE. `task generate` runs
-// it. (The generators that there are were last released in 2022, and know nothing of the limits that our fields name.)
+// Apidoc writes the reference of the API, docs/api.md, and its OpenAPI document, docs/openapi.yaml, from the descriptors of the
+// protos: apidoc IMAGE MARKDOWN OPENAPI. `task generate` runs it. (The generators of references that there are were last released in 2022,
+// and know nothing of the limits that our fields name.)
 package main
 
 import (
@@ -9,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	// The limits of fields are options of this package: without it they would be unknown bytes.
-	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -27,25 +26,33 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 2 {
-		return errors.New("usage: apidoc IMAGE FILE")
+	if len(args) != 3 {
+		return errors.New("usage: apidoc IMAGE MARKDOWN OPENAPI")
 	}
 	data, err := os.ReadFile(args[0]) //nolint:gosec // who runs it says which file
 	if err != nil {
 		return err
 	}
-	text, err := document(data)
+	files, err := describedBy(data)
 	if err != nil {
 		return err
 	}
 	//nolint:gosec // documentation is for everybody
-	return os.WriteFile(args[1], []byte(text), 0o644)
+	if err := os.WriteFile(args[1], []byte(document(files)), 0o644); err != nil {
+		return err
+	}
+	text, err := openAPI(files)
+	if err != nil {
+		return err
+	}
+	//nolint:gosec // as above
+	return os.WriteFile(args[2], []byte(text), 0o644)
 }
 
 const head = `# API reference
 
 Generated from [proto/skein/v1](../proto/skein/v1) by ` + "`task generate`" + `: edit the comments there. How to call it
-from your language stands in [clients.md](clients.md).
+from your language stands in [clients.md](clients.md). The same as OpenAPI 3.1 is [openapi.yaml](openapi.yaml).
 
 Every method is ` + "`POST /skein.v1.SERVICE/METHOD`" + ` on one port, as Connect (JSON or binary), gRPC and gRPC-Web. In JSON, names of
 fields are lowerCamelCase, times are RFC 3339 and absent where there is none, and bytes are base64. Integers of 32 bits are numbers, those
@@ -53,15 +60,15 @@ of 64 bits are strings ("playCount": "3"): JavaScript has no numbers for them. W
 before anything else: a message beyond them is refused with ` + "`invalid_argument`" + `, by name of field and limit.
 `
 
-// document returns the reference of what an image describes.
-func document(image []byte) (string, error) {
+// describedBy returns the files of the API that an image describes.
+func describedBy(image []byte) ([]protoreflect.FileDescriptor, error) {
 	var set descriptorpb.FileDescriptorSet
 	if err := proto.Unmarshal(image, &set); err != nil {
-		return "", err
+		return nil, err
 	}
 	files, err := protodesc.NewFiles(&set)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	var found []protoreflect.FileDescriptor
 	files.RangeFilesByPackage(documented, func(f protoreflect.FileDescriptor) bool {
@@ -69,9 +76,14 @@ func document(image []byte) (string, error) {
 		return true
 	})
 	if len(found) == 0 {
-		return "", fmt.Errorf("the image has nothing of %s", documented)
+		return nil, fmt.Errorf("the image has nothing of %s", documented)
 	}
 	slices.SortFunc(found, func(a, b protoreflect.FileDescriptor) int { return strings.Compare(a.Path(), b.Path()) })
+	return found, nil
+}
+
+// document returns the reference of the API.
+func document(found []protoreflect.FileDescriptor) string {
 	w := &writer{}
 	w.line("%s", head)
 	for _, f := range found {
@@ -96,7 +108,7 @@ func document(image []byte) (string, error) {
 			w.enum(e)
 		}
 	}
-	return w.String(), nil
+	return w.String()
 }
 
 // each goes over a list of descriptors.
