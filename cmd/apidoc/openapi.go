@@ -16,13 +16,13 @@ import (
 const openAPIHead = `# Generated from proto/skein/v1 by ` + "`task generate`" + `: edit the comments there.
 `
 
-const openAPIDescription = "The follow graph, the home feed, the filter for what a user has already seen, and counts: the JSON side of the API. " +
-	"Streams are not part of this document: they need a client of Connect or gRPC."
+const openAPIDescription = "The follow graph, the home feed, the filter for what a user has already seen, and counts: the JSON side of " +
+	"the API. Streams are not part of this document: they need a client of Connect or gRPC."
 
 // openAPI returns the JSON side of the API, as OpenAPI 3.1: what protojson reads and writes. (The schemas that
 // protoc-gen-connect-openapi v0.25.7 makes of messages with oneofs refuse every message.)
 func openAPI(files []protoreflect.FileDescriptor) (string, error) {
-	a := &schemas{}
+	a := &schemas{found: map[protoreflect.FullName]bool{}}
 	var tags []object
 	paths := object{}
 	for _, f := range files {
@@ -109,12 +109,16 @@ func jsonOf(schema object) object {
 }
 
 // schemas collects the messages and enums that are referred to.
-type schemas struct{ found []protoreflect.Descriptor }
+type schemas struct {
+	found   map[protoreflect.FullName]bool
+	pending []protoreflect.Descriptor
+}
 
 // refer returns a reference to a message or an enum.
 func (a *schemas) refer(d protoreflect.Descriptor) object {
-	if !slices.Contains(a.found, d) {
-		a.found = append(a.found, d)
+	if !a.found[d.FullName()] {
+		a.found[d.FullName()] = true
+		a.pending = append(a.pending, d)
 	}
 	return ref("schemas", schemaName(d))
 }
@@ -141,8 +145,9 @@ func (a *schemas) operation(m protoreflect.MethodDescriptor) object {
 // all returns the schemas of all that is referred to, by name.
 func (a *schemas) all() (object, error) {
 	named := object{{"Error", errorSchema()}}
-	for i := 0; i < len(a.found); i++ { // grows under way
-		d := a.found[i]
+	for len(a.pending) > 0 {
+		d := a.pending[0]
+		a.pending = a.pending[1:]
 		if d.ParentFile().Package() != documented {
 			return nil, fmt.Errorf("%s has no schema", d.FullName())
 		}

@@ -30,7 +30,7 @@ export class Tries {
   async again(err: unknown, signal: AbortSignal | undefined): Promise<void> {
     const backoff = Math.min(firstDelayMs * 2 ** this.#tries++, longestDelayMs) * (0.5 + Math.random() / 2);
     const delay = Math.max(backoff, retryableAfterMs(err));
-    if (signal?.aborted || delay >= this.leftMs) throw err;
+    if (delay >= this.leftMs) throw err;
     await pause(delay, signal);
   }
 }

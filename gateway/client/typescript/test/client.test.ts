@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
-import { FeedService, GraphService, PublishWait, Session, Skein, type WatchResponse, event, failure } from "@skein-feed/client";
+import { type Failure, FeedService, GraphService, PublishWait, Session, Skein, type WatchResponse, event, failure } from "@skein-feed/client";
 import { Network, serve } from "./service.js";
 
 let url: string;
@@ -15,6 +15,9 @@ before(async () => {
 });
 
 after(() => stop());
+
+// A stream that does not continue would wait for ever.
+const stuck = { timeout: 60_000 };
 
 const follow = (userId: string, targetUserId: string) => event("userFollowed", { userId, targetUserId });
 
@@ -134,9 +137,20 @@ test("an error has a reason, the fields at fault, and what belongs to the reason
     [["events[1].user_followed.target_user_id", "SELF_RELATION"]],
   );
   assert.equal(refused.retryDelayMs, undefined);
+  const later = new ConnectError("of a later version", Code.Aborted);
+  later.details.push({ type: "google.rpc.ErrorInfo", value: Buffer.from("\x0a\x03NEW\x12\x05skein\x1a\x06\x0a\x01a\x12\x01b", "latin1") });
+  assert.deepEqual([failure(later)?.reason, failure(later)?.metadata], ["UNSPECIFIED", { a: "b" }]);
   assert.equal(failure(new ConnectError("of somebody else", Code.Unavailable)), undefined);
   assert.equal(failure(new Error("no call at all")), undefined);
 });
+
+/** The reason selects the type of the metadata. */
+export function selects(refused: Failure): string | undefined {
+  if (refused.reason !== "POSITION_TRIMMED") return undefined;
+  // @ts-expect-error: this belongs to another reason
+  void refused.metadata.role;
+  return refused.metadata.earliest;
+}
 
 test("the same event id again is named as a repeat", async () => {
   const skein = new Skein({ baseUrl: url });
@@ -176,7 +190,7 @@ test("a publish that is refused, or ended by its caller, is not tried again", as
   assert.equal(ConnectError.from(await publishing).code, Code.Canceled);
 });
 
-test("a stream continues after the last event where it breaks", async () => {
+test("a stream continues after the last event where it breaks", stuck, async () => {
   const network = await Network.to(url);
   const skein = new Skein({ baseUrl: url });
   const stream = new Skein({ baseUrl: network.url }).watch({ kinds: ["liked"] });
@@ -198,7 +212,7 @@ test("a stream continues after the last event where it breaks", async () => {
   }
 });
 
-test("a stream continues where it falls silent", async () => {
+test("a stream continues where it falls silent", stuck, async () => {
   const network = await Network.to(url);
   const stream = new Skein({ baseUrl: network.url }).watch({ kinds: ["unliked"] }, { silenceMs: 500, retryForMs: Infinity });
   try {
@@ -212,7 +226,7 @@ test("a stream continues where it falls silent", async () => {
   }
 });
 
-test("a stream ends when its caller ends it, and fails where the service refuses it", async () => {
+test("a stream ends when its caller ends it, and fails where the service refuses it", stuck, async () => {
   const skein = new Skein({ baseUrl: url });
   const ending = new AbortController();
   const stream = skein.watch({}, { signal: ending.signal });
