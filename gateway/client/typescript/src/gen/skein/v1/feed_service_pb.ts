@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file skein/v1/feed_service.proto.
  */
 export const file_skein_v1_feed_service: GenFile = /*@__PURE__*/
-  fileDesc("Chtza2Vpbi92MS9mZWVkX3NlcnZpY2UucHJvdG8SCHNrZWluLnYxIowCCg9SZWFkRmVlZFJlcXVlc3QSEQoJcmVhZGVyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRIUCgpwYWdlX3Rva2VuGAMgASgJSAASFAoKbmV3ZXJfdGhhbhgEIAEoCUgAEiIKBW9yZGVyGAUgASgOMhMuc2tlaW4udjEuRmVlZE9yZGVyEhMKC2luY2x1ZGVfb3duGAYgASgIEhEKCWhpZGVfc2VlbhgHIAEoCBIUCgxvbmVfcGVyX2l0ZW0YCCABKAgSEwoLbWFya19hY3RpdmUYCSABKAgSEAoIYXRfbGVhc3QYCiABKAkSFQoNaWdub3JlX3NlcnZlZBgLIAEoCEIHCgVzdGFydCKrAQoQUmVhZEZlZWRSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuRmVlZEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIUCgxuZXdlc3RfdG9rZW4YAyABKAkSMAoMY29tcGxldGVuZXNzGAQgASgOMhouc2tlaW4udjEuRmVlZENvbXBsZXRlbmVzcxIQCghwb3NpdGlvbhgFIAEoCSKkAQoJRmVlZEVudHJ5Eg4KBnBpbl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJEhAKCG93bmVyX2lkGAMgASgJEhAKCGJvYXJkX2lkGAQgASgJEi8KC2NyZWF0ZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVzY29yZRgGIAEoEhISCgphdHRyaWJ1dGVzGAcgASgMIooBCg9MaXN0UGluc1JlcXVlc3QSEgoIb3duZXJfaWQYASABKAlIABIgCgVib2FyZBgCIAEoCzIPLnNrZWluLnYxLkJvYXJkSAASEQoJcGFnZV9zaXplGAMgASgFEhIKCnBhZ2VfdG9rZW4YBCABKAkSEAoIYXRfbGVhc3QYBSABKAlCCAoGdGFyZ2V0IncKEExpc3RQaW5zUmVzcG9uc2USJAoHZW50cmllcxgBIAMoCzITLnNrZWluLnYxLkZlZWRFbnRyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEgoKdG90YWxfc2l6ZRgDIAEoDRIQCghwb3NpdGlvbhgEIAEoCSJEChNCYXRjaEdldFBpbnNSZXF1ZXN0EhsKBHBpbnMYASADKAsyDS5za2Vpbi52MS5QaW4SEAoIYXRfbGVhc3QYAiABKAkiSgoUQmF0Y2hHZXRQaW5zUmVzcG9uc2USIAoEcGlucxgBIAMoCzISLnNrZWluLnYxLlBpblN0YXRlEhAKCHBvc2l0aW9uGAIgASgJIqQBCghQaW5TdGF0ZRIQCghvd25lcl9pZBgBIAEoCRIOCgZwaW5faWQYAiABKAkSDgoGbGl2aW5nGAMgASgIEhAKCGJvYXJkX2lkGAQgASgJEg8KB2l0ZW1faWQYBSABKAkSLwoLY3JlYXRlX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmF0dHJpYnV0ZXMYByABKAwiSwoOVmlld2VyU3RhdGVLZXkSHAoDcGluGAEgASgLMg0uc2tlaW4udjEuUGluSAASEQoHaXRlbV9pZBgCIAEoCUgAQggKBnRhcmdldCKXAQoaQmF0Y2hHZXRWaWV3ZXJTdGF0ZVJlcXVlc3QSEQoJdmlld2VyX2lkGAEgASgJEiYKBGtleXMYAiADKAsyGC5za2Vpbi52MS5WaWV3ZXJTdGF0ZUtleRIVCg13aW5kb3dfbW9udGhzGAMgASgFEhUKDWlnbm9yZV9zZXJ2ZWQYBCABKAgSEAoIYXRfbGVhc3QYBSABKAkiVgobQmF0Y2hHZXRWaWV3ZXJTdGF0ZVJlc3BvbnNlEiUKBnN0YXRlcxgBIAMoCzIVLnNrZWluLnYxLlZpZXdlclN0YXRlEhAKCHBvc2l0aW9uGAIgASgJIqMBCgtWaWV3ZXJTdGF0ZRIPCgdpdGVtX2lkGAEgASgJEg0KBWxpa2VkGAIgASgIEgwKBHNlZW4YAyABKAgSDgoGc2VydmVkGAQgASgIEicKCWZvbGxvd2luZxgFIAEoDjIULnNrZWluLnYxLkZvbGxvd0tpbmQSLQoPZm9sbG93aW5nX2JvYXJkGAYgASgOMhQuc2tlaW4udjEuRm9sbG93S2luZCpXCglGZWVkT3JkZXISGgoWRkVFRF9PUkRFUl9VTlNQRUNJRklFRBAAEhUKEUZFRURfT1JERVJfTkVXRVNUEAESFwoTRkVFRF9PUkRFUl9UUkVORElORxACKp8BChBGZWVkQ29tcGxldGVuZXNzEiEKHUZFRURfQ09NUExFVEVORVNTX1VOU1BFQ0lGSUVEEAASHgoaRkVFRF9DT01QTEVURU5FU1NfQ09NUExFVEUQARIgChxGRUVEX0NPTVBMRVRFTkVTU19SRUJVSUxESU5HEAISJgoiRkVFRF9DT01QTEVURU5FU1NfU0VFTl9VTkFWQUlMQUJMRRADMtoCCgtGZWVkU2VydmljZRJGCghSZWFkRmVlZBIZLnNrZWluLnYxLlJlYWRGZWVkUmVxdWVzdBoaLnNrZWluLnYxLlJlYWRGZWVkUmVzcG9uc2UiA5ACAhJGCghMaXN0UGlucxIZLnNrZWluLnYxLkxpc3RQaW5zUmVxdWVzdBoaLnNrZWluLnYxLkxpc3RQaW5zUmVzcG9uc2UiA5ACARJSCgxCYXRjaEdldFBpbnMSHS5za2Vpbi52MS5CYXRjaEdldFBpbnNSZXF1ZXN0Gh4uc2tlaW4udjEuQmF0Y2hHZXRQaW5zUmVzcG9uc2UiA5ACARJnChNCYXRjaEdldFZpZXdlclN0YXRlEiQuc2tlaW4udjEuQmF0Y2hHZXRWaWV3ZXJTdGF0ZVJlcXVlc3QaJS5za2Vpbi52MS5CYXRjaEdldFZpZXdlclN0YXRlUmVzcG9uc2UiA5ACAUI0WjJnaXRodWIuY29tL3NrZWluLWZlZWQvc2tlaW4vcHJvdG8vc2tlaW4vdjE7c2tlaW52MWIGcHJvdG8z", [file_google_protobuf_timestamp, file_skein_v1_event, file_skein_v1_graph_service]);
+  fileDesc("Chtza2Vpbi92MS9mZWVkX3NlcnZpY2UucHJvdG8SCHNrZWluLnYxIowCCg9SZWFkRmVlZFJlcXVlc3QSEQoJcmVhZGVyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRIUCgpwYWdlX3Rva2VuGAMgASgJSAASFAoKbmV3ZXJfdGhhbhgEIAEoCUgAEiIKBW9yZGVyGAUgASgOMhMuc2tlaW4udjEuRmVlZE9yZGVyEhMKC2luY2x1ZGVfb3duGAYgASgIEhEKCWhpZGVfc2VlbhgHIAEoCBIUCgxvbmVfcGVyX2l0ZW0YCCABKAgSEwoLbWFya19hY3RpdmUYCSABKAgSEAoIYXRfbGVhc3QYCiABKAkSFQoNaWdub3JlX3NlcnZlZBgLIAEoCEIHCgVzdGFydCKrAQoQUmVhZEZlZWRSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuRmVlZEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIUCgxuZXdlc3RfdG9rZW4YAyABKAkSMAoMY29tcGxldGVuZXNzGAQgASgOMhouc2tlaW4udjEuRmVlZENvbXBsZXRlbmVzcxIQCghwb3NpdGlvbhgFIAEoCSKhAQoRQ291bnROZXdlclJlcXVlc3QSEQoJcmVhZGVyX2lkGAEgASgJEhIKCm5ld2VyX3RoYW4YAiABKAkSEwoLaW5jbHVkZV9vd24YAyABKAgSEQoJaGlkZV9zZWVuGAQgASgIEhQKDG9uZV9wZXJfaXRlbRgFIAEoCBIVCg1pZ25vcmVfc2VydmVkGAYgASgIEhAKCGF0X2xlYXN0GAcgASgJInUKEkNvdW50TmV3ZXJSZXNwb25zZRINCgVjb3VudBgBIAEoDRIMCgRtb3JlGAIgASgIEjAKDGNvbXBsZXRlbmVzcxgDIAEoDjIaLnNrZWluLnYxLkZlZWRDb21wbGV0ZW5lc3MSEAoIcG9zaXRpb24YBCABKAkipAEKCUZlZWRFbnRyeRIOCgZwaW5faWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCRIQCghvd25lcl9pZBgDIAEoCRIQCghib2FyZF9pZBgEIAEoCRIvCgtjcmVhdGVfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFc2NvcmUYBiABKBISEgoKYXR0cmlidXRlcxgHIAEoDCKKAQoPTGlzdFBpbnNSZXF1ZXN0EhIKCG93bmVyX2lkGAEgASgJSAASIAoFYm9hcmQYAiABKAsyDy5za2Vpbi52MS5Cb2FyZEgAEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJEhAKCGF0X2xlYXN0GAUgASgJQggKBnRhcmdldCJ3ChBMaXN0UGluc1Jlc3BvbnNlEiQKB2VudHJpZXMYASADKAsyEy5za2Vpbi52MS5GZWVkRW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhIKCnRvdGFsX3NpemUYAyABKA0SEAoIcG9zaXRpb24YBCABKAkiRAoTQmF0Y2hHZXRQaW5zUmVxdWVzdBIbCgRwaW5zGAEgAygLMg0uc2tlaW4udjEuUGluEhAKCGF0X2xlYXN0GAIgASgJIkoKFEJhdGNoR2V0UGluc1Jlc3BvbnNlEiAKBHBpbnMYASADKAsyEi5za2Vpbi52MS5QaW5TdGF0ZRIQCghwb3NpdGlvbhgCIAEoCSKkAQoIUGluU3RhdGUSEAoIb3duZXJfaWQYASABKAkSDgoGcGluX2lkGAIgASgJEg4KBmxpdmluZxgDIAEoCBIQCghib2FyZF9pZBgEIAEoCRIPCgdpdGVtX2lkGAUgASgJEi8KC2NyZWF0ZV90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgphdHRyaWJ1dGVzGAcgASgMIksKDlZpZXdlclN0YXRlS2V5EhwKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbkgAEhEKB2l0ZW1faWQYAiABKAlIAEIICgZ0YXJnZXQilwEKGkJhdGNoR2V0Vmlld2VyU3RhdGVSZXF1ZXN0EhEKCXZpZXdlcl9pZBgBIAEoCRImCgRrZXlzGAIgAygLMhguc2tlaW4udjEuVmlld2VyU3RhdGVLZXkSFQoNd2luZG93X21vbnRocxgDIAEoBRIVCg1pZ25vcmVfc2VydmVkGAQgASgIEhAKCGF0X2xlYXN0GAUgASgJIlYKG0JhdGNoR2V0Vmlld2VyU3RhdGVSZXNwb25zZRIlCgZzdGF0ZXMYASADKAsyFS5za2Vpbi52MS5WaWV3ZXJTdGF0ZRIQCghwb3NpdGlvbhgCIAEoCSKjAQoLVmlld2VyU3RhdGUSDwoHaXRlbV9pZBgBIAEoCRINCgVsaWtlZBgCIAEoCBIMCgRzZWVuGAMgASgIEg4KBnNlcnZlZBgEIAEoCBInCglmb2xsb3dpbmcYBSABKA4yFC5za2Vpbi52MS5Gb2xsb3dLaW5kEi0KD2ZvbGxvd2luZ19ib2FyZBgGIAEoDjIULnNrZWluLnYxLkZvbGxvd0tpbmQiXAoQTGlzdExpa2VzUmVxdWVzdBIPCgd1c2VyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJEhAKCGF0X2xlYXN0GAQgASgJImQKEUxpc3RMaWtlc1Jlc3BvbnNlEiQKB2VudHJpZXMYASADKAsyEy5za2Vpbi52MS5MaWtlRW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhAKCHBvc2l0aW9uGAMgASgJIksKCUxpa2VFbnRyeRIPCgdpdGVtX2lkGAEgASgJEi0KCWxpa2VfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAizQEKEUV4cGxhaW5QaW5SZXF1ZXN0EhEKCXJlYWRlcl9pZBgBIAEoCRIaCgNwaW4YAiABKAsyDS5za2Vpbi52MS5QaW4SIgoFb3JkZXIYAyABKA4yEy5za2Vpbi52MS5GZWVkT3JkZXISEwoLaW5jbHVkZV9vd24YBCABKAgSEQoJaGlkZV9zZWVuGAUgASgIEhQKDG9uZV9wZXJfaXRlbRgGIAEoCBIVCg1pZ25vcmVfc2VydmVkGAcgASgIEhAKCGF0X2xlYXN0GAggASgJIvoBChJFeHBsYWluUGluUmVzcG9uc2USDwoHaW5fZmVlZBgBIAEoCBIoCgdyZWFzb25zGAIgAygOMhcuc2tlaW4udjEuQWJzZW5jZVJlYXNvbhIfCgNwaW4YAyABKAsyEi5za2Vpbi52MS5QaW5TdGF0ZRIMCgRyYW5rGAQgASgNEicKCGRlbGl2ZXJ5GAUgASgOMhUuc2tlaW4udjEuUGluRGVsaXZlcnkSDQoFc2NvcmUYBiABKBISMAoMY29tcGxldGVuZXNzGAcgASgOMhouc2tlaW4udjEuRmVlZENvbXBsZXRlbmVzcxIQCghwb3NpdGlvbhgIIAEoCSpXCglGZWVkT3JkZXISGgoWRkVFRF9PUkRFUl9VTlNQRUNJRklFRBAAEhUKEUZFRURfT1JERVJfTkVXRVNUEAESFwoTRkVFRF9PUkRFUl9UUkVORElORxACKp8BChBGZWVkQ29tcGxldGVuZXNzEiEKHUZFRURfQ09NUExFVEVORVNTX1VOU1BFQ0lGSUVEEAASHgoaRkVFRF9DT01QTEVURU5FU1NfQ09NUExFVEUQARIgChxGRUVEX0NPTVBMRVRFTkVTU19SRUJVSUxESU5HEAISJgoiRkVFRF9DT01QTEVURU5FU1NfU0VFTl9VTkFWQUlMQUJMRRADKt4CCg1BYnNlbmNlUmVhc29uEh4KGkFCU0VOQ0VfUkVBU09OX1VOU1BFQ0lGSUVEEAASHQoZQUJTRU5DRV9SRUFTT05fTk9UX0xJVklORxABEhoKFkFCU0VOQ0VfUkVBU09OX09XTl9QSU4QAhIfChtBQlNFTkNFX1JFQVNPTl9OT1RfRk9MTE9XRUQQAxIhCh1BQlNFTkNFX1JFQVNPTl9CT0FSRF9FWENMVURFRBAEEh4KGkFCU0VOQ0VfUkVBU09OX09XTkVSX01VVEVEEAUSGgoWQUJTRU5DRV9SRUFTT05fQkxPQ0tFRBAGEhkKFUFCU0VOQ0VfUkVBU09OX1BMQVlFRBAHEhkKFUFCU0VOQ0VfUkVBU09OX1NFUlZFRBAIEh0KGUFCU0VOQ0VfUkVBU09OX05PVF9SQU5LRUQQCRIdChlBQlNFTkNFX1JFQVNPTl9JVEVNX1NIT1dOEAoqewoLUGluRGVsaXZlcnkSHAoYUElOX0RFTElWRVJZX1VOU1BFQ0lGSUVEEAASFwoTUElOX0RFTElWRVJZX1BVU0hFRBABEhcKE1BJTl9ERUxJVkVSWV9QVUxMRUQQAhIcChhQSU5fREVMSVZFUllfQkVMT1dfRkxPT1IQAzLBBAoLRmVlZFNlcnZpY2USRgoIUmVhZEZlZWQSGS5za2Vpbi52MS5SZWFkRmVlZFJlcXVlc3QaGi5za2Vpbi52MS5SZWFkRmVlZFJlc3BvbnNlIgOQAgISTAoKQ291bnROZXdlchIbLnNrZWluLnYxLkNvdW50TmV3ZXJSZXF1ZXN0Ghwuc2tlaW4udjEuQ291bnROZXdlclJlc3BvbnNlIgOQAgESRgoITGlzdFBpbnMSGS5za2Vpbi52MS5MaXN0UGluc1JlcXVlc3QaGi5za2Vpbi52MS5MaXN0UGluc1Jlc3BvbnNlIgOQAgESUgoMQmF0Y2hHZXRQaW5zEh0uc2tlaW4udjEuQmF0Y2hHZXRQaW5zUmVxdWVzdBoeLnNrZWluLnYxLkJhdGNoR2V0UGluc1Jlc3BvbnNlIgOQAgESZwoTQmF0Y2hHZXRWaWV3ZXJTdGF0ZRIkLnNrZWluLnYxLkJhdGNoR2V0Vmlld2VyU3RhdGVSZXF1ZXN0GiUuc2tlaW4udjEuQmF0Y2hHZXRWaWV3ZXJTdGF0ZVJlc3BvbnNlIgOQAgESSQoJTGlzdExpa2VzEhouc2tlaW4udjEuTGlzdExpa2VzUmVxdWVzdBobLnNrZWluLnYxLkxpc3RMaWtlc1Jlc3BvbnNlIgOQAgESTAoKRXhwbGFpblBpbhIbLnNrZWluLnYxLkV4cGxhaW5QaW5SZXF1ZXN0Ghwuc2tlaW4udjEuRXhwbGFpblBpblJlc3BvbnNlIgOQAgFCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_skein_v1_event, file_skein_v1_graph_service]);
 
 /**
  * A call of ReadFeed.
@@ -173,6 +173,111 @@ export const ReadFeedResponseSchema: GenMessage<ReadFeedResponse> = /*@__PURE__*
   messageDesc(file_skein_v1_feed_service, 1);
 
 /**
+ * A call of CountNewer. The options are those of ReadFeed, and must be those of the page that newer_than is from.
+ *
+ * @generated from message skein.v1.CountNewerRequest
+ */
+export type CountNewerRequest = Message<"skein.v1.CountNewerRequest"> & {
+  /**
+   * Whose feed. 1 to 128 bytes.
+   *
+   * @generated from field: string reader_id = 1;
+   */
+  readerId: string;
+
+  /**
+   * The newest_token of an earlier page; empty for a reader who has read nothing: all entries count.
+   *
+   * @generated from field: string newer_than = 2;
+   */
+  newerThan: string;
+
+  /**
+   * Count the reader's own pins, too.
+   *
+   * @generated from field: bool include_own = 3;
+   */
+  includeOwn: boolean;
+
+  /**
+   * Leave out what the reader has seen.
+   *
+   * @generated from field: bool hide_seen = 4;
+   */
+  hideSeen: boolean;
+
+  /**
+   * Count each item once.
+   *
+   * @generated from field: bool one_per_item = 5;
+   */
+  onePerItem: boolean;
+
+  /**
+   * With hide_seen: what was served does not count as seen.
+   *
+   * @generated from field: bool ignore_served = 6;
+   */
+  ignoreServed: boolean;
+
+  /**
+   * A position that the answer must contain; empty means any.
+   *
+   * @generated from field: string at_least = 7;
+   */
+  atLeast: string;
+};
+
+/**
+ * Describes the message skein.v1.CountNewerRequest.
+ * Use `create(CountNewerRequestSchema)` to create a new message.
+ */
+export const CountNewerRequestSchema: GenMessage<CountNewerRequest> = /*@__PURE__*/
+  messageDesc(file_skein_v1_feed_service, 2);
+
+/**
+ * The answer of CountNewer.
+ *
+ * @generated from message skein.v1.CountNewerResponse
+ */
+export type CountNewerResponse = Message<"skein.v1.CountNewerResponse"> & {
+  /**
+   * How many entries are above, at most 100.
+   *
+   * @generated from field: uint32 count = 1;
+   */
+  count: number;
+
+  /**
+   * Whether there are more than that.
+   *
+   * @generated from field: bool more = 2;
+   */
+  more: boolean;
+
+  /**
+   * Whether the count is exact, as in ReadFeed.
+   *
+   * @generated from field: skein.v1.FeedCompleteness completeness = 3;
+   */
+  completeness: FeedCompleteness;
+
+  /**
+   * The position that was read.
+   *
+   * @generated from field: string position = 4;
+   */
+  position: string;
+};
+
+/**
+ * Describes the message skein.v1.CountNewerResponse.
+ * Use `create(CountNewerResponseSchema)` to create a new message.
+ */
+export const CountNewerResponseSchema: GenMessage<CountNewerResponse> = /*@__PURE__*/
+  messageDesc(file_skein_v1_feed_service, 3);
+
+/**
  * One pin in a feed or list of pins.
  *
  * @generated from message skein.v1.FeedEntry
@@ -233,7 +338,7 @@ export type FeedEntry = Message<"skein.v1.FeedEntry"> & {
  * Use `create(FeedEntrySchema)` to create a new message.
  */
 export const FeedEntrySchema: GenMessage<FeedEntry> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 2);
+  messageDesc(file_skein_v1_feed_service, 4);
 
 /**
  * A call of ListPins.
@@ -291,7 +396,7 @@ export type ListPinsRequest = Message<"skein.v1.ListPinsRequest"> & {
  * Use `create(ListPinsRequestSchema)` to create a new message.
  */
 export const ListPinsRequestSchema: GenMessage<ListPinsRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 3);
+  messageDesc(file_skein_v1_feed_service, 5);
 
 /**
  * A page of ListPins.
@@ -333,7 +438,7 @@ export type ListPinsResponse = Message<"skein.v1.ListPinsResponse"> & {
  * Use `create(ListPinsResponseSchema)` to create a new message.
  */
 export const ListPinsResponseSchema: GenMessage<ListPinsResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 4);
+  messageDesc(file_skein_v1_feed_service, 6);
 
 /**
  * A call of BatchGetPins.
@@ -361,7 +466,7 @@ export type BatchGetPinsRequest = Message<"skein.v1.BatchGetPinsRequest"> & {
  * Use `create(BatchGetPinsRequestSchema)` to create a new message.
  */
 export const BatchGetPinsRequestSchema: GenMessage<BatchGetPinsRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 5);
+  messageDesc(file_skein_v1_feed_service, 7);
 
 /**
  * The answer of BatchGetPins, in the order of the request. A pin that does not live is no error.
@@ -389,7 +494,7 @@ export type BatchGetPinsResponse = Message<"skein.v1.BatchGetPinsResponse"> & {
  * Use `create(BatchGetPinsResponseSchema)` to create a new message.
  */
 export const BatchGetPinsResponseSchema: GenMessage<BatchGetPinsResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 6);
+  messageDesc(file_skein_v1_feed_service, 8);
 
 /**
  * A pin as it is at a position. Which pin it repeats is not part of it: no store keeps that.
@@ -453,7 +558,7 @@ export type PinState = Message<"skein.v1.PinState"> & {
  * Use `create(PinStateSchema)` to create a new message.
  */
 export const PinStateSchema: GenMessage<PinState> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 7);
+  messageDesc(file_skein_v1_feed_service, 9);
 
 /**
  * What a viewer has to do with: a pin or an item.
@@ -490,7 +595,7 @@ export type ViewerStateKey = Message<"skein.v1.ViewerStateKey"> & {
  * Use `create(ViewerStateKeySchema)` to create a new message.
  */
 export const ViewerStateKeySchema: GenMessage<ViewerStateKey> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 8);
+  messageDesc(file_skein_v1_feed_service, 10);
 
 /**
  * A call of BatchGetViewerState.
@@ -540,7 +645,7 @@ export type BatchGetViewerStateRequest = Message<"skein.v1.BatchGetViewerStateRe
  * Use `create(BatchGetViewerStateRequestSchema)` to create a new message.
  */
 export const BatchGetViewerStateRequestSchema: GenMessage<BatchGetViewerStateRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 9);
+  messageDesc(file_skein_v1_feed_service, 11);
 
 /**
  * The answer of BatchGetViewerState, in the order of the keys.
@@ -569,7 +674,7 @@ export type BatchGetViewerStateResponse = Message<"skein.v1.BatchGetViewerStateR
  * Use `create(BatchGetViewerStateResponseSchema)` to create a new message.
  */
 export const BatchGetViewerStateResponseSchema: GenMessage<BatchGetViewerStateResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 10);
+  messageDesc(file_skein_v1_feed_service, 12);
 
 /**
  * What a viewer has to do with a pin or an item. Of what was never mentioned everything is empty.
@@ -629,7 +734,253 @@ export type ViewerState = Message<"skein.v1.ViewerState"> & {
  * Use `create(ViewerStateSchema)` to create a new message.
  */
 export const ViewerStateSchema: GenMessage<ViewerState> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 11);
+  messageDesc(file_skein_v1_feed_service, 13);
+
+/**
+ * A call of ListLikes.
+ *
+ * @generated from message skein.v1.ListLikesRequest
+ */
+export type ListLikesRequest = Message<"skein.v1.ListLikesRequest"> & {
+  /**
+   * Whose likes. 1 to 128 bytes.
+   *
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * Entries a page: 0 for 50, coerced to at most 1000.
+   *
+   * @generated from field: int32 page_size = 2;
+   */
+  pageSize: number;
+
+  /**
+   * The next_page_token of the page before; empty means the first page.
+   *
+   * @generated from field: string page_token = 3;
+   */
+  pageToken: string;
+
+  /**
+   * A position that the answer must contain; empty means any.
+   *
+   * @generated from field: string at_least = 4;
+   */
+  atLeast: string;
+};
+
+/**
+ * Describes the message skein.v1.ListLikesRequest.
+ * Use `create(ListLikesRequestSchema)` to create a new message.
+ */
+export const ListLikesRequestSchema: GenMessage<ListLikesRequest> = /*@__PURE__*/
+  messageDesc(file_skein_v1_feed_service, 14);
+
+/**
+ * A page of ListLikes. How long the whole list is it does not say: each item keeps its own likes, and no row counts those of a user.
+ *
+ * @generated from message skein.v1.ListLikesResponse
+ */
+export type ListLikesResponse = Message<"skein.v1.ListLikesResponse"> & {
+  /**
+   * The likes, newest first.
+   *
+   * @generated from field: repeated skein.v1.LikeEntry entries = 1;
+   */
+  entries: LikeEntry[];
+
+  /**
+   * Where the next page begins; empty at the end of the list, and only there.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+
+  /**
+   * The position that was read.
+   *
+   * @generated from field: string position = 3;
+   */
+  position: string;
+};
+
+/**
+ * Describes the message skein.v1.ListLikesResponse.
+ * Use `create(ListLikesResponseSchema)` to create a new message.
+ */
+export const ListLikesResponseSchema: GenMessage<ListLikesResponse> = /*@__PURE__*/
+  messageDesc(file_skein_v1_feed_service, 15);
+
+/**
+ * One item that a user likes.
+ *
+ * @generated from message skein.v1.LikeEntry
+ */
+export type LikeEntry = Message<"skein.v1.LikeEntry"> & {
+  /**
+   * The item. That no living pin shows it does not matter.
+   *
+   * @generated from field: string item_id = 1;
+   */
+  itemId: string;
+
+  /**
+   * Since when the user likes it: a like that repeats what holds does not change that.
+   *
+   * @generated from field: google.protobuf.Timestamp like_time = 2;
+   */
+  likeTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message skein.v1.LikeEntry.
+ * Use `create(LikeEntrySchema)` to create a new message.
+ */
+export const LikeEntrySchema: GenMessage<LikeEntry> = /*@__PURE__*/
+  messageDesc(file_skein_v1_feed_service, 16);
+
+/**
+ * A call of ExplainPin. The options are those of ReadFeed.
+ *
+ * @generated from message skein.v1.ExplainPinRequest
+ */
+export type ExplainPinRequest = Message<"skein.v1.ExplainPinRequest"> & {
+  /**
+   * Whose feed. 1 to 128 bytes.
+   *
+   * @generated from field: string reader_id = 1;
+   */
+  readerId: string;
+
+  /**
+   * The pin.
+   *
+   * @generated from field: skein.v1.Pin pin = 2;
+   */
+  pin?: Pin | undefined;
+
+  /**
+   * The order; NEWEST by default.
+   *
+   * @generated from field: skein.v1.FeedOrder order = 3;
+   */
+  order: FeedOrder;
+
+  /**
+   * The feed shows the reader's own pins, too.
+   *
+   * @generated from field: bool include_own = 4;
+   */
+  includeOwn: boolean;
+
+  /**
+   * The feed leaves out what the reader has seen.
+   *
+   * @generated from field: bool hide_seen = 5;
+   */
+  hideSeen: boolean;
+
+  /**
+   * The feed shows each item once.
+   *
+   * @generated from field: bool one_per_item = 6;
+   */
+  onePerItem: boolean;
+
+  /**
+   * With hide_seen: what was served does not count as seen.
+   *
+   * @generated from field: bool ignore_served = 7;
+   */
+  ignoreServed: boolean;
+
+  /**
+   * A position that the answer must contain; empty means any.
+   *
+   * @generated from field: string at_least = 8;
+   */
+  atLeast: string;
+};
+
+/**
+ * Describes the message skein.v1.ExplainPinRequest.
+ * Use `create(ExplainPinRequestSchema)` to create a new message.
+ */
+export const ExplainPinRequestSchema: GenMessage<ExplainPinRequest> = /*@__PURE__*/
+  messageDesc(file_skein_v1_feed_service, 17);
+
+/**
+ * The answer of ExplainPin.
+ *
+ * @generated from message skein.v1.ExplainPinResponse
+ */
+export type ExplainPinResponse = Message<"skein.v1.ExplainPinResponse"> & {
+  /**
+   * Whether the pin is in the feed.
+   *
+   * @generated from field: bool in_feed = 1;
+   */
+  inFeed: boolean;
+
+  /**
+   * All reasons why it is not, in the order of the enum, each once. Empty exactly if the pin is in the feed.
+   *
+   * @generated from field: repeated skein.v1.AbsenceReason reasons = 2;
+   */
+  reasons: AbsenceReason[];
+
+  /**
+   * The pin as it is. Of a pin in the feed, create_time, owner_id and pin_id are its place in the order NEWEST.
+   *
+   * @generated from field: skein.v1.PinState pin = 3;
+   */
+  pin?: PinState | undefined;
+
+  /**
+   * Of a pin in the feed: the number of its entry, from 1 on; else 0.
+   *
+   * @generated from field: uint32 rank = 4;
+   */
+  rank: number;
+
+  /**
+   * Of a pin in the feed: how it gets there.
+   *
+   * @generated from field: skein.v1.PinDelivery delivery = 5;
+   */
+  delivery: PinDelivery;
+
+  /**
+   * In the order TRENDING, of a pin in the feed: the heat of the item, as in FeedEntry; else 0.
+   *
+   * @generated from field: sint64 score = 6;
+   */
+  score: bigint;
+
+  /**
+   * Whether the answer is exact, as in ReadFeed: while the feed is being rebuilt the pin may be missing, and without the seen projection
+   * PLAYED and SERVED are not given.
+   *
+   * @generated from field: skein.v1.FeedCompleteness completeness = 7;
+   */
+  completeness: FeedCompleteness;
+
+  /**
+   * The position that was read.
+   *
+   * @generated from field: string position = 8;
+   */
+  position: string;
+};
+
+/**
+ * Describes the message skein.v1.ExplainPinResponse.
+ * Use `create(ExplainPinResponseSchema)` to create a new message.
+ */
+export const ExplainPinResponseSchema: GenMessage<ExplainPinResponse> = /*@__PURE__*/
+  messageDesc(file_skein_v1_feed_service, 18);
 
 /**
  * The order of a feed.
@@ -708,6 +1059,142 @@ export const FeedCompletenessSchema: GenEnum<FeedCompleteness> = /*@__PURE__*/
   enumDesc(file_skein_v1_feed_service, 1);
 
 /**
+ * A reason why a pin is not in a feed.
+ *
+ * @generated from enum skein.v1.AbsenceReason
+ */
+export enum AbsenceReason {
+  /**
+   * Not used in answers.
+   *
+   * @generated from enum value: ABSENCE_REASON_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The pin was never created, or it ended: by its deletion, or with its board or owner. Stores do not keep which of these it was.
+   *
+   * @generated from enum value: ABSENCE_REASON_NOT_LIVING = 1;
+   */
+  NOT_LIVING = 1,
+
+  /**
+   * The pin is the reader's own, and include_own is not set.
+   *
+   * @generated from enum value: ABSENCE_REASON_OWN_PIN = 2;
+   */
+  OWN_PIN = 2,
+
+  /**
+   * The reader follows neither the owner nor the board of the pin; of a pin that does not live: neither the owner nor any board of the
+   * owner.
+   *
+   * @generated from enum value: ABSENCE_REASON_NOT_FOLLOWED = 3;
+   */
+  NOT_FOLLOWED = 3,
+
+  /**
+   * The reader follows the owner, but excludes the board.
+   *
+   * @generated from enum value: ABSENCE_REASON_BOARD_EXCLUDED = 4;
+   */
+  BOARD_EXCLUDED = 4,
+
+  /**
+   * The reader mutes the owner.
+   *
+   * @generated from enum value: ABSENCE_REASON_OWNER_MUTED = 5;
+   */
+  OWNER_MUTED = 5,
+
+  /**
+   * The reader blocks the owner, or the owner blocks the reader. No follow holds between the two then, so NOT_FOLLOWED is given as well.
+   *
+   * @generated from enum value: ABSENCE_REASON_BLOCKED = 6;
+   */
+  BLOCKED = 6,
+
+  /**
+   * With hide_seen: the reader has played the item within the default window. At most one unplayed item in a thousand is taken for
+   * played by mistake.
+   *
+   * @generated from enum value: ABSENCE_REASON_PLAYED = 7;
+   */
+  PLAYED = 7,
+
+  /**
+   * With hide_seen and without ignore_served: the item is among the last 100 that were served to the reader.
+   *
+   * @generated from enum value: ABSENCE_REASON_SERVED = 8;
+   */
+  SERVED = 8,
+
+  /**
+   * In the order TRENDING: the pin is not among the newest of the feed that are ranked (--feed-keep), or came after the position of
+   * the scores. Given only if none of the reasons above holds.
+   *
+   * @generated from enum value: ABSENCE_REASON_NOT_RANKED = 9;
+   */
+  NOT_RANKED = 9,
+
+  /**
+   * With one_per_item: another pin of the item comes first. Given only if no other reason holds but NOT_RANKED.
+   *
+   * @generated from enum value: ABSENCE_REASON_ITEM_SHOWN = 10;
+   */
+  ITEM_SHOWN = 10,
+}
+
+/**
+ * Describes the enum skein.v1.AbsenceReason.
+ */
+export const AbsenceReasonSchema: GenEnum<AbsenceReason> = /*@__PURE__*/
+  enumDesc(file_skein_v1_feed_service, 2);
+
+/**
+ * How a pin gets into a feed. Which way it is changes no answer.
+ *
+ * @generated from enum skein.v1.PinDelivery
+ */
+export enum PinDelivery {
+  /**
+   * The pin is not in the feed.
+   *
+   * @generated from enum value: PIN_DELIVERY_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It was pushed: the inbox of the reader has it.
+   *
+   * @generated from enum value: PIN_DELIVERY_PUSHED = 1;
+   */
+  PUSHED = 1,
+
+  /**
+   * It is pulled: the inbox lacks it, and a page merges the outbox of its owner or board. The owner has too many followers for pushes
+   * (--feed-threshold), the reader began to follow later, the pin was moved, or it is the reader's own.
+   *
+   * @generated from enum value: PIN_DELIVERY_PULLED = 2;
+   */
+  PULLED = 2,
+
+  /**
+   * It is pulled because it is older than what the inbox holds (--feed-keep, --feed-window), or because the reader has no inbox. Pages
+   * merge all outboxes there.
+   *
+   * @generated from enum value: PIN_DELIVERY_BELOW_FLOOR = 3;
+   */
+  BELOW_FLOOR = 3,
+}
+
+/**
+ * Describes the enum skein.v1.PinDelivery.
+ */
+export const PinDeliverySchema: GenEnum<PinDelivery> = /*@__PURE__*/
+  enumDesc(file_skein_v1_feed_service, 3);
+
+/**
  * Answers what is new. Reads carry at_least and answers carry the position they were read at, as in
  * GraphService. A feed is all living pins on the boards that the reader follows, less the pins of whom the
  * reader mutes and of whom a block separates from the reader. A running session (the pages that follow from one
@@ -726,6 +1213,17 @@ export const FeedService: GenService<{
     methodKind: "unary";
     input: typeof ReadFeedRequestSchema;
     output: typeof ReadFeedResponseSchema;
+  },
+  /**
+   * CountNewer counts the entries of a feed above the top of an earlier page, up to 100, as for a badge: those that ReadFeed returns
+   * with the same options and newer_than. The order is NEWEST.
+   *
+   * @generated from rpc skein.v1.FeedService.CountNewer
+   */
+  countNewer: {
+    methodKind: "unary";
+    input: typeof CountNewerRequestSchema;
+    output: typeof CountNewerResponseSchema;
   },
   /**
    * ListPins lists the living pins of a user or of one board, newest first; equal times by id.
@@ -758,6 +1256,29 @@ export const FeedService: GenService<{
     methodKind: "unary";
     input: typeof BatchGetViewerStateRequestSchema;
     output: typeof BatchGetViewerStateResponseSchema;
+  },
+  /**
+   * ListLikes lists the items that a user likes, newest first; equal times by id. A process without the counters answers
+   * "unimplemented".
+   *
+   * @generated from rpc skein.v1.FeedService.ListLikes
+   */
+  listLikes: {
+    methodKind: "unary";
+    input: typeof ListLikesRequestSchema;
+    output: typeof ListLikesResponseSchema;
+  },
+  /**
+   * ExplainPin answers why a pin is, or is not, in a reader's feed: the feed that ReadFeed returns with the same options at the same
+   * position, from its first page to its last. It is for support and for tests. It may read the whole feed, and counts as an expensive
+   * call, as a page by heat does.
+   *
+   * @generated from rpc skein.v1.FeedService.ExplainPin
+   */
+  explainPin: {
+    methodKind: "unary";
+    input: typeof ExplainPinRequestSchema;
+    output: typeof ExplainPinResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_skein_v1_feed_service, 0);
