@@ -93,7 +93,7 @@ func TestGoldenData(t *testing.T) {
 				if err := s.start(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				mustAnswer(t, s, "skein", string(kept), way == "its archive")
+				mustAnswer(t, s, "skein", string(kept), way == "its archive", nil)
 				mustSkein(t, s, "skein", "", "replay", "verify", "--share", "1")
 				// It takes new facts, and goes on with them after a restart.
 				at := mustSkein(t, s, "skein", `{"userFollowed":{"userId":"u1","targetUserId":"later"}}`, "publish", "--visible")
