@@ -4,7 +4,7 @@ package projections
 type Engine struct {
 	// MemtableBytes are in memory and not yet in a table.
 	MemtableBytes uint64
-	// Sublevels is how many tables of level 0 one look-up may ask, ReadAmplification how many of all levels.
+	// Sublevels is how many tables of level 0 one lookup may ask, ReadAmplification how many of all levels.
 	Sublevels, ReadAmplification int
 	// CompactionDebt is how many bytes are to be compacted until the tables are in order, Compacting how many compactions are
 	// under way.
@@ -13,7 +13,7 @@ type Engine struct {
 	// Flushes and Compactions have ended, and wrote so many bytes.
 	Flushes, Compactions         uint64
 	FlushedBytes, CompactedBytes uint64
-	// TableHits and TableMisses count look-ups of open tables.
+	// TableHits and TableMisses count lookups of open tables.
 	TableHits, TableMisses uint64
 	// Snapshots are open: one for the position that is served, and more while older ones are read.
 	Snapshots int

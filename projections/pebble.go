@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// bloomBits per key: a look-up that misses, as most do, reads no table but 1 in 100 times.
+	// bloomBits per key: a lookup that misses, as most do, reads no table but 1 in 100 times.
 	bloomBits = 10
 	// maxMemtables and maxSublevels are where a fold waits for flushes and compactions. Pebble would wait too, but
 	// inside a commit, and for ever if its disk fails: then nobody could close the store.
@@ -37,7 +37,7 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	o.FormatMajorVersion = format
 	o.MemTableSize = uint64(b.FlushBytes)
 	o.MemTableStopWritesThreshold, o.L0StopWritesThreshold = 1<<10, 1<<10
-	// Flushed tables span the key space and pile up in level 0, where every look-up asks each of them.
+	// Flushed tables span the key space and pile up in level 0, where every lookup asks each of them.
 	o.L0CompactionThreshold = 2
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
 	// One size for all levels makes splits of a compaction, not more tables than needed.
@@ -214,7 +214,7 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 // Fatalf does not return.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
 	if len(args) == 1 {
-		if err, ok := args[0].(error); ok && format == "%s" { // who asks what it was shall find it
+		if err, ok := args[0].(error); ok && format == "%s" { // a caller that asks for the cause must find it
 			l.s.engineFailed(fmt.Errorf("storage engine: %w", err))
 			return
 		}

@@ -272,7 +272,7 @@ func (s *Store) closeAfter(patience <-chan struct{}) error {
 	if s.queryCache != nil {
 		s.queryCache.Close()
 	}
-	s.folding.Unlock() // who waits for it shall not wait for views, but hear that the store is closed
+	s.folding.Unlock() // a waiter must not wait for views, but hear that the store is closed
 	if open := s.snapshots.wait(patience, closeWait); open != nil {
 		return errors.Join(err, open)
 	}

@@ -305,7 +305,7 @@ func (l *load) end(ctx context.Context) {
 	for _, s := range l.slowest {
 		slowest.publish, slowest.read = max(slowest.publish, s.publish), max(slowest.read, s.read)
 	}
-	l.t.Logf("%d calls, %d made again at the second address; publishing took %v at the most, reading %v",
+	l.t.Logf("%d calls, %d made again at the second address; publishing took %v at most, reading %v",
 		l.calls.Load(), l.again.Load(), slowest.publish, slowest.read)
 	if l.t.Failed() {
 		return

@@ -60,7 +60,7 @@ type Status struct {
 	Unexplained uint64
 	// Waiting are findings for whose repair there is no disk. It is tried again after [Config.DiskRetry].
 	Waiting int
-	// NoDisk has the projections that are not verified for want of disk, and how much that takes.
+	// NoDisk has the projections that are not verified for lack of disk, and how much that takes.
 	NoDisk map[string]string
 	// Differences from the log were found in stores, and Repaired rows of them, by projection.
 	Differences, Repaired map[string]uint64

@@ -75,7 +75,7 @@ func (o *Options) fill() {
 const (
 	// shadowMemory is less than a build takes, since a shadow is folded all the time, and read once.
 	shadowMemory = 192 << 20
-	// longestWork is what is taken for work at the most of what a piece took: more was waiting for the log.
+	// longestWork is what is taken for work at most of what a piece took: more was waiting for the log.
 	longestWork = 250 * time.Millisecond
 	// readBytes of the log are folded between two rests.
 	readBytes = 256 << 10

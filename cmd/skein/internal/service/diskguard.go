@@ -58,8 +58,8 @@ func newDiskGuard(dir string, reserve uint64, logger *slog.Logger) *diskGuard {
 		reserve: reserve, logger: logger, resumed: make(chan struct{}),
 		leftD:   describe("skein_disk_free_bytes", "Free disk where the data directory is."),
 		keptD:   describe("skein_disk_reserve_bytes", "Free disk below which Publish is refused."),
-		refuseD: describe("skein_disk_refusing", "1 while Publish is refused for want of disk."),
-		stop:    describe("skein_disk_paused", "1 while the projections fold no more for want of disk."),
+		refuseD: describe("skein_disk_refusing", "1 while Publish is refused for lack of disk."),
+		stop:    describe("skein_disk_paused", "1 while the projections fold no more for lack of disk."),
 	}
 	g.look()
 	return g
