@@ -55,7 +55,7 @@ type Limits struct {
 	IOTimeout time.Duration
 	// IdleTimeout is how long a connection without requests stays open. Default 2 min.
 	IdleTimeout time.Duration
-	// DrainDelay is for how long after the order to stop everything goes on but that /readyz says no, so that a
+	// DrainDelay is for how long after the order to stop everything continues but that /readyz says no, so that a
 	// balancer that asks it now and then looks elsewhere first. Default none.
 	DrainDelay time.Duration
 	// ShutdownTimeout is how long calls under way may take after that. Default 30 s.

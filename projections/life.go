@@ -22,7 +22,7 @@ const (
 	Failed
 	Stopped
 	// Outdated is a [Live] whose generation was built by another fold, or with other settings, than the program has: it does
-	// not go on, and answers from where it stands, if its rows can be read, until it is rebuilt.
+	// not continue, and answers from where it stands, if its rows can be read, until it is rebuilt.
 	Outdated
 	// Held is in front of a hole of the log ([events.ErrHole]): queries are answered from there, and the fold continues by
 	// itself when the hole is closed or accepted.
@@ -39,7 +39,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state_%d", uint8(s))
 }
 
-// CaughtUp reports whether the projection has caught up with the head of the log as of the start, and goes on.
+// CaughtUp reports whether the projection has caught up with the head of the log as of the start, and continues.
 func (s State) CaughtUp() bool { return s == Ready || s == Rebuilding }
 
 // life is what others may know and wait for: it has its own lock, under which no call leaves the package but that

@@ -86,7 +86,7 @@ func (s *Store) opened(o *pebble.Options) (*pebble.DB, error) {
 	}
 }
 
-// openingFailed is called where Pebble cannot go on while it opens. Once it may return, as the opening may report the error itself.
+// openingFailed is called where Pebble cannot continue while it opens. Once it may return, as the opening may report the error itself.
 func (s *Store) openingFailed(err error) {
 	if s.opening.failures.Add(1) == 1 {
 		return
@@ -139,7 +139,7 @@ func (s *Store) diskFailed(err error) {
 	_ = s.life.fail(err)
 }
 
-// engineFailed is called where Pebble cannot go on, as when it does not know what of its manifest is on disk. It must
+// engineFailed is called where Pebble cannot continue, as when it does not know what of its manifest is on disk. It must
 // not return there, and is not the end of the process but of this projection: the goroutine ends, which gives back its
 // locks, and what Pebble holds is given up.
 func (s *Store) engineFailed(err error) {
@@ -156,8 +156,8 @@ func (s *Store) engineFailed(err error) {
 // fence stands between Pebble and the file system.
 //
 // It lets a failed store write no more tables: Pebble retries a failed flush at once and for ever. When Pebble could not
-// go on, its goroutines that write tables stay where they would write next, which is without locks: what Pebble has in
-// memory is half changed then, and to go on with it, even to clean up after an error, may be a panic.
+// continue, its goroutines that write tables stay where they would write next, which is without locks: what Pebble has in
+// memory is half changed then, and to continue with it, even to clean up after an error, may be a panic.
 //
 // It also syncs the directory before Pebble names a new manifest as the present one: Pebble syncs both names together,
 // so on a file system that does not keep their order a power cut could leave the second without the first.

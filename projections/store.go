@@ -30,7 +30,7 @@ func NewCache(bytes int64) *Cache { return pebble.NewCache(bytes) }
 var (
 	// ErrFingerprint: the store was built by another fold, or with other settings (I4).
 	ErrFingerprint = errors.New("projections: the store was built differently")
-	// ErrStopped: the projection does not go on by itself.
+	// ErrStopped: the projection does not continue by itself.
 	ErrStopped = errors.New("projections: stopped")
 	// ErrClosed is the ErrStopped of a store that was closed.
 	ErrClosed = fmt.Errorf("%w: the store is closed", ErrStopped)
@@ -42,7 +42,7 @@ var (
 	ErrInUse = errors.New("projections: the store is in use by another process")
 	// ErrCorrupt: files that are damaged, or a row that neither the runtime nor a fold can have written, see [RowError].
 	ErrCorrupt = errors.New("projections: corrupt store")
-	// ErrLog: the envelopes do not go on where the store stands.
+	// ErrLog: the envelopes do not continue where the store stands.
 	ErrLog = errors.New("projections: not the log of this store")
 )
 
@@ -124,11 +124,11 @@ type Store struct {
 	holding  holding
 	fence    *fence
 	db       *pebble.DB
-	// open is set once the opening went well, broken when Pebble could not go on and must be left alone.
+	// open is set once the opening went well, broken when Pebble could not continue and must be left alone.
 	open, broken atomic.Bool
 	// slowDisk counts operations that took the disk seconds.
 	slowDisk atomic.Uint64
-	// opening tells of errors of Pebble while it opens: how many, and one if they would go on for ever.
+	// opening tells of errors of Pebble while it opens: how many, and one if they would continue for ever.
 	opening struct {
 		failures atomic.Int64
 		hopeless chan error
@@ -240,7 +240,7 @@ func (s *Store) Projection() Projection { return s.opts.Projection }
 // Dir returns the directory of the generation.
 func (s *Store) Dir() string { return s.dir }
 
-// Cursor returns where the last whole envelope ends: a reader goes on from there.
+// Cursor returns where the last whole envelope ends: a reader continues from there.
 func (s *Store) Cursor() events.Cursor {
 	s.folding.Lock()
 	defer s.folding.Unlock()

@@ -41,7 +41,7 @@ const (
 	// maxCachedEdges is how many edges a user may have who is kept.
 	maxCachedEdges = 1 << 14
 	// rowsAMiss is how many rows may be read to make an entry for every question that it would have answered: as long as
-	// there were fewer, to go on reading single rows costs less.
+	// there were fewer, to continue reading single rows costs less.
 	rowsAMiss = 16
 )
 

@@ -15,7 +15,7 @@ var ErrExpired = errors.New("inbox: the session has expired")
 // ErrMark is returned for bytes that are no mark of the question.
 var ErrMark = errors.New("inbox: not a mark of this list")
 
-// SessionLife is how long, in log time, a session by heat goes on.
+// SessionLife is how long, in log time, a session by heat continues.
 const SessionLife events.Micros = 3600 * 1_000_000
 
 // Order is an order of a feed.
@@ -42,7 +42,7 @@ type Pin struct {
 	Score int64
 }
 
-// Mark is a place in a list, with what the session needs to go on. It is opaque, and stays right whatever is written
+// Mark is a place in a list, with what the session needs to continue. It is opaque, and stays right whatever is written
 // meanwhile (I9).
 type Mark []byte
 

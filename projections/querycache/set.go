@@ -21,7 +21,7 @@ type Set[V any] struct {
 	buckets []bucket[V]
 	// ghosts are the owners that were asked about and have no entry: the high bits of their hash, and how often.
 	ghosts []atomic.Uint32
-	// hand is the bucket at which the search for what makes room goes on.
+	// hand is the bucket at which the search for what makes room continues.
 	hand atomic.Uint64
 	// making is held while an entry of the stripe is made: nothing is made twice at a time.
 	making [stripes]struct {

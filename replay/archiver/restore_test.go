@@ -129,7 +129,7 @@ func restore(t *testing.T, o RestoreOptions) Restored {
 	return r
 }
 
-// TestRestoreLostLog: of a log that is gone, what is archived is the log again, and goes on; again, when it is lost again.
+// TestRestoreLostLog: of a log that is gone, what is archived is the log again, and continues; again, when it is lost again.
 func TestRestoreLostLog(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := open(t, t.TempDir(), nil)

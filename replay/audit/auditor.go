@@ -125,7 +125,7 @@ func NewAuditor(c Config) *Auditor {
 	return &Auditor{
 		cfg: c, repairs: make(chan repairOrder), written: make(chan struct{}, 1), queued: map[Entity]struct{}{},
 		unexplained: map[Entity]struct{}{}, repairStore: verify.Repair,
-		// Audits and shadows go on side by side, each with one half.
+		// Audits and shadows continue side by side, each with one half.
 		pace: replay.Pace{Share: min(c.Share, 1) / 2},
 		status: Status{
 			Findings: map[string]uint64{}, Differences: map[string]uint64{}, Repaired: map[string]uint64{},

@@ -157,7 +157,7 @@ func (s *side) next() {
 		s.skipUnwanted(s.it.Next())
 		return
 	}
-	// A row that cannot be read ends an iterator: the next one goes on behind it.
+	// A row that cannot be read ends an iterator: the next one continues behind it.
 	from := append(bytes.Clone(s.bad.Key), 0)
 	s.it, s.bad = s.r.Iter(nil, nil), nil
 	s.skipUnwanted(s.it.SeekGE(from))

@@ -33,7 +33,7 @@ type Options struct {
 	// Margin is how much disk stays free, in bytes; 0 means 256 MiB.
 	Margin uint64
 	// Hold is how long rows of both stores are compared at one position, which keeps on disk, and of the live store in memory
-	// tables, what has been replaced since: then the comparison goes on at a later one. 0: 10 minutes.
+	// tables, what has been replaced since: then the comparison continues at a later one. 0: 10 minutes.
 	Hold time.Duration
 	// Pace holds back what is done while nothing waits for it.
 	Pace replay.Pace

@@ -16,9 +16,9 @@ import (
 )
 
 // diskGuard keeps part of the disk of the data directory free. What writes stops in order, while there is room for each to stop
-// well, and goes on when there is room again:
+// well, and continues when there is room again:
 //
-//	free ≥ reserve        everything goes on
+//	free ≥ reserve        everything continues
 //	     < reserve        Publish is refused
 //	     < reserve / 2    the projections fold no more: what they answer grows old, and says so
 //
@@ -102,7 +102,7 @@ func (g *diskGuard) run(ctx context.Context) error {
 	}
 }
 
-// look looks at the disk once. What was stopped goes on when a tenth more is free than where it stopped.
+// look looks at the disk once. What was stopped continues when a tenth more is free than where it stopped.
 func (g *diskGuard) look() {
 	free, total, err := g.free()
 	if err != nil {
