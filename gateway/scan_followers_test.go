@@ -76,7 +76,7 @@ func TestScanFollowers(t *testing.T) {
 	if got, again := w.scan(scanUser("star", end, ""), nil); len(got) != 0 || again == "" {
 		t.Errorf("after the end: %v, token %q", got, again)
 	}
-	// Broken off after each message in turn, it continues where it was.
+	// Interrupted after each message in turn, it continues where it was.
 	var pieces []string
 	token := ""
 	for range 3 {

@@ -22,7 +22,7 @@ type Engine struct {
 	SlowDisk, Waits uint64
 }
 
-// Engine tells how the storage engine is; not ok: there is none at the moment. It is for metrics: not for every query.
+// Engine reports how the storage engine is; not ok: there is none at the moment. It is for metrics: not for every query.
 func (s *Store) Engine() (e Engine, ok bool) {
 	s.using.RLock()
 	defer s.using.RUnlock()
@@ -46,7 +46,7 @@ func (s *Store) Engine() (e Engine, ok bool) {
 	return e, true
 }
 
-// Engine tells how the storage engine of the generation that serves is.
+// Engine reports how the storage engine of the generation that serves is.
 func (l *Live) Engine() (e Engine, ok bool) {
 	if s := l.Serving(); s != nil {
 		return s.Engine()

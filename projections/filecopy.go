@@ -112,7 +112,7 @@ func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
 	}
 }
 
-// copyFiles copies what is flushed, and tells where that ends and whether that is a whole position.
+// copyFiles copies what is flushed, and reports where that ends and whether that is a whole position.
 func (s *Store) copyFiles(ctx context.Context, dir string) (cursor events.Cursor, whole bool, err error) {
 	if err := s.linkFiles(ctx, dir); err != nil {
 		return cursor, false, err

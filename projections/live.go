@@ -376,7 +376,7 @@ func (l *Live) Rejects(after uint64, n int) (rejects []KeptReject, total uint64,
 	return rejects, total, err
 }
 
-// Status tells how the projection is. It is for people and metrics: not for every query.
+// Status reports how the projection is. It is for people and metrics: not for every query.
 func (l *Live) Status() Status {
 	s := l.serving.Load()
 	var st Status

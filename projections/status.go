@@ -47,7 +47,7 @@ func (st Status) Lag(now time.Time) time.Duration {
 	return max(0, now.Sub(st.Cursor.LastTime.Time()))
 }
 
-// Status tells how the projection is. It is for people and metrics: not for every query.
+// Status reports how the projection is. It is for people and metrics: not for every query.
 func (s *Store) Status() Status {
 	if s.folding.TryLock() {
 		s.flush.poll(s)

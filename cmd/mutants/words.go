@@ -21,7 +21,7 @@ var avoided = []avoidedPhrase{
 	{"tell", regexp.MustCompile(`\btells? whether\b`), "reports whether"},
 	{"tells that", regexp.MustCompile(`\btells that\b`), "reports that"},
 	{"; ", regexp.MustCompile(`; (0|-1|nil|empty): `), "; 0 means …, or 0 disables it"},
-	{" off", regexp.MustCompile(`\bbr(eaks?|oke|oken) off\b`), "interrupted"},
+	{" off", regexp.MustCompile(`\b[Bb]r(eaks?|eaking|oke|oken) off\b`), "interrupted"},
 	{"asks nobody", regexp.MustCompile(`\basks nobody\b`), "authentication is off"},
 	{"on this machine only", regexp.MustCompile(`\blistens on this machine only\b`), "binds to loopback"},
 	{"who is not known", regexp.MustCompile(`\bwho is not known\b`), "an unauthenticated caller"},
@@ -43,9 +43,13 @@ var avoided = []avoidedPhrase{
 	{"our", regexp.MustCompile(`\b([Cc]ol|[Ff]lav|[Bb]ehavi|[Nn]eighb|[Hh]on)our`), "the American spelling"},
 }
 
-// avoidedInPages are phrases that pages avoid as well. Comments still have some of them.
+// avoidedHere are phrases that Go files and pages avoid as well. The protos, and the reference that is made of them, still have some.
+var avoidedHere = []avoidedPhrase{
+	{"tells ", regexp.MustCompile(`\btells (how|what|when|where|which|who|why)\b`), "reports, says"},
+}
+
+// avoidedInPages are phrases that pages avoid besides. Comments still have some of them.
 var avoidedInPages = []avoidedPhrase{
-	{"tells ", regexp.MustCompile(`\btells (how|nothing|what|when|where|which|who|why)\b`), "reports, says"},
 	{" on", regexp.MustCompile(`\b(goes|went) on\b`), "continues"},
 	{"me", regexp.MustCompile(`\bc(omes|ame) to (be|have|this|that|its)\b`), "becomes, reaches"},
 	{"tops of outboxes", regexp.MustCompile(`\b[Tt]ops of outboxes\b`), "cached outbox heads"},
@@ -80,8 +84,11 @@ func checkWords(repo fs.FS) (problems []string, err error) {
 			return err
 		}
 		phrases := avoided
-		if path.Ext(name) == ".md" && !slices.Contains(notPages, name) {
-			phrases = slices.Concat(avoided, avoidedInPages)
+		switch ext := path.Ext(name); {
+		case ext == ".go":
+			phrases = slices.Concat(avoided, avoidedHere)
+		case ext == ".md" && !slices.Contains(notPages, name):
+			phrases = slices.Concat(avoided, avoidedHere, avoidedInPages)
 		}
 		number := 0
 		for line := range strings.Lines(string(data)) {

@@ -16,7 +16,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 )
 
-// configCmd tells what serve would run with. It has the flags of serve, and the part of the configuration file that is for serve.
+// configCmd says what serve would run with. It has the flags of serve, and the part of the configuration file that is for serve.
 type configCmd struct {
 	serveCmd `embed:""`
 

@@ -168,7 +168,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	return errors.Join(err, a.Close(context.WithoutCancel(ctx)))
 }
 
-// check tells what a start would find, and fails if a store would be rebuilt.
+// check says what a start would find, and fails if a store would be rebuilt.
 func (c *serveCmd) check(ctx context.Context, o service.Options, std *command.Streams) (err error) {
 	if c.NATS == "" && c.Archive == "" {
 		if _, err := os.Stat(o.Dir); errors.Is(err, os.ErrNotExist) { // to look for an archive would make it

@@ -147,7 +147,7 @@ type ClassInfo struct {
 	Events uint64
 }
 
-// Info tells what the archive holds, from the manifest alone.
+// Info says what the archive holds, from the manifest alone.
 func (a *Archive) Info() Info {
 	m := a.current()
 	info := Info{Place: a.bucket.String(), Epoch: m.epoch, End: m.end, Envelopes: m.envelopes}

@@ -60,7 +60,7 @@ type Feed struct {
 	// Heat has the scores of the order Hot, and Ranked is how many of the newest pins are ranked.
 	Heat   Heat
 	Ranked int
-	// Hide tells which of some items are to be left out; nil means none.
+	// Hide reports which of some items are to be left out; nil means none.
 	Hide func(items []string) (hide []bool, err error)
 }
 
@@ -197,7 +197,7 @@ func (q *Queries) PinCount(owner string, board *string) (int64, error) {
 	return readCount(q.r, projections.AppendKey(nil, tagPinCount, owner))
 }
 
-// LastActive tells when the reader was last said to be active; 0 means never.
+// LastActive reports when the reader was last said to be active; 0 means never.
 func (q *Queries) LastActive(reader string) (events.Micros, error) {
 	r, _, err := readReader(q.r, projections.AppendKey(nil, tagReader, reader))
 	return r.active, err

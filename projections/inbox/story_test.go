@@ -46,7 +46,7 @@ func (s *story) do(list ...events.Event) {
 	}
 }
 
-// outboxes tells how many outboxes a page of n opens.
+// outboxes reports how many outboxes a page of n opens.
 func (s *story) outboxes(reader string, n int) int {
 	s.t.Helper()
 	return page(s.t, s.s, inbox.Feed{Reader: reader}, n).Outboxes

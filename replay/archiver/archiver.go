@@ -108,7 +108,7 @@ func New(o Options) *Archiver {
 	return &Archiver{opt: o, asked: make(chan request)}
 }
 
-// Status tells what the archiver does.
+// Status says what the archiver does.
 func (a *Archiver) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -27,7 +27,7 @@ type RestoreOptions struct {
 	Stores map[string]events.Cursor
 }
 
-// Restored tells how a log was restored, and what of it is missing.
+// Restored reports how a log was restored, and what of it is missing.
 type Restored struct {
 	Log   events.LogID
 	Epoch uint32
@@ -226,7 +226,7 @@ func salvage(ctx context.Context, a *archive.Archive, log *eventlog.Log) (report
 	return report, err
 }
 
-// fate tells what becomes of a store. It asks of the archive what a reader will ask.
+// fate says what becomes of a store. It asks of the archive what a reader will ask.
 func (r *Restored) fate(ctx context.Context, a *archive.Archive, name string, c events.Cursor) StoreFate {
 	f := StoreFate{Name: name, Cursor: c}
 	if r.Salvaged != nil {

@@ -74,7 +74,7 @@ func (w *world) cursors(to uint64) []events.Cursor {
 	return list
 }
 
-// follow publishes one follow with an event id, and tells where it is.
+// follow publishes one follow with an event id, and reports where it is.
 func (w *world) follow(follower, id string) events.Position {
 	w.t.Helper()
 	p, err := w.log.NewPublisher(eventlog.PublisherOptions{})

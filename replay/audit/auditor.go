@@ -135,7 +135,7 @@ func NewAuditor(c Config) *Auditor {
 	}
 }
 
-// Status tells what was done so far.
+// Status says what was done so far.
 func (a *Auditor) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -147,7 +147,7 @@ func (a *Auditor) Status() Status {
 	return s
 }
 
-// observe tells what was done so far to whoever wants to know at once.
+// observe says what was done so far to whoever wants to know at once.
 func (a *Auditor) observe() {
 	if a.cfg.Observe != nil {
 		a.cfg.Observe(a.Status())

@@ -44,7 +44,7 @@ type Options struct {
 	Buckets []bucket.Bucket
 }
 
-// Report tells what was done, and what was not.
+// Report says what was done, and what was not.
 type Report struct {
 	// Deleted is the position of the user_deleted event. What is after it is of a new life, and was left alone.
 	Deleted events.Position

@@ -193,7 +193,7 @@ func (s *side) skipUnwanted(ok bool) {
 // close ends the walk. What it met was reported by then.
 func (s *side) close() { _ = s.it.Close() }
 
-// rowFilter tells which rows are compared.
+// rowFilter reports which rows are compared.
 type rowFilter struct {
 	projection projections.Projection
 	// partitions are the wanted ones; nil means all rows are.

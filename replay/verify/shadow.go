@@ -26,7 +26,7 @@ type Options struct {
 	New func() projections.Projection
 	// Source reads the log.
 	Source projections.Source
-	// Disk tells what the live store takes on disk, and how much is free where the shadow goes; nil disables it.
+	// Disk says what the live store takes on disk, and how much is free where the shadow goes; nil disables it.
 	Disk func() (store, free uint64, err error)
 	// Memory is about how many bytes a shadow may take; 0 means 192 MiB.
 	Memory int

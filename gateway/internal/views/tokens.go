@@ -36,7 +36,7 @@ func (d Demand) BadToken(cause error) error {
 	return d.Refused(fmt.Sprintf("%s: send %s exactly as it came, with the same parameters, or nothing to begin again", cause, want), cause)
 }
 
-// TokenError tells what is wrong with a token that was good for the key ring and not for the projection.
+// TokenError says what is wrong with a token that was good for the key ring and not for the projection.
 func (d Demand) TokenError(err error) error {
 	switch {
 	case errors.Is(err, inbox.ErrExpired):
