@@ -47,7 +47,7 @@ type mark struct {
 	last Micros
 }
 
-// NewDecoder returns a decoder that goes on after the cursor. It must be fed the envelopes from
+// NewDecoder returns a decoder that continues after the cursor. It must be fed the envelopes from
 // [Decoder.WarmFrom] on.
 func NewDecoder(from Cursor) *Decoder {
 	d := &Decoder{from: from, cur: from}
@@ -127,7 +127,7 @@ func (d *Decoder) warmed(now Cursor) error {
 	}
 	d.warming = false
 	if d.lost && now != d.from && (now.Checksum == d.from.Checksum || now.Checksum == lostChecksum) {
-		// The cursor is of a store that folded what was lost since. Times go on after those that it knows.
+		// The cursor is of a store that folded what was lost since. Times continue after those that it knows.
 		d.cur.LastTime = max(d.cur.LastTime, d.from.LastTime)
 		return nil
 	}

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// Kind tells what happened. Its number is that of the field in the oneof of the Event message and never changes.
+// Kind says what happened. Its number is that of the field in the oneof of the Event message and never changes.
 type Kind uint8
 
 // The kinds of events. See proto/skein/v1/event.proto for their meaning.

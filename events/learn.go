@@ -68,5 +68,5 @@ func (d *Decoder) Learned(to Cursor, repeats []Repeat) error {
 	return nil
 }
 
-// ContinueFrom sets the last time given, of a decoder that could not read all that was before: times go on after it.
+// ContinueFrom sets the last time given, of a decoder that could not read all that was before: times continue after it.
 func (d *Decoder) ContinueFrom(last Micros) { d.cur.LastTime = last }

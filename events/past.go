@@ -8,7 +8,7 @@ import "context"
 // Errors that wrap [ErrPastDamaged], [ErrRewritten] or [ErrTrimmed] end the reading for good; all others are taken to pass, such
 // as those of a bucket that cannot be reached, and the reading begins again where it was.
 type Past interface {
-	// End returns the cursor after the last archived envelope; Seq 0: nothing is archived. A reader of the stream goes on
+	// End returns the cursor after the last archived envelope; Seq 0: nothing is archived. A reader of the stream continues
 	// there.
 	End() Cursor
 	// Read returns a reader of what comes after a cursor, which must not be after the end. Kinds are those wanted: what only

@@ -43,7 +43,7 @@ func ParsePosition(s string) (Position, error) {
 	return p.Position, err
 }
 
-// Cursor is what a reader must know to go on after an envelope as if it had never stopped. It is committed with
+// Cursor is what a reader must know to continue after an envelope as if it had never stopped. It is committed with
 // the rows that it stands for (I3) and checked against the log at start and at every reconnect.
 type Cursor struct {
 	Log   LogID

@@ -85,7 +85,7 @@ func TestBatchGetCounters(t *testing.T) {
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Error(diff)
 	}
-	// The log goes on, and with it the counts.
+	// The log continues, and with it the counts.
 	at = w.publish(&skeinv1.Event{Kind: &skeinv1.Event_Unliked{Unliked: &skeinv1.Unliked{UserId: "ann", ItemId: "b1"}}})
 	if n := w.countersOf(at, countsOfItem("b1"))[0].GetLikeCount(); n != 1 {
 		t.Errorf("%d likes", n)

@@ -79,7 +79,7 @@ func oldLog(t *testing.T, evs ...*skeinv1.Event) archivedLog {
 	return all
 }
 
-// Positions and page tokens of the epoch before are good as far as the present one goes on from it, and others are refused.
+// Positions and page tokens of the epoch before are good as far as the present one continues from it, and others are refused.
 func TestPositionsOfTheEpochBefore(t *testing.T) {
 	all := oldLog(t, follow("ann", "bob"), follow("cid", "bob"), follow("dan", "bob"))
 	head := all[1].Cursor

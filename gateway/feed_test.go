@@ -360,7 +360,7 @@ func TestFeedTokensDemandTheirPosition(t *testing.T) {
 	}
 }
 
-// Two processes over one log go on with each other's pages, also if one pushes to inboxes what the other merges.
+// Two processes over one log continue with each other's pages, also if one pushes to inboxes what the other merges.
 func TestFeedsOfTwoProcesses(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	other := w.replica(withFeeds, func(o *worldOptions) { o.inbox.Threshold, o.inbox.Keep = 0, 24 })

@@ -138,7 +138,7 @@ func (c *frontConn) converse() (elsewhere bool) {
 	}
 }
 
-// secured does the handshake of TLS, and reports whether the loop may go on: who speaks HTTP/2, or failed, is one for net/http.
+// secured does the handshake of TLS, and reports whether the loop may continue: who speaks HTTP/2, or failed, is one for net/http.
 func (c *frontConn) secured() bool {
 	conn, ok := c.conn.(*tls.Conn)
 	if !ok {

@@ -343,7 +343,7 @@ func forget(m protoreflect.Message) {
 	}
 }
 
-// Events are appended whole or refused with a reason each, in every encoding, and the service goes on.
+// Events are appended whole or refused with a reason each, in every encoding, and the service continues.
 func FuzzPublish(f *testing.F) {
 	w := newFuzzWorld(f)
 	for seed := range 16 {

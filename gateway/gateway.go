@@ -66,7 +66,7 @@ type Options struct {
 	Report func(context.Context, *skeinv1.GetStatusResponse)
 	// Room says why nothing may be published at the moment, with [ErrNoRoom], or is nil. Default: there is always room.
 	Room func() error
-	// Gate tells who calls. Without it whoever reaches the port may do everything.
+	// Gate identifies callers. Without it whoever reaches the port may do everything.
 	Gate *access.Gate
 	// Certificates are those of the server. Without them [Server.Run] speaks no TLS.
 	Certificates *access.Certificates

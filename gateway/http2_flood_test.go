@@ -23,7 +23,7 @@ type h2Client struct {
 	*http2.Framer
 	t    *testing.T
 	conn net.Conn
-	// ended tells how the server ended the connection: by its GOAWAY, or not.
+	// ended reports how the server ended the connection: by its GOAWAY, or not.
 	ended chan error
 	// reset gets the streams that the server ended without their answer.
 	reset chan uint32

@@ -26,7 +26,7 @@ type Limits struct {
 	// RequestBytes is how many bytes of requests, as they came and decoded, and of answers that wait for their clients, all
 	// calls together may hold; one caller may hold a quarter. Default 256 MiB. It should be an eighth of what the process may have.
 	RequestBytes int
-	// ShedAfter is how long calls that have come may wait until they are begun, for want of processors; above it a part of them is
+	// ShedAfter is how long calls that have come may wait until they are begun, for lack of processors; above it a part of them is
 	// refused as OVERLOADED. Default 500 ms; negative: nothing is refused for that.
 	ShedAfter time.Duration
 	// Connections is how many may be open together, and half of them from one address. Beyond it one on which no call is worked
@@ -55,7 +55,7 @@ type Limits struct {
 	IOTimeout time.Duration
 	// IdleTimeout is how long a connection without requests stays open. Default 2 min.
 	IdleTimeout time.Duration
-	// DrainDelay is for how long after the order to stop everything goes on but that /readyz says no, so that a
+	// DrainDelay is for how long after the order to stop everything continues but that /readyz says no, so that a
 	// balancer that asks it now and then looks elsewhere first. Default none.
 	DrainDelay time.Duration
 	// ShutdownTimeout is how long calls under way may take after that. Default 30 s.

@@ -46,7 +46,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestPublishWithoutRoom: while there is no room nothing is taken, reads go on, and so does Publish when there is room again.
+// TestPublishWithoutRoom: while there is no room nothing is taken, reads continue, and so does Publish when there is room again.
 func TestPublishWithoutRoom(t *testing.T) {
 	var none atomic.Bool
 	w := newWorld(t, func(o *worldOptions) {

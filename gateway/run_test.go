@@ -188,7 +188,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 	_ = watch.Close()
 }
 
-// Before it stops accepting, the server says on /readyz that it stops, and goes on answering.
+// Before it stops accepting, the server says on /readyz that it stops, and continues answering.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *worldOptions) { o.Limits.DrainDelay = 10 * time.Second }) // time for two calls, however busy the machine is
@@ -274,7 +274,7 @@ func TestSlowClients(t *testing.T) {
 		}
 		conn.Close()
 	}
-	// A stream that is silent for longer than the limit, and has a listener, goes on: what is sent next arrives.
+	// A stream that is silent for longer than the limit, and has a listener, continues: what is sent next arrives.
 	var watch *connect.ServerStreamForClient[healthv1.HealthCheckResponse]
 	for { // on a busy machine the request itself may be too slow
 		var err error

@@ -76,7 +76,7 @@ func TestScanFollowers(t *testing.T) {
 	if got, again := w.scan(scanUser("star", end, ""), nil); len(got) != 0 || again == "" {
 		t.Errorf("after the end: %v, token %q", got, again)
 	}
-	// Broken off after each message in turn, it goes on where it was.
+	// Interrupted after each message in turn, it continues where it was.
 	var pieces []string
 	token := ""
 	for range 3 {
@@ -101,7 +101,7 @@ func TestScanFollowersOfABoard(t *testing.T) {
 	}
 }
 
-// A scan goes on with what the list has become, and holds no state of the store while the client takes its time: each
+// A scan continues with what the list has become, and holds no state of the store while the client takes its time: each
 // chunk is read when it is asked for.
 func TestScanWhileTheListChanges(t *testing.T) {
 	w := newWorld(t)

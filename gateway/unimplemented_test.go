@@ -41,7 +41,7 @@ func demandMethods(w *world, wantHere, wantAbsent int) {
 				if serr != nil {
 					t.Fatal(serr)
 				}
-				// One that goes on for ever has begun.
+				// One that continues for ever has begun.
 				for stream.Receive() {
 					if strings.HasSuffix(name, "EventService/Watch") {
 						break

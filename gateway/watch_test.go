@@ -94,7 +94,7 @@ func watched(t *testing.T, appendRaw func([]byte)) (want []*skeinv1.Event) {
 	return good
 }
 
-// A caller that is interrupted at any message and goes on from its position gets exactly the rest, with the same times.
+// A caller that is interrupted at any message and continues from its position gets exactly the rest, with the same times.
 func TestWatch(t *testing.T) {
 	source, appendRaw := stranger(t)
 	w := newWorld(t, source)

@@ -147,8 +147,8 @@ func (b *Batch) EachPartition(do func(partition uint8) error) error {
 }
 
 // Step is called by the fold of a large event wherever the event may be cut: where Apply, run again from the start,
-// would find what is done and go on. If the batch is large, what it has is committed with the position and a step
-// number, and the batch goes on empty. No iterator may be open. The fold must return the error.
+// would find what is done and continue. If the batch is large, what it has is committed with the position and a step
+// number, and the batch continues empty. No iterator may be open. The fold must return the error.
 func (b *Batch) Step() error {
 	if b.scans > 0 {
 		b.fail(errOpenScan)

@@ -34,7 +34,7 @@ type progress struct {
 	Seq uint64
 	// Slot is the first event that is not known to be finished; those before it are.
 	Slot uint16
-	// Step counts the commits inside that event. Its fold goes on by what they left behind; the number is for people.
+	// Step counts the commits inside that event. Its fold continues by what they left behind; the number is for people.
 	Step uint32
 }
 

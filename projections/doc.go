@@ -19,7 +19,7 @@
 // # What holds
 //
 // Rows and position are one commit (I3). Pebble's own write-ahead log is off, since the log is one: after a crash the
-// store is at the end of some commit, and goes on from the position in it. An event too large for one commit is cut at
+// store is at the end of some commit, and continues from the position in it. An event too large for one commit is cut at
 // [Batch.Step]; the checkpoint then also says how far that event is, and no query sees it in parts.
 //
 // A rebuild does not ask a store for its rows one after the other: it folds each partition in memory (memory.go, package build).

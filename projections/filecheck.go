@@ -22,7 +22,7 @@ type FileCheck struct {
 
 // CheckFiles reads every table of the store from its file, past the cache of blocks, and checks the checksums of all blocks. What
 // is folded by now is flushed before. The tables are kept by links in dir, which must not exist and is removed, so that fold and
-// compactions go on. Rest is called after each table with the time that it took.
+// compactions continue. Rest is called after each table with the time that it took.
 //
 // It fails when the files cannot be looked at. Damage is no error.
 func (s *Store) CheckFiles(

@@ -21,14 +21,14 @@ func (f Fingerprint) Differences(now Fingerprint) string { return f.differences(
 // Fingerprint returns what the store was built with.
 func (s *Store) Fingerprint() Fingerprint { return s.print }
 
-// loosely is how often the files are copied while the fold goes on, before it is held.
+// loosely is how often the files are copied while the fold continues, before it is held.
 const loosely = 3
 
 // Checkpoint makes a copy of the files of the store in dir, which must not exist, and returns the whole position that the
 // copy is at: that of the store at the call, or a later one. [Open] opens the copy as it would the store.
 //
 // Tables are hard links where the file system has them, so a copy takes little time and space at first; it keeps tables on
-// disk that the store has compacted away. Reading goes on all the time, and so does the fold, in all but rare cases: what
+// disk that the store has compacted away. Reading continues all the time, and so does the fold, in all but rare cases: what
 // is flushed ends with a commit at every moment (I3), and only a commit inside of an event that is larger than a batch is
 // no whole position. The copy is made again then, at last with the fold held.
 //
@@ -112,7 +112,7 @@ func (s *Store) flushAll(ctx context.Context) (events.Cursor, error) {
 	}
 }
 
-// copyFiles copies what is flushed, and tells where that ends and whether that is a whole position.
+// copyFiles copies what is flushed, and reports where that ends and whether that is a whole position.
 func (s *Store) copyFiles(ctx context.Context, dir string) (cursor events.Cursor, whole bool, err error) {
 	if err := s.linkFiles(ctx, dir); err != nil {
 		return cursor, false, err

@@ -25,7 +25,7 @@ func openCopy(t *testing.T, fs projections.FS, dir string, readOnly bool) *proje
 }
 
 // TestCheckpointWhileFolding copies a store again and again while it folds: each copy is the straight fold of the log up to
-// its position, and goes on from there.
+// its position, and continues from there.
 func TestCheckpointWhileFolding(t *testing.T) {
 	for name, bounds := range map[string]projections.Bounds{
 		"default":               {},

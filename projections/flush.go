@@ -141,7 +141,7 @@ func (s *Store) Flush() error {
 }
 
 // Compact brings the tables of the store into order, as compactions would in time, and what is in memory to disk before. It
-// may take minutes; folding and queries go on.
+// may take minutes; folding and queries continue.
 func (s *Store) Compact(ctx context.Context) error {
 	if err := s.Flush(); err != nil {
 		return err

@@ -194,7 +194,7 @@ func TestFailingFold(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			// Opened with a fold that is right again, it goes on where it was.
+			// Opened with a fold that is right again, it continues where it was.
 			s = open(t, projections.Options{FS: fs})
 			if err := s.Fold(envs); err != nil {
 				t.Fatal(err)

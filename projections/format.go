@@ -93,7 +93,7 @@ type Finalized struct {
 }
 
 // FinalizeFormat moves every generation of the stores of projections to the newest format. Nobody may have them open. With look
-// it only tells what it would do. It may be interrupted: what is moved stays so, and the next call does the rest.
+// it only says what it would do. It may be interrupted: what is moved stays so, and the next call does the rest.
 func FinalizeFormat(fs FS, dir string, list []Projection, look bool) (done []Finalized, err error) {
 	if fs == nil {
 		fs = vfs.Default

@@ -17,7 +17,7 @@ func IsRuntimeKey(key []byte) bool { return len(key) >= 3 && Tag(key[2]) <= Last
 // position may differ.
 func IsCheckpoint(key []byte) bool { return bytes.Equal(key, checkpointKey) }
 
-// DescribeRow tells what a row of the runtime says. It returns [ErrCorrupt] for a row that the runtime cannot have written.
+// DescribeRow says what a row of the runtime says. It returns [ErrCorrupt] for a row that the runtime cannot have written.
 // The rows of a projection are described by its own package, by [DescribeForm].
 func DescribeRow(key, value []byte) (*Description, error) {
 	if !IsRuntimeKey(key) || events.Shard(binary.BigEndian.Uint16(key)) != StoreShard {

@@ -18,7 +18,7 @@ import (
 // Errors of a [Live]. They arrive wrapped, with what is known of the cause.
 var (
 	// ErrOutdated is the ErrStopped of a generation that was built by another fold, or with other settings, than the
-	// program has: it does not go on. A rebuild adopts the present ones.
+	// program has: it does not continue. A rebuild adopts the present ones.
 	ErrOutdated = fmt.Errorf("%w: the generation is outdated", ErrStopped)
 	// ErrBuilding: a next generation is open already.
 	ErrBuilding = errors.New("projections: a next generation is open already")
@@ -95,7 +95,7 @@ type serving struct {
 	number uint32
 	// store is nil if the generation could not be opened.
 	store *Store
-	// err says why the generation does not go on: it could not be opened, or is outdated; nil means it does. An ErrStopped.
+	// err says why the generation does not continue: it could not be opened, or is outdated; nil means it does. An ErrStopped.
 	err error
 	// state is that of a generation with an err.
 	state State
@@ -292,7 +292,7 @@ func (l *Live) Name() string { return l.name }
 func (l *Live) Projection() Projection { return l.projection }
 
 // Serving returns the store that serves at the moment; nil means the generation could not be opened. A cut-over closes it: who
-// works on it for longer goes on with the next one when it says [ErrClosed].
+// works on it for longer continues with the next one when it says [ErrClosed].
 func (l *Live) Serving() *Store { return l.serving.Load().store }
 
 // on calls f with the generation that serves, and again if f fails and another serves by then.
@@ -377,7 +377,7 @@ func (l *Live) Rejects(after uint64, n int) (rejects []KeptReject, total uint64,
 	return rejects, total, err
 }
 
-// Status tells how the projection is. It is for people and metrics: not for every query.
+// Status reports how the projection is. It is for people and metrics: not for every query.
 func (l *Live) Status() Status {
 	s := l.serving.Load()
 	var st Status

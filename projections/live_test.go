@@ -429,7 +429,7 @@ func TestFailedIsRebuilt(t *testing.T) {
 	conformance.RowsOf(t, l.Serving()).MustEqual(t, straight(t, envs), "healed")
 }
 
-// TestViewsOutliveTheCutOver: who reads the old generation goes on, and the next rebuild waits for it.
+// TestViewsOutliveTheCutOver: who reads the old generation continues, and the next rebuild waits for it.
 func TestViewsOutliveTheCutOver(t *testing.T) {
 	envs := tally.History(3, 60)
 	l := openLive(t, projections.LiveOptions{})

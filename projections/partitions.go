@@ -91,7 +91,7 @@ func AppendPartition(dst []byte, partition uint8, tag Tag) []byte {
 	return AppendPrefix(dst, events.Shard(uint16(partition)<<5), tag)
 }
 
-// StoreWide stands in the place of a partition for the rows that belong to none: those of the runtime, of the store as a
+// StoreWide stands for a partition for the rows that belong to none: those of the runtime, of the store as a
 // whole, and those that no fold can have written.
 const StoreWide = events.NumPartitions
 

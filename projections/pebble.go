@@ -37,7 +37,7 @@ func openPebble(s *Store) (*pebble.DB, error) {
 	o.FormatMajorVersion = format
 	o.MemTableSize = uint64(b.FlushBytes)
 	o.MemTableStopWritesThreshold, o.L0StopWritesThreshold = 1<<10, 1<<10
-	// Flushed tables span the key space and pile up in level 0, where every look-up asks each of them.
+	// Flushed tables span the key space and pile up in level 0, where every lookup asks each of them.
 	o.L0CompactionThreshold = 2
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
 	// One size for all levels makes splits of a compaction, not more tables than needed.
@@ -86,7 +86,7 @@ func (s *Store) opened(o *pebble.Options) (*pebble.DB, error) {
 	}
 }
 
-// openingFailed is called where Pebble cannot go on while it opens. Once it may return, as the opening may report the error itself.
+// openingFailed is called where Pebble cannot continue while it opens. Once it may return, as the opening may report the error itself.
 func (s *Store) openingFailed(err error) {
 	if s.opening.failures.Add(1) == 1 {
 		return
@@ -139,7 +139,7 @@ func (s *Store) diskFailed(err error) {
 	_ = s.life.Fail(err)
 }
 
-// engineFailed is called where Pebble cannot go on, as when it does not know what of its manifest is on disk. It must
+// engineFailed is called where Pebble cannot continue, as when it does not know what of its manifest is on disk. It must
 // not return there, and is not the end of the process but of this projection: the goroutine ends, which gives back its
 // locks, and what Pebble holds is given up.
 func (s *Store) engineFailed(err error) {
@@ -156,8 +156,8 @@ func (s *Store) engineFailed(err error) {
 // fence stands between Pebble and the file system.
 //
 // It lets a failed store write no more tables: Pebble retries a failed flush at once and for ever. When Pebble could not
-// go on, its goroutines that write tables stay where they would write next, which is without locks: what Pebble has in
-// memory is half changed then, and to go on with it, even to clean up after an error, may be a panic.
+// continue, its goroutines that write tables stay where they would write next, which is without locks: what Pebble has in
+// memory is half changed then, and to continue with it, even to clean up after an error, may be a panic.
 //
 // It also syncs the directory before Pebble names a new manifest as the present one: Pebble syncs both names together,
 // so on a file system that does not keep their order a power cut could leave the second without the first.
@@ -214,7 +214,7 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 // Fatalf does not return.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
 	if len(args) == 1 {
-		if err, ok := args[0].(error); ok && format == "%s" { // who asks what it was shall find it
+		if err, ok := args[0].(error); ok && format == "%s" { // a caller that asks for the cause must find it
 			l.s.engineFailed(fmt.Errorf("storage engine: %w", err))
 			return
 		}

@@ -31,7 +31,7 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
-// TestManifestFails: where Pebble itself cannot go on, the process does. It leaves goroutines, so it has a process of
+// TestManifestFails: where Pebble itself cannot continue, the process does. It leaves goroutines, so it has a process of
 // its own.
 func TestManifestFails(t *testing.T) {
 	if os.Getenv(alone) == "" {

@@ -120,7 +120,7 @@ type Reader interface {
 type Iterator interface {
 	// Next moves to the next row and reports whether there is one.
 	Next() bool
-	// SeekGE moves to the first row at or after key and reports whether there is one. Next goes on from there.
+	// SeekGE moves to the first row at or after key and reports whether there is one. Next continues from there.
 	SeekGE(key []byte) bool
 	Key() []byte
 	Value() []byte

@@ -18,8 +18,8 @@ import (
 	"github.com/skein-feed/skein/projections/internal/tally"
 )
 
-// TestRecover: a projection that a full disk has stopped goes on when there is room, from what is on disk, while it runs; also where
-// Pebble itself could not go on. That leaves goroutines, so it has a process of its own.
+// TestRecover: a projection that a full disk has stopped continues when there is room, from what is on disk, while it runs; also where
+// Pebble itself could not continue. That leaves goroutines, so it has a process of its own.
 func TestRecover(t *testing.T) {
 	if os.Getenv(alone) == "" {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRecover$", "-test.v", "-test.timeout=1m")

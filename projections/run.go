@@ -16,7 +16,7 @@ type Source func(from events.Cursor) (Subscription, error)
 // Subscription is a reading of the log, for one goroutine.
 type Subscription interface {
 	// Next blocks until there is at least one envelope, and returns envelopes that follow on the last: as many as are
-	// there, in order, of about maxBytes together at the most (but one in any case). It fails with the error of the
+	// there, in order, of about maxBytes together at most (but one in any case). It fails with the error of the
 	// context, and with [events.ErrHole] in front of a hole, where the next call looks again after a pause.
 	Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error)
 	// Head is the last sequence that the log is known to have.

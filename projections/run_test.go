@@ -177,7 +177,7 @@ func TestRun(t *testing.T) {
 	}
 	view(t, s) // rows are shown until the store is closed
 
-	// It goes on where it was, from where it was.
+	// It continues where it was, from where it was.
 	log.append(envs[300:]...)
 	<-log.subscribed
 	stop = start(t, s, log)

@@ -67,7 +67,7 @@ func (st Status) Lag(now time.Time) time.Duration {
 	return max(0, now.Sub(st.Cursor.LastTime.Time()))
 }
 
-// Status tells how the projection is. It is for people and metrics: not for every query.
+// Status reports how the projection is. It is for people and metrics: not for every query.
 func (s *Store) Status() Status {
 	if s.folding.TryLock() {
 		s.flush.poll(s)
@@ -159,7 +159,7 @@ type CutOverInfo struct {
 type Engine struct {
 	// MemtableBytes are in memory and not yet in a table.
 	MemtableBytes uint64
-	// Sublevels is how many tables of level 0 one look-up may ask, ReadAmplification how many of all levels.
+	// Sublevels is how many tables of level 0 one lookup may ask, ReadAmplification how many of all levels.
 	Sublevels, ReadAmplification int
 	// CompactionDebt is how many bytes are to be compacted until the tables are in order, Compacting how many compactions are
 	// under way.
@@ -168,7 +168,7 @@ type Engine struct {
 	// Flushes and Compactions have ended, and wrote so many bytes.
 	Flushes, Compactions         uint64
 	FlushedBytes, CompactedBytes uint64
-	// TableHits and TableMisses count look-ups of open tables.
+	// TableHits and TableMisses count lookups of open tables.
 	TableHits, TableMisses uint64
 	// Snapshots are open: one for the position that is served, and more while older ones are read.
 	Snapshots int
@@ -177,7 +177,7 @@ type Engine struct {
 	SlowDisk, Waits uint64
 }
 
-// Engine tells how the storage engine is; not ok: there is none at the moment. It is for metrics: not for every query.
+// Engine reports how the storage engine is; not ok: there is none at the moment. It is for metrics: not for every query.
 func (s *Store) Engine() (e Engine, ok bool) {
 	s.using.RLock()
 	defer s.using.RUnlock()
@@ -201,7 +201,7 @@ func (s *Store) Engine() (e Engine, ok bool) {
 	return e, true
 }
 
-// Engine tells how the storage engine of the generation that serves is.
+// Engine reports how the storage engine of the generation that serves is.
 func (l *Live) Engine() (e Engine, ok bool) {
 	if s := l.Serving(); s != nil {
 		return s.Engine()

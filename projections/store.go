@@ -36,7 +36,7 @@ func NewCache(bytes int64) *Cache { return pebble.NewCache(bytes) }
 var (
 	// ErrFingerprint: the store was built by another fold, or with other settings (I4).
 	ErrFingerprint = errors.New("projections: the store was built differently")
-	// ErrStopped: the projection does not go on by itself.
+	// ErrStopped: the projection does not continue by itself.
 	ErrStopped = life.ErrStopped
 	// ErrClosed is the ErrStopped of a store that was closed.
 	ErrClosed = life.ErrClosed
@@ -48,7 +48,7 @@ var (
 	ErrInUse = errors.New("projections: the store is in use by another process")
 	// ErrCorrupt: files that are damaged, or a row that neither the runtime nor a fold can have written, see [RowError].
 	ErrCorrupt = disk.ErrCorrupt
-	// ErrLog: the envelopes do not go on where the store stands.
+	// ErrLog: the envelopes do not continue where the store stands.
 	ErrLog = errors.New("projections: not the log of this store")
 )
 
@@ -130,11 +130,11 @@ type Store struct {
 	holding  holding
 	fence    *fence
 	db       *pebble.DB
-	// open is set once the opening went well, broken when Pebble could not go on and must be left alone.
+	// open is set once the opening went well, broken when Pebble could not continue and must be left alone.
 	open, broken atomic.Bool
 	// slowDisk counts operations that took the disk seconds.
 	slowDisk atomic.Uint64
-	// opening tells of errors of Pebble while it opens: how many, and one if they would go on for ever.
+	// opening tells of errors of Pebble while it opens: how many, and one if they would continue for ever.
 	opening struct {
 		failures atomic.Int64
 		hopeless chan error
@@ -246,7 +246,7 @@ func (s *Store) Projection() Projection { return s.opts.Projection }
 // Dir returns the directory of the generation.
 func (s *Store) Dir() string { return s.dir }
 
-// Cursor returns where the last whole envelope ends: a reader goes on from there.
+// Cursor returns where the last whole envelope ends: a reader continues from there.
 func (s *Store) Cursor() events.Cursor {
 	s.folding.Lock()
 	defer s.folding.Unlock()
@@ -283,7 +283,7 @@ func (s *Store) closeAfter(patience <-chan struct{}) error {
 	if s.queryCache != nil {
 		s.queryCache.Close()
 	}
-	s.folding.Unlock() // who waits for it shall not wait for views, but hear that the store is closed
+	s.folding.Unlock() // a waiter must not wait for views, but hear that the store is closed
 	if open := s.snapshots.wait(patience, closeWait); open != nil {
 		return errors.Join(err, open)
 	}

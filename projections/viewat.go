@@ -61,7 +61,7 @@ func (s *Store) viewNow(seq uint64) (*View, error) {
 	return nil, errors.Join(err, v.Close())
 }
 
-// noMore tells why the store does not move any more.
+// noMore reports why the store does not move any more.
 func (s *Store) noMore() error {
 	if s.opts.ReadOnly {
 		return fmt.Errorf("%w: the store is open for reading only", ErrStopped)

@@ -58,7 +58,7 @@ func (p *Progress) Now() (unit string, done, total uint64) {
 	return unit, p.done.Load(), p.total.Load()
 }
 
-// Pace keeps long work to a share of one core's time, so that what serves goes on beside it. The zero value holds nothing
+// Pace keeps long work to a share of one core's time, so that what serves continues beside it. The zero value holds nothing
 // back.
 type Pace struct {
 	// Share is the part of the time that the work may take, above 0 and up to 1; 0 means all of it.

@@ -14,7 +14,7 @@
 //
 // The lines that begin with # come first; those with a colon after a known word say which invariant is broken (or
 // several: I3, I6) and which test notices, the others say how. Then come one or more changes: --- and the path of the
-// file from the root of the repository, the lines as they are, +++, and the lines as they shall be (none, to take lines
+// file from the root of the repository, the lines as they are, +++, and the lines as they must be (none, to take lines
 // out). The lines as they are must occur exactly once in the file, as whole lines, so that a mutant that no longer fits
 // the source is an error and not a silent success.
 //

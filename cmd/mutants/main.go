@@ -136,7 +136,7 @@ func (v *verdict) print(out io.Writer, verbose bool) {
 	}
 }
 
-// demand tells which of the invariants in list, separated by commas, has no mutant.
+// demand reports which of the invariants in list, separated by commas, has no mutant.
 func demand(mutants []mutant, list string) error {
 	var missing []string
 	for want := range strings.SplitSeq(list, ",") {

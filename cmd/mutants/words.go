@@ -5,37 +5,74 @@ import (
 	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
-// avoided are phrases that docs/development.md asks to write otherwise, each with what to write.
-var avoided = []struct {
+// An avoidedPhrase is one that docs/development.md asks to write otherwise.
+type avoidedPhrase struct {
+	sign   string // what every match contains, in lower case: it is looked for first, since that is much faster
 	phrase *regexp.Regexp
-	write  string
-}{
-	{regexp.MustCompile(`\btells? whether\b`), "reports whether"},
-	{regexp.MustCompile(`\btells that\b`), "reports that"},
-	{regexp.MustCompile(`; (0|-1|nil|empty): `), "; 0 means …, or 0 disables it"},
-	{regexp.MustCompile(`\bbr(eaks?|oke|oken) off\b`), "interrupted"},
-	{regexp.MustCompile(`\basks nobody\b|\blistens on this machine only\b`), "authentication is off; binds to loopback"},
-	{regexp.MustCompile(`\bwho is not known\b`), "an unauthenticated caller"},
-	{regexp.MustCompile(`\b[Mm]end(s|ed|ing)?\b`), "repair"},
-	{regexp.MustCompile(`\b[Rr]eviv(e|es|ed|ing) (the|a) (store|projection|generation)\b`), "recover"},
-	{regexp.MustCompile(`\b[Ff]ormer (one|generation|version|epoch)s?\b`), "previous"},
-	{regexp.MustCompile(`\b[Ss]eams?\b`), "the boundary between archive and stream"},
-	{regexp.MustCompile(`\b[Cc]rowds? out\b`), "evict"},
-	{regexp.MustCompile(`\b[Cc]olour|\b[Ff]avour|\b[Bb]ehaviour|\b[Nn]eighbour|\b[Hh]onour`), "the American spelling"},
+	write  string // what to write instead
 }
 
-// checkWords returns where a repository has phrases that are to be avoided: in Go files, docs and protos. Decisions are left as they
-// were written, and generated code says what its source says.
+// avoided are the phrases that Go files, pages and protos avoid.
+var avoided = []avoidedPhrase{
+	{"tell", regexp.MustCompile(`\btells? whether\b`), "reports whether"},
+	{"tells that", regexp.MustCompile(`\btells that\b`), "reports that"},
+	{"; ", regexp.MustCompile(`; (0|-1|nil|empty): `), "; 0 means …, or 0 disables it"},
+	{" off", regexp.MustCompile(`\b[Bb]r(eaks?|eaking|oke|oken) off\b`), "interrupted"},
+	{"asks nobody", regexp.MustCompile(`\basks nobody\b`), "authentication is off"},
+	{"on this machine only", regexp.MustCompile(`\blistens on this machine only\b`), "binds to loopback"},
+	{"who is not known", regexp.MustCompile(`\bwho is not known\b`), "an unauthenticated caller"},
+	{"asks who calls", regexp.MustCompile(`\b[Aa]sks who calls\b`), "authenticates the caller"},
+	{"that lack", regexp.MustCompile(`\b[Pp]ermissions? that lacks?\b`), "a missing permission"},
+	{"mend", regexp.MustCompile(`\b[Mm]end(s|ed|ing)?\b`), "repair"},
+	{"reviv", regexp.MustCompile(`\b[Rr]eviv(e|es|ed|ing) (the|a) (store|projection|generation)\b`), "recover"},
+	{"former ", regexp.MustCompile(`\b[Ff]ormer (one|generation|version|epoch)s?\b`), "previous"},
+	{"seam", regexp.MustCompile(`\b[Ss]eams?\b`), "the boundary between archive and stream"},
+	{" out", regexp.MustCompile(`\b[Cc]rowds? out\b`), "evict"},
+	{"widespread", regexp.MustCompile(`(^|[^-])\b[Ww]idespread\b`), "high fan-out"},
+	{"upkeep", regexp.MustCompile(`\b[Uu]pkeep\b`), "maintenance"},
+	{"cut prints", regexp.MustCompile(`\b[Cc]ut prints\b`), "truncated fingerprints"},
+	{"quiet ", regexp.MustCompile(`\b[Qq]uiet (ones|connections)\b`), "idle connections"},
+	{"look-up", regexp.MustCompile(`\b[Ll]ook-ups?\b`), "lookup"},
+	{"for want of", regexp.MustCompile(`\b[Ff]or want of\b`), "for lack of"},
+	{"in the place of", regexp.MustCompile(`\b[Ii]n the place of\b`), "instead of"},
+	{"at the most", regexp.MustCompile(`\b[Aa]t the most\b`), "at most"},
+	{"our", regexp.MustCompile(`\b([Cc]ol|[Ff]lav|[Bb]ehavi|[Nn]eighb|[Hh]on)our`), "the American spelling"},
+}
+
+// avoidedHere are phrases that Go files and pages avoid as well. The protos, and the reference that is made of them, still have some.
+var avoidedHere = []avoidedPhrase{
+	{"tells ", regexp.MustCompile(`\btells (how|what|when|where|which|who|why)\b`), "reports, says"},
+}
+
+// avoidedInPages are phrases that pages avoid besides. Comments still have some of them.
+var avoidedInPages = []avoidedPhrase{
+	{" on", regexp.MustCompile(`\b(goes|went) on\b`), "continues"},
+	{"me", regexp.MustCompile(`\bc(omes|ame) to (be|have|this|that|its)\b`), "becomes, reaches"},
+	{"tops of outboxes", regexp.MustCompile(`\b[Tt]ops of outboxes\b`), "cached outbox heads"},
+	{"vitals", regexp.MustCompile(`\b[Vv]itals\b`), "health"},
+	{"asked", regexp.MustCompile(`\b[Ww]ithout being asked\b|\bunasked\b`), "automatically"},
+	{"where nobody", regexp.MustCompile(`\b[Ww]here nobody\b`), "without a caller"},
+	{"by name of", regexp.MustCompile(`\b[Bb]y name of\b`), "and names"},
+	{"spoilt", regexp.MustCompile(`\b[Ss]poilt\b`), "damaged"},
+	{"shall", regexp.MustCompile(`\b[Ss]hall\b`), "must"},
+}
+
+// notPages are Markdown files that are generated, that a program wrote, or that tell of the past in its own words.
+var notPages = []string{"CHANGELOG.md", "docs/api.md", "docs/configuration.md", "docs/performance/table.md"}
+
+// checkWords returns where a repository has phrases that are to be avoided: in Go files, pages and protos. Generated code says what
+// its source says.
 func checkWords(repo fs.FS) (problems []string, err error) {
 	err = fs.WalkDir(repo, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case entry.IsDir():
-			if isForeign(name) || name == "docs/decisions" || name == "bin" {
+			if isForeign(name) || name == "bin" {
 				return fs.SkipDir
 			}
 			return nil
@@ -46,10 +83,21 @@ func checkWords(repo fs.FS) (problems []string, err error) {
 		if err != nil {
 			return err
 		}
+		phrases := avoided
+		switch ext := path.Ext(name); {
+		case ext == ".go":
+			phrases = slices.Concat(avoided, avoidedHere)
+		case ext == ".md" && !slices.Contains(notPages, name):
+			phrases = slices.Concat(avoided, avoidedHere, avoidedInPages)
+		}
 		number := 0
 		for line := range strings.Lines(string(data)) {
 			number++
-			for _, a := range avoided {
+			lower := strings.ToLower(line)
+			for _, a := range phrases {
+				if !strings.Contains(lower, a.sign) {
+					continue
+				}
 				if found := a.phrase.FindString(line); found != "" {
 					problems = append(problems, fmt.Sprintf("%s:%d: %q, write: %s", name, number, found, a.write))
 				}

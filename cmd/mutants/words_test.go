@@ -25,8 +25,9 @@ func TestWordsAreChecked(t *testing.T) {
 		"a/a.go":              file("package a\n\n// N is how many; 0: all.\nvar N int\n"),
 		"a/a.pb.go":           file("// It tells whether.\n"),
 		"docs/a.md":           file("It was broken off, and mended.\n"),
-		"docs/decisions/1.md": file("It was broken off.\n"),
-		"a/b.go":              file("// append and recommend are other words; nil means none.\n"),
+		"docs/decisions/1.md": file("It goes on for want of disk.\n"),
+		"docs/api.md":         file("It goes on.\n"),
+		"a/b.go":              file("// append and recommend are other words; nil means none. It goes on.\n"),
 		".cache/a.md":         file("A seam.\n"),
 	})
 	if err != nil {
@@ -36,6 +37,8 @@ func TestWordsAreChecked(t *testing.T) {
 		`a/a.go:3: "; 0: ", write: ; 0 means …, or 0 disables it`,
 		`docs/a.md:1: "broken off", write: interrupted`,
 		`docs/a.md:1: "mended", write: repair`,
+		`docs/decisions/1.md:1: "for want of", write: for lack of`,
+		`docs/decisions/1.md:1: "goes on", write: continues`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

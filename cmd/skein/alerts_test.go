@@ -164,7 +164,7 @@ func publishPast(t *testing.T, url, user string) string {
 	return res.Position.String()
 }
 
-// noDisk: there is less disk than is to be kept free, while others go on publishing.
+// noDisk: there is less disk than is to be kept free, while others continue publishing.
 func noDisk(t *testing.T, p *prometheusServer) {
 	url := startNATS(t)
 	w := watch(t, p, t.TempDir(), "--nats", url, "--archive", "off")

@@ -120,7 +120,7 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// A projection that cannot go on stops itself, not the process: the status says why.
+// A projection that cannot continue stops itself, not the process: the status says why.
 func TestProjectionFailsAlone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -59,7 +59,7 @@ func (c *completeWordsCmd) Run(parsed *kong.Context, std *command.Streams) error
 	return err
 }
 
-// complete walks along the words that are whole and returns what may stand in the place of the last.
+// complete walks along the words that are whole and returns what may replace the last.
 func complete(node *kong.Node, words []string) (may []string) {
 	last := ""
 	if len(words) > 0 {

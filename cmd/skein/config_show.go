@@ -16,7 +16,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 )
 
-// configCmd tells what serve would run with. It has the flags of serve, and the part of the configuration file that is for serve.
+// configCmd says what serve would run with. It has the flags of serve, and the part of the configuration file that is for serve.
 type configCmd struct {
 	serveCmd `embed:""`
 
@@ -98,7 +98,7 @@ func shownValue(v reflect.Value) any {
 }
 
 var (
-	// userInfo is who calls, in a URL: a password after a name, or a token in the place of both.
+	// userInfo is who calls, in a URL: a password after a name, or a token instead of both.
 	userInfo = regexp.MustCompile(`://([^/@,:]*:)?[^/@,]*@`)
 	// secretParameter is a parameter of a URL that is named like a secret.
 	secretParameter = regexp.MustCompile(`(?i)([?&][^=&]*(?:secret|password|token|key)[^=&]*=)[^&,]*`)

@@ -63,7 +63,7 @@ func (c *demoCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	return errors.Join(err, a.Close(context.WithoutCancel(ctx)))
 }
 
-// listen takes the port, or a free one: a second demo shall run beside the first.
+// listen takes the port, or a free one: a second demo must run beside the first.
 func (c *demoCmd) listen(ctx context.Context) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port)))

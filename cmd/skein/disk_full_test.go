@@ -184,7 +184,7 @@ func (d *onSmallDisk) equal() {
 }
 
 // TestDiskFilledBySomebodyElse: the last byte goes at once, while facts are published. Nothing that was acknowledged is lost, and
-// when there is room again the service goes on by itself.
+// when there is room again the service continues by itself.
 func TestDiskFilledBySomebodyElse(t *testing.T) {
 	d := startOnSmallDisk(t, 448, "--disk-reserve", "8MiB")
 	for range 40 {
@@ -226,7 +226,7 @@ func TestDiskFilledBySomebodyElse(t *testing.T) {
 	d.equal()
 }
 
-// TestDiskFull: a disk that fills refuses facts and answers questions, and goes on when there is room; with no byte left at
+// TestDiskFull: a disk that fills refuses facts and answers questions, and continues when there is room; with no byte left at
 // all, killed and started again there, nothing that was acknowledged is lost.
 func TestDiskFull(t *testing.T) {
 	d := startOnSmallDisk(t, 448, "--disk-reserve", "320MiB")

@@ -40,7 +40,7 @@ type exportFlags struct {
 	Out    string `help:"File, which appears when it is whole; - is standard output." default:"-" placeholder:"FILE"`
 }
 
-// write has an export written, shows how far it is, and tells what was written.
+// write has an export written, shows how far it is, and says what was written.
 func (f *exportFlags) write(
 	std *command.Streams, what string, at *replay.Progress, do func(io.Writer, export.Format) (export.Counts, error),
 ) (err error) {

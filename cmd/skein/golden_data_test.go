@@ -19,7 +19,7 @@ import (
 // asked, with its answers. `task golden:data VERSION=v1.2` adds one; none is ever changed.
 const goldenDir = "testdata/golden"
 
-// keepAll are flags of a service that changes nothing of old data by itself, but to go on with it.
+// keepAll are flags of a service that changes nothing of old data by itself, but to continue with it.
 var keepAll = []string{"--archive-every", "24h", "--log-retention=-1h", "--audit-share", "0"}
 
 // TestGoldenMake makes the data of a version with this program. It runs by `task golden:data` only, and is nothing else otherwise.
@@ -95,7 +95,7 @@ func TestGoldenData(t *testing.T) {
 				}
 				mustAnswer(t, s, "skein", string(kept), way == "its archive", nil)
 				mustSkein(t, s, "skein", "", "replay", "verify", "--share", "1")
-				// It takes new facts, and goes on with them after a restart.
+				// It takes new facts, and continues with them after a restart.
 				at := mustSkein(t, s, "skein", `{"userFollowed":{"userId":"u1","targetUserId":"later"}}`, "publish", "--visible")
 				if err := s.stop(); err != nil {
 					t.Fatal(err)

@@ -181,7 +181,7 @@ func record(t *testing.T, s *server, program string) string {
 	return kept.String()
 }
 
-// asOf are what an answer says of the position that it is at: another one in a log that goes on in another epoch.
+// asOf are what an answer says of the position that it is at: another one in a log that continues in another epoch.
 var asOf = regexp.MustCompile(`at position \S+|--page-token \S+|--newer-than \S+|"(position|resumeToken)":"[^"]+"`)
 
 // mustAnswer asks what is kept and demands the answers that are kept, at the positions that are kept unless the epoch is another. Of

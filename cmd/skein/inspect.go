@@ -107,7 +107,7 @@ func (c *inspectCmd) rows(view *projections.View) (*inspected, error) {
 	id := events.AppendID(nil, c.User)
 	shard := projections.AppendPrefix(nil, events.ShardOf(c.User), 0)[:2]
 	if c.Projection == "seen" {
-		// Rows of a month have that in the place of the shard, and the shard after the tag.
+		// Rows of a month have that instead of the shard, and the shard after the tag.
 		return &inspected{it: view.Iter(nil, nil), after: [][]byte{id, append(bytes.Clone(shard), id...)}}, nil
 	}
 	return &inspected{it: view.Iter(shard, projections.PrefixEnd(shard)), after: [][]byte{id}}, nil

@@ -186,7 +186,7 @@ func follows(calls []acked) (only []acked) {
 	return only
 }
 
-// demandLive demands that every projection goes on.
+// demandLive demands that every projection continues.
 func demandLive(ctx context.Context, t *testing.T, api *command.Client) {
 	t.Helper()
 	res, err := api.Admin().GetStatus(ctx, connect.NewRequest(&skeinv1.GetStatusRequest{}))

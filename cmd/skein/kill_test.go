@@ -52,7 +52,7 @@ type acked struct {
 }
 
 // The service is killed again and again during an import, at any moment, and started again on what is left on disk.
-// The importer goes on by itself. No acknowledged event is missing after any start, and at the end every answer equals
+// The importer continues by itself. No acknowledged event is missing after any start, and at the end every answer equals
 // the file.
 func TestServerKilledDuringImport(t *testing.T) {
 	t.Parallel()
@@ -200,7 +200,7 @@ func compareAll(ctx context.Context, t *testing.T, api *command.Client, path str
 	}
 }
 
-// The import itself is interrupted, then killed, and the same command again goes on from there.
+// The import itself is interrupted, then killed, and the same command again continues from there.
 func TestImportBrokenOff(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -105,7 +105,7 @@ func TestOperationsOfAService(t *testing.T) {
 	}
 	stop()
 
-	// The next process goes on with the same order.
+	// The next process continues with the same order.
 	api, stop = startApp(t, dir, logger, withWorks)
 	defer stop()
 	if diff := cmp.Diff(want, <-r.began); diff != "" {

@@ -240,7 +240,7 @@ func envelopes(t *testing.T, log *eventlog.Log) (all []*events.Envelope) {
 	return all
 }
 
-// reads is to read everything, and goes on after a cursor.
+// reads is to read everything, and continues after a cursor.
 func (n *natsOfUsers) reads(t *testing.T, user string, logger *slog.Logger) {
 	log := n.open(t, user, logger)
 	all := envelopes(t, log)

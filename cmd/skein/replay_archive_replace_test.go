@@ -77,7 +77,7 @@ func publishTo(t *testing.T, url string, users ...string) {
 }
 
 // TestArchiveRestoreReplacesStream: a damaged stream on servers is left alone until the risk is confirmed. Then what can be read
-// of it is archived, and the log goes on in a new stream.
+// of it is archived, and the log continues in a new stream.
 func TestArchiveRestoreReplacesStream(t *testing.T) {
 	t.Parallel()
 	url := startNATS(t)

@@ -144,7 +144,7 @@ func (c *natsCluster) envelopes(ctx context.Context) (all []*skeinv1.EventBatch,
 	if err != nil {
 		return nil, err
 	}
-	// A consumer that was made just now may not answer yet. After an error it goes on behind what it has brought.
+	// A consumer that was made just now may not answer yet. After an error it continues behind what it has brought.
 	err = eventually(ctx, func(context.Context) error {
 		for uint64(len(all)) < info.State.Msgs {
 			msgs, err := consumer.Fetch(int(min(1000, info.State.Msgs-uint64(len(all)))), jetstream.FetchMaxWait(time.Second))

@@ -83,7 +83,7 @@ func (r *replicas) damagedReplica(ctx context.Context, t *testing.T) {
 	r.cluster.start(damaged)
 	r.lead(ctx, t, damaged)
 
-	// A process that has yet to fold the message stands in front of it, and answers from there. The other goes on.
+	// A process that has yet to fold the message stands in front of it, and answers from there. The other continues.
 	if err := r.servers[1].launch(ctx); err != nil {
 		t.Fatal(err)
 	}

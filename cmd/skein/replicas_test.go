@@ -257,7 +257,7 @@ func (l *load) once(ctx context.Context, w, n int) bool {
 	return true
 }
 
-// twice makes a call to one process, and if that fails, to the other. While a NATS server is down it goes on so for as
+// twice makes a call to one process, and if that fails, to the other. While a NATS server is down it does so for as
 // long as they say that they are not available, or that they do not know what became of an event.
 func (l *load) twice(slowest *time.Duration, i int, do func(i int) error) error {
 	began := time.Now()
@@ -305,7 +305,7 @@ func (l *load) end(ctx context.Context) {
 	for _, s := range l.slowest {
 		slowest.publish, slowest.read = max(slowest.publish, s.publish), max(slowest.read, s.read)
 	}
-	l.t.Logf("%d calls, %d made again at the second address; publishing took %v at the most, reading %v",
+	l.t.Logf("%d calls, %d made again at the second address; publishing took %v at most, reading %v",
 		l.calls.Load(), l.again.Load(), slowest.publish, slowest.read)
 	if l.t.Failed() {
 		return
@@ -525,7 +525,7 @@ func (r *replicas) roll(ctx context.Context, t *testing.T, l *load, program stri
 	l.more(ctx)
 }
 
-// killedAndEmptied kills one process: it goes on where its store stands. Then it loses its directory: it builds the
+// killedAndEmptied kills one process: it continues where its store stands. Then it loses its directory: it builds the
 // same again, row for row.
 func (r *replicas) killedAndEmptied(ctx context.Context, t *testing.T) {
 	stays, dies := 0, 1

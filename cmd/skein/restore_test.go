@@ -188,7 +188,7 @@ func TestSnapshotListAndPrune(t *testing.T) {
 	}
 }
 
-// TestRestoreBesideRestoredLog: a log that was made again from its archive begins after what a snapshot goes on with, and has that in
+// TestRestoreBesideRestoredLog: a log that was made again from its archive begins after what a snapshot continues with, and has that in
 // the archive.
 func TestRestoreBesideRestoredLog(t *testing.T) {
 	t.Parallel()

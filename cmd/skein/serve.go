@@ -61,8 +61,8 @@ type serveCmd struct {
 
 // Help is shown below the flags.
 func (*serveCmd) Help() string {
-	return `Without --tokens or --jwks whoever reaches the port may do everything. So the service binds to loopback, unless
-it has TLS (--tls-cert, --tls-key) and asks who calls (--tokens, --jwks), or --listen-anywhere says that something before
+	return `Without --tokens or --jwks a caller that reaches the port may do everything. So the service binds to loopback, unless
+it has TLS (--tls-cert, --tls-key) and authenticates callers (--tokens, --jwks), or --listen-anywhere says that something before
 it does both. Even then it answers only calls whose Host is localhost, a loopback address, or one of --allowed-hosts, because a
 web page can have its own name mean 127.0.0.1; and only pages of --cors-origin. All these files are read
 again when they change. docs/access.md has more, and skein token new makes tokens.
@@ -128,12 +128,12 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 		return err
 	}
 	if c.PortFile != "" {
-		// Nobody shall take the port of an earlier process for this one's.
+		// A reader must not take the port of an earlier process for this one's.
 		if err := os.Remove(c.PortFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("--port-file: %w", err)
 		}
 	}
-	// Before the stores: a port that is taken shall not cost the time to open them.
+	// Before the stores: a port that is taken must not cost the time to open them.
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
@@ -168,7 +168,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	return errors.Join(err, a.Close(context.WithoutCancel(ctx)))
 }
 
-// check tells what a start would find, and fails if a store would be rebuilt.
+// check says what a start would find, and fails if a store would be rebuilt.
 func (c *serveCmd) check(ctx context.Context, o service.Options, std *command.Streams) (err error) {
 	if c.NATS == "" && c.Archive == "" {
 		if _, err := os.Stat(o.Dir); errors.Is(err, os.ErrNotExist) { // to look for an archive would make it

@@ -141,7 +141,7 @@ type soaking struct {
 	calls atomic.Uint64
 }
 
-// soakCalls is how many calls a second each writer makes at the most, soakEvents of how many events: more, and an hour of log
+// soakCalls is how many calls a second each writer makes at most, soakEvents of how many events: more, and an hour of log
 // could not be folded again in minutes, as the repair at the end does.
 const (
 	soakCalls  = 100

@@ -103,7 +103,7 @@ func (e *embedded) powerCut() (string, error) {
 	return proof + ", " + killed, errors.Join(err, e.disk.restorePower(), e.p.start())
 }
 
-// refused waits until a publish was refused for want of room.
+// refused waits until a publish was refused for lack of room.
 func (e *embedded) refused(since int) error {
 	if err := eventually(e.ctx, func(context.Context) error {
 		if e.soak.refusals("DISK_FULL") == since {

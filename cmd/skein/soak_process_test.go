@@ -138,7 +138,7 @@ func (p *process) terminate() error {
 	return nil
 }
 
-// stop stops the process for so long, and lets it go on.
+// stop stops the process for so long, and lets it continue.
 func (p *process) stop(ctx context.Context, d time.Duration) (proof string, err error) {
 	pid := p.pid()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

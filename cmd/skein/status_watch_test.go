@@ -13,7 +13,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The screen tells what happened between two readings of a service.
+// The screen says what happened between two readings of a service.
 func TestStatusScreen(t *testing.T) {
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler))
 	defer stop()

@@ -23,7 +23,8 @@ func oldProgram(t *testing.T) string {
 }
 
 // TestUpgradeDrill goes from an older program, $SKEIN_OLD, to this one, back, and forth for good. `task upgrade:drill` builds the
-// older one. $SKEIN_MOVED matches the questions of which the two mean different things. With SKEIN_OLD_REFUSES the older one must refuse what was finalized; else the drill tells what it does.
+// older one. $SKEIN_MOVED matches the questions of which the two mean different things. With SKEIN_OLD_REFUSES the older one must refuse
+// what was finalized; else the drill says what it does.
 func TestUpgradeDrill(t *testing.T) {
 	old := oldProgram(t)
 	var moved *regexp.Regexp

@@ -25,7 +25,7 @@ type watchCmd struct {
 	Limit uint64   `help:"End after so many events; 0 means never." default:"0"`
 }
 
-// Run prints events, one JSON object a line, until it is interrupted. Over a restart of the service it goes on where it was.
+// Run prints events, one JSON object a line, until it is interrupted. Over a restart of the service it continues where it was.
 func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 	req := &skeinv1.WatchRequest{After: c.After, Kinds: c.Kind}
 	if strings.EqualFold(c.After, "earliest") {
@@ -68,7 +68,7 @@ func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 	}
 }
 
-// leave says where the next watch goes on.
+// leave says where the next watch continues.
 func (c *watchCmd) leave(std *command.Streams, position string, err error) error {
 	if position != "" {
 		std.Sayf("at position %s", position)

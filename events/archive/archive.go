@@ -64,7 +64,7 @@ func LogOf(ctx context.Context, b bucket.Bucket) (id events.LogID, ok bool, err 
 	return m.log, true, nil
 }
 
-// Reload reads the manifest again. Readers go on with what there was when they began, or with what took its place.
+// Reload reads the manifest again. Readers continue with what there was when they began, or with what took its place.
 func (a *Archive) Reload(ctx context.Context) error {
 	m, err := readManifest(ctx, a.bucket)
 	if err != nil {
@@ -147,7 +147,7 @@ type ClassInfo struct {
 	Events uint64
 }
 
-// Info tells what the archive holds, from the manifest alone.
+// Info says what the archive holds, from the manifest alone.
 func (a *Archive) Info() Info {
 	m := a.current()
 	info := Info{Place: a.bucket.String(), Epoch: m.epoch, End: m.end, Envelopes: m.envelopes}

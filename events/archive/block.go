@@ -27,7 +27,7 @@ const (
 // numFields is how many fields there are.
 const numFields = 11
 
-// fieldsOf tells which fields a kind has.
+// fieldsOf reports which fields a kind has.
 var fieldsOf = [32]field{
 	events.UserFollowed:    hasUser | hasPeer,
 	events.UserUnfollowed:  hasUser | hasPeer,

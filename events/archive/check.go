@@ -7,7 +7,7 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// meter tells how far a pass over all segments is.
+// meter reports how far a pass over all segments is.
 type meter struct {
 	done, total uint64
 	progress    func(done, total uint64)

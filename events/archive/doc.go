@@ -14,8 +14,8 @@
 // garbage ([Archive.Sweep]).
 //
 // Sealing by the hour leaves small segments. [Archive.Merge] makes one range of neighbors that together hold at least eight
-// times what the largest of them does, in all classes at once, so that the ranges of the manifest go on following each other.
-// The manifest exchanges them in one step. A reader that finds a file gone reads the manifest again and goes on in what took
+// times what the largest of them does, in all classes at once, so that the ranges of the manifest continue following each other.
+// The manifest exchanges them in one step. A reader that finds a file gone reads the manifest again and continues in what took
 // its place, up to the end that it began with. A merge never runs beside a scrub, and a scrub removes what was merged, too.
 //
 // A segment is a header, blocks and a footer. A block holds up to 65536 events in columns: dictionaries of the ids that

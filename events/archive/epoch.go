@@ -23,7 +23,7 @@ const (
 	maxRepeatsBytes = 1 << 30
 )
 
-// BeginEpoch records that the log goes on in a new epoch after the head, which must be where the archive ends: sequence and
+// BeginEpoch records that the log continues in a new epoch after the head, which must be where the archive ends: sequence and
 // last time given ([ErrOrder] else). The present epoch becomes a predecessor up to there. The end of the archive is then the
 // head, in the new epoch, and the event ids of the horizon before it are kept for readers of the new epoch, who cannot read
 // them again from the stream. Nothing happens if the archive is in that epoch already; [events.ErrOtherEpoch]: it is in a

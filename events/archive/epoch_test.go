@@ -56,7 +56,7 @@ func TestBeginEpoch(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
-	// What was archived before is read with cursors of the new epoch, and the log goes on in it.
+	// What was archived before is read with cursors of the new epoch, and the log continues in it.
 	if err := a.Writer().Add(parts[2]...); !errors.Is(err, events.ErrOtherEpoch) {
 		t.Errorf("an envelope of the previous epoch: %v", err)
 	}

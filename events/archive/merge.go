@@ -35,7 +35,7 @@ type Merged struct {
 // sequence, slot and time. It does one merge; Replaced is 0 when there was none to do, or while [Archive.Scrub] or
 // [Archive.Sweep] runs. The files that were replaced stay until [Archive.Drop] or Sweep removes them.
 //
-// Rest is called now and then with how long was worked, and may wait; nil means it does not. Sealing goes on meanwhile. After an
+// Rest is called now and then with how long was worked, and may wait; nil means it does not. Sealing continues meanwhile. After an
 // error the archive is what it was, unless the manifest was being replaced: [Archive.Reload] tells. What was written and is
 // not named is garbage for Sweep.
 func (a *Archive) Merge(ctx context.Context, rest func(ctx context.Context, worked time.Duration) error) (Merged, error) {
@@ -226,7 +226,7 @@ type replaced struct {
 }
 
 // Drop removes the files that this process replaced by merged ones longer ago than a grace. Readers that still look for them
-// go on in the merged ones, but must read the manifest again for that.
+// continue in the merged ones, but must read the manifest again for that.
 func (a *Archive) Drop(ctx context.Context, grace time.Duration) error {
 	a.change.Lock()
 	defer a.change.Unlock()

@@ -102,7 +102,7 @@ func repeatsOf(t fataler, a *Archive) []events.Repeat {
 	return r.Repeats
 }
 
-// I4: a reader whose files are merged and removed while it reads, and one that begins with a manifest of before, go on with
+// I4: a reader whose files are merged and removed while it reads, and one that begins with a manifest of before, continue with
 // what took their place: nothing twice, nothing left out, nothing beyond the end that it began with.
 func TestReaderGoesOnInMerged(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -330,7 +330,7 @@ func TestMergeAlone(t *testing.T) {
 	if done != (Scrubbed{}) || err != nil {
 		t.Fatal(done, err)
 	}
-	// Sealing goes on during a merge, and a merge that rests is given up with its context.
+	// Sealing continues during a merge, and a merge that rests is given up with its context.
 	rests, next := 0, smallSegments(22)
 	merged, err := a.Merge(ctx, func(_ context.Context, worked time.Duration) error {
 		if rests++; rests <= 2 {

@@ -7,7 +7,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Scrubbed tells what [Archive.Scrub] did.
+// Scrubbed says what [Archive.Scrub] did.
 type Scrubbed struct {
 	// Dropped and Changed are events, Rejects the rejects that were dropped or changed.
 	Dropped, Changed, Rejects uint64

@@ -37,7 +37,7 @@ func (a *Archive) Writer() *Writer {
 
 // Add takes the next envelopes, as the reader of the stream gave them: sequences above the end, cursors of this log and
 // epoch. [ErrOrder], [events.ErrOtherLog], [events.ErrOtherEpoch]: they are not, and the writer is of no use any more.
-// [ErrFull]: seal first; none from that envelope on was taken, [Writer.End] tells how far it got.
+// [ErrFull]: seal first; none from that envelope on was taken, [Writer.End] reports how far it got.
 func (w *Writer) Add(envs ...*events.Envelope) error {
 	for _, env := range envs {
 		if err := w.admit(env); err != nil {

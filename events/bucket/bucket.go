@@ -36,7 +36,7 @@ type Bucket interface {
 
 // Cleaner is a bucket in which calls of Put that were interrupted leave something behind that is never listed.
 type Cleaner interface {
-	// Clean removes what was last written to before a time. A call of Put that goes on with such a thing fails.
+	// Clean removes what was last written to before a time. A call of Put that continues with such a thing fails.
 	Clean(before time.Time) error
 }
 

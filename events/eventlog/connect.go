@@ -260,7 +260,7 @@ func (c *link) await(ctx context.Context) (linkState, error) {
 }
 
 // during asks the server something on one connection, within a timeout, by the subjects. An answer that is due on a lost
-// connection never comes, and the client would go on waiting for it; nor does one to a question that is forbidden.
+// connection never comes, and the client would continue waiting for it; nor does one to a question that is forbidden.
 func (c *link) during(
 	ctx context.Context, s linkState, timeout time.Duration, ask func(context.Context) error, subjects ...string,
 ) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// CheckCursor reports whether a reader can go on after the cursor, in the stream or in the archive: [events.ErrOtherLog],
+// CheckCursor reports whether a reader can continue after the cursor, in the stream or in the archive: [events.ErrOtherLog],
 // [events.ErrOtherEpoch], [events.ErrLogShorter], [events.ErrRewritten], [events.ErrTrimmed] and [events.ErrPastDamaged] say that
 // it cannot, ever; [ErrHole] that it cannot while the log lacks envelopes; other errors that the log or the archive did not answer.
 func (l *Log) CheckCursor(ctx context.Context, c events.Cursor) error {
@@ -60,7 +60,7 @@ func (l *Log) checkMessage(ctx context.Context, stream jetstream.Stream, c event
 
 // CheckPosition reports whether a state can ever contain the position: [events.ErrOtherLog], [events.ErrOtherEpoch] and
 // [events.ErrPositionAhead] say that it is of no use here. A position of an epoch before is as good as its sequence, as far as the
-// present epoch goes on from it. It asks the log only when the position is beyond what is known.
+// present epoch continues from it. It asks the log only when the position is beyond what is known.
 func (l *Log) CheckPosition(ctx context.Context, p events.Position) error {
 	if p.Log != [4]byte(l.meta().id[:4]) {
 		return fmt.Errorf("%w: the position was given by another service", events.ErrOtherLog)

@@ -62,14 +62,14 @@
 //
 // # Epochs
 //
-// A log that was restored, moved or scrubbed goes on in a new epoch ([Restore]): everything up to its head H is in the
+// A log that was restored, moved or scrubbed continues in a new epoch ([Restore]): everything up to its head H is in the
 // archive, and its stream begins at H+1. The stream's metadata names the epochs before, each with the last sequence of it
 // that the log still has, and the last time given.
 //
 //	epoch 1   1 ─────────────── H ┄┄┄┄┄ lost or replaced: cursors, positions and page tokens from here are refused
 //	epoch 2                     └ H+1 ───────────▶       of up to H they are adopted ([Log.Adopt])
 //
-// Times go on after the last one given (I5). What was seen within the horizon before H is told to every decoder that begins
+// Times continue after the last one given (I5). What was seen within the horizon before H is told to every decoder that begins
 // at H+1, by [events.Past].Repeats (I6): its warm-up can go no further back. A warm mark above H+1 has nothing of the horizon before
 // it, so later ones need none of it.
 package eventlog

@@ -138,7 +138,7 @@ func (l *Log) Adopt(c events.Cursor) (events.Cursor, error) {
 	return c, nil
 }
 
-// Predecessors returns the epochs that the present one goes on from, oldest first.
+// Predecessors returns the epochs that the present one continues from, oldest first.
 func (l *Log) Predecessors() []Predecessor {
 	return append([]Predecessor(nil), l.meta().predecessors...)
 }
@@ -151,7 +151,7 @@ func (m *logMeta) epochStart() events.Cursor {
 	return events.Cursor{Log: m.id, Epoch: m.epoch, Seq: m.first - 1, LastTime: m.lastTime}
 }
 
-// Restored describes a log that goes on in a new epoch.
+// Restored describes a log that continues in a new epoch.
 type Restored struct {
 	// ID is that of the log.
 	ID events.LogID
@@ -195,7 +195,7 @@ func (r Restored) metadata() (map[string]string, error) {
 	}, nil
 }
 
-// Restore makes the stream of a log that goes on in a new epoch after its archive: it begins at the sequence after the
+// Restore makes the stream of a log that continues in a new epoch after its archive: it begins at the sequence after the
 // head, and holds nothing yet. When there is a stream it is left alone: [events.ErrLogExists].
 func Restore(ctx context.Context, cfg Config, r Restored) (err error) {
 	l := &Log{cfg: cfg, logger: cfg.Logger, closers: make(map[closer]struct{})}

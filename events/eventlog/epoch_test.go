@@ -31,7 +31,7 @@ func restoredAfter(t *testing.T, past *memoryPast, r Restored) (*Log, Config) {
 	return l, cfg
 }
 
-// A log that goes on in a new epoch: cursors of before go on in it, times rise, and what was seen within the horizon
+// A log that continues in a new epoch: cursors of before continue in it, times rise, and what was seen within the horizon
 // before is dropped after it, wherever a reader starts (I5, I6).
 func TestNewEpoch(t *testing.T) {
 	histories := 8
@@ -140,7 +140,7 @@ func checkRepeats(whole, before []*events.Envelope, next []step) error {
 	return nil
 }
 
-// refused checks that what the new epoch does not go on from is refused, with words on what to do.
+// refused checks that what the new epoch does not continue from is refused, with words on what to do.
 func refused(t *testing.T, l *Log, beyond events.Cursor) {
 	t.Helper()
 	ctx := testContext(t)

@@ -29,7 +29,7 @@ func (r *reader) ahead(ctx context.Context) error {
 	return r.gap(ctx, msg.Sequence)
 }
 
-// gap finds out what it means that the stream goes on with a sequence later than the next, and passes over what is lost and
+// gap finds out what it means that the stream continues with a sequence later than the next, and passes over what is lost and
 // accepted. [ErrHole]: something else is lost.
 func (r *reader) gap(ctx context.Context, seq uint64) error {
 	for r.fed+1 < seq {

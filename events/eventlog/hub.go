@@ -42,7 +42,7 @@ type Hub struct {
 	ring   ring
 	seated bool // the ring has a place in the log
 	proven bool // what the ring begins with was read from the log, not only claimed by a subscriber
-	// leader is a reader that stands at the end of the ring, for Run to go on with; nil means Run makes its own.
+	// leader is a reader that stands at the end of the ring, for Run to continue with; nil means Run makes its own.
 	leader *reader
 	unseat context.CancelFunc // stops the reading for an older place of the ring
 
@@ -162,7 +162,7 @@ func (h *Hub) place(at events.Cursor, leader *reader, proven bool) {
 }
 
 // blame decides what a final error of reading means. If the ring's place was only claimed, or it is the archive that is
-// damaged, the subscribers in the ring get the error, and the hub goes on; else it is the log that changed, and the hub
+// damaged, the subscribers in the ring get the error, and the hub continues; else it is the log that changed, and the hub
 // fails.
 func (h *Hub) blame(err error) (failed bool) {
 	h.mu.Lock()

@@ -58,7 +58,7 @@ func TestHubDecodesOnce(t *testing.T) {
 			t.Error("at the head two subscribers got different envelopes")
 		}
 	}
-	// One that comes with a cursor from the ring goes on in the ring.
+	// One that comes with a cursor from the ring continues in the ring.
 	all := cursors(t, l)
 	c, d := subscribe(t, h, all[10]), subscribe(t, h, all[10])
 	if envs := readEnvelopes(t, c, 25); !same(envs, readEnvelopes(t, d, 25)) || envs[0].Seq() != 11 || c.own != nil {
@@ -363,7 +363,7 @@ func readOver(t *testing.T, s *Subscription, to uint64) (envs []*events.Envelope
 	return envs
 }
 
-// TestReconnect cuts all connections while publishing and reading go on.
+// TestReconnect cuts all connections while publishing and reading continue.
 func TestReconnect(t *testing.T) {
 	checkLeaks(t)
 	rounds := 30

@@ -17,7 +17,7 @@ import (
 
 var errDone = errors.New("the work is done")
 
-// held starts work under a lease, and tells when it has it and how it ends.
+// held starts work under a lease, and reports when it has it and how it ends.
 func held(ctx context.Context, l *Log, ttl time.Duration) (<-chan context.Context, <-chan error, func()) {
 	has, ended := make(chan context.Context, 1), make(chan error, 1)
 	work := make(chan struct{})

@@ -218,7 +218,7 @@ func (l *Log) Healthy(ctx context.Context) error {
 }
 
 // Recover has the embedded server started anew if it has met an error of its disk: after one it takes nothing, for ever. What was
-// acknowledged is on disk and is found again; publishers and readers go on by themselves. An external server recovers, or
+// acknowledged is on disk and is found again; publishers and readers continue by themselves. An external server recovers, or
 // is recovered, elsewhere: of one this does nothing.
 //
 // It is worth a try once the disk has room again, or works.

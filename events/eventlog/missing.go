@@ -238,7 +238,7 @@ func (l *Log) holeFrom(ctx context.Context, stream jetstream.Stream, first, befo
 	return SeqRange{first, last}, nil
 }
 
-// AcceptHole records in the log that the envelopes of some sequences are lost, and has all readers, of all processes, go on
+// AcceptHole records in the log that the envelopes of some sequences are lost, and has all readers, of all processes, continue
 // over them. It cannot be taken back: a message that comes back later is not read. It refuses with [ErrNotMissing] what is in
 // the stream or the archive, or beyond the end of the log. Nothing is accepted then.
 func (l *Log) AcceptHole(ctx context.Context, r SeqRange) error {

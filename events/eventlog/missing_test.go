@@ -170,7 +170,7 @@ func flippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 	closeLog(t, l)
 }
 
-// What an accepted hole is stays when the log is damaged again, goes on in a new epoch, or is salvaged.
+// What an accepted hole is stays when the log is damaged again, continues in a new epoch, or is salvaged.
 func TestAcceptedHoleStays(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := openLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})

@@ -31,10 +31,10 @@ const (
 // process is at it.
 var ErrEpochNotBegun = errors.New("events: the new epoch was not begun")
 
-// meta is what the metadata of the stream says. It is replaced, never changed, when the log goes on in a new epoch.
+// meta is what the metadata of the stream says. It is replaced, never changed, when the log continues in a new epoch.
 func (l *Log) meta() *logMeta { return l.metas.Load() }
 
-// enter goes on in the epoch of the stream, if that goes on from the one that the log is in.
+// enter continues in the epoch of the stream, if that continues from the one that the log is in.
 func (l *Log) enter(meta logMeta) error {
 	for {
 		now := l.metas.Load()
@@ -57,10 +57,10 @@ func (l *Log) enter(meta logMeta) error {
 	}
 }
 
-// NextEpoch has the log go on in a new epoch and destroys what the stream holds: after a scrub the archive is all that is
+// NextEpoch has the log continue in a new epoch and destroys what the stream holds: after a scrub the archive is all that is
 // left of it. While that lasts publishers wait, and seal has to archive all that there is up to a sequence, the head of the
 // epoch, and to return the end of the archive, which must be there. Readers, of other processes too, begin again at their
-// place. It returns the last cursor of the epoch that ended, or [ErrEpochNotBegun] with what prevented it: the log goes on
+// place. It returns the last cursor of the epoch that ended, or [ErrEpochNotBegun] with what prevented it: the log continues
 // as it was.
 //
 // A crash leaves a log that is paused, in the old epoch or the new one. Whoever opens it, or publishes, resumes it.

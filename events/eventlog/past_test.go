@@ -138,7 +138,7 @@ func sameButForArchive(a, b *events.Envelope) bool {
 	return sameEnvelope(x, y)
 }
 
-// inBubble runs a test with a real server, whose clock goes on only while all wait.
+// inBubble runs a test with a real server, whose clock continues only while all wait.
 func inBubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	// The server has one clock for all its file stores, which must not be started in the bubble.

@@ -90,7 +90,7 @@ func TestForbiddenQuestions(t *testing.T) {
 			bad.SetPast(past)
 			_, err := bad.NextEpoch(testContext(t), func(context.Context, uint64) (events.Cursor, error) { return past.End(), nil })
 			wantForbidden(t, "next epoch", err, subject)
-			// In whichever epoch: it goes on.
+			// In whichever epoch: it continues.
 			mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(1, 2))
 		}
 	})
@@ -111,7 +111,7 @@ func (w *told) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// What goes on for as long as the process says at each attempt what keeps it from going on.
+// What continues for as long as the process says at each attempt what keeps it from continuing.
 func TestForbiddenWork(t *testing.T) {
 	checkLeaks(t)
 	read := func(ctx context.Context, l *Log) error {

@@ -69,7 +69,7 @@ func TestAcknowledgedMeansOnDisk(t *testing.T) {
 	}
 }
 
-// heldPublisher returns a publisher that stops after its first envelope until it is released, and tells what it
+// heldPublisher returns a publisher that stops after its first envelope until it is released, and says what it
 // appended.
 func heldPublisher(t testing.TB, l *Log, opt PublisherOptions) (p *Publisher, release func(), appended *[]AppendInfo) {
 	t.Helper()

@@ -9,7 +9,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// begin finds where to go on after the cursor, and prepares to.
+// begin finds where to continue after the cursor, and prepares to.
 func (r *reader) begin(ctx context.Context) error {
 	if goesOn, err := r.held(ctx); goesOn || err != nil {
 		return err
@@ -30,7 +30,7 @@ func (r *reader) begin(ctx context.Context) error {
 	return nil
 }
 
-// held reports whether the stream still holds what the reader, which was interrupted, has read and goes on with.
+// held reports whether the stream still holds what the reader, which was interrupted, has read and continues with.
 func (r *reader) held(ctx context.Context) (bool, error) {
 	if r.dec == nil || r.passing || r.cur.Archival() || r.cur.Seq+1 == r.log.meta().first {
 		return false, nil
@@ -67,7 +67,7 @@ func (r *reader) beginPast(ctx context.Context, from events.Cursor) error {
 	return nil
 }
 
-// readPast returns the next envelopes of the archive; none at its end: the next call goes on in the stream.
+// readPast returns the next envelopes of the archive; none at its end: the next call continues in the stream.
 func (r *reader) readPast(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	stop := context.AfterFunc(ctx, r.endPast)
 	envs, err := r.past.Next(r.pastLife, maxBytes) //nolint:contextcheck // what is opened for it lives on for the next call

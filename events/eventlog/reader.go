@@ -43,7 +43,7 @@ const (
 var errLost = errors.New("events: reading was interrupted")
 
 // reader reads the log in order from a cursor: the archive where the stream does not begin early enough, then the stream,
-// unfiltered, through one ordered consumer. After every interruption it checks its cursor and goes on where it was. It is
+// unfiltered, through one ordered consumer. After every interruption it checks its cursor and continues where it was. It is
 // not safe for concurrent use.
 type reader struct {
 	log   *Log

@@ -34,7 +34,7 @@ func (r *ring) index(seq uint64) int {
 	return sort.Search(len(r.envs), func(i int) bool { return r.envs[i].Cursor.Seq > seq })
 }
 
-// holds reports whether a reader at the cursor can go on with the ring, and agrees with it.
+// holds reports whether a reader at the cursor can continue with the ring, and agrees with it.
 func (r *ring) holds(c events.Cursor) bool {
 	if c.Seq == r.base.Seq {
 		return c.Agrees(r.base)

@@ -58,7 +58,7 @@ func (s *Subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelo
 	}
 }
 
-// shared takes from the ring. Without envelopes and error, grown tells when to try again; nil means there is nothing to wait for, or
+// shared takes from the ring. Without envelopes and error, grown reports when to try again; nil means there is nothing to wait for, or
 // the subscriber is not in the ring.
 func (s *Subscription) shared(maxBytes int) (envs []*events.Envelope, grown chan struct{}, err error) {
 	h := s.hub

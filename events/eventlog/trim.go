@@ -13,7 +13,7 @@ import (
 
 // Trim removes the envelopes up to and with a sequence from the stream, for good, and returns how many sequences it no
 // longer has by that. It refuses ([events.ErrTrimRefused]) what is not archived, and the horizon before the end of the archive:
-// who goes on there must know the event ids of it (I6). What is gone already is no error.
+// who continues there must know the event ids of it (I6). What is gone already is no error.
 func (l *Log) Trim(ctx context.Context, upTo uint64) (trimmed uint64, err error) {
 	limit, err := l.trimLimit(ctx)
 	if err != nil {

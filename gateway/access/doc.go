@@ -1,4 +1,4 @@
-// Package access tells who calls, and keeps what that is decided by: certificates, static tokens, the keys of an issuer
+// Package access identifies callers, and keeps what that is decided by: certificates, static tokens, the keys of an issuer
 // of JWTs. It knows roles and users and no method: which method needs what stands in the gateway.
 //
 //	 files                         kept.go: looked at once a second, when

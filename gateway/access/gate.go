@@ -22,7 +22,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Gate tells who calls. Its methods are safe for concurrent use.
+// Gate identifies callers. Its methods are safe for concurrent use.
 type Gate struct {
 	tokens *kept[tokens] // may be nil
 	keys   *kept[keys]   // may be nil
@@ -70,7 +70,7 @@ func (g *Gate) Stale(now time.Time) map[string]bool {
 	return stale
 }
 
-// Authorize tells who calls at a time, by the header Authorization (empty: there is none) and the verified client
+// Authorize identifies the caller at a time, by the header Authorization (empty: there is none) and the verified client
 // certificate (nil: there is none). A token that is there decides: a bad one is not made good by a certificate. The
 // error is [ErrMissing], [ErrInvalid] or [ErrExpired], and may be told to the client.
 func (g *Gate) Authorize(now time.Time, authorization string, cert *x509.Certificate) (Caller, error) {

@@ -15,7 +15,7 @@ import (
 const lookEvery = time.Second
 
 // kept is what is made of some files, and made anew when one of them changes. It has no goroutine: whoever asks for it looks
-// at the files if nobody has done so in the last second, while the others go on with what there is.
+// at the files if nobody has done so in the last second, while the others continue with what there is.
 type kept[T any] struct {
 	// what names it in the log.
 	what  string

@@ -29,7 +29,7 @@ type Session struct {
 var _ connect.Interceptor = (*Session)(nil)
 
 // Position returns the latest position that was seen; empty means none. Handed to the session of another process
-// (see [Session.Note]), that one goes on where this one is.
+// (see [Session.Note]), that one continues where this one is.
 func (s *Session) Position() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

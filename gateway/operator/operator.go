@@ -23,7 +23,7 @@ type Operator interface {
 	Watch(ctx context.Context, id string, f func(*skeinv1.Operation) error) error
 }
 
-// Order is what an operation shall do. Names of projections are those of stores of the process.
+// Order says what an operation must do. Names of projections are those of stores of the process.
 type Order struct {
 	Kind skeinv1.OperationKind
 	// Projection is what it is about; empty means all, or none.

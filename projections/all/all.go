@@ -58,7 +58,7 @@ func Describe(projection string, key, value []byte) (string, error) {
 	return projections.Text(DescribeRow(projection, key, value))
 }
 
-// DescribeRow tells what a row of the store of a projection says, the rows of the runtime too. It fails for a row that no
+// DescribeRow says what a row of the store of a projection says, the rows of the runtime too. It fails for a row that no
 // fold can have written, and for all rows of a projection that is not in the list.
 func DescribeRow(projection string, key, value []byte) (*projections.Description, error) {
 	if projections.IsRuntimeKey(key) {

@@ -78,7 +78,7 @@ func (w *costWorld) play(int) events.Event {
 	return events.Event{Kind: events.Played, User: w.anyone(), Item: "i" + strconv.Itoa(int(w.popular.Uint64()))}
 }
 
-// BenchmarkCost tells what an event of each kind leaves in the store of each projection, in rows and in bytes of compacted tables, and what
+// BenchmarkCost reports what an event of each kind leaves in the store of each projection, in rows and in bytes of compacted tables, and what
 // it takes of a core until it is there.
 func BenchmarkCost(b *testing.B) {
 	for _, p := range all.All(all.Settings{}) {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func newSeen() projections.Projection { return seen.New(seen.DefaultSettings()) }
 
-// someMonths returns a log in which ann plays once, and others, of other partitions, go on for months.
+// someMonths returns a log in which ann plays once, and others, of other partitions, continue for months.
 func someMonths() (envs []*events.Envelope) {
 	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}
 	for _, user := range []string{"ann", "bob", "cid", "dee", "bob", "cid", "dee"} {

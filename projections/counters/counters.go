@@ -22,7 +22,7 @@ func DefaultSettings() Settings {
 	return Settings{HalfLife: 24 * time.Hour, PlayWeight: 1, LikeWeight: 4, RepinWeight: 8}
 }
 
-// Check tells which setting is out of its bounds.
+// Check reports which setting is out of its bounds.
 func (s Settings) Check() error {
 	if s.HalfLife < time.Second || s.HalfLife > 10*365*24*time.Hour {
 		return fmt.Errorf("counters: the half-life is %v, not 1 s to 10 years", s.HalfLife)
@@ -56,7 +56,7 @@ func New(s Settings) *Counters { return &Counters{settings: s, named: named, lis
 func (*Counters) Name() string { return "counters" }
 
 // Version is the version of the fold and its rows. Since 2 an item names the boards that it is on, if they are few; since 3 a pin
-// keeps what tells when it left the board of its history; since 4 rows stand with one home each, and a re-pin counts once; since 5 a
+// keeps when it left the board of its history; since 4 rows stand with one home each, and a re-pin counts once; since 5 a
 // like has its time, and users have lists of what they like.
 func (*Counters) Version() uint32 { return 5 }
 

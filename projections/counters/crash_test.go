@@ -11,7 +11,7 @@ import (
 )
 
 // TestPowerCutInADeletion: the deletion of a board or user of hundreds of pins that show items which stand in lists is cut anywhere, while there
-// are versions to drop, and goes on where it was (I3).
+// are versions to drop, and continues where it was (I3).
 func TestPowerCutInADeletion(t *testing.T) {
 	for name, end := range map[string]events.Event{
 		"board": {Kind: events.BoardDeleted, User: "ann", Board: "art"},

@@ -37,9 +37,9 @@ const (
 // [ErrExpired] and [ErrMark].
 //
 // Scores are those at the position where the session began, and the items are those of now (I9, see lists.go). A page of a list
-// of few pins costs a look-up for each of them. Of a longer one it costs as many rows as it has items, as many look-ups whether a
-// living pin shows them, what stands between and is not shown, and a look-up for each item that the list has by its name: in all
-// no more than a look-up or two for each pin.
+// of few pins costs a lookup for each of them. Of a longer one it costs as many rows as it has items, as many lookups whether a
+// living pin shows them, what stands between and is not shown, and a lookup for each item that the list has by its name: in all
+// no more than a lookup or two for each pin.
 func (q *Queries) Hot(ctx context.Context, s Scope, after Mark, n int) (items []TrendingItem, next Mark, err error) {
 	q.rows = 0
 	now := q.r.Cursor()

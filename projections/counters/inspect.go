@@ -15,7 +15,7 @@ func RowKinds() []string { return projections.RowKinds(itemForms, listForms) }
 // DescribeKey is [DescribeRow] for people: in one line.
 func DescribeKey(key, value []byte) (string, error) { return projections.Text(DescribeRow(key, value)) }
 
-// DescribeRow tells what a row of counters says. It returns [projections.ErrCorrupt] for a row that counters cannot have written.
+// DescribeRow says what a row of counters says. It returns [projections.ErrCorrupt] for a row that counters cannot have written.
 func DescribeRow(key, value []byte) (*projections.Description, error) {
 	forms := itemForms
 	if _, ok := listForms[tagOf(key)]; ok {

@@ -27,7 +27,7 @@ import (
 const (
 	// named is by how many pins an owner may have named items of a partition before the owner's list has these by their scores.
 	named = 3
-	// listed is in how many lists of owners an item is by its score, at the most.
+	// listed is in how many lists of owners an item is by its score, at most.
 	listed = 64
 )
 

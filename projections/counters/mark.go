@@ -14,7 +14,7 @@ var ErrExpired = errors.New("counters: the session has expired")
 // ErrMark is returned for bytes that are no mark of a list.
 var ErrMark = errors.New("counters: not a mark of this list")
 
-// SessionLife is how long, in log time, a session goes on.
+// SessionLife is how long, in log time, a session continues.
 const SessionLife events.Micros = 3600 * 1_000_000
 
 // Mark is a place in a list, with the position where its session began. It is opaque, and stays right whatever is written

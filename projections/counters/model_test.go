@@ -20,7 +20,7 @@ import (
 	"github.com/skein-feed/skein/projections/model/histories"
 )
 
-// sizes are settings, and bounds in the place of the constants, with which small histories reach everything.
+// sizes are settings, and bounds instead of the constants, with which small histories reach everything.
 type sizes struct {
 	Settings
 	named, listed      int

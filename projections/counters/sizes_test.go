@@ -375,7 +375,7 @@ func TestInManyLists(t *testing.T) {
 	check("there is room", 0, 2)
 }
 
-// TestMostIsNotShown: where most of what an owner ever named, or has on other boards, is not shown, a page costs no more than a few look-ups
+// TestMostIsNotShown: where most of what an owner ever named, or has on other boards, is not shown, a page costs no more than a few lookups
 // for each pin.
 func TestMostIsNotShown(t *testing.T) {
 	l := newItemLog(t, usual())

@@ -41,7 +41,7 @@ const (
 	// maxCachedEdges is how many edges a user may have who is kept.
 	maxCachedEdges = 1 << 14
 	// rowsAMiss is how many rows may be read to make an entry for every question that it would have answered: as long as
-	// there were fewer, to go on reading single rows costs less.
+	// there were fewer, to continue reading single rows costs less.
 	rowsAMiss = 16
 )
 
@@ -85,8 +85,8 @@ func (q *Queries) cachedEdge(a, b string) (v cacheValue, ok bool) {
 	return e.find(&id), true
 }
 
-// worthIt reports whether an entry shall be made for a user who has none, or one that does not answer any more. It shall not
-// before the second call, and not before about as much was read in single rows as it costs: so one walk over many users
+// worthIt reports whether to make an entry for a user who has none, or one that no longer answers. It reports false
+// before the second call, and until single rows have cost about as much to read as the entry would: a walk over many users
 // keeps nothing, and a large user who changes all the time costs not much more than without.
 func (q *Queries) worthIt(id *cacheID, user string, last *cacheEntry, questions int) bool {
 	if last != nil {

@@ -151,7 +151,7 @@ func (e *cacheEntry) fill(id *cacheID, edges []cacheEdge) {
 	if texts > 0 || id.text != "" {
 		e.rest = &cacheTexts{text: id.text}
 	}
-	// Three places of five are taken: a look-up meets a free one soon.
+	// Three places of five are taken: a lookup meets a free one soon.
 	if n := len(edges) - texts; n > 0 {
 		e.nums = make([]cacheSlot, n*5/3+1)
 	}

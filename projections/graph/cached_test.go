@@ -114,7 +114,7 @@ func (w *cacheWorld) next(n int) []*events.Envelope {
 	return histories.Envelopes(w.list)[from:]
 }
 
-// TestCachedWhileFolding: readers whose views are of all ages get, while the fold goes on, the answers that the rows of their
+// TestCachedWhileFolding: readers whose views are of all ages get, while the fold continues, the answers that the rows of their
 // views give, from a cache that is much too small.
 func TestCachedWhileFolding(t *testing.T) {
 	const size = 24 << 10

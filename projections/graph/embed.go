@@ -76,7 +76,7 @@ type Sight struct {
 	Boards bool
 }
 
-// Sight tells what decides whether a reader sees the pins of a user, with one point read at most.
+// Sight says what decides whether a reader sees the pins of a user, with one point read at most.
 func (q *Queries) Sight(reader, user string) (Sight, error) {
 	if v, ok := q.cachedEdge(reader, user); ok {
 		return Sight{

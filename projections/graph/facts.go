@@ -153,7 +153,7 @@ func (e *edge) unlisted() bool { return *e != edge{} && !e.shown() }
 // says reports whether anything holds by the edge.
 func (e *edge) says() bool { return e.shown() || e.blocked() || e.mute.holds() }
 
-// follows tells how and since when A follows B.
+// follows reports how and since when A follows B.
 func (e *edge) follows() Follow {
 	if since, ok := e.explicit(); ok {
 		return Follow{Explicit, since}

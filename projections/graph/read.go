@@ -59,7 +59,7 @@ func (q *Queries) key() []byte {
 	return q.scratch
 }
 
-// User tells how follower follows user, with at most one point read.
+// User reports how follower follows user, with at most one point read.
 func (q *Queries) User(follower, user string) (Follow, error) {
 	if v, ok := q.cachedEdge(follower, user); ok {
 		return v.follow(), nil
@@ -81,7 +81,7 @@ func (q *Queries) FollowedBy(user, follower string) (Follow, error) {
 // walkFrom is from how many users on one walk over the follower's edges is cheaper than point reads.
 const walkFrom = 4
 
-// Users tells how follower follows each of some users, into follows, which is as long as users. It walks over the
+// Users reports how follower follows each of some users, into follows, which is as long as users. It walks over the
 // follower's edges once: neighbors in the store share the work of finding their block.
 func (q *Queries) Users(follower string, users []string, follows []Follow) (err error) {
 	if e := q.cachedEdges(follower, len(users)); e != nil {
@@ -130,7 +130,7 @@ func (q *Queries) Users(follower string, users []string, follows []Follow) (err 
 	return nil
 }
 
-// Board tells how follower follows a board, with at most three point reads, and one where the answer is no.
+// Board reports how follower follows a board, with at most three point reads, and one where the answer is no.
 // One who follows both the board and its owner is OnBoard, since the later of the two.
 func (q *Queries) Board(follower, owner, id string) (Follow, error) {
 	if v, ok := q.cachedEdge(follower, owner); ok && !v.has(cachedBoards) {
@@ -165,7 +165,7 @@ func (q *Queries) Board(follower, owner, id string) (Follow, error) {
 	return Follow{}, nil
 }
 
-// boardByOwner tells how one follows a board who has no relation to any board of its owner.
+// boardByOwner reports how one follows a board who has no relation to any board of its owner.
 func (q *Queries) boardByOwner(f Follow, owner, id string) (Follow, error) {
 	if f.Kind == None || id == "" {
 		return f, nil
@@ -185,7 +185,7 @@ func (q *Queries) relation(e *edge, at end, follower, owner, id string) (relatio
 	return be.relation(e), err
 }
 
-// Relationship tells everything between viewer and user, with at most two point reads, of rows of the viewer.
+// Relationship reports everything between viewer and user, with at most two point reads, of rows of the viewer.
 func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) {
 	if v, ok := q.cachedEdge(viewer, user); ok {
 		r.Following = v.follow()

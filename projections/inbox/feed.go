@@ -76,7 +76,7 @@ func (w *walk) open(streams []*stream, from []byte) {
 	w.merge = newMerge(w.q, &w.keys, streams, from)
 }
 
-// descend goes on at or below the floor, where all outboxes are merged.
+// descend continues at or below the floor, where all outboxes are merged.
 func (w *walk) descend(from []byte) error {
 	w.below = true
 	var streams []*stream

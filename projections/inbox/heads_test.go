@@ -204,7 +204,7 @@ func TestHeadsRepaired(t *testing.T) {
 	compare(t, r, before)
 }
 
-// TestHeadsBeside: pages are the same from memory as from rows while the fold goes on.
+// TestHeadsBeside: pages are the same from memory as from rows while the fold continues.
 func TestHeadsBeside(t *testing.T) {
 	w, r := newHeadWorld(t), rand.New(rand.NewPCG(7, 8))
 	over := make(chan struct{})

@@ -15,7 +15,7 @@ type Heat struct {
 	Scores func(seq uint64) Scores
 }
 
-// Scores tells how hot items were at a position.
+// Scores reports how hot items were at a position.
 type Scores interface {
 	// Of returns the score of an item; ok is false where it has none.
 	Of(item string) (score int64, ok bool, err error)

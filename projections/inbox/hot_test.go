@@ -10,7 +10,7 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 )
 
-// TestHotSession: whatever is played between its pages, a session by heat goes on in the order in which it began, with pins
+// TestHotSession: whatever is played between its pages, a session by heat continues in the order in which it began, with pins
 // that are equally hot, and some that nobody has played; only the next session sees what has changed (I9).
 func TestHotSession(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())

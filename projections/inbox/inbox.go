@@ -27,7 +27,7 @@ func DefaultSettings() Settings {
 	return Settings{Threshold: 39, Keep: 1000, Window: 14 * 24 * time.Hour}
 }
 
-// Check tells which setting is out of its bounds.
+// Check reports which setting is out of its bounds.
 func (s Settings) Check() error {
 	switch {
 	case s.Keep < 1 || s.Keep > 1_000_000:

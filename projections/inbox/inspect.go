@@ -15,7 +15,7 @@ func RowKinds() []string { return append(graph.RowKinds(), projections.RowKinds(
 // DescribeKey is [DescribeRow] for people: in one line.
 func DescribeKey(key, value []byte) (string, error) { return projections.Text(DescribeRow(key, value)) }
 
-// DescribeRow tells what a row of the inbox says, those of the embedded graph included. It returns
+// DescribeRow says what a row of the inbox says, those of the embedded graph included. It returns
 // [projections.ErrCorrupt] for a row that the inbox cannot have written.
 func DescribeRow(key, value []byte) (*projections.Description, error) {
 	if len(key) >= 3 {

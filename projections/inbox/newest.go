@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// newest reads a page of a feed, newest first. A session goes on after the place of the last entry, so what belongs to the
+// newest reads a page of a feed, newest first. A session continues after the place of the last entry, so what belongs to the
 // feed throughout comes once, in its place (I9).
 func (q *Queries) newest(ctx context.Context, f *Feed, after Mark, n int) (page Page, err error) {
 	page.Newest = topMark(q.r.Cursor().LastTime)
@@ -55,7 +55,7 @@ func (q *Queries) newest(ctx context.Context, f *Feed, after Mark, n int) (page 
 	}
 }
 
-// resume reads a mark: where to go on, where the session began, and, of a feed with one entry per item, what it has shown.
+// resume reads a mark: where to continue, where the session began, and, of a feed with one entry per item, what it has shown.
 func (q *Queries) resume(ctx context.Context, f *Feed, after Mark, shown map[string]bool) (from, top []byte, err error) {
 	last, top, err := parseNewest(after)
 	if err != nil || f.OnePerItem != (len(top) > 0) {

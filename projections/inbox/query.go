@@ -15,7 +15,7 @@ var ErrExpired = errors.New("inbox: the session has expired")
 // ErrMark is returned for bytes that are no mark of the question.
 var ErrMark = errors.New("inbox: not a mark of this list")
 
-// SessionLife is how long, in log time, a session by heat goes on.
+// SessionLife is how long, in log time, a session by heat continues.
 const SessionLife events.Micros = 3600 * 1_000_000
 
 // Order is an order of a feed.
@@ -42,7 +42,7 @@ type Pin struct {
 	Score int64
 }
 
-// Mark is a place in a list, with what the session needs to go on. It is opaque, and stays right whatever is written
+// Mark is a place in a list, with what the session needs to continue. It is opaque, and stays right whatever is written
 // meanwhile (I9).
 type Mark []byte
 
@@ -60,7 +60,7 @@ type Feed struct {
 	// Heat has the scores of the order Hot, and Ranked is how many of the newest pins are ranked.
 	Heat   Heat
 	Ranked int
-	// Hide tells which of some items are to be left out; nil means none.
+	// Hide reports which of some items are to be left out; nil means none.
 	Hide func(items []string) (hide []bool, err error)
 }
 
@@ -197,7 +197,7 @@ func (q *Queries) PinCount(owner string, board *string) (int64, error) {
 	return readCount(q.r, projections.AppendKey(nil, tagPinCount, owner))
 }
 
-// LastActive tells when the reader was last said to be active; 0 means never.
+// LastActive reports when the reader was last said to be active; 0 means never.
 func (q *Queries) LastActive(reader string) (events.Micros, error) {
 	r, _, err := readReader(q.r, projections.AppendKey(nil, tagReader, reader))
 	return r.active, err

@@ -46,7 +46,7 @@ func (s *story) do(list ...events.Event) {
 	}
 }
 
-// outboxes tells how many outboxes a page of n opens.
+// outboxes reports how many outboxes a page of n opens.
 func (s *story) outboxes(reader string, n int) int {
 	s.t.Helper()
 	return page(s.t, s.s, inbox.Feed{Reader: reader}, n).Outboxes
@@ -253,7 +253,7 @@ func TestPullsOnTheWay(t *testing.T) {
 	}
 }
 
-// TestMoved: a pin that is moved to a board that a reader follows comes to the feed in the place of its creation, also one that was moved
+// TestMoved: a pin that is moved to a board that a reader follows reaches the feed at the place of its creation, also one that was moved
 // before its history came, and whatever the reader follows besides.
 func TestMoved(t *testing.T) {
 	for _, threshold := range []int64{-1, 0} {

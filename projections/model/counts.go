@@ -7,7 +7,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Plays tells how often an item was played, ever.
+// Plays reports how often an item was played, ever.
 func (g *Graph) Plays(item string) int {
 	n := 0
 	for _, ev := range g.log {
@@ -18,10 +18,10 @@ func (g *Graph) Plays(item string) int {
 	return n
 }
 
-// PlaysBy tells how often a user has played something.
+// PlaysBy reports how often a user has played something.
 func (g *Graph) PlaysBy(user string) int { return len(g.watched[user].of(events.Played)) }
 
-// Likers tells how many users like an item.
+// Likers reports how many users like an item.
 func (g *Graph) Likers(item string) int {
 	n := 0
 	for of, likes := range g.likes {
@@ -51,7 +51,7 @@ func (g *Graph) Likes(user string) (list []Like) {
 	return list
 }
 
-// Repins tells how many pins have re-pinned an item, ever.
+// Repins reports how many pins have re-pinned an item, ever.
 func (g *Graph) Repins(item string) int {
 	n := 0
 	for at, ev := range g.log {

@@ -14,7 +14,7 @@ type arrival struct {
 	counts bool
 }
 
-// arrive tells what counts of a history, which what stands before it in the log decides.
+// arrive says what counts of a history, which what stands before it in the log decides.
 func arrive(history []events.Event) []arrival {
 	all := make([]arrival, len(history))
 	for i, ev := range history {

@@ -34,7 +34,7 @@ func Heat(history []events.Event, item string, s HeatSettings) (score int64, ok 
 // moves is by how much heat must have grown since a score was set for it to be set anew: a quarter of a doubling.
 const moves = heat.One / 4
 
-// Heats tells the scores of all items that have one after a history in log order. Unlike every other answer they follow
+// Heats reports the scores of all items that have one after a history in log order. Unlike every other answer they follow
 // the order of arrival: what was added is never taken back, and history that arrives late is added when it arrives.
 func Heats(history []events.Event, s HeatSettings) map[string]int64 {
 	sums, scores, given := map[string]heat.Sum{}, map[string]int64{}, map[string]bool{}

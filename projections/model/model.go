@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Kind tells how somebody follows a user or a board.
+// Kind reports how somebody follows a user or a board.
 type Kind int
 
 // The kinds of follows. Implicit is of users only, Board and Excluded of boards only.

@@ -141,7 +141,7 @@ func OnePerItem(list []Pin) []Pin {
 // its owner in no way.
 type Absence struct{ NotLiving, Own, NotFollowed, Excluded, Muted, Blocked bool }
 
-// Absence tells what keeps a pin out of the feed of a reader.
+// Absence reports what keeps a pin out of the feed of a reader.
 func (g *Graph) Absence(reader, owner, id string, own bool) (a Absence) {
 	pin, lives := living(g.owned[owner], id)
 	a.NotLiving = !lives

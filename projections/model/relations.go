@@ -128,7 +128,7 @@ func (g *Graph) life(board BoardID) (created events.Micros, title string, exists
 	return mentions.first().Time, creations.last().Title, len(mentions) > 0
 }
 
-// User tells how a follower follows a user: explicitly, or else implicitly through a board.
+// User reports how a follower follows a user: explicitly, or else implicitly through a board.
 func (g *Graph) User(follower, user string) Follow {
 	if since, follows := g.explicit(follower, user); follows {
 		return Follow{Explicit, since}
@@ -139,7 +139,7 @@ func (g *Graph) User(follower, user string) Follow {
 	return Follow{}
 }
 
-// Board tells how a follower follows a board.
+// Board reports how a follower follows a board.
 func (g *Graph) Board(follower, owner, board string) Follow {
 	id := BoardID{owner, board}
 	if _, _, exists := g.life(id); !exists || follower == owner {
@@ -167,7 +167,7 @@ type Relationship struct {
 	Blocking, BlockedBy, Muting bool
 }
 
-// Relationship tells everything between a viewer and a user.
+// Relationship reports everything between a viewer and a user.
 func (g *Graph) Relationship(viewer, user string) Relationship {
 	r := Relationship{Following: g.User(viewer, user), FollowedBy: g.User(user, viewer)}
 	_, r.Blocking = g.blocks(viewer, user)

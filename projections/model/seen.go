@@ -25,7 +25,7 @@ func clearedIn(log []arrival, user string) bool {
 	return slices.ContainsFunc(log, func(ev arrival) bool { return ev.Kind == events.SeenCleared && ev.User == user })
 }
 
-// seen returns what tells what a user has seen: the plays or serves that nothing has emptied.
+// seen returns what says what a user has seen: the plays or serves that nothing has emptied.
 func (g *Graph) seen(user string, k events.Kind) facts {
 	return g.watched[user].of(k).where(func(f *fact) bool { return !f.emptied })
 }
@@ -36,7 +36,7 @@ func month(t events.Micros) int {
 	return 12*year + int(month)
 }
 
-// Played tells which items a user has played in a window of some months that ends with that of the time now: the log time
+// Played reports which items a user has played in a window of some months that ends with that of the time now: the log time
 // of the position.
 func (g *Graph) Played(user string, now events.Micros, window int) map[string]bool {
 	played := map[string]bool{}

@@ -145,7 +145,7 @@ func (r *Row) Add(f Fact) {
 		if last.Board == f.Board {
 			return // it is there already
 		}
-		// Of several moves the first tells when the pin left the board of its history, the second if the first was to that
+		// Of several moves the first reports when the pin left the board of its history, the second if the first was to that
 		// board, and the last where it is.
 		if moved(2) && moved(3) {
 			*last = f

@@ -21,7 +21,7 @@ type Set[V any] struct {
 	buckets []bucket[V]
 	// ghosts are the owners that were asked about and have no entry: the high bits of their hash, and how often.
 	ghosts []atomic.Uint32
-	// hand is the bucket at which the search for what makes room goes on.
+	// hand is the bucket at which the search for what makes room continues.
 	hand atomic.Uint64
 	// making is held while an entry of the stripe is made: nothing is made twice at a time.
 	making [stripes]struct {
@@ -159,7 +159,7 @@ func (s *Set[V]) Asked(hash uint64, questions int) int {
 	return 0
 }
 
-// Make makes an entry of a view of a version and keeps it, in the place of the last one of the same, if there is room. fill fills the value
+// Make makes an entry of a view of a version and keeps it, instead of the last one of the same, if there is room. fill fills the value
 // and returns the bytes that it takes. It is not called, and nil returned, if the entry would not answer at the view, if an
 // entry of the stripe is being made, or if the set is closed.
 func (s *Set[V]) Make(hash, version uint64, is func(*V) bool, fill func(*V) (bytes int64)) *V {
@@ -180,7 +180,7 @@ func (s *Set[V]) Make(hash, version uint64, is func(*V) bool, fill func(*V) (byt
 	return &e.value
 }
 
-// add stores an entry in the place of an older one of the same, if there is one. The stripe is held.
+// add stores an entry instead of an older one of the same, if there is one. The stripe is held.
 func (s *Set[V]) add(hash uint64, e *entry[V], is func(*V) bool, bytes int64) {
 	b := s.bucket(hash)
 	if last, _ := b.find(hash, 0, is); last != nil {

@@ -32,7 +32,7 @@ type Question struct {
 	IgnoreServed bool
 }
 
-// Filter appends the indexes of those items that the user has not seen, rising, and tells how many months of plays were
+// Filter appends the indexes of those items that the user has not seen, rising, and reports how many months of plays were
 // looked at. An item that was seen is never among them (I10); one that was not is missing with a probability of at most
 // [Settings.FalsePositives] over the default window, and in proportion over others.
 //

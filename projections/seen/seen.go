@@ -33,7 +33,7 @@ const (
 	leastFalsePositives = 1e-9
 )
 
-// Check tells which setting is out of its bounds.
+// Check reports which setting is out of its bounds.
 func (s Settings) Check() error {
 	switch {
 	case s.Retention < 1 || s.Retention > maxRetention:

@@ -26,7 +26,7 @@ type Options struct {
 	SegmentAge time.Duration
 	// Retention is how long the stream keeps what is archived. Default 7 days; negative: it keeps all.
 	Retention time.Duration
-	// Cursors returns where the stores of this process would go on after a crash. Nil: there are none.
+	// Cursors returns where the stores of this process would continue after a crash. Nil: there are none.
 	Cursors func() []events.Cursor
 	// LeaseTTL is after how long another process may take over from one that is gone. Default 30 s.
 	LeaseTTL time.Duration
@@ -95,7 +95,7 @@ type Status struct {
 	SealTime time.Time
 	// Trimmed is the highest sequence that this process has trimmed; 0 means it has not.
 	Trimmed uint64
-	// Err is why it last could not go on; nil once it did.
+	// Err is why it last could not continue; nil once it did.
 	Err error
 }
 
@@ -108,7 +108,7 @@ func New(o Options) *Archiver {
 	return &Archiver{opt: o, asked: make(chan request)}
 }
 
-// Status tells what the archiver does.
+// Status says what the archiver does.
 func (a *Archiver) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -272,7 +272,7 @@ func (f *failing) Put(ctx context.Context, name string, r io.Reader, size int64)
 	return f.Bucket.Put(ctx, name, r, size)
 }
 
-// TestBucketFails: an archiver whose bucket cannot be reached says so, trims nothing, and goes on by itself.
+// TestBucketFails: an archiver whose bucket cannot be reached says so, trims nothing, and continues by itself.
 func TestBucketFails(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -12,7 +12,7 @@ import (
 
 // Examined is what can be told of a stream beside its archive.
 type Examined struct {
-	// Wrong says why the log cannot go on with the stream; nil means it can.
+	// Wrong says why the log cannot continue with the stream; nil means it can.
 	Wrong error
 	// Epoch is that of the stream, Last the highest sequence that it knows of; 0 if it cannot be opened or does not belong to
 	// the archive.
@@ -22,7 +22,7 @@ type Examined struct {
 	Lost []eventlog.SeqRange
 }
 
-// Examine reads what a stream has after the end of its archive, and reports whether the log can go on with both. The process
+// Examine reads what a stream has after the end of its archive, and reports whether the log can continue with both. The process
 // must be the only one that has the stream, if it is embedded: [events.ErrLocked].
 //
 // Wrong is an [ErrSuperseded] if the archive has gone on without the stream, [ErrArchiveBehind] if the stream has gone on

@@ -9,7 +9,7 @@ import (
 )
 
 // TestDamagedFileOfArchived: where a file of the stream is damaged in what is archived, the log is read as it was, event ids
-// are known as they were, and stores go on where they are.
+// are known as they were, and stores continue where they are.
 func TestDamagedFileOfArchived(t *testing.T) {
 	w := open(t, t.TempDir(), nil)
 	w.publish(20, 0)

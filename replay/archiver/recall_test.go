@@ -93,7 +93,7 @@ func TestRestoreDamagedEventIDs(t *testing.T) {
 	}
 }
 
-// TestHeal: where the log is whole, damaged files of event ids are made again from it, and it goes on in its epoch.
+// TestHeal: where the log is whole, damaged files of event ids are made again from it, and it continues in its epoch.
 func TestHeal(t *testing.T) {
 	w := open(t, t.TempDir(), nil)
 	w.publish(12, 0)

@@ -27,7 +27,7 @@ type RestoreOptions struct {
 	Stores map[string]events.Cursor
 }
 
-// Restored tells how a log was restored, and what of it is missing.
+// Restored reports how a log was restored, and what of it is missing.
 type Restored struct {
 	Log   events.LogID
 	Epoch uint32
@@ -46,7 +46,7 @@ type Restored struct {
 type StoreFate struct {
 	Name   string
 	Cursor events.Cursor
-	// Refused says why the store cannot go on, and must be built again; nil means it goes on. [events.ErrOtherEpoch]: it had come
+	// Refused says why the store cannot continue, and must be built again; nil means it continues. [events.ErrOtherEpoch]: it had come
 	// further than the log now goes.
 	Refused error
 	// Holds are sequences that the store has folded and the log has lost.
@@ -136,7 +136,7 @@ func refuseStream(ctx context.Context, cfg eventlog.Config) error {
 // errUnreadable: of a damaged stream nothing can be had.
 var errUnreadable = errors.New("archiver: the damaged stream cannot be opened")
 
-// openDamaged opens what is left of a stream that goes on where the archive ends.
+// openDamaged opens what is left of a stream that continues where the archive ends.
 func openDamaged(ctx context.Context, a *archive.Archive, cfg eventlog.Config) (_ *eventlog.Log, err error) {
 	cfg.Existing = true
 	log, err := eventlog.Open(ctx, cfg)
@@ -226,7 +226,7 @@ func salvage(ctx context.Context, a *archive.Archive, log *eventlog.Log) (report
 	return report, err
 }
 
-// fate tells what becomes of a store. It asks of the archive what a reader will ask.
+// fate says what becomes of a store. It asks of the archive what a reader will ask.
 func (r *Restored) fate(ctx context.Context, a *archive.Archive, name string, c events.Cursor) StoreFate {
 	f := StoreFate{Name: name, Cursor: c}
 	if r.Salvaged != nil {

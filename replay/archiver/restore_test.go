@@ -74,7 +74,7 @@ func (w *world) cursors(to uint64) []events.Cursor {
 	return list
 }
 
-// follow publishes one follow with an event id, and tells where it is.
+// follow publishes one follow with an event id, and reports where it is.
 func (w *world) follow(follower, id string) events.Position {
 	w.t.Helper()
 	p, err := w.log.NewPublisher(eventlog.PublisherOptions{})
@@ -129,7 +129,7 @@ func restore(t *testing.T, o RestoreOptions) Restored {
 	return r
 }
 
-// TestRestoreLostLog: of a log that is gone, what is archived is the log again, and goes on; again, when it is lost again.
+// TestRestoreLostLog: of a log that is gone, what is archived is the log again, and continues; again, when it is lost again.
 func TestRestoreLostLog(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := open(t, t.TempDir(), nil)

@@ -92,7 +92,7 @@ func (a *Audit) open(ctx context.Context) (err error) {
 		return fmt.Errorf("audit: %w", err)
 	}
 	a.opened = time.Now()
-	// The queries stay where they are: who walks over a list goes on with them.
+	// The queries stay where they are: who walks over a list continues with them.
 	*a.graph, *a.inbox, *a.counters = *graph.Query(a.views[0]), *inbox.Query(a.views[1]), *counters.Query(a.views[2])
 	return nil
 }

@@ -60,7 +60,7 @@ type Status struct {
 	Unexplained uint64
 	// Waiting are findings for whose repair there is no disk. It is tried again after [Config.DiskRetry].
 	Waiting int
-	// NoDisk has the projections that are not verified for want of disk, and how much that takes.
+	// NoDisk has the projections that are not verified for lack of disk, and how much that takes.
 	NoDisk map[string]string
 	// Differences from the log were found in stores, and Repaired rows of them, by projection.
 	Differences, Repaired map[string]uint64
@@ -125,7 +125,7 @@ func NewAuditor(c Config) *Auditor {
 	return &Auditor{
 		cfg: c, repairs: make(chan repairOrder), written: make(chan struct{}, 1), queued: map[Entity]struct{}{},
 		unexplained: map[Entity]struct{}{}, repairStore: verify.Repair,
-		// Audits and shadows go on side by side, each with one half.
+		// Audits and shadows continue side by side, each with one half.
 		pace: replay.Pace{Share: min(c.Share, 1) / 2},
 		status: Status{
 			Findings: map[string]uint64{}, Differences: map[string]uint64{}, Repaired: map[string]uint64{},
@@ -135,7 +135,7 @@ func NewAuditor(c Config) *Auditor {
 	}
 }
 
-// Status tells what was done so far.
+// Status says what was done so far.
 func (a *Auditor) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -147,7 +147,7 @@ func (a *Auditor) Status() Status {
 	return s
 }
 
-// observe tells what was done so far to whoever wants to know at once.
+// observe says what was done so far to whoever wants to know at once.
 func (a *Auditor) observe() {
 	if a.cfg.Observe != nil {
 		a.cfg.Observe(a.Status())

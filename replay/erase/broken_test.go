@@ -181,7 +181,7 @@ func eraseAgain(t *testing.T, s *service) {
 			t.Fatal(err)
 		}
 	}
-	// The archiver goes on some time after a fault.
+	// The archiver continues some time after a fault.
 	for errors.Is(s.o.Archiver.Now(t.Context(), 0), archiver.ErrNotRunning) {
 		runtime.Gosched()
 	}
@@ -249,7 +249,7 @@ func breakOff(t *testing.T, from string, n int) (s *service, steps []string, err
 	return s, steps, err
 }
 
-// TestEraseBrokenOff: wherever erasing is interrupted, by a restart or by a fault that passes, the log goes on, and erasing
+// TestEraseBrokenOff: wherever erasing is interrupted, by a restart or by a fault that passes, the log continues, and erasing
 // again leaves no file with the id.
 func TestEraseBrokenOff(t *testing.T) {
 	from := prepare(t)

@@ -44,7 +44,7 @@ type Options struct {
 	Buckets []bucket.Bucket
 }
 
-// Report tells what was done, and what was not.
+// Report says what was done, and what was not.
 type Report struct {
 	// Deleted is the position of the user_deleted event. What is after it is of a new life, and was left alone.
 	Deleted events.Position
@@ -129,7 +129,7 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 	return r, nil
 }
 
-// deleteUser publishes the deletion and waits until every store has folded it, and has it on disk: a store that went on before
+// deleteUser publishes the deletion and waits until every store has folded it, and has it on disk: a store that continued before
 // it after a crash would find the deletion of a pseudonym in the scrubbed log, and keep the rows of the user.
 func (o *Options) deleteUser(ctx context.Context, user string) (at events.Position, slot uint16, err error) {
 	id := "erase-" + rand.Text()
@@ -167,7 +167,7 @@ func (o *Options) deleteUser(ctx context.Context, user string) (at events.Positi
 	return at, slot, nil
 }
 
-// nextEpoch has the log go on in a new epoch, and destroys what the stream holds of the old one.
+// nextEpoch has the log continue in a new epoch, and destroys what the stream holds of the old one.
 func (o *Options) nextEpoch(ctx context.Context, r *Report) error {
 	began := time.Now()
 	end, err := o.Log.NextEpoch(ctx, func(ctx context.Context, head uint64) (events.Cursor, error) {

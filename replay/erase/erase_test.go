@@ -223,7 +223,7 @@ func filesWith(t *testing.T, dir, id string) (found []string) {
 }
 
 // I12: after erasing no file has the id; all else is as it was, also where it is built anew from the log; and whoever reads,
-// publishes and serves goes on.
+// publishes and serves continues.
 func TestErase(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir)
@@ -334,7 +334,7 @@ func TestPublishWhileErasing(t *testing.T) {
 	}
 }
 
-// TestEpochNotBegun: when the archive cannot follow, the log goes on in its epoch; and one that a crash left paused goes on
+// TestEpochNotBegun: when the archive cannot follow, the log continues in its epoch; and one that a crash left paused continues
 // when it is opened.
 func TestEpochNotBegun(t *testing.T) {
 	dir := t.TempDir()

@@ -59,7 +59,7 @@ type EventRow struct {
 	Sequence uint64 `parquet:"sequence"`
 	// Slot is the place within the envelope; null: not known.
 	Slot *int32 `parquet:"slot,optional"`
-	// Position is where one goes on after the event.
+	// Position is where one continues after the event.
 	Position string `parquet:"position"`
 
 	event *Event

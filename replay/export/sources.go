@@ -223,7 +223,7 @@ const (
 	tryAgain = time.Second
 )
 
-// FromService reads the change feed of a running service. It goes on where it was when the service is restarted.
+// FromService reads the change feed of a running service. It continues where it was when the service is restarted.
 func FromService(api skeinv1connect.EventServiceClient, r Range) Source {
 	return func(ctx context.Context, emit func(*Event) error) error {
 		w := &watching{api: api, Range: r, emit: emit}

@@ -146,7 +146,7 @@ func plain(name string) string {
 	}, name)
 }
 
-// columns tells where in a row each role stands; -1 means nowhere.
+// columns reports where in a row each role stands; -1 means nowhere.
 type columns [numRoles]int
 
 func noColumns() columns {

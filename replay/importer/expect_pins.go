@@ -25,7 +25,7 @@ type madePin struct {
 	encoded string
 }
 
-// before tells which of two rows about a pin counts. Of two at the same time it is the one with the smaller encoding.
+// before reports which of two rows about a pin counts. Of two at the same time it is the one with the smaller encoding.
 func (m *madePin) before(other *madePin) bool {
 	return cmp.Or(cmp.Compare(m.since, other.since), cmp.Compare(m.encoded, other.encoded)) < 0
 }

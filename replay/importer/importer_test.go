@@ -254,7 +254,7 @@ func TestGivingUp(t *testing.T) {
 	})
 }
 
-// An import that is interrupted anywhere goes on where it was, and an import that is run again changes nothing.
+// An import that is interrupted anywhere continues where it was, and an import that is run again changes nothing.
 func TestResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog(t)
@@ -286,7 +286,7 @@ func TestResume(t *testing.T) {
 			if !errors.Is(err, context.Canceled) || crash > 30 {
 				t.Fatal(err)
 			}
-			// The clock goes on, the recorded start does not.
+			// The clock continues, the recorded start does not.
 			o.Now = func() time.Time { return start.Add(time.Hour) }
 		}
 		if len(l.counted) != 9000 {

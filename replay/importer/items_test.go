@@ -184,7 +184,7 @@ func TestOneFileTwoKinds(t *testing.T) {
 	}
 }
 
-// An import of any kind that was interrupted goes on after what was acknowledged.
+// An import of any kind that was interrupted continues after what was acknowledged.
 func TestResumeItems(t *testing.T) {
 	for _, kind := range []Kind{Pins, Plays, Likes} {
 		l := newFakeLog(t)

@@ -35,7 +35,7 @@ type pacing struct {
 }
 
 // pace waits until the slowest projection is at most MaxLag behind: what is published faster than it is folded would be
-// seen later and later, live events among it. Where the lag is not known, the call goes on: it meets the same trouble, and
+// seen later and later, live events among it. Where the lag is not known, the call continues: it meets the same trouble, and
 // is tried again.
 func (r *run) pace(ctx context.Context, read int64) error {
 	if r.Lag == nil || r.MaxLag <= 0 || time.Since(r.pacing.asked) < lagEvery {

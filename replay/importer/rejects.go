@@ -38,7 +38,7 @@ type rejects struct {
 	file *os.File
 }
 
-// openRejects goes on with the rejects of an import that was interrupted after row done. Rejects of later rows are
+// openRejects continues with the rejects of an import that was interrupted after row done. Rejects of later rows are
 // dropped: these rows are read again. A new import (done 0) drops them all.
 func openRejects(path string, done uint64) (*rejects, error) {
 	r := &rejects{path: path}

@@ -54,7 +54,7 @@ func (o *Options) retrying(
 			return nil, fmt.Errorf("gave up after trying for %v: %w", o.Patience, err)
 		}
 		waiting(err)
-		// Many importers shall not come back all at once.
+		// Many importers must not come back all at once.
 		if wait.For(ctx, pause/2+rand.N(pause/2)) != nil {
 			return nil, context.Cause(ctx)
 		}

@@ -44,7 +44,7 @@ func (d Delimiter) String() string {
 	return fmt.Sprintf("%q", byte(d))
 }
 
-// errQuote is a field that begins with a quote and does not end with one. A quoted field may not go on in the next
+// errQuote is a field that begins with a quote and does not end with one. A quoted field may not continue in the next
 // line: then a row could not be told from a line, and one lost quote would swallow the rest of the file.
 var errQuote = errors.New("a quoted field does not end")
 

@@ -13,7 +13,7 @@ import (
 // stateVersion is the version of the state file. It is raised when an older skein could misread a newer file.
 const stateVersion = 1
 
-// state is what an import must know of itself to go on after it was interrupted.
+// state is what an import must know of itself to continue after it was interrupted.
 type state struct {
 	Version int  `json:"version"`
 	Kind    Kind `json:"kind"`
@@ -82,7 +82,7 @@ func (s *state) save(path string) error {
 	return atomicfile.Write(path, append(data, '\n'))
 }
 
-// resume makes old, the state found, go on as wanted, the state of a new import of the same options.
+// resume makes old, the state found, continue as wanted, the state of a new import of the same options.
 func (s *state) resume(wanted *state, path string) (notice string, err error) {
 	for _, d := range []struct{ what, was, is string }{
 		{"kind", string(s.Kind), string(wanted.Kind)},

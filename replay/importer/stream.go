@@ -29,7 +29,7 @@ type Row struct {
 	Line string
 }
 
-// Rows are what an import reads. They are the same, in the same order, whenever the import goes on.
+// Rows are what an import reads. They are the same, in the same order, whenever the import continues.
 type Rows interface {
 	// Next returns the next row, [io.EOF] after the last. It is called by one goroutine.
 	Next() (Row, error)
@@ -37,7 +37,7 @@ type Rows interface {
 	Extent() (read, size int64)
 }
 
-// Origin is what must be the same when an import goes on, beside its kind and source.
+// Origin is what must be the same when an import continues, beside its kind and source.
 type Origin struct {
 	// Digest is a hash of all rows.
 	Digest string
@@ -94,7 +94,7 @@ func RunRows(
 	g.Go(func() error { return r.publish(gctx, calls) })
 	err = g.Wait()
 	if r.rejects != nil {
-		// Also when the import was interrupted: the next run goes on from here.
+		// Also when the import was interrupted: the next run continues from here.
 		err = errors.Join(err, r.save(err == nil), r.rejects.close())
 	}
 	return r.finish(), err

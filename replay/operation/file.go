@@ -26,7 +26,7 @@ type record struct {
 	Projection string          `json:"projection,omitempty"`
 	Args       json.RawMessage `json:"args,omitempty"`
 	State      State           `json:"state"`
-	// Cancelling: somebody asked for the end of it. No restart goes on with it.
+	// Cancelling: somebody asked for the end of it. No restart continues with it.
 	Cancelling bool      `json:"cancelling,omitempty"`
 	Created    time.Time `json:"created"`
 	Ended      time.Time `json:"ended,omitzero"`

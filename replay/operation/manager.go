@@ -82,7 +82,7 @@ func Open(o Options) (*Manager, error) {
 	return m, nil
 }
 
-// OnRestart says how operations of a kind go on that a restart has interrupted. It is called before [Manager.Run].
+// OnRestart says how operations of a kind continue that a restart has interrupted. It is called before [Manager.Run].
 func (m *Manager) OnRestart(k Kind, r Resume) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -65,7 +65,7 @@ func wait(t *testing.T, m *Manager, id string) (last Info) {
 	return last
 }
 
-// held is work that goes on until it is let go, or its context ends.
+// held is work that continues until it is let go, or its context ends.
 func held(report string) (w Work, began chan struct{}, let chan error) {
 	began, let = make(chan struct{}), make(chan error, 1)
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
@@ -294,7 +294,7 @@ func afterRestart(t *testing.T, dir string) {
 		return func(_ context.Context, p *replay.Progress) (string, error) { p.Start("rows", 4); return "went on", nil }, nil
 	})
 	rebuilt := mustList(t, m, Rebuild)[0]
-	// What is still to go on is in the way of others.
+	// What is still to continue is in the way of others.
 	if _, err := m.Do(Rollback, "graph", nil, nil); err == nil {
 		t.Error("a rollback beside a rebuild")
 	}
@@ -309,7 +309,7 @@ func afterRestart(t *testing.T, dir string) {
 	if got := mustList(t, m, Repair)[0]; got.State != Cancelled {
 		t.Errorf("%+v", got)
 	}
-	// A third process finds the same, and ids go on rising.
+	// A third process finds the same, and ids continue to rise.
 	third := open(t, dir)
 	if diff := cmp.Diff(mustList(t, m, ""), mustList(t, third, "")); diff != "" {
 		t.Error(diff)

@@ -13,7 +13,7 @@ const (
 	sampleCount = 30
 )
 
-// meter tells how fast work goes.
+// meter reports how fast work goes.
 type meter struct {
 	unit    string
 	total   uint64

@@ -75,7 +75,7 @@ func (i Info) name() string {
 // that after. The report is kept also when there is an error, as of a comparison that found differences.
 type Work func(ctx context.Context, p *replay.Progress) (report string, err error)
 
-// Resume returns the work that goes on with an operation which a restart interrupted.
+// Resume returns the work that continues with an operation which a restart interrupted.
 type Resume func(Info) (Work, error)
 
 // Errors of a [Manager].
@@ -103,7 +103,7 @@ func (e *ConflictError) Error() string {
 // builds are the kinds that fold, compare or swap what one projection consists of.
 var builds = map[Kind]bool{Rebuild: true, Verify: true, Repair: true, Rollback: true}
 
-// conflict reports whether two operations cannot go on beside each other: erasing with anything, the same twice, and two
+// conflict reports whether two operations cannot continue beside each other: erasing with anything, the same twice, and two
 // that work on the generations of one projection. A snapshot reads a state that nothing else changes.
 func conflict(a, b Info) bool {
 	if a.Kind == Erase || b.Kind == Erase {

@@ -12,13 +12,13 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// interrupted is the error of an operation that no restart goes on with.
+// interrupted is the error of an operation that no restart continues with.
 const interrupted = "interrupted by a restart"
 
 // errStopping is the cause of the end of the context of work when the process stops.
 var errStopping = errors.New("operation: the process is stopping")
 
-// Run does the work until ctx ends, then interrupts it, waits for it and returns nil. First it goes on with what an
+// Run does the work until ctx ends, then interrupts it, waits for it and returns nil. First it continues with what an
 // earlier process had begun. It is called once.
 func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
@@ -139,7 +139,7 @@ func (m *Manager) work(ctx context.Context, e *entry) {
 		}
 		m.end(e, Cancelled, report, failure)
 	case errors.Is(context.Cause(ctx), errStopping):
-		// It stays as it is: the next process goes on with it, or says that it was interrupted.
+		// It stays as it is: the next process continues with it, or says that it was interrupted.
 		e.Unit, e.Done, e.Total = p.Now()
 		m.save(e)
 	default:
@@ -161,7 +161,7 @@ func (m *Manager) begin(e *entry, cancel context.CancelCauseFunc) (Work, *replay
 	return e.work, e.progress
 }
 
-// protected does work that may panic: it fails, and the process goes on to serve.
+// protected does work that may panic: it fails, and the process continues to serve.
 func (m *Manager) protected(ctx context.Context, id string, w Work, p *replay.Progress) (report string, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil {

@@ -15,7 +15,7 @@ const (
 	lastRetry  = time.Hour
 )
 
-// Keeper has a projection rebuilt that does not go on.
+// Keeper has a projection rebuilt that does not continue.
 type Keeper struct {
 	Live *projections.Live
 	// Heal rebuilds what is damaged: files that cannot be opened or read, rows that cannot be.

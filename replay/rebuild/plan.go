@@ -38,7 +38,7 @@ type Step struct {
 	Need, Free uint64
 }
 
-// Plan lists the projections that do not go on and would be rebuilt.
+// Plan lists the projections that do not continue and would be rebuilt.
 func Plan(lives []*projections.Live, log Log) (steps []Step, err error) {
 	rate := log.Rate
 	if rate <= 0 {

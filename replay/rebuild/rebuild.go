@@ -195,12 +195,12 @@ func kindsOf(p projections.Projection) events.KindSet {
 	return events.Kinds(p.Kinds()...) | events.Kinds(events.BackfillClosed)
 }
 
-// isNear reports whether so little is left that the live fold may take over, if envelopes go on being as large as they were.
+// isNear reports whether so little is left that the live fold may take over, if envelopes stay as large as they were.
 func (r *run) isNear(seq, head uint64) bool {
 	return seq >= head || r.envelopes > 0 && head-seq <= near && (head-seq)*(r.bytes/r.envelopes) <= nearBytes
 }
 
-// shown reports whether the next generation shows what a live one that does not go on has shown; one that goes on is followed
+// shown reports whether the next generation shows what a live one that does not continue has shown; one that continues is followed
 // in the cut-over.
 func (r *run) shown(seq uint64) bool {
 	return seq >= r.live.Cursor().Seq || r.live.Status().State.CaughtUp()

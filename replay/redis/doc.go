@@ -8,7 +8,7 @@
 //
 // The order of a scan is not that of the next one, so it cannot number anything. An import has runs, each of three phases:
 //
-//   - It reads Redis, and sorts what it says. Broken off, it goes on at a cursor for which all that was found before is on
+//   - It reads Redis, and sorts what it says. Interrupted, it continues at a cursor for which all that was found before is on
 //     disk; what is read twice is the same record, and sorted out.
 //   - It selects what is new: facts that no earlier run has published. They get offsets in their order, after those of
 //     earlier runs.

@@ -105,7 +105,7 @@ type run struct {
 	Options
 	from   keyspace
 	server string
-	// held tells for how long commands waited for the limit; nil means there is none.
+	// held reports for how long commands waited for the limit; nil means there is none.
 	held   func() time.Duration
 	state  *state
 	report Report

@@ -149,7 +149,7 @@ func large() *fakeRedis {
 	return r
 }
 
-// Broken off at any command of Redis, an import goes on, and everything is in the log once.
+// Interrupted at any command of Redis, an import continues, and everything is in the log once.
 func TestBrokenOffReading(t *testing.T) {
 	r, l := large(), newFakeLog(t)
 	imp := importing(t, r, l)
@@ -186,7 +186,7 @@ func TestBrokenOffReading(t *testing.T) {
 	}
 }
 
-// An import goes on at the cursor that it was interrupted at, not at the beginning.
+// An import continues at the cursor that it was interrupted at, not at the beginning.
 func TestGoesOnReading(t *testing.T) {
 	r, l := large(), newFakeLog(t)
 	imp := importing(t, r, l)
@@ -221,7 +221,7 @@ func onceEach(t *testing.T, l *fakeLog, n int) {
 	}
 }
 
-// Broken off at any call, before or after the log took it, everything is in the log once, also in later runs.
+// Interrupted at any call, before or after the log took it, everything is in the log once, also in later runs.
 func TestBrokenOffPublishing(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		r, l := large(), newFakeLog(t)

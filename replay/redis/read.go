@@ -57,7 +57,7 @@ func (c *KeyCounts) elements() (n uint64) {
 	return n
 }
 
-// reading reads the keys of a mapping and tells what they say.
+// reading reads the keys of a mapping and says what they say.
 type reading struct {
 	from    keyspace
 	mapping *Mapping
@@ -167,7 +167,7 @@ func (r *reading) keys(ctx context.Context, keys []matchedKey) error {
 
 var errPairs = errors.New("redis: a page has a member without score, or a field without value")
 
-// elements tells what a page of a key says.
+// elements says what a page of a key says.
 func (r *reading) elements(k *matchedKey, elements []string) error {
 	step := 1
 	if k.rule.structure == sortedSet || k.rule.structure == hash {
@@ -203,7 +203,7 @@ func (r *reading) elements(k *matchedKey, elements []string) error {
 	return nil
 }
 
-// read tells what an element says: a member with its score, a field with its value, a member, or an element.
+// read says what an element says: a member with its score, a field with its value, a member, or an element.
 func (r *Rule) read(said captured, first, second string, start events.Micros) (fact, error) {
 	if r.first != nil && !r.first.match(first, &said) {
 		return fact{}, fmt.Errorf("it does not match %s", r.first.text)

@@ -40,7 +40,7 @@ const (
 	phaseDone       phase = "done"
 )
 
-// state is what an import must know of itself to go on after it was interrupted, and for its next run.
+// state is what an import must know of itself to continue after it was interrupted, and for its next run.
 type state struct {
 	Version int   `json:"version"`
 	Phase   phase `json:"phase"`

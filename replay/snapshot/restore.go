@@ -69,7 +69,7 @@ const (
 var generationForm = regexp.MustCompile(`^[0-9]{6,}$`)
 
 // Restore makes a store of a snapshot, where none is. It appears whole or not at all: on an error the target is as it was.
-// A store that is opened there goes on with the log from the snapshot's position.
+// A store that is opened there continues with the log from the snapshot's position.
 func Restore(ctx context.Context, o RestoreOptions) (_ Restored, err error) {
 	if o.FS == nil {
 		o.FS = vfs.Default

@@ -157,7 +157,7 @@ func (s *side) next() {
 		s.skipUnwanted(s.it.Next())
 		return
 	}
-	// A row that cannot be read ends an iterator: the next one goes on behind it.
+	// A row that cannot be read ends an iterator: the next one continues behind it.
 	from := append(bytes.Clone(s.bad.Key), 0)
 	s.it, s.bad = s.r.Iter(nil, nil), nil
 	s.skipUnwanted(s.it.SeekGE(from))
@@ -193,7 +193,7 @@ func (s *side) skipUnwanted(ok bool) {
 // close ends the walk. What it met was reported by then.
 func (s *side) close() { _ = s.it.Close() }
 
-// rowFilter tells which rows are compared.
+// rowFilter reports which rows are compared.
 type rowFilter struct {
 	projection projections.Projection
 	// partitions are the wanted ones; nil means all rows are.

@@ -26,14 +26,14 @@ type Options struct {
 	New func() projections.Projection
 	// Source reads the log.
 	Source projections.Source
-	// Disk tells what the live store takes on disk, and how much is free where the shadow goes; nil disables it.
+	// Disk says what the live store takes on disk, and how much is free where the shadow goes; nil disables it.
 	Disk func() (store, free uint64, err error)
 	// Memory is about how many bytes a shadow may take; 0 means 192 MiB.
 	Memory int
 	// Margin is how much disk stays free, in bytes; 0 means 256 MiB.
 	Margin uint64
 	// Hold is how long rows of both stores are compared at one position, which keeps on disk, and of the live store in memory
-	// tables, what has been replaced since: then the comparison goes on at a later one. 0: 10 minutes.
+	// tables, what has been replaced since: then the comparison continues at a later one. 0: 10 minutes.
 	Hold time.Duration
 	// Pace holds back what is done while nothing waits for it.
 	Pace replay.Pace
@@ -75,7 +75,7 @@ func (o *Options) fill() {
 const (
 	// shadowMemory is less than a build takes, since a shadow is folded all the time, and read once.
 	shadowMemory = 192 << 20
-	// longestWork is what is taken for work at the most of what a piece took: more was waiting for the log.
+	// longestWork is what is taken for work at most of what a piece took: more was waiting for the log.
 	longestWork = 250 * time.Millisecond
 	// readBytes of the log are folded between two rests.
 	readBytes = 256 << 10

@@ -395,7 +395,7 @@ func TestComparesInSlices(t *testing.T) {
 	})
 }
 
-// TestRepairBrokenOff: a repair that is interrupted tells what it has repaired by then, and one that has repaired nothing has
+// TestRepairBrokenOff: a repair that is interrupted says what it has repaired by then, and one that has repaired nothing has
 // nothing to tell.
 func TestRepairBrokenOff(t *testing.T) {
 	envs := memlog.NewWorld(4, 150).Envelopes(800)

@@ -24,7 +24,7 @@ type Connections struct {
 
 	// Accepted counts the connections that came, handedOver those of them that were left to net/http.
 	Accepted, HandedOver atomic.Uint64
-	// Evicted counts the quiet ones that made room for others, refused those for which there was none.
+	// Evicted counts idle connections that made room for others, refused those for which there was none.
 	Evicted, Refused atomic.Uint64
 }
 
@@ -32,7 +32,7 @@ type Connections struct {
 type Conn struct {
 	conn    net.Conn
 	address netip.Prefix
-	// Party is who is at the other end, for want of a name.
+	// Party is who is at the other end, for lack of a name.
 	Party string
 	// working counts the calls that are worked on, from when their request is whole until their answer is made.
 	working atomic.Int32

@@ -195,7 +195,7 @@ func (w *watcher) run(ctx context.Context, read aheadReader) error {
 }
 
 // envelope sends the events of an envelope that are wanted. The last of the envelope has its position; those before have
-// the place after them within it, so that a client that goes on there gets the rest.
+// the place after them within it, so that a client that continues there gets the rest.
 func (w *watcher) envelope(env *events.Envelope) error {
 	after := events.Place{Position: w.s.Log.Position(env.Seq())}
 	whole := after.String()
@@ -231,7 +231,7 @@ func (w *watcher) send(part *skeinv1.WatchResponse) error {
 	return err
 }
 
-// WatchFailure says why a watch cannot begin or go on.
+// WatchFailure says why a watch cannot begin or continue.
 func (s *Service) WatchFailure(ctx context.Context, err error) error {
 	f := &apierror.Failure{
 		Code: connect.CodeUnavailable, Reason: skeinv1.Reason_REASON_LOG_UNAVAILABLE, Retry: apierror.RetrySoon, Cause: err,

@@ -148,7 +148,7 @@ func (s *Service) feedPage(
 
 // feedStart is where a page of a feed begins.
 type feedStart struct {
-	// above is the lower end of the session, after the place where it goes on; nil means none.
+	// above is the lower end of the session, after the place where it continues; nil means none.
 	above, after inbox.Mark
 	// since is the position of the page that the token is from.
 	since views.Demand
@@ -156,7 +156,7 @@ type feedStart struct {
 	seen uint64
 }
 
-// startOf reads the token of a request: a page token goes on in a session, newer_than begins one that ends where the
+// startOf reads the token of a request: a page token continues in a session, newer_than begins one that ends where the
 // feed once began.
 func (s *Service) startOf(req *skeinv1.ReadFeedRequest, id, newest pagetoken.ListID) (start feedStart, err error) {
 	if token := req.GetNewerThan(); token != "" {

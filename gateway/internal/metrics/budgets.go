@@ -43,7 +43,7 @@ func (o Observed) admissionCollectors() []prometheus.Collector {
 		}, &o.Connections.HandedOver),
 		counterOf(prometheus.CounterOpts{
 			Name: "skein_connections_evicted_total",
-			Help: "Quiet connections that were closed to make room for others.",
+			Help: "Idle connections that were closed to make room for others.",
 		}, &o.Connections.Evicted),
 		counterOf(prometheus.CounterOpts{
 			Name: "skein_connections_refused_total",

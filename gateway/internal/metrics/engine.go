@@ -34,13 +34,13 @@ func newEngineCollector(s *views.Views) *engineCollector {
 		return engineFigure{d, prometheus.CounterValue, labels, func(e projections.Engine) float64 { return float64(of(e)) }}
 	}
 	written := desc("written_bytes_total", "Bytes of tables that were written, by what wrote them.", "by")
-	tables := desc("table_cache_lookups_total", "Look-ups of open tables, by whether the table was open.", "answer")
+	tables := desc("table_cache_lookups_total", "Lookups of open tables, by whether the table was open.", "answer")
 	return &engineCollector{s: s, figures: []engineFigure{
 		gauge(desc("memtable_bytes", "Rows in memory that are not yet in a table."),
 			func(e projections.Engine) float64 { return float64(e.MemtableBytes) }),
-		gauge(desc("sublevels", "Tables of level 0 that one look-up may ask."),
+		gauge(desc("sublevels", "Tables of level 0 that one lookup may ask."),
 			func(e projections.Engine) float64 { return float64(e.Sublevels) }),
-		gauge(desc("read_amplification", "Tables of all levels that one look-up may ask."),
+		gauge(desc("read_amplification", "Tables of all levels that one lookup may ask."),
 			func(e projections.Engine) float64 { return float64(e.ReadAmplification) }),
 		gauge(desc("compaction_debt_bytes", "Bytes that are to be compacted until the tables are in order."),
 			func(e projections.Engine) float64 { return float64(e.CompactionDebt) }),

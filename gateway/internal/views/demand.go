@@ -85,7 +85,7 @@ func heldBy(hole *eventlog.HoleError, seq uint64, log *eventlog.Log, cause error
 	}
 }
 
-// PositionError tells what is wrong with a position that the log does not know.
+// PositionError says what is wrong with a position that the log does not know.
 func (d Demand) PositionError(err error) error {
 	switch {
 	case errors.Is(err, events.ErrOtherLog):

@@ -12,7 +12,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Resume reads a token of the list: where to go on, and the position that the answer must contain. The empty token is
+// Resume reads a token of the list: where to continue, and the position that the answer must contain. The empty token is
 // the start of the list.
 func (s *Views) Resume(token, field string, id pagetoken.ListID) (mark []byte, d Demand, err error) {
 	d = Demand{Field: field, Reason: skeinv1.Reason_REASON_INVALID_PAGE_TOKEN}
@@ -36,7 +36,7 @@ func (d Demand) BadToken(cause error) error {
 	return d.Refused(fmt.Sprintf("%s: send %s exactly as it came, with the same parameters, or nothing to begin again", cause, want), cause)
 }
 
-// TokenError tells what is wrong with a token that was good for the key ring and not for the projection.
+// TokenError says what is wrong with a token that was good for the key ring and not for the projection.
 func (d Demand) TokenError(err error) error {
 	switch {
 	case errors.Is(err, inbox.ErrExpired):

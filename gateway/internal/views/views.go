@@ -67,7 +67,7 @@ func (s *Store) Rebuilding() bool {
 	return !s.CaughtUp.Load()
 }
 
-// StatusOf tells how a projection is. One that waits, as for disk, has not heard lately how long the log is: this process has.
+// StatusOf reports how a projection is. One that waits, as for disk, has not heard lately how long the log is: this process has.
 func (s *Views) StatusOf(store *projections.Live) projections.Status {
 	st := store.Status()
 	st.Head = max(st.Head, s.Hub.Head())

@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 )
 
-// bloomBits per key: a look-up that misses, as most do, reads no table but 1 in 100 times.
+// bloomBits per key: a lookup that misses, as most do, reads no table but 1 in 100 times.
 const bloomBits = 10
 
 // tableFilter is the Bloom filter of tables, of the keys that are asked for.

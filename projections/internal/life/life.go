@@ -42,7 +42,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state_%d", uint8(s))
 }
 
-// CaughtUp reports whether the projection has caught up with the head of the log as of the start, and goes on.
+// CaughtUp reports whether the projection has caught up with the head of the log as of the start, and continues.
 func (s State) CaughtUp() bool { return s == Ready || s == Rebuilding }
 
 // Errors of a store that folds no more.

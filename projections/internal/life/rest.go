@@ -15,7 +15,7 @@ const (
 	mostRest = 20 * time.Millisecond
 )
 
-// Rest returns when a fold that took so long is to go on: after its rest, or as soon as somebody waits for what is still to
+// Rest returns when a fold that took so long is to continue: after its rest, or as soon as somebody waits for what is still to
 // be folded.
 func (l *Life) Rest(ctx context.Context, took time.Duration) {
 	if took >= mostRest {

@@ -6,7 +6,7 @@
 //
 // A row is found by the hash of its key and stands in one place however often it is written (overlay.go). Rows with the same shard and
 // tag are chained, and sorted when somebody walks over them (order.go, iter.go). What is merged into a row that nobody reads stays a list
-// until the commit (merge.go). Rows that were asked for stay in memory after it. A look-up of a row that no memtable can have asks the
+// until the commit (merge.go). Rows that were asked for stay in memory after it. A lookup of a row that no memtable can have asks the
 // tables alone (unflushed.go).
 //
 // # What holds

@@ -14,7 +14,7 @@ import (
 // or written not long ago. It is what a fold writes to and reads from.
 //
 // A row stands in one place however often it is written, so a count that rises a thousand times in a batch is written
-// once, and a row that comes and goes not at all. Look-ups hash, commits sort. An iterator needs the rows with its
+// once, and a row that comes and goes not at all. Lookups hash, commits sort. An iterator needs the rows with its
 // prefix only: those are chained by shard and tag.
 type Overlay struct {
 	// db is nil for an overlay over nothing, which is never committed.
@@ -42,7 +42,7 @@ type Overlay struct {
 	under Finder
 	// unflushed spares it most searches in memtables.
 	unflushed unflushed
-	// asked counts the outcomes of look-ups by tag.
+	// asked counts the outcomes of lookups by tag.
 	asked [256]struct{ found, absent uint32 }
 
 	// What is merged into rows, and the ranges that are deleted: see overlay_merge.go.
@@ -448,7 +448,7 @@ func (o *Overlay) sizes(older int) (sizes [maxAge + 1]int, useful int) {
 	return sizes, useful
 }
 
-// age returns how often rows were forgotten for want of space since a row that is not dirty was asked for, and this one kept, if it
+// age returns how often rows were forgotten for lack of space since a row that is not dirty was asked for, and this one kept, if it
 // becomes so much older now; 0 means it is of no use, or not known.
 func (r *cell) age(older int) int {
 	age := int(r.state&rowAge/rowAge1) + older
@@ -472,7 +472,7 @@ func (o *Overlay) FlushBegun() { o.unflushed.begun() }
 // FlushEnded is described with [Overlay.FlushBegun].
 func (o *Overlay) FlushEnded() { o.unflushed.ended() }
 
-// WantsFlush reports that look-ups would be faster after a flush.
+// WantsFlush reports that lookups would be faster after a flush.
 func (o *Overlay) WantsFlush() bool { return o.unflushed.full() }
 
 // Overwritten is called when rows of the database were written otherwise. Nothing may be dirty.

@@ -3,7 +3,7 @@ package overlay
 import "github.com/cockroachdb/pebble/v2"
 
 // Finder finds single rows. It keeps an iterator: Pebble's own Get asks no Bloom filter of the lowest level, where most
-// rows are, and most look-ups miss.
+// rows are, and most lookups miss.
 type Finder struct {
 	// It is the iterator; nil until it is needed. It may be one that was used before on the same rows.
 	It *pebble.Iterator

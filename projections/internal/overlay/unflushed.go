@@ -6,7 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// unflushed knows which rows may be in memtables, so that a look-up of any other asks the tables alone, whose filters know
+// unflushed knows which rows may be in memtables, so that a lookup of any other asks the tables alone, whose filters know
 // most rows that are not there. A search in a memtable that does not find its row costs more than all else of a fold: its
 // nodes are all over the memory, and nearly every edge is looked up once before it is there.
 //

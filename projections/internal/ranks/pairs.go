@@ -83,7 +83,7 @@ type edge struct {
 	excludes bool
 }
 
-// edge tells what follows from the latest fact about a board; 0 means there is none.
+// edge says what follows from the latest fact about a board; 0 means there is none.
 func (s standing) edge(at rank) edge {
 	if at.removes() {
 		return edge{excludes: at > s.excludes()}

@@ -6,7 +6,7 @@ import (
 )
 
 // pause waits as exactly as the system can. The timers of the runtime are late by up to a millisecond where nothing else
-// goes on, which is more than most calls take.
+// continues, which is more than most calls take.
 func pause(d time.Duration) {
 	wait := syscall.NsecToTimespec(d.Nanoseconds())
 	_ = syscall.Nanosleep(&wait, nil) // cut short by a signal: the caller looks at the clock

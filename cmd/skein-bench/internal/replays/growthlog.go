@@ -94,7 +94,7 @@ func (l growthLog) followee(follower uint32, round int) uint32 {
 	}
 }
 
-// archive writes the log into the archive of a data directory, without a stream, and makes the stream that goes on behind it.
+// archive writes the log into the archive of a data directory, without a stream, and makes the stream that continues behind it.
 func (l growthLog) archive(ctx context.Context, data string) error {
 	place, err := bucket.NewDir(filepath.Join(data, "archive"))
 	if err != nil {

@@ -70,7 +70,7 @@ func replayOf(ctx context.Context, b *measure.Bench, l *replayLog) (err error) {
 	return replayRound(ctx, b, l)
 }
 
-// replayBytes tells what an event takes in the log.
+// replayBytes says what an event takes in the log.
 func replayBytes(b *measure.Bench, l *replayLog) {
 	const inArchive, inStream = "archive", "stream"
 	row := b.Row("replay-bytes-"+l.projection, "bytes of "+l.what+" in the log", "bytes", fmt.Sprintf("%d events in envelopes of "+

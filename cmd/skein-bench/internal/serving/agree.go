@@ -28,7 +28,7 @@ type entry struct {
 type answerer interface {
 	// check tells since when the follower follows the followee; 0 means not at all.
 	check(ctx context.Context, pair workload.Edge) (events.Micros, error)
-	// filter tells which candidates the viewer follows.
+	// filter reports which candidates the viewer follows.
 	filter(ctx context.Context, f workload.Filter) ([]uint32, error)
 	// newest returns the newest followers.
 	newest(ctx context.Context, user uint32, n int) ([]entry, error)

@@ -5,5 +5,5 @@
 //	ingest.go     durable follows until they are visible, against Redis with an append-only file; inlog.go: the same without HTTP
 //	latency.go    calls of all methods that read at half of their saturation rates, also while events are written and while
 //	              projections are rebuilt; loadworld.go: what the service holds; loadmethods.go: what it is asked;
-//	              loadbeside.go: what goes on meanwhile
+//	              loadbeside.go: what continues meanwhile
 package serving

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// ingestConnections publish at once, ingestPipeline follows each, and wait for the answers before they go on.
+	// ingestConnections publish at once, ingestPipeline follows each, and wait for the answers before they continue.
 	ingestConnections = 2
 	ingestPipeline    = 50
 )

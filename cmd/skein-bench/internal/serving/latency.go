@@ -36,10 +36,10 @@ const (
 	loadWritesName = "skein"
 )
 
-// circumstance is what goes on while calls are timed.
+// circumstance is what continues while calls are timed.
 type circumstance struct {
 	name string
-	// writes go on; atLeast: each call asks for the position that a write returned last.
+	// writes continue; atLeast: each call asks for the position that a write returned last.
 	writes, atLeast bool
 	// rebuild: the projection that answers is rebuilt, again and again, with that share of a core; 0 means the default.
 	rebuild bool

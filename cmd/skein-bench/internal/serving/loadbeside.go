@@ -122,7 +122,7 @@ func (l *latencyBench) startRebuilds(ctx context.Context, projection string, sha
 }
 
 func (r *rebuilder) begin(ctx context.Context, order *skeinv1.StartRebuildRequest) error {
-	// Not interrupted with ctx: it would go on under a name that is lost.
+	// Not interrupted with ctx: it would continue under a name that is lost.
 	res, err := r.admin.StartRebuild(context.WithoutCancel(ctx), connect.NewRequest(order))
 	if err != nil {
 		return fmt.Errorf("a rebuild of %s did not begin: %w", order.GetProjection(), err)

@@ -232,7 +232,7 @@ func (w *loadWorld) history() iter.Seq[*skeinv1.Event] {
 	}
 }
 
-// written is the i-th event of what goes on being written: of ten five are plays, two likes, two follows and one is a pin.
+// written is the i-th event of what continues to be written: of ten five are plays, two likes, two follows and one is a pin.
 func (w *loadWorld) written(i int) *skeinv1.Event {
 	r := rand.New(rand.NewPCG(53, uint64(i)))
 	user, item := uint32(r.IntN(w.graph.Users)), w.itemID(workload.PowerLaw(r, w.items(), workload.HotSkew))

@@ -62,7 +62,7 @@ func (f *Folder) open() (err error) {
 	return err
 }
 
-// ReopenFolder opens a store that a service has left, and goes on behind its last envelope.
+// ReopenFolder opens a store that a service has left, and continues behind its last envelope.
 func ReopenFolder(dir string, project func() projections.Projection) (*Folder, error) {
 	f := &Folder{dir: dir, cache: projections.NewCache(CacheBytes), project: project}
 	if err := f.open(); err != nil {

@@ -9,7 +9,7 @@ const (
 	forecastAfter = 2 * time.Second
 )
 
-// forecast tells how much time long work has left, from its rate of late.
+// forecast reports how much time long work has left, from its rate of late.
 type forecast struct {
 	seen []progressAt // by time, a second apart
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/skein-feed/skein/projections/seen"
 )
 
-// FoldFlags are the settings that folds read. A store goes on only with those that it was built with.
+// FoldFlags are the settings that folds read. A store continues only with those that it was built with.
 type FoldFlags struct {
 	FeedThreshold int64         `help:"Followers in a partition beyond which pins are merged on reading; -1 means push all." default:"39"`
 	FeedKeep      int           `help:"Entries that an inbox keeps when it is trimmed, and that are ranked by heat." default:"1000"`

@@ -59,7 +59,7 @@ func (c *seenCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return nil
 }
 
-// candidates are the arguments, with the lines of standard input in the place of each -.
+// candidates are the arguments, with the lines of standard input instead of each -.
 func (c *seenCmd) candidates(in io.Reader) (all []string, err error) {
 	for _, item := range c.Items {
 		if item != "-" {

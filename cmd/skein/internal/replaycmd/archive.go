@@ -94,7 +94,7 @@ type formerEpoch struct {
 	Last  uint64 `json:"last"`
 }
 
-// Run tells what the manifest says.
+// Run says what the manifest says.
 func (c *archiveStatusCmd) Run(ctx context.Context, std *command.Streams) error {
 	a, err := c.openArchive(ctx)
 	if err != nil {

@@ -86,7 +86,7 @@ func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error
 	return nil
 }
 
-// wrong tells what is wrong with a stream, for its archive and the stores beside it.
+// wrong says what is wrong with a stream, for its archive and the stores beside it.
 func wrong(x archiver.Examined, o *archiver.RestoreOptions) error {
 	for name, at := range o.Stores {
 		if x.Wrong == nil && at.Epoch == x.Epoch && at.Seq > x.Last {
@@ -163,7 +163,7 @@ func (c *archiveRestoreCmd) makeRoom(ctx context.Context, std *command.Streams, 
 	}
 	found, err := c.damaged(ctx, o.Bucket)
 	if found == "" {
-		found = moved // Restore tells why nothing can be taken from it
+		found = moved // Restore says why nothing can be taken from it
 	}
 	if found != "" {
 		o.Damaged = &eventlog.Config{Dir: found, Logger: o.Stream.Logger}

@@ -50,7 +50,7 @@ func CheckArchiveEnd(ctx context.Context, log *eventlog.Log, a *archive.Archive,
 	}
 }
 
-// LostLog says what to do when the log is not there, or not what its archive goes on with.
+// LostLog says what to do when the log is not there, or not what its archive continues with.
 func LostLog(err error, b bucket.Bucket) error {
 	for _, lost := range []error{events.ErrNoLog, events.ErrLogShorter, events.ErrRewritten, events.ErrOtherEpoch} {
 		if b != nil && errors.Is(err, lost) {

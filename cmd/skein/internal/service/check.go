@@ -17,7 +17,7 @@ import (
 // NoLogYet is what Check prints where there is neither a log nor an archive of one.
 const NoLogYet = "there is no log yet: a start begins one, and nothing is to be rebuilt"
 
-// Check tells what a start with these options would find: which stores go on, and which are to be rebuilt, how long that takes
+// Check says what a start with these options would find: which stores continue, and which are to be rebuilt, how long that takes
 // and how much disk. It changes nothing, and returns how many are to be rebuilt.
 func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err error) {
 	held, err := archived(ctx, o.Maintenance.Archive)

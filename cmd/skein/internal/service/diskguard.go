@@ -16,9 +16,9 @@ import (
 )
 
 // diskGuard keeps part of the disk of the data directory free. What writes stops in order, while there is room for each to stop
-// well, and goes on when there is room again:
+// well, and continues when there is room again:
 //
-//	free ≥ reserve        everything goes on
+//	free ≥ reserve        everything continues
 //	     < reserve        Publish is refused
 //	     < reserve / 2    the projections fold no more: what they answer grows old, and says so
 //
@@ -58,8 +58,8 @@ func newDiskGuard(dir string, reserve uint64, logger *slog.Logger) *diskGuard {
 		reserve: reserve, logger: logger, resumed: make(chan struct{}),
 		leftD:   describe("skein_disk_free_bytes", "Free disk where the data directory is."),
 		keptD:   describe("skein_disk_reserve_bytes", "Free disk below which Publish is refused."),
-		refuseD: describe("skein_disk_refusing", "1 while Publish is refused for want of disk."),
-		stop:    describe("skein_disk_paused", "1 while the projections fold no more for want of disk."),
+		refuseD: describe("skein_disk_refusing", "1 while Publish is refused for lack of disk."),
+		stop:    describe("skein_disk_paused", "1 while the projections fold no more for lack of disk."),
 	}
 	g.look()
 	return g
@@ -102,7 +102,7 @@ func (g *diskGuard) run(ctx context.Context) error {
 	}
 }
 
-// look looks at the disk once. What was stopped goes on when a tenth more is free than where it stopped.
+// look looks at the disk once. What was stopped continues when a tenth more is free than where it stopped.
 func (g *diskGuard) look() {
 	free, total, err := g.free()
 	if err != nil {

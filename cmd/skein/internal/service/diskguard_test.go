@@ -11,7 +11,7 @@ import (
 	"github.com/skein-feed/skein/gateway"
 )
 
-// TestDiskGuard: Publish stops first, then the projections, and each goes on when a tenth more is free than where it stopped.
+// TestDiskGuard: Publish stops first, then the projections, and each continues when a tenth more is free than where it stopped.
 func TestDiskGuard(t *testing.T) {
 	const mib = 1 << 20
 	free, total := uint64(0), uint64(1000*mib)
@@ -51,7 +51,7 @@ func TestDiskGuard(t *testing.T) {
 	}
 }
 
-// TestDiskGuardAwait: who waits for room goes on with it, or ends with the context.
+// TestDiskGuardAwait: who waits for room continues with it, or ends with the context.
 func TestDiskGuardAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := uint64(0)

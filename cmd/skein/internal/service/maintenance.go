@@ -109,7 +109,7 @@ func (a *Service) openMaintenance() {
 	}
 }
 
-// flushed are the cursors from which the stores would go on after a crash.
+// flushed are the cursors from which the stores would continue after a crash.
 func (a *Service) flushed() (cursors []events.Cursor) {
 	for _, live := range a.Stores {
 		cursors = append(cursors, live.Status().Flushed)

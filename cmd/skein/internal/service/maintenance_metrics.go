@@ -37,7 +37,7 @@ func newMaintenanceCollector(a *Service) *maintenanceCollector {
 		rounds:           describe("skein_audit_rounds_total", "Rounds of all partitions that the auditor has finished."),
 		roundOf:          describe("skein_audit_round_seconds", "How long the last round took."),
 		waiting:          describe("skein_audit_waiting_findings", "Findings for whose repair there is no disk."),
-		noDisk:           describe("skein_audit_no_disk", "1 while the projection is not verified for want of disk.", "projection"),
+		noDisk:           describe("skein_audit_no_disk", "1 while the projection is not verified for lack of disk.", "projection"),
 		snapshots:        describe("skein_snapshots_total", "Snapshots that were taken."),
 		snapshotFailures: describe("skein_snapshot_failures_total", "Snapshots that failed."),
 		snapshotAge:      describe("skein_snapshot_age_seconds", "Age of the last snapshot that this process took."),

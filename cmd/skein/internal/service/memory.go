@@ -19,7 +19,7 @@ type Memory struct {
 }
 
 // bounds are those of stores that serve. Memtables are taken from the cache: four stores have at most four each that wait, one to
-// use again, and those that open iterators hold. Were the cache full of them, every look-up of a fold would read a table. A commit of
+// use again, and those that open iterators hold. Were the cache full of them, every lookup of a fold would read a table. A commit of
 // half a memtable would be flushed alone. What is read of the log takes five times as much once it is decoded.
 func (p Memory) bounds() projections.Bounds {
 	if p.Cache == 0 {

@@ -22,7 +22,7 @@ type Work struct {
 	// Do checks an order and returns what does it. An order that cannot be taken as things are is refused with a
 	// [*gateway.Refusal]; do itself must be quick.
 	Do func(o operator.Order) (operation.Work, error)
-	// Resumes reports that after a restart the same order goes on where it was. Other work has failed then.
+	// Resumes reports that after a restart the same order continues where it was. Other work has failed then.
 	Resumes bool
 }
 
@@ -58,7 +58,7 @@ type orders struct {
 	works Works
 }
 
-// newOrders also tells the operations how they go on after a restart. It is called before they run.
+// newOrders also tells the operations how they continue after a restart. It is called before they run.
 func newOrders(ops *operation.Manager, w Works) *orders {
 	for kind, one := range w {
 		if !one.Resumes {

@@ -13,7 +13,7 @@ import (
 // recoverRetry is how long a projection that could not be recovered waits for the next try.
 const recoverRetry = 5 * time.Second
 
-// recoverWhenRoom has a projection that a full disk has stopped go on when there is room, until ctx ends.
+// recoverWhenRoom has a projection that a full disk has stopped continue when there is room, until ctx ends.
 func (a *Service) recoverWhenRoom(ctx context.Context, live *projections.Live) error {
 	logger := a.logger.With("projection", live.Name())
 	for ctx.Err() == nil {

@@ -209,7 +209,7 @@ func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 	})
 	for _, store := range a.Stores {
 		g.Go(func() error {
-			// The projection has logged why it stopped; the others go on.
+			// The projection has logged why it stopped; the others continue.
 			_ = store.Run(folding, a.source)
 			return nil
 		})
@@ -218,7 +218,7 @@ func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 	if a.pprof != nil {
 		g.Go(func() error { return servePprof(folding, a.pprof) })
 	}
-	// Long work needs what the projections need, and is interrupted with them. What can goes on in the next process.
+	// Long work needs what the projections need, and is interrupted with them. What can continues in the next process.
 	g.Go(func() error { return a.Operations.Run(folding) })
 	g.Go(func() error {
 		defer stopFolding()

@@ -101,7 +101,7 @@ func (c *Cmd) log(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	fmt.Fprintf(std.Out, "position %s\n", res.GetPosition())
 }
 
-// printMaintenance tells what the process does beside serving.
+// printMaintenance says what the process does beside serving.
 func printMaintenance(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	if a := res.GetArchive(); a != nil {
 		fmt.Fprintf(std.Out, "archive %s\n  up to envelope %d, %s in %d files, %s", a.GetLocation(), a.GetLastSequence(),
