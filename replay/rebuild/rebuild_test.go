@@ -116,6 +116,46 @@ func TestRebuildUnderLoad(t *testing.T) {
 	}
 }
 
+// growing is a subscription at whose end something happens.
+type growing struct {
+	projections.Subscription
+	grow func()
+}
+
+func (s *growing) Close() {
+	s.grow()
+	s.Subscription.Close()
+}
+
+// TestRebuildCatchesUp: what came while a generation was built is folded before the cut-over, if it is more than the live fold is left with.
+func TestRebuildCatchesUp(t *testing.T) {
+	w := newWorld(t)
+	l := w.open(newGraph, projections.Options{})
+	grow := func(envelopes int) func() {
+		return sync.OnceFunc(func() {
+			if err := l.WaitFor(t.Context(), w.publish(envelopes)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	grow(50)()
+	behind, far, subscribed := grow(50), grow(2500), 0
+	source := func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+		if subscribed++; subscribed == 2 {
+			far()
+		}
+		sub, err := w.source(from, kinds)
+		return &growing{sub, behind}, err
+	}
+	if _, err := rebuild.Rebuild(t.Context(), l, source, rebuild.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if subscribed != 2 {
+		t.Errorf("subscribed %d times", subscribed)
+	}
+	w.wantRows(l, w.publish(1))
+}
+
 func newGraph() projections.Projection { return graph.New() }
 
 // stopping is a source that ends with the context of the caller after so many envelopes.
