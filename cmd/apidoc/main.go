@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,9 @@ import (
 )
 
 const documented = "skein.v1"
+
+// order is that of the services: first what every application calls, last what operators do.
+var order = []string{"EventService", "GraphService", "FeedService", "SeenService", "CounterService", "AdminService"}
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -78,8 +82,21 @@ func describedBy(image []byte) ([]protoreflect.FileDescriptor, error) {
 	if len(found) == 0 {
 		return nil, fmt.Errorf("the image has nothing of %s", documented)
 	}
-	slices.SortFunc(found, func(a, b protoreflect.FileDescriptor) int { return strings.Compare(a.Path(), b.Path()) })
+	slices.SortFunc(found, func(a, b protoreflect.FileDescriptor) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a.Path(), b.Path()))
+	})
 	return found, nil
+}
+
+// place returns where in the order the services of a file stand; files without any come last.
+func place(f protoreflect.FileDescriptor) int {
+	at := len(order)
+	for s := range each(f.Services().Len(), f.Services().Get) {
+		if i := slices.Index(order, string(s.Name())); i >= 0 {
+			at = min(at, i)
+		}
+	}
+	return at
 }
 
 // document returns the reference of the API.

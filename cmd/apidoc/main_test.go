@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,5 +80,18 @@ func TestDocument(t *testing.T) {
 	}
 	if _, err := describedBy(nil); err == nil {
 		t.Error("nothing was documented")
+	}
+}
+
+// TestOrder: no service is forgotten in the order, and files of services come as it says.
+func TestOrder(t *testing.T) {
+	var got []string
+	for _, f := range api(t) {
+		for s := range each(f.Services().Len(), f.Services().Get) {
+			got = append(got, string(s.Name()))
+		}
+	}
+	if !slices.Equal(got, order) {
+		t.Errorf("the services are %v, the order is %v", got, order)
 	}
 }
