@@ -312,8 +312,11 @@ func (w *loadWorld) counterMethods(r *rand.Rand) []readMethod {
 	}}
 }
 
-// entries is how many things an answer holds: the elements of all its lists.
+// entries is how many things an answer holds: the elements of all its lists, or what it counts.
 func entries(answer proto.Message) (n int) {
+	if c, ok := answer.(*skeinv1.CountNewerResponse); ok {
+		return int(c.GetCount())
+	}
 	answer.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if field.IsList() {
 			n += v.List().Len()
