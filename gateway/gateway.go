@@ -93,6 +93,7 @@ type Server struct {
 	views    *views.Views
 	events   *eventservice.Service
 	admin    *adminservice.Service
+	feed     *feedservice.Service // may be nil
 	operator operator.Operator    // may be nil
 	gate     *access.Gate         // may be nil
 	tls      *access.Certificates // may be nil

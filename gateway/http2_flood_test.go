@@ -68,10 +68,14 @@ func (f *h2Client) read() {
 
 // h2Head is the encoded head of a call of binary Connect.
 func h2Head(procedure string, more ...string) []byte {
+	return h2HeadOf(procedure, "application/proto", more...)
+}
+
+func h2HeadOf(procedure, contentType string, more ...string) []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
 	fields := append([]string{
-		":method", "POST", ":scheme", "http", ":authority", "127.0.0.1", ":path", procedure, "content-type", "application/proto",
+		":method", "POST", ":scheme", "http", ":authority", "127.0.0.1", ":path", procedure, "content-type", contentType,
 	}, more...)
 	for i := 0; i < len(fields); i += 2 {
 		_ = e.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1], Sensitive: true})

@@ -48,6 +48,9 @@ type Limits struct {
 	// Watches is how many streams of events may be under way together. Each that falls behind reads the log for itself, with
 	// some 20 MiB. Default 32.
 	Watches int
+	// FeedWatches is how many feeds may be watched together, with some 20 KB each and 4 bytes for each owner that its reader follows.
+	// Default 10 000.
+	FeedWatches int
 	// Followees is how many users one may follow, explicitly and implicitly together. Default 10 000; negative: no
 	// limit. Backfills are history and not limited.
 	Followees int
@@ -75,6 +78,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.CallTimeout, 30*time.Second)
 	def(&l.VisibleWait, 5*time.Second)
 	def(&l.Watches, 32)
+	def(&l.FeedWatches, 10_000)
 	def(&l.Followees, 10_000)
 	def(&l.IOTimeout, 30*time.Second)
 	def(&l.IdleTimeout, 2*time.Minute)
@@ -90,6 +94,7 @@ func (l Limits) budgets() admission.BudgetLimits {
 		Calls: l.InFlight, Heavy: l.Heavy, Bytes: l.RequestBytes, Body: l.BodyBytes,
 		Streams: map[string]int{
 			healthv1connect.HealthWatchProcedure: healthStreams, connectv1.EventServiceWatchProcedure: l.Watches,
+			connectv1.FeedServiceWatchFeedProcedure: l.FeedWatches,
 		},
 	}
 }

@@ -60,8 +60,10 @@ func (s *Server) mountFeed() error {
 	if err != nil {
 		return err
 	}
+	s.feed = f
 	unary(s, connectv1.FeedServiceReadFeedProcedure, feedservice.ValidateReadFeed, f.ReadFeed)
 	unary(s, connectv1.FeedServiceCountNewerProcedure, feedservice.ValidateCountNewer, f.CountNewer)
+	stream(s, connectv1.FeedServiceWatchFeedProcedure, feedservice.ValidateWatchFeed, f.WatchFeed)
 	unary(s, connectv1.FeedServiceListPinsProcedure, feedservice.ValidateListPins, f.ListPins)
 	unaryByHand(s, connectv1.FeedServiceBatchGetPinsProcedure, feedservice.ValidateBatchGetPins, f.BatchGetPins)
 	unary(s, connectv1.FeedServiceExplainPinProcedure, feedservice.ValidateExplainPin, f.ExplainPin)

@@ -58,6 +58,7 @@ var rights = map[string]right{
 
 	connectv1.FeedServiceReadFeedProcedure:            {roles: access.Read, bound: own("reader_id")},
 	connectv1.FeedServiceCountNewerProcedure:          {roles: access.Read, bound: own("reader_id")},
+	connectv1.FeedServiceWatchFeedProcedure:           {roles: access.Read, bound: own("reader_id")},
 	connectv1.FeedServiceListPinsProcedure:            {roles: access.Read, bound: everything()},
 	connectv1.FeedServiceBatchGetPinsProcedure:        {roles: access.Read, bound: everything()},
 	connectv1.FeedServiceBatchGetViewerStateProcedure: {roles: access.Read, bound: own("viewer_id")},

@@ -109,7 +109,7 @@ func TestEveryStreamHasABudget(t *testing.T) {
 	w := newWorld(t)
 	for procedure := range w.server.streams {
 		b := w.server.budgets.Streams[procedure]
-		if b == nil || b.Limit() > healthStreams || b.Limit() < 1 {
+		if b == nil || b.Limit() > int64(max(healthStreams, w.server.limits.FeedWatches)) || b.Limit() < 1 {
 			t.Errorf("%s: %+v", procedure, b)
 		}
 	}

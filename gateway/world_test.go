@@ -288,6 +288,12 @@ func (w *world) serve(o Options, watchPeriod time.Duration) {
 	if watchPeriod > 0 {
 		w.server.events.Checkpoints = watchPeriod
 	}
+	if feed := w.server.feed; feed != nil {
+		feed.Pace, feed.Watchers.Pause = time.Millisecond, time.Millisecond
+		if watchPeriod > 0 {
+			feed.Silence = watchPeriod
+		}
+	}
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		w.t.Fatal(err)

@@ -117,6 +117,16 @@ func (q *Queries) Feed(ctx context.Context, f Feed, after Mark, n int) (Page, er
 	return q.newest(ctx, &f, after, n)
 }
 
+// EachOwner calls do with the owners whose pins may be in the feed of a reader, but for the reader, until it returns an error. An owner
+// may come more than once.
+func (q *Queries) EachOwner(reader string, do func(owner string) error) error {
+	relations := graph.Query(q.r)
+	if err := relations.EachFollowee(reader, do); err != nil {
+		return err
+	}
+	return relations.EachFollowedBoard(reader, func(owner, _ string) error { return do(owner) })
+}
+
 // Pin returns a pin, with one point read. It reports false if the pin does not live.
 func (q *Queries) Pin(owner, id string) (p Pin, lives bool, err error) {
 	found, err := q.living(owner, id)

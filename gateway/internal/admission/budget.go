@@ -139,6 +139,10 @@ func NewBudgets(l BudgetLimits) Budgets {
 	calls, bytes := int64(l.Calls), int64(l.Bytes)
 	// The largest body must always fit.
 	own := min(bytes, max(bytes/partOfBytes, HeldPerByte*int64(l.Body)))
+	streams := 0
+	for _, n := range l.Streams {
+		streams += n
+	}
 	arriving := min(4*calls, max(adminCalls, bytes/arrivalBytes))
 	return Budgets{
 		Calls:           newBudget("calls", calls, 0),
@@ -149,7 +153,7 @@ func NewBudgets(l BudgetLimits) Budgets {
 		mostStreams:     l.Streams,
 		Arriving:        newBudget("requests", arriving, arriving/2),
 		OpenArriving:    newBudget("requests about health", 4*healthCalls, 2*healthCalls),
-		StreamsArriving: newBudget("requests for streams", 32*otherStreams, 16*otherStreams),
+		StreamsArriving: newBudget("requests for streams", int64(32*otherStreams+streams), int64(16*otherStreams+streams)),
 		Pages:           newBudget("pages", pageCalls, 0),
 		Bytes:           newBudget("bytes of requests and answers", bytes, own),
 	}

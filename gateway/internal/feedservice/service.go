@@ -1,13 +1,16 @@
 // Package feedservice answers FeedService: pages of feeds (read_feed.go), less what their readers have seen (hide_seen.go), by time or by
-// heat (feed_heat.go), and the pins of an owner or board (list_pins.go). It counts what is above an earlier page (count_newer.go), and
-// says why a pin is in a feed or not (explain_pin.go). It looks up pins by their names (batch_get_pins.go), and what a viewer has to do
+// heat (feed_heat.go), and the pins of an owner or board (list_pins.go). It counts what is above an earlier page (count_newer.go), streams
+// that number when it changes (watch_feed.go), and says why a pin is in a feed or not (explain_pin.go). It looks up pins by their names (batch_get_pins.go), and what a viewer has to do
 // with pins and items (viewer_state.go), and lists what a user likes (list_likes.go). A page may note that its reader reads (active.go).
 package feedservice
 
 import (
 	"log/slog"
+	"runtime"
+	"time"
 
 	"github.com/skein-feed/skein/gateway/internal/admission"
+	"github.com/skein-feed/skein/gateway/internal/feedwatch"
 	"github.com/skein-feed/skein/gateway/internal/metrics"
 	"github.com/skein-feed/skein/gateway/internal/views"
 )
@@ -22,10 +25,21 @@ type Service struct {
 	logger *slog.Logger
 	// ranked is how many pins of a feed are ranked by heat.
 	ranked int
+
+	// Watchers wakes those who watch feeds.
+	Watchers *feedwatch.Watchers
+	// counts has a place for each count of a watcher that runs.
+	counts chan struct{}
+	// Pace is the least time between two counts of a watcher, and Silence after how long without a change it hears the last one again.
+	Pace, Silence time.Duration
 }
 
 // New fails if the inbox is of another projection.
 func New(v *views.Views, m *metrics.Metrics, heavy *admission.Heavy, marks *Marker, logger *slog.Logger) (*Service, error) {
 	ranked, err := ranked(v.Inbox.Live)
-	return &Service{Views: v, metrics: m, heavy: heavy, marks: marks, logger: logger, ranked: ranked}, err
+	return &Service{
+		Views: v, metrics: m, heavy: heavy, marks: marks, logger: logger, ranked: ranked,
+		Watchers: feedwatch.New(v.Log, v.Hub, v.Inbox.Live), counts: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		Pace: watchPace, Silence: watchSilence,
+	}, err
 }

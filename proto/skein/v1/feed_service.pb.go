@@ -709,6 +709,189 @@ func (x *CountNewerResponse) GetPosition() string {
 	return ""
 }
 
+// A call of WatchFeed. The options are those of ReadFeed, and must be those of the page that newer_than is from.
+type WatchFeedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose feed. 1 to 128 bytes.
+	ReaderId string `protobuf:"bytes,1,opt,name=reader_id,json=readerId,proto3" json:"reader_id,omitempty"`
+	// The newest_token of an earlier page, or of an earlier message; empty for a reader who has read nothing: all entries count.
+	NewerThan string `protobuf:"bytes,2,opt,name=newer_than,json=newerThan,proto3" json:"newer_than,omitempty"`
+	// Count the reader's own pins, too.
+	IncludeOwn bool `protobuf:"varint,3,opt,name=include_own,json=includeOwn,proto3" json:"include_own,omitempty"`
+	// Leave out what the reader has seen.
+	HideSeen bool `protobuf:"varint,4,opt,name=hide_seen,json=hideSeen,proto3" json:"hide_seen,omitempty"`
+	// Count each item once.
+	OnePerItem bool `protobuf:"varint,5,opt,name=one_per_item,json=onePerItem,proto3" json:"one_per_item,omitempty"`
+	// With hide_seen: what was served does not count as seen.
+	IgnoreServed bool `protobuf:"varint,6,opt,name=ignore_served,json=ignoreServed,proto3" json:"ignore_served,omitempty"`
+	// A position that the first message must contain; empty means any.
+	AtLeast       string `protobuf:"bytes,7,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchFeedRequest) Reset() {
+	*x = WatchFeedRequest{}
+	mi := &file_skein_v1_feed_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchFeedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchFeedRequest) ProtoMessage() {}
+
+func (x *WatchFeedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_feed_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchFeedRequest.ProtoReflect.Descriptor instead.
+func (*WatchFeedRequest) Descriptor() ([]byte, []int) {
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *WatchFeedRequest) GetReaderId() string {
+	if x != nil {
+		return x.ReaderId
+	}
+	return ""
+}
+
+func (x *WatchFeedRequest) GetNewerThan() string {
+	if x != nil {
+		return x.NewerThan
+	}
+	return ""
+}
+
+func (x *WatchFeedRequest) GetIncludeOwn() bool {
+	if x != nil {
+		return x.IncludeOwn
+	}
+	return false
+}
+
+func (x *WatchFeedRequest) GetHideSeen() bool {
+	if x != nil {
+		return x.HideSeen
+	}
+	return false
+}
+
+func (x *WatchFeedRequest) GetOnePerItem() bool {
+	if x != nil {
+		return x.OnePerItem
+	}
+	return false
+}
+
+func (x *WatchFeedRequest) GetIgnoreServed() bool {
+	if x != nil {
+		return x.IgnoreServed
+	}
+	return false
+}
+
+func (x *WatchFeedRequest) GetAtLeast() string {
+	if x != nil {
+		return x.AtLeast
+	}
+	return ""
+}
+
+// One step of WatchFeed: how many entries of the feed are above newer_than.
+type WatchFeedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many entries are above, at most 100.
+	Count uint32 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	// Whether there are more than that.
+	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	// Whether the count is exact, as in ReadFeed. One that is not is counted again every 30 seconds.
+	Completeness FeedCompleteness `protobuf:"varint,3,opt,name=completeness,proto3,enum=skein.v1.FeedCompleteness" json:"completeness,omitempty"`
+	// The position that was read.
+	Position string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
+	// The top of the feed at this position, for newer_than: a reader who need not see these entries watches on from here. To continue
+	// a stream that broke, pass the newer_than of its request again.
+	NewestToken   string `protobuf:"bytes,5,opt,name=newest_token,json=newestToken,proto3" json:"newest_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchFeedResponse) Reset() {
+	*x = WatchFeedResponse{}
+	mi := &file_skein_v1_feed_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchFeedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchFeedResponse) ProtoMessage() {}
+
+func (x *WatchFeedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_feed_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchFeedResponse.ProtoReflect.Descriptor instead.
+func (*WatchFeedResponse) Descriptor() ([]byte, []int) {
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *WatchFeedResponse) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *WatchFeedResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *WatchFeedResponse) GetCompleteness() FeedCompleteness {
+	if x != nil {
+		return x.Completeness
+	}
+	return FeedCompleteness_FEED_COMPLETENESS_UNSPECIFIED
+}
+
+func (x *WatchFeedResponse) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
+func (x *WatchFeedResponse) GetNewestToken() string {
+	if x != nil {
+		return x.NewestToken
+	}
+	return ""
+}
+
 // One pin in a feed or list of pins.
 type FeedEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -732,7 +915,7 @@ type FeedEntry struct {
 
 func (x *FeedEntry) Reset() {
 	*x = FeedEntry{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[4]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -744,7 +927,7 @@ func (x *FeedEntry) String() string {
 func (*FeedEntry) ProtoMessage() {}
 
 func (x *FeedEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[4]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -757,7 +940,7 @@ func (x *FeedEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedEntry.ProtoReflect.Descriptor instead.
 func (*FeedEntry) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{4}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *FeedEntry) GetPinId() string {
@@ -831,7 +1014,7 @@ type ListPinsRequest struct {
 
 func (x *ListPinsRequest) Reset() {
 	*x = ListPinsRequest{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[5]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -843,7 +1026,7 @@ func (x *ListPinsRequest) String() string {
 func (*ListPinsRequest) ProtoMessage() {}
 
 func (x *ListPinsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[5]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -856,7 +1039,7 @@ func (x *ListPinsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPinsRequest.ProtoReflect.Descriptor instead.
 func (*ListPinsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{5}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListPinsRequest) GetTarget() isListPinsRequest_Target {
@@ -940,7 +1123,7 @@ type ListPinsResponse struct {
 
 func (x *ListPinsResponse) Reset() {
 	*x = ListPinsResponse{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[6]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -952,7 +1135,7 @@ func (x *ListPinsResponse) String() string {
 func (*ListPinsResponse) ProtoMessage() {}
 
 func (x *ListPinsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[6]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -965,7 +1148,7 @@ func (x *ListPinsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPinsResponse.ProtoReflect.Descriptor instead.
 func (*ListPinsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{6}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListPinsResponse) GetEntries() []*FeedEntry {
@@ -1009,7 +1192,7 @@ type BatchGetPinsRequest struct {
 
 func (x *BatchGetPinsRequest) Reset() {
 	*x = BatchGetPinsRequest{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[7]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1204,7 @@ func (x *BatchGetPinsRequest) String() string {
 func (*BatchGetPinsRequest) ProtoMessage() {}
 
 func (x *BatchGetPinsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[7]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1217,7 @@ func (x *BatchGetPinsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetPinsRequest.ProtoReflect.Descriptor instead.
 func (*BatchGetPinsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{7}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BatchGetPinsRequest) GetPins() []*Pin {
@@ -1064,7 +1247,7 @@ type BatchGetPinsResponse struct {
 
 func (x *BatchGetPinsResponse) Reset() {
 	*x = BatchGetPinsResponse{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[8]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1259,7 @@ func (x *BatchGetPinsResponse) String() string {
 func (*BatchGetPinsResponse) ProtoMessage() {}
 
 func (x *BatchGetPinsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[8]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1272,7 @@ func (x *BatchGetPinsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetPinsResponse.ProtoReflect.Descriptor instead.
 func (*BatchGetPinsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{8}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BatchGetPinsResponse) GetPins() []*PinState {
@@ -1130,7 +1313,7 @@ type PinState struct {
 
 func (x *PinState) Reset() {
 	*x = PinState{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[9]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1325,7 @@ func (x *PinState) String() string {
 func (*PinState) ProtoMessage() {}
 
 func (x *PinState) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[9]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1338,7 @@ func (x *PinState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinState.ProtoReflect.Descriptor instead.
 func (*PinState) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{9}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PinState) GetOwnerId() string {
@@ -1223,7 +1406,7 @@ type ViewerStateKey struct {
 
 func (x *ViewerStateKey) Reset() {
 	*x = ViewerStateKey{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[10]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1418,7 @@ func (x *ViewerStateKey) String() string {
 func (*ViewerStateKey) ProtoMessage() {}
 
 func (x *ViewerStateKey) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[10]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1431,7 @@ func (x *ViewerStateKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewerStateKey.ProtoReflect.Descriptor instead.
 func (*ViewerStateKey) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{10}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ViewerStateKey) GetTarget() isViewerStateKey_Target {
@@ -1314,7 +1497,7 @@ type BatchGetViewerStateRequest struct {
 
 func (x *BatchGetViewerStateRequest) Reset() {
 	*x = BatchGetViewerStateRequest{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[11]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1509,7 @@ func (x *BatchGetViewerStateRequest) String() string {
 func (*BatchGetViewerStateRequest) ProtoMessage() {}
 
 func (x *BatchGetViewerStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[11]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1522,7 @@ func (x *BatchGetViewerStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetViewerStateRequest.ProtoReflect.Descriptor instead.
 func (*BatchGetViewerStateRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{11}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BatchGetViewerStateRequest) GetViewerId() string {
@@ -1391,7 +1574,7 @@ type BatchGetViewerStateResponse struct {
 
 func (x *BatchGetViewerStateResponse) Reset() {
 	*x = BatchGetViewerStateResponse{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[12]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1586,7 @@ func (x *BatchGetViewerStateResponse) String() string {
 func (*BatchGetViewerStateResponse) ProtoMessage() {}
 
 func (x *BatchGetViewerStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[12]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1599,7 @@ func (x *BatchGetViewerStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchGetViewerStateResponse.ProtoReflect.Descriptor instead.
 func (*BatchGetViewerStateResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{12}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BatchGetViewerStateResponse) GetStates() []*ViewerState {
@@ -1458,7 +1641,7 @@ type ViewerState struct {
 
 func (x *ViewerState) Reset() {
 	*x = ViewerState{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[13]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1653,7 @@ func (x *ViewerState) String() string {
 func (*ViewerState) ProtoMessage() {}
 
 func (x *ViewerState) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[13]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1666,7 @@ func (x *ViewerState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewerState.ProtoReflect.Descriptor instead.
 func (*ViewerState) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{13}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ViewerState) GetItemId() string {
@@ -1545,7 +1728,7 @@ type ListLikesRequest struct {
 
 func (x *ListLikesRequest) Reset() {
 	*x = ListLikesRequest{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[14]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1557,7 +1740,7 @@ func (x *ListLikesRequest) String() string {
 func (*ListLikesRequest) ProtoMessage() {}
 
 func (x *ListLikesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[14]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1570,7 +1753,7 @@ func (x *ListLikesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLikesRequest.ProtoReflect.Descriptor instead.
 func (*ListLikesRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{14}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListLikesRequest) GetUserId() string {
@@ -1616,7 +1799,7 @@ type ListLikesResponse struct {
 
 func (x *ListLikesResponse) Reset() {
 	*x = ListLikesResponse{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[15]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1811,7 @@ func (x *ListLikesResponse) String() string {
 func (*ListLikesResponse) ProtoMessage() {}
 
 func (x *ListLikesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[15]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +1824,7 @@ func (x *ListLikesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLikesResponse.ProtoReflect.Descriptor instead.
 func (*ListLikesResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{15}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListLikesResponse) GetEntries() []*LikeEntry {
@@ -1678,7 +1861,7 @@ type LikeEntry struct {
 
 func (x *LikeEntry) Reset() {
 	*x = LikeEntry{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[16]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1690,7 +1873,7 @@ func (x *LikeEntry) String() string {
 func (*LikeEntry) ProtoMessage() {}
 
 func (x *LikeEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[16]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1703,7 +1886,7 @@ func (x *LikeEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LikeEntry.ProtoReflect.Descriptor instead.
 func (*LikeEntry) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{16}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LikeEntry) GetItemId() string {
@@ -1745,7 +1928,7 @@ type ExplainPinRequest struct {
 
 func (x *ExplainPinRequest) Reset() {
 	*x = ExplainPinRequest{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[17]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +1940,7 @@ func (x *ExplainPinRequest) String() string {
 func (*ExplainPinRequest) ProtoMessage() {}
 
 func (x *ExplainPinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[17]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1953,7 @@ func (x *ExplainPinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPinRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPinRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{17}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExplainPinRequest) GetReaderId() string {
@@ -1855,7 +2038,7 @@ type ExplainPinResponse struct {
 
 func (x *ExplainPinResponse) Reset() {
 	*x = ExplainPinResponse{}
-	mi := &file_skein_v1_feed_service_proto_msgTypes[18]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1867,7 +2050,7 @@ func (x *ExplainPinResponse) String() string {
 func (*ExplainPinResponse) ProtoMessage() {}
 
 func (x *ExplainPinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_feed_service_proto_msgTypes[18]
+	mi := &file_skein_v1_feed_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1880,7 +2063,7 @@ func (x *ExplainPinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPinResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPinResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{18}
+	return file_skein_v1_feed_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExplainPinResponse) GetInFeed() bool {
@@ -1986,7 +2169,25 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12>\n" +
 	"\fcompleteness\x18\x03 \x01(\x0e2\x1a.skein.v1.FeedCompletenessR\fcompleteness\x12\x1a\n" +
-	"\bposition\x18\x04 \x01(\tR\bposition\"\xe4\x01\n" +
+	"\bposition\x18\x04 \x01(\tR\bposition\"\x8e\x02\n" +
+	"\x10WatchFeedRequest\x12'\n" +
+	"\treader_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\breaderId\x12'\n" +
+	"\n" +
+	"newer_than\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tnewerThan\x12\x1f\n" +
+	"\vinclude_own\x18\x03 \x01(\bR\n" +
+	"includeOwn\x12\x1b\n" +
+	"\thide_seen\x18\x04 \x01(\bR\bhideSeen\x12 \n" +
+	"\fone_per_item\x18\x05 \x01(\bR\n" +
+	"onePerItem\x12#\n" +
+	"\rignore_served\x18\x06 \x01(\bR\fignoreServed\x12#\n" +
+	"\bat_least\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xbc\x01\n" +
+	"\x11WatchFeedResponse\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\rR\x05count\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\x12>\n" +
+	"\fcompleteness\x18\x03 \x01(\x0e2\x1a.skein.v1.FeedCompletenessR\fcompleteness\x12\x1a\n" +
+	"\bposition\x18\x04 \x01(\tR\bposition\x12!\n" +
+	"\fnewest_token\x18\x05 \x01(\tR\vnewestToken\"\xe4\x01\n" +
 	"\tFeedEntry\x12\x15\n" +
 	"\x06pin_id\x18\x01 \x01(\tR\x05pinId\x12\x17\n" +
 	"\aitem_id\x18\x02 \x01(\tR\x06itemId\x12\x19\n" +
@@ -2113,11 +2314,12 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x18PIN_DELIVERY_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13PIN_DELIVERY_PUSHED\x10\x01\x12\x17\n" +
 	"\x13PIN_DELIVERY_PULLED\x10\x02\x12\x1c\n" +
-	"\x18PIN_DELIVERY_BELOW_FLOOR\x10\x032\xc1\x04\n" +
+	"\x18PIN_DELIVERY_BELOW_FLOOR\x10\x032\x8b\x05\n" +
 	"\vFeedService\x12F\n" +
 	"\bReadFeed\x12\x19.skein.v1.ReadFeedRequest\x1a\x1a.skein.v1.ReadFeedResponse\"\x03\x90\x02\x02\x12L\n" +
 	"\n" +
-	"CountNewer\x12\x1b.skein.v1.CountNewerRequest\x1a\x1c.skein.v1.CountNewerResponse\"\x03\x90\x02\x01\x12F\n" +
+	"CountNewer\x12\x1b.skein.v1.CountNewerRequest\x1a\x1c.skein.v1.CountNewerResponse\"\x03\x90\x02\x01\x12H\n" +
+	"\tWatchFeed\x12\x1a.skein.v1.WatchFeedRequest\x1a\x1b.skein.v1.WatchFeedResponse\"\x000\x01\x12F\n" +
 	"\bListPins\x12\x19.skein.v1.ListPinsRequest\x1a\x1a.skein.v1.ListPinsResponse\"\x03\x90\x02\x01\x12R\n" +
 	"\fBatchGetPins\x12\x1d.skein.v1.BatchGetPinsRequest\x1a\x1e.skein.v1.BatchGetPinsResponse\"\x03\x90\x02\x01\x12g\n" +
 	"\x13BatchGetViewerState\x12$.skein.v1.BatchGetViewerStateRequest\x1a%.skein.v1.BatchGetViewerStateResponse\"\x03\x90\x02\x01\x12I\n" +
@@ -2138,7 +2340,7 @@ func file_skein_v1_feed_service_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_v1_feed_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_skein_v1_feed_service_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_skein_v1_feed_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_skein_v1_feed_service_proto_goTypes = []any{
 	(FeedOrder)(0),                      // 0: skein.v1.FeedOrder
 	(FeedCompleteness)(0),               // 1: skein.v1.FeedCompleteness
@@ -2148,69 +2350,74 @@ var file_skein_v1_feed_service_proto_goTypes = []any{
 	(*ReadFeedResponse)(nil),            // 5: skein.v1.ReadFeedResponse
 	(*CountNewerRequest)(nil),           // 6: skein.v1.CountNewerRequest
 	(*CountNewerResponse)(nil),          // 7: skein.v1.CountNewerResponse
-	(*FeedEntry)(nil),                   // 8: skein.v1.FeedEntry
-	(*ListPinsRequest)(nil),             // 9: skein.v1.ListPinsRequest
-	(*ListPinsResponse)(nil),            // 10: skein.v1.ListPinsResponse
-	(*BatchGetPinsRequest)(nil),         // 11: skein.v1.BatchGetPinsRequest
-	(*BatchGetPinsResponse)(nil),        // 12: skein.v1.BatchGetPinsResponse
-	(*PinState)(nil),                    // 13: skein.v1.PinState
-	(*ViewerStateKey)(nil),              // 14: skein.v1.ViewerStateKey
-	(*BatchGetViewerStateRequest)(nil),  // 15: skein.v1.BatchGetViewerStateRequest
-	(*BatchGetViewerStateResponse)(nil), // 16: skein.v1.BatchGetViewerStateResponse
-	(*ViewerState)(nil),                 // 17: skein.v1.ViewerState
-	(*ListLikesRequest)(nil),            // 18: skein.v1.ListLikesRequest
-	(*ListLikesResponse)(nil),           // 19: skein.v1.ListLikesResponse
-	(*LikeEntry)(nil),                   // 20: skein.v1.LikeEntry
-	(*ExplainPinRequest)(nil),           // 21: skein.v1.ExplainPinRequest
-	(*ExplainPinResponse)(nil),          // 22: skein.v1.ExplainPinResponse
-	(*timestamppb.Timestamp)(nil),       // 23: google.protobuf.Timestamp
-	(*Board)(nil),                       // 24: skein.v1.Board
-	(*Pin)(nil),                         // 25: skein.v1.Pin
-	(FollowKind)(0),                     // 26: skein.v1.FollowKind
+	(*WatchFeedRequest)(nil),            // 8: skein.v1.WatchFeedRequest
+	(*WatchFeedResponse)(nil),           // 9: skein.v1.WatchFeedResponse
+	(*FeedEntry)(nil),                   // 10: skein.v1.FeedEntry
+	(*ListPinsRequest)(nil),             // 11: skein.v1.ListPinsRequest
+	(*ListPinsResponse)(nil),            // 12: skein.v1.ListPinsResponse
+	(*BatchGetPinsRequest)(nil),         // 13: skein.v1.BatchGetPinsRequest
+	(*BatchGetPinsResponse)(nil),        // 14: skein.v1.BatchGetPinsResponse
+	(*PinState)(nil),                    // 15: skein.v1.PinState
+	(*ViewerStateKey)(nil),              // 16: skein.v1.ViewerStateKey
+	(*BatchGetViewerStateRequest)(nil),  // 17: skein.v1.BatchGetViewerStateRequest
+	(*BatchGetViewerStateResponse)(nil), // 18: skein.v1.BatchGetViewerStateResponse
+	(*ViewerState)(nil),                 // 19: skein.v1.ViewerState
+	(*ListLikesRequest)(nil),            // 20: skein.v1.ListLikesRequest
+	(*ListLikesResponse)(nil),           // 21: skein.v1.ListLikesResponse
+	(*LikeEntry)(nil),                   // 22: skein.v1.LikeEntry
+	(*ExplainPinRequest)(nil),           // 23: skein.v1.ExplainPinRequest
+	(*ExplainPinResponse)(nil),          // 24: skein.v1.ExplainPinResponse
+	(*timestamppb.Timestamp)(nil),       // 25: google.protobuf.Timestamp
+	(*Board)(nil),                       // 26: skein.v1.Board
+	(*Pin)(nil),                         // 27: skein.v1.Pin
+	(FollowKind)(0),                     // 28: skein.v1.FollowKind
 }
 var file_skein_v1_feed_service_proto_depIdxs = []int32{
 	0,  // 0: skein.v1.ReadFeedRequest.order:type_name -> skein.v1.FeedOrder
-	8,  // 1: skein.v1.ReadFeedResponse.entries:type_name -> skein.v1.FeedEntry
+	10, // 1: skein.v1.ReadFeedResponse.entries:type_name -> skein.v1.FeedEntry
 	1,  // 2: skein.v1.ReadFeedResponse.completeness:type_name -> skein.v1.FeedCompleteness
 	1,  // 3: skein.v1.CountNewerResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	23, // 4: skein.v1.FeedEntry.create_time:type_name -> google.protobuf.Timestamp
-	24, // 5: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
-	8,  // 6: skein.v1.ListPinsResponse.entries:type_name -> skein.v1.FeedEntry
-	25, // 7: skein.v1.BatchGetPinsRequest.pins:type_name -> skein.v1.Pin
-	13, // 8: skein.v1.BatchGetPinsResponse.pins:type_name -> skein.v1.PinState
-	23, // 9: skein.v1.PinState.create_time:type_name -> google.protobuf.Timestamp
-	25, // 10: skein.v1.ViewerStateKey.pin:type_name -> skein.v1.Pin
-	14, // 11: skein.v1.BatchGetViewerStateRequest.keys:type_name -> skein.v1.ViewerStateKey
-	17, // 12: skein.v1.BatchGetViewerStateResponse.states:type_name -> skein.v1.ViewerState
-	26, // 13: skein.v1.ViewerState.following:type_name -> skein.v1.FollowKind
-	26, // 14: skein.v1.ViewerState.following_board:type_name -> skein.v1.FollowKind
-	20, // 15: skein.v1.ListLikesResponse.entries:type_name -> skein.v1.LikeEntry
-	23, // 16: skein.v1.LikeEntry.like_time:type_name -> google.protobuf.Timestamp
-	25, // 17: skein.v1.ExplainPinRequest.pin:type_name -> skein.v1.Pin
-	0,  // 18: skein.v1.ExplainPinRequest.order:type_name -> skein.v1.FeedOrder
-	2,  // 19: skein.v1.ExplainPinResponse.reasons:type_name -> skein.v1.AbsenceReason
-	13, // 20: skein.v1.ExplainPinResponse.pin:type_name -> skein.v1.PinState
-	3,  // 21: skein.v1.ExplainPinResponse.delivery:type_name -> skein.v1.PinDelivery
-	1,  // 22: skein.v1.ExplainPinResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	4,  // 23: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
-	6,  // 24: skein.v1.FeedService.CountNewer:input_type -> skein.v1.CountNewerRequest
-	9,  // 25: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
-	11, // 26: skein.v1.FeedService.BatchGetPins:input_type -> skein.v1.BatchGetPinsRequest
-	15, // 27: skein.v1.FeedService.BatchGetViewerState:input_type -> skein.v1.BatchGetViewerStateRequest
-	18, // 28: skein.v1.FeedService.ListLikes:input_type -> skein.v1.ListLikesRequest
-	21, // 29: skein.v1.FeedService.ExplainPin:input_type -> skein.v1.ExplainPinRequest
-	5,  // 30: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
-	7,  // 31: skein.v1.FeedService.CountNewer:output_type -> skein.v1.CountNewerResponse
-	10, // 32: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
-	12, // 33: skein.v1.FeedService.BatchGetPins:output_type -> skein.v1.BatchGetPinsResponse
-	16, // 34: skein.v1.FeedService.BatchGetViewerState:output_type -> skein.v1.BatchGetViewerStateResponse
-	19, // 35: skein.v1.FeedService.ListLikes:output_type -> skein.v1.ListLikesResponse
-	22, // 36: skein.v1.FeedService.ExplainPin:output_type -> skein.v1.ExplainPinResponse
-	30, // [30:37] is the sub-list for method output_type
-	23, // [23:30] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	1,  // 4: skein.v1.WatchFeedResponse.completeness:type_name -> skein.v1.FeedCompleteness
+	25, // 5: skein.v1.FeedEntry.create_time:type_name -> google.protobuf.Timestamp
+	26, // 6: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
+	10, // 7: skein.v1.ListPinsResponse.entries:type_name -> skein.v1.FeedEntry
+	27, // 8: skein.v1.BatchGetPinsRequest.pins:type_name -> skein.v1.Pin
+	15, // 9: skein.v1.BatchGetPinsResponse.pins:type_name -> skein.v1.PinState
+	25, // 10: skein.v1.PinState.create_time:type_name -> google.protobuf.Timestamp
+	27, // 11: skein.v1.ViewerStateKey.pin:type_name -> skein.v1.Pin
+	16, // 12: skein.v1.BatchGetViewerStateRequest.keys:type_name -> skein.v1.ViewerStateKey
+	19, // 13: skein.v1.BatchGetViewerStateResponse.states:type_name -> skein.v1.ViewerState
+	28, // 14: skein.v1.ViewerState.following:type_name -> skein.v1.FollowKind
+	28, // 15: skein.v1.ViewerState.following_board:type_name -> skein.v1.FollowKind
+	22, // 16: skein.v1.ListLikesResponse.entries:type_name -> skein.v1.LikeEntry
+	25, // 17: skein.v1.LikeEntry.like_time:type_name -> google.protobuf.Timestamp
+	27, // 18: skein.v1.ExplainPinRequest.pin:type_name -> skein.v1.Pin
+	0,  // 19: skein.v1.ExplainPinRequest.order:type_name -> skein.v1.FeedOrder
+	2,  // 20: skein.v1.ExplainPinResponse.reasons:type_name -> skein.v1.AbsenceReason
+	15, // 21: skein.v1.ExplainPinResponse.pin:type_name -> skein.v1.PinState
+	3,  // 22: skein.v1.ExplainPinResponse.delivery:type_name -> skein.v1.PinDelivery
+	1,  // 23: skein.v1.ExplainPinResponse.completeness:type_name -> skein.v1.FeedCompleteness
+	4,  // 24: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
+	6,  // 25: skein.v1.FeedService.CountNewer:input_type -> skein.v1.CountNewerRequest
+	8,  // 26: skein.v1.FeedService.WatchFeed:input_type -> skein.v1.WatchFeedRequest
+	11, // 27: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
+	13, // 28: skein.v1.FeedService.BatchGetPins:input_type -> skein.v1.BatchGetPinsRequest
+	17, // 29: skein.v1.FeedService.BatchGetViewerState:input_type -> skein.v1.BatchGetViewerStateRequest
+	20, // 30: skein.v1.FeedService.ListLikes:input_type -> skein.v1.ListLikesRequest
+	23, // 31: skein.v1.FeedService.ExplainPin:input_type -> skein.v1.ExplainPinRequest
+	5,  // 32: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
+	7,  // 33: skein.v1.FeedService.CountNewer:output_type -> skein.v1.CountNewerResponse
+	9,  // 34: skein.v1.FeedService.WatchFeed:output_type -> skein.v1.WatchFeedResponse
+	12, // 35: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
+	14, // 36: skein.v1.FeedService.BatchGetPins:output_type -> skein.v1.BatchGetPinsResponse
+	18, // 37: skein.v1.FeedService.BatchGetViewerState:output_type -> skein.v1.BatchGetViewerStateResponse
+	21, // 38: skein.v1.FeedService.ListLikes:output_type -> skein.v1.ListLikesResponse
+	24, // 39: skein.v1.FeedService.ExplainPin:output_type -> skein.v1.ExplainPinResponse
+	32, // [32:40] is the sub-list for method output_type
+	24, // [24:32] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_feed_service_proto_init() }
@@ -2224,11 +2431,11 @@ func file_skein_v1_feed_service_proto_init() {
 		(*ReadFeedRequest_PageToken)(nil),
 		(*ReadFeedRequest_NewerThan)(nil),
 	}
-	file_skein_v1_feed_service_proto_msgTypes[5].OneofWrappers = []any{
+	file_skein_v1_feed_service_proto_msgTypes[7].OneofWrappers = []any{
 		(*ListPinsRequest_OwnerId)(nil),
 		(*ListPinsRequest_Board)(nil),
 	}
-	file_skein_v1_feed_service_proto_msgTypes[10].OneofWrappers = []any{
+	file_skein_v1_feed_service_proto_msgTypes[12].OneofWrappers = []any{
 		(*ViewerStateKey_Pin)(nil),
 		(*ViewerStateKey_ItemId)(nil),
 	}
@@ -2238,7 +2445,7 @@ func file_skein_v1_feed_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_feed_service_proto_rawDesc), len(file_skein_v1_feed_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

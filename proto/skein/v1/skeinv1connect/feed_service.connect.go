@@ -37,6 +37,8 @@ const (
 	FeedServiceReadFeedProcedure = "/skein.v1.FeedService/ReadFeed"
 	// FeedServiceCountNewerProcedure is the fully-qualified name of the FeedService's CountNewer RPC.
 	FeedServiceCountNewerProcedure = "/skein.v1.FeedService/CountNewer"
+	// FeedServiceWatchFeedProcedure is the fully-qualified name of the FeedService's WatchFeed RPC.
+	FeedServiceWatchFeedProcedure = "/skein.v1.FeedService/WatchFeed"
 	// FeedServiceListPinsProcedure is the fully-qualified name of the FeedService's ListPins RPC.
 	FeedServiceListPinsProcedure = "/skein.v1.FeedService/ListPins"
 	// FeedServiceBatchGetPinsProcedure is the fully-qualified name of the FeedService's BatchGetPins
@@ -59,6 +61,10 @@ type FeedServiceClient interface {
 	// CountNewer counts the entries of a feed above the top of an earlier page, up to 100, as for a badge: those that ReadFeed returns
 	// with the same options and newer_than. The order is NEWEST.
 	CountNewer(context.Context, *connect.Request[v1.CountNewerRequest]) (*connect.Response[v1.CountNewerResponse], error)
+	// WatchFeed streams what CountNewer answers: first the present number, then the number whenever it has changed, at most about once a
+	// second. After the last change the stream has the final number; numbers in between may be left out. After 30 seconds without a change
+	// the last message comes again, so a longer silence means a broken stream. It goes on until the client ends it.
+	WatchFeed(context.Context, *connect.Request[v1.WatchFeedRequest]) (*connect.ServerStreamForClient[v1.WatchFeedResponse], error)
 	// ListPins lists the living pins of a user or of one board, newest first; equal times by id.
 	ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error)
 	// BatchGetPins looks up pins by their names: whether each lives, and what it is.
@@ -99,6 +105,12 @@ func NewFeedServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			baseURL+FeedServiceCountNewerProcedure,
 			connect.WithSchema(feedServiceMethods.ByName("CountNewer")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		watchFeed: connect.NewClient[v1.WatchFeedRequest, v1.WatchFeedResponse](
+			httpClient,
+			baseURL+FeedServiceWatchFeedProcedure,
+			connect.WithSchema(feedServiceMethods.ByName("WatchFeed")),
 			connect.WithClientOptions(opts...),
 		),
 		listPins: connect.NewClient[v1.ListPinsRequest, v1.ListPinsResponse](
@@ -143,6 +155,7 @@ func NewFeedServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 type feedServiceClient struct {
 	readFeed            *connect.Client[v1.ReadFeedRequest, v1.ReadFeedResponse]
 	countNewer          *connect.Client[v1.CountNewerRequest, v1.CountNewerResponse]
+	watchFeed           *connect.Client[v1.WatchFeedRequest, v1.WatchFeedResponse]
 	listPins            *connect.Client[v1.ListPinsRequest, v1.ListPinsResponse]
 	batchGetPins        *connect.Client[v1.BatchGetPinsRequest, v1.BatchGetPinsResponse]
 	batchGetViewerState *connect.Client[v1.BatchGetViewerStateRequest, v1.BatchGetViewerStateResponse]
@@ -158,6 +171,11 @@ func (c *feedServiceClient) ReadFeed(ctx context.Context, req *connect.Request[v
 // CountNewer calls skein.v1.FeedService.CountNewer.
 func (c *feedServiceClient) CountNewer(ctx context.Context, req *connect.Request[v1.CountNewerRequest]) (*connect.Response[v1.CountNewerResponse], error) {
 	return c.countNewer.CallUnary(ctx, req)
+}
+
+// WatchFeed calls skein.v1.FeedService.WatchFeed.
+func (c *feedServiceClient) WatchFeed(ctx context.Context, req *connect.Request[v1.WatchFeedRequest]) (*connect.ServerStreamForClient[v1.WatchFeedResponse], error) {
+	return c.watchFeed.CallServerStream(ctx, req)
 }
 
 // ListPins calls skein.v1.FeedService.ListPins.
@@ -193,6 +211,10 @@ type FeedServiceHandler interface {
 	// CountNewer counts the entries of a feed above the top of an earlier page, up to 100, as for a badge: those that ReadFeed returns
 	// with the same options and newer_than. The order is NEWEST.
 	CountNewer(context.Context, *connect.Request[v1.CountNewerRequest]) (*connect.Response[v1.CountNewerResponse], error)
+	// WatchFeed streams what CountNewer answers: first the present number, then the number whenever it has changed, at most about once a
+	// second. After the last change the stream has the final number; numbers in between may be left out. After 30 seconds without a change
+	// the last message comes again, so a longer silence means a broken stream. It goes on until the client ends it.
+	WatchFeed(context.Context, *connect.Request[v1.WatchFeedRequest], *connect.ServerStream[v1.WatchFeedResponse]) error
 	// ListPins lists the living pins of a user or of one board, newest first; equal times by id.
 	ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error)
 	// BatchGetPins looks up pins by their names: whether each lives, and what it is.
@@ -229,6 +251,12 @@ func NewFeedServiceHandler(svc FeedServiceHandler, opts ...connect.HandlerOption
 		svc.CountNewer,
 		connect.WithSchema(feedServiceMethods.ByName("CountNewer")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	feedServiceWatchFeedHandler := connect.NewServerStreamHandler(
+		FeedServiceWatchFeedProcedure,
+		svc.WatchFeed,
+		connect.WithSchema(feedServiceMethods.ByName("WatchFeed")),
 		connect.WithHandlerOptions(opts...),
 	)
 	feedServiceListPinsHandler := connect.NewUnaryHandler(
@@ -272,6 +300,8 @@ func NewFeedServiceHandler(svc FeedServiceHandler, opts ...connect.HandlerOption
 			feedServiceReadFeedHandler.ServeHTTP(w, r)
 		case FeedServiceCountNewerProcedure:
 			feedServiceCountNewerHandler.ServeHTTP(w, r)
+		case FeedServiceWatchFeedProcedure:
+			feedServiceWatchFeedHandler.ServeHTTP(w, r)
 		case FeedServiceListPinsProcedure:
 			feedServiceListPinsHandler.ServeHTTP(w, r)
 		case FeedServiceBatchGetPinsProcedure:
@@ -297,6 +327,10 @@ func (UnimplementedFeedServiceHandler) ReadFeed(context.Context, *connect.Reques
 
 func (UnimplementedFeedServiceHandler) CountNewer(context.Context, *connect.Request[v1.CountNewerRequest]) (*connect.Response[v1.CountNewerResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.FeedService.CountNewer is not implemented"))
+}
+
+func (UnimplementedFeedServiceHandler) WatchFeed(context.Context, *connect.Request[v1.WatchFeedRequest], *connect.ServerStream[v1.WatchFeedResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.FeedService.WatchFeed is not implemented"))
 }
 
 func (UnimplementedFeedServiceHandler) ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error) {

@@ -1,0 +1,180 @@
+package feedwatch
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/events/wait"
+)
+
+const (
+	// stepBytes bounds the envelopes of one step, as they stand in the log.
+	stepBytes = 4 << 20
+	// pause is that of Watchers: between two steps, so that events that come one by one are looked for in the owners of all watchers together. A step
+	// that was full is followed by the next one at once.
+	pause = 200 * time.Millisecond
+)
+
+const (
+	// ofSeen change what a reader has seen.
+	ofSeen = events.KindSet(1<<events.Played | 1<<events.Served | 1<<events.SeenCleared)
+	// ofRelations change what is between the reader and another user.
+	ofRelations = events.KindSet(1<<events.UserFollowed | 1<<events.UserUnfollowed | 1<<events.BoardFollowed | 1<<events.BoardUnfollowed |
+		1<<events.UserBlocked | 1<<events.UserUnblocked | 1<<events.UserMuted | 1<<events.UserUnmuted)
+	// ofBlocks change it for both users.
+	ofBlocks = events.KindSet(1<<events.UserBlocked | 1<<events.UserUnblocked)
+	// ofOwners change the pins or boards of an owner.
+	ofOwners = events.KindSet(1<<events.PinCreated | 1<<events.PinMoved | 1<<events.PinDeleted | 1<<events.BoardCreated |
+		1<<events.BoardDeleted | 1<<events.UserDeleted)
+	// ofNone change no number: the order is that of time, and likes and scores hide nothing.
+	ofNone = events.KindSet(1<<events.ReaderActive | 1<<events.Liked | 1<<events.Unliked | 1<<events.ItemScored)
+)
+
+// follower reads the log for watchers, from its start until the last of them leaves.
+type follower struct {
+	all    *Watchers
+	sub    *eventlog.Subscription
+	cancel context.CancelFunc
+	// watchers counts them. Guarded by all.mu.
+	watchers int
+	// month is that of the log.
+	month int
+	// err is set before failed is closed.
+	err           error
+	failed, ended chan struct{}
+}
+
+func (f *follower) run(ctx context.Context) {
+	defer close(f.ended)
+	defer f.sub.Close()
+	err := f.follow(ctx)
+	f.all.mu.Lock()
+	defer f.all.mu.Unlock()
+	if f.all.follower == f {
+		f.all.follower = nil
+	}
+	f.err = err
+	close(f.failed)
+}
+
+func (f *follower) follow(ctx context.Context) error {
+	for {
+		envs, err := f.sub.Next(ctx, stepBytes)
+		if errors.Is(err, eventlog.ErrHole) || err == nil && len(envs) == 0 {
+			continue // the inbox is in front of it, too
+		}
+		if err != nil {
+			return err
+		}
+		if err := f.all.inbox.WaitFor(ctx, envs[len(envs)-1].Seq()); err != nil {
+			return err
+		}
+		f.step(envs)
+		bytes := 0
+		for _, env := range envs {
+			bytes += env.Bytes
+		}
+		if bytes >= stepBytes/2 {
+			continue
+		}
+		if err := wait.For(ctx, f.all.Pause); err != nil {
+			return err
+		}
+	}
+}
+
+// step wakes the watchers that envelopes concern.
+func (f *follower) step(envs []*events.Envelope) {
+	f.all.mu.Lock()
+	defer f.all.mu.Unlock()
+	var c changes
+	for _, env := range envs {
+		for i := range env.Events {
+			f.all.look(&env.Events[i], &c)
+		}
+	}
+	if month := monthOf(envs[len(envs)-1].Cursor); month != f.month {
+		f.month, c.month = month, true
+	}
+	if !c.everything && !c.month && len(c.owners) == 0 {
+		return
+	}
+	for _, watchers := range f.all.of {
+		for _, w := range watchers {
+			if c.everything || c.month && w.hides || c.concern(w.owners) {
+				w.changed()
+			}
+		}
+	}
+}
+
+// look wakes the watchers of the users of an event, and notes what else has changed. a.mu is held.
+func (a *Watchers) look(ev *events.Event, c *changes) {
+	switch {
+	case ofSeen.Has(ev.Kind):
+		for _, w := range a.of[ev.User] {
+			if w.hides {
+				w.changed()
+			}
+		}
+	case ofRelations.Has(ev.Kind):
+		a.related(ev.User, ev.Peer)
+		if ofBlocks.Has(ev.Kind) {
+			a.related(ev.Peer, ev.User)
+		}
+	case ofOwners.Has(ev.Kind):
+		for _, w := range a.of[ev.User] {
+			w.changed()
+		}
+		c.owner(a.hash(ev.User))
+	case ofNone.Has(ev.Kind):
+	default: // the end of an import, and what a later version adds
+		c.everything = true
+	}
+}
+
+// related wakes the watchers of a reader, who may follow an owner now. a.mu is held.
+func (a *Watchers) related(reader, owner string) {
+	for _, w := range a.of[reader] {
+		w.adds(a.hash(owner))
+		w.changed()
+	}
+}
+
+// changes are those of a step that concern more than the users whom events name.
+type changes struct {
+	everything, month bool
+	// owners are hashes of owners with changed pins, and near has the lower bits of these: most owners are not in there.
+	owners map[uint32]struct{}
+	near   [1024]uint64
+}
+
+func (c *changes) owner(h uint32) {
+	if c.owners == nil {
+		c.owners = map[uint32]struct{}{}
+	}
+	c.owners[h] = struct{}{}
+	c.near[h>>6%1024] |= 1 << (h & 63)
+}
+
+// concern reports whether any of some owners has changed.
+func (c *changes) concern(owners []uint32) bool {
+	for _, h := range owners {
+		if c.near[h>>6%1024]>>(h&63)&1 == 0 {
+			continue
+		}
+		if _, ok := c.owners[h]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// monthOf numbers the calendar month of the last time of a cursor.
+func monthOf(c events.Cursor) int {
+	t := c.LastTime.Time()
+	return 12*t.Year() + int(t.Month())
+}

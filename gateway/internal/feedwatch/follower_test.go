@@ -1,0 +1,121 @@
+package feedwatch
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/skein-feed/skein/events"
+)
+
+// woken returns which watchers are woken by events, each an envelope of its own.
+func woken(evs ...events.Event) map[string]bool {
+	a := New(nil, nil, nil)
+	f := &follower{all: a}
+	watchers := map[string]*Watcher{}
+	for name, of := range map[string]struct {
+		reader string
+		hides  bool
+		owners []string
+	}{
+		"ann": {"ann", false, []string{"bob", "cid"}}, "ann hiding": {"ann", true, []string{"bob", "cid"}}, "dan": {"dan", false, nil},
+	} {
+		w := &Watcher{all: a, reader: of.reader, hides: of.hides, wake: make(chan struct{}, 1), follower: f}
+		a.of[of.reader] = append(a.of[of.reader], w)
+		_ = w.Follow(func(add func(string) error) error {
+			for _, owner := range of.owners {
+				_ = add(owner)
+			}
+			return nil
+		})
+		watchers[name] = w
+	}
+	f.month = monthOf(events.Cursor{})
+	for _, ev := range evs {
+		f.step([]*events.Envelope{{Events: []events.Event{ev}, Cursor: events.Cursor{LastTime: ev.Time}}})
+	}
+	got := map[string]bool{}
+	for name, w := range watchers {
+		select {
+		case <-w.Changed():
+			got[name] = true
+		default:
+		}
+	}
+	return got
+}
+
+// Events wake the watchers whose number they may change, and no others.
+func TestWoken(t *testing.T) {
+	none, all := map[string]bool{}, map[string]bool{"ann": true, "ann hiding": true, "dan": true}
+	anns, hiding, dans := map[string]bool{"ann": true, "ann hiding": true}, map[string]bool{"ann hiding": true}, map[string]bool{"dan": true}
+	const year = 365 * 24 * 3600 * 1_000_000
+	for name, c := range map[string]struct {
+		want map[string]bool
+		evs  []events.Event
+	}{
+		"a pin of an owner who is followed": {anns, []events.Event{{Kind: events.PinCreated, User: "bob"}}},
+		"a pin that goes":                   {anns, []events.Event{{Kind: events.PinDeleted, User: "cid"}}},
+		"a pin that moves":                  {anns, []events.Event{{Kind: events.PinMoved, User: "cid"}}},
+		"a board that goes":                 {anns, []events.Event{{Kind: events.BoardDeleted, User: "cid"}}},
+		"an owner who goes":                 {anns, []events.Event{{Kind: events.UserDeleted, User: "cid"}}},
+		"an own pin":                        {dans, []events.Event{{Kind: events.PinCreated, User: "dan"}}},
+		"a pin of another owner":            {none, []events.Event{{Kind: events.PinCreated, User: "eve"}}},
+		"a follow by the reader":            {dans, []events.Event{{Kind: events.UserFollowed, User: "dan", Peer: "eve"}}},
+		"a follow of the reader":            {none, []events.Event{{Kind: events.UserFollowed, User: "eve", Peer: "dan"}}},
+		"a mute by the reader":              {dans, []events.Event{{Kind: events.UserMuted, User: "dan", Peer: "eve"}}},
+		"a block of the reader":             {dans, []events.Event{{Kind: events.UserBlocked, User: "eve", Peer: "dan"}}},
+		"a play of the reader":              {hiding, []events.Event{{Kind: events.Played, User: "ann"}}},
+		"a serve":                           {hiding, []events.Event{{Kind: events.Served, User: "ann"}}},
+		"a play of a reader who hides none": {none, []events.Event{{Kind: events.Played, User: "dan"}}},
+		"a like, a score, a read": {none, []events.Event{
+			{Kind: events.Liked, User: "ann"}, {Kind: events.ItemScored}, {Kind: events.ReaderActive, User: "ann"},
+		}},
+		"the end of an import": {all, []events.Event{{Kind: events.BackfillClosed}}},
+		"a new month":          {hiding, []events.Event{{Kind: events.Liked, User: "eve", Time: year}}},
+	} {
+		if diff := cmp.Diff(c.want, woken(c.evs...)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// Whoever may be in the feed since an event is among the owners when the next event is looked at, in the same envelope, too.
+func TestOwnersGrow(t *testing.T) {
+	for _, related := range []events.Event{
+		{Kind: events.UserFollowed, User: "dan", Peer: "eve"}, {Kind: events.BoardFollowed, User: "dan", Peer: "eve"},
+		{Kind: events.UserUnblocked, User: "dan", Peer: "eve"}, {Kind: events.UserUnblocked, User: "eve", Peer: "dan"},
+	} {
+		a := New(nil, nil, nil)
+		f := &follower{all: a, month: monthOf(events.Cursor{})}
+		w := &Watcher{all: a, reader: "dan", wake: make(chan struct{}, 1), follower: f}
+		a.of["dan"] = []*Watcher{w}
+		pin := events.Event{Kind: events.PinCreated, User: "eve"}
+		f.step([]*events.Envelope{{Events: []events.Event{related, related, pin}}})
+		<-w.Changed()
+		f.step([]*events.Envelope{{Events: []events.Event{pin}}})
+		select {
+		case <-w.Changed():
+		default:
+			t.Errorf("after %v: not woken", related)
+		}
+		if len(w.owners) != 1 {
+			t.Errorf("after %v: %d owners", related, len(w.owners))
+		}
+	}
+}
+
+// Every kind of events is said to concern somebody or nobody.
+func TestEveryKindConcerns(t *testing.T) {
+	sets := []events.KindSet{ofSeen, ofRelations, ofOwners, ofNone, events.Kinds(events.BackfillClosed)}
+	var all events.KindSet
+	for _, set := range sets {
+		if all&set != 0 {
+			t.Errorf("%v are in two sets", (all & set).Slice())
+		}
+		all |= set
+	}
+	if all != events.AllKinds {
+		t.Errorf("%v are in no set", (events.AllKinds &^ all).Slice())
+	}
+}
