@@ -155,6 +155,51 @@ func TestWatchKinds(t *testing.T) {
 	}
 }
 
+// A filter of users has the events in which one of them acts or is the target, and every position is one to go on from.
+func TestWatchUsers(t *testing.T) {
+	source, appendRaw := stranger(t)
+	w := newWorld(t, source)
+	want := watched(t, appendRaw)
+	for name, c := range map[string]struct {
+		users []string
+		kinds []string
+		want  []int
+	}{
+		"one who acts and is the target": {[]string{"ann"}, nil, []int{0, 4, 6}},
+		"an owner":                       {[]string{"bob"}, []string{"board_created", "pin_created", "user_blocked"}, []int{2, 3}},
+		"two":                            {[]string{"eve", "dan"}, nil, []int{6, 7, 8}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patienceOfTests)
+			defer cancel()
+			after := "EARLIEST"
+			for _, i := range c.want {
+				stream, err := w.events.Watch(ctx, connect.NewRequest(&skeinv1.WatchRequest{After: after, Kinds: c.kinds, UserIds: c.users}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				m := watching{stream, t}.take(1)[0]
+				if diff := cmp.Diff(want[i], m.GetEvent(), protocmp.Transform()); diff != "" {
+					t.Error(diff)
+				}
+				after = m.GetPosition()
+				_ = stream.Close()
+			}
+		})
+	}
+	for field, users := range map[string][]string{"user_ids[1]": {"ann", ""}, "user_ids": make([]string, 101)} {
+		stream, err := w.events.Watch(t.Context(), connect.NewRequest(&skeinv1.WatchRequest{UserIds: users}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for stream.Receive() {
+			t.Error(stream.Msg())
+		}
+		wantError(t, stream.Err(), connect.CodeInvalidArgument, "INVALID_FIELD", field)
+		_ = stream.Close()
+	}
+}
+
 // Without a place one gets what is published from now on. While nothing is, checkpoints say how far the log was read.
 func TestWatchFromNowOn(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.watchPeriod = time.Millisecond })

@@ -21,13 +21,14 @@ type watchCmd struct {
 
 	After string   `help:"Print what comes after this position, or \"earliest\"; without it: what comes from now on." placeholder:"POSITION"`
 	Kind  []string `help:"Only events of this kind, as user_followed; more than once for several." placeholder:"KIND" sep:"none"`
+	User  []string `help:"Only events in which this user acts or is the target; more than once for several." placeholder:"USER" sep:"none"`
 	JSON  bool     `help:"Print messages as the API gives them, checkpoints included, one JSON object a line."`
 	Limit uint64   `help:"End after so many events; 0 means never." default:"0"`
 }
 
 // Run prints events, one JSON object a line, until it is interrupted. Over a restart of the service it continues where it was.
 func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
-	req := &skeinv1.WatchRequest{After: c.After, Kinds: c.Kind}
+	req := &skeinv1.WatchRequest{After: c.After, Kinds: c.Kind, UserIds: c.User}
 	if strings.EqualFold(c.After, "earliest") {
 		req.After = "EARLIEST"
 	}

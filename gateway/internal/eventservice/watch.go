@@ -37,7 +37,7 @@ func kindsWanted() string {
 	return request.OrList(names)
 }
 
-// ValidateWatch looks at the kinds, and at how the place before all events is spelled.
+// ValidateWatch looks at the kinds, at the users, and at how the place before all events is spelled.
 func ValidateWatch(c *request.Checker, req *skeinv1.WatchRequest) {
 	for i, name := range req.GetKinds() {
 		if _, ok := events.ParseKind(name); !ok {
@@ -45,6 +45,7 @@ func ValidateWatch(c *request.Checker, req *skeinv1.WatchRequest) {
 				"must be %s, not %q", kindsWanted(), name))
 		}
 	}
+	c.IDs("user_ids", req.GetUserIds())
 	if a := req.GetAfter(); a != earliest && strings.EqualFold(a, earliest) {
 		c.Found = append(c.Found, apierror.InvalidField("after", "%q is no position: the place before all events is %q", a, earliest))
 	}
@@ -82,6 +83,12 @@ func (s *Service) Watch(
 		}
 	}()
 	w := &watcher{s: s, out: out, kinds: kinds, from: from, at: from.String()}
+	if len(req.GetUserIds()) > 0 {
+		w.users = map[string]bool{}
+		for _, user := range req.GetUserIds() {
+			w.users[user] = true
+		}
+	}
 	if err := w.run(ctx, read); err != nil {
 		return s.WatchFailure(ctx, err)
 	}
@@ -157,6 +164,8 @@ type watcher struct {
 	s     *Service
 	out   call.Stream[skeinv1.WatchResponse]
 	kinds events.KindSet
+	// users are those whose events are wanted; nil means all.
+	users map[string]bool
 	from  events.Place
 	// at is the place up to which all was sent that is wanted, and sent when that was said.
 	at   string
@@ -201,7 +210,7 @@ func (w *watcher) envelope(env *events.Envelope) error {
 	whole := after.String()
 	for i := range env.Events {
 		ev := &env.Events[i]
-		if !w.kinds.Has(ev.Kind) || env.Seq() == w.from.Seq && int(ev.Slot) < w.from.Slots {
+		if !w.wants(ev) || env.Seq() == w.from.Seq && int(ev.Slot) < w.from.Slots {
 			continue
 		}
 		w.at = whole
@@ -218,6 +227,11 @@ func (w *watcher) envelope(env *events.Envelope) error {
 	}
 	w.at = whole
 	return nil
+}
+
+// wants reports whether an event is of the kinds and users asked for.
+func (w *watcher) wants(ev *events.Event) bool {
+	return w.kinds.Has(ev.Kind) && (w.users == nil || w.users[ev.User] || w.users[ev.Peer])
 }
 
 // checkpoint says how far the log was read.

@@ -318,7 +318,10 @@ type WatchRequest struct {
 	// Stream what comes after this position; empty means from now on; "EARLIEST": from the first event there is.
 	After string `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
 	// Only these kinds, by the field name of Event ("user_followed"); empty means all.
-	Kinds         []string `protobuf:"bytes,2,rep,name=kinds,proto3" json:"kinds,omitempty"`
+	Kinds []string `protobuf:"bytes,2,rep,name=kinds,proto3" json:"kinds,omitempty"`
+	// Only events of these users: those in which one acts (user_id, or the owner of the board or pin), and those in which one is the
+	// target (followed, blocked, muted, or the owner of the board followed). At most 100, each 1 to 128 bytes; empty means all.
+	UserIds       []string `protobuf:"bytes,3,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -363,6 +366,13 @@ func (x *WatchRequest) GetAfter() string {
 func (x *WatchRequest) GetKinds() []string {
 	if x != nil {
 		return x.Kinds
+	}
+	return nil
+}
+
+func (x *WatchRequest) GetUserIds() []string {
+	if x != nil {
+		return x.UserIds
 	}
 	return nil
 }
@@ -456,10 +466,11 @@ const file_skein_v1_event_service_proto_rawDesc = "" +
 	"\x05index\x18\x01 \x01(\x05R\x05index\x12(\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x10.skein.v1.ReasonR\x06reason\x12\x14\n" +
 	"\x05field\x18\x03 \x01(\tR\x05field\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"N\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"s\n" +
 	"\fWatchRequest\x12\x1e\n" +
 	"\x05after\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05after\x12\x1e\n" +
-	"\x05kinds\x18\x02 \x03(\tB\b\xbaH\x05\x92\x01\x02\x10 R\x05kinds\"\x8d\x01\n" +
+	"\x05kinds\x18\x02 \x03(\tB\b\xbaH\x05\x92\x01\x02\x10 R\x05kinds\x12#\n" +
+	"\buser_ids\x18\x03 \x03(\tB\b\xbaH\x05\x92\x01\x02\x10dR\auserIds\"\x8d\x01\n" +
 	"\rWatchResponse\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\tR\bposition\x12%\n" +
 	"\x05event\x18\x02 \x01(\v2\x0f.skein.v1.EventR\x05event\x129\n" +
