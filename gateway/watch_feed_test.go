@@ -131,7 +131,6 @@ func TestWatchFeedAtRandom(t *testing.T) {
 		return users[i], users[(i+1+random.IntN(len(users)-1))%len(users)]
 	}
 	var watchers []*feedWatching
-	at := ""
 	for round := range 60 {
 		var evs []*skeinv1.Event
 		for i := range 1 + random.IntN(6) {
@@ -143,7 +142,7 @@ func TestWatchFeedAtRandom(t *testing.T) {
 				showing(a, fmt.Sprint(round, "-", i), item), played(a, item), served(a, item),
 			}[random.IntN(14)])
 		}
-		at = w.publish(evs...)
+		at := w.publish(evs...)
 		if round%4 == 0 {
 			reader, _ := user()
 			watchers = append(watchers, w.watchFeed(&skeinv1.WatchFeedRequest{

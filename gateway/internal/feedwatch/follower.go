@@ -13,8 +13,8 @@ import (
 const (
 	// stepBytes bounds the envelopes of one step, as they stand in the log.
 	stepBytes = 4 << 20
-	// pause is that of Watchers: between two steps, so that events that come one by one are looked for in the owners of all watchers together. A step
-	// that was full is followed by the next one at once.
+	// pause is that of Watchers. Events that come one by one are looked for in the owners of all watchers together. A step that was
+	// full is followed by the next one at once.
 	pause = 200 * time.Millisecond
 )
 

@@ -83,8 +83,10 @@ func TestWoken(t *testing.T) {
 // Whoever may be in the feed since an event is among the owners when the next event is looked at, in the same envelope, too.
 func TestOwnersGrow(t *testing.T) {
 	for _, related := range []events.Event{
-		{Kind: events.UserFollowed, User: "dan", Peer: "eve"}, {Kind: events.BoardFollowed, User: "dan", Peer: "eve"},
-		{Kind: events.UserUnblocked, User: "dan", Peer: "eve"}, {Kind: events.UserUnblocked, User: "eve", Peer: "dan"},
+		{Kind: events.UserFollowed, User: "dan", Peer: "eve"},
+		{Kind: events.BoardFollowed, User: "dan", Peer: "eve"},
+		{Kind: events.UserUnblocked, User: "dan", Peer: "eve"},
+		{Kind: events.UserUnblocked, User: "eve", Peer: "dan"},
 	} {
 		a := New(nil, nil, nil)
 		f := &follower{all: a, month: monthOf(events.Cursor{})}
