@@ -4,7 +4,7 @@ import { createConnectTransport } from "@connectrpc/connect-web";
 import { AdminService } from "./gen/skein/v1/admin_service_pb.js";
 import { CounterService } from "./gen/skein/v1/counter_service_pb.js";
 import { EventService, type PublishResponse, WatchRequestSchema, type WatchResponse } from "./gen/skein/v1/event_service_pb.js";
-import { FeedService } from "./gen/skein/v1/feed_service_pb.js";
+import { FeedService, WatchFeedRequestSchema, type WatchFeedResponse } from "./gen/skein/v1/feed_service_pb.js";
 import { GraphService, ScanFollowersRequestSchema, type ScanFollowersResponse } from "./gen/skein/v1/graph_service_pb.js";
 import { SeenService } from "./gen/skein/v1/seen_service_pb.js";
 import { type Entry, type Listed, type Paged, pages } from "./pages.js";
@@ -98,6 +98,21 @@ export class Skein {
         ends: false,
       },
       { silenceMs: 20_000, ...options },
+    );
+  }
+
+  /**
+   * Follows how many entries of a feed are above an earlier page. It begins with the present number, also where the stream breaks and is
+   * continued: after the last change the last message has the final number.
+   */
+  watchFeed(
+    request: MessageInitShape<typeof WatchFeedRequestSchema>,
+    options?: WatchOptions,
+  ): AsyncGenerator<WatchFeedResponse, void, undefined> {
+    const first = create(WatchFeedRequestSchema, request);
+    return resumed<WatchFeedResponse>(
+      { open: (_, signal) => this.feed.watchFeed(first, { signal }), ends: false },
+      { silenceMs: 90_000, ...options },
     );
   }
 

@@ -9,7 +9,10 @@ export interface StreamOptions {
 }
 
 export interface WatchOptions extends StreamOptions {
-  /** A stream that is silent for longer, in milliseconds, counts as broken: 20 000 by default. The service sends something every 5 000. */
+  /**
+   * A stream that is silent for longer, in milliseconds, counts as broken: 20 000 by default, 90 000 for watchFeed. The service sends
+   * something every 5 000, in watchFeed every 30 000.
+   */
   silenceMs?: number;
 }
 

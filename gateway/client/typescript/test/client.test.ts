@@ -20,6 +20,7 @@ after(() => stop());
 const stuck = { timeout: 60_000 };
 
 const follow = (userId: string, targetUserId: string) => event("userFollowed", { userId, targetUserId });
+const pin = (ownerId: string, pinId: string) => event("pinCreated", { pin: { ownerId, pinId } });
 
 async function followers(skein: Skein, userId: string): Promise<number> {
   const { users } = await skein.graph.batchGetFollowCounts({ userIds: [userId] });
@@ -206,6 +207,30 @@ test("a stream continues after the last event where it breaks", stuck, async () 
       if (i === 0) await skein.publish([like("4"), like("5")]);
     }
     assert.deepEqual(seen, ["1", "2", "3", "4", "5"]);
+  } finally {
+    await stream.return();
+    network.close();
+  }
+});
+
+test("a watched feed has the final number, also where the stream breaks", stuck, async () => {
+  const network = await Network.to(url);
+  const skein = new Skein({ baseUrl: url });
+  const stream = new Skein({ baseUrl: network.url }).watchFeed({ readerId: "badge" });
+  const reaches = async (count: number) => {
+    for (;;) {
+      const next = await stream.next();
+      assert(!next.done);
+      if (next.value.count === count) return;
+    }
+  };
+  try {
+    await reaches(0);
+    await skein.publish([follow("badge", "pinner"), pin("pinner", "1"), pin("pinner", "2")]);
+    await reaches(2);
+    network.cut();
+    await skein.publish([pin("pinner", "3")]);
+    await reaches(3);
   } finally {
     await stream.return();
     network.close();

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file skein/v1/feed_service.proto.
  */
 export const file_skein_v1_feed_service: GenFile = /*@__PURE__*/
-  fileDesc("Chtza2Vpbi92MS9mZWVkX3NlcnZpY2UucHJvdG8SCHNrZWluLnYxIowCCg9SZWFkRmVlZFJlcXVlc3QSEQoJcmVhZGVyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRIUCgpwYWdlX3Rva2VuGAMgASgJSAASFAoKbmV3ZXJfdGhhbhgEIAEoCUgAEiIKBW9yZGVyGAUgASgOMhMuc2tlaW4udjEuRmVlZE9yZGVyEhMKC2luY2x1ZGVfb3duGAYgASgIEhEKCWhpZGVfc2VlbhgHIAEoCBIUCgxvbmVfcGVyX2l0ZW0YCCABKAgSEwoLbWFya19hY3RpdmUYCSABKAgSEAoIYXRfbGVhc3QYCiABKAkSFQoNaWdub3JlX3NlcnZlZBgLIAEoCEIHCgVzdGFydCKrAQoQUmVhZEZlZWRSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuRmVlZEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIUCgxuZXdlc3RfdG9rZW4YAyABKAkSMAoMY29tcGxldGVuZXNzGAQgASgOMhouc2tlaW4udjEuRmVlZENvbXBsZXRlbmVzcxIQCghwb3NpdGlvbhgFIAEoCSKhAQoRQ291bnROZXdlclJlcXVlc3QSEQoJcmVhZGVyX2lkGAEgASgJEhIKCm5ld2VyX3RoYW4YAiABKAkSEwoLaW5jbHVkZV9vd24YAyABKAgSEQoJaGlkZV9zZWVuGAQgASgIEhQKDG9uZV9wZXJfaXRlbRgFIAEoCBIVCg1pZ25vcmVfc2VydmVkGAYgASgIEhAKCGF0X2xlYXN0GAcgASgJInUKEkNvdW50TmV3ZXJSZXNwb25zZRINCgVjb3VudBgBIAEoDRIMCgRtb3JlGAIgASgIEjAKDGNvbXBsZXRlbmVzcxgDIAEoDjIaLnNrZWluLnYxLkZlZWRDb21wbGV0ZW5lc3MSEAoIcG9zaXRpb24YBCABKAkipAEKCUZlZWRFbnRyeRIOCgZwaW5faWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCRIQCghvd25lcl9pZBgDIAEoCRIQCghib2FyZF9pZBgEIAEoCRIvCgtjcmVhdGVfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFc2NvcmUYBiABKBISEgoKYXR0cmlidXRlcxgHIAEoDCKKAQoPTGlzdFBpbnNSZXF1ZXN0EhIKCG93bmVyX2lkGAEgASgJSAASIAoFYm9hcmQYAiABKAsyDy5za2Vpbi52MS5Cb2FyZEgAEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJEhAKCGF0X2xlYXN0GAUgASgJQggKBnRhcmdldCJ3ChBMaXN0UGluc1Jlc3BvbnNlEiQKB2VudHJpZXMYASADKAsyEy5za2Vpbi52MS5GZWVkRW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhIKCnRvdGFsX3NpemUYAyABKA0SEAoIcG9zaXRpb24YBCABKAkiRAoTQmF0Y2hHZXRQaW5zUmVxdWVzdBIbCgRwaW5zGAEgAygLMg0uc2tlaW4udjEuUGluEhAKCGF0X2xlYXN0GAIgASgJIkoKFEJhdGNoR2V0UGluc1Jlc3BvbnNlEiAKBHBpbnMYASADKAsyEi5za2Vpbi52MS5QaW5TdGF0ZRIQCghwb3NpdGlvbhgCIAEoCSKkAQoIUGluU3RhdGUSEAoIb3duZXJfaWQYASABKAkSDgoGcGluX2lkGAIgASgJEg4KBmxpdmluZxgDIAEoCBIQCghib2FyZF9pZBgEIAEoCRIPCgdpdGVtX2lkGAUgASgJEi8KC2NyZWF0ZV90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgphdHRyaWJ1dGVzGAcgASgMIksKDlZpZXdlclN0YXRlS2V5EhwKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbkgAEhEKB2l0ZW1faWQYAiABKAlIAEIICgZ0YXJnZXQilwEKGkJhdGNoR2V0Vmlld2VyU3RhdGVSZXF1ZXN0EhEKCXZpZXdlcl9pZBgBIAEoCRImCgRrZXlzGAIgAygLMhguc2tlaW4udjEuVmlld2VyU3RhdGVLZXkSFQoNd2luZG93X21vbnRocxgDIAEoBRIVCg1pZ25vcmVfc2VydmVkGAQgASgIEhAKCGF0X2xlYXN0GAUgASgJIlYKG0JhdGNoR2V0Vmlld2VyU3RhdGVSZXNwb25zZRIlCgZzdGF0ZXMYASADKAsyFS5za2Vpbi52MS5WaWV3ZXJTdGF0ZRIQCghwb3NpdGlvbhgCIAEoCSKjAQoLVmlld2VyU3RhdGUSDwoHaXRlbV9pZBgBIAEoCRINCgVsaWtlZBgCIAEoCBIMCgRzZWVuGAMgASgIEg4KBnNlcnZlZBgEIAEoCBInCglmb2xsb3dpbmcYBSABKA4yFC5za2Vpbi52MS5Gb2xsb3dLaW5kEi0KD2ZvbGxvd2luZ19ib2FyZBgGIAEoDjIULnNrZWluLnYxLkZvbGxvd0tpbmQiXAoQTGlzdExpa2VzUmVxdWVzdBIPCgd1c2VyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJEhAKCGF0X2xlYXN0GAQgASgJImQKEUxpc3RMaWtlc1Jlc3BvbnNlEiQKB2VudHJpZXMYASADKAsyEy5za2Vpbi52MS5MaWtlRW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhAKCHBvc2l0aW9uGAMgASgJIksKCUxpa2VFbnRyeRIPCgdpdGVtX2lkGAEgASgJEi0KCWxpa2VfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAizQEKEUV4cGxhaW5QaW5SZXF1ZXN0EhEKCXJlYWRlcl9pZBgBIAEoCRIaCgNwaW4YAiABKAsyDS5za2Vpbi52MS5QaW4SIgoFb3JkZXIYAyABKA4yEy5za2Vpbi52MS5GZWVkT3JkZXISEwoLaW5jbHVkZV9vd24YBCABKAgSEQoJaGlkZV9zZWVuGAUgASgIEhQKDG9uZV9wZXJfaXRlbRgGIAEoCBIVCg1pZ25vcmVfc2VydmVkGAcgASgIEhAKCGF0X2xlYXN0GAggASgJIvoBChJFeHBsYWluUGluUmVzcG9uc2USDwoHaW5fZmVlZBgBIAEoCBIoCgdyZWFzb25zGAIgAygOMhcuc2tlaW4udjEuQWJzZW5jZVJlYXNvbhIfCgNwaW4YAyABKAsyEi5za2Vpbi52MS5QaW5TdGF0ZRIMCgRyYW5rGAQgASgNEicKCGRlbGl2ZXJ5GAUgASgOMhUuc2tlaW4udjEuUGluRGVsaXZlcnkSDQoFc2NvcmUYBiABKBISMAoMY29tcGxldGVuZXNzGAcgASgOMhouc2tlaW4udjEuRmVlZENvbXBsZXRlbmVzcxIQCghwb3NpdGlvbhgIIAEoCSpXCglGZWVkT3JkZXISGgoWRkVFRF9PUkRFUl9VTlNQRUNJRklFRBAAEhUKEUZFRURfT1JERVJfTkVXRVNUEAESFwoTRkVFRF9PUkRFUl9UUkVORElORxACKp8BChBGZWVkQ29tcGxldGVuZXNzEiEKHUZFRURfQ09NUExFVEVORVNTX1VOU1BFQ0lGSUVEEAASHgoaRkVFRF9DT01QTEVURU5FU1NfQ09NUExFVEUQARIgChxGRUVEX0NPTVBMRVRFTkVTU19SRUJVSUxESU5HEAISJgoiRkVFRF9DT01QTEVURU5FU1NfU0VFTl9VTkFWQUlMQUJMRRADKt4CCg1BYnNlbmNlUmVhc29uEh4KGkFCU0VOQ0VfUkVBU09OX1VOU1BFQ0lGSUVEEAASHQoZQUJTRU5DRV9SRUFTT05fTk9UX0xJVklORxABEhoKFkFCU0VOQ0VfUkVBU09OX09XTl9QSU4QAhIfChtBQlNFTkNFX1JFQVNPTl9OT1RfRk9MTE9XRUQQAxIhCh1BQlNFTkNFX1JFQVNPTl9CT0FSRF9FWENMVURFRBAEEh4KGkFCU0VOQ0VfUkVBU09OX09XTkVSX01VVEVEEAUSGgoWQUJTRU5DRV9SRUFTT05fQkxPQ0tFRBAGEhkKFUFCU0VOQ0VfUkVBU09OX1BMQVlFRBAHEhkKFUFCU0VOQ0VfUkVBU09OX1NFUlZFRBAIEh0KGUFCU0VOQ0VfUkVBU09OX05PVF9SQU5LRUQQCRIdChlBQlNFTkNFX1JFQVNPTl9JVEVNX1NIT1dOEAoqewoLUGluRGVsaXZlcnkSHAoYUElOX0RFTElWRVJZX1VOU1BFQ0lGSUVEEAASFwoTUElOX0RFTElWRVJZX1BVU0hFRBABEhcKE1BJTl9ERUxJVkVSWV9QVUxMRUQQAhIcChhQSU5fREVMSVZFUllfQkVMT1dfRkxPT1IQAzLBBAoLRmVlZFNlcnZpY2USRgoIUmVhZEZlZWQSGS5za2Vpbi52MS5SZWFkRmVlZFJlcXVlc3QaGi5za2Vpbi52MS5SZWFkRmVlZFJlc3BvbnNlIgOQAgISTAoKQ291bnROZXdlchIbLnNrZWluLnYxLkNvdW50TmV3ZXJSZXF1ZXN0Ghwuc2tlaW4udjEuQ291bnROZXdlclJlc3BvbnNlIgOQAgESRgoITGlzdFBpbnMSGS5za2Vpbi52MS5MaXN0UGluc1JlcXVlc3QaGi5za2Vpbi52MS5MaXN0UGluc1Jlc3BvbnNlIgOQAgESUgoMQmF0Y2hHZXRQaW5zEh0uc2tlaW4udjEuQmF0Y2hHZXRQaW5zUmVxdWVzdBoeLnNrZWluLnYxLkJhdGNoR2V0UGluc1Jlc3BvbnNlIgOQAgESZwoTQmF0Y2hHZXRWaWV3ZXJTdGF0ZRIkLnNrZWluLnYxLkJhdGNoR2V0Vmlld2VyU3RhdGVSZXF1ZXN0GiUuc2tlaW4udjEuQmF0Y2hHZXRWaWV3ZXJTdGF0ZVJlc3BvbnNlIgOQAgESSQoJTGlzdExpa2VzEhouc2tlaW4udjEuTGlzdExpa2VzUmVxdWVzdBobLnNrZWluLnYxLkxpc3RMaWtlc1Jlc3BvbnNlIgOQAgESTAoKRXhwbGFpblBpbhIbLnNrZWluLnYxLkV4cGxhaW5QaW5SZXF1ZXN0Ghwuc2tlaW4udjEuRXhwbGFpblBpblJlc3BvbnNlIgOQAgFCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_skein_v1_event, file_skein_v1_graph_service]);
+  fileDesc("Chtza2Vpbi92MS9mZWVkX3NlcnZpY2UucHJvdG8SCHNrZWluLnYxIowCCg9SZWFkRmVlZFJlcXVlc3QSEQoJcmVhZGVyX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRIUCgpwYWdlX3Rva2VuGAMgASgJSAASFAoKbmV3ZXJfdGhhbhgEIAEoCUgAEiIKBW9yZGVyGAUgASgOMhMuc2tlaW4udjEuRmVlZE9yZGVyEhMKC2luY2x1ZGVfb3duGAYgASgIEhEKCWhpZGVfc2VlbhgHIAEoCBIUCgxvbmVfcGVyX2l0ZW0YCCABKAgSEwoLbWFya19hY3RpdmUYCSABKAgSEAoIYXRfbGVhc3QYCiABKAkSFQoNaWdub3JlX3NlcnZlZBgLIAEoCEIHCgVzdGFydCKrAQoQUmVhZEZlZWRSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuRmVlZEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIUCgxuZXdlc3RfdG9rZW4YAyABKAkSMAoMY29tcGxldGVuZXNzGAQgASgOMhouc2tlaW4udjEuRmVlZENvbXBsZXRlbmVzcxIQCghwb3NpdGlvbhgFIAEoCSKhAQoRQ291bnROZXdlclJlcXVlc3QSEQoJcmVhZGVyX2lkGAEgASgJEhIKCm5ld2VyX3RoYW4YAiABKAkSEwoLaW5jbHVkZV9vd24YAyABKAgSEQoJaGlkZV9zZWVuGAQgASgIEhQKDG9uZV9wZXJfaXRlbRgFIAEoCBIVCg1pZ25vcmVfc2VydmVkGAYgASgIEhAKCGF0X2xlYXN0GAcgASgJInUKEkNvdW50TmV3ZXJSZXNwb25zZRINCgVjb3VudBgBIAEoDRIMCgRtb3JlGAIgASgIEjAKDGNvbXBsZXRlbmVzcxgDIAEoDjIaLnNrZWluLnYxLkZlZWRDb21wbGV0ZW5lc3MSEAoIcG9zaXRpb24YBCABKAkioAEKEFdhdGNoRmVlZFJlcXVlc3QSEQoJcmVhZGVyX2lkGAEgASgJEhIKCm5ld2VyX3RoYW4YAiABKAkSEwoLaW5jbHVkZV9vd24YAyABKAgSEQoJaGlkZV9zZWVuGAQgASgIEhQKDG9uZV9wZXJfaXRlbRgFIAEoCBIVCg1pZ25vcmVfc2VydmVkGAYgASgIEhAKCGF0X2xlYXN0GAcgASgJIooBChFXYXRjaEZlZWRSZXNwb25zZRINCgVjb3VudBgBIAEoDRIMCgRtb3JlGAIgASgIEjAKDGNvbXBsZXRlbmVzcxgDIAEoDjIaLnNrZWluLnYxLkZlZWRDb21wbGV0ZW5lc3MSEAoIcG9zaXRpb24YBCABKAkSFAoMbmV3ZXN0X3Rva2VuGAUgASgJIqQBCglGZWVkRW50cnkSDgoGcGluX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkSEAoIb3duZXJfaWQYAyABKAkSEAoIYm9hcmRfaWQYBCABKAkSLwoLY3JlYXRlX3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg0KBXNjb3JlGAYgASgSEhIKCmF0dHJpYnV0ZXMYByABKAwiigEKD0xpc3RQaW5zUmVxdWVzdBISCghvd25lcl9pZBgBIAEoCUgAEiAKBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmRIABIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCRIQCghhdF9sZWFzdBgFIAEoCUIICgZ0YXJnZXQidwoQTGlzdFBpbnNSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuRmVlZEVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgp0b3RhbF9zaXplGAMgASgNEhAKCHBvc2l0aW9uGAQgASgJIkQKE0JhdGNoR2V0UGluc1JlcXVlc3QSGwoEcGlucxgBIAMoCzINLnNrZWluLnYxLlBpbhIQCghhdF9sZWFzdBgCIAEoCSJKChRCYXRjaEdldFBpbnNSZXNwb25zZRIgCgRwaW5zGAEgAygLMhIuc2tlaW4udjEuUGluU3RhdGUSEAoIcG9zaXRpb24YAiABKAkipAEKCFBpblN0YXRlEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCRIOCgZsaXZpbmcYAyABKAgSEAoIYm9hcmRfaWQYBCABKAkSDwoHaXRlbV9pZBgFIAEoCRIvCgtjcmVhdGVfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKYXR0cmlidXRlcxgHIAEoDCJLCg5WaWV3ZXJTdGF0ZUtleRIcCgNwaW4YASABKAsyDS5za2Vpbi52MS5QaW5IABIRCgdpdGVtX2lkGAIgASgJSABCCAoGdGFyZ2V0IpcBChpCYXRjaEdldFZpZXdlclN0YXRlUmVxdWVzdBIRCgl2aWV3ZXJfaWQYASABKAkSJgoEa2V5cxgCIAMoCzIYLnNrZWluLnYxLlZpZXdlclN0YXRlS2V5EhUKDXdpbmRvd19tb250aHMYAyABKAUSFQoNaWdub3JlX3NlcnZlZBgEIAEoCBIQCghhdF9sZWFzdBgFIAEoCSJWChtCYXRjaEdldFZpZXdlclN0YXRlUmVzcG9uc2USJQoGc3RhdGVzGAEgAygLMhUuc2tlaW4udjEuVmlld2VyU3RhdGUSEAoIcG9zaXRpb24YAiABKAkiowEKC1ZpZXdlclN0YXRlEg8KB2l0ZW1faWQYASABKAkSDQoFbGlrZWQYAiABKAgSDAoEc2VlbhgDIAEoCBIOCgZzZXJ2ZWQYBCABKAgSJwoJZm9sbG93aW5nGAUgASgOMhQuc2tlaW4udjEuRm9sbG93S2luZBItCg9mb2xsb3dpbmdfYm9hcmQYBiABKA4yFC5za2Vpbi52MS5Gb2xsb3dLaW5kIlwKEExpc3RMaWtlc1JlcXVlc3QSDwoHdXNlcl9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCRIQCghhdF9sZWFzdBgEIAEoCSJkChFMaXN0TGlrZXNSZXNwb25zZRIkCgdlbnRyaWVzGAEgAygLMhMuc2tlaW4udjEuTGlrZUVudHJ5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIQCghwb3NpdGlvbhgDIAEoCSJLCglMaWtlRW50cnkSDwoHaXRlbV9pZBgBIAEoCRItCglsaWtlX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIs0BChFFeHBsYWluUGluUmVxdWVzdBIRCglyZWFkZXJfaWQYASABKAkSGgoDcGluGAIgASgLMg0uc2tlaW4udjEuUGluEiIKBW9yZGVyGAMgASgOMhMuc2tlaW4udjEuRmVlZE9yZGVyEhMKC2luY2x1ZGVfb3duGAQgASgIEhEKCWhpZGVfc2VlbhgFIAEoCBIUCgxvbmVfcGVyX2l0ZW0YBiABKAgSFQoNaWdub3JlX3NlcnZlZBgHIAEoCBIQCghhdF9sZWFzdBgIIAEoCSL6AQoSRXhwbGFpblBpblJlc3BvbnNlEg8KB2luX2ZlZWQYASABKAgSKAoHcmVhc29ucxgCIAMoDjIXLnNrZWluLnYxLkFic2VuY2VSZWFzb24SHwoDcGluGAMgASgLMhIuc2tlaW4udjEuUGluU3RhdGUSDAoEcmFuaxgEIAEoDRInCghkZWxpdmVyeRgFIAEoDjIVLnNrZWluLnYxLlBpbkRlbGl2ZXJ5Eg0KBXNjb3JlGAYgASgSEjAKDGNvbXBsZXRlbmVzcxgHIAEoDjIaLnNrZWluLnYxLkZlZWRDb21wbGV0ZW5lc3MSEAoIcG9zaXRpb24YCCABKAkqVwoJRmVlZE9yZGVyEhoKFkZFRURfT1JERVJfVU5TUEVDSUZJRUQQABIVChFGRUVEX09SREVSX05FV0VTVBABEhcKE0ZFRURfT1JERVJfVFJFTkRJTkcQAiqfAQoQRmVlZENvbXBsZXRlbmVzcxIhCh1GRUVEX0NPTVBMRVRFTkVTU19VTlNQRUNJRklFRBAAEh4KGkZFRURfQ09NUExFVEVORVNTX0NPTVBMRVRFEAESIAocRkVFRF9DT01QTEVURU5FU1NfUkVCVUlMRElORxACEiYKIkZFRURfQ09NUExFVEVORVNTX1NFRU5fVU5BVkFJTEFCTEUQAyreAgoNQWJzZW5jZVJlYXNvbhIeChpBQlNFTkNFX1JFQVNPTl9VTlNQRUNJRklFRBAAEh0KGUFCU0VOQ0VfUkVBU09OX05PVF9MSVZJTkcQARIaChZBQlNFTkNFX1JFQVNPTl9PV05fUElOEAISHwobQUJTRU5DRV9SRUFTT05fTk9UX0ZPTExPV0VEEAMSIQodQUJTRU5DRV9SRUFTT05fQk9BUkRfRVhDTFVERUQQBBIeChpBQlNFTkNFX1JFQVNPTl9PV05FUl9NVVRFRBAFEhoKFkFCU0VOQ0VfUkVBU09OX0JMT0NLRUQQBhIZChVBQlNFTkNFX1JFQVNPTl9QTEFZRUQQBxIZChVBQlNFTkNFX1JFQVNPTl9TRVJWRUQQCBIdChlBQlNFTkNFX1JFQVNPTl9OT1RfUkFOS0VEEAkSHQoZQUJTRU5DRV9SRUFTT05fSVRFTV9TSE9XThAKKnsKC1BpbkRlbGl2ZXJ5EhwKGFBJTl9ERUxJVkVSWV9VTlNQRUNJRklFRBAAEhcKE1BJTl9ERUxJVkVSWV9QVVNIRUQQARIXChNQSU5fREVMSVZFUllfUFVMTEVEEAISHAoYUElOX0RFTElWRVJZX0JFTE9XX0ZMT09SEAMyiQUKC0ZlZWRTZXJ2aWNlEkYKCFJlYWRGZWVkEhkuc2tlaW4udjEuUmVhZEZlZWRSZXF1ZXN0Ghouc2tlaW4udjEuUmVhZEZlZWRSZXNwb25zZSIDkAICEkwKCkNvdW50TmV3ZXISGy5za2Vpbi52MS5Db3VudE5ld2VyUmVxdWVzdBocLnNrZWluLnYxLkNvdW50TmV3ZXJSZXNwb25zZSIDkAIBEkYKCVdhdGNoRmVlZBIaLnNrZWluLnYxLldhdGNoRmVlZFJlcXVlc3QaGy5za2Vpbi52MS5XYXRjaEZlZWRSZXNwb25zZTABEkYKCExpc3RQaW5zEhkuc2tlaW4udjEuTGlzdFBpbnNSZXF1ZXN0Ghouc2tlaW4udjEuTGlzdFBpbnNSZXNwb25zZSIDkAIBElIKDEJhdGNoR2V0UGlucxIdLnNrZWluLnYxLkJhdGNoR2V0UGluc1JlcXVlc3QaHi5za2Vpbi52MS5CYXRjaEdldFBpbnNSZXNwb25zZSIDkAIBEmcKE0JhdGNoR2V0Vmlld2VyU3RhdGUSJC5za2Vpbi52MS5CYXRjaEdldFZpZXdlclN0YXRlUmVxdWVzdBolLnNrZWluLnYxLkJhdGNoR2V0Vmlld2VyU3RhdGVSZXNwb25zZSIDkAIBEkkKCUxpc3RMaWtlcxIaLnNrZWluLnYxLkxpc3RMaWtlc1JlcXVlc3QaGy5za2Vpbi52MS5MaXN0TGlrZXNSZXNwb25zZSIDkAIBEkwKCkV4cGxhaW5QaW4SGy5za2Vpbi52MS5FeHBsYWluUGluUmVxdWVzdBocLnNrZWluLnYxLkV4cGxhaW5QaW5SZXNwb25zZSIDkAIBQjRaMmdpdGh1Yi5jb20vc2tlaW4tZmVlZC9za2Vpbi9wcm90by9za2Vpbi92MTtza2VpbnYxYgZwcm90bzM", [file_google_protobuf_timestamp, file_skein_v1_event, file_skein_v1_graph_service]);
 
 /**
  * A call of ReadFeed.
@@ -278,6 +278,119 @@ export const CountNewerResponseSchema: GenMessage<CountNewerResponse> = /*@__PUR
   messageDesc(file_skein_v1_feed_service, 3);
 
 /**
+ * A call of WatchFeed. The options are those of ReadFeed, and must be those of the page that newer_than is from.
+ *
+ * @generated from message skein.v1.WatchFeedRequest
+ */
+export type WatchFeedRequest = Message<"skein.v1.WatchFeedRequest"> & {
+  /**
+   * Whose feed. 1 to 128 bytes.
+   *
+   * @generated from field: string reader_id = 1;
+   */
+  readerId: string;
+
+  /**
+   * The newest_token of an earlier page, or of an earlier message; empty for a reader who has read nothing: all entries count.
+   *
+   * @generated from field: string newer_than = 2;
+   */
+  newerThan: string;
+
+  /**
+   * Count the reader's own pins, too.
+   *
+   * @generated from field: bool include_own = 3;
+   */
+  includeOwn: boolean;
+
+  /**
+   * Leave out what the reader has seen.
+   *
+   * @generated from field: bool hide_seen = 4;
+   */
+  hideSeen: boolean;
+
+  /**
+   * Count each item once.
+   *
+   * @generated from field: bool one_per_item = 5;
+   */
+  onePerItem: boolean;
+
+  /**
+   * With hide_seen: what was served does not count as seen.
+   *
+   * @generated from field: bool ignore_served = 6;
+   */
+  ignoreServed: boolean;
+
+  /**
+   * A position that the first message must contain; empty means any.
+   *
+   * @generated from field: string at_least = 7;
+   */
+  atLeast: string;
+};
+
+/**
+ * Describes the message skein.v1.WatchFeedRequest.
+ * Use `create(WatchFeedRequestSchema)` to create a new message.
+ */
+export const WatchFeedRequestSchema: GenMessage<WatchFeedRequest> = /*@__PURE__*/
+  messageDesc(file_skein_v1_feed_service, 4);
+
+/**
+ * One step of WatchFeed: how many entries of the feed are above newer_than.
+ *
+ * @generated from message skein.v1.WatchFeedResponse
+ */
+export type WatchFeedResponse = Message<"skein.v1.WatchFeedResponse"> & {
+  /**
+   * How many entries are above, at most 100.
+   *
+   * @generated from field: uint32 count = 1;
+   */
+  count: number;
+
+  /**
+   * Whether there are more than that.
+   *
+   * @generated from field: bool more = 2;
+   */
+  more: boolean;
+
+  /**
+   * Whether the count is exact, as in ReadFeed. One that is not is counted again every 30 seconds.
+   *
+   * @generated from field: skein.v1.FeedCompleteness completeness = 3;
+   */
+  completeness: FeedCompleteness;
+
+  /**
+   * The position that was read.
+   *
+   * @generated from field: string position = 4;
+   */
+  position: string;
+
+  /**
+   * The top of the feed at this position, for newer_than: a reader who need not see these entries watches on from here. To continue
+   * a stream that broke, pass the newer_than of its request again.
+   *
+   * @generated from field: string newest_token = 5;
+   */
+  newestToken: string;
+};
+
+/**
+ * Describes the message skein.v1.WatchFeedResponse.
+ * Use `create(WatchFeedResponseSchema)` to create a new message.
+ */
+export const WatchFeedResponseSchema: GenMessage<WatchFeedResponse> = /*@__PURE__*/
+  messageDesc(file_skein_v1_feed_service, 5);
+
+/**
  * One pin in a feed or list of pins.
  *
  * @generated from message skein.v1.FeedEntry
@@ -338,7 +451,7 @@ export type FeedEntry = Message<"skein.v1.FeedEntry"> & {
  * Use `create(FeedEntrySchema)` to create a new message.
  */
 export const FeedEntrySchema: GenMessage<FeedEntry> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 4);
+  messageDesc(file_skein_v1_feed_service, 6);
 
 /**
  * A call of ListPins.
@@ -396,7 +509,7 @@ export type ListPinsRequest = Message<"skein.v1.ListPinsRequest"> & {
  * Use `create(ListPinsRequestSchema)` to create a new message.
  */
 export const ListPinsRequestSchema: GenMessage<ListPinsRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 5);
+  messageDesc(file_skein_v1_feed_service, 7);
 
 /**
  * A page of ListPins.
@@ -438,7 +551,7 @@ export type ListPinsResponse = Message<"skein.v1.ListPinsResponse"> & {
  * Use `create(ListPinsResponseSchema)` to create a new message.
  */
 export const ListPinsResponseSchema: GenMessage<ListPinsResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 6);
+  messageDesc(file_skein_v1_feed_service, 8);
 
 /**
  * A call of BatchGetPins.
@@ -466,7 +579,7 @@ export type BatchGetPinsRequest = Message<"skein.v1.BatchGetPinsRequest"> & {
  * Use `create(BatchGetPinsRequestSchema)` to create a new message.
  */
 export const BatchGetPinsRequestSchema: GenMessage<BatchGetPinsRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 7);
+  messageDesc(file_skein_v1_feed_service, 9);
 
 /**
  * The answer of BatchGetPins, in the order of the request. A pin that does not live is no error.
@@ -494,7 +607,7 @@ export type BatchGetPinsResponse = Message<"skein.v1.BatchGetPinsResponse"> & {
  * Use `create(BatchGetPinsResponseSchema)` to create a new message.
  */
 export const BatchGetPinsResponseSchema: GenMessage<BatchGetPinsResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 8);
+  messageDesc(file_skein_v1_feed_service, 10);
 
 /**
  * A pin as it is at a position. Which pin it repeats is not part of it: no store keeps that.
@@ -558,7 +671,7 @@ export type PinState = Message<"skein.v1.PinState"> & {
  * Use `create(PinStateSchema)` to create a new message.
  */
 export const PinStateSchema: GenMessage<PinState> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 9);
+  messageDesc(file_skein_v1_feed_service, 11);
 
 /**
  * What a viewer has to do with: a pin or an item.
@@ -595,7 +708,7 @@ export type ViewerStateKey = Message<"skein.v1.ViewerStateKey"> & {
  * Use `create(ViewerStateKeySchema)` to create a new message.
  */
 export const ViewerStateKeySchema: GenMessage<ViewerStateKey> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 10);
+  messageDesc(file_skein_v1_feed_service, 12);
 
 /**
  * A call of BatchGetViewerState.
@@ -645,7 +758,7 @@ export type BatchGetViewerStateRequest = Message<"skein.v1.BatchGetViewerStateRe
  * Use `create(BatchGetViewerStateRequestSchema)` to create a new message.
  */
 export const BatchGetViewerStateRequestSchema: GenMessage<BatchGetViewerStateRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 11);
+  messageDesc(file_skein_v1_feed_service, 13);
 
 /**
  * The answer of BatchGetViewerState, in the order of the keys.
@@ -674,7 +787,7 @@ export type BatchGetViewerStateResponse = Message<"skein.v1.BatchGetViewerStateR
  * Use `create(BatchGetViewerStateResponseSchema)` to create a new message.
  */
 export const BatchGetViewerStateResponseSchema: GenMessage<BatchGetViewerStateResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 12);
+  messageDesc(file_skein_v1_feed_service, 14);
 
 /**
  * What a viewer has to do with a pin or an item. Of what was never mentioned everything is empty.
@@ -734,7 +847,7 @@ export type ViewerState = Message<"skein.v1.ViewerState"> & {
  * Use `create(ViewerStateSchema)` to create a new message.
  */
 export const ViewerStateSchema: GenMessage<ViewerState> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 13);
+  messageDesc(file_skein_v1_feed_service, 15);
 
 /**
  * A call of ListLikes.
@@ -776,7 +889,7 @@ export type ListLikesRequest = Message<"skein.v1.ListLikesRequest"> & {
  * Use `create(ListLikesRequestSchema)` to create a new message.
  */
 export const ListLikesRequestSchema: GenMessage<ListLikesRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 14);
+  messageDesc(file_skein_v1_feed_service, 16);
 
 /**
  * A page of ListLikes. How long the whole list is it does not say: each item keeps its own likes, and no row counts those of a user.
@@ -811,7 +924,7 @@ export type ListLikesResponse = Message<"skein.v1.ListLikesResponse"> & {
  * Use `create(ListLikesResponseSchema)` to create a new message.
  */
 export const ListLikesResponseSchema: GenMessage<ListLikesResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 15);
+  messageDesc(file_skein_v1_feed_service, 17);
 
 /**
  * One item that a user likes.
@@ -839,7 +952,7 @@ export type LikeEntry = Message<"skein.v1.LikeEntry"> & {
  * Use `create(LikeEntrySchema)` to create a new message.
  */
 export const LikeEntrySchema: GenMessage<LikeEntry> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 16);
+  messageDesc(file_skein_v1_feed_service, 18);
 
 /**
  * A call of ExplainPin. The options are those of ReadFeed.
@@ -909,7 +1022,7 @@ export type ExplainPinRequest = Message<"skein.v1.ExplainPinRequest"> & {
  * Use `create(ExplainPinRequestSchema)` to create a new message.
  */
 export const ExplainPinRequestSchema: GenMessage<ExplainPinRequest> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 17);
+  messageDesc(file_skein_v1_feed_service, 19);
 
 /**
  * The answer of ExplainPin.
@@ -980,7 +1093,7 @@ export type ExplainPinResponse = Message<"skein.v1.ExplainPinResponse"> & {
  * Use `create(ExplainPinResponseSchema)` to create a new message.
  */
 export const ExplainPinResponseSchema: GenMessage<ExplainPinResponse> = /*@__PURE__*/
-  messageDesc(file_skein_v1_feed_service, 18);
+  messageDesc(file_skein_v1_feed_service, 20);
 
 /**
  * The order of a feed.
@@ -1224,6 +1337,18 @@ export const FeedService: GenService<{
     methodKind: "unary";
     input: typeof CountNewerRequestSchema;
     output: typeof CountNewerResponseSchema;
+  },
+  /**
+   * WatchFeed streams what CountNewer answers: first the present number, then the number whenever it has changed, at most about once a
+   * second. After the last change the stream has the final number; numbers in between may be left out. After 30 seconds without a change
+   * the last message comes again, so a longer silence means a broken stream. It goes on until the client ends it.
+   *
+   * @generated from rpc skein.v1.FeedService.WatchFeed
+   */
+  watchFeed: {
+    methodKind: "server_streaming";
+    input: typeof WatchFeedRequestSchema;
+    output: typeof WatchFeedResponseSchema;
   },
   /**
    * ListPins lists the living pins of a user or of one board, newest first; equal times by id.
