@@ -6,6 +6,7 @@ import (
 
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/heat"
+	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
 // itemRow is what is known of an item. Tallies are integers of their own: nothing is taken back but likes, and they are kept
@@ -52,14 +53,14 @@ func (it *itemRow) append(dst []byte) []byte {
 func decodeItem(row []byte) (it itemRow, err error) {
 	rest := row
 	for _, n := range []*int64{&it.plays, &it.likes, &it.repins, &it.lists} {
-		if *n, err = cutCount(&rest); err != nil {
+		if *n, err = fields.CutCount(&rest); err != nil {
 			return itemRow{}, projections.RowError("item", row)
 		}
 	}
 	if it.hot = len(rest) > 0; it.hot {
 		var grown int64
-		if it.from, err = cutCount(&rest); err == nil {
-			grown, err = cutCount(&rest)
+		if it.from, err = fields.CutCount(&rest); err == nil {
+			grown, err = fields.CutCount(&rest)
 		}
 		if err == nil {
 			it.heat, err = heat.DecodeItem(rest)
@@ -111,7 +112,7 @@ func readDoings(r projections.Reader, key []byte) (d doings, err error) {
 	if len(row) == 0 {
 		return d, projections.RowError("counts of", key)
 	}
-	return d, readCounts(row, d[:])
+	return d, fields.ReadCounts(row, d[:])
 }
 
 // countDoings adds to what is counted of a user.
@@ -121,10 +122,10 @@ func (c *Counters) countDoings(user string, delta doings) error {
 	if err != nil {
 		return err
 	}
-	if err := add(d[:], delta[:], c.key); err != nil {
+	if err := fields.AddCounts(d[:], delta[:], c.key); err != nil {
 		return err
 	}
-	c.value = appendCounts(c.value[:0], d[:])
+	c.value = fields.AppendCounts(c.value[:0], d[:])
 	c.keep(c.key, c.value)
 	return nil
 }
@@ -136,10 +137,10 @@ func (c *Counters) addCount(key []byte, delta int64) error {
 		return err
 	}
 	count := []int64{n}
-	if err := add(count, []int64{delta}, key); err != nil {
+	if err := fields.AddCounts(count, []int64{delta}, key); err != nil {
 		return err
 	}
-	c.value = appendCounts(c.value[:0], count)
+	c.value = fields.AppendCounts(c.value[:0], count)
 	c.keep(key, c.value)
 	return nil
 }
@@ -154,62 +155,11 @@ func readCount(r projections.Reader, key []byte) (int64, error) {
 
 func decodeCount(row []byte) (int64, error) {
 	rest := row
-	n, err := cutCount(&rest)
+	n, err := fields.CutCount(&rest)
 	if err != nil || n == 0 || len(rest) != 0 {
 		return 0, projections.RowError("count", row)
 	}
 	return n, nil
-}
-
-// appendCounts appends counts without the zeros at their end: nothing, if all are zero.
-func appendCounts(dst []byte, counts []int64) []byte {
-	for len(counts) > 0 && counts[len(counts)-1] == 0 {
-		counts = counts[:len(counts)-1]
-	}
-	for _, n := range counts {
-		dst = binary.AppendUvarint(dst, uint64(n))
-	}
-	return dst
-}
-
-// readCounts reads what appendCounts wrote.
-func readCounts(row []byte, counts []int64) error {
-	rest := row
-	last := int64(1)
-	for i := range counts {
-		if counts[i] = 0; len(rest) == 0 {
-			continue
-		}
-		n, err := cutCount(&rest)
-		if err != nil {
-			return projections.RowError("counts", row)
-		}
-		counts[i], last = n, n
-	}
-	if len(rest) != 0 || last == 0 {
-		return projections.RowError("counts", row)
-	}
-	return nil
-}
-
-// cutCount reads a number in its shortest form.
-func cutCount(rest *[]byte) (int64, error) {
-	n, k := binary.Uvarint(*rest)
-	if k <= 0 || n > 1<<62 || k > 1 && (*rest)[k-1] == 0 {
-		return 0, projections.RowError("count", *rest)
-	}
-	*rest = (*rest)[k:]
-	return int64(n), nil
-}
-
-// add adds to counts. None falls below zero.
-func add(counts, delta []int64, key []byte) error {
-	for i, d := range delta {
-		if counts[i] += d; counts[i] < 0 {
-			return projections.RowError("count below zero", key)
-		}
-	}
-	return nil
 }
 
 // keep writes a row, or removes it if it says nothing.

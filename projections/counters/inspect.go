@@ -6,6 +6,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/fields"
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
@@ -52,7 +53,7 @@ func describeDoings(d *projections.Description, row []byte) error {
 	if len(row) == 0 {
 		return projections.RowError("counts", row)
 	}
-	err := readCounts(row, n[:])
+	err := fields.ReadCounts(row, n[:])
 	d.Int("pins", n[ownPins])
 	d.Int("plays", n[ownPlays])
 	return err

@@ -1,5 +1,5 @@
 // Package fields is the form of the fields in values and marks that projections write: varints, and bytes with their length
-// before them.
+// before them; and of rows of counts (counts.go).
 package fields
 
 import "encoding/binary"

@@ -3,6 +3,7 @@ package ranks
 import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
 // boardState is what became of a board.
@@ -37,12 +38,12 @@ type boardRow struct {
 }
 
 func (r *boardRow) append(dst []byte) []byte {
-	return appendCounts(dst, append([]int64{int64(r.state)}, r.boardTally[:]...))
+	return fields.AppendCounts(dst, append([]int64{int64(r.state)}, r.boardTally[:]...))
 }
 
 func decodeBoard(row []byte, board string) (r boardRow, err error) {
 	var counts [1 + len(r.boardTally)]int64
-	if err := readCounts(row, counts[:]); err != nil {
+	if err := fields.ReadCounts(row, counts[:]); err != nil {
 		return r, err
 	}
 	r.state, r.boardTally = boardState(counts[0]), boardTally(counts[1:])
@@ -83,7 +84,7 @@ func (c *Ranks) countBoard(owner, board string, delta boardTally) error {
 	if board != "" && !r.state.exists() {
 		return projections.RowError("relation to a board that does not exist", c.key)
 	}
-	if err := add(r.boardTally[:], delta[:], c.key); err != nil {
+	if err := fields.AddCounts(r.boardTally[:], delta[:], c.key); err != nil {
 		return err
 	}
 	c.writeBoard(owner, board, r)

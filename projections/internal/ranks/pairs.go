@@ -5,6 +5,7 @@ import (
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
 // rank is the place of a fact in the order of facts: whether it is live, its time, whether it removes. 0: there is none,
@@ -168,10 +169,10 @@ func decodePair(row []byte) (r pairRow, err error) {
 		}
 	}
 	if row[0]&pairEdges != 0 {
-		if r.edges, err = cutCount(&rest); err != nil || r.edges == 0 {
+		if r.edges, err = fields.CutCount(&rest); err != nil || r.edges == 0 {
 			return r, bad
 		}
-		if r.follows, err = cutCount(&rest); err != nil || r.follows > r.edges {
+		if r.follows, err = fields.CutCount(&rest); err != nil || r.follows > r.edges {
 			return r, bad
 		}
 	}

@@ -1,0 +1,45 @@
+package fields
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/skein-feed/skein/projections"
+)
+
+// TestCounts: counts are read as they were written, zeros at the end take nothing, and every other row is refused.
+func TestCounts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := rapid.SliceOfN(rapid.Int64Range(0, 300), 1, 7).Draw(t, "counts")
+		row := AppendCounts(nil, want)
+		got := make([]int64, len(want))
+		if err := ReadCounts(row, got); err != nil || !slices.Equal(got, want) {
+			t.Fatalf("%v, %v, want %v", got, err, want)
+		}
+		if slices.Max(want) == 0 && len(row) != 0 {
+			t.Fatalf("zeros take %x", row)
+		}
+		// What is written behind is one zero too many, or one count.
+		if err := ReadCounts(append(row, 0), got); !errors.Is(err, projections.ErrCorrupt) {
+			t.Fatalf("%x and a zero: %v", row, err)
+		}
+	})
+	for _, row := range [][]byte{{0x80}, {0x80, 0x00}, {1, 2, 3}} { // cut, not the shortest form, too many
+		if err := ReadCounts(row, make([]int64, 2)); !errors.Is(err, projections.ErrCorrupt) {
+			t.Errorf("%x: %v", row, err)
+		}
+	}
+}
+
+func TestAddCounts(t *testing.T) {
+	counts := []int64{1, 2}
+	if err := AddCounts(counts, []int64{-1, 3}, nil); err != nil || !slices.Equal(counts, []int64{0, 5}) {
+		t.Errorf("%v, %v", counts, err)
+	}
+	if err := AddCounts(counts, []int64{-1, 0}, nil); !errors.Is(err, projections.ErrCorrupt) {
+		t.Errorf("%v", err)
+	}
+}
