@@ -3,6 +3,7 @@ package inbox
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"github.com/skein-feed/skein/projections/graph"
 )
@@ -22,8 +23,8 @@ type walk struct {
 	reader reader
 	// below reports that the walk has come to the floor.
 	below bool
-	// later are the outboxes that are opened on the way to the floor, the next one first. from is where the walk began.
-	later []pending
+	// later are the outboxes that are opened on the way to the floor. from is where the walk began.
+	later pendings
 	from  []byte
 	keys  arena
 	// sights are the relations to owners that were met.
@@ -45,26 +46,31 @@ type sight struct {
 // newWalk begins at the first place that is not before from; nil means at the top.
 func (q *Queries) newWalk(f *Feed, from []byte) (*walk, error) {
 	w := &walk{q: q, feed: f, from: from, left: -1, sights: make(map[string]sight, 32)}
-	var err error
-	if w.reader, err = q.reader(f.Reader); err != nil {
-		return nil, err
+	w.merge = newMerge(q, &w.keys)
+	if err := w.begin(from); err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	return w, nil
+}
+
+func (w *walk) begin(from []byte) (err error) {
+	if w.reader, err = w.q.reader(w.feed.Reader); err != nil {
+		return err
 	}
 	if !w.reader.ready || from != nil && bytes.Compare(from, w.reader.floor[:]) >= 0 {
-		return w, w.descend(from)
+		return w.descend(from)
 	}
-	streams, later, err := q.pulls(&w.keys, f.Reader, w.reader)
+	streams, err := w.pulls()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	w.later = later
+	entries, err := w.q.entryStream(w.feed.Reader, from, w.reader)
+	if err != nil {
+		return err
+	}
 	w.opened += len(streams)
-	entries, err := q.entryStream(f.Reader, from, w.reader)
-	if err != nil {
-		return nil, err
-	}
-	streams = append(streams, entries)
-	w.open(streams, from)
-	return w, nil
+	w.open(append(streams, entries), from)
+	return nil
 }
 
 // open merges some streams, and the reader's own outbox.
@@ -73,7 +79,7 @@ func (w *walk) open(streams []*stream, from []byte) {
 		streams = append(streams, w.q.outboxStream(&w.keys, w.feed.Reader, nil))
 		w.opened++
 	}
-	w.merge = newMerge(w.q, &w.keys, streams, from)
+	w.merge.restart(streams, from)
 }
 
 // descend continues at or below the floor, where all outboxes are merged.
@@ -104,20 +110,23 @@ func (w *walk) descend(from []byte) error {
 }
 
 // openLater opens the outboxes to whose places the walk gets next.
-func (w *walk) openLater() {
+func (w *walk) openLater() error {
 	for !w.below && len(w.later) > 0 {
-		next := w.later[0]
-		if place := w.merge.peek(); place != nil && bytes.Compare(place, next.until) < 0 {
-			return
+		at := w.later[0].until
+		if place := w.merge.peek(); place != nil && bytes.Compare(place, at) < 0 {
+			return nil
 		}
-		at := next.until
+		owner, board, err := cutPull(w.later.take().row, at)
+		if err != nil {
+			return err
+		}
 		if bytes.Compare(at, w.from) < 0 {
 			at = w.from
 		}
-		w.merge.add(next.stream, at)
-		w.later = w.later[1:]
+		w.merge.add(w.q.outboxStream(&w.keys, owner, board), at)
 		w.opened++
 	}
+	return nil
 }
 
 // next returns the next pin that the reader sees, with its place; nil means the feed has ended.
@@ -126,15 +135,14 @@ func (w *walk) next(ctx context.Context) (*Pin, []byte, error) {
 		if step%1024 == 0 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
-		w.openLater()
+		if err := w.openLater(); err != nil {
+			return nil, nil, err
+		}
 		place := w.merge.next()
 		if w.merge.err != nil {
 			return nil, nil, w.merge.err
 		}
 		if !w.below && (place == nil || bytes.Compare(place, w.reader.floor[:]) >= 0) {
-			if err := w.merge.close(); err != nil {
-				return nil, nil, err
-			}
 			if err := w.descend(w.reader.floor[:]); err != nil {
 				return nil, nil, err
 			}
@@ -226,9 +234,4 @@ func (w *walk) followsBoard(s sight, owner string, board *string) (bool, error) 
 	return sees, nil
 }
 
-func (w *walk) close() error {
-	if w.merge == nil {
-		return nil
-	}
-	return w.merge.close()
-}
+func (w *walk) close() error { return w.merge.close() }

@@ -104,7 +104,11 @@ func (f *Inbox) outboxChanged(owner string) {
 // has them in memory.
 func (m *merge) begin(s *stream, from []byte) {
 	s.from = startOf(s, from)
-	if m.heads == nil || s.owner == nil {
+	if s.owner == nil {
+		m.fill(s, aheadMost)
+		return
+	}
+	if m.heads == nil {
 		m.fill(s, 1)
 		return
 	}

@@ -53,19 +53,23 @@ type merge struct {
 	err     error
 }
 
-// aheadMost is how many rows of a stream are read at once after the first: most streams give one place or none to a page.
+// aheadMost is how many rows of an inbox are read at once, and of another stream after the first: most outboxes give one place or none to
+// a page.
 const aheadMost = 16
 
-// newMerge begins at the first place that is not before from, which need be none itself; nil means at the top.
-func newMerge(q *Queries, keys *arena, streams []*stream, from []byte) *merge {
-	m := &merge{it: q.r.Iter(nil, nil), keys: keys, heads: q.heads, version: q.version}
+func newMerge(q *Queries, keys *arena) *merge {
+	return &merge{it: q.r.Iter(nil, nil), keys: keys, heads: q.heads, version: q.version}
+}
+
+// restart begins at the first place of some streams that is not before from, which need be none itself; nil means at the top.
+func (m *merge) restart(streams []*stream, from []byte) {
+	m.streams, m.last = m.streams[:0], nil
 	for _, s := range streams {
 		if m.begin(s, from); len(s.ahead) > 0 {
 			m.streams = append(m.streams, s)
 		}
 	}
 	heap.Init(m)
-	return m
 }
 
 // add merges another stream, from a place on to which the walk has not got yet.

@@ -2,8 +2,7 @@ package inbox
 
 import (
 	"bytes"
-	"errors"
-	"slices"
+	"container/heap"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -176,34 +175,54 @@ func (f *Inbox) dropPullsIf(prefix []byte, drop func(until []byte) bool) error {
 	return nil
 }
 
-// pending is an outbox that is opened when a walk gets to a place.
-type pending struct {
-	until  []byte
-	stream *stream
+// pending is an outbox that is opened when a walk gets to a place: what its pull row holds, and the row's key behind the reader.
+type pending struct{ until, row []byte }
+
+// pendings is a heap, the next one to open first. There may be as many as the reader has followed lately, of which a page opens few.
+type pendings []pending
+
+// take removes the first.
+func (p *pendings) take() pending {
+	return heap.Pop(p).(pending) //nolint:forcetypeassert // it holds nothing else
 }
 
-// pulls returns the outboxes that a reader with an inbox looks into above the floor: those that are always read, and the others, the
-// one that is opened next first.
-func (q *Queries) pulls(keys *arena, name string, r reader) (always []*stream, later []pending, err error) {
-	prefix := projections.AppendKey(nil, tagPull, name)
-	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
-	defer func() { err = errors.Join(err, it.Close()) }()
-	for it.Next() {
-		until := it.Value()
-		if len(until) > 0 && bytes.Compare(until, r.floor[:]) >= 0 {
+// Len is part of heap.Interface, as are the next four.
+func (p *pendings) Len() int { return len(*p) }
+
+func (p *pendings) Less(i, j int) bool { return bytes.Compare((*p)[i].until, (*p)[j].until) < 0 }
+func (p *pendings) Swap(i, j int)      { (*p)[i], (*p)[j] = (*p)[j], (*p)[i] }
+
+// Push adds an outbox.
+func (p *pendings) Push(x any) { *p = append(*p, x.(pending)) } //nolint:forcetypeassert // it holds nothing else
+
+// Pop removes the last.
+func (p *pendings) Pop() any {
+	last := len(*p) - 1
+	x := (*p)[last]
+	*p = (*p)[:last]
+	return x
+}
+
+// pulls finds the outboxes that a reader with an inbox looks into above the floor. It returns those that are always read; the others
+// are opened later.
+func (w *walk) pulls() (always []*stream, err error) {
+	prefix := projections.AppendKey(nil, tagPull, w.feed.Reader)
+	it := w.merge.it
+	for ok := it.SeekGE(prefix); ok && bytes.HasPrefix(it.Key(), prefix); ok = it.Next() {
+		row, until := it.Key()[len(prefix):], it.Value()
+		if len(until) > 0 && bytes.Compare(until, w.reader.floor[:]) >= 0 {
 			continue
 		}
-		owner, board, err := cutPull(it.Key()[len(prefix):], until)
+		if len(until) > 0 {
+			w.later = append(w.later, pending{w.keys.clone(until), w.keys.clone(row)})
+			continue
+		}
+		owner, board, err := cutPull(row, nil)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		s := q.outboxStream(keys, owner, board)
-		if len(until) == 0 {
-			always = append(always, s)
-		} else {
-			later = append(later, pending{keys.clone(until), s})
-		}
+		always = append(always, w.q.outboxStream(&w.keys, owner, board))
 	}
-	slices.SortFunc(later, func(a, b pending) int { return bytes.Compare(a.until, b.until) })
-	return always, later, nil
+	heap.Init(&w.later)
+	return always, nil
 }

@@ -2,7 +2,9 @@ package inbox_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -33,7 +35,7 @@ func BenchmarkPulls(b *testing.B) {
 			for n := range posts {
 				s.add(events.Event{Kind: events.PinCreated, User: author(n%readers, n*31%followees), Pin: fmt.Sprint(n)})
 			}
-			s.flush()
+			s.settle()
 			readPages(b, s.Store, func(n int) inbox.Feed { return inbox.Feed{Reader: reader(n % readers)} })
 		})
 	}
@@ -52,15 +54,47 @@ func BenchmarkQuiet(b *testing.B) {
 		s.cursor.LastTime += day * 13 / 25
 		s.add(events.Event{Kind: events.PinCreated, User: "bob", Pin: fmt.Sprint(n)})
 	}
-	s.flush()
+	s.settle()
 	readPages(b, s.Store, func(n int) inbox.Feed { return inbox.Feed{Reader: reader(n % readers)} })
+}
+
+// BenchmarkPosts folds posts of an owner with 5, 200 or 10⁶ followers, all of them active readers: an operation is a post.
+func BenchmarkPosts(b *testing.B) {
+	for _, followers := range []int{5, 200, 1_000_000} {
+		b.Run(fmt.Sprint(followers), func(b *testing.B) {
+			s := newBenchStore(b, inbox.New(inbox.DefaultSettings()))
+			for i := range followers {
+				name := fmt.Sprint(1_000_000_000_000 + i*7919)
+				s.add(events.Event{Kind: events.ReaderActive, User: name})
+				s.add(events.Event{Kind: events.UserFollowed, User: name, Peer: "bob"})
+			}
+			s.flush()
+			b.ResetTimer()
+			b.ReportAllocs()
+			for n := range b.N {
+				s.add(events.Event{Kind: events.PinCreated, User: "bob", Pin: fmt.Sprint(n)})
+			}
+			s.flush()
+		})
+	}
+}
+
+// settle brings all to disk, as it is once nothing is compacted any more.
+func (s *benchStore) settle() {
+	s.b.Helper()
+	s.flush()
+	if err := s.Compact(s.b.Context()); err != nil {
+		s.b.Fatal(err)
+	}
 }
 
 // readPages reads the first 20 pins of feeds.
 func readPages(b *testing.B, s *projections.Store, feed func(n int) inbox.Feed) {
 	b.Helper()
 	b.ReportAllocs()
+	var took []time.Duration
 	for n := 0; b.Loop(); n++ {
+		began := time.Now()
 		v, err := s.View()
 		if err != nil {
 			b.Fatal(err)
@@ -72,5 +106,9 @@ func readPages(b *testing.B, s *projections.Store, feed func(n int) inbox.Feed) 
 		if err := v.Close(); err != nil {
 			b.Fatal(err)
 		}
+		took = append(took, time.Since(began))
 	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns")
+	b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds()), "p99-ns")
 }

@@ -82,17 +82,28 @@ func (f *Inbox) Tick(now events.Micros, b *projections.Batch) error {
 	return nil
 }
 
-// dropWeek drops the entries of a week, partition by partition.
+// dropWeek drops the entries of a week. Partitions beside each other share a range: whoever reads a row of a table looks at the ranges of
+// the table, too.
 func dropWeek(b *projections.Batch, w week) error {
-	return b.EachPartition(func(partition uint8) error {
-		const shards = events.NumShards / events.NumPartitions
-		prefix := appendWeek(nil, w)
-		lower := binary.BigEndian.AppendUint16(bytes.Clone(prefix), uint16(partition)*shards)
-		upper := projections.PrefixEnd(prefix)
+	const shards = events.NumShards / events.NumPartitions
+	prefix := appendWeek(nil, w)
+	var lower, upper []byte
+	err := b.EachPartition(func(partition uint8) error {
+		from := binary.BigEndian.AppendUint16(bytes.Clone(prefix), uint16(partition)*shards)
+		if !bytes.Equal(from, upper) {
+			if lower != nil {
+				b.DeleteRange(lower, upper)
+			}
+			lower = from
+		}
+		upper = projections.PrefixEnd(prefix)
 		if partition < events.NumPartitions-1 {
 			upper = binary.BigEndian.AppendUint16(bytes.Clone(prefix), (uint16(partition)+1)*shards)
 		}
-		b.DeleteRange(lower, upper)
 		return nil
 	})
+	if err == nil && lower != nil {
+		b.DeleteRange(lower, upper)
+	}
+	return err
 }

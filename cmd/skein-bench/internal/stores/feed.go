@@ -23,8 +23,6 @@ const (
 	feedRuns = 3
 	// postsTogether is how many posts are in an envelope, envelopesTogether how many envelopes are folded at once.
 	postsTogether, envelopesTogether = 100, 10
-	// longActive is longer than all posts together: every reader with an inbox keeps it.
-	longActive = 20 * 365 * 24 * time.Hour
 	// pushAll is the threshold at which everything is pushed.
 	pushAll = -1
 )
@@ -75,7 +73,7 @@ type feedStore struct{ *workload.Folder }
 // openFeed opens an empty store of home feeds.
 func openFeed(b *measure.Bench, w *feedWorld, threshold int64) (*feedStore, error) {
 	settings := inbox.DefaultSettings()
-	settings.Threshold, settings.Window = threshold, longActive
+	settings.Threshold = threshold
 	cache := querycache.New(querycache.DefaultBytes)
 	f, err := workload.OpenProjection(b.Dir, w.start(), func() projections.Projection { return inbox.NewWith(settings, cache) })
 	return &feedStore{f}, err

@@ -75,6 +75,7 @@ func newFeedWorld(boards []string, posts []feedPost, readers int) (*feedWorld, e
 	if len(boards) < 2*celebrities+2*lightFollows || len(posts) == 0 {
 		return nil, fmt.Errorf("%d posts on %d boards are too few", len(posts), len(boards))
 	}
+	squeeze(posts)
 	w := &feedWorld{boards: boards, posts: posts, readers: readers, pushes: make([]int, len(boards))}
 	r := rand.New(rand.NewPCG(7, 0))
 	for board := range boards {
@@ -117,6 +118,18 @@ func newFeedWorld(boards []string, posts []feedPost, readers int) (*feedWorld, e
 	w.returning = special(heavyReaders, celebrities, heavyFollows-celebrities)
 	r.Shuffle(len(w.follows), func(i, j int) { w.follows[i], w.follows[j] = w.follows[j], w.follows[i] })
 	return w, nil
+}
+
+// postsSpan is less than the feed window, so that every reader who has an inbox keeps it.
+const postsSpan = events.Micros(10 * 24 * time.Hour / time.Microsecond)
+
+// squeeze makes the times of posts, which may be years apart, stand within postsSpan of the first, in their order.
+func squeeze(posts []feedPost) {
+	first := posts[0].at
+	span := max(1, posts[len(posts)-1].at-first)
+	for i := range posts {
+		posts[i].at = first + events.Micros(float64(posts[i].at-first)*float64(postsSpan)/float64(span))
+	}
 }
 
 func (w *feedWorld) follow(reader, board uint32) {
@@ -198,19 +211,17 @@ func popular(boards []string, popularity []int, posts []feedPost) []string {
 	return ranked
 }
 
-// makePosts makes up posts over seven years.
+// makePosts makes up posts, one a second.
 func makePosts(boards, posts int) ([]string, []feedPost) {
 	r := rand.New(rand.NewPCG(8, 0))
 	names, popularity := make([]string, boards), make([]int, boards)
 	for i, p := range r.Perm(boards) {
 		names[i], popularity[i] = "board"+strconv.Itoa(i), p
 	}
-	const years = 7 * 365 * 24 * time.Hour
-	between := events.Micros(years.Microseconds() / int64(posts))
 	made := make([]feedPost, posts)
 	for i := range made {
 		made[i] = feedPost{
-			id: strconv.FormatInt(int64(i)+1<<20, 36), at: workload.FirstFollow + events.Micros(i)*between,
+			id: strconv.FormatInt(int64(i)+1<<20, 36), at: workload.FirstFollow + events.Micros(i)*1_000_000,
 			board: uint32(workload.PowerLaw(r, boards, postSkew)),
 		}
 	}
