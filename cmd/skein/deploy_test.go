@@ -133,7 +133,7 @@ func TestDockerfileAndUnit(t *testing.T) {
 	parses(t, command)
 	run := regexp.MustCompile(`(?m)^# *docker run .* skein (serve .*)$`).FindStringSubmatch(docker)
 	parses(t, strings.Fields(run[1]))
-	for _, line := range []string{"CGO_ENABLED=0", "USER 65532:65532", "VOLUME /data", "distroless/static"} {
+	for _, line := range []string{"FROM scratch", "USER 65532:65532", "VOLUME /data", "STOPSIGNAL SIGTERM"} {
 		if !strings.Contains(docker, line) {
 			t.Errorf("the image lacks %q", line)
 		}
