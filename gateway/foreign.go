@@ -28,10 +28,14 @@ func (s *Server) foreignHost(r *http.Request) *apierror.Failure {
 	}
 }
 
-// foreignOrigin refuses a request of a page whose origin [Options.Origins] does not allow, if the service has no access control.
+// foreignOrigin refuses a request of a page whose origin [Options.Origins] does not allow, if the service has no access control. The
+// console, where it is served, is a page of the service's own origin.
 func (s *Server) foreignOrigin(r *http.Request) *apierror.Failure {
 	origins := r.Header["Origin"]
-	if s.gate != nil || len(origins) == 0 || len(origins) == 1 && s.cors != nil && s.cors.OriginAllowed(r) {
+	if s.gate != nil || len(origins) == 0 {
+		return nil
+	}
+	if len(origins) == 1 && (s.cors != nil && s.cors.OriginAllowed(r) || s.console != nil && origins[0] == ownOrigin(r)) {
 		return nil
 	}
 	return &apierror.Failure{
@@ -39,6 +43,14 @@ func (s *Server) foreignOrigin(r *http.Request) *apierror.Failure {
 		Text: fmt.Sprintf("without access control the service answers only to pages of allowed origins, and %.80q is none: "+
 			"allow it with --cors-origin", strings.Join(origins, ", ")),
 	}
+}
+
+// ownOrigin is that of a page which the service itself sent, as the caller names the service.
+func ownOrigin(r *http.Request) string {
+	if r.TLS != nil {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
 }
 
 // refuseForeign answers what [Server.foreignHost] or [Server.foreignOrigin] refuses.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/console"
 	"github.com/skein-feed/skein/gateway/internal/adminservice"
 	"github.com/skein-feed/skein/gateway/internal/admission"
 	"github.com/skein-feed/skein/gateway/internal/apierror"
@@ -72,6 +73,8 @@ type Options struct {
 	Certificates *access.Certificates
 	// Origins are those whose pages may call from a browser: SCHEME://HOST:PORT, or "*" for all. Default: none.
 	Origins []string
+	// Console serves the console at /console/. Without a Gate its page may call, as one of Origins may.
+	Console bool
 	// AllowedHosts are names by which a server without a Gate may be called, beside those that mean loopback; "*": any.
 	AllowedHosts []string
 	// Keys sign page tokens. Default: [DefaultKeyRing] of the log.
@@ -99,6 +102,7 @@ type Server struct {
 	tls      *access.Certificates // may be nil
 	cors     *cors.Cors           // may be nil
 	hosts    admission.Hosts
+	console  http.Handler // may be nil
 	limits   Limits
 	logger   *slog.Logger
 	tracer   trace.Tracer // may be nil
@@ -204,6 +208,11 @@ func New(o Options) (*Server, error) {
 	s.admin = adminservice.New(stores, adminservice.Options{Operator: o.Operator, Report: o.Report, Metrics: s.metrics, Growth: &s.growth})
 	if err := s.mount(); err != nil {
 		return nil, err
+	}
+	if o.Console {
+		if s.console, err = console.New(); err != nil {
+			return nil, err
+		}
 	}
 	s.mountPages(o.Registry)
 	return s, nil

@@ -100,10 +100,10 @@ const (
 // Without access control a page whose name was made to mean this machine is refused on every path, and so is a page of an
 // origin that is not allowed.
 func TestDNSRebinding(t *testing.T) {
-	w := newWorld(t, withFeeds, withSeen, withCounters, func(o *worldOptions) { o.Operator = idle{} })
+	w := newWorld(t, withFeeds, withSeen, withCounters, func(o *worldOptions) { o.Operator, o.Console = idle{}, true })
 	s := newWebPage(t, w)
 	paths := []string{
-		"/healthz", "/readyz", "/metrics", "/", "/nowhere",
+		"/healthz", "/readyz", "/metrics", "/console/", "/", "/nowhere",
 		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 	}
 	for path := range w.server.methods {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpcreflect"
@@ -11,11 +12,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/skein-feed/skein/gateway/access"
+	"github.com/skein-feed/skein/gateway/console"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/proto/grpc/health/v1/healthv1connect"
 )
 
-// mountPages mounts what is no method of the API: reflection, health for balancers, metrics.
+// mountPages mounts what is no method of the API: reflection, health for balancers, metrics, the console.
 func (s *Server) mountPages(registry *prometheus.Registry) {
 	names := []string{healthv1connect.HealthName}
 	for _, service := range services() {
@@ -31,6 +33,10 @@ func (s *Server) mountPages(registry *prometheus.Registry) {
 	}
 	mux.Handle("GET /metrics", s.guarded(access.Read|access.Admin,
 		s.few(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))))
+	if s.console != nil {
+		mux.Handle("GET "+console.Path, s.console)
+		mux.Handle("GET "+strings.TrimSuffix(console.Path, "/"), s.console)
+	}
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
 	s.pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

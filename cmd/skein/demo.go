@@ -15,6 +15,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/service"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
+	"github.com/skein-feed/skein/gateway/console"
 )
 
 type demoCmd struct {
@@ -42,7 +43,7 @@ func (c *demoCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	flags := flags.LogFlags{LogFormat: "text", LogLevel: c.LogLevel}
 	a, err := service.Open(ctx, service.Options{
 		Log: eventlog.Config{Dir: filepath.Join(dir, service.LogDir)}, Dir: dir, Memory: service.Memory{Cache: 64 << 20, Queries: 1 << 20},
-		Logger: flags.Logger(std.Err), Version: version().Version,
+		Logger: flags.Logger(std.Err), Version: version().Version, Console: true,
 		Maintenance: service.MaintenanceOptions{Archive: archive, AuditShare: 0.05, Adopt: true},
 	})
 	if err != nil {
@@ -92,6 +93,7 @@ func (c *demoCmd) show(ctx context.Context, std *command.Streams, url, dir strin
 	fmt.Fprintf(std.Out, "\nThe same from a terminal of your own, in another window:\n\n"+
 		"  %s query feed ada --server %s\n  %s status --server %s\n\n", self, url, self, url)
 	if !c.Exit {
+		fmt.Fprintf(std.Out, "The console, in a browser: %s%s\n", url, console.Path)
 		fmt.Fprintf(std.Out, "Serving %s until you press Ctrl-C; then %s is removed.\n", url, dir)
 	}
 	return nil

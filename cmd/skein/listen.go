@@ -32,6 +32,14 @@ func (c *serveCmd) checkListen(ctx context.Context) error {
 		c.Listen, c.lacks())
 }
 
+// console reports whether to serve the console: where callers are authenticated, or only this machine reaches the port.
+func (c *serveCmd) console(ctx context.Context) (bool, error) {
+	if c.NoConsole || c.asks() {
+		return !c.NoConsole, nil
+	}
+	return onLoopback(ctx, c.Listen)
+}
+
 // lacks is what is not there, and what follows.
 func (f *accessFlags) lacks() string {
 	switch {

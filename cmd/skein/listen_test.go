@@ -19,3 +19,23 @@ func TestPprofListensHere(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestConsoleIsServed(t *testing.T) {
+	for _, c := range []struct {
+		serve serveCmd
+		want  bool
+	}{
+		{serveCmd{Listen: "127.0.0.1:0"}, true},
+		{serveCmd{Listen: "[::1]:7411"}, true},
+		{serveCmd{Listen: "127.0.0.1:0", NoConsole: true}, false},
+		{serveCmd{Listen: "0.0.0.0:7411", ListenAnywhere: true}, false},
+		{serveCmd{Listen: ":7411", ListenAnywhere: true}, false},
+		{serveCmd{Listen: ":7411", accessFlags: accessFlags{Tokens: "tokens"}}, true},
+		{serveCmd{Listen: ":7411", accessFlags: accessFlags{JWKS: "keys"}}, true},
+		{serveCmd{Listen: ":7411", accessFlags: accessFlags{Tokens: "tokens"}, NoConsole: true}, false},
+	} {
+		if got, err := c.serve.console(t.Context()); err != nil || got != c.want {
+			t.Errorf("--listen %s, --tokens %q, --no-console=%v: %v, %v", c.serve.Listen, c.serve.Tokens, c.serve.NoConsole, got, err)
+		}
+	}
+}

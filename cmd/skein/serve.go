@@ -29,6 +29,7 @@ type serveCmd struct {
 
 	Listen         string `help:"Address to listen on: 127.0.0.1:7411 by default, a free port with --ephemeral." placeholder:"HOST:PORT"`
 	ListenAnywhere bool   `help:"Allow other machines without TLS and tokens: who reaches the port reads and writes everything."`
+	NoConsole      bool   `help:"Do not serve the console at /console. It is there if callers need tokens, or --listen is on loopback."`
 	PortFile       string `help:"Write the port to this file when the service is ready." type:"path" placeholder:"FILE"`
 
 	accessFlags     `embed:""`
@@ -109,6 +110,9 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if err != nil {
 		return err
 	}
+	if o.Console, err = c.console(ctx); err != nil {
+		return command.Usagef("--listen: %w", err)
+	}
 	c.warn(logger)
 	if c.Check {
 		return c.check(ctx, o, std)
@@ -155,7 +159,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 		return errors.Join(err, l.Close(), closePprof(o.Pprof))
 	}
 	url := c.scheme() + l.Addr().String()
-	logger.Info("serving", "url", url, "data", o.Dir, "version", version().Version, "access", c.asks())
+	logger.Info("serving", "url", url, "data", o.Dir, "version", version().Version, "access", c.asks(), "console", o.Console)
 	defer context.AfterFunc(ctx, func() { logger.Info("stopping") })()
 	err = a.Run(ctx, l, func() error {
 		if failed := a.Failed(); len(failed) > 0 {

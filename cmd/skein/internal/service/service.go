@@ -47,8 +47,10 @@ type Options struct {
 	Settings all.Settings
 	Keys     pagetoken.KeyRing
 	Access   Access
-	Limits   gateway.Limits
-	Logger   *slog.Logger
+	// Console says whether the console is served.
+	Console bool
+	Limits  gateway.Limits
+	Logger  *slog.Logger
 	// Version is that of the program.
 	Version string
 	// Maintenance says what the process does beside serving.
@@ -169,7 +171,7 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
 		Operator: newOrders(a.Operations, o.Works(a)), Report: a.report, Registry: registry, Room: a.disk.room,
 		Gate: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
-		Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,
+		Console: o.Console, Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,
 	})
 	return a, err
 }

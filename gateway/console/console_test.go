@@ -1,0 +1,148 @@
+package console_test
+
+import (
+	"bytes"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/skein-feed/skein/gateway/console"
+)
+
+func get(t *testing.T, h http.Handler, path string, header ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	res := httptest.NewRecorder()
+	h.ServeHTTP(res, req)
+	return res
+}
+
+var asset = regexp.MustCompile(`(?:src|href)="([^"]+)"`)
+
+// The page and all that it names are served, from its own origin alone.
+func TestPage(t *testing.T) {
+	h, err := console.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := get(t, h, "/console/")
+	if page.Code != http.StatusOK || page.Header().Get("Content-Type") != "text/html; charset=utf-8" {
+		t.Fatalf("%d, %v", page.Code, page.Header())
+	}
+	if got := page.Header().Get("Cache-Control"); got != "no-cache" {
+		t.Errorf("the page may be kept: %q", got)
+	}
+	files := 0
+	for _, m := range asset.FindAllStringSubmatch(page.Body.String(), -1) {
+		name, relative := strings.CutPrefix(m[1], "./")
+		if strings.HasPrefix(m[1], "data:") {
+			continue
+		}
+		if !relative {
+			t.Errorf("the page names %s, which is not beside it", m[1])
+			continue
+		}
+		files++
+		res := get(t, h, console.Path+name)
+		if res.Code != http.StatusOK || !strings.Contains(res.Header().Get("Cache-Control"), "immutable") {
+			t.Errorf("%s: %d, %v", name, res.Code, res.Header())
+		}
+	}
+	if files < 2 {
+		t.Errorf("the page names only %d files", files)
+	}
+	if strings.Contains(page.Body.String(), "<script>") || strings.Contains(page.Body.String(), "style=") {
+		t.Error("the page has a script or style of its own, which the policy forbids")
+	}
+	if again := get(t, h, "/console/", "If-None-Match", page.Header().Get("ETag")); again.Code != http.StatusNotModified {
+		t.Errorf("the same page is sent again: %d", again.Code)
+	}
+}
+
+func TestPolicy(t *testing.T) {
+	h, err := console.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/console/", "/console", "/console/nothing.js"} {
+		policy := get(t, h, path).Header().Get("Content-Security-Policy")
+		for _, part := range []string{
+			"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'", "img-src 'self' data:",
+			"frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'",
+		} {
+			if !strings.Contains(policy, part) {
+				t.Errorf("%s: no %s in %q", path, part, policy)
+			}
+		}
+		if strings.Contains(policy, "unsafe") || strings.Contains(policy, "*") {
+			t.Errorf("%s: %q", path, policy)
+		}
+	}
+}
+
+func TestOtherPaths(t *testing.T) {
+	h, err := console.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res := get(t, h, "/console"); res.Code != http.StatusFound || res.Header().Get("Location") != "console/" {
+		t.Errorf("%d to %q", res.Code, res.Header().Get("Location"))
+	}
+	for _, path := range []string{"/console/index.html", "/console/nothing", "/console/assets/", "/console/../go.mod", "/console/web/src/main.tsx"} {
+		if res := get(t, h, path); res.Code != http.StatusNotFound {
+			t.Errorf("%s: %d", path, res.Code)
+		}
+	}
+}
+
+// A problem that the page names has its part in the runbook.
+func TestProblemsAreInTheRunbook(t *testing.T) {
+	source, err := os.ReadFile("web/src/problems.ts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runbook, err := os.ReadFile("../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`"(Skein\w+)"`).FindAllSubmatch(source, -1)
+	if len(names) < 10 {
+		t.Errorf("only %d problems", len(names))
+	}
+	for _, name := range names {
+		if !bytes.Contains(runbook, []byte("\n### "+string(name[1])+"\n")) {
+			t.Errorf("docs/runbook.md has no part %s", name[1])
+		}
+	}
+}
+
+// The sources can be read in an hour.
+func TestSourcesAreSmall(t *testing.T) {
+	lines := 0
+	err := filepath.WalkDir("web/src", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		n := bytes.Count(text, []byte("\n"))
+		lines += n
+		if n > 300 && filepath.Ext(name) != ".css" {
+			t.Errorf("%s has %d lines: at most 300", name, n)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines > 3600 {
+		t.Errorf("%d lines: at most 3600", lines)
+	}
+}

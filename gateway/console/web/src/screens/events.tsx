@@ -1,0 +1,215 @@
+import { fromBinary, toJson } from "@bufbuild/protobuf";
+import { EventBatchSchema, EventSchema, Reason, type RejectedEvent, type WatchResponse } from "@skein-feed/client";
+import { useEffect, useState } from "preact/hooks";
+import { lost, skein } from "../api.js";
+import { count, date, plural, time } from "../format.js";
+import { usePaged } from "../hooks.js";
+import { Check, Failed, Field, Form, Panel, State, User } from "../parts.js";
+import { go, route } from "../route.js";
+
+const kinds = EventSchema.oneofs[0]!.fields.map((f) => f.name);
+const kept = 200;
+
+interface Filter {
+  kinds: string[];
+  users: string[];
+  earliest: boolean;
+}
+
+function asked(): Filter {
+  const p = route.value.params;
+  const list = (name: string) => (p.get(name) ?? "").split(/[\s,]+/).filter(Boolean);
+  return { kinds: list("kinds"), users: list("users"), earliest: p.has("earliest") };
+}
+
+/** The log as it grows, and what it has that no projection took. */
+export function Events() {
+  const filter = asked();
+  const key = JSON.stringify(filter);
+  return (
+    <>
+      <Ask key={key} of={filter} />
+      <Live key={`live ${key}`} of={filter} />
+      <Rejected />
+    </>
+  );
+}
+
+function Ask({ of }: { of: Filter }) {
+  const [users, setUsers] = useState(of.users.join(" "));
+  const [some, setSome] = useState(of.kinds);
+  const [earliest, setEarliest] = useState(of.earliest);
+  const submit = () => go("events", { kinds: some.join(","), users: users.trim().split(/[\s,]+/).join(","), earliest });
+  const toggle = (kind: string) => (on: boolean) => setSome(on ? [...some, kind] : some.filter((k) => k !== kind));
+  return (
+    <Panel title="Events of the log">
+      <Form label="Filter" submit={submit}>
+        <Field label="Users who act, or are the target" value={users} set={setUsers} placeholder="all" />
+        <Check label="From the earliest event" value={earliest} set={setEarliest} />
+        <button>Watch</button>
+        <details class="kinds">
+          <summary>{some.length === 0 ? "All kinds" : plural(some.length, "kind")}</summary>
+          <fieldset class="checks">
+            <legend class="hidden">Kinds</legend>
+            {kinds.map((k) => (
+              <Check key={k} label={k} value={some.includes(k)} set={toggle(k)} />
+            ))}
+          </fieldset>
+        </details>
+      </Form>
+    </Panel>
+  );
+}
+
+interface Shown extends WatchResponse {
+  number: number;
+}
+
+function Live({ of }: { of: Filter }) {
+  const [shown, setShown] = useState<Shown[]>([]);
+  const [total, setTotal] = useState(0);
+  const [paused, setPaused] = useState(false);
+  const [error, setError] = useState<unknown>();
+  useEffect(() => {
+    if (paused) return undefined;
+    const end = new AbortController();
+    void follow(of, end.signal, (batch, n) => {
+      setShown((before) => [...batch, ...before].slice(0, kept));
+      setTotal(n);
+    }).catch((err: unknown) => !end.signal.aborted && setError(err));
+    return () => end.abort();
+  }, [paused]);
+  const state = error ? "ended" : paused ? "paused" : lost.value ? "waits for the service" : "watching";
+  return (
+    <Panel
+      title="Live"
+      side={
+        <>
+          <State tone={error ? "bad" : paused || lost.value ? "busy" : "good"}>
+            <span role="status">{state}</span>
+          </State>
+          <span class="dim">{plural(total, "event")}</span>
+          <button type="button" class="quiet" onClick={() => setPaused(!paused)}>
+            {paused ? "Continue from now" : "Pause"}
+          </button>
+        </>
+      }
+    >
+      <Failed error={error} />
+      {shown.length === 0 && <p class="dim">Events appear here as they are published.</p>}
+      <div class="wide">
+        <table aria-label="Live events">
+          <tbody>
+            {shown.map((e) => (
+              <Line key={e.number} of={e} />
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </Panel>
+  );
+}
+
+/** Follows the log, and shows what came at most four times a second. */
+async function follow(of: Filter, signal: AbortSignal, show: (batch: Shown[], total: number) => void): Promise<void> {
+  let batch: Shown[] = [];
+  let total = 0;
+  const timer = setInterval(() => {
+    if (batch.length > 0) show(batch, total);
+    batch = [];
+  }, 250);
+  signal.addEventListener("abort", () => clearInterval(timer));
+  const request = { kinds: of.kinds, userIds: of.users, after: of.earliest ? "EARLIEST" : "" };
+  for await (const e of skein.watch(request, { signal, retryForMs: Infinity })) {
+    if (e.event === undefined) continue;
+    batch = [{ ...e, number: ++total }, ...batch].slice(0, kept);
+  }
+}
+
+function Line({ of: e }: { of: Shown }) {
+  const kind = e.event!.kind;
+  const fields = toJson(EventSchema, e.event!) as Record<string, Record<string, unknown>>;
+  const { userId, targetUserId, ...rest } = fields[kind.case ?? ""] ?? {};
+  const owned = (rest["pin"] ?? rest["board"]) as { ownerId?: string } | undefined;
+  const actor = typeof userId === "string" ? userId : owned?.ownerId;
+  return (
+    <tr>
+      <td class="dim number">{time(date(e.eventTime)).slice(5)}</td>
+      <td>{kind.case && EventSchema.oneofs[0]!.fields.find((f) => f.localName === kind.case)?.name}</td>
+      <td>{actor && <User id={actor} />}</td>
+      <td>{typeof targetUserId === "string" && <User id={targetUserId} />}</td>
+      <td class="id json">{Object.keys(rest).length > 0 && JSON.stringify(rest)}</td>
+      <td class="dim">{e.event!.source && `backfill of ${e.event!.source}, ${count(e.event!.offset)}`}</td>
+    </tr>
+  );
+}
+
+/** The events that were refused on reading. */
+function Rejected() {
+  const { entries, total, error, more, again } = usePaged<RejectedEvent>(async (pageToken, signal) => {
+    const s = await skein.admin.getStatus({ pageSize: 20, pageToken }, { signal });
+    return { entries: s.rejectedEvents, next: s.nextPageToken, total: Number(s.rejectedEventCount) };
+  }, []);
+  return (
+    <Panel
+      title="Rejected events"
+      side={
+        <>
+          <span class="dim">{total !== undefined && `${count(total)} since the log began`}</span>
+          <button type="button" class="quiet" onClick={again}>
+            Refresh
+          </button>
+        </>
+      }
+    >
+      <Failed error={error} />
+      {entries?.length === 0 && <p class="dim">No event of the log was malformed.</p>}
+      {entries && entries.length > 0 && (
+        <table>
+          <thead>
+            <tr>
+              <th>Envelope</th>
+              <th>Event</th>
+              <th>Reason</th>
+              <th>Why</th>
+              <th>What it says</th>
+            </tr>
+          </thead>
+          <tbody>
+            {entries.map((r) => (
+              <tr key={`${r.position} ${r.slot}`}>
+                <td class="number">{count(r.sequence)}</td>
+                <td class="number">{r.slot < 0 ? "all" : r.slot}</td>
+                <td>
+                  <code>{Reason[r.reason]}</code>
+                </td>
+                <td>{r.message}</td>
+                <td>
+                  <details>
+                    <summary>{plural(r.data.length, "byte")}</summary>
+                    <pre>{decoded(r)}</pre>
+                  </details>
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      {more && (
+        <button type="button" class="quiet" onClick={more}>
+          Read on
+        </button>
+      )}
+    </Panel>
+  );
+}
+
+/** The event or message as JSON; as hexadecimal where it cannot be decoded, as only its first 256 bytes are kept. */
+function decoded(r: RejectedEvent): string {
+  try {
+    const json = r.slot < 0 ? toJson(EventBatchSchema, fromBinary(EventBatchSchema, r.data)) : toJson(EventSchema, fromBinary(EventSchema, r.data));
+    return JSON.stringify(json, null, 2);
+  } catch {
+    return [...r.data].map((b) => b.toString(16).padStart(2, "0")).join(" ");
+  }
+}

@@ -1,0 +1,101 @@
+import { type Counters, type TrendingItem } from "@skein-feed/client";
+import { useState } from "preact/hooks";
+import { skein } from "../api.js";
+import { usePaged } from "../hooks.js";
+import { Failed, Field, Form, Panel } from "../parts.js";
+import { go, route } from "../route.js";
+
+interface Row {
+  item: TrendingItem;
+  counters: Counters | undefined;
+}
+
+/** Items by heat, with what is counted of them. */
+export function Hot() {
+  const owner = route.value.params.get("owner") ?? "";
+  const board = route.value.params.get("board") ?? "";
+  const { entries, error, busy, more, again } = usePaged<Row>(
+    async (pageToken, signal) => {
+      const page = await skein.counters.listTrending({ scope: scope(owner, board), pageToken, pageSize: 50 }, { signal });
+      const keys = page.items.map((i) => ({ target: { case: "itemId", value: i.itemId } as const }));
+      const counted = keys.length === 0 ? [] : (await skein.counters.batchGetCounters({ keys }, { signal })).counters;
+      return { entries: page.items.map((item, i) => ({ item, counters: counted[i] })), next: page.nextPageToken };
+    },
+    [owner, board],
+  );
+  const hottest = Number(entries?.[0]?.item.score ?? 0n);
+  return (
+    <>
+      <Ask key={`${owner} ${board}`} owner={owner} board={board} />
+      <Panel
+        title={owner === "" ? "Hottest of all" : `Hottest of ${owner}${board ? ` / ${board}` : ""}`}
+        side={
+          <button type="button" class="quiet" onClick={again}>
+            Refresh
+          </button>
+        }
+      >
+        <Failed error={error} />
+        {entries?.length === 0 && <p class="dim">No item has heat.</p>}
+        {entries && entries.length > 0 && (
+          <table aria-busy={busy}>
+            <thead>
+              <tr>
+                <th class="number">#</th>
+                <th>Item</th>
+                <th>Heat, of the hottest</th>
+                <th class="number">Score</th>
+                <th class="number">Plays</th>
+                <th class="number">Likes</th>
+                <th class="number">Re-pins</th>
+              </tr>
+            </thead>
+            <tbody>
+              {entries.map(({ item, counters }, i) => {
+                const part = 2 ** ((Number(item.score) - hottest) / 65536); // the score is a logarithm
+                return (
+                  <tr key={item.itemId}>
+                    <td class="number dim">{i + 1}</td>
+                    <td class="id">{item.itemId}</td>
+                    <td>
+                      <meter min={0} max={1} value={part} aria-label={`Heat of ${item.itemId}`} /> {(100 * part).toFixed(part < 0.1 ? 1 : 0)} %
+                    </td>
+                    <td class="number">{(Number(item.score) / 65536).toFixed(2)}</td>
+                    <td class="number">{counters?.playCount.toLocaleString("en-US")}</td>
+                    <td class="number">{counters?.likeCount.toLocaleString("en-US")}</td>
+                    <td class="number">{counters?.repinCount.toLocaleString("en-US")}</td>
+                  </tr>
+                );
+              })}
+            </tbody>
+          </table>
+        )}
+        {more && (
+          <button type="button" class="quiet" onClick={more}>
+            Read on
+          </button>
+        )}
+      </Panel>
+    </>
+  );
+}
+
+function scope(owner: string, board: string) {
+  if (owner === "") return { case: undefined };
+  if (board === "") return { case: "ownerId", value: owner } as const;
+  return { case: "board", value: { ownerId: owner, boardId: board } } as const;
+}
+
+function Ask(props: { owner: string; board: string }) {
+  const [owner, setOwner] = useState(props.owner);
+  const [board, setBoard] = useState(props.board);
+  return (
+    <Panel title="Lists by heat">
+      <Form label="List" submit={() => go("hot", { owner: owner.trim(), board: owner.trim() && board.trim() })}>
+        <Field label="Owner" value={owner} set={setOwner} placeholder="everybody" autofocus />
+        <Field label="Board" value={board} set={setBoard} placeholder="all" />
+        <button>Show</button>
+      </Form>
+    </Panel>
+  );
+}

@@ -1,0 +1,190 @@
+import { FollowKind, PublishWait, type Relationship, event } from "@skein-feed/client";
+import { useState } from "preact/hooks";
+import { observed, skein } from "../api.js";
+import { date } from "../format.js";
+import { useAsked, usePaged } from "../hooks.js";
+import { Failed, Field, Form, Panel, State, Strip, User, When } from "../parts.js";
+import { go, route, to } from "../route.js";
+import { type Row, lists } from "./lists.js";
+
+/** One user, or how two see each other. */
+export function UserScreen() {
+  const id = route.value.params.get("id") ?? "";
+  const other = route.value.params.get("other") ?? "";
+  const [round, setRound] = useState(0);
+  return (
+    <>
+      <Ask key={`${id} ${other}`} id={id} other={other} />
+      {id && other && <Between id={id} other={other} round={round} changed={() => setRound((n) => n + 1)} />}
+      {id && <Counts id={id} round={round} />}
+      {id && <Lists id={id} round={round} />}
+    </>
+  );
+}
+
+function Ask(props: { id: string; other: string }) {
+  const [id, setId] = useState(props.id);
+  const [other, setOther] = useState(props.other);
+  return (
+    <Panel title="User">
+      <Form label="User" submit={() => go("user", { id: id.trim(), other: other.trim() })}>
+        <Field label="User id" value={id} set={setId} required autofocus />
+        <Field label="Another, to compare" value={other} set={setOther} placeholder="none" />
+        <button>Show</button>
+      </Form>
+    </Panel>
+  );
+}
+
+function Counts({ id, round }: { id: string; round: number }) {
+  const { value, error } = useAsked(
+    async (signal) => {
+      const [follows, counters] = await Promise.all([
+        skein.graph.batchGetFollowCounts({ userIds: [id] }, { signal }),
+        skein.counters.batchGetCounters({ keys: [{ target: { case: "userId", value: id } }] }, { signal }),
+      ]);
+      return { ...follows.users[0]!, pins: counters.counters[0]!.pinCount, plays: counters.counters[0]!.playCount };
+    },
+    0,
+    [id, round],
+  );
+  return (
+    <Panel title={id} side={<a href={to("why", { reader: id })}>Feed of {id}</a>}>
+      <Failed error={error} />
+      {value && (
+        <Strip
+          of={[
+            ["Followers", value.followerCount, `${value.implicitFollowerCount} by a board alone`],
+            ["Following", value.followingCount, `${value.implicitFollowingCount} by a board alone`],
+            ["Boards", value.boardCount],
+            ["Pins", value.pins],
+            ["Boards followed", value.followedBoardCount],
+            ["Boards excluded", value.excludedBoardCount],
+            ["Blocked", value.blockedCount],
+            ["Muted", value.mutedCount],
+            ["Plays", value.plays],
+          ]}
+        />
+      )}
+    </Panel>
+  );
+}
+
+type Kind = "userFollowed" | "userUnfollowed";
+
+/** How two users see each other, and what may be changed about it. */
+function Between(props: { id: string; other: string; round: number; changed: () => void }) {
+  const { id, other } = props;
+  const [failed, setFailed] = useState<unknown>();
+  const { value, error } = useAsked(
+    async (signal) => {
+      const [there, back] = await Promise.all([
+        skein.graph.batchGetRelationships({ viewerId: id, userIds: [other] }, { signal }),
+        skein.graph.batchGetRelationships({ viewerId: other, userIds: [id] }, { signal }),
+      ]);
+      return { there: there.relationships[0]!, back: back.relationships[0]! };
+    },
+    0,
+    [id, other, props.round],
+  );
+  const publish = async (kind: Kind, userId: string, targetUserId: string) => {
+    setFailed(undefined);
+    try {
+      await observed(skein.publish([event(kind, { userId, targetUserId })], { wait: PublishWait.VISIBLE, retryForMs: 0 }));
+      props.changed();
+    } catch (err) {
+      setFailed(err);
+    }
+  };
+  return (
+    <Panel title={`${id} and ${other}`} side={<a href={to("user", { id: other, other: id })}>Turn around</a>}>
+      <Failed error={failed ?? error} />
+      {value && (
+        <div class="columns" aria-live="polite">
+          <Side from={id} target={other} of={value.there} publish={publish} />
+          <Side from={other} target={id} of={value.back} publish={publish} />
+        </div>
+      )}
+    </Panel>
+  );
+}
+
+function Side(props: { from: string; target: string; of: Relationship; publish: (kind: Kind, from: string, target: string) => void }) {
+  const { from, target, of: r } = props;
+  const follows = r.following !== FollowKind.NONE;
+  const kind: Kind = follows ? "userUnfollowed" : "userFollowed";
+  return (
+    <div class="side-of">
+      <h3>
+        <User id={from} /> <span class="dim">→</span> {target}
+      </h3>
+      <p>
+        <State tone={follows ? "good" : "dim"}>
+          {follows ? (
+            <>
+              follows{r.following === FollowKind.IMPLICIT ? " by a board alone" : ""} since <When at={date(r.followTime)} />
+            </>
+          ) : (
+            "does not follow"
+          )}
+        </State>
+      </p>
+      {r.muting && (
+        <p>
+          <State tone="busy">mutes {target}</State>
+        </p>
+      )}
+      {r.blocking && (
+        <p>
+          <State tone="bad">blocks {target}: no follow between the two holds</State>
+        </p>
+      )}
+      <p>
+        <button type="button" class={follows ? "secondary" : ""} onClick={() => props.publish(kind, from, target)}>
+          {from} {follows ? "unfollows" : "follows"} {target}
+        </button>{" "}
+        <a href={to("why", { reader: from })}>Feed of {from}</a>
+      </p>
+    </div>
+  );
+}
+
+/** One list of the user at a time. */
+function Lists({ id, round }: { id: string; round: number }) {
+  const chosen = route.value.params.get("list") ?? "following";
+  const other = route.value.params.get("other") ?? "";
+  const list = lists[chosen] ?? lists["following"]!;
+  const { entries, total, error, busy, more } = usePaged<Row>((page, signal) => list.read(id, page, signal), [id, chosen, round]);
+  return (
+    <Panel title={list.title} side={total !== undefined && <span class="dim">{total} in all</span>}>
+      <nav class="tabs" aria-label="Lists">
+        {Object.entries(lists).map(([name, l]) => (
+          <a key={name} href={to("user", { id, other, list: name })} aria-current={l === list ? "true" : undefined}>
+            {l.title}
+          </a>
+        ))}
+      </nav>
+      <Failed error={error} />
+      {entries?.length === 0 && <p class="dim">None.</p>}
+      {entries && entries.length > 0 && (
+        <table aria-busy={busy} aria-label={list.title}>
+          <tbody>
+            {entries.map((r) => (
+              <tr key={r.key}>
+                <td>{r.what}</td>
+                <td class="dim">{r.kind}</td>
+                <td>{r.at && <When at={r.at} />}</td>
+                <td class="number">{r.key !== id && list.users && <a href={to("user", { id, other: r.key })}>compare</a>}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      {more && (
+        <button type="button" class="quiet" onClick={more}>
+          Read on
+        </button>
+      )}
+    </Panel>
+  );
+}

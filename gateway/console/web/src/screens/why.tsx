@@ -1,0 +1,237 @@
+import {
+  AbsenceReason,
+  type ExplainPinResponse,
+  FeedCompleteness,
+  type FeedEntry,
+  FeedOrder,
+  PinDelivery,
+} from "@skein-feed/client";
+import { useState } from "preact/hooks";
+import { skein } from "../api.js";
+import { date } from "../format.js";
+import { useAsked, usePaged } from "../hooks.js";
+import { Check, Choice, Failed, Field, Form, Panel, State, User, When } from "../parts.js";
+import { go, route, to } from "../route.js";
+
+const flags = { own: "Own pins", seen: "Hide what was seen", once: "Once per item", plays: "Served does not count as seen" };
+type Flag = keyof typeof flags;
+
+/** Whose feed, with which options, and which pin is asked about: as the address has them. */
+interface Question {
+  reader: string;
+  owner: string;
+  pin: string;
+  order: string;
+  options: Record<Flag, boolean>;
+}
+
+function asked(): Question {
+  const p = route.value.params;
+  const text = (name: string) => p.get(name) ?? "";
+  const options = Object.fromEntries(Object.keys(flags).map((f) => [f, p.has(f)])) as Record<Flag, boolean>;
+  return { reader: text("reader"), owner: text("owner"), pin: text("pin"), order: text("order"), options };
+}
+
+function link({ options, ...q }: Question) {
+  return { ...q, ...options };
+}
+
+/** The question as ReadFeed and ExplainPin take it. */
+function request(q: Question) {
+  return {
+    readerId: q.reader,
+    order: q.order === "heat" ? FeedOrder.TRENDING : FeedOrder.NEWEST,
+    includeOwn: q.options.own,
+    hideSeen: q.options.seen,
+    onePerItem: q.options.once,
+    ignoreServed: q.options.plays,
+  };
+}
+
+/** The feed of a reader, and why a pin is in it or not. */
+export function Why() {
+  const q = asked();
+  return (
+    <>
+      <Ask key={JSON.stringify(q)} of={q} />
+      {q.reader && (
+        <div class="columns">
+          <Feed of={q} />
+          {q.owner && q.pin ? <Explained of={q} /> : <Panel title="Why?"><p class="dim">Choose an entry, or name any pin above.</p></Panel>}
+        </div>
+      )}
+    </>
+  );
+}
+
+function Ask({ of }: { of: Question }) {
+  const [q, set] = useState(of);
+  const part = (name: "reader" | "owner" | "pin" | "order") => (value: string) => set({ ...q, [name]: value.trim() });
+  return (
+    <Panel title="Why is it in my feed, or not?">
+      <Form label="Question" submit={() => go("why", link(q))}>
+        <Field label="Reader" value={q.reader} set={part("reader")} required autofocus />
+        <Field label="Owner of the pin" value={q.owner} set={part("owner")} placeholder="any" />
+        <Field label="Pin" value={q.pin} set={part("pin")} placeholder="any" />
+        <Choice label="Order" value={q.order} set={part("order")} of={[["", "newest first"], ["heat", "by heat"]]} />
+        <button>Ask</button>
+        <fieldset class="checks">
+          <legend class="hidden">Options of the feed</legend>
+          {(Object.keys(flags) as Flag[]).map((f) => (
+            <Check key={f} label={flags[f]} value={q.options[f]} set={(on) => set({ ...q, options: { ...q.options, [f]: on } })} />
+          ))}
+        </fieldset>
+      </Form>
+    </Panel>
+  );
+}
+
+function Feed({ of: q }: { of: Question }) {
+  const { entries, error, busy, more } = usePaged<FeedEntry>(
+    async (pageToken, signal) => {
+      const start = pageToken ? ({ case: "pageToken", value: pageToken } as const) : { case: undefined };
+      const page = await skein.feed.readFeed({ ...request(q), pageSize: 20, start }, { signal });
+      return { entries: page.entries, next: page.nextPageToken };
+    },
+    [q.reader, q.order, JSON.stringify(q.options)],
+  );
+  return (
+    <Panel title={`Feed of ${q.reader}`}>
+      <Failed error={error} />
+      {entries?.length === 0 && <p class="dim">The feed is empty.</p>}
+      {entries && entries.length > 0 && (
+        <table aria-busy={busy}>
+          <thead>
+            <tr>
+              <th class="number">#</th>
+              <th>Pin</th>
+              <th>Owner</th>
+              <th>Board</th>
+              <th>Pinned</th>
+              <th>
+                <span class="hidden">Explanation</span>
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {entries.map((e, i) => (
+              <Entry key={`${e.ownerId} ${e.pinId}`} of={e} rank={i + 1} question={q} />
+            ))}
+          </tbody>
+        </table>
+      )}
+      {more && (
+        <button type="button" class="quiet" onClick={more}>
+          Read on
+        </button>
+      )}
+    </Panel>
+  );
+}
+
+function Entry({ of: e, rank, question: q }: { of: FeedEntry; rank: number; question: Question }) {
+  const chosen = q.owner === e.ownerId && q.pin === e.pinId;
+  return (
+    <tr class={chosen ? "chosen" : ""}>
+      <td class="number dim">{rank}</td>
+      <td class="id">
+        {e.pinId}
+        {e.itemId !== e.pinId && <small>shows {e.itemId}</small>}
+      </td>
+      <td>
+        <User id={e.ownerId} />
+      </td>
+      <td class="id">{e.boardId || <span class="dim">default</span>}</td>
+      <td>
+        <When at={date(e.createTime)} />
+      </td>
+      <td class="number">
+        <a href={to("why", link({ ...q, owner: e.ownerId, pin: e.pinId }))} aria-current={chosen ? "true" : undefined}>
+          Why?
+        </a>
+      </td>
+    </tr>
+  );
+}
+
+/** What a reason means, for people. */
+const reasons: Record<AbsenceReason, (q: Question) => string> = {
+  [AbsenceReason.UNSPECIFIED]: () => "For a reason that this console does not know.",
+  [AbsenceReason.NOT_LIVING]: () => "The pin does not live: it was never created, was deleted, or ended with its board or owner.",
+  [AbsenceReason.OWN_PIN]: (q) => `The pin is ${q.reader}'s own, and the feed shows no own pins.`,
+  [AbsenceReason.NOT_FOLLOWED]: (q) => `${q.reader} follows neither ${q.owner} nor the board of the pin.`,
+  [AbsenceReason.BOARD_EXCLUDED]: (q) => `${q.reader} follows ${q.owner}, but excludes this board.`,
+  [AbsenceReason.OWNER_MUTED]: (q) => `${q.reader} mutes ${q.owner}.`,
+  [AbsenceReason.BLOCKED]: (q) => `A block stands between ${q.reader} and ${q.owner}.`,
+  [AbsenceReason.PLAYED]: (q) => `${q.reader} has played the item, and the feed hides what was seen.`,
+  [AbsenceReason.SERVED]: (q) => `The item is among the last 100 that were served to ${q.reader}, and the feed hides what was seen.`,
+  [AbsenceReason.NOT_RANKED]: () => "The pin is not among the newest that are ranked by heat, or came after the position of the scores.",
+  [AbsenceReason.ITEM_SHOWN]: () => "Another pin of the same item comes first, and the feed shows each item once.",
+};
+
+const deliveries: Record<PinDelivery, string> = {
+  [PinDelivery.UNSPECIFIED]: "",
+  [PinDelivery.PUSHED]: "It was pushed: the reader's inbox has it.",
+  [PinDelivery.PULLED]: "It is pulled: a page merges the owner's outbox. The owner has many followers, or the reader followed later.",
+  [PinDelivery.BELOW_FLOOR]: "It is older than what the inbox holds, so pages merge all outboxes there.",
+};
+
+function Explained({ of: q }: { of: Question }) {
+  const { value, error } = useAsked(
+    (signal) => skein.feed.explainPin({ ...request(q), pin: { ownerId: q.owner, pinId: q.pin } }, { signal }),
+    0,
+    [JSON.stringify(q)],
+  );
+  return (
+    <Panel title={`${q.pin} of ${q.owner}`} class="explained">
+      <div aria-live="polite">
+        <Failed error={error} />
+        {value && <Verdict of={value} question={q} />}
+      </div>
+    </Panel>
+  );
+}
+
+function Verdict({ of: e, question: q }: { of: ExplainPinResponse; question: Question }) {
+  const pin = e.pin;
+  return (
+    <>
+      <p class="verdict">
+        {e.inFeed ? <State tone="good">In the feed: entry {e.rank}</State> : <State tone="bad">Not in the feed</State>}
+      </p>
+      {e.inFeed && <p>{deliveries[e.delivery]}</p>}
+      <ul class="reasons">
+        {e.reasons.map((r) => (
+          <li key={r}>
+            {(reasons[r] ?? reasons[AbsenceReason.UNSPECIFIED])(q)}
+            <code>{AbsenceReason[r]}</code>
+          </li>
+        ))}
+      </ul>
+      {e.completeness !== FeedCompleteness.COMPLETE && (
+        <p class="failed">
+          {e.completeness === FeedCompleteness.REBUILDING
+            ? "A part of the feed is being rebuilt, so the pin may be missing for that alone."
+            : "The seen projection does not answer, so what was seen is not known."}
+        </p>
+      )}
+      {pin?.living && (
+        <dl class="facts">
+          <dt>Board</dt>
+          <dd class="id">{pin.boardId || "default"}</dd>
+          <dt>Item</dt>
+          <dd class="id">{pin.itemId}</dd>
+          <dt>Pinned</dt>
+          <dd>
+            <When at={date(pin.createTime)} />
+          </dd>
+        </dl>
+      )}
+      <p>
+        <a href={to("user", { id: q.reader, other: q.owner })}>
+          {q.reader} and {q.owner}
+        </a>
+      </p>
+    </>
+  );
+}
