@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/bits"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,7 +30,9 @@ func TestEnvelopeGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	msgs := everyKind()
+	// What was written of the kinds of then does not change with later ones.
+	const kinds = AllKinds &^ (1<<RepinsHidden | 1<<RepinsShown)
+	msgs := slices.DeleteFunc(everyKind(), func(msg *skeinv1.Event) bool { return !kinds.Has(KindOf(msg)) })
 	if got := mustEncode(t, msgs...); !bytes.Equal(got, want) {
 		t.Errorf("EncodeEnvelope gives %x", got)
 	}
@@ -37,7 +40,7 @@ func TestEnvelopeGolden(t *testing.T) {
 	if err != nil || env.Bytes != len(want) || env.Repeats != 0 || len(env.Events) != len(msgs) {
 		t.Fatalf("Decode: %+v, %v", env, err)
 	}
-	if env.Kinds != AllKinds {
+	if env.Kinds != kinds {
 		t.Errorf("kinds %b", env.Kinds)
 	}
 	for i, got := range env.Events {

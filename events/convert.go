@@ -107,6 +107,10 @@ func flattenRelation(msg *skeinv1.Event, ev *Event) bool {
 		ev.Kind, ev.User, ev.Peer = UserMuted, k.UserMuted.GetUserId(), k.UserMuted.GetTargetUserId()
 	case *skeinv1.Event_UserUnmuted:
 		ev.Kind, ev.User, ev.Peer = UserUnmuted, k.UserUnmuted.GetUserId(), k.UserUnmuted.GetTargetUserId()
+	case *skeinv1.Event_RepinsHidden:
+		ev.Kind, ev.User, ev.Peer = RepinsHidden, k.RepinsHidden.GetUserId(), k.RepinsHidden.GetTargetUserId()
+	case *skeinv1.Event_RepinsShown:
+		ev.Kind, ev.User, ev.Peer = RepinsShown, k.RepinsShown.GetUserId(), k.RepinsShown.GetTargetUserId()
 	default:
 		return false
 	}
@@ -200,6 +204,10 @@ func (ev *Event) putRelation(msg *skeinv1.Event) bool {
 		msg.Kind = &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: user, TargetUserId: peer}}
 	case UserUnmuted:
 		msg.Kind = &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: user, TargetUserId: peer}}
+	case RepinsHidden:
+		msg.Kind = &skeinv1.Event_RepinsHidden{RepinsHidden: &skeinv1.RepinsHidden{UserId: user, TargetUserId: peer}}
+	case RepinsShown:
+		msg.Kind = &skeinv1.Event_RepinsShown{RepinsShown: &skeinv1.RepinsShown{UserId: user, TargetUserId: peer}}
 	default:
 		return false
 	}

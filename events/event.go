@@ -36,7 +36,7 @@ type Event struct {
 	// User is the acting user: user_id, or the owner of the board or pin. Empty for ItemScored and
 	// BackfillClosed.
 	User string
-	// Peer is the other user: followed, blocked, muted, or the owner of the board that is followed.
+	// Peer is the other user: followed, blocked, muted, of hidden re-pins, or the owner of the board that is followed.
 	Peer string
 	// Board is a board id: of Peer's for BoardFollowed and BoardUnfollowed, else of User's. Empty: the default board.
 	Board string

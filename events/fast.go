@@ -112,7 +112,7 @@ func (b *body) fastBackfill(occurred span, ev *Event) bool {
 // fastKind decodes and checks the message of the event's kind.
 func (b *body) fastKind(p span, ev *Event) bool {
 	switch ev.Kind {
-	case UserFollowed, UserUnfollowed, UserBlocked, UserUnblocked, UserMuted, UserUnmuted:
+	case UserFollowed, UserUnfollowed, UserBlocked, UserUnblocked, UserMuted, UserUnmuted, RepinsHidden, RepinsShown:
 		return b.pair(p, &ev.User, &ev.Peer) && ev.User != "" && ev.Peer != "" && ev.User != ev.Peer
 	case Liked, Unliked, Played:
 		return b.pair(p, &ev.User, &ev.Item) && ev.User != "" && ev.Item != ""

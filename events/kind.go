@@ -33,9 +33,11 @@ const (
 	SeenCleared     Kind = 29
 	ItemScored      Kind = 30
 	BackfillClosed  Kind = 31
+	RepinsHidden    Kind = 32
+	RepinsShown     Kind = 33
 
 	firstKind = UserFollowed
-	lastKind  = BackfillClosed
+	lastKind  = RepinsShown
 )
 
 var kindNames = [...]string{
@@ -45,7 +47,7 @@ var kindNames = [...]string{
 	UserUnblocked: "user_unblocked", UserMuted: "user_muted", UserUnmuted: "user_unmuted",
 	UserDeleted: "user_deleted", ReaderActive: "reader_active", Liked: "liked", Unliked: "unliked",
 	Played: "played", Served: "served", SeenCleared: "seen_cleared", ItemScored: "item_scored",
-	BackfillClosed: "backfill_closed",
+	BackfillClosed: "backfill_closed", RepinsHidden: "repins_hidden", RepinsShown: "repins_shown",
 }
 
 // String returns the name of the kind as it stands in the Event message.
@@ -88,7 +90,7 @@ func Kinds(kinds ...Kind) KindSet {
 const AllKinds KindSet = (1<<(lastKind+1) - 1) &^ (1<<firstKind - 1)
 
 const backfillable KindSet = 1<<UserFollowed | 1<<UserUnfollowed | 1<<BoardFollowed | 1<<BoardUnfollowed |
-	1<<BoardCreated | 1<<PinCreated | 1<<UserBlocked | 1<<UserMuted | 1<<Liked | 1<<Played | 1<<Served
+	1<<BoardCreated | 1<<PinCreated | 1<<UserBlocked | 1<<UserMuted | 1<<Liked | 1<<Played | 1<<Served | 1<<RepinsHidden
 
 // Has reports whether the kind is in the set.
 func (s KindSet) Has(k Kind) bool { return s>>k&1 == 1 }

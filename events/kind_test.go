@@ -45,7 +45,7 @@ func TestKindsMatchMessage(t *testing.T) {
 // History can be brought for these kinds, and no others.
 func TestBackfillableKinds(t *testing.T) {
 	want := strings.Fields(`user_followed user_unfollowed board_followed board_unfollowed board_created
-		pin_created user_blocked user_muted liked played served`)
+		pin_created user_blocked user_muted liked played served repins_hidden`)
 	var got []string
 	for _, k := range AllKinds.Slice() {
 		if k.Backfillable() {

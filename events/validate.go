@@ -71,6 +71,8 @@ var shapes = [lastKind + 1]shape{
 	Served:          {user: "user_id"},
 	SeenCleared:     {user: "user_id"},
 	ItemScored:      {item: "item_id"},
+	RepinsHidden:    {user: "user_id", peer: "target_user_id"},
+	RepinsShown:     {user: "user_id", peer: "target_user_id"},
 }
 
 // check judges a flat event. Item is as the client gave it: perhaps empty for a pin.

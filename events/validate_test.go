@@ -40,6 +40,8 @@ func everyKind() []*skeinv1.Event {
 		{Kind: &skeinv1.Event_SeenCleared{SeenCleared: &skeinv1.SeenCleared{UserId: "ann"}}},
 		{Kind: &skeinv1.Event_ItemScored{ItemScored: &skeinv1.ItemScored{ItemId: "film", Score: -3 << 40}}},
 		{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{Source: "old-redis"}}},
+		{Kind: &skeinv1.Event_RepinsHidden{RepinsHidden: &skeinv1.RepinsHidden{UserId: "ann", TargetUserId: "bob"}}},
+		{Kind: &skeinv1.Event_RepinsShown{RepinsShown: &skeinv1.RepinsShown{UserId: "ann", TargetUserId: "bob"}}},
 	}
 	all := live
 	for i, msg := range live {
@@ -192,6 +194,7 @@ func badEvents() []badEvent {
 		{&skeinv1.Event{Kind: &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: "a", TargetUserId: "a"}}}, self, "user_unblocked.target_user_id", "acting user"},
 		{&skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: "a", TargetUserId: "a"}}}, self, "user_muted.target_user_id", "acting user"},
 		{&skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: "a", TargetUserId: "a"}}}, self, "user_unmuted.target_user_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_RepinsHidden{RepinsHidden: &skeinv1.RepinsHidden{UserId: "a", TargetUserId: "a"}}}, self, "repins_hidden.target_user_id", "acting user"},
 	}
 }
 

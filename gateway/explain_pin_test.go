@@ -26,6 +26,7 @@ const (
 	itemServed    = skeinv1.AbsenceReason_ABSENCE_REASON_SERVED
 	notRanked     = skeinv1.AbsenceReason_ABSENCE_REASON_NOT_RANKED
 	itemShown     = skeinv1.AbsenceReason_ABSENCE_REASON_ITEM_SHOWN
+	repinsHidden  = skeinv1.AbsenceReason_ABSENCE_REASON_REPINS_HIDDEN
 )
 
 // explain asks why a pin is in the feed that a call of ReadFeed reads, or not.
@@ -41,11 +42,13 @@ func TestExplainPin(t *testing.T) {
 	w := newWorld(t, withAllStores, func(o *worldOptions) { o.inbox.Keep = 3 })
 	at := w.publish(
 		follow("ann", "bob"), unfollowBoard("ann", "bob", "trips"), follow("ann", "dan"), mute("ann", "dan"), follow("ann", "eve"),
-		block("eve", "ann"), mute("ann", "eve"), createBoard("bob", "gone", ""),
+		block("eve", "ann"), mute("ann", "eve"), follow("ann", "gil"), hideRepins("ann", "gil"), hideRepins("ann", "dan"),
+		repinned("gil", "r", "z", "bob", "x"), repinned("dan", "r", "z", "bob", "x"), createBoard("bob", "gone", ""),
 		showing("bob", "first", "i"), pinned("bob", "gone", "on-gone"), pinned("bob", "", "ended"), unpinned("bob", "ended"),
 		deletedBoard("bob", "gone"), pinned("bob", "trips", "t"), pinned("dan", "", "d"), pinned("eve", "", "e"), pinned("cid", "", "c"),
 		pinned("ann", "", "a"), pinned("fay", "", "f"), deletedUser("fay"), pinned("bob", "", "x"), pinned("bob", "", "y"),
-		showing("bob", "last", "i"), played("ann", "x"), served("ann", "y", "x"), played("zoe", "y"),
+		showing("bob", "last", "i"), played("ann", "x"), played("ann", "z"), served("ann", "y", "x", "z"),
+		played("zoe", "y"),
 	)
 	type reasons []skeinv1.AbsenceReason
 	for _, c := range []struct {
@@ -67,6 +70,9 @@ func TestExplainPin(t *testing.T) {
 		{&skeinv1.ReadFeedRequest{}, "bob", "t", reasons{boardExcluded}, 0},
 		{&skeinv1.ReadFeedRequest{}, "dan", "d", reasons{ownerMuted}, 0},
 		{&skeinv1.ReadFeedRequest{}, "eve", "e", reasons{notFollowed, ownerMuted, blockStands}, 0},
+		{&skeinv1.ReadFeedRequest{}, "gil", "r", reasons{repinsHidden}, 0},
+		{&skeinv1.ReadFeedRequest{HideSeen: true}, "gil", "r", reasons{itemPlayed, itemServed, repinsHidden}, 0},
+		{&skeinv1.ReadFeedRequest{}, "dan", "r", reasons{ownerMuted, repinsHidden}, 0},
 		{&skeinv1.ReadFeedRequest{HideSeen: true}, "bob", "x", reasons{itemPlayed, itemServed}, 0},
 		{&skeinv1.ReadFeedRequest{HideSeen: true}, "bob", "y", reasons{itemServed}, 0},
 		{&skeinv1.ReadFeedRequest{HideSeen: true}, "bob", "first", nil, 2},
@@ -121,7 +127,9 @@ func TestExplainPinIsReadFeed(t *testing.T) {
 			if other == a.reader {
 				other = owners[0]
 			}
-			switch rapid.IntRange(0, 12).Draw(t, "what") {
+			switch rapid.IntRange(-1, 12).Draw(t, "what") {
+			case -1:
+				a.publish(hideRepins(a.reader, other))
 			case 0, 1:
 				a.publish(follow(a.reader, other))
 			case 2:
@@ -147,6 +155,9 @@ func TestExplainPinIsReadFeed(t *testing.T) {
 				item := fmt.Sprintf("%s-%d", a.reader, rapid.IntRange(0, 5).Draw(t, "item"))
 				ev := showing(of, fmt.Sprint("p", i), item)
 				ev.GetPinCreated().BoardId = id.Draw(t, "board")
+				if rapid.IntRange(0, 2).Draw(t, "re-pin") == 2 {
+					ev.GetPinCreated().RepinOf = pinNamed("zoe", "z")
+				}
 				a.publish(ev)
 				pins, items = append(pins, ev.GetPinCreated().GetPin()), append(items, item)
 			}

@@ -13,7 +13,7 @@ func TestBatchGetRelationships(t *testing.T) {
 	w := newWorld(t)
 	at := w.publish(
 		follow("ann", "bob"), followBoard("bob", "ann", "cats"), block("ann", "cid"), block("dan", "ann"),
-		mute("ann", "bob"), followBoard("ann", "eve", "dogs"),
+		mute("ann", "bob"), hideRepins("ann", "bob"), followBoard("ann", "eve", "dogs"),
 	)
 	res := ask(w, w.graph.BatchGetRelationships, &skeinv1.BatchGetRelationshipsRequest{
 		ViewerId: "ann", UserIds: []string{"bob", "cid", "dan", "eve", "nobody"}, AtLeast: at,
@@ -21,7 +21,7 @@ func TestBatchGetRelationships(t *testing.T) {
 	none, explicit, implicit := skeinv1.FollowKind_FOLLOW_KIND_NONE, skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT,
 		skeinv1.FollowKind_FOLLOW_KIND_IMPLICIT
 	want := []*skeinv1.Relationship{
-		{UserId: "bob", Following: explicit, FollowedBy: implicit, Muting: true},
+		{UserId: "bob", Following: explicit, FollowedBy: implicit, Muting: true, HidingRepins: true},
 		{UserId: "cid", Following: none, FollowedBy: none, Blocking: true},
 		{UserId: "dan", Following: none, FollowedBy: none, BlockedBy: true},
 		{UserId: "eve", Following: implicit, FollowedBy: none},

@@ -386,6 +386,18 @@ func block(user, blocked string) *skeinv1.Event {
 	}}
 }
 
+func hideRepins(user, of string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_RepinsHidden{
+		RepinsHidden: &skeinv1.RepinsHidden{UserId: user, TargetUserId: of},
+	}}
+}
+
+func showRepins(user, of string) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_RepinsShown{
+		RepinsShown: &skeinv1.RepinsShown{UserId: user, TargetUserId: of},
+	}}
+}
+
 func mute(user, muted string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_UserMuted{
 		UserMuted: &skeinv1.UserMuted{UserId: user, TargetUserId: muted},

@@ -28,7 +28,7 @@ const (
 const numFields = 11
 
 // fieldsOf reports which fields a kind has.
-var fieldsOf = [32]field{
+var fieldsOf = [42]field{
 	events.UserFollowed:    hasUser | hasPeer,
 	events.UserUnfollowed:  hasUser | hasPeer,
 	events.BoardFollowed:   hasUser | hasPeer | hasBoard,
@@ -51,15 +51,26 @@ var fieldsOf = [32]field{
 	events.SeenCleared:     hasUser,
 	events.ItemScored:      hasItem | hasScore,
 	events.BackfillClosed:  hasSource,
+	events.RepinsHidden:    hasUser | hasPeer,
+	events.RepinsShown:     hasUser | hasPeer,
 }
 
 // The form of an event: its kind and what else must be known to read its columns.
 const (
-	formKind     = 0x1f
+	formKind     = 0x1f // of the kinds from 32 to 41 the lower bits: no kind has the numbers below 10
 	formBackfill = 0x20
 	formTimed    = 0x40 // the time is told, and does not follow from the slot
 	formOwnItem  = 0x80 // the item is the pin
 )
+
+// kindOf returns the kind of a form.
+func kindOf(form uint8) events.Kind {
+	kind := events.Kind(form & formKind)
+	if kind < events.UserFollowed {
+		kind += formKind + 1
+	}
+	return kind
+}
 
 // maxSpan is how far the first slot of an envelope may be before its last time for the times of slots to follow from it.
 const maxSpan = 1 << 16
@@ -156,7 +167,7 @@ func baseOf(r *record) (base events.Micros, span uint64) {
 }
 
 func (b *blockBuilder) addEvent(ev *events.Event, follows bool) {
-	form, fields := uint64(ev.Kind), fieldsOf[ev.Kind]
+	form, fields := uint64(ev.Kind&formKind), fieldsOf[ev.Kind]
 	if ev.Backfill {
 		form |= formBackfill
 		b.offsets = append(b.offsets, zigzag(int64(ev.Offset-b.offset)))

@@ -87,7 +87,7 @@ func sum(values []uint32) (total uint64) {
 
 // fieldsOfForm returns which fields an event of the form has columns for.
 func fieldsOfForm(form uint8) field {
-	f := fieldsOf[form&formKind]
+	f := fieldsOf[kindOf(form)]
 	if form&formOwnItem != 0 {
 		f &^= hasItem
 	}
@@ -116,7 +116,7 @@ func (b *block) count() (t tally, ok bool) {
 		if n == 0 {
 			continue
 		}
-		if !events.Kind(form & formKind).Valid() {
+		if !kindOf(uint8(form)).Valid() {
 			return t, false
 		}
 		f := fieldsOfForm(uint8(form))
@@ -188,7 +188,7 @@ func (b *block) cutEvents(n int, base events.Micros) []events.Event {
 		form := b.forms[b.at]
 		slot += b.skips[b.at]
 		b.at++
-		ev.Kind, ev.Seq, ev.Slot = events.Kind(form&formKind), b.seq, uint16(slot)
+		ev.Kind, ev.Seq, ev.Slot = kindOf(form), b.seq, uint16(slot)
 		ev.Time = base + events.Micros(slot)
 		slot++
 		if form&(formBackfill|formTimed) != 0 {

@@ -57,8 +57,8 @@ func (*Counters) Name() string { return "counters" }
 
 // Version is the version of the fold and its rows. Since 2 an item names the boards that it is on, if they are few; since 3 a pin
 // keeps when it left the board of its history; since 4 rows stand with one home each, and a re-pin counts once; since 5 a
-// like has its time, and users have lists of what they like.
-func (*Counters) Version() uint32 { return 5 }
+// like has its time, and users have lists of what they like; since 6 a pin keeps whether it is a re-pin.
+func (*Counters) Version() uint32 { return 6 }
 
 // Settings is part of the fingerprint.
 func (c *Counters) Settings() map[string]string {

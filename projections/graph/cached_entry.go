@@ -18,12 +18,13 @@ const (
 	cachedBlocking
 	cachedBlockedBy
 	cachedMuting
+	cachedHidingRepins
 )
 
 const (
 	// cacheSinceShift is how many bits there are.
-	cacheSinceShift = 6
-	// maxCacheSince bounds the times that there is room for: up to the year 11000.
+	cacheSinceShift = 7
+	// maxCacheSince bounds the times that there is room for: up to the year 6500.
 	maxCacheSince events.Micros = 1<<(64-cacheSinceShift) - 1
 )
 
@@ -39,7 +40,13 @@ func cacheValueOf(e *edge) (v cacheValue, ok bool) {
 	for _, b := range [...]struct {
 		is  bool
 		bit cacheValue
-	}{{e.boards, cachedBoards}, {e.block.holds(), cachedBlocking}, {e.blockedBy.holds(), cachedBlockedBy}, {e.mute.holds(), cachedMuting}} {
+	}{
+		{e.boards, cachedBoards},
+		{e.block.holds(), cachedBlocking},
+		{e.blockedBy.holds(), cachedBlockedBy},
+		{e.mute.holds(), cachedMuting},
+		{e.repins.holds(), cachedHidingRepins},
+	} {
 		if b.is {
 			v |= b.bit
 		}

@@ -100,7 +100,8 @@ func TestCacheValue(t *testing.T) {
 			t.Fatalf("%+v: %+v, %v, want %+v", e, v.follow(), ok, f)
 		}
 		if v.has(cachedBoards) != e.boards || v.has(cachedBlocking) != e.block.holds() ||
-			v.has(cachedBlockedBy) != e.blockedBy.holds() || v.has(cachedMuting) != e.mute.holds() {
+			v.has(cachedBlockedBy) != e.blockedBy.holds() || v.has(cachedMuting) != e.mute.holds() ||
+			v.has(cachedHidingRepins) != e.repins.holds() {
 			t.Fatalf("%+v: %b", e, v)
 		}
 	})

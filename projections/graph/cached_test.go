@@ -99,7 +99,8 @@ func (w *cacheWorld) next(n int) []*events.Envelope {
 	from := len(w.list)
 	kinds := [...]events.Kind{
 		events.UserFollowed, events.UserFollowed, events.UserFollowed, events.UserUnfollowed, events.UserBlocked,
-		events.UserUnblocked, events.UserMuted, events.UserUnmuted, events.BoardFollowed, events.BoardUnfollowed,
+		events.UserUnblocked, events.UserMuted, events.UserUnmuted, events.BoardFollowed, events.BoardUnfollowed, events.RepinsHidden,
+		events.RepinsShown,
 	}
 	for range n {
 		ev := events.Event{Kind: kinds[w.r.IntN(len(kinds))], User: w.who(), Peer: w.who()}

@@ -1,4 +1,4 @@
-// Package graph is the projection that knows who follows whom: users, boards, exclusions, blocks and mutes, with
+// Package graph is the projection that knows who follows whom: users, boards, exclusions, blocks, mutes and hidden re-pins, with
 // since-times, lists newest first and counts.
 //
 // # Two ends
@@ -14,8 +14,8 @@
 // An edge is kept twice: at the home of A, who follows, and at the home of B, who is followed, each time with all facts: the
 // follows and unfollows, the blocks in both directions, the same of each board of B. So either end finds what holds by itself,
 // by the same function, and no fold reads the rows of another home (I13). An event is delivered to both homes; a store that
-// holds one of them does its half. A block changes the edges in both directions: up to four halves. A mute is known to the
-// out-end alone.
+// holds one of them does its half. A block changes the edges in both directions: up to four halves. Mutes and hidden re-pins are
+// known to the out-end alone.
 //
 // Whoever ends must be found from the other end. An out-end has a row in the region of B (B part(A) A), so that the end of B
 // finds all out-ends in one walk, whatever partitions a store holds. An in-end is its own index: its key has A first, behind the

@@ -70,6 +70,8 @@ type Sight struct {
 	Explicit bool
 	// Muted: none.
 	Muted bool
+	// RepinsHidden: no re-pins.
+	RepinsHidden bool
 	// Blocked: a block by either stands, so that no follow does.
 	Blocked bool
 	// Boards: the reader has relations to single boards of the user, see [Queries.Board].
@@ -81,10 +83,12 @@ func (q *Queries) Sight(reader, user string) (Sight, error) {
 	if v, ok := q.cachedEdge(reader, user); ok {
 		return Sight{
 			Explicit: v.has(cachedExplicit), Muted: v.has(cachedMuting), Boards: v.has(cachedBoards),
-			Blocked: v.has(cachedBlocking) || v.has(cachedBlockedBy),
+			Blocked: v.has(cachedBlocking) || v.has(cachedBlockedBy), RepinsHidden: v.has(cachedHidingRepins),
 		}, nil
 	}
 	e, err := readEdge(q.r, q.key(), outEnd, reader, user)
 	_, explicit := e.explicit()
-	return Sight{Explicit: explicit, Muted: e.mute.holds(), Boards: e.boards, Blocked: e.block.holds() || e.blockedBy.holds()}, err
+	return Sight{
+		Explicit: explicit, Muted: e.mute.holds(), Boards: e.boards, Blocked: e.blocked(), RepinsHidden: e.repins.holds(),
+	}, err
 }

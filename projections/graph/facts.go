@@ -36,7 +36,7 @@ func (s stamp) orElse(other stamp) stamp {
 	return other
 }
 
-// standing is the state of a block or mute: on, off and the backfilled on, each the latest of its kind.
+// standing is the state of a block, a mute or hidden re-pins: on, off and the backfilled on, each the latest of its kind.
 type standing struct {
 	// on is the first live fact that began what holds; 0 once a live fact ended it.
 	on stamp
@@ -77,8 +77,9 @@ type edge struct {
 	unfollowLive stamp
 	// followBackfill and unfollowBackfill are the latest of their kind; a block counts as an unfollow.
 	followBackfill, unfollowBackfill stamp
-	// block and mute are A's of B, blockedBy is B's block of A. The end of the edge at B has no mute.
-	block, mute, blockedBy standing
+	// block and mute are A's of B, blockedBy is B's block of A, and repins says that A hides the re-pins of B. The end of the edge at B
+	// has neither mute nor repins.
+	block, mute, blockedBy, repins standing
 	// implicit is the earliest time (as a stamp without order) of the board follows that hold, when A does not follow
 	// B explicitly; 0 means A does not follow B implicitly.
 	implicit stamp
@@ -151,7 +152,7 @@ func (e *edge) shown() bool {
 func (e *edge) unlisted() bool { return *e != edge{} && !e.shown() }
 
 // says reports whether anything holds by the edge.
-func (e *edge) says() bool { return e.shown() || e.blocked() || e.mute.holds() }
+func (e *edge) says() bool { return e.shown() || e.blocked() || e.mute.holds() || e.repins.holds() }
 
 // follows reports how and since when A follows B.
 func (e *edge) follows() Follow {
@@ -235,7 +236,9 @@ func (b *board) created() events.Micros { return b.createdBackfill.orElse(b.crea
 
 const (
 	flagBoards = 1 << 14
-	edgeFlags  = 15
+	// flagRepins: the facts about re-pins come last, in the same form.
+	flagRepins = 1 << 15
+	edgeFlags  = 16
 )
 
 func (e *edge) stamps() [14]*stamp {
@@ -249,18 +252,34 @@ func (e *edge) stamps() [14]*stamp {
 // liveStamps has a bit for each field of [edge.stamps] that holds live facts only.
 const liveStamps = 1<<0 | 1<<1 | 1<<5 | 1<<6 | 1<<8 | 1<<9 | 1<<11 | 1<<12
 
+func (s *standing) stamps() [3]*stamp { return [...]*stamp{&s.on, &s.off, &s.backfill} }
+
 func (e *edge) append(dst []byte) []byte {
 	var flags uint64
 	if e.boards {
 		flags |= flagBoards
 	}
+	hides := e.repins != standing{}
+	if hides {
+		flags |= flagRepins
+	}
 	stamps := e.stamps()
-	return appendStamps(dst, flags, stamps[:])
+	dst = appendStamps(dst, flags, stamps[:])
+	if hides {
+		stamps := e.repins.stamps()
+		dst = appendStamps(dst, 0, stamps[:])
+	}
+	return dst
 }
 
 func (e *edge) decode(row []byte) error {
 	stamps := e.stamps()
 	flags, rest, ok := cutStamps(row, edgeFlags, liveStamps, stamps[:])
+	if e.repins = (standing{}); ok && flags&flagRepins != 0 {
+		stamps := e.repins.stamps()
+		_, rest, ok = cutStamps(rest, len(stamps), 1<<0|1<<1, stamps[:])
+		ok = ok && e.repins != standing{}
+	}
 	if !ok || len(rest) != 0 {
 		return errRow("edge", row)
 	}

@@ -23,6 +23,9 @@ func TestGoldenRows(t *testing.T) {
 			block: standing{on: at | liveStamp, off: 2 | liveStamp, backfill: 3},
 			mute:  standing{on: 4 | liveStamp, off: 5 | liveStamp, backfill: 6},
 		}).append(nil), "e00f" + "8180f9c0c1c48203" + "0203040506"},
+		{"hidden re-pins", (&edge{
+			followLive: 8 | liveStamp, repins: standing{on: 9 | liveStamp, off: 10 | liveStamp, backfill: 11},
+		}).append(nil), "818002" + "08" + "07090a0b"},
 		{"board edge", (&boardEdge{followLive: 1 | liveStamp, unfollowLive: 2 | liveStamp, followBackfill: 3, unfollowBackfill: 4}).append(nil), "0f01020304"},
 		{"board", (&board{createdLive: 7 | liveStamp}).append(nil), "0107"},
 		{"titled board", (&board{createdLive: 7 | liveStamp, titled: 7 | liveStamp, title: "Cats"}).append(nil), "0d0707" + "0443617473"},
@@ -51,6 +54,9 @@ func TestRowsRoundTrip(t *testing.T) {
 			*s = drawStamp(t, liveStamps>>i&1 == 1, "stamp")
 		}
 		e.boards = rapid.Bool().Draw(t, "boards")
+		for i, s := range e.repins.stamps() {
+			*s = drawStamp(t, i < 2, "re-pins")
+		}
 		if err := e2.decode(e.append(nil)); err != nil || e2 != e {
 			t.Fatalf("edge %+v became %+v: %v", e, e2, err)
 		}

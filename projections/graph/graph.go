@@ -56,7 +56,8 @@ func (*Graph) Kinds() []events.Kind {
 	return []events.Kind{
 		events.UserFollowed, events.UserUnfollowed, events.BoardFollowed, events.BoardUnfollowed,
 		events.BoardCreated, events.BoardDeleted, events.PinCreated, events.PinMoved, events.UserBlocked,
-		events.UserUnblocked, events.UserMuted, events.UserUnmuted, events.UserDeleted,
+		events.UserUnblocked, events.UserMuted, events.UserUnmuted, events.UserDeleted, events.RepinsHidden,
+		events.RepinsShown,
 	}
 }
 
@@ -89,6 +90,8 @@ func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 		return t.both(ev.Peer, ev.User, (*txn).block)
 	case events.UserMuted, events.UserUnmuted:
 		return t.one(outEnd, ev.User, ev.Peer, (*txn).mute)
+	case events.RepinsHidden, events.RepinsShown:
+		return t.one(outEnd, ev.User, ev.Peer, (*txn).hideRepins)
 	case events.UserDeleted:
 		return t.userDeleted()
 	}

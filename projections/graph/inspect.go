@@ -88,6 +88,7 @@ func describeEdge(d *projections.Description, row []byte) error {
 	describeStanding(d, "block", &e.block)
 	describeStanding(d, "mute", &e.mute)
 	describeStanding(d, "blocked-by", &e.blockedBy)
+	describeStanding(d, "hide-repins", &e.repins)
 	d.Flag("boards", e.boards)
 	return nil
 }

@@ -22,9 +22,10 @@ func TestDescribeKey(t *testing.T) {
 			projections.AppendKey(nil, tagEdge, "ann", "17"),
 			(&edge{
 				followLive: live, unfollowBackfill: history, block: standing{off: live}, mute: standing{backfill: history},
-				blockedBy: standing{on: live}, boards: true,
+				blockedBy: standing{on: live}, repins: standing{off: live, backfill: history}, boards: true,
 			}).append(nil), "ann",
-			"edge A=ann B=17 follow-live=AT unfollow-backfill=AT unblock-live=AT mute-backfill=AT blocked-by-live=AT boards",
+			"edge A=ann B=17 follow-live=AT unfollow-backfill=AT unblock-live=AT mute-backfill=AT blocked-by-live=AT " +
+				"unhide-repins-live=AT hide-repins-backfill=AT boards",
 		},
 		{
 			events.AppendID(outEnd.boardEdgePrefix(nil, "ann", "bob"), "bread"), (&boardEdge{unfollowLive: live, followBackfill: history}).append(nil), "ann",

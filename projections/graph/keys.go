@@ -16,7 +16,7 @@ import (
 // and their home is B. Rows that begin with a hash stand in the shard of the store, and every store has them.
 //
 //	tag   key              value          holds
-//	0x10  A B              edge           every fact about the edge that A still needs: follows, blocks both ways, mutes
+//	0x10  A B              edge           every fact about the edge that A still needs: follows, blocks both ways, mutes, hidden re-pins
 //	0x11  A B b            board edge     the same for follows of board b by A
 //	0x12  B part(A) A      flags          one row for each of 0x10: whether A follows B explicitly, or boards of B alone
 //	0x13  A ^since B       -              whom A follows explicitly, if A has many edges (short.go)
@@ -37,7 +37,7 @@ import (
 //	0x22  hash(B)          -              B was deleted: no backfill may touch B (16 bytes, keyed)
 //	0x23  hash(B) hash(Bb) life           b was deleted, and whether it lives again
 //	0x24  B b part(A) A    flags          one row for each of 0x11: whether A follows b
-//	0x25  part(B) A B      edge           the facts of 0x10 at the other end, without mutes
+//	0x25  part(B) A B      edge           the facts of 0x10 at the other end, without mutes and hidden re-pins
 //	0x26  part(B) A B b    board edge     the facts of 0x11 at the other end
 //	0x27  B b A            -              rows of 0x26 that neither 0x20 nor 0x21 shows, so that the end of b finds them
 const (

@@ -204,7 +204,7 @@ func follow(f model.Follow) graph.Follow {
 func relationship(r model.Relationship) graph.Relationship {
 	return graph.Relationship{
 		Following: follow(r.Following), FollowedBy: follow(r.FollowedBy),
-		Blocking: r.Blocking, BlockedBy: r.BlockedBy, Muting: r.Muting,
+		Blocking: r.Blocking, BlockedBy: r.BlockedBy, Muting: r.Muting, HidingRepins: r.HidingRepins,
 	}
 }
 

@@ -36,6 +36,7 @@ type Follow struct {
 type Relationship struct {
 	Following, FollowedBy       Follow
 	Blocking, BlockedBy, Muting bool
+	HidingRepins                bool
 }
 
 // Queries answers from the rows of one store at one position. It is cheap to make and not safe for concurrent use.
@@ -190,13 +191,14 @@ func (q *Queries) Relationship(viewer, user string) (r Relationship, err error) 
 	if v, ok := q.cachedEdge(viewer, user); ok {
 		r.Following = v.follow()
 		r.Blocking, r.BlockedBy, r.Muting = v.has(cachedBlocking), v.has(cachedBlockedBy), v.has(cachedMuting)
+		r.HidingRepins = v.has(cachedHidingRepins)
 	} else {
 		e, err := readEdge(q.r, q.key(), outEnd, viewer, user)
 		if err != nil {
 			return r, err
 		}
 		r.Following = e.follows()
-		r.Blocking, r.BlockedBy, r.Muting = e.block.holds(), e.blockedBy.holds(), e.mute.holds()
+		r.Blocking, r.BlockedBy, r.Muting, r.HidingRepins = e.block.holds(), e.blockedBy.holds(), e.mute.holds(), e.repins.holds()
 	}
 	r.FollowedBy, err = q.FollowedBy(viewer, user)
 	return r, err

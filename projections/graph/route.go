@@ -12,7 +12,7 @@ func (*Graph) Route(ev *events.Event, to *projections.Partitions) {
 	case events.UserDeleted, events.BoardDeleted, events.BoardCreated:
 		to.AddAll()
 		return
-	case events.UserMuted, events.UserUnmuted:
+	case events.UserMuted, events.UserUnmuted, events.RepinsHidden, events.RepinsShown:
 	default:
 		if ev.Peer != "" {
 			to.AddHome(ev.Peer)

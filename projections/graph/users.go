@@ -54,10 +54,20 @@ func (t *txn) block(h *half) error {
 
 // mute: A hides B, or no longer does.
 func (t *txn) mute(h *half) error {
-	if t.ev.Kind == events.UserMuted {
-		h.after.mute.begin(t.at)
+	return t.stand(h, &h.after.mute, t.ev.Kind == events.UserMuted)
+}
+
+// hideRepins: A hides the re-pins of B, or no longer does.
+func (t *txn) hideRepins(h *half) error {
+	return t.stand(h, &h.after.repins, t.ev.Kind == events.RepinsHidden)
+}
+
+// stand begins or ends what A alone decides and B does not know of.
+func (t *txn) stand(h *half, s *standing, begins bool) error {
+	if begins {
+		s.begin(t.at)
 	} else {
-		h.after.mute.end(t.at)
+		s.end(t.at)
 	}
 	if h.after == h.before {
 		return nil

@@ -2,8 +2,8 @@
 //
 // # What a feed is
 //
-// feed(A) is all living pins on the boards that A follows, less those of whom A mutes or a block separates from A, newest
-// first. Whether a pin was pushed to an inbox when it came, or is pulled from an outbox when it is read, or both, is a
+// feed(A) is all living pins on the boards that A follows, less those of whom A mutes or a block separates from A, and less the re-pins of
+// whom A hides them, newest first. Whether a pin was pushed to an inbox when it came, or is pulled from an outbox when it is read, or both, is a
 // physical choice that never changes an answer (I8):
 //
 //	pin ──► facts of the pin ──► outbox of its owner, outbox of its board
@@ -17,7 +17,7 @@
 //
 // An inbox holds every pin above its floor that A sees, unless a pull row leads to it. It may hold more: pins that are gone, of whom A
 // does not follow any more, twice what an outbox has. A place in an inbox or outbox is a candidate; whether A sees the
-// pin is decided when it is read, by the pin and the relation as they are. So a deletion, an unfollow, a mute, an exclusion
+// pin is decided when it is read, by the pin and the relation as they are. So a deletion, an unfollow, a mute, hidden re-pins, an exclusion
 // write nothing to inboxes, and what ends there is seen on the next page.
 //
 //   - A reader gets an inbox by a reader_active event, with the floor at that event: nothing is copied.

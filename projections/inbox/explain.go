@@ -24,6 +24,8 @@ const (
 	BoardExcluded
 	// OwnerMuted: the reader mutes the owner.
 	OwnerMuted
+	// RepinsHidden: the pin is a re-pin, and the reader hides the re-pins of the owner.
+	RepinsHidden
 	// Blocked: a block stands between the reader and the owner. It ends what they follow, so NotFollowed holds too.
 	Blocked
 	// Hidden: [Feed.Hide] hides the item.
@@ -72,7 +74,7 @@ func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (x Expl
 		x.Absence |= NotLiving
 		return x, err
 	}
-	if x.Absence, err = w.absence(owner, &x.Pin.Board); err != nil {
+	if x.Absence, err = w.absence(owner, x.Pin); err != nil {
 		return x, err
 	}
 	if f.Hide != nil {

@@ -39,6 +39,7 @@ func absenceOf(m model.Absence) (a inbox.Absence) {
 		{m.NotFollowed, inbox.NotFollowed},
 		{m.Excluded, inbox.BoardExcluded},
 		{m.Muted, inbox.OwnerMuted},
+		{m.RepinsHidden, inbox.RepinsHidden},
 		{m.Blocked, inbox.Blocked},
 	} {
 		if r.holds {
@@ -127,10 +128,12 @@ func TestExplainReasons(t *testing.T) {
 		follows("ann", "bob"), onBoard(events.BoardUnfollowed, "ann", "bob", "trips"), onBoard(events.BoardFollowed, "ann", "cid", "cats"),
 		follows("ann", "dan"), events.Event{Kind: events.UserMuted, User: "ann", Peer: "dan"},
 		onBoard(events.BoardUnfollowed, "ann", "dan", "trips"), events.Event{Kind: events.UserBlocked, User: "eve", Peer: "ann"},
-		events.Event{Kind: events.UserMuted, User: "ann", Peer: "eve"},
+		events.Event{Kind: events.UserMuted, User: "ann", Peer: "eve"}, follows("ann", "gil"),
+		events.Event{Kind: events.RepinsHidden, User: "ann", Peer: "gil"}, events.Event{Kind: events.RepinsHidden, User: "ann", Peer: "hal"},
 	)
 	l.add(posts("cid", "hid"), postsOn("cid", "cats", "hid-too"))
 	l.add(posts("bob", "ended"), events.Event{Kind: events.PinDeleted, User: "bob", Pin: "ended"})
+	l.add(posts("gil", "own"), repins("gil", "again"), repins("hal", "again"))
 	l.add(
 		events.Event{Kind: events.PinCreated, User: "bob", Pin: "a", Item: "i"}, posts("bob", "b"), postsOn("bob", "trips", "t"),
 		posts("dan", "d"), postsOn("dan", "trips", "t"), posts("eve", "e"), posts("ann", "own"),
@@ -161,6 +164,10 @@ func TestExplainReasons(t *testing.T) {
 		{f, "dan", "d", inbox.OwnerMuted},
 		{f, "dan", "t", inbox.OwnerMuted | inbox.BoardExcluded},
 		{f, "eve", "e", inbox.NotFollowed | inbox.OwnerMuted | inbox.Blocked},
+		{f, "gil", "own", 0},
+		{f, "gil", "none", inbox.NotLiving},
+		{f, "gil", "again", inbox.RepinsHidden},
+		{f, "hal", "again", inbox.NotFollowed | inbox.RepinsHidden},
 		{once, "bob", "c", 0},
 		{once, "bob", "a", inbox.ItemShown},
 		{ranked, "bob", "c", 0},

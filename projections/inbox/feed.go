@@ -168,16 +168,16 @@ func (w *walk) pin(place []byte) (*Pin, error) {
 	if err != nil || p == nil || p.Created != created {
 		return nil, err
 	}
-	absence, err := w.absence(owner, &p.Board)
+	absence, err := w.absence(owner, p)
 	if err != nil || absence != 0 {
 		return nil, err
 	}
 	return p, nil
 }
 
-// absence returns what keeps the living pins on a board from the reader; nothing means that the reader sees them. Without a board it
-// returns what keeps all pins of the owner from the reader.
-func (w *walk) absence(owner string, board *string) (a Absence, err error) {
+// absence returns what keeps a living pin from the reader; nothing means that the reader sees it. Without a pin it returns what keeps all
+// pins of the owner from the reader.
+func (w *walk) absence(owner string, p *Pin) (a Absence, err error) {
 	if owner == w.feed.Reader {
 		if !w.feed.Own {
 			a = OwnPin
@@ -194,12 +194,15 @@ func (w *walk) absence(owner string, board *string) (a Absence, err error) {
 	if s.Muted {
 		a |= OwnerMuted
 	}
+	if s.RepinsHidden && p != nil && p.Repin {
+		a |= RepinsHidden
+	}
 	if s.Blocked {
 		a |= Blocked
 	}
 	follows := s.Explicit
 	if s.Boards {
-		if follows, err = w.followsBoard(s, owner, board); err != nil {
+		if follows, err = w.followsBoard(s, owner, p); err != nil {
 			return 0, err
 		}
 	}
@@ -213,23 +216,24 @@ func (w *walk) absence(owner string, board *string) (a Absence, err error) {
 	return a, nil
 }
 
-// followsBoard reports whether a reader with relations to single boards of an owner follows one, or, without a board, the owner in any way.
-func (w *walk) followsBoard(s sight, owner string, board *string) (bool, error) {
-	if board == nil {
+// followsBoard reports whether a reader with relations to single boards of an owner follows that of a pin, or, without a pin, the owner in
+// any way.
+func (w *walk) followsBoard(s sight, owner string, p *Pin) (bool, error) {
+	if p == nil {
 		f, err := w.q.graph.User(w.feed.Reader, owner)
 		return f.Kind != graph.None, err
 	}
-	sees, known := s.boards[*board]
+	sees, known := s.boards[p.Board]
 	if !known {
 		var err error
-		if sees, err = w.q.graph.SeesBoard(w.feed.Reader, owner, *board); err != nil {
+		if sees, err = w.q.graph.SeesBoard(w.feed.Reader, owner, p.Board); err != nil {
 			return false, err
 		}
 		if s.boards == nil {
 			s.boards = map[string]bool{}
 			w.sights[owner] = s
 		}
-		s.boards[*board] = sees
+		s.boards[p.Board] = sees
 	}
 	return sees, nil
 }

@@ -35,6 +35,8 @@ type Pin struct {
 	// Board is the owner's board that shows it.
 	Board string
 	Item  string
+	// Repin: it repeats another pin.
+	Repin bool
 	// Attributes were given when it was created.
 	Attributes []byte
 	Created    events.Micros
@@ -152,7 +154,8 @@ func (q *Queries) living(owner, id string) (*Pin, error) {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	return &Pin{
-		Owner: owner, ID: id, Board: s.Board, Item: s.Made.Item, Attributes: s.Made.Attributes, Created: s.Made.Time,
+		Owner: owner, ID: id, Board: s.Board, Item: s.Made.Item, Repin: s.Made.Repin, Attributes: s.Made.Attributes,
+		Created: s.Made.Time,
 	}, nil
 }
 

@@ -84,6 +84,13 @@ func postsOn(owner, board, pin string) events.Event {
 	return events.Event{Kind: events.PinCreated, User: owner, Board: board, Pin: pin, Item: pin}
 }
 
+// repins repeats a pin of cid's.
+func repins(owner, pin string) events.Event {
+	ev := posts(owner, pin)
+	ev.RepinUser, ev.RepinPin = "cid", "hid"
+	return ev
+}
+
 // both runs a story about the follows of a user and about those of a board.
 func both(t *testing.T, s inbox.Settings, tell func(s *story, begin, end func(user string) events.Event)) {
 	t.Helper()

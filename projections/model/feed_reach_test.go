@@ -30,7 +30,7 @@ func TestHistoriesWithFeedsReachTheHardCases(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"feed", "feed of 20 pins", "own pins", "hidden by a mute", "hidden by an exclusion", "by a board follow only",
+		"feed", "feed of 20 pins", "own pins", "hidden by a mute", "hidden as a re-pin", "hidden by an exclusion", "by a board follow only",
 		"pins of one item", "user with 3 explicit followers", "board with 3 followers of its own", "equal times of two owners", "equal times of one owner", "pin of the past", "pin on the default board",
 		"pin moved", "attributes", "pins of a later life of a board", "pin of a deleted user's new life", "reader active",
 		"pin void", "creation ignored", "move ignored", "re-created", "pin dies with its board", "history dies with its board",
@@ -68,9 +68,11 @@ func noteFeeds(note func(name string, reached bool), g *Graph) {
 		}
 		for _, owner := range g.users {
 			_, muted := g.mutes(reader, owner)
+			_, repins := g.hidesRepins(reader, owner)
 			for _, p := range g.Pins(owner) {
 				kind := g.Board(reader, owner, p.Board).Kind
 				note("hidden by a mute", muted && (kind == Board || kind == Explicit))
+				note("hidden as a re-pin", repins && p.Repin && (kind == Board || kind == Explicit))
 				note("hidden by an exclusion", kind == Excluded)
 			}
 		}

@@ -74,8 +74,8 @@ func feedFits(t *rapid.T, g *model.Graph, reader string, heats map[string]int64)
 	var want []model.Pin
 	for _, owner := range g.Users() {
 		for _, p := range g.Pins(owner) {
-			f := g.Board(reader, owner, p.Board)
-			if (f.Kind == model.Board || f.Kind == model.Explicit) && !g.Relationship(reader, owner).Muting {
+			f, r := g.Board(reader, owner, p.Board), g.Relationship(reader, owner)
+			if (f.Kind == model.Board || f.Kind == model.Explicit) && !r.Muting && !(r.HidingRepins && p.Repin) {
 				want = append(want, p)
 			}
 		}

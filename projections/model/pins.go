@@ -15,6 +15,8 @@ type Pin struct {
 	Board string
 	// Item is what it shows.
 	Item string
+	// Repin: it names the pin that it repeats.
+	Repin bool
 	// Attributes are those given at its creation.
 	Attributes []byte
 	// Created is when it was created. Moving it does not change that.
@@ -37,7 +39,7 @@ func living(owned facts, id string) (pin Pin, lives bool) {
 		switch {
 		case f.Kind == events.PinCreated && f.Pin == id && !lives:
 			lives = true
-			pin = Pin{f.User, f.Pin, f.Board, f.Item, f.Attributes, f.Time}
+			pin = Pin{f.User, f.Pin, f.Board, f.Item, f.RepinPin != "", f.Attributes, f.Time}
 		case f.Kind == events.PinMoved && f.Pin == id && lives:
 			pin.Board = f.Board
 		case f.Kind == events.PinDeleted && f.Pin == id:
@@ -83,7 +85,8 @@ func newest(list []Pin) []Pin {
 }
 
 // Feed lists the living pins on the boards that the reader follows, less those of owners whom the reader mutes or a block
-// separates from the reader, newest first. The reader's own pins are in it only with own.
+// separates from the reader, and less the re-pins of owners whose re-pins the reader hides, newest first. The reader's own pins are in it
+// only with own.
 func (g *Graph) Feed(reader string, own bool) []Pin {
 	var list []Pin
 	for _, owner := range g.users {
@@ -96,7 +99,11 @@ func (g *Graph) Feed(reader string, own bool) []Pin {
 		if _, muted := g.mutes(reader, owner); muted || g.barred(reader, owner) {
 			continue
 		}
+		_, repinsHidden := g.hidesRepins(reader, owner)
 		for _, pin := range g.Pins(owner) {
+			if pin.Repin && repinsHidden {
+				continue
+			}
 			if f := g.Board(reader, owner, pin.Board); f.Kind == Board || f.Kind == Explicit {
 				list = append(list, pin)
 			}
@@ -139,7 +146,7 @@ func OnePerItem(list []Pin) []Pin {
 
 // Absence is what keeps a pin out of [Graph.Feed], all that holds. Of a pin that does not live NotFollowed means that the reader follows
 // its owner in no way.
-type Absence struct{ NotLiving, Own, NotFollowed, Excluded, Muted, Blocked bool }
+type Absence struct{ NotLiving, Own, NotFollowed, Excluded, Muted, RepinsHidden, Blocked bool }
 
 // Absence reports what keeps a pin out of the feed of a reader.
 func (g *Graph) Absence(reader, owner, id string, own bool) (a Absence) {
@@ -155,6 +162,8 @@ func (g *Graph) Absence(reader, owner, id string, own bool) (a Absence) {
 		a.NotFollowed = g.User(reader, owner).Kind == None
 		return a
 	}
+	_, hidden := g.hidesRepins(reader, owner)
+	a.RepinsHidden = hidden && pin.Repin
 	kind := g.Board(reader, owner, pin.Board).Kind
 	a.NotFollowed, a.Excluded = kind == None, kind == Excluded
 	return a

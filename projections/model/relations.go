@@ -2,7 +2,7 @@ package model
 
 import "github.com/skein-feed/skein/events"
 
-// standing is the rule that follows, board follows, blocks and mutes have in common: a state holds if it was begun
+// standing is the rule that follows, board follows, blocks, mutes and hidden re-pins have in common: a state holds if it was begun
 // later than it was ended.
 func standing(begun, ended facts) (since events.Micros, holds bool) {
 	if begun.last().rank <= ended.last().rank {
@@ -97,6 +97,12 @@ func (g *Graph) mutes(a, b string) (events.Micros, bool) {
 	return standing(own.of(events.UserMuted), own.of(events.UserUnmuted))
 }
 
+// hidesRepins reports whether and since when a hides the re-pins of b.
+func (g *Graph) hidesRepins(a, b string) (events.Micros, bool) {
+	own := g.relations(a, b).by(a)
+	return standing(own.of(events.RepinsHidden), own.of(events.RepinsShown))
+}
+
 // implicit reports whether and since when a follows at least one board of b, whatever else.
 func (g *Graph) implicit(a, b string) (since events.Micros, holds bool) {
 	for _, board := range g.boards {
@@ -165,6 +171,7 @@ func (g *Graph) Board(follower, owner, board string) Follow {
 type Relationship struct {
 	Following, FollowedBy       Follow
 	Blocking, BlockedBy, Muting bool
+	HidingRepins                bool
 }
 
 // Relationship reports everything between a viewer and a user.
@@ -173,5 +180,6 @@ func (g *Graph) Relationship(viewer, user string) Relationship {
 	_, r.Blocking = g.blocks(viewer, user)
 	_, r.BlockedBy = g.blocks(user, viewer)
 	_, r.Muting = g.mutes(viewer, user)
+	_, r.HidingRepins = g.hidesRepins(viewer, user)
 	return r
 }

@@ -20,6 +20,7 @@ import (
 //	10 ann follows bob        20 ann unfollows bob/art      30 bob creates bob/art Pictures
 //	40 bob deletes bob/art    50 bob pins bob/art           60 bob moves bob/art
 //	70 ann blocks bob         80 ann mutes bob              90 ann unmutes bob
+//	70 ann hides bob          80 ann shows bob              (what bob re-pins)
 //	95 ann leaves             99 end old                    99 end *
 //	10 bob pins bob/art p item cid    20 bob moves bob/art p    30 bob unpins p
 //	40 ann likes item         50 ann unlikes item           60 ann plays item         70 score item -5
@@ -146,6 +147,7 @@ func setKind(ev *events.Event, verb, target string) error {
 		"pins": events.PinCreated, "moves": events.PinMoved,
 		"blocks": events.UserBlocked, "unblocks": events.UserUnblocked,
 		"mutes": events.UserMuted, "unmutes": events.UserUnmuted,
+		"hides": events.RepinsHidden, "shows": events.RepinsShown,
 		"follows/": events.BoardFollowed, "unfollows/": events.BoardUnfollowed, "unpins": events.PinDeleted,
 		"likes": events.Liked, "unlikes": events.Unliked, "plays": events.Played,
 		"gets": events.Served, "clears": events.SeenCleared,
@@ -231,8 +233,8 @@ func answer(history []events.Event, q []string) (string, error) {
 		return list(g.Mutuals(q[1], last)), nil
 	case "relationship":
 		r := g.Relationship(q[1], last)
-		return fmt.Sprintf("%s, %s, blocking=%t blocked=%t muting=%t",
-			follow(r.Following), follow(r.FollowedBy), r.Blocking, r.BlockedBy, r.Muting), nil
+		return fmt.Sprintf("%s, %s, blocking=%t blocked=%t muting=%t hiding=%t",
+			follow(r.Following), follow(r.FollowedBy), r.Blocking, r.BlockedBy, r.Muting, r.HidingRepins), nil
 	case "counts":
 		if strings.Contains(last, "/") {
 			return fmt.Sprintf("%+v", g.BoardCounts(owner, board)), nil

@@ -36,6 +36,7 @@ func (c *Creation) describe(d *projections.Description) {
 	d.Time("at", c.Time)
 	d.Name("b", c.Board)
 	d.Field("i", c.Item)
+	d.Flag("repin", c.Repin)
 	if c.RepinPin != "" {
 		d.Field("repin-of", c.RepinPin)
 	}

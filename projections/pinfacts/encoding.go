@@ -18,7 +18,8 @@ const (
 	flags = 2
 )
 
-// append appends a creation. The item is left out where it has the id of the pin.
+// append appends a creation. The item is left out where it has the id of the pin. A re-pin has 1, and the id of the pin that it repeats
+// as far as it is kept; any other pin 0.
 func (c *Creation) append(dst []byte, pin string) []byte {
 	dst = binary.AppendUvarint(dst, uint64(c.Time))
 	dst = fields.AppendText(dst, c.Board)
@@ -27,7 +28,11 @@ func (c *Creation) append(dst []byte, pin string) []byte {
 		item = ""
 	}
 	dst = fields.AppendText(dst, item)
-	dst = fields.AppendText(dst, c.RepinPin)
+	if c.Repin {
+		dst = fields.AppendText(append(dst, 1), c.RepinPin)
+	} else {
+		dst = append(dst, 0)
+	}
 	return fields.AppendText(dst, string(c.Attributes))
 }
 
@@ -61,7 +66,13 @@ func readCreation(r *fields.Reader, pin string) *Creation {
 	if c.Item == "" {
 		c.Item = pin
 	}
-	c.RepinPin = r.Text()
+	switch r.Uvarint() {
+	case 0:
+	case 1:
+		c.Repin, c.RepinPin = true, r.Text()
+	default:
+		r.Bad = true
+	}
 	if b := r.Bytes(); len(b) > 0 {
 		c.Attributes = bytes.Clone(b)
 	}

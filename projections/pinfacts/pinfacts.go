@@ -24,7 +24,9 @@ import (
 type Creation struct {
 	Time        events.Micros
 	Board, Item string
-	// RepinPin is the id of the pin that it re-pins; empty means none. It is kept of history only, where it decides which of two
+	// Repin: it names the pin that it repeats.
+	Repin bool
+	// RepinPin is the id of that pin; empty means that it is not kept. It is kept of history only, where it decides which of two
 	// at one time is first. Whose pin it is, is not kept: nothing of what a user has may name another.
 	RepinPin   string
 	Attributes []byte
@@ -32,7 +34,7 @@ type Creation struct {
 
 // CreationOf returns what an event of kind pin_created says.
 func CreationOf(ev *events.Event) *Creation {
-	c := &Creation{Time: ev.Time, Board: ev.Board, Item: ev.Item, Attributes: ev.Attributes}
+	c := &Creation{Time: ev.Time, Board: ev.Board, Item: ev.Item, Repin: ev.RepinPin != "", Attributes: ev.Attributes}
 	if ev.Backfill {
 		c.RepinPin = ev.RepinPin
 	}

@@ -14,12 +14,17 @@ import (
 func drawRow(t *rapid.T) Row {
 	boards := rapid.SampledFrom([]string{"", "a", "9"})
 	creation := func(at events.Micros) *Creation {
-		return &Creation{Time: at, Board: boards.Draw(t, "board"), Item: rapid.SampledFrom([]string{"p", "i"}).Draw(t, "item")}
+		return &Creation{
+			Time: at, Board: boards.Draw(t, "board"), Item: rapid.SampledFrom([]string{"p", "i"}).Draw(t, "item"),
+			Repin: rapid.Bool().Draw(t, "re-pin"),
+		}
 	}
 	var r Row
 	if rapid.Bool().Draw(t, "history") {
 		r.History = creation(1)
-		r.History.RepinPin = "q"
+		if r.History.Repin {
+			r.History.RepinPin = "q"
+		}
 	}
 	for i := range rapid.IntRange(0, 8).Draw(t, "facts") {
 		f := Fact{Kind: rapid.SampledFrom([]Kind{Created, Moved, BoardGone}).Draw(t, "kind"), At: events.Micros(10 + 2*i)}
@@ -68,7 +73,8 @@ func TestSettle(t *testing.T) {
 		if (before.Made == nil) != (after.Made == nil) || before.Board != after.Board || len(r.Live) > 2 || r.History != nil {
 			t.Fatalf("%+v was settled as %+v", before, r)
 		}
-		if after.Made != nil && (after.Made.Item != before.Made.Item || after.Made.Time != before.Made.Time || after.Made.RepinPin != "") {
+		if after.Made != nil && (after.Made.Item != before.Made.Item || after.Made.Time != before.Made.Time ||
+			after.Made.Repin != before.Made.Repin || after.Made.RepinPin != "") {
 			t.Fatalf("%+v was settled as %+v", before.Made, after.Made)
 		}
 	})

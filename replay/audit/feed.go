@@ -31,7 +31,7 @@ func (p place) compare(o place) int {
 }
 
 // feed compares the feed of a reader with its definition: all living pins on the boards that the reader follows by the
-// graph, less those of whom the reader mutes, newest first (I8).
+// graph, less those of whom the reader mutes and the re-pins of whom the reader hides them, newest first (I8).
 func (a *Audit) feed(ctx context.Context, reader string) error {
 	want, err := a.defined(ctx, reader)
 	if err != nil {
@@ -88,7 +88,9 @@ func (a *Audit) defined(ctx context.Context, reader string) ([]place, error) {
 		if err != nil || relation.Muting || relation.Blocking || relation.BlockedBy {
 			return err
 		}
-		all, err = a.outbox(ctx, all, owner, board, excluded, cut)
+		all, err = a.outbox(ctx, all, owner, board, cut, func(p *inbox.Pin) bool {
+			return !(relation.HidingRepins && p.Repin) && (board != nil || !excluded[[2]string{owner, p.Board}])
+		})
 		if err != nil || a.limits.Feed == 0 || len(all) < 4*a.limits.Feed {
 			return errors.Join(err, a.rest(ctx))
 		}
@@ -123,9 +125,9 @@ func (a *Audit) newest(all []place) []place {
 // outboxRows is how many pins of an outbox are read first: of most of many outboxes the newest are too old already.
 const outboxRows = 8
 
-// outbox appends the newest pins of an owner or a board, but older ones than the cut.
+// outbox appends the newest pins of an owner or a board that are shown, but older ones than the cut.
 func (a *Audit) outbox(
-	ctx context.Context, dst []place, owner string, board *string, excluded map[[2]string]bool, cut events.Micros,
+	ctx context.Context, dst []place, owner string, board *string, cut events.Micros, shown func(*inbox.Pin) bool,
 ) ([]place, error) {
 	var after inbox.Mark
 	size := pageRows
@@ -142,7 +144,7 @@ func (a *Audit) outbox(
 			if p.Created < cut {
 				return dst, nil
 			}
-			if board != nil || !excluded[[2]string{owner, p.Board}] {
+			if shown(p) {
 				dst = append(dst, place{p.Created, p.Owner, p.ID, p.Board})
 				n++
 			}

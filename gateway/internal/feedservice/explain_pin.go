@@ -110,6 +110,7 @@ var absences = []struct {
 	{inbox.Blocked, skeinv1.AbsenceReason_ABSENCE_REASON_BLOCKED},
 	{inbox.NotRanked, skeinv1.AbsenceReason_ABSENCE_REASON_NOT_RANKED},
 	{inbox.ItemShown, skeinv1.AbsenceReason_ABSENCE_REASON_ITEM_SHOWN},
+	{inbox.RepinsHidden, skeinv1.AbsenceReason_ABSENCE_REASON_REPINS_HIDDEN},
 }
 
 var deliveries = map[inbox.Delivery]skeinv1.PinDelivery{

@@ -23,7 +23,8 @@ const (
 	ofSeen = events.KindSet(1<<events.Played | 1<<events.Served | 1<<events.SeenCleared)
 	// ofRelations change what is between the reader and another user.
 	ofRelations = events.KindSet(1<<events.UserFollowed | 1<<events.UserUnfollowed | 1<<events.BoardFollowed | 1<<events.BoardUnfollowed |
-		1<<events.UserBlocked | 1<<events.UserUnblocked | 1<<events.UserMuted | 1<<events.UserUnmuted)
+		1<<events.UserBlocked | 1<<events.UserUnblocked | 1<<events.UserMuted | 1<<events.UserUnmuted | 1<<events.RepinsHidden |
+		1<<events.RepinsShown)
 	// ofBlocks change it for both users.
 	ofBlocks = events.KindSet(1<<events.UserBlocked | 1<<events.UserUnblocked)
 	// ofOwners change the pins or boards of an owner.

@@ -41,7 +41,7 @@ func (s *Service) BatchGetRelationships(
 			UserId:     user,
 			Following:  FollowKinds[rel.Following.Kind],
 			FollowedBy: FollowKinds[rel.FollowedBy.Kind],
-			Blocking:   rel.Blocking, BlockedBy: rel.BlockedBy, Muting: rel.Muting,
+			Blocking:   rel.Blocking, BlockedBy: rel.BlockedBy, Muting: rel.Muting, HidingRepins: rel.HidingRepins,
 		}
 		if rel.Following.Kind != graph.None {
 			res.Relationships[i].FollowTime = times.Of(rel.Following.Since)

@@ -10,7 +10,7 @@ import (
 var feedWeights = []weight{
 	{events.PinCreated, 26, true},
 	{events.UserFollowed, 10, true},
-	{events.BoardFollowed, 9, true},
+	{events.BoardFollowed, 11, true},
 	{events.ReaderActive, 7, false},
 	{events.PinMoved, 7, false},
 	{events.PinDeleted, 5, false},
@@ -26,6 +26,8 @@ var feedWeights = []weight{
 	{events.UserUnblocked, 3, false},
 	{events.UserMuted, 3, false},
 	{events.UserUnmuted, 2, false},
+	{events.RepinsHidden, 4, false},
+	{events.RepinsShown, 2, false},
 	{events.UserDeleted, 1, false},
 	{events.BackfillClosed, 1, false},
 }
@@ -121,6 +123,8 @@ func (w world) more(d dice, s *step) {
 	switch {
 	case s.event.Kind == events.PinCreated && d.roll(30, "burst") == 29:
 		w.burst(d, s)
+	case s.event.Kind == events.PinCreated && !s.event.Backfill && d.roll(20, "revival") == 19:
+		w.revival(d, s)
 	case s.event.Kind == events.PinMoved && d.roll(8, "story") == 7:
 		w.story(d, s)
 	}
@@ -146,6 +150,21 @@ func (w world) burst(d dice, s *step) {
 			encode(ev)
 		}
 		s.more = append(s.more, more)
+	}
+}
+
+// revival creates a pin again, which changes nothing until history says that it began on a board that was deleted in between.
+func (w world) revival(d dice, s *step) {
+	gone := boardIDs[0]
+	if s.event.Board == gone {
+		gone = boardIDs[1]
+	}
+	again, late := step{event: s.event, pause: 1}, step{event: s.event, pause: 1}
+	again.event.Item, late.event.Board = w.item(d), gone
+	w.backfill(d, &late)
+	deleted := step{event: events.Event{Kind: events.BoardDeleted, User: s.event.User, Board: gone}, pause: 1}
+	if !w.without.Has(events.BoardDeleted) {
+		s.more = append(s.more, deleted, again, late)
 	}
 }
 

@@ -54,6 +54,8 @@ var weights = []weight{
 	{events.UserUnblocked, 5, false},
 	{events.UserMuted, 4, false},
 	{events.UserUnmuted, 3, false},
+	{events.RepinsHidden, 2, false},
+	{events.RepinsShown, 2, false},
 	{events.PinCreated, 4, false},
 	{events.PinMoved, 2, false},
 	{events.PinDeleted, 1, false},

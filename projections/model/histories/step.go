@@ -86,7 +86,7 @@ func (w world) event(d dice) events.Event {
 	}
 	switch ev.Kind {
 	case events.UserFollowed, events.UserUnfollowed, events.UserBlocked, events.UserUnblocked,
-		events.UserMuted, events.UserUnmuted:
+		events.UserMuted, events.UserUnmuted, events.RepinsHidden, events.RepinsShown:
 		ev.User, ev.Peer = w.two(d)
 	case events.BoardFollowed, events.BoardUnfollowed:
 		ev.User, ev.Peer = w.two(d)

@@ -244,6 +244,8 @@ type Event struct {
 	//	*Event_SeenCleared
 	//	*Event_ItemScored
 	//	*Event_BackfillClosed
+	//	*Event_RepinsHidden
+	//	*Event_RepinsShown
 	Kind          isEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -512,6 +514,24 @@ func (x *Event) GetBackfillClosed() *BackfillClosed {
 	return nil
 }
 
+func (x *Event) GetRepinsHidden() *RepinsHidden {
+	if x != nil {
+		if x, ok := x.Kind.(*Event_RepinsHidden); ok {
+			return x.RepinsHidden
+		}
+	}
+	return nil
+}
+
+func (x *Event) GetRepinsShown() *RepinsShown {
+	if x != nil {
+		if x, ok := x.Kind.(*Event_RepinsShown); ok {
+			return x.RepinsShown
+		}
+	}
+	return nil
+}
+
 type isEvent_Kind interface {
 	isEvent_Kind()
 }
@@ -627,6 +647,16 @@ type Event_BackfillClosed struct {
 	BackfillClosed *BackfillClosed `protobuf:"bytes,31,opt,name=backfill_closed,json=backfillClosed,proto3,oneof"`
 }
 
+type Event_RepinsHidden struct {
+	// A user hides the re-pins of another from the own feed, without unfollowing. May be backfilled.
+	RepinsHidden *RepinsHidden `protobuf:"bytes,32,opt,name=repins_hidden,json=repinsHidden,proto3,oneof"`
+}
+
+type Event_RepinsShown struct {
+	// The re-pins of another are no longer hidden.
+	RepinsShown *RepinsShown `protobuf:"bytes,33,opt,name=repins_shown,json=repinsShown,proto3,oneof"`
+}
+
 func (*Event_UserFollowed) isEvent_Kind() {}
 
 func (*Event_UserUnfollowed) isEvent_Kind() {}
@@ -670,6 +700,10 @@ func (*Event_SeenCleared) isEvent_Kind() {}
 func (*Event_ItemScored) isEvent_Kind() {}
 
 func (*Event_BackfillClosed) isEvent_Kind() {}
+
+func (*Event_RepinsHidden) isEvent_Kind() {}
+
+func (*Event_RepinsShown) isEvent_Kind() {}
 
 // A follow of a user.
 type UserFollowed struct {
@@ -1395,6 +1429,116 @@ func (x *UserUnmuted) GetTargetUserId() string {
 	return ""
 }
 
+// The hiding of what a user re-pins.
+type RepinsHidden struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who hides re-pins. The acting user.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// Whose re-pins are hidden; not user_id.
+	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepinsHidden) Reset() {
+	*x = RepinsHidden{}
+	mi := &file_skein_v1_event_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepinsHidden) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepinsHidden) ProtoMessage() {}
+
+func (x *RepinsHidden) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_event_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepinsHidden.ProtoReflect.Descriptor instead.
+func (*RepinsHidden) Descriptor() ([]byte, []int) {
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RepinsHidden) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *RepinsHidden) GetTargetUserId() string {
+	if x != nil {
+		return x.TargetUserId
+	}
+	return ""
+}
+
+// The end of the hiding of what a user re-pins.
+type RepinsShown struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who hid re-pins. The acting user.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// Whose re-pins were hidden; not user_id.
+	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepinsShown) Reset() {
+	*x = RepinsShown{}
+	mi := &file_skein_v1_event_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepinsShown) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepinsShown) ProtoMessage() {}
+
+func (x *RepinsShown) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_event_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepinsShown.ProtoReflect.Descriptor instead.
+func (*RepinsShown) Descriptor() ([]byte, []int) {
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RepinsShown) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *RepinsShown) GetTargetUserId() string {
+	if x != nil {
+		return x.TargetUserId
+	}
+	return ""
+}
+
 // The end of a user.
 type UserDeleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1406,7 +1550,7 @@ type UserDeleted struct {
 
 func (x *UserDeleted) Reset() {
 	*x = UserDeleted{}
-	mi := &file_skein_v1_event_proto_msgTypes[17]
+	mi := &file_skein_v1_event_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +1562,7 @@ func (x *UserDeleted) String() string {
 func (*UserDeleted) ProtoMessage() {}
 
 func (x *UserDeleted) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[17]
+	mi := &file_skein_v1_event_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +1575,7 @@ func (x *UserDeleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserDeleted.ProtoReflect.Descriptor instead.
 func (*UserDeleted) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{17}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *UserDeleted) GetUserId() string {
@@ -1452,7 +1596,7 @@ type ReaderActive struct {
 
 func (x *ReaderActive) Reset() {
 	*x = ReaderActive{}
-	mi := &file_skein_v1_event_proto_msgTypes[18]
+	mi := &file_skein_v1_event_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1608,7 @@ func (x *ReaderActive) String() string {
 func (*ReaderActive) ProtoMessage() {}
 
 func (x *ReaderActive) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[18]
+	mi := &file_skein_v1_event_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1621,7 @@ func (x *ReaderActive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReaderActive.ProtoReflect.Descriptor instead.
 func (*ReaderActive) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{18}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReaderActive) GetUserId() string {
@@ -1500,7 +1644,7 @@ type Liked struct {
 
 func (x *Liked) Reset() {
 	*x = Liked{}
-	mi := &file_skein_v1_event_proto_msgTypes[19]
+	mi := &file_skein_v1_event_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +1656,7 @@ func (x *Liked) String() string {
 func (*Liked) ProtoMessage() {}
 
 func (x *Liked) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[19]
+	mi := &file_skein_v1_event_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +1669,7 @@ func (x *Liked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Liked.ProtoReflect.Descriptor instead.
 func (*Liked) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{19}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Liked) GetUserId() string {
@@ -1555,7 +1699,7 @@ type Unliked struct {
 
 func (x *Unliked) Reset() {
 	*x = Unliked{}
-	mi := &file_skein_v1_event_proto_msgTypes[20]
+	mi := &file_skein_v1_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1711,7 @@ func (x *Unliked) String() string {
 func (*Unliked) ProtoMessage() {}
 
 func (x *Unliked) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[20]
+	mi := &file_skein_v1_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1724,7 @@ func (x *Unliked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unliked.ProtoReflect.Descriptor instead.
 func (*Unliked) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{20}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Unliked) GetUserId() string {
@@ -1610,7 +1754,7 @@ type Played struct {
 
 func (x *Played) Reset() {
 	*x = Played{}
-	mi := &file_skein_v1_event_proto_msgTypes[21]
+	mi := &file_skein_v1_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +1766,7 @@ func (x *Played) String() string {
 func (*Played) ProtoMessage() {}
 
 func (x *Played) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[21]
+	mi := &file_skein_v1_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +1779,7 @@ func (x *Played) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Played.ProtoReflect.Descriptor instead.
 func (*Played) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{21}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Played) GetUserId() string {
@@ -1665,7 +1809,7 @@ type Served struct {
 
 func (x *Served) Reset() {
 	*x = Served{}
-	mi := &file_skein_v1_event_proto_msgTypes[22]
+	mi := &file_skein_v1_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1821,7 @@ func (x *Served) String() string {
 func (*Served) ProtoMessage() {}
 
 func (x *Served) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[22]
+	mi := &file_skein_v1_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1834,7 @@ func (x *Served) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Served.ProtoReflect.Descriptor instead.
 func (*Served) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{22}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Served) GetUserId() string {
@@ -1718,7 +1862,7 @@ type SeenCleared struct {
 
 func (x *SeenCleared) Reset() {
 	*x = SeenCleared{}
-	mi := &file_skein_v1_event_proto_msgTypes[23]
+	mi := &file_skein_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +1874,7 @@ func (x *SeenCleared) String() string {
 func (*SeenCleared) ProtoMessage() {}
 
 func (x *SeenCleared) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[23]
+	mi := &file_skein_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +1887,7 @@ func (x *SeenCleared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeenCleared.ProtoReflect.Descriptor instead.
 func (*SeenCleared) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SeenCleared) GetUserId() string {
@@ -1767,7 +1911,7 @@ type ItemScored struct {
 
 func (x *ItemScored) Reset() {
 	*x = ItemScored{}
-	mi := &file_skein_v1_event_proto_msgTypes[24]
+	mi := &file_skein_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1923,7 @@ func (x *ItemScored) String() string {
 func (*ItemScored) ProtoMessage() {}
 
 func (x *ItemScored) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[24]
+	mi := &file_skein_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1936,7 @@ func (x *ItemScored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemScored.ProtoReflect.Descriptor instead.
 func (*ItemScored) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ItemScored) GetItemId() string {
@@ -1820,7 +1964,7 @@ type BackfillClosed struct {
 
 func (x *BackfillClosed) Reset() {
 	*x = BackfillClosed{}
-	mi := &file_skein_v1_event_proto_msgTypes[25]
+	mi := &file_skein_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +1976,7 @@ func (x *BackfillClosed) String() string {
 func (*BackfillClosed) ProtoMessage() {}
 
 func (x *BackfillClosed) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[25]
+	mi := &file_skein_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +1989,7 @@ func (x *BackfillClosed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillClosed.ProtoReflect.Descriptor instead.
 func (*BackfillClosed) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BackfillClosed) GetSource() string {
@@ -1873,7 +2017,7 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"EventBatch\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05kinds\x18\x02 \x01(\x06R\x05kinds\x124\n" +
-	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\xb6\v\n" +
+	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\xb1\f\n" +
 	"\x05Event\x12\"\n" +
 	"\bevent_id\x18\x01 \x01(\tB\a\xbaH\x04r\x02(@R\aeventId\x12;\n" +
 	"\voccurred_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
@@ -1906,7 +2050,9 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\fseen_cleared\x18\x1d \x01(\v2\x15.skein.v1.SeenClearedH\x00R\vseenCleared\x127\n" +
 	"\vitem_scored\x18\x1e \x01(\v2\x14.skein.v1.ItemScoredH\x00R\n" +
 	"itemScored\x12C\n" +
-	"\x0fbackfill_closed\x18\x1f \x01(\v2\x18.skein.v1.BackfillClosedH\x00R\x0ebackfillClosedB\r\n" +
+	"\x0fbackfill_closed\x18\x1f \x01(\v2\x18.skein.v1.BackfillClosedH\x00R\x0ebackfillClosed\x12=\n" +
+	"\rrepins_hidden\x18  \x01(\v2\x16.skein.v1.RepinsHiddenH\x00R\frepinsHidden\x12:\n" +
+	"\frepins_shown\x18! \x01(\v2\x15.skein.v1.RepinsShownH\x00R\vrepinsShownB\r\n" +
 	"\x04kind\x12\x05\xbaH\x02\b\x01\"e\n" +
 	"\fUserFollowed\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
@@ -1965,6 +2111,16 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
 	"\x0etarget_user_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"e\n" +
+	"\fRepinsHidden\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
+	"\x0etarget_user_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"d\n" +
+	"\vRepinsShown\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x120\n" +
+	"\x0etarget_user_id\x18\x02 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\ftargetUserId\"2\n" +
 	"\vUserDeleted\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
@@ -2014,7 +2170,7 @@ func file_skein_v1_event_proto_rawDescGZIP() []byte {
 	return file_skein_v1_event_proto_rawDescData
 }
 
-var file_skein_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_skein_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_skein_v1_event_proto_goTypes = []any{
 	(*Board)(nil),                 // 0: skein.v1.Board
 	(*Pin)(nil),                   // 1: skein.v1.Pin
@@ -2033,20 +2189,22 @@ var file_skein_v1_event_proto_goTypes = []any{
 	(*UserUnblocked)(nil),         // 14: skein.v1.UserUnblocked
 	(*UserMuted)(nil),             // 15: skein.v1.UserMuted
 	(*UserUnmuted)(nil),           // 16: skein.v1.UserUnmuted
-	(*UserDeleted)(nil),           // 17: skein.v1.UserDeleted
-	(*ReaderActive)(nil),          // 18: skein.v1.ReaderActive
-	(*Liked)(nil),                 // 19: skein.v1.Liked
-	(*Unliked)(nil),               // 20: skein.v1.Unliked
-	(*Played)(nil),                // 21: skein.v1.Played
-	(*Served)(nil),                // 22: skein.v1.Served
-	(*SeenCleared)(nil),           // 23: skein.v1.SeenCleared
-	(*ItemScored)(nil),            // 24: skein.v1.ItemScored
-	(*BackfillClosed)(nil),        // 25: skein.v1.BackfillClosed
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
+	(*RepinsHidden)(nil),          // 17: skein.v1.RepinsHidden
+	(*RepinsShown)(nil),           // 18: skein.v1.RepinsShown
+	(*UserDeleted)(nil),           // 19: skein.v1.UserDeleted
+	(*ReaderActive)(nil),          // 20: skein.v1.ReaderActive
+	(*Liked)(nil),                 // 21: skein.v1.Liked
+	(*Unliked)(nil),               // 22: skein.v1.Unliked
+	(*Played)(nil),                // 23: skein.v1.Played
+	(*Served)(nil),                // 24: skein.v1.Served
+	(*SeenCleared)(nil),           // 25: skein.v1.SeenCleared
+	(*ItemScored)(nil),            // 26: skein.v1.ItemScored
+	(*BackfillClosed)(nil),        // 27: skein.v1.BackfillClosed
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
 }
 var file_skein_v1_event_proto_depIdxs = []int32{
 	3,  // 0: skein.v1.EventBatch.events:type_name -> skein.v1.Event
-	26, // 1: skein.v1.Event.occurred_at:type_name -> google.protobuf.Timestamp
+	28, // 1: skein.v1.Event.occurred_at:type_name -> google.protobuf.Timestamp
 	4,  // 2: skein.v1.Event.user_followed:type_name -> skein.v1.UserFollowed
 	5,  // 3: skein.v1.Event.user_unfollowed:type_name -> skein.v1.UserUnfollowed
 	6,  // 4: skein.v1.Event.board_followed:type_name -> skein.v1.BoardFollowed
@@ -2060,28 +2218,30 @@ var file_skein_v1_event_proto_depIdxs = []int32{
 	14, // 12: skein.v1.Event.user_unblocked:type_name -> skein.v1.UserUnblocked
 	15, // 13: skein.v1.Event.user_muted:type_name -> skein.v1.UserMuted
 	16, // 14: skein.v1.Event.user_unmuted:type_name -> skein.v1.UserUnmuted
-	17, // 15: skein.v1.Event.user_deleted:type_name -> skein.v1.UserDeleted
-	18, // 16: skein.v1.Event.reader_active:type_name -> skein.v1.ReaderActive
-	19, // 17: skein.v1.Event.liked:type_name -> skein.v1.Liked
-	20, // 18: skein.v1.Event.unliked:type_name -> skein.v1.Unliked
-	21, // 19: skein.v1.Event.played:type_name -> skein.v1.Played
-	22, // 20: skein.v1.Event.served:type_name -> skein.v1.Served
-	23, // 21: skein.v1.Event.seen_cleared:type_name -> skein.v1.SeenCleared
-	24, // 22: skein.v1.Event.item_scored:type_name -> skein.v1.ItemScored
-	25, // 23: skein.v1.Event.backfill_closed:type_name -> skein.v1.BackfillClosed
-	0,  // 24: skein.v1.BoardFollowed.board:type_name -> skein.v1.Board
-	0,  // 25: skein.v1.BoardUnfollowed.board:type_name -> skein.v1.Board
-	0,  // 26: skein.v1.BoardCreated.board:type_name -> skein.v1.Board
-	0,  // 27: skein.v1.BoardDeleted.board:type_name -> skein.v1.Board
-	1,  // 28: skein.v1.PinCreated.pin:type_name -> skein.v1.Pin
-	1,  // 29: skein.v1.PinCreated.repin_of:type_name -> skein.v1.Pin
-	1,  // 30: skein.v1.PinMoved.pin:type_name -> skein.v1.Pin
-	1,  // 31: skein.v1.PinDeleted.pin:type_name -> skein.v1.Pin
-	32, // [32:32] is the sub-list for method output_type
-	32, // [32:32] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	19, // 15: skein.v1.Event.user_deleted:type_name -> skein.v1.UserDeleted
+	20, // 16: skein.v1.Event.reader_active:type_name -> skein.v1.ReaderActive
+	21, // 17: skein.v1.Event.liked:type_name -> skein.v1.Liked
+	22, // 18: skein.v1.Event.unliked:type_name -> skein.v1.Unliked
+	23, // 19: skein.v1.Event.played:type_name -> skein.v1.Played
+	24, // 20: skein.v1.Event.served:type_name -> skein.v1.Served
+	25, // 21: skein.v1.Event.seen_cleared:type_name -> skein.v1.SeenCleared
+	26, // 22: skein.v1.Event.item_scored:type_name -> skein.v1.ItemScored
+	27, // 23: skein.v1.Event.backfill_closed:type_name -> skein.v1.BackfillClosed
+	17, // 24: skein.v1.Event.repins_hidden:type_name -> skein.v1.RepinsHidden
+	18, // 25: skein.v1.Event.repins_shown:type_name -> skein.v1.RepinsShown
+	0,  // 26: skein.v1.BoardFollowed.board:type_name -> skein.v1.Board
+	0,  // 27: skein.v1.BoardUnfollowed.board:type_name -> skein.v1.Board
+	0,  // 28: skein.v1.BoardCreated.board:type_name -> skein.v1.Board
+	0,  // 29: skein.v1.BoardDeleted.board:type_name -> skein.v1.Board
+	1,  // 30: skein.v1.PinCreated.pin:type_name -> skein.v1.Pin
+	1,  // 31: skein.v1.PinCreated.repin_of:type_name -> skein.v1.Pin
+	1,  // 32: skein.v1.PinMoved.pin:type_name -> skein.v1.Pin
+	1,  // 33: skein.v1.PinDeleted.pin:type_name -> skein.v1.Pin
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_event_proto_init() }
@@ -2112,6 +2272,8 @@ func file_skein_v1_event_proto_init() {
 		(*Event_SeenCleared)(nil),
 		(*Event_ItemScored)(nil),
 		(*Event_BackfillClosed)(nil),
+		(*Event_RepinsHidden)(nil),
+		(*Event_RepinsShown)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2119,7 +2281,7 @@ func file_skein_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_event_proto_rawDesc), len(file_skein_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

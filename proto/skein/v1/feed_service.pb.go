@@ -159,10 +159,12 @@ const (
 	// With hide_seen and without ignore_served: the item is among the last 100 that were served to the reader.
 	AbsenceReason_ABSENCE_REASON_SERVED AbsenceReason = 8
 	// In the order TRENDING: the pin is not among the newest of the feed that are ranked (--feed-keep), or came after the position of
-	// the scores. Given only if none of the reasons above holds.
+	// the scores. Given only if no other reason holds but ITEM_SHOWN.
 	AbsenceReason_ABSENCE_REASON_NOT_RANKED AbsenceReason = 9
 	// With one_per_item: another pin of the item comes first. Given only if no other reason holds but NOT_RANKED.
 	AbsenceReason_ABSENCE_REASON_ITEM_SHOWN AbsenceReason = 10
+	// The pin is a re-pin, and the reader hides the re-pins of its owner.
+	AbsenceReason_ABSENCE_REASON_REPINS_HIDDEN AbsenceReason = 11
 )
 
 // Enum value maps for AbsenceReason.
@@ -179,6 +181,7 @@ var (
 		8:  "ABSENCE_REASON_SERVED",
 		9:  "ABSENCE_REASON_NOT_RANKED",
 		10: "ABSENCE_REASON_ITEM_SHOWN",
+		11: "ABSENCE_REASON_REPINS_HIDDEN",
 	}
 	AbsenceReason_value = map[string]int32{
 		"ABSENCE_REASON_UNSPECIFIED":    0,
@@ -192,6 +195,7 @@ var (
 		"ABSENCE_REASON_SERVED":         8,
 		"ABSENCE_REASON_NOT_RANKED":     9,
 		"ABSENCE_REASON_ITEM_SHOWN":     10,
+		"ABSENCE_REASON_REPINS_HIDDEN":  11,
 	}
 )
 
@@ -2296,7 +2300,7 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x1dFEED_COMPLETENESS_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aFEED_COMPLETENESS_COMPLETE\x10\x01\x12 \n" +
 	"\x1cFEED_COMPLETENESS_REBUILDING\x10\x02\x12&\n" +
-	"\"FEED_COMPLETENESS_SEEN_UNAVAILABLE\x10\x03*\xde\x02\n" +
+	"\"FEED_COMPLETENESS_SEEN_UNAVAILABLE\x10\x03*\x80\x03\n" +
 	"\rAbsenceReason\x12\x1e\n" +
 	"\x1aABSENCE_REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19ABSENCE_REASON_NOT_LIVING\x10\x01\x12\x1a\n" +
@@ -2309,7 +2313,8 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\x15ABSENCE_REASON_SERVED\x10\b\x12\x1d\n" +
 	"\x19ABSENCE_REASON_NOT_RANKED\x10\t\x12\x1d\n" +
 	"\x19ABSENCE_REASON_ITEM_SHOWN\x10\n" +
-	"*{\n" +
+	"\x12 \n" +
+	"\x1cABSENCE_REASON_REPINS_HIDDEN\x10\v*{\n" +
 	"\vPinDelivery\x12\x1c\n" +
 	"\x18PIN_DELIVERY_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13PIN_DELIVERY_PUSHED\x10\x01\x12\x17\n" +

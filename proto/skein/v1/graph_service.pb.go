@@ -741,7 +741,9 @@ type Relationship struct {
 	// Whether the viewer mutes the user.
 	Muting bool `protobuf:"varint,6,opt,name=muting,proto3" json:"muting,omitempty"`
 	// Since when the viewer follows the user; absent when not at all.
-	FollowTime    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=follow_time,json=followTime,proto3" json:"follow_time,omitempty"`
+	FollowTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=follow_time,json=followTime,proto3" json:"follow_time,omitempty"`
+	// Whether the viewer hides the re-pins of the user.
+	HidingRepins  bool `protobuf:"varint,8,opt,name=hiding_repins,json=hidingRepins,proto3" json:"hiding_repins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -823,6 +825,13 @@ func (x *Relationship) GetFollowTime() *timestamppb.Timestamp {
 		return x.FollowTime
 	}
 	return nil
+}
+
+func (x *Relationship) GetHidingRepins() bool {
+	if x != nil {
+		return x.HidingRepins
+	}
+	return false
 }
 
 // A call of ListFollowing.
@@ -2906,7 +2915,7 @@ const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"\bat_least\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"y\n" +
 	"\x1dBatchGetRelationshipsResponse\x12<\n" +
 	"\rrelationships\x18\x01 \x03(\v2\x16.skein.v1.RelationshipR\rrelationships\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\tR\bposition\"\xa2\x02\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\"\xc7\x02\n" +
 	"\fRelationship\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x122\n" +
 	"\tfollowing\x18\x02 \x01(\x0e2\x14.skein.v1.FollowKindR\tfollowing\x125\n" +
@@ -2917,7 +2926,8 @@ const file_skein_v1_graph_service_proto_rawDesc = "" +
 	"blocked_by\x18\x05 \x01(\bR\tblockedBy\x12\x16\n" +
 	"\x06muting\x18\x06 \x01(\bR\x06muting\x12;\n" +
 	"\vfollow_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"followTime\"\xf3\x01\n" +
+	"followTime\x12#\n" +
+	"\rhiding_repins\x18\b \x01(\bR\fhidingRepins\"\xf3\x01\n" +
 	"\x14ListFollowingRequest\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x129\n" +

@@ -100,6 +100,7 @@ func (w *World) event() events.Event {
 		{2, events.UserBlocked},
 		{1, events.UserUnblocked},
 		{2, events.UserMuted},
+		{2, events.RepinsHidden},
 		{10, events.ReaderActive},
 		{6, events.Liked},
 		{2, events.Unliked},
@@ -151,7 +152,7 @@ func (w *World) fill(ev *events.Event) {
 	case events.Served:
 		ev.Items = []string{w.item(), w.item()}
 	case events.UserFollowed, events.UserUnfollowed, events.UserBlocked, events.UserUnblocked, events.UserMuted,
-		events.UserUnmuted:
+		events.UserUnmuted, events.RepinsHidden:
 		ev.Peer = peer
 	}
 }
