@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/wait"
 )
 
@@ -13,10 +14,33 @@ import (
 type Progress struct {
 	done, total atomic.Uint64
 	unit        atomic.Pointer[string]
+	ahead       atomic.Int64
+	more        atomic.Bool
+
+	events, bytes             atomic.Uint64
+	partitions, allPartitions atomic.Uint32
 }
 
-// Start names the unit of the work, "envelopes", "rows" or "bytes", and how much there is in all, as far as known; 0 means
-// unknown. What was done before counts no more.
+// LogSize is how much there is to read of a log, for the time that it takes: envelopes differ too much in size.
+type LogSize struct {
+	// Events are those of Kinds; 0 means not known.
+	Events uint64
+	Kinds  events.KindSet
+	// Bytes are those of all envelopes; 0 means not known.
+	Bytes uint64
+}
+
+// Build is how far the build of a store is: events and bytes of the log that were read for it, and how many of its partitions are
+// folded.
+type Build struct {
+	Events        uint64 `json:"events"`
+	Bytes         uint64 `json:"bytes"`
+	Partitions    uint32 `json:"partitions"`
+	AllPartitions uint32 `json:"all_partitions"`
+}
+
+// Start names the unit of a stage of the work, "envelopes", "rows" or "bytes", and how much there is in all, as far as known; 0 means
+// unknown. What was done before counts no more, and nothing is known to come after it.
 func (p *Progress) Start(unit string, total uint64) {
 	if p == nil {
 		return
@@ -24,6 +48,66 @@ func (p *Progress) Start(unit string, total uint64) {
 	p.unit.Store(&unit)
 	p.done.Store(0)
 	p.total.Store(total)
+	p.ahead.Store(0)
+}
+
+// Unknown is the time that work takes of which nothing is known.
+const Unknown time.Duration = -1
+
+// Ahead notes how long the stages take that come after this one; [Unknown] is allowed.
+func (p *Progress) Ahead(d time.Duration) {
+	if p != nil {
+		p.ahead.Store(int64(d))
+	}
+}
+
+// More notes whether, after these stages, others follow of which nothing is known.
+func (p *Progress) More(more bool) {
+	if p != nil {
+		p.more.Store(more)
+	}
+}
+
+// Left returns how long the stages after this one take, or [Unknown].
+func (p *Progress) Left() time.Duration {
+	if p == nil || p.more.Load() {
+		return Unknown
+	}
+	return time.Duration(p.ahead.Load())
+}
+
+// StartBuild notes that the build of a store of so many partitions begins.
+func (p *Progress) StartBuild(partitions int) {
+	if p == nil {
+		return
+	}
+	p.events.Store(0)
+	p.bytes.Store(0)
+	p.partitions.Store(0)
+	p.allPartitions.Store(uint32(partitions))
+}
+
+// Read notes that so many more events and bytes of the log were read.
+func (p *Progress) Read(events, bytes int) {
+	if p != nil {
+		p.events.Add(uint64(events))
+		p.bytes.Add(uint64(bytes))
+	}
+}
+
+// Folded notes that one more partition is folded.
+func (p *Progress) Folded() {
+	if p != nil {
+		p.partitions.Add(1)
+	}
+}
+
+// Build returns how far a build is; zero means there is none.
+func (p *Progress) Build() Build {
+	if p == nil {
+		return Build{}
+	}
+	return Build{p.events.Load(), p.bytes.Load(), p.partitions.Load(), p.allPartitions.Load()}
 }
 
 // Add notes that so many more units are done.

@@ -33,6 +33,9 @@ type Options struct {
 	// Around is called for every partition, from several goroutines, with how many events it has and what folds them. It may wait, and
 	// its error ends the build; nil means nothing is around.
 	Around func(ctx context.Context, events int64, fold func() error) error
+	// Merging is called before every few thousand rows of the merge, with how many of all rows are merged. It may wait, and its error
+	// ends the build; nil means it is not called.
+	Merging func(ctx context.Context, rows, all int64) error
 }
 
 // Builder makes a store. The caller adds the envelopes of a log from its start on, then finishes, and closes in any case.
@@ -44,7 +47,11 @@ type Builder struct {
 	sequencer  *projections.Sequencer
 	scatter    *scatter
 	files      atomic.Int64
-	log        events.LogID
+	// rows are in tables.
+	rows atomic.Int64
+	log  events.LogID
+	// sampled folds samples.
+	sampled projections.MemoryFold
 }
 
 // New begins a build.
@@ -53,6 +60,9 @@ func New(o Options) (*Builder, error) {
 	o.Workers = cmp.Or(o.Workers, runtime.GOMAXPROCS(0))
 	if o.Around == nil {
 		o.Around = func(_ context.Context, _ int64, fold func() error) error { return fold() }
+	}
+	if o.Merging == nil {
+		o.Merging = func(context.Context, int64, int64) error { return nil }
 	}
 	b := &Builder{o: o, projection: o.New(), parts: o.Dir + ".parts"}
 	if err := o.FS.RemoveAll(b.parts); err != nil {
@@ -108,18 +118,25 @@ func (b *Builder) Scattered() (events int64) {
 	return events
 }
 
+// Rows returns how many rows the store has that [Builder.Finish] has made.
+func (b *Builder) Rows() int64 { return b.rows.Load() }
+
+// Workers returns how many partitions are folded at a time, if what was added is such a part of all that will be.
+func (b *Builder) Workers(part float64) int {
+	largest := int64(1)
+	for i := range b.scatter.parts {
+		largest = max(largest, b.scatter.parts[i].raw)
+	}
+	return max(1, min(b.o.Workers, int(float64(b.o.Memory)*part/float64(largest*bytesPerByte))))
+}
+
 // Finish folds what was added and makes the store, which stands at [Builder.Cursor].
 func (b *Builder) Finish(ctx context.Context) error {
 	if err := b.scatter.done(); err != nil {
 		return err
 	}
-	largest, all := int64(1), int64(0)
-	for i := range b.scatter.parts {
-		largest = max(largest, b.scatter.parts[i].raw)
-		all += b.scatter.parts[i].raw
-	}
-	workers := max(1, min(b.o.Workers, int(int64(b.o.Memory)/(largest*bytesPerByte))))
-	ranges := b.ranges(all, 8*workers)
+	workers := b.Workers(1)
+	ranges := b.ranges(8 * workers)
 	var mu sync.Mutex
 	var tables []string
 	var late []*runs
@@ -145,7 +162,11 @@ func (b *Builder) Finish(ctx context.Context) error {
 }
 
 // ranges cuts the partitions into neighbors with about as many bytes of events each.
-func (b *Builder) ranges(all int64, n int) (ranges [][2]int) {
+func (b *Builder) ranges(n int) (ranges [][2]int) {
+	all := int64(0)
+	for i := range b.scatter.parts {
+		all += b.scatter.parts[i].raw
+	}
 	from, sum := 0, int64(0)
 	for p := range events.NumPartitions {
 		sum += b.scatter.parts[p].raw
@@ -191,7 +212,12 @@ func (b *Builder) foldOne(m *projections.MemoryFold, partition uint8, t *tables,
 	} else if err := m.Begin(p, &parts, b.log); err != nil {
 		return err
 	}
-	if err := b.scatter.each(partition, m.Fold); err != nil {
+	return b.foldInto(m, p, t, rest, func() error { return b.scatter.each(partition, m.Fold) })
+}
+
+// foldInto folds what fold gives to m, and writes the rows.
+func (b *Builder) foldInto(m *projections.MemoryFold, p projections.Projection, t *tables, rest *runs, fold func() error) (err error) {
+	if err := fold(); err != nil {
 		return err
 	}
 	if at := b.sequencer.Ticked(); at > 0 {
@@ -215,7 +241,9 @@ func (b *Builder) foldOne(m *projections.MemoryFold, partition uint8, t *tables,
 // merge writes all rows that are not in place, and those of the store as a whole, among which those of a region may stand.
 func (b *Builder) merge(ctx context.Context, late []*runs) ([]string, error) {
 	var sorted []cursor
+	all := int64(0)
 	for _, r := range late {
+		all += r.all
 		for _, name := range r.names {
 			f, err := b.openRun(ctx, name)
 			if err != nil {
@@ -227,7 +255,8 @@ func (b *Builder) merge(ctx context.Context, late []*runs) ([]string, error) {
 		sorted = append(sorted, &inMemory{of: r})
 	}
 	t := &tables{b: b, level: projections.LastLevel}
-	err := merge(ctx, append(sorted, ofStore{b.sequencer.Rows()}), t.set)
+	merging := func(rows int64) error { return errors.Join(ctx.Err(), b.o.Merging(ctx, rows, all)) }
+	err := merge(append(sorted, ofStore{b.sequencer.Rows()}), t.set, merging)
 	return t.names, errors.Join(err, t.close())
 }
 

@@ -19,6 +19,7 @@
 // # Where things are
 //
 //	build.go    [Builder]: the three phases
+//	sample.go   [Sample]: how long the second and third phase will take
 //	scatter.go  the file of events by partition
 //	tables.go   rows into tables; sorted runs, and several of them into one
 package build

@@ -22,6 +22,7 @@ type tables struct {
 	b     *Builder
 	level projections.TableLevel
 	w     *sstable.Writer
+	rows  int64 // of w
 	names []string
 }
 
@@ -36,6 +37,7 @@ func (t *tables) set(key, value []byte) (err error) {
 	if err := t.w.Set(key, value); err != nil {
 		return err
 	}
+	t.rows++
 	if t.w.Raw().EstimatedSize() < tableBytes {
 		return nil
 	}
@@ -47,7 +49,8 @@ func (t *tables) close() error {
 		return nil
 	}
 	err := t.w.Close()
-	t.w = nil
+	t.b.rows.Add(t.rows)
+	t.w, t.rows = nil, 0
 	return err
 }
 
@@ -64,6 +67,8 @@ type runs struct {
 	most int
 	data []byte
 	rows []row
+	// all is how many rows there are, with those of files.
+	all int64
 	// names are the files of runs. The last run is not written: it stays in memory.
 	names []string
 }
@@ -80,6 +85,7 @@ func (r *runs) set(key, value []byte) error {
 		}
 	}
 	at := len(r.data)
+	r.all++
 	r.data = append(append(r.data, key...), value...)
 	r.rows = append(r.rows, row{at, at + len(key), len(r.data)})
 	return nil
@@ -180,8 +186,8 @@ func (f *inFile) key() []byte            { return f.current }
 func (f *inFile) value() ([]byte, error) { return f.val() }
 func (f *inFile) close() error           { return errors.Join(f.it.Close(), f.r.Close()) }
 
-// merge writes the rows of sorted runs, which have no key in common, in order.
-func merge(ctx context.Context, runs []cursor, set func(key, value []byte) error) (err error) {
+// merge writes the rows of sorted runs, which have no key in common, in order. Before every few thousand it calls merging.
+func merge(runs []cursor, set func(key, value []byte) error, merging func(rows int64) error) (err error) {
 	defer func() {
 		for _, r := range runs {
 			err = errors.Join(err, r.close())
@@ -197,9 +203,11 @@ func merge(ctx context.Context, runs []cursor, set func(key, value []byte) error
 			h.push(r)
 		}
 	}
-	for n := 0; len(h) > 0; n++ {
-		if n%4096 == 0 && ctx.Err() != nil {
-			return ctx.Err()
+	for n := int64(0); len(h) > 0; n++ {
+		if n%4096 == 0 {
+			if err := merging(n); err != nil {
+				return err
+			}
 		}
 		value, err := h[0].value()
 		if err != nil {

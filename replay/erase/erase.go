@@ -185,6 +185,7 @@ func (o *Options) nextEpoch(ctx context.Context, r *Report) error {
 
 // cleanStores builds the stores anew: tables and manifests of the old generations hold keys of rows that are gone.
 func (o *Options) cleanStores(ctx context.Context, r *Report, p *replay.Progress) error {
+	p.More(true)
 	for _, s := range o.Stores {
 		options := o.Rebuild
 		options.Progress = p

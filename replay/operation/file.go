@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/skein-feed/skein/events/atomicfile"
+	"github.com/skein-feed/skein/replay"
 )
 
 // version of the files.
@@ -27,14 +28,15 @@ type record struct {
 	Args       json.RawMessage `json:"args,omitempty"`
 	State      State           `json:"state"`
 	// Cancelling: somebody asked for the end of it. No restart continues with it.
-	Cancelling bool      `json:"cancelling,omitempty"`
-	Created    time.Time `json:"created"`
-	Ended      time.Time `json:"ended,omitzero"`
-	Unit       string    `json:"unit,omitempty"`
-	Done       uint64    `json:"done,omitempty"`
-	Total      uint64    `json:"total,omitempty"`
-	Error      string    `json:"error,omitempty"`
-	Report     string    `json:"report,omitempty"`
+	Cancelling bool         `json:"cancelling,omitempty"`
+	Created    time.Time    `json:"created"`
+	Ended      time.Time    `json:"ended,omitzero"`
+	Unit       string       `json:"unit,omitempty"`
+	Done       uint64       `json:"done,omitempty"`
+	Total      uint64       `json:"total,omitempty"`
+	Build      replay.Build `json:"build,omitzero"`
+	Error      string       `json:"error,omitempty"`
+	Report     string       `json:"report,omitempty"`
 }
 
 func (r *record) encode() ([]byte, error) {

@@ -258,14 +258,21 @@ func (e *entry) info() Info {
 	i := Info{
 		ID: e.ID, Kind: e.Kind, Projection: e.Projection, Args: e.Args, State: e.State,
 		Created: e.Created, Ended: e.Ended, Unit: e.Unit, Done: e.Done, Total: e.Total, Remaining: -1,
-		Error: e.Error, Report: e.Report,
+		Build: e.Build, Error: e.Error, Report: e.Report,
 	}
 	if e.progress != nil && !e.State.Ended() {
 		i.Unit, i.Done, i.Total = e.progress.Now()
+		i.Build = e.progress.Build()
 		i.Rate = e.meter.rate()
-		i.Remaining = remaining(i.Rate, i.Done, i.Total)
+		i.Remaining = e.meter.remaining(time.Now(), i.Done, i.Total)
 	}
 	return i
+}
+
+// note notes how far the work is. m.mu is held.
+func (e *entry) note() {
+	e.Unit, e.Done, e.Total = e.progress.Now()
+	e.Build = e.progress.Build()
 }
 
 // tell wakes who watches an entry. m.mu is held.
@@ -285,7 +292,7 @@ func (m *Manager) save(e *entry) {
 // end gives an entry its last state. m.mu is held.
 func (m *Manager) end(e *entry, st State, report, failure string) {
 	if e.progress != nil {
-		e.Unit, e.Done, e.Total = e.progress.Now()
+		e.note()
 	}
 	e.State, e.Ended = st, time.Now().UTC().Truncate(time.Microsecond)
 	e.Report, e.Error = bounded(report), bounded(failure)

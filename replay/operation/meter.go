@@ -1,6 +1,7 @@
 package operation
 
 import (
+	"slices"
 	"time"
 
 	"github.com/skein-feed/skein/replay"
@@ -9,15 +10,22 @@ import (
 const (
 	// samplePeriod is how often the progress of running work is looked at.
 	samplePeriod = time.Second
-	// sampleCount bounds what "lately" means: a rate is over at most so many periods.
-	sampleCount = 30
+	// leastLately is what "lately" means at least: a rate is over that, or over the last third of the stage if that is longer. Work that
+	// takes hours counts in pieces that take minutes.
+	leastLately = 29 * samplePeriod
+	// maxSamples bounds the samples that are kept.
+	maxSamples = 512
 )
 
-// meter reports how fast work goes.
+// meter reports how fast work goes, and how long it takes.
 type meter struct {
 	unit    string
 	total   uint64
 	samples []sample // oldest first
+	// ahead is how long the stages after this one take; negative means unknown. Before this one began all were expected to end at the
+	// time end; zero means that was unknown.
+	ahead time.Duration
+	end   time.Time
 }
 
 type sample struct {
@@ -35,11 +43,17 @@ func (m *meter) look(p *replay.Progress, now time.Time) (changed bool) {
 	}
 	changed = unit != m.unit || done != last.done || total != m.total
 	if unit != m.unit || done < last.done {
-		m.samples = m.samples[:0]
+		m.samples, m.end = m.samples[:0], time.Time{}
+		if m.ahead > 0 {
+			m.end = now.Add(m.ahead)
+		}
 	}
-	m.unit, m.total = unit, total
-	if len(m.samples) == sampleCount {
-		m.samples = append(m.samples[:0], m.samples[1:]...)
+	m.unit, m.total, m.ahead = unit, total, p.Left()
+	if len(m.samples) == maxSamples { // every second one will do, and the first
+		for i := range maxSamples / 2 {
+			m.samples[i] = m.samples[2*i]
+		}
+		m.samples = m.samples[:maxSamples/2]
 	}
 	m.samples = append(m.samples, sample{now, done})
 	return changed
@@ -50,7 +64,10 @@ func (m *meter) rate() float64 {
 	if len(m.samples) < 2 {
 		return 0
 	}
-	first, last := m.samples[0], m.samples[len(m.samples)-1]
+	last := m.samples[len(m.samples)-1]
+	lately := max(leastLately, last.at.Sub(m.samples[0].at)/3)
+	i, _ := slices.BinarySearchFunc(m.samples, last.at.Add(-lately), func(s sample, at time.Time) int { return s.at.Compare(at) })
+	first := m.samples[min(i, len(m.samples)-2)]
 	if took := last.at.Sub(first.at).Seconds(); took > 0 {
 		return float64(last.done-first.done) / took
 	}
@@ -60,12 +77,19 @@ func (m *meter) rate() float64 {
 // maxRemaining is a time that is not worth telling apart from a longer one.
 const maxRemaining = 1000 * 24 * time.Hour
 
-// remaining is negative while it is unknown.
-func remaining(rate float64, done, total uint64) time.Duration {
-	if rate <= 0 || total == 0 || done > total {
+// remaining is the time to the end of all stages; negative while it is unknown. At the start of a stage, of which the rate says little,
+// it is what was expected before.
+func (m *meter) remaining(now time.Time, done, total uint64) time.Duration {
+	rate := m.rate()
+	switch {
+	case m.ahead < 0:
+		return -1
+	case !m.end.IsZero() && (rate <= 0 || done < total/16):
+		return max(0, m.end.Sub(now))
+	case rate <= 0 || total == 0:
 		return -1
 	}
-	seconds := float64(total-done) / rate
+	seconds := float64(total-min(done, total))/rate + m.ahead.Seconds()
 	if seconds > maxRemaining.Seconds() {
 		return maxRemaining
 	}

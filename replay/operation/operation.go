@@ -50,13 +50,15 @@ type Info struct {
 	State
 	// Created is when the operation was accepted, Ended when it ended; zero before.
 	Created, Ended time.Time
-	// Done and Total count units of the work, Total as far as known; 0 means unknown.
+	// Done and Total count units of the present stage of the work, Total as far as known; 0 means unknown.
 	Unit        string
 	Done, Total uint64
 	// Rate is how many units were done a second, lately.
 	Rate float64
-	// Remaining is the estimated time to the end; negative: unknown.
+	// Remaining is the estimated time to the end of all stages; negative: unknown.
 	Remaining time.Duration
+	// Build is how far the build of a store is that is part of the work.
+	Build replay.Build
 	// Error is why the operation failed.
 	Error string
 	// Report is what was done and found, for people, at most 64 KiB.

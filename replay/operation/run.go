@@ -140,7 +140,7 @@ func (m *Manager) work(ctx context.Context, e *entry) {
 		m.end(e, Cancelled, report, failure)
 	case errors.Is(context.Cause(ctx), errStopping):
 		// It stays as it is: the next process continues with it, or says that it was interrupted.
-		e.Unit, e.Done, e.Total = p.Now()
+		e.note()
 		m.save(e)
 	default:
 		m.end(e, Failed, report, err.Error())

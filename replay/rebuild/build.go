@@ -4,79 +4,54 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/build"
-	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/internal/paced"
 )
 
 // build builds a store by partition in a directory, up to where the log ended when that was read.
 func (r *run) build(ctx context.Context, source Source, dir string) (err error) {
-	workers := 0
-	if r.o.Pace.Share > 0 && r.o.Pace.Share < 1 {
-		workers = 1
+	kinds := kindsOf(r.live.Projection())
+	sub, err := source(events.Cursor{}, kinds)
+	if err != nil {
+		return fmt.Errorf("subscribe to the log: %w", err)
 	}
-	b, err := build.New(build.Options{
-		FS: r.live.FS(), Dir: dir, New: r.live.New, Memory: r.o.Memory, Workers: workers, Around: r.around,
-	})
+	closed := sync.OnceFunc(sub.Close)
+	defer closed()
+	o := paced.Options{Pace: r.o.Pace, Progress: r.o.Progress, Head: sub.Head(), Check: r.checkFree, Options: build.Options{
+		FS: r.live.FS(), Dir: dir, New: r.live.New, Memory: r.o.Memory,
+	}}
+	if r.o.Pace.Share > 0 && r.o.Pace.Share < 1 {
+		o.Workers = 1
+	}
+	if r.o.LogSize != nil {
+		o.Log = r.o.LogSize(ctx, kinds)
+	}
+	b, err := paced.New(o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	if err := r.scatter(ctx, source, b); err != nil {
-		return err
-	}
-	r.o.Progress.Start("events", uint64(b.Scattered()))
-	return b.Finish(ctx)
-}
-
-// scatter reads the log up to its head as of the start.
-func (r *run) scatter(ctx context.Context, source Source, b *build.Builder) error {
-	sub, err := source(events.Cursor{}, kindsOf(r.live.Projection()))
-	if err != nil {
-		return fmt.Errorf("subscribe to the log: %w", err)
-	}
-	defer sub.Close()
-	head, unlooked := sub.Head(), 0
-	r.o.Progress.Start("envelopes", head)
-	for !r.isNear(b.Cursor().Seq, head) {
+	for !r.isNear(b.Cursor().Seq, o.Head) {
 		envs, err := sub.Next(ctx, readBytes)
 		if err != nil {
 			return err
 		}
 		began := time.Now()
-		if err := b.Add(envs); err != nil {
+		if err := b.Add(ctx, envs); err != nil {
 			return err
 		}
-		r.o.Progress.Set(b.Cursor().Seq)
 		r.envelopes += uint64(len(envs))
 		for _, env := range envs {
 			r.bytes += uint64(env.Bytes)
-			unlooked += env.Bytes
-		}
-		if unlooked >= replay.DiskPeriod {
-			unlooked = 0
-			if err := r.checkFree(); err != nil {
-				return err
-			}
 		}
 		if err := r.o.Pace.Rest(ctx, time.Since(began)); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// around folds a partition at the pace, while there is room for it.
-func (r *run) around(ctx context.Context, events int64, fold func() error) error {
-	if err := r.checkFree(); err != nil {
-		return err
-	}
-	began := time.Now()
-	if err := fold(); err != nil {
-		return err
-	}
-	r.o.Progress.Add(uint64(events))
-	return r.o.Pace.Rest(ctx, time.Since(began))
+	closed()
+	return b.Finish(ctx)
 }

@@ -46,7 +46,9 @@ type Options struct {
 	Margin uint64
 	// LogBytes is the size of the log, for projections whose size is not known; 0 means not known either.
 	LogBytes uint64
-	// Progress is told in envelopes; nil disables it.
+	// LogSize returns how much there is of the log for who folds these kinds; nil means that is not known.
+	LogSize func(context.Context, events.KindSet) replay.LogSize
+	// Progress is told; nil disables it.
 	Progress *replay.Progress
 	// Paused is told for how long the cut-over stopped the fold; nil disables it.
 	Paused func(time.Duration)

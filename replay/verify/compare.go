@@ -24,6 +24,8 @@ type Comparison struct {
 
 	// keys are those of the first maxKeys differences.
 	keys [][]byte
+	// most rows are compared; 0 means all.
+	most uint64
 }
 
 // maxKeys is how many differing rows are repaired before the stores are compared again: their keys are in memory.
@@ -37,6 +39,27 @@ func Compare(ctx context.Context, live, shadow projections.Reader, o Options) (*
 	o.Hold = math.MaxInt64
 	_, err := c.from(ctx, live, shadow, &o, nil)
 	return c, err
+}
+
+// timedRows are compared to find out how long it takes.
+const timedRows = 1 << 16
+
+// compareTime estimates how long it takes to compare so many rows, by comparing some of the live store with themselves. Rows that cannot
+// be read are met by the comparison.
+func compareTime(ctx context.Context, live Store, o Options, rows int64) time.Duration {
+	v, err := live.View()
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = v.Close() }()
+	pace := o.Pace
+	o.Pace, o.Progress = replay.Pace{}, nil
+	c, began := &Comparison{most: timedRows, Partitions: map[int]uint64{}}, time.Now()
+	if _, err := c.from(ctx, v, v, &o, nil); err != nil || c.Rows == 0 {
+		return 0
+	}
+	took := time.Since(began)
+	return time.Duration(float64(took+pace.Pause(took)) / float64(c.Rows) * float64(rows))
 }
 
 // from compares the rows from a key on, and returns the key that is next when that has taken as long as a position may be
@@ -67,6 +90,9 @@ func (c *Comparison) from(ctx context.Context, live, shadow projections.Reader, 
 		}
 		c.Rows++
 		o.Progress.Add(1)
+		if c.Rows == c.most {
+			break
+		}
 		if order <= 0 {
 			found.next()
 		}

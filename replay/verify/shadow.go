@@ -13,6 +13,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/internal/paced"
 )
 
 // Options say where a shadow is folded from what.
@@ -30,6 +31,8 @@ type Options struct {
 	Disk func() (store, free uint64, err error)
 	// Memory is about how many bytes a shadow may take; 0 means 192 MiB.
 	Memory int
+	// LogSize returns how much there is of the log for a shadow; nil means that is not known.
+	LogSize func(context.Context) replay.LogSize
 	// Margin is how much disk stays free, in bytes; 0 means 256 MiB.
 	Margin uint64
 	// Hold is how long rows of both stores are compared at one position, which keeps on disk, and of the live store in memory
@@ -37,7 +40,7 @@ type Options struct {
 	Hold time.Duration
 	// Pace holds back what is done while nothing waits for it.
 	Pace replay.Pace
-	// Progress is told of envelopes, then of rows; nil disables it.
+	// Progress is told; nil disables it.
 	Progress *replay.Progress
 	// Partitions are compared; nil means all, and the rows of the store as a whole.
 	Partitions *projections.Partitions
@@ -48,6 +51,8 @@ type Options struct {
 
 	// projection is one of New, which folds nothing.
 	projection projections.Projection
+	// compareTime says how long it takes to compare so many rows; nil means they are not.
+	compareTime func(ctx context.Context, rows int64) time.Duration
 }
 
 func (o *Options) fill() {
@@ -92,6 +97,9 @@ type Shadow struct {
 	ahead []*events.Envelope
 	// unlooked bytes of the log were folded since the free disk was looked at.
 	unlooked int
+	// rows is how many it had when it was built, compare how long it takes to compare them, as far as known.
+	rows    int64
+	compare time.Duration
 }
 
 // OpenShadow makes an empty shadow. It fails with [replay.ErrDisk] where the disk has not what it takes.
@@ -139,34 +147,32 @@ func (s *Shadow) FoldTo(ctx context.Context, seq uint64, pace replay.Pace) error
 	if at := s.Seq(); at > seq {
 		return fmt.Errorf("verify: the shadow is at %d, beyond %d", at, seq)
 	}
-	return s.read(ctx, s.Seq(), seq, pace, s.store.Fold)
+	return s.read(ctx, s.Seq(), seq, pace, s.fold)
 }
 
 // build makes the store, up to a sequence.
 func (s *Shadow) build(ctx context.Context, seq uint64, pace replay.Pace) (err error) {
-	b, err := build.New(build.Options{
-		FS: s.opts.FS, Dir: s.opts.FS.PathJoin(s.opts.Dir, s.opts.projection.Name(), "000001"), New: s.opts.New,
-		Partitions: s.opts.Partitions, Memory: s.opts.Memory, Workers: 1,
-		Around: func(ctx context.Context, events int64, fold func() error) error {
-			began := time.Now()
-			if err := errors.Join(s.opts.checkFree(), fold()); err != nil {
-				return err
-			}
-			s.opts.Progress.Add(uint64(events))
-			return pace.Rest(ctx, time.Since(began))
+	o := paced.Options{
+		Pace: pace, Progress: s.opts.Progress, Head: seq, Check: s.opts.checkFree, After: s.opts.compareTime, Options: build.Options{
+			FS: s.opts.FS, Dir: s.opts.FS.PathJoin(s.opts.Dir, s.opts.projection.Name(), "000001"), New: s.opts.New,
+			Partitions: s.opts.Partitions, Memory: s.opts.Memory, Workers: 1,
 		},
-	})
+	}
+	if s.opts.LogSize != nil {
+		o.Log = s.opts.LogSize(ctx)
+	}
+	b, err := paced.New(o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	if err := s.read(ctx, 0, seq, pace, b.Add); err != nil {
+	if err := s.read(ctx, 0, seq, pace, func(envs []*events.Envelope) error { return b.Add(ctx, envs) }); err != nil {
 		return err
 	}
-	s.opts.Progress.Start("events", uint64(b.Scattered()))
 	if err := b.Finish(ctx); err != nil {
 		return err
 	}
+	s.rows, s.compare = b.Rows(), b.After()
 	s.store, err = projections.Open(projections.Options{
 		FS: s.opts.FS, Dir: s.opts.Dir, Projection: s.opts.New(), Partitions: s.opts.Partitions, Logger: s.opts.Logger,
 	})
@@ -192,12 +198,7 @@ func (s *Shadow) read(ctx context.Context, at, seq uint64, pace replay.Pace, fol
 			if err := fold(s.ahead[:n]); err != nil {
 				return fmt.Errorf("fold the shadow: %w", err)
 			}
-			if err := s.look(s.ahead[:n]); err != nil {
-				return err
-			}
-			now := s.ahead[n-1].Seq()
-			s.opts.Progress.Add(now - at)
-			at = now
+			at = s.ahead[n-1].Seq()
 		}
 		s.ahead = s.ahead[n:]
 		if len(s.ahead) > 0 {
@@ -210,9 +211,14 @@ func (s *Shadow) read(ctx context.Context, at, seq uint64, pace replay.Pace, fol
 	return nil
 }
 
-// look looks at the free disk now and then.
-func (s *Shadow) look(folded []*events.Envelope) error {
-	for _, env := range folded {
+// fold folds envelopes into the store, and looks at the free disk now and then.
+func (s *Shadow) fold(envs []*events.Envelope) error {
+	before := s.Seq()
+	if err := s.store.Fold(envs); err != nil {
+		return err
+	}
+	s.opts.Progress.Add(s.Seq() - before)
+	for _, env := range envs {
 		s.unlooked += env.Bytes
 	}
 	if s.unlooked < replay.DiskPeriod {

@@ -111,6 +111,7 @@ const maxRounds = 3
 
 func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, err error) {
 	o.fill()
+	o.compareTime = func(ctx context.Context, rows int64) time.Duration { return compareTime(ctx, live, o, rows) }
 	began := time.Now()
 	shadow, err := OpenShadow(o)
 	if err != nil {
@@ -198,8 +199,8 @@ func compareAt(ctx context.Context, live Store, shadow *Shadow, o *Options, r *R
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	o.Progress.Start("rows", 0)
-	o.Progress.Add(c.Rows)
+	o.Progress.Start("rows", max(c.Rows, uint64(shadow.rows)))
+	o.Progress.Set(c.Rows)
 	return c.from(ctx, v, s, o, key)
 }
 
@@ -224,6 +225,7 @@ func approach(ctx context.Context, live Store, shadow *Shadow, o *Options) error
 			return nil
 		}
 		o.Progress.Start("envelopes", seq-at)
+		o.Progress.Ahead(shadow.compare)
 		if err := shadow.FoldTo(ctx, seq, pace); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/wait"
 )
 
@@ -128,11 +129,16 @@ func OperationName(op *skeinv1.Operation) string {
 	return name + " (operation " + op.GetOperationId() + ")"
 }
 
-// OperationProgress is the state of an operation, how far it is, and the time left that the service expects.
+// OperationProgress is the state of an operation, how far it and the build that is part of it are, and the time left that the service
+// expects.
 func OperationProgress(op *skeinv1.Operation) string {
 	text := OperationStateText(op)
 	if done := OperationDone(op); done != "" {
 		text += fmt.Sprintf(", %s, %.0f %s/s", done, op.GetRate(), op.GetUnit())
+	}
+	if op.GetTotalPartitions() > 0 {
+		text += fmt.Sprintf(", %d events (%s) of the log read, %d of %d partitions folded", op.GetLogEvents(),
+			events.SizeText(op.GetLogBytes()), op.GetPartitions(), op.GetTotalPartitions())
 	}
 	if op.RemainingSeconds != nil {
 		left := time.Duration(op.GetRemainingSeconds() * float64(time.Second)).Round(time.Second)
@@ -141,7 +147,7 @@ func OperationProgress(op *skeinv1.Operation) string {
 	return text
 }
 
-// OperationDone is how far an operation is, in units of its work.
+// OperationDone is how far the present stage of an operation is, in its units.
 func OperationDone(op *skeinv1.Operation) string {
 	switch {
 	case op.GetUnit() == "":

@@ -171,7 +171,8 @@ func protoOperation(i operation.Info) *skeinv1.Operation {
 	op := &skeinv1.Operation{
 		OperationId: i.ID, Kind: protoKind(i.Kind), Projection: i.Projection, State: operationStates[i.State],
 		CreateTime: timestamppb.New(i.Created), Done: i.Done, Total: i.Total, Unit: i.Unit, Rate: i.Rate,
-		Error: i.Error, Report: i.Report,
+		Error: i.Error, Report: i.Report, LogEvents: i.Build.Events, LogBytes: i.Build.Bytes, Partitions: i.Build.Partitions,
+		TotalPartitions: i.Build.AllPartitions,
 	}
 	if !i.Ended.IsZero() {
 		op.EndTime = timestamppb.New(i.Ended)

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/events/archive"
 	"github.com/skein-feed/skein/events/bucket"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/operator"
@@ -77,7 +78,7 @@ func (a *Service) eraseWork(o operator.Order) (operation.Work, error) {
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		r, err := erase.Erase(ctx, erase.Options{
 			Log: a.log, Publisher: a.publisher, Archive: a.archive, Archiver: a.archiver, Stores: a.Stores, Source: a.sourceOf,
-			Rebuild: rebuild.Options{LogBytes: a.logBytes(ctx), Logger: a.logger},
+			Rebuild: rebuild.Options{LogBytes: a.logBytes(ctx), LogSize: a.logSize, Logger: a.logger},
 			Keeper:  a.snapshots, Bucket: a.opt.Snapshots, Buckets: []bucket.Bucket{a.opt.Archive, a.opt.Snapshots},
 		}, o.User, p)
 		// What a restored log was taken from is not touched by anything else either.
@@ -140,7 +141,8 @@ func (a *Service) rollbackWork(o operator.Order) (operation.Work, error) {
 
 func (a *Service) rebuildOptions(ctx context.Context, share float64, p *replay.Progress) rebuild.Options {
 	return rebuild.Options{
-		Pace: replay.Pace{Share: share}, Memory: int(a.memory.Rebuild), LogBytes: a.logBytes(ctx), Progress: p, Logger: a.logger,
+		Pace: replay.Pace{Share: share}, Memory: int(a.memory.Rebuild), LogBytes: a.logBytes(ctx), LogSize: a.logSize, Progress: p,
+		Logger: a.logger,
 	}
 }
 
@@ -155,6 +157,26 @@ func (a *Service) logBytes(ctx context.Context) (n uint64) {
 		}
 	}
 	return n
+}
+
+// logSize returns how much there is to read of the log for who folds these kinds. A stream that has all is read alone.
+func (a *Service) logSize(ctx context.Context, kinds events.KindSet) (size replay.LogSize) {
+	head, err := a.log.Head(ctx)
+	switch {
+	case err == nil && head.First <= 1:
+		size.Bytes = uint64(max(0, head.Bytes))
+	case a.archive != nil:
+		size.Kinds = events.AllKinds
+		if kinds&archive.ActivityKinds == 0 {
+			size.Kinds &^= archive.ActivityKinds
+		}
+		for _, class := range a.archive.Info().Classes {
+			if class.Class == archive.Facts || kinds&archive.ActivityKinds != 0 {
+				size.Events += class.Events
+			}
+		}
+	}
+	return size
 }
 
 // archiveRatio is by how much the stream is larger than its archive, at most, as was measured.
@@ -196,7 +218,8 @@ func (a *Service) compareWork(
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		var text string
 		var errs error
-		for _, live := range lives {
+		for i, live := range lives {
+			p.More(i < len(lives)-1)
 			opt := a.shadowOptions(live.Name(), "shadow-verify")
 			opt.Pace, opt.Progress = replay.Pace{Share: o.Share}, p
 			if len(o.Partitions) > 0 {
@@ -237,6 +260,7 @@ func (a *Service) shadowOptions(projection, name string) verify.Options {
 		if p := newProjection(); p.Name() == projection {
 			kinds := events.Kinds(p.Kinds()...)
 			o.New = newProjection
+			o.LogSize = func(ctx context.Context) replay.LogSize { return a.logSize(ctx, kinds) }
 			o.Source = func(from events.Cursor) (projections.Subscription, error) { return a.sourceOf(from, kinds) }
 		}
 	}

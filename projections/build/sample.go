@@ -1,0 +1,83 @@
+package build
+
+import (
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+)
+
+// Sample is some of the events that were added so far. It is folded and merged as Finish does it with all, for the caller to measure,
+// and its rows are thrown away.
+type Sample struct {
+	// Events were folded.
+	Events int64
+
+	b    *Builder
+	most int64
+	rest *runs
+}
+
+// maxSample is how many events of one partition are folded at most, so that a sample takes some megabytes.
+const maxSample = 1 << 16
+
+// errEnough ends the reading of a sample.
+var errEnough = errors.New("build: the sample has enough")
+
+// Sample returns a sample of partitions that have so many events together, or a little more. It ends before the next Add.
+func (b *Builder) Sample(most int64) *Sample {
+	out := &Builder{o: Options{FS: vfs.NewMem()}, projection: b.projection}
+	return &Sample{b: b, most: most, rest: &runs{b: out, most: 1 << 30}}
+}
+
+// Fold folds the sample.
+func (s *Sample) Fold() error {
+	t := &tables{b: s.rest.b, level: projections.LastLevel}
+	for n := range events.NumPartitions {
+		if s.Events >= s.most {
+			break
+		}
+		if err := s.fold(uint8(n), t); err != nil {
+			return errors.Join(err, t.close())
+		}
+	}
+	return t.close()
+}
+
+func (s *Sample) fold(partition uint8, t *tables) error {
+	if s.b.scatter.parts[partition].events == 0 {
+		return nil
+	}
+	var parts projections.Partitions
+	parts.Add(partition)
+	p, m, until := s.b.o.New(), &s.b.sampled, s.Events+maxSample
+	if err := m.Begin(p, &parts, s.b.log); err != nil {
+		return err
+	}
+	return s.b.foldInto(m, p, t, s.rest, func() error {
+		err := s.b.scatter.each(partition, func(ev *events.Event, logTime events.Micros) error {
+			if s.Events == until {
+				return errEnough
+			}
+			s.Events++
+			return m.Fold(ev, logTime)
+		})
+		if errors.Is(err, errEnough) {
+			return nil
+		}
+		return err
+	})
+}
+
+// Rows returns how many rows the sample has, once it is merged.
+func (s *Sample) Rows() int64 { return s.rest.b.rows.Load() }
+
+// Merge merges the rows of the sample that are merged. It follows Fold.
+func (s *Sample) Merge() error {
+	s.rest.sort()
+	t := &tables{b: s.rest.b, level: projections.LastLevel}
+	err := merge([]cursor{&inMemory{of: s.rest}}, t.set, func(int64) error { return nil })
+	return errors.Join(err, t.close())
+}
