@@ -29,6 +29,9 @@ func (ev Event) whole(wire *unflat) Event {
 	if ev.Backfill {
 		ev.Time = microsOf(wire.occurred.GetSeconds(), wire.occurred.GetNanos())
 	}
+	if ev.Kind == FeedRead {
+		ev.Read = microsOf(wire.read.GetSeconds(), wire.read.GetNanos())
+	}
 	ev.complete()
 	return ev
 }
@@ -76,6 +79,8 @@ func flatten(msg *skeinv1.Event) (ev Event, wire unflat) {
 	case *skeinv1.Event_PinDeleted:
 		ev.Kind = PinDeleted
 		ev.User, ev.Pin = pinIDs(k.PinDeleted.GetPin())
+	case *skeinv1.Event_FeedRead:
+		ev.Kind, ev.User, wire.read = FeedRead, k.FeedRead.GetUserId(), k.FeedRead.GetReadTime()
 	case *skeinv1.Event_BackfillClosed:
 		ev.Kind = BackfillClosed
 		// The source that ends takes the place of the event's own, which must be empty: this kind is live only,
@@ -229,6 +234,8 @@ func (ev *Event) putItem(msg *skeinv1.Event) bool {
 		msg.Kind = &skeinv1.Event_Played{Played: &skeinv1.Played{UserId: ev.User, ItemId: ev.Item}}
 	case Served:
 		msg.Kind = &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: ev.User, ItemIds: ev.Items}}
+	case FeedRead:
+		msg.Kind = &skeinv1.Event_FeedRead{FeedRead: &skeinv1.FeedRead{UserId: ev.User, ReadTime: timestamppb.New(ev.Read.Time())}}
 	case SeenCleared:
 		msg.Kind = &skeinv1.Event_SeenCleared{SeenCleared: &skeinv1.SeenCleared{UserId: ev.User}}
 	case ItemScored:

@@ -54,6 +54,8 @@ type Event struct {
 	Attributes []byte
 	// Score of an item.
 	Score int64
+	// Read is up to when a FeedRead says that the feed was read. It may be after Time.
+	Read Micros
 	// Encoded is the canonical encoding of the kind's message (known fields only, by number), set for backfilled
 	// BoardCreated and PinCreated only: of two backfills at the same time the larger encoding counts as the later
 	// (see [CompareBackfill]). It follows from the other fields, so an archive need not store it.

@@ -84,29 +84,35 @@ func (b *body) fastBackfill(occurred span, ev *Event) bool {
 	if ev.Offset == 0 || occurred.from == 0 || !ev.Kind.Backfillable() {
 		return false
 	}
+	at, ok := b.timestamp(occurred)
+	ev.Backfill, ev.Time = true, at
+	return ok
+}
+
+// timestamp decodes a Timestamp from 1970 to 9999, toward the past.
+func (b *body) timestamp(s span) (at Micros, ok bool) {
 	var seconds, nanos uint64
-	for i := occurred.from; i < occurred.to; {
-		tag, at := b.tag(i, occurred.to)
+	for i := s.from; i < s.to; {
+		tag, at := b.tag(i, s.to)
 		if at < 0 {
-			return false
+			return 0, false
 		}
 		switch tag {
 		case varint1:
-			seconds, i = b.varint(at, occurred.to)
+			seconds, i = b.varint(at, s.to)
 		case varint2:
-			nanos, i = b.varint(at, occurred.to)
+			nanos, i = b.varint(at, s.to)
 		default:
-			return false
+			return 0, false
 		}
 		if i < 0 {
-			return false
+			return 0, false
 		}
 	}
 	if seconds > maxSeconds || nanos >= 1e9 {
-		return false
+		return 0, false
 	}
-	ev.Backfill, ev.Time = true, microsOf(int64(seconds), int32(nanos))
-	return true
+	return microsOf(int64(seconds), int32(nanos)), true
 }
 
 // fastKind decodes and checks the message of the event's kind.
@@ -128,6 +134,8 @@ func (b *body) fastKind(p span, ev *Event) bool {
 		return b.fastServed(p, ev) && ev.User != "" && len(ev.Items) > 0
 	case ItemScored:
 		return b.fastScore(p, ev) && ev.Item != ""
+	case FeedRead:
+		return b.fastRead(p, ev) && ev.User != ""
 	}
 	return false // none, or rare
 }
@@ -302,6 +310,31 @@ func (b *body) fastScore(p span, ev *Event) bool {
 		i = to
 	}
 	return true
+}
+
+func (b *body) fastRead(p span, ev *Event) (ok bool) {
+	for i := p.from; i < p.to; {
+		tag, from, to := b.field(i, p.to)
+		if from < 0 {
+			return false
+		}
+		i = to
+		switch tag {
+		case bytes1:
+			if !b.plain(from, to, MaxIDBytes) {
+				return false
+			}
+			ev.User = b.text[from:to]
+		case bytes2:
+			if ok { // two of a message merge
+				return false
+			}
+			if ev.Read, ok = b.timestamp(span{from, to}); !ok {
+				return false
+			}
+		}
+	}
+	return ok
 }
 
 // field reads a tag and the range of a length-delimited value, as nearly all fields are.

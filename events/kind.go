@@ -35,9 +35,10 @@ const (
 	BackfillClosed  Kind = 31
 	RepinsHidden    Kind = 32
 	RepinsShown     Kind = 33
+	FeedRead        Kind = 34
 
 	firstKind = UserFollowed
-	lastKind  = RepinsShown
+	lastKind  = FeedRead
 )
 
 var kindNames = [...]string{
@@ -48,6 +49,7 @@ var kindNames = [...]string{
 	UserDeleted: "user_deleted", ReaderActive: "reader_active", Liked: "liked", Unliked: "unliked",
 	Played: "played", Served: "served", SeenCleared: "seen_cleared", ItemScored: "item_scored",
 	BackfillClosed: "backfill_closed", RepinsHidden: "repins_hidden", RepinsShown: "repins_shown",
+	FeedRead: "feed_read",
 }
 
 // String returns the name of the kind as it stands in the Event message.

@@ -38,6 +38,7 @@ func Validate(ev *skeinv1.Event) *Rejection {
 type unflat struct {
 	occurred *timestamppb.Timestamp
 	repin    bool // repin_of is present, be it empty
+	read     *timestamppb.Timestamp
 }
 
 // shape names the fields of a kind inside its message. A named field holds an id.
@@ -73,6 +74,7 @@ var shapes = [lastKind + 1]shape{
 	ItemScored:      {item: "item_id"},
 	RepinsHidden:    {user: "user_id", peer: "target_user_id"},
 	RepinsShown:     {user: "user_id", peer: "target_user_id"},
+	FeedRead:        {user: "user_id"},
 }
 
 // check judges a flat event. Item is as the client gave it: perhaps empty for a pin.
@@ -142,6 +144,10 @@ func checkContent(ev *Event, wire *unflat) *Rejection {
 				return r
 			}
 		}
+	case FeedRead:
+		if !validTime(wire.read) {
+			return reject(invalid, "feed_read.read_time", timeBounds)
+		}
 	case BackfillClosed:
 		return checkText("backfill_closed.source", ev.Source, MaxSourceBytes, true)
 	}
@@ -172,11 +178,15 @@ func checkBackfill(ev *Event, occurred *timestamppb.Timestamp) *Rejection {
 	if occurred == nil {
 		return reject(invalid, "occurred_at", "must be present in a backfill")
 	}
-	if occurred.CheckValid() != nil || occurred.GetSeconds() < 0 {
-		return reject(invalid, "occurred_at", "must be a time from 1970 to 9999 with 0 to 999999999 nanoseconds")
+	if !validTime(occurred) {
+		return reject(invalid, "occurred_at", timeBounds)
 	}
 	return nil
 }
+
+const timeBounds = "must be a time from 1970 to 9999 with 0 to 999999999 nanoseconds"
+
+func validTime(t *timestamppb.Timestamp) bool { return t.CheckValid() == nil && t.GetSeconds() >= 0 }
 
 func checkID(kind Kind, name, id string, empty bool) *Rejection {
 	if id == "" && empty {

@@ -42,6 +42,9 @@ func everyKind() []*skeinv1.Event {
 		{Kind: &skeinv1.Event_BackfillClosed{BackfillClosed: &skeinv1.BackfillClosed{Source: "old-redis"}}},
 		{Kind: &skeinv1.Event_RepinsHidden{RepinsHidden: &skeinv1.RepinsHidden{UserId: "ann", TargetUserId: "bob"}}},
 		{Kind: &skeinv1.Event_RepinsShown{RepinsShown: &skeinv1.RepinsShown{UserId: "ann", TargetUserId: "bob"}}},
+		{Kind: &skeinv1.Event_FeedRead{FeedRead: &skeinv1.FeedRead{
+			UserId: "ann", ReadTime: timestamppb.New(time.Date(2026, 11, 20, 8, 30, 0, 123_456_000, time.UTC)),
+		}}},
 	}
 	all := live
 	for i, msg := range live {
@@ -194,6 +197,10 @@ func badEvents() []badEvent {
 		{&skeinv1.Event{Kind: &skeinv1.Event_UserUnblocked{UserUnblocked: &skeinv1.UserUnblocked{UserId: "a", TargetUserId: "a"}}}, self, "user_unblocked.target_user_id", "acting user"},
 		{&skeinv1.Event{Kind: &skeinv1.Event_UserMuted{UserMuted: &skeinv1.UserMuted{UserId: "a", TargetUserId: "a"}}}, self, "user_muted.target_user_id", "acting user"},
 		{&skeinv1.Event{Kind: &skeinv1.Event_UserUnmuted{UserUnmuted: &skeinv1.UserUnmuted{UserId: "a", TargetUserId: "a"}}}, self, "user_unmuted.target_user_id", "acting user"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_FeedRead{FeedRead: &skeinv1.FeedRead{UserId: "a"}}}, invalid, "feed_read.read_time", "1970"},
+		{&skeinv1.Event{Kind: &skeinv1.Event_FeedRead{FeedRead: &skeinv1.FeedRead{
+			UserId: "a", ReadTime: &timestamppb.Timestamp{Seconds: -1},
+		}}}, invalid, "feed_read.read_time", "1970"},
 		{&skeinv1.Event{Kind: &skeinv1.Event_RepinsHidden{RepinsHidden: &skeinv1.RepinsHidden{UserId: "a", TargetUserId: "a"}}}, self, "repins_hidden.target_user_id", "acting user"},
 	}
 }

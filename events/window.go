@@ -38,6 +38,9 @@ func ContentKey(ev *Event) uint64 {
 		binary.LittleEndian.PutUint64(b[8:], ev.Offset)
 		h = xxh3.HashSeed(b[:], h+18)
 	}
+	if ev.Read != 0 {
+		h = xxh3.HashSeed(binary.LittleEndian.AppendUint64(nil, uint64(ev.Read)), h+19)
+	}
 	return max(1, h^contentSalt)
 }
 

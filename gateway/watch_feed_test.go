@@ -9,7 +9,9 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -54,7 +56,10 @@ func (f *feedWatching) reach(at string) {
 		ReaderId: f.req.GetReaderId(), IncludeOwn: f.req.GetIncludeOwn(), HideSeen: f.req.GetHideSeen(), OnePerItem: f.req.GetOnePerItem(),
 		IgnoreServed: f.req.GetIgnoreServed(), AtLeast: at,
 	}, f.req.GetNewerThan())
-	for f.last == nil || f.last.GetCount() != want.GetCount() || f.last.GetMore() != want.GetMore() {
+	read := func(t *timestamppb.Timestamp) bool {
+		return f.req.GetNewerThan() != "" || proto.Equal(t, want.GetReadTime())
+	}
+	for f.last == nil || f.last.GetCount() != want.GetCount() || f.last.GetMore() != want.GetMore() || !read(f.last.GetReadTime()) {
 		f.next()
 	}
 }

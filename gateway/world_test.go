@@ -16,6 +16,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
@@ -396,6 +397,10 @@ func showRepins(user, of string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_RepinsShown{
 		RepinsShown: &skeinv1.RepinsShown{UserId: user, TargetUserId: of},
 	}}
+}
+
+func feedRead(user string, at *timestamppb.Timestamp) *skeinv1.Event {
+	return &skeinv1.Event{Kind: &skeinv1.Event_FeedRead{FeedRead: &skeinv1.FeedRead{UserId: user, ReadTime: at}}}
 }
 
 func mute(user, muted string) *skeinv1.Event {

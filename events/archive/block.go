@@ -53,6 +53,7 @@ var fieldsOf = [42]field{
 	events.BackfillClosed:  hasSource,
 	events.RepinsHidden:    hasUser | hasPeer,
 	events.RepinsShown:     hasUser | hasPeer,
+	events.FeedRead:        hasUser | hasScore, // the column has how long before the event the time is up to which was read
 }
 
 // The form of an event: its kind and what else must be known to read its columns.
@@ -226,7 +227,10 @@ func (b *blockBuilder) addContent(ev *events.Event, fields field) {
 		b.attributes = append(b.attributes, string(ev.Attributes))
 		b.weight += len(ev.Attributes)
 	}
-	if fields&hasScore != 0 {
+	switch {
+	case ev.Kind == events.FeedRead:
+		b.score = append(b.score, zigzag(int64(ev.Time-ev.Read)))
+	case fields&hasScore != 0:
 		b.score = append(b.score, zigzag(ev.Score))
 	}
 }

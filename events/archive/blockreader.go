@@ -260,7 +260,12 @@ func (b *block) cutContent(ev *events.Event, form uint8, fields field) {
 		b.attributes = b.attributes[1:]
 	}
 	if fields&hasScore != 0 {
-		ev.Score, b.score = unzigzag(b.score[0]), b.score[1:]
+		n := unzigzag(b.score[0])
+		if b.score = b.score[1:]; ev.Kind == events.FeedRead {
+			ev.Read = ev.Time - events.Micros(n)
+		} else {
+			ev.Score = n
+		}
 	}
 	if ev.Backfill && (ev.Kind == events.BoardCreated || ev.Kind == events.PinCreated) {
 		ev.Encoded = ev.Canonical()

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/skein-feed/skein/events"
 )
 
 // digest is a running hash of the content of records: all that is archived of them, in another form than on disk. It tells
@@ -57,6 +59,9 @@ func (d *digest) add(r *record) {
 		d.text(string(ev.Attributes))
 		d.number(uint64(ev.Score))
 		d.text(string(ev.Encoded))
+		if ev.Kind == events.FeedRead {
+			d.number(uint64(ev.Read))
+		}
 	}
 	d.number(uint64(len(r.rejects)))
 	for i := range r.rejects {

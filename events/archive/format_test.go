@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func everyKind() *events.Envelope { return everyKindOf(events.AllKinds) }
 
 // goldenKinds are those of the golden files. What was written of them does not change with later kinds.
-const goldenKinds = events.AllKinds &^ (1<<events.RepinsHidden | 1<<events.RepinsShown)
+const goldenKinds = events.AllKinds &^ (1<<events.RepinsHidden | 1<<events.RepinsShown | 1<<events.FeedRead)
 
 func everyKindOf(kinds events.KindSet) *events.Envelope {
 	env := &events.Envelope{
@@ -55,7 +55,10 @@ func everyKindOf(kinds events.KindSet) *events.Envelope {
 		if fields&hasAttributes != 0 {
 			ev.Attributes = []byte{0, 255}
 		}
-		if fields&hasScore != 0 {
+		switch {
+		case k == events.FeedRead:
+			ev.Read = start - 1e6
+		case fields&hasScore != 0:
 			ev.Score = -5
 		}
 		if backfill {

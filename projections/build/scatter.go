@@ -137,6 +137,7 @@ const (
 	hasScore
 	hasEncoded
 	hasSource
+	hasRead
 )
 
 func appendEvent(dst []byte, ev *events.Event, logTime events.Micros, last *stamp) []byte {
@@ -158,6 +159,7 @@ func appendEvent(dst []byte, ev *events.Event, logTime events.Micros, last *stam
 		{ev.Score != 0, hasScore},
 		{len(ev.Encoded) > 0, hasEncoded},
 		{ev.Source != "", hasSource},
+		{ev.Read != 0, hasRead},
 	} {
 		if f.set {
 			bits |= f.bit
@@ -195,6 +197,9 @@ func appendEvent(dst []byte, ev *events.Event, logTime events.Micros, last *stam
 	}
 	text(hasEncoded, string(ev.Encoded))
 	text(hasSource, ev.Source)
+	if bits&hasRead != 0 {
+		dst = binary.AppendVarint(dst, int64(ev.Read))
+	}
 	return dst
 }
 
@@ -286,4 +291,7 @@ func (c *cutter) event(ev *events.Event, last *stamp) {
 		ev.Encoded = []byte(c.string(true))
 	}
 	ev.Source = c.string(has(hasSource))
+	if has(hasRead) {
+		ev.Read = events.Micros(c.varint())
+	}
 }

@@ -58,7 +58,7 @@ func (q *Queries) hot(ctx context.Context, f *Feed, after Mark, n int) (page Pag
 			err = cerr
 		}
 	}()
-	w.left = f.Ranked
+	w.left, page.Read = f.Ranked, w.reader.read
 	scores := f.Heat.Scores(s.seq)
 	defer func() {
 		if cerr := scores.Close(); err == nil {

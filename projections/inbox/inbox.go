@@ -90,7 +90,8 @@ func (f *Inbox) NewQueryCache() projections.QueryCache {
 func (*Inbox) Name() string { return "inbox" }
 
 // Version is the version of the fold and its rows. Since 2 the rows of the graph are those of its version 2; since 3 a pin keeps what tells
-// when it left the board of its history; since 4 heat is left to counters; since 5 partitions fold alone; since 6 a pin keeps whether it is a re-pin.
+// when it left the board of its history; since 4 heat is left to counters; since 5 partitions fold alone; since 6 a pin keeps whether it is a re-pin, and a reader
+// the read marker.
 func (*Inbox) Version() uint32 { return 6 }
 
 // Config returns the settings.
@@ -108,7 +109,7 @@ func (f *Inbox) Settings() map[string]string {
 
 // Kinds are those of the graph, and what makes pins and readers.
 func (f *Inbox) Kinds() []events.Kind {
-	return append(f.graph.Kinds(), events.PinDeleted, events.ReaderActive)
+	return append(f.graph.Kinds(), events.PinDeleted, events.ReaderActive, events.FeedRead)
 }
 
 // Apply folds one event.
@@ -132,6 +133,8 @@ func (f *Inbox) Apply(ev events.Event, b *projections.Batch) error {
 		return f.userDeleted()
 	case events.ReaderActive:
 		return f.readerActive()
+	case events.FeedRead:
+		return f.feedRead()
 	}
 	return f.graph.Apply(ev, b)
 }

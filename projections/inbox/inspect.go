@@ -68,7 +68,12 @@ func describeReader(d *projections.Description, row []byte) error {
 	if err != nil {
 		return err
 	}
-	d.Time("active", r.active)
+	if r.active > 0 {
+		d.Time("active", r.active)
+	}
+	if r.read > 0 {
+		d.Time("read", r.read)
+	}
 	if !r.ready {
 		d.Flag("no-inbox", true)
 		return nil

@@ -22,7 +22,7 @@ func errRow(what string, row []byte) error { return projections.RowError(what, r
 //	0x44  B           count       living pins of B
 //	0x45  B b         count       living pins on b
 //	0x46  B b         time        the first live deletion of b
-//	0x47  A           reader      when A was last active, and the floor of the inbox
+//	0x47  A           reader      when A was last active, the read marker, and the floor of the inbox
 //	0x48  A ^t B p    -           inbox of A; a week stands before the tag, the shard of A after it
 //	0x49  A B         until       A looks into the outbox of B: always, or from ^t on
 //	      A B b       until       the same for b, where A does not follow B explicitly

@@ -145,6 +145,8 @@ func compare(t fataler, s *projections.Store, history []events.Event) {
 			same(pages(t, q, inbox.Feed{Reader: reader, Own: own}, 2), pins(feed, nil), "feed of %s, own %v", reader, own)
 			same(pages(t, q, inbox.Feed{Reader: reader, Own: own, OnePerItem: true}, 1), pins(model.OnePerItem(feed), nil),
 				"feed of %s, own %v, one per item", reader, own)
+			same(pages(t, q, inbox.Feed{Reader: reader, Own: own, Unread: true}, 2), pins(model.After(want.Read(reader), feed), nil),
+				"unread of %s, own %v", reader, own)
 			for _, ranked := range []int{3, 1000} {
 				hot := want.HotFeed(reader, own, ranked, score)
 				same(pages(t, q, byHeat(inbox.Feed{Reader: reader, Own: own}, ranked, v.Cursor(), history), 2), pins(hot, heats),
@@ -172,6 +174,11 @@ func compare(t fataler, s *projections.Store, history []events.Event) {
 			}
 			same(n, int64(len(want)), "number of pins of %s (I7)", reader)
 		}
+		page, err := q.Feed(context.Background(), inbox.Feed{Reader: reader}, nil, 1)
+		if err != nil {
+			t.Fatalf("feed of %s: %v", reader, err)
+		}
+		same(page.Read, want.Read(reader), "read marker of %s", reader)
 		list(nil, want.Pins(reader))
 		for _, b := range want.BoardsMentioned() {
 			if b.Owner == reader {

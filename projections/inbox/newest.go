@@ -31,6 +31,9 @@ func (q *Queries) newest(ctx context.Context, f *Feed, after Mark, n int) (page 
 			err = cerr
 		}
 	}()
+	if page.Read = w.reader.read; f.Unread && page.Read > 0 {
+		bound = appendNewestFirst(nil, page.Read)
+	}
 	var last []byte
 	for {
 		batch, places, err := w.batch(ctx, n-len(page.Pins)+1, bound, shown)

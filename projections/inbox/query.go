@@ -59,6 +59,8 @@ type Feed struct {
 	OnePerItem bool
 	// Above leaves out everything from this mark on, which a page gave as its Newest; nil means nothing. Newest order only.
 	Above Mark
+	// Unread leaves out everything up to the read marker of the reader. Newest order only, without Above.
+	Unread bool
 	// Heat has the scores of the order Hot, and Ranked is how many of the newest pins are ranked.
 	Heat   Heat
 	Ranked int
@@ -73,6 +75,8 @@ type Page struct {
 	Next Mark
 	// Newest is the top of the feed: what comes later is above. In the order Newest only.
 	Newest Mark
+	// Read is the read marker of the reader; 0 means that there is none.
+	Read events.Micros
 	// Outboxes is how many outboxes were opened: none for a page that the inbox held.
 	Outboxes int
 }

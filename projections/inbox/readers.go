@@ -12,6 +12,8 @@ import (
 type reader struct {
 	// active is when the reader was last said to be active.
 	active events.Micros
+	// read is up to when the feed was read; 0 is never.
+	read events.Micros
 	// ready: there is an inbox. It holds all pins above the floor of what is followed and pushed, and perhaps some that
 	// are gone; without one all outboxes are read.
 	ready bool
@@ -40,11 +42,12 @@ func (q *Queries) reader(name string) (reader, error) {
 
 func decodeReader(row []byte) (rd reader, err error) {
 	active, n := binary.Uvarint(row)
-	if n <= 0 {
+	read, m := binary.Uvarint(row[max(n, 0):])
+	if n <= 0 || m <= 0 {
 		return rd, errRow("reader", row)
 	}
-	rd.active = events.Micros(active)
-	if rest := row[n:]; len(rest) > 0 {
+	rd.active, rd.read = events.Micros(active), events.Micros(read)
+	if rest := row[n+m:]; len(rest) > 0 {
 		if len(rest) != 8 {
 			return rd, errRow("reader", row)
 		}
@@ -55,7 +58,7 @@ func decodeReader(row []byte) (rd reader, err error) {
 
 func (f *Inbox) writeReader(name string, r reader) {
 	f.key = projections.AppendKey(f.key[:0], tagReader, name)
-	f.value = binary.AppendUvarint(f.value[:0], uint64(r.active))
+	f.value = binary.AppendUvarint(binary.AppendUvarint(f.value[:0], uint64(r.active)), uint64(r.read))
 	if r.ready {
 		f.value = append(f.value, r.floor[:]...)
 	}
@@ -98,4 +101,17 @@ func (f *Inbox) readerActive() error {
 		return nil
 	}
 	return f.dropPulls(name, r)
+}
+
+// feedRead moves the read marker of a reader forward. It never moves back, so a late event, or a repeated one, writes nothing.
+func (f *Inbox) feedRead() error {
+	name := f.ev.User
+	r, _, err := readReader(f.b, projections.AppendKey(f.key[:0], tagReader, name))
+	read := min(f.ev.Read, f.ev.Time)
+	if err != nil || read <= r.read {
+		return err
+	}
+	r.read = read
+	f.writeReader(name, r)
+	return nil
 }

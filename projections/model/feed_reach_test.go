@@ -30,7 +30,7 @@ func TestHistoriesWithFeedsReachTheHardCases(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"feed", "feed of 20 pins", "own pins", "hidden by a mute", "hidden as a re-pin", "hidden by an exclusion", "by a board follow only",
+		"feed", "feed of 20 pins", "own pins", "hidden by a mute", "hidden as a re-pin", "read in part", "read, but not as far as before", "read ahead of the log", "read marker ends with its user", "hidden by an exclusion", "by a board follow only",
 		"pins of one item", "user with 3 explicit followers", "board with 3 followers of its own", "equal times of two owners", "equal times of one owner", "pin of the past", "pin on the default board",
 		"pin moved", "attributes", "pins of a later life of a board", "pin of a deleted user's new life", "reader active",
 		"pin void", "creation ignored", "move ignored", "re-created", "pin dies with its board", "history dies with its board",
@@ -56,6 +56,8 @@ func noteFeeds(note func(name string, reached bool), g *Graph) {
 		feed := g.Feed(reader, false)
 		note("feed", len(feed) > 0)
 		note("feed of 20 pins", len(feed) >= 20)
+		unread := After(g.Read(reader), feed)
+		note("read in part", len(unread) > 0 && len(unread) < len(feed))
 		note("own pins", len(feed) > 0 && len(g.Feed(reader, true)) > len(feed))
 		note("pins of one item", len(OnePerItem(feed)) < len(feed))
 		for i, p := range feed {
@@ -93,6 +95,12 @@ func notePins(note func(name string, reached bool), history []events.Event) {
 	for n, ev := range history {
 		deleted[ev.User] = deleted[ev.User] || ev.Kind == events.UserDeleted
 		note("reader active", ev.Kind == events.ReaderActive)
+		if before := New(history[:n]).Read(ev.User); ev.Kind == events.FeedRead {
+			note("read, but not as far as before", ev.Read < before)
+			note("read ahead of the log", ev.Read > ev.Time)
+		} else {
+			note("read marker ends with its user", ev.Kind == events.UserDeleted && before > 0)
+		}
 		if !aboutPins(ev.Kind) {
 			continue
 		}

@@ -24,6 +24,8 @@ func feedAnswer(history []events.Event, q []string) (string, bool) {
 	switch q[0] {
 	case "feed", "feed+":
 		return pinList(g.Feed(last, q[0] == "feed+")), true
+	case "unread":
+		return pinList(model.After(g.Read(last), g.Feed(last, false))), true
 	case "once":
 		return pinList(model.OnePerItem(g.Feed(last, false))), true
 	case "hot":

@@ -112,6 +112,31 @@ func (g *Graph) Feed(reader string, own bool) []Pin {
 	return newest(list)
 }
 
+// Read reports up to when a reader has read the feed: the latest time that was said since the user was last deleted, none of them after the
+// event that said so; 0 means never.
+func (g *Graph) Read(reader string) (at events.Micros) {
+	for _, ev := range g.log {
+		switch {
+		case ev.User != reader:
+		case ev.Kind == events.UserDeleted:
+			at = 0
+		case ev.Kind == events.FeedRead:
+			at = max(at, min(ev.Read, ev.Time))
+		}
+	}
+	return at
+}
+
+// After keeps the pins that were created after a time.
+func After(at events.Micros, list []Pin) (kept []Pin) {
+	for _, pin := range list {
+		if pin.Created > at {
+			kept = append(kept, pin)
+		}
+	}
+	return kept
+}
+
 // HotFeed lists the newest pins of [Graph.Feed], as many as are ranked, those of the hottest items first: by the score that heat
 // tells, then newest first. Those of items without a score come last, after those of the lowest.
 func (g *Graph) HotFeed(reader string, own bool, ranked int, heat func(item string) (score int64, ok bool)) []Pin {

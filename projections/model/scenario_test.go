@@ -24,7 +24,7 @@ import (
 //	95 ann leaves             99 end old                    99 end *
 //	10 bob pins bob/art p item cid    20 bob moves bob/art p    30 bob unpins p
 //	40 ann likes item         50 ann unlikes item           60 ann plays item         70 score item -5
-//	80 ann gets i,j,k1..k9    90 ann clears
+//	80 ann gets i,j,k1..k9    90 ann clears                 95 ann reads 80 (the feed up to 80)
 //
 // A time is a number, or a date as 2024-01-31 or 2024-01-31T23:59:59.999999 where months matter. A pin is p unless it is named; it shows the item, else the one of its own id; it re-pins one of cid's, or none. bob/- is
 // bob's default board. "past 5" before the event makes it a backfill of time 5 from the source "old", with an
@@ -150,7 +150,7 @@ func setKind(ev *events.Event, verb, target string) error {
 		"hides": events.RepinsHidden, "shows": events.RepinsShown,
 		"follows/": events.BoardFollowed, "unfollows/": events.BoardUnfollowed, "unpins": events.PinDeleted,
 		"likes": events.Liked, "unlikes": events.Unliked, "plays": events.Played,
-		"gets": events.Served, "clears": events.SeenCleared,
+		"gets": events.Served, "clears": events.SeenCleared, "reads": events.FeedRead,
 	}
 	if isBoard && (verb == "follows" || verb == "unfollows") {
 		verb += "/"
@@ -170,6 +170,10 @@ func setKind(ev *events.Event, verb, target string) error {
 	case events.UserDeleted, events.SeenCleared:
 	case events.Served:
 		ev.Items = itemList(target)
+	case events.FeedRead:
+		read, err := parseTime(target)
+		ev.Read = read
+		return err
 	case events.PinDeleted:
 		ev.Pin = target
 	case events.Liked, events.Unliked, events.Played:

@@ -55,6 +55,7 @@ type EventRow struct {
 	Title      string   `parquet:"title"`
 	Attributes []byte   `parquet:"attributes"`
 	Score      int64    `parquet:"score"`
+	ReadTime   int64    `parquet:"read_time,timestamp(microsecond)"`
 
 	Sequence uint64 `parquet:"sequence"`
 	// Slot is the place within the envelope; null: not known.
@@ -104,7 +105,7 @@ func rowOf(ev *Event) (EventRow, int) {
 		Kind: ev.Kind.String(), Time: int64(ev.Time), Backfill: ev.Backfill, Source: ev.Source, Offset: ev.Offset,
 		User: ev.User, Peer: ev.Peer, Board: ev.Board, Pin: ev.Pin, Item: ev.Item, Items: slices.Clone(ev.Items),
 		RepinUser: ev.RepinUser, RepinPin: ev.RepinPin, Title: ev.Title, Attributes: ev.Attributes, Score: ev.Score,
-		Sequence: ev.Seq, Position: ev.After.String(),
+		ReadTime: int64(ev.Read), Sequence: ev.Seq, Position: ev.After.String(),
 	}
 	if ev.Slotted {
 		slot := int32(ev.Slot)

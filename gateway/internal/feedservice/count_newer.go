@@ -43,6 +43,7 @@ func (s *Service) CountNewer(
 	err = s.refresh(ctx, refreshOf(req), req.GetAtLeast(), x, func(r *views.Inbox, page inbox.Page, hidden *hiding) error {
 		res = &skeinv1.CountNewerResponse{
 			Count: call.Count(int64(len(page.Pins))), More: page.Next != nil, Completeness: hidden.completeness(r), Position: r.Position,
+			ReadTime: readTime(page),
 		}
 		return nil
 	})
@@ -68,7 +69,7 @@ func (s *Service) refresh(
 		return err
 	}
 	defer r.Close()
-	f.Above = start.above
+	f.Above, f.Unread = start.above, start.above == nil
 	page, hidden, err := s.feedPage(ctx, read, x, r, f, start)
 	if err != nil {
 		return start.since.TokenError(err)

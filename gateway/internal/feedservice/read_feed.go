@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
@@ -105,7 +107,7 @@ func (s *Service) ReadFeed(
 		s.markActive(r, f.Reader)
 	}
 	res := &skeinv1.ReadFeedResponse{
-		Entries: feedEntries(page.Pins), Completeness: hidden.completeness(r), Position: position,
+		Entries: feedEntries(page.Pins), Completeness: hidden.completeness(r), Position: position, ReadTime: readTime(page),
 	}
 	if page.Next != nil {
 		mark := hidden.appendAhead(nil, next)
@@ -115,6 +117,14 @@ func (s *Service) ReadFeed(
 		res.NewestToken = s.Keys.Sign(pagetoken.Token{List: newest, Position: r.At, Cursor: page.Newest})
 	}
 	return res, nil
+}
+
+// readTime is the read marker, if there is one.
+func readTime(page inbox.Page) *timestamppb.Timestamp {
+	if page.Read == 0 {
+		return nil
+	}
+	return timestamppb.New(page.Read.Time())
 }
 
 // feedPage reads a page, less what the reader has seen if that is asked for.

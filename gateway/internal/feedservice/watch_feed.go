@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/feedwatch"
 	"github.com/skein-feed/skein/gateway/internal/request"
@@ -30,7 +32,7 @@ func ValidateWatchFeed(c *request.Checker, req *skeinv1.WatchFeedRequest) {
 func (s *Service) WatchFeed(
 	ctx context.Context, req *skeinv1.WatchFeedRequest, out call.Stream[skeinv1.WatchFeedResponse],
 ) error {
-	w, err := s.Watchers.Enter(req.GetReaderId(), req.GetHideSeen()) //nolint:contextcheck // what follows the log serves all watchers
+	w, err := s.Watchers.Enter(req.GetReaderId(), req.GetHideSeen(), req.GetNewerThan() == "") //nolint:contextcheck // what follows the log serves all watchers
 	if err != nil {
 		return err
 	}
@@ -84,7 +86,8 @@ func (f *feedWatcher) run(ctx context.Context) error {
 				return err
 			}
 			news = news || f.last.GetCount() != before.GetCount() || f.last.GetMore() != before.GetMore() ||
-				f.last.GetCompleteness() != before.GetCompleteness()
+				f.last.GetCompleteness() != before.GetCompleteness() ||
+				f.read.GetNewerThan() == "" && !proto.Equal(f.last.GetReadTime(), before.GetReadTime())
 		}
 		if news {
 			if err := f.send(); err != nil {
@@ -107,7 +110,7 @@ func (f *feedWatcher) count(ctx context.Context, atLeast string, first bool) err
 	err := f.s.refresh(ctx, f.read, atLeast, new(call.Info), func(r *views.Inbox, page inbox.Page, hidden *hiding) error {
 		f.last = &skeinv1.WatchFeedResponse{
 			Count: call.Count(int64(len(page.Pins))), More: page.Next != nil, Completeness: hidden.completeness(r), Position: r.Position,
-			NewestToken: f.s.Keys.Sign(pagetoken.Token{List: newest, Position: r.At, Cursor: page.Newest}),
+			ReadTime: readTime(page), NewestToken: f.s.Keys.Sign(pagetoken.Token{List: newest, Position: r.At, Cursor: page.Newest}),
 		}
 		if !first {
 			return nil

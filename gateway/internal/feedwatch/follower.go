@@ -30,6 +30,8 @@ const (
 	// ofOwners change the pins or boards of an owner.
 	ofOwners = events.KindSet(1<<events.PinCreated | 1<<events.PinMoved | 1<<events.PinDeleted | 1<<events.BoardCreated |
 		1<<events.BoardDeleted | 1<<events.UserDeleted)
+	// ofMarkers move a read marker.
+	ofMarkers = events.KindSet(1 << events.FeedRead)
 	// ofNone change no number: the order is that of time, and likes and scores hide nothing.
 	ofNone = events.KindSet(1<<events.ReaderActive | 1<<events.Liked | 1<<events.Unliked | 1<<events.ItemScored)
 )
@@ -118,6 +120,12 @@ func (a *Watchers) look(ev *events.Event, c *changes) {
 	case ofSeen.Has(ev.Kind):
 		for _, w := range a.of[ev.User] {
 			if w.hides {
+				w.changed()
+			}
+		}
+	case ofMarkers.Has(ev.Kind):
+		for _, w := range a.of[ev.User] {
+			if w.unread {
 				w.changed()
 			}
 		}

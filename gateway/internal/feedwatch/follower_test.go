@@ -20,7 +20,7 @@ func woken(evs ...events.Event) map[string]bool {
 	}{
 		"ann": {"ann", false, []string{"bob", "cid"}}, "ann hiding": {"ann", true, []string{"bob", "cid"}}, "dan": {"dan", false, nil},
 	} {
-		w := &Watcher{all: a, reader: of.reader, hides: of.hides, wake: make(chan struct{}, 1), follower: f}
+		w := &Watcher{all: a, reader: of.reader, hides: of.hides, unread: !of.hides, wake: make(chan struct{}, 1), follower: f}
 		a.of[of.reader] = append(a.of[of.reader], w)
 		_ = w.Follow(func(add func(string) error) error {
 			for _, owner := range of.owners {
@@ -69,6 +69,7 @@ func TestWoken(t *testing.T) {
 		"a play of the reader":              {hiding, []events.Event{{Kind: events.Played, User: "ann"}}},
 		"a serve":                           {hiding, []events.Event{{Kind: events.Served, User: "ann"}}},
 		"a play of a reader who hides none": {none, []events.Event{{Kind: events.Played, User: "dan"}}},
+		"a read marker":                     {map[string]bool{"ann": true}, []events.Event{{Kind: events.FeedRead, User: "ann"}}},
 		"a like, a score, a read": {none, []events.Event{
 			{Kind: events.Liked, User: "ann"}, {Kind: events.ItemScored}, {Kind: events.ReaderActive, User: "ann"},
 		}},
@@ -110,7 +111,7 @@ func TestOwnersGrow(t *testing.T) {
 
 // Every kind of events is said to concern somebody or nobody.
 func TestEveryKindConcerns(t *testing.T) {
-	sets := []events.KindSet{ofSeen, ofRelations, ofOwners, ofNone, events.Kinds(events.BackfillClosed)}
+	sets := []events.KindSet{ofSeen, ofMarkers, ofRelations, ofOwners, ofNone, events.Kinds(events.BackfillClosed)}
 	var all events.KindSet
 	for _, set := range sets {
 		if all&set != 0 {

@@ -38,15 +38,16 @@ type Watcher struct {
 	all      *Watchers
 	reader   string
 	hides    bool
+	unread   bool
 	wake     chan struct{}
 	follower *follower
 	// owners are hashes of those whose pins may be in the feed, each once. Guarded by all.mu.
 	owners []uint32
 }
 
-// Enter returns a watcher of a reader's feed, which hides seen items or not. It must leave. It opens its first view after it has
+// Enter returns a watcher of a reader's feed, which hides seen items or not, and counts from the read marker on or not. It must leave. It opens its first view after it has
 // entered, and gives the owners of that view to [Watcher.Follow].
-func (a *Watchers) Enter(reader string, hides bool) (*Watcher, error) {
+func (a *Watchers) Enter(reader string, hides, unread bool) (*Watcher, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.follower == nil {
@@ -56,7 +57,7 @@ func (a *Watchers) Enter(reader string, hides bool) (*Watcher, error) {
 		}
 		a.follower = f
 	}
-	w := &Watcher{all: a, reader: reader, hides: hides, wake: make(chan struct{}, 1), follower: a.follower}
+	w := &Watcher{all: a, reader: reader, hides: hides, unread: unread, wake: make(chan struct{}, 1), follower: a.follower}
 	w.follower.watchers++
 	a.of[reader] = append(a.of[reader], w)
 	return w, nil

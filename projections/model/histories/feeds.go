@@ -12,6 +12,7 @@ var feedWeights = []weight{
 	{events.UserFollowed, 10, true},
 	{events.BoardFollowed, 11, true},
 	{events.ReaderActive, 7, false},
+	{events.FeedRead, 6, false},
 	{events.PinMoved, 7, false},
 	{events.PinDeleted, 5, false},
 	{events.Played, 8, false},
@@ -87,6 +88,9 @@ func (w world) feedEvent(d dice, ev *events.Event) bool {
 		ev.Item = w.item(d)
 		// Scores below those of all items that are played, none, among them and above.
 		ev.Score = [...]int64{-5, 0, 1_700_000_000 * 65536, 1_700_000_100 * 65536}[d.roll(4, "score")]
+	case events.FeedRead:
+		// In history, about now, and in the future.
+		ev.Read = [...]events.Micros{Start - 10, Start + 5, Start + 20, Start + 60, Start + 1_000_060, 1 << 53}[d.roll(6, "read")]
 	default:
 		return false
 	}

@@ -75,6 +75,7 @@ func checkEvent(t failer, ev events.Event) {
 		named && ev.Board == "",
 		ev.Kind == events.PinCreated && ev.Item == "",
 		(ev.Kind == events.Served) != (len(ev.Items) > 0) || len(ev.Items) > 100,
+		(ev.Kind == events.FeedRead) != (ev.Read > 0),
 		ev.Time < 0,
 		ev.Backfill != (ev.Offset > 0),
 		ev.Backfill != (ev.Source != "") && ev.Kind != events.BackfillClosed,

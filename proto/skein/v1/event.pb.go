@@ -246,6 +246,7 @@ type Event struct {
 	//	*Event_BackfillClosed
 	//	*Event_RepinsHidden
 	//	*Event_RepinsShown
+	//	*Event_FeedRead
 	Kind          isEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -532,6 +533,15 @@ func (x *Event) GetRepinsShown() *RepinsShown {
 	return nil
 }
 
+func (x *Event) GetFeedRead() *FeedRead {
+	if x != nil {
+		if x, ok := x.Kind.(*Event_FeedRead); ok {
+			return x.FeedRead
+		}
+	}
+	return nil
+}
+
 type isEvent_Kind interface {
 	isEvent_Kind()
 }
@@ -657,6 +667,12 @@ type Event_RepinsShown struct {
 	RepinsShown *RepinsShown `protobuf:"bytes,33,opt,name=repins_shown,json=repinsShown,proto3,oneof"`
 }
 
+type Event_FeedRead struct {
+	// A reader has read the feed up to a time. One that is not later than an earlier one changes nothing, so devices may send it late and
+	// again.
+	FeedRead *FeedRead `protobuf:"bytes,34,opt,name=feed_read,json=feedRead,proto3,oneof"`
+}
+
 func (*Event_UserFollowed) isEvent_Kind() {}
 
 func (*Event_UserUnfollowed) isEvent_Kind() {}
@@ -704,6 +720,8 @@ func (*Event_BackfillClosed) isEvent_Kind() {}
 func (*Event_RepinsHidden) isEvent_Kind() {}
 
 func (*Event_RepinsShown) isEvent_Kind() {}
+
+func (*Event_FeedRead) isEvent_Kind() {}
 
 // A follow of a user.
 type UserFollowed struct {
@@ -1631,6 +1649,62 @@ func (x *ReaderActive) GetUserId() string {
 	return ""
 }
 
+// The read marker of a reader's feed.
+type FeedRead struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The reader. The acting user.
+	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The create_time of the newest entry that was read, as it came: everything that is not newer counts as read. From 1970 on, to the
+	// microsecond. A time after the log's own is cut to the log's.
+	ReadTime      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=read_time,json=readTime,proto3" json:"read_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FeedRead) Reset() {
+	*x = FeedRead{}
+	mi := &file_skein_v1_event_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeedRead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeedRead) ProtoMessage() {}
+
+func (x *FeedRead) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_event_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeedRead.ProtoReflect.Descriptor instead.
+func (*FeedRead) Descriptor() ([]byte, []int) {
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *FeedRead) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *FeedRead) GetReadTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReadTime
+	}
+	return nil
+}
+
 // A like.
 type Liked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1644,7 +1718,7 @@ type Liked struct {
 
 func (x *Liked) Reset() {
 	*x = Liked{}
-	mi := &file_skein_v1_event_proto_msgTypes[21]
+	mi := &file_skein_v1_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1730,7 @@ func (x *Liked) String() string {
 func (*Liked) ProtoMessage() {}
 
 func (x *Liked) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[21]
+	mi := &file_skein_v1_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1743,7 @@ func (x *Liked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Liked.ProtoReflect.Descriptor instead.
 func (*Liked) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{21}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Liked) GetUserId() string {
@@ -1699,7 +1773,7 @@ type Unliked struct {
 
 func (x *Unliked) Reset() {
 	*x = Unliked{}
-	mi := &file_skein_v1_event_proto_msgTypes[22]
+	mi := &file_skein_v1_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1711,7 +1785,7 @@ func (x *Unliked) String() string {
 func (*Unliked) ProtoMessage() {}
 
 func (x *Unliked) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[22]
+	mi := &file_skein_v1_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1724,7 +1798,7 @@ func (x *Unliked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unliked.ProtoReflect.Descriptor instead.
 func (*Unliked) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{22}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Unliked) GetUserId() string {
@@ -1754,7 +1828,7 @@ type Played struct {
 
 func (x *Played) Reset() {
 	*x = Played{}
-	mi := &file_skein_v1_event_proto_msgTypes[23]
+	mi := &file_skein_v1_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1766,7 +1840,7 @@ func (x *Played) String() string {
 func (*Played) ProtoMessage() {}
 
 func (x *Played) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[23]
+	mi := &file_skein_v1_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1779,7 +1853,7 @@ func (x *Played) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Played.ProtoReflect.Descriptor instead.
 func (*Played) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{23}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Played) GetUserId() string {
@@ -1809,7 +1883,7 @@ type Served struct {
 
 func (x *Served) Reset() {
 	*x = Served{}
-	mi := &file_skein_v1_event_proto_msgTypes[24]
+	mi := &file_skein_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1821,7 +1895,7 @@ func (x *Served) String() string {
 func (*Served) ProtoMessage() {}
 
 func (x *Served) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[24]
+	mi := &file_skein_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1834,7 +1908,7 @@ func (x *Served) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Served.ProtoReflect.Descriptor instead.
 func (*Served) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Served) GetUserId() string {
@@ -1862,7 +1936,7 @@ type SeenCleared struct {
 
 func (x *SeenCleared) Reset() {
 	*x = SeenCleared{}
-	mi := &file_skein_v1_event_proto_msgTypes[25]
+	mi := &file_skein_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +1948,7 @@ func (x *SeenCleared) String() string {
 func (*SeenCleared) ProtoMessage() {}
 
 func (x *SeenCleared) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[25]
+	mi := &file_skein_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +1961,7 @@ func (x *SeenCleared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeenCleared.ProtoReflect.Descriptor instead.
 func (*SeenCleared) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SeenCleared) GetUserId() string {
@@ -1911,7 +1985,7 @@ type ItemScored struct {
 
 func (x *ItemScored) Reset() {
 	*x = ItemScored{}
-	mi := &file_skein_v1_event_proto_msgTypes[26]
+	mi := &file_skein_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +1997,7 @@ func (x *ItemScored) String() string {
 func (*ItemScored) ProtoMessage() {}
 
 func (x *ItemScored) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[26]
+	mi := &file_skein_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2010,7 @@ func (x *ItemScored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemScored.ProtoReflect.Descriptor instead.
 func (*ItemScored) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ItemScored) GetItemId() string {
@@ -1964,7 +2038,7 @@ type BackfillClosed struct {
 
 func (x *BackfillClosed) Reset() {
 	*x = BackfillClosed{}
-	mi := &file_skein_v1_event_proto_msgTypes[27]
+	mi := &file_skein_v1_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2050,7 @@ func (x *BackfillClosed) String() string {
 func (*BackfillClosed) ProtoMessage() {}
 
 func (x *BackfillClosed) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_event_proto_msgTypes[27]
+	mi := &file_skein_v1_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2063,7 @@ func (x *BackfillClosed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackfillClosed.ProtoReflect.Descriptor instead.
 func (*BackfillClosed) Descriptor() ([]byte, []int) {
-	return file_skein_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_skein_v1_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BackfillClosed) GetSource() string {
@@ -2017,7 +2091,7 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"EventBatch\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05kinds\x18\x02 \x01(\x06R\x05kinds\x124\n" +
-	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\xb1\f\n" +
+	"\x06events\x18\x03 \x03(\v2\x0f.skein.v1.EventB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\x06events\"\xe4\f\n" +
 	"\x05Event\x12\"\n" +
 	"\bevent_id\x18\x01 \x01(\tB\a\xbaH\x04r\x02(@R\aeventId\x12;\n" +
 	"\voccurred_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
@@ -2052,7 +2126,8 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"itemScored\x12C\n" +
 	"\x0fbackfill_closed\x18\x1f \x01(\v2\x18.skein.v1.BackfillClosedH\x00R\x0ebackfillClosed\x12=\n" +
 	"\rrepins_hidden\x18  \x01(\v2\x16.skein.v1.RepinsHiddenH\x00R\frepinsHidden\x12:\n" +
-	"\frepins_shown\x18! \x01(\v2\x15.skein.v1.RepinsShownH\x00R\vrepinsShownB\r\n" +
+	"\frepins_shown\x18! \x01(\v2\x15.skein.v1.RepinsShownH\x00R\vrepinsShown\x121\n" +
+	"\tfeed_read\x18\" \x01(\v2\x12.skein.v1.FeedReadH\x00R\bfeedReadB\r\n" +
 	"\x04kind\x12\x05\xbaH\x02\b\x01\"e\n" +
 	"\fUserFollowed\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
@@ -2127,7 +2202,11 @@ const file_skein_v1_event_proto_rawDesc = "" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\"3\n" +
 	"\fReaderActive\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\"Q\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\"p\n" +
+	"\bFeedRead\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12?\n" +
+	"\tread_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampB\x06\xbaH\x03\xc8\x01\x01R\breadTime\"Q\n" +
 	"\x05Liked\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\x06userId\x12#\n" +
@@ -2170,7 +2249,7 @@ func file_skein_v1_event_proto_rawDescGZIP() []byte {
 	return file_skein_v1_event_proto_rawDescData
 }
 
-var file_skein_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_skein_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_skein_v1_event_proto_goTypes = []any{
 	(*Board)(nil),                 // 0: skein.v1.Board
 	(*Pin)(nil),                   // 1: skein.v1.Pin
@@ -2193,18 +2272,19 @@ var file_skein_v1_event_proto_goTypes = []any{
 	(*RepinsShown)(nil),           // 18: skein.v1.RepinsShown
 	(*UserDeleted)(nil),           // 19: skein.v1.UserDeleted
 	(*ReaderActive)(nil),          // 20: skein.v1.ReaderActive
-	(*Liked)(nil),                 // 21: skein.v1.Liked
-	(*Unliked)(nil),               // 22: skein.v1.Unliked
-	(*Played)(nil),                // 23: skein.v1.Played
-	(*Served)(nil),                // 24: skein.v1.Served
-	(*SeenCleared)(nil),           // 25: skein.v1.SeenCleared
-	(*ItemScored)(nil),            // 26: skein.v1.ItemScored
-	(*BackfillClosed)(nil),        // 27: skein.v1.BackfillClosed
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*FeedRead)(nil),              // 21: skein.v1.FeedRead
+	(*Liked)(nil),                 // 22: skein.v1.Liked
+	(*Unliked)(nil),               // 23: skein.v1.Unliked
+	(*Played)(nil),                // 24: skein.v1.Played
+	(*Served)(nil),                // 25: skein.v1.Served
+	(*SeenCleared)(nil),           // 26: skein.v1.SeenCleared
+	(*ItemScored)(nil),            // 27: skein.v1.ItemScored
+	(*BackfillClosed)(nil),        // 28: skein.v1.BackfillClosed
+	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
 }
 var file_skein_v1_event_proto_depIdxs = []int32{
 	3,  // 0: skein.v1.EventBatch.events:type_name -> skein.v1.Event
-	28, // 1: skein.v1.Event.occurred_at:type_name -> google.protobuf.Timestamp
+	29, // 1: skein.v1.Event.occurred_at:type_name -> google.protobuf.Timestamp
 	4,  // 2: skein.v1.Event.user_followed:type_name -> skein.v1.UserFollowed
 	5,  // 3: skein.v1.Event.user_unfollowed:type_name -> skein.v1.UserUnfollowed
 	6,  // 4: skein.v1.Event.board_followed:type_name -> skein.v1.BoardFollowed
@@ -2220,28 +2300,30 @@ var file_skein_v1_event_proto_depIdxs = []int32{
 	16, // 14: skein.v1.Event.user_unmuted:type_name -> skein.v1.UserUnmuted
 	19, // 15: skein.v1.Event.user_deleted:type_name -> skein.v1.UserDeleted
 	20, // 16: skein.v1.Event.reader_active:type_name -> skein.v1.ReaderActive
-	21, // 17: skein.v1.Event.liked:type_name -> skein.v1.Liked
-	22, // 18: skein.v1.Event.unliked:type_name -> skein.v1.Unliked
-	23, // 19: skein.v1.Event.played:type_name -> skein.v1.Played
-	24, // 20: skein.v1.Event.served:type_name -> skein.v1.Served
-	25, // 21: skein.v1.Event.seen_cleared:type_name -> skein.v1.SeenCleared
-	26, // 22: skein.v1.Event.item_scored:type_name -> skein.v1.ItemScored
-	27, // 23: skein.v1.Event.backfill_closed:type_name -> skein.v1.BackfillClosed
+	22, // 17: skein.v1.Event.liked:type_name -> skein.v1.Liked
+	23, // 18: skein.v1.Event.unliked:type_name -> skein.v1.Unliked
+	24, // 19: skein.v1.Event.played:type_name -> skein.v1.Played
+	25, // 20: skein.v1.Event.served:type_name -> skein.v1.Served
+	26, // 21: skein.v1.Event.seen_cleared:type_name -> skein.v1.SeenCleared
+	27, // 22: skein.v1.Event.item_scored:type_name -> skein.v1.ItemScored
+	28, // 23: skein.v1.Event.backfill_closed:type_name -> skein.v1.BackfillClosed
 	17, // 24: skein.v1.Event.repins_hidden:type_name -> skein.v1.RepinsHidden
 	18, // 25: skein.v1.Event.repins_shown:type_name -> skein.v1.RepinsShown
-	0,  // 26: skein.v1.BoardFollowed.board:type_name -> skein.v1.Board
-	0,  // 27: skein.v1.BoardUnfollowed.board:type_name -> skein.v1.Board
-	0,  // 28: skein.v1.BoardCreated.board:type_name -> skein.v1.Board
-	0,  // 29: skein.v1.BoardDeleted.board:type_name -> skein.v1.Board
-	1,  // 30: skein.v1.PinCreated.pin:type_name -> skein.v1.Pin
-	1,  // 31: skein.v1.PinCreated.repin_of:type_name -> skein.v1.Pin
-	1,  // 32: skein.v1.PinMoved.pin:type_name -> skein.v1.Pin
-	1,  // 33: skein.v1.PinDeleted.pin:type_name -> skein.v1.Pin
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	21, // 26: skein.v1.Event.feed_read:type_name -> skein.v1.FeedRead
+	0,  // 27: skein.v1.BoardFollowed.board:type_name -> skein.v1.Board
+	0,  // 28: skein.v1.BoardUnfollowed.board:type_name -> skein.v1.Board
+	0,  // 29: skein.v1.BoardCreated.board:type_name -> skein.v1.Board
+	0,  // 30: skein.v1.BoardDeleted.board:type_name -> skein.v1.Board
+	1,  // 31: skein.v1.PinCreated.pin:type_name -> skein.v1.Pin
+	1,  // 32: skein.v1.PinCreated.repin_of:type_name -> skein.v1.Pin
+	1,  // 33: skein.v1.PinMoved.pin:type_name -> skein.v1.Pin
+	1,  // 34: skein.v1.PinDeleted.pin:type_name -> skein.v1.Pin
+	29, // 35: skein.v1.FeedRead.read_time:type_name -> google.protobuf.Timestamp
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_event_proto_init() }
@@ -2274,6 +2356,7 @@ func file_skein_v1_event_proto_init() {
 		(*Event_BackfillClosed)(nil),
 		(*Event_RepinsHidden)(nil),
 		(*Event_RepinsShown)(nil),
+		(*Event_FeedRead)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2281,7 +2364,7 @@ func file_skein_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_event_proto_rawDesc), len(file_skein_v1_event_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

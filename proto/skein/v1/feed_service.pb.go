@@ -470,7 +470,9 @@ type ReadFeedResponse struct {
 	// Whether the page is the exact answer.
 	Completeness FeedCompleteness `protobuf:"varint,4,opt,name=completeness,proto3,enum=skein.v1.FeedCompleteness" json:"completeness,omitempty"`
 	// The position that was read.
-	Position      string `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`
+	Position string `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`
+	// The read marker: up to when the reader has read the feed, by the latest feed_read. Absent if there is none.
+	ReadTime      *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=read_time,json=readTime,proto3" json:"read_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -540,12 +542,19 @@ func (x *ReadFeedResponse) GetPosition() string {
 	return ""
 }
 
+func (x *ReadFeedResponse) GetReadTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReadTime
+	}
+	return nil
+}
+
 // A call of CountNewer. The options are those of ReadFeed, and must be those of the page that newer_than is from.
 type CountNewerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whose feed. 1 to 128 bytes.
 	ReaderId string `protobuf:"bytes,1,opt,name=reader_id,json=readerId,proto3" json:"reader_id,omitempty"`
-	// The newest_token of an earlier page; empty for a reader who has read nothing: all entries count.
+	// The newest_token of an earlier page; empty counts what is newer than the read marker (feed_read), or all entries if there is none.
 	NewerThan string `protobuf:"bytes,2,opt,name=newer_than,json=newerThan,proto3" json:"newer_than,omitempty"`
 	// Count the reader's own pins, too.
 	IncludeOwn bool `protobuf:"varint,3,opt,name=include_own,json=includeOwn,proto3" json:"include_own,omitempty"`
@@ -650,7 +659,9 @@ type CountNewerResponse struct {
 	// Whether the count is exact, as in ReadFeed.
 	Completeness FeedCompleteness `protobuf:"varint,3,opt,name=completeness,proto3,enum=skein.v1.FeedCompleteness" json:"completeness,omitempty"`
 	// The position that was read.
-	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
+	Position string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
+	// The read marker, as in ReadFeed.
+	ReadTime      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=read_time,json=readTime,proto3" json:"read_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -713,12 +724,20 @@ func (x *CountNewerResponse) GetPosition() string {
 	return ""
 }
 
+func (x *CountNewerResponse) GetReadTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReadTime
+	}
+	return nil
+}
+
 // A call of WatchFeed. The options are those of ReadFeed, and must be those of the page that newer_than is from.
 type WatchFeedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whose feed. 1 to 128 bytes.
 	ReaderId string `protobuf:"bytes,1,opt,name=reader_id,json=readerId,proto3" json:"reader_id,omitempty"`
-	// The newest_token of an earlier page, or of an earlier message; empty for a reader who has read nothing: all entries count.
+	// The newest_token of an earlier page, or of an earlier message; empty counts what is newer than the read marker (feed_read) as it
+	// moves, or all entries while there is none.
 	NewerThan string `protobuf:"bytes,2,opt,name=newer_than,json=newerThan,proto3" json:"newer_than,omitempty"`
 	// Count the reader's own pins, too.
 	IncludeOwn bool `protobuf:"varint,3,opt,name=include_own,json=includeOwn,proto3" json:"include_own,omitempty"`
@@ -813,7 +832,7 @@ func (x *WatchFeedRequest) GetAtLeast() string {
 	return ""
 }
 
-// One step of WatchFeed: how many entries of the feed are above newer_than.
+// One step of WatchFeed: how many entries of the feed are above newer_than or the read marker.
 type WatchFeedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many entries are above, at most 100.
@@ -826,7 +845,9 @@ type WatchFeedResponse struct {
 	Position string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	// The top of the feed at this position, for newer_than: a reader who need not see these entries watches on from here. To continue
 	// a stream that broke, pass the newer_than of its request again.
-	NewestToken   string `protobuf:"bytes,5,opt,name=newest_token,json=newestToken,proto3" json:"newest_token,omitempty"`
+	NewestToken string `protobuf:"bytes,5,opt,name=newest_token,json=newestToken,proto3" json:"newest_token,omitempty"`
+	// The read marker, as in ReadFeed. A message also comes when it has moved, if newer_than is empty.
+	ReadTime      *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=read_time,json=readTime,proto3" json:"read_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -894,6 +915,13 @@ func (x *WatchFeedResponse) GetNewestToken() string {
 		return x.NewestToken
 	}
 	return ""
+}
+
+func (x *WatchFeedResponse) GetReadTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReadTime
+	}
+	return nil
 }
 
 // One pin in a feed or list of pins.
@@ -2150,13 +2178,14 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\bat_least\x18\n" +
 	" \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\x12#\n" +
 	"\rignore_served\x18\v \x01(\bR\fignoreServedB\a\n" +
-	"\x05start\"\xe8\x01\n" +
+	"\x05start\"\xa1\x02\n" +
 	"\x10ReadFeedResponse\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.skein.v1.FeedEntryR\aentries\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12!\n" +
 	"\fnewest_token\x18\x03 \x01(\tR\vnewestToken\x12>\n" +
 	"\fcompleteness\x18\x04 \x01(\x0e2\x1a.skein.v1.FeedCompletenessR\fcompleteness\x12\x1a\n" +
-	"\bposition\x18\x05 \x01(\tR\bposition\"\x8f\x02\n" +
+	"\bposition\x18\x05 \x01(\tR\bposition\x127\n" +
+	"\tread_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\breadTime\"\x8f\x02\n" +
 	"\x11CountNewerRequest\x12'\n" +
 	"\treader_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\breaderId\x12'\n" +
@@ -2168,12 +2197,13 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\fone_per_item\x18\x05 \x01(\bR\n" +
 	"onePerItem\x12#\n" +
 	"\rignore_served\x18\x06 \x01(\bR\fignoreServed\x12#\n" +
-	"\bat_least\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\x9a\x01\n" +
+	"\bat_least\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xd3\x01\n" +
 	"\x12CountNewerResponse\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12>\n" +
 	"\fcompleteness\x18\x03 \x01(\x0e2\x1a.skein.v1.FeedCompletenessR\fcompleteness\x12\x1a\n" +
-	"\bposition\x18\x04 \x01(\tR\bposition\"\x8e\x02\n" +
+	"\bposition\x18\x04 \x01(\tR\bposition\x127\n" +
+	"\tread_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\breadTime\"\x8e\x02\n" +
 	"\x10WatchFeedRequest\x12'\n" +
 	"\treader_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\breaderId\x12'\n" +
@@ -2185,13 +2215,14 @@ const file_skein_v1_feed_service_proto_rawDesc = "" +
 	"\fone_per_item\x18\x05 \x01(\bR\n" +
 	"onePerItem\x12#\n" +
 	"\rignore_served\x18\x06 \x01(\bR\fignoreServed\x12#\n" +
-	"\bat_least\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xbc\x01\n" +
+	"\bat_least\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\aatLeast\"\xf5\x01\n" +
 	"\x11WatchFeedResponse\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x12>\n" +
 	"\fcompleteness\x18\x03 \x01(\x0e2\x1a.skein.v1.FeedCompletenessR\fcompleteness\x12\x1a\n" +
 	"\bposition\x18\x04 \x01(\tR\bposition\x12!\n" +
-	"\fnewest_token\x18\x05 \x01(\tR\vnewestToken\"\xe4\x01\n" +
+	"\fnewest_token\x18\x05 \x01(\tR\vnewestToken\x127\n" +
+	"\tread_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\breadTime\"\xe4\x01\n" +
 	"\tFeedEntry\x12\x15\n" +
 	"\x06pin_id\x18\x01 \x01(\tR\x05pinId\x12\x17\n" +
 	"\aitem_id\x18\x02 \x01(\tR\x06itemId\x12\x19\n" +
@@ -2381,48 +2412,51 @@ var file_skein_v1_feed_service_proto_depIdxs = []int32{
 	0,  // 0: skein.v1.ReadFeedRequest.order:type_name -> skein.v1.FeedOrder
 	10, // 1: skein.v1.ReadFeedResponse.entries:type_name -> skein.v1.FeedEntry
 	1,  // 2: skein.v1.ReadFeedResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	1,  // 3: skein.v1.CountNewerResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	1,  // 4: skein.v1.WatchFeedResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	25, // 5: skein.v1.FeedEntry.create_time:type_name -> google.protobuf.Timestamp
-	26, // 6: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
-	10, // 7: skein.v1.ListPinsResponse.entries:type_name -> skein.v1.FeedEntry
-	27, // 8: skein.v1.BatchGetPinsRequest.pins:type_name -> skein.v1.Pin
-	15, // 9: skein.v1.BatchGetPinsResponse.pins:type_name -> skein.v1.PinState
-	25, // 10: skein.v1.PinState.create_time:type_name -> google.protobuf.Timestamp
-	27, // 11: skein.v1.ViewerStateKey.pin:type_name -> skein.v1.Pin
-	16, // 12: skein.v1.BatchGetViewerStateRequest.keys:type_name -> skein.v1.ViewerStateKey
-	19, // 13: skein.v1.BatchGetViewerStateResponse.states:type_name -> skein.v1.ViewerState
-	28, // 14: skein.v1.ViewerState.following:type_name -> skein.v1.FollowKind
-	28, // 15: skein.v1.ViewerState.following_board:type_name -> skein.v1.FollowKind
-	22, // 16: skein.v1.ListLikesResponse.entries:type_name -> skein.v1.LikeEntry
-	25, // 17: skein.v1.LikeEntry.like_time:type_name -> google.protobuf.Timestamp
-	27, // 18: skein.v1.ExplainPinRequest.pin:type_name -> skein.v1.Pin
-	0,  // 19: skein.v1.ExplainPinRequest.order:type_name -> skein.v1.FeedOrder
-	2,  // 20: skein.v1.ExplainPinResponse.reasons:type_name -> skein.v1.AbsenceReason
-	15, // 21: skein.v1.ExplainPinResponse.pin:type_name -> skein.v1.PinState
-	3,  // 22: skein.v1.ExplainPinResponse.delivery:type_name -> skein.v1.PinDelivery
-	1,  // 23: skein.v1.ExplainPinResponse.completeness:type_name -> skein.v1.FeedCompleteness
-	4,  // 24: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
-	6,  // 25: skein.v1.FeedService.CountNewer:input_type -> skein.v1.CountNewerRequest
-	8,  // 26: skein.v1.FeedService.WatchFeed:input_type -> skein.v1.WatchFeedRequest
-	11, // 27: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
-	13, // 28: skein.v1.FeedService.BatchGetPins:input_type -> skein.v1.BatchGetPinsRequest
-	17, // 29: skein.v1.FeedService.BatchGetViewerState:input_type -> skein.v1.BatchGetViewerStateRequest
-	20, // 30: skein.v1.FeedService.ListLikes:input_type -> skein.v1.ListLikesRequest
-	23, // 31: skein.v1.FeedService.ExplainPin:input_type -> skein.v1.ExplainPinRequest
-	5,  // 32: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
-	7,  // 33: skein.v1.FeedService.CountNewer:output_type -> skein.v1.CountNewerResponse
-	9,  // 34: skein.v1.FeedService.WatchFeed:output_type -> skein.v1.WatchFeedResponse
-	12, // 35: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
-	14, // 36: skein.v1.FeedService.BatchGetPins:output_type -> skein.v1.BatchGetPinsResponse
-	18, // 37: skein.v1.FeedService.BatchGetViewerState:output_type -> skein.v1.BatchGetViewerStateResponse
-	21, // 38: skein.v1.FeedService.ListLikes:output_type -> skein.v1.ListLikesResponse
-	24, // 39: skein.v1.FeedService.ExplainPin:output_type -> skein.v1.ExplainPinResponse
-	32, // [32:40] is the sub-list for method output_type
-	24, // [24:32] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	25, // 3: skein.v1.ReadFeedResponse.read_time:type_name -> google.protobuf.Timestamp
+	1,  // 4: skein.v1.CountNewerResponse.completeness:type_name -> skein.v1.FeedCompleteness
+	25, // 5: skein.v1.CountNewerResponse.read_time:type_name -> google.protobuf.Timestamp
+	1,  // 6: skein.v1.WatchFeedResponse.completeness:type_name -> skein.v1.FeedCompleteness
+	25, // 7: skein.v1.WatchFeedResponse.read_time:type_name -> google.protobuf.Timestamp
+	25, // 8: skein.v1.FeedEntry.create_time:type_name -> google.protobuf.Timestamp
+	26, // 9: skein.v1.ListPinsRequest.board:type_name -> skein.v1.Board
+	10, // 10: skein.v1.ListPinsResponse.entries:type_name -> skein.v1.FeedEntry
+	27, // 11: skein.v1.BatchGetPinsRequest.pins:type_name -> skein.v1.Pin
+	15, // 12: skein.v1.BatchGetPinsResponse.pins:type_name -> skein.v1.PinState
+	25, // 13: skein.v1.PinState.create_time:type_name -> google.protobuf.Timestamp
+	27, // 14: skein.v1.ViewerStateKey.pin:type_name -> skein.v1.Pin
+	16, // 15: skein.v1.BatchGetViewerStateRequest.keys:type_name -> skein.v1.ViewerStateKey
+	19, // 16: skein.v1.BatchGetViewerStateResponse.states:type_name -> skein.v1.ViewerState
+	28, // 17: skein.v1.ViewerState.following:type_name -> skein.v1.FollowKind
+	28, // 18: skein.v1.ViewerState.following_board:type_name -> skein.v1.FollowKind
+	22, // 19: skein.v1.ListLikesResponse.entries:type_name -> skein.v1.LikeEntry
+	25, // 20: skein.v1.LikeEntry.like_time:type_name -> google.protobuf.Timestamp
+	27, // 21: skein.v1.ExplainPinRequest.pin:type_name -> skein.v1.Pin
+	0,  // 22: skein.v1.ExplainPinRequest.order:type_name -> skein.v1.FeedOrder
+	2,  // 23: skein.v1.ExplainPinResponse.reasons:type_name -> skein.v1.AbsenceReason
+	15, // 24: skein.v1.ExplainPinResponse.pin:type_name -> skein.v1.PinState
+	3,  // 25: skein.v1.ExplainPinResponse.delivery:type_name -> skein.v1.PinDelivery
+	1,  // 26: skein.v1.ExplainPinResponse.completeness:type_name -> skein.v1.FeedCompleteness
+	4,  // 27: skein.v1.FeedService.ReadFeed:input_type -> skein.v1.ReadFeedRequest
+	6,  // 28: skein.v1.FeedService.CountNewer:input_type -> skein.v1.CountNewerRequest
+	8,  // 29: skein.v1.FeedService.WatchFeed:input_type -> skein.v1.WatchFeedRequest
+	11, // 30: skein.v1.FeedService.ListPins:input_type -> skein.v1.ListPinsRequest
+	13, // 31: skein.v1.FeedService.BatchGetPins:input_type -> skein.v1.BatchGetPinsRequest
+	17, // 32: skein.v1.FeedService.BatchGetViewerState:input_type -> skein.v1.BatchGetViewerStateRequest
+	20, // 33: skein.v1.FeedService.ListLikes:input_type -> skein.v1.ListLikesRequest
+	23, // 34: skein.v1.FeedService.ExplainPin:input_type -> skein.v1.ExplainPinRequest
+	5,  // 35: skein.v1.FeedService.ReadFeed:output_type -> skein.v1.ReadFeedResponse
+	7,  // 36: skein.v1.FeedService.CountNewer:output_type -> skein.v1.CountNewerResponse
+	9,  // 37: skein.v1.FeedService.WatchFeed:output_type -> skein.v1.WatchFeedResponse
+	12, // 38: skein.v1.FeedService.ListPins:output_type -> skein.v1.ListPinsResponse
+	14, // 39: skein.v1.FeedService.BatchGetPins:output_type -> skein.v1.BatchGetPinsResponse
+	18, // 40: skein.v1.FeedService.BatchGetViewerState:output_type -> skein.v1.BatchGetViewerStateResponse
+	21, // 41: skein.v1.FeedService.ListLikes:output_type -> skein.v1.ListLikesResponse
+	24, // 42: skein.v1.FeedService.ExplainPin:output_type -> skein.v1.ExplainPinResponse
+	35, // [35:43] is the sub-list for method output_type
+	27, // [27:35] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_feed_service_proto_init() }

@@ -102,6 +102,7 @@ func (w *World) event() events.Event {
 		{2, events.UserMuted},
 		{2, events.RepinsHidden},
 		{10, events.ReaderActive},
+		{4, events.FeedRead},
 		{6, events.Liked},
 		{2, events.Unliked},
 		{24, events.Played},
@@ -149,6 +150,8 @@ func (w *World) fill(ev *events.Event) {
 		ev.Item = w.item()
 	case events.ItemScored:
 		ev.User, ev.Item, ev.Score = "", w.item(), int64(w.random.IntN(1<<30))
+	case events.FeedRead:
+		ev.Read = w.cursor.LastTime - events.Micros(w.random.IntN(1_000_000_000))
 	case events.Served:
 		ev.Items = []string{w.item(), w.item()}
 	case events.UserFollowed, events.UserUnfollowed, events.UserBlocked, events.UserUnblocked, events.UserMuted,

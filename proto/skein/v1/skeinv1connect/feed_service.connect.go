@@ -58,8 +58,8 @@ type FeedServiceClient interface {
 	// ReadFeed reads a page of a reader's home feed. With mark_active it may append a reader_active event, at most
 	// one a reader and day, which never delays or fails the read. It may be retried, but GET is not taken.
 	ReadFeed(context.Context, *connect.Request[v1.ReadFeedRequest]) (*connect.Response[v1.ReadFeedResponse], error)
-	// CountNewer counts the entries of a feed above the top of an earlier page, up to 100, as for a badge: those that ReadFeed returns
-	// with the same options and newer_than. The order is NEWEST.
+	// CountNewer counts the entries of a feed above the top of an earlier page or above the read marker, up to 100, as for a badge: those
+	// that ReadFeed returns with the same options and newer_than. The order is NEWEST.
 	CountNewer(context.Context, *connect.Request[v1.CountNewerRequest]) (*connect.Response[v1.CountNewerResponse], error)
 	// WatchFeed streams what CountNewer answers: first the present number, then the number whenever it has changed, at most about once a
 	// second. After the last change the stream has the final number; numbers in between may be left out. After 30 seconds without a change
@@ -208,8 +208,8 @@ type FeedServiceHandler interface {
 	// ReadFeed reads a page of a reader's home feed. With mark_active it may append a reader_active event, at most
 	// one a reader and day, which never delays or fails the read. It may be retried, but GET is not taken.
 	ReadFeed(context.Context, *connect.Request[v1.ReadFeedRequest]) (*connect.Response[v1.ReadFeedResponse], error)
-	// CountNewer counts the entries of a feed above the top of an earlier page, up to 100, as for a badge: those that ReadFeed returns
-	// with the same options and newer_than. The order is NEWEST.
+	// CountNewer counts the entries of a feed above the top of an earlier page or above the read marker, up to 100, as for a badge: those
+	// that ReadFeed returns with the same options and newer_than. The order is NEWEST.
 	CountNewer(context.Context, *connect.Request[v1.CountNewerRequest]) (*connect.Response[v1.CountNewerResponse], error)
 	// WatchFeed streams what CountNewer answers: first the present number, then the number whenever it has changed, at most about once a
 	// second. After the last change the stream has the final number; numbers in between may be left out. After 30 seconds without a change
