@@ -89,7 +89,7 @@ func (a *Audit) defined(ctx context.Context, reader string) ([]place, error) {
 			return err
 		}
 		all, err = a.outbox(ctx, all, owner, board, cut, func(p *inbox.Pin) bool {
-			return !(relation.HidingRepins && p.Repin) && (board != nil || !excluded[[2]string{owner, p.Board}])
+			return (!relation.HidingRepins || !p.Repin) && (board != nil || !excluded[[2]string{owner, p.Board}])
 		})
 		if err != nil || a.limits.Feed == 0 || len(all) < 4*a.limits.Feed {
 			return errors.Join(err, a.rest(ctx))

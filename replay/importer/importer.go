@@ -51,6 +51,8 @@ type Options struct {
 
 // Progress is how far an import is.
 type Progress struct {
+	// Source is that of the import's events.
+	Source string
 	// Row is the number of the last row that was acknowledged.
 	Row uint64
 	Totals
@@ -357,7 +359,7 @@ func (r *run) done(c *call) {
 
 func (r *run) progress(read int64) Progress {
 	_, size := r.rows.Extent()
-	return Progress{Row: r.state.RowsDone, Totals: r.state.Totals, Read: read, Size: size, Slowed: r.pacing.slowed}
+	return Progress{Source: r.state.Source, Row: r.state.RowsDone, Totals: r.state.Totals, Read: read, Size: size, Slowed: r.pacing.slowed}
 }
 
 // sample notes what a call would have done.

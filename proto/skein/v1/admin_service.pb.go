@@ -121,6 +121,8 @@ const (
 	OperationKind_OPERATION_KIND_SNAPSHOT OperationKind = 5
 	// EraseUser.
 	OperationKind_OPERATION_KIND_ERASE OperationKind = 6
+	// ReportImport.
+	OperationKind_OPERATION_KIND_IMPORT OperationKind = 7
 )
 
 // Enum value maps for OperationKind.
@@ -133,6 +135,7 @@ var (
 		4: "OPERATION_KIND_ROLLBACK",
 		5: "OPERATION_KIND_SNAPSHOT",
 		6: "OPERATION_KIND_ERASE",
+		7: "OPERATION_KIND_IMPORT",
 	}
 	OperationKind_value = map[string]int32{
 		"OPERATION_KIND_UNSPECIFIED": 0,
@@ -142,6 +145,7 @@ var (
 		"OPERATION_KIND_ROLLBACK":    4,
 		"OPERATION_KIND_SNAPSHOT":    5,
 		"OPERATION_KIND_ERASE":       6,
+		"OPERATION_KIND_IMPORT":      7,
 	}
 )
 
@@ -1329,7 +1333,7 @@ type Operation struct {
 	OperationId string `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
 	// What it does.
 	Kind OperationKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.OperationKind" json:"kind,omitempty"`
-	// The projection that it is about; empty means all, or none.
+	// The projection that it is about, or the source of an import; empty means all projections, or none.
 	Projection string `protobuf:"bytes,3,opt,name=projection,proto3" json:"projection,omitempty"`
 	// How far it is.
 	State OperationState `protobuf:"varint,4,opt,name=state,proto3,enum=skein.v1.OperationState" json:"state,omitempty"`
@@ -2241,6 +2245,152 @@ func (x *AcceptLogHoleResponse) GetHoles() []*LogHole {
 	return nil
 }
 
+// A call of ReportImport.
+type ReportImportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The source of the import's events. 1 to 128 bytes.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// Units of work done.
+	Done uint64 `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
+	// Units of work in all; 0 means unknown.
+	Total uint64 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
+	// The unit of done and total.
+	Unit string `protobuf:"bytes,4,opt,name=unit,proto3" json:"unit,omitempty"`
+	// The import has ended.
+	Ended bool `protobuf:"varint,5,opt,name=ended,proto3" json:"ended,omitempty"`
+	// Why it failed; empty when it did not.
+	Error string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
+	// What was done, for people.
+	Report        string `protobuf:"bytes,7,opt,name=report,proto3" json:"report,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportImportRequest) Reset() {
+	*x = ReportImportRequest{}
+	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportImportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportImportRequest) ProtoMessage() {}
+
+func (x *ReportImportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportImportRequest.ProtoReflect.Descriptor instead.
+func (*ReportImportRequest) Descriptor() ([]byte, []int) {
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ReportImportRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *ReportImportRequest) GetDone() uint64 {
+	if x != nil {
+		return x.Done
+	}
+	return 0
+}
+
+func (x *ReportImportRequest) GetTotal() uint64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *ReportImportRequest) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *ReportImportRequest) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
+}
+
+func (x *ReportImportRequest) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *ReportImportRequest) GetReport() string {
+	if x != nil {
+		return x.Report
+	}
+	return ""
+}
+
+// The answer of ReportImport.
+type ReportImportResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The import. If it is cancelled, the caller ends it.
+	Operation     *Operation `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportImportResponse) Reset() {
+	*x = ReportImportResponse{}
+	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportImportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportImportResponse) ProtoMessage() {}
+
+func (x *ReportImportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportImportResponse.ProtoReflect.Descriptor instead.
+func (*ReportImportResponse) Descriptor() ([]byte, []int) {
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ReportImportResponse) GetOperation() *Operation {
+	if x != nil {
+		return x.Operation
+	}
+	return nil
+}
+
 // A call of GetOperation.
 type GetOperationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2252,7 +2402,7 @@ type GetOperationRequest struct {
 
 func (x *GetOperationRequest) Reset() {
 	*x = GetOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2414,7 @@ func (x *GetOperationRequest) String() string {
 func (*GetOperationRequest) ProtoMessage() {}
 
 func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[25]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2427,7 @@ func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationRequest.ProtoReflect.Descriptor instead.
 func (*GetOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{25}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetOperationRequest) GetOperationId() string {
@@ -2298,7 +2448,7 @@ type GetOperationResponse struct {
 
 func (x *GetOperationResponse) Reset() {
 	*x = GetOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2460,7 @@ func (x *GetOperationResponse) String() string {
 func (*GetOperationResponse) ProtoMessage() {}
 
 func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[26]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2473,7 @@ func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationResponse.ProtoReflect.Descriptor instead.
 func (*GetOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{26}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetOperationResponse) GetOperation() *Operation {
@@ -2348,7 +2498,7 @@ type ListOperationsRequest struct {
 
 func (x *ListOperationsRequest) Reset() {
 	*x = ListOperationsRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[27]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2360,7 +2510,7 @@ func (x *ListOperationsRequest) String() string {
 func (*ListOperationsRequest) ProtoMessage() {}
 
 func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[27]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2373,7 +2523,7 @@ func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperationsRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{27}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListOperationsRequest) GetKind() OperationKind {
@@ -2410,7 +2560,7 @@ type ListOperationsResponse struct {
 
 func (x *ListOperationsResponse) Reset() {
 	*x = ListOperationsResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[28]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2422,7 +2572,7 @@ func (x *ListOperationsResponse) String() string {
 func (*ListOperationsResponse) ProtoMessage() {}
 
 func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[28]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2435,7 +2585,7 @@ func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperationsResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{28}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListOperationsResponse) GetOperations() []*Operation {
@@ -2463,7 +2613,7 @@ type CancelOperationRequest struct {
 
 func (x *CancelOperationRequest) Reset() {
 	*x = CancelOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2475,7 +2625,7 @@ func (x *CancelOperationRequest) String() string {
 func (*CancelOperationRequest) ProtoMessage() {}
 
 func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[29]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2488,7 +2638,7 @@ func (x *CancelOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperationRequest.ProtoReflect.Descriptor instead.
 func (*CancelOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{29}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelOperationRequest) GetOperationId() string {
@@ -2509,7 +2659,7 @@ type CancelOperationResponse struct {
 
 func (x *CancelOperationResponse) Reset() {
 	*x = CancelOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[30]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2671,7 @@ func (x *CancelOperationResponse) String() string {
 func (*CancelOperationResponse) ProtoMessage() {}
 
 func (x *CancelOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[30]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2684,7 @@ func (x *CancelOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelOperationResponse.ProtoReflect.Descriptor instead.
 func (*CancelOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{30}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CancelOperationResponse) GetOperation() *Operation {
@@ -2555,7 +2705,7 @@ type WatchOperationRequest struct {
 
 func (x *WatchOperationRequest) Reset() {
 	*x = WatchOperationRequest{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[31]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2567,7 +2717,7 @@ func (x *WatchOperationRequest) String() string {
 func (*WatchOperationRequest) ProtoMessage() {}
 
 func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[31]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2580,7 +2730,7 @@ func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationRequest.ProtoReflect.Descriptor instead.
 func (*WatchOperationRequest) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{31}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchOperationRequest) GetOperationId() string {
@@ -2601,7 +2751,7 @@ type WatchOperationResponse struct {
 
 func (x *WatchOperationResponse) Reset() {
 	*x = WatchOperationResponse{}
-	mi := &file_skein_v1_admin_service_proto_msgTypes[32]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2613,7 +2763,7 @@ func (x *WatchOperationResponse) String() string {
 func (*WatchOperationResponse) ProtoMessage() {}
 
 func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_skein_v1_admin_service_proto_msgTypes[32]
+	mi := &file_skein_v1_admin_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2626,7 +2776,7 @@ func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationResponse.ProtoReflect.Descriptor instead.
 func (*WatchOperationResponse) Descriptor() ([]byte, []int) {
-	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{32}
+	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchOperationResponse) GetOperation() *Operation {
@@ -2828,7 +2978,18 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\rlast_sequence\x18\x02 \x01(\x04R\flastSequence\"z\n" +
 	"\x15AcceptLogHoleResponse\x128\n" +
 	"\x0eaccepted_holes\x18\x01 \x03(\v2\x11.skein.v1.LogHoleR\racceptedHoles\x12'\n" +
-	"\x05holes\x18\x02 \x03(\v2\x11.skein.v1.LogHoleR\x05holes\"D\n" +
+	"\x05holes\x18\x02 \x03(\v2\x11.skein.v1.LogHoleR\x05holes\"\xda\x01\n" +
+	"\x13ReportImportRequest\x12\"\n" +
+	"\x06source\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05 \x01(\x80\x01R\x06source\x12\x12\n" +
+	"\x04done\x18\x02 \x01(\x04R\x04done\x12\x14\n" +
+	"\x05total\x18\x03 \x01(\x04R\x05total\x12\x1d\n" +
+	"\x04unit\x18\x04 \x01(\tB\t\xbaH\x06r\x04 \x01( R\x04unit\x12\x14\n" +
+	"\x05ended\x18\x05 \x01(\bR\x05ended\x12\x1e\n" +
+	"\x05error\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80 R\x05error\x12 \n" +
+	"\x06report\x18\a \x01(\tB\b\xbaH\x05r\x03(\x80 R\x06report\"I\n" +
+	"\x14ReportImportResponse\x121\n" +
+	"\toperation\x18\x01 \x01(\v2\x13.skein.v1.OperationR\toperation\"D\n" +
 	"\x13GetOperationRequest\x12-\n" +
 	"\foperation_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\x80\x01R\voperationId\"I\n" +
@@ -2863,7 +3024,7 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x17PROJECTION_STATE_FAILED\x10\x05\x12\x1c\n" +
 	"\x18PROJECTION_STATE_STOPPED\x10\x06\x12\x1d\n" +
 	"\x19PROJECTION_STATE_OUTDATED\x10\a\x12\x19\n" +
-	"\x15PROJECTION_STATE_HELD\x10\b*\xd5\x01\n" +
+	"\x15PROJECTION_STATE_HELD\x10\b*\xf0\x01\n" +
 	"\rOperationKind\x12\x1e\n" +
 	"\x1aOPERATION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16OPERATION_KIND_REBUILD\x10\x01\x12\x19\n" +
@@ -2871,14 +3032,15 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\x15OPERATION_KIND_REPAIR\x10\x03\x12\x1b\n" +
 	"\x17OPERATION_KIND_ROLLBACK\x10\x04\x12\x1b\n" +
 	"\x17OPERATION_KIND_SNAPSHOT\x10\x05\x12\x18\n" +
-	"\x14OPERATION_KIND_ERASE\x10\x06*\xc5\x01\n" +
+	"\x14OPERATION_KIND_ERASE\x10\x06\x12\x19\n" +
+	"\x15OPERATION_KIND_IMPORT\x10\a*\xc5\x01\n" +
 	"\x0eOperationState\x12\x1f\n" +
 	"\x1bOPERATION_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17OPERATION_STATE_PENDING\x10\x01\x12\x1b\n" +
 	"\x17OPERATION_STATE_RUNNING\x10\x02\x12\x1d\n" +
 	"\x19OPERATION_STATE_SUCCEEDED\x10\x03\x12\x1a\n" +
 	"\x16OPERATION_STATE_FAILED\x10\x04\x12\x1d\n" +
-	"\x19OPERATION_STATE_CANCELLED\x10\x052\xbb\a\n" +
+	"\x19OPERATION_STATE_CANCELLED\x10\x052\x8c\b\n" +
 	"\fAdminService\x12I\n" +
 	"\tGetStatus\x12\x1a.skein.v1.GetStatusRequest\x1a\x1b.skein.v1.GetStatusResponse\"\x03\x90\x02\x01\x12O\n" +
 	"\fStartRebuild\x12\x1d.skein.v1.StartRebuildRequest\x1a\x1e.skein.v1.StartRebuildResponse\"\x00\x12=\n" +
@@ -2887,7 +3049,8 @@ const file_skein_v1_admin_service_proto_rawDesc = "" +
 	"\bRollback\x12\x19.skein.v1.RollbackRequest\x1a\x1a.skein.v1.RollbackResponse\"\x00\x12O\n" +
 	"\fTakeSnapshot\x12\x1d.skein.v1.TakeSnapshotRequest\x1a\x1e.skein.v1.TakeSnapshotResponse\"\x00\x12F\n" +
 	"\tEraseUser\x12\x1a.skein.v1.EraseUserRequest\x1a\x1b.skein.v1.EraseUserResponse\"\x00\x12R\n" +
-	"\rAcceptLogHole\x12\x1e.skein.v1.AcceptLogHoleRequest\x1a\x1f.skein.v1.AcceptLogHoleResponse\"\x00\x12R\n" +
+	"\rAcceptLogHole\x12\x1e.skein.v1.AcceptLogHoleRequest\x1a\x1f.skein.v1.AcceptLogHoleResponse\"\x00\x12O\n" +
+	"\fReportImport\x12\x1d.skein.v1.ReportImportRequest\x1a\x1e.skein.v1.ReportImportResponse\"\x00\x12R\n" +
 	"\fGetOperation\x12\x1d.skein.v1.GetOperationRequest\x1a\x1e.skein.v1.GetOperationResponse\"\x03\x90\x02\x01\x12X\n" +
 	"\x0eListOperations\x12\x1f.skein.v1.ListOperationsRequest\x1a .skein.v1.ListOperationsResponse\"\x03\x90\x02\x01\x12X\n" +
 	"\x0fCancelOperation\x12 .skein.v1.CancelOperationRequest\x1a!.skein.v1.CancelOperationResponse\"\x00\x12W\n" +
@@ -2906,7 +3069,7 @@ func file_skein_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_skein_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skein_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_skein_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_skein_v1_admin_service_proto_goTypes = []any{
 	(ProjectionState)(0),            // 0: skein.v1.ProjectionState
 	(OperationKind)(0),              // 1: skein.v1.OperationKind
@@ -2936,16 +3099,18 @@ var file_skein_v1_admin_service_proto_goTypes = []any{
 	(*EraseUserResponse)(nil),       // 25: skein.v1.EraseUserResponse
 	(*AcceptLogHoleRequest)(nil),    // 26: skein.v1.AcceptLogHoleRequest
 	(*AcceptLogHoleResponse)(nil),   // 27: skein.v1.AcceptLogHoleResponse
-	(*GetOperationRequest)(nil),     // 28: skein.v1.GetOperationRequest
-	(*GetOperationResponse)(nil),    // 29: skein.v1.GetOperationResponse
-	(*ListOperationsRequest)(nil),   // 30: skein.v1.ListOperationsRequest
-	(*ListOperationsResponse)(nil),  // 31: skein.v1.ListOperationsResponse
-	(*CancelOperationRequest)(nil),  // 32: skein.v1.CancelOperationRequest
-	(*CancelOperationResponse)(nil), // 33: skein.v1.CancelOperationResponse
-	(*WatchOperationRequest)(nil),   // 34: skein.v1.WatchOperationRequest
-	(*WatchOperationResponse)(nil),  // 35: skein.v1.WatchOperationResponse
-	(*timestamppb.Timestamp)(nil),   // 36: google.protobuf.Timestamp
-	(Reason)(0),                     // 37: skein.v1.Reason
+	(*ReportImportRequest)(nil),     // 28: skein.v1.ReportImportRequest
+	(*ReportImportResponse)(nil),    // 29: skein.v1.ReportImportResponse
+	(*GetOperationRequest)(nil),     // 30: skein.v1.GetOperationRequest
+	(*GetOperationResponse)(nil),    // 31: skein.v1.GetOperationResponse
+	(*ListOperationsRequest)(nil),   // 32: skein.v1.ListOperationsRequest
+	(*ListOperationsResponse)(nil),  // 33: skein.v1.ListOperationsResponse
+	(*CancelOperationRequest)(nil),  // 34: skein.v1.CancelOperationRequest
+	(*CancelOperationResponse)(nil), // 35: skein.v1.CancelOperationResponse
+	(*WatchOperationRequest)(nil),   // 36: skein.v1.WatchOperationRequest
+	(*WatchOperationResponse)(nil),  // 37: skein.v1.WatchOperationResponse
+	(*timestamppb.Timestamp)(nil),   // 38: google.protobuf.Timestamp
+	(Reason)(0),                     // 39: skein.v1.Reason
 }
 var file_skein_v1_admin_service_proto_depIdxs = []int32{
 	9,  // 0: skein.v1.GetStatusResponse.log:type_name -> skein.v1.LogStatus
@@ -2956,18 +3121,18 @@ var file_skein_v1_admin_service_proto_depIdxs = []int32{
 	6,  // 5: skein.v1.GetStatusResponse.audit:type_name -> skein.v1.AuditStatus
 	7,  // 6: skein.v1.GetStatusResponse.snapshots:type_name -> skein.v1.SnapshotStatus
 	13, // 7: skein.v1.GetStatusResponse.operations:type_name -> skein.v1.Operation
-	36, // 8: skein.v1.ArchiveStatus.last_time:type_name -> google.protobuf.Timestamp
-	36, // 9: skein.v1.AuditStatus.last_round_time:type_name -> google.protobuf.Timestamp
-	36, // 10: skein.v1.SnapshotStatus.last_time:type_name -> google.protobuf.Timestamp
+	38, // 8: skein.v1.ArchiveStatus.last_time:type_name -> google.protobuf.Timestamp
+	38, // 9: skein.v1.AuditStatus.last_round_time:type_name -> google.protobuf.Timestamp
+	38, // 10: skein.v1.SnapshotStatus.last_time:type_name -> google.protobuf.Timestamp
 	10, // 11: skein.v1.LogStatus.holes:type_name -> skein.v1.LogHole
 	10, // 12: skein.v1.LogStatus.accepted_holes:type_name -> skein.v1.LogHole
 	0,  // 13: skein.v1.ProjectionStatus.state:type_name -> skein.v1.ProjectionState
-	36, // 14: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
-	37, // 15: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
+	38, // 14: skein.v1.ProjectionStatus.last_verify_time:type_name -> google.protobuf.Timestamp
+	39, // 15: skein.v1.RejectedEvent.reason:type_name -> skein.v1.Reason
 	1,  // 16: skein.v1.Operation.kind:type_name -> skein.v1.OperationKind
 	2,  // 17: skein.v1.Operation.state:type_name -> skein.v1.OperationState
-	36, // 18: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
-	36, // 19: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
+	38, // 18: skein.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
+	38, // 19: skein.v1.Operation.end_time:type_name -> google.protobuf.Timestamp
 	13, // 20: skein.v1.StartRebuildResponse.operation:type_name -> skein.v1.Operation
 	13, // 21: skein.v1.VerifyResponse.operation:type_name -> skein.v1.Operation
 	13, // 22: skein.v1.RepairResponse.operation:type_name -> skein.v1.Operation
@@ -2976,40 +3141,43 @@ var file_skein_v1_admin_service_proto_depIdxs = []int32{
 	13, // 25: skein.v1.EraseUserResponse.operation:type_name -> skein.v1.Operation
 	10, // 26: skein.v1.AcceptLogHoleResponse.accepted_holes:type_name -> skein.v1.LogHole
 	10, // 27: skein.v1.AcceptLogHoleResponse.holes:type_name -> skein.v1.LogHole
-	13, // 28: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
-	1,  // 29: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
-	13, // 30: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
-	13, // 31: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
-	13, // 32: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
-	3,  // 33: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
-	14, // 34: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
-	16, // 35: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
-	18, // 36: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
-	20, // 37: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
-	22, // 38: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
-	24, // 39: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
-	26, // 40: skein.v1.AdminService.AcceptLogHole:input_type -> skein.v1.AcceptLogHoleRequest
-	28, // 41: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
-	30, // 42: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
-	32, // 43: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
-	34, // 44: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
-	4,  // 45: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
-	15, // 46: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
-	17, // 47: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
-	19, // 48: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
-	21, // 49: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
-	23, // 50: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
-	25, // 51: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
-	27, // 52: skein.v1.AdminService.AcceptLogHole:output_type -> skein.v1.AcceptLogHoleResponse
-	29, // 53: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
-	31, // 54: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
-	33, // 55: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
-	35, // 56: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
-	45, // [45:57] is the sub-list for method output_type
-	33, // [33:45] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	13, // 28: skein.v1.ReportImportResponse.operation:type_name -> skein.v1.Operation
+	13, // 29: skein.v1.GetOperationResponse.operation:type_name -> skein.v1.Operation
+	1,  // 30: skein.v1.ListOperationsRequest.kind:type_name -> skein.v1.OperationKind
+	13, // 31: skein.v1.ListOperationsResponse.operations:type_name -> skein.v1.Operation
+	13, // 32: skein.v1.CancelOperationResponse.operation:type_name -> skein.v1.Operation
+	13, // 33: skein.v1.WatchOperationResponse.operation:type_name -> skein.v1.Operation
+	3,  // 34: skein.v1.AdminService.GetStatus:input_type -> skein.v1.GetStatusRequest
+	14, // 35: skein.v1.AdminService.StartRebuild:input_type -> skein.v1.StartRebuildRequest
+	16, // 36: skein.v1.AdminService.Verify:input_type -> skein.v1.VerifyRequest
+	18, // 37: skein.v1.AdminService.Repair:input_type -> skein.v1.RepairRequest
+	20, // 38: skein.v1.AdminService.Rollback:input_type -> skein.v1.RollbackRequest
+	22, // 39: skein.v1.AdminService.TakeSnapshot:input_type -> skein.v1.TakeSnapshotRequest
+	24, // 40: skein.v1.AdminService.EraseUser:input_type -> skein.v1.EraseUserRequest
+	26, // 41: skein.v1.AdminService.AcceptLogHole:input_type -> skein.v1.AcceptLogHoleRequest
+	28, // 42: skein.v1.AdminService.ReportImport:input_type -> skein.v1.ReportImportRequest
+	30, // 43: skein.v1.AdminService.GetOperation:input_type -> skein.v1.GetOperationRequest
+	32, // 44: skein.v1.AdminService.ListOperations:input_type -> skein.v1.ListOperationsRequest
+	34, // 45: skein.v1.AdminService.CancelOperation:input_type -> skein.v1.CancelOperationRequest
+	36, // 46: skein.v1.AdminService.WatchOperation:input_type -> skein.v1.WatchOperationRequest
+	4,  // 47: skein.v1.AdminService.GetStatus:output_type -> skein.v1.GetStatusResponse
+	15, // 48: skein.v1.AdminService.StartRebuild:output_type -> skein.v1.StartRebuildResponse
+	17, // 49: skein.v1.AdminService.Verify:output_type -> skein.v1.VerifyResponse
+	19, // 50: skein.v1.AdminService.Repair:output_type -> skein.v1.RepairResponse
+	21, // 51: skein.v1.AdminService.Rollback:output_type -> skein.v1.RollbackResponse
+	23, // 52: skein.v1.AdminService.TakeSnapshot:output_type -> skein.v1.TakeSnapshotResponse
+	25, // 53: skein.v1.AdminService.EraseUser:output_type -> skein.v1.EraseUserResponse
+	27, // 54: skein.v1.AdminService.AcceptLogHole:output_type -> skein.v1.AcceptLogHoleResponse
+	29, // 55: skein.v1.AdminService.ReportImport:output_type -> skein.v1.ReportImportResponse
+	31, // 56: skein.v1.AdminService.GetOperation:output_type -> skein.v1.GetOperationResponse
+	33, // 57: skein.v1.AdminService.ListOperations:output_type -> skein.v1.ListOperationsResponse
+	35, // 58: skein.v1.AdminService.CancelOperation:output_type -> skein.v1.CancelOperationResponse
+	37, // 59: skein.v1.AdminService.WatchOperation:output_type -> skein.v1.WatchOperationResponse
+	47, // [47:60] is the sub-list for method output_type
+	34, // [34:47] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_skein_v1_admin_service_proto_init() }
@@ -3027,7 +3195,7 @@ func file_skein_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skein_v1_admin_service_proto_rawDesc), len(file_skein_v1_admin_service_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   33,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -220,10 +220,10 @@ func (c *importFlags) run(ctx context.Context, std *command.Streams, kind import
 	o.Notice = bar.Note
 	o.Observe = importedOn(bar)
 	began := time.Now()
-	report, err := importer.Run(ctx, o)
+	report, err := c.importFile(ctx, api, o)
 	bar.End()
 	if err != nil {
-		if ctx.Err() != nil && report != nil {
+		if (ctx.Err() != nil || errors.Is(err, errCancelled)) && report != nil {
 			std.Sayf("the same command goes on from row %d", report.Row)
 		}
 		return err
@@ -240,6 +240,29 @@ func (c *importFlags) run(ctx context.Context, std *command.Streams, kind import
 		return rejects
 	}
 	return err
+}
+
+// importFile imports, and reports to the service how far it is.
+func (c *importFlags) importFile(ctx context.Context, api *command.Client, o importer.Options) (*importer.Report, error) {
+	if c.DryRun {
+		return importer.Run(ctx, o)
+	}
+	reports, importing := newReporter(ctx, api)
+	show := o.Observe
+	o.Observe = func(at importer.Progress) {
+		show(at)
+		reports.progress(importing, at.Source, "bytes", uint64(at.Read), uint64(at.Size))
+	}
+	report, err := importer.Run(importing, o)
+	if cause := context.Cause(importing); err != nil && errors.Is(cause, errCancelled) {
+		err = cause
+	}
+	said := ""
+	if report != nil {
+		said = fmt.Sprintf("%d rows, %d events, %d rejected", report.Rows, report.Events, report.Rejected)
+	}
+	reports.end(ctx, err, said)
+	return report, err
 }
 
 // Report is the report for programs.

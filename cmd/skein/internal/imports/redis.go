@@ -97,10 +97,10 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	position, rejects := "", error(nil)
 	if !c.CompareOnly {
 		began := time.Now()
-		report, err := redis.Run(ctx, o)
+		report, err := runRedis(ctx, api, o)
 		bar.End()
 		if err != nil {
-			if ctx.Err() != nil {
+			if ctx.Err() != nil || errors.Is(err, errCancelled) {
 				std.Sayf("the same command goes on where this one was")
 			}
 			return misused(err)
@@ -118,6 +118,30 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 		return rejects
 	}
 	return err
+}
+
+// runRedis imports, and reports to the service how far it is.
+func runRedis(ctx context.Context, api *command.Client, o redis.Options) (*redis.Report, error) {
+	reports, importing := newReporter(ctx, api)
+	show := o.Observe
+	o.Observe = func(at redis.Progress) {
+		show(at)
+		if at.New > 0 {
+			reports.progress(importing, o.Name, "facts", at.Published, at.New)
+		} else {
+			reports.progress(importing, o.Name, "keys", at.Keys, at.Total)
+		}
+	}
+	report, err := redis.Run(importing, o)
+	if cause := context.Cause(importing); err != nil && errors.Is(cause, errCancelled) {
+		err = cause
+	}
+	said := ""
+	if report != nil {
+		said = fmt.Sprintf("%d facts found, %d rejected", report.Found, report.Rejected)
+	}
+	reports.end(ctx, err, said)
+	return report, err
 }
 
 // check returns an error if too much was rejected, or nothing found.

@@ -42,6 +42,7 @@ var operationKinds = map[skeinv1.OperationKind]operation.Kind{
 	skeinv1.OperationKind_OPERATION_KIND_ROLLBACK: operation.Rollback,
 	skeinv1.OperationKind_OPERATION_KIND_SNAPSHOT: operation.Snapshot,
 	skeinv1.OperationKind_OPERATION_KIND_ERASE:    operation.Erase,
+	skeinv1.OperationKind_OPERATION_KIND_IMPORT:   operation.Import,
 }
 
 var operationStates = map[operation.State]skeinv1.OperationState{
@@ -54,8 +55,9 @@ var operationStates = map[operation.State]skeinv1.OperationState{
 
 // orders gives the gateway the operations of the process.
 type orders struct {
-	ops   *operation.Manager
-	works Works
+	ops     *operation.Manager
+	works   Works
+	imports imports
 }
 
 // newOrders also tells the operations how they continue after a restart. It is called before they run.
@@ -72,7 +74,7 @@ func newOrders(ops *operation.Manager, w Works) *orders {
 			return one.Do(a.order(i))
 		})
 	}
-	return &orders{ops: ops, works: w}
+	return &orders{ops: ops, works: w, imports: imports{of: map[string]*reportedImport{}}}
 }
 
 // orderArgs is an order in the file of its operation, beside kind and projection. Its fields only grow.

@@ -52,6 +52,9 @@ const (
 	// AdminServiceAcceptLogHoleProcedure is the fully-qualified name of the AdminService's
 	// AcceptLogHole RPC.
 	AdminServiceAcceptLogHoleProcedure = "/skein.v1.AdminService/AcceptLogHole"
+	// AdminServiceReportImportProcedure is the fully-qualified name of the AdminService's ReportImport
+	// RPC.
+	AdminServiceReportImportProcedure = "/skein.v1.AdminService/ReportImport"
 	// AdminServiceGetOperationProcedure is the fully-qualified name of the AdminService's GetOperation
 	// RPC.
 	AdminServiceGetOperationProcedure = "/skein.v1.AdminService/GetOperation"
@@ -85,6 +88,9 @@ type AdminServiceClient interface {
 	// AcceptLogHole records in the log that some of its envelopes are lost for good, and has every process go on over them.
 	// Stores that folded them before keep what they know until they are rebuilt. It cannot be taken back.
 	AcceptLogHole(context.Context, *connect.Request[v1.AcceptLogHoleRequest]) (*connect.Response[v1.AcceptLogHoleResponse], error)
+	// ReportImport says how far an import is that another program does, so that it is listed, watched and cancelled with the operations of
+	// the process that is called. An import of which nothing is heard for a minute has failed.
+	ReportImport(context.Context, *connect.Request[v1.ReportImportRequest]) (*connect.Response[v1.ReportImportResponse], error)
 	// GetOperation tells how far an operation is.
 	GetOperation(context.Context, *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error)
 	// ListOperations lists operations, the latest first.
@@ -155,6 +161,12 @@ func NewAdminServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(adminServiceMethods.ByName("AcceptLogHole")),
 			connect.WithClientOptions(opts...),
 		),
+		reportImport: connect.NewClient[v1.ReportImportRequest, v1.ReportImportResponse](
+			httpClient,
+			baseURL+AdminServiceReportImportProcedure,
+			connect.WithSchema(adminServiceMethods.ByName("ReportImport")),
+			connect.WithClientOptions(opts...),
+		),
 		getOperation: connect.NewClient[v1.GetOperationRequest, v1.GetOperationResponse](
 			httpClient,
 			baseURL+AdminServiceGetOperationProcedure,
@@ -194,6 +206,7 @@ type adminServiceClient struct {
 	takeSnapshot    *connect.Client[v1.TakeSnapshotRequest, v1.TakeSnapshotResponse]
 	eraseUser       *connect.Client[v1.EraseUserRequest, v1.EraseUserResponse]
 	acceptLogHole   *connect.Client[v1.AcceptLogHoleRequest, v1.AcceptLogHoleResponse]
+	reportImport    *connect.Client[v1.ReportImportRequest, v1.ReportImportResponse]
 	getOperation    *connect.Client[v1.GetOperationRequest, v1.GetOperationResponse]
 	listOperations  *connect.Client[v1.ListOperationsRequest, v1.ListOperationsResponse]
 	cancelOperation *connect.Client[v1.CancelOperationRequest, v1.CancelOperationResponse]
@@ -240,6 +253,11 @@ func (c *adminServiceClient) AcceptLogHole(ctx context.Context, req *connect.Req
 	return c.acceptLogHole.CallUnary(ctx, req)
 }
 
+// ReportImport calls skein.v1.AdminService.ReportImport.
+func (c *adminServiceClient) ReportImport(ctx context.Context, req *connect.Request[v1.ReportImportRequest]) (*connect.Response[v1.ReportImportResponse], error) {
+	return c.reportImport.CallUnary(ctx, req)
+}
+
 // GetOperation calls skein.v1.AdminService.GetOperation.
 func (c *adminServiceClient) GetOperation(ctx context.Context, req *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error) {
 	return c.getOperation.CallUnary(ctx, req)
@@ -279,6 +297,9 @@ type AdminServiceHandler interface {
 	// AcceptLogHole records in the log that some of its envelopes are lost for good, and has every process go on over them.
 	// Stores that folded them before keep what they know until they are rebuilt. It cannot be taken back.
 	AcceptLogHole(context.Context, *connect.Request[v1.AcceptLogHoleRequest]) (*connect.Response[v1.AcceptLogHoleResponse], error)
+	// ReportImport says how far an import is that another program does, so that it is listed, watched and cancelled with the operations of
+	// the process that is called. An import of which nothing is heard for a minute has failed.
+	ReportImport(context.Context, *connect.Request[v1.ReportImportRequest]) (*connect.Response[v1.ReportImportResponse], error)
 	// GetOperation tells how far an operation is.
 	GetOperation(context.Context, *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error)
 	// ListOperations lists operations, the latest first.
@@ -345,6 +366,12 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(adminServiceMethods.ByName("AcceptLogHole")),
 		connect.WithHandlerOptions(opts...),
 	)
+	adminServiceReportImportHandler := connect.NewUnaryHandler(
+		AdminServiceReportImportProcedure,
+		svc.ReportImport,
+		connect.WithSchema(adminServiceMethods.ByName("ReportImport")),
+		connect.WithHandlerOptions(opts...),
+	)
 	adminServiceGetOperationHandler := connect.NewUnaryHandler(
 		AdminServiceGetOperationProcedure,
 		svc.GetOperation,
@@ -389,6 +416,8 @@ func NewAdminServiceHandler(svc AdminServiceHandler, opts ...connect.HandlerOpti
 			adminServiceEraseUserHandler.ServeHTTP(w, r)
 		case AdminServiceAcceptLogHoleProcedure:
 			adminServiceAcceptLogHoleHandler.ServeHTTP(w, r)
+		case AdminServiceReportImportProcedure:
+			adminServiceReportImportHandler.ServeHTTP(w, r)
 		case AdminServiceGetOperationProcedure:
 			adminServiceGetOperationHandler.ServeHTTP(w, r)
 		case AdminServiceListOperationsProcedure:
@@ -436,6 +465,10 @@ func (UnimplementedAdminServiceHandler) EraseUser(context.Context, *connect.Requ
 
 func (UnimplementedAdminServiceHandler) AcceptLogHole(context.Context, *connect.Request[v1.AcceptLogHoleRequest]) (*connect.Response[v1.AcceptLogHoleResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.AdminService.AcceptLogHole is not implemented"))
+}
+
+func (UnimplementedAdminServiceHandler) ReportImport(context.Context, *connect.Request[v1.ReportImportRequest]) (*connect.Response[v1.ReportImportResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("skein.v1.AdminService.ReportImport is not implemented"))
 }
 
 func (UnimplementedAdminServiceHandler) GetOperation(context.Context, *connect.Request[v1.GetOperationRequest]) (*connect.Response[v1.GetOperationResponse], error) {

@@ -1,0 +1,79 @@
+package imports
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skein-feed/skein/cmd/skein/internal/command"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// errCancelled ends an import that was cancelled where its progress is reported.
+var errCancelled = errors.New("cancelled at the service")
+
+const (
+	reportEvery = 2 * time.Second
+	// reportTimeout is how long an import waits for the answer to a report.
+	reportTimeout = 2 * time.Second
+)
+
+// reporter reports an import to the service, which lists it with its operations. An import does not depend on it: what cannot be
+// reported is left out.
+type reporter struct {
+	api    *command.Client
+	cancel context.CancelCauseFunc
+	latest skeinv1.ReportImportRequest
+	next   time.Time
+	// off: nobody wants reports.
+	off bool
+}
+
+// newReporter also returns the context of the import, which ends when the import is cancelled at the service.
+func newReporter(ctx context.Context, api *command.Client) (*reporter, context.Context) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	return &reporter{api: api, cancel: cancel}, ctx
+}
+
+// progress reports now and then how far the import is.
+func (r *reporter) progress(ctx context.Context, source, unit string, done, total uint64) {
+	if source == "" {
+		return
+	}
+	r.latest.Source, r.latest.Unit, r.latest.Done, r.latest.Total = source, unit, done, total
+	if now := time.Now(); now.After(r.next) {
+		r.send(ctx)
+		r.next = now.Add(reportEvery)
+	}
+}
+
+// end reports the end of the import, if its beginning was.
+func (r *reporter) end(ctx context.Context, err error, report string) {
+	defer r.cancel(nil)
+	if r.latest.GetSource() == "" || r.next.IsZero() {
+		return
+	}
+	r.latest.Ended, r.latest.Report = true, report
+	if err != nil {
+		r.latest.Error = err.Error()[:min(len(err.Error()), 1024)]
+	}
+	r.send(context.WithoutCancel(ctx))
+}
+
+func (r *reporter) send(ctx context.Context) {
+	if r.off {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	res, err := r.api.Admin().ReportImport(ctx, connect.NewRequest(&r.latest))
+	switch connect.CodeOf(err) {
+	case connect.CodeUnimplemented, connect.CodePermissionDenied:
+		r.off = true
+	}
+	if err == nil && res.Msg.GetOperation().GetState() == skeinv1.OperationState_OPERATION_STATE_CANCELLED {
+		r.cancel(errCancelled)
+	}
+}
