@@ -46,8 +46,7 @@ type Watcher struct {
 }
 
 // Enter returns a watcher of a reader's feed, which hides seen items or not, and counts from the read marker on or not. It must leave. It
-// opens its first view after it has
-// entered, and gives the owners of that view to [Watcher.Follow].
+// opens its first view after it has entered, and gives the owners of that view to [Watcher.Follow].
 func (a *Watchers) Enter(reader string, hides, unread bool) (*Watcher, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
