@@ -44,7 +44,8 @@ export function time(at: Date | undefined): string {
 export function ago(at: Date, now = Date.now()): string {
   const s = Math.max(0, (now - at.getTime()) / 1000);
   if (s < 2) return "just now";
-  if (s < 3600) return `${seconds(Math.round(s)).replace(/ \d+ s$/, "")} ago`;
+  if (s < 60) return `${Math.round(s)} s ago`;
+  if (s < 3600) return `${Math.round(s / 60)} min ago`;
   if (s < 48 * 3600) return `${Math.round(s / 3600)} h ago`;
   return s < 730 * 86400 ? `${Math.round(s / 86400)} days ago` : `${Math.round(s / 31_557_600)} years ago`;
 }

@@ -134,7 +134,7 @@ function Line({ of: e }: { of: Shown }) {
   const actor = typeof userId === "string" ? userId : owned?.ownerId;
   return (
     <tr>
-      <td class="dim number">{time(date(e.eventTime)).slice(5)}</td>
+      <td class="dim time">{time(date(e.eventTime)).slice(5)}</td>
       <td>{kind.case && EventSchema.oneofs[0]!.fields.find((f) => f.localName === kind.case)?.name}</td>
       <td>{actor && <User id={actor} />}</td>
       <td>{typeof targetUserId === "string" && <User id={targetUserId} />}</td>

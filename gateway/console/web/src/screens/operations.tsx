@@ -1,5 +1,5 @@
 import { type Operation, OperationKind, OperationKindSchema, OperationState, OperationStateSchema } from "@skein-feed/client";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { observed, skein } from "../api.js";
 import { bytes, count, date, rate, seconds, words } from "../format.js";
 import { useAsked, usePaged } from "../hooks.js";
@@ -48,7 +48,10 @@ const works: Record<string, Work> = {
 /** Long work: started, watched and cancelled. */
 export function Operations() {
   const [failed, setFailed] = useState<unknown>();
-  const running = useAsked((signal) => skein.admin.listOperations({ pageSize: 20 }, { signal }), 1000, []);
+  const [everyMs, setEveryMs] = useState(1000);
+  const running = useAsked((signal) => skein.admin.listOperations({ pageSize: 20 }, { signal }), everyMs, []);
+  const some = running.value?.operations.some(isLive) ?? false;
+  useEffect(() => setEveryMs(some ? 250 : 1000), [some]);
   const run = async (act: () => Promise<unknown>) => {
     setFailed(undefined);
     try {
@@ -155,7 +158,7 @@ const tones: Record<OperationState, Tone> = {
 
 function Line({ of: o, run }: { of: Operation; run: Run }) {
   const title = `${words(OperationKindSchema, o.kind)} ${o.projection || (o.kind === OperationKind.ERASE ? "" : "all")}`;
-  const live = o.state === OperationState.PENDING || o.state === OperationState.RUNNING;
+  const live = isLive(o);
   const cancel = () =>
     confirmed({
       title: `Cancel ${title}?`,
@@ -194,6 +197,10 @@ function Line({ of: o, run }: { of: Operation; run: Run }) {
   );
 }
 
+function isLive(o: Operation): boolean {
+  return o.state === OperationState.PENDING || o.state === OperationState.RUNNING;
+}
+
 function spent(o: Operation): string {
   const [from, end] = [date(o.createTime), date(o.endTime)];
   return from && end ? `, took ${seconds((end.getTime() - from.getTime()) / 1000)}` : "";
@@ -202,6 +209,7 @@ function spent(o: Operation): string {
 function progress(o: Operation): string {
   const amount = o.unit === "bytes" ? bytes : count;
   const of = o.total > 0n ? `${amount(o.done)} of ${amount(o.total)}` : amount(o.done);
+  const lately = o.rate === 0 ? "" : `, ${o.unit === "bytes" ? bytes(o.rate) : rate(o.rate)}/s`;
   const left = o.remainingSeconds === undefined ? "" : `, ${seconds(o.remainingSeconds)} left`;
-  return `${of} ${o.unit === "bytes" ? "" : o.unit}, ${o.unit === "bytes" ? bytes(o.rate) : rate(o.rate)}/s${left}`;
+  return `${of}${o.unit === "bytes" ? "" : ` ${o.unit}`}${lately}${left}`;
 }

@@ -1,0 +1,86 @@
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+
+export const folder = mkdtempSync(join(tmpdir(), "skein-console-"));
+export const program = join(folder, "skein");
+
+/** Builds skein. npm runs scripts in the folder of the package. */
+export function build(): void {
+  execFileSync("go", ["build", "-o", program, "./cmd/skein"], { cwd: "../../..", env: { ...process.env, CGO_ENABLED: "0" }, stdio: "inherit" });
+}
+
+export function remove(): void {
+  rmSync(folder, { recursive: true });
+}
+
+export interface Service {
+  url: string;
+  stop(): Promise<void>;
+}
+
+/** Starts a command of skein that serves, and resolves when it is ready. */
+export async function start(...args: string[]): Promise<Service> {
+  const service = spawn(program, args, { cwd: folder, stdio: ["ignore", "pipe", "pipe"] });
+  const stop = async () => {
+    service.kill();
+    if (service.exitCode === null && service.signalCode === null) await once(service, "exit");
+  };
+  // A demo says on its output where it serves, `serve` in its log.
+  const ready = args[0] === "demo" ? /^Serving (\S+) until/ : /msg=ready url=(\S+)/;
+  const [said, other] = args[0] === "demo" ? [service.stdout, service.stderr] : [service.stderr, service.stdout];
+  other.resume();
+  const printed: string[] = [];
+  for await (const line of createInterface(said)) {
+    printed.push(line);
+    const url = ready.exec(line)?.[1];
+    if (url !== undefined) {
+      said.resume();
+      return { url, stop };
+    }
+  }
+  await stop();
+  throw new Error(`skein ${args.join(" ")} ended:\n${printed.join("\n")}`);
+}
+
+/** Calls a method with JSON, as any program may. */
+export async function call(url: string, method: string, request: object): Promise<Record<string, unknown>> {
+  const body = JSON.stringify(request);
+  const answer = await fetch(`${url}/skein.v1.${method}`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
+  if (!answer.ok) throw new Error(`${method}: ${answer.status} ${await answer.text()}`);
+  return (await answer.json()) as Record<string, unknown>;
+}
+
+/** Items of the demo, some more than once. */
+const items = "frame-1952 crust saturn frame-1952 tomatoes crust frame-1952 al-pastor rokkaku lucena frame-1952 crust saturn".split(" ");
+
+/** Publishes and reads until it is stopped, so that there is something to see. */
+export function traffic(url: string): { stop(): Promise<void> } {
+  let going = true;
+  const run = async () => {
+    for (let n = 0; going; n++) {
+      const events = Array.from({ length: 5 }, (_, i) => ({ played: { userId: `user-${(n * 5 + i) % 90}`, itemId: items[(n * i) % items.length]! } }));
+      await call(url, "EventService/Publish", { events: [...events, { userFollowed: { userId: `user-${n % 90}`, targetUserId: "greta" } }] });
+      await call(url, "FeedService/ReadFeed", { readerId: "ada" });
+      await new Promise((done) => setTimeout(done, 20));
+    }
+  };
+  const done = run().catch((err: unknown) => console.error(err)); // the screens then show nothing, and their test fails
+  return {
+    stop: async () => {
+      going = false;
+      await done;
+    },
+  };
+}
+
+/** Publishes so many follows of users who follow nobody else, a thousand a call: work for a rebuild. */
+export async function crowd(url: string, thousands: number): Promise<void> {
+  for (let n = 0; n < thousands; n++) {
+    const events = Array.from({ length: 1000 }, (_, i) => ({ userFollowed: { userId: `fan-${n}-${i}`, targetUserId: `star-${i % 50}` } }));
+    await call(url, "EventService/Publish", { events, wait: n === thousands - 1 ? "PUBLISH_WAIT_VISIBLE" : "PUBLISH_WAIT_LOGGED" });
+  }
+}
