@@ -11,6 +11,8 @@ import (
 func TestConsoleMayCall(t *testing.T) {
 	with := newWebPage(t, newWorld(t, func(o *worldOptions) { o.Console = true }))
 	without := newWebPage(t, newWorld(t))
+	named := newWebPage(t, newWorld(t, func(o *worldOptions) { o.Console, o.AllowedHosts = true, []string{"skein.internal"} }))
+	open := newWebPage(t, newWorld(t, func(o *worldOptions) { o.Console, o.AllowedHosts = true, []string{"*"} }))
 	list, body := connectv1.GraphServiceListFollowersProcedure, `{"userId":"ann"}`
 	for _, c := range []struct {
 		s                  *webPage
@@ -24,6 +26,10 @@ func TestConsoleMayCall(t *testing.T) {
 		{with, "localhost:7411", "http://127.0.0.1:7411", wrongOrigin},
 		{with, "localhost:7411", "null", wrongOrigin},
 		{with, "evil.example", "http://evil.example", wrongHost},
+		{named, "skein.internal:7411", "http://skein.internal:7411", "200"},
+		// Any page can have its own name mean this machine.
+		{open, "evil.example", "http://evil.example", wrongOrigin},
+		{open, "localhost:7411", "http://localhost:7411", "200"},
 		{without, "localhost:7411", "http://localhost:7411", wrongOrigin},
 	} {
 		if got := c.s.ask(http.MethodPost, list, c.host, c.origin, body); got != c.want {

@@ -35,7 +35,7 @@ func (s *Server) foreignOrigin(r *http.Request) *apierror.Failure {
 	if s.gate != nil || len(origins) == 0 {
 		return nil
 	}
-	if len(origins) == 1 && (s.cors != nil && s.cors.OriginAllowed(r) || s.console != nil && origins[0] == ownOrigin(r)) {
+	if len(origins) == 1 && (s.cors != nil && s.cors.OriginAllowed(r) || s.ownPage(origins[0], r)) {
 		return nil
 	}
 	return &apierror.Failure{
@@ -45,12 +45,13 @@ func (s *Server) foreignOrigin(r *http.Request) *apierror.Failure {
 	}
 }
 
-// ownOrigin is that of a page which the service itself sent, as the caller names the service.
-func ownOrigin(r *http.Request) string {
+// ownPage reports whether an origin is that of the console as the caller names the service.
+func (s *Server) ownPage(origin string, r *http.Request) bool {
+	scheme := "http://"
 	if r.TLS != nil {
-		return "https://" + r.Host
+		scheme = "https://"
 	}
-	return "http://" + r.Host
+	return s.console != nil && s.hosts.Known(r.Host) && origin == scheme+r.Host
 }
 
 // refuseForeign answers what [Server.foreignHost] or [Server.foreignOrigin] refuses.

@@ -65,7 +65,7 @@ func (*serveCmd) Help() string {
 	return `Without --tokens or --jwks a caller that reaches the port may do everything. So the service binds to loopback, unless
 it has TLS (--tls-cert, --tls-key) and authenticates callers (--tokens, --jwks), or --listen-anywhere says that something before
 it does both. Even then it answers only calls whose Host is localhost, a loopback address, or one of --allowed-hosts, because a
-web page can have its own name mean 127.0.0.1; and only pages of --cors-origin. All these files are read
+web page can have its own name mean 127.0.0.1; and only its own console and pages of --cors-origin. All these files are read
 again when they change. docs/access.md has more, and skein token new makes tokens.
 
 --nats takes the URLs of a cluster, nats://a:4222,nats://b:4222. Several processes with one cluster and data

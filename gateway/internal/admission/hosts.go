@@ -33,8 +33,11 @@ func NewHosts(allowed []string) (Hosts, error) {
 
 // Allow reports whether a service without access control answers to the Host.
 func (h Hosts) Allow(host string) bool {
-	return h.any || IsLoopbackHost(host) || h.named[hostName(host)]
+	return h.any || h.Known(host)
 }
+
+// Known reports whether a Host means loopback or was named: no page of the web has it for its own.
+func (h Hosts) Known(host string) bool { return IsLoopbackHost(host) || h.named[hostName(host)] }
 
 // IsLoopbackHost reports whether the Host of a request, with or without a port, means loopback whatever any DNS server answers:
 // localhost, 127.0.0.0/8 or ::1.

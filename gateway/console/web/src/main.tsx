@@ -90,7 +90,7 @@ function Token() {
     <section class="panel token">
       <h2>Who are you?</h2>
       <p>
-        The service answers callers with a token: <code>skein token new --role admin,read,offline</code> makes one. This page keeps it in
+        The service answers callers with a token: <code>skein token new --name ops --role admin,read,offline</code> makes one. This page keeps it in
         memory alone, and sends it to this service alone.
       </p>
       <Form label="Token" submit={submit}>

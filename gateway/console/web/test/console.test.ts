@@ -195,9 +195,24 @@ describe("the world of the demo", () => {
     await page.getByLabel("User id").fill("ada");
     await page.keyboard.press("Enter");
     await page.getByRole("table", { name: "Following" }).waitFor();
-    const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-    assert.equal(wider, 0, "the page scrolls sideways");
+    const fits = async (screen: string) => {
+      const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      assert.equal(wider, 0, `${screen} scrolls sideways`);
+    };
+    await fits("user");
     await picture(page, "narrow");
+    for (const [screen, sign] of [
+      ["pipeline", "From the log to the stores"],
+      ["why?reader=ada&owner=greta&pin=tomatoes", "Not in the feed"],
+      ["operations", "succeeded"],
+      ["events", "EVENT_ID_REUSED"],
+      ["try?method=FeedService/ReadFeed", "skein.v1.ReadFeedRequest"],
+      ["hot", "frame-1952"],
+    ] as const) {
+      await show(page, screen);
+      await says(page, sign);
+      await fits(screen);
+    }
     check();
     await page.context().close();
   });
