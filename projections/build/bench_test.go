@@ -42,7 +42,8 @@ func some(n, users int, of func(user, other string) events.Event) (envs []*event
 	return envs
 }
 
-// BenchmarkBuild builds stores on disk. It reports events per second, and seconds of processor time per million.
+// BenchmarkBuild builds stores on disk. It reports events per second, seconds of processor time per million, the part of the processor
+// time that Finish takes, and what a sample says of that after a tenth of the log.
 func BenchmarkBuild(b *testing.B) {
 	for _, of := range []struct {
 		newProjection func() projections.Projection
@@ -71,21 +72,27 @@ func BenchmarkBuild(b *testing.B) {
 }
 
 func benchmarkBuild(b *testing.B, of func() projections.Projection, envs []*events.Envelope) {
-	var used time.Duration
+	var used, finishing, expected time.Duration
 	for b.Loop() {
 		busy := cpu()
 		builder, err := build.New(build.Options{FS: vfs.Default, Dir: b.TempDir() + "/store", New: of})
 		if err != nil {
 			b.Fatal(err)
 		}
-		for rest := envs; len(rest) > 0; rest = rest[min(len(rest), 2000):] {
-			if err := builder.Add(rest[:min(len(rest), 2000)]); err != nil {
+		const chunk = 2000
+		for at := 0; at < len(envs); at += chunk {
+			if err := builder.Add(envs[at:min(at+chunk, len(envs))]); err != nil {
 				b.Fatal(err)
 			}
+			if at == 0 {
+				expected += expect(b, builder, float64(chunk)/float64(len(envs)))
+			}
 		}
+		added := cpu()
 		if err := builder.Finish(b.Context()); err != nil {
 			b.Fatal(err)
 		}
+		finishing += cpu() - added
 		if err := builder.Close(); err != nil {
 			b.Fatal(err)
 		}
@@ -94,6 +101,20 @@ func benchmarkBuild(b *testing.B, of func() projections.Projection, envs []*even
 	per := float64(b.N) * 100 * float64(len(envs))
 	b.ReportMetric(per/b.Elapsed().Seconds(), "events/s")
 	b.ReportMetric(used.Seconds()/per*1e6, "cpu-s/M")
+	b.ReportMetric(finishing.Seconds()/used.Seconds(), "finish/all")
+	b.ReportMetric(expected.Seconds()/finishing.Seconds(), "expected/finish")
+}
+
+// expect estimates the processor time of Finish, from a sample of what was added, which is such a part of all.
+func expect(b *testing.B, builder *build.Builder, part float64) time.Duration {
+	s, busy := builder.Sample(builder.Scattered()/16), cpu()
+	if err := s.Fold(); err != nil {
+		b.Fatal(err)
+	}
+	if err := s.Merge(); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(float64(cpu()-busy) / part * float64(builder.Scattered()) / float64(s.Events))
 }
 
 func cpu() time.Duration {

@@ -212,11 +212,13 @@ func (b *Builder) foldOne(m *projections.MemoryFold, partition uint8, t *tables,
 	} else if err := m.Begin(p, &parts, b.log); err != nil {
 		return err
 	}
-	return b.foldInto(m, p, t, rest, func() error { return b.scatter.each(partition, m.Fold) })
+	return b.foldInto(m, p, partition, t, rest, func() error { return b.scatter.each(partition, m.Fold) })
 }
 
 // foldInto folds what fold gives to m, and writes the rows.
-func (b *Builder) foldInto(m *projections.MemoryFold, p projections.Projection, t *tables, rest *runs, fold func() error) (err error) {
+func (b *Builder) foldInto(
+	m *projections.MemoryFold, p projections.Projection, partition uint8, t *tables, rest *runs, fold func() error,
+) (err error) {
 	if err := fold(); err != nil {
 		return err
 	}
@@ -227,10 +229,10 @@ func (b *Builder) foldInto(m *projections.MemoryFold, p projections.Projection, 
 	}
 	it := m.Rows()
 	for err == nil && it.Next() {
-		switch of := projections.PartitionOf(p, it.Key()); {
-		case of == projections.StoreWide: // the sequencer has it
-		case inPlace(of, it.Key()):
+		switch {
+		case inPlace(partition, it.Key()):
 			err = t.set(it.Key(), it.Value())
+		case projections.PartitionOf(p, it.Key()) == projections.StoreWide: // the sequencer has it
 		default:
 			err = rest.set(it.Key(), it.Value())
 		}

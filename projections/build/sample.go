@@ -56,7 +56,7 @@ func (s *Sample) fold(partition uint8, t *tables) error {
 	if err := m.Begin(p, &parts, s.b.log); err != nil {
 		return err
 	}
-	return s.b.foldInto(m, p, t, s.rest, func() error {
+	return s.b.foldInto(m, p, partition, t, s.rest, func() error {
 		err := s.b.scatter.each(partition, func(ev *events.Event, logTime events.Micros) error {
 			if s.Events == until {
 				return errEnough

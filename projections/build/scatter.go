@@ -249,8 +249,9 @@ func (c *cutter) string(has bool) string {
 func eachEvent(raw []byte, do func(ev *events.Event, logTime events.Micros) error) error {
 	c := cutter{raw: raw, text: string(raw)}
 	var last stamp
+	var ev events.Event
 	for c.at < len(raw) {
-		var ev events.Event
+		ev = events.Event{}
 		c.event(&ev, &last)
 		if c.failed {
 			return errScattered

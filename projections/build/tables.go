@@ -55,9 +55,9 @@ func (t *tables) close() error {
 }
 
 // inPlace reports whether a row stands among those of its partition in the order of keys.
-func inPlace(partition int, key []byte) bool {
+func inPlace(partition uint8, key []byte) bool {
 	shard := events.Shard(binary.BigEndian.Uint16(key))
-	return shard < events.NumShards && int(shard.Partition()) == partition
+	return shard < events.NumShards && shard.Partition() == partition
 }
 
 // runs collects rows in any order, and writes sorted runs of them.

@@ -36,6 +36,8 @@ type Counters struct {
 
 	b  *projections.Batch
 	ev *events.Event
+	// event is that of ev: an allocation for each would cost more than the copy.
+	event events.Event
 	// named and listed are the constants; tests have smaller ones.
 	named, listed int
 	// key and value are scratch: the batch copies what it is given.
@@ -81,8 +83,8 @@ func (*Counters) Kinds() []events.Kind {
 
 // Apply folds one event: what is of a user at the user's home, what is of an item at the item's, as far as they are held.
 func (c *Counters) Apply(ev events.Event, b *projections.Batch) error {
-	c.b, c.ev = b, &ev
-	if err := c.apply(&ev); err != nil || ev.Item == "" || !b.Holds(ev.Item) {
+	c.b, c.event, c.ev = b, ev, &c.event
+	if err := c.apply(c.ev); err != nil || ev.Item == "" || !b.Holds(ev.Item) {
 		return err
 	}
 	return c.prune(partitionOf(ev.Item))

@@ -51,12 +51,12 @@ func (t *txn) tell(h *half, was, is bool) error {
 // Pinned folds an event that puts a pin on a board, and reports whether the board exists then: if not, a live event is
 // void.
 func (g *Graph) Pinned(ev events.Event, b *projections.Batch) (exists bool, err error) {
-	return g.begin(&ev, b).pinned()
+	return g.begin(ev, b).pinned()
 }
 
 // Erased reports whether a user was deleted, so that no backfill may bring anything of theirs back.
 func (g *Graph) Erased(ev events.Event, b *projections.Batch, user string) (bool, error) {
-	return g.begin(&ev, b).tombstoned(user)
+	return g.begin(ev, b).tombstoned(user)
 }
 
 // FollowersPrefix appends the prefix of the rows of the explicit followers of a user.

@@ -63,7 +63,7 @@ func (*Graph) Kinds() []events.Kind {
 
 // Apply folds one event.
 func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
-	t := g.begin(&ev, b)
+	t := g.begin(ev, b)
 	if ev.Backfill {
 		if dead, err := t.tombstoned(ev.User, ev.Peer); err != nil || dead {
 			return err
@@ -98,9 +98,9 @@ func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 	return fmt.Errorf("graph: event of kind %s, which it does not read", ev.Kind)
 }
 
-func (g *Graph) begin(ev *events.Event, b *projections.Batch) *txn {
+func (g *Graph) begin(ev events.Event, b *projections.Batch) *txn {
 	t := &g.t
-	t.b, t.ev, t.at = b, ev, stampOf(ev)
+	t.b, t.event, t.ev, t.at = b, ev, &t.event, stampOf(&ev)
 	return t
 }
 

@@ -12,6 +12,8 @@ type txn struct {
 	b  *projections.Batch
 	ev *events.Event
 	at stamp
+	// event is that of ev: an allocation for each would cost more than the copy.
+	event events.Event
 	// key and value are scratch: the batch copies what it is given. So is half: one is at work at a time.
 	key, value []byte
 	half       half

@@ -47,6 +47,8 @@ type Inbox struct {
 
 	b  *projections.Batch
 	ev *events.Event
+	// event is that of ev: an allocation for each would cost more than the copy.
+	event events.Event
 	// horizon is a copy of the row, and horizonOf is the batch of which it was read.
 	horizon   events.Micros
 	horizonOf *projections.Batch
@@ -117,7 +119,7 @@ func (f *Inbox) Apply(ev events.Event, b *projections.Batch) error {
 	if f.b != b {
 		f.b, f.queries = b, graph.Query(b)
 	}
-	f.ev = &ev
+	f.event, f.ev = ev, &f.event
 	switch ev.Kind {
 	case events.PinCreated:
 		return f.pinCreated()

@@ -6,9 +6,10 @@ import (
 	"sort"
 )
 
-// order finds the dirty rows of one shard and tag in the order of their keys. Rows are appended to a chain as they are written; the
-// first walk after that sorts them into a run. Runs are merged while the last is at least half as long as the one before, so there are
-// few, and a row is moved a number of times that is logarithmic in their length, however walks and writes alternate.
+// order finds the dirty rows of one shard and tag in the order of their keys. A walk over any rows appends those that were written since
+// the last one to the chains of their orders, and sorts the chain of its own into a run. Runs are merged while the last is at least half as
+// long as the one before, so there are few, and a row is moved a number of times that is logarithmic in their length, however walks and
+// writes alternate.
 type order struct {
 	// chain is the last row that is in no run + 1; cell.next leads to those before it.
 	chain uint32
@@ -49,6 +50,18 @@ func (o *Overlay) mergeRuns(a, b []uint32) []uint32 {
 	return append(append(merged, a...), b...)
 }
 
+// chain appends the rows that were written since the last walk to their chains.
+func (o *Overlay) chain() {
+	for _, row := range o.dirty[o.ordered:] {
+		r := &o.rows[row]
+		prefix := [PrefixLen]byte(o.keyOf(r))
+		in := o.orders[prefix]
+		r.next, in.chain = in.chain, row+1
+		o.orders[prefix] = in
+	}
+	o.ordered = len(o.dirty)
+}
+
 // within returns the dirty rows with lower <= key < upper, in order.
 func (o *Overlay) within(lower, upper []byte) (found []dirtyRow) {
 	if upper == nil || len(lower) < PrefixLen || bytes.Compare(upper, PrefixEnd(lower[:PrefixLen])) > 0 {
@@ -60,6 +73,7 @@ func (o *Overlay) within(lower, upper []byte) (found []dirtyRow) {
 		o.sort(found)
 		return found
 	}
+	o.chain()
 	prefix := [PrefixLen]byte(lower)
 	r := o.orders[prefix]
 	if r.chain != 0 {

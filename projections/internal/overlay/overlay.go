@@ -29,8 +29,9 @@ type Overlay struct {
 	// dirty are the rows that the next commit writes, in no order.
 	dirty      []uint32
 	dirtyBytes int
-	// orders find the dirty rows by the first bytes of their keys.
-	orders map[[PrefixLen]byte]order
+	// orders find the dirty rows by the first bytes of their keys, the first so many of them: the others when somebody walks.
+	orders  map[[PrefixLen]byte]order
+	ordered int
 	// keep is how many bytes of rows that are not dirty may be kept. Beyond limit, which is at most that, rows are forgotten.
 	keep, limit int
 	// order is space for sorting.
@@ -328,10 +329,6 @@ func (o *Overlay) touch(row int) {
 	r.state |= rowDirty
 	o.dirty = append(o.dirty, uint32(row))
 	o.dirtyBytes += int(r.keyLen) + r.countedValue()
-	prefix := [PrefixLen]byte(o.keyOf(r))
-	in := o.orders[prefix]
-	r.next, in.chain = in.chain, uint32(row+1)
-	o.orders[prefix] = in
 }
 
 // Size is about how many bytes a commit frees: what it writes, or what is kept beyond what may be.
@@ -376,7 +373,7 @@ func (o *Overlay) Commit() error {
 	if err := o.db.Apply(o.batch, pebble.NoSync); err != nil {
 		return err
 	}
-	o.dirty, o.dirtyBytes = o.dirty[:0], 0
+	o.dirty, o.ordered, o.dirtyBytes = o.dirty[:0], 0, 0
 	clear(o.orders)
 	if merged || len(o.deleted) > 0 {
 		o.under.Close() // rows are in the database now that are not here
