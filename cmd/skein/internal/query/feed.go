@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
@@ -67,37 +66,6 @@ func (c *feedCmd) request(q *Cmd) func(size int32, token string) *skeinv1.ReadFe
 		}
 		return req
 	}
-}
-
-type countNewerCmd struct {
-	Reader       string `arg:"" help:"Whose feed."`
-	NewerThan    string `help:"Only what is above the top of an earlier page, as query feed prints it." placeholder:"TOKEN"`
-	IncludeOwn   bool   `help:"The reader's own pins, too."`
-	HideSeen     bool   `help:"Leave out what the reader has played or was served, as query seen does."`
-	IgnoreServed bool   `help:"With --hide-seen, look at plays only."`
-	OnePerItem   bool   `help:"Each item once."`
-}
-
-// Run asks CountNewer.
-func (c *countNewerCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
-	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Feed().CountNewer, &skeinv1.CountNewerRequest{
-		ReaderId: c.Reader, NewerThan: c.NewerThan, IncludeOwn: c.IncludeOwn, HideSeen: c.HideSeen, OnePerItem: c.OnePerItem,
-		IgnoreServed: c.IgnoreServed, AtLeast: q.AtLeast,
-	})
-	if err != nil {
-		return err
-	}
-	return q.print(std, res, func() error {
-		more := ""
-		if res.GetMore() {
-			more = "+"
-		}
-		if _, err := fmt.Fprintf(std.Out, "%d%s\n", res.GetCount(), more); err != nil {
-			return err
-		}
-		sayCompleteness(std, res.GetCompleteness())
-		return nil
-	})
 }
 
 type pinsCmd struct {

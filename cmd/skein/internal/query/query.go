@@ -32,7 +32,8 @@ type Cmd struct {
 	Scan           scanCmd           `cmd:"" help:"All followers of a user or board, streamed."`
 	Counts         countsCmd         `cmd:"" help:"How long the lists of users and boards are."`
 	Feed           feedCmd           `cmd:"" help:"What is new for a reader: the pins of whom the reader follows."`
-	CountNewer     countNewerCmd     `cmd:"" help:"How many entries of a feed are above the top of an earlier page?"`
+	CountNewer     countNewerCmd     `cmd:"" help:"How many entries of a feed are above the top of an earlier page, or above the read marker?"`
+	WatchFeed      watchFeedCmd      `cmd:"" help:"The number of count-newer, printed whenever it has changed."`
 	Explain        explainCmd        `cmd:"" help:"Why is a pin in a reader's feed, or not?"`
 	Pins           pinsCmd           `cmd:"" help:"The pins of a user or of one board, newest first."`
 	PinStates      pinStatesCmd      `cmd:"" help:"Some pins by their names: which of them live, and what they are."`
