@@ -29,7 +29,7 @@ func newCORS(origins []string) (*cors.Cors, error) {
 	return cors.New(cors.Options{
 		AllowedOrigins: origins,
 		AllowedMethods: connectcors.AllowedMethods(),
-		AllowedHeaders: append(connectcors.AllowedHeaders(), "Authorization", RequestIDHeader),
+		AllowedHeaders: append(connectcors.AllowedHeaders(), "Authorization", "Last-Event-ID", RequestIDHeader),
 		ExposedHeaders: append(connectcors.ExposedHeaders(), "WWW-Authenticate", LagHeader, ErrorIDHeader),
 		MaxAge:         corsMaxAge,
 	}), nil

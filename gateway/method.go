@@ -156,48 +156,61 @@ func (m *method) quota(a identity, now time.Time) *apierror.Failure {
 	return nil
 }
 
-// stream mounts a method that answers with a stream. Its requests are checked as those of [unary].
+// streamMethod is a method that answers with a stream. Its requests are checked as those of [unary].
+type streamMethod[Req, Res any, P request.Message[Req]] struct {
+	*method
+	procedure string
+	check     func(P) []apierror.Violation
+	do        func(context.Context, P, call.Stream[Res]) error
+}
+
+// stream mounts a method that answers with a stream.
 func stream[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,
 	check func(*request.Checker, P),
 	do func(context.Context, P, call.Stream[Res]) error,
-) {
-	m, ruled := s.newMethod(procedure), ruled(s, check)
+) *streamMethod[Req, Res, P] {
+	m := &streamMethod[Req, Res, P]{s.newMethod(procedure), procedure, ruled(s, check), do}
 	m.budget = s.budgets.OfStream(procedure)
 	s.streams[procedure] = true
 	s.methods[procedure] = connect.NewServerStreamHandler(procedure,
-		func(ctx context.Context, req *connect.Request[request.Received[Req, P]], out *connect.ServerStream[Res]) (err error) {
-			start := time.Now()
-			ctx = m.beginSpan(ctx)
-			followed := ctx
-			defer func() { err = m.finish(followed, start, err, recover()) }()
-			a := identityOf(ctx)
-			if err := m.permit(a); err != nil {
-				return err
-			}
-			if err := m.enter(a, start); err != nil {
-				return err
-			}
-			defer m.leave(a)
-			if err := refuse(req.Msg, ruled); err != nil {
-				return err
-			}
-			if err := m.about(ctx, a, req.Msg.Message()); err != nil {
-				return err
-			}
-			p := patienceOf(ctx)
-			if p != nil {
-				p.requested()
-			}
-			ctx, cancel := s.untilStopping(ctx)
-			defer cancel()
-			ctx, release := m.whilePermitted(ctx, a)
-			defer release()
-			if err = do(ctx, &req.Msg.Msg, &parts[Res]{out, p}); err != nil && ctx.Err() != nil {
-				return endOf(ctx, err)
-			}
-			return err
+		func(ctx context.Context, req *connect.Request[request.Received[Req, P]], out *connect.ServerStream[Res]) error {
+			return m.answer(ctx, req.Msg, &parts[Res]{out, patienceOf(ctx)})
 		}, s.handlerOptions(procedure)...)
+	return m
+}
+
+// answer answers a call, whichever way it came, until its stream ends.
+func (m *streamMethod[Req, Res, P]) answer(ctx context.Context, req *request.Received[Req, P], out call.Stream[Res]) (err error) {
+	start := time.Now()
+	ctx = m.beginSpan(ctx)
+	followed := ctx
+	defer func() { err = m.finish(followed, start, err, recover()) }()
+	a := identityOf(ctx)
+	if err := m.permit(a); err != nil {
+		return err
+	}
+	if err := m.enter(a, start); err != nil {
+		return err
+	}
+	defer m.leave(a)
+	if err := refuse(req, m.check); err != nil {
+		return err
+	}
+	if err := m.about(ctx, a, req.Message()); err != nil {
+		return err
+	}
+	if p := patienceOf(ctx); p != nil {
+		p.requested()
+	}
+	ctx, cancel := m.s.untilStopping(ctx)
+	defer cancel()
+	ctx, release := m.whilePermitted(ctx, a)
+	defer release()
+	if err = m.do(ctx, &req.Msg, out); err != nil && ctx.Err() != nil {
+		return endOf(ctx, err)
+	}
+	return err
 }
 
 // refuse answers what is no good request.

@@ -8,6 +8,7 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/graphservice"
 	"github.com/skein-feed/skein/gateway/internal/request"
 	"github.com/skein-feed/skein/gateway/internal/seenservice"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
@@ -29,7 +30,8 @@ func (s *Server) mount() error {
 func (s *Server) mountEvents() {
 	e, a := s.events, s.admin
 	unaryByHand(s, connectv1.EventServicePublishProcedure, eventservice.ValidatePublish, e.Publish)
-	stream(s, connectv1.EventServiceWatchProcedure, eventservice.ValidateWatch, e.Watch)
+	watch := stream(s, connectv1.EventServiceWatchProcedure, eventservice.ValidateWatch, e.Watch)
+	forBrowsers(watch, func(req *skeinv1.WatchRequest, position string) { req.After = position })
 	unary(s, connectv1.AdminServiceGetStatusProcedure, nil, a.GetStatus)
 	unary(s, connectv1.AdminServiceAcceptLogHoleProcedure, adminservice.ValidateAcceptLogHole, a.AcceptLogHole)
 }
@@ -63,7 +65,9 @@ func (s *Server) mountFeed() error {
 	s.feed = f
 	unary(s, connectv1.FeedServiceReadFeedProcedure, feedservice.ValidateReadFeed, f.ReadFeed)
 	unary(s, connectv1.FeedServiceCountNewerProcedure, feedservice.ValidateCountNewer, f.CountNewer)
-	stream(s, connectv1.FeedServiceWatchFeedProcedure, feedservice.ValidateWatchFeed, f.WatchFeed)
+	watch := stream(s, connectv1.FeedServiceWatchFeedProcedure, feedservice.ValidateWatchFeed, f.WatchFeed)
+	// It begins with the present number, which is not of before the last one.
+	forBrowsers(watch, func(req *skeinv1.WatchFeedRequest, position string) { req.AtLeast = position })
 	unary(s, connectv1.FeedServiceListPinsProcedure, feedservice.ValidateListPins, f.ListPins)
 	unaryByHand(s, connectv1.FeedServiceBatchGetPinsProcedure, feedservice.ValidateBatchGetPins, f.BatchGetPins)
 	unary(s, connectv1.FeedServiceExplainPinProcedure, feedservice.ValidateExplainPin, f.ExplainPin)

@@ -3,8 +3,8 @@
 // # What a feed is
 //
 // feed(A) is all living pins on the boards that A follows, less those of whom A mutes or a block separates from A, and less the re-pins of
-// whom A hides them, newest first. Whether a pin was pushed to an inbox when it came, or is pulled from an outbox when it is read, or both, is a
-// physical choice that never changes an answer (I8):
+// whom A hides them, newest first. Whether a pin was pushed to an inbox when it came, or is pulled from an outbox when it is read, or both,
+// is a physical choice that never changes an answer (I8):
 //
 //	pin ──► facts of the pin ──► outbox of its owner, outbox of its board
 //	    (package pinfacts)           │

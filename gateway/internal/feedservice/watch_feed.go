@@ -32,7 +32,8 @@ func ValidateWatchFeed(c *request.Checker, req *skeinv1.WatchFeedRequest) {
 func (s *Service) WatchFeed(
 	ctx context.Context, req *skeinv1.WatchFeedRequest, out call.Stream[skeinv1.WatchFeedResponse],
 ) error {
-	w, err := s.Watchers.Enter(req.GetReaderId(), req.GetHideSeen(), req.GetNewerThan() == "") //nolint:contextcheck // it serves all watchers
+	unread := req.GetNewerThan() == ""
+	w, err := s.Watchers.Enter(req.GetReaderId(), req.GetHideSeen(), unread) //nolint:contextcheck // what follows the log serves all watchers
 	if err != nil {
 		return err
 	}
