@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file skein/v1/event.proto.
  */
 export const file_skein_v1_event: GenFile = /*@__PURE__*/
-  fileDesc("ChRza2Vpbi92MS9ldmVudC5wcm90bxIIc2tlaW4udjEiKwoFQm9hcmQSEAoIb3duZXJfaWQYASABKAkSEAoIYm9hcmRfaWQYAiABKAkiJwoDUGluEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCSJNCgpFdmVudEJhdGNoEg8KB3ZlcnNpb24YASABKA0SDQoFa2luZHMYAiABKAYSHwoGZXZlbnRzGAMgAygLMg8uc2tlaW4udjEuRXZlbnQi5AgKBUV2ZW50EhAKCGV2ZW50X2lkGAEgASgJEi8KC29jY3VycmVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZzb3VyY2UYAyABKAkSDgoGb2Zmc2V0GAQgASgEEi8KDXVzZXJfZm9sbG93ZWQYCiABKAsyFi5za2Vpbi52MS5Vc2VyRm9sbG93ZWRIABIzCg91c2VyX3VuZm9sbG93ZWQYCyABKAsyGC5za2Vpbi52MS5Vc2VyVW5mb2xsb3dlZEgAEjEKDmJvYXJkX2ZvbGxvd2VkGAwgASgLMhcuc2tlaW4udjEuQm9hcmRGb2xsb3dlZEgAEjUKEGJvYXJkX3VuZm9sbG93ZWQYDSABKAsyGS5za2Vpbi52MS5Cb2FyZFVuZm9sbG93ZWRIABIvCg1ib2FyZF9jcmVhdGVkGA4gASgLMhYuc2tlaW4udjEuQm9hcmRDcmVhdGVkSAASLwoNYm9hcmRfZGVsZXRlZBgPIAEoCzIWLnNrZWluLnYxLkJvYXJkRGVsZXRlZEgAEisKC3Bpbl9jcmVhdGVkGBAgASgLMhQuc2tlaW4udjEuUGluQ3JlYXRlZEgAEicKCXBpbl9tb3ZlZBgRIAEoCzISLnNrZWluLnYxLlBpbk1vdmVkSAASKwoLcGluX2RlbGV0ZWQYEiABKAsyFC5za2Vpbi52MS5QaW5EZWxldGVkSAASLQoMdXNlcl9ibG9ja2VkGBMgASgLMhUuc2tlaW4udjEuVXNlckJsb2NrZWRIABIxCg51c2VyX3VuYmxvY2tlZBgUIAEoCzIXLnNrZWluLnYxLlVzZXJVbmJsb2NrZWRIABIpCgp1c2VyX211dGVkGBUgASgLMhMuc2tlaW4udjEuVXNlck11dGVkSAASLQoMdXNlcl91bm11dGVkGBYgASgLMhUuc2tlaW4udjEuVXNlclVubXV0ZWRIABItCgx1c2VyX2RlbGV0ZWQYFyABKAsyFS5za2Vpbi52MS5Vc2VyRGVsZXRlZEgAEi8KDXJlYWRlcl9hY3RpdmUYGCABKAsyFi5za2Vpbi52MS5SZWFkZXJBY3RpdmVIABIgCgVsaWtlZBgZIAEoCzIPLnNrZWluLnYxLkxpa2VkSAASJAoHdW5saWtlZBgaIAEoCzIRLnNrZWluLnYxLlVubGlrZWRIABIiCgZwbGF5ZWQYGyABKAsyEC5za2Vpbi52MS5QbGF5ZWRIABIiCgZzZXJ2ZWQYHCABKAsyEC5za2Vpbi52MS5TZXJ2ZWRIABItCgxzZWVuX2NsZWFyZWQYHSABKAsyFS5za2Vpbi52MS5TZWVuQ2xlYXJlZEgAEisKC2l0ZW1fc2NvcmVkGB4gASgLMhQuc2tlaW4udjEuSXRlbVNjb3JlZEgAEjMKD2JhY2tmaWxsX2Nsb3NlZBgfIAEoCzIYLnNrZWluLnYxLkJhY2tmaWxsQ2xvc2VkSABCBgoEa2luZCI3CgxVc2VyRm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSI5Cg5Vc2VyVW5mb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIkAKDUJvYXJkRm9sbG93ZWQSDwoHdXNlcl9pZBgBIAEoCRIeCgVib2FyZBgCIAEoCzIPLnNrZWluLnYxLkJvYXJkIkIKD0JvYXJkVW5mb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEh4KBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmQiPQoMQm9hcmRDcmVhdGVkEh4KBWJvYXJkGAEgASgLMg8uc2tlaW4udjEuQm9hcmQSDQoFdGl0bGUYAiABKAkiLgoMQm9hcmREZWxldGVkEh4KBWJvYXJkGAEgASgLMg8uc2tlaW4udjEuQm9hcmQigAEKClBpbkNyZWF0ZWQSGgoDcGluGAEgASgLMg0uc2tlaW4udjEuUGluEhAKCGJvYXJkX2lkGAIgASgJEg8KB2l0ZW1faWQYAyABKAkSHwoIcmVwaW5fb2YYBCABKAsyDS5za2Vpbi52MS5QaW4SEgoKYXR0cmlidXRlcxgFIAEoDCI4CghQaW5Nb3ZlZBIaCgNwaW4YASABKAsyDS5za2Vpbi52MS5QaW4SEAoIYm9hcmRfaWQYAiABKAkiKAoKUGluRGVsZXRlZBIaCgNwaW4YASABKAsyDS5za2Vpbi52MS5QaW4iNgoLVXNlckJsb2NrZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSI4Cg1Vc2VyVW5ibG9ja2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiNAoJVXNlck11dGVkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiNgoLVXNlclVubXV0ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSIeCgtVc2VyRGVsZXRlZBIPCgd1c2VyX2lkGAEgASgJIh8KDFJlYWRlckFjdGl2ZRIPCgd1c2VyX2lkGAEgASgJIikKBUxpa2VkEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCSIrCgdVbmxpa2VkEg8KB3VzZXJfaWQYASABKAkSDwoHaXRlbV9pZBgCIAEoCSIqCgZQbGF5ZWQSDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJIisKBlNlcnZlZBIPCgd1c2VyX2lkGAEgASgJEhAKCGl0ZW1faWRzGAIgAygJIh4KC1NlZW5DbGVhcmVkEg8KB3VzZXJfaWQYASABKAkiLAoKSXRlbVNjb3JlZBIPCgdpdGVtX2lkGAEgASgJEg0KBXNjb3JlGAIgASgSIiAKDkJhY2tmaWxsQ2xvc2VkEg4KBnNvdXJjZRgBIAEoCUI0WjJnaXRodWIuY29tL3NrZWluLWZlZWQvc2tlaW4vcHJvdG8vc2tlaW4vdjE7c2tlaW52MWIGcHJvdG8z", [file_google_protobuf_timestamp]);
+  fileDesc("ChRza2Vpbi92MS9ldmVudC5wcm90bxIIc2tlaW4udjEiKwoFQm9hcmQSEAoIb3duZXJfaWQYASABKAkSEAoIYm9hcmRfaWQYAiABKAkiJwoDUGluEhAKCG93bmVyX2lkGAEgASgJEg4KBnBpbl9pZBgCIAEoCSJNCgpFdmVudEJhdGNoEg8KB3ZlcnNpb24YASABKA0SDQoFa2luZHMYAiABKAYSHwoGZXZlbnRzGAMgAygLMg8uc2tlaW4udjEuRXZlbnQi7QkKBUV2ZW50EhAKCGV2ZW50X2lkGAEgASgJEi8KC29jY3VycmVkX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIOCgZzb3VyY2UYAyABKAkSDgoGb2Zmc2V0GAQgASgEEi8KDXVzZXJfZm9sbG93ZWQYCiABKAsyFi5za2Vpbi52MS5Vc2VyRm9sbG93ZWRIABIzCg91c2VyX3VuZm9sbG93ZWQYCyABKAsyGC5za2Vpbi52MS5Vc2VyVW5mb2xsb3dlZEgAEjEKDmJvYXJkX2ZvbGxvd2VkGAwgASgLMhcuc2tlaW4udjEuQm9hcmRGb2xsb3dlZEgAEjUKEGJvYXJkX3VuZm9sbG93ZWQYDSABKAsyGS5za2Vpbi52MS5Cb2FyZFVuZm9sbG93ZWRIABIvCg1ib2FyZF9jcmVhdGVkGA4gASgLMhYuc2tlaW4udjEuQm9hcmRDcmVhdGVkSAASLwoNYm9hcmRfZGVsZXRlZBgPIAEoCzIWLnNrZWluLnYxLkJvYXJkRGVsZXRlZEgAEisKC3Bpbl9jcmVhdGVkGBAgASgLMhQuc2tlaW4udjEuUGluQ3JlYXRlZEgAEicKCXBpbl9tb3ZlZBgRIAEoCzISLnNrZWluLnYxLlBpbk1vdmVkSAASKwoLcGluX2RlbGV0ZWQYEiABKAsyFC5za2Vpbi52MS5QaW5EZWxldGVkSAASLQoMdXNlcl9ibG9ja2VkGBMgASgLMhUuc2tlaW4udjEuVXNlckJsb2NrZWRIABIxCg51c2VyX3VuYmxvY2tlZBgUIAEoCzIXLnNrZWluLnYxLlVzZXJVbmJsb2NrZWRIABIpCgp1c2VyX211dGVkGBUgASgLMhMuc2tlaW4udjEuVXNlck11dGVkSAASLQoMdXNlcl91bm11dGVkGBYgASgLMhUuc2tlaW4udjEuVXNlclVubXV0ZWRIABItCgx1c2VyX2RlbGV0ZWQYFyABKAsyFS5za2Vpbi52MS5Vc2VyRGVsZXRlZEgAEi8KDXJlYWRlcl9hY3RpdmUYGCABKAsyFi5za2Vpbi52MS5SZWFkZXJBY3RpdmVIABIgCgVsaWtlZBgZIAEoCzIPLnNrZWluLnYxLkxpa2VkSAASJAoHdW5saWtlZBgaIAEoCzIRLnNrZWluLnYxLlVubGlrZWRIABIiCgZwbGF5ZWQYGyABKAsyEC5za2Vpbi52MS5QbGF5ZWRIABIiCgZzZXJ2ZWQYHCABKAsyEC5za2Vpbi52MS5TZXJ2ZWRIABItCgxzZWVuX2NsZWFyZWQYHSABKAsyFS5za2Vpbi52MS5TZWVuQ2xlYXJlZEgAEisKC2l0ZW1fc2NvcmVkGB4gASgLMhQuc2tlaW4udjEuSXRlbVNjb3JlZEgAEjMKD2JhY2tmaWxsX2Nsb3NlZBgfIAEoCzIYLnNrZWluLnYxLkJhY2tmaWxsQ2xvc2VkSAASLwoNcmVwaW5zX2hpZGRlbhggIAEoCzIWLnNrZWluLnYxLlJlcGluc0hpZGRlbkgAEi0KDHJlcGluc19zaG93bhghIAEoCzIVLnNrZWluLnYxLlJlcGluc1Nob3duSAASJwoJZmVlZF9yZWFkGCIgASgLMhIuc2tlaW4udjEuRmVlZFJlYWRIAEIGCgRraW5kIjcKDFVzZXJGb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjkKDlVzZXJVbmZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiQAoNQm9hcmRGb2xsb3dlZBIPCgd1c2VyX2lkGAEgASgJEh4KBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmQiQgoPQm9hcmRVbmZvbGxvd2VkEg8KB3VzZXJfaWQYASABKAkSHgoFYm9hcmQYAiABKAsyDy5za2Vpbi52MS5Cb2FyZCI9CgxCb2FyZENyZWF0ZWQSHgoFYm9hcmQYASABKAsyDy5za2Vpbi52MS5Cb2FyZBINCgV0aXRsZRgCIAEoCSIuCgxCb2FyZERlbGV0ZWQSHgoFYm9hcmQYASABKAsyDy5za2Vpbi52MS5Cb2FyZCKAAQoKUGluQ3JlYXRlZBIaCgNwaW4YASABKAsyDS5za2Vpbi52MS5QaW4SEAoIYm9hcmRfaWQYAiABKAkSDwoHaXRlbV9pZBgDIAEoCRIfCghyZXBpbl9vZhgEIAEoCzINLnNrZWluLnYxLlBpbhISCgphdHRyaWJ1dGVzGAUgASgMIjgKCFBpbk1vdmVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbhIQCghib2FyZF9pZBgCIAEoCSIoCgpQaW5EZWxldGVkEhoKA3BpbhgBIAEoCzINLnNrZWluLnYxLlBpbiI2CgtVc2VyQmxvY2tlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjgKDVVzZXJVbmJsb2NrZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSI0CglVc2VyTXV0ZWQSDwoHdXNlcl9pZBgBIAEoCRIWCg50YXJnZXRfdXNlcl9pZBgCIAEoCSI2CgtVc2VyVW5tdXRlZBIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjcKDFJlcGluc0hpZGRlbhIPCgd1c2VyX2lkGAEgASgJEhYKDnRhcmdldF91c2VyX2lkGAIgASgJIjYKC1JlcGluc1Nob3duEg8KB3VzZXJfaWQYASABKAkSFgoOdGFyZ2V0X3VzZXJfaWQYAiABKAkiHgoLVXNlckRlbGV0ZWQSDwoHdXNlcl9pZBgBIAEoCSIfCgxSZWFkZXJBY3RpdmUSDwoHdXNlcl9pZBgBIAEoCSJKCghGZWVkUmVhZBIPCgd1c2VyX2lkGAEgASgJEi0KCXJlYWRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiKQoFTGlrZWQSDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJIisKB1VubGlrZWQSDwoHdXNlcl9pZBgBIAEoCRIPCgdpdGVtX2lkGAIgASgJIioKBlBsYXllZBIPCgd1c2VyX2lkGAEgASgJEg8KB2l0ZW1faWQYAiABKAkiKwoGU2VydmVkEg8KB3VzZXJfaWQYASABKAkSEAoIaXRlbV9pZHMYAiADKAkiHgoLU2VlbkNsZWFyZWQSDwoHdXNlcl9pZBgBIAEoCSIsCgpJdGVtU2NvcmVkEg8KB2l0ZW1faWQYASABKAkSDQoFc2NvcmUYAiABKBIiIAoOQmFja2ZpbGxDbG9zZWQSDgoGc291cmNlGAEgASgJQjRaMmdpdGh1Yi5jb20vc2tlaW4tZmVlZC9za2Vpbi9wcm90by9za2Vpbi92MTtza2VpbnYxYgZwcm90bzM", [file_google_protobuf_timestamp]);
 
 /**
  * A board: a channel, playlist or topic of one user.
@@ -331,6 +331,31 @@ export type Event = Message<"skein.v1.Event"> & {
      */
     value: BackfillClosed;
     case: "backfillClosed";
+  } | {
+    /**
+     * A user hides the re-pins of another from the own feed, without unfollowing. May be backfilled.
+     *
+     * @generated from field: skein.v1.RepinsHidden repins_hidden = 32;
+     */
+    value: RepinsHidden;
+    case: "repinsHidden";
+  } | {
+    /**
+     * The re-pins of another are no longer hidden.
+     *
+     * @generated from field: skein.v1.RepinsShown repins_shown = 33;
+     */
+    value: RepinsShown;
+    case: "repinsShown";
+  } | {
+    /**
+     * A reader has read the feed up to a time. One that is not later than an earlier one changes nothing, so devices may send it late and
+     * again.
+     *
+     * @generated from field: skein.v1.FeedRead feed_read = 34;
+     */
+    value: FeedRead;
+    case: "feedRead";
   } | { case: undefined; value?: undefined };
 };
 
@@ -713,6 +738,62 @@ export const UserUnmutedSchema: GenMessage<UserUnmuted> = /*@__PURE__*/
   messageDesc(file_skein_v1_event, 16);
 
 /**
+ * The hiding of what a user re-pins.
+ *
+ * @generated from message skein.v1.RepinsHidden
+ */
+export type RepinsHidden = Message<"skein.v1.RepinsHidden"> & {
+  /**
+   * Who hides re-pins. The acting user.
+   *
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * Whose re-pins are hidden; not user_id.
+   *
+   * @generated from field: string target_user_id = 2;
+   */
+  targetUserId: string;
+};
+
+/**
+ * Describes the message skein.v1.RepinsHidden.
+ * Use `create(RepinsHiddenSchema)` to create a new message.
+ */
+export const RepinsHiddenSchema: GenMessage<RepinsHidden> = /*@__PURE__*/
+  messageDesc(file_skein_v1_event, 17);
+
+/**
+ * The end of the hiding of what a user re-pins.
+ *
+ * @generated from message skein.v1.RepinsShown
+ */
+export type RepinsShown = Message<"skein.v1.RepinsShown"> & {
+  /**
+   * Who hid re-pins. The acting user.
+   *
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * Whose re-pins were hidden; not user_id.
+   *
+   * @generated from field: string target_user_id = 2;
+   */
+  targetUserId: string;
+};
+
+/**
+ * Describes the message skein.v1.RepinsShown.
+ * Use `create(RepinsShownSchema)` to create a new message.
+ */
+export const RepinsShownSchema: GenMessage<RepinsShown> = /*@__PURE__*/
+  messageDesc(file_skein_v1_event, 18);
+
+/**
  * The end of a user.
  *
  * @generated from message skein.v1.UserDeleted
@@ -731,7 +812,7 @@ export type UserDeleted = Message<"skein.v1.UserDeleted"> & {
  * Use `create(UserDeletedSchema)` to create a new message.
  */
 export const UserDeletedSchema: GenMessage<UserDeleted> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 17);
+  messageDesc(file_skein_v1_event, 19);
 
 /**
  * A sign that a reader reads.
@@ -752,7 +833,36 @@ export type ReaderActive = Message<"skein.v1.ReaderActive"> & {
  * Use `create(ReaderActiveSchema)` to create a new message.
  */
 export const ReaderActiveSchema: GenMessage<ReaderActive> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 18);
+  messageDesc(file_skein_v1_event, 20);
+
+/**
+ * The read marker of a reader's feed.
+ *
+ * @generated from message skein.v1.FeedRead
+ */
+export type FeedRead = Message<"skein.v1.FeedRead"> & {
+  /**
+   * The reader. The acting user.
+   *
+   * @generated from field: string user_id = 1;
+   */
+  userId: string;
+
+  /**
+   * The create_time of the newest entry that was read, as it came: everything that is not newer counts as read. From 1970 on, to the
+   * microsecond. A time after the log's own is cut to the log's.
+   *
+   * @generated from field: google.protobuf.Timestamp read_time = 2;
+   */
+  readTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message skein.v1.FeedRead.
+ * Use `create(FeedReadSchema)` to create a new message.
+ */
+export const FeedReadSchema: GenMessage<FeedRead> = /*@__PURE__*/
+  messageDesc(file_skein_v1_event, 21);
 
 /**
  * A like.
@@ -780,7 +890,7 @@ export type Liked = Message<"skein.v1.Liked"> & {
  * Use `create(LikedSchema)` to create a new message.
  */
 export const LikedSchema: GenMessage<Liked> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 19);
+  messageDesc(file_skein_v1_event, 22);
 
 /**
  * The end of a like.
@@ -808,7 +918,7 @@ export type Unliked = Message<"skein.v1.Unliked"> & {
  * Use `create(UnlikedSchema)` to create a new message.
  */
 export const UnlikedSchema: GenMessage<Unliked> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 20);
+  messageDesc(file_skein_v1_event, 23);
 
 /**
  * A play: the user watched the item.
@@ -836,7 +946,7 @@ export type Played = Message<"skein.v1.Played"> & {
  * Use `create(PlayedSchema)` to create a new message.
  */
 export const PlayedSchema: GenMessage<Played> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 21);
+  messageDesc(file_skein_v1_event, 24);
 
 /**
  * A serve: items were sent to the user, perhaps unseen.
@@ -864,7 +974,7 @@ export type Served = Message<"skein.v1.Served"> & {
  * Use `create(ServedSchema)` to create a new message.
  */
 export const ServedSchema: GenMessage<Served> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 22);
+  messageDesc(file_skein_v1_event, 25);
 
 /**
  * The emptying of a user's play and serve history.
@@ -885,7 +995,7 @@ export type SeenCleared = Message<"skein.v1.SeenCleared"> & {
  * Use `create(SeenClearedSchema)` to create a new message.
  */
 export const SeenClearedSchema: GenMessage<SeenCleared> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 23);
+  messageDesc(file_skein_v1_event, 26);
 
 /**
  * A score from the adopter's own ranker.
@@ -914,7 +1024,7 @@ export type ItemScored = Message<"skein.v1.ItemScored"> & {
  * Use `create(ItemScoredSchema)` to create a new message.
  */
 export const ItemScoredSchema: GenMessage<ItemScored> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 24);
+  messageDesc(file_skein_v1_event, 27);
 
 /**
  * The end of an import.
@@ -935,5 +1045,5 @@ export type BackfillClosed = Message<"skein.v1.BackfillClosed"> & {
  * Use `create(BackfillClosedSchema)` to create a new message.
  */
 export const BackfillClosedSchema: GenMessage<BackfillClosed> = /*@__PURE__*/
-  messageDesc(file_skein_v1_event, 25);
+  messageDesc(file_skein_v1_event, 28);
 
