@@ -1,5 +1,6 @@
 import { type DescEnum, type DescField, type DescMethod, type Message, ScalarType, fromJson } from "@bufbuild/protobuf";
 import { type ReflectMessage, reflect } from "@bufbuild/protobuf/reflect";
+import { FeatureSet_FieldPresence } from "@bufbuild/protobuf/wkt";
 import { name } from "./format.js";
 
 /** The clients of a service in both libraries, by the name of the service. */
@@ -101,6 +102,7 @@ function camel(text: string): string {
 function goMessage(message: ReflectMessage, indent: string): string {
   const inner = `${indent}\t`;
   const type = message.desc.name;
+  const from = message.desc.typeName.startsWith("google.") ? "timestamppb" : "skeinv1"; // no other message of Google's is in a request
   const lines = message.sortedFields
     .filter((f) => message.isSet(f))
     .map((f) => {
@@ -108,7 +110,7 @@ function goMessage(message: ReflectMessage, indent: string): string {
       if (f.oneof) return `${camel(f.oneof.name)}: &skeinv1.${type}_${camel(f.name)}{${camel(f.name)}: ${value}}`;
       return `${camel(f.name)}: ${value}`;
     });
-  return `&skeinv1.${type}{${lines.length === 0 ? "" : `\n${lines.map((l) => inner + l).join(",\n")},\n${indent}`}}`;
+  return `&${from}.${type}{${lines.length === 0 ? "" : `\n${lines.map((l) => inner + l).join(",\n")},\n${indent}`}}`;
 }
 
 const goTypes: Partial<Record<ScalarType, string>> = {
@@ -124,7 +126,8 @@ function goField(message: ReflectMessage, field: DescField, indent: string): str
         return goMessage(v as ReflectMessage, indent);
       case "enum": {
         const of = (field as { enum: DescEnum }).enum;
-        return `skeinv1.${of.name}_${of.value[v as number]?.name}`;
+        const optional = field.fieldKind === "enum" && field.presence === FeatureSet_FieldPresence.EXPLICIT && !field.oneof;
+        return `skeinv1.${of.name}_${of.value[v as number]?.name}${optional ? ".Enum()" : ""}`;
       }
       default:
         return v instanceof Uint8Array ? `[]byte{${v}}` : typeof v === "string" ? JSON.stringify(v) : String(v);

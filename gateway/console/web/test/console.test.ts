@@ -138,8 +138,9 @@ describe("the world of the demo", () => {
       assert.equal(await live.getByText("played").count(), 0);
       await page.getByRole("button", { name: "Refresh" }).click();
       await says(page, "EVENT_ID_REUSED");
-      await page.getByText(/^\d+ bytes$/).first().click();
-      await says(page, /"itemId": "kite"/);
+      const rejected = page.locator("details", { hasText: `once-${scheme}` });
+      await rejected.getByText(/^\d+ bytes$/).click();
+      await rejected.getByText(/"itemId": "kite"/).waitFor();
       await picture(page, `events-${scheme}`);
       check();
       await page.context().close();
@@ -165,6 +166,12 @@ describe("the world of the demo", () => {
       await show(page, "try?method=GraphService/ScanFollowers");
       await page.getByRole("button", { name: "Send" }).click();
       await says(page, /"resumeToken"/);
+      for (const [method, answer] of [["FeedService/ReadFeed", "FEED_COMPLETENESS_COMPLETE"], ["GraphService/ScanFollowers", "resumeToken"]] as const) {
+        await show(page, `try?method=${method}`);
+        await page.getByText(`/skein.v1.${method}`, { exact: true }).waitFor();
+        const command = await page.locator(".snippets pre").innerText();
+        assert.ok(execFileSync("bash", ["-c", command], { encoding: "utf8" }).includes(answer), command);
+      }
       check();
       await page.context().close();
     });
