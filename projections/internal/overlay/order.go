@@ -65,13 +65,13 @@ func (o *Overlay) chain() {
 // within returns the dirty rows with lower <= key < upper, in order.
 func (o *Overlay) within(lower, upper []byte) (found []dirtyRow) {
 	if upper == nil || len(lower) < PrefixLen || bytes.Compare(upper, PrefixEnd(lower[:PrefixLen])) > 0 {
+		found = make([]dirtyRow, 0, len(o.dirty))
 		for _, row := range o.dirty {
 			if key := o.keyOf(&o.rows[row]); bytes.Compare(key, lower) >= 0 && (upper == nil || bytes.Compare(key, upper) < 0) {
 				found = append(found, o.dirtyRow(row))
 			}
 		}
-		o.sort(found)
-		return found
+		return o.sortMany(found)
 	}
 	o.chain()
 	prefix := [PrefixLen]byte(lower)
@@ -100,4 +100,36 @@ func (o *Overlay) within(lower, upper []byte) (found []dirtyRow) {
 // search returns how many rows of a run are before a key.
 func (o *Overlay) search(run []uint32, key []byte) int {
 	return sort.Search(len(run), func(i int) bool { return bytes.Compare(o.keyOf(&o.rows[run[i]]), key) >= 0 })
+}
+
+// sortMany sorts rows of many shards: by shard first, which takes one pass.
+func (o *Overlay) sortMany(rows []dirtyRow) []dirtyRow {
+	const least = 1 << 12 // of fewer the counters would cost more
+	if len(rows) < least {
+		o.sort(rows)
+		return rows
+	}
+	ends := make([]uint32, 1<<16) // of the rows of each shard
+	for i := range rows {
+		ends[rows[i].first>>48]++
+	}
+	sum := uint32(0)
+	for shard, n := range ends {
+		ends[shard] = sum // where they begin, until they are placed
+		sum += n
+	}
+	sorted := make([]dirtyRow, len(rows))
+	for i := range rows {
+		end := &ends[rows[i].first>>48]
+		sorted[*end] = rows[i]
+		*end++
+	}
+	from := uint32(0)
+	for _, end := range ends {
+		if end-from > 1 {
+			o.sort(sorted[from:end])
+		}
+		from = end
+	}
+	return sorted
 }
