@@ -167,6 +167,7 @@ const reasons: Record<AbsenceReason, (q: Question) => string> = {
   [AbsenceReason.SERVED]: (q) => `The item is among the last 100 that were served to ${q.reader}, and the feed hides what was seen.`,
   [AbsenceReason.NOT_RANKED]: () => "The pin is not among the newest that are ranked by heat, or came after the position of the scores.",
   [AbsenceReason.ITEM_SHOWN]: () => "Another pin of the same item comes first, and the feed shows each item once.",
+  [AbsenceReason.REPINS_HIDDEN]: (q) => `The pin is a re-pin, and ${q.reader} hides the re-pins of ${q.owner}.`,
 };
 
 const deliveries: Record<PinDelivery, string> = {
