@@ -25,8 +25,8 @@ func candidateOf(created events.Micros, owner, pin string) candidate {
 
 // pushCreated brings the pin of an event to the inboxes of those who follow its owner or its board. The event alone decides, since
 // facts about the pin stand with its owner: of a pin that lives already, inboxes get a candidate that no read shows. All explicit
-// followers get it, also those who exclude the board: a board that is no longer excluded costs nothing here. Where a pin from history
-// was moved to since, those who follow that board have a pull row of a later time than the pin's (see [Inbox.pushMoved]).
+// followers get it, also those who exclude the board: a board that is no longer excluded costs nothing here. History goes to the followers
+// of every board of the owner: the pin may have been moved to any of them, even before the time that history gives it.
 //
 // It may be cut between chunks of followers. To deliver twice is to deliver once.
 func (f *Inbox) pushCreated() error {
@@ -37,7 +37,7 @@ func (f *Inbox) pushCreated() error {
 	c := candidateOf(ev.Time, ev.User, ev.Pin)
 	w := regionWalk{f: f, owner: ev.User}
 	err := w.each(graph.RegionPrefix(nil, ev.User), true, func(r graph.Related) error {
-		if !r.Follows {
+		if !r.Follows && (!ev.Backfill || !r.Boards) {
 			return nil
 		}
 		return f.deliver(r.Key, &c)
