@@ -30,9 +30,11 @@ type Options struct {
 	Memory int
 	// Workers is how many partitions are folded at a time, if there is memory for so many. Default: one a processor.
 	Workers int
-	// Around is called for every partition, from several goroutines, with how many events it has and what folds them. It may wait, and
-	// its error ends the build; nil means nothing is around.
-	Around func(ctx context.Context, events int64, fold func() error) error
+	// Around is called for every partition, from several goroutines, with what folds it. It may wait, and its error ends the build; nil
+	// means nothing is around.
+	Around func(ctx context.Context, fold func() error) error
+	// Folded is called, from several goroutines, when so many more events are folded; nil means it is not called.
+	Folded func(events uint64)
 	// Merging is called before every few thousand rows of the merge, with how many of all rows are merged. It may wait, and its error
 	// ends the build; nil means it is not called.
 	Merging func(ctx context.Context, rows, all int64) error
@@ -59,7 +61,10 @@ func New(o Options) (*Builder, error) {
 	o.Memory = cmp.Or(o.Memory, 512<<20)
 	o.Workers = cmp.Or(o.Workers, runtime.GOMAXPROCS(0))
 	if o.Around == nil {
-		o.Around = func(_ context.Context, _ int64, fold func() error) error { return fold() }
+		o.Around = func(_ context.Context, fold func() error) error { return fold() }
+	}
+	if o.Folded == nil {
+		o.Folded = func(uint64) {}
 	}
 	if o.Merging == nil {
 		o.Merging = func(context.Context, int64, int64) error { return nil }
@@ -190,7 +195,7 @@ func (b *Builder) fold(ctx context.Context, from, to, most int) (names []string,
 		if b.o.Partitions != nil && !b.o.Partitions.Has(uint8(p)) {
 			continue
 		}
-		err := b.o.Around(ctx, b.scatter.parts[p].events, func() error { return b.foldOne(&m, uint8(p), t, rest) })
+		err := b.o.Around(ctx, func() error { return b.foldOne(&m, uint8(p), t, rest) })
 		if err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("partition %d: %w", p, err), t.close())
 		}
@@ -212,7 +217,18 @@ func (b *Builder) foldOne(m *projections.MemoryFold, partition uint8, t *tables,
 	} else if err := m.Begin(p, &parts, b.log); err != nil {
 		return err
 	}
-	return b.foldInto(m, p, partition, t, rest, func() error { return b.scatter.each(partition, m.Fold) })
+	return b.foldInto(m, p, partition, t, rest, func() error {
+		const often = 1 << 12
+		n := uint64(0)
+		err := b.scatter.each(partition, func(ev *events.Event, logTime events.Micros) error {
+			if n++; n%often == 0 {
+				b.o.Folded(often)
+			}
+			return m.Fold(ev, logTime)
+		})
+		b.o.Folded(n % often)
+		return err
+	})
 }
 
 // foldInto folds what fold gives to m, and writes the rows.

@@ -2,7 +2,7 @@
 //
 // A build reads the log, folds each partition, and merges rows. The time that the reading takes is known from what was read. How long the
 // rest takes depends on the projection, the events and the machine, so it is tried: while the log is read, a sample of what was read is
-// folded and merged, again whenever that has doubled.
+// folded and merged, again whenever that has doubled, and at the end.
 package paced
 
 import (
@@ -49,7 +49,7 @@ type Build struct {
 const (
 	// firstSample is the part of the log after which the first sample is taken.
 	firstSample = 1.0 / 64
-	// sampled is the part of the events that are a sample: all samples together are a hundredth of the work.
+	// sampled is the part of the events that are a sample: all samples together are two hundredths of the work.
 	sampled = 128
 	// messageBytes are about those that a message of the stream has beside its events.
 	messageBytes = 64
@@ -61,7 +61,7 @@ func New(o Options) (b *Build, err error) {
 		o.After = func(context.Context, int64) time.Duration { return 0 }
 	}
 	b = &Build{o: o, due: firstSample}
-	o.Around, o.Merging = b.around, b.merging
+	o.Around, o.Folded, o.Merging = b.around, o.Progress.Add, b.merging
 	if b.Builder, err = build.New(o.Options); err != nil {
 		return nil, err
 	}
@@ -150,15 +150,21 @@ func (b *Build) sample(ctx context.Context, part float64) error {
 	return ctx.Err()
 }
 
-// Finish folds and merges what was added, and makes the store.
+// Finish folds and merges what was added, and makes the store. The last sample has events of all of the log: imports come one kind after
+// the other.
 func (b *Build) Finish(ctx context.Context) error {
+	if b.o.Progress != nil {
+		if err := b.sample(ctx, 1); err != nil {
+			return err
+		}
+	}
 	b.o.Progress.Start("events", uint64(b.Scattered()))
 	b.o.Progress.Ahead(b.merge + b.after)
 	return b.Builder.Finish(ctx)
 }
 
 // around folds a partition.
-func (b *Build) around(ctx context.Context, events int64, fold func() error) error {
+func (b *Build) around(ctx context.Context, fold func() error) error {
 	if err := b.o.Check(); err != nil {
 		return err
 	}
@@ -166,7 +172,6 @@ func (b *Build) around(ctx context.Context, events int64, fold func() error) err
 	if err := fold(); err != nil {
 		return err
 	}
-	b.o.Progress.Add(uint64(events))
 	b.o.Progress.Folded()
 	return b.o.Pace.Rest(ctx, time.Since(began))
 }
