@@ -12,7 +12,7 @@ import (
 // countFlags say which entries of a feed are counted.
 type countFlags struct {
 	Reader       string `arg:"" help:"Whose feed."`
-	NewerThan    string `help:"Only what is above an earlier page, as query feed prints it; without it, above the read marker." placeholder:"TOKEN"`
+	NewerThan    string `help:"Only what is newer than a page, as query feed prints it; by default, than the read marker." placeholder:"TOKEN"`
 	IncludeOwn   bool   `help:"The reader's own pins, too."`
 	HideSeen     bool   `help:"Leave out what the reader has played or was served, as query seen does."`
 	IgnoreServed bool   `help:"With --hide-seen, look at plays only."`
