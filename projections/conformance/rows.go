@@ -151,7 +151,7 @@ func CheckKeys(t testing.TB, c Case, rows Rows) {
 		}
 	}
 	if own == 0 {
-		t.Error("the history makes no rows")
+		t.Error("the histories make no rows")
 	}
 }
 
