@@ -98,8 +98,30 @@ func (f *feedWatcher) run(ctx context.Context) error {
 	}
 }
 
-// count counts the feed as it is. The first time it also notes whom the reader follows.
+// count counts the feed as it is. The first time it also notes whom the reader follows. To read a page takes a deep stack, which the
+// goroutine of a stream would keep while it waits; so it is done by one that ends. A panic goes on in the stream's.
 func (f *feedWatcher) count(ctx context.Context, atLeast string, first bool) error {
+	type outcome struct {
+		err      error
+		panicked any
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		var o outcome
+		defer func() {
+			o.panicked = recover()
+			done <- o
+		}()
+		o.err = f.countHere(ctx, atLeast, first)
+	}()
+	o := <-done
+	if o.panicked != nil {
+		panic(o.panicked)
+	}
+	return o.err
+}
+
+func (f *feedWatcher) countHere(ctx context.Context, atLeast string, first bool) error {
 	select {
 	case f.s.counts <- struct{}{}:
 		defer func() { <-f.s.counts }()
