@@ -114,25 +114,10 @@ func (p *eventParts[Res]) fail(err error, errorWriter *connect.ErrorWriter) {
 		_ = errorWriter.Write(p.w, plainRequest, err) // the client has gone
 		return
 	}
-	text := bodyOf{header: http.Header{}}
-	if werr := errorWriter.Write(&text, plainRequest, err); werr == nil && errors.As(err, new(*connect.Error)) {
-		_ = p.send(fmt.Appendf(nil, "event: end\ndata: %s\n\n", text.body))
+	body := takeBuffer(0)
+	defer body.give()
+	text := &errorAnswer{header: http.Header{}, body: body}
+	if werr := errorWriter.Write(text, plainRequest, err); werr == nil && errors.As(err, new(*connect.Error)) {
+		_ = p.send(fmt.Appendf(nil, "event: end\ndata: %s\n\n", body.held()))
 	}
-}
-
-// bodyOf keeps the body of an answer.
-type bodyOf struct {
-	header http.Header
-	body   []byte
-}
-
-// Header is part of [http.ResponseWriter], as are the next two.
-func (b *bodyOf) Header() http.Header { return b.header }
-
-// WriteHeader does nothing: an event has no status.
-func (b *bodyOf) WriteHeader(int) {}
-
-func (b *bodyOf) Write(p []byte) (int, error) {
-	b.body = append(b.body, p...)
-	return len(p), nil
 }
