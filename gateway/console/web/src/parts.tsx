@@ -185,3 +185,13 @@ export function Confirmation() {
     </dialog>
   );
 }
+
+/** The button under a list that has more. */
+export function ReadOn({ more }: { more: (() => void) | undefined }) {
+  if (!more) return null;
+  return (
+    <button type="button" class="quiet" onClick={more}>
+      Read on
+    </button>
+  );
+}

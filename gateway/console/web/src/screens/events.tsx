@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { lost, skein } from "../api.js";
 import { count, date, plural, time } from "../format.js";
 import { usePaged } from "../hooks.js";
-import { Check, Failed, Field, Form, Panel, State, User } from "../parts.js";
+import { Check, Failed, Field, Form, Panel, ReadOn, State, User } from "../parts.js";
 import { go, route } from "../route.js";
 
 const kinds = EventSchema.oneofs[0]!.fields.map((f) => f.name);
@@ -195,11 +195,7 @@ function Rejected() {
           </tbody>
         </table>
       )}
-      {more && (
-        <button type="button" class="quiet" onClick={more}>
-          Read on
-        </button>
-      )}
+      <ReadOn more={more} />
     </Panel>
   );
 }

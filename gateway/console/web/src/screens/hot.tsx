@@ -2,7 +2,7 @@ import { type Counters, type TrendingItem } from "@skein-feed/client";
 import { useState } from "preact/hooks";
 import { skein } from "../api.js";
 import { usePaged } from "../hooks.js";
-import { Failed, Field, Form, Panel } from "../parts.js";
+import { Failed, Field, Form, Panel, ReadOn } from "../parts.js";
 import { go, route } from "../route.js";
 
 interface Row {
@@ -70,11 +70,7 @@ export function Hot() {
             </tbody>
           </table>
         )}
-        {more && (
-          <button type="button" class="quiet" onClick={more}>
-            Read on
-          </button>
-        )}
+        <ReadOn more={more} />
       </Panel>
     </>
   );

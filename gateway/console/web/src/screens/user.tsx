@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { observed, skein } from "../api.js";
 import { date } from "../format.js";
 import { useAsked, usePaged } from "../hooks.js";
-import { Failed, Field, Form, Panel, State, Strip, User, When } from "../parts.js";
+import { Failed, Field, Form, Panel, ReadOn, State, Strip, User, When } from "../parts.js";
 import { go, route, to } from "../route.js";
 import { type Row, lists } from "./lists.js";
 
@@ -180,11 +180,7 @@ function Lists({ id, round }: { id: string; round: number }) {
           </tbody>
         </table>
       )}
-      {more && (
-        <button type="button" class="quiet" onClick={more}>
-          Read on
-        </button>
-      )}
+      <ReadOn more={more} />
     </Panel>
   );
 }

@@ -10,7 +10,7 @@ import { useState } from "preact/hooks";
 import { skein } from "../api.js";
 import { date } from "../format.js";
 import { useAsked, usePaged } from "../hooks.js";
-import { Check, Choice, Failed, Field, Form, Panel, State, User, When } from "../parts.js";
+import { Check, Choice, Failed, Field, Form, Panel, ReadOn, State, User, When } from "../parts.js";
 import { go, route, to } from "../route.js";
 
 const flags = { own: "Own pins", seen: "Hide what was seen", once: "Once per item", plays: "Served does not count as seen" };
@@ -120,11 +120,7 @@ function Feed({ of: q }: { of: Question }) {
           </tbody>
         </table>
       )}
-      {more && (
-        <button type="button" class="quiet" onClick={more}>
-          Read on
-        </button>
-      )}
+      <ReadOn more={more} />
     </Panel>
   );
 }
