@@ -247,21 +247,18 @@ func (c *importFlags) importFile(ctx context.Context, api *command.Client, o imp
 	if c.DryRun {
 		return importer.Run(ctx, o)
 	}
-	reports, importing := newReporter(ctx, api)
-	show := o.Observe
-	o.Observe = func(at importer.Progress) {
-		show(at)
-		reports.progress(importing, at.Source, "bytes", uint64(at.Read), uint64(at.Size))
-	}
-	report, err := importer.Run(importing, o)
-	if cause := context.Cause(importing); err != nil && errors.Is(cause, errCancelled) {
-		err = cause
-	}
-	said := ""
-	if report != nil {
-		said = fmt.Sprintf("%d rows, %d events, %d rejected", report.Rows, report.Events, report.Rejected)
-	}
-	reports.end(ctx, err, said)
+	var report *importer.Report
+	err := reported(ctx, api, func(ctx context.Context, r *reporter) (said string, err error) {
+		show := o.Observe
+		o.Observe = func(at importer.Progress) {
+			show(at)
+			r.progress(ctx, at.Source, "bytes", uint64(at.Read), uint64(at.Size))
+		}
+		if report, err = importer.Run(ctx, o); report != nil {
+			said = fmt.Sprintf("%d rows, %d events, %d rejected", report.Rows, report.Events, report.Rejected)
+		}
+		return said, err
+	})
 	return report, err
 }
 

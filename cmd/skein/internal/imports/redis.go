@@ -122,25 +122,22 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 
 // runRedis imports, and reports to the service how far it is.
 func runRedis(ctx context.Context, api *command.Client, o redis.Options) (*redis.Report, error) {
-	reports, importing := newReporter(ctx, api)
-	show := o.Observe
-	o.Observe = func(at redis.Progress) {
-		show(at)
-		if at.New > 0 {
-			reports.progress(importing, o.Name, "facts", at.Published, at.New)
-		} else {
-			reports.progress(importing, o.Name, "keys", at.Keys, at.Total)
+	var report *redis.Report
+	err := reported(ctx, api, func(ctx context.Context, r *reporter) (said string, err error) {
+		show := o.Observe
+		o.Observe = func(at redis.Progress) {
+			show(at)
+			if at.New > 0 {
+				r.progress(ctx, o.Name, "facts", at.Published, at.New)
+			} else {
+				r.progress(ctx, o.Name, "keys", at.Keys, at.Total)
+			}
 		}
-	}
-	report, err := redis.Run(importing, o)
-	if cause := context.Cause(importing); err != nil && errors.Is(cause, errCancelled) {
-		err = cause
-	}
-	said := ""
-	if report != nil {
-		said = fmt.Sprintf("%d facts found, %d rejected", report.Found, report.Rejected)
-	}
-	reports.end(ctx, err, said)
+		if report, err = redis.Run(ctx, o); report != nil {
+			said = fmt.Sprintf("%d facts found, %d rejected", report.Found, report.Rejected)
+		}
+		return said, err
+	})
 	return report, err
 }
 

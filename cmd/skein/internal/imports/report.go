@@ -31,10 +31,17 @@ type reporter struct {
 	off bool
 }
 
-// newReporter also returns the context of the import, which ends when the import is cancelled at the service.
-func newReporter(ctx context.Context, api *command.Client) (*reporter, context.Context) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	return &reporter{api: api, cancel: cancel}, ctx
+// reported has run import under a context that ends when the import is cancelled at the service. Run returns what was done, for people.
+func reported(ctx context.Context, api *command.Client, run func(ctx context.Context, r *reporter) (string, error)) error {
+	importing, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r := &reporter{api: api, cancel: cancel}
+	said, err := run(importing, r)
+	if err != nil && errors.Is(context.Cause(importing), errCancelled) {
+		err = errCancelled
+	}
+	r.end(ctx, err, said)
+	return err
 }
 
 // progress reports now and then how far the import is.
@@ -51,7 +58,6 @@ func (r *reporter) progress(ctx context.Context, source, unit string, done, tota
 
 // end reports the end of the import, if its beginning was.
 func (r *reporter) end(ctx context.Context, err error, report string) {
-	defer r.cancel(nil)
 	if r.latest.GetSource() == "" || r.next.IsZero() {
 		return
 	}
