@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -82,36 +83,41 @@ func (m *method) about(ctx context.Context, a identity, req proto.Message) error
 	return nil
 }
 
-// whilePermitted returns a context that also ends when the caller of a stream would no longer be let in: when its token has expired,
-// or was taken out of the file. A stream may last for months.
-func (m *method) whilePermitted(ctx context.Context, a identity) (context.Context, context.CancelFunc) {
-	if a.again == nil {
-		return ctx, func() {}
-	}
+// whileServed returns a context that also ends when the server stops, or when the caller of a stream would no longer be let in: when
+// its token has expired, or was taken out of the file. A stream may last for months, and there may be thousands: none has a goroutine
+// for this.
+func (m *method) whileServed(ctx context.Context, a identity) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(m.s.admitPeriod)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			now := a.again()
-			err := m.permit(now)
-			if err == nil && now.caller.User != a.caller.User {
-				err = otherUser(now.caller.User, "the stream")
-			}
-			if err != nil {
-				cancel(err)
-				return
-			}
+	release := context.AfterFunc(m.s.life, func() { cancel(apierror.ErrStopping) })
+	if a.again == nil {
+		return ctx, func() { release(); cancel(nil) }
+	}
+	var check *time.Timer
+	check = time.AfterFunc(never, func() {
+		if err := m.permitAgain(a); err != nil {
+			cancel(err)
 		}
-	}()
-	return ctx, func() { cancel(nil); <-ended }
+		if ctx.Err() == nil {
+			check.Reset(m.s.admitPeriod)
+		}
+	})
+	check.Reset(m.s.admitPeriod) // not before the variable is set, which the function reads
+	return ctx, func() { release(); cancel(nil); check.Stop() }
+}
+
+// never is longer than any process runs.
+const never = time.Duration(math.MaxInt64)
+
+// permitAgain refuses who would not be let in now, and who would be as somebody else.
+func (m *method) permitAgain(a identity) error {
+	now := a.again()
+	if err := m.permit(now); err != nil {
+		return err
+	}
+	if now.caller.User != a.caller.User {
+		return otherUser(now.caller.User, "the stream")
+	}
+	return nil
 }
 
 // endOf is why a stream ended whose context has: because the server stops, or because its caller is no longer let in; else the error.

@@ -203,10 +203,8 @@ func (m *streamMethod[Req, Res, P]) answer(ctx context.Context, req *request.Rec
 	if p := patienceOf(ctx); p != nil {
 		p.requested()
 	}
-	ctx, cancel := m.s.untilStopping(ctx)
-	defer cancel()
-	ctx, release := m.whilePermitted(ctx, a)
-	defer release()
+	ctx, end := m.whileServed(ctx, a)
+	defer end()
 	if err = m.do(ctx, &req.Msg, out); err != nil && ctx.Err() != nil {
 		return endOf(ctx, err)
 	}

@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/skein-feed/skein/gateway/internal/apierror"
 )
 
 // Run serves on the listener until ctx ends, then stops in order:
@@ -124,10 +122,3 @@ const (
 	// publishTimeout is more than a publisher takes to give up.
 	publishTimeout = time.Minute
 )
-
-// untilStopping returns a context that also ends when the server stops.
-func (s *Server) untilStopping(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	release := context.AfterFunc(s.life, func() { cancel(apierror.ErrStopping) })
-	return ctx, func() { release(); cancel(nil) }
-}
