@@ -35,13 +35,13 @@ type Decoder struct {
 	// lost: an accepted hole was passed over.
 	lost bool
 
-	marks  []mark
-	window window
-	spans  []span // scratch
+	warmStarts []warmStart
+	window     window
+	spans      []span // scratch
 }
 
-// mark is an envelope at which a decoder could start to warm up.
-type mark struct {
+// warmStart is an envelope at which a decoder could start to warm up.
+type warmStart struct {
 	seq uint64
 	// last is the last time given before the envelope.
 	last Micros
@@ -54,7 +54,7 @@ func NewDecoder(from Cursor) *Decoder {
 	if from.WarmSeq > 0 && from.WarmSeq <= from.Seq {
 		d.warming = true
 		d.cur.Seq, d.cur.LastTime = from.WarmSeq-1, from.WarmTime
-		d.marks = append(d.marks, mark{from.WarmSeq, from.WarmTime})
+		d.warmStarts = append(d.warmStarts, warmStart{from.WarmSeq, from.WarmTime})
 	}
 	return d
 }
@@ -89,11 +89,11 @@ func (d *Decoder) Decode(seq uint64, stamp Micros, data []byte) (*Envelope, erro
 	if slots > 0 {
 		// A malformed event takes its time too, so that times do not depend on what a version can read.
 		first := max(stamp, d.cur.LastTime+1)
-		d.mark(seq, first)
+		d.noteWarmStart(seq, first)
 		d.finish(env, first, data)
 		d.cur.LastTime = first + Micros(slots-1)
-	} else if len(d.marks) == 0 {
-		d.marks = append(d.marks, mark{seq, d.cur.LastTime})
+	} else if len(d.warmStarts) == 0 {
+		d.warmStarts = append(d.warmStarts, warmStart{seq, d.cur.LastTime})
 	}
 	d.cur.Seq, d.cur.Checksum = seq, xxh3.Hash(data)
 	env.Cursor = d.cursor()
@@ -223,24 +223,24 @@ func reusedID() *Rejection {
 		"must be new: within 15 minutes another event of the same user and kind had it and said something else")
 }
 
-// mark notes an envelope with times if it is the first that begins in its second: from there a warm-up may start.
-func (d *Decoder) mark(seq uint64, first Micros) {
+// noteWarmStart notes an envelope with times if it is the first that begins in its second: from there a warm-up may start.
+func (d *Decoder) noteWarmStart(seq uint64, first Micros) {
 	const second = Micros(time.Second / time.Microsecond)
-	if n := len(d.marks); n == 0 || (first/second > d.cur.LastTime/second && seq > d.marks[n-1].seq) {
-		d.marks = append(d.marks, mark{seq, d.cur.LastTime})
+	if n := len(d.warmStarts); n == 0 || (first/second > d.cur.LastTime/second && seq > d.warmStarts[n-1].seq) {
+		d.warmStarts = append(d.warmStarts, warmStart{seq, d.cur.LastTime})
 	}
 }
 
-// cursor returns where the decoder stands, and forgets the marks that no later cursor can need. The warm mark is the
+// cursor returns where the decoder stands, and forgets the warm-up starts that no later cursor can need. The warm-up start is the
 // newest with nothing of the horizon before it: where the clock jumped back and log time hardly moves, an old one.
-// The marks depend on the log alone, so the cursor does too.
+// The warm-up starts depend on the log alone, so the cursor does too.
 func (d *Decoder) cursor() Cursor {
 	c := d.cur
 	skip := 0
-	for skip+1 < len(d.marks) && d.marks[skip+1].last <= c.LastTime-Horizon {
+	for skip+1 < len(d.warmStarts) && d.warmStarts[skip+1].last <= c.LastTime-Horizon {
 		skip++
 	}
-	d.marks = d.marks[skip:]
-	c.WarmSeq, c.WarmTime = d.marks[0].seq, d.marks[0].last
+	d.warmStarts = d.warmStarts[skip:]
+	c.WarmSeq, c.WarmTime = d.warmStarts[0].seq, d.warmStarts[0].last
 	return c
 }

@@ -28,20 +28,20 @@ func (h KeyedHash) Of(id string) [16]byte {
 // of the id in 4 hexadecimal digits and its keyed hash in 32. The rows of the pseudonym are in the shard in which those of
 // the user were, and its tombstone is the tombstone of the user: [ShardOf] and [KeyedHash.Of] know it.
 const (
-	pseudonymMark  = ' '
-	pseudonymBytes = 1 + 4 + 32
+	pseudonymPrefix = ' '
+	pseudonymBytes  = 1 + 4 + 32
 )
 
 // Pseudonym returns what stands for the id of an erased user.
 func (h KeyedHash) Pseudonym(id string) string {
 	shard, hash := ShardOf(id), h.Of(id)
-	b := append(make([]byte, 0, pseudonymBytes), pseudonymMark)
+	b := append(make([]byte, 0, pseudonymBytes), pseudonymPrefix)
 	b = hex.AppendEncode(b, []byte{byte(shard >> 8), byte(shard)})
 	return string(hex.AppendEncode(b, hash[:]))
 }
 
 func cutPseudonym(id string) (shard Shard, hash [16]byte, ok bool) {
-	if len(id) != pseudonymBytes || id[0] != pseudonymMark {
+	if len(id) != pseudonymBytes || id[0] != pseudonymPrefix {
 		return 0, hash, false
 	}
 	var b [18]byte

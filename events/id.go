@@ -33,7 +33,7 @@ type Shard uint16
 
 // ShardOf returns the shard of a user or item; of a pseudonym that of the user (see [KeyedHash.Pseudonym]).
 func ShardOf(id string) Shard {
-	if len(id) == pseudonymBytes && id[0] == pseudonymMark {
+	if len(id) == pseudonymBytes && id[0] == pseudonymPrefix {
 		if shard, _, ok := cutPseudonym(id); ok {
 			return shard
 		}
@@ -155,7 +155,7 @@ func ShardOfKey(key []byte) (Shard, error) {
 	case tagUUID:
 		return shardOf(appendUUID(text[:0], body)), nil
 	default:
-		if body = body[:len(body)-1]; len(body) == pseudonymBytes && body[0] == pseudonymMark {
+		if body = body[:len(body)-1]; len(body) == pseudonymBytes && body[0] == pseudonymPrefix {
 			return ShardOf(string(body)), nil
 		}
 		return shardOf(body), nil

@@ -34,7 +34,7 @@ func (d *Decoder) Recall(repeats []Repeat) {
 // NewLearner returns a decoder that learns from archived envelopes what it would have learned by warming up to a cursor.
 func NewLearner(to Cursor) *Decoder {
 	d := NewDecoder(Cursor{Log: to.Log, Epoch: to.Epoch, Seq: to.WarmSeq - 1, LastTime: to.WarmTime})
-	d.marks = append(d.marks, mark{to.WarmSeq, to.WarmTime})
+	d.warmStarts = append(d.warmStarts, warmStart{to.WarmSeq, to.WarmTime})
 	return d
 }
 
@@ -51,7 +51,7 @@ func (d *Decoder) Learn(env *Envelope) {
 		if i := slices.IndexFunc(env.Events, func(ev Event) bool { return !ev.Backfill }); i >= 0 {
 			first = env.Events[i].Time - Micros(env.Events[i].Slot)
 		}
-		d.mark(env.Seq(), first)
+		d.noteWarmStart(env.Seq(), first)
 	}
 	d.cur.Seq, d.cur.LastTime = env.Seq(), env.Cursor.LastTime
 }

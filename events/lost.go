@@ -20,8 +20,8 @@ func (d *Decoder) Lost(seq uint64) (*Envelope, error) {
 	}
 	env := &Envelope{}
 	env.refuse(seq, -1, &Rejection{Reason: skeinv1.Reason_REASON_LOG_HOLE, Message: lostText}, nil)
-	if len(d.marks) == 0 {
-		d.marks = append(d.marks, mark{seq, d.cur.LastTime})
+	if len(d.warmStarts) == 0 {
+		d.warmStarts = append(d.warmStarts, warmStart{seq, d.cur.LastTime})
 	}
 	d.cur.Seq, d.cur.Checksum, d.lost = seq, lostChecksum, true
 	env.Cursor = d.cursor()

@@ -206,8 +206,8 @@ func TestStartAnywhere(t *testing.T) {
 	})
 }
 
-// Everything of the horizon is at or above the warm mark, and not much more: a second, when the clock does not jump.
-func TestWarmMarkIsClose(t *testing.T) {
+// Everything of the horizon is at or above the warm-up start, and not much more: a second, when the clock does not jump.
+func TestWarmStartIsClose(t *testing.T) {
 	f := newFeeder(t)
 	const perSecond = 4
 	for i := range Micros(3 * 15 * 60 * perSecond) {
@@ -216,8 +216,8 @@ func TestWarmMarkIsClose(t *testing.T) {
 		if back := c.LastTime - c.WarmTime; i > 15*60*perSecond+perSecond && (back < Horizon || back > Horizon+2_000_000) {
 			t.Fatalf("envelope %d warms up from %d µs before", i, back)
 		}
-		if n := len(f.d.marks); n > 15*60+3 {
-			t.Fatalf("%d marks", n)
+		if n := len(f.d.warmStarts); n > 15*60+3 {
+			t.Fatalf("%d warm-up starts", n)
 		}
 	}
 }

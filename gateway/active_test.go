@@ -88,7 +88,7 @@ func TestMarkActiveWithoutALog(t *testing.T) {
 		t.Errorf("%d envelopes", n)
 	}
 	// Nothing was taken, so nothing is remembered.
-	if n := w.server.marks.Remembered(); n != 0 {
+	if n := w.server.activity.Remembered(); n != 0 {
 		t.Errorf("%d readers are remembered", n)
 	}
 }

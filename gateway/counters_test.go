@@ -311,7 +311,7 @@ func TestCountersBadInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign := w.server.views.Keys.Sign(pagetoken.Token{List: pagetoken.NewListID(counterservice.TrendingList), Position: w.log.Position(1), Cursor: []byte("no mark")})
+	foreign := w.server.views.Keys.Sign(pagetoken.Token{List: pagetoken.NewListID(counterservice.TrendingList), Position: w.log.Position(1), Cursor: []byte("no cursor")})
 	for name, c := range map[string]struct {
 		of            *skeinv1.ListTrendingRequest
 		size          int32
@@ -327,7 +327,7 @@ func TestCountersBadInput(t *testing.T) {
 		"of another list":    {hotOf("bob"), 1, all.next, "", "page_token", "INVALID_PAGE_TOKEN"},
 		"of another author":  {hotOf("ann"), 1, ofBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},
 		"of an author":       {hotOn("bob", ""), 1, ofBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},
-		"a mark that is not": {&skeinv1.ListTrendingRequest{}, 1, foreign, "", "page_token", "INVALID_PAGE_TOKEN"},
+		"a malformed cursor": {&skeinv1.ListTrendingRequest{}, 1, foreign, "", "page_token", "INVALID_PAGE_TOKEN"},
 		"beyond the log":     {&skeinv1.ListTrendingRequest{}, 1, "", w.log.Position(99).String(), "at_least", "INVALID_POSITION"},
 	} {
 		t.Log(name)

@@ -456,38 +456,38 @@ func TestFeedBadInput(t *testing.T) {
 	}
 	mine, foreign := w.server.views.Keys, ring(t, "log:"+secret(1))
 	id := feedservice.FeedListID(feedservice.FeedList, inbox.Feed{Reader: "ann"}, &skeinv1.ReadFeedRequest{})
-	signed := func(keys pagetoken.KeyRing, mark []byte) string {
-		return keys.Sign(pagetoken.Token{List: id, Position: w.log.Position(1), Cursor: mark})
+	signed := func(keys pagetoken.KeyRing, cursor []byte) string {
+		return keys.Sign(pagetoken.Token{List: id, Position: w.log.Position(1), Cursor: cursor})
 	}
 	const invalid = "INVALID_PAGE_TOKEN"
 	for name, c := range map[string]struct {
 		req           *skeinv1.ReadFeedRequest
 		reason, field string
 	}{
-		"no reader":              {&skeinv1.ReadFeedRequest{}, "INVALID_FIELD", "reader_id"},
-		"a reader with a space":  {&skeinv1.ReadFeedRequest{ReaderId: "a b"}, "INVALID_FIELD", "reader_id"},
-		"negative page":          {&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: -1}, "INVALID_FIELD", "page_size"},
-		"unknown order":          {&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: 9}, "INVALID_FIELD", "order"},
-		"a long token":           {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(strings.Repeat("x", 1025))}, "INVALID_FIELD", "page_token"},
-		"a position from ahead":  {&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: w.log.Position(99).String()}, "INVALID_POSITION", "at_least"},
-		"newer by heat":          {&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, Start: newerThan(top)}, "INVALID_FIELD", "newer_than"},
-		"tampered":               {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(token[:20] + other(token[20]) + token[21:])}, invalid, "page_token"},
-		"cut":                    {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(token[:len(token)-1])}, invalid, "page_token"},
-		"of another ring":        {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(signed(foreign, nil))}, invalid, "page_token"},
-		"without marks":          {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(signed(mine, nil))}, invalid, "page_token"},
-		"of marks that are none": {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(signed(mine, []byte{0, 1, 2, 3}))}, invalid, "page_token"},
-		"longer than it is":      {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(signed(mine, []byte{9, 1, 2, 3}))}, invalid, "page_token"},
-		"of another reader":      {&skeinv1.ReadFeedRequest{ReaderId: "bob", Start: after(token)}, invalid, "page_token"},
-		"of another order":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, Start: after(token)}, invalid, "page_token"},
-		"of the order by heat":   {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(hot)}, invalid, "page_token"},
-		"now with own pins":      {&skeinv1.ReadFeedRequest{ReaderId: "ann", IncludeOwn: true, Start: after(token)}, invalid, "page_token"},
-		"now without the seen":   {&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, Start: after(token)}, invalid, "page_token"},
-		"now one per item":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", OnePerItem: true, Start: after(token)}, invalid, "page_token"},
-		"a top as a page":        {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(top)}, invalid, "page_token"},
-		"a page as a top":        {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: newerThan(token)}, invalid, "newer_than"},
-		"another reader's top":   {&skeinv1.ReadFeedRequest{ReaderId: "bob", Start: newerThan(top)}, invalid, "newer_than"},
-		"a top with own pins":    {&skeinv1.ReadFeedRequest{ReaderId: "ann", IncludeOwn: true, Start: newerThan(top)}, invalid, "newer_than"},
-		"of a list of pins":      {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(pins.next)}, invalid, "page_token"},
+		"no reader":             {&skeinv1.ReadFeedRequest{}, "INVALID_FIELD", "reader_id"},
+		"a reader with a space": {&skeinv1.ReadFeedRequest{ReaderId: "a b"}, "INVALID_FIELD", "reader_id"},
+		"negative page":         {&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: -1}, "INVALID_FIELD", "page_size"},
+		"unknown order":         {&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: 9}, "INVALID_FIELD", "order"},
+		"a long token":          {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(strings.Repeat("x", 1025))}, "INVALID_FIELD", "page_token"},
+		"a position from ahead": {&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: w.log.Position(99).String()}, "INVALID_POSITION", "at_least"},
+		"newer by heat":         {&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, Start: newerThan(top)}, "INVALID_FIELD", "newer_than"},
+		"tampered":              {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(token[:20] + other(token[20]) + token[21:])}, invalid, "page_token"},
+		"cut":                   {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(token[:len(token)-1])}, invalid, "page_token"},
+		"of another ring":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(signed(foreign, nil))}, invalid, "page_token"},
+		"without cursors":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(signed(mine, nil))}, invalid, "page_token"},
+		"of malformed cursors":  {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(signed(mine, []byte{0, 1, 2, 3}))}, invalid, "page_token"},
+		"longer than it is":     {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(signed(mine, []byte{9, 1, 2, 3}))}, invalid, "page_token"},
+		"of another reader":     {&skeinv1.ReadFeedRequest{ReaderId: "bob", Start: after(token)}, invalid, "page_token"},
+		"of another order":      {&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, Start: after(token)}, invalid, "page_token"},
+		"of the order by heat":  {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(hot)}, invalid, "page_token"},
+		"now with own pins":     {&skeinv1.ReadFeedRequest{ReaderId: "ann", IncludeOwn: true, Start: after(token)}, invalid, "page_token"},
+		"now without the seen":  {&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, Start: after(token)}, invalid, "page_token"},
+		"now one per item":      {&skeinv1.ReadFeedRequest{ReaderId: "ann", OnePerItem: true, Start: after(token)}, invalid, "page_token"},
+		"a top as a page":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(top)}, invalid, "page_token"},
+		"a page as a top":       {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: newerThan(token)}, invalid, "newer_than"},
+		"another reader's top":  {&skeinv1.ReadFeedRequest{ReaderId: "bob", Start: newerThan(top)}, invalid, "newer_than"},
+		"a top with own pins":   {&skeinv1.ReadFeedRequest{ReaderId: "ann", IncludeOwn: true, Start: newerThan(top)}, invalid, "newer_than"},
+		"of a list of pins":     {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(pins.next)}, invalid, "page_token"},
 	} {
 		t.Log(name)
 		_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(c.req))

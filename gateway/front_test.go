@@ -101,7 +101,7 @@ func echoing(ctx context.Context, l net.Listener, method http.Handler, limits ..
 	}
 	s.budgets = admission.NewBudgets(s.limits.budgets())
 	s.life, s.endLife = context.WithCancel(context.Background())
-	s.marks = feedservice.NewMarker(s.life, nil) //nolint:contextcheck // a server outlives the call that starts it
+	s.activity = feedservice.NewActivityRecorder(s.life, nil) //nolint:contextcheck // a server outlives the call that starts it
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, l) }()
 	return s, ended

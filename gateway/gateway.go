@@ -124,8 +124,8 @@ type Server struct {
 	absent  map[string]bool
 	pages   http.Handler
 
-	marks  *feedservice.Marker
-	growth metrics.Growth
+	activity *feedservice.ActivityRecorder
+	growth   metrics.Growth
 
 	// healthPeriod is how often a watched health is looked at.
 	healthPeriod time.Duration
@@ -192,7 +192,7 @@ func New(o Options) (*Server, error) {
 	s.places = call.NewPlaces()
 	s.quotas = admission.NewQuotas(s.limits.quotas())
 	s.life, s.endLife = context.WithCancel(context.Background())
-	s.marks = feedservice.NewMarker(s.life, o.Publisher)
+	s.activity = feedservice.NewActivityRecorder(s.life, o.Publisher)
 	if s.rules, err = request.NewRules(); err != nil {
 		return nil, fmt.Errorf("gateway: the rules of the protos: %w", err)
 	}

@@ -256,16 +256,16 @@ func TestHideSeenAhead(t *testing.T) {
 	}
 }
 
-// The mark of a session with hide_seen is another than without.
+// A page cursor of a session with hide_seen differs from one without.
 func TestHideSeenTokens(t *testing.T) {
 	w := newWorld(t, withFeeds, withSeen)
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), pinned("bob", "", "3"))
 	id := feedservice.FeedListID(feedservice.FeedList, inbox.Feed{Reader: "ann"}, &skeinv1.ReadFeedRequest{HideSeen: true})
-	for name, mark := range map[string][]byte{
+	for name, cursor := range map[string][]byte{
 		"none": nil, "cut": {0}, "no number": {0x80}, "too far ahead": {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0, 1, 2},
 	} {
 		t.Log(name)
-		token := w.server.views.Keys.Sign(pagetoken.Token{List: id, Position: w.log.Position(1), Cursor: mark})
+		token := w.server.views.Keys.Sign(pagetoken.Token{List: id, Position: w.log.Position(1), Cursor: cursor})
 		_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, Start: after(token)}))
 		wantError(t, err, connect.CodeInvalidArgument, "INVALID_PAGE_TOKEN", "page_token")
 	}

@@ -58,7 +58,7 @@ func (s *Server) mountFeed() error {
 	if s.views.Inbox == nil {
 		return nil
 	}
-	f, err := feedservice.New(s.views, s.metrics, s.budgets.Heavy, s.marks, s.logger)
+	f, err := feedservice.New(s.views, s.metrics, s.budgets.Heavy, s.activity, s.logger)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ import (
 // It speaks HTTP/1.1 and HTTP/2 on the one port: with TLS and nothing else if it has certificates, and without TLS if not. The
 // connections of the listener may have TLS of their own.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
-	defer s.marks.Close()
+	defer s.activity.Close()
 	if s.tls != nil {
 		l = tls.NewListener(l, s.tls.Config())
 	}

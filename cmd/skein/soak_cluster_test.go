@@ -302,12 +302,12 @@ func (c *clustered) diskFull(servers []int) (proof string, err error) {
 	}
 	noticed := 0
 	for _, n := range servers {
-		mark := c.nats[n].mark()
+		from := c.nats[n].logSize()
 		if err := c.disks[n].full(c.ctx); err != nil {
 			return "", err
 		}
 		if err := eventually(c.ctx, func(context.Context) error {
-			if len(c.nats[n].said(mark, "no space left", "will be DISABLED", "out of")) == 0 {
+			if len(c.nats[n].said(from, "no space left", "will be DISABLED", "out of")) == 0 {
 				return fmt.Errorf("%s says nothing of a full disk", c.nats[n].name)
 			}
 			return nil

@@ -141,12 +141,12 @@ func (e *embedded) diskFullKilled() (proof string, err error) {
 	if err := errors.Join(err, e.disk.full(e.ctx)); err != nil {
 		return "", err
 	}
-	mark := e.p.mark()
+	from := e.p.logSize()
 	if err := e.p.start(); err != nil {
 		return "", err
 	}
 	if err := eventually(e.ctx, func(context.Context) error {
-		if len(e.p.said(mark, "the projections are paused")) == 0 {
+		if len(e.p.said(from, "the projections are paused")) == 0 {
 			return errors.New("the process does not say that it waits")
 		}
 		return nil

@@ -147,9 +147,9 @@ func (c *campaign) do(kind faultKind) bool {
 	c.soak.writes.begin()
 	c.soak.reads.begin()
 	began := time.Now()
-	marks := map[*process]int64{}
+	from := map[*process]int64{}
 	for _, p := range c.processes {
-		marks[p] = p.mark()
+		from[p] = p.logSize()
 	}
 	proof, err := kind.strike()
 	if err != nil {
@@ -171,7 +171,7 @@ func (c *campaign) do(kind faultKind) bool {
 	}
 	if time.Since(healed) > 20*time.Second { // it is asked why
 		for _, p := range c.processes {
-			if lines := p.said(marks[p], "level=ERROR", "rebuilt"); len(lines) > 0 {
+			if lines := p.said(from[p], "level=ERROR", "rebuilt"); len(lines) > 0 {
 				c.t.Logf("%s said:\n%s", p.name, strings.Join(lines[max(0, len(lines)-10):], "\n"))
 			}
 		}

@@ -175,7 +175,7 @@ func (p *process) freeze(ctx context.Context) error {
 	})
 }
 
-// said returns the lines of the log of the process since a mark that contain any of some words.
+// said returns the lines of the log of the process from an offset on that contain any of some words.
 func (p *process) said(since int64, words ...string) (lines []string) {
 	text, err := os.ReadFile(p.log)
 	if err != nil || since > int64(len(text)) {
@@ -192,8 +192,8 @@ func (p *process) said(since int64, words ...string) (lines []string) {
 	return lines
 }
 
-// mark is the end of the log of the process.
-func (p *process) mark() int64 {
+// logSize is the length of the log of the process.
+func (p *process) logSize() int64 {
 	info, err := os.Stat(p.log)
 	if err != nil {
 		return 0

@@ -131,12 +131,12 @@ func (c *campaign) damageStore(p *process, data string, api *command.Client, pat
 	if err != nil {
 		return "", err
 	}
-	mark := p.mark()
+	from := p.logSize()
 	if err := p.start(); err != nil {
 		return "", err
 	}
 	rebuilt := func(ctx context.Context) error {
-		if len(p.said(mark, "the projection is rebuilt")) > 0 {
+		if len(p.said(from, "the projection is rebuilt")) > 0 {
 			return nil
 		}
 		out, err := tool(ctx, p.bin, "replay", "verify", name, "--server", api.URL)

@@ -31,7 +31,7 @@
 //
 // I14, one log: what a reader gets after a cursor is the same whether it stands in the archive or in the stream, and whatever
 // is archived and trimmed meanwhile. Only event ids and the fields of a [events.Cursor] that are of use in the stream alone are
-// missing in the archive: a cursor taken there has no checksum and no warm mark, and is compared by its last time given. A
+// missing in the archive: a cursor taken there has no checksum and no warm-up start, and is compared by its last time given. A
 // cursor that the stream can serve never touches the archive; one that trimming overtakes goes back to it. A gap in the
 // sequences is looked into before anything after it is given: what the archive has of it is read there, as if the stream had been
 // trimmed beyond the gap, and who comes to the end of the archive learns there what the stream no longer tells.
@@ -70,6 +70,6 @@
 //	epoch 2                     └ H+1 ───────────▶       of up to H they are adopted ([Log.Adopt])
 //
 // Times continue after the last one given (I5). What was seen within the horizon before H is told to every decoder that begins
-// at H+1, by [events.Past].Repeats (I6): its warm-up can go no further back. A warm mark above H+1 has nothing of the horizon before
+// at H+1, by [events.Past].Repeats (I6): its warm-up can go no further back. A warm-up start above H+1 has nothing of the horizon before
 // it, so later ones need none of it.
 package eventlog

@@ -72,7 +72,7 @@ func (s stores) audit(t fataler, users []string, boards [][2]string) {
 	ctx := context.Background()
 	list := func(kind graph.ListKind, user, board string) (n int64) {
 		t.Helper()
-		var after graph.Mark
+		var after graph.PageCursor
 		for {
 			page, next, err := g.List(ctx, graph.List{Kind: kind, User: user, Board: board}, after, 1000)
 			if err != nil {
@@ -86,7 +86,7 @@ func (s stores) audit(t fataler, users []string, boards [][2]string) {
 	}
 	pins := func(owner string, board *string) (n int64) {
 		t.Helper()
-		var after inbox.Mark
+		var after inbox.PageCursor
 		for {
 			page, next, err := in.Pins(ctx, owner, board, after, 1000)
 			if err != nil {

@@ -32,25 +32,25 @@ const (
 	patience = 2
 )
 
-// Hot returns at most n items of a list by heat after a mark (nil: from the top), and at least one unless the list ends: the
+// Hot returns at most n items of a list by heat after a page cursor (nil: from the top), and at least one unless the list ends: the
 // highest score first, equal scores by id. next is where the next page begins; nil at the end, and only there. It fails with
-// [ErrExpired] and [ErrMark].
+// [ErrExpired] and [ErrPageCursor].
 //
 // Scores are those at the position where the session began, and the items are those of now (I9, see lists.go). A page of a list
 // of few pins costs a lookup for each of them. Of a longer one it costs as many rows as it has items, as many lookups whether a
 // living pin shows them, what stands between and is not shown, and a lookup for each item that the list has by its name: in all
 // no more than a lookup or two for each pin.
-func (q *Queries) Hot(ctx context.Context, s Scope, after Mark, n int) (items []TrendingItem, next Mark, err error) {
+func (q *Queries) Hot(ctx context.Context, s Scope, after PageCursor, n int) (items []TrendingItem, next PageCursor, err error) {
 	q.rows = 0
 	now := q.r.Cursor()
 	at := session{now.Seq, now.LastTime}
 	var last []byte
 	if after != nil {
-		if at, last, err = parseMark(after); err != nil {
+		if at, last, err = parseTrending(after); err != nil {
 			return nil, nil, err
 		}
 		if at.seq > now.Seq || at.time > now.LastTime {
-			return nil, nil, ErrMark
+			return nil, nil, ErrPageCursor
 		}
 		if now.LastTime-at.time > SessionLife {
 			return nil, nil, ErrExpired
@@ -70,7 +70,7 @@ func (q *Queries) Hot(ctx context.Context, s Scope, after Mark, n int) (items []
 		items = append(items, TrendingItem{item, score})
 	}
 	if more {
-		next = at.mark(places[n-1])
+		next = at.cursor(places[n-1])
 	}
 	return items, next, nil
 }

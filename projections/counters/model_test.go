@@ -234,7 +234,7 @@ func compareItems(t failer, s *projections.Store, set sizes, history []events.Ev
 // list reads a list to its end, and checks the pages as such.
 func list(t failer, q *Queries, s Scope, n int) (all []TrendingItem) {
 	t.Helper()
-	var after Mark
+	var after PageCursor
 	for {
 		page, next, err := q.Hot(context.Background(), s, after, n)
 		if err != nil {
@@ -254,7 +254,7 @@ func list(t failer, q *Queries, s Scope, n int) (all []TrendingItem) {
 // liked reads the likes of a user to their end, and checks the pages as such.
 func liked(t failer, q *Queries, user string, n int) (all []LikedItem) {
 	t.Helper()
-	var after Mark
+	var after PageCursor
 	for {
 		page, next, err := q.Liked(context.Background(), user, after, n)
 		if err != nil {

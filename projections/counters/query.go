@@ -71,9 +71,9 @@ type LikedItem struct {
 	Since events.Micros
 }
 
-// Liked lists at most n items that a user likes, newest first, equal times by id, after a mark (nil: from the top). It fails with
-// [ErrMark].
-func (q *Queries) Liked(ctx context.Context, user string, after Mark, n int) (items []LikedItem, next Mark, err error) {
+// Liked lists at most n items that a user likes, newest first, equal times by id, after a page cursor (nil: from the top). It fails with
+// [ErrPageCursor].
+func (q *Queries) Liked(ctx context.Context, user string, after PageCursor, n int) (items []LikedItem, next PageCursor, err error) {
 	prefix := projections.AppendKey(nil, tagLiked, user)
 	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
@@ -93,7 +93,7 @@ func (q *Queries) Liked(ctx context.Context, user string, after Mark, n int) (it
 		}
 		if len(items) == n {
 			last := likedKey(nil, user, items[n-1].Since, items[n-1].Item)
-			return items, append(Mark{markLiked}, last[len(prefix):]...), nil
+			return items, append(PageCursor{cursorLiked}, last[len(prefix):]...), nil
 		}
 		since, item, err := cutLiked(it.Key()[len(prefix):])
 		if err != nil {

@@ -20,7 +20,7 @@ import (
 type reading struct {
 	scope Scope
 	size  int
-	after Mark
+	after PageCursor
 	ended bool
 	// began is the log time of the first page, and heats the scores at its position.
 	began events.Micros
@@ -323,7 +323,7 @@ func (l *itemLog) addAll(list []events.Event) {
 	}
 }
 
-func (l *itemLog) page(s Scope, after Mark, n int) ([]TrendingItem, Mark) {
+func (l *itemLog) page(s Scope, after PageCursor, n int) ([]TrendingItem, PageCursor) {
 	l.t.Helper()
 	v := viewOf(l.t, l.s)
 	defer v.Close()

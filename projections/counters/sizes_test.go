@@ -58,7 +58,7 @@ func checkPages(t *testing.T, l *itemLog, s Scope, size, most int) {
 	v := viewOf(t, l.s)
 	defer v.Close()
 	q := Query(v)
-	var after Mark
+	var after PageCursor
 	var last *TrendingItem
 	for i := range 100 {
 		page, next, err := q.Hot(context.Background(), s, after, size)

@@ -56,11 +56,11 @@ type Entry struct {
 	Since events.Micros
 }
 
-// Mark is a place in a list: the time and ids of an entry as they stand in its key. It stays right whatever is
-// written meanwhile.
-type Mark []byte
+// PageCursor is where a list continues after a page: the time and ids of the last entry, as they stand in its key. Writes do not
+// invalidate it.
+type PageCursor []byte
 
-// source is one newest-first row list, walked from a mark.
+// source is one newest-first row list, walked from a page cursor.
 type source struct {
 	it     projections.Iterator
 	prefix []byte
@@ -68,17 +68,17 @@ type source struct {
 	ok     bool
 }
 
-func (q *Queries) open(prefix []byte, kind FollowKind, after Mark) *source {
+func (q *Queries) open(prefix []byte, kind FollowKind, after PageCursor) *source {
 	return sourceOf(q.r.Iter(prefix, projections.PrefixEnd(prefix)), prefix, kind, after)
 }
 
-func sourceOf(it projections.Iterator, prefix []byte, kind FollowKind, after Mark) *source {
+func sourceOf(it projections.Iterator, prefix []byte, kind FollowKind, after PageCursor) *source {
 	s := &source{it: it, prefix: prefix, kind: kind}
 	if after == nil {
 		s.ok = s.it.Next()
 		return s
 	}
-	// The first key after the mark's own: no key is the beginning of another.
+	// The first key after the page cursor's own: no key is the beginning of another.
 	s.ok = s.it.SeekGE(append(append(append([]byte(nil), prefix...), after...), 0))
 	return s
 }
@@ -88,7 +88,7 @@ func (s *source) place() []byte { return s.it.Key()[len(s.prefix):] }
 func (s *source) next() { s.ok = s.it.Next() }
 
 // sources returns the row lists of which the list is the merge, and the kind of each one's entries.
-func (q *Queries) sources(l List, after Mark) []*source {
+func (q *Queries) sources(l List, after PageCursor) []*source {
 	one := func(tag projections.Tag, kind FollowKind) *source {
 		return q.open(projections.AppendKey(nil, tag, l.User), kind, after)
 	}
@@ -131,9 +131,9 @@ func (q *Queries) sources(l List, after Mark) []*source {
 	return nil
 }
 
-// List returns at most n entries after a mark (nil: from the newest), and the mark of the last one if there are
+// List returns at most n entries after a page cursor (nil: from the newest), and the page cursor of the last one if there are
 // more. It costs the rows of the page and those it skips on it; of whom a user follows, all of a short list (short.go).
-func (q *Queries) List(ctx context.Context, l List, after Mark, n int) (page []Entry, next Mark, err error) {
+func (q *Queries) List(ctx context.Context, l List, after PageCursor, n int) (page []Entry, next PageCursor, err error) {
 	keep, err := q.filter(l)
 	if err != nil || keep == nil {
 		return nil, nil, err
@@ -146,7 +146,7 @@ func (q *Queries) List(ctx context.Context, l List, after Mark, n int) (page []E
 			}
 		}
 	}()
-	var last Mark
+	var last PageCursor
 	var e Entry // one for all: keep makes it escape
 	for step := 0; ; step++ {
 		if step%1024 == 1023 && ctx.Err() != nil {

@@ -122,7 +122,7 @@ func compare(t fataler, s *projections.Store, want *model.Graph, held func(strin
 	list := func(l graph.List, want []model.Entry) {
 		t.Helper()
 		var got []graph.Entry
-		var after graph.Mark
+		var after graph.PageCursor
 		for {
 			page, next, err := q.List(context.Background(), l, after, 2)
 			must(err)

@@ -47,7 +47,7 @@ func TestShortLists(t *testing.T) {
 		defer v.Close()
 		c := &counting{Reader: v}
 		var got []string
-		var after graph.Mark
+		var after graph.PageCursor
 		for {
 			page, next, err := graph.Query(c).List(context.Background(), graph.List{Kind: graph.FollowingExplicit, User: "ann"}, after, 100)
 			if err != nil {

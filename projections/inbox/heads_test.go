@@ -107,7 +107,7 @@ func compare(t *testing.T, r *rand.Rand, v *projections.View) {
 		}
 	}()
 	for _, reader := range []string{"ann", "zoe"} {
-		var after Mark
+		var after PageCursor
 		for range 2 {
 			n := 1 + r.IntN(15)
 			got, err := CachedQuery(v).Feed(context.Background(), Feed{Reader: reader}, after, n)

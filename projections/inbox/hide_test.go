@@ -96,7 +96,7 @@ func TestHideFails(t *testing.T) {
 			t.Fatalf("%+v: %v", first, err)
 		}
 		f.Hide = func([]string) ([]bool, error) { return nil, broken }
-		for _, after := range []inbox.Mark{nil, first.Next} {
+		for _, after := range []inbox.PageCursor{nil, first.Next} {
 			if p, err := q.Feed(ctx, f, after, 10); !errors.Is(err, broken) || len(p.Pins) != 0 || p.Next != nil {
 				t.Errorf("order %d: %+v: %v", order, p, err)
 			}
@@ -114,7 +114,7 @@ func TestHiddenMeanwhile(t *testing.T) {
 		f := l.in(order, inbox.Feed{Reader: "ann", Hide: hiding(t, func(item string) bool { return hidden[item] })})
 		all := feed(t, s, l.in(order, inbox.Feed{Reader: "ann"}), 100)
 		var got, want []string
-		var after inbox.Mark
+		var after inbox.PageCursor
 		for {
 			p, err := inbox.Query(v).Feed(context.Background(), f, after, 7)
 			if err != nil {

@@ -24,10 +24,10 @@ type Scores interface {
 
 // hot reads a page of a feed by heat. The newest pins of the feed are ranked, [Feed.Ranked] of those that were there when the session
 // began. Scores are those at the position where it began, whatever is played meanwhile, so every pin has one place throughout (I9);
-// the pins are those of now. It walks over what is ranked and keeps what is first after the mark.
-func (q *Queries) hot(ctx context.Context, f *Feed, after Mark, n int) (page Page, err error) {
+// the pins are those of now. It walks over what is ranked and keeps what is first after the page cursor.
+func (q *Queries) hot(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
 	if f.Above != nil {
-		return page, ErrMark
+		return page, ErrPageCursor
 	}
 	now := q.r.Cursor()
 	if f.Heat.At.Seq < now.Seq {
@@ -36,12 +36,12 @@ func (q *Queries) hot(ctx context.Context, f *Feed, after Mark, n int) (page Pag
 	s := session{now.Seq, now.LastTime}
 	var last *hotPlace
 	if after != nil {
-		at, place, err := parseHot(after)
+		at, place, err := parseTrending(after)
 		if err != nil {
 			return page, err
 		}
 		if at.seq > now.Seq {
-			return page, ErrMark
+			return page, ErrPageCursor
 		}
 		if max(q.r.Cursor().LastTime, f.Heat.At.LastTime)-at.time > SessionLife {
 			return page, ErrExpired
@@ -87,7 +87,7 @@ func (q *Queries) hot(ctx context.Context, f *Feed, after Mark, n int) (page Pag
 	entries := best.sorted()
 	if len(entries) > n {
 		entries = entries[:n]
-		page.Next = hotMark(s, &entries[n-1].at)
+		page.Next = trendingCursor(s, &entries[n-1].at)
 	}
 	for i := range entries {
 		page.Pins = append(page.Pins, entries[i].pin)

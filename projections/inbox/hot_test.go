@@ -29,7 +29,7 @@ func TestHotSession(t *testing.T) {
 	ann := inbox.Feed{Reader: "ann"}
 	want := names(feed(t, s, l.byHeat(ann), 100))
 	var got []string
-	var after inbox.Mark
+	var after inbox.PageCursor
 	for number := 0; ; number++ {
 		v := view(t, s)
 		p, err := inbox.CachedQuery(v).Feed(context.Background(), l.byHeat(ann), after, 5)
@@ -67,7 +67,7 @@ func TestRanked(t *testing.T) {
 		l.add(posts("bob", fmt.Sprint("p", i)))
 	}
 	l.add(events.Event{Kind: events.Played, User: "zoe", Item: "p0"}, events.Event{Kind: events.Played, User: "zoe", Item: "p3"})
-	read := func(after inbox.Mark) inbox.Page {
+	read := func(after inbox.PageCursor) inbox.Page {
 		t.Helper()
 		v := view(t, s)
 		defer v.Close()

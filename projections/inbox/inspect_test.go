@@ -67,22 +67,22 @@ func TestDescribeKey(t *testing.T) {
 	}
 }
 
-// FuzzMarks: random bytes are no mark, or one that comes back the same.
-func FuzzMarks(f *testing.F) {
+// FuzzPageCursors: random bytes are no page cursor, or one that comes back the same.
+func FuzzPageCursors(f *testing.F) {
 	place := placeOf(17, "ann", "p1")
-	f.Add([]byte(newestMark(place, nil)))
-	f.Add([]byte(newestMark(place, place)))
-	f.Add([]byte(hotMark(session{3, 4}, &hotPlace{true, -5, place})))
-	f.Add([]byte(topMark(99)))
+	f.Add([]byte(newestCursor(place, nil)))
+	f.Add([]byte(newestCursor(place, place)))
+	f.Add([]byte(trendingCursor(session{3, 4}, &hotPlace{true, -5, place})))
+	f.Add([]byte(topCursor(99)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m := Mark(data)
-		if p, top, err := parseNewest(m); err == nil && len(newestMark(p, top)) > len(m) {
+		m := PageCursor(data)
+		if p, top, err := parseNewest(m); err == nil && len(newestCursor(p, top)) > len(m) {
 			t.Fatalf("%x", data)
 		}
-		if s, h, err := parseHot(m); err == nil && len(hotMark(s, &h)) > len(m) {
+		if s, h, err := parseTrending(m); err == nil && len(trendingCursor(s, &h)) > len(m) {
 			t.Fatalf("%x", data)
 		}
-		if p, err := parseTop(m); err == nil && !bytes.Equal(topMark(events.Micros(0))[:1], m[:1]) {
+		if p, err := parseTop(m); err == nil && !bytes.Equal(topCursor(events.Micros(0))[:1], m[:1]) {
 			t.Fatalf("%x", p)
 		}
 		_, _ = parsePins(m)

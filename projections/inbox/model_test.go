@@ -156,7 +156,7 @@ func compare(t fataler, s *projections.Store, history []events.Event) {
 		list := func(board *string, want []model.Pin) {
 			t.Helper()
 			var got []inbox.Pin
-			var after inbox.Mark
+			var after inbox.PageCursor
 			for {
 				page, next, err := q.Pins(context.Background(), reader, board, after, 2)
 				if err != nil {
@@ -191,7 +191,7 @@ func compare(t fataler, s *projections.Store, history []events.Event) {
 // pages walks over a feed, and checks the pages as such.
 func pages(t fataler, q *inbox.Queries, f inbox.Feed, n int) (all []inbox.Pin) {
 	t.Helper()
-	var after inbox.Mark
+	var after inbox.PageCursor
 	for {
 		page, err := q.Feed(context.Background(), f, after, n)
 		if err != nil {

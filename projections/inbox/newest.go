@@ -8,8 +8,8 @@ import (
 
 // newest reads a page of a feed, newest first. A session continues after the place of the last entry, so what belongs to the
 // feed throughout comes once, in its place (I9).
-func (q *Queries) newest(ctx context.Context, f *Feed, after Mark, n int) (page Page, err error) {
-	page.Newest = topMark(q.r.Cursor().LastTime)
+func (q *Queries) newest(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
+	page.Newest = topCursor(q.r.Cursor().LastTime)
 	var bound, from, top []byte
 	if f.Above != nil {
 		if bound, err = parseTop(f.Above); err != nil {
@@ -44,7 +44,7 @@ func (q *Queries) newest(ctx context.Context, f *Feed, after Mark, n int) (page 
 		page.Pins = slices.Grow(page.Pins, min(len(batch), n-len(page.Pins)))
 		for i := range batch {
 			if len(page.Pins) == n {
-				page.Next = newestMark(last, top)
+				page.Next = newestCursor(last, top)
 				return page, nil
 			}
 			page.Pins, last = append(page.Pins, batch[i]), places[i]
@@ -58,11 +58,11 @@ func (q *Queries) newest(ctx context.Context, f *Feed, after Mark, n int) (page 
 	}
 }
 
-// resume reads a mark: where to continue, where the session began, and, of a feed with one entry per item, what it has shown.
-func (q *Queries) resume(ctx context.Context, f *Feed, after Mark, shown map[string]bool) (from, top []byte, err error) {
+// resume reads a page cursor: where to continue, where the session began, and, of a feed with one entry per item, what it has shown.
+func (q *Queries) resume(ctx context.Context, f *Feed, after PageCursor, shown map[string]bool) (from, top []byte, err error) {
 	last, top, err := parseNewest(after)
 	if err != nil || f.OnePerItem != (len(top) > 0) {
-		return nil, nil, ErrMark
+		return nil, nil, ErrPageCursor
 	}
 	if f.OnePerItem {
 		if err := q.itemsBetween(ctx, f, top, last, shown); err != nil {

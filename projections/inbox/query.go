@@ -9,11 +9,11 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// ErrExpired is returned for a mark of a session by heat that is older than [SessionLife].
+// ErrExpired is returned for a page cursor of a session by heat that is older than [SessionLife].
 var ErrExpired = errors.New("inbox: the session has expired")
 
-// ErrMark is returned for bytes that are no mark of the question.
-var ErrMark = errors.New("inbox: not a mark of this list")
+// ErrPageCursor is returned for bytes that are no page cursor of the list.
+var ErrPageCursor = errors.New("inbox: not a cursor of this list")
 
 // SessionLife is how long, in log time, a session by heat continues.
 const SessionLife events.Micros = 3600 * 1_000_000
@@ -44,9 +44,9 @@ type Pin struct {
 	Score int64
 }
 
-// Mark is a place in a list, with what the session needs to continue. It is opaque, and stays right whatever is written
-// meanwhile (I9).
-type Mark []byte
+// PageCursor is where a list continues after a page: the last entry shown, and what the session needs. It is opaque, and writes do
+// not invalidate it (I9).
+type PageCursor []byte
 
 // Feed names a feed.
 type Feed struct {
@@ -57,8 +57,8 @@ type Feed struct {
 	// OnePerItem shows each item by the first of its pins only. A page then costs what all the pages before it of the
 	// session cost together.
 	OnePerItem bool
-	// Above leaves out everything from this mark on, which a page gave as its Newest; nil means nothing. Newest order only.
-	Above Mark
+	// Above leaves out everything from this page cursor on, which a page gave as its Newest; nil means nothing. Newest order only.
+	Above PageCursor
 	// Unread leaves out everything up to the read marker of the reader. Newest order only, without Above.
 	Unread bool
 	// Heat has the scores of the order Hot, and Ranked is how many of the newest pins are ranked.
@@ -72,9 +72,9 @@ type Feed struct {
 type Page struct {
 	Pins []Pin
 	// Next is where the next page begins; nil at the end, and only there.
-	Next Mark
+	Next PageCursor
 	// Newest is the top of the feed: what comes later is above. In the order Newest only.
-	Newest Mark
+	Newest PageCursor
 	// Read is the read marker of the reader; 0 means that there is none.
 	Read events.Micros
 	// Outboxes is how many outboxes were opened: none for a page that the inbox held.
@@ -111,12 +111,12 @@ func CachedQuery(v *projections.View) *Queries {
 	return q
 }
 
-// Feed returns at most n pins of a feed after a mark (nil: from the top), and at least one unless the feed ends. It fails
-// with [ErrExpired] and [ErrMark].
+// Feed returns at most n pins of a feed after a page cursor (nil: from the top), and at least one unless the feed ends. It fails
+// with [ErrExpired] and [ErrPageCursor].
 //
 // The order Newest costs the rows of the page, and below the floor of the inbox a look into each outbox. The order Hot
 // costs that for all pins that are ranked.
-func (q *Queries) Feed(ctx context.Context, f Feed, after Mark, n int) (Page, error) {
+func (q *Queries) Feed(ctx context.Context, f Feed, after PageCursor, n int) (Page, error) {
 	if f.Order == Hot {
 		return q.hot(ctx, &f, after, n)
 	}
@@ -164,7 +164,7 @@ func (q *Queries) living(owner, id string) (*Pin, error) {
 }
 
 // Pins lists the living pins of a user, or (board not nil) of one of the user's boards, newest first.
-func (q *Queries) Pins(ctx context.Context, owner string, board *string, after Mark, n int) (pins []Pin, next Mark, err error) {
+func (q *Queries) Pins(ctx context.Context, owner string, board *string, after PageCursor, n int) (pins []Pin, next PageCursor, err error) {
 	prefix := q.outboxStream(new(arena), owner, board).prefix
 	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() {
@@ -188,7 +188,7 @@ func (q *Queries) Pins(ctx context.Context, owner string, board *string, after M
 		}
 		if len(pins) == n {
 			last := &pins[n-1]
-			return pins, events.AppendID(appendNewestFirst(Mark{markPins}, last.Created), last.ID), nil
+			return pins, events.AppendID(appendNewestFirst(PageCursor{cursorPins}, last.Created), last.ID), nil
 		}
 		created, id, err := cutOutbox(it.Key()[len(prefix):])
 		if err != nil {

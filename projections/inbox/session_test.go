@@ -19,7 +19,7 @@ import (
 type reading struct {
 	feed  inbox.Feed
 	size  int
-	after inbox.Mark
+	after inbox.PageCursor
 	ended bool
 	// shown counts the entries that were shown, by the time when they were created.
 	shown map[entry]int
@@ -202,7 +202,7 @@ func TestHotSessionExpires(t *testing.T) {
 		b.add(events.Event{Kind: events.Played, User: "ann", Item: id})
 	}
 	feed := inbox.Feed{Reader: "ann"}
-	read := func(after inbox.Mark) (inbox.Page, error) {
+	read := func(after inbox.PageCursor) (inbox.Page, error) {
 		v := view(t, s)
 		defer v.Close()
 		return inbox.CachedQuery(v).Feed(context.Background(), b.byHeat(feed), after, 1)

@@ -255,7 +255,7 @@ func TestLightPageCost(t *testing.T) {
 			t.Fatalf("%d entries, want %d", got, size)
 		}
 		v := view(t, s)
-		var after inbox.Mark
+		var after inbox.PageCursor
 		for number := range 20 {
 			c := &counting{State: v}
 			p, err := inbox.Query(c).Feed(context.Background(), inbox.Feed{Reader: "ann"}, after, n)

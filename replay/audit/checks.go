@@ -93,13 +93,13 @@ func (a *Audit) board(ctx context.Context, owner, id string) error {
 type rest struct {
 	l     graph.List
 	name  string
-	after graph.Mark
+	after graph.PageCursor
 }
 
 // list walks over a list and returns its length, which is of one position. The other sides of its first page are looked up
 // at once; those of the others need not be of that position ([Audit.mirrors]).
 func (a *Audit) list(ctx context.Context, l graph.List, name string) (n int64, err error) {
-	var after graph.Mark
+	var after graph.PageCursor
 	for {
 		page, next, err := a.graph.List(ctx, l, after, pageRows)
 		if err != nil {
@@ -216,7 +216,7 @@ func (a *Audit) pins(ctx context.Context, owner string, board *string, count int
 	if board == nil {
 		items = &shown{owner: owner, all: map[string]int64{}, on: map[[2]string]int64{}}
 	}
-	var after inbox.Mark
+	var after inbox.PageCursor
 	for n := int64(0); ; {
 		page, next, err := a.inbox.Pins(ctx, owner, board, after, pageRows)
 		if err != nil {

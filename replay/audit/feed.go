@@ -37,7 +37,7 @@ func (a *Audit) feed(ctx context.Context, reader string) error {
 	if err != nil {
 		return err
 	}
-	var after inbox.Mark
+	var after inbox.PageCursor
 	for at := 0; ; {
 		page, err := a.inbox.Feed(ctx, inbox.Feed{Reader: reader}, after, pageRows)
 		if err != nil {
@@ -129,7 +129,7 @@ const outboxRows = 8
 func (a *Audit) outbox(
 	ctx context.Context, dst []place, owner string, board *string, cut events.Micros, shown func(*inbox.Pin) bool,
 ) ([]place, error) {
-	var after inbox.Mark
+	var after inbox.PageCursor
 	size := pageRows
 	if a.limits.Feed > 0 {
 		size = min(outboxRows, a.limits.Feed)
@@ -161,7 +161,7 @@ func (a *Audit) outbox(
 
 // each walks over a list of the graph.
 func (a *Audit) each(ctx context.Context, l graph.List, do func(graph.Entry) error) error {
-	var after graph.Mark
+	var after graph.PageCursor
 	for {
 		page, next, err := a.graph.List(ctx, l, after, pageRows)
 		if err != nil {

@@ -29,7 +29,7 @@ func (s *Service) GetStatus(
 	ctx context.Context, req *skeinv1.GetStatusRequest, _ *call.Info,
 ) (*skeinv1.GetStatusResponse, error) {
 	id := pagetoken.NewListID(rejectsList)
-	mark, since, err := s.Resume(req.GetPageToken(), "page_token", id)
+	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", id)
 	if err != nil {
 		return nil, err
 	}
@@ -67,8 +67,8 @@ func (s *Service) GetStatus(
 	if s.Report != nil {
 		s.Report(ctx, res)
 	}
-	if mark = s.rejects(res, mark, call.PageSize(req.GetPageSize())); mark != nil {
-		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: at, Cursor: mark})
+	if cursor = s.rejects(res, cursor, call.PageSize(req.GetPageSize())); cursor != nil {
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: at, Cursor: cursor})
 	}
 	return res, nil
 }
@@ -128,17 +128,17 @@ func projectionStatus(st projections.Status, now time.Time) *skeinv1.ProjectionS
 	return p
 }
 
-// rejects fills in a page of rejected events, latest first, and returns the mark after it; nil means it was the last page.
+// rejects fills in a page of rejected events, latest first, and returns the page cursor after it; nil means it was the last page.
 // They are those of the log, the same in every projection: the first that answers will do.
-func (s *Service) rejects(res *skeinv1.GetStatusResponse, mark []byte, n int) []byte {
+func (s *Service) rejects(res *skeinv1.GetStatusResponse, cursor []byte, n int) []byte {
 	for _, store := range s.All {
 		_, total, err := store.Rejects(1<<63, 0)
 		if err != nil {
 			continue
 		}
 		upper, lowest := total, total-min(total, projections.KeptRejects)
-		if len(mark) == 8 {
-			upper = min(total, binary.BigEndian.Uint64(mark)-1)
+		if len(cursor) == 8 {
+			upper = min(total, binary.BigEndian.Uint64(cursor)-1)
 		}
 		after := max(lowest, upper-min(upper, uint64(n)))
 		if after >= upper {

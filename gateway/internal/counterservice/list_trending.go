@@ -41,7 +41,7 @@ func (s *Service) ListTrending(
 	ctx context.Context, req *skeinv1.ListTrendingRequest, x *call.Info,
 ) (*skeinv1.ListTrendingResponse, error) {
 	scope, id := scopeOf(req)
-	mark, since, err := s.Resume(req.GetPageToken(), "page_token", id)
+	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", id)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (s *Service) ListTrending(
 	if err := x.MakeLong(ctx, call.PageSize(req.GetPageSize())); err != nil {
 		return nil, err
 	}
-	items, next, err := r.Hot(ctx, scope, counters.Mark(mark), call.PageSize(req.GetPageSize()))
+	items, next, err := r.Hot(ctx, scope, counters.PageCursor(cursor), call.PageSize(req.GetPageSize()))
 	if err != nil {
 		return nil, since.TokenError(err)
 	}

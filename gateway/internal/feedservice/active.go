@@ -13,70 +13,70 @@ import (
 )
 
 // A reader who reads keeps an inbox: reads that ask for it (mark_active) append a reader_active event, at most one a
-// reader and day. That never delays a read and never fails one. Whether it is due the projection knows; the marker
+// reader and day. That never delays a read and never fails one. Whether it is due the projection knows; the recorder
 // remembers what it appended itself, for as long as the projection does not show it yet. Several processes may each
 // append one: a repeat only renews the date.
 const (
 	// activePeriod is how long one event lasts.
 	activePeriod = 24 * time.Hour
-	// maxWaitingMarks bounds the readers that wait to be noted, and so the events of one call to the log. Further ones
+	// maxWaitingReaders bounds the readers that wait to be noted, and so the events of one call to the log. Further ones
 	// are left out: their next read asks again.
-	maxWaitingMarks = events.MaxEnvelopeEvents
-	// maxMarked bounds what is remembered, in two halves: at most 8 MiB. Beyond it the oldest half is forgotten.
-	maxMarked = 1 << 15
-	// markTimeout bounds one call to the log. Its publisher gives up before.
-	markTimeout = time.Minute
+	maxWaitingReaders = events.MaxEnvelopeEvents
+	// maxRecentReaders bounds what is remembered, in two halves: at most 8 MiB. Beyond it the oldest half is forgotten.
+	maxRecentReaders = 1 << 15
+	// appendTimeout bounds one call to the log. Its publisher gives up before.
+	appendTimeout = time.Minute
 )
 
-// markActive notes that a reader reads, if it was not noted within a day.
-func (s *Service) markActive(r *views.Inbox, reader string) {
+// recordActive records that a reader reads, at most once a day.
+func (s *Service) recordActive(r *views.Inbox, reader string) {
 	last, err := r.LastActive(reader)
 	if err != nil {
 		// The feed was read from the same rows; that one of them cannot be is said by the answers that need it.
 		return
 	}
 	if now := time.Now(); now.Sub(last.Time()) >= activePeriod {
-		s.marks.mark(reader, now)
+		s.activity.record(reader, now)
 	}
 }
 
-// Marker appends reader_active events, from one goroutine that lives while there are any. What comes while the log is
+// ActivityRecorder appends reader_active events, from one goroutine that lives while there are any. What comes while the log is
 // busy goes into the next call.
-type Marker struct {
+type ActivityRecorder struct {
 	log  *eventlog.Publisher
 	life context.Context //nolint:containedctx // the life of the server: an append outlives the read that asks for it
 
 	mu      sync.Mutex
-	marked  marked
+	recent  recentReaders
 	waiting []string
 	running bool
 	closed  bool
 	ended   sync.WaitGroup
 }
 
-// NewMarker appends to a log until a life ends.
-func NewMarker(life context.Context, log *eventlog.Publisher) *Marker {
-	return &Marker{life: life, log: log}
+// NewActivityRecorder returns a recorder that appends to a log until the server ends.
+func NewActivityRecorder(life context.Context, log *eventlog.Publisher) *ActivityRecorder {
+	return &ActivityRecorder{life: life, log: log}
 }
 
-// mark has an event appended in the background, unless that was done within a day, too many wait, or the server stops.
-func (m *Marker) mark(reader string, now time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed || len(m.waiting) >= maxWaitingMarks || !m.marked.add(reader, now) {
+// record appends an event in the background, unless that was done within a day, too many wait, or the server stops.
+func (a *ActivityRecorder) record(reader string, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed || len(a.waiting) >= maxWaitingReaders || !a.recent.add(reader, now) {
 		return
 	}
-	m.waiting = append(m.waiting, reader)
-	if !m.running {
-		m.running = true
-		m.ended.Go(m.run)
+	a.waiting = append(a.waiting, reader)
+	if !a.running {
+		a.running = true
+		a.ended.Go(a.run)
 	}
 }
 
 // run appends what waits until nothing does.
-func (m *Marker) run() {
+func (a *ActivityRecorder) run() {
 	for {
-		readers := m.take()
+		readers := a.take()
 		if len(readers) == 0 {
 			return
 		}
@@ -84,70 +84,70 @@ func (m *Marker) run() {
 		for i, reader := range readers {
 			evs[i] = &skeinv1.Event{Kind: &skeinv1.Event_ReaderActive{ReaderActive: &skeinv1.ReaderActive{UserId: reader}}}
 		}
-		ctx, cancel := context.WithTimeout(m.life, markTimeout)
-		_, err := m.log.Publish(ctx, evs, eventlog.PublishOptions{})
+		ctx, cancel := context.WithTimeout(a.life, appendTimeout)
+		_, err := a.log.Publish(ctx, evs, eventlog.PublishOptions{})
 		cancel()
 		if err != nil && !errors.Is(err, events.ErrOutcomeUnknown) {
-			m.forget(readers)
+			a.forget(readers)
 		}
 	}
 }
 
 // take returns the readers that wait. Without any, the goroutine has ended.
-func (m *Marker) take() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	readers := m.waiting
-	m.waiting = nil
-	m.running = len(readers) > 0
+func (a *ActivityRecorder) take() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	readers := a.waiting
+	a.waiting = nil
+	a.running = len(readers) > 0
 	return readers
 }
 
 // forget makes readers be noted by their next read: the log has taken nothing.
-func (m *Marker) forget(readers []string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (a *ActivityRecorder) forget(readers []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for _, reader := range readers {
-		m.marked.remove(reader)
+		a.recent.remove(reader)
 	}
 }
 
 // Remembered returns how many readers were noted lately.
-func (m *Marker) Remembered() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.marked.recent) + len(m.marked.older)
+func (a *ActivityRecorder) Remembered() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.recent.recent) + len(a.recent.older)
 }
 
 // Close waits until nothing is being appended. Afterwards nothing will be. The life of the server has ended before.
-func (m *Marker) Close() {
-	m.mu.Lock()
-	m.closed = true
-	m.mu.Unlock()
-	m.ended.Wait()
+func (a *ActivityRecorder) Close() {
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+	a.ended.Wait()
 }
 
-// marked are the readers who were noted lately, and when. The zero value is empty.
-type marked struct{ recent, older map[string]time.Time }
+// recentReaders are the readers who were noted lately, and when. The zero value is empty.
+type recentReaders struct{ recent, older map[string]time.Time }
 
 // add notes a reader, and reports whether that was due.
-func (m *marked) add(reader string, now time.Time) bool {
-	for _, half := range []map[string]time.Time{m.recent, m.older} {
+func (r *recentReaders) add(reader string, now time.Time) bool {
+	for _, half := range []map[string]time.Time{r.recent, r.older} {
 		if at, ok := half[reader]; ok && now.Sub(at) < activePeriod {
 			return false
 		}
 	}
-	if len(m.recent) >= maxMarked/2 {
-		m.older, m.recent = m.recent, nil
+	if len(r.recent) >= maxRecentReaders/2 {
+		r.older, r.recent = r.recent, nil
 	}
-	if m.recent == nil {
-		m.recent = map[string]time.Time{}
+	if r.recent == nil {
+		r.recent = map[string]time.Time{}
 	}
-	m.recent[reader] = now
+	r.recent[reader] = now
 	return true
 }
 
-func (m *marked) remove(reader string) {
-	delete(m.recent, reader)
-	delete(m.older, reader)
+func (r *recentReaders) remove(reader string) {
+	delete(r.recent, reader)
+	delete(r.older, reader)
 }

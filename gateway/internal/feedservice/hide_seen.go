@@ -93,8 +93,8 @@ func (h *hiding) completeness(r *views.Inbox) skeinv1.FeedCompleteness {
 	return skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE
 }
 
-// appendAhead appends to the mark of a page token by how many sequences what is hidden is ahead of the page; h is nil if
-// nothing was to be hidden, and so are the marks of other feeds.
+// appendAhead appends to the page cursor of a page token by how many sequences what is hidden is ahead of the page; h is nil if
+// nothing was to be hidden, and so are the page cursors of other feeds.
 func (h *hiding) appendAhead(b []byte, at events.Position) []byte {
 	if h == nil {
 		return b
@@ -102,11 +102,11 @@ func (h *hiding) appendAhead(b []byte, at events.Position) []byte {
 	return binary.AppendUvarint(b, max(h.upTo, at.Seq)-at.Seq)
 }
 
-// cutAhead reads what appendAhead has written, and returns the sequence and the rest of the mark.
-func cutAhead(mark []byte, at events.Position) (upTo uint64, rest []byte, ok bool) {
-	ahead, n := binary.Uvarint(mark)
+// cutAhead reads what appendAhead has written, and returns the sequence and the rest of the page cursor.
+func cutAhead(cursor []byte, at events.Position) (upTo uint64, rest []byte, ok bool) {
+	ahead, n := binary.Uvarint(cursor)
 	if n <= 0 || ahead > 1<<62 || at.Seq > 1<<62 {
 		return 0, nil, false
 	}
-	return at.Seq + ahead, mark[n:], true
+	return at.Seq + ahead, cursor[n:], true
 }

@@ -13,7 +13,7 @@ import (
 // ListLikes returns a page of what a user likes.
 func (s *Service) ListLikes(ctx context.Context, req *skeinv1.ListLikesRequest, x *call.Info) (*skeinv1.ListLikesResponse, error) {
 	id := pagetoken.NewListID(likesList, req.GetUserId())
-	mark, since, err := s.Resume(req.GetPageToken(), "page_token", id)
+	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", id)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (s *Service) ListLikes(ctx context.Context, req *skeinv1.ListLikesRequest, 
 	if err := x.MakeLong(ctx, size); err != nil {
 		return nil, err
 	}
-	items, next, err := r.Liked(ctx, req.GetUserId(), counters.Mark(mark), size)
+	items, next, err := r.Liked(ctx, req.GetUserId(), counters.PageCursor(cursor), size)
 	if err != nil {
 		return nil, since.TokenError(err)
 	}

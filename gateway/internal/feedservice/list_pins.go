@@ -30,7 +30,7 @@ func (s *Service) ListPins(
 		owner, board = b.GetOwnerId(), &b.BoardId
 		id = pagetoken.NewListID(pinsList, owner, *board)
 	}
-	mark, since, err := s.Resume(req.GetPageToken(), "page_token", id)
+	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", id)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (s *Service) ListPins(
 	if err := x.MakeLong(ctx, call.PageSize(req.GetPageSize())); err != nil {
 		return nil, err
 	}
-	pins, next, err := r.Pins(ctx, owner, board, inbox.Mark(mark), call.PageSize(req.GetPageSize()))
+	pins, next, err := r.Pins(ctx, owner, board, inbox.PageCursor(cursor), call.PageSize(req.GetPageSize()))
 	if err != nil {
 		return nil, since.TokenError(err)
 	}

@@ -104,14 +104,14 @@ func (s *Service) ReadFeed(
 	}
 	s.metrics.Feeds.Count(page)
 	if req.GetMarkActive() {
-		s.markActive(r, f.Reader)
+		s.recordActive(r, f.Reader)
 	}
 	res := &skeinv1.ReadFeedResponse{
 		Entries: feedEntries(page.Pins), Completeness: hidden.completeness(r), Position: position, ReadTime: readTime(page),
 	}
 	if page.Next != nil {
-		mark := hidden.appendAhead(nil, next)
-		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: next, Cursor: appendMarks(mark, start.above, page.Next)})
+		cursor := hidden.appendAhead(nil, next)
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: next, Cursor: appendCursors(cursor, start.above, page.Next)})
 	}
 	if f.Order == inbox.Newest {
 		res.NewestToken = s.Keys.Sign(pagetoken.Token{List: newest, Position: r.At, Cursor: page.Newest})
@@ -159,7 +159,7 @@ func (s *Service) feedPage(
 // feedStart is where a page of a feed begins.
 type feedStart struct {
 	// above is the lower end of the session, after the place where it continues; nil means none.
-	above, after inbox.Mark
+	above, after inbox.PageCursor
 	// since is the position of the page that the token is from.
 	since views.Demand
 	// seen is the sequence up to which what was seen is hidden at least; 0 means that of the page.
@@ -170,20 +170,20 @@ type feedStart struct {
 // feed once began.
 func (s *Service) startOf(req *skeinv1.ReadFeedRequest, id, newest pagetoken.ListID) (start feedStart, err error) {
 	if token := req.GetNewerThan(); token != "" {
-		mark, since, err := s.Resume(token, "newer_than", newest)
-		return feedStart{above: inbox.Mark(mark), since: since}, err
+		cursor, since, err := s.Resume(token, "newer_than", newest)
+		return feedStart{above: inbox.PageCursor(cursor), since: since}, err
 	}
-	mark, since, err := s.Resume(req.GetPageToken(), "page_token", id)
+	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", id)
 	start.since = since
-	if err != nil || mark == nil {
+	if err != nil || cursor == nil {
 		return start, err
 	}
 	ok := true
 	if req.GetHideSeen() {
-		start.seen, mark, ok = cutAhead(mark, since.Position)
+		start.seen, cursor, ok = cutAhead(cursor, since.Position)
 	}
 	if ok {
-		start.above, start.after, ok = splitMarks(mark)
+		start.above, start.after, ok = splitCursors(cursor)
 	}
 	if !ok {
 		return start, since.BadToken(pagetoken.ErrDamaged)
@@ -191,23 +191,23 @@ func (s *Service) startOf(req *skeinv1.ReadFeedRequest, id, newest pagetoken.Lis
 	return start, nil
 }
 
-// appendMarks appends what the page token of a feed holds: length of the lower end (0: none), lower end, place. The next
+// appendCursors appends what the page token of a feed holds: length of the lower end (0: none), lower end, place. The next
 // page of a session that newer_than began ends where the first one does. With hide_seen it comes after [hiding.appendAhead].
-func appendMarks(b []byte, above, after inbox.Mark) []byte {
+func appendCursors(b []byte, above, after inbox.PageCursor) []byte {
 	b = binary.AppendUvarint(b, uint64(len(above)))
 	b = append(b, above...)
 	return append(b, after...)
 }
 
-func splitMarks(b []byte) (above, after inbox.Mark, ok bool) {
+func splitCursors(b []byte) (above, after inbox.PageCursor, ok bool) {
 	length, n := binary.Uvarint(b)
 	if n <= 0 || length > uint64(len(b)-n) {
 		return nil, nil, false
 	}
 	if b = b[n:]; length > 0 {
-		above = inbox.Mark(b[:length])
+		above = inbox.PageCursor(b[:length])
 	}
-	return above, inbox.Mark(b[length:]), true
+	return above, inbox.PageCursor(b[length:]), true
 }
 
 func feedEntries(pins []inbox.Pin) []*skeinv1.FeedEntry {

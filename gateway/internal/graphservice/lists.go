@@ -33,7 +33,7 @@ func ListIDOf(l graph.List) pagetoken.ListID {
 // page reads one page of a list, from a state that contains that of the page before.
 func (s *Service) page(ctx context.Context, l graph.List, req pageRequest, x *call.Info) (p page, err error) {
 	id := ListIDOf(l)
-	mark, since, err := s.Resume(req.GetPageToken(), "page_token", id)
+	cursor, since, err := s.Resume(req.GetPageToken(), "page_token", id)
 	if err != nil {
 		return p, err
 	}
@@ -49,8 +49,8 @@ func (s *Service) page(ctx context.Context, l graph.List, req pageRequest, x *ca
 	if err := x.MakeLong(ctx, call.PageSize(req.GetPageSize())); err != nil {
 		return p, err
 	}
-	var next graph.Mark
-	if p.entries, next, err = r.List(ctx, l, mark, call.PageSize(req.GetPageSize())); err != nil {
+	var next graph.PageCursor
+	if p.entries, next, err = r.List(ctx, l, cursor, call.PageSize(req.GetPageSize())); err != nil {
 		return p, err
 	}
 	total, err := r.Total(l)

@@ -24,11 +24,11 @@ func ValidateScanFollowers(c *request.Checker, req *skeinv1.ScanFollowersRequest
 // scanChunk is how many entries one part of a scan has.
 const scanChunk = 1000
 
-// endMark is the mark after the last entry. Nothing comes after it: it sorts after the earliest time with any id, and
+// endCursor is the cursor after the last entry. Nothing comes after it: it sorts after the earliest time with any id, and
 // is nobody's place.
-func endMark() graph.Mark { return bytes.Repeat([]byte{0xff}, 9) }
+func endCursor() graph.PageCursor { return bytes.Repeat([]byte{0xff}, 9) }
 
-func isEnd(m graph.Mark) bool { return bytes.Equal(m, endMark()) }
+func isEnd(m graph.PageCursor) bool { return bytes.Equal(m, endCursor()) }
 
 // ScanFollowers sends the list in chunks. Each is read from a view of its own that is closed before the chunk is sent:
 // a client that takes its time holds one chunk in memory, and nothing in the store.
@@ -43,14 +43,14 @@ func (s *Service) ScanFollowers(
 	if err != nil {
 		return err
 	}
-	mark, since, err := s.Resume(req.GetResumeToken(), "resume_token", ListIDOf(l))
+	cursor, since, err := s.Resume(req.GetResumeToken(), "resume_token", ListIDOf(l))
 	if err != nil {
 		return err
 	}
 	for first := true; ; first = false {
 		var res *skeinv1.ScanFollowersResponse
 		var x call.Info
-		if res, mark, err = s.scanChunk(ctx, &x, l, mark, least, since); err != nil {
+		if res, cursor, err = s.scanChunk(ctx, &x, l, cursor, least, since); err != nil {
 			return err
 		}
 		if first {
@@ -59,7 +59,7 @@ func (s *Service) ScanFollowers(
 		if err := out.Send(res); err != nil {
 			return err
 		}
-		if isEnd(mark) {
+		if isEnd(cursor) {
 			return nil
 		}
 		if err := context.Cause(ctx); err != nil {
@@ -68,23 +68,23 @@ func (s *Service) ScanFollowers(
 	}
 }
 
-// scanChunk reads the next chunk and the mark after it.
+// scanChunk reads the next chunk and the page cursor after it.
 func (s *Service) scanChunk(
-	ctx context.Context, x *call.Info, l graph.List, after graph.Mark, demands ...views.Demand,
-) (*skeinv1.ScanFollowersResponse, graph.Mark, error) {
+	ctx context.Context, x *call.Info, l graph.List, after graph.PageCursor, demands ...views.Demand,
+) (*skeinv1.ScanFollowersResponse, graph.PageCursor, error) {
 	r, err := s.Open(ctx, x, demands...)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer r.Close()
 	var entries []graph.Entry
-	next := endMark()
+	next := endCursor()
 	if !isEnd(after) {
 		if entries, next, err = r.List(ctx, l, after, scanChunk); err != nil {
 			return nil, nil, err
 		}
 		if next == nil {
-			next = endMark()
+			next = endCursor()
 		}
 	}
 	return &skeinv1.ScanFollowersResponse{

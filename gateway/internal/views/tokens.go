@@ -14,7 +14,7 @@ import (
 
 // Resume reads a token of the list: where to continue, and the position that the answer must contain. The empty token is
 // the start of the list.
-func (s *Views) Resume(token, field string, id pagetoken.ListID) (mark []byte, d Demand, err error) {
+func (s *Views) Resume(token, field string, id pagetoken.ListID) (cursor []byte, d Demand, err error) {
 	d = Demand{Field: field, Reason: skeinv1.Reason_REASON_INVALID_PAGE_TOKEN}
 	if token == "" {
 		return nil, d, nil
@@ -43,7 +43,7 @@ func (d Demand) TokenError(err error) error {
 		return d.over("a feed", inbox.SessionLife, err)
 	case errors.Is(err, counters.ErrExpired):
 		return d.over("a list", counters.SessionLife, err)
-	case errors.Is(err, inbox.ErrMark), errors.Is(err, counters.ErrMark):
+	case errors.Is(err, inbox.ErrPageCursor), errors.Is(err, counters.ErrPageCursor):
 		return d.BadToken(pagetoken.ErrOtherList)
 	}
 	return err

@@ -13,7 +13,7 @@ import (
 func TestErrorsOfTheInbox(t *testing.T) {
 	d := Demand{Field: "page_token", Reason: skeinv1.Reason_REASON_INVALID_PAGE_TOKEN}
 	for err, reason := range map[error]skeinv1.Reason{
-		inbox.ErrMark: skeinv1.Reason_REASON_INVALID_PAGE_TOKEN, inbox.ErrExpired: skeinv1.Reason_REASON_EXPIRED_PAGE_TOKEN,
+		inbox.ErrPageCursor: skeinv1.Reason_REASON_INVALID_PAGE_TOKEN, inbox.ErrExpired: skeinv1.Reason_REASON_EXPIRED_PAGE_TOKEN,
 		errors.New("a row that cannot be"): skeinv1.Reason_REASON_UNSPECIFIED,
 	} {
 		if got := apierror.Of(d.TokenError(err)).Reason; got != reason {

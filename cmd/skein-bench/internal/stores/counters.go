@@ -98,8 +98,8 @@ func (c *countersStore) ask(question func(q *counters.Queries) error) error {
 }
 
 // hot reads a page of everybody's list.
-func (c *countersStore) hot(ctx context.Context, after counters.Mark, n int) (
-	items []counters.TrendingItem, next counters.Mark, rows int, err error,
+func (c *countersStore) hot(ctx context.Context, after counters.PageCursor, n int) (
+	items []counters.TrendingItem, next counters.PageCursor, rows int, err error,
 ) {
 	err = c.ask(func(q *counters.Queries) error {
 		items, next, err = q.Hot(ctx, counters.Scope{}, after, n)
@@ -109,23 +109,23 @@ func (c *countersStore) hot(ctx context.Context, after counters.Mark, n int) (
 	return items, next, rows, err
 }
 
-// checkHot walks over everybody's list and returns the mark behind some pages. It fails unless every item stands in the
+// checkHot walks over everybody's list and returns the cursor behind some pages. It fails unless every item stands in the
 // list once, hotter ones first.
-func (c *countersStore) checkHot(ctx context.Context, items, pages int) (behind counters.Mark, err error) {
+func (c *countersStore) checkHot(ctx context.Context, items, pages int) (behind counters.PageCursor, err error) {
 	var (
-		found = make(map[string]bool, items)
-		mark  counters.Mark
-		last  *counters.TrendingItem
+		found  = make(map[string]bool, items)
+		cursor counters.PageCursor
+		last   *counters.TrendingItem
 	)
-	for page := 0; page == 0 || mark != nil; page++ {
+	for page := 0; page == 0 || cursor != nil; page++ {
 		n := hotPage
 		if page == pages {
-			behind = mark
+			behind = cursor
 		}
 		if page >= pages {
 			n = 20 * hotPage
 		}
-		list, next, _, err := c.hot(ctx, mark, n)
+		list, next, _, err := c.hot(ctx, cursor, n)
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +136,7 @@ func (c *countersStore) checkHot(ctx context.Context, items, pages int) (behind 
 			}
 			found[it.Item], last = true, it
 		}
-		mark = next
+		cursor = next
 	}
 	if len(found) != items {
 		return nil, fmt.Errorf("the list by heat has %d items, not %d", len(found), items)
@@ -154,7 +154,7 @@ func countersHot(ctx context.Context, b *measure.Bench, c *countersStore, s *pro
 	read := b.Row("counters-hot-rows", "rows read for a page of 50 by heat", "rows", "")
 	for _, p := range []struct {
 		id, title string
-		after     counters.Mark
+		after     counters.PageCursor
 		from      int
 	}{
 		{"counters-hot", "page 1 of 50", nil, 0},

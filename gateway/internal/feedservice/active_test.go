@@ -11,7 +11,7 @@ import (
 )
 
 // While the log is busy a bounded number of readers wait, and go into one call. The others are noted by a later read.
-func TestMarksAreBounded(t *testing.T) {
+func TestRecordedReadersAreBounded(t *testing.T) {
 	log, err := eventlog.Open(t.Context(), eventlog.Config{Dir: t.TempDir(), MaxBytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
@@ -25,24 +25,24 @@ func TestMarksAreBounded(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	m := NewMarker(t.Context(), publisher)
-	m.running = true // as if a call were under way
+	a := NewActivityRecorder(t.Context(), publisher)
+	a.running = true // as if a call were under way
 	now := time.Now()
-	for i := range 3 * maxWaitingMarks {
-		m.mark(fmt.Sprint("reader", i), now)
+	for i := range 3 * maxWaitingReaders {
+		a.record(fmt.Sprint("reader", i), now)
 	}
-	if len(m.waiting) != maxWaitingMarks || len(m.marked.recent) != maxWaitingMarks {
-		t.Errorf("%d wait, %d are remembered", len(m.waiting), len(m.marked.recent))
+	if len(a.waiting) != maxWaitingReaders || len(a.recent.recent) != maxWaitingReaders {
+		t.Errorf("%d wait, %d are remembered", len(a.waiting), len(a.recent.recent))
 	}
-	m.run()
+	a.run()
 	if n := last(t, log); n != 1 {
 		t.Errorf("%d envelopes, should be 1", n)
 	}
-	m.mark(fmt.Sprint("reader", maxWaitingMarks), now)
-	m.Close()
-	m.mark("late", now)
-	m.Close()
-	if n := last(t, log); n != 2 || m.running || len(m.waiting) != 0 {
+	a.record(fmt.Sprint("reader", maxWaitingReaders), now)
+	a.Close()
+	a.record("late", now)
+	a.Close()
+	if n := last(t, log); n != 2 || a.running || len(a.waiting) != 0 {
 		t.Errorf("%d envelopes", n)
 	}
 }
@@ -57,28 +57,28 @@ func last(t *testing.T, log *eventlog.Log) uint64 {
 	return head.Last
 }
 
-func TestMarked(t *testing.T) {
-	var m marked
+func TestRecentReaders(t *testing.T) {
+	var r recentReaders
 	now := time.Now()
 	for _, c := range []struct {
 		after time.Duration
 		due   bool
 	}{{0, true}, {time.Second, false}, {activePeriod - 1, false}, {activePeriod, true}, {activePeriod + 1, false}} {
-		if due := m.add("ann", now.Add(c.after)); due != c.due {
+		if due := r.add("ann", now.Add(c.after)); due != c.due {
 			t.Errorf("after %v: %v", c.after, due)
 		}
 	}
-	for i := range 3 * maxMarked {
-		if !m.add(fmt.Sprint(i), now) || m.add(fmt.Sprint(i), now) || i > maxMarked/4 && m.add(fmt.Sprint(i-maxMarked/4), now) {
+	for i := range 3 * maxRecentReaders {
+		if !r.add(fmt.Sprint(i), now) || r.add(fmt.Sprint(i), now) || i > maxRecentReaders/4 && r.add(fmt.Sprint(i-maxRecentReaders/4), now) {
 			t.Fatalf("reader %d", i)
 		}
-		if n := len(m.recent) + len(m.older); n > maxMarked {
+		if n := len(r.recent) + len(r.older); n > maxRecentReaders {
 			t.Fatalf("%d readers are remembered", n)
 		}
 	}
-	m.add("bob", now)
-	m.remove("bob")
-	if !m.add("bob", now) {
+	r.add("bob", now)
+	r.remove("bob")
+	if !r.add("bob", now) {
 		t.Error("forgotten, and yet remembered")
 	}
 }

@@ -8,40 +8,40 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// Marks begin with what they are of.
+// A page cursor begins with the list that it is of.
 const (
-	// markNewest: uvarint length and bytes of the place of the last entry, then, of a feed with one entry per item, the
+	// cursorNewest: uvarint length and bytes of the place of the last entry, then, of a feed with one entry per item, the
 	// place where the session began.
-	markNewest = 1
-	// markHot: the position of the session (uvarint), its log time (uvarint), 1 if the last entry has a score, the score
+	cursorNewest = 1
+	// cursorTrending: the position of the session (uvarint), its log time (uvarint), 1 if the last entry has a score, the score
 	// in 8 bytes, and the place.
-	markHot = 2
-	// markTop: a time in 8 bytes, newest first: whatever comes later has a place before it.
-	markTop = 3
-	// markPins: what follows the prefix of an outbox in the key of the last entry.
-	markPins = 4
+	cursorTrending = 2
+	// cursorTop: a time in 8 bytes, newest first: whatever comes later has a place before it.
+	cursorTop = 3
+	// cursorPins: what follows the prefix of an outbox in the key of the last entry.
+	cursorPins = 4
 )
 
-func newestMark(place, top []byte) Mark {
-	m := append(Mark{markNewest}, binary.AppendUvarint(nil, uint64(len(place)))...)
+func newestCursor(place, top []byte) PageCursor {
+	m := append(PageCursor{cursorNewest}, binary.AppendUvarint(nil, uint64(len(place)))...)
 	return append(append(m, place...), top...)
 }
 
-func parseNewest(m Mark) (place, top []byte, err error) {
-	if len(m) < 2 || m[0] != markNewest {
-		return nil, nil, ErrMark
+func parseNewest(m PageCursor) (place, top []byte, err error) {
+	if len(m) < 2 || m[0] != cursorNewest {
+		return nil, nil, ErrPageCursor
 	}
 	r := fields.Reader{Rest: m[1:]}
 	place = r.Bytes()
 	if r.Bad {
-		return nil, nil, ErrMark
+		return nil, nil, ErrPageCursor
 	}
 	if _, _, _, err := cutPlace(place); err != nil {
-		return nil, nil, ErrMark
+		return nil, nil, ErrPageCursor
 	}
 	if len(r.Rest) > 0 {
 		if _, _, _, err := cutPlace(r.Rest); err != nil {
-			return nil, nil, ErrMark
+			return nil, nil, ErrPageCursor
 		}
 	}
 	return place, r.Rest, nil
@@ -70,8 +70,8 @@ type session struct {
 	time events.Micros
 }
 
-func hotMark(s session, h *hotPlace) Mark {
-	m := binary.AppendUvarint(Mark{markHot}, s.seq)
+func trendingCursor(s session, h *hotPlace) PageCursor {
+	m := binary.AppendUvarint(PageCursor{cursorTrending}, s.seq)
 	m = binary.AppendUvarint(m, uint64(s.time))
 	flag := byte(0)
 	if h.scored {
@@ -81,40 +81,40 @@ func hotMark(s session, h *hotPlace) Mark {
 	return append(m, h.place...)
 }
 
-func parseHot(m Mark) (s session, h hotPlace, err error) {
-	if len(m) < 2 || m[0] != markHot {
-		return s, h, ErrMark
+func parseTrending(m PageCursor) (s session, h hotPlace, err error) {
+	if len(m) < 2 || m[0] != cursorTrending {
+		return s, h, ErrPageCursor
 	}
 	r := fields.Reader{Rest: m[1:]}
 	s.seq = r.Uvarint()
 	t := r.Uvarint()
 	if r.Bad || t > math.MaxInt64 || len(r.Rest) < 9 || r.Rest[0] > 1 {
-		return s, h, ErrMark
+		return s, h, ErrPageCursor
 	}
 	s.time = events.Micros(t)
 	h.scored, h.score = r.Rest[0] == 1, int64(binary.BigEndian.Uint64(r.Rest[1:]))
 	h.place = r.Rest[9:]
 	if _, _, _, err := cutPlace(h.place); err != nil {
-		return s, h, ErrMark
+		return s, h, ErrPageCursor
 	}
 	return s, h, nil
 }
 
-func topMark(at events.Micros) Mark { return appendNewestFirst(Mark{markTop}, at) }
+func topCursor(at events.Micros) PageCursor { return appendNewestFirst(PageCursor{cursorTop}, at) }
 
-func parseTop(m Mark) ([]byte, error) {
-	if len(m) != 9 || m[0] != markTop {
-		return nil, ErrMark
+func parseTop(m PageCursor) ([]byte, error) {
+	if len(m) != 9 || m[0] != cursorTop {
+		return nil, ErrPageCursor
 	}
 	return m[1:], nil
 }
 
-func parsePins(m Mark) ([]byte, error) {
-	if len(m) < 2 || m[0] != markPins {
-		return nil, ErrMark
+func parsePins(m PageCursor) ([]byte, error) {
+	if len(m) < 2 || m[0] != cursorPins {
+		return nil, ErrPageCursor
 	}
 	if _, _, err := cutOutbox(m[1:]); err != nil {
-		return nil, ErrMark
+		return nil, ErrPageCursor
 	}
 	return m[1:], nil
 }

@@ -33,8 +33,8 @@ func TestPlaces(t *testing.T) {
 	})
 }
 
-// TestMarksOfElsewhere: marks that no page of the list can have given are refused.
-func TestMarksOfElsewhere(t *testing.T) {
+// TestForeignPageCursors: page cursors that no page of the list can have given are refused.
+func TestForeignPageCursors(t *testing.T) {
 	l := newItemLog(t, usual())
 	defer l.close()
 	l.add(scores("a", 2), scores("b", 1))
@@ -46,26 +46,26 @@ func TestMarksOfElsewhere(t *testing.T) {
 	}
 	place := appendPlace(nil, "a", 2)
 	now := session{v.Cursor().Seq, v.Cursor().LastTime}
-	for name, m := range map[string]Mark{
-		"empty": {}, "cut": good[:len(good)-1], "longer": append(bytes.Clone(good), 0), "of another kind": append(Mark{2}, good[1:]...),
-		"later": session{now.seq + 1, now.time}.mark(place), "in the future": session{now.seq, now.time + 1}.mark(place),
-		"long varint": append([]byte{markTop, 0x81, 0, 1}, place...),
+	for name, m := range map[string]PageCursor{
+		"empty": {}, "cut": good[:len(good)-1], "longer": append(bytes.Clone(good), 0), "of another kind": append(PageCursor{2}, good[1:]...),
+		"later": session{now.seq + 1, now.time}.cursor(place), "in the future": session{now.seq, now.time + 1}.cursor(place),
+		"long varint": append([]byte{cursorTrending, 0x81, 0, 1}, place...),
 	} {
-		if _, _, err := Query(v).Hot(context.Background(), Scope{}, m, 1); !errors.Is(err, ErrMark) {
+		if _, _, err := Query(v).Hot(context.Background(), Scope{}, m, 1); !errors.Is(err, ErrPageCursor) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// FuzzMarks: random bytes are no mark, or one that comes back the same.
-func FuzzMarks(f *testing.F) {
-	f.Add([]byte(session{3, 4}.mark(appendPlace(nil, "a", -5))))
-	f.Add([]byte(session{math.MaxUint64, math.MaxInt64}.mark(appendPlace(nil, "7", math.MinInt64))))
-	f.Add([]byte{markTop, 0x80, 0, 0})
+// FuzzPageCursors: random bytes are no page cursor, or one that comes back the same.
+func FuzzPageCursors(f *testing.F) {
+	f.Add([]byte(session{3, 4}.cursor(appendPlace(nil, "a", -5))))
+	f.Add([]byte(session{math.MaxUint64, math.MaxInt64}.cursor(appendPlace(nil, "7", math.MinInt64))))
+	f.Add([]byte{cursorTrending, 0x80, 0, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, place, err := parseMark(data)
-		if err == nil && !bytes.Equal(s.mark(place), data) {
-			t.Errorf("%x came back as %x", data, s.mark(place))
+		s, place, err := parseTrending(data)
+		if err == nil && !bytes.Equal(s.cursor(place), data) {
+			t.Errorf("%x came back as %x", data, s.cursor(place))
 		}
 	})
 }
