@@ -35,7 +35,7 @@
 // the rejects (EVENT_ID_REUSED). The decoder keeps two 64-bit hashes of each in memory, of the key and of that with what
 // was said, and stores nothing:
 // the cursor names an envelope (WarmSeq) from which a new decoder reads again before it continues. Each cursor of the stream is a
-// function of the log alone, and at the place where it was taken the new decoder must arrive at the same one, or
+// function of the log alone, and at the position where it was taken the new decoder must arrive at the same one, or
 // the log was rewritten ([ErrRewritten]). Held by [Decoder].
 //
 // I11, bad input stops nobody: what [Validate] refuses at the gateway, the decoder refuses on reading, with the same

@@ -19,14 +19,14 @@ type Event struct {
 	Kind Kind
 	// Backfill tells history from live facts: all backfills come before all live facts in the order of facts.
 	Backfill bool
-	// Slot is the place of the event in its envelope, from 0, malformed and dropped events counted.
+	// Slot is the position of the event in its envelope, from 0, malformed and dropped events counted.
 	Slot uint16
 	// Seq is the sequence of the envelope in the log.
 	Seq uint64
 	// Time is the log time of a live event, unique and rising along the log (I5); of a backfill its occurred_at,
 	// not after its log time.
 	Time Micros
-	// Source and Offset name a backfill's place in its import; empty and 0 for a live event.
+	// Source and Offset name a backfill's position in its import; empty and 0 for a live event.
 	// BackfillClosed carries the source that ends in Source.
 	Source string
 	Offset uint64
@@ -120,7 +120,7 @@ func (e *Envelope) Skipped(from, n int) (repeats []int, rejections []Rejection, 
 // Reject is a malformed event, or an envelope that did not decode (I11).
 type Reject struct {
 	Seq uint64
-	// Slot is the place in the envelope; -1 means the whole envelope.
+	// Slot is the position in the envelope; -1 means the whole envelope.
 	Slot int
 	// Rejection says why.
 	Rejection Rejection

@@ -4,6 +4,6 @@ package events
 // rules of docs/upgrading.md.
 func Formats() map[string]int {
 	return map[string]int{
-		"envelope": EnvelopeVersion, "position": positionVersion, "place": placeVersion, "cursor": cursorVersion,
+		"envelope": EnvelopeVersion, "position": positionVersion, "event position": eventPositionVersion, "cursor": cursorVersion,
 	}
 }

@@ -9,7 +9,7 @@ import (
 // LogID names a log for ever: random, made when the stream is created.
 type LogID [16]byte
 
-// Position is a place in the log: everything up to and including Seq, in the epoch of the log. Its string form
+// Position is a point in the log: everything up to and including Seq, in the epoch of the log. Its string form
 // is opaque in the API.
 type Position struct {
 	// Log is the first 4 bytes of the log's id, so that a position of another log is told from one of this.
@@ -36,10 +36,10 @@ func (p Position) encode(version byte) []byte {
 	return binary.AppendUvarint(b, p.Seq)
 }
 
-// ParsePosition reads what [Position.String] wrote, and [Place.String]: what is within an envelope is in no state without
+// ParsePosition reads what [Position.String] wrote, and [EventPosition.String]: what is within an envelope is in no state without
 // the rest of it.
 func ParsePosition(s string) (Position, error) {
-	p, err := ParsePlace(s)
+	p, err := ParseEventPosition(s)
 	return p.Position, err
 }
 
@@ -69,7 +69,7 @@ func (c Cursor) Position() Position {
 // Archival reports whether a cursor was taken in the archive: it has no checksum, and nothing to warm up from.
 func (c Cursor) Archival() bool { return c.Seq > 0 && c.Checksum == 0 && c.WarmSeq == 0 }
 
-// Agrees reports whether two cursors may be of one place, for all that both of them know.
+// Agrees reports whether two cursors may be of one position, for all that both of them know.
 func (c Cursor) Agrees(other Cursor) bool {
 	if c.Archival() || other.Archival() {
 		return c.Log == other.Log && c.Epoch == other.Epoch && c.Seq == other.Seq && c.LastTime == other.LastTime

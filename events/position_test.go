@@ -45,21 +45,21 @@ func TestPositionGolden(t *testing.T) {
 	}
 }
 
-// A place within an envelope is longer by its slots, and as a position that of the envelope.
+// An event position within an envelope is longer by its slots, and parsed as a position it is that of the envelope.
 func TestPlaceGolden(t *testing.T) {
-	for _, p := range []Place{{goldenPosition, 0}, {goldenPosition, 1}, {goldenPosition, 1000}} {
-		if got, err := ParsePlace(p.String()); err != nil || got != p {
+	for _, p := range []EventPosition{{goldenPosition, 0}, {goldenPosition, 1}, {goldenPosition, 1000}} {
+		if got, err := ParseEventPosition(p.String()); err != nil || got != p {
 			t.Errorf("%+v reads back as %+v, %v", p, got, err)
 		}
 		if got, err := ParsePosition(p.String()); err != nil || got != goldenPosition {
 			t.Errorf("as a position: %+v, %v", got, err)
 		}
 	}
-	if got, want := (Place{goldenPosition, 300}).String(), golden(t, "place.txt"); got != want {
+	if got, want := (EventPosition{goldenPosition, 300}).String(), golden(t, "event-position.txt"); got != want {
 		t.Errorf("String() = %q, want %q", got, want)
 	}
-	for _, p := range []Place{{goldenPosition, 1001}, {Position{Epoch: 1}, 1}} {
-		if got, err := ParsePlace(p.String()); !errors.Is(err, ErrPosition) {
+	for _, p := range []EventPosition{{goldenPosition, 1001}, {Position{Epoch: 1}, 1}} {
+		if got, err := ParseEventPosition(p.String()); !errors.Is(err, ErrPosition) {
 			t.Errorf("%+v reads back as %+v, %v", p, got, err)
 		}
 	}
@@ -113,13 +113,13 @@ func FuzzParsePosition(f *testing.F) {
 		f.Add(p.String())
 	}
 	f.Add("AQAAAACAAAA\n")
-	f.Add(Place{Position: goldenPosition, Slots: 1000}.String())
+	f.Add(EventPosition{Position: goldenPosition, Slots: 1000}.String())
 	f.Add("")
 	f.Fuzz(func(t *testing.T, s string) {
 		p, err := ParsePosition(s)
-		place, perr := ParsePlace(s)
-		if !errors.Is(perr, err) || p != place.Position {
-			t.Fatalf("%q is the position %+v, %v, and the place %+v, %v", s, p, err, place, perr)
+		at, perr := ParseEventPosition(s)
+		if !errors.Is(perr, err) || p != at.Position {
+			t.Fatalf("%q is the position %+v, %v, and the event position %+v, %v", s, p, err, at, perr)
 		}
 		if err != nil {
 			if !errors.Is(err, ErrPosition) || p != (Position{}) {
@@ -127,8 +127,8 @@ func FuzzParsePosition(f *testing.F) {
 			}
 			return
 		}
-		if place.String() != s {
-			t.Fatalf("%q reads as %+v, which is %q", s, place, place.String())
+		if at.String() != s {
+			t.Fatalf("%q reads as %+v, which is %q", s, at, at.String())
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 
 // Rejection says why one event was refused: to the client by the gateway, and in a [Reject] by the reader.
 type Rejection struct {
-	// Index is the place of the event in the call or envelope, from 0. [Validate] leaves it 0.
+	// Index is the index of the event in the call or envelope, from 0. [Validate] leaves it 0.
 	Index int
 	// Reason is for programs.
 	Reason skeinv1.Reason

@@ -53,7 +53,7 @@
 // resource_exhausted or unavailable when nothing was taken, and deadline_exceeded when the events are, or may be, in
 // the log.
 //
-// I9, a session does not shift: a page token holds a place (a time and ids, not an offset) and the position of the
+// I9, a session does not shift: a page token holds a sort key (a time and ids, not an offset) and the position of the
 // page before, which the next page must contain, so no page comes from an older state than the one before it. It is
 // signed, and bound to its list. Tokens do not expire (packages pagetoken and views), but for those of feeds and lists by heat, which
 // say so. What a feed hides because it was seen is of the page's position or later, and no later page

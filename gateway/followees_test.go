@@ -12,7 +12,7 @@ import (
 
 func TestFolloweeLimit(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.Followees = 3 })
-	// try publishes in part and returns the places of the refused events.
+	// try publishes in part and returns the indexes of the refused events.
 	try := func(evs ...*skeinv1.Event) (refused []int32) {
 		t.Helper()
 		res := ask(w, w.events.Publish, &skeinv1.PublishRequest{

@@ -111,7 +111,7 @@ type Server struct {
 	metrics     *metrics.Metrics
 	shed        admission.Shedder
 	budgets     admission.Budgets
-	places      call.Places
+	longAnswers call.Semaphore
 	quotas      *admission.Quotas // nil: no caller is limited
 	rules       request.Rules
 	errorWriter *connect.ErrorWriter
@@ -189,7 +189,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.shed.Limit = s.limits.ShedAfter
 	s.budgets = admission.NewBudgets(s.limits.budgets())
-	s.places = call.NewPlaces()
+	s.longAnswers = call.NewSemaphore()
 	s.quotas = admission.NewQuotas(s.limits.quotas())
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.activity = feedservice.NewActivityRecorder(s.life, o.Publisher)

@@ -68,7 +68,7 @@ func unaryByHand[Req, Res any, P request.Message[Req]](
 	u.budget = s.budgets.OfCalls(u.right.open, u.right.roles.Any(access.Admin))
 	u.Handler = connect.NewUnaryHandler(procedure,
 		func(ctx context.Context, req *connect.Request[request.Received[Req, P]]) (*connect.Response[Res], error) {
-			x := call.Info{Lag: -1, Places: s.places}
+			x := call.Info{Lag: -1, LongAnswers: s.longAnswers}
 			defer x.Made()
 			msg, err := u.answer(ctx, identityOf(ctx), req.Msg, &x)
 			if err != nil {

@@ -37,7 +37,7 @@ func (b *buffer) text() string {
 	return b.String()
 }
 
-// A panic ends its call, is logged with its place, and ends nothing else.
+// A panic ends its call, is logged with its stack, and ends nothing else.
 func TestPanic(t *testing.T) {
 	var logged buffer
 	w := newWorld(t, func(o *worldOptions) { o.Logger = slog.New(slog.NewTextHandler(&logged, nil)) })

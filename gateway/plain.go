@@ -35,7 +35,7 @@ const (
 	noTimeout time.Duration = -1
 	// maxPlainBody bounds what is set aside for a body before any of it has come.
 	maxPlainBody = 64 << 10
-	// maxKeptBuffer bounds the buffers that are kept for later calls. A page of a thousand entries has its place.
+	// maxKeptBuffer bounds the buffers that are kept for later calls. A page of a thousand entries fits.
 	maxKeptBuffer = 256 << 10
 )
 
@@ -102,7 +102,7 @@ func (u *unaryMethod[Req, Res, P]) answerPlain(
 	in := &struct {
 		req request.Received[Req, P]
 		x   call.Info
-	}{x: call.Info{Lag: -1, Places: u.s.places}}
+	}{x: call.Info{Lag: -1, LongAnswers: u.s.longAnswers}}
 	defer in.x.Made()
 	if err := request.UnmarshalProto(body, in.req.Message()); err != nil {
 		in.req.Undecoded(err)

@@ -73,7 +73,7 @@ func flood[Res any](
 	return letIn, nil
 }
 
-// TestFloodOfStreams: each kind of stream has a budget of its own, and takes no place of a call. That of health needs no token.
+// TestFloodOfStreams: each kind of stream has a budget of its own, and takes nothing of the budget of calls. That of health needs no token.
 func TestFloodOfStreams(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 4 })
 	w.multiplexed()
@@ -96,7 +96,7 @@ func TestFloodOfStreams(t *testing.T) {
 	}, w.server.limits.Watches)
 	refusedAt("events", letIn, w.server.limits.Watches, err)
 	if n := w.server.budgets.Calls.Used(); n != 0 {
-		t.Errorf("%d places of calls are taken", n)
+		t.Errorf("%d calls of the budget are taken", n)
 	}
 	w.callsOfEachKind()
 	if got := w.server.budgets.Streams["/"+healthv1connect.HealthName+"/Watch"].Limit(); got != healthStreams {
@@ -104,7 +104,7 @@ func TestFloodOfStreams(t *testing.T) {
 	}
 }
 
-// TestEveryStreamHasABudget: no method that answers with a stream takes places of calls.
+// TestEveryStreamHasABudget: no method that answers with a stream takes from the budget of calls.
 func TestEveryStreamHasABudget(t *testing.T) {
 	w := newWorld(t)
 	for procedure := range w.server.streams {
@@ -115,7 +115,7 @@ func TestEveryStreamHasABudget(t *testing.T) {
 	}
 }
 
-// TestCallsOfOperators: when all places of calls are taken, who looks what is wrong is answered.
+// TestCallsOfOperators: when the budget of calls is used up, operators are still answered.
 func TestCallsOfOperators(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.InFlight = 1 })
 	if f := w.server.budgets.Calls.Take("", 1); f != nil {

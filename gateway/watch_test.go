@@ -200,7 +200,7 @@ func TestWatchUsers(t *testing.T) {
 	}
 }
 
-// Without a place one gets what is published from now on. While nothing is, checkpoints say how far the log was read.
+// Without a position the caller gets what is published from now on. While nothing is, checkpoints say how far the log was read.
 func TestWatchFromNowOn(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.watchPeriod = time.Millisecond })
 	before := w.publish(follow("ann", "bob"))
@@ -230,8 +230,8 @@ func TestWatchThatIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	place := func(f func(*events.Place)) string {
-		p := events.Place{Position: at}
+	position := func(f func(*events.EventPosition)) string {
+		p := events.EventPosition{Position: at}
 		f(&p)
 		return p.String()
 	}
@@ -240,10 +240,10 @@ func TestWatchThatIsRefused(t *testing.T) {
 	}{
 		{after: "x", field: "after", reason: "INVALID_POSITION"},
 		{after: "earliest", field: "after", reason: "INVALID_FIELD"},
-		{after: place(func(p *events.Place) { p.Log[0]++ }), field: "after", reason: "INVALID_POSITION"},
-		{after: place(func(p *events.Place) { p.Epoch++ }), field: "after", reason: "INVALID_POSITION"},
-		{after: place(func(p *events.Place) { p.Seq++ }), field: "after", reason: "INVALID_POSITION"},
-		{after: place(func(p *events.Place) { p.Seq, p.Slots = p.Seq+1, 3 }), field: "after", reason: "INVALID_POSITION"},
+		{after: position(func(p *events.EventPosition) { p.Log[0]++ }), field: "after", reason: "INVALID_POSITION"},
+		{after: position(func(p *events.EventPosition) { p.Epoch++ }), field: "after", reason: "INVALID_POSITION"},
+		{after: position(func(p *events.EventPosition) { p.Seq++ }), field: "after", reason: "INVALID_POSITION"},
+		{after: position(func(p *events.EventPosition) { p.Seq, p.Slots = p.Seq+1, 3 }), field: "after", reason: "INVALID_POSITION"},
 		{kind: "follow", field: "kinds[0]", reason: "INVALID_FIELD"},
 		{kind: "", field: "kinds[0]", reason: "INVALID_FIELD"},
 	} {
@@ -259,7 +259,7 @@ func TestWatchThatIsRefused(t *testing.T) {
 	wantError(t, more.Err(), connect.CodeResourceExhausted, "OVERLOADED", "")
 }
 
-// The error of a place that is gone names the earliest that is not.
+// The error of a position that is gone names the earliest that is not.
 func TestWatchOfWhatIsTrimmed(t *testing.T) {
 	w := newWorld(t)
 	err := apierror.Of(w.server.events.WatchFailure(t.Context(), fmt.Errorf("wrapped: %w", events.ErrTrimmed))).ConnectError()

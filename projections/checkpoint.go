@@ -18,7 +18,7 @@ const (
 	tagBackfill    Tag = 0x03 // kind (1 byte), source → highest offset accepted, 8 bytes
 	tagClosed      Tag = 0x04 // source; empty means all → nothing
 	tagRejectCount Tag = 0x05 // → how many events were rejected so far, 8 bytes
-	tagReject      Tag = 0x06 // place in the ring, 2 bytes → reject
+	tagReject      Tag = 0x06 // index in the ring, 2 bytes → reject
 )
 
 var (

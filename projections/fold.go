@@ -257,7 +257,7 @@ func (f *fold) publish() {
 	}
 }
 
-// commitProgress commits rows up to a place inside an envelope. Queries continue to see the position before it.
+// commitProgress commits rows up to a slot inside an envelope. Queries continue to see the position before it.
 func (f *fold) commitProgress(p progress) error {
 	f.progress = p
 	f.imports.write(&f.batch)

@@ -177,7 +177,7 @@ func TestFailingFold(t *testing.T) {
 			}
 			err := s.Fold(envs[2:])
 			if !errors.Is(err, projections.ErrStopped) || !strings.Contains(err.Error(), "envelope 4: slot 0") {
-				t.Fatalf("%v, want it to name the place", err)
+				t.Fatalf("%v, want it to name the event", err)
 			}
 			if st := s.Status(); st.State != projections.Failed || st.Error == nil || told == nil || st.Cursor.Seq != 2 {
 				t.Errorf("%+v, listener got %v", st, told)

@@ -12,7 +12,7 @@ import (
 )
 
 // TestResumeInsideEnvelope: a crash after a large event was committed in part, and some of that flushed. The events of
-// the envelope before the place in the checkpoint are not folded again: one that counts would count twice.
+// the envelope before the slot in the checkpoint are not folded again: one that counts would count twice.
 func TestResumeInsideEnvelope(t *testing.T) {
 	items := make([]string, 100)
 	for i := range items {

@@ -83,13 +83,13 @@ func describedBy(image []byte) ([]protoreflect.FileDescriptor, error) {
 		return nil, fmt.Errorf("the image has nothing of %s", documented)
 	}
 	slices.SortFunc(found, func(a, b protoreflect.FileDescriptor) int {
-		return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a.Path(), b.Path()))
+		return cmp.Or(cmp.Compare(fileOrder(a), fileOrder(b)), strings.Compare(a.Path(), b.Path()))
 	})
 	return found, nil
 }
 
-// place returns where in the order the services of a file stand; files without any come last.
-func place(f protoreflect.FileDescriptor) int {
+// fileOrder returns where in the order the services of a file stand; files without any come last.
+func fileOrder(f protoreflect.FileDescriptor) int {
 	at := len(order)
 	for s := range each(f.Services().Len(), f.Services().Get) {
 		if i := slices.Index(order, string(s.Name())); i >= 0 {

@@ -277,7 +277,7 @@ func (c *exportEventsCmd) Run(ctx context.Context, std *command.Streams) error {
 		if at.text == "" || at.flag == "--after" && strings.EqualFold(at.text, export.Earliest) {
 			continue
 		}
-		if _, err := events.ParsePlace(at.text); err != nil {
+		if _, err := events.ParseEventPosition(at.text); err != nil {
 			return command.Usagef("%s: %q is no position: hand back what a call has answered, exactly as it came", at.flag, at.text)
 		}
 	}

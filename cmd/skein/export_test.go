@@ -55,9 +55,9 @@ func TestExportOfASnapshot(t *testing.T) {
 	if code != exitFailed || !strings.Contains(said, "--take: ") {
 		t.Errorf("exit code %d, %s", code, said)
 	}
-	for place, want := range map[string]int{out: 1, scratch: 0} {
-		if left, err := os.ReadDir(place); err != nil || len(left) != want {
-			t.Errorf("%s holds %v, %v", place, left, err)
+	for dir, want := range map[string]int{out: 1, scratch: 0} {
+		if left, err := os.ReadDir(dir); err != nil || len(left) != want {
+			t.Errorf("%s holds %v, %v", dir, left, err)
 		}
 	}
 }

@@ -252,7 +252,7 @@ func (p *publishing) print() error {
 	return nil
 }
 
-// nameLines says which lines a refused call is about: its error names their places in the call.
+// nameLines says which lines a refused call is about: its error names their indexes in the call.
 func nameLines(err error, batch []parsedLine) error {
 	var refused *connect.Error
 	if !errors.As(err, &refused) {
@@ -266,8 +266,8 @@ func nameLines(err error, batch []parsedLine) error {
 			continue
 		}
 		for _, v := range bad.GetFieldViolations() {
-			place, field, _ := strings.Cut(strings.TrimPrefix(v.GetField(), "events["), "]")
-			i, perr := strconv.Atoi(place)
+			index, field, _ := strings.Cut(strings.TrimPrefix(v.GetField(), "events["), "]")
+			i, perr := strconv.Atoi(index)
 			if perr != nil || i < 0 || i >= len(batch) {
 				return err
 			}

@@ -127,9 +127,9 @@ func (a *Archive) Predecessors() []eventlog.Predecessor {
 
 // Info is what an archive holds.
 type Info struct {
-	// Place is the bucket, without secrets.
-	Place string
-	Epoch uint32
+	// Location is the bucket, without secrets.
+	Location string
+	Epoch    uint32
 	// End is the cursor after the last archived envelope.
 	End events.Cursor
 	// Envelopes is how many there are.
@@ -150,7 +150,7 @@ type ClassInfo struct {
 // Info says what the archive holds, from the manifest alone.
 func (a *Archive) Info() Info {
 	m := a.current()
-	info := Info{Place: a.bucket.String(), Epoch: m.epoch, End: m.end, Envelopes: m.envelopes}
+	info := Info{Location: a.bucket.String(), Epoch: m.epoch, End: m.end, Envelopes: m.envelopes}
 	for c := range info.Classes {
 		info.Classes[c].Class = Class(c)
 	}

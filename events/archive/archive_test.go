@@ -14,7 +14,7 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// I3, I4: what is read is what was archived, at every cut into segments, from every place, in portions of any size; and a
+// I3, I4: what is read is what was archived, at every cut into segments, from every position, in portions of any size; and a
 // fold that reads facts only gets what filtering leaves.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -100,7 +100,7 @@ func TestClassIsNotOpened(t *testing.T) {
 	}
 }
 
-// Blocks and segments of many events, read from every place near their borders.
+// Blocks and segments of many events, read from every position near their borders.
 func TestManyBlocks(t *testing.T) {
 	a := open(t, newBucket(t))
 	var envs []*events.Envelope

@@ -246,24 +246,24 @@ func (b *blockBuilder) append(dst []byte) []byte {
 	for _, column := range [][]uint64{c.seqs, c.times, c.spans, c.counts, c.bytes, c.repeats, c.rejects} {
 		dst = appendColumn(dst, column)
 	}
-	var places [3][]uint32
+	var indexes [3][]uint32
 	for i, d := range []*collector{b.users, b.items, b.names} {
-		dst, places[i] = d.append(dst)
+		dst, indexes[i] = d.append(dst)
 	}
 	for _, column := range [][]uint64{b.forms, b.skips, b.times, b.offsets, b.served, b.score} {
 		dst = appendColumn(dst, column)
 	}
 	for _, r := range []struct {
-		places  []uint32
+		indexes []uint32
 		columns [][]uint64
 	}{
-		{places[0], [][]uint64{b.user, b.peer, b.repinUser}},
-		{places[1], [][]uint64{b.pin, b.item, b.servedItem, b.repinPin}},
-		{places[2], [][]uint64{b.board, b.source}},
+		{indexes[0], [][]uint64{b.user, b.peer, b.repinUser}},
+		{indexes[1], [][]uint64{b.pin, b.item, b.servedItem, b.repinPin}},
+		{indexes[2], [][]uint64{b.board, b.source}},
 	} {
 		for _, column := range r.columns {
 			for i, n := range column {
-				column[i] = uint64(r.places[n])
+				column[i] = uint64(r.indexes[n])
 			}
 			dst = appendColumn(dst, column)
 		}

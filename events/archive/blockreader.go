@@ -211,7 +211,7 @@ func (b *block) cutEvents(n int, base events.Micros) []events.Event {
 	return evs
 }
 
-// cutHistory reads when an event occurred, and a backfill's place in its import.
+// cutHistory reads when an event occurred, and a backfill's offset in its import.
 func (b *block) cutHistory(ev *events.Event, form uint8) {
 	if form&formTimed != 0 {
 		b.timed += events.Micros(unzigzag(b.times[0]))

@@ -51,8 +51,8 @@ type record struct {
 	rejects  []events.Reject
 }
 
-// split parts an envelope into the records of the classes; without a place in a class, nil. Both records have its
-// sequence, last time and size, so that a reader of one class gives the same cursor. The rest is told once, in Facts.
+// split parts an envelope into the records of the classes. A class of which the envelope has no event has no record (nil). Both
+// records have its sequence, last time and size, so that a reader of one class gives the same cursor. The rest is told once, in Facts.
 func split(env *events.Envelope) (parts [numClasses]*record) {
 	var counts [numClasses]int
 	for i := range env.Events {

@@ -37,9 +37,9 @@ func (c *collector) number(id string) uint64 {
 	return uint64(n)
 }
 
-// append appends the dictionary and returns the place of each number in it: the empty id, then numbers by value as
+// append appends the dictionary and returns the index of each number in it: the empty id, then numbers by value as
 // differences, then UUIDs in 16 bytes, then the rest, bytewise.
-func (c *collector) append(dst []byte) (_ []byte, places []uint32) {
+func (c *collector) append(dst []byte) (_ []byte, indexes []uint32) {
 	type numeral struct {
 		value uint64
 		n     uint32
@@ -66,24 +66,24 @@ func (c *collector) append(dst []byte) (_ []byte, places []uint32) {
 	slices.SortFunc(uuids, byKey)
 	slices.SortFunc(rest, byKey)
 
-	places = make([]uint32, len(c.ids))
+	indexes = make([]uint32, len(c.ids))
 	at := uint32(1)
 	values, last := make([]uint64, len(numerals)), uint64(0)
 	for i, e := range numerals {
 		values[i], last = e.value-last, e.value
-		places[e.n] = at
+		indexes[e.n] = at
 		at++
 	}
 	var raw []byte
 	for _, e := range uuids {
 		raw = append(raw, e.key...)
-		places[e.n] = at
+		indexes[e.n] = at
 		at++
 	}
 	texts := make([]string, len(rest))
 	for i, e := range rest {
 		texts[i] = string(e.key)
-		places[e.n] = at
+		indexes[e.n] = at
 		at++
 	}
 	for _, n := range []int{len(values), len(uuids), len(rest)} {
@@ -91,10 +91,10 @@ func (c *collector) append(dst []byte) (_ []byte, places []uint32) {
 	}
 	dst = appendColumn(dst, values)
 	dst = appendChunk(dst, raw)
-	return appendTexts(dst, texts), places
+	return appendTexts(dst, texts), indexes
 }
 
-// cutDictionary reads what collector.append wrote: the ids by place. They share few allocations.
+// cutDictionary reads what collector.append wrote: the ids by index. They share few allocations.
 func cutDictionary(c *cutter) []string {
 	numerals, uuids, rest := c.count(maxColumn), c.count(maxColumn), c.count(maxColumn)
 	values := cutColumn[uint64](c, numerals, 0)
@@ -144,7 +144,7 @@ func appendUUIDs(ids []string, raw []byte) []string {
 	return appendParts(ids, string(arena), ends)
 }
 
-// appendParts appends the parts of a text that end at some places.
+// appendParts appends the parts of a text that end at some offsets.
 func appendParts(ids []string, text string, ends []uint32) []string {
 	if len(text) > math.MaxUint32 {
 		return ids

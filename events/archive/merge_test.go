@@ -37,7 +37,7 @@ func drawMerge(t *rapid.T, a *Archive) {
 	mergeRanges(t, a, i, j)
 }
 
-// I3, I4: after any merges every reader gets what it would have got before, from every place and of every class, and what was
+// I3, I4: after any merges every reader gets what it would have got before, from every position and of every class, and what was
 // merged is gone.
 func TestMergeReadsTheSame(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -196,10 +196,10 @@ func TestMergeCrash(t *testing.T) {
 		}
 		return s
 	}
-	place := newMemory()
-	model := open(t, place)
+	memory := newMemory()
+	model := open(t, memory)
 	seal(t, model, before...)
-	sealed := maps.Clone(place.objects)
+	sealed := maps.Clone(memory.objects)
 	was := content(t, model)
 	if err := merge(model); err != nil {
 		t.Fatal(err)

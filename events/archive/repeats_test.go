@@ -49,7 +49,7 @@ func TestDamagedRepeats(t *testing.T) {
 		t.Errorf("of the file that is left: %v", r.Repeats)
 	}
 	if err := a.ReplaceRepeats(t.Context(), before, want); !errors.Is(err, ErrChanged) {
-		t.Errorf("event ids of another place: %v", err)
+		t.Errorf("event ids of another position: %v", err)
 	}
 	if err := a.ReplaceRepeats(t.Context(), a.End(), want); err != nil {
 		t.Fatal(err)

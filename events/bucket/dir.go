@@ -94,7 +94,7 @@ func (d *dir) Put(ctx context.Context, name string, r io.Reader, size int64) err
 	}
 	err = fill(ctx, temp, newExact(r, size))
 	if err == nil {
-		err = d.place(temp.Name(), name)
+		err = d.publish(temp.Name(), name)
 	}
 	if err != nil {
 		os.Remove(temp.Name())
@@ -112,8 +112,8 @@ func fill(ctx context.Context, f *os.File, r io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// place makes a file the object of a name, durably. The rename goes through the root, unlike that of package atomicfile.
-func (d *dir) place(temp, name string) error {
+// publish makes a file the object of a name, durably. The rename goes through the root, unlike that of package atomicfile.
+func (d *dir) publish(temp, name string) error {
 	file := d.file(name)
 	err := d.within(func(root *os.Root) error {
 		folder := filepath.Dir(filepath.FromSlash(name))

@@ -37,10 +37,10 @@ type S3Config struct {
 
 // s3 is a bucket on a server that speaks S3.
 type s3 struct {
-	core   minio.Core
-	bucket string
-	prefix string // with its slash, or empty
-	place  string
+	core    minio.Core
+	bucket  string
+	prefix  string // with its slash, or empty
+	address string
 }
 
 // NewS3 returns an S3 bucket. It asks nothing of the server yet; [Open] does.
@@ -73,7 +73,7 @@ func NewS3(cfg S3Config) (Bucket, error) {
 		return nil, fmt.Errorf("bucket: S3 at %s: %w", endpoint, err)
 	}
 	s.core = minio.Core{Client: client}
-	s.place = s.target(cfg)
+	s.address = s.target(cfg)
 	return s, nil
 }
 
@@ -93,7 +93,7 @@ func (s *s3) target(cfg S3Config) string {
 }
 
 // String returns the address, as [Open] takes it.
-func (s *s3) String() string { return s.place }
+func (s *s3) String() string { return s.address }
 
 // check reports whether the server has the bucket and lets us in.
 func (s *s3) check(ctx context.Context) error {

@@ -122,7 +122,7 @@ func (m logMeta) otherEpoch(what string, epoch uint32, seq uint64) error {
 }
 
 // Adopt returns the cursor as the present epoch of the log writes it. A cursor of a predecessor at or below the last
-// sequence of it that the log has becomes one of the archive: without a checksum and a place to warm up from. Others of
+// sequence of it that the log has becomes one of the archive: without a checksum and a warm-up start. Others of
 // another epoch are refused: [events.ErrOtherEpoch]; those of another log too: [events.ErrOtherLog].
 func (l *Log) Adopt(c events.Cursor) (events.Cursor, error) {
 	if c.Log != l.meta().id {

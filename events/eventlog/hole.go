@@ -53,7 +53,7 @@ type reloader interface {
 }
 
 // relearn returns the decoder of a reader that stands at the end of the archive. It knows what it would know had it read the
-// horizon before in the stream: the places to warm up from follow from the archived envelopes, and the event ids are kept
+// horizon before in the stream: the warm-up starts follow from the archived envelopes, and the event ids are kept
 // beside them. So the cursors that it gives are those that any other reader gives.
 func (l *Log) relearn(ctx context.Context, end events.Cursor) (*events.Decoder, error) {
 	past, err := l.past.Read(ctx, events.Cursor{Log: end.Log, Epoch: end.Epoch, Seq: end.WarmSeq - 1}, events.AllKinds)

@@ -40,13 +40,13 @@ type Hub struct {
 
 	mu     sync.Mutex
 	ring   ring
-	seated bool // the ring has a place in the log
+	seated bool // the ring has a position in the log
 	proven bool // what the ring begins with was read from the log, not only claimed by a subscriber
 	// leader is a reader that stands at the end of the ring, for Run to continue with; nil means Run makes its own.
 	leader *reader
-	unseat context.CancelFunc // stops the reading for an older place of the ring
+	unseat context.CancelFunc // stops the reading for an older position of the ring
 
-	// points are places in the stream to begin at; seeking has room for the one who looks for another.
+	// points are positions in the stream to begin at; seeking has room for the one who looks for another.
 	points  waypoints
 	seeking chan struct{}
 
@@ -131,7 +131,7 @@ func (h *Hub) Run(ctx context.Context) error {
 }
 
 // seat returns a reader at the end of the ring, and a context that ends when the ring begins elsewhere. No reader:
-// the ring has no place.
+// the ring has no position.
 func (h *Hub) seat(ctx context.Context) (context.Context, *reader) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,8 +147,8 @@ func (h *Hub) seat(ctx context.Context) (context.Context, *reader) {
 	return ctx, r
 }
 
-// place begins the ring anew at a cursor, with a reader that stands there or nil. h.mu is held.
-func (h *Hub) place(at events.Cursor, leader *reader, proven bool) {
+// resetRing begins the ring anew at a cursor, with a reader that stands there or nil. h.mu is held.
+func (h *Hub) resetRing(at events.Cursor, leader *reader, proven bool) {
 	if h.unseat != nil {
 		h.unseat()
 		h.unseat = nil
@@ -161,7 +161,7 @@ func (h *Hub) place(at events.Cursor, leader *reader, proven bool) {
 	h.broadcast()
 }
 
-// blame decides what a final error of reading means. If the ring's place was only claimed, or it is the archive that is
+// blame decides what a final error of reading means. If the ring's position was only claimed, or it is the archive that is
 // damaged, the subscribers in the ring get the error, and the hub continues; else it is the log that changed, and the hub
 // fails.
 func (h *Hub) blame(err error) (failed bool) {
@@ -344,7 +344,7 @@ func (h *Hub) subscribe(from events.Cursor, kinds events.KindSet, beside bool) (
 		s.own = s.newReader()
 	case h.seated && h.ring.holds(from):
 	case !beside && (!h.seated || len(h.subs) == 0):
-		h.place(from, nil, false)
+		h.resetRing(from, nil, false)
 	default:
 		s.own = s.newReader()
 	}

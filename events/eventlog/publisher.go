@@ -104,7 +104,7 @@ type Result struct {
 	// Slot is that of the first event in the envelope at the position. The others follow it.
 	Slot int
 	// EventIDs has an entry for each event of the call: the client's event id, or, where there is none, a name for
-	// the event's place in the log.
+	// the event's position in the log.
 	EventIDs []string
 }
 
@@ -200,7 +200,7 @@ func eventIDs(evs []*skeinv1.Event, c *call) []string {
 	return ids
 }
 
-// eventName names the place of an event in the log.
+// eventName names the position of an event in the log.
 func eventName(seq uint64, slot int) string {
 	b := strconv.AppendUint(make([]byte, 0, 24), seq, 10)
 	return string(strconv.AppendInt(append(b, '-'), int64(slot), 10))

@@ -176,7 +176,7 @@ func TestEnvelopeOfCalls(t *testing.T) {
 	}
 }
 
-// Events keep their ids; those without one are named after their place in the log.
+// Events keep their ids; those without one are named after their position in the log.
 func TestPublishNamesEvents(t *testing.T) {
 	l := openLog(t, Config{})
 	p := newPublisher(t, l, PublisherOptions{})

@@ -150,7 +150,7 @@ func (s *Subscription) join() {
 			return
 		}
 		s.own.kinds = events.AllKinds
-		h.place(s.cur, s.own, true)
+		h.resetRing(s.cur, s.own, true)
 	case s.cur.Seq > end, h.ring.holds(s.cur):
 		s.own.close()
 		h.signal()

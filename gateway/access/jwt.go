@@ -61,7 +61,7 @@ func (is issuer) verify(all *keys, text string, now time.Time) (Caller, time.Tim
 	}
 	caller := Caller{Name: c.Subject, Roles: Roles(c.Roles), User: string(c.User)}
 	if events.ValidateID(caller.Name) != nil {
-		caller.Name = "jwt" // what is no id has no place in a log
+		caller.Name = "jwt" // what is no id does not belong in a log
 	}
 	return caller, c.Expiry.Time().Add(leeway), nil
 }

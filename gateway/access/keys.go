@@ -82,7 +82,7 @@ func loadKeys(name string) (*keys, error) {
 	return all, nil
 }
 
-// usableKey returns a key with its algorithm; none: it is for something else. A key that is not public has no place in the file.
+// usableKey returns a key with its algorithm; none: it is for something else. A key that is not public does not belong in the file.
 func usableKey(jwk *jose.JSONWebKey) (key, error) {
 	k := key{public: jwk.Key}
 	switch public := jwk.Key.(type) {

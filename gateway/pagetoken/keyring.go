@@ -34,7 +34,7 @@ var ErrKeyRing = errors.New("gateway: malformed key ring")
 
 // DefaultKeyRing returns the ring with one key, derived from the id of the log, so that the processes that read one
 // log agree without configuration. The id of a log is no secret: these signatures tell damaged and foreign tokens, not
-// forged ones. A forged token lets its maker enter a list at a place of choice, which [ParseKeyRing] rules out.
+// forged ones. A forged token lets its maker enter a list at a position of its choice, which [ParseKeyRing] rules out.
 func DefaultKeyRing(log events.LogID) KeyRing {
 	mac := hmac.New(sha256.New, log[:])
 	mac.Write([]byte("skein page tokens"))

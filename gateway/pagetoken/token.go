@@ -12,7 +12,7 @@ import (
 
 // Token says where the next page of a list begins. It names the list that it belongs to, so that it continues no
 // other, and the position that the page before was read at, so that no page comes from an older state than the page
-// before it (I9). The place is a time and ids, not an offset: it stays right whatever is written meanwhile.
+// before it (I9). The cursor is a time and ids, not an offset, so writes do not invalidate it.
 //
 // Encoded, in base64url without padding:
 //

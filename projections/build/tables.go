@@ -115,7 +115,7 @@ func (r *runs) flush() error {
 	return w.Close()
 }
 
-// cursor is a place in a sorted run.
+// cursor reads a sorted run.
 type cursor interface {
 	// next moves to the next row, the first time to the first, and reports whether there is one.
 	next() (bool, error)

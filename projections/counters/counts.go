@@ -98,7 +98,7 @@ func (c *Counters) writeItem(id string, it *itemRow) {
 // doings is what is counted of a user beside relations.
 type doings [2]int64
 
-// The places in doings and its row.
+// The indexes of the numbers in doings and its row.
 const (
 	ownPins = iota
 	ownPlays

@@ -21,7 +21,7 @@
 // # Homes
 //
 // Every row has one home (I13). A pin is its owner's: the owner's home alone knows whether it lives, on which board, and what
-// it shows. Plays, likes, re-pins and heat are the item's; so is the place of a like in the list of its user. The item's home
+// it shows. Plays, likes, re-pins and heat are the item's; so is the sort key of a like in the list of its user. The item's home
 // is told of a pin when it is created, and never of its end: it keeps that the owner named the item once. What a list shows is
 // looked up with the owner when a page is read. What is gone, users and boards that were deleted, every store has (gone.go).
 //

@@ -57,20 +57,20 @@ func (q *Queries) Hot(ctx context.Context, s Scope, after PageCursor, n int) (it
 		}
 	}
 	n = max(n, 1)
-	places, err := q.places(ctx, s, at, last, n+1)
+	sortKeys, err := q.sortKeys(ctx, s, at, last, n+1)
 	if err != nil {
 		return nil, nil, err
 	}
-	more := len(places) > n
-	for _, place := range places[:min(n, len(places))] {
-		item, score, _, err := cutPlace(place)
+	more := len(sortKeys) > n
+	for _, sortKey := range sortKeys[:min(n, len(sortKeys))] {
+		item, score, _, err := cutSortKey(sortKey)
 		if err != nil {
 			return nil, nil, err
 		}
 		items = append(items, TrendingItem{item, score})
 	}
 	if more {
-		next = at.cursor(places[n-1])
+		next = at.cursor(sortKeys[n-1])
 	}
 	return items, next, nil
 }
@@ -78,20 +78,20 @@ func (q *Queries) Hot(ctx context.Context, s Scope, after PageCursor, n int) (it
 // RowsRead is how many rows the last [Queries.Hot] read.
 func (q *Queries) RowsRead() int { return q.rows }
 
-// places returns the first n places of a list after one; nil means from the top.
-func (q *Queries) places(ctx context.Context, s Scope, at session, after []byte, n int) ([][]byte, error) {
+// sortKeys returns the first n sort keys of a list after one; nil means from the top.
+func (q *Queries) sortKeys(ctx context.Context, s Scope, at session, after []byte, n int) ([][]byte, error) {
 	if s.Owner == "" {
-		places, _, err := q.walk(ctx, s, at, after, n, 0)
-		return places, err
+		sortKeys, _, err := q.walk(ctx, s, at, after, n, 0)
+		return sortKeys, err
 	}
 	pins, err := q.pinsOf(s)
 	if err != nil {
 		return nil, err
 	}
 	if pins > q.computed {
-		places, ok, err := q.walk(ctx, s, at, after, n, int(q.patience*pins))
+		sortKeys, ok, err := q.walk(ctx, s, at, after, n, int(q.patience*pins))
 		if err != nil || ok {
-			return places, err
+			return sortKeys, err
 		}
 	}
 	return q.compute(ctx, s, at, after, n)
@@ -107,17 +107,17 @@ func (q *Queries) pinsOf(s Scope) (int64, error) {
 }
 
 // compute looks up the scores of all that is shown.
-func (q *Queries) compute(ctx context.Context, s Scope, at session, after []byte, n int) (places [][]byte, err error) {
+func (q *Queries) compute(ctx context.Context, s Scope, at session, after []byte, n int) (sortKeys [][]byte, err error) {
 	items, err := q.shownItems(ctx, s)
 	if err != nil || len(items) == 0 {
 		return nil, err
 	}
-	places, err = q.placesOf(ctx, items, at, after)
-	return places[:min(n, len(places))], err
+	sortKeys, err = q.sortKeysOf(ctx, items, at, after)
+	return sortKeys[:min(n, len(sortKeys))], err
 }
 
-// placesOf returns the places of some items after one, in order, without those that had no score.
-func (q *Queries) placesOf(ctx context.Context, items []string, at session, after []byte) (places [][]byte, err error) {
+// sortKeysOf returns the sort keys of some items after one, in order, without those that had no score.
+func (q *Queries) sortKeysOf(ctx context.Context, items []string, at session, after []byte) (sortKeys [][]byte, err error) {
 	scores := q.ScoresAt(at.seq)
 	for _, item := range items {
 		var score int64
@@ -128,15 +128,15 @@ func (q *Queries) placesOf(ctx context.Context, items []string, at session, afte
 		if err != nil {
 			break
 		}
-		if place := appendPlace(nil, item, score); ok && (after == nil || bytes.Compare(place, after) > 0) {
-			places = append(places, place)
+		if sortKey := appendSortKey(nil, item, score); ok && (after == nil || bytes.Compare(sortKey, after) > 0) {
+			sortKeys = append(sortKeys, sortKey)
 		}
 	}
 	if cerr := scores.Close(); err == nil {
 		err = cerr
 	}
-	slices.SortFunc(places, bytes.Compare)
-	return places, err
+	slices.SortFunc(sortKeys, bytes.Compare)
+	return sortKeys, err
 }
 
 // shownItems returns the items that living pins show, each once.
@@ -165,7 +165,7 @@ func (q *Queries) shownItems(ctx context.Context, s Scope) (items []string, err 
 
 // shownOnBoard returns the items of the living pins on a board.
 func (q *Queries) shownOnBoard(ctx context.Context, owner, board string) (items []string, err error) {
-	prefix := projections.AppendKey(nil, tagPlace, owner, board)
+	prefix := projections.AppendKey(nil, tagPossibleBoard, owner, board)
 	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
 	for err == nil && it.Next() {
 		var item string

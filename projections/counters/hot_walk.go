@@ -8,7 +8,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// hotWalk walks over the places of a list at a position: the versions that stand in it and the items that it has by name, merged.
+// hotWalk walks over the sort keys of a list at a position: the versions that stand in it and the items that it has by name, merged.
 type hotWalk struct {
 	q      *Queries
 	prefix []byte
@@ -16,17 +16,17 @@ type hotWalk struct {
 	it     projections.Iterator
 	// shown reads what the owner's living pins show; nil in everybody's list, which has all.
 	shown projections.Iterator
-	// head is the next place of a version; nil means there is none.
+	// head is the next sort key of a version; nil means there is none.
 	head []byte
-	// byName are the places of items by name that were not given yet, in order.
+	// byName are the sort keys of items by name that were not given yet, in order.
 	byName [][]byte
 	// most rows are read; 0 means as many as it takes.
 	most int
 }
 
-// walk returns the first n places of a list after one, in its order, of what is shown. ok is false where that took more rows than
+// walk returns the first n sort keys of a list after one, in its order, of what is shown. ok is false where that took more rows than
 // it may; 0 means it may take any number.
-func (q *Queries) walk(ctx context.Context, s Scope, at session, after []byte, n, most int) (places [][]byte, ok bool, err error) {
+func (q *Queries) walk(ctx context.Context, s Scope, at session, after []byte, n, most int) (sortKeys [][]byte, ok bool, err error) {
 	list := topPrefix()
 	if s.Owner != "" {
 		list = ownerTopPrefix(s.Owner)
@@ -39,7 +39,7 @@ func (q *Queries) walk(ctx context.Context, s Scope, at session, after []byte, n
 	}
 	lower := w.prefix
 	if after != nil {
-		// Behind all versions that have the place.
+		// Behind all versions that have the sort key.
 		lower = projections.PrefixEnd(append(bytes.Clone(w.prefix), after...))
 	}
 	w.it = q.r.Iter(lower, projections.PrefixEnd(w.prefix))
@@ -47,11 +47,11 @@ func (q *Queries) walk(ctx context.Context, s Scope, at session, after []byte, n
 		of := projections.AppendKey(nil, tagShown, s.Owner)
 		w.shown = q.r.Iter(of, projections.PrefixEnd(of))
 	}
-	places, err = w.take(ctx, s, n)
+	sortKeys, err = w.take(ctx, s, n)
 	if cerr := w.close(); err == nil {
 		err = cerr
 	}
-	return places, !w.over(), err
+	return sortKeys, !w.over(), err
 }
 
 func (w *hotWalk) close() error {
@@ -65,33 +65,33 @@ func (w *hotWalk) close() error {
 // over reports whether the walk has read more than it may.
 func (w *hotWalk) over() bool { return w.most > 0 && w.q.rows > w.most }
 
-// take returns the next n places of what is shown.
-func (w *hotWalk) take(ctx context.Context, s Scope, n int) (places [][]byte, err error) {
+// take returns the next n sort keys of what is shown.
+func (w *hotWalk) take(ctx context.Context, s Scope, n int) (sortKeys [][]byte, err error) {
 	if err := w.advance(ctx); err != nil {
 		return nil, err
 	}
-	for len(places) < n && !w.over() {
-		place, err := w.next(ctx)
-		if err != nil || place == nil {
-			return places, err
+	for len(sortKeys) < n && !w.over() {
+		sortKey, err := w.next(ctx)
+		if err != nil || sortKey == nil {
+			return sortKeys, err
 		}
-		shown, err := w.shows(ctx, s, place)
+		shown, err := w.shows(ctx, s, sortKey)
 		if err != nil {
 			return nil, err
 		}
 		if shown {
-			places = append(places, place)
+			sortKeys = append(sortKeys, sortKey)
 		}
 	}
-	return places, nil
+	return sortKeys, nil
 }
 
-// shows reports whether the item of a place is shown: by a living pin, or in everybody's list.
-func (w *hotWalk) shows(ctx context.Context, s Scope, place []byte) (bool, error) {
+// shows reports whether the item of a sort key is shown: by a living pin, or in everybody's list.
+func (w *hotWalk) shows(ctx context.Context, s Scope, sortKey []byte) (bool, error) {
 	if w.shown == nil {
 		return true, nil
 	}
-	item, _, _, err := cutPlace(place)
+	item, _, _, err := cutSortKey(sortKey)
 	if err != nil {
 		return false, err
 	}
@@ -130,16 +130,16 @@ func (w *hotWalk) advance(ctx context.Context) error {
 	return nil
 }
 
-// next returns the next place; nil means the list ends.
-func (w *hotWalk) next(ctx context.Context) (place []byte, err error) {
+// next returns the next sort key; nil means the list ends.
+func (w *hotWalk) next(ctx context.Context) (sortKey []byte, err error) {
 	if len(w.byName) > 0 && (w.head == nil || bytes.Compare(w.byName[0], w.head) < 0) {
-		place, w.byName = w.byName[0], w.byName[1:]
-		return place, nil
+		sortKey, w.byName = w.byName[0], w.byName[1:]
+		return sortKey, nil
 	}
-	if place = w.head; place == nil {
+	if sortKey = w.head; sortKey == nil {
 		return nil, nil
 	}
-	return place, w.advance(ctx)
+	return sortKey, w.advance(ctx)
 }
 
 // readByName looks up the scores of the items that a list has by name.
@@ -159,6 +159,6 @@ func (w *hotWalk) readByName(ctx context.Context, prefix, after []byte) (err err
 	if err != nil || len(items) == 0 {
 		return err
 	}
-	w.byName, err = w.q.placesOf(ctx, items, w.at, after)
+	w.byName, err = w.q.sortKeysOf(ctx, items, w.at, after)
 	return err
 }

@@ -35,17 +35,17 @@ func tagOf(key []byte) projections.Tag {
 
 // itemForms describe the rows of pins and items.
 var itemForms = map[projections.Tag]projections.RowForm{
-	tagPin:       {Name: "pin", Parts: "B p", Value: pinfacts.Describe},
-	tagPlace:     {Name: "pin-place", Parts: "B b p"},
-	tagDoings:    {Name: "user-doings", Parts: "A", Value: describeDoings},
-	tagBoardPins: {Name: "board-pins", Parts: "B b", Value: describeNumber},
-	tagShown:     {Name: "shown", Parts: "B i p", Value: describeShown},
-	tagLike:      {Name: "like", Parts: "A i", Remote: true, Value: describeLike},
-	tagItem:      {Name: "item", Parts: "i", Value: describeItem},
-	tagVersion:   {Name: "score", Parts: "i ^seq", Value: describeVersion},
-	tagListed:    {Name: "listed", Parts: "i B"},
-	tagLiked:     {Name: "liked", Parts: "A ^since i"},
-	tagNamed:     {Name: "named", Parts: "B part i p", Value: describeNamed},
+	tagPin:           {Name: "pin", Parts: "B p", Value: pinfacts.Describe},
+	tagPossibleBoard: {Name: "possible-board", Parts: "B b p"},
+	tagDoings:        {Name: "user-doings", Parts: "A", Value: describeDoings},
+	tagBoardPins:     {Name: "board-pins", Parts: "B b", Value: describeNumber},
+	tagShown:         {Name: "shown", Parts: "B i p", Value: describeShown},
+	tagLike:          {Name: "like", Parts: "A i", Remote: true, Value: describeLike},
+	tagItem:          {Name: "item", Parts: "i", Value: describeItem},
+	tagVersion:       {Name: "score", Parts: "i ^seq", Value: describeVersion},
+	tagListed:        {Name: "listed", Parts: "i B"},
+	tagLiked:         {Name: "liked", Parts: "A ^since i"},
+	tagNamed:         {Name: "named", Parts: "B part i p", Value: describeNamed},
 }
 
 func describeDoings(d *projections.Description, row []byte) error {

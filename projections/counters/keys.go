@@ -15,7 +15,7 @@ import (
 //
 //	tag   key                      value      holds
 //	0x70  B p                      pin facts  all that is still needed of what was said about the pin (package pinfacts)
-//	0x71  B b p                    -          p is on b, or would be if late history came (pinfacts.Row.Places)
+//	0x71  B b p                    -          p is on b, or would be if late history came (pinfacts.Row.PossibleBoards)
 //	0x72  A                        counts     living pins of A, plays by A
 //	0x73  B b                      count      living pins on b
 //	0x74  B i p                    board      the living pin p shows i, on this board
@@ -35,7 +35,7 @@ import (
 // What an entry is, and to, stands with listKey.
 const (
 	tagPin projections.Tag = projections.FirstCountersTag + iota
-	tagPlace
+	tagPossibleBoard
 	tagDoings
 	tagBoardPins
 	tagShown
@@ -56,7 +56,7 @@ const (
 // Walked are the tags of lists.
 func (*Counters) Walked() []projections.Tag {
 	return []projections.Tag{
-		tagPlace, tagShown, tagListed, tagNamed, tagTop, tagOwnerTop, tagEnded, tagLiked,
+		tagPossibleBoard, tagShown, tagListed, tagNamed, tagTop, tagOwnerTop, tagEnded, tagLiked,
 	}
 }
 
@@ -146,7 +146,7 @@ func ownerTopPrefix(owner string) []byte { return projections.AppendKey(nil, tag
 //	0x01 ^score i ^from version of i: it was in the list by this score from a position on; the value is the position from
 //	                    which on it was not, as a varint, or nothing where it is
 //
-// A place is what stands between the first byte and the position: places compare as bytes.
+// A sort key is what stands between the first byte and the position: sort keys compare as bytes.
 const (
 	entryName = iota
 	entryVersion
@@ -157,31 +157,31 @@ func nameKey(dst, list []byte, item string) []byte {
 }
 
 func listKey(dst, list []byte, item string, score int64, from uint64) []byte {
-	dst = appendPlace(append(append(dst, list...), entryVersion), item, score)
+	dst = appendSortKey(append(append(dst, list...), entryVersion), item, score)
 	return binary.BigEndian.AppendUint64(dst, ^from)
 }
 
-// appendPlace appends where an item of a score stands: the higher score first, then by id. Flipping the sign bit puts the
+// appendSortKey appends where an item of a score stands: the higher score first, then by id. Flipping the sign bit puts the
 // negative scores below the others.
-func appendPlace(dst []byte, item string, score int64) []byte {
+func appendSortKey(dst []byte, item string, score int64) []byte {
 	return events.AppendID(binary.BigEndian.AppendUint64(dst, ^(uint64(score)^1<<63)), item)
 }
 
-// cutPlace reads a place and returns what follows it.
-func cutPlace(place []byte) (item string, score int64, rest []byte, err error) {
-	if len(place) < 8 {
-		return "", 0, nil, projections.RowError("place in a list", place)
+// cutSortKey reads a sort key and returns what follows it.
+func cutSortKey(sortKey []byte) (item string, score int64, rest []byte, err error) {
+	if len(sortKey) < 8 {
+		return "", 0, nil, projections.RowError("sort key in a list", sortKey)
 	}
-	score = int64(^binary.BigEndian.Uint64(place) ^ 1<<63)
-	if item, rest, err = events.CutID(place[8:]); err != nil {
-		return "", 0, nil, projections.RowError("place in a list", place)
+	score = int64(^binary.BigEndian.Uint64(sortKey) ^ 1<<63)
+	if item, rest, err = events.CutID(sortKey[8:]); err != nil {
+		return "", 0, nil, projections.RowError("sort key in a list", sortKey)
 	}
 	return item, score, rest, nil
 }
 
 // cutVersionEntry reads what follows the first byte of an entry that is a version.
 func cutVersionEntry(rest []byte) (item string, score int64, from uint64, err error) {
-	item, score, tail, err := cutPlace(rest)
+	item, score, tail, err := cutSortKey(rest)
 	if err == nil && len(tail) != 8 {
 		err = projections.RowError("entry of a list", rest)
 	}

@@ -23,7 +23,7 @@ type PageCursor []byte
 
 // A page cursor begins with the list that it is of.
 const (
-	// cursorTrending: the position of the session (uvarint), its log time (uvarint), and the place of the last item.
+	// cursorTrending: the position of the session (uvarint), its log time (uvarint), and the sort key of the last item.
 	cursorTrending = 1
 	// cursorLiked: what follows the user in the key of the last item.
 	cursorLiked = 2
@@ -35,13 +35,13 @@ type session struct {
 	time events.Micros
 }
 
-func (s session) cursor(place []byte) PageCursor {
+func (s session) cursor(sortKey []byte) PageCursor {
 	m := binary.AppendUvarint(PageCursor{cursorTrending}, s.seq)
 	m = binary.AppendUvarint(m, uint64(s.time))
-	return append(m, place...)
+	return append(m, sortKey...)
 }
 
-func parseTrending(m PageCursor) (s session, place []byte, err error) {
+func parseTrending(m PageCursor) (s session, sortKey []byte, err error) {
 	if len(m) == 0 || m[0] != cursorTrending {
 		return s, nil, ErrPageCursor
 	}
@@ -54,14 +54,14 @@ func parseTrending(m PageCursor) (s session, place []byte, err error) {
 		}
 		numbers[i], rest = n, rest[k:]
 	}
-	_, _, more, err := cutPlace(rest)
+	_, _, more, err := cutSortKey(rest)
 	if err != nil || len(more) != 0 || numbers[1] > math.MaxInt64 {
 		return s, nil, ErrPageCursor
 	}
 	return session{numbers[0], events.Micros(numbers[1])}, rest, nil
 }
 
-func parseLiked(m PageCursor) (place []byte, err error) {
+func parseLiked(m PageCursor) (sortKey []byte, err error) {
 	if len(m) == 0 || m[0] != cursorLiked {
 		return nil, ErrPageCursor
 	}

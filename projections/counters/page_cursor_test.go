@@ -15,18 +15,18 @@ import (
 	"github.com/skein-feed/skein/projections/heat"
 )
 
-// TestPlaces: places compare as scores, the highest first, then as ids, and are read back.
-func TestPlaces(t *testing.T) {
+// TestSortKeys: sort keys compare as scores, the highest first, then as ids, and are read back.
+func TestSortKeys(t *testing.T) {
 	score := rapid.OneOf(rapid.Int64(), rapid.Int64Range(-2, 2), rapid.SampledFrom([]int64{math.MinInt64, math.MaxInt64}))
 	id := rapid.SampledFrom([]string{"a", "ab", "b", "7", "10", "007", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"})
 	rapid.Check(t, func(t *rapid.T) {
 		scoreA, scoreB, a, b := score.Draw(t, "score"), score.Draw(t, "score"), id.Draw(t, "id"), id.Draw(t, "id")
-		placeA, placeB := appendPlace(nil, a, scoreA), appendPlace(nil, b, scoreB)
+		keyA, keyB := appendSortKey(nil, a, scoreA), appendSortKey(nil, b, scoreB)
 		want := cmp.Or(cmp.Compare(scoreB, scoreA), events.CompareIDs(a, b))
-		if got := bytes.Compare(placeA, placeB); got != cmp.Compare(want, 0) {
+		if got := bytes.Compare(keyA, keyB); got != cmp.Compare(want, 0) {
 			t.Fatalf("%d %s and %d %s compare as %d", scoreA, a, scoreB, b, got)
 		}
-		item, back, rest, err := cutPlace(placeA)
+		item, back, rest, err := cutSortKey(keyA)
 		if item != a || back != scoreA || len(rest) != 0 || err != nil {
 			t.Fatalf("%d %s became %d %s: %v", scoreA, a, back, item, err)
 		}
@@ -44,12 +44,12 @@ func TestForeignPageCursors(t *testing.T) {
 	if err != nil || good == nil {
 		t.Fatalf("%x: %v", good, err)
 	}
-	place := appendPlace(nil, "a", 2)
+	sortKey := appendSortKey(nil, "a", 2)
 	now := session{v.Cursor().Seq, v.Cursor().LastTime}
 	for name, m := range map[string]PageCursor{
 		"empty": {}, "cut": good[:len(good)-1], "longer": append(bytes.Clone(good), 0), "of another kind": append(PageCursor{2}, good[1:]...),
-		"later": session{now.seq + 1, now.time}.cursor(place), "in the future": session{now.seq, now.time + 1}.cursor(place),
-		"long varint": append([]byte{cursorTrending, 0x81, 0, 1}, place...),
+		"later": session{now.seq + 1, now.time}.cursor(sortKey), "in the future": session{now.seq, now.time + 1}.cursor(sortKey),
+		"long varint": append([]byte{cursorTrending, 0x81, 0, 1}, sortKey...),
 	} {
 		if _, _, err := Query(v).Hot(context.Background(), Scope{}, m, 1); !errors.Is(err, ErrPageCursor) {
 			t.Errorf("%s: %v", name, err)
@@ -59,13 +59,13 @@ func TestForeignPageCursors(t *testing.T) {
 
 // FuzzPageCursors: random bytes are no page cursor, or one that comes back the same.
 func FuzzPageCursors(f *testing.F) {
-	f.Add([]byte(session{3, 4}.cursor(appendPlace(nil, "a", -5))))
-	f.Add([]byte(session{math.MaxUint64, math.MaxInt64}.cursor(appendPlace(nil, "7", math.MinInt64))))
+	f.Add([]byte(session{3, 4}.cursor(appendSortKey(nil, "a", -5))))
+	f.Add([]byte(session{math.MaxUint64, math.MaxInt64}.cursor(appendSortKey(nil, "7", math.MinInt64))))
 	f.Add([]byte{cursorTrending, 0x80, 0, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, place, err := parseTrending(data)
-		if err == nil && !bytes.Equal(s.cursor(place), data) {
-			t.Errorf("%x came back as %x", data, s.cursor(place))
+		s, sortKey, err := parseTrending(data)
+		if err == nil && !bytes.Equal(s.cursor(sortKey), data) {
+			t.Errorf("%x came back as %x", data, s.cursor(sortKey))
 		}
 	})
 }

@@ -12,8 +12,8 @@ type pinChange struct {
 	owner, id string
 	row       pinfacts.Row
 	before    pinfacts.State
-	// places are the boards that it is or might be on, before the event.
-	places []string
+	// possibleBoards are the boards that it is or might be on, before the event.
+	possibleBoards []string
 }
 
 func (c *Counters) readPin(owner, id string) (*pinChange, error) {
@@ -26,7 +26,7 @@ func (c *Counters) readPin(owner, id string) (*pinChange, error) {
 	if p.row, err = pinfacts.Decode(row, id); err != nil {
 		return nil, projections.RowError("pin", row)
 	}
-	p.before, p.places = p.row.State(), p.row.Places()
+	p.before, p.possibleBoards = p.row.State(), p.row.PossibleBoards()
 	return p, nil
 }
 
@@ -78,7 +78,7 @@ func (c *Counters) pinDeleted() error {
 // pinsOfBoardEnd ends the pins on a board, in steps: after each of them rows and counts agree, and it is not met again.
 func (c *Counters) pinsOfBoardEnd() error {
 	owner, board := c.ev.User, c.ev.Board
-	return c.drain(projections.AppendKey(nil, tagPlace, owner, board), func(rest []byte) error {
+	return c.drain(projections.AppendKey(nil, tagPossibleBoard, owner, board), func(rest []byte) error {
 		id, err := cutLast(rest)
 		if err != nil {
 			return err
@@ -87,7 +87,7 @@ func (c *Counters) pinsOfBoardEnd() error {
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(p.places, board) {
+		if !slices.Contains(p.possibleBoards, board) {
 			return projections.RowError("pin on another board", []byte(id))
 		}
 		p.row.Add(pinfacts.Fact{Kind: pinfacts.BoardGone, At: c.ev.Time, Board: board})
@@ -121,7 +121,7 @@ func (c *Counters) writePin(p *pinChange) error {
 
 // pinChanged writes everything but the row of the pin.
 func (c *Counters) pinChanged(p *pinChange, after pinfacts.State) error {
-	c.writePlaces(p)
+	c.writePossibleBoards(p)
 	if err := c.countPins(p, after); err != nil {
 		return err
 	}
@@ -142,17 +142,17 @@ func (c *Counters) shows(p *pinChange, after pinfacts.State) {
 	}
 }
 
-func (c *Counters) writePlaces(p *pinChange) {
-	now := p.row.Places()
-	for _, board := range p.places {
+func (c *Counters) writePossibleBoards(p *pinChange) {
+	now := p.row.PossibleBoards()
+	for _, board := range p.possibleBoards {
 		if !slices.Contains(now, board) {
-			c.key = projections.AppendKey(c.key[:0], tagPlace, p.owner, board, p.id)
+			c.key = projections.AppendKey(c.key[:0], tagPossibleBoard, p.owner, board, p.id)
 			c.b.Delete(c.key)
 		}
 	}
 	for _, board := range now {
-		if !slices.Contains(p.places, board) {
-			c.key = projections.AppendKey(c.key[:0], tagPlace, p.owner, board, p.id)
+		if !slices.Contains(p.possibleBoards, board) {
+			c.key = projections.AppendKey(c.key[:0], tagPossibleBoard, p.owner, board, p.id)
 			c.b.Set(c.key, nil)
 		}
 	}

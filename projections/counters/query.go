@@ -81,11 +81,11 @@ func (q *Queries) Liked(ctx context.Context, user string, after PageCursor, n in
 	if after == nil {
 		more = it.Next()
 	} else {
-		place, err := parseLiked(after)
+		sortKey, err := parseLiked(after)
 		if err != nil {
 			return nil, nil, err
 		}
-		more = it.SeekGE(append(append(bytes.Clone(prefix), place...), 0))
+		more = it.SeekGE(append(append(bytes.Clone(prefix), sortKey...), 0))
 	}
 	for ; more; more = it.Next() {
 		if len(items)%1024 == 1023 && ctx.Err() != nil {

@@ -131,7 +131,7 @@ func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, set s
 		r.ended, r.always = true, map[string]bool{}
 		return
 	}
-	// What comes behind the last place by the scores of the session.
+	// What comes behind the last sort key by the scores of the session.
 	if r.last != nil {
 		list = slices.DeleteFunc(list, func(h model.TrendingItem) bool {
 			return h.Score > r.last.Score || h.Score == r.last.Score && events.CompareIDs(h.Item, r.last.Item) <= 0
@@ -206,7 +206,7 @@ func everyWay() (all []sizes) {
 }
 
 // TestSessionWhileListed: an item that a list has by its name throughout a session, or by its score, or that comes into it by its score
-// meanwhile, has one place, that of its score when the session began.
+// meanwhile, has one sort key, that of its score when the session began.
 func TestSessionWhileListed(t *testing.T) {
 	for _, set := range everyWay() {
 		for _, c := range []struct{ before, after int }{{1, 1}, {1, 3}, {3, 1}, {3, 3}, {4, 3}, {0, 3}} {

@@ -103,7 +103,7 @@ func (t *txn) begin(owner, id string, b *board) error {
 	return t.writeBoard(owner, id, before, *b)
 }
 
-// writeBoard writes the row of a board and its place in the list of its owner.
+// writeBoard writes the row of a board and its entry in the list of its owner.
 func (t *txn) writeBoard(owner, id string, before, after board) error {
 	was, is := before.exists(), after.exists()
 	if was != is || (is && before.created() != after.created()) {

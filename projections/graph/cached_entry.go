@@ -66,7 +66,7 @@ func (v cacheValue) follow() Follow {
 	return Follow{}
 }
 
-// cacheEntry is what all edges of one user say, as the views of one version show it. An edge that says nothing has no place in it. With
+// cacheEntry is what all edges of one user say, as the views of one version show it. An edge that says nothing is not in it. With
 // what the cache adds it takes one line of memory.
 type cacheEntry struct {
 	num uint64
@@ -158,7 +158,7 @@ func (e *cacheEntry) fill(id *cacheID, edges []cacheEdge) {
 	if texts > 0 || id.text != "" {
 		e.rest = &cacheTexts{text: id.text}
 	}
-	// Three places of five are taken: a lookup meets a free one soon.
+	// Three slots of five are taken: a lookup meets a free one soon.
 	if n := len(edges) - texts; n > 0 {
 		e.nums = make([]cacheSlot, n*5/3+1)
 	}

@@ -360,7 +360,7 @@ func TestCachedStores(t *testing.T) {
 	}
 }
 
-// TestCachedAdmission: who is asked about once is not kept, so that a walk over all users takes no place; a user with many
+// TestCachedAdmission: who is asked about once is not kept, so that a walk over all users takes no room; a user with many
 // edges is not kept before as much was asked.
 func TestCachedAdmission(t *testing.T) {
 	cache := querycache.New(8 << 20)
@@ -379,7 +379,7 @@ func TestCachedAdmission(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Two who meet in the place where one of them is remembered count as one.
+	// Two users who meet in the slot where one of them is remembered count as one.
 	if st := cache.Stats(); st.Bytes != 0 || st.Hits != 0 || st.Misses != 1000 {
 		t.Errorf("after one walk: %+v", st)
 	}

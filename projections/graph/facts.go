@@ -10,7 +10,7 @@ import (
 // errRow is [projections.RowError].
 func errRow(what string, row []byte) error { return projections.RowError(what, row) }
 
-// stamp is the place of a fact in the order of facts, to the precision that edges need: 0 is a fact that never
+// stamp is the position of a fact in the order of facts, to the precision that edges need: 0 is a fact that never
 // was, then backfills by their time, then live facts by theirs. Live stamps are unique; of two backfills with one
 // stamp a removal counts as the later.
 type stamp uint64

@@ -83,7 +83,7 @@ func sourceOf(it projections.Iterator, prefix []byte, kind FollowKind, after Pag
 	return s
 }
 
-func (s *source) place() []byte { return s.it.Key()[len(s.prefix):] }
+func (s *source) sortKey() []byte { return s.it.Key()[len(s.prefix):] }
 
 func (s *source) next() { s.ok = s.it.Next() }
 
@@ -156,8 +156,8 @@ func (q *Queries) List(ctx context.Context, l List, after PageCursor, n int) (pa
 		if s == nil {
 			return page, nil, nil
 		}
-		place := s.place()
-		if e, err = l.entry(s.kind, place); err != nil {
+		sortKey := s.sortKey()
+		if e, err = l.entry(s.kind, sortKey); err != nil {
 			return nil, nil, err
 		}
 		ok, err := keep(&e)
@@ -168,7 +168,7 @@ func (q *Queries) List(ctx context.Context, l List, after PageCursor, n int) (pa
 			if len(page) == n {
 				return page, last, nil
 			}
-			page, last = append(page, e), append(last[:0], place...)
+			page, last = append(page, e), append(last[:0], sortKey...)
 		}
 		s.next()
 	}
@@ -177,18 +177,18 @@ func (q *Queries) List(ctx context.Context, l List, after PageCursor, n int) (pa
 func newest(sources []*source) *source {
 	var best *source
 	for _, s := range sources {
-		if s.ok && (best == nil || bytes.Compare(s.place(), best.place()) < 0) {
+		if s.ok && (best == nil || bytes.Compare(s.sortKey(), best.sortKey()) < 0) {
 			best = s
 		}
 	}
 	return best
 }
 
-// entry reads an entry from its place in a list.
-func (l List) entry(kind FollowKind, place []byte) (e Entry, err error) {
+// entry reads an entry from its sort key in a list.
+func (l List) entry(kind FollowKind, sortKey []byte) (e Entry, err error) {
 	e.Kind = kind
 	var rest []byte
-	if e.Since, rest, err = cutSince(place); err != nil {
+	if e.Since, rest, err = cutSince(sortKey); err != nil {
 		return e, err
 	}
 	switch l.Kind {

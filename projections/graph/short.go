@@ -159,7 +159,7 @@ func shortFollowing(r projections.Reader, user string) *sortedKeys {
 // sortedKeys is an iterator over keys of rows without values.
 type sortedKeys struct {
 	keys [][]byte
-	// next is the place of the key after the present one.
+	// next is the index of the key after the present one.
 	next int
 	err  error
 }

@@ -16,7 +16,7 @@
 //	           └────────────────────────────────────┘
 //
 // An inbox holds every pin above its floor that A sees, unless a pull row leads to it. It may hold more: pins that are gone, of whom A
-// does not follow any more, twice what an outbox has. A place in an inbox or outbox is a candidate; whether A sees the
+// does not follow any more, twice what an outbox has. An entry of an inbox or outbox is a candidate; whether A sees the
 // pin is decided when it is read, by the pin and the relation as they are. So a deletion, an unfollow, a mute, hidden re-pins, an exclusion
 // write nothing to inboxes, and what ends there is seen on the next page.
 //

@@ -89,14 +89,14 @@ func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (x Expl
 	if x.Absence != 0 {
 		return x, nil
 	}
-	place := placeOf(x.Pin.Created, owner, id)
+	sortKey := sortKeyOf(x.Pin.Created, owner, id)
 	if f.Order == Hot {
 		err = q.rankHot(ctx, &f, &x)
 	} else {
-		err = q.rankNewest(ctx, &f, place, &x)
+		err = q.rankNewest(ctx, &f, sortKey, &x)
 	}
 	if err == nil && x.Rank > 0 {
-		x.Delivery, err = q.delivery(f.Reader, x.Pin, place)
+		x.Delivery, err = q.delivery(f.Reader, x.Pin, sortKey)
 	}
 	return x, err
 }
@@ -104,8 +104,8 @@ func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (x Expl
 // explainBatch is how many pins are asked about at once whether they are hidden.
 const explainBatch = 512
 
-// rankNewest counts the entries of a feed down to a place.
-func (q *Queries) rankNewest(ctx context.Context, f *Feed, place []byte, x *Explanation) (err error) {
+// rankNewest counts the entries of a feed down to a sort key.
+func (q *Queries) rankNewest(ctx context.Context, f *Feed, sortKey []byte, x *Explanation) (err error) {
 	w, err := q.newWalk(f, nil)
 	if err != nil {
 		return err
@@ -115,24 +115,24 @@ func (q *Queries) rankNewest(ctx context.Context, f *Feed, place []byte, x *Expl
 			err = cerr
 		}
 	}()
-	bound, shown, rank := append(bytes.Clone(place), 0), map[string]bool{}, 0
+	bound, shown, rank := append(bytes.Clone(sortKey), 0), map[string]bool{}, 0
 	var last []byte
 	for !w.ended {
-		_, places, err := w.batch(ctx, explainBatch, bound, shown)
+		_, sortKeys, err := w.batch(ctx, explainBatch, bound, shown)
 		if err != nil {
 			return err
 		}
-		if rank += len(places); len(places) > 0 {
-			last = places[len(places)-1]
+		if rank += len(sortKeys); len(sortKeys) > 0 {
+			last = sortKeys[len(sortKeys)-1]
 		}
 	}
 	switch {
-	case bytes.Equal(last, place):
+	case bytes.Equal(last, sortKey):
 		x.Rank = rank
 	case f.OnePerItem:
 		x.Absence = ItemShown
 	default:
-		return errRow("feed without a pin that its reader sees", place)
+		return errRow("feed without a pin that its reader sees", sortKey)
 	}
 	return nil
 }
@@ -169,16 +169,16 @@ func (q *Queries) rankHot(ctx context.Context, f *Feed, x *Explanation) error {
 }
 
 // delivery reports how a pin gets into a feed that has it.
-func (q *Queries) delivery(name string, p *Pin, place []byte) (Delivery, error) {
+func (q *Queries) delivery(name string, p *Pin, sortKey []byte) (Delivery, error) {
 	r, err := q.reader(name)
 	if err != nil {
 		return NotDelivered, err
 	}
-	if !r.ready || bytes.Compare(place, r.floor[:]) >= 0 {
+	if !r.ready || bytes.Compare(sortKey, r.floor[:]) >= 0 {
 		return BelowFloor, nil
 	}
 	key := entryPrefix(nil, weekOf(p.Created), events.ShardOf(name), events.AppendID(nil, name))
-	if _, ok, err := q.r.Get(append(key, place...)); err != nil || !ok {
+	if _, ok, err := q.r.Get(append(key, sortKey...)); err != nil || !ok {
 		return Pulled, err
 	}
 	return Pushed, nil

@@ -50,7 +50,7 @@ func absenceOf(m model.Absence) (a inbox.Absence) {
 }
 
 // TestExplain: of every pin of a history, for every reader and any options, the explanation gives the reasons of the model, and names the
-// place of the pin in the feed as its pages show it. A pin is in the feed exactly if there is no reason (I8).
+// position of the pin in the feed as its pages show it. A pin is in the feed exactly if there is no reason (I8).
 func TestExplain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := drawHistory(t)

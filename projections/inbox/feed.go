@@ -15,7 +15,7 @@ import (
 //	outboxes   pulled owners    followed   all that the reader follows
 //	                            lately
 //
-// A place is no more than a candidate: what the reader sees of it is decided by the pin and the relation as they are.
+// A sort key is no more than a candidate: what the reader sees of it is decided by the pin and the relation as they are.
 type walk struct {
 	q      *Queries
 	feed   *Feed
@@ -43,7 +43,7 @@ type sight struct {
 	boards map[string]bool
 }
 
-// newWalk begins at the first place that is not before from; nil means at the top.
+// newWalk begins at the first sort key that is not before from; nil means at the top.
 func (q *Queries) newWalk(f *Feed, from []byte) (*walk, error) {
 	w := &walk{q: q, feed: f, from: from, left: -1, sights: make(map[string]sight, 32)}
 	w.merge = newMerge(q, &w.keys)
@@ -109,11 +109,11 @@ func (w *walk) descend(from []byte) error {
 	return nil
 }
 
-// openLater opens the outboxes to whose places the walk gets next.
+// openLater opens the outboxes to whose sort keys the walk gets next.
 func (w *walk) openLater() error {
 	for !w.below && len(w.later) > 0 {
 		at := w.later[0].until
-		if place := w.merge.peek(); place != nil && bytes.Compare(place, at) < 0 {
+		if sortKey := w.merge.peek(); sortKey != nil && bytes.Compare(sortKey, at) < 0 {
 			return nil
 		}
 		owner, board, err := cutPull(w.later.take().row, at)
@@ -129,7 +129,7 @@ func (w *walk) openLater() error {
 	return nil
 }
 
-// next returns the next pin that the reader sees, with its place; nil means the feed has ended.
+// next returns the next pin that the reader sees, with its sort key; nil means the feed has ended.
 func (w *walk) next(ctx context.Context) (*Pin, []byte, error) {
 	for step := 1; ; step++ {
 		if step%1024 == 0 && ctx.Err() != nil {
@@ -138,29 +138,29 @@ func (w *walk) next(ctx context.Context) (*Pin, []byte, error) {
 		if err := w.openLater(); err != nil {
 			return nil, nil, err
 		}
-		place := w.merge.next()
+		sortKey := w.merge.next()
 		if w.merge.err != nil {
 			return nil, nil, w.merge.err
 		}
-		if !w.below && (place == nil || bytes.Compare(place, w.reader.floor[:]) >= 0) {
+		if !w.below && (sortKey == nil || bytes.Compare(sortKey, w.reader.floor[:]) >= 0) {
 			if err := w.descend(w.reader.floor[:]); err != nil {
 				return nil, nil, err
 			}
 			continue
 		}
-		if place == nil {
+		if sortKey == nil {
 			return nil, nil, nil
 		}
-		p, err := w.pin(place)
+		p, err := w.pin(sortKey)
 		if err != nil || p != nil {
-			return p, place, err
+			return p, sortKey, err
 		}
 	}
 }
 
-// pin returns the pin at a place, if it is there and the reader sees it.
-func (w *walk) pin(place []byte) (*Pin, error) {
-	created, owner, id, err := cutPlace(place)
+// pin returns the pin at a sort key, if it is there and the reader sees it.
+func (w *walk) pin(sortKey []byte) (*Pin, error) {
+	created, owner, id, err := cutSortKey(sortKey)
 	if err != nil {
 		return nil, err
 	}

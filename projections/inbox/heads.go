@@ -38,18 +38,18 @@ func (k *kept) Close() {
 // heads are those of outboxes that feeds are merged of, by owner: those that many readers pull are in nearly all pages.
 type heads = querycache.Set[head]
 
-// head is the newest places of an outbox. It does not change.
+// head is the newest sort keys of an outbox. It does not change.
 type head struct {
-	prefix []byte
-	places [][]byte
+	prefix   []byte
+	sortKeys [][]byte
 	// from is where the rows behind them begin; nil means there are none.
 	from []byte
 }
 
 const (
-	// headPlaces is how many places of an outbox are kept: most outboxes give a page fewer.
-	headPlaces = 8
-	// headBytes and sliceBytes are what a head takes beside the bytes of its keys, and each place.
+	// headKeys is how many sort keys of an outbox are kept: most outboxes give a page fewer.
+	headKeys = 8
+	// headBytes and sliceBytes are what a head takes beside the bytes of its keys, and each sort key.
 	headBytes, sliceBytes = 72, 24
 )
 
@@ -63,18 +63,18 @@ type madeHead struct {
 // headOf returns the head of an outbox that was read from its beginning on.
 func headOf(owner uint64, s *stream) madeHead {
 	n := len(s.prefix) + len(s.from)
-	for _, place := range s.ahead {
-		n += len(place)
+	for _, sortKey := range s.ahead {
+		n += len(sortKey)
 	}
 	keys := arena{block: make([]byte, 0, n)}
-	h := head{prefix: keys.clone(s.prefix), places: make([][]byte, len(s.ahead))}
-	for i, place := range s.ahead {
-		h.places[i] = keys.clone(place)
+	h := head{prefix: keys.clone(s.prefix), sortKeys: make([][]byte, len(s.ahead))}
+	for i, sortKey := range s.ahead {
+		h.sortKeys[i] = keys.clone(sortKey)
 	}
 	if s.from != nil {
 		h.from = keys.clone(s.from)
 	}
-	n += headBytes + sliceBytes*len(h.places)
+	n += headBytes + sliceBytes*len(h.sortKeys)
 	return madeHead{owner, h, int64(n + n/8)} // the allocator rounds up
 }
 
@@ -100,7 +100,7 @@ func (f *Inbox) outboxChanged(owner string) {
 	}
 }
 
-// begin reads the first places of a stream that are not before from (nil: all). Of an outbox that feeds were merged of lately, it
+// begin reads the first sort keys of a stream that are not before from (nil: all). Of an outbox that feeds were merged of lately, it
 // has them in memory.
 func (m *merge) begin(s *stream, from []byte) {
 	s.from = startOf(s, from)
@@ -116,7 +116,7 @@ func (m *merge) begin(s *stream, from []byte) {
 	h, answers := m.heads.Find(owner, m.version, isHeadOf(s.prefix))
 	switch {
 	case answers:
-		s.ahead = h.places
+		s.ahead = h.sortKeys
 		for len(s.ahead) > 0 && bytes.Compare(s.ahead[0], from) < 0 {
 			s.ahead = s.ahead[1:]
 		}
@@ -128,7 +128,7 @@ func (m *merge) begin(s *stream, from []byte) {
 	case len(from) > 0, h == nil && m.heads.Asked(owner, 1) == 0:
 		m.fill(s, 1)
 	default:
-		m.fill(s, headPlaces)
+		m.fill(s, headKeys)
 		m.made = append(m.made, headOf(owner, s))
 	}
 }

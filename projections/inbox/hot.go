@@ -23,7 +23,7 @@ type Scores interface {
 }
 
 // hot reads a page of a feed by heat. The newest pins of the feed are ranked, [Feed.Ranked] of those that were there when the session
-// began. Scores are those at the position where it began, whatever is played meanwhile, so every pin has one place throughout (I9);
+// began. Scores are those at the position where it began, whatever is played meanwhile, so every pin has one sort key throughout (I9);
 // the pins are those of now. It walks over what is ranked and keeps what is first after the page cursor.
 func (q *Queries) hot(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
 	if f.Above != nil {
@@ -34,9 +34,9 @@ func (q *Queries) hot(ctx context.Context, f *Feed, after PageCursor, n int) (pa
 		now = f.Heat.At
 	}
 	s := session{now.Seq, now.LastTime}
-	var last *hotPlace
+	var last *trendingKey
 	if after != nil {
-		at, place, err := parseTrending(after)
+		at, sortKey, err := parseTrending(after)
 		if err != nil {
 			return page, err
 		}
@@ -46,7 +46,7 @@ func (q *Queries) hot(ctx context.Context, f *Feed, after PageCursor, n int) (pa
 		if max(q.r.Cursor().LastTime, f.Heat.At.LastTime)-at.time > SessionLife {
 			return page, ErrExpired
 		}
-		s, last = at, &place
+		s, last = at, &sortKey
 	}
 	// What was pinned since is not ranked, or it would push out what is.
 	w, err := q.newWalk(f, appendNewestFirst(nil, s.time))
@@ -68,12 +68,12 @@ func (q *Queries) hot(ctx context.Context, f *Feed, after PageCursor, n int) (pa
 	best := hottest{most: n + 1}
 	shown := map[string]bool{}
 	for !w.ended {
-		pins, places, err := w.batch(ctx, hotBatch, nil, shown)
+		pins, sortKeys, err := w.batch(ctx, hotBatch, nil, shown)
 		if err != nil {
 			return page, err
 		}
 		for i := range pins {
-			h := hotPlace{place: places[i]}
+			h := trendingKey{sortKey: sortKeys[i]}
 			if h.score, h.scored, err = scores.Of(pins[i].Item); err != nil {
 				return page, err
 			}
@@ -100,7 +100,7 @@ const hotBatch = 512
 
 type hotPin struct {
 	pin Pin
-	at  hotPlace
+	at  trendingKey
 }
 
 // hottest keeps the first few of what is added: a heap with the last of them on top.

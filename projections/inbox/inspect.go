@@ -30,7 +30,7 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagPin:           {Name: "pin", Parts: "B p", Value: pinfacts.Describe},
 	tagOutbox:        {Name: "outbox", Parts: "B ^created p", Value: describeBoard},
 	tagBoardOutbox:   {Name: "board-outbox", Parts: "B b ^created p"},
-	tagShadow:        {Name: "shadow", Parts: "B b p"},
+	tagPossibleBoard: {Name: "possible-board", Parts: "B b p"},
 	tagPinCount:      {Name: "pin-count", Parts: "B", Value: describeCount},
 	tagBoardPinCount: {Name: "board-pin-count", Parts: "B b", Value: describeCount},
 	tagBoardDeleted:  {Name: "board-deleted", Parts: "B b", Value: describeGone},

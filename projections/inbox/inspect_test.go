@@ -69,10 +69,10 @@ func TestDescribeKey(t *testing.T) {
 
 // FuzzPageCursors: random bytes are no page cursor, or one that comes back the same.
 func FuzzPageCursors(f *testing.F) {
-	place := placeOf(17, "ann", "p1")
-	f.Add([]byte(newestCursor(place, nil)))
-	f.Add([]byte(newestCursor(place, place)))
-	f.Add([]byte(trendingCursor(session{3, 4}, &hotPlace{true, -5, place})))
+	sortKey := sortKeyOf(17, "ann", "p1")
+	f.Add([]byte(newestCursor(sortKey, nil)))
+	f.Add([]byte(newestCursor(sortKey, sortKey)))
+	f.Add([]byte(trendingCursor(session{3, 4}, &trendingKey{true, -5, sortKey})))
 	f.Add([]byte(topCursor(99)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := PageCursor(data)

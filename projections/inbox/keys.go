@@ -18,7 +18,7 @@ func errRow(what string, row []byte) error { return projections.RowError(what, r
 //	0x40  B p         pin facts   all that is still needed of what was said about the pin
 //	0x41  B ^t p      b           outbox of B: the living pins of all boards
 //	0x42  B b ^t p    -           outbox of b
-//	0x43  B b p       -           p is not on b, but would be if late history came: see pinfacts.Row.Places
+//	0x43  B b p       -           p is not on b, but would be if late history came: see pinfacts.Row.PossibleBoards
 //	0x44  B           count       living pins of B
 //	0x45  B b         count       living pins on b
 //	0x46  B b         time        the first live deletion of b
@@ -32,7 +32,7 @@ const (
 	tagPin projections.Tag = projections.FirstInboxTag + iota
 	tagOutbox
 	tagBoardOutbox
-	tagShadow
+	tagPossibleBoard
 	tagPinCount
 	tagBoardPinCount
 	tagBoardDeleted
@@ -45,7 +45,7 @@ const (
 
 // Walked are the tags of lists, those of the graph among them.
 func (f *Inbox) Walked() []projections.Tag {
-	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagShadow, tagEntry, tagPull)
+	return append(f.graph.Walked(), tagOutbox, tagBoardOutbox, tagPossibleBoard, tagEntry, tagPull)
 }
 
 // Dated has the tag of the entries of inboxes. Their keys begin with a week, so that what grows old together stands together.
@@ -64,10 +64,10 @@ func boardOutboxKey(dst []byte, owner, board string, created events.Micros, pin 
 	return events.AppendID(appendNewestFirst(projections.AppendKey(dst, tagBoardOutbox, owner, board), created), pin)
 }
 
-// A place is where a pin stands in every feed, newest first: ^time, owner, pin. It is what follows the prefix in the rows
-// of an inbox. Places compare as bytes.
+// A sort key is where a pin stands in every feed, newest first: ^time, owner, pin. It is what follows the prefix in the rows
+// of an inbox. Sort keys compare as bytes.
 
-func placeOf(created events.Micros, owner, pin string) []byte {
+func sortKeyOf(created events.Micros, owner, pin string) []byte {
 	return events.AppendID(events.AppendID(appendNewestFirst(nil, created), owner), pin)
 }
 
@@ -79,9 +79,9 @@ func cutTime(rest []byte) (events.Micros, []byte, error) {
 	return events.Micros(^binary.BigEndian.Uint64(rest)), rest[8:], nil
 }
 
-// cutPlace reads a place.
-func cutPlace(place []byte) (created events.Micros, owner, pin string, err error) {
-	created, rest, err := cutTime(place)
+// cutSortKey reads a sort key.
+func cutSortKey(sortKey []byte) (created events.Micros, owner, pin string, err error) {
+	created, rest, err := cutTime(sortKey)
 	if err != nil {
 		return 0, "", "", err
 	}
@@ -89,7 +89,7 @@ func cutPlace(place []byte) (created events.Micros, owner, pin string, err error
 		return 0, "", "", err
 	}
 	if pin, rest, err = events.CutID(rest); err == nil && len(rest) != 0 {
-		err = errRow("place", place)
+		err = errRow("sort key", sortKey)
 	}
 	return created, owner, pin, err
 }

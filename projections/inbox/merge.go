@@ -8,14 +8,14 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// stream is one row list whose rows are places, or make places with the owner of an outbox.
+// stream is one row list whose rows are sort keys, or make sort keys with the owner of an outbox.
 type stream struct {
 	prefix []byte
 	// owner is whose outbox it is; nil means the rows are those of an inbox. In the encoding of keys.
 	owner []byte
 	// older are the prefixes of what comes behind the rows with the prefix.
 	older [][]byte
-	// ahead are the next places, of which head is the first; from is where the rows behind them begin, nil: there are none.
+	// ahead are the next sort keys, of which head is the first; from is where the rows behind them begin, nil: there are none.
 	ahead [][]byte
 	from  []byte
 	// one is where ahead begins.
@@ -39,7 +39,7 @@ func (a *arena) room(n int) []byte {
 
 func (a *arena) clone(b []byte) []byte { return append(a.room(len(b)), b...) }
 
-// merge walks over places in order, each once, however many streams have it. It moves one iterator between the streams:
+// merge walks over sort keys in order, each once, however many streams have it. It moves one iterator between the streams:
 // one for each would cost memory for each of thousands of outboxes.
 type merge struct {
 	it   projections.Iterator
@@ -53,15 +53,15 @@ type merge struct {
 	err     error
 }
 
-// aheadMost is how many rows of an inbox are read at once, and of another stream after the first: most outboxes give one place or none to
-// a page.
+// aheadMost is how many rows of an inbox are read at once, and of another stream after the first: most outboxes give one sort key
+// or none to a page.
 const aheadMost = 16
 
 func newMerge(q *Queries, keys *arena) *merge {
 	return &merge{it: q.r.Iter(nil, nil), keys: keys, heads: q.heads, version: q.version}
 }
 
-// restart begins at the first place of some streams that is not before from, which need be none itself; nil means at the top.
+// restart begins at the first sort key of some streams that is not before from, which need be none itself; nil means at the top.
 func (m *merge) restart(streams []*stream, from []byte) {
 	m.streams, m.last = m.streams[:0], nil
 	for _, s := range streams {
@@ -72,14 +72,14 @@ func (m *merge) restart(streams []*stream, from []byte) {
 	heap.Init(m)
 }
 
-// add merges another stream, from a place on to which the walk has not got yet.
+// add merges another stream, from a sort key on to which the walk has not got yet.
 func (m *merge) add(s *stream, from []byte) {
 	if m.begin(s, from); len(s.ahead) > 0 {
 		heap.Push(m, s)
 	}
 }
 
-// startOf returns the first key of a stream whose place is not before from.
+// startOf returns the first key of a stream whose sort key is not before from.
 func startOf(s *stream, from []byte) []byte {
 	if len(from) == 0 {
 		return s.prefix
@@ -88,7 +88,7 @@ func startOf(s *stream, from []byte) []byte {
 	if s.owner == nil || len(from) <= 8 {
 		return append(key, from...)
 	}
-	// The rows of an outbox lack the owner: of equal times all come if the owner sorts after that of the place, none if
+	// The rows of an outbox lack the owner: of equal times all come if the owner sorts after that of the sort key, none if
 	// before, those of later pins if it is the same.
 	key = append(key, from[:8]...)
 	rest := from[8:]
@@ -126,43 +126,43 @@ func (m *merge) fill(s *stream, n int) {
 			return
 		}
 		rest := m.it.Key()[len(s.prefix):]
-		place := m.keys.room(len(rest) + len(s.owner))
+		sortKey := m.keys.room(len(rest) + len(s.owner))
 		switch {
 		case s.owner == nil:
-			place = append(place, rest...)
+			sortKey = append(sortKey, rest...)
 		case len(rest) < 8:
 			m.err = errRow("outbox key", rest)
 			return
 		default:
-			place = append(append(append(place, rest[:8]...), s.owner...), rest[8:]...)
+			sortKey = append(append(append(sortKey, rest[:8]...), s.owner...), rest[8:]...)
 		}
-		s.ahead = append(s.ahead, place)
+		s.ahead = append(s.ahead, sortKey)
 	}
 }
 
-// next returns the next place; nil means there is none, or an error.
+// next returns the next sort key; nil means there is none, or an error.
 func (m *merge) next() []byte {
-	place := m.peek()
-	if place != nil {
-		m.last = place
+	sortKey := m.peek()
+	if sortKey != nil {
+		m.last = sortKey
 		m.drop()
 	}
-	return place
+	return sortKey
 }
 
 // peek returns what next will return if no stream is added before.
 func (m *merge) peek() []byte {
 	for len(m.streams) > 0 && m.err == nil {
-		place := m.streams[0].ahead[0]
-		if !bytes.Equal(place, m.last) {
-			return place
+		sortKey := m.streams[0].ahead[0]
+		if !bytes.Equal(sortKey, m.last) {
+			return sortKey
 		}
 		m.drop()
 	}
 	return nil
 }
 
-// drop passes over the first place.
+// drop passes over the first sort key.
 func (m *merge) drop() {
 	s := m.streams[0]
 	if s.ahead = s.ahead[1:]; len(s.ahead) == 0 {
@@ -219,7 +219,7 @@ func (q *Queries) outboxStream(keys *arena, owner string, board *string) *stream
 	return s
 }
 
-// entryStream is the inbox of a reader, from the week of a place on.
+// entryStream is the inbox of a reader, from the week of a sort key on.
 func (q *Queries) entryStream(reader string, from []byte, r reader) (*stream, error) {
 	first := q.r.Cursor().LastTime
 	if from != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// newest reads a page of a feed, newest first. A session continues after the place of the last entry, so what belongs to the
+// newest reads a page of a feed, newest first. A session continues after the sort key of the last entry, so what belongs to the
 // feed throughout comes once, in its place (I9).
 func (q *Queries) newest(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
 	page.Newest = topCursor(q.r.Cursor().LastTime)
@@ -36,7 +36,7 @@ func (q *Queries) newest(ctx context.Context, f *Feed, after PageCursor, n int) 
 	}
 	var last []byte
 	for {
-		batch, places, err := w.batch(ctx, n-len(page.Pins)+1, bound, shown)
+		batch, sortKeys, err := w.batch(ctx, n-len(page.Pins)+1, bound, shown)
 		if err != nil {
 			return Page{}, err
 		}
@@ -47,9 +47,9 @@ func (q *Queries) newest(ctx context.Context, f *Feed, after PageCursor, n int) 
 				page.Next = newestCursor(last, top)
 				return page, nil
 			}
-			page.Pins, last = append(page.Pins, batch[i]), places[i]
+			page.Pins, last = append(page.Pins, batch[i]), sortKeys[i]
 			if top == nil && f.OnePerItem {
-				top = places[i]
+				top = sortKeys[i]
 			}
 		}
 		if w.ended {
@@ -76,13 +76,13 @@ func (q *Queries) resume(ctx context.Context, f *Feed, after PageCursor, shown m
 // shown are the items that were, of a feed with one entry per item.
 func (w *walk) batch(ctx context.Context, n int, bound []byte, shown map[string]bool) ([]Pin, [][]byte, error) {
 	for {
-		pins, places := make([]Pin, 0, min(n, mostAtOnce)), make([][]byte, 0, min(n, mostAtOnce))
+		pins, sortKeys := make([]Pin, 0, min(n, mostAtOnce)), make([][]byte, 0, min(n, mostAtOnce))
 		for len(pins) < n {
-			p, place, err := w.next(ctx)
+			p, sortKey, err := w.next(ctx)
 			if err != nil {
 				return nil, nil, err
 			}
-			if p == nil || bound != nil && bytes.Compare(place, bound) >= 0 || w.left == 0 {
+			if p == nil || bound != nil && bytes.Compare(sortKey, bound) >= 0 || w.left == 0 {
 				w.ended = true
 				break
 			}
@@ -93,13 +93,13 @@ func (w *walk) batch(ctx context.Context, n int, bound []byte, shown map[string]
 				}
 				shown[p.Item] = true
 			}
-			pins, places = append(pins, *p), append(places, place)
+			pins, sortKeys = append(pins, *p), append(sortKeys, sortKey)
 		}
-		if err := w.hide(&pins, &places); err != nil {
+		if err := w.hide(&pins, &sortKeys); err != nil {
 			return nil, nil, err
 		}
 		if len(pins) > 0 || w.ended {
-			return pins, places, nil
+			return pins, sortKeys, nil
 		}
 	}
 }
@@ -108,7 +108,7 @@ func (w *walk) batch(ctx context.Context, n int, bound []byte, shown map[string]
 const mostAtOnce = 256
 
 // hide leaves out what the feed is asked to hide.
-func (w *walk) hide(pins *[]Pin, places *[][]byte) error {
+func (w *walk) hide(pins *[]Pin, sortKeys *[][]byte) error {
 	if w.feed.Hide == nil || len(*pins) == 0 {
 		return nil
 	}
@@ -123,15 +123,15 @@ func (w *walk) hide(pins *[]Pin, places *[][]byte) error {
 	kept := 0
 	for i := range *pins {
 		if !hidden[i] {
-			(*pins)[kept], (*places)[kept] = (*pins)[i], (*places)[i]
+			(*pins)[kept], (*sortKeys)[kept] = (*pins)[i], (*sortKeys)[i]
 			kept++
 		}
 	}
-	*pins, *places = (*pins)[:kept], (*places)[:kept]
+	*pins, *sortKeys = (*pins)[:kept], (*sortKeys)[:kept]
 	return nil
 }
 
-// itemsBetween collects the items that stand from one place to another, as they are now.
+// itemsBetween collects the items that stand from one sort key to another, as they are now.
 func (q *Queries) itemsBetween(ctx context.Context, f *Feed, first, last []byte, items map[string]bool) (err error) {
 	w, err := q.newWalk(f, first)
 	if err != nil {
@@ -143,8 +143,8 @@ func (q *Queries) itemsBetween(ctx context.Context, f *Feed, first, last []byte,
 		}
 	}()
 	for {
-		p, place, err := w.next(ctx)
-		if err != nil || p == nil || bytes.Compare(place, last) > 0 {
+		p, sortKey, err := w.next(ctx)
+		if err != nil || p == nil || bytes.Compare(sortKey, last) > 0 {
 			return err
 		}
 		items[p.Item] = true

@@ -10,58 +10,58 @@ import (
 
 // A page cursor begins with the list that it is of.
 const (
-	// cursorNewest: uvarint length and bytes of the place of the last entry, then, of a feed with one entry per item, the
-	// place where the session began.
+	// cursorNewest: uvarint length and bytes of the sort key of the last entry, then, of a feed with one entry per item, the
+	// sort key where the session began.
 	cursorNewest = 1
 	// cursorTrending: the position of the session (uvarint), its log time (uvarint), 1 if the last entry has a score, the score
-	// in 8 bytes, and the place.
+	// in 8 bytes, and the sort key.
 	cursorTrending = 2
-	// cursorTop: a time in 8 bytes, newest first: whatever comes later has a place before it.
+	// cursorTop: a time in 8 bytes, newest first: whatever comes later has a sort key before it.
 	cursorTop = 3
 	// cursorPins: what follows the prefix of an outbox in the key of the last entry.
 	cursorPins = 4
 )
 
-func newestCursor(place, top []byte) PageCursor {
-	m := append(PageCursor{cursorNewest}, binary.AppendUvarint(nil, uint64(len(place)))...)
-	return append(append(m, place...), top...)
+func newestCursor(sortKey, top []byte) PageCursor {
+	m := append(PageCursor{cursorNewest}, binary.AppendUvarint(nil, uint64(len(sortKey)))...)
+	return append(append(m, sortKey...), top...)
 }
 
-func parseNewest(m PageCursor) (place, top []byte, err error) {
+func parseNewest(m PageCursor) (sortKey, top []byte, err error) {
 	if len(m) < 2 || m[0] != cursorNewest {
 		return nil, nil, ErrPageCursor
 	}
 	r := fields.Reader{Rest: m[1:]}
-	place = r.Bytes()
+	sortKey = r.Bytes()
 	if r.Bad {
 		return nil, nil, ErrPageCursor
 	}
-	if _, _, _, err := cutPlace(place); err != nil {
+	if _, _, _, err := cutSortKey(sortKey); err != nil {
 		return nil, nil, ErrPageCursor
 	}
 	if len(r.Rest) > 0 {
-		if _, _, _, err := cutPlace(r.Rest); err != nil {
+		if _, _, _, err := cutSortKey(r.Rest); err != nil {
 			return nil, nil, ErrPageCursor
 		}
 	}
-	return place, r.Rest, nil
+	return sortKey, r.Rest, nil
 }
 
-// hotPlace is where a pin stands in a feed by heat: higher scores first, those without a score last, then newest first.
-type hotPlace struct {
-	scored bool
-	score  int64
-	place  []byte
+// trendingKey is where a pin stands in a feed by heat: higher scores first, those without a score last, then newest first.
+type trendingKey struct {
+	scored  bool
+	score   int64
+	sortKey []byte
 }
 
-func (h *hotPlace) before(other *hotPlace) bool {
+func (h *trendingKey) before(other *trendingKey) bool {
 	switch {
 	case h.scored != other.scored:
 		return h.scored
 	case h.score != other.score:
 		return h.score > other.score
 	}
-	return string(h.place) < string(other.place)
+	return string(h.sortKey) < string(other.sortKey)
 }
 
 // session is the position at which scores are read throughout a session by heat.
@@ -70,7 +70,7 @@ type session struct {
 	time events.Micros
 }
 
-func trendingCursor(s session, h *hotPlace) PageCursor {
+func trendingCursor(s session, h *trendingKey) PageCursor {
 	m := binary.AppendUvarint(PageCursor{cursorTrending}, s.seq)
 	m = binary.AppendUvarint(m, uint64(s.time))
 	flag := byte(0)
@@ -78,10 +78,10 @@ func trendingCursor(s session, h *hotPlace) PageCursor {
 		flag = 1
 	}
 	m = binary.BigEndian.AppendUint64(append(m, flag), uint64(h.score))
-	return append(m, h.place...)
+	return append(m, h.sortKey...)
 }
 
-func parseTrending(m PageCursor) (s session, h hotPlace, err error) {
+func parseTrending(m PageCursor) (s session, h trendingKey, err error) {
 	if len(m) < 2 || m[0] != cursorTrending {
 		return s, h, ErrPageCursor
 	}
@@ -93,8 +93,8 @@ func parseTrending(m PageCursor) (s session, h hotPlace, err error) {
 	}
 	s.time = events.Micros(t)
 	h.scored, h.score = r.Rest[0] == 1, int64(binary.BigEndian.Uint64(r.Rest[1:]))
-	h.place = r.Rest[9:]
-	if _, _, _, err := cutPlace(h.place); err != nil {
+	h.sortKey = r.Rest[9:]
+	if _, _, _, err := cutSortKey(h.sortKey); err != nil {
 		return s, h, ErrPageCursor
 	}
 	return s, h, nil

@@ -14,8 +14,8 @@ type pin struct {
 	owner, id string
 	row       pinfacts.Row
 	before    pinfacts.State
-	// shadows are the places where it is not, before the event.
-	shadows []string
+	// possibleBoards are those where the pin is not but might be, before the event.
+	possibleBoards []string
 }
 
 func (f *Inbox) readPin(owner, id string) (*pin, error) {
@@ -28,7 +28,7 @@ func (f *Inbox) readPin(owner, id string) (*pin, error) {
 		return nil, err
 	}
 	p.before = p.row.State()
-	p.shadows = shadowsOf(&p.row, p.before)
+	p.possibleBoards = possibleBoardsOf(&p.row, p.before)
 	return p, nil
 }
 
@@ -52,12 +52,12 @@ func (f *Inbox) firstGone(owner, board string) (events.Micros, error) {
 	return events.Micros(binary.BigEndian.Uint64(row)), nil
 }
 
-// shadowsOf returns the boards where a pin is not but might be.
-func shadowsOf(r *pinfacts.Row, s pinfacts.State) []string {
+// possibleBoardsOf returns the boards where a pin is not but might be.
+func possibleBoardsOf(r *pinfacts.Row, s pinfacts.State) []string {
 	if r.Settled {
 		return nil
 	}
-	return slices.DeleteFunc(r.Places(), func(b string) bool { return s.Made != nil && b == s.Board })
+	return slices.DeleteFunc(r.PossibleBoards(), func(b string) bool { return s.Made != nil && b == s.Board })
 }
 
 func (f *Inbox) pinCreated() error {
@@ -138,7 +138,7 @@ func (f *Inbox) boardDeleted() error {
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(p.row.Places(), board) {
+		if !slices.Contains(p.row.PossibleBoards(), board) {
 			return errRow("pin on another board", []byte(id))
 		}
 		p.row.Add(pinfacts.Fact{Kind: pinfacts.BoardGone, At: f.ev.Time, Board: board})
@@ -154,7 +154,7 @@ func (f *Inbox) boardDeleted() error {
 	if err != nil {
 		return err
 	}
-	err = f.drain(projections.AppendKey(nil, tagShadow, owner, board), func(rest []byte) error {
+	err = f.drain(projections.AppendKey(nil, tagPossibleBoard, owner, board), func(rest []byte) error {
 		id, _, err := events.CutID(rest)
 		if err != nil {
 			return err
@@ -193,16 +193,16 @@ func (f *Inbox) writePin(p *pin) error {
 }
 
 func (f *Inbox) writeShadows(p *pin, after pinfacts.State) {
-	now := shadowsOf(&p.row, after)
-	for _, board := range p.shadows {
+	now := possibleBoardsOf(&p.row, after)
+	for _, board := range p.possibleBoards {
 		if !slices.Contains(now, board) {
-			f.key = projections.AppendKey(f.key[:0], tagShadow, p.owner, board, p.id)
+			f.key = projections.AppendKey(f.key[:0], tagPossibleBoard, p.owner, board, p.id)
 			f.b.Delete(f.key)
 		}
 	}
 	for _, board := range now {
-		if !slices.Contains(p.shadows, board) {
-			f.key = projections.AppendKey(f.key[:0], tagShadow, p.owner, board, p.id)
+		if !slices.Contains(p.possibleBoards, board) {
+			f.key = projections.AppendKey(f.key[:0], tagPossibleBoard, p.owner, board, p.id)
 			f.b.Set(f.key, nil)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // Invariant: an inbox has every pin above its floor that the reader sees, unless a pull row leads to it. Rows may lead to what
 // nobody follows any more only where a fold was cut.
 
-// until is what a pull row holds: nothing, where the outbox is always read, or a time as in a place.
+// until is what a pull row holds: nothing, where the outbox is always read, or a time as in a sort key.
 
 func untilNow(now events.Micros) []byte { return appendNewestFirst(nil, now) }
 
@@ -175,7 +175,7 @@ func (f *Inbox) dropPullsIf(prefix []byte, drop func(until []byte) bool) error {
 	return nil
 }
 
-// pending is an outbox that is opened when a walk gets to a place: what its pull row holds, and the row's key behind the reader.
+// pending is an outbox that is opened when a walk gets to a sort key: what its pull row holds, and the row's key behind the reader.
 type pending struct{ until, row []byte }
 
 // pendings is a heap, the next one to open first. There may be as many as the reader has followed lately, of which a page opens few.

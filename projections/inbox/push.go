@@ -10,17 +10,17 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// candidate is a place on its way into inboxes.
+// candidate is a sort key on its way into inboxes.
 type candidate struct {
-	place []byte
-	week  week
+	sortKey []byte
+	week    week
 	// hash is of time and pin. Whose pin it is has no say in what is trimmed, since an erasure renames users.
 	hash uint64
 }
 
 func candidateOf(created events.Micros, owner, pin string) candidate {
-	place := placeOf(created, owner, pin)
-	return candidate{place, weekOf(created), xxh3.HashStringSeed(pin, uint64(created))}
+	sortKey := sortKeyOf(created, owner, pin)
+	return candidate{sortKey, weekOf(created), xxh3.HashStringSeed(pin, uint64(created))}
 }
 
 // pushCreated brings the pin of an event to the inboxes of those who follow its owner or its board. The event alone decides, since
@@ -78,7 +78,7 @@ func (f *Inbox) deliver(id []byte, c *candidate) error {
 	if err != nil || !ok {
 		return err
 	}
-	if r = r.at(f.horizon); !r.ready || bytes.Compare(c.place, r.floor[:]) >= 0 {
+	if r = r.at(f.horizon); !r.ready || bytes.Compare(c.sortKey, r.floor[:]) >= 0 {
 		return nil
 	}
 	if !f.enter(shard, id, c) {
@@ -95,7 +95,7 @@ func (f *Inbox) deliver(id []byte, c *candidate) error {
 // reader, time and pin alone, so that two builds and a fold that was cut do the same: nothing need be counted. It
 // is after half of what is kept on average, so that an inbox is seldom more than twice as large.
 func (f *Inbox) enter(shard events.Shard, id []byte, c *candidate) (look bool) {
-	f.key = append(entryPrefix(f.key[:0], c.week, shard, id), c.place...)
+	f.key = append(entryPrefix(f.key[:0], c.week, shard, id), c.sortKey...)
 	f.b.Set(f.key, nil)
 	return xxh3.HashSeed(id, c.hash)%max(1, uint64(f.settings.Keep)/2) == 0
 }
@@ -145,7 +145,7 @@ func (f *Inbox) forget(name, owner string) error {
 	for _, prefix := range entryPrefixes(name, f.b.LogTime(), f.horizon) {
 		it := f.b.Iter(prefix, projections.PrefixEnd(prefix))
 		for it.Next() {
-			_, of, _, err := cutPlace(it.Key()[len(prefix):])
+			_, of, _, err := cutSortKey(it.Key()[len(prefix):])
 			if err != nil {
 				_ = it.Close() // the first error is the cause
 				return err

@@ -176,11 +176,11 @@ func (q *Queries) Pins(ctx context.Context, owner string, board *string, after P
 	if after == nil {
 		more = it.Next()
 	} else {
-		place, err := parsePins(after)
+		sortKey, err := parsePins(after)
 		if err != nil {
 			return nil, nil, err
 		}
-		more = it.SeekGE(append(append(append([]byte(nil), prefix...), place...), 0))
+		more = it.SeekGE(append(append(append([]byte(nil), prefix...), sortKey...), 0))
 	}
 	for ; more; more = it.Next() {
 		if len(pins)%1024 == 1023 && ctx.Err() != nil {

@@ -17,7 +17,7 @@ type reader struct {
 	// ready: there is an inbox. It holds all pins above the floor of what is followed and pushed, and perhaps some that
 	// are gone; without one all outboxes are read.
 	ready bool
-	// floor is a time as in a place: entries before it are in the inbox. Only while ready.
+	// floor is a time as in a sort key: entries before it are in the inbox. Only while ready.
 	floor [8]byte
 }
 

@@ -260,7 +260,7 @@ func TestPullsOnTheWay(t *testing.T) {
 	}
 }
 
-// TestMoved: a pin that is moved to a board that a reader follows reaches the feed at the place of its creation, also one that was moved
+// TestMoved: a pin that is moved to a board that a reader follows reaches the feed at the time of its creation, also one that was moved
 // before its history came, and whatever the reader follows besides.
 func TestMoved(t *testing.T) {
 	for _, threshold := range []int64{-1, 0} {

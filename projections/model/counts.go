@@ -62,7 +62,7 @@ func (g *Graph) Repins(item string) int {
 	return n
 }
 
-// repins reports whether the event at a place of the log, which counts, is a re-pin of an item that its pin had not re-pinned before,
+// repins reports whether the event at an index of the log, which counts, is a re-pin of an item that its pin had not re-pinned before,
 // or not since its owner was deleted.
 func repins(log []arrival, at int) bool {
 	ev := log[at]

@@ -27,7 +27,7 @@ func arrive(history []events.Event) []arrival {
 // fact is an event that counts.
 type fact struct {
 	events.Event
-	// rank is the place in the order of facts, from 1. The zero fact, "none", has rank 0: it is before everything.
+	// rank is the index in the order of facts, from 1. The zero fact, "none", has rank 0: it is before everything.
 	rank int
 	// relationEnded: one of the two users was deleted later, and the relation with the user. Of a fact about one user,
 	// such as a pin or a like: this user was.

@@ -185,7 +185,7 @@ func (r repinned) happens(ev events.Event, after *model.Graph) bool {
 	return true
 }
 
-// counts tells of a backfill whether it is accepted: a play of the same place in the log would be told apart by heat. Live
+// counts tells of a backfill whether it is accepted: a play of the same index in the log would be told apart by heat. Live
 // plays and likes always count, and so do live pins where they change something.
 func counts(history []events.Event, n int) bool {
 	ev := history[n]

@@ -13,7 +13,7 @@ const ServedItems = 100
 // aboutSeen reports whether facts of a kind decide what the acting user has seen.
 func aboutSeen(k events.Kind) bool { return k == events.Played || k == events.Served }
 
-// emptied reports whether the play or serve at a place of the log says nothing about what its user has seen, because the
+// emptied reports whether the play or serve at an index of the log says nothing about what its user has seen, because the
 // user's seen were cleared: later, or, if it is a backfill, at any time.
 func emptied(log []arrival, at int) bool {
 	ev := log[at]
@@ -48,10 +48,10 @@ func (g *Graph) Played(user string, now events.Micros, window int) map[string]bo
 	return played
 }
 
-// serve is one item of a serve, and its place there.
+// serve is one item of a serve, and its index there.
 type serve struct {
 	*fact
-	place int
+	index int
 	item  string
 }
 
@@ -59,8 +59,8 @@ type serve struct {
 func (g *Graph) Served(user string) []string {
 	var serves []serve
 	for _, f := range g.seen(user, events.Served) {
-		for place, item := range f.Items {
-			serves = append(serves, serve{f, place, item})
+		for index, item := range f.Items {
+			serves = append(serves, serve{f, index, item})
 		}
 	}
 	slices.SortFunc(serves, newerServe)
@@ -75,15 +75,15 @@ func (g *Graph) Served(user string) []string {
 
 // newerServe puts the newer of two first: live serves before backfilled ones, live ones by log order, backfilled ones by
 // time, and the first item of a serve before the next. Which of two backfilled serves of one moment arrived first says
-// nothing, so their items stand by place and id.
+// nothing, so their items stand by index and id.
 func newerServe(x, y serve) int {
 	switch {
 	case x.Backfill && y.Backfill:
-		return cmp.Or(cmp.Compare(y.Time, x.Time), cmp.Compare(x.place, y.place), events.CompareIDs(x.item, y.item))
+		return cmp.Or(cmp.Compare(y.Time, x.Time), cmp.Compare(x.index, y.index), events.CompareIDs(x.item, y.item))
 	case x.Backfill:
 		return 1
 	case y.Backfill:
 		return -1
 	}
-	return cmp.Or(cmp.Compare(y.rank, x.rank), cmp.Compare(x.place, y.place))
+	return cmp.Or(cmp.Compare(y.rank, x.rank), cmp.Compare(x.index, y.index))
 }

@@ -21,7 +21,7 @@ func TestHistoriesWithPlaysReachTheHardCases(t *testing.T) {
 		"serve void by a clearing", "play void by a deletion", "played by a deleted user", "cleared plays of several months",
 		"one served", "100 served", "fell off the 100", "history fell off the 100", "served again", "served again by history", "named twice in a serve",
 		"late history beneath live serves", "history of what was served live", "history of one moment",
-		"history of one moment and place", "history of one item in one moment",
+		"history of one moment and index", "history of one item in one moment",
 	}, func(note noting, history []events.Event) {
 		noteMonths(note, history)
 		noteServes(note, history)
@@ -144,10 +144,10 @@ func noteServes(note noting, history []events.Event) {
 				continue
 			}
 			note("history of one moment", true)
-			note("history of one moment and place", f.Items[0] != ev.Items[0])
+			note("history of one moment and index", f.Items[0] != ev.Items[0])
 			for i, item := range ev.Items {
-				place := slices.Index(f.Items, item)
-				note("history of one item in one moment", place >= 0 && place != i)
+				index := slices.Index(f.Items, item)
+				note("history of one item in one moment", index >= 0 && index != i)
 			}
 		}
 	}

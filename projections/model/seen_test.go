@@ -24,7 +24,7 @@ type watched struct {
 
 type pastServe struct {
 	time  events.Micros
-	place int
+	index int
 	item  string
 }
 
@@ -41,11 +41,11 @@ func (w *watched) happens(ev events.Event) {
 		}
 		w.live = w.live[:min(len(w.live), model.ServedItems)]
 	case ev.Kind == events.Served:
-		for place, item := range ev.Items {
-			w.past = append(w.past, pastServe{ev.Time, place, item})
+		for index, item := range ev.Items {
+			w.past = append(w.past, pastServe{ev.Time, index, item})
 		}
 		slices.SortFunc(w.past, func(x, y pastServe) int {
-			return cmp.Or(cmp.Compare(y.time, x.time), cmp.Compare(x.place, y.place), events.CompareIDs(x.item, y.item))
+			return cmp.Or(cmp.Compare(y.time, x.time), cmp.Compare(x.index, y.index), events.CompareIDs(x.item, y.item))
 		})
 		once := map[string]bool{}
 		w.past = slices.DeleteFunc(w.past, func(s pastServe) bool { was := once[s.item]; once[s.item] = true; return was })

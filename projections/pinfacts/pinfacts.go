@@ -8,7 +8,7 @@
 //	first backfilled creation ─┐
 //	                           ├─► State: lives or not, on which board, as what was created
 //	live facts, oldest first ──┘
-//	                           └─► Places: the boards whose deletion is a fact about the pin
+//	                           └─► PossibleBoards: the boards whose deletion is a fact about the pin
 //
 // A projection that needs pins folds them on its own, and keeps a [Row] of each in a row of its own.
 package pinfacts
@@ -113,9 +113,9 @@ func (r *Row) State() (s State) {
 	return s
 }
 
-// Places are the boards on which the pin might be, in no order, as far as live facts can tell: what history came or comes
+// PossibleBoards are the boards on which the pin might be, in no order, as far as live facts can tell: what history came or comes
 // decides which. The one that it is on is among them. The deletion of one of them is a fact about the pin.
-func (r *Row) Places() []string {
+func (r *Row) PossibleBoards() []string {
 	var boards []string
 	if r.History != nil {
 		boards = append(boards, r.History.Board)

@@ -40,21 +40,21 @@ func drawRow(t *rapid.T) Row {
 	return r
 }
 
-// TestPlaces: a living pin is on one of its places; the deletion of another changes nothing, of that one ends it.
-func TestPlaces(t *testing.T) {
+// TestPossibleBoards: a living pin is on one of its possible boards; the deletion of another changes nothing, of that one ends it.
+func TestPossibleBoards(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRow(t)
 		s := r.State()
-		places := r.Places()
-		if s.Made != nil && !slices.Contains(places, s.Board) {
-			t.Fatalf("%+v is on %q, not among %q", r, s.Board, places)
+		boards := r.PossibleBoards()
+		if s.Made != nil && !slices.Contains(boards, s.Board) {
+			t.Fatalf("%+v is on %q, not among %q", r, s.Board, boards)
 		}
 		for _, board := range []string{"", "a", "9"} {
 			gone := r
 			gone.Live = slices.Clone(r.Live)
 			gone.Add(Fact{Kind: BoardGone, At: 100, Board: board})
-			if slices.Contains(gone.Places(), board) {
-				t.Fatalf("%q was deleted and is still a place of %+v", board, gone)
+			if slices.Contains(gone.PossibleBoards(), board) {
+				t.Fatalf("%q was deleted and is still a possible board of %+v", board, gone)
 			}
 			if after := gone.State(); s.Made != nil && (after.Made == nil) != (board == s.Board) {
 				t.Fatalf("%+v: after the deletion of %q it is %+v", r, board, after)
@@ -143,6 +143,6 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%x: %v", row, err)
 		}
 		r.State()
-		r.Places()
+		r.PossibleBoards()
 	})
 }

@@ -32,6 +32,6 @@
 // # What is kept
 //
 // The bound is one for all sets of a process. The clock makes room: an entry goes that was not used since the hand last passed. Asked
-// counts questions without an entry, so that a caller keeps nothing for a single one: a walk over all owners takes no place. An
+// counts questions without an entry, so that a caller keeps nothing for a single one: a walk over all owners takes no room. An
 // entry belongs to one open store, and nothing of it is left once the store is closed.
 package querycache

@@ -139,23 +139,23 @@ const MaxAsked = 0xff
 // Asked counts questions about an owner without an entry, and returns how many there were before. Of the owners of a bucket a few
 // are remembered.
 func (s *Set[V]) Asked(hash uint64, questions int) int {
-	places := s.ghosts[hash>>s.shift*ghosts:][:ghosts]
+	set := s.ghosts[hash>>s.shift*ghosts:][:ghosts]
 	who := uint32(hash>>16) | MaxAsked
-	place := -1
-	for i := range places {
-		switch last := places[i].Load(); {
+	victim := -1
+	for i := range set {
+		switch last := set[i].Load(); {
 		case last|MaxAsked == who && last != 0:
 			before := int(last & MaxAsked)
-			places[i].Store(who&^MaxAsked | uint32(min(before+questions, MaxAsked)))
+			set[i].Store(who&^MaxAsked | uint32(min(before+questions, MaxAsked)))
 			return before
 		case last == 0:
-			place = i
+			victim = i
 		}
 	}
-	if place < 0 {
-		place = rand.IntN(ghosts)
+	if victim < 0 {
+		victim = rand.IntN(ghosts)
 	}
-	places[place].Store(who&^MaxAsked | uint32(min(questions, MaxAsked)))
+	set[victim].Store(who&^MaxAsked | uint32(min(questions, MaxAsked)))
 	return 0
 }
 

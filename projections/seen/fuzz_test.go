@@ -101,11 +101,11 @@ func FuzzBloom(f *testing.F) {
 
 // FuzzServes: bytes are no row of serves, or the only one of these serves.
 func FuzzServes(f *testing.F) {
-	f.Add(appendServes(nil, []serve{{stamp: liveServe | 9, place: 1, item: []byte("\x03a\x00")}}))
+	f.Add(appendServes(nil, []serve{{stamp: liveServe | 9, index: 1, item: []byte("\x03a\x00")}}))
 	f.Add(appendServes(nil, []serve{
 		{stamp: liveServe | 9, item: []byte("\x03a\x00")},
 		{stamp: 7, item: []byte("\x01\x00\x00\x00\x00\x00\x00\x00\x07")},
-		{stamp: 7, place: 3, item: []byte("\x03b\x00")},
+		{stamp: 7, index: 3, item: []byte("\x03b\x00")},
 		{stamp: 6, item: []byte("\x03c\x00")},
 	}))
 	f.Fuzz(func(t *testing.T, row []byte) {

@@ -17,8 +17,8 @@ const maxServed = 100
 type serve struct {
 	// stamp orders serves: that of a live one is greater than that of any backfilled one.
 	stamp uint64
-	// place is that of the item in its event.
-	place byte
+	// index is that of the item in its event.
+	index byte
 	// item is the id in its key form.
 	item []byte
 }
@@ -34,7 +34,7 @@ func stampOf(ev *events.Event) uint64 {
 
 // compareServes puts the newest first: by time, the items of one event as it names them, equal backfills by id.
 func compareServes(a, b serve) int {
-	return cmp.Or(cmp.Compare(b.stamp, a.stamp), cmp.Compare(a.place, b.place), bytes.Compare(a.item, b.item))
+	return cmp.Or(cmp.Compare(b.stamp, a.stamp), cmp.Compare(a.index, b.index), bytes.Compare(a.item, b.item))
 }
 
 // newestServes sorts serves, keeps the newest of each item, and of those so many as are kept. It does not matter in which
@@ -56,7 +56,7 @@ func newestServes(serves []serve) []serve {
 }
 
 // The row of serves: a version byte; then, newest first, those of each stamp: the stamp in 8 bytes, their number, and of
-// each its place and the id in its key form.
+// each its index and the id in its key form.
 const versionServes = 1
 
 func appendServes(dst []byte, serves []serve) []byte {
@@ -68,7 +68,7 @@ func appendServes(dst []byte, serves []serve) []byte {
 		}
 		dst = append(binary.BigEndian.AppendUint64(dst, serves[0].stamp), byte(n))
 		for _, s := range serves[:n] {
-			dst = append(append(dst, s.place), s.item...)
+			dst = append(append(dst, s.index), s.item...)
 		}
 		serves = serves[n:]
 	}
@@ -94,12 +94,12 @@ func decodeServes(dst []serve, row []byte) ([]serve, error) {
 			if len(rest) == 0 {
 				return dst, projections.RowError("serves", row)
 			}
-			place := rest[0]
+			index := rest[0]
 			_, after, err := events.CutID(rest[1:])
 			if err != nil {
 				return dst, projections.RowError("serves", row)
 			}
-			s := serve{stamp, place, rest[1 : len(rest)-len(after)]}
+			s := serve{stamp, index, rest[1 : len(rest)-len(after)]}
 			if n := len(dst); n > first && compareServes(dst[n-1], s) >= 0 {
 				return dst, projections.RowError("serves", row)
 			}

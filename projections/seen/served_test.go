@@ -39,8 +39,8 @@ func TestServesAreASemilattice(t *testing.T) {
 				ev.Time = events.Micros(rapid.IntRange(1, 3).Draw(t, "time"))
 			}
 			rows = append(rows, servesRow(&ev))
-			for place, item := range ev.Items {
-				all = append(all, serve{stampOf(&ev), byte(place), events.AppendID(nil, item)})
+			for index, item := range ev.Items {
+				all = append(all, serve{stampOf(&ev), byte(index), events.AppendID(nil, item)})
 			}
 		}
 		want := appendServes(nil, newest(all))
@@ -55,7 +55,7 @@ func TestServesAreASemilattice(t *testing.T) {
 // newest does what newestServes does, in the simplest way.
 func newest(all []serve) (kept []serve) {
 	slices.SortStableFunc(all, func(a, b serve) int {
-		return cmp.Or(cmp.Compare(b.stamp, a.stamp), cmp.Compare(a.place, b.place), bytes.Compare(a.item, b.item))
+		return cmp.Or(cmp.Compare(b.stamp, a.stamp), cmp.Compare(a.index, b.index), bytes.Compare(a.item, b.item))
 	})
 	for _, s := range all {
 		if len(kept) < 100 && !slices.ContainsFunc(kept, func(k serve) bool { return bytes.Equal(k.item, s.item) }) {
@@ -89,7 +89,7 @@ func TestOtherServesAreRefused(t *testing.T) {
 	group := func(stamp byte, n byte, rest ...[]byte) []byte {
 		return slices.Concat([]byte{0, 0, 0, 0, 0, 0, 0, stamp, n}, slices.Concat(rest...))
 	}
-	at := func(place byte, item []byte) []byte { return append([]byte{place}, item...) }
+	at := func(index byte, item []byte) []byte { return append([]byte{index}, item...) }
 	good := slices.Concat([]byte{versionServes}, group(5, 2, at(0, a), at(1, b)))
 	if _, err := decodeServes(nil, good); err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestOtherServesAreRefused(t *testing.T) {
 		"cut":                 good[:len(good)-1],
 		"prolonged":           append(bytes.Clone(good), 0),
 		"an empty group":      slices.Concat(good, group(4, 0)),
-		"places run back":     slices.Concat([]byte{versionServes}, group(5, 2, at(1, a), at(0, b))),
+		"indexes run back":    slices.Concat([]byte{versionServes}, group(5, 2, at(1, a), at(0, b))),
 		"ids run back":        slices.Concat([]byte{versionServes}, group(5, 2, at(0, b), at(0, a))),
 		"times run back":      slices.Concat([]byte{versionServes}, group(5, 1, at(0, a)), group(6, 1, at(0, b))),
 		"one time, two parts": slices.Concat([]byte{versionServes}, group(5, 1, at(0, a)), group(5, 1, at(1, b))),

@@ -13,8 +13,8 @@ import (
 // String tells people what was restored and what is missing.
 func (r Restored) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "The log %x goes on in epoch %d after %s.\n", r.Log, r.Epoch, place(r.Head))
-	fmt.Fprintf(&b, "The archive had it up to %s.\n", place(r.Archived))
+	fmt.Fprintf(&b, "The log %x goes on in epoch %d after %s.\n", r.Log, r.Epoch, describeCursor(r.Head))
+	fmt.Fprintf(&b, "The archive had it up to %s.\n", describeCursor(r.Archived))
 	switch s := r.Salvaged; {
 	case s != nil:
 		fmt.Fprintf(&b, "The damaged stream gave %s with %s.\n", count(s.Envelopes, "envelope"), count(s.Events, "event"))
@@ -94,6 +94,6 @@ func count(n uint64, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-func place(c events.Cursor) string {
+func describeCursor(c events.Cursor) string {
 	return fmt.Sprintf("sequence %d (%s)", c.Seq, c.LastTime.Time().UTC().Format(time.RFC3339))
 }

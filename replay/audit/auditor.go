@@ -51,7 +51,7 @@ type Config struct {
 
 // Status is what an auditor has done since it was started.
 type Status struct {
-	// Checks of entities were made. Queued ones wait, Dropped ones found no place and were left to the round.
+	// Checks of entities were made. Queued ones wait, Dropped ones found the queue full and were left to the round.
 	Checks, Dropped uint64
 	Queued          int
 	// Findings are disagreements that were seen again at another position, by each of the projections that may be wrong.

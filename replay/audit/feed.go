@@ -13,18 +13,18 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 )
 
-// place is a pin in a feed.
-type place struct {
+// feedEntry is a pin in a feed.
+type feedEntry struct {
 	created           events.Micros
 	owner, pin, board string
 }
 
-func (p place) String() string {
+func (p feedEntry) String() string {
 	return fmt.Sprintf("pin %s of %s on board %q at %d", p.pin, p.owner, p.board, p.created)
 }
 
-// compare orders places as feeds do: newest first, equal times by owner, then by pin.
-func (p place) compare(o place) int {
+// compare orders entries as feeds do: newest first, equal times by owner, then by pin.
+func (p feedEntry) compare(o feedEntry) int {
 	return cmp.Or(cmp.Compare(o.created, p.created),
 		bytes.Compare(events.AppendID(nil, p.owner), events.AppendID(nil, o.owner)),
 		bytes.Compare(events.AppendID(nil, p.pin), events.AppendID(nil, o.pin)))
@@ -47,7 +47,7 @@ func (a *Audit) feed(ctx context.Context, reader string) error {
 			if a.limits.Feed > 0 && at == a.limits.Feed {
 				return nil
 			}
-			got := place{p.Created, p.Owner, p.ID, p.Board}
+			got := feedEntry{p.Created, p.Owner, p.ID, p.Board}
 			if at >= len(want) || want[at] != got {
 				wanted := "the end"
 				if at < len(want) {
@@ -71,9 +71,9 @@ func (a *Audit) feed(ctx context.Context, reader string) error {
 	}
 }
 
-// defined returns the newest places of a feed by its definition, as many as the limit says.
-func (a *Audit) defined(ctx context.Context, reader string) ([]place, error) {
-	var all []place
+// defined returns the newest entries of a feed by its definition, as many as the limit says.
+func (a *Audit) defined(ctx context.Context, reader string) ([]feedEntry, error) {
+	var all []feedEntry
 	excluded := map[[2]string]bool{}
 	err := a.each(ctx, graph.List{Kind: graph.ExcludedBoards, User: reader}, func(e graph.Entry) error {
 		excluded[[2]string{e.User, e.Board}] = true
@@ -112,9 +112,9 @@ func (a *Audit) defined(ctx context.Context, reader string) ([]place, error) {
 	return a.newest(all), err
 }
 
-// newest sorts places, drops those that came twice, and those beyond the limit.
-func (a *Audit) newest(all []place) []place {
-	slices.SortFunc(all, place.compare)
+// newest sorts entries, drops those that came twice, and those beyond the limit.
+func (a *Audit) newest(all []feedEntry) []feedEntry {
+	slices.SortFunc(all, feedEntry.compare)
 	all = slices.Compact(all)
 	if a.limits.Feed > 0 && len(all) > a.limits.Feed {
 		all = all[:a.limits.Feed]
@@ -127,8 +127,8 @@ const outboxRows = 8
 
 // outbox appends the newest pins of an owner or a board that are shown, but older ones than the cut.
 func (a *Audit) outbox(
-	ctx context.Context, dst []place, owner string, board *string, cut events.Micros, shown func(*inbox.Pin) bool,
-) ([]place, error) {
+	ctx context.Context, dst []feedEntry, owner string, board *string, cut events.Micros, shown func(*inbox.Pin) bool,
+) ([]feedEntry, error) {
 	var after inbox.PageCursor
 	size := pageRows
 	if a.limits.Feed > 0 {
@@ -145,7 +145,7 @@ func (a *Audit) outbox(
 				return dst, nil
 			}
 			if shown(p) {
-				dst = append(dst, place{p.Created, p.Owner, p.ID, p.Board})
+				dst = append(dst, feedEntry{p.Created, p.Owner, p.ID, p.Board})
 				n++
 			}
 		}

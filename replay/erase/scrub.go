@@ -7,7 +7,7 @@ import (
 // scrubber takes a user out of the events up to and with the user's deletion. What comes after it is of a new life.
 type scrubber struct {
 	user, pseudonym string
-	// seq and slot are the place of the deletion.
+	// seq and slot are the position of the deletion.
 	seq  uint64
 	slot uint16
 }

@@ -47,7 +47,7 @@ func scrubbed(envs []*events.Envelope, s scrubber) (out []*events.Envelope) {
 	return out
 }
 
-// lastDeletion returns a user with the place of their last deletion.
+// lastDeletion returns a user with the position of their last deletion.
 func lastDeletion(envs []*events.Envelope, user string) (seq uint64, slot uint16, ok bool) {
 	for _, env := range envs {
 		for _, ev := range env.Events {

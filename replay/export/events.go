@@ -14,11 +14,11 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Event is an event with its place in the log.
+// Event is an event with its position in the log.
 type Event struct {
 	events.Event
-	// After is the place after the event.
-	After events.Place
+	// After is the position after the event.
+	After events.EventPosition
 	// Slotted: Slot is known. The last event of an envelope comes from a running service without it.
 	Slotted bool
 }
@@ -58,7 +58,7 @@ type EventRow struct {
 	ReadTime   int64    `parquet:"read_time,timestamp(microsecond)"`
 
 	Sequence uint64 `parquet:"sequence"`
-	// Slot is the place within the envelope; null: not known.
+	// Slot is the position within the envelope; null: not known.
 	Slot *int32 `parquet:"slot,optional"`
 	// Position is where one continues after the event.
 	Position string `parquet:"position"`

@@ -155,7 +155,7 @@ func checkTable(t *testing.T, data []byte, want []events.Event) {
 	}
 }
 
-// TestEvents demands that both formats hold the log, all of it, by kind, by user, and between two places.
+// TestEvents demands that both formats hold the log, all of it, by kind, by user, and between two positions.
 func TestEvents(t *testing.T) {
 	p := publish(t, history(6, 60))
 	want := p.all()
@@ -177,16 +177,16 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestPlaces cuts the log after every event, and demands that both parts are the whole.
-func TestPlaces(t *testing.T) {
+// TestCutWithinEnvelopes cuts the log after every event, and demands that both parts are the whole.
+func TestCutWithinEnvelopes(t *testing.T) {
 	p := publish(t, history(7, 3))
 	want := p.all()
 	rows, _ := readParquet[export.EventRow](t, p.export(t, export.Range{}, export.EventsOptions{Format: export.Parquet}))
 	within := 0
 	for i, r := range rows {
-		if place, err := events.ParsePlace(r.Position); err != nil {
+		if position, err := events.ParseEventPosition(r.Position); err != nil {
 			t.Fatal(err)
-		} else if place.Slots > 0 {
+		} else if position.Slots > 0 {
 			within++
 		}
 		o := export.EventsOptions{Format: export.NDJSON}
@@ -195,7 +195,7 @@ func TestPlaces(t *testing.T) {
 		checkObjects(t, p.export(t, export.Range{After: r.Position, Until: r.Position}, o), nil)
 	}
 	if within == 0 {
-		t.Error("no place is within an envelope")
+		t.Error("no position is within an envelope")
 	}
 	for _, bad := range []struct {
 		r    export.Range

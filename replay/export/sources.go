@@ -21,7 +21,7 @@ import (
 // ErrRange is returned where what is wanted ends before it begins, or after the end of the log.
 var ErrRange = errors.New("export: no such range of the log")
 
-// Earliest is the place before all events.
+// Earliest is the position before all events.
 const Earliest = "earliest"
 
 // readBytes of envelopes are read at a time.
@@ -83,8 +83,8 @@ const (
 	Envelopes = "envelopes"
 )
 
-// saw notes an event, or none where a feed only says how far it is. The last one of an envelope has no slots in its place.
-func (g *gauge) saw(ev *skeinv1.Event, at events.Place) {
+// saw notes an event, or none where a feed only says how far it is. The last one of an envelope has no slots in its position.
+func (g *gauge) saw(ev *skeinv1.Event, at events.EventPosition) {
 	switch {
 	case g.unit == Envelopes:
 		g.done = at.Seq - min(at.Seq, g.after)
@@ -102,7 +102,7 @@ func (g *gauge) saw(ev *skeinv1.Event, at events.Place) {
 }
 
 // covers reports whether a slot of an envelope is in the range.
-func covers(after, until events.Place, seq uint64, slot int) bool {
+func covers(after, until events.EventPosition, seq uint64, slot int) bool {
 	begun := seq > after.Seq || seq == after.Seq && after.Slots > 0 && slot >= after.Slots
 	return begun && (seq < until.Seq || seq == until.Seq && (until.Slots == 0 || slot < until.Slots))
 }
@@ -113,7 +113,7 @@ func FromLog(log *eventlog.Log, hub *eventlog.Hub, r Range) Source {
 		r.Kinds = events.AllKinds
 	}
 	return func(ctx context.Context, emit func(*Event) error) error {
-		after, until, err := r.places(ctx, log, hub)
+		after, until, err := r.resolve(ctx, log, hub)
 		if err != nil {
 			return err
 		}
@@ -153,10 +153,10 @@ func FromLog(log *eventlog.Log, hub *eventlog.Hub, r Range) Source {
 	}
 }
 
-// places are the ends of the range, as those of the present epoch.
-func (r *Range) places(ctx context.Context, log *eventlog.Log, hub *eventlog.Hub) (after, until events.Place, err error) {
-	parse := func(name, text string) (p events.Place, err error) {
-		if p, err = events.ParsePlace(text); err == nil {
+// resolve returns the ends of the range in the present epoch.
+func (r *Range) resolve(ctx context.Context, log *eventlog.Log, hub *eventlog.Hub) (after, until events.EventPosition, err error) {
+	parse := func(name, text string) (p events.EventPosition, err error) {
+		if p, err = events.ParseEventPosition(text); err == nil {
 			err = log.CheckPosition(ctx, p.Position)
 		}
 		if err != nil {
@@ -190,19 +190,19 @@ func (r *Range) places(ctx context.Context, log *eventlog.Log, hub *eventlog.Hub
 	return after, until, checkRange(after, until)
 }
 
-func checkRange(after, until events.Place) error {
+func checkRange(after, until events.EventPosition) error {
 	if after.Seq > until.Seq {
 		return fmt.Errorf("%w: it would begin after sequence %d, and end at %d", ErrRange, after.Seq, until.Seq)
 	}
 	return nil
 }
 
-// envelope emits the wanted events of an envelope, with the places that the change feed gives them.
+// envelope emits the wanted events of an envelope, with the positions that the change feed gives them.
 func envelope(
-	log *eventlog.Log, env *events.Envelope, after, until events.Place, kinds events.KindSet, emit func(*Event) error,
+	log *eventlog.Log, env *events.Envelope, after, until events.EventPosition, kinds events.KindSet, emit func(*Event) error,
 ) error {
 	for i := range env.Events {
-		ev := Event{Event: env.Events[i], After: events.Place{Position: log.Position(env.Seq())}, Slotted: true}
+		ev := Event{Event: env.Events[i], After: events.EventPosition{Position: log.Position(env.Seq())}, Slotted: true}
 		if i < len(env.Events)-1 {
 			ev.After.Slots = int(ev.Slot) + 1
 		}
@@ -234,19 +234,19 @@ func FromService(api skeinv1connect.EventServiceClient, r Range) Source {
 	}
 }
 
-// watching is the reading of a change feed up to a place.
+// watching is the reading of a change feed up to a position.
 type watching struct {
 	Range
 	api          skeinv1connect.EventServiceClient
 	emit         func(*Event) error
-	after, until events.Place
+	after, until events.EventPosition
 	contact      time.Time
 	gauge        *gauge
 }
 
 // ends finds the ends of the range. A feed says first where it begins.
 func (w *watching) ends(ctx context.Context) (err error) {
-	begins := func(name, after string) (p events.Place, err error) {
+	begins := func(name, after string) (p events.EventPosition, err error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		stream, err := w.api.Watch(ctx, connect.NewRequest(&skeinv1.WatchRequest{After: after}))
@@ -257,7 +257,7 @@ func (w *watching) ends(ctx context.Context) (err error) {
 		if !stream.Receive() {
 			return p, fmt.Errorf("%s: %w", name, stream.Err())
 		}
-		return events.ParsePlace(stream.Msg().GetPosition())
+		return events.ParseEventPosition(stream.Msg().GetPosition())
 	}
 	if strings.EqualFold(w.After, Earliest) {
 		w.After = strings.ToUpper(Earliest)
@@ -305,8 +305,8 @@ func (w *watching) run(ctx context.Context) error {
 	}
 }
 
-// follow reads one feed from a place on, which it moves. It is done at the end of the range, or when emit failed.
-func (w *watching) follow(ctx context.Context, at *events.Place) (done bool, err error) {
+// follow reads one feed from a position on, which it moves. It is done at the end of the range, or when emit failed.
+func (w *watching) follow(ctx context.Context, at *events.EventPosition) (done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	req := &skeinv1.WatchRequest{After: at.String()}
@@ -321,19 +321,19 @@ func (w *watching) follow(ctx context.Context, at *events.Place) (done bool, err
 	for stream.Receive() {
 		m := stream.Msg()
 		w.contact = time.Now()
-		place, err := events.ParsePlace(m.GetPosition())
+		position, err := events.ParseEventPosition(m.GetPosition())
 		if err != nil {
 			return true, err
 		}
-		if place.Seq > w.until.Seq {
+		if position.Seq > w.until.Seq {
 			return true, nil
 		}
-		if err := w.event(m, place); err != nil {
+		if err := w.event(m, position); err != nil {
 			return true, err
 		}
-		*at = place
-		w.gauge.saw(m.GetEvent(), place)
-		if place.Seq == w.until.Seq && (place.Slots == 0 || w.until.Slots > 0 && place.Slots >= w.until.Slots) {
+		*at = position
+		w.gauge.saw(m.GetEvent(), position)
+		if position.Seq == w.until.Seq && (position.Slots == 0 || w.until.Slots > 0 && position.Slots >= w.until.Slots) {
 			return true, nil
 		}
 	}
@@ -341,7 +341,7 @@ func (w *watching) follow(ctx context.Context, at *events.Place) (done bool, err
 }
 
 // event emits what a message says, unless that is only how far the feed is.
-func (w *watching) event(m *skeinv1.WatchResponse, after events.Place) error {
+func (w *watching) event(m *skeinv1.WatchResponse, after events.EventPosition) error {
 	if m.GetEvent() == nil {
 		return nil
 	}

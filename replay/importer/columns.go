@@ -45,7 +45,7 @@ const (
 )
 
 // The order of roles is part of the shape of a file, and the shape of the name of an import: new roles may stand
-// anywhere, old ones must not change places, or an import would no longer know what it has sent.
+// anywhere, old ones must not change their order, or an import would no longer know what it has sent.
 var roleNames = [numRoles]string{
 	"follower", "user", "owner", "pin", "board", "title", "item", "repin_owner", "repin_pin", "attributes",
 	"attributes_base64", "time",

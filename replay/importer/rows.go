@@ -116,7 +116,7 @@ func learn(kind Kind, f Format, lines []string) (*shape, error) {
 	if len(data) > 0 {
 		s.first = data[0]
 	}
-	return s, k.place(s, m, data)
+	return s, k.resolve(s, m, data)
 }
 
 func isBlank(line string) bool { return strings.TrimSpace(line) == "" }
@@ -133,8 +133,8 @@ func withoutBlank(lines []string) []string {
 	return kept
 }
 
-// place finds the columns: by --columns, by the names of the file, or by position where that cannot be wrong.
-func (k kindColumns) place(s *shape, m *mapping, data []string) (err error) {
+// resolve finds the columns: by --columns, by the names of the file, or by position where that cannot be wrong.
+func (k kindColumns) resolve(s *shape, m *mapping, data []string) (err error) {
 	if m != nil {
 		s.columns, err = m.resolve(s.header)
 	} else if s.columns, err = k.byName(s.header); err == nil {

@@ -24,18 +24,18 @@ type Difference struct {
 func (d Difference) String() string {
 	switch {
 	case d.Expected == nil && d.Unreadable != nil:
-		return fmt.Sprintf("%s: expected no row, found one that cannot be read: %v", d.place(), d.Unreadable)
+		return fmt.Sprintf("%s: expected no row, found one that cannot be read: %v", d.scope(), d.Unreadable)
 	case d.Expected == nil:
-		return fmt.Sprintf("%s: expected no row, found %s", d.place(), d.words(d.Found))
+		return fmt.Sprintf("%s: expected no row, found %s", d.scope(), d.words(d.Found))
 	case d.Unreadable != nil:
-		return fmt.Sprintf("%s: expected %s, found a row that cannot be read: %v", d.place(), d.words(d.Expected), d.Unreadable)
+		return fmt.Sprintf("%s: expected %s, found a row that cannot be read: %v", d.scope(), d.words(d.Expected), d.Unreadable)
 	case d.Found == nil:
-		return fmt.Sprintf("%s: expected %s, found no row", d.place(), d.words(d.Expected))
+		return fmt.Sprintf("%s: expected %s, found no row", d.scope(), d.words(d.Expected))
 	}
-	return fmt.Sprintf("%s: expected %s, found %s", d.place(), d.words(d.Expected), d.words(d.Found))
+	return fmt.Sprintf("%s: expected %s, found %s", d.scope(), d.words(d.Expected), d.words(d.Found))
 }
 
-func (d Difference) place() string {
+func (d Difference) scope() string {
 	if d.Partition == projections.StoreWide {
 		return "store"
 	}

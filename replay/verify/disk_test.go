@@ -11,8 +11,8 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// TestDisk: a shadow that the disk has no place for is not begun, and one that takes more than was thought ends; both leave
-// nothing behind. Where there is place it is as if nobody looked.
+// TestDisk: a shadow that the disk has no room for is not begun, and one that takes more than was thought ends; both leave
+// nothing behind. Where there is room it is as if nobody looked.
 func TestDisk(t *testing.T) {
 	const mib = 1 << 20
 	envs := memlog.NewWorld(1, 20).Envelopes(100)

@@ -14,7 +14,7 @@ import (
 // Only so many run at once that a processor is left for other calls; some more wait for a short while, and the rest is refused.
 type Heavy struct {
 	*Budget
-	// running has a place for each call that runs.
+	// running is a semaphore, held by each call that runs.
 	running chan struct{}
 	// Patience is how long a call waits until it begins.
 	Patience time.Duration

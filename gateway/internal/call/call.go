@@ -8,10 +8,10 @@ import (
 type Info struct {
 	// Lag is how many envelopes the answering state is behind the log; negative: does not apply.
 	Lag int64
-	// Places are those of long answers; nil means any number of these.
-	Places Places
-	// has reports whether the call has one of the places.
-	has bool
+	// LongAnswers bounds the long answers of the server; nil means no bound.
+	LongAnswers Semaphore
+	// acquired reports whether the call holds LongAnswers.
+	acquired bool
 }
 
 // Stream is an answer that is sent in parts.

@@ -10,31 +10,31 @@ const (
 	ShortPage = defaultPageSize
 )
 
-// Places has a place for each call that makes a long answer.
-type Places chan struct{}
+// Semaphore bounds how many calls make a long answer at a time.
+type Semaphore chan struct{}
 
-// NewPlaces returns those of a server.
-func NewPlaces() Places { return make(Places, longAnswers) }
+// NewSemaphore returns that of a server.
+func NewSemaphore() Semaphore { return make(Semaphore, longAnswers) }
 
-// MakeLong waits for a place among the calls that make long answers, if a page of so many entries is one. The call has its views by
-// then, and waits for nothing else while it has the place, which [Info.Made] gives back.
+// MakeLong acquires the semaphore of long answers, if a page of so many entries is one. The call has its views by then, and waits for
+// nothing else until [Info.Made] releases it.
 func (i *Info) MakeLong(ctx context.Context, entries int) error {
-	if entries <= ShortPage || i.Places == nil || i.has {
+	if entries <= ShortPage || i.LongAnswers == nil || i.acquired {
 		return nil
 	}
 	select {
-	case i.Places <- struct{}{}:
-		i.has = true
+	case i.LongAnswers <- struct{}{}:
+		i.acquired = true
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// Made gives back the place of an answer that is made, and counted or dropped.
+// Made releases the semaphore when an answer is made, and counted or dropped.
 func (i *Info) Made() {
-	if i.has {
-		<-i.Places
-		i.has = false
+	if i.acquired {
+		<-i.LongAnswers
+		i.acquired = false
 	}
 }

@@ -60,7 +60,7 @@ func (s *Service) Publish(
 			Index: int32(r.Index), Reason: r.Reason, Field: r.Field, Message: r.Message,
 		})
 	}
-	took, places, err := s.appendGood(ctx, req.GetEvents(), refused, res)
+	took, indexes, err := s.appendGood(ctx, req.GetEvents(), refused, res)
 	if err != nil || res.GetAcceptedCount() == 0 {
 		return res, err
 	}
@@ -68,7 +68,7 @@ func (s *Service) Publish(
 		if err := s.awaitVisible(ctx, took.Position); err != nil {
 			return nil, err
 		}
-		s.NameRepeats(took, places, res)
+		s.NameRepeats(took, indexes, res)
 	}
 	return res, nil
 }
@@ -91,18 +91,18 @@ func (s *Service) judge(ctx context.Context, evs []*skeinv1.Event) ([]events.Rej
 	return refused, nil
 }
 
-// appendGood appends the events that were not refused, and fills in what the log took. places are the indexes of those events
+// appendGood appends the events that were not refused, and fills in what the log took. indexes are those of those events
 // in the call.
 func (s *Service) appendGood(
 	ctx context.Context, evs []*skeinv1.Event, refused []events.Rejection, res *skeinv1.PublishResponse,
-) (took eventlog.Result, places []int, err error) {
+) (took eventlog.Result, indexes []int, err error) {
 	good := make([]*skeinv1.Event, 0, len(evs))
 	for i, ev := range evs {
 		if len(refused) > 0 && refused[0].Index == i {
 			refused = refused[1:]
 			continue
 		}
-		good, places = append(good, ev), append(places, i)
+		good, indexes = append(good, ev), append(indexes, i)
 	}
 	if len(good) == 0 {
 		return took, nil, nil
@@ -127,28 +127,28 @@ func (s *Service) appendGood(
 	s.Metrics.Accepted.Add(float64(len(good)))
 	res.Position, res.AcceptedCount = s.names.Of(took.Position), int32(len(good))
 	for i, id := range took.EventIDs {
-		res.EventIds[places[i]] = id
+		res.EventIds[indexes[i]] = id
 	}
-	return took, places, nil
+	return took, indexes, nil
 }
 
 // NameRepeats fills in what the reader of the log dropped of the events that the log took. It says so only while the envelope is
 // in memory: to read it again would take all event ids of the quarter of an hour before it.
-func (s *Service) NameRepeats(took eventlog.Result, places []int, res *skeinv1.PublishResponse) {
+func (s *Service) NameRepeats(took eventlog.Result, indexes []int, res *skeinv1.PublishResponse) {
 	env := s.Hub.Recent(took.Position.Seq)
 	if env == nil {
 		return
 	}
-	repeats, reused, known := env.Skipped(took.Slot, len(places))
+	repeats, reused, known := env.Skipped(took.Slot, len(indexes))
 	if !known {
 		return
 	}
 	res.RepeatsKnown = true
 	for _, at := range repeats {
-		res.RepeatedIndexes = append(res.RepeatedIndexes, int32(places[at]))
+		res.RepeatedIndexes = append(res.RepeatedIndexes, int32(indexes[at]))
 	}
 	for _, r := range reused {
-		i := places[r.Index]
+		i := indexes[r.Index]
 		res.AcceptedCount--
 		res.EventIds[i] = ""
 		res.Rejections = append(res.Rejections, &skeinv1.Rejection{

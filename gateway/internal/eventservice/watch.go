@@ -24,7 +24,7 @@ const (
 	watchPeriod = 5 * time.Second
 	// watchBytes bounds the envelopes, as they stand in the log, that a watch reads ahead of its client, twice.
 	watchBytes = 256 << 10
-	// earliest is the place before all events.
+	// earliest is the position before all events.
 	earliest = "EARLIEST"
 )
 
@@ -37,7 +37,7 @@ func kindsWanted() string {
 	return request.OrList(names)
 }
 
-// ValidateWatch looks at the kinds, at the users, and at how the place before all events is spelled.
+// ValidateWatch looks at the kinds, at the users, and at how the position before all events is spelled.
 func ValidateWatch(c *request.Checker, req *skeinv1.WatchRequest) {
 	for i, name := range req.GetKinds() {
 		if _, ok := events.ParseKind(name); !ok {
@@ -47,7 +47,7 @@ func ValidateWatch(c *request.Checker, req *skeinv1.WatchRequest) {
 	}
 	c.IDs("user_ids", req.GetUserIds())
 	if a := req.GetAfter(); a != earliest && strings.EqualFold(a, earliest) {
-		c.Found = append(c.Found, apierror.InvalidField("after", "%q is no position: the place before all events is %q", a, earliest))
+		c.Found = append(c.Found, apierror.InvalidField("after", "%q is no position: the position before all events is %q", a, earliest))
 	}
 }
 
@@ -95,8 +95,8 @@ func (s *Service) Watch(
 	return nil
 }
 
-// watchFrom finds where a watch begins: the place, and the cursor at or before it from which the log is read.
-func (s *Service) watchFrom(ctx context.Context, after string) (at events.Place, c events.Cursor, err error) {
+// watchFrom finds where a watch begins: the position, and the cursor at or before it from which the log is read.
+func (s *Service) watchFrom(ctx context.Context, after string) (at events.EventPosition, c events.Cursor, err error) {
 	d := views.Demand{Field: "after", Reason: skeinv1.Reason_REASON_INVALID_POSITION}
 	switch after {
 	case "":
@@ -112,7 +112,7 @@ func (s *Service) watchFrom(ctx context.Context, after string) (at events.Place,
 		}
 		at.Position = s.Log.Position(seq)
 	default:
-		if at, err = events.ParsePlace(after); err != nil {
+		if at, err = events.ParseEventPosition(after); err != nil {
 			return at, c, d.Refused("is no position: send the position of an answer exactly as it came", err)
 		}
 		if err := d.PositionError(s.Log.CheckPosition(ctx, at.Position)); err != nil {
@@ -166,8 +166,8 @@ type watcher struct {
 	kinds events.KindSet
 	// users are those whose events are wanted; nil means all.
 	users map[string]bool
-	from  events.Place
-	// at is the place up to which all was sent that is wanted, and sent when that was said.
+	from  events.EventPosition
+	// at is the position up to which all was sent that is wanted, and sent when that was said.
 	at   string
 	sent time.Time
 }
@@ -204,9 +204,9 @@ func (w *watcher) run(ctx context.Context, read aheadReader) error {
 }
 
 // envelope sends the events of an envelope that are wanted. The last of the envelope has its position; those before have
-// the place after them within it, so that a client that continues there gets the rest.
+// the position after them within it, so that a client that continues there gets the rest.
 func (w *watcher) envelope(env *events.Envelope) error {
-	after := events.Place{Position: w.s.Log.Position(env.Seq())}
+	after := events.EventPosition{Position: w.s.Log.Position(env.Seq())}
 	whole := after.String()
 	for i := range env.Events {
 		ev := &env.Events[i]

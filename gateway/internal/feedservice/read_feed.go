@@ -158,7 +158,7 @@ func (s *Service) feedPage(
 
 // feedStart is where a page of a feed begins.
 type feedStart struct {
-	// above is the lower end of the session, after the place where it continues; nil means none.
+	// above is the lower end of the session, after the cursor where it continues; nil means none.
 	above, after inbox.PageCursor
 	// since is the position of the page that the token is from.
 	since views.Demand
@@ -191,7 +191,7 @@ func (s *Service) startOf(req *skeinv1.ReadFeedRequest, id, newest pagetoken.Lis
 	return start, nil
 }
 
-// appendCursors appends what the page token of a feed holds: length of the lower end (0: none), lower end, place. The next
+// appendCursors appends what the page token of a feed holds: length of the lower end (0: none), lower end, cursor. The next
 // page of a session that newer_than began ends where the first one does. With hide_seen it comes after [hiding.appendAhead].
 func appendCursors(b []byte, above, after inbox.PageCursor) []byte {
 	b = binary.AppendUvarint(b, uint64(len(above)))

@@ -29,7 +29,7 @@ type Service struct {
 
 	// Watchers wakes those who watch feeds.
 	Watchers *feedwatch.Watchers
-	// counts has a place for each count of a watcher that runs.
+	// counts is a semaphore: how many watchers count at a time.
 	counts chan struct{}
 	// Pace is the least time between two counts of a watcher, and Silence after how long without a change it hears the last one again.
 	Pace, Silence time.Duration

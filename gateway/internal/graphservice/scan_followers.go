@@ -25,7 +25,7 @@ func ValidateScanFollowers(c *request.Checker, req *skeinv1.ScanFollowersRequest
 const scanChunk = 1000
 
 // endCursor is the cursor after the last entry. Nothing comes after it: it sorts after the earliest time with any id, and
-// is nobody's place.
+// is no entry's sort key.
 func endCursor() graph.PageCursor { return bytes.Repeat([]byte{0xff}, 9) }
 
 func isEnd(m graph.PageCursor) bool { return bytes.Equal(m, endCursor()) }

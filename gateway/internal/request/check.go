@@ -70,7 +70,7 @@ func (c *Checker) IDAt(list string, i int, rest, id string) {
 	}
 }
 
-// IDs checks each id of a list, and names the place of a wrong one.
+// IDs checks each id of a list, and names the index of a wrong one.
 func (c *Checker) IDs(list string, ids []string) {
 	for i, id := range ids {
 		if c.enough() {
@@ -101,7 +101,7 @@ func (c *Checker) BoardAt(list string, i int, rest string, b *skeinv1.Board) {
 	c.Board(list+"["+strconv.Itoa(i)+"]"+rest, b)
 }
 
-// Boards checks each board of a list, and names the place of a wrong one.
+// Boards checks each board of a list, and names the index of a wrong one.
 func (c *Checker) Boards(list string, boards []*skeinv1.Board) {
 	for i, b := range boards {
 		if c.enough() {

@@ -34,9 +34,9 @@ type listShape struct {
 // listField is a field.
 type listField struct {
 	path string
-	// at is the place of its count; negative: it is no list.
+	// at is the index of its count; negative: it is no list.
 	at int
-	// limit is for all lists in this place together: that of the list, times those of the lists that it stands in.
+	// limit is for all lists of this field together: that of the list, times those of the lists that it stands in.
 	limit int
 	// packs: the list may be packed numbers, of so many bytes each, or, with 0, varints.
 	packs  bool

@@ -67,7 +67,7 @@ func wholeRecords(content []byte) (records, end int) {
 	return records, end
 }
 
-// wholeChunk returns the length and the type of the chunk at some place; 0 means there is none.
+// wholeChunk returns the length and the type of the chunk at an offset; 0 means there is none.
 func wholeChunk(content []byte, at int) (n int, kind byte) {
 	room := min(len(content)-at, manifestBlock-at%manifestBlock)
 	if room < manifestHeader {

@@ -34,15 +34,15 @@ func Merger(name string, merge MergeFunc, unreadable func(key []byte, err error)
 type valueMerger struct {
 	merger *merger
 	key    []byte
-	// newer are values from the first on, older those before it, the oldest last: both as places in data.
-	newer, older []place
+	// newer are values from the first on, older those before it, the oldest last: both as spans of data.
+	newer, older []span
 	data         []byte
 	// values and out are space for merging.
 	values [][]byte
 	out    []byte
 }
 
-type place struct{ from, to int }
+type span struct{ from, to int }
 
 // valueMergers are used again: a flush merges a value for each of its rows.
 var valueMergers = sync.Pool{New: func() any { return new(valueMerger) }} //nolint:gochecknoglobals // memory only
@@ -50,10 +50,10 @@ var valueMergers = sync.Pool{New: func() any { return new(valueMerger) }} //noli
 // maxIdleMerger is the most memory of a merger of values that is kept, in bytes.
 const maxIdleMerger = 1 << 20
 
-func (v *valueMerger) add(value []byte) place {
+func (v *valueMerger) add(value []byte) span {
 	from := len(v.data)
 	v.data = append(v.data, value...)
-	return place{from, len(v.data)}
+	return span{from, len(v.data)}
 }
 
 // MergeNewer takes a value that is newer than all before.
@@ -72,8 +72,8 @@ func (v *valueMerger) MergeOlder(value []byte) error {
 func (v *valueMerger) Finish(bool) ([]byte, io.Closer, error) {
 	slices.Reverse(v.older)
 	v.values = v.values[:0]
-	for _, places := range [...][]place{v.older, v.newer} {
-		for _, p := range places {
+	for _, spans := range [...][]span{v.older, v.newer} {
+		for _, p := range spans {
 			v.values = append(v.values, v.data[p.from:p.to])
 		}
 	}

@@ -23,7 +23,7 @@ func (s boardState) exists() bool { return s == boardLives || s == boardAgain }
 // boardTally is what is counted of a board, and what an event changes of it.
 type boardTally [3]int64
 
-// The places in a boardTally. Its row has the state before them.
+// The indexes of the numbers in a boardTally. Its row has the state before them.
 const (
 	boardFollowers = iota
 	boardExcluders

@@ -8,7 +8,7 @@ import (
 // userTally is what is counted of the relations of a user, and what an event changes of it.
 type userTally [7]int64
 
-// The places in a userTally and its row.
+// The indexes of the numbers in a userTally and its row.
 const (
 	userFollowing = iota
 	userFollowingImplicit

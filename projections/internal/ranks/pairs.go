@@ -8,7 +8,7 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// rank is the place of a fact in the order of facts: whether it is live, its time, whether it removes. 0: there is none,
+// rank is the position of a fact in the order of facts: whether it is live, its time, whether it removes. 0: there is none,
 // which is before all. Facts of one pair of users that have one rank say the same.
 type rank uint64
 

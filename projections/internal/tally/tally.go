@@ -182,20 +182,20 @@ func (t *Tally) has(b *projections.Batch, key []byte) (bool, error) {
 }
 
 // add adds to one of the numbers of a row. A row of zeros goes.
-func add(b *projections.Batch, key []byte, place int, delta int64) error {
+func add(b *projections.Batch, key []byte, index int, delta int64) error {
 	old, _, err := b.Get(key)
 	if err != nil {
 		return err
 	}
 	row := append([]byte(nil), old...)
-	for len(row) < 8*(place+1) {
+	for len(row) < 8*(index+1) {
 		row = append(row, 0)
 	}
-	n := int64(binary.BigEndian.Uint64(row[8*place:])) + delta
+	n := int64(binary.BigEndian.Uint64(row[8*index:])) + delta
 	if n < 0 {
 		return projections.RowError("count below zero", key)
 	}
-	binary.BigEndian.PutUint64(row[8*place:], uint64(n))
+	binary.BigEndian.PutUint64(row[8*index:], uint64(n))
 	for _, c := range row {
 		if c != 0 {
 			b.Set(key, row)

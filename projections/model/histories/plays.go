@@ -109,13 +109,13 @@ func (w world) spreadOverMonths(d dice, s *step) {
 	s.ago = 1 + d.roll(9, "months ago")
 }
 
-// within returns the time of a backfill that occurred some months ago, counted from 1 for the month of now: place is what
+// within returns the time of a backfill that occurred some months ago, counted from 1 for the month of now: elapsed is what
 // is past of the month, 1 for its first moment, 0 for its last.
-func within(now events.Micros, ago int, place events.Micros) events.Micros {
-	if place == 0 {
+func within(now events.Micros, ago int, elapsed events.Micros) events.Micros {
+	if elapsed == 0 {
 		return min(monthStart(now, 2-ago)-1, now)
 	}
-	return min(monthStart(now, 1-ago)+place-1, now)
+	return min(monthStart(now, 1-ago)+elapsed-1, now)
 }
 
 // monthStart returns the first moment of the month that is some months from that of a time.

@@ -4,7 +4,7 @@ import "github.com/skein-feed/skein/events"
 
 // step is a fact and how it got into the log.
 type step struct {
-	// event has no place and, if live, no time yet. The time of a backfill counts from its log time if it is
+	// event has no position and, if live, no time yet. The time of a backfill counts from its log time if it is
 	// negative or 0.
 	event events.Event
 	// joins: it is in the same envelope as the step before.
@@ -15,7 +15,7 @@ type step struct {
 	pause events.Micros
 	// eve: the clock advances further then, to the last moment of the month.
 	eve bool
-	// ago, if not 0, is the month of a backfill: see within. Its time is its place there.
+	// ago, if not 0, is the month of a backfill: see within. Its time is what had elapsed of it.
 	ago int
 	// offset is the distance of a backfill's offset from the highest so far of its source and kind.
 	offset int
@@ -181,7 +181,7 @@ func encode(ev *events.Event) {
 	}
 }
 
-// spread gives the steps that belong to others their places, and cuts what is more than n steps then.
+// spread gives the steps that belong to others their positions, and cuts what is more than n steps then.
 func spread(steps []step, n int) []step {
 	var all []step
 	for _, s := range steps {
@@ -225,7 +225,7 @@ func assemble(steps []step) []events.Event {
 			if ev.Backfill && s.ago > 0 {
 				ev.Time = within(last, s.ago, ev.Time)
 			}
-			place(&ev, last, s.offset, highest)
+			assignTime(&ev, last, s.offset, highest)
 			history = append(history, ev)
 		}
 		steps = steps[n:]
@@ -233,8 +233,8 @@ func assemble(steps []step) []events.Event {
 	return history
 }
 
-// place gives an event its time, and a backfill its offset.
-func place(ev *events.Event, now events.Micros, offset int, highest map[string]int) {
+// assignTime gives an event its time, and a backfill its offset.
+func assignTime(ev *events.Event, now events.Micros, offset int, highest map[string]int) {
 	if !ev.Backfill {
 		ev.Time = now
 		return

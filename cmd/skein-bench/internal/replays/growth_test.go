@@ -73,15 +73,15 @@ func TestGrowthArchive(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "log")); err != nil {
 		t.Error(err)
 	}
-	place, err := bucket.NewDir(filepath.Join(dir, "archive"))
+	target, err := bucket.NewDir(filepath.Join(dir, "archive"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, _, err := archive.LogOf(t.Context(), place)
+	id, _, err := archive.LogOf(t.Context(), target)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := archive.Open(t.Context(), place, id)
+	a, err := archive.Open(t.Context(), target, id)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func (l growthLog) followee(follower uint32, round int) uint32 {
 
 // archive writes the log into the archive of a data directory, without a stream, and makes the stream that continues behind it.
 func (l growthLog) archive(ctx context.Context, data string) error {
-	place, err := bucket.NewDir(filepath.Join(data, "archive"))
+	target, err := bucket.NewDir(filepath.Join(data, "archive"))
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (l growthLog) archive(ctx context.Context, data string) error {
 	if _, err := rand.Read(id[:]); err != nil {
 		return err
 	}
-	a, err := archive.Open(ctx, place, id)
+	a, err := archive.Open(ctx, target, id)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (l growthLog) archive(ctx context.Context, data string) error {
 		return err
 	}
 	_, err = archiver.Restore(ctx, archiver.RestoreOptions{
-		Bucket: place, Stream: eventlog.Config{Dir: filepath.Join(data, "log")},
+		Bucket: target, Stream: eventlog.Config{Dir: filepath.Join(data, "log")},
 	})
 	return err
 }

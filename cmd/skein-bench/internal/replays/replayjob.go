@@ -239,15 +239,15 @@ func (j *replayJob) open(ctx context.Context) (next func(context.Context) ([]*ev
 func (j *replayJob) openArchive(
 	ctx context.Context,
 ) (next func(context.Context) ([]*events.Envelope, error), stop func() error, err error) {
-	place, err := bucket.NewDir(filepath.Join(j.Log, "archive"))
+	target, err := bucket.NewDir(filepath.Join(j.Log, "archive"))
 	if err != nil {
 		return nil, nil, err
 	}
-	id, ok, err := archive.LogOf(ctx, place)
+	id, ok, err := archive.LogOf(ctx, target)
 	if err != nil || !ok {
 		return nil, nil, errors.Join(err, errors.New("there is no archive"))
 	}
-	a, err := archive.Open(ctx, place, id)
+	a, err := archive.Open(ctx, target, id)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -165,11 +165,11 @@ func (l *replayLog) publish(ctx context.Context, log *eventlog.Log) (last uint64
 
 // archive archives the log up to its last envelope.
 func (l *replayLog) archive(ctx context.Context, log *eventlog.Log, last uint64) (info archive.Info, err error) {
-	place, err := bucket.NewDir(l.archiveDir())
+	target, err := bucket.NewDir(l.archiveDir())
 	if err != nil {
 		return info, err
 	}
-	a, err := archive.Open(ctx, place, log.ID())
+	a, err := archive.Open(ctx, target, log.ID())
 	if err != nil {
 		return info, err
 	}

@@ -24,15 +24,15 @@ type archiveCmd struct {
 	Restore archiveRestoreCmd `cmd:"" help:"Make a lost or damaged log again from its archive. The service must not be running."`
 }
 
-// placeFlags say where an archive is that is there.
-type placeFlags struct {
+// existingArchiveFlags say where an existing archive is.
+type existingArchiveFlags struct {
 	flags.ArchiveFlags `embed:""`
 
 	Data string `help:"Data directory of the service." default:"./skein-data" type:"path" placeholder:"DIR"`
 }
 
 // there returns the bucket of the archive. Unlike serve, it makes no directory for it.
-func (f *placeFlags) there(ctx context.Context, external bool) (bucket.Bucket, error) {
+func (f *existingArchiveFlags) there(ctx context.Context, external bool) (bucket.Bucket, error) {
 	dir := f.Archive
 	if dir == "" {
 		dir = filepath.Join(f.Data, flags.ArchiveDir)
@@ -48,7 +48,7 @@ func (f *placeFlags) there(ctx context.Context, external bool) (bucket.Bucket, e
 }
 
 // openArchive opens the archive of whichever log it is.
-func (f *placeFlags) openArchive(ctx context.Context) (*archive.Archive, error) {
+func (f *existingArchiveFlags) openArchive(ctx context.Context) (*archive.Archive, error) {
 	b, err := f.there(ctx, false)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (f *placeFlags) openArchive(ctx context.Context) (*archive.Archive, error) 
 }
 
 type archiveStatusCmd struct {
-	placeFlags `embed:""`
+	existingArchiveFlags `embed:""`
 
 	JSON bool `help:"Print one JSON object."`
 }
@@ -102,7 +102,7 @@ func (c *archiveStatusCmd) Run(ctx context.Context, std *command.Streams) error 
 	}
 	info := a.Info()
 	s := ArchiveStatus{
-		Archive: info.Place, Log: fmt.Sprintf("%x", info.End.Log), Epoch: info.Epoch, Seq: info.End.Seq,
+		Archive: info.Location, Log: fmt.Sprintf("%x", info.End.Log), Epoch: info.Epoch, Seq: info.End.Seq,
 		Time: info.End.LastTime.Time().UTC().Format(time.RFC3339Nano), Envelopes: info.Envelopes,
 		Classes: []archiveClass{}, Predecessors: []formerEpoch{},
 	}
@@ -131,7 +131,7 @@ func (c *archiveStatusCmd) Run(ctx context.Context, std *command.Streams) error 
 }
 
 type archiveCheckCmd struct {
-	placeFlags `embed:""`
+	existingArchiveFlags `embed:""`
 
 	JSON bool `help:"Print one JSON object."`
 }
@@ -157,7 +157,7 @@ func (c *archiveCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 	at.Start("bytes", 0)
 	shown := command.ShowProgress(std.Err, "check", &at)
 	defer shown()
-	done := ArchiveCheck{Archive: a.Info().Place, Damaged: []string{}}
+	done := ArchiveCheck{Archive: a.Info().Location, Damaged: []string{}}
 	err = a.Check(ctx, func(read, total uint64) {
 		at.Total(total)
 		at.Set(read)

@@ -26,7 +26,7 @@ import (
 const DamagedDir = service.LogDir + "-damaged-"
 
 type archiveRestoreCmd struct {
-	placeFlags `embed:""`
+	existingArchiveFlags `embed:""`
 
 	Force bool `help:"Begin a new epoch even if nothing seems wrong with the log."`
 	JSON  bool `help:"Print the report as one JSON object."`

@@ -59,7 +59,7 @@ func (a *Service) archiveStatus() *skeinv1.ArchiveStatus {
 	}
 	info, st := a.archive.Info(), a.archiver.Status()
 	s := &skeinv1.ArchiveStatus{
-		Location: info.Place, Archiving: st.Running, LastSequence: info.End.Seq, Envelopes: info.Envelopes,
+		Location: info.Location, Archiving: st.Running, LastSequence: info.End.Seq, Envelopes: info.Envelopes,
 		WaitingEnvelopes: uint64(max(0, st.Waiting)),
 	}
 	if info.End.Seq > 0 {
