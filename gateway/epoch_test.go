@@ -83,13 +83,13 @@ func oldLog(t *testing.T, evs ...*skeinv1.Event) archivedLog {
 func TestPositionsOfTheEpochBefore(t *testing.T) {
 	all := oldLog(t, follow("ann", "bob"), follow("cid", "bob"), follow("dan", "bob"))
 	head := all[1].Cursor
-	source := eventlog.Config{Dir: t.TempDir(), MaxBytes: 1 << 30, Existing: true}
-	if err := eventlog.Restore(t.Context(), source, eventlog.Restored{
+	logConfig := eventlog.Config{Dir: t.TempDir(), MaxBytes: 1 << 30, Existing: true}
+	if err := eventlog.Restore(t.Context(), logConfig, eventlog.Restored{
 		ID: head.Log, Epoch: 2, Predecessors: []eventlog.Predecessor{{Epoch: 1, Last: 2}}, Head: head,
 	}); err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, func(o *worldOptions) { o.source, o.past = source, all[:2] })
+	w := newWorld(t, func(o *worldOptions) { o.logConfig, o.past = logConfig, all[:2] })
 	before, lost := head.Position(), all[2].Cursor.Position()
 	at := w.publish(follow("eve", "bob"))
 	if p, err := events.ParsePosition(at); err != nil || p.Epoch != 2 || p.Seq != 3 {

@@ -250,7 +250,7 @@ func TestPublishNamesRepeats(t *testing.T) {
 		}},
 	} {
 		t.Run(part.name, func(t *testing.T) {
-			w := newWorld(t, func(o *worldOptions) { o.source = eventlog.Config{Dir: dir, MaxBytes: 1 << 30} })
+			w := newWorld(t, func(o *worldOptions) { o.logConfig = eventlog.Config{Dir: dir, MaxBytes: 1 << 30} })
 			var at string
 			for _, c := range part.calls {
 				res := ask(w, w.events.Publish, &skeinv1.PublishRequest{Events: c.evs, Wait: c.wait, AllowPartial: c.partial})

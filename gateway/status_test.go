@@ -24,7 +24,7 @@ import (
 )
 
 // ownServer is a NATS server for the log of a world.
-func ownServer(t *testing.T) (ns *server.Server, source func(*worldOptions)) {
+func ownServer(t *testing.T) (ns *server.Server, external func(*worldOptions)) {
 	t.Helper()
 	ns, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, SyncAlways: true,
@@ -40,13 +40,13 @@ func ownServer(t *testing.T) (ns *server.Server, source func(*worldOptions)) {
 	if !ns.ReadyForConnections(2 * time.Minute) {
 		t.Fatal("the server is not ready")
 	}
-	return ns, func(o *worldOptions) { o.source = eventlog.Config{URL: ns.ClientURL()} }
+	return ns, func(o *worldOptions) { o.logConfig = eventlog.Config{URL: ns.ClientURL()} }
 }
 
 // stranger is a NATS client that appends to the log what it likes. The log is on a server of its own.
-func stranger(t *testing.T) (source func(*worldOptions), appendRaw func([]byte)) {
+func stranger(t *testing.T) (external func(*worldOptions), appendRaw func([]byte)) {
 	t.Helper()
-	ns, source := ownServer(t)
+	ns, external := ownServer(t)
 	nc, err := nats.Connect(ns.ClientURL())
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func stranger(t *testing.T) (source func(*worldOptions), appendRaw func([]byte))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return source, func(data []byte) {
+	return external, func(data []byte) {
 		t.Helper()
 		if _, err := js.Publish(t.Context(), eventlog.Subject, data); err != nil {
 			t.Fatal(err)
@@ -135,8 +135,8 @@ func (w *world) wantState(when, name string) {
 
 // TestGetStatusWithoutTheLog: what is known is answered, and that the log is down is said; a publish says that it took nothing.
 func TestGetStatusWithoutTheLog(t *testing.T) {
-	ns, source := ownServer(t)
-	w := newWorld(t, source)
+	ns, external := ownServer(t)
+	w := newWorld(t, external)
 	at := w.publish(follow("ann", "bob"))
 	if err := w.store.WaitFor(t.Context(), 1); err != nil {
 		t.Fatal(err)
@@ -166,8 +166,8 @@ func TestGetStatusOfAnEmptyLog(t *testing.T) {
 
 // What others appended and no fold can use is counted and shown, latest first, in pages that hold while more comes.
 func TestRejectedEvents(t *testing.T) {
-	source, appendRaw := stranger(t)
-	w := newWorld(t, source)
+	external, appendRaw := stranger(t)
+	w := newWorld(t, external)
 	for i := range 25 {
 		appendRaw(fmt.Appendf(nil, "garbage %d", i))
 	}
@@ -207,8 +207,8 @@ func TestRejectedEvents(t *testing.T) {
 
 // Of more rejects than are kept, the kept ones are shown, and the pages end.
 func TestRejectedEventsThatAreForgotten(t *testing.T) {
-	source, appendRaw := stranger(t)
-	w := newWorld(t, source)
+	external, appendRaw := stranger(t)
+	w := newWorld(t, external)
 	var bad []*skeinv1.Event
 	for range 600 {
 		bad = append(bad, follow("ann", "ann"))
@@ -265,8 +265,8 @@ func TestStatusOfAllStores(t *testing.T) {
 
 // A projection that does not continue, as one that waits for disk, has not heard of what others publish. Its lag is told all the same.
 func TestLagOfWhatStandsStill(t *testing.T) {
-	source, appendRaw := stranger(t)
-	w := newWorld(t, asleep, source)
+	external, appendRaw := stranger(t)
+	w := newWorld(t, asleep, external)
 	appendRaw([]byte("no events"))
 	appendRaw([]byte("nor these"))
 	res := ask(w, w.admin.GetStatus, &skeinv1.GetStatusRequest{})

@@ -96,8 +96,8 @@ func watched(t *testing.T, appendRaw func([]byte)) (want []*skeinv1.Event) {
 
 // A caller that is interrupted at any message and continues from its position gets exactly the rest, with the same times.
 func TestWatch(t *testing.T) {
-	source, appendRaw := stranger(t)
-	w := newWorld(t, source)
+	external, appendRaw := stranger(t)
+	w := newWorld(t, external)
 	want := watched(t, appendRaw)
 	all := w.watch("EARLIEST").take(len(want))
 	last := time.Time{}
@@ -136,8 +136,8 @@ func TestWatch(t *testing.T) {
 }
 
 func TestWatchKinds(t *testing.T) {
-	source, appendRaw := stranger(t)
-	w := newWorld(t, source)
+	external, appendRaw := stranger(t)
+	w := newWorld(t, external)
 	watched(t, appendRaw)
 	var got []string
 	position := ""
@@ -157,8 +157,8 @@ func TestWatchKinds(t *testing.T) {
 
 // A filter of users has the events in which one of them acts or is the target, and every position is one to go on from.
 func TestWatchUsers(t *testing.T) {
-	source, appendRaw := stranger(t)
-	w := newWorld(t, source)
+	external, appendRaw := stranger(t)
+	w := newWorld(t, external)
 	want := watched(t, appendRaw)
 	for name, c := range map[string]struct {
 		users []string

@@ -102,8 +102,8 @@ func withCounters(o *worldOptions) {
 type worldOptions struct {
 	Options
 	asleep bool
-	// source is where the log is; default: embedded, in a directory of the test.
-	source eventlog.Config
+	// logConfig is where the log is; default: embedded, in a directory of the test.
+	logConfig eventlog.Config
 	// past is the archived part of the log; nil means none.
 	past events.Past
 	// inbox, seen and counters are the settings of the stores; nil means there is none.
@@ -122,13 +122,13 @@ func newWorld(t testing.TB, options ...func(*worldOptions)) *world {
 	t.Helper()
 	w := &world{t: t}
 	ctx, endHub := context.WithCancel(context.Background())
-	o := worldOptions{source: eventlog.Config{Dir: t.TempDir(), MaxBytes: 1 << 30}}
+	o := worldOptions{logConfig: eventlog.Config{Dir: t.TempDir(), MaxBytes: 1 << 30}}
 	o.Limits.ShedAfter = -1 // tests run on machines that are busy with other tests
 	for _, f := range options {
 		f(&o)
 	}
 	var err error
-	if w.log, err = eventlog.Open(ctx, o.source); err != nil {
+	if w.log, err = eventlog.Open(ctx, o.logConfig); err != nil {
 		t.Fatal(err)
 	}
 	if o.past != nil {

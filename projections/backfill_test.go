@@ -10,12 +10,12 @@ import (
 	"github.com/skein-feed/skein/projections/conformance"
 )
 
-func backfill(kind events.Kind, source string, offset uint64) events.Event {
-	return events.Event{Kind: kind, Backfill: true, Source: source, Offset: offset, User: "ann", Peer: "bob", Item: "x"}
+func backfill(kind events.Kind, subscribe string, offset uint64) events.Event {
+	return events.Event{Kind: kind, Backfill: true, Source: subscribe, Offset: offset, User: "ann", Peer: "bob", Item: "x"}
 }
 
-func closed(source string) events.Event {
-	return events.Event{Kind: events.BackfillClosed, Source: source}
+func closed(subscribe string) events.Event {
+	return events.Event{Kind: events.BackfillClosed, Source: subscribe}
 }
 
 // TestBackfillAcceptance: offsets rise per source and kind, and closing ends them, also after a restart (I6).

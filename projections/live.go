@@ -436,10 +436,10 @@ func (l *Live) storeDir() Options {
 // Run folds the log into the generation that serves, whichever it is, until the context ends or the Live is closed. A
 // generation that fails leaves it waiting for a cut-over to another. It returns why the last generation stopped, if it did
 // so by itself.
-func (l *Live) Run(ctx context.Context, source Source) error {
+func (l *Live) Run(ctx context.Context, subscribe SubscribeFunc) error {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
-	r := &running{ctx: ctx, source: source, followers: map[*Store]*follower{}}
+	r := &running{ctx: ctx, subscribe: subscribe, followers: map[*Store]*follower{}}
 	l.mu.Lock()
 	if l.closed || l.run != nil {
 		defer l.mu.Unlock()
@@ -480,7 +480,7 @@ func (l *Live) within(ctx context.Context) (context.Context, context.CancelFunc)
 // running is one call of Run.
 type running struct {
 	ctx       context.Context //nolint:containedctx // that of the call
-	source    Source
+	subscribe SubscribeFunc
 	all       sync.WaitGroup
 	followers map[*Store]*follower
 }
@@ -498,7 +498,7 @@ func (r *running) follow(s *Store) *follower {
 	r.followers[s] = f
 	r.all.Go(func() {
 		defer close(f.done)
-		_ = s.Run(ctx, r.source) // the store has logged and keeps why it stopped
+		_ = s.Run(ctx, r.subscribe) // the store has logged and keeps why it stopped
 	})
 	return f
 }

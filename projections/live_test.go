@@ -51,12 +51,12 @@ func liveOn(fs projections.FS) projections.LiveOptions {
 }
 
 // runLive runs it until the returned function is called.
-func runLive(t testing.TB, l *projections.Live, source projections.Source) (stop func()) {
+func runLive(t testing.TB, l *projections.Live, subscribe projections.SubscribeFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = l.Run(ctx, source)
+		_ = l.Run(ctx, subscribe)
 	}()
 	stop = sync.OnceFunc(func() { cancel(); <-done })
 	t.Cleanup(stop)
@@ -240,7 +240,7 @@ func TestOutdated(t *testing.T) {
 			o.New, o.Listener.StateChanged = test.now, heard.add
 			l = openLive(t, o)
 			log := newLog(envs...)
-			runLive(t, l, log.source)
+			runLive(t, l, log.subscribe)
 			st := l.Status()
 			if st.State != projections.Outdated || !errors.Is(st.Error, projections.ErrFingerprint) ||
 				st.Unreadable == test.answers || st.Answers() != test.answers || heard.String() != "outdated" {
@@ -320,7 +320,7 @@ func TestDamagedStore(t *testing.T) {
 			o.Listener.StateChanged = heard.add
 			l = openLive(t, o)
 			log := newLog(envs...)
-			runLive(t, l, log.source)
+			runLive(t, l, log.subscribe)
 			if st := l.Status(); st.State != projections.Failed || st.Error == nil || st.Answers() || heard.String() != "failed" {
 				t.Errorf("%+v, heard %s", st, heard)
 			}
@@ -411,7 +411,7 @@ func TestFailedIsRebuilt(t *testing.T) {
 	l := openLive(t, o)
 	log := newLog(envs...)
 	log.most = 1
-	stop := runLive(t, l, log.source)
+	stop := runLive(t, l, log.subscribe)
 	if err := l.WaitFor(t.Context(), 20); !errors.Is(err, tally.ErrFails) {
 		t.Fatalf("wait: %v", err)
 	}

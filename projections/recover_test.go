@@ -50,7 +50,7 @@ func testRecover(t *testing.T, part string) {
 		t.Errorf("one that is well: %v", err)
 	}
 	log := newLog(envs[:200]...)
-	stop := runLive(t, l, log.source)
+	stop := runLive(t, l, log.subscribe)
 	if err := l.WaitFor(t.Context(), envs[199].Seq()); err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// Source subscribes to the log after a cursor. It fails if the log is not the one that the cursor is of.
-type Source func(from events.Cursor) (Subscription, error)
+// SubscribeFunc subscribes to the log after a cursor. It fails if the log is not the one that the cursor is of.
+type SubscribeFunc func(from events.Cursor) (Subscription, error)
 
 // Subscription is a reading of the log, for one goroutine.
 type Subscription interface {
@@ -28,7 +28,7 @@ type Subscription interface {
 // Run follows the log until the context ends, then returns nil. In front of a hole of the log it waits until that is closed or
 // accepted. It returns the error that stopped the projection:
 // of the fold, the disk or the log. Nothing runs on when it returns; the rest of the process may.
-func (s *Store) Run(ctx context.Context, source Source) (err error) {
+func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 	if err := s.life.Stopped(); err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (s *Store) Run(ctx context.Context, source Source) (err error) {
 			s.opts.Logger.Error("the projection stopped", "error", err)
 		}
 	}()
-	sub, err := source(s.Cursor())
+	sub, err := subscribe(s.Cursor())
 	if err != nil {
 		return fmt.Errorf("subscribe to the log: %w", err)
 	}

@@ -46,7 +46,7 @@ func (l *sliceLog) append(envs ...*events.Envelope) {
 	l.grown = make(chan struct{})
 }
 
-func (l *sliceLog) source(from events.Cursor) (projections.Subscription, error) {
+func (l *sliceLog) subscribe(from events.Cursor) (projections.Subscription, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
@@ -129,7 +129,7 @@ func (s *states) String() string {
 func start(t *testing.T, s *projections.Store, log *sliceLog) (stop func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, log.source) }()
+	go func() { done <- s.Run(ctx, log.subscribe) }()
 	var once sync.Once
 	var err error
 	stop = func() error {
@@ -241,7 +241,7 @@ func TestReadyWhilePublishingOutrunsTheFold(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			done <- s.Run(ctx, func(from events.Cursor) (projections.Subscription, error) {
-				sub, err := log.source(from)
+				sub, err := log.subscribe(from)
 				return &outrun{Subscription: sub, asked: func(at uint64) {
 					seen = append(seen, fmt.Sprint(at, " ", s.Status().State))
 				}}, err
@@ -365,7 +365,7 @@ func TestRunFails(t *testing.T) {
 			log.most = 1
 			test.sabotage(p, log)
 			s := open(t, projections.Options{Projection: p})
-			err := s.Run(t.Context(), log.source)
+			err := s.Run(t.Context(), log.subscribe)
 			if !errors.Is(err, test.want) || !errors.Is(err, projections.ErrStopped) {
 				t.Fatalf("%v, want %v", err, test.want)
 			}
@@ -386,7 +386,7 @@ func TestRunFailsWhileWaiting(t *testing.T) {
 	log := newLog(follows(1)...)
 	s := open(t, projections.Options{})
 	done := make(chan error)
-	go func() { done <- s.Run(t.Context(), log.source) }()
+	go func() { done <- s.Run(t.Context(), log.subscribe) }()
 	waited := make(chan error)
 	go func() { waited <- s.WaitFor(t.Context(), 2) }()
 	if err := s.WaitFor(t.Context(), 1); err != nil {

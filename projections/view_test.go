@@ -228,7 +228,7 @@ func TestClosedStore(t *testing.T) {
 	if err := s.Flush(); !errors.Is(err, projections.ErrClosed) {
 		t.Errorf("flush: %v", err)
 	}
-	if err := s.Run(t.Context(), newLog().source); !errors.Is(err, projections.ErrClosed) {
+	if err := s.Run(t.Context(), newLog().subscribe); !errors.Is(err, projections.ErrClosed) {
 		t.Errorf("run: %v", err)
 	}
 	if err := s.Close(); err != nil {

@@ -283,7 +283,7 @@ func (c *exportEventsCmd) Run(ctx context.Context, std *command.Streams) error {
 	}
 	var at replay.Progress
 	r := export.Range{After: c.After, Until: c.Until, Kinds: kinds, Progress: &at}
-	do := func(from export.Source) error {
+	do := func(from export.ScanFunc) error {
 		return c.write(std, "events", &at, func(w io.Writer, f export.Format) (export.Counts, error) {
 			return export.Events(ctx, w, from, export.EventsOptions{Format: f, Kinds: kinds, User: c.User})
 		})

@@ -100,8 +100,8 @@ func (a *Archive) lastTime(ctx context.Context, m *manifest, class Class, seq ui
 	return 0, false, nil
 }
 
-// source gives the blocks of a class. A goroutine reads and decodes them ahead.
-type source struct {
+// classReader reads the blocks of a class. A goroutine reads and decodes them ahead.
+type classReader struct {
 	blocks chan *block
 	err    error // set before blocks is closed
 	block  *block
@@ -109,11 +109,11 @@ type source struct {
 	some   bool // head is set
 }
 
-// reader merges the sources by sequence. It implements [events.PastReader].
+// reader merges the classes by sequence. It implements [events.PastReader].
 type reader struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	sources []*source
+	classes []*classReader
 	end     events.Cursor
 	at      uint64 // the last sequence given
 	failed  error
@@ -121,8 +121,8 @@ type reader struct {
 
 // open begins to read a class after the cursor. It ends with the reader.
 func (r *reader) open(ctx context.Context, a *Archive, m *manifest, class Class) {
-	src := &source{blocks: make(chan *block, blocksAhead)}
-	r.sources = append(r.sources, src)
+	src := &classReader{blocks: make(chan *block, blocksAhead)}
+	r.classes = append(r.classes, src)
 	after := r.at
 	r.running.Go(func() {
 		defer close(src.blocks)
@@ -165,7 +165,7 @@ func (a *Archive) scanClass(ctx context.Context, m *manifest, class Class, after
 }
 
 // fill makes sure that head is the next record after a sequence, if there is one.
-func (s *source) fill(ctx context.Context, after uint64) error {
+func (s *classReader) fill(ctx context.Context, after uint64) error {
 	for !s.some {
 		if s.block != nil && s.block.next(&s.head) {
 			s.some = s.head.seq > after
@@ -210,9 +210,9 @@ func (r *reader) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 
 // next returns the next envelope; io.EOF after the end.
 func (r *reader) next(ctx context.Context) (*events.Envelope, error) {
-	var first *source
-	var second *source // has the other part of the same envelope
-	for _, s := range r.sources {
+	var first *classReader
+	var second *classReader // has the other part of the same envelope
+	for _, s := range r.classes {
 		if err := s.fill(ctx, r.at); err != nil {
 			return nil, err
 		}
@@ -277,7 +277,7 @@ func (r *record) merge(other *record) {
 // Close implements [events.PastReader].
 func (r *reader) Close() {
 	r.cancel()
-	for _, s := range r.sources {
+	for _, s := range r.classes {
 		for range s.blocks { // until the goroutine has ended
 			continue
 		}

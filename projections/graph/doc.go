@@ -66,7 +66,7 @@
 //	out.go     the out-ends alone, for a projection that folds them into its own store; embed.go
 //
 // A new index goes into keys.go as a tag, into [txn.writeOut], [txn.writeIn] or their like for boards beside the rows that change
-// with it, and into [Queries.sources] as a list.
+// with it, and into [Queries.iterators] as a list.
 //
 // # Readings
 //

@@ -60,20 +60,20 @@ type Entry struct {
 // invalidate it.
 type PageCursor []byte
 
-// source is one newest-first row list, walked from a page cursor.
-type source struct {
+// listIterator walks over one newest-first row list, from a page cursor on.
+type listIterator struct {
 	it     projections.Iterator
 	prefix []byte
 	kind   FollowKind
 	ok     bool
 }
 
-func (q *Queries) open(prefix []byte, kind FollowKind, after PageCursor) *source {
-	return sourceOf(q.r.Iter(prefix, projections.PrefixEnd(prefix)), prefix, kind, after)
+func (q *Queries) open(prefix []byte, kind FollowKind, after PageCursor) *listIterator {
+	return iteratorOf(q.r.Iter(prefix, projections.PrefixEnd(prefix)), prefix, kind, after)
 }
 
-func sourceOf(it projections.Iterator, prefix []byte, kind FollowKind, after PageCursor) *source {
-	s := &source{it: it, prefix: prefix, kind: kind}
+func iteratorOf(it projections.Iterator, prefix []byte, kind FollowKind, after PageCursor) *listIterator {
+	s := &listIterator{it: it, prefix: prefix, kind: kind}
 	if after == nil {
 		s.ok = s.it.Next()
 		return s
@@ -83,50 +83,50 @@ func sourceOf(it projections.Iterator, prefix []byte, kind FollowKind, after Pag
 	return s
 }
 
-func (s *source) sortKey() []byte { return s.it.Key()[len(s.prefix):] }
+func (s *listIterator) sortKey() []byte { return s.it.Key()[len(s.prefix):] }
 
-func (s *source) next() { s.ok = s.it.Next() }
+func (s *listIterator) next() { s.ok = s.it.Next() }
 
-// sources returns the row lists of which the list is the merge, and the kind of each one's entries.
-func (q *Queries) sources(l List, after PageCursor) []*source {
-	one := func(tag projections.Tag, kind FollowKind) *source {
+// iterators returns those of the row lists of which the list is the merge, with the kind of the entries of each.
+func (q *Queries) iterators(l List, after PageCursor) []*listIterator {
+	one := func(tag projections.Tag, kind FollowKind) *listIterator {
 		return q.open(projections.AppendKey(nil, tag, l.User), kind, after)
 	}
-	followees := func() *source {
-		return sourceOf(q.following(l.User), projections.AppendKey(nil, tagFollowing, l.User), Explicit, after)
+	followees := func() *listIterator {
+		return iteratorOf(q.following(l.User), projections.AppendKey(nil, tagFollowing, l.User), Explicit, after)
 	}
-	ofBoard := func(tag projections.Tag, kind FollowKind) *source {
+	ofBoard := func(tag projections.Tag, kind FollowKind) *listIterator {
 		return q.open(projections.AppendKey(nil, tag, l.User, l.Board), kind, after)
 	}
 	switch l.Kind {
 	case Following, Mutuals:
-		return []*source{followees(), one(tagFollowingImplicit, Implicit)}
+		return []*listIterator{followees(), one(tagFollowingImplicit, Implicit)}
 	case FollowingExplicit:
-		return []*source{followees()}
+		return []*listIterator{followees()}
 	case FollowingImplicit:
-		return []*source{one(tagFollowingImplicit, Implicit)}
+		return []*listIterator{one(tagFollowingImplicit, Implicit)}
 	case Followers:
-		return []*source{one(tagFollowers, Explicit), one(tagFollowersImplicit, Implicit)}
+		return []*listIterator{one(tagFollowers, Explicit), one(tagFollowersImplicit, Implicit)}
 	case FollowersExplicit:
-		return []*source{one(tagFollowers, Explicit)}
+		return []*listIterator{one(tagFollowers, Explicit)}
 	case FollowersImplicit:
-		return []*source{one(tagFollowersImplicit, Implicit)}
+		return []*listIterator{one(tagFollowersImplicit, Implicit)}
 	case BoardFollowers:
-		return []*source{one(tagFollowers, Explicit), ofBoard(tagBoardFollowers, OnBoard)}
+		return []*listIterator{one(tagFollowers, Explicit), ofBoard(tagBoardFollowers, OnBoard)}
 	case BoardFollowersExplicit:
-		return []*source{ofBoard(tagBoardFollowers, OnBoard)}
+		return []*listIterator{ofBoard(tagBoardFollowers, OnBoard)}
 	case BoardExcluders:
-		return []*source{ofBoard(tagBoardExcluders, Excluded)}
+		return []*listIterator{ofBoard(tagBoardExcluders, Excluded)}
 	case FollowedBoards:
-		return []*source{one(tagFollowedBoards, OnBoard)}
+		return []*listIterator{one(tagFollowedBoards, OnBoard)}
 	case ExcludedBoards:
-		return []*source{one(tagExcludedBoards, Excluded)}
+		return []*listIterator{one(tagExcludedBoards, Excluded)}
 	case Boards:
-		return []*source{one(tagBoards, None)}
+		return []*listIterator{one(tagBoards, None)}
 	case Blocked:
-		return []*source{one(tagBlocked, None)}
+		return []*listIterator{one(tagBlocked, None)}
 	case Muted:
-		return []*source{one(tagMuted, None)}
+		return []*listIterator{one(tagMuted, None)}
 	}
 	return nil
 }
@@ -138,9 +138,9 @@ func (q *Queries) List(ctx context.Context, l List, after PageCursor, n int) (pa
 	if err != nil || keep == nil {
 		return nil, nil, err
 	}
-	sources := q.sources(l, after)
+	iterators := q.iterators(l, after)
 	defer func() {
-		for _, s := range sources {
+		for _, s := range iterators {
 			if cerr := s.it.Close(); err == nil {
 				err = cerr
 			}
@@ -152,7 +152,7 @@ func (q *Queries) List(ctx context.Context, l List, after PageCursor, n int) (pa
 		if step%1024 == 1023 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
-		s := newest(sources)
+		s := newest(iterators)
 		if s == nil {
 			return page, nil, nil
 		}
@@ -174,9 +174,9 @@ func (q *Queries) List(ctx context.Context, l List, after PageCursor, n int) (pa
 	}
 }
 
-func newest(sources []*source) *source {
-	var best *source
-	for _, s := range sources {
+func newest(iterators []*listIterator) *listIterator {
+	var best *listIterator
+	for _, s := range iterators {
 		if s.ok && (best == nil || bytes.Compare(s.sortKey(), best.sortKey()) < 0) {
 			best = s
 		}

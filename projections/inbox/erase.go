@@ -18,7 +18,7 @@ func (f *Inbox) userDeleted() error {
 	if err := f.graph.Apply(*f.ev, f.b); err != nil {
 		return err
 	}
-	return f.drop(projections.AppendKey(nil, tagSource, user))
+	return f.drop(projections.AppendKey(nil, tagPulled, user))
 }
 
 // eraseOwn removes what stands at the home of a user.

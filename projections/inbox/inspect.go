@@ -37,7 +37,7 @@ var rowForms = map[projections.Tag]projections.RowForm{
 	tagReader:        {Name: "reader", Parts: "A", Value: describeReader},
 	tagEntry:         {Name: "entry", Parts: "A ^created B p", Dated: projections.Week},
 	tagPull:          {Name: "pull", Parts: "A B", Rest: describePull},
-	tagSource:        {Name: "source", Parts: "B in", Special: map[string]func(*projections.Description) error{"in": describePartition}},
+	tagPulled:        {Name: "pulled", Parts: "B in", Special: map[string]func(*projections.Description) error{"in": describePartition}},
 	tagHorizon:       {Name: "horizon", Store: true, Value: describeHorizon},
 }
 

@@ -39,7 +39,7 @@ const (
 	tagReader
 	tagEntry
 	tagPull
-	tagSource
+	tagPulled
 	tagHorizon
 )
 

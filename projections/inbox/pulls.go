@@ -43,7 +43,7 @@ func cutPull(rest, value []byte) (owner string, board *string, err error) {
 
 // pull has a reader look into an outbox: always if the owner is pulled, else down from now, if there is an inbox that may lack something.
 func (f *Inbox) pull(reader, owner string, board *string) error {
-	pulled, err := f.has(sourceKey(f.key[:0], owner, events.ShardOf(reader).Partition()))
+	pulled, err := f.has(pulledKey(f.key[:0], owner, events.ShardOf(reader).Partition()))
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (f *Inbox) relationChanged(c graph.Change) error {
 		}
 	}
 	if f.ev.Kind == events.UserDeleted && f.ev.User == c.Owner {
-		return nil // sources go at the end
+		return nil // the rows that say where the owner is pulled go at the end
 	}
 	grows := c.Is && !c.Was
 	for _, b := range c.Boards {

@@ -23,9 +23,9 @@ import (
 //
 // Invariant: where an owner is pulled, more than half of the threshold are concerned. So a walk that meets fewer need not ask.
 
-// sourceKey appends the key of the row that says that an owner is pulled in a partition.
-func sourceKey(dst []byte, owner string, partition uint8) []byte {
-	return append(projections.AppendKey(dst, tagSource, owner), partition)
+// pulledKey appends the key of the row that says that an owner is pulled in a partition.
+func pulledKey(dst []byte, owner string, partition uint8) []byte {
+	return append(projections.AppendKey(dst, tagPulled, owner), partition)
 }
 
 // concerned reports whether posts of the owner of a region, or moves of pins, may concern a user.
@@ -135,11 +135,11 @@ func (w *regionWalk) gather(prefix, from []byte, met *keyList) (rest []byte, err
 }
 
 func (w *regionWalk) readPulled() error {
-	prefix := projections.AppendKey(nil, tagSource, w.owner)
+	prefix := projections.AppendKey(nil, tagPulled, w.owner)
 	it := w.f.b.Iter(prefix, projections.PrefixEnd(prefix))
 	for it.Next() {
 		if len(it.Key()) != len(prefix)+1 {
-			return errors.Join(errRow("source key", it.Key()), it.Close())
+			return errors.Join(errRow("pulled key", it.Key()), it.Close())
 		}
 		w.pulled.Add(it.Key()[len(prefix)])
 	}
@@ -158,7 +158,7 @@ func (w *regionWalk) look(met *keyList) error {
 		}
 		if int64(to-from) > limit && !w.pulled.Has(partition) {
 			w.pulled.Add(partition)
-			w.f.key = sourceKey(w.f.key[:0], w.owner, partition)
+			w.f.key = pulledKey(w.f.key[:0], w.owner, partition)
 			w.f.b.Set(w.f.key, nil)
 			for i := from; i < to; i++ {
 				if err := w.f.repull(relatedOf(met.at(i)), w.owner, nil); err != nil {
@@ -179,7 +179,7 @@ func (f *Inbox) balance(user, owner string, grows bool) error {
 		return nil
 	}
 	partition := events.ShardOf(user).Partition()
-	pulled, err := f.has(sourceKey(f.key[:0], owner, partition))
+	pulled, err := f.has(pulledKey(f.key[:0], owner, partition))
 	if err != nil || pulled == grows {
 		return err
 	}
@@ -207,7 +207,7 @@ func (f *Inbox) balance(user, owner string, grows bool) error {
 	case n > limit/2:
 		return nil
 	}
-	f.key = sourceKey(f.key[:0], owner, partition)
+	f.key = pulledKey(f.key[:0], owner, partition)
 	f.b.Delete(f.key)
 	now := untilNow(f.b.LogTime())
 	for i := range met.len() {

@@ -22,7 +22,7 @@ func (f *Inbox) Route(ev *events.Event, to *projections.Partitions) {
 
 // RegionHome is part of [projections.Regional]: the regions are those of the graph, and where owners are pulled.
 func (*Inbox) RegionHome(key []byte) (partition uint8, ok bool) {
-	if projections.Tag(key[2]) != tagSource {
+	if projections.Tag(key[2]) != tagPulled {
 		return graph.RegionHome(key)
 	}
 	_, rest, err := events.CutID(key[3:])

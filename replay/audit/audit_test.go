@@ -229,7 +229,7 @@ func TestAgreeWhileFolding(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, s := range f.stores {
 		wg.Go(func() {
-			if err := s.Run(ctx, f.log.Source); err != nil {
+			if err := s.Run(ctx, f.log.Subscribe); err != nil {
 				t.Error(err)
 			}
 		})

@@ -31,8 +31,8 @@ type Config struct {
 	All map[string]Store
 	// Shadow returns what is needed for a shadow of a projection: a new instance, the log, a directory of its own.
 	Shadow func(projection string) verify.Options
-	// Source reads the log, to learn what was written lately.
-	Source projections.Source
+	// Subscribe reads the log, to learn what was written lately.
+	Subscribe projections.SubscribeFunc
 	// Share is the part of one core's time that audits, shadows and repairs may take together. Default 0.05.
 	Share float64
 	// Queue is how many entities that were written lately may wait; more are left to the round. Default 10000.
@@ -194,7 +194,7 @@ func (a *Auditor) follow(ctx context.Context) error {
 	if err := v.Close(); err != nil {
 		return err
 	}
-	sub, err := a.cfg.Source(from)
+	sub, err := a.cfg.Subscribe(from)
 	if err != nil {
 		return err
 	}

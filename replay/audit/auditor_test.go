@@ -24,7 +24,7 @@ func (f *fixture) run(change func(*audit.Config)) (told <-chan audit.Status, sto
 	var wg sync.WaitGroup
 	for _, s := range f.stores {
 		wg.Go(func() {
-			if err := s.Run(ctx, f.log.Source); err != nil {
+			if err := s.Run(ctx, f.log.Subscribe); err != nil {
 				f.t.Error(err)
 			}
 		})
@@ -37,10 +37,10 @@ func (f *fixture) run(change func(*audit.Config)) (told <-chan audit.Status, sto
 	}
 	cfg := audit.Config{
 		Graph: f.stores[graphStore], Inbox: f.stores[inboxStore], Counters: f.stores[countersStore], All: stores,
-		Source: f.log.Source, Share: 1,
+		Subscribe: f.log.Subscribe, Share: 1,
 		Shadow: func(name string) verify.Options {
 			return verify.Options{
-				FS: f.fs, Dir: "data/shadow/" + name, Source: f.log.Source,
+				FS: f.fs, Dir: "data/shadow/" + name, Subscribe: f.log.Subscribe,
 				New: func() projections.Projection { return newProjection(index[name]) },
 			}
 		},
@@ -122,7 +122,7 @@ func TestAuditorSaysAFoldIsWrong(t *testing.T) {
 	}
 	f.stores[graphStore] = conformance.Open(t, f.fs, oneSided{graph.New()}, projections.Bounds{})
 	conformance.Fold(t, f.stores[graphStore], envs)
-	shadow := verify.Options{FS: f.fs, Dir: "data/scratch", New: newOneSided, Source: f.log.Source}
+	shadow := verify.Options{FS: f.fs, Dir: "data/scratch", New: newOneSided, Subscribe: f.log.Subscribe}
 	if r, err := verify.Verify(t.Context(), f.stores[graphStore], shadow); err != nil || !r.Equal {
 		t.Fatal("a shadow saw what it does itself", r, err)
 	}

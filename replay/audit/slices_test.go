@@ -45,7 +45,7 @@ func TestLongListInSlices(t *testing.T) {
 			var wg sync.WaitGroup
 			for _, s := range f.stores {
 				wg.Go(func() {
-					if err := s.Run(ctx, f.log.Source); err != nil {
+					if err := s.Run(ctx, f.log.Subscribe); err != nil {
 						t.Error(err)
 					}
 				})
@@ -111,7 +111,7 @@ func TestCountOfLongList(t *testing.T) {
 	}
 	counts := func() projections.Projection { return misled{counters.New(counters.DefaultSettings())} }
 	f.stores[countersStore] = conformance.Open(t, f.fs, counts(), projections.Bounds{})
-	sub, err := f.log.Source(events.Cursor{})
+	sub, err := f.log.Subscribe(events.Cursor{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,10 +33,10 @@ type Options struct {
 	Publisher *eventlog.Publisher
 	Archive   *archive.Archive
 	Archiver  Archiver
-	// Stores are all projections of the process. They are built anew from the scrubbed log, by Source.
-	Stores  []*projections.Live
-	Source  rebuild.Source
-	Rebuild rebuild.Options
+	// Stores are all projections of the process. They are built anew from the scrubbed log, which Subscribe reads.
+	Stores    []*projections.Live
+	Subscribe rebuild.SubscribeFunc
+	Rebuild   rebuild.Options
 	// Snapshots are those of Keeper in Bucket: all are removed, and a new one is taken. Nil: there are none.
 	Keeper *snapshot.Keeper
 	Bucket bucket.Bucket
@@ -189,7 +189,7 @@ func (o *Options) cleanStores(ctx context.Context, r *Report, p *replay.Progress
 	for _, s := range o.Stores {
 		options := o.Rebuild
 		options.Progress = p
-		report, err := rebuild.Rebuild(ctx, s, o.Source, options)
+		report, err := rebuild.Rebuild(ctx, s, o.Subscribe, options)
 		if err == nil {
 			err = s.DeletePrevious(ctx)
 		}

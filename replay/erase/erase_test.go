@@ -85,7 +85,7 @@ func serveUntil(t *testing.T, dir string, d *death) *service {
 	must(err)
 	arch := archiver.New(archiver.Options{Log: s.o.Log, Hub: s.hub, Archive: s.o.Archive})
 	s.o.Archiver = mortalArchiver{arch, d}
-	s.o.Source = func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+	s.o.Subscribe = func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
 		if err := d.step("subscribe"); err != nil {
 			return nil, err
 		}

@@ -23,10 +23,10 @@ type Event struct {
 	Slotted bool
 }
 
-// Source gives events in the order of the log, and ends with the error of emit if there is one.
-type Source func(ctx context.Context, emit func(*Event) error) error
+// ScanFunc emits events in the order of the log, and ends with the error of emit if there is one.
+type ScanFunc func(ctx context.Context, emit func(*Event) error) error
 
-// EventsOptions say what is exported of the events of a source.
+// EventsOptions say which of the scanned events are exported.
 type EventsOptions struct {
 	Format Format
 	// Kinds are the wanted ones; 0 means all.
@@ -72,13 +72,13 @@ func Concerns(ev *events.Event, user string) bool {
 	return ev.User == user || ev.Peer == user || ev.RepinUser == user
 }
 
-// Events writes the events of a source.
-func Events(ctx context.Context, w io.Writer, from Source, o EventsOptions) (n Counts, err error) {
+// Events writes the events of a scan.
+func Events(ctx context.Context, w io.Writer, scan ScanFunc, o EventsOptions) (n Counts, err error) {
 	out, err := newTable(w, o.Format, []pair{{"skein.exported", nowText()}}, appendEvent)
 	if err != nil {
 		return n, err
 	}
-	err = from(ctx, func(ev *Event) error {
+	err = scan(ctx, func(ev *Event) error {
 		if o.Kinds != 0 && !o.Kinds.Has(ev.Kind) || o.User != "" && !Concerns(&ev.Event, o.User) {
 			return nil
 		}

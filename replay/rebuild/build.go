@@ -13,9 +13,9 @@ import (
 )
 
 // build builds a store by partition in a directory, up to where the log ended when that was read.
-func (r *run) build(ctx context.Context, source Source, dir string) (err error) {
+func (r *run) build(ctx context.Context, subscribe SubscribeFunc, dir string) (err error) {
 	kinds := kindsOf(r.live.Projection())
-	sub, err := source(events.Cursor{}, kinds)
+	sub, err := subscribe(events.Cursor{}, kinds)
 	if err != nil {
 		return fmt.Errorf("subscribe to the log: %w", err)
 	}

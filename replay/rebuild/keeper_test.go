@@ -38,7 +38,7 @@ func TestKeeper(t *testing.T) {
 	var why error
 	k := rebuild.Keeper{Live: l, Adopt: true, Rebuild: func(ctx context.Context, cause error) error {
 		why = cause
-		_, err := rebuild.Rebuild(ctx, l, w.source, rebuild.Options{})
+		_, err := rebuild.Rebuild(ctx, l, w.subscribeKinds, rebuild.Options{})
 		return err
 	}}
 	go func() { done <- k.Run(ctx) }()

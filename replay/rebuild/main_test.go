@@ -100,8 +100,8 @@ func (w *world) subscribe(from events.Cursor) (projections.Subscription, error) 
 	return subscription{sub, w.hub}, nil
 }
 
-// source is that of rebuilds.
-func (w *world) source(from events.Cursor, _ events.KindSet) (projections.Subscription, error) {
+// subscribeKinds is the SubscribeFunc of rebuilds.
+func (w *world) subscribeKinds(from events.Cursor, _ events.KindSet) (projections.Subscription, error) {
 	return w.subscribe(from)
 }
 

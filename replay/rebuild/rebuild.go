@@ -12,9 +12,9 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Source subscribes to the log after a cursor, for who folds these kinds only: what holds no other may be left out. The
+// SubscribeFunc subscribes to the log after a cursor. Envelopes without an event of these kinds may be left out. The
 // empty cursor is the beginning of the log.
-type Source func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error)
+type SubscribeFunc func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error)
 
 // Bounds of [Options.Memory].
 const (
@@ -69,16 +69,16 @@ func (o Options) withDefaults() Options {
 // Rebuild builds the next generation of a projection, beside the one that serves, and cuts over to it. [projections.Live.Run] must
 // be running, so that the new generation follows the log to the moment of the cut-over and on. When it fails, or the context ends,
 // what was built is deleted: the next Rebuild begins anew. The report is for people.
-func Rebuild(ctx context.Context, live *projections.Live, source Source, o Options) (report string, err error) {
+func Rebuild(ctx context.Context, live *projections.Live, subscribe SubscribeFunc, o Options) (report string, err error) {
 	o = o.withDefaults()
 	if err := checkDisk(live, o); err != nil {
 		return "", err
 	}
 	r := run{live: live, o: o, began: time.Now()}
-	if r.next, err = live.BuildNext(ctx, func(dir string) error { return r.build(ctx, source, dir) }); err != nil {
+	if r.next, err = live.BuildNext(ctx, func(dir string) error { return r.build(ctx, subscribe, dir) }); err != nil {
 		return "", fmt.Errorf("rebuild %s: %w", live.Name(), err)
 	}
-	if report, err = r.all(ctx, source); err != nil {
+	if report, err = r.all(ctx, subscribe); err != nil {
 		return "", fmt.Errorf("rebuild %s: %w", live.Name(), err)
 	}
 	return report, nil
@@ -88,14 +88,14 @@ func Rebuild(ctx context.Context, live *projections.Live, source Source, o Optio
 // served until then becomes the previous one. It fails with [projections.ErrNoPrevious] if there is none, and with
 // [projections.ErrFingerprint] if the previous one is of another version of the program, or has other settings: then that
 // version, or those settings, are to be started first.
-func Rollback(ctx context.Context, live *projections.Live, source Source, o Options) (report string, err error) {
+func Rollback(ctx context.Context, live *projections.Live, subscribe SubscribeFunc, o Options) (report string, err error) {
 	o = o.withDefaults()
 	next, err := live.OpenPrevious(ctx)
 	if err != nil {
 		return "", fmt.Errorf("roll back %s: %w", live.Name(), err)
 	}
 	r := run{live: live, next: next, o: o, began: time.Now(), from: next.Cursor().Seq}
-	if report, err = r.all(ctx, source); err != nil {
+	if report, err = r.all(ctx, subscribe); err != nil {
 		return "", fmt.Errorf("roll back %s: %w", live.Name(), err)
 	}
 	return report, nil
@@ -114,9 +114,9 @@ type run struct {
 }
 
 // all folds up to the present, and cuts over.
-func (r *run) all(ctx context.Context, source Source) (report string, err error) {
+func (r *run) all(ctx context.Context, subscribe SubscribeFunc) (report string, err error) {
 	before := r.live.Status()
-	if err := r.catchUp(ctx, source); err != nil {
+	if err := r.catchUp(ctx, subscribe); err != nil {
 		return "", errors.Join(err, r.close())
 	}
 	took, at := time.Since(r.began), r.next.Cursor().Seq
@@ -149,9 +149,9 @@ func (r *run) close() error {
 }
 
 // catchUp folds the log until nearly nothing is left.
-func (r *run) catchUp(ctx context.Context, source Source) error {
+func (r *run) catchUp(ctx context.Context, subscribe SubscribeFunc) error {
 	at := r.next.Cursor()
-	sub, err := source(at, kindsOf(r.next.Projection()))
+	sub, err := subscribe(at, kindsOf(r.next.Projection()))
 	if err != nil {
 		return fmt.Errorf("subscribe to the log: %w", err)
 	}

@@ -74,7 +74,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 	for _, l := range lives {
 		moreLoad()
 		var p replay.Progress
-		report, err := rebuild.Rebuild(t.Context(), l, w.source, rebuild.Options{Progress: &p})
+		report, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{Progress: &p})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		moreLoad()
-		if report, err = rebuild.Rollback(t.Context(), l, w.source, rebuild.Options{}); err != nil {
+		if report, err = rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		t.Log(l.Name(), report)
@@ -96,7 +96,7 @@ func TestRebuildUnderLoad(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		moreLoad()
-		if _, err = rebuild.Rollback(t.Context(), l, w.source, rebuild.Options{}); err != nil {
+		if _, err = rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -140,14 +140,14 @@ func TestRebuildCatchesUp(t *testing.T) {
 	}
 	grow(50)()
 	behind, far, subscribed := grow(50), grow(2500), 0
-	source := func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
+	subscribe := func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
 		if subscribed++; subscribed == 2 {
 			far()
 		}
-		sub, err := w.source(from, kinds)
+		sub, err := w.subscribeKinds(from, kinds)
 		return &growing{sub, behind}, err
 	}
-	if _, err := rebuild.Rebuild(t.Context(), l, source, rebuild.Options{}); err != nil {
+	if _, err := rebuild.Rebuild(t.Context(), l, subscribe, rebuild.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if subscribed != 2 {
@@ -158,10 +158,10 @@ func TestRebuildCatchesUp(t *testing.T) {
 
 func newGraph() projections.Projection { return graph.New() }
 
-// stopping is a source that ends with the context of the caller after so many envelopes.
-func stopping(source rebuild.Source, n int, stop func()) rebuild.Source {
+// stopping returns a SubscribeFunc whose subscription ends with the context of the caller after so many envelopes.
+func stopping(subscribe rebuild.SubscribeFunc, n int, stop func()) rebuild.SubscribeFunc {
 	return func(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
-		sub, err := source(from, kinds)
+		sub, err := subscribe(from, kinds)
 		return &stoppingSubscription{sub, n, stop}, err
 	}
 }
@@ -190,7 +190,7 @@ func TestRebuildIsStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := rebuild.Rebuild(ctx, l, stopping(w.source, 100, cancel), rebuild.Options{}); !errors.Is(err, context.Canceled) {
+	if _, err := rebuild.Rebuild(ctx, l, stopping(w.subscribeKinds, 100, cancel), rebuild.Options{}); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	if st := l.Status(); st.Generation != 1 || st.State == projections.Rebuilding {
@@ -201,7 +201,7 @@ func TestRebuildIsStopped(t *testing.T) {
 	if strings.Join(names, " ") != "000001 GENERATIONS" {
 		t.Errorf("left are %v", names)
 	}
-	if _, err := rebuild.Rebuild(t.Context(), l, w.source, rebuild.Options{}); err != nil {
+	if _, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	w.wantRows(l, last)
@@ -217,11 +217,11 @@ func TestRebuildWithoutDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 100 << 20})
-	_, err := rebuild.Rebuild(t.Context(), l, w.source, rebuild.Options{})
+	_, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{})
 	if !errors.Is(err, replay.ErrDisk) || !strings.Contains(err.Error(), "256 MiB are needed, 100 MiB are free") {
 		t.Errorf("%v", err)
 	}
-	if _, err := rebuild.Rebuild(t.Context(), l, w.source, rebuild.Options{Margin: 1 << 20}); err != nil {
+	if _, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{Margin: 1 << 20}); err != nil {
 		t.Error(err)
 	}
 }
@@ -260,7 +260,7 @@ func TestBrokenStore(t *testing.T) {
 	for _, other := range lives {
 		w.wantRows(other, last)
 	}
-	if _, err := rebuild.Rebuild(t.Context(), l, w.source, rebuild.Options{}); err != nil {
+	if _, err := rebuild.Rebuild(t.Context(), l, w.subscribeKinds, rebuild.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	w.wantRows(l, last)
@@ -273,7 +273,7 @@ func TestBrokenStore(t *testing.T) {
 func TestRollbackWithoutPrevious(t *testing.T) {
 	w := newWorld(t)
 	l := w.open(newGraph, projections.Options{})
-	if _, err := rebuild.Rollback(t.Context(), l, w.source, rebuild.Options{}); !errors.Is(err, projections.ErrNoPrevious) {
+	if _, err := rebuild.Rollback(t.Context(), l, w.subscribeKinds, rebuild.Options{}); !errors.Is(err, projections.ErrNoPrevious) {
 		t.Errorf("%v", err)
 	}
 }

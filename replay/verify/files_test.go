@@ -45,7 +45,7 @@ func TestDamagedFilesBehindTheCache(t *testing.T) {
 	store := conformance.Open(t, disk, newProjection(0), projections.Bounds{})
 	t.Cleanup(func() { conformance.Close(t, store) })
 	conformance.Fold(t, store, envs)
-	o := verify.Options{FS: disk, Dir: "data/scratch", New: func() projections.Projection { return newProjection(0) }, Source: memlog.New(envs...).Source}
+	o := verify.Options{FS: disk, Dir: "data/scratch", New: func() projections.Projection { return newProjection(0) }, Subscribe: memlog.New(envs...).Subscribe}
 	r, err := verify.Verify(t.Context(), store, o)
 	if err != nil || !r.Equal || r.Damaged() || r.Files.Tables == 0 || r.Files.Bytes == 0 || !strings.Contains(r.String(), "are whole") {
 		t.Fatalf("%v, %v", r, err)

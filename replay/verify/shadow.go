@@ -25,8 +25,8 @@ type Options struct {
 	Dir string
 	// New returns a new instance of the projection, with the settings of the live store.
 	New func() projections.Projection
-	// Source reads the log.
-	Source projections.Source
+	// Subscribe reads the log.
+	Subscribe projections.SubscribeFunc
 	// Disk says what the live store takes on disk, and how much is free where the shadow goes; nil disables it.
 	Disk func() (store, free uint64, err error)
 	// Memory is about how many bytes a shadow may take; 0 means 192 MiB.
@@ -111,7 +111,7 @@ func OpenShadow(o Options) (*Shadow, error) {
 	if err := o.checkDisk(); err != nil {
 		return nil, err
 	}
-	sub, err := o.Source(events.Cursor{})
+	sub, err := o.Subscribe(events.Cursor{})
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to the log: %w", err)
 	}

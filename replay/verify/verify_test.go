@@ -58,7 +58,7 @@ func (f *fixture) open() {
 }
 
 func (f *fixture) options() verify.Options {
-	return verify.Options{FS: f.fs, Dir: "data/scratch", New: func() projections.Projection { return newProjection(f.i) }, Source: f.log.Source}
+	return verify.Options{FS: f.fs, Dir: "data/scratch", New: func() projections.Projection { return newProjection(f.i) }, Subscribe: f.log.Subscribe}
 }
 
 // damage changes the files of the store while it is closed.
@@ -299,13 +299,13 @@ func TestRepairWhileServing(t *testing.T) {
 		done := f.dropLists(9)
 		ctx, cancel := context.WithCancel(t.Context())
 		o, read, moved := f.options(), atomic.Uint64{}, make(chan struct{}, 1)
-		o.Source = func(from events.Cursor) (projections.Subscription, error) {
-			sub, err := f.log.Source(from)
+		o.Subscribe = func(from events.Cursor) (projections.Subscription, error) {
+			sub, err := f.log.Subscribe(from)
 			return watched{sub, &read, moved}, err
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if err := f.store.Run(ctx, f.log.Source); err != nil {
+			if err := f.store.Run(ctx, f.log.Subscribe); err != nil {
 				t.Error(err)
 			}
 		})

@@ -30,8 +30,8 @@ func (l *Log) Append(envs ...*events.Envelope) {
 	l.grown = make(chan struct{})
 }
 
-// Source subscribes to the log after a cursor.
-func (l *Log) Source(from events.Cursor) (projections.Subscription, error) {
+// Subscribe subscribes to the log after a cursor.
+func (l *Log) Subscribe(from events.Cursor) (projections.Subscription, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := &reader{log: l, closed: make(chan struct{})}

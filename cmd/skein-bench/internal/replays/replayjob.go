@@ -336,7 +336,7 @@ func (j *replayJob) check(ctx context.Context, dir, name string, s *replayStores
 		return 0, 0, err
 	}
 	report, err := verify.Verify(ctx, s.byName[name], verify.Options{
-		Dir: filepath.Join(dir, "shadow"), New: p, Source: workload.Follow(s.log, s.hub),
+		Dir: filepath.Join(dir, "shadow"), New: p, Subscribe: workload.Follow(s.log, s.hub),
 		Disk: func() (store, free uint64, err error) { return s.byName[name].Status().DiskBytes, 1 << 60, nil },
 	})
 	if err == nil && !report.Equal {

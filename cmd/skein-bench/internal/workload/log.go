@@ -23,7 +23,7 @@ type Reading struct {
 func (r Reading) Head() uint64 { return r.Hub.Head() }
 
 // Follow returns a source that reads the log through the hub.
-func Follow(log *eventlog.Log, hub *eventlog.Hub) projections.Source {
+func Follow(log *eventlog.Log, hub *eventlog.Hub) projections.SubscribeFunc {
 	return func(from events.Cursor) (projections.Subscription, error) {
 		if from.Seq == 0 {
 			from = log.Start()

@@ -103,8 +103,8 @@ func (a *Service) openMaintenance() {
 		}
 		a.Auditor = audit.NewAuditor(audit.Config{
 			Graph: a.Store("graph"), Inbox: a.Store("inbox"), Counters: a.Store("counters"), All: all,
-			Shadow: func(projection string) verify.Options { return a.shadowOptions(projection, "shadow-audit") },
-			Source: a.source, Share: a.opt.AuditShare, Logger: a.logger,
+			Shadow:    func(projection string) verify.Options { return a.shadowOptions(projection, "shadow-audit") },
+			Subscribe: a.source, Share: a.opt.AuditShare, Logger: a.logger,
 		})
 	}
 }

@@ -77,7 +77,7 @@ func (a *Service) eraseWork(o operator.Order) (operation.Work, error) {
 	}
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		r, err := erase.Erase(ctx, erase.Options{
-			Log: a.log, Publisher: a.publisher, Archive: a.archive, Archiver: a.archiver, Stores: a.Stores, Source: a.sourceOf,
+			Log: a.log, Publisher: a.publisher, Archive: a.archive, Archiver: a.archiver, Stores: a.Stores, Subscribe: a.sourceOf,
 			Rebuild: rebuild.Options{LogBytes: a.logBytes(ctx), LogSize: a.logSize, Logger: a.logger},
 			Keeper:  a.snapshots, Bucket: a.opt.Snapshots, Buckets: []bucket.Bucket{a.opt.Archive, a.opt.Snapshots},
 		}, o.User, p)
@@ -251,7 +251,7 @@ func (a *Service) compareWork(
 func (a *Service) shadowOptions(projection, name string) verify.Options {
 	o := verify.Options{
 		Dir: filepath.Join(a.dir, StoresDir, projection, name), Memory: int(a.memory.Shadow), Logger: a.logger,
-		Source: func(from events.Cursor) (projections.Subscription, error) { return a.source(from) },
+		Subscribe: func(from events.Cursor) (projections.Subscription, error) { return a.source(from) },
 	}
 	if live := a.Store(projection); live != nil {
 		o.Disk = live.Disk
@@ -261,7 +261,7 @@ func (a *Service) shadowOptions(projection, name string) verify.Options {
 			kinds := events.Kinds(p.Kinds()...)
 			o.New = newProjection
 			o.LogSize = func(ctx context.Context) replay.LogSize { return a.logSize(ctx, kinds) }
-			o.Source = func(from events.Cursor) (projections.Subscription, error) { return a.sourceOf(from, kinds) }
+			o.Subscribe = func(from events.Cursor) (projections.Subscription, error) { return a.sourceOf(from, kinds) }
 		}
 	}
 	return o

@@ -108,7 +108,7 @@ func covers(after, until events.EventPosition, seq uint64, slot int) bool {
 }
 
 // FromLog reads a log and what is archived of it, through a hub that runs.
-func FromLog(log *eventlog.Log, hub *eventlog.Hub, r Range) Source {
+func FromLog(log *eventlog.Log, hub *eventlog.Hub, r Range) ScanFunc {
 	if r.Kinds == 0 {
 		r.Kinds = events.AllKinds
 	}
@@ -224,7 +224,7 @@ const (
 )
 
 // FromService reads the change feed of a running service. It continues where it was when the service is restarted.
-func FromService(api skeinv1connect.EventServiceClient, r Range) Source {
+func FromService(api skeinv1connect.EventServiceClient, r Range) ScanFunc {
 	return func(ctx context.Context, emit func(*Event) error) error {
 		w := &watching{api: api, Range: r, emit: emit}
 		if err := w.ends(ctx); err != nil {
