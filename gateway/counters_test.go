@@ -135,8 +135,8 @@ func TestCountersBehind(t *testing.T) {
 	}
 }
 
-// hot is the list by heat of a scope, as any other list.
-func (w *world) hot(scope *skeinv1.ListTrendingRequest) lister {
+// trending is the list by heat of a scope, as any other list.
+func (w *world) trending(scope *skeinv1.ListTrendingRequest) lister {
 	return list(w.counterClient.ListTrending, func(size int32, token, at string) *skeinv1.ListTrendingRequest {
 		return &skeinv1.ListTrendingRequest{Scope: scope.GetScope(), PageSize: size, PageToken: token, AtLeast: at}
 	}, func(r *skeinv1.ListTrendingResponse) (items []string, total int64) {
@@ -147,16 +147,16 @@ func (w *world) hot(scope *skeinv1.ListTrendingRequest) lister {
 	})
 }
 
-func hotOf(owner string) *skeinv1.ListTrendingRequest {
+func trendingOf(owner string) *skeinv1.ListTrendingRequest {
 	return &skeinv1.ListTrendingRequest{Scope: &skeinv1.ListTrendingRequest_OwnerId{OwnerId: owner}}
 }
 
-func hotOn(owner, id string) *skeinv1.ListTrendingRequest {
+func trendingOn(owner, id string) *skeinv1.ListTrendingRequest {
 	return &skeinv1.ListTrendingRequest{Scope: &skeinv1.ListTrendingRequest_Board{Board: board(owner, id)}}
 }
 
 // walkHot reads a whole list in pages, each perhaps from another process.
-func walkHot(t *testing.T, size int32, at string, pages ...lister) (got []string) {
+func walkTrending(t *testing.T, size int32, at string, pages ...lister) (got []string) {
 	t.Helper()
 	token := ""
 	for n := 0; n == 0 || token != ""; n++ {
@@ -186,16 +186,16 @@ func TestListTrending(t *testing.T) {
 		want []string
 	}{
 		"of all":           {&skeinv1.ListTrendingRequest{}, []string{"b3", "alone", "b2", "b1", "b4"}},
-		"of an author":     {hotOf("bob"), []string{"b3", "b2", "b1"}},
-		"of another":       {hotOf("cid"), []string{"b2"}},
-		"on a board":       {hotOn("bob", "cats"), []string{"b1"}},
-		"on the default":   {hotOn("bob", ""), []string{"b3"}},
-		"of nobody":        {hotOf("nobody"), nil},
-		"on no board":      {hotOn("bob", "none"), nil},
-		"on another's one": {hotOn("cid", "cats"), nil},
+		"of an author":     {trendingOf("bob"), []string{"b3", "b2", "b1"}},
+		"of another":       {trendingOf("cid"), []string{"b2"}},
+		"on a board":       {trendingOn("bob", "cats"), []string{"b1"}},
+		"on the default":   {trendingOn("bob", ""), []string{"b3"}},
+		"of nobody":        {trendingOf("nobody"), nil},
+		"on no board":      {trendingOn("bob", "none"), nil},
+		"on another's one": {trendingOn("cid", "cats"), nil},
 	} {
 		for size := range int32(6) {
-			if diff := cmp.Diff(c.want, walkHot(t, 1+size, at, w.hot(c.of), other.hot(c.of))); diff != "" {
+			if diff := cmp.Diff(c.want, walkTrending(t, 1+size, at, w.trending(c.of), other.trending(c.of))); diff != "" {
 				t.Errorf("%s, pages of %d: %s", name, 1+size, diff)
 			}
 		}
@@ -222,7 +222,7 @@ func TestHotPageSizes(t *testing.T) {
 		at = w.publish(evs...)
 	}
 	for size, want := range map[int32]int{0: 50, 1: 1, 1000: 1000, 1001: 1000, 1<<31 - 1: 1000} {
-		p, err := w.hot(&skeinv1.ListTrendingRequest{})(size, "", at)
+		p, err := w.trending(&skeinv1.ListTrendingRequest{})(size, "", at)
 		if err != nil || len(p.entries) != want || p.next == "" || p.position != at {
 			t.Errorf("page_size %d: %d items, %v", size, len(p.entries), err)
 		}
@@ -240,12 +240,12 @@ func TestListTrendingWhileScoresChange(t *testing.T) {
 		}
 	}
 	at := w.publish(evs...)
-	for name, scope := range map[string]*skeinv1.ListTrendingRequest{"all": {}, "author": hotOf("bob"), "board": hotOn("bob", "")} {
+	for name, scope := range map[string]*skeinv1.ListTrendingRequest{"all": {}, "author": trendingOf("bob"), "board": trendingOn("bob", "")} {
 		var got []string
 		gone := map[string]bool{}
 		token := ""
 		for page := 0; page == 0 || token != ""; page++ {
-			p, err := w.hot(scope)(7, token, at)
+			p, err := w.trending(scope)(7, token, at)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -303,11 +303,11 @@ func TestCountersBadInput(t *testing.T) {
 	}))
 	wantError(t, err, connect.CodeInvalidArgument, "INVALID_POSITION", "at_least")
 
-	all, err := w.hot(&skeinv1.ListTrendingRequest{})(1, "", at)
+	all, err := w.trending(&skeinv1.ListTrendingRequest{})(1, "", at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ofBob, err := w.hot(hotOf("bob"))(1, "", at)
+	ofBob, err := w.trending(trendingOf("bob"))(1, "", at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,19 +319,19 @@ func TestCountersBadInput(t *testing.T) {
 		field, reason string
 	}{
 		"negative page":      {&skeinv1.ListTrendingRequest{}, -1, "", "", "page_size", "INVALID_FIELD"},
-		"an empty owner":     {hotOf(""), 1, "", "", "owner_id", "INVALID_FIELD"},
-		"an owner's space":   {hotOf("a b"), 1, "", "", "owner_id", "INVALID_FIELD"},
-		"a board's owner":    {hotOn("", "x"), 1, "", "", "board.owner_id", "INVALID_FIELD"},
+		"an empty owner":     {trendingOf(""), 1, "", "", "owner_id", "INVALID_FIELD"},
+		"an owner's space":   {trendingOf("a b"), 1, "", "", "owner_id", "INVALID_FIELD"},
+		"a board's owner":    {trendingOn("", "x"), 1, "", "", "board.owner_id", "INVALID_FIELD"},
 		"a long token":       {&skeinv1.ListTrendingRequest{}, 1, strings.Repeat("x", 1025), "", "page_token", "INVALID_FIELD"},
 		"tampered":           {&skeinv1.ListTrendingRequest{}, 1, all.next[:20] + other(all.next[20]) + all.next[21:], "", "page_token", "INVALID_PAGE_TOKEN"},
-		"of another list":    {hotOf("bob"), 1, all.next, "", "page_token", "INVALID_PAGE_TOKEN"},
-		"of another author":  {hotOf("ann"), 1, ofBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},
-		"of an author":       {hotOn("bob", ""), 1, ofBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},
+		"of another list":    {trendingOf("bob"), 1, all.next, "", "page_token", "INVALID_PAGE_TOKEN"},
+		"of another author":  {trendingOf("ann"), 1, ofBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},
+		"of an author":       {trendingOn("bob", ""), 1, ofBob.next, "", "page_token", "INVALID_PAGE_TOKEN"},
 		"a malformed cursor": {&skeinv1.ListTrendingRequest{}, 1, foreign, "", "page_token", "INVALID_PAGE_TOKEN"},
 		"beyond the log":     {&skeinv1.ListTrendingRequest{}, 1, "", w.log.Position(99).String(), "at_least", "INVALID_POSITION"},
 	} {
 		t.Log(name)
-		_, err := w.hot(c.of)(c.size, c.token, c.at)
+		_, err := w.trending(c.of)(c.size, c.token, c.at)
 		wantError(t, err, connect.CodeInvalidArgument, c.reason, c.field)
 	}
 }
@@ -387,20 +387,20 @@ func TestHotTokensExpire(t *testing.T) {
 	if err := w.counters.Serving().Fold(envelopes[:1]); err != nil {
 		t.Fatal(err)
 	}
-	first, err := w.hot(&skeinv1.ListTrendingRequest{})(1, "", "")
+	first, err := w.trending(&skeinv1.ListTrendingRequest{})(1, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := w.counters.Serving().Fold(envelopes[1:2]); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := w.hot(&skeinv1.ListTrendingRequest{})(10, first.next, ""); err != nil || len(p.entries) != 1 {
+	if p, err := w.trending(&skeinv1.ListTrendingRequest{})(10, first.next, ""); err != nil || len(p.entries) != 1 {
 		t.Error("within the hour: ", p, err)
 	}
 	if err := w.counters.Serving().Fold(envelopes[2:]); err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.hot(&skeinv1.ListTrendingRequest{})(1, first.next, "")
+	_, err = w.trending(&skeinv1.ListTrendingRequest{})(1, first.next, "")
 	wantError(t, err, connect.CodeInvalidArgument, "EXPIRED_PAGE_TOKEN", "page_token")
 }
 
@@ -408,12 +408,12 @@ func TestHotTokensExpire(t *testing.T) {
 func TestCountersAtLeast(t *testing.T) {
 	w := newWorld(t, withCounters)
 	at := w.publish(played("ann", "1"), played("ann", "2"))
-	first, err := w.hot(&skeinv1.ListTrendingRequest{})(1, "", at)
+	first, err := w.trending(&skeinv1.ListTrendingRequest{})(1, "", at)
 	if err != nil {
 		t.Fatal(err)
 	}
 	behind := w.replica(withCounters, asleep, func(o *worldOptions) { o.Limits.AtLeastWait = time.Millisecond })
-	_, err = behind.hot(&skeinv1.ListTrendingRequest{})(1, first.next, "")
+	_, err = behind.trending(&skeinv1.ListTrendingRequest{})(1, first.next, "")
 	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
 	_, err = behind.counterClient.BatchGetCounters(t.Context(), connect.NewRequest(&skeinv1.BatchGetCountersRequest{
 		Keys: []*skeinv1.CounterKey{countsOfItem("1")}, AtLeast: at,
@@ -421,7 +421,7 @@ func TestCountersAtLeast(t *testing.T) {
 	wantError(t, err, connect.CodeUnavailable, "NOT_CAUGHT_UP", "")
 	behind.fold()
 	<-behind.countersReady
-	if p, err := behind.hot(&skeinv1.ListTrendingRequest{})(10, first.next, ""); err != nil || len(p.entries) != 1 {
+	if p, err := behind.trending(&skeinv1.ListTrendingRequest{})(10, first.next, ""); err != nil || len(p.entries) != 1 {
 		t.Error(p, err)
 	}
 }

@@ -32,14 +32,14 @@
 //     package admission. What a call may send is bounded before anything is read, inflated or decoded: header, body, bytes of
 //     all callers and of each, the lengths of lists (http.go, inbound.go, package request). Each kind of call and of stream
 //     has a budget of its own, and reads that keep a processor busy run a few at a time (package admission).
-//  2. The codec decodes. What does not decode is answered as every other error (package request). The hot messages it decodes
+//  2. The codec decodes. What does not decode is answered as every other error (package request). The frequent messages it decodes
 //     and encodes by hand. A unary call in binary Connect over HTTP/1.1 is plain and gets here by a short way, from that
 //     loop, every other one through Connect's handler; all are told the same (plain.go,
 //     docs/decisions/0013-unary-fast-path.md).
 //  3. Who may not make the call hears so before the request is looked at, and a caller who is bound to one user, when it is about
 //     another (access.go; the table of all methods is rights.go). Who calls is asked before a body is read (package
 //     access).
-//  4. The request is held against the rules in its proto, and its ids are checked (package request). Four hot calls do both by
+//  4. The request is held against the rules in its proto, and its ids are checked (package request). Four frequent calls do both by
 //     hand: docs/decisions/0005-edge-validation.md.
 //  5. A read waits until the store contains the positions that it demands, takes one view, answers all of it from that
 //     view, and names its position (package views). What waits is bounded by the caller's deadline and by a limit.

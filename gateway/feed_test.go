@@ -449,10 +449,10 @@ func TestFeedBadInput(t *testing.T) {
 	at := w.publish(follow("ann", "bob"), pinned("bob", "", "1"), pinned("bob", "", "2"), pinned("bob", "", "3"), played("zoe", "1"))
 	page := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, AtLeast: at})
 	token, top := page.GetNextPageToken(), page.GetNewestToken()
-	hot := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: byHeat, AtLeast: at}).GetNextPageToken()
+	trending := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: byHeat, AtLeast: at}).GetNextPageToken()
 	pins, err := w.pins(pinsOf("bob"))(1, "", at)
-	if err != nil || hot == "" {
-		t.Fatalf("%v, a token of the order by heat: %q", err, hot)
+	if err != nil || trending == "" {
+		t.Fatalf("%v, a token of the order by heat: %q", err, trending)
 	}
 	mine, foreign := w.server.views.Keys, ring(t, "log:"+secret(1))
 	id := feedservice.FeedListID(feedservice.FeedList, inbox.Feed{Reader: "ann"}, &skeinv1.ReadFeedRequest{})
@@ -479,7 +479,7 @@ func TestFeedBadInput(t *testing.T) {
 		"longer than it is":     {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(signed(mine, []byte{9, 1, 2, 3}))}, invalid, "page_token"},
 		"of another reader":     {&skeinv1.ReadFeedRequest{ReaderId: "bob", Start: after(token)}, invalid, "page_token"},
 		"of another order":      {&skeinv1.ReadFeedRequest{ReaderId: "ann", Order: byHeat, Start: after(token)}, invalid, "page_token"},
-		"of the order by heat":  {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(hot)}, invalid, "page_token"},
+		"of the order by heat":  {&skeinv1.ReadFeedRequest{ReaderId: "ann", Start: after(trending)}, invalid, "page_token"},
 		"now with own pins":     {&skeinv1.ReadFeedRequest{ReaderId: "ann", IncludeOwn: true, Start: after(token)}, invalid, "page_token"},
 		"now without the seen":  {&skeinv1.ReadFeedRequest{ReaderId: "ann", HideSeen: true, Start: after(token)}, invalid, "page_token"},
 		"now one per item":      {&skeinv1.ReadFeedRequest{ReaderId: "ann", OnePerItem: true, Start: after(token)}, invalid, "page_token"},
@@ -572,13 +572,13 @@ func TestExpiredPageToken(t *testing.T) {
 	for _, order := range []skeinv1.FeedOrder{byHeat, newestFirst} {
 		tokens = append(tokens, w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: order}).GetNextPageToken())
 	}
-	hot := &skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: byHeat, Start: after(tokens[0])}
+	trending := &skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Order: byHeat, Start: after(tokens[0])}
 	fold(envelopes[1:2])
-	if res := w.readFeed(hot); len(res.GetEntries()) != 1 {
+	if res := w.readFeed(trending); len(res.GetEntries()) != 1 {
 		t.Error("within the hour: ", res)
 	}
 	fold(envelopes[2:])
-	_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(hot))
+	_, err := w.feed.ReadFeed(t.Context(), connect.NewRequest(trending))
 	wantError(t, err, connect.CodeInvalidArgument, "EXPIRED_PAGE_TOKEN", "page_token")
 	t.Log(err)
 	res := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, Start: after(tokens[1])})

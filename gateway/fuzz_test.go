@@ -45,12 +45,12 @@ func newFuzzWorld(f *testing.F) *fuzzWorld {
 	}
 	feed := ask(w.world, w.feed.ReadFeed, &skeinv1.ReadFeedRequest{ReaderId: "ann", PageSize: 1, AtLeast: at})
 	list := ask(w.world, w.graph.ListFollowers, &skeinv1.ListFollowersRequest{UserId: "1002", PageSize: 1, AtLeast: at})
-	hot := ask(w.world, w.counterClient.ListTrending, &skeinv1.ListTrendingRequest{PageSize: 1, AtLeast: at})
+	trending := ask(w.world, w.counterClient.ListTrending, &skeinv1.ListTrendingRequest{PageSize: 1, AtLeast: at})
 	// Nothing is worth waiting for from here on.
 	w.server.limits.AtLeastWait, w.server.limits.VisibleWait = time.Millisecond, time.Millisecond
 	w.texts = []string{"", "ann", "bob", "cid", "1001", "1002", "cats", "pin3", "4", "ünïcode", "\x00", strings.Repeat("x", 129), "000", at}
 	w.named = map[protoreflect.Name][]string{
-		"page_token": {"", feed.GetNextPageToken(), list.GetNextPageToken(), hot.GetNextPageToken(), "x"},
+		"page_token": {"", feed.GetNextPageToken(), list.GetNextPageToken(), trending.GetNextPageToken(), "x"},
 		"at_least":   {"", at, at + "0", "x"},
 	}
 	for procedure := range w.server.methods {

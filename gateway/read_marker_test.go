@@ -49,9 +49,9 @@ func TestReadMarker(t *testing.T) {
 		if step.read != nil && !read.Equal(step.read.AsTime()) || read.Equal(future.AsTime()) {
 			t.Errorf("%s: read up to %v", step.what, read)
 		}
-		hot := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at, Order: byHeat})
-		if !hot.GetReadTime().AsTime().Equal(read) {
-			t.Errorf("%s: by heat read up to %v, else %v", step.what, hot.GetReadTime(), read)
+		trending := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at, Order: byHeat})
+		if !trending.GetReadTime().AsTime().Equal(read) {
+			t.Errorf("%s: by heat read up to %v, else %v", step.what, trending.GetReadTime(), read)
 		}
 		got := w.countNewer(&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at}, "")
 		if got.GetCount() != step.want || !got.GetReadTime().AsTime().Equal(read) {

@@ -21,10 +21,10 @@ func TestMemoryIsSharedOut(t *testing.T) {
 		return service.Memory{Limit: limit, Cache: cache, Queries: queries, Ring: ring, Rebuild: rebuild, Shadow: shadow, Requests: requests}
 	}
 	for _, c := range []struct {
-		memory, cache, hot, rebuild string
-		available                   int64
-		static                      bool
-		want                        service.Memory
+		memory, cache, queries, rebuild string
+		available                       int64
+		static                          bool
+		want                            service.Memory
 	}{
 		{"auto", "auto", "auto", "auto", 24 * gib, true, shared(gib-gib/10, 256*mib, 32*mib, 32*mib, 128*mib, 64*mib, 128*mib)},
 		{"auto", "auto", "auto", "auto", 0, true, shared(gib-gib/10, 256*mib, 32*mib, 32*mib, 128*mib, 64*mib, 128*mib)},
@@ -32,11 +32,11 @@ func TestMemoryIsSharedOut(t *testing.T) {
 		{"50%", "50%", "0", "16MiB", 4 * gib, true, shared(2*gib-2*gib/10, gib, 0, 32*mib, 16*mib, 128*mib, 256*mib)},
 		{"10%", "auto", "1MiB", "auto", gib, true, shared(192*mib, 64*mib, mib, 16*mib, 32*mib, 16*mib, 32*mib)},
 	} {
-		var memory, cache, hot, rebuild memorySetting
+		var memory, cache, queries, rebuild memorySetting
 		for _, s := range []struct {
 			text string
 			of   *memorySetting
-		}{{c.memory, &memory}, {c.cache, &cache}, {c.hot, &hot}, {c.rebuild, &rebuild}} {
+		}{{c.memory, &memory}, {c.cache, &cache}, {c.queries, &queries}, {c.rebuild, &rebuild}} {
 			if err := s.of.UnmarshalText([]byte(s.text)); err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +48,7 @@ func TestMemoryIsSharedOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, err := planMemory(total, c.static, cache, hot, rebuild); err != nil || p != c.want {
+		if p, err := planMemory(total, c.static, cache, queries, rebuild); err != nil || p != c.want {
 			t.Errorf("%+v: %+v, %v", c, p, err)
 		}
 	}

@@ -190,7 +190,7 @@ func TestAllocationsOfQueries(t *testing.T) {
 			return answered(int(c.Plays), 1, err)
 		}},
 		{"counters", "page of the 20 hottest", 95, func(v *projections.View) error {
-			page, _, err := counters.Query(v).Hot(t.Context(), counters.Scope{}, nil, 20)
+			page, _, err := counters.Query(v).Trending(t.Context(), counters.Scope{}, nil, 20)
 			return answered(len(page), 20, err)
 		}},
 	} {

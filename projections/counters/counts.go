@@ -16,11 +16,11 @@ type itemRow struct {
 	plays, likes, repins int64
 	// lists is how many owners have it in their lists by its score.
 	lists int64
-	// hot: something gave it a score. It has the present one since the position from: so the version that ends next is known
+	// scored: something gave it a score. It has the present one since the position from: so the version that ends next is known
 	// without a look for it.
-	hot   bool
-	from  int64
-	score int64
+	scored bool
+	from   int64
+	score  int64
 	// heat is exact, and may have grown by less than [moves] since the score was set.
 	heat heat.Item
 }
@@ -28,12 +28,12 @@ type itemRow struct {
 // moves is by how much the heat of an item must have grown for its score to be set anew: a quarter of a doubling.
 const moves = heat.One / 4
 
-// present returns the present version of a hot item, as far as lists have it.
+// present returns the present version of a scored item, as far as lists have it.
 func (it *itemRow) present() version {
 	return version{from: uint64(it.from), to: math.MaxUint64, score: it.score}
 }
 
-// The row of an item: plays, likes, re-pins and lists as varints; then, if it is hot, the position and by how much the heat has grown
+// The row of an item: plays, likes, re-pins and lists as varints; then, if it is scored, the position and by how much the heat has grown
 // since as varints, and the heat.
 
 func (it *itemRow) append(dst []byte) []byte {
@@ -43,7 +43,7 @@ func (it *itemRow) append(dst []byte) []byte {
 	for _, n := range []int64{it.plays, it.likes, it.repins, it.lists} {
 		dst = binary.AppendUvarint(dst, uint64(n))
 	}
-	if it.hot {
+	if it.scored {
 		dst = binary.AppendUvarint(dst, uint64(it.from))
 		dst = it.heat.Append(binary.AppendUvarint(dst, uint64(it.heat.Score()-it.score)))
 	}
@@ -57,7 +57,7 @@ func decodeItem(row []byte) (it itemRow, err error) {
 			return itemRow{}, projections.RowError("item", row)
 		}
 	}
-	if it.hot = len(rest) > 0; it.hot {
+	if it.scored = len(rest) > 0; it.scored {
 		var grown int64
 		if it.from, err = fields.CutCount(&rest); err == nil {
 			grown, err = fields.CutCount(&rest)

@@ -6,7 +6,7 @@
 //
 //	              ┌──► at the owner's home: pins ──► pins of users and boards, what each owner shows ─┐
 //	              │    (pins.go)                                                                     ▼
-//	event ──Apply─┤                                                                       pages (hot.go)
+//	event ──Apply─┤                                                                       pages (trending.go)
 //	              └──► at the item's home: plays, likes, re-pins, who named it                       ▲
 //	                   (plays.go, likes.go, candidates.go)                                           │
 //	                              └──► heat ──► versions of scores in lists by heat ─────────────────┘
@@ -50,6 +50,6 @@
 //	likes.go, plays.go, counts.go: tallies
 //	heat.go           heat and its changes; versions.go: versions, and their end; lists.go: in which lists
 //	erase.go          the end of a user; gone.go: what is known of it afterwards
-//	query.go          the questions; hot.go: pages of lists; hot_walk.go: of long ones; page_cursor.go: where they continue
+//	query.go          the questions; trending.go: pages of lists; trending_walk.go: of long ones; page_cursor.go: where they continue
 //	inspect.go        rows in words
 package counters

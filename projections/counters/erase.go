@@ -58,7 +58,7 @@ func (c *Counters) erasePin(owner, id string) error {
 	if err != nil {
 		return err
 	}
-	p.row = pinfacts.Row{Settled: true}
+	p.row = pinfacts.Row{HistoryClosed: true}
 	if err := c.pinChanged(p, pinfacts.State{}); err != nil {
 		return err
 	}

@@ -36,8 +36,8 @@ func (c *Counters) itemScored() error {
 // setHeat sets the heat of an item, and its score if the heat has grown by so much, or if the score is given.
 func (c *Counters) setHeat(id string, it *itemRow, after heat.Item) error {
 	before, score := *it, after.Score()
-	it.hot, it.heat = true, after
-	if before.hot && (after.Scored && score == before.score || !after.Scored && score-before.score < moves) {
+	it.scored, it.heat = true, after
+	if before.scored && (after.Scored && score == before.score || !after.Scored && score-before.score < moves) {
 		return nil
 	}
 	it.score, it.from = score, int64(c.ev.Seq)

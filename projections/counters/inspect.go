@@ -91,7 +91,7 @@ func describeItem(d *projections.Description, row []byte) error {
 	d.Int("likes", it.likes)
 	d.Int("repins", it.repins)
 	d.Int("lists", it.lists)
-	if it.hot {
+	if it.scored {
 		d.Int("score", it.score)
 		d.Flag("given", it.heat.Scored)
 	}

@@ -20,7 +20,7 @@ import (
 // An item that comes into a list by its score brings all its versions and not only the present one, since S may be of an older one.
 //
 // The home of an item cannot know how many items an owner has, only how many its own partition has of them. A list of few is computed
-// from the pins (hot.go), so most owners cost nothing when a score changes: up to [named] pins of an owner in a partition stand by
+// from the pins (trending.go), so most owners cost nothing when a score changes: up to [named] pins of an owner in a partition stand by
 // name, and with one more all items of the owner there stand by score. It stays so until the owner is deleted. Since an item must
 // not cost rows without bound when its score changes, it is by its score in [listed] lists at most.
 

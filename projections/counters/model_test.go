@@ -194,7 +194,7 @@ func compareItems(t failer, s *projections.Store, set sizes, history []events.Ev
 	heats := model.Heats(history, heatSettings(set))
 	top := func(owner string, board *string) {
 		t.Helper()
-		same(list(t, q, Scope{owner, board}, 2), hotItems(want.Top(model.Scope{Owner: owner, Board: board}, heats)),
+		same(list(t, q, Scope{owner, board}, 2), trendingItems(want.Top(model.Scope{Owner: owner, Board: board}, heats)),
 			"list of %q", owner)
 	}
 	top("", nil)
@@ -236,7 +236,7 @@ func list(t failer, q *Queries, s Scope, n int) (all []TrendingItem) {
 	t.Helper()
 	var after PageCursor
 	for {
-		page, next, err := q.Hot(context.Background(), s, after, n)
+		page, next, err := q.Trending(context.Background(), s, after, n)
 		if err != nil {
 			t.Fatalf("list %+v: %v", s, err)
 		}
@@ -270,7 +270,7 @@ func liked(t failer, q *Queries, user string, n int) (all []LikedItem) {
 	}
 }
 
-func hotItems(want []model.TrendingItem) (list []TrendingItem) {
+func trendingItems(want []model.TrendingItem) (list []TrendingItem) {
 	for _, h := range want {
 		list = append(list, TrendingItem(h))
 	}
@@ -308,7 +308,7 @@ func audit(t failer, v *projections.View, set sizes, want *model.Graph, history 
 		if row.lists != int64(len(a.listed[item])) || row.lists > int64(set.listed) {
 			t.Fatalf("%s is listed by %v: %+v\nafter\n%s", item, a.listed[item], row, tell(history))
 		}
-		if row.hot != (len(a.versions[item]) > 0) || row.hot && (a.versions[item][0].score != row.score || a.versions[item][0].from != uint64(row.from)) {
+		if row.scored != (len(a.versions[item]) > 0) || row.scored && (a.versions[item][0].score != row.score || a.versions[item][0].from != uint64(row.from)) {
 			t.Fatalf("%s has heat %+v and versions %+v\nafter\n%s", item, row, a.versions[item], tell(history))
 		}
 	}

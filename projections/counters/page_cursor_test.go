@@ -40,7 +40,7 @@ func TestForeignPageCursors(t *testing.T) {
 	l.add(scores("a", 2), scores("b", 1))
 	v := viewOf(t, l.s)
 	defer v.Close()
-	_, good, err := Query(v).Hot(context.Background(), Scope{}, nil, 1)
+	_, good, err := Query(v).Trending(context.Background(), Scope{}, nil, 1)
 	if err != nil || good == nil {
 		t.Fatalf("%x: %v", good, err)
 	}
@@ -51,7 +51,7 @@ func TestForeignPageCursors(t *testing.T) {
 		"later": session{now.seq + 1, now.time}.cursor(sortKey), "in the future": session{now.seq, now.time + 1}.cursor(sortKey),
 		"long varint": append([]byte{cursorTrending, 0x81, 0, 1}, sortKey...),
 	} {
-		if _, _, err := Query(v).Hot(context.Background(), Scope{}, m, 1); !errors.Is(err, ErrPageCursor) {
+		if _, _, err := Query(v).Trending(context.Background(), Scope{}, m, 1); !errors.Is(err, ErrPageCursor) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -72,11 +72,11 @@ func FuzzPageCursors(f *testing.F) {
 
 // FuzzItemRows: what decodes of the values of rows is what encodes, and nothing panics.
 func FuzzItemRows(f *testing.F) {
-	hot := itemRow{plays: 5, likes: 1, lists: 64, hot: true, from: 9}
-	hot.heat.Sum = hot.heat.Sum.Add(1, 5, 1)
-	hot.score = hot.heat.Score() - 4096
-	f.Add(hot.append(nil))
-	f.Add((&itemRow{repins: 1, hot: true, from: 300, score: -5, heat: heat.Item{Scored: true, Given: -5}}).append(nil))
+	row := itemRow{plays: 5, likes: 1, lists: 64, scored: true, from: 9}
+	row.heat.Sum = row.heat.Sum.Add(1, 5, 1)
+	row.score = row.heat.Score() - 4096
+	f.Add(row.append(nil))
+	f.Add((&itemRow{repins: 1, scored: true, from: 300, score: -5, heat: heat.Item{Scored: true, Given: -5}}).append(nil))
 	f.Add((&itemRow{lists: 1}).append(nil))
 	f.Add(boardLife{first: 8, deleted: true}.append(nil))
 	f.Add((&version{began: 17, score: -9}).append(nil))

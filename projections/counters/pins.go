@@ -32,7 +32,7 @@ func (c *Counters) readPin(owner, id string) (*pinChange, error) {
 
 func (c *Counters) pinMoved() error {
 	p, err := c.readPin(c.ev.User, c.ev.Pin)
-	if err != nil || p.row.Settled && p.before.Made == nil {
+	if err != nil || p.row.HistoryClosed && p.before.Made == nil {
 		return err
 	}
 	p.row.Add(pinfacts.Fact{Kind: pinfacts.Moved, At: c.ev.Time, Board: c.ev.Board})
@@ -50,7 +50,7 @@ func (c *Counters) pinCreated() error {
 	case !ev.Backfill:
 		made.Attributes = nil // they count for the order of history only
 		p.row.Add(pinfacts.Fact{Kind: pinfacts.Created, At: ev.Time, Board: ev.Board, Made: made})
-	case p.row.Settled, p.row.History != nil && !made.Before(p.row.History, p.owner, p.id):
+	case p.row.HistoryClosed, p.row.History != nil && !made.Before(p.row.History, p.owner, p.id):
 		return nil
 	default:
 		// If the board was deleted since, the pin went with it, unless it had been moved. Later deletions of boards
@@ -71,7 +71,7 @@ func (c *Counters) pinDeleted() error {
 	if err != nil {
 		return err
 	}
-	p.row.Settle(pinfacts.State{}, c.ev.Time)
+	p.row.CloseHistory(pinfacts.State{}, c.ev.Time)
 	return c.writePin(p)
 }
 
@@ -98,8 +98,8 @@ func (c *Counters) pinsOfBoardEnd() error {
 // writePin turns the difference between a pin before and now into rows.
 func (c *Counters) writePin(p *pinChange) error {
 	after := p.row.State()
-	if p.row.Settled || c.b.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
-		p.row.Settle(after, c.ev.Time)
+	if p.row.HistoryClosed || c.b.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
+		p.row.CloseHistory(after, c.ev.Time)
 		for i := range p.row.Live {
 			if made := p.row.Live[i].Made; made != nil {
 				made.Attributes = nil
@@ -110,7 +110,7 @@ func (c *Counters) writePin(p *pinChange) error {
 		return err
 	}
 	c.key = projections.AppendKey(c.key[:0], tagPin, p.owner, p.id)
-	if after.Made == nil && p.row.Settled && c.b.BackfillsClosed() {
+	if after.Made == nil && p.row.HistoryClosed && c.b.BackfillsClosed() {
 		c.b.Delete(c.key)
 		return nil
 	}

@@ -20,7 +20,7 @@ type Queries struct {
 	r State
 	// computed and patience are the constants; tests have others.
 	computed, patience int64
-	// rows counts what [Queries.Hot] reads.
+	// rows counts what [Queries.Trending] reads.
 	rows int
 }
 

@@ -123,7 +123,7 @@ func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, set s
 	if first {
 		r.began = v.Cursor().LastTime
 	}
-	page, next, err := set.query(v).Hot(context.Background(), r.scope, r.after, r.size)
+	page, next, err := set.query(v).Trending(context.Background(), r.scope, r.after, r.size)
 	if expired := !first && v.Cursor().LastTime-r.began > SessionLife; expired != errors.Is(err, ErrExpired) || !expired && err != nil {
 		t.Fatalf("a page %d µs after the first: %v", v.Cursor().LastTime-r.began, err)
 	}
@@ -137,7 +137,7 @@ func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, set s
 			return h.Score > r.last.Score || h.Score == r.last.Score && events.CompareIDs(h.Item, r.last.Item) <= 0
 		})
 	}
-	want := hotItems(list[:min(r.size, len(list))])
+	want := trendingItems(list[:min(r.size, len(list))])
 	if diff := cmp.Diff(want, page); diff != "" || (next == nil) != (len(list) <= r.size) {
 		t.Fatalf("page of %+v, another %v: -want +got\n%s\nafter\n%s", r.scope, next != nil, diff, tell(history))
 	}
@@ -271,7 +271,7 @@ func TestSessionExpires(t *testing.T) {
 	l.add(events.Event{Kind: events.Played, User: "ann", Item: "x"})
 	v := viewOf(t, l.s)
 	defer v.Close()
-	if _, _, err := Query(v).Hot(context.Background(), Scope{}, next, 5); !errors.Is(err, ErrExpired) {
+	if _, _, err := Query(v).Trending(context.Background(), Scope{}, next, 5); !errors.Is(err, ErrExpired) {
 		t.Errorf("later: %v", err)
 	}
 }
@@ -327,7 +327,7 @@ func (l *itemLog) page(s Scope, after PageCursor, n int) ([]TrendingItem, PageCu
 	l.t.Helper()
 	v := viewOf(l.t, l.s)
 	defer v.Close()
-	page, next, err := l.set.query(v).Hot(context.Background(), s, after, n)
+	page, next, err := l.set.query(v).Trending(context.Background(), s, after, n)
 	if err != nil {
 		l.t.Fatalf("list %+v: %v", s, err)
 	}

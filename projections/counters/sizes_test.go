@@ -61,7 +61,7 @@ func checkPages(t *testing.T, l *itemLog, s Scope, size, most int) {
 	var after PageCursor
 	var last *TrendingItem
 	for i := range 100 {
-		page, next, err := q.Hot(context.Background(), s, after, size)
+		page, next, err := q.Trending(context.Background(), s, after, size)
 		if err != nil || len(page) != size || next == nil || q.RowsRead() > most {
 			t.Fatalf("page %d of %+v: %d items, %d rows read: %v", i, s, len(page), q.RowsRead(), err)
 		}
@@ -273,7 +273,7 @@ func TestCostOfAScore(t *testing.T) {
 		}
 		v := viewOf(t, l.s)
 		q := set.query(v)
-		page, _, err := q.Hot(context.Background(), Scope{Owner: "user7"}, nil, 55)
+		page, _, err := q.Trending(context.Background(), Scope{Owner: "user7"}, nil, 55)
 		if err != nil || len(page) != 55 || page[49] != (TrendingItem{"150", 150}) || page[50] != (TrendingItem{"viral", 150}) || q.RowsRead() > 3*201 {
 			t.Errorf("%+v: %d rows read for %v: %v", set, q.RowsRead(), page, err)
 		}
@@ -397,7 +397,7 @@ func TestMostIsNotShown(t *testing.T) {
 		v := viewOf(t, l.s)
 		defer v.Close()
 		q := Query(v)
-		page, _, err := q.Hot(context.Background(), s, nil, 10)
+		page, _, err := q.Trending(context.Background(), s, nil, 10)
 		if err != nil || len(page) != 10 || page[9] != (TrendingItem{"new9", n - 9}) || q.RowsRead() > (patience+3)*n {
 			t.Errorf("%d rows read for %v: %v", q.RowsRead(), page, err)
 		}

@@ -37,7 +37,7 @@ func (c *Counters) beginVersion(item string, before, after *itemRow) error {
 	if err != nil {
 		return err
 	}
-	if before.hot {
+	if before.scored {
 		last := before.present()
 		if last.from == c.ev.Seq {
 			// It began in this envelope, so it holds at no position, and no session reads it.
@@ -79,7 +79,7 @@ func (c *Counters) unlist(lists [][]byte, item string, v *version) {
 }
 
 // Versions that ended are needed by sessions that began before, which live for [SessionLife]. Those of an item that nobody
-// touches any more must go as well, or lists would fill with the dead rows of what was hot once. So all that ended wait by the time of
+// touches any more must go as well, or lists would fill with the dead rows of what had heat once. So all that ended wait by the time of
 // their end in a queue of their partition, and every event about an item of the partition drops a few of those whose time has come.
 // Such an event ends at most one version: the queue cannot grow while there is any to drop, and what it holds beside is of the last hour.
 

@@ -221,7 +221,7 @@ type board struct {
 	createdLive stamp
 	// createdBackfill is the earliest backfilled mention, on a board that was never deleted.
 	createdBackfill stamp
-	// titled is the latest creation with its title; titleEncoded settles backfills with equal times.
+	// titled is the latest creation with its title; titleEncoded orders backfills with equal times.
 	titled       stamp
 	title        string
 	titleEncoded string

@@ -60,7 +60,7 @@
 //	push.go      deliveries and trims; readers.go: who has an inbox; weeks.go: what is old
 //	regions.go   whom a post concerns, and who is pulled; pulls.go: outboxes beside the inbox
 //	erase.go     the end of a user
-//	query.go     the questions; feed.go: the walk over a feed; merge.go: under it; newest.go, hot.go: the two orders
+//	query.go     the questions; feed.go: the walk over a feed; merge.go: under it; newest.go, trending.go: the two orders
 //	explain.go   why a pin is in a feed, or not
 //	heads.go     the newest pins of outboxes in memory, exact at every position
 //	keylist.go   keys that a fold walks over before it writes

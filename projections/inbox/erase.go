@@ -58,7 +58,7 @@ func (f *Inbox) erasePin(owner, id string) error {
 	if err != nil {
 		return err
 	}
-	p.row = pinfacts.Row{Settled: true}
+	p.row = pinfacts.Row{HistoryClosed: true}
 	f.writeShadows(p, pinfacts.State{})
 	if err := f.writeOutboxes(p, pinfacts.State{}); err != nil {
 		return err

@@ -30,7 +30,7 @@ const (
 	Blocked
 	// Hidden: [Feed.Hide] hides the item.
 	Hidden
-	// NotRanked: in the order Hot, the pin is not among those that are ranked. It is asked only where nothing above holds.
+	// NotRanked: in the order Trending, the pin is not among those that are ranked. It is asked only where nothing above holds.
 	NotRanked
 	// ItemShown: of a feed with one entry per item, another pin of the item comes first. It is asked only where nothing above holds but
 	// NotRanked.
@@ -63,7 +63,7 @@ type Explanation struct {
 }
 
 // Explain says why a pin is, or is not, in a feed as its pages show it at this position, from the first to the last. It costs some point
-// reads for a pin that is kept out, and all pages up to the pin for one that is in the feed; in the order Hot, all that is ranked.
+// reads for a pin that is kept out, and all pages up to the pin for one that is in the feed; in the order Trending, all that is ranked.
 func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (x Explanation, err error) {
 	if x.Pin, err = q.living(owner, id); err != nil {
 		return x, err
@@ -90,8 +90,8 @@ func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (x Expl
 		return x, nil
 	}
 	sortKey := sortKeyOf(x.Pin.Created, owner, id)
-	if f.Order == Hot {
-		err = q.rankHot(ctx, &f, &x)
+	if f.Order == Trending {
+		err = q.rankTrending(ctx, &f, &x)
 	} else {
 		err = q.rankNewest(ctx, &f, sortKey, &x)
 	}
@@ -137,11 +137,11 @@ func (q *Queries) rankNewest(ctx context.Context, f *Feed, sortKey []byte, x *Ex
 	return nil
 }
 
-// rankHot looks for the pin among those that are ranked.
-func (q *Queries) rankHot(ctx context.Context, f *Feed, x *Explanation) error {
+// rankTrending looks for the pin among those that are ranked.
+func (q *Queries) rankTrending(ctx context.Context, f *Feed, x *Explanation) error {
 	all := *f
 	all.OnePerItem = false
-	page, err := q.hot(ctx, &all, nil, f.Ranked)
+	page, err := q.trending(ctx, &all, nil, f.Ranked)
 	if err != nil {
 		return err
 	}

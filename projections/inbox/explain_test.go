@@ -227,7 +227,7 @@ func TestExplainHideFails(t *testing.T) {
 	v := view(t, s)
 	defer v.Close()
 	broken := errors.New("broken")
-	for _, order := range []inbox.Order{inbox.Newest, inbox.Hot} {
+	for _, order := range []inbox.Order{inbox.Newest, inbox.Trending} {
 		f := l.in(order, inbox.Feed{Reader: "ann", Hide: func([]string) ([]bool, error) { return nil, broken }})
 		if _, err := inbox.Query(v).Explain(context.Background(), f, "bob", "p00"); !errors.Is(err, broken) {
 			t.Errorf("order %d: %v", order, err)

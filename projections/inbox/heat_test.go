@@ -8,7 +8,7 @@ import (
 	"github.com/skein-feed/skein/projections/model"
 )
 
-// secondHeat is how items get hot in histories of some seconds.
+// secondHeat is how items gain heat in histories of some seconds.
 var secondHeat = model.HeatSettings{HalfLife: events.Micros(time.Second / time.Microsecond), Play: 1, Like: 4, Repin: 8}
 
 // modelScores are the scores that the model tells.
@@ -25,7 +25,7 @@ func (modelScores) Close() error { return nil }
 
 // byHeat ranks the newest pins of a feed by what the model tells of a history, of which a cursor is the end.
 func byHeat(f inbox.Feed, ranked int, at events.Cursor, history []events.Event) inbox.Feed {
-	f.Order, f.Ranked = inbox.Hot, ranked
+	f.Order, f.Ranked = inbox.Trending, ranked
 	f.Heat = inbox.Heat{At: at, Scores: func(seq uint64) inbox.Scores {
 		n := 0
 		for n < len(history) && history[n].Seq <= seq {
@@ -41,7 +41,7 @@ func (l *log) byHeat(f inbox.Feed) inbox.Feed { return byHeat(f, 1000, l.cursor,
 
 // in puts a feed into an order.
 func (l *log) in(order inbox.Order, f inbox.Feed) inbox.Feed {
-	if order == inbox.Hot {
+	if order == inbox.Trending {
 		return l.byHeat(f)
 	}
 	return f

@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 )
 
-// shelf is a feed of 60 pins of two owners, in which every item is shown by two pins, one of each; some are hot.
+// shelf is a feed of 60 pins of two owners, in which every item is shown by two pins, one of each; some have heat.
 func shelf(t *testing.T) (*projections.Store, *log) {
 	t.Helper()
 	s := openMem(t, inbox.DefaultSettings())
@@ -61,7 +61,7 @@ func TestHideAndOnePerItem(t *testing.T) {
 		"most": func(item string) bool { return item != "i3" && item != "i28" },
 		"few":  func(item string) bool { return item == "i7" },
 	} {
-		for _, order := range []inbox.Order{inbox.Newest, inbox.Hot} {
+		for _, order := range []inbox.Order{inbox.Newest, inbox.Trending} {
 			for _, once := range []bool{false, true} {
 				f := l.in(order, inbox.Feed{Reader: "ann", OnePerItem: once})
 				all := feed(t, s, f, 100)
@@ -89,7 +89,7 @@ func TestHideFails(t *testing.T) {
 	q := inbox.Query(v)
 	ctx := context.Background()
 	broken := errors.New("broken")
-	for _, order := range []inbox.Order{inbox.Newest, inbox.Hot} {
+	for _, order := range []inbox.Order{inbox.Newest, inbox.Trending} {
 		f := l.in(order, inbox.Feed{Reader: "ann", Hide: func([]string) ([]bool, error) { return nil, nil }})
 		first, err := q.Feed(ctx, f, nil, 10)
 		if err != nil || len(first.Pins) != 10 || first.Next == nil {
@@ -109,7 +109,7 @@ func TestHiddenMeanwhile(t *testing.T) {
 	s, l := shelf(t)
 	v := view(t, s)
 	defer v.Close()
-	for _, order := range []inbox.Order{inbox.Newest, inbox.Hot} {
+	for _, order := range []inbox.Order{inbox.Newest, inbox.Trending} {
 		hidden := map[string]bool{}
 		f := l.in(order, inbox.Feed{Reader: "ann", Hide: hiding(t, func(item string) bool { return hidden[item] })})
 		all := feed(t, s, l.in(order, inbox.Feed{Reader: "ann"}), 100)

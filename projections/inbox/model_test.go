@@ -148,8 +148,8 @@ func compare(t fataler, s *projections.Store, history []events.Event) {
 			same(pages(t, q, inbox.Feed{Reader: reader, Own: own, Unread: true}, 2), pins(model.After(want.Read(reader), feed), nil),
 				"unread of %s, own %v", reader, own)
 			for _, ranked := range []int{3, 1000} {
-				hot := want.HotFeed(reader, own, ranked, score)
-				same(pages(t, q, byHeat(inbox.Feed{Reader: reader, Own: own}, ranked, v.Cursor(), history), 2), pins(hot, heats),
+				trending := want.TrendingFeed(reader, own, ranked, score)
+				same(pages(t, q, byHeat(inbox.Feed{Reader: reader, Own: own}, ranked, v.Cursor(), history), 2), pins(trending, heats),
 					"the newest %d of the feed of %s by heat, own %v", ranked, reader, own)
 			}
 		}

@@ -49,7 +49,7 @@ func feeds(b *testing.B) (*projections.Store, func(i int) string) {
 // BenchmarkPage reads pages of 20 of feeds of 1000 followees, 20 of whom are pulled.
 func BenchmarkPage(b *testing.B) {
 	s, reader := feeds(b)
-	for name, order := range map[string]inbox.Order{"newest": inbox.Newest, "hot": inbox.Hot} {
+	for name, order := range map[string]inbox.Order{"newest": inbox.Newest, "trending": inbox.Trending} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
@@ -58,7 +58,7 @@ func BenchmarkPage(b *testing.B) {
 					b.Fatal(err)
 				}
 				f := inbox.Feed{Reader: reader(n % 50)}
-				if order == inbox.Hot {
+				if order == inbox.Trending {
 					f = byHeat(f, 1000, v.Cursor(), nil)
 				}
 				page, err := inbox.CachedQuery(v).Feed(b.Context(), f, nil, 20)

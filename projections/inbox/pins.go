@@ -54,7 +54,7 @@ func (f *Inbox) firstGone(owner, board string) (events.Micros, error) {
 
 // possibleBoardsOf returns the boards where a pin is not but might be.
 func possibleBoardsOf(r *pinfacts.Row, s pinfacts.State) []string {
-	if r.Settled {
+	if r.HistoryClosed {
 		return nil
 	}
 	return slices.DeleteFunc(r.PossibleBoards(), func(b string) bool { return s.Made != nil && b == s.Board })
@@ -82,7 +82,7 @@ func (f *Inbox) pinCreated() error {
 	switch {
 	case !ev.Backfill:
 		p.row.Add(pinfacts.Fact{Kind: pinfacts.Created, At: ev.Time, Board: ev.Board, Made: made})
-	case p.row.Settled, p.row.History != nil && !made.Before(p.row.History, p.owner, p.id):
+	case p.row.HistoryClosed, p.row.History != nil && !made.Before(p.row.History, p.owner, p.id):
 		return nil
 	default:
 		// If the board was deleted since, the pin went with it, unless it had been moved. Later deletions of boards
@@ -111,7 +111,7 @@ func (f *Inbox) pinMoved() error {
 	if err != nil {
 		return err
 	}
-	if p.row.Settled && p.before.Made == nil {
+	if p.row.HistoryClosed && p.before.Made == nil {
 		return nil
 	}
 	p.row.Add(pinfacts.Fact{Kind: pinfacts.Moved, At: ev.Time, Board: ev.Board})
@@ -123,7 +123,7 @@ func (f *Inbox) pinDeleted() error {
 	if err != nil {
 		return err
 	}
-	p.row.Settle(pinfacts.State{}, f.ev.Time)
+	p.row.CloseHistory(pinfacts.State{}, f.ev.Time)
 	return f.writePin(p)
 }
 
@@ -175,15 +175,15 @@ func (f *Inbox) boardDeleted() error {
 // writePin turns the difference between a pin before and now into rows.
 func (f *Inbox) writePin(p *pin) error {
 	after := p.row.State()
-	if p.row.Settled || f.b.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
-		p.row.Settle(after, f.ev.Time)
+	if p.row.HistoryClosed || f.b.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
+		p.row.CloseHistory(after, f.ev.Time)
 	}
 	f.writeShadows(p, after)
 	if err := f.writeOutboxes(p, after); err != nil {
 		return err
 	}
 	f.key = projections.AppendKey(f.key[:0], tagPin, p.owner, p.id)
-	if after.Made == nil && p.row.Settled && f.b.BackfillsClosed() {
+	if after.Made == nil && p.row.HistoryClosed && f.b.BackfillsClosed() {
 		f.b.Delete(f.key)
 		return nil
 	}

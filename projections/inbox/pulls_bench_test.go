@@ -35,7 +35,7 @@ func BenchmarkPulls(b *testing.B) {
 			for n := range posts {
 				s.add(events.Event{Kind: events.PinCreated, User: author(n%readers, n*31%followees), Pin: fmt.Sprint(n)})
 			}
-			s.settle()
+			s.compact()
 			readPages(b, s.Store, func(n int) inbox.Feed { return inbox.Feed{Reader: reader(n % readers)} })
 		})
 	}
@@ -54,7 +54,7 @@ func BenchmarkQuiet(b *testing.B) {
 		s.cursor.LastTime += day * 13 / 25
 		s.add(events.Event{Kind: events.PinCreated, User: "bob", Pin: fmt.Sprint(n)})
 	}
-	s.settle()
+	s.compact()
 	readPages(b, s.Store, func(n int) inbox.Feed { return inbox.Feed{Reader: reader(n % readers)} })
 }
 
@@ -79,8 +79,8 @@ func BenchmarkPosts(b *testing.B) {
 	}
 }
 
-// settle brings all to disk, as it is once nothing is compacted any more.
-func (s *benchStore) settle() {
+// compact brings all to disk, as it is once nothing is compacted any more.
+func (s *benchStore) compact() {
 	s.b.Helper()
 	s.flush()
 	if err := s.Compact(s.b.Context()); err != nil {

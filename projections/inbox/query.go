@@ -25,8 +25,8 @@ type Order uint8
 const (
 	// Newest first; equal times by owner, then by pin.
 	Newest Order = iota
-	// Hot: the newest pins by heat of the item, those without any last; equal heat as Newest.
-	Hot
+	// Trending: the newest pins by heat of the item, those without any last; equal heat as Newest.
+	Trending
 )
 
 // Pin is a living pin.
@@ -40,7 +40,7 @@ type Pin struct {
 	// Attributes were given when it was created.
 	Attributes []byte
 	Created    events.Micros
-	// Score is the heat of the item, in the order Hot.
+	// Score is the heat of the item, in the order Trending.
 	Score int64
 }
 
@@ -61,7 +61,7 @@ type Feed struct {
 	Above PageCursor
 	// Unread leaves out everything up to the read marker of the reader. Newest order only, without Above.
 	Unread bool
-	// Heat has the scores of the order Hot, and Ranked is how many of the newest pins are ranked.
+	// Heat has the scores of the order Trending, and Ranked is how many of the newest pins are ranked.
 	Heat   Heat
 	Ranked int
 	// Hide reports which of some items are to be left out; nil means none.
@@ -114,11 +114,11 @@ func CachedQuery(v *projections.View) *Queries {
 // Feed returns at most n pins of a feed after a page cursor (nil: from the top), and at least one unless the feed ends. It fails
 // with [ErrExpired] and [ErrPageCursor].
 //
-// The order Newest costs the rows of the page, and below the floor of the inbox a look into each outbox. The order Hot
+// The order Newest costs the rows of the page, and below the floor of the inbox a look into each outbox. The order Trending
 // costs that for all pins that are ranked.
 func (q *Queries) Feed(ctx context.Context, f Feed, after PageCursor, n int) (Page, error) {
-	if f.Order == Hot {
-		return q.hot(ctx, &f, after, n)
+	if f.Order == Trending {
+		return q.trending(ctx, &f, after, n)
 	}
 	return q.newest(ctx, &f, after, n)
 }

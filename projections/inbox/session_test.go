@@ -83,7 +83,7 @@ func begin(t *rapid.T, users []string) *reading {
 	return &reading{
 		feed: inbox.Feed{
 			Reader:     rapid.SampledFrom(users).Draw(t, "reader"),
-			Order:      rapid.SampledFrom([]inbox.Order{inbox.Newest, inbox.Hot}).Draw(t, "order"),
+			Order:      rapid.SampledFrom([]inbox.Order{inbox.Newest, inbox.Trending}).Draw(t, "order"),
 			Own:        rapid.Bool().Draw(t, "own"),
 			OnePerItem: rapid.IntRange(0, 3).Draw(t, "one per item") == 0,
 		},
@@ -96,7 +96,7 @@ func begin(t *rapid.T, users []string) *reading {
 // list is the list at a position, as a set of entries.
 func (r *reading) list(now *model.Graph) map[entry]bool {
 	feed := now.Feed(r.feed.Reader, r.feed.Own)
-	if r.feed.Order == inbox.Hot {
+	if r.feed.Order == inbox.Trending {
 		feed = slices.DeleteFunc(feed, func(p model.Pin) bool { return p.Created > r.began })
 		feed = feed[:min(len(feed), r.ranked)]
 	}
@@ -133,7 +133,7 @@ func (r *reading) step(t *rapid.T, s *projections.Store, now *model.Graph, histo
 	v := view(t, s)
 	defer v.Close()
 	f := r.feed
-	if f.Order == inbox.Hot {
+	if f.Order == inbox.Trending {
 		f = byHeat(f, r.ranked, v.Cursor(), history)
 	}
 	page, err := inbox.CachedQuery(v).Feed(context.Background(), f, r.after, r.size)
@@ -166,7 +166,7 @@ func contains(feed []model.Pin, p inbox.Pin) bool {
 
 // before reports whether one entry stands before another. By heat the scores are those of the session.
 func (r *reading) before(a, b inbox.Pin) bool {
-	if r.feed.Order == inbox.Hot && (a.Score != b.Score || a.Score == 0) {
+	if r.feed.Order == inbox.Trending && (a.Score != b.Score || a.Score == 0) {
 		return a.Score > b.Score || a.Score <= 0 || b.Score <= 0 // where there is no score, 0 is shown
 	}
 	if a.Created != b.Created {

@@ -28,8 +28,8 @@ func feedAnswer(history []events.Event, q []string) (string, bool) {
 		return pinList(model.After(g.Read(last), g.Feed(last, false))), true
 	case "once":
 		return pinList(model.OnePerItem(g.Feed(last, false))), true
-	case "hot":
-		return pinList(g.HotFeed(last, false, scenarioRanked, func(item string) (int64, bool) {
+	case "trending":
+		return pinList(g.TrendingFeed(last, false, scenarioRanked, func(item string) (int64, bool) {
 			return model.Heat(history, item, scenarioHeat)
 		})), true
 	case "pins":

@@ -94,22 +94,22 @@ func feedFits(t *rapid.T, g *model.Graph, reader string, heats map[string]int64)
 		t.Errorf("%s: feed with own pins %s, want %s", reader, pinList(own), pinList(want))
 	}
 	ranked := len(feed)/2 + 1
-	hot := g.HotFeed(reader, false, ranked, func(item string) (int64, bool) { score, ok := heats[item]; return score, ok })
-	if newest := feed[:min(len(feed), ranked)]; !reflect.DeepEqual(sorted(hot), sorted(newest)) {
-		t.Errorf("%s: by heat %s, the newest %d %s", reader, pinList(hot), ranked, pinList(newest))
+	trending := g.TrendingFeed(reader, false, ranked, func(item string) (int64, bool) { score, ok := heats[item]; return score, ok })
+	if newest := feed[:min(len(feed), ranked)]; !reflect.DeepEqual(sorted(trending), sorted(newest)) {
+		t.Errorf("%s: by heat %s, the newest %d %s", reader, pinList(trending), ranked, pinList(newest))
 	}
-	for i := 1; i < len(hot); i++ {
-		a, okA := heats[hot[i-1].Item]
-		b, okB := heats[hot[i].Item]
-		if okB && (!okA || a < b) || okA == okB && a == b && hot[i-1].Created < hot[i].Created {
-			t.Errorf("%s: by heat %s with %v", reader, pinList(hot), heats)
+	for i := 1; i < len(trending); i++ {
+		a, okA := heats[trending[i-1].Item]
+		b, okB := heats[trending[i].Item]
+		if okB && (!okA || a < b) || okA == okB && a == b && trending[i-1].Created < trending[i].Created {
+			t.Errorf("%s: by heat %s with %v", reader, pinList(trending), heats)
 		}
 	}
 	items := map[string]bool{}
-	for _, p := range hot {
+	for _, p := range trending {
 		items[p.Item] = true
 	}
-	if once := model.OnePerItem(hot); len(once) != len(items) {
+	if once := model.OnePerItem(trending); len(once) != len(items) {
 		t.Errorf("%s: of %d items %s", reader, len(items), pinList(once))
 	}
 }

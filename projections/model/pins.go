@@ -137,9 +137,9 @@ func After(at events.Micros, list []Pin) (kept []Pin) {
 	return kept
 }
 
-// HotFeed lists the newest pins of [Graph.Feed], as many as are ranked, those of the hottest items first: by the score that heat
+// TrendingFeed lists the newest pins of [Graph.Feed], as many as are ranked, those of the hottest items first: by the score that heat
 // tells, then newest first. Those of items without a score come last, after those of the lowest.
-func (g *Graph) HotFeed(reader string, own bool, ranked int, heat func(item string) (score int64, ok bool)) []Pin {
+func (g *Graph) TrendingFeed(reader string, own bool, ranked int, heat func(item string) (score int64, ok bool)) []Pin {
 	list := g.Feed(reader, own)
 	list = list[:min(len(list), ranked)]
 	slices.SortStableFunc(list, func(x, y Pin) int {

@@ -8,7 +8,7 @@ func Describe(d *projections.Description, row []byte) error {
 	if err != nil {
 		return err
 	}
-	d.Flag("settled", p.Settled)
+	d.Flag("history-closed", p.HistoryClosed)
 	if p.History != nil {
 		d.Section("history")
 		p.History.describe(d)

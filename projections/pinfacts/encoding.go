@@ -9,11 +9,11 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// A row in bytes, in varints and length-prefixed bytes: flags (1 settled, 2 history), the history, then each live fact:
+// A row in bytes, in varints and length-prefixed bytes: flags (1 history closed, 2 history), the history, then each live fact:
 // kind, time, board, and of a creation the content.
 
 const (
-	flagSettled = 1 << iota
+	flagHistoryClosed = 1 << iota
 	flagHistory
 	flags = 2
 )
@@ -39,8 +39,8 @@ func (c *Creation) append(dst []byte, pin string) []byte {
 // Append appends the row of a pin.
 func (r *Row) Append(dst []byte, pin string) []byte {
 	var set uint64
-	if r.Settled {
-		set |= flagSettled
+	if r.HistoryClosed {
+		set |= flagHistoryClosed
 	}
 	if r.History != nil {
 		set |= flagHistory
@@ -86,7 +86,7 @@ func Decode(row []byte, pin string) (p Row, err error) {
 	if set >= 1<<flags {
 		return p, projections.RowError("pin", row)
 	}
-	p.Settled = set&flagSettled != 0
+	p.HistoryClosed = set&flagHistoryClosed != 0
 	if set&flagHistory != 0 {
 		p.History = readCreation(&r, pin)
 	}

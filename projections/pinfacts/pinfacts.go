@@ -69,7 +69,7 @@ type Fact struct {
 // Kind is a kind of live facts.
 type Kind uint8
 
-// The kinds of live facts. A deletion is none: it settles the pin.
+// The kinds of live facts. A deletion is none: it closes the history of the pin.
 const (
 	Created Kind = iota + 1
 	Moved
@@ -79,11 +79,11 @@ const (
 
 // Row is what is kept of a pin: the facts from which its state follows, whenever history arrives.
 type Row struct {
-	// History is the first backfilled creation; nil once settled.
+	// History is the first backfilled creation; nil once the history is closed.
 	History *Creation
-	// Settled: no history counts, because a live fact ended the pin, or because there can be none any more.
-	Settled bool
-	// Live are the live facts, oldest first. Settled, they are at most one creation and one move. A creation of a pin that
+	// HistoryClosed: no history counts, because a live fact ended the pin, or because there can be none any more.
+	HistoryClosed bool
+	// Live are the live facts, oldest first: once the history is closed, at most one creation and one move. A creation of a pin that
 	// lives is kept, too: history on a board that was deleted before it would make it count.
 	Live []Fact
 }
@@ -135,8 +135,8 @@ func (r *Row) PossibleBoards() []string {
 	return boards
 }
 
-// MaxLive bounds the facts that are kept for history. A pin that was created or moved again and again without having been
-// deleted itself is to be settled.
+// MaxLive bounds the facts that are kept for history. The history of a pin that was created or moved again and again
+// without having been deleted itself must be closed.
 const MaxLive = 64
 
 // Add adds a live fact.
@@ -168,9 +168,9 @@ func (r *Row) AddGone(at events.Micros, board string) {
 	}
 }
 
-// Settle forgets what only history would need: the pin is in this state since at, or was before.
-func (r *Row) Settle(s State, at events.Micros) {
-	*r = Row{Settled: true}
+// CloseHistory forgets what only history would need: the pin is in this state since at, or was before.
+func (r *Row) CloseHistory(s State, at events.Micros) {
+	*r = Row{HistoryClosed: true}
 	if s.Made == nil {
 		return
 	}

@@ -63,19 +63,19 @@ func TestPossibleBoards(t *testing.T) {
 	})
 }
 
-// TestSettle: what is settled has the same state, and nothing but that.
-func TestSettle(t *testing.T) {
+// TestCloseHistory: a row whose history is closed has the same state, and nothing but that.
+func TestCloseHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRow(t)
 		before := r.State()
-		r.Settle(before, 200)
+		r.CloseHistory(before, 200)
 		after := r.State()
 		if (before.Made == nil) != (after.Made == nil) || before.Board != after.Board || len(r.Live) > 2 || r.History != nil {
-			t.Fatalf("%+v was settled as %+v", before, r)
+			t.Fatalf("%+v became %+v", before, r)
 		}
 		if after.Made != nil && (after.Made.Item != before.Made.Item || after.Made.Time != before.Made.Time ||
 			after.Made.Repin != before.Made.Repin || after.Made.RepinPin != "") {
-			t.Fatalf("%+v was settled as %+v", before.Made, after.Made)
+			t.Fatalf("%+v became %+v", before.Made, after.Made)
 		}
 	})
 }
@@ -125,7 +125,7 @@ func FuzzDecode(f *testing.F) {
 	c := &Creation{Time: 5, Board: "b", Item: "i", RepinPin: "p", Attributes: []byte{1}}
 	for _, r := range []Row{
 		{},
-		{Settled: true},
+		{HistoryClosed: true},
 		{History: c},
 		{History: c, Live: []Fact{
 			{Kind: Created, At: 6, Board: "c", Made: c}, {Kind: Moved, At: 7, Board: "d"}, {Kind: BoardGone, At: 8, Board: "d"},

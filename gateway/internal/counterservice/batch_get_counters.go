@@ -11,7 +11,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateBatchGetCounters says by hand what the rules of the proto say, because this call is hot.
+// ValidateBatchGetCounters says by hand what the rules of the proto say, because this call is frequent.
 func ValidateBatchGetCounters(req *skeinv1.BatchGetCountersRequest) []apierror.Violation {
 	var c request.Checker
 	c.Length("keys", len(req.GetKeys()), 1)

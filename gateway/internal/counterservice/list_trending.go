@@ -57,7 +57,7 @@ func (s *Service) ListTrending(
 	if err := x.MakeLong(ctx, call.PageSize(req.GetPageSize())); err != nil {
 		return nil, err
 	}
-	items, next, err := r.Hot(ctx, scope, counters.PageCursor(cursor), call.PageSize(req.GetPageSize()))
+	items, next, err := r.Trending(ctx, scope, counters.PageCursor(cursor), call.PageSize(req.GetPageSize()))
 	if err != nil {
 		return nil, since.TokenError(err)
 	}

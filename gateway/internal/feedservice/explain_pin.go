@@ -45,7 +45,7 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 	}
 	defer r.Close()
 	f, position := feedOf(readOf(req)), r.Position
-	if f.Order == inbox.Hot {
+	if f.Order == inbox.Trending {
 		heat, err := s.openHeat(ctx, &f, least)
 		if err != nil {
 			return nil, err

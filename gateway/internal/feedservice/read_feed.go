@@ -41,7 +41,7 @@ func ValidateReadFeed(c *request.Checker, req *skeinv1.ReadFeedRequest) {
 func feedOf(req *skeinv1.ReadFeedRequest) inbox.Feed {
 	f := inbox.Feed{Reader: req.GetReaderId(), Own: req.GetIncludeOwn(), OnePerItem: req.GetOnePerItem()}
 	if req.GetOrder() == skeinv1.FeedOrder_FEED_ORDER_TRENDING {
-		f.Order = inbox.Hot
+		f.Order = inbox.Trending
 	}
 	return f
 }
@@ -49,7 +49,7 @@ func feedOf(req *skeinv1.ReadFeedRequest) inbox.Feed {
 // FeedListID names a feed in tokens, with all that makes another list of it.
 func FeedListID(kind byte, f inbox.Feed, req *skeinv1.ReadFeedRequest) pagetoken.ListID {
 	var options byte
-	for i, on := range []bool{f.Own, req.GetHideSeen(), f.OnePerItem, f.Order == inbox.Hot, req.GetIgnoreServed()} {
+	for i, on := range []bool{f.Own, req.GetHideSeen(), f.OnePerItem, f.Order == inbox.Trending, req.GetIgnoreServed()} {
 		if on {
 			options |= 1 << i
 		}
@@ -62,7 +62,7 @@ func (s *Service) ReadFeed(
 	ctx context.Context, req *skeinv1.ReadFeedRequest, x *call.Info,
 ) (*skeinv1.ReadFeedResponse, error) {
 	f := feedOf(req)
-	if f.Order == inbox.Hot {
+	if f.Order == inbox.Trending {
 		leave, err := s.heavy.Enter(ctx) // it reads all that is ranked
 		if err != nil {
 			return nil, err
@@ -85,7 +85,7 @@ func (s *Service) ReadFeed(
 	defer r.Close()
 	// An answer contains what both stores contain, and the next page what either did.
 	position, next := r.Position, r.At
-	if f.Order == inbox.Hot {
+	if f.Order == inbox.Trending {
 		heat, err := s.openHeat(ctx, &f, least, start.since)
 		if err != nil {
 			return nil, err

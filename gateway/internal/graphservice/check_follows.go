@@ -10,7 +10,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateCheckFollows says by hand what the rules of the proto say, because this call is hot.
+// ValidateCheckFollows says by hand what the rules of the proto say, because this call is frequent.
 func ValidateCheckFollows(req *skeinv1.CheckFollowsRequest) []apierror.Violation {
 	var c request.Checker
 	c.Length("pairs", len(req.GetPairs()), 1)

@@ -11,7 +11,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// ValidateFilterFollowed says by hand what the rules of the proto say, because this call is hot.
+// ValidateFilterFollowed says by hand what the rules of the proto say, because this call is frequent.
 func ValidateFilterFollowed(req *skeinv1.FilterFollowedRequest) []apierror.Violation {
 	var c request.Checker
 	users, boards := len(req.GetUserIds()), len(req.GetBoards())

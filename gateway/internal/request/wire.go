@@ -8,7 +8,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The messages of the hot calls are decoded and encoded by hand, for what reflection and an allocation for each of their
+// The messages of the frequent calls are decoded and encoded by hand, for what reflection and an allocation for each of their
 // strings would cost (docs/decisions/0013). The code here knows the plain shape of a message: the fields that it
 // names, in any order, each of its type. What has anything else in it (unknown fields, text that is no UTF-8, half a field)
 // goes to the general decoder, which says what is wrong or accepts it; so a field that is added to a proto and

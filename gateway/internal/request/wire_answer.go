@@ -9,7 +9,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// The answers of the hot calls, encoded by hand: see wire.go. Lengths that stand before what they count are computed first,
+// The answers of the frequent calls, encoded by hand: see wire.go. Lengths that stand before what they count are computed first,
 // by the functions named …Bytes.
 
 func appendCheckFollows(dst []byte, m *skeinv1.CheckFollowsResponse) []byte {

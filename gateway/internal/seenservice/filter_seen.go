@@ -15,7 +15,7 @@ import (
 // MaxCandidates of one FilterSeen.
 const MaxCandidates = 10_000
 
-// ValidateFilterSeen says by hand what the rules of the proto say, because this call is hot and large.
+// ValidateFilterSeen says by hand what the rules of the proto say, because this call is frequent and large.
 func ValidateFilterSeen(req *skeinv1.FilterSeenRequest) []apierror.Violation {
 	var c request.Checker
 	c.AtMostItems("item_ids", len(req.GetItemIds()), MaxCandidates)

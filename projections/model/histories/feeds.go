@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// feedWeights are those of histories with [Options.Feeds]: pins, those who are to see them, and what makes items hot.
+// feedWeights are those of histories with [Options.Feeds]: pins, those who are to see them, and what gives items heat.
 var feedWeights = []weight{
 	{events.PinCreated, 26, true},
 	{events.UserFollowed, 10, true},

@@ -81,7 +81,7 @@ func countedEvents(n, size int) iter.Seq[*skeinv1.Event] {
 		users, items := max(100, size/10), max(100, size/4)
 		for i := range n {
 			user := uint32(r.IntN(users))
-			item := strconv.Itoa(workload.FirstID + workload.PowerLaw(r, items, workload.HotSkew))
+			item := strconv.Itoa(workload.FirstID + workload.PowerLaw(r, items, workload.PlaySkew))
 			ev := &skeinv1.Event{}
 			switch i % 10 {
 			case 0:

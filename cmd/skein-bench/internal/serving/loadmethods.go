@@ -288,7 +288,7 @@ func (w *loadWorld) counterMethods(r *rand.Rand) []readMethod {
 		requests: requests(r, func(r *rand.Rand) proto.Message {
 			m := &skeinv1.BatchGetCountersRequest{}
 			for i := range countersAsked {
-				key := &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: w.itemID(workload.PowerLaw(r, w.items(), workload.HotSkew))}}
+				key := &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: w.itemID(workload.PowerLaw(r, w.items(), workload.PlaySkew))}}
 				if i%5 == 0 {
 					key.Target = &skeinv1.CounterKey_UserId{UserId: workload.UserID(w.followee(r))}
 				}

@@ -187,10 +187,10 @@ func liked(user uint32, item string) *skeinv1.Event {
 	return &skeinv1.Event{Kind: &skeinv1.Event_Liked{Liked: &skeinv1.Liked{UserId: workload.UserID(user), ItemId: item}}}
 }
 
-// watched is the item of the n-th play of a watcher, hot ones more often than others.
+// watched is the item of the n-th play of a watcher, popular ones more often than others.
 func (w *loadWorld) watched(watcher, n int) string {
 	r := rand.New(rand.NewPCG(uint64(watcher), uint64(n)))
-	return w.itemID(workload.PowerLaw(r, w.items(), workload.HotSkew))
+	return w.itemID(workload.PowerLaw(r, w.items(), workload.PlaySkew))
 }
 
 // activity are the plays of this month, a like for every tenth, and what was served.
@@ -235,7 +235,7 @@ func (w *loadWorld) history() iter.Seq[*skeinv1.Event] {
 // written is the i-th event of what continues to be written: of ten five are plays, two likes, two follows and one is a pin.
 func (w *loadWorld) written(i int) *skeinv1.Event {
 	r := rand.New(rand.NewPCG(53, uint64(i)))
-	user, item := uint32(r.IntN(w.graph.Users)), w.itemID(workload.PowerLaw(r, w.items(), workload.HotSkew))
+	user, item := uint32(r.IntN(w.graph.Users)), w.itemID(workload.PowerLaw(r, w.items(), workload.PlaySkew))
 	switch i % 10 {
 	case 0:
 		return w.pin(w.items() + i)

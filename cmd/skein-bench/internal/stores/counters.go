@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// hotPage is how many items a page of a list by heat has; hotPages pages are walked before the last one is timed.
-	hotPage, hotPages = 50, 100
+	// trendingPage is how many items a page of a list by heat has; trendingPages pages are walked before the last one is timed.
+	trendingPage, trendingPages = 50, 100
 	// countedKeys is how many keys are asked for together.
 	countedKeys = 100
-	// hotDays is over how long the plays are spread.
-	hotDays = 30
+	// playDays is over how long the plays are spread.
+	playDays = 30
 )
 
-// hotUsers is how many users play and own pins.
-const hotUsers = 10_000
+// players is how many users play and own pins.
+const players = 10_000
 
 // countersStore is a store of counters.
 type countersStore struct{ playStore }
 
 // Counters measures lists by heat, counts, and what a play or a pin costs where there are many already.
 func Counters(ctx context.Context, b *measure.Bench) (err error) {
-	f, err := workload.OpenProjection(b.Dir, monthAt(0)+(hotDays+1)*day, func() projections.Projection {
+	f, err := workload.OpenProjection(b.Dir, monthAt(0)+(playDays+1)*day, func() projections.Projection {
 		return counters.New(counters.DefaultSettings())
 	})
 	if err != nil {
@@ -50,19 +50,19 @@ func Counters(ctx context.Context, b *measure.Bench) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 	b.Say("folding plays of %d items", b.Opts.Items)
 	begin := time.Now()
-	if err := c.foldPlays(ctx, hotPlays(b.Opts.Items).all); err != nil {
+	if err := c.foldPlays(ctx, spreadPlays(b.Opts.Items).all); err != nil {
 		return err
 	}
 	load := b.Row("counters-load", "loading plays into counters", "plays/s", fmt.Sprintf("%d plays of %d items over %d days, made "+
 		"and decoded on the way, %d folded together. From the first envelope to the flush.",
-		2*b.Opts.Items, b.Opts.Items, hotDays, playsTogether*playEnvelopes))
+		2*b.Opts.Items, b.Opts.Items, playDays, playsTogether*playEnvelopes))
 	load.SeriesOf(measure.MySelf).Add(measure.Rate(2*b.Opts.Items, begin))
 	load.Compare(measure.MySelf, "", 0, false)
 	b.Say("  %-18s %s plays/s", load.ID, measure.Figure(load.Series[0].Median))
-	if err := loadHot(ctx, s, hotPlays(b.Opts.Items)); err != nil {
+	if err := loadTrending(ctx, s, spreadPlays(b.Opts.Items)); err != nil {
 		return err
 	}
-	if err := countersHot(ctx, b, c, s); err != nil {
+	if err := countersTrending(ctx, b, c, s); err != nil {
 		return err
 	}
 	if err := countersBatch(ctx, b, c); err != nil {
@@ -71,18 +71,18 @@ func Counters(ctx context.Context, b *measure.Bench) (err error) {
 	return countersConstant(ctx, b, c)
 }
 
-// hotPlays are plays of so many items, each once and then as many again by a power law, evenly spread over [hotDays].
-type hotPlays int
+// spreadPlays are plays of so many items, each once and then as many again by a power law, evenly spread over [playDays].
+type spreadPlays int
 
-func (h hotPlays) all(yield func(play) bool) {
+func (h spreadPlays) all(yield func(play) bool) {
 	n := int(h)
 	r := rand.New(rand.NewPCG(17, 0))
-	step := hotDays * day / events.Micros(2*n)
+	step := playDays * day / events.Micros(2*n)
 	for i, item := range slices.Concat(r.Perm(n), make([]int, n)) {
 		if i >= n {
-			item = workload.PowerLaw(r, n, workload.HotSkew)
+			item = workload.PowerLaw(r, n, workload.PlaySkew)
 		}
-		if !yield(play{monthAt(0) + step*events.Micros(i), workload.FirstID + uint64(item), uint32(r.IntN(hotUsers))}) {
+		if !yield(play{monthAt(0) + step*events.Micros(i), workload.FirstID + uint64(item), uint32(r.IntN(players))}) {
 			return
 		}
 	}
@@ -97,35 +97,35 @@ func (c *countersStore) ask(question func(q *counters.Queries) error) error {
 	return errors.Join(question(counters.Query(v)), v.Close())
 }
 
-// hot reads a page of everybody's list.
-func (c *countersStore) hot(ctx context.Context, after counters.PageCursor, n int) (
+// trending reads a page of everybody's list.
+func (c *countersStore) trending(ctx context.Context, after counters.PageCursor, n int) (
 	items []counters.TrendingItem, next counters.PageCursor, rows int, err error,
 ) {
 	err = c.ask(func(q *counters.Queries) error {
-		items, next, err = q.Hot(ctx, counters.Scope{}, after, n)
+		items, next, err = q.Trending(ctx, counters.Scope{}, after, n)
 		rows = q.RowsRead()
 		return err
 	})
 	return items, next, rows, err
 }
 
-// checkHot walks over everybody's list and returns the cursor behind some pages. It fails unless every item stands in the
+// checkTrending walks over everybody's list and returns the cursor behind some pages. It fails unless every item stands in the
 // list once, hotter ones first.
-func (c *countersStore) checkHot(ctx context.Context, items, pages int) (behind counters.PageCursor, err error) {
+func (c *countersStore) checkTrending(ctx context.Context, items, pages int) (behind counters.PageCursor, err error) {
 	var (
 		found  = make(map[string]bool, items)
 		cursor counters.PageCursor
 		last   *counters.TrendingItem
 	)
 	for page := 0; page == 0 || cursor != nil; page++ {
-		n := hotPage
+		n := trendingPage
 		if page == pages {
 			behind = cursor
 		}
 		if page >= pages {
-			n = 20 * hotPage
+			n = 20 * trendingPage
 		}
-		list, next, _, err := c.hot(ctx, cursor, n)
+		list, next, _, err := c.trending(ctx, cursor, n)
 		if err != nil {
 			return nil, err
 		}
@@ -144,9 +144,9 @@ func (c *countersStore) checkHot(ctx context.Context, items, pages int) (behind 
 	return behind, nil
 }
 
-// countersHot measures pages of everybody's list by heat.
-func countersHot(ctx context.Context, b *measure.Bench, c *countersStore, s *programs.Redis) error {
-	behind, err := c.checkHot(ctx, b.Opts.Items, hotPages-1)
+// countersTrending measures pages of everybody's list by heat.
+func countersTrending(ctx context.Context, b *measure.Bench, c *countersStore, s *programs.Redis) error {
+	behind, err := c.checkTrending(ctx, b.Opts.Items, trendingPages-1)
 	if err != nil {
 		return err
 	}
@@ -158,9 +158,9 @@ func countersHot(ctx context.Context, b *measure.Bench, c *countersStore, s *pro
 		from      int
 	}{
 		{"counters-hot", "page 1 of 50", nil, 0},
-		{"counters-hot-100", fmt.Sprintf("page %d of 50", hotPages), behind, (hotPages - 1) * hotPage},
+		{"counters-hot-100", fmt.Sprintf("page %d of 50", trendingPages), behind, (trendingPages - 1) * trendingPage},
 	} {
-		_, _, rows, err := c.hot(ctx, p.after, hotPage)
+		_, _, rows, err := c.trending(ctx, p.after, trendingPage)
 		if err != nil {
 			return err
 		}
@@ -169,15 +169,15 @@ func countersHot(ctx context.Context, b *measure.Bench, c *countersStore, s *pro
 		row := b.Row(p.id, p.title+" by heat, p50", "µs", fmt.Sprintf("in process, a new view of the store for each page, one "+
 			"goroutine; %d items with %d plays over %d days. Redis: go-redis, over the loopback; ZREVRANGE WITHSCORES of the set "+
 			"of all items, whose scores are plays (ZINCRBY), which neither fade nor hold still while somebody pages.",
-			b.Opts.Items, 2*b.Opts.Items, hotDays))
+			b.Opts.Items, 2*b.Opts.Items, playDays))
 		err = b.Alternate(ctx, row,
 			measure.Contender{Name: measure.MySelf, Measure: timeCalls(b, func(ctx context.Context) error {
-				_, _, _, err := c.hot(ctx, p.after, hotPage)
+				_, _, _, err := c.trending(ctx, p.after, trendingPage)
 				return err
 			})},
 			measure.Contender{Name: peer, Measure: timeCalls(b, func(ctx context.Context) error {
-				list, err := s.Client.ZRevRangeWithScores(ctx, hotKey, int64(p.from), int64(p.from+hotPage-1)).Result()
-				if err == nil && len(list) != hotPage {
+				list, err := s.Client.ZRevRangeWithScores(ctx, trendingKey, int64(p.from), int64(p.from+trendingPage-1)).Result()
+				if err == nil && len(list) != trendingPage {
 					err = fmt.Errorf("redis gives a page of %d", len(list))
 				}
 				return err
@@ -190,10 +190,10 @@ func countersHot(ctx context.Context, b *measure.Bench, c *countersStore, s *pro
 	return nil
 }
 
-const hotKey = "hot"
+const trendingKey = "hot"
 
-// loadHot counts plays in a sorted set.
-func loadHot(ctx context.Context, s *programs.Redis, plays hotPlays) error {
+// loadTrending counts plays in a sorted set.
+func loadTrending(ctx context.Context, s *programs.Redis, plays spreadPlays) error {
 	pipe := s.Client.Pipeline()
 	flush := func(most int) error {
 		if pipe.Len() <= most {
@@ -203,7 +203,7 @@ func loadHot(ctx context.Context, s *programs.Redis, plays hotPlays) error {
 		return err
 	}
 	for p := range plays.all {
-		pipe.ZIncrBy(ctx, hotKey, 1, strconv.FormatUint(p.item, 10))
+		pipe.ZIncrBy(ctx, trendingKey, 1, strconv.FormatUint(p.item, 10))
 		if err := flush(1000); err != nil {
 			return err
 		}
@@ -243,7 +243,7 @@ func countersBatch(ctx context.Context, b *measure.Bench, c *countersStore) erro
 					}
 					continue
 				}
-				if _, err := q.User(workload.UserID(uint32(r.IntN(hotUsers)))); err != nil {
+				if _, err := q.User(workload.UserID(uint32(r.IntN(players)))); err != nil {
 					return err
 				}
 			}

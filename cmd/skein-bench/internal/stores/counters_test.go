@@ -13,7 +13,7 @@ import (
 
 func openCounters(t *testing.T) *countersStore {
 	t.Helper()
-	f, err := workload.OpenProjection(t.TempDir(), monthAt(0)+(hotDays+1)*day, func() projections.Projection {
+	f, err := workload.OpenProjection(t.TempDir(), monthAt(0)+(playDays+1)*day, func() projections.Projection {
 		return counters.New(counters.DefaultSettings())
 	})
 	if err != nil {
@@ -28,13 +28,13 @@ func openCounters(t *testing.T) *countersStore {
 }
 
 func TestHotPlays(t *testing.T) {
-	plays := slices.Collect(hotPlays(500).all)
-	if !slices.Equal(plays, slices.Collect(hotPlays(500).all)) {
+	plays := slices.Collect(spreadPlays(500).all)
+	if !slices.Equal(plays, slices.Collect(spreadPlays(500).all)) {
 		t.Error("the same size gave other plays")
 	}
 	items := make(map[uint64]int)
 	for i, p := range plays {
-		if items[p.item]++; i > 0 && p.at <= plays[i-1].at || p.at >= monthAt(0)+hotDays*day {
+		if items[p.item]++; i > 0 && p.at <= plays[i-1].at || p.at >= monthAt(0)+playDays*day {
 			t.Fatalf("play %d is at %d", i, p.at)
 		}
 	}
@@ -47,22 +47,22 @@ func TestHotPlays(t *testing.T) {
 func TestCountersStore(t *testing.T) {
 	const items = 3000
 	c := openCounters(t)
-	if err := c.foldPlays(t.Context(), hotPlays(items).all); err != nil {
+	if err := c.foldPlays(t.Context(), spreadPlays(items).all); err != nil {
 		t.Fatal(err)
 	}
-	behind, err := c.checkHot(t.Context(), items, 3)
+	behind, err := c.checkTrending(t.Context(), items, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fourth, _, rows, err := c.hot(t.Context(), behind, hotPage)
-	if err != nil || len(fourth) != hotPage || rows < hotPage {
+	fourth, _, rows, err := c.trending(t.Context(), behind, trendingPage)
+	if err != nil || len(fourth) != trendingPage || rows < trendingPage {
 		t.Fatalf("a page of %d items, of %d rows, %v", len(fourth), rows, err)
 	}
-	all, _, _, err := c.hot(t.Context(), nil, items)
-	if err != nil || !slices.Equal(all[3*hotPage:4*hotPage], fourth) {
+	all, _, _, err := c.trending(t.Context(), nil, items)
+	if err != nil || !slices.Equal(all[3*trendingPage:4*trendingPage], fourth) {
 		t.Errorf("the fourth page is %v, %v", fourth, err)
 	}
-	if _, err := c.checkHot(t.Context(), items+1, 3); err == nil || !strings.Contains(err.Error(), "3000 items, not 3001") {
+	if _, err := c.checkTrending(t.Context(), items+1, 3); err == nil || !strings.Contains(err.Error(), "3000 items, not 3001") {
 		t.Errorf("an item too few: %v", err)
 	}
 

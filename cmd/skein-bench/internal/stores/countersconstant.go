@@ -120,7 +120,7 @@ func (w *countedWorld) load(n int) error {
 			}
 			return w.pin(largeOwner, i, 0)
 		}
-		return playedEvent(uint32(w.r.IntN(hotUsers)), popularItem)
+		return playedEvent(uint32(w.r.IntN(players)), popularItem)
 	})
 }
 
@@ -155,7 +155,7 @@ func (w *countedWorld) round(side int, ops []*countedOp) error {
 			} else {
 				w.played++
 			}
-			return playedEvent(uint32(w.r.IntN(hotUsers)), item)
+			return playedEvent(uint32(w.r.IntN(players)), item)
 		},
 		func(n int) *skeinv1.Event { return w.pin(owner, n, 1) },
 		func(n int) *skeinv1.Event { return unpin(owner, n) },

@@ -6,8 +6,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// HotSkew is the exponent of the power law of plays over items.
-const HotSkew = 0.5
+// PlaySkew is the exponent of the power law of plays over items.
+const PlaySkew = 0.5
 
 // Followed is the fact of a follow.
 func Followed(e Edge, id func(uint32) string) *skeinv1.Event_UserFollowed {

@@ -8,8 +8,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// hotWalk walks over the sort keys of a list at a position: the versions that stand in it and the items that it has by name, merged.
-type hotWalk struct {
+// trendingWalk walks over the sort keys of a list at a position: the versions that stand in it and the items that it has by name, merged.
+type trendingWalk struct {
 	q      *Queries
 	prefix []byte
 	at     session
@@ -31,7 +31,7 @@ func (q *Queries) walk(ctx context.Context, s Scope, at session, after []byte, n
 	if s.Owner != "" {
 		list = ownerTopPrefix(s.Owner)
 	}
-	w := &hotWalk{q: q, prefix: append(bytes.Clone(list), entryVersion), at: at, most: most}
+	w := &trendingWalk{q: q, prefix: append(bytes.Clone(list), entryVersion), at: at, most: most}
 	if s.Owner != "" {
 		if err := w.readByName(ctx, append(bytes.Clone(list), entryName), after); err != nil {
 			return nil, false, err
@@ -54,7 +54,7 @@ func (q *Queries) walk(ctx context.Context, s Scope, at session, after []byte, n
 	return sortKeys, !w.over(), err
 }
 
-func (w *hotWalk) close() error {
+func (w *trendingWalk) close() error {
 	err := w.it.Close()
 	if w.shown != nil {
 		err = errors.Join(err, w.shown.Close())
@@ -63,10 +63,10 @@ func (w *hotWalk) close() error {
 }
 
 // over reports whether the walk has read more than it may.
-func (w *hotWalk) over() bool { return w.most > 0 && w.q.rows > w.most }
+func (w *trendingWalk) over() bool { return w.most > 0 && w.q.rows > w.most }
 
 // take returns the next n sort keys of what is shown.
-func (w *hotWalk) take(ctx context.Context, s Scope, n int) (sortKeys [][]byte, err error) {
+func (w *trendingWalk) take(ctx context.Context, s Scope, n int) (sortKeys [][]byte, err error) {
 	if err := w.advance(ctx); err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (w *hotWalk) take(ctx context.Context, s Scope, n int) (sortKeys [][]byte, 
 }
 
 // shows reports whether the item of a sort key is shown: by a living pin, or in everybody's list.
-func (w *hotWalk) shows(ctx context.Context, s Scope, sortKey []byte) (bool, error) {
+func (w *trendingWalk) shows(ctx context.Context, s Scope, sortKey []byte) (bool, error) {
 	if w.shown == nil {
 		return true, nil
 	}
@@ -108,7 +108,7 @@ func (w *hotWalk) shows(ctx context.Context, s Scope, sortKey []byte) (bool, err
 }
 
 // advance moves to the next version that holds at the position.
-func (w *hotWalk) advance(ctx context.Context) error {
+func (w *trendingWalk) advance(ctx context.Context) error {
 	for w.head = nil; !w.over() && w.it.Next(); {
 		if err := w.q.count(ctx); err != nil {
 			return err
@@ -131,7 +131,7 @@ func (w *hotWalk) advance(ctx context.Context) error {
 }
 
 // next returns the next sort key; nil means the list ends.
-func (w *hotWalk) next(ctx context.Context) (sortKey []byte, err error) {
+func (w *trendingWalk) next(ctx context.Context) (sortKey []byte, err error) {
 	if len(w.byName) > 0 && (w.head == nil || bytes.Compare(w.byName[0], w.head) < 0) {
 		sortKey, w.byName = w.byName[0], w.byName[1:]
 		return sortKey, nil
@@ -143,7 +143,7 @@ func (w *hotWalk) next(ctx context.Context) (sortKey []byte, err error) {
 }
 
 // readByName looks up the scores of the items that a list has by name.
-func (w *hotWalk) readByName(ctx context.Context, prefix, after []byte) (err error) {
+func (w *trendingWalk) readByName(ctx context.Context, prefix, after []byte) (err error) {
 	var items []string
 	it := w.q.r.Iter(prefix, projections.PrefixEnd(prefix))
 	for err == nil && !w.over() && it.Next() {

@@ -15,17 +15,17 @@ type Heat struct {
 	Scores func(seq uint64) Scores
 }
 
-// Scores reports how hot items were at a position.
+// Scores reports the heat of items at a position.
 type Scores interface {
 	// Of returns the score of an item; ok is false where it has none.
 	Of(item string) (score int64, ok bool, err error)
 	Close() error
 }
 
-// hot reads a page of a feed by heat. The newest pins of the feed are ranked, [Feed.Ranked] of those that were there when the session
+// trending reads a page of a feed by heat. The newest pins of the feed are ranked, [Feed.Ranked] of those that were there when the session
 // began. Scores are those at the position where it began, whatever is played meanwhile, so every pin has one sort key throughout (I9);
 // the pins are those of now. It walks over what is ranked and keeps what is first after the page cursor.
-func (q *Queries) hot(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
+func (q *Queries) trending(ctx context.Context, f *Feed, after PageCursor, n int) (page Page, err error) {
 	if f.Above != nil {
 		return page, ErrPageCursor
 	}
@@ -65,10 +65,10 @@ func (q *Queries) hot(ctx context.Context, f *Feed, after PageCursor, n int) (pa
 			err = cerr
 		}
 	}()
-	best := hottest{most: n + 1}
+	best := topPins{most: n + 1}
 	shown := map[string]bool{}
 	for !w.ended {
-		pins, sortKeys, err := w.batch(ctx, hotBatch, nil, shown)
+		pins, sortKeys, err := w.batch(ctx, trendingBatch, nil, shown)
 		if err != nil {
 			return page, err
 		}
@@ -79,7 +79,7 @@ func (q *Queries) hot(ctx context.Context, f *Feed, after PageCursor, n int) (pa
 			}
 			pins[i].Score = h.score
 			if last == nil || last.before(&h) {
-				best.add(hotPin{pins[i], h})
+				best.add(rankedPin{pins[i], h})
 			}
 		}
 	}
@@ -95,21 +95,21 @@ func (q *Queries) hot(ctx context.Context, f *Feed, after PageCursor, n int) (pa
 	return page, nil
 }
 
-// hotBatch is how many pins are asked about at once whether they are hidden.
-const hotBatch = 512
+// trendingBatch is how many pins are asked about at once whether they are hidden.
+const trendingBatch = 512
 
-type hotPin struct {
+type rankedPin struct {
 	pin Pin
 	at  trendingKey
 }
 
-// hottest keeps the first few of what is added: a heap with the last of them on top.
-type hottest struct {
+// topPins keeps the first few of what is added: a heap with the last of them on top.
+type topPins struct {
 	most int
-	pins []hotPin
+	pins []rankedPin
 }
 
-func (h *hottest) add(p hotPin) {
+func (h *topPins) add(p rankedPin) {
 	if len(h.pins) < h.most {
 		heap.Push(h, p)
 		return
@@ -121,24 +121,24 @@ func (h *hottest) add(p hotPin) {
 }
 
 // sorted empties the heap.
-func (h *hottest) sorted() []hotPin {
-	out := make([]hotPin, len(h.pins))
+func (h *topPins) sorted() []rankedPin {
+	out := make([]rankedPin, len(h.pins))
 	for i := len(out) - 1; i >= 0; i-- {
-		out[i] = heap.Pop(h).(hotPin) //nolint:forcetypeassert // it holds nothing else
+		out[i] = heap.Pop(h).(rankedPin) //nolint:forcetypeassert // it holds nothing else
 	}
 	return out
 }
 
 // Len is part of heap.Interface, as are the next four.
-func (h *hottest) Len() int           { return len(h.pins) }
-func (h *hottest) Less(i, j int) bool { return h.pins[j].at.before(&h.pins[i].at) }
-func (h *hottest) Swap(i, j int)      { h.pins[i], h.pins[j] = h.pins[j], h.pins[i] }
+func (h *topPins) Len() int           { return len(h.pins) }
+func (h *topPins) Less(i, j int) bool { return h.pins[j].at.before(&h.pins[i].at) }
+func (h *topPins) Swap(i, j int)      { h.pins[i], h.pins[j] = h.pins[j], h.pins[i] }
 
-// Push adds a hotPin.
-func (h *hottest) Push(p any) { h.pins = append(h.pins, p.(hotPin)) } //nolint:forcetypeassert // it holds nothing else
+// Push adds a rankedPin.
+func (h *topPins) Push(p any) { h.pins = append(h.pins, p.(rankedPin)) } //nolint:forcetypeassert // it holds nothing else
 
 // Pop removes the last.
-func (h *hottest) Pop() any {
+func (h *topPins) Pop() any {
 	last := h.pins[len(h.pins)-1]
 	h.pins = h.pins[:len(h.pins)-1]
 	return last

@@ -32,7 +32,7 @@ const (
 	patience = 2
 )
 
-// Hot returns at most n items of a list by heat after a page cursor (nil: from the top), and at least one unless the list ends: the
+// Trending returns at most n items of a list by heat after a page cursor (nil: from the top), and at least one unless the list ends: the
 // highest score first, equal scores by id. next is where the next page begins; nil at the end, and only there. It fails with
 // [ErrExpired] and [ErrPageCursor].
 //
@@ -40,7 +40,7 @@ const (
 // of few pins costs a lookup for each of them. Of a longer one it costs as many rows as it has items, as many lookups whether a
 // living pin shows them, what stands between and is not shown, and a lookup for each item that the list has by its name: in all
 // no more than a lookup or two for each pin.
-func (q *Queries) Hot(ctx context.Context, s Scope, after PageCursor, n int) (items []TrendingItem, next PageCursor, err error) {
+func (q *Queries) Trending(ctx context.Context, s Scope, after PageCursor, n int) (items []TrendingItem, next PageCursor, err error) {
 	q.rows = 0
 	now := q.r.Cursor()
 	at := session{now.Seq, now.LastTime}
@@ -75,7 +75,7 @@ func (q *Queries) Hot(ctx context.Context, s Scope, after PageCursor, n int) (it
 	return items, next, nil
 }
 
-// RowsRead is how many rows the last [Queries.Hot] read.
+// RowsRead is how many rows the last [Queries.Trending] read.
 func (q *Queries) RowsRead() int { return q.rows }
 
 // sortKeys returns the first n sort keys of a list after one; nil means from the top.

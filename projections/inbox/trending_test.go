@@ -11,7 +11,7 @@ import (
 )
 
 // TestHotSession: whatever is played between its pages, a session by heat continues in the order in which it began, with pins
-// that are equally hot, and some that nobody has played; only the next session sees what has changed (I9).
+// of equal heat, and some that nobody has played; only the next session sees what has changed (I9).
 func TestHotSession(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()
@@ -40,7 +40,7 @@ func TestHotSession(t *testing.T) {
 		if after = p.Next; after == nil {
 			break
 		}
-		// What was shown, what comes later and what would come next get hot, one after the other and each twice.
+		// What was shown, what comes later and what would come next gains heat, one after the other and each twice.
 		for _, i := range []int{number, 6 * number % 24, 23 - number} {
 			for range 64 {
 				l.add(play(i))
