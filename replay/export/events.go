@@ -35,8 +35,8 @@ type EventsOptions struct {
 	User string
 }
 
-// EventRow is an event as Parquet has it. What a kind has no use for is empty.
-type EventRow struct {
+// EventRecord is an event as Parquet has it. What a kind has no use for is empty.
+type EventRecord struct {
 	Kind string `parquet:"kind,dict"`
 	// Time is the log time of a live event, the occurred_at of a backfill.
 	Time     int64  `parquet:"time,timestamp(microsecond)"`
@@ -82,12 +82,12 @@ func Events(ctx context.Context, w io.Writer, scan ScanFunc, o EventsOptions) (n
 		if o.Kinds != 0 && !o.Kinds.Has(ev.Kind) || o.User != "" && !Concerns(&ev.Event, o.User) {
 			return nil
 		}
-		row := EventRow{event: ev}
+		record := EventRecord{event: ev}
 		size := 0
 		if o.Format == Parquet {
-			row, size = rowOf(ev)
+			record, size = recordOf(ev)
 		}
-		if err := out.put(&row, size); err != nil {
+		if err := out.put(&record, size); err != nil {
 			return err
 		}
 		n.add(ev.Kind.String())
@@ -99,9 +99,9 @@ func Events(ctx context.Context, w io.Writer, scan ScanFunc, o EventsOptions) (n
 	return n, out.close()
 }
 
-// rowOf returns the row of an event, and about its size in memory.
-func rowOf(ev *Event) (EventRow, int) {
-	row := EventRow{
+// recordOf returns the record of an event, and about its size in memory.
+func recordOf(ev *Event) (EventRecord, int) {
+	record := EventRecord{
 		Kind: ev.Kind.String(), Time: int64(ev.Time), Backfill: ev.Backfill, Source: ev.Source, Offset: ev.Offset,
 		User: ev.User, Peer: ev.Peer, Board: ev.Board, Pin: ev.Pin, Item: ev.Item, Items: slices.Clone(ev.Items),
 		RepinUser: ev.RepinUser, RepinPin: ev.RepinPin, Title: ev.Title, Attributes: ev.Attributes, Score: ev.Score,
@@ -109,21 +109,24 @@ func rowOf(ev *Event) (EventRow, int) {
 	}
 	if ev.Slotted {
 		slot := int32(ev.Slot)
-		row.Slot = &slot
+		record.Slot = &slot
 	}
-	size := 256 + len(row.Title) + len(row.Attributes)
-	for _, id := range []string{row.User, row.Peer, row.Board, row.Pin, row.Item, row.RepinUser, row.RepinPin, row.Source} {
+	size := 256 + len(record.Title) + len(record.Attributes)
+	ids := []string{
+		record.User, record.Peer, record.Board, record.Pin, record.Item, record.RepinUser, record.RepinPin, record.Source,
+	}
+	for _, id := range ids {
 		size += len(id)
 	}
-	for _, id := range row.Items {
+	for _, id := range record.Items {
 		size += len(id)
 	}
-	return row, size
+	return record, size
 }
 
 // appendEvent appends an event as the API's WatchResponse.
-func appendEvent(b []byte, row *EventRow) ([]byte, error) {
-	ev := row.event
+func appendEvent(b []byte, record *EventRecord) ([]byte, error) {
+	ev := record.event
 	data, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(&skeinv1.WatchResponse{
 		Position: ev.After.String(), Event: ev.Proto(), EventTime: timestamppb.New(ev.Time.Time()),
 	})

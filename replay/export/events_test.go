@@ -134,7 +134,7 @@ func flat(kind string, time int64, backfill bool, source string, offset uint64, 
 
 func checkTable(t *testing.T, data []byte, want []events.Event) {
 	t.Helper()
-	table, file := readParquet[export.EventRow](t, data)
+	table, file := readParquet[export.EventRecord](t, data)
 	if len(table) != len(want) {
 		t.Fatalf("%d events, want %d", len(table), len(want))
 	}
@@ -181,7 +181,7 @@ func TestEvents(t *testing.T) {
 func TestCutWithinEnvelopes(t *testing.T) {
 	p := publish(t, history(7, 3))
 	want := p.all()
-	rows, _ := readParquet[export.EventRow](t, p.export(t, export.Range{}, export.EventsOptions{Format: export.Parquet}))
+	rows, _ := readParquet[export.EventRecord](t, p.export(t, export.Range{}, export.EventsOptions{Format: export.Parquet}))
 	within := 0
 	for i, r := range rows {
 		if position, err := events.ParseEventPosition(r.Position); err != nil {

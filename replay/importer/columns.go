@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Kind is what the rows of a file say.
+// Kind is what the records of a file say.
 type Kind string
 
 // The kinds of files.
@@ -146,7 +146,7 @@ func plain(name string) string {
 	}, name)
 }
 
-// columns reports where in a row each role stands; -1 means nowhere.
+// columns reports where in a record each role stands; -1 means nowhere.
 type columns [numRoles]int
 
 func noColumns() columns {

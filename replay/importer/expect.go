@@ -84,16 +84,16 @@ type expectation struct {
 	pairs   []pair
 }
 
-// expect computes what a file says from its rows, in a few lines that share only the reading of rows with the way of
+// expect computes what a file says from its records, in a few lines that share only the reading of records with the way of
 // an import through events, log and projections: the latest follow of a pair counts; a board begins with its earliest
-// mention and has its latest title; of a pin the earliest row counts.
+// mention and has its latest title; of a pin the earliest record counts.
 func expect(o CompareOptions) (*expectation, error) {
 	x := &expectation{kind: o.Kind, lists: map[listKey][]entry{}, follows: map[pair]events.Micros{}}
 	if o.Kind == Pins {
 		return x, x.pins(o)
 	}
 	lives := map[boardID]life{}
-	err := eachRow(o, func(r *row, at events.Micros) {
+	err := eachRecord(o, func(r *record, at events.Micros) {
 		p := pairOf(r)
 		if p.follower != "" {
 			x.follows[p] = max(x.follows[p], at)
@@ -106,20 +106,20 @@ func expect(o CompareOptions) (*expectation, error) {
 	return x, err
 }
 
-// eachRow gives do the rows of a file that count, each with its time.
-func eachRow(o CompareOptions, do func(r *row, at events.Micros)) error {
+// eachRecord gives do the records of a file that count, each with its time.
+func eachRecord(o CompareOptions, do func(r *record, at events.Micros)) error {
 	f, err := openFile(o.Path)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	rows, err := newRowReader(f, o.Kind, o.Format)
+	records, err := newRecordReader(f, o.Kind, o.Format)
 	if err != nil {
 		return err
 	}
 	seen := map[subject]struct{}{}
 	for {
-		r, err := rows.next()
+		r, err := records.next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -127,7 +127,7 @@ func eachRow(o CompareOptions, do func(r *row, at events.Micros)) error {
 			return err
 		}
 		at := microsOf(o.StartedAt)
-		if rows.shape.columns[when] >= 0 && r.err == nil {
+		if records.shape.columns[when] >= 0 && r.err == nil {
 			var t events.Micros
 			t, r.err = ParseTime(r.fields[when])
 			at = min(t, at)
@@ -139,9 +139,9 @@ func eachRow(o CompareOptions, do func(r *row, at events.Micros)) error {
 	}
 }
 
-// good reports whether the ids of a row can stand together.
-func (k Kind) good(r *row) bool {
-	id := func(r *row, as role) bool { return events.ValidateID(r.fields[as]) == nil }
+// good reports whether the ids of a record can stand together.
+func (k Kind) good(r *record) bool {
+	id := func(r *record, as role) bool { return events.ValidateID(r.fields[as]) == nil }
 	a := r.fields[follower]
 	switch k {
 	case Follows:
@@ -156,7 +156,7 @@ func (k Kind) good(r *row) bool {
 	return id(r, owner) && named && titled && (a == "" || id(r, follower) && a != r.fields[owner])
 }
 
-func (l life) mentioned(r *row, b boardID, at events.Micros) life {
+func (l life) mentioned(r *record, b boardID, at events.Micros) life {
 	if l == (life{}) || at < l.created {
 		l.created = at
 	}
@@ -188,7 +188,7 @@ func (x *expectation) summarise(lives map[boardID]life) {
 			add(followedBoards, boardID{owner: p.follower}, entry{user: p.owner, board: p.board, since: since})
 			add(boardFollowers, boardID{p.owner, p.board}, entry{user: p.follower, since: since})
 			if _, ok := lives[boardID{p.owner, p.board}]; !ok {
-				lives[boardID{p.owner, p.board}] = life{} // a default board, which no row begins
+				lives[boardID{p.owner, p.board}] = life{} // a default board, which no record begins
 			}
 		}
 		if t, ok := implicit[[2]string{p.follower, peer}]; !ok || since < t {

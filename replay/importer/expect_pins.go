@@ -9,8 +9,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// goodPin reports whether the fields of a row of pins can stand together.
-func goodPin(r *row) bool {
+// goodPin reports whether the fields of a record of pins can stand together.
+func goodPin(r *record) bool {
 	id := func(as role) bool { return events.ValidateID(r.fields[as]) == nil }
 	none := func(as role) bool { return r.fields[as] == "" }
 	attached, err := attachedTo(r)
@@ -19,19 +19,19 @@ func goodPin(r *row) bool {
 		err == nil && len(attached) <= events.MaxAttributesBytes
 }
 
-// madePin is a row that makes a pin. A later one about a pin that lives already is ignored.
+// madePin is a record that makes a pin. A later one about a pin that lives already is ignored.
 type madePin struct {
 	entry
 	encoded string
 }
 
-// before reports which of two rows about a pin counts. Of two at the same time it is the one with the smaller encoding.
+// before reports which of two records about a pin counts. Of two at the same time it is the one with the smaller encoding.
 func (m *madePin) before(other *madePin) bool {
 	return cmp.Or(cmp.Compare(m.since, other.since), cmp.Compare(m.encoded, other.encoded)) < 0
 }
 
-func pinOf(r *row, at events.Micros) *madePin {
-	attached, _ := attachedTo(r) // the row is a good one
+func pinOf(r *record, at events.Micros) *madePin {
+	attached, _ := attachedTo(r) // the record is a good one
 	content := &skeinv1.PinCreated{
 		Pin:     &skeinv1.Pin{OwnerId: r.fields[owner], PinId: r.fields[pin]},
 		BoardId: r.fields[board], Attributes: attached,
@@ -52,7 +52,7 @@ func pinOf(r *row, at events.Micros) *madePin {
 // pins makes the lists of the pins of every owner and board in the file.
 func (x *expectation) pins(o CompareOptions) error {
 	made := map[[2]string]*madePin{}
-	err := eachRow(o, func(r *row, at events.Micros) {
+	err := eachRecord(o, func(r *record, at events.Micros) {
 		m := pinOf(r, at)
 		if k := [2]string{m.user, m.pin}; made[k] == nil || m.before(made[k]) {
 			made[k] = m

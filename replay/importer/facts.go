@@ -14,27 +14,27 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// translator turns the rows of one import into events.
+// translator turns the records of one import into events.
 type translator struct {
 	kind   Kind
 	source string
-	// start is the recorded start of the import: the time of rows without one, and the latest time that a row may
+	// start is the recorded start of the import: the time of records without one, and the latest time that a record may
 	// have. The log would cut a later one to its own time; cut here, it is the same whenever the import is run again.
 	start   events.Micros
 	columns columns
 }
 
-// timed are the events of a row, and what is remarkable about its time.
+// timed are the events of a record, and what is remarkable about its time.
 type timed struct {
 	events []*skeinv1.Event
-	// clamped notes that the time was after the start. early is a time that is a number and before 1990, as the row has it:
+	// clamped notes that the time was after the start. early is a time that is a number and before 1990, as the record has it:
 	// ranks, weights and ids are taken for times.
 	clamped bool
 	early   string
 }
 
-// events returns the events of a row, each of another kind, so that they can share the row's offset.
-func (t *translator) events(r *row) (timed, error) {
+// events returns the events of a record, each of another kind, so that they can share the record's offset.
+func (t *translator) events(r *record) (timed, error) {
 	var of timed
 	if r.err != nil {
 		return of, r.err
@@ -65,8 +65,8 @@ func (t *translator) events(r *row) (timed, error) {
 	return of, nil
 }
 
-// understood is a row in words, with the time that it gets.
-func (t *translator) understood(r *row) string {
+// understood is a record in words, with the time that it gets.
+func (t *translator) understood(r *record) string {
 	of, err := t.events(r)
 	if err != nil {
 		return "cannot be taken: " + err.Error()
@@ -99,8 +99,8 @@ func (t *translator) understood(r *row) string {
 	return b.String()
 }
 
-// say is what a row says, without when and from where.
-func (t *translator) say(r *row) ([]*skeinv1.Event, error) {
+// say is what a record says, without when and from where.
+func (t *translator) say(r *record) ([]*skeinv1.Event, error) {
 	switch t.kind {
 	case Follows:
 		return t.follows(r), nil
@@ -120,15 +120,15 @@ func (t *translator) say(r *row) ([]*skeinv1.Event, error) {
 	return nil, fmt.Errorf("cannot import %q", t.kind)
 }
 
-func (t *translator) follows(r *row) []*skeinv1.Event {
+func (t *translator) follows(r *record) []*skeinv1.Event {
 	return []*skeinv1.Event{{Kind: &skeinv1.Event_UserFollowed{UserFollowed: &skeinv1.UserFollowed{
 		UserId: r.fields[follower], TargetUserId: r.fields[user],
 	}}}}
 }
 
-// boards: a row with a follower says that the board is followed; a row with a title, or without a follower, that the
+// boards: a record with a follower says that the board is followed; a record with a title, or without a follower, that the
 // board exists.
-func (t *translator) boards(r *row) []*skeinv1.Event {
+func (t *translator) boards(r *record) []*skeinv1.Event {
 	b := &skeinv1.Board{OwnerId: r.fields[owner], BoardId: r.fields[board]}
 	var evs []*skeinv1.Event
 	if r.fields[follower] == "" || r.fields[title] != "" {
@@ -145,7 +145,7 @@ func (t *translator) boards(r *row) []*skeinv1.Event {
 }
 
 // pins: an owner of the re-pinned pin without a pin, or the other way round, is for the check of the event to refuse.
-func (t *translator) pins(r *row) ([]*skeinv1.Event, error) {
+func (t *translator) pins(r *record) ([]*skeinv1.Event, error) {
 	attached, err := attachedTo(r)
 	if err != nil {
 		return nil, err
@@ -160,8 +160,8 @@ func (t *translator) pins(r *row) ([]*skeinv1.Event, error) {
 	return []*skeinv1.Event{{Kind: &skeinv1.Event_PinCreated{PinCreated: made}}}, nil
 }
 
-// attachedTo reads the attributes of a row, of whatever length.
-func attachedTo(r *row) ([]byte, error) {
+// attachedTo reads the attributes of a record, of whatever length.
+func attachedTo(r *record) ([]byte, error) {
 	text, packed := r.fields[attributes], r.fields[attributesBase64]
 	if packed == "" {
 		return []byte(text), nil
@@ -194,7 +194,7 @@ func (p pair) String() string {
 	return fmt.Sprintf("%s → board %q of %s", p.follower, p.board, p.owner)
 }
 
-func pairOf(r *row) pair {
+func pairOf(r *record) pair {
 	return pair{r.fields[follower], r.fields[user], r.fields[owner], r.fields[board]}
 }
 
@@ -202,7 +202,7 @@ func pairOf(r *row) pair {
 // played or likes an item.
 type subject [3]string
 
-func (k Kind) subjectOf(r *row) subject {
+func (k Kind) subjectOf(r *record) subject {
 	f := &r.fields
 	switch k {
 	case Boards:

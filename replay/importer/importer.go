@@ -19,7 +19,7 @@ type Options struct {
 	Kind   Kind
 	Path   string
 	Format Format
-	// First takes only the first row of each follower and user (or board), owner and pin, or user and item in the file.
+	// First takes only the first record of each follower and user (or board), owner and pin, or user and item in the file.
 	First bool
 	// Source names the import in the log; empty means after the file's name, content and columns.
 	Source string
@@ -53,8 +53,8 @@ type Options struct {
 type Progress struct {
 	// Source is that of the import's events.
 	Source string
-	// Row is the number of the last row that was acknowledged.
-	Row uint64
+	// Record is the number of the last record that was acknowledged.
+	Record uint64
 	Totals
 	// Read of Size bytes of the file were read.
 	Read, Size int64
@@ -66,16 +66,16 @@ type Progress struct {
 
 // Report is what an import did.
 type Report struct {
-	// Rows is how many rows the file has, as far as it was read; Row is the last of them that is done.
-	Rows, Row uint64
+	// Records is how many records the file has, as far as it was read; Record is the last of them that is done.
+	Records, Record uint64
 	Totals
-	// Reasons say why rows were rejected.
+	// Reasons say why records were rejected.
 	Reasons Reasons
 	// Sent is how many events this run published.
 	Sent uint64
 	// Waited is for how long calls waited for projections.
 	Waited time.Duration
-	// Source, StartedAt and Shape are how the rows were read, in this and earlier runs.
+	// Source, StartedAt and Shape are how the records were read, in this and earlier runs.
 	Source    string
 	StartedAt time.Time
 	Shape     string
@@ -101,10 +101,10 @@ const (
 	callBytes  = events.MaxEnvelopeBytes - 1<<10
 	// perEvent is the most that a call has beside the bytes of each event: a tag and a length.
 	perEvent = 1 + 2
-	// callRows bounds a call of which all rows are rejected or skipped.
-	callRows   = 100_000
-	sampleSize = 10
-	openCalls  = 2
+	// callRecords bounds a call of which all records are rejected or skipped.
+	callRecords = 100_000
+	sampleSize  = 10
+	openCalls   = 2
 	// A log that does not answer says so much sooner.
 	defaultCallTimeout = 30 * time.Second
 )
@@ -114,15 +114,15 @@ type call struct {
 	events []*skeinv1.Event
 	// size is at least that of the events in a call.
 	size int
-	// rows are the row of each event, as it will be rejected if the service refuses the event.
-	rows []Reject
-	// rejects and what the totals gain, of all rows up to lastRow.
+	// records are the record of each event, as it will be rejected if the service refuses the event.
+	records []Reject
+	// rejects and what the totals gain, of all records up to lastRecord.
 	rejects []Reject
 	gained  Totals
-	// early is the first row with a time that may be none.
-	early   Reject
-	lastRow uint64
-	read    int64
+	// early is the first record with a time that may be none.
+	early      Reject
+	lastRecord uint64
+	read       int64
 }
 
 // run is one import under way.
@@ -130,7 +130,7 @@ type run struct {
 	Options
 	state   *state
 	rejects *rejects
-	rows    Rows
+	records Records
 	report  Report
 	saved   time.Time
 	pacing  pacing
@@ -149,28 +149,28 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	reader, err := newRowReader(f, o.Kind, o.Format)
+	reader, err := newRecordReader(f, o.Kind, o.Format)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Path, err)
 	}
 	shape := reader.shape.String()
 	if o.Source == "" {
-		// Other columns are another import: of this one, the log would ignore every row as taken before.
+		// Other columns are another import: of this one, the log would ignore every record as taken before.
 		names := xxh3.HashString(fmt.Sprintf("%s\n%s\n%s\n%t", digest, o.Kind, shape, o.First))
 		o.Source = SourceOf(o.Path, fmt.Sprintf("%016x", names))
 	}
-	of := Origin{Digest: digest, Shape: shape, First: firstRow(&o, reader)}
-	return RunRows(ctx, o, of, func(source string, start time.Time) (Rows, error) {
-		return newFileRows(o, f, reader, source, start), nil
+	of := Origin{Digest: digest, Shape: shape, First: firstRecord(&o, reader)}
+	return RunRecords(ctx, o, of, func(source string, start time.Time) (Records, error) {
+		return newFileRecords(o, f, reader, source, start), nil
 	})
 }
 
-// firstRow is the first row of a file as it is understood.
-func firstRow(o *Options, reader *rowReader) string {
+// firstRecord is the first record of a file as it is understood.
+func firstRecord(o *Options, reader *recordReader) string {
 	if reader.shape.first == "" {
 		return ""
 	}
-	r := row{number: 1, line: reader.shape.first}
+	r := record{number: 1, line: reader.shape.first}
 	reader.fill(&r)
 	now := time.Now
 	if o.Now != nil {
@@ -205,17 +205,17 @@ func (r *run) openState() error {
 	}
 	r.saved = time.Now()
 	var err error
-	if r.rejects, err = openRejects(r.Rejects, r.state.RowsDone); err != nil {
+	if r.rejects, err = openRejects(r.Rejects, r.state.RecordsDone); err != nil {
 		return fmt.Errorf("cannot keep rejects (--rejects places them): %w", err)
 	}
 	return nil
 }
 
-// read turns the rows after those that an earlier run has done into calls.
+// read turns the records after those that an earlier run has done into calls.
 func (r *run) read(ctx context.Context, done uint64, calls chan<- *call) error {
 	next := &call{}
 	send := func() error {
-		next.read, _ = r.rows.Extent()
+		next.read, _ = r.records.Extent()
 		select {
 		case calls <- next:
 		case <-ctx.Done():
@@ -225,26 +225,26 @@ func (r *run) read(ctx context.Context, done uint64, calls chan<- *call) error {
 		return nil
 	}
 	last := uint64(0)
-	for rows := 0; ; rows++ {
-		row, err := r.rows.Next()
+	for records := 0; ; records++ {
+		record, err := r.records.Next()
 		if errors.Is(err, io.EOF) {
-			r.report.Rows = last
+			r.report.Records = last
 			return send()
 		}
 		if err != nil {
 			return fmt.Errorf("%s: after row %d: %w", r.Path, last, err)
 		}
-		if last = row.Number; last <= done {
+		if last = record.Number; last <= done {
 			continue
 		}
-		size := sizeOf(row.Events)
-		if len(next.events)+len(row.Events) > callEvents || next.size+size > callBytes || rows >= callRows {
+		size := sizeOf(record.Events)
+		if len(next.events)+len(record.Events) > callEvents || next.size+size > callBytes || records >= callRecords {
 			if err := send(); err != nil {
 				return err
 			}
-			rows = 0
+			records = 0
 		}
-		next.add(&row, size)
+		next.add(&record, size)
 	}
 }
 
@@ -256,14 +256,14 @@ func sizeOf(evs []*skeinv1.Event) int {
 	return size
 }
 
-func (c *call) add(r *Row, size int) {
-	c.lastRow = r.Number
+func (c *call) add(r *Record, size int) {
+	c.lastRecord = r.Number
 	if r.Clamped {
 		c.gained.Clamped++
 	}
 	if r.Early != "" {
 		if c.gained.Early++; c.gained.Early == 1 {
-			c.early = Reject{Row: r.Number, Reason: r.Early, Line: r.Line}
+			c.early = Reject{Record: r.Number, Reason: r.Early, Line: r.Line}
 		}
 	}
 	switch {
@@ -276,7 +276,7 @@ func (c *call) add(r *Row, size int) {
 		c.size += size
 		for _, ev := range r.Events {
 			c.events = append(c.events, ev)
-			c.rows = append(c.rows, Reject{Row: r.Number, Line: r.Line})
+			c.records = append(c.records, Reject{Record: r.Number, Line: r.Line})
 		}
 	}
 }
@@ -318,15 +318,15 @@ func (r *run) send(ctx context.Context, c *call) error {
 		r.Observe(p)
 	})
 	if err != nil {
-		return fmt.Errorf("after row %d: %w", r.state.RowsDone, err)
+		return fmt.Errorf("after row %d: %w", r.state.RecordsDone, err)
 	}
 	for _, refused := range res.GetRejections() {
 		i := int(refused.GetIndex())
-		if i < 0 || i >= len(c.rows) {
-			return fmt.Errorf("the service refused event %d of %d", i, len(c.rows))
+		if i < 0 || i >= len(c.records) {
+			return fmt.Errorf("the service refused event %d of %d", i, len(c.records))
 		}
-		c.rows[i].Reason = refused.GetMessage()
-		c.rejects = append(c.rejects, c.rows[i])
+		c.records[i].Reason = refused.GetMessage()
+		c.rejects = append(c.rejects, c.records[i])
 		c.gained.Rejected++
 	}
 	c.gained.Events = uint64(res.GetAcceptedCount())
@@ -336,10 +336,10 @@ func (r *run) send(ctx context.Context, c *call) error {
 	return nil
 }
 
-// done notes that all rows of a call are where they belong.
+// done notes that all records of a call are where they belong.
 func (r *run) done(c *call) {
 	s := r.state
-	s.RowsDone = max(s.RowsDone, c.lastRow)
+	s.RecordsDone = max(s.RecordsDone, c.lastRecord)
 	s.Events += c.gained.Events
 	s.Rejected += c.gained.Rejected
 	s.Skipped += c.gained.Skipped
@@ -347,19 +347,22 @@ func (r *run) done(c *call) {
 	if s.Early == 0 && c.gained.Early > 0 {
 		at, _ := ParseTime(c.early.Reason) // it was read before
 		r.Notice(fmt.Sprintf("warning: the time %s in row %d was taken for %s: if that column holds no times, leave it out with --columns",
-			c.early.Reason, c.early.Row, at.Time().Format(time.RFC3339)))
+			c.early.Reason, c.early.Record, at.Time().Format(time.RFC3339)))
 	}
 	s.Early += c.gained.Early
 	for i := range c.rejects {
-		s.Reasons.Add(c.rejects[i].Reason, c.rejects[i].Row, c.rejects[i].Line)
+		s.Reasons.Add(c.rejects[i].Reason, c.rejects[i].Record, c.rejects[i].Line)
 	}
 	r.report.Sent += c.gained.Events
 	r.Observe(r.progress(c.read))
 }
 
 func (r *run) progress(read int64) Progress {
-	_, size := r.rows.Extent()
-	return Progress{Source: r.state.Source, Row: r.state.RowsDone, Totals: r.state.Totals, Read: read, Size: size, Slowed: r.pacing.slowed}
+	_, size := r.records.Extent()
+	return Progress{
+		Source: r.state.Source, Record: r.state.RecordsDone, Totals: r.state.Totals,
+		Read: read, Size: size, Slowed: r.pacing.slowed,
+	}
 }
 
 // sample notes what a call would have done.
@@ -393,7 +396,7 @@ func (r *run) save(complete bool) error {
 
 func (r *run) finish() *Report {
 	p := &r.report
-	p.Row = r.state.RowsDone
+	p.Record = r.state.RecordsDone
 	p.Totals, p.Reasons, p.Source, p.StartedAt = r.state.Totals, r.state.Reasons, r.state.Source, r.state.StartedAt
 	p.Waited = r.pacing.waited
 	p.Shape, p.Position = r.state.Shape, r.state.Position

@@ -112,14 +112,14 @@ func TestImportFollows(t *testing.T) {
 	}, l.counted); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	if report.Rows != 7 || report.Events != 3 || report.Rejected != 4 || report.Clamped != 1 {
+	if report.Records != 7 || report.Events != 3 || report.Rejected != 4 || report.Clamped != 1 {
 		t.Errorf("report: %+v", report)
 	}
 	got, err := os.ReadFile(report.Rejects)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []struct{ row, reason, line string }{
+	want := []struct{ record, reason, line string }{
 		{"row", "reason", "line"},
 		{"2", "must not be the acting user", "ann,ann,2009-09-29"},
 		{"3", "user_followed.user_id", "bad id,bob,2009-09-29"},
@@ -132,7 +132,7 @@ func TestImportFollows(t *testing.T) {
 	}
 	for i, w := range want {
 		parts := strings.SplitN(lines[i], "\t", 3)
-		if len(parts) != 3 || parts[0] != w.row || !strings.Contains(parts[1], w.reason) || parts[2] != w.line {
+		if len(parts) != 3 || parts[0] != w.record || !strings.Contains(parts[1], w.reason) || parts[2] != w.line {
 			t.Errorf("reject %q, want %q", parts, w)
 		}
 	}
@@ -194,7 +194,7 @@ func TestPackedFiles(t *testing.T) {
 	}
 }
 
-// The first row of a pair is the one that counts, with its own number as its offset.
+// The first record of a pair is the one that counts, with its own number as its offset.
 func TestFirst(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "1 2 1254192988\n2 1 1254192989\n1 2 1254192990\n3 3 1254192990\n1 3 1254192991\n")
@@ -210,7 +210,7 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// Whatever the service answers in between, every row arrives once, in order.
+// Whatever the service answers in between, every record arrives once, in order.
 func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newFakeLog(t)
@@ -278,7 +278,7 @@ func TestResume(t *testing.T) {
 			report, err := Run(ctx, o)
 			cancel()
 			if err == nil {
-				if report.Rows != 9002 || report.Events != 9000 || report.Rejected != 2 || report.Sent >= 9000 {
+				if report.Records != 9002 || report.Events != 9000 || report.Rejected != 2 || report.Sent >= 9000 {
 					t.Errorf("report: %+v", report)
 				}
 				break
@@ -380,7 +380,7 @@ func TestDryRun(t *testing.T) {
 	o.Format.Header = HeaderNo
 	o.DryRun = true
 	report := mustRun(t, o)
-	if l.calls != 0 || report.Events != 2 || len(report.Sample) != 2 || len(report.SampleRejects) != 1 || report.Rows != 3 {
+	if l.calls != 0 || report.Events != 2 || len(report.Sample) != 2 || len(report.SampleRejects) != 1 || report.Records != 3 {
 		t.Errorf("%d calls, report %+v", l.calls, report)
 	}
 	if left, err := filepath.Glob(o.Path + "?*"); err != nil || len(left) > 0 {
@@ -388,8 +388,8 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// A call of the largest rows stays within the bytes of a call; fakeLog refuses it otherwise.
-func TestLargestRows(t *testing.T) {
+// A call of the largest records stays within the bytes of a call; fakeLog refuses it otherwise.
+func TestLargestRecords(t *testing.T) {
 	l := newFakeLog(t)
 	long := strings.Repeat("x", 126)
 	var b strings.Builder

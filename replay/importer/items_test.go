@@ -81,13 +81,13 @@ func TestImportItems(t *testing.T) {
 	}
 }
 
-// Every reason names the field and its limit, and the row after is taken.
+// Every reason names the field and its limit, and the record after is taken.
 func TestRejectedItems(t *testing.T) {
 	long := strings.Repeat("x", 129)
 	packed := base64.StdEncoding.EncodeToString(make([]byte, 257))
 	for _, tt := range []struct {
-		kind        Kind
-		row, reason string
+		kind           Kind
+		record, reason string
 	}{
 		{Pins, ",p,,,,,,,1", "pin_created.pin.owner_id must be 1 to 128 bytes"},
 		{Pins, "ann,,,,,,,,1", "pin_created.pin.pin_id must be 1 to 128 bytes of printable UTF-8 without spaces and is empty"},
@@ -110,13 +110,13 @@ func TestRejectedItems(t *testing.T) {
 		{Likes, "a b,i,1", "liked.user_id must be 1 to 128 bytes"},
 		{Likes, "ann," + long + ",1", "liked.item_id is too long: 129 bytes, at most 128"},
 	} {
-		t.Run(fmt.Sprintf("%s %.20s", tt.kind, tt.row), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s %.20s", tt.kind, tt.record), func(t *testing.T) {
 			header, good := "user,item,time\n", "good,i,1\n"
 			if tt.kind == Pins {
 				header, good = pinColumns, "good,p,,,,,,,1\n"
 			}
 			l := newFakeLog(t)
-			o := options(t, l, header+good+tt.row+"\n"+good)
+			o := options(t, l, header+good+tt.record+"\n"+good)
 			o.Kind = tt.kind
 			report := mustRun(t, o)
 			if report.Rejected != 1 || report.Events != 2 {
@@ -128,14 +128,14 @@ func TestRejectedItems(t *testing.T) {
 			}
 			lines := strings.Split(string(rejects), "\n")
 			if parts := strings.SplitN(lines[1], "\t", 3); len(parts) != 3 || parts[0] != "2" ||
-				!strings.Contains(parts[1], tt.reason) || parts[2] != tt.row {
+				!strings.Contains(parts[1], tt.reason) || parts[2] != tt.record {
 				t.Errorf("reject %q, want %q", parts, tt.reason)
 			}
 		})
 	}
 }
 
-// What --first takes once: whatever else the rows say.
+// What --first takes once: whatever else the records say.
 func TestFirstItems(t *testing.T) {
 	for kind, text := range map[Kind]string{
 		Pins:  "owner,pin,board\nann,p,b\nann,p,c\nann,q,b\nbob,p,b\n",
@@ -151,7 +151,7 @@ func TestFirstItems(t *testing.T) {
 	}
 }
 
-// 1000 of the largest pins are more than a call may have: the calls become shorter, and every row arrives in order.
+// 1000 of the largest pins are more than a call may have: the calls become shorter, and every record arrives in order.
 // fakeLog refuses a call that is too large.
 func TestLargestPins(t *testing.T) {
 	l := newFakeLog(t)
@@ -171,7 +171,7 @@ func TestLargestPins(t *testing.T) {
 	}
 }
 
-// The same file imported as plays and as likes are two imports: neither hides the other's rows from the log.
+// The same file imported as plays and as likes are two imports: neither hides the other's records from the log.
 func TestOneFileTwoKinds(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "user,item\nann,i\n")

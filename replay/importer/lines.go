@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// maxLine is the longest line that is read as a row. No row of ids, a title and a time comes near it.
+// maxLine is the longest line that is read as a record. No record of ids, a title and a time comes near it.
 const maxLine = 1 << 20
 
 // keptLine is how much of a line is kept for the rejects.

@@ -8,40 +8,40 @@ import (
 	"strings"
 )
 
-// Reason says how many rows were rejected for one reason.
+// Reason says how many records were rejected for one reason.
 type Reason struct {
 	Reason string `json:"reason"`
 	Count  uint64 `json:"count"`
-	// FirstRow is the number of the first of them, 0 where rows have none, and First the row itself, or its beginning.
-	FirstRow uint64 `json:"first_row,omitempty"`
-	First    string `json:"first"`
+	// FirstRecord is the number of the first of them, 0 where records have none, and First the record itself, or its beginning.
+	FirstRecord uint64 `json:"first_row,omitempty"`
+	First       string `json:"first"`
 }
 
 // String is the reason for people.
 func (r *Reason) String() string {
 	at := ""
-	if r.FirstRow > 0 {
-		at = fmt.Sprintf(" row %d", r.FirstRow)
+	if r.FirstRecord > 0 {
+		at = fmt.Sprintf(" row %d", r.FirstRecord)
 	}
 	return fmt.Sprintf("%d rejected: %s; first%s: %s", r.Count, r.Reason, at, r.First)
 }
 
-// Reasons are the reasons for which rows were rejected, in the order in which they were met.
+// Reasons are the reasons for which records were rejected, in the order in which they were met.
 type Reasons []Reason
 
 const (
 	// maxReasons bounds what is kept; the last one stands for all others.
 	maxReasons   = 20
 	otherReasons = "other reasons"
-	// shownBytes is how much of a row is kept beside its reason.
+	// shownBytes is how much of a record is kept beside its reason.
 	shownBytes = 120
 )
 
-// values are what a reason quotes of its row: without them, rows with the same fault have the same reason.
+// values are what a reason quotes of its record: without them, records with the same fault have the same reason.
 var values = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// Add counts a rejected row.
-func (rs *Reasons) Add(reason string, row uint64, line string) {
+// Add counts a rejected record.
+func (rs *Reasons) Add(reason string, record uint64, line string) {
 	reason = strings.Join(strings.Fields(values.ReplaceAllString(reason, "…")), " ")
 	for i := range *rs {
 		r := &(*rs)[i]
@@ -49,15 +49,15 @@ func (rs *Reasons) Add(reason string, row uint64, line string) {
 			continue
 		}
 		r.Count++
-		if row < r.FirstRow { // what the service refuses comes after what was not sent
-			r.FirstRow, r.First = row, shown(line)
+		if record < r.FirstRecord { // what the service refuses comes after what was not sent
+			r.FirstRecord, r.First = record, shown(line)
 		}
 		return
 	}
 	if len(*rs) == maxReasons-1 {
 		reason = otherReasons
 	}
-	*rs = append(*rs, Reason{Reason: reason, Count: 1, FirstRow: row, First: shown(line)})
+	*rs = append(*rs, Reason{Reason: reason, Count: 1, FirstRecord: record, First: shown(line)})
 }
 
 func shown(line string) string {
@@ -67,7 +67,7 @@ func shown(line string) string {
 	return strings.ToValidUTF8(line[:shownBytes], "") + "…"
 }
 
-// MaxRejects is how many rows may be rejected: a number, or a share of all rows.
+// MaxRejects is how many records may be rejected: a number, or a share of all records.
 type MaxRejects struct {
 	number uint64
 	// percent is the share; 0 means it is a number.
@@ -93,7 +93,7 @@ func (m *MaxRejects) UnmarshalText(text []byte) (err error) {
 	return nil
 }
 
-// Check returns an error if more rows were rejected than may be, or if none of all was taken.
+// Check returns an error if more records were rejected than may be, or if none of all was taken.
 func (m *MaxRejects) Check(rejected, taken, all uint64) error {
 	switch {
 	case taken == 0:

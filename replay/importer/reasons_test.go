@@ -11,7 +11,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Rows with the same fault have the same reason, whatever stands in them, over all runs of an import.
+// Records with the same fault have the same reason, whatever stands in them, over all runs of an import.
 func TestReasons(t *testing.T) {
 	l := newFakeLog(t)
 	var b strings.Builder
@@ -49,7 +49,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// What is kept of reasons is bounded, and no row is left out.
+// What is kept of reasons is bounded, and no record is left out.
 func TestManyReasons(t *testing.T) {
 	var rs Reasons
 	for i := range 1000 {
@@ -63,7 +63,7 @@ func TestManyReasons(t *testing.T) {
 		}
 	}
 	last := rs[len(rs)-1]
-	if len(rs) != maxReasons || total != 1000 || last.Reason != otherReasons || last.FirstRow != maxReasons {
+	if len(rs) != maxReasons || total != 1000 || last.Reason != otherReasons || last.FirstRecord != maxReasons {
 		t.Errorf("%d reasons of %d rows, the last is %+v", len(rs), total, last)
 	}
 }
@@ -103,7 +103,7 @@ func TestMaxRejects(t *testing.T) {
 }
 
 // What was understood is said before anything is published: which is which, since when, and what may be no time.
-func TestFirstRow(t *testing.T) {
+func TestFirstRecord(t *testing.T) {
 	for _, tt := range []struct {
 		kind       Kind
 		text, want string

@@ -12,13 +12,13 @@ import (
 	"github.com/skein-feed/skein/events/atomicfile"
 )
 
-// Reject is a row that was not taken.
+// Reject is a record that was not taken.
 type Reject struct {
-	// Row is its number, from 1, comments and header not counted.
-	Row uint64
+	// Record is its number, from 1, comments and header not counted.
+	Record uint64
 	// Reason says why, for people.
 	Reason string
-	// Line is the row as it stands, or the beginning of a very long one.
+	// Line is the record as it stands, or the beginning of a very long one.
 	Line string
 }
 
@@ -26,7 +26,7 @@ type Reject struct {
 const rejectsHeader = "row\treason\tline\n"
 
 func (r *Reject) append(dst []byte) []byte {
-	dst = strconv.AppendUint(dst, r.Row, 10)
+	dst = strconv.AppendUint(dst, r.Record, 10)
 	dst = append(append(dst, '\t'), strings.Join(strings.Fields(r.Reason), " ")...)
 	dst = append(append(dst, '\t'), r.Line[:min(len(r.Line), keptLine)]...)
 	return append(dst, '\n')
@@ -38,8 +38,8 @@ type rejects struct {
 	file *os.File
 }
 
-// openRejects continues with the rejects of an import that was interrupted after row done. Rejects of later rows are
-// dropped: these rows are read again. A new import (done 0) drops them all.
+// openRejects continues with the rejects of an import that was interrupted after record done. Rejects of later records are
+// dropped: these records are read again. A new import (done 0) drops them all.
 func openRejects(path string, done uint64) (*rejects, error) {
 	r := &rejects{path: path}
 	data, err := os.ReadFile(path)
@@ -91,7 +91,7 @@ func (r *rejects) write(list []Reject) error {
 	return err
 }
 
-// sync puts the rejects on disk before the state says that their rows are done.
+// sync puts the rejects on disk before the state says that their records are done.
 func (r *rejects) sync() error {
 	if r.file == nil {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Delimiter separates the fields of a row.
+// Delimiter separates the fields of a record.
 type Delimiter byte
 
 // The delimiters that are detected. Any other single character can be named. Space stands for any run of spaces and
@@ -45,7 +45,7 @@ func (d Delimiter) String() string {
 }
 
 // errQuote is a field that begins with a quote and does not end with one. A quoted field may not continue in the next
-// line: then a row could not be told from a line, and one lost quote would swallow the rest of the file.
+// line: then a record could not be told from a line, and one lost quote would swallow the rest of the file.
 var errQuote = errors.New("a quoted field does not end")
 
 // split appends the fields of a line to dst, without the spaces around them. A field may stand in double quotes, a

@@ -20,36 +20,36 @@ type state struct {
 	// File and Digest are the name and the hash of what is imported.
 	File   string `json:"file"`
 	Digest string `json:"digest"`
-	// Shape says which column is taken for what, First whether only first rows of a pair count.
+	// Shape says which column is taken for what, First whether only first records of a pair count.
 	Shape string `json:"shape"`
 	First bool   `json:"first"`
-	// LogID names the log that took the rows.
+	// LogID names the log that took the records.
 	LogID  string `json:"log_id"`
 	Source string `json:"source"`
-	// StartedAt is when the import began: the time of rows without one, also when it is run again.
+	// StartedAt is when the import began: the time of records without one, also when it is run again.
 	StartedAt time.Time `json:"started_at"`
-	// RowsDone is the number of the last row such that the log has acknowledged it and all before it.
-	RowsDone uint64 `json:"rows_done"`
-	// What became of these rows, and why some were rejected.
+	// RecordsDone is the number of the last record such that the log has acknowledged it and all before it.
+	RecordsDone uint64 `json:"rows_done"`
+	// What became of these records, and why some were rejected.
 	Totals
 	Reasons Reasons `json:"reasons,omitempty"`
-	// Complete reports that there are no more rows.
+	// Complete reports that there are no more records.
 	Complete bool `json:"complete"`
 	// Position is that of the last acknowledged call.
 	Position string `json:"position"`
 }
 
-// Totals count what became of rows.
+// Totals count what became of records.
 type Totals struct {
 	// Events is how many events the log acknowledged.
 	Events uint64 `json:"events"`
-	// Rejected rows stand in the rejects file.
+	// Rejected records stand in the rejects file.
 	Rejected uint64 `json:"rejected"`
-	// Skipped rows repeat a pair, where only the first one counts.
+	// Skipped records repeat a pair, where only the first one counts.
 	Skipped uint64 `json:"skipped"`
-	// Clamped rows have a time after the import's start and got that instead.
+	// Clamped records have a time after the import's start and got that instead.
 	Clamped uint64 `json:"clamped"`
-	// Early rows have a number before 1990 as their time, which may be none.
+	// Early records have a number before 1990 as their time, which may be none.
 	Early uint64 `json:"early"`
 }
 
@@ -104,8 +104,8 @@ func (s *state) resume(wanted *state, path string) (notice string, err error) {
 		notice = "the file was imported before, beginning " + began +
 			": all rows are sent again, and the log ignores what it has"
 	default:
-		return fmt.Sprintf("going on after row %d with the import that began %s", s.RowsDone, began), nil
+		return fmt.Sprintf("going on after row %d with the import that began %s", s.RecordsDone, began), nil
 	}
-	s.LogID, s.RowsDone, s.Totals, s.Reasons, s.Complete, s.Position = wanted.LogID, 0, Totals{}, nil, false, ""
+	s.LogID, s.RecordsDone, s.Totals, s.Reasons, s.Complete, s.Position = wanted.LogID, 0, Totals{}, nil, false, ""
 	return notice, nil
 }

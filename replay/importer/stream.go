@@ -11,49 +11,49 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Row is what an import takes whole or rejects whole.
-type Row struct {
-	// Number rises from row to row. It is the offset of the row's events.
+// Record is what an import takes whole or rejects whole.
+type Record struct {
+	// Number rises from record to record. It is the offset of the record's events.
 	Number uint64
-	// Events are what the row says, each of another kind, with source, offset and time. They are good ones.
+	// Events are what the record says, each of another kind, with source, offset and time. They are good ones.
 	Events []*skeinv1.Event
-	// Bad says why the row cannot be taken; nil means it can.
+	// Bad says why the record cannot be taken; nil means it can.
 	Bad error
-	// Repeat reports that the row says what an earlier one said, and does not count.
+	// Repeat reports that the record says what an earlier one said, and does not count.
 	Repeat bool
-	// Clamped reports that the row got another time than it has, since that was in the future.
+	// Clamped reports that the record got another time than it has, since that was in the future.
 	Clamped bool
-	// Early is the time of the row as it has it, where that is a number and long ago, and may be none; empty means it is not.
+	// Early is the time of the record as it has it, where that is a number and long ago, and may be none; empty means it is not.
 	Early string
-	// Line is the row as it stands, for the rejects.
+	// Line is the record as it stands, for the rejects.
 	Line string
 }
 
-// Rows are what an import reads. They are the same, in the same order, whenever the import continues.
-type Rows interface {
-	// Next returns the next row, [io.EOF] after the last. It is called by one goroutine.
-	Next() (Row, error)
+// Records are what an import reads. They are the same, in the same order, whenever the import continues.
+type Records interface {
+	// Next returns the next record, [io.EOF] after the last. It is called by one goroutine.
+	Next() (Record, error)
 	// Extent returns how many of how many bytes were read; by any goroutine.
 	Extent() (read, size int64)
 }
 
 // Origin is what must be the same when an import continues, beside its kind and source.
 type Origin struct {
-	// Digest is a hash of all rows.
+	// Digest is a hash of all records.
 	Digest string
-	// Shape says how rows are read, for people.
+	// Shape says how records are read, for people.
 	Shape string
-	// First is the first row as it is understood, for people; empty means it is not said.
+	// First is the first record as it is understood, for people; empty means it is not said.
 	First string
 	// StartedAt is when the import began; zero: now.
 	StartedAt time.Time
 }
 
-// RunRows imports rows of any origin. Of the options, Path names the origin for people; State, Rejects and Source must be
+// RunRecords imports records of any origin. Of the options, Path names the origin for people; State, Rejects and Source must be
 // given. What open returns gives its events the source and, where they have no time, the start that it is called with: those
 // of the import that is gone on with. The import may be interrupted at any time, and run again.
-func RunRows(
-	ctx context.Context, o Options, of Origin, open func(source string, start time.Time) (Rows, error),
+func RunRecords(
+	ctx context.Context, o Options, of Origin, open func(source string, start time.Time) (Records, error),
 ) (*Report, error) {
 	def(&o.Patience, DefaultPatience)
 	def(&o.CallTimeout, defaultCallTimeout)
@@ -82,10 +82,10 @@ func RunRows(
 		return nil, err
 	}
 	var err error
-	if r.rows, err = open(r.state.Source, r.state.StartedAt); err != nil {
+	if r.records, err = open(r.state.Source, r.state.StartedAt); err != nil {
 		return nil, err
 	}
-	calls, done := make(chan *call, openCalls), r.state.RowsDone
+	calls, done := make(chan *call, openCalls), r.state.RecordsDone
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(calls)

@@ -14,7 +14,7 @@ import (
 )
 
 // Plays and likes are in no list: what the service says of them are counts. A file of plays says how often every item was
-// played and how many plays every user made; each row is one, repeats included. A file of likes says how many users like
+// played and how many plays every user made; each record is one, repeats included. A file of likes says how many users like
 // an item, each once.
 
 // tally is a count of an item, or of a user.
@@ -40,10 +40,10 @@ func (t tally) key() *skeinv1.CounterKey {
 // tallied reports whether what a file says are tallies.
 func (k Kind) tallied() bool { return k == Plays || k == Likes }
 
-// expectTallies counts the rows of a file of plays or likes.
+// expectTallies counts the records of a file of plays or likes.
 func expectTallies(o CompareOptions) (map[tally]int64, error) {
 	want, likes := map[tally]int64{}, map[[2]string]bool{}
-	err := eachRow(o, func(r *row, _ events.Micros) {
+	err := eachRecord(o, func(r *record, _ events.Micros) {
 		u, i := r.fields[user], r.fields[item]
 		if o.Kind == Plays {
 			want[tally{item: i}]++

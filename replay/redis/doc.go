@@ -12,7 +12,7 @@
 //     disk; what is read twice is the same record, and sorted out.
 //   - It selects what is new: facts that no earlier run has published. They get offsets in their order, after those of
 //     earlier runs.
-//   - It publishes them by [importer.RunRows], one call in flight. When the last is acknowledged, they are known.
+//   - It publishes them by [importer.RunRecords], one call in flight. When the last is acknowledged, they are known.
 //
 // What must stay true:
 //
@@ -23,7 +23,7 @@
 //   - A fact without a time has the recorded start of the run that found it. It never stands against the same fact with a
 //     time: published, it would be taken for the later one.
 //   - A time that is far in the future has the wrong unit, and is rejected. A wrong unit is the worst mistake here: it is
-//     in every row, and history cannot be taken back.
+//     in every record, and history cannot be taken back.
 //   - Memory is bounded, whatever the size of a key, of the database and of the import.
 //
 // A comparison reads Redis anew and asks the service for every list that it makes; both are sorted by list and entry, and

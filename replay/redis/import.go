@@ -328,33 +328,33 @@ func (r *run) read(ctx context.Context) error {
 // publish publishes the new facts, from where it was interrupted.
 func (r *run) publish(ctx context.Context) error {
 	s := r.state
-	rows, err := r.openNew()
+	records, err := r.openNew()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rows.from.Close() }() // it was only read
-	report, err := importer.RunRows(ctx, importer.Options{
+	defer func() { _ = records.from.Close() }() // it was only read
+	report, err := importer.RunRecords(ctx, importer.Options{
 		Kind: "redis", Path: r.Name, Source: s.Source, State: filepath.Join(r.State, s.publishState()),
 		Rejects: filepath.Join(r.State, refusedName), LogID: r.LogID, Publish: r.Publish, Patience: r.Patience,
 		CallTimeout: r.CallTimeout, Lag: r.Lag, MaxLag: r.MaxLag,
 		Observe: func(p importer.Progress) {
 			done := uint64(0)
-			if p.Row > s.Offset {
-				done = p.Row - s.Offset
+			if p.Record > s.Offset {
+				done = p.Record - s.Offset
 			}
 			r.Observe(Progress{
 				Keys: s.Keys.Scanned, Total: s.Keys.Scanned, Elements: s.Keys.elements(), Published: done, New: s.NewSize,
 				Retrying: p.Retrying, Slowed: p.Slowed,
 			})
 		},
-	}, importer.Origin{Digest: s.Digest, Shape: s.New, StartedAt: s.StartedAt}, func(string, time.Time) (importer.Rows, error) {
-		return rows, nil
+	}, importer.Origin{Digest: s.Digest, Shape: s.New, StartedAt: s.StartedAt}, func(string, time.Time) (importer.Records, error) {
+		return records, nil
 	})
 	if report != nil {
 		r.report.Published, r.report.Refused, r.report.Clamped = report.Events, report.Rejected, report.Clamped
 		r.report.RefusedFile, r.report.Waited = report.Rejects, report.Waited
 		for _, why := range report.Reasons {
-			why.Reason, why.FirstRow = "refused by the service: "+why.Reason, 0
+			why.Reason, why.FirstRecord = "refused by the service: "+why.Reason, 0
 			r.report.Reasons = append(r.report.Reasons, why)
 		}
 		if report.Position != "" {

@@ -213,8 +213,8 @@ func (f *rejectsFile) drop() {
 	}
 }
 
-// newRows are the new facts of a run, as rows of an import. The number of a row follows those of earlier runs.
-type newRows struct {
+// newRecords are the new facts of a run, as records of an import. The number of a record follows those of earlier runs.
+type newRecords struct {
 	from   *recordReader
 	source string
 	start  events.Micros
@@ -222,32 +222,32 @@ type newRows struct {
 	read   atomic.Int64
 }
 
-func (r *run) openNew() (*newRows, error) {
+func (r *run) openNew() (*newRecords, error) {
 	s := r.state
 	from, err := openRecords(filepath.Join(r.State, s.New))
 	if err != nil {
 		return nil, err
 	}
-	return &newRows{from: from, source: s.Source, start: r.start(), number: s.Offset}, nil
+	return &newRecords{from: from, source: s.Source, start: r.start(), number: s.Offset}, nil
 }
 
-// Next implements [importer.Rows].
-func (n *newRows) Next() (importer.Row, error) {
+// Next implements [importer.Records].
+func (n *newRecords) Next() (importer.Record, error) {
 	record, err := n.from.next()
 	if err != nil {
-		return importer.Row{}, err
+		return importer.Record{}, err
 	}
 	f, err := decodeFact(record)
 	if err != nil {
-		return importer.Row{}, err
+		return importer.Record{}, err
 	}
 	n.number++
 	n.read.Store(n.from.read)
-	return importer.Row{
+	return importer.Record{
 		Number: n.number, Line: f.String(), Clamped: f.at != timeless && f.at > n.start,
 		Events: []*skeinv1.Event{f.event(n.source, n.number, n.start)},
 	}, nil
 }
 
-// Extent implements [importer.Rows].
-func (n *newRows) Extent() (read, size int64) { return n.read.Load(), n.from.size }
+// Extent implements [importer.Records].
+func (n *newRecords) Extent() (read, size int64) { return n.read.Load(), n.from.size }

@@ -19,7 +19,7 @@ import (
 //	state.json       what follows, replaced atomically
 //	sorted-NNNNNN    what was read, while the import reads
 //	new-NNNN         the facts of run NNNN that no earlier run had, in the order of their offsets
-//	publish-NNNN     how far run NNNN has published them: the state of [importer.RunRows]
+//	publish-NNNN     how far run NNNN has published them: the state of [importer.RunRecords]
 //	known-NNNN       all facts that were published, up to run NNNN
 //	rejects.tsv      what the last run could not take · refused.tsv: what the service refused
 const (

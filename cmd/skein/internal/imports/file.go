@@ -224,14 +224,14 @@ func (c *importFlags) run(ctx context.Context, std *command.Streams, kind import
 	bar.End()
 	if err != nil {
 		if (ctx.Err() != nil || errors.Is(err, errCancelled)) && report != nil {
-			std.Sayf("the same command goes on from row %d", report.Row)
+			std.Sayf("the same command goes on from row %d", report.Record)
 		}
 		return err
 	}
 	if err := c.report(std, report, time.Since(began)); err != nil {
 		return err
 	}
-	rejects := c.MaxRejects.Check(report.Rejected, report.Events, report.Rows)
+	rejects := c.MaxRejects.Check(report.Rejected, report.Events, report.Records)
 	if !c.Compare || c.DryRun {
 		return rejects
 	}
@@ -255,7 +255,7 @@ func (c *importFlags) importFile(ctx context.Context, api *command.Client, o imp
 			r.progress(ctx, at.Source, "bytes", uint64(at.Read), uint64(at.Size))
 		}
 		if report, err = importer.Run(ctx, o); report != nil {
-			said = fmt.Sprintf("%d rows, %d events, %d rejected", report.Rows, report.Events, report.Rejected)
+			said = fmt.Sprintf("%d rows, %d events, %d rejected", report.Records, report.Events, report.Rejected)
 		}
 		return said, err
 	})
@@ -284,7 +284,7 @@ func (c *importFlags) report(std *command.Streams, r *importer.Report, took time
 	}
 	if c.JSON {
 		return json.NewEncoder(std.Out).Encode(Report{
-			Rows: r.Rows, Totals: r.Totals, Reasons: r.Reasons, Sent: r.Sent, Seconds: took.Seconds(), Waited: r.Waited.Seconds(),
+			Rows: r.Records, Totals: r.Totals, Reasons: r.Reasons, Sent: r.Sent, Seconds: took.Seconds(), Waited: r.Waited.Seconds(),
 			Source: r.Source, StartedAt: r.StartedAt, Rejects: r.Rejects, Position: r.Position,
 		})
 	}
@@ -293,13 +293,13 @@ func (c *importFlags) report(std *command.Streams, r *importer.Report, took time
 		verb = "would be imported"
 	}
 	std.Sayf("%d rows: %d events %s as %s, %d rows rejected (%s), %d skipped as repeats, %d with a time in the future",
-		r.Rows, r.Events, verb, r.Source, r.Rejected, importer.Percent(r.Rejected, r.Rows), r.Skipped, r.Clamped)
+		r.Records, r.Events, verb, r.Source, r.Rejected, importer.Percent(r.Rejected, r.Records), r.Skipped, r.Clamped)
 	if r.Early > 0 {
 		std.Sayf("%d rows have a small number as their time, which became a time before 1990", r.Early)
 	}
 	sayReasons(std, r.Reasons)
 	for _, rej := range r.SampleRejects {
-		std.Sayf("row %d: %s: %s", rej.Row, rej.Reason, rej.Line)
+		std.Sayf("row %d: %s: %s", rej.Record, rej.Reason, rej.Line)
 	}
 	if r.Rejects != "" {
 		std.Sayf("rejected rows: %s", r.Rejects)
@@ -367,7 +367,7 @@ func importedOn(bar *command.Progress) func(importer.Progress) {
 		if at.Rejected > 0 {
 			rejected = fmt.Sprintf(", %d rejected", at.Rejected)
 		}
-		bar.Show(at.Read, at.Size, fmt.Sprintf("row %d, %.0f events/s%s%s", at.Row, rate, rejected, slowedText(at.Slowed)))
+		bar.Show(at.Read, at.Size, fmt.Sprintf("row %d, %.0f events/s%s%s", at.Record, rate, rejected, slowedText(at.Slowed)))
 	}
 }
 

@@ -27,13 +27,13 @@ const shapeLines = 100
 type shape struct {
 	delimiter Delimiter
 	columns   columns
-	// fields is how many fields every row has.
+	// fields is how many fields every record has.
 	fields int
-	// skip is how many lines stand before the first row: comments, blank lines, the header.
+	// skip is how many lines stand before the first record: comments, blank lines, the header.
 	skip int
 	// header are the names of the columns; nil means the file has none.
 	header []string
-	// first is the line of the first row; empty means there is none near the beginning.
+	// first is the line of the first record; empty means there is none near the beginning.
 	first string
 }
 
@@ -60,9 +60,9 @@ func (s *shape) String() string {
 	return b.String() + ", delimiter " + s.delimiter.String()
 }
 
-var errNoRows = errors.New("the file has no rows")
+var errNoRecords = errors.New("the file has no rows")
 
-// learn finds out the shape of a file from its first lines. Lines that begin with # before the first row are
+// learn finds out the shape of a file from its first lines. Lines that begin with # before the first record are
 // comments; the last of them may name the columns.
 func learn(kind Kind, f Format, lines []string) (*shape, error) {
 	k, ok := kinds[kind]
@@ -83,7 +83,7 @@ func learn(kind Kind, f Format, lines []string) (*shape, error) {
 	}
 	data := withoutBlank(lines[s.skip:])
 	if len(data) == 0 {
-		return nil, errNoRows
+		return nil, errNoRecords
 	}
 	if err := jsonShape(data[0]); err != nil {
 		return nil, err
@@ -184,34 +184,34 @@ func (s *shape) byPosition(positions []role, data []string) bool {
 	return true
 }
 
-// row is one data row.
-type row struct {
-	// number counts data rows from 1; blank lines, comments and the header do not count. It is the row's offset.
+// record is one data record.
+type record struct {
+	// number counts data records from 1; blank lines, comments and the header do not count. It is the record's offset.
 	number uint64
-	// line is the row as it stands, or the beginning of a very long one.
+	// line is the record as it stands, or the beginning of a very long one.
 	line string
 	// fields are the fields by role; of a role without a column, empty.
 	fields [numRoles]string
-	// err says why the row cannot be read.
+	// err says why the record cannot be read.
 	err error
 }
 
-// rowReader reads the rows of a file.
-type rowReader struct {
+// recordReader reads the records of a file.
+type recordReader struct {
 	shape *shape
 	lines *lineReader
 	n     uint64
 	split []string
 }
 
-func newRowReader(r io.Reader, kind Kind, f Format) (*rowReader, error) {
-	rr := &rowReader{lines: newLineReader(r)}
+func newRecordReader(r io.Reader, kind Kind, f Format) (*recordReader, error) {
+	rr := &recordReader{lines: newLineReader(r)}
 	head, err := rr.lines.peek()
 	if err != nil {
 		return nil, err
 	}
 	if len(head) == 0 {
-		return nil, errNoRows
+		return nil, errNoRecords
 	}
 	lines := make([]string, len(head))
 	for i, line := range head {
@@ -228,14 +228,14 @@ func newRowReader(r io.Reader, kind Kind, f Format) (*rowReader, error) {
 	return rr, nil
 }
 
-// next returns the next row, or io.EOF. A row that cannot be read has an err; an error returned is the file's.
-func (rr *rowReader) next() (row, error) {
+// next returns the next record, or io.EOF. A record that cannot be read has an err; an error returned is the file's.
+func (rr *recordReader) next() (record, error) {
 	for {
 		line, tooLong, err := rr.lines.next()
 		if err != nil {
-			return row{}, err
+			return record{}, err
 		}
-		r := row{line: string(line)}
+		r := record{line: string(line)}
 		if !tooLong && isBlank(r.line) {
 			continue
 		}
@@ -250,8 +250,8 @@ func (rr *rowReader) next() (row, error) {
 	}
 }
 
-// fill splits the line of a row into its fields.
-func (rr *rowReader) fill(r *row) {
+// fill splits the line of a record into its fields.
+func (rr *recordReader) fill(r *record) {
 	rr.split, r.err = rr.shape.delimiter.split(rr.split[:0], r.line)
 	switch {
 	case r.err != nil:

@@ -11,29 +11,29 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// readAll reads a file as far as the fields of its rows.
-func readAll(kind Kind, f Format, text string) (*shape, []row, error) {
-	rr, err := newRowReader(strings.NewReader(text), kind, f)
+// readAll reads a file as far as the fields of its records.
+func readAll(kind Kind, f Format, text string) (*shape, []record, error) {
+	rr, err := newRecordReader(strings.NewReader(text), kind, f)
 	if err != nil {
 		return nil, nil, err
 	}
-	var rows []row
+	var records []record
 	for {
 		r, err := rr.next()
 		if errors.Is(err, io.EOF) {
-			return rr.shape, rows, nil
+			return rr.shape, records, nil
 		}
 		if err != nil {
 			return nil, nil, err
 		}
-		rows = append(rows, r)
+		records = append(records, r)
 	}
 }
 
-// brief is a row in short: the fields that are set, in the order of roles, or the error.
-func brief(rows []row) []string {
+// brief is a record in short: the fields that are set, in the order of roles, or the error.
+func brief(records []record) []string {
 	var out []string
-	for _, r := range rows {
+	for _, r := range records {
 		if r.err != nil {
 			out = append(out, "error: "+r.err.Error())
 			continue
@@ -49,7 +49,7 @@ func brief(rows []row) []string {
 	return out
 }
 
-func TestRows(t *testing.T) {
+func TestRecords(t *testing.T) {
 	tests := []struct {
 		name  string
 		kind  Kind
@@ -222,17 +222,17 @@ func TestRows(t *testing.T) {
 			if tt.kind == "" {
 				tt.kind = Follows
 			}
-			shape, rows, err := readAll(tt.kind, tt.f, tt.text)
+			shape, records, err := readAll(tt.kind, tt.f, tt.text)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if shape.String() != tt.shape {
 				t.Errorf("shape:\n got %s\nwant %s", shape, tt.shape)
 			}
-			if diff := cmp.Diff(tt.want, brief(rows)); diff != "" {
+			if diff := cmp.Diff(tt.want, brief(records)); diff != "" {
 				t.Errorf("rows (-want +got):\n%s", diff)
 			}
-			for i, r := range rows {
+			for i, r := range records {
 				if r.number != uint64(i+1) {
 					t.Errorf("row %d has number %d", i+1, r.number)
 				}
@@ -293,22 +293,22 @@ func TestShapeRefused(t *testing.T) {
 	}
 }
 
-// A line beyond the limit is one bad row; the next line is a row again.
+// A line beyond the limit is one bad record; the next line is a record again.
 func TestLongLine(t *testing.T) {
-	_, rows, err := readAll(Follows, Format{Header: HeaderNo}, "ann,bob\n"+strings.Repeat("x", maxLine+1)+"\nann,cid\n")
+	_, records, err := readAll(Follows, Format{Header: HeaderNo}, "ann,bob\n"+strings.Repeat("x", maxLine+1)+"\nann,cid\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(rows) != 3 || rows[1].err == nil || len(rows[1].line) != keptLine || rows[2].fields[user] != "cid" {
-		t.Errorf("got %v", brief(rows))
+	if len(records) != 3 || records[1].err == nil || len(records[1].line) != keptLine || records[2].fields[user] != "cid" {
+		t.Errorf("got %v", brief(records))
 	}
 	longest := strings.Repeat("x", maxLine-8)
-	if _, rows, err = readAll(Follows, Format{Header: HeaderNo}, "ann,bob\nann,"+longest+"\n"); err != nil || rows[1].fields[user] != longest {
+	if _, records, err = readAll(Follows, Format{Header: HeaderNo}, "ann,bob\nann,"+longest+"\n"); err != nil || records[1].fields[user] != longest {
 		t.Errorf("a line of %d bytes was not read whole: %v", maxLine-4, err)
 	}
 }
 
-func FuzzRows(f *testing.F) {
+func FuzzRecords(f *testing.F) {
 	all := []Kind{Boards, Follows, Pins, Plays, Likes}
 	for _, seed := range []string{
 		"follower,user,time\nann,bob,2009-09-29\n", "# FromNodeId\tToNodeId\n1\t2\n", "1 4 1254192988\n",
@@ -322,22 +322,22 @@ func FuzzRows(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string, of uint8) {
 		kind := all[int(of)%len(all)]
-		shape, rows, err := readAll(kind, Format{}, text)
+		shape, records, err := readAll(kind, Format{}, text)
 		if err != nil {
 			return
 		}
-		// No row is lost: each line that is not blank is a row, a comment, or the header.
+		// No record is lost: each line that is not blank is a record, a comment, or the header.
 		lines := 0
 		for line := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) {
 			if !isBlank(line) {
 				lines++
 			}
 		}
-		if len(rows) > lines || (shape.skip == 0 && len(rows) != lines) {
-			t.Errorf("%d rows of %d lines", len(rows), lines)
+		if len(records) > lines || (shape.skip == 0 && len(records) != lines) {
+			t.Errorf("%d rows of %d lines", len(records), lines)
 		}
 		tr := &translator{kind: kind, source: "fuzz", start: 1, columns: shape.columns}
-		for i, r := range rows {
+		for i, r := range records {
 			if r.number != uint64(i+1) {
 				t.Errorf("row %d has number %d", i+1, r.number)
 			}
@@ -345,7 +345,7 @@ func FuzzRows(f *testing.F) {
 			if (len(evs.events) == 0) == (err == nil) {
 				t.Errorf("row %q: %v, %v", r.line, evs.events, err)
 			}
-			// The independent reading of the comparison calls the same rows good.
+			// The independent reading of the comparison calls the same records good.
 			_, timeErr := ParseTime(r.fields[when])
 			good := r.err == nil && kind.good(&r) && (timeErr == nil || shape.columns[when] < 0)
 			if good != (err == nil) {
