@@ -20,8 +20,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// identity is who makes a call, or why that is not known. The zero one is of nobody, who has no role: a way into the server that
-// forgets to ask lets nobody in.
+// identity is the caller of a call, or the reason why authentication failed. The zero identity has no role, so that a way into the
+// server that forgets to authenticate refuses every call.
 type identity struct {
 	caller access.Caller
 	denied error

@@ -19,7 +19,7 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// accessCase is who makes the calls of a benchmark.
+// accessCase is the caller of a benchmark.
 type accessCase struct {
 	name, token string
 	gate        *access.Gate

@@ -53,7 +53,7 @@ type frontConn struct {
 	// answerHead is where heads of answers are made.
 	answerHead []byte
 	// authorization is that of the last call, which is nearly always that of the next, and certificate the client's; nil means
-	// there is none. caller is who makes the call that was read.
+	// there is none. caller makes the call that was read.
 	authorization string
 	certificate   *x509.Certificate
 	caller        identity

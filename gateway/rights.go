@@ -13,17 +13,17 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// right is who may call a method. The zero one is nobody's.
+// right says which callers may call a method. The zero right admits no caller.
 type right struct {
-	// open: whoever reaches the port.
+	// open admits every caller, also an unauthenticated one.
 	open bool
-	// roles: whoever has one of them.
+	// roles admits callers that have at least one of them.
 	roles access.Roles
 	// bound is what is left for a caller who is bound to a user.
 	bound binding
 }
 
-// binding is what a caller who is bound to a user may ask of a method. The zero one is nothing.
+// binding says which requests a caller that is bound to a user may send. The zero binding admits none.
 type binding struct {
 	// text is for docs/access.md, where U is the user.
 	text string

@@ -184,5 +184,5 @@ func (b *Batch) KeyedHash(id string) [16]byte {
 func (b *Batch) QueryCache() QueryCache { return b.store.queryCache }
 
 // Version is that of the first view that will show what is written now: everything that was written before has been shown, or
-// will be by the same view. A fold that goes on while an earlier commit is still to be shown must not say this.
+// will be by the same view. A fold that continues while an earlier commit is still to be shown must not say this.
 func (b *Batch) Version() uint64 { return b.store.version + 1 }

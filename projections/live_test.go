@@ -469,7 +469,7 @@ func rowsOfView(v *projections.View) string {
 	return rows.String()
 }
 
-// TestWaitersOutliveTheCutOver: who waits for a position gets it from the generation that comes to show it.
+// TestWaitersOutliveTheCutOver: a caller that waits for a position gets it from the generation that reaches it.
 func TestWaitersOutliveTheCutOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		envs := follows(60)

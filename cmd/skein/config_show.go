@@ -98,7 +98,7 @@ func shownValue(v reflect.Value) any {
 }
 
 var (
-	// userInfo is who calls, in a URL: a password after a name, or a token instead of both.
+	// userInfo has the credentials in a URL: a name and a password, or a token.
 	userInfo = regexp.MustCompile(`://([^/@,:]*:)?[^/@,]*@`)
 	// secretParameter is a parameter of a URL that is named like a secret.
 	secretParameter = regexp.MustCompile(`(?i)([?&][^=&]*(?:secret|password|token|key)[^=&]*=)[^&,]*`)

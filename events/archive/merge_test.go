@@ -355,7 +355,7 @@ func TestMergeAlone(t *testing.T) {
 	}
 }
 
-// A check that comes to a file which was merged meanwhile checks what took its place.
+// A check that reaches a file which was merged meanwhile checks the file that replaced it.
 func TestCheckWhileMerging(t *testing.T) {
 	ctx := t.Context()
 	for at := range 20 {

@@ -34,8 +34,8 @@
 // missing in the archive: a cursor taken there has no checksum and no warm-up start, and is compared by its last time given. A
 // cursor that the stream can serve never touches the archive; one that trimming overtakes goes back to it. A gap in the
 // sequences is looked into before anything after it is given: what the archive has of it is read there, as if the stream had been
-// trimmed beyond the gap, and who comes to the end of the archive learns there what the stream no longer tells.
-// Nothing above [events.Cursor].WarmSeq of the end of the archive is ever trimmed ([Log.Trim]), so who comes to that end can warm up.
+// trimmed beyond the gap, and a reader that reaches the end of the archive learns there what the stream no longer has.
+// Nothing above [events.Cursor].WarmSeq of the end of the archive is ever trimmed ([Log.Trim]), so a reader at that end can warm up.
 // Held by reader and [Log.CheckCursor].
 //
 // # The boundary between archive and stream

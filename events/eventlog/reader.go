@@ -122,7 +122,7 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 			return envs, nil
 		}
 		if ctx.Err() != nil {
-			return nil, ctx.Err() // reading goes on with the next call
+			return nil, ctx.Err() // reading continues with the next call
 		}
 		if r.failed != nil {
 			return nil, err

@@ -9,7 +9,7 @@ import (
 
 // ring holds decoded envelopes in log order.
 type ring struct {
-	base events.Cursor // where the oldest envelope goes on
+	base events.Cursor // where the oldest envelope continues
 	envs []*events.Envelope
 	sums []int // sums[i]: the cost of all envelopes ever pushed, up to and with envs[i]
 	from int   // the cost of all that were pushed and dropped

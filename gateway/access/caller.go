@@ -63,7 +63,7 @@ func roleOf(name string) Roles {
 	return 0
 }
 
-// Caller is who makes a call. The zero one is nobody, and may do nothing.
+// Caller makes a call. The zero Caller has no role, so it may do nothing.
 type Caller struct {
 	// Name is for people: that of the token file, or the subject of a JWT.
 	Name string
@@ -73,5 +73,5 @@ type Caller struct {
 	User string
 }
 
-// Anyone is who calls where nobody is asked who calls.
+// Anyone returns the caller of every call where authentication is off. It has all roles.
 func Anyone() Caller { return Caller{Name: "anyone", Roles: AllRoles} }

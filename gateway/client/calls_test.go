@@ -169,7 +169,7 @@ func TestPublishOnce(t *testing.T) {
 	}
 }
 
-// TestWatchContinues: a stream that breaks in the middle goes on after its last message: nothing is left out, nothing comes twice.
+// TestWatchContinues: a stream that breaks in the middle continues after its last message: nothing is left out, nothing comes twice.
 func TestWatchContinues(t *testing.T) {
 	url, stop := service()
 	defer stop()

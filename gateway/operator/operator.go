@@ -38,7 +38,7 @@ type Order struct {
 	Share float64
 	// Name is that of a snapshot; empty means the service chooses one.
 	Name string
-	// User is who is erased.
+	// User is the id of the user to erase.
 	User string
 }
 

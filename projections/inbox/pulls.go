@@ -175,7 +175,7 @@ func (f *Inbox) dropPullsIf(prefix []byte, drop func(until []byte) bool) error {
 	return nil
 }
 
-// pending is an outbox that is opened when a walk gets to a sort key: what its pull row holds, and the row's key behind the reader.
+// pending is an outbox that is opened when a walk reaches a sort key: what its pull row holds, and the row's key behind the reader.
 type pending struct{ until, row []byte }
 
 // pendings is a heap, the next one to open first. There may be as many as the reader has followed lately, of which a page opens few.

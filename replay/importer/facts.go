@@ -183,7 +183,7 @@ func attachedTo(r *record) ([]byte, error) {
 	return data, nil
 }
 
-// pair is who follows what.
+// pair is a follower and the user or board that is followed.
 type pair struct{ follower, user, owner, board string }
 
 // String is the pair for people.

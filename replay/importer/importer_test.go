@@ -321,7 +321,7 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// What belongs to another import is never gone on with.
+// The state of another import is never continued.
 func TestStateOfAnotherImport(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "1 2 1254192988\n")

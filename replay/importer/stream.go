@@ -51,7 +51,7 @@ type Origin struct {
 
 // RunRecords imports records of any origin. Of the options, Path names the origin for people; State, Rejects and Source must be
 // given. What open returns gives its events the source and, where they have no time, the start that it is called with: those
-// of the import that is gone on with. The import may be interrupted at any time, and run again.
+// of the import that continues. The import may be interrupted at any time, and run again.
 func RunRecords(
 	ctx context.Context, o Options, of Origin, open func(source string, start time.Time) (Records, error),
 ) (*Report, error) {

@@ -32,7 +32,7 @@ type Connections struct {
 type Conn struct {
 	conn    net.Conn
 	address netip.Prefix
-	// Party is who is at the other end, for lack of a name.
+	// Party identifies the other end where the caller has no name.
 	Party string
 	// working counts the calls that are worked on, from when their request is whole until their answer is made.
 	working atomic.Int32

@@ -10,7 +10,7 @@ import (
 )
 
 // The rows, in physical order, in the range of tags that is free for tests. Every key begins with the shard of its first id and the
-// tag. A is who follows, B who is followed, b a board of B; rank is that of a fact in 8 bytes (see [rank]).
+// tag. A is the follower, B the followed user, b a board of B; rank is that of a fact in 8 bytes (see [rank]).
 //
 //	tag   key         value       holds
 //	0xe0  A           counts      the lengths of A's lists

@@ -46,7 +46,7 @@ type feedPost struct {
 	board uint32
 }
 
-// feedWorld is who posts, and who follows whom. Boards are users in skein's words: what they post are their pins, and to
+// feedWorld has the authors and the follows. Boards are users in skein's words: what they post are their pins, and to
 // follow one is to follow that user. They are numbered by their popularity, the most popular first, so that the
 // celebrities are the first ones.
 type feedWorld struct {

@@ -23,9 +23,9 @@ func archived(ctx context.Context, b bucket.Bucket) (bool, error) {
 	return ok, err
 }
 
-// CheckArchiveEnd checks that the log goes on where its archive ends. What is published into one that does not, as a copy of earlier, would
-// stand at sequences that the archive has already. It waits while the log does not answer, since a service that starts without
-// having checked would take such events.
+// CheckArchiveEnd checks that the log continues where its archive ends. A log that does not, such as a restored old copy, would give new
+// events sequences that the archive has already. It waits while the log does not answer, since a service that starts without having
+// checked would take such events.
 func CheckArchiveEnd(ctx context.Context, log *eventlog.Log, a *archive.Archive, logger *slog.Logger) error {
 	end := a.End()
 	if end.Seq == 0 {
