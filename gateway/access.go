@@ -108,7 +108,7 @@ func (m *method) whileServed(ctx context.Context, a identity) (context.Context, 
 // never is longer than any process runs.
 const never = time.Duration(math.MaxInt64)
 
-// permitAgain refuses who would not be let in now, and who would be as somebody else.
+// permitAgain returns an error if the caller of a stream would be refused now, or would be bound to another user.
 func (m *method) permitAgain(a identity) error {
 	now := a.again()
 	if err := m.permit(now); err != nil {

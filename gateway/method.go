@@ -57,7 +57,7 @@ func unary[Req, Res any, P request.Message[Req]](
 	})
 }
 
-// unaryByHand mounts a request-response method whose requests are checked by check alone, for calls that are too hot
+// unaryByHand mounts a request-response method whose requests are checked by check alone, for calls that are too frequent
 // for the rules in their proto (docs/decisions/0005) and end by themselves; nil means nothing can be wrong with a request.
 func unaryByHand[Req, Res any, P request.Message[Req]](
 	s *Server, procedure string,

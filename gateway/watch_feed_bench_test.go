@@ -126,8 +126,8 @@ func openWatchers(b *testing.B, w *world, first, n int, header []string) {
 	}
 }
 
-// memory returns the bytes that are held: objects and stacks. The room between objects is not in it, which varies by more than what is
-// measured with the garbage of what was done before.
+// memory returns the bytes of live objects and of stacks. Free room in the spans of the heap is left out: it depends on earlier garbage,
+// and varied by 10 MB and more.
 func memory() uint64 {
 	runtime.GC()
 	runtime.GC()
