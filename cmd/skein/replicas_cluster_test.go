@@ -102,6 +102,8 @@ func (c *natsCluster) url() string {
 // awaitWhole waits until every replica of the log is up and has all of it.
 func (c *natsCluster) awaitWhole(ctx context.Context) (info *jetstream.StreamInfo, err error) {
 	err = eventually(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
 		stream, err := c.js.Stream(ctx, eventlog.StreamName)
 		if err != nil {
 			return err
@@ -140,8 +142,14 @@ func (c *natsCluster) envelopes(ctx context.Context) (all []*skeinv1.EventBatch,
 	if err != nil {
 		return nil, err
 	}
-	consumer, err := c.js.OrderedConsumer(ctx, eventlog.StreamName, jetstream.OrderedConsumerConfig{})
-	if err != nil {
+	// A server that was started again just now may leave a request without an answer.
+	var consumer jetstream.Consumer
+	if err := eventually(ctx, func(ctx context.Context) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		consumer, err = c.js.OrderedConsumer(ctx, eventlog.StreamName, jetstream.OrderedConsumerConfig{})
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	// A consumer that was made just now may not answer yet. After an error it continues behind what it has brought.
