@@ -17,14 +17,14 @@ import (
 
 const (
 	envelopeEventsField = 3
-	// envelopeHeadBytes is the size of version and kinds.
+	// envelopeHeadBytes is the encoded size of version and kinds: a tag and a varint of one byte each, a tag, and a fixed64.
 	envelopeHeadBytes = 1 + 1 + 1 + 8
 
 	// attemptTimeout bounds the wait for one acknowledgement. An fsync takes milliseconds; a server whose disk failed
 	// never answers.
 	attemptTimeout = 5 * time.Second
-	// firstAttempt bounds the first wait, the next ones twice as long each: a leader that stops at the wrong moment
-	// never answers either, and the next one is there in a second.
+	// firstAttempt bounds the first wait; each later one is twice as long, up to attemptTimeout. It is short because a leader that
+	// stops at the wrong moment never answers either, and its successor is elected within a second.
 	firstAttempt = time.Second
 	// firstPause and lastPause between attempts while the connection is up.
 	firstPause = 10 * time.Millisecond
@@ -59,7 +59,8 @@ func (p *Publisher) run(ctx context.Context) {
 	}
 }
 
-// take waits for calls and takes as many as go into one envelope. It returns nil at the end.
+// take waits for calls and removes as many from the queue as fit into one envelope. It returns nil when the publisher is closed and
+// the queue is empty.
 func (p *Publisher) take(ctx context.Context) []*call {
 	for {
 		p.mu.Lock()
@@ -106,8 +107,8 @@ func (p *Publisher) drop(n int) {
 	p.queue = p.queue[:rest]
 }
 
-// expire fails the calls that waited while an envelope was retried in vain for at least one attempt, instead of
-// trying them one envelope after the other.
+// expire fails the calls that have waited for at least one attempt's timeout while an envelope failed. Retrying them envelope by
+// envelope would let a long queue wait for a multiple of retryFor.
 func (p *Publisher) expire() {
 	p.mu.Lock()
 	n := 0
@@ -124,7 +125,7 @@ func (p *Publisher) expire() {
 	}
 }
 
-// publish makes one envelope of the calls, appends it and tells each call its fate.
+// publish makes one envelope of the calls, appends it and reports the outcome to each call.
 func (p *Publisher) publish(ctx context.Context, calls []*call) error {
 	info := AppendInfo{Calls: len(calls), Bytes: envelopeHeadBytes}
 	var kinds events.KindSet
@@ -153,8 +154,8 @@ func (p *Publisher) publish(ctx context.Context, calls []*call) error {
 	return info.Err
 }
 
-// append sends one envelope until its fate is known, for less than half the dedupe window of the stream, always
-// with the same message id: the log takes it once.
+// append sends one envelope until its outcome is known, always with the same message id, so that the log stores it once. It gives
+// up after less than half the stream's dedupe window: a message id that the stream has forgotten would be stored twice.
 func (p *Publisher) append(ctx context.Context, data []byte, calls []*call, info *AppendInfo) {
 	ctx, cancel := context.WithTimeout(ctx, p.retryFor)
 	defer cancel()
@@ -253,8 +254,8 @@ func passing(err error) bool {
 	}
 }
 
-// fate words the end of an envelope for its callers. Once an attempt may have been taken, a later refusal
-// proves nothing: the attempt may still be on its way.
+// fate words the end of an envelope for its callers. Once an attempt may have been stored although its answer was lost, a later
+// refusal proves nothing: the attempt may still be on its way.
 func fate(err error, perhaps bool) error {
 	api := apiError(err)
 	switch {

@@ -11,14 +11,16 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// boundary is where the archive ends and the stream begins, as one look at both has found them. The table of states stands in the
-// documentation of the package.
+// boundary is a snapshot of where the archive ends and the stream begins. The package documentation has the table of states that
+// locate implements.
 type boundary struct {
 	meta *logMeta
-	// archived: there is an archive. It ends at end, as the present epoch writes it: the start of the log when it is empty.
+	// archived is set if the log has an archive. end is its last cursor, written as one of the present epoch, so that it compares
+	// with cursors of the stream; for an empty archive it is the start of the log.
 	archived bool
 	end      events.Cursor
-	// begins is the lowest sequence of the present epoch from which the stream has no gaps; trimmed to first, it ends at last.
+	// begins is the lowest sequence of the present epoch from which the stream has no gaps. It may be above first, the stream's
+	// first message: what is before a gap is read from the archive. last is the stream's last message.
 	begins, first, last uint64
 }
 
@@ -26,13 +28,14 @@ type boundary struct {
 type part uint8
 
 const (
-	// inStream: the stream has the cursor, and all that its decoder warms up from.
+	// inStream: the stream holds the cursor and everything that the decoder needs for its warm-up.
 	inStream part = iota
-	// inArchive: after the cursor there is more in the archive.
+	// inArchive: the archive has envelopes after the cursor.
 	inArchive
-	// atBoundary: the stream is read after the end of the archive, and what is up to the cursor is passed over.
+	// atBoundary: the stream is read from the end of the archive on. Envelopes up to the cursor are read but not returned.
 	atBoundary
-	// atGap is atBoundary where the stream lacks some of what the decoder warms up from: the decoder learns it from the archive.
+	// atGap is atBoundary with a gap in the part of the stream that the warm-up needs. The decoder learns that part from the
+	// archive.
 	atGap
 )
 
@@ -41,9 +44,10 @@ type origin struct {
 	part part
 	// cur is the cursor as the log has it now.
 	cur events.Cursor
-	// The stream is read by a decoder made of this cursor.
+	// from is the cursor that the stream's decoder starts at. It differs from cur if the reader must pass over envelopes.
 	from events.Cursor
-	// seed: the decoder must be told the event ids of before the epoch.
+	// seed is set if the warm-up reaches back to the start of the epoch. The event ids seen before that are in the archive, and the
+	// decoder must be given them (I6).
 	seed bool
 }
 
@@ -102,7 +106,8 @@ func (b *boundary) stream(c events.Cursor) (o origin, ok bool) {
 	return o, ok
 }
 
-// locate finds out where a reader continues after a cursor, and that the log holds what the cursor was taken from.
+// locate finds where a reader continues after a cursor, and checks that the log still holds the envelope that the cursor was taken
+// from.
 func (l *Log) locate(ctx context.Context, c events.Cursor) (origin, error) {
 	for confirmed := false; ; {
 		meta := l.meta()
@@ -123,20 +128,23 @@ func (l *Log) locate(ctx context.Context, c events.Cursor) (origin, error) {
 	}
 }
 
-// unsure reports whether an error may pass: a cluster that has just elected a leader may not tell the whole truth at once; nor may
-// an archive that another process writes.
+// unsure reports whether an error may be transient. A leader that a cluster has just elected may lag behind what was acknowledged,
+// and another process may have trimmed the stream after writing archive files that this process has not read yet. Both errors would
+// stop a store for good, so they are confirmed by a second look.
 func (l *Log) unsure(err error) bool {
 	return l.server == nil && (errors.Is(err, events.ErrLogShorter) || errors.Is(err, events.ErrNoLog)) ||
 		l.past != nil && errors.Is(err, events.ErrTrimmed)
 }
 
-// look locates a cursor once. [errHole]: a gap of the stream was met and noted.
+// look locates a cursor once. It fails with [errHole] if it met a gap of the stream, which is noted by then: the caller looks
+// again.
 func (l *Log) look(ctx context.Context, c events.Cursor) (origin, error) {
 	c, err := l.Adopt(c)
 	if err != nil {
 		return origin{}, err
 	}
-	// The end of the archive is asked for first: while the stream is looked at the archive may only grow.
+	// The order matters. The archive only grows, and the stream is trimmed only up to where the archive ends. Asked in the other
+	// order, an envelope that is archived and trimmed in between would be in neither.
 	end, err := l.pastEnd()
 	if err != nil {
 		return origin{}, err
@@ -161,7 +169,7 @@ func (l *Log) look(ctx context.Context, c events.Cursor) (origin, error) {
 	return o, l.confirm(ctx, stream, &b, o)
 }
 
-// confirm checks that the stream holds what the cursor was taken from.
+// confirm checks that the stream still holds the message that the cursor was taken from.
 func (l *Log) confirm(ctx context.Context, stream jetstream.Stream, b *boundary, o origin) error {
 	switch o.part {
 	case inArchive:
@@ -181,7 +189,8 @@ func (l *Log) confirm(ctx context.Context, stream jetstream.Stream, b *boundary,
 	return l.checkMessage(ctx, stream, o.cur)
 }
 
-// confirmAt checks that the stream, or the epoch if it begins there, agrees with a cursor.
+// confirmAt checks a cursor against the message at its sequence. At the start of an epoch the stream has no such message, and the
+// time recorded with the epoch is compared instead.
 func (l *Log) confirmAt(ctx context.Context, stream jetstream.Stream, c events.Cursor) error {
 	if c.Seq+1 != l.meta().first {
 		return l.checkMessage(ctx, stream, c)
@@ -226,7 +235,8 @@ func (l *Log) pastEnd() (events.Cursor, error) {
 	return end, nil
 }
 
-// begins returns where the stream begins that has no holes beside the archive, and is of the present epoch.
+// begins returns the first sequence from which the stream is read: it is of the present epoch, and every gap that the archive
+// covers is before it.
 func (l *Log) begins(state jetstream.StreamState) uint64 {
 	first := state.FirstSeq
 	if lost, ok := l.meta().accepted(first - 1); ok { // it was never trimmed
@@ -246,7 +256,8 @@ func (l *Log) decoder(ctx context.Context, o origin) (*events.Decoder, error) {
 	}
 	repeats, err := l.past.Repeats(ctx, l.meta().epoch)
 	if errors.Is(err, events.ErrPastDamaged) {
-		// What they decided is archived, as far as the archive goes.
+		// The event ids of before the epoch cannot be read. For archived envelopes they are not needed: which events were repeats
+		// was decided before these were archived. So the start of the stream is noted as a gap, and the archive is read instead.
 		if noted, failed := l.noteHole(l.meta().first); noted || failed != nil {
 			return nil, errors.Join(errLost, errHole, failed)
 		}

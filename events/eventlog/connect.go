@@ -24,17 +24,18 @@ const (
 	defaultConnectTimeout = 30 * time.Second
 	// dialTimeout bounds one attempt to reach one server.
 	dialTimeout = 5 * time.Second
-	// The pause before the servers of the list are tried again, halved or less at random. The first time there is
-	// next to none: most cuts are of one connection only.
+	// firstReconnect and lastReconnect bound the pause before the servers are tried again, of which a random half is taken off. The
+	// first pause is short because most failures concern one connection, and the server is still there.
 	firstReconnect = 4 * time.Millisecond
 	lastReconnect  = time.Second
-	// pingInterval and maxPings: a server that went away without a word is noticed in about 15 s, before
-	// publishers give up on an envelope.
+	// pingInterval and maxPings let the client notice in about 15 s that a server vanished without closing the connection. That
+	// must be shorter than retryFor, or publishers would give up on an envelope before they try another server.
 	pingInterval = 5 * time.Second
 	maxPings     = 2
 	// requestTimeout bounds one question to the server. A frozen server gives no answer.
 	requestTimeout = 5 * time.Second
-	// firstAsk bounds the first of several times that the same is asked, which double up to requestTimeout.
+	// firstAsk bounds the first attempt of a request that may be repeated. Each attempt may take twice as long as the one before,
+	// up to requestTimeout.
 	firstAsk = requestTimeout / 8
 )
 
@@ -56,11 +57,12 @@ type linkState struct {
 	up bool
 	// n counts the connections made: two states with the same n and up saw the same connection.
 	n uint64
-	// ctx ends when the state is no longer this.
+	// ctx ends when the connection is lost or made again.
 	ctx context.Context //nolint:containedctx // it is the signal, not a scope: who waits for a change selects on it
 }
 
-// validExternal refuses what no retry could make right.
+// validExternal rejects settings that no retry could make work, so that a mistake is reported at once and not after the connect
+// timeout.
 func (cfg Config) validExternal() error {
 	for server := range strings.SplitSeq(cfg.URL, ",") {
 		server = strings.TrimSpace(server)
@@ -86,7 +88,7 @@ func (cfg Config) validExternal() error {
 	return nil
 }
 
-// servers are the external servers without what is secret in their URLs.
+// servers returns the external servers without the user names, passwords and tokens in their URLs, for log lines.
 func (cfg Config) servers() string {
 	var names []string
 	for server := range strings.SplitSeq(cfg.URL, ",") {
@@ -128,7 +130,7 @@ func connect(ctx context.Context, cfg Config, server *embedded.Server, logger *s
 			logger.Warn("log: connected again", "url", nc.ConnectedUrlRedacted())
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			// Permission errors come this way only.
+			// NATS reports a permission violation only here, never as the answer to a request.
 			if denied := c.forbid(err); denied != nil {
 				err = denied
 			}
@@ -167,7 +169,7 @@ func connect(ctx context.Context, cfg Config, server *embedded.Server, logger *s
 	return c, nil
 }
 
-// sayUnreachable is how often it is said that the servers cannot be reached, while they are tried.
+// sayUnreachable is the interval between log lines that say that no server can be reached.
 const sayUnreachable = 10 * time.Second
 
 func dial(ctx context.Context, cfg Config, opts []nats.Option, logger *slog.Logger) (*nats.Conn, error) {
@@ -259,8 +261,8 @@ func (c *link) await(ctx context.Context) (linkState, error) {
 	}
 }
 
-// during asks the server something on one connection, within a timeout, by the subjects. An answer that is due on a lost
-// connection never comes, and the client would continue waiting for it; nor does one to a question that is forbidden.
+// during makes one request on one connection, within a timeout. It also ends when that connection is lost, or when the server
+// forbids one of the subjects: in neither case does an answer come, and the client library would wait for it until the timeout.
 func (c *link) during(
 	ctx context.Context, s linkState, timeout time.Duration, ask func(context.Context) error, subjects ...string,
 ) error {

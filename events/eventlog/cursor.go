@@ -13,9 +13,10 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// CheckCursor reports whether a reader can continue after the cursor, in the stream or in the archive: [events.ErrOtherLog],
-// [events.ErrOtherEpoch], [events.ErrLogShorter], [events.ErrRewritten], [events.ErrTrimmed] and [events.ErrPastDamaged] say that
-// it cannot, ever; [ErrHole] that it cannot while the log lacks envelopes; other errors that the log or the archive did not answer.
+// CheckCursor returns nil if a reader can continue after the cursor, in the stream or in the archive. [events.ErrOtherLog],
+// [events.ErrOtherEpoch], [events.ErrLogShorter], [events.ErrRewritten], [events.ErrTrimmed] and [events.ErrPastDamaged] mean that
+// it never can. [ErrHole] means that it cannot while the log lacks envelopes. Other errors mean that the log or the archive did not
+// answer.
 func (l *Log) CheckCursor(ctx context.Context, c events.Cursor) error {
 	o, err := l.locate(ctx, c)
 	if err != nil || o.part != inArchive {
@@ -29,13 +30,14 @@ func (l *Log) CheckCursor(ctx context.Context, c events.Cursor) error {
 	return nil
 }
 
-// confirmAfter is the pause before a log is declared to be gone or shorter.
+// confirmAfter is the pause before the second look that confirms that a log is gone or shorter. A new leader has caught up by then.
 const confirmAfter = time.Second
 
-// checkMessage compares the message at a cursor of the stream. [errHole]: only the archive has it; [ErrHole]: nothing has.
+// checkMessage compares the message at a cursor with the cursor's checksum. It fails with [errHole] if only the archive has the
+// message, and with [ErrHole] if neither has it.
 func (l *Log) checkMessage(ctx context.Context, stream jetstream.Stream, c events.Cursor) error {
 	if _, lost := l.meta().accepted(c.Seq); lost {
-		return nil // whoever stands there has folded it, or passed over it
+		return nil // a reader at this cursor has folded the message before it was lost, or passed over it
 	}
 	var msg *jetstream.RawStreamMsg
 	err := l.ask(ctx, func(ctx context.Context) (err error) {
@@ -69,7 +71,8 @@ func (l *Log) CheckPosition(ctx context.Context, p events.Position) error {
 		return l.meta().otherEpoch("position", p.Epoch, p.Seq)
 	}
 	err := l.checkReached(ctx, p.Seq)
-	// In a cluster a replica delivers an envelope when a quorum has it. The leader may come to that a moment later.
+	// A caller may hold a position that the leader does not report yet: in a cluster, any replica delivers an envelope once a
+	// quorum has it, and the leader may learn of that a moment later.
 	for pause := firstRetry; l.server == nil && errors.Is(err, events.ErrPositionAhead) && pause < confirmAfter; pause *= 4 {
 		if wait.For(ctx, pause) != nil {
 			return ctx.Err()

@@ -33,11 +33,12 @@ type Predecessor struct {
 	Last uint64 `json:"last"`
 }
 
-// logMeta is what the stream's metadata says.
+// logMeta is the parsed metadata of the stream. All processes share it: it is where they learn of epochs and accepted holes.
 type logMeta struct {
 	id    events.LogID
 	epoch uint32
-	// first is the sequence at which the epoch begins, and lastTime the last time given before it.
+	// first is the sequence at which the epoch begins. lastTime is the last log time given before it, so that times continue to
+	// rise (I5).
 	first    uint64
 	lastTime events.Micros
 	// predecessors rise by epoch, and do not fall by sequence.
@@ -96,7 +97,7 @@ func checkPredecessors(epoch uint32, list []Predecessor) error {
 	return nil
 }
 
-// reaches reports whether what an epoch has at a sequence is in the present one too.
+// reaches reports whether the present epoch has the same envelope at a sequence as the given epoch had.
 func (m logMeta) reaches(epoch uint32, seq uint64) bool {
 	if epoch == m.epoch {
 		return true
@@ -218,8 +219,8 @@ func Restore(ctx context.Context, cfg Config, r Restored) (err error) {
 	return l.findStream(ctx, true)
 }
 
-// refuseExisting tells a server without a stream of the log from one that has it. To create a stream again with the same
-// configuration is no error for the server.
+// refuseExisting fails with [events.ErrLogExists] if the server already has the stream. The check is needed because NATS does not
+// treat creating an identical stream a second time as an error.
 func (l *Log) refuseExisting(ctx context.Context) error {
 	stream, err := l.link.js.Stream(ctx, StreamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -22,7 +22,8 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", events.ErrLogUnavailable, err)
 }
 
-// final reports whether an error of a reader says that the log is not the one expected, so that waiting is no use.
+// final reports whether an error means that the log is not the one that the reader expects. Waiting cannot help then; every other
+// error is retried.
 func final(err error) bool {
 	for _, target := range []error{
 		events.ErrOtherLog, events.ErrOtherEpoch, events.ErrLogShorter, events.ErrRewritten, events.ErrTrimmed, events.ErrNoLog,

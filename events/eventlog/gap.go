@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// ahead looks whether the stream has what comes next. After a hole at its end nothing would be delivered.
+// ahead checks that the stream has the next sequence before a consumer is created. If the hole is at the end of the stream, no
+// later message would be delivered, and the reader would wait instead of reporting it.
 func (r *reader) ahead(ctx context.Context) error {
 	stream, err := r.log.stream(ctx)
 	if err != nil {
@@ -29,8 +30,8 @@ func (r *reader) ahead(ctx context.Context) error {
 	return r.gap(ctx, msg.Sequence)
 }
 
-// gap finds out what it means that the stream continues with a sequence later than the next, and passes over what is lost and
-// accepted. [ErrHole]: something else is lost.
+// gap handles a stream that continues at a later sequence than the next one. It passes over holes that an operator has accepted,
+// and fails with [ErrHole] if anything else is lost.
 func (r *reader) gap(ctx context.Context, seq uint64) error {
 	for r.fed+1 < seq {
 		if accepted, ok := r.log.meta().accepted(r.fed + 1); ok {
@@ -68,7 +69,8 @@ func (r *reader) passLost(to uint64) error {
 	return nil
 }
 
-// missing says why the stream did not give the next sequence, but a later one.
+// missing returns the reason why the stream delivered a later sequence than the next one. Trimming, a lagging replica and a gap
+// that the archive covers interrupt the reader, which then begins again; only a loss is [ErrHole].
 func (r *reader) missing(ctx context.Context, seq uint64) error {
 	next := r.fed + 1
 	stream, err := r.log.stream(ctx)

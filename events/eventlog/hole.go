@@ -9,12 +9,13 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// A hole is a part of the stream that was deleted, or is in a damaged file: the server says of both that there is no such
-// message. Where the archive has what is missing, the stream is taken to begin after the hole, as if it had been trimmed so
-// far: who needs what is before reads the archive. Only the horizon before the end of the archive, which trimming spares, may
-// have a hole too. Then the decoder learns from the archive what it would have learned there ([Log.relearn]).
+// A hole is a part of the stream that was deleted, or is in a damaged file: the server says of both that there is no such message.
+// Where the archive has what is missing, the stream is treated as if it had been trimmed up to the end of the hole: a reader that
+// needs earlier envelopes reads the archive. Only the horizon before the end of the archive, which trimming spares, may have a hole
+// too. Then the decoder learns from the archive what it would have learned there ([Log.relearn]).
 
-// errHole: the stream has a hole where it was asked. It is noted, and who asked looks again.
+// errHole means that the stream has a hole that the archive covers. It never leaves the package: the hole is noted, and the caller
+// looks again.
 var errHole = errors.New("events: the stream lacks messages that are in the archive")
 
 // noteHole notes that the stream lacks a sequence, and reports whether the archive is to be read instead.
@@ -35,7 +36,7 @@ func (l *Log) noteHole(seq uint64) (bool, error) {
 }
 
 // noteHoles notes that the stream lacks what is from one sequence up to another, and reports whether the archive is to be read
-// instead. It may have more than this process was told.
+// instead. The archive is reloaded first, because another process may have written more of it.
 func (l *Log) noteHoles(ctx context.Context, from, to uint64) (bool, error) {
 	if l.past == nil {
 		return false, nil
@@ -47,7 +48,7 @@ func (l *Log) noteHoles(ctx context.Context, from, to uint64) (bool, error) {
 	return l.noteHole(min(to, end))
 }
 
-// reloader is an archive that other processes write too.
+// reloader is implemented by an archive that other processes also write. Reload reads its manifest again.
 type reloader interface {
 	Reload(ctx context.Context) error
 }
@@ -74,7 +75,8 @@ func (l *Log) relearn(ctx context.Context, end events.Cursor) (*events.Decoder, 
 			d.Learn(env)
 		}
 	}
-	// As if the next epoch began here.
+	// The archive keeps event ids for the start of an epoch. To ask for an epoch that does not exist yet returns those at the
+	// archive's end.
 	repeats, err := l.past.Repeats(ctx, l.meta().epoch+1)
 	if err != nil {
 		return nil, fmt.Errorf("events: read the event ids seen before the end of the archive: %w", err)

@@ -11,8 +11,8 @@ import (
 const (
 	defaultRingBytes  = 32 << 20
 	defaultAheadBytes = 16 << 20
-	// nearby is how far a subscriber may be ahead of the ring, in sequences, and wait for it to come. One that is
-	// further ahead takes the ring with it.
+	// nearby is how many sequences a subscriber may be ahead of the ring and still wait for the ring to reach it. If it is further
+	// ahead, the ring is moved to it: subscribers behind then read for themselves, instead of this one waiting long.
 	nearby = 4096
 )
 
@@ -35,7 +35,7 @@ type Hub struct {
 	log *Log
 	opt HubOptions
 
-	ctx  context.Context //nolint:containedctx // it ends with Close, and what waits ends with it
+	ctx  context.Context //nolint:containedctx // it ends with Close, and ends all waiting
 	stop context.CancelFunc
 
 	mu     sync.Mutex
@@ -46,7 +46,8 @@ type Hub struct {
 	leader *reader
 	unseat context.CancelFunc // stops the reading for an older position of the ring
 
-	// points are positions in the stream to begin at; seeking has room for the one who looks for another.
+	// points are cursors that reading may begin at. seeking is a semaphore of one: looking for another reads the log, and two
+	// searches would read the same part twice.
 	points  waypoints
 	seeking chan struct{}
 
@@ -57,7 +58,8 @@ type Hub struct {
 	ended   chan struct{} // closed when Run has returned
 	err     error         // final
 
-	// hole is why the ring does not grow, while it stands in front of a hole; looks counts how often that was found.
+	// hole is set while the ring stands in front of a hole and cannot grow. looks counts how often the hole was found, so that each
+	// subscriber gets the error once for every look.
 	hole  error
 	looks uint64
 }
@@ -130,8 +132,8 @@ func (h *Hub) Run(ctx context.Context) error {
 	return nil
 }
 
-// seat returns a reader at the end of the ring, and a context that ends when the ring begins elsewhere. No reader:
-// the ring has no position.
+// seat returns a reader at the end of the ring, and a context that ends when the ring is moved elsewhere. It returns no reader
+// while the ring has no position.
 func (h *Hub) seat(ctx context.Context) (context.Context, *reader) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,13 +163,13 @@ func (h *Hub) resetRing(at events.Cursor, leader *reader, proven bool) {
 	h.broadcast()
 }
 
-// blame decides what a final error of reading means. If the ring's position was only claimed, or it is the archive that is
-// damaged, the subscribers in the ring get the error, and the hub continues; else it is the log that changed, and the hub
-// fails.
+// blame decides whom a final error of reading concerns. If nothing was read at the ring's position yet, the cursor that a
+// subscriber brought may be wrong; if the archive is damaged, readers of the stream can continue. In both cases the subscribers in
+// the ring get the error, and the hub continues. Otherwise the log itself has changed, and the hub fails.
 func (h *Hub) blame(err error) (failed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.proven && !errors.Is(err, events.ErrPastDamaged) { // those who need nothing of the archive go on
+	if h.proven && !errors.Is(err, events.ErrPastDamaged) { // readers that need nothing of the archive continue
 		h.failLocked(err)
 		return true
 	}
@@ -210,7 +212,7 @@ func (h *Hub) follow(ctx context.Context, r *reader) error {
 	}
 }
 
-// hold tells the subscribers at the end of the ring that there is a hole; nil means it is behind the ring.
+// hold passes the error of a hole to the subscribers at the end of the ring; nil means that the ring is past the hole.
 func (h *Hub) hold(ctx context.Context, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -236,7 +238,8 @@ func (h *Hub) awaitWanted(ctx context.Context) error {
 func (h *Hub) wanted() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// Those who subscribed beside others count only while they are alone in the ring.
+	// Subscribers of SubscribeBeside must not make the ring read ahead of the others. They count only while no other subscriber is
+	// in the ring.
 	sharing, beside, first, firstBeside := false, false, uint64(0), uint64(0)
 	for s := range h.subs {
 		switch {
@@ -314,15 +317,15 @@ func (h *Hub) shut(context.Context) error {
 	return nil
 }
 
-// Subscribe returns a subscription to what comes after the cursor. Whether the log holds what the cursor was taken
-// from is found out by the first [Subscription.Next].
+// Subscribe returns a subscription to what comes after the cursor. The first [Subscription.Next] checks that the log holds what the
+// cursor was taken from.
 func (h *Hub) Subscribe(from events.Cursor) (*Subscription, error) {
 	return h.SubscribeKinds(from, events.AllKinds)
 }
 
-// SubscribeKinds is [Hub.Subscribe] for one who needs only some kinds of events. As long as it reads the archive it reads
-// for itself, and passes over what holds none of them: envelopes may be left out there, and others come without events. In
-// the stream it gets what all get.
+// SubscribeKinds is [Hub.Subscribe] for a subscriber that needs only some kinds of events. While it reads the archive it has a
+// reader of its own, which skips blocks without these kinds: envelopes may be left out there, and others come without events. From
+// the stream it gets every envelope, because the decoded envelopes are shared.
 func (h *Hub) SubscribeKinds(from events.Cursor, kinds events.KindSet) (*Subscription, error) {
 	return h.subscribe(from, kinds, false)
 }
@@ -340,7 +343,7 @@ func (h *Hub) subscribe(from events.Cursor, kinds events.KindSet, beside bool) (
 	s := &Subscription{hub: h, cur: from, kinds: kinds, beside: beside}
 	s.ctx, s.stop = context.WithCancel(h.ctx)
 	switch {
-	case kinds != events.AllKinds: // until it is known where the archive ends
+	case kinds != events.AllKinds: // it may begin in the archive, where it skips what others need
 		s.own = s.newReader()
 	case h.seated && h.ring.holds(from):
 	case !beside && (!h.seated || len(h.subs) == 0):

@@ -14,18 +14,18 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// leaseBucket is the JetStream KV bucket of the leases. Its keys expire by the age of the bucket: an update of a key drops
-// an expiry of its own.
+// leaseBucket is the JetStream KV bucket of the leases. All its keys expire after the bucket's TTL. A TTL for a single key would be
+// lost when the key is updated, that is, with the first renewal.
 const leaseBucket = "SKEIN_LEASE"
 
 // MinLease is the shortest time of a lease.
 const MinLease = time.Second
 
-// WhileLeased runs a function in one process at a time of all that have the log open: it waits for the lease of a name,
-// renews it while the function runs, and gives it back. The function's context ends when the lease could not be renewed in
-// time, a third of the ttl before another may take it; WhileLeased then returns [events.ErrLeaseLost], after the function has
-// returned. The ttl is how long after a process died another takes over; the first process sets it for all. An embedded log
-// is one process's own: the function runs at once.
+// WhileLeased runs a function in at most one of the processes that have the log open. It waits for the lease of a name, renews it
+// while the function runs, and gives it back. The function's context ends when the lease could not be renewed in time, a third of
+// the ttl before another may take it; WhileLeased then returns [events.ErrLeaseLost], after the function has returned. Another
+// process takes over one ttl after the holder died; the first process sets the ttl for all. An embedded log belongs to one process,
+// so the function runs at once.
 //
 //	│◀──────────── ttl ────────────▶│
 //	renewed … renewed … believed until 2/3   others may take it
@@ -96,7 +96,7 @@ func (le *lease) open(ctx context.Context) error {
 	return nil
 }
 
-// acquire waits until the lease is this process's. What cannot be asked now is asked again.
+// acquire waits until this process has the lease. Errors of the connection are retried.
 func (le *lease) acquire(ctx context.Context) error {
 	for {
 		err := le.ask(ctx, func(ctx context.Context) (err error) {
@@ -118,7 +118,8 @@ func (le *lease) acquire(ctx context.Context) error {
 		case final(err), errors.Is(err, events.ErrStreamMismatch):
 			return err
 		case errors.Is(err, jetstream.ErrKeyExists):
-			// Another's, or an answer of an earlier attempt was lost: then it expires.
+			// Another process has it. Or it is ours and the answer was lost: we cannot know that without the revision, so we let it
+			// expire.
 		default:
 			le.log.logger.Warn("log: the lease cannot be asked for", "lease", le.name, "error", err)
 		}
@@ -194,7 +195,8 @@ func (le *lease) update(ctx context.Context) error {
 			return unavailable(err)
 		}
 		le.revision = entry.Revision()
-		return fmt.Errorf("%w: the answer to a renewal was lost", events.ErrLogUnavailable) // renewed when it is renewed again
+		// The revision is known now, so the next renewal succeeds.
+		return fmt.Errorf("%w: the answer to a renewal was lost", events.ErrLogUnavailable)
 	})
 }
 
@@ -227,10 +229,10 @@ func (le *lease) release(ctx context.Context) {
 	}
 }
 
-// releaseAgain is how long a replica that does not know the last renewal gets to learn of it.
+// releaseAgain is the pause before a lagging replica, which does not know of the last renewal, is asked again.
 const releaseAgain = 10 * time.Millisecond
 
-// ask bounds one question, so that several fit into the time that the lease is believed in.
+// ask bounds one request to a sixth of the ttl, so that several attempts fit into the two thirds in which the lease is trusted.
 func (le *lease) ask(ctx context.Context, question func(context.Context) error) error {
 	return le.log.link.during(ctx, le.log.link.state(), min(le.ttl/6, requestTimeout), question,
 		askAccount, askBucketInfo, askBucketCreate, askBucketGet, askBucketPut)

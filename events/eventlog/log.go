@@ -33,23 +33,24 @@ type Config struct {
 	URL string
 	// CredsFile holds the credentials for an external server; empty means none.
 	CredsFile string
-	// InboxPrefix begins the subjects on which an external server answers; empty means "_INBOX". Whoever may subscribe to those of
-	// another user sees what that one reads: users that are not to read the log get a prefix of their own, or the readers do.
+	// InboxPrefix begins the subjects on which an external server answers; empty means "_INBOX". A NATS user who may subscribe to
+	// the inboxes of another user sees the answers to that user. If some users must not read the log, either they or the readers
+	// need a prefix of their own.
 	InboxPrefix string
 	// TLS names the files for a TLS connection to an external server.
 	TLS TLSFiles
 	// ConnectTimeout bounds how long Open and Dial try to reach the server, and then the log in it. Default 30 s each.
 	ConnectTimeout time.Duration
 
-	// Replicas of the log when it is created, on an external cluster. 0: 3 when the cluster has three or more
-	// servers, else 1. When the log exists and Replicas is not 0, it must have as many.
+	// Replicas of the log when it is created, on an external cluster. 0 means 3 if the cluster has at least three servers,
+	// otherwise 1. If the log exists and Replicas is not 0, the log must have that many.
 	Replicas int
-	// MaxBytes bounds the log; a full log refuses events with [events.ErrLogFull], it never forgets. 0, embedded: 80 % of
-	// the disk that is free when the log is created, and unchanged later. 0, external: what the server allows.
+	// MaxBytes bounds the log. A full log refuses events with [events.ErrLogFull]; it never drops old ones. 0 means, for an
+	// embedded log, 80 % of the free disk space at creation, unchanged later; for an external log, what the server allows.
 	MaxBytes int64
 
-	// Existing demands that there is a log: it is not created, [events.ErrNoLog]. For a data directory whose archive holds what a
-	// new log would begin again.
+	// Existing makes Open fail with [events.ErrNoLog] instead of creating a log. It is set when the data directory already has an
+	// archive: a new, empty log beside it would reuse sequences that the archive holds.
 	Existing bool
 
 	// Logger takes what happens to the connection and the server's own log. Default: none.
@@ -66,7 +67,7 @@ type TLSFiles struct {
 
 func (f TLSFiles) any() bool { return f != TLSFiles{} }
 
-// ErrClosed is returned by the methods of what has been closed.
+// ErrClosed is returned by methods of a log, publisher, hub or subscription after it was closed.
 var ErrClosed = errors.New("events: closed")
 
 // Log is an open log. Its methods are safe for concurrent use.
@@ -77,16 +78,17 @@ type Log struct {
 	link   *link
 	// metas holds what the metadata of the stream last said; see [Log.meta].
 	metas atomic.Pointer[logMeta]
-	past  events.Past // nil: the log is what the stream holds
-	// restored is what [Restore] makes; creating: it has begun to.
+	past  events.Past // nil: there is no archive, the stream is the whole log
+	// restored is set by [Restore] to describe the stream to create. creating is set once the first attempt was sent: an existing
+	// stream may then be our own, made by an attempt whose answer was lost.
 	restored *Restored
 	creating bool
-	// last is the highest sequence known to be in the log.
+	// last is the highest sequence known to be in the log. It never falls.
 	last atomic.Uint64
 	// holed is the highest sequence known to be in the archive and missing in the stream.
 	holed     atomic.Uint64
 	missingMu sync.Mutex
-	// missing is what was found to be lost; see [Log.Holes].
+	// missing are the ranges found in neither the stream nor the archive; see [Log.Holes].
 	missing []SeqRange
 	// interruptions counts how often reading was interrupted.
 	interruptions atomic.Uint64
@@ -99,7 +101,8 @@ type Log struct {
 	closers map[closer]struct{} // publishers and hubs to close before the connection
 }
 
-// closer is what a Log closes before its connection: intake first, then readers.
+// closer is a publisher or hub that a Log closes before its connection: publishers (intake) first, so that readers still see what
+// was accepted.
 type closer interface {
 	shut(ctx context.Context) error
 	intake() bool
@@ -186,8 +189,8 @@ func (l *Log) Position(seq uint64) events.Position {
 
 // Head is the extent of the log.
 type Head struct {
-	// First and Last are the sequences of the first and last envelope of the stream; First > Last: it holds none. What was
-	// before First is in the archive.
+	// First and Last are the sequences of the first and last envelope of the stream; If First > Last, the stream is empty. Earlier
+	// envelopes are in the archive.
 	First, Last uint64
 	// Bytes is the size of the log on disk (of each replica), MaxBytes its bound; -1 means none.
 	Bytes, MaxBytes int64
@@ -209,19 +212,18 @@ func headOf(info *jetstream.StreamInfo) Head {
 	}
 }
 
-// Healthy returns nil when the log takes and gives events as far as can be told without publishing: the
-// connection is up, the stream is there and is the one that was opened, it has a leader, and the embedded server
-// has met no disk error.
+// Healthy returns nil if the log can be written and read, as far as this can be determined without publishing: the connection is
+// up, the stream is there and is the one that was opened, it has a leader, and the embedded server has met no disk error.
 func (l *Log) Healthy(ctx context.Context) error {
 	_, err := l.Vitals(ctx)
 	return err
 }
 
-// Recover has the embedded server started anew if it has met an error of its disk: after one it takes nothing, for ever. What was
-// acknowledged is on disk and is found again; publishers and readers continue by themselves. An external server recovers, or
-// is recovered, elsewhere: of one this does nothing.
+// Recover restarts the embedded server if it has met a disk error: after one it never accepts another message. Acknowledged
+// messages are on disk and are found again; publishers and readers continue by themselves. For an external server Recover does
+// nothing, because it is not ours to restart.
 //
-// It is worth a try once the disk has room again, or works.
+// Call it once the disk has free space or works again.
 func (l *Log) Recover(ctx context.Context) error {
 	if l.server == nil {
 		return nil
@@ -234,8 +236,8 @@ func (l *Log) Recover(ctx context.Context) error {
 	return l.server.Restart(ctx)
 }
 
-// Close stops intake, waits for the acknowledgements of what was accepted, ends the readers, closes the
-// connection and stops the embedded server. When the context ends first, what still waits is given up.
+// Close stops intake, waits until every accepted event is acknowledged, ends the readers, closes the connection and stops the
+// embedded server. If the context ends first, events that still wait are given up.
 func (l *Log) Close(ctx context.Context) error {
 	l.mu.Lock()
 	if l.closed {
@@ -297,7 +299,7 @@ func (l *Log) noteLast(seq uint64) {
 	}
 }
 
-// Message is one message of the log as it stands there.
+// Message is one message of the stream, not decoded.
 type Message struct {
 	Seq uint64
 	// Time is the stream's timestamp: a wall clock, not the log time of the events.

@@ -13,18 +13,18 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// A hole of the log is a range of sequences that neither the stream nor the archive has, though nobody trimmed them: facts
-// that were acknowledged and are lost. Nothing is folded across one: a store that has folded what is lost knows more than the
-// log does. Messages that come back, by a replica or a file that is restored, close it. Else an operator accepts it, knowingly
-// ([Log.AcceptHole]). That is recorded in the metadata of the stream, so every reader learns it before it reads on: each lost
-// sequence is then an envelope without events, that takes no time and leaves one [events.Reject]. As such it is archived, restored and
-// carried into new epochs as all envelopes are.
+// A hole of the log is a range of sequences that neither the stream nor the archive has, though nobody trimmed them: facts that
+// were acknowledged and are lost. Nothing is folded across one: a store that has folded what is lost knows more than the log does.
+// Messages that come back, by a replica or a file that is restored, close it. Else an operator accepts it, knowingly
+// ([Log.AcceptHole]). That is recorded in the metadata of the stream, so every reader reads the new metadata into this process
+// before it reads on: each lost sequence is then an envelope without events, that takes no time and leaves one [events.Reject]. As
+// such it is archived, restored and carried into new epochs as all envelopes are.
 
-// ErrHole means that the log lacks envelopes that it had. The error returned is a [HoleError]. It passes when they come back or when
+// ErrHole means that the log has lost envelopes. The returned error is a [HoleError]. Reading continues when they come back or when
 // the hole is accepted.
 var ErrHole = errors.New("events: the log has a hole")
 
-// ErrNotMissing means that what was to be accepted as lost is not, or never was in the log.
+// ErrNotMissing means that a sequence that was to be accepted as lost is not missing, or was never in the log.
 var ErrNotMissing = errors.New("events: not missing")
 
 // HoleError names the first and the last sequence that are missing next to each other.
@@ -110,7 +110,7 @@ func (m *logMeta) nextAccepted(seq uint64) uint64 {
 // AcceptedHoles returns the holes of the stream that were accepted.
 func (l *Log) AcceptedHoles() []SeqRange { return slices.Clone(l.meta().holes) }
 
-// noteMissing keeps what was found missing, for status and metrics, and returns the error.
+// noteMissing records a missing range for status and metrics, logs it the first time, and returns it as an error.
 func (l *Log) noteMissing(r SeqRange) error {
 	l.missingMu.Lock()
 	defer l.missingMu.Unlock()
@@ -123,8 +123,8 @@ func (l *Log) noteMissing(r SeqRange) error {
 	return err
 }
 
-// Holes returns what is known to be missing, lowest first, and asks the log whether it still is. Without an error, it has
-// nothing that was found once and is there by now, in the stream or in the archive, or accepted.
+// Holes returns the ranges that are missing, lowest first. It asks the log again for every range noted earlier, and drops those
+// that are in the stream or the archive by now, or accepted.
 func (l *Log) Holes(ctx context.Context) ([]SeqRange, error) {
 	l.missingMu.Lock()
 	noted := slices.Clone(l.missing)
@@ -148,7 +148,8 @@ func (l *Log) Holes(ctx context.Context) ([]SeqRange, error) {
 	return slices.Clone(l.missing), nil
 }
 
-// stillMissing looks for the first sequence of a range that is missing still. What comes after it is not looked for.
+// stillMissing returns the rest of a range from its first sequence that is still missing. It does not look further: one request per
+// sequence would be too many for a large hole.
 func (l *Log) stillMissing(ctx context.Context, r SeqRange) ([]SeqRange, error) {
 	stream, err := l.stream(ctx)
 	if err != nil {
@@ -184,7 +185,8 @@ func (l *Log) accountedFor(ctx context.Context, stream jetstream.Stream, seq uin
 	return there, seq, err
 }
 
-// reloadedEnd returns the last sequence of the archive, which is looked at again if it did not go to a sequence.
+// reloadedEnd returns the last sequence of the archive. If the archive ends before the given sequence, it is reloaded first: the
+// process that archives may be another one.
 func (l *Log) reloadedEnd(ctx context.Context, seq uint64) (uint64, error) {
 	if l.past == nil {
 		return 0, nil
@@ -204,8 +206,8 @@ func (l *Log) reloadedEnd(ctx context.Context, seq uint64) (uint64, error) {
 	return end.Seq, nil
 }
 
-// hasMessage reports whether the stream gives a message. Of one whose checksum does not match the server says that there is
-// none.
+// hasMessage reports whether the stream can return a message. The server also answers "not found" for a message whose checksum does
+// not match.
 func (l *Log) hasMessage(ctx context.Context, stream jetstream.Stream, seq uint64) (bool, error) {
 	err := l.ask(ctx, func(ctx context.Context) (err error) {
 		_, err = stream.GetMsg(ctx, seq)
@@ -217,7 +219,8 @@ func (l *Log) hasMessage(ctx context.Context, stream jetstream.Stream, seq uint6
 	return err == nil, unavailable(err)
 }
 
-// maxProbes bounds how far the end of a hole is looked for message by message.
+// maxProbes bounds how many messages are requested one by one to find the end of a hole. A larger hole is reported as reaching to
+// the next message that was delivered.
 const maxProbes = 1000
 
 // holeFrom returns the hole that begins with a missing sequence and ends before another that is not.
@@ -238,9 +241,9 @@ func (l *Log) holeFrom(ctx context.Context, stream jetstream.Stream, first, befo
 	return SeqRange{first, last}, nil
 }
 
-// AcceptHole records in the log that the envelopes of some sequences are lost, and has all readers, of all processes, continue
-// over them. It cannot be taken back: a message that comes back later is not read. It refuses with [ErrNotMissing] what is in
-// the stream or the archive, or beyond the end of the log. Nothing is accepted then.
+// AcceptHole records in the log that the envelopes of a range are lost, and lets the readers of all processes continue after them.
+// It cannot be undone: a message that comes back later is not read. If any sequence of the range is in the stream or the archive,
+// or beyond the end of the log, nothing is accepted and the error is [ErrNotMissing].
 func (l *Log) AcceptHole(ctx context.Context, r SeqRange) error {
 	if !l.switching.TryLock() {
 		return fmt.Errorf("%w: a new epoch is being begun", events.ErrLogUnavailable)
@@ -285,7 +288,8 @@ func (l *Log) AcceptHole(ctx context.Context, r SeqRange) error {
 		return err
 	}
 	l.logger.Warn("log: a hole was accepted: what it held is lost", "first", r.From, "last", r.To)
-	// Whoever is to read over the hole must know first.
+	// Readers of other processes learn of the accepted hole when they begin again, so they are made to: a reader that crossed the
+	// hole without knowing would stop.
 	if err := l.dropConsumers(ctx); err != nil {
 		return err
 	}
@@ -293,12 +297,13 @@ func (l *Log) AcceptHole(ctx context.Context, r SeqRange) error {
 	return err
 }
 
-// maxExamined bounds how much of the stream [Log.Examine] reads, in bytes as the server counts them: a second or two.
+// maxExamined bounds how many bytes of the stream, as the server counts them, [Log.Examine] reads. A GiB takes a second or two at
+// start.
 const maxExamined = 1 << 30
 
-// Examine reads what the stream has and the archive has not, its newest GiB at most, and returns what it read of it. The
-// server compares the checksum of each message that it reads from a file; those that it does not give are noted as missing
-// ([Log.Holes]). Readers would meet them, too, but only from their cursors on.
+// Examine reads the part of the stream that is not archived, at most its newest GiB, and returns the number of messages read. The
+// server verifies the checksum of each message that it reads from a file; those that it does not deliver are noted as missing
+// ([Log.Holes]). Readers would find the same holes, but only after their cursors.
 func (l *Log) Examine(ctx context.Context) (read uint64, err error) {
 	stream, err := l.stream(ctx)
 	if err != nil {
@@ -310,7 +315,7 @@ func (l *Log) Examine(ctx context.Context) (read uint64, err error) {
 		return 0, err
 	}
 	from := max(l.meta().first, end.Seq+1)
-	if l.past == nil { // whoever has an archive may have trimmed it
+	if l.past == nil { // a process with an archive may have trimmed the stream
 		from = max(from, state.FirstSeq)
 	}
 	if state.Bytes > maxExamined {
@@ -362,7 +367,7 @@ func (l *Log) Examine(ctx context.Context) (read uint64, err error) {
 	return read, errors.Join(ctx.Err(), l.examined(ctx, stream, at+1, state.LastSeq+1))
 }
 
-// examined notes what is missing of sequences that were not given.
+// examined notes which of the sequences that were not delivered are missing; others are archived or accepted.
 func (l *Log) examined(ctx context.Context, stream jetstream.Stream, seq, before uint64) error {
 	for seq < before {
 		there, to, err := l.accountedFor(ctx, stream, seq)

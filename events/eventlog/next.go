@@ -17,21 +17,24 @@ import (
 )
 
 const (
-	// pausedSubject is what the stream listens to instead while an epoch ends: publishers get no answer, and try again.
+	// pausedSubject is the stream's subject while an epoch ends. Publishers, which send to [Subject], get no answer and retry, so
+	// nothing is appended between reading the head and starting the new epoch.
 	pausedSubject = "skein.paused"
-	// metaPaused is until when that may last, in decimal microseconds. Later whoever finds the stream so resumes it.
+	// metaPaused is the deadline of the pause, in decimal microseconds since 1970. After it, any process that finds the stream
+	// paused resumes it: the process that paused it has crashed.
 	metaPaused = "skein-paused-until"
-	// maxPause is well below what a publisher waits.
+	// maxPause must be well below retryFor, so that publishers outlast a pause.
 	maxPause = 10 * time.Second
-	// spread is what other processes get to learn of the new epoch before it has events.
+	// spread is the time that other processes have to learn of the new epoch before it has events.
 	spread = 200 * time.Millisecond
 )
 
-// ErrEpochNotBegun is returned when the log stays in its epoch: what was to be archived first took too long, or another
-// process is at it.
+// ErrEpochNotBegun is returned if the log stays in its epoch, because archiving the rest of it took too long, or because another
+// process is beginning an epoch.
 var ErrEpochNotBegun = errors.New("events: the new epoch was not begun")
 
-// meta is what the metadata of the stream says. It is replaced, never changed, when the log continues in a new epoch.
+// meta returns the metadata of the stream as last read. The value is immutable: a new epoch replaces it, so pointers can be
+// compared to notice one.
 func (l *Log) meta() *logMeta { return l.metas.Load() }
 
 // enter continues in the epoch of the stream, if that continues from the one that the log is in.
@@ -39,7 +42,8 @@ func (l *Log) enter(meta logMeta) error {
 	for {
 		now := l.metas.Load()
 		if meta.epoch == now.epoch {
-			// Holes are accepted for good, and answers may overtake each other.
+			// A hole that was accepted stays accepted. Answers of the server may arrive out of order, so an older one must not
+			// remove it.
 			meta.holes = joinRanges(append(meta.holes, now.holes...))
 			if slices.Equal(meta.holes, now.holes) || l.metas.CompareAndSwap(now, &meta) {
 				return nil
@@ -57,13 +61,12 @@ func (l *Log) enter(meta logMeta) error {
 	}
 }
 
-// NextEpoch has the log continue in a new epoch and destroys what the stream holds: after a scrub the archive is all that is
-// left of it. While that lasts publishers wait, and seal has to archive all that there is up to a sequence, the head of the
-// epoch, and to return the end of the archive, which must be there. Readers, of other processes too, begin again at their
-// place. It returns the last cursor of the epoch that ended, or [ErrEpochNotBegun] with what prevented it: the log continues
-// as it was.
+// NextEpoch has the log continue in a new epoch and destroys what the stream holds: after a scrub the archive is all that is left
+// of it. Publishers wait meanwhile. seal must archive everything up to the given sequence, the head of the epoch, and return the
+// end of the archive, which must be at that sequence. Readers of all processes begin again at their cursors. NextEpoch returns the
+// last cursor of the epoch that ended, or [ErrEpochNotBegun] with the cause; the log then continues as it was.
 //
-// A crash leaves a log that is paused, in the old epoch or the new one. Whoever opens it, or publishes, resumes it.
+// A crash leaves a paused log, in the old epoch or the new one. The next process that opens it or publishes to it resumes it.
 func (l *Log) NextEpoch(
 	ctx context.Context, seal func(ctx context.Context, head uint64) (events.Cursor, error),
 ) (_ events.Cursor, err error) {
@@ -83,7 +86,7 @@ func (l *Log) NextEpoch(
 	defer func() {
 		resuming, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxPause)
 		defer cancel()
-		// Readers must not take what comes for the old epoch.
+		// The consumers are deleted before events of the new epoch arrive, so that no reader takes these for events of the old one.
 		err = errors.Join(err, l.dropConsumers(resuming), l.unpause(resuming))
 	}()
 	head, err := l.pausedHead(within)
@@ -137,7 +140,7 @@ func (l *Log) pause(ctx context.Context, until time.Time) error {
 
 // unpause has the stream take envelopes again.
 func (l *Log) unpause(ctx context.Context) error {
-	if l.server == nil { // other processes are to know first
+	if l.server == nil { // other processes must learn of the epoch first
 		if wait.For(ctx, spread) != nil {
 			return ctx.Err()
 		}
@@ -149,15 +152,17 @@ func (l *Log) unpause(ctx context.Context) error {
 	})
 }
 
-// While a cluster elects a leader for the stream as it was just configured, nobody answers.
+// electionPause and electionRetries make a request outlast the election of a leader, which a change of the stream's configuration
+// may cause. No server answers until it is over.
 const (
 	electionPause   = 100 * time.Millisecond
 	electionRetries = 100
 )
 
-// pausedHead returns the last sequence of a paused stream, when all that it took before is there. It asks by a message that is
-// refused in its turn, before any replica hears of it: in a cluster for one reason if the last sequence is not the expected one, and
-// for another if it is; on one server always for the latter, when all that was before it is stored.
+// pausedHead returns the last sequence of a paused stream, once everything accepted before the pause is stored. To know that, it
+// publishes a message that the leader must refuse, and does so in order, after all earlier messages and before any replica sees it.
+// In a cluster the error code shows whether the expected last sequence was right. A single server always answers with the second
+// code, when all earlier messages are stored.
 func (l *Log) pausedHead(ctx context.Context) (uint64, error) {
 	for head, err := l.Head(ctx); ; {
 		if err != nil {
@@ -182,7 +187,7 @@ func (l *Log) pausedHead(ctx context.Context) (uint64, error) {
 	}
 }
 
-// turn makes the new epoch that of the stream, which is still paused.
+// turn writes the new epoch into the metadata of the stream, which is still paused.
 func (l *Log) turn(ctx context.Context, end events.Cursor) error {
 	next := Restored{ID: l.ID(), Epoch: l.Epoch() + 1, Predecessors: append(l.Predecessors(), Predecessor{l.Epoch(), end.Seq}), Head: end}
 	if err := next.valid(); err != nil {
@@ -206,7 +211,8 @@ func (l *Log) turn(ctx context.Context, end events.Cursor) error {
 	return err
 }
 
-// destroy removes all that a paused stream holds. Whole files go: nothing is left in them.
+// destroy purges a paused stream. Because the purge covers every message, the server deletes whole files, and no erased user id
+// stays behind in one.
 func (l *Log) destroy(ctx context.Context, head uint64) error {
 	stream, err := l.stream(ctx)
 	if err != nil {
@@ -217,7 +223,7 @@ func (l *Log) destroy(ctx context.Context, head uint64) error {
 	}, askPurge)
 }
 
-// dropConsumers has all readers, of all processes, begin again where they are.
+// dropConsumers deletes the consumers of all processes. Their readers notice, read the metadata and begin again at their cursors.
 func (l *Log) dropConsumers(ctx context.Context) error {
 	stream, err := l.stream(ctx)
 	if err != nil {
@@ -234,8 +240,8 @@ func (l *Log) dropConsumers(ctx context.Context) error {
 	return unavailable(forbidden(ctx, names.Err()))
 }
 
-// resume heals a stream that a crash left paused. In an external log another process may be at it: until its time is over,
-// the log is not available.
+// resume repairs a stream that a crash left paused. In an external log the process that paused it may still be running: until the
+// deadline has passed, the log is reported as unavailable.
 func (l *Log) resume(ctx context.Context, info *jetstream.StreamInfo) (*jetstream.StreamInfo, error) {
 	if !isPaused(&info.Config) {
 		return info, nil
@@ -252,7 +258,7 @@ func (l *Log) resume(ctx context.Context, info *jetstream.StreamInfo) (*jetstrea
 		l.metas.Store(&meta)
 	}
 	err = errors.Join(l.enter(meta), l.dropConsumers(ctx), l.unpause(ctx))
-	if errors.Is(err, events.ErrForbidden) { // somebody else may, and whoever began the epoch comes back
+	if errors.Is(err, events.ErrForbidden) { // another user may resume it, and the process that began the epoch may return
 		return nil, fmt.Errorf("%w: a new epoch was being begun and that was interrupted; this user cannot resume the log: %s",
 			events.ErrLogUnavailable, err.Error())
 	}

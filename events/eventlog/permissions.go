@@ -13,7 +13,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// What the package asks of a server, by the subject of the question. The users of docs/operations.md may publish to these.
+// The subjects of all requests that the package makes. docs/operations.md lists which NATS users need permission to publish to
+// which of them: a new one must be added there.
 const (
 	askInfo           = "$JS.API.STREAM.INFO." + StreamName
 	askCreate         = "$JS.API.STREAM.CREATE." + StreamName
@@ -32,15 +33,15 @@ const (
 	askBucketPut      = "$KV." + leaseBucket + "."
 )
 
-// question waits for an answer of the server.
+// question is a request that waits for an answer of the server.
 type question struct {
-	subjects []string // the beginnings of those that it is sent to
+	subjects []string // prefixes of the subjects that it is sent to
 	refuse   context.CancelCauseFunc
 }
 
-// heed returns a context that also ends when the server says that the user may not publish to a subject that begins like one
-// of these, or may not receive answers: with [events.ErrForbidden] as its cause. The server does not say so in an answer: who only
-// waits for that waits until a timeout.
+// heed returns a context that also ends when the server says that the user may not publish to a subject that begins like one of
+// these, or may not receive answers; the cause is [events.ErrForbidden]. The server does not report this in an answer, so a caller
+// that only waited for one would wait until the timeout.
 func (c *link) heed(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
 	ctx, refuse := context.WithCancelCause(ctx)
 	q := &question{subjects: subjects, refuse: refuse}
@@ -55,7 +56,7 @@ func (c *link) heed(ctx context.Context, subjects ...string) (context.Context, c
 	}
 }
 
-// forbidden returns what the server forbade in a context of [link.heed], if it did, and else the error.
+// forbidden returns the permission error that ended a context of [link.heed], or the given error if there was none.
 func forbidden(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, events.ErrForbidden) {
 		return cause
@@ -63,11 +64,11 @@ func forbidden(ctx context.Context, err error) error {
 	return err
 }
 
-// violation is what the server says of a permission. The words are its own.
+// violation matches the server's text of a permission error, the only place that names the subject.
 var violation = regexp.MustCompile(`(Publish|Subscription) to "([^"]*)"`)
 
-// forbid ends the questions that an error of the connection is about: all of them if the user may not receive answers. It
-// returns nil if the error is about no permission.
+// forbid ends the requests that a permission error concerns; if the user may not receive answers, it ends all of them. It returns
+// nil for other errors.
 func (c *link) forbid(err error) error {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return nil

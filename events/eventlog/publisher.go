@@ -30,14 +30,14 @@ type PublisherOptions struct {
 	QueueBytes int
 	// FailWhenFull makes Publish fail with [events.ErrOverloaded] when the queue is full, instead of waiting for room.
 	FailWhenFull bool
-	// Listener is told what happens.
+	// Listener is called for every envelope.
 	Listener PublisherListener
 }
 
-// PublisherListener is told what a publisher does. Its functions are called one at a time, from the goroutine that
-// publishes, and must not block. Nil functions are left out.
+// PublisherListener holds functions that a publisher calls, one at a time and from its only goroutine. They must not block, because
+// nothing is published meanwhile. Nil functions are not called.
 type PublisherListener struct {
-	// Appended is called when the fate of an envelope is known.
+	// Appended is called when the outcome of an envelope is known.
 	Appended func(AppendInfo)
 }
 
@@ -45,9 +45,9 @@ type PublisherListener struct {
 type AppendInfo struct {
 	// Calls and Events say what the envelope holds, Bytes is its encoded size.
 	Calls, Events, Bytes int
-	// Attempts counts how often it was sent: 1 unless there was trouble.
+	// Attempts counts how often the envelope was sent: 1 unless an attempt failed.
 	Attempts int
-	// Repeated: an earlier attempt had been taken after all.
+	// Repeated is set if the log reported a duplicate: an earlier attempt had been stored although its answer was lost.
 	Repeated bool
 	// Latency is the time from the first attempt to the answer of the log, or to giving up.
 	Latency time.Duration
@@ -65,7 +65,7 @@ type Publisher struct {
 	owned   bool // the log was opened for this publisher alone
 	opt     PublisherOptions
 	room    *semaphore.Weighted
-	stop    context.CancelFunc // gives up what is in flight
+	stop    context.CancelFunc // cancels the envelope in flight
 	stopped chan struct{}      // closed when the goroutine has ended
 
 	retryFor, attemptTimeout time.Duration
@@ -93,7 +93,8 @@ type call struct {
 
 // PublishOptions are the settings of one call of [Publisher.Publish].
 type PublishOptions struct {
-	// Trace follows the events to the readers of the log: a traceparent of W3C; empty disables it.
+	// Trace is a W3C traceparent that is passed on to the readers of the log, so that a trace covers the folds too. Empty disables
+	// it.
 	Trace string
 }
 
@@ -206,7 +207,8 @@ func eventName(seq uint64, slot int) string {
 	return string(strconv.AppendInt(append(b, '-'), int64(slot), 10))
 }
 
-// newCall encodes events, on the caller's goroutine: the one that publishes only copies bytes.
+// newCall encodes events on the caller's goroutine. The publishing goroutine is the bottleneck of all callers, and has only bytes
+// to copy.
 func newCall(evs []*skeinv1.Event) (*call, error) {
 	c := &call{events: len(evs), done: make(chan struct{})}
 	opts := proto.MarshalOptions{Deterministic: true}
@@ -263,7 +265,8 @@ func (p *Publisher) signal() {
 	}
 }
 
-// withdraw takes a call out of the queue; false when it is on its way already.
+// withdraw removes a call from the queue. It returns false if the call is already in an envelope, whose outcome is then unknown to
+// the caller.
 func (p *Publisher) withdraw(c *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -281,8 +284,8 @@ func (p *Publisher) withdraw(c *call) bool {
 	return true
 }
 
-// Close stops intake and waits until the fate of every accepted call is known. When the context ends first, the
-// calls that still wait fail.
+// Close stops intake and waits until the outcome of every accepted call is known. If the context ends first, the calls that still
+// wait fail.
 func (p *Publisher) Close(ctx context.Context) error {
 	err := p.shut(ctx)
 	if p.owned {

@@ -9,7 +9,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// begin finds where to continue after the cursor, and prepares to.
+// begin finds where to continue after the cursor, and prepares the archive's reader or the stream's decoder.
 func (r *reader) begin(ctx context.Context) error {
 	if goesOn, err := r.held(ctx); goesOn || err != nil {
 		return err
@@ -25,12 +25,14 @@ func (r *reader) begin(ctx context.Context) error {
 		return err
 	}
 	r.fed = r.dec.WarmFrom() - 1
-	// A cursor of before the end of the archive that is given up for it, and one that is passed over to.
+	// cur may differ from the cursor asked for: at a gap it is the end of the archive. If the stream is read from before cur, the
+	// envelopes up to cur are passed over.
 	r.cur, r.passing = o.cur, o.cur.Seq > o.from.Seq
 	return nil
 }
 
-// held reports whether the stream still holds what the reader, which was interrupted, has read and continues with.
+// held reports whether an interrupted reader may continue with the decoder that it has: the stream still holds the last message
+// that it read and the next one. Otherwise a new decoder must warm up.
 func (r *reader) held(ctx context.Context) (bool, error) {
 	if r.dec == nil || r.passing || r.cur.Archival() || r.cur.Seq+1 == r.log.meta().first {
 		return false, nil
@@ -41,7 +43,7 @@ func (r *reader) held(ctx context.Context) (bool, error) {
 	}
 	state := stream.CachedInfo().State
 	if begins := r.log.begins(state); begins > r.fed+1 || state.FirstSeq > r.cur.Seq || r.cur.Seq > state.LastSeq {
-		return false, nil // locate knows what this means
+		return false, nil // locate finds the reason
 	}
 	if err := r.log.checkMessage(ctx, stream, r.cur); !errors.Is(err, errHole) {
 		return true, err
@@ -51,7 +53,7 @@ func (r *reader) held(ctx context.Context) (bool, error) {
 
 // beginPast begins to read the archive.
 func (r *reader) beginPast(ctx context.Context, from events.Cursor) error {
-	// The reading outlives the call that begins it.
+	// The archive's reader prefetches for later calls, so it must outlive the context of this one.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	giveUp := context.AfterFunc(ctx, end)
 	past, err := r.log.past.Read(life, from, r.kinds)
@@ -115,7 +117,8 @@ func (r *reader) adoptAll(envs []*events.Envelope) ([]*events.Envelope, error) {
 	return envs, nil
 }
 
-// pass reports whether an envelope is one that the reader's cursor is after, and checks the one at the cursor.
+// pass reports whether an envelope is at or before the reader's cursor, and must not be returned. It compares the envelope at the
+// cursor with the cursor.
 func (r *reader) pass(env *events.Envelope) (bool, error) {
 	switch {
 	case !r.passing:

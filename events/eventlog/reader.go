@@ -22,13 +22,12 @@ const (
 	pullMessages = 4096
 	pullBytes    = 8 << 20
 	pullExpires  = 30 * time.Second
-	// pullHeartbeat is how often the server says that it has nothing; lostAfter such a silence the reader starts
-	// anew.
+	// pullHeartbeat is the interval of the server's idle heartbeats. After a silence of lostAfter the reader starts anew.
 	pullHeartbeat = time.Second
 	lostAfter     = 3 * pullHeartbeat
-	// stuckAfter heartbeats without a message that should have come the reader starts anew.
+	// stuckAfter is the number of heartbeats without a message, although the log has one, after which the reader starts anew.
 	stuckAfter = 5
-	// idleConsumer is how long the server keeps the state of a reader that went away without a word.
+	// idleConsumer is how long the server keeps the consumer of a process that died.
 	idleConsumer = time.Minute
 	// readBytes bounds the undecoded size of what one call of next returns.
 	readBytes = 1 << 20
@@ -51,7 +50,7 @@ type reader struct {
 	dec   *events.Decoder // of the stream; nil means not there yet
 	cur   events.Cursor   // after the last envelope returned
 	fed   uint64          // the last sequence given to the decoder; at first the one before its first
-	// passing: the stream is read from before cur, which does not tell where to warm up.
+	// passing is set while the stream is read from before cur, because cur does not say where the warm-up begins.
 	passing bool
 
 	failed error // final
@@ -59,7 +58,7 @@ type reader struct {
 	past     events.PastReader // nil: not reading the archive
 	pastLife context.Context   //nolint:containedctx // what the archive opens for one call lives on for the next
 	endPast  context.CancelFunc
-	moved    bool // since reading the archive began
+	moved    bool // an envelope was returned since reading the archive began
 	reloaded bool // the archive, since it last gave something
 
 	sub      *nats.Subscription // nil: not reading
@@ -78,7 +77,7 @@ type reader struct {
 	unheed   context.CancelFunc
 
 	lost []*events.Envelope // of accepted holes, to be returned
-	hold time.Duration      // to wait before the next try, in front of a hole
+	hold time.Duration      // the pause before the next attempt, in front of a hole
 
 	stuck     int    // heartbeats since a message, though there are some
 	nothingTo uint64 // up to here there was nothing more when the consumer was created
@@ -88,12 +87,13 @@ func newReader(l *Log, from events.Cursor) *reader {
 	return &reader{log: l, kinds: events.AllKinds, cur: from, fed: from.Seq, batch: pullMessages}
 }
 
-// inPast reports whether the reader has yet to come to the stream.
+// inPast reports whether the reader has not reached the stream yet.
 func (r *reader) inPast() bool { return r.dec == nil }
 
-// next returns the next envelopes, at least one, of together about maxBytes undecoded. It waits for them as long
-// as the context allows. In front of a hole it fails with [ErrHole]; the next call tries again, after a pause that grows up
-// to lastHold, and one that finds the hole behind it may return nothing. Other errors are final.
+// next returns the next envelopes, at least one, of together about maxBytes undecoded. It waits for them as long as the context
+// allows. In front of a hole it fails with [ErrHole]; the next call tries again, after a pause that grows up to lastHold. The call
+// that first gets past the hole may return nothing, so that the caller learns of it even if no envelope follows. Other errors are
+// final.
 func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	retry := firstRetry
 	if err := wait.For(ctx, r.hold); err != nil {
@@ -122,7 +122,7 @@ func (r *reader) next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 			return envs, nil
 		}
 		if ctx.Err() != nil {
-			return nil, ctx.Err() // reading continues with the next call
+			return nil, ctx.Err() // the next call continues
 		}
 		if r.failed != nil {
 			return nil, err
@@ -145,7 +145,9 @@ func (r *reader) atCursor() bool {
 	return r.dec != nil && !r.dec.Warming() && !r.passing && r.sub != nil
 }
 
-// rewritten reports whether an archive may seem damaged because another process has scrubbed it: then it is read again.
+// rewritten reports whether the archive was reloaded and should be read again. It may seem damaged because another process has
+// scrubbed it, which replaces files. One reload must suffice: if reading fails again before it has returned anything, the damage is
+// real.
 func (r *reader) rewritten(ctx context.Context, err error) bool {
 	past, ok := r.log.past.(reloader)
 	if !errors.Is(err, events.ErrPastDamaged) || !ok || r.reloaded {
@@ -155,11 +157,12 @@ func (r *reader) rewritten(ctx context.Context, err error) bool {
 	return past.Reload(ctx) == nil
 }
 
-// read returns what is there, waiting only for the first message. Nothing and no error: a message that told
-// nothing new, such as one of the warm-up, or the end of the archive.
+// read returns the envelopes that are available, and waits only for the first message. It may return nothing and no error, after a
+// message of the warm-up or at the end of the archive.
 func (r *reader) read(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	if r.sub != nil && time.Since(r.left) > idleConsumer/2 {
-		r.close() // whoever reads was busy for so long that the server may have forgotten the reader: no trouble
+		// The caller was busy for so long that the server may have dropped the consumer. That is no interruption.
+		r.close()
 	}
 	defer func() { r.left = time.Now() }()
 	if r.sub == nil && r.past == nil {
@@ -173,7 +176,7 @@ func (r *reader) read(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 	envs := r.takeLost(nil)
 	for bytes := 0; bytes < maxBytes; {
 		if r.hold > 0 && r.atCursor() && len(envs) == 0 {
-			return nil, nil // the hole is behind, and there may be nothing after it
+			return nil, nil // past the hole, and there may be nothing after it
 		}
 		if r.wanted <= 0 || r.budget <= 0 {
 			if err := r.pull(); err != nil {
@@ -227,7 +230,7 @@ func (r *reader) open(ctx context.Context) error {
 	r.log.link.verify(state)
 	last := r.log.last.Load()
 	var c jetstream.Consumer
-	err = r.log.ask(ctx, func(ctx context.Context) (err error) { // the server forgets those that nobody uses
+	err = r.log.ask(ctx, func(ctx context.Context) (err error) { // repeating is safe: the server drops unused consumers
 		c, err = r.log.link.js.CreateConsumer(ctx, StreamName, jetstream.ConsumerConfig{
 			// The start sequence is ignored without the policy.
 			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
@@ -242,7 +245,8 @@ func (r *reader) open(ctx context.Context) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	// A new epoch begins with the deletion of all consumers. This one may have come right after that.
+	// A new epoch deletes all consumers. This one may have been created after that, by a reader that does not know of the epoch
+	// yet, so the metadata is read once more.
 	if _, err := r.log.stream(ctx); err != nil {
 		return err
 	}
@@ -254,8 +258,7 @@ func (r *reader) open(ctx context.Context) error {
 	if info.NumPending == 0 {
 		r.nothingTo = last
 	}
-	// The client drops messages that find the channel full, so it has room for all that two pulls can bring, and for
-	// heartbeats.
+	// The NATS client drops messages when the channel is full, so it must hold the messages of two pulls, and heartbeats.
 	r.msgs = make(chan *nats.Msg, 2*r.batch+256)
 	r.inbox = r.log.link.nc.NewInbox()
 	if r.sub, err = r.log.link.nc.ChanSubscribe(r.inbox+".*", r.msgs); err != nil {
@@ -301,7 +304,7 @@ func (r *reader) receive(ctx context.Context, wait bool) (*nats.Msg, error) {
 		}
 		if strings.HasPrefix(msg.Reply, ackPrefix) {
 			r.wanted--
-			r.budget -= msg.Size() // as the server counts
+			r.budget -= msg.Size() // the same count as the server's, which ends the pull by it
 			return msg, nil
 		}
 		if err := r.status(msg); err != nil {
@@ -345,7 +348,7 @@ func (r *reader) status(msg *nats.Msg) error {
 	code, text := msg.Header.Get("Status"), msg.Header.Get("Description")
 	switch {
 	case code == "100":
-		// A heartbeat: all is well, unless there is something that it does not deliver.
+		// A heartbeat. All is well, unless the log has messages that the consumer does not deliver.
 		if r.log.last.Load() <= max(r.fed, r.nothingTo) {
 			r.stuck = 0
 		} else if r.stuck++; r.stuck >= stuckAfter {
@@ -355,7 +358,8 @@ func (r *reader) status(msg *nats.Msg) error {
 		return nil
 	case code == "408", code == "404",
 		code == "409" && (strings.HasPrefix(text, "Message Size") || strings.HasPrefix(text, "Batch Completed")):
-		// The end of a pull that brought all that it could is told too, when the next is under way.
+		// The server also reports the end of the previous pull, which may arrive after the next was made: only the current one
+		// counts.
 		if msg.Subject == r.pullInbox() {
 			r.wanted = 0
 		}
@@ -380,7 +384,7 @@ func (r *reader) take(ctx context.Context, msg *nats.Msg) (*events.Envelope, err
 	}
 	var env *events.Envelope
 	var err error
-	if _, lost := r.log.meta().accepted(d.seq); lost { // it has come back, too late
+	if _, lost := r.log.meta().accepted(d.seq); lost { // it came back after its loss was accepted
 		env, err = r.dec.Lost(d.seq)
 	} else {
 		env, err = r.dec.Decode(d.seq, d.stamp, msg.Data)
@@ -400,7 +404,7 @@ func (r *reader) take(ctx context.Context, msg *nats.Msg) (*events.Envelope, err
 	return env, nil
 }
 
-// close ends reading; the next call of next begins again where it was.
+// close releases what reading holds. The next call of next begins again after the last envelope returned.
 func (r *reader) close() {
 	if r.past != nil {
 		r.past.Close()
@@ -422,7 +426,7 @@ func (r *reader) close() {
 
 const ackPrefix = "$JS.ACK."
 
-// delivery is what a consumer says about a message, in its reply subject.
+// delivery is the metadata of a message, which JetStream encodes in its reply subject.
 type delivery struct {
 	seq     uint64
 	ordinal uint64

@@ -10,8 +10,8 @@ import (
 )
 
 // Retire deletes the stream of a log that is to be restored from its archive ([Restore]), with all that it holds. Publishers wait
-// meanwhile, and take has to take over what there is up to a sequence, the last. If that fails the log stays as it was. A crash
-// leaves it paused: whoever opens it, or publishes, resumes it.
+// meanwhile. take must copy everything up to the given last sequence; if it fails, the log stays as it was. A crash leaves the log
+// paused: the next process that opens it or publishes to it resumes it.
 func (l *Log) Retire(ctx context.Context, take func(ctx context.Context, last uint64) error) (err error) {
 	if !l.switching.TryLock() {
 		return fmt.Errorf("%w: another one is being begun", ErrEpochNotBegun)

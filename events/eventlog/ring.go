@@ -9,10 +9,10 @@ import (
 
 // ring holds decoded envelopes in log order.
 type ring struct {
-	base events.Cursor // where the oldest envelope continues
+	base events.Cursor // the cursor before the oldest envelope
 	envs []*events.Envelope
-	sums []int // sums[i]: the cost of all envelopes ever pushed, up to and with envs[i]
-	from int   // the cost of all that were pushed and dropped
+	sums []int // sums[i] is the cost of all envelopes ever pushed, up to and including envs[i]; differences give the cost of any range
+	from int   // the cost of all envelopes that were dropped
 }
 
 // cost estimates the memory of an envelope: its events, and the text that their strings are parts of.
@@ -34,7 +34,8 @@ func (r *ring) index(seq uint64) int {
 	return sort.Search(len(r.envs), func(i int) bool { return r.envs[i].Cursor.Seq > seq })
 }
 
-// holds reports whether a reader at the cursor can continue with the ring, and agrees with it.
+// holds reports whether a reader at the cursor can continue with the ring: the ring has the envelope at the cursor, and it is the
+// same one.
 func (r *ring) holds(c events.Cursor) bool {
 	if c.Seq == r.base.Seq {
 		return c.Agrees(r.base)
@@ -74,7 +75,8 @@ func (r *ring) bytesAfter(seq uint64) int {
 	return total - r.from
 }
 
-// push appends envelopes and drops the oldest beyond the bound, but never the newest.
+// push appends envelopes and drops the oldest beyond the bound. The newest always stays, or an envelope larger than the bound could
+// never be delivered.
 func (r *ring) push(envs []*events.Envelope, bound int) {
 	total := r.from
 	if n := len(r.sums); n > 0 {

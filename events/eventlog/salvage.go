@@ -17,7 +17,7 @@ type SeqRange struct {
 	To   uint64 `json:"to"`
 }
 
-// SalvageReport says what [Log.Salvage] found.
+// SalvageReport is the result of [Log.Salvage].
 type SalvageReport struct {
 	// Envelopes and Events were read and handed on.
 	Envelopes, Events uint64
@@ -29,11 +29,11 @@ type SalvageReport struct {
 	Repeats []events.Repeat
 }
 
-// Salvage reads what a damaged stream still holds after a cursor, the end of the archive as a rule, message by message, and
-// hands it on in order, for the archive of a log that is to be restored. It passes over what cannot be read, and reports it.
-// The cursors of the envelopes are those of an archive. Repeats are the event ids that a reader at the cursor knows, for where
-// the stream no longer has the horizon before it. Errors: of each, which ends it; that the log does not answer; that the
-// stream is not the one that the cursor was taken from, as far as it can be read: [events.ErrRewritten].
+// Salvage reads what a damaged stream still holds after a cursor, the end of the archive as a rule, message by message, and hands
+// it on in order, for the archive of a log that is to be restored. It passes over what cannot be read, and reports it. The cursors
+// of the envelopes are those of an archive. Repeats are the event ids that a reader at the cursor knows, for where the stream no
+// longer has the horizon before it. It fails if each fails, if the log does not answer, or with [events.ErrRewritten] if the
+// message at the cursor can be read and differs.
 func (l *Log) Salvage(
 	ctx context.Context, after events.Cursor, repeats []events.Repeat, each func([]*events.Envelope) error,
 ) (SalvageReport, error) {
@@ -83,9 +83,9 @@ func (l *Log) Salvage(
 	return s.report, s.flush()
 }
 
-// SalvageRepeats reads in a damaged stream which event ids a reader at a cursor, the end of the archive as a rule, must know.
-// Whole: nothing of the horizon before it is missing in the stream. Else there may be more, and what is known otherwise counts
-// too.
+// SalvageRepeats reads in a damaged stream which event ids a reader at a cursor, the end of the archive as a rule, must know. whole
+// is set if the stream has the entire horizon before the cursor. Otherwise the result may be incomplete, and the caller must add
+// the event ids known from elsewhere.
 func (l *Log) SalvageRepeats(ctx context.Context, at events.Cursor) (repeats []events.Repeat, whole bool, err error) {
 	s := &salvage{log: l}
 	if at, err = l.Adopt(at); err != nil {
@@ -99,7 +99,7 @@ func (l *Log) SalvageRepeats(ctx context.Context, at events.Cursor) (repeats []e
 	if err != nil {
 		return nil, false, err
 	}
-	// At the start of an epoch there is nothing of it to be read.
+	// At the start of an epoch the warm-up reads nothing from the stream.
 	whole = !s.cold && at.Seq <= state.LastSeq && (at.Seq+1 == l.meta().first || !at.Archival() && state.FirstSeq <= seq)
 	for seq = max(seq, state.FirstSeq); seq <= min(at.Seq, state.LastSeq); {
 		msg, err := s.load(ctx, seq, at.Seq)
@@ -127,7 +127,8 @@ type salvage struct {
 	dec    *events.Decoder
 	each   func([]*events.Envelope) error
 	report SalvageReport
-	// known is what must be remembered after the cursor; cold: some of it could not be read.
+	// known are the event ids that a reader at the cursor knows. cold is set if some of the warm-up could not be read: the decoder
+	// is then given known.
 	known []events.Repeat
 	cold  bool
 
@@ -158,7 +159,7 @@ func (s *salvage) load(ctx context.Context, seq, last uint64) (*jetstream.RawStr
 	if msg, err := s.log.messageFrom(ctx, s.stream, seq); err == nil && msg.Sequence >= seq {
 		return msg, nil
 	}
-	// The server stops at one that it cannot read: one by one.
+	// The server's search for the next message stops at one that it cannot read, so each sequence is requested by itself.
 	for ; seq <= last; seq++ {
 		var msg *jetstream.RawStreamMsg
 		err := s.log.ask(ctx, func(ctx context.Context) (err error) {
@@ -197,7 +198,7 @@ func (s *salvage) take(msg *jetstream.RawStreamMsg, after events.Cursor) error {
 	return s.give(env, after)
 }
 
-// cross makes the decoder one that has read all up to the cursor, when the first sequence after it comes.
+// cross brings the decoder to the cursor when the first sequence after it arrives, even if part of the warm-up was lost.
 func (s *salvage) cross(seq uint64, after events.Cursor) {
 	if seq > after.Seq && s.dec.Seq() <= after.Seq {
 		s.dec.ContinueFrom(after.LastTime) // whatever of the warm-up is lost

@@ -31,7 +31,7 @@ const (
 	retryFor = 25 * time.Second
 )
 
-// streamConfig is the configuration of a new log. What it leaves out must be off, see [misfits].
+// streamConfig is the configuration of a new log. Every feature that it does not set must stay off; [misfits] checks that.
 func streamConfig(id events.LogID, replicas int, maxBytes int64) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        StreamName,
@@ -54,7 +54,8 @@ func streamConfig(id events.LogID, replicas int, maxBytes int64) jetstream.Strea
 	}
 }
 
-// misfits names what makes a stream unfit to be a log.
+// misfits returns the differences that make a stream unfit to be a log. Settings that lose, rewrite or reorder messages are refused
+// even if an administrator chose them.
 func misfits(c jetstream.StreamConfig, replicas int) []string {
 	var diffs []string
 	want := func(ok bool, name string, got, want any) {
@@ -120,7 +121,7 @@ func (l *Log) findStream(outer context.Context, create bool) error {
 		}
 		noPeers := apiError(err).ErrorCode == errCodeNoPeers
 		if last != nil && outer.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-			return last // asking was interrupted: what was wrong before that is what is wrong
+			return last // our own timeout interrupted the request: the error before it says more
 		}
 		silent := errors.Is(err, events.ErrLogUnavailable) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrDisconnected)
 		if !silent && !noPeers || errors.Is(err, events.ErrForbidden) {
@@ -140,7 +141,7 @@ func (l *Log) findStream(outer context.Context, create bool) error {
 	}
 }
 
-// ensureStream finds the stream or creates it. waited reports that servers have had the time to find each other.
+// ensureStream finds the stream or creates it. waited is set once the servers of a cluster have had time to find each other.
 func (l *Log) ensureStream(ctx context.Context, create, waited bool) (*jetstream.StreamInfo, error) {
 	if l.restored != nil {
 		if err := l.refuseExisting(ctx); err != nil {
@@ -221,11 +222,11 @@ func (l *Log) createStream(ctx context.Context, waited bool) (jetstream.Stream, 
 }
 
 const (
-	// defaultDiskShare of the disk that is free when the log is created may be used by it.
+	// defaultDiskShare is the share of the free disk space that an embedded log may use. The stores and the archive need the rest.
 	defaultDiskShare = 0.8
 	// defaultReplicas of a log in a cluster: one may be lost without losing an event or a moment.
 	defaultReplicas = 3
-	// peerTime is what a cluster that has just started gets to count its servers.
+	// peerTime is how long a cluster that has just started may take to count its servers.
 	peerTime = 5 * time.Second
 )
 
@@ -252,9 +253,10 @@ func apiError(err error) *jetstream.APIError {
 	return &jetstream.APIError{}
 }
 
-// tooFewServers reports whether replicas were refused because the server is alone or the cluster too small. A cluster that
-// is large enough must not get a log without replicas in silence, for ever: one that has a server down or full gives a
-// reason, but one that has just elected its first leader does not count all of its servers yet.
+// tooFewServers reports whether replicas were refused because the server is alone or the cluster too small. A large enough cluster
+// must not silently get a log without replicas, because the log would stay so for ever. A cluster with a server that is down or
+// full states a reason; one that has just elected its first leader does not count all its servers yet, so its answer is not
+// believed before peerTime.
 func (l *Log) tooFewServers(err error, waited bool) bool {
 	switch api := apiError(err); api.ErrorCode {
 	case errCodeNoReplicas:
@@ -265,7 +267,7 @@ func (l *Log) tooFewServers(err error, waited bool) bool {
 	return false
 }
 
-// streamError says what a failure to open or create the stream means.
+// streamError turns a failure to open or create the stream into an error that says what to do.
 func streamError(err error) error {
 	switch api := apiError(err); {
 	case api.ErrorCode == errCodeSubjectOverlap:
@@ -331,8 +333,8 @@ func (l *Log) stream(ctx context.Context) (stream jetstream.Stream, err error) {
 	return stream, nil
 }
 
-// ask asks the server something that may be asked again, by the subjects. What a cluster is asked while it elects a leader it
-// does not answer, not even later.
+// ask makes a request that may be repeated. It must repeat it, because a cluster that is electing a leader drops requests and never
+// answers them.
 func (l *Log) ask(ctx context.Context, question func(context.Context) error, subjects ...string) error {
 	for timeout := firstAsk; ; timeout *= 2 {
 		err := l.link.during(ctx, l.link.state(), timeout, question, subjects...)

@@ -14,18 +14,18 @@ type Subscription struct {
 	ctx  context.Context //nolint:containedctx // it ends with Close, and what waits ends with it
 	stop context.CancelFunc
 	turn sync.Mutex // held by Next
-	// kinds are those wanted of the archive.
+	// kinds are the kinds of events that the subscriber needs from the archive.
 	kinds events.KindSet
-	// beside: it never takes the ring to where it is.
+	// beside is set for subscribers that must never move the ring to their own cursor.
 	beside bool
 
 	// Guarded by hub.mu.
 	cur    events.Cursor // after the last envelope returned
 	own    *reader       // set while out of the ring; only Next uses it
 	failed error         // final
-	// looked is which look at a hole it was told of last.
+	// looked is the value of Hub.looks for which the subscriber last got the error of a hole.
 	looked uint64
-	// held: the last that it was told is that there is a hole.
+	// held is set if the last call returned the error of a hole, so that the next one must report when it is past the hole.
 	held bool
 }
 
@@ -43,7 +43,7 @@ func (s *Subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelo
 			return envs, err
 		}
 		if grown == nil && s.own == nil {
-			return nil, nil // the hole is behind it
+			return nil, nil // the subscriber is past the hole
 		}
 		if grown == nil {
 			return s.alone(ctx, maxBytes)
@@ -97,7 +97,7 @@ func (s *Subscription) shared(maxBytes int) (envs []*events.Envelope, grown chan
 func (s *Subscription) newReader() *reader {
 	r := newReader(s.hub.log, s.cur)
 	r.kinds = s.kinds
-	if s.held { // it is to be told when the hole is behind
+	if s.held { // the reader must report when it is past the hole
 		r.hold = firstRetry
 	}
 	return r
@@ -143,7 +143,7 @@ func (s *Subscription) join() {
 	h := s.hub
 	end := h.ring.end().Seq
 	switch {
-	case s.kinds != events.AllKinds && s.own.inPast(): // its envelopes are not for all
+	case s.kinds != events.AllKinds && s.own.inPast(): // envelopes without some kinds must not enter the ring
 		return
 	case !h.seated, s.cur.Seq > end+nearby:
 		if s.beside {

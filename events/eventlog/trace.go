@@ -3,17 +3,17 @@ package eventlog
 import "github.com/nats-io/nats.go"
 
 const (
-	// traceHeader is the header of a message with the traces of the calls in it, if they are followed: as many lines as there
-	// are, each as W3C's traceparent. It is no part of the log: nothing depends on it, and the archive does not keep it. NATS gives
-	// a header of W3C's own name a meaning.
+	// traceHeader is the header of a message with the traces of the calls in it, one W3C traceparent each. It is no part of the
+	// log: nothing depends on it, and the archive does not keep it. The header is not named "traceparent" because NATS acts on that
+	// one itself.
 	traceHeader = "Skein-Traceparent"
-	// maxTraces bounds how many calls of one envelope are followed.
+	// maxTraces bounds the traces of one envelope, and with them its size: an envelope may hold hundreds of calls.
 	maxTraces = 8
 	// traceParentBytes is the length of a traceparent.
 	traceParentBytes = 55
 )
 
-// addTraces puts the traces of calls that are followed, few as they are, beside an envelope.
+// addTraces adds the traces of the sampled calls to the headers of an envelope.
 func addTraces(h nats.Header, calls []*call) {
 	for _, c := range calls {
 		if len(c.trace) == traceParentBytes && len(h[traceHeader]) < maxTraces {
@@ -22,7 +22,7 @@ func addTraces(h nats.Header, calls []*call) {
 	}
 }
 
-// tracesOf returns them. Whoever publishes may have written anything there.
+// tracesOf returns the traces of an envelope. Any NATS client may have written the header, so malformed values are skipped.
 func tracesOf(h nats.Header) (traces []string) {
 	for _, t := range h[traceHeader] {
 		if len(t) == traceParentBytes && len(traces) < maxTraces {

@@ -11,9 +11,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Trim removes the envelopes up to and with a sequence from the stream, for good, and returns how many sequences it no
-// longer has by that. It refuses ([events.ErrTrimRefused]) what is not archived, and the horizon before the end of the archive:
-// who continues there must know the event ids of it (I6). What is gone already is no error.
+// Trim permanently removes the envelopes up to and including a sequence from the stream, and returns how many sequences it removed.
+// It fails with [events.ErrTrimRefused] for envelopes that are not archived, and for those within the horizon before the end of the
+// archive: a reader that continues there needs their event ids (I6). Sequences that are already gone are no error.
 func (l *Log) Trim(ctx context.Context, upTo uint64) (trimmed uint64, err error) {
 	limit, err := l.trimLimit(ctx)
 	if err != nil {
@@ -59,21 +59,21 @@ func (l *Log) trimLimit(ctx context.Context) (uint64, error) {
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("events: the end of the archive: %w", err)
-	case end.WarmSeq == 0, o.part == inArchive: // nothing of this epoch is archived, or the archive grew meanwhile: the next time will do
+	case end.WarmSeq == 0, o.part == inArchive: // nothing of this epoch is archived, or the archive grew meanwhile: the next call trims
 		return l.meta().first - 1, nil
 	}
 	return end.WarmSeq - 1, nil
 }
 
-// SeqBefore returns the highest sequence of the stream whose timestamp is before a time; 0 means there is none. Where the clock
-// ran back it is one of those that are followed by a later timestamp.
+// SeqBefore returns the highest sequence of the stream whose timestamp is before a time; 0 means there is none. If the server's
+// clock was set back, several sequences qualify, and it returns one of them.
 func (l *Log) SeqBefore(ctx context.Context, t time.Time) (uint64, error) {
 	stream, err := l.stream(ctx)
 	if err != nil {
 		return 0, err
 	}
 	state := stream.CachedInfo().State
-	// What is up to low is before t, what is from high on is not.
+	// Messages up to low are before t, messages from high on are not.
 	low, high := state.FirstSeq-1, state.LastSeq+1
 	if state.Msgs == 0 {
 		return 0, nil
@@ -108,8 +108,8 @@ func (l *Log) messageFrom(ctx context.Context, stream jetstream.Stream, seq uint
 	return msg, unavailable(err)
 }
 
-// RepeatsAt returns the event ids that a reader at a cursor of the stream remembers, for the archive of a log that is to go
-// on in a new epoch after it. It reads one horizon of the stream.
+// RepeatsAt returns the event ids that a reader at a cursor of the stream remembers. The archive keeps them when the log continues
+// in a new epoch after that cursor. It reads one horizon of the stream.
 func (l *Log) RepeatsAt(ctx context.Context, c events.Cursor) ([]events.Repeat, error) {
 	o, err := l.locate(ctx, c)
 	if err != nil {
@@ -130,7 +130,7 @@ func (l *Log) RepeatsAt(ctx context.Context, c events.Cursor) ([]events.Repeat, 
 	if err := r.open(ctx); err != nil {
 		return nil, err
 	}
-	for r.past == nil && r.dec.Warming() { // one message at a time: there may be none after the cursor
+	for r.past == nil && r.dec.Warming() { // one message at a time, because waiting for more than the last would not end
 		if r.wanted <= 0 || r.budget <= 0 {
 			if err := r.pull(); err != nil {
 				return nil, err

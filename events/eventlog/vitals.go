@@ -7,7 +7,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Vitals are what the log tells of itself, for metrics.
+// Vitals describe the log's extent and use, for metrics.
 type Vitals struct {
 	Head
 
@@ -15,7 +15,7 @@ type Vitals struct {
 	Consumers int
 }
 
-// Vitals asks the log for its extent. It fails where [Log.Healthy] does.
+// Vitals asks the log for its extent, and fails if the log is not healthy: see [Log.Healthy].
 func (l *Log) Vitals(ctx context.Context) (Vitals, error) {
 	if l.server != nil {
 		if err := l.server.Healthy(); err != nil {
@@ -35,13 +35,13 @@ func (l *Log) Vitals(ctx context.Context) (Vitals, error) {
 	return Vitals{headOf(info), info.State.Consumers}, nil
 }
 
-// Trouble counts what went wrong between this process and the log, and right again.
+// Trouble counts the failures between this process and the log from which it recovered by itself.
 type Trouble struct {
 	// Reconnects of the connection, Interruptions of reading by any of its causes.
 	Reconnects, Interruptions uint64
 }
 
-// Trouble makes no calls.
+// Trouble returns the counters. It makes no request.
 func (l *Log) Trouble() Trouble {
 	return Trouble{l.link.nc.Stats().Reconnects, l.interruptions.Load()}
 }

@@ -13,11 +13,12 @@ import (
 // maxWaypoints bounds the cursors that a hub remembers: together some 200 KiB.
 const maxWaypoints = 2048
 
-// waypoints are cursors of the stream that were met in reading it. To begin at a sequence a reader must know the last time
-// given and where to warm up from, which only reading tells: from the nearest waypoint on, not from the beginning.
+// waypoints are cursors of the stream that readers have passed. To begin at a sequence, a reader must know the last time given and
+// where the warm-up begins, and it learns both only by reading. With waypoints it reads from the nearest one instead of the
+// beginning.
 type waypoints struct {
 	at []events.Cursor // by rising sequence
-	// gap is how far they lie apart, at least. It doubles when they become too many.
+	// gap is the minimum distance between two waypoints, in sequences. It doubles when there are too many.
 	gap uint64
 }
 
@@ -59,7 +60,8 @@ func (w *waypoints) before(seq uint64) (events.Cursor, bool) {
 	return w.at[i-1], true
 }
 
-// trim forgets those whose readers would need what is before the first sequence of the stream. What comes may lie closer.
+// trim removes waypoints whose warm-up begins before the first sequence of the stream. If few remain, new ones may lie closer
+// together.
 func (w *waypoints) trim(first uint64) {
 	w.at = slices.DeleteFunc(w.at, func(c events.Cursor) bool { return c.WarmSeq < first })
 	if len(w.at) < maxWaypoints/4 {
@@ -67,9 +69,10 @@ func (w *waypoints) trim(first uint64) {
 	}
 }
 
-// CursorAt returns the cursor after a sequence, from which a reader gets the rest of the log as one who has read all of it.
-// In the archive it does not say the last time given. It may have to read a part of the log; calls that do wait for
-// each other. [events.ErrPositionAhead], or [events.ErrTrimmed] when neither archive nor stream hold what it takes: see [Hub.Earliest].
+// CursorAt returns the cursor after a sequence. A reader that begins there gets the same envelopes as one that has read the whole
+// log. A cursor in the archive has no last time. CursorAt may have to read a part of the log; such calls wait for each other. It
+// fails with [events.ErrPositionAhead], or with [events.ErrTrimmed] if neither archive nor stream have what a reader there needs:
+// see [Hub.Earliest].
 func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
 	if err := h.log.checkReached(ctx, seq); err != nil {
 		return events.Cursor{}, err
@@ -116,7 +119,7 @@ func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
 		"is in neither", events.ErrTrimmed, head.First, end.Seq, seq)
 }
 
-// knownCursor returns the cursor after a sequence if that takes no reading.
+// knownCursor returns the cursor after a sequence if it is known without reading the log.
 func (h *Hub) knownCursor(seq uint64) (c events.Cursor, ok bool, err error) {
 	end, err := h.log.pastEnd()
 	if err != nil {
@@ -161,7 +164,7 @@ func (h *Hub) seek(ctx context.Context, from events.Cursor, seq uint64) (events.
 			return events.Cursor{}, err
 		}
 		for _, env := range envs {
-			if env.Seq() > seq { // the stream lacks it: nothing was there
+			if env.Seq() > seq { // no envelope has this sequence
 				return at, nil
 			}
 			if at = env.Cursor; at.Seq == seq {
@@ -171,8 +174,7 @@ func (h *Hub) seek(ctx context.Context, from events.Cursor, seq uint64) (events.
 	}
 }
 
-// Earliest returns the lowest sequence that [Hub.CursorAt] knows to read on from: 0, unless the stream was trimmed and there
-// is no archive.
+// Earliest returns the lowest sequence that [Hub.CursorAt] accepts. It is 0 unless the stream was trimmed and there is no archive.
 func (h *Hub) Earliest(ctx context.Context) (uint64, error) {
 	end, err := h.log.pastEnd()
 	if err != nil {
@@ -191,8 +193,8 @@ func (h *Hub) Earliest(ctx context.Context) (uint64, error) {
 	return head.Last, nil
 }
 
-// SubscribeBeside is [Hub.SubscribeKinds] for one who must not get in the way of others: it takes part in what they read, but
-// they never read for themselves because it is elsewhere, and what they have not asked for is not read for it.
+// SubscribeBeside is [Hub.SubscribeKinds] for a subscriber that must not slow down others. It shares what the ring holds, but never
+// moves the ring, and the ring never reads ahead for it.
 func (h *Hub) SubscribeBeside(from events.Cursor, kinds events.KindSet) (*Subscription, error) {
 	return h.subscribe(from, kinds, true)
 }
