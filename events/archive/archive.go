@@ -13,15 +13,15 @@ import (
 
 // Errors of an archive.
 var (
-	// ErrDamaged: an object of the archive is missing, or is not what was written. The text names the object.
+	// ErrDamaged means that an object of the archive is missing or does not hold what was written. The text names the object.
 	ErrDamaged = events.ErrPastDamaged
-	// ErrVersion: a newer version of skein wrote the archive.
+	// ErrVersion means that a newer version of skein wrote the archive.
 	ErrVersion = errors.New("archive: written by a newer version")
-	// ErrChanged: another process changed the archive meanwhile. Open or reload it, and begin again where it now ends.
+	// ErrChanged means that another process changed the archive meanwhile. Reload the archive and begin again at its new end.
 	ErrChanged = errors.New("archive: changed by another process")
-	// ErrOrder: an envelope does not follow what is archived.
+	// ErrOrder means that an envelope does not follow the end of the archive.
 	ErrOrder = errors.New("archive: out of order")
-	// ErrFull: the writer holds as much as segments may have; seal it.
+	// ErrFull means that the writer holds as much as a segment may have and must be sealed.
 	ErrFull = errors.New("archive: the segment is full")
 )
 
@@ -32,11 +32,11 @@ type Archive struct {
 	bucket bucket.Bucket
 	log    events.LogID
 
-	// rewriting is held by what writes again what is archived or removes files by whether they are named, and locked before
-	// change: a merge must not bring back what a scrub removes, nor lose what it has not yet named to a sweep.
+	// rewriting is held by Merge, Scrub and Sweep, and is locked before change. Without it a merge could write again what a scrub
+	// has just removed, and a sweep could delete a merge's files before the manifest names them.
 	rewriting sync.Mutex
-	change    sync.Mutex // held by what changes the archive
-	replaced  []replaced // by merges, the oldest first; of change
+	change    sync.Mutex // held while the manifest is replaced
+	replaced  []replaced // files replaced by merges, oldest first; guarded by change
 
 	mu       sync.Mutex
 	manifest *manifest // never changed, only replaced
@@ -64,7 +64,7 @@ func LogOf(ctx context.Context, b bucket.Bucket) (id events.LogID, ok bool, err 
 	return m.log, true, nil
 }
 
-// Reload reads the manifest again. Readers continue with what there was when they began, or with what took its place.
+// Reload reads the manifest again. Open readers continue with the segments that they began with, or with those that replaced them.
 func (a *Archive) Reload(ctx context.Context) error {
 	m, err := readManifest(ctx, a.bucket)
 	if err != nil {
@@ -79,7 +79,7 @@ func (a *Archive) Reload(ctx context.Context) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// This process may have replaced the manifest while the previous one was read.
+	// This process may have written a newer manifest while this one was read; revisions only rise.
 	if a.manifest == nil || m.revision >= a.manifest.revision {
 		a.manifest = m
 	}
@@ -92,7 +92,9 @@ func (a *Archive) current() *manifest {
 	return a.manifest
 }
 
-// replace writes a manifest in place of one, and makes it the current one. The bucket must still hold the previous one.
+// replace writes the next manifest and makes it the current one. It fails with [ErrChanged] if the bucket no longer holds the
+// previous one. A [bucket.Bucket] has no compare-and-swap: the lease is what keeps two writers apart, and this check catches a writer that
+// lost it.
 func (a *Archive) replace(ctx context.Context, previous, next *manifest) error {
 	now, err := readManifest(ctx, a.bucket)
 	if err != nil {
@@ -114,7 +116,8 @@ func (a *Archive) replace(ctx context.Context, previous, next *manifest) error {
 	return nil
 }
 
-// End returns the cursor after the last archived envelope, as the reader of the stream gave it; Seq 0: nothing is archived.
+// End returns the cursor after the last archived envelope, as the reader of the stream gave it. Its Seq is 0 if nothing is
+// archived.
 func (a *Archive) End() events.Cursor { return a.current().end }
 
 // Epoch returns the epoch of the log that the archive is in; 0 means nothing was archived yet.
@@ -132,13 +135,13 @@ type Info struct {
 	Epoch    uint32
 	// End is the cursor after the last archived envelope.
 	End events.Cursor
-	// Envelopes is how many there are.
+	// Envelopes is the number of archived envelopes.
 	Envelopes uint64
-	// Classes tell of the files of each class.
+	// Classes describes the files of each class.
 	Classes [numClasses]ClassInfo
 }
 
-// ClassInfo is what an archive holds of a class.
+// ClassInfo describes the files of one class.
 type ClassInfo struct {
 	Class    Class
 	Segments int
@@ -147,7 +150,7 @@ type ClassInfo struct {
 	Events uint64
 }
 
-// Info says what the archive holds, from the manifest alone.
+// Info describes the archive. It reads only the manifest.
 func (a *Archive) Info() Info {
 	m := a.current()
 	info := Info{Location: a.bucket.String(), Epoch: m.epoch, End: m.end, Envelopes: m.envelopes}
@@ -163,8 +166,8 @@ func (a *Archive) Info() Info {
 	return info
 }
 
-// Growth returns how many bytes were archived in the last stretch of log time before the end, and how long that was: at least
-// a span, or less if less is archived. Whole ranges count, and not the first: when it began is not known.
+// Growth returns the number of bytes archived over the last stretch of log time, and the length of that stretch: at least span,
+// unless less is archived. It counts whole ranges, and never the first one, because its beginning in log time is not recorded.
 func (a *Archive) Growth(span events.Micros) (bytes uint64, over events.Micros) {
 	m := a.current()
 	ranges := m.ranges()
@@ -175,8 +178,8 @@ func (a *Archive) Growth(span events.Micros) (bytes uint64, over events.Micros) 
 	return bytes, over
 }
 
-// Sweep removes what no manifest names: what a crash left behind, and segments that were replaced. Only the process that
-// may change the archive may sweep it.
+// Sweep removes the objects that the manifest does not name: files left behind by a crash, and replaced segments. Only the process
+// that may change the archive may sweep it, because a file that another process has written but not yet named looks the same.
 func (a *Archive) Sweep(ctx context.Context) error {
 	a.rewriting.Lock()
 	defer a.rewriting.Unlock()

@@ -53,14 +53,14 @@ var fieldsOf = [42]field{
 	events.BackfillClosed:  hasSource,
 	events.RepinsHidden:    hasUser | hasPeer,
 	events.RepinsShown:     hasUser | hasPeer,
-	events.FeedRead:        hasUser | hasScore, // the column has how long before the event the time is up to which was read
+	events.FeedRead:        hasUser | hasScore, // the column holds the event's time minus the time up to which was read: a small number
 }
 
-// The form of an event: its kind and what else must be known to read its columns.
+// The form of an event is one byte: its kind, and flags that say which columns have a value for it.
 const (
-	formKind     = 0x1f // of the kinds from 32 to 41 the lower bits: no kind has the numbers below 10
+	formKind     = 0x1f // the lower bits of the kind: those of 32 to 41 are free, because kinds begin at 10
 	formBackfill = 0x20
-	formTimed    = 0x40 // the time is told, and does not follow from the slot
+	formTimed    = 0x40 // the time is in a column, because it does not follow from the slot
 	formOwnItem  = 0x80 // the item is the pin
 )
 
@@ -73,7 +73,8 @@ func kindOf(form uint8) events.Kind {
 	return kind
 }
 
-// maxSpan is how far the first slot of an envelope may be before its last time for the times of slots to follow from it.
+// maxSpan is the largest distance, in microseconds, from the time of slot 0 to the envelope's last time for which the times of the
+// events are computed from their slots instead of stored.
 const maxSpan = 1 << 16
 
 // blockBuilder collects records in columns. The zero value is not ready.
@@ -86,8 +87,8 @@ type blockBuilder struct {
 	records struct{ seqs, times, spans, counts, bytes, repeats, rejects []uint64 }
 
 	forms, skips, times, offsets              []uint64
-	timed                                     events.Micros // the last time told
-	offset                                    uint64        // the last offset told
+	timed                                     events.Micros // the last time that was stored; the column has differences
+	offset                                    uint64        // the last offset that was stored
 	users, items, names                       *collector
 	user, peer, board, pin, item              []uint64
 	served, servedItem, repinUser, repinPin   []uint64
@@ -104,7 +105,7 @@ func newBlockBuilder() *blockBuilder {
 
 func (b *blockBuilder) empty() bool { return len(b.records.seqs) == 0 }
 
-// size is about how many bytes the columns have, before compression.
+// size estimates the bytes of the columns before compression.
 func (b *blockBuilder) size() int { return b.weight + b.users.weight + b.items.weight + b.names.weight }
 
 // fits reports whether the record may be added to what is there.
@@ -113,8 +114,8 @@ func (b *blockBuilder) fits(r *record) bool {
 		len(b.forms)+len(r.events) <= maxBlockEvents
 }
 
-// add appends a record, whose sequence and last time are not before those of the one before. Slots that do not rise:
-// [ErrOrder].
+// add appends a record. Its sequence and last time must not be below those of the previous record. It fails with [ErrOrder] if the
+// slots do not rise.
 func (b *blockBuilder) add(r *record) error {
 	if b.empty() {
 		b.first, b.lastSeq, b.start, b.lastTime, b.timed = r.seq, r.seq, r.lastTime, r.lastTime, r.lastTime
@@ -152,8 +153,8 @@ func (b *blockBuilder) add(r *record) error {
 	return nil
 }
 
-// baseOf returns the time of slot 0, told by a live event, and how many microseconds from there to the last time given, both
-// counted; 0 means it cannot be told, or has nothing to do with it.
+// baseOf returns the time of slot 0, computed from a live event, and the number of microseconds from it to the last time given,
+// both ends included. The span is 0 if the envelope has no live event or the span exceeds maxSpan: times are then stored.
 func baseOf(r *record) (base events.Micros, span uint64) {
 	for i := range r.events {
 		if ev := &r.events[i]; !ev.Backfill {
@@ -206,7 +207,7 @@ func (b *blockBuilder) addEvent(ev *events.Event, follows bool) {
 	b.addContent(ev, fields)
 }
 
-// addContent appends the fields that few kinds have.
+// addContent appends the fields that few kinds have, apart from the hot path.
 func (b *blockBuilder) addContent(ev *events.Event, fields field) {
 	if fields&hasItems != 0 {
 		b.served = append(b.served, uint64(len(ev.Items)))
@@ -235,7 +236,7 @@ func (b *blockBuilder) addContent(ev *events.Event, fields field) {
 	}
 }
 
-// append appends the block. The builder is of no use afterwards.
+// append appends the encoded block. It overwrites the columns, so the builder must not be used afterwards.
 func (b *blockBuilder) append(dst []byte) []byte {
 	c := &b.records
 	for _, n := range []int{len(c.seqs), len(b.forms), len(b.servedItem), len(b.rejectSlots)} {

@@ -8,7 +8,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// slabEvents is how many events are allocated at once.
+// slabEvents is the number of events allocated at once, so that a small envelope costs no allocation of its own.
 const slabEvents = 2048
 
 // block is a decoded block, and how far it was read. Its strings are shared by all events that are read from it.
@@ -30,7 +30,7 @@ type block struct {
 	timed  events.Micros
 	offset uint64
 
-	// Columns of what not every event has; what was read is cut off.
+	// Columns of fields that only some events have. Reading cuts the first value off.
 	times, offsets, score                     []uint64
 	served                                    []uint32
 	user, peer, repinUser                     []uint32
@@ -41,8 +41,8 @@ type block struct {
 	rejectFields, rejectMessages, rejectDatas []string
 }
 
-// decodeBlock reads what blockBuilder.append wrote; errFormat if that cannot have written it. Its memory is bounded, whatever
-// the bytes are.
+// decodeBlock reads what blockBuilder.append wrote, and fails with errFormat on anything else. Its memory is bounded even for
+// hostile bytes. All columns are checked here, so that reading events needs no bounds checks of its own.
 func decodeBlock(data []byte) (*block, error) {
 	c := &cutter{b: data, budget: maxBlockBytes}
 	records, evs := c.count(maxBlockRecords), c.count(maxBlockEvents)
@@ -97,7 +97,7 @@ func fieldsOfForm(form uint8) field {
 	return f
 }
 
-// tally is how many events of a block have each field.
+// tally counts, for each field, the events of a block that have it. These are the lengths of the columns, which are not stored.
 type tally struct {
 	fields         [numFields]int
 	timed, offsets int
@@ -105,7 +105,7 @@ type tally struct {
 
 func (t *tally) of(f field) int { return t.fields[bits.TrailingZeros16(uint16(f))] }
 
-// count counts the fields; false: an event is of no kind.
+// count counts the fields of all events. It returns false if an event has an invalid kind.
 func (b *block) count() (t tally, ok bool) {
 	var forms [256]int
 	for _, f := range b.forms {
@@ -155,7 +155,7 @@ func (b *block) cutFields(c *cutter, t tally, served int) {
 	b.attributes = cutTexts(c, t.of(hasAttributes))
 }
 
-// next reads the next record into r; false: there is none.
+// next reads the next record into r, and returns false at the end of the block.
 func (b *block) next(r *record) bool {
 	c := &b.records
 	i := c.next
@@ -211,7 +211,7 @@ func (b *block) cutEvents(n int, base events.Micros) []events.Event {
 	return evs
 }
 
-// cutHistory reads when an event occurred, and a backfill's offset in its import.
+// cutHistory reads the stored time of an event, and the offset of a backfilled event in its import.
 func (b *block) cutHistory(ev *events.Event, form uint8) {
 	if form&formTimed != 0 {
 		b.timed += events.Micros(unzigzag(b.times[0]))

@@ -7,7 +7,7 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// meter reports how far a pass over all segments is.
+// meter reports the progress of a pass over all segments, in bytes.
 type meter struct {
 	done, total uint64
 	progress    func(done, total uint64)
@@ -19,8 +19,8 @@ func newMeter(m *manifest, progress func(done, total uint64)) *meter {
 	return t
 }
 
-// back sets the pass to before the range of a sequence in another manifest. It returns the index of the segment before, and
-// what to take for its last record.
+// back moves the pass to another manifest, before the range of a sequence. It returns the index of the segment before that range,
+// and a record with its last sequence and time.
 func (t *meter) back(m *manifest, seq uint64) (before int, last record) {
 	before = -1
 	t.done, t.total = 0, 0
@@ -43,10 +43,9 @@ func (t *meter) add(n uint64) {
 	}
 }
 
-// Check reads all that the manifest names and verifies it: checksums, that every block decodes, and that sequences and times
-// rise through the segments of a class up to the end, and that the files of event ids can be read. [ErrDamaged]
-// names what is not what was written: the errors of all such objects are joined, as [errors.Join] does. Progress, if not nil, is
-// called with bytes.
+// Check reads and verifies every object that the manifest names: checksums match, every block decodes, sequences and times rise
+// through the segments of a class up to the end, and the files of event ids can be read. It continues after damage, and returns one
+// [ErrDamaged] for each damaged object, joined. progress, if not nil, is called with bytes.
 func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) error {
 	if err := a.Reload(ctx); err != nil {
 		return err
@@ -61,7 +60,7 @@ func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) 
 		err := a.checkSegment(ctx, s, &last[s.class], meter)
 		if errors.Is(err, bucket.ErrNotFound) {
 			var next *manifest
-			if next, err = a.successor(ctx, s, err); next != nil { // merged meanwhile: what took its place is checked
+			if next, err = a.successor(ctx, s, err); next != nil { // merged meanwhile: the merged segment is checked instead
 				var before record
 				m = next
 				i, before = meter.back(m, s.first)
@@ -84,7 +83,7 @@ func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) 
 		damage = append(damage, s.damaged("it ends at sequence %d, the archive at %d", end, m.end.Seq))
 	}
 	ids, err := a.remembered(ctx, m)
-	if len(ids.Damaged) > 0 { // or forgotten when the next segment was sealed
+	if len(ids.Damaged) > 0 { // or removed, because another process sealed the next segment
 		if err = a.Reload(ctx); err == nil {
 			ids, err = a.remembered(ctx, a.current())
 		}
@@ -92,7 +91,7 @@ func (a *Archive) Check(ctx context.Context, progress func(done, total uint64)) 
 	return errors.Join(append(append(damage, ids.Damaged...), err)...)
 }
 
-// checkSegment reads a segment. Last is the last record of its class so far.
+// checkSegment reads a segment and checks that its records follow last, the last record of its class so far.
 func (a *Archive) checkSegment(ctx context.Context, s segment, last *record, meter *meter) error {
 	r, err := openSegment(ctx, a.bucket, a.log, s)
 	if err != nil {

@@ -2,14 +2,15 @@ package archive
 
 import "github.com/skein-feed/skein/events"
 
-// Class is what a file of the archive holds of a range of the log.
+// Class is the part of an envelope that a file of the archive keeps. Classes let a fold that needs no activity skip
+// the files that hold it.
 type Class uint8
 
 // The classes.
 const (
-	// Facts: every kind that is not of class Activity, all rejects, and what an envelope without events tells.
+	// Facts holds every kind that is not of class Activity, all rejects, and envelopes without events.
 	Facts Class = iota
-	// Activity: what readers did. A fold that reads no kind of it does not open these files.
+	// Activity holds plays, likes and the other kinds of [ActivityKinds]. A fold that needs none of them does not open these files.
 	Activity
 )
 
@@ -41,7 +42,7 @@ func parseClass(name string) (Class, bool) {
 	return 0, false
 }
 
-// record is what one class keeps of an envelope.
+// record is the part of an envelope that one class keeps.
 type record struct {
 	seq      uint64
 	lastTime events.Micros
@@ -52,7 +53,8 @@ type record struct {
 }
 
 // split parts an envelope into the records of the classes. A class of which the envelope has no event has no record (nil). Both
-// records have its sequence, last time and size, so that a reader of one class gives the same cursor. The rest is told once, in Facts.
+// records have its sequence, last time and size, so that a reader of one class gives the same cursor. Repeats and rejects are kept
+// once, in Facts.
 func split(env *events.Envelope) (parts [numClasses]*record) {
 	var counts [numClasses]int
 	for i := range env.Events {

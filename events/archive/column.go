@@ -9,25 +9,26 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// errFormat is what a decoder says of bytes that no encoder wrote. Callers make it an [ErrDamaged] with a name.
+// errFormat is returned by a decoder for bytes that no encoder wrote. Callers turn it into an [ErrDamaged] that names the object.
 var errFormat = errors.New("archive: malformed")
 
-// Bounds of a block. A decoder refuses what is beyond them, so that damaged bytes cannot ask for much memory.
+// Bounds of a block. A decoder rejects larger values, so that damaged bytes cannot make it allocate much memory.
 const (
-	// maxBlockEvents, maxBlockRecords and maxBlockRejects are how many events, envelopes and rejects a block holds.
+	// maxBlockEvents, maxBlockRecords and maxBlockRejects bound the events, envelopes and rejects of a block.
 	maxBlockEvents  = 1 << 16
 	maxBlockRecords = 1 << 16
 	maxBlockRejects = 1 << 16
-	// blockWeight is about how many bytes of columns a block holds before compression. One envelope more is let in.
+	// blockWeight is the approximate size at which a block is full, in bytes of columns before compression. It may be exceeded by
+	// one envelope.
 	blockWeight = 2 << 20
-	// maxColumn is the number of values in a column, which blockWeight keeps far below; maxChunk the bytes of a chunk.
+	// maxColumn bounds the values of a column, and maxChunk the bytes of a chunk. blockWeight keeps real blocks far below both.
 	maxColumn = 1 << 20
 	maxChunk  = 16 << 20
-	// maxBlockBytes is all that the columns of a block may take, decompressed.
+	// maxBlockBytes bounds the decompressed size of all columns of a block.
 	maxBlockBytes = 64 << 20
 )
 
-// Encoders and decoders of zstd have large tables: they are shared. Both are safe for concurrent use in this form.
+// The zstd encoder and decoder are shared because each has large tables. EncodeAll and DecodeAll are safe for concurrent use.
 //
 //nolint:gochecknoglobals // computed once, and immutable from then on
 var (
@@ -49,7 +50,8 @@ var (
 	})
 )
 
-// appendChunk appends bytes, compressed if that saves some: length, length compressed (0: as they are), bytes.
+// appendChunk appends bytes: the length, the compressed length (0 means not compressed), then the bytes. It compresses only if that
+// saves at least 1/64, because a plane of random bytes would only cost time.
 func appendChunk(dst, data []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(data)))
 	if len(data) == 0 {
@@ -62,7 +64,8 @@ func appendChunk(dst, data []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(packed))), packed...)
 }
 
-// cutter reads what the append functions wrote. After an error all it gives is zero.
+// cutter reads what the append functions wrote. After an error it returns only zero values, so callers check failed once at the
+// end.
 type cutter struct {
 	b      []byte
 	budget int // bytes that may still be decompressed
@@ -81,7 +84,7 @@ func (c *cutter) uvarint() uint64 {
 	return v
 }
 
-// count reads a number that is at most limit.
+// count reads a number, and fails if it is above limit.
 func (c *cutter) count(limit int) int {
 	v := c.uvarint()
 	if v > uint64(limit) {
@@ -101,7 +104,7 @@ func (c *cutter) bytes(n int) []byte {
 	return b
 }
 
-// chunk reads what appendChunk wrote. The bytes may be those of the input.
+// chunk reads what appendChunk wrote. The returned bytes may alias the input.
 func (c *cutter) chunk() []byte {
 	n := c.count(min(maxChunk, c.budget))
 	if n == 0 {
@@ -124,8 +127,9 @@ func (c *cutter) chunk() []byte {
 	return data
 }
 
-// appendColumn appends numbers: the smallest, the width in bytes of what the others are above it, and a chunk for each byte,
-// the lowest first. The number of values is not told.
+// appendColumn appends numbers: the smallest one, the width in bytes of the differences to it, and a chunk for each byte of that
+// width, lowest byte first. Bytes of the same significance compress better side by side than whole numbers. The number of values is
+// not stored: the reader knows it.
 func appendColumn(dst []byte, values []uint64) []byte {
 	if len(values) == 0 {
 		return dst
@@ -150,7 +154,8 @@ func appendColumn(dst []byte, values []uint64) []byte {
 // number is what a column is decoded to.
 type number interface{ ~uint8 | ~uint32 | ~uint64 }
 
-// cutColumn reads n numbers that appendColumn wrote. They are below limit, 0: whatever the type holds.
+// cutColumn reads n numbers that appendColumn wrote, and fails if one is not below limit. A limit of 0 allows every value of the
+// type.
 func cutColumn[T number](c *cutter, n int, limit uint64) []T {
 	if n == 0 || c.failed {
 		return nil
@@ -181,7 +186,8 @@ func cutColumn[T number](c *cutter, n int, limit uint64) []T {
 	return values
 }
 
-// join puts the planes of a column together and reports whether all values are up to a bound.
+// join assembles the values of a column from its byte planes, and reports whether all of them are at most bound. The common widths
+// have loops of their own.
 func join[T number](values []T, planes [][]byte, lowest, bound uint64) bool {
 	var highest uint64
 	switch len(planes) {
@@ -217,7 +223,7 @@ func join[T number](values []T, planes [][]byte, lowest, bound uint64) bool {
 	return highest <= bound
 }
 
-// zigzag makes small numbers of small differences, of either sign.
+// zigzag maps small differences of either sign to small unsigned numbers.
 func zigzag(v int64) uint64 { return uint64(v)<<1 ^ uint64(v>>63) }
 
 func unzigzag(v uint64) int64 { return int64(v>>1) ^ -int64(v&1) }

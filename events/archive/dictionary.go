@@ -12,7 +12,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// collector gives the ids of a block numbers, in the order in which they come. Number 0 is the empty id.
+// collector numbers the ids of a block in order of appearance. Number 0 is the empty id. The dictionary is sorted only when the
+// block is written; the numbers are then replaced by indexes into it.
 type collector struct {
 	numbers map[string]uint32
 	ids     []string
@@ -37,8 +38,8 @@ func (c *collector) number(id string) uint64 {
 	return uint64(n)
 }
 
-// append appends the dictionary and returns the index of each number in it: the empty id, then numbers by value as
-// differences, then UUIDs in 16 bytes, then the rest, bytewise.
+// append appends the dictionary and returns, for each number, its index in it. The order is: the empty id, decimal numbers by value
+// as differences, UUIDs of 16 bytes, then all other ids in byte order.
 func (c *collector) append(dst []byte) (_ []byte, indexes []uint32) {
 	type numeral struct {
 		value uint64
@@ -94,7 +95,7 @@ func (c *collector) append(dst []byte) (_ []byte, indexes []uint32) {
 	return appendTexts(dst, texts), indexes
 }
 
-// cutDictionary reads what collector.append wrote: the ids by index. They share few allocations.
+// cutDictionary reads what collector.append wrote and returns the ids by index. Ids of one form share an allocation.
 func cutDictionary(c *cutter) []string {
 	numerals, uuids, rest := c.count(maxColumn), c.count(maxColumn), c.count(maxColumn)
 	values := cutColumn[uint64](c, numerals, 0)
@@ -113,7 +114,7 @@ func cutDictionary(c *cutter) []string {
 	return append(ids, texts...)
 }
 
-// appendNumerals appends the decimals of numbers that are given as differences.
+// appendNumerals appends the decimal texts of numbers that are given as differences.
 func appendNumerals(ids []string, differences []uint64) []string {
 	arena := make([]byte, 0, len(differences)*9)
 	ends := make([]uint32, len(differences))

@@ -8,8 +8,9 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// digest is a running hash of the content of records: all that is archived of them, in another form than on disk. It tells
-// whether what is read is what was added.
+// digest is a running hash of the content of records. It covers everything that is archived, but not in the encoding of the file:
+// Seal compares the digest of what was added with the digest of what was read back, so a mistake in encoder or decoder is found
+// too.
 type digest struct {
 	hash xxh3.Hasher
 	buf  []byte

@@ -23,11 +23,11 @@ const (
 	maxRepeatsBytes = 1 << 30
 )
 
-// BeginEpoch records that the log continues in a new epoch after the head, which must be where the archive ends: sequence and
-// last time given ([ErrOrder] else). The present epoch becomes a predecessor up to there. The end of the archive is then the
-// head, in the new epoch, and the event ids of the horizon before it are kept for readers of the new epoch, who cannot read
-// them again from the stream. Nothing happens if the archive is in that epoch already; [events.ErrOtherEpoch]: it is in a
-// later one.
+// BeginEpoch records that the log continues in a new epoch after the head, which must be where the archive ends: sequence and last
+// time given ([ErrOrder] else). The present epoch becomes a predecessor up to there. The end of the archive is then the head, in
+// the new epoch, and the event ids of the horizon before it are kept for readers of the new epoch, who cannot read them again from
+// the stream. It does nothing if the archive is in that epoch already, and fails with [events.ErrOtherEpoch] if it is in a later
+// one.
 func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Cursor) error {
 	a.change.Lock()
 	defer a.change.Unlock()
@@ -51,7 +51,7 @@ func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Curs
 	if previous.epoch != 0 {
 		next.predecessors = append(next.predecessors, eventlog.Predecessor{Epoch: previous.epoch, Last: previous.end.Seq})
 	}
-	// There is no message of the new stream that the head was taken after, and nothing to warm up from.
+	// The new stream has no message at the head, so the cursor has no checksum and no warm-up start.
 	next.epoch, next.end = epoch, events.Cursor{Log: head.Log, Epoch: epoch, Seq: head.Seq, LastTime: head.LastTime}
 	next.repeats, next.recent = object{}, nil
 	if len(repeats) > 0 {
@@ -66,8 +66,8 @@ func (a *Archive) BeginEpoch(ctx context.Context, epoch uint32, head events.Curs
 	return nil
 }
 
-// forget removes the files of event ids that a new manifest no longer names. What cannot be removed is garbage, which
-// [Archive.Sweep] finds.
+// forget removes the files of event ids that the new manifest no longer names. Errors are ignored, because [Archive.Sweep] removes
+// what is left.
 func (a *Archive) forget(ctx context.Context, previous, next *manifest) {
 	for _, r := range previous.recent {
 		if !slices.Contains(next.recent, r) {
@@ -86,7 +86,7 @@ func (a *Archive) Repeats(ctx context.Context, epoch uint32) ([]events.Repeat, e
 	if err == nil && epoch <= a.Epoch() || err != nil && !errors.Is(err, ErrDamaged) {
 		return repeats, err
 	}
-	// Another process may have written the manifest anew.
+	// Another process may have replaced the manifest.
 	if err := a.Reload(ctx); err != nil {
 		return nil, err
 	}
@@ -100,8 +100,8 @@ func (a *Archive) repeatsOf(ctx context.Context, m *manifest, epoch uint32) ([]e
 	return a.readRepeats(ctx, m.repeats)
 }
 
-// storeRecent puts the event ids of a writer's envelopes into the bucket, and forgets those that a reader at the end need
-// not know.
+// storeRecent stores the event ids of a writer's envelopes, and drops the files whose ids are all older than the horizon before the
+// new end.
 func (a *Archive) storeRecent(ctx context.Context, w *Writer, next *manifest) error {
 	next.recent = slices.DeleteFunc(next.recent, func(r recent) bool { return r.lastTime < w.end.LastTime-events.Horizon })
 	repeats := withinHorizon(w.repeats, w.end.LastTime)
@@ -195,7 +195,7 @@ func decodeRepeats(data []byte) ([]events.Repeat, error) {
 	if v := c.uvarint(); v > repeatsVersion {
 		return nil, fmt.Errorf("%w: version %d, this one knows %d", ErrVersion, v, repeatsVersion)
 	}
-	left := c.count(16 * len(data)) // keys are hashes: each takes some bytes
+	left := c.count(16 * len(data)) // keys are hashes and hardly compress, so more repeats than this cannot fit
 	var repeats []events.Repeat
 	for left > 0 && !c.failed {
 		c.budget = maxBlockBytes

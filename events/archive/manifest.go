@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// folder is what the names of all objects of an archive begin with.
+	// folder is the prefix of the names of all objects of an archive.
 	folder = "archive/"
-	// ManifestName is the object that says which others there are.
+	// ManifestName is the name of the object that lists all others.
 	ManifestName = folder + "MANIFEST"
 
 	manifestVersion = 1
-	// maxManifestBytes bounds what is read: a segment takes some 300 bytes.
+	// maxManifestBytes bounds the size of a manifest that is read. A segment takes some 300 bytes, so this allows about 200 000.
 	maxManifestBytes = 64 << 20
 )
 
-// manifest is what [ManifestName] says.
+// manifest is the decoded [ManifestName]. It is immutable once it is current.
 type manifest struct {
 	log          events.LogID
 	epoch        uint32
@@ -37,11 +37,11 @@ type manifest struct {
 	end          events.Cursor
 	envelopes    uint64
 	predecessors []eventlog.Predecessor
-	repeats      object // of before the epoch; empty name: none
+	repeats      object // event ids of before the epoch; the name is empty if there are none
 	// recent are the event ids of the segments that reach into the horizon before the end, oldest first.
 	recent   []recent
 	segments []segment
-	checksum string // of the encoding; empty means it was never written
+	checksum string // of the encoding; empty if it was never written
 }
 
 // object is a file that the manifest names.
@@ -63,12 +63,12 @@ type segment struct {
 	object
 	class       Class
 	first, last uint64        // the range of sequences
-	lastTime    events.Micros // the last time given in or before last
+	lastTime    events.Micros // the last time given at or before last
 	envelopes   uint64
 	events      uint64
 }
 
-// The form of the manifest on disk. Its fields are only added to, with a new version.
+// The encoding of the manifest. Fields may only be added, each with a new version.
 type (
 	manifestJSON struct {
 		Version      int               `json:"version"`
@@ -199,7 +199,8 @@ func decodeManifest(data []byte) (*manifest, error) {
 	if err := json.Unmarshal(data, &j); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	// Only what this package wrote has the bytes that it would write again.
+	// A manifest has one encoding. To encode it again and compare the bytes also rejects unknown and duplicate fields, which the
+	// checksum alone would not.
 	again, err := marshalManifest(&j)
 	if err != nil || !bytes.Equal(data, again) {
 		return nil, fmt.Errorf("%w: the checksum does not match", ErrDamaged)
@@ -243,8 +244,8 @@ func (j *manifestJSON) manifest() (*manifest, error) {
 	return m, m.check()
 }
 
-// checkObject refuses what no archive names: another object than its own, one twice, one that has less than nothing. What a manifest
-// names is removed once it is replaced.
+// checkObject rejects an object outside the archive's folder, one named twice, and a negative size. It matters because the archive
+// deletes what its manifest names: a forged manifest must not make it delete other objects of the bucket.
 func checkObject(o object, named map[string]bool) error {
 	if !strings.HasPrefix(o.name, folder) || o.name == ManifestName || named[o.name] || o.bytes < 0 {
 		return fmt.Errorf("%w: the manifest names %q, of %d bytes", ErrDamaged, o.name, o.bytes)
@@ -253,7 +254,7 @@ func checkObject(o object, named map[string]bool) error {
 	return nil
 }
 
-// checkObjects checks all that is named.
+// checkObjects checks every object that the manifest names.
 func (m *manifest) checkObjects() error {
 	named := map[string]bool{}
 	if m.repeats.name != "" {
@@ -274,7 +275,8 @@ func (m *manifest) checkObjects() error {
 	return nil
 }
 
-// check reports whether the objects can be those of an archive, and the ranges of the segments follow each other up to the end.
+// check returns an error unless all objects may belong to an archive, and the ranges of the segments follow each other without gaps
+// up to the end.
 func (m *manifest) check() error {
 	if err := m.checkObjects(); err != nil {
 		return err
@@ -296,7 +298,7 @@ func (m *manifest) check() error {
 	return nil
 }
 
-// clone returns a copy to be changed.
+// clone returns a copy that may be changed.
 func (m *manifest) clone() *manifest {
 	c := *m
 	c.predecessors = append([]eventlog.Predecessor(nil), m.predecessors...)
@@ -328,7 +330,8 @@ func checksum(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// newName returns a name that no object has: two writers that do not know of each other never write the same.
+// newName returns a name that no object has. The random salt keeps two writers, one of which has lost its lease, from overwriting
+// each other's files.
 func newName(what string, first, last uint64) string {
 	var salt [8]byte
 	if _, err := rand.Read(salt[:]); err != nil {

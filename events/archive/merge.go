@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	// MergedBytes is how large a merged range may get, the files of all classes together. It is about what 64 MiB of the stream
-	// take, as they are sealed when there is much to archive.
+	// MergedBytes bounds the size of a merged range, the files of all classes together. Under load the archiver seals 64 MiB of the
+	// stream at a time, which compress to about this size.
 	MergedBytes = 16 << 20
-	// mergeFactor is how much more a merged range holds than the largest that it is made of, at least: so an event is written
-	// again at most log₈ of the number of events times.
+	// mergeFactor is the minimum ratio of the size of a merged range to that of its largest part. It bounds how often an event is
+	// rewritten: at most log₈ of the number of events.
 	mergeFactor = 8
 )
 
-// Merged is what [Archive.Merge] did.
+// Merged is the result of [Archive.Merge].
 type Merged struct {
-	// First and Last are the range of sequences that is one now.
+	// First and Last are the range of sequences that was merged.
 	First, Last uint64
-	// Replaced is how many files are no longer named, Segments how many took their place.
+	// Replaced is the number of files that the manifest no longer names, Segments the number of files that replaced them.
 	Replaced, Segments int
-	// Bytes were written.
+	// Bytes is the number of bytes written.
 	Bytes uint64
 }
 
-// Merge makes one range of neighbors that are small, if there are enough of them: what they hold is written again as one
-// segment a class, read back and compared, and the manifest replaced. Nothing is changed for readers: every event keeps its
-// sequence, slot and time. It does one merge; Replaced is 0 when there was none to do, or while [Archive.Scrub] or
-// [Archive.Sweep] runs. The files that were replaced stay until [Archive.Drop] or Sweep removes them.
+// Merge joins neighboring small ranges into one, if there are enough of them. It writes their content again as one segment per
+// class, reads it back, compares it, and replaces the manifest. Readers see no difference: every event keeps its sequence, slot and
+// time. A call does at most one merge. Replaced is 0 if there was nothing to merge, or while [Archive.Scrub] or [Archive.Sweep]
+// runs. The replaced files stay until [Archive.Drop] or Sweep removes them.
 //
-// Rest is called now and then with how long was worked, and may wait; nil means it does not. Sealing continues meanwhile. After an
-// error the archive is what it was, unless the manifest was being replaced: [Archive.Reload] tells. What was written and is
-// not named is garbage for Sweep.
+// rest, if not nil, is called repeatedly with the time worked since its last call, and may wait to limit the load. Sealing
+// continues meanwhile. After an error the archive is unchanged, unless it occurred while the manifest was being replaced: call
+// [Archive.Reload] to find out. Sweep removes files that were written and not named.
 func (a *Archive) Merge(ctx context.Context, rest func(ctx context.Context, worked time.Duration) error) (Merged, error) {
 	if !a.rewriting.TryLock() {
 		return Merged{}, nil
@@ -52,12 +52,13 @@ func (a *Archive) Merge(ctx context.Context, rest func(ctx context.Context, work
 	return g.merge(ctx, m)
 }
 
-// span is a range of sequences with what the manifest says of its segments, one a class.
+// span is a range of sequences with the sizes of its segments, at most one for each class.
 type span struct {
 	from, to int    // of the segments of the manifest
 	bytes    int64  // of all classes
-	weight   uint64 // how many records and events: that of a merged range is the sum of the weights of its parts
-	// begins: the range must not be merged with the one before, which is of another epoch.
+	weight   uint64 // records and events; unlike bytes, the weight of a merged range is exactly the sum of its parts
+	// begins is set for the first range of an epoch, which must not be merged with the one before: a predecessor's last sequence
+	// must stay the end of a range.
 	begins bool
 }
 
@@ -79,10 +80,10 @@ func (m *manifest) ranges() (spans []span) {
 	return spans
 }
 
-// smallRun returns the neighbors that are merged next; none: it would cost more than it saves. For a limit that doubles it
-// looks for neighbors that are all below it and together at least mergeFactor times as much. So the smallest are merged
-// first, and each gets into a range that holds more than mergeFactor times what its previous one did. What has grown to more
-// than a factor below [MergedBytes] stays as it is.
+// smallRun returns the neighbors to merge next, or none if a merge would cost more than it saves. For a limit that doubles, it
+// looks for neighbors that are each below the limit and together at least mergeFactor times the limit. So the smallest are merged
+// first, and every event moves to a range more than mergeFactor times as large as its previous one. Ranges above
+// MergedBytes/mergeFactor stay as they are.
 func smallRun(spans []span) []span {
 	heaviest := uint64(0)
 	for i := range spans {
@@ -123,7 +124,7 @@ type merger struct {
 func (g *merger) merge(ctx context.Context, m *manifest) (Merged, error) {
 	a, old := g.archive, m.segments[g.from:g.to]
 	end := old[len(old)-1]
-	// All is read before anything is written: what is found damaged leaves no garbage.
+	// Everything is read before anything is written, so that damage leaves no garbage in the bucket.
 	var writers []*segmentWriter
 	for c := range Class(numClasses) {
 		w, err := g.gather(ctx, old, c)
@@ -162,7 +163,7 @@ func (g *merger) pause(ctx context.Context, began time.Time) error {
 	return g.rest(ctx, time.Since(began))
 }
 
-// gather reads what segments hold of a class into a segment for all of their ranges.
+// gather reads the records of one class from several segments into a new segment that covers all their ranges.
 func (g *merger) gather(ctx context.Context, old []segment, class Class) (*segmentWriter, error) {
 	a := g.archive
 	w := newSegmentWriter(a.log, class, old[0].first)
@@ -198,7 +199,8 @@ func (g *merger) gather(ctx context.Context, old []segment, class Class) (*segme
 	return w, nil
 }
 
-// exchange has the manifest name the segments of a merged range in place of those that it was made of.
+// exchange replaces the old segments by the merged ones in the manifest. It compares the old ones again, because the manifest may
+// have been replaced while they were read.
 func (a *Archive) exchange(ctx context.Context, old, merged []segment) error {
 	a.change.Lock()
 	defer a.change.Unlock()
@@ -219,14 +221,14 @@ func (a *Archive) exchange(ctx context.Context, old, merged []segment) error {
 	return nil
 }
 
-// replaced is a file that the manifest no longer names since a time.
+// replaced is a file that the manifest has not named since the time at.
 type replaced struct {
 	name string
 	at   time.Time
 }
 
-// Drop removes the files that this process replaced by merged ones longer ago than a grace. Readers that still look for them
-// continue in the merged ones, but must read the manifest again for that.
+// Drop removes the files that this process replaced by merged ones at least grace ago. A reader that still needs one continues in
+// the merged file, after it has read the manifest again; the grace saves most readers that.
 func (a *Archive) Drop(ctx context.Context, grace time.Duration) error {
 	a.change.Lock()
 	defer a.change.Unlock()
@@ -239,7 +241,8 @@ func (a *Archive) Drop(ctx context.Context, grace time.Duration) error {
 	return nil
 }
 
-// successor returns the manifest that no longer names a segment, when that is why reading it failed; else why it failed.
+// successor returns the current manifest if reading a segment failed because the segment was replaced. Otherwise it returns the
+// original error.
 func (a *Archive) successor(ctx context.Context, s segment, why error) (*manifest, error) {
 	if !errors.Is(why, bucket.ErrNotFound) {
 		return nil, why

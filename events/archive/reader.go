@@ -11,11 +11,11 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// blocksAhead is how many decoded blocks of a class wait for the reader, beside the one that is being decoded: some 3 MB
-// each.
+// blocksAhead is the number of decoded blocks of a class that wait for the reader, besides the one being decoded. Each takes some 3
+// MB, for every open reader.
 const blocksAhead = 1
 
-// Read implements [events.Past]. Beyond the end: [events.ErrLogShorter].
+// Read implements [events.Past]. A cursor beyond the end fails with [events.ErrLogShorter].
 func (a *Archive) Read(ctx context.Context, from events.Cursor, kinds events.KindSet) (events.PastReader, error) {
 	m := a.current()
 	err := a.checkCursor(ctx, m, from, kinds)
@@ -38,7 +38,7 @@ func (a *Archive) Read(ctx context.Context, from events.Cursor, kinds events.Kin
 	return r, nil
 }
 
-// checkCursor holds a cursor against what is archived.
+// checkCursor compares a cursor with the archived envelope at its sequence.
 func (a *Archive) checkCursor(ctx context.Context, m *manifest, from events.Cursor, kinds events.KindSet) error {
 	rewritten := func(why string) error {
 		return fmt.Errorf("%w: at sequence %d the archive %s", events.ErrRewritten, from.Seq, why)
@@ -59,7 +59,7 @@ func (a *Archive) checkCursor(ctx context.Context, m *manifest, from events.Curs
 	last, found, err := a.lastTime(ctx, m, Facts, from.Seq)
 	if err == nil && !found {
 		if kinds&ActivityKinds == 0 {
-			return nil // to know more, another class would have to be read
+			return nil // the envelope may be in the class that this reader does not open, so its absence here proves nothing
 		}
 		last, found, err = a.lastTime(ctx, m, Activity, from.Seq)
 	}
@@ -74,7 +74,7 @@ func (a *Archive) checkCursor(ctx context.Context, m *manifest, from events.Curs
 	return nil
 }
 
-// lastTime returns the last time given in the envelope at a sequence, if the class has a record of it.
+// lastTime returns the last time of the envelope at a sequence, if the class has a record of it.
 func (a *Archive) lastTime(ctx context.Context, m *manifest, class Class, seq uint64) (at events.Micros, found bool, err error) {
 	for _, s := range m.segments {
 		if s.class != class || seq < s.first || seq > s.last {
@@ -119,7 +119,7 @@ type reader struct {
 	failed  error
 }
 
-// open begins to read a class after the cursor. It ends with the reader.
+// open starts the goroutine that reads a class after the cursor. Close stops it.
 func (r *reader) open(ctx context.Context, a *Archive, m *manifest, class Class) {
 	src := &classReader{blocks: make(chan *block, blocksAhead)}
 	r.classes = append(r.classes, src)
@@ -137,9 +137,9 @@ func (r *reader) open(ctx context.Context, a *Archive, m *manifest, class Class)
 	})
 }
 
-// scanClass calls f with the blocks of a class, from the first that holds anything after a sequence. When a file is gone
-// because it was merged, what took its place is read: a block may begin with what the one before had, and the last may go
-// beyond the end of the manifest that reading began with.
+// scanClass calls f with the blocks of a class, from the first one with a record after a sequence. If a file is gone because it was
+// merged, it continues in the merged file. Blocks are cut differently there: one may begin with records that f has already seen,
+// and the last may go beyond the end at which reading began. The caller skips both.
 func (a *Archive) scanClass(ctx context.Context, m *manifest, class Class, after uint64, f func(*block) error) error {
 	for i := 0; i < len(m.segments); i++ {
 		s := m.segments[i]
@@ -164,7 +164,7 @@ func (a *Archive) scanClass(ctx context.Context, m *manifest, class Class, after
 	return nil
 }
 
-// fill makes sure that head is the next record after a sequence, if there is one.
+// fill sets head to the next record after a sequence, if there is one.
 func (s *classReader) fill(ctx context.Context, after uint64) error {
 	for !s.some {
 		if s.block != nil && s.block.next(&s.head) {
@@ -208,7 +208,8 @@ func (r *reader) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 	return envs, nil
 }
 
-// next returns the next envelope; io.EOF after the end.
+// next returns the next envelope, or io.EOF after the end. The envelope at the end is returned even if it has no event of the
+// wanted classes, so that the caller gets the cursor there.
 func (r *reader) next(ctx context.Context) (*events.Envelope, error) {
 	var first *classReader
 	var second *classReader // has the other part of the same envelope
@@ -251,7 +252,7 @@ func (r *reader) next(ctx context.Context) (*events.Envelope, error) {
 	return env, nil
 }
 
-// merge adds what the other class keeps of the same envelope, by slot.
+// merge adds the other class's part of the same envelope, in the order of slots.
 func (r *record) merge(other *record) {
 	r.repeats += other.repeats
 	r.rejects = append(r.rejects, other.rejects...)
@@ -278,7 +279,7 @@ func (r *record) merge(other *record) {
 func (r *reader) Close() {
 	r.cancel()
 	for _, s := range r.classes {
-		for range s.blocks { // until the goroutine has ended
+		for range s.blocks { // drain it, so that the goroutine is not blocked on sending and can end
 			continue
 		}
 	}

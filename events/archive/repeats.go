@@ -8,21 +8,21 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Remembered is what can be read of the event ids that a reader at the end of the archive must know.
+// Remembered holds the event ids that a reader at the end of the archive must know, as far as they can be read.
 type Remembered struct {
 	// End is the end of the archive.
 	End events.Cursor
-	// Repeats are those that can be read, by key.
+	// Repeats are the event ids that can be read, by key.
 	Repeats []events.Repeat
-	// Damaged names the files that cannot, one error each ([ErrDamaged]).
+	// Damaged has one [ErrDamaged] for each file that cannot be read.
 	Damaged []error
-	// From and To bound the log time at which the events occurred whose ids are in the damaged files, as far as they still count:
-	// after From, up to To. Not before To: none of them counts.
+	// From and To bound the log times of the events whose ids are in damaged files and still within the horizon: after From, up to
+	// and including To. If From is not before To, no id within the horizon is lost.
 	From, To events.Micros
 }
 
-// Remembered reads the event ids that are kept for a reader at the end, as far as the files can be read. Errors are those of a
-// bucket that does not answer.
+// Remembered reads the event ids that are kept for a reader at the end, as far as the files can be read. It fails only if the
+// bucket does not answer.
 func (a *Archive) Remembered(ctx context.Context) (Remembered, error) {
 	return a.remembered(ctx, a.current())
 }
@@ -30,7 +30,7 @@ func (a *Archive) Remembered(ctx context.Context) (Remembered, error) {
 func (a *Archive) remembered(ctx context.Context, m *manifest) (r Remembered, err error) {
 	r.End = m.end
 	horizon := m.end.LastTime - events.Horizon - 1
-	began := horizon // after it are the ids of the next file
+	began := horizon // the ids of the next file occurred after it
 	files := []recent{{object: m.repeats, lastTime: m.epochBegan()}}
 	for _, f := range append(files, m.recent...) {
 		more, err := a.readRepeats(ctx, f.object)
@@ -53,7 +53,8 @@ func (a *Archive) remembered(ctx context.Context, m *manifest) (r Remembered, er
 	return r, nil
 }
 
-// epochBegan returns the last time given before the present epoch, or a later one that segments know.
+// epochBegan returns the last time given before the present epoch, or a later one: segments record only the time at their
+// end.
 func (m *manifest) epochBegan() events.Micros {
 	if len(m.predecessors) == 0 {
 		return 0
@@ -67,10 +68,9 @@ func (m *manifest) epochBegan() events.Micros {
 	return m.end.LastTime
 }
 
-// ReplaceRepeats keeps event ids in place of the files that cannot be read: of those, what a reader at the end must know, which
-// has to be where the archive ends ([ErrChanged] else). Files that are whole stay, so that nothing of them is forgotten. The
-// file of before the epoch, if it is damaged, is given up: a reader that begins with the epoch, in the stream, then knows of no
-// event ids before it.
+// ReplaceRepeats stores event ids in place of the files that cannot be read. They are those that a reader at end must know, and end
+// must be the end of the archive, otherwise it fails with [ErrChanged]. Readable files stay. A damaged file of event ids of before
+// the epoch is given up: a reader that begins with the epoch, in the stream, then recognizes no repeats of earlier events.
 func (a *Archive) ReplaceRepeats(ctx context.Context, end events.Cursor, repeats []events.Repeat) error {
 	a.change.Lock()
 	defer a.change.Unlock()

@@ -7,11 +7,11 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Scrubbed says what [Archive.Scrub] did.
+// Scrubbed is the result of [Archive.Scrub].
 type Scrubbed struct {
-	// Dropped and Changed are events, Rejects the rejects that were dropped or changed.
+	// Dropped and Changed count events. Rejects counts the rejects that were dropped or changed.
 	Dropped, Changed, Rejects uint64
-	// Segments is how many were written anew.
+	// Segments is the number of segments that were rewritten.
 	Segments int
 }
 
@@ -26,7 +26,7 @@ func (a *Archive) Scrub(ctx context.Context, match func(ev *events.Event) (chang
 ) (Scrubbed, error) {
 	a.rewriting.Lock()
 	defer a.rewriting.Unlock()
-	// What merged segments were made of holds what is to go, too.
+	// The files that merges replaced also hold what must go, so they are removed first, without the grace.
 	if err := a.Drop(ctx, 0); err != nil {
 		return Scrubbed{}, err
 	}
@@ -74,7 +74,7 @@ type scrubber struct {
 	done    Scrubbed
 }
 
-// scrub returns the record without what is to go.
+// scrub removes or replaces the matching events and rejects of a record.
 func (s *scrubber) scrub(r *record, tally *Scrubbed) (touched bool) {
 	evs := r.events
 	r.events = nil
@@ -133,7 +133,8 @@ func (s *scrubber) touches(ctx context.Context, seg segment) (touched bool, err 
 	return touched, err
 }
 
-// rewrite writes a segment anew, without what is to go. It keeps its range, and a record for each of its envelopes.
+// rewrite writes a segment again without the scrubbed content. The new segment keeps the range, and a record for every envelope,
+// even one that is now empty: sequences must not get a gap.
 func (s *scrubber) rewrite(ctx context.Context, seg segment) (segment, error) {
 	r, err := openSegment(ctx, s.archive.bucket, s.archive.log, seg)
 	if err != nil {

@@ -29,13 +29,14 @@ const (
 	tailMagic      = "SEGE"
 	tailLen        = 8 + 4 + len(tailMagic)
 
-	// footerGuess is read at once in the hope that it holds the whole footer.
+	// footerGuess is the number of bytes at the end of a segment that are read first. They hold the whole footer of most segments,
+	// which saves a request to a remote bucket.
 	footerGuess    = 32 << 10
 	maxFooterBytes = 16 << 20
 	maxBlocks      = 1 << 18
 )
 
-// blockInfo is what a footer says of a block.
+// blockInfo is the footer's entry of a block.
 type blockInfo struct {
 	offset, length    int64
 	checksum          uint64
@@ -43,7 +44,7 @@ type blockInfo struct {
 	envelopes, events int
 }
 
-// segmentWriter writes a segment in memory.
+// segmentWriter builds a segment in memory.
 type segmentWriter struct {
 	log     events.LogID
 	class   Class
@@ -65,7 +66,7 @@ func newSegmentWriter(log events.LogID, class Class, first uint64) *segmentWrite
 
 func (w *segmentWriter) empty() bool { return w.envelopes == 0 }
 
-// size is about how many bytes the segment has. What is not yet compressed counts a third.
+// size estimates the bytes of the segment. Columns that are not compressed yet count a third of their size, a typical ratio.
 func (w *segmentWriter) size() int { return len(w.data) + w.builder.size()/3 }
 
 func (w *segmentWriter) add(r *record) error {
@@ -97,7 +98,7 @@ func (w *segmentWriter) flush() {
 	w.builder = newBlockBuilder()
 }
 
-// finish ends the segment, whose range goes to last, and returns what the manifest says of it. The name is a new one.
+// finish writes the footer of a segment whose range ends at last, and returns its entry for the manifest, under a new name.
 func (w *segmentWriter) finish(last uint64, lastTime events.Micros) segment {
 	w.flush()
 	footer := append([]byte(nil), w.log[:]...)
@@ -137,12 +138,13 @@ type segmentReader struct {
 	blocks []blockInfo
 }
 
-// damaged says what is wrong with the segment.
+// damaged returns an [ErrDamaged] that names the segment.
 func (s *segment) damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrDamaged, s.name, fmt.Sprintf(format, args...))
 }
 
-// failed says what reading brought: a missing or short object is damage, the rest is the bucket's.
+// failed classifies an error of reading: a missing or short object is damage, anything else is a failure of the bucket, which may
+// pass.
 func (s *segment) failed(err error) error {
 	if errors.Is(err, bucket.ErrNotFound) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %s: %w", ErrDamaged, s.name, err)
@@ -150,7 +152,7 @@ func (s *segment) failed(err error) error {
 	return fmt.Errorf("archive: read %s: %w", s.name, err)
 }
 
-// openSegment reads header and footer and holds them against what the manifest says.
+// openSegment reads header and footer and compares them with the manifest's entry.
 func openSegment(ctx context.Context, b bucket.Bucket, log events.LogID, s segment) (*segmentReader, error) {
 	if s.bytes < int64(headerLen+tailLen) {
 		return nil, s.damaged("it has %d bytes", s.bytes)
@@ -249,7 +251,7 @@ func total(values []uint64) (n uint64) {
 	return n
 }
 
-// scan calls f with the blocks in order, from the first that holds anything after a sequence.
+// scan calls f with the blocks in order, from the first one that has a record after a sequence.
 func (r *segmentReader) scan(ctx context.Context, after uint64, f func(*blockInfo, *block) error) error {
 	skip := 0
 	for skip < len(r.blocks) && r.blocks[skip].last <= after {
@@ -280,7 +282,7 @@ func (r *segmentReader) scan(ctx context.Context, after uint64, f func(*blockInf
 	return nil
 }
 
-// readRange reads a part of an object; io.ErrUnexpectedEOF if it is shorter.
+// readRange reads a part of an object, and fails with io.ErrUnexpectedEOF if the object is shorter.
 func readRange(ctx context.Context, b bucket.Bucket, name string, offset, length int64) ([]byte, error) {
 	r, err := b.Get(ctx, name, offset, length)
 	if err != nil {

@@ -8,20 +8,22 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// MaxSegmentBytes is how many compressed bytes a [Writer] holds of a class before it must be sealed.
+// MaxSegmentBytes is the number of compressed bytes of one class after which a [Writer] must be sealed. It bounds memory: a segment
+// is built in memory.
 const MaxSegmentBytes = 64 << 20
 
-// Writer collects what follows the end of the archive, compressed in memory, until it is sealed. It is not safe for
-// concurrent use. One that is not sealed may be dropped.
+// Writer collects the envelopes after the end of the archive, compressed in memory, until it is sealed. It is not safe for
+// concurrent use. A writer may be dropped without sealing it.
 type Writer struct {
 	archive *Archive
 	from    events.Cursor
 	end     events.Cursor
 	len     int
 	classes [numClasses]*segmentWriter
-	// repeats are the event ids that a reader at the end must know, those of dropped events too; some may be older.
+	// repeats are the event ids that a reader at the end must know, including those of dropped repeats. Some may be older than the
+	// horizon.
 	repeats []events.Repeat
-	kept    int // of them, when they were last looked through
+	kept    int // their number when they were last pruned
 	done    bool
 }
 
@@ -35,9 +37,9 @@ func (a *Archive) Writer() *Writer {
 	return w
 }
 
-// Add takes the next envelopes, as the reader of the stream gave them: sequences above the end, cursors of this log and
-// epoch. [ErrOrder], [events.ErrOtherLog], [events.ErrOtherEpoch]: they are not, and the writer is of no use any more.
-// [ErrFull]: seal first; none from that envelope on was taken, [Writer.End] reports how far it got.
+// Add takes the next envelopes, as the reader of the stream gave them: sequences above the end, cursors of this log and epoch.
+// Otherwise it fails with [ErrOrder], [events.ErrOtherLog] or [events.ErrOtherEpoch], and the writer must be dropped. After
+// [ErrFull] the writer must be sealed: it took the envelopes up to [Writer.End] and none after.
 func (w *Writer) Add(envs ...*events.Envelope) error {
 	for _, env := range envs {
 		if err := w.admit(env); err != nil {
@@ -59,8 +61,8 @@ func (w *Writer) Add(envs ...*events.Envelope) error {
 	return nil
 }
 
-// remember notes the event ids of an envelope. Those of backfills count from the end of their envelope: only they do not tell
-// the log time of their slot, less than a millisecond before.
+// remember notes the event ids of an envelope. The time of a backfilled event is that of the imported fact, not log time. So its id
+// counts from the last time of its envelope, which is less than a millisecond after the log time of its slot.
 func (w *Writer) remember(env *events.Envelope) {
 	w.repeats = append(w.repeats, env.Repeated...)
 	for i := range env.Events {
@@ -81,7 +83,7 @@ func (w *Writer) remember(env *events.Envelope) {
 	}
 }
 
-// admit reports whether the envelope follows.
+// admit returns an error unless the envelope follows the last one added.
 func (w *Writer) admit(env *events.Envelope) error {
 	c := env.Cursor
 	switch {
@@ -110,7 +112,7 @@ func (w *Writer) End() events.Cursor { return w.end }
 // Len returns the number of envelopes added.
 func (w *Writer) Len() int { return w.len }
 
-// Bytes returns about how many bytes the segments will have: what is compressed, and an estimate of the rest.
+// Bytes estimates the size of the segments: the compressed blocks, and a share of the block in progress.
 func (w *Writer) Bytes() int {
 	n := 0
 	for _, s := range w.classes {
@@ -119,22 +121,22 @@ func (w *Writer) Bytes() int {
 	return n
 }
 
-// Sealed is what [Writer.Seal] archived.
+// Sealed is the result of [Writer.Seal].
 type Sealed struct {
 	// First and Last are the range of sequences.
 	First, Last uint64
 	// End is the cursor after the last envelope: the new end of the archive.
 	End events.Cursor
-	// Envelopes is how many there are.
+	// Envelopes is the number of envelopes archived.
 	Envelopes uint64
-	// Classes tell of the files; Segments is 0 for a class that had nothing.
+	// Classes describes the new files. Segments is 0 for a class without records.
 	Classes [numClasses]ClassInfo
 }
 
-// Seal writes the segments, reads them back, decodes and compares them with what was added, and replaces the manifest: from
-// then on they are archived, and durable. A writer to which nothing was added seals nothing. After an error the archive is
-// what it was, unless the manifest was being replaced: [Archive.Reload] tells. The writer is of no use afterwards.
-// [ErrChanged]: the archive no longer ends where the writer began.
+// Seal writes the segments, reads them back, decodes and compares them with what was added, and replaces the manifest: from then on
+// they are archived, and durable. An empty writer seals nothing. The writer must not be used afterwards. After an error the archive
+// is unchanged, unless it occurred while the manifest was being replaced: call [Archive.Reload] to find out. It fails with
+// [ErrChanged] if the archive no longer ends where the writer began.
 func (w *Writer) Seal(ctx context.Context) (Sealed, error) {
 	a := w.archive
 	if w.done {
@@ -178,7 +180,8 @@ func (w *Writer) Seal(ctx context.Context) (Sealed, error) {
 	return sealed, nil
 }
 
-// store puts a segment into the bucket, reads it back and compares what it decodes to with what was added.
+// store writes a segment to the bucket, reads it back, decodes it and compares the result with what was added. Only then may the
+// stream be trimmed: the archive becomes the only copy.
 func (a *Archive) store(ctx context.Context, w *segmentWriter, last uint64, lastTime events.Micros) (segment, error) {
 	s := w.finish(last, lastTime)
 	if err := a.bucket.Put(ctx, s.name, bytes.NewReader(w.data), s.bytes); err != nil {
@@ -190,7 +193,7 @@ func (a *Archive) store(ctx context.Context, w *segmentWriter, last uint64, last
 	return s, nil
 }
 
-// verify reads a segment and compares its content.
+// verify reads a segment and compares the digest of its content.
 func (a *Archive) verify(ctx context.Context, s segment, want uint64) error {
 	r, err := openSegment(ctx, a.bucket, a.log, s)
 	if err != nil {
