@@ -96,7 +96,11 @@ func (b *Bench) Row(id, title, unit, note string) *Row {
 }
 
 // Measurement is one figure, and the latencies in milliseconds where they are known.
-type Measurement struct{ Value, P50, P99, P999 float64 }
+type Measurement struct {
+	Value, P50, P99, P999 float64
+	// WorstSecond is the greatest P99 of one second.
+	WorstSecond float64
+}
 
 // Contender is one of those that a row measures.
 type Contender struct {

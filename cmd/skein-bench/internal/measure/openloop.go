@@ -64,14 +64,43 @@ func Steady(rate float64) iter.Seq[time.Duration] {
 type OpenLoop struct {
 	// Took is from the moment at which a call was due to its answer, however long it had to wait to be sent.
 	Took *Times
-	// Late is by how much the pacer itself missed moments.
+	// Late is how much after its moment a call was begun though a worker was free: by how much the client itself was late.
 	Late *Times
+
+	mu sync.Mutex
+	// seconds are the calls of Took by the second in which they were due.
+	seconds []*Times
+}
+
+// WorstSecond is the greatest of a percentile over the seconds, in milliseconds. A second with fewer than a hundred calls
+// says nothing, and is left out.
+func (l *OpenLoop) WorstSecond(percent float64) (worst float64) {
+	for _, s := range l.seconds {
+		if s.Count() >= 100 {
+			worst = max(worst, s.MS(percent))
+		}
+	}
+	return worst
+}
+
+// note counts the time of a call.
+func (l *OpenLoop) note(due, took time.Duration) {
+	l.Took.note(took)
+	l.mu.Lock()
+	for int(due/time.Second) >= len(l.seconds) {
+		l.seconds = append(l.seconds, newTimes())
+	}
+	second := l.seconds[due/time.Second]
+	l.mu.Unlock()
+	second.note(took)
 }
 
 // dueCall is a call whose moment has come.
 type dueCall struct {
 	at time.Duration
 	i  int
+	// free reports that a worker was free, so that nothing but the client delays the call.
+	free bool
 }
 
 // WaitingCalls may wait for a worker. When there are more the pacer waits too, and the calls keep their moments.
@@ -82,27 +111,34 @@ const WaitingCalls = 1 << 14
 func (l *OpenLoop) Run(
 	ctx context.Context, moments iter.Seq[time.Duration], workers int, call func(ctx context.Context, worker, i int) error,
 ) error {
-	l.Took, l.Late = newTimes(), newTimes()
+	l.Took, l.Late, l.seconds = newTimes(), newTimes(), nil
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	due := make(chan dueCall, WaitingCalls)
 	begin := time.Now()
-	var wg sync.WaitGroup
+	var (
+		wg   sync.WaitGroup
+		busy atomic.Int64 // calls that are handed out and not answered
+	)
 	for worker := range workers {
 		wg.Go(func() {
 			for c := range due {
 				if running.Err() != nil {
 					return
 				}
+				if c.free {
+					l.Late.note(time.Since(begin) - c.at)
+				}
 				if err := call(running, worker, c.i); err != nil {
 					stop(err)
 					return
 				}
-				l.Took.note(time.Since(begin) - c.at)
+				l.note(c.at, time.Since(begin)-c.at)
+				busy.Add(-1)
 			}
 		})
 	}
-	l.pace(running, begin, moments, due)
+	l.pace(running, begin, moments, due, func() bool { return busy.Add(1) <= int64(workers) })
 	close(due)
 	wg.Wait()
 	if ctx.Err() != nil {
@@ -111,8 +147,11 @@ func (l *OpenLoop) Run(
 	return context.Cause(running)
 }
 
-// pace hands out calls when their moments come. It has a thread of its own, because it waits in the system.
-func (l *OpenLoop) pace(ctx context.Context, begin time.Time, moments iter.Seq[time.Duration], due chan<- dueCall) {
+// pace hands out calls when their moments come. It has a thread of its own, because it waits in the system. free counts a call
+// and reports whether a worker is free for it.
+func (l *OpenLoop) pace(
+	ctx context.Context, begin time.Time, moments iter.Seq[time.Duration], due chan<- dueCall, free func() bool,
+) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	i := 0
@@ -120,11 +159,8 @@ func (l *OpenLoop) pace(ctx context.Context, begin time.Time, moments iter.Seq[t
 		for wait := at - time.Since(begin); wait > 0; wait = at - time.Since(begin) {
 			pause(wait)
 		}
-		if len(due) < cap(due) {
-			l.Late.note(time.Since(begin) - at)
-		}
 		select {
-		case due <- dueCall{at, i}:
+		case due <- dueCall{at, i, free()}:
 			i++
 		case <-ctx.Done():
 			return

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -49,8 +50,8 @@ type Row struct {
 
 // Load says under which load latencies were measured. The series are the circumstances.
 type Load struct {
-	// Saturated is how many calls a second are answered if each connection sends the next after the answer, Rate how many
-	// were made.
+	// Saturated is how many calls a second are answered beside writes if each connection sends the next after the answer,
+	// Rate how many were made.
 	Saturated float64 `json:"saturated_per_s"`
 	Rate      float64 `json:"rate_per_s"`
 	// Entries is how many an answer has.
@@ -69,6 +70,10 @@ type Series struct {
 	P99 []float64 `json:"p99_ms,omitempty"`
 	// P999 is that which 999 of 1000 do not exceed.
 	P999 []float64 `json:"p999_ms,omitempty"`
+	// WorstSecond is the greatest P99 of one second.
+	WorstSecond []float64 `json:"p99_of_the_worst_second_ms,omitempty"`
+	// Void is how many measurements do not count, since the client itself was late.
+	Void int `json:"void,omitempty"`
 }
 
 // Comparison holds the median of one series against that of another, or against a fixed bound.
@@ -106,6 +111,9 @@ func (s *Series) Add(m Measurement) {
 	}
 	if m.P999 > 0 {
 		s.P999 = append(s.P999, m.P999)
+	}
+	if m.WorstSecond > 0 {
+		s.WorstSecond = append(s.WorstSecond, m.WorstSecond)
 	}
 	s.Median = Median(s.Values)
 	s.Min, s.Max = spread(s.Values)
@@ -207,7 +215,7 @@ func (r *Report) loads(b *strings.Builder) {
 			continue
 		}
 		if !begun {
-			b.WriteString("\n| calls under load: p50 / p99 / p99.9, ms | entries | saturated, calls/s | half of it |")
+			b.WriteString("\n| calls under load: p50 / p99 / p99.9 / p99 of the worst second, ms | entries | saturated, calls/s | made |")
 			for _, s := range row.Series {
 				fmt.Fprintf(b, " %s |", s.Name)
 			}
@@ -216,10 +224,27 @@ func (r *Report) loads(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "| %s | %s | %s | %s |", row.Title, Figure(row.Load.Entries), Figure(row.Load.Saturated), Figure(row.Load.Rate))
 		for _, s := range row.Series {
-			fmt.Fprintf(b, " %s / %s / %s |", Figure(Median(s.P50)), Figure(Median(s.P99)), Figure(Median(s.P999)))
+			s.load(b)
 		}
 		b.WriteString("\n")
 	}
+}
+
+// load is a cell of that table: medians of the runs, and the worst second of all.
+func (s *Series) load(b *strings.Builder) {
+	if len(s.P99) == 0 {
+		b.WriteString(" void |")
+		return
+	}
+	worst := "–"
+	if len(s.WorstSecond) > 0 {
+		worst = Figure(slices.Max(s.WorstSecond))
+	}
+	fmt.Fprintf(b, " %s / %s / %s / %s", Figure(Median(s.P50)), Figure(Median(s.P99)), Figure(Median(s.P999)), worst)
+	if s.Void > 0 {
+		fmt.Fprintf(b, " (%d void)", s.Void)
+	}
+	b.WriteString(" |")
 }
 
 func (m *Machine) markdown(b *strings.Builder) {

@@ -54,8 +54,10 @@ func TestReport(t *testing.T) {
 	cost.Compare("many", "", 5, true)
 	cost.Compare("few", "many", 0, false)
 	load := &Row{ID: "load", Title: "Check", Unit: "ms, p99", Load: &Load{Saturated: 20_000, Rate: 10_000, Entries: 1}}
-	load.SeriesOf("quiet").Add(Measurement{Value: 0.9, P50: 0.25, P99: 0.9, P999: 2})
-	load.SeriesOf("writes").Add(Measurement{Value: 1.8, P50: 0.5, P99: 1.8, P999: 12.34})
+	load.SeriesOf("quiet").Add(Measurement{Value: 0.9, P50: 0.25, P99: 0.9, P999: 2, WorstSecond: 1.5})
+	load.SeriesOf("writes").Add(Measurement{Value: 1.8, P50: 0.5, P99: 1.8, P999: 12.34, WorstSecond: 20})
+	load.SeriesOf("writes").Void = 1
+	load.SeriesOf("at_least").Void = 2
 	load.Compare("writes", "quiet", 0, true)
 	r.Rows = []*Row{reads, cost, load}
 

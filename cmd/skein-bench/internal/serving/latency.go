@@ -2,9 +2,12 @@ package serving
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -16,8 +19,11 @@ import (
 const (
 	// worldShare is how much smaller than the graph of other rows the world is: it is loaded into all projections.
 	worldShare = 5
-	// loadPart is the part of the saturation rate, writeShare of that of writes, at which is measured.
-	loadPart, writeShare = 0.5, 0.1
+	// loadPart is the part of the saturation rate, writeShare of that of writes, at which is measured. Queues beyond a third of
+	// the saturation are those of the load, not of the service.
+	loadPart, writeShare = 0.2, 0.1
+	// latest is by how many milliseconds the client may miss 99 of 100 moments: beyond it a measurement is void.
+	latest = 1.0
 	// writeTogetherUnderLoad is how many events a call publishes, writeWorkers how many such calls are under way at most.
 	writeTogetherUnderLoad, writeWorkers = 10, 8
 	// gentleShare is what --share of a rebuild is also measured.
@@ -67,35 +73,46 @@ type timedMethod struct {
 type latencyBench struct {
 	*measure.Bench
 	world   *loadWorld
+	cores   *programs.Cores
 	skein   *programs.Skein
 	wires   programs.Wires
 	methods []*timedMethod
+	random  *rand.Rand
 	// peak is how many events a second are written, and visible everywhere.
 	peak float64
 	// written is how many events were written.
 	written int
 	// each is how long the calls of a method are timed in each circumstance.
 	each time.Duration
-	// late is the worst by which the pacer missed 99 of 100 moments, in milliseconds.
-	late float64
-	// rebuilds is how many ended.
-	rebuilds int
+	// void is how many measurements do not count, rebuilds how many ended.
+	void, rebuilds int
 }
 
-// UnderLoad measures the latencies of all methods that read at half of their saturation rates, in several circumstances.
+// UnderLoad measures the latencies of all methods that read at a fifth of their saturation rates, in several circumstances. The
+// service and its client have cores of their own, where the machine can give them.
 func UnderLoad(ctx context.Context, b *measure.Bench) (err error) {
 	users := max(1000, b.Opts.Users/worldShare)
-	l := &latencyBench{Bench: b, each: b.Opts.Time}
+	l := &latencyBench{Bench: b, each: b.Opts.Time, cores: programs.DivideCores(), random: rand.New(rand.NewPCG(71, 0))}
 	if b.Opts.Quick {
 		l.each /= 20 // there are a hundred of them
 	}
 	b.Say("making a world of %d users and %d follows", users, b.Opts.Edges/worldShare)
 	l.world = newLoadWorld(users, b.Opts.Edges/worldShare, time.Now())
-	if l.skein, err = programs.StartSkein(ctx, b); err != nil {
+	if l.skein, err = programs.StartSkeinOn(ctx, b, l.cores); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.skein.Close()) }()
+	if l.cores != nil {
+		var release func() error
+		if release, err = l.cores.Confine(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, release()) }()
+	}
 	if err := l.world.load(ctx, l.skein); err != nil {
+		return err
+	}
+	if err := l.saturateWrites(ctx); err != nil {
 		return err
 	}
 	if l.wires, err = programs.DialWires(ctx, l.skein.Addr, connections); err != nil {
@@ -105,20 +122,30 @@ func UnderLoad(ctx context.Context, b *measure.Bench) (err error) {
 	if err := l.saturate(ctx); err != nil {
 		return err
 	}
-	for _, c := range circumstances() {
-		if err := l.all(ctx, c); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+	// What drifts on the machine meets all alike.
+	for range b.Opts.Runs {
+		for _, c := range shuffled(l.random, circumstances()) {
+			if err := l.all(ctx, c); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
 		}
 	}
 	l.tell()
 	return nil
 }
 
-// saturate finds the rates that are reached when the next call follows the answer, of reads and of writes.
-func (l *latencyBench) saturate(ctx context.Context) error {
+func shuffled[T any](r *rand.Rand, all []T) []T {
+	all = slices.Clone(all)
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+// saturate finds the rates of reads that are reached beside writes when the next call follows the answer.
+func (l *latencyBench) saturate(ctx context.Context) (err error) {
+	w := l.startWrites(ctx)
+	defer func() { err = errors.Join(err, w.stop(l)) }()
 	for _, m := range l.world.methods() {
 		t := &timedMethod{readMethod: m}
-		var err error
 		if t.calls, err = programs.NewWireCalls(l.skein.Addr, m.procedure, m.requests); err != nil {
 			return err
 		}
@@ -132,10 +159,13 @@ func (l *latencyBench) saturate(ctx context.Context) error {
 		}
 		t.row = l.Row("latency-"+m.id, m.title, "ms, p99", "")
 		t.row.Load = &measure.Load{Saturated: rate, Rate: rate * loadPart, Entries: each}
+		for _, c := range circumstances() {
+			t.row.SeriesOf(c.name) // the order of the table
+		}
 		l.Say("  %-22s %s calls/s saturated", t.row.ID, measure.Figure(rate))
 		l.methods = append(l.methods, t)
 	}
-	return l.saturateWrites(ctx)
+	return nil
 }
 
 // saturateWrites finds how many events a second are written until they are visible everywhere.
@@ -209,7 +239,7 @@ func (l *latencyBench) all(ctx context.Context, c circumstance) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	for i, m := range l.methods {
+	for _, m := range l.order() {
 		if c.rebuild && m.projection != building {
 			if err := stop(); err != nil {
 				return err
@@ -219,28 +249,47 @@ func (l *latencyBench) all(ctx context.Context, c circumstance) (err error) {
 			}
 			building = m.projection
 		}
-		if err := l.time(ctx, c, m, uint64(i), newest); err != nil {
+		if err := l.time(ctx, c, m, newest); err != nil {
 			return fmt.Errorf("%s: %w", m.title, err)
 		}
 	}
 	return nil
 }
 
+// order is a random one of the methods, in which those of a projection stay together.
+func (l *latencyBench) order() []*timedMethod {
+	rank := map[string]int{}
+	for _, m := range l.methods {
+		if _, ok := rank[m.projection]; !ok {
+			rank[m.projection] = l.random.Int()
+		}
+	}
+	all := shuffled(l.random, l.methods)
+	slices.SortStableFunc(all, func(a, b *timedMethod) int { return cmp.Compare(rank[a.projection], rank[b.projection]) })
+	return all
+}
+
 // time times the calls of a method.
-func (l *latencyBench) time(ctx context.Context, c circumstance, m *timedMethod, seed uint64, newest func() string) error {
+func (l *latencyBench) time(ctx context.Context, c circumstance, m *timedMethod, newest func() string) error {
 	var loop measure.OpenLoop
-	moments := measure.Poisson(m.row.Load.Rate, l.each, seed)
+	moments := measure.Poisson(m.row.Load.Rate, l.each, l.random.Uint64())
 	if err := loop.Run(ctx, moments, len(l.wires), l.call(m, newest)); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	p99 := loop.Took.MS(99)
-	m.row.SeriesOf(c.name).Add(measure.Measurement{Value: p99, P50: loop.Took.MS(50), P99: p99, P999: loop.Took.MS(99.9)})
-	l.late = max(l.late, loop.Late.MS(99))
-	l.Say("  %-22s %-30s %s / %s / %s ms of %d", m.row.ID, c.name,
-		measure.Figure(loop.Took.MS(50)), measure.Figure(p99), measure.Figure(loop.Took.MS(99.9)), loop.Took.Count())
+	series, p99, late := m.row.SeriesOf(c.name), loop.Took.MS(99), loop.Late.MS(99)
+	l.Say("  %-22s %-30s %s / %s / %s ms of %d; the client was late by %s", m.row.ID, c.name,
+		measure.Figure(loop.Took.MS(50)), measure.Figure(p99), measure.Figure(loop.Took.MS(99.9)), loop.Took.Count(), measure.Figure(late))
+	if late > latest && !l.Opts.Quick {
+		series.Void++
+		l.void++
+		return nil
+	}
+	series.Add(measure.Measurement{
+		Value: p99, P50: loop.Took.MS(50), P99: p99, P999: loop.Took.MS(99.9), WorstSecond: loop.WorstSecond(99),
+	})
 	return nil
 }
 
@@ -248,15 +297,22 @@ func (l *latencyBench) time(ctx context.Context, c circumstance, m *timedMethod,
 func (l *latencyBench) tell() {
 	for _, m := range l.methods {
 		for _, c := range circumstances()[1:] {
-			m.row.Compare(c.name, quietly, 0, true)
+			if len(m.row.SeriesOf(c.name).Values) > 0 && len(m.row.SeriesOf(quietly).Values) > 0 {
+				m.row.Compare(c.name, quietly, 0, true)
+			}
 		}
 	}
-	l.methods[0].row.Note = fmt.Sprintf("p50 / p99 / p99.9 in ms of calls over HTTP/1.1 in protobuf, %d kept connections, by a client on "+
-		"the same machine that sends ready-made calls and drops the answers. Saturated: the next call follows the answer, for %v. Then calls "+
-		"are due at random moments (Poisson) at half of that rate, for %v, and a call's time counts from its moment, however long it waits to "+
-		"be sent. The client missed 99 of 100 moments by at most %s ms, which is counted too. %q: %s events/s, a tenth of the peak, go on "+
-		"being written in calls of %d. %q: each call asks for the position that the last such write returned. %q: the projection that answers "+
-		"is rebuilt again and again, %d times in all, at full speed, as without --share; %q: with --share %.2f. Every call was answered.",
-		connections, l.each/2, l.each, measure.Figure(l.late), amongWrites, measure.Figure(l.peak*writeShare), writeTogetherUnderLoad,
-		afterWrites, whileRebuilt, l.rebuilds, whileGently, gentleShare)
+	cores := "The service and its client share all cores."
+	if l.cores != nil {
+		cores = fmt.Sprintf("The service has the cores %s, its client %s.", l.cores.Service, l.cores.Client)
+	}
+	l.methods[0].row.Note = fmt.Sprintf("p50 / p99 / p99.9 in ms of calls over HTTP/1.1 in protobuf, and the p99 of the worst second of "+
+		"all runs; %d kept connections, by a client on the same machine that sends ready-made calls and drops the answers. %s Saturated: "+
+		"the next call follows the answer, for %v, while writes go on. Then calls are due at random moments (Poisson) at a fifth of that "+
+		"rate, for %v, %d times in shuffled order, and a call's time counts from its moment, however long it waits to be sent. %d "+
+		"measurements are void, because the client missed 99 of 100 moments by more than %s ms. %q: %s events/s, a tenth of the peak, "+
+		"go on being written in calls of %d. %q: each call asks for the position that the last such write returned. %q: the projection that "+
+		"answers is rebuilt again and again, %d times in all, at full speed, as without --share; %q: with --share %.2f. Every call was answered.",
+		connections, cores, l.each/2, l.each, l.Opts.Runs, l.void, measure.Figure(latest), amongWrites, measure.Figure(l.peak*writeShare),
+		writeTogetherUnderLoad, afterWrites, whileRebuilt, l.rebuilds, whileGently, gentleShare)
 }
