@@ -151,6 +151,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	if o.Pprof, err = listenPprof(ctx, c.Pprof); err != nil {
 		return errors.Join(err, l.Close())
 	}
+	service.RaiseProcs()
 	// GOMEMLIMIT may ask for less.
 	debug.SetMemoryLimit(min(o.Memory.Limit, debug.SetMemoryLimit(-1)))
 	go service.GiveBack(ctx)
