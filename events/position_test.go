@@ -46,7 +46,7 @@ func TestPositionGolden(t *testing.T) {
 }
 
 // An event position within an envelope is longer by its slots, and parsed as a position it is that of the envelope.
-func TestPlaceGolden(t *testing.T) {
+func TestEventPositionGolden(t *testing.T) {
 	for _, p := range []EventPosition{{goldenPosition, 0}, {goldenPosition, 1}, {goldenPosition, 1000}} {
 		if got, err := ParseEventPosition(p.String()); err != nil || got != p {
 			t.Errorf("%+v reads back as %+v, %v", p, got, err)

@@ -149,7 +149,7 @@ func TestMalformedRegistersNothing(t *testing.T) {
 }
 
 // The window remembers as much as one that forgets nothing, and does forget.
-func TestWindow(t *testing.T) {
+func TestRepeatWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w window
 		last := map[uint64]Micros{}

@@ -387,7 +387,7 @@ func TestPagesAskWhoCalls(t *testing.T) {
 }
 
 // A way into the server that forgets to ask who calls lets nobody in.
-func TestNobodyIsNobody(t *testing.T) {
+func TestUnauthenticatedWayLetsNobodyIn(t *testing.T) {
 	g := newGuarded(t)
 	u, ok := g.server.methods[connectv1.GraphServiceCheckFollowsProcedure].(*unaryMethod[
 		skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse, *skeinv1.CheckFollowsRequest])

@@ -211,7 +211,7 @@ func TestListTrending(t *testing.T) {
 	}
 }
 
-func TestHotPageSizes(t *testing.T) {
+func TestTrendingPageSizes(t *testing.T) {
 	w := newWorld(t, withCounters)
 	at := ""
 	for i := range 2 {
@@ -372,7 +372,7 @@ func TestHandCheckOfCounters(t *testing.T) {
 }
 
 // A page token by heat lives at least an hour of log time, and then says that it is over.
-func TestHotTokensExpire(t *testing.T) {
+func TestHeatTokensExpire(t *testing.T) {
 	w := newWorld(t, withCounters, asleep)
 	w.publish(played("ann", "1"), played("ann", "2"))
 	w.publish(played("ann", "3"))

@@ -290,7 +290,7 @@ func (w *world) readOwnPin(me, id string, way int) error {
 }
 
 // A feed is refreshed from the top: what is newer, and nothing else, however many pages that are.
-func TestNewerThan(t *testing.T) {
+func TestReadFeedNewerThan(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	at := w.publish(follow("ann", "bob"))
 	empty := w.readFeed(&skeinv1.ReadFeedRequest{ReaderId: "ann", AtLeast: at})

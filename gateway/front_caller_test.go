@@ -19,7 +19,7 @@ import (
 
 // Callers take turns on one connection: each call is judged by its own token, in the loop as long as the callers are known,
 // and by net/http from the first unknown one on.
-func TestFrontCallers(t *testing.T) {
+func TestFrontCallersOfOneConnection(t *testing.T) {
 	tokens, text := map[string]string{}, ""
 	for _, c := range []access.Caller{
 		{Name: "reader", Roles: access.Read},

@@ -115,8 +115,8 @@ func TestRapidResets(t *testing.T) {
 	}
 }
 
-// TestContinuations: a head without an end ends its connection, and none of it is kept.
-func TestContinuations(t *testing.T) {
+// TestHTTP2ContinuationFlood: a head without an end ends its connection, and none of it is kept.
+func TestHTTP2ContinuationFlood(t *testing.T) {
 	w := newWorld(t)
 	f := w.h2Client(t)
 	block := h2Head(connectv1.GraphServiceListFollowersProcedure)

@@ -104,8 +104,8 @@ func TestPackedBodies(t *testing.T) {
 	}
 }
 
-// TestBombs: what inflates to more than a body may be is refused at that limit, by every way, and no more of it is held.
-func TestBombs(t *testing.T) {
+// TestDecompressionBombs: what inflates to more than a body may be is refused at that limit, by every way, and no more of it is held.
+func TestDecompressionBombs(t *testing.T) {
 	w := newWorld(t)
 	for name, req := range packedWays(t, w, make([]byte, 32<<20)) {
 		if answer := answerTo(t, w, req); !strings.Contains(answer, "larger than 4 MiB once it is inflated") {

@@ -301,7 +301,7 @@ func marshal(t testing.TB, m proto.Message) []byte {
 }
 
 // What is not plain is left alone.
-func TestNotPlain(t *testing.T) {
+func TestOtherCallsTakeNetHTTP(t *testing.T) {
 	w := newWorld(t)
 	at := w.publish(follow("ann", "bob"))
 	notPlainOnes(t, newTwoWays(t, w), at)

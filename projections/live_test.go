@@ -212,8 +212,8 @@ func TestBuildFails(t *testing.T) {
 	wantStatus(t, l, 2, 1)
 }
 
-// TestOutdated: other settings serve from where they stand; another version answers nothing, unless it says that it can.
-func TestOutdated(t *testing.T) {
+// TestOutdatedStore: other settings serve from where they stand; another version answers nothing, unless it says that it can.
+func TestOutdatedStore(t *testing.T) {
 	envs := tally.History(4, 100)
 	kinds := tally.New().Kinds()
 	for name, test := range map[string]struct {

@@ -183,8 +183,8 @@ func TestCorruptTable(t *testing.T) {
 	t.Logf("refused: %v", err)
 }
 
-// TestInUse: a store that is open is not opened again, and the error says so.
-func TestInUse(t *testing.T) {
+// TestStoreInUse: a store that is open is not opened again, and the error says so.
+func TestStoreInUse(t *testing.T) {
 	opts := projections.Options{Dir: t.TempDir(), Projection: tally.New()}
 	s, err := projections.Open(opts)
 	if err != nil {

@@ -143,7 +143,7 @@ func start(t *testing.T, s *projections.Store, log *sliceLog) (stop func() error
 	return stop
 }
 
-func TestRun(t *testing.T) {
+func TestFoldRun(t *testing.T) {
 	envs := tally.History(5, 400)
 	log := newLog(envs[:200]...)
 	heard := &states{}

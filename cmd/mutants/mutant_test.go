@@ -79,7 +79,7 @@ func TestParseMutantErrors(t *testing.T) {
 	}
 }
 
-func TestApply(t *testing.T) {
+func TestApplyMutant(t *testing.T) {
 	root := fstest.MapFS{"x.go": {Data: []byte("first\nab\nb\nlast\n")}}
 	for name, tc := range map[string]struct {
 		edits []edit

@@ -188,7 +188,7 @@ func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Cont
 }
 
 // A flipped bit anywhere, a missing or a cut object is found by reading as well as by checking, and named.
-func TestDamage(t *testing.T) {
+func TestDamagedObjectIsNamed(t *testing.T) {
 	ctx := t.Context()
 	b := newMemory()
 	a := open(t, b)

@@ -15,7 +15,7 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-func TestDir(t *testing.T) {
+func TestDirectoryBucket(t *testing.T) {
 	b, err := bucket.NewDir(filepath.Join(t.TempDir(), "new", "bucket"))
 	if err != nil {
 		t.Fatal(err)

@@ -47,8 +47,8 @@ func stop(t *testing.T, s *Server) {
 	}
 }
 
-// TestStart: a server syncs before it acknowledges, has its directory for itself, and leaves a temporary one only while it runs.
-func TestStart(t *testing.T) {
+// TestEmbeddedServer: a server syncs before it acknowledges, has its directory for itself, and leaves a temporary one only while it runs.
+func TestEmbeddedServer(t *testing.T) {
 	s := start(t, "", slog.New(slog.DiscardHandler))
 	if !s.running.Load().JetStreamConfig().SyncAlways {
 		t.Error("the server acknowledges what is not on disk")

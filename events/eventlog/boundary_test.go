@@ -175,7 +175,7 @@ func TestOvertakenReader(t *testing.T) {
 }
 
 // What is wrong with the archive is said, and what passes is tried again.
-func TestPastFails(t *testing.T) {
+func TestArchiveFails(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := openLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 		play(t, l, genSteps(40).Example(7))
@@ -257,7 +257,7 @@ func TestArchivedCursorWithoutArchive(t *testing.T) {
 }
 
 // Subscribers in the archive share the ring, and those who want some kinds read for themselves until the stream.
-func TestHubInPast(t *testing.T) {
+func TestHubReadsTheArchive(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := openLog(t, Config{Dir: t.TempDir()})
 		play(t, l, genSteps(60).Example(11))

@@ -53,9 +53,9 @@ func TestReaderNoticesLoss(t *testing.T) {
 	r.close()
 }
 
-// TestReaderThatRested: the server forgets a reader that was not asked for a while. It begins anew, and that is no
+// TestIdleConsumerIsMadeAgain: the server forgets a reader that was not asked for a while. It begins anew, and that is no
 // interruption.
-func TestReaderThatRested(t *testing.T) {
+func TestIdleConsumerIsMadeAgain(t *testing.T) {
 	l, p := filledLog(t, 3, 1)
 	r := newReader(l, l.Start())
 	defer r.close()

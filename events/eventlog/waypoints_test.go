@@ -133,7 +133,7 @@ func TestWaypointsAreBounded(t *testing.T) {
 }
 
 // Who subscribes beside others never moves the ring that they share, and is served all the same, also alone.
-func TestBeside(t *testing.T) {
+func TestSubscribeBesideLeavesTheRing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := openLog(t, Config{Dir: t.TempDir()})
 		play(t, l, genSteps(12).Example(5))

@@ -10,7 +10,7 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-func TestFor(t *testing.T) {
+func TestWaitForCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

@@ -25,7 +25,7 @@ func write(t *testing.T, file, text string) {
 }
 
 // A file that changes is loaded again, once; one that does not load leaves what was, and that is said once.
-func TestKept(t *testing.T) {
+func TestFilesAreReloaded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	write(t, file, "one")
 	var log bytes.Buffer

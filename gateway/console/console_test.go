@@ -67,7 +67,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-func TestPolicy(t *testing.T) {
+func TestContentSecurityPolicy(t *testing.T) {
 	h, err := console.New()
 	if err != nil {
 		t.Fatal(err)

@@ -28,8 +28,8 @@ func smallSettings() all.Settings {
 	return all.Settings{Inbox: small}
 }
 
-// TestAll is the suite over the list of all projections.
-func TestAll(t *testing.T) {
+// TestAllProjectionsConform is the suite over the list of all projections.
+func TestAllProjectionsConform(t *testing.T) {
 	settings := smallSettings()
 	seeds := 4
 	if testing.Short() {
@@ -98,7 +98,7 @@ func (r *recorder) Errorf(format string, args ...any) { r.Error(fmt.Sprintf(form
 
 func (r *recorder) Fatalf(format string, args ...any) { r.Errorf(format, args...) }
 
-func TestCheckKeysBites(t *testing.T) {
+func TestCheckKeysFindsFaults(t *testing.T) {
 	c := Case{Tags: TagRange{First: 0x10, Last: 0x12, Hashed: []projections.Tag{0x10}, Dated: []projections.Tag{0x12}}}
 	key := func(shard events.Shard, tag projections.Tag, id string) []Row {
 		return []Row{{Key: events.AppendID(projections.AppendPrefix(nil, shard, tag), id)}}

@@ -52,8 +52,8 @@ func deletion(t *rapid.T, history []events.Event) (all []events.Event, victim st
 	return history, victim
 }
 
-// TestErased: once a user was deleted no row has the id, whatever there was, whatever imports bring afterwards (I12).
-func TestErased(t *testing.T) {
+// TestErasedUserLeavesNoRow: once a user was deleted no row has the id, whatever there was, whatever imports bring afterwards (I12).
+func TestErasedUserLeavesNoRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history, victim := deletion(t, drawHistory(t))
 		set := drawSizes(t)

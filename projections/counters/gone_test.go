@@ -6,8 +6,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// TestGone: what is gone is kept as long as history or a live pin could miss it, and no longer.
-func TestGone(t *testing.T) {
+// TestDeletedIsKeptWhileNeeded: what is gone is kept as long as history or a live pin could miss it, and no longer.
+func TestDeletedIsKeptWhileNeeded(t *testing.T) {
 	l := newItemLog(t, usual())
 	defer l.close()
 	check := func(when string, stones, boards int) {

@@ -90,9 +90,9 @@ func crowd(n int) *story {
 	return s
 }
 
-// TestErased: after the deletion of a user no row holds the user's id (I12), whatever there was, and what stays is
+// TestErasedUserLeavesNoRow: after the deletion of a user no row holds the user's id (I12), whatever there was, and what stays is
 // what there would be had the others only ever dealt with each other.
-func TestErased(t *testing.T) {
+func TestErasedUserLeavesNoRow(t *testing.T) {
 	s := crowd(600)
 	s.add(events.Event{Kind: events.UserFollowed, User: "fan0", Peer: "fan1"})
 	s.add(events.Event{Kind: events.UserDeleted, User: "star"})
@@ -134,8 +134,8 @@ func TestLargeDeletionsInSteps(t *testing.T) {
 	}
 }
 
-// TestForgetting: once all backfills are closed, an edge by which nothing holds is dropped when it is touched.
-func TestForgetting(t *testing.T) {
+// TestEmptyEdgesAreDropped: once all backfills are closed, an edge by which nothing holds is dropped when it is touched.
+func TestEmptyEdgesAreDropped(t *testing.T) {
 	s := &story{}
 	s.add(events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"})
 	s.add(events.Event{Kind: events.BoardUnfollowed, User: "ann", Peer: "bob", Board: "art"})

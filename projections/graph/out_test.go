@@ -16,9 +16,9 @@ import (
 	"github.com/skein-feed/skein/projections/model/histories"
 )
 
-// TestOut: a fold of the out-ends alone has those rows of the whole graph, and they say what a reader sees and whom a post
+// TestOutEndsAlone: a fold of the out-ends alone has those rows of the whole graph, and they say what a reader sees and whom a post
 // concerns.
-func TestOut(t *testing.T) {
+func TestOutEndsAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{})
 		rows := func(p projections.Projection) (rows []conformance.Row) {

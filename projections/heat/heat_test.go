@@ -77,7 +77,7 @@ func (s Sum) tooSmall(e exactSum) float64 {
 	return f
 }
 
-func TestByHand(t *testing.T) {
+func TestScoresByHand(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		got   Sum

@@ -21,9 +21,9 @@ var longIDs = []string{
 	"raw-user-one", "8877665544332211001", "0badcafe-9dad-4dd1-8bbb-00c04fd43099", "9988776655443322110", "007-raw-user", "raw-user-two",
 }
 
-// TestErased: once a user was deleted and did not come back, no row has the id, whatever there was, whatever imports bring
+// TestErasedUserLeavesNoRow: once a user was deleted and did not come back, no row has the id, whatever there was, whatever imports bring
 // afterwards (I12).
-func TestErased(t *testing.T) {
+func TestErasedUserLeavesNoRow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := renamed(histories.History(t, histories.Options{Feeds: true}), longIDs)
 		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))

@@ -142,9 +142,9 @@ func (w *headWorld) kept(t *testing.T) (n int) {
 	return n
 }
 
-// TestHeads: pages are the same from memory as from rows, whatever is pinned, moved and deleted in between, and of views that are
+// TestCachedOutboxHeads: pages are the same from memory as from rows, whatever is pinned, moved and deleted in between, and of views that are
 // older than what is kept.
-func TestHeads(t *testing.T) {
+func TestCachedOutboxHeads(t *testing.T) {
 	w, r := newHeadWorld(t), rand.New(rand.NewPCG(5, 6))
 	for range 600 {
 		before := w.view(t)
@@ -204,8 +204,8 @@ func TestHeadsRepaired(t *testing.T) {
 	compare(t, r, before)
 }
 
-// TestHeadsBeside: pages are the same from memory as from rows while the fold continues.
-func TestHeadsBeside(t *testing.T) {
+// TestCachedOutboxHeadsWhileFolding: pages are the same from memory as from rows while the fold continues.
+func TestCachedOutboxHeadsWhileFolding(t *testing.T) {
 	w, r := newHeadWorld(t), rand.New(rand.NewPCG(7, 8))
 	over := make(chan struct{})
 	var compared atomic.Int64

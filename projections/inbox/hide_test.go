@@ -104,8 +104,8 @@ func TestHideFails(t *testing.T) {
 	}
 }
 
-// TestHiddenMeanwhile: what is hidden during a session does not come any more, and nothing else is lost or comes twice.
-func TestHiddenMeanwhile(t *testing.T) {
+// TestHiddenDuringASession: what is hidden during a session does not come any more, and nothing else is lost or comes twice.
+func TestHiddenDuringASession(t *testing.T) {
 	s, l := shelf(t)
 	v := view(t, s)
 	defer v.Close()

@@ -191,8 +191,8 @@ func (r *reading) finish(t *rapid.T) {
 	}
 }
 
-// TestHotSessionExpires: a session by heat lives an hour of log time, and then says so.
-func TestHotSessionExpires(t *testing.T) {
+// TestHeatSessionExpires: a session by heat lives an hour of log time, and then says so.
+func TestHeatSessionExpires(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()
 	b := newLog(t, s)

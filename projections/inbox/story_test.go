@@ -135,9 +135,9 @@ func TestTrim(t *testing.T) {
 	})
 }
 
-// TestCrossing: a user or board that gets more followers than the threshold, and fewer again, while inboxes are full of
+// TestCrossingThePushThreshold: a user or board that gets more followers than the threshold, and fewer again, while inboxes are full of
 // others.
-func TestCrossing(t *testing.T) {
+func TestCrossingThePushThreshold(t *testing.T) {
 	others := near("ann", 3)
 	cid, dan, fay := others[0], others[1], others[2]
 	set := inbox.DefaultSettings()
@@ -198,8 +198,8 @@ func TestReturningReader(t *testing.T) {
 	}
 }
 
-// TestWindow: what is older than the feed window leaves the inbox of a reader who comes every day, by itself, and is read from the outbox.
-func TestWindow(t *testing.T) {
+// TestFeedWindow: what is older than the feed window leaves the inbox of a reader who comes every day, by itself, and is read from the outbox.
+func TestFeedWindow(t *testing.T) {
 	const day = 24 * 3600 * 1_000_000
 	set := inbox.DefaultSettings()
 	set.Window = 10 * 24 * time.Hour
@@ -260,9 +260,9 @@ func TestPullsOnTheWay(t *testing.T) {
 	}
 }
 
-// TestMoved: a pin that is moved to a board that a reader follows reaches the feed at the time of its creation, also one that was moved
+// TestMovedPinReachesFeed: a pin that is moved to a board that a reader follows reaches the feed at the time of its creation, also one that was moved
 // before its history came, and whatever the reader follows besides.
-func TestMoved(t *testing.T) {
+func TestMovedPinReachesFeed(t *testing.T) {
 	for _, threshold := range []int64{-1, 0} {
 		set := inbox.DefaultSettings()
 		set.Threshold = threshold

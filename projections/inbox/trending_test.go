@@ -10,9 +10,9 @@ import (
 	"github.com/skein-feed/skein/projections/inbox"
 )
 
-// TestHotSession: whatever is played between its pages, a session by heat continues in the order in which it began, with pins
+// TestHeatSession: whatever is played between its pages, a session by heat continues in the order in which it began, with pins
 // of equal heat, and some that nobody has played; only the next session sees what has changed (I9).
-func TestHotSession(t *testing.T) {
+func TestHeatSession(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()
 	l := newLog(t, s)
@@ -57,8 +57,8 @@ func TestHotSession(t *testing.T) {
 	}
 }
 
-// TestRanked: of a feed the newest pins are ranked, as many as are asked for, and what is pinned during a session pushes none of them out.
-func TestRanked(t *testing.T) {
+// TestFeedByHeatRanksTheNewest: of a feed the newest pins are ranked, as many as are asked for, and what is pinned during a session pushes none of them out.
+func TestFeedByHeatRanksTheNewest(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()
 	l := newLog(t, s)

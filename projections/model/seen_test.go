@@ -77,7 +77,7 @@ func (w *watched) served() []string {
 	return list
 }
 
-func TestSeenIsWhatOneWouldCarryAlong(t *testing.T) {
+func TestSeenEqualsARunningSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		history := histories.History(t, histories.Options{Plays: true})
 		users := map[string]*watched{"stranger": {}}

@@ -147,8 +147,8 @@ func TestRepaired(t *testing.T) {
 	}
 }
 
-// TestBounded: whatever is asked, and however large entries are, the bytes have their bound; what is used again and again stays.
-func TestBounded(t *testing.T) {
+// TestBytesAreBounded: whatever is asked, and however large entries are, the bytes have their bound; what is used again and again stays.
+func TestBytesAreBounded(t *testing.T) {
 	const size, entry, owners = 64 << 10, 700, 20_000
 	c := New(size)
 	r := newRows(c, owners, 1)
@@ -181,8 +181,8 @@ func TestEntryBytes(t *testing.T) {
 	}
 }
 
-// TestClosed: sets share a bound and no entry; one that is closed has none and takes none.
-func TestClosed(t *testing.T) {
+// TestClosedSet: sets share a bound and no entry; one that is closed has none and takes none.
+func TestClosedSet(t *testing.T) {
 	c := New(1 << 20)
 	one, two := newRows(c, 10, 1), newRows(c, 10, 1)
 	for owner := range 10 {
@@ -211,8 +211,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestAsked: questions about an owner without an entry are counted up to the most, and those about others apart from them.
-func TestAsked(t *testing.T) {
+// TestMissesAreCounted: questions about an owner without an entry are counted up to the most, and those about others apart from them.
+func TestMissesAreCounted(t *testing.T) {
 	s := NewSet[number](New(1 << 20))
 	for owner := range 3 {
 		before := 0
@@ -225,8 +225,8 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// TestTooSmall: a cache without room for a bucket in each set is none.
-func TestTooSmall(t *testing.T) {
+// TestCacheTooSmallForItsSets: a cache without room for a bucket in each set is none.
+func TestCacheTooSmallForItsSets(t *testing.T) {
 	if c := New(maxSets*bucketBytes - 1); c != nil || c.Stats() != (Stats{}) {
 		t.Error("it is one")
 	}

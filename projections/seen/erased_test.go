@@ -45,9 +45,9 @@ func eventful(t *testing.T, user string) *journal {
 // users have ids of every form.
 var users = []string{"raw-user-one", "8877665544332211001", "0badcafe-9dad-4dd1-8bbb-00c04fd43099"}
 
-// TestErased: nothing names a deleted user, or one whose seen was emptied, and nothing comes back: no row, no play, no serve
+// TestErasedUserLeavesNoRow: nothing names a deleted user, or one whose seen was emptied, and nothing comes back: no row, no play, no serve
 // of any month, whatever imports bring later (I12). What the user does then counts as ever.
-func TestErased(t *testing.T) {
+func TestErasedUserLeavesNoRow(t *testing.T) {
 	for _, user := range users {
 		for _, kind := range []events.Kind{events.UserDeleted, events.SeenCleared} {
 			t.Run(fmt.Sprint(user, " ", kind), func(t *testing.T) {

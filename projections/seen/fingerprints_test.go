@@ -42,9 +42,9 @@ func TestRiceIsCanonical(t *testing.T) {
 	}
 }
 
-// TestPrintsAroundPowersOfTwo: where the number of fingerprints gets one more bit, the code gets one bit less. Sets of every such
+// TestFingerprintsAroundPowersOfTwo: where the number of fingerprints gets one more bit, the code gets one bit less. Sets of every such
 // size come back, spread or in a heap at either end.
-func TestPrintsAroundPowersOfTwo(t *testing.T) {
+func TestFingerprintsAroundPowersOfTwo(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	const limit = uint64(1) << printBits
 	for k := range 14 {
@@ -193,8 +193,8 @@ func TestUnionRefusesCorruptRows(t *testing.T) {
 	}
 }
 
-// TestPrintsOfUsers: the same item has another print for each user, and fingerprints fill their space evenly.
-func TestPrintsOfUsers(t *testing.T) {
+// TestFingerprintsDifferByUser: the same item has another print for each user, and fingerprints fill their space evenly.
+func TestFingerprintsDifferByUser(t *testing.T) {
 	item, _ := itemHash(nil, "42")
 	met := map[uint64]bool{}
 	var buckets [64]int

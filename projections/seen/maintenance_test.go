@@ -58,9 +58,9 @@ func TestSealingSpreads(t *testing.T) {
 	j.rebuilt(t)
 }
 
-// TestPause: after a time without events that is longer than a round, each shard is visited once, at the next event,
+// TestMaintenanceAfterAPause: after a time without events that is longer than a round, each shard is visited once, at the next event,
 // wherever the round before was left.
-func TestPause(t *testing.T) {
+func TestMaintenanceAfterAPause(t *testing.T) {
 	const users = 2000
 	for _, begun := range []events.Micros{0, 1, 3, 6} {
 		for _, pause := range []events.Micros{week + day, week + 4*day, 9 * week} {

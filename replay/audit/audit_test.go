@@ -123,8 +123,8 @@ func (f *fixture) audit(limits audit.Limits, ids ...string) []audit.Finding {
 	return a.Findings()
 }
 
-// TestAgree: stores that are folds of one log agree, in small worlds where everything happens and in a large one.
-func TestAgree(t *testing.T) {
+// TestStoresOfOneLogAgree: stores that are folds of one log agree, in small worlds where everything happens and in a large one.
+func TestStoresOfOneLogAgree(t *testing.T) {
 	logs := map[string][]*events.Envelope{
 		"world": memlog.NewWorld(1, 150).Envelopes(1200),
 		"feeds": histories.Envelopes(histories.FixedFeeds(1, 300)),

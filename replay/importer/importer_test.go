@@ -195,7 +195,7 @@ func TestPackedFiles(t *testing.T) {
 }
 
 // The first record of a pair is the one that counts, with its own number as its offset.
-func TestFirst(t *testing.T) {
+func TestFirstRecordOfAPairCounts(t *testing.T) {
 	l := newFakeLog(t)
 	o := options(t, l, "1 2 1254192988\n2 1 1254192989\n1 2 1254192990\n3 3 1254192990\n1 3 1254192991\n")
 	o.First = true
@@ -239,7 +239,7 @@ func TestRetries(t *testing.T) {
 }
 
 // A refusal that another try would not change ends the import at once; a silence ends it when patience does.
-func TestGivingUp(t *testing.T) {
+func TestImportGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for code, calls := range map[connect.Code]int{connect.CodePermissionDenied: 1, connect.CodeUnavailable: 9} {
 			l := newFakeLog(t)

@@ -81,7 +81,7 @@ func held(report string) (w Work, began chan struct{}, let chan error) {
 	}, began, let
 }
 
-func TestEnds(t *testing.T) {
+func TestOperationEnds(t *testing.T) {
 	m := open(t, t.TempDir())
 	run(t, m)
 	for _, c := range []struct {
@@ -159,7 +159,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestWhatIsInTheWay(t *testing.T) {
+func TestConflictingOperations(t *testing.T) {
 	for _, c := range []struct {
 		first    Kind
 		of       string
@@ -329,7 +329,7 @@ func mustList(t *testing.T, m *Manager, k Kind) []Info {
 }
 
 // A process that is killed between accepting an operation and beginning it has noted it.
-func TestAcceptedIsNoted(t *testing.T) {
+func TestAcceptedSurvivesAKill(t *testing.T) {
 	dir := t.TempDir()
 	accepted := do(t, open(t, dir), Verify, "graph", nil)
 	next := open(t, dir)

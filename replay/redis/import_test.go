@@ -187,7 +187,7 @@ func TestBrokenOffReading(t *testing.T) {
 }
 
 // An import continues at the cursor that it was interrupted at, not at the beginning.
-func TestGoesOnReading(t *testing.T) {
+func TestImportResumesAtItsCursor(t *testing.T) {
 	r, l := large(), newFakeLog(t)
 	imp := importing(t, r, l)
 	imp.maxRecords = 100

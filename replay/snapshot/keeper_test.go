@@ -107,8 +107,8 @@ func TestSchedule(t *testing.T) {
 	})
 }
 
-// TestTurns has two processes over one log with one target: the schedule is one.
-func TestTurns(t *testing.T) {
+// TestProcessesShareASchedule has two processes over one log with one target: the schedule is one.
+func TestProcessesShareASchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemory()
 		var nodes []*node

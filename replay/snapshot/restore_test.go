@@ -28,8 +28,8 @@ func taken(t *testing.T) *memory {
 	return b
 }
 
-// TestDamage damages each object of a snapshot in many ways: it is refused by the name of the object.
-func TestDamage(t *testing.T) {
+// TestDamagedSnapshotIsRefused damages each object of a snapshot in many ways: it is refused by the name of the object.
+func TestDamagedSnapshotIsRefused(t *testing.T) {
 	b := taken(t)
 	if names := b.names(""); len(names) < 5 {
 		t.Fatalf("only %v", names)

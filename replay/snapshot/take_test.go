@@ -101,8 +101,8 @@ func TestOnlyWhatIsNewIsWritten(t *testing.T) {
 	mustRestore(t, b, "", newGraph, envs)
 }
 
-// TestNothingFolded has nothing to take.
-func TestNothingFolded(t *testing.T) {
+// TestNothingToTake has nothing to take.
+func TestNothingToTake(t *testing.T) {
 	b := newMemory()
 	n := newNode(t, b, newGraph())
 	if r := n.take(t, "first"); len(r.Taken) > 0 || len(b.names("")) > 0 {
@@ -220,8 +220,8 @@ func TestOneAtATime(t *testing.T) {
 	})
 }
 
-// TestLostClaim cannot renew its claim: it stops before another may take the files away.
-func TestLostClaim(t *testing.T) {
+// TestLostClaimStopsTaking cannot renew its claim: it stops before another may take the files away.
+func TestLostClaimStopsTaking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemory()
 		n := newNode(t, b, newGraph())

@@ -8,7 +8,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/measure"
 )
 
-func TestPick(t *testing.T) {
+func TestPickGroups(t *testing.T) {
 	apart := slices.ContainsFunc(rows, func(r rowGroup) bool { return r.apart })
 	all, err := pick(nil)
 	if err != nil || !apart || len(all) == 0 || slices.ContainsFunc(all, func(r rowGroup) bool { return r.apart }) {

@@ -46,7 +46,7 @@ func woken(evs ...events.Event) map[string]bool {
 }
 
 // Events wake the watchers whose number they may change, and no others.
-func TestWoken(t *testing.T) {
+func TestEventsWakeWatchers(t *testing.T) {
 	none, all := map[string]bool{}, map[string]bool{"ann": true, "ann hiding": true, "dan": true}
 	anns, hiding, dans := map[string]bool{"ann": true, "ann hiding": true}, map[string]bool{"ann hiding": true}, map[string]bool{"dan": true}
 	const year = 365 * 24 * 3600 * 1_000_000

@@ -84,7 +84,7 @@ func TestWireKnowsAllFields(t *testing.T) {
 }
 
 // The requests that the frequent calls get are decoded by hand.
-func TestWireTakesHotRequests(t *testing.T) {
+func TestWireDecodesFrequentRequests(t *testing.T) {
 	for _, m := range []proto.Message{
 		&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{userPair("ann", "bob")}, IncludeTimes: true, AtLeast: "x"},
 		&skeinv1.CheckFollowsRequest{Pairs: []*skeinv1.FollowPair{

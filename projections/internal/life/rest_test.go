@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestRest: a fold rests three times as long as it has worked, at most 20 ms, and not while somebody waits.
-func TestRest(t *testing.T) {
+// TestFoldRests: a fold rests three times as long as it has worked, at most 20 ms, and not while somebody waits.
+func TestFoldRests(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		took, want time.Duration

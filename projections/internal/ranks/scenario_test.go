@@ -21,9 +21,9 @@ func (l *relationLog) add(list ...events.Event) {
 	}
 }
 
-// TestBarredUntilUnblocked: what is followed and excluded while an imported block stands comes back with its end, also where
+// TestFollowsReturnAfterUnblock: what is followed and excluded while an imported block stands comes back with its end, also where
 // no more history is to come.
-func TestBarredUntilUnblocked(t *testing.T) {
+func TestFollowsReturnAfterUnblock(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		l := &relationLog{}
 		l.add(events.Event{

@@ -84,7 +84,7 @@ func checkEvent(t failer, ev events.Event) {
 	}
 }
 
-func TestFixedIsFixed(t *testing.T) {
+func TestFixedHistoriesStayTheSame(t *testing.T) {
 	for name, fixed := range map[string]func(uint64, int) []events.Event{
 		"graph": Fixed, "feeds": FixedFeeds, "plays": FixedPlays,
 	} {

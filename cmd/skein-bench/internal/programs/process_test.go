@@ -35,7 +35,7 @@ func TestWritePort(t *testing.T) {
 	}
 }
 
-func TestTail(t *testing.T) {
+func TestTailOfOutput(t *testing.T) {
 	var out tail
 	for range 100 {
 		if _, err := out.Write([]byte(strings.Repeat("x", 99) + "\n")); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/workload"
 )
 
-// TestAgree lets answerers differ in one answer each.
-func TestAgree(t *testing.T) {
+// TestDifferingAnswersAreFound lets answerers differ in one answer each.
+func TestDifferingAnswersAreFound(t *testing.T) {
 	g := workload.NewGraph(300, 3000, 1)
 	q := sampleOf(g, rand.New(rand.NewPCG(1, 1)), 100)
 	names := []string{"one", "other"}

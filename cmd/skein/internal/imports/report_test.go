@@ -41,7 +41,7 @@ func (l *listing) client(t *testing.T) *command.Client {
 	return flags.Client()
 }
 
-func TestReported(t *testing.T) {
+func TestReportsAnImport(t *testing.T) {
 	l := &listing{state: skeinv1.OperationState_OPERATION_STATE_RUNNING}
 	failed := errors.New("no more")
 	err := reported(t.Context(), l.client(t), func(ctx context.Context, r *reporter) (string, error) {
