@@ -1,4 +1,4 @@
-// Mutants is a tool for those who work on skein: it proves that the tests bite. Every invariant of the design has at
+// Mutants is a tool for those who work on skein: it proves that the tests bite. Every invariant has at
 // least one mutant, a small change of the source that breaks it, and every mutant names a test that must fail when the
 // change is made. A mutant that its test does not notice has survived, and the tool fails.
 //

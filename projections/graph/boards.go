@@ -15,14 +15,15 @@ func (t *txn) lifeKey(dst []byte, owner, id string) []byte {
 	return append(dst, hash[:]...)
 }
 
-// life is what such a row says, in one byte.
+// life is the value of such a row, in one byte.
 type life byte
 
 const (
 	// neverDeleted boards have no row.
 	neverDeleted life = iota
 	deleted
-	// livesAgain: it was created anew since.
+	// livesAgain boards were created again after their deletion. The row stays, because backfills are still void: all history comes
+	// before the deletion.
 	livesAgain
 )
 
@@ -47,8 +48,8 @@ func (t *txn) writeLife(owner, id string, l life) {
 	t.b.Set(t.key, []byte{byte(l)})
 }
 
-// gone reports whether an event about a board is void: a live one is ignored from the deletion of the board until it is
-// created again, and a backfilled one is before any deletion.
+// gone reports whether an event about a board is void. A live event is void from the deletion of the board until its next creation.
+// A backfilled event is void if the board was ever deleted, because history comes before every deletion.
 func (t *txn) gone(owner, id string) (bool, error) {
 	if id == "" {
 		return false, nil
@@ -68,7 +69,8 @@ func readBoard(r projections.Reader, scratch []byte, owner, id string) (b board,
 	return b, b.decode(row)
 }
 
-// mention creates a board if this event, which is not void, is its first mention.
+// mention creates a board if this event is its first mention. The caller has checked that the event is not void. Events may mention a
+// board before its creation arrives, or without one.
 func (t *txn) mention(owner, id string) error {
 	if id == "" {
 		return nil
@@ -80,7 +82,7 @@ func (t *txn) mention(owner, id string) error {
 	return t.begin(owner, id, &b)
 }
 
-// pinned takes a pin that is put on a board for a mention, and reports whether the board exists then.
+// pinned counts a pin on a board as a mention of the board, and reports whether the board exists afterwards.
 func (t *txn) pinned() (exists bool, err error) {
 	gone, err := t.gone(t.ev.User, t.ev.Board)
 	if err != nil || gone || t.outOnly || !t.holds(t.ev.User) {
@@ -89,7 +91,7 @@ func (t *txn) pinned() (exists bool, err error) {
 	return true, t.mention(t.ev.User, t.ev.Board)
 }
 
-// begin makes the event the beginning of the board's life if it is.
+// begin sets the creation time of a board, if the event begins its life: the first live mention, or an earlier backfilled one.
 func (t *txn) begin(owner, id string, b *board) error {
 	before := *b
 	switch {
@@ -129,7 +131,7 @@ func (t *txn) writeBoard(owner, id string, before, after board) error {
 	return nil
 }
 
-// boardCreated begins a board, also again after its deletion, or gives it a title.
+// boardCreated creates a board, or creates it again after its deletion, and gives it a title if this is the latest creation.
 func (t *txn) boardCreated() error {
 	owner, id := t.ev.User, t.ev.Board
 	l, err := t.readLife(owner, id)
@@ -149,6 +151,7 @@ func (t *txn) boardCreated() error {
 	if err := t.begin(owner, id, &b); err != nil {
 		return err
 	}
+	// Backfills may have equal times and arrive in any order. Their encodings decide then, so that every order ends with one title (I5).
 	encoded := string(t.ev.Encoded)
 	if t.at < b.titled || (t.at == b.titled && encoded <= b.titleEncoded) {
 		return nil
@@ -161,7 +164,7 @@ func (t *txn) boardCreated() error {
 	return t.writeBoard(owner, id, before, b)
 }
 
-// boardRelation: A follows board b of B, or no longer does, or excludes it while following B.
+// boardRelation folds a follow or unfollow of one board. To unfollow a board of somebody whom one follows is to exclude it.
 func (t *txn) boardRelation() error {
 	gone, err := t.gone(t.ev.Peer, t.ev.Board)
 	if err != nil || gone {
@@ -204,8 +207,8 @@ func (t *txn) boardEvent(h *half) error {
 	return t.write(h)
 }
 
-// boardDeleted ends a board and, in steps, the relations to it. What tells of it goes last: until then a fold that was cut
-// finds the rest of its work in the rows that are left.
+// boardDeleted ends a board and, in steps, all relations to it. The rows that say that the board is deleted are written last: a fold that
+// was interrupted folds the event again, and finds the rest of its work in the rows that are left.
 func (t *txn) boardDeleted() error {
 	owner, id := t.ev.User, t.ev.Board
 	end := func(e end, cut func([]byte) (string, error)) func([]byte) error {
@@ -241,8 +244,8 @@ func (t *txn) boardDeleted() error {
 	return nil
 }
 
-// endBoardEdge ends what a follower has with a board that is being deleted. The facts go with it: all that they could say
-// is before the deletion.
+// endBoardEdge ends the relation of a follower to a board that is being deleted. It removes the facts too, because all of them are
+// older than the deletion.
 func (t *txn) endBoardEdge(h *half) error {
 	before, err := readBoardEdge(t.b, t.key[:0], h.end, h.a, h.b, t.ev.Board)
 	if err != nil {

@@ -70,7 +70,7 @@
 //
 // # Readings
 //
-// Where the design leaves a choice, model and fold share one: the default board of a user always exists and is not
+// Where docs/semantics.md leaves a choice, the model and the fold make the same one: the default board of a user always exists and is not
 // listed; a board's time is that of the fact that began its present life; its title is that of the latest creation
 // in that life; a deletion counts also for a board that was never mentioned, and removes all facts about the board;
 // blocks and mutes have since-times by the rule of follows; who follows both a board and its owner is reported as

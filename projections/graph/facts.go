@@ -10,13 +10,13 @@ import (
 // errRow is [projections.RowError].
 func errRow(what string, row []byte) error { return projections.RowError(what, row) }
 
-// stamp is the position of a fact in the order of facts, to the precision that edges need: 0 is a fact that never
-// was, then backfills by their time, then live facts by theirs. Live stamps are unique; of two backfills with one
-// stamp a removal counts as the later.
+// stamp orders the facts of an edge (I5). 0 means that there is no such fact. Then come the backfills by their time, then the live facts
+// by theirs. Live stamps are unique. Two backfills may have equal stamps: a removal then counts as the later one.
 type stamp uint64
 
 const liveStamp stamp = 1 << 63
 
+// stampOf returns the stamp of an event. One is added to the time, because a stamp of 0 means no fact and a time may be 0.
 func stampOf(ev *events.Event) stamp {
 	s := stamp(ev.Time) + 1
 	if !ev.Backfill {
@@ -25,7 +25,7 @@ func stampOf(ev *events.Event) stamp {
 	return s
 }
 
-// time returns when the fact happened; of a fact that never was, -1.
+// time returns the time of the fact, or -1 for the stamp 0.
 func (s stamp) time() events.Micros { return events.Micros(s&^liveStamp) - 1 }
 
 // orElse returns the first of two stamps that is set: a live fact before the backfilled one of its kind.
@@ -36,7 +36,8 @@ func (s stamp) orElse(other stamp) stamp {
 	return other
 }
 
-// standing is the state of a block, a mute or hidden re-pins: on, off and the backfilled on, each the latest of its kind.
+// standing holds the facts of something that is switched on and off: a block, a mute or hidden re-pins. There are three, because a
+// backfilled beginning may arrive after live facts and must not be mixed with them.
 type standing struct {
 	// on is the first live fact that began what holds; 0 once a live fact ended it.
 	on stamp
@@ -68,7 +69,7 @@ func (s *standing) since() events.Micros {
 	return s.on.time()
 }
 
-// edge holds the facts of user A about user B. What design section 5 calls F is followLive, or else
+// edge holds the facts of user A about user B. What docs/semantics.md calls F is followLive, or else
 // followBackfill; U is the later of unfollowLive and unfollowBackfill.
 type edge struct {
 	// followLive is the first live follow after the last live fact that ended one; 0 once unfollowLive is later.
@@ -83,17 +84,18 @@ type edge struct {
 	// implicit is the earliest time (as a stamp without order) of the board follows that hold, when A does not follow
 	// B explicitly; 0 means A does not follow B implicitly.
 	implicit stamp
-	// boards says that a board edge of the two was written.
+	// boards is set once the pair has had a board edge. While it is not, a change of the edge need not look for any.
 	boards bool
 }
 
 // blocked reports whether a block in either direction holds, so that no follow does.
 func (e *edge) blocked() bool { return e.blockedBy.holds() || e.block.holds() }
 
-// blockedLive reports whether a live block stands in either direction, so that live follows are ignored.
+// blockedLive reports whether a live block holds in either direction, so that live follows are ignored. A backfilled block does not
+// make a live follow void: it would depend on whether the block or the follow arrived first.
 func (e *edge) blockedLive() bool { return e.blockedBy.on != 0 || e.block.on != 0 }
 
-// follow is F, unfollow is U.
+// follow is F and unfollow is U of docs/semantics.md: the latest follow, and the latest fact that ended one.
 func (e *edge) follow() stamp   { return e.followLive.orElse(e.followBackfill) }
 func (e *edge) unfollow() stamp { return max(e.unfollowLive, e.unfollowBackfill) }
 
@@ -135,7 +137,7 @@ func (e *edge) implicitly() state {
 	return state{true, e.implicit.time()}
 }
 
-// followedOnBoard notes what holds between A and a board of B, for implicit.
+// followedOnBoard lowers implicit to the time of a board follow, if that one is earlier.
 func (e *edge) followedOnBoard(r relation) {
 	if since := stamp(r.since) + 1; r.kind == relationFollow && (e.implicit == 0 || since < e.implicit) {
 		e.implicit = since
@@ -148,10 +150,10 @@ func (e *edge) shown() bool {
 	return explicit || e.implicit != 0
 }
 
-// unlisted reports whether the edge exists and is not shown.
+// unlisted reports whether the edge has facts but is in no list of follows. An in-end then needs a row of its own that leads to it.
 func (e *edge) unlisted() bool { return *e != edge{} && !e.shown() }
 
-// says reports whether anything holds by the edge.
+// says reports whether anything holds by the edge: a follow, a block, a mute or hidden re-pins.
 func (e *edge) says() bool { return e.shown() || e.blocked() || e.mute.holds() || e.repins.holds() }
 
 // follows reports how and since when A follows B.
@@ -165,7 +167,7 @@ func (e *edge) follows() Follow {
 	return Follow{}
 }
 
-// boardEdge holds the facts of a user about one board of another. What design section 5 calls f is followLive, or
+// boardEdge holds the facts of a user about one board of another. What docs/semantics.md calls f is followLive, or
 // else followBackfill; u likewise.
 type boardEdge struct {
 	// followLive is the first live follow after the last live fact that had ended one when it came; it may be older
@@ -191,8 +193,8 @@ type relation struct {
 	since events.Micros
 }
 
-// relation derives what holds from the facts about the owner and about the board. None is older than the latest deletion of the
-// board, which removed all there were.
+// relation derives what holds between a user and a board, from the facts about the board and about its owner. The deletion of a board
+// removes its facts, so none of them is older than the latest deletion.
 func (b *boardEdge) relation(owner *edge) relation {
 	if owner.blocked() {
 		return relation{}
@@ -231,8 +233,8 @@ func (b *board) exists() bool { return b.createdLive != 0 || b.createdBackfill !
 
 func (b *board) created() events.Micros { return b.createdBackfill.orElse(b.createdLive).time() }
 
-// The rows of facts are a bit set of what is present, as a varint, then the values as varints in the order of the
-// bits. Stamps lose their live bit where the field implies it.
+// A row of facts is a varint with a bit for each stamp that is present, and then these stamps as varints, in the order of the bits. The live
+// bit of a stamp is not written where the field implies it: it would make every varint ten bytes long.
 
 const (
 	flagBoards = 1 << 14

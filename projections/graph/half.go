@@ -7,27 +7,30 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// txn is the fold of one event: the batch and scratch space.
+// txn folds one event. It holds the batch that the event is written to, and scratch space that is reused from event to event.
 type txn struct {
 	b  *projections.Batch
 	ev *events.Event
 	at stamp
 	// event is that of ev: an allocation for each would cost more than the copy.
 	event events.Event
-	// key and value are scratch: the batch copies what it is given. So is half: one is at work at a time.
+	// key, value and half are scratch. key and value may be reused after every call of the batch, which copies them; half may be
+	// reused because a txn works on one half at a time.
 	key, value []byte
 	half       half
 	// outOnly folds the ends at the homes of followers alone, without lists and counts (see [NewOut]).
 	outOnly bool
-	// short is up to how many edges of a user the list of follows is not kept.
+	// short is the number of edges up to which a user has no list of follows of its own: it is sorted when it is read (short.go).
 	short int64
-	// observe hears of changes, if somebody wants to.
+	// observe is called with every change of a follow at the out-end. It is nil unless another projection embeds the graph.
 	observe func(Change) error
 }
 
+// holds reports whether this store has the partition of a user, so that it must write the rows at the user's home.
 func (t *txn) holds(home string) bool { return t.b.Holds(home) }
 
-// put writes a row, or removes it when the value says that there is nothing to keep.
+// put writes a row, or deletes it if the value is empty. A row without facts must not stay: rows of equal meaning must be equal
+// bytes (I13), and after the deletion of a user nothing may name the user (I12).
 func (t *txn) put(key, value []byte) {
 	if len(value) == 0 {
 		t.b.Delete(key)
@@ -53,7 +56,8 @@ type half struct {
 	a, b          string
 	before, after edge
 	changes       []change
-	// whole says that changes are all board edges that there are, not only the one that the event is about.
+	// whole is set if changes has every board edge of the pair, and not only the one that the event is about. Then what depends on
+	// all of them can be derived without reading rows.
 	whole bool
 }
 
@@ -64,8 +68,8 @@ type change struct {
 	old, now      relation
 }
 
-// both calls change with the ends of an edge that are held. The end of the follower comes last: what is observed is there
-// at both ends.
+// both calls change for each end of an edge that this store holds. The out-end comes last, because observers are called from it and
+// may read the in-end.
 func (t *txn) both(a, b string, change func(*txn, *half) error) error {
 	if !t.outOnly {
 		if err := t.one(inEnd, a, b, change); err != nil {
@@ -75,7 +79,7 @@ func (t *txn) both(a, b string, change func(*txn, *half) error) error {
 	return t.one(outEnd, a, b, change)
 }
 
-// one calls change with one end of an edge, if it is held.
+// one reads one end of an edge and calls change with it, if this store holds that end.
 func (t *txn) one(e end, a, b string, change func(*txn, *half) error) error {
 	home := a
 	if e == inEnd {
@@ -93,6 +97,7 @@ func (t *txn) one(e end, a, b string, change func(*txn, *half) error) error {
 	return change(t, h)
 }
 
+// readEdge returns the facts of an edge at one end; the zero edge means that the pair has none.
 func readEdge(r projections.Reader, scratch []byte, of end, a, b string) (e edge, err error) {
 	tag := tagEdge
 	if of == inEnd {
@@ -121,7 +126,7 @@ func readBoardEdge(r projections.Reader, scratch []byte, of end, a, b, board str
 	return e, e.decode(row)
 }
 
-// eachBoardEdge calls do with the board edges of the half as they are stored. It must not write.
+// eachBoardEdge calls do with every stored board edge of the half. do must not write, because an iterator is open.
 func (t *txn) eachBoardEdge(h *half, do func(board string, e boardEdge)) error {
 	prefix := h.end.boardEdgePrefix(nil, h.a, h.b)
 	it := t.b.Iter(prefix, projections.PrefixEnd(prefix))
@@ -139,7 +144,8 @@ func (t *txn) eachBoardEdge(h *half, do func(board string, e boardEdge)) error {
 	return it.Close()
 }
 
-// rederive finds what becomes of all board relations of the half, since facts about the owner have changed.
+// rederive lists all board relations of the half as changes. It is needed when facts about the owner change, because each board
+// relation also depends on those: a block ends them all, and an unfollow ends the exclusions.
 func (t *txn) rederive(h *half) error {
 	h.changes, h.whole = h.changes[:0], true
 	if !h.before.boards {
@@ -150,7 +156,7 @@ func (t *txn) rederive(h *half) error {
 	})
 }
 
-// rewrite writes a half of which facts about the owner have changed.
+// rewrite writes a half whose facts about the owner have changed, with all board relations that follow from them.
 func (t *txn) rewrite(h *half) error {
 	if err := t.rederive(h); err != nil {
 		return err
@@ -158,7 +164,7 @@ func (t *txn) rewrite(h *half) error {
 	return t.write(h)
 }
 
-// erase removes a half with all that stands on it. The work is bounded by its board edges.
+// erase removes a half with its board edges, lists and counts. It costs as much as the half has board edges.
 func (t *txn) erase(h *half) error {
 	if err := t.rederive(h); err != nil {
 		return err
@@ -168,6 +174,7 @@ func (t *txn) erase(h *half) error {
 	return t.write(h)
 }
 
+// dropBoards makes every change end its board edge.
 func (h *half) dropBoards() {
 	for i := range h.changes {
 		h.changes[i].after, h.changes[i].now = boardEdge{}, relation{}
@@ -197,7 +204,8 @@ func (t *txn) write(h *half) error {
 	return t.writeOut(h, was, is)
 }
 
-// deriveImplicit finds the earliest board follow that holds, from the changes where that is enough.
+// deriveImplicit sets the time of the earliest board follow that holds. Usually the changes suffice. Only if the board follow that was
+// the earliest changes, all the others must be read to find the next.
 func (t *txn) deriveImplicit(h *half, explicit bool) error {
 	e := &h.after
 	if !e.boards || explicit {
@@ -217,7 +225,7 @@ func (t *txn) deriveImplicit(h *half, explicit bool) error {
 	return nil
 }
 
-// findImplicit looks for the earliest board follow among all, of which one changes.
+// findImplicit finds the earliest board follow by reading all of them. The one that changes is taken as it will be.
 func (t *txn) findImplicit(h *half, c *change) error {
 	h.after.implicit = 0
 	h.after.followedOnBoard(c.now)
@@ -228,8 +236,8 @@ func (t *txn) findImplicit(h *half, c *change) error {
 	})
 }
 
-// forget drops the facts of a half by which nothing holds: all that they were kept for was late history to lose against,
-// and no backfill can come any more.
+// forget drops the facts of a half by which nothing holds any more. They were kept only so that late history would lose against them,
+// and once all backfills are closed none can come.
 func (t *txn) forget(h *half) error {
 	if h.after.boards && !h.whole {
 		var but string
@@ -251,7 +259,7 @@ func (t *txn) forget(h *half) error {
 	return nil
 }
 
-// writeBoardEdge writes a board edge, what leads to it, and the lists that show it.
+// writeBoardEdge writes a board edge, the lists that show it, and the row from which the end of its board finds it.
 func (t *txn) writeBoardEdge(h *half, c *change, was, is bool) error {
 	if c.before != c.after {
 		t.key = events.AppendID(h.end.boardEdgePrefix(t.key[:0], h.a, h.b), c.board)
@@ -268,7 +276,7 @@ func (t *txn) writeBoardEdge(h *half, c *change, was, is bool) error {
 	return nil
 }
 
-// writeEdge writes the edge itself.
+// writeEdge writes the row of the edge if its facts have changed.
 func (t *txn) writeEdge(h *half, tag projections.Tag) {
 	if h.before == h.after {
 		return
@@ -280,6 +288,7 @@ func (t *txn) writeEdge(h *half, tag projections.Tag) {
 	t.put(t.key, t.value)
 }
 
+// delta is the difference that a change makes to the length of a list.
 func delta(was, is bool) int64 {
 	switch {
 	case is && !was:
@@ -290,7 +299,7 @@ func delta(was, is bool) int64 {
 	return 0
 }
 
-// moveRow moves a user through a list of another user.
+// moveRow moves a user's row in a list of another user. The key has the time, so a change of the time deletes one row and writes another.
 func (t *txn) moveRow(tag projections.Tag, of, user string, before, after state) {
 	if before == after {
 		return
@@ -305,7 +314,7 @@ func (t *txn) moveRow(tag projections.Tag, of, user string, before, after state)
 	}
 }
 
-// moveBoard moves a board relation through lists, given how its keys there are made.
+// moveBoard moves the rows of a board relation in its lists. key makes the key of a relation: its list follows from its kind.
 func (t *txn) moveBoard(c *change, key func(dst []byte, r relation) []byte) {
 	if c.old == c.now {
 		return
