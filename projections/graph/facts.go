@@ -233,8 +233,8 @@ func (b *board) exists() bool { return b.createdLive != 0 || b.createdBackfill !
 
 func (b *board) created() events.Micros { return b.createdBackfill.orElse(b.createdLive).time() }
 
-// A row of facts is a varint with a bit for each stamp that is present, and then these stamps as varints, in the order of the bits. The live
-// bit of a stamp is not written where the field implies it: it would make every varint ten bytes long.
+// A row of facts is a varint with a bit for each stamp that is present, and then these stamps as varints, in the order of the bits. The
+// live bit of a stamp is not written where the field implies it: it would make every varint ten bytes long.
 
 const (
 	flagBoards = 1 << 14

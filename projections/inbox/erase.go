@@ -59,7 +59,7 @@ func (f *Inbox) erasePin(owner, id string) error {
 		return err
 	}
 	p.row = pinfacts.Row{HistoryClosed: true}
-	f.writeShadows(p, pinfacts.State{})
+	f.writePossibleBoards(p, pinfacts.State{})
 	if err := f.writeOutboxes(p, pinfacts.State{}); err != nil {
 		return err
 	}

@@ -15,23 +15,24 @@ import (
 //	outboxes   pulled owners    followed   all that the reader follows
 //	                            lately
 //
-// A sort key is no more than a candidate: what the reader sees of it is decided by the pin and the relation as they are.
+// A sort key is only a candidate. Whether the reader sees the pin is decided by the pin and the relation in the same view, so an inbox may
+// hold too much, but not too little (I8).
 type walk struct {
 	q      *Queries
 	feed   *Feed
 	merge  *merge
 	reader reader
-	// below reports that the walk has come to the floor.
+	// below is set once the walk has reached the floor, and merges all outboxes.
 	below bool
-	// later are the outboxes that are opened on the way to the floor. from is where the walk began.
+	// later are the outboxes that are opened on the way to the floor. from is the sort key at which the walk began.
 	later pendings
 	from  []byte
 	keys  arena
-	// sights are the relations to owners that were met.
+	// sights are the relations to the owners met so far, each read once.
 	sights map[string]sight
 	// opened counts the outboxes.
 	opened int
-	// left is how many pins batch may still look at; negative: any number.
+	// left is how many pins batch may still take; a negative number means any.
 	left int
 	// ended is set by batch when there is no more.
 	ended bool
@@ -39,7 +40,7 @@ type walk struct {
 
 type sight struct {
 	graph.Sight
-	// boards are the boards of the owner that were asked about.
+	// boards has what was asked about single boards of the owner: whether the reader sees them.
 	boards map[string]bool
 }
 
@@ -109,7 +110,7 @@ func (w *walk) descend(from []byte) error {
 	return nil
 }
 
-// openLater opens the outboxes to whose sort keys the walk gets next.
+// openLater opens those outboxes whose time the walk is about to pass.
 func (w *walk) openLater() error {
 	for !w.below && len(w.later) > 0 {
 		at := w.later[0].until
@@ -175,8 +176,8 @@ func (w *walk) pin(sortKey []byte) (*Pin, error) {
 	return p, nil
 }
 
-// absence returns what keeps a living pin from the reader; nothing means that the reader sees it. Without a pin it returns what keeps all
-// pins of the owner from the reader.
+// absence returns the reasons for which the reader does not see a pin that exists; none means that the reader sees it. Without a pin it
+// returns the reasons that hold for all pins of the owner. Feeds and ExplainPin both ask here, so they cannot disagree.
 func (w *walk) absence(owner string, p *Pin) (a Absence, err error) {
 	if owner == w.feed.Reader {
 		if !w.feed.Own {

@@ -11,7 +11,7 @@ import (
 	"github.com/skein-feed/skein/projections/querycache"
 )
 
-// kept is what an open store keeps in memory: whom readers follow, and the heads of outboxes.
+// kept is the query cache of an open store: whom readers follow, and the heads of outboxes.
 type kept struct {
 	// QueryCache is that of the relations, as the graph that the inbox embeds keeps them.
 	projections.QueryCache
@@ -35,10 +35,11 @@ func (k *kept) Close() {
 	k.heads.Close()
 }
 
-// heads are those of outboxes that feeds are merged of, by owner: those that many readers pull are in nearly all pages.
+// heads are the heads of outboxes, by owner. They are worth keeping because the outboxes that many readers pull are merged into nearly
+// every page.
 type heads = querycache.Set[head]
 
-// head is the newest sort keys of an outbox. It does not change.
+// head has the newest sort keys of an outbox. It is immutable, because pages read it without a lock.
 type head struct {
 	prefix   []byte
 	sortKeys [][]byte
@@ -53,7 +54,8 @@ const (
 	headBytes, sliceBytes = 72, 24
 )
 
-// madeHead is a head that is kept if the walk that has read it ends well: only then is it known that no row was missing.
+// madeHead is a head that was read from rows. It is kept only if the walk ends without an error: an iterator reports a failed read at its
+// end, and until then looks as if there were no more rows.
 type madeHead struct {
 	owner uint64
 	head  head
@@ -92,7 +94,7 @@ func isHeadOf(prefix []byte) func(*head) bool {
 	return func(h *head) bool { return bytes.Equal(h.prefix, prefix) }
 }
 
-// outboxChanged says that the views which show what is written now may have other outboxes of an owner.
+// outboxChanged invalidates the heads of an owner for the views that will show what is written now. Older views may go on using them.
 func (f *Inbox) outboxChanged(owner string) {
 	if k, ok := f.b.QueryCache().(*kept); ok {
 		f.key = events.AppendID(f.key[:0], owner)

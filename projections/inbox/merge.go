@@ -8,26 +8,27 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// stream is one row list whose rows are sort keys, or make sort keys with the owner of an outbox.
+// stream is a list of rows in the order of their sort keys: an inbox, whose rows are sort keys, or an outbox, whose rows become sort keys
+// when the owner is put in.
 type stream struct {
 	prefix []byte
-	// owner is whose outbox it is; nil means the rows are those of an inbox. In the encoding of keys.
+	// owner is the owner of an outbox, in the encoding of keys; nil means that the stream is an inbox.
 	owner []byte
-	// older are the prefixes of what comes behind the rows with the prefix.
+	// older are the prefixes that follow once the rows of prefix are read: those of the earlier weeks of an inbox.
 	older [][]byte
-	// ahead are the next sort keys, of which head is the first; from is where the rows behind them begin, nil: there are none.
+	// ahead are the next sort keys, already read. from is the key of the row behind them; nil means that there is none.
 	ahead [][]byte
 	from  []byte
-	// one is where ahead begins.
+	// one is the room of ahead while it has a single key, as for most outboxes, so that it needs no allocation.
 	one [1][]byte
 }
 
-// arena has keys that live as long as a page is read: one allocation for many.
+// arena allocates keys in blocks. They live until the page is read.
 type arena struct{ block []byte }
 
 const arenaBlock = 4 << 10
 
-// room returns room for so many bytes to append.
+// room returns an empty slice with a capacity of n bytes.
 func (a *arena) room(n int) []byte {
 	if len(a.block)+n > cap(a.block) {
 		a.block = make([]byte, 0, max(n, arenaBlock))
@@ -39,12 +40,14 @@ func (a *arena) room(n int) []byte {
 
 func (a *arena) clone(b []byte) []byte { return append(a.room(len(b)), b...) }
 
-// merge walks over sort keys in order, each once, however many streams have it. It moves one iterator between the streams:
-// one for each would cost memory for each of thousands of outboxes.
+// merge returns the sort keys of all its streams in order, each once even if several streams have it: a heap of streams, by their next
+// sort key. All streams share one iterator, which is moved between them, because a page may merge thousands of outboxes, and an
+// iterator for each would take too much memory.
 type merge struct {
 	it   projections.Iterator
 	keys *arena
-	// heads are kept of outboxes, and version is that of the view; nil means nothing is kept. made are those that this walk has read.
+	// heads is the cache of the heads of outboxes, nil if there is none, and version is that of the view. made are the heads that this
+	// merge has read from rows.
 	heads   *heads
 	version uint64
 	made    []madeHead
@@ -53,15 +56,15 @@ type merge struct {
 	err     error
 }
 
-// aheadMost is how many rows of an inbox are read at once, and of another stream after the first: most outboxes give one sort key
-// or none to a page.
+// aheadMost is the number of rows that are read at once from an inbox. From an outbox a single row is read first, because most outboxes
+// have one sort key in a page, or none; only an outbox that has more is read in such steps.
 const aheadMost = 16
 
 func newMerge(q *Queries, keys *arena) *merge {
 	return &merge{it: q.r.Iter(nil, nil), keys: keys, heads: q.heads, version: q.version}
 }
 
-// restart begins at the first sort key of some streams that is not before from, which need be none itself; nil means at the top.
+// restart merges some streams from their first sort key that is not before from. from need not exist; nil means from the top.
 func (m *merge) restart(streams []*stream, from []byte) {
 	m.streams, m.last = m.streams[:0], nil
 	for _, s := range streams {
@@ -72,7 +75,7 @@ func (m *merge) restart(streams []*stream, from []byte) {
 	heap.Init(m)
 }
 
-// add merges another stream, from a sort key on to which the walk has not got yet.
+// add merges another stream from a sort key on. The walk must not have passed that sort key.
 func (m *merge) add(s *stream, from []byte) {
 	if m.begin(s, from); len(s.ahead) > 0 {
 		heap.Push(m, s)
@@ -140,7 +143,7 @@ func (m *merge) fill(s *stream, n int) {
 	}
 }
 
-// next returns the next sort key; nil means there is none, or an error.
+// next returns the next sort key. nil means that there is none, or that there was an error, which err holds.
 func (m *merge) next() []byte {
 	sortKey := m.peek()
 	if sortKey != nil {
@@ -150,7 +153,7 @@ func (m *merge) next() []byte {
 	return sortKey
 }
 
-// peek returns what next will return if no stream is added before.
+// peek returns the next sort key and stays in front of it.
 func (m *merge) peek() []byte {
 	for len(m.streams) > 0 && m.err == nil {
 		sortKey := m.streams[0].ahead[0]
@@ -162,7 +165,7 @@ func (m *merge) peek() []byte {
 	return nil
 }
 
-// drop passes over the first sort key.
+// drop passes over the first sort key and reads more of its stream.
 func (m *merge) drop() {
 	s := m.streams[0]
 	if s.ahead = s.ahead[1:]; len(s.ahead) == 0 {

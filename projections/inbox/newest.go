@@ -104,10 +104,10 @@ func (w *walk) batch(ctx context.Context, n int, bound []byte, shown map[string]
 	}
 }
 
-// mostAtOnce is how many pins a batch has room for from the start.
+// mostAtOnce bounds the room that a batch allocates at its start: a caller may ask for many more pins than a feed has.
 const mostAtOnce = 256
 
-// hide leaves out what the feed is asked to hide.
+// hide removes the pins that the feed is asked to hide, by one question for all.
 func (w *walk) hide(pins *[]Pin, sortKeys *[][]byte) error {
 	if w.feed.Hide == nil || len(*pins) == 0 {
 		return nil
@@ -131,7 +131,7 @@ func (w *walk) hide(pins *[]Pin, sortKeys *[][]byte) error {
 	return nil
 }
 
-// itemsBetween collects the items that stand from one sort key to another, as they are now.
+// itemsBetween collects the items that the feed now has between two sort keys, both included.
 func (q *Queries) itemsBetween(ctx context.Context, f *Feed, first, last []byte, items map[string]bool) (err error) {
 	w, err := q.newWalk(f, first)
 	if err != nil {

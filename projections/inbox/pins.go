@@ -9,12 +9,13 @@ import (
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
-// pin is a pin while one event changes it.
+// pin is a pin while one event changes it: its facts, and what followed from them before.
 type pin struct {
 	owner, id string
 	row       pinfacts.Row
 	before    pinfacts.State
-	// possibleBoards are those where the pin is not but might be, before the event.
+	// possibleBoards are the boards, before the event, on which the pin is not but would be if late history said so. The deletion of such
+	// a board is a fact about the pin, and finds it by a row for each.
 	possibleBoards []string
 }
 
@@ -40,7 +41,7 @@ func decodePin(row []byte, id string) (pinfacts.Row, error) {
 	return p, nil
 }
 
-// firstGone returns when a board was first deleted by a live event; 0 means never.
+// firstGone returns the time of the first live deletion of a board; 0 means that there was none.
 func (f *Inbox) firstGone(owner, board string) (events.Micros, error) {
 	row, ok, err := f.b.Get(projections.AppendKey(f.key[:0], tagBoardDeleted, owner, board))
 	if err != nil || !ok {
@@ -127,7 +128,7 @@ func (f *Inbox) pinDeleted() error {
 	return f.writePin(p)
 }
 
-// boardDeleted ends the pins on a board, in steps.
+// boardDeleted ends the pins on a board, in steps. It also tells the pins that late history may still put there.
 func (f *Inbox) boardDeleted() error {
 	owner, board := f.ev.User, f.ev.Board
 	if !f.b.Holds(owner) {
@@ -172,13 +173,14 @@ func (f *Inbox) boardDeleted() error {
 	return nil
 }
 
-// writePin turns the difference between a pin before and now into rows.
+// writePin writes the facts of a pin, and turns the difference between what followed from them before and now into rows of outboxes and
+// counts. Every kind of event ends here, so an outbox and its count cannot come apart (I7).
 func (f *Inbox) writePin(p *pin) error {
 	after := p.row.State()
 	if p.row.HistoryClosed || f.b.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {
 		p.row.CloseHistory(after, f.ev.Time)
 	}
-	f.writeShadows(p, after)
+	f.writePossibleBoards(p, after)
 	if err := f.writeOutboxes(p, after); err != nil {
 		return err
 	}
@@ -192,7 +194,8 @@ func (f *Inbox) writePin(p *pin) error {
 	return nil
 }
 
-func (f *Inbox) writeShadows(p *pin, after pinfacts.State) {
+// writePossibleBoards writes the rows by which the deletion of a board finds the pins that might be on it.
+func (f *Inbox) writePossibleBoards(p *pin, after pinfacts.State) {
 	now := possibleBoardsOf(&p.row, after)
 	for _, board := range p.possibleBoards {
 		if !slices.Contains(now, board) {
@@ -208,7 +211,7 @@ func (f *Inbox) writeShadows(p *pin, after pinfacts.State) {
 	}
 }
 
-// writeOutboxes moves a pin through the outboxes of its owner and board, and their counts.
+// writeOutboxes moves a pin to where it now belongs in the outboxes of its owner and board, with their counts.
 func (f *Inbox) writeOutboxes(p *pin, after pinfacts.State) error {
 	was, is := p.before.Made != nil, after.Made != nil
 	if was && is && p.before.Board == after.Board && p.before.Made.Time == after.Made.Time {

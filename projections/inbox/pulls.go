@@ -9,14 +9,15 @@ import (
 	"github.com/skein-feed/skein/projections/graph"
 )
 
-// A pull row has a reader look into an outbox beside the inbox: always, where the owner is pulled, or until a time, where the inbox
-// may lack what is not newer. The outbox is opened when a page gets there. Whom a reader follows explicitly is pulled as a whole, of
-// others the boards that the reader follows.
+// A pull row says that the pages of a reader include an outbox beside the inbox. Without a time it holds always: the owner has too many
+// followers, and posts are not pushed. With a time it holds for pins that are not newer: the inbox may lack those, because the reader
+// began to follow then. A page opens such an outbox only when it gets down to that time. There is one row for the owner if the reader
+// follows the owner explicitly, or else one for each board that the reader follows.
 //
-// Invariant: an inbox has every pin above its floor that the reader sees, unless a pull row leads to it. Rows may lead to what
-// nobody follows any more only where a fold was cut.
+// Invariant: an inbox has every pin above its floor that the reader sees, unless a pull row leads to the pin. A pull row leads to
+// somebody whom the reader no longer follows only while an event is folded in steps.
 
-// until is what a pull row holds: nothing, where the outbox is always read, or a time as in a sort key.
+// The value of a pull row, until, is empty if the outbox is always read, or a time as in a sort key.
 
 func untilNow(now events.Micros) []byte { return appendNewestFirst(nil, now) }
 
@@ -28,7 +29,7 @@ func pullKey(dst []byte, reader, owner string, board *string) []byte {
 	return dst
 }
 
-// cutPull reads what a reader pulls: what follows the prefix of the reader, and the value.
+// cutPull decodes a pull row, given the key behind the reader and the value.
 func cutPull(rest, value []byte) (owner string, board *string, err error) {
 	if owner, rest, err = events.CutID(rest); err == nil && len(rest) > 0 {
 		var b string
@@ -41,7 +42,8 @@ func cutPull(rest, value []byte) (owner string, board *string, err error) {
 	return owner, board, err
 }
 
-// pull has a reader look into an outbox: always if the owner is pulled, else down from now, if there is an inbox that may lack something.
+// pull writes a pull row for an outbox that a reader begins to follow: without a time if the owner is pulled in the reader's partition, or
+// else with the present one. A reader without an inbox needs none, because all outboxes are merged for each page.
 func (f *Inbox) pull(reader, owner string, board *string) error {
 	pulled, err := f.has(pulledKey(f.key[:0], owner, events.ShardOf(reader).Partition()))
 	if err != nil {
@@ -93,13 +95,13 @@ func (f *Inbox) eachBoard(reader, owner string, do func(board string) error) err
 	return err
 }
 
-// relationChanged hears from the graph that a reader began or ceased to follow, after the rows of that are written.
+// relationChanged is called by the graph after it has written that a reader began or ceased to follow.
 func (f *Inbox) relationChanged(c graph.Change) error {
 	if err := f.followChanged(&c); err != nil {
 		return err
 	}
 	if c.Gone {
-		// Nothing else leads from the owner to this reader any more: without this the owner could not be erased.
+		// No row leads from the owner to this reader any more, so the deletion of the owner would not find these entries (I12).
 		if err := f.forget(c.Follower, c.Owner); err != nil {
 			return err
 		}
@@ -150,7 +152,7 @@ func (f *Inbox) dropBoardPulls(reader, owner string) error {
 	return f.dropPullsIf(pullKey(nil, reader, owner, nil), func([]byte) bool { return true })
 }
 
-// dropPulls removes the pull rows of a reader that lead to nothing above the floor.
+// dropPulls removes the pull rows of a reader whose time is at or below the floor: there all outboxes are merged anyway.
 func (f *Inbox) dropPulls(name string, r reader) error {
 	return f.dropPullsIf(projections.AppendKey(nil, tagPull, name), func(until []byte) bool {
 		return len(until) > 0 && bytes.Compare(until, r.floor[:]) >= 0
@@ -203,8 +205,8 @@ func (p *pendings) Pop() any {
 	return x
 }
 
-// pulls finds the outboxes that a reader with an inbox looks into above the floor. It returns those that are always read; the others
-// are opened later.
+// pulls reads the pull rows of a reader who has an inbox. It returns the outboxes that are always read. The others, if they matter above
+// the floor, go to later, and are opened when the walk reaches them.
 func (w *walk) pulls() (always []*stream, err error) {
 	prefix := projections.AppendKey(nil, tagPull, w.feed.Reader)
 	it := w.merge.it

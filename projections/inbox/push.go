@@ -14,7 +14,8 @@ import (
 type candidate struct {
 	sortKey []byte
 	week    week
-	// hash is of time and pin. Whose pin it is has no say in what is trimmed, since an erasure renames users.
+	// hash is of the time and the pin, and decides after which entries an inbox is trimmed. It must not depend on the owner, because an
+	// erasure replaces the id of the owner in the log, and a rebuild must trim at the same entries.
 	hash uint64
 }
 
@@ -67,7 +68,7 @@ func (f *Inbox) pushMoved() error {
 }
 
 // deliver puts a pin into the inbox of a reader, given by the key encoding of the id, if there is one and the pin is above its
-// floor. It is called for each follower of whoever pins, so it makes nothing that has to be collected.
+// floor. It is called for every follower of whoever pins, so it does not allocate.
 func (f *Inbox) deliver(id []byte, c *candidate) error {
 	shard, err := events.ShardOfKey(id)
 	if err != nil {
@@ -91,23 +92,23 @@ func (f *Inbox) deliver(id []byte, c *candidate) error {
 	return f.trim(name, r)
 }
 
-// enter writes an entry to an inbox, and reports whether the inbox is to be looked at. That is done now and then, at random but by
-// reader, time and pin alone, so that two builds and a fold that was cut do the same: nothing need be counted. It
-// is after half of what is kept on average, so that an inbox is seldom more than twice as large.
+// enter writes an entry to an inbox, and reports whether the inbox should be trimmed now. Nothing counts the entries. Instead a hash of
+// reader, time and pin chooses one entry in [Settings.Keep]/2, so that an inbox seldom holds more than twice what it should, and every
+// build and every repeated fold trims after the same entries (I4).
 func (f *Inbox) enter(shard events.Shard, id []byte, c *candidate) (look bool) {
 	f.key = append(entryPrefix(f.key[:0], c.week, shard, id), c.sortKey...)
 	f.b.Set(f.key, nil)
 	return xxh3.HashSeed(id, c.hash)%max(1, uint64(f.settings.Keep)/2) == 0
 }
 
-// trim raises the floor of an inbox that holds too much, so that the newest entries stay.
+// trim removes the oldest entries of an inbox that holds more than [Settings.Keep], and raises its floor above them.
 func (f *Inbox) trim(name string, r reader) error {
 	keys := f.takeKeys()
 	defer f.giveKeys(keys)
 	prefixes := entryPrefixes(name, f.b.LogTime(), r.floorTime())
 	n := len(prefixes[0])
 	for _, prefix := range prefixes {
-		// To the floor, so that nobody walks over what was trimmed and is not compacted yet.
+		// It ends at the floor, and so does not walk over entries that were deleted and are not compacted yet.
 		it := f.b.Iter(prefix, append(bytes.Clone(prefix), r.floor[:]...))
 		for it.Next() {
 			keys.add(it.Key())
@@ -120,7 +121,7 @@ func (f *Inbox) trim(name string, r reader) error {
 	if keys.len() <= keep {
 		return nil
 	}
-	// A floor is a time and names nobody, so entries of one time go together.
+	// A floor is a time and not a sort key, which would name an owner (I12). So entries of one time are kept or removed together.
 	r.floor = [8]byte(keys.at(keep)[n:])
 	for keep > 0 && bytes.HasPrefix(keys.at(keep - 1)[n:], r.floor[:]) {
 		keep--
@@ -135,7 +136,7 @@ func (f *Inbox) trim(name string, r reader) error {
 	return nil
 }
 
-// forget removes the pins of an owner from an inbox, also those below its floor.
+// forget removes the pins of an owner from an inbox, also those below its floor, which no page reads but which name the owner (I12).
 func (f *Inbox) forget(name, owner string) error {
 	if known, err := f.has(projections.AppendKey(f.key[:0], tagReader, name)); err != nil || !known {
 		return err

@@ -8,16 +8,16 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// reader is what is known of who reads a feed.
+// reader is the row of somebody who reads a feed.
 type reader struct {
-	// active is when the reader was last said to be active.
+	// active is the time of the latest event that says that the reader is active.
 	active events.Micros
-	// read is up to when the feed was read; 0 is never.
+	// read is the read marker: the feed was read up to this time. 0 means never.
 	read events.Micros
-	// ready: there is an inbox. It holds all pins above the floor of what is followed and pushed, and perhaps some that
-	// are gone; without one all outboxes are read.
+	// ready is set if the reader has an inbox. It holds every pin above the floor that is pushed to the reader, and perhaps some that do
+	// not exist any more. Without an inbox, all outboxes are merged for each page.
 	ready bool
-	// floor is a time as in a sort key: entries before it are in the inbox. Only while ready.
+	// floor is a time as in a sort key, so newer pins compare less. The inbox is complete above it. It is set only while ready is.
 	floor [8]byte
 }
 
@@ -65,8 +65,8 @@ func (f *Inbox) writeReader(name string, r reader) {
 	f.b.Set(f.key, f.value)
 }
 
-// at returns what a reader has while the horizon is at a time. Nobody writes it down: an inbox is lost and its floor rises as
-// time goes by.
+// at returns the row as it counts with a horizon. As the horizon moves, the floors of all inboxes rise, and readers who were not active
+// since lose theirs. That is derived here on reading, so that moving the horizon writes one row and not one for each reader.
 func (r reader) at(horizon events.Micros) reader {
 	if !r.ready || r.active < horizon {
 		r.ready, r.floor = false, [8]byte{}
@@ -83,8 +83,8 @@ func (r reader) at(horizon events.Micros) reader {
 // floorTime is the time of the floor.
 func (r reader) floorTime() events.Micros { return events.Micros(^binary.BigEndian.Uint64(r.floor[:])) }
 
-// readerActive gives a reader an inbox, which begins with this event, or renews the date. Once a day it drops the pull rows that
-// lead to nothing any more.
+// readerActive gives a reader an inbox, which is complete from this event on, or notes that the reader is still active. Once a day it
+// drops the pull rows that are not needed any more.
 func (f *Inbox) readerActive() error {
 	name := f.ev.User
 	r, _, err := readReader(f.b, projections.AppendKey(f.key[:0], tagReader, name))

@@ -48,7 +48,7 @@ func (q *Queries) trending(ctx context.Context, f *Feed, after PageCursor, n int
 		}
 		s, last = at, &sortKey
 	}
-	// What was pinned since is not ranked, or it would push out what is.
+	// Pins that are newer than the session are not ranked: they would push others out of the ranked ones between two pages (I9).
 	w, err := q.newWalk(f, appendNewestFirst(nil, s.time))
 	if err != nil {
 		return page, err
@@ -103,7 +103,7 @@ type rankedPin struct {
 	at  trendingKey
 }
 
-// topPins keeps the first few of what is added: a heap with the last of them on top.
+// topPins keeps the first most of the pins that are added. It is a heap with the last of them on top, which the next better one replaces.
 type topPins struct {
 	most int
 	pins []rankedPin

@@ -8,7 +8,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// week counts weeks of log time from 1970 on. The entries of inboxes stand in weeks, so that what is old is dropped in ranges.
+// week counts weeks of log time since 1970. The keys of inbox entries begin with it, so that the old entries of all inboxes are removed
+// in ranges, without being read.
 type week uint16
 
 const (
@@ -38,8 +39,8 @@ func entryPrefixes(reader string, from, to events.Micros) (all [][]byte) {
 	return all
 }
 
-// The horizon is the log time less the feed window, rounded down. What inboxes have from before it does not count, and is dropped
-// by the week. It is a row of the store, so that queries need not be told the window, and moves in steps, so that it is seldom written.
+// The horizon is the log time less the feed window, rounded down. Entries of inboxes from before it do not count, and are dropped by the
+// week. It is a row of the store, because queries must see the horizon of their view, and it moves in steps, so that it is seldom written.
 
 const horizonSteps = 8
 
