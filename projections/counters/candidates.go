@@ -2,11 +2,11 @@ package counters
 
 import "github.com/skein-feed/skein/projections"
 
-// What the home of an item knows of pins. Which of them live is known with their owners alone: a creation of a pin that lives is void,
-// and late history may be older than a deletion. So the home of an item keeps what was said of it once: that an owner has named it, by
-// which pin, and whether that was a re-pin. It keeps it until the owner is deleted.
+// What the home of an item knows about pins. It cannot know which of them exist: that follows from all facts of a pin, which only its
+// owner's home has. So it keeps that an owner has named the item once, by which pin, and whether that was a re-pin, until the owner is
+// deleted.
 
-// pinNames folds at the home of an item that a pin_created names it.
+// pinNames folds a pin_created at the home of the item that it names.
 func (c *Counters) pinNames() error {
 	ev := c.ev
 	key := namedKey(nil, ev.User, ev.Item, ev.Pin)

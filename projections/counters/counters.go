@@ -38,7 +38,7 @@ type Counters struct {
 	ev *events.Event
 	// event is that of ev: an allocation for each would cost more than the copy.
 	event events.Event
-	// named and listed are the constants; tests have smaller ones.
+	// named and listed are the constants of the same names. Tests make them smaller, to get past them with few pins.
 	named, listed int
 	// key and value are scratch: the batch copies what it is given.
 	key, value []byte

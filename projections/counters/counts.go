@@ -9,23 +9,23 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// itemRow is what is known of an item. Tallies are integers of their own: nothing is taken back but likes, and they are kept
-// whether or not a pin shows the item.
+// itemRow is the row of an item. Its tallies only grow, except for likes, and they stay when no pin shows the item any more.
 type itemRow struct {
-	// plays and repins are those that ever counted, likes is how many users like it now.
+	// plays and repins are totals over all time. likes is the number of users who like the item now.
 	plays, likes, repins int64
-	// lists is how many owners have it in their lists by its score.
+	// lists is the number of owners whose lists have rows of the item by its score.
 	lists int64
-	// scored: something gave it a score. It has the present one since the position from: so the version that ends next is known
-	// without a look for it.
+	// scored is set once the item has a score. from is the position since which it has the present one. It is kept here so that a
+	// change of the score finds the version to end without a search.
 	scored bool
 	from   int64
 	score  int64
-	// heat is exact, and may have grown by less than [moves] since the score was set.
+	// heat is exact. The score lags behind it by less than [moves].
 	heat heat.Item
 }
 
-// moves is by how much the heat of an item must have grown for its score to be set anew: a quarter of a doubling.
+// moves is the growth of an item's heat at which its score is set anew: a quarter of a doubling. Without such a step every play would
+// rewrite the rows of its item in all lists.
 const moves = heat.One / 4
 
 // present returns the present version of a scored item, as far as lists have it.
@@ -95,7 +95,7 @@ func (c *Counters) writeItem(id string, it *itemRow) {
 	c.keep(c.key, c.value)
 }
 
-// doings is what is counted of a user beside relations.
+// doings are the counts of what a user does: pins and plays.
 type doings [2]int64
 
 // The indexes of the numbers in doings and its row.
@@ -162,7 +162,7 @@ func decodeCount(row []byte) (int64, error) {
 	return n, nil
 }
 
-// keep writes a row, or removes it if it says nothing.
+// keep writes a row, or removes it if the value is empty, so that rows of equal meaning are equal bytes (I13).
 func (c *Counters) keep(key, value []byte) {
 	if len(value) == 0 {
 		c.b.Delete(key)

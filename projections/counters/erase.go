@@ -5,8 +5,8 @@ import (
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
-// eraseItems removes what a user has of pins, likes and plays, in steps, from the homes that are held. The tallies of items stay but
-// for the likes, which are the user's.
+// eraseItems removes the pins, likes and plays of a user, in steps, from the homes that this store holds. The plays and re-pins of items
+// stay counted; the likes are taken back, because a count of likes is the length of a list of users (I7).
 func (c *Counters) eraseItems() error {
 	user := c.ev.User
 	if err := c.endList(user); err != nil {

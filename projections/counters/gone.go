@@ -7,8 +7,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Every store has what is gone, whatever partitions it holds: users who were deleted, and boards that ever were. An item's home has to
-// know it as well as the owner's.
+// Every store has the deleted users and the boards that were ever deleted, whatever partitions it holds. They decide which events are
+// void, and the home of an item must decide that like the home of the owner, without asking it (I13).
 
 func (c *Counters) tombstoneKey(user string) []byte {
 	hash := c.b.KeyedHash(user)
@@ -22,7 +22,7 @@ func (c *Counters) erased(user string) (bool, error) {
 	return ok, err
 }
 
-// bury leaves a tombstone against backfills, unless there can be none any more.
+// bury writes a tombstone, by which later backfills about the user are void. Once all backfills are closed none is needed.
 func (c *Counters) bury(user string) {
 	if key := c.tombstoneKey(user); c.b.BackfillsClosed() {
 		c.b.Delete(key)
@@ -31,11 +31,11 @@ func (c *Counters) bury(user string) {
 	}
 }
 
-// boardLife is what became of a board that was ever deleted.
+// boardLife is the row of a board that was ever deleted.
 type boardLife struct {
 	// first is the time of its first deletion.
 	first events.Micros
-	// deleted: it was not made again since.
+	// deleted is set while the board does not exist: it was not created again.
 	deleted bool
 }
 
@@ -92,7 +92,7 @@ func (c *Counters) boardDies(owner, board string) error {
 	return nil
 }
 
-// boardRevives notes that a board was made again. When it was deleted matters to history alone.
+// boardRevives notes that a board was created again. The time of its first deletion stays, because history needs it.
 func (c *Counters) boardRevives(owner, board string) error {
 	l, err := c.boardLife(owner, board)
 	if err != nil || !l.deleted {

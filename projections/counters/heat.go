@@ -33,7 +33,7 @@ func (c *Counters) itemScored() error {
 	return nil
 }
 
-// setHeat sets the heat of an item, and its score if the heat has grown by so much, or if the score is given.
+// setHeat sets the heat of an item. It sets the score too if the heat has grown by [moves], or if the event gives the score.
 func (c *Counters) setHeat(id string, it *itemRow, after heat.Item) error {
 	before, score := *it, after.Score()
 	it.scored, it.heat = true, after

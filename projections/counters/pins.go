@@ -7,7 +7,7 @@ import (
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
-// pinChange is a pin while one event changes it.
+// pinChange is a pin while one event changes it: its facts, and what followed from them before.
 type pinChange struct {
 	owner, id string
 	row       pinfacts.Row
@@ -95,7 +95,7 @@ func (c *Counters) pinsOfBoardEnd() error {
 	})
 }
 
-// writePin turns the difference between a pin before and now into rows.
+// writePin writes the facts of a pin, and turns the difference between what followed from them before and now into rows and counts.
 func (c *Counters) writePin(p *pinChange) error {
 	after := p.row.State()
 	if p.row.HistoryClosed || c.b.BackfillsClosed() || len(p.row.Live) > pinfacts.MaxLive {

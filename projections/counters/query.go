@@ -18,7 +18,7 @@ type State interface {
 // Queries answers from a state. It is cheap to make and not safe for concurrent use.
 type Queries struct {
 	r State
-	// computed and patience are the constants; tests have others.
+	// computed and patience are the constants of the same names. Tests set others.
 	computed, patience int64
 	// rows counts what [Queries.Trending] reads.
 	rows int

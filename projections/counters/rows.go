@@ -8,7 +8,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// drainChunk is how many rows are read before some are written.
+// drainChunk is the number of rows that are read before they are written: an iterator must not be open while rows change.
 const drainChunk = 256
 
 // cutLast reads the last id of a key.

@@ -25,10 +25,10 @@ type TrendingItem struct {
 }
 
 const (
-	// computed is of how many living pins a list is computed when it is read. Of more pins it is read in its order.
+	// computed is the number of pins up to which a list is computed from them when it is read. With more pins, its rows are read.
 	computed = 256
-	// patience is how many rows are read of a list in its order for each pin that it has. If they are more, because most of what
-	// stands there is not shown, the list is computed.
+	// patience bounds the rows of a list that are read, by the pins that it has. Beyond it most of the rows are of items that no pin
+	// shows any more, and to compute the list is cheaper.
 	patience = 2
 )
 
@@ -206,7 +206,7 @@ func (q *Queries) shownByPin(owner string, id []byte, board string) (item string
 	return item, nil
 }
 
-// ctxRows is how many rows are read between two looks whether somebody still waits for them.
+// ctxRows is the number of rows that are read between two checks of the context.
 const ctxRows = 1024
 
 // count counts a row that was read.
@@ -217,7 +217,7 @@ func (q *Queries) count(ctx context.Context) error {
 	return nil
 }
 
-// Scores reads scores of items as they were at a position, by one iterator: to open one for each costs more than to use it.
+// Scores reads the scores of items at a position. It uses one iterator for all, because opening an iterator costs more than a seek.
 type Scores struct {
 	it  projections.Iterator
 	seq uint64

@@ -62,7 +62,7 @@ func (w *trendingWalk) close() error {
 	return err
 }
 
-// over reports whether the walk has read more than it may.
+// over reports whether the walk has read more rows than [trendingWalk.most].
 func (w *trendingWalk) over() bool { return w.most > 0 && w.q.rows > w.most }
 
 // take returns the next n sort keys of what is shown.

@@ -40,7 +40,7 @@ func (c *Counters) beginVersion(item string, before, after *itemRow) error {
 	if before.scored {
 		last := before.present()
 		if last.from == c.ev.Seq {
-			// It began in this envelope, so it holds at no position, and no session reads it.
+			// It began in this envelope. Positions are those of envelopes, so no session can read it.
 			c.unlist(lists, item, &last)
 		} else {
 			last.to = c.ev.Seq

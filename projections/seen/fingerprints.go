@@ -11,13 +11,14 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// A print is the fingerprint of an item that a user has played: printBits bits of a hash of both. Two users share no false
-// positive: an item that one of them is wrongly said to have seen is unseen for the others.
+// A print is the fingerprint of an item that a user has played: printBits bits of a hash of both. The user is part of the hash so that
+// two users do not share their false positives: otherwise some items would be hidden from everybody.
 //
 // With n plays a month, an unseen candidate has the print of a seen one with probability n / 2^40.
 const printBits = 40
 
-// itemHash hashes an id: a decimal number to itself, everything else by XXH3.
+// itemHash hashes an id. A decimal number is its own hash, so that numeric ids need not be formatted to be looked up; [mix] spreads it.
+// Everything else is hashed by XXH3.
 func itemHash(scratch []byte, item string) (hash uint64, _ []byte) {
 	scratch = events.AppendID(scratch[:0], item)
 	return keyHash(scratch), scratch
@@ -31,7 +32,7 @@ func keyHash(key []byte) uint64 {
 	return xxh3.Hash(key)
 }
 
-// userSalt is what makes fingerprints those of a user.
+// userSalt returns the part of a fingerprint that depends on the user.
 func userSalt(user string) uint64 { return mix(xxh3.HashString(user)) }
 
 // printOf returns the print of an item for a user.
@@ -82,7 +83,7 @@ func decodeFingerprints(dst []uint64, row []byte) ([]uint64, error) {
 	return out, nil
 }
 
-// riceRest returns how many bits of a gap are not in unary.
+// riceRest returns the number of bits of a gap that are written as they are, and not in unary.
 func riceRest(n uint64, width int) int { return max(0, width-bits.Len64(n)) }
 
 // bitWriter fills bytes from the lowest bit on.
@@ -198,7 +199,7 @@ func load(row []byte, at int) uint64 {
 	return binary.LittleEndian.Uint64(last[:]) >> (at & 7)
 }
 
-// fewFingerprints is up to how many fingerprints sets are gathered and sorted together: most values that are merged are of one play.
+// fewFingerprints is the size up to which sets are concatenated and sorted instead of merged. Most sets that are merged have one play.
 const fewFingerprints = 16
 
 // union returns the row of all fingerprints of some rows.

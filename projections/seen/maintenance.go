@@ -9,10 +9,9 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Maintenance is what time drives: closed months are sealed and expired months are dropped. It is done in rounds: each visits
-// every shard once in a week of log time, one shard a tick, so that the work is spread and a shard is small enough for one event to
-// do. Time is that of the events that the fold reads: where none come, nothing is done, and after a pause that is longer than a round
-// each shard is visited once.
+// Maintenance seals closed months and drops expired ones. It goes in rounds of a week of log time. Each round visits every shard once, one
+// shard a tick, so that the work is spread over the week, and one event can do what is due. Time is that of the events (I4): without
+// events nothing is done, and after a pause longer than a round each shard is visited once.
 //
 // What a visit does depends on its tick and on what was played in the shard's partition before, on nothing else: partitions are
 // kept up alike together and alone (I13).
@@ -31,7 +30,7 @@ type plan []monthPlan
 
 type monthPlan struct {
 	month month
-	// late is the tick in which something was last written although the month was over. 0: never.
+	// late is the tick in which a play of the month was last written after the end of the month; 0 means never.
 	late int64
 }
 
@@ -66,7 +65,7 @@ func decodePlan(row []byte) (p plan, err error) {
 	return p, nil
 }
 
-// maxTick is above every time there is.
+// maxTick bounds the ticks that a row may have: it is later than any time of an event.
 const maxTick = 1 << 62 / tickLength
 
 // The row of the tick: a version byte and the tick of the last visit in 8 bytes.
@@ -82,10 +81,10 @@ func decodeTick(row []byte) (tick int64, err error) {
 	return int64(binary.BigEndian.Uint64(row[1:])), nil
 }
 
-// maintenance is a copy of what stands in rows.
+// maintenance caches the rows of the maintenance while one batch is folded.
 type maintenance struct {
 	of *projections.Batch
-	// tick is that of the last visit. 0: there was no event yet.
+	// tick is the tick of the last visit; 0 means that there was no event yet.
 	tick int64
 	// plans are those that were read.
 	plans [events.NumPartitions]struct {
@@ -134,8 +133,8 @@ func (f *Seen) setPlan(partition uint8, p plan) {
 	f.b.Set(f.key, f.value)
 }
 
-// Tick makes the visits that are due by a log time. A visit that is cut is made again: what it has sealed it does not meet any
-// more.
+// Tick makes the visits that are due at a log time. A visit that was interrupted is made again, and does not find what it has already
+// sealed.
 func (f *Seen) Tick(now events.Micros, b *projections.Batch) error {
 	f.b = b
 	if err := f.readTick(); err != nil {
@@ -189,7 +188,7 @@ func (f *Seen) visit(tick, n, last int64) error {
 	}
 	for _, m := range p[expired:] {
 		before := tick - events.NumShards
-		// Where the first and the last of some visits have left nothing, those between have not.
+		// If the first and the last of these visits left nothing to seal, then so did those between.
 		sealed := f.sealed(m, before, last) && f.sealed(m, before+n-1, last)
 		if m.month < current && !sealed {
 			if err := f.sealShards(m.month, from, from+uint32(n)); err != nil {
@@ -220,8 +219,8 @@ func (f *Seen) expire(m month, from uint32) {
 // row is a copy of a key and its value.
 type row struct{ key, value []byte }
 
-// sealShards seals what is open of a closed month in some shards. Who has a filter of the month keeps the fingerprints beside it that
-// came later: a filter does not grow.
+// sealShards seals a closed month for the users of some shards. A user who already has a filter of the month keeps later fingerprints
+// beside it, because a filter is sized for its plays and cannot grow.
 func (f *Seen) sealShards(m month, from, to uint32) error {
 	lower, upper := appendMonthPrefix(nil, m, tagOpen, from), appendMonthPrefix(nil, m, tagOpen, to)
 	for {
@@ -268,8 +267,8 @@ func (f *Seen) sealRow(r row) error {
 	return nil
 }
 
-// wrote notes that fingerprints of a month were written for a user. An envelope may bring something of a month after its end, even of one
-// that is being dropped.
+// wrote notes in the plan that fingerprints of a month were written for a user. An envelope may bring plays of a month after its end, even
+// while the month is being dropped.
 func (f *Seen) wrote(m month, user string) error {
 	partition := events.ShardOf(user).Partition()
 	p, err := f.planOf(partition)

@@ -102,8 +102,8 @@ func (p *probe) sift() {
 	}
 }
 
-// perValue is how many entries of the map of members there are for each value: so many times fewer of the unseen get past
-// it.
+// perValue is the number of entries that the map of members has for each value. About one in perValue unseen candidates gets past the map
+// and must be searched for.
 const perValue = 16
 
 // siftSets drops the candidates that are in a set.

@@ -142,7 +142,7 @@ func (q *Queries) Served(user string) ([]string, error) {
 	return items, nil
 }
 
-// probes are kept for the next question: their space is many times what else an answer takes.
+// probes are reused by later questions, because the memory of a probe is most of what an answer allocates.
 var probes = sync.Pool{New: func() any { return new(probe) }} //nolint:gochecknoglobals // memory only
 
 func takeProbe(salt uint64, n int) *probe {

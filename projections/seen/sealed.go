@@ -15,8 +15,8 @@ import (
 // however many plays there are: see B. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 13 (7),
 // 1970.
 
-// leastBits is the least number of positions of a Bloom filter, and of bits that a cut print has beyond those that its set
-// needs.
+// leastBits is the least number of positions of a fingerprint in a Bloom filter. For cut fingerprints it is the least number of bits beyond
+// those that tell the members of the set apart.
 const leastBits = 3
 
 // seal appends the filter of a sorted set of fingerprints, at least one.

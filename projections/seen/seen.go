@@ -62,7 +62,7 @@ type Seen struct {
 	bits     int
 
 	b *projections.Batch
-	// kept is read when the batch changes.
+	// kept is read anew when the batch changes.
 	kept maintenance
 	// key and value are scratch: the batch copies what it is given.
 	key, value   []byte
@@ -159,7 +159,7 @@ func (f *Seen) Apply(ev events.Event, b *projections.Batch) error {
 	return fmt.Errorf("seen: event of kind %s, which it does not read", ev.Kind)
 }
 
-// played adds a play to the month in which it happened. What no window can reach any more is not kept.
+// played adds a play to the month in which it happened, unless that is older than the longest window.
 func (f *Seen) played(ev *events.Event, now events.Micros) error {
 	current := f.calendar.of(now)
 	m := current
@@ -179,7 +179,7 @@ func (f *Seen) played(ev *events.Event, now events.Micros) error {
 	return nil
 }
 
-// cleared removes all rows of a user. No backfill counts for the user any more: all of them are before this.
+// cleared removes all rows of a user. Later backfills about the user are void, because history comes before every live event.
 func (f *Seen) cleared(user string) error {
 	p, err := f.planOf(events.ShardOf(user).Partition())
 	if err != nil {

@@ -37,8 +37,8 @@ func compareServes(a, b serve) int {
 	return cmp.Or(cmp.Compare(b.stamp, a.stamp), cmp.Compare(a.index, b.index), bytes.Compare(a.item, b.item))
 }
 
-// newestServes sorts serves, keeps the newest of each item, and of those so many as are kept. It does not matter in which
-// groups serves were cut before: what is not among the newest of a group is not among those of all.
+// newestServes sorts serves and keeps the newest of each item, at most [maxServed] items. It may be applied to groups first and then to
+// their results: what is not among the newest of its group is not among the newest of all.
 func newestServes(serves []serve) []serve {
 	slices.SortFunc(serves, compareServes)
 	kept := serves[:0]
