@@ -25,13 +25,13 @@ import (
 type identity struct {
 	caller access.Caller
 	denied error
-	// again asks the same again; nil means a call is asked about once.
+	// again authenticates the caller again, for streams that outlive a token; nil means that the caller is known once and for all.
 	again func() identity
 	// conn is where a call in net/http came from; nil for those of the loop, which knows its own.
 	conn *admission.Conn
 }
 
-// party is whose share of what is bounded a call takes: that of its caller, by name, or of its address if nobody is known.
+// party names the caller whose quota a call counts against: the name of an authenticated caller, or else the address.
 func (a identity) party(s *Server, open bool) string {
 	switch {
 	case s.gate != nil && !open && a.denied == nil:
@@ -42,8 +42,8 @@ func (a identity) party(s *Server, open bool) string {
 	return ""
 }
 
-// who asks who makes a call. Every way into the server asks before it reads a body; what the caller may do is judged in
-// one place for all of them: [method.permit], then [method.about].
+// who authenticates the caller of a call. Every way into the server does so before it reads a body. Authorization has one place for all:
+// [method.permit], then [method.about].
 func (s *Server) who(authorization string, cert *x509.Certificate) identity {
 	if s.gate == nil {
 		return identity{caller: access.Anyone()}
@@ -52,7 +52,7 @@ func (s *Server) who(authorization string, cert *x509.Certificate) identity {
 	return identity{caller: caller, denied: err}
 }
 
-// permit refuses who may not call the method, whatever the request.
+// permit refuses callers who may not call the method, whatever the request is.
 func (m *method) permit(a identity) error {
 	switch {
 	case m.right.open:
@@ -70,7 +70,7 @@ func (m *method) permit(a identity) error {
 // letsIn is part of plainMethod.
 func (m *method) letsIn(from identity) bool { return from.denied == nil || m.right.open }
 
-// about refuses a good request of a caller who is bound to a user, if it is about another.
+// about refuses a well-formed request about another user, if the caller is bound to one user.
 func (m *method) about(ctx context.Context, a identity, req proto.Message) error {
 	if user := a.caller.User; user != "" && !m.right.open {
 		if field := m.right.bound.other(user, req); field != "" {
@@ -120,7 +120,7 @@ func (m *method) permitAgain(a identity) error {
 	return nil
 }
 
-// endOf is why a stream ended whose context has: because the server stops, or because its caller is no longer let in; else the error.
+// endOf returns why a stream ended: the server stops, or the caller is no longer permitted. Otherwise it returns err.
 func endOf(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if f, ok := errors.AsType[*apierror.Failure](cause); ok {
@@ -132,10 +132,10 @@ func endOf(ctx context.Context, err error) error {
 	return err
 }
 
-// admitPeriod is how often the caller of a stream is asked about again.
+// admitPeriod is the interval at which the caller of a stream is authenticated again. A token that is revoked stops its streams within it.
 const admitPeriod = 5 * time.Second
 
-// authorizationOf is the header Authorization. Where it stands twice it is none that anybody knows.
+// authorizationOf returns the header Authorization. Two of them are taken as none, because proxies and servers disagree on which counts.
 func authorizationOf(r *http.Request) string {
 	return strings.Join(r.Header[headerNames[authorization]], ", ")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/rs/cors"
 )
 
-// corsMaxAge is for how long, in seconds, a browser need not ask again. The longest that any browser takes.
+// corsMaxAge is the time in seconds for which a browser may reuse the answer to a preflight. Chromium allows no longer one.
 const corsMaxAge = 7200
 
 // newCORS lets pages of these origins call from a browser; nil means there are none. They may send and see what the protocols that
@@ -35,7 +35,7 @@ func newCORS(origins []string) (*cors.Cors, error) {
 	}), nil
 }
 
-// isPreflight reports whether a browser asks if a page may call. Nothing else comes of such a request.
+// isPreflight reports whether a request is a CORS preflight, which calls no method.
 func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
 }

@@ -29,12 +29,12 @@ type front struct {
 	l net.Listener
 	// deaf closes the listener, once: not every listener bears more.
 	deaf func()
-	// rest serves the connections that are handed over.
+	// rest is the net/http server that serves the connections which are handed over.
 	rest *http.Server
 	hand *handover
 	// conns has all connections, those that were handed over among them.
 	conns *admission.Connections
-	// life is that of the calls in the loop. It ends when they are interrupted.
+	// life is the parent of the contexts of calls in the loop. It ends when a shutdown interrupts them.
 	life context.Context //nolint:containedctx // the life of the connections, none of which began with a call
 	end  context.CancelFunc
 	date atomic.Pointer[dateText]
@@ -44,7 +44,7 @@ type front struct {
 	mu      sync.Mutex
 	// open are the connections in the loop.
 	open map[*frontConn]struct{}
-	// empty is closed when there is none, once somebody waits for that.
+	// empty is closed when open has become empty. It is made by the shutdown that waits for it.
 	empty chan struct{}
 }
 

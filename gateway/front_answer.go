@@ -69,7 +69,7 @@ func (c *frontConn) endHead(b []byte, body int) (head []byte, last bool) {
 	c.renew(now)
 	b = append(append(b, "Date: "...), c.f.dateOf(now)...)
 	b = strconv.AppendInt(append(b, "\r\nContent-Length: "...), int64(body), 10)
-	// The next call should go to a process that stays.
+	// This process is about to stop. A client that must connect again reaches one that stays.
 	if last = c.f.s.draining.Load(); last {
 		b = append(b, "\r\nConnection: close"...)
 	}

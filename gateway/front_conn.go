@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	// frontBuffer is set aside for what a connection sends. It holds a head and the body of a small request.
+	// frontBuffer is the initial size of the read buffer of a connection. It holds the head and body of a small request.
 	frontBuffer = 4 << 10
-	// keptFrontBuffer is what it may have grown to and is kept.
+	// keptFrontBuffer is the size up to which a buffer that has grown is kept for the next request.
 	keptFrontBuffer = 16 << 10
 	// maxFrontHead is the largest head that is read in the loop.
 	maxFrontHead = 8 << 10
-	// maxParts is in how many parts a head may come. A head that dribbles is left to net/http.
+	// maxParts is the number of reads in which a head may arrive. A head that arrives more slowly is left to net/http, so that it is not
+	// parsed from its start again and again.
 	maxParts = 16
 	// freshPatience is how long a connection on which nothing has come may stay once the server stops, as with net/http.
 	freshPatience = 5 * time.Second
@@ -48,7 +49,7 @@ type frontConn struct {
 	// readBy and writeBy are the deadlines that the connection has.
 	readBy, writeBy time.Time
 	head            head
-	// answered reports that a request was.
+	// answered is set once a request was answered on the connection.
 	answered bool
 	// answerHead is where heads of answers are made.
 	answerHead []byte

@@ -15,7 +15,7 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// healthPeriod is how often a watched state is looked at.
+// healthPeriod is the interval at which the state of a watched service is read.
 const healthPeriod = time.Second
 
 func (s *Server) mountHealth() {

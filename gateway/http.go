@@ -108,7 +108,7 @@ func (s *Server) arrived(w http.ResponseWriter, r *http.Request) *arrival {
 
 type arrivalKey struct{}
 
-// arrivalOf returns the call of which a context is; nil means it did not come through net/http.
+// arrivalOf returns the call that a context belongs to; nil means that it did not come through net/http.
 func arrivalOf(ctx context.Context) *arrival {
 	a, _ := ctx.Value(arrivalKey{}).(*arrival)
 	return a
@@ -122,7 +122,7 @@ func identityOf(ctx context.Context) (a identity) {
 	return a
 }
 
-// turnAway answers a call that no method sees.
+// turnAway answers a call that is refused before it reaches a method.
 func (s *Server) turnAway(w http.ResponseWriter, r *http.Request, f *apierror.Failure) {
 	s.logger.DebugContext(r.Context(), "call turned away", "method", r.URL.Path[1:], "code", f.Code.String(), "error", f)
 	if err := s.errorWriter.Write(w, r, s.turnedAway(r.Context(), r.URL.Path[1:], f)); err != nil {
@@ -130,7 +130,7 @@ func (s *Server) turnAway(w http.ResponseWriter, r *http.Request, f *apierror.Fa
 	}
 }
 
-// turnedAway counts a call that no method sees, and returns what it is told.
+// turnedAway counts a call that is refused before it reaches a method, and returns the error for its caller.
 func (s *Server) turnedAway(ctx context.Context, method string, f *apierror.Failure) error {
 	s.metrics.RPC(method).Failed(f.Code, 0)
 	s.metrics.Refused(f)

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// unpackStep is how much is inflated at a time, at least.
+	// unpackStep is the initial size of the buffer for an inflated body, which is doubled as needed.
 	unpackStep = 8 << 10
-	// deflateRatio is the most that a byte can become.
+	// deflateRatio is the greatest number of bytes that one byte of deflate can become.
 	deflateRatio = 1032
 )
 

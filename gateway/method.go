@@ -272,7 +272,7 @@ func freeOfSideEffects(d protoreflect.MethodDescriptor) bool {
 	return ok && o.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
-// compressMinBytes is the answer from which compression is worth its time, for clients that accept it.
+// compressMinBytes is the size from which answers are compressed, for clients that accept it. A smaller one fits into a packet anyway.
 const compressMinBytes = 1024
 
 func descriptorOf(procedure string) protoreflect.MethodDescriptor {

@@ -47,7 +47,7 @@ func (s *Server) mountPages(registry *prometheus.Registry) {
 	})
 }
 
-// few has a page answer so many at once.
+// few limits how many requests of a page beside the API are answered at a time, so that scrapers cannot take all processors.
 func (s *Server) few(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f := s.budgets.Pages.Take("", 1); f != nil {

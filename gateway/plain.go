@@ -33,9 +33,9 @@ type plainCall struct {
 
 const (
 	noTimeout time.Duration = -1
-	// maxPlainBody bounds what is set aside for a body before any of it has come.
+	// maxPlainBody bounds the memory that is allocated for a body before any of it has arrived.
 	maxPlainBody = 64 << 10
-	// maxKeptBuffer bounds the buffers that are kept for later calls. A page of a thousand entries fits.
+	// maxKeptBuffer bounds the buffers that are reused. A page of a thousand entries fits; a larger one must not stay in the pool.
 	maxKeptBuffer = 256 << 10
 )
 
@@ -124,7 +124,7 @@ var (
 // from.
 type callBuffer struct {
 	bytes []byte
-	// room is how much is left free at the beginning, for who writes something before an answer.
+	// room is the number of bytes left free at the beginning, where the head of the answer is written, so that both go out in one write.
 	room int
 }
 
@@ -158,7 +158,7 @@ func (b *callBuffer) encode(v any) error {
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("marshal message: %w", err))
 }
 
-// packs reports whether what is held is worth the time that compression takes.
+// packs reports whether the message is large enough to be compressed.
 func (b *callBuffer) packs() bool { return len(b.held()) >= compressMinBytes }
 
 // packed returns what is held, compressed, with as much room before it. It is to be given back, too.

@@ -19,7 +19,7 @@ const (
 	maxRequestID = 128
 )
 
-// saneRequestID reports whether a name may be written to a log and to a header.
+// saneRequestID reports whether a name may be written to a log and to a header: it is short and printable.
 func saneRequestID[T string | []byte](id T) bool {
 	if len(id) == 0 || len(id) > maxRequestID {
 		return false

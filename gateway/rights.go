@@ -13,7 +13,7 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// right says which callers may call a method. The zero right admits no caller.
+// right says which callers may call a method. The zero right admits no caller, so a method that is forgotten in the table is closed.
 type right struct {
 	// open admits every caller, also an unauthenticated one.
 	open bool

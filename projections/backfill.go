@@ -7,8 +7,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// imports is what is known of backfills (I6): which were taken, so that an import is safe to run twice, and which
-// sources are closed. It is in memory whole, since there are few sources, and in one row per source and kind.
+// imports keeps which backfills were taken, so that an import may safely run twice (I6), and which sources are closed. There are few
+// sources, so all of it is in memory, besides one row for each source and kind.
 type imports struct {
 	offsets   map[importKey]uint64
 	closed    map[string]bool
@@ -72,7 +72,8 @@ func (im *imports) accepts(ev *events.Event) bool {
 	return !ok || ev.Offset > highest
 }
 
-// done registers a backfilled event that is folded. Not before: an event that is cut by a crash must be accepted again.
+// done registers a backfilled event after it was folded. It must not be registered before: an event that a crash interrupts has to be
+// accepted again.
 func (im *imports) done(ev *events.Event) {
 	key := importKey{ev.Kind, ev.Source}
 	im.offsets[key] = ev.Offset

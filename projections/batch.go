@@ -9,15 +9,14 @@ import (
 	"github.com/skein-feed/skein/projections/internal/overlay"
 )
 
-// Batch is what a fold sees: the rows as they stand with its own writes, and the place where it writes. It belongs to
-// one goroutine.
+// Batch is all that a fold sees of its store: it reads rows, its own writes included, and writes them. It belongs to one goroutine.
 type Batch struct {
 	store *Store
 	// rows are what was written since the last commit, over the rows of the store.
 	rows overlay.Overlay
 	// scans counts the open iterators.
 	scans int
-	// err is the first misuse. It fails the event.
+	// err is the first misuse of the batch by the fold. It fails the event, because methods that write return no error.
 	err error
 
 	// The event that is being folded.
@@ -73,8 +72,7 @@ func (b *Batch) Delete(key []byte) {
 	}
 }
 
-// Merge has a value merged into a row by the merger of the projection, without reading it: the row need not be there. Key
-// and value are copied.
+// Merge merges a value into a row with the projection's merger. The row is not read, and need not exist. Key and value are copied.
 func (b *Batch) Merge(key, value []byte) {
 	if b.store.merger == nil {
 		b.fail(errNoMerger)
@@ -127,7 +125,7 @@ func (b *Batch) set(key, value []byte) { b.rows.Set(key, value) }
 // changed reports whether anything was written since the last commit.
 func (b *Batch) changed() bool { return b.rows.Dirty() }
 
-// Holds reports whether rows whose home is a user or item are held. A fold writes no others (I13).
+// Holds reports whether the store has the partition of a user or item. A fold writes no rows of other partitions (I13).
 func (b *Batch) Holds(id string) bool {
 	parts := b.store.holding.parts
 	return parts == nil || parts.Has(events.ShardOf(id).Partition())
@@ -146,9 +144,9 @@ func (b *Batch) EachPartition(do func(partition uint8) error) error {
 	return nil
 }
 
-// Step is called by the fold of a large event wherever the event may be cut: where Apply, run again from the start,
-// would find what is done and continue. If the batch is large, what it has is committed with the position and a step
-// number, and the batch continues empty. No iterator may be open. The fold must return the error.
+// Step is called by the fold of a large event wherever it may be interrupted: where Apply, if it ran again from the start, would find what
+// is done and continue. If the batch is large, Step commits it, with the position and a step number, and empties it. No iterator may be
+// open. The fold must return the error.
 func (b *Batch) Step() error {
 	if b.scans > 0 {
 		b.fail(errOpenScan)

@@ -28,7 +28,7 @@ var (
 	rejectCountKey = AppendPrefix(nil, StoreShard, tagRejectCount)
 )
 
-// progress is how far an envelope was folded that was committed in several batches. The zero progress: there is none.
+// progress is how far an envelope has been folded that takes several commits. The zero progress means that no envelope is in progress.
 type progress struct {
 	// Seq is the envelope.
 	Seq uint64

@@ -12,10 +12,11 @@ import (
 	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
-// maxHold is how long the fold of the live generation is held, at most, for the next one to show what it shows.
+// maxHold bounds how long the fold of the live generation is stopped in a cut-over, until the next one shows as much. Reads go on
+// meanwhile, and only see nothing new.
 const maxHold = 20 * time.Millisecond
 
-// errNotNext: who has the next generation is not the caller.
+// errNotNext means that the caller's store is not the next generation, as after CloseNext.
 var errNotNext = errors.New("projections: the store is not the next generation of this projection")
 
 // BuildNext has a store built in a directory, which does not exist, and opens it as the next generation. The caller folds into it,

@@ -35,7 +35,7 @@ type RowForm struct {
 	Store bool
 }
 
-// Period is a span of time of which rows stand together.
+// Period is a span of time by which rows are grouped: their keys begin with it, so that they expire together.
 type Period uint8
 
 // The periods.

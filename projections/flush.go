@@ -8,13 +8,13 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// flusher bounds what is in memory only.
+// flusher bounds what a crash would lose from memory and a start would have to fold again.
 type flusher struct {
 	// dirty reports whether rows were written since the last flush began.
 	dirty bool
 	// unchecked bytes were written since pressure last looked.
 	unchecked int
-	// since is when Run first saw that something is to be flushed; zero: nothing is.
+	// since is the time at which Run first saw rows to flush; zero means that there are none.
 	since time.Time
 
 	// underWay is the flush that was begun last, and the position that it brings to disk.
@@ -53,7 +53,7 @@ func (fl *flusher) begin(s *Store) error {
 	if !fl.dirty {
 		return nil
 	}
-	// Idle iterators would keep the memtables that are flushed in memory.
+	// An idle iterator would keep flushed memtables in memory until it is used again.
 	s.fold.batch.rows.FlushBegins()
 	if p := s.current.Load(); p != nil {
 		p.rows.drop()
