@@ -60,8 +60,8 @@ func (o *Options) setDefaults() {
 }
 
 const (
-	// lookEvery is how often the archiver looks for what has become old enough to be trimmed, and one without the lease at
-	// the manifest.
+	// lookEvery is the interval at which the archiver trims what has become old enough. A process without the lease reloads the manifest
+	// as often.
 	lookEvery = time.Minute
 	readBytes = 8 << 20
 
@@ -72,7 +72,7 @@ const (
 // Archiver archives and trims a log while it runs. Its methods are safe for concurrent use.
 type Archiver struct {
 	opt Options
-	// asked are calls of Now that wait, for the goroutine of Run.
+	// asked passes the calls of Now to the goroutine of Run.
 	asked chan request
 
 	mu     sync.Mutex
@@ -170,7 +170,7 @@ func (a *Archiver) Run(ctx context.Context) error {
 	}
 }
 
-// wait waits, and refuses what is asked meanwhile. It returns false when the context ends.
+// wait waits, and refuses calls of Now meanwhile. It returns false if the context ends.
 func (a *Archiver) wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -186,7 +186,7 @@ func (a *Archiver) wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// hopeless reports whether trying again is no use.
+// hopeless reports whether an error will come again however often the work is tried.
 func hopeless(err error) bool {
 	for _, target := range []error{
 		events.ErrOtherLog, events.ErrOtherEpoch, events.ErrLogShorter, events.ErrRewritten, events.ErrTrimmed, events.ErrNoLog,

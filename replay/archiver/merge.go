@@ -10,12 +10,12 @@ const (
 	// dropAfter is how long the files stay that were merged into others: other processes have looked at the manifest several
 	// times by then, and only readers that began long before must look again.
 	dropAfter = time.Hour
-	// mergeRetry is when merging is tried again after it failed: nothing waits for it.
+	// mergeRetry is the pause after merging has failed. It is long because nothing waits for a merge.
 	mergeRetry = time.Hour
 )
 
-// merge merges small segments and removes the files that were merged long enough ago, until the context, that of the lease,
-// ends. What fails is told and tried again: the log is archived all the same.
+// merge merges small segments, and removes files that were merged long enough ago, until the lease ends. An error is logged and the work
+// tried again later, because sealing does not depend on it.
 func (a *Archiver) merge(ctx context.Context) {
 	timer := time.NewTimer(lookEvery)
 	defer timer.Stop()

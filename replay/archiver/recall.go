@@ -13,7 +13,7 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// Recalled says what became of event ids whose files in the archive were damaged (I6).
+// Recalled is the result of replacing damaged files of event ids in the archive (I6).
 type Recalled struct {
 	// Damaged names the files.
 	Damaged []error

@@ -19,7 +19,7 @@ const version = 1
 
 const fileSuffix = ".json"
 
-// record is the file of an operation, ID.json: what is known of it across restarts.
+// record is the content of the file of an operation, ID.json, from which a restart knows of it.
 type record struct {
 	Version    int             `json:"version"`
 	ID         string          `json:"operation_id"`
@@ -27,7 +27,7 @@ type record struct {
 	Projection string          `json:"projection,omitempty"`
 	Args       json.RawMessage `json:"args,omitempty"`
 	State      State           `json:"state"`
-	// Cancelling: somebody asked for the end of it. No restart continues with it.
+	// Cancelling is set once somebody has cancelled the operation. A restart does not continue it then.
 	Cancelling bool         `json:"cancelling,omitempty"`
 	Created    time.Time    `json:"created"`
 	Ended      time.Time    `json:"ended,omitzero"`
@@ -75,7 +75,7 @@ type folder string
 
 func (f folder) path(id string) string { return filepath.Join(string(f), id+fileSuffix) }
 
-// write replaces the file of an operation. It is durable on return, and never half written.
+// write replaces the file of an operation, atomically. The file is on disk when write returns.
 func (f folder) write(r *record) error {
 	data, err := r.encode()
 	if err != nil {
@@ -86,8 +86,8 @@ func (f folder) write(r *record) error {
 
 func (f folder) remove(id string) error { return os.Remove(f.path(id)) }
 
-// read returns the operations, the oldest first, and what is wrong with the files that are none. Those are left as they
-// are: they may be of a later version.
+// read returns the operations, the oldest first, and an error for each file that cannot be read as one. Such files are left in place,
+// because they may be of a later version.
 func (f folder) read() (found []record, damaged []error, err error) {
 	if err := os.MkdirAll(string(f), 0o700); err != nil {
 		return nil, nil, err

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// kept is how many operations are remembered; what is under way counts, and is never forgotten.
+	// kept is the number of operations that are remembered. Those under way count, and are never forgotten.
 	kept = 1000
 	// reportBytes bounds the report and the error of an operation.
 	reportBytes = 64 << 10
@@ -33,7 +33,7 @@ type Options struct {
 type Manager struct {
 	folder folder
 	log    *slog.Logger
-	// wake has room for one: there is something to start.
+	// wake tells Run that queue is not empty. It has room for one, so that the sender never waits.
 	wake chan struct{}
 
 	mu      sync.Mutex
@@ -275,13 +275,13 @@ func (e *entry) note() {
 	e.Build = e.progress.Build()
 }
 
-// tell wakes who watches an entry. m.mu is held.
+// tell wakes the watchers of an entry. m.mu is held.
 func (e *entry) tell() {
 	close(e.changed)
 	e.changed = make(chan struct{})
 }
 
-// save notes an entry in its file. m.mu is held. What cannot be noted is still true in this process; the next one finds
+// save writes the file of an entry. m.mu is held. If that fails, the new state still holds in this process, and the next process finds
 // the state before.
 func (m *Manager) save(e *entry) {
 	if err := m.folder.write(&e.record); err != nil {

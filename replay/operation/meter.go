@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// samplePeriod is how often the progress of running work is looked at.
+	// samplePeriod is the interval at which the progress of running work is sampled.
 	samplePeriod = time.Second
-	// leastLately is what "lately" means at least: a rate is over that, or over the last third of the stage if that is longer. Work that
-	// takes hours counts in pieces that take minutes.
+	// leastLately is the least time over which a rate is taken; it is taken over the last third of the stage if that is longer. A shorter
+	// time would show a rate of 0 between two counts of work that counts in pieces of minutes.
 	leastLately = 29 * samplePeriod
 	// maxSamples bounds the samples that are kept.
 	maxSamples = 512
 )
 
-// meter reports how fast work goes, and how long it takes.
+// meter estimates the rate of work and its remaining time, from samples of its progress.
 type meter struct {
 	unit    string
 	total   uint64
@@ -33,7 +33,7 @@ type sample struct {
 	done uint64
 }
 
-// look notes how far the work is, and reports whether that has changed. Where the work begins to count anew, so does the
+// look takes a sample, and reports whether the progress has changed. When the work begins another stage and counts anew, so does the
 // meter.
 func (m *meter) look(p *replay.Progress, now time.Time) (changed bool) {
 	unit, done, total := p.Now()
@@ -74,7 +74,7 @@ func (m *meter) rate() float64 {
 	return 0
 }
 
-// maxRemaining is a time that is not worth telling apart from a longer one.
+// maxRemaining bounds an estimate, so that a rate near 0 does not overflow a duration.
 const maxRemaining = 1000 * 24 * time.Hour
 
 // remaining is the time to the end of all stages; negative while it is unknown. At the start of a stage, of which the rate says little,

@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// interrupted is the error of an operation that no restart continues with.
+// interrupted is the error of an operation that a restart has interrupted and that cannot be continued.
 const interrupted = "interrupted by a restart"
 
 // errStopping is the cause of the end of the context of work when the process stops.
@@ -147,7 +147,7 @@ func (m *Manager) work(ctx context.Context, e *entry) {
 	}
 }
 
-// begin marks an operation as running. No work: it was cancelled before.
+// begin marks an operation as running. It returns no work if the operation was cancelled before.
 func (m *Manager) begin(e *entry, cancel context.CancelCauseFunc) (Work, *replay.Progress) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -161,7 +161,7 @@ func (m *Manager) begin(e *entry, cancel context.CancelCauseFunc) (Work, *replay
 	return e.work, e.progress
 }
 
-// protected does work that may panic: it fails, and the process continues to serve.
+// protected does work and turns a panic into its failure, so that the process continues to serve.
 func (m *Manager) protected(ctx context.Context, id string, w Work, p *replay.Progress) (report string, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil {

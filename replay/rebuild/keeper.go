@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// firstRetry is how long a [Keeper] waits after a rebuild that failed; it doubles each time, up to lastRetry.
+	// firstRetry is the pause after a rebuild that failed. It doubles with each failure, up to lastRetry.
 	firstRetry = time.Minute
 	lastRetry  = time.Hour
 )
 
-// Keeper has a projection rebuilt that does not continue.
+// Keeper rebuilds a projection that cannot continue: it is damaged, or outdated.
 type Keeper struct {
 	Live *projections.Live
 	// Heal rebuilds what is damaged: files that cannot be opened or read, rows that cannot be.

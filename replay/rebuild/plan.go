@@ -10,7 +10,7 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// assumedRate is how many bytes of the log a rebuild reads and folds in a second, where nobody has measured it.
+// assumedRate is the rate of a rebuild, in bytes of the log a second, until one was measured.
 const assumedRate = 10 << 20
 
 // Log is what a plan must know of the log.

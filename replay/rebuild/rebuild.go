@@ -23,12 +23,12 @@ const (
 )
 
 const (
-	// perLogByte is what a generation takes for each byte of the log, at most, where nothing is known of its size.
+	// perLogByte bounds the bytes that a generation takes for each byte of the log. It is used while there is no generation to compare with.
 	perLogByte = 2
 	// readBytes of the log are read at a time.
 	readBytes = 8 << 20
-	// near is how many envelopes behind the head the live fold takes over, if they are not many bytes either: it is not
-	// throttled.
+	// near is the lag in envelopes at which the fold of the live runtime takes over. It is not throttled, so there must not be much left
+	// for it, in bytes either.
 	near      = 2048
 	nearBytes = 1 << 20
 	// flushPeriod is how long passes between two looks at the free disk, if not replay.DiskPeriod of the log does before. Each
@@ -106,7 +106,7 @@ type run struct {
 	live *projections.Live
 	next *projections.Store
 	o    Options
-	// It began then, from this sequence.
+	// began and from are the time and the sequence at which it began.
 	began time.Time
 	from  uint64
 	// envelopes and bytes of the log were folded.
@@ -222,7 +222,7 @@ func needed(live *projections.Live, logBytes uint64) (need, free uint64, err err
 	size, free, err := live.Disk()
 	need = replay.Room(size)
 	if st := live.Status(); st.Cursor.Seq == 0 || st.State == projections.Failed {
-		// What is there is perhaps only a part of it.
+		// The generation that serves may itself be unfinished, and so smaller than the next one will be.
 		need = max(need, perLogByte*logBytes)
 	}
 	return need, free, err
