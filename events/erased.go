@@ -14,7 +14,7 @@ func NewKeyedHash(log LogID) KeyedHash {
 	return KeyedHash{sha256.Sum256(append([]byte("skein keyed hash\x00"), log[:]...))}
 }
 
-// Of returns the hash of an id; of a pseudonym that of the id for which it stands.
+// Of returns the hash of an id. For a pseudonym it is the hash of the id that the pseudonym replaced.
 func (h KeyedHash) Of(id string) [16]byte {
 	if _, hash, ok := cutPseudonym(id); ok {
 		return hash

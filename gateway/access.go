@@ -170,7 +170,8 @@ func (s *Server) guarded(roles access.Roles, h http.Handler) http.Handler {
 	})
 }
 
-// unknownCaller says why nobody is known by what a call shows. Its texts are those of access, which quote nothing.
+// unknownCaller is the refusal of a call whose credentials are missing or invalid. Its texts are those of package access, which
+// quote no part of a token.
 func unknownCaller(err error) *apierror.Failure {
 	f := &apierror.Failure{Code: connect.CodeUnauthenticated, Reason: skeinv1.Reason_REASON_TOKEN_INVALID, Text: err.Error()}
 	switch {

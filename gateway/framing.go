@@ -56,7 +56,7 @@ func (f *framing) ends(r *http.Request) bool {
 	if chunked {
 		return f.lengths.Load() > f.knownLengths
 	}
-	// Of HTTP/1.0 net/http ignores the Transfer-Encoding.
+	// net/http ignores the Transfer-Encoding of HTTP/1.0.
 	return !r.ProtoAtLeast(1, 1) && f.encodings.Load() > f.knownEncodings
 }
 

@@ -231,7 +231,7 @@ func (c *frontConn) request() (m plainMethod, v verdict) {
 	if c.f.s.gate == nil && !c.allowedHost() {
 		return nil, notPlain
 	}
-	// Who is not known is turned away by net/http, before the body is read.
+	// An unauthenticated caller is refused by net/http, before the body is read.
 	if c.caller = c.f.s.who(c.token(), c.certificate); !m.letsIn(c.caller) {
 		return nil, notPlain
 	}
@@ -247,7 +247,7 @@ func (c *frontConn) request() (m plainMethod, v verdict) {
 		if !c.more(whole) {
 			return nil, notPlain
 		}
-		// What was parsed has moved.
+		// Reading may have moved the buffer, and head has slices of it.
 		c.head.parse(c.buf[c.from:c.to])
 	}
 	return m, plainHead

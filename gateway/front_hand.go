@@ -50,7 +50,7 @@ func (h *handover) Close() error {
 // Addr is part of net.Listener.
 func (h *handover) Addr() net.Addr { return h.addr }
 
-// give hands a connection over, and reports whether somebody has it now.
+// give hands a connection over, and reports whether it was accepted.
 func (h *handover) give(conn net.Conn) bool {
 	o := handed{conn: conn, taken: make(chan struct{})}
 	select {

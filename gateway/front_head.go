@@ -31,7 +31,7 @@ const (
 	callID
 	// traceParent is the trace of who follows the call.
 	traceParent
-	// anyHeader is any other. Nobody looks at it.
+	// anyHeader is any other header. It changes nothing.
 	anyHeader
 )
 

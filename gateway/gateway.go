@@ -40,7 +40,7 @@ var (
 	ErrStopping = apierror.ErrStopping
 )
 
-// Options are what a server is made of. Who opened log, publisher and stores closes them, after [Server.Run].
+// Options are what a server is made of. The server closes none of them: the caller closes log, publisher and stores after [Server.Run].
 type Options struct {
 	// Log is the log that the stores fold. Required.
 	Log *eventlog.Log
@@ -67,7 +67,7 @@ type Options struct {
 	Report func(context.Context, *skeinv1.GetStatusResponse)
 	// Room says why nothing may be published at the moment, with [ErrNoRoom], or is nil. Default: there is always room.
 	Room func() error
-	// Gate identifies callers. Without it whoever reaches the port may do everything.
+	// Gate identifies callers. Without it everybody who reaches the port may do everything.
 	Gate *access.Gate
 	// Certificates are those of the server. Without them [Server.Run] speaks no TLS.
 	Certificates *access.Certificates

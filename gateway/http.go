@@ -88,7 +88,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // arrival is a call that came through net/http.
 type arrival struct {
 	identity
-	// open: whoever reaches the port may make it.
+	// open is set if the method needs no authentication.
 	open     bool
 	held     admission.Holding
 	patience patience
@@ -114,7 +114,7 @@ func arrivalOf(ctx context.Context) *arrival {
 	return a
 }
 
-// identityOf is that of a call that came through net/http, and else nobody's.
+// identityOf returns the caller of a call that came through net/http, or else the zero identity, which may do nothing.
 func identityOf(ctx context.Context) (a identity) {
 	if c := arrivalOf(ctx); c != nil {
 		a = c.identity

@@ -145,7 +145,7 @@ func (m *method) quota(a identity, now time.Time) *apierror.Failure {
 		return nil
 	}
 	if !m.right.roles.Any(access.Admin) {
-		// Who looks what is wrong is let in.
+		// Operators are let in even when calls are shed, so that they can find out why.
 		if f := m.s.shed.Admit(); f != nil {
 			return f
 		}

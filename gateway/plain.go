@@ -114,7 +114,7 @@ func (u *unaryMethod[Req, Res, P]) answerPlain(
 	return in.x.Lag, err
 }
 
-// Values of headers. They are shared by all answers: nobody changes them.
+// Values of headers. All answers share them, so they must not be changed.
 var (
 	protoName = []string{"application/proto"}
 	gzipName  = []string{"gzip"}

@@ -39,7 +39,7 @@ var missing = map[protoreflect.Name]string{
 	"AdminService":        "an operator, which this process does not have; GetStatus is there",
 }
 
-// mountMissing answers every method that nobody has mounted with "unimplemented" and why, whatever it is sent.
+// mountMissing answers every method that is not mounted with "unimplemented" and the reason, whatever the request is.
 func (s *Server) mountMissing() {
 	for _, service := range services() {
 		for i := range service.Methods().Len() {

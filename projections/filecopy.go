@@ -180,7 +180,7 @@ func (s *Store) positionOf(dir string) (cursor events.Cursor, whole bool, err er
 // copyLogger keeps trouble with a copy from stopping the store.
 type copyLogger struct{ pebbleLogger }
 
-// Errorf logs it for whoever looks for more than the error that is returned.
+// Errorf logs details beside the error that is returned.
 func (l copyLogger) Errorf(format string, args ...any) { l.log(slog.LevelDebug, format, args) }
 
 // Fatalf does not return. A store that is only read has nothing that is fatal.

@@ -21,7 +21,7 @@ type fold struct {
 	imports  imports
 	rejects  uint64
 
-	// accepted hears of every event that counts, of a kind that matters, before it is folded; nil means it is not needed.
+	// accepted is called with every event that will be folded, before it is; nil means that nothing needs that.
 	accepted func(ev *events.Event, logTime events.Micros) error
 
 	// moved reports that whole envelopes are not visible yet, hidden that rows are committed which are not.

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// What a reader takes in at once. Tests and generated code do not count.
+// The limits of what a reader can take in at once. Tests and generated code do not count.
 const (
 	folderFiles   = 28
 	fileLines     = 600

@@ -19,7 +19,7 @@ import (
 //	query:
 //	  check: {json: true}
 //
-// A name that is none of a flag or command is an error: it is more likely misspelt than meant for nobody.
+// A name that is none of a flag or command is an error: it is most likely misspelt.
 type configFile struct {
 	// flag is the name of the flag with the path.
 	flag   string

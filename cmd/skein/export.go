@@ -164,7 +164,7 @@ func (c *exportRowsCmd) take(ctx context.Context, std *command.Streams) error {
 	if err != nil {
 		return fmt.Errorf("--take: %w", err)
 	}
-	// What it reports is for people here: standard output may be the export's.
+	// The report goes to standard error, because standard output may be the export.
 	return (&command.WaitFlags{}).Follow(ctx, &c.ClientFlags, &command.Streams{In: std.In, Out: std.Err, Err: std.Err}, res.GetOperation())
 }
 

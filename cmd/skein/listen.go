@@ -51,7 +51,7 @@ func (f *accessFlags) lacks() string {
 	return "neither TLS nor a question who calls: whoever reaches the port reads and writes everything"
 }
 
-// writePort writes the port file. It appears whole: whoever waits for it may read it as soon as it is there.
+// writePort writes the port file. It appears atomically, so a script that waits for it may read it as soon as it exists.
 func (c *serveCmd) writePort(l net.Listener) error {
 	if c.PortFile == "" {
 		return nil

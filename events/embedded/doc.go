@@ -1,4 +1,4 @@
-// Package embedded runs the NATS server inside of the process, for a log that nobody else shares.
+// Package embedded runs the NATS server inside the process, for a log that no other process uses.
 //
 //	Start ──► lock the directory ──► write through ──► repair ──► server ──► in-process connections
 //	                                      ▲                          │

@@ -20,7 +20,7 @@ const (
 	Admin
 )
 
-// AllRoles are those of whoever may do everything.
+// AllRoles are all roles: a caller who has them may do everything.
 const AllRoles = Publish | Read | Offline | Admin
 
 // roleNames are in the order of their bits.

@@ -23,7 +23,7 @@ type Files struct {
 // stay.
 type Certificates struct{ config *kept[tls.Config] }
 
-// OpenCertificates reads the files. The logger hears of files that changed; nil disables it.
+// OpenCertificates reads the files. The logger gets a line when they change; nil disables it.
 func OpenCertificates(f Files, logger *slog.Logger) (*Certificates, error) {
 	if f.Cert == "" || f.Key == "" {
 		return nil, errors.New("access: TLS needs a certificate and its key")

@@ -18,7 +18,7 @@ type Options struct {
 	JWKS string
 	// Issuer is the "iss" that a JWT must have, Audience what its "aud" must contain. Both are required with JWKS.
 	Issuer, Audience string
-	// Logger hears of files that changed; default: nothing.
+	// Logger gets a line when files change. Default: nothing is logged.
 	Logger *slog.Logger
 }
 

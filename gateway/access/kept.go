@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// lookEvery is how often files are looked at, at most: when somebody calls.
+// lookEvery is the least time between two checks of the files, which are made when a call comes.
 const lookEvery = time.Second
 
 // kept is what is made of some files, and made anew when one of them changes. It has no goroutine: whoever asks for it looks
@@ -39,7 +39,7 @@ type kept[T any] struct {
 func keep[T any](what string, log *slog.Logger, load func() (*T, error), files ...string) (*kept[T], error) {
 	k := &kept[T]{what: what, files: files, load: load, log: log, born: time.Now()}
 	k.next.Store(int64(lookEvery))
-	// What is loaded is not older than what is noted: a change in between is seen the next time.
+	// The times are noted before the files are read, so a change in between is seen at the next check.
 	var err error
 	if k.seen, err = k.stat(); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"github.com/go-jose/go-jose/v4/json"
 )
 
-// algorithms are those that a JWT may be signed with. All have public keys: whoever can verify a token cannot make one.
+// algorithms are those that a JWT may be signed with. All are asymmetric: the keys of this service can verify tokens, not make them.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}
 
 // minRSABits is what is thought safe until 2030, and what every issuer has.

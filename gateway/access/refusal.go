@@ -10,7 +10,7 @@ import (
 var (
 	// ErrMissing: there is no token, and no certificate that the token file names.
 	ErrMissing = errors.New("this service must know who calls: send the header \"Authorization: Bearer TOKEN\"")
-	// ErrInvalid: nobody is known by this token.
+	// ErrInvalid means that the token identifies no caller.
 	ErrInvalid = errors.New("the token is not valid")
 	// ErrExpired: the token was good.
 	ErrExpired = errors.New("the token has expired")

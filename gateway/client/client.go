@@ -101,7 +101,7 @@ func newTransport(http2 bool) *http.Transport {
 	return t
 }
 
-// Close closes connections that nobody uses. A client that was given its HTTP client leaves it alone.
+// Close closes idle connections. A client that was given its HTTP client leaves it alone.
 func (c *Client) Close() { c.close() }
 
 // Reason returns the public reason of an error of the service, such as "NOT_CAUGHT_UP" (the values of the enum

@@ -8,7 +8,7 @@ import (
 )
 
 // Operator does the long work that AdminService is asked for. It knows operations by id; its methods are safe for
-// concurrent use. What it does not take it answers with a [*Refusal], what it does not know with [ErrUnknownOperation].
+// concurrent use. It refuses orders with a [*Refusal], and answers [ErrUnknownOperation] for an id that it does not know.
 type Operator interface {
 	// Start begins an operation, or refuses to. It does not wait for the work.
 	Start(ctx context.Context, o Order) (*skeinv1.Operation, error)

@@ -227,10 +227,10 @@ type Scores struct {
 // ScoresAt returns the scores at a position that is not after that of the state, and not older than [SessionLife].
 func (q *Queries) ScoresAt(seq uint64) *Scores { return &Scores{it: q.r.Iter(nil, nil), seq: seq} }
 
-// Of returns the score of an item; ok is false where it has none.
+// Of returns the score of an item. ok is false if it has none.
 func (s *Scores) Of(item string) (score int64, ok bool, err error) {
 	s.key = versionKey(s.key[:0], item, s.seq)
-	// Where it stands at the end after a failure, Close says so.
+	// A failed seek looks like the end of the rows. Close then returns the error.
 	if !s.it.SeekGE(s.key) || !bytes.HasPrefix(s.it.Key(), s.key[:len(s.key)-8]) {
 		return 0, false, nil
 	}

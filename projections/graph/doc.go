@@ -45,7 +45,7 @@
 // may change more than one of them. It never walks a user's followers or exclusions; a list that is no longer short, or is again,
 // is written or removed once (short.go). Only the end of a board or user does, in steps (erase.go).
 //
-// Who follows the owner of a board is not written down for each of the owner's boards: the list of those for whom
+// A follow of a user is not written for each of the user's boards: the list of those for whom
 // a board appears is merged on reading from the owner's followers and the board's own, less the excluders, and its
 // count is a sum of three.
 //

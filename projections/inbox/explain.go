@@ -52,7 +52,7 @@ const (
 	BelowFloor
 )
 
-// Explanation says whether a pin is in a feed, and why not, or where.
+// Explanation is why a pin is in a feed, and where, or why it is not.
 type Explanation struct {
 	// Pin is the pin, with its score if it is in a feed by heat; nil means that it does not live.
 	Pin     *Pin

@@ -120,7 +120,7 @@ func (f *Inbox) relationChanged(c graph.Change) error {
 func (f *Inbox) followChanged(c *graph.Change) error {
 	switch {
 	case c.Is && !c.Was:
-		// What was followed before are boards at most: their rows are not needed any more.
+		// Before, the reader can only have followed boards of the owner. The row of the owner now takes the place of theirs.
 		s, err := f.queries.Sight(c.Follower, c.Owner)
 		if err == nil && s.Boards {
 			err = f.dropBoardPulls(c.Follower, c.Owner)

@@ -39,7 +39,7 @@ type regionWalk struct {
 	// pulled are those partitions. They are read once a partition is met where there are so many users that it may be one.
 	pulled projections.Partitions
 	read   bool
-	// boards reports that somebody was met who has relations to boards of the owner.
+	// boards is set once a user was met who follows or excludes boards of the owner.
 	boards bool
 }
 

@@ -17,7 +17,7 @@ type Heat struct {
 
 // Scores reports the heat of items at a position.
 type Scores interface {
-	// Of returns the score of an item; ok is false where it has none.
+	// Of returns the score of an item. ok is false if it has none.
 	Of(item string) (score int64, ok bool, err error)
 	Close() error
 }

@@ -19,7 +19,7 @@ type Connections struct {
 	byAddress map[netip.Prefix]int
 	// handed are those in net/http, as it knows them.
 	handed map[net.Conn]*Conn
-	// none is closed when there is none, once somebody waits for that.
+	// none is closed when the last connection ends. It is made by the caller who waits for that.
 	none chan struct{}
 
 	// Accepted counts the connections that came, handedOver those of them that were left to net/http.

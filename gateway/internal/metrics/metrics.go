@@ -178,7 +178,7 @@ type seenQuestions struct {
 // askedBy says who asked the seen store.
 type askedBy int
 
-// Who asks: FilterSeen, a feed that hides what was seen, or BatchGetViewerState.
+// The questions come from FilterSeen, from feeds that hide what was seen, and from BatchGetViewerState.
 const (
 	ByFilter askedBy = iota
 	ByFeed

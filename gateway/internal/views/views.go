@@ -222,7 +222,7 @@ type namedPosition struct {
 	text string
 }
 
-// Of returns the text of a position.
+// Of returns a position as the text that the API gives.
 func (p *Positions) Of(pos events.Position) string {
 	if last := p.last.Load(); last != nil && last.pos == pos {
 		return last.text

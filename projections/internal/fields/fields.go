@@ -13,7 +13,7 @@ func AppendText(dst []byte, s string) []byte {
 type Reader struct {
 	// Rest is what was not read yet. Nothing is left once Bad.
 	Rest []byte
-	// Bad: a field was not there. What was read since is zero.
+	// Bad is set once a field was missing. All fields read afterwards are zero.
 	Bad bool
 }
 

@@ -69,14 +69,14 @@ type Life struct {
 	held    error // why the fold is Held
 	closed  bool
 	waiters waiters
-	// wanted is signalled when somebody begins to wait.
+	// wanted is signalled when a caller begins to wait for a position.
 	wanted chan struct{}
 	// over is closed and made anew where every waiting ends.
 	over    chan struct{}
 	changed func(State, error)
 }
 
-// Init begins a life, of which changed hears every new state; nil means nobody does.
+// Init begins a life. changed is called with every new state; it may be nil.
 func (l *Life) Init(changed func(State, error)) {
 	l.visible.Store(-1)
 	l.down, l.over, l.wanted = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)

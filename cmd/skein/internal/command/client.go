@@ -57,7 +57,7 @@ func (f *ClientFlags) Client() *Client {
 	}
 	c := &Client{URL: f.url(), HTTP: &http.Client{
 		Transport: transport,
-		// A token is for the service that was named, and for nobody that it sends its clients to.
+		// The token goes only to the service that was named, and not to a host that it redirects to.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	if f.token != "" {

@@ -50,7 +50,7 @@ func (f *ClientFlags) readToken(url string) (string, error) {
 	return token, nil
 }
 
-// private reports whether nobody else sees what is sent to a URL.
+// private reports whether traffic to a URL is encrypted or stays on this machine.
 func private(url string) bool {
 	u, err := neturl.Parse(url)
 	if err != nil {

@@ -353,7 +353,7 @@ func (c *importFlags) compare(
 // importedOn shows how far an import is, by the bytes of its file: how many rows it has is not known.
 func importedOn(bar *command.Progress) func(importer.Progress) {
 	began := time.Now()
-	// What an earlier run had sent does not count for the rate.
+	// Events that an earlier run had sent do not count for the rate.
 	first, begun := uint64(0), false
 	return func(at importer.Progress) {
 		if !begun {

@@ -26,7 +26,7 @@ import (
 	"github.com/skein-feed/skein/replay/operation"
 )
 
-// Where things are below the data directory.
+// Names of files and directories below the data directory.
 const (
 	LogDir    = "log"
 	StoresDir = "stores"

@@ -23,7 +23,7 @@ type traceSender struct {
 // tracePath is where collectors take traces.
 const tracePath = "/v1/traces"
 
-// sendPatience bounds one sending. What is not taken by then is given up: nobody waits for a trace.
+// sendPatience bounds one sending. Traces that are not taken by then are dropped.
 const sendPatience = 10 * time.Second
 
 func newTraceSender(endpoint *url.URL) *traceSender {
