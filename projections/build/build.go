@@ -28,7 +28,8 @@ type Options struct {
 	// Memory is about how many bytes the build takes. A partition whose rows do not fit into it is folded on disk, which is slow.
 	// Default 512 MiB.
 	Memory int
-	// Workers is how many partitions are folded at a time, if there is memory for so many. Default: one a processor.
+	// Workers is how many partitions are folded at a time, if there is memory for so many. Default: one for each core that the
+	// process may use.
 	Workers int
 	// Around is called for every partition, from several goroutines, with what folds it. It may wait, and its error ends the build; nil
 	// means nothing is around.
@@ -59,7 +60,8 @@ type Builder struct {
 // New begins a build.
 func New(o Options) (*Builder, error) {
 	o.Memory = cmp.Or(o.Memory, 512<<20)
-	o.Workers = cmp.Or(o.Workers, runtime.GOMAXPROCS(0))
+	// GOMAXPROCS may be more than there are cores, and folds that share a core spoil each other's cache.
+	o.Workers = cmp.Or(o.Workers, min(runtime.GOMAXPROCS(0), runtime.NumCPU()))
 	if o.Around == nil {
 		o.Around = func(_ context.Context, fold func() error) error { return fold() }
 	}
