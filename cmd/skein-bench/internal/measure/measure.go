@@ -79,6 +79,8 @@ type Bench struct {
 	Report *Report
 	// Program is the path of the measured program, once it is built.
 	Program string
+	// ServeOn are the cores on which it serves, as taskset(1) takes them; empty means all.
+	ServeOn string
 }
 
 // Say writes a line of progress.

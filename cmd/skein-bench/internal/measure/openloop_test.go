@@ -11,15 +11,24 @@ import (
 	"time"
 )
 
-// TestOpenLoopCountsWaiting has one call that takes long: all that were due meanwhile have waited for it.
+// TestOpenLoopCountsWaiting has one call that takes long: all that were due meanwhile have waited for it. That is no delay of the
+// client.
 func TestOpenLoopCountsWaiting(t *testing.T) {
 	const calls, long = 50, 20 * time.Millisecond
 	var (
-		loop OpenLoop
-		made []int
+		loop   OpenLoop
+		made   []int
+		handed = make(chan struct{}) // closed when all calls have been handed out
 	)
-	moments := slices.Values(make([]time.Duration, calls))
+	moments := func(yield func(time.Duration) bool) {
+		for i := 0; i < calls && yield(0); i++ { //nolint:revive // all is in the head
+		}
+		close(handed)
+	}
 	err := loop.Run(t.Context(), moments, 1, func(_ context.Context, _, i int) error {
+		if i == 0 {
+			<-handed
+		}
 		for begin := time.Now(); i == 0 && time.Since(begin) < long; { //nolint:revive // it works
 		}
 		made = append(made, i)
@@ -33,6 +42,23 @@ func TestOpenLoopCountsWaiting(t *testing.T) {
 	}
 	if least := loop.Took.MS(0); least < 19.9 { // three digits are kept
 		t.Errorf("a call that had to wait took %v ms", least)
+	}
+	if n := loop.Late.Count(); n != 1 {
+		t.Errorf("a worker was free for %d calls, want the first alone", n)
+	}
+}
+
+// TestWorstSecond: the worst second counts, and one with few calls does not.
+func TestWorstSecond(t *testing.T) {
+	loop := OpenLoop{Took: newTimes()}
+	for second, took := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 2 * time.Millisecond} {
+		for range 100 {
+			loop.note(time.Duration(second)*time.Second, took)
+		}
+	}
+	loop.note(3*time.Second, time.Second)
+	if worst := loop.WorstSecond(99); worst < 4.9 || worst > 5.1 {
+		t.Errorf("p99 of the worst second is %v ms, want 5", worst)
 	}
 }
 

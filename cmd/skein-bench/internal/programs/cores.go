@@ -14,7 +14,7 @@ import (
 type Cores struct{ Service, Client string }
 
 // DivideCores gives the first half of the cores to the service and the rest to the client. It returns nil where that cannot
-// be done: on a machine of one core, and where there is no taskset.
+// be done: on a machine of one core, and where there is no taskset. Cores are numbered from 0.
 func DivideCores() *Cores {
 	n := runtime.NumCPU()
 	if _, err := exec.LookPath("taskset"); err != nil || n < 2 {

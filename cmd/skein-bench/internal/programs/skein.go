@@ -54,16 +54,11 @@ func buildSkein(ctx context.Context, b *measure.Bench) (string, error) {
 
 // StartSkein starts the service with an empty data directory, and waits until it is ready.
 func StartSkein(ctx context.Context, b *measure.Bench) (*Skein, error) {
-	return StartSkeinOn(ctx, b, nil)
-}
-
-// StartSkeinOn does so on the service's cores; nil means all.
-func StartSkeinOn(ctx context.Context, b *measure.Bench, cores *Cores) (*Skein, error) {
 	dir, err := os.MkdirTemp(b.Dir, "skein-")
 	if err != nil {
 		return nil, err
 	}
-	s, err := serveSkeinOn(ctx, b, cores, filepath.Join(dir, "data"), filepath.Join(dir, "port"))
+	s, err := ServeSkein(ctx, b, filepath.Join(dir, "data"), filepath.Join(dir, "port"))
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -73,10 +68,6 @@ func StartSkeinOn(ctx context.Context, b *measure.Bench, cores *Cores) (*Skein, 
 
 // ServeSkein starts the service with a data directory, and waits until it is ready.
 func ServeSkein(ctx context.Context, b *measure.Bench, data, portFile string, flags ...string) (*Skein, error) {
-	return serveSkeinOn(ctx, b, nil, data, portFile, flags...)
-}
-
-func serveSkeinOn(ctx context.Context, b *measure.Bench, cores *Cores, data, portFile string, flags ...string) (*Skein, error) {
 	path, err := buildSkein(ctx, b)
 	if err != nil {
 		return nil, err
@@ -86,8 +77,8 @@ func serveSkeinOn(ctx context.Context, b *measure.Bench, cores *Cores, data, por
 		return nil, err
 	}
 	args := append([]string{"serve", "--data", data, "--listen", "127.0.0.1:0", "--port-file", portFile}, flags...)
-	if cores != nil {
-		path, args = "taskset", append([]string{"--cpu-list", cores.Service, path}, args...)
+	if b.ServeOn != "" {
+		path, args = "taskset", append([]string{"--cpu-list", b.ServeOn, path}, args...)
 	}
 	p, err := start(ctx, "skein serve", path, args...)
 	if err != nil {

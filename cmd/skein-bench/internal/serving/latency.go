@@ -98,7 +98,11 @@ func UnderLoad(ctx context.Context, b *measure.Bench) (err error) {
 	}
 	b.Say("making a world of %d users and %d follows", users, b.Opts.Edges/worldShare)
 	l.world = newLoadWorld(users, b.Opts.Edges/worldShare, time.Now())
-	if l.skein, err = programs.StartSkeinOn(ctx, b, l.cores); err != nil {
+	if l.cores != nil {
+		b.ServeOn = l.cores.Service
+		defer func() { b.ServeOn = "" }()
+	}
+	if l.skein, err = programs.StartSkein(ctx, b); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.skein.Close()) }()
