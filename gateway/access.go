@@ -132,7 +132,7 @@ func endOf(ctx context.Context, err error) error {
 	return err
 }
 
-// admitPeriod is the interval at which the caller of a stream is authenticated again. A token that is revoked stops its streams within it.
+// admitPeriod is the interval at which the caller of a stream is authenticated again. A token that is revoked stops its streams then.
 const admitPeriod = 5 * time.Second
 
 // authorizationOf returns the header Authorization. Two of them are taken as none, because proxies and servers disagree on which counts.

@@ -117,6 +117,11 @@ type errorAnswer struct {
 	body   *callBuffer
 }
 
-func (a *errorAnswer) Header() http.Header         { return a.header }
-func (a *errorAnswer) WriteHeader(status int)      { a.status = status }
+// Header is part of [http.ResponseWriter], as are the next two.
+func (a *errorAnswer) Header() http.Header { return a.header }
+
+// WriteHeader keeps the status.
+func (a *errorAnswer) WriteHeader(status int) { a.status = status }
+
+// Write keeps the body.
 func (a *errorAnswer) Write(p []byte) (int, error) { return a.body.Write(p) }

@@ -75,6 +75,7 @@ type readAgain struct {
 
 func (c *readAgain) framing() *framing { return &c.lines }
 
+// Read is part of [io.Reader].
 func (c *readAgain) Read(p []byte) (int, error) {
 	n, err := c.read(p)
 	c.lines.read(p[:n])

@@ -54,6 +54,7 @@ type inbound struct {
 	http1 bool
 }
 
+// Read is part of [io.Reader].
 func (b *inbound) Read(p []byte) (int, error) {
 	if int64(len(p)) > b.left+1 {
 		p = p[:b.left+1]
@@ -186,6 +187,7 @@ type sourceErrors struct {
 	err error
 }
 
+// Read is part of [io.Reader].
 func (s *sourceErrors) Read(p []byte) (int, error) {
 	n, err := s.Reader.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -230,6 +232,7 @@ type replayed struct {
 	err   error
 }
 
+// Read is part of [io.Reader].
 func (b *replayed) Read(p []byte) (int, error) {
 	if len(b.first) > 0 {
 		n := copy(p, b.first)

@@ -99,11 +99,18 @@ func (c *natsCluster) url() string {
 	return strings.Join(urls, ",")
 }
 
-// awaitWhole waits until every replica of the log is up and has all of it.
-func (c *natsCluster) awaitWhole(ctx context.Context) (info *jetstream.StreamInfo, err error) {
-	err = eventually(ctx, func(ctx context.Context) error {
+// askCluster makes a request of the cluster until it succeeds. A server that was started again just now may leave one without an answer.
+func askCluster(ctx context.Context, request func(context.Context) error) error {
+	return eventually(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
+		return request(ctx)
+	})
+}
+
+// awaitWhole waits until every replica of the log is up and has all of it.
+func (c *natsCluster) awaitWhole(ctx context.Context) (info *jetstream.StreamInfo, err error) {
+	err = askCluster(ctx, func(ctx context.Context) error {
 		stream, err := c.js.Stream(ctx, eventlog.StreamName)
 		if err != nil {
 			return err
@@ -142,11 +149,8 @@ func (c *natsCluster) envelopes(ctx context.Context) (all []*skeinv1.EventBatch,
 	if err != nil {
 		return nil, err
 	}
-	// A server that was started again just now may leave a request without an answer.
 	var consumer jetstream.Consumer
-	if err := eventually(ctx, func(ctx context.Context) (err error) {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
+	if err := askCluster(ctx, func(ctx context.Context) (err error) {
 		consumer, err = c.js.OrderedConsumer(ctx, eventlog.StreamName, jetstream.OrderedConsumerConfig{})
 		return err
 	}); err != nil {

@@ -1,7 +1,7 @@
 package counters
 
-// played counts a play of an item and a play by a user, each at its home. Somebody who plays an item twice is counted twice. An event
-// that was delivered twice never gets here, because the reader of the log drops repeats.
+// played counts a play of an item and a play by a user, each at its home. Somebody who plays an item twice is counted twice. The
+// repeated delivery of one event is dropped by the reader of the log.
 func (c *Counters) played() error {
 	if c.b.Holds(c.ev.User) {
 		if err := c.countDoings(c.ev.User, doings{ownPlays: 1}); err != nil {

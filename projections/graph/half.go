@@ -145,7 +145,7 @@ func (t *txn) eachBoardEdge(h *half, do func(board string, e boardEdge)) error {
 }
 
 // rederive lists all board relations of the half as changes. It is needed when facts about the owner change, because each board
-// relation also depends on those: a block ends them all, and an unfollow ends the exclusions.
+// relation also depends on those: a block or an unfollow of the owner ends it.
 func (t *txn) rederive(h *half) error {
 	h.changes, h.whole = h.changes[:0], true
 	if !h.before.boards {

@@ -43,7 +43,8 @@ func cutPull(rest, value []byte) (owner string, board *string, err error) {
 }
 
 // pull writes a pull row for an outbox that a reader begins to follow: without a time if the owner is pulled in the reader's partition, or
-// else with the present one. A reader without an inbox needs none, because all outboxes are merged for each page.
+// else with the present one. The latter only if the reader has an
+// inbox: without one, all outboxes are merged for each page.
 func (f *Inbox) pull(reader, owner string, board *string) error {
 	pulled, err := f.has(pulledKey(f.key[:0], owner, events.ShardOf(reader).Partition()))
 	if err != nil {

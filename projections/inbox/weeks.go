@@ -40,7 +40,7 @@ func entryPrefixes(reader string, from, to events.Micros) (all [][]byte) {
 }
 
 // The horizon is the log time less the feed window, rounded down. Entries of inboxes from before it do not count, and are dropped by the
-// week. It is a row of the store, because queries must see the horizon of their view, and it moves in steps, so that it is seldom written.
+// week. It is a row of the store, so that queries need not be told the window, and it moves in steps, so that it is seldom written.
 
 const horizonSteps = 8
 

@@ -21,9 +21,9 @@ func servesRow(ev *events.Event) []byte {
 	return appendServes(nil, newestServes(serves))
 }
 
-// TestMergeOfServesIsIdempotent: in whatever groups and order serves are merged, and however often, the same bytes come out,
+// TestMergeOfServesIgnoresOrder: in whatever groups and order serves are merged, and however often, the same bytes come out,
 // and they are the newest hundred.
-func TestMergeOfServesIsIdempotent(t *testing.T) {
+func TestMergeOfServesIgnoresOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.SampledFrom([]int{4, 60, 400}).Draw(t, "most items")
 		item := rapid.Custom(func(t *rapid.T) string {

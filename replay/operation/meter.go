@@ -10,8 +10,8 @@ import (
 const (
 	// samplePeriod is the interval at which the progress of running work is sampled.
 	samplePeriod = time.Second
-	// leastLately is the least time over which a rate is taken; it is taken over the last third of the stage if that is longer. A shorter
-	// time would show a rate of 0 between two counts of work that counts in pieces of minutes.
+	// leastLately is the least time over which a rate is taken; it is taken over the last third of the stage if that is longer. Work
+	// that takes hours counts in pieces that take minutes.
 	leastLately = 29 * samplePeriod
 	// maxSamples bounds the samples that are kept.
 	maxSamples = 512

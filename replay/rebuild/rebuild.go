@@ -23,7 +23,8 @@ const (
 )
 
 const (
-	// perLogByte bounds the bytes that a generation takes for each byte of the log. It is used while there is no generation to compare with.
+	// perLogByte bounds the bytes that a generation takes for each byte of the log. It counts where the size of the one that serves says
+	// little: it is empty or damaged.
 	perLogByte = 2
 	// readBytes of the log are read at a time.
 	readBytes = 8 << 20
@@ -222,7 +223,7 @@ func needed(live *projections.Live, logBytes uint64) (need, free uint64, err err
 	size, free, err := live.Disk()
 	need = replay.Room(size)
 	if st := live.Status(); st.Cursor.Seq == 0 || st.State == projections.Failed {
-		// The generation that serves may itself be unfinished, and so smaller than the next one will be.
+		// What is there may be only a part of what the next generation will be.
 		need = max(need, perLogByte*logBytes)
 	}
 	return need, free, err

@@ -152,6 +152,7 @@ func (o RPC) Failed(code connect.Code, took time.Duration) {
 // feedPages counts the pages of feeds, made from the inbox alone, or merged with so many outboxes.
 type feedPages struct{ Inbox, Merged, Outboxes atomic.Uint64 }
 
+// Count counts a page.
 func (f *feedPages) Count(p inbox.Page) {
 	if p.Outboxes == 0 {
 		f.Inbox.Add(1)
