@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"strings"
 
 	"github.com/skein-feed/skein/events"
 )
@@ -73,7 +74,8 @@ func (r KeyRing) Sign(t Token) string {
 // Verify reads a token of the list.
 func (r KeyRing) Verify(text string, list ListID) (Token, error) {
 	var t Token
-	if len(text) > MaxBytes {
+	// The decoder skips line breaks, and a token must have one spelling only.
+	if len(text) > MaxBytes || strings.ContainsAny(text, "\r\n") {
 		return t, ErrDamaged
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)

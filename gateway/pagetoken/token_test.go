@@ -46,7 +46,9 @@ func TestTokenDamaged(t *testing.T) {
 			t.Fatalf("cut to %d bytes it is as good", i)
 		}
 	}
-	for _, text := range []string{"", "x", token + "A", token[1:], token + "=", "AQ", string(make([]byte, 2000))} {
+	for _, text := range []string{
+		"", "x", token + "A", token[1:], token + "=", token + "\n", token[:9] + "\r" + token[9:], "AQ", string(make([]byte, 2000)),
+	} {
 		if _, err := keys.Verify(text, goldenToken.List); err == nil {
 			t.Errorf("%q is taken", text)
 		}
@@ -65,6 +67,7 @@ func FuzzPageToken(f *testing.F) {
 	f.Add(keys.Sign(goldenToken))
 	f.Add(keys.Sign(Token{}))
 	f.Add("AQFh")
+	f.Add(keys.Sign(goldenToken)[:20] + "\r" + keys.Sign(goldenToken)[20:])
 	f.Fuzz(func(t *testing.T, text string) {
 		token, err := keys.Verify(text, goldenToken.List)
 		if err != nil {
