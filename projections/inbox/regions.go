@@ -172,7 +172,7 @@ func (w *regionWalk) look(met *keyList) error {
 }
 
 // balance has an owner pulled or no longer pulled in the partition of a user whose relation to the owner has begun (grows) or
-// ended. Growth is looked at now and then, at random but by the event alone: an erasure renames users, and nothing else.
+// ended. Growth is looked at now and then, at random but by the position of the event alone: an erasure renames users, and nothing else.
 func (f *Inbox) balance(user, owner string, grows bool) error {
 	limit := f.settings.Threshold
 	if limit < 0 || grows && f.luck()%uint64(max(1, limit/2)) != 0 {
@@ -218,10 +218,10 @@ func (f *Inbox) balance(user, owner string, grows bool) error {
 	return nil
 }
 
-// luck is a random number that the event alone decides.
+// luck is a random number that the event's place in the log decides, which a live fold and a build share (I4).
 func (f *Inbox) luck() uint64 {
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], uint64(f.ev.Time))
-	binary.BigEndian.PutUint64(b[8:], f.ev.Offset)
+	var b [10]byte
+	binary.BigEndian.PutUint64(b[:8], f.ev.Seq)
+	binary.BigEndian.PutUint16(b[8:], f.ev.Slot)
 	return xxh3.Hash(b[:])
 }

@@ -1,0 +1,79 @@
+package inbox_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/inbox"
+)
+
+// TestGrowthIsBuiltAlike: owners who grow beyond the threshold of a partition by an import are pulled from the same event on in a
+// live fold and in a build, which is not given all that an event has (I4).
+func TestGrowthIsBuiltAlike(t *testing.T) {
+	set := inbox.DefaultSettings()
+	envs := grownOwners(20, int(set.Threshold)+5)
+	newInbox := func() projections.Projection { return inbox.New(set) }
+	straight := conformance.Straight(t, newInbox(), envs)
+	pulled := 0
+	for _, row := range straight {
+		text, err := inbox.DescribeKey(row.Key, row.Value)
+		if strings.Contains(text, " pull A=") {
+			pulled++
+		} else if err != nil && projections.Tag(row.Key[2]) > projections.LastRuntimeTag {
+			t.Fatal(err)
+		}
+	}
+	if all := 20 * (int(set.Threshold) + 5); pulled == 0 || pulled == all {
+		t.Errorf("%d followers of %d are pulled, so the history shows nothing", pulled, all)
+	}
+	fs := vfs.NewMem()
+	b, err := build.New(build.Options{FS: fs, Dir: "data/inbox/000001", New: newInbox})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Add(envs); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := conformance.Open(t, fs, newInbox(), projections.Bounds{})
+	rows := conformance.RowsOf(t, s)
+	conformance.Close(t, s)
+	rows.MustEqual(t, straight, "built")
+}
+
+// grownOwners returns backfills by which owners get so many followers each, all of one partition.
+func grownOwners(owners, followers int) (envs []*events.Envelope) {
+	c := events.Cursor{Log: events.LogID{1}, Epoch: 1, LastTime: 1_700_000_000_000_000}
+	offset := uint64(0)
+	for n, i := 0, 0; n < followers; i++ {
+		user := "u" + strconv.Itoa(i)
+		if events.ShardOf(user).Partition() != 7 {
+			continue
+		}
+		n++
+		c.Seq++
+		c.LastTime += 1_000_000
+		env := &events.Envelope{Kinds: events.Kinds(events.UserFollowed), Cursor: c}
+		for owner := range owners {
+			offset++
+			env.Events = append(env.Events, events.Event{
+				Kind: events.UserFollowed, User: user, Peer: "owner" + strconv.Itoa(owner), Time: 1_600_000_000_000_000,
+				Seq: c.Seq, Slot: uint16(owner), Backfill: true, Source: "import", Offset: offset,
+			})
+		}
+		envs = append(envs, env)
+	}
+	return envs
+}
