@@ -62,6 +62,20 @@ func TestAllProjectionsConform(t *testing.T) {
 	}
 }
 
+// TestPushingInboxConforms: the suite holds of inboxes to which pins are pushed, too. In the list of all, every owner is pulled.
+func TestPushingInboxConforms(t *testing.T) {
+	set := inbox.DefaultSettings()
+	set.Keep = 3
+	Run(t, Case{
+		New:  func() projections.Projection { return inbox.New(set) },
+		Tags: tagRanges["inbox"],
+		Histories: []History{
+			{Name: "feeds", Envelopes: histories.Envelopes(histories.FixedFeeds(0, 300))},
+			{Name: "more feeds", Envelopes: histories.Envelopes(histories.FixedFeeds(1, 300))},
+		},
+	})
+}
+
 func TestNamesAndTagsAreUnique(t *testing.T) {
 	names := map[string]bool{}
 	for _, p := range all.All(all.Settings{}) {
