@@ -32,6 +32,13 @@ func (s *Partitions) AddHome(id string) { s.Add(events.ShardOf(id).Partition()) 
 // AddAll adds all partitions.
 func (s *Partitions) AddAll() { *s = AllPartitions() }
 
+// AddSet adds the partitions of another set.
+func (s *Partitions) AddSet(other *Partitions) {
+	for i := range s {
+		s[i] |= other[i]
+	}
+}
+
 // Meets reports whether a partition is in both sets.
 func (s *Partitions) Meets(other *Partitions) bool {
 	for i := range s {
@@ -83,6 +90,13 @@ type Dated interface {
 type Regional interface {
 	// RegionHome returns the partition of the home that a region's key names. It returns false for a key of another tag.
 	RegionHome(key []byte) (partition uint8, ok bool)
+}
+
+// Narrowed is implemented by a projection that delivers some events to every partition because they do not name whom they concern.
+type Narrowed interface {
+	// Narrowed reports whether an event changes nothing in a partition unless it is the home of the event's User, or an event with
+	// that User or Peer was delivered to the partition before.
+	Narrowed(ev *events.Event) bool
 }
 
 // AppendPartition appends the prefix of the rows of a whole partition that are found by another id than their home: the first

@@ -49,6 +49,7 @@ type Builder struct {
 	parts      string
 	sequencer  *projections.Sequencer
 	scatter    *scatter
+	audiences  *audiences
 	files      atomic.Int64
 	// rows are in tables.
 	rows atomic.Int64
@@ -72,6 +73,7 @@ func New(o Options) (*Builder, error) {
 		o.Merging = func(context.Context, int64, int64) error { return nil }
 	}
 	b := &Builder{o: o, projection: o.New(), parts: o.Dir + ".parts"}
+	b.audiences = newAudiences(b.projection, o.Memory/16)
 	if err := o.FS.RemoveAll(b.parts); err != nil {
 		return nil, err
 	}
@@ -93,6 +95,7 @@ func (b *Builder) accepted(ev *events.Event, logTime events.Micros) error {
 		to.AddAll()
 	} else {
 		b.projection.Route(ev, &to)
+		b.audiences.narrow(ev, &to)
 	}
 	return to.Each(func(partition uint8) error {
 		if b.o.Partitions != nil && !b.o.Partitions.Has(partition) {

@@ -20,6 +20,12 @@ func (f *Inbox) Route(ev *events.Event, to *projections.Partitions) {
 	}
 }
 
+// Narrowed is part of [projections.Narrowed]: a pin is pushed to whom the regions of its owner and board lead to, and the rows of a region
+// are made by events that name the owner.
+func (*Inbox) Narrowed(ev *events.Event) bool {
+	return ev.Kind == events.PinCreated || ev.Kind == events.PinMoved
+}
+
 // RegionHome is part of [projections.Regional]: the regions are those of the graph, and where owners are pulled.
 func (*Inbox) RegionHome(key []byte) (partition uint8, ok bool) {
 	if projections.Tag(key[2]) != tagPulled {
