@@ -11,7 +11,7 @@ import (
 func EachUser(r projections.Reader, shard events.Shard, do func(user string) error) error {
 	for _, tag := range []projections.Tag{
 		tagEdge, tagFollowing, tagFollowingImplicit, tagFollowedBoards, tagExcludedBoards, tagUserCounts, tagFollowers,
-		tagFollowersImplicit, tagBoards,
+		tagFollowersImplicit, tagBoards, tagRegion,
 	} {
 		if err := projections.EachID(r, shard, tag, do); err != nil {
 			return err

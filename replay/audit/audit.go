@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/counters"
@@ -50,7 +52,13 @@ type Limits struct {
 	List int
 	// Feed is how many of the newest entries of a feed are compared.
 	Feed int
+	// Turns spreads what is expensive over so many audits: feeds, and the other sides of the entries of lists. Turn, below Turns, says
+	// which part of the users comes in this one. With 0 turns all of it comes.
+	Turn, Turns uint64
 }
+
+// has reports whether it is the turn of a user.
+func (l Limits) has(user string) bool { return l.Turns == 0 || xxh3.HashString(user)%l.Turns == l.Turn }
 
 // Audit is the three stores at one common position. It belongs to one goroutine, and must be closed.
 type Audit struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -181,13 +182,39 @@ func TestDisagree(t *testing.T) {
 			f.damage(test.store, func(db *pebble.DB) error {
 				return change(t, db, newProjection(test.store).Name(), test.row, test.change)
 			})
-			found := f.audit(audit.Limits{}, "ann", "bob", "cid", "dan", "eve", "film")
-			ok := false
-			for _, finding := range found {
-				ok = ok || finding.Check == test.check && finding.Entity.String() == test.of
+			var turns []audit.Finding
+			for turn := range uint64(3) {
+				turns = append(turns, f.audit(audit.Limits{Turn: turn, Turns: 3}, "ann", "bob", "cid", "dan", "eve", "film")...)
 			}
-			if !ok {
-				t.Errorf("no finding of %s about %s in %v", test.check, test.of, found)
+			for name, found := range map[string][]audit.Finding{
+				"at once":  f.audit(audit.Limits{}, "ann", "bob", "cid", "dan", "eve", "film"),
+				"in turns": turns,
+			} {
+				if !slices.ContainsFunc(found, func(f audit.Finding) bool { return f.Check == test.check && f.Entity.String() == test.of }) {
+					t.Errorf("%s: no finding of %s about %s in %v", name, test.check, test.of, found)
+				}
+			}
+		})
+	}
+}
+
+// TestEveryTurnComparesFollowers: a follow that only one of its ends has is found in every turn, by the end of who is followed.
+func TestEveryTurnComparesFollowers(t *testing.T) {
+	w := memlog.NewWorld(1, 5)
+	envs := []*events.Envelope{w.Envelope(
+		events.Event{Kind: events.UserFollowed, User: "ann", Peer: "bob"},
+		events.Event{Kind: events.UserFollowed, User: "cid", Peer: "bob"},
+		events.Event{Kind: events.BoardFollowed, User: "dan", Peer: "bob", Board: "art"},
+	)}
+	for _, row := range []string{"follower B=bob", "edge-of B=bob"} {
+		t.Run(row, func(t *testing.T) {
+			f := newFixture(t, envs)
+			f.damage(graphStore, func(db *pebble.DB) error { return change(t, db, "graph", row, "drop") })
+			for turn := range uint64(3) {
+				found := f.audit(audit.Limits{Turn: turn, Turns: 3}, "bob")
+				if !slices.ContainsFunc(found, func(f audit.Finding) bool { return f.Check == "mirror" && f.Entity.String() == "user bob" }) {
+					t.Errorf("turn %d: %v", turn, found)
+				}
 			}
 		})
 	}

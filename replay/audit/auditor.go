@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -84,6 +85,8 @@ type Auditor struct {
 	repairs chan repairOrder
 	// written says that something was put into the queue since the last pause between rounds.
 	written chan struct{}
+	// firstTurn is that of the first round. It is drawn, so that a process that is often restarted does not always read the same.
+	firstTurn uint64
 	// owed is how long was audited since the last rest; it belongs to the goroutine of the audits.
 	owed time.Duration
 
@@ -124,7 +127,7 @@ func NewAuditor(c Config) *Auditor {
 	}
 	return &Auditor{
 		cfg: c, repairs: make(chan repairOrder), written: make(chan struct{}, 1), queued: map[Entity]struct{}{},
-		unexplained: map[Entity]struct{}{}, repairStore: verify.Repair,
+		unexplained: map[Entity]struct{}{}, repairStore: verify.Repair, firstTurn: rand.Uint64N(turns),
 		// Audits and shadows continue side by side, each with one half.
 		pace: replay.Pace{Share: min(c.Share, 1) / 2},
 		status: Status{

@@ -82,7 +82,7 @@ func (a *Auditor) pause(ctx context.Context) error {
 // stretch audits all that stands in the first shard from the given one on that has rows, and in those behind it for so long:
 // most shards have few, and to find a common position costs more than to look at such a one. It returns the shard that is next.
 func (a *Auditor) stretch(ctx context.Context, shard events.Shard, most time.Duration) (next events.Shard, err error) {
-	audit, err := a.open(ctx, a.whole())
+	audit, err := a.open(ctx, a.round())
 	if err != nil {
 		return shard, err
 	}
@@ -124,6 +124,19 @@ func (a *Auditor) lately(ctx context.Context) error {
 
 // whole are the limits under which everything is read but of feeds.
 func (a *Auditor) whole() Limits { return Limits{Feed: a.cfg.Limits.Feed} }
+
+// turns is in how many rounds every feed and the other side of every entry of a list have been read: together they take six times as
+// long as all the rest.
+const turns = 16
+
+// round are the limits of this round.
+func (a *Auditor) round() Limits {
+	l := a.whole()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l.Turn, l.Turns = (a.firstTurn+a.status.Rounds)%turns, turns
+	return l
+}
 
 // check checks some entities.
 func (a *Auditor) check(ctx context.Context, entities []Entity, limits Limits) (found []Finding, err error) {
