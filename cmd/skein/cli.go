@@ -32,5 +32,7 @@ type cli struct {
 	Healthcheck healthcheckCmd     `cmd:"" help:"Exit with 0 when a service is ready: for containers."`
 	Completion  completionCmd      `cmd:"" help:"Print what makes a shell complete commands and flags."`
 
+	FinishBuild finishBuildCmd `cmd:"" hidden:"" name:"finish-build" help:"Finish the build of a store; skein serve starts this."`
+
 	VersionCmd versionCmd `cmd:"" name:"version" help:"Print the version and how it was built."`
 }

@@ -45,6 +45,9 @@ func (f *maintenanceFlags) options(ctx context.Context, dir string, external boo
 		ArchiveEvery: f.ArchiveEvery, Retention: f.LogRetention, AuditShare: f.AuditShare, Adopt: f.AutoRebuild,
 		SnapshotEvery: f.SnapshotEvery, SnapshotKeep: f.SnapshotKeep,
 	}
+	if o.Worker, err = buildWorker(); err != nil {
+		return o, err
+	}
 	if o.Archive, err = f.Open(ctx, dir, external); err != nil {
 		return o, err
 	}

@@ -120,6 +120,7 @@ func planMemory(total int64, static bool, cache, queries, rebuildMemory memorySe
 			"three quarters of --memory (%v), less %v for the log",
 			flags.ByteSize(p.Cache), flags.ByteSize(p.Queries), flags.ByteSize(p.Rebuild), flags.ByteSize(total), flags.ByteSize(p.Ring))
 	}
+	p.Limit -= p.Rebuild + p.Shadow // workers take these
 	if !static { // with cgo, Pebble's cache is not of the heap
 		p.Limit -= p.Cache
 	}

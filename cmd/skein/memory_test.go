@@ -17,8 +17,9 @@ import (
 // TestMemoryIsSharedOut: --memory is one number, of which everything that can grow has a part. Flags that are given win.
 func TestMemoryIsSharedOut(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
+	// The limit is that of the process: workers take what is for rebuilds and shadows.
 	shared := func(limit, cache, queries, ring, rebuild, shadow, requests int64) service.Memory {
-		return service.Memory{Limit: limit, Cache: cache, Queries: queries, Ring: ring, Rebuild: rebuild, Shadow: shadow, Requests: requests}
+		return service.Memory{Limit: limit - rebuild - shadow, Cache: cache, Queries: queries, Ring: ring, Rebuild: rebuild, Shadow: shadow, Requests: requests}
 	}
 	for _, c := range []struct {
 		memory, cache, queries, rebuild string

@@ -23,7 +23,7 @@ type Settings struct {
 	// lists are ranked by the same heat then.
 	Counters counters.Settings
 	// Cache bounds what queries of graph and inbox keep in memory; nil means nothing. It changes no row.
-	Cache *querycache.Cache
+	Cache *querycache.Cache `json:"-"`
 }
 
 // All returns a new instance of every projection.

@@ -54,12 +54,31 @@ type Builder struct {
 	// rows are in tables.
 	rows atomic.Int64
 	log  events.LogID
+	// handed is set in the process that finishes what another has added; it has no sequencer.
+	handed *Handover
 	// sampled folds samples.
 	sampled projections.MemoryFold
 }
 
 // New begins a build.
 func New(o Options) (*Builder, error) {
+	b := prepare(o)
+	b.audiences = newAudiences(b.projection, b.o.Memory/16)
+	if err := o.FS.RemoveAll(b.parts); err != nil {
+		return nil, err
+	}
+	if err := o.FS.MkdirAll(b.parts, 0o755); err != nil {
+		return nil, err
+	}
+	var err error
+	if b.scatter, err = newScatter(o.FS, b.eventsFile()); err != nil {
+		return nil, err
+	}
+	b.sequencer, err = projections.NewSequencer(b.projection, o.Partitions, b.accepted)
+	return b, err
+}
+
+func prepare(o Options) *Builder {
 	o.Memory = cmp.Or(o.Memory, 512<<20)
 	// GOMAXPROCS may be more than there are cores, and folds that share a core spoil each other's cache.
 	o.Workers = cmp.Or(o.Workers, min(runtime.GOMAXPROCS(0), runtime.NumCPU()))
@@ -72,21 +91,10 @@ func New(o Options) (*Builder, error) {
 	if o.Merging == nil {
 		o.Merging = func(context.Context, int64, int64) error { return nil }
 	}
-	b := &Builder{o: o, projection: o.New(), parts: o.Dir + ".parts"}
-	b.audiences = newAudiences(b.projection, o.Memory/16)
-	if err := o.FS.RemoveAll(b.parts); err != nil {
-		return nil, err
-	}
-	if err := o.FS.MkdirAll(b.parts, 0o755); err != nil {
-		return nil, err
-	}
-	var err error
-	if b.scatter, err = newScatter(o.FS, o.FS.PathJoin(b.parts, "events")); err != nil {
-		return nil, err
-	}
-	b.sequencer, err = projections.NewSequencer(b.projection, o.Partitions, b.accepted)
-	return b, err
+	return &Builder{o: o, projection: o.New(), parts: o.Dir + ".parts"}
 }
+
+func (b *Builder) eventsFile() string { return b.o.FS.PathJoin(b.parts, "events") }
 
 // accepted appends an event to those of the partitions to which it is delivered.
 func (b *Builder) accepted(ev *events.Event, logTime events.Micros) error {
@@ -142,8 +150,10 @@ func (b *Builder) Workers(part float64) int {
 
 // Finish folds what was added and makes the store, which stands at [Builder.Cursor].
 func (b *Builder) Finish(ctx context.Context) error {
-	if err := b.scatter.done(); err != nil {
-		return err
+	if b.handed == nil {
+		if err := b.scatter.done(); err != nil {
+			return err
+		}
 	}
 	workers := b.Workers(1)
 	ranges := b.ranges(8 * workers)
@@ -243,7 +253,7 @@ func (b *Builder) foldInto(
 	if err := fold(); err != nil {
 		return err
 	}
-	if at := b.sequencer.Ticked(); at > 0 {
+	if at := b.ticked(); at > 0 {
 		if err := m.Tick(at); err != nil {
 			return err
 		}
@@ -277,9 +287,13 @@ func (b *Builder) merge(ctx context.Context, late []*runs) ([]string, error) {
 		r.sort()
 		sorted = append(sorted, &inMemory{of: r})
 	}
+	rows, err := b.storeRows(ctx)
+	if err != nil {
+		return nil, err
+	}
 	t := &tables{b: b, level: projections.LastLevel}
 	merging := func(rows int64) error { return errors.Join(ctx.Err(), b.o.Merging(ctx, rows, all)) }
-	err := merge(append(sorted, ofStore{b.sequencer.Rows()}), t.set, merging)
+	err = merge(append(sorted, rows), t.set, merging)
 	return t.names, errors.Join(err, t.close())
 }
 

@@ -21,6 +21,7 @@
 //	build.go    [Builder]: the three phases
 //	sample.go   [Sample]: how long the second and third phase will take
 //	audience.go which partitions a pin need not go to
+//	handover.go another process does the second and third phase
 //	scatter.go  the file of events by partition
 //	tables.go   rows into tables; sorted runs, and several of them into one
 package build

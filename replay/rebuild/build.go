@@ -21,9 +21,10 @@ func (r *run) build(ctx context.Context, subscribe SubscribeFunc, dir string) (e
 	}
 	closed := sync.OnceFunc(sub.Close)
 	defer closed()
-	o := paced.Options{Pace: r.o.Pace, Progress: r.o.Progress, Head: sub.Head(), Check: r.checkFree, Options: build.Options{
-		FS: r.live.FS(), Dir: dir, New: r.live.New, Memory: r.o.Memory,
-	}}
+	o := paced.Options{
+		Pace: r.o.Pace, Progress: r.o.Progress, Head: sub.Head(), Worker: r.o.Worker, Check: r.checkFree,
+		Options: build.Options{FS: r.live.FS(), Dir: dir, New: r.live.New, Memory: r.o.Memory},
+	}
 	if r.o.Pace.Share > 0 && r.o.Pace.Share < 1 {
 		o.Workers = 1
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/worker"
 )
 
 // SubscribeFunc subscribes to the log after a cursor. Envelopes without an event of these kinds may be left out. The
@@ -43,6 +44,8 @@ type Options struct {
 	Pace replay.Pace
 	// Memory is how many bytes a build takes, about, from [LeastMemory] to [MostMemory]; 0 means 512 MiB.
 	Memory int
+	// Worker finishes a build. If it is nil, this process does.
+	Worker *worker.Command
 	// Margin is how much disk stays free, in bytes; 0 means 256 MiB.
 	Margin uint64
 	// LogBytes is the size of the log, for projections whose size is not known; 0 means not known either.

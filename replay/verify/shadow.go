@@ -14,6 +14,7 @@ import (
 	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/replay"
 	"github.com/skein-feed/skein/replay/internal/paced"
+	"github.com/skein-feed/skein/replay/worker"
 )
 
 // Options say where a shadow is folded from what.
@@ -31,6 +32,8 @@ type Options struct {
 	Disk func() (store, free uint64, err error)
 	// Memory is about how many bytes a shadow may take; 0 means 192 MiB.
 	Memory int
+	// Worker finishes the build of a shadow. If it is nil, this process does.
+	Worker *worker.Command
 	// LogSize returns how much there is of the log for a shadow; nil means that is not known.
 	LogSize func(context.Context) replay.LogSize
 	// Margin is how much disk stays free, in bytes; 0 means 256 MiB.
@@ -153,7 +156,8 @@ func (s *Shadow) FoldTo(ctx context.Context, seq uint64, pace replay.Pace) error
 // build makes the store, up to a sequence.
 func (s *Shadow) build(ctx context.Context, seq uint64, pace replay.Pace) (err error) {
 	o := paced.Options{
-		Pace: pace, Progress: s.opts.Progress, Head: seq, Check: s.opts.checkFree, After: s.opts.compareTime, Options: build.Options{
+		Pace: pace, Progress: s.opts.Progress, Head: seq, Worker: s.opts.Worker,
+		Check: s.opts.checkFree, After: s.opts.compareTime, Options: build.Options{
 			FS: s.opts.FS, Dir: s.opts.FS.PathJoin(s.opts.Dir, s.opts.projection.Name(), "000001"), New: s.opts.New,
 			Partitions: s.opts.Partitions, Memory: s.opts.Memory, Workers: 1,
 		},

@@ -12,6 +12,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections/build"
 	"github.com/skein-feed/skein/replay"
+	"github.com/skein-feed/skein/replay/worker"
 )
 
 // Options of a build.
@@ -24,6 +25,8 @@ type Options struct {
 	// Head is the last sequence of the log that is added, Log how much there is up to it.
 	Head uint64
 	Log  replay.LogSize
+	// Worker finishes the build. If it is nil, this process does.
+	Worker *worker.Command
 	// Check is called now and then, and before each partition. Its error ends the build.
 	Check func() error
 	// After returns how long what follows the build takes, for so many rows of the store; nil means nothing follows.
@@ -44,6 +47,8 @@ type Build struct {
 	merge, after time.Duration
 	// merged is when the last rows were merged.
 	merged time.Time
+	// rows are those of a store that a worker has made.
+	rows int64
 }
 
 const (
@@ -160,8 +165,31 @@ func (b *Build) Finish(ctx context.Context) error {
 	}
 	b.o.Progress.Start("events", uint64(b.Scattered()))
 	b.o.Progress.Ahead(b.merge + b.after)
-	return b.Builder.Finish(ctx)
+	if b.o.Worker == nil {
+		return b.Builder.Finish(ctx)
+	}
+	h, err := b.HandOver()
+	if err == nil {
+		b.rows, err = b.o.Worker.Finish(ctx, h, b.o.Pace.Share, b.reported)
+	}
+	return err
 }
+
+// reported notes what a worker has done, which rests by itself.
+func (b *Build) reported(r worker.Report) error {
+	b.o.Progress.Add(r.Events)
+	switch {
+	case r.Merging:
+		b.mergedRows(r.Rows, r.All)
+	case r.Partition:
+		b.o.Progress.Folded()
+		return b.o.Check()
+	}
+	return nil
+}
+
+// Rows returns how many rows the store has that Finish has made.
+func (b *Build) Rows() int64 { return b.rows + b.Builder.Rows() }
 
 // around folds a partition.
 func (b *Build) around(ctx context.Context, fold func() error) error {
@@ -178,14 +206,21 @@ func (b *Build) around(ctx context.Context, fold func() error) error {
 
 // merging is called while rows are merged.
 func (b *Build) merging(ctx context.Context, rows, all int64) error {
+	b.mergedRows(rows, all)
 	if rows == 0 {
-		b.o.Progress.Start("rows", uint64(all))
-		b.o.Progress.Ahead(b.after)
 		b.merged = time.Now()
 		return nil
 	}
-	b.o.Progress.Set(uint64(rows))
 	err := b.o.Pace.Rest(ctx, time.Since(b.merged))
 	b.merged = time.Now()
 	return err
+}
+
+// mergedRows notes that so many of all rows are merged.
+func (b *Build) mergedRows(rows, all int64) {
+	if rows == 0 {
+		b.o.Progress.Start("rows", uint64(all))
+		b.o.Progress.Ahead(b.after)
+	}
+	b.o.Progress.Set(uint64(rows))
 }

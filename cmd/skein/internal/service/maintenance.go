@@ -21,6 +21,7 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 	"github.com/skein-feed/skein/replay/snapshot"
 	"github.com/skein-feed/skein/replay/verify"
+	"github.com/skein-feed/skein/replay/worker"
 )
 
 // MaintenanceOptions say what a process does beside serving. The zero value: nothing but to heal what is damaged.
@@ -38,6 +39,8 @@ type MaintenanceOptions struct {
 	AuditShare float64
 	// Adopt rebuilds stores that were built by another version or with other settings.
 	Adopt bool
+	// Worker starts the process that finishes a build. If it is nil, this process does. Its settings are those of the service.
+	Worker *worker.Command
 }
 
 // Maintenance is what a process does beside serving.

@@ -20,6 +20,7 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 	"github.com/skein-feed/skein/replay/snapshot"
 	"github.com/skein-feed/skein/replay/verify"
+	"github.com/skein-feed/skein/replay/worker"
 )
 
 // Works are the kinds of long work that this process can do.
@@ -78,7 +79,7 @@ func (a *Service) eraseWork(o operator.Order) (operation.Work, error) {
 	return func(ctx context.Context, p *replay.Progress) (string, error) {
 		r, err := erase.Erase(ctx, erase.Options{
 			Log: a.log, Publisher: a.publisher, Archive: a.archive, Archiver: a.archiver, Stores: a.Stores, Subscribe: a.sourceOf,
-			Rebuild: rebuild.Options{LogBytes: a.logBytes(ctx), LogSize: a.logSize, Logger: a.logger},
+			Rebuild: rebuild.Options{LogBytes: a.logBytes(ctx), LogSize: a.logSize, Worker: a.worker(), Logger: a.logger},
 			Keeper:  a.snapshots, Bucket: a.opt.Snapshots, Buckets: []bucket.Bucket{a.opt.Archive, a.opt.Snapshots},
 		}, o.User, p)
 		// What a restored log was taken from is not touched by anything else either.
@@ -142,8 +143,18 @@ func (a *Service) rollbackWork(o operator.Order) (operation.Work, error) {
 func (a *Service) rebuildOptions(ctx context.Context, share float64, p *replay.Progress) rebuild.Options {
 	return rebuild.Options{
 		Pace: replay.Pace{Share: share}, Memory: int(a.memory.Rebuild), LogBytes: a.logBytes(ctx), LogSize: a.logSize, Progress: p,
-		Logger: a.logger,
+		Worker: a.worker(), Logger: a.logger,
 	}
+}
+
+// worker returns what starts a process that finishes a build; nil means this process does.
+func (a *Service) worker() *worker.Command {
+	if a.opt.Worker == nil {
+		return nil
+	}
+	c := *a.opt.Worker
+	c.Settings = a.settings
+	return &c
 }
 
 // logBytes is about how large the log is, archive included; 0 means the log does not answer.
@@ -250,7 +261,7 @@ func (a *Service) compareWork(
 // shadowOptions are those of a shadow of a projection. Two that exist at one time have names of their own.
 func (a *Service) shadowOptions(projection, name string) verify.Options {
 	o := verify.Options{
-		Dir: filepath.Join(a.dir, StoresDir, projection, name), Memory: int(a.memory.Shadow), Logger: a.logger,
+		Dir: filepath.Join(a.dir, StoresDir, projection, name), Memory: int(a.memory.Shadow), Worker: a.worker(), Logger: a.logger,
 		Subscribe: func(from events.Cursor) (projections.Subscription, error) { return a.source(from) },
 	}
 	if live := a.Store(projection); live != nil {

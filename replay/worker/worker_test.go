@@ -1,0 +1,149 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/all"
+	"github.com/skein-feed/skein/projections/build"
+	"github.com/skein-feed/skein/projections/conformance"
+	"github.com/skein-feed/skein/projections/inbox"
+	"github.com/skein-feed/skein/replay/internal/memlog"
+	"github.com/skein-feed/skein/replay/worker"
+)
+
+// TestMain is the worker, too.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "work" {
+		if err := worker.Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// settings are no defaults, so that a worker without them makes other rows.
+func settings() all.Settings {
+	s := all.Settings{Inbox: inbox.DefaultSettings()}
+	s.Inbox.Threshold, s.Inbox.Keep = 5, 4
+	return s
+}
+
+func command() *worker.Command {
+	return &worker.Command{Path: os.Args[0], Args: []string{os.Args[0], "work"}, Settings: settings()}
+}
+
+// begun returns a build of a projection in a directory, to which the log was added.
+func begun(t *testing.T, dir string, newProjection func() projections.Projection, envs []*events.Envelope) *build.Handover {
+	t.Helper()
+	b, err := build.New(build.Options{
+		FS: vfs.Default, Dir: dir + "/" + newProjection().Name() + "/000001", New: newProjection, Memory: 1 << 20, Workers: 2,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := b.Add(envs); err != nil {
+		t.Fatal(err)
+	}
+	h, err := b.HandOver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// TestWorkerMakesTheRowsOfAFold holds for every projection, and of what is reported.
+func TestWorkerMakesTheRowsOfAFold(t *testing.T) {
+	envs := memlog.NewWorld(1, 150).Envelopes(600)
+	for _, newProjection := range all.Makers(settings()) {
+		name := newProjection().Name()
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			h := begun(t, dir, newProjection, envs)
+			folded, partitions, want := uint64(0), 0, int64(0)
+			for _, part := range h.Parts {
+				want += part.Events
+			}
+			rows, err := command().Finish(t.Context(), h, 0, func(r worker.Report) error {
+				folded += r.Events
+				if r.Partition {
+					partitions++
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if partitions != events.NumPartitions || folded != uint64(want) {
+				t.Errorf("%d partitions and %d events were reported, want %d", partitions, folded, want)
+			}
+			s, err := projections.Open(projections.Options{FS: vfs.Default, Dir: dir, Projection: newProjection()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := conformance.RowsOf(t, s)
+			conformance.Close(t, s)
+			got.MustEqual(t, conformance.Straight(t, newProjection(), envs), "built by a worker")
+			if rows != int64(len(got)) {
+				t.Errorf("%d rows were reported, there are %d", rows, len(got))
+			}
+		})
+	}
+}
+
+// TestWorkerEnds: a worker ends with the context, and when its reports are refused. Both are the errors that the caller gets.
+func TestWorkerEnds(t *testing.T) {
+	h := begun(t, t.TempDir(), all.Makers(settings())[0], memlog.NewWorld(1, 150).Envelopes(300))
+	full := errors.New("the disk is full")
+	if _, err := command().Finish(t.Context(), h, 0, func(worker.Report) error { return full }); !errors.Is(err, full) {
+		t.Errorf("refused: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := command().Finish(ctx, h, 0, func(worker.Report) error {
+		cancel()
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+}
+
+// TestWorkerFails: what a worker cannot do is the error of the build.
+func TestWorkerFails(t *testing.T) {
+	h := begun(t, t.TempDir(), all.Makers(settings())[0], memlog.NewWorld(1, 20).Envelopes(30))
+	nothing := func(worker.Report) error { return nil }
+	other := *h
+	other.Version++
+	if _, err := command().Finish(t.Context(), &other, 0, nothing); err == nil || !strings.Contains(err.Error(), "of version") {
+		t.Errorf("another version: %v", err)
+	}
+	other = *h
+	other.Dir += "elsewhere"
+	if _, err := command().Finish(t.Context(), &other, 0, nothing); err == nil || !strings.Contains(err.Error(), "elsewhere") {
+		t.Errorf("no files: %v", err)
+	}
+	missing := command()
+	missing.Path += "-missing"
+	if _, err := missing.Finish(t.Context(), h, 0, nothing); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no program: %v", err)
+	}
+	killed := command()
+	killed.Path, killed.Args = "/bin/sh", []string{"sh", "-c", "kill -9 $$"}
+	if _, err := killed.Finish(t.Context(), h, 0, nothing); err == nil || !strings.Contains(err.Error(), "ended before") {
+		t.Errorf("killed: %v", err)
+	}
+}
