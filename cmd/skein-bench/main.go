@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,7 @@ type cli struct {
 	Measure measureCmd      `cmd:"" name:"run" default:"withargs" help:"Measure, and print the table (needs Redis and wrk)."`
 	Service redisServiceCmd `cmd:"" name:"redis-service" hidden:"" help:"Run the service in front of Redis that the bench measures."`
 	Job     replayJobCmd    `cmd:"" name:"replay-job" hidden:"" help:"Do one measurement of a replay, in a process of its own."`
+	NATS    natsServerCmd   `cmd:"" name:"nats-server" hidden:"" help:"Run one of the NATS servers that the bench measures."`
 }
 
 // streams are where the table goes, and what is said meanwhile.
@@ -81,6 +83,7 @@ type measureCmd struct {
 	Growth  []int         `help:"Numbers of follows whose costs are compared." default:"100000,1000000,10000000"`
 	Alone   bool          `help:"Of growth, the graph alone: no service is started." name:"growth-alone"`
 	Memory  byteSize      `help:"Memory for the rebuilds of growth; 0 means the default of skein serve." name:"rebuild-memory" default:"0"`
+	Log     byteSize      `help:"Length of the stream from whose start readers catch up." name:"log-bytes" default:"500MB"`
 	Limit   time.Duration `help:"Give up after this time." default:"40m"`
 	Dir     string        `help:"Where temporary files are: the disk that is measured." placeholder:"DIR" type:"existingdir"`
 	JSON    string        `help:"Write the report, with every single measurement, to this file." placeholder:"FILE" type:"path"`
@@ -108,8 +111,8 @@ func (c *measureCmd) Run(ctx context.Context, std *streams) error {
 	opts := measure.Options{
 		Self: self, Dir: c.Dir, Users: c.Users, Edges: c.Edges, Runs: c.Runs, Time: c.Time, Follows: c.Follows,
 		BigUser: c.Big, Posts: c.Posts, Readers: c.Readers, Plays: c.Plays, Items: c.Items,
-		Replayed: c.Replay, ReplayOf: c.Of, Growth: c.Growth, GrowthAlone: c.Alone, RebuildMemory: int(c.Memory), Limit: c.Limit,
-		Only: c.Only, Progress: std.err,
+		Replayed: c.Replay, ReplayOf: c.Of, Growth: c.Growth, GrowthAlone: c.Alone, RebuildMemory: int(c.Memory), LogBytes: int(c.Log),
+		Limit: c.Limit, Only: c.Only, Progress: std.err,
 	}
 	switch {
 	case c.Quick:
@@ -172,4 +175,17 @@ type replayJobCmd struct {
 // Run does the job and prints what it found.
 func (c *replayJobCmd) Run(ctx context.Context, std *streams) error {
 	return replays.RunReplayJob(ctx, c.Job, std.out)
+}
+
+type natsServerCmd struct {
+	Options string `help:"Settings, as JSON." required:""`
+}
+
+// Run serves until the context ends.
+func (c *natsServerCmd) Run(ctx context.Context) error {
+	var opts programs.NATSOptions
+	if err := json.Unmarshal([]byte(c.Options), &opts); err != nil {
+		return err
+	}
+	return programs.ServeNATS(ctx, opts)
 }

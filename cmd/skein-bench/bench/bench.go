@@ -13,6 +13,7 @@ import (
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/replays"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/serving"
 	"github.com/skein-feed/skein/cmd/skein-bench/internal/stores"
+	"github.com/skein-feed/skein/cmd/skein-bench/internal/streams"
 )
 
 // rowGroup is a family of rows that are measured together.
@@ -35,6 +36,7 @@ var rows = []rowGroup{
 	{name: "replay", peers: true, run: replays.Replay},
 	{name: "latency", apart: true, run: serving.UnderLoad},
 	{name: "growth", apart: true, run: replays.Grow},
+	{name: "log", apart: true, run: streams.Log},
 }
 
 // RowNames returns the names that Only may hold.
