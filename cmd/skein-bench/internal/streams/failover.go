@@ -15,6 +15,9 @@ import (
 // creates consumers: it is another server, or the killed one.
 func (l *bench) failover(ctx context.Context, n int) error {
 	for _, both := range []bool{false, true} {
+		if l.Opts.Quick && !both {
+			continue
+		}
 		id, title := "log-killed", "leader of the stream killed"
 		if both {
 			id, title = "log-killed-both", "leader of the stream and of the cluster killed"
