@@ -13,5 +13,6 @@
 //	            ├─► export    rows or events ──► NDJSON, Parquet
 //	            └─► erase     a user: a scrubbed archive, a new epoch, stores built anew
 //
-// Stores are built by package build of projections, in a process of its own (worker). Each other folder is one tool. They never write rows that are not a fold of the log (I1).
+// Stores are built by package build of projections, in a process of its own (worker). Each other folder is one tool. They never write
+// rows that are not a fold of the log (I1).
 package replay

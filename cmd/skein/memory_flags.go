@@ -120,8 +120,10 @@ func planMemory(total int64, static bool, cache, queries, rebuildMemory memorySe
 			"three quarters of --memory (%v), less %v for the log",
 			flags.ByteSize(p.Cache), flags.ByteSize(p.Queries), flags.ByteSize(p.Rebuild), flags.ByteSize(total), flags.ByteSize(p.Ring))
 	}
-	p.Limit -= p.Rebuild + p.Shadow // workers take these
-	if !static { // with cgo, Pebble's cache is not of the heap
+	// Workers take what builds take.
+	p.Limit -= p.Rebuild + p.Shadow
+	// With cgo, Pebble's cache is not of the heap.
+	if !static {
 		p.Limit -= p.Cache
 	}
 	return p, nil
