@@ -188,8 +188,8 @@ func (b *Builder) ranges(n int) (ranges [][2]int) {
 	return ranges
 }
 
-// fold folds the partitions from, from+1, … to-1. It writes rows that are in place into tables, and collects all others in rest, of
-// which at most most bytes are in memory.
+// fold folds the partitions from, from+1, … to-1. It writes rows that are in place into tables, and collects all others in rest, which
+// keeps up to most bytes of them in memory.
 func (b *Builder) fold(ctx context.Context, from, to, most int) (names []string, rest *runs, err error) {
 	t := &tables{b: b, level: projections.LastLevel}
 	rest = &runs{b: b, most: most}
