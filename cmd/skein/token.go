@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/gateway/access"
 )
 
-// tokenCmd are the commands about tokens of the service.
+// tokenCmd has the commands for tokens of the service.
 type tokenCmd struct {
 	New newTokenCmd `cmd:"" help:"Make a token, print it once, and the line of the token file that knows it."`
 }
@@ -83,7 +83,7 @@ func (c *newTokenCmd) Run(std *command.Streams) error {
 	return err
 }
 
-// writeNew writes a file that is not there yet, for its owner alone.
+// writeNew creates a file that only its owner can read, and returns an error if it exists.
 func writeNew(file, text string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -96,7 +96,7 @@ func writeNew(file, text string) error {
 	return nil
 }
 
-// appendLine appends a line to a file, on disk when it returns.
+// appendLine appends a line to a file and syncs it.
 func appendLine(file, line string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -107,7 +107,7 @@ func appendLine(file, line string) error {
 	if err != nil {
 		return err
 	}
-	// A last line without its end would take this one in.
+	// If the last line has no newline, the new one would become part of it.
 	if last := make([]byte, 1); info.Size() > 0 {
 		if _, err := f.ReadAt(last, info.Size()-1); err != nil {
 			return err

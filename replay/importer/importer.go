@@ -48,18 +48,18 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Progress is how far an import is.
+// Progress is the progress of an import.
 type Progress struct {
-	// Source is that of the import's events.
+	// Source is the source of the import's events.
 	Source string
 	// Record is the number of the last record that was acknowledged.
 	Record uint64
 	Totals
-	// Read of Size bytes of the file were read.
+	// Read is the number of bytes of the file that were read, Size the number of all.
 	Read, Size int64
-	// Retrying is the error of the last attempt while a call is tried again; nil means all is well.
+	// Retrying is the error of the last attempt while a call is retried; otherwise nil.
 	Retrying error
-	// Slowed is the lag of the projection that the import waits for, or waited for lately; zero: they keep up.
+	// Slowed is the lag of the projection for which the import waits, or has waited last; zero means that projections keep up.
 	Slowed Lag
 }
 
@@ -98,13 +98,13 @@ const (
 	// their fields they have some 1120 bytes.
 	callEvents = events.MaxEnvelopeEvents
 	callBytes  = events.MaxEnvelopeBytes - 1<<10
-	// perEvent is the most that a call has beside the bytes of each event: a tag and a length.
+	// perEvent is the most bytes that the encoding of a call adds to an event: a tag and a length.
 	perEvent = 1 + 2
-	// callRecords bounds a call of which all records are rejected or skipped.
+	// callRecords bounds a call whose records are all rejected or skipped.
 	callRecords = 100_000
 	sampleSize  = 10
 	openCalls   = 2
-	// A log that does not answer says so much sooner.
+	// defaultCallTimeout is long: if the log does not answer, the service returns an error much sooner.
 	defaultCallTimeout = 30 * time.Second
 )
 
@@ -135,8 +135,7 @@ type run struct {
 	pacing  pacing
 }
 
-// Run imports a file. It may be interrupted at any time; the next run continues. It returns the report together with an error if the import
-// has begun.
+// Run imports a file. It may be interrupted at any time; the next run continues.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	def(&o.State, o.Path+".skein-import.json")
 	def(&o.Rejects, o.Path+".rejects.tsv")

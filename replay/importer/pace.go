@@ -26,10 +26,10 @@ const (
 	lagPause = 250 * time.Millisecond
 )
 
-// pacing is what an import knows of the lag.
+// pacing has the lag as an import knows it.
 type pacing struct {
 	asked time.Time
-	// slowed is the lag because of which calls waited last; zero: the projections keep up.
+	// slowed is the lag for which calls have waited last; zero means that projections keep up.
 	slowed Lag
 	waited time.Duration
 }

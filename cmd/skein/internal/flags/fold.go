@@ -10,7 +10,7 @@ import (
 	"github.com/skein-feed/skein/projections/seen"
 )
 
-// FoldFlags are the settings that folds read. A store continues only with those that it was built with.
+// FoldFlags are the settings of folds. A store continues only with the settings with which it was built.
 type FoldFlags struct {
 	FeedThreshold int64         `help:"Followers in a partition beyond which pins are merged on reading; -1 means push all." default:"39"`
 	FeedKeep      int           `help:"Entries that an inbox keeps when it is trimmed, and that are ranked by heat." default:"1000"`
@@ -26,7 +26,7 @@ type FoldFlags struct {
 	SeenFingerprints   bool    `help:"Keep closed months as fingerprints instead of Bloom filters: smaller, faster for many candidates."`
 }
 
-// Settings are the settings that the flags say.
+// Settings returns the settings of the flags.
 func (f *FoldFlags) Settings() (all.Settings, error) {
 	s := all.Settings{
 		Inbox: inbox.DefaultSettings(),

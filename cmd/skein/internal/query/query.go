@@ -10,7 +10,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Cmd are all reads of the API. Each is one call, or one a page.
+// Cmd has all reads of the API. Each command makes one call, or one for each page.
 type Cmd struct {
 	command.ClientFlags `embed:""`
 
@@ -45,7 +45,7 @@ type Cmd struct {
 	Trending       trendingCmd       `cmd:"" help:"Items by heat: of everybody, of one author or on one board."`
 }
 
-// parseBoard reads OWNER/BOARD. Nothing after the slash is the owner's default board.
+// parseBoard parses OWNER/BOARD. An empty BOARD is the owner's default board.
 func parseBoard(s string) (*skeinv1.Board, error) {
 	owner, board, ok := strings.Cut(s, "/")
 	if !ok {
@@ -54,7 +54,7 @@ func parseBoard(s string) (*skeinv1.Board, error) {
 	return &skeinv1.Board{OwnerId: owner, BoardId: board}, nil
 }
 
-// parsePin reads OWNER/PIN.
+// parsePin parses OWNER/PIN.
 func parsePin(s string) (*skeinv1.Pin, error) {
 	owner, pin, ok := strings.Cut(s, "/")
 	if !ok {
@@ -77,13 +77,13 @@ func parseBoards(list []string) ([]*skeinv1.Board, error) {
 
 func boardText(b *skeinv1.Board) string { return b.GetOwnerId() + "/" + b.GetBoardId() }
 
-// answer is what every answer has.
+// answer has the methods that all responses share.
 type answer interface {
 	proto.Message
 	GetPosition() string
 }
 
-// print prints an answer: as JSON, or by a function that prints it for people.
+// print prints an answer as JSON, or calls a function that prints it for people.
 func (q *Cmd) print(std *command.Streams, res answer, text func() error) error {
 	if q.JSON {
 		return command.PrintJSON(std.Out, res)
@@ -101,7 +101,7 @@ type checkCmd struct {
 	Board    []string `help:"Boards that may be followed." placeholder:"OWNER/BOARD" sep:"none"`
 }
 
-// Run asks CheckFollows.
+// Run calls CheckFollows.
 func (c *checkCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	boards, err := parseBoards(c.Board)
 	if err != nil {
@@ -146,7 +146,7 @@ var directions = map[string]skeinv1.FollowDirection{
 	"mutual":      skeinv1.FollowDirection_FOLLOW_DIRECTION_MUTUAL,
 }
 
-// Run asks FilterFollowed.
+// Run calls FilterFollowed.
 func (c *filterCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	boards, err := parseBoards(c.Board)
 	if err != nil {
@@ -179,7 +179,7 @@ type relationshipsCmd struct {
 	Users  []string `arg:"" help:"The others, at most 100."`
 }
 
-// Run asks BatchGetRelationships.
+// Run calls BatchGetRelationships.
 func (c *relationshipsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Graph().BatchGetRelationships, &skeinv1.BatchGetRelationshipsRequest{
 		ViewerId: c.Viewer, UserIds: c.Users, AtLeast: q.AtLeast,

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maintenanceCollector tells metrics of what the process does beside serving. docs/metrics.md lists them.
+// maintenanceCollector collects the metrics of maintenance. docs/metrics.md lists them.
 type maintenanceCollector struct {
 	a *Service
 

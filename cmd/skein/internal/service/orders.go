@@ -14,22 +14,22 @@ import (
 	"github.com/skein-feed/skein/replay/operation"
 )
 
-// operationsDir is where operations are below the data directory.
+// operationsDir is the directory of operations below the data directory.
 const operationsDir = "operations"
 
 // Work is one kind of long work.
 type Work struct {
-	// Do checks an order and returns what does it. An order that cannot be taken as things are is refused with a
-	// [*gateway.Refusal]; do itself must be quick.
+	// Do checks an order and returns its work. It must be quick. It returns a [*gateway.Refusal] for an order that is not possible at
+	// present.
 	Do func(o operator.Order) (operation.Work, error)
-	// Resumes reports that after a restart the same order continues where it was. Other work has failed then.
+	// Resumes reports whether the same order continues after a restart of the process. Other work fails then.
 	Resumes bool
 }
 
 // Works are the kinds that this process can do.
 type Works map[operation.Kind]Work
 
-// absentWorks say what the kinds need that are not in every process.
+// absentWorks has, for kinds that not every process offers, what they require.
 var absentWorks = map[operation.Kind]string{
 	operation.Snapshot: "TakeSnapshot needs a place for snapshots, which this process does not have: start it with --snapshots",
 	operation.Erase:    "EraseUser needs the archive of the log, which this process does not have: start it with --archive",
@@ -60,7 +60,7 @@ type orders struct {
 	imports imports
 }
 
-// newOrders also tells the operations how they continue after a restart. It is called before they run.
+// newOrders returns the orders of a process, and sets how operations continue after a restart. It must be called before they run.
 func newOrders(ops *operation.Manager, w Works) *orders {
 	for kind, one := range w {
 		if !one.Resumes {
@@ -77,7 +77,7 @@ func newOrders(ops *operation.Manager, w Works) *orders {
 	return &orders{ops: ops, works: w, imports: imports{of: map[string]*reportedImport{}}}
 }
 
-// orderArgs is an order in the file of its operation, beside kind and projection. Its fields only grow.
+// orderArgs is the encoding of an order in the file of its operation, beside kind and projection. Fields may be added, never removed.
 type orderArgs struct {
 	Projections []string `json:"projections,omitempty"`
 	Partitions  []uint32 `json:"partitions,omitempty"`
@@ -155,7 +155,7 @@ func answered(i operation.Info, err error) (*skeinv1.Operation, error) {
 	return protoOperation(i), nil
 }
 
-// refused says an error of the operations as the gateway knows it.
+// refused translates an error of package operation into one of the gateway.
 func refused(err error) error {
 	conflict, inTheWay := errors.AsType[*operation.ConflictError](err)
 	switch {

@@ -10,10 +10,10 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// recoverRetry is how long a projection that could not be recovered waits for the next try.
+// recoverRetry is the pause after an attempt to recover a projection has failed.
 const recoverRetry = 5 * time.Second
 
-// recoverWhenRoom has a projection that a full disk has stopped continue when there is room, until ctx ends.
+// recoverWhenRoom recovers a projection that a full disk has stopped, whenever there is room again, until ctx ends.
 func (a *Service) recoverWhenRoom(ctx context.Context, live *projections.Live) error {
 	logger := a.logger.With("projection", live.Name())
 	for ctx.Err() == nil {
