@@ -28,8 +28,8 @@ type Config struct {
 	// Ephemeral puts the embedded server into a new temporary directory that Close removes. Dir must be empty.
 	Ephemeral bool
 
-	// URL of an external server or cluster, such as "nats://a:4222,nats://b:4222"; empty means embedded. What the log
-	// acknowledges is on disk only if these servers run with sync_interval: always.
+	// URL of an external server or cluster, such as "nats://a:4222,nats://b:4222"; empty means embedded. Acknowledged
+	// envelopes are on disk only if these servers run with sync_interval: always.
 	URL string
 	// CredsFile holds the credentials for an external server; empty means none.
 	CredsFile string

@@ -26,8 +26,8 @@ type BoardChange struct {
 	Was, Is bool
 }
 
-// Observe makes a function hear of every change, once its rows are written. It may read and write the batch, but not
-// rows of the graph, and must not call Step. An event that a crash has cut is told again in part.
+// Observe sets a function that is called for every change, once its rows are written. It may read and write the batch, but not
+// rows of the graph, and must not call Step. After a crash within an event, it is called again for a part of the changes.
 func (g *Graph) Observe(f func(Change) error) { g.t.observe = f }
 
 // tell tells the observer what became of an edge.

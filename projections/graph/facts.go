@@ -69,7 +69,7 @@ func (s *standing) since() events.Micros {
 	return s.on.time()
 }
 
-// edge holds the facts of user A about user B. What docs/semantics.md calls F is followLive, or else
+// edge holds the facts of user A about user B. In the terms of docs/semantics.md, F is followLive, or else
 // followBackfill; U is the later of unfollowLive and unfollowBackfill.
 type edge struct {
 	// followLive is the first live follow after the last live fact that ended one; 0 once unfollowLive is later.
@@ -167,7 +167,7 @@ func (e *edge) follows() Follow {
 	return Follow{}
 }
 
-// boardEdge holds the facts of a user about one board of another. What docs/semantics.md calls f is followLive, or
+// boardEdge holds the facts of a user about one board of another. In the terms of docs/semantics.md, f is followLive, or
 // else followBackfill; u likewise.
 type boardEdge struct {
 	// followLive is the first live follow after the last live fact that had ended one when it came; it may be older

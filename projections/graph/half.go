@@ -181,7 +181,7 @@ func (h *half) dropBoards() {
 	}
 }
 
-// write turns the difference between the facts before and after into rows and counts. What holds, the lists that show it
+// write turns the difference between the facts before and after into rows and counts. Relations, the lists that show them
 // and the counts change together here and nowhere else (I7).
 func (t *txn) write(h *half) error {
 	was, is := h.before.explicitly(), h.after.explicitly()

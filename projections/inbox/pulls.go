@@ -15,7 +15,7 @@ import (
 // follows the owner explicitly, or else one for each board that the reader follows.
 //
 // Invariant: an inbox has every pin above its floor that the reader sees, unless a pull row leads to the pin. A pull row leads to
-// somebody whom the reader no longer follows only while an event is folded in steps.
+// a user whom the reader no longer follows only while an event is folded in steps.
 
 // The value of a pull row, until, is empty if the outbox is always read, or a time as in a sort key.
 

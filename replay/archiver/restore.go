@@ -83,9 +83,9 @@ func openArchive(ctx context.Context, b bucket.Bucket) (*archive.Archive, error)
 	return a, nil
 }
 
-// Restore makes a new stream, in a new epoch, behind what is archived. What a damaged stream still has is archived first. It
-// may be run again after it was interrupted: every run begins an epoch of its own, so no two streams ever share one. Where
-// there is a stream nothing is changed, unless it is to be replaced: [events.ErrLogExists].
+// Restore makes a new stream, in a new epoch, after the end of the archive. Envelopes that a damaged stream still has are archived first.
+// It may be run again after it was interrupted: every run begins an epoch of its own, so no two streams ever share one. Where there is a
+// stream nothing is changed, unless it is to be replaced: [events.ErrLogExists].
 func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	a, err := openArchive(ctx, o.Bucket)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // Connections are the open ones, those that were handed to net/http among them. There are at most so many, and half as many from
 // one address. One that comes above that closes another one on which no call is worked on: idle or silent since it was opened,
-// with half a request, or with an answer that is not taken. So nobody keeps others out by holding connections.
+// with half a request, or with an answer that is not taken. So a client cannot keep others out by holding connections.
 type Connections struct {
 	mu   sync.Mutex
 	open map[*Conn]struct{}
@@ -102,7 +102,7 @@ func (c *Connections) Leave(o *Conn) {
 	c.remove(o)
 }
 
-// remove forgets a connection. What was evicted is removed again when it has ended.
+// remove forgets a connection. An evicted connection is removed a second time when it has ended.
 func (c *Connections) remove(o *Conn) {
 	if _, ok := c.open[o]; !ok {
 		return
