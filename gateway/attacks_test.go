@@ -461,7 +461,7 @@ func shown(result string) string {
 	return strings.Join(words, " ")
 }
 
-// Pages of an origin that is allowed may call, and nobody else's.
+// Only pages of an allowed origin may call.
 func TestCORS(t *testing.T) {
 	ctx := context.Background()
 	ask := func(w *world, method, origin string) http.Header {

@@ -240,7 +240,7 @@ func TestDiskFull(t *testing.T) {
 	d.refused("not a byte is left")
 	d.holds("not a byte is left")
 	d.kill()
-	// Killed once more while it waits for room, it starts when there is some. What was kept free is what is left at the end.
+	// Killed once more while it waits for room, it starts when there is some. At the end the reserve is free again.
 	d.flags[1] = "8MiB"
 	for range 2 {
 		if err := d.launch(d.ctx); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/skein-feed/skein/replay/operation"
 )
 
-// rehearsal is long work that does as it is told.
+// rehearsal is long work that the test controls.
 type rehearsal struct {
 	began chan operator.Order
 	let   chan error
