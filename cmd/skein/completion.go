@@ -16,7 +16,7 @@ type completionCmd struct {
 	Bash  shellCmd         `cmd:"" help:"For bash: put  source <(skein completion bash)  into ~/.bashrc."`
 	Zsh   shellCmd         `cmd:"" help:"For zsh: put  source <(skein completion zsh)  into ~/.zshrc, after compinit."`
 	Fish  shellCmd         `cmd:"" help:"For fish: put  skein completion fish | source  into ~/.config/fish/config.fish."`
-	Words completeWordsCmd `cmd:"" hidden:"" help:"What may come next; the shells ask this." passthrough:""`
+	Words completeWordsCmd `cmd:"" hidden:"" help:"Completions of a command line; the shells call this." passthrough:""`
 }
 
 type shellCmd struct{}

@@ -22,7 +22,7 @@ type demoCmd struct {
 	// The variable is not SKEIN_PORT, which Kubernetes sets to a URL if a Service is named skein.
 	Port     int    `help:"Port on this machine; when it is taken, a free one." default:"7411" env:"SKEIN_DEMO_PORT"`
 	Exit     bool   `help:"End after the tour instead of serving on."`
-	LogLevel string `help:"What the process writes of its own log at least: ${enum}." enum:"debug,info,warn,error" default:"warn"`
+	LogLevel string `help:"The least level of log messages: ${enum}." enum:"debug,info,warn,error" default:"warn"`
 }
 
 // Run serves a small world from a temporary directory, and prints a tour of it.

@@ -18,8 +18,8 @@ type tokenCmd struct {
 }
 
 type newTokenCmd struct {
-	Name    string        `help:"Whose token it is, for people and logs." required:"" placeholder:"NAME"`
-	Role    []string      `help:"What it is for: publish, read, offline, admin." required:"" placeholder:"ROLE"`
+	Name    string        `help:"The name of the token's owner, for people and logs." required:"" placeholder:"NAME"`
+	Role    []string      `help:"A role of the token: publish, read, offline, admin." required:"" placeholder:"ROLE"`
 	User    string        `help:"Bind it to one user: what it publishes and reads is that user's." placeholder:"ID"`
 	Expires time.Duration `help:"After how long it ends; 0 means never." default:"0"`
 	Tokens  string        `help:"Append the line to this token file, which is made if it is not there." type:"path" placeholder:"FILE"`

@@ -8,7 +8,7 @@ import (
 // LogFlags configure the log messages of a process.
 type LogFlags struct {
 	LogFormat string `help:"How the process writes its own log: ${enum}." enum:"text,json" default:"text"`
-	LogLevel  string `help:"What it writes at least: ${enum}." enum:"debug,info,warn,error" default:"info"`
+	LogLevel  string `help:"The least level of log messages: ${enum}." enum:"debug,info,warn,error" default:"info"`
 }
 
 // Logger returns a logger that writes to w.

@@ -109,7 +109,7 @@ the file with the reason.`
 // importLimits are the limits of all imports.
 type importLimits struct {
 	MaxLag     time.Duration       `help:"Wait while the slowest projection is further behind the log; 0 disables it." default:"5s"`
-	MaxRejects importer.MaxRejects `help:"What may be rejected, a number or 0.5%; beyond it the exit code is 1." default:"0" placeholder:"N"`
+	MaxRejects importer.MaxRejects `help:"The most records that may be rejected, a number or 0.5%; beyond it the exit code is 1." default:"0" placeholder:"N"`
 }
 
 // publishing has the calls that an import makes.
@@ -164,7 +164,7 @@ type importFlags struct {
 	importLimits        `embed:""`
 
 	File      string        `arg:"" help:"The file." type:"existingfile"`
-	Columns   []string      `help:"What the columns hold: follower,user,-,time by position, or follower=who,user=whom." placeholder:"ROLE"`
+	Columns   []string      `help:"The roles of the columns: follower,user,-,time by position, or follower=who,user=whom." placeholder:"ROLE"`
 	Delimiter string        `help:"comma, tab, semicolon, space, or one character; by default found out." placeholder:"NAME"`
 	Header    *bool         `help:"The first line names the columns, or is a row (--no-header); by default found out." negatable:""`
 	First     bool          `help:"Take only the first row of each follower and user (or board), owner and pin, or user and item."`

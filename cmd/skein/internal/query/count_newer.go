@@ -11,7 +11,7 @@ import (
 
 // countFlags say which entries of a feed are counted.
 type countFlags struct {
-	Reader       string `arg:"" help:"Whose feed."`
+	Reader       string `arg:"" help:"The reader of the feed."`
 	NewerThan    string `help:"Only what is newer than a page, as query feed prints it; by default, than the read marker." placeholder:"TOKEN"`
 	IncludeOwn   bool   `help:"The reader's own pins, too."`
 	HideSeen     bool   `help:"Leave out what the reader has played or was served, as query seen does."`

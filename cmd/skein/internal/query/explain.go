@@ -10,7 +10,7 @@ import (
 )
 
 type explainCmd struct {
-	Reader       string `arg:"" help:"Whose feed."`
+	Reader       string `arg:"" help:"The reader of the feed."`
 	Pin          string `arg:"" help:"The pin: OWNER/PIN."`
 	Order        string `help:"The order of the feed: ${enum}." enum:"newest,trending" default:"newest"`
 	IncludeOwn   bool   `help:"The feed has the reader's own pins, too."`

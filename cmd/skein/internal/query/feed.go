@@ -8,7 +8,7 @@ import (
 )
 
 type feedCmd struct {
-	Reader       string `arg:"" help:"Whose feed."`
+	Reader       string `arg:"" help:"The reader of the feed."`
 	Order        string `help:"The order: ${enum}." enum:"newest,trending" default:"newest"`
 	IncludeOwn   bool   `help:"The reader's own pins, too."`
 	HideSeen     bool   `help:"Leave out what the reader has played or was served, as query seen does."`

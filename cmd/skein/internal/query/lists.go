@@ -173,7 +173,7 @@ func (c *boardFollowersCmd) Run(ctx context.Context, q *Cmd, std *command.Stream
 }
 
 type followedBoardsCmd struct {
-	User      string `arg:"" help:"Who follows."`
+	User      string `arg:"" help:"The follower."`
 	pageFlags `embed:""`
 }
 
@@ -188,7 +188,7 @@ func (c *followedBoardsCmd) Run(ctx context.Context, q *Cmd, std *command.Stream
 }
 
 type excludedBoardsCmd struct {
-	User      string `arg:"" help:"Who excludes."`
+	User      string `arg:"" help:"The user who excludes boards."`
 	pageFlags `embed:""`
 }
 
@@ -224,7 +224,7 @@ func (c *boardsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error
 }
 
 type blockedCmd struct {
-	User      string `arg:"" help:"Who blocks."`
+	User      string `arg:"" help:"The user who blocks."`
 	pageFlags `embed:""`
 }
 
@@ -239,7 +239,7 @@ func (c *blockedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) erro
 }
 
 type mutedCmd struct {
-	User      string `arg:"" help:"Who mutes."`
+	User      string `arg:"" help:"The user who mutes."`
 	pageFlags `embed:""`
 }
 
@@ -254,7 +254,7 @@ func (c *mutedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error 
 }
 
 type mutualsCmd struct {
-	Viewer    string `arg:"" help:"Who looks."`
+	Viewer    string `arg:"" help:"The user who views the list."`
 	User      string `arg:"" help:"Whose followers."`
 	pageFlags `embed:""`
 }

@@ -11,7 +11,7 @@ type eraseCmd struct {
 	command.ClientFlags `embed:""`
 	command.WaitFlags   `embed:""`
 
-	User string `arg:"" help:"Who is erased, for good."`
+	User string `arg:"" help:"The user to erase, for good."`
 }
 
 // Run starts the erasure of a user and waits for its end.
