@@ -15,7 +15,7 @@ type accessFlags struct {
 	TLSKey      string `name:"tls-key" help:"Key of the certificate, PEM." type:"path" placeholder:"FILE"`
 	TLSClientCA string `name:"tls-client-ca" help:"Demand client certificates of these authorities, PEM." type:"path" placeholder:"FILE"`
 
-	Tokens      string `help:"A file of hashed tokens, as skein token new writes it: callers must have one of them." type:"path" placeholder:"FILE"`
+	Tokens      string `help:"A file with the hashed tokens of callers, as skein token new writes it." type:"path" placeholder:"FILE"`
 	JWKS        string `name:"jwks" help:"Take JWTs that were signed with these keys, a JSON Web Key Set." type:"path" placeholder:"FILE"`
 	JWTIssuer   string `name:"jwt-issuer" help:"The iss that a JWT must have." placeholder:"NAME"`
 	JWTAudience string `name:"jwt-audience" help:"A name that the aud of a JWT must contain." placeholder:"NAME"`

@@ -109,7 +109,7 @@ the file with the reason.`
 // importLimits are the limits of all imports.
 type importLimits struct {
 	MaxLag     time.Duration       `help:"Wait while the slowest projection is further behind the log; 0 disables it." default:"5s"`
-	MaxRejects importer.MaxRejects `help:"The most records that may be rejected, a number or 0.5%; beyond it the exit code is 1." default:"0" placeholder:"N"`
+	MaxRejects importer.MaxRejects `help:"Rejects allowed, a number or 0.5%; beyond it the exit code is 1." default:"0" placeholder:"N"`
 }
 
 // publishing has the calls that an import makes.
