@@ -215,7 +215,7 @@ func headOf(info *jetstream.StreamInfo) Head {
 // Healthy returns nil if the log can be written and read, as far as this can be determined without publishing: the connection is
 // up, the stream is there and is the one that was opened, it has a leader, and the embedded server has met no disk error.
 func (l *Log) Healthy(ctx context.Context) error {
-	_, err := l.Vitals(ctx)
+	_, err := l.Health(ctx)
 	return err
 }
 

@@ -56,7 +56,7 @@ func (c *logCollector) Collect(out chan<- prometheus.Metric) {
 	defer cancel()
 	holes, _ := c.Views.Log.Holes(ctx) // what is known, if the log does not answer
 	gauge(c.missing, envelopesIn(holes))
-	v, err := c.Views.Log.Vitals(ctx)
+	v, err := c.Views.Log.Health(ctx)
 	if err != nil {
 		gauge(c.up, 0)
 		return

@@ -7,32 +7,32 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Vitals describe the log's extent and use, for metrics.
-type Vitals struct {
+// Health has the log's extent and use, for metrics.
+type Health struct {
 	Head
 
 	// Consumers of the stream: each process has one, and one more for each reader that is far behind the others.
 	Consumers int
 }
 
-// Vitals asks the log for its extent, and fails if the log is not healthy: see [Log.Healthy].
-func (l *Log) Vitals(ctx context.Context) (Vitals, error) {
+// Health asks the log for its extent, and fails if the log is not healthy: see [Log.Healthy].
+func (l *Log) Health(ctx context.Context) (Health, error) {
 	if l.server != nil {
 		if err := l.server.Healthy(); err != nil {
-			return Vitals{}, err
+			return Health{}, err
 		}
 	}
 	if !l.link.state().up {
-		return Vitals{}, fmt.Errorf("%w: not connected to the server", events.ErrLogUnavailable)
+		return Health{}, fmt.Errorf("%w: not connected to the server", events.ErrLogUnavailable)
 	}
 	info, err := l.streamInfo(ctx)
 	if err != nil {
-		return Vitals{}, err
+		return Health{}, err
 	}
 	if info.Cluster != nil && info.Config.Replicas > 1 && info.Cluster.Leader == "" {
-		return Vitals{}, fmt.Errorf("%w: the stream has no leader: too few servers of the cluster are up", events.ErrLogUnavailable)
+		return Health{}, fmt.Errorf("%w: the stream has no leader: too few servers of the cluster are up", events.ErrLogUnavailable)
 	}
-	return Vitals{headOf(info), info.State.Consumers}, nil
+	return Health{headOf(info), info.State.Consumers}, nil
 }
 
 // Trouble counts the failures between this process and the log from which it recovered by itself.
