@@ -35,13 +35,13 @@ func (l *Log) Health(ctx context.Context) (Health, error) {
 	return Health{headOf(info), info.State.Consumers}, nil
 }
 
-// Trouble counts the failures between this process and the log from which it recovered by itself.
-type Trouble struct {
+// ErrorCounters count the failures between this process and the log from which it recovered by itself.
+type ErrorCounters struct {
 	// Reconnects of the connection, Interruptions of reading by any of its causes.
 	Reconnects, Interruptions uint64
 }
 
-// Trouble returns the counters. It makes no request.
-func (l *Log) Trouble() Trouble {
-	return Trouble{l.link.nc.Stats().Reconnects, l.interruptions.Load()}
+// ErrorCounters returns the counters. It makes no request.
+func (l *Log) ErrorCounters() ErrorCounters {
+	return ErrorCounters{l.link.nc.Stats().Reconnects, l.interruptions.Load()}
 }
