@@ -38,7 +38,7 @@ func (r Restored) String() string {
 }
 
 // String tells people what becomes of the store.
-func (f StoreFate) String() string {
+func (f StoreOutcome) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s is at sequence %d", f.Name, f.Cursor.Seq)
 	switch {

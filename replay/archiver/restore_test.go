@@ -570,7 +570,7 @@ func TestRestoredString(t *testing.T) {
 		Salvaged: &eventlog.SalvageReport{
 			Envelopes: 26, Events: 1, Lost: []eventlog.SeqRange{{From: 12, To: 12}, {From: 20, To: 22}},
 		},
-		Stores: []StoreFate{
+		Stores: []StoreOutcome{
 			{Name: "counters", Cursor: at(9)},
 			{Name: "graph", Cursor: at(40), Holds: []eventlog.SeqRange{{From: 12, To: 12}}},
 			{Name: "seen", Cursor: at(41), Refused: events.ErrOtherEpoch, Holds: []eventlog.SeqRange{{From: 41, To: 41}}},
