@@ -122,7 +122,7 @@ func (f *Inbox) followChanged(c *graph.Change) error {
 	switch {
 	case c.Is && !c.Was:
 		// Before, the reader can only have followed boards of the owner. The row of the owner now takes the place of theirs.
-		s, err := f.queries.Sight(c.Follower, c.Owner)
+		s, err := f.queries.Visibility(c.Follower, c.Owner)
 		if err == nil && s.Boards {
 			err = f.dropBoardPulls(c.Follower, c.Owner)
 		}

@@ -59,7 +59,7 @@ func (f *Inbox) pushMoved() error {
 		if err != nil {
 			return err
 		}
-		s, err := f.queries.Sight(reader, ev.User)
+		s, err := f.queries.Visibility(reader, ev.User)
 		if err != nil || s.Explicit {
 			return err
 		}
