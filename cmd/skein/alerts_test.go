@@ -426,7 +426,7 @@ func rowsLost(t *testing.T, p *prometheusServer) {
 	var running *service.Service
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
 		o.Maintenance.AuditShare = 1
-		o.Works = func(a *service.Service) service.Works { running = a; return a.Works() }
+		o.Jobs = func(a *service.Service) service.Jobs { running = a; return a.Jobs() }
 	})
 	defer stop()
 	publish(t, api, userFollowed("quiet", "silent"))

@@ -218,7 +218,7 @@ func TestAuditorUnderLoad(t *testing.T) {
 		func(o *service.Options) {
 			o.Settings = all.Settings{Inbox: small}
 			o.Maintenance.AuditShare = 1
-			o.Works = func(a *service.Service) service.Works { running = a; return a.Works() }
+			o.Jobs = func(a *service.Service) service.Jobs { running = a; return a.Jobs() }
 		})
 	defer stop()
 	publish(t, api, userFollowed("quiet", "silent"))

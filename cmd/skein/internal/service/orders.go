@@ -17,8 +17,8 @@ import (
 // operationsDir is the directory of operations below the data directory.
 const operationsDir = "operations"
 
-// Work is one kind of long work.
-type Work struct {
+// Job is one kind of long work.
+type Job struct {
 	// Do checks an order and returns its work. It must be quick. It returns a [*gateway.Refusal] for an order that is not possible at
 	// present.
 	Do func(o operator.Order) (operation.Work, error)
@@ -26,11 +26,11 @@ type Work struct {
 	Resumes bool
 }
 
-// Works are the kinds that this process can do.
-type Works map[operation.Kind]Work
+// Jobs are the kinds that this process can do.
+type Jobs map[operation.Kind]Job
 
-// absentWorks has, for kinds that not every process offers, what they require.
-var absentWorks = map[operation.Kind]string{
+// absentJobs has, for kinds that not every process offers, what they require.
+var absentJobs = map[operation.Kind]string{
 	operation.Snapshot: "TakeSnapshot needs a place for snapshots, which this process does not have: start it with --snapshots",
 	operation.Erase:    "EraseUser needs the archive of the log, which this process does not have: start it with --archive",
 }
@@ -56,12 +56,12 @@ var operationStates = map[operation.State]skeinv1.OperationState{
 // orders gives the gateway the operations of the process.
 type orders struct {
 	ops     *operation.Manager
-	works   Works
+	jobs    Jobs
 	imports imports
 }
 
 // newOrders returns the orders of a process, and sets how operations continue after a restart. It must be called before they run.
-func newOrders(ops *operation.Manager, w Works) *orders {
+func newOrders(ops *operation.Manager, w Jobs) *orders {
 	for kind, one := range w {
 		if !one.Resumes {
 			continue
@@ -74,7 +74,7 @@ func newOrders(ops *operation.Manager, w Works) *orders {
 			return one.Do(a.order(i))
 		})
 	}
-	return &orders{ops: ops, works: w, imports: imports{of: map[string]*reportedImport{}}}
+	return &orders{ops: ops, jobs: w, imports: imports{of: map[string]*reportedImport{}}}
 }
 
 // orderArgs is the encoding of an order in the file of its operation, beside kind and projection. Fields may be added, never removed.
@@ -105,9 +105,9 @@ func protoKind(k operation.Kind) skeinv1.OperationKind {
 // Start is part of gateway.Operator.
 func (o *orders) Start(_ context.Context, order operator.Order) (*skeinv1.Operation, error) {
 	kind := operationKinds[order.Kind]
-	one, ok := o.works[kind]
+	one, ok := o.jobs[kind]
 	if !ok {
-		return nil, &operator.Refusal{Why: operator.ErrWorkAbsent, Text: absentWorks[kind]}
+		return nil, &operator.Refusal{Why: operator.ErrWorkAbsent, Text: absentJobs[kind]}
 	}
 	if order.Projection == "" && len(order.Projections) == 1 {
 		order.Projection = order.Projections[0]

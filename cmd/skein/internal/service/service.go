@@ -59,8 +59,8 @@ type Options struct {
 	Tracer trace.Tracer
 	// Pprof is the listener on which profiles are served; nil disables them.
 	Pprof net.Listener
-	// Works returns the kinds of long work that the process offers; nil means all of them.
-	Works func(*Service) Works
+	// Jobs returns the kinds of long work that the process offers; nil means all of them.
+	Jobs func(*Service) Jobs
 }
 
 // Access configures authentication and permissions.
@@ -158,8 +158,8 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 		return nil, err
 	}
 	a.openMaintenance()
-	if o.Works == nil {
-		o.Works = (*Service).Works
+	if o.Jobs == nil {
+		o.Jobs = (*Service).Jobs
 	}
 	err = errors.Join(registry.Register(newMaintenanceCollector(a)), registry.Register(a.disk),
 		registerProcess(registry, newProcessCollector(a.cache, o.Memory.Cache, o.Access)))
@@ -169,7 +169,7 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	a.server, err = gateway.New(gateway.Options{
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.Stores,
 		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
-		Operator: newOrders(a.Operations, o.Works(a)), Report: a.report, Registry: registry, Room: a.disk.room,
+		Operator: newOrders(a.Operations, o.Jobs(a)), Report: a.report, Registry: registry, Room: a.disk.room,
 		Gate: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
 		Console: o.Console, Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,
 	})

@@ -22,22 +22,22 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// Works returns the kinds of long work that this process offers.
-func (a *Service) Works() Works {
-	w := Works{
+// Jobs returns the kinds of long work that this process offers.
+func (a *Service) Jobs() Jobs {
+	w := Jobs{
 		operation.Rebuild:  {Do: a.rebuildWork, Resumes: true},
 		operation.Rollback: {Do: a.rollbackWork, Resumes: true},
 		operation.Verify:   {Do: a.verifyWork},
 		operation.Repair:   {Do: a.repairWork},
 	}
 	if a.snapshots != nil {
-		w[operation.Snapshot] = Work{Do: a.snapshotWork}
+		w[operation.Snapshot] = Job{Do: a.snapshotWork}
 	}
 	if a.archiver != nil {
-		w[operation.Erase] = Work{Do: a.eraseWork}
+		w[operation.Erase] = Job{Do: a.eraseWork}
 	}
 	for kind, one := range w {
-		w[kind] = Work{Do: a.acrossNoHole(one.Do), Resumes: one.Resumes}
+		w[kind] = Job{Do: a.acrossNoHole(one.Do), Resumes: one.Resumes}
 	}
 	return w
 }
