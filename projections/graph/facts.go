@@ -10,13 +10,14 @@ import (
 // errRow is [projections.RowError].
 func errRow(what string, row []byte) error { return projections.RowError(what, row) }
 
-// factOrder is the position of a fact in the order of facts of an edge (I5). 0 means that there is no such fact. Then come the backfills by their time, then the live facts
-// by theirs. Live orders are unique. Two backfills may have equal orders: a removal then counts as the later one.
+// factOrder is the position of a fact in the order of the facts of an edge (I5). 0 means that there is no such fact. Then come the
+// backfills by their time, then the live facts by theirs. The order of a live fact is unique. Two backfills may have the same order: then
+// a removal counts as the later one.
 type factOrder uint64
 
 const liveOrder factOrder = 1 << 63
 
-// factOrderOf returns the order of an event. One is added to the time, because a order of 0 means no fact and a time may be 0.
+// factOrderOf returns the order of an event. One is added to the time, because an order of 0 means no fact and a time may be 0.
 func factOrderOf(ev *events.Event) factOrder {
 	s := factOrder(ev.Time) + 1
 	if !ev.Backfill {
@@ -234,7 +235,7 @@ func (b *board) exists() bool { return b.createdLive != 0 || b.createdBackfill !
 func (b *board) created() events.Micros { return b.createdBackfill.orElse(b.createdLive).time() }
 
 // A row of facts is a varint with a bit for each order that is present, and then these orders as varints, in the order of the bits. The
-// live bit of a order is not written where the field implies it: it would make every varint ten bytes long.
+// live bit of an order is not written where the field implies it: it would make every varint ten bytes long.
 
 const (
 	flagBoards = 1 << 14

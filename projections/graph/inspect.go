@@ -68,7 +68,7 @@ func describeRegion(d *projections.Description, row []byte) error {
 	return err
 }
 
-// describeOrder tells a fact that was. Names that do not say so show whether it is live.
+// describeOrder describes the time of a fact, if there is one. If the name does not say so, it adds whether the fact is live.
 func describeOrder(d *projections.Description, name string, s factOrder) {
 	if s != 0 {
 		d.Time(name, s.time())
