@@ -68,7 +68,7 @@ func describeRegion(d *projections.Description, row []byte) error {
 	return err
 }
 
-// describeOrder describes the time of a fact, if there is one. If the name does not say so, it adds whether the fact is live.
+// describeOrder adds the time of a fact to a description, if there is such a fact.
 func describeOrder(d *projections.Description, name string, s factOrder) {
 	if s != 0 {
 		d.Time(name, s.time())

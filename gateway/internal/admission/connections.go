@@ -40,8 +40,8 @@ type Conn struct {
 	last atomic.Int64
 }
 
-// crowdTries is how many connections are looked at for one that is quiet. The first crowdChoice that are so are compared.
-const crowdTries, crowdChoice = 1024, 64
+// evictTries is the number of connections that are searched for idle ones. The first evictChoice idle ones are compared.
+const evictTries, evictChoice = 1024, 64
 
 // Enter takes a connection of at most so many, and returns nil if there is no room for it.
 func (c *Connections) Enter(conn net.Conn, most int) *Conn {
@@ -72,7 +72,7 @@ func (c *Connections) evict(address netip.Prefix, own bool) bool {
 	var victim *Conn
 	tries, found := 0, 0
 	for o := range c.open { // in an order that is another one each time
-		if tries++; tries > crowdTries || found == crowdChoice {
+		if tries++; tries > evictTries || found == evictChoice {
 			break
 		}
 		if o.working.Load() > 0 || own && o.address != address {

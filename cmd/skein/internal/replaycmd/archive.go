@@ -71,15 +71,15 @@ type archiveStatusCmd struct {
 
 // ArchiveStatus is the output for programs.
 type ArchiveStatus struct {
-	Archive      string         `json:"archive"`
-	Log          string         `json:"log"`
-	Epoch        uint32         `json:"epoch"`
-	Seq          uint64         `json:"seq"`
-	Time         string         `json:"time"`
-	Envelopes    uint64         `json:"envelopes"`
-	Bytes        uint64         `json:"bytes"`
-	Classes      []archiveClass `json:"classes"`
-	Predecessors []formerEpoch  `json:"predecessors"`
+	Archive      string          `json:"archive"`
+	Log          string          `json:"log"`
+	Epoch        uint32          `json:"epoch"`
+	Seq          uint64          `json:"seq"`
+	Time         string          `json:"time"`
+	Envelopes    uint64          `json:"envelopes"`
+	Bytes        uint64          `json:"bytes"`
+	Classes      []archiveClass  `json:"classes"`
+	Predecessors []previousEpoch `json:"predecessors"`
 }
 
 type archiveClass struct {
@@ -89,7 +89,7 @@ type archiveClass struct {
 	Events   uint64 `json:"events"`
 }
 
-type formerEpoch struct {
+type previousEpoch struct {
 	Epoch uint32 `json:"epoch"`
 	Last  uint64 `json:"last"`
 }
@@ -104,14 +104,14 @@ func (c *archiveStatusCmd) Run(ctx context.Context, std *command.Streams) error 
 	s := ArchiveStatus{
 		Archive: info.Location, Log: fmt.Sprintf("%x", info.End.Log), Epoch: info.Epoch, Seq: info.End.Seq,
 		Time: info.End.LastTime.Time().UTC().Format(time.RFC3339Nano), Envelopes: info.Envelopes,
-		Classes: []archiveClass{}, Predecessors: []formerEpoch{},
+		Classes: []archiveClass{}, Predecessors: []previousEpoch{},
 	}
 	for _, class := range info.Classes {
 		s.Bytes += class.Bytes
 		s.Classes = append(s.Classes, archiveClass{class.Class.String(), class.Segments, class.Bytes, class.Events})
 	}
 	for _, p := range a.Predecessors() {
-		s.Predecessors = append(s.Predecessors, formerEpoch{p.Epoch, p.Last})
+		s.Predecessors = append(s.Predecessors, previousEpoch{p.Epoch, p.Last})
 	}
 	if c.JSON {
 		return command.PrintPlainJSON(std.Out, s)
