@@ -221,7 +221,7 @@ func TestDiskFilledBySomebodyElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("Publish went on %v after there was room; the log was started anew %d times", time.Since(took), strings.Count(string(text), "started anew"))
+	t.Logf("Publish continued %v after there was room; the log was started anew %d times", time.Since(took), strings.Count(string(text), "started anew"))
 	d.holds("it has gone on")
 	d.equal()
 }

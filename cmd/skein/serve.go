@@ -47,7 +47,7 @@ type serveCmd struct {
 	CallerBurst      int            `help:"Calls that a caller who was silent may make at once; 0 means those of a second." default:"0"`
 	CallerInFlight   int            `help:"Calls that each caller may have under way, streams among them; 0 means any number." default:"0"`
 	PageTokenKeys    string         `help:"Keys that sign page tokens; by default one of the log's own." type:"path" placeholder:"FILE"`
-	DrainDelay       time.Duration  `help:"After the signal to stop, go on taking calls for so long while /readyz says no." default:"0s"`
+	DrainDelay       time.Duration  `help:"After the signal to stop, continue to take calls for so long while /readyz says no." default:"0s"`
 	ShutdownTimeout  time.Duration  `help:"How long calls under way may take after that." default:"30s"`
 
 	Pprof string `help:"Serve profiles of the process at this address of this machine, as 127.0.0.1:6060." placeholder:"HOST:PORT"`

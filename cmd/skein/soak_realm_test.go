@@ -164,7 +164,7 @@ func (w *realm) publish(ctx context.Context) {
 			return
 		}
 		if !w.f.failed(ctx, "Publish by "+w.name, err) && ctx.Err() == nil {
-			w.f.accuse(isLost, "%s can go on no more: %v", w.name, err)
+			w.f.accuse(isLost, "%s can continue no more: %v", w.name, err)
 			<-ctx.Done()
 		}
 		if ctx.Err() != nil {

@@ -41,7 +41,7 @@ func (w *WaitFlags) Follow(ctx context.Context, f *ClientFlags, std *Streams, op
 		last, err := followToEnd(ctx, f.Client(), p, op)
 		p.End()
 		if err != nil {
-			std.Sayf("The operation goes on: skein replay watch %s shows it, skein replay cancel %[1]s ends it.", op.GetOperationId())
+			std.Sayf("The operation continues: skein replay watch %s shows it, skein replay cancel %[1]s ends it.", op.GetOperationId())
 			return err
 		}
 		op = last

@@ -103,7 +103,7 @@ func (c *likesCmd) Run(ctx context.Context, std *command.Streams) error {
 
 const importHelp = `Columns are found by their names, or given by --columns. Files may be
 packed with gzip or zstd. Everything is history: it never undoes what happened live. An import can be interrupted and run
-again at any time: it goes on where it was, and the log ignores what it has. Rows that cannot be taken are written beside
+again at any time: it continues where it was, and the log ignores what it has. Rows that cannot be taken are written beside
 the file with the reason.`
 
 // importLimits are the limits of all imports.
@@ -224,7 +224,7 @@ func (c *importFlags) run(ctx context.Context, std *command.Streams, kind import
 	bar.End()
 	if err != nil {
 		if (ctx.Err() != nil || errors.Is(err, errCancelled)) && report != nil {
-			std.Sayf("the same command goes on from row %d", report.Record)
+			std.Sayf("the same command continues from row %d", report.Record)
 		}
 		return err
 	}

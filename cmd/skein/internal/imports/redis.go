@@ -101,7 +101,7 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 		bar.End()
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, errCancelled) {
-				std.Sayf("the same command goes on where this one was")
+				std.Sayf("the same command continues where this one was")
 			}
 			return misused(err)
 		}

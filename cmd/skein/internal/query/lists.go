@@ -306,7 +306,7 @@ func (c *scanCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	}
 	if err := stream.Err(); err != nil {
 		if token != "" {
-			std.Sayf("go on with: --resume %s", token)
+			std.Sayf("continue with: --resume %s", token)
 		}
 		return err
 	}

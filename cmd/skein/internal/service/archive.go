@@ -35,14 +35,14 @@ func CheckArchiveEnd(ctx context.Context, log *eventlog.Log, a *archive.Archive,
 		err := log.CheckCursor(ctx, end)
 		for _, forked := range []error{events.ErrNoLog, events.ErrLogShorter, events.ErrRewritten, events.ErrOtherEpoch} {
 			if errors.Is(err, forked) {
-				return fmt.Errorf("the log does not go on where its archive ends, at sequence %d: %w", end.Seq, err)
+				return fmt.Errorf("the log does not continue where its archive ends, at sequence %d: %w", end.Seq, err)
 			}
 		}
 		if !errors.Is(err, events.ErrLogUnavailable) {
 			return nil // the archiver reports other errors
 		}
 		if asked == 0 {
-			logger.Warn("the start waits until the log says whether it goes on where its archive ends", "error", err)
+			logger.Warn("the start waits until the log says whether it continues where its archive ends", "error", err)
 		}
 		if err := wait.For(ctx, time.Second); err != nil {
 			return err

@@ -61,7 +61,7 @@ func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err err
 		}
 		lives = append(lives, live)
 		if st := live.Status(); st.Error == nil {
-			fmt.Fprintf(out, "%s generation %d: goes on at sequence %d of %d\n", st.Name, st.Generation, st.Cursor.Seq, head.Last)
+			fmt.Fprintf(out, "%s generation %d: continues at sequence %d of %d\n", st.Name, st.Generation, st.Cursor.Seq, head.Last)
 		}
 	}
 	steps, err := rebuild.Plan(lives, rebuild.Log{Head: head.Last, Bytes: a.logBytes(ctx)})

@@ -36,7 +36,7 @@ type diskGuard struct {
 	refusing      atomic.Bool
 	pausing       atomic.Bool
 	mu            sync.Mutex
-	resumed       chan struct{} // closed when folds go on; guarded by mu
+	resumed       chan struct{} // closed when folds continue; guarded by mu
 	leftD, keptD  *prometheus.Desc
 	refuseD, stop *prometheus.Desc
 }
@@ -130,7 +130,7 @@ func (g *diskGuard) look() {
 	if pause == g.pausing.Swap(pause) {
 		return
 	}
-	g.tell(pause, "the projections are paused: the disk is nearly full", "the projections go on")
+	g.tell(pause, "the projections are paused: the disk is nearly full", "the projections continue")
 	if !pause {
 		close(g.resumed)
 		g.resumed = make(chan struct{})

@@ -72,7 +72,7 @@ func TestDiskGuardAwait(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-ended:
-			t.Fatalf("it went on without room, with %v", err)
+			t.Fatalf("it continued without room, with %v", err)
 		default:
 		}
 		free = 1000

@@ -108,6 +108,6 @@ func (o *orders) roomForImport() error {
 	}
 	return &operator.Refusal{
 		Why:  operator.ErrNotPossible,
-		Text: fmt.Sprintf("%d imports are under way, and no more are listed; this one goes on all the same", mostImports),
+		Text: fmt.Sprintf("%d imports are under way, and no more are listed; this one continues all the same", mostImports),
 	}
 }

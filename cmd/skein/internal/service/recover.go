@@ -30,11 +30,11 @@ func (a *Service) recoverWhenRoom(ctx context.Context, live *projections.Live) e
 			continue
 		}
 		if err := live.Recover(ctx); err != nil {
-			logger.Error("the projection, which a full disk has stopped, does not go on yet", "retry", recoverRetry, "error", err)
+			logger.Error("the projection, which a full disk has stopped, does not continue yet", "retry", recoverRetry, "error", err)
 			_ = wait.For(ctx, recoverRetry) // the loop ends with the context
 			continue
 		}
-		logger.Warn("the projection, which a full disk had stopped, goes on", "generation", live.Status().Generation)
+		logger.Warn("the projection, which a full disk had stopped, continues", "generation", live.Status().Generation)
 	}
 	return nil
 }

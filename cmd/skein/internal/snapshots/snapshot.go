@@ -47,7 +47,7 @@ type snapshotTakeCmd struct {
 
 // Help is shown below the flags.
 func (*snapshotTakeCmd) Help() string {
-	return `The service goes on meanwhile. Only tables that are not at its target yet are written.`
+	return `The service continues meanwhile. Only tables that are not at its target yet are written.`
 }
 
 // Run orders a snapshot and waits for its end.

@@ -113,7 +113,7 @@ func printMaintenance(std *command.Streams, res *skeinv1.GetStatusResponse) {
 			fmt.Fprint(std.Out, "; not written by this process")
 		}
 		if a.GetError() != "" {
-			fmt.Fprintf(std.Out, "\n  does not go on: %s", a.GetError())
+			fmt.Fprintf(std.Out, "\n  does not continue: %s", a.GetError())
 		}
 		fmt.Fprintln(std.Out)
 	}
