@@ -19,7 +19,7 @@ func FromProto(msg *skeinv1.Event) (Event, *Rejection) {
 }
 
 // FromLog is [FromProto] for an event that the log holds, as a change feed gives it. It is not checked: what is left there of
-// an erased user is nothing that anybody could publish. It is false if the message is of no kind that is known.
+// an erased user could not be published. It returns false if the message is of an unknown kind.
 func FromLog(msg *skeinv1.Event) (Event, bool) {
 	ev, wire := flatten(msg)
 	return ev.whole(&wire), ev.Kind != 0

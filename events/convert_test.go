@@ -6,7 +6,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// What the log holds of an erased user is read from a change feed, though nobody can publish it.
+// A change feed returns events of an erased user, though no caller can publish such events.
 func TestFromLog(t *testing.T) {
 	name := NewKeyedHash(LogID{1}).Pseudonym("somebody")
 	msg := &skeinv1.Event{Kind: &skeinv1.Event_Served{Served: &skeinv1.Served{UserId: name}}}

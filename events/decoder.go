@@ -26,8 +26,8 @@ var (
 // MaxRejectData is how much of a malformed event a [Reject] keeps, in bytes.
 const MaxRejectData = 256
 
-// Decoder is the pure core of every reader: it turns the messages of the log, in order, into envelopes. What it
-// returns depends on the log alone, wherever it started. It is not safe for concurrent use.
+// Decoder is the pure core of every reader: it turns the messages of the log, in order, into envelopes. The envelopes
+// depend on the log alone, not on where the decoder has started. It is not safe for concurrent use.
 type Decoder struct {
 	from    Cursor // where the caller stands
 	cur     Cursor // after the last envelope decoded; Warm fields are not kept up to date

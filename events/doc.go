@@ -1,5 +1,5 @@
 // Package events says what a fact of skein is: its kinds, its fields and their limits, its encoding, its time, and when it is a
-// repeat of one before. It is the pure half of the log: it knows neither network nor clock nor disk, so that whoever reads the same
+// repeat of one before. It is the pure half of the log: it knows neither network nor clock nor disk, so that every reader of the same
 // bytes gets the same events. Package eventlog moves the bytes; packages archive and bucket keep them.
 //
 //	a call ──▶ CheckCall ──▶ eventlog.Publisher ──▶ the log: sequence, timestamp, bytes
@@ -13,7 +13,7 @@
 // # One reader's rules, for every fold alike
 //
 // A message of the log is an envelope: a skein.v1.EventBatch of 1 to [MaxEnvelopeEvents] events and at most
-// [MaxEnvelopeBytes] bytes. Anybody may append one, so the decoder trusts nothing about it.
+// [MaxEnvelopeBytes] bytes. Other programs may append one too, so the decoder trusts nothing about it.
 //
 //   - An envelope that is no message, has a later version or exceeds a bound has no events and takes no time. It
 //     leaves one [Reject] with Slot -1, and the cursor moves on.
@@ -38,6 +38,6 @@
 // function of the log alone, and at the position where it was taken the new decoder must arrive at the same one, or
 // the log was rewritten ([ErrRewritten]). Held by [Decoder].
 //
-// I11, bad input stops nobody: what [Validate] refuses at the gateway, the decoder refuses on reading, with the same
+// I11, bad input does not stop a reader: what [Validate] refuses at the gateway, the decoder refuses on reading, with the same
 // words. Held by [Validate], of which the decoder's fast path is only a shortcut to yes.
 package events

@@ -12,7 +12,7 @@ type LogID [16]byte
 // Position is a point in the log: everything up to and including Seq, in the epoch of the log. Its string form
 // is opaque in the API.
 type Position struct {
-	// Log is the first 4 bytes of the log's id, so that a position of another log is told from one of this.
+	// Log is the first 4 bytes of the log's id. It distinguishes positions of different logs.
 	Log   [4]byte
 	Epoch uint32
 	Seq   uint64

@@ -22,7 +22,7 @@ func TestRepeatDropped(t *testing.T) {
 		likedMsg("a", "1", "r"), likedMsg("a", "1", "r"), likedMsg("a", "2", "r"), // one act of one user
 		likedMsg("b", "1", "r"), unliked, likedMsg("a", "1", "r2"), // another user, kind, id
 		likedMsg("a", "1", ""), likedMsg("a", "1", ""), // no id
-		scored("1"), scored("2")) // nobody acts
+		scored("1"), scored("2")) // no user acts
 	if len(env.Rejects) != 2 || env.Rejects[0].Slot != 2 || env.Rejects[1].Slot != 9 || len(env.Rejects[0].Data) == 0 ||
 		env.Rejects[0].Rejection.Reason != skeinv1.Reason_REASON_EVENT_ID_REUSED || env.Rejects[0].Rejection.Field != "event_id" {
 		t.Errorf("rejects %+v", env.Rejects)
@@ -195,7 +195,7 @@ func TestRepeatKeyPinned(t *testing.T) {
 	}
 }
 
-// I6: each call that shares an envelope is told of its own repeats and reused ids.
+// I6: each call that shares an envelope learns of its own repeats and reused ids.
 func TestSkipped(t *testing.T) {
 	f := newFeeder(t)
 	env := f.feed(epoch2023,

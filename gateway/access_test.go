@@ -155,7 +155,7 @@ var ways = []struct {
 	{"json", "application/json", protojson.Marshal},
 }
 
-// Every method, by both ways: nobody without a token, nobody with another role, and who has the role is let in.
+// Every method, by both ways: a caller without a token or with another role is refused, and one with the role is admitted.
 func TestRolesOfEveryMethod(t *testing.T) {
 	g := newGuarded(t)
 	for procedure, m := range apiMethods() {
@@ -386,7 +386,7 @@ func TestPagesAskWhoCalls(t *testing.T) {
 	}
 }
 
-// A way into the server that forgets to ask who calls lets nobody in.
+// A way into the server that does not authenticate its callers admits none.
 func TestUnauthenticatedWayLetsNobodyIn(t *testing.T) {
 	g := newGuarded(t)
 	u, ok := g.server.methods[connectv1.GraphServiceCheckFollowsProcedure].(*unaryMethod[

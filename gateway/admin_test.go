@@ -14,7 +14,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// notebook is an operator that notes orders, and whose operations end when it is told.
+// notebook is an operator that notes orders, and whose operations end when the test says so.
 type notebook struct {
 	mu      sync.Mutex
 	orders  []operator.Order

@@ -292,7 +292,7 @@ func (a *attacker) byRoles() []attack {
 			}
 			return fmt.Sprint("let pass, ", a.followers("fay")-before, " facts")
 		}, "let pass, 2 facts"},
-		{"to go on watching after the token was taken back", func() string {
+		{"to continue watching after the token was taken back", func() string {
 			watch, err := a.as(a.tokens["offline"]).events.Watch(a.t.Context(), connect.NewRequest(&skeinv1.WatchRequest{}))
 			if err != nil {
 				a.t.Fatal(err)
@@ -330,7 +330,7 @@ func (a *attacker) byBytes() []attack {
 		{"plain HTTP on the port of TLS", func() string { return a.raw(nil, line+"Content-Length: 2\r\n\r\n{}") }, "status 400"},
 		{"TLS 1.1", func() string { return a.raw(old, "") }, "no handshake"},
 		{"garbage in place of a handshake", func() string { return a.raw(nil, strings.Repeat("\xff\x00", 1000)) }, "cut off"},
-		{"a handshake that does not go on", func() string { return a.raw(nil, "\x16\x03\x01") }, "cut off"},
+		{"a handshake that does not continue", func() string { return a.raw(nil, "\x16\x03\x01") }, "cut off"},
 		{"garbage over TLS", func() string { return a.raw(a.http1(), strings.Repeat("\xff\x00", 1000)+"\r\n\r\n") }, "status 400"},
 		{"half a header, and then nothing", func() string { return a.raw(a.http1(), line) }, "cut off"},
 		{"half a body, and then nothing, without a token", func() string {
@@ -461,7 +461,7 @@ func shown(result string) string {
 	return strings.Join(words, " ")
 }
 
-// Pages of an origin that is allowed may call, and nobody else's.
+// Only pages of an allowed origin may call.
 func TestCORS(t *testing.T) {
 	ctx := context.Background()
 	ask := func(w *world, method, origin string) http.Header {

@@ -23,8 +23,8 @@ func full[M proto.Message](m M) M {
 	return m
 }
 
-// Whoever is bound to a user is told every count of their own that the table calls own, and of others only the public ones. A new
-// count has to be put into it.
+// A caller who is bound to a user gets all counts of this user that the table calls own, and only public counts of others. A new
+// count must be added to the table.
 func TestCountsAreConcealed(t *testing.T) {
 	const public, own, nobody = "public", "own", "nobody's who is bound"
 	users := map[protoreflect.Name]string{

@@ -27,7 +27,7 @@ type from struct {
 // RemoteAddr is part of net.Conn.
 func (f from) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(netip.AddrPortFrom(f.address, 1)) }
 
-// dialFrom connects from an address. What the server is told that it can have no connection for is closed.
+// dialFrom connects from an address. A connection that the server does not accept is closed.
 func (p *pipes) dialFrom(address string) net.Conn {
 	client, server := net.Pipe()
 	p.conns <- from{server, netip.MustParseAddr(address)}
@@ -93,7 +93,7 @@ func heldConnections() map[string]string {
 	}
 }
 
-// TestHeldConnections: connections that are held in any way, by many addresses, keep nobody out for a moment.
+// TestHeldConnections: connections that are held in any way, by many addresses, never keep other clients out.
 func TestHeldConnections(t *testing.T) {
 	for name, sent := range heldConnections() {
 		t.Run(name, func(t *testing.T) {

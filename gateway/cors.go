@@ -14,8 +14,8 @@ import (
 const corsMaxAge = 7200
 
 // newCORS lets pages of these origins call from a browser; nil means there are none. They may send and see what the protocols that
-// browsers speak need, who calls, and the lag. It never allows credentials that a browser sends by itself: who calls is told by a
-// header that the page must set.
+// browsers speak need, credentials, and the lag. It never allows credentials that a browser sends by itself: the page must set the
+// header that identifies the caller.
 func newCORS(origins []string) (*cors.Cors, error) {
 	for _, origin := range origins {
 		u, err := url.Parse(origin)

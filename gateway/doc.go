@@ -29,20 +29,20 @@
 //
 //  1. A connection begins in a loop that reads plain calls, and goes to net/http with the first request that is not one
 //     (front.go, docs/decisions/0017-http-loop.md). How many there are, and which makes room for another one, is in
-//     package admission. What a call may send is bounded before anything is read, inflated or decoded: header, body, bytes of
+//     package admission. The size of a call is bounded before anything is read, inflated or decoded: header, body, bytes of
 //     all callers and of each, the lengths of lists (http.go, inbound.go, package request). Each kind of call and of stream
 //     has a budget of its own, and reads that keep a processor busy run a few at a time (package admission).
-//  2. The codec decodes. What does not decode is answered as every other error (package request). The frequent messages it decodes
-//     and encodes by hand. A unary call in binary Connect over HTTP/1.1 is plain and gets here by a short way, from that
-//     loop, every other one through Connect's handler; all are told the same (plain.go,
+//  2. The codec decodes. A message that does not decode is answered like every other error (package request). The codec decodes
+//     and encodes frequent messages by hand. A unary call in binary Connect over HTTP/1.1 gets here by the fast path, from that
+//     loop, every other one through Connect's handler; all get the same answers (plain.go,
 //     docs/decisions/0013-unary-fast-path.md).
-//  3. Who may not make the call hears so before the request is looked at, and a caller who is bound to one user, when it is about
-//     another (access.go; the table of all methods is rights.go). Who calls is asked before a body is read (package
-//     access).
+//  3. The caller is identified before a body is read (package access). A caller without the permission is refused before the request
+//     is looked at, and so is a caller who is bound to one user, if the request is about another (access.go; the table of all methods
+//     is rights.go).
 //  4. The request is held against the rules in its proto, and its ids are checked (package request). Four frequent calls do both by
 //     hand: docs/decisions/0005-edge-validation.md.
 //  5. A read waits until the store contains the positions that it demands, takes one view, answers all of it from that
-//     view, and names its position (package views). What waits is bounded by the caller's deadline and by a limit.
+//     view, and names its position (package views). The wait is bounded by the caller's deadline and by a limit.
 //  6. Whatever goes wrong ends in one table (package apierror): a Connect code, a google.rpc.ErrorInfo with the domain
 //     "skein" and a public reason, the fields at fault in a google.rpc.BadRequest, and when to try again in a
 //     google.rpc.RetryInfo.
@@ -56,11 +56,11 @@
 // I9, a session does not shift: a page token holds a sort key (a time and ids, not an offset) and the position of the
 // page before, which the next page must contain, so no page comes from an older state than the one before it. It is
 // signed, and bound to its list. Tokens do not expire (packages pagetoken and views), but for those of feeds and lists by heat, which
-// say so. What a feed hides because it was seen is of the page's position or later, and no later page
-// reads an older state of it (package feedservice).
+// say so. A feed hides items that were seen at the page's position or later, and no later page
+// reads an older state of the seen items (package feedservice).
 //
 // Reads change nothing, with one exception: one that asks for it (mark_active) has a reader_active event appended, at most
 // one a reader and day, behind its answer (package feedservice).
 //
-// I11, bad input stops nobody: every malformed request gets an error that names the field and the limit.
+// I11, bad input stops no other caller: every malformed request gets an error that names the field and the limit.
 package gateway

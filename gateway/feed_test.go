@@ -171,7 +171,7 @@ func TestFeedEntries(t *testing.T) {
 	}
 }
 
-// A reader whom nobody knows has an empty feed, and that is all of it.
+// An unknown reader has an empty feed, and it is complete.
 func TestFeedOfNobody(t *testing.T) {
 	w := newWorld(t, withFeeds)
 	for _, order := range []skeinv1.FeedOrder{newestFirst, byHeat} {

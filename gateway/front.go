@@ -133,7 +133,7 @@ func (f *front) shutdown(ctx context.Context) error {
 	f.tell()
 	f.mu.Unlock()
 	f.deaf()
-	// net/http must go on serving connections that the loop still hands over, but each only for one call.
+	// net/http must continue to serve connections that the loop still hands over, but each only for one call.
 	f.rest.SetKeepAlivesEnabled(false)
 	select {
 	case <-empty:

@@ -37,7 +37,7 @@ type frontConn struct {
 	// known is the connection as the server counts it.
 	known *admission.Conn
 	// ctx is that of its calls. It ends with the connection, not when the client goes away during a call: to hear of that
-	// net/http reads in the background, which is much of what it costs. What waits in a call has an end of its own.
+	// net/http reads in the background, which is much of its cost. Waits in a call have their own bounds.
 	ctx context.Context //nolint:containedctx // of the connection, as net/http has one
 	end context.CancelFunc
 	// state is a connState.

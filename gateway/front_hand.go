@@ -25,8 +25,8 @@ func newHandover(addr net.Addr) *handover {
 	return &handover{addr: addr, conns: make(chan handed), done: make(chan struct{})}
 }
 
-// Accept is part of net.Listener. It is called by one goroutine. Who comes back for the next connection has put the last one
-// where a shutdown finds it.
+// Accept is part of net.Listener. One goroutine calls it. When it calls again, it has put the last connection where a shutdown
+// finds it.
 func (h *handover) Accept() (net.Conn, error) {
 	if h.taken != nil {
 		close(h.taken)

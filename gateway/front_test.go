@@ -26,7 +26,7 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// pipes is a listener in memory. What is written to its connections arrives in the parts in which it was written.
+// pipes is a listener in memory. Bytes that are written to its connections arrive in the parts in which they were written.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -89,7 +89,7 @@ func (echo) answerPlain(_ context.Context, _ identity, body []byte, out *callBuf
 	return 3, nil
 }
 
-// echoing is a server that has nothing but such a method, and how it ended is told on the channel.
+// echoing is a server with only such a method. The channel gets the error with which it has ended.
 func echoing(ctx context.Context, l net.Listener, method http.Handler, limits ...func(*Limits)) (*Server, <-chan error) {
 	var set Limits
 	for _, f := range limits {
@@ -134,7 +134,7 @@ func converse(t *testing.T, conn net.Conn, parts ...[]byte) string {
 	return <-answer
 }
 
-// lastOf ends a connection: whoever reads it has read what came before.
+// lastOf ends a connection: a reader that meets it has read everything before.
 const lastOf = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 // saidBy parses answers, without what differs from call to call or by who frames a body.
@@ -403,7 +403,7 @@ func TestFrontTLS(t *testing.T) {
 		res.Body.Close()
 		transport.CloseIdleConnections()
 	}
-	// Who speaks no TLS is told so, as by net/http.
+	// A client without TLS gets an error that says so, as from net/http.
 	if got := sendAll(t, inner.Addr().String(), lastOf); !strings.Contains(got, "HTTP request to an HTTPS server") {
 		t.Errorf("%q", got)
 	}

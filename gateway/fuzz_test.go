@@ -76,7 +76,7 @@ func (c *choices) next(n int) int {
 	return int(b) % n
 }
 
-// message fills a message by choices. What has no bytes left stays empty, so that it ends.
+// message fills a message by choices. Fields stay empty once the choices have no bytes left, so that it ends.
 func (w *fuzzWorld) message(c *choices, m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {

@@ -32,7 +32,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Errors of a server, for who gives it its parts.
+// Errors of a server, for the process that gives it its parts.
 var (
 	// ErrNoRoom means that the disk has no room for more facts ([Options.Room]). It arrives wrapped, with figures.
 	ErrNoRoom = apierror.ErrNoRoom
@@ -67,7 +67,7 @@ type Options struct {
 	Report func(context.Context, *skeinv1.GetStatusResponse)
 	// Room says why nothing may be published at the moment, with [ErrNoRoom], or is nil. Default: there is always room.
 	Room func() error
-	// Gate identifies callers. Without it everybody who reaches the port may do everything.
+	// Gate identifies callers. Without it every caller that reaches the port may do everything.
 	Gate *access.Gate
 	// Certificates are those of the server. Without them [Server.Run] speaks no TLS.
 	Certificates *access.Certificates
@@ -218,7 +218,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Handler returns the server as an HTTP handler, for who serves it otherwise than by [Server.Run], and does without the loop
+// Handler returns the server as an HTTP handler, for a caller that does not use [Server.Run], and needs no fast path
 // for plain calls (front.go). It closes each connection of HTTP/1.0, and each with a chunked request, after the answer: it cannot know
 // whether the request had a Content-Length besides.
 func (s *Server) Handler() http.Handler { return s }

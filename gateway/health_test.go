@@ -105,7 +105,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// A watcher of what does not exist is told so, and stays.
+// A watcher of an unknown service gets that state, and stays.
 func TestHealthWatchOfAnUnknownService(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())

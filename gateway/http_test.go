@@ -385,7 +385,7 @@ func TestTooManyCallsAtOnce(t *testing.T) {
 	}
 }
 
-// The reason is told in other protocols, too.
+// Other protocols have the reason too.
 func TestRefusedInGRPC(t *testing.T) {
 	w := newWorld(t, func(o *worldOptions) { o.Limits.BodyBytes = 1000 })
 	h2 := &http.Transport{Protocols: new(http.Protocols)}

@@ -38,7 +38,7 @@ func holdAnswer(ctx context.Context, bytes int) *apierror.Failure {
 	return nil
 }
 
-// answerRefused is what the client is told in place of an answer for which there is no room.
+// answerRefused is the error that a client gets instead of an answer for which there is no memory.
 func (s *Server) answerRefused(ctx context.Context, f *apierror.Failure) error {
 	s.metrics.Refused(f)
 	return withRequestID(ctx, f.ConnectError())
@@ -99,8 +99,8 @@ func encodingHeader(r *http.Request) (header string, prefixed bool) {
 // flagPacked is set in the prefix of a message that is compressed.
 const flagPacked = 1
 
-// unpack inflates the body of a request, up to the limit and not beyond: all of it is held before anybody decodes it. What is not
-// packed with gzip stays as it is.
+// unpack inflates the body of a request, up to the limit and not beyond: all of it is in memory before it is decoded. A body without
+// gzip stays as it is.
 func (s *Server) unpack(r *http.Request, held *admission.Holding) *apierror.Failure {
 	if r.Method == http.MethodGet {
 		if q := r.URL.Query(); q.Get("compression") == gzipName[0] {

@@ -58,8 +58,8 @@ func (m mediaType) refusal() *apierror.Failure {
 		"must be %s, or one of gRPC: application/grpc, application/grpc-web; it is %q", own, m.r.Header.Get("Content-Type")))
 }
 
-// refuseStatus answers a request for what is not there, or by a method that is not taken, as other errors are answered. It is not
-// counted: anybody may make up paths.
+// refuseStatus answers a request for an unknown path, or with a method that is not allowed, like other errors. It is not
+// counted, because a client can invent any number of paths.
 func (s *Server) refuseStatus(w http.ResponseWriter, r *http.Request, status int) {
 	f := apierror.Invalid(apierror.InvalidField("path",
 		"must be that of a method, as /skein.v1.GraphService/CheckFollows, or of a page: /healthz, /readyz, /metrics; it is %.80q",

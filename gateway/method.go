@@ -88,7 +88,7 @@ func unaryByHand[Req, Res any, P request.Message[Req]](
 	s.methods[procedure] = u
 }
 
-// answer answers a call, whichever way it came. Who may not make it hears so before it is looked at.
+// answer answers a call, whichever way it came. A caller without the permission is refused before the request is looked at.
 func (u *unaryMethod[Req, Res, P]) answer(
 	ctx context.Context, a identity, req *request.Received[Req, P], x *call.Info,
 ) (res *Res, err error) {
@@ -117,7 +117,7 @@ func (u *unaryMethod[Req, Res, P]) answer(
 }
 
 // enter counts a call against the budget of its kind and its caller's quota, or refuses it, as it does a part of all when there
-// are too many. What was entered must be left.
+// are too many. The caller must leave what it has entered.
 func (m *method) enter(a identity, now time.Time) error {
 	if f := m.budget.Take("", 1); f != nil {
 		return f

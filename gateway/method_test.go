@@ -85,7 +85,7 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// A caller who goes away ends the call: by HTTP/2 at once, by HTTP/1.1 not before there is an answer, which is nobody's then.
+// A caller who goes away ends the call: by HTTP/2 at once, by HTTP/1.1 only when there is an answer, which is dropped then.
 func TestCallerGoesAway(t *testing.T) { //nolint:tparallel // its parts follow each other
 	t.Parallel()
 	for _, way := range []string{"HTTP/1.1", "HTTP/2"} {

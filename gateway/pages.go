@@ -59,8 +59,8 @@ func (s *Server) few(h http.Handler) http.Handler {
 	})
 }
 
-// healthz says that the process answers. What is not well is in readyz, health checks and GetStatus: a process whose
-// projection has failed is not repaired by starting it again.
+// healthz reports that the process answers. Problems are reported by readyz, health checks and GetStatus: a restart does not
+// repair a process whose projection has failed.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ok", "version": s.version})
 }

@@ -200,8 +200,8 @@ func TestBatchGetPinsAtLeast(t *testing.T) {
 	}
 }
 
-// Pins are public, as in ListPins: a caller who is bound to a user is told the same as everybody, also of pins on a board that the user
-// excludes and of an owner who blocks the user. Whoever has another role is told nothing.
+// Pins are public, as in ListPins: a caller who is bound to a user gets the same answers as all others, also about pins on a board that the
+// user excludes, and of an owner who blocks the user. A caller with another role is refused.
 func TestBatchGetPinsOfCallers(t *testing.T) {
 	g := newGuarded(t)
 	at := g.as(g.tokens["publisher"]).publish(

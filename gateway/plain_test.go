@@ -259,7 +259,7 @@ func (w *world) caughtUp(at string) {
 	}
 }
 
-// A long answer is compressed for who takes that.
+// A long answer is compressed for a client that accepts that.
 func TestPlainCompresses(t *testing.T) {
 	w := newWorld(t)
 	var at string

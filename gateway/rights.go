@@ -27,16 +27,16 @@ type right struct {
 type binding struct {
 	// text is for docs/access.md, where U is the user.
 	text string
-	// other returns the field by which a request is about somebody else; empty means by none.
+	// other returns the field by which a request is about another user; empty means none.
 	other func(user string, req proto.Message) string
 	// conceal takes out of an answer what is not for the user, who got the rest; nil means nothing. The answer is the caller's alone.
 	conceal func(user string, req, res proto.Message)
 }
 
-// rights are those of every method, as docs/access.md shows them. A method that is not here is nobody's to call.
+// rights are those of every method, as docs/access.md shows them. No caller may call a method that is not here.
 //
-// What a user is shown of the own affairs, blocks and mutes and plays among them, is for the user alone. Who follows whom, boards,
-// pins and the counts of these are public, but for exclusions: these are between two users and look like an unfollow to everybody else.
+// A user's own affairs, such as blocks, mutes and plays, are for the user alone. Follows, boards,
+// pins and their counts are public, except exclusions: these are between two users, and look like an unfollow to all others.
 var rights = map[string]right{
 	connectv1.EventServicePublishProcedure: {roles: access.Publish, bound: ownEvents()},
 	connectv1.EventServiceWatchProcedure:   {roles: access.Offline},
@@ -95,8 +95,8 @@ func everything() binding {
 	return binding{text: "everything", other: func(string, proto.Message) string { return "" }}
 }
 
-// ownCounts lets pass everything, and shows of what is between two users only what U has done. How many exclude a board nobody learns
-// who is bound: its owner could tell an exclusion from an unfollow.
+// ownCounts permits every request, but of the counts between two users it shows only those of U's own actions. A bound caller never learns
+// how many users exclude a board: its owner could distinguish an exclusion from an unfollow.
 func ownCounts() binding {
 	b := everything()
 	b.text = "everything, but 0 for `excluder_count`, and for `excluded_board_count`, `blocked_count` and `muted_count` of others"
@@ -164,8 +164,8 @@ func noExcluders() binding {
 }
 
 // ownEvents lets pass live events that the user does. A backfill chooses its time and takes offsets of its source, which keeps
-// every lower one out for ever: imports are for who is bound to nobody. An event that is malformed is refused later, with all that is
-// wrong with it.
+// every lower one out for ever. So imports are for callers that are not bound to a user. A malformed event is refused later, with all
+// its errors.
 func ownEvents() binding {
 	return binding{text: "the acting user of every event is U; no backfills", other: func(user string, req proto.Message) string {
 		call, _ := req.(*skeinv1.PublishRequest)

@@ -17,8 +17,8 @@ import (
 //  1. /readyz and health checks say so, for [Limits.DrainDelay]; every answer closes its connection.
 //  2. Clients have half a second, or less if no connection is left, to hear of that by an answer: who sends a call on
 //     a connection just when it is closed cannot know whether it was taken.
-//  3. The listener closes. Streams end with "unavailable". Every other call under way is answered. What reads left to be
-//     noted in the log is given up.
+//  3. The listener closes. Streams end with "unavailable". Every other call under way is answered. Notes of reads that are not in
+//     the log yet are dropped.
 //
 // Then it returns nil. If calls are still under way after [Limits.ShutdownTimeout], it breaks them off and returns an
 // error. It closes the listener in every case, and closes neither log nor stores: who opened them closes them, after
@@ -86,7 +86,7 @@ func (s *Server) httpServer() *http.Server {
 		IdleTimeout:    s.limits.IdleTimeout,
 		MaxHeaderBytes: s.limits.HeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
-		// What a client may send on a connection before anybody reads it.
+		// The most that a client may send on a connection before the server reads it.
 		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: unreadBytes, MaxReceiveBufferPerStream: unreadBytes},
 		ConnState: func(conn net.Conn, state http.ConnState) {
 			if state == http.StateClosed || state == http.StateHijacked {

@@ -137,7 +137,7 @@ func TestShutdownWaitsForCalls(t *testing.T) {
 	}
 }
 
-// awaitRefused waits until nobody listens at the address.
+// awaitRefused waits until no process listens at the address.
 func awaitRefused(t *testing.T, addr string) {
 	t.Helper()
 	for t.Context().Err() == nil {

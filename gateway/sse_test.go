@@ -191,7 +191,7 @@ func TestEventsEnd(t *testing.T) {
 	t.Errorf("no end: %v", e.lines.Err())
 }
 
-// TestEventsAccess: whoever may not call the method gets no stream by GET either.
+// TestEventsAccess: a caller who may not call the method gets no stream by GET either.
 func TestEventsAccess(t *testing.T) {
 	g := newGuarded(t)
 	feed := connectv1.FeedServiceWatchFeedProcedure

@@ -263,7 +263,7 @@ func TestStatusOfAllStores(t *testing.T) {
 	}
 }
 
-// A projection that does not continue, as one that waits for disk, has not heard of what others publish. Its lag is told all the same.
+// A projection that does not continue, as one that waits for disk, does not learn of new events. Its lag is reported all the same.
 func TestLagOfWhatStandsStill(t *testing.T) {
 	external, appendRaw := stranger(t)
 	w := newWorld(t, asleep, external)

@@ -84,7 +84,7 @@ func TestBatchGetViewerState(t *testing.T) {
 	if w.count("skein_seen_filters_total", "by", "viewer_state") != 1 {
 		t.Error("the question is not counted")
 	}
-	// What counts as seen is asked as FilterSeen is: its window, and whether serves count. What was served stays what it is.
+	// The request says what counts as seen, as that of FilterSeen does: its window, and whether serves count. Serves do not change.
 	for _, c := range []struct {
 		req  *skeinv1.BatchGetViewerStateRequest
 		c1   bool
@@ -100,7 +100,7 @@ func TestBatchGetViewerState(t *testing.T) {
 			t.Errorf("%s: %v", c.what, got)
 		}
 	}
-	// Whoever never did anything has nothing to do with any of it; pins that do not live ask the seen store nothing.
+	// A user without events has an empty state for all of them; pins that do not live cause no query to the seen store.
 	for i, s := range w.viewerState("nobody", at, keys...) {
 		if diff := cmp.Diff(&skeinv1.ViewerState{ItemId: want[i].GetItemId()}, s, protocmp.Transform()); diff != "" {
 			t.Error(diff)

@@ -49,7 +49,7 @@ func (w watching) next() *skeinv1.WatchResponse {
 	return w.Msg()
 }
 
-// take returns the next n events. What says how far the log was read is passed over.
+// take returns the next n events. It skips messages that have only a position.
 func (w watching) take(n int) (got []*skeinv1.WatchResponse) {
 	w.t.Helper()
 	for len(got) < n {
@@ -155,7 +155,7 @@ func TestWatchKinds(t *testing.T) {
 	}
 }
 
-// A filter of users has the events in which one of them acts or is the target, and every position is one to go on from.
+// A filter of users has the events in which one of them acts or is the target, and a client can continue from every position.
 func TestWatchUsers(t *testing.T) {
 	external, appendRaw := stranger(t)
 	w := newWorld(t, external)

@@ -33,7 +33,7 @@ func TestBackfillAcceptance(t *testing.T) {
 		{backfill(f, "old", 1), false}, // another kind
 		{backfill(p, "older", 1), false},
 		{events.Event{Kind: p, User: "ann", Item: "x"}, false}, // live
-		{backfill(events.Liked, "old", 9), false},              // which nobody reads: neither folded nor ignored
+		{backfill(events.Liked, "old", 9), false},              // of a kind that is not read: neither folded nor ignored
 		{backfill(p, "old", 6), false},
 		{closed("old"), false},
 		{backfill(p, "old", 7), true},
@@ -77,7 +77,7 @@ func TestBackfillAcceptance(t *testing.T) {
 	}
 }
 
-// TestBackfillsClosed: a fold is told when no backfill can come any more.
+// TestBackfillsClosed: a fold learns when no backfill can come any more.
 func TestBackfillsClosed(t *testing.T) {
 	play := events.Event{Kind: events.Played, User: "ann", Item: "x"}
 	envs := logOf([]events.Event{play, closed("old"), play}, []events.Event{closed(""), play}, one(play))

@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
-// maxHold bounds how long the fold of the live generation is stopped in a cut-over, until the next one shows as much. Reads go on
-// meanwhile, and only see nothing new.
+// maxHold bounds how long the fold of the live generation is stopped in a cut-over, until the next one shows as much. Reads continue
+// meanwhile, but see nothing new.
 const maxHold = 20 * time.Millisecond
 
 // errNotNext means that the caller's store is not the next generation, as after CloseNext.
@@ -110,8 +110,8 @@ func (l *Live) DeletePrevious(ctx context.Context) error {
 	return nil
 }
 
-// lockFree waits until the generation that served before is closed, and locks l.mu for who begins a next one. It is not locked after
-// an error.
+// lockFree waits until the generation that served before is closed, and locks l.mu for a caller that begins a next one. After an error
+// it is not locked.
 func (l *Live) lockFree(ctx context.Context) error {
 	if err := l.awaitRetired(ctx); err != nil {
 		return err

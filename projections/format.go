@@ -15,7 +15,7 @@ import (
 
 // The format of the files of a store, which the storage engine calls its format major version, moves one way: a program that does
 // not know a format cannot open the store. So an opening never moves it, and a release that is put back finds its stores as it
-// left them. Only [FinalizeFormat] moves it, when somebody has decided not to go back.
+// left them. Only [FinalizeFormat] moves it, once an operator has decided not to return to the older release.
 const (
 	// newFormat is that of stores which this release makes: one that the release before it knows too.
 	newFormat = pebble.FormatTableFormatV6
@@ -92,8 +92,8 @@ type Finalized struct {
 	To   uint32 `json:"to"`
 }
 
-// FinalizeFormat moves every generation of the stores of projections to the newest format. Nobody may have them open. With look
-// it only says what it would do. It may be interrupted: what is moved stays so, and the next call does the rest.
+// FinalizeFormat moves every generation of the stores of projections to the newest format. No process may have them open. With look
+// it only reports what it would do. It may be interrupted: what is moved stays so, and the next call does the rest.
 func FinalizeFormat(fs FS, dir string, list []Projection, look bool) (done []Finalized, err error) {
 	if fs == nil {
 		fs = vfs.Default

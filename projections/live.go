@@ -120,7 +120,7 @@ type report struct {
 
 // OpenLive opens the live generation of a projection, or makes the first. It removes generations that count no more.
 //
-// It fails if another process has the files open. Whatever else is wrong with the generation is told by Status.
+// It fails if another process has the files open. Status reports all other errors of the generation.
 func OpenLive(o LiveOptions) (*Live, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -518,8 +518,8 @@ func (l *Live) unfollow(s *Store) {
 	}
 }
 
-// Close closes every generation that is open, as [Store.Close] does. What is being built is removed at the next start. Who folds into
-// it stops first.
+// Close closes every open generation, as [Store.Close] does. The next start removes a generation that was being built. The caller must
+// stop the fold first.
 func (l *Live) Close() error {
 	l.mu.Lock()
 	if l.closed {

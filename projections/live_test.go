@@ -190,7 +190,7 @@ func TestBuildIsBegunAnew(t *testing.T) {
 	}
 }
 
-// TestBuildFails: what could not be built leaves nothing, and another is built while nobody builds one.
+// TestBuildFails: a build that fails leaves nothing, and another one can begin after it.
 func TestBuildFails(t *testing.T) {
 	fs := vfs.NewMem()
 	l := openLive(t, liveOn(fs))
@@ -298,7 +298,7 @@ type reads struct{ changed }
 
 func (reads) Reads(version uint32) bool { return version == 1 }
 
-// TestDamagedStore: what cannot be opened is told, not fatal, and is built again.
+// TestDamagedStore: a store that cannot be opened is reported and rebuilt, and does not end the process.
 func TestDamagedStore(t *testing.T) {
 	envs := tally.History(4, 100)
 	for name, damage := range map[string]func(t *testing.T, fs *vfs.MemFS){

@@ -9,15 +9,14 @@ import (
 )
 
 // What a build folds stands in memory, over nothing: it begins with no row, and each row is written once, when all is folded.
-// By the law of partitions (I13) the rows of one partition are a fold of the events that are delivered to it. What cannot be
-// decided in a partition is decided before, in the order of the log, by a [Sequencer].
+// By the law of partitions (I13) the rows of one partition are a fold of the events that are delivered to it. Decisions that need the
+// whole log, such as whether a backfill is a repeat, are made before, in the order of the log, by a [Sequencer].
 
 // MemoryFold is the fold of events that a [Sequencer] has accepted for some partitions. It begins with [MemoryFold.Begin], or with
 // [MemoryFold.BeginOnDisk] for what does not fit into memory, and belongs to one goroutine.
 type MemoryFold struct{ store *Store }
 
-// Begin makes it a fold into no rows, for the partitions that are given, of the log with this id. What it had before is forgotten; its
-// memory is used again.
+// Begin begins a fold into no rows, for the given partitions, of the log with this id. It forgets earlier rows, and reuses their memory.
 func (m *MemoryFold) Begin(p Projection, parts *Partitions, log events.LogID) error {
 	var used overlay.Overlay
 	if m.store != nil {

@@ -18,7 +18,7 @@ import (
 
 const (
 	// maxMemtables and maxSublevels are where a fold waits for flushes and compactions. Pebble would wait too, but
-	// inside a commit, and for ever if its disk fails: then nobody could close the store.
+	// inside a commit, and for ever if its disk fails: then the store could not be closed.
 	maxMemtables = 4
 	maxSublevels = 32
 )

@@ -18,7 +18,7 @@ import (
 )
 
 // TestDiskFails: a disk that fails stops the projection for those who fold, read and wait, and the store can still be
-// closed. What is on disk then is a prefix.
+// closed. The disk then has a prefix of the log.
 func TestDiskFails(t *testing.T) {
 	for name, hits := range map[string]func(op errorfs.Op) bool{
 		"create": func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") },

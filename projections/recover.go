@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/projections/internal/disk"
 )
 
-// Recover has the projection continue that an error of the disk has stopped, once the disk works again or has room. What is on disk is the
-// end of some commit (I3), so nothing is built anew: the files become those of the next generation (tables by hard links), which
+// Recover makes a projection continue that an error of the disk has stopped, once the disk works again or has room. The disk has the state
+// at the end of some commit (I3), so nothing is rebuilt: the files become those of the next generation (tables by hard links), which
 // folds what is missing and takes the place of the one that failed.
 //
 // It fails if the projection has not stopped so, with [ErrBuilding] while a next generation is open, and with [ErrCorrupt] if the

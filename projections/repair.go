@@ -56,7 +56,7 @@ func Repairable(key []byte) bool {
 }
 
 // Repair writes rows inside the live fold. It holds the fold at a whole position and calls heal with that position and the
-// rows as they stand on disk and in memory tables, which no cache of the fold hides. What heal sets and deletes is
+// rows on disk and in memtables, without the caches of the fold. The rows that heal sets and deletes are
 // committed together with the position (I3) and shown, and what the runtime and the projection keep in memory of rows
 // is read anew. Views that are open stay what they are, new ones are never refused. After a crash the store is at this
 // position with all of the repair, or before it without any.

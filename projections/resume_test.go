@@ -24,7 +24,7 @@ func TestResumeInsideEnvelope(t *testing.T) {
 		follow("ann", "cid"),
 	})
 	fs := vfs.NewCrashableMem()
-	// The fold has written some ten memtables, commit by commit, when it comes to the last event: whatever the first
+	// The fold has written some ten memtables, commit by commit, when it reaches the last event: whatever the first
 	// flush holds of them ends inside the second.
 	flushed := make(chan struct{}, 1000)
 	var crashed *vfs.MemFS

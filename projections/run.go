@@ -39,7 +39,7 @@ func (s *Store) Run(ctx context.Context, subscribe SubscribeFunc) (err error) {
 			// This process has closed the log, perhaps by the end of a context of which this one is still to hear.
 			err = nil
 			s.life.Set(Stopped)
-		case errors.Is(err, ErrStopped): // noted by whoever stopped it
+		case errors.Is(err, ErrStopped): // its cause was noted before
 		default:
 			err = s.life.Fail(err)
 		}

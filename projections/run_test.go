@@ -30,7 +30,7 @@ type sliceLog struct {
 	err  error
 	from []events.Cursor
 	open int
-	// subscribed is told of each subscription, if somebody waits.
+	// subscribed gets each subscription, if a test waits for one.
 	subscribed chan struct{}
 }
 

@@ -20,7 +20,7 @@ const (
 	Failed     = life.Failed
 	Stopped    = life.Stopped
 	// Outdated is a [Live] whose generation was built by another fold, or with other settings, than the program has: it does
-	// not go on, and answers from where it stands, if its rows can be read, until it is rebuilt.
+	// not continue, and answers from its last position, if its rows can be read, until it is rebuilt.
 	Outdated = life.Outdated
 	// Held is in front of a hole of the log ([events.ErrHole]): queries are answered from there, and the fold continues by
 	// itself when the hole is closed or accepted.
@@ -37,7 +37,7 @@ type Status struct {
 	Unreadable bool
 	// Damaged tells of a Failed one that its files or rows are, and not the log: a rebuild heals it.
 	Damaged bool
-	// Previous is the generation that a rollback goes back to; 0 means none. It is told of a [Live] only, as are the states
+	// Previous is the generation that a rollback would restore; 0 means none. Only a [Live] has it, as well as the states
 	// Rebuilding and Outdated.
 	Previous uint32
 	State    State

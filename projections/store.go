@@ -261,7 +261,7 @@ const closeWait = 10 * time.Second
 // held in front of a hole.
 func (s *Store) WaitFor(ctx context.Context, seq uint64) error { return s.life.WaitFor(ctx, seq) }
 
-// Close writes what is in memory only to disk and closes the store. What a failed store has in memory is dropped: it is
+// Close writes rows that are only in memory to disk, and closes the store. A failed store drops its rows in memory: they are
 // folded again; if the storage engine broke down, its memory and files are given up until the process ends. Close waits
 // for open views; those that stay open for ten seconds more are an error, and keep the files open.
 func (s *Store) Close() error { return s.closeAfter(nil) }

@@ -55,7 +55,7 @@ func (sn *snapshot) give(f *overlay.Finder) {
 type snapshots struct {
 	mu   sync.Mutex
 	open int
-	// none is closed when none is open, once somebody waits for that.
+	// none is closed when no view is open. It exists only while a caller waits for that.
 	none chan struct{}
 }
 

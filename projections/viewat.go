@@ -69,17 +69,17 @@ func (s *Store) noMore() error {
 	return s.life.NoMore()
 }
 
-// wanted are the sequences at which somebody waits for a view. While there is none, the fold pays one look at lowest for
+// wanted has the sequences at which callers wait for a view. While there is none, the fold only reads lowest once for
 // each envelope.
 type wanted struct {
-	// lowest is the lowest sequence; [math.MaxUint64]: nobody waits.
+	// lowest is the lowest sequence; [math.MaxUint64] means that no caller waits.
 	lowest atomic.Uint64
 
 	mu   sync.Mutex
 	list []*wantedView // few: in no order
 }
 
-// wantedView is one who waits. The fold sets view or err, then closes done.
+// wantedView is a waiting caller. The fold sets view or err, then closes done.
 type wantedView struct {
 	seq  uint64
 	done chan struct{}
@@ -110,7 +110,7 @@ func (w *wanted) remove(v *wantedView) {
 		}
 	}
 	if v.view != nil {
-		_ = v.view.Close() // nobody has used it
+		_ = v.view.Close() // the caller has given up
 		v.view = nil
 	}
 }
@@ -123,7 +123,7 @@ func (w *wanted) updateLowestLocked() {
 	w.lowest.Store(lowest)
 }
 
-// showWanted is called where whole envelopes end: next is the least sequence that the next envelope may have. If somebody
+// showWanted is called at the end of an envelope: next is the least sequence that the next envelope may have. If a caller
 // waits for the position, it is committed and shown.
 func (f *fold) showWanted(next uint64) error {
 	w := &f.store.wanted

@@ -31,8 +31,8 @@ func rowsAt(t testing.TB, v *projections.View) (rows conformance.Rows) {
 
 func isCheckpoint(r conformance.Row) bool { return string(r.Key) == "\xff\xff\x02" }
 
-// TestViewAt: whoever waits for a sequence gets a view with all up to it and nothing more, in the middle of a call of Fold
-// and of what is committed together.
+// TestViewAt: a caller that waits for a sequence gets a view with all up to it and nothing more, in the middle of a call of Fold
+// and of a commit.
 func TestViewAt(t *testing.T) {
 	envs := tally.History(12, 120)
 	for name, bounds := range map[string]projections.Bounds{"default": {}, "steps": {BatchBytes: 1}} {
@@ -80,7 +80,7 @@ func TestViewAtOnce(t *testing.T) {
 	}
 }
 
-// TestViewAtEnds: whoever gives up or is told to leaves no view behind, or the store could not be closed.
+// TestViewAtEnds: a caller that gives up or is released leaves no view behind, or the store could not be closed.
 func TestViewAtEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		envs := follows(20)

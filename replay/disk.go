@@ -8,20 +8,20 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// ErrDisk means that there is less free disk than work takes, or than must stay free beside it. It arrives wrapped, with both
+// ErrDisk means that there is less free disk than the work takes, or than must stay free beside it. It is returned wrapped, with both
 // figures.
 var ErrDisk = errors.New("not enough disk")
 
-// DiskPeriod is how much of the log, in bytes, is folded into a store that is built between two looks at the free disk.
+// DiskPeriod is the number of bytes of the log that a build reads between two checks of the free disk.
 const DiskPeriod = 256 << 20
 
-// spare is how much more a store may take while it is built than it takes in the end.
+// spare is the size of a store while it is built, as a multiple of its size in the end.
 const spare = 1.3
 
-// Room returns what a store of so many bytes takes while it is built.
+// Room returns the bytes of disk that a store of this final size, in bytes, takes while it is built.
 func Room(store uint64) uint64 { return uint64(math.Ceil(float64(store) * spare)) }
 
-// CheckRoom fails with [ErrDisk] unless so many bytes are free as something needs, as in "a shadow of graph".
+// CheckRoom returns [ErrDisk] if fewer than need bytes are free. something names the work in the error, as in "a shadow of graph".
 func CheckRoom(something string, need, free uint64) error {
 	if free >= need {
 		return nil
@@ -29,7 +29,7 @@ func CheckRoom(something string, need, free uint64) error {
 	return fmt.Errorf("%w: for %s %s are needed, %s are free", ErrDisk, something, events.SizeText(need), events.SizeText(free))
 }
 
-// CheckFree fails with [ErrDisk] unless so many bytes are free as must stay so.
+// CheckFree returns [ErrDisk] if fewer than margin bytes are free.
 func CheckFree(margin, free uint64) error {
 	if free >= margin {
 		return nil

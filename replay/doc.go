@@ -1,5 +1,5 @@
-// Package replay looks after projections by the log: it builds them again, proves them equal to it, repairs them, keeps
-// copies of them, archives the log, and brings old systems into it.
+// Package replay has the operations on projections that need the log: rebuild, verification, repair, snapshots, audits and erasure. It
+// also archives the log, imports history from other systems into it, and exports it.
 //
 //	events.Log ─┬─ archiver ──► bucket: segments of the log        (directory or S3)
 //	            │                  │ what is archived may be trimmed from the stream
@@ -13,6 +13,6 @@
 //	            ├─► export    rows or events ──► NDJSON, Parquet
 //	            └─► erase     a user: a scrubbed archive, a new epoch, stores built anew
 //
-// Stores are built by package build of projections, in a process of its own (worker). Each other folder is one tool. They never write
-// rows that are not a fold of the log (I1).
+// Stores are built by projections/build, in a process of its own (worker). Each other folder is one tool. No tool writes a row that is not
+// a fold of the log (I1).
 package replay

@@ -9,8 +9,8 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// Progress is how far a piece of long work is. The zero value is ready; a nil one takes everything and keeps nothing. It is
-// safe for concurrent use.
+// Progress is the progress of a long piece of work. The zero value is ready for use, and a nil Progress ignores all calls. It is safe
+// for concurrent use.
 type Progress struct {
 	done, total atomic.Uint64
 	unit        atomic.Pointer[string]
@@ -21,16 +21,16 @@ type Progress struct {
 	partitions, allPartitions atomic.Uint32
 }
 
-// LogSize is how much there is to read of a log, for the time that it takes: envelopes differ too much in size.
+// LogSize is the size of a log, for estimates of the time to read it. Envelopes would be a bad unit: they differ too much in size.
 type LogSize struct {
-	// Events are those of Kinds; 0 means not known.
+	// Events is the number of events of Kinds; 0 means unknown.
 	Events uint64
 	Kinds  events.KindSet
-	// Bytes are those of all envelopes; 0 means not known.
+	// Bytes is the size of all envelopes; 0 means unknown.
 	Bytes uint64
 }
 
-// Build is how far the build of a store is: events and bytes of the log that were read for it, and how many of its partitions are
+// Build is the progress of the build of a store: events and bytes of the log that were read for it, and how many of its partitions are
 // folded.
 type Build struct {
 	Events        uint64 `json:"events"`
@@ -39,8 +39,8 @@ type Build struct {
 	AllPartitions uint32 `json:"all_partitions"`
 }
 
-// Start names the unit of a stage of the work, "envelopes", "rows" or "bytes", and how much there is in all, as far as known; 0 means
-// unknown. What was done before counts no more, and nothing is known to come after it.
+// Start begins a stage of the work. unit is "envelopes", "rows" or "bytes", and total the amount in this unit; 0 means unknown. The
+// stage begins at zero, and no stage is known to follow it.
 func (p *Progress) Start(unit string, total uint64) {
 	if p == nil {
 		return
@@ -51,24 +51,24 @@ func (p *Progress) Start(unit string, total uint64) {
 	p.ahead.Store(0)
 }
 
-// Unknown is the time that work takes of which nothing is known.
+// Unknown stands for a time that cannot be estimated.
 const Unknown time.Duration = -1
 
-// Ahead notes how long the stages take that come after this one; [Unknown] is allowed.
+// Ahead notes how long the later stages take; [Unknown] is allowed.
 func (p *Progress) Ahead(d time.Duration) {
 	if p != nil {
 		p.ahead.Store(int64(d))
 	}
 }
 
-// More notes whether, after these stages, others follow of which nothing is known.
+// More notes whether further stages follow for which there is no estimate.
 func (p *Progress) More(more bool) {
 	if p != nil {
 		p.more.Store(more)
 	}
 }
 
-// Left returns how long the stages after this one take, or [Unknown].
+// Left returns how long the later stages take, or [Unknown].
 func (p *Progress) Left() time.Duration {
 	if p == nil || p.more.Load() {
 		return Unknown
@@ -76,7 +76,7 @@ func (p *Progress) Left() time.Duration {
 	return time.Duration(p.ahead.Load())
 }
 
-// StartBuild notes that the build of a store of so many partitions begins.
+// StartBuild notes the begin of the build of a store with this many partitions.
 func (p *Progress) StartBuild(partitions int) {
 	if p == nil {
 		return
@@ -87,7 +87,7 @@ func (p *Progress) StartBuild(partitions int) {
 	p.allPartitions.Store(uint32(partitions))
 }
 
-// Read notes that so many more events and bytes of the log were read.
+// Read adds to the events and bytes of the log that the build has read.
 func (p *Progress) Read(events, bytes int) {
 	if p != nil {
 		p.events.Add(uint64(events))
@@ -95,14 +95,14 @@ func (p *Progress) Read(events, bytes int) {
 	}
 }
 
-// Folded notes that one more partition is folded.
+// Folded notes that the build has folded one more partition.
 func (p *Progress) Folded() {
 	if p != nil {
 		p.partitions.Add(1)
 	}
 }
 
-// Build returns how far a build is; zero means there is none.
+// Build returns the progress of the build; zero means there is none.
 func (p *Progress) Build() Build {
 	if p == nil {
 		return Build{}
@@ -110,28 +110,28 @@ func (p *Progress) Build() Build {
 	return Build{p.events.Load(), p.bytes.Load(), p.partitions.Load(), p.allPartitions.Load()}
 }
 
-// Add notes that so many more units are done.
+// Add adds n units to the work that is done.
 func (p *Progress) Add(n uint64) {
 	if p != nil {
 		p.done.Add(n)
 	}
 }
 
-// Set notes that so many units are done in all.
+// Set sets the number of units that are done.
 func (p *Progress) Set(done uint64) {
 	if p != nil {
 		p.done.Store(done)
 	}
 }
 
-// Total corrects how much there is in all.
+// Total corrects the number of units in all.
 func (p *Progress) Total(total uint64) {
 	if p != nil {
 		p.total.Store(total)
 	}
 }
 
-// Now returns how far the work is.
+// Now returns the unit of the stage, how much is done, and how much there is in all; a total of 0 means unknown.
 func (p *Progress) Now() (unit string, done, total uint64) {
 	if p == nil {
 		return "", 0, 0
@@ -142,14 +142,13 @@ func (p *Progress) Now() (unit string, done, total uint64) {
 	return unit, p.done.Load(), p.total.Load()
 }
 
-// Pace keeps long work to a share of one core's time, so that what serves continues beside it. The zero value holds nothing
-// back.
+// Pace limits long work to a share of one core's time, so that it does not slow down the service beside it. The zero value is no limit.
 type Pace struct {
 	// Share is the part of the time that the work may take, above 0 and up to 1; 0 means all of it.
 	Share float64
 }
 
-// Pause is how long the share demands to rest after a piece of work that took so long.
+// Pause returns how long the work must rest after a piece that took this long.
 func (p Pace) Pause(worked time.Duration) time.Duration {
 	if p.Share <= 0 || p.Share >= 1 || worked <= 0 {
 		return 0
@@ -157,7 +156,7 @@ func (p Pace) Pause(worked time.Duration) time.Duration {
 	return time.Duration(float64(worked) * (1/p.Share - 1))
 }
 
-// Rest waits for the pause after a piece of work that took so long. It returns the error of the context if that ends first.
+// Rest waits for the pause after a piece of work that took this long. It returns the error of the context if that ends first.
 func (p Pace) Rest(ctx context.Context, worked time.Duration) error {
 	return wait.For(ctx, p.Pause(worked))
 }

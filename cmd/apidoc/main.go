@@ -41,7 +41,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	//nolint:gosec // documentation is for everybody
+	//nolint:gosec // documentation is public
 	if err := os.WriteFile(args[1], []byte(document(files)), 0o644); err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func openAPI(files []protoreflect.FileDescriptor) (string, error) {
 			{"license", object{{"name", "Apache-2.0"}, {"identifier", "Apache-2.0"}}},
 		}},
 		{"servers", []object{{{"url", "http://127.0.0.1:7411"}}}},
-		// A service without access control takes calls of everybody.
+		// A service without access control accepts calls of any caller.
 		{"security", []object{{}, {{"bearer", []string{}}}}},
 		{"tags", tags},
 		{"paths", paths},

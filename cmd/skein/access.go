@@ -9,26 +9,26 @@ import (
 	"github.com/skein-feed/skein/gateway/access"
 )
 
-// accessFlags say who may call the service, and how it is reached.
+// accessFlags configure authentication and TLS.
 type accessFlags struct {
 	TLSCert     string `name:"tls-cert" help:"Certificate of the service, PEM, with its chain." type:"path" placeholder:"FILE"`
 	TLSKey      string `name:"tls-key" help:"Key of the certificate, PEM." type:"path" placeholder:"FILE"`
 	TLSClientCA string `name:"tls-client-ca" help:"Demand client certificates of these authorities, PEM." type:"path" placeholder:"FILE"`
 
-	Tokens      string `help:"Who may call: a file of hashed tokens, as skein token new writes it." type:"path" placeholder:"FILE"`
+	Tokens      string `help:"A file with the hashed tokens of callers, as skein token new writes it." type:"path" placeholder:"FILE"`
 	JWKS        string `name:"jwks" help:"Take JWTs that were signed with these keys, a JSON Web Key Set." type:"path" placeholder:"FILE"`
 	JWTIssuer   string `name:"jwt-issuer" help:"The iss that a JWT must have." placeholder:"NAME"`
-	JWTAudience string `name:"jwt-audience" help:"What the aud of a JWT must contain." placeholder:"NAME"`
+	JWTAudience string `name:"jwt-audience" help:"A name that the aud of a JWT must contain." placeholder:"NAME"`
 
 	AllowedHosts []string `help:"Without --tokens and --jwks: answer to these hosts too, not only to localhost; * for any." placeholder:"HOST"`
 	CORSOrigin   []string `name:"cors-origin" help:"Pages of these origins may call from a browser; * for all." placeholder:"ORIGIN"`
 }
 
-// encrypts and asks tell of what there is, before anything is opened.
+// encrypts reports whether the flags set up TLS, and asks whether they set up authentication. Neither opens a file.
 func (f *accessFlags) encrypts() bool { return f.TLSCert != "" }
 func (f *accessFlags) asks() bool     { return f.Tokens != "" || f.JWKS != "" }
 
-// scheme is that of the URL of the service.
+// scheme returns the scheme of the service's URL.
 func (f *accessFlags) scheme() string {
 	if f.encrypts() {
 		return "https://"
@@ -36,7 +36,7 @@ func (f *accessFlags) scheme() string {
 	return "http://"
 }
 
-// checkAccess refuses flags that mean nothing without others.
+// checkAccess returns an error for flags that have no effect without others.
 func (f *accessFlags) checkAccess() error {
 	for _, c := range []struct {
 		has    bool
@@ -62,7 +62,7 @@ func (f *accessFlags) checkAccess() error {
 	return nil
 }
 
-// open reads the files.
+// open reads the files of the flags.
 func (f *accessFlags) open(logger *slog.Logger) (o service.Access, err error) {
 	o.Origins, o.Hosts = f.CORSOrigin, f.AllowedHosts
 	if f.encrypts() {

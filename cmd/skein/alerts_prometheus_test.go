@@ -126,7 +126,7 @@ func (p *prometheusServer) write(name string, data []byte) {
 	}
 }
 
-// configure writes the configuration. p.mu is held, or nobody else has p.
+// configure writes the configuration. p.mu must be held, or no other goroutine may know p.
 func (p *prometheusServer) configure() {
 	p.t.Helper()
 	var jobs []map[string]any

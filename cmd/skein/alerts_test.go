@@ -315,7 +315,7 @@ func logFull(t *testing.T, p *prometheusServer) {
 	w.await(p, func() { _ = more() }, "SkeinLogNearlyFull", "SkeinNoRoom")
 }
 
-// logRefuses: somebody has changed the stream so that it takes nothing.
+// logRefuses: an operator has changed the stream so that it accepts nothing.
 func logRefuses(t *testing.T, p *prometheusServer) {
 	url := startNATS(t)
 	w := watch(t, p, t.TempDir(), "--nats", url, "--archive", "off")
@@ -333,7 +333,7 @@ func logRefuses(t *testing.T, p *prometheusServer) {
 	w.await(p, w.publishes(), "SkeinInternalErrors")
 }
 
-// malformedEvents: somebody publishes past the service and gets it wrong.
+// malformedEvents: another program publishes to the stream directly, with malformed events.
 func malformedEvents(t *testing.T, p *prometheusServer) {
 	url := startNATS(t)
 	w := watch(t, p, t.TempDir(), "--nats", url, "--archive", "off")
@@ -426,7 +426,7 @@ func rowsLost(t *testing.T, p *prometheusServer) {
 	var running *service.Service
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
 		o.Maintenance.AuditShare = 1
-		o.Works = func(a *service.Service) service.Works { running = a; return a.Works() }
+		o.Jobs = func(a *service.Service) service.Jobs { running = a; return a.Jobs() }
 	})
 	defer stop()
 	publish(t, api, userFollowed("quiet", "silent"))

@@ -68,7 +68,7 @@ func TestStartWaitsForTheLog(t *testing.T) {
 	select {
 	case <-silent:
 	case err := <-ends:
-		t.Fatalf("while the log does not answer the start goes on: %v", err)
+		t.Fatalf("while the log does not answer the start continues: %v", err)
 	}
 	u, err := url.Parse(at)
 	if err != nil {

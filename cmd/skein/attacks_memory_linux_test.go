@@ -78,7 +78,7 @@ func TestAttacksFitIntoMemory(t *testing.T) {
 	}
 }
 
-// attacker is somebody who can reach the port, and has no token.
+// attacker is a client that can reach the port, and has no token.
 type attacker struct {
 	t    *testing.T
 	addr string

@@ -10,13 +10,13 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// completionCmd prints the few lines that make a shell ask skein itself what may come next: what is offered is always what this
-// binary has. The libraries for that of kong were last released in 2022.
+// completionCmd prints a few lines of shell code that ask the program itself for completions. So the completions always match this
+// binary. There are libraries for kong, but they were last released in 2022.
 type completionCmd struct {
 	Bash  shellCmd         `cmd:"" help:"For bash: put  source <(skein completion bash)  into ~/.bashrc."`
 	Zsh   shellCmd         `cmd:"" help:"For zsh: put  source <(skein completion zsh)  into ~/.zshrc, after compinit."`
 	Fish  shellCmd         `cmd:"" help:"For fish: put  skein completion fish | source  into ~/.config/fish/config.fish."`
-	Words completeWordsCmd `cmd:"" hidden:"" help:"What may come next; the shells ask this." passthrough:""`
+	Words completeWordsCmd `cmd:"" hidden:"" help:"Completions of a command line; the shells call this." passthrough:""`
 }
 
 type shellCmd struct{}
@@ -49,7 +49,7 @@ type completeWordsCmd struct {
 	Words []string `arg:"" optional:"" help:"The words after skein, the last one as far as it is typed."`
 }
 
-// Run prints what the last word may become, one a line.
+// Run prints the completions of the last word, one a line.
 func (c *completeWordsCmd) Run(parsed *kong.Context, std *command.Streams) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
@@ -59,7 +59,7 @@ func (c *completeWordsCmd) Run(parsed *kong.Context, std *command.Streams) error
 	return err
 }
 
-// complete walks along the words that are whole and returns what may replace the last.
+// complete follows the complete words through the grammar, and returns the completions of the last word.
 func complete(node *kong.Node, words []string) (may []string) {
 	last := ""
 	if len(words) > 0 {
@@ -102,7 +102,7 @@ func complete(node *kong.Node, words []string) (may []string) {
 	return slices.Compact(may)
 }
 
-// flagOf returns the flag of a node, or of one that it stands under; nil means there is none.
+// flagOf returns the flag of a node or of one of its ancestors; nil means there is none.
 func flagOf(node *kong.Node, name string) *kong.Flag {
 	for _, group := range node.AllFlags(false) {
 		for _, f := range group {

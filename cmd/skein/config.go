@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// configFile gives flags the values of a configuration file, in YAML, of which JSON is a part:
+// configFile gives flags the values of a configuration file in YAML, or JSON, which is a subset:
 //
 //	log-level: debug        # for every command that has the flag
 //	serve:
@@ -19,7 +19,7 @@ import (
 //	query:
 //	  check: {json: true}
 //
-// A name that is none of a flag or command is an error: it is most likely misspelt.
+// A name that is not a flag or command is an error, because it is probably misspelt.
 type configFile struct {
 	// flag is the name of the flag with the path.
 	flag   string
@@ -35,7 +35,7 @@ func (c *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (
 	if err := c.load(ctx); err != nil {
 		return nil, err
 	}
-	// Kong has resolvers overrule the environment; whoever sets a variable for one run expects the contrary.
+	// In kong, resolvers win over the environment. A user who sets a variable for one run expects it to win over the file.
 	for _, env := range flag.Envs {
 		if _, set := os.LookupEnv(env); set {
 			return nil, nil
@@ -48,19 +48,19 @@ func (c *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (
 		under := c.values
 		path := commandPath(node)
 		if path[0] == "config" {
-			path = []string{"serve"} // what it tells of
+			path = []string{"serve"} // config shows the configuration of serve
 		}
 		for _, name := range path {
 			under, _ = under[name].(map[string]any)
 		}
 		if v, ok := under[flag.Name]; ok {
-			return text(v), nil // the innermost command knows best
+			return text(v), nil // the value of the innermost command wins
 		}
 	}
 	return text(c.values[flag.Name]), nil
 }
 
-// commandPath returns the names of a command and those it stands under, outermost first.
+// commandPath returns the names of a command and its ancestors, the outermost first.
 func commandPath(node *kong.Node) []string {
 	var path []string
 	for ; node != nil && node.Type == kong.CommandNode; node = node.Parent {
@@ -70,7 +70,7 @@ func commandPath(node *kong.Node) []string {
 	return path
 }
 
-// text is a value as it would stand on the command line.
+// text returns a value of the file in the form that it has on the command line.
 func text(v any) any {
 	switch v := v.(type) {
 	case nil, bool, string:
@@ -113,7 +113,7 @@ func (c *configFile) load(ctx *kong.Context) error {
 	return nil
 }
 
-// checkNames refuses names that no command or flag at or below the node has.
+// checkNames returns an error for a name that is no command or flag at or below the node.
 func checkNames(node *kong.Node, values map[string]any, under []string) error {
 	var errs []error
 	for name, value := range values {
@@ -130,7 +130,7 @@ func checkNames(node *kong.Node, values map[string]any, under []string) error {
 	return errors.Join(errs...)
 }
 
-// hasFlag reports whether a node, one that it stands under or one that stands under it has a flag.
+// hasFlag reports whether a node, one of its ancestors or one of its descendants has a flag.
 func hasFlag(node *kong.Node, name string) bool {
 	is := func(f *kong.Flag) bool { return f.Name == name }
 	for up := node.Parent; up != nil; up = up.Parent {

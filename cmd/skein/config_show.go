@@ -16,7 +16,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/flags"
 )
 
-// configCmd says what serve would run with. It has the flags of serve, and the part of the configuration file that is for serve.
+// configCmd shows the configuration with which serve would run. It has the flags of serve, and reads the part of the configuration file for
+// serve.
 type configCmd struct {
 	serveCmd `embed:""`
 
@@ -30,7 +31,7 @@ is from. What it prints is a configuration file. Passwords in URLs are hidden: p
 checked only as far as they can be without files.`
 }
 
-// Run prints.
+// Run prints the configuration.
 func (c *configCmd) Run(parsed *kong.Context, std *command.Streams) error {
 	if c.Reference {
 		_, err := fmt.Fprint(std.Out, reference(parsed.Model))
@@ -64,7 +65,7 @@ func (c *configCmd) Run(parsed *kong.Context, std *command.Streams) error {
 	return out.Close()
 }
 
-// origins reports of each flag where its value is from.
+// origins returns the origin of each flag's value: command line, environment, file or default.
 func origins(parsed *kong.Context) map[string]string {
 	from := map[string]string{}
 	for _, f := range parsed.Selected().Flags {
@@ -87,7 +88,7 @@ func origins(parsed *kong.Context) map[string]string {
 	return from
 }
 
-// shownValue is a value as the file has it: numbers and truths as such, all else as text without secrets.
+// shownValue returns a value in the form of the file: numbers and booleans as such, all others as text without secrets.
 func shownValue(v reflect.Value) any {
 	switch value := v.Interface().(type) {
 	case bool, int, uint32, int64, float64, []string:
@@ -100,16 +101,16 @@ func shownValue(v reflect.Value) any {
 var (
 	// userInfo has the credentials in a URL: a name and a password, or a token.
 	userInfo = regexp.MustCompile(`://([^/@,:]*:)?[^/@,]*@`)
-	// secretParameter is a parameter of a URL that is named like a secret.
+	// secretParameter matches a parameter of a URL whose name sounds like a secret.
 	secretParameter = regexp.MustCompile(`(?i)([?&][^=&]*(?:secret|password|token|key)[^=&]*=)[^&,]*`)
 )
 
-// hide takes secrets out of a value.
+// hide replaces the secrets in a value.
 func hide(value string) string {
 	return secretParameter.ReplaceAllString(userInfo.ReplaceAllString(value, "://${1}hidden@"), "${1}hidden")
 }
 
-// reference is a table of the flags of each command, for docs/configuration.md.
+// reference returns tables of the flags of each command, for docs/configuration.md.
 func reference(model *kong.Application) string {
 	var out strings.Builder
 	out.WriteString(referenceHead)
@@ -170,14 +171,14 @@ func referTo(out *strings.Builder, node *kong.Node, path []string, title string)
 	}
 }
 
-// clientCommand is the command where the flags of all that talk to a service are listed.
+// clientCommand is the command under which the reference lists the flags of all commands that call a service.
 const clientCommand = "healthcheck"
 
 func isClientFlag(f *kong.Flag) bool {
 	return slices.Contains([]string{"server", "timeout", "token-file", "token-in-clear", "tls-ca", "client-cert", "client-key"}, f.Name)
 }
 
-// placeholder is what stands for the value of a flag.
+// placeholder returns the placeholder for the value of a flag in the reference.
 func placeholder(f *kong.Flag) string {
 	switch {
 	case f.IsBool():

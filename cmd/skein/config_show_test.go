@@ -52,7 +52,7 @@ func TestByteSizeText(t *testing.T) {
 	}
 }
 
-// TestComplete: what the shells are told is what the parser knows.
+// TestComplete: shells get exactly the commands and flags that the parser knows.
 func TestComplete(t *testing.T) {
 	parser, err := kong.New(&cli{})
 	if err != nil {

@@ -19,13 +19,13 @@ import (
 )
 
 type demoCmd struct {
-	// Not SKEIN_PORT: Kubernetes sets that to a URL where a service is named skein.
+	// The variable is not SKEIN_PORT, which Kubernetes sets to a URL if a Service is named skein.
 	Port     int    `help:"Port on this machine; when it is taken, a free one." default:"7411" env:"SKEIN_DEMO_PORT"`
 	Exit     bool   `help:"End after the tour instead of serving on."`
-	LogLevel string `help:"What the process writes of its own log at least: ${enum}." enum:"debug,info,warn,error" default:"warn"`
+	LogLevel string `help:"The least level of log messages: ${enum}." enum:"debug,info,warn,error" default:"warn"`
 }
 
-// Run serves a small world from a temporary directory and shows it.
+// Run serves a small world from a temporary directory, and prints a tour of it.
 func (c *demoCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	dir, err := os.MkdirTemp("", "skein-demo-*")
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *demoCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	return errors.Join(err, a.Close(context.WithoutCancel(ctx)))
 }
 
-// listen takes the port, or a free one: a second demo must run beside the first.
+// listen listens on the port, or on a free one if it is taken, so that a second demo can run beside the first.
 func (c *demoCmd) listen(ctx context.Context) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.Port)))
@@ -74,7 +74,7 @@ func (c *demoCmd) listen(ctx context.Context) (net.Listener, error) {
 	return l, err
 }
 
-// show makes the world and the tour.
+// show publishes the world, and walks the tour.
 func (c *demoCmd) show(ctx context.Context, std *command.Streams, url, dir string) error {
 	fmt.Fprintf(std.Out, "skein demo: a service at %s, with its data in %s\n", url, dir)
 	api := (&command.ClientFlags{Server: url}).Client()
@@ -99,7 +99,8 @@ func (c *demoCmd) show(ctx context.Context, std *command.Streams, url, dir strin
 	return nil
 }
 
-// selfCommand is how the program was called: by go run, of which the binary is somewhere temporary, or by its name.
+// selfCommand returns the command by which the user has started the program: go run, whose binary is in a temporary directory, or its
+// name.
 func selfCommand() string {
 	if path, err := os.Executable(); err == nil && strings.Contains(path, "go-build") {
 		return "go run ./cmd/skein"

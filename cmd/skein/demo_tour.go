@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// tour makes calls and prints them as they could be made by hand.
+// tour makes calls, and prints each as a command that the reader can repeat.
 type tour struct {
 	url  string
 	http *http.Client
@@ -20,15 +20,15 @@ type tour struct {
 
 // stop is one call of the tour.
 type stop struct {
-	// says is what the answer shows.
+	// says explains the answer.
 	says string
 	// method and body are the call. POSITION in the body stands for the position of the last publish.
 	method, body string
-	// want is what the answer must contain: a tour that tells something else than it shows is an error.
+	// want is a text that the answer must contain. Otherwise the tour fails: its explanation would be wrong.
 	want string
-	// lacks is what it must not contain; empty means nothing.
+	// lacks is a text that the answer must not contain; empty disables the check.
 	lacks string
-	// refused: the call is an error, and that is the point.
+	// refused reports whether the stop shows a call that must fail.
 	refused bool
 }
 
@@ -195,7 +195,7 @@ func (t *tour) make(ctx context.Context, s stop) ([]byte, error) {
 	return compact.Bytes(), nil
 }
 
-// oneLine is how long an answer may be to be printed as it is.
+// oneLine is the longest answer, in bytes, that is printed in one line.
 const oneLine = 160
 
 func (t *tour) print(answer []byte) {
@@ -205,5 +205,5 @@ func (t *tour) print(answer []byte) {
 		pretty.Write(answer)
 	}
 	pretty.WriteByte('\n')
-	_, _ = pretty.WriteTo(t.out) // a tour that nobody can read stops nothing
+	_, _ = pretty.WriteTo(t.out) // a closed output does not stop the demo
 }

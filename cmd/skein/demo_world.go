@@ -37,8 +37,7 @@ var demoBoards = []struct{ owner, board, title string }{
 	{"olga", "endgames", "Endgames worth knowing"},
 }
 
-// demoPins are what happened on those boards lately, the latest last. The latest of all are hugo's, whom the tour has ada
-// follow.
+// demoPins are the recent pins on those boards, the latest last. The latest of all are hugo's, because ada follows hugo in the tour.
 var demoPins = []struct{ owner, board, pin string }{
 	{"olga", "endgames", "lucena"},
 	{"chen", "", "noodles"},
@@ -55,8 +54,7 @@ var demoPins = []struct{ owner, board, pin string }{
 	{"hugo", "bikes", "frame-1952"},
 }
 
-// demoPlays is how often the items of the demo were played today and yesterday. ada, whom the tour is about, is the eleventh
-// to play the most popular.
+// demoPlays has the numbers of plays of the items today and yesterday. ada is the eleventh user to play the most popular one.
 var demoPlays = []struct {
 	item  string
 	plays int
@@ -64,7 +62,7 @@ var demoPlays = []struct {
 
 const demoSource = "demo"
 
-// world is the history of the demo, the same in every demo but for the day on which it ends.
+// world is the history of the demo. It is the same in every demo, except for the day on which it ends.
 type world struct {
 	events []*skeinv1.Event
 	rng    *rand.Rand
@@ -76,7 +74,7 @@ func newWorld() *world {
 	for _, b := range demoBoards {
 		w.add(w.ago(700, 730), boardCreated(b.owner, b.board, b.title))
 	}
-	// The further ahead in the list, the more popular.
+	// Users at the begin of the list are more popular.
 	for i, follower := range people {
 		for j, user := range people {
 			popularity := 0.9 / (1 + 0.25*float64(j))
@@ -108,7 +106,7 @@ func newWorld() *world {
 	return w
 }
 
-// ada is the part of the history that the tour tells.
+// ada adds the part of the history that the tour shows.
 func (w *world) ada() {
 	for i, user := range []string{"greta", "kaia", "noor", "bjorn", "chen", "sven"} {
 		w.add(w.days(600-90*i), userFollowed("ada", user))
@@ -135,7 +133,7 @@ func (w *world) ago(from, to int) time.Time {
 	return w.days(from + w.rng.IntN(to-from)).Add(-time.Duration(w.rng.IntN(24*60)) * time.Minute)
 }
 
-// publish publishes the history and waits until it shows.
+// publish publishes the history and waits until it is visible.
 func (w *world) publish(ctx context.Context, api *command.Client) error {
 	for batch := range slices.Chunk(w.events, events.MaxEnvelopeEvents) {
 		_, err := api.Events().Publish(ctx, connect.NewRequest(&skeinv1.PublishRequest{

@@ -221,7 +221,7 @@ func TestDiskFilledBySomebodyElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("Publish went on %v after there was room; the log was started anew %d times", time.Since(took), strings.Count(string(text), "started anew"))
+	t.Logf("Publish continued %v after there was room; the log was started anew %d times", time.Since(took), strings.Count(string(text), "started anew"))
 	d.holds("it has gone on")
 	d.equal()
 }
@@ -240,7 +240,7 @@ func TestDiskFull(t *testing.T) {
 	d.refused("not a byte is left")
 	d.holds("not a byte is left")
 	d.kill()
-	// Killed once more while it waits for room, it starts when there is some. What was kept free is what is left at the end.
+	// Killed once more while it waits for room, it starts when there is some. At the end the reserve is free again.
 	d.flags[1] = "8MiB"
 	for range 2 {
 		if err := d.launch(d.ctx); err != nil {

@@ -28,7 +28,7 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// exportCmd writes what there is for analysis, or for the user whom it concerns.
+// exportCmd exports rows or events, for analysis or for a user who requests their data.
 type exportCmd struct {
 	Rows   exportRowsCmd   `cmd:"" help:"Write the rows of a projection: of a snapshot, or of a service that is not running."`
 	Events exportEventsCmd `cmd:"" default:"withargs" help:"Write the events of the log: of a running service, or of a data directory."`
@@ -40,7 +40,7 @@ type exportFlags struct {
 	Out    string `help:"File, which appears when it is whole; - is standard output." default:"-" placeholder:"FILE"`
 }
 
-// write has an export written, shows how far it is, and says what was written.
+// write runs an export, shows its progress, and reports how much was written.
 func (f *exportFlags) write(
 	std *command.Streams, what string, at *replay.Progress, do func(io.Writer, export.Format) (export.Counts, error),
 ) (err error) {
@@ -85,7 +85,7 @@ func (f *exportFlags) file(do func(io.Writer, export.Format) (export.Counts, err
 	return n, nil
 }
 
-// showExport shows how far an export is until the returned function is called, which may be called again.
+// showExport shows the progress of an export until stop is called. stop may be called again.
 func showExport(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	return command.ShowEvery(w, what, func(p *command.Progress) {
 		unit, done, total := at.Now()
@@ -156,7 +156,7 @@ func (c *exportRowsCmd) Run(ctx context.Context, std *command.Streams) (err erro
 	return c.restored(ctx, std, list[i])
 }
 
-// take has the service write a snapshot.
+// take makes the service take a snapshot.
 func (c *exportRowsCmd) take(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().TakeSnapshot, &skeinv1.TakeSnapshotRequest{
 		Projections: []string{c.Projection}, Name: c.Snapshot,
@@ -168,7 +168,7 @@ func (c *exportRowsCmd) take(ctx context.Context, std *command.Streams) error {
 	return (&command.WaitFlags{}).Follow(ctx, &c.ClientFlags, &command.Streams{In: std.In, Out: std.Err, Err: std.Err}, res.GetOperation())
 }
 
-// drop removes the snapshot that was taken.
+// drop removes the snapshot that take has made.
 func (c *exportRowsCmd) drop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -182,7 +182,7 @@ func (c *exportRowsCmd) drop(ctx context.Context) error {
 	return err
 }
 
-// restored exports a snapshot, restored into a directory that is removed.
+// restored restores a snapshot into a temporary directory, exports it, and removes the directory.
 func (c *exportRowsCmd) restored(ctx context.Context, std *command.Streams, p projections.Projection) (err error) {
 	b, err := (&snapshots.TargetFlag{Target: c.Target}).OpenTarget(ctx)
 	if err != nil {
@@ -290,10 +290,10 @@ func (c *exportEventsCmd) Run(ctx context.Context, std *command.Streams) error {
 	}
 	if c.Data == "" {
 		api := c.Client()
-		// Without the right to ask, nothing is said of the time left.
+		// A caller without the permission gets no estimate of the time left.
 		if status, err := command.Call(ctx, &c.ClientFlags, api.Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1}); err == nil {
 			r.LogBytes = wholeBytes(status.GetLog().GetFirstSequence(), status.GetLog().GetBytes())
-			r.LogEvents = status.GetArchive().GetEvents() // but for those of the last minute
+			r.LogEvents = status.GetArchive().GetEvents() // without those of the last minute, which are not archived yet
 		}
 		return do(export.FromService(api.Events(), r))
 	}
@@ -306,7 +306,7 @@ func (c *exportEventsCmd) Run(ctx context.Context, std *command.Streams) error {
 	})
 }
 
-// wholeBytes are those of a stream that begins with the log.
+// wholeBytes returns the size of the stream if it has the whole log, else 0.
 func wholeBytes(first, bytes uint64) uint64 {
 	if first > 1 {
 		return 0

@@ -13,8 +13,8 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// offline opens the log of a data directory and its archive, calls do with a hub that runs and the number of
-// archived events, and closes them. Nothing in the directory is made anew.
+// offline opens the log of a data directory and its archive, calls do with a running hub and the number of
+// archived events, and closes them. It creates nothing in the directory.
 func (c *exportEventsCmd) offline(ctx context.Context, do func(log *eventlog.Log, hub *eventlog.Hub, archived uint64) error) (err error) {
 	dir := filepath.Join(c.Data, service.LogDir)
 	if _, err := os.Stat(dir); err != nil {

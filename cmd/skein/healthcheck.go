@@ -23,10 +23,10 @@ func (*healthcheckCmd) Help() string {
 It needs no token. With a certificate that is not for this address, give --server the name that it is for.`
 }
 
-// maxHealthBytes bounds what is read of the answer: a line for each projection.
+// maxHealthBytes bounds the answer that is read: it has a line for each projection.
 const maxHealthBytes = 64 << 10
 
-// Run asks once.
+// Run queries the health once.
 func (c *healthcheckCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	path := "/readyz"
 	if c.Alive {

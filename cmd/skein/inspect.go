@@ -96,7 +96,7 @@ func (c *inspectCmd) print(ctx context.Context, std *command.Streams, view *proj
 	return nil
 }
 
-// rows are all rows, or those whose keys begin with the user.
+// rows returns an iterator over all rows, or over those whose keys begin with the user.
 func (c *inspectCmd) rows(view *projections.View) (*inspected, error) {
 	if c.User == "" {
 		return &inspected{it: view.Iter(nil, nil)}, nil
@@ -107,7 +107,7 @@ func (c *inspectCmd) rows(view *projections.View) (*inspected, error) {
 	id := events.AppendID(nil, c.User)
 	shard := projections.AppendPrefix(nil, events.ShardOf(c.User), 0)[:2]
 	if c.Projection == "seen" {
-		// Rows of a month have that instead of the shard, and the shard after the tag.
+		// Rows of a month begin with the month, and have the shard after the tag.
 		return &inspected{it: view.Iter(nil, nil), after: [][]byte{id, append(bytes.Clone(shard), id...)}}, nil
 	}
 	return &inspected{it: view.Iter(shard, projections.PrefixEnd(shard)), after: [][]byte{id}}, nil
@@ -116,11 +116,11 @@ func (c *inspectCmd) rows(view *projections.View) (*inspected, error) {
 // inspected walks over rows.
 type inspected struct {
 	it projections.Iterator
-	// after: one of these follows the first three bytes of a key, which end with the tag. nil: anything does.
+	// after selects keys whose bytes after the first three, which end with the tag, begin with one of these; nil selects all keys.
 	after [][]byte
 }
 
-// next goes to the next row, without reading those between.
+// next moves to the next wanted row. It seeks past the rows between, so that one user of a large store is found quickly.
 func (r *inspected) next() bool {
 	ok := r.it.Next()
 	for ok && r.after != nil {
@@ -133,7 +133,7 @@ func (r *inspected) next() bool {
 	return ok
 }
 
-// wanted reports whether a key is one of the wanted, and else from which key on the next may be; nil means there is none.
+// wanted reports whether a key is wanted. If it is not, from is the first later key that may be; nil means there is none.
 func (r *inspected) wanted(key []byte) (here bool, from []byte) {
 	prefix := key[:min(3, len(key))]
 	for _, after := range r.after {

@@ -217,7 +217,7 @@ func TestImportBrokenOff(t *testing.T) {
 	api := (&command.ClientFlags{Server: s.addr}).Client()
 
 	code, text := breakOff(ctx, t, api, path, 5, os.Interrupt)
-	if code != exitInterrupted || !strings.Contains(text, "the same command goes on from row ") {
+	if code != exitInterrupted || !strings.Contains(text, "the same command continues from row ") {
 		t.Errorf("after an interrupt: code %d, %s", code, text)
 	}
 	code, text = breakOff(ctx, t, api, path, 30, os.Kill)

@@ -127,7 +127,7 @@ func (o *oldLog) demandWhole(ctx context.Context, t *testing.T, data string) (ar
 	}
 	archived, first = past.End().Seq, head.First
 	if first > 1 && first > past.End().WarmSeq {
-		t.Errorf("the stream begins at %d, who goes on at the end of the archive needs %d", first, past.End().WarmSeq)
+		t.Errorf("the stream begins at %d, a reader that continues at the end of the archive needs %d", first, past.End().WarmSeq)
 	}
 	envs := readWhole(ctx, t, log, head.Last)
 	if o.envs == nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/skein-feed/skein/cmd/skein/internal/command"
 )
 
-// checkListen refuses an address that others can reach, unless that was asked for.
+// checkListen returns an error for an address that other machines can reach, unless authentication and TLS are configured or the user has
+// explicitly allowed it.
 func (c *serveCmd) checkListen(ctx context.Context) error {
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return command.Usagef("--listen: %w", err)
@@ -32,7 +33,7 @@ func (c *serveCmd) checkListen(ctx context.Context) error {
 		c.Listen, c.lacks())
 }
 
-// console reports whether to serve the console: where callers are authenticated, or only this machine reaches the port.
+// console reports whether to serve the console: only if callers are authenticated, or only this machine can reach the port.
 func (c *serveCmd) console(ctx context.Context) (bool, error) {
 	if c.NoConsole || c.asks() {
 		return !c.NoConsole, nil
@@ -40,7 +41,7 @@ func (c *serveCmd) console(ctx context.Context) (bool, error) {
 	return onLoopback(ctx, c.Listen)
 }
 
-// lacks is what is not there, and what follows.
+// lacks describes the missing protection, and its consequence, for people.
 func (f *accessFlags) lacks() string {
 	switch {
 	case f.encrypts():
@@ -64,15 +65,15 @@ func (c *serveCmd) writePort(l net.Listener) error {
 	if err := os.WriteFile(tmp, []byte(port+"\n"), 0o600); err != nil {
 		return fmt.Errorf("--port-file: %w", err)
 	}
-	// A port is no secret, and a test under another user may wait for it.
+	// The port is no secret, and a script of another user may wait for the file.
 	if err := os.Chmod(tmp, 0o644); err != nil {
 		return fmt.Errorf("--port-file: %w", err)
 	}
 	return os.Rename(tmp, c.PortFile)
 }
 
-// listenPprof listens for who wants profiles. They show what the process has in memory, so nobody of another machine is
-// let in, whatever tokens there are. nil: nobody asked for it.
+// listenPprof listens for requests of profiles. It refuses an address that other machines can reach, whatever tokens are configured,
+// because profiles reveal the memory of the process. nil means that no address is configured.
 func listenPprof(ctx context.Context, addr string) (net.Listener, error) {
 	if addr == "" {
 		return nil, nil //nolint:nilnil // there is none, and that is no error
@@ -87,7 +88,7 @@ func listenPprof(ctx context.Context, addr string) (net.Listener, error) {
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 }
 
-// onLoopback reports whether only this machine reaches an address to listen on.
+// onLoopback reports whether only this machine can reach a listen address.
 func onLoopback(ctx context.Context, addr string) (bool, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil || host == "" {

@@ -1,5 +1,5 @@
-// Skein is the service for who follows whom, what is new, and what was seen, and every tool that goes with it. The
-// commands are in cli.go; what a process of the service consists of is in internal/service.
+// Skein is a service for follows, feeds and seen items, and the command line with all its tools. The
+// commands are in cli.go, the parts of a service process in internal/service.
 package main
 
 import (
@@ -31,10 +31,11 @@ func main() {
 	os.Exit(run(os.Args[1:], &command.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }
 
-// exitNow is what kong calls after --help and --version. It ends the parsing from inside, as a panic that run catches.
+// exitNow carries the exit code of --help and --version. Kong calls a function that must end the program; ours panics with an exitNow,
+// and run catches it.
 type exitNow int
 
-// run runs a command line. Options beyond those of the program are for tests of it.
+// run runs a command line and returns the exit code. Tests pass additional options.
 func run(args []string, std *command.Streams, more ...kong.Option) (code int) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -68,7 +69,7 @@ func run(args []string, std *command.Streams, more ...kong.Option) (code int) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// The first signal asks to stop in order. From then on a second one has its usual effect: it ends the process.
+	// The first signal begins an orderly stop. After it, signals have their usual effect, so that a second one ends the process.
 	defer context.AfterFunc(ctx, stop)()
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	return exitCode(ctx, parsed.Run(std), std)
@@ -79,8 +80,8 @@ var (
 	negative = regexp.MustCompile(`^-[0-9]`)
 )
 
-// understood returns arguments as the parser takes them: "help COMMAND" is COMMAND with --help, and a negative number after a flag,
-// which the parser would take for another flag, is its value.
+// understood rewrites arguments for the parser: "help COMMAND" becomes COMMAND with --help, and a negative number is joined to the flag
+// before it, because the parser would take it for another flag.
 func understood(args []string) []string {
 	if len(args) == 0 || args[0] == "completion" {
 		return args

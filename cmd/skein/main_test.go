@@ -65,7 +65,7 @@ const raceOptions = "GORACE"
 //	flip DIR TEXT N flips a bit of a text where it stands for the Nth time in a file of messages below the directory
 //	unflip          brings all such files back
 //	holds DIR N     demands that the directory has so many entries
-//	private FILE…   demands that nobody but their user has access to files and directories, and to all in these
+//	private FILE…   demands that only their user has access to files and directories, and to all in these
 //	until TEXT ARG… runs skein again and again, until what it prints contains the text; with ! until it fails and says that
 func TestScripts(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// maintenanceFlags say what the service does beside serving.
+// maintenanceFlags configure the work of the service beside answering calls.
 type maintenanceFlags struct {
 	flags.ArchiveFlags `embed:""`
 

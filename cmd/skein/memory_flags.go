@@ -53,7 +53,7 @@ func (m memorySetting) String() string {
 	return m.bytes.String()
 }
 
-// of returns the setting in bytes, where auto is a size and a share is of another.
+// of returns the setting in bytes. A share is a share of whole; auto stands for its own value.
 func (m memorySetting) of(auto, whole int64) int64 {
 	switch {
 	case !m.given:
@@ -65,14 +65,14 @@ func (m memorySetting) of(auto, whole int64) int64 {
 }
 
 const (
-	// leastMemory is the least with which the service can be expected to work.
+	// leastMemory is the least memory, in bytes, with which the service works well.
 	leastMemory = 256 << 20
-	// mostAuto is the most that a process takes unless it is given more. An import of a million follows takes no more
-	// processor time with it than with twelve times as much (docs/sizing.md), and the system keeps tables in what is left.
+	// mostAuto is the most memory that a process uses without --memory. An import of a million follows takes no more
+	// processor time with it than with twelve times as much (docs/sizing.md), and the system caches tables in the rest.
 	mostAuto = 1 << 30
 )
 
-// totalMemory returns --memory in bytes; available is what a share is of, 0 if that is not known.
+// totalMemory returns --memory in bytes. A share is a share of available; 0 means that it is unknown.
 func totalMemory(m memorySetting, available int64) (int64, error) {
 	switch {
 	case m.share > 0 && available == 0:
@@ -90,7 +90,7 @@ func totalMemory(m memorySetting, available int64) (int64, error) {
 	return total, nil
 }
 
-// Parts of --memory. What they leave is for rows that are being folded, the log's server and the collector.
+// Parts of --memory. The rest is for rows that are being folded, the log's server and the garbage collector.
 const (
 	cachePart   = 4
 	queryPart   = 32
@@ -98,13 +98,13 @@ const (
 	rebuildPart = 8
 	shadowPart  = 16
 	requestPart = 8
-	// mostRing is enough for the projections to share what is read: it is never given back.
+	// mostRing is enough for the projections to share the envelopes that are read. This memory is never released.
 	mostRing = 32 << 20
-	// notHeap is at least what a process holds beside what Go counts: its program, pages of files.
+	// notHeap is the least memory of a process that Go does not count: its program, and pages of files.
 	notHeap = 64 << 20
 )
 
-// planMemory shares a total out. Flags that are given win over the shares.
+// planMemory divides the total among the parts of the process. Explicit flags win over the shares.
 func planMemory(total int64, static bool, cache, queries, rebuildMemory memorySetting) (service.Memory, error) {
 	p := service.Memory{
 		Limit: total - max(total/10, notHeap),
@@ -122,15 +122,15 @@ func planMemory(total int64, static bool, cache, queries, rebuildMemory memorySe
 	}
 	// Workers take what builds take.
 	p.Limit -= p.Rebuild + p.Shadow
-	// With cgo, Pebble's cache is not of the heap.
+	// With cgo, Pebble's cache is outside the Go heap.
 	if !static {
 		p.Limit -= p.Cache
 	}
 	return p, nil
 }
 
-// availableMemory is what the process may take: that of the machine, or of its cgroup (version 1 or 2) if that is less;
-// 0 where neither is known. root is / but in tests.
+// availableMemory returns the memory that the process may use, in bytes: that of the machine, or the limit of its cgroup (version 1 or 2)
+// if that is less; 0 means that neither is known. root is / except in tests.
 func availableMemory(root string) int64 {
 	least := int64(math.MaxInt64)
 	text, _ := os.ReadFile(path.Join(root, "proc/meminfo"))
@@ -154,7 +154,7 @@ func availableMemory(root string) int64 {
 			}
 			dir, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
 		}
-		// The limits of all groups above hold, too. In a container the own group is the root of what is mounted.
+		// The limits of all groups above apply too. In a container, the root of the mount is the container's own group.
 		for group := path.Clean("/" + f[2]); ; group = path.Dir(group) {
 			text, _ := os.ReadFile(path.Join(root, dir, group, file))
 			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n > 0 {

@@ -136,7 +136,7 @@ func TestObservabilityAsksForWhatThereIs(t *testing.T) {
 			}
 		}
 	}
-	// What is a sequence or a version is for who looks at one process, and so is how long a round took, or how far a build is.
+	// Sequences, versions, times of rounds and the progress of builds are for readers who look at one process.
 	for _, metric := range []string{
 		"skein_build_info", "skein_projection_position", "skein_log_last_sequence", "skein_archive_position",
 		"skein_audit_rounds_total", "skein_audit_round_seconds", "skein_audit_no_disk", "skein_fold_envelopes_total",

@@ -20,7 +20,7 @@ import (
 	"github.com/skein-feed/skein/replay/operation"
 )
 
-// rehearsal is long work that does as it is told.
+// rehearsal is long work that the test controls.
 type rehearsal struct {
 	began chan operator.Order
 	let   chan error
@@ -44,8 +44,8 @@ func (r *rehearsal) work(o operator.Order) (operation.Work, error) {
 	}, nil
 }
 
-func (r *rehearsal) works(*service.Service) service.Works {
-	return service.Works{
+func (r *rehearsal) jobs(*service.Service) service.Jobs {
+	return service.Jobs{
 		operation.Rebuild: {Do: r.work, Resumes: true},
 		operation.Verify:  {Do: r.work},
 		operation.Rollback: {Do: func(operator.Order) (operation.Work, error) {
@@ -74,8 +74,8 @@ func reasonAndOperation(t *testing.T, err error) (reason, id string) {
 func TestOperationsOfAService(t *testing.T) {
 	t.Parallel()
 	dir, logger, r := t.TempDir(), slog.New(slog.DiscardHandler), rehearse()
-	withWorks := func(o *service.Options) { o.Works = r.works }
-	api, stop := startApp(t, dir, logger, withWorks)
+	withJobs := func(o *service.Options) { o.Jobs = r.jobs }
+	api, stop := startApp(t, dir, logger, withJobs)
 	admin := api.Admin()
 	started, err := admin.StartRebuild(t.Context(), connect.NewRequest(&skeinv1.StartRebuildRequest{
 		Projection: "graph", Partitions: []uint32{3, 255}, Share: 0.25,
@@ -106,7 +106,7 @@ func TestOperationsOfAService(t *testing.T) {
 	stop()
 
 	// The next process continues with the same order.
-	api, stop = startApp(t, dir, logger, withWorks)
+	api, stop = startApp(t, dir, logger, withJobs)
 	defer stop()
 	if diff := cmp.Diff(want, <-r.began); diff != "" {
 		t.Error(diff)
@@ -137,7 +137,7 @@ func skein(args ...string) (code int, out, said string) {
 func TestReplayCommands(t *testing.T) {
 	t.Parallel()
 	r := rehearse()
-	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) { o.Works = r.works })
+	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) { o.Jobs = r.jobs })
 	defer stop()
 	server := "--server=" + api.URL
 	demand := func(wantCode int, wantOut, wantSaid string, args ...string) (out string) {

@@ -65,7 +65,7 @@ func natsUsers(t *testing.T) map[string][]string {
 	return users
 }
 
-// natsOfUsers is a NATS server with the users of the table, and one who may do everything.
+// natsOfUsers is a NATS server with the users of the table, and an administrator.
 type natsOfUsers struct {
 	t    *testing.T
 	at   string // host and port
@@ -347,8 +347,8 @@ func (n *natsOfUsers) replaces(t *testing.T, user, archive string) {
 	}
 }
 
-// What each user may do to the log, as the servers see it: nobody else destroys it, and who is not named for it neither reads, writes
-// nor shortens it.
+// The permissions of each user on the log, as the servers see them: no other user destroys the log, and a user without permission does
+// not read, write or shorten it.
 func TestUsersOfNATSMayNotMore(t *testing.T) {
 	t.Parallel()
 	n := startNATSOfUsers(t)
@@ -379,7 +379,7 @@ func TestUsersOfNATSMayNotMore(t *testing.T) {
 	for user := range natsUsers(t) {
 		refused := make(chan string, 1)
 		nc := n.connect(user, inboxOf(user), func(err error) { refused <- err.Error() })
-		// What is refused is told in order: all that was not before the last is permitted.
+		// Refusals are reported in order: every subject that was not refused before the last one is permitted.
 		forbidden := func(send func() error) bool {
 			t.Helper()
 			const last = "nobody.may"

@@ -53,7 +53,7 @@ type publishing struct {
 	*publishCmd
 	std *command.Streams
 	api *command.Client
-	// run makes the event ids of this run unlike those of others.
+	// run makes the event ids of this run unique.
 	run    string
 	result publishResult
 }
@@ -62,11 +62,11 @@ type publishResult struct {
 	Position string `json:"position"`
 	Accepted int    `json:"accepted_count"`
 	Refused  int    `json:"refused_count"`
-	// Repeated is how many of those accepted the log had already. Only --visible learns it.
+	// Repeated is the number of accepted events that the log had already. It is only known with --visible.
 	Repeated int `json:"repeated_count,omitempty"`
 }
 
-// parsedLine is an event and where it stood, or why the line is none.
+// parsedLine is an event and its line number, or the error of a line that is no event.
 type parsedLine struct {
 	number int
 	event  *skeinv1.Event
@@ -101,7 +101,7 @@ func (p *publishing) read(ctx context.Context, lines chan<- parsedLine) error {
 		if len(bytes.TrimSpace(line)) > 0 {
 			l := parsedLine{number: number, event: &skeinv1.Event{}}
 			if err := protojson.Unmarshal(line, l.event); err != nil {
-				// The module varies its spaces so that nobody depends on its texts.
+				// The protobuf module varies the spaces in its errors on purpose, so that programs do not depend on them.
 				l.err = errors.New(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: "))
 			}
 			if l.event.GetEventId() == "" && l.event.GetSource() == "" {
@@ -122,9 +122,9 @@ func (p *publishing) read(ctx context.Context, lines chan<- parsedLine) error {
 	}
 }
 
-// sendAll sends what is there in calls that are as large as may be. Nothing waits for more lines to come.
+// sendAll sends the lines that have arrived, in calls as large as allowed. It never waits for more lines to fill a call.
 func (p *publishing) sendAll(ctx context.Context, lines <-chan parsedLine) error {
-	// Some bytes are left for what the envelope adds to each event.
+	// The envelope adds a few bytes to each event.
 	const maxBytes, perEvent = events.MaxEnvelopeBytes - 1024, 8
 	var held *parsedLine
 	for {
@@ -137,7 +137,7 @@ func (p *publishing) sendAll(ctx context.Context, lines <-chan parsedLine) error
 			}
 			if l.err != nil {
 				if err := p.refuse(l.number, l.err.Error()); err != nil {
-					return err // with what stands before it in the batch
+					return err // after the lines before it were sent
 				}
 				continue
 			}
@@ -157,7 +157,7 @@ func (p *publishing) sendAll(ctx context.Context, lines <-chan parsedLine) error
 	}
 }
 
-// next returns the next line: the one held back, one that is there, or, with wait, one that comes.
+// next returns the next line: the one held back, else one that has arrived, else, with wait, the next one to arrive.
 func next(lines <-chan parsedLine, held **parsedLine, wait bool) (parsedLine, bool) {
 	if *held != nil {
 		l := **held
@@ -176,7 +176,7 @@ func next(lines <-chan parsedLine, held **parsedLine, wait bool) (parsedLine, bo
 	}
 }
 
-// refuse tells about a line that is not published; with --allow-partial the others are.
+// refuse reports a line that is not published. With --allow-partial the other lines are published.
 func (p *publishing) refuse(line int, why string) error {
 	err := fmt.Errorf("line %d: %s", line, why)
 	if !p.AllowPartial {
@@ -215,8 +215,8 @@ func (p *publishing) send(ctx context.Context, batch []parsedLine) error {
 	return nil
 }
 
-// retrying makes a call until it is answered. The same events again are not taken twice: each has an event id, or is a
-// backfill with its offset.
+// retrying repeats a call until it is answered. That is safe: each event has an event id or is a backfill with an offset, so the log
+// takes it once.
 func (p *publishing) retrying(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 	deadline := time.Now().Add(p.RetryFor)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
@@ -231,7 +231,7 @@ func (p *publishing) retrying(ctx context.Context, req *skeinv1.PublishRequest) 
 	}
 }
 
-// stopped says what was published before the error.
+// stopped reports how much was published before the error.
 func (p *publishing) stopped(err error) error {
 	if p.result.Accepted > 0 {
 		err = fmt.Errorf("%w\n%d events were published before", err, p.result.Accepted)
@@ -252,7 +252,7 @@ func (p *publishing) print() error {
 	return nil
 }
 
-// nameLines says which lines a refused call is about: its error names their indexes in the call.
+// nameLines replaces the indexes of events in the error of a refused call with the numbers of their lines.
 func nameLines(err error, batch []parsedLine) error {
 	var refused *connect.Error
 	if !errors.As(err, &refused) {

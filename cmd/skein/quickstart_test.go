@@ -30,7 +30,7 @@ func TestQuickStarts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A command that asks the service of somebody else would prove nothing, and might do harm.
+			// A command that called another service would prove nothing, and might do harm.
 			for _, port := range []string{"7411", "6391"} {
 				l, err := net.Listen("tcp", "127.0.0.1:"+port)
 				if err != nil {

@@ -103,7 +103,7 @@ func TestArchiveRestoreReplacesStream(t *testing.T) {
 	}
 	demandRun(t, 2, "", "--replace-stream is for --nats", append(restore[:5:5], "--replace-stream")...)
 	out := demandRun(t, 0, "gave 2 envelopes with 2 events", "then it is deleted", append(restore, "--replace-stream")...)
-	if !strings.Contains(out, "goes on in epoch 2 after sequence 5 ") || !strings.Contains(out, "Lost: 1 envelope at sequence 4.") {
+	if !strings.Contains(out, "continues in epoch 2 after sequence 5 ") || !strings.Contains(out, "Lost: 1 envelope at sequence 4.") {
 		t.Error(out)
 	}
 	demandRun(t, 0, "", "nothing of the log", append(restore, "--replace-stream")...)

@@ -160,7 +160,7 @@ func TestArchiveRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := demandRun(t, 0, "graph is at sequence 3 and must be built again", "is damaged", restore...)
-	if !strings.Contains(out, "goes on in epoch 2 after sequence 2 ") {
+	if !strings.Contains(out, "continues in epoch 2 after sequence 2 ") {
 		t.Error(out)
 	}
 	demandRun(t, 0, "", "nothing of the log", restore...)
@@ -212,7 +212,7 @@ func TestArchiveRestoreInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := demandRun(t, 0, "gave 1 envelope with 1 event", "", "replay", "archive", "restore", "--data", dir)
-	if !strings.Contains(out, "graph is at sequence 3 and goes on.\n") {
+	if !strings.Contains(out, "graph is at sequence 3 and continues.\n") {
 		t.Error(out)
 	}
 }
@@ -245,7 +245,7 @@ func TestServeRefusesEarlierLog(t *testing.T) {
 	if err := os.Rename(moved[0], filepath.Join(dir, service.LogDir)); err != nil {
 		t.Fatal(err)
 	}
-	demandRun(t, 1, "", "does not go on where its archive ends", append(serve, dir)...)
+	demandRun(t, 1, "", "does not continue where its archive ends", append(serve, dir)...)
 }
 
 // TestArchiveRestoreHeals: a damaged file of event ids is named by check, and made again by restore, without another epoch.

@@ -20,7 +20,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// natsCluster is a JetStream cluster of three servers inside the test. What it acknowledges is on their disks.
+// natsCluster is a JetStream cluster of three servers inside the test. Acknowledged messages are on their disks.
 type natsCluster struct {
 	t       *testing.T // of the whole cluster
 	opts    []*natsserver.Options

@@ -254,7 +254,7 @@ func (r *replicas) lead(ctx context.Context, t *testing.T, n int) {
 	request := fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, c.servers[n].Name())
 	patient := 250 * time.Millisecond
 	if err := eventually(ctx, func(ctx context.Context) error {
-		// While there is no leader, nobody answers.
+		// While there is no leader, no server answers.
 		ctx, cancel := context.WithTimeout(ctx, patient)
 		defer cancel()
 		stream, err := c.js.Stream(ctx, eventlog.StreamName)

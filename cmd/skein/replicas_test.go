@@ -187,7 +187,7 @@ func unfollow(follower, user string) *skeinv1.Event {
 }
 
 // load is a constant load of writers that read each write back from the other process. A call that fails is made once
-// more, at the other address. What then has no answer is lost.
+// more, at the other address. A call without an answer then is lost.
 type load struct {
 	r       *replicas
 	t       *testing.T
@@ -473,7 +473,7 @@ func (r *replicas) scanPart(ctx context.Context, i int, token, atLeast string) (
 	return scan.Msg(), nil
 }
 
-// demandSession demands that a session has everyone who stayed, in order and once, and nobody else twice.
+// demandSession demands that a session has every user who stayed, in order and once, and no other user twice.
 func demandSession(t *testing.T, seen []string, stay int) {
 	t.Helper()
 	next := stay - 1 // the newest first

@@ -20,7 +20,7 @@ import (
 	"github.com/skein-feed/skein/gateway/pagetoken"
 )
 
-// defaultListen is where the service is when nothing else is said; its clients look for it there.
+// defaultListen is the default address of the service, and of its clients.
 const defaultListen = "127.0.0.1:7411"
 
 type serveCmd struct {
@@ -47,7 +47,7 @@ type serveCmd struct {
 	CallerBurst      int            `help:"Calls that a caller who was silent may make at once; 0 means those of a second." default:"0"`
 	CallerInFlight   int            `help:"Calls that each caller may have under way, streams among them; 0 means any number." default:"0"`
 	PageTokenKeys    string         `help:"Keys that sign page tokens; by default one of the log's own." type:"path" placeholder:"FILE"`
-	DrainDelay       time.Duration  `help:"After the signal to stop, go on taking calls for so long while /readyz says no." default:"0s"`
+	DrainDelay       time.Duration  `help:"After the signal to stop, continue to take calls for so long while /readyz says no." default:"0s"`
 	ShutdownTimeout  time.Duration  `help:"How long calls under way may take after that." default:"30s"`
 
 	Pprof string `help:"Serve profiles of the process at this address of this machine, as 127.0.0.1:6060." placeholder:"HOST:PORT"`
@@ -132,12 +132,12 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 		return err
 	}
 	if c.PortFile != "" {
-		// A reader must not take the port of an earlier process for this one's.
+		// A script that waits for the file must not read the port of an earlier process.
 		if err := os.Remove(c.PortFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("--port-file: %w", err)
 		}
 	}
-	// Before the stores: a port that is taken must not cost the time to open them.
+	// The service listens before it opens the stores, so that a port that is taken fails at once.
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("cannot listen: %w", err)
@@ -152,7 +152,7 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 		return errors.Join(err, l.Close())
 	}
 	service.RaiseProcs()
-	// GOMEMLIMIT may ask for less.
+	// GOMEMLIMIT may set a lower limit.
 	debug.SetMemoryLimit(min(o.Memory.Limit, debug.SetMemoryLimit(-1)))
 	go service.GiveBack(ctx)
 	a, err := service.OpenOn(ctx, l, o)
@@ -173,10 +173,10 @@ func (c *serveCmd) Run(ctx context.Context, std *command.Streams) (err error) {
 	return errors.Join(err, a.Close(context.WithoutCancel(ctx)))
 }
 
-// check says what a start would find, and fails if a store would be rebuilt.
+// check reports what a start would do, and returns an error if it would rebuild a store.
 func (c *serveCmd) check(ctx context.Context, o service.Options, std *command.Streams) (err error) {
 	if c.NATS == "" && c.Archive == "" {
-		if _, err := os.Stat(o.Dir); errors.Is(err, os.ErrNotExist) { // to look for an archive would make it
+		if _, err := os.Stat(o.Dir); errors.Is(err, os.ErrNotExist) { // opening the archive would create the directory
 			fmt.Fprintln(std.Out, service.NoLogYet)
 			return nil
 		}
@@ -191,7 +191,7 @@ func (c *serveCmd) check(ctx context.Context, o service.Options, std *command.St
 	return err
 }
 
-// warn says which flags are allowed together, but seldom meant.
+// warn logs combinations of flags that are allowed, but seldom intended.
 func (c *serveCmd) warn(logger *slog.Logger) {
 	if c.asks() && !c.encrypts() {
 		logger.Warn("tokens without TLS: whoever sees the traffic can use them")

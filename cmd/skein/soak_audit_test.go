@@ -148,7 +148,7 @@ type soaking struct {
 const (
 	soakCalls  = 100
 	soakEvents = 10
-	// soakSays is how often it is told how far the soak is.
+	// soakSays is the time between two reports on the progress of the soak.
 	soakSays = 30 * time.Second
 )
 
@@ -218,7 +218,7 @@ func TestAuditorUnderLoad(t *testing.T) {
 		func(o *service.Options) {
 			o.Settings = all.Settings{Inbox: small}
 			o.Maintenance.AuditShare = 1
-			o.Works = func(a *service.Service) service.Works { running = a; return a.Works() }
+			o.Jobs = func(a *service.Service) service.Jobs { running = a; return a.Jobs() }
 		})
 	defer stop()
 	publish(t, api, userFollowed("quiet", "silent"))
@@ -242,8 +242,8 @@ func TestAuditorUnderLoad(t *testing.T) {
 	demandFound(ctx, t, running, api, rest)
 }
 
-// demandQuiet demands that nothing is found for so long, and until a round is done and every projection verified. What of that is
-// not done by then is done without traffic.
+// demandQuiet demands that nothing is found for this long, and until a round is done and every projection verified. If these are not done
+// by then, they are done without traffic.
 func demandQuiet(ctx context.Context, t *testing.T, running *service.Service, duration time.Duration, calm func()) {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)

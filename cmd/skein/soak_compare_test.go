@@ -250,7 +250,7 @@ func (w *realm) comparePins(ctx context.Context, owner string) {
 	w.same("pins of "+owner, w.ledger.ownPins(owner), got)
 }
 
-// compareSeen asks about all items, and as many that nobody has ever played.
+// compareSeen asks about all items, and as many that no user has ever played.
 func (w *realm) compareSeen(ctx context.Context, user string) {
 	req := &skeinv1.FilterSeenRequest{UserId: user, AtLeast: w.position, IgnoreServed: true}
 	for n := range realmItems {

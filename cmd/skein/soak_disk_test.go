@@ -131,7 +131,7 @@ func (d *loopDisk) cutPower() (proof string, err error) {
 	return "a write ended with EIO", nil
 }
 
-// restorePower mounts the disk as it is after a power cut. Nobody may have it open.
+// restorePower mounts the disk as it is after a power cut. No process may have it open.
 func (d *loopDisk) restorePower() error {
 	if err := d.unmount(); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 )
 
 // tailDamaged flips a bit in a message that is not archived, and does what the runbook tells: it brings a copy of the file back, or
-// accepts the loss. Nobody else writes meanwhile, so that what is lost is a fact of its own: the second of three likes.
+// accepts the loss. No other writer runs meanwhile, so that exactly one known fact is lost: the second of three likes.
 func (e *embedded) tailDamaged() (proof string, err error) {
 	e.soak.gate.Lock()
 	defer e.soak.gate.Unlock()

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// process is one of the real programs that the soak torments. If it ends by itself it is started again after a second, as a
-// supervisor does, and that is told.
+// process is one of the real programs that the soak torments. If it ends by itself, it is started again after a second, as a
+// supervisor would do, and the end is reported.
 type process struct {
 	name, bin string
 	args      []string
@@ -86,7 +86,7 @@ func (p *process) launch() error {
 func (p *process) mind(cmd *exec.Cmd, over chan struct{}) {
 	_ = cmd.Wait()
 	p.mu.Lock()
-	unasked := p.wanted // before whoever has ended it hears of the end, and starts it again
+	unasked := p.wanted // read before the test that has ended it learns of the end, and starts it again
 	close(over)
 	p.mu.Unlock()
 	if !unasked {
@@ -153,7 +153,7 @@ func (p *process) stop(ctx context.Context, d time.Duration) (proof string, err 
 }
 
 // freeze stops the process and waits until none of its threads runs any more: those that are in a call to the kernel stop where it ends.
-// A power cut is at once for everybody: without this, an fsync that is under way when the file system is shut down may return without an
+// A power cut stops all threads at once: without this, an fsync that is under way when the file system is shut down may return without an
 // error and without having done anything (jbd2 takes a transaction that the shutdown has dropped for one that is committed), and the
 // process would acknowledge what it stands for, as no process without power could.
 func (p *process) freeze(ctx context.Context) error {

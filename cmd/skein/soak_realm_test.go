@@ -13,8 +13,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// realm is some users and items of which nobody but one writer tells, and its ledger. Within a realm the order of facts is known,
-// so that every answer is.
+// realm has users and items about which only one writer publishes, and its ledger. Within a realm the order of facts is known,
+// and so is every answer.
 type realm struct {
 	f      *soak
 	name   string
@@ -47,7 +47,7 @@ func newRealm(f *soak, seed uint64, n int) *realm {
 func (w *realm) user(n int) string { return fmt.Sprintf("%s-user%d", w.name, n) }
 func (w *realm) item(n int) string { return fmt.Sprintf("%s-item%d", w.name, n) }
 
-// The first event of each batch is a play of one item, the last of another: whoever sees a batch sees both.
+// The first event of each batch is a play of one item, the last of another: a view with the batch has both.
 func (w *realm) bell(n int) string { return fmt.Sprintf("%s-bell%d", w.name, n) }
 func (w *realm) ringer() string    { return w.name + "-ringer" }
 
@@ -139,7 +139,7 @@ func (w *realm) publish(ctx context.Context) {
 		w.events++
 		ev.EventId = fmt.Sprintf("%x-%s-%d", w.seed, w.name, w.events)
 		req.Events = append(req.Events, ev)
-		w.ledger.apply(ev) // nobody compares before it is acknowledged
+		w.ledger.apply(ev) // no comparison runs before it is acknowledged
 	}
 	add(played(w.ringer(), w.bell(0)))
 	for range w.random.IntN(14) {
@@ -164,7 +164,7 @@ func (w *realm) publish(ctx context.Context) {
 			return
 		}
 		if !w.f.failed(ctx, "Publish by "+w.name, err) && ctx.Err() == nil {
-			w.f.accuse(isLost, "%s can go on no more: %v", w.name, err)
+			w.f.accuse(isLost, "%s can continue no more: %v", w.name, err)
 			<-ctx.Done()
 		}
 		if ctx.Err() != nil {

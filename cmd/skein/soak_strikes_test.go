@@ -110,7 +110,7 @@ const (
 var projectionNames = []string{"counters", "graph", "inbox", "seen"}
 
 // damageStore damages a file of the live generation of a store while the process does not run. The store is to be found damaged, and
-// built again without being asked; if nobody happens to read what is damaged, the verification finds it.
+// rebuilt automatically; if no read happens to meet the damage, the verification finds it.
 func (c *campaign) damageStore(p *process, data string, api *command.Client, pattern string) (string, error) {
 	if err := p.terminate(); err != nil {
 		return "", err

@@ -56,7 +56,7 @@ func TestStatusShowsOperations(t *testing.T) {
 	t.Parallel()
 	var running *service.Service
 	api, stop := startApp(t, t.TempDir(), slog.New(slog.DiscardHandler), func(o *service.Options) {
-		o.Works = func(a *service.Service) service.Works { running = a; return a.Works() }
+		o.Jobs = func(a *service.Service) service.Jobs { running = a; return a.Jobs() }
 	})
 	defer stop()
 	began, let := make(chan struct{}), make(chan struct{})

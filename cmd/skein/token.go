@@ -12,14 +12,14 @@ import (
 	"github.com/skein-feed/skein/gateway/access"
 )
 
-// tokenCmd are the commands about tokens of the service.
+// tokenCmd has the commands for tokens of the service.
 type tokenCmd struct {
 	New newTokenCmd `cmd:"" help:"Make a token, print it once, and the line of the token file that knows it."`
 }
 
 type newTokenCmd struct {
-	Name    string        `help:"Whose token it is, for people and logs." required:"" placeholder:"NAME"`
-	Role    []string      `help:"What it is for: publish, read, offline, admin." required:"" placeholder:"ROLE"`
+	Name    string        `help:"The name of the token's owner, for people and logs." required:"" placeholder:"NAME"`
+	Role    []string      `help:"A role of the token: publish, read, offline, admin." required:"" placeholder:"ROLE"`
 	User    string        `help:"Bind it to one user: what it publishes and reads is that user's." placeholder:"ID"`
 	Expires time.Duration `help:"After how long it ends; 0 means never." default:"0"`
 	Tokens  string        `help:"Append the line to this token file, which is made if it is not there." type:"path" placeholder:"FILE"`
@@ -83,7 +83,7 @@ func (c *newTokenCmd) Run(std *command.Streams) error {
 	return err
 }
 
-// writeNew writes a file that is not there yet, for its owner alone.
+// writeNew creates a file that only its owner can read, and returns an error if it exists.
 func writeNew(file, text string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -96,7 +96,7 @@ func writeNew(file, text string) error {
 	return nil
 }
 
-// appendLine appends a line to a file, on disk when it returns.
+// appendLine appends a line to a file and syncs it.
 func appendLine(file, line string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -107,7 +107,7 @@ func appendLine(file, line string) error {
 	if err != nil {
 		return err
 	}
-	// A last line without its end would take this one in.
+	// If the last line has no newline, the new one would become part of it.
 	if last := make([]byte, 1); info.Size() > 0 {
 		if _, err := f.ReadAt(last, info.Size()-1); err != nil {
 			return err

@@ -2,5 +2,5 @@
 
 package main
 
-// keepPrivate is the matter of the directory here: what is made in it has the access that it hands down.
+// keepPrivate does nothing: on this system files inherit the access of their directory.
 func keepPrivate() {}

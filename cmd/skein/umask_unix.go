@@ -4,6 +4,6 @@ package main
 
 import "syscall"
 
-// keepPrivate has all that the process makes be its user's alone: log, stores, archive, snapshots, files of imports and exports hold what
-// users did. A stricter mask stays.
+// keepPrivate makes all files that the process creates accessible to its user alone: log, stores, archive, snapshots, imports and exports
+// have personal data. A stricter mask stays.
 func keepPrivate() { syscall.Umask(syscall.Umask(0o077) | 0o077) }

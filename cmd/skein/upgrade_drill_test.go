@@ -77,7 +77,7 @@ func TestUpgradeDrill(t *testing.T) {
 	stop()
 
 	if _, err := show("the old program looks at it", old, flags...); err != nil && outdated == nil {
-		t.Error("the old program cannot go on with what the new one wrote")
+		t.Error("the old program cannot continue with the rows of the new one")
 	}
 	serve(old)
 	mustAnswer(t, s, old, kept, false, moved)

@@ -20,13 +20,13 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// stamped is the version that `task release` gives by the linker (-X main.stamped=v1.2.3). A program that is built otherwise is
-// called after its commit, by the go command.
+// stamped is the version that `task release` sets by the linker (-X main.stamped=v1.2.3). Without it, the go command names the program
+// after its commit.
 //
 //nolint:gochecknoglobals // the linker sets no other
 var stamped string
 
-// build is what is known of how the program was made.
+// build describes how the program was built.
 type build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -36,11 +36,11 @@ type build struct {
 	Platform string `json:"platform"`
 	// Static reports that it was built without cgo.
 	Static bool `json:"static"`
-	// Modules are the versions of what decides about files and the wire.
+	// Modules are the versions of the modules that determine the formats of files and of the wire.
 	Modules map[string]string `json:"modules,omitempty"`
 }
 
-// modules are those that are named among the facts.
+// modules are the modules whose versions are reported.
 var modules = []string{
 	"github.com/cockroachdb/pebble/v2", "github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go", "connectrpc.com/connect",
 }
@@ -80,14 +80,14 @@ func version() build {
 
 func (b build) short() string { return "skein " + b.Version }
 
-// formats are the versions of what the program writes and reads, by name; docs/upgrading.md says what they mean.
+// formats has the versions of the formats that the program writes and reads, by name; docs/upgrading.md explains them.
 type formats struct {
 	// Store is the format of the files of new stores, NewestStore the newest that the program opens.
 	Store       projections.StoreFormat `json:"store"`
 	NewestStore projections.StoreFormat `json:"newest_store"`
 	// Projections are the versions of the folds.
 	Projections map[string]int `json:"projections"`
-	// Others are versions of everything else that outlives the process, or that clients keep.
+	// Others has the versions of all other formats that outlive the process, or that clients keep.
 	Others map[string]int `json:"others"`
 }
 
@@ -104,7 +104,7 @@ func knownFormats() formats {
 	return f
 }
 
-// text are the facts for people, one a line.
+// text returns the facts for people, one a line.
 func (b build) text() string {
 	var out strings.Builder
 	fmt.Fprintln(&out, b.short())

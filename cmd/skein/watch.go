@@ -26,7 +26,7 @@ type watchCmd struct {
 	Limit uint64   `help:"End after so many events; 0 means never." default:"0"`
 }
 
-// Run prints events, one JSON object a line, until it is interrupted. Over a restart of the service it continues where it was.
+// Run prints events, one JSON object a line, until it is interrupted. After a restart of the service it continues at its position.
 func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 	req := &skeinv1.WatchRequest{After: c.After, Kinds: c.Kind, UserIds: c.User}
 	if strings.EqualFold(c.After, "earliest") {
@@ -69,7 +69,7 @@ func (c *watchCmd) Run(ctx context.Context, std *command.Streams) error {
 	}
 }
 
-// leave says where the next watch continues.
+// leave prints the position at which the next watch continues.
 func (c *watchCmd) leave(std *command.Streams, position string, err error) error {
 	if position != "" {
 		std.Sayf("at position %s", position)
@@ -77,7 +77,7 @@ func (c *watchCmd) leave(std *command.Streams, position string, err error) error
 	return err
 }
 
-// print prints one message: as the API gives it, or the event as publish takes it, after its time.
+// print prints one message: in the form of the API, or its time followed by the event in the form that publish reads.
 func (c *watchCmd) print(std *command.Streams, m *skeinv1.WatchResponse) error {
 	if c.JSON {
 		return command.PrintJSON(std.Out, m)

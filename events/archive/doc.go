@@ -1,5 +1,5 @@
 // Package archive keeps the past of the log in a bucket: sealed, checksummed, compressed segments, one file per class and
-// range of sequences. What is verified there may be trimmed from the stream; the truth is archive and stream.
+// range of sequences. Envelopes whose segment is verified may be trimmed from the stream: archive and stream together are the log.
 //
 //	events.Envelope ──► Writer ── blocks of columns ──► Seal ──► archive/facts-…     every kind but those of activity,
 //	                                                     │                          all rejects, envelopes with repeats

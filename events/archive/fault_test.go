@@ -126,8 +126,8 @@ func TestCrashAtEveryOperation(t *testing.T) {
 	}
 }
 
-// crashAt breaks a change off at the nth operation; false: it has fewer. What is found afterwards is what was before or what
-// the change makes of it, and the change then does it.
+// crashAt interrupts a change at its nth operation, and returns false if it has fewer. Afterwards the archive must be in the state before
+// the change or after it, and the repeated change must succeed.
 func crashAt(t *testing.T, before [][]*events.Envelope, change func(context.Context, *Archive) error, n int, after bool) bool {
 	t.Helper()
 	ctx := t.Context()

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // everyKind is an envelope with an event of every kind, live, and with a backfill of each that may be one; with rejects.
 func everyKind() *events.Envelope { return everyKindOf(events.AllKinds) }
 
-// goldenKinds are those of the golden files. What was written of them does not change with later kinds.
+// goldenKinds are the kinds in the golden files. Later kinds do not change how these are written.
 const goldenKinds = events.AllKinds &^ (1<<events.RepinsHidden | 1<<events.RepinsShown | 1<<events.FeedRead)
 
 func everyKindOf(kinds events.KindSet) *events.Envelope {

@@ -27,7 +27,7 @@ func forge(t *testing.T, b *memory, change func(*manifestJSON)) {
 	b.objects[ManifestName] = data
 }
 
-// An archive whose manifest somebody has made to do harm is damaged, and says so before anything it names is touched.
+// An archive with a malicious manifest is damaged, and is reported before any object that it names is touched.
 func TestMaliciousManifests(t *testing.T) {
 	for name, change := range map[string]func(*manifestJSON){
 		"path traversal":           func(j *manifestJSON) { j.Segments[0].Name = folder + "../../secret" },

@@ -388,7 +388,7 @@ func TestCheckWhileMerging(t *testing.T) {
 	}
 }
 
-// Growth is told of ranges of any length.
+// Growth is reported for ranges of any length.
 func TestGrowth(t *testing.T) {
 	a := open(t, newMemory())
 	if n, over := a.Growth(1); n != 0 || over != 0 {

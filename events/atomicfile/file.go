@@ -1,8 +1,8 @@
 // Package atomicfile replaces files. A reader finds the old content or the new one, and never a part, also after a power
 // cut: the content is on disk before the file gets its name, and the name is on disk when the call returns.
 //
-// It works on the disk of the operating system. What a store writes goes through the file system of projections, which
-// tests cut the power of, and a bucket reaches its files through an [os.Root]: both have their own few lines.
+// It works on the disk of the operating system. A store writes through the file system of package projections, of which
+// tests cut the power, and a bucket reaches its files through an [os.Root]: both have their own few lines.
 package atomicfile
 
 import (

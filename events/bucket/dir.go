@@ -25,8 +25,8 @@ const (
 // dir is a bucket in a directory: an object is the file of its name.
 type dir struct{ path string }
 
-// NewDir returns the bucket in a directory, which is created if it does not exist. What interrupted calls of Put left
-// behind is removed after a day, and never listed. Files whose names are none are not touched. No object can have a name
+// NewDir returns the bucket in a directory, which is created if it does not exist. Files that interrupted calls of Put left
+// behind are removed after a day, and never listed. Files whose names are none are not touched. No object can have a name
 // that is a folder of another's.
 func NewDir(path string) (Bucket, error) {
 	path, err := filepath.Abs(path)

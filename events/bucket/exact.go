@@ -10,7 +10,7 @@ import (
 var errSize = errors.New("bucket: not as many bytes as were said")
 
 // exact passes on what a reader gives, and fails if that is not as many bytes as were said: before the last of them is
-// passed on, so that whoever reads never takes it for whole.
+// passed on, so that a reader never takes it for whole.
 type exact struct {
 	r    io.Reader
 	left int64

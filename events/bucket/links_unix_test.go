@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// Links that somebody puts into the directory of a bucket lead nowhere: not to what is read, written, listed or removed elsewhere. A
+// Links in the directory of a bucket lead nowhere: no file outside it is read, written, listed or removed. A
 // pipe does not keep a reader waiting.
 func TestLinksLeadNowhere(t *testing.T) {
 	top := t.TempDir()

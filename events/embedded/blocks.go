@@ -21,8 +21,8 @@ import (
 // The embedded server cuts a file of messages off at the first record whose length or checksum is wrong, when it reads the file
 // after a kill, or when a length is wrong. Whole messages behind it, which were acknowledged, would be gone with the damaged one.
 // So before the server starts, a damaged record with whole ones behind it is made one that was deleted, as the server itself
-// writes it: it is missing then, which who reads the log has to tell, and nothing else is. What is damaged at the end of a file is
-// left to the server: it is as a rule what was being written when the power was cut.
+// writes it. Then only this record is missing, and a reader of the log reports the gap. Damage at the end of a file is
+// left to the server: it is usually the record that was being written when the power was cut.
 //
 // A record, as nats-server 2.15.2 writes it, little endian:
 //
@@ -64,7 +64,7 @@ func repairBlocks(o Options, dir string) error {
 	for _, path := range paths[from:] {
 		data, err := os.ReadFile(path)
 		if err != nil {
-			return nil //nolint:nilerr // what cannot be read is for the server to tell, and for who salvages the log
+			return nil //nolint:nilerr // the server reports a file that cannot be read, and so does the salvage of the log
 		}
 		b, err := scanBlock(o.Stream, path, data, last)
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 
 var errLockHeld = errors.New("held by another process")
 
-// lockDir takes the lock of a data directory until the file is closed or the process ends: a file that is shared
-// with nobody.
+// lockDir takes the lock of a data directory until the file is closed or the process ends: a file that no other process
+// may open.
 func lockDir(path string) (*os.File, error) {
 	name, err := syscall.UTF16PtrFromString(path)
 	if err != nil {

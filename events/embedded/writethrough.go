@@ -61,7 +61,7 @@ func syncFile(path string, again bool) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if again {
-		// What cannot be read is for the server to tell, and for who salvages the log.
+		// The server reports a file that cannot be read, and so does the salvage of the log.
 		if content, rerr := os.ReadFile(path); rerr == nil { //nolint:gosec // the path is the log's own
 			if _, err := f.WriteAt(content, 0); err != nil {
 				return fmt.Errorf("write again: %w", err)

@@ -164,7 +164,7 @@ func (p *Publisher) append(ctx context.Context, data []byte, calls []*call, info
 		jetstream.ExpectedStreamHeader: {StreamName},
 	}}
 	addTraces(msg.Header, calls)
-	perhaps := false // an attempt may have been taken
+	mayHaveCommitted := false
 	var last error
 	timeout := min(firstAttempt, p.attemptTimeout)
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
@@ -172,7 +172,7 @@ func (p *Publisher) append(ctx context.Context, data []byte, calls []*call, info
 			if last == nil || errors.Is(err, context.Canceled) {
 				last = err
 			}
-			info.Err = fate(last, perhaps)
+			info.Err = outcome(last, mayHaveCommitted)
 			return
 		}
 		ack, sent, err := p.attempt(ctx, msg, timeout)
@@ -184,9 +184,9 @@ func (p *Publisher) append(ctx context.Context, data []byte, calls []*call, info
 			info.Seq, info.Repeated = ack.Sequence, ack.Duplicate
 			return
 		}
-		perhaps = perhaps || sent && !refusal(err)
+		mayHaveCommitted = mayHaveCommitted || sent && !refusal(err)
 		if final(err) || refusal(err) && !passing(err) {
-			info.Err = fate(err, perhaps)
+			info.Err = outcome(err, mayHaveCommitted)
 			return
 		}
 		last = err
@@ -254,12 +254,12 @@ func passing(err error) bool {
 	}
 }
 
-// fate words the end of an envelope for its callers. Once an attempt may have been stored although its answer was lost, a later
+// outcome words the end of an envelope for its callers. Once an attempt may have been stored although its answer was lost, a later
 // refusal proves nothing: the attempt may still be on its way.
-func fate(err error, perhaps bool) error {
+func outcome(err error, mayHaveCommitted bool) error {
 	api := apiError(err)
 	switch {
-	case perhaps:
+	case mayHaveCommitted:
 		return fmt.Errorf("%w: %w", events.ErrOutcomeUnknown, err)
 	case errors.Is(err, ErrClosed), errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, context.Canceled):
 		return ErrClosed

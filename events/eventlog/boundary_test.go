@@ -79,7 +79,7 @@ func trimSome(t *testing.T, l *Log, rng *rand.Rand) (first uint64) {
 	return head.First
 }
 
-// Archiving and trimming continue while readers read, in the archive and in the stream: nobody misses an envelope.
+// Archiving and trimming continue while readers read, in the archive and in the stream: no reader misses an envelope.
 func TestTrimWhileReading(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := openLog(t, Config{Dir: t.TempDir()})

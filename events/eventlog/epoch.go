@@ -28,8 +28,8 @@ const (
 // Predecessor is an epoch of the log before the present one.
 type Predecessor struct {
 	Epoch uint32 `json:"epoch"`
-	// Last is the highest sequence of it that the log still has, in its archive. What came after it in that epoch is
-	// lost or was replaced.
+	// Last is the highest sequence of it that the log still has, in its archive. Later envelopes of that epoch are
+	// lost or were replaced.
 	Last uint64 `json:"last"`
 }
 
@@ -161,7 +161,7 @@ type Restored struct {
 	// Predecessors are the epochs before it whose cursors, positions and page tokens stay good, oldest first. Last of the
 	// last one is Head.Seq.
 	Predecessors []Predecessor
-	// Head is the cursor after the last envelope of the archive. What comes next has the sequence after it and later times.
+	// Head is the cursor after the last envelope of the archive. The next envelope has the sequence after it, and later times.
 	Head events.Cursor
 }
 

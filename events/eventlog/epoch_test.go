@@ -213,7 +213,7 @@ func TestRepeatAcrossEpochs(t *testing.T) {
 	})
 }
 
-// Without the archive nobody can know what was seen before the epoch, nor read what was before it.
+// Without the archive, a reader can neither know the event ids of before the epoch, nor read the envelopes of before it.
 func TestEpochWithoutArchive(t *testing.T) {
 	ctx := testContext(t)
 	ns := testServer(t, server.Options{})

@@ -121,7 +121,7 @@ func TestHubLateSubscriber(t *testing.T) {
 	t.Error("the late subscriber still reads for itself")
 }
 
-// TestHubReadsNotAhead: nothing is decoded for nobody, and the ring stays within its bounds whatever the
+// TestHubReadsNotAhead: nothing is decoded without a subscriber, and the ring stays within its bounds whatever the
 // subscribers do.
 func TestHubReadsNotAhead(t *testing.T) {
 	const envelopes = 300

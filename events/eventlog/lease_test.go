@@ -68,7 +68,7 @@ func TestLease(t *testing.T) {
 			t.Errorf("what was given back was taken after %v of %v", after, ttl)
 		}
 
-		// One that is taken away is told, before another has it or not.
+		// The loss of a lease is reported, whether another process has it already or not.
 		if _, err := kv.Put(ctx, "archive", []byte("somebody else")); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func TestLeaseRefused(t *testing.T) {
 	}
 }
 
-// In a cluster of three, of which one is stopped meanwhile, nobody works beside another.
+// In a cluster of three, of which one is stopped meanwhile, no two holders work at the same time.
 func TestLeaseInCluster(t *testing.T) {
 	t.Parallel()
 	servers, url := testCluster(t, 3)

@@ -28,8 +28,8 @@ type Config struct {
 	// Ephemeral puts the embedded server into a new temporary directory that Close removes. Dir must be empty.
 	Ephemeral bool
 
-	// URL of an external server or cluster, such as "nats://a:4222,nats://b:4222"; empty means embedded. What the log
-	// acknowledges is on disk only if these servers run with sync_interval: always.
+	// URL of an external server or cluster, such as "nats://a:4222,nats://b:4222"; empty means embedded. Acknowledged
+	// envelopes are on disk only if these servers run with sync_interval: always.
 	URL string
 	// CredsFile holds the credentials for an external server; empty means none.
 	CredsFile string
@@ -215,7 +215,7 @@ func headOf(info *jetstream.StreamInfo) Head {
 // Healthy returns nil if the log can be written and read, as far as this can be determined without publishing: the connection is
 // up, the stream is there and is the one that was opened, it has a leader, and the embedded server has met no disk error.
 func (l *Log) Healthy(ctx context.Context) error {
-	_, err := l.Vitals(ctx)
+	_, err := l.Health(ctx)
 	return err
 }
 

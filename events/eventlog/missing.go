@@ -13,7 +13,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// A hole of the log is a range of sequences that neither the stream nor the archive has, though nobody trimmed them: facts that
+// A hole of the log is a range of sequences that neither the stream nor the archive has, although they were not trimmed: facts that
 // were acknowledged and are lost. Nothing is folded across one: a store that has folded what is lost knows more than the log does.
 // Messages that come back, by a replica or a file that is restored, close it. Else an operator accepts it, knowingly
 // ([Log.AcceptHole]). That is recorded in the metadata of the stream, so every reader reads the new metadata into this process

@@ -245,7 +245,7 @@ func TestHoleCloses(t *testing.T) {
 	}
 }
 
-// Who waits in front of a hole is told when it is behind, though nothing comes after it.
+// A reader that waits in front of a hole learns that the hole was accepted, though nothing comes after it.
 func TestHoleBehindAtTheHead(t *testing.T) {
 	l, _ := filledLog(t, 10, 1)
 	all := readLog(t, l)

@@ -11,7 +11,7 @@ import (
 )
 
 // TestPausedLogGoesOn: a crash while an epoch ends leaves a log that takes events again once it is opened, and one that a
-// process left paused continues by itself when somebody publishes.
+// process left paused continues by itself at the next publish.
 func TestPausedLogGoesOn(t *testing.T) {
 	cfg := Config{Dir: t.TempDir()}
 	publish := func(l *Log) {

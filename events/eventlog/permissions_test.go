@@ -17,7 +17,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// restrictedServer has a user who may do everything, and one who may not publish to some subjects, nor receive on others.
+// restrictedServer has an administrator, and a user who may not publish to some subjects, nor receive on others.
 func restrictedServer(t *testing.T, denied []string, deaf ...string) (all, some Config) {
 	t.Helper()
 	ns := testServer(t, server.Options{Users: []*server.User{
@@ -160,7 +160,7 @@ func TestForbiddenWork(t *testing.T) {
 	}
 }
 
-// A log that a broken-off epoch left paused waits for somebody who may resume it.
+// A log that an interrupted epoch has left paused waits for a process with the permission to resume it.
 func TestForbiddenResume(t *testing.T) {
 	checkLeaks(t)
 	all, some := restrictedServer(t, []string{askUpdate})

@@ -57,8 +57,8 @@ type AppendInfo struct {
 	Err error
 }
 
-// Publisher appends events to the log. What is published while the last append is under way goes into the next
-// envelope, whole calls only: the group commit. There is no timer, so on an idle system a call leaves at once.
+// Publisher appends events to the log. Calls that arrive while the last append is under way go into the next
+// envelope, each as a whole: the group commit. There is no timer, so on an idle system a call leaves at once.
 // Its methods are safe for concurrent use.
 type Publisher struct {
 	log     *Log

@@ -264,7 +264,7 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// TestInFlight: when the context ends while the envelope is under way, nobody knows.
+// TestInFlight: when the context ends while the envelope is under way, the outcome is unknown.
 func TestInFlight(t *testing.T) {
 	checkLeaks(t)
 	ns := testServer(t, server.Options{})

@@ -72,16 +72,16 @@ func TestIdleConsumerIsMadeAgain(t *testing.T) {
 		mustPublish(t, p, followsOf(3, 4))
 		readAll(t, r, r.cur.Seq+1)
 	}
-	if n := l.Trouble().Interruptions; n != 0 {
+	if n := l.ErrorCounters().Interruptions; n != 0 {
 		t.Errorf("%d interruptions", n)
 	}
-	// While it is read, that is trouble.
+	// While it is read, that is counters.
 	if err := stream.DeleteConsumer(testContext(t), r.consumer); err != nil {
 		t.Fatal(err)
 	}
 	mustPublish(t, p, followsOf(3, 4))
 	readAll(t, r, r.cur.Seq+1)
-	if n := l.Trouble().Interruptions; n != 1 {
+	if n := l.ErrorCounters().Interruptions; n != 1 {
 		t.Errorf("%d interruptions, want 1", n)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// TestRestartedServer: the embedded server is replaced again and again while facts are published and read. What was
-// acknowledged is read once, in order.
+// TestRestartedServer: the embedded server is replaced again and again while facts are published and read. Acknowledged
+// facts are read once, in order.
 func TestRestartedServer(t *testing.T) {
 	ctx := t.Context()
 	l, err := Open(ctx, Config{Dir: t.TempDir(), MaxBytes: 64 << 20})

@@ -14,8 +14,8 @@ import (
 type Files struct {
 	// Cert is the certificate with those that lead to its authority, Key its key. Both are required.
 	Cert, Key string
-	// ClientCA are the authorities that sign clients' certificates. Without them nobody is asked for one, and with them everybody
-	// must show one.
+	// ClientCA are the authorities that sign clients' certificates. With them every client must present a certificate; without them
+	// the server requests none.
 	ClientCA string
 }
 

@@ -2,7 +2,7 @@
 // of JWTs. It knows roles and users and no method: which method needs what stands in the gateway.
 //
 //	 files                         kept.go: looked at once a second, when
-//	┌──────────────────┐           somebody calls; what does not load
+//	┌──────────────────┐           a call comes; one that does not load
 //	│ cert, key, CA    │──▶ Certificates ──▶ handshake ─┐  leaves the previous one in place
 //	│ token file       │──▶ tokens   ┐                  │
 //	│ JWKS file        │──▶ keys     ┤ Gate             ▼
@@ -18,8 +18,8 @@
 //
 // # What must stay true
 //
-// Whoever is not known has no role: the zero [Caller] may do nothing. A call without credentials is refused with
-// [ErrMissing], and never taken for somebody.
+// An unauthenticated caller has no role: the zero [Caller] may do nothing. A call without credentials is refused with
+// [ErrMissing].
 //
 // A secret is nowhere but in the header that it came in: the token file and the memory of this package hold hashes, and no
 // error and no line of a log quotes a token or a part of one.

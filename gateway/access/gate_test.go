@@ -285,7 +285,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// No header makes it fall over, and none that was not signed makes anybody known.
+// No header makes it panic, and no unsigned header authenticates a caller.
 func FuzzAuthorize(f *testing.F) {
 	j := accesstest.NewJWTs(f, "one")
 	g := open(f, Options{JWKS: j.File})
@@ -302,7 +302,7 @@ func FuzzAuthorize(f *testing.F) {
 	})
 }
 
-// BenchmarkAuthorize is what it costs to know a caller who has called before, and one who has not.
+// BenchmarkAuthorize measures the authentication of a caller that has called before, and of one that has not.
 func BenchmarkAuthorize(b *testing.B) {
 	file := filepath.Join(b.TempDir(), "tokens")
 	secret, line, _ := NewToken(Caller{Name: "web", Roles: Read}, time.Time{})

@@ -35,7 +35,7 @@ func (is issuer) verify(all *keys, text string, now time.Time) (Caller, time.Tim
 	if !ok {
 		return Caller{}, time.Time{}, ErrInvalid
 	}
-	// First the signature alone: what is wrong with the claims is told only to who has a token of the issuer.
+	// The signature comes first: only a caller with a token of the issuer may learn what is wrong with its claims.
 	var payload josejson.RawMessage
 	if err := parsed.Claims(key, &payload); err != nil {
 		return Caller{}, time.Time{}, ErrInvalid
@@ -66,7 +66,7 @@ func (is issuer) verify(all *keys, text string, now time.Time) (Caller, time.Tim
 	return caller, c.Expiry.Time().Add(leeway), nil
 }
 
-// claimedRoles is a list of names, or names with spaces between them, as scopes are written. What is none of ours is passed over:
+// claimedRoles reads a list of names, or names with spaces between them, which is the form of scopes. It ignores unknown names, because
 // the list may be for other services too.
 type claimedRoles Roles
 
@@ -87,7 +87,7 @@ func (r *claimedRoles) UnmarshalJSON(data []byte) error {
 }
 
 // claimedUser is an id. Where the claim is there at all it must be one: an empty one is more likely a mistake of the issuer than a
-// caller who may act for everybody.
+// caller who may act for every user.
 type claimedUser string
 
 // UnmarshalJSON is part of json.Unmarshaler.

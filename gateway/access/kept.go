@@ -14,8 +14,8 @@ import (
 // lookEvery is the least time between two checks of the files, which are made when a call comes.
 const lookEvery = time.Second
 
-// kept is what is made of some files, and made anew when one of them changes. It has no goroutine: whoever asks for it looks
-// at the files if nobody has done so in the last second, while the others continue with what there is.
+// kept is a value that is made from files, and made again when one of them changes. It has no goroutine: a caller looks
+// at the files if no other has done so in the last second, while the others continue with the present value.
 type kept[T any] struct {
 	// what names it in the log.
 	what  string
@@ -62,7 +62,7 @@ func (k *kept[T]) get(at time.Time) *T {
 	return k.now.Load()
 }
 
-// look loads again what has changed. What does not load is said once, until it changes again, and the previous one stays.
+// look loads files that have changed. If one does not load, the previous value stays, and the error is logged once for each change.
 func (k *kept[T]) look() {
 	found, err := k.stat()
 	if err == nil && sameFiles(found, k.seen) || err != nil && k.seen == nil {

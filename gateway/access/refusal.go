@@ -6,7 +6,7 @@ import (
 )
 
 // Why [Gate.Authorize] does not know a caller. The texts are for clients: they say what to do, and quote nothing of what was
-// sent. What is wrong inside a token is told only of one whose signature is good.
+// sent. Only a caller whose token has a good signature learns what is wrong inside the token.
 var (
 	// ErrMissing: there is no token, and no certificate that the token file names.
 	ErrMissing = errors.New("this service must know who calls: send the header \"Authorization: Bearer TOKEN\"")

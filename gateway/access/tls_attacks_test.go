@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/gateway/access/accesstest"
 )
 
-// Whoever has no good certificate of the authority, or does not speak TLS of today, gets no handshake.
+// A client without a good certificate of the authority, or without a current version of TLS, gets no handshake.
 func TestTLSAttacks(t *testing.T) {
 	ca, other := accesstest.NewAuthority(t), accesstest.NewAuthority(t)
 	cert, key := ca.Server(t.TempDir())
@@ -58,7 +58,7 @@ func TestTLSAttacks(t *testing.T) {
 	}
 }
 
-// A session that is resumed is judged by the authorities of its time: one that is no longer trusted lets nobody back in.
+// A resumed session is judged by the present authorities: one that is no longer trusted lets no client back in.
 func TestNoSessionOutlivesItsAuthority(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		ca, other := accesstest.NewAuthority(t), accesstest.NewAuthority(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// digest is the SHA-256 of a token. A token has at least 128 bits that nobody can guess, so a plain hash is as good as the token
-// is: what slow hashes are for are secrets that people choose.
+// digest is the SHA-256 of a token. A token has at least 128 random bits, so a plain hash is as secure as the token. Slow hashes are
+// for secrets that people choose.
 type digest [sha256.Size]byte
 
 // tokens are the lines of a token file. A line is

@@ -44,7 +44,7 @@ ops admin cert:ops sha256:`+strings.Repeat("11", 32)+`
 	}
 }
 
-// What is wrong is told by its line, and what may be a secret in the wrong place is not quoted.
+// An error names the line, and does not quote a text that may be a misplaced secret.
 func TestLoadTokensRefuses(t *testing.T) {
 	const secret = "skein_verysecret"
 	good := "ok read sha256:" + someHash + "\n"

@@ -24,7 +24,7 @@ func (v *verified) find(id *digest) (token, bool) {
 	return t, ok
 }
 
-// add remembers a token. What is remembered makes room: what has expired, and if nothing has, whatever is met first.
+// add remembers a token. If the cache is full, it evicts expired tokens, or any token if none has expired.
 func (v *verified) add(id *digest, t token, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -36,8 +36,8 @@ func (s *Session) Position() string {
 	return s.text
 }
 
-// Note remembers a position, unless it knows of a later one. What is no position is ignored. A position of another log
-// replaces what was known.
+// Note remembers a position, unless it knows a later one. It ignores a text that is no position. A position of another log
+// replaces the known one.
 func (s *Session) Note(position string) {
 	p, err := events.ParsePosition(position)
 	if err != nil {

@@ -19,8 +19,8 @@ type Settings struct {
 	Inbox inbox.Settings
 	// Seen are those of seen; zero: the defaults.
 	Seen seen.Settings
-	// Counters are those of counters; zero: the defaults. What they have in common with Inbox should be equal: feeds and
-	// lists are ranked by the same heat then.
+	// Counters are the settings of counters; the zero value means the defaults. Settings that Inbox has too should be equal, so that
+	// feeds and lists rank by the same heat.
 	Counters counters.Settings
 	// Cache bounds what queries of graph and inbox keep in memory; nil means nothing. It changes no row.
 	Cache *querycache.Cache `json:"-"`

@@ -72,8 +72,8 @@ func mallocs(call func()) float64 {
 	return float64(after.Mallocs - before.Mallocs)
 }
 
-// TestAllocationsOfFolds keeps the allocations of an event within what they are, flushes and commits included. Who makes one of
-// these greater has made every import and rebuild slower.
+// TestAllocationsOfFolds keeps the allocations of an event at their present number, flushes and commits included. A greater number makes
+// every import and rebuild slower.
 func TestAllocationsOfFolds(t *testing.T) {
 	const n = 20_000
 	for _, test := range []struct {

@@ -17,50 +17,51 @@ import (
 
 // Options of a build.
 type Options struct {
-	// FS is the file system, Dir the directory of the store that is made, which must not exist. Other files stand in a directory beside
-	// it, with ".parts" behind its name, until the Builder is closed.
+	// FS is the file system, and Dir the directory of the new store, which must not exist. Temporary files are in the directory
+	// Dir + ".parts" until the Builder is closed.
 	FS  projections.FS
 	Dir string
-	// New returns a projection, to several goroutines at a time. Each partition is folded by one of its own.
+	// New returns a new instance of the projection. Several goroutines may call it at a time; each partition gets its own instance.
 	New func() projections.Projection
-	// Partitions are those to build; nil means all.
+	// Partitions are the partitions to build; nil means all.
 	Partitions *projections.Partitions
-	// Memory is about how many bytes the build takes. A partition whose rows do not fit into it is folded on disk, which is slow.
+	// Memory is about how many bytes of memory the build takes. A partition whose rows do not fit is folded on disk, which is slow.
 	// Default 512 MiB.
 	Memory int
-	// Workers is how many partitions are folded at a time, if there is memory for so many. Default: one for each core that the
+	// Workers is the number of partitions that are folded at a time, if there is enough memory. Default: one for each core that the
 	// process may use.
 	Workers int
-	// Around is called for every partition, from several goroutines, with what folds it. It may wait, and its error ends the build; nil
-	// means nothing is around.
+	// Around is called for every partition, from several goroutines. It must call fold once, and may wait before and after. Its error
+	// ends the build. nil means that the build calls fold itself.
 	Around func(ctx context.Context, fold func() error) error
-	// Folded is called, from several goroutines, when so many more events are folded; nil means it is not called.
+	// Folded is called from several goroutines with the number of events folded since its last call; nil disables it.
 	Folded func(events uint64)
-	// Merging is called before every few thousand rows of the merge, with how many of all rows are merged. It may wait, and its error
-	// ends the build; nil means it is not called.
+	// Merging is called before every few thousand rows of the merge, with the number of rows merged so far and of all rows to merge.
+	// It may wait, and its error ends the build. nil disables it.
 	Merging func(ctx context.Context, rows, all int64) error
 }
 
-// Builder makes a store. The caller adds the envelopes of a log from its start on, then finishes, and closes in any case.
+// Builder makes a store. The caller adds the envelopes of a log from its start, then calls Finish. It must call Close in any case.
 type Builder struct {
 	o Options
-	// projection is one of New, which folds nothing.
+	// projection is an instance that folds nothing: it answers for names, routes and partitions of keys.
 	projection projections.Projection
-	parts      string
-	sequencer  *projections.Sequencer
-	scatter    *scatter
-	audiences  *audiences
-	files      atomic.Int64
-	// rows are in tables.
+	parts      string // the directory of temporary files
+	// sequencer accepts and rejects events in the order of the log, as a live fold does, before they are scattered.
+	sequencer *projections.Sequencer
+	scatter   *scatter
+	audiences *audiences
+	files     atomic.Int64 // numbers the temporary files
+	// rows is the number of rows in finished tables.
 	rows atomic.Int64
 	log  events.LogID
-	// handed is set in the process that finishes what another has added; it has no sequencer.
+	// handed is set in the process that finishes a build that another process has begun. It has no sequencer.
 	handed *Handover
-	// sampled folds samples.
+	// sampled is the memory in which samples are folded, kept from one to the next.
 	sampled projections.MemoryFold
 }
 
-// New begins a build.
+// New begins a build. It removes the temporary files that an earlier, interrupted one has left.
 func New(o Options) (*Builder, error) {
 	b := prepare(o)
 	b.audiences = newAudiences(b.projection, b.o.Memory/16)
@@ -96,7 +97,7 @@ func prepare(o Options) *Builder {
 
 func (b *Builder) eventsFile() string { return b.o.FS.PathJoin(b.parts, "events") }
 
-// accepted appends an event to those of the partitions to which it is delivered.
+// accepted appends an event to the file of each partition to which it is delivered. The end of a backfill concerns every partition.
 func (b *Builder) accepted(ev *events.Event, logTime events.Micros) error {
 	var to projections.Partitions
 	if ev.Kind == events.BackfillClosed {
@@ -113,7 +114,7 @@ func (b *Builder) accepted(ev *events.Event, logTime events.Micros) error {
 	})
 }
 
-// Add adds envelopes, which must follow each other in the log, from its start on.
+// Add adds envelopes. They must be consecutive in the log, and the first call must begin at the start of the log.
 func (b *Builder) Add(envs []*events.Envelope) error {
 	if len(envs) > 0 {
 		b.log = envs[0].Cursor.Log
@@ -121,14 +122,14 @@ func (b *Builder) Add(envs []*events.Envelope) error {
 	return b.sequencer.Fold(envs)
 }
 
-// Cursor returns where the last envelope ends.
+// Cursor returns the cursor after the last envelope that was added.
 func (b *Builder) Cursor() events.Cursor { return b.sequencer.Cursor() }
 
-// bytesPerByte is how much memory the rows take of the events of a partition, for each byte of those: four rows of a follow of 30
-// bytes, of some 100 bytes each with what finds them.
+// bytesPerByte estimates the memory of a partition's rows per byte of its events: a follow of 30 bytes makes four rows, each of some
+// 100 bytes with its entry in the hash table.
 const bytesPerByte = 14
 
-// Scattered returns how many events are to be folded, each counted once a partition.
+// Scattered returns the number of events to fold. An event that is delivered to several partitions counts once for each.
 func (b *Builder) Scattered() (events int64) {
 	for i := range b.scatter.parts {
 		events += b.scatter.parts[i].events
@@ -136,10 +137,11 @@ func (b *Builder) Scattered() (events int64) {
 	return events
 }
 
-// Rows returns how many rows the store has that [Builder.Finish] has made.
+// Rows returns the number of rows in the store, once [Builder.Finish] has returned.
 func (b *Builder) Rows() int64 { return b.rows.Load() }
 
-// Workers returns how many partitions are folded at a time, if what was added is such a part of all that will be.
+// Workers returns how many partitions Finish will fold at a time, if the events added so far are this part, above 0 and up to 1, of
+// the whole log.
 func (b *Builder) Workers(part float64) int {
 	largest := int64(1)
 	for i := range b.scatter.parts {
@@ -148,7 +150,7 @@ func (b *Builder) Workers(part float64) int {
 	return max(1, min(b.o.Workers, int(float64(b.o.Memory)*part/float64(largest*bytesPerByte))))
 }
 
-// Finish folds what was added and makes the store, which stands at [Builder.Cursor].
+// Finish folds the events that were added and makes the store, whose position is [Builder.Cursor].
 func (b *Builder) Finish(ctx context.Context) error {
 	if b.handed == nil {
 		if err := b.scatter.done(); err != nil {
@@ -156,7 +158,7 @@ func (b *Builder) Finish(ctx context.Context) error {
 		}
 	}
 	workers := b.Workers(1)
-	ranges := b.ranges(8 * workers)
+	ranges := b.ranges(8 * workers) // several for each worker: one that is done early takes another range
 	var mu sync.Mutex
 	var tables []string
 	var late []*runs
@@ -164,6 +166,7 @@ func (b *Builder) Finish(ctx context.Context) error {
 	group.SetLimit(workers)
 	for _, r := range ranges {
 		group.Go(func() error {
+			// The last run of every range stays in memory until the merge, so all ranges share a quarter of the memory for them.
 			names, runs, err := b.fold(folding, r[0], r[1], b.o.Memory/4/len(ranges))
 			mu.Lock()
 			defer mu.Unlock()
@@ -181,7 +184,7 @@ func (b *Builder) Finish(ctx context.Context) error {
 	return projections.CreateStore(ctx, b.o.FS, b.o.Dir, b.projection, tables, rest)
 }
 
-// ranges cuts the partitions into neighbors with about as many bytes of events each.
+// ranges cuts the partitions into at most n ranges [from, to) of neighbors, which have about as many bytes of events each.
 func (b *Builder) ranges(n int) (ranges [][2]int) {
 	all := int64(0)
 	for i := range b.scatter.parts {
@@ -198,11 +201,12 @@ func (b *Builder) ranges(n int) (ranges [][2]int) {
 	return ranges
 }
 
-// fold folds the partitions from one on up to another, and writes their rows: those in place into tables.
+// fold folds the partitions from, from+1, … to-1. It writes rows that are in place into tables, and collects all others in rest, which
+// keeps up to most bytes of them in memory.
 func (b *Builder) fold(ctx context.Context, from, to, most int) (names []string, rest *runs, err error) {
 	t := &tables{b: b, level: projections.LastLevel}
 	rest = &runs{b: b, most: most}
-	var m projections.MemoryFold // one for all: they take about as much memory each
+	var m projections.MemoryFold // one for all partitions, which take about as much memory each
 	for p := from; p < to; p++ {
 		if ctx.Err() != nil {
 			return nil, nil, errors.Join(ctx.Err(), t.close())
@@ -218,6 +222,7 @@ func (b *Builder) fold(ctx context.Context, from, to, most int) (names []string,
 	return t.names, rest, t.close()
 }
 
+// foldOne folds one partition: in the memory of m, or on disk if its rows would take too much memory.
 func (b *Builder) foldOne(m *projections.MemoryFold, partition uint8, t *tables, rest *runs) (err error) {
 	var parts projections.Partitions
 	parts.Add(partition)
@@ -246,7 +251,8 @@ func (b *Builder) foldOne(m *projections.MemoryFold, partition uint8, t *tables,
 	})
 }
 
-// foldInto folds what fold gives to m, and writes the rows.
+// foldInto calls fold, which gives events to m, then writes the rows of m. The clock of the log moves a partition without new events
+// too, so the last tick is folded after the events.
 func (b *Builder) foldInto(
 	m *projections.MemoryFold, p projections.Projection, partition uint8, t *tables, rest *runs, fold func() error,
 ) (err error) {
@@ -263,7 +269,7 @@ func (b *Builder) foldInto(
 		switch {
 		case inPlace(partition, it.Key()):
 			err = t.set(it.Key(), it.Value())
-		case projections.PartitionOf(p, it.Key()) == projections.StoreWide: // the sequencer has it
+		case projections.PartitionOf(p, it.Key()) == projections.StoreWide: // merge takes it from the sequencer
 		default:
 			err = rest.set(it.Key(), it.Value())
 		}
@@ -271,7 +277,8 @@ func (b *Builder) foldInto(
 	return errors.Join(err, it.Close())
 }
 
-// merge writes all rows that are not in place, and those of the store as a whole, among which those of a region may stand.
+// merge writes the rows that are not in place. The rows of the store as a whole take part in the merge, because rows of a region may
+// sort between them.
 func (b *Builder) merge(ctx context.Context, late []*runs) ([]string, error) {
 	var sorted []cursor
 	all := int64(0)
@@ -301,5 +308,5 @@ func (b *Builder) newFile(kind string) string {
 	return b.o.FS.PathJoin(b.parts, fmt.Sprintf("%s-%06d", kind, b.files.Add(1)))
 }
 
-// Close removes all files but the store.
+// Close removes all temporary files. The store stays.
 func (b *Builder) Close() error { return b.o.FS.RemoveAll(b.parts) }

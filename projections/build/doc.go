@@ -1,4 +1,4 @@
-// Package build makes the rows of a projection anew, from a log that is read once.
+// Package build makes a new store of a projection from a log, which it reads once.
 //
 //  1. scatter                        2. fold                               3. write
 //     log ──► Sequencer ──► Route ──► events ──► one partition at a time, ──► rows in ──► tables ──► a store with
@@ -7,21 +7,21 @@
 //     rows of the store       (a file)                               regions, merged of sorted runs
 //     as a whole
 //
-// A live fold asks a store that is larger than the caches for one row after the other, and writes each row as often as it changes.
-// A build needs neither: by the law of partitions (I13) the rows of a partition are a fold of the events that are delivered to it. So
-// each partition is folded by itself, by the same Apply, in memory that the processor's caches help with, and each row is written once.
+// A live fold reads one row after the other from a store that is larger than the caches, and writes each row as often as it changes.
+// A build avoids both. By the law of partitions (I13), the rows of a partition depend only on the events that are delivered to it. So
+// each partition is folded by itself, by the same Apply, in memory that fits the caches better, and each row is written once.
 //
-// Rows whose keys begin with the shard of their home go into tables as they come: those of one partition stand before those of the
-// next. All others, which are rows of regions and rows that begin with a month, are sorted runs of each partition, which are merged at
-// the end. Both kinds become tables of a store of their own, together with the position (I3). Nobody sees the store before it has
-// that.
+// Rows whose keys begin with the shard of their home go straight into tables, because all rows of one partition sort before those of
+// the next. All other rows belong to regions or begin with a month, so those of several partitions interleave. They are collected in
+// sorted runs, which are merged at the end. The tables of both kinds become a new store, together with its position (I3): no reader
+// sees the store without a position.
 //
-// # Where things are
+// # Files
 //
 //	build.go    [Builder]: the three phases
-//	sample.go   [Sample]: how long the second and third phase will take
+//	sample.go   [Sample]: measures how long the second and third phase will take
 //	audience.go which partitions a pin need not go to
 //	handover.go another process does the second and third phase
 //	scatter.go  the file of events by partition
-//	tables.go   rows into tables; sorted runs, and several of them into one
+//	tables.go   writes rows into tables; writes sorted runs, and merges them
 package build

@@ -9,10 +9,10 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Sample is some of the events that were added so far. It is folded and merged as Finish does it with all, for the caller to measure,
-// and its rows are thrown away.
+// Sample is a part of the events that were added so far. Its Fold and Merge do with them the same as Finish does with all events, so
+// that the caller can measure the time. The rows are thrown away.
 type Sample struct {
-	// Events were folded.
+	// Events is the number of events that Fold has folded.
 	Events int64
 
 	b    *Builder
@@ -20,13 +20,14 @@ type Sample struct {
 	rest *runs
 }
 
-// maxSample is how many events of one partition are folded at most, so that a sample takes some megabytes.
+// maxSample is the greatest number of events of one partition in a sample, so that a sample takes a few megabytes.
 const maxSample = 1 << 16
 
 // errEnough ends the reading of a sample.
 var errEnough = errors.New("build: the sample has enough")
 
-// Sample returns a sample of partitions that have so many events together, or a little more. It ends before the next Add.
+// Sample returns a sample of about most events, from as few partitions as that takes. The caller must be done with it before the next
+// Add.
 func (b *Builder) Sample(most int64) *Sample {
 	out := &Builder{o: Options{FS: vfs.NewMem()}, projection: b.projection}
 	return &Sample{b: b, most: most, rest: &runs{b: out, most: 1 << 30}}
@@ -71,10 +72,10 @@ func (s *Sample) fold(partition uint8, t *tables) error {
 	})
 }
 
-// Rows returns how many rows the sample has, once it is merged.
+// Rows returns the number of rows of the sample, once Merge has returned.
 func (s *Sample) Rows() int64 { return s.rest.b.rows.Load() }
 
-// Merge merges the rows of the sample that are merged. It follows Fold.
+// Merge merges those rows of the sample that are not in place. The caller calls it once, after Fold.
 func (s *Sample) Merge() error {
 	s.rest.sort()
 	t := &tables{b: s.rest.b, level: projections.LastLevel}

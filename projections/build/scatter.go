@@ -12,41 +12,43 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// scatter holds events by partition: a buffer each, in memory, and their full ones, compressed, in one file. It is written once, then
-// read by partition, by any number of goroutines.
+// scatter holds events by partition. Each partition has a buffer in memory; a full buffer is compressed and appended, as a block, to
+// the one file of all partitions. First one goroutine writes, then any number of goroutines read, each a partition.
 type scatter struct {
 	fs    projections.FS
 	name  string
 	out   io.WriteCloser
-	size  int64
+	size  int64 // of the file, in bytes
 	parts [events.NumPartitions]part
-	// space is for compressing.
+	// space is the buffer for compressed blocks.
 	space []byte
 }
 
 // part is the events of one partition.
 type part struct {
-	// buf has the events since the last block, last the one before the next.
+	// buf has the events since the last block. last is the base from which the next event is encoded.
 	buf  []byte
-	last stamp
-	// blocks are in the file, in order.
+	last base
+	// blocks are the blocks in the file, in the order of the log.
 	blocks []block
-	// raw is the number of bytes of all events, events their number.
+	// raw is the number of bytes of all events before compression, events their number.
 	raw, events int64
 }
 
-// stamp is what an event is written as the difference to.
-type stamp struct {
+// base has the numbers of the event before. An event is encoded as the differences from them, which are small. Every block begins
+// from zero, so that it can be decoded alone.
+type base struct {
 	seq           uint64
 	time, logTime events.Micros
 }
 
+// block is a compressed block in the file: its offset and length, in bytes.
 type block struct {
 	at  int64
 	len int32
 }
 
-// blockBytes is how many bytes of events of a partition are compressed together.
+// blockBytes is the size of a partition's buffer at which it becomes a block, in bytes before compression.
 const blockBytes = 32 << 10
 
 func newScatter(fs projections.FS, name string) (*scatter, error) {
@@ -77,11 +79,11 @@ func (s *scatter) flush(p *part) error {
 	}
 	p.blocks = append(p.blocks, block{s.size, int32(len(s.space))})
 	s.size += int64(len(s.space))
-	p.buf, p.last = p.buf[:0], stamp{}
+	p.buf, p.last = p.buf[:0], base{}
 	return nil
 }
 
-// done ends the writing.
+// done ends the writing. A partition that has blocks flushes its last events; one that never filled a buffer keeps it in memory.
 func (s *scatter) done() error {
 	for i := range s.parts {
 		if p := &s.parts[i]; len(p.blocks) > 0 && len(p.buf) > 0 {
@@ -94,7 +96,7 @@ func (s *scatter) done() error {
 	return s.out.Close()
 }
 
-// each calls do with the events of a partition, in the order of the log. The event is good until do returns; its strings may be kept.
+// each calls do with the events of a partition, in the order of the log. An event is valid until do returns; do may keep its strings.
 func (s *scatter) each(partition uint8, do func(ev *events.Event, logTime events.Micros) error) (err error) {
 	p := &s.parts[partition]
 	if len(p.blocks) == 0 {
@@ -121,8 +123,9 @@ func (s *scatter) each(partition uint8, do func(ev *events.Event, logTime events
 	return nil
 }
 
-// An event is: kind; bits of what follows, varint; sequence, slot, time, log time, as differences; the fields that are not empty.
-// Offset and event id are of no use to a fold.
+// An encoded event is: the kind (1 byte); a varint of bits that say which fields follow; sequence, slot, time and log time as varints,
+// all but the slot as differences from the event before; then the fields that are not empty. Offset and event id are left out: they
+// only decide whether an event is accepted, which happens before it is scattered.
 const (
 	hasBackfill = 1 << iota
 	hasUser
@@ -140,7 +143,7 @@ const (
 	hasRead
 )
 
-func appendEvent(dst []byte, ev *events.Event, logTime events.Micros, last *stamp) []byte {
+func appendEvent(dst []byte, ev *events.Event, logTime events.Micros, last *base) []byte {
 	bits := uint64(0)
 	for _, f := range []struct {
 		set bool
@@ -171,7 +174,7 @@ func appendEvent(dst []byte, ev *events.Event, logTime events.Micros, last *stam
 	dst = binary.AppendUvarint(dst, uint64(ev.Slot))
 	dst = binary.AppendVarint(dst, int64(ev.Time-last.time))
 	dst = binary.AppendVarint(dst, int64(logTime-last.logTime))
-	*last = stamp{ev.Seq, ev.Time, logTime}
+	*last = base{ev.Seq, ev.Time, logTime}
 	text := func(bit uint64, s string) {
 		if bits&bit != 0 {
 			dst = append(binary.AppendUvarint(dst, uint64(len(s))), s...)
@@ -205,7 +208,8 @@ func appendEvent(dst []byte, ev *events.Event, logTime events.Micros, last *stam
 
 var errScattered = errors.New("build: the file of scattered events is damaged")
 
-// cutter reads what appendEvent has written. Strings share the memory of text, which is one copy of the block.
+// cutter reads what appendEvent has written. Strings share the memory of text, which is one copy of the block. After an error it
+// returns only zero values, so the caller checks failed once for each event.
 type cutter struct {
 	text   string
 	raw    []byte
@@ -248,7 +252,7 @@ func (c *cutter) string(has bool) string {
 
 func eachEvent(raw []byte, do func(ev *events.Event, logTime events.Micros) error) error {
 	c := cutter{raw: raw, text: string(raw)}
-	var last stamp
+	var last base
 	var ev events.Event
 	for c.at < len(raw) {
 		ev = events.Event{}
@@ -263,7 +267,7 @@ func eachEvent(raw []byte, do func(ev *events.Event, logTime events.Micros) erro
 	return nil
 }
 
-func (c *cutter) event(ev *events.Event, last *stamp) {
+func (c *cutter) event(ev *events.Event, last *base) {
 	ev.Kind = events.Kind(c.raw[c.at])
 	c.at++
 	bits := c.uvarint()

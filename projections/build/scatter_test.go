@@ -65,7 +65,7 @@ func TestScatter(t *testing.T) {
 
 // FuzzScattered: damaged bytes are an error, never a panic.
 func FuzzScattered(f *testing.F) {
-	var last stamp
+	var last base
 	f.Add(appendEvent(nil, &events.Event{Kind: events.Served, User: "ann", Items: []string{"7", "i"}, Seq: 3, Time: 5}, 6, &last))
 	f.Fuzz(func(_ *testing.T, raw []byte) {
 		_ = eachEvent(raw, func(*events.Event, events.Micros) error { return nil })

@@ -14,16 +14,16 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// tableBytes is about how large a table becomes.
+// tableBytes is about the size of a table in bytes.
 const tableBytes = 32 << 20
 
-// tables writes rows, which come in the order of their keys, into tables of a size.
+// tables writes rows into tables of about tableBytes. Rows must come in the order of their keys.
 type tables struct {
 	b     *Builder
 	level projections.TableLevel
-	w     *sstable.Writer
-	rows  int64 // of w
-	names []string
+	w     *sstable.Writer // nil between two tables
+	rows  int64           // in w
+	names []string        // of the files, in the order of keys
 }
 
 func (t *tables) set(key, value []byte) (err error) {
@@ -54,25 +54,26 @@ func (t *tables) close() error {
 	return err
 }
 
-// inPlace reports whether a row stands among those of its partition in the order of keys.
+// inPlace reports whether a row sorts among the rows of its own partition, so that it needs no merge.
 func inPlace(partition uint8, key []byte) bool {
 	shard := events.Shard(binary.BigEndian.Uint16(key))
 	return shard < events.NumShards && shard.Partition() == partition
 }
 
-// runs collects rows in any order, and writes sorted runs of them.
+// runs collects rows in any order, and writes them to files as sorted runs.
 type runs struct {
 	b *Builder
-	// most is how many bytes of rows are collected before they become a run.
+	// most is the number of bytes of rows that are collected in memory before they become a run.
 	most int
-	data []byte
+	data []byte // keys and values of rows
 	rows []row
-	// all is how many rows there are, with those of files.
+	// all is the number of rows, in memory and in files.
 	all int64
-	// names are the files of runs. The last run is not written: it stays in memory.
+	// names are the files of the runs. The last run stays in memory.
 	names []string
 }
 
+// row is a row in data: its key is data[key:value], its value data[value:end].
 type row struct{ key, value, end int }
 
 func (r *runs) keyOf(w row) []byte   { return r.data[w.key:w.value:w.value] }
@@ -117,14 +118,16 @@ func (r *runs) flush() error {
 
 // cursor reads a sorted run.
 type cursor interface {
-	// next moves to the next row, the first time to the first, and reports whether there is one.
+	// next moves to the next row, the first call to the first one. It returns false at the end.
 	next() (bool, error)
+	// key returns the key of the row, valid until next.
 	key() []byte
+	// value returns the value of the row, valid until next.
 	value() ([]byte, error)
 	close() error
 }
 
-// inMemory is a run that was not written.
+// inMemory reads the run that stayed in memory.
 type inMemory struct {
 	of *runs
 	at int
@@ -135,15 +138,15 @@ func (m *inMemory) key() []byte            { return m.of.keyOf(m.of.rows[m.at-1]
 func (m *inMemory) value() ([]byte, error) { return m.of.valueOf(m.of.rows[m.at-1]), nil }
 func (m *inMemory) close() error           { return nil }
 
-// ofStore are the rows of the store as a whole.
+// ofStore reads the rows of the store as a whole.
 type ofStore struct{ it projections.Iterator }
 
-func (s ofStore) next() (bool, error)    { return s.it.Next(), nil } // if it fails, close does
+func (s ofStore) next() (bool, error)    { return s.it.Next(), nil } // close returns the error of the iterator
 func (s ofStore) key() []byte            { return s.it.Key() }
 func (s ofStore) value() ([]byte, error) { return s.it.Value(), nil }
 func (s ofStore) close() error           { return s.it.Close() }
 
-// inFile is a run in a file.
+// inFile reads a run from its file.
 type inFile struct {
 	r       *sstable.Reader
 	it      sstable.Iterator
@@ -186,7 +189,8 @@ func (f *inFile) key() []byte            { return f.current }
 func (f *inFile) value() ([]byte, error) { return f.val() }
 func (f *inFile) close() error           { return errors.Join(f.it.Close(), f.r.Close()) }
 
-// merge writes the rows of sorted runs, which have no key in common, in order. Before every few thousand it calls merging.
+// merge gives set the rows of all runs in the order of their keys. No two runs have a key in common: a key belongs to one partition. It
+// calls merging before every few thousand rows, and closes the runs.
 func merge(runs []cursor, set func(key, value []byte) error, merging func(rows int64) error) (err error) {
 	defer func() {
 		for _, r := range runs {
@@ -229,7 +233,8 @@ func merge(runs []cursor, set func(key, value []byte) error, merging func(rows i
 	return nil
 }
 
-// heap has the run with the least key first.
+// heap is a binary heap of runs: the first one has the least key. It is not container/heap, because merge only replaces the first run
+// and calls down, once for each row.
 type heap []cursor
 
 func (h *heap) push(c cursor) {

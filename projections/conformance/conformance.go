@@ -1,5 +1,5 @@
 // Package conformance is the suite of tests that every projection must pass to be a pure fold of the log. It runs over
-// the list of all projections: whoever adds one to the list gets these tests for nothing.
+// the list of all projections, so a projection that is added to the list has these tests at once.
 //
 //	cuts        any cut of the log into batches gives the same rows, whatever the bounds (I3, I4)
 //	redelivery  what is delivered again, and any stop and start between, changes nothing (I3)
@@ -149,7 +149,7 @@ func testRedelivery(t *testing.T, c Case, h History, straight Rows) {
 			case 1:
 				Close(t, s)
 				s = Open(t, fs, c.New(), bounds)
-			case 2: // crash, and go on from what the store remembers
+			case 2: // crash, and continue from the position of the store
 				crashed := fs.CrashClone(vfs.CrashCloneCfg{})
 				Close(t, s)
 				fs = crashed

@@ -115,7 +115,7 @@ func endInKey(partition uint8, ids ...string) []byte {
 	return key
 }
 
-// endUser ends whom a user follows at both ends, each where it is held, and then whoever follows the user at the other.
+// endUser ends the edges to the users whom a user follows, at both ends, each where it is held, and then the edges of the followers.
 func endUser(user string, b *projections.Batch) error {
 	hash := b.KeyedHash(user)
 	b.Set(append(projections.AppendPrefix(nil, projections.StoreShard, endGone), hash[:]...), nil)
@@ -174,7 +174,7 @@ func TestToyProjection(t *testing.T) {
 	})
 }
 
-// TestTwoEnds: a fold that writes at both ends of an edge, each where it is held, keeps the law, and so do what it is told by the
+// TestTwoEnds: a fold that writes at both ends of an edge, each where it is held, keeps the law, and so do the rows of the
 // runtime: offsets, rejects and the position.
 func TestTwoEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -21,7 +21,7 @@ type Row struct{ Key, Value []byte }
 // Rows are all rows of a store in the order of their keys.
 type Rows []Row
 
-// RowsOf returns all rows of a store, those of the runtime too. What the store keeps in memory, it flushes first.
+// RowsOf returns all rows of a store, those of the runtime too. It makes the store flush the rows in memory first.
 func RowsOf(t testing.TB, s *projections.Store) Rows {
 	t.Helper()
 	if err := s.Flush(); err != nil {

@@ -14,7 +14,7 @@
 //	                                               ▼
 //	                                   those that ended: dropped after an hour (versions.go)
 //
-// At a position every count is exact. What a count is derived from is kept as far as late history may still need it: facts
+// At a position every count is exact. The facts behind a count are kept for as long as late history may need them: facts
 // come in any order, and all history is before all live facts (docs/semantics.md). An event that ends many things, the
 // deletion of a board or user, is folded in steps, between which rows and counts agree.
 //
@@ -22,8 +22,8 @@
 //
 // Every row has one home (I13). A pin is its owner's: the owner's home alone knows whether it lives, on which board, and what
 // it shows. Plays, likes, re-pins and heat are the item's; so is the sort key of a like in the list of its user. The item's home
-// is told of a pin when it is created, and never of its end: it keeps that the owner named the item once. What a list shows is
-// looked up with the owner when a page is read. What is gone, users and boards that were deleted, every store has (gone.go).
+// gets the creation of a pin, and never its end: it records that the owner has named the item once. Whether a list shows the item is
+// looked up with the owner when a page is read. Every store has the users and boards that were deleted (gone.go).
 //
 // # Lists by heat
 //
@@ -33,8 +33,8 @@
 //	0x01 ^score item ^from → to
 //
 // A change of a score ends one version and begins another. A page reads, in the order of keys, the versions that hold at the
-// position where its session began: they hold still whatever is played meanwhile. What is in the list is as of now (I9). The
-// reasoning stands in lists.go.
+// position where its session began: plays in the meantime do not move them. Membership in the list is as of now (I9). The
+// reasoning is in lists.go.
 //
 // A list of up to 256 pins is computed from the pins when it is read, and no score changes a row of it. The home of an item
 // does not know how many pins an owner has. It knows how many of them named items of its own partition: while these are few,

@@ -8,14 +8,15 @@ import (
 )
 
 // Where an item stands. Everybody's list has all versions of its score that are kept. So has the list of an owner, where it has the item
-// by its score; where it has it by its name, a page looks the score up. What is in the list of an owner, or of a board, is more than the
-// owner shows: the owner named it once. A page shows of it what a living pin shows now.
+// by its score; where it has it by its name, a page looks the score up. The list of an owner, or of a board, has every item that the
+// owner has ever named. A page shows only those that a living pin shows now.
 //
 // So a session (I9), which reads the scores as of its position S and the pins as they are, gives every item of a list one sort key for its
 // whole life: that of the version that holds at S, whether it stands in the list or is looked up; it is kept as long as the session
-// lives (versions.go). A page shows all items of the list as it is whose sort keys are between the last one shown and its own end. What
-// is in the list throughout has its sort key in just one of these ranges, and is met there: exactly once. What comes or goes is met in
-// that range if the list has it then: at most once, and never when it has gone. What has no version at S came later, and is left out.
+// lives (versions.go). A page shows all items of the list as it is whose sort keys are between the last one shown and its own end. An item
+// that is in the list throughout has its sort key in just one of these ranges, and is met there exactly once. An item that comes or goes
+// is met in that range if the list has it then: at most once, and never when it has gone. An item without a version at S came later, and
+// is left out.
 //
 // An item that comes into a list by its score brings all its versions and not only the present one, since S may be of an older one.
 //

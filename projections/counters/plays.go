@@ -1,6 +1,6 @@
 package counters
 
-// played counts a play of an item and a play by a user, each at its home. Somebody who plays an item twice is counted twice. The
+// played counts a play of an item and a play by a user, each at its home. A user who plays an item twice is counted twice. The
 // repeated delivery of one event is dropped by the reader of the log.
 func (c *Counters) played() error {
 	if c.b.Holds(c.ev.User) {

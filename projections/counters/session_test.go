@@ -245,8 +245,8 @@ func TestSessionWhileListed(t *testing.T) {
 	}
 }
 
-// TestSessionExpires: a session lives an hour of log time, and then says so. Meanwhile versions that nobody can read are
-// dropped, and those of the session are not.
+// TestSessionExpires: a session lives for an hour of log time, and then returns an error. Meanwhile versions that no session can read
+// are dropped, and those of the session are not.
 func TestSessionExpires(t *testing.T) {
 	l := newItemLog(t, usual())
 	defer l.close()

@@ -189,8 +189,8 @@ func TestPinsAgain(t *testing.T) {
 	}
 }
 
-// TestDeadRowsAreDropped: versions that ended more than an hour ago go, also those of items that nobody touches any more, by
-// whatever is folded then about items of their partition.
+// TestDeadRowsAreDropped: versions that ended more than an hour ago are dropped, also those of items without new events, by
+// the next fold about any item of their partition.
 func TestDeadRowsAreDropped(t *testing.T) {
 	const n = 2000
 	for _, named := range []int{0, 1, 64} {

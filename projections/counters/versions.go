@@ -78,7 +78,7 @@ func (c *Counters) unlist(lists [][]byte, item string, v *version) {
 	}
 }
 
-// Versions that ended are needed by sessions that began before, which live for [SessionLife]. Those of an item that nobody
+// Versions that ended are needed by sessions that began before, which live for [SessionLife]. Those of an item that no event
 // touches any more must go as well, or lists would fill with the dead rows of what had heat once. So all that ended wait by the time of
 // their end in a queue of their partition, and every event about an item of the partition drops a few of those whose time has come.
 // Such an event ends at most one version: the queue cannot grow while there is any to drop, and what it holds beside is of the last hour.

@@ -164,7 +164,7 @@ func (t *txn) boardCreated() error {
 	return t.writeBoard(owner, id, before, b)
 }
 
-// boardRelation folds a follow or unfollow of one board. To unfollow a board of somebody whom one follows is to exclude it.
+// boardRelation folds a follow or unfollow of one board. An unfollow of a board whose owner the user follows is an exclusion.
 func (t *txn) boardRelation() error {
 	gone, err := t.gone(t.ev.Peer, t.ev.Board)
 	if err != nil || gone {

@@ -89,9 +89,9 @@ func TestCacheEntry(t *testing.T) {
 func TestCacheValue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var e edge
-		for _, s := range e.stamps() {
+		for _, s := range e.orders() {
 			if rapid.Bool().Draw(t, "set") {
-				*s = stamp(rapid.Uint64Range(1, 1<<60).Draw(t, "stamp"))
+				*s = factOrder(rapid.Uint64Range(1, 1<<60).Draw(t, "factOrder"))
 			}
 		}
 		e.boards = rapid.Bool().Draw(t, "boards")

@@ -26,7 +26,7 @@ func cacheIDOf(id string, seed uint64) (h cacheID, ok bool) {
 	return cacheID{text: id, hash: xxh3.HashStringSeed(id, seed)}, id != ""
 }
 
-// hashNumber spreads numbers in one multiplication. Without the seed, nobody can choose ids that collide.
+// hashNumber spreads numbers in one multiplication. A client that does not know the seed cannot choose ids that collide.
 func hashNumber(n, seed uint64) uint64 {
 	hi, lo := bits.Mul64(n^seed, 0x9e3779b97f4a7c15)
 	hi, lo = bits.Mul64(hi^lo^seed, 0xd6e8feb86659fd93)

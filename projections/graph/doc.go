@@ -17,7 +17,7 @@
 // holds one of them does its half. A block changes the edges in both directions: up to four halves. Mutes and hidden re-pins are
 // known to the out-end alone.
 //
-// Whoever ends must be found from the other end. An out-end has a row in the region of B (B part(A) A), so that the end of B
+// A user who is deleted must be found from the other end. An out-end has a row in the region of B (B part(A) A), so that the end of B
 // finds all out-ends in one walk, whatever partitions a store holds. An in-end is its own index: its key has A first, behind the
 // partition of B, so that the end of A finds it with a seek a partition. In-ends that no list of B shows have a row that leads to
 // them. All this holds for board edges, too.
@@ -32,7 +32,7 @@
 //
 // An edge (A, B) keeps the latest fact of each kind that A has stated about B: the live ones and the backfilled ones
 // apart, since all history comes before all live facts, in whatever order it arrives. A board edge (A, B, b) does
-// the same for one board. What holds is a pure function of these facts: [edge.explicit], [boardEdge.relation].
+// the same for one board. The relation is a pure function of these facts: [edge.explicit], [boardEdge.relation].
 //
 // An event changes facts only. [txn.write] then compares what held before with what holds now, at one end, and moves the rows
 // of the lists and the counts by the difference. There is one such place, so a list and its count cannot come apart (I7), and a

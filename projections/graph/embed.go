@@ -26,8 +26,8 @@ type BoardChange struct {
 	Was, Is bool
 }
 
-// Observe makes a function hear of every change, once its rows are written. It may read and write the batch, but not
-// rows of the graph, and must not call Step. An event that a crash has cut is told again in part.
+// Observe sets a function that is called for every change, once its rows are written. It may read and write the batch, but not
+// rows of the graph, and must not call Step. After a crash within an event, it is called again for a part of the changes.
 func (g *Graph) Observe(f func(Change) error) { g.t.observe = f }
 
 // tell tells the observer what became of an edge.
@@ -64,8 +64,8 @@ func FollowersPrefix(dst []byte, user string) []byte {
 	return projections.AppendKey(dst, tagFollowers, user)
 }
 
-// Sight is what decides whether a reader sees the pins of a user.
-type Sight struct {
+// Visibility has the facts that decide whether a reader sees the pins of a user.
+type Visibility struct {
 	// Explicit: all boards, if Boards does not tell otherwise of one.
 	Explicit bool
 	// Muted: none.
@@ -78,17 +78,17 @@ type Sight struct {
 	Boards bool
 }
 
-// Sight says what decides whether a reader sees the pins of a user, with one point read at most.
-func (q *Queries) Sight(reader, user string) (Sight, error) {
+// Visibility returns the facts that decide whether a reader sees the pins of a user, with at most one point read.
+func (q *Queries) Visibility(reader, user string) (Visibility, error) {
 	if v, ok := q.cachedEdge(reader, user); ok {
-		return Sight{
+		return Visibility{
 			Explicit: v.has(cachedExplicit), Muted: v.has(cachedMuting), Boards: v.has(cachedBoards),
 			Blocked: v.has(cachedBlocking) || v.has(cachedBlockedBy), RepinsHidden: v.has(cachedHidingRepins),
 		}, nil
 	}
 	e, err := readEdge(q.r, q.key(), outEnd, reader, user)
 	_, explicit := e.explicit()
-	return Sight{
+	return Visibility{
 		Explicit: explicit, Muted: e.mute.holds(), Boards: e.boards, Blocked: e.blocked(), RepinsHidden: e.repins.holds(),
 	}, err
 }

@@ -50,8 +50,8 @@ func cutOf(tag projections.Tag) func(rest []byte) (string, error) {
 }
 
 // userDeleted removes every row with the user's id, in steps: the ends of the user's edges at others, which are found in
-// each partition that is held, and what is at the user's own home. What stays is a tombstone against backfills, unless
-// there can be none any more.
+// each partition that is held, and the rows at the user's own home. A tombstone against backfills stays, unless backfills are
+// closed.
 func (t *txn) userDeleted() error {
 	user := t.ev.User
 	if !t.outOnly {

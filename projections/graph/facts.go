@@ -10,26 +10,27 @@ import (
 // errRow is [projections.RowError].
 func errRow(what string, row []byte) error { return projections.RowError(what, row) }
 
-// stamp orders the facts of an edge (I5). 0 means that there is no such fact. Then come the backfills by their time, then the live facts
-// by theirs. Live stamps are unique. Two backfills may have equal stamps: a removal then counts as the later one.
-type stamp uint64
+// factOrder is the position of a fact in the order of the facts of an edge (I5). 0 means that there is no such fact. Then come the
+// backfills by their time, then the live facts by theirs. The order of a live fact is unique. Two backfills may have the same order: then
+// a removal counts as the later one.
+type factOrder uint64
 
-const liveStamp stamp = 1 << 63
+const liveOrder factOrder = 1 << 63
 
-// stampOf returns the stamp of an event. One is added to the time, because a stamp of 0 means no fact and a time may be 0.
-func stampOf(ev *events.Event) stamp {
-	s := stamp(ev.Time) + 1
+// factOrderOf returns the order of an event. One is added to the time, because an order of 0 means no fact and a time may be 0.
+func factOrderOf(ev *events.Event) factOrder {
+	s := factOrder(ev.Time) + 1
 	if !ev.Backfill {
-		s |= liveStamp
+		s |= liveOrder
 	}
 	return s
 }
 
-// time returns the time of the fact, or -1 for the stamp 0.
-func (s stamp) time() events.Micros { return events.Micros(s&^liveStamp) - 1 }
+// time returns the time of the fact, or -1 for the order 0.
+func (s factOrder) time() events.Micros { return events.Micros(s&^liveOrder) - 1 }
 
-// orElse returns the first of two stamps that is set: a live fact before the backfilled one of its kind.
-func (s stamp) orElse(other stamp) stamp {
+// orElse returns the first of two orders that is set: a live fact before the backfilled one of its kind.
+func (s factOrder) orElse(other factOrder) factOrder {
 	if s != 0 {
 		return s
 	}
@@ -40,23 +41,23 @@ func (s stamp) orElse(other stamp) stamp {
 // backfilled beginning may arrive after live facts and must not be mixed with them.
 type standing struct {
 	// on is the first live fact that began what holds; 0 once a live fact ended it.
-	on stamp
+	on factOrder
 	// off is the latest live end.
-	off stamp
+	off factOrder
 	// backfill is the latest backfilled beginning; there are no backfilled ends.
-	backfill stamp
+	backfill factOrder
 }
 
-func (s *standing) begin(at stamp) {
+func (s *standing) begin(at factOrder) {
 	switch {
-	case at < liveStamp:
+	case at < liveOrder:
 		s.backfill = max(s.backfill, at)
 	case s.on == 0: // a repeat of what holds is not newer
 		s.on = at
 	}
 }
 
-func (s *standing) end(at stamp) { s.on, s.off = 0, at }
+func (s *standing) end(at factOrder) { s.on, s.off = 0, at }
 
 // holds reports whether the latest fact is a beginning.
 func (s *standing) holds() bool { return s.on != 0 || (s.off == 0 && s.backfill != 0) }
@@ -69,21 +70,21 @@ func (s *standing) since() events.Micros {
 	return s.on.time()
 }
 
-// edge holds the facts of user A about user B. What docs/semantics.md calls F is followLive, or else
+// edge holds the facts of user A about user B. In the terms of docs/semantics.md, F is followLive, or else
 // followBackfill; U is the later of unfollowLive and unfollowBackfill.
 type edge struct {
 	// followLive is the first live follow after the last live fact that ended one; 0 once unfollowLive is later.
-	followLive stamp
+	followLive factOrder
 	// unfollowLive is the latest live unfollow, or block in either direction.
-	unfollowLive stamp
+	unfollowLive factOrder
 	// followBackfill and unfollowBackfill are the latest of their kind; a block counts as an unfollow.
-	followBackfill, unfollowBackfill stamp
+	followBackfill, unfollowBackfill factOrder
 	// block and mute are A's of B, blockedBy is B's block of A, and repins says that A hides the re-pins of B. The end of the edge at B
 	// has neither mute nor repins.
 	block, mute, blockedBy, repins standing
-	// implicit is the earliest time (as a stamp without order) of the board follows that hold, when A does not follow
+	// implicit is the earliest time (in the form of a fact order) of the board follows that hold, when A does not follow
 	// B explicitly; 0 means A does not follow B implicitly.
-	implicit stamp
+	implicit factOrder
 	// boards is set once the pair has had a board edge. While it is not, a change of the edge need not look for any.
 	boards bool
 }
@@ -96,8 +97,8 @@ func (e *edge) blocked() bool { return e.blockedBy.holds() || e.block.holds() }
 func (e *edge) blockedLive() bool { return e.blockedBy.on != 0 || e.block.on != 0 }
 
 // follow is F and unfollow is U of docs/semantics.md: the latest follow, and the latest fact that ended one.
-func (e *edge) follow() stamp   { return e.followLive.orElse(e.followBackfill) }
-func (e *edge) unfollow() stamp { return max(e.unfollowLive, e.unfollowBackfill) }
+func (e *edge) follow() factOrder   { return e.followLive.orElse(e.followBackfill) }
+func (e *edge) unfollow() factOrder { return max(e.unfollowLive, e.unfollowBackfill) }
 
 // explicit reports whether and since when A follows B explicitly.
 func (e *edge) explicit() (since events.Micros, ok bool) {
@@ -139,7 +140,7 @@ func (e *edge) implicitly() state {
 
 // followedOnBoard lowers implicit to the time of a board follow, if that one is earlier.
 func (e *edge) followedOnBoard(r relation) {
-	if since := stamp(r.since) + 1; r.kind == relationFollow && (e.implicit == 0 || since < e.implicit) {
+	if since := factOrder(r.since) + 1; r.kind == relationFollow && (e.implicit == 0 || since < e.implicit) {
 		e.implicit = since
 	}
 }
@@ -167,16 +168,16 @@ func (e *edge) follows() Follow {
 	return Follow{}
 }
 
-// boardEdge holds the facts of a user about one board of another. What docs/semantics.md calls f is followLive, or
+// boardEdge holds the facts of a user about one board of another. In the terms of docs/semantics.md, f is followLive, or
 // else followBackfill; u likewise.
 type boardEdge struct {
 	// followLive is the first live follow after the last live fact that had ended one when it came; it may be older
 	// than what ended it since.
-	followLive stamp
+	followLive factOrder
 	// unfollowLive likewise, of the exclusion.
-	unfollowLive stamp
+	unfollowLive factOrder
 	// followBackfill and unfollowBackfill are the latest of their kind.
-	followBackfill, unfollowBackfill stamp
+	followBackfill, unfollowBackfill factOrder
 }
 
 type relationKind byte
@@ -220,11 +221,11 @@ func (b *boardEdge) relation(owner *edge) relation {
 // board is a board's own row, while it exists. The default board has none: it always exists.
 type board struct {
 	// createdLive is the live fact that began the present life, where no backfill had when it came.
-	createdLive stamp
+	createdLive factOrder
 	// createdBackfill is the earliest backfilled mention, on a board that was never deleted.
-	createdBackfill stamp
+	createdBackfill factOrder
 	// titled is the latest creation with its title; titleEncoded orders backfills with equal times.
-	titled       stamp
+	titled       factOrder
 	title        string
 	titleEncoded string
 }
@@ -233,8 +234,8 @@ func (b *board) exists() bool { return b.createdLive != 0 || b.createdBackfill !
 
 func (b *board) created() events.Micros { return b.createdBackfill.orElse(b.createdLive).time() }
 
-// A row of facts is a varint with a bit for each stamp that is present, and then these stamps as varints, in the order of the bits. The
-// live bit of a stamp is not written where the field implies it: it would make every varint ten bytes long.
+// A row of facts is a varint with a bit for each order that is present, and then these orders as varints, in the order of the bits. The
+// live bit of an order is not written where the field implies it: it would make every varint ten bytes long.
 
 const (
 	flagBoards = 1 << 14
@@ -243,18 +244,18 @@ const (
 	edgeFlags  = 16
 )
 
-func (e *edge) stamps() [14]*stamp {
-	return [...]*stamp{
+func (e *edge) orders() [14]*factOrder {
+	return [...]*factOrder{
 		&e.followLive, &e.unfollowLive, &e.followBackfill, &e.unfollowBackfill, &e.implicit,
 		&e.block.on, &e.block.off, &e.block.backfill, &e.mute.on, &e.mute.off, &e.mute.backfill,
 		&e.blockedBy.on, &e.blockedBy.off, &e.blockedBy.backfill,
 	}
 }
 
-// liveStamps has a bit for each field of [edge.stamps] that holds live facts only.
-const liveStamps = 1<<0 | 1<<1 | 1<<5 | 1<<6 | 1<<8 | 1<<9 | 1<<11 | 1<<12
+// liveOrders has a bit for each field of [edge.orders] that holds live facts only.
+const liveOrders = 1<<0 | 1<<1 | 1<<5 | 1<<6 | 1<<8 | 1<<9 | 1<<11 | 1<<12
 
-func (s *standing) stamps() [3]*stamp { return [...]*stamp{&s.on, &s.off, &s.backfill} }
+func (s *standing) orders() [3]*factOrder { return [...]*factOrder{&s.on, &s.off, &s.backfill} }
 
 func (e *edge) append(dst []byte) []byte {
 	var flags uint64
@@ -265,21 +266,21 @@ func (e *edge) append(dst []byte) []byte {
 	if hides {
 		flags |= flagRepins
 	}
-	stamps := e.stamps()
-	dst = appendStamps(dst, flags, stamps[:])
+	orders := e.orders()
+	dst = appendOrders(dst, flags, orders[:])
 	if hides {
-		stamps := e.repins.stamps()
-		dst = appendStamps(dst, 0, stamps[:])
+		orders := e.repins.orders()
+		dst = appendOrders(dst, 0, orders[:])
 	}
 	return dst
 }
 
 func (e *edge) decode(row []byte) error {
-	stamps := e.stamps()
-	flags, rest, ok := cutStamps(row, edgeFlags, liveStamps, stamps[:])
+	orders := e.orders()
+	flags, rest, ok := cutOrders(row, edgeFlags, liveOrders, orders[:])
 	if e.repins = (standing{}); ok && flags&flagRepins != 0 {
-		stamps := e.repins.stamps()
-		_, rest, ok = cutStamps(rest, len(stamps), 1<<0|1<<1, stamps[:])
+		orders := e.repins.orders()
+		_, rest, ok = cutOrders(rest, len(orders), 1<<0|1<<1, orders[:])
 		ok = ok && e.repins != standing{}
 	}
 	if !ok || len(rest) != 0 {
@@ -289,18 +290,18 @@ func (e *edge) decode(row []byte) error {
 	return nil
 }
 
-func (b *boardEdge) stamps() [4]*stamp {
-	return [...]*stamp{&b.followLive, &b.unfollowLive, &b.followBackfill, &b.unfollowBackfill}
+func (b *boardEdge) orders() [4]*factOrder {
+	return [...]*factOrder{&b.followLive, &b.unfollowLive, &b.followBackfill, &b.unfollowBackfill}
 }
 
 func (b *boardEdge) append(dst []byte) []byte {
-	stamps := b.stamps()
-	return appendStamps(dst, 0, stamps[:])
+	orders := b.orders()
+	return appendOrders(dst, 0, orders[:])
 }
 
 func (b *boardEdge) decode(row []byte) error {
-	stamps := b.stamps()
-	if _, rest, ok := cutStamps(row, 4, 1<<0|1<<1, stamps[:]); !ok || len(rest) != 0 {
+	orders := b.orders()
+	if _, rest, ok := cutOrders(row, 4, 1<<0|1<<1, orders[:]); !ok || len(rest) != 0 {
 		return errRow("board edge", row)
 	}
 	return nil
@@ -311,17 +312,17 @@ const (
 	boardFlags    = 4
 )
 
-func (b *board) stamps() [3]*stamp {
-	return [...]*stamp{&b.createdLive, &b.createdBackfill, &b.titled}
+func (b *board) orders() [3]*factOrder {
+	return [...]*factOrder{&b.createdLive, &b.createdBackfill, &b.titled}
 }
 
 func (b *board) append(dst []byte) []byte {
 	var flags uint64
-	if b.titled&liveStamp != 0 {
+	if b.titled&liveOrder != 0 {
 		flags |= flagTitleLive
 	}
-	stamps := b.stamps()
-	dst = appendStamps(dst, flags, stamps[:])
+	orders := b.orders()
+	dst = appendOrders(dst, flags, orders[:])
 	if b.titled != 0 {
 		dst = append(binary.AppendUvarint(dst, uint64(len(b.title))), b.title...)
 		dst = append(dst, b.titleEncoded...)
@@ -330,8 +331,8 @@ func (b *board) append(dst []byte) []byte {
 }
 
 func (b *board) decode(row []byte) error {
-	stamps := b.stamps()
-	flags, rest, ok := cutStamps(row, boardFlags, 1<<0, stamps[:])
+	orders := b.orders()
+	flags, rest, ok := cutOrders(row, boardFlags, 1<<0, orders[:])
 	if !ok {
 		return errRow("board", row)
 	}
@@ -339,7 +340,7 @@ func (b *board) decode(row []byte) error {
 		if b.titled == 0 {
 			return errRow("board", row)
 		}
-		b.titled |= liveStamp
+		b.titled |= liveOrder
 	}
 	if b.titled == 0 {
 		if len(rest) != 0 {
@@ -355,39 +356,39 @@ func (b *board) decode(row []byte) error {
 	return nil
 }
 
-func appendStamps(dst []byte, flags uint64, stamps []*stamp) []byte {
-	for i, s := range stamps {
+func appendOrders(dst []byte, flags uint64, orders []*factOrder) []byte {
+	for i, s := range orders {
 		if *s != 0 {
 			flags |= 1 << i
 		}
 	}
 	dst = binary.AppendUvarint(dst, flags)
-	for _, s := range stamps {
+	for _, s := range orders {
 		if *s != 0 {
-			dst = binary.AppendUvarint(dst, uint64(*s&^liveStamp))
+			dst = binary.AppendUvarint(dst, uint64(*s&^liveOrder))
 		}
 	}
 	return dst
 }
 
-func cutStamps(row []byte, bits int, live uint64, stamps []*stamp) (flags uint64, rest []byte, ok bool) {
+func cutOrders(row []byte, bits int, live uint64, orders []*factOrder) (flags uint64, rest []byte, ok bool) {
 	flags, n := binary.Uvarint(row)
 	if n <= 0 || flags >= 1<<bits {
 		return 0, nil, false
 	}
 	row = row[n:]
-	for i, s := range stamps {
+	for i, s := range orders {
 		if flags>>i&1 == 0 {
 			*s = 0
 			continue
 		}
 		v, n := binary.Uvarint(row)
-		if n <= 0 || v == 0 || v >= uint64(liveStamp) {
+		if n <= 0 || v == 0 || v >= uint64(liveOrder) {
 			return 0, nil, false
 		}
-		*s = stamp(v)
+		*s = factOrder(v)
 		if live>>i&1 == 1 {
-			*s |= liveStamp
+			*s |= liveOrder
 		}
 		row = row[n:]
 	}

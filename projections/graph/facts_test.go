@@ -9,26 +9,26 @@ import (
 
 // TestGoldenRows pins the values on disk: a change needs a raised Version and a rebuild.
 func TestGoldenRows(t *testing.T) {
-	const at = stamp(1_700_000_000_000_001)
+	const at = factOrder(1_700_000_000_000_001)
 	for _, c := range []struct {
 		name string
 		row  []byte
 		want string
 	}{
-		{"live follow", (&edge{followLive: at | liveStamp}).append(nil), "018180f9c0c1c48203"},
+		{"live follow", (&edge{followLive: at | liveOrder}).append(nil), "018180f9c0c1c48203"},
 		{"backfilled follow", (&edge{followBackfill: at}).append(nil), "048180f9c0c1c48203"},
 		{"implicit", (&edge{implicit: at, boards: true}).append(nil), "908001" + "8180f9c0c1c48203"},
-		{"blocked by", (&edge{unfollowLive: at | liveStamp, blockedBy: standing{on: at | liveStamp}}).append(nil), "8210" + "8180f9c0c1c48203" + "8180f9c0c1c48203"},
+		{"blocked by", (&edge{unfollowLive: at | liveOrder, blockedBy: standing{on: at | liveOrder}}).append(nil), "8210" + "8180f9c0c1c48203" + "8180f9c0c1c48203"},
 		{"block and mute", (&edge{
-			block: standing{on: at | liveStamp, off: 2 | liveStamp, backfill: 3},
-			mute:  standing{on: 4 | liveStamp, off: 5 | liveStamp, backfill: 6},
+			block: standing{on: at | liveOrder, off: 2 | liveOrder, backfill: 3},
+			mute:  standing{on: 4 | liveOrder, off: 5 | liveOrder, backfill: 6},
 		}).append(nil), "e00f" + "8180f9c0c1c48203" + "0203040506"},
 		{"hidden re-pins", (&edge{
-			followLive: 8 | liveStamp, repins: standing{on: 9 | liveStamp, off: 10 | liveStamp, backfill: 11},
+			followLive: 8 | liveOrder, repins: standing{on: 9 | liveOrder, off: 10 | liveOrder, backfill: 11},
 		}).append(nil), "818002" + "08" + "07090a0b"},
-		{"board edge", (&boardEdge{followLive: 1 | liveStamp, unfollowLive: 2 | liveStamp, followBackfill: 3, unfollowBackfill: 4}).append(nil), "0f01020304"},
-		{"board", (&board{createdLive: 7 | liveStamp}).append(nil), "0107"},
-		{"titled board", (&board{createdLive: 7 | liveStamp, titled: 7 | liveStamp, title: "Cats"}).append(nil), "0d0707" + "0443617473"},
+		{"board edge", (&boardEdge{followLive: 1 | liveOrder, unfollowLive: 2 | liveOrder, followBackfill: 3, unfollowBackfill: 4}).append(nil), "0f01020304"},
+		{"board", (&board{createdLive: 7 | liveOrder}).append(nil), "0107"},
+		{"titled board", (&board{createdLive: 7 | liveOrder, titled: 7 | liveOrder, title: "Cats"}).append(nil), "0d0707" + "0443617473"},
 		{"board titled by a backfill", (&board{createdBackfill: 7, titled: 7, title: "a", titleEncoded: "\x12\x01a"}).append(nil), "060707" + "0161" + "120161"},
 		{"counts", appendCounts(nil, (&userRow{UserCounts: UserCounts{Following: 1, Boards: 300}}).fields()), "01000000ac02"},
 		{"counts of many", appendCounts(nil, (&userRow{UserCounts: UserCounts{Following: 1}, others: 300, kept: 1}).fields()), "010000000000000000ac0201"},
@@ -39,10 +39,10 @@ func TestGoldenRows(t *testing.T) {
 	}
 }
 
-func drawStamp(t *rapid.T, live bool, name string) stamp {
-	s := stamp(rapid.Uint64Range(0, 1<<51).Draw(t, name))
+func drawOrder(t *rapid.T, live bool, name string) factOrder {
+	s := factOrder(rapid.Uint64Range(0, 1<<51).Draw(t, name))
 	if s != 0 && live {
-		s |= liveStamp
+		s |= liveOrder
 	}
 	return s
 }
@@ -50,19 +50,19 @@ func drawStamp(t *rapid.T, live bool, name string) stamp {
 func TestRowsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var e, e2 edge
-		for i, s := range e.stamps() {
-			*s = drawStamp(t, liveStamps>>i&1 == 1, "stamp")
+		for i, s := range e.orders() {
+			*s = drawOrder(t, liveOrders>>i&1 == 1, "factOrder")
 		}
 		e.boards = rapid.Bool().Draw(t, "boards")
-		for i, s := range e.repins.stamps() {
-			*s = drawStamp(t, i < 2, "re-pins")
+		for i, s := range e.repins.orders() {
+			*s = drawOrder(t, i < 2, "re-pins")
 		}
 		if err := e2.decode(e.append(nil)); err != nil || e2 != e {
 			t.Fatalf("edge %+v became %+v: %v", e, e2, err)
 		}
 		b := board{
-			createdLive: drawStamp(t, true, "created"), createdBackfill: drawStamp(t, false, "backfill"),
-			titled: drawStamp(t, rapid.Bool().Draw(t, "live"), "titled"),
+			createdLive: drawOrder(t, true, "created"), createdBackfill: drawOrder(t, false, "backfill"),
+			titled: drawOrder(t, rapid.Bool().Draw(t, "live"), "titled"),
 		}
 		if b.titled != 0 {
 			b.title, b.titleEncoded = rapid.String().Draw(t, "title"), rapid.String().Draw(t, "encoded")

@@ -100,7 +100,7 @@ func (g *Graph) Apply(ev events.Event, b *projections.Batch) error {
 
 func (g *Graph) begin(ev events.Event, b *projections.Batch) *txn {
 	t := &g.t
-	t.b, t.event, t.ev, t.at = b, ev, &t.event, stampOf(&ev)
+	t.b, t.event, t.ev, t.at = b, ev, &t.event, factOrderOf(&ev)
 	return t
 }
 

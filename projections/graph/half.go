@@ -11,7 +11,7 @@ import (
 type txn struct {
 	b  *projections.Batch
 	ev *events.Event
-	at stamp
+	at factOrder
 	// event is that of ev: an allocation for each would cost more than the copy.
 	event events.Event
 	// key, value and half are scratch. key and value may be reused after every call of the batch, which copies them; half may be
@@ -181,7 +181,7 @@ func (h *half) dropBoards() {
 	}
 }
 
-// write turns the difference between the facts before and after into rows and counts. What holds, the lists that show it
+// write turns the difference between the facts before and after into rows and counts. Relations, the lists that show them
 // and the counts change together here and nowhere else (I7).
 func (t *txn) write(h *half) error {
 	was, is := h.before.explicitly(), h.after.explicitly()
@@ -217,7 +217,7 @@ func (t *txn) deriveImplicit(h *half, explicit bool) error {
 	}
 	for i := range h.changes {
 		c := &h.changes[i]
-		if !h.whole && c.old != c.now && c.old.kind == relationFollow && stamp(c.old.since)+1 == e.implicit {
+		if !h.whole && c.old != c.now && c.old.kind == relationFollow && factOrder(c.old.since)+1 == e.implicit {
 			return t.findImplicit(h, c)
 		}
 		e.followedOnBoard(c.now)

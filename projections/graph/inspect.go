@@ -68,8 +68,8 @@ func describeRegion(d *projections.Description, row []byte) error {
 	return err
 }
 
-// describeStamp tells a fact that was. Names that do not say so show whether it is live.
-func describeStamp(d *projections.Description, name string, s stamp) {
+// describeOrder adds the time of a fact to a description, if there is such a fact.
+func describeOrder(d *projections.Description, name string, s factOrder) {
 	if s != 0 {
 		d.Time(name, s.time())
 	}
@@ -80,11 +80,11 @@ func describeEdge(d *projections.Description, row []byte) error {
 	if err := e.decode(row); err != nil {
 		return err
 	}
-	describeStamp(d, "follow-live", e.followLive)
-	describeStamp(d, "unfollow-live", e.unfollowLive)
-	describeStamp(d, "follow-backfill", e.followBackfill)
-	describeStamp(d, "unfollow-backfill", e.unfollowBackfill)
-	describeStamp(d, "implicit-since", e.implicit)
+	describeOrder(d, "follow-live", e.followLive)
+	describeOrder(d, "unfollow-live", e.unfollowLive)
+	describeOrder(d, "follow-backfill", e.followBackfill)
+	describeOrder(d, "unfollow-backfill", e.unfollowBackfill)
+	describeOrder(d, "implicit-since", e.implicit)
 	describeStanding(d, "block", &e.block)
 	describeStanding(d, "mute", &e.mute)
 	describeStanding(d, "blocked-by", &e.blockedBy)
@@ -94,9 +94,9 @@ func describeEdge(d *projections.Description, row []byte) error {
 }
 
 func describeStanding(d *projections.Description, name string, s *standing) {
-	describeStamp(d, name+"-live", s.on)
-	describeStamp(d, "un"+name+"-live", s.off)
-	describeStamp(d, name+"-backfill", s.backfill)
+	describeOrder(d, name+"-live", s.on)
+	describeOrder(d, "un"+name+"-live", s.off)
+	describeOrder(d, name+"-backfill", s.backfill)
 }
 
 func describeBoardEdge(d *projections.Description, row []byte) error {
@@ -104,10 +104,10 @@ func describeBoardEdge(d *projections.Description, row []byte) error {
 	if err := b.decode(row); err != nil {
 		return err
 	}
-	describeStamp(d, "follow-live", b.followLive)
-	describeStamp(d, "unfollow-live", b.unfollowLive)
-	describeStamp(d, "follow-backfill", b.followBackfill)
-	describeStamp(d, "unfollow-backfill", b.unfollowBackfill)
+	describeOrder(d, "follow-live", b.followLive)
+	describeOrder(d, "unfollow-live", b.unfollowLive)
+	describeOrder(d, "follow-backfill", b.followBackfill)
+	describeOrder(d, "unfollow-backfill", b.unfollowBackfill)
 	return nil
 }
 
@@ -116,10 +116,10 @@ func describeBoard(d *projections.Description, row []byte) error {
 	if err := b.decode(row); err != nil {
 		return err
 	}
-	describeStamp(d, "created-live", b.createdLive)
-	describeStamp(d, "created-backfill", b.createdBackfill)
+	describeOrder(d, "created-live", b.createdLive)
+	describeOrder(d, "created-backfill", b.createdBackfill)
 	if b.titled != 0 {
-		describeStamp(d, "titled", b.titled)
+		describeOrder(d, "titled", b.titled)
 		d.Quoted("title", b.title)
 	}
 	return nil

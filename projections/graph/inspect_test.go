@@ -12,7 +12,7 @@ import (
 
 func TestDescribeKey(t *testing.T) {
 	const at = 1_700_000_000_000_001 // 2023-11-14T22:13:20.000001Z
-	live, history := liveStamp|stamp(at+1), stamp(at+1)
+	live, history := liveOrder|factOrder(at+1), factOrder(at+1)
 	for _, tt := range []struct {
 		key, value []byte
 		of         string
@@ -113,7 +113,7 @@ func TestDescribeKeyForeignShard(t *testing.T) {
 		case tagUserCounts:
 			value = []byte{1}
 		case tagInEdge:
-			value = (&edge{mute: standing{on: liveStamp | 1}}).append(nil)
+			value = (&edge{mute: standing{on: liveOrder | 1}}).append(nil)
 		}
 		if _, err := DescribeKey(key, value); err != nil {
 			t.Errorf("%x: %v", key, err)

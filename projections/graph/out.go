@@ -10,8 +10,8 @@ import (
 
 // NewOut returns a graph that folds the ends of edges at the homes of followers alone, for a projection that asks what a
 // reader sees and whom a post concerns. It has the rows 0x10, 0x11, 0x12, 0x22, 0x23 and 0x24 of the table in keys.go, and no
-// lists, no counts and no boards. What may be asked of it: [Queries.Sight], [Queries.SeesBoard], [Queries.User],
-// [Queries.EachFollowee], [Queries.EachFollowedBoard] and the regions, which a fold walks to find all whom a post concerns.
+// lists, no counts and no boards. It answers [Queries.Visibility], [Queries.SeesBoard], [Queries.User],
+// [Queries.EachFollowee], [Queries.EachFollowedBoard] and the regions, which a fold walks to find all readers whom a post concerns.
 func NewOut(cache *querycache.Cache) *Graph {
 	return &Graph{cache: cache, t: txn{outOnly: true}}
 }
@@ -58,7 +58,7 @@ func CutRegion(rest, value []byte) (r Related, err error) {
 	return r, nil
 }
 
-// SeesBoard reports whether a reader with [Sight.Boards] sees the pins on a board, with at most two point reads. It does not
+// SeesBoard reports whether a reader with [Visibility.Boards] sees the pins on a board, with at most two point reads. It does not
 // ask whether the board exists, and not for mutes.
 func (q *Queries) SeesBoard(reader, owner, board string) (bool, error) {
 	e, err := readEdge(q.r, q.key(), outEnd, reader, owner)

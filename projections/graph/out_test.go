@@ -104,7 +104,7 @@ func compareOut(t *rapid.T, v *projections.View, want *model.Graph) {
 				continue
 			}
 			f := want.Board(a, b.Owner, b.Board)
-			s, err := q.Sight(a, b.Owner)
+			s, err := q.Visibility(a, b.Owner)
 			must(err)
 			sees := s.Explicit
 			if s.Boards {

@@ -5,8 +5,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Route delivers an event to the ends of the edges that it is about. What ends a user or a board concerns whoever follows
-// them, whom the event does not name; so does a board that is made, since it may have been deleted before.
+// Route delivers an event to the ends of the edges that it is about. The end of a user or a board concerns all its followers, and the
+// event does not name them. So does the creation of a board, since it may have been deleted before.
 func (*Graph) Route(ev *events.Event, to *projections.Partitions) {
 	switch ev.Kind {
 	case events.UserDeleted, events.BoardDeleted, events.BoardCreated:

@@ -31,7 +31,7 @@ func (g *Graph) WithShort(edges int) *Graph {
 // userRow is the row of tagUserCounts: what is counted of a user, and what decides how the list of follows is kept.
 type userRow struct {
 	UserCounts
-	// others are the edges by which the user follows nobody: with Following and FollowingImplicit, all edges.
+	// others are the edges that are no follows: with Following and FollowingImplicit, all edges.
 	others int64
 	// kept is 1 if the rows of tagFollowing are kept.
 	kept int64

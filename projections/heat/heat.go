@@ -3,8 +3,8 @@
 // # The formula
 //
 // An event of weight w at time t adds w · 2^((t − t₀) / half-life) to the sum of its item, where t₀ is the Unix epoch.
-// Of two items the hotter is the one with the greater sum. What was added is never made smaller: that yesterday's play
-// counts half of today's follows from today's counting twice. So an item that nobody touches keeps its sum, no clock is
+// Of two items the hotter is the one with the greater sum. A sum never becomes smaller: yesterday's play
+// counts half of today's, because today's counts twice as much. So an item without events keeps its sum, no clock is
 // read, and the order of two items changes by events only. At any time T the sums divided by 2^((T − t₀) / half-life)
 // are the exponentially decayed counts that are usual elsewhere, and dividing all by the same changes no order.
 //
@@ -44,14 +44,14 @@ const (
 	// leastMantissa is also half of what every mantissa is less than.
 	leastMantissa = 1 << 62
 
-	// maxTime is the latest time, in µs, that is told from later ones: in some 146 000 years.
+	// maxTime is the latest time, in µs, that is distinguished from later ones: in some 146 000 years.
 	maxTime = 1<<62 - 1
 	// maxExponent is above what any number of additions can reach, and far from an overflow.
 	maxExponent = maxTime + 1<<10
 )
 
 // Add returns the sum with an event of a weight added: weight · 2^(at/halfLife), both times in µs, at since the Unix
-// epoch. What is less than the last bit of the sum vanishes. A time before the epoch counts as the epoch, and a half-life
+// epoch. A weight less than the last bit of the sum vanishes. A time before the epoch counts as the epoch, and a half-life
 // of less than 1 µs as 1 µs. The same additions in another order may differ in the last bits.
 func (s Sum) Add(weight uint32, at, halfLife int64) Sum {
 	if weight == 0 {

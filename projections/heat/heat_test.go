@@ -36,7 +36,7 @@ type exactSum struct {
 	exponent int64
 }
 
-// scaled is the mantissa for another exponent. What is more than a thousand doublings below that one is nothing.
+// scaled is the mantissa for another exponent. A sum more than a thousand doublings below that one becomes 0.
 func (e exactSum) scaled(exponent int64) *big.Float {
 	if e.mantissa == nil || exponent-e.exponent > 1000 {
 		return exactly(0)

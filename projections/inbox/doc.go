@@ -44,8 +44,8 @@
 // # Pins and history
 //
 // A pin lives from its creation to its deletion, or that of its board. Since history may arrive after live facts, and comes
-// before them in the order of facts, a pin keeps its live facts until no history can matter. What is true of a pin
-// follows from them by one function (package pinfacts).
+// before them in the order of facts, a pin keeps its live facts until no history can matter. One function derives the state of a pin
+// from them (package pinfacts).
 //
 // # Heat
 //

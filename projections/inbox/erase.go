@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/projections/pinfacts"
 )
 
-// userDeleted removes what the user has as an owner of pins and as a reader, in steps. What others have of the user goes
+// userDeleted removes the user's rows as an owner of pins and as a reader, in steps. The rows of other users about this user go
 // with the relations, which the graph ends afterwards (see [Inbox.relationChanged]).
 func (f *Inbox) userDeleted() error {
 	user := f.ev.User

@@ -137,7 +137,7 @@ func checkGone(t fataler, s *projections.Store, user string, history []events.Ev
 	})
 }
 
-// TestErasedLargeInbox: the same for one who has been in every inbox, full or trimmed or lost, with steps in between.
+// TestErasedLargeInbox: the same for a user who has been in every inbox, full or trimmed or lost, with steps in between.
 func TestErasedLargeInbox(t *testing.T) {
 	for _, threshold := range []int64{-1, 100} {
 		set := settings(threshold)

@@ -68,7 +68,7 @@ func (q *Queries) Explain(ctx context.Context, f Feed, owner, id string) (x Expl
 	if x.Pin, err = q.living(owner, id); err != nil {
 		return x, err
 	}
-	w := &walk{q: q, feed: &f, sights: map[string]sight{}}
+	w := &walk{q: q, feed: &f, visibilities: map[string]visibility{}}
 	if x.Pin == nil {
 		x.Absence, err = w.absence(owner, nil)
 		x.Absence |= NotLiving

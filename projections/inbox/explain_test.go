@@ -214,7 +214,7 @@ func TestExplainDelivery(t *testing.T) {
 			t.Errorf("%s/%s: %+v: %v, want %d", c.owner, c.id, x, err, c.want)
 		}
 	}
-	// Whoever has no inbox reads outboxes.
+	// A reader without an inbox reads outboxes.
 	x, err := q.Explain(context.Background(), inbox.Feed{Reader: crowd[0]}, "star", "new")
 	if err != nil || x.Delivery != inbox.BelowFloor || x.Rank != 1 {
 		t.Errorf("%+v: %v", x, err)

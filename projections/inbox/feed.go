@@ -28,8 +28,8 @@ type walk struct {
 	later pendings
 	from  []byte
 	keys  arena
-	// sights are the relations to the owners met so far, each read once.
-	sights map[string]sight
+	// visibilities are the relations to the owners met so far, each read once.
+	visibilities map[string]visibility
 	// opened counts the outboxes.
 	opened int
 	// left is how many pins batch may still take; a negative number means any.
@@ -38,15 +38,15 @@ type walk struct {
 	ended bool
 }
 
-type sight struct {
-	graph.Sight
+type visibility struct {
+	graph.Visibility
 	// boards has what was asked about single boards of the owner: whether the reader sees them.
 	boards map[string]bool
 }
 
 // newWalk begins at the first sort key that is not before from; nil means at the top.
 func (q *Queries) newWalk(f *Feed, from []byte) (*walk, error) {
-	w := &walk{q: q, feed: f, from: from, left: -1, sights: make(map[string]sight, 32)}
+	w := &walk{q: q, feed: f, from: from, left: -1, visibilities: make(map[string]visibility, 32)}
 	w.merge = newMerge(q, &w.keys)
 	if err := w.begin(from); err != nil {
 		return nil, errors.Join(err, w.close())
@@ -185,12 +185,12 @@ func (w *walk) absence(owner string, p *Pin) (a Absence, err error) {
 		}
 		return a, nil
 	}
-	s, met := w.sights[owner]
+	s, met := w.visibilities[owner]
 	if !met {
-		if s.Sight, err = w.q.graph.Sight(w.feed.Reader, owner); err != nil {
+		if s.Visibility, err = w.q.graph.Visibility(w.feed.Reader, owner); err != nil {
 			return 0, err
 		}
-		w.sights[owner] = s
+		w.visibilities[owner] = s
 	}
 	if s.Muted {
 		a |= OwnerMuted
@@ -219,7 +219,7 @@ func (w *walk) absence(owner string, p *Pin) (a Absence, err error) {
 
 // followsBoard reports whether a reader with relations to single boards of an owner follows that of a pin, or, without a pin, the owner in
 // any way.
-func (w *walk) followsBoard(s sight, owner string, p *Pin) (bool, error) {
+func (w *walk) followsBoard(s visibility, owner string, p *Pin) (bool, error) {
 	if p == nil {
 		f, err := w.q.graph.User(w.feed.Reader, owner)
 		return f.Kind != graph.None, err
@@ -232,7 +232,7 @@ func (w *walk) followsBoard(s sight, owner string, p *Pin) (bool, error) {
 		}
 		if s.boards == nil {
 			s.boards = map[string]bool{}
-			w.sights[owner] = s
+			w.visibilities[owner] = s
 		}
 		s.boards[p.Board] = sees
 	}

@@ -94,7 +94,7 @@ func isHeadOf(prefix []byte) func(*head) bool {
 	return func(h *head) bool { return bytes.Equal(h.prefix, prefix) }
 }
 
-// outboxChanged invalidates the heads of an owner for the views that will show what is written now. Older views may go on using them.
+// outboxChanged invalidates the heads of an owner for the views that will show the present write. Older views may continue to use them.
 func (f *Inbox) outboxChanged(owner string) {
 	if k, ok := f.b.QueryCache().(*kept); ok {
 		f.key = events.AppendID(f.key[:0], owner)

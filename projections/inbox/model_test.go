@@ -76,7 +76,7 @@ func TestModel(t *testing.T) {
 		history := drawHistory(t)
 		set := settings(rapid.SampledFrom(thresholds).Draw(t, "threshold"))
 		set.Keep = rapid.IntRange(1, 3).Draw(t, "keep")
-		// Now and then nobody goes idle: else inboxes seldom fill.
+		// In some histories no reader goes idle: otherwise inboxes seldom fill.
 		set.Window = rapid.SampledFrom([]time.Duration{set.Window, time.Hour}).Draw(t, "window")
 		s := openMem(t, set)
 		defer s.Close()

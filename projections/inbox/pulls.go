@@ -15,7 +15,7 @@ import (
 // follows the owner explicitly, or else one for each board that the reader follows.
 //
 // Invariant: an inbox has every pin above its floor that the reader sees, unless a pull row leads to the pin. A pull row leads to
-// somebody whom the reader no longer follows only while an event is folded in steps.
+// a user whom the reader no longer follows only while an event is folded in steps.
 
 // The value of a pull row, until, is empty if the outbox is always read, or a time as in a sort key.
 
@@ -122,7 +122,7 @@ func (f *Inbox) followChanged(c *graph.Change) error {
 	switch {
 	case c.Is && !c.Was:
 		// Before, the reader can only have followed boards of the owner. The row of the owner now takes the place of theirs.
-		s, err := f.queries.Sight(c.Follower, c.Owner)
+		s, err := f.queries.Visibility(c.Follower, c.Owner)
 		if err == nil && s.Boards {
 			err = f.dropBoardPulls(c.Follower, c.Owner)
 		}

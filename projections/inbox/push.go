@@ -59,7 +59,7 @@ func (f *Inbox) pushMoved() error {
 		if err != nil {
 			return err
 		}
-		s, err := f.queries.Sight(reader, ev.User)
+		s, err := f.queries.Visibility(reader, ev.User)
 		if err != nil || s.Explicit {
 			return err
 		}
@@ -68,7 +68,7 @@ func (f *Inbox) pushMoved() error {
 }
 
 // deliver puts a pin into the inbox of a reader, given by the key encoding of the id, if there is one and the pin is above its
-// floor. It is called for every follower of whoever pins, so it does not allocate.
+// floor. It is called for every follower of the pin's owner, so it does not allocate.
 func (f *Inbox) deliver(id []byte, c *candidate) error {
 	shard, err := events.ShardOfKey(id)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// reader is the row of somebody who reads a feed.
+// reader is the row of a user who reads a feed.
 type reader struct {
 	// active is the time of the latest event that says that the reader is active.
 	active events.Micros

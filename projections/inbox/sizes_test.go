@@ -151,8 +151,8 @@ func TestInboxSizes(t *testing.T) {
 	}
 }
 
-// TestFollowCost: whoever is followed, a follow by a reader with an inbox writes the relation and a pull row, and the page that gets as
-// far as that opens one outbox.
+// TestFollowCost: a follow of any user by a reader with an inbox writes the relation and a pull row, and the page that reaches it opens
+// one outbox.
 func TestFollowCost(t *testing.T) {
 	cost := func(pins int) int {
 		s := openMem(t, inbox.DefaultSettings())

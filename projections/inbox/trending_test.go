@@ -11,7 +11,7 @@ import (
 )
 
 // TestHeatSession: whatever is played between its pages, a session by heat continues in the order in which it began, with pins
-// of equal heat, and some that nobody has played; only the next session sees what has changed (I9).
+// of equal heat, and some without plays; only the next session sees the changes (I9).
 func TestHeatSession(t *testing.T) {
 	s := openMem(t, inbox.DefaultSettings())
 	defer s.Close()

@@ -83,8 +83,8 @@ func (f *Inbox) Tick(now events.Micros, b *projections.Batch) error {
 	return nil
 }
 
-// dropWeek drops the entries of a week. Partitions beside each other share a range: whoever reads a row of a table looks at the ranges of
-// the table, too.
+// dropWeek drops the entries of a week. Neighboring partitions share a range, because every read of a row of a table looks at the ranges
+// of the table too.
 func dropWeek(b *projections.Batch, w week) error {
 	const shards = events.NumShards / events.NumPartitions
 	prefix := appendWeek(nil, w)

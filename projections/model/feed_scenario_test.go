@@ -16,8 +16,8 @@ const scenarioRanked = 5
 // scenarioHeat is how the scenarios count: what happens at 10 counts twice what happens at 0.
 var scenarioHeat = model.HeatSettings{HalfLife: 10, Play: 1, Like: 4, Repin: 8}
 
-// feedAnswer answers the questions about pins, feeds and items. A feed+ has the reader's own pins. A score is told in
-// doublings, which are sixteenths at least, or if it is no such as it is.
+// feedAnswer answers the questions about pins, feeds and items. A feed+ has the reader's own pins. A score is shown in
+// doublings, in steps of at least a sixteenth, or as it is if it is no such number.
 func feedAnswer(history []events.Event, q []string) (string, bool) {
 	g := model.New(history)
 	last := q[len(q)-1]

@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Kind reports how somebody follows a user or a board.
+// Kind is the way in which a user follows a user or a board.
 type Kind int
 
 // The kinds of follows. Implicit is of users only, Board and Excluded of boards only.

@@ -45,7 +45,7 @@ func itemList(words string) (items []string) {
 
 // seenAnswer answers the questions about plays, serves and counts. "played ann 4 2024-05-01" are the items that ann played
 // in the 4 months of which the last is that of the time, by id. A list of served items that is a long run
-// of numbers is told by its ends.
+// of numbers is shown by its ends.
 func seenAnswer(history []events.Event, q []string) (words string, ok bool, err error) {
 	g := model.New(history)
 	last := q[len(q)-1]

@@ -10,8 +10,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Set has the entries of one kind beside one open store. What an entry is of, and the hash that names its owner, are the caller's.
-// The package says which answer is right.
+// Set has the entries of one kind beside one open store. The caller chooses the contents of an entry, and the hash that names its owner.
+// The package doc says when an entry is valid.
 type Set[V any] struct {
 	// Seed is that of hashes: a sender of ids that does not know it finds none that meet.
 	Seed uint64

@@ -122,7 +122,7 @@ func (j *journal) askNumbers(t *testing.T, user string, items []uint64) []uint32
 	return unseen
 }
 
-// falsePositives asks about items that nobody has played.
+// falsePositives asks about items that no user has played.
 func (j *journal) falsePositives(t *testing.T, p player) {
 	t.Helper()
 	probes := 2_000_000

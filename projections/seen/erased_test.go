@@ -46,7 +46,7 @@ func eventful(t *testing.T, user string) *journal {
 var users = []string{"raw-user-one", "8877665544332211001", "0badcafe-9dad-4dd1-8bbb-00c04fd43099"}
 
 // TestErasedUserLeavesNoRow: nothing names a deleted user, or one whose seen was emptied, and nothing comes back: no row, no play, no serve
-// of any month, whatever imports bring later (I12). What the user does then counts as ever.
+// of any month, whatever imports bring later (I12). Later events of the user count as usual.
 func TestErasedUserLeavesNoRow(t *testing.T) {
 	for _, user := range users {
 		for _, kind := range []events.Kind{events.UserDeleted, events.SeenCleared} {

@@ -12,7 +12,7 @@ import (
 )
 
 // A print is the fingerprint of an item that a user has played: printBits bits of a hash of both. The user is part of the hash so that
-// two users do not share their false positives: otherwise some items would be hidden from everybody.
+// two users do not share their false positives: otherwise some items would be hidden from all users.
 //
 // With n plays a month, an unseen candidate has the print of a seen one with probability n / 2^40.
 const printBits = 40

@@ -18,7 +18,7 @@ type calendar struct {
 	start, end events.Micros
 }
 
-// of returns the month of a time. What is before 1970 is in its first month.
+// of returns the month of a time. A time before 1970 is in the first month of 1970.
 func (c *calendar) of(at events.Micros) month {
 	if at >= c.start && at < c.end {
 		return c.month

@@ -34,7 +34,7 @@ type Options struct {
 	Pace replay.Pace
 	// Logger gets what a person must see. Default: nothing.
 	Logger *slog.Logger
-	// Sealed is told of each sealed segment. It may be nil.
+	// Sealed is called for each sealed segment; nil disables it.
 	Sealed func(archive.Sealed)
 }
 
@@ -141,8 +141,8 @@ func (a *Archiver) Now(ctx context.Context, seq uint64) error {
 	}
 }
 
-// Run archives until the context ends, then returns nil. What fails in passing, as when a bucket cannot be reached, is tried
-// again. An error that it returns is one that no trying overcomes: the log is not the one that is archived, or the archive
+// Run archives until the context ends, then returns nil. It retries after temporary errors, as when a bucket cannot be
+// reached. It returns only an error that no retry overcomes: the log is not the one that is archived, or the archive
 // is damaged. Nothing is trimmed from then on.
 func (a *Archiver) Run(ctx context.Context) error {
 	defer a.note(func(s *Status) { s.Running = false })

@@ -14,7 +14,7 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// TestMerges: what is sealed by the minute is merged, the files are removed when nobody looks for them any more, and readers
+// TestMerges: segments that are sealed by the minute are merged, their files are removed when no reader needs them any more, and readers
 // do not notice.
 func TestMerges(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

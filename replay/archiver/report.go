@@ -13,7 +13,7 @@ import (
 // String tells people what was restored and what is missing.
 func (r Restored) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "The log %x goes on in epoch %d after %s.\n", r.Log, r.Epoch, describeCursor(r.Head))
+	fmt.Fprintf(&b, "The log %x continues in epoch %d after %s.\n", r.Log, r.Epoch, describeCursor(r.Head))
 	fmt.Fprintf(&b, "The archive had it up to %s.\n", describeCursor(r.Archived))
 	switch s := r.Salvaged; {
 	case s != nil:
@@ -38,16 +38,16 @@ func (r Restored) String() string {
 }
 
 // String tells people what becomes of the store.
-func (f StoreFate) String() string {
+func (f StoreOutcome) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s is at sequence %d", f.Name, f.Cursor.Seq)
 	switch {
 	case f.Refused != nil:
 		fmt.Fprintf(&b, " and must be built again: %v", f.Refused)
 	case len(f.Holds) > 0:
-		b.WriteString(" and goes on")
+		b.WriteString(" and continues")
 	default:
-		b.WriteString(" and goes on.\n")
+		b.WriteString(" and continues.\n")
 		return b.String()
 	}
 	if len(f.Holds) > 0 {

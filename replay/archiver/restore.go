@@ -39,11 +39,11 @@ type Restored struct {
 	// Repeats tell of event ids whose files in the archive were damaged; nil means none were.
 	Repeats *Recalled
 	// Stores tell what becomes of the stores, by name.
-	Stores []StoreFate
+	Stores []StoreOutcome
 }
 
-// StoreFate is what becomes of a store when its log was restored.
-type StoreFate struct {
+// StoreOutcome says what happens to a store after its log was restored.
+type StoreOutcome struct {
 	Name   string
 	Cursor events.Cursor
 	// Refused says why the store cannot continue, and must be built again; nil means it continues. [events.ErrOtherEpoch]: it had come
@@ -83,9 +83,9 @@ func openArchive(ctx context.Context, b bucket.Bucket) (*archive.Archive, error)
 	return a, nil
 }
 
-// Restore makes a new stream, in a new epoch, behind what is archived. What a damaged stream still has is archived first. It
-// may be run again after it was interrupted: every run begins an epoch of its own, so no two streams ever share one. Where
-// there is a stream nothing is changed, unless it is to be replaced: [events.ErrLogExists].
+// Restore makes a new stream, in a new epoch, after the end of the archive. Envelopes that a damaged stream still has are archived first.
+// It may be run again after it was interrupted: every run begins an epoch of its own, so no two streams ever share one. Where there is a
+// stream nothing is changed, unless it is to be replaced: [events.ErrLogExists].
 func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 	a, err := openArchive(ctx, o.Bucket)
 	if err != nil {
@@ -113,9 +113,9 @@ func Restore(ctx context.Context, o RestoreOptions) (r Restored, err error) {
 		return r, err
 	}
 	for name, c := range o.Stores {
-		r.Stores = append(r.Stores, r.fate(ctx, a, name, c))
+		r.Stores = append(r.Stores, r.outcome(ctx, a, name, c))
 	}
-	slices.SortFunc(r.Stores, func(a, b StoreFate) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(r.Stores, func(a, b StoreOutcome) int { return strings.Compare(a.Name, b.Name) })
 	return r, nil
 }
 
@@ -226,9 +226,9 @@ func salvage(ctx context.Context, a *archive.Archive, log *eventlog.Log) (report
 	return report, err
 }
 
-// fate says what becomes of a store. It asks of the archive what a reader will ask.
-func (r *Restored) fate(ctx context.Context, a *archive.Archive, name string, c events.Cursor) StoreFate {
-	f := StoreFate{Name: name, Cursor: c}
+// outcome returns what happens to a store. It makes the same requests of the archive as a reader would.
+func (r *Restored) outcome(ctx context.Context, a *archive.Archive, name string, c events.Cursor) StoreOutcome {
+	f := StoreOutcome{Name: name, Cursor: c}
 	if r.Salvaged != nil {
 		for _, lost := range r.Salvaged.Lost {
 			if lost.From <= c.Seq {

@@ -172,7 +172,7 @@ func TestRestoreLostLog(t *testing.T) {
 		// What was archived is remembered for the horizon, what was lost was never published.
 		pass(10 * time.Minute)
 		if p := w.follow("x", "once"); p.Epoch != 2 || p.Seq != 14 {
-			t.Errorf("goes on at %+v", p)
+			t.Errorf("continues at %+v", p)
 		}
 		w.follow("y", "twice")
 		pass(16 * time.Minute)
@@ -207,7 +207,7 @@ func TestRestoreLostLog(t *testing.T) {
 			t.Errorf("restored the log is\n%+v, was\n%+v", got, before[:15])
 		}
 		if p := w.follow("y", "twice"); p.Epoch != 3 || p.Seq != 16 {
-			t.Errorf("goes on at %+v", p)
+			t.Errorf("continues at %+v", p)
 		}
 		risingTimes(t, w.read(16))
 		_, stop := w.archiver(Options{})
@@ -349,14 +349,14 @@ func TestRestoreDamagedStream(t *testing.T) {
 			}
 			for seq := range lost {
 				if err := w.log.CheckCursor(t.Context(), at[seq]); err == nil && seq > r.Head.Seq {
-					t.Errorf("a store at sequence %d, which is lost, goes on", seq)
+					t.Errorf("a store at sequence %d, which is lost, continues", seq)
 				}
 			}
 			sameStores(t, fold(t, got), fold(t, slices.DeleteFunc(slices.Clone(whole), func(env events.Envelope) bool {
 				return env.Seq() > r.Head.Seq || lost[env.Seq()]
 			})))
 			if p := w.follow("z", "z"); p.Seq != r.Head.Seq+1 {
-				t.Errorf("goes on at %+v", p)
+				t.Errorf("continues at %+v", p)
 			}
 		})
 	}
@@ -570,18 +570,18 @@ func TestRestoredString(t *testing.T) {
 		Salvaged: &eventlog.SalvageReport{
 			Envelopes: 26, Events: 1, Lost: []eventlog.SeqRange{{From: 12, To: 12}, {From: 20, To: 22}},
 		},
-		Stores: []StoreFate{
+		Stores: []StoreOutcome{
 			{Name: "counters", Cursor: at(9)},
 			{Name: "graph", Cursor: at(40), Holds: []eventlog.SeqRange{{From: 12, To: 12}}},
 			{Name: "seen", Cursor: at(41), Refused: events.ErrOtherEpoch, Holds: []eventlog.SeqRange{{From: 41, To: 41}}},
 		},
 	}
-	const want = `The log 07000000000000000000000000000000 goes on in epoch 2 after sequence 40 (2023-11-14T22:14:00Z).
+	const want = `The log 07000000000000000000000000000000 continues in epoch 2 after sequence 40 (2023-11-14T22:14:00Z).
 The archive had it up to sequence 10 (2023-11-14T22:13:30Z).
 The damaged stream gave 26 envelopes with 1 event.
 Lost: 4 envelopes at sequences 12, 20-22.
-counters is at sequence 9 and goes on.
-graph is at sequence 40 and goes on; it still has what the log lost at sequence 12, until it is repaired or built again.
+counters is at sequence 9 and continues.
+graph is at sequence 40 and continues; it still has what the log lost at sequence 12, until it is repaired or built again.
 seen is at sequence 41 and must be built again: events: another epoch of the log; it still has what the log lost at sequence 41.
 `
 	if got := fmt.Sprint(r); got != want {

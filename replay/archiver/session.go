@@ -84,7 +84,7 @@ func (a *Archiver) begin(ctx context.Context) (*session, error) {
 		from = a.opt.Log.Start()
 	}
 	if err := a.opt.Log.CheckCursor(ctx, from); err != nil {
-		return nil, fmt.Errorf("the log does not go on where its archive ends: %w", err)
+		return nil, fmt.Errorf("the log does not continue where its archive ends: %w", err)
 	}
 	if err := a.turn(ctx); err != nil {
 		return nil, err

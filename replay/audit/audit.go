@@ -17,28 +17,28 @@ import (
 
 // Finding is a disagreement between stores.
 type Finding struct {
-	// Entity is whose it is.
+	// Entity is the user or board about which the stores disagree.
 	Entity Entity
-	// Check is counts, mirror, feed, items or rows.
+	// Check names the check that failed: counts, mirror, feed, items or rows.
 	Check string
-	// Text says in words what is expected and what was found.
+	// Text has the expected and the found value, for people.
 	Text string
-	// Stores are those of which one is wrong.
+	// Stores are the names of the stores that disagree. At least one of them is wrong.
 	Stores []string
 }
 
-// String is one line.
+// String returns the finding as one line for people.
 func (f Finding) String() string { return fmt.Sprintf("%v: %s: %s", f.Entity, f.Check, f.Text) }
 
-// Entity is what is checked at once: a user or a board.
+// Entity is the unit of an audit: a user or a board.
 type Entity struct {
 	User string
-	// Board is a board of User, if OfBoard is set: empty is the default board.
+	// Board is a board of User, if OfBoard is set; empty means the default board.
 	Board   string
 	OfBoard bool
 }
 
-// String names the entity.
+// String names the entity for people.
 func (e Entity) String() string {
 	if e.OfBoard {
 		return fmt.Sprintf("board %q of %s", e.Board, e.User)
@@ -48,9 +48,9 @@ func (e Entity) String() string {
 
 // Limits bound what one check of an entity reads; 0 means everything.
 type Limits struct {
-	// List is how many entries of a list are read: of longer ones the length is not compared.
+	// List is the number of entries that are read of a list. The length of a longer list is not compared.
 	List int
-	// Feed is how many of the newest entries of a feed are compared.
+	// Feed is the number of the newest entries of a feed that are compared.
 	Feed int
 	// Turns spreads what is expensive over so many audits: feeds, and the other sides of the entries of lists. Turn, below Turns, says
 	// which part of the users comes in this one. With 0 turns all of it comes.
@@ -60,33 +60,32 @@ type Limits struct {
 // has reports whether it is the turn of a user.
 func (l Limits) has(user string) bool { return l.Turns == 0 || xxh3.HashString(user)%l.Turns == l.Turn }
 
-// Audit is the three stores at one common position. It belongs to one goroutine, and must be closed.
+// Audit compares the three stores at one common position. It belongs to one goroutine, and must be closed.
 type Audit struct {
-	// Rest is called after each check, and in it after each piece; nil means there is no rest.
+	// Rest is called after each check, and after each piece of a long one; nil disables it.
 	Rest func(context.Context) error
-	// Hold is how long a position is held where another one would do as well: from check to check, and in the walk over the
-	// other sides of a long list. Default 10 s.
+	// Hold is the longest time for which one position is held, where the audit can continue at another: between two checks, and in the
+	// walk over the other sides of a long list. Default 10 s.
 	Hold time.Duration
-	// Checks is how many entities were checked, Waited how long was waited for positions.
+	// Checks is the number of entities that were checked, Waited the time that the audit has waited for common positions.
 	Checks uint64
 	Waited time.Duration
 
-	limits Limits
-	stores []Viewer
-	views  []*projections.View
-	// opened is when the views were.
-	opened   time.Time
+	limits   Limits
+	stores   []Viewer
+	views    []*projections.View
+	opened   time.Time // of the views
 	graph    *graph.Queries
 	inbox    *inbox.Queries
 	counters *counters.Queries
 
 	entity   Entity
 	findings []Finding
-	// later are long lists of the entity of which the other sides are looked up when all that needs one position is done.
+	// later are the rests of long lists. Their other sides are looked up last, since that may move to another position.
 	later []rest
 }
 
-// Open returns the stores at their next common position.
+// Open returns an audit of the stores at their next common position.
 func Open(ctx context.Context, graphs, inboxes, counts Viewer, limits Limits) (*Audit, error) {
 	a := &Audit{
 		Hold: 10 * time.Second, limits: limits, stores: []Viewer{graphs, inboxes, counts},
@@ -100,13 +99,13 @@ func (a *Audit) open(ctx context.Context) (err error) {
 		return fmt.Errorf("audit: %w", err)
 	}
 	a.opened = time.Now()
-	// The queries stay where they are: who walks over a list continues with them.
+	// The queries are replaced in place: a walk over a list holds pointers to them, and continues at the new position.
 	*a.graph, *a.inbox, *a.counters = *graph.Query(a.views[0]), *inbox.Query(a.views[1]), *counters.Query(a.views[2])
 	return nil
 }
 
-// move goes to the next common position if this one was held for long. Nothing that was read before may be compared with what
-// is read after.
+// move goes to the next common position if this one was held for longer than Hold. The caller must not compare values from before with
+// values from after.
 func (a *Audit) move(ctx context.Context) error {
 	if time.Since(a.opened) < a.Hold {
 		return nil
@@ -120,7 +119,7 @@ func (a *Audit) move(ctx context.Context) error {
 	return err
 }
 
-// Seq is the common position.
+// Seq returns the sequence of the common position.
 func (a *Audit) Seq() uint64 {
 	seq := uint64(0)
 	for _, v := range a.views {
@@ -136,14 +135,15 @@ func (a *Audit) Close() error {
 	return err
 }
 
-// Findings returns what was found so far, and forgets it.
+// Findings returns the findings since the last call.
 func (a *Audit) Findings() []Finding {
 	found := a.findings
 	a.findings = nil
 	return found
 }
 
-// Check checks an entity. What disagrees is a finding; an error is that of the context or a store.
+// Check checks an entity. A disagreement becomes a finding, and so does a corrupt row. Check returns only errors of the context and of
+// stores that do not answer.
 func (a *Audit) Check(ctx context.Context, e Entity) error {
 	if err := a.move(ctx); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (a *Audit) rest(ctx context.Context) error {
 	return a.Rest(ctx)
 }
 
-// corrupt reports whether an error is of a row that no fold can have written.
+// corrupt reports whether an error is about a row that no fold writes.
 func corrupt(err error) bool {
 	return errors.Is(err, projections.ErrCorrupt) || errors.Is(err, events.ErrKeyID)
 }
@@ -183,7 +183,7 @@ func (a *Audit) find(check string, stores []string, format string, args ...any) 
 	a.findings = append(a.findings, Finding{a.entity, check, fmt.Sprintf(format, args...), stores})
 }
 
-// NextShard returns the first shard from the given one on in which any of the stores has rows; events.NumShards: none has.
+// NextShard returns the first shard, at or after from, in which any of the stores has rows; events.NumShards means there is none.
 func (a *Audit) NextShard(from events.Shard) (events.Shard, error) {
 	next := events.Shard(events.NumShards)
 	for _, v := range a.views {
@@ -210,7 +210,7 @@ func (a *Audit) Shard(ctx context.Context, shard events.Shard) error {
 	return nil
 }
 
-// entities returns what has rows in a shard.
+// entities returns the users and boards that have rows in a shard, in any of the stores.
 func (a *Audit) entities(shard events.Shard) (map[Entity]struct{}, error) {
 	found := map[Entity]struct{}{}
 	user := func(id string) error {

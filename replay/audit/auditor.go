@@ -24,56 +24,58 @@ type Store interface {
 	verify.Store
 }
 
-// Config says what an auditor looks after.
+// Config says which stores an auditor checks, and how much it may take.
 type Config struct {
 	// Graph, Inbox and Counters are audited against each other.
 	Graph, Inbox, Counters Store
 	// All are the stores that shadows verify, by the names of their projections: those three, and others.
 	All map[string]Store
-	// Shadow returns what is needed for a shadow of a projection: a new instance, the log, a directory of its own.
+	// Shadow returns the options for a shadow of a projection: a new instance, the log, a scratch directory.
 	Shadow func(projection string) verify.Options
-	// Subscribe reads the log, to learn what was written lately.
+	// Subscribe reads the log. The auditor checks the entities of new events first.
 	Subscribe projections.SubscribeFunc
 	// Share is the part of one core's time that audits, shadows and repairs may take together. Default 0.05.
 	Share float64
-	// Queue is how many entities that were written lately may wait; more are left to the round. Default 10000.
+	// Queue is the number of recently written entities that may wait. Those beyond it are left to the round. Default 10000.
 	Queue int
-	// Limits bound the check of an entity that was written lately. In the round everything is read but of feeds, of which
-	// the limit is kept. Default 10000 entries of a list and 200 of a feed.
+	// Limits bound the check of a recently written entity. The round reads lists completely, and keeps only the limit of feeds.
+	// Default 10000 entries of a list and 200 of a feed.
 	Limits Limits
-	// DiskRetry is how long findings wait for disk before it is looked again. Default a minute.
+	// DiskRetry is the pause before a repair that found too little free disk is tried again. Default a minute.
 	DiskRetry time.Duration
-	// Logger gets what a person must see; nil means nothing.
+	// Logger gets messages for people; nil disables them.
 	Logger *slog.Logger
-	// Observe is called after every verification, repair and round, and when a finding could not be explained; nil disables it.
-	// It must be quick.
+	// Observe is called after every verification, repair and round, and when a repair has not removed a finding. It must be quick.
+	// nil disables it.
 	Observe func(Status)
 }
 
-// Status is what an auditor has done since it was started.
+// Status is the work of an auditor since its start.
 type Status struct {
-	// Checks of entities were made. Queued ones wait, Dropped ones found the queue full and were left to the round.
+	// Checks is the number of checks of entities, Dropped the number of entities that found the queue full and were left to the round,
+	// Queued the number of entities that wait.
 	Checks, Dropped uint64
 	Queued          int
-	// Findings are disagreements that were seen again at another position, by each of the projections that may be wrong.
+	// Findings counts disagreements that a second check at another position has confirmed, for each projection that may be wrong.
 	Findings map[string]uint64
-	// Unexplained are those of them that no repair changed: a fold is wrong.
+	// Unexplained counts findings that remained after the repair: a fold is wrong.
 	Unexplained uint64
-	// Waiting are findings for whose repair there is no disk. It is tried again after [Config.DiskRetry].
+	// Waiting is the number of findings that wait for disk. Their repair is tried again after [Config.DiskRetry].
 	Waiting int
-	// NoDisk has the projections that are not verified for lack of disk, and how much that takes.
+	// NoDisk has the projections that are not verified for lack of disk, each with an error that says how much is missing.
 	NoDisk map[string]string
-	// Differences from the log were found in stores, and Repaired rows of them, by projection.
+	// Differences counts rows that differed from the log, and Repaired those that were repaired, by projection.
 	Differences, Repaired map[string]uint64
-	// Verified is when a projection was last found, or made, equal to the log, and in At the position.
+	// Verified is the last time at which a projection was equal to the log, maybe after a repair, and VerifiedAt the sequence then.
 	Verified   map[string]time.Time
 	VerifiedAt map[string]uint64
-	// Partition is where the round is. Rounds were finished, the last at LastRound after LastTook.
+	// Partition is the partition that the round has reached. Rounds is the number of finished rounds; the last one ended at LastRound
+	// and took LastTook.
 	Partition int
 	Rounds    uint64
 	LastRound time.Time
 	LastTook  time.Duration
-	// LastFinding is the last one in words.
+	// LastFinding is the last confirmed finding, for people.
 	LastFinding string
 }
 
@@ -81,34 +83,35 @@ type Status struct {
 type Auditor struct {
 	cfg  Config
 	pace replay.Pace
-	// repairs gets the projections that are to be repaired, and who waits for the outcome.
+	// repairs hands projections from the goroutine of the audits to that of the shadows, which repairs them.
 	repairs chan repairOrder
-	// written says that something was put into the queue since the last pause between rounds.
+	// written is signaled when an entity is queued. It ends the pause between two rounds.
 	written chan struct{}
 	// firstTurn is that of the first round. It is drawn, so that a process that is often restarted does not always read the same.
 	firstTurn uint64
-	// owed is how long was audited since the last rest; it belongs to the goroutine of the audits.
+	// owed is the work since the last rest. It belongs to the goroutine of the audits.
 	owed time.Duration
 
 	mu     sync.Mutex
 	status Status
 	queue  []Entity
 	queued map[Entity]struct{}
-	// unexplained are entities about which people were told in this round.
+	// unexplained are entities whose unexplained findings were logged in this round. They are not reported twice in it.
 	unexplained map[Entity]struct{}
-	// waiting are findings for whose repair there was no disk; it is tried again at tryAt.
+	// waiting are findings whose repair found too little free disk. It is tried again at tryAt.
 	waiting []Finding
 	tryAt   time.Time
-	// repairStore is [verify.Repair]; a test looks at what it is asked for.
+	// repairStore is [verify.Repair]; a test replaces it.
 	repairStore func(context.Context, verify.Store, verify.Options) (*verify.Report, error)
 }
 
+// repairOrder asks for the repair of some projections. done gets the joined errors, and has room for them.
 type repairOrder struct {
 	projections []string
 	done        chan error
 }
 
-// NewAuditor returns an auditor, which works while [Auditor.Run] runs.
+// NewAuditor returns an auditor. It works while [Auditor.Run] runs.
 func NewAuditor(c Config) *Auditor {
 	if c.Share <= 0 {
 		c.Share = 0.05
@@ -128,7 +131,7 @@ func NewAuditor(c Config) *Auditor {
 	return &Auditor{
 		cfg: c, repairs: make(chan repairOrder), written: make(chan struct{}, 1), queued: map[Entity]struct{}{},
 		unexplained: map[Entity]struct{}{}, repairStore: verify.Repair, firstTurn: rand.Uint64N(turns),
-		// Audits and shadows continue side by side, each with one half.
+		// Audits and shadows run side by side, each with one half.
 		pace: replay.Pace{Share: min(c.Share, 1) / 2},
 		status: Status{
 			Findings: map[string]uint64{}, Differences: map[string]uint64{}, Repaired: map[string]uint64{},
@@ -138,7 +141,7 @@ func NewAuditor(c Config) *Auditor {
 	}
 }
 
-// Status says what was done so far.
+// Status returns the work so far.
 func (a *Auditor) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -150,7 +153,7 @@ func (a *Auditor) Status() Status {
 	return s
 }
 
-// observe says what was done so far to whoever wants to know at once.
+// observe calls Config.Observe with the work so far.
 func (a *Auditor) observe() {
 	if a.cfg.Observe != nil {
 		a.cfg.Observe(a.Status())
@@ -163,10 +166,10 @@ func (a *Auditor) note(f func(*Status)) {
 	f(&a.status)
 }
 
-// retryAfter is the pause after an audit or a shadow that failed, as when a store has stopped.
+// retryAfter is the pause after an audit or a shadow has failed, for example because a store has stopped.
 const retryAfter = 10 * time.Second
 
-// Run audits until the context ends, which is no error. Stores that fail are tried again: they come back by a rebuild.
+// Run audits until the context ends, then returns nil. After an error of a store it tries again: a rebuild brings the store back.
 func (a *Auditor) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for name, work := range map[string]func(context.Context) error{
@@ -187,7 +190,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow queues what is written.
+// follow reads the log, and queues the entities of its events.
 func (a *Auditor) follow(ctx context.Context) error {
 	v, err := a.cfg.Graph.View()
 	if err != nil {
@@ -251,12 +254,12 @@ func (a *Auditor) enqueue(envs []*events.Envelope) {
 	}
 }
 
-// ofItems reports whether a kind changes nothing that two stores have.
+// ofItems reports whether events of a kind change only rows that a single store has, so that there is nothing to compare.
 func ofItems(k events.Kind) bool {
 	return events.Kinds(events.Played, events.Served, events.SeenCleared, events.Liked, events.Unliked, events.ItemScored).Has(k)
 }
 
-// take returns up to n entities that were written lately.
+// take removes up to n entities from the queue.
 func (a *Auditor) take(n int) []Entity {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -273,7 +276,7 @@ func (a *Auditor) open(ctx context.Context, l Limits) (*Audit, error) {
 	return Open(ctx, a.cfg.Graph, a.cfg.Inbox, a.cfg.Counters, l)
 }
 
-// named wraps an error of one kind of work.
+// named wraps an error with the work that failed; nil stays nil.
 func named(what string, err error) error {
 	if err == nil {
 		return nil
@@ -281,7 +284,7 @@ func named(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// stopped reports whether a store does not serve now.
+// stopped reports whether an error says that a store does not serve now.
 func stopped(err error) bool {
 	return errors.Is(err, projections.ErrStopped) || errors.Is(err, projections.ErrNotReady)
 }

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// pageRows is how many entries of a list are in memory.
+	// pageRows is the number of entries of a list that are in memory.
 	pageRows = 1000
-	// restRows is how many of them are looked up between two looks whether it is time to rest.
+	// restRows is the number of lookups after which the audit may rest.
 	restRows = 100
 )
 
-// unknown is the length of a list that is longer than the limit.
+// unknown stands for the length of a list that is longer than the limit.
 const unknown = -1
 
-// same compares a count with a length.
+// same adds a finding if a count is not the length of its list. An unknown length is not compared.
 func (a *Audit) same(what, of string, count, length int64, stores ...string) {
 	if length != unknown && count != length {
 		a.find("counts", stores, "%s: the count of %s is %d, the list is %d long", what, of, count, length)
 	}
 }
 
-// user checks all that is known of a user.
+// user makes all checks of a user.
 func (a *Audit) user(ctx context.Context, id string) error {
 	count, err := a.counters.User(id)
 	if err != nil {
@@ -92,7 +92,7 @@ func (a *Audit) region(id string, followers int64, sum uint64) (err error) {
 	return nil
 }
 
-// board checks all that is known of a board.
+// board makes all checks of a board.
 func (a *Audit) board(ctx context.Context, owner, id string) error {
 	pins, err := a.counters.BoardPins(owner, id)
 	if err != nil {
@@ -120,15 +120,15 @@ func (a *Audit) board(ctx context.Context, owner, id string) error {
 	return a.pins(ctx, owner, &id, pins)
 }
 
-// rest is what is left of a list behind its first page.
+// rest is the part of a list after its first page.
 type rest struct {
 	l     graph.List
 	name  string
 	after graph.PageCursor
 }
 
-// list walks over a list and returns its length and the sum of the hashes of its users, which are of one position. The other sides of
-// its first page are looked up at once; those of the others need not be of that position ([Audit.mirrors]).
+// list walks over a list and returns its length and the sum of the hashes of its users, all at one position. It looks up the other sides of
+// the first page at once, and leaves those of later pages to [Audit.mirrors], which may use another position.
 func (a *Audit) list(ctx context.Context, l graph.List, name string) (n int64, sum uint64, err error) {
 	var after graph.PageCursor
 	var key []byte
@@ -163,8 +163,8 @@ func (a *Audit) list(ctx context.Context, l graph.List, name string) (n int64, s
 	}
 }
 
-// mirrors looks up the other sides of what is left of long lists. It takes long, and may move: an entry and its other side
-// are read at one position, two pages need not be.
+// mirrors looks up the other sides of the rests of long lists. That takes long, so it may move to another position between two pages. An
+// entry and its other side are read at the same position.
 func (a *Audit) mirrors(ctx context.Context) error {
 	for _, r := range a.later {
 		for n := pageRows; r.after != nil && (a.limits.List == 0 || n < a.limits.List); n += pageRows {

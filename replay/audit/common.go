@@ -15,15 +15,17 @@ type Viewer interface {
 }
 
 const (
-	// meetWait is how long a position that the stores should come to is waited for, before it is known that the log does
-	// not go there now.
+	// meetWait is how long Common waits for the stores to reach a position. After that it takes the log to have ended before it.
 	meetWait = 200 * time.Millisecond
-	// leadMost is how many envelopes ahead of the stores they are asked to meet.
+	// leadMost is the largest lead, in envelopes, at which the stores are asked to meet.
 	leadMost = 1 << 16
 )
 
-// Common returns views of some stores at one common position, to be closed by the caller. While the stores fold, they are
-// asked to meet a little ahead.
+// Common returns views of stores at one common position. The caller must close them.
+//
+// It asks every store for a view at the position of the furthest one. While the stores fold, one may pass that position before it is
+// asked. Then Common aims further ahead, twice as far each time. If the log does not reach that position within meetWait, it aims at
+// the present one again.
 func Common(ctx context.Context, stores ...Viewer) ([]*projections.View, error) {
 	for lead := uint64(0); ; {
 		seq := uint64(0)

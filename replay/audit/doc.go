@@ -1,21 +1,20 @@
-// Package audit compares what graph, inbox and counters have derived from the log each in its own way, and looks after them
-// all the time.
+// Package audit compares graph, inbox and counters with each other, continuously while a service runs.
 //
-// A shadow replay (package verify) runs the same fold as the store, and so the same bugs. These stores are different
-// derivations of one log, and at one common position they must agree:
+// A shadow replay (package verify) runs the same fold as the store, and so has the same bugs. These three stores derive overlapping facts
+// from one log in different ways. At a common position they must agree:
 //
 //	counts   every count is the length of the list that another store has (I7)
-//	mirrors  every follow is seen from both sides, since the same time
-//	feeds    every inbox gives what the follows of the graph and the outboxes give by the definition of a feed (I8)
-//	items    an owner's pins show the items, on the boards, that counters says
+//	mirrors  every follow is in the lists of both sides, with the same time
+//	feeds    every inbox has the feed that follows from the graph and the outboxes by the definition of a feed (I8)
+//	items    an owner's pins show exactly the items, on the boards, that counters has
 //
-// An [Audit] is one common position. An [Auditor] takes one after the other:
+// An [Audit] works at one common position. An [Auditor] makes one after the other:
 //
 //	log ──► queue of entities, each once ─┐
 //	                                      ├─► audit ─► again at another position ─► repair of the stores
 //	round over all partitions ────────────┘
 //	round over all projections ──────────────► shadow replay, and repair (package verify)
 //
-// What is found twice and is gone after the repair was damage. What a repair does not change is a fold that is wrong: it is
-// said loudly, and left to people.
+// A finding that is confirmed, and gone after the repair, was damage. A finding that remains after the repair means that a fold is
+// wrong: the auditor logs an error, and leaves it to people.
 package audit

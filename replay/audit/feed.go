@@ -30,8 +30,8 @@ func (p feedEntry) compare(o feedEntry) int {
 		bytes.Compare(events.AppendID(nil, p.pin), events.AppendID(nil, o.pin)))
 }
 
-// feed compares the feed of a reader with its definition: all living pins on the boards that the reader follows by the
-// graph, less those of whom the reader mutes and the re-pins of whom the reader hides them, newest first (I8).
+// feed compares the feed of a reader with its definition (I8): all living pins on the boards that the reader follows by the graph,
+// newest first, without the pins of muted users and without the re-pins of users whose re-pins the reader hides.
 func (a *Audit) feed(ctx context.Context, reader string) error {
 	want, err := a.defined(ctx, reader)
 	if err != nil {
@@ -71,7 +71,7 @@ func (a *Audit) feed(ctx context.Context, reader string) error {
 	}
 }
 
-// defined returns the newest entries of a feed by its definition, as many as the limit says.
+// defined returns the newest entries of a feed by its definition, up to the limit.
 func (a *Audit) defined(ctx context.Context, reader string) ([]feedEntry, error) {
 	var all []feedEntry
 	excluded := map[[2]string]bool{}
@@ -82,7 +82,7 @@ func (a *Audit) defined(ctx context.Context, reader string) ([]feedEntry, error)
 	if err != nil {
 		return nil, err
 	}
-	var cut events.Micros // what is older is not among the newest
+	var cut events.Micros // older pins are not among the newest
 	add := func(owner string, board *string) error {
 		relation, err := a.graph.Relationship(reader, owner)
 		if err != nil || relation.Muting || relation.Blocking || relation.BlockedBy {
@@ -112,7 +112,7 @@ func (a *Audit) defined(ctx context.Context, reader string) ([]feedEntry, error)
 	return a.newest(all), err
 }
 
-// newest sorts entries, drops those that came twice, and those beyond the limit.
+// newest sorts entries, and drops duplicates and entries beyond the limit.
 func (a *Audit) newest(all []feedEntry) []feedEntry {
 	slices.SortFunc(all, feedEntry.compare)
 	all = slices.Compact(all)
@@ -122,10 +122,11 @@ func (a *Audit) newest(all []feedEntry) []feedEntry {
 	return all
 }
 
-// outboxRows is how many pins of an outbox are read first: of most of many outboxes the newest are too old already.
+// outboxRows is the number of pins that are read from an outbox first. A reader with many outboxes needs few pins of most of them: even
+// their newest pins are too old.
 const outboxRows = 8
 
-// outbox appends the newest pins of an owner or a board that are shown, but older ones than the cut.
+// outbox appends the newest visible pins of an owner or a board, without those older than the cut.
 func (a *Audit) outbox(
 	ctx context.Context, dst []feedEntry, owner string, board *string, cut events.Micros, shown func(*inbox.Pin) bool,
 ) ([]feedEntry, error) {

@@ -9,7 +9,8 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// handle checks what was found again at another position, has the stores repaired, and checks once more.
+// handle checks findings again at another position, which excludes a comparison gone wrong. It then repairs the stores and checks once
+// more.
 func (a *Auditor) handle(ctx context.Context, found []Finding) error {
 	found, err := a.again(ctx, a.news(found))
 	if err != nil || len(found) == 0 {
@@ -27,7 +28,7 @@ func (a *Auditor) handle(ctx context.Context, found []Finding) error {
 	return a.heal(ctx, found)
 }
 
-// heal has the stores of findings repaired, and tells people of what is left then. Where the disk has not what that takes the
+// heal orders the repair of the stores of findings, and logs the findings that remain after it. If the free disk does not suffice, the
 // findings wait.
 func (a *Auditor) heal(ctx context.Context, found []Finding) error {
 	var stores []string
@@ -80,7 +81,7 @@ func (a *Auditor) wait(found []Finding, why error) {
 	a.observe()
 }
 
-// retry sees to findings that have waited for disk, when it is time. What is gone by now needs no repair.
+// retry repairs the findings that have waited for disk, when it is time. A finding that has disappeared needs no repair.
 func (a *Auditor) retry(ctx context.Context) error {
 	a.mu.Lock()
 	due := len(a.waiting) > 0 && !time.Now().Before(a.tryAt)
@@ -96,7 +97,7 @@ func (a *Auditor) retry(ctx context.Context) error {
 	if err == nil && len(left) > 0 {
 		err = a.heal(ctx, left)
 	}
-	if err != nil { // they are not forgotten when the auditor tries again
+	if err != nil { // the auditor tries again, and needs them
 		a.mu.Lock()
 		a.waiting = append(a.waiting, found...)
 		a.mu.Unlock()
@@ -105,7 +106,7 @@ func (a *Auditor) retry(ctx context.Context) error {
 	return err
 }
 
-// news leaves what is not waited for, and what people were not told of.
+// news drops findings about entities whose findings wait for disk, or were logged as unexplained in this round.
 func (a *Auditor) news(found []Finding) []Finding {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,8 +116,8 @@ func (a *Auditor) news(found []Finding) []Finding {
 	})
 }
 
-// again checks the entities of findings at another position, all of what there is of them: the limits of what was written
-// lately could leave out what the round has found.
+// again checks the entities of findings at another position. It uses the limits of the round: those for recently written entities could
+// leave out what the round has found.
 func (a *Auditor) again(ctx context.Context, found []Finding) ([]Finding, error) {
 	var entities []Entity
 	for _, f := range found {

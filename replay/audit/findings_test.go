@@ -51,8 +51,8 @@ func TestRepairsKeepTheShare(t *testing.T) {
 	})
 }
 
-// TestNoDiskForOne: that there is no disk for the shadow of one projection keeps no other from being verified, is told as long
-// as it is so, and not after.
+// TestNoDiskForOne: too little disk for the shadow of one projection keeps no other from being verified. It is reported for as long
+// as it lasts.
 func TestNoDiskForOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -2,10 +2,10 @@ package audit
 
 import "context"
 
-// shownMost bounds how many items of one owner are counted in memory: what is beyond is not compared.
+// shownMost is the most items of one owner that are counted in memory. Items beyond it are not compared.
 const shownMost = 100_000
 
-// shown counts which items the living pins of an owner show, by the pins that inbox has: on each board, and in all.
+// shown counts the living pins of an owner by the item that they show, on each board and in all. It is derived from the pins of inbox.
 type shown struct {
 	owner string
 	all   map[string]int64
@@ -20,7 +20,7 @@ func (s *shown) add(item, board string) {
 	s.on[[2]string{item, board}]++
 }
 
-// shows compares what counters says of where items are shown with the pins that inbox has.
+// shows compares the items of an owner's pins in counters with the pins of inbox.
 func (a *Audit) shows(ctx context.Context, s *shown) error {
 	n := 0
 	same := func(item string, board *string, want int64) error {

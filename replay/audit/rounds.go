@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// batch is how many entities that were written lately are taken at once.
+	// batch is the number of recently written entities that are checked at one position.
 	batch = 64
-	// work is how long is audited between two rests.
+	// work is the shortest work that is worth a rest.
 	work = 5 * time.Millisecond
-	// latelyMost is how long what was written lately is checked, beyond which no other batch is begun, before the round goes
-	// on for as long, and for stretchLeast at least.
+	// latelyMost is the time after which no other batch of recently written entities is begun. Then the round continues for as long as
+	// these took, at least for stretchLeast, so that a load which never ends does not stop the round.
 	latelyMost   = 10 * time.Second
 	stretchLeast = 250 * time.Millisecond
 )
 
-// rester rests between pieces of an audit, as the pace demands. To wait for a position is no work. What is too little to rest
-// for is owed to the next audit.
+// rester returns a function that rests between pieces of an audit, as the pace demands. The time in which the audit waits for a
+// position is not work. Work that is too short to rest for is carried over to the next audit.
 func (a *Auditor) rester(audit *Audit) func(context.Context) error {
 	since, waited := time.Now(), audit.Waited
 	return func(ctx context.Context) error {
@@ -35,7 +35,7 @@ func (a *Auditor) rester(audit *Audit) func(context.Context) error {
 	}
 }
 
-// audit goes round all shards, and before each stretch of them checks what was written lately.
+// audit goes round all shards, without end. Before each stretch of shards it checks the recently written entities.
 func (a *Auditor) audit(ctx context.Context) error {
 	for {
 		began := time.Now()
@@ -65,7 +65,7 @@ func (a *Auditor) audit(ctx context.Context) error {
 	}
 }
 
-// pause waits between two rounds, as stores in which little stands are not audited all the time, until something is written.
+// pause waits between two rounds, so that small stores are not audited all the time. A write ends it.
 func (a *Auditor) pause(ctx context.Context) error {
 	timer := time.NewTimer(a.pace.Pause(time.Second))
 	defer timer.Stop()
@@ -79,8 +79,8 @@ func (a *Auditor) pause(ctx context.Context) error {
 	}
 }
 
-// stretch audits all that stands in the first shard from the given one on that has rows, and in those behind it for so long:
-// most shards have few, and to find a common position costs more than to look at such a one. It returns the shard that is next.
+// stretch audits the first shard with rows, at or after shard, and continues with the shards after it for as long as most. Most shards
+// have few rows, and finding a common position costs more than auditing such a shard. stretch returns the shard that is next.
 func (a *Auditor) stretch(ctx context.Context, shard events.Shard, most time.Duration) (next events.Shard, err error) {
 	audit, err := a.open(ctx, a.round())
 	if err != nil {
@@ -104,7 +104,7 @@ func (a *Auditor) stretch(ctx context.Context, shard events.Shard, most time.Dur
 	return next, a.handle(ctx, found)
 }
 
-// lately checks what was written lately. Under a load that never ends the round has as much time.
+// lately checks recently written entities, until there are none or latelyMost is over.
 func (a *Auditor) lately(ctx context.Context) error {
 	for began := time.Now(); time.Since(began) < latelyMost; {
 		entities := a.take(batch)
@@ -122,7 +122,7 @@ func (a *Auditor) lately(ctx context.Context) error {
 	return nil
 }
 
-// whole are the limits under which everything is read but of feeds.
+// whole returns the limits of the round: only feeds are limited.
 func (a *Auditor) whole() Limits { return Limits{Feed: a.cfg.Limits.Feed} }
 
 // turns is in how many rounds every feed and the other side of every entry of a list have been read: together they take six times as
@@ -138,7 +138,7 @@ func (a *Auditor) round() Limits {
 	return l
 }
 
-// check checks some entities.
+// check checks entities at a new common position, and returns the findings.
 func (a *Auditor) check(ctx context.Context, entities []Entity, limits Limits) (found []Finding, err error) {
 	audit, err := a.open(ctx, limits)
 	if err != nil {

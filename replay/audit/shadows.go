@@ -9,7 +9,7 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// shadows verifies one projection after the other, round and round, and between them, at once, what is to be repaired.
+// shadows verifies one projection after the other, without end. An order for a repair interrupts it.
 func (a *Auditor) shadows(ctx context.Context) error {
 	names := make([]string, 0, len(a.cfg.All))
 	for name := range a.cfg.All {
@@ -24,10 +24,10 @@ func (a *Auditor) shadows(ctx context.Context) error {
 		if order == nil {
 			continue
 		}
-		if !verified { // the interrupted one comes again
+		if !verified { // the loop comes back to the interrupted projection
 			at += len(names) - 1
 		}
-		// Meanwhile no audit is made: the repair has the share of both.
+		// The audit waits for the repair, so the repair may use the shares of both.
 		var failed error
 		for _, name := range order.projections {
 			failed = errors.Join(failed, a.repair(ctx, name, 2*a.pace.Share))
@@ -36,8 +36,8 @@ func (a *Auditor) shadows(ctx context.Context) error {
 	}
 }
 
-// interruptible verifies a projection at the pace and rests, and ends early when something is to be repaired: verified tells
-// whether only the rest was interrupted.
+// interruptible verifies a projection at the pace, then rests. An order for a repair ends it early; verified reports whether the
+// verification was over by then, so that only the rest was interrupted.
 func (a *Auditor) interruptible(ctx context.Context, name string) (order *repairOrder, verified bool, err error) {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -48,8 +48,8 @@ func (a *Auditor) interruptible(ctx context.Context, name string) (order *repair
 		case within.Err() != nil:
 			ended <- err
 			return
-		case err == nil: // a small store is not verified all the time
-		case errors.Is(err, replay.ErrDisk): // it is said when it begins, and keeps no other from being verified
+		case err == nil:
+		case errors.Is(err, replay.ErrDisk): // noteDisk has logged it, and other projections may be smaller
 		case stopped(err):
 			a.cfg.Logger.Warn("a store cannot be verified", "projection", name, "error", err)
 		default:
@@ -87,7 +87,7 @@ func (a *Auditor) repair(ctx context.Context, name string, share float64) error 
 	if r.Differences > 0 {
 		a.cfg.Logger.Warn("a store differed from the log", "report", r.String())
 	}
-	a.note(func(s *Status) { // of what was interrupted too
+	a.note(func(s *Status) { // an interrupted repair counts too
 		s.Differences[name] += r.Differences
 		s.Repaired[name] += r.Repaired
 		if err == nil && r.Equal {
@@ -98,7 +98,7 @@ func (a *Auditor) repair(ctx context.Context, name string, share float64) error 
 	return err
 }
 
-// noteDisk notes whether there was disk for a shadow, and tells people once when there is none.
+// noteDisk notes whether a shadow had enough disk. It logs only the changes.
 func (a *Auditor) noteDisk(name string, err error) {
 	if err != nil && !errors.Is(err, replay.ErrDisk) {
 		return

@@ -171,7 +171,7 @@ func eraseAgain(t *testing.T, s *service) {
 		t.Fatal(err)
 	}
 	want := s.rows(res.Position.Seq)
-	// A claim that nobody gave back is void after some minutes.
+	// A claim that was not given back is void after some minutes.
 	claims, err := filepath.Glob(filepath.Join(s.dir, "snapshots", "snapshot-claims", "*"))
 	if err != nil {
 		t.Fatal(err)

@@ -22,47 +22,49 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// Archiver archives the log up to a sequence when asked.
+// Archiver archives the log on request.
 type Archiver interface {
+	// Now archives the log up to a sequence, and returns when that is done.
 	Now(ctx context.Context, seq uint64) error
 }
 
-// Options are the parts of a running service. Its archiver must be running in this process: it has the lease.
+// Options are the parts of a running service. Its archiver must run in this process, because it holds the lease of the archive.
 type Options struct {
 	Log       *eventlog.Log
 	Publisher *eventlog.Publisher
 	Archive   *archive.Archive
 	Archiver  Archiver
-	// Stores are all projections of the process. They are built anew from the scrubbed log, which Subscribe reads.
+	// Stores are all projections of the process. They are rebuilt from the scrubbed log, which Subscribe reads.
 	Stores    []*projections.Live
 	Subscribe rebuild.SubscribeFunc
 	Rebuild   rebuild.Options
-	// Snapshots are those of Keeper in Bucket: all are removed, and a new one is taken. Nil: there are none.
+	// Keeper takes a new snapshot, and all older ones in Bucket are removed. A nil Bucket means there are no snapshots; a nil Keeper
+	// only removes them.
 	Keeper *snapshot.Keeper
 	Bucket bucket.Bucket
-	// Buckets are those of the archive and of the snapshots. What a crash left half written there is removed.
+	// Buckets are the buckets of the archive and of the snapshots. Files that a crash left half written there are removed.
 	Buckets []bucket.Bucket
 }
 
-// Report says what was done, and what was not.
+// Report is the result of an erasure.
 type Report struct {
-	// Deleted is the position of the user_deleted event. What is after it is of a new life, and was left alone.
+	// Deleted is the position of the user_deleted event. Later events with the same id belong to a new user, and were not touched.
 	Deleted events.Position
-	// Scrubbed is what became of the archive.
+	// Scrubbed says what was changed in the archive.
 	Scrubbed archive.Scrubbed
-	// Epoch is the one that the log is in now, Head the last sequence of the one before, Pause how long nobody could publish.
+	// Epoch is the present epoch of the log, Head the last sequence of the previous one, Pause how long the log refused to accept events.
 	Epoch uint32
 	Head  uint64
 	Pause time.Duration
 	// Rebuilt has a line for each store.
 	Rebuilt []string
-	// Snapshots that were removed.
+	// Snapshots are the names of the snapshots that were removed.
 	Snapshots []string
-	// Left says what a person has to look after.
+	// Left has what an operator must still do, a line each.
 	Left []string
 }
 
-// String says it for people. It does not name the user.
+// String returns the report for people. It does not name the user.
 func (r Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "deleted at sequence %d\n", r.Deleted.Seq)
@@ -81,11 +83,14 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// ErrUser says that the id is none that a user can have.
+// ErrUser is returned for an id that no user can have.
 var ErrUser = errors.New("erase: not the id of a user")
 
-// Erase takes a user out of everything. It may be run again after it was interrupted, and does all of it again then: what was
-// done already costs little. An error names the step; those before it are done.
+// Erase removes a user from the log, the archive, the stores and the snapshots. After an interruption the caller runs it again: it
+// repeats all steps, and those that are done cost little. An error names its step; the steps before it are done.
+//
+// The order of the steps matters. The deletion is folded first, while the id is still in the log. The archive is scrubbed before the
+// stream, so that no moment loses events. Stores are rebuilt from the scrubbed log, and snapshots are taken from rebuilt stores.
 func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r Report, err error) {
 	if err := events.ValidateID(user); err != nil {
 		return r, fmt.Errorf("%w: %w", ErrUser, err)
@@ -110,7 +115,7 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 	if err != nil {
 		return r, fmt.Errorf("scrub the archive: %w", err)
 	}
-	// A scrub or a seal that was interrupted has left segments as they were before.
+	// An interrupted scrub or seal may have left segments that still have the id, and that the archive no longer names.
 	if err := o.Archive.Sweep(ctx); err != nil {
 		return r, fmt.Errorf("sweep the archive: %w", err)
 	}
@@ -129,8 +134,8 @@ func Erase(ctx context.Context, o Options, user string, p *replay.Progress) (r R
 	return r, nil
 }
 
-// deleteUser publishes the deletion and waits until every store has folded it, and has it on disk: a store that continued before
-// it after a crash would find the deletion of a pseudonym in the scrubbed log, and keep the rows of the user.
+// deleteUser publishes the deletion and waits until every store has folded and flushed it. The flush is necessary: a store that
+// continued before the deletion after a crash would read the deletion of a pseudonym from the scrubbed log, and keep the user's rows.
 func (o *Options) deleteUser(ctx context.Context, user string) (at events.Position, slot uint16, err error) {
 	id := "erase-" + rand.Text()
 	ev := &skeinv1.Event{EventId: id, Kind: &skeinv1.Event_UserDeleted{UserDeleted: &skeinv1.UserDeleted{UserId: user}}}
@@ -167,7 +172,8 @@ func (o *Options) deleteUser(ctx context.Context, user string) (at events.Positi
 	return at, slot, nil
 }
 
-// nextEpoch has the log continue in a new epoch, and destroys what the stream holds of the old one.
+// nextEpoch begins a new epoch of the log, and destroys the messages of the old one in the stream. They are archived before, up to the
+// head at which publishing pauses.
 func (o *Options) nextEpoch(ctx context.Context, r *Report) error {
 	began := time.Now()
 	end, err := o.Log.NextEpoch(ctx, func(ctx context.Context, head uint64) (events.Cursor, error) {
@@ -179,11 +185,11 @@ func (o *Options) nextEpoch(ctx context.Context, r *Report) error {
 		return err
 	}
 	r.Epoch, r.Head = o.Log.Epoch(), end.Seq
-	// The archive is told of the epoch, and forgets what it kept of the old one.
+	// This archives the new epoch's begin, and makes the archiver forget what it kept of the old one.
 	return o.Archiver.Now(ctx, end.Seq)
 }
 
-// cleanStores builds the stores anew: tables and manifests of the old generations hold keys of rows that are gone.
+// cleanStores rebuilds the stores: tables and manifests of the old generations still have the keys of deleted rows.
 func (o *Options) cleanStores(ctx context.Context, r *Report, p *replay.Progress) error {
 	p.More(true)
 	for _, s := range o.Stores {
@@ -201,7 +207,8 @@ func (o *Options) cleanStores(ctx context.Context, r *Report, p *replay.Progress
 	return nil
 }
 
-// cleanSnapshots removes the snapshots of before, when there is one of after, and what a snapshot that was interrupted has left.
+// cleanSnapshots takes a new snapshot first, so that there is always one, then removes all others, and the files that an interrupted
+// snapshot has left.
 func (o *Options) cleanSnapshots(ctx context.Context, r *Report, p *replay.Progress) error {
 	if o.Bucket == nil {
 		return nil
@@ -215,7 +222,7 @@ func (o *Options) cleanSnapshots(ctx context.Context, r *Report, p *replay.Progr
 		after = taken.Name
 	}
 	return snapshot.WhenFree(ctx, func() error {
-		// One that was being taken when the stores were built anew may have come since: it is in the list too.
+		// The list has the snapshots that were under way during the rebuild too, because WhenFree waits for them.
 		old, err := snapshot.List(ctx, o.Bucket)
 		if err != nil {
 			return err
@@ -227,7 +234,7 @@ func (o *Options) cleanSnapshots(ctx context.Context, r *Report, p *replay.Progr
 			}
 		}
 		if len(names) == 0 {
-			// There are none to be removed by name, but perhaps files that none names.
+			// No snapshot is to be removed, but there may be files that none of them names.
 			_, err = snapshot.Prune(ctx, o.Bucket, 0)
 			return err
 		}
@@ -238,7 +245,7 @@ func (o *Options) cleanSnapshots(ctx context.Context, r *Report, p *replay.Progr
 	})
 }
 
-// cleanBuckets removes what calls of Put that were interrupted have left behind.
+// cleanBuckets removes the files that interrupted calls of Put have left behind.
 func (o *Options) cleanBuckets(began time.Time) error {
 	var errs []error
 	for _, b := range o.Buckets {

@@ -222,8 +222,8 @@ func filesWith(t *testing.T, dir, id string) (found []string) {
 	return found
 }
 
-// I12: after erasing no file has the id; all else is as it was, also where it is built anew from the log; and whoever reads,
-// publishes and serves continues.
+// I12: after an erasure no file has the id; everything else is unchanged, also in stores that are rebuilt from the log; and readers,
+// publishers and the service continue.
 func TestErase(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir)
@@ -277,7 +277,7 @@ func TestErase(t *testing.T) {
 	s.stop()
 }
 
-// TestPublishWhileErasing: nobody who publishes, reads or waits meets an error, and all that was acknowledged is there.
+// TestPublishWhileErasing: no caller that publishes, reads or waits gets an error, and every acknowledged event is there.
 func TestPublishWhileErasing(t *testing.T) {
 	s := serve(t, t.TempDir())
 	defer func() { s.stop() }()
@@ -297,7 +297,7 @@ func TestPublishWhileErasing(t *testing.T) {
 				return
 			default:
 				last = max(last, s.publish(w.Envelopes(1), map[string]string{"user1": "someone1", "user4": "someone4"}))
-				// Whoever publishes faster than the stores fold keeps the generations before from ending.
+				// A publisher that is faster than the stores fold would keep the previous generations from ending.
 				if err := s.wait(last); err != nil {
 					t.Error(err)
 				}

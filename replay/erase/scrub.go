@@ -4,7 +4,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// scrubber takes a user out of the events up to and with the user's deletion. What comes after it is of a new life.
+// scrubber replaces a user's id in the events up to and including the user's deletion. Later events with that id belong to a new user.
 type scrubber struct {
 	user, pseudonym string
 	// seq and slot are the position of the deletion.
@@ -16,7 +16,7 @@ func newScrubber(log events.LogID, user string, seq uint64, slot uint16) scrubbe
 	return scrubber{user: user, pseudonym: events.NewKeyedHash(log).Pseudonym(user), seq: seq, slot: slot}
 }
 
-// event returns an event without the user: itself, if it does not name them.
+// event returns an event without the user's id. An event that does not name the user is returned itself.
 func (s scrubber) event(ev *events.Event) (changed *events.Event, keep bool) {
 	if ev.User != s.user && ev.Peer != s.user && ev.RepinUser != s.user ||
 		ev.Seq > s.seq || ev.Seq == s.seq && ev.Slot > s.slot {
@@ -29,10 +29,10 @@ func (s scrubber) event(ev *events.Event) (changed *events.Event, keep bool) {
 		}
 	}
 	if ev.User == s.user {
-		// What the user wrote, and was shown, stands in no row but the user's own.
+		// Only the user's own rows have the titles that the user wrote and the items that the user was shown.
 		without.Title, without.Items = "", nil
 		if len(ev.Attributes) > 0 {
-			// That there are some can decide which of two backfills of a pin at one time counts.
+			// Whether a pin has attributes can decide which of two backfills of it with the same time counts.
 			without.Attributes = []byte{0}
 		}
 	}
@@ -42,7 +42,7 @@ func (s scrubber) event(ev *events.Event) (changed *events.Event, keep bool) {
 	return &without, true
 }
 
-// reject returns a reject as folds keep it after the deletion.
+// reject returns a reject in the form that folds keep after the deletion.
 func (s scrubber) reject(r *events.Reject) (changed *events.Reject, keep bool) {
 	if r.Seq < s.seq {
 		if without, named := r.Without(s.user); named {

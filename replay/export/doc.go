@@ -5,9 +5,9 @@
 //	archive and stream ──► Hub ──► events.Event ─┐                        │   Parquet: row groups of bounded size
 //	a running service  ──► Watch ──► FromProto ──┴──────────────► events ─┘   ──► File: renamed when whole
 //
-// What is written of rows is what `skein inspect` shows: both are made of one [projections.Description]. All rows are of one
-// position; a row that no fold can have written ends the export with an error. Rows are read from a store that nothing serves
-// from: a snapshot, or the data directory of a service that is not running.
+// An export of rows has the same fields as `skein inspect`: both use one [projections.Description]. All rows are of one
+// position. A row that no fold writes ends the export with an error. Rows are read from a store that does not serve: a restored
+// snapshot, or the data directory of a service that is not running.
 //
-// Memory is bounded by the size of a row group. A [File] appears under its name when it is whole, or not at all.
+// Memory is bounded by the size of a row group. A [File] appears under its name complete, or not at all.
 package export

@@ -19,23 +19,23 @@ type Event struct {
 	events.Event
 	// After is the position after the event.
 	After events.EventPosition
-	// Slotted: Slot is known. The last event of an envelope comes from a running service without it.
+	// Slotted reports whether Slot is known. A running service does not send the slot of the last event of an envelope.
 	Slotted bool
 }
 
-// ScanFunc emits events in the order of the log, and ends with the error of emit if there is one.
+// ScanFunc calls emit for each event, in the order of the log. An error of emit ends the scan and is returned.
 type ScanFunc func(ctx context.Context, emit func(*Event) error) error
 
 // EventsOptions say which of the scanned events are exported.
 type EventsOptions struct {
 	Format Format
-	// Kinds are the wanted ones; 0 means all.
+	// Kinds are the kinds to export; 0 means all.
 	Kinds events.KindSet
-	// User, if not empty: only events by or towards this user. See [Concerns].
+	// User selects the events by or towards one user, as [Concerns] reports; empty means all events.
 	User string
 }
 
-// EventRecord is an event as Parquet has it. What a kind has no use for is empty.
+// EventRecord is the schema of events in Parquet. Fields that a kind does not use are empty.
 type EventRecord struct {
 	Kind string `parquet:"kind,dict"`
 	// Time is the log time of a live event, the occurred_at of a backfill.
@@ -58,21 +58,21 @@ type EventRecord struct {
 	ReadTime   int64    `parquet:"read_time,timestamp(microsecond)"`
 
 	Sequence uint64 `parquet:"sequence"`
-	// Slot is the position within the envelope; null: not known.
+	// Slot is the index within the envelope; null means unknown.
 	Slot *int32 `parquet:"slot,optional"`
-	// Position is where one continues after the event.
+	// Position is the position after the event, from which a reader continues.
 	Position string `parquet:"position"`
 
 	event *Event
 }
 
-// Concerns reports whether an event is by a user or towards one: followed, blocked or muted by another, followed by a board, or
-// re-pinned from.
+// Concerns reports whether an event is by a user or towards that user: another user follows, blocks or mutes them, follows one of their
+// boards, or re-pins one of their pins.
 func Concerns(ev *events.Event, user string) bool {
 	return ev.User == user || ev.Peer == user || ev.RepinUser == user
 }
 
-// Events writes the events of a scan.
+// Events writes the wanted events of a scan to w, and returns how many. It does not close w.
 func Events(ctx context.Context, w io.Writer, scan ScanFunc, o EventsOptions) (n Counts, err error) {
 	out, err := newTable(w, o.Format, []pair{{"skein.exported", nowText()}}, appendEvent)
 	if err != nil {
@@ -99,7 +99,7 @@ func Events(ctx context.Context, w io.Writer, scan ScanFunc, o EventsOptions) (n
 	return n, out.close()
 }
 
-// recordOf returns the record of an event, and about its size in memory.
+// recordOf returns the record of an event, and its approximate size in memory, in bytes.
 func recordOf(ev *Event) (EventRecord, int) {
 	record := EventRecord{
 		Kind: ev.Kind.String(), Time: int64(ev.Time), Backfill: ev.Backfill, Source: ev.Source, Offset: ev.Offset,

@@ -24,23 +24,23 @@ const (
 	Parquet Format = "parquet"
 )
 
-// ErrFormat is returned for a format that there is not.
+// ErrFormat is returned for an unknown format.
 var ErrFormat = errors.New("export: no such format")
 
-// SchemaVersion is that of the columns in Parquet and of the objects in NDJSON. It rises when one of them changes its name,
-// type or meaning, not when one is added.
+// SchemaVersion is the version of the columns in Parquet and of the objects in NDJSON. It rises when a column changes its name,
+// type or meaning, but not when one is added.
 const SchemaVersion = 1
 
-// Bounds of a row group, which is what is held in memory.
+// Bounds of a row group, which is held in memory until it is written.
 const (
 	groupRows  = 1 << 17
 	groupBytes = 16 << 20
 )
 
-// Counts are what was written.
+// Counts says how much was written.
 type Counts struct {
 	Rows uint64
-	// Kinds are the rows of each kind.
+	// Kinds has the number for each kind.
 	Kinds map[string]uint64
 }
 
@@ -57,12 +57,12 @@ type pair struct{ key, value string }
 
 // table writes rows of one type.
 type table[T any] interface {
-	// put writes a row; bytes is about its size in memory.
+	// put writes a row. bytes is its approximate size in memory.
 	put(row *T, bytes int) error
 	close() error
 }
 
-// newTable returns what writes in a format. Line appends a row as an object, without the end of the line.
+// newTable returns a table that writes rows in a format. line appends a row as a JSON object, without the end of the line.
 func newTable[T any](w io.Writer, f Format, metadata []pair, line func([]byte, *T) ([]byte, error)) (table[T], error) {
 	switch f {
 	case NDJSON:
@@ -136,7 +136,7 @@ func (g *groups[T]) close() error {
 	return g.w.Close()
 }
 
-// timeForm is how times are written in text.
+// timeForm is the form of times in text: RFC 3339 in UTC, with six digits of the second.
 const timeForm = "2006-01-02T15:04:05.000000Z"
 
 // appendText appends a string as JSON.
@@ -155,7 +155,7 @@ func appendText(b []byte, s string) []byte {
 	return append(b, bytes.TrimSuffix(out.Bytes(), []byte("\n"))...)
 }
 
-// nowText is the time of an export.
+// nowText returns the present time in timeForm.
 func nowText() string { return time.Now().UTC().Format(timeForm) }
 
 func logText(id events.LogID) string { return fmt.Sprintf("%x", id) }

@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/replay/export"
 )
 
-// How far an export is, is told by bytes: where a few envelopes have nearly all events, envelopes say nothing of it.
+// The progress of an export is in bytes: where a few envelopes have nearly all events, their number says nothing.
 func TestProgressOfUnevenEnvelopes(t *testing.T) {
 	const large, small = 10, 400
 	var history []*events.Envelope

@@ -18,49 +18,50 @@ import (
 
 // Errors of an export of rows.
 var (
-	// ErrKind: no row of the projection is of that kind.
+	// ErrKind means that the projection has no rows of that kind.
 	ErrKind = errors.New("export: no such kind")
-	// ErrPartition: there is no such partition.
+	// ErrPartition means that there is no such partition.
 	ErrPartition = errors.New("export: no such partition")
 )
 
 // AllPartitions stands for all partitions and the rows of the store as a whole.
 const AllPartitions = -1
 
-// RowsOptions say what is exported of a store.
+// RowsOptions say which rows of a store are exported.
 type RowsOptions struct {
 	Format Format
-	// Projection is that of the store, one of [all.All], and Fingerprint what the store was built with.
+	// Projection is the projection of the store, one of [all.All], and Fingerprint that of the fold that has built the store.
 	Projection  projections.Projection
 	Fingerprint projections.Fingerprint
-	// Kinds are the kinds of rows that are wanted; none: all.
+	// Kinds are the kinds of rows to export; empty means all.
 	Kinds []string
-	// Partition is the one that is wanted, or [AllPartitions].
+	// Partition is the partition to export, or [AllPartitions].
 	Partition int
-	// Progress is of the shards, of which the keys begin with one after the other.
+	// Progress counts shards, since keys begin with the shard; nil disables it.
 	Progress *replay.Progress
 }
 
-// Row is a row of a store as Parquet has it.
+// Row is the schema of rows in Parquet.
 type Row struct {
-	// Kind is that of [projections.RowForm].
+	// Kind is the kind of [projections.RowForm].
 	Kind string `parquet:"kind,dict"`
-	// Shard is that of the first id of the key; 65535: that of the store.
+	// Shard is the shard of the first id of the key; 65535 is that of the store.
 	Shard int32 `parquet:"shard"`
-	// Partition is that of the row's home; -1 means the row is of the store as a whole.
+	// Partition is the partition of the row's home; -1 means that the row belongs to the store as a whole.
 	Partition int32 `parquet:"partition"`
-	// ID is the first id of the key; empty means it has none.
+	// ID is the first id of the key; empty means that the key has none.
 	ID string `parquet:"id"`
 	// Key and Value have the fields by their names, as text: times in RFC 3339, bytes in base64, "true" for what is set.
 	Key   map[string]string `parquet:"key" parquet-key:",dict"`
 	Value map[string]string `parquet:"value" parquet-key:",dict"`
-	// Position is that of the store, the same in all rows.
+	// Position is the position of the store, the same in all rows.
 	Position string `parquet:"position,dict"`
 
 	description *projections.Description
 }
 
-// Rows writes the rows of a view. A row that no fold can have written ends it: [projections.ErrCorrupt].
+// Rows writes the wanted rows of a view to w, and returns how many. It returns [projections.ErrCorrupt] at a row that no fold writes,
+// [ErrKind] or [ErrPartition] for options that the projection does not have.
 func Rows(ctx context.Context, w io.Writer, v *projections.View, o RowsOptions) (n Counts, err error) {
 	if err := o.check(); err != nil {
 		return n, err
@@ -120,7 +121,7 @@ func (o *RowsOptions) check() error {
 	return nil
 }
 
-// bounds are the keys between which the wanted rows are.
+// bounds returns the keys between which the wanted rows are.
 func (o *RowsOptions) bounds() (lower, upper []byte) {
 	_, dated := o.Projection.(projections.Dated)
 	_, regional := o.Projection.(projections.Regional)
@@ -179,7 +180,7 @@ func fieldText(v any) string {
 	return fmt.Sprint(v)
 }
 
-// appendRow appends a row as an object: fields in the order of the row, numbers and truths as such, all else as text.
+// appendRow appends a row as a JSON object: fields in the order of the row, numbers and booleans as such, all others as text.
 func appendRow(b []byte, row *Row) ([]byte, error) {
 	b = appendText(append(b, `{"kind":`...), row.Kind)
 	b = strconv.AppendInt(append(b, `,"shard":`...), int64(row.Shard), 10)

@@ -18,33 +18,33 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// ErrRange is returned where what is wanted ends before it begins, or after the end of the log.
+// ErrRange is returned for a range that ends before it begins, or after the end of the log.
 var ErrRange = errors.New("export: no such range of the log")
 
 // Earliest is the position before all events.
 const Earliest = "earliest"
 
-// readBytes of envelopes are read at a time.
+// readBytes is the number of bytes of envelopes that are read at a time.
 const readBytes = 1 << 20
 
-// Range is the part of the log that is wanted.
+// Range is the part of the log to export.
 type Range struct {
-	// After is a position, or [Earliest].
+	// After is the position after which the range begins, or [Earliest].
 	After string
 	// Until is the last position; empty means the end of the log when the export begins.
 	Until string
-	// Kinds are the wanted ones; 0 means all. What the archive keeps of other classes is not read.
+	// Kinds are the kinds to export; 0 means all. Segments of the archive that have only other kinds are not read.
 	Kinds events.KindSet
-	// LogBytes are those of the stream, if it holds the whole log; 0 means it does not, or that is not known.
+	// LogBytes is the size of the stream, if it has the whole log; 0 means that it has not, or that the size is unknown.
 	LogBytes uint64
-	// LogEvents are about those of the log, of which the stream holds the end only; 0 if that is not known.
+	// LogEvents is about the number of events in a log that is archived in part; 0 means unknown.
 	LogEvents uint64
-	// Progress of an export of everything is of these bytes or events. Else it is of envelopes, which tell nothing of the time
-	// left: one may be a thousand times as much work as another.
+	// Progress counts LogBytes or LogEvents in an export of the whole log. Otherwise it counts envelopes, from which no time left can
+	// be estimated: one envelope may take a thousand times as long as another.
 	Progress *replay.Progress
 }
 
-// gauge measures how far an export is.
+// gauge measures the progress of an export.
 type gauge struct {
 	p     *replay.Progress
 	after uint64
@@ -52,14 +52,13 @@ type gauge struct {
 	done  uint64
 }
 
-// messageBytes are about those that a message of the stream has beside its events, eventBytes those that each event has
-// beside its own.
+// messageBytes is about the size of a message of the stream without its events, eventBytes the size that each event adds to its own.
 const (
 	messageBytes = 64
 	eventBytes   = 3
 )
 
-// gauge begins to measure an export between two sequences.
+// gauge begins the measurement of an export between two sequences.
 func (r *Range) gauge(after, until uint64) *gauge {
 	g := &gauge{p: r.Progress, after: after}
 	total := until - min(after, until)
@@ -76,14 +75,14 @@ func (r *Range) gauge(after, until uint64) *gauge {
 	return g
 }
 
-// The units of the progress of an export of events. All but envelopes tell how much time is left.
+// The units of the progress of an export of events. All but envelopes allow an estimate of the time left.
 const (
 	Bytes     = "bytes"
 	LogEvents = "events"
 	Envelopes = "envelopes"
 )
 
-// saw notes an event, or none where a feed only says how far it is. The last one of an envelope has no slots in its position.
+// saw notes an event; nil means a message of a feed that has only a position. The position of an envelope's last event has no slots.
 func (g *gauge) saw(ev *skeinv1.Event, at events.EventPosition) {
 	switch {
 	case g.unit == Envelopes:
@@ -107,7 +106,7 @@ func covers(after, until events.EventPosition, seq uint64, slot int) bool {
 	return begun && (seq < until.Seq || seq == until.Seq && (until.Slots == 0 || slot < until.Slots))
 }
 
-// FromLog reads a log and what is archived of it, through a hub that runs.
+// FromLog returns a scan of a log and its archive, through a hub that must be running.
 func FromLog(log *eventlog.Log, hub *eventlog.Hub, r Range) ScanFunc {
 	if r.Kinds == 0 {
 		r.Kinds = events.AllKinds
@@ -120,7 +119,7 @@ func FromLog(log *eventlog.Log, hub *eventlog.Hub, r Range) ScanFunc {
 		g := r.gauge(after.Seq, until.Seq)
 		before := after.Seq
 		if after.Slots > 0 {
-			before-- // the rest of the envelope is wanted
+			before-- // the range begins within this envelope
 		}
 		cursor, err := hub.CursorAt(ctx, before)
 		if err != nil {
@@ -217,13 +216,13 @@ func envelope(
 }
 
 const (
-	// awayFor is how long a service may be away, as for a restart, before an export is given up.
+	// awayFor is how long a service may be unreachable, as in a restart, before the export fails.
 	awayFor = 2 * time.Minute
 	// tryAgain is the pause between two attempts.
 	tryAgain = time.Second
 )
 
-// FromService reads the change feed of a running service. It continues where it was when the service is restarted.
+// FromService returns a scan of the change feed of a running service. After a restart of the service it continues at its position.
 func FromService(api skeinv1connect.EventServiceClient, r Range) ScanFunc {
 	return func(ctx context.Context, emit func(*Event) error) error {
 		w := &watching{api: api, Range: r, emit: emit}
@@ -244,7 +243,7 @@ type watching struct {
 	gauge        *gauge
 }
 
-// ends finds the ends of the range. A feed says first where it begins.
+// ends resolves the ends of the range. The first message of a feed has the position at which the feed begins.
 func (w *watching) ends(ctx context.Context) (err error) {
 	begins := func(name, after string) (p events.EventPosition, err error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -281,7 +280,7 @@ func (w *watching) ends(ctx context.Context) (err error) {
 	return checkRange(w.after, w.until)
 }
 
-// run reads until the end of the range, over restarts of the service.
+// run reads until the end of the range, through restarts of the service.
 func (w *watching) run(ctx context.Context) error {
 	at := w.after
 	if at == w.until {
@@ -305,7 +304,7 @@ func (w *watching) run(ctx context.Context) error {
 	}
 }
 
-// follow reads one feed from a position on, which it moves. It is done at the end of the range, or when emit failed.
+// follow reads one feed from the position at, which it advances. It is done at the end of the range, or when emit has failed.
 func (w *watching) follow(ctx context.Context, at *events.EventPosition) (done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -340,7 +339,7 @@ func (w *watching) follow(ctx context.Context, at *events.EventPosition) (done b
 	return false, stream.Err()
 }
 
-// event emits what a message says, unless that is only how far the feed is.
+// event emits the event of a message, unless the message has only a position.
 func (w *watching) event(m *skeinv1.WatchResponse, after events.EventPosition) error {
 	if m.GetEvent() == nil {
 		return nil
@@ -355,7 +354,7 @@ func (w *watching) event(m *skeinv1.WatchResponse, after events.EventPosition) e
 		out.Slot, out.Slotted = uint16(after.Slots-1), true
 	}
 	if until := w.until; after.Seq == until.Seq && until.Slots > 0 && (after.Slots == 0 || after.Slots > until.Slots) {
-		return nil // behind the end, within its envelope
+		return nil // after the end, within the last envelope
 	}
 	return w.emit(&out)
 }

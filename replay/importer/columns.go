@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// Kind is what the records of a file say.
+// Kind is the kind of facts in the records of a file.
 type Kind string
 
 // The kinds of files.
 const (
-	// Follows: a follower, whom it follows, perhaps since when.
+	// Follows have a follower and a followed user, and may have a time.
 	Follows Kind = "follows"
-	// Boards: an owner and a board, perhaps with its title, a follower of it, and when.
+	// Boards have an owner and a board, and may have its title, a follower of it, and a time.
 	Boards Kind = "boards"
-	// Pins: an owner and a pin, perhaps on a board, with its item, the pin that it re-pins, attributes, and when.
+	// Pins have an owner and a pin, and may have its board, its item, the pin that it re-pins, attributes, and a time.
 	Pins Kind = "pins"
-	// Plays: a user and an item, perhaps when.
+	// Plays have a user and an item, and may have a time.
 	Plays Kind = "plays"
-	// Likes: a user and an item, perhaps when.
+	// Likes have a user and an item, and may have a time.
 	Likes Kind = "likes"
 )
 
-// role is what a column holds.
+// role is the meaning of a column.
 type role uint8
 
 const (
@@ -44,8 +44,8 @@ const (
 	numRoles
 )
 
-// The order of roles is part of the shape of a file, and the shape of the name of an import: new roles may stand
-// anywhere, old ones must not change their order, or an import would no longer know what it has sent.
+// The order of roles is part of the shape of a file, and the shape is part of the name of an import. So a new role may be inserted
+// anywhere, but old ones must keep their order. Otherwise an import that continues would have another name, and send everything again.
 var roleNames = [numRoles]string{
 	"follower", "user", "owner", "pin", "board", "title", "item", "repin_owner", "repin_pin", "attributes",
 	"attributes_base64", "time",
@@ -53,12 +53,12 @@ var roleNames = [numRoles]string{
 
 func (r role) String() string { return roleNames[r] }
 
-// kindColumns says what the files of a kind have.
+// kindColumns describes the columns of the files of a kind.
 type kindColumns struct {
 	required, optional []role
-	// positions are the columns of a file without names, if they can be told.
+	// positions are the roles of the columns of a file without names, where the usual order is clear.
 	positions []role
-	// names are those of the columns of each role.
+	// names are the names by which a column of each role is recognized.
 	names map[role][]string
 }
 
@@ -82,8 +82,8 @@ var (
 	titleNames         = []string{"title", "name", "boardtitle", "boardname"}
 	boardFollowerNames = []string{"follower", "followerid", "subscriber", "subscriberid"}
 
-	// What a pin is called, an item is not, and the other way round: a file with only one of these words in it does not
-	// say whether several pins show one item, and that is not guessed.
+	// No word is a name both of pins and of items. A file with only one of these words does not say whether several pins show one
+	// item, and the importer does not guess that.
 	pinNames  = []string{"pin", "pinid", "post", "postid", "upload", "uploadid"}
 	itemNames = []string{
 		"item", "itemid", "video", "videoid", "track", "trackid", "song", "songid", "movie", "movieid", "article",
@@ -133,7 +133,7 @@ var kinds = map[Kind]kindColumns{
 	},
 }
 
-// plain is a column's name without case, spaces and punctuation.
+// plain returns the name of a column in lower case, without spaces and punctuation.
 func plain(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -146,7 +146,7 @@ func plain(name string) string {
 	}, name)
 }
 
-// columns reports where in a record each role stands; -1 means nowhere.
+// columns has the index of the column of each role; -1 means that the file has none.
 type columns [numRoles]int
 
 func noColumns() columns {
@@ -167,8 +167,8 @@ func (c *columns) missing(required []role) []string {
 	return missing
 }
 
-// byName finds the roles of columns by their names. Two columns that could both have a role are an error: to guess
-// would turn follows around.
+// byName finds the roles of columns by their names. If two columns could have the same role, it returns an error: a wrong guess would
+// turn follows around.
 func (k kindColumns) byName(header []string) (columns, error) {
 	c := noColumns()
 	for i, name := range header {
@@ -185,7 +185,7 @@ func (k kindColumns) byName(header []string) (columns, error) {
 	return c, nil
 }
 
-// roleOf is the role of a column of that name, numRoles if there is none.
+// roleOf returns the role of a column with that name, or numRoles if there is none.
 func (k kindColumns) roleOf(name string) role {
 	for r, names := range k.names {
 		if slices.Contains(names, name) {
@@ -195,13 +195,13 @@ func (k kindColumns) roleOf(name string) role {
 	return numRoles
 }
 
-// mapping is what --columns says: roles by position, or roles by the name or number of a column.
+// mapping is the value of --columns: roles by position, or roles by the name or number of a column.
 type mapping struct {
 	positions []string
 	named     map[role]string
 }
 
-// ErrColumns is returned for a mapping of columns that cannot be.
+// ErrColumns is returned for a mapping of columns that is not valid, or does not fit the file.
 var ErrColumns = errors.New("bad --columns")
 
 // parse reads a mapping: "follower,user,-,time" by position, "follower=who,user=whom" by the names of the file, or
@@ -285,7 +285,7 @@ func (m *mapping) resolve(header []string) (columns, error) {
 	return c, nil
 }
 
-// names reports whether the mapping needs the file's own names.
+// needsHeader reports whether the mapping needs the file's own names.
 func (m *mapping) needsHeader() bool {
 	for _, name := range m.named {
 		if _, err := strconv.Atoi(name); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// CompareOptions say what is compared.
+// CompareOptions say which file is compared with which service.
 type CompareOptions struct {
 	Kind   Kind
 	Path   string
@@ -32,19 +32,19 @@ type CompareOptions struct {
 	Graph    skeinv1connect.GraphServiceClient
 	Feed     skeinv1connect.FeedServiceClient
 	Counters skeinv1connect.CounterServiceClient
-	// Checks is how many random pairs are checked beside all lists and counts, for follows and boards.
+	// Checks is the number of random pairs that are checked beside all lists and counts, for follows and boards.
 	Checks int
-	// Seed picks the pairs.
+	// Seed chooses the pairs: the same seed chooses the same ones.
 	Seed uint64
-	// Patience is for how long a call is tried again while the service does not answer. Default 5 min.
+	// Patience is how long a call is retried while the service does not answer. Default 5 min.
 	Patience time.Duration
-	// Observe is told how many of all users, boards and items are done, from several goroutines; nil disables it.
+	// Observe is called with the number of users, boards and items that are done, from several goroutines; nil disables it.
 	Observe func(done, total int)
-	// Difference is told each of the first 100 different differences, one at a time; nil disables it.
+	// Difference is called with each of the first 100 distinct differences, one at a time; nil disables it.
 	Difference func(string)
 }
 
-// Comparison is what a comparison found. Items are those of plays and likes; their users are counted for plays only.
+// Comparison is the result of [Compare]. Items are counted for plays and likes, users of these for plays only.
 type Comparison struct {
 	Users, Boards, Items, Lists, Entries, Checks int
 	Differences                                  int
@@ -57,28 +57,27 @@ const (
 	compareCountKeys = 100
 )
 
-// comparer asks a service and counts differences.
+// comparer queries a service and counts differences.
 type comparer struct {
 	CompareOptions
 	want *expectation
-	// total is how many users, boards and items there are.
+	// total is the number of users, boards and items to compare.
 	total int
 
 	mu    sync.Mutex
 	found Comparison
-	// told are the differences that were told: a pair may be checked more than once.
+	// told are the reported differences. A pair may be checked more than once, but its difference is reported once.
 	told map[string]struct{}
 	done atomic.Int64
 }
 
-// ErrNothingToCompare is returned for files of which the service can say nothing.
+// ErrNothingToCompare is returned for a file without facts for which the service has an answer.
 var ErrNothingToCompare = errors.New("there is nothing to compare with")
 
-// Compare reads the file of an import again and compares everything that it says with the answers of a running
-// service: the lists of every user and board, in order and with times, every count, and random pairs; or the pins of
-// every owner and board; or how often every item was played or is liked. Whatever else the service was told about these
-// users and items, be it live or in another import, shows as a difference. It fails with [ErrNothingToCompare] where the
-// service has no answers.
+// Compare reads the file of an import again and compares all its facts with the answers of a running service. For follows and boards it
+// compares the lists of every user and board, in order and with times, every count, and random pairs; for pins the pins of every owner
+// and board; for plays and likes the counts of every item. Other facts about the same users and items, live or from another
+// import, appear as differences. It returns [ErrNothingToCompare] for a file without such facts.
 func Compare(ctx context.Context, o CompareOptions) (*Comparison, error) {
 	def(&o.Patience, DefaultPatience)
 	c := &comparer{CompareOptions: o, told: map[string]struct{}{}}
@@ -132,14 +131,14 @@ func (c *comparer) step(n int) {
 	}
 }
 
-// ask makes a read until it is answered.
+// ask repeats a read until the service answers it.
 func ask[Req, Res any](ctx context.Context, c *comparer,
 	method func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req,
 ) (*Res, error) {
 	return Ask(ctx, c.Patience, method, req)
 }
 
-// users compares the lists and counts of some users.
+// users compares the lists and counts of users.
 func (c *comparer) users(ctx context.Context, users []string) error {
 	lists := []listName{following, followers}
 	switch c.Kind {
@@ -207,7 +206,7 @@ func equalCounts(a, b *skeinv1.UserFollowCounts) bool {
 	return a.GetUserId() == b.GetUserId() && all(a) == all(b)
 }
 
-// boards compares the pins, or the followers and counts, of some boards.
+// boards compares the pins, or the followers and counts, of boards.
 func (c *comparer) boards(ctx context.Context, boards []boardID) error {
 	list := boardFollowers
 	if c.Kind == Pins {
@@ -269,7 +268,7 @@ func (c *comparer) list(ctx context.Context, k listKey) error {
 			}
 			if got != want[at] {
 				c.differ("%s: entry %d is %v, want %v", name, at, got, want[at])
-				return nil // what follows is likely to be shifted
+				return nil // after one difference all later entries are probably shifted
 			}
 			at++
 		}
@@ -283,7 +282,7 @@ func (c *comparer) list(ctx context.Context, k listKey) error {
 	return nil
 }
 
-// draw picks pairs: half of them follow, of the other half few do.
+// draw chooses n random pairs. Half of them are follows in the file; few of the others are.
 func (c *comparer) draw(rng *rand.Rand, n int) []pair {
 	pairs := make([]pair, n)
 	for i := range pairs {
@@ -301,7 +300,7 @@ func (c *comparer) draw(rng *rand.Rand, n int) []pair {
 	return pairs
 }
 
-// checks compares some pairs.
+// checks compares pairs.
 func (c *comparer) checks(ctx context.Context, pairs []pair) error {
 	req := &skeinv1.CheckFollowsRequest{IncludeTimes: true, AtLeast: c.AtLeast}
 	for _, p := range pairs {

@@ -30,7 +30,7 @@ const (
 // boardID names a board.
 type boardID struct{ owner, board string }
 
-// listKey names one list of one user or board.
+// listKey names a list of one user or board.
 type listKey struct {
 	list listName
 	of   boardID
@@ -44,7 +44,7 @@ func (k listKey) String() string {
 	return fmt.Sprintf("%s of %s", k.list, k.of.owner)
 }
 
-// entry is one entry of a list. Which fields are set depends on the list.
+// entry is an entry of a list. The list determines which fields are set.
 type entry struct {
 	user, board, title    string
 	pin, item, attributes string
@@ -66,27 +66,27 @@ func (e entry) String() string {
 
 func stamp(t events.Micros) string { return t.Time().Format("2006-01-02T15:04:05.999999Z") }
 
-// life is what a file says of a board.
+// life has the facts of a file about a board.
 type life struct {
 	created, titled events.Micros
 	title           string
 	encoded         string
 }
 
-// expectation is what a file alone says: all lists of all its users and boards.
+// expectation is the state that a file alone would produce: all lists of all its users and boards.
 type expectation struct {
 	kind   Kind
 	lists  map[listKey][]entry
 	users  []string
 	boards []boardID
-	// follows are all that hold, for checks.
+	// follows are all follows that hold, for the checks of pairs.
 	follows map[pair]events.Micros
 	pairs   []pair
 }
 
-// expect computes what a file says from its records, in a few lines that share only the reading of records with the way of
-// an import through events, log and projections: the latest follow of a pair counts; a board begins with its earliest
-// mention and has its latest title; of a pin the earliest record counts.
+// expect computes the expectation from the records of a file. It shares only the reading of records with an import, not the events, the
+// log and the projections, so it finds mistakes in those. Its rules: the latest follow of a pair counts; a board begins with its
+// earliest mention and has its latest title; the earliest record of a pin counts.
 func expect(o CompareOptions) (*expectation, error) {
 	x := &expectation{kind: o.Kind, lists: map[listKey][]entry{}, follows: map[pair]events.Micros{}}
 	if o.Kind == Pins {
@@ -106,13 +106,13 @@ func expect(o CompareOptions) (*expectation, error) {
 	return x, err
 }
 
-// eachRecord gives do the records of a file that count, each with its time.
+// eachRecord calls do for each valid record of a file, with its time.
 func eachRecord(o CompareOptions, do func(r *record, at events.Micros)) error {
 	f, err := openFile(o.Path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // nothing was written
 	records, err := newRecordReader(f, o.Kind, o.Format)
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func eachRecord(o CompareOptions, do func(r *record, at events.Micros)) error {
 	}
 }
 
-// good reports whether the ids of a record can stand together.
+// good reports whether the ids of a record are valid together.
 func (k Kind) good(r *record) bool {
 	id := func(r *record, as role) bool { return events.ValidateID(r.fields[as]) == nil }
 	a := r.fields[follower]
@@ -209,8 +209,8 @@ func (x *expectation) summarise(lives map[boardID]life) {
 	x.sort(users)
 }
 
-// sort brings everything into order: lists as the service has them, and what checks are drawn from into a fixed one, so
-// that the same seed draws the same.
+// sort sorts lists as the service does, and the pairs from which checks are drawn in a fixed order, so that the same seed draws the same
+// checks.
 func (x *expectation) sort(users map[string]struct{}) {
 	for _, list := range x.lists {
 		slices.SortFunc(list, newestFirst)

@@ -9,7 +9,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// goodPin reports whether the fields of a record of pins can stand together.
+// goodPin reports whether the fields of a record of pins are valid together.
 func goodPin(r *record) bool {
 	id := func(as role) bool { return events.ValidateID(r.fields[as]) == nil }
 	none := func(as role) bool { return r.fields[as] == "" }
@@ -19,13 +19,14 @@ func goodPin(r *record) bool {
 		err == nil && len(attached) <= events.MaxAttributesBytes
 }
 
-// madePin is a record that makes a pin. A later one about a pin that lives already is ignored.
+// madePin is the record that creates a pin. Later records about the same pin are ignored.
 type madePin struct {
 	entry
 	encoded string
 }
 
-// before reports which of two records about a pin counts. Of two at the same time it is the one with the smaller encoding.
+// before reports whether m counts, rather than other. The earlier record counts; of two with the same time, the one with the smaller
+// encoding.
 func (m *madePin) before(other *madePin) bool {
 	return cmp.Or(cmp.Compare(m.since, other.since), cmp.Compare(m.encoded, other.encoded)) < 0
 }

@@ -19,21 +19,21 @@ type translator struct {
 	kind   Kind
 	source string
 	// start is the recorded start of the import: the time of records without one, and the latest time that a record may
-	// have. The log would cut a later one to its own time; cut here, it is the same whenever the import is run again.
+	// have. The log would clamp a later time to its own, which differs in every run. Clamped here, it is the same in all runs.
 	start   events.Micros
 	columns columns
 }
 
-// timed are the events of a record, and what is remarkable about its time.
+// timed has the events of a record, and remarks on its time.
 type timed struct {
 	events []*skeinv1.Event
-	// clamped notes that the time was after the start. early is a time that is a number and before 1990, as the record has it:
-	// ranks, weights and ids are taken for times.
+	// clamped reports whether the time was after the start. early is the text of a time that is a number and before 1990: it may be a
+	// rank, a weight or an id.
 	clamped bool
 	early   string
 }
 
-// events returns the events of a record, each of another kind, so that they can share the record's offset.
+// events returns the events of a record. Each is of a different kind, so that all can have the record's offset.
 func (t *translator) events(r *record) (timed, error) {
 	var of timed
 	if r.err != nil {
@@ -65,7 +65,7 @@ func (t *translator) events(r *record) (timed, error) {
 	return of, nil
 }
 
-// understood is a record in words, with the time that it gets.
+// understood describes a record for people, with the time that its events get.
 func (t *translator) understood(r *record) string {
 	of, err := t.events(r)
 	if err != nil {
@@ -99,7 +99,7 @@ func (t *translator) understood(r *record) string {
 	return b.String()
 }
 
-// say is what a record says, without when and from where.
+// say returns the facts of a record as events, without time, source and offset.
 func (t *translator) say(r *record) ([]*skeinv1.Event, error) {
 	switch t.kind {
 	case Follows:
@@ -126,8 +126,8 @@ func (t *translator) follows(r *record) []*skeinv1.Event {
 	}}}}
 }
 
-// boards: a record with a follower says that the board is followed; a record with a title, or without a follower, that the
-// board exists.
+// boards returns up to two events: a record with a follower says that the board is followed; a record with a title, or without a
+// follower, says that the board exists.
 func (t *translator) boards(r *record) []*skeinv1.Event {
 	b := &skeinv1.Board{OwnerId: r.fields[owner], BoardId: r.fields[board]}
 	var evs []*skeinv1.Event
@@ -144,7 +144,8 @@ func (t *translator) boards(r *record) []*skeinv1.Event {
 	return evs
 }
 
-// pins: an owner of the re-pinned pin without a pin, or the other way round, is for the check of the event to refuse.
+// pins returns the event of a pin. It does not check its fields: the validation of the event rejects, for example, the owner of a
+// re-pinned pin without the pin.
 func (t *translator) pins(r *record) ([]*skeinv1.Event, error) {
 	attached, err := attachedTo(r)
 	if err != nil {
@@ -160,7 +161,7 @@ func (t *translator) pins(r *record) ([]*skeinv1.Event, error) {
 	return []*skeinv1.Event{{Kind: &skeinv1.Event_PinCreated{PinCreated: made}}}, nil
 }
 
-// attachedTo reads the attributes of a record, of whatever length.
+// attachedTo reads the attributes of a record. It does not check their length.
 func attachedTo(r *record) ([]byte, error) {
 	text, packed := r.fields[attributes], r.fields[attributesBase64]
 	if packed == "" {
@@ -183,10 +184,10 @@ func attachedTo(r *record) ([]byte, error) {
 	return data, nil
 }
 
-// pair is a follower and the user or board that is followed.
+// pair is a follower and the followed user or board.
 type pair struct{ follower, user, owner, board string }
 
-// String is the pair for people.
+// String returns the pair for people.
 func (p pair) String() string {
 	if p.user != "" {
 		return p.follower + " → " + p.user
@@ -198,8 +199,8 @@ func pairOf(r *record) pair {
 	return pair{r.fields[follower], r.fields[user], r.fields[owner], r.fields[board]}
 }
 
-// subject is what --first takes once: that a follower follows a user or board, that an owner has a pin, that a user
-// played or likes an item.
+// subject identifies the fact of a record for --first, which takes each fact once: a follower follows a user or board, an owner has a
+// pin, a user played or likes an item.
 type subject [3]string
 
 func (k Kind) subjectOf(r *record) subject {

@@ -21,7 +21,7 @@ import (
 // file is an open file, unpacked while it is read.
 type file struct {
 	io.Reader
-	// size is that of the file as it lies there, read how much of it was read.
+	// size is the size of the file on disk, read the number of these bytes that were read.
 	size int64
 	read atomic.Int64
 
@@ -29,7 +29,7 @@ type file struct {
 	unpack func()
 }
 
-// openFile opens a file. It is unpacked by what it is, not by its name.
+// openFile opens a file. Whether it is compressed, and how, is decided by its first bytes, not by its name.
 func openFile(path string) (*file, error) {
 	raw, err := os.Open(path)
 	if err != nil {
@@ -41,7 +41,7 @@ func openFile(path string) (*file, error) {
 	}
 	r := bufio.NewReaderSize(io.TeeReader(raw, (*counter)(&f.read)), 32<<10)
 	f.Reader = r
-	magic, _ := r.Peek(4) // a shorter file is not packed; another error comes again on reading
+	magic, _ := r.Peek(4) // a shorter file is not compressed; another error comes again on reading
 	switch {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
 		gz, err := gzip.NewReader(r)
@@ -77,7 +77,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// digestFile hashes a file as it lies there.
+// digestFile hashes a file as it is on disk, without unpacking it.
 func digestFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -91,7 +91,7 @@ func digestFile(path string) (string, error) {
 	return fmt.Sprintf("%016x", h.Sum64()), nil
 }
 
-// SourceOf names an import by the name of its file and the beginning of a hash of at least 8 characters.
+// SourceOf returns the source of an import: the name of its file and the first 8 characters of a hash.
 func SourceOf(path, digest string) string {
 	name := strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || r == ' ' || !unicode.IsPrint(r) {

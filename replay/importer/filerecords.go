@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// fileRecords are the records of a file, as events.
+// fileRecords reads the records of a file as events. It implements [Records].
 type fileRecords struct {
 	kind   Kind
 	first  bool
@@ -41,7 +41,7 @@ func (f *fileRecords) Next() (Record, error) {
 // Extent implements [Records].
 func (f *fileRecords) Extent() (read, size int64) { return f.file.read.Load(), f.file.size }
 
-// repeats reports whether what a record is about was seen before.
+// repeats reports whether an earlier record had the same subject, and adds the subject to seen.
 func (k Kind) repeats(seen map[subject]struct{}, r *record) bool {
 	s := k.subjectOf(r)
 	if _, ok := seen[s]; ok {

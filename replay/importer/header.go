@@ -14,15 +14,15 @@ type Header string
 
 // Whether there is a header.
 const (
-	// HeaderAuto: there is one if its names are known, or its time is none while the next line's is. A first line that could
-	// be one, and could be a record as well, is refused.
+	// HeaderAuto: the first line is a header if its names are known, or if it has no valid time where the next line has one. A first line
+	// that could be a header or a record is an error.
 	HeaderAuto Header = "auto"
 	HeaderYes  Header = "yes"
 	HeaderNo   Header = "no"
 )
 
-// isHeader reports whether the first line names the columns. It fails where that cannot be told: a header taken for a record
-// is a fact that nobody stated, and a record taken for a header is one lost.
+// isHeader reports whether the first line names the columns. It returns an error where that is not clear: a header that is taken for a
+// record becomes a false fact, and a record that is taken for a header is lost.
 func (k kindColumns) isHeader(h Header, m *mapping, first, second, comment []string) (bool, error) {
 	if h == HeaderYes || h == HeaderNo {
 		return h == HeaderYes, nil

@@ -14,72 +14,71 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Options say what is imported and how.
+// Options say which file is imported, and how.
 type Options struct {
 	Kind   Kind
 	Path   string
 	Format Format
 	// First takes only the first record of each follower and user (or board), owner and pin, or user and item in the file.
 	First bool
-	// Source names the import in the log; empty means after the file's name, content and columns.
+	// Source names the import in the log; empty means a name made of the file's name, content and columns.
 	Source string
-	// State and Rejects are the paths of these files; empty means beside the file.
+	// State and Rejects are the paths of the state file and of the file of rejects; empty means beside the imported file.
 	State, Rejects string
 	// Restart forgets the state of an earlier import.
 	Restart bool
-	// DryRun reads everything and publishes and writes nothing.
+	// DryRun reads the whole file, but publishes and writes nothing.
 	DryRun bool
-	// LogID names the log, so that an import into another one begins anew.
+	// LogID identifies the log. An import into another log does not continue an old state.
 	LogID string
-	// Publish makes the calls. The importer makes one at a time.
+	// Publish makes one call. The importer makes one call at a time.
 	Publish PublishFunc
-	// Patience is for how long a call is tried again while the service does not answer. Default 5 min.
+	// Patience is how long a call is retried while the service does not answer. Default 5 min.
 	Patience time.Duration
-	// CallTimeout is how long one call may take before it is tried again. Default 30 s.
+	// CallTimeout is how long one attempt of a call may take. Default 30 s.
 	CallTimeout time.Duration
-	// Lag is asked how far the slowest projection is behind; calls wait while it is more than MaxLag. A nil Lag or a MaxLag of
-	// 0: they do not.
+	// Lag returns the lag of the slowest projection. Calls wait while it is more than MaxLag. A nil Lag or a MaxLag of 0 disables this.
 	Lag    LagFunc
 	MaxLag time.Duration
-	// Observe is told how far the import is, from one goroutine; nil disables it.
+	// Observe is called with the progress, from one goroutine; nil disables it.
 	Observe func(Progress)
-	// Notice is told, once, what is remarkable about the beginning; nil disables it.
+	// Notice is called once, with a remark for people on how the import begins or continues; nil disables it.
 	Notice func(string)
-	// Now tells the time; nil means the clock.
+	// Now returns the time; nil means the clock.
 	Now func() time.Time
 }
 
-// Progress is how far an import is.
+// Progress is the progress of an import.
 type Progress struct {
-	// Source is that of the import's events.
+	// Source is the source of the import's events.
 	Source string
 	// Record is the number of the last record that was acknowledged.
 	Record uint64
 	Totals
-	// Read of Size bytes of the file were read.
+	// Read is the number of bytes of the file that were read, Size the number of all.
 	Read, Size int64
-	// Retrying is the error of the last attempt while a call is tried again; nil means all is well.
+	// Retrying is the error of the last attempt while a call is retried; otherwise nil.
 	Retrying error
-	// Slowed is the lag of the projection that the import waits for, or waited for lately; zero: they keep up.
+	// Slowed is the lag of the projection for which the import waits, or has waited last; zero means that projections keep up.
 	Slowed Lag
 }
 
-// Report is what an import did.
+// Report is the result of an import.
 type Report struct {
-	// Records is how many records the file has, as far as it was read; Record is the last of them that is done.
+	// Records is the number of records that were read, Record the number of the last one that is done.
 	Records, Record uint64
 	Totals
 	// Reasons say why records were rejected.
 	Reasons Reasons
-	// Sent is how many events this run published.
+	// Sent is the number of events that this run has published.
 	Sent uint64
-	// Waited is for how long calls waited for projections.
+	// Waited is how long calls have waited for projections.
 	Waited time.Duration
-	// Source, StartedAt and Shape are how the records were read, in this and earlier runs.
+	// Source, StartedAt and Shape are the same in all runs of the import: its source, its recorded start, and how records are read.
 	Source    string
 	StartedAt time.Time
 	Shape     string
-	// Position contains all that was imported.
+	// Position is a position that contains all imported events.
 	Position string
 	// Rejects is the file of rejects; empty means there are none.
 	Rejects string
@@ -88,38 +87,38 @@ type Report struct {
 	SampleRejects []Reject
 }
 
-// DefaultPatience is for how long a call is tried again while the service does not answer.
+// DefaultPatience is how long a call is retried while the service does not answer.
 const DefaultPatience = 5 * time.Minute
 
 // Times and sizes of the work.
 const (
-	// saveEvery bounds what is sent again after a crash, and the cost of saving.
+	// saveEvery is the time between two saves of the state. It bounds the events that are sent again after a crash.
 	saveEvery = time.Second
-	// callEvents and callBytes bound a call. 1000 of the largest events stay below the 768 KiB that a call may have, but
-	// for pins, of some 1120 bytes with everything that they can have.
+	// callEvents and callBytes bound a call. 1000 of the largest events stay below the 768 KiB of a call, except pins: with all
+	// their fields they have some 1120 bytes.
 	callEvents = events.MaxEnvelopeEvents
 	callBytes  = events.MaxEnvelopeBytes - 1<<10
-	// perEvent is the most that a call has beside the bytes of each event: a tag and a length.
+	// perEvent is the most bytes that the encoding of a call adds to an event: a tag and a length.
 	perEvent = 1 + 2
-	// callRecords bounds a call of which all records are rejected or skipped.
+	// callRecords bounds a call whose records are all rejected or skipped.
 	callRecords = 100_000
 	sampleSize  = 10
 	openCalls   = 2
-	// A log that does not answer says so much sooner.
+	// defaultCallTimeout is long: if the log does not answer, the service returns an error much sooner.
 	defaultCallTimeout = 30 * time.Second
 )
 
-// call is one call that is or will be made.
+// call is one call of Publish, with the records that it completes.
 type call struct {
 	events []*skeinv1.Event
-	// size is at least that of the events in a call.
+	// size is an upper bound of the size of the events in the encoding of a call, in bytes.
 	size int
-	// records are the record of each event, as it will be rejected if the service refuses the event.
+	// records has the record of each event, in the form of a reject, for the case that the service refuses the event.
 	records []Reject
-	// rejects and what the totals gain, of all records up to lastRecord.
+	// rejects are the rejected records up to lastRecord, with what all records up to it add to the totals.
 	rejects []Reject
 	gained  Totals
-	// early is the first record with a time that may be none.
+	// early is the first record whose time may not be a time.
 	early      Reject
 	lastRecord uint64
 	read       int64
@@ -136,7 +135,7 @@ type run struct {
 	pacing  pacing
 }
 
-// Run imports a file. It may be interrupted at any time, and run again.
+// Run imports a file. It may be interrupted at any time; the next run continues.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	def(&o.State, o.Path+".skein-import.json")
 	def(&o.Rejects, o.Path+".rejects.tsv")
@@ -155,7 +154,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	shape := reader.shape.String()
 	if o.Source == "" {
-		// Other columns are another import: of this one, the log would ignore every record as taken before.
+		// The columns are part of the source. With other columns and the same source, all records would be ignored as repeats.
 		names := xxh3.HashString(fmt.Sprintf("%s\n%s\n%s\n%t", digest, o.Kind, shape, o.First))
 		o.Source = SourceOf(o.Path, fmt.Sprintf("%016x", names))
 	}
@@ -165,7 +164,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	})
 }
 
-// firstRecord is the first record of a file as it is understood.
+// firstRecord describes the first record of a file for people.
 func firstRecord(o *Options, reader *recordReader) string {
 	if reader.shape.first == "" {
 		return ""
@@ -180,7 +179,7 @@ func firstRecord(o *Options, reader *recordReader) string {
 	return t.understood(&r)
 }
 
-// openState finds out where to begin.
+// openState loads the state of an interrupted import, or begins a new one.
 func (r *run) openState() error {
 	if r.DryRun {
 		return nil
@@ -199,7 +198,8 @@ func (r *run) openState() error {
 			r.state = old
 		}
 	}
-	// The start must be on disk before an event carries it: what is sent again must be the same.
+	// The start must be on disk before an event has it as its time. Otherwise a run after a crash would send the same records with
+	// another time.
 	if err := r.state.save(r.State); err != nil {
 		return fmt.Errorf("cannot keep the state of the import (--state places it): %w", err)
 	}
@@ -211,7 +211,7 @@ func (r *run) openState() error {
 	return nil
 }
 
-// read turns the records after those that an earlier run has done into calls.
+// read turns records into calls, and skips the records that an earlier run has done.
 func (r *run) read(ctx context.Context, done uint64, calls chan<- *call) error {
 	next := &call{}
 	send := func() error {
@@ -281,7 +281,7 @@ func (c *call) add(r *Record, size int) {
 	}
 }
 
-// publish makes the calls, one after the other.
+// publish makes the calls, one after the other: readers of the log would ignore a call that another one has overtaken.
 func (r *run) publish(ctx context.Context, calls <-chan *call) error {
 	for c := range calls {
 		if r.DryRun {
@@ -309,7 +309,7 @@ func (r *run) publish(ctx context.Context, calls <-chan *call) error {
 	return nil
 }
 
-// send makes one call. What the service refuses becomes rejects.
+// send makes one call. Records of events that the service refuses become rejects.
 func (r *run) send(ctx context.Context, c *call) error {
 	req := &skeinv1.PublishRequest{Events: c.events, AllowPartial: true}
 	res, err := r.retrying(ctx, req, func(err error) {
@@ -336,7 +336,7 @@ func (r *run) send(ctx context.Context, c *call) error {
 	return nil
 }
 
-// done notes that all records of a call are where they belong.
+// done counts the records of a call, which are in the log or in the file of rejects.
 func (r *run) done(c *call) {
 	s := r.state
 	s.RecordsDone = max(s.RecordsDone, c.lastRecord)
@@ -365,7 +365,7 @@ func (r *run) progress(read int64) Progress {
 	}
 }
 
-// sample notes what a call would have done.
+// sample counts a call in a dry run, and keeps the first events and rejects.
 func (r *run) sample(c *call) {
 	c.gained.Events = uint64(len(c.events))
 	r.done(c)
@@ -381,7 +381,7 @@ func (r *run) sample(c *call) {
 	}
 }
 
-// save writes the state, after the rejects that it answers for.
+// save writes the state. The rejects are synced first: the state says that their records are done.
 func (r *run) save(complete bool) error {
 	r.state.Complete = complete
 	if err := r.rejects.sync(); err != nil {

@@ -153,7 +153,7 @@ func TestImportBoards(t *testing.T) {
 	}, l.counted); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	// The default board cannot be created or titled, nobody follows an own board, and a title is bounded.
+	// The default board cannot be created or titled, no user follows an own board, and a title is bounded.
 	if report.Rejected != 4 || report.Events != 5 {
 		t.Errorf("report: %+v", report)
 	}

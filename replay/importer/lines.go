@@ -8,13 +8,13 @@ import (
 	"io"
 )
 
-// maxLine is the longest line that is read as a record. No record of ids, a title and a time comes near it.
+// maxLine is the longest line, in bytes, that is read as a record. No record of ids, a title and a time is nearly as long.
 const maxLine = 1 << 20
 
-// keptLine is how much of a line is kept for the rejects.
+// keptLine is the number of bytes of a line that are kept for the rejects.
 const keptLine = 4 << 10
 
-// peekBytes is how much of a file is looked at to learn its shape.
+// peekBytes is the number of bytes of a file from which its shape is learned.
 const peekBytes = 64 << 10
 
 var errFirstLine = fmt.Errorf("the first line is longer than %d bytes", peekBytes)
@@ -33,13 +33,13 @@ func newLineReader(r io.Reader) *lineReader {
 	return l
 }
 
-// peek returns the whole lines within the first 64 KiB: all lines, where the file is shorter.
+// peek returns the complete lines within the first 64 KiB; all lines, if the file is shorter.
 func (l *lineReader) peek() ([][]byte, error) {
 	head, err := l.r.Peek(peekBytes)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	if err == nil { // there is more: the last line may be a part of one
+	if err == nil { // the file continues: the last line may be incomplete
 		head = head[:bytes.LastIndexByte(head, '\n')+1]
 		if len(head) == 0 {
 			return nil, errFirstLine
@@ -53,8 +53,7 @@ func (l *lineReader) peek() ([][]byte, error) {
 	return lines, nil
 }
 
-// next returns the next line; it is valid until the call after. Of a line beyond maxLine it returns the beginning, and
-// tooLong.
+// next returns the next line, valid until the next call. If the line is longer than maxLine, it returns the beginning, and tooLong is set.
 func (l *lineReader) next() (line []byte, tooLong bool, err error) {
 	line, err = l.r.ReadSlice('\n')
 	if err == nil {

@@ -13,30 +13,29 @@ type Lag struct {
 	Behind     time.Duration
 }
 
-// LagFunc asks for the lag of the slowest projection that folds.
+// LagFunc returns the lag of the slowest projection that folds.
 type LagFunc func(context.Context) (Lag, error)
 
-// DefaultMaxLag is how far projections may be behind before an import waits for them.
+// DefaultMaxLag is the lag of projections beyond which an import waits for them.
 const DefaultMaxLag = 5 * time.Second
 
 const (
-	// lagEvery is how often the lag is asked for while calls are made, lagPause while they wait. Between two answers the lag
+	// lagEvery is the time between two queries of the lag while calls are made, lagPause while they wait. Between two answers the lag
 	// can grow by lagEvery.
 	lagEvery = time.Second
 	lagPause = 250 * time.Millisecond
 )
 
-// pacing is what an import knows of the lag.
+// pacing has the lag as an import knows it.
 type pacing struct {
 	asked time.Time
-	// slowed is the lag because of which calls waited last; zero: the projections keep up.
+	// slowed is the lag for which calls have waited last; zero means that projections keep up.
 	slowed Lag
 	waited time.Duration
 }
 
-// pace waits until the slowest projection is at most MaxLag behind: what is published faster than it is folded would be
-// seen later and later, live events among it. Where the lag is not known, the call continues: it meets the same trouble, and
-// is tried again.
+// pace waits until the slowest projection is at most MaxLag behind. Without it, an import that publishes faster than projections fold
+// would delay live events more and more. If the lag is not known, pace returns: the call after it meets the same error, and is retried.
 func (r *run) pace(ctx context.Context, read int64) error {
 	if r.Lag == nil || r.MaxLag <= 0 || time.Since(r.pacing.asked) < lagEvery {
 		return nil
@@ -55,7 +54,7 @@ func (r *run) pace(ctx context.Context, read int64) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			return nil //nolint:nilerr // the lag is not known
+			return nil //nolint:nilerr // the call after it meets the error too
 		case lag.Behind <= r.MaxLag:
 			if lag.Behind < r.MaxLag/2 {
 				r.pacing.slowed = Lag{}

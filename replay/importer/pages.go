@@ -17,7 +17,7 @@ type page struct {
 	total   uint32
 }
 
-// listed is what the answers of all list methods have in common.
+// listed has the methods that the responses of all list methods share.
 type listed interface {
 	GetNextPageToken() string
 	GetTotalSize() uint32

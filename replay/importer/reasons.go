@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Reason says how many records were rejected for one reason.
+// Reason counts the records that were rejected for one reason.
 type Reason struct {
 	Reason string `json:"reason"`
 	Count  uint64 `json:"count"`
-	// FirstRecord is the number of the first of them, 0 where records have none, and First the record itself, or its beginning.
+	// FirstRecord is the number of the first of these records, or 0 if records have no numbers. First is its beginning.
 	FirstRecord uint64 `json:"first_row,omitempty"`
 	First       string `json:"first"`
 }
 
-// String is the reason for people.
+// String returns the reason for people.
 func (r *Reason) String() string {
 	at := ""
 	if r.FirstRecord > 0 {
@@ -30,14 +30,14 @@ func (r *Reason) String() string {
 type Reasons []Reason
 
 const (
-	// maxReasons bounds what is kept; the last one stands for all others.
+	// maxReasons bounds the number of reasons; the last one stands for all others.
 	maxReasons   = 20
 	otherReasons = "other reasons"
-	// shownBytes is how much of a record is kept beside its reason.
+	// shownBytes is the number of bytes of a record that are kept with its reason.
 	shownBytes = 120
 )
 
-// values are what a reason quotes of its record: without them, records with the same fault have the same reason.
+// values matches the values of a record that a reason quotes. They are cut out, so that records with the same fault have the same reason.
 var values = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
 // Add counts a rejected record.
@@ -49,7 +49,7 @@ func (rs *Reasons) Add(reason string, record uint64, line string) {
 			continue
 		}
 		r.Count++
-		if record < r.FirstRecord { // what the service refuses comes after what was not sent
+		if record < r.FirstRecord { // records that the service refuses come later than those that were not sent
 			r.FirstRecord, r.First = record, shown(line)
 		}
 		return
@@ -67,7 +67,7 @@ func shown(line string) string {
 	return strings.ToValidUTF8(line[:shownBytes], "") + "…"
 }
 
-// MaxRejects is how many records may be rejected: a number, or a share of all records.
+// MaxRejects is the most records that may be rejected: a number, or a share of all records.
 type MaxRejects struct {
 	number uint64
 	// percent is the share; 0 means it is a number.
@@ -93,7 +93,7 @@ func (m *MaxRejects) UnmarshalText(text []byte) (err error) {
 	return nil
 }
 
-// Check returns an error if more records were rejected than may be, or if none of all was taken.
+// Check returns an error if more records were rejected than allowed, or if there were records and none was accepted.
 func (m *MaxRejects) Check(rejected, taken, all uint64) error {
 	switch {
 	case taken == 0:
@@ -104,7 +104,7 @@ func (m *MaxRejects) Check(rejected, taken, all uint64) error {
 	return fmt.Errorf("%d of %d rejected (%s), and --max-rejects allows %s", rejected, all, Percent(rejected, all), m.text)
 }
 
-// Percent is a share of all in words: two digits, as 3.8 % or 0.0021 %, and three for 100 %.
+// Percent returns a share for people, with two significant digits, as in 3.8 % or 0.0021 %, and three for 100 %.
 func Percent(part, all uint64) string {
 	share := 100 * float64(part) / float64(max(all, 1))
 	if share >= 10 {

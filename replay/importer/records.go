@@ -10,26 +10,26 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Format says how a file is to be read. Its zero value looks at the first lines.
+// Format says how a file is read. Its zero value detects everything from the first lines.
 type Format struct {
-	// Delimiter between fields; 0 means detected.
+	// Delimiter is the delimiter between fields; 0 means that it is detected.
 	Delimiter Delimiter
 	// Columns maps roles to columns: names of roles by position ("-" for others), or role=column.
 	Columns []string
-	// Header reports whether the first line names the columns; empty means HeaderAuto.
+	// Header says whether the first line names the columns; empty means HeaderAuto.
 	Header Header
 }
 
-// shapeLines is how many lines are looked at to learn the shape of a file.
+// shapeLines is the number of lines from which the shape of a file is learned.
 const shapeLines = 100
 
-// shape is how a file is read.
+// shape says how the lines of a file become records.
 type shape struct {
 	delimiter Delimiter
 	columns   columns
-	// fields is how many fields every record has.
+	// fields is the number of fields of every record.
 	fields int
-	// skip is how many lines stand before the first record: comments, blank lines, the header.
+	// skip is the number of lines before the first record: comments, blank lines, the header.
 	skip int
 	// header are the names of the columns; nil means the file has none.
 	header []string
@@ -37,7 +37,7 @@ type shape struct {
 	first string
 }
 
-// String tells people which column is taken for what.
+// String describes the roles of the columns for people.
 func (s *shape) String() string {
 	var b strings.Builder
 	for r, i := range s.columns {
@@ -62,8 +62,8 @@ func (s *shape) String() string {
 
 var errNoRecords = errors.New("the file has no rows")
 
-// learn finds out the shape of a file from its first lines. Lines that begin with # before the first record are
-// comments; the last of them may name the columns.
+// learn detects the shape of a file from its first lines. Lines before the first record that begin with # are comments; the last of them
+// may name the columns.
 func learn(kind Kind, f Format, lines []string) (*shape, error) {
 	k, ok := kinds[kind]
 	if !ok {
@@ -102,7 +102,7 @@ func learn(kind Kind, f Format, lines []string) (*shape, error) {
 	if len(data) > 1 {
 		second, _ = s.delimiter.split(nil, data[1])
 	}
-	names, _ := s.delimiter.split(nil, comment) // what cannot be split names nothing
+	names, _ := s.delimiter.split(nil, comment) // a comment that cannot be split names no columns
 	header, err := k.isHeader(f.Header, m, fields, second, names)
 	switch {
 	case err != nil:
@@ -133,7 +133,7 @@ func withoutBlank(lines []string) []string {
 	return kept
 }
 
-// resolve finds the columns: by --columns, by the names of the file, or by position where that cannot be wrong.
+// resolve finds the columns: by --columns, by the names in the file, or by position where no other order fits.
 func (k kindColumns) resolve(s *shape, m *mapping, data []string) (err error) {
 	if m != nil {
 		s.columns, err = m.resolve(s.header)
@@ -158,11 +158,10 @@ func (k kindColumns) resolve(s *shape, m *mapping, data []string) (err error) {
 	return nil
 }
 
-// earliest is before any time that a file without names of columns is believed to have: smaller numbers there may
-// be weights, ranks or ids.
+// earliest is the earliest time that is recognized in a file without names of columns: smaller numbers may be weights, ranks or ids.
 const earliest events.Micros = 631_152_000_000_000 // 1990
 
-// byPosition takes the columns of a file without names in their usual order, if they can be those.
+// byPosition assigns the usual order to the columns of a file without names. It reports whether the data fits.
 func (s *shape) byPosition(positions []role, data []string) bool {
 	if s.fields < 2 || s.fields > len(positions) {
 		return false
@@ -188,9 +187,9 @@ func (s *shape) byPosition(positions []role, data []string) bool {
 type record struct {
 	// number counts data records from 1; blank lines, comments and the header do not count. It is the record's offset.
 	number uint64
-	// line is the record as it stands, or the beginning of a very long one.
+	// line is the line of the record, or the beginning of a very long one.
 	line string
-	// fields are the fields by role; of a role without a column, empty.
+	// fields are the fields by role; the field of a role without a column is empty.
 	fields [numRoles]string
 	// err says why the record cannot be read.
 	err error
@@ -228,7 +227,8 @@ func newRecordReader(r io.Reader, kind Kind, f Format) (*recordReader, error) {
 	return rr, nil
 }
 
-// next returns the next record, or io.EOF. A record that cannot be read has an err; an error returned is the file's.
+// next returns the next record, or io.EOF. The err of a record says that this record is bad; a returned error means that the file cannot be
+// read.
 func (rr *recordReader) next() (record, error) {
 	for {
 		line, tooLong, err := rr.lines.next()

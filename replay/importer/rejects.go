@@ -12,17 +12,17 @@ import (
 	"github.com/skein-feed/skein/events/atomicfile"
 )
 
-// Reject is a record that was not taken.
+// Reject is a rejected record.
 type Reject struct {
-	// Record is its number, from 1, comments and header not counted.
+	// Record is its number, from 1, without comments and header.
 	Record uint64
-	// Reason says why, for people.
+	// Reason says why it was rejected, for people.
 	Reason string
-	// Line is the record as it stands, or the beginning of a very long one.
+	// Line is the line of the record, or the beginning of a very long one.
 	Line string
 }
 
-// rejectsHeader is the first line of the rejects. The line as it was comes last: it may have tabs of its own.
+// rejectsHeader is the first line of the file of rejects. The original line is the last column, because it may have tabs.
 const rejectsHeader = "row\treason\tline\n"
 
 func (r *Reject) append(dst []byte) []byte {
@@ -32,14 +32,14 @@ func (r *Reject) append(dst []byte) []byte {
 	return append(dst, '\n')
 }
 
-// rejects is the file of rejects. It is made when there is one.
+// rejects is the file of rejects. It is created for the first reject.
 type rejects struct {
 	path string
 	file *os.File
 }
 
-// openRejects continues with the rejects of an import that was interrupted after record done. Rejects of later records are
-// dropped: these records are read again. A new import (done 0) drops them all.
+// openRejects opens the rejects of an import that was interrupted after record done. It drops the rejects of later records, since these
+// records are read again. A new import, with done 0, drops all rejects.
 func openRejects(path string, done uint64) (*rejects, error) {
 	r := &rejects{path: path}
 	data, err := os.ReadFile(path)
@@ -91,7 +91,7 @@ func (r *rejects) write(list []Reject) error {
 	return err
 }
 
-// sync puts the rejects on disk before the state says that their records are done.
+// sync makes the rejects durable. It must be called before the state says that their records are done.
 func (r *rejects) sync() error {
 	if r.file == nil {
 		return nil

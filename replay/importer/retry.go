@@ -15,14 +15,14 @@ import (
 // PublishFunc makes one Publish call.
 type PublishFunc func(context.Context, *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error)
 
-// Times of retrying.
+// Pauses between attempts: they double from the first to the longest.
 const (
 	firstPause = 50 * time.Millisecond
 	maxPause   = 5 * time.Second
 )
 
-// Final reports whether the same call would fail again. After all other errors, unknown outcomes and broken connections
-// included (of which connect calls some "canceled"), the same call is worth another try.
+// Final reports whether the same call would fail again. All other errors are worth a retry, also when the call may have been committed: a
+// repeated backfill is ignored. They include broken connections, some of which connect reports as "canceled".
 func Final(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeInvalidArgument, connect.CodeUnauthenticated, connect.CodePermissionDenied,
@@ -32,8 +32,7 @@ func Final(err error) bool {
 	return false
 }
 
-// retrying makes a call, the same again and again, until it is answered, for as long as patience allows. An error that
-// is final ends it at once.
+// retrying repeats the same call until it is answered, for as long as Patience allows. It returns a final error at once.
 func (o *Options) retrying(
 	ctx context.Context, req *skeinv1.PublishRequest, waiting func(error),
 ) (*skeinv1.PublishResponse, error) {
@@ -54,7 +53,7 @@ func (o *Options) retrying(
 			return nil, fmt.Errorf("gave up after trying for %v: %w", o.Patience, err)
 		}
 		waiting(err)
-		// Many importers must not come back all at once.
+		// The pause is random, so that many importers do not come back at the same moment.
 		if wait.For(ctx, pause/2+rand.N(pause/2)) != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -62,8 +61,8 @@ func (o *Options) retrying(
 	}
 }
 
-// Ask makes a read until it is answered, for as long as patience allows: at first a projection has not yet folded what was
-// imported. An error that is final ends it at once.
+// Ask repeats a read until it is answered, for as long as patience allows. After an import, reads fail until a projection has folded it.
+// Ask returns a final error at once.
 func Ask[Req, Res any](ctx context.Context, patience time.Duration,
 	method func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req,
 ) (*Res, error) {

@@ -9,7 +9,7 @@ import (
 // Delimiter separates the fields of a record.
 type Delimiter byte
 
-// The delimiters that are detected. Any other single character can be named. Space stands for any run of spaces and
+// The delimiters that are detected. The caller may name any other single character. Space stands for any run of spaces and
 // tabs.
 const (
 	Tab       Delimiter = '\t'
@@ -20,7 +20,7 @@ const (
 
 var delimiterNames = map[string]Delimiter{"tab": Tab, "comma": Comma, "semicolon": Semicolon, "space": Space}
 
-// ErrDelimiter is returned for what is no delimiter.
+// ErrDelimiter is returned for a text that is no delimiter.
 var ErrDelimiter = errors.New("a delimiter is comma, tab, semicolon, space or one other ASCII character")
 
 // ParseDelimiter reads the name of a delimiter, or the one character that it is.
@@ -44,12 +44,12 @@ func (d Delimiter) String() string {
 	return fmt.Sprintf("%q", byte(d))
 }
 
-// errQuote is a field that begins with a quote and does not end with one. A quoted field may not continue in the next
-// line: then a record could not be told from a line, and one lost quote would swallow the rest of the file.
+// errQuote is the error for a field that begins with a quote and does not end with one. A quoted field must not continue on the next
+// line: otherwise a single lost quote would swallow the rest of the file.
 var errQuote = errors.New("a quoted field does not end")
 
-// split appends the fields of a line to dst, without the spaces around them. A field may stand in double quotes, a
-// quote in it doubled, where the delimiter is not a tab or space: files with those do not quote.
+// split appends the fields of a line to dst, without the spaces around them. A field may be in double quotes, with quotes inside doubled,
+// unless the delimiter is a tab or space: such files do not use quotes.
 func (d Delimiter) split(dst []string, line string) ([]string, error) {
 	if d == Space {
 		return appendWords(dst, line), nil
@@ -111,7 +111,7 @@ func cutQuoted(s string) (field, rest string, err error) {
 	}
 }
 
-// detectDelimiter picks the delimiter by which the most lines have the same number of fields, at least two.
+// detectDelimiter returns the delimiter with which most lines have the same number of fields, at least two.
 func detectDelimiter(lines []string) (Delimiter, error) {
 	var best Delimiter
 	bestLines := 0

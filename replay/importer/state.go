@@ -10,46 +10,46 @@ import (
 	"github.com/skein-feed/skein/events/atomicfile"
 )
 
-// stateVersion is the version of the state file. It is raised when an older skein could misread a newer file.
+// stateVersion is the version of the state file. It is raised when an older program could misread a newer file.
 const stateVersion = 1
 
-// state is what an import must know of itself to continue after it was interrupted.
+// state is the content of the state file, with which an interrupted import continues.
 type state struct {
 	Version int  `json:"version"`
 	Kind    Kind `json:"kind"`
-	// File and Digest are the name and the hash of what is imported.
+	// File and Digest are the name and the hash of the imported file.
 	File   string `json:"file"`
 	Digest string `json:"digest"`
-	// Shape says which column is taken for what, First whether only first records of a pair count.
+	// Shape describes the columns, First reports whether only the first record of each subject counts.
 	Shape string `json:"shape"`
 	First bool   `json:"first"`
-	// LogID names the log that took the records.
+	// LogID identifies the log that has the records.
 	LogID  string `json:"log_id"`
 	Source string `json:"source"`
-	// StartedAt is when the import began: the time of records without one, also when it is run again.
+	// StartedAt is when the first run began. It is the time of records without one, in later runs too.
 	StartedAt time.Time `json:"started_at"`
-	// RecordsDone is the number of the last record such that the log has acknowledged it and all before it.
+	// RecordsDone is the number of the last record such that it and all before it are acknowledged by the log or rejected.
 	RecordsDone uint64 `json:"rows_done"`
-	// What became of these records, and why some were rejected.
+	// Totals count these records, Reasons the rejected ones.
 	Totals
 	Reasons Reasons `json:"reasons,omitempty"`
-	// Complete reports that there are no more records.
+	// Complete reports whether all records are done.
 	Complete bool `json:"complete"`
-	// Position is that of the last acknowledged call.
+	// Position is the position of the last acknowledged call.
 	Position string `json:"position"`
 }
 
-// Totals count what became of records.
+// Totals count the outcomes of records.
 type Totals struct {
-	// Events is how many events the log acknowledged.
+	// Events counts the events that the log has acknowledged.
 	Events uint64 `json:"events"`
-	// Rejected records stand in the rejects file.
+	// Rejected counts the records in the file of rejects.
 	Rejected uint64 `json:"rejected"`
-	// Skipped records repeat a pair, where only the first one counts.
+	// Skipped counts the records that repeat a subject, where only the first one counts.
 	Skipped uint64 `json:"skipped"`
-	// Clamped records have a time after the import's start and got that instead.
+	// Clamped counts the records with a time after the import's start, which got the start instead.
 	Clamped uint64 `json:"clamped"`
-	// Early records have a number before 1990 as their time, which may be none.
+	// Early counts the records whose time is a number before 1990, which may not be a time.
 	Early uint64 `json:"early"`
 }
 
@@ -82,7 +82,8 @@ func (s *state) save(path string) error {
 	return atomicfile.Write(path, append(data, '\n'))
 }
 
-// resume makes old, the state found, continue as wanted, the state of a new import of the same options.
+// resume checks that s, the state in the file, belongs to the import whose new state is wanted. It returns a notice for people, or
+// [ErrState].
 func (s *state) resume(wanted *state, path string) (notice string, err error) {
 	for _, d := range []struct{ what, was, is string }{
 		{"kind", string(s.Kind), string(wanted.Kind)},

@@ -11,47 +11,48 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Record is what an import takes whole or rejects whole.
+// Record is the unit of an import, which is accepted or rejected as a whole.
 type Record struct {
-	// Number rises from record to record. It is the offset of the record's events.
+	// Number is the offset of the record's events. It rises from record to record.
 	Number uint64
-	// Events are what the record says, each of another kind, with source, offset and time. They are good ones.
+	// Events are the facts of the record, valid, each of a different kind, with source, offset and time.
 	Events []*skeinv1.Event
-	// Bad says why the record cannot be taken; nil means it can.
+	// Bad is the reason why the record is rejected; nil means that it is not.
 	Bad error
-	// Repeat reports that the record says what an earlier one said, and does not count.
+	// Repeat reports whether an earlier record said the same, so that this one does not count.
 	Repeat bool
-	// Clamped reports that the record got another time than it has, since that was in the future.
+	// Clamped reports whether the time of the record was in the future, and was replaced.
 	Clamped bool
-	// Early is the time of the record as it has it, where that is a number and long ago, and may be none; empty means it is not.
+	// Early is the time in the record if it is a number and long ago, so that it may not be a time; otherwise empty.
 	Early string
-	// Line is the record as it stands, for the rejects.
+	// Line is the record as it was read, for the rejects.
 	Line string
 }
 
-// Records are what an import reads. They are the same, in the same order, whenever the import continues.
+// Records is the input of an import. It must give the same records in the same order whenever the import continues.
 type Records interface {
-	// Next returns the next record, [io.EOF] after the last. It is called by one goroutine.
+	// Next returns the next record, or [io.EOF] after the last. One goroutine calls it.
 	Next() (Record, error)
-	// Extent returns how many of how many bytes were read; by any goroutine.
+	// Extent returns the number of bytes that were read, and of all. Any goroutine may call it.
 	Extent() (read, size int64)
 }
 
-// Origin is what must be the same when an import continues, beside its kind and source.
+// Origin has the properties that must be the same when an import continues, beside its kind and source.
 type Origin struct {
 	// Digest is a hash of all records.
 	Digest string
-	// Shape says how records are read, for people.
+	// Shape describes how records are read, for people.
 	Shape string
-	// First is the first record as it is understood, for people; empty means it is not said.
+	// First describes the first record, for people; empty means that the notice does not mention it.
 	First string
-	// StartedAt is when the import began; zero: now.
+	// StartedAt is when the import began; zero means now.
 	StartedAt time.Time
 }
 
-// RunRecords imports records of any origin. Of the options, Path names the origin for people; State, Rejects and Source must be
-// given. What open returns gives its events the source and, where they have no time, the start that it is called with: those
-// of the import that continues. The import may be interrupted at any time, and run again.
+// RunRecords imports records of any origin. Among the options, Path names the origin for people; State, Rejects and Source are
+// required. It calls open with the source and the start of the import, which are those of the first run if the import continues. The
+// events of the returned records must have this source, and this start if they have no time of their own. The import may be interrupted
+// at any time; the next run continues.
 func RunRecords(
 	ctx context.Context, o Options, of Origin, open func(source string, start time.Time) (Records, error),
 ) (*Report, error) {
@@ -67,7 +68,7 @@ func RunRecords(
 		o.Now = time.Now
 	}
 	if of.StartedAt.IsZero() {
-		// To the second: a service whose clock is a little behind would cut a time of now to its own.
+		// Rounded down to a second, because a service whose clock is slightly behind would clamp the present time to its own.
 		of.StartedAt = o.Now().UTC().Truncate(time.Second)
 	}
 	r := &run{Options: o, state: &state{
@@ -94,7 +95,7 @@ func RunRecords(
 	g.Go(func() error { return r.publish(gctx, calls) })
 	err = g.Wait()
 	if r.rejects != nil {
-		// Also when the import was interrupted: the next run continues from here.
+		// An interrupted import saves too: the next run continues from here.
 		err = errors.Join(err, r.save(err == nil), r.rejects.close())
 	}
 	return r.finish(), err

@@ -13,9 +13,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Plays and likes are in no list: what the service says of them are counts. A file of plays says how often every item was
-// played and how many plays every user made; each record is one, repeats included. A file of likes says how many users like
-// an item, each once.
+// The service has no lists of plays and likes, only counts, so these are compared. A file of plays gives the number of plays of every item
+// and of every user; each record counts, repeats included. A file of likes gives the number of users who like an item, each once.
 
 // tally is a count of an item, or of a user.
 type tally struct {
@@ -37,7 +36,7 @@ func (t tally) key() *skeinv1.CounterKey {
 	return &skeinv1.CounterKey{Target: &skeinv1.CounterKey_ItemId{ItemId: t.item}}
 }
 
-// tallied reports whether what a file says are tallies.
+// tallied reports whether files of this kind are compared by counts.
 func (k Kind) tallied() bool { return k == Plays || k == Likes }
 
 // expectTallies counts the records of a file of plays or likes.
@@ -88,7 +87,7 @@ func (c *comparer) tallies(ctx context.Context) error {
 	return err
 }
 
-// someTallies compares as many tallies as one call asks for. They are only read.
+// someTallies compares the tallies of one call. It only reads want, so several goroutines may share it.
 func (c *comparer) someTallies(ctx context.Context, keys []tally, want map[tally]int64) error {
 	req := &skeinv1.BatchGetCountersRequest{AtLeast: c.AtLeast}
 	for _, t := range keys {

@@ -10,15 +10,15 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// Times below these are seconds, milliseconds and microseconds: each of the bounds is the year 5138, and the years
-// that a larger unit could be mistaken for end in March 1973.
+// Numbers below these bounds are seconds, milliseconds and microseconds. In its unit each bound is the year 5138. Only times before March
+// 1973 would be read in a wrong unit.
 const (
 	maxSeconds = 100_000_000_000
 	maxMillis  = maxSeconds * 1000
 	maxMicros  = maxMillis * 1000
 )
 
-// layouts are the written forms of a time. Without a zone it is UTC; fractions of seconds are accepted in all.
+// layouts are the accepted forms of a time. A time without a zone is UTC. All forms may have fractions of seconds.
 var layouts = []string{
 	time.RFC3339,
 	time.DateTime,
@@ -31,8 +31,8 @@ var layouts = []string{
 
 var errTime = errors.New("is no time: unix seconds, milliseconds or microseconds, or 2006-01-02 15:04:05, or RFC 3339")
 
-// ParseTime reads a time as files have it: a number of seconds, milliseconds or microseconds since 1970, told by its
-// magnitude (seconds may have a fraction), or one of the written forms. It is not before 1970.
+// ParseTime parses a time in a file. It is a number of seconds, milliseconds or microseconds since 1970, distinguished by its magnitude
+// (seconds may have a fraction), or one of the layouts. A time before 1970 is an error.
 func ParseTime(s string) (events.Micros, error) {
 	if s == "" {
 		return 0, fmt.Errorf("%q %w", s, errTime)

@@ -27,7 +27,7 @@ type record struct {
 	Projection string          `json:"projection,omitempty"`
 	Args       json.RawMessage `json:"args,omitempty"`
 	State      State           `json:"state"`
-	// Cancelling is set once somebody has cancelled the operation. A restart does not continue it then.
+	// Cancelling is set once an operator has cancelled the operation. A restart does not continue it then.
 	Cancelling bool         `json:"cancelling,omitempty"`
 	Created    time.Time    `json:"created"`
 	Ended      time.Time    `json:"ended,omitzero"`

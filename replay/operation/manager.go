@@ -89,7 +89,7 @@ func (m *Manager) OnRestart(k Kind, r Resume) {
 	m.resume[k] = r
 }
 
-// add enters an operation. m.mu is held, or nobody else knows m.
+// add enters an operation. m.mu must be held, or no other goroutine may know m.
 func (m *Manager) add(e *entry) {
 	e.changed = make(chan struct{})
 	m.entries[e.ID] = e
@@ -206,7 +206,7 @@ func (m *Manager) UnderWay() (found []Info) {
 	return found
 }
 
-// Cancel asks an operation to end, and returns it as it is then. What has ended stays as it is.
+// Cancel asks an operation to end, and returns its state. An operation that has ended stays as it is.
 func (m *Manager) Cancel(id string) (Info, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,7 +219,7 @@ func (m *Manager) Cancel(id string) (Info, error) {
 	}
 	e.Cancelling = true
 	if e.cancel != nil {
-		m.save(e) // so that a restart does not go on with it
+		m.save(e) // so that a restart does not continue it
 		e.cancel(ErrCancelled)
 		return e.info(), nil
 	}

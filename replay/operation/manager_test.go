@@ -189,7 +189,7 @@ func TestConflictingOperations(t *testing.T) {
 		case c.conflict && (!errors.As(err, &conflict) || conflict.With.ID != first.ID || !strings.Contains(err.Error(), first.ID)):
 			t.Errorf("%+v: %v", c, err)
 		}
-		// What has ended is in nobody's way.
+		// An operation that has ended is in the way of no other.
 		if _, err := m.Cancel(first.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -199,8 +199,8 @@ func TestConflictingOperations(t *testing.T) {
 	}
 }
 
-// The rate is that of the last half minute, and the time that is left follows from it. Who watches is told each second at
-// the most.
+// The rate is that of the last half minute, and the time that is left follows from it. A watcher gets at most one message
+// each second.
 func TestRateAndRemainingTime(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -426,7 +426,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// What is no file of an operation stands in nobody's way, and stays.
+// A file that belongs to no operation disturbs none, and stays.
 func TestDamagedFiles(t *testing.T) {
 	dir := t.TempDir()
 	good := do(t, open(t, dir), Verify, "graph", nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// TestKeeper: other settings are adopted by a rebuild that nobody asked for, while the old generation answers.
+// TestKeeper: an automatic rebuild adopts other settings, while the old generation answers.
 func TestKeeper(t *testing.T) {
 	w := newWorld(t)
 	last := w.publish(100)

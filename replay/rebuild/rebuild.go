@@ -50,11 +50,11 @@ type Options struct {
 	Margin uint64
 	// LogBytes is the size of the log, for projections whose size is not known; 0 means not known either.
 	LogBytes uint64
-	// LogSize returns how much there is of the log for who folds these kinds; nil means that is not known.
+	// LogSize returns the part of the log that a fold of these kinds reads; nil means that it is unknown.
 	LogSize func(context.Context, events.KindSet) replay.LogSize
-	// Progress is told; nil disables it.
+	// Progress gets the progress; nil disables it.
 	Progress *replay.Progress
-	// Paused is told for how long the cut-over stopped the fold; nil disables it.
+	// Paused is called with the time for which the cut-over has stopped the fold; nil disables it.
 	Paused func(time.Duration)
 	// Logger gets what a person must see; nil means nothing.
 	Logger *slog.Logger

@@ -19,7 +19,7 @@ type answer struct {
 	total   int64
 }
 
-// askList asks for all pages of a list.
+// askList queries all pages of a list.
 func (c *comparer) askList(ctx context.Context, of listOf) error {
 	if of.kind == listServed {
 		return c.askServed(ctx, of)
@@ -51,7 +51,7 @@ func (c *comparer) askList(ctx context.Context, of listOf) error {
 	return nil
 }
 
-// page asks for a page of a list.
+// page queries a page of a list; an empty token means the first.
 func (c *comparer) page(ctx context.Context, of listOf, token string) (answer, error) {
 	explicit := skeinv1.FollowKind_FOLLOW_KIND_EXPLICIT.Enum()
 	switch of.kind {
@@ -101,7 +101,7 @@ func (c *comparer) page(ctx context.Context, of listOf, token string) (answer, e
 	return answer{}, fmt.Errorf("no list %v", of.kind)
 }
 
-// listed is what the answers of all list methods have in common.
+// listed has the methods that the responses of all list methods share.
 type listed interface {
 	GetNextPageToken() string
 	GetTotalSize() uint32
@@ -150,7 +150,7 @@ func pins(res *skeinv1.ListPinsResponse) answer {
 	return a
 }
 
-// askServed asks for the last items that were served to a user. They have no times.
+// askServed queries the last items that were served to a user. They have no times.
 func (c *comparer) askServed(ctx context.Context, of listOf) error {
 	res, err := importer.Ask(ctx, c.Patience, c.Seen.ListServed, &skeinv1.ListServedRequest{UserId: of.owner, AtLeast: c.AtLeast})
 	if err != nil {
@@ -163,7 +163,7 @@ func (c *comparer) askServed(ctx context.Context, of listOf) error {
 	return c.answered(1, entries)
 }
 
-// askCounts asks for some counts.
+// askCounts queries counts, in one call.
 func (c *comparer) askCounts(ctx context.Context, of []listOf) error {
 	req := &skeinv1.BatchGetCountersRequest{AtLeast: c.AtLeast}
 	for _, l := range of {

@@ -19,59 +19,61 @@ import (
 	"github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// CompareOptions say what is compared.
+// CompareOptions say which Redis is compared with which service.
 type CompareOptions struct {
-	// Options: URL, Mapping, State, Commands, PageSize, Patience, LogID, Observe, Notice, Now.
+	// Of the Options, a comparison uses URL, Mapping, State, Commands, PageSize, Patience, LogID, Observe, Notice and Now.
 	Options
-	// AtLeast is a position that the answers must contain; empty means that of the last run with this state.
+	// AtLeast is a position that the answers must contain; empty means the position of the last run with this state.
 	AtLeast  string
 	Graph    skeinv1connect.GraphServiceClient
 	Feed     skeinv1connect.FeedServiceClient
 	Seen     skeinv1connect.SeenServiceClient
 	Counters skeinv1connect.CounterServiceClient
-	// Tolerance is by how much times may differ: what is written to both has two clocks.
+	// Tolerance is the largest difference between two times that does not count. An application that writes to both systems gives
+	// them times of two clocks.
 	Tolerance time.Duration
-	// Asked is told how many of all lists and counts were asked for, from several goroutines; nil disables it.
+	// Asked is called with the number of lists and counts that were queried, and of all, from several goroutines; nil disables it.
 	Asked func(done, total int)
-	// Difference is told each of the first 100 differences; nil disables it.
+	// Difference is called with each of the first 100 differences; nil disables it.
 	Difference func(string)
 }
 
-// Comparison is what a comparison found.
+// Comparison is the result of [Compare].
 type Comparison struct {
 	KeyCounts
-	// Lists and Counts were asked for; Entries is how many entries Redis has for them.
+	// Lists and Counts are the numbers of lists and counts that were compared, Entries the number of entries that Redis has for them.
 	Lists, Counts, Entries uint64
-	// Rejected elements of Redis are such as the service cannot have: each is told like a difference.
+	// Rejected is the number of elements of Redis that the service cannot have. Each is reported like a difference.
 	Rejected uint64
-	// Held is for how long commands waited because of the limit.
+	// Held is how long commands to Redis have waited for the limit.
 	Held time.Duration
-	// Missing entries are in Redis only, Extra ones in the service only, OtherTimes have another time there, OtherTexts
-	// another title, board, item or attributes, OtherCounts are counts that differ.
+	// Missing entries are in Redis only, and Extra entries in the service only. OtherTimes have different times in the two, OtherTexts
+	// different titles, boards, items or attributes. OtherCounts are counts that differ.
 	Missing, Extra, OtherTimes, OtherTexts, OtherCounts uint64
 }
 
-// Differences is how many differences there are.
+// Differences returns the number of all differences.
 func (c *Comparison) Differences() uint64 {
 	return c.Missing + c.Extra + c.OtherTimes + c.OtherTexts + c.OtherCounts
 }
 
 const toldDifferences = 100
 
-// comparer holds what Redis says against the answers of the service: both are sorted by list and entry, on disk.
+// comparer compares the facts of Redis with the answers of the service. Both are sorted by list and entry, on disk, so that memory is
+// bounded.
 type comparer struct {
 	CompareOptions
 	from keyspace
 	dir  string
-	// now is when Redis was asked: a later time was cut to one that is not known.
+	// now is when Redis was read. A later time in Redis was clamped by the import, to a time that is unknown here.
 	now events.Micros
-	// rejected are hashes of what was rejected: a scan may return it twice.
+	// rejected are hashes of the rejected elements. A scan may return one twice, but it counts once.
 	rejected map[xxh3.Uint128]struct{}
 
 	mu sync.Mutex
-	// want is what Redis says, got what the service answers.
+	// want has the entries from Redis, got those from the service.
 	want, got *sorter
-	// blocked are hashes of pairs of whom one blocks the other: no follow of history holds between them.
+	// blocked are hashes of the pairs of users of whom one blocks the other. No imported follow holds between them.
 	blocked map[xxh3.Uint128]struct{}
 	found   Comparison
 	told    int
@@ -79,9 +81,9 @@ type comparer struct {
 	total   int
 }
 
-// Compare reads a Redis and asks a service for everything that it says: what is missing, what is there beside it, and what
-// has another time. Lists are found by what Redis has, and what earlier runs of the import with the same state published:
-// the list of somebody of whom neither knows is not asked for.
+// Compare reads a Redis, and queries a service for all its facts. It reports entries that are missing in the service, additional ones, and
+// those with another time or text. It compares the lists of users and boards that are in Redis now, or that earlier runs of the
+// import with the same state have published. It does not find a list that only the service has.
 func Compare(ctx context.Context, o CompareOptions) (_ *Comparison, err error) {
 	r, end, err := dial(o.Options)
 	if err != nil {
@@ -114,7 +116,7 @@ func compare(ctx context.Context, o CompareOptions, from keyspace) (_ *Compariso
 	c := &comparer{
 		CompareOptions: o, from: from, dir: dir, blocked: map[xxh3.Uint128]struct{}{},
 		now: events.Micros(o.Now().UnixMicro()), rejected: map[xxh3.Uint128]struct{}{},
-		// They share a directory: files are numbered apart.
+		// The two share a directory, so their files have different ranges of numbers.
 		want: &sorter{dir: dir}, got: &sorter{dir: dir, number: 1 << 30},
 	}
 	c.found.KeyCounts = newKeyCounts(o.Mapping)
@@ -141,7 +143,7 @@ func compare(ctx context.Context, o CompareOptions, from keyspace) (_ *Compariso
 	return &c.found, c.diff()
 }
 
-// readRedis sorts the entries that Redis makes.
+// readRedis reads Redis, and sorts the entries of lists that its facts make.
 func (c *comparer) readRedis(ctx context.Context) error {
 	total, err := c.from.size(ctx)
 	if err != nil {
@@ -160,7 +162,7 @@ func (c *comparer) readRedis(ctx context.Context) error {
 	return nil
 }
 
-// cannot counts what Redis has and the service cannot have.
+// cannot counts an element that the service cannot have.
 func (c *comparer) cannot(r *reject) error {
 	h := xxh3.Hash128(r.append(nil))
 	if _, again := c.rejected[h]; again {
@@ -180,8 +182,8 @@ func (c *comparer) expect(f *fact) error {
 
 func pairHash(a, b string) xxh3.Uint128 { return xxh3.HashString128(a + "\x00" + b) }
 
-// readKnown adds the lists of what was published: of somebody whom Redis has forgotten they have more than they should.
-// Plays that Redis has forgotten were plays: they count.
+// readKnown adds the lists of published facts, so that entries which Redis has deleted since are found as extra. Plays are an exception: a
+// play that Redis has deleted still counts.
 func (c *comparer) readKnown(s *state) error {
 	if s.Known == "" {
 		return nil
@@ -220,7 +222,7 @@ func nextOrNil(from records) ([]byte, error) {
 	return record, err
 }
 
-// eachList gives do every list of which Redis or an earlier run says something, once, in order.
+// eachList calls do once for every list of a fact in Redis or from an earlier run, in order.
 func (c *comparer) eachList(do func(listOf) error) error {
 	want, err := c.want.merge()
 	if err != nil {
@@ -252,7 +254,7 @@ const (
 	askKeys    = 1000
 )
 
-// ask asks the service for all lists and counts, and sorts the answers.
+// ask queries the service for all lists and counts, and sorts the answers.
 func (c *comparer) ask(ctx context.Context) error {
 	if err := c.eachList(func(l listOf) error {
 		c.total++
@@ -291,7 +293,7 @@ func (c *comparer) ask(ctx context.Context) error {
 	return err
 }
 
-// answered keeps entries of an answer.
+// answered adds the entries of an answer.
 func (c *comparer) answered(lists int, entries []entry) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -315,7 +317,7 @@ func (c *comparer) differ(count *uint64, format string, args ...any) {
 	}
 }
 
-// diff walks through both sides.
+// diff compares both sides, in order.
 func (c *comparer) diff() error {
 	wantRecords, err := c.want.merge()
 	if err != nil {
@@ -337,7 +339,7 @@ func (c *comparer) diff() error {
 	return d.run()
 }
 
-// diffing is a walk through both sides. want and got are what comes next on each; nil means nothing.
+// diffing is a walk through both sides. want and got are the next groups; nil means that the side has ended.
 type diffing struct {
 	*comparer
 	wants, gots *groups
@@ -364,7 +366,7 @@ func (d *diffing) nextGot() (err error) {
 	return err
 }
 
-// holdsNot reports whether a follow does not hold because one of the two blocks the other.
+// holdsNot reports whether a follow has no effect because one of the two users blocks the other.
 func (d *diffing) holdsNot(g *group) bool {
 	if g.list.kind > listBoardFollowers {
 		return false
@@ -394,7 +396,7 @@ func (d *diffing) run() error {
 	return nil
 }
 
-// list is the list that comes next on either side.
+// list returns the list that comes next on either side.
 func (d *diffing) list() listOf {
 	switch {
 	case d.got == nil:
@@ -440,10 +442,10 @@ func (d *diffing) entry() error {
 	return errors.Join(d.nextWant(), d.nextGot())
 }
 
-// maxServed is how many served items the service keeps of a user.
+// maxServed is the number of served items that the service keeps of a user.
 const maxServed = 100
 
-// served compares what was served to a user. Redis may have more than the service keeps.
+// served compares the items that were served to a user. Redis may have more of them than the service keeps.
 func (d *diffing) served(of listOf) error {
 	got := map[string]bool{}
 	for d.got != nil && d.got.list == of {
@@ -479,7 +481,7 @@ func (d *diffing) served(of listOf) error {
 	return nil
 }
 
-// count compares how many plays or likes there are.
+// count compares the number of plays or likes.
 func (d *diffing) count(of listOf) error {
 	got := 0
 	for d.got != nil && d.got.list == of {

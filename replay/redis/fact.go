@@ -14,21 +14,21 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// timeless is the time of a fact of which Redis has none. It is after every other.
+// timeless stands for the time of a fact without one in Redis. It sorts after every other time.
 const timeless = events.Micros(math.MaxInt64)
 
-// fact is what one element of Redis says.
+// fact is the fact of one element of Redis.
 type fact struct {
 	kind events.Kind
-	// Which of these are set depends on the kind, as in [events.Event].
+	// The kind determines which of these are set, as in [events.Event].
 	user, peer, board, pin, item string
-	// at is as Redis has it, perhaps a little after the import's start, or [timeless].
+	// at is the time in Redis, which may be up to a day after the import's start, or [timeless].
 	at events.Micros
 	// text is a title, or the attributes of a pin.
 	text string
 }
 
-// factOf makes a fact of what was captured, and refuses what the service would refuse.
+// factOf makes a fact of the captured texts. It returns an error for one that the service would refuse.
 func (r *Rule) factOf(c *captured, score string, start events.Micros) (fact, error) {
 	f := fact{kind: r.meaning.kind, at: timeless}
 	switch f.kind {
@@ -67,7 +67,7 @@ func (r *Rule) factOf(c *captured, score string, start events.Micros) (fact, err
 	return f, nil
 }
 
-// event returns the fact as a backfill. A time after the start of the import is cut to it.
+// event returns the fact as a backfill. A time after the start of the import is clamped to it.
 func (f *fact) event(source string, offset uint64, start events.Micros) *skeinv1.Event {
 	ev := &skeinv1.Event{Source: source, Offset: offset, OccurredAt: timestamppb.New(min(f.at, start).Time())}
 	board := &skeinv1.Board{OwnerId: f.peer, BoardId: f.board}
@@ -97,7 +97,7 @@ func (f *fact) event(source string, offset uint64, start events.Micros) *skeinv1
 	return ev
 }
 
-// String is the fact for people.
+// String returns the fact for people.
 func (f *fact) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v", f.kind)
@@ -121,7 +121,7 @@ func stamp(t events.Micros) string {
 	return t.Time().Format("2006-01-02T15:04:05.999999Z")
 }
 
-// The bytes of a fact in a file of records. Bytewise order is: by kind and ids, then by time, those without last.
+// The encoding of a fact in a file of records. Its bytewise order is by kind and ids, then by time, facts without one last.
 //
 //	kind  user 00 peer 00 board 00 pin 00 item 00  time (8 bytes, big endian)  text
 //
@@ -130,7 +130,7 @@ const recordIDs = 5
 
 var errRecord = errors.New("a record of a fact is damaged")
 
-// append appends the bytes of a fact. Its ids must be valid.
+// append appends the encoding of a fact. Its ids must be valid, which excludes zero bytes.
 func (f *fact) append(dst []byte) []byte {
 	dst = append(dst, byte(f.kind))
 	for _, id := range [recordIDs]string{f.user, f.peer, f.board, f.pin, f.item} {
@@ -140,7 +140,7 @@ func (f *fact) append(dst []byte) []byte {
 	return append(dst, f.text...)
 }
 
-// idsOf returns the part of a record that names what the fact is about.
+// idsOf returns the kind and ids of a record: facts with the same ones say the same, maybe at different times.
 func idsOf(record []byte) []byte {
 	at := 1
 	for range recordIDs {
@@ -152,7 +152,7 @@ func idsOf(record []byte) []byte {
 	return record[:min(at, len(record))]
 }
 
-// decodeFact reads the bytes of a fact.
+// decodeFact decodes the encoding of a fact.
 func decodeFact(record []byte) (fact, error) {
 	ids := idsOf(record)
 	if len(record) < len(ids)+8 || len(ids) < 1+recordIDs {
@@ -170,15 +170,16 @@ func decodeFact(record []byte) (fact, error) {
 	return f, nil
 }
 
-// A reject is a record, too: what Redis has twice is rejected once, and what was interrupted leaves none behind.
+// A reject is a record in the same files. So an element that a scan returns twice is rejected once, and the rejects of an interrupted
+// run are dropped together with its facts.
 //
 //	255  rule (4 bytes, big endian)  and of key, element and reason: length (4 bytes, big endian), bytes
 const rejectTag = 255
 
-// keptBytes is how much of a long key or element is kept for the rejects.
+// keptBytes is the number of bytes of a long key or element that are kept for the rejects.
 const keptBytes = 4 << 10
 
-// reject is an element, or a whole key, that cannot be taken.
+// reject is an element, or a whole key, that cannot be imported.
 type reject struct {
 	rule                 int
 	key, element, reason string

@@ -16,76 +16,76 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// Options say what is imported and how.
+// Options say which Redis is imported, and how.
 type Options struct {
 	// URL is the address of the Redis: redis://user:password@host:port/database, or rediss://.
 	URL string
-	// Mapping says what its keys mean.
+	// Mapping gives the meaning of its keys.
 	Mapping *Mapping
-	// Name names the import for people and in its source: the name of the mapping file.
+	// Name names the import for people and in its source. It is the name of the mapping file.
 	Name string
-	// State is the directory in which the import keeps what it has read and published.
+	// State is the directory in which the import keeps facts that it has read or published.
 	State string
-	// Commands is how many commands a second Redis gets at most; 0 means as many as it answers.
+	// Commands is the most commands per second that Redis gets; 0 means no limit.
 	Commands float64
-	// PageSize is how many members one command asks for. Default 1000.
+	// PageSize is the number of members that one command reads. Default 1000.
 	PageSize int
-	// Restart forgets what earlier runs read and published.
+	// Restart forgets everything that earlier runs have read and published.
 	Restart bool
-	// LogID names the log, so that an import into another one begins anew.
+	// LogID identifies the log. An import into another log does not continue an old state.
 	LogID string
-	// Publish makes the calls, one at a time. They wait while Lag says that a projection is more than MaxLag behind.
+	// Publish makes one call. Calls are made one at a time, and wait while Lag reports that a projection is more than MaxLag behind.
 	Publish importer.PublishFunc
 	Lag     importer.LagFunc
 	MaxLag  time.Duration
-	// Patience is for how long a call is tried again while Redis or the service does not answer. Default 5 min.
+	// Patience is how long a call is retried while Redis or the service does not answer. Default 5 min.
 	Patience time.Duration
-	// CallTimeout is how long one call of Publish may take before it is tried again. Default 30 s.
+	// CallTimeout is how long one attempt of Publish may take. Default 30 s.
 	CallTimeout time.Duration
-	// Observe is told how far the import is, from one goroutine at a time; nil disables it.
+	// Observe is called with the progress, from one goroutine at a time; nil disables it.
 	Observe func(Progress)
-	// Notice is told what is remarkable; nil disables it.
+	// Notice is called with remarks for people; nil disables it.
 	Notice func(string)
-	// Now tells the time; nil means the clock.
+	// Now returns the time; nil means the clock.
 	Now func() time.Time
 }
 
 // Progress is how far an import is.
 type Progress struct {
-	// Keys of Total were scanned, and had so many elements. Total is what the server says it has.
+	// Keys is the number of keys that were scanned, Total the number that the server has, Elements the number of elements in those keys.
 	Keys, Total, Elements uint64
-	// Facts of New were published; New is 0 while keys are read.
+	// Published is the number of facts that were published, of New ones; New is 0 while keys are read.
 	Published, New uint64
-	// Retrying is the error of the last attempt while something is tried again; nil means all is well.
+	// Retrying is the error of the last attempt while a call or command is retried; otherwise nil.
 	Retrying error
-	// Slowed is the lag of the projection that publishing waits for, or waited for lately; zero: they keep up.
+	// Slowed is the lag of the projection for which publishing waits, or has waited last; zero means that projections keep up.
 	Slowed importer.Lag
 }
 
 // Report is what an import did.
 type Report struct {
 	KeyCounts
-	// Found is how many different facts Redis has, New how many of them no earlier run had, Published how many the service
-	// accepted.
+	// Found is the number of distinct facts in Redis, New the number of those that no earlier run has found, Published the number that the
+	// service has accepted.
 	Found, New, Published uint64
-	// Clamped of the new facts had a time after the start of the run, by at most a day, and got that instead.
+	// Clamped is the number of new facts with a time after the start of the run, by at most a day. They got the start as their time.
 	Clamped uint64
-	// Gone is how many facts of earlier runs Redis no longer has. The log keeps them.
+	// Gone is the number of facts from earlier runs that Redis no longer has. The log keeps them.
 	Gone uint64
-	// Rejected is how many elements and keys could not be taken; Rejects is the file that has them, if there are any.
+	// Rejected is the number of elements and keys that could not be imported, Rejects the file that has them, if there are any.
 	Rejected uint64
 	Rejects  string
 	// Reasons say why, each with the first element.
 	Reasons importer.Reasons
-	// Held is for how long commands waited because of the limit, Waited for how long calls waited for projections.
+	// Held is how long commands have waited for the limit, Waited how long calls have waited for projections.
 	Held, Waited time.Duration
-	// Refused is how many facts the service refused, and RefusedFile has them.
+	// Refused is the number of facts that the service has refused, RefusedFile the file that has them.
 	Refused     uint64
 	RefusedFile string
 	Source      string
 	Run         int
 	StartedAt   time.Time
-	// Position contains all that was imported.
+	// Position is a position that contains all imported facts.
 	Position string
 	// Sample has the first events and rejects of a dry run.
 	Sample        []*skeinv1.Event
@@ -95,7 +95,7 @@ type Report struct {
 const (
 	defaultPageSize = 1000
 	defaultTimeout  = 30 * time.Second
-	// saveEvery bounds what is read again after a crash.
+	// saveEvery is the time between two saves, which bounds the reading to repeat after a crash.
 	saveEvery  = 30 * time.Second
 	sampleSize = 10
 )
@@ -105,11 +105,11 @@ type run struct {
 	Options
 	from   keyspace
 	server string
-	// held reports for how long commands waited for the limit; nil means there is none.
+	// held returns how long commands have waited for the limit; nil means there is no limit.
 	held   func() time.Duration
 	state  *state
 	report Report
-	// maxRecords bounds what is sorted in memory; 0 means the default.
+	// maxRecords is the most records that are sorted in memory; 0 means the default.
 	maxRecords int
 }
 
@@ -159,11 +159,11 @@ func dial(o Options) (*run, func(), error) {
 			o.Observe(Progress{Retrying: err})
 		}
 	}
-	return r, func() { _ = s.close() }, nil // nothing is written to Redis
+	return r, func() { _ = s.close() }, nil // nothing was written to Redis
 }
 
-// Run reads a Redis and publishes what no earlier run with the same state has published. It may be interrupted at any time,
-// and run again.
+// Run reads a Redis and publishes the facts that no earlier run with the same state has published. It may be interrupted at any time; the
+// next run continues.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	r, end, err := dial(o)
 	if err != nil {
@@ -196,7 +196,7 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 	return r.finish(), r.conclude()
 }
 
-// openState finds out where to begin.
+// openState loads the state, or begins a new one.
 func (r *run) openState() error {
 	old, err := loadState(r.State)
 	if err != nil && !r.Restart {
@@ -209,7 +209,7 @@ func (r *run) openState() error {
 		r.Notice("earlier runs went to another log: everything is published to this one")
 		old = nil
 	}
-	// To the second: a service whose clock is a little behind would cut a time of now to its own.
+	// Rounded down to a second, because a service whose clock is slightly behind would clamp the present time to its own.
 	start := r.Now().UTC().Truncate(time.Second)
 	began := func(s *state) string { return s.StartedAt.Format(time.DateTime) }
 	switch {
@@ -233,7 +233,8 @@ func (r *run) openState() error {
 		r.Notice(fmt.Sprintf("going on after %d keys with the run that began %s", old.Keys.Scanned, began(old)))
 	}
 	r.state = old
-	// The start must be on disk before an event carries it, and the source before the log has it.
+	// The start must be on disk before an event has it as its time, and the source before the log has it: a run after a crash must use
+	// the same ones.
 	if err := r.save(); err != nil {
 		return err
 	}
@@ -247,10 +248,10 @@ func (r *run) save() error {
 	return nil
 }
 
-// begin makes the state that of a new run. What is known stays.
+// begin turns the state into that of a new run. The known facts stay.
 func (s *state) begin(r *run, start time.Time) {
 	if !start.After(s.StartedAt) {
-		start = s.StartedAt.Add(time.Microsecond) // what this run finds without a time is later than what the last one found
+		start = s.StartedAt.Add(time.Microsecond) // facts without a time must be later than those of the last run
 	}
 	*s = state{
 		Version: s.Version, LogID: s.LogID, Source: s.Source, Known: s.Known, KnownSize: s.KnownSize, Offset: s.Offset,
@@ -260,17 +261,17 @@ func (s *state) begin(r *run, start time.Time) {
 	}
 }
 
-// sourceOf names an import. The log ignores offsets of a source that it has seen, so a state that begins anew must have
-// another one.
+// sourceOf returns the source of an import. Readers of the log ignore offsets of a source that they have seen, so a state that begins
+// anew must have a new source.
 func sourceOf(name, logID string, now time.Time) string {
 	hash := xxh3.HashString(fmt.Sprintf("%s\n%s\n%d", name, logID, now.UnixNano()))
 	return importer.SourceOf(name, fmt.Sprintf("%016x", hash))
 }
 
-// start is the start of the run.
+// start returns the start of the run.
 func (r *run) start() events.Micros { return events.Micros(r.state.StartedAt.UnixMicro()) }
 
-// read scans Redis and sorts what it says into files.
+// read scans Redis, and sorts its facts and rejects into files.
 func (r *run) read(ctx context.Context) error {
 	id, err := r.from.runID(ctx)
 	if err != nil {
@@ -299,7 +300,7 @@ func (r *run) read(ctx context.Context) error {
 			return sorted.add(buf)
 		},
 	}
-	// The state on disk names a cursor only together with the files that have all that was found before it.
+	// The records are flushed before the cursor is saved: the state on disk must never have a cursor without all records before it.
 	saved := r.Now()
 	save := func(cursor uint64) error {
 		if err := sorted.flush(); err != nil {
@@ -325,7 +326,7 @@ func (r *run) read(ctx context.Context) error {
 	}
 }
 
-// publish publishes the new facts, from where it was interrupted.
+// publish publishes the new facts. After an interruption it continues.
 func (r *run) publish(ctx context.Context) error {
 	s := r.state
 	records, err := r.openNew()
@@ -364,7 +365,8 @@ func (r *run) publish(ctx context.Context) error {
 	return err
 }
 
-// conclude makes what was published known, when all of it is in the log.
+// conclude adds the published facts to the known ones, once all of them are in the log. The state is saved after the new file is
+// complete, and only then the old files are removed.
 func (r *run) conclude() error {
 	s := r.state
 	name := fmt.Sprintf("known-%04d", s.Run)
@@ -394,7 +396,7 @@ func (r *run) conclude() error {
 	return s.sweep(r.State)
 }
 
-// heldBack is for how long commands waited because of the limit.
+// heldBack returns how long commands have waited for the limit.
 func (r *run) heldBack() time.Duration {
 	if r.held == nil {
 		return 0
@@ -415,7 +417,7 @@ func (r *run) finish() *Report {
 	return p
 }
 
-// DryRun reads a Redis, and publishes and writes nothing.
+// DryRun reads a Redis and reports what a run would do. It publishes nothing, and keeps no state.
 func DryRun(ctx context.Context, o Options) (*Report, error) {
 	r, end, err := dial(o)
 	if err != nil {
@@ -461,7 +463,7 @@ func (r *run) dryRun(ctx context.Context) (*Report, error) {
 	return p, nil
 }
 
-// removeAll removes a directory of this process's own.
+// removeAll removes a temporary directory of this process.
 func removeAll(dir string, err *error) {
 	if rerr := os.RemoveAll(dir); *err == nil && rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
 		*err = rerr

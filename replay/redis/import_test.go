@@ -65,7 +65,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// Keys of one pattern and several types are told apart by their types.
+// Keys of one pattern and several types are distinguished by their types.
 func TestRulesByType(t *testing.T) {
 	r, l := &fakeRedis{keys: map[string]fakeKey{
 		"a": {set, []string{"x"}}, "b": {list, []string{"x"}}, "c": {hash, []string{"x", "y"}}, "d": {"string", nil},

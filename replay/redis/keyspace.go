@@ -15,55 +15,55 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// keyspace is what is read of a Redis server.
+// keyspace has the reads of a Redis server that an import needs.
 type keyspace interface {
-	// runID names this run of the server: a cursor of a scan means nothing to another.
+	// runID identifies this run of the server. A cursor of a scan is valid within one run only.
 	runID(ctx context.Context) (string, error)
-	// size is how many keys the database has.
+	// size returns the number of keys in the database.
 	size(ctx context.Context) (int64, error)
-	// scan returns some keys and the next cursor, 0 after the last.
+	// scan returns some keys and the next cursor, or 0 after the last keys.
 	scan(ctx context.Context, cursor uint64, match string) (keys []string, next uint64, err error)
-	// types returns the type of each key, "none" for one that is gone.
+	// types returns the type of each key, or "none" for a key that is gone.
 	types(ctx context.Context, keys []string) ([]string, error)
 	// pages reads a page of each key.
 	pages(ctx context.Context, of []pageOf) ([]page, error)
 }
 
-// pageOf asks for a page of a key: cursor 0 for the first.
+// pageOf names a page of a key; cursor 0 is the first one.
 type pageOf struct {
 	key    string
 	is     structure
 	cursor uint64
 }
 
-// page has members and scores, or fields and values, in turns, or members, or elements. A next of 0 ends the key.
+// page is a page of a key. It has members and scores alternately, fields and values alternately, members, or elements. The last page has
+// a next of 0.
 type page struct {
 	elements []string
 	next     uint64
-	// err is what the server said of this key alone; such as that it has another type by now.
+	// err is the server's error for this key alone, for example because its type has changed.
 	err error
 }
 
 // Sizes of the reads.
 const (
-	// pipelined is how many keys are read in one round trip.
+	// pipelined is the number of keys that are read in one round trip.
 	pipelined  = 50
 	firstPause = 50 * time.Millisecond
 	maxPause   = 5 * time.Second
 )
 
-// server is a Redis server that is read with care: no faster than the limit, and again when it does not answer.
+// server reads a Redis server no faster than the limit, and retries commands that it does not answer.
 type server struct {
 	client   *goredis.Client
 	limit    *rate.Limiter
 	pageSize int64
 	patience time.Duration
-	// waiting is told the error of an attempt before the next one, nil when one succeeded after that.
+	// waiting is called with the error of an attempt before the next one, and with nil once an attempt succeeds after that.
 	waiting func(error)
-	// reached notes that the server has answered once. Until then an error is more likely that of the address than of the
-	// moment, and nothing is tried again.
+	// reached reports whether the server has ever answered. Before that nothing is retried, because the address is probably wrong.
 	reached bool
-	// held is for how long commands waited for the limit.
+	// held is how long commands have waited for the limit.
 	held time.Duration
 }
 
@@ -73,7 +73,7 @@ func newServer(o *Options) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrURL, err)
 	}
-	// Nothing that an old server does not know, and that a user with few rights may not do.
+	// Only commands that old servers know, and that a user with few rights may call. try does the retries.
 	opt.Protocol, opt.DisableIdentity, opt.MaxRetries, opt.DialerRetries = 2, true, -1, 1
 	limit := rate.NewLimiter(rate.Inf, 0)
 	if o.Commands > 0 {
@@ -84,21 +84,21 @@ func newServer(o *Options) (*server, error) {
 	}, nil
 }
 
-// ErrURL is returned for what is no address of a Redis server.
+// ErrURL is returned for a text that is no address of a Redis server.
 var ErrURL = errors.New("--redis must be redis://host:port/database, with user:password@ or rediss:// where needed")
 
 func (s *server) close() error { return s.client.Close() }
 
-// name is the address without what is secret.
+// name returns the address without credentials.
 func (s *server) name() string {
 	o := s.client.Options()
 	return fmt.Sprintf("%s/%d", o.Addr, o.DB)
 }
 
-// passing are errors of the server that another try may not meet.
+// passing are the prefixes of temporary errors of the server.
 var passing = []string{"LOADING", "TRYAGAIN", "BUSY", "MASTERDOWN", "CLUSTERDOWN"}
 
-// refused reports whether the server answered, with an error that it will give again.
+// refused reports whether the server has answered with an error that a retry would meet again.
 func refused(err error) bool {
 	var said goredis.Error
 	if !errors.As(err, &said) {
@@ -112,7 +112,7 @@ func refused(err error) bool {
 	return true
 }
 
-// try does something that costs so many commands, again and again until the server answers or patience ends.
+// try calls do, which sends this many commands, until the server answers or Patience is over. It waits for the limit before each attempt.
 func (s *server) try(ctx context.Context, commands int, do func() error) error {
 	asked := time.Now()
 	if err := s.limit.WaitN(ctx, commands); err != nil {
@@ -239,7 +239,7 @@ func (s *server) pages(ctx context.Context, of []pageOf) ([]page, error) {
 	return pages, err
 }
 
-// quote is a key or element for people: as it is where that can be read, else with escapes.
+// quote returns a key or element for people: unchanged if it is printable, otherwise with escapes.
 func quote(s string) string {
 	q := strconv.Quote(s)
 	if len(q) == len(s)+2 {

@@ -24,13 +24,13 @@ const (
 	listBlocked
 	listMuted
 	listServed
-	// Of these the service says only how many there are.
+	// The service has only counts of these.
 	countPlaysOf
 	countPlaysBy
 	countLikesOf
 )
 
-// String names the list for people.
+// String returns the name of the list for people.
 func (k listKind) String() string {
 	return [...]string{
 		"", "following", "followers", "followed boards", "followers of the board", "boards", "pins", "blocked", "muted", "served",
@@ -46,7 +46,7 @@ type listOf struct {
 	owner, board string
 }
 
-// String is the list for people.
+// String returns the list for people.
 func (l listOf) String() string {
 	switch {
 	case l.kind == listBoardFollowers:
@@ -57,17 +57,17 @@ func (l listOf) String() string {
 	return fmt.Sprintf("%v of %s", l.kind, l.owner)
 }
 
-// entry is one entry of a list: a user, a board of a user, a pin or an item.
+// entry is an entry of a list: a user, a board of a user, a pin or an item.
 type entry struct {
 	list listOf
-	// id is empty for the list itself: that it is to be asked for.
+	// id is empty for a record of the list itself, which says that the list is to be queried.
 	id, board string
 	at        events.Micros
 	// text is a title, or what else a pin has.
 	text string
 }
 
-// name is the entry for people.
+// name returns the entry for people.
 func (e *entry) name() string {
 	if e.list.kind == listFollowedBoards || e.list.kind == listBoards {
 		return fmt.Sprintf("board %q of %s", e.board, e.id)
@@ -75,7 +75,7 @@ func (e *entry) name() string {
 	return e.id
 }
 
-// The bytes of an entry, so that bytewise order brings together what is about one entry of a list, on both sides:
+// The encoding of an entry. In bytewise order, the records about one entry of a list are neighbors, on both sides:
 //
 //	list  owner 00 board 00 [id 00 board 00  time (8 bytes, big endian)  text]
 func (e *entry) record() []byte {
@@ -116,7 +116,7 @@ func decodeEntry(record []byte) (entry, error) {
 	return e, nil
 }
 
-// entries tells do which entries of lists a fact makes.
+// entries calls do for each entry of a list that a fact makes.
 func (f *fact) entries(do func(*entry) error) error {
 	add := func(kind listKind, owner, ownBoard, id, board, text string) error {
 		return do(&entry{list: listOf{kind, owner, ownBoard}, id: id, board: board, at: f.at, text: text})
@@ -149,7 +149,7 @@ func (f *fact) entries(do func(*entry) error) error {
 	return nil
 }
 
-// mention is the entry of a board that begins with its first mention. The default board always exists.
+// mention calls do with the entry of a board, which begins with its first mention. The default board always exists, so it has none.
 func (f *fact) mention(owner string, do func(*entry) error) error {
 	if f.board == "" {
 		return nil
@@ -161,27 +161,28 @@ func pinText(board, item, attributes string) string {
 	return strings.Join([]string{board, item, attributes}, "\x00")
 }
 
-// pinWords is what a pin has beside its id, for people.
+// pinWords returns the properties of a pin beside its id, for people.
 func pinWords(text string) string {
 	parts := strings.SplitN(text+"\x00\x00", "\x00", 3)
 	return fmt.Sprintf("board %q, item %s, attributes %q", parts[0], parts[1], strings.TrimRight(parts[2], "\x00"))
 }
 
-// group is all that one side says about one entry of a list.
+// group has all records of one side about one entry of a list.
 type group struct {
 	list      listOf
 	id, board string
-	// key orders groups.
+	// key is the sort key of groups.
 	key []byte
-	// timed is how many different times there are, earliest and latest of them; without tells of one without a time.
+	// timed is the number of distinct times; earliest and latest are the first and last of them. without reports whether there is a record
+	// without a time.
 	timed            int
 	earliest, latest events.Micros
 	without          bool
-	// first is the text that the earliest has, last the latest one that is not empty.
+	// first is the text of the earliest record, last the latest text that is not empty.
 	first, last string
 }
 
-// since is the time that the entry of the list has; [timeless]: any.
+// since returns the time that the entry must have; [timeless] means any time.
 func (g *group) since() events.Micros {
 	switch {
 	case g.timed == 0:
@@ -192,7 +193,7 @@ func (g *group) since() events.Micros {
 	return g.latest
 }
 
-// text is the text that the entry has.
+// text returns the text that the entry must have.
 func (g *group) text() string {
 	if g.list.kind == listPins {
 		return g.first
@@ -200,13 +201,13 @@ func (g *group) text() string {
 	return g.last
 }
 
-// name is the entry for people.
+// name returns the entry for people.
 func (g *group) name() string { return (&entry{list: g.list, id: g.id, board: g.board}).name() }
 
 // groups reads records as groups.
 type groups struct {
 	from records
-	// ahead is the entry after the group that was returned last.
+	// ahead is the first entry after the last returned group.
 	ahead *entry
 }
 
@@ -226,7 +227,7 @@ func (g *groups) advance() error {
 	return err
 }
 
-// next returns the next group, nil after the last.
+// next returns the next group, or nil after the last.
 func (g *groups) next() (*group, error) {
 	if g.ahead == nil {
 		return nil, nil
@@ -263,7 +264,7 @@ func (g *groups) next() (*group, error) {
 	}
 }
 
-// key is what orders the entries of all lists.
+// key returns the sort key of an entry among those of all lists.
 func (e *entry) key() []byte {
 	k := (&entry{list: e.list, id: e.id, board: e.board}).record()
 	if e.id == "" {

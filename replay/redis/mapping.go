@@ -14,10 +14,10 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// role is what a captured text stands for.
+// role is the meaning of a captured text.
 type role uint8
 
-// The roles. Which of them a rule has depends on what it means.
+// The roles. The meaning of a rule determines which of them it has.
 const (
 	roleFollower role = iota + 1
 	roleUser
@@ -30,13 +30,13 @@ const (
 	roleBlocked
 	roleMuted
 	roleTime
-	// roleNothing is captured and not read.
+	// roleNothing is captured and ignored.
 	roleNothing
 
 	roleCount
 )
 
-// captured are the texts of one element by their roles.
+// captured has the captured texts of an element by their roles.
 type captured [roleCount]string
 
 var roleNames = map[string]role{
@@ -54,7 +54,7 @@ func (r role) String() string {
 	return fmt.Sprintf("role(%d)", uint8(r))
 }
 
-// roleList names the roles of a set, all of them for an empty set.
+// roleList returns the names of the roles of a set; an empty set stands for all roles.
 func roleList(set roleSet) string {
 	var names []string
 	for as := range roleCount {
@@ -77,7 +77,7 @@ func rolesOf(list ...role) (s roleSet) {
 
 func (s roleSet) has(as role) bool { return s&(1<<as) != 0 }
 
-// meaning is what the elements of a rule's keys say.
+// meaning is the kind of fact in the elements of a rule's keys.
 type meaning struct {
 	kind             events.Kind
 	needs, mayAlsoBe roleSet
@@ -95,7 +95,7 @@ var meanings = map[string]meaning{
 	"served":        {events.Served, rolesOf(roleUser, roleItem), 0},
 }
 
-// structure is a type of Redis, by the name that its TYPE command gives it.
+// structure is a type of Redis, by its name in the answers of the TYPE command.
 type structure string
 
 // The structures that are read.
@@ -106,16 +106,16 @@ const (
 	list      structure = "list"
 )
 
-// Rule says what the keys of a pattern mean.
+// Rule gives the meaning of the keys of a pattern.
 type Rule struct {
-	// Means is what each element says: follows, board_follows, boards, pins, blocks, mutes, likes, plays or served.
+	// Means is the kind of fact in each element: follows, board_follows, boards, pins, blocks, mutes, likes, plays or served.
 	Means string `yaml:"means"`
 	// Key is the pattern of the keys.
 	Key string `yaml:"key"`
-	// Type is zset, set, hash or list. It follows from the other fields; where it is given, it must agree.
+	// Type is zset, set, hash or list. It follows from the other fields; if it is given, it must agree with them.
 	Type string `yaml:"type"`
 	// Member is the pattern of the members of a set or sorted set, Score the unit of a sorted set's scores: s, ms, us, or
-	// none where they are no times.
+	// none if they are no times.
 	Member string `yaml:"member"`
 	Score  string `yaml:"score"`
 	// Field and Value are the patterns of a hash; one of them may be missing.
@@ -129,13 +129,13 @@ type Rule struct {
 	meaning   meaning
 	unit      unit
 	key       *pattern
-	// first and second are the patterns of what an element has: a member; a field and a value.
+	// first and second are the patterns of the two parts of an element: a member alone, or a field and a value.
 	first, second *pattern
 }
 
-// Mapping says what the keys of a Redis mean.
+// Mapping gives the meaning of the keys of a Redis.
 type Mapping struct {
-	// Rules are tried in their order: the first whose pattern and structure a key has reads it.
+	// Rules are tried in their order. The first rule whose pattern and structure a key matches reads the key.
 	Rules []*Rule `yaml:"rules"`
 
 	digest string
@@ -143,13 +143,13 @@ type Mapping struct {
 
 // Errors of mappings.
 var (
-	// ErrMapping is returned for a file that is no mapping; the error names the rule and the field.
+	// ErrMapping is returned for a file that is no valid mapping. The error names the rule and the field.
 	ErrMapping = errors.New("the mapping is wrong")
 
 	errNoRules = errors.New("it has no rules")
 )
 
-// ParseMapping reads a mapping: YAML with a list "rules". Fields that nobody knows are refused.
+// ParseMapping parses a mapping: YAML with a list "rules". An unknown field is an error, because it is probably misspelt.
 func ParseMapping(data []byte) (*Mapping, error) {
 	var m Mapping
 	d := yaml.NewDecoder(bytes.NewReader(data))
@@ -177,7 +177,7 @@ func ParseMapping(data []byte) (*Mapping, error) {
 // String names the rule for people.
 func (r *Rule) String() string { return fmt.Sprintf("rule %d (%s: %s)", r.number, r.Means, r.Key) }
 
-// compile checks the rule and makes it ready.
+// compile checks the rule and parses its patterns.
 func (r *Rule) compile() error {
 	var ok bool
 	if r.meaning, ok = meanings[r.Means]; !ok {
@@ -211,7 +211,7 @@ func (r *Rule) compile() error {
 	return r.checkRoles()
 }
 
-// findStructure tells the structure by the fields that the rule has.
+// findStructure derives the structure from the fields of the rule.
 func (r *Rule) findStructure() error {
 	var found []structure
 	if r.Member != "" {
@@ -249,7 +249,7 @@ func (r *Rule) findStructure() error {
 	return fmt.Errorf("type is %q, and the other fields are those of a %s", r.Type, r.structure)
 }
 
-// checkRoles demands every role that the meaning needs, each once.
+// checkRoles returns an error unless the rule captures every role that its meaning requires, each once.
 func (r *Rule) checkRoles() error {
 	var has roleSet
 	for _, p := range []*pattern{r.key, r.first, r.second} {
@@ -280,10 +280,10 @@ func (r *Rule) checkRoles() error {
 	return nil
 }
 
-// captures reports whether the rule has times.
+// timed reports whether the elements of the rule have times.
 func (r *Rule) timed() bool { return r.unit != unitNone }
 
-// rule returns the first rule whose pattern a key matches, and what the key says; nil means there is none.
+// rule returns the first rule whose pattern a key matches, and puts the captured texts into into; nil means there is none.
 func (m *Mapping) rule(key string, into *captured) *Rule {
 	for _, r := range m.Rules {
 		if r.key.match(key, into) {
@@ -293,7 +293,7 @@ func (m *Mapping) rule(key string, into *captured) *Rule {
 	return nil
 }
 
-// ruleFor makes the rule of a key the first one that it matches of its structure. It reports whether there is one.
+// ruleFor sets the rule of a key to the first matching one with the structure of the key. It reports whether there is one.
 func (m *Mapping) ruleFor(k *matchedKey, is structure) bool {
 	for _, r := range m.Rules[k.rule.number-1:] {
 		if said := (captured{}); r.structure == is && r.key.match(k.key, &said) {
@@ -304,7 +304,7 @@ func (m *Mapping) ruleFor(k *matchedKey, is structure) bool {
 	return false
 }
 
-// glob is the pattern for SCAN that all keys of the mapping match.
+// glob returns a pattern for SCAN that all keys of the mapping match.
 func (m *Mapping) glob() string {
 	prefix := m.Rules[0].key.prefix
 	for _, r := range m.Rules[1:] {

@@ -16,8 +16,8 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// selectNew decides, when everything was read, which facts are new, writes them in the order of their offsets, and the
-// rejects beside them. From then on this run publishes exactly these.
+// selectNew decides which facts are new, after everything was read. It writes them to a file, in the order of their offsets, and the
+// rejects to another. From then on this run publishes exactly these facts, whatever happens to Redis.
 func (r *run) selectNew() error {
 	s := r.state
 	sorted := &sorter{dir: r.State, files: s.Files}
@@ -57,13 +57,13 @@ func (r *run) selectNew() error {
 	return s.sweep(r.State)
 }
 
-// selection holds what was found against what is known. Both are sorted.
+// selection compares the found facts with the known ones, in one pass: both are sorted.
 type selection struct {
 	found, known records
 	fresh        *recordWriter
-	// at is the known record that comes next; nil means none.
+	// at is the next known record; nil means there is none.
 	at []byte
-	// timed is what the last fact with a time is about, of both.
+	// timed are the ids of the last fact with a time, found or known.
 	timed []byte
 
 	facts, rejected, gone uint64
@@ -109,7 +109,7 @@ func (x *selection) run(rejectsPath string) error {
 	return rejects.close()
 }
 
-// advance goes to the next known record.
+// advance moves to the next known record.
 func (x *selection) advance() error {
 	record, err := x.known.next()
 	if errors.Is(err, io.EOF) {
@@ -120,7 +120,7 @@ func (x *selection) advance() error {
 	return err
 }
 
-// fact decides about one fact that was found.
+// fact decides whether a found fact is new.
 func (x *selection) fact(record []byte) error {
 	for x.at != nil {
 		switch c := bytes.Compare(x.at, record); {
@@ -146,15 +146,15 @@ func (x *selection) fact(record []byte) error {
 	return x.fresh.add(record)
 }
 
-// note remembers what a fact with a time is about.
+// note remembers the ids of a fact with a time.
 func (x *selection) note(record []byte) {
 	if ids := idsOf(record); !isTimeless(record, ids) {
 		x.timed = append(x.timed[:0], ids...)
 	}
 }
 
-// told reports whether a fact without a time says only what another one says with its time. It is the later one in the order
-// of records; published, it would be taken for newer than it is.
+// told reports whether a fact without a time repeats one that has a time. In the order of records it comes after that one. Such a fact is
+// not published: with the start of the run as its time, it would count as newer than it is.
 func (x *selection) told(record []byte) bool {
 	ids := idsOf(record)
 	return isTimeless(record, ids) && len(record) == len(ids)+8 && bytes.Equal(ids, x.timed)
@@ -166,7 +166,7 @@ func isTimeless(record, ids []byte) bool {
 
 var timelessBytes = []byte{0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// rejectsFile is the file of rejects of a run. It is made when there is one, and replaces that of an earlier run.
+// rejectsFile is the file of rejects of a run. It is created for the first reject, and replaces the file of an earlier run.
 type rejectsFile struct {
 	path string
 	file *atomicfile.File
@@ -175,7 +175,7 @@ type rejectsFile struct {
 // rejectsHeader is the first line of the rejects.
 const rejectsHeader = "rule\tkey\telement\treason\n"
 
-// String is the reject as a line of the file: fields are quoted where they have what is not printable.
+// String returns the reject as a line of the file. A field with unprintable characters is quoted.
 func (r *reject) String() string {
 	return fmt.Sprintf("%d\t%s\t%s\t%s", r.rule, quote(r.key), quote(r.element), strings.Join(strings.Fields(r.reason), " "))
 }
@@ -206,14 +206,14 @@ func (f *rejectsFile) close() error {
 	return nil
 }
 
-// drop gives the file up, unless it is in its place.
+// drop discards the file, unless close has moved it into place.
 func (f *rejectsFile) drop() {
 	if f.file != nil {
 		_ = f.file.Close()
 	}
 }
 
-// newRecords are the new facts of a run, as records of an import. The number of a record follows those of earlier runs.
+// newRecords reads the new facts of a run as records of an import. Their numbers follow those of earlier runs.
 type newRecords struct {
 	from   *recordReader
 	source string

@@ -14,7 +14,7 @@ type pattern struct {
 	roles []role
 	// prefix is the literal text before the first capture.
 	prefix string
-	// unit is that of a captured time.
+	// unit is the unit of a captured time.
 	unit unit
 }
 
@@ -24,7 +24,7 @@ var (
 	errAdjacent = errors.New("has two captures with nothing between them: where does the first one end?")
 )
 
-// mayBeEmpty reports whether an empty text matches a capture as well: a board may have no title.
+// mayBeEmpty reports whether a capture of this role may be empty: a board may have no title.
 func mayBeEmpty(as role) bool { return rolesOf(roleTitle, roleAttributes, roleNothing).has(as) }
 
 // piece is a literal text or a capture.
@@ -69,8 +69,8 @@ func cutPieces(text string) ([]piece, error) {
 	return pieces, nil
 }
 
-// parsePattern reads a pattern. A capture holds neither the character before nor the one after it in the pattern, so that
-// "feed:{user}" does not match "feed:ann:boards"; one that ends with "..." may hold both.
+// parsePattern parses a pattern. A captured text has neither the character before the capture in the pattern nor the one after it, so
+// that "feed:{user}" does not match "feed:ann:boards". A capture whose name ends with "..." may have both.
 func parsePattern(text string) (*pattern, error) {
 	pieces, err := cutPieces(text)
 	if err != nil {
@@ -127,7 +127,7 @@ func quoteClass(s string) string {
 	return b.String()
 }
 
-// role reads what a capture stands for.
+// role parses the name of a capture.
 func (p *pattern) role(name string) (role, error) {
 	name, unitName, hasUnit := strings.Cut(name, ":")
 	as, ok := roleNames[name]
@@ -149,7 +149,7 @@ func (p *pattern) role(name string) (role, error) {
 	return as, nil
 }
 
-// match takes a text apart. It reports whether the text is of the pattern.
+// match reports whether a text matches the pattern, and puts its captures into into.
 func (p *pattern) match(text string, into *captured) bool {
 	at := p.re.FindStringSubmatchIndex(text)
 	if at == nil {

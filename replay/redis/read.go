@@ -8,16 +8,18 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// RuleCounts say what a rule found.
+// RuleCounts counts the keys and facts of a rule.
 type RuleCounts struct {
 	// Rule names the rule.
 	Rule string `json:"rule"`
-	// Keys and Elements were read, Facts of them were good, Rejected were not. What a scan returns twice counts twice.
+	// Keys and Elements are the numbers that were read, Facts the number of valid elements, Rejected the number of others. A key that a
+	// scan returns twice counts twice.
 	Keys     uint64 `json:"keys"`
 	Elements uint64 `json:"elements"`
 	Facts    uint64 `json:"facts"`
 	Rejected uint64 `json:"rejected"`
-	// Earliest and Latest are the times of the facts, in microseconds since 1970: a wrong unit shows here. 0: there are none.
+	// Earliest and Latest are the first and last time of the facts, in microseconds since 1970; 0 means there are none. They reveal a
+	// wrong unit.
 	Earliest events.Micros `json:"earliest"`
 	Latest   events.Micros `json:"latest"`
 }
@@ -32,10 +34,10 @@ func (c *RuleCounts) timed(at events.Micros) {
 	c.Latest = max(c.Latest, at)
 }
 
-// KeyCounts say what a scan found.
+// KeyCounts counts the keys of a scan.
 type KeyCounts struct {
-	// Scanned keys were returned by the scan, Unmatched ones of them are of no rule, Vanished ones were gone before they
-	// were read.
+	// Scanned is the number of keys that the scan has returned, Unmatched the number of those that no rule matches, Vanished the number
+	// of those that were gone before they were read.
 	Scanned   uint64       `json:"scanned"`
 	Unmatched uint64       `json:"unmatched"`
 	Vanished  uint64       `json:"vanished"`
@@ -57,14 +59,14 @@ func (c *KeyCounts) elements() (n uint64) {
 	return n
 }
 
-// reading reads the keys of a mapping and says what they say.
+// reading reads the keys of a mapping, and turns their elements into facts.
 type reading struct {
 	from    keyspace
 	mapping *Mapping
-	// start is the start of the import: no time may be much later.
+	// start is the start of the import. No time may be much later.
 	start  events.Micros
 	counts *KeyCounts
-	// fact and reject take what was found.
+	// fact and reject are called with each fact and each reject.
 	fact   func(*fact) error
 	reject func(*reject) error
 }
@@ -76,7 +78,7 @@ type matchedKey struct {
 	said captured
 }
 
-// step reads the keys that one step of the scan returns, whole, and returns the next cursor, 0 after the last.
+// step reads all elements of the keys that one step of the scan returns. It returns the next cursor, or 0 after the last step.
 func (r *reading) step(ctx context.Context, cursor uint64) (next uint64, err error) {
 	keys, next, err := r.from.scan(ctx, cursor, r.mapping.glob())
 	if err != nil {
@@ -129,7 +131,7 @@ func (r *reading) wrongType(k *matchedKey, is string) error {
 	})
 }
 
-// keys reads some keys: the first page of all together, the others of each key by itself, so that memory is bounded.
+// keys reads keys. It reads the first pages of all keys together, and later pages key by key, so that memory is bounded.
 func (r *reading) keys(ctx context.Context, keys []matchedKey) error {
 	of := make([]pageOf, len(keys))
 	for i := range keys {
@@ -167,7 +169,7 @@ func (r *reading) keys(ctx context.Context, keys []matchedKey) error {
 
 var errPairs = errors.New("redis: a page has a member without score, or a field without value")
 
-// elements says what a page of a key says.
+// elements turns the elements of a page into facts and rejects.
 func (r *reading) elements(k *matchedKey, elements []string) error {
 	step := 1
 	if k.rule.structure == sortedSet || k.rule.structure == hash {
@@ -203,7 +205,7 @@ func (r *reading) elements(k *matchedKey, elements []string) error {
 	return nil
 }
 
-// read says what an element says: a member with its score, a field with its value, a member, or an element.
+// read returns the fact of an element. first and second are a member and its score, a field and its value, or a member or element alone.
 func (r *Rule) read(said captured, first, second string, start events.Micros) (fact, error) {
 	if r.first != nil && !r.first.match(first, &said) {
 		return fact{}, fmt.Errorf("it does not match %s", r.first.text)

@@ -17,10 +17,10 @@ import (
 	"github.com/skein-feed/skein/events/atomicfile"
 )
 
-// A file of records, sorted bytewise, each of another content:
+// The format of a file of records. They are sorted bytewise, and no two are equal.
 //
 //	"skein records 1\n"
-//	of each record   how many bytes it shares with the one before, how many follow (uvarints), these bytes
+//	of each record   number of bytes shared with the one before, number of bytes that follow (uvarints), these bytes
 //	the end          0 0, the number of records (uvarint), xxh3-64 of everything before (8 bytes, big endian)
 const recordsMagic = "skein records 1\n"
 
@@ -30,7 +30,7 @@ const maxRecord = 4 * keptBytes
 // ErrSpool is returned for a damaged file in the state directory of an import.
 var ErrSpool = errors.New("a file of the import's state is damaged; --restart begins a new import")
 
-// recordWriter writes a file of records. It stands under its name when it is whole and on disk.
+// recordWriter writes a file of records. The file gets its name when it is complete and on disk.
 type recordWriter struct {
 	file  *atomicfile.File
 	w     *bufio.Writer
@@ -51,7 +51,7 @@ func newRecordWriter(path string) (*recordWriter, error) {
 	return w, err
 }
 
-// add appends a record, which must be greater than the last. One that is equal to it is left out.
+// add appends a record, which must not be less than the last. A record that is equal to it is dropped.
 func (w *recordWriter) add(record []byte) error {
 	if w.count > 0 && bytes.Equal(record, w.last) {
 		return nil
@@ -69,7 +69,7 @@ func (w *recordWriter) add(record []byte) error {
 	return err
 }
 
-// close puts the file on disk, and under its name. It returns the file's checksum.
+// close syncs the file, then renames it to its name. It returns the checksum of the file.
 func (w *recordWriter) close() (sum uint64, err error) {
 	w.buf = binary.AppendUvarint(append(w.buf[:0], 0, 0), w.count)
 	_, err = w.w.Write(w.buf)
@@ -86,12 +86,12 @@ func (w *recordWriter) close() (sum uint64, err error) {
 	return sum, w.file.Commit()
 }
 
-// drop gives a file up.
+// drop discards an incomplete file.
 func (w *recordWriter) drop() { _ = w.file.Close() }
 
 // records are sorted records, from a file or merged from several.
 type records interface {
-	// next returns the next record, valid until the call after; [io.EOF] after the last.
+	// next returns the next record, valid until the next call, or [io.EOF] after the last.
 	next() ([]byte, error)
 	io.Closer
 }
@@ -176,7 +176,7 @@ func (r *recordReader) next() ([]byte, error) {
 	return r.record, nil
 }
 
-// end checks what stands after the last record.
+// end checks the number of records and the checksum after the last record.
 func (r *recordReader) end() error {
 	count, err := binary.ReadUvarint(r)
 	if err != nil || count != r.count {
@@ -200,7 +200,7 @@ func noEOF(err error) error {
 	return err
 }
 
-// merged merges sorted records. Equal ones come once.
+// merged merges several sources of sorted records. Of equal records it returns one.
 type merged struct {
 	heap recordHeap
 	last []byte
@@ -293,19 +293,20 @@ func (m *merged) Close() error {
 const (
 	sortBytes   = 64 << 20
 	sortRecords = 1 << 20
-	// sortFiles is how many files are merged at a time.
+	// sortFiles is the number of files that are merged at a time.
 	sortFiles = 64
 )
 
-// sorter sorts any number of records in bounded memory: it collects them in sorted files in a directory.
+// sorter sorts any number of records in bounded memory. It collects records until they fill the memory, writes them to a sorted file, and
+// merges the files at the end.
 type sorter struct {
 	dir   string
 	arena []byte
 	ends  []int
-	// files are the names of the sorted files, number that of the next one.
+	// files are the names of the sorted files, number is the number of the next one.
 	files  []string
 	number int
-	// maxRecords bounds what is sorted in memory.
+	// maxRecords is the most records that are sorted in memory.
 	maxRecords int
 }
 
@@ -327,7 +328,7 @@ func (s *sorter) bound() int {
 	return sortRecords
 }
 
-// flush writes what was collected into a file.
+// flush writes the collected records to a new file.
 func (s *sorter) flush() error {
 	if len(s.ends) == 0 {
 		return nil
@@ -355,7 +356,7 @@ func (s *sorter) flush() error {
 	return s.compact()
 }
 
-// create begins a file.
+// create begins a new file.
 func (s *sorter) create() (string, *recordWriter, error) {
 	s.number++
 	name := fmt.Sprintf("sorted-%06d", s.number)
@@ -363,8 +364,8 @@ func (s *sorter) create() (string, *recordWriter, error) {
 	return name, w, err
 }
 
-// compact makes one file of all when there are too many. The old ones stay until the owner removes them: the state
-// may still name them.
+// compact merges all files into one when there are too many. The old files stay until the owner removes them, because the saved state may
+// still name them.
 func (s *sorter) compact() error {
 	if len(s.files) < sortFiles {
 		return nil
@@ -385,7 +386,7 @@ func (s *sorter) compact() error {
 	return nil
 }
 
-// merge returns everything that was flushed.
+// merge returns all flushed records, sorted.
 func (s *sorter) merge() (*merged, error) {
 	paths := make([]string, len(s.files))
 	for i, name := range s.files {
@@ -394,7 +395,7 @@ func (s *sorter) merge() (*merged, error) {
 	return mergeFiles(paths)
 }
 
-// writeAll writes records into a file, and closes it.
+// writeAll writes records to a file, and closes it.
 func writeAll(w *recordWriter, from records) error {
 	for {
 		record, err := from.next()

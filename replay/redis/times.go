@@ -14,7 +14,7 @@ import (
 // unit is the unit of a time.
 type unit uint8
 
-// The units. unitAuto is told by magnitude, or is a written time.
+// The units. unitAuto stands for a number whose unit follows from its magnitude, or a written time.
 const (
 	unitNone unit = iota
 	unitSeconds
@@ -32,7 +32,7 @@ func (u unit) String() string {
 	return [...]string{"none", "s", "ms", "us", "auto"}[u]
 }
 
-// micros is how many microseconds one of the unit has.
+// micros returns the number of microseconds in one unit.
 func (u unit) micros() float64 {
 	switch u {
 	case unitSeconds:
@@ -43,13 +43,13 @@ func (u unit) micros() float64 {
 	return 1
 }
 
-// latest is how far after its import's start a time may be: what a skewed clock does. One beyond is no time, or has
-// another unit.
+// latest is how far after the import's start a time may be, which allows for skewed clocks. A number beyond it is no time, or has another
+// unit.
 const latest = 24 * time.Hour
 
 var errNumber = errors.New("is no number")
 
-// parse reads a time of a score, field, value, member or element. It is exact to the microsecond where the number is.
+// parse parses a time in a score, field, value, member or element. The result is exact to the microsecond if the number is.
 func (u unit) parse(s string, start events.Micros) (events.Micros, error) {
 	if u == unitAuto {
 		at, err := importer.ParseTime(s)
@@ -65,7 +65,7 @@ func (u unit) parse(s string, start events.Micros) (events.Micros, error) {
 	if n < 0 {
 		return 0, fmt.Errorf("the time %q is before 1970", s)
 	}
-	// The product of a whole number of seconds and microseconds would be rounded twice.
+	// Whole and fraction are multiplied apart: the product of the two together would be rounded twice.
 	whole, fraction := math.Modf(n)
 	at := whole*u.micros() + math.Round(fraction*u.micros())
 	if err := tooLate(at, start, s, u); err != nil {

@@ -14,19 +14,19 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Checked is what reading everything at a target has found.
+// Checked is the result of [Check].
 type Checked struct {
 	Files int
 	Bytes int64
-	// Damaged are the names of objects that are not what was written. Removed reports that the files among them were removed.
+	// Damaged are the names of objects whose content is not the one that was written. Removed reports whether the files among them were
+	// removed.
 	Damaged []string
 	Removed bool
-	// Broken are snapshots, <snapshot>/<projection>, that cannot be restored: a file is damaged or missing, or the manifest
-	// is.
+	// Broken are the snapshots, <snapshot>/<projection>, that cannot be restored, because a file or the manifest is damaged or missing.
 	Broken []string
 }
 
-// String says it for people.
+// String returns the result for people.
 func (c Checked) String() string {
 	text := fmt.Sprintf("read %d files, %d bytes: %d damaged objects, %d snapshots cannot be restored", c.Files, c.Bytes,
 		len(c.Damaged), len(c.Broken))
@@ -36,9 +36,9 @@ func (c Checked) String() string {
 	return text
 }
 
-// Check reads all files at a target and compares them with their checksums. A damaged file would be counted on by every
-// snapshot that shares it, later ones too: if remove is set, it is removed, when it was read twice, and so written anew by
-// the next snapshot of a store that has it. Manifests are never removed.
+// Check reads all files in a bucket and compares them with their checksums. A damaged file breaks every snapshot that shares it, later
+// ones too, because a file that is there is not written again. With remove, Check removes a file that was damaged in two readings, so
+// that the next snapshot of a store that has it writes it again. Manifests are never removed.
 func Check(ctx context.Context, b bucket.Bucket, remove bool, pace replay.Pace, p *replay.Progress) (c Checked, err error) {
 	look := func(ctx context.Context) error {
 		c, err = check(ctx, b, remove, pace, p)
@@ -69,7 +69,7 @@ func check(ctx context.Context, b bucket.Bucket, remove bool, pace replay.Pace, 
 	for _, o := range files {
 		n, err := sound(ctx, b, o.Name, pace, p)
 		if errors.Is(err, ErrDamaged) {
-			n, err = sound(ctx, b, o.Name, pace, nil) // it may have been the way here
+			n, err = sound(ctx, b, o.Name, pace, nil) // the first reading may have been damaged on the way
 		}
 		c.Files++
 		c.Bytes += n
@@ -105,7 +105,7 @@ func check(ctx context.Context, b bucket.Bucket, remove bool, pace replay.Pace, 
 	return c, nil
 }
 
-// sound reads a file, which has its checksum as its name.
+// sound reads a file and compares it with its checksum, which is its name. It returns the bytes that it has read.
 func sound(ctx context.Context, b bucket.Bucket, object string, pace replay.Pace, p *replay.Progress) (n int64, err error) {
 	r, err := b.Get(ctx, object, 0, -1)
 	if err != nil {

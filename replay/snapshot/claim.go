@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// claimLife is how long a claim holds without being renewed.
+	// claimLife is the age at which a claim that was not renewed is void.
 	claimLife = 3 * time.Minute
-	// claimRenewal is how often it is renewed.
+	// claimRenewal is the time between two renewals.
 	claimRenewal = 30 * time.Second
 )
 
-// claim is the right to add and remove files of a bucket: an object beside which there is no other that is alive. Two who
-// ask at once may both be refused, never both be let in: each writes its own before it looks for others.
+// claim is the right to add and remove files of a bucket: an object beside which no other claim is alive. Each process writes its own
+// claim before it looks for others. So of two processes at the same time both may be refused, but never both admitted.
 //
-// Ages are compared by the clock of the bucket alone.
+// Ages are differences between times of the bucket, so the clocks of the processes do not matter.
 type claim struct {
 	bucket bucket.Bucket
 	object string
@@ -32,11 +32,11 @@ type claim struct {
 	ended  chan struct{}
 }
 
-// claimPause is how long [WhenFree] waits before it tries again.
+// claimPause is the pause of [WhenFree] between two attempts.
 const claimPause = time.Second
 
-// WhenFree does work that is [ErrBusy] while a snapshot is taken or removed, as soon as none is. One may be under way, in this
-// process or another, or a process that is gone may have left its claim, which is void after some minutes.
+// WhenFree calls work until it does not return [ErrBusy], that is, until no other snapshot is taken or removed, in any process. A
+// process that has crashed may have left its claim, which is void after some minutes.
 func WhenFree(ctx context.Context, work func() error) error {
 	for {
 		err := work()
@@ -51,7 +51,8 @@ func WhenFree(ctx context.Context, work func() error) error {
 
 var errClaimLost = errors.New("snapshot: the claim could not be renewed in time")
 
-// claimed runs f with a claim. The context that f gets ends when the claim can no longer be relied on.
+// claimed runs f with a claim. The context of f ends when the claim was not renewed in time, before another process may take it for
+// void.
 func claimed(ctx context.Context, b bucket.Bucket, what string, f func(context.Context) error) (err error) {
 	c := &claim{bucket: b, object: claimPrefix + strings.ToLower(rand.Text()), what: what, ended: make(chan struct{})}
 	if err := c.take(ctx); err != nil {
@@ -76,7 +77,7 @@ func (c *claim) put(ctx context.Context) error {
 }
 
 func (c *claim) drop(ctx context.Context) error {
-	// Also after the context: a claim that is left keeps others out until it is void.
+	// Even after the context has ended: a claim that is left behind keeps others out until it is void.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimRenewal)
 	defer cancel()
 	return c.bucket.Delete(ctx, c.object)
@@ -93,7 +94,7 @@ func (c *claim) take(ctx context.Context) error {
 	return nil
 }
 
-// alone fails if another claim is alive, and removes those that are void.
+// alone returns [ErrBusy] if another claim is alive, and removes claims that are void.
 func (c *claim) alone(ctx context.Context) error {
 	all, err := c.bucket.List(ctx, claimPrefix)
 	if err != nil {
@@ -123,7 +124,8 @@ func (c *claim) alone(ctx context.Context) error {
 	return nil
 }
 
-// renew writes the claim again and again until the context ends, or ends it when that goes wrong for too long.
+// renew renews the claim until the context ends. If that fails for too long, it cancels the work, while the claim still holds for at
+// least a renewal.
 func (c *claim) renew(ctx context.Context) {
 	defer close(c.ended)
 	ticker := time.NewTicker(claimRenewal)

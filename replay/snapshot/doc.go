@@ -1,23 +1,23 @@
-// Package snapshot keeps copies of stores, with the positions that they are at, in a bucket, and makes stores of them.
+// Package snapshot keeps copies of stores, with their positions, in a bucket, and restores stores from them.
 //
-//	store ──Checkpoint──► files, hard links ──► sha256 ──► snapshot-files/<sha256>        what is not there yet
+//	store ──Checkpoint──► files, hard links ──► sha256 ──► snapshot-files/<sha256>        those not there yet
 //	                                                  └──► snapshots/<name>/<projection>  the manifest, written last
 //
 //	manifest ──► files, each checked ──► opened, position compared ──► renamed into place ──► the log's tail is folded
 //
-// # What holds
+// # Invariants
 //
-// The manifest is the truth. It names every file with its size and checksum, the log and the position, and what the store
-// was built with; it is written when all its files are in the bucket, and read only as a whole, under a checksum of its own.
-// Files that no manifest names are garbage, which the next pruning removes: a process that dies while it takes a snapshot
-// leaves the previous ones as they were.
+// The manifest defines the snapshot. It names every file with its size and checksum, the log and the position, and the fold and settings
+// that have built the store. It is written when all its files are in the bucket, and has its own checksum. A file that no manifest
+// names is garbage, which the next pruning removes. So a process that dies while it takes a snapshot leaves the previous ones as they
+// were.
 //
-// Files are named by what is in them. Tables of a store never change, so a snapshot brings only those that are new since
-// the last.
+// The name of a file is the hash of its content. Tables of a store never change, so a snapshot uploads only tables that are newer than
+// the last snapshot.
 //
-// Whoever takes or removes snapshots holds a claim in the bucket meanwhile, since a file that is found there must not be
-// removed before the manifest that names it is written. The claim is renewed, and void when it no longer is.
+// A process that takes or removes snapshots holds a claim in the bucket meanwhile. Otherwise one process could remove a file that another
+// has found there and is about to name in a manifest. The claim is renewed, and void if it is not.
 //
-// Nothing of a snapshot is trusted: what is restored has the checksums of its manifest and opens as a store of the wanted
-// projection at the position that the manifest says, or the target stays as it was.
+// A restore trusts nothing in a snapshot. The restored files have the checksums of the manifest, and open as a store of the wanted
+// projection at the position in the manifest; otherwise the target stays as it was.
 package snapshot

@@ -11,29 +11,28 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// DrillOptions say what is restored for practice. Dir of the RestoreOptions is where it is done: a directory that is
-// removed before and after.
+// DrillOptions say which snapshot a drill restores. Dir of the RestoreOptions is a scratch directory, which is removed before and after
+// the drill.
 type DrillOptions struct {
 	RestoreOptions
 
-	// Tail folds the rest of the log into the store, if there is a log; nil means it is not folded. The settings of the
-	// projection must be those of the snapshot then.
+	// Tail folds the rest of the log into the store. It requires the settings of the snapshot. nil means that there is no log.
 	Tail func(context.Context, *projections.Store) error
 }
 
-// Drilled is what a drill found out.
+// Drilled is the result of a drill.
 type Drilled struct {
 	Restored
 
-	// Rows were read, all there are, which took so long.
+	// Rows is the number of rows in the store, all of which were read.
 	Rows uint64
 	Read time.Duration
-	// Tail is how long it took to fold the rest of the log; ToSeq is where that ended, 0: it was not folded.
+	// Tail is the time to fold the rest of the log, up to the sequence ToSeq; 0 means that it was not folded.
 	Tail  time.Duration
 	ToSeq uint64
 }
 
-// String says it for people.
+// String returns the result for people.
 func (d Drilled) String() string {
 	bytes := d.Manifest.Bytes()
 	text := fmt.Sprintf("%s from snapshot %s at sequence %d: downloaded and checked %d bytes in %s (%.1f MB/s), opened in %s, "+
@@ -52,8 +51,8 @@ func round(d time.Duration) time.Duration {
 	return d.Round(10 * time.Millisecond)
 }
 
-// Drill restores a snapshot into a directory of its own, reads every row, and folds the rest of the log if there is one. It
-// leaves nothing behind.
+// Drill proves that a snapshot can be restored: it restores it into the scratch directory, reads every row, and folds the rest of the
+// log if there is one. It leaves nothing behind.
 func Drill(ctx context.Context, o DrillOptions) (done Drilled, err error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -85,7 +84,7 @@ func Drill(ctx context.Context, o DrillOptions) (done Drilled, err error) {
 	return done, nil
 }
 
-// read reads all rows, which has the storage engine check every block.
+// read reads all rows, so that the storage engine checks the checksum of every block.
 func (d *Drilled) read(ctx context.Context, o *DrillOptions) (err error) {
 	began := time.Now()
 	store, err := projections.Open(projections.Options{FS: o.FS, Dir: o.Dir, Projection: o.Projection, ReadOnly: true})

@@ -1,4 +1,4 @@
 package snapshot
 
-// Formats returns the versions of what a snapshot is written in, by name. Its stores have those of their own.
+// Formats returns the versions of the formats of a snapshot, by name. The stores in it have formats of their own.
 func Formats() map[string]int { return map[string]int{"snapshot manifest": manifestFormat} }

@@ -17,32 +17,32 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// DefaultEvery is how often a scheduled snapshot is taken.
+// DefaultEvery is the default time between two scheduled snapshots.
 const DefaultEvery = time.Hour
 
-// Options say what a [Keeper] keeps.
+// Options say which snapshots a [Keeper] takes and keeps.
 type Options struct {
 	Bucket bucket.Bucket
 	// Stores returns the live stores of all projections.
 	Stores func() []Store
 	// FS is the file system of the stores; nil means the disk.
 	FS projections.FS
-	// Scratch is a directory on that file system for copies of stores while they are uploaded. It is removed and made as
-	// needed.
+	// Scratch is a directory on that file system for copies of stores while they are uploaded. The keeper creates and removes it.
 	Scratch string
-	// Every is how often Run takes a snapshot; 0 means [DefaultEvery].
+	// Every is the time between two snapshots of Run; 0 means [DefaultEvery].
 	Every time.Duration
-	// Keep is how many of those of each projection are kept. 0 keeps all.
+	// Keep is the number of scheduled snapshots of each projection that are kept; 0 keeps all.
 	Keep int
-	// Whole fails if the log is known to have a hole, of which the stores may know more than a later fold; nil means it is not asked.
+	// Whole returns an error if the log is known to have a hole, and then no snapshot is taken: the stores may have folded envelopes that
+	// a later fold would not find. nil disables the check.
 	Whole func(ctx context.Context) error
-	// Pace bounds what hashing and reading cost.
+	// Pace limits the hashing and reading of files.
 	Pace replay.Pace
-	// Logger gets what a person must see; nil means nothing.
+	// Logger gets messages for people; nil disables them.
 	Logger *slog.Logger
 }
 
-// Keeper takes snapshots of the stores of a process, when asked and by the clock, one at a time.
+// Keeper takes snapshots of the stores of a process, on request and on a schedule, one at a time.
 type Keeper struct {
 	opts Options
 	sums sums
@@ -53,21 +53,21 @@ type Keeper struct {
 	stats Stats
 }
 
-// Stats is what metrics are made of.
+// Stats are the counts behind the metrics.
 type Stats struct {
-	// Taken and Failed count snapshots of all stores that were asked for together.
+	// Taken and Failed count calls of Take and scheduled snapshots; one of several stores counts once.
 	Taken, Failed uint64
-	// Uploaded counts bytes.
+	// Uploaded is the number of bytes that were uploaded.
 	Uploaded uint64
-	// Last is when the last good one began, by this process; zero: none yet. Took is how long it took, Bytes its size.
+	// Last is when this process began its last successful snapshot; zero means none yet. Took is its duration, Bytes its size.
 	Last  time.Time
 	Took  time.Duration
 	Bytes int64
-	// Error is why the last one failed; nil means it did not.
+	// Error is the error of the last snapshot; nil means that it succeeded.
 	Error error
 }
 
-// New returns a keeper. It does nothing by itself before Run.
+// New returns a keeper. Scheduled snapshots need Run.
 func New(o Options) *Keeper {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -81,21 +81,21 @@ func New(o Options) *Keeper {
 	return &Keeper{opts: o}
 }
 
-// Stats returns what was done since the start.
+// Stats returns the counts since the start.
 func (k *Keeper) Stats() Stats {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.stats
 }
 
-// Report is what one call of Take did.
+// Report is the result of one call of Take.
 type Report struct {
 	Name  string
 	Taken []Taken
 	Took  time.Duration
 }
 
-// Bytes returns the size of all that was taken, and how much of it was not in the bucket before.
+// Bytes returns the size of the snapshot, and the part of it that was uploaded because the bucket did not have it.
 func (r Report) Bytes() (all, uploaded int64) {
 	for _, t := range r.Taken {
 		all += t.Manifest.Bytes()
@@ -104,7 +104,7 @@ func (r Report) Bytes() (all, uploaded int64) {
 	return all, uploaded
 }
 
-// String says it for people.
+// String returns the report for people.
 func (r Report) String() string {
 	var parts []string
 	for _, t := range r.Taken {
@@ -117,9 +117,8 @@ func (r Report) String() string {
 	return fmt.Sprintf("snapshot %s in %s: %s", r.Name, round(r.Took), strings.Join(parts, "; "))
 }
 
-// Take takes a snapshot of the stores of some projections, of all if none is named. Without a name it gets one of the
-// present time. It waits while another is taken or removed, as the scheduled one right after a start, also by another process with
-// the same bucket.
+// Take takes a snapshot of the stores of the projections in of; empty means all. An empty name stands for one made of the present time.
+// Take waits while another snapshot is taken or removed, by this or another process with the same bucket.
 func (k *Keeper) Take(ctx context.Context, name string, of []string, p *replay.Progress) (r Report, err error) {
 	err = WhenFree(ctx, func() (err error) {
 		r, err = k.take(ctx, name, of, p, false)
@@ -175,7 +174,7 @@ func (k *Keeper) take(ctx context.Context, name string, of []string, p *replay.P
 	return r, err
 }
 
-// stores returns those of the projections that are named.
+// stores returns the stores of the named projections.
 func (k *Keeper) stores(of []string) ([]Store, error) {
 	all := k.opts.Stores()
 	if len(of) == 0 {
@@ -209,8 +208,8 @@ func (k *Keeper) note(ctx context.Context, r Report, began time.Time, err error)
 	}
 }
 
-// Run takes snapshots of all stores by the clock until the context ends, then returns nil: one when the last scheduled one
-// in the bucket, whoever took it, is older than it should be. What fails is logged and tried again after the same time.
+// Run takes snapshots of all stores on the schedule until the context ends, then returns nil. A snapshot is due when the last scheduled
+// one in the bucket, of any process, is older than Every. An error is logged, and Run tries again after Every.
 func (k *Keeper) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -224,11 +223,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// tick takes a snapshot if one is due, and returns how long none will be.
+// tick takes a snapshot if one is due, and returns how long it takes until the next is.
 func (k *Keeper) tick(ctx context.Context) time.Duration {
 	last, err := k.last(ctx)
 	if err == nil {
-		// One that is of the future, by a clock that was set back since, holds up nothing.
+		// A snapshot from the future, taken before a clock was set back, must not postpone the next one.
 		if wait := k.opts.Every - time.Since(last); wait > 0 && wait <= k.opts.Every {
 			return wait
 		}
@@ -239,7 +238,7 @@ func (k *Keeper) tick(ctx context.Context) time.Duration {
 			k.opts.Logger.Info("snapshot taken", "name", r.Name, "took", r.Took, "uploaded", uploaded)
 			return max(k.opts.Every-time.Since(began), 0)
 		}
-		if errors.Is(err, ErrBusy) { // by another, which may be the one that is due
+		if errors.Is(err, ErrBusy) { // another process may take the one that is due
 			return claimPause
 		}
 	} else {
@@ -251,7 +250,7 @@ func (k *Keeper) tick(ctx context.Context) time.Duration {
 	return k.opts.Every
 }
 
-// last returns when the last scheduled snapshot was taken; zero: never.
+// last returns when the last scheduled snapshot was taken; zero means never.
 func (k *Keeper) last(ctx context.Context) (time.Time, error) {
 	list, err := List(ctx, k.opts.Bucket)
 	if err != nil {

@@ -56,7 +56,7 @@ func (f forged) manifest(name string, files ...File) {
 	f.put(manifestName(name, p.Name()), data)
 }
 
-// A snapshot that somebody has made to do harm is refused, and leaves nothing behind: beside the store, or in its place.
+// A malicious snapshot is refused, and leaves nothing behind, beside the store or instead of it.
 func TestMaliciousSnapshots(t *testing.T) {
 	dir := t.TempDir()
 	b, err := bucket.NewDir(filepath.Join(dir, "target"))

@@ -19,28 +19,28 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Errors. They arrive wrapped, with the names of what is meant.
+// Errors. They are returned wrapped, with the names of snapshots and objects.
 var (
-	// ErrNone: there is no such snapshot.
+	// ErrNone means that there is no such snapshot.
 	ErrNone = errors.New("snapshot: no such snapshot")
-	// ErrExists: a snapshot of that name was taken before.
+	// ErrExists means that there is a snapshot of that name already.
 	ErrExists = errors.New("snapshot: there is a snapshot of that name")
-	// ErrDamaged: an object is not what was written.
+	// ErrDamaged means that an object does not have the content that was written.
 	ErrDamaged = errors.New("snapshot: damaged")
-	// ErrFormat: an object or store is of a format that this program does not know.
+	// ErrFormat means that this program does not know the format of an object or store.
 	ErrFormat = errors.New("snapshot: unknown format")
-	// ErrVersion: the store in the snapshot was built by a version of the fold whose rows this program does not read.
+	// ErrVersion means that a version of the fold has built the store whose rows this program does not read.
 	ErrVersion = errors.New("snapshot: of another version")
-	// ErrBuiltDifferently: the store in the snapshot was built by another fold or with other settings.
+	// ErrBuiltDifferently means that the store was built by another fold or with other settings.
 	ErrBuiltDifferently = errors.New("snapshot: built differently")
-	// ErrBusy: snapshots are being taken or removed.
+	// ErrBusy means that another snapshot is being taken or removed.
 	ErrBusy = errors.New("snapshot: another one is at work")
-	// ErrName: not a name of a snapshot.
+	// ErrName means that a text is not a valid name of a snapshot.
 	ErrName = errors.New("snapshot: a name has at most 128 of the characters a-z, 0-9, \".\" \"_\" and \"-\", " +
 		"a letter or digit first")
 )
 
-// Where objects are in the bucket.
+// Prefixes of objects in the bucket.
 const (
 	manifestPrefix = "snapshots/"      // <name>/<projection>.json
 	filePrefix     = "snapshot-files/" // <sha256 of the content, hexadecimal>
@@ -51,28 +51,28 @@ const (
 // manifestFormat is the version of the encoding of manifests.
 const manifestFormat = 1
 
-// maxManifest is a bound of what is read as a manifest: a store of a terabyte has some 20 000 tables.
+// maxManifest is the largest manifest that is read, in bytes: a store of a terabyte has some 20 000 tables.
 const maxManifest = 64 << 20
 
-// maxFiles and maxBytes bound what a manifest may name: more than any store has.
+// maxFiles and maxBytes bound the files that a manifest may name. No store has as many.
 const (
 	maxFiles = 1 << 18
 	maxBytes = 1 << 50
 )
 
-// Manifest says what a snapshot of one projection consists of.
+// Manifest describes the snapshot of one projection.
 type Manifest struct {
 	Snapshot   string `json:"snapshot"`
 	Projection string `json:"projection"`
 	// Time is when it was taken, by the clock of the process.
 	Time time.Time `json:"time"`
-	// Scheduled snapshots are pruned; those that somebody asked for are not.
+	// Scheduled reports whether pruning may remove it. A snapshot that was taken on request stays until it is removed by name.
 	Scheduled bool   `json:"scheduled"`
 	Cursor    Cursor `json:"cursor"`
-	// Fingerprint is what the store was built with.
+	// Fingerprint is that of the fold and settings that have built the store.
 	Fingerprint projections.Fingerprint `json:"fingerprint"`
 	Format      projections.StoreFormat `json:"store_format"`
-	// Files are those of the store, by name.
+	// Files are the files of the store, sorted by name.
 	Files []File `json:"files"`
 }
 
@@ -81,13 +81,13 @@ type File struct {
 	Name string `json:"name"`
 	// Size in bytes.
 	Size int64 `json:"size"`
-	// SHA256 of the content, in hexadecimal digits: the name of the object.
+	// SHA256 is the hash of the content, in hexadecimal digits. It is part of the object's name.
 	SHA256 string `json:"sha256"`
 }
 
 func (f File) object() string { return filePrefix + f.SHA256 }
 
-// Bytes returns the size of the store.
+// Bytes returns the size of the store in bytes.
 func (m *Manifest) Bytes() (n int64) {
 	for _, f := range m.Files {
 		n += f.Size
@@ -95,7 +95,7 @@ func (m *Manifest) Bytes() (n int64) {
 	return n
 }
 
-// Cursor is an [events.Cursor] in words.
+// Cursor is an [events.Cursor] in the encoding of a manifest.
 type Cursor struct {
 	Log      string        `json:"log"`
 	Epoch    uint32        `json:"epoch"`
@@ -127,7 +127,7 @@ func (c Cursor) Parse() (events.Cursor, error) {
 	return out, nil
 }
 
-// envelope is a manifest with what is needed to trust it.
+// envelope is the object of a manifest: the manifest and its checksum.
 type envelope struct {
 	Format int `json:"format"`
 	// SHA256 of the bytes of Manifest.
@@ -144,7 +144,7 @@ func (m *Manifest) encode() ([]byte, error) {
 	return json.Marshal(envelope{Format: manifestFormat, SHA256: hex.EncodeToString(sum[:]), Manifest: body})
 }
 
-// decodeManifest reads what encode wrote, byte for byte.
+// decodeManifest decodes a manifest. It accepts only the bytes that encode writes; all others are [ErrDamaged].
 func decodeManifest(data []byte) (*Manifest, error) {
 	var e envelope
 	if err := json.Unmarshal(data, &e); err != nil {
@@ -172,7 +172,7 @@ var (
 	nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,127}$`)
 )
 
-// check refuses what could not be restored as it says: file names become paths.
+// check rejects a manifest that cannot be restored safely. File names become paths, so they must not leave the directory.
 func (m *Manifest) check() error {
 	if _, err := m.Cursor.Parse(); err != nil {
 		return err
@@ -208,7 +208,7 @@ func parseManifestName(object string) (snapshot, projection string, ok bool) {
 	return snapshot, projection, ok1 && ok2 && nameForm.MatchString(snapshot) && projection != ""
 }
 
-// readManifest reads the manifest in an object, which must be that of the snapshot and projection in its name.
+// readManifest reads the manifest in an object. It must belong to the snapshot and projection in the object's name.
 func readManifest(ctx context.Context, b bucket.Bucket, object string) (m *Manifest, err error) {
 	r, err := b.Get(ctx, object, 0, -1)
 	if errors.Is(err, bucket.ErrNotFound) {
@@ -232,17 +232,17 @@ func readManifest(ctx context.Context, b bucket.Bucket, object string) (m *Manif
 	return m, nil
 }
 
-// Listed is what is known of the snapshot of one projection.
+// Listed is an entry of [List]: the snapshot of one projection.
 type Listed struct {
 	Snapshot, Projection string
 	// Manifest is nil if it cannot be read; Err says why.
 	Manifest *Manifest
 	Err      error
-	// Time is that of the manifest, or of its object.
+	// Time is the time of the manifest, or of its object if it cannot be read.
 	Time time.Time
 }
 
-// List returns the snapshots of all projections, by time, the latest last. Those that cannot be read are among them.
+// List returns the snapshots of all projections, sorted by time, the latest last. Snapshots whose manifest cannot be read are included.
 func List(ctx context.Context, b bucket.Bucket) ([]Listed, error) {
 	objects, err := b.List(ctx, manifestPrefix)
 	if err != nil {
@@ -260,7 +260,7 @@ func List(ctx context.Context, b bucket.Bucket) ([]Listed, error) {
 		case errors.Is(l.Err, ErrNone):
 			continue // removed meanwhile
 		case l.Err != nil && !errors.Is(l.Err, ErrDamaged) && !errors.Is(l.Err, ErrFormat):
-			return nil, l.Err // the bucket's fault: to go on would be to overlook it
+			return nil, l.Err // the bucket fails, so that the list would not be complete
 		case l.Err == nil:
 			l.Time = l.Manifest.Time
 		}

@@ -10,18 +10,18 @@ import (
 	"github.com/skein-feed/skein/events/bucket"
 )
 
-// Pruned is what was removed.
+// Pruned is the result of [Prune] and [Remove].
 type Pruned struct {
-	// Snapshots are the names of manifests: <snapshot>/<projection>.
+	// Snapshots are the removed snapshots: <snapshot>/<projection>.
 	Snapshots []string
-	// Files that no manifest names, and their bytes.
+	// Files is the number of removed files, which no manifest named, and Bytes their size.
 	Files int
 	Bytes int64
-	// Unreadable are manifests that cannot be read. While there are any, no file is removed: they may name it.
+	// Unreadable are manifests that cannot be read. While there are any, no file is removed, since they may name it.
 	Unreadable []string
 }
 
-// String says it for people.
+// String returns the result for people.
 func (p Pruned) String() string {
 	text := fmt.Sprintf("removed %d snapshots and %d files, %d bytes", len(p.Snapshots), p.Files, p.Bytes)
 	if len(p.Unreadable) > 0 {
@@ -30,8 +30,8 @@ func (p Pruned) String() string {
 	return text
 }
 
-// Prune removes all scheduled snapshots of each projection but the latest ones, as many as keep says, or none if that is 0; and files
-// that no snapshot names. Snapshots that an operator asked for are removed by name only.
+// Prune removes the scheduled snapshots of each projection but the latest keep ones, and files that no snapshot names. A keep of 0 keeps
+// all. Snapshots that were taken on request are only removed by name.
 func Prune(ctx context.Context, b bucket.Bucket, keep int) (done Pruned, err error) {
 	err = claimed(ctx, b, "prune", func(ctx context.Context) error {
 		done, err = prune(ctx, b, keep)
@@ -40,8 +40,8 @@ func Prune(ctx context.Context, b bucket.Bucket, keep int) (done Pruned, err err
 	return done, err
 }
 
-// Remove removes snapshots by their names, also damaged ones, and files that no other names. It fails with [ErrNone], and
-// removes nothing, if there is none of one of the names.
+// Remove removes the snapshots of these names, damaged ones too, and the files that no other snapshot names. If one of the names does not
+// exist, it returns [ErrNone] and removes nothing.
 func Remove(ctx context.Context, b bucket.Bucket, names ...string) (done Pruned, err error) {
 	err = claimed(ctx, b, "remove", func(ctx context.Context) error {
 		objects, err := b.List(ctx, manifestPrefix)
@@ -74,7 +74,7 @@ func prune(ctx context.Context, b bucket.Bucket, keep int) (Pruned, error) {
 	return removeAll(ctx, b, beyond(list, keep))
 }
 
-// beyond returns the manifests that are not kept, the oldest first.
+// beyond returns the manifests beyond the kept ones, the oldest first.
 func beyond(list []Listed, keep int) (gone []string) {
 	counted := map[string]int{}
 	for _, l := range slices.Backward(list) {
@@ -89,7 +89,8 @@ func beyond(list []Listed, keep int) (gone []string) {
 	return gone
 }
 
-// removeAll removes manifests, then what no manifest names any more.
+// removeAll removes manifests, then the files that no manifest names any more. In the other order, a crash would leave manifests whose
+// files are gone.
 func removeAll(ctx context.Context, b bucket.Bucket, manifests []string) (done Pruned, err error) {
 	for _, object := range manifests {
 		if err := b.Delete(ctx, object); err != nil {
@@ -138,7 +139,7 @@ func sortByTime(list []Listed) {
 	})
 }
 
-// find returns the manifest of a snapshot of a projection; of the latest, if it has no name.
+// find returns the manifest of a projection's snapshot; an empty name means the latest.
 func find(ctx context.Context, b bucket.Bucket, snapshot, projection string) (*Manifest, error) {
 	if snapshot != "" {
 		if !nameForm.MatchString(snapshot) {

@@ -24,17 +24,17 @@ import (
 // ErrStore means that there is a store where one should be restored.
 var ErrStore = errors.New("snapshot: there is a store already")
 
-// RestoreOptions say what is restored, and to where.
+// RestoreOptions say which snapshot is restored, and to which directory.
 type RestoreOptions struct {
 	Bucket bucket.Bucket
 	// Snapshot is the name; empty means the latest of the projection.
 	Snapshot string
-	// Projection is what will fold into the store. Its version and settings must be those of the snapshot.
+	// Projection is the projection that will fold into the store. Its version and settings must be those of the snapshot.
 	Projection projections.Projection
-	// FS is the file system; nil means the disk. Dir holds the stores of all projections.
+	// FS is the file system; nil means the disk. Dir is the directory with the stores of all projections.
 	FS  projections.FS
 	Dir string
-	// Accept judges the position before anything is downloaded, as [events.Log.CheckCursor] does; nil means any.
+	// Accept checks the position before anything is downloaded, as [events.Log.CheckCursor] does; nil accepts any.
 	Accept   func(context.Context, events.Cursor) error
 	Pace     replay.Pace
 	Progress *replay.Progress
@@ -48,28 +48,28 @@ type Restored struct {
 	Manifest *Manifest
 	// Dir is its directory.
 	Dir string
-	// Download is how long it took to read, check and write the files, Open to open the store.
+	// Download is the time to read, check and write the files, Open the time to open the store.
 	Download, Open time.Duration
 }
 
 const (
-	// restoringDir is where files are until the store is whole: beside the generations, on the same file system. By its name
-	// a start of the service knows that it is scratch.
+	// restoringDir is the directory of the files until the store is complete. It is beside the generations, so that a rename can move the
+	// store into place. By its prefix a start of the service recognizes it as scratch, and removes it.
 	restoringDir = "shadow-restoring"
 	// firstGeneration is the directory of the generation that is restored.
 	firstGeneration = "000001"
 	// generationsFile says which generation is live.
 	generationsFile = "GENERATIONS"
-	// streams are so many downloads at a time.
+	// streams is the number of downloads at a time.
 	streams = 4
-	// left is the part of the free disk that is left, one of so many.
+	// left: a restore leaves one part in so many of the free disk unused.
 	left = 20
 )
 
 var generationForm = regexp.MustCompile(`^[0-9]{6,}$`)
 
-// Restore makes a store of a snapshot, where none is. It appears whole or not at all: on an error the target is as it was.
-// A store that is opened there continues with the log from the snapshot's position.
+// Restore restores a store from a snapshot, and returns [ErrStore] if the directory has a store already. The store appears complete or not
+// at all: on an error the target is as it was. Once opened, it folds the log from the snapshot's position.
 func Restore(ctx context.Context, o RestoreOptions) (_ Restored, err error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -82,7 +82,7 @@ func Restore(ctx context.Context, o RestoreOptions) (_ Restored, err error) {
 	if err != nil {
 		return Restored{}, err
 	}
-	// The directories that this makes are left behind if it fails: they hold nothing.
+	// If the restore fails, these directories stay: they are empty.
 	if err := makeDir(o.FS, home); err != nil {
 		return Restored{}, err
 	}
@@ -100,7 +100,7 @@ func Restore(ctx context.Context, o RestoreOptions) (_ Restored, err error) {
 	}
 	from := done.Dir
 	done.Dir = o.FS.PathJoin(home, firstGeneration)
-	if err := o.vacant(home); err != nil { // a service may have been started meanwhile
+	if err := o.vacant(home); err != nil { // a service may have been started during the download
 		return Restored{}, err
 	}
 	if err := o.FS.Rename(from, done.Dir); err != nil {
@@ -109,7 +109,7 @@ func Restore(ctx context.Context, o RestoreOptions) (_ Restored, err error) {
 	return done, projections.SyncDir(o.FS, home)
 }
 
-// vacant refuses a directory that has a generation.
+// vacant returns [ErrStore] for a directory that has a generation.
 func (o *RestoreOptions) vacant(home string) error {
 	names, err := o.FS.List(home)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -124,7 +124,7 @@ func (o *RestoreOptions) vacant(home string) error {
 	return nil
 }
 
-// room refuses a disk that is too full.
+// room returns [replay.ErrDisk] if the store would fill the disk.
 func (o *RestoreOptions) room(home string, m *Manifest) error {
 	usage, err := o.FS.GetDiskUsage(home)
 	if errors.Is(err, vfs.ErrUnsupported) {
@@ -137,7 +137,7 @@ func (o *RestoreOptions) room(home string, m *Manifest) error {
 	return replay.CheckRoom(what, uint64(m.Bytes()), usage.AvailBytes-usage.AvailBytes/left)
 }
 
-// find returns the manifest, if the program can use what it names.
+// find returns the manifest, if this program can open its store and continue it.
 func (o *RestoreOptions) find(ctx context.Context) (*Manifest, error) {
 	m, err := find(ctx, o.Bucket, o.Snapshot, o.Projection.Name())
 	if err != nil {
@@ -155,7 +155,7 @@ func (o *RestoreOptions) find(ctx context.Context) (*Manifest, error) {
 		now.Settings = m.Fingerprint.Settings
 	}
 	if c, ok := o.Projection.(projections.Compatible); ok && c.Reads(m.Fingerprint.Version) {
-		// It answers from where it stands until it is rebuilt, as it would where it was taken.
+		// The program reads rows of that version: the store answers from them until it is rebuilt.
 		now.Version, now.Kinds = m.Fingerprint.Version, m.Fingerprint.Kinds
 		now.Settings = shared(now.Settings, m.Fingerprint.Settings)
 	}
@@ -178,7 +178,7 @@ func (o *RestoreOptions) find(ctx context.Context) (*Manifest, error) {
 	return m, nil
 }
 
-// shared returns the settings of an earlier version, with the values of now where they still are settings.
+// shared returns the settings of an earlier version, with the present values of those that still exist.
 func shared(now, was map[string]string) map[string]string {
 	both := maps.Clone(was)
 	for key := range both {
@@ -223,7 +223,7 @@ func (o *RestoreOptions) fetch(ctx context.Context, m *Manifest, scratch string)
 	return done, store.Close()
 }
 
-// open opens what was downloaded for reading, and compares it with the manifest.
+// open opens the downloaded store for reading, and compares its position and fingerprint with the manifest.
 func (o *RestoreOptions) open(m *Manifest, scratch string) (*projections.Store, error) {
 	store, err := projections.Open(projections.Options{FS: o.FS, Dir: scratch, Projection: o.Projection, ReadOnly: true})
 	if err != nil {
@@ -238,7 +238,7 @@ func (o *RestoreOptions) open(m *Manifest, scratch string) (*projections.Store, 
 	return store, nil
 }
 
-// download brings one file to disk, if it is what the manifest says.
+// download writes one file to disk, synced. It returns [ErrDamaged] if size or checksum differ from the manifest.
 func (o *RestoreOptions) download(ctx context.Context, dir string, f File) (err error) {
 	r, err := o.Bucket.Get(ctx, f.object(), 0, -1)
 	if errors.Is(err, bucket.ErrNotFound) {
@@ -253,7 +253,7 @@ func (o *RestoreOptions) download(ctx context.Context, dir string, f File) (err 
 		return err
 	}
 	h := sha256.New()
-	// One byte more than there should be reports that there is more.
+	// One byte more than the size of the manifest, so that a longer object is noticed.
 	in := &paced{ctx: ctx, r: io.LimitReader(r, f.Size+1), pace: o.Pace, h: h}
 	n, err := io.Copy(out, &counted{in, o.Progress})
 	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
@@ -266,7 +266,7 @@ func (o *RestoreOptions) download(ctx context.Context, dir string, f File) (err 
 	return nil
 }
 
-// counted tells the progress of reading.
+// counted reports the progress of reading.
 type counted struct {
 	r io.Reader
 	p *replay.Progress
@@ -279,7 +279,7 @@ func (c *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// makeDir makes a directory and those above it that are missing, durably.
+// makeDir creates a directory and its missing parents, and syncs their entries.
 func makeDir(fsys projections.FS, dir string) error {
 	if _, err := fsys.Stat(dir); err == nil {
 		return nil

@@ -2,10 +2,10 @@ package snapshot
 
 import "sync"
 
-// sums remembers the checksums of tables: a table is written once, under a number that its store does not use again.
+// sums caches the checksums of tables. That is safe, because a store writes a table once and never uses its number again.
 type sums struct {
 	mu sync.Mutex
-	// old are those of the snapshot before the last, new those since.
+	// new are the checksums used since the last age, old those used in the period before it.
 	old, new map[sumKey]string
 }
 
@@ -40,7 +40,7 @@ func (s *sums) putLocked(key sumKey, sum string) {
 	s.new[key] = sum
 }
 
-// age forgets what was not asked for since the last call but one.
+// age forgets the checksums that were not used since the last call but one.
 func (s *sums) age() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,24 +19,26 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Store is what a snapshot is taken of.
+// Store is a store of which a snapshot can be taken.
 type Store interface {
+	// Name returns the name of the projection.
 	Name() string
-	// Dir is the directory of the files.
+	// Dir returns the directory of the files.
 	Dir() string
+	// Fingerprint returns that of the fold and settings that have built the store.
 	Fingerprint() projections.Fingerprint
-	// Checkpoint copies the files to dir; see [projections.Store.Checkpoint].
+	// Checkpoint copies the files to dir, and returns the position of the copy; see [projections.Store.Checkpoint].
 	Checkpoint(ctx context.Context, dir string) (events.Cursor, error)
 }
 
-// Taken is what was taken of one projection.
+// Taken is the snapshot of one projection.
 type Taken struct {
 	Manifest *Manifest
-	// Uploaded are the bytes that were not in the bucket before.
+	// Uploaded is the number of bytes that the bucket did not have before.
 	Uploaded int64
 }
 
-// taking is one snapshot on its way.
+// taking is a snapshot while it is taken.
 type taking struct {
 	bucket  bucket.Bucket
 	fs      projections.FS
@@ -49,7 +51,7 @@ type taking struct {
 	now       time.Time
 	scheduled bool
 
-	// there are the files in the bucket, with their sizes.
+	// there has the files in the bucket, with their sizes in bytes.
 	there map[string]int64
 }
 
@@ -67,8 +69,8 @@ type copiedFile struct {
 	size int64
 }
 
-// run takes a snapshot of the stores: copies of all, near each other in time, then the files, then the manifest of each. A
-// store that has folded nothing is left out.
+// run takes a snapshot of the stores. It copies all of them first, so that their positions are close together. Then it uploads, for each
+// store, the files and at last the manifest. A store that has folded nothing is left out.
 func (t *taking) run(ctx context.Context, stores []Store) (done []Taken, err error) {
 	if err := t.look(ctx, stores); err != nil {
 		return nil, err
@@ -107,7 +109,7 @@ func (t *taking) run(ctx context.Context, stores []Store) (done []Taken, err err
 	return done, nil
 }
 
-// look lists what is in the bucket, and refuses a name that is taken.
+// look lists the files in the bucket, and returns [ErrExists] if the name is taken.
 func (t *taking) look(ctx context.Context, stores []Store) error {
 	old, err := t.bucket.List(ctx, manifestPrefix+t.name+"/")
 	if err != nil {
@@ -157,7 +159,7 @@ func (t *taking) copy(ctx context.Context, s Store) (c copied, err error) {
 	return c, nil
 }
 
-// upload brings the files of a copy to the bucket, then its manifest.
+// upload uploads the files of a copy that the bucket does not have, checks that the bucket lists all of them, then writes the manifest.
 func (t *taking) upload(ctx context.Context, c copied) (Taken, error) {
 	m := &Manifest{
 		Snapshot: t.name, Projection: c.store.Name(), Time: t.now, Scheduled: t.scheduled, Cursor: cursorOf(c.cursor),
@@ -192,7 +194,8 @@ func (t *taking) upload(ctx context.Context, c copied) (Taken, error) {
 	return Taken{Manifest: m, Uploaded: uploaded}, nil
 }
 
-// verify asks the bucket for everything that the manifest names.
+// verify checks that the bucket lists every file of a manifest, with its size. It comes before the manifest is written, since the list
+// from the begin of the snapshot is old by now.
 func (t *taking) verify(ctx context.Context, m *Manifest) (err error) {
 	if t.there, err = listFiles(ctx, t.bucket); err != nil {
 		return err
@@ -205,7 +208,7 @@ func (t *taking) verify(ctx context.Context, m *Manifest) (err error) {
 	return nil
 }
 
-// sum returns the checksum of a file. Tables do not change, so theirs are remembered.
+// sum returns the name, size and checksum of a file. Tables never change, so their checksums are cached.
 func (t *taking) sum(ctx context.Context, c copied, file copiedFile) (File, error) {
 	f := File{Name: file.name, Size: file.size}
 	table := path.Ext(file.name) == ".sst"
@@ -234,7 +237,7 @@ func (t *taking) sum(ctx context.Context, c copied, file copiedFile) (File, erro
 	return f, nil
 }
 
-// put writes a file to the bucket under its checksum, and makes sure that it is that of what was sent.
+// put writes a file to the bucket under its checksum, and checks that the bytes it has sent have this checksum.
 func (t *taking) put(ctx context.Context, dir string, f File) error {
 	in, err := t.fs.Open(t.fs.PathJoin(dir, f.Name))
 	if err != nil {
@@ -261,7 +264,7 @@ type paced struct {
 	worked time.Duration
 }
 
-// restEvery is the work after which a pause is worth its cost.
+// restEvery is the shortest work that is worth a pause.
 const restEvery = 5 * time.Millisecond
 
 // Read is part of io.Reader.

@@ -14,25 +14,25 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Comparison is what a comparison found.
+// Comparison is the result of [Compare].
 type Comparison struct {
-	// Rows were compared, Differences of them differ: by partition, or [projections.StoreWide].
+	// Rows is the number of rows that were compared, Differences the number that differ, also by partition, or [projections.StoreWide].
 	Rows, Differences uint64
 	Partitions        map[int]uint64
-	// Listed are the first of the differences.
+	// Listed are the first differences, up to [Options.Listed].
 	Listed []Difference
 
-	// keys are those of the first maxKeys differences.
+	// keys are the keys of the first maxKeys differences.
 	keys [][]byte
-	// most rows are compared; 0 means all.
+	// most is the number of rows after which the comparison ends; 0 means all.
 	most uint64
 }
 
-// maxKeys is how many differing rows are repaired before the stores are compared again: their keys are in memory.
+// maxKeys is the number of differing rows that are repaired before the stores are compared again. Their keys are in memory.
 const maxKeys = 1 << 18
 
-// Compare compares the rows of a live store with those of a shadow at the same position, in the order of keys. The row of
-// the position itself is left out: where a store was last cut is no fact of the log.
+// Compare compares the rows of a live store with those of a shadow at the same position, in the order of keys. It leaves out the row of
+// the position itself, because the points at which a store has committed are no facts of the log.
 func Compare(ctx context.Context, live, shadow projections.Reader, o Options) (*Comparison, error) {
 	o.fill()
 	c := &Comparison{Partitions: map[int]uint64{}}
@@ -41,11 +41,11 @@ func Compare(ctx context.Context, live, shadow projections.Reader, o Options) (*
 	return c, err
 }
 
-// timedRows are compared to find out how long it takes.
+// timedRows is the number of rows that compareTime compares.
 const timedRows = 1 << 16
 
-// compareTime estimates how long it takes to compare so many rows, by comparing some of the live store with themselves. Rows that cannot
-// be read are met by the comparison.
+// compareTime estimates how long it takes to compare this many rows: it compares some rows of the live store with themselves. It ignores
+// rows that cannot be read, since the comparison itself reports them.
 func compareTime(ctx context.Context, live Store, o Options, rows int64) time.Duration {
 	v, err := live.View()
 	if err != nil {
@@ -62,8 +62,7 @@ func compareTime(ctx context.Context, live Store, o Options, rows int64) time.Du
 	return time.Duration(float64(took+pace.Pause(took)) / float64(c.Rows) * float64(rows))
 }
 
-// from compares the rows from a key on, and returns the key that is next when that has taken as long as a position may be
-// held; nil means none is left.
+// from compares the rows from a key onwards. After [Options.Hold] it stops and returns the next key; nil means that no row is left.
 func (c *Comparison) from(ctx context.Context, live, shadow projections.Reader, o *Options, key []byte) (next []byte, err error) {
 	rows, began := newRowFilter(o), time.Now()
 	found, want := newSide(live, rows, key), newSide(shadow, rows, key)
@@ -113,7 +112,7 @@ func (c *Comparison) from(ctx context.Context, live, shadow projections.Reader, 
 	return next, err
 }
 
-// first returns the key that is next of both sides; nil means there is none.
+// first returns the least key at which any side is; nil means that all are at their end.
 func first(sides ...*side) (key []byte) {
 	for _, s := range sides {
 		if s.ok && (key == nil || bytes.Compare(s.key(), key) < 0) {
@@ -123,7 +122,7 @@ func first(sides ...*side) (key []byte) {
 	return key
 }
 
-// errShadow: the shadow has rows that cannot be read, so it says nothing about the live store.
+// errShadow means that the shadow has rows that cannot be read, so that it proves nothing about the live store.
 var errShadow = errors.New("verify: the shadow is corrupt: the disk or memory of this machine cannot be trusted")
 
 func (c *Comparison) differ(o *Options, key, expected, found []byte, unreadable *projections.UnreadableRowError) {
@@ -144,13 +143,13 @@ func (c *Comparison) differ(o *Options, key, expected, found []byte, unreadable 
 	}
 }
 
-// side walks over the wanted rows of one store.
+// side is an iterator over the wanted rows of one store. Unlike an iterator of the store, it continues after a row that cannot be read.
 type side struct {
 	r    projections.Reader
 	it   projections.Iterator
 	rows *rowFilter
 	ok   bool
-	// bad is why the row at which the walk is cannot be read; spoilt, that there was one.
+	// bad is the error of the present row, if it cannot be read. spoilt reports whether there was such a row.
 	bad    *projections.UnreadableRowError
 	spoilt bool
 	err    error
@@ -167,7 +166,7 @@ func (s *side) key() []byte {
 	return s.it.Key()
 }
 
-// value returns the value of a row; nil means it cannot be read.
+// value returns the value of the present row; nil means that it cannot be read.
 func (s *side) value() []byte {
 	if s.bad != nil {
 		return nil
@@ -183,7 +182,7 @@ func (s *side) next() {
 		s.skipUnwanted(s.it.Next())
 		return
 	}
-	// A row that cannot be read ends an iterator: the next one continues behind it.
+	// A row that cannot be read ends an iterator. A new one continues after it.
 	from := append(bytes.Clone(s.bad.Key), 0)
 	s.it, s.bad = s.r.Iter(nil, nil), nil
 	s.skipUnwanted(s.it.SeekGE(from))
@@ -198,7 +197,7 @@ func (s *side) skipUnwanted(ok bool) {
 			break
 		}
 		if bytes.Compare(from, s.it.Key()) <= 0 {
-			from = append(bytes.Clone(s.it.Key()), 0) // never back, whatever the keys are
+			from = append(bytes.Clone(s.it.Key()), 0) // always forward, even if keys of a damaged store are out of order
 		}
 		ok = s.it.SeekGE(from)
 	}
@@ -216,16 +215,16 @@ func (s *side) skipUnwanted(ok bool) {
 	}
 }
 
-// close ends the walk. What it met was reported by then.
+// close ends the walk. Its errors were reported before.
 func (s *side) close() { _ = s.it.Close() }
 
-// rowFilter reports which rows are compared.
+// rowFilter selects the rows to compare.
 type rowFilter struct {
 	projection projections.Projection
-	// partitions are the wanted ones; nil means all rows are.
+	// partitions are the wanted partitions; nil means all rows are wanted.
 	partitions *projections.Partitions
 	dated      []projections.Tag
-	// regional: rows of a partition stand among those of every other.
+	// regional: the rows of a partition are not contiguous, because of rows of regions.
 	regional bool
 }
 
@@ -249,14 +248,14 @@ func (f *rowFilter) wants(key []byte) bool {
 	return p != projections.StoreWide && f.partitions.Has(uint8(p))
 }
 
-// after returns the first key behind one that is not wanted which may be; nil means there is none.
+// after returns, for a key that is not wanted, the first later key that may be wanted; nil means there is none.
 func (f *rowFilter) after(key []byte) []byte {
 	if f.partitions == nil || f.regional || len(key) < 3 {
 		return append(bytes.Clone(key), 0)
 	}
 	p := projections.PartitionOf(f.projection, key)
 	if p == projections.StoreWide {
-		return nil // nothing but such rows comes behind
+		return nil // only such rows follow
 	}
 	next := p + 1
 	for next < events.NumPartitions && !f.partitions.Has(uint8(next)) {
@@ -270,7 +269,7 @@ func (f *rowFilter) after(key []byte) []byte {
 		}
 		return append(bytes.Clone(key[:3]), shard...)
 	case len(f.dated) > 0:
-		// Rows of a month may stand among those of every shard.
+		// Rows of a month may be among the keys of every shard.
 		for tag := int(key[2]) + 1; tag <= 0xff; tag++ {
 			if slices.Contains(f.dated, projections.Tag(tag)) {
 				return []byte{key[0], key[1], byte(tag)}
@@ -290,9 +289,9 @@ type pacer struct {
 }
 
 const (
-	// paceRows is how many rows are compared between two looks at the time.
+	// paceRows is the number of rows that are compared between two looks at the clock.
 	paceRows = 256
-	// paceWork is how long is worked between two rests.
+	// paceWork is the shortest work that is worth a rest.
 	paceWork = 5 * time.Millisecond
 )
 

@@ -9,18 +9,18 @@ import (
 
 // Difference is a row in which a store differs from the fold of the log.
 type Difference struct {
-	// Partition is that of the row, or [projections.StoreWide].
+	// Partition is the partition of the row, or [projections.StoreWide].
 	Partition int
 	Key       []byte
-	// Expected is the value by the log, Found that of the store; nil means there is no such row.
+	// Expected is the value that the fold of the log gives, Found the value in the store; nil means that the row does not exist.
 	Expected, Found []byte
-	// Unreadable says why the row of the store has no value.
+	// Unreadable is the error if the row of the store cannot be read.
 	Unreadable error
 
 	projection string
 }
 
-// String tells people the row as it should be and as it is.
+// String returns the expected and the found row for people.
 func (d Difference) String() string {
 	switch {
 	case d.Expected == nil && d.Unreadable != nil:
@@ -42,7 +42,7 @@ func (d Difference) scope() string {
 	return fmt.Sprintf("partition %d", d.Partition)
 }
 
-// words describes a row; one that no fold can have written, or of no projection that has words, by its digits.
+// words describes a row for people. A row that the projection cannot describe is shown in hexadecimal digits.
 func (d Difference) words(value []byte) string {
 	text, err := all.Describe(d.projection, d.Key, value)
 	if err != nil {

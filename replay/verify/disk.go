@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// checkDisk refuses a shadow that would fill the disk. What an earlier shadow has left is removed by then.
+// checkDisk returns [replay.ErrDisk] if a shadow would fill the disk. The caller removes the rest of an earlier shadow first.
 func (o *Options) checkDisk() error {
 	if o.Disk == nil {
 		return nil
@@ -18,7 +18,7 @@ func (o *Options) checkDisk() error {
 	return replay.CheckRoom("a shadow of "+o.projection.Name(), replay.Room(store)+o.Margin, free)
 }
 
-// checkFree stops a shadow that would take the last of the disk from what serves.
+// checkFree returns [replay.ErrDisk] if the shadow would use the margin of the disk that the service needs.
 func (o *Options) checkFree() error {
 	if o.Disk == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 )
 
 // TestDisk: a shadow that the disk has no room for is not begun, and one that takes more than was thought ends; both leave
-// nothing behind. Where there is room it is as if nobody looked.
+// nothing behind. With enough room the check changes nothing.
 func TestDisk(t *testing.T) {
 	const mib = 1 << 20
 	envs := memlog.NewWorld(1, 20).Envelopes(100)

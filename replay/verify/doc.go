@@ -1,19 +1,20 @@
-// Package verify proves a store equal to a straight fold of the log, and heals the rows that are not.
+// Package verify proves that a store is equal to a straight fold of the log, and repairs the rows that are not.
 //
 //	log ──► shadow: a fresh store of the same projection, built in a scratch directory (package build), at a pace,
 //	          │  and folded exactly to the position of a view of the live store
 //	          ▼
-//	        compare ◄── view of the live store        nothing is held, readers and folds go on
+//	        compare ◄── view of the live store        nothing is held, readers and folds continue
 //	          │
 //	          │  keys that differ
 //	          ▼
-//	        repair: the fold is held, the shadow folds exactly to its position, what differs still is written
+//	        repair: the fold is held, the shadow folds exactly to its position, rows that still differ are written
 //	          │
 //	          └──► compare again, since errors may have spread meanwhile
 //
-// What is written is a row of a fold of the log, at the position of the commit that writes it (I1, I3). A row that is equal is
-// never touched. A shadow runs the same fold, so that a fold that is wrong proves itself right: that is for the audits
-// (package audit).
+// A repair writes only rows of a fold of the log, at the position of the commit that writes them (I1, I3). It never touches a row that
+// is equal. A shadow runs the same fold as the store, so it cannot find a bug of the fold: that is the task of package audit.
 //
-//	shadow.go   the shadow; disk.go: what it takes; compare.go, difference.go: rows side by side; verify.go, repair.go: the two tools
+//	shadow.go    the shadow; disk.go: its disk
+//	compare.go   the comparison of rows; difference.go: its result for people
+//	verify.go    the two tools; repair.go: the writing of rows
 package verify

@@ -12,8 +12,8 @@ import (
 	"github.com/skein-feed/skein/replay/verify"
 )
 
-// rotten is a disk on which the first block of each table is damaged from some moment on. What was read before is in the cache, so
-// only who reads the files in dir meets it.
+// rotten is a disk on which the first block of each table is damaged from some moment on. Blocks that were read before are in the cache,
+// so only a reader of the files in dir meets the damage.
 type rotten struct {
 	vfs.FS
 	dir string
@@ -38,7 +38,7 @@ func (f rottenFile) ReadAt(p []byte, from int64) (int, error) {
 }
 
 // TestDamagedFilesBehindTheCache: rows that are read from the cache are equal to the log, and say nothing of the tables. Those are
-// read as well, and whoever reads no files says so.
+// read as well, and a verification that reads no files says so.
 func TestDamagedFilesBehindTheCache(t *testing.T) {
 	envs := memlog.NewWorld(1, 20).Envelopes(100)
 	disk := &rotten{FS: vfs.NewMem()}

@@ -13,18 +13,21 @@ import (
 )
 
 const (
-	// maxRepairRows and maxRepairBytes bound what is repaired while the fold is held once.
+	// maxRepairRows and maxRepairBytes bound a single repair, during which the fold is held.
 	maxRepairRows  = 2048
 	maxRepairBytes = 2 << 20
-	// holdMost is how long the fold is held for the shadow to come to its position.
+	// holdMost is how long the fold is held while the shadow folds to its position.
 	holdMost = 10 * time.Second
 )
 
-// repairRows makes rows of the live store what they are in the shadow, those that differ still, and returns how many it changed.
-// They are on disk when it returns.
+// repairRows gives the rows of the live store that still differ the values of the shadow, and returns how many it has changed. They are on
+// disk when it returns.
+//
+// It works in rounds. In each, the fold is held while the shadow folds to the same position, because only then a comparison of two rows
+// means anything. So that the hold is short, the shadow first approaches the live store, and a round repairs a bounded number of rows.
 func repairRows(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) (n uint64, err error) {
 	for len(keys) > 0 {
-		// Held for as short as can be: the shadow is near when the fold is stopped.
+		// The shadow must be near before the fold is held.
 		if err := approach(ctx, live, shadow, &shadow.opts); err != nil {
 			return n, err
 		}
@@ -57,7 +60,7 @@ func repairRows(ctx context.Context, live Store, shadow *Shadow, keys [][]byte) 
 	return n, live.Flush()
 }
 
-// heal sets and deletes what differs of some rows, up to the bounds, and returns how many it has looked at.
+// heal sets and deletes the rows that differ, up to the bounds, and returns the number of keys that it has handled.
 func heal(rows, want projections.Reader, m *projections.Repair, keys [][]byte) (done int, err error) {
 	size := 0
 	for _, key := range keys {

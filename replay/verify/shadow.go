@@ -17,44 +17,43 @@ import (
 	"github.com/skein-feed/skein/replay/worker"
 )
 
-// Options say where a shadow is folded from what.
+// Options say how a shadow is built and compared.
 type Options struct {
 	// FS is the file system; nil means the disk.
 	FS projections.FS
-	// Dir is a directory of the shadow's own, below the data directory. What stands there is removed when it is opened and
-	// when it is closed.
+	// Dir is the shadow's directory, below the data directory. It is removed when the shadow is opened and when it is closed.
 	Dir string
 	// New returns a new instance of the projection, with the settings of the live store.
 	New func() projections.Projection
 	// Subscribe reads the log.
 	Subscribe projections.SubscribeFunc
-	// Disk says what the live store takes on disk, and how much is free where the shadow goes; nil disables it.
+	// Disk returns the size of the live store on disk, and the free disk where the shadow goes, both in bytes; nil disables the check.
 	Disk func() (store, free uint64, err error)
-	// Memory is about how many bytes a shadow may take; 0 means 192 MiB.
+	// Memory is about how many bytes of memory a shadow may take; 0 means 192 MiB.
 	Memory int
 	// Worker finishes the build of a shadow. If it is nil, this process does.
 	Worker *worker.Command
-	// LogSize returns how much there is of the log for a shadow; nil means that is not known.
+	// LogSize returns the size of the log that the shadow reads; nil means that it is unknown.
 	LogSize func(context.Context) replay.LogSize
-	// Margin is how much disk stays free, in bytes; 0 means 256 MiB.
+	// Margin is the disk that must stay free, in bytes; 0 means 256 MiB.
 	Margin uint64
-	// Hold is how long rows of both stores are compared at one position, which keeps on disk, and of the live store in memory
-	// tables, what has been replaced since: then the comparison continues at a later one. 0: 10 minutes.
+	// Hold is the longest time for which rows are compared at one position; then the comparison continues at a later one. A view keeps
+	// replaced rows on disk, and those of the live store in memtables too. 0 means 10 minutes.
 	Hold time.Duration
-	// Pace holds back what is done while nothing waits for it.
+	// Pace limits all work during which nothing waits for the shadow.
 	Pace replay.Pace
-	// Progress is told; nil disables it.
+	// Progress gets the progress; nil disables it.
 	Progress *replay.Progress
-	// Partitions are compared; nil means all, and the rows of the store as a whole.
+	// Partitions are the partitions to compare; nil means all, and the rows of the store as a whole.
 	Partitions *projections.Partitions
-	// Listed is how many differences a report lists; 0 means 100.
+	// Listed is the number of differences that a report lists; 0 means 100.
 	Listed int
-	// Logger gets what a person must see; nil means nothing.
+	// Logger gets messages for people; nil disables them.
 	Logger *slog.Logger
 
-	// projection is one of New, which folds nothing.
+	// projection is an instance of New that folds nothing.
 	projection projections.Projection
-	// compareTime says how long it takes to compare so many rows; nil means they are not.
+	// compareTime estimates how long it takes to compare this many rows; nil means that no comparison follows.
 	compareTime func(ctx context.Context, rows int64) time.Duration
 }
 
@@ -81,31 +80,32 @@ func (o *Options) fill() {
 }
 
 const (
-	// shadowMemory is less than a build takes, since a shadow is folded all the time, and read once.
+	// shadowMemory is less than a rebuild takes, since an auditor builds shadows continuously.
 	shadowMemory = 192 << 20
-	// longestWork is what is taken for work at most of what a piece took: more was waiting for the log.
+	// longestWork bounds the time of a piece that counts as work, for which the pace demands a rest. The rest of a longer one was spent
+	// waiting for the log.
 	longestWork = 250 * time.Millisecond
-	// readBytes of the log are folded between two rests.
+	// readBytes is the number of bytes of the log that are folded between two rests.
 	readBytes = 256 << 10
 )
 
-// Shadow is a store of a projection made from the log alone, to be compared with the live one. It is built up to the first position
-// that is wanted (package build), and folds on from there. It belongs to one goroutine.
+// Shadow is a store of a projection that is made from the log alone, for comparison with the live store. Package build makes it up to the
+// first position that is asked for; from there it folds as a live store does. It belongs to one goroutine.
 type Shadow struct {
 	opts Options
-	// store is nil until it is built.
+	// store is nil before the first build.
 	store *projections.Store
 	sub   projections.Subscription
-	// ahead are envelopes that were read and are not to be folded yet.
+	// ahead are envelopes that were read but are after the position to which the shadow was to fold.
 	ahead []*events.Envelope
-	// unlooked bytes of the log were folded since the free disk was looked at.
+	// unlooked is the number of bytes of the log folded since the last check of the free disk.
 	unlooked int
-	// rows is how many it had when it was built, compare how long it takes to compare them, as far as known.
+	// rows is the number of rows when the store was built, compare the estimate of how long it takes to compare them.
 	rows    int64
 	compare time.Duration
 }
 
-// OpenShadow makes an empty shadow. It fails with [replay.ErrDisk] where the disk has not what it takes.
+// OpenShadow returns an empty shadow, which the caller must close. It returns [replay.ErrDisk] if the free disk does not suffice.
 func OpenShadow(o Options) (*Shadow, error) {
 	o.fill()
 	if err := o.FS.RemoveAll(o.Dir); err != nil {
@@ -130,7 +130,7 @@ func (s *Shadow) Close() (err error) {
 	return errors.Join(err, s.opts.FS.RemoveAll(s.opts.Dir))
 }
 
-// Seq returns up to where the shadow is folded.
+// Seq returns the last sequence that the shadow has folded.
 func (s *Shadow) Seq() uint64 {
 	if s.store == nil {
 		return 0
@@ -138,11 +138,11 @@ func (s *Shadow) Seq() uint64 {
 	return s.store.Cursor().Seq
 }
 
-// View returns the rows of the shadow, which must have been folded to some sequence.
+// View returns a view of the shadow. FoldTo must have been called before.
 func (s *Shadow) View() (*projections.View, error) { return s.store.View() }
 
-// FoldTo folds everything up to a sequence, and nothing after it. It waits until the log is there: until the sequence or a
-// later one has been read. The shadow must not be beyond it.
+// FoldTo folds everything up to a sequence, and nothing after it. It waits until the log has that sequence or a later one. The shadow must
+// not be beyond the sequence.
 func (s *Shadow) FoldTo(ctx context.Context, seq uint64, pace replay.Pace) error {
 	if s.store == nil {
 		return s.build(ctx, seq, pace)
@@ -153,7 +153,7 @@ func (s *Shadow) FoldTo(ctx context.Context, seq uint64, pace replay.Pace) error
 	return s.read(ctx, s.Seq(), seq, pace, s.fold)
 }
 
-// build makes the store, up to a sequence.
+// build makes the store up to a sequence, by package build.
 func (s *Shadow) build(ctx context.Context, seq uint64, pace replay.Pace) (err error) {
 	o := paced.Options{
 		Pace: pace, Progress: s.opts.Progress, Head: seq, Worker: s.opts.Worker,
@@ -183,7 +183,7 @@ func (s *Shadow) build(ctx context.Context, seq uint64, pace replay.Pace) (err e
 	return err
 }
 
-// read folds the log from a sequence up to another.
+// read reads the log from the sequence at up to seq, and passes envelopes to fold.
 func (s *Shadow) read(ctx context.Context, at, seq uint64, pace replay.Pace, fold func([]*events.Envelope) error) error {
 	for at < seq {
 		began := time.Now()
@@ -206,7 +206,7 @@ func (s *Shadow) read(ctx context.Context, at, seq uint64, pace replay.Pace, fol
 		}
 		s.ahead = s.ahead[n:]
 		if len(s.ahead) > 0 {
-			return nil // the next one is beyond
+			return nil // the next envelope is beyond seq
 		}
 		if err := pace.Rest(ctx, min(time.Since(began), longestWork)); err != nil {
 			return err
@@ -215,7 +215,7 @@ func (s *Shadow) read(ctx context.Context, at, seq uint64, pace replay.Pace, fol
 	return nil
 }
 
-// fold folds envelopes into the store, and looks at the free disk now and then.
+// fold folds envelopes into the store, and checks the free disk after every [replay.DiskPeriod] bytes.
 func (s *Shadow) fold(envs []*events.Envelope) error {
 	before := s.Seq()
 	if err := s.store.Fold(envs); err != nil {

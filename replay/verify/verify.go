@@ -12,7 +12,7 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// Store is the live store: a [projections.Store], or what stands before several generations of one.
+// Store is the live store: a [projections.Store], or a [projections.Live] with several generations.
 type Store interface {
 	Name() string
 	View() (*projections.View, error)
@@ -26,29 +26,30 @@ var _ Store = (*projections.Store)(nil)
 // Report is the outcome of a verification or repair.
 type Report struct {
 	Projection string
-	// At is the sequence at which the stores were compared, the last one if there were several: after repairs, and where one
-	// would have been held for longer than [Options.Hold]. Rows were compared the last time.
+	// At is the last sequence at which the stores were compared. There are several after a repair, and when a comparison takes longer than
+	// [Options.Hold]. Rows is the number of rows in the last comparison.
 	At, Rows uint64
-	// Differences is how many rows differed at the first comparison, Left at the last. Equal: none is left.
+	// Differences is the number of rows that differed in the first comparison, Left in the last. Equal reports whether Left is 0.
 	Differences, Left uint64
 	Equal             bool
 	// Partitions has the differences of the first comparison by partition, or [projections.StoreWide].
 	Partitions map[int]uint64
-	// Listed are the first of these differences.
+	// Listed are the first of these differences, up to [Options.Listed].
 	Listed []Difference
-	// Rounds of repair were made, and changed Repaired rows.
+	// Rounds is the number of rounds of repair, Repaired the number of rows that they have changed.
 	Rounds   int
 	Repaired uint64
 	Took     time.Duration
-	// Files is what was read of the files: rows that are in the cache say nothing of them. Unread says why they were not read.
+	// Files is the result of reading the files: the comparison may have found rows in the cache, which proves nothing about the files.
+	// Unread says why they were not read.
 	Files  projections.FileCheck
 	Unread string
 }
 
-// Damaged reports whether tables on disk are damaged. A rebuild makes new ones.
+// Damaged reports whether tables on disk are damaged. A repair does not help; a rebuild writes new tables.
 func (r *Report) Damaged() bool { return len(r.Files.Damaged) > 0 }
 
-// repaired returns the report of what was interrupted, if anything was repaired or found damaged by then.
+// repaired returns the report of an interrupted run if it has repaired a row or found damage, else nil.
 func (r *Report) repaired() *Report {
 	if r.Repaired == 0 && !r.Damaged() {
 		return nil
@@ -57,7 +58,7 @@ func (r *Report) repaired() *Report {
 	return r
 }
 
-// String tells people in a line what came out, and each listed difference in a line more.
+// String returns the result in one line for people, and each listed difference in another line.
 func (r *Report) String() string {
 	var sb strings.Builder
 	switch {
@@ -92,21 +93,21 @@ func (r *Report) String() string {
 	return sb.String()
 }
 
-// Verify compares a live store with a shadow of it, each row at a common position and without holding anything: the store serves
-// and folds on. That it differs is no error.
+// Verify compares a live store with a shadow of it, each row at a common position. It holds nothing: the store continues to serve and to
+// fold. A difference is no error, but a result in the report.
 func Verify(ctx context.Context, live Store, o Options) (*Report, error) {
 	return run(ctx, live, o, false)
 }
 
-// Repair verifies a live store and makes the rows that differ those of the log, inside its fold: equal ones are not touched,
-// readers never fail, writes wait for as long as it takes to read and write some thousand rows. Since errors may have spread
-// while it ran, it verifies again, for up to three rounds. If it is interrupted after it repaired rows, the report
-// comes with the error.
+// Repair verifies a live store, and writes the rows of the log where rows differ, inside its fold. It does not touch equal rows. Readers
+// never fail; writes wait while some thousand rows are read and written. The fold may have derived new wrong rows from wrong ones during
+// the repair, so Repair verifies again, for up to three rounds. If it is interrupted after it has repaired rows, it returns the report
+// together with the error.
 func Repair(ctx context.Context, live Store, o Options) (*Report, error) {
 	return run(ctx, live, o, true)
 }
 
-// maxRounds bounds the repairs of one call.
+// maxRounds bounds the rounds of one call of Repair.
 const maxRounds = 3
 
 func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, err error) {
@@ -140,7 +141,7 @@ func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, er
 		if err != nil {
 			return r.repaired(), fmt.Errorf("repair %s, after %d rows: %w", live.Name(), r.Repaired, err)
 		}
-		// What is more than a round can hold is not the spreading of errors.
+		// A round with more differences than keys fit into memory does not count: the next one continues its work.
 		if r.Rounds++; n > 0 && len(c.keys) == maxKeys {
 			r.Rounds = 1
 		}
@@ -148,7 +149,7 @@ func run(ctx context.Context, live Store, o Options, repair bool) (r *Report, er
 	}
 }
 
-// checkFiles reads the files of the live store, unless only some partitions are wanted: every table has rows of all.
+// checkFiles reads the files of the live store. It does not if only some partitions are wanted, because every table has rows of all.
 func checkFiles(ctx context.Context, live Store, o *Options, r *Report) error {
 	if o.Partitions != nil {
 		r.Unread = "only some partitions were compared"
@@ -167,8 +168,8 @@ func checkFiles(ctx context.Context, live Store, o *Options, r *Report) error {
 	return nil
 }
 
-// compareAll compares all rows: at one position, or, where that would be held for too long, at several, each row at one of
-// them. What has gone wrong behind the walk is met by the next.
+// compareAll compares all rows. If one position would be held for too long, it continues at another, so that each row is compared at one
+// of them. A row that goes wrong after it was compared is left to the next verification.
 func compareAll(ctx context.Context, live Store, shadow *Shadow, o *Options, r *Report) (*Comparison, error) {
 	c := &Comparison{Partitions: map[int]uint64{}}
 	for key := []byte(nil); ; {
@@ -180,7 +181,7 @@ func compareAll(ctx context.Context, live Store, shadow *Shadow, o *Options, r *
 	}
 }
 
-// compareAt compares from a key on at the position of a view of the live store, which the shadow is folded to.
+// compareAt takes a view of the live store, folds the shadow to its position, and compares the rows from a key onwards.
 func compareAt(ctx context.Context, live Store, shadow *Shadow, o *Options, r *Report, c *Comparison, key []byte) (next []byte, err error) {
 	if err := approach(ctx, live, shadow, o); err != nil {
 		return nil, err
@@ -204,11 +205,11 @@ func compareAt(ctx context.Context, live Store, shadow *Shadow, o *Options, r *R
 	return c.from(ctx, v, s, o, key)
 }
 
-// nearby is how many envelopes the shadow may be behind when a view is taken or the fold is held.
+// nearby is the lag, in envelopes, that the shadow may have when a view is taken or the fold is held.
 const nearby = 512
 
-// approach folds the shadow until it is near the live store, which moves on meanwhile: at the pace at first, and twice as
-// fast for each lap in which it did not come near.
+// approach folds the shadow until it is near the live store, which continues to fold. It begins at the pace, and doubles its speed with
+// every lap after which it is not near, so that it arrives in the end.
 func approach(ctx context.Context, live Store, shadow *Shadow, o *Options) error {
 	pace := o.Pace
 	for {

@@ -563,7 +563,7 @@ func TestUnreadableRows(t *testing.T) {
 		}
 		return err
 	})
-	// Compactions merge, so that a store that folds stops for good when it comes to these rows: it is read only here.
+	// Compactions merge, so that a store that folds stops for good when it reaches these rows: it is read only here.
 	conformance.Close(t, f.store)
 	live, err := projections.Open(projections.Options{FS: f.fs, Dir: "data", Projection: newProjection(2), ReadOnly: true})
 	if err != nil {

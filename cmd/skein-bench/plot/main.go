@@ -29,7 +29,7 @@ func main() {
 }
 
 func run(file, dir string) error {
-	data, err := os.ReadFile(file) //nolint:gosec // whoever starts the program names it
+	data, err := os.ReadFile(file) //nolint:gosec // the user of the program names it
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Package accesstest makes what access is tested with: an authority that signs certificates, and an issuer of JWTs. Both are
-// real but for being nobody's.
+// Package accesstest has an authority that signs certificates, and an issuer of JWTs, for tests of access. Both work as real ones
+// do, but no other program trusts them.
 package accesstest
 
 import (

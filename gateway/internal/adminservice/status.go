@@ -78,7 +78,7 @@ func (s *Service) logStatus(ctx context.Context) *skeinv1.LogStatus {
 	st := &skeinv1.LogStatus{LogId: hex.EncodeToString(id[:]), Epoch: s.Log.Epoch(), LastSequence: s.Hub.Head()}
 	ctx, cancel := context.WithTimeout(ctx, statusPatience)
 	defer cancel()
-	v, err := s.Log.Vitals(ctx)
+	v, err := s.Log.Health(ctx)
 	if err != nil {
 		st.Error = err.Error()
 		return st

@@ -32,7 +32,7 @@ func newBudget(what string, most, each int64) *Budget {
 	return &Budget{what: what, most: most, each: each, by: map[string]int64{}}
 }
 
-// Take takes n for a party, or refuses it. What was taken must be given back.
+// Take takes n for a party, or refuses it. The caller must give back what it has taken.
 func (b *Budget) Take(party string, n int64) *apierror.Failure {
 	if b.taken.Add(n) > b.most {
 		b.taken.Add(-n)

@@ -11,7 +11,7 @@ import (
 
 // Connections are the open ones, those that were handed to net/http among them. There are at most so many, and half as many from
 // one address. One that comes above that closes another one on which no call is worked on: idle or silent since it was opened,
-// with half a request, or with an answer that is not taken. So nobody keeps others out by holding connections.
+// with half a request, or with an answer that is not taken. So a client cannot keep others out by holding connections.
 type Connections struct {
 	mu   sync.Mutex
 	open map[*Conn]struct{}
@@ -40,8 +40,8 @@ type Conn struct {
 	last atomic.Int64
 }
 
-// crowdTries is how many connections are looked at for one that is quiet. The first crowdChoice that are so are compared.
-const crowdTries, crowdChoice = 1024, 64
+// evictTries is the number of connections that are searched for idle ones. The first evictChoice idle ones are compared.
+const evictTries, evictChoice = 1024, 64
 
 // Enter takes a connection of at most so many, and returns nil if there is no room for it.
 func (c *Connections) Enter(conn net.Conn, most int) *Conn {
@@ -72,7 +72,7 @@ func (c *Connections) evict(address netip.Prefix, own bool) bool {
 	var victim *Conn
 	tries, found := 0, 0
 	for o := range c.open { // in an order that is another one each time
-		if tries++; tries > crowdTries || found == crowdChoice {
+		if tries++; tries > evictTries || found == evictChoice {
 			break
 		}
 		if o.working.Load() > 0 || own && o.address != address {
@@ -102,7 +102,7 @@ func (c *Connections) Leave(o *Conn) {
 	c.remove(o)
 }
 
-// remove forgets a connection. What was evicted is removed again when it has ended.
+// remove forgets a connection. An evicted connection is removed a second time when it has ended.
 func (c *Connections) remove(o *Conn) {
 	if _, ok := c.open[o]; !ok {
 		return

@@ -1,4 +1,4 @@
-// Package admission bounds what callers may take of a process, so that one who takes too much is refused before the others
+// Package admission bounds the resources that callers may take of a process. A caller that takes too much is refused before the others
 // feel it:
 //
 //	connection ─▶ Connections: at most so many, half of them of one address; an idle one makes room
@@ -8,6 +8,6 @@
 //	           ─▶ Quotas: how many a second, and at a time, of each caller
 //	           ─▶ Heavy: expensive reads run a few at a time
 //
-// Nothing here knows of requests. What is refused is so with an [apierror.Failure] that says what the limit is; what was taken has
-// to be given back.
+// Nothing here knows of requests. A refusal is an [apierror.Failure] that names the limit. The caller must give back what it has
+// taken.
 package admission

@@ -12,8 +12,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Quotas bound what each caller takes of the service, so that one who asks without end is refused before the others feel it.
-// Callers are told apart by name: all tokens with one name share, as do all calls where nobody is asked for a token.
+// Quotas bound the calls of each caller, so that one that calls without end is refused before the others feel it.
+// Callers are distinguished by name: all tokens with one name share a quota, and so do all calls if authentication is off.
 type Quotas struct {
 	limits QuotaLimits
 
@@ -51,7 +51,7 @@ func NewQuotas(l QuotaLimits) *Quotas {
 	return &Quotas{limits: l, most: maxQuotas, byName: map[string]*quota{}}
 }
 
-// Take counts a call of a caller, or refuses it. What was taken is to be given back when the call has ended.
+// Take counts a call of a caller, or refuses it. The caller of Take must give it back when the call has ended.
 func (q *Quotas) Take(name string, now time.Time) *apierror.Failure {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -77,8 +77,8 @@ func (q *Quotas) Give(name string) {
 	q.byName[name].underWay--
 }
 
-// of returns the quota of a caller. Who is new makes room if there is none: all those are forgotten who have taken nothing lately, to
-// whom it makes no difference.
+// of returns the quota of a caller. If there are too many, a new caller makes it forget all quotas that are full, which changes nothing
+// for their callers.
 func (q *Quotas) of(name string, now time.Time) *quota {
 	if c := q.byName[name]; c != nil {
 		return c

@@ -7,7 +7,7 @@ import (
 )
 
 // TestQuotas: each caller has a burst and a rate of its own, and calls under way; what is refused counts for nothing, and the wait
-// that it is told is enough.
+// in the refusal is long enough.
 func TestQuotas(t *testing.T) {
 	if NewQuotas(QuotaLimits{}) != nil {
 		t.Error("nobody is limited, and there are quotas")
@@ -43,7 +43,7 @@ func TestQuotas(t *testing.T) {
 	take("ann", true)
 }
 
-// TestQuotasAreBounded: who has taken nothing lately is forgotten for those who come, and nobody else.
+// TestQuotasAreBounded: only callers that have taken nothing lately are forgotten for new ones.
 func TestQuotasAreBounded(t *testing.T) {
 	q := NewQuotas(QuotaLimits{Rate: 1, Burst: 1})
 	q.most = 100

@@ -17,8 +17,8 @@ import (
 )
 
 // Shedder refuses a part of the calls while those that come wait long until they are begun. Calls that are accepted without end
-// would all be answered after their callers have given up; so some are told at once to come again, and the others are answered
-// in time.
+// would all be answered after their callers have given up. So some are refused at once, with a delay for a retry, and the others are
+// answered in time.
 //
 //	every shedPeriod: a byte into a pipe ─▶ how long until who reads it runs?
 //	                                         ├ above the limit, again and again: refuse more
@@ -26,7 +26,7 @@ import (
 //
 // The byte goes the way of a request: from the kernel to the network poller of Go, and then to the scheduler. It is there that calls
 // queue when the processors are the bottleneck, most of them in the kernel: the scheduler alone knows of the few that the poller
-// has taken. What waits for the disk, for a position or for the client waits elsewhere, and sheds nothing.
+// has taken. Calls that wait for the disk, for a position or for the client wait elsewhere, and shed nothing.
 type Shedder struct {
 	// Limit is 0 or negative to refuse nothing.
 	Limit time.Duration
@@ -42,7 +42,7 @@ const (
 	shedPeriod = 100 * time.Millisecond
 	// shedPatience is how many waits above the limit are let pass: one may be a pause of the whole machine.
 	shedPatience = 2
-	// maxShare lets some through at any time: without calls nobody would see that the load has gone.
+	// maxShare lets some calls through at any time: without calls the shedder would not notice that the load has gone.
 	maxShare = 0.98
 	// shedStep of the calls that were let through are refused besides after a wait above the limit; after one below it
 	// the share falls to calmStep of itself, and below leastShare to nothing. Rising faster than falling keeps waits below the limit.

@@ -57,7 +57,7 @@ func TestShedding(t *testing.T) {
 	}
 }
 
-// TestShedderMeasures: what comes waits longer than nothing, and not for a minute; it stops when it is told to.
+// TestShedderMeasures: the measured wait is above zero, and below a minute; the measurement stops with its context.
 func TestShedderMeasures(t *testing.T) {
 	for _, limit := range []time.Duration{1, time.Minute} {
 		d := Shedder{Limit: limit}

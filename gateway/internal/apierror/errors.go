@@ -93,8 +93,7 @@ var sentinels = []sentinel{
 	{context.Canceled, connect.CodeCanceled, 0, 0, "the call was cancelled"},
 }
 
-// Of finds what an error means to a client. What it does not know is internal: the client does not see it, and
-// the log does.
+// Of returns the meaning of an error for a client. An unknown error is internal: its text goes to the log, not to the client.
 func Of(err error) *Failure {
 	if f, ok := errors.AsType[*Failure](err); ok {
 		return f

@@ -12,9 +12,9 @@ import (
 )
 
 // The followee cap bounds how many users one may follow, explicitly and implicitly together. It looks at the graph as
-// this process knows it, with what the same call adds and ends: a guard against accounts that follow everybody, not a
-// promise to the last one; calls under way together may pass it by a few. A follow of somebody who is followed
-// already, in whatever way, adds nobody and is always taken. Backfills have happened and are always taken, too.
+// this process knows it, with the follows that the same call adds and ends. It is a guard against accounts that follow very many users,
+// not an exact limit: concurrent calls may exceed it by a few. A follow of a user who is followed
+// already, in whatever way, adds none and is always accepted. Backfills have happened, and are always accepted too.
 
 // adds reports whether an event may add a followee.
 func adds(ev *events.Event) bool {
@@ -73,7 +73,7 @@ func (s *Service) overLimit(ctx context.Context, evs []events.Checked) (refused 
 	return refused, nil
 }
 
-// followersOf gathers the events that matter by follower. Who only ends follows is left out.
+// followersOf gathers the events that matter by follower. It leaves out followers that only end follows.
 func followersOf(evs []events.Checked) []*followees {
 	var all, adding []*followees
 	byUser := map[string]*followees{}

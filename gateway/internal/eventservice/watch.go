@@ -52,7 +52,7 @@ func ValidateWatch(c *request.Checker, req *skeinv1.WatchRequest) {
 }
 
 // Watch streams what the reader of the log lets pass, as the folds get it. It reads beside them: a client that is slow
-// reads for itself, and holds up nobody.
+// reads for itself, and delays no other reader.
 func (s *Service) Watch(
 	ctx context.Context, req *skeinv1.WatchRequest, out call.Stream[skeinv1.WatchResponse],
 ) error {

@@ -40,8 +40,8 @@ func (s *Service) recordActive(r *views.Inbox, reader string) {
 	}
 }
 
-// ActivityRecorder appends reader_active events, from one goroutine that lives while there are any. What comes while the log is
-// busy goes into the next call.
+// ActivityRecorder appends reader_active events, from one goroutine that lives while there are any. Events that arrive while the log is
+// busy go into the next call.
 type ActivityRecorder struct {
 	log  *eventlog.Publisher
 	life context.Context //nolint:containedctx // the life of the server: an append outlives the read that asks for it

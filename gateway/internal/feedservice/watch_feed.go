@@ -99,7 +99,7 @@ func (f *feedWatcher) run(ctx context.Context) error {
 }
 
 // count counts the feed as it is. The first time it also notes whom the reader follows. To read a page takes a deep stack, which the
-// goroutine of a stream would keep while it waits; so it is done by one that ends. A panic goes on in the stream's.
+// goroutine of a stream would keep while it waits. So another goroutine reads it, and ends. A panic continues in the stream's goroutine.
 func (f *feedWatcher) count(ctx context.Context, atLeast string, first bool) error {
 	type outcome struct {
 		err      error

@@ -16,8 +16,8 @@
 //   - If the log or the inbox cannot be followed any more, every watcher ends with the error ([Watcher.Failed]).
 //
 // The reasons: a watcher enters before it opens its first view, and no event is looked at before the inbox shows it. So the first view
-// has every event that the watcher was not asked about. Whom a reader follows only grows by events that name both users, and the
-// follower adds the other user to the owners before it looks at later events. Owners whom the reader follows no longer stay: they only
-// wake for nothing. What was played goes out of the window of seen items when a month of the log ends, so a new month wakes all watchers
+// has every event that the watcher was not asked about. The set of followed users grows only by events that name both users, and the
+// follower adds the other user to the owners before it looks at later events. Owners whom the reader no longer follows stay: they only
+// cause needless wake-ups. Played items leave the window of seen items when a month of the log ends, so a new month wakes all watchers
 // that hide seen items.
 package feedwatch

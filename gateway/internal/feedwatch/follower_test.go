@@ -82,7 +82,7 @@ func TestEventsWakeWatchers(t *testing.T) {
 	}
 }
 
-// Whoever may be in the feed since an event is among the owners when the next event is looked at, in the same envelope, too.
+// An owner whose pins an event adds to the feed is among the owners when the next event is looked at, in the same envelope too.
 func TestOwnersGrow(t *testing.T) {
 	for _, related := range []events.Event{
 		{Kind: events.UserFollowed, User: "dan", Peer: "eve"},
@@ -109,7 +109,7 @@ func TestOwnersGrow(t *testing.T) {
 	}
 }
 
-// Every kind of events is said to concern somebody or nobody.
+// Every kind of events is listed, with the users that it concerns or with none.
 func TestEveryKindConcerns(t *testing.T) {
 	sets := []events.KindSet{ofSeen, ofMarkers, ofRelations, ofOwners, ofNone, events.Kinds(events.BackfillClosed)}
 	var all events.KindSet

@@ -12,7 +12,7 @@ type underWay struct{ budgets *admission.Budgets }
 //nolint:gochecknoglobals // constants
 var (
 	budgetTaken = prometheus.NewDesc("skein_budget_used",
-		"What is taken of each budget: calls under way, streams of each kind, bytes of requests and answers.", []string{"of"}, nil)
+		"The part of each budget in use: calls under way, streams of each kind, bytes of requests and answers.", []string{"of"}, nil)
 	budgetLimit = prometheus.NewDesc("skein_budget_limit", "How much of it may be taken at a time.", []string{"of"}, nil)
 )
 

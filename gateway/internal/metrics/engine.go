@@ -7,7 +7,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// engineCollector reads the storage engine of every projection when it is asked for. What counts begins anew when another
+// engineCollector reads the storage engine of every projection when metrics are collected. Counters restart from zero when another
 // generation serves.
 type engineCollector struct {
 	s       *views.Views

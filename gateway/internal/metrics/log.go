@@ -49,14 +49,14 @@ func (c *logCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}
-	trouble := c.Views.Log.Trouble()
-	out <- prometheus.MustNewConstMetric(c.reconnects, prometheus.CounterValue, float64(trouble.Reconnects))
-	out <- prometheus.MustNewConstMetric(c.interruptions, prometheus.CounterValue, float64(trouble.Interruptions))
+	counters := c.Views.Log.ErrorCounters()
+	out <- prometheus.MustNewConstMetric(c.reconnects, prometheus.CounterValue, float64(counters.Reconnects))
+	out <- prometheus.MustNewConstMetric(c.interruptions, prometheus.CounterValue, float64(counters.Interruptions))
 	ctx, cancel := context.WithTimeout(c.Life, logPatience)
 	defer cancel()
 	holes, _ := c.Views.Log.Holes(ctx) // what is known, if the log does not answer
 	gauge(c.missing, envelopesIn(holes))
-	v, err := c.Views.Log.Vitals(ctx)
+	v, err := c.Views.Log.Health(ctx)
 	if err != nil {
 		gauge(c.up, 0)
 		return

@@ -18,7 +18,7 @@ import (
 
 // A body of some KiB, inflated, has room for millions of empty items, each of which is an allocation once it is decoded, and a
 // violation once it is checked. So the lists of a request are counted in its encoding, before it is decoded: a list that is longer
-// than its rule in the proto allows refuses the request there. What else is wrong the decoders say, at the same place.
+// than its rule in the proto allows refuses the request there. The decoders report other errors, at the same place.
 
 // listShape is what counting has to know of a message.
 type listShape struct {
@@ -138,7 +138,7 @@ func countProto(data []byte, m proto.Message) error {
 	return nil
 }
 
-// message counts in a message. What is malformed ends it, as it will end decoding.
+// message counts in a message. Malformed input ends it, as it will end decoding.
 func (c *listCounter) message(data []byte, shape *listShape) *apierror.Failure {
 	for len(data) > 0 {
 		number, kind, n := protowire.ConsumeTag(data)
@@ -201,7 +201,7 @@ func countJSON(data []byte, m proto.Message) error {
 	return nil
 }
 
-// jsonCounter reads JSON. At what is malformed, or no field of the message, it comes to its end: decoding ends there, too.
+// jsonCounter reads JSON. It ends at malformed input, or at a name that is no field of the message: decoding ends there too.
 type jsonCounter struct {
 	listCounter
 	rest []byte

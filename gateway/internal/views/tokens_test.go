@@ -9,7 +9,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Errors of the inbox that are nobody's fault are not told as such.
+// Errors of the inbox that are no fault of the client are not reported as one.
 func TestErrorsOfTheInbox(t *testing.T) {
 	d := Demand{Field: "page_token", Reason: skeinv1.Reason_REASON_INVALID_PAGE_TOKEN}
 	for err, reason := range map[error]skeinv1.Reason{

@@ -1,5 +1,5 @@
-// Package disk reads and writes the files of a store that the storage engine does not: which generation serves, and whether
-// what is there can be opened without taking an older state for the present one.
+// Package disk reads and writes the files of a store beside those of the storage engine. They say which generation serves. It also
+// checks, before the engine opens a store, that the engine would not mistake an older state for the present one.
 package disk
 
 import (
@@ -16,7 +16,7 @@ import (
 // FS is the file system under a store.
 type FS = vfs.FS
 
-// ErrCorrupt means that files are damaged, or that a row is one that no fold can have written.
+// ErrCorrupt means that files are damaged, or that a row has a value that no fold writes.
 var ErrCorrupt = errors.New("projections: corrupt store")
 
 // ReadFile returns the content of a file.
@@ -29,7 +29,7 @@ func ReadFile(fs FS, name string) (data []byte, err error) {
 	return io.ReadAll(f)
 }
 
-// WriteFile makes a file with this content and syncs it. That the directory has it is durable after [SyncDir].
+// WriteFile creates or overwrites a file and syncs its content. Its entry in the directory is durable only after [SyncDir].
 func WriteFile(fs FS, name string, data []byte) (err error) {
 	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -42,7 +42,7 @@ func WriteFile(fs FS, name string, data []byte) (err error) {
 	return f.Sync()
 }
 
-// SyncDir makes durable which files a directory has.
+// SyncDir makes the entries of a directory durable: files that were created in it, renamed or removed.
 func SyncDir(fs FS, name string) error {
 	dir, err := fs.OpenDir(name)
 	if err != nil {
@@ -51,8 +51,8 @@ func SyncDir(fs FS, name string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// CheckWhole refuses a directory with tables and without the file that says which of them count: the storage engine would
-// take it for an empty store.
+// CheckWhole returns [ErrCorrupt] for a directory that has tables but no manifest to name them: the storage engine would open it as an
+// empty store.
 func CheckWhole(fs FS, dir string) error {
 	names, _ := fs.List(dir)
 	if !slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".sst") }) {
@@ -65,7 +65,7 @@ func CheckWhole(fs FS, dir string) error {
 	return err
 }
 
-// DirectoryBytes returns the sizes of the files of a directory, without those in directories below it.
+// DirectoryBytes returns the bytes of all files in a directory, without its subdirectories. Files that cannot be read count as 0.
 func DirectoryBytes(fs FS, dir string) (n uint64) {
 	names, _ := fs.List(dir)
 	for _, name := range names {

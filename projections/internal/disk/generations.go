@@ -11,28 +11,30 @@ import (
 )
 
 const (
-	// GenerationsFile says which directory beside it is what. Where there is none, the highest generation is live.
+	// GenerationsFile is the name of the file that says which generation is live, beside their directories. Without the file, the
+	// highest generation is live.
 	GenerationsFile = "GENERATIONS"
-	// generationsVersion is that of the format of the file.
+	// generationsVersion is the version of the file's format.
 	generationsVersion = 1
-	// ShadowPrefix begins the names of scratch directories: what a start finds of them is left over from a crash.
+	// ShadowPrefix begins the names of scratch directories. A start that finds one removes it: a crash has left it behind.
 	ShadowPrefix = "shadow-"
 )
 
-// Generations says which generations of a projection count. Directories that are not named are garbage: there is a file before a
-// second directory is made, and it is written before one is removed. At every moment exactly one is live, and it is whole:
-// it becomes live when its rows are on disk.
+// Generations says which generations of a projection are in use. A directory that it does not name is garbage. That is safe, because the
+// file is written before a second directory is made, and again before one is removed. At every moment exactly one generation is live,
+// and it is complete: a generation becomes live only when its rows are on disk.
 type Generations struct {
 	Version int `json:"version"`
-	// Live is the generation that serves.
+	// Live is the number of the generation that serves, from 1.
 	Live uint32 `json:"live"`
-	// Previous is the one that served before and is kept for a rollback; 0 means none.
+	// Previous is the generation that served before and is kept for a rollback; 0 means none.
 	Previous uint32 `json:"former,omitempty"`
 }
 
 func (g Generations) has(n uint32) bool { return n == g.Live || n == g.Previous }
 
-// ReadGenerations reads the file in the directory of a projection. Without a file, the highest directory is live, or 1.
+// ReadGenerations reads the file in the directory of a projection, and reports whether there is one. Without a file, the highest
+// directory is live, or 1 if there is no directory. A file that cannot be decoded is [ErrCorrupt].
 func ReadGenerations(fs FS, dir string) (g Generations, found bool, err error) {
 	name := fs.PathJoin(dir, GenerationsFile)
 	data, err := ReadFile(fs, name)
@@ -54,8 +56,10 @@ func ReadGenerations(fs FS, dir string) (g Generations, found bool, err error) {
 	return g, true, nil
 }
 
-// WriteGenerations replaces the file. When it returns, the new one survives a power cut; until then one of both does. After
-// an error it may be either. This is package atomicfile on a file system that tests cut the power of.
+// WriteGenerations replaces the file atomically: after a power cut the old or the new file is there, whole, and once WriteGenerations
+// has returned nil it is the new one. After an error it may be either. The content is synced before the rename, or a power cut could
+// leave the new name with an empty file; the directory is synced last, to make the rename durable. It does the same as package
+// atomicfile, on a file system of which tests cut the power.
 func WriteGenerations(fs FS, dir string, g Generations) error {
 	g.Version = generationsVersion
 	data, err := json.Marshal(g)
@@ -75,7 +79,7 @@ func WriteGenerations(fs FS, dir string, g Generations) error {
 
 // ListGenerations returns the numbers of the generations that have a directory, in order.
 func ListGenerations(fs FS, dir string) (found []uint32) {
-	// A listing that fails is an empty one: the directory is made by the opening, which fails loudly.
+	// A failed listing counts as empty: the caller creates the directory when it opens the store, and that reports the error.
 	names, _ := fs.List(dir)
 	for _, name := range names {
 		if n, err := strconv.ParseUint(name, 10, 32); err == nil && len(name) >= 6 {
@@ -86,7 +90,8 @@ func ListGenerations(fs FS, dir string) (found []uint32) {
 	return found
 }
 
-// RemoveStale removes the generations that g does not name, and scratch directories if those too are asked for.
+// RemoveStale removes the generations that g does not name, and with scratch also the scratch directories. It returns the names that it
+// has removed, and joins the errors of the others.
 func RemoveStale(fs FS, dir string, g Generations, scratch bool) (removed []string, err error) {
 	names, _ := fs.List(dir)
 	slices.Sort(names)

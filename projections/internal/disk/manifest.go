@@ -8,14 +8,14 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// A manifest is a list of records, each a whole edit of the store, written through before the next is begun. It is framed in blocks
-// of 32 KiB, each of chunks of: checksum (4), length (2), type (1), payload. A record is one full chunk, or a first one, middle ones
-// and a last one.
+// A manifest is a list of records. Each is a complete edit of the store, and is synced before the next is written. The file consists of
+// blocks of 32 KiB, and these of chunks: checksum (4 bytes), length (2), type (1), payload. A record is one full chunk, or a first
+// chunk, middle ones and a last one.
 //
-// Pebble ends reading at the first record that is not whole, whatever follows: that is right for a record that a power cut has torn,
-// which nothing follows. Of a manifest that is damaged before its end it would take an older state for the present one. Worse, the
-// first record says which tables there are, and only the second up to which sequence number they go: without it rows that are
-// there are not seen, and new ones are taken for older than those in the tables.
+// Pebble stops reading at the first incomplete record, whatever follows it. That is right for a record that a power cut has torn, since
+// nothing follows such a record. But Pebble would open a manifest that is damaged before its end as an older state of the store. Worse,
+// the first record names the tables, and only the second one has the highest sequence number in them. Without the second record, rows
+// in the tables are invisible, and new rows count as older than the rows in the tables.
 const (
 	manifestBlock  = 32 << 10
 	manifestHeader = 7
@@ -24,11 +24,12 @@ const (
 	lastChunk      = 4
 )
 
-// CheckManifest returns [ErrCorrupt] if the manifest of a store is damaged where no power cut can have done it.
+// CheckManifest returns [ErrCorrupt] if the manifest of a store is damaged in a way that a power cut does not explain: a complete record
+// follows a damaged one, or the second record is missing.
 func CheckManifest(fs FS, dir string) error {
 	desc, err := pebble.Peek(dir, fs)
 	if err != nil || !desc.Exists {
-		return nil //nolint:nilerr // the opening that follows says it better
+		return nil //nolint:nilerr // the caller opens the store next, and that reports the error better
 	}
 	content, err := ReadFile(fs, desc.ManifestFilename)
 	if err != nil {
@@ -40,18 +41,18 @@ func CheckManifest(fs FS, dir string) error {
 			return fmt.Errorf("%w: %s has records behind a damaged one at %d", ErrCorrupt, desc.ManifestFilename, end)
 		}
 	}
-	// The very first manifest begins without any table, so that there is nothing to be got wrong.
+	// The very first manifest of a store names no table in its first record, so a missing second record loses nothing.
 	if records < 2 && fs.PathBase(desc.ManifestFilename) != "MANIFEST-000001" {
 		return fmt.Errorf("%w: %s has only %d whole records", ErrCorrupt, desc.ManifestFilename, records)
 	}
 	return nil
 }
 
-// wholeRecords counts the records at the beginning that are whole, and returns where they end.
+// wholeRecords returns the number of complete records at the beginning, and the offset where the last of them ends.
 func wholeRecords(content []byte) (records, end int) {
 	for at := 0; at < len(content); {
 		if rest := manifestBlock - at%manifestBlock; rest < manifestHeader {
-			at += rest // what is left of a block is not used
+			at += rest // too short for another chunk: padding
 			continue
 		}
 		n, kind := wholeChunk(content, at)
@@ -67,7 +68,7 @@ func wholeRecords(content []byte) (records, end int) {
 	return records, end
 }
 
-// wholeChunk returns the length and the type of the chunk at an offset; 0 means there is none.
+// wholeChunk returns the length, with the header, and the type of the chunk at an offset; a length of 0 means there is no valid chunk.
 func wholeChunk(content []byte, at int) (n int, kind byte) {
 	room := min(len(content)-at, manifestBlock-at%manifestBlock)
 	if room < manifestHeader {

@@ -72,8 +72,8 @@ func with(t *testing.T, store *vfs.MemFS, name string, manifest []byte) *vfs.Mem
 	return fs
 }
 
-// TestDamagedManifest: a manifest that is damaged before its last record is told, wherever it is; Pebble would open most of them as
-// an older state. One whose last record is torn is not: a power cut does that.
+// TestDamagedManifest: damage before the last record of a manifest is reported, wherever it is; Pebble would open most such manifests as
+// an older state. A torn last record is accepted: a power cut does that.
 func TestDamagedManifest(t *testing.T) {
 	store := storedTwice(t)
 	name, whole := manifestOf(t, store)

@@ -1,5 +1,5 @@
-// Package engine has what the storage engine is given for the tables of a projection: how values are merged, and which keys are in
-// the Bloom filters.
+// Package engine has the parts of the storage engine that a projection replaces: the merge of values, and the choice of keys for the
+// Bloom filters of tables.
 package engine
 
 import (
@@ -10,18 +10,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 )
 
-// bloomBits per key: a lookup that misses, as most do, reads no table but 1 in 100 times.
+// bloomBits is the number of bits per key. With it, a lookup of a missing row, as most lookups are, reads a table in 1 of 100 cases.
 const bloomBits = 10
 
-// tableFilter is the Bloom filter of tables, of the keys that are asked for.
+// tableFilter is the Bloom filter of tables. It leaves out the keys of tags that are only iterated over, never looked up.
 type tableFilter struct {
 	pebble.FilterPolicy
 	name   string
 	walked [256]bool
 }
 
-// Filter returns the Bloom filter of tables, without the keys of some tags. It is named by what it leaves out: a table whose filter
-// has another name, as one that was written when other tags were walked, is read without.
+// Filter returns the Bloom filter of tables, without the keys of the walked tags. Its name has the tags that it leaves out. Pebble reads
+// a table without its filter when the names differ, so a table that was written with other tags is read correctly.
 func Filter(walked []byte) pebble.FilterPolicy {
 	f := &tableFilter{FilterPolicy: bloom.FilterPolicy(bloomBits)}
 	f.name = f.FilterPolicy.Name()
@@ -35,7 +35,8 @@ func Filter(walked []byte) pebble.FilterPolicy {
 	return f
 }
 
-// leavesOut reports whether a key is in no filter. The tag stands behind the shard, or behind the month or week of rows that have one.
+// leavesOut reports whether the filter leaves a key out. The third byte is the tag: it follows the shard, or the month or week of rows
+// that begin with one.
 func (f *tableFilter) leavesOut(key []byte) bool { return len(key) > 2 && f.walked[key[2]] }
 
 // Name is part of [pebble.FilterPolicy].

@@ -8,7 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// MergeFunc appends the value that some values of a key, oldest first, at least two, amount to.
+// MergeFunc merges the values of a key, at least two, the oldest first. It appends the result to dst, and must be associative: the
+// storage engine merges neighbors in any grouping.
 type MergeFunc func(dst, key []byte, values [][]byte) ([]byte, error)
 
 type merger struct {
@@ -16,7 +17,8 @@ type merger struct {
 	unreadable func(key []byte, err error) error
 }
 
-// Merger is a merge function as the storage engine calls it. unreadable makes the error of a row whose values cannot be merged.
+// Merger returns a merge function in the form that the storage engine calls. unreadable makes the error for a row whose values cannot be
+// merged.
 func Merger(name string, merge MergeFunc, unreadable func(key []byte, err error) error) *pebble.Merger {
 	m := &merger{merge, unreadable}
 	return &pebble.Merger{
@@ -30,24 +32,25 @@ func Merger(name string, merge MergeFunc, unreadable func(key []byte, err error)
 	}
 }
 
-// valueMerger gathers the values of one key. Those that it is given are good for the call only.
+// valueMerger collects the values of one key. It copies them into data, since the engine's slices are valid during the call only.
 type valueMerger struct {
 	merger *merger
 	key    []byte
-	// newer are values from the first on, older those before it, the oldest last: both as spans of data.
+	// newer are the first value and those newer than it, in order. older are those before the first, the oldest last.
 	newer, older []span
 	data         []byte
-	// values and out are space for merging.
+	// values and out are scratch memory of Finish.
 	values [][]byte
 	out    []byte
 }
 
+// span is data[from:to].
 type span struct{ from, to int }
 
-// valueMergers are used again: a flush merges a value for each of its rows.
+// valueMergers is a pool, because a flush needs a valueMerger for each of its merged rows.
 var valueMergers = sync.Pool{New: func() any { return new(valueMerger) }} //nolint:gochecknoglobals // memory only
 
-// maxIdleMerger is the most memory of a merger of values that is kept, in bytes.
+// maxIdleMerger is the largest valueMerger that goes back to the pool, in bytes of its buffers.
 const maxIdleMerger = 1 << 20
 
 func (v *valueMerger) add(value []byte) span {
@@ -56,19 +59,19 @@ func (v *valueMerger) add(value []byte) span {
 	return span{from, len(v.data)}
 }
 
-// MergeNewer takes a value that is newer than all before.
+// MergeNewer adds a value that is newer than all values so far.
 func (v *valueMerger) MergeNewer(value []byte) error {
 	v.newer = append(v.newer, v.add(value))
 	return nil
 }
 
-// MergeOlder takes a value that is older than all before.
+// MergeOlder adds a value that is older than all values so far.
 func (v *valueMerger) MergeOlder(value []byte) error {
 	v.older = append(v.older, v.add(value))
 	return nil
 }
 
-// Finish merges what was taken. The result is good until Close.
+// Finish returns the merged value, valid until the returned closer is closed.
 func (v *valueMerger) Finish(bool) ([]byte, io.Closer, error) {
 	slices.Reverse(v.older)
 	v.values = v.values[:0]
@@ -87,7 +90,7 @@ func (v *valueMerger) Finish(bool) ([]byte, io.Closer, error) {
 	return v.out, v, nil
 }
 
-// Close gives back the memory of the result.
+// Close returns the memory of the result to the pool.
 func (v *valueMerger) Close() error {
 	if cap(v.data)+cap(v.out) <= maxIdleMerger {
 		*v = valueMerger{

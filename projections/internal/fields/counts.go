@@ -6,7 +6,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// AppendCounts appends counts without the zeros at their end: nothing, if all are zero.
+// AppendCounts appends counts as varints, without the zeros at their end. It appends nothing if all are zero.
 func AppendCounts(dst []byte, counts []int64) []byte {
 	for len(counts) > 0 && counts[len(counts)-1] == 0 {
 		counts = counts[:len(counts)-1]
@@ -17,7 +17,8 @@ func AppendCounts(dst []byte, counts []int64) []byte {
 	return dst
 }
 
-// ReadCounts reads what AppendCounts wrote.
+// ReadCounts reads a row that AppendCounts wrote into counts. Counts that the row does not have are zero. It returns an error of
+// [projections.RowError] for a row that is not in its shortest form, or has more counts than expected: no fold writes such a row.
 func ReadCounts(row []byte, counts []int64) error {
 	rest := row
 	last := int64(1)
@@ -37,7 +38,7 @@ func ReadCounts(row []byte, counts []int64) error {
 	return nil
 }
 
-// CutCount reads a number in its shortest form.
+// CutCount reads a varint from the beginning of rest, and removes it. One that is not in its shortest form, or above 2^62, is an error.
 func CutCount(rest *[]byte) (int64, error) {
 	n, k := binary.Uvarint(*rest)
 	if k <= 0 || n > 1<<62 || k > 1 && (*rest)[k-1] == 0 {
@@ -47,7 +48,7 @@ func CutCount(rest *[]byte) (int64, error) {
 	return int64(n), nil
 }
 
-// AddCounts adds to the counts of a row. None falls below zero.
+// AddCounts adds delta to counts. A sum below zero is an error, which names the key: the fold has met an impossible state.
 func AddCounts(counts, delta []int64, key []byte) error {
 	for i, d := range delta {
 		if counts[i] += d; counts[i] < 0 {

@@ -1,19 +1,19 @@
-// Package fields is the form of the fields in values and marks that projections write: varints, and bytes with their length
-// before them; and of rows of counts (counts.go).
+// Package fields encodes the fields in values and page cursors that projections write: varints, bytes after their length, and rows of
+// counts (counts.go).
 package fields
 
 import "encoding/binary"
 
-// AppendText appends the length of a text and the text.
+// AppendText appends the length of a text, as a varint, and the text.
 func AppendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// Reader reads fields one after the other, and remembers whether all were there.
+// Reader reads fields one after the other. Errors stick, so the caller checks Bad once, after the last field.
 type Reader struct {
-	// Rest is what was not read yet. Nothing is left once Bad.
+	// Rest has the bytes that are not read yet. It is nil once Bad is set.
 	Rest []byte
-	// Bad is set once a field was missing. All fields read afterwards are zero.
+	// Bad is set by the first field that is missing or cut short. All fields read afterwards are zero.
 	Bad bool
 }
 
@@ -28,7 +28,7 @@ func (r *Reader) Uvarint() uint64 {
 	return v
 }
 
-// Bytes reads a length and so many bytes, which are not copied.
+// Bytes reads a length and that many bytes. The result shares the memory of Rest.
 func (r *Reader) Bytes() []byte {
 	n := r.Uvarint()
 	if n > uint64(len(r.Rest)) {
@@ -40,5 +40,5 @@ func (r *Reader) Bytes() []byte {
 	return b
 }
 
-// Text reads a length and so many bytes as a text.
+// Text reads a length and that many bytes, as a text of its own memory.
 func (r *Reader) Text() string { return string(r.Bytes()) }

@@ -1,5 +1,5 @@
-// Package life is what others may know of a store that folds, and wait for: its state, the last position that is visible, and why it
-// stopped.
+// Package life has the state of a store as other goroutines see it and wait for it: what the fold is doing, the last visible position,
+// and why it stopped.
 //
 //	Starting ──► CatchingUp ──► Ready ──► Stopped
 //	                 │  ▲         │
@@ -20,7 +20,7 @@ import (
 // State is what a projection is doing: see package projections, where the states have their public names.
 type State uint8
 
-// States, in the order of their names.
+// States, in the order of stateNames.
 const (
 	Starting State = iota
 	CatchingUp
@@ -45,19 +45,19 @@ func (s State) String() string {
 // CaughtUp reports whether the projection has caught up with the head of the log as of the start, and continues.
 func (s State) CaughtUp() bool { return s == Ready || s == Rebuilding }
 
-// Errors of a store that folds no more.
+// Errors of a store that no longer folds.
 var (
 	ErrStopped = errors.New("projections: stopped")
-	// ErrClosed is an ErrStopped.
+	// ErrClosed wraps ErrStopped.
 	ErrClosed = fmt.Errorf("%w: the store is closed", ErrStopped)
 )
 
-// Life is that of one store. It has its own lock, under which no call leaves the package but that of the listener, since Pebble
-// reports failures while it holds locks. It begins with [Life.Init].
+// Life is the life of one store. Its own lock is the innermost one: Pebble reports failures while it holds locks of its own, so under
+// mu Life calls nothing outside the package but the listener. A Life begins with [Life.Init].
 type Life struct {
-	// failed is set before the state is.
+	// failed is set before state, so that a reader without the lock never serves rows of a failed store as good.
 	failed atomic.Bool
-	// visible is the sequence of the last whole position; -1 means none yet.
+	// visible is the sequence of the last envelope that a view shows completely; -1 means none yet.
 	visible atomic.Int64
 	head    atomic.Uint64
 	// down is closed when the projection fails or the store closes.
@@ -65,25 +65,25 @@ type Life struct {
 
 	mu      sync.Mutex
 	state   State
-	err     error // of a failure
+	err     error // the first failure
 	held    error // why the fold is Held
 	closed  bool
 	waiters waiters
-	// wanted is signalled when a caller begins to wait for a position.
+	// wanted is signaled when a caller begins to wait for a position.
 	wanted chan struct{}
-	// over is closed and made anew where every waiting ends.
+	// over is closed, and replaced, whenever all waiters are released.
 	over    chan struct{}
 	changed func(State, error)
 }
 
-// Init begins a life. changed is called with every new state; it may be nil.
+// Init begins a life. changed is called with every new state, under the lock, so it must be quick and must not call back; nil disables it.
 func (l *Life) Init(changed func(State, error)) {
 	l.visible.Store(-1)
 	l.down, l.over, l.wanted = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	l.changed = changed
 }
 
-// Set notes a new state. After Failed there is none, after a close only Stopped.
+// Set changes the state. Failed is final, and a closed store only accepts Stopped.
 func (l *Life) Set(s State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +103,7 @@ func (l *Life) setLocked(s State) {
 	}
 }
 
-// wake ends every waiting.
+// wake releases all waiters, whatever they wait for. Each looks again at why.
 func (l *Life) wake() {
 	for _, w := range l.waiters {
 		close(w.done)
@@ -113,7 +113,8 @@ func (l *Life) wake() {
 	l.over = make(chan struct{})
 }
 
-// Hold notes that the fold is in front of a hole, and ends the waiting for what comes after it.
+// Hold notes that the fold is held in front of a hole in the log. It releases all waiters, because nothing after the hole becomes
+// visible until an operator acts.
 func (l *Life) Hold(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +132,7 @@ func (l *Life) isHeld() bool {
 	return l.held != nil
 }
 
-// Release notes that the fold continues.
+// Release notes that a held fold continues.
 func (l *Life) Release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,7 +142,7 @@ func (l *Life) Release() {
 	}
 }
 
-// Fail stops the projection for its first error and returns that, wrapped.
+// Fail stops the projection. Only the first error counts; Fail returns that one, wrapped in [ErrStopped].
 func (l *Life) Fail(err error) error {
 	l.failed.Store(true)
 	l.mu.Lock()
@@ -179,7 +180,7 @@ func (l *Life) Failure() error {
 	return l.err
 }
 
-// Stopped returns why nothing can be folded or read: the store failed or is closed.
+// Stopped returns why nothing can be folded or read: the store has failed or is closed. nil means neither.
 func (l *Life) Stopped() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,7 +197,7 @@ func (l *Life) stoppedLocked() error {
 	return nil
 }
 
-// Reached makes a position known to those who wait for it.
+// Reached notes that everything up to seq is visible, and releases the callers that wait for it.
 func (l *Life) Reached(seq uint64) {
 	l.visible.Store(int64(seq))
 	l.mu.Lock()
@@ -212,7 +213,7 @@ func (l *Life) Has(seq uint64) bool {
 	return visible >= 0 && uint64(visible) >= seq
 }
 
-// Visible returns the sequence of the last whole position; 0 is also that of none yet.
+// Visible returns the sequence of the last visible envelope. It is 0 as well before the first one.
 func (l *Life) Visible() uint64 { return uint64(max(0, l.visible.Load())) }
 
 // HasFailed reports whether the projection has failed, without a lock.
@@ -221,8 +222,8 @@ func (l *Life) HasFailed() bool { return l.failed.Load() }
 // Down is closed when the projection fails or the store closes.
 func (l *Life) Down() <-chan struct{} { return l.down }
 
-// Observe notes how far the log goes, and whether the projection has caught up with the head as of the start. Later lag does not
-// count: while publishing outruns the fold, the present head is never reached.
+// Observe notes the head of the log, and changes the state to Ready once everything up to start, the head at the start of the process,
+// is visible. Later lag does not count: while clients publish faster than the fold reads, it never reaches the present head.
 func (l *Life) Observe(start, head uint64) {
 	l.head.Store(max(head, l.head.Load()))
 	if l.Has(start) && !l.isHeld() {
@@ -233,21 +234,21 @@ func (l *Life) Observe(start, head uint64) {
 // Head returns the last sequence that the log is known to have.
 func (l *Life) Head() uint64 { return l.head.Load() }
 
-// State returns the state, and why it is Failed or Held.
+// State returns the state, and the error of Failed or Held; nil in all other states.
 func (l *Life) State() (State, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.state, cmp.Or(l.err, l.held)
 }
 
-// Over is closed where every waiting that has begun by now ends.
+// Over returns a channel that is closed when the waiters of now are released: by a failure, a stop or a hold.
 func (l *Life) Over() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.over
 }
 
-// NoMore returns why the store does not move any more, or not now; nil means that it does.
+// NoMore returns why the fold does not move: it has stopped, or is held. nil means that it moves.
 func (l *Life) NoMore() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -257,9 +258,8 @@ func (l *Life) NoMore() error {
 	return l.held
 }
 
-// WaitFor blocks until a view shows everything up to seq. It fails with the error of the context, or with
-// [ErrStopped] when the projection will not get there: it failed, or Run has ended; with the error of
-// the hole while the fold is held in front of a hole.
+// WaitFor blocks until a view shows everything up to seq. It returns the error of the context, [ErrStopped] if the projection has
+// failed or Run has ended, or the error of the hole while the fold is held in front of one.
 func (l *Life) WaitFor(ctx context.Context, seq uint64) error {
 	if l.Has(seq) && !l.failed.Load() {
 		return nil
@@ -272,12 +272,14 @@ func (l *Life) WaitFor(ctx context.Context, seq uint64) error {
 	w := &waiter{seq: seq, done: make(chan struct{})}
 	heap.Push(&l.waiters, w)
 	l.want()
+	// Taken again below, before the deferred Unlock.
 	l.mu.Unlock()
 	select {
 	case <-w.done:
 	case <-ctx.Done():
 	}
 	l.mu.Lock()
+	// Reached and wake remove the waiters that they release; after the end of the context it is still in the heap.
 	if w.index < len(l.waiters) && l.waiters[w.index] == w {
 		heap.Remove(&l.waiters, w.index)
 	}
@@ -287,7 +289,7 @@ func (l *Life) WaitFor(ctx context.Context, seq uint64) error {
 	return ctx.Err()
 }
 
-// overLocked reports whether waiting for seq has come to its end, and to which.
+// overLocked reports whether a wait for seq is over, and with which error; nil means that seq is visible.
 func (l *Life) overLocked(seq uint64) (over bool, err error) {
 	switch {
 	case l.err != nil:
@@ -307,7 +309,7 @@ func (l *Life) overLocked(seq uint64) (over bool, err error) {
 type waiter struct {
 	seq   uint64
 	done  chan struct{}
-	index int
+	index int // in the heap
 }
 
 // waiters is a heap: the lowest sequence first.

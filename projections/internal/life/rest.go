@@ -5,24 +5,25 @@ import (
 	"time"
 )
 
-// What a small commit costs is hardly less than what a large one does: its rows are far from each other, wherever rows stand. So
-// a fold to which envelopes come one by one rests for a while after each, and folds together what has come until then: at
-// most a quarter of the time goes into small commits. A store with little to do rests before anything comes, and nobody waits.
+// A small commit costs hardly less than a large one, because its rows are far apart in the store. So when envelopes come one by one,
+// the fold rests after each commit, and folds all envelopes of that time together: at most a quarter of the time goes into small
+// commits. A caller that waits for a position ends the rest, and a store with little to do has rested before the next envelope comes.
+// So the rest delays no caller.
 const (
-	// restTimes is how many times as long as it has worked a fold rests.
+	// restTimes is the length of a rest as a multiple of the time that the fold has worked.
 	restTimes = 3
-	// mostRest bounds what a rest adds to the time until an envelope is visible. A fold that works as long has gathered enough.
+	// mostRest bounds the delay until an envelope is visible. A fold that works longer than this has gathered enough.
 	mostRest = 20 * time.Millisecond
 )
 
-// Rest returns when a fold that took so long is to continue: after its rest, or as soon as somebody waits for what is still to
-// be folded.
+// Rest blocks a fold whose last piece of work took took, until it is to continue: after its rest, or as soon as a caller waits for a
+// position that is not folded yet. It also returns when the store stops or the context ends.
 func (l *Life) Rest(ctx context.Context, took time.Duration) {
 	if took >= mostRest {
 		return
 	}
 	select {
-	case <-l.wanted: // of a waiting that may be over
+	case <-l.wanted: // an old signal: its caller may no longer wait
 	default:
 	}
 	if l.waitedFor() {
@@ -44,7 +45,7 @@ func (l *Life) waitedFor() bool {
 	return len(l.waiters) > 0
 }
 
-// want ends a rest.
+// want ends a rest, if the fold rests now.
 func (l *Life) want() {
 	select {
 	case l.wanted <- struct{}{}:

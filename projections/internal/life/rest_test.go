@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// TestFoldRests: a fold rests three times as long as it has worked, at most 20 ms, and not while somebody waits.
+// TestFoldRests: a fold rests three times as long as it has worked, at most 20 ms, and not while a caller waits.
 func TestFoldRests(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		took, want time.Duration
-		before     bool          // somebody waits already
-		comes      time.Duration // or comes to wait after
-		over       bool          // somebody has waited, and does no more
+		before     bool          // a caller waits already
+		comes      time.Duration // or begins to wait after this time
+		over       bool          // a caller has waited, and no longer does
 		ends       time.Duration // the context ends after
 	}{
 		{name: "little work", took: time.Millisecond, want: 3 * time.Millisecond},

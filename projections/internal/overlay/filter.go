@@ -6,10 +6,10 @@ import "math/bits"
 // line (Putze, Sanders, Singler: Cache-, Hash- and Space-Efficient Bloom Filters, 2007).
 type blockFilter [][8]uint32
 
-// newBlockFilter returns a filter of about so many bytes. It becomes useless, not wrong, when it holds more keys than bytes.
+// newBlockFilter returns a filter of about this many bytes. With more keys than bytes it becomes useless, but never wrong.
 func newBlockFilter(bytes int) blockFilter { return make([][8]uint32, max(1, bytes/32)) }
 
-// bitsOf returns the block of a key and its bits.
+// bitsOf returns the block of a hash, which its upper bits choose, and the eight bits to set, which its lower 32 bits choose.
 func (f blockFilter) bitsOf(hash uint64) (block *[8]uint32, set [8]uint32) {
 	// Odd constants, one for each word, as in the specification of Apache Parquet.
 	salts := [8]uint32{0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31}
@@ -27,7 +27,7 @@ func (f blockFilter) add(hash uint64) {
 	}
 }
 
-// lacks reports whether a key was certainly not added.
+// lacks reports whether a key was certainly not added. It may return false for a key that was not.
 func (f blockFilter) lacks(hash uint64) bool {
 	block, set := f.bitsOf(hash)
 	for w := range block {

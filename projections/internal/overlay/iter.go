@@ -5,16 +5,22 @@ import (
 	"slices"
 )
 
-// Iterator walks over rows in the order of their keys. Key and value are good until the next call.
+// Iterator walks over rows in the order of their keys. Key and value are valid until the iterator moves.
 type Iterator interface {
+	// Next moves to the next row, at first to the first one. It returns false after the last row, and after an error.
 	Next() bool
+	// SeekGE moves to the first row whose key is at or after key. It returns false if there is none, and after an error.
 	SeekGE(key []byte) bool
+	// Key returns the key of the row.
 	Key() []byte
+	// Value returns the value of the row.
 	Value() []byte
+	// Close ends the iterator. It returns the first error that the iterator has met.
 	Close() error
 }
 
-// merged is an iterator over dirty rows and those of the database under them.
+// merged is an iterator over the dirty rows and the rows of the database under them. Of two rows with the same key it shows the dirty
+// one, and a dirty row that is deleted hides the one under it.
 type merged struct {
 	over  *Overlay
 	dirty []dirtyRow
@@ -22,8 +28,8 @@ type merged struct {
 	scan  *Scan
 	// gone are the ranges of the database that are deleted.
 	gone []keyRange
-	// valid reports whether the scan is at a row, onDirty which of the two the iterator shows, tied that the scan is at the
-	// row that the dirty one is merged into.
+	// valid: the scan is at a row. onDirty: the iterator shows dirty[at], else the row of the scan. tied: the scan is at the row into
+	// which dirty[at] is merged, so both move together. moved: Next or SeekGE was called.
 	valid, onDirty, tied, moved bool
 	// value is that of a dirty row with operands.
 	value []byte
@@ -55,7 +61,8 @@ func (m *merged) SeekGE(key []byte) bool {
 	return m.pick()
 }
 
-// pick finds the row to show: the lesser of the two, and of equal ones the dirty one, if it lives.
+// pick finds the row to show: the one with the lesser key, and of two equal keys the dirty row. Dirty rows that are deleted are skipped,
+// together with the row of the database that they hide.
 func (m *merged) pick() bool {
 	m.skipGone()
 	m.onDirty, m.tied = false, false
@@ -85,7 +92,7 @@ func (m *merged) pick() bool {
 	return m.valid && m.err == nil
 }
 
-// baseOf returns what a row with operands is without them.
+// baseOf returns the value into which the operands of a row are merged; nil means there is none.
 func (m *merged) baseOf(r *cell) []byte {
 	switch {
 	case r.state&rowLives != 0:
@@ -96,7 +103,7 @@ func (m *merged) baseOf(r *cell) []byte {
 	return nil
 }
 
-// skipGone moves the scan out of deleted ranges.
+// skipGone moves the scan past deleted ranges.
 func (m *merged) skipGone() {
 	for m.valid {
 		i := slices.IndexFunc(m.gone, func(r keyRange) bool { return r.has(m.scan.Key()) })

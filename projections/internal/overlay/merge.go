@@ -7,22 +7,23 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// MergeFunc appends the value that some values of a key, oldest first, at least two, amount to.
+// MergeFunc merges the values of a key, at least two, the oldest first. It appends the result to dst.
 type MergeFunc func(dst, key []byte, values [][]byte) ([]byte, error)
 
-// merges are the operands that were written since the last commit and are not merged yet. What is merged into a row that
-// nobody reads stays a list until the commit, so that a row which grows by a little a thousand times in a batch is read not
-// at all and written once.
+// merges holds the operands that were written since the last commit and are not merged yet. The operands of a row stay a list until the
+// fold reads the row, or until the commit. So a row that grows by a little a thousand times in a batch is not read at all, and written
+// once.
 type merges struct {
 	merge MergeFunc
-	// list has the operands of all rows, those of one row linked from the last to the first.
+	// list has the operands of all rows. Those of one row are linked from the last to the first.
 	list []operand
 	data []byte
-	// values and out are space for merging.
+	// values and out are scratch memory for merging.
 	values [][]byte
 	out    []byte
 }
 
+// operand is a value to merge into a row: data[at:at+len].
 type operand struct {
 	at, len uint32
 	before  uint32 // the operand of the same row before it, + 1
@@ -34,14 +35,14 @@ func (m *merges) reset() { m.list, m.data = m.list[:0], m.data[:0] }
 
 func (m *merges) memory() int { return len(m.data) + operandBytes*len(m.list) }
 
-// keyRange is the keys k with lower <= k < upper.
+// keyRange is the range of keys k with lower <= k < upper.
 type keyRange struct{ lower, upper []byte }
 
 func (r keyRange) has(key []byte) bool {
 	return bytes.Compare(key, r.lower) >= 0 && bytes.Compare(key, r.upper) < 0
 }
 
-// Merge has a value merged into the row of a key.
+// Merge merges a value into the row of a key, or creates the row. Key and value are copied.
 func (o *Overlay) Merge(key, value []byte) {
 	hash := xxh3.Hash(key)
 	row, slot := o.find(key, hash)
@@ -61,8 +62,8 @@ func (o *Overlay) Merge(key, value []byte) {
 	o.dirtyBytes += len(value)
 }
 
-// mergeOver merges the operands of a row over what it is without them; base nil: nothing. The result is good until the
-// next call.
+// mergeOver merges the operands of a row over base, the value without them; a nil base means that there is none. The result is valid
+// until the next call.
 func (o *Overlay) mergeOver(r *cell, base []byte) ([]byte, error) {
 	m := &o.merges
 	m.values = m.values[:0]
@@ -92,7 +93,7 @@ func (o *Overlay) getMerged(r *cell) ([]byte, bool, error) {
 	return value, err == nil, err
 }
 
-// baseOf returns what a row is without its operands; nil means it is not.
+// baseOf returns the value of a row without its operands; nil means that the row does not exist without them.
 func (o *Overlay) baseOf(r *cell) ([]byte, error) {
 	switch {
 	case r.state&rowLives != 0:
@@ -107,7 +108,8 @@ func (o *Overlay) baseOf(r *cell) ([]byte, error) {
 	return nil, nil
 }
 
-// writeMerged writes a row with operands to the batch. What becomes of it, only the database knows then.
+// writeMerged writes a row with operands to the batch: as a merge if the value under them was never read, else as a set. Afterwards the
+// row is unknown here, and the next reader asks the database.
 func (o *Overlay) writeMerged(r *cell) error {
 	var base []byte
 	if r.state&rowLives != 0 {
@@ -132,7 +134,8 @@ func (o *Overlay) writeMerged(r *cell) error {
 	return nil
 }
 
-// DeleteRange removes all rows in a range: those that are dirty at once, the others when somebody asks.
+// DeleteRange removes all rows k with lower <= k < upper. It changes dirty rows at once. Rows that are clean here are found to be deleted
+// when they are next looked up, and the database deletes its rows at the commit.
 func (o *Overlay) DeleteRange(lower, upper []byte) {
 	for _, d := range o.within(lower, upper) {
 		r := &o.rows[d.row]
@@ -146,7 +149,8 @@ func (o *Overlay) DeleteRange(lower, upper []byte) {
 	o.dirtyBytes += len(lower) + len(upper)
 }
 
-// applyRangeDeletes marks a row that is not dirty as absent if it was deleted with a range; -1 means no row.
+// applyRangeDeletes marks a clean row as absent if a deleted range has its key; -1 means no row. A dirty row needs no mark: it was
+// written after the range was deleted, or DeleteRange has changed it.
 func (o *Overlay) applyRangeDeletes(row int) {
 	if row < 0 || len(o.deleted) == 0 {
 		return
@@ -160,7 +164,7 @@ func (o *Overlay) inDeleted(key []byte) bool {
 	return slices.ContainsFunc(o.deleted, func(r keyRange) bool { return r.has(key) })
 }
 
-// deletedWithin returns the deleted ranges that reach into one, in order.
+// deletedWithin returns the deleted ranges that overlap lower to upper, in the order of their deletion; a nil upper means no bound.
 func (o *Overlay) deletedWithin(lower, upper []byte) []keyRange {
 	var within []keyRange
 	for _, d := range o.deleted {

@@ -6,12 +6,12 @@ import (
 	"sort"
 )
 
-// order finds the dirty rows of one shard and tag in the order of their keys. A walk over any rows appends those that were written since
-// the last one to the chains of their orders, and sorts the chain of its own into a run. Runs are merged while the last is at least half as
-// long as the one before, so there are few, and a row is moved a number of times that is logarithmic in their length, however walks and
-// writes alternate.
+// order finds the dirty rows of one shard and tag in the order of their keys. Before a walk, the rows that were written since the last
+// walk are appended to the chains of their orders; then the chain of the walked order is sorted into a run. A new run is merged with
+// the one before it while it is at least half as long. So there are few runs, and a row is moved a number of times that is logarithmic
+// in the number of rows, however walks and writes alternate.
 type order struct {
-	// chain is the last row that is in no run + 1; cell.next leads to those before it.
+	// chain is 1 + the index of the last row that is in no run; cell.next leads to the rows before it. 0 means there is none.
 	chain uint32
 	runs  [][]uint32
 }
@@ -62,7 +62,8 @@ func (o *Overlay) chain() {
 	o.ordered = len(o.dirty)
 }
 
-// within returns the dirty rows with lower <= key < upper, in order.
+// within returns the dirty rows with lower <= key < upper, in the order of their keys. A range within one shard and tag uses its order; a
+// wider one sorts the dirty rows, which only walks over a whole store need.
 func (o *Overlay) within(lower, upper []byte) (found []dirtyRow) {
 	if upper == nil || len(lower) < PrefixLen || bytes.Compare(upper, PrefixEnd(lower[:PrefixLen])) > 0 {
 		found = make([]dirtyRow, 0, len(o.dirty))
@@ -102,9 +103,9 @@ func (o *Overlay) search(run []uint32, key []byte) int {
 	return sort.Search(len(run), func(i int) bool { return bytes.Compare(o.keyOf(&o.rows[run[i]]), key) >= 0 })
 }
 
-// sortMany sorts rows of many shards: by shard first, which takes one pass.
+// sortMany sorts rows of many shards: first a counting sort by shard, which takes one pass, then each shard by key.
 func (o *Overlay) sortMany(rows []dirtyRow) []dirtyRow {
-	const least = 1 << 12 // of fewer the counters would cost more
+	const least = 1 << 12 // for fewer rows, the 65 536 counters would cost more
 	if len(rows) < least {
 		o.sort(rows)
 		return rows
@@ -115,7 +116,7 @@ func (o *Overlay) sortMany(rows []dirtyRow) []dirtyRow {
 	}
 	sum := uint32(0)
 	for shard, n := range ends {
-		ends[shard] = sum // where they begin, until they are placed
+		ends[shard] = sum // the beginning; it grows to the end while rows are placed
 		sum += n
 	}
 	sorted := make([]dirtyRow, len(rows))

@@ -10,55 +10,56 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Overlay is the rows that were written since the last commit, over those of the database, with the rows that were read
-// or written not long ago. It is what a fold writes to and reads from.
+// Overlay holds the rows that were written since the last commit, and rows that were read or written not long before it, over the rows
+// of the database. A fold reads and writes through it. It belongs to one goroutine.
 //
-// A row stands in one place however often it is written, so a count that rises a thousand times in a batch is written
-// once, and a row that comes and goes not at all. Lookups hash, commits sort. An iterator needs the rows with its
-// prefix only: those are chained by shard and tag.
+// A row is kept once however often it is written. So a count that rises a thousand times in a batch is written
+// once, and a row that comes and goes is not written at all. Lookups hash, commits sort. An iterator needs only the rows with its
+// prefix: those are chained by shard and tag.
 type Overlay struct {
 	// db is nil for an overlay over nothing, which is never committed.
 	db *pebble.DB
-	// data holds keys and values; a row that grows moves to the end.
+	// data holds keys and values. A value that outgrows its room moves to the end.
 	data []byte
 	rows []cell
-	// spare is space for data when rows are forgotten.
+	// spare is the memory into which forget copies data; the two are swapped.
 	spare []byte
-	// table finds rows: open addressing, index into rows + 1, 0: free. Its length is a power of two.
+	// table finds rows by hash, with open addressing: 1 + the index in rows, 0 means free. Its length is a power of two.
 	table []uint32
-	// dirty are the rows that the next commit writes, in no order.
+	// dirty are the indexes of the rows that the next commit writes, in the order of their first write.
 	dirty      []uint32
 	dirtyBytes int
-	// orders find the dirty rows by the first bytes of their keys, the first so many of them: the others when somebody walks.
+	// orders find dirty rows by the first bytes of their keys. They have the first ordered rows of dirty; a walk adds the rest.
 	orders  map[[PrefixLen]byte]order
 	ordered int
-	// keep is how many bytes of rows that are not dirty may be kept. Beyond limit, which is at most that, rows are forgotten.
+	// keep is the most bytes of clean rows that stay in memory. A commit forgets rows once the rows take more than limit, at most keep.
 	keep, limit int
-	// order is space for sorting.
+	// order is scratch memory for sorting.
 	order []dirtyRow
-	// batch is used again by every commit.
+	// batch is reused by every commit.
 	batch *pebble.Batch
-	// under finds rows in the database as it was when the overlay was last reset: what was written since, the overlay
-	// has.
+	// under finds rows in the database as it was when under was last closed. That is enough: the overlay has every row that was written
+	// since, and closes under before it forgets one.
 	under Finder
-	// unflushed spares it most searches in memtables.
+	// unflushed spares lookups most searches in memtables.
 	unflushed unflushed
 	// asked counts the outcomes of lookups by tag.
 	asked [256]struct{ found, absent uint32 }
 
-	// What is merged into rows, and the ranges that are deleted: see overlay_merge.go.
+	// merges has the values that are merged into rows: see merge.go.
 	merges merges
 	// deleted are the ranges that the next commit deletes, before it writes rows.
 	deleted []keyRange
 }
 
+// cell is a row. Offsets of 32 bits keep it small; MaxBatch keeps data below 4 GiB.
 type cell struct {
 	hash           uint64
-	key, value     uint32 // where in data
+	key, value     uint32 // offsets in data
 	keyLen, valLen uint32
-	room           uint32 // at value
-	next           uint32 // in the chain, + 1
-	operand        uint32 // the last that is to be merged into the row, + 1
+	room           uint32 // bytes at value that the row may use
+	next           uint32 // 1 + the row before it in the chain of its order
+	operand        uint32 // 1 + the last operand that is to be merged into the row
 	state          rowState
 }
 
@@ -68,13 +69,13 @@ type rowState uint8
 const (
 	// rowLives: the row has a value; else it does not exist.
 	rowLives rowState = 1 << iota
-	// rowDirty: the database does not know yet.
+	// rowDirty: the next commit writes the row.
 	rowDirty
-	// rowAbsent: the database is known to have no such row.
+	// rowAbsent: the database is known to have no such row, so that a row which comes and goes needs no delete.
 	rowAbsent
-	// rowWarm: it was asked for since rows were last forgotten.
+	// rowWarm: the fold has read the row since rows were last forgotten.
 	rowWarm
-	// rowUnknown: only the database knows what the row is before its operands.
+	// rowUnknown: the value under the operands is only in the database.
 	rowUnknown
 	// rowAge, three bits: see age.
 	rowAge1
@@ -84,17 +85,17 @@ const (
 )
 
 const (
-	// maxKept is the largest value that is kept when it was only read.
+	// maxKept is the largest value, in bytes, that is kept when the fold has only read it.
 	maxKept = 1 << 10
-	// rowOverhead is about what a row costs in memory beside its key and value.
+	// rowOverhead is about the memory of a row beside its key and value, in bytes.
 	rowOverhead = 64
-	// leastFresh is how many bytes of rows come before some are forgotten, if so many may be kept: most are only written, and
-	// would take all that there is and come between those that are asked for in the caches of the processor.
+	// leastFresh is the number of bytes of rows before some are forgotten, if keep allows as many. Waiting until keep is full would be
+	// worse: most rows are only written, and would lie between the rows that are read in the caches of the processor.
 	leastFresh = 128 << 20
 )
 
-// Init begins with no rows over a database; nil means over nothing. Of rows that are not dirty it keeps about so many bytes. merge may
-// be nil: then nothing is merged.
+// Init begins with no rows over a database; nil means over nothing. It keeps about keep bytes of clean rows. merge may be nil if the
+// fold merges nothing.
 func (o *Overlay) Init(db *pebble.DB, keep int, merge MergeFunc) {
 	*o = Overlay{
 		db: db, keep: keep, limit: min(keep, leastFresh), orders: map[[PrefixLen]byte]order{}, merges: merges{merge: merge},
@@ -105,7 +106,7 @@ func (o *Overlay) Init(db *pebble.DB, keep int, merge MergeFunc) {
 	o.Reset()
 }
 
-// Reset forgets everything. It must not be called while a row is dirty.
+// Reset forgets all rows. No row may be dirty.
 func (o *Overlay) Reset() {
 	o.under.Close()
 	o.merges.reset()
@@ -117,7 +118,7 @@ func (o *Overlay) Reset() {
 	}
 }
 
-// Reuse forgets all rows, of which none may be dirty, and takes the memory of an overlay that is no longer needed.
+// Reuse forgets all rows, none of which may be dirty, and takes over the memory of an overlay that is no longer needed.
 func (o *Overlay) Reuse(used *Overlay) {
 	clear(used.orders)
 	if len(used.table) > len(o.table) {
@@ -131,7 +132,7 @@ func (o *Overlay) Reuse(used *Overlay) {
 	o.merges.list, o.merges.data = used.merges.list[:0], used.merges.data[:0]
 }
 
-// find returns the index of the row of a key, and where in the table it stands or would stand; -1 means there is none.
+// find returns the index of the row of a key, or -1, and its slot in the table, or the free slot where it belongs.
 func (o *Overlay) find(key []byte, hash uint64) (row, slot int) {
 	mask := len(o.table) - 1
 	for slot = int(hash) & mask; o.table[slot] != 0; slot = (slot + 1) & mask {
@@ -149,7 +150,7 @@ func (o *Overlay) valueOf(r *cell) []byte {
 	return o.data[r.value : r.value+r.valLen : r.value+r.valLen]
 }
 
-// add adds the row of a key that is not there.
+// add adds a row for a key that has none, at the slot that find returned.
 func (o *Overlay) add(key []byte, hash uint64, slot int) (row int) {
 	if 4*(len(o.rows)+1) > 3*len(o.table) {
 		o.grow()
@@ -178,7 +179,7 @@ func (o *Overlay) index() {
 	}
 }
 
-// put gives a row its value.
+// put copies a value into a row: into its room if it fits, else to the end of data.
 func (o *Overlay) put(r *cell, value []byte) {
 	if r.room < uint32(len(value)) {
 		r.value, r.room = uint32(len(o.data)), uint32(len(value))
@@ -192,14 +193,15 @@ func (o *Overlay) put(r *cell, value []byte) {
 // Dirty reports whether a commit would write anything.
 func (o *Overlay) Dirty() bool { return len(o.dirty) > 0 || len(o.deleted) > 0 }
 
-// MaxBatch is how many bytes may be written between two commits. With what is kept it is less than the 4 GiB in which rows are found.
+// MaxBatch is the most bytes that may be written between two commits. With the rows that are kept it stays below the 4 GiB that the
+// offsets of a row can reach.
 const MaxBatch = 1 << 30
 
-// Full reports that more was written than may be.
+// Full reports whether more was written than allowed, so that the fold must fail.
 func (o *Overlay) Full() bool { return len(o.data) > MaxBatch+o.keep }
 
-// Iter returns an iterator over the keys k with lower <= k < upper, which counts itself in open. Nothing may be written before it is
-// closed.
+// Iter returns an iterator over the keys k with lower <= k < upper, which counts itself in open while it is open. The caller must not
+// write before it is closed.
 func (o *Overlay) Iter(lower, upper []byte, open *int) Iterator {
 	var rows pebble.Reader // a nil *pebble.DB in it would not be nil
 	if o.db != nil {
@@ -213,7 +215,7 @@ func (o *Overlay) Iter(lower, upper []byte, open *int) Iterator {
 	return &merged{over: o, dirty: dirty, gone: gone, scan: under}
 }
 
-// Get returns the value of a key, good until the next call.
+// Get returns the value of a key, valid until the next call. The result stays in memory for the next lookup, an absent row included.
 func (o *Overlay) Get(key []byte) ([]byte, bool, error) {
 	hash := xxh3.Hash(key)
 	row, slot := o.find(key, hash)
@@ -253,17 +255,17 @@ func (o *Overlay) Get(key []byte) ([]byte, bool, error) {
 	return o.valueOf(r), true, nil
 }
 
-// comesBack reports whether a row that is not there is of a kind that is asked for again once it is written, as counts are. Of
-// others it is asked once whether they are there, and to keep those would cost those that are.
+// comesBack reports whether an absent row is worth keeping: whether lookups of its tag find more rows than they miss. Rows of counts are
+// read again once they exist. Other rows are looked up once, to see whether they exist, and keeping them would push out useful ones.
 func (o *Overlay) comesBack(key []byte) bool {
 	n := &o.asked[key[2]]
-	if n.absent++; n.absent+n.found > 1<<20 { // it may change
+	if n.absent++; n.absent+n.found > 1<<20 { // old lookups lose weight
 		n.absent, n.found = n.absent/2, n.found/2
 	}
 	return n.found > n.absent
 }
 
-// base returns the row of a key as the database has it, less what was deleted since the last commit.
+// base returns the row of a key in the database, unless a range that was deleted since the last commit has its key.
 func (o *Overlay) base(key []byte, hash uint64) ([]byte, bool, error) {
 	if o.db == nil || o.inDeleted(key) {
 		return nil, false, nil
@@ -274,7 +276,7 @@ func (o *Overlay) base(key []byte, hash uint64) ([]byte, bool, error) {
 	return o.under.Find(o.db, key)
 }
 
-// Set writes a row. Key and value are copied.
+// Set writes a row. Key and value are copied. Writing the value that the row has changes nothing.
 func (o *Overlay) Set(key, value []byte) {
 	hash := xxh3.Hash(key)
 	row, slot := o.find(key, hash)
@@ -312,7 +314,7 @@ func (o *Overlay) Delete(key []byte) {
 	r.state &^= rowLives | rowUnknown
 }
 
-// countedValue is how many bytes of the value of a dirty row stand in dirtyBytes.
+// countedValue returns the bytes that the value of a dirty row adds to dirtyBytes.
 func (r *cell) countedValue() int {
 	if r.state&rowLives == 0 {
 		return 0
@@ -320,7 +322,7 @@ func (r *cell) countedValue() int {
 	return int(r.valLen)
 }
 
-// touch makes a row dirty.
+// touch marks a row as dirty.
 func (o *Overlay) touch(row int) {
 	r := &o.rows[row]
 	if r.state&rowDirty != 0 {
@@ -331,13 +333,15 @@ func (o *Overlay) touch(row int) {
 	o.dirtyBytes += int(r.keyLen) + r.countedValue()
 }
 
-// Size is about how many bytes a commit frees: what it writes, or what is kept beyond what may be.
+// Size returns about the number of bytes that a commit frees: the bytes that it writes, or the memory beyond the limit, if that is more.
 func (o *Overlay) Size() int { return max(o.dirtyBytes, o.Memory()-o.limit) }
 
-// Memory is about how many bytes the rows take.
+// Memory returns about the number of bytes that the rows take in memory.
 func (o *Overlay) Memory() int { return len(o.data) + rowOverhead*len(o.rows) + o.merges.memory() }
 
-// Commit writes the dirty rows in one batch, in the order of their keys: so they are inserted several times faster.
+// Commit writes the dirty rows in one batch, the deleted ranges first. Rows are in the order of their keys, which makes their insertion
+// several times faster. The batch is not synced: the fold's position is a row of the same batch (I3), so after a crash it folds again
+// whatever was lost.
 func (o *Overlay) Commit() error {
 	o.batch.Reset()
 	for _, d := range o.deleted {
@@ -376,24 +380,24 @@ func (o *Overlay) Commit() error {
 	o.dirty, o.ordered, o.dirtyBytes = o.dirty[:0], 0, 0
 	clear(o.orders)
 	if merged || len(o.deleted) > 0 {
-		o.under.Close() // rows are in the database now that are not here
+		o.under.Close() // the database has values now that the overlay does not have
 		o.merges.reset()
 	}
 	if len(o.deleted) > 0 {
 		o.deleted = nil
-		o.Reset() // rows are here that are not in the database any more
+		o.Reset() // clean rows may be in a deleted range
 	}
 	if o.Memory() > o.limit {
 		o.forget()
-		// What is kept is copied each time, so the more that is, the more comes before.
+		// forget copies all kept rows, so the more it has kept, the later the next one is due.
 		o.limit = min(o.keep, o.Memory()+max(leastFresh, o.Memory()/2))
 	}
 	return nil
 }
 
-// forget drops rows: those that a fold only writes, as most, and if the others would fill more than three quarters of what may be
-// kept, of them those that were not asked about for the longest time. If what was asked for since rows were last forgotten does not
-// fit, all is dropped. No row may be dirty.
+// forget drops rows. First go those that the fold has only written, which are most. If the others take more than three quarters of keep,
+// the rows that were not read for the longest time go too. If even the rows that were read since the last time do not fit, all
+// rows go. No row may be dirty.
 func (o *Overlay) forget() {
 	most := o.keep / 4 * 3
 	older := 0
@@ -411,7 +415,7 @@ func (o *Overlay) forget() {
 		o.Reset()
 		return
 	}
-	// Rows that are dropped are found in the database as it is now.
+	// Dropped rows must be found in the database as it is now.
 	o.under.Close()
 	data, rows := o.spare[:0], o.rows[:0]
 	for i := range o.rows {
@@ -433,7 +437,8 @@ func (o *Overlay) forget() {
 	o.index()
 }
 
-// sizes returns what the rows of each age take, if those that were not asked for become so much older, and all that have an age.
+// sizes returns the bytes of the rows by their age, if all rows that were not read become older by this much, and the sum for all ages
+// above 0.
 func (o *Overlay) sizes(older int) (sizes [maxAge + 1]int, useful int) {
 	for i := range o.rows {
 		r := &o.rows[i]
@@ -445,8 +450,8 @@ func (o *Overlay) sizes(older int) (sizes [maxAge + 1]int, useful int) {
 	return sizes, useful
 }
 
-// age returns how often rows were forgotten for lack of space since a row that is not dirty was asked for, and this one kept, if it
-// becomes so much older now; 0 means it is of no use, or not known.
+// age returns the age of a clean row: 1 if it was read since rows were last forgotten, and one more for every time since then that rows
+// were forgotten for lack of space. A row that was not read becomes older by this much now. 0 means that the row is not worth keeping.
 func (r *cell) age(older int) int {
 	age := int(r.state&rowAge/rowAge1) + older
 	switch {
@@ -460,25 +465,26 @@ func (r *cell) age(older int) int {
 	return age
 }
 
-// FlushBegins is called before the database begins to flush what was committed: an iterator would keep the memtables in memory.
+// FlushBegins must be called before the database begins a flush: the iterator in under would keep the memtables in memory.
 func (o *Overlay) FlushBegins() { o.under.Close() }
 
-// FlushBegun is called when everything that was committed is being flushed, FlushEnded when that has ended, before a commit.
+// FlushBegun must be called once the database flushes everything that was committed, and FlushEnded once that flush has ended. Both
+// are called by the fold's goroutine, before its next commit.
 func (o *Overlay) FlushBegun() { o.unflushed.begun() }
 
 // FlushEnded is described with [Overlay.FlushBegun].
 func (o *Overlay) FlushEnded() { o.unflushed.ended() }
 
-// WantsFlush reports that lookups would be faster after a flush.
+// WantsFlush reports whether a flush would make lookups faster.
 func (o *Overlay) WantsFlush() bool { return o.unflushed.full() }
 
-// Overwritten is called when rows of the database were written otherwise. Nothing may be dirty.
+// Overwritten must be called after rows of the database were written by another way than Commit. No row may be dirty.
 func (o *Overlay) Overwritten() {
 	o.Reset()
 	o.unflushed.wroteAll()
 }
 
-// Close drops everything.
+// Close releases all rows and the database's iterators. Rows that are dirty are lost.
 func (o *Overlay) Close() {
 	o.under.Close()
 	o.unflushed.tables.Close()
@@ -488,7 +494,7 @@ func (o *Overlay) Close() {
 	*o = Overlay{}
 }
 
-// keyHead is the first 16 bytes of a key, by which nearly all keys are sorted without a look at them.
+// keyHead is the first 16 bytes of a key as two numbers. They order nearly all pairs of keys without a look at the keys themselves.
 type keyHead struct{ first, second uint64 }
 
 func headOf(key []byte) keyHead {
@@ -507,7 +513,7 @@ func (h keyHead) compare(other keyHead) int {
 	return cmp.Compare(h.second, other.second)
 }
 
-// dirtyRow sorts rows.
+// dirtyRow is the index of a dirty row, with the head of its key for sorting.
 type dirtyRow struct {
 	keyHead
 	row uint32

@@ -1,6 +1,6 @@
 package overlay
 
-// PrefixLen is the length of what every key begins with: its shard and its tag.
+// PrefixLen is the length in bytes of the shard (2) and the tag (1) with which every key begins.
 const PrefixLen = 3
 
 // PrefixEnd returns the first key after all keys that begin with prefix; nil means there is none.

@@ -2,21 +2,22 @@ package overlay
 
 import "github.com/cockroachdb/pebble/v2"
 
-// Finder finds single rows. It keeps an iterator: Pebble's own Get asks no Bloom filter of the lowest level, where most
-// rows are, and most lookups miss.
+// Finder finds single rows. It keeps an iterator instead of calling Pebble's Get, which does not use the Bloom filters of the lowest
+// level. Most rows are there, and most lookups miss.
 type Finder struct {
-	// It is the iterator; nil until it is needed. It may be one that was used before on the same rows.
+	// It is the iterator; nil until the first lookup. The caller may set it to an iterator over the same rows.
 	It *pebble.Iterator
 }
 
-// Find returns the value of a key, good until the next call. The rows must be the same in every call until Close.
+// Find returns the value of a key, valid until the next call, and reports whether there is one. Every call until Close must pass the
+// same rows.
 func (f *Finder) Find(rows pebble.Reader, key []byte) (value []byte, ok bool, err error) {
 	if f.It == nil {
 		if f.It, err = rows.NewIter(&pebble.IterOptions{UseL6Filters: true}); err != nil {
 			return nil, false, err
 		}
 	}
-	// The prefix of a key that filters know is all of it, so the iterator is at the key or nowhere.
+	// For the filters, the prefix of a key is the whole key. So the iterator is at this key or nowhere.
 	if !f.It.SeekPrefixGE(key) {
 		return nil, false, f.It.Error()
 	}
@@ -27,21 +28,22 @@ func (f *Finder) Find(rows pebble.Reader, key []byte) (value []byte, ok bool, er
 // Close closes the iterator.
 func (f *Finder) Close() {
 	if f.It != nil {
-		_ = f.It.Close() // Find has returned its error
+		_ = f.It.Close() // Find has returned its errors
 		f.It = nil
 	}
 }
 
 // Scan is an iterator over rows of the database.
 type Scan struct {
-	it     *pebble.Iterator // nil: there is no database
-	open   *int             // counts the open iterators of the reader
+	it     *pebble.Iterator // nil means there is no database
+	open   *int             // the number of open iterators of the reader
 	moved  bool
 	closed bool
 	err    error
 }
 
-// NewScan returns an iterator over the keys k with lower <= k < upper, which counts itself in open; rows nil: there are none.
+// NewScan returns an iterator over the keys k with lower <= k < upper, which counts itself in open until Close. With nil rows it is
+// empty.
 func NewScan(rows pebble.Reader, lower, upper []byte, open *int) *Scan {
 	*open++
 	s := &Scan{open: open}
@@ -52,7 +54,7 @@ func NewScan(rows pebble.Reader, lower, upper []byte, open *int) *Scan {
 	return s
 }
 
-// Next goes to the next row, the first at first.
+// Next moves to the next row, at first to the first one. It returns false at the end and after an error.
 func (s *Scan) Next() bool {
 	switch {
 	case s.err != nil || s.it == nil:
@@ -64,7 +66,7 @@ func (s *Scan) Next() bool {
 	return s.it.First()
 }
 
-// SeekGE goes to the first row that is not before a key.
+// SeekGE moves to the first row whose key is at or after key. It returns false if there is none, and after an error.
 func (s *Scan) SeekGE(key []byte) bool {
 	if s.err != nil || s.it == nil {
 		return false
@@ -73,10 +75,10 @@ func (s *Scan) SeekGE(key []byte) bool {
 	return s.it.SeekGE(key)
 }
 
-// Key is that of the row.
+// Key returns the key of the row, valid until the iterator moves.
 func (s *Scan) Key() []byte { return s.it.Key() }
 
-// Value is that of the row.
+// Value returns the value of the row, valid until the iterator moves. Close returns the error of one that cannot be read.
 func (s *Scan) Value() []byte {
 	value, err := s.it.ValueAndErr()
 	if err != nil && s.err == nil {
@@ -85,7 +87,7 @@ func (s *Scan) Value() []byte {
 	return value
 }
 
-// Close ends the iterator and returns its error.
+// Close ends the iterator and returns its first error. It may be called again.
 func (s *Scan) Close() error {
 	if s.closed {
 		return s.err

@@ -6,33 +6,34 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// unflushed knows which rows may be in memtables, so that a lookup of any other asks the tables alone, whose filters know
-// most rows that are not there. A search in a memtable that does not find its row costs more than all else of a fold: its
-// nodes are all over the memory, and nearly every edge is looked up once before it is there.
+// unflushed knows which rows may be in memtables. A lookup of any other row searches the tables alone, whose Bloom filters exclude most
+// missing rows. A search in a memtable that misses costs more than all else in a fold: the nodes of the memtable are scattered over the
+// memory, and nearly every edge is looked up once before it exists.
 //
-// Invariant: of every key that was written or deleted since the flush that ended last had begun, lacks says no.
+// Invariant: lacks returns false for every key that was written or deleted after the last completed flush began.
 type unflushed struct {
-	// asked are the tags that were ever looked up. Rows of others, as those of lists, would only fill the filters.
+	// asked are the tags that were ever looked up. Keys of other tags, as of lists, would only fill the filters.
 	asked [256]bool
-	// now is what was written since the last flush was begun, before what was written before that and may not be flushed yet.
+	// now has the keys that were written since the last flush began, before those that were written earlier and may not be flushed yet.
 	now, before writtenKeys
-	// tables finds rows that are flushed. It is closed when a flush ends, before that flush is forgotten here.
+	// tables finds rows that are flushed. Its iterator is closed when a flush ends, before the keys of that flush are dropped: an older
+	// iterator would miss the new tables.
 	tables tableFinder
 }
 
-// unflushedBytes is the size of the two filters together. They hold as many keys as half of it has bytes.
+// unflushedBytes is the size of the two filters together. Together they are useful up to half as many keys.
 const unflushedBytes = 2 << 20
 
-// writtenKeys are keys that were written in some time.
+// writtenKeys are the keys that were written in a period.
 type writtenKeys struct {
 	filter blockFilter
 	keys   int
-	// unknown are tags of which rows were written that the filter does not know; all: of every tag.
+	// unknown are tags with written rows that are not in the filter; all stands for every tag.
 	unknown [256]bool
 	all     bool
 }
 
-// wrote adds a key whose row is written or deleted.
+// wrote adds a key whose row is written or deleted. A key of a tag that was never looked up only marks the tag.
 func (u *unflushed) wrote(key []byte, hash uint64) {
 	w := &u.now
 	if !u.asked[key[2]] {
@@ -46,7 +47,7 @@ func (u *unflushed) wrote(key []byte, hash uint64) {
 	w.keys++
 }
 
-// wroteRange notes that rows are deleted that nobody has named.
+// wroteRange notes that the rows of a range are deleted. Their keys are not known, so it marks their tag, or all tags.
 func (u *unflushed) wroteRange(r keyRange) {
 	if prefix := r.lower[:PrefixLen]; bytes.HasPrefix(r.upper, prefix) || bytes.Equal(r.upper, PrefixEnd(prefix)) {
 		u.now.unknown[prefix[2]] = true
@@ -55,30 +56,30 @@ func (u *unflushed) wroteRange(r keyRange) {
 	}
 }
 
-// wroteAll notes that rows were written that nobody has named.
+// wroteAll notes that rows of any keys were written.
 func (u *unflushed) wroteAll() { u.now.all = true }
 
-// full reports that a flush would make the filters useful again.
+// full reports whether the filters have so many keys that they exclude little, so that a flush is worth its cost.
 func (u *unflushed) full() bool { return u.now.keys > unflushedBytes/4 }
 
-// begun notes that all that was written is being flushed.
+// begun notes that a flush of everything written so far has begun.
 func (u *unflushed) begun() {
 	u.now, u.before = u.before, u.now
 	if u.now.empty() {
 		return
 	}
-	// The flush before is under way still.
+	// The previous flush has not ended: its keys stay, beside those of this one.
 	u.before.merge(&u.now)
 	u.now.clear()
 }
 
-// ended notes that what was written before the last flush was begun is in tables.
+// ended notes that everything written before the last flush began is in tables.
 func (u *unflushed) ended() {
 	u.tables.Close()
 	u.before.clear()
 }
 
-// lacks reports whether no memtable has a row of a key, or its deletion.
+// lacks reports whether certainly no memtable has the row of a key, or its deletion.
 func (u *unflushed) lacks(key []byte, hash uint64) bool {
 	u.asked[key[2]] = true
 	return u.now.lacks(key, hash) && u.before.lacks(key, hash)
@@ -116,7 +117,7 @@ func (w *writtenKeys) merge(other *writtenKeys) {
 	w.keys += other.keys
 }
 
-// tableFinder finds single rows in tables, and in no memtable.
+// tableFinder finds single rows in tables. It never searches memtables, which is what OnlyReadGuaranteedDurable means for Pebble.
 type tableFinder struct{ Finder }
 
 func (f *tableFinder) find(db *pebble.DB, key []byte) (value []byte, ok bool, err error) {

@@ -72,7 +72,7 @@ func TestUnflushed(t *testing.T) {
 	}
 }
 
-// TestUnflushedIsBounded: who writes more keys than the filters hold is told to flush, until a flush has begun.
+// TestUnflushedIsBounded: after more keys than the filters hold the overlay wants a flush, until one has begun.
 func TestUnflushedIsBounded(t *testing.T) {
 	var u unflushed
 	key := prefixOf(nil, 1, 0x10)

@@ -6,24 +6,24 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// boardState is what became of a board.
+// boardState says whether a board exists.
 type boardState int64
 
 const (
-	// boardNone: it was never mentioned.
+	// boardNone: no event has mentioned the board.
 	boardNone boardState = iota
 	boardLives
 	boardDeleted
-	// boardAgain: it lives, but was deleted before: nothing that history says of it counts.
+	// boardAgain: the board lives, but was deleted before. No history about it counts.
 	boardAgain
 )
 
 func (s boardState) exists() bool { return s == boardLives || s == boardAgain }
 
-// boardTally is what is counted of a board, and what an event changes of it.
+// boardTally has the counts of a board, or their change by an event.
 type boardTally [3]int64
 
-// The indexes of the numbers in a boardTally. Its row has the state before them.
+// Indexes of a boardTally. The row of a board has its state before these numbers.
 const (
 	boardFollowers = iota
 	boardExcluders
@@ -75,7 +75,7 @@ func (c *Ranks) writeBoard(owner, board string, r boardRow) {
 	c.keep(c.key, c.value)
 }
 
-// countBoard adds to what is counted of a board, which exists.
+// countBoard adds to the counts of a board, which must exist.
 func (c *Ranks) countBoard(owner, board string, delta boardTally) error {
 	r, err := c.readBoard(owner, board)
 	if err != nil {
@@ -91,8 +91,8 @@ func (c *Ranks) countBoard(owner, board string, delta boardTally) error {
 	return nil
 }
 
-// mentioned folds that the event mentions a board, and returns its state: a first mention creates the board, and a live board_created a
-// deleted one again.
+// mentioned folds a mention of a board in the event, and returns the board's state. The first mention creates a board; only a live
+// board_created creates a deleted board again.
 func (c *Ranks) mentioned(owner, board string) (boardState, error) {
 	if board == "" {
 		return boardLives, nil
@@ -123,7 +123,7 @@ func (c *Ranks) mentioned(owner, board string) (boardState, error) {
 	return state, nil
 }
 
-// boardDeleted ends a board and all relations to it, in steps.
+// boardDeleted ends a board and all relations to it. It works in steps, since a board may have any number of followers.
 func (c *Ranks) boardDeleted() error {
 	owner, board := c.ev.User, c.ev.Board
 	err := c.drain(projections.AppendKey(nil, tagBoardEdge, owner, board), func(rest []byte) error {

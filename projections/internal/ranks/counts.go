@@ -5,10 +5,10 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// userTally is what is counted of the relations of a user, and what an event changes of it.
+// userTally has the counts of a user's relations, or their change by an event.
 type userTally [7]int64
 
-// The indexes of the numbers in a userTally and its row.
+// Indexes of a userTally and of its row.
 const (
 	userFollowing = iota
 	userFollowingImplicit
@@ -30,7 +30,7 @@ func readUser(r projections.Reader, key []byte) (t userTally, err error) {
 	return t, fields.ReadCounts(row, t[:])
 }
 
-// countUser adds to what is counted of a user.
+// countUser adds to the counts of a user.
 func (c *Ranks) countUser(user string, delta userTally) error {
 	if delta == (userTally{}) {
 		return nil
@@ -48,7 +48,7 @@ func (c *Ranks) countUser(user string, delta userTally) error {
 	return nil
 }
 
-// keep writes a row, or removes it if it says nothing.
+// keep writes a row, or removes it if its value is empty.
 func (c *Ranks) keep(key, value []byte) {
 	if len(value) == 0 {
 		c.b.Delete(key)

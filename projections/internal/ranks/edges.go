@@ -8,13 +8,12 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// An edge is the latest fact of a user about a board, a follow or an unfollow: whichever was before it never counts
-// again. What it says hangs on what stands between the user and the owner: a follow holds above one rank, an unfollow
-// is an exclusion above another (see [standing]). So the edges of a pair stand in the order of facts, those that follow
-// apart from those that unfollow, and when one of these ranks moves, the edges between where it was and where it is are
-// exactly those that change. Edges below the unfollow of the owner are removed.
+// An edge is the latest fact of a user about a board, a follow or an unfollow. Earlier facts about the board never count again. The
+// effect of an edge depends on the facts between the user and the owner: a follow holds above one rank, and an unfollow is an exclusion
+// above another (see [standing]). So the edges of a pair are sorted in the order of facts, follows apart from unfollows. When one of
+// these two ranks moves, exactly the edges between its old and its new value change. Edges below the unfollow of the owner are removed.
 
-// readEdge returns the rank of the latest fact; 0 means that there is none.
+// readEdge returns the rank of the latest fact about a board; 0 means that there is none.
 func (c *Ranks) readEdge(p *pair, board string) (rank, error) {
 	c.key = projections.AppendKey(c.key[:0], tagEdge, p.from, p.to, board)
 	row, ok, err := c.b.Get(c.key)
@@ -36,7 +35,7 @@ func decodeEdge(row []byte) (rank, error) {
 	return at, nil
 }
 
-// writeEdge replaces the rank of the latest fact; 0 means that there is none.
+// writeEdge replaces the rank old of the latest fact about a board with now; 0 means that there is none.
 func (c *Ranks) writeEdge(p *pair, board string, old, now rank) {
 	if old != 0 {
 		c.key = rankKey(c.key[:0], p.from, p.to, old, board)
@@ -64,7 +63,7 @@ func (c *Ranks) writeEdge(p *pair, board string, old, now rank) {
 	}
 }
 
-// moveEdge counts what changes with an edge: of the board at once, of the pair when it is written.
+// moveEdge counts the change of an edge. The counts of the board change at once, those of the users when the pair is written.
 func (c *Ranks) moveEdge(p *pair, board string, was, is edge) error {
 	if was == is {
 		return nil
@@ -90,19 +89,19 @@ func (c *Ranks) moveEdge(p *pair, board string, was, is edge) error {
 	return c.countBoard(p.to, board, d)
 }
 
-// forgettable reports whether a fact about a board says nothing that history could not still bring out, when there is no more
-// history to come. A block may end, and what it bars come back.
+// forgettable reports whether an unfollow of a board has no effect and, since backfills are closed, never will have one. A follow is
+// never forgettable: a block may end, and the follows that it bars hold again.
 func (c *Ranks) forgettable(p *pair, at rank) bool {
 	return c.b.BackfillsClosed() && at.removes() && (p.followed <= p.unfollowed || at <= p.followed)
 }
 
-// updateEdges turns the difference between a pair before and now into changes of its edges, and writes it.
+// updateEdges changes the edges of a pair as its new thresholds demand, then writes the pair.
 func (c *Ranks) updateEdges(p *pair) error {
 	was, is := p.was.standing(), p.standing()
 	if was == is {
 		return c.writePair(p)
 	}
-	// What a later unfollow ends is ended for good.
+	// An unfollow of the owner ends all earlier edges for good.
 	for _, tag := range []projections.Tag{tagFollowed, tagUnfollowed} {
 		if err := c.sweep(p, tag, was.unfollowed, is.unfollowed); err != nil {
 			return err
@@ -110,9 +109,9 @@ func (c *Ranks) updateEdges(p *pair) error {
 	}
 	from, to := min(was.follows(), is.follows()), max(was.follows(), is.follows())
 	if was.explicit() != is.explicit() {
-		to = lastRank // who follows a board follows the owner, too, or no longer
+		to = lastRank // whether a board's follower follows only the board changes for all edges
 	}
-	// What is below the unfollow is gone by now.
+	// Edges below the unfollow were removed above.
 	if err := c.sweep(p, tagFollowed, max(from, is.unfollowed), to); err != nil {
 		return err
 	}
@@ -123,7 +122,7 @@ func (c *Ranks) updateEdges(p *pair) error {
 	return c.writePair(p)
 }
 
-// sweep changes the edges of a pair that are above one rank and not above another.
+// sweep changes the edges of a pair with above < rank <= to.
 func (c *Ranks) sweep(p *pair, tag projections.Tag, above, to rank) error {
 	if above >= to || p.edges == 0 {
 		return nil
@@ -162,7 +161,7 @@ func (c *Ranks) sweep(p *pair, tag projections.Tag, above, to rank) error {
 	}
 }
 
-// cutRanked reads what follows the pair in the key of an edge in the order of facts.
+// cutRanked reads the rest of the key of a ranked edge, after the pair.
 func cutRanked(rest []byte) (at rank, board string, err error) {
 	at, after, err := cutRank(rest)
 	if err != nil {
@@ -175,7 +174,7 @@ func cutRanked(rest []byte) (at rank, board string, err error) {
 	return at, board, nil
 }
 
-// endEdge ends all between a user and a board.
+// endEdge ends the relation between a user and a board.
 func (c *Ranks) endEdge(from, to, board string) error {
 	p, err := c.readPair(from, to)
 	if err != nil {

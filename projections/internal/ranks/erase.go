@@ -10,7 +10,7 @@ func (c *Ranks) tombstone(user string) []byte {
 	return append(projections.AppendPrefix(nil, events.ShardOf(user), tagTombstone), hash[:]...)
 }
 
-// erased reports whether one of some users was deleted: no history of theirs counts any more.
+// erased reports whether one of the users was deleted, so that their history no longer counts.
 func (c *Ranks) erased(users ...string) (bool, error) {
 	for _, user := range users {
 		if user == "" {
@@ -52,7 +52,7 @@ func (c *Ranks) erase() error {
 	return nil
 }
 
-// eraseEdges ends what a user says of boards, and what others say of the boards of the user.
+// eraseEdges ends the user's relations to boards, and the relations of others to the user's boards.
 func (c *Ranks) eraseEdges(user string) error {
 	err := c.drain(projections.AppendKey(nil, tagEdge, user), func(rest []byte) error {
 		owner, board, err := cutTwo(rest)
@@ -73,7 +73,7 @@ func (c *Ranks) eraseEdges(user string) error {
 	})
 }
 
-// erasePairs ends what a user says of others and they of the user. No edge is left between them.
+// erasePairs removes the pairs of a user, in both directions. Their edges must be gone.
 func (c *Ranks) erasePairs(user string) error {
 	err := c.drain(projections.AppendKey(nil, tagPair, user), func(rest []byte) error {
 		other, err := cutLast(rest)

@@ -34,7 +34,7 @@ const (
 	tagTombstone
 )
 
-// drainChunk is how many rows are read before some are written.
+// drainChunk is the number of keys that are read before their rows are changed: nothing may be written while an iterator is open.
 const drainChunk = 256
 
 // rankKey appends the key of an edge in the order of facts.
@@ -66,8 +66,8 @@ func cutTwo(rest []byte) (first, second string, err error) {
 	return first, second, err
 }
 
-// drain calls end with what follows prefix in every key that begins with it. end removes the row. In steps: what an
-// earlier run has ended is not met again.
+// drain calls end for every key that begins with prefix, with the rest of the key after it. end must remove the row. drain works in
+// steps: if it is interrupted and run again, it continues with the rows that are left.
 func (c *Ranks) drain(prefix []byte, end func(rest []byte) error) error {
 	lower, upper := prefix, projections.PrefixEnd(prefix)
 	for {
@@ -83,7 +83,7 @@ func (c *Ranks) drain(prefix []byte, end func(rest []byte) error) error {
 		if len(keys) < drainChunk {
 			return nil
 		}
-		lower = keyAfter(keys[len(keys)-1]) // what was before is gone
+		lower = keyAfter(keys[len(keys)-1]) // rows before it are gone
 		if err := c.b.Step(); err != nil {
 			return err
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/skein-feed/skein/projections/internal/fields"
 )
 
-// rank is the position of a fact in the order of facts: whether it is live, its time, whether it removes. 0: there is none,
-// which is before all. Facts of one pair of users that have one rank say the same.
+// rank is the position of a fact in the order of facts. Its highest bit says whether the fact is live, then comes its time, then a bit
+// for facts that remove. 0 means there is no fact, and sorts first. Two facts of one pair of users with the same rank say the same.
 type rank uint64
 
 const (
@@ -35,32 +35,33 @@ func (r rank) removes() bool { return r&1 != 0 }
 // valid reports whether a fact can have the rank.
 func (r rank) valid() bool { return r&^liveRank >= 2 && r&^liveRank < 1<<62 }
 
-// block is what the facts say of the block of one user by another.
+// block is the state of the block of one user by another.
 type block byte
 
 const (
 	blockNone block = iota
 	blockImported
 	blockLive
-	// blockEnded: the latest live fact is an unblock, which history does not undo.
+	// blockEnded: the latest live fact is an unblock. History does not undo it.
 	blockEnded
 )
 
 func (b block) stands() bool { return b == blockImported || b == blockLive }
 
-// standing is what decides which facts about boards of one user hold for another.
+// standing has the facts between two users that decide which facts about boards of one hold for the other.
 type standing struct {
-	// followed is F, the latest follow that is no repeat. It is kept only while it is later than unfollowed.
+	// followed is the rank of the latest follow that is no repeat. It is kept only while it is later than unfollowed.
 	followed rank
-	// unfollowed is U, the latest unfollow or block by either. No edge of the pair has a lower rank: it holds never again.
+	// unfollowed is the rank of the latest unfollow, or block by either. No edge of the pair has a lower rank: such a fact never holds
+	// again.
 	unfollowed rank
-	// barred: a block stands in either direction.
+	// barred: one of the users blocks the other.
 	barred bool
 }
 
 func (s standing) explicit() bool { return !s.barred && s.followed > s.unfollowed }
 
-// follows is above what rank a follow of a board holds.
+// follows returns the rank above which a follow of a board holds.
 func (s standing) follows() rank {
 	if s.barred {
 		return lastRank
@@ -68,7 +69,7 @@ func (s standing) follows() rank {
 	return s.unfollowed
 }
 
-// excludes is above what rank an unfollow of a board is an exclusion.
+// excludes returns the rank above which an unfollow of a board is an exclusion.
 func (s standing) excludes() rank {
 	if s.explicit() {
 		return s.followed
@@ -76,15 +77,15 @@ func (s standing) excludes() rank {
 	return lastRank
 }
 
-// edge is what holds between a user and a board.
+// edge is the relation of a user to a board.
 type edge struct {
 	follows bool
-	// only: the board's owner is not followed explicitly.
+	// only: the user follows the board, but not its owner explicitly.
 	only     bool
 	excludes bool
 }
 
-// edge says what follows from the latest fact about a board; 0 means there is none.
+// edge derives the relation to a board from the latest fact about it; 0 means there is none.
 func (s standing) edge(at rank) edge {
 	if at.removes() {
 		return edge{excludes: at > s.excludes()}
@@ -94,23 +95,24 @@ func (s standing) edge(at rank) edge {
 	return e
 }
 
-// pair is what is known of one user about another, while an event changes it.
+// pair is the row of a pair while an event changes it.
 type pair struct {
 	from, to string
 	pairRow
 
 	// was is the row before the event.
 	was pairRow
-	// tally is what changes for from beside the follow of to.
+	// tally is the change of from's counts of boards; the counts of users follow from the row before and after.
 	tally userTally
 }
 
 // pairRow is the row of a pair.
 type pairRow struct {
 	followed, unfollowed rank // see standing
-	// mine is from's block of to, theirs to's of from: each has both in the own row.
+	// mine is from's block of to, theirs to's block of from. The rows of both directions have both.
 	mine, theirs block
-	// edges is how many boards of to have an edge: without any there is nothing to look for. Of them so many follow.
+	// edges is the number of boards of to that have an edge from from: with 0, sweep reads nothing. follows is the number of those
+	// that from follows.
 	edges, follows int64
 }
 
@@ -118,7 +120,7 @@ func (r *pairRow) standing() standing {
 	return standing{r.followed, r.unfollowed, r.mine.stands() || r.theirs.stands()}
 }
 
-// What the first byte of a pair row says: which numbers follow, and the blocks.
+// Bits of the first byte of a pair row: which numbers follow, and the two blocks.
 const (
 	pairFollowed = 1 << iota
 	pairUnfollowed
@@ -185,7 +187,7 @@ func decodePair(row []byte) (r pairRow, err error) {
 	return r, nil
 }
 
-// cutRank reads a rank.
+// cutRank reads a rank of 8 bytes, and returns the bytes after it.
 func cutRank(rest []byte) (rank, []byte, error) {
 	if len(rest) < 8 {
 		return 0, nil, projections.RowError("rank", rest)
@@ -208,11 +210,11 @@ func (c *Ranks) readPair(from, to string) (*pair, error) {
 		return nil, err
 	}
 	p.pairRow = p.was
-	p.forgetBlocks(c.b) // the rows of both directions say the same, whichever was touched last
+	p.forgetBlocks(c.b) // the other direction may have been written later, after backfills were closed
 	return p, nil
 }
 
-// writePair writes what has become of a pair, and counts what that is for its users. The edges are as the pair says.
+// writePair writes a pair, and counts its change for both users. Its edges must be written.
 func (c *Ranks) writePair(p *pair) error {
 	if p.follows < 0 || p.edges < p.follows {
 		return projections.RowError("edges and follows of a pair", []byte(p.from+" "+p.to))
@@ -254,7 +256,7 @@ func (c *Ranks) writePair(p *pair) error {
 	return nil
 }
 
-// forget drops what only later history could meet.
+// forget drops facts that matter only for later history.
 func (r *pairRow) forget(b *projections.Batch) {
 	if r.followed < r.unfollowed {
 		r.followed = 0
@@ -265,7 +267,7 @@ func (r *pairRow) forget(b *projections.Batch) {
 	r.forgetBlocks(b)
 }
 
-// forgetBlocks drops what is said of blocks that only later history could meet.
+// forgetBlocks drops ended blocks once backfills are closed: they only matter for later history.
 func (r *pairRow) forgetBlocks(b *projections.Batch) {
 	if !b.BackfillsClosed() {
 		return

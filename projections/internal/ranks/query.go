@@ -4,30 +4,30 @@ import "github.com/skein-feed/skein/projections"
 
 // UserCounts are the lengths of a user's lists (I7).
 type UserCounts struct {
-	// Boards are the living ones without the default board.
+	// Boards counts the living boards, without the default board.
 	Boards int64
-	// Followers follow the user explicitly, FollowersImplicit through a board only.
+	// Followers counts the users who follow the user explicitly, FollowersImplicit those who follow a board only.
 	Followers, FollowersImplicit int64
-	// Following is whom the user follows explicitly, FollowingImplicit whom through a board only.
+	// Following counts the users that the user follows explicitly, FollowingImplicit those of whom the user follows a board only.
 	Following, FollowingImplicit   int64
 	FollowedBoards, ExcludedBoards int64
 }
 
 // BoardCounts are the lengths of a board's lists (I7). A board that does not exist has none.
 type BoardCounts struct {
-	// Followers follow the board itself, Excluders exclude it.
+	// Followers counts the users who follow the board itself, Excluders those who exclude it.
 	Followers, Excluders int64
-	// Appears is for how many the board appears.
+	// Appears counts the users in whose feeds the board appears.
 	Appears int64
 }
 
-// Queries answers from a state.
+// Queries answers from one state of a store.
 type Queries struct{ r projections.Reader }
 
 // Query returns the queries over a state of a store.
 func Query(r projections.Reader) *Queries { return &Queries{r: r} }
 
-// User counts the relations of a user.
+// User returns the counts of a user, zero for an unknown one.
 func (q *Queries) User(id string) (c UserCounts, err error) {
 	t, err := readUser(q.r, projections.AppendKey(nil, tagUserRelations, id))
 	if err != nil {
@@ -40,8 +40,8 @@ func (q *Queries) User(id string) (c UserCounts, err error) {
 	}, nil
 }
 
-// Board counts the relations to a board. A board appears for all who follow the owner explicitly but those who exclude it, and for those
-// who follow it only.
+// Board returns the counts of a board. A board appears for every explicit follower of the owner who does not exclude it, and for every
+// user who follows only the board.
 func (q *Queries) Board(owner, board string) (c BoardCounts, err error) {
 	key := projections.AppendKey(nil, tagBoardRelations, owner, board)
 	r, err := readBoard(q.r, key, board)

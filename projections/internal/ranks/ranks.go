@@ -1,14 +1,14 @@
-// Package ranks is a second derivation of who follows whom, for tests: the counts of users and boards, by other rules than those of the
-// graph, so that each is held against the other on every history.
+// Package ranks derives the counts of users and boards a second time, for tests. Its rules differ from those of the graph, so tests
+// compare the two on every generated history.
 //
-// The graph keeps the latest fact of each kind and derives relations. Here a fact has one rank in the order of facts, a pair keeps the
-// ranks of its latest follow and unfollow, the edges to boards stand in the order of ranks, and when a threshold moves, exactly the
-// edges between where it was and where it is change. What both share is the meaning (docs/semantics.md). It holds all partitions, and
-// its rows cross them.
+// The graph keeps the latest fact of each kind and derives relations from them. Here every fact has one rank in the order of facts. A
+// pair keeps the ranks of its latest follow and unfollow, and the edges to boards are sorted by rank. When one of these thresholds
+// moves, exactly the edges between its old and its new value change. The two derivations share only the semantics
+// (docs/semantics.md). The projection holds all partitions, and its rows cross them.
 //
-//	relations.go  what the events say: pairs.go, edges.go, boards.go
-//	counts.go     what is counted; query.go: the questions
-//	erase.go      the end of a user
+//	relations.go  events of pairs and boards; pairs.go, edges.go, boards.go: their rows
+//	counts.go     rows of counts; query.go: the queries
+//	erase.go      the deletion of a user
 package ranks
 
 import (
@@ -35,7 +35,7 @@ func (*Ranks) Name() string { return "ranks" }
 // Version is 1: no store of it outlives a test.
 func (*Ranks) Version() uint32 { return 1 }
 
-// Kinds are all that make or end relations and boards.
+// Kinds returns all kinds that make or end relations and boards.
 func (*Ranks) Kinds() []events.Kind {
 	return []events.Kind{
 		events.UserFollowed, events.UserUnfollowed, events.BoardFollowed, events.BoardUnfollowed,
@@ -44,10 +44,10 @@ func (*Ranks) Kinds() []events.Kind {
 	}
 }
 
-// Route delivers everything to all.
+// Route delivers every event to all partitions.
 func (*Ranks) Route(_ *events.Event, to *projections.Partitions) { to.AddAll() }
 
-// Apply folds one event.
+// Apply folds one event. History of a deleted user no longer counts.
 func (c *Ranks) Apply(ev events.Event, b *projections.Batch) error {
 	c.b, c.ev = b, &ev
 	if ev.Backfill {

@@ -8,8 +8,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// History returns n envelopes, the same for the same seed: with large events, backfills that repeat offsets, closings,
-// rejects, kinds that nobody reads, and envelopes without any event.
+// History returns n envelopes, the same for the same seed. They have large events, backfills that repeat offsets, closings of
+// backfills, rejects, kinds that the projection does not read, and envelopes without events.
 func History(seed uint64, n int) []*events.Envelope {
 	h := history{r: rand.New(rand.NewPCG(seed, 1)), offsets: map[string]uint64{}}
 	h.cursor = events.Cursor{Log: events.LogID{byte(seed), 7, 7}, Epoch: 1, LastTime: 1_700_000_000_000_000}
@@ -84,12 +84,12 @@ func (h *history) event(i, n int) events.Event {
 	case k < 93 && 3*i > 2*n:
 		ev.Kind, ev.User, ev.Source = events.BackfillClosed, "", [...]string{"old", "older", ""}[h.r.IntN(3)]
 	default:
-		ev.Kind = events.Liked // which nobody reads
+		ev.Kind = events.Liked // which Tally does not read
 	}
 	if ev.Kind.Backfillable() && h.r.IntN(3) == 0 {
 		ev.Backfill, ev.Source = true, [...]string{"old", "older"}[h.r.IntN(2)]
 		key := ev.Source + ev.Kind.String()
-		ev.Offset = h.offsets[key] + uint64(h.r.IntN(4)) // at times not above the last
+		ev.Offset = h.offsets[key] + uint64(h.r.IntN(4)) // sometimes equal to the last: a repeat
 		h.offsets[key] = max(h.offsets[key], ev.Offset)
 		ev.Time = h.cursor.LastTime - events.Micros(h.r.IntN(1_000_000))
 	}

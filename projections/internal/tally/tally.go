@@ -1,6 +1,6 @@
-// Package tally is a small projection, and a history for it, that the tests of the runtime fold. It has what is hard:
-// counts that a second fold of one event would make wrong, events that are folded in many steps, in memory that does
-// not grow with them, and rows that depend on whether backfills are closed.
+// Package tally is a small projection, with generated histories, for tests of the runtime of folds. It has the difficult cases: counts
+// that are wrong if an event is folded twice, events that are folded in many steps within bounded memory, and rows that depend on
+// whether backfills are closed.
 package tally
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// The tags of the rows. They are in no other projection's range, and this one is in no list.
+// The tags of the rows. No other projection uses their range. Tally is not in the list of all projections.
 const (
 	tagEdge  projections.Tag = 0xf0 // user, peer → time, 8 bytes
 	tagCount projections.Tag = 0xf1 // user → number of edges, 8 bytes
@@ -22,12 +22,12 @@ const (
 
 // Tally is the projection.
 type Tally struct {
-	// Copies is how many rows a served item makes. It is a setting of the fold.
+	// Copies is the number of rows that a served item makes. It is a setting of the fold.
 	Copies int
-	// Chunk is how many rows are written between two steps.
+	// Chunk is the number of rows that are written between two steps.
 	Chunk int
-	// FailAt is the sequence of an envelope whose events fail from FailSlot on, PanicAt of one where they panic, LeakAt
-	// of one where they do not close an iterator, MisuseAt of one where they write while one is open; 0 means none.
+	// The following are sequences of envelopes, 0 means none. Events at FailAt fail from FailSlot on, those at PanicAt panic, those at
+	// LeakAt leave an iterator open, and those at MisuseAt write while an iterator is open.
 	FailAt, PanicAt, LeakAt, MisuseAt uint64
 	FailSlot                          uint16
 }
@@ -35,7 +35,7 @@ type Tally struct {
 // New returns the projection with the settings that most tests use.
 func New() *Tally { return &Tally{Copies: 5, Chunk: 7} }
 
-// ErrFails is what an event in envelope FailAt fails with: an impossible row.
+// ErrFails is the error of an event in the envelope FailAt: an impossible row.
 var ErrFails = projections.RowError("row to fail at", []byte("tally"))
 
 // Name returns "tally".
@@ -44,19 +44,19 @@ func (*Tally) Name() string { return "tally" }
 // Version is 1.
 func (*Tally) Version() uint32 { return 1 }
 
-// Settings has the number of copies.
+// Settings returns the number of copies.
 func (t *Tally) Settings() map[string]string {
 	return map[string]string{"copies": fmt.Sprint(t.Copies)}
 }
 
-// Kinds are the kinds that it reads.
+// Kinds returns the kinds that it folds.
 func (*Tally) Kinds() []events.Kind {
 	return []events.Kind{
 		events.UserFollowed, events.UserUnfollowed, events.UserDeleted, events.Played, events.Served,
 	}
 }
 
-// Route delivers a play to its item, all else to its user.
+// Route delivers a play to the home of its item, all other events to the home of their user.
 func (*Tally) Route(ev *events.Event, to *projections.Partitions) {
 	if ev.Kind == events.Played {
 		to.AddHome(ev.Item)
@@ -118,7 +118,7 @@ func (t *Tally) misbehave(ev events.Event, b *projections.Batch) error {
 	return nil
 }
 
-// served writes many rows: run again, it writes them again.
+// served writes many rows, in steps. After an interruption it writes all of them again, with the same values.
 func (t *Tally) served(ev events.Event, b *projections.Batch) error {
 	n := 0
 	for _, item := range ev.Items {
@@ -134,8 +134,8 @@ func (t *Tally) served(ev events.Event, b *projections.Batch) error {
 	return nil
 }
 
-// deleted removes the edges of a user and takes each from the count in the same step, then all else. Run again, it
-// finds what is left.
+// deleted removes the edges of a user, then the other rows, in steps. An edge is subtracted from the count in the step that removes it,
+// so after an interruption deleted continues with the rows that are left.
 func (t *Tally) deleted(ev events.Event, b *projections.Batch) error {
 	for _, prefix := range [][]byte{prefixOf(tagEdge, ev.User), prefixOf(tagSent, ev.User)} {
 		from := prefix
@@ -156,7 +156,7 @@ func (t *Tally) deleted(ev events.Event, b *projections.Batch) error {
 					return err
 				}
 			}
-			// From the last key on, not from the start: the deleted rows would be passed over again and again.
+			// Continue after the last key. From the start, the iterator would skip all deleted rows in every round.
 			from = keys[len(keys)-1]
 			if err := b.Step(); err != nil {
 				return err
@@ -181,7 +181,7 @@ func (t *Tally) has(b *projections.Batch, key []byte) (bool, error) {
 	return ok, err
 }
 
-// add adds to one of the numbers of a row. A row of zeros goes.
+// add adds delta to one of the numbers of a row, and deletes a row of zeros.
 func add(b *projections.Batch, key []byte, index int, delta int64) error {
 	old, _, err := b.Get(key)
 	if err != nil {
@@ -210,10 +210,10 @@ func prefixOf(tag projections.Tag, id string) []byte {
 	return events.AppendID(projections.AppendPrefix(nil, events.ShardOf(id), tag), id)
 }
 
-// EdgePrefix is what the keys of the edges of a user begin with.
+// EdgePrefix returns the prefix of the keys of a user's edges.
 func EdgePrefix(user string) []byte { return prefixOf(tagEdge, user) }
 
-// CountKey is the key of the row with the number of edges of a user.
+// CountKey returns the key of the row with the number of a user's edges.
 func CountKey(user string) []byte { return prefixOf(tagCount, user) }
 
 func edgeKey(user, peer string) []byte { return events.AppendID(EdgePrefix(user), peer) }

@@ -1,5 +1,5 @@
-// Package memlog is a log in memory for tests of stores: envelopes that were decoded already, which grow while they are
-// read, and a world that fills every row of every projection.
+// Package memlog is a log in memory for tests of stores. It has decoded envelopes, and may grow while it is read. A generated world
+// fills every kind of row of every projection.
 package memlog
 
 import (
@@ -18,10 +18,10 @@ type Log struct {
 	grown chan struct{}
 }
 
-// New returns a log of some envelopes.
+// New returns a log of these envelopes.
 func New(envs ...*events.Envelope) *Log { return &Log{envs: envs, grown: make(chan struct{})} }
 
-// Append adds envelopes.
+// Append adds envelopes, and wakes the readers that wait.
 func (l *Log) Append(envs ...*events.Envelope) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +50,7 @@ type reader struct {
 
 var errClosed = errors.New("memlog: closed")
 
-// Next returns the next envelopes, at most 64.
+// Next returns the next envelopes, at most 64. It waits until there is one, the reader is closed or the context ends.
 func (r *reader) Next(ctx context.Context, _ int) ([]*events.Envelope, error) {
 	for {
 		r.log.mu.Lock()
@@ -70,7 +70,7 @@ func (r *reader) Next(ctx context.Context, _ int) ([]*events.Envelope, error) {
 	}
 }
 
-// Head is the last sequence.
+// Head returns the last sequence of the log.
 func (r *reader) Head() uint64 {
 	r.log.mu.Lock()
 	defer r.log.mu.Unlock()
@@ -80,5 +80,5 @@ func (r *reader) Head() uint64 {
 	return r.log.envs[len(r.log.envs)-1].Seq()
 }
 
-// Close ends the reading.
+// Close ends the reading, and a Next that waits.
 func (r *reader) Close() { close(r.closed) }

@@ -8,8 +8,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// World makes up a log in which some hundred users follow, pin, play and like: so many that their rows are in most
-// partitions, and so long that months are closed and expire. The same seed gives the same log.
+// World generates a log in which some hundred users follow, pin, play and like. Their rows are in most partitions, and the log is long
+// enough that months are closed and expire. The same seed generates the same log.
 type World struct {
 	random *rand.Rand
 	cursor events.Cursor
@@ -17,7 +17,7 @@ type World struct {
 	users  int
 }
 
-// NewWorld returns a world of so many users.
+// NewWorld returns a world with this many users.
 func NewWorld(seed uint64, users int) *World {
 	return &World{
 		random: rand.New(rand.NewPCG(seed, 77)), users: users,
@@ -34,7 +34,7 @@ func (w *World) Envelopes(n int) []*events.Envelope {
 	return envs
 }
 
-// Envelope returns the next envelope, with some events of the caller's.
+// Envelope returns the next envelope, with the events of the caller in it.
 func (w *World) Envelope(evs ...events.Event) *events.Envelope {
 	w.cursor.Seq++
 	w.cursor.LastTime += events.Micros(w.random.IntN(3_600_000_000))
@@ -68,7 +68,7 @@ func (w *World) envelope() *events.Envelope {
 	return env
 }
 
-// User returns the name of a user: a few have much.
+// User returns a random user. A few users are much more likely than the others.
 func (w *World) User() string {
 	return fmt.Sprint("user", min(w.random.IntN(w.users), w.random.IntN(w.users)))
 }

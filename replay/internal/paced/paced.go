@@ -1,8 +1,8 @@
-// Package paced builds a store from a log, at a pace, and says how far that is and how long it takes.
+// Package paced builds a store from a log, at a pace, and estimates the time that is left.
 //
-// A build reads the log, folds each partition, and merges rows. The time that the reading takes is known from what was read. How long the
-// rest takes depends on the projection, the events and the machine, so it is tried: while the log is read, a sample of what was read is
-// folded and merged, again whenever that has doubled, and at the end.
+// A build reads the log, folds each partition, and merges rows. The time for reading follows from the part that is read. The time for
+// the rest depends on the projection, the events and the machine, so it is measured: during the reading, the build folds and merges a
+// sample of the events so far. It takes a new sample whenever the events have doubled, and at the end.
 package paced
 
 import (
@@ -18,34 +18,35 @@ import (
 // Options of a build.
 type Options struct {
 	build.Options
-	// Pace leaves the rest of the time to what serves.
+	// Pace limits the build, to leave time for a service in the same process.
 	Pace replay.Pace
-	// Progress is told; nil disables it.
+	// Progress gets the progress; nil disables it.
 	Progress *replay.Progress
-	// Head is the last sequence of the log that is added, Log how much there is up to it.
+	// Head is the last sequence of the log that will be added, Log the size of the log up to it.
 	Head uint64
 	Log  replay.LogSize
 	// Worker finishes the build. If it is nil, this process does.
 	Worker *worker.Command
-	// Check is called now and then, and before each partition. Its error ends the build.
+	// Check is called after every [replay.DiskPeriod] bytes of the log, and before each partition. Its error ends the build.
 	Check func() error
-	// After returns how long what follows the build takes, for so many rows of the store; nil means nothing follows.
+	// After estimates how long the caller's work after the build takes, for this many rows in the store; nil means there is none.
 	After func(ctx context.Context, rows int64) time.Duration
 }
 
-// Build is a [build.Builder] with a pace. The caller rests after Add.
+// Build is a [build.Builder] with a pace. Finish rests by itself; after Add the caller rests.
 type Build struct {
 	*build.Builder
 	o Options
-	// seq is the last sequence that was added, events and bytes are what Log counts, total is how much of that there is.
+	// seq is the last sequence that was added. events and bytes count the log as Log does; total is the whole amount in the unit of the
+	// progress.
 	seq, events, bytes, total uint64
-	// unlooked bytes were added since the last check.
+	// unlooked is the number of bytes added since the last check.
 	unlooked int
-	// due is the part of the log at which the next sample is taken.
+	// due is the part of the log, from 0 to 1, at which the next sample is taken.
 	due float64
-	// merge and after are how long these take, as far as known.
+	// merge and after are the latest estimates of how long these stages take.
 	merge, after time.Duration
-	// merged is when the last rows were merged.
+	// merged is the time at which rows were last merged.
 	merged time.Time
 	// rows are those of a store that a worker has made.
 	rows int64
@@ -54,9 +55,9 @@ type Build struct {
 const (
 	// firstSample is the part of the log after which the first sample is taken.
 	firstSample = 1.0 / 64
-	// sampled is the part of the events that are a sample: all samples together are two hundredths of the work.
+	// sampled: one in so many events is in a sample. All samples together are two hundredths of the work.
 	sampled = 128
-	// messageBytes are about those that a message of the stream has beside its events.
+	// messageBytes is about the size of a message of the stream without its events.
 	messageBytes = 64
 )
 
@@ -88,7 +89,7 @@ func New(o Options) (b *Build, err error) {
 	return b, nil
 }
 
-// Add adds envelopes that follow on the last.
+// Add adds envelopes, which must follow those of the last call in the log.
 func (b *Build) Add(ctx context.Context, envs []*events.Envelope) error {
 	if err := b.Builder.Add(envs); err != nil {
 		return err
@@ -111,7 +112,7 @@ func (b *Build) Add(ctx context.Context, envs []*events.Envelope) error {
 	case b.o.Log.Bytes > 0:
 		done = b.bytes
 	}
-	b.total = max(b.total, done) // what is known of the log is of a moment ago
+	b.total = max(b.total, done) // the log may have grown since its size was asked
 	b.o.Progress.Total(b.total)
 	b.o.Progress.Set(done)
 	if part := float64(done) / float64(b.total); part >= b.due && b.o.Progress != nil {
@@ -127,10 +128,10 @@ func (b *Build) Add(ctx context.Context, envs []*events.Envelope) error {
 	return b.o.Check()
 }
 
-// After returns how long what follows the build takes, as far as known.
+// After returns the latest estimate of how long the work after the build takes.
 func (b *Build) After() time.Duration { return b.after }
 
-// sample folds and merges a sample of what was added, which is such a part of all.
+// sample folds and merges a sample of the events so far, which are this part of all events, and derives the estimates.
 func (b *Build) sample(ctx context.Context, part float64) error {
 	s := b.Sample(b.Scattered()/sampled + 1)
 	began := time.Now()
@@ -155,8 +156,8 @@ func (b *Build) sample(ctx context.Context, part float64) error {
 	return ctx.Err()
 }
 
-// Finish folds and merges what was added, and makes the store. The last sample has events of all of the log: imports come one kind after
-// the other.
+// Finish folds and merges the events, and makes the store. It takes one last sample first, because the kinds of events are not spread
+// evenly over a log: imports come one kind after the other.
 func (b *Build) Finish(ctx context.Context) error {
 	if b.o.Progress != nil {
 		if err := b.sample(ctx, 1); err != nil {
@@ -191,7 +192,7 @@ func (b *Build) reported(r worker.Report) error {
 // Rows returns how many rows the store has that Finish has made.
 func (b *Build) Rows() int64 { return b.rows + b.Builder.Rows() }
 
-// around folds a partition.
+// around folds a partition at the pace.
 func (b *Build) around(ctx context.Context, fold func() error) error {
 	if err := b.o.Check(); err != nil {
 		return err
@@ -204,7 +205,7 @@ func (b *Build) around(ctx context.Context, fold func() error) error {
 	return b.o.Pace.Rest(ctx, time.Since(began))
 }
 
-// merging is called while rows are merged.
+// merging rests between pieces of the merge, and reports its progress.
 func (b *Build) merging(ctx context.Context, rows, all int64) error {
 	b.mergedRows(rows, all)
 	if rows == 0 {

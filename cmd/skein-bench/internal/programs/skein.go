@@ -72,7 +72,7 @@ func ServeSkein(ctx context.Context, b *measure.Bench, data, portFile string, fl
 	if err != nil {
 		return nil, err
 	}
-	// The file of an earlier process names a port where nobody is any more.
+	// The file of an earlier process names a port on which no process listens any more.
 	if err := os.Remove(portFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}

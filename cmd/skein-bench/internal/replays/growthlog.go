@@ -78,7 +78,7 @@ func (l growthLog) all() iter.Seq[workload.Edge] {
 	}
 }
 
-// followee is whom a user follows in a round, somebody else in each.
+// followee returns the user whom a user follows in a round, a different one in each.
 func (l growthLog) followee(follower uint32, round int) uint32 {
 	r := mathrand.New(mathrand.NewPCG(67, uint64(follower)))
 	chosen := make([]uint32, 0, degree)

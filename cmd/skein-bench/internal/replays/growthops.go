@@ -22,7 +22,7 @@ type growthOp struct {
 	id, title string
 	// run does it once, the i-th time.
 	run func(s *grownStore, i int) error
-	// written: events, a group of them committed together and visible. What is needed before and undone after is not timed.
+	// written: events, a group of them committed together and visible. Preparation and cleanup are not timed.
 	before, written, after func(follower uint32, user string) *skeinv1.Event
 }
 
@@ -31,7 +31,7 @@ type grownStore struct {
 	*workload.Folder
 	*grown
 	ops map[string][]float64
-	// fresh is the next number of a user who follows nobody.
+	// fresh is the next number of a user without follows.
 	fresh uint32
 }
 

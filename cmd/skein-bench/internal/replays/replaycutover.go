@@ -225,7 +225,7 @@ func (e *livesEngine) load(ctx context.Context, written iter.Seq[*skeinv1.Event]
 	return l, nil
 }
 
-// run runs one part of the load. What fails because the load ends has not failed.
+// run runs one part of the load. Errors that the end of the load causes do not count.
 func (l *steadyLoad) run(ctx context.Context, part func(context.Context) error) {
 	l.wg.Go(func() {
 		if err := part(ctx); err != nil && ctx.Err() == nil {

@@ -226,7 +226,7 @@ func (w *loadWorld) explainPin(r *rand.Rand) readMethod {
 	}
 }
 
-// pinStates asks for pins of many authors, as one who keeps the names of pins does.
+// pinStates asks for pins of many authors, as an application that stores names of pins does.
 func (w *loadWorld) pinStates(r *rand.Rand) readMethod {
 	return readMethod{
 		id: "pin-states", title: "BatchGetPins, 50 pins", projection: "inbox",

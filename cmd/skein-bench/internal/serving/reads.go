@@ -102,7 +102,7 @@ func (w *world) close() error {
 	return errors.Join(errs...)
 }
 
-// agree puts a sample of questions to everybody, and fails if the answers differ.
+// agree puts a sample of questions to all peers, and fails if the answers differ.
 func (w *world) agree(ctx context.Context, n int) error {
 	r := rand.New(rand.NewPCG(2, 0))
 	return sampleOf(w.graph, r, n).agree(ctx,

@@ -59,7 +59,7 @@ type target struct {
 	times [numOperations][]float64
 }
 
-// Constant measures what operations on a user cost who has few followers, and on one who has very many, in one store.
+// Constant compares the cost of operations on a user with few followers, and on one with very many, in one store.
 func Constant(ctx context.Context, b *measure.Bench) (err error) {
 	store, err := workload.OpenFolder(b.Dir)
 	if err != nil {

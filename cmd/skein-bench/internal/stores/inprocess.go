@@ -17,7 +17,7 @@ import (
 )
 
 // bitmaps is the follow graph as compressed bitmaps in memory: the fastest way to answer these questions when it
-// need not be durable, has no times, and somebody else turns ids into small numbers.
+// need not be durable, has no times, and another program turns ids into small numbers.
 type bitmaps map[string]*roaring.Bitmap
 
 func newBitmaps(g *workload.Graph) bitmaps {

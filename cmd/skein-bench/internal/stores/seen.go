@@ -113,7 +113,7 @@ func (p playRun) all() iter.Seq[play] {
 	}
 }
 
-// playedItem is the n-th item that a reader plays, different for all of a reader; unplayedItem is one that nobody plays.
+// playedItem is the n-th item that a reader plays, different for all n; unplayedItem is one that no reader plays.
 func playedItem(reader uint32, n int) uint64 {
 	const numbers = 1<<40 - 1
 	return workload.FirstID + 2*((uint64(reader)<<24|uint64(n))*0x9e3779b97f4a7c15&numbers)

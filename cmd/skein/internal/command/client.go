@@ -26,7 +26,7 @@ type ClientFlags struct {
 	ClientCert   string `help:"Client certificate, PEM, for a service that demands one." type:"path" placeholder:"FILE" group:"Connection:"`
 	ClientKey    string `help:"Key of the client certificate, PEM." type:"path" placeholder:"FILE" group:"Connection:"`
 
-	// token and tls are made of these by AfterApply.
+	// AfterApply reads token and tls from the files of these flags.
 	token string
 	tls   *tls.Config
 }
@@ -57,7 +57,7 @@ func (f *ClientFlags) Client() *Client {
 	}
 	c := &Client{URL: f.url(), HTTP: &http.Client{
 		Transport: transport,
-		// The token goes only to the service that was named, and not to a host that it redirects to.
+		// The token must go only to the named service, not to a host to which it redirects.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	if f.token != "" {
@@ -99,7 +99,7 @@ func (c *Client) Admin() skeinv1connect.AdminServiceClient {
 // Method is one method of the API.
 type Method[Req, Res any] func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error)
 
-// Call makes a call within the time that one may take.
+// Call makes a call with the timeout of the flags.
 func Call[Req, Res any](ctx context.Context, f *ClientFlags, m Method[Req, Res], req *Req) (*Res, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
@@ -110,7 +110,7 @@ func Call[Req, Res any](ctx context.Context, f *ClientFlags, m Method[Req, Res],
 	return res.Msg, nil
 }
 
-// Explain is an error in words, with what to do where that is known.
+// Explain returns an error for people, with advice where there is any.
 func Explain(err error) string {
 	var refused *connect.Error
 	if !errors.As(err, &refused) {
@@ -127,7 +127,7 @@ func Explain(err error) string {
 	return text
 }
 
-// ReasonOf is the reason of an error of the service; empty means it has none.
+// ReasonOf returns the reason in an error of the service; empty means that it has none.
 func ReasonOf(err *connect.Error) string {
 	for _, detail := range err.Details() {
 		if value, verr := detail.Value(); verr == nil {

@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// tokenVariable has a token. There is no flag of that name: what stands on a command line is seen by everybody on the machine.
+// tokenVariable is the environment variable with a token. There is no such flag, because every user of the machine can see command lines.
 const tokenVariable = "SKEIN_TOKEN"
 
-// AfterApply reads the files. The parser calls it, so that what is wrong with them is told before anything is done.
+// AfterApply reads the files. The parser calls it, so that errors in them are reported before the command begins.
 func (f *ClientFlags) AfterApply() (err error) {
 	if f.token, err = f.readToken(f.url()); err != nil {
 		return err
@@ -97,12 +97,12 @@ type bearing struct {
 
 // RoundTrip is part of http.RoundTripper.
 func (b bearing) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context()) // a RoundTripper changes no request
+	r = r.Clone(r.Context()) // a RoundTripper must not change the request
 	r.Header.Set("Authorization", b.header)
 	return b.next.RoundTrip(r)
 }
 
-// CloseIdleConnections is what http.Client looks for.
+// CloseIdleConnections lets http.Client close idle connections of the transport within.
 func (b bearing) CloseIdleConnections() {
 	if c, ok := b.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

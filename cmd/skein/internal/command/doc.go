@@ -1,4 +1,4 @@
-// Package command is what the commands of skein stand on: the standard streams, errors in how a command was called, the client of a
+// Package command has the parts that the commands of skein share: the standard streams, errors of usage, the client of a
 // running service, and progress, tables and texts for people.
 //
 //	flags ──▶ a command ──▶ [Client] ──▶ service

@@ -3,13 +3,13 @@ package command
 import "time"
 
 const (
-	// forecastOver is over how long the rate is taken: what came before, such as rows that an earlier run had done, says
-	// nothing of what comes. forecastAfter is how long it takes to say anything.
+	// forecastOver is the period over which the rate is measured. Earlier progress, such as rows that an earlier run has done, says
+	// nothing about the time left. forecastAfter is the least time before the first forecast.
 	forecastOver  = 30 * time.Second
 	forecastAfter = 2 * time.Second
 )
 
-// forecast reports how much time long work has left, from its rate of late.
+// forecast estimates the time left of long work, from its recent rate.
 type forecast struct {
 	seen []progressAt // by time, a second apart
 }
@@ -19,7 +19,7 @@ type progressAt struct {
 	done int64
 }
 
-// left notes how much is done, and returns how long the rest will take; false: that is not known.
+// left notes how much is done, and returns how long the rest will take. It returns false while that is unknown.
 func (f *forecast) left(now time.Time, done, total int64) (time.Duration, bool) {
 	n := len(f.seen)
 	if n > 0 && done < f.seen[n-1].done {

@@ -15,17 +15,17 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// WaitFlags say whether a command that starts an operation stays until it ends, and how it prints.
+// WaitFlags say whether a command that starts an operation waits for its end, and how it prints.
 type WaitFlags struct {
 	NoWait bool `help:"Print the operation that was started, and do not wait for its end."`
 	JSON   bool `help:"Print the operation as the API gives it, one JSON object."`
 }
 
-// ReconnectFor is how long a service may be away, as for a restart, before watching it is given up.
+// ReconnectFor is how long a service may be unreachable, as in a restart, before a command that watches it fails.
 const ReconnectFor = 2 * time.Minute
 
-// Follow shows an operation until it ends, then prints what became of it. It fails unless the operation succeeded. Breaking
-// it off does not touch the operation.
+// Follow shows an operation until it ends, then prints its outcome. It returns an error unless the operation has succeeded. An
+// interrupted Follow does not affect the operation.
 func (w *WaitFlags) Follow(ctx context.Context, f *ClientFlags, std *Streams, op *skeinv1.Operation) error {
 	if w.NoWait {
 		if w.JSON {
@@ -41,7 +41,7 @@ func (w *WaitFlags) Follow(ctx context.Context, f *ClientFlags, std *Streams, op
 		last, err := followToEnd(ctx, f.Client(), p, op)
 		p.End()
 		if err != nil {
-			std.Sayf("The operation goes on: skein replay watch %s shows it, skein replay cancel %[1]s ends it.", op.GetOperationId())
+			std.Sayf("The operation continues: skein replay watch %s shows it, skein replay cancel %[1]s ends it.", op.GetOperationId())
 			return err
 		}
 		op = last
@@ -71,7 +71,7 @@ func (w *WaitFlags) ended(std *Streams, op *skeinv1.Operation) error {
 	return ErrSilent
 }
 
-// followToEnd watches an operation, also over a restart of the service.
+// followToEnd watches an operation until it ends, also through a restart of the service.
 func followToEnd(ctx context.Context, c *Client, p *Progress, op *skeinv1.Operation) (*skeinv1.Operation, error) {
 	contact := time.Now()
 	for told := false; ; {
@@ -104,23 +104,23 @@ func followToEnd(ctx context.Context, c *Client, p *Progress, op *skeinv1.Operat
 	}
 }
 
-// OperationEnded reports whether an operation goes no further.
+// OperationEnded reports whether an operation has ended.
 func OperationEnded(op *skeinv1.Operation) bool {
 	st := op.GetState()
 	return st != skeinv1.OperationState_OPERATION_STATE_PENDING && st != skeinv1.OperationState_OPERATION_STATE_RUNNING
 }
 
-// OperationKindText is the kind of an operation for people.
+// OperationKindText returns the kind of an operation for people.
 func OperationKindText(op *skeinv1.Operation) string {
 	return strings.ToLower(strings.TrimPrefix(op.GetKind().String(), "OPERATION_KIND_"))
 }
 
-// OperationStateText is the state of an operation for people.
+// OperationStateText returns the state of an operation for people.
 func OperationStateText(op *skeinv1.Operation) string {
 	return strings.ToLower(strings.TrimPrefix(op.GetState().String(), "OPERATION_STATE_"))
 }
 
-// OperationName is an operation for people.
+// OperationName returns the kind and projection of an operation for people.
 func OperationName(op *skeinv1.Operation) string {
 	name := OperationKindText(op)
 	if op.GetProjection() != "" {
@@ -129,8 +129,8 @@ func OperationName(op *skeinv1.Operation) string {
 	return name + " (operation " + op.GetOperationId() + ")"
 }
 
-// OperationProgress is the state of an operation, how far it and the build that is part of it are, and the time left that the service
-// expects.
+// OperationProgress returns the state of an operation, its progress, that of a build within it, and the service's estimate of the time
+// left, for people.
 func OperationProgress(op *skeinv1.Operation) string {
 	text := OperationStateText(op)
 	if done := OperationDone(op); done != "" {
@@ -147,7 +147,7 @@ func OperationProgress(op *skeinv1.Operation) string {
 	return text
 }
 
-// OperationDone is how far the present stage of an operation is, in its units.
+// OperationDone returns the progress of an operation's present stage, in the unit of the stage.
 func OperationDone(op *skeinv1.Operation) string {
 	switch {
 	case op.GetUnit() == "":

@@ -17,14 +17,14 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// compactJSON is a message as the API answers it, in one line.
+// compactJSON returns a message in the JSON of the API, in one line.
 func compactJSON(m proto.Message) ([]byte, error) {
 	data, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(m)
 	if err != nil {
 		return nil, err
 	}
 	var line bytes.Buffer
-	err = json.Compact(&line, data) // the module varies its spaces
+	err = json.Compact(&line, data) // the protobuf module varies its spaces
 	return line.Bytes(), err
 }
 
@@ -54,7 +54,7 @@ func (t *Table) Row(cells ...string) { fmt.Fprintln(t.w, strings.Join(cells, "\t
 // Flush prints the table.
 func (t *Table) Flush() error { return t.w.Flush() }
 
-// Plural is a number of things for people.
+// Plural returns a number with its noun in singular or plural.
 func Plural(n uint64, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -62,7 +62,7 @@ func Plural(n uint64, one, many string) string {
 	return strconv.FormatUint(n, 10) + " " + many
 }
 
-// TimeText is a time for people; empty means none.
+// TimeText returns a time for people; empty for nil.
 func TimeText(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
@@ -70,12 +70,12 @@ func TimeText(t *timestamppb.Timestamp) string {
 	return t.AsTime().Format("2006-01-02T15:04:05.999999Z")
 }
 
-// KindText is a kind of follow for people.
+// KindText returns a kind of follow for people.
 func KindText(k skeinv1.FollowKind) string {
 	return strings.ToLower(strings.TrimPrefix(k.String(), "FOLLOW_KIND_"))
 }
 
-// YesNo is a truth for people.
+// YesNo returns "yes" or "no".
 func YesNo(b bool) string {
 	if b {
 		return "yes"
@@ -83,7 +83,7 @@ func YesNo(b bool) string {
 	return "no"
 }
 
-// SecondsText is a duration for people.
+// SecondsText returns a duration in seconds for people.
 func SecondsText(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
 }

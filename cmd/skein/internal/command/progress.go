@@ -14,23 +14,23 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// logEvery is how often progress is told where there is no terminal to draw on.
+// logEvery is the time between two lines of progress if the output is no terminal.
 const logEvery = 5 * time.Second
 
-// Progress shows how far long work is: a bar on a terminal, now and then a line elsewhere.
+// Progress shows the progress of long work: as a bar on a terminal, as occasional lines elsewhere.
 type Progress struct {
 	w    io.Writer
 	what string
-	bar  *progressbar.ProgressBar // nil: no terminal
+	bar  *progressbar.ProgressBar // nil means there is no terminal
 
 	mu   sync.Mutex
 	told time.Time
 	rate forecast
-	// troubled notes that trouble was told, so that it is told once.
+	// troubled reports whether the present error was printed, so that it is printed once.
 	troubled bool
 }
 
-// NewProgress shows the progress of what is called so.
+// NewProgress shows the progress of the work with this name.
 func NewProgress(w io.Writer, what string) *Progress {
 	p := &Progress{w: w, what: what, told: time.Now()}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -43,21 +43,21 @@ func NewProgress(w io.Writer, what string) *Progress {
 	return p
 }
 
-// Say tells something between two states of the bar.
+// Say prints a line between two states of the bar.
 func (p *Progress) Say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line("%s: %s", p.what, fmt.Sprintf(format, args...))
 }
 
-// Note tells something that stands by itself between two states of the bar.
+// Note prints a line of its own between two states of the bar, without the name of the work.
 func (p *Progress) Note(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line("%s", text)
 }
 
-// Show shows how much is done, and the time left.
+// Show shows the progress, and an estimate of the time left.
 func (p *Progress) Show(done, total int64, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,7 +70,7 @@ func (p *Progress) Show(done, total int64, text string) {
 	p.drawLocked(done, total, text)
 }
 
-// Draw shows how much is done.
+// Draw shows the progress, without an estimate of the time left.
 func (p *Progress) Draw(done, total int64, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,14 +83,14 @@ func (p *Progress) drawLocked(done, total int64, text string) {
 	case p.bar != nil:
 		p.bar.ChangeMax64(max(total, 1))
 		p.bar.Describe(text)
-		_ = p.bar.Set64(min(done, total)) // a bar that cannot be drawn stops nothing
+		_ = p.bar.Set64(min(done, total)) // a bar that cannot be drawn does not stop the work
 	case time.Since(p.told) >= logEvery:
 		p.told = time.Now()
 		fmt.Fprintln(p.w, text)
 	}
 }
 
-// Retrying reports whether there is trouble, which is told once until it is over.
+// Retrying prints an error when retries begin, and once more when they have ended.
 func (p *Progress) Retrying(trouble error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,7 @@ func (p *Progress) Retrying(trouble error) bool {
 	return p.troubled
 }
 
-// line tells something between two states of the bar.
+// line prints a line between two states of the bar.
 func (p *Progress) line(format string, args ...any) {
 	if p.bar != nil {
 		_ = p.bar.Clear()
@@ -109,7 +109,7 @@ func (p *Progress) line(format string, args ...any) {
 	fmt.Fprintf(p.w, format+"\n", args...)
 }
 
-// Clear takes the bar away so that something else can be printed.
+// Clear hides the bar, so that other output can be printed.
 func (p *Progress) Clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +118,7 @@ func (p *Progress) Clear() {
 	}
 }
 
-// End takes the bar away for good.
+// End removes the bar for good.
 func (p *Progress) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +128,7 @@ func (p *Progress) End() {
 	}
 }
 
-// ShowProgress shows how far work on bytes is until the returned function is called, which may be called again.
+// ShowProgress shows the progress of work on bytes until stop is called. stop may be called again.
 func ShowProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	return ShowEvery(w, what, func(p *Progress) {
 		if unit, done, total := at.Now(); total > 0 {
@@ -137,7 +137,7 @@ func ShowProgress(w io.Writer, what string, at *replay.Progress) (stop func()) {
 	})
 }
 
-// ShowEvery shows again and again how far long work is until the returned function is called, which may be called again.
+// ShowEvery calls show periodically until stop is called. stop may be called again.
 func ShowEvery(w io.Writer, what string, show func(p *Progress)) (stop func()) {
 	p := NewProgress(w, what)
 	quit, ended := make(chan struct{}), make(chan struct{})

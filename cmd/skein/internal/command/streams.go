@@ -13,14 +13,14 @@ type Streams struct {
 	Err io.Writer
 }
 
-// Sayf tells people something, in a line.
+// Sayf prints a line for people, to Err.
 func (s *Streams) Sayf(format string, args ...any) { fmt.Fprintf(s.Err, format+"\n", args...) }
 
-// UsageError is an error in how the command was called that the parser could not know.
+// UsageError is an error of usage that the parser cannot find.
 type UsageError struct{ error }
 
 // Usagef returns a [UsageError].
 func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// ErrSilent ends a command with an exit code, after everything was said.
+// ErrSilent ends a command with exit code 1, without another message.
 var ErrSilent = errors.New("failed")

@@ -7,7 +7,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// HoleText names what is missing in the log, for people.
+// HoleText describes a hole in the log for people.
 func HoleText(h *skeinv1.LogHole) string {
 	if h.GetFirstSequence() == h.GetLastSequence() {
 		return fmt.Sprintf("envelope %d", h.GetFirstSequence())
@@ -15,12 +15,12 @@ func HoleText(h *skeinv1.LogHole) string {
 	return fmt.Sprintf("envelopes %d to %d", h.GetFirstSequence(), h.GetLastSequence())
 }
 
-// Stuck reports whether a projection has failed, or is held in front of a hole of the log: only an operator gets it further.
+// Stuck reports whether a projection has failed, or is held in front of a hole in the log, so that an operator must act.
 func Stuck(p *skeinv1.ProjectionStatus) bool {
 	return p.GetState() == skeinv1.ProjectionState_PROJECTION_STATE_FAILED || p.GetState() == skeinv1.ProjectionState_PROJECTION_STATE_HELD
 }
 
-// StateText is the state of a projection for people.
+// StateText returns the state of a projection for people.
 func StateText(s skeinv1.ProjectionState) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "PROJECTION_STATE_"))
 }

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// ArchiveDir is where the archive of the log is below the data directory, unless another place is named.
+	// ArchiveDir is the default directory of the log's archive, below the data directory.
 	ArchiveDir = "archive"
-	// ArchiveOff is the target that is none.
+	// ArchiveOff is the value of the flag that disables the archive.
 	ArchiveOff = "off"
 )
 
@@ -24,7 +24,8 @@ type ArchiveFlags struct {
 	Archive string `help:"Archive of the log: directory (DATA/archive), s3://BUCKET/PREFIX, or off (with --nats)." placeholder:"TARGET"`
 }
 
-// Open returns the bucket of the archive of a data directory; nil means there is to be none. The log is external with --nats.
+// Open returns the bucket of the archive of a data directory; nil means that the archive is off. external reports whether the log is on
+// external servers (--nats).
 func (f *ArchiveFlags) Open(ctx context.Context, dir string, external bool) (bucket.Bucket, error) {
 	target := f.Archive
 	switch {
@@ -40,11 +41,11 @@ func (f *ArchiveFlags) Open(ctx context.Context, dir string, external bool) (buc
 	return b, nil
 }
 
-// Past has the log of a data directory read its archive, and returns it; nil means there is none.
+// Past connects the log of a data directory with its archive, and returns the archive; nil means there is none.
 func (f *ArchiveFlags) Past(ctx context.Context, dir string, log *eventlog.Log) (*archive.Archive, error) {
 	if f.Archive == "" {
 		if _, err := os.Stat(filepath.Join(dir, ArchiveDir)); errors.Is(err, os.ErrNotExist) {
-			return nil, nil //nolint:nilnil // to open it would make it
+			return nil, nil //nolint:nilnil // opening it would create it
 		}
 	}
 	b, err := f.Open(ctx, dir, false)

@@ -31,7 +31,7 @@ func (b *ByteSize) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is no size: a number of bytes, or with KiB, MiB or GiB", text)
 }
 
-// String is the size as UnmarshalText takes it.
+// String returns the size in the form that UnmarshalText reads.
 func (b ByteSize) String() string {
 	for _, unit := range byteUnits {
 		if b != 0 && int64(b)%unit.bytes == 0 && unit.name != "B" {

@@ -1,3 +1,3 @@
-// Package flags has the flags that several commands have in common, and what they mean: where the archive is, which NATS, the
-// settings of folds, how a process writes its log, sizes.
+// Package flags has the flags that several commands share: the archive, the NATS servers, the settings of folds, the log messages of the
+// process, and sizes.
 package flags

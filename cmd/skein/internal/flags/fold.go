@@ -10,15 +10,15 @@ import (
 	"github.com/skein-feed/skein/projections/seen"
 )
 
-// FoldFlags are the settings that folds read. A store continues only with those that it was built with.
+// FoldFlags are the settings of folds. A store continues only with the settings with which it was built.
 type FoldFlags struct {
 	FeedThreshold int64         `help:"Followers in a partition beyond which pins are merged on reading; -1 means push all." default:"39"`
 	FeedKeep      int           `help:"Entries that an inbox keeps when it is trimmed, and that are ranked by heat." default:"1000"`
 	FeedWindow    time.Duration `help:"How far back an inbox reaches, and how long after a sign of its reader it is kept." default:"336h"`
 	HeatHalfLife  time.Duration `help:"Time in which the heat of an item halves." default:"24h"`
-	HeatPerPlay   uint32        `help:"What a play adds to the heat of an item." default:"1"`
-	HeatPerLike   uint32        `help:"What a like adds." default:"4"`
-	HeatPerRepin  uint32        `help:"What a re-pin adds." default:"8"`
+	HeatPerPlay   uint32        `help:"The heat that a play adds to an item." default:"1"`
+	HeatPerLike   uint32        `help:"The heat that a like adds." default:"4"`
+	HeatPerRepin  uint32        `help:"The heat that a re-pin adds." default:"8"`
 
 	SeenWindow         int     `help:"Months for which plays count as seen by default, the current one included." default:"4"`
 	SeenRetention      int     `help:"Months for which plays are kept, the current one included: the longest window." default:"6"`
@@ -26,7 +26,7 @@ type FoldFlags struct {
 	SeenFingerprints   bool    `help:"Keep closed months as fingerprints instead of Bloom filters: smaller, faster for many candidates."`
 }
 
-// Settings are the settings that the flags say.
+// Settings returns the settings of the flags.
 func (f *FoldFlags) Settings() (all.Settings, error) {
 	s := all.Settings{
 		Inbox: inbox.DefaultSettings(),

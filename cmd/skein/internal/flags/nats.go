@@ -4,7 +4,7 @@ import (
 	"github.com/skein-feed/skein/events/eventlog"
 )
 
-// NATSFlags say on which NATS servers the log is.
+// NATSFlags name the NATS servers that have the log.
 type NATSFlags struct {
 	NATS         string `name:"nats" help:"The log is on these NATS servers, which run with sync_interval: always." placeholder:"URL,..."`
 	NATSCreds    string `name:"nats-creds" help:"Credentials file for --nats." type:"path" placeholder:"FILE"`
@@ -15,7 +15,7 @@ type NATSFlags struct {
 	NATSReplicas int    `name:"nats-replicas" help:"Replicas of a new log; 0 means 3 on a cluster of three or more, else 1." default:"0"`
 }
 
-// Config returns where the log is, with dir that of the embedded server where there is no other.
+// Config returns the configuration of the log. dir is the directory of the embedded server, which is used without external servers.
 func (f *NATSFlags) Config(dir string) eventlog.Config {
 	c := eventlog.Config{
 		URL: f.NATS, CredsFile: f.NATSCreds, InboxPrefix: f.NATSInbox, Replicas: f.NATSReplicas,

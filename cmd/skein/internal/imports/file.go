@@ -17,7 +17,7 @@ import (
 	"github.com/skein-feed/skein/replay/importer"
 )
 
-// Cmd are the imports, one a kind of file, and that from Redis.
+// Cmd has the commands that import: one for each kind of file, and one for Redis.
 type Cmd struct {
 	Follows followsCmd `cmd:"" help:"Import follows: a follower and a user a row, perhaps with a time."`
 	Boards  boardsCmd  `cmd:"" help:"Import boards: an owner and a board a row, perhaps with title, time, and a follower of it."`
@@ -103,16 +103,16 @@ func (c *likesCmd) Run(ctx context.Context, std *command.Streams) error {
 
 const importHelp = `Columns are found by their names, or given by --columns. Files may be
 packed with gzip or zstd. Everything is history: it never undoes what happened live. An import can be interrupted and run
-again at any time: it goes on where it was, and the log ignores what it has. Rows that cannot be taken are written beside
+again at any time: it continues where it was, and the log ignores what it has. Rows that cannot be taken are written beside
 the file with the reason.`
 
-// importLimits are what all imports keep to.
+// importLimits are the limits of all imports.
 type importLimits struct {
 	MaxLag     time.Duration       `help:"Wait while the slowest projection is further behind the log; 0 disables it." default:"5s"`
-	MaxRejects importer.MaxRejects `help:"What may be rejected, a number or 0.5%; beyond it the exit code is 1." default:"0" placeholder:"N"`
+	MaxRejects importer.MaxRejects `help:"Rejects allowed, a number or 0.5%; beyond it the exit code is 1." default:"0" placeholder:"N"`
 }
 
-// publishing are the calls that an import makes.
+// publishing has the calls that an import makes.
 func (l *importLimits) publishing(api *command.Client) (importer.PublishFunc, importer.LagFunc) {
 	publish := func(ctx context.Context, req *skeinv1.PublishRequest) (*skeinv1.PublishResponse, error) {
 		res, err := api.Events().Publish(ctx, connect.NewRequest(req))
@@ -129,7 +129,7 @@ func (l *importLimits) publishing(api *command.Client) (importer.PublishFunc, im
 		for _, p := range res.Msg.GetProjections() {
 			switch p.GetState() {
 			case skeinv1.ProjectionState_PROJECTION_STATE_FAILED, skeinv1.ProjectionState_PROJECTION_STATE_STOPPED,
-				skeinv1.ProjectionState_PROJECTION_STATE_OUTDATED: // they never catch up by waiting
+				skeinv1.ProjectionState_PROJECTION_STATE_OUTDATED: // such a projection does not catch up by waiting
 				continue
 			}
 			behind := time.Duration(p.GetLagSeconds() * float64(time.Second))
@@ -142,7 +142,7 @@ func (l *importLimits) publishing(api *command.Client) (importer.PublishFunc, im
 	return publish, lag
 }
 
-// sayPosition prints a position, and what it is for.
+// sayPosition prints a position, and its use.
 func sayPosition(std *command.Streams, position string) {
 	if position == "" {
 		return
@@ -151,7 +151,7 @@ func sayPosition(std *command.Streams, position string) {
 	fmt.Fprintln(std.Out, position)
 }
 
-// sayReasons prints why something was rejected, the most frequent reason first.
+// sayReasons prints the reasons for rejects, the most frequent one first.
 func sayReasons(std *command.Streams, reasons importer.Reasons) {
 	slices.SortStableFunc(reasons, func(a, b importer.Reason) int { return cmp.Compare(b.Count, a.Count) })
 	for i := range reasons {
@@ -164,7 +164,7 @@ type importFlags struct {
 	importLimits        `embed:""`
 
 	File      string        `arg:"" help:"The file." type:"existingfile"`
-	Columns   []string      `help:"What the columns hold: follower,user,-,time by position, or follower=who,user=whom." placeholder:"ROLE"`
+	Columns   []string      `help:"The roles of the columns: follower,user,-,time by position, or follower=who,user=whom." placeholder:"ROLE"`
 	Delimiter string        `help:"comma, tab, semicolon, space, or one character; by default found out." placeholder:"NAME"`
 	Header    *bool         `help:"The first line names the columns, or is a row (--no-header); by default found out." negatable:""`
 	First     bool          `help:"Take only the first row of each follower and user (or board), owner and pin, or user and item."`
@@ -224,7 +224,7 @@ func (c *importFlags) run(ctx context.Context, std *command.Streams, kind import
 	bar.End()
 	if err != nil {
 		if (ctx.Err() != nil || errors.Is(err, errCancelled)) && report != nil {
-			std.Sayf("the same command goes on from row %d", report.Record)
+			std.Sayf("the same command continues from row %d", report.Record)
 		}
 		return err
 	}
@@ -242,7 +242,7 @@ func (c *importFlags) run(ctx context.Context, std *command.Streams, kind import
 	return err
 }
 
-// importFile imports, and reports to the service how far it is.
+// importFile imports a file, and reports its progress to the service.
 func (c *importFlags) importFile(ctx context.Context, api *command.Client, o importer.Options) (*importer.Report, error) {
 	if c.DryRun {
 		return importer.Run(ctx, o)
@@ -314,7 +314,7 @@ func (c *importFlags) report(std *command.Streams, r *importer.Report, took time
 	return nil
 }
 
-// compare holds the file against the answers of the service.
+// compare compares the file with the answers of the service.
 func (c *importFlags) compare(
 	ctx context.Context, std *command.Streams, o importer.Options, api *command.Client, r *importer.Report,
 ) error {
@@ -350,10 +350,10 @@ func (c *importFlags) compare(
 	return nil
 }
 
-// importedOn shows how far an import is, by the bytes of its file: how many rows it has is not known.
+// importedOn shows the progress of an import in bytes of its file, because the number of its rows is unknown.
 func importedOn(bar *command.Progress) func(importer.Progress) {
 	began := time.Now()
-	// Events that an earlier run had sent do not count for the rate.
+	// Events that an earlier run has sent do not count for the rate.
 	first, begun := uint64(0), false
 	return func(at importer.Progress) {
 		if !begun {
@@ -371,7 +371,7 @@ func importedOn(bar *command.Progress) func(importer.Progress) {
 	}
 }
 
-// slowedText says for which projection an import waits.
+// slowedText returns, for people, for which projection an import waits.
 func slowedText(by importer.Lag) string {
 	if by.Projection == "" {
 		return ""

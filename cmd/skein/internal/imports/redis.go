@@ -75,7 +75,7 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	if err != nil {
 		return err
 	}
-	logging.Disable() // what it would print between the lines of the progress, the import says itself
+	logging.Disable() // its messages would disturb the progress, and the import reports errors itself
 	bar := command.NewProgress(std.Err, "import redis")
 	o.Notice, o.Observe = bar.Note, readOn(bar)
 	if c.DryRun {
@@ -101,7 +101,7 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 		bar.End()
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, errCancelled) {
-				std.Sayf("the same command goes on where this one was")
+				std.Sayf("the same command continues where this one was")
 			}
 			return misused(err)
 		}
@@ -120,7 +120,7 @@ func (c *redisCmd) Run(ctx context.Context, std *command.Streams) error {
 	return err
 }
 
-// runRedis imports, and reports to the service how far it is.
+// runRedis imports from a Redis, and reports its progress to the service.
 func runRedis(ctx context.Context, api *command.Client, o redis.Options) (*redis.Report, error) {
 	var report *redis.Report
 	err := reported(ctx, api, func(ctx context.Context, r *reporter) (said string, err error) {
@@ -141,7 +141,7 @@ func runRedis(ctx context.Context, api *command.Client, o redis.Options) (*redis
 	return report, err
 }
 
-// check returns an error if too much was rejected, or nothing found.
+// check returns an error if too many elements were rejected, or none was found.
 func (c *redisCmd) check(r *redis.Report) error {
 	rejected := r.Rejected + r.Refused
 	if r.Found+rejected == 0 {
@@ -152,7 +152,7 @@ func (c *redisCmd) check(r *redis.Report) error {
 
 var errNothingFound = errors.New("nothing was found in the keys of the mapping: is it the right database?")
 
-// misused tells errors of the command line from others.
+// misused turns errors that the command line has caused into errors of usage.
 func misused(err error) error {
 	if errors.Is(err, redis.ErrURL) {
 		return command.Usagef("%w", err)
@@ -210,14 +210,14 @@ func (c *redisCmd) report(std *command.Streams, r *redis.Report, took time.Durat
 	return nil
 }
 
-// sayHeld says what --commands costs.
+// sayHeld prints how long --commands has slowed down the import.
 func (c *redisCmd) sayHeld(std *command.Streams, held time.Duration) {
 	if held >= time.Second {
 		std.Sayf("for %v of that commands waited, for Redis gets at most %.6g a second (--commands)", held.Round(time.Millisecond), c.Commands)
 	}
 }
 
-// sayKeys says what the rules found. Times are shown because a wrong unit shows in them.
+// sayKeys prints the counts of each rule. They include the range of times, which reveals a wrong unit.
 func sayKeys(std *command.Streams, k *redis.KeyCounts) {
 	for i := range k.Rules {
 		r := &k.Rules[i]
@@ -253,7 +253,7 @@ func (c *redisCmd) dryReport(std *command.Streams, r *redis.Report, took time.Du
 	return c.check(r)
 }
 
-// compare holds Redis against the answers of the service.
+// compare compares Redis with the answers of the service.
 func (c *redisCmd) compare(ctx context.Context, std *command.Streams, o redis.Options, api *command.Client, position string) error {
 	bar := command.NewProgress(std.Err, "compare")
 	o.Observe = readOn(bar)
@@ -284,7 +284,7 @@ func (c *redisCmd) compare(ctx context.Context, std *command.Streams, o redis.Op
 	return c.MaxRejects.Check(found.Rejected, found.Entries, found.Entries+found.Rejected)
 }
 
-// readOn shows how far an import from Redis is: first by its keys, then by what is published.
+// readOn shows the progress of an import from Redis: first in keys that are read, then in facts that are published.
 func readOn(bar *command.Progress) func(redis.Progress) {
 	return func(at redis.Progress) {
 		switch {

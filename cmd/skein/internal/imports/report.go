@@ -11,27 +11,27 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// errCancelled ends an import that was cancelled where its progress is reported.
+// errCancelled ends an import that an operator has cancelled at the service.
 var errCancelled = errors.New("cancelled at the service")
 
 const (
 	reportEvery = 2 * time.Second
-	// reportTimeout is how long an import waits for the answer to a report.
+	// reportTimeout is the timeout of a report.
 	reportTimeout = 2 * time.Second
 )
 
-// reporter reports an import to the service, which lists it with its operations. An import does not depend on it: what cannot be
-// reported is left out.
+// reporter reports an import to the service, which lists it among its operations. An import does not depend on that: a report that fails
+// is dropped.
 type reporter struct {
 	api    *command.Client
 	cancel context.CancelCauseFunc
 	latest skeinv1.ReportImportRequest
 	next   time.Time
-	// off: nobody wants reports.
+	// off reports whether the service takes no reports.
 	off bool
 }
 
-// reported has run import under a context that ends when the import is cancelled at the service. Run returns what was done, for people.
+// reported calls run with a context that ends when an operator cancels the import at the service. run returns its result for people.
 func reported(ctx context.Context, api *command.Client, run func(ctx context.Context, r *reporter) (string, error)) error {
 	importing, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -44,7 +44,7 @@ func reported(ctx context.Context, api *command.Client, run func(ctx context.Con
 	return err
 }
 
-// progress reports now and then how far the import is.
+// progress reports the progress of the import periodically.
 func (r *reporter) progress(ctx context.Context, source, unit string, done, total uint64) {
 	if source == "" {
 		return
@@ -56,7 +56,7 @@ func (r *reporter) progress(ctx context.Context, source, unit string, done, tota
 	}
 }
 
-// end reports the end of the import, if its beginning was.
+// end reports the end of the import, if its begin was reported.
 func (r *reporter) end(ctx context.Context, err error, report string) {
 	if r.latest.GetSource() == "" || r.next.IsZero() {
 		return

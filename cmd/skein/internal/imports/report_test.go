@@ -75,7 +75,7 @@ func TestReportedCancelled(t *testing.T) {
 	}
 }
 
-// TestReportedNowhere: an import ends well where nobody lists it, and does not go on asking.
+// TestReportedNowhere: an import succeeds at a service that does not list imports, and stops reporting.
 func TestReportedNowhere(t *testing.T) {
 	l := &listing{err: connect.NewError(connect.CodePermissionDenied, errors.New("not yours"))}
 	err := reported(t.Context(), l.client(t), func(ctx context.Context, r *reporter) (string, error) {

@@ -11,7 +11,7 @@ import (
 
 // countFlags say which entries of a feed are counted.
 type countFlags struct {
-	Reader       string `arg:"" help:"Whose feed."`
+	Reader       string `arg:"" help:"The reader of the feed."`
 	NewerThan    string `help:"Only what is newer than a page, as query feed prints it; by default, than the read marker." placeholder:"TOKEN"`
 	IncludeOwn   bool   `help:"The reader's own pins, too."`
 	HideSeen     bool   `help:"Leave out what the reader has played or was served, as query seen does."`
@@ -23,7 +23,7 @@ type countNewerCmd struct {
 	countFlags `embed:""`
 }
 
-// Run asks CountNewer.
+// Run calls CountNewer.
 func (c *countNewerCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Feed().CountNewer, &skeinv1.CountNewerRequest{
 		ReaderId: c.Reader, NewerThan: c.NewerThan, IncludeOwn: c.IncludeOwn, HideSeen: c.HideSeen, OnePerItem: c.OnePerItem,
@@ -41,7 +41,7 @@ type watchFeedCmd struct {
 	Limit uint64 `help:"End after so many numbers; 0 means never." default:"0"`
 }
 
-// Run prints the numbers of WatchFeed until it is interrupted. Over a restart of the service it continues.
+// Run prints the numbers of WatchFeed until it is interrupted. It continues after a restart of the service.
 func (c *watchFeedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	to := q.Client()
 	api, err := client.Dial(to.URL, client.Options{HTTP: to.HTTP})

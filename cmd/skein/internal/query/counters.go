@@ -14,7 +14,7 @@ type countersCmd struct {
 	Item  []string `help:"Items." placeholder:"ITEM" sep:"none"`
 }
 
-// Run asks BatchGetCounters.
+// Run calls BatchGetCounters.
 func (c *countersCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	boards, err := parseBoards(c.Board)
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *countersCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) err
 	return q.print(std, res, func() error { return c.table(std, res.GetCounters()) })
 }
 
-// table prints what applies to each key.
+// table prints the counts that apply to each key.
 func (c *countersCmd) table(std *command.Streams, counters []*skeinv1.Counters) error {
 	t := command.NewTable(std.Out, "OF", "PINS", "BOARDS", "FOLLOWERS", "PLAYS", "LIKES", "RE-PINS")
 	of := append(append(append([]string(nil), c.Users...), c.Board...), c.Item...)
@@ -66,7 +66,7 @@ type trendingCmd struct {
 	pageFlags `embed:""`
 }
 
-// Run asks ListTrending.
+// Run calls ListTrending.
 func (c *trendingCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	var board *skeinv1.Board
 	if c.Board != "" {
@@ -96,5 +96,5 @@ func (c *trendingCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) err
 		})
 }
 
-// scoreText is a heat for people: its binary logarithm.
+// scoreText returns a heat for people: its binary logarithm.
 func scoreText(score int64) string { return strconv.FormatFloat(float64(score)/(1<<16), 'f', 3, 64) }

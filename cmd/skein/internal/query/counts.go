@@ -13,7 +13,7 @@ type countsCmd struct {
 	Board []string `help:"Boards, at most 100." placeholder:"OWNER/BOARD" sep:"none"`
 }
 
-// Run asks BatchGetFollowCounts.
+// Run calls BatchGetFollowCounts.
 func (c *countsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	boards, err := parseBoards(c.Board)
 	if err != nil {

@@ -1,2 +1,2 @@
-// Package query is the command `skein query`: every read of the API, one file a service. Each is one call, or one a page.
+// Package query is the command `skein query`: every read of the API, one file a service. Each command makes one call, or one for each page.
 package query

@@ -10,7 +10,7 @@ import (
 )
 
 type explainCmd struct {
-	Reader       string `arg:"" help:"Whose feed."`
+	Reader       string `arg:"" help:"The reader of the feed."`
 	Pin          string `arg:"" help:"The pin: OWNER/PIN."`
 	Order        string `help:"The order of the feed: ${enum}." enum:"newest,trending" default:"newest"`
 	IncludeOwn   bool   `help:"The feed has the reader's own pins, too."`
@@ -19,7 +19,7 @@ type explainCmd struct {
 	OnePerItem   bool   `help:"The feed has each item once."`
 }
 
-// Run asks ExplainPin.
+// Run calls ExplainPin.
 func (c *explainCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	pin, err := parsePin(c.Pin)
 	if err != nil {
@@ -61,7 +61,7 @@ func enumText(name, prefix string) string {
 	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, prefix), "_", "-"))
 }
 
-// sayCompleteness says so if a feed is not complete.
+// sayCompleteness prints a note if a feed is not complete.
 func sayCompleteness(std *command.Streams, c skeinv1.FeedCompleteness) {
 	if c != skeinv1.FeedCompleteness_FEED_COMPLETENESS_COMPLETE {
 		std.Sayf("not complete: %s", strings.ToLower(strings.TrimPrefix(c.String(), "FEED_COMPLETENESS_")))

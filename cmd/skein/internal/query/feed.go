@@ -8,7 +8,7 @@ import (
 )
 
 type feedCmd struct {
-	Reader       string `arg:"" help:"Whose feed."`
+	Reader       string `arg:"" help:"The reader of the feed."`
 	Order        string `help:"The order: ${enum}." enum:"newest,trending" default:"newest"`
 	IncludeOwn   bool   `help:"The reader's own pins, too."`
 	HideSeen     bool   `help:"Leave out what the reader has played or was served, as query seen does."`
@@ -26,7 +26,7 @@ var feedOrders = map[string]skeinv1.FeedOrder{
 	"newest": skeinv1.FeedOrder_FEED_ORDER_NEWEST, "trending": skeinv1.FeedOrder_FEED_ORDER_TRENDING,
 }
 
-// Run asks ReadFeed.
+// Run calls ReadFeed.
 func (c *feedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	var first *skeinv1.ReadFeedResponse
 	pages := &pageFlags{PageSize: c.PageSize, PageToken: c.PageToken, All: c.All}
@@ -51,7 +51,7 @@ func (c *feedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return nil
 }
 
-// request makes the request of a page. The first page begins at the flags, the others at the token of the one before.
+// request returns the request for a page. The first page follows from the flags, each other one from the token of the page before.
 func (c *feedCmd) request(q *Cmd) func(size int32, token string) *skeinv1.ReadFeedRequest {
 	return func(size int32, token string) *skeinv1.ReadFeedRequest {
 		req := &skeinv1.ReadFeedRequest{
@@ -74,7 +74,7 @@ type pinsCmd struct {
 	pageFlags `embed:""`
 }
 
-// Run asks ListPins.
+// Run calls ListPins.
 func (c *pinsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Feed().ListPins,
 		func(size int32, token string) *skeinv1.ListPinsRequest {
@@ -95,7 +95,7 @@ type likesCmd struct {
 	pageFlags `embed:""`
 }
 
-// Run asks ListLikes.
+// Run calls ListLikes.
 func (c *likesCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Feed().ListLikes,
 		func(size int32, token string) *skeinv1.ListLikesRequest {
@@ -115,7 +115,7 @@ type pinStatesCmd struct {
 	Pins  []string `arg:"" help:"The pins, at most 1000."`
 }
 
-// Run asks BatchGetPins.
+// Run calls BatchGetPins.
 func (c *pinStatesCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	req := &skeinv1.BatchGetPinsRequest{AtLeast: q.AtLeast}
 	for _, pin := range c.Pins {

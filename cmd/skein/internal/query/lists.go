@@ -10,7 +10,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// pageFlags are those of every list.
+// pageFlags are the flags of every list.
 type pageFlags struct {
 	PageSize  int32  `help:"Entries a page; 0 means 50, at most 1000." default:"0"`
 	PageToken string `help:"Begin where an earlier page ended." placeholder:"TOKEN"`
@@ -23,7 +23,7 @@ type pageAnswer interface {
 	GetNextPageToken() string
 }
 
-// list reads one page, or all, and prints them. The request is made anew for each page from its token.
+// list reads and prints one page, or all. request returns the request for the page with a token.
 func list[Req any, Res any, R interface {
 	*Res
 	pageAnswer
@@ -117,7 +117,7 @@ type followingCmd struct {
 	pageFlags `embed:""`
 }
 
-// Run asks ListFollowing.
+// Run calls ListFollowing.
 func (c *followingCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListFollowing,
 		func(size int32, token string) *skeinv1.ListFollowingRequest {
@@ -134,7 +134,7 @@ type followersCmd struct {
 	pageFlags `embed:""`
 }
 
-// Run asks ListFollowers.
+// Run calls ListFollowers.
 func (c *followersCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListFollowers,
 		func(size int32, token string) *skeinv1.ListFollowersRequest {
@@ -157,7 +157,7 @@ type boardFollowersCmd struct {
 	pageFlags `embed:""`
 }
 
-// Run asks ListBoardFollowers.
+// Run calls ListBoardFollowers.
 func (c *boardFollowersCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	board, err := parseBoard(c.Board)
 	if err != nil {
@@ -173,11 +173,11 @@ func (c *boardFollowersCmd) Run(ctx context.Context, q *Cmd, std *command.Stream
 }
 
 type followedBoardsCmd struct {
-	User      string `arg:"" help:"Who follows."`
+	User      string `arg:"" help:"The follower."`
 	pageFlags `embed:""`
 }
 
-// Run asks ListFollowedBoards.
+// Run calls ListFollowedBoards.
 func (c *followedBoardsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListFollowedBoards,
 		func(size int32, token string) *skeinv1.ListFollowedBoardsRequest {
@@ -188,11 +188,11 @@ func (c *followedBoardsCmd) Run(ctx context.Context, q *Cmd, std *command.Stream
 }
 
 type excludedBoardsCmd struct {
-	User      string `arg:"" help:"Who excludes."`
+	User      string `arg:"" help:"The user who excludes boards."`
 	pageFlags `embed:""`
 }
 
-// Run asks ListExcludedBoards.
+// Run calls ListExcludedBoards.
 func (c *excludedBoardsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListExcludedBoards,
 		func(size int32, token string) *skeinv1.ListExcludedBoardsRequest {
@@ -207,7 +207,7 @@ type boardsCmd struct {
 	pageFlags `embed:""`
 }
 
-// Run asks ListBoards.
+// Run calls ListBoards.
 func (c *boardsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListBoards,
 		func(size int32, token string) *skeinv1.ListBoardsRequest {
@@ -224,11 +224,11 @@ func (c *boardsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error
 }
 
 type blockedCmd struct {
-	User      string `arg:"" help:"Who blocks."`
+	User      string `arg:"" help:"The user who blocks."`
 	pageFlags `embed:""`
 }
 
-// Run asks ListBlocked.
+// Run calls ListBlocked.
 func (c *blockedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListBlocked,
 		func(size int32, token string) *skeinv1.ListBlockedRequest {
@@ -239,11 +239,11 @@ func (c *blockedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) erro
 }
 
 type mutedCmd struct {
-	User      string `arg:"" help:"Who mutes."`
+	User      string `arg:"" help:"The user who mutes."`
 	pageFlags `embed:""`
 }
 
-// Run asks ListMuted.
+// Run calls ListMuted.
 func (c *mutedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListMuted,
 		func(size int32, token string) *skeinv1.ListMutedRequest {
@@ -254,12 +254,12 @@ func (c *mutedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error 
 }
 
 type mutualsCmd struct {
-	Viewer    string `arg:"" help:"Who looks."`
+	Viewer    string `arg:"" help:"The user who views the list."`
 	User      string `arg:"" help:"Whose followers."`
 	pageFlags `embed:""`
 }
 
-// Run asks ListMutuals.
+// Run calls ListMutuals.
 func (c *mutualsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return list(ctx, q, std, &c.pageFlags, q.Client().Graph().ListMutuals,
 		func(size int32, token string) *skeinv1.ListMutualsRequest {
@@ -276,7 +276,7 @@ type scanCmd struct {
 	Resume string `help:"Go on where a broken scan printed this." placeholder:"TOKEN"`
 }
 
-// Run asks ScanFollowers.
+// Run calls ScanFollowers.
 func (c *scanCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	req := &skeinv1.ScanFollowersRequest{ResumeToken: c.Resume, AtLeast: q.AtLeast}
 	switch {
@@ -295,7 +295,7 @@ func (c *scanCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = stream.Close() }() // Err has what went wrong
+	defer func() { _ = stream.Close() }() // Err has the error of the stream
 	token := c.Resume
 	for stream.Receive() {
 		res := stream.Msg()
@@ -306,7 +306,7 @@ func (c *scanCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	}
 	if err := stream.Err(); err != nil {
 		if token != "" {
-			std.Sayf("go on with: --resume %s", token)
+			std.Sayf("continue with: --resume %s", token)
 		}
 		return err
 	}

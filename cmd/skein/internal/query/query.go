@@ -10,7 +10,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Cmd are all reads of the API. Each is one call, or one a page.
+// Cmd has all reads of the API. Each command makes one call, or one for each page.
 type Cmd struct {
 	command.ClientFlags `embed:""`
 
@@ -20,32 +20,32 @@ type Cmd struct {
 	Check          checkCmd          `cmd:"" help:"Does a user follow others, or boards, and since when?"`
 	Filter         filterCmd         `cmd:"" help:"Which of some users or boards does a user follow?"`
 	Relationships  relationshipsCmd  `cmd:"" help:"Everything between a user and some others."`
-	Following      followingCmd      `cmd:"" help:"Whom a user follows."`
-	Followers      followersCmd      `cmd:"" help:"Who follows a user."`
-	BoardFollowers boardFollowersCmd `cmd:"" help:"Who follows, or excludes, a board."`
+	Following      followingCmd      `cmd:"" help:"The users that a user follows."`
+	Followers      followersCmd      `cmd:"" help:"The followers of a user."`
+	BoardFollowers boardFollowersCmd `cmd:"" help:"The followers or excluders of a board."`
 	FollowedBoards followedBoardsCmd `cmd:"" help:"The boards that a user follows one by one."`
 	ExcludedBoards excludedBoardsCmd `cmd:"" help:"The boards that a user excludes from followed users."`
 	Boards         boardsCmd         `cmd:"" help:"The boards of a user."`
-	Blocked        blockedCmd        `cmd:"" help:"Whom a user blocks."`
-	Muted          mutedCmd          `cmd:"" help:"Whom a user mutes."`
+	Blocked        blockedCmd        `cmd:"" help:"The users that a user blocks."`
+	Muted          mutedCmd          `cmd:"" help:"The users that a user mutes."`
 	Mutuals        mutualsCmd        `cmd:"" help:"The followers of a user whom another follows."`
 	Scan           scanCmd           `cmd:"" help:"All followers of a user or board, streamed."`
 	Counts         countsCmd         `cmd:"" help:"How long the lists of users and boards are."`
-	Feed           feedCmd           `cmd:"" help:"What is new for a reader: the pins of whom the reader follows."`
+	Feed           feedCmd           `cmd:"" help:"The feed of a reader: new pins of the users and boards that the reader follows."`
 	CountNewer     countNewerCmd     `cmd:"" help:"How many entries of a feed are above the top of an earlier page, or above the read marker?"`
 	WatchFeed      watchFeedCmd      `cmd:"" help:"The number of count-newer, printed whenever it has changed."`
 	Explain        explainCmd        `cmd:"" help:"Why is a pin in a reader's feed, or not?"`
 	Pins           pinsCmd           `cmd:"" help:"The pins of a user or of one board, newest first."`
 	PinStates      pinStatesCmd      `cmd:"" help:"Some pins by their names: which of them live, and what they are."`
 	Likes          likesCmd          `cmd:"" help:"The items that a user likes, newest first."`
-	ViewerState    viewerStateCmd    `cmd:"" help:"What a user has to do with some pins or items: liked, seen, followed."`
+	ViewerState    viewerStateCmd    `cmd:"" help:"A user's state for some pins or items: liked, seen, followed."`
 	Seen           seenCmd           `cmd:"" help:"Which of some items has a user not seen?"`
 	Served         servedCmd         `cmd:"" help:"The items that were sent to a user last."`
 	Counters       countersCmd       `cmd:"" help:"Counts of users, boards and items: pins, followers, plays, likes, re-pins."`
 	Trending       trendingCmd       `cmd:"" help:"Items by heat: of everybody, of one author or on one board."`
 }
 
-// parseBoard reads OWNER/BOARD. Nothing after the slash is the owner's default board.
+// parseBoard parses OWNER/BOARD. An empty BOARD is the owner's default board.
 func parseBoard(s string) (*skeinv1.Board, error) {
 	owner, board, ok := strings.Cut(s, "/")
 	if !ok {
@@ -54,7 +54,7 @@ func parseBoard(s string) (*skeinv1.Board, error) {
 	return &skeinv1.Board{OwnerId: owner, BoardId: board}, nil
 }
 
-// parsePin reads OWNER/PIN.
+// parsePin parses OWNER/PIN.
 func parsePin(s string) (*skeinv1.Pin, error) {
 	owner, pin, ok := strings.Cut(s, "/")
 	if !ok {
@@ -77,13 +77,13 @@ func parseBoards(list []string) ([]*skeinv1.Board, error) {
 
 func boardText(b *skeinv1.Board) string { return b.GetOwnerId() + "/" + b.GetBoardId() }
 
-// answer is what every answer has.
+// answer has the methods that all responses share.
 type answer interface {
 	proto.Message
 	GetPosition() string
 }
 
-// print prints an answer: as JSON, or by a function that prints it for people.
+// print prints an answer as JSON, or calls a function that prints it for people.
 func (q *Cmd) print(std *command.Streams, res answer, text func() error) error {
 	if q.JSON {
 		return command.PrintJSON(std.Out, res)
@@ -96,12 +96,12 @@ func (q *Cmd) print(std *command.Streams, res answer, text func() error) error {
 }
 
 type checkCmd struct {
-	Follower string   `arg:"" help:"Who may follow."`
+	Follower string   `arg:"" help:"The user whose follows are checked."`
 	Users    []string `arg:"" optional:"" help:"Users who may be followed."`
 	Board    []string `help:"Boards that may be followed." placeholder:"OWNER/BOARD" sep:"none"`
 }
 
-// Run asks CheckFollows.
+// Run calls CheckFollows.
 func (c *checkCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	boards, err := parseBoards(c.Board)
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *checkCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error 
 }
 
 type filterCmd struct {
-	Viewer    string   `arg:"" help:"Who asks."`
+	Viewer    string   `arg:"" help:"The user who asks."`
 	Users     []string `arg:"" optional:"" help:"Candidates."`
 	Board     []string `help:"Candidate boards, instead of users." placeholder:"OWNER/BOARD" sep:"none"`
 	Direction string   `help:"Which are picked: ${enum}." enum:"following,followed-by,mutual" default:"following"`
@@ -146,7 +146,7 @@ var directions = map[string]skeinv1.FollowDirection{
 	"mutual":      skeinv1.FollowDirection_FOLLOW_DIRECTION_MUTUAL,
 }
 
-// Run asks FilterFollowed.
+// Run calls FilterFollowed.
 func (c *filterCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	boards, err := parseBoards(c.Board)
 	if err != nil {
@@ -175,11 +175,11 @@ func (c *filterCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error
 }
 
 type relationshipsCmd struct {
-	Viewer string   `arg:"" help:"Who asks."`
+	Viewer string   `arg:"" help:"The user who asks."`
 	Users  []string `arg:"" help:"The others, at most 100."`
 }
 
-// Run asks BatchGetRelationships.
+// Run calls BatchGetRelationships.
 func (c *relationshipsCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Graph().BatchGetRelationships, &skeinv1.BatchGetRelationshipsRequest{
 		ViewerId: c.Viewer, UserIds: c.Users, AtLeast: q.AtLeast,

@@ -17,10 +17,10 @@ type seenCmd struct {
 	IgnoreServed bool     `help:"Look at plays only, not at what was served."`
 }
 
-// maxCandidates is what one call takes.
+// maxCandidates is the most candidates of one call.
 const maxCandidates = 10_000
 
-// Run asks FilterSeen, as often as there are candidates for.
+// Run calls FilterSeen, as often as the number of candidates requires.
 func (c *seenCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	candidates, err := c.candidates(std.In)
 	if err != nil {
@@ -28,7 +28,7 @@ func (c *seenCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	}
 	calls := slices.Collect(slices.Chunk(candidates, maxCandidates))
 	if len(calls) == 0 {
-		calls = [][]string{nil} // the answer has a position
+		calls = [][]string{nil} // even without candidates the answer has a position
 	}
 	unseen, last := 0, &skeinv1.FilterSeenResponse{}
 	for _, items := range calls {
@@ -59,7 +59,7 @@ func (c *seenCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	return nil
 }
 
-// candidates are the arguments, with the lines of standard input instead of each -.
+// candidates returns the arguments, with each "-" replaced by the lines of standard input.
 func (c *seenCmd) candidates(in io.Reader) (all []string, err error) {
 	for _, item := range c.Items {
 		if item != "-" {
@@ -89,7 +89,7 @@ type servedCmd struct {
 	User string `arg:"" help:"Whose serves."`
 }
 
-// Run asks ListServed.
+// Run calls ListServed.
 func (c *servedCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	res, err := command.Call(ctx, &q.ClientFlags, q.Client().Seen().ListServed, &skeinv1.ListServedRequest{
 		UserId: c.User, AtLeast: q.AtLeast,

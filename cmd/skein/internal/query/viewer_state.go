@@ -15,7 +15,7 @@ type viewerStateCmd struct {
 	IgnoreServed bool     `help:"Seen by plays only, not by what was served."`
 }
 
-// Run asks BatchGetViewerState.
+// Run calls BatchGetViewerState.
 func (c *viewerStateCmd) Run(ctx context.Context, q *Cmd, std *command.Streams) error {
 	req := &skeinv1.BatchGetViewerStateRequest{
 		ViewerId: c.Viewer, WindowMonths: c.WindowMonths, IgnoreServed: c.IgnoreServed, AtLeast: q.AtLeast,

@@ -17,21 +17,21 @@ import (
 	"github.com/skein-feed/skein/replay"
 )
 
-// archiveCmd looks after the archive of the log. It reads the archive itself: no service is needed.
+// archiveCmd has the commands for the archive of the log. They read the archive themselves, and need no service.
 type archiveCmd struct {
 	Status  archiveStatusCmd  `cmd:"" help:"Show what the archive of the log holds."`
 	Check   archiveCheckCmd   `cmd:"" help:"Read all of the archive and compare it with its checksums."`
 	Restore archiveRestoreCmd `cmd:"" help:"Make a lost or damaged log again from its archive. The service must not be running."`
 }
 
-// existingArchiveFlags say where an existing archive is.
+// existingArchiveFlags name an existing archive.
 type existingArchiveFlags struct {
 	flags.ArchiveFlags `embed:""`
 
 	Data string `help:"Data directory of the service." default:"./skein-data" type:"path" placeholder:"DIR"`
 }
 
-// there returns the bucket of the archive. Unlike serve, it makes no directory for it.
+// there returns the bucket of the archive. Unlike serve, it does not create its directory.
 func (f *existingArchiveFlags) there(ctx context.Context, external bool) (bucket.Bucket, error) {
 	dir := f.Archive
 	if dir == "" {
@@ -47,7 +47,7 @@ func (f *existingArchiveFlags) there(ctx context.Context, external bool) (bucket
 	return b, err
 }
 
-// openArchive opens the archive of whichever log it is.
+// openArchive opens the archive, whatever log it belongs to.
 func (f *existingArchiveFlags) openArchive(ctx context.Context) (*archive.Archive, error) {
 	b, err := f.there(ctx, false)
 	if err != nil {
@@ -69,17 +69,17 @@ type archiveStatusCmd struct {
 	JSON bool `help:"Print one JSON object."`
 }
 
-// ArchiveStatus is what programs read.
+// ArchiveStatus is the output for programs.
 type ArchiveStatus struct {
-	Archive      string         `json:"archive"`
-	Log          string         `json:"log"`
-	Epoch        uint32         `json:"epoch"`
-	Seq          uint64         `json:"seq"`
-	Time         string         `json:"time"`
-	Envelopes    uint64         `json:"envelopes"`
-	Bytes        uint64         `json:"bytes"`
-	Classes      []archiveClass `json:"classes"`
-	Predecessors []formerEpoch  `json:"predecessors"`
+	Archive      string          `json:"archive"`
+	Log          string          `json:"log"`
+	Epoch        uint32          `json:"epoch"`
+	Seq          uint64          `json:"seq"`
+	Time         string          `json:"time"`
+	Envelopes    uint64          `json:"envelopes"`
+	Bytes        uint64          `json:"bytes"`
+	Classes      []archiveClass  `json:"classes"`
+	Predecessors []previousEpoch `json:"predecessors"`
 }
 
 type archiveClass struct {
@@ -89,12 +89,12 @@ type archiveClass struct {
 	Events   uint64 `json:"events"`
 }
 
-type formerEpoch struct {
+type previousEpoch struct {
 	Epoch uint32 `json:"epoch"`
 	Last  uint64 `json:"last"`
 }
 
-// Run says what the manifest says.
+// Run prints the contents of the manifest.
 func (c *archiveStatusCmd) Run(ctx context.Context, std *command.Streams) error {
 	a, err := c.openArchive(ctx)
 	if err != nil {
@@ -104,14 +104,14 @@ func (c *archiveStatusCmd) Run(ctx context.Context, std *command.Streams) error 
 	s := ArchiveStatus{
 		Archive: info.Location, Log: fmt.Sprintf("%x", info.End.Log), Epoch: info.Epoch, Seq: info.End.Seq,
 		Time: info.End.LastTime.Time().UTC().Format(time.RFC3339Nano), Envelopes: info.Envelopes,
-		Classes: []archiveClass{}, Predecessors: []formerEpoch{},
+		Classes: []archiveClass{}, Predecessors: []previousEpoch{},
 	}
 	for _, class := range info.Classes {
 		s.Bytes += class.Bytes
 		s.Classes = append(s.Classes, archiveClass{class.Class.String(), class.Segments, class.Bytes, class.Events})
 	}
 	for _, p := range a.Predecessors() {
-		s.Predecessors = append(s.Predecessors, formerEpoch{p.Epoch, p.Last})
+		s.Predecessors = append(s.Predecessors, previousEpoch{p.Epoch, p.Last})
 	}
 	if c.JSON {
 		return command.PrintPlainJSON(std.Out, s)
@@ -136,7 +136,7 @@ type archiveCheckCmd struct {
 	JSON bool `help:"Print one JSON object."`
 }
 
-// ArchiveCheck is what programs read.
+// ArchiveCheck is the output for programs.
 type ArchiveCheck struct {
 	Archive string   `json:"archive"`
 	Seq     uint64   `json:"seq"`
@@ -144,7 +144,7 @@ type ArchiveCheck struct {
 	Damaged []string `json:"damaged"`
 }
 
-// Run reads everything. It fails when something is damaged.
+// Run reads the whole archive. It returns an error if something is damaged.
 func (c *archiveCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 	a, err := c.openArchive(ctx)
 	if errors.Is(err, archive.ErrDamaged) { // the manifest

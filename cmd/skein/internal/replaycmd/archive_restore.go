@@ -86,7 +86,7 @@ func (c *archiveRestoreCmd) Run(ctx context.Context, std *command.Streams) error
 	return nil
 }
 
-// wrong says what is wrong with a stream, for its archive and the stores beside it.
+// wrong returns an error if a stream does not fit its archive or the stores beside it.
 func wrong(x archiver.Examined, o *archiver.RestoreOptions) error {
 	for name, at := range o.Stores {
 		if x.Wrong == nil && at.Epoch == x.Epoch && at.Seq > x.Last {
@@ -96,7 +96,7 @@ func wrong(x archiver.Examined, o *archiver.RestoreOptions) error {
 	return x.Wrong
 }
 
-// onServers looks at the stream on servers. It returns false if nothing is to be restored.
+// onServers examines the stream on external servers. It returns false if there is nothing to restore.
 func (c *archiveRestoreCmd) onServers(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	x, err := archiver.Examine(ctx, o.Bucket, o.Stream)
 	switch {
@@ -129,7 +129,8 @@ func (c *archiveRestoreCmd) onServers(ctx context.Context, std *command.Streams,
 	return true, nil
 }
 
-// makeRoom moves a damaged log away, and finds the one to be salvaged. It returns false if nothing is to be restored.
+// makeRoom moves a damaged log away, and finds the log from which envelopes can be salvaged. It returns false if there is nothing to
+// restore.
 func (c *archiveRestoreCmd) makeRoom(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	dir := o.Stream.Dir
 	var moved string
@@ -163,7 +164,7 @@ func (c *archiveRestoreCmd) makeRoom(ctx context.Context, std *command.Streams, 
 	}
 	found, err := c.damaged(ctx, o.Bucket)
 	if found == "" {
-		found = moved // Restore says why nothing can be taken from it
+		found = moved // Restore reports why nothing can be salvaged from it
 	}
 	if found != "" {
 		o.Damaged = &eventlog.Config{Dir: found, Logger: o.Stream.Logger}
@@ -171,7 +172,7 @@ func (c *archiveRestoreCmd) makeRoom(ctx context.Context, std *command.Streams, 
 	return true, err
 }
 
-// heal replaces damaged files of event ids beside a log that is whole. It returns false if there are none.
+// heal replaces damaged files of event ids in the archive of a log that is whole. It returns false if there are none.
 func (c *archiveRestoreCmd) heal(ctx context.Context, std *command.Streams, o *archiver.RestoreOptions) (bool, error) {
 	healed, err := archiver.Heal(ctx, o.Bucket, o.Stream)
 	if err != nil || healed == nil {
@@ -185,8 +186,8 @@ func (c *archiveRestoreCmd) heal(ctx context.Context, std *command.Streams, o *a
 	return true, nil
 }
 
-// damaged returns the latest of the damaged logs from which something can be taken; empty means there is none. An earlier run may
-// have been interrupted after it had moved the log away.
+// damaged returns the latest damaged log from which something can be salvaged; empty means there is none. It finds one if an earlier run
+// was interrupted after it had moved the log away.
 func (c *archiveRestoreCmd) damaged(ctx context.Context, b bucket.Bucket) (string, error) {
 	dirs, err := filepath.Glob(filepath.Join(c.Data, DamagedDir+"*"))
 	if err != nil {
@@ -205,7 +206,7 @@ func (c *archiveRestoreCmd) damaged(ctx context.Context, b bucket.Bucket) (strin
 	return "", nil
 }
 
-// holdsFiles reports whether there are files in a directory: a service that did not find its log may have left an empty one.
+// holdsFiles reports whether there are files in a directory. A service that has not found its log may have left an empty one.
 func holdsFiles(dir string) (found bool, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() && e.Name() != "LOCK" {
@@ -220,7 +221,7 @@ func holdsFiles(dir string) (found bool, err error) {
 	return found, err
 }
 
-// stores returns how far the stores in the data directory are.
+// stores returns the positions of the stores in the data directory.
 func (c *archiveRestoreCmd) stores() (map[string]events.Cursor, error) {
 	settings, err := c.Settings()
 	if err != nil {
@@ -248,7 +249,7 @@ func (c *archiveRestoreCmd) stores() (map[string]events.Cursor, error) {
 	return at, nil
 }
 
-// RestoredLog is what programs read.
+// RestoredLog is the output for programs.
 type RestoredLog struct {
 	Log       string          `json:"log"`
 	Epoch     uint32          `json:"epoch"`
@@ -263,10 +264,10 @@ type RestoredLog struct {
 	Repeats   *recalledIDs    `json:"event_ids,omitempty"`
 }
 
-// recalledIDs tell of damaged files of event ids.
+// recalledIDs reports on damaged files of event ids.
 type recalledIDs struct {
 	Damaged []string `json:"damaged"`
-	// Repeatable reports whether some were not found elsewhere: those of after From, up to To.
+	// Repeatable reports whether some event ids were not found elsewhere: those after the sequence From, up to To.
 	Repeatable bool   `json:"may_be_taken_twice"`
 	From       string `json:"from,omitempty"`
 	To         string `json:"to,omitempty"`

@@ -1,3 +1,3 @@
-// Package replaycmd is the command `skein replay`: what replay can do for a running service (rebuild, verify, repair, roll back, erase,
-// and the operations that these are), and for the log of one that does not run (its archive, its restoration).
+// Package replaycmd is the command `skein replay`. Most of its commands start operations of a running service: rebuild, verify, repair,
+// roll back, erase. The others work on the log of a stopped service: its archive, its restoration.
 package replaycmd

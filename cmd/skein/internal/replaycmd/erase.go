@@ -11,10 +11,10 @@ type eraseCmd struct {
 	command.ClientFlags `embed:""`
 	command.WaitFlags   `embed:""`
 
-	User string `arg:"" help:"Who is erased, for good."`
+	User string `arg:"" help:"The user to erase, for good."`
 }
 
-// Run starts the erasing of a user and waits for its end.
+// Run starts the erasure of a user and waits for its end.
 func (c *eraseCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().EraseUser, &skeinv1.EraseUserRequest{UserId: c.User})
 	if err != nil {

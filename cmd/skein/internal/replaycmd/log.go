@@ -7,7 +7,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// logCmd looks after the log itself.
+// logCmd has the commands for the log itself.
 type logCmd struct {
 	AcceptHole acceptHoleCmd `cmd:"" help:"Accept that envelopes are lost for good, and have everything continue over them."`
 }
@@ -19,7 +19,7 @@ type acceptHoleCmd struct {
 	Last  uint64 `arg:"" optional:"" help:"The last one; by default only the first."`
 }
 
-// Help says what it means.
+// Help is shown below the flags.
 func (acceptHoleCmd) Help() string {
 	return "The log records that the envelopes from FIRST to LAST are lost. Every process and every later fold passes over them, and " +
 		"so do the archive and restored logs. This cannot be undone: a message that comes back later is not read. Stores that " +
@@ -27,7 +27,7 @@ func (acceptHoleCmd) Help() string {
 		"difference, and a repair removes it. Try first to bring the messages back: docs/runbook.md, SkeinLogHole."
 }
 
-// Run asks the service to accept the hole.
+// Run makes the service accept the hole.
 func (c *acceptHoleCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().AcceptLogHole, &skeinv1.AcceptLogHoleRequest{
 		FirstSequence: c.First, LastSequence: c.Last,

@@ -37,7 +37,7 @@ type verifyCmd struct {
 	Share      float64  `help:"Part of one core's time that the work may take, up to 1; 0 means as the service is set."`
 }
 
-// Run starts a comparison and waits for its end. It fails when there are differences.
+// Run starts a comparison and waits for its end. It returns an error if there are differences.
 func (c *verifyCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().Verify, &skeinv1.VerifyRequest{
 		Projection: c.Projection, Partitions: c.Partition, Share: c.Share,
@@ -108,7 +108,7 @@ type cancelCmd struct {
 	JSON      bool   `help:"Print the operation as the API gives it, one JSON object."`
 }
 
-// Run asks an operation to end, and does not wait for it.
+// Run cancels an operation, and does not wait for its end.
 func (c *cancelCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().CancelOperation,
 		&skeinv1.CancelOperationRequest{OperationId: c.Operation})

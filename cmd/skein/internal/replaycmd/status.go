@@ -9,7 +9,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// Cmd looks after projections.
+// Cmd has the commands for projections and their log.
 type Cmd struct {
 	Status     statusCmd     `cmd:"" help:"Show how far each projection is, and what it was built from."`
 	Rebuild    rebuildCmd    `cmd:"" help:"Build a projection again from the log, beside the one that answers, and swap."`
@@ -31,7 +31,7 @@ type statusCmd struct {
 	JSON       bool   `help:"Print one JSON object for each projection."`
 }
 
-// Run asks GetStatus. It fails when a projection has failed, so that scripts can tell.
+// Run calls GetStatus. It returns an error if a projection has failed, for the sake of scripts.
 func (c *statusCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/skein-feed/skein/events/wait"
 )
 
-// archived reports whether a bucket holds some of a log: then there must be a stream, for [events.Config.Existing].
+// archived reports whether a bucket has a part of a log. Then the stream must exist already ([events.Config.Existing]).
 func archived(ctx context.Context, b bucket.Bucket) (bool, error) {
 	if b == nil {
 		return false, nil
@@ -35,14 +35,14 @@ func CheckArchiveEnd(ctx context.Context, log *eventlog.Log, a *archive.Archive,
 		err := log.CheckCursor(ctx, end)
 		for _, forked := range []error{events.ErrNoLog, events.ErrLogShorter, events.ErrRewritten, events.ErrOtherEpoch} {
 			if errors.Is(err, forked) {
-				return fmt.Errorf("the log does not go on where its archive ends, at sequence %d: %w", end.Seq, err)
+				return fmt.Errorf("the log does not continue where its archive ends, at sequence %d: %w", end.Seq, err)
 			}
 		}
 		if !errors.Is(err, events.ErrLogUnavailable) {
-			return nil // whatever else there is, the archiver reports
+			return nil // the archiver reports other errors
 		}
 		if asked == 0 {
-			logger.Warn("the start waits until the log says whether it goes on where its archive ends", "error", err)
+			logger.Warn("the start waits until the log says whether it continues where its archive ends", "error", err)
 		}
 		if err := wait.For(ctx, time.Second); err != nil {
 			return err
@@ -50,7 +50,7 @@ func CheckArchiveEnd(ctx context.Context, log *eventlog.Log, a *archive.Archive,
 	}
 }
 
-// LostLog says what to do when the log is not there, or not what its archive continues with.
+// LostLog adds advice to the error of a log that is missing, or does not continue its archive.
 func LostLog(err error, b bucket.Bucket) error {
 	for _, lost := range []error{events.ErrNoLog, events.ErrLogShorter, events.ErrRewritten, events.ErrOtherEpoch} {
 		if b != nil && errors.Is(err, lost) {

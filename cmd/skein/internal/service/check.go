@@ -14,11 +14,11 @@ import (
 	"github.com/skein-feed/skein/replay/rebuild"
 )
 
-// NoLogYet is what Check prints where there is neither a log nor an archive of one.
+// NoLogYet is the output of Check if there is neither a log nor an archive.
 const NoLogYet = "there is no log yet: a start begins one, and nothing is to be rebuilt"
 
-// Check says what a start with these options would find: which stores continue, and which are to be rebuilt, how long that takes
-// and how much disk. It changes nothing, and returns how many are to be rebuilt.
+// Check reports what a start with these options would do: which stores would continue, which would be rebuilt, and the time and disk for
+// that. It changes nothing, and returns the number of rebuilds.
 func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err error) {
 	held, err := archived(ctx, o.Maintenance.Archive)
 	if err != nil {
@@ -61,7 +61,7 @@ func Check(ctx context.Context, o Options, out io.Writer) (rebuilds int, err err
 		}
 		lives = append(lives, live)
 		if st := live.Status(); st.Error == nil {
-			fmt.Fprintf(out, "%s generation %d: goes on at sequence %d of %d\n", st.Name, st.Generation, st.Cursor.Seq, head.Last)
+			fmt.Fprintf(out, "%s generation %d: continues at sequence %d of %d\n", st.Name, st.Generation, st.Cursor.Seq, head.Last)
 		}
 	}
 	steps, err := rebuild.Plan(lives, rebuild.Log{Head: head.Last, Bytes: a.logBytes(ctx)})

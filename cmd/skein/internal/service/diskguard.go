@@ -15,20 +15,20 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// diskGuard keeps part of the disk of the data directory free. What writes stops in order, while there is room for each to stop
-// well, and continues when there is room again:
+// diskGuard keeps a part of the data directory's disk free. The writers of the process stop one after the other, while each still has
+// enough disk to stop cleanly, and continue when there is enough again:
 //
 //	free ≥ reserve        everything continues
 //	     < reserve        Publish is refused
-//	     < reserve / 2    the projections fold no more: what they answer grows old, and says so
+//	     < reserve / 2    the projections pause: their answers become older, and have a position that says so
 //
-// A disk that is full to the last byte would leave half a table or half a message behind: both are found and undone at the next
-// start, but until then the store or the log that wrote it stands still.
+// A disk that is completely full would leave half a table or half a message behind. The next start finds and removes both, but until then
+// the store or the log that wrote it has failed.
 type diskGuard struct {
 	// free returns how many bytes are free, and of how many.
 	free    func() (free, total uint64, err error)
-	reserve uint64 // 0: by the size of the disk
-	// heal is called now and then while there is room, for what has met a full disk.
+	reserve uint64 // in bytes; 0 means a share of the disk
+	// heal is called periodically while there is room. It recovers a log that has met a full disk.
 	heal   func(context.Context) error
 	logger *slog.Logger
 
@@ -36,18 +36,18 @@ type diskGuard struct {
 	refusing      atomic.Bool
 	pausing       atomic.Bool
 	mu            sync.Mutex
-	resumed       chan struct{} // closed when folds go on; guarded by mu
+	resumed       chan struct{} // closed when folds continue; guarded by mu
 	leftD, keptD  *prometheus.Desc
 	refuseD, stop *prometheus.Desc
 }
 
 const (
-	// diskPeriod is how often the free disk is looked at. In one, a service at full speed writes some 100 MB.
+	// diskPeriod is the time between two checks of the free disk. A service at full speed writes some 100 MB in it.
 	diskPeriod = 500 * time.Millisecond
-	// mostReserve and reserveShare are what is kept free by default.
+	// mostReserve and reserveShare determine the default reserve: one part in reserveShare of the disk, at most mostReserve.
 	mostReserve  = 1 << 30
 	reserveShare = 10
-	// leastRoom is what opening the stores may write: new manifests and the like.
+	// leastRoom is the disk that opening the stores may need, in bytes, for new manifests and similar files.
 	leastRoom = 8 << 20
 )
 
@@ -65,7 +65,7 @@ func newDiskGuard(dir string, reserve uint64, logger *slog.Logger) *diskGuard {
 	return g
 }
 
-// awaitLeast blocks while the disk has no room even for opening the stores. One that is opened on a full disk may fail for good.
+// awaitLeast blocks while the disk does not even have room to open the stores. A store that is opened on a full disk may fail for good.
 func (g *diskGuard) awaitLeast(ctx context.Context) error {
 	tick := time.NewTicker(diskPeriod)
 	defer tick.Stop()
@@ -83,7 +83,7 @@ func (g *diskGuard) awaitLeast(ctx context.Context) error {
 	return nil
 }
 
-// Run looks at the disk until the context ends.
+// run checks the disk until the context ends.
 func (g *diskGuard) run(ctx context.Context) error {
 	tick := time.NewTicker(diskPeriod)
 	defer tick.Stop()
@@ -102,11 +102,12 @@ func (g *diskGuard) run(ctx context.Context) error {
 	}
 }
 
-// look looks at the disk once. What was stopped continues when a tenth more is free than where it stopped.
+// look checks the disk once. A writer that was stopped continues only when the free disk is a tenth above the threshold at which it
+// stopped, so that it does not stop and continue all the time.
 func (g *diskGuard) look() {
 	free, total, err := g.free()
 	if err != nil {
-		return // as it was: whoever writes will hear what is wrong with the disk
+		return // nothing changes: the writers will meet the error of the disk themselves
 	}
 	reserve := g.reserve
 	if reserve == 0 {
@@ -129,7 +130,7 @@ func (g *diskGuard) look() {
 	if pause == g.pausing.Swap(pause) {
 		return
 	}
-	g.tell(pause, "the projections are paused: the disk is nearly full", "the projections go on")
+	g.tell(pause, "the projections are paused: the disk is nearly full", "the projections continue")
 	if !pause {
 		close(g.resumed)
 		g.resumed = make(chan struct{})
@@ -145,7 +146,7 @@ func (g *diskGuard) tell(bad bool, stopped, goesOn string) {
 	}
 }
 
-// room is nil, or says that nothing may be published.
+// room returns an error while Publish is refused.
 func (g *diskGuard) room() error {
 	if !g.refusing.Load() {
 		return nil

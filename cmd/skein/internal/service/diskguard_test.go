@@ -51,7 +51,7 @@ func TestDiskGuard(t *testing.T) {
 	}
 }
 
-// TestDiskGuardAwait: who waits for room continues with it, or ends with the context.
+// TestDiskGuardAwait: a caller that waits for room continues once there is some, or returns with the context.
 func TestDiskGuardAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := uint64(0)
@@ -72,7 +72,7 @@ func TestDiskGuardAwait(t *testing.T) {
 		synctest.Wait()
 		select {
 		case err := <-ended:
-			t.Fatalf("it went on without room, with %v", err)
+			t.Fatalf("it continued without room, with %v", err)
 		default:
 		}
 		free = 1000

@@ -1,5 +1,5 @@
-// Package service is one process of skein: the log, the stores that fold it, the gateway that answers from them, and what keeps all of
-// it in repair. The commands serve and demo run it.
+// Package service is one process of skein: the log, the stores that fold it, the gateway that answers from them, and the maintenance of
+// all three. The commands serve and demo run it.
 //
 //	        archive ◀── archiver            auditor, snapshots, rebuilds: [maintenance]
 //	            │           ▲                          │
@@ -9,10 +9,10 @@
 //	   │        │ publisher                            │ views
 //	   └──── gateway ◀─────────────────────────────────┘
 //
-// [Open] opens from the log upwards, and says on the port meanwhile that the process starts ([OpenOn]). [Service.Run] owns every
-// goroutine: calls end first, then what waits for the log, then the projections, which until then answer calls. [Service.Close] closes
-// in reverse order.
+// [Open] opens the parts from the log upwards. With [OpenOn], the port answers meanwhile that the process starts. [Service.Run] owns every
+// goroutine. At the end, calls stop first, then publishing, then the projections, which answer calls until then. [Service.Close] closes
+// the parts in reverse order.
 //
-// The parts look after one another through two things that all of them know: the disk, which is kept from becoming full (diskguard.go),
-// and the plan of memory ([Memory]), by which what can grow is bounded.
+// The parts share two limits: the free disk, which the process keeps above a reserve (diskguard.go), and the memory, which [Memory] divides
+// among all parts that can grow.
 package service

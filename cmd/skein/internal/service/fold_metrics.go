@@ -11,8 +11,7 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// foldMetrics tell of what the projections fold. They are counted once for each piece of the log that a projection takes, not
-// for each event.
+// foldMetrics are the metrics of folds. They are updated once for each piece of the log that a projection folds, not for each event.
 type foldMetrics struct {
 	visible                            *prometheus.HistogramVec
 	envelopes, events, commits, folded *prometheus.CounterVec
@@ -43,8 +42,8 @@ func newFoldMetrics(reg prometheus.Registerer) (*foldMetrics, error) {
 	return m, nil
 }
 
-// attach has the listener of a projection count. What was in the log before the projection caught up with it for the first time
-// was published to nobody: its age says nothing.
+// attach adds the metrics to the listener of a projection. The age of events counts only after the projection has caught up for the first
+// time: before, it would measure how old the log is.
 func (m *foldMetrics) attach(projection string, tracer trace.Tracer, l projections.Listener) projections.Listener {
 	visible := m.visible.WithLabelValues(projection)
 	envelopes, evs := m.envelopes.WithLabelValues(projection), m.events.WithLabelValues(projection)
@@ -70,7 +69,7 @@ func (m *foldMetrics) attach(projection string, tracer trace.Tracer, l projectio
 	return l
 }
 
-// appendMetrics tell of the envelopes that the process appends to the log.
+// appendMetrics are the metrics of the envelopes that the process appends to the log.
 type appendMetrics struct {
 	took     *prometheus.HistogramVec
 	events   prometheus.Histogram
@@ -107,7 +106,7 @@ func newAppendMetrics(reg prometheus.Registerer) (*appendMetrics, error) {
 	return m, nil
 }
 
-// listener counts envelopes.
+// listener returns a listener that counts envelopes.
 func (m *appendMetrics) listener() eventlog.PublisherListener {
 	ok, failed := m.took.WithLabelValues("ok"), m.took.WithLabelValues("failed")
 	return eventlog.PublisherListener{Appended: func(i eventlog.AppendInfo) {

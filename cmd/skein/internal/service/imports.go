@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	// importSilence is after how long without a report an import has failed.
+	// importSilence is the time without a report after which an import counts as failed.
 	importSilence = time.Minute
-	// mostImports is how many may be under way: who may publish cannot fill the list of operations.
+	// mostImports is the most imports that may be under way, so that a caller with the permission to publish cannot fill the list of
+	// operations.
 	mostImports = 32
 )
 
-// imports are those that other programs do, by source. Each is an operation whose work is to wait for what is reported.
+// imports are the imports of other programs, by source. Each is an operation, whose work is to wait for reports.
 type imports struct {
 	mu sync.Mutex
 	of map[string]*reportedImport
@@ -82,7 +83,7 @@ func (o *orders) ReportImport(_ context.Context, r *skeinv1.ReportImportRequest)
 		i.id = info.ID
 		o.imports.of[r.GetSource()] = i
 	}
-	// Nobody else sends, so there is room afterwards.
+	// Only ReportImport sends, and it holds the lock, so after this receive there is room.
 	select {
 	case <-i.reports:
 	default:
@@ -95,7 +96,7 @@ func (o *orders) ReportImport(_ context.Context, r *skeinv1.ReportImportRequest)
 	return answered(info, err)
 }
 
-// roomForImport forgets imports that have ended, and refuses another one if there are too many. o.imports.mu is held.
+// roomForImport forgets imports that have ended, and returns a refusal if too many are under way. o.imports.mu must be held.
 func (o *orders) roomForImport() error {
 	for source, i := range o.imports.of {
 		if info, err := o.ops.Get(i.id); err != nil || info.State.Ended() {
@@ -107,6 +108,6 @@ func (o *orders) roomForImport() error {
 	}
 	return &operator.Refusal{
 		Why:  operator.ErrNotPossible,
-		Text: fmt.Sprintf("%d imports are under way, and no more are listed; this one goes on all the same", mostImports),
+		Text: fmt.Sprintf("%d imports are under way, and no more are listed; this one continues all the same", mostImports),
 	}
 }

@@ -27,7 +27,7 @@ func newReported(t *testing.T) *orders {
 			t.Error(err)
 		}
 	})
-	return newOrders(ops, Works{})
+	return newOrders(ops, Jobs{})
 }
 
 func report(t *testing.T, o *orders, r *skeinv1.ReportImportRequest) *skeinv1.Operation {

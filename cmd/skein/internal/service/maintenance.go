@@ -24,26 +24,26 @@ import (
 	"github.com/skein-feed/skein/replay/worker"
 )
 
-// MaintenanceOptions say what a process does beside serving. The zero value: nothing but to heal what is damaged.
+// MaintenanceOptions say what a process does beside serving. With the zero value it only rebuilds damaged stores.
 type MaintenanceOptions struct {
-	// Archive is where the log is archived; nil means it is not.
+	// Archive is the bucket in which the log is archived; nil means that it is not archived.
 	Archive bucket.Bucket
-	// ArchiveEvery is how long an envelope waits for its segment at most, retention how long the stream keeps what is
-	// archived; negative: for ever.
+	// ArchiveEvery is the longest time for which an envelope waits until it is archived. Retention is how long the stream keeps archived
+	// envelopes; a negative one means for ever.
 	ArchiveEvery, Retention time.Duration
-	// Snapshots is where snapshots go; nil means there are none.
+	// Snapshots is the bucket of snapshots; nil means that none are taken.
 	Snapshots     bucket.Bucket
 	SnapshotEvery time.Duration
 	SnapshotKeep  int
 	// AuditShare is the part of one core's time that the auditor may take; 0 means there is none.
 	AuditShare float64
-	// Adopt rebuilds stores that were built by another version or with other settings.
+	// Adopt makes the process rebuild stores that another version has built, or other settings.
 	Adopt bool
 	// Worker starts the process that finishes a build. If it is nil, this process does. Its settings are those of the service.
 	Worker *worker.Command
 }
 
-// Maintenance is what a process does beside serving.
+// maintenance has the parts of a process that work beside serving.
 type maintenance struct {
 	opt       MaintenanceOptions
 	archive   *archive.Archive
@@ -56,7 +56,7 @@ type maintenance struct {
 	verified map[string]time.Time
 }
 
-// openArchive gives the log its past.
+// openArchive connects the log with its archive, and checks that the log continues it.
 func (a *Service) openArchive(ctx context.Context) (err error) {
 	if a.opt.Archive == nil {
 		return nil
@@ -68,11 +68,11 @@ func (a *Service) openArchive(ctx context.Context) (err error) {
 	return LostLog(CheckArchiveEnd(ctx, a.log, a.archive, a.logger), a.opt.Archive)
 }
 
-// examineTime bounds how long a start waits for that: while the log elects a leader, each question takes seconds. What was not
-// examined is still noticed where it is read.
+// examineTime bounds examineLog in a start. While the log elects a leader, each request takes seconds. Damage in the part that was not
+// examined is found when that part is read.
 const examineTime = 10 * time.Second
 
-// examineLog looks for damage in what is not archived, before anything is folded or repaired.
+// examineLog looks for damage in the part of the log that is not archived, before anything is folded or repaired.
 func (a *Service) examineLog(ctx context.Context) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, examineTime)
@@ -85,7 +85,7 @@ func (a *Service) examineLog(ctx context.Context) {
 	a.logger.Debug("what is not archived of the log was examined", "envelopes", read, "took", time.Since(began))
 }
 
-// openMaintenance makes what runs beside serving. Nothing runs yet.
+// openMaintenance creates the parts that work beside serving. None of them runs yet.
 func (a *Service) openMaintenance() {
 	if a.archive != nil {
 		a.archiver = archiver.New(archiver.Options{
@@ -112,7 +112,7 @@ func (a *Service) openMaintenance() {
 	}
 }
 
-// flushed are the cursors from which the stores would continue after a crash.
+// flushed returns the cursors from which the stores would continue after a crash. The stream must not be trimmed beyond them.
 func (a *Service) flushed() (cursors []events.Cursor) {
 	for _, live := range a.Stores {
 		cursors = append(cursors, live.Status().Flushed)
@@ -120,8 +120,8 @@ func (a *Service) flushed() (cursors []events.Cursor) {
 	return cursors
 }
 
-// runMaintenance runs it until ctx ends. What fails is told, and does not end the process: it serves. caughtUp is closed when the
-// projections have caught up: what can wait waits for that.
+// runMaintenance runs the maintenance until ctx ends. An error is logged, and does not end the process, which continues to serve. Snapshots
+// and audits wait until caughtUp is closed, that is, until the projections have caught up.
 func (a *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtUp <-chan struct{}) {
 	later := func(name string, run func(context.Context) error) {
 		g.Go(func() error {
@@ -158,8 +158,9 @@ func (a *Service) runMaintenance(ctx context.Context, g *errgroup.Group, caughtU
 	}
 }
 
-// rebuildUnasked has a projection rebuilt as an operation, so that everybody sees it, and waits for its end. One that is
-// under way already is waited for. So is another one in its way, as a verification: then whoever wants the rebuild looks again.
+// rebuildUnasked rebuilds a projection as an operation, so that operators see it, and waits for its end. If a rebuild of the projection is
+// under way already, it waits for that one. If another operation is in the way, such as a verification, it waits for its end and
+// returns nil; the caller then looks again whether a rebuild is needed.
 func (a *Service) rebuildUnasked(ctx context.Context, live *projections.Live) error {
 	work, err := a.rebuildWork(operator.Order{
 		Kind: skeinv1.OperationKind_OPERATION_KIND_REBUILD, Projection: live.Name(),

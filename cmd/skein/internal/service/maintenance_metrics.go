@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maintenanceCollector tells metrics of what the process does beside serving. docs/metrics.md lists them.
+// maintenanceCollector collects the metrics of maintenance. docs/metrics.md lists them.
 type maintenanceCollector struct {
 	a *Service
 
@@ -28,7 +28,7 @@ func newMaintenanceCollector(a *Service) *maintenanceCollector {
 		archiveFiles:     describe("skein_archive_segments", "Files of the archive of the log, by class of events.", "class"),
 		archiveLag:       describe("skein_archive_lag_seconds", "Age of the end of the archive while the log has more."),
 		archiveWaiting:   describe("skein_archive_waiting_envelopes", "Envelopes that are read and not sealed yet."),
-		archiveFailing:   describe("skein_archive_failing", "1 while archiving does not go on."),
+		archiveFailing:   describe("skein_archive_failing", "1 while archiving does not continue."),
 		checks:           describe("skein_audit_checks_total", "Users, boards and items that the auditor has checked."),
 		queued:           describe("skein_audit_queued", "Entities that were written lately and wait to be checked."),
 		findings:         describe("skein_audit_findings_total", "Disagreements between stores, by the store that may be wrong.", "projection"),

@@ -16,7 +16,7 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// report adds to a status what the process does beside serving.
+// report adds the state of the maintenance to a status.
 func (a *Service) report(_ context.Context, res *skeinv1.GetStatusResponse) {
 	res.Archive, res.Snapshots, res.Audit = a.archiveStatus(), a.snapshotStatus(), a.auditStatus()
 	for _, i := range a.Operations.UnderWay() {
@@ -35,7 +35,7 @@ func timeOf(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// lastVerified is when each projection was last found equal to the log, by an operation or the auditor.
+// lastVerified returns when an operation or the auditor has last found each projection equal to the log.
 func (a *Service) lastVerified() map[string]time.Time {
 	a.mu.Lock()
 	last := maps.Clone(a.verified)
@@ -77,7 +77,8 @@ func (a *Service) archiveStatus() *skeinv1.ArchiveStatus {
 	return s
 }
 
-// archiveDaysLeft forecasts from what was archived in the last week of log time when the disk of a directory is full.
+// archiveDaysLeft estimates in how many days the archive fills the disk of its directory, from its growth in the last week of log time.
+// nil means there is no estimate.
 func (a *Service) archiveDaysLeft() *float64 {
 	const week = events.Micros(7 * 24 * time.Hour / time.Microsecond)
 	bytes, span := a.archive.Growth(week)

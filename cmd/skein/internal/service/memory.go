@@ -9,18 +9,18 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// Memory shares the memory of the process out.
+// Memory divides the memory of the process among its parts, in bytes.
 type Memory struct {
 	// Limit is Go's soft limit.
 	Limit int64
-	// Cache is for blocks of tables and memtables, Queries for what they keep decoded, ring for what has been read of the log,
-	// Rebuild for the rows and blocks of a rebuild, shadow for a verification, requests for calls under way.
+	// Cache is for blocks of tables and memtables, Queries for decoded rows that queries keep, Ring for envelopes that were read,
+	// Rebuild for the rows and blocks of a rebuild, Shadow for a verification, Requests for calls under way.
 	Cache, Queries, Ring, Rebuild, Shadow, Requests int64
 }
 
-// bounds are those of stores that serve. Memtables are taken from the cache: four stores have at most four each that wait, one to
-// use again, and those that open iterators hold. Were the cache full of them, every lookup of a fold would read a table. A commit of
-// half a memtable would be flushed alone. What is read of the log takes five times as much once it is decoded.
+// bounds returns the bounds of stores that serve. Memtables count against the cache. Each of the four stores has at most four that wait
+// for a flush, one for reuse, and those that open iterators hold. If they filled the cache, every lookup of a fold would read a table. A
+// commit as large as half a memtable would be flushed alone. Envelopes of the log take five times their size once they are decoded.
 func (p Memory) bounds() projections.Bounds {
 	if p.Cache == 0 {
 		return projections.Bounds{}
@@ -30,14 +30,14 @@ func (p Memory) bounds() projections.Bounds {
 }
 
 const (
-	// giveBackEvery is how often memory that is not needed is given back to the system.
+	// giveBackEvery is the time between two attempts to return unused memory to the system.
 	giveBackEvery = 30 * time.Second
-	// giveBackLeast is how much must have been allocated since the last time: a collection costs.
+	// giveBackLeast is the number of bytes that must have been allocated since the last attempt, because a collection is expensive.
 	giveBackLeast = 64 << 20
 )
 
-// GiveBack gives memory back that work has left, until the context ends. The collector of an idle process runs every two
-// minutes only, and the runtime gives back slowly. With a heap of half a gigabyte, a round costs a tenth of a second of a core.
+// GiveBack returns unused memory to the system periodically, until the context ends. In an idle process the collector runs only every two
+// minutes, and the runtime returns memory slowly. With a heap of half a gigabyte, a round takes a tenth of a second of one core.
 func GiveBack(ctx context.Context) {
 	tick := time.NewTicker(giveBackEvery)
 	defer tick.Stop()
@@ -54,7 +54,7 @@ func GiveBack(ctx context.Context) {
 	}
 }
 
-// allocatedBytes counts what the process has allocated since its start.
+// allocatedBytes returns the number of bytes that the process has allocated since its start.
 func allocatedBytes() uint64 {
 	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(s)

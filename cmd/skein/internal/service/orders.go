@@ -14,23 +14,23 @@ import (
 	"github.com/skein-feed/skein/replay/operation"
 )
 
-// operationsDir is where operations are below the data directory.
+// operationsDir is the directory of operations below the data directory.
 const operationsDir = "operations"
 
-// Work is one kind of long work.
-type Work struct {
-	// Do checks an order and returns what does it. An order that cannot be taken as things are is refused with a
-	// [*gateway.Refusal]; do itself must be quick.
+// Job is one kind of long work.
+type Job struct {
+	// Do checks an order and returns its work. It must be quick. It returns a [*gateway.Refusal] for an order that is not possible at
+	// present.
 	Do func(o operator.Order) (operation.Work, error)
-	// Resumes reports that after a restart the same order continues where it was. Other work has failed then.
+	// Resumes reports whether the same order continues after a restart of the process. Other work fails then.
 	Resumes bool
 }
 
-// Works are the kinds that this process can do.
-type Works map[operation.Kind]Work
+// Jobs are the kinds that this process can do.
+type Jobs map[operation.Kind]Job
 
-// absentWorks say what the kinds need that are not in every process.
-var absentWorks = map[operation.Kind]string{
+// absentJobs has, for kinds that not every process offers, what they require.
+var absentJobs = map[operation.Kind]string{
 	operation.Snapshot: "TakeSnapshot needs a place for snapshots, which this process does not have: start it with --snapshots",
 	operation.Erase:    "EraseUser needs the archive of the log, which this process does not have: start it with --archive",
 }
@@ -56,12 +56,12 @@ var operationStates = map[operation.State]skeinv1.OperationState{
 // orders gives the gateway the operations of the process.
 type orders struct {
 	ops     *operation.Manager
-	works   Works
+	jobs    Jobs
 	imports imports
 }
 
-// newOrders also tells the operations how they continue after a restart. It is called before they run.
-func newOrders(ops *operation.Manager, w Works) *orders {
+// newOrders returns the orders of a process, and sets how operations continue after a restart. It must be called before they run.
+func newOrders(ops *operation.Manager, w Jobs) *orders {
 	for kind, one := range w {
 		if !one.Resumes {
 			continue
@@ -74,10 +74,10 @@ func newOrders(ops *operation.Manager, w Works) *orders {
 			return one.Do(a.order(i))
 		})
 	}
-	return &orders{ops: ops, works: w, imports: imports{of: map[string]*reportedImport{}}}
+	return &orders{ops: ops, jobs: w, imports: imports{of: map[string]*reportedImport{}}}
 }
 
-// orderArgs is an order in the file of its operation, beside kind and projection. Its fields only grow.
+// orderArgs is the encoding of an order in the file of its operation, beside kind and projection. Fields may be added, never removed.
 type orderArgs struct {
 	Projections []string `json:"projections,omitempty"`
 	Partitions  []uint32 `json:"partitions,omitempty"`
@@ -105,9 +105,9 @@ func protoKind(k operation.Kind) skeinv1.OperationKind {
 // Start is part of gateway.Operator.
 func (o *orders) Start(_ context.Context, order operator.Order) (*skeinv1.Operation, error) {
 	kind := operationKinds[order.Kind]
-	one, ok := o.works[kind]
+	one, ok := o.jobs[kind]
 	if !ok {
-		return nil, &operator.Refusal{Why: operator.ErrWorkAbsent, Text: absentWorks[kind]}
+		return nil, &operator.Refusal{Why: operator.ErrWorkAbsent, Text: absentJobs[kind]}
 	}
 	if order.Projection == "" && len(order.Projections) == 1 {
 		order.Projection = order.Projections[0]
@@ -155,7 +155,7 @@ func answered(i operation.Info, err error) (*skeinv1.Operation, error) {
 	return protoOperation(i), nil
 }
 
-// refused says an error of the operations as the gateway knows it.
+// refused translates an error of package operation into one of the gateway.
 func refused(err error) error {
 	conflict, inTheWay := errors.AsType[*operation.ConflictError](err)
 	switch {

@@ -19,7 +19,7 @@ func servePprof(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	// A profile may take as long as was asked for, so an answer has no limit of time.
+	// The client chooses how long a profile takes, so answers have no timeout.
 	srv := &http.Server{Handler: ofThisMachine(mux), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 	defer context.AfterFunc(ctx, func() { srv.Close() })()
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -28,7 +28,8 @@ func servePprof(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// ofThisMachine refuses pages of the web whose name was made to mean this machine: a browser would let them read the answer.
+// ofThisMachine refuses requests with another host name. Otherwise a web page whose name resolves to this machine (DNS rebinding) could
+// read profiles through the browser.
 func ofThisMachine(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !gateway.IsLoopbackHost(r.Host) || r.Header.Get("Origin") != "" {

@@ -10,7 +10,8 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// processCollector tells of what all of the process shares: the cache of blocks, and the files that say who may call.
+// processCollector collects the metrics of the parts that the whole process shares: the cache of blocks, and the files of tokens, keys and
+// certificates.
 type processCollector struct {
 	cache  *projections.Cache
 	most   int64
@@ -72,7 +73,7 @@ func (c *processCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// registerProcess registers what every program in Go has, beside what is of this one.
+// registerProcess registers c, and the usual metrics of a Go program.
 func registerProcess(reg prometheus.Registerer, c *processCollector) error {
 	return errors.Join(reg.Register(c), reg.Register(collectors.NewGoCollector()),
 		reg.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})))

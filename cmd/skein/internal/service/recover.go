@@ -10,10 +10,10 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// recoverRetry is how long a projection that could not be recovered waits for the next try.
+// recoverRetry is the pause after an attempt to recover a projection has failed.
 const recoverRetry = 5 * time.Second
 
-// recoverWhenRoom has a projection that a full disk has stopped continue when there is room, until ctx ends.
+// recoverWhenRoom recovers a projection that a full disk has stopped, whenever there is room again, until ctx ends.
 func (a *Service) recoverWhenRoom(ctx context.Context, live *projections.Live) error {
 	logger := a.logger.With("projection", live.Name())
 	for ctx.Err() == nil {
@@ -30,11 +30,11 @@ func (a *Service) recoverWhenRoom(ctx context.Context, live *projections.Live) e
 			continue
 		}
 		if err := live.Recover(ctx); err != nil {
-			logger.Error("the projection, which a full disk has stopped, does not go on yet", "retry", recoverRetry, "error", err)
+			logger.Error("the projection, which a full disk has stopped, does not continue yet", "retry", recoverRetry, "error", err)
 			_ = wait.For(ctx, recoverRetry) // the loop ends with the context
 			continue
 		}
-		logger.Warn("the projection, which a full disk had stopped, goes on", "generation", live.Status().Generation)
+		logger.Warn("the projection, which a full disk had stopped, continues", "generation", live.Status().Generation)
 	}
 	return nil
 }

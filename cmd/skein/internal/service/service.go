@@ -32,18 +32,18 @@ const (
 	StoresDir = "stores"
 )
 
-// CloseTimeout is how long the log may take to close: acknowledgements that are still awaited, files.
+// CloseTimeout is how long closing the log may take: outstanding acknowledgements, and files.
 const CloseTimeout = 30 * time.Second
 
 // Options say what a process of the service is made of.
 type Options struct {
 	Log eventlog.Config
 	Dir string
-	// Memory says how much each part of the process may take; zero: little is cached.
+	// Memory is the memory of each part of the process; with the zero value little is cached.
 	Memory Memory
-	// DiskReserve is how much of the disk is kept free; 0 means by its size.
+	// DiskReserve is the disk that stays free, in bytes; 0 means a share of the disk.
 	DiskReserve int64
-	// Settings are what the folds read; zero: the defaults.
+	// Settings are the settings of the folds; the zero value means the defaults.
 	Settings all.Settings
 	Keys     pagetoken.KeyRing
 	Access   Access
@@ -55,15 +55,15 @@ type Options struct {
 	Version string
 	// Maintenance says what the process does beside serving.
 	Maintenance MaintenanceOptions
-	// Tracer follows some calls; nil means none.
+	// Tracer traces a share of the calls; nil disables tracing.
 	Tracer trace.Tracer
-	// Pprof is where profiles of the process are served; nil means nowhere.
+	// Pprof is the listener on which profiles are served; nil disables them.
 	Pprof net.Listener
-	// Works makes the long work that the process can do; nil means all that there is.
-	Works func(*Service) Works
+	// Jobs returns the kinds of long work that the process offers; nil means all of them.
+	Jobs func(*Service) Jobs
 }
 
-// Access say who may call.
+// Access configures authentication and permissions.
 type Access struct {
 	Gate         *access.Gate
 	Certificates *access.Certificates
@@ -98,7 +98,7 @@ type Service struct {
 	caughtUp sync.WaitGroup
 }
 
-// Open opens a service, which serves once it is run. It waits for its log, and for room on the disk.
+// Open opens a service. It waits for the log, and for room on the disk. The service serves once Run is called.
 func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	a := &Service{
 		logger: o.Logger, dir: o.Dir, pprof: o.Pprof, settings: o.Settings, memory: o.Memory, maintenance: maintenance{opt: o.Maintenance},
@@ -124,7 +124,7 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 		return nil, err
 	}
 	a.cache = projections.NewCache(o.Memory.Cache)
-	serving := o.Settings // what else folds for a while is asked nothing
+	serving := o.Settings // only stores that serve need caches for queries
 	serving.Cache = querycache.New(o.Memory.Queries)
 	registry := prometheus.NewRegistry()
 	folds, err := newFoldMetrics(registry)
@@ -146,7 +146,7 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// A full queue fails, so that the clients of a service hear of overload.
+	// A full queue is an error, so that clients learn of an overload.
 	//nolint:contextcheck // a publisher lives until it is closed, not for as long as opening takes
 	if a.publisher, err = a.log.NewPublisher(eventlog.PublisherOptions{
 		FailWhenFull: true, Listener: appends.listener(),
@@ -158,8 +158,8 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 		return nil, err
 	}
 	a.openMaintenance()
-	if o.Works == nil {
-		o.Works = (*Service).Works
+	if o.Jobs == nil {
+		o.Jobs = (*Service).Jobs
 	}
 	err = errors.Join(registry.Register(newMaintenanceCollector(a)), registry.Register(a.disk),
 		registerProcess(registry, newProcessCollector(a.cache, o.Memory.Cache, o.Access)))
@@ -169,7 +169,7 @@ func Open(ctx context.Context, o Options) (_ *Service, err error) {
 	a.server, err = gateway.New(gateway.Options{
 		Log: a.log, Publisher: a.publisher, Hub: a.hub, Stores: a.Stores,
 		Graph: a.Store("graph"), Inbox: a.Store("inbox"), Seen: a.Store("seen"), Counters: a.Store("counters"),
-		Operator: newOrders(a.Operations, o.Works(a)), Report: a.report, Registry: registry, Room: a.disk.room,
+		Operator: newOrders(a.Operations, o.Jobs(a)), Report: a.report, Registry: registry, Room: a.disk.room,
 		Gate: o.Access.Gate, Certificates: o.Access.Certificates, Origins: o.Access.Origins, AllowedHosts: o.Access.Hosts,
 		Console: o.Console, Keys: o.Keys, Limits: o.Limits, Logger: o.Logger, Version: o.Version, Tracer: o.Tracer,
 	})
@@ -185,7 +185,7 @@ func (a *Service) Store(name string) *projections.Live {
 	return a.Stores[i]
 }
 
-// listener notes when a projection has caught up, or will not.
+// listener returns a listener that notes when a projection has caught up, or has failed.
 func (a *Service) listener() projections.Listener {
 	a.caughtUp.Add(1)
 	var once sync.Once
@@ -196,15 +196,15 @@ func (a *Service) listener() projections.Listener {
 	}}
 }
 
-// Run serves on the listener until ctx ends, and calls ready when the projections have caught up. It stops in order:
-// calls first, then what waits for the log, then the projections, which until then make answers to calls.
+// Run serves on the listener until ctx ends, and calls ready once the projections have caught up. It stops in an order in which no call
+// waits for a part that has stopped: first the calls, then the publisher, then the projections.
 func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) error {
 	folding, stopFolding := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFolding()
 	g, failed := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		if err := a.hub.Run(folding); err != nil {
-			// Every projection stops with the same error. The process stays, to tell what is wrong.
+			// Every projection stops with the same error. The process stays, so that its status says what is wrong.
 			a.logger.Error("the log can no longer be read", "error", err)
 		}
 		return nil
@@ -220,7 +220,7 @@ func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 	if a.pprof != nil {
 		g.Go(func() error { return servePprof(folding, a.pprof) })
 	}
-	// Long work needs what the projections need, and is interrupted with them. What can continues in the next process.
+	// Operations are interrupted together with the projections. Some kinds continue in the next process.
 	g.Go(func() error { return a.Operations.Run(folding) })
 	g.Go(func() error {
 		defer stopFolding()
@@ -231,7 +231,7 @@ func (a *Service) Run(ctx context.Context, l net.Listener, ready func() error) e
 		return errors.Join(err, a.publisher.Close(last))
 	})
 	caughtUp := make(chan struct{})
-	go func() { a.caughtUp.Wait(); close(caughtUp) }() // ends with the projections, at the latest
+	go func() { a.caughtUp.Wait(); close(caughtUp) }() // ends when the projections end, at the latest
 	a.runMaintenance(folding, g, caughtUp)
 	g.Go(func() error {
 		select {
@@ -254,7 +254,7 @@ func (a *Service) Failed() (names []string) {
 	return names
 }
 
-// source subscribes a projection to the log.
+// source subscribes a projection to the log, from its cursor.
 func (a *Service) source(from events.Cursor) (projections.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = a.log.Start() // a new store has folded no log yet
@@ -266,19 +266,19 @@ func (a *Service) source(from events.Cursor) (projections.Subscription, error) {
 	return subscription{sub, a.hub, a.disk}, nil
 }
 
-// subscription is a reading of the log that knows how long the log is, and stops while the disk has no room.
+// subscription is a subscription that knows the head of the log, and pauses while the disk has no room.
 type subscription struct {
 	*eventlog.Subscription
 	hub  *eventlog.Hub
-	disk *diskGuard // nil: whoever folds looks at the disk, or there is nothing else
+	disk *diskGuard // nil means that the caller checks the disk itself
 }
 
-// Unguarded is a reading for a process that has no other use for its disk.
+// Unguarded returns a subscription that does not watch the disk, for a process without a service.
 func Unguarded(sub *eventlog.Subscription, hub *eventlog.Hub) projections.Subscription {
 	return subscription{sub, hub, nil}
 }
 
-// Next returns what comes next, once there is room for what is made of it.
+// Next returns the next envelopes, at most about maxBytes. It waits for them, and for room on the disk.
 func (s subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	if s.disk != nil {
 		if err := s.disk.await(ctx); err != nil {
@@ -288,10 +288,10 @@ func (s subscription) Next(ctx context.Context, maxBytes int) ([]*events.Envelop
 	return s.Subscription.Next(ctx, maxBytes)
 }
 
-// Head is the last sequence that the log is known to have.
+// Head returns the last sequence that the log is known to have.
 func (s subscription) Head() uint64 { return s.hub.Head() }
 
-// Close closes what was opened, last first.
+// Close closes the parts of the service, in the reverse order of their opening. It joins their errors.
 func (a *Service) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, CloseTimeout)
 	defer cancel()

@@ -14,22 +14,23 @@ import (
 	"github.com/skein-feed/skein/gateway/access"
 )
 
-// startingAfter is how long clients of a service that starts wait before they are answered: most starts are over by then.
+// startingAfter is how long a client of a starting service waits before it gets the answer that the service starts. Most starts are over
+// by then.
 const startingAfter = time.Second
 
-// openingListener is a listener whose Accept can be interrupted for good or for a while.
+// openingListener is a listener whose Accept a deadline can interrupt.
 type openingListener interface {
 	net.Listener
 	SetDeadline(t time.Time) error
 }
 
-// borrowed is a listener that stays open when it is closed: it accepts nothing until its deadline is removed.
+// borrowed is a listener whose Close only interrupts Accept. The listener stays open, and accepts again once the deadline is removed.
 type borrowed struct{ openingListener }
 
 // Close ends Accept.
 func (b borrowed) Close() error { return b.SetDeadline(time.Unix(1, 0)) }
 
-// OpenOn opens the service that is to serve on a listener, which answers meanwhile.
+// OpenOn opens a service. Meanwhile, the listener on which it will serve answers that the service starts.
 func OpenOn(ctx context.Context, l net.Listener, o Options) (*Service, error) {
 	end := func() error { return nil }
 	if l, ok := l.(openingListener); ok {
@@ -45,9 +46,9 @@ func OpenOn(ctx context.Context, l net.Listener, o Options) (*Service, error) {
 	return a, nil
 }
 
-// answerStarting answers on a listener while the service is opened, which may take long: it waits for its log, for a leader of the
-// log, or for room on the disk. /healthz reports that the process answers; every other path is 503, which clients of the API take
-// for "unavailable". The function returned ends that, and leaves the listener open.
+// answerStarting answers on a listener while the service is opened. That may take long: the service waits for its log, for a leader of the
+// log, or for room on the disk. /healthz reports that the process lives; every other path answers 503, which clients of the API
+// read as "unavailable". The returned function ends this, and leaves the listener open.
 func answerStarting(l openingListener, certificates *access.Certificates, after time.Duration, logger *slog.Logger) (end func() error) {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
@@ -91,7 +92,7 @@ func answerStarting(l openingListener, certificates *access.Certificates, after 
 		last, cancel := context.WithTimeout(context.Background(), startingAfter)
 		defer cancel()
 		err := srv.Shutdown(last)
-		if errors.Is(err, context.DeadlineExceeded) { // connections on which nothing came
+		if errors.Is(err, context.DeadlineExceeded) { // connections without a request
 			err = srv.Close()
 		}
 		serving.Wait()

@@ -18,10 +18,11 @@ import (
 	"github.com/skein-feed/skein/projections"
 )
 
-// tracePatience is how long the last traces may take to be sent when the process ends.
+// tracePatience is how long sending the last spans may take when the process ends.
 const tracePatience = 5 * time.Second
 
-// Tracing returns a tracer that follows a share of the calls and sends spans to an endpoint, and what sends the rest at the end.
+// Tracing returns a tracer that traces a share of the calls and sends spans to an endpoint, and a function that sends the last spans at
+// the end.
 func Tracing(ctx context.Context, endpoint *url.URL, sample float64, version string, logger *slog.Logger) (
 	_ trace.Tracer, end func(context.Context), err error,
 ) {
@@ -45,7 +46,7 @@ func Tracing(ctx context.Context, endpoint *url.URL, sample float64, version str
 	}, nil
 }
 
-// traceFold tells of a fold to those who follow what was in it: one span in each of their traces.
+// traceFold adds a span of a fold to the trace of each traced call whose events it has folded.
 func traceFold(tracer trace.Tracer, projection string, i projections.FoldInfo) {
 	for _, parent := range i.Traces {
 		ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": parent})

@@ -13,17 +13,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// traceSender sends spans by OTLP over HTTP. It is an otlptrace.Client: the library makes the messages and this sends them. The one
-// that comes with it brings gRPC and its gateway, whose health.proto this program has already.
+// traceSender sends spans by OTLP over HTTP. It is an otlptrace.Client: the library makes the messages and traceSender sends them. The
+// client of the library would add gRPC and its gateway, whose health.proto this program has already.
 type traceSender struct {
 	url  string
 	http *http.Client
 }
 
-// tracePath is where collectors take traces.
+// tracePath is the path at which collectors accept traces.
 const tracePath = "/v1/traces"
 
-// sendPatience bounds one sending. Traces that are not taken by then are dropped.
+// sendPatience is the timeout of a request. Spans that are not accepted by then are dropped.
 const sendPatience = 10 * time.Second
 
 func newTraceSender(endpoint *url.URL) *traceSender {

@@ -1,2 +1,2 @@
-// Package snapshots is the commands that copy stores and make stores of copies: snapshot, restore and finalize-upgrade.
+// Package snapshots has the commands snapshot, restore and finalize-upgrade.
 package snapshots

@@ -27,7 +27,7 @@ back. This moves them to the newest format of this release: after it, earlier on
 back, and before the release after the next. The log is not touched. docs/upgrading.md has the rules.`
 }
 
-// Run moves the stores.
+// Run moves the stores to the newest format.
 func (c *Finalize) Run(std *command.Streams) error {
 	done, err := projections.FinalizeFormat(nil, filepath.Join(c.Data, service.StoresDir), all.All(all.Settings{}), c.Check)
 	if errors.Is(err, projections.ErrInUse) {

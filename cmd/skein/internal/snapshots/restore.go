@@ -97,7 +97,7 @@ func (c *Restore) Run(ctx context.Context, std *command.Streams) (err error) {
 	return nil
 }
 
-// chosen returns the projections that are asked for.
+// chosen returns the projections that the command line names.
 func (c *Restore) chosen(list []projections.Projection) ([]projections.Projection, error) {
 	if len(c.Projections) == 0 {
 		return list, nil
@@ -115,8 +115,8 @@ func (c *Restore) chosen(list []projections.Projection) ([]projections.Projectio
 	return chosen, nil
 }
 
-// openLog opens the log in the data directory, which also keeps a service from using the directory meanwhile; nil means there is
-// none. A drill does without a log that a service has open.
+// openLog opens the log in the data directory, which also locks the directory against a service; nil means there is no log. A drill
+// works without the log if a service has it open.
 func (c *Restore) openLog(ctx context.Context, std *command.Streams) (*eventlog.Log, error) {
 	dir := filepath.Join(c.Data, service.LogDir)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -130,14 +130,14 @@ func (c *Restore) openLog(ctx context.Context, std *command.Streams) (*eventlog.
 	if err != nil {
 		return nil, err
 	}
-	// A log that was restored from its archive has nothing but that at first.
+	// A log that was just restored has all its events in the archive.
 	if _, err := c.Past(ctx, c.Data, log); err != nil {
 		return nil, errors.Join(err, log.Close(context.WithoutCancel(ctx)))
 	}
 	return log, nil
 }
 
-// one restores one projection.
+// one restores the store of one projection.
 func (c *Restore) one(
 	ctx context.Context, std *command.Streams, b bucket.Bucket, log *eventlog.Log, p projections.Projection,
 ) (err error) {
@@ -163,8 +163,8 @@ func (c *Restore) one(
 	return nil
 }
 
-// latest restores the snapshot that was asked for, else the latest one that the log has got as far as: a log that was restored from
-// its archive may end before the last snapshots were taken.
+// latest restores the named snapshot, or else the latest one whose position the log has: a log that was restored from its archive may end
+// before the positions of the last snapshots.
 func (c *Restore) latest(ctx context.Context, std *command.Streams, o snapshot.RestoreOptions) (snapshot.Restored, error) {
 	done, err := snapshot.Restore(ctx, o)
 	if o.Snapshot != "" || !aheadOfLog(err) {
@@ -187,7 +187,7 @@ func (c *Restore) latest(ctx context.Context, std *command.Streams, o snapshot.R
 	return done, fmt.Errorf("%w that is not ahead of the log", snapshot.ErrNone)
 }
 
-// aheadOfLog reports whether a snapshot is of what the log no longer has at its end.
+// aheadOfLog reports whether an error says that the snapshot's position is after the end of the log.
 func aheadOfLog(err error) bool {
 	return errors.Is(err, events.ErrLogShorter) || errors.Is(err, events.ErrOtherEpoch)
 }
@@ -214,7 +214,7 @@ func (c *Restore) drill(ctx context.Context, std *command.Streams, o snapshot.Re
 	return nil
 }
 
-// foldTail folds what the log has now.
+// foldTail folds the log up to its present end.
 func foldTail(ctx context.Context, log *eventlog.Log, s *projections.Store) error {
 	head, err := log.Head(ctx)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/skein-feed/skein/replay/snapshot"
 )
 
-// Cmd takes copies of the stores of a running service, and looks after those that were taken.
+// Cmd has the commands that take, list, prune and check snapshots.
 type Cmd struct {
 	Take  snapshotTakeCmd  `cmd:"" default:"withargs" help:"Have a running service write a copy of its stores to its target now."`
 	List  snapshotListCmd  `cmd:"" help:"List the snapshots at a target, the latest last."`
@@ -23,12 +23,12 @@ type Cmd struct {
 	Prune snapshotPruneCmd `cmd:"" help:"Remove snapshots at a target, and what an interrupted one has left there."`
 }
 
-// TargetFlag says where snapshots are.
+// TargetFlag names the target of snapshots.
 type TargetFlag struct {
 	Target string `help:"A directory, or s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION." required:"" placeholder:"TARGET"`
 }
 
-// OpenTarget opens it.
+// OpenTarget opens the bucket of the target.
 func (f *TargetFlag) OpenTarget(ctx context.Context) (bucket.Bucket, error) {
 	b, err := bucket.Open(ctx, f.Target)
 	if err != nil {
@@ -47,10 +47,10 @@ type snapshotTakeCmd struct {
 
 // Help is shown below the flags.
 func (*snapshotTakeCmd) Help() string {
-	return `The service goes on meanwhile. Only tables that are not at its target yet are written.`
+	return `The service continues meanwhile. Only tables that are not at its target yet are written.`
 }
 
-// Run asks for a snapshot and waits for its end.
+// Run orders a snapshot and waits for its end.
 func (c *snapshotTakeCmd) Run(ctx context.Context, std *command.Streams) error {
 	res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().TakeSnapshot, &skeinv1.TakeSnapshotRequest{
 		Projections: c.Projections, Name: c.Name,
@@ -84,7 +84,7 @@ type listedSnapshot struct {
 	Error       string `json:"error,omitempty"`
 }
 
-// Run prints what there is. It fails when a snapshot cannot be read, so that scripts can tell.
+// Run lists the snapshots. It returns an error if one cannot be read, for the sake of scripts.
 func (c *snapshotListCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Target == "" {
 		res, err := command.Call(ctx, &c.ClientFlags, c.Client().Admin().GetStatus, &skeinv1.GetStatusRequest{PageSize: 1})
@@ -180,7 +180,7 @@ type snapshotCheckCmd struct {
 	Share         float64 `help:"Part of one core's time that the work may take, up to 1." default:"1"`
 }
 
-// Run reads everything. It fails when a snapshot cannot be restored.
+// Run reads all files of the target. It returns an error if a snapshot cannot be restored.
 func (c *snapshotCheckCmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Share <= 0 || c.Share > 1 {
 		return command.Usagef("--share is above 0 and at most 1")

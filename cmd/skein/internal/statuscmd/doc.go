@@ -1,3 +1,3 @@
-// Package statuscmd is the command status: the state of a service by GetStatus, once or again and again, with what its metrics say
-// happened between two readings.
+// Package statuscmd is the command status. It shows the state of a service by GetStatus, or periodically the change of its metrics between
+// two readings.
 package statuscmd

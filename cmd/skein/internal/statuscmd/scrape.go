@@ -23,7 +23,7 @@ type Figures struct {
 	Families map[string]*dto.MetricFamily
 }
 
-// Scrape asks a service for its metrics.
+// Scrape reads the metrics of a service.
 func Scrape(ctx context.Context, c *command.Client) (*Figures, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/metrics", nil)
 	if err != nil {
@@ -46,7 +46,7 @@ func Scrape(ctx context.Context, c *command.Client) (*Figures, error) {
 	return f, nil
 }
 
-// labelled picks metrics by labels: name and value in turn.
+// labelled selects metrics by labels, which are names and values alternately.
 func labelled(m *dto.Metric, labels []string) bool {
 	for i := 0; i+1 < len(labels); i += 2 {
 		if labelOf(m, labels[i]) != labels[i+1] {
@@ -65,7 +65,7 @@ func labelOf(m *dto.Metric, name string) string {
 	return ""
 }
 
-// value is the sum of the metrics of a name that have these labels; not ok: there are none.
+// value returns the sum of the metrics with a name and labels, and reports whether there is one.
 func (f *Figures) value(name string, labels ...string) (sum float64, ok bool) {
 	for _, m := range f.Families[name].GetMetric() {
 		if labelled(m, labels) {
@@ -77,7 +77,7 @@ func (f *Figures) value(name string, labels ...string) (sum float64, ok bool) {
 	return sum, ok
 }
 
-// values are the values of a label that the metrics of a name have, in order.
+// values returns the values of a label among the metrics with a name, sorted.
 func (f *Figures) values(name, label string) (values []string) {
 	for _, m := range f.Families[name].GetMetric() {
 		if v := labelOf(m, label); !slices.Contains(values, v) {
@@ -88,12 +88,12 @@ func (f *Figures) values(name, label string) (values []string) {
 	return values
 }
 
-// since is what happened between two times.
+// since is the change between two readings.
 type since struct{ from, to *Figures }
 
 func (s since) seconds() float64 { return s.to.At.Sub(s.from.At).Seconds() }
 
-// grown is by how much counters have grown. One that shrank began anew.
+// grown returns the growth of counters. A counter that has shrunk was reset by a restart, so all of it counts.
 func (s since) grown(name string, labels ...string) float64 {
 	now, _ := s.to.value(name, labels...)
 	before, _ := s.from.value(name, labels...)
@@ -103,12 +103,12 @@ func (s since) grown(name string, labels ...string) float64 {
 	return now - before
 }
 
-// rate is how often something happened in a second.
+// rate returns the growth per second.
 func (s since) rate(name string, labels ...string) float64 {
 	return s.grown(name, labels...) / max(s.seconds(), 1e-3)
 }
 
-// buckets are how many observations there were up to each bound, which rise.
+// buckets returns the numbers of observations up to each bound. The bounds rise.
 func (f *Figures) buckets(name string, labels []string) (bounds, counts []float64) {
 	for _, m := range f.Families[name].GetMetric() {
 		if !labelled(m, labels) {
@@ -124,12 +124,12 @@ func (f *Figures) buckets(name string, labels []string) (bounds, counts []float6
 	return bounds, counts
 }
 
-// quantile estimates a quantile of what was observed, as Prometheus does: within a bucket all values are as likely. Not ok:
-// nothing was observed.
+// quantile estimates a quantile of the observations, as Prometheus does: within a bucket all values are equally likely. It returns false
+// if there were no observations.
 func (s since) quantile(q float64, name string, labels ...string) (v float64, ok bool) {
 	bounds, counts := s.to.buckets(name, labels)
 	n := len(counts)
-	// If there are fewer than there were, it began anew.
+	// If there are fewer observations than before, the service was restarted.
 	if _, before := s.from.buckets(name, labels); n > 0 && len(before) == n && counts[n-1] >= before[n-1] {
 		for i := range counts {
 			counts[i] -= before[i]

@@ -24,7 +24,7 @@ type Cmd struct {
 	Count int           `help:"After how many times it ends; 0 means never." default:"0"`
 }
 
-// Run asks GetStatus, and prints what is known. It fails when the log does not answer, or a projection has failed or is held.
+// Run calls GetStatus, and prints the answer. It returns an error if the log does not answer, or a projection has failed or is held.
 func (c *Cmd) Run(ctx context.Context, std *command.Streams) error {
 	if c.Watch {
 		return c.watch(ctx, std)
@@ -55,7 +55,7 @@ func (c *Cmd) Run(ctx context.Context, std *command.Streams) error {
 	for i, r := range res.GetRejectedEvents() {
 		if i < int(c.Rejected) {
 			what := fmt.Sprintf("envelope %d", r.GetSequence())
-			if r.GetSlot() >= 0 { // else it is about the envelope
+			if r.GetSlot() >= 0 { // otherwise the whole envelope is rejected
 				what += fmt.Sprintf(", event %d", r.GetSlot())
 			}
 			fmt.Fprintf(std.Out, "  %s: %s\n", what, r.GetMessage())
@@ -64,7 +64,7 @@ func (c *Cmd) Run(ctx context.Context, std *command.Streams) error {
 	return notWell(res)
 }
 
-// notWell fails a command whose answer was printed, when the log does not answer, or a projection has failed or is held.
+// notWell returns an error if the log does not answer, or a projection has failed or is held. The caller has printed the answer.
 func notWell(res *skeinv1.GetStatusResponse) error {
 	if res.GetLog().GetError() != "" || slices.ContainsFunc(res.GetProjections(), command.Stuck) {
 		return command.ErrSilent
@@ -101,7 +101,7 @@ func (c *Cmd) log(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	fmt.Fprintf(std.Out, "position %s\n", res.GetPosition())
 }
 
-// printMaintenance says what the process does beside serving.
+// printMaintenance prints the state of the maintenance.
 func printMaintenance(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	if a := res.GetArchive(); a != nil {
 		fmt.Fprintf(std.Out, "archive %s\n  up to envelope %d, %s in %d files, %s", a.GetLocation(), a.GetLastSequence(),
@@ -113,7 +113,7 @@ func printMaintenance(std *command.Streams, res *skeinv1.GetStatusResponse) {
 			fmt.Fprint(std.Out, "; not written by this process")
 		}
 		if a.GetError() != "" {
-			fmt.Fprintf(std.Out, "\n  does not go on: %s", a.GetError())
+			fmt.Fprintf(std.Out, "\n  does not continue: %s", a.GetError())
 		}
 		fmt.Fprintln(std.Out)
 	}
@@ -137,7 +137,7 @@ func printMaintenance(std *command.Streams, res *skeinv1.GetStatusResponse) {
 	fmt.Fprintln(std.Out)
 }
 
-// formatText is the format of a store, and the one that finalize-upgrade would move it to.
+// formatText returns the format of a store, and the one to which finalize-upgrade would move it.
 func formatText(p *skeinv1.ProjectionStatus) string {
 	text := strconv.FormatUint(uint64(p.GetStoreFormat()), 10)
 	if p.GetStoreFormat() < p.GetNewestStoreFormat() {

@@ -14,10 +14,10 @@ import (
 	"github.com/skein-feed/skein/events"
 )
 
-// mostMethods is how many methods the screen shows.
+// mostMethods is the number of methods on the screen.
 const mostMethods = 8
 
-// statusScreen is what status --watch shows: two readings of the metrics, and what happened between them.
+// statusScreen is the screen of status --watch: two readings of the metrics, and the change between them.
 type statusScreen struct {
 	url string
 	since
@@ -42,7 +42,7 @@ func (s *statusScreen) text() string {
 
 func (s *statusScreen) say(format string, args ...any) { fmt.Fprintf(&s.buf, format, args...) }
 
-// gauge is a figure as it is now.
+// gauge returns the present value of a gauge.
 func (s *statusScreen) gauge(name string, labels ...string) float64 {
 	v, _ := s.to.value(name, labels...)
 	return v
@@ -146,7 +146,7 @@ func (s *statusScreen) projections() {
 	_ = t.Flush()
 }
 
-// hits says how much of what was asked was in memory.
+// hits returns the hit rate of a cache, for people.
 func (s *statusScreen) hits(what, name string) string {
 	all, hit := s.rate(name), s.rate(name, "answer", "hit")
 	if all == 0 {
@@ -200,10 +200,10 @@ func (s *statusScreen) rest() {
 		BytesText(s.gauge("process_resident_memory_bytes")), s.gauge("go_goroutines"), s.gauge("process_open_fds"))
 }
 
-// BytesText is a size for people.
+// BytesText returns a size in bytes for people.
 func BytesText(n float64) string { return events.SizeText(uint64(max(0, n))) }
 
-// rateText is a number a second, for people.
+// rateText returns a rate per second for people.
 func rateText(r float64) string {
 	if r >= 100 || r == math.Trunc(r) {
 		return strconv.FormatFloat(r, 'f', 0, 64)
@@ -211,7 +211,7 @@ func rateText(r float64) string {
 	return strconv.FormatFloat(r, 'f', 1, 64)
 }
 
-// LatencyText is a short time, for people.
+// LatencyText returns a short time, in seconds, for people.
 func LatencyText(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	switch {
@@ -223,7 +223,7 @@ func LatencyText(seconds float64) string {
 	return d.Round(100 * time.Millisecond).String()
 }
 
-// AgeText is a time that may be long, for people.
+// AgeText returns a time that may be long, in seconds, for people.
 func AgeText(seconds float64) string {
 	switch d := time.Duration(min(seconds, 1e9) * float64(time.Second)); {
 	case d < time.Minute:

@@ -21,9 +21,9 @@ const (
 	clearRest   = "\x1b[J"
 )
 
-// watch shows the metrics of the service until the context ends, or as often as was asked for: on a terminal in one place, else one
-// below the other. They are read from the page of metrics, so that they are the same as those of a dashboard, and a caller
-// who may only read may see them.
+// watch shows the metrics of the service until the context ends, or for the given number of times. A terminal shows them in one place;
+// elsewhere each reading follows the last. They come from the page of metrics. So they are the same as on a dashboard, and the permission
+// to read is enough.
 func (c *Cmd) watch(ctx context.Context, std *command.Streams) error {
 	if c.Every < 100*time.Millisecond {
 		return command.Usagef("--every must be at least 100ms, is %v", c.Every)
@@ -56,7 +56,7 @@ func (c *Cmd) watch(ctx context.Context, std *command.Streams) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil: // it may be starting again
+		case err != nil: // the service may be restarting
 			err = show(out, "no answer at "+time.Now().Format(time.TimeOnly)+": "+command.Explain(err)+"\n")
 		default:
 			screen := Screen(api.URL, from, to)
@@ -73,7 +73,7 @@ func showBlock(w io.Writer, text string) error {
 	return err
 }
 
-// showScreen draws over what was there, as much as fits.
+// showScreen draws over the last screen, and cuts the text to the size of the terminal.
 func showScreen(w io.Writer, terminal *os.File, text string) error {
 	width, height, err := term.GetSize(int(terminal.Fd()))
 	if err != nil || width <= 0 || height <= 0 {

@@ -23,27 +23,27 @@ import (
 	"github.com/skein-feed/skein/replay/worker"
 )
 
-// Works are the kinds of long work that this process can do.
-func (a *Service) Works() Works {
-	w := Works{
+// Jobs returns the kinds of long work that this process offers.
+func (a *Service) Jobs() Jobs {
+	w := Jobs{
 		operation.Rebuild:  {Do: a.rebuildWork, Resumes: true},
 		operation.Rollback: {Do: a.rollbackWork, Resumes: true},
 		operation.Verify:   {Do: a.verifyWork},
 		operation.Repair:   {Do: a.repairWork},
 	}
 	if a.snapshots != nil {
-		w[operation.Snapshot] = Work{Do: a.snapshotWork}
+		w[operation.Snapshot] = Job{Do: a.snapshotWork}
 	}
 	if a.archiver != nil {
-		w[operation.Erase] = Work{Do: a.eraseWork}
+		w[operation.Erase] = Job{Do: a.eraseWork}
 	}
 	for kind, one := range w {
-		w[kind] = Work{Do: a.acrossNoHole(one.Do), Resumes: one.Resumes}
+		w[kind] = Job{Do: a.acrossNoHole(one.Do), Resumes: one.Resumes}
 	}
 	return w
 }
 
-// acrossNoHole has work fail while the log has a hole: a store that is beyond it knows more than the log does.
+// acrossNoHole makes work fail while the log has a hole: a store that has folded the lost envelopes has more facts than the log.
 func (a *Service) acrossNoHole(do func(operator.Order) (operation.Work, error)) func(operator.Order) (operation.Work, error) {
 	return func(o operator.Order) (operation.Work, error) {
 		work, err := do(o)
@@ -59,7 +59,7 @@ func (a *Service) acrossNoHole(do func(operator.Order) (operation.Work, error)) 
 	}
 }
 
-// whole fails with [events.ErrHole] while the log is known to have a hole.
+// whole returns [events.ErrHole] while the log is known to have a hole.
 func (a *Service) whole(ctx context.Context) error {
 	holes, err := a.log.Holes(ctx)
 	if len(holes) > 0 {
@@ -68,7 +68,7 @@ func (a *Service) whole(ctx context.Context) error {
 	return err
 }
 
-// eraseWork takes a user out of everything that the process keeps.
+// eraseWork erases a user from the log, its archive, the stores and the snapshots.
 func (a *Service) eraseWork(o operator.Order) (operation.Work, error) {
 	if !a.archiver.Status().Running {
 		return nil, &operator.Refusal{
@@ -82,7 +82,7 @@ func (a *Service) eraseWork(o operator.Order) (operation.Work, error) {
 			Rebuild: rebuild.Options{LogBytes: a.logBytes(ctx), LogSize: a.logSize, Worker: a.worker(), Logger: a.logger},
 			Keeper:  a.snapshots, Bucket: a.opt.Snapshots, Buckets: []bucket.Bucket{a.opt.Archive, a.opt.Snapshots},
 		}, o.User, p)
-		// What a restored log was taken from is not touched by anything else either.
+		// Nothing else removes the damaged log from which a log was restored.
 		if damaged, _ := filepath.Glob(filepath.Join(a.dir, LogDir+"-damaged-*")); len(damaged) > 0 {
 			r.Left = append(r.Left, fmt.Sprintf("what remains of a damaged log: remove %v", damaged))
 		}
@@ -93,13 +93,13 @@ func (a *Service) eraseWork(o operator.Order) (operation.Work, error) {
 	}, nil
 }
 
-// errDiffers ends a verification that found differences. Its report says which.
+// errDiffers is the error of a verification that has found differences. Its report lists them.
 var errDiffers = errors.New("rows differ from the log: skein replay repair makes them equal")
 
-// errDamaged ends a verification that found damaged files, whatever their rows in the cache are.
+// errDamaged is the error of a verification that has found damaged files, even if all rows in the cache are right.
 var errDamaged = errors.New("tables on disk are damaged: skein replay rebuild makes new ones")
 
-// foundBy returns what a report found; nil means nothing.
+// foundBy returns the error for a report; nil means that the store is equal to the log.
 func foundBy(r *verify.Report) error {
 	switch {
 	case r == nil:
@@ -112,8 +112,8 @@ func foundBy(r *verify.Report) error {
 	return nil
 }
 
-// rebuildWork builds the next generation of a projection. Some partitions only are made equal to the log where they are: a
-// generation is one fold of the whole log.
+// rebuildWork builds the next generation of a projection. An order for only some partitions repairs them in the live store instead,
+// because a generation is a fold of the whole log.
 func (a *Service) rebuildWork(o operator.Order) (operation.Work, error) {
 	if len(o.Partitions) > 0 {
 		return a.repairWork(o)
@@ -157,7 +157,7 @@ func (a *Service) worker() *worker.Command {
 	return &c
 }
 
-// logBytes is about how large the log is, archive included; 0 means the log does not answer.
+// logBytes returns about the size of the log in bytes, archive included; 0 means that the log does not answer.
 func (a *Service) logBytes(ctx context.Context) (n uint64) {
 	if head, err := a.log.Head(ctx); err == nil {
 		n = uint64(max(0, head.Bytes))
@@ -170,7 +170,7 @@ func (a *Service) logBytes(ctx context.Context) (n uint64) {
 	return n
 }
 
-// logSize returns how much there is to read of the log for who folds these kinds. A stream that has all is read alone.
+// logSize returns the part of the log that a fold of these kinds reads. If the stream has the whole log, only the stream is read.
 func (a *Service) logSize(ctx context.Context, kinds events.KindSet) (size replay.LogSize) {
 	head, err := a.log.Head(ctx)
 	switch {
@@ -190,7 +190,7 @@ func (a *Service) logSize(ctx context.Context, kinds events.KindSet) (size repla
 	return size
 }
 
-// archiveRatio is by how much the stream is larger than its archive, at most, as was measured.
+// archiveRatio is the largest measured ratio of the stream's size to that of its archive.
 const archiveRatio = 8
 
 func (a *Service) verifyWork(o operator.Order) (operation.Work, error) {
@@ -213,8 +213,7 @@ func (a *Service) repairWork(o operator.Order) (operation.Work, error) {
 	})
 }
 
-// compareWork compares one projection after the other with the log. One that differs does not keep the others from being
-// looked at.
+// compareWork compares one projection after the other with the log. After one that differs it continues with the others.
 func (a *Service) compareWork(
 	o operator.Order, compare func(context.Context, *projections.Live, verify.Options) (*verify.Report, error),
 ) (operation.Work, error) {
@@ -237,7 +236,7 @@ func (a *Service) compareWork(
 				opt.Partitions = new(projections.Partitions)
 			}
 			for _, n := range o.Partitions {
-				opt.Partitions.Add(uint8(n)) // the gateway has checked that it is at most 255
+				opt.Partitions.Add(uint8(n)) // the gateway has checked that n is at most 255
 			}
 			r, err := compare(ctx, live, opt)
 			if r != nil {
@@ -258,7 +257,7 @@ func (a *Service) compareWork(
 	}, nil
 }
 
-// shadowOptions are those of a shadow of a projection. Two that exist at one time have names of their own.
+// shadowOptions returns the options of a projection's shadow. Shadows that exist at the same time must have different names.
 func (a *Service) shadowOptions(projection, name string) verify.Options {
 	o := verify.Options{
 		Dir: filepath.Join(a.dir, StoresDir, projection, name), Memory: int(a.memory.Shadow), Worker: a.worker(), Logger: a.logger,
@@ -292,7 +291,7 @@ func (a *Service) snapshotWork(o operator.Order) (operation.Work, error) {
 	}, nil
 }
 
-// copied returns the generations that serve, for snapshots of them.
+// copied returns the stores of which snapshots are taken: the generations that serve.
 func (a *Service) copied() (stores []snapshot.Store) {
 	for _, live := range a.Stores {
 		if s := live.Serving(); s != nil {
@@ -316,7 +315,7 @@ func (a *Service) named(projection string) (*projections.Live, error) {
 	}
 }
 
-// sourceOf subscribes who folds some kinds only.
+// sourceOf returns a function that subscribes a fold of only these kinds.
 func (a *Service) sourceOf(from events.Cursor, kinds events.KindSet) (projections.Subscription, error) {
 	if from == (events.Cursor{}) {
 		from = a.log.Start()
