@@ -38,7 +38,7 @@ type LiveOptions struct {
 }
 
 // Live is a projection that serves, whichever generation it serves from: a next one is built beside it, and takes its place
-// at one moment. Positions never go back for who reads, and no reading fails for a cut-over.
+// at one moment. Positions never go back for a reader, and no read fails for a cut-over.
 //
 //	             Run: the fold of the live generation
 //	log ──► live generation N ◄── views, waiting

@@ -60,7 +60,7 @@ from your language stands in [clients.md](clients.md). The same as OpenAPI 3.1 i
 
 Every method is ` + "`POST /skein.v1.SERVICE/METHOD`" + ` on one port, as Connect (JSON or binary), gRPC and gRPC-Web. In JSON, names of
 fields are lowerCamelCase, times are RFC 3339 and absent where there is none, and bytes are base64. Integers of 32 bits are numbers, those
-of 64 bits are strings ("playCount": "3"): JavaScript has no numbers for them. What stands under *limits* is checked
+of 64 bits are strings ("playCount": "3"): JavaScript has no numbers for them. The rules under *limits* are checked
 before anything else: a message beyond them is refused with ` + "`invalid_argument`" + `, by name of field and limit.
 `
 

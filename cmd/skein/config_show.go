@@ -27,7 +27,7 @@ type configCmd struct {
 // Help is shown below the flags.
 func (*configCmd) Help() string {
 	return `Takes the flags of serve, its environment and its configuration file, and prints what comes out of them, with where each value
-is from. What it prints is a configuration file. Passwords in URLs are hidden: put them in again. Nothing is opened or changed: values are
+is from. The output is a configuration file. Passwords in URLs are hidden: put them in again. Nothing is opened or changed: values are
 checked only as far as they can be without files.`
 }
 
@@ -123,7 +123,7 @@ func reference(model *kong.Application) string {
 
 const referenceHead = `# Configuration reference
 
-Generated from the code by ` + "`task generate`" + `; edit the flags, not this file. What the flags are for, and examples, stand in
+Generated from the code by ` + "`task generate`" + `; edit the flags, not this file. Their purpose, and examples, are in
 [cli.md](cli.md).
 
 A value is taken from the command line, else from the environment, else from the configuration file (` + "`--config FILE`" + ` or

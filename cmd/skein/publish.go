@@ -42,7 +42,7 @@ func (*publishCmd) Help() string {
   {"userFollowed":{"userId":"ann","targetUserId":"bob"}}
   {"boardCreated":{"board":{"ownerId":"bob","boardId":"bread"},"title":"Bread"}}
 
-and prints the position that contains them all; give it to a query as --at-least. What is there is sent at once, up to
+and prints the position that contains them all; give it to a query as --at-least. Lines that have arrived are sent at once, up to
 --batch events in a call; a call is taken whole or not at all. Live events without an event id get one, so that a call
 with an unknown outcome can be tried again without taking an event twice. With --visible it says how many events were
 repeats of what the log had.`

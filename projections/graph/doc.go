@@ -51,9 +51,9 @@
 //
 // # What a question asks
 //
-// Whom A follows, blocks or mutes, how A follows B, and what is between A and B are answered from rows of A. Who follows B or a
-// board of B, whom a board appears for, and whether A follows B as B sees it are answered from rows of B. How A follows a board
-// of B takes both, since only B knows whether the board exists; so do the followers of B whom A follows.
+// Rows of A answer which users A follows, blocks or mutes, how A follows B, and what is between A and B. Rows of B answer who follows B or
+// a board of B, for whom a board appears, and whether A follows B as B sees it. How A follows a board of B takes both, since only B
+// knows whether the board exists; so do the followers of B whom A follows.
 //
 // # Where things are
 //

@@ -28,7 +28,8 @@
 //     who follows a board to which a pin is moved (pulls.go).
 //   - An inbox that has grown beyond [Settings.Keep] is trimmed, which raises its floor, and drops the pull rows below.
 //   - A user with more followers than [Settings.Threshold] in a partition is pulled there: each of them gets a pull row for *always*, once,
-//     and posts cost the same whoever follows. Back at half of it, pins are pushed again, and the rows are *until* then (regions.go).
+//     and posts cost the same for any number of followers. Back at half of it, pins are pushed again, and the rows are *until* then
+//     (regions.go).
 //
 // All this follows from the log: two builds are equal row for row (I4).
 //

@@ -45,7 +45,7 @@ func (*redisCmd) Help() string {
     - {means: follows, key: "followers:{user}", member: "{follower}", score: s}
 --redis is redis://user:password@host:port/database, or rediss:// for TLS. Everything is history: it never undoes what
 happened live. The import only reads Redis, by SCAN. It can be interrupted and run again at any time; run again when it is
-done, it publishes what Redis has beside what was published. What cannot be taken is in rejects.tsv in the state directory.`
+done, it publishes what Redis has beside what was published. Elements that cannot be imported are in rejects.tsv in the state directory.`
 }
 
 func (c *redisCmd) options() (redis.Options, error) {

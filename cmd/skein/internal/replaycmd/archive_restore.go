@@ -48,7 +48,7 @@ twice. That needs no new epoch where nothing else is wrong.
 
 A command that was interrupted is given again. Where nothing is wrong, nothing is done. With --nats a damaged
 stream that is still there is left alone, unless --replace-stream is given: then what can be read of it is archived, and it is
-deleted. What cannot be read now is lost with it, even to later repair: save it first, with "nats stream backup SKEIN DIR" or as
+deleted. Messages that cannot be read now are lost with it, even to later repair: save it first, with "nats stream backup SKEIN DIR" or as
 copies of the servers' directories. Stop all services before.`
 }
 
