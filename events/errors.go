@@ -18,8 +18,8 @@ var (
 	ErrNoLog = errors.New("events: there is no log")
 	// ErrLogExists: there is a stream where a log was to be restored.
 	ErrLogExists = errors.New("events: there is a log already")
-	// ErrPastDamaged: the archive does not hold what it should. Implementations of [Past] wrap it.
-	ErrPastDamaged = errors.New("events: the archive of the log is damaged")
+	// ErrArchiveDamaged: the archive does not hold what it should. Implementations of [Archive] wrap it.
+	ErrArchiveDamaged = errors.New("events: the archive of the log is damaged")
 	// ErrTrimRefused: the stream must not be trimmed so far.
 	ErrTrimRefused = errors.New("events: trimming is refused")
 	// ErrLeaseLost: the lease is, or may be, another's.

@@ -56,12 +56,12 @@ func (d *Decoder) Learn(env *Envelope) {
 	d.cur.Seq, d.cur.LastTime = env.Seq(), env.Cursor.LastTime
 }
 
-// Learned ends the learning at the cursor that it began for, with the event ids seen up to there: [ErrPastDamaged] if it did
+// Learned ends the learning at the cursor that it began for, with the event ids seen up to there: [ErrArchiveDamaged] if it did
 // not lead to that cursor.
 func (d *Decoder) Learned(to Cursor, repeats []Repeat) error {
 	d.cur.Checksum = to.Checksum
 	if now := d.cursor(); now != to {
-		return fmt.Errorf("%w: what it has leads to %+v, not to its end, %+v", ErrPastDamaged, now, to)
+		return fmt.Errorf("%w: what it has leads to %+v, not to its end, %+v", ErrArchiveDamaged, now, to)
 	}
 	d.from = Cursor{Log: to.Log, Epoch: to.Epoch, Seq: to.Seq, LastTime: to.LastTime}
 	d.Seed(repeats)

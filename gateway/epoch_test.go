@@ -21,7 +21,7 @@ func (a archivedLog) End() events.Cursor { return a[len(a)-1].Cursor }
 
 func (a archivedLog) Repeats(context.Context, uint32) ([]events.Repeat, error) { return nil, nil }
 
-func (a archivedLog) Read(_ context.Context, from events.Cursor, _ events.KindSet) (events.PastReader, error) {
+func (a archivedLog) Read(_ context.Context, from events.Cursor, _ events.KindSet) (events.ArchiveReader, error) {
 	return &archivedReader{a[from.Seq:]}, nil // the archives of these tests have no holes
 }
 

@@ -105,7 +105,7 @@ type worldOptions struct {
 	// logConfig is where the log is; default: embedded, in a directory of the test.
 	logConfig eventlog.Config
 	// past is the archived part of the log; nil means none.
-	past events.Past
+	past events.Archive
 	// inbox, seen and counters are the settings of the stores; nil means there is none.
 	inbox    *inbox.Settings
 	seen     *seen.Settings
@@ -132,7 +132,7 @@ func newWorld(t testing.TB, options ...func(*worldOptions)) *world {
 		t.Fatal(err)
 	}
 	if o.past != nil {
-		w.log.SetPast(o.past)
+		w.log.SetArchive(o.past)
 	}
 	if w.publisher, err = w.log.NewPublisher(eventlog.PublisherOptions{FailWhenFull: true}); err != nil {
 		t.Fatal(err)

@@ -150,8 +150,8 @@ func nothingIsWrong(t *testing.T, p *prometheusServer) {
 	}
 }
 
-// publishPast appends a follow of ann to the log on a server, past the service, and returns its position.
-func publishPast(t *testing.T, url, user string) string {
+// publishArchived appends a follow of ann to the log on a server, past the service, and returns its position.
+func publishArchived(t *testing.T, url, user string) string {
 	t.Helper()
 	p, err := eventlog.Dial(t.Context(), eventlog.Config{URL: url}, eventlog.PublisherOptions{})
 	if err != nil {
@@ -170,7 +170,7 @@ func noDisk(t *testing.T, p *prometheusServer) {
 	w := watch(t, p, t.TempDir(), "--nats", url, "--archive", "off")
 	publish(t, w.api, userFollowed("ann", "bob"))
 	w.reopen("--nats", url, "--archive", "off", "--disk-reserve", noSuchDisk)
-	position := publishPast(t, url, "cid")
+	position := publishArchived(t, url, "cid")
 	refused := w.publishes()
 	var reads sync.WaitGroup
 	w.await(p, func() {
@@ -192,7 +192,7 @@ func stopsAndDies(t *testing.T, p *prometheusServer) {
 	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	publishPast(t, url, "cid")
+	publishArchived(t, url, "cid")
 	w.await(p, nil, "SkeinDown")
 	published := time.Now()
 	if err := eventually(t.Context(), func(context.Context) error {

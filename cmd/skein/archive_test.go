@@ -54,7 +54,7 @@ func TestStartWaitsForTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log.SetPast(past)
+	log.SetArchive(past)
 	if err := service.CheckArchiveEnd(t.Context(), log, past, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}

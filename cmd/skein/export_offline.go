@@ -32,7 +32,7 @@ func (c *exportEventsCmd) offline(ctx context.Context, do func(log *eventlog.Log
 		defer cancel()
 		err = errors.Join(err, log.Close(last))
 	}()
-	past, err := c.Past(ctx, c.Data, log)
+	past, err := c.Attach(ctx, c.Data, log)
 	if err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func (o *oldLog) demandWhole(ctx context.Context, t *testing.T, data string) (ar
 	if err != nil {
 		t.Fatal(err)
 	}
-	log.SetPast(past)
+	log.SetArchive(past)
 	if err := past.Check(ctx, nil); err != nil {
 		t.Error(err)
 	}

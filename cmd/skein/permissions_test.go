@@ -258,11 +258,11 @@ func (n *natsOfUsers) reads(t *testing.T, user string, logger *slog.Logger) {
 // endsAt is the word that everything up to a cursor of the stream is archived, and that the last envelope is all that a reader
 // there has to know.
 type endsAt struct {
-	events.Past
+	events.Archive
 	end events.Cursor
 }
 
-// End is part of events.Past.
+// End is part of events.Archive.
 func (p endsAt) End() events.Cursor { return p.end }
 
 // An archiver trims, and a server may not, whatever it takes for archived.
@@ -277,12 +277,12 @@ func TestUsersOfNATSWhoTrim(t *testing.T) {
 	all := envelopes(t, log)
 	end := all[len(all)-1].Cursor
 	end.WarmSeq = end.Seq
-	log.SetPast(endsAt{end: end})
+	log.SetArchive(endsAt{end: end})
 	if trimmed, err := log.Trim(t.Context(), all[0].Seq()); err != nil || trimmed != 1 {
 		t.Errorf("trimmed %d, %v", trimmed, err)
 	}
 	log = n.open(t, "server", quiet)
-	log.SetPast(endsAt{end: end})
+	log.SetArchive(endsAt{end: end})
 	_, err := log.Trim(t.Context(), end.Seq-1)
 	if !errors.Is(err, events.ErrForbidden) || !strings.Contains(err.Error(), "$JS.API.STREAM.PURGE.SKEIN") {
 		t.Errorf("a server trims: %v", err)

@@ -46,7 +46,7 @@ func archiveFrom(t *testing.T, dir string, cfg eventlog.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log.SetPast(a)
+	log.SetArchive(a)
 	w := a.Writer()
 	if err := w.Add(envelopes(t, log)...); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 // Errors of an archive.
 var (
 	// ErrDamaged means that an object of the archive is missing or does not hold what was written. The text names the object.
-	ErrDamaged = events.ErrPastDamaged
+	ErrDamaged = events.ErrArchiveDamaged
 	// ErrVersion means that a newer version of skein wrote the archive.
 	ErrVersion = errors.New("archive: written by a newer version")
 	// ErrChanged means that another process changed the archive meanwhile. Reload the archive and begin again at its new end.
@@ -25,7 +25,7 @@ var (
 	ErrFull = errors.New("archive: the segment is full")
 )
 
-// Archive is the archived part of a log, in a bucket. It implements [events.Past]. It is safe for concurrent use; of the
+// Archive is the archived part of a log, in a bucket. It implements [events.Archive]. It is safe for concurrent use; of the
 // processes that share a bucket, only one at a time may change it (the holder of the lease): Seal, BeginEpoch, Merge, Drop,
 // Scrub and Sweep. The others see what it did after Reload.
 type Archive struct {
@@ -42,7 +42,7 @@ type Archive struct {
 	manifest *manifest // never changed, only replaced
 }
 
-var _ events.Past = (*Archive)(nil)
+var _ events.Archive = (*Archive)(nil)
 
 // Open reads the manifest of the archive of a log. Without one the archive is empty. [events.ErrOtherLog]: the bucket holds
 // the archive of another log. [ErrDamaged], [ErrVersion]: the manifest cannot be read.

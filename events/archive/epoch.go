@@ -79,7 +79,7 @@ func (a *Archive) forget(ctx context.Context, previous, next *manifest) {
 	}
 }
 
-// Repeats implements [events.Past]: what [Archive.BeginEpoch] kept for the present epoch, or is about to keep for a later
+// Repeats implements [events.Archive]: what [Archive.BeginEpoch] kept for the present epoch, or is about to keep for a later
 // one, by key.
 func (a *Archive) Repeats(ctx context.Context, epoch uint32) ([]events.Repeat, error) {
 	repeats, err := a.repeatsOf(ctx, a.current(), epoch)

@@ -15,8 +15,8 @@ import (
 // MB, for every open reader.
 const blocksAhead = 1
 
-// Read implements [events.Past]. A cursor beyond the end fails with [events.ErrLogShorter].
-func (a *Archive) Read(ctx context.Context, from events.Cursor, kinds events.KindSet) (events.PastReader, error) {
+// Read implements [events.Archive]. A cursor beyond the end fails with [events.ErrLogShorter].
+func (a *Archive) Read(ctx context.Context, from events.Cursor, kinds events.KindSet) (events.ArchiveReader, error) {
 	m := a.current()
 	err := a.checkCursor(ctx, m, from, kinds)
 	if errors.Is(err, bucket.ErrNotFound) { // it may have been merged
@@ -109,7 +109,7 @@ type classReader struct {
 	some   bool // head is set
 }
 
-// reader merges the classes by sequence. It implements [events.PastReader].
+// reader merges the classes by sequence. It implements [events.ArchiveReader].
 type reader struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -185,7 +185,7 @@ func (s *classReader) fill(ctx context.Context, after uint64) error {
 	return nil
 }
 
-// Next implements [events.PastReader].
+// Next implements [events.ArchiveReader].
 func (r *reader) Next(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
 	if r.failed != nil {
 		return nil, r.failed
@@ -275,7 +275,7 @@ func (r *record) merge(other *record) {
 	r.events = append(append(merged, a...), b...)
 }
 
-// Close implements [events.PastReader].
+// Close implements [events.ArchiveReader].
 func (r *reader) Close() {
 	r.cancel()
 	for _, s := range r.classes {
@@ -287,4 +287,4 @@ func (r *reader) Close() {
 	r.failed = fmt.Errorf("archive: the reader is closed: %w", context.Canceled)
 }
 
-var _ events.PastReader = (*reader)(nil)
+var _ events.ArchiveReader = (*reader)(nil)

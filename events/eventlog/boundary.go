@@ -145,7 +145,7 @@ func (l *Log) look(ctx context.Context, c events.Cursor) (origin, error) {
 	}
 	// The order matters. The archive only grows, and the stream is trimmed only up to where the archive ends. Asked in the other
 	// order, an envelope that is archived and trimmed in between would be in neither.
-	end, err := l.pastEnd()
+	end, err := l.archiveEnd()
 	if err != nil {
 		return origin{}, err
 	}
@@ -219,8 +219,8 @@ func (l *Log) checkApart(ctx context.Context, b *boundary) error {
 	return l.noteMissing(SeqRange{first, b.begins - 1})
 }
 
-// pastEnd returns the end of the archive as the present epoch writes it; the start of the log when nothing is archived.
-func (l *Log) pastEnd() (events.Cursor, error) {
+// archiveEnd returns the end of the archive as the present epoch writes it; the start of the log when nothing is archived.
+func (l *Log) archiveEnd() (events.Cursor, error) {
 	if l.past == nil {
 		return l.Start(), nil
 	}
@@ -255,7 +255,7 @@ func (l *Log) decoder(ctx context.Context, o origin) (*events.Decoder, error) {
 		return d, nil
 	}
 	repeats, err := l.past.Repeats(ctx, l.meta().epoch)
-	if errors.Is(err, events.ErrPastDamaged) {
+	if errors.Is(err, events.ErrArchiveDamaged) {
 		// The event ids of before the epoch cannot be read. For archived envelopes they are not needed: which events were repeats
 		// was decided before these were archived. So the start of the stream is noted as a gap, and the archive is read instead.
 		if noted, failed := l.noteHole(l.meta().first); noted || failed != nil {

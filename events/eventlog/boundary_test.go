@@ -23,8 +23,8 @@ func TestBoundary(t *testing.T) {
 			play(t, l, genSteps(25).Example(n))
 			all := readLog(t, l)
 			head := all[len(all)-1].Seq()
-			past := &memoryPast{envs: all}
-			l.SetPast(past)
+			past := &memoryArchive{envs: all}
+			l.SetArchive(past)
 			rng := rand.New(rand.NewPCG(1, uint64(n)))
 			for cut := 0; cut < len(all); cut += 1 + rng.IntN(12) {
 				past.grow(cut)
@@ -85,8 +85,8 @@ func TestTrimWhileReading(t *testing.T) {
 		l := openLog(t, Config{Dir: t.TempDir()})
 		play(t, l, genSteps(60).Example(3))
 		all := readLog(t, l)
-		past := &memoryPast{envs: all}
-		l.SetPast(past)
+		past := &memoryArchive{envs: all}
+		l.SetArchive(past)
 		ctx := testContext(t)
 		var readers []*reader
 		got := make([][]*events.Envelope, 6)
@@ -136,8 +136,8 @@ func TestOvertakenReader(t *testing.T) {
 			l := openLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 			play(t, l, genSteps(60).Example(5))
 			all := readLog(t, l)
-			past := &memoryPast{envs: all}
-			l.SetPast(past)
+			past := &memoryArchive{envs: all}
+			l.SetArchive(past)
 			r := newReader(l, l.Start())
 			r.batch = 2 // the rest has not been sent
 			var got []*events.Envelope
@@ -180,8 +180,8 @@ func TestArchiveFails(t *testing.T) {
 		l := openLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 		play(t, l, genSteps(40).Example(7))
 		all := readLog(t, l)
-		past := &memoryPast{envs: all, archived: 35}
-		l.SetPast(past)
+		past := &memoryArchive{envs: all, archived: 35}
+		l.SetArchive(past)
 		limit, err := l.trimLimit(testContext(t))
 		if err != nil || limit < 5 {
 			t.Fatalf("limit %d, %v", limit, err)
@@ -201,7 +201,7 @@ func TestArchiveFails(t *testing.T) {
 
 		past.fails = func(next *events.Envelope) error {
 			if next.Seq() == 4 {
-				return fmt.Errorf("segment 1: %w", events.ErrPastDamaged)
+				return fmt.Errorf("segment 1: %w", events.ErrArchiveDamaged)
 			}
 			return nil
 		}
@@ -213,7 +213,7 @@ func TestArchiveFails(t *testing.T) {
 		for err = nil; err == nil; {
 			_, err = other.Next(testContext(t), 1)
 		}
-		if !errors.Is(err, events.ErrPastDamaged) {
+		if !errors.Is(err, events.ErrArchiveDamaged) {
 			t.Errorf("the archive is damaged: %v", err)
 		}
 		if _, err := in.Next(testContext(t), 1); err != nil {
@@ -225,7 +225,7 @@ func TestArchiveFails(t *testing.T) {
 		if err := l.CheckCursor(testContext(t), wrong); !errors.Is(err, events.ErrRewritten) {
 			t.Errorf("a cursor with another time: %v", err)
 		}
-		l.SetPast(nil)
+		l.SetArchive(nil)
 		if err := l.CheckCursor(testContext(t), all[2].Cursor); !errors.Is(err, events.ErrTrimmed) {
 			t.Errorf("without an archive: %v", err)
 		}
@@ -238,8 +238,8 @@ func TestArchivedCursorWithoutArchive(t *testing.T) {
 		l := openLog(t, Config{Dir: t.TempDir()})
 		play(t, l, genSteps(20).Example(1))
 		all := readLog(t, l)
-		for _, past := range []events.Past{nil, &memoryPast{envs: all}, &memoryPast{envs: all, archived: 6}} {
-			if l.SetPast(past); past == nil {
+		for _, past := range []events.Archive{nil, &memoryArchive{envs: all}, &memoryArchive{envs: all, archived: 6}} {
+			if l.SetArchive(past); past == nil {
 				l.past = nil
 			}
 			for seq := 7; seq < 20; seq++ {
@@ -262,8 +262,8 @@ func TestHubReadsTheArchive(t *testing.T) {
 		l := openLog(t, Config{Dir: t.TempDir()})
 		play(t, l, genSteps(60).Example(11))
 		all := readLog(t, l)
-		past := &memoryPast{envs: all, archived: 50}
-		l.SetPast(past)
+		past := &memoryArchive{envs: all, archived: 50}
+		l.SetArchive(past)
 		limit, err := l.trimLimit(testContext(t))
 		if err != nil {
 			t.Fatal(err)

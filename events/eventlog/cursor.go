@@ -14,7 +14,7 @@ import (
 )
 
 // CheckCursor returns nil if a reader can continue after the cursor, in the stream or in the archive. [events.ErrOtherLog],
-// [events.ErrOtherEpoch], [events.ErrLogShorter], [events.ErrRewritten], [events.ErrTrimmed] and [events.ErrPastDamaged] mean that
+// [events.ErrOtherEpoch], [events.ErrLogShorter], [events.ErrRewritten], [events.ErrTrimmed] and [events.ErrArchiveDamaged] mean that
 // it never can. [ErrHole] means that it cannot while the log lacks envelopes. Other errors mean that the log or the archive did not
 // answer.
 func (l *Log) CheckCursor(ctx context.Context, c events.Cursor) error {

@@ -8,12 +8,12 @@
 //	       │ stream: the recent part, one subject, fsynced appends      │ ◀───────┘
 //	       └──────────────────────────────────────────────────────────┘
 //	            │        ▲ Trim: what is archived, less one horizon       ┌────────────────────────────┐
-//	            │        └─────────────────────────────────────────────── │ Past: the archive, the rest │
+//	            │        └─────────────────────────────────────────────── │ Archive: the older part     │
 //	            │ one unfiltered ordered read: sequence, timestamp, bytes └────────────────────────────┘
 //	            ▼                                                              │ decoded envelopes,
 //	         Decoder: checks, times, drops repeats                             │ classes that are not wanted left out
 //	            │ *Envelope, shared and never changed                          │
-//	            └───────────────────────▶ reader ◀─────────────────────────────┘ first, up to Past.End, where the
+//	            └───────────────────────▶ reader ◀─────────────────────────────┘ first, up to Archive.End, where the
 //	                                        │                                    stream does not begin early enough
 //	                                        ▼
 //	                                       hub ──▶ graph, inbox, seen, counters, Watch, archive
@@ -69,7 +69,7 @@
 //	epoch 1   1 ─────────────── H ┄┄┄┄┄ lost or replaced: cursors, positions and page tokens from here are refused
 //	epoch 2                     └ H+1 ───────────▶       of up to H they are adopted ([Log.Adopt])
 //
-// Times continue after the last one given (I5). A decoder that begins at H+1 cannot warm up further back, so [events.Past].Repeats
+// Times continue after the last one given (I5). A decoder that begins at H+1 cannot warm up further back, so [events.Archive].Repeats
 // gives it the event ids seen within the horizon before H (I6). Once a warm-up begins above H+1, the whole horizon is in the new
 // epoch, and those ids are not needed.
 package eventlog

@@ -14,7 +14,7 @@ import (
 )
 
 // restoredAfter restores a log into a new directory: all of the envelopes are archived, and predecessors named.
-func restoredAfter(t *testing.T, past *memoryPast, r Restored) (*Log, Config) {
+func restoredAfter(t *testing.T, past *memoryArchive, r Restored) (*Log, Config) {
 	t.Helper()
 	cfg := Config{Dir: t.TempDir(), Existing: true, Logger: slog.New(slog.DiscardHandler)}
 	if _, err := Open(testContext(t), cfg); !errors.Is(err, events.ErrNoLog) || !strings.Contains(err.Error(), "restore") {
@@ -27,7 +27,7 @@ func restoredAfter(t *testing.T, past *memoryPast, r Restored) (*Log, Config) {
 		t.Fatalf("restored over a log: %v", err)
 	}
 	l := openLog(t, cfg)
-	l.SetPast(past)
+	l.SetArchive(past)
 	return l, cfg
 }
 
@@ -50,7 +50,7 @@ func TestNewEpoch(t *testing.T) {
 				t.Fatal(err)
 			}
 			closeLog(t, old)
-			past := &memoryPast{envs: all[:head:head], archived: head, repeats: repeats}
+			past := &memoryArchive{envs: all[:head:head], archived: head, repeats: repeats}
 			l, cfg := restoredAfter(t, past, Restored{
 				ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, head}}, Head: at,
 			})
@@ -81,7 +81,7 @@ func TestNewEpoch(t *testing.T) {
 				}
 				closeLog(t, l)
 				l = openLog(t, cfg) // and after a restart
-				l.SetPast(past)
+				l.SetArchive(past)
 			}
 			refused(t, l, all[head].Cursor)
 			closeLog(t, l)
@@ -188,7 +188,7 @@ func TestRepeatAcrossEpochs(t *testing.T) {
 			t.Fatalf("repeats %v, %v", repeats, err)
 		}
 		closeLog(t, old)
-		past := &memoryPast{envs: all, archived: 3, repeats: repeats}
+		past := &memoryArchive{envs: all, archived: 3, repeats: repeats}
 		l, _ := restoredAfter(t, past, Restored{ID: old.ID(), Epoch: 2, Predecessors: []Predecessor{{1, 3}}, Head: at})
 		play(t, l, []step{
 			{wait: 12 * time.Minute, events: repeated[0].events}, // 12 minutes after a repeat
@@ -250,7 +250,7 @@ func TestEpochWithoutArchive(t *testing.T) {
 			t.Errorf("%+v without an archive: %v", c, err)
 		}
 	}
-	l.SetPast(&memoryPast{})
+	l.SetArchive(&memoryArchive{})
 	res := mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
 	if res.Position.Seq != 101 || res.Position.Epoch != 3 {
 		t.Errorf("published at %+v", res.Position)

@@ -28,7 +28,7 @@ func final(err error) bool {
 	for _, target := range []error{
 		events.ErrOtherLog, events.ErrOtherEpoch, events.ErrLogShorter, events.ErrRewritten, events.ErrTrimmed, events.ErrNoLog,
 		events.ErrNotRising, ErrClosed,
-		events.ErrPastDamaged,
+		events.ErrArchiveDamaged,
 	} {
 		if errors.Is(err, target) {
 			return true

@@ -23,7 +23,7 @@ func (l *Log) noteHole(seq uint64) (bool, error) {
 	if l.past == nil {
 		return false, nil
 	}
-	end, err := l.pastEnd()
+	end, err := l.archiveEnd()
 	if err != nil || seq > end.Seq || seq < l.meta().first {
 		return false, err
 	}
@@ -81,7 +81,7 @@ func (l *Log) relearn(ctx context.Context, end events.Cursor) (*events.Decoder, 
 	if err != nil {
 		return nil, fmt.Errorf("events: read the event ids seen before the end of the archive: %w", err)
 	}
-	switch now, err := l.pastEnd(); {
+	switch now, err := l.archiveEnd(); {
 	case err != nil:
 		return nil, err
 	case now != end:

@@ -50,8 +50,8 @@ func TestHoles(t *testing.T) {
 			all := readLog(t, l)
 			head := all[len(all)-1].Seq()
 			rng := rand.New(rand.NewPCG(3, uint64(n)))
-			past := &memoryPast{envs: all, archived: 10 + rng.IntN(14)}
-			l.SetPast(past)
+			past := &memoryArchive{envs: all, archived: 10 + rng.IntN(14)}
+			l.SetArchive(past)
 			end := all[past.archived-1].Cursor
 			gone := map[uint64]bool{}
 			for _, seq := range []uint64{end.Seq, end.WarmSeq, 1 + rng.Uint64N(end.Seq), 1 + rng.Uint64N(end.Seq), 1} {
@@ -107,7 +107,7 @@ func TestHoleBeforeReader(t *testing.T) {
 		if all[4].Repeats != 1 || all[6].Cursor.WarmSeq != 4 {
 			t.Fatalf("%+v", all[4])
 		}
-		l.SetPast(&memoryPast{envs: all, archived: 4})
+		l.SetArchive(&memoryArchive{envs: all, archived: 4})
 		r := newReader(l, l.Start())
 		defer r.close()
 		r.batch = 1 // the rest has not been sent
@@ -162,8 +162,8 @@ func TestHoleInDamagedFile(t *testing.T) {
 		}
 		spoil(t, blocks[1], damaged)
 		l = openLog(t, cfg)
-		past := &memoryPast{envs: all, archived: 50}
-		l.SetPast(past)
+		past := &memoryArchive{envs: all, archived: 50}
+		l.SetArchive(past)
 		for _, from := range []events.Cursor{l.Start(), all[20].Cursor, all[49].Cursor, all[54].Cursor} {
 			if err := l.CheckCursor(testContext(t), from); err != nil {
 				t.Errorf("from %d: %v", from.Seq, err)

@@ -169,7 +169,7 @@ func (h *Hub) resetRing(at events.Cursor, leader *reader, proven bool) {
 func (h *Hub) blame(err error) (failed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.proven && !errors.Is(err, events.ErrPastDamaged) { // readers that need nothing of the archive continue
+	if h.proven && !errors.Is(err, events.ErrArchiveDamaged) { // readers that need nothing of the archive continue
 		h.failLocked(err)
 		return true
 	}

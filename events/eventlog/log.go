@@ -78,7 +78,7 @@ type Log struct {
 	link   *link
 	// metas holds what the metadata of the stream last said; see [Log.meta].
 	metas atomic.Pointer[logMeta]
-	past  events.Past // nil: there is no archive, the stream is the whole log
+	past  events.Archive // nil: there is no archive, the stream is the whole log
 	// restored is set by [Restore] to describe the stream to create. creating is set once the first attempt was sent: an existing
 	// stream may then be our own, made by an attempt whose answer was lost.
 	restored *Restored
@@ -178,9 +178,9 @@ func (l *Log) Epoch() uint32 { return l.meta().epoch }
 // Start returns the cursor of a reader that has read nothing.
 func (l *Log) Start() events.Cursor { return events.Cursor{Log: l.meta().id, Epoch: l.meta().epoch} }
 
-// SetPast gives the log its archived part, which readers read where the stream no longer begins early enough. It is
+// SetArchive gives the log its archived part, which readers read where the stream no longer begins early enough. It is
 // called before anything reads, once.
-func (l *Log) SetPast(p events.Past) { l.past = p }
+func (l *Log) SetArchive(p events.Archive) { l.past = p }
 
 // Position returns the position of a sequence of this log.
 func (l *Log) Position(seq uint64) events.Position {

@@ -191,7 +191,7 @@ func (l *Log) reloadedEnd(ctx context.Context, seq uint64) (uint64, error) {
 	if l.past == nil {
 		return 0, nil
 	}
-	end, err := l.pastEnd()
+	end, err := l.archiveEnd()
 	if err != nil {
 		return 0, err
 	}
@@ -199,7 +199,7 @@ func (l *Log) reloadedEnd(ctx context.Context, seq uint64) (uint64, error) {
 		if err := past.Reload(ctx); err != nil {
 			return 0, fmt.Errorf("events: look for sequence %d in the archive: %w", seq, err)
 		}
-		if end, err = l.pastEnd(); err != nil {
+		if end, err = l.archiveEnd(); err != nil {
 			return 0, err
 		}
 	}
@@ -310,7 +310,7 @@ func (l *Log) Examine(ctx context.Context) (read uint64, err error) {
 		return 0, err
 	}
 	state := stream.CachedInfo().State
-	end, err := l.pastEnd()
+	end, err := l.archiveEnd()
 	if err != nil {
 		return 0, err
 	}

@@ -101,8 +101,8 @@ func flippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 	}
 
 	l = openLog(t, cfg)
-	past := &memoryPast{envs: all} // which has nothing yet
-	l.SetPast(past)
+	past := &memoryArchive{envs: all} // which has nothing yet
+	l.SetArchive(past)
 	ctx := testContext(t)
 	if h, err := l.Head(ctx); err != nil || h.Last != head {
 		t.Fatalf("the log ends at %d: %v", h.Last, err)
@@ -146,7 +146,7 @@ func flippedBit(t *testing.T, damaged uint64, at int, killed bool) {
 		t.Fatal(err)
 	}
 	l = openLog(t, cfg)
-	l.SetPast(past)
+	l.SetArchive(past)
 	var straight []*events.Envelope
 	for from := range uint64(head) {
 		c := l.Start()
@@ -175,7 +175,7 @@ func TestAcceptedHoleStays(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		l := openLog(t, Config{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 		play(t, l, genSteps(12).Example(2))
-		l.SetPast(&memoryPast{envs: readLog(t, l)})
+		l.SetArchive(&memoryArchive{envs: readLog(t, l)})
 		deleteMessages(t, l, 3, 4, 5)
 		ctx := testContext(t)
 		for _, refused := range []SeqRange{{2, 3}, {5, 6}, {0, 3}, {4, 3}, {12, 13}, {13, 13}} {
@@ -200,7 +200,7 @@ func TestAcceptedHoleStays(t *testing.T) {
 		if len(report.Lost) > 0 {
 			t.Errorf("salvaged without %v", report.Lost)
 		}
-		past := &memoryPast{envs: all}
+		past := &memoryArchive{envs: all}
 		l.past = past
 		if _, err := l.NextEpoch(ctx, func(_ context.Context, head uint64) (events.Cursor, error) {
 			past.grow(int(head))
@@ -220,8 +220,8 @@ func TestAcceptedHoleStays(t *testing.T) {
 func TestHoleCloses(t *testing.T) {
 	l, _ := filledLog(t, 10, 1)
 	all := readLog(t, l)
-	past := &memoryPast{envs: all, archived: 2}
-	l.SetPast(past)
+	past := &memoryArchive{envs: all, archived: 2}
+	l.SetArchive(past)
 	deleteMessages(t, l, 5, 6)
 	h, _ := runHub(t, l, HubOptions{})
 	s := subscribe(t, h, all[2].Cursor)

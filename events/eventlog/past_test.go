@@ -17,8 +17,8 @@ import (
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
 
-// memoryPast is an archive in memory: what a reader of the stream was given, as an archive keeps it.
-type memoryPast struct {
+// memoryArchive is an archive in memory: what a reader of the stream was given, as an archive keeps it.
+type memoryArchive struct {
 	mu       sync.Mutex
 	envs     []*events.Envelope
 	archived int // of envs
@@ -27,13 +27,13 @@ type memoryPast struct {
 	fails    func(next *events.Envelope) error // what Next meets
 }
 
-func (p *memoryPast) grow(n int) {
+func (p *memoryArchive) grow(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.archived = n
 }
 
-func (p *memoryPast) End() events.Cursor {
+func (p *memoryArchive) End() events.Cursor {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.archived == 0 {
@@ -43,7 +43,7 @@ func (p *memoryPast) End() events.Cursor {
 }
 
 // Repeats returns those given, or else what was seen in the horizon before the end.
-func (p *memoryPast) Repeats(context.Context, uint32) ([]events.Repeat, error) {
+func (p *memoryArchive) Repeats(context.Context, uint32) ([]events.Repeat, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.repeats != nil || p.archived == 0 {
@@ -66,7 +66,7 @@ func (p *memoryPast) Repeats(context.Context, uint32) ([]events.Repeat, error) {
 	return slices.DeleteFunc(list, func(r events.Repeat) bool { return r.Time < end-events.Horizon }), nil
 }
 
-func (p *memoryPast) Read(ctx context.Context, from events.Cursor, kinds events.KindSet) (events.PastReader, error) {
+func (p *memoryArchive) Read(ctx context.Context, from events.Cursor, kinds events.KindSet) (events.ArchiveReader, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.began++
@@ -78,18 +78,18 @@ func (p *memoryPast) Read(ctx context.Context, from events.Cursor, kinds events.
 		}
 		at = i + 1
 	}
-	return &memoryPastReader{past: p, ctx: ctx, envs: p.envs[:p.archived], at: at, kinds: kinds}, nil
+	return &memoryArchiveReader{past: p, ctx: ctx, envs: p.envs[:p.archived], at: at, kinds: kinds}, nil
 }
 
-type memoryPastReader struct {
-	past  *memoryPast
+type memoryArchiveReader struct {
+	past  *memoryArchive
 	ctx   context.Context // ends with the reading, as what a bucket gives does
 	envs  []*events.Envelope
 	at    int
 	kinds events.KindSet
 }
 
-func (r *memoryPastReader) Next(ctx context.Context, maxBytes int) (envs []*events.Envelope, err error) {
+func (r *memoryArchiveReader) Next(ctx context.Context, maxBytes int) (envs []*events.Envelope, err error) {
 	for bytes := 0; r.at < len(r.envs) && bytes < maxBytes; r.at++ {
 		env := r.envs[r.at]
 		if err := r.ctx.Err(); err != nil {
@@ -117,7 +117,7 @@ func (r *memoryPastReader) Next(ctx context.Context, maxBytes int) (envs []*even
 	return envs, ctx.Err()
 }
 
-func (*memoryPastReader) Close() {}
+func (*memoryArchiveReader) Close() {}
 
 // stripped is an envelope as the archive keeps it.
 func stripped(env *events.Envelope) *events.Envelope {

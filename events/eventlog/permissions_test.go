@@ -85,9 +85,9 @@ func TestForbiddenQuestions(t *testing.T) {
 			all, some := restrictedServer(t, []string{subject})
 			l := openLog(t, all)
 			mustPublish(t, newPublisher(t, l, PublisherOptions{}), followsOf(0, 1))
-			past := &memoryPast{envs: readLog(t, l), archived: 1}
+			past := &memoryArchive{envs: readLog(t, l), archived: 1}
 			bad := openLog(t, some)
-			bad.SetPast(past)
+			bad.SetArchive(past)
 			_, err := bad.NextEpoch(testContext(t), func(context.Context, uint64) (events.Cursor, error) { return past.End(), nil })
 			wantForbidden(t, "next epoch", err, subject)
 			// In whichever epoch: it continues.

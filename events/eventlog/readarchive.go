@@ -19,7 +19,7 @@ func (r *reader) begin(ctx context.Context) error {
 		return err
 	}
 	if o.part == inArchive {
-		return r.beginPast(ctx, o.cur)
+		return r.beginArchive(ctx, o.cur)
 	}
 	if r.dec, err = r.log.decoder(ctx, o); err != nil {
 		return err
@@ -51,8 +51,8 @@ func (r *reader) held(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// beginPast begins to read the archive.
-func (r *reader) beginPast(ctx context.Context, from events.Cursor) error {
+// beginArchive begins to read the archive.
+func (r *reader) beginArchive(ctx context.Context, from events.Cursor) error {
 	// The archive's reader prefetches for later calls, so it must outlive the context of this one.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	giveUp := context.AfterFunc(ctx, end)
@@ -65,13 +65,13 @@ func (r *reader) beginPast(ctx context.Context, from events.Cursor) error {
 		end()
 		return fmt.Errorf("events: read the archive after sequence %d: %w", from.Seq, err)
 	}
-	r.cur, r.dec, r.past, r.pastLife, r.endPast, r.moved = from, nil, past, life, end, false
+	r.cur, r.dec, r.past, r.pastLife, r.endArchive, r.moved = from, nil, past, life, end, false
 	return nil
 }
 
-// readPast returns the next envelopes of the archive; none at its end: the next call continues in the stream.
-func (r *reader) readPast(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
-	stop := context.AfterFunc(ctx, r.endPast)
+// readArchive returns the next envelopes of the archive; none at its end: the next call continues in the stream.
+func (r *reader) readArchive(ctx context.Context, maxBytes int) ([]*events.Envelope, error) {
+	stop := context.AfterFunc(ctx, r.endArchive)
 	envs, err := r.past.Next(r.pastLife, maxBytes) //nolint:contextcheck // what is opened for it lives on for the next call
 	if !stop() && err == nil && len(envs) == 0 {
 		err = ctx.Err()
@@ -81,7 +81,7 @@ func (r *reader) readPast(ctx context.Context, maxBytes int) ([]*events.Envelope
 	}
 	if errors.Is(err, io.EOF) {
 		if !r.moved && r.cur.Seq < r.log.past.End().Seq {
-			return nil, fmt.Errorf("%w: it ends at sequence %d, but says that there is nothing after %d", events.ErrPastDamaged,
+			return nil, fmt.Errorf("%w: it ends at sequence %d, but says that there is nothing after %d", events.ErrArchiveDamaged,
 				r.log.past.End().Seq, r.cur.Seq)
 		}
 		return nil, nil
@@ -101,10 +101,10 @@ func (r *reader) adoptAll(envs []*events.Envelope) ([]*events.Envelope, error) {
 	for i, env := range envs {
 		c, err := r.log.Adopt(env.Cursor)
 		if err != nil {
-			return nil, fmt.Errorf("%w: envelope %d: %w", events.ErrPastDamaged, env.Seq(), err)
+			return nil, fmt.Errorf("%w: envelope %d: %w", events.ErrArchiveDamaged, env.Seq(), err)
 		}
 		if c.Seq <= r.cur.Seq || c.LastTime < r.cur.LastTime {
-			return nil, fmt.Errorf("%w: sequence %d and time %d after %d and %d", events.ErrPastDamaged, c.Seq, c.LastTime,
+			return nil, fmt.Errorf("%w: sequence %d and time %d after %d and %d", events.ErrArchiveDamaged, c.Seq, c.LastTime,
 				r.cur.Seq, r.cur.LastTime)
 		}
 		if c != env.Cursor { // written in an epoch before

@@ -55,11 +55,11 @@ type reader struct {
 
 	failed error // final
 
-	past     events.PastReader // nil: not reading the archive
-	pastLife context.Context   //nolint:containedctx // what the archive opens for one call lives on for the next
-	endPast  context.CancelFunc
-	moved    bool // an envelope was returned since reading the archive began
-	reloaded bool // the archive, since it last gave something
+	past       events.ArchiveReader // nil: not reading the archive
+	pastLife   context.Context      //nolint:containedctx // what the archive opens for one call lives on for the next
+	endArchive context.CancelFunc
+	moved      bool // an envelope was returned since reading the archive began
+	reloaded   bool // the archive, since it last gave something
 
 	sub      *nats.Subscription // nil: not reading
 	msgs     chan *nats.Msg
@@ -87,8 +87,8 @@ func newReader(l *Log, from events.Cursor) *reader {
 	return &reader{log: l, kinds: events.AllKinds, cur: from, fed: from.Seq, batch: pullMessages}
 }
 
-// inPast reports whether the reader has not reached the stream yet.
-func (r *reader) inPast() bool { return r.dec == nil }
+// inArchive reports whether the reader has not reached the stream yet.
+func (r *reader) inArchive() bool { return r.dec == nil }
 
 // next returns the next envelopes, at least one, of together about maxBytes undecoded. It waits for them as long as the context
 // allows. In front of a hole it fails with [ErrHole]; the next call tries again, after a pause that grows up to lastHold. The call
@@ -150,7 +150,7 @@ func (r *reader) atCursor() bool {
 // real.
 func (r *reader) rewritten(ctx context.Context, err error) bool {
 	past, ok := r.log.past.(reloader)
-	if !errors.Is(err, events.ErrPastDamaged) || !ok || r.reloaded {
+	if !errors.Is(err, events.ErrArchiveDamaged) || !ok || r.reloaded {
 		return false
 	}
 	r.reloaded = true
@@ -171,7 +171,7 @@ func (r *reader) read(ctx context.Context, maxBytes int) ([]*events.Envelope, er
 		}
 	}
 	if r.past != nil {
-		return r.readPast(ctx, maxBytes)
+		return r.readArchive(ctx, maxBytes)
 	}
 	envs := r.takeLost(nil)
 	for bytes := 0; bytes < maxBytes; {
@@ -408,7 +408,7 @@ func (r *reader) take(ctx context.Context, msg *nats.Msg) (*events.Envelope, err
 func (r *reader) close() {
 	if r.past != nil {
 		r.past.Close()
-		r.endPast()
+		r.endArchive()
 		r.past = nil
 	}
 	if r.sub == nil {

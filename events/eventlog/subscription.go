@@ -143,7 +143,7 @@ func (s *Subscription) join() {
 	h := s.hub
 	end := h.ring.end().Seq
 	switch {
-	case s.kinds != events.AllKinds && s.own.inPast(): // envelopes without some kinds must not enter the ring
+	case s.kinds != events.AllKinds && s.own.inArchive(): // envelopes without some kinds must not enter the ring
 		return
 	case !h.seated, s.cur.Seq > end+nearby:
 		if s.beside {

@@ -51,7 +51,7 @@ func (l *Log) trimLimit(ctx context.Context) (uint64, error) {
 	if l.past == nil {
 		return 0, fmt.Errorf("%w: there is no archive", events.ErrTrimRefused)
 	}
-	end, err := l.pastEnd()
+	end, err := l.archiveEnd()
 	if err != nil {
 		return 0, err
 	}

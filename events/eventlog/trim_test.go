@@ -29,8 +29,8 @@ func TestTrim(t *testing.T) {
 		if _, err := l.Trim(testContext(t), 1); !errors.Is(err, events.ErrTrimRefused) || !strings.Contains(err.Error(), "no archive") {
 			t.Errorf("without an archive: %v", err)
 		}
-		past := &memoryPast{envs: all}
-		l.SetPast(past)
+		past := &memoryArchive{envs: all}
+		l.SetArchive(past)
 		if _, err := l.Trim(testContext(t), 1); !errors.Is(err, events.ErrTrimRefused) {
 			t.Errorf("with an empty archive: %v", err)
 		}
@@ -52,11 +52,11 @@ func TestTrim(t *testing.T) {
 		// The archive of another log proves nothing.
 		other := *all[24]
 		other.Cursor.Checksum++
-		l.SetPast(&memoryPast{envs: []*events.Envelope{&other}, archived: 1})
+		l.SetArchive(&memoryArchive{envs: []*events.Envelope{&other}, archived: 1})
 		if _, err := l.Trim(testContext(t), 18); !errors.Is(err, events.ErrRewritten) {
 			t.Errorf("the archive has another end: %v", err)
 		}
-		l.SetPast(past)
+		l.SetArchive(past)
 		for range 2 {
 			for seq, env := range all {
 				if err := l.CheckCursor(testContext(t), env.Cursor); err != nil {
@@ -67,7 +67,7 @@ func TestTrim(t *testing.T) {
 			wantSame(t, "below the boundary", readFrom(t, l, all[15].Cursor, 30, 1), all, 16)
 			closeLog(t, l)
 			l = openLog(t, cfg) // and after a restart
-			l.SetPast(past)
+			l.SetArchive(past)
 		}
 		every(t, 5*time.Minute, l, 30, 31)
 		if envs := readFrom(t, l, all[29].Cursor, 31, 1); len(envs) != 1 || envs[0].Seq() != 31 {
@@ -91,9 +91,9 @@ func TestEmptiedStream(t *testing.T) {
 		if err := stream.Purge(testContext(t)); err != nil {
 			t.Fatal(err)
 		}
-		past := &memoryPast{envs: all, archived: 10}
+		past := &memoryArchive{envs: all, archived: 10}
 		for range 2 {
-			l.SetPast(past)
+			l.SetArchive(past)
 			head, err := l.Head(testContext(t))
 			if err != nil || head.First != 11 || head.Last != 10 {
 				t.Errorf("the head is %+v, %v", head, err)
@@ -113,7 +113,7 @@ func TestEmptiedStream(t *testing.T) {
 			closeLog(t, l)
 			l = openLog(t, cfg)
 		}
-		l.SetPast(past)
+		l.SetArchive(past)
 		every(t, 5*time.Minute, l, 10, 11)
 		if envs := readFrom(t, l, all[9].Cursor, 11, 1); len(envs) != 1 || envs[0].Seq() != 11 {
 			t.Errorf("after it: %+v", envs)
@@ -179,7 +179,7 @@ func TestFullLogTakesEventsAfterTrim(t *testing.T) {
 		if len(followers(all)) != n {
 			t.Errorf("the full log holds %d of %d events", len(followers(all)), n)
 		}
-		l.SetPast(&memoryPast{envs: all, archived: len(all)})
+		l.SetArchive(&memoryArchive{envs: all, archived: len(all)})
 		if trimmed, err := l.Trim(testContext(t), 10); err != nil || trimmed != 10 {
 			t.Fatalf("trimmed %d, %v", trimmed, err)
 		}

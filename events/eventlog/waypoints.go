@@ -94,7 +94,7 @@ func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
 	if h.log.meta().first > 1 {
 		starts = append(starts, h.log.EpochStart())
 	}
-	end, err := h.log.pastEnd()
+	end, err := h.log.archiveEnd()
 	if err != nil {
 		return events.Cursor{}, err
 	}
@@ -121,7 +121,7 @@ func (h *Hub) CursorAt(ctx context.Context, seq uint64) (events.Cursor, error) {
 
 // knownCursor returns the cursor after a sequence if it is known without reading the log.
 func (h *Hub) knownCursor(seq uint64) (c events.Cursor, ok bool, err error) {
-	end, err := h.log.pastEnd()
+	end, err := h.log.archiveEnd()
 	if err != nil {
 		return c, false, err
 	}
@@ -176,7 +176,7 @@ func (h *Hub) seek(ctx context.Context, from events.Cursor, seq uint64) (events.
 
 // Earliest returns the lowest sequence that [Hub.CursorAt] accepts. It is 0 unless the stream was trimmed and there is no archive.
 func (h *Hub) Earliest(ctx context.Context) (uint64, error) {
-	end, err := h.log.pastEnd()
+	end, err := h.log.archiveEnd()
 	if err != nil {
 		return 0, err
 	}

@@ -21,8 +21,8 @@ func TestCursorAt(t *testing.T) {
 			l := openLog(t, Config{Dir: t.TempDir()})
 			play(t, l, genSteps(30).Example(n))
 			all := readLog(t, l)
-			past := &memoryPast{envs: all}
-			l.SetPast(past)
+			past := &memoryArchive{envs: all}
+			l.SetArchive(past)
 			rng := rand.New(rand.NewPCG(2, uint64(n)))
 			for cut := 0; cut < len(all); cut += 1 + rng.IntN(14) {
 				past.grow(cut)
@@ -63,8 +63,8 @@ func TestCursorAtNowhere(t *testing.T) {
 		play(t, l, genSteps(40).Example(3))
 		all := readLog(t, l)
 		head := uint64(len(all))
-		past := &memoryPast{envs: all, archived: 30}
-		l.SetPast(past)
+		past := &memoryArchive{envs: all, archived: 30}
+		l.SetArchive(past)
 		h, _ := runHub(t, l, HubOptions{})
 		if _, err := h.CursorAt(testContext(t), head+1); !errors.Is(err, events.ErrPositionAhead) {
 			t.Errorf("beyond the head: %v", err)

@@ -45,7 +45,7 @@ func open(t *testing.T, dir string, b bucket.Bucket) *world {
 	if w.archive, err = archive.Open(t.Context(), b, w.log.ID()); err != nil {
 		t.Fatal(err)
 	}
-	w.log.SetPast(w.archive)
+	w.log.SetArchive(w.archive)
 	w.hub = eventlog.NewHub(w.log, eventlog.HubOptions{})
 	ended := make(chan error, 1)
 	go func() { ended <- w.hub.Run(context.Background()) }()

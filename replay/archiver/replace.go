@@ -28,7 +28,7 @@ func (r *Restored) replace(ctx context.Context, a *archive.Archive, cfg eventlog
 	if err != nil {
 		return err
 	}
-	log.SetPast(a)
+	log.SetArchive(a)
 	if log.ID() != a.End().Log {
 		err = fmt.Errorf("%w: the stream is of log %x", events.ErrOtherLog, log.ID())
 	} else {

@@ -155,7 +155,7 @@ func openDamaged(ctx context.Context, a *archive.Archive, cfg eventlog.Config) (
 	case log.Epoch() > a.Epoch():
 		err = fmt.Errorf("%w: of epoch %d and %d", ErrArchiveBehind, a.Epoch(), log.Epoch())
 	default:
-		log.SetPast(a)
+		log.SetArchive(a)
 		return log, nil
 	}
 	return nil, errors.Join(err, log.Close(context.WithoutCancel(ctx)))

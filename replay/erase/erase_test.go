@@ -79,7 +79,7 @@ func serveUntil(t *testing.T, dir string, d *death) *service {
 	}
 	s.o.Archive, err = archive.Open(t.Context(), open("bucket"), s.o.Log.ID())
 	must(err)
-	s.o.Log.SetPast(s.o.Archive)
+	s.o.Log.SetArchive(s.o.Archive)
 	s.hub = eventlog.NewHub(s.o.Log, eventlog.HubOptions{})
 	s.o.Publisher, err = s.o.Log.NewPublisher(eventlog.PublisherOptions{})
 	must(err)

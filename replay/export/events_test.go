@@ -231,7 +231,7 @@ func TestFromTheArchive(t *testing.T) {
 	if _, err := w.Seal(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.log.SetPast(a)
+	p.log.SetArchive(a)
 	want := p.all()
 	// Of the archive only facts are read, and envelopes without any are left out.
 	kinds := events.Kinds(events.UserFollowed, events.PinCreated)

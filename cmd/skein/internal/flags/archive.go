@@ -41,8 +41,8 @@ func (f *ArchiveFlags) Open(ctx context.Context, dir string, external bool) (buc
 	return b, nil
 }
 
-// Past connects the log of a data directory with its archive, and returns the archive; nil means there is none.
-func (f *ArchiveFlags) Past(ctx context.Context, dir string, log *eventlog.Log) (*archive.Archive, error) {
+// Attach connects the log of a data directory with its archive, and returns the archive; nil means there is none.
+func (f *ArchiveFlags) Attach(ctx context.Context, dir string, log *eventlog.Log) (*archive.Archive, error) {
 	if f.Archive == "" {
 		if _, err := os.Stat(filepath.Join(dir, ArchiveDir)); errors.Is(err, os.ErrNotExist) {
 			return nil, nil //nolint:nilnil // opening it would create it
@@ -56,6 +56,6 @@ func (f *ArchiveFlags) Past(ctx context.Context, dir string, log *eventlog.Log) 
 	if err != nil {
 		return nil, fmt.Errorf("--archive: %w", err)
 	}
-	log.SetPast(past)
+	log.SetArchive(past)
 	return past, nil
 }

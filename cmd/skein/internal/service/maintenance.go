@@ -64,7 +64,7 @@ func (a *Service) openArchive(ctx context.Context) (err error) {
 	if a.archive, err = archive.Open(ctx, a.opt.Archive, a.log.ID()); err != nil {
 		return err
 	}
-	a.log.SetPast(a.archive)
+	a.log.SetArchive(a.archive)
 	return LostLog(CheckArchiveEnd(ctx, a.log, a.archive, a.logger), a.opt.Archive)
 }
 

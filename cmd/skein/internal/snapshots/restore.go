@@ -131,7 +131,7 @@ func (c *Restore) openLog(ctx context.Context, std *command.Streams) (*eventlog.
 		return nil, err
 	}
 	// A log that was just restored has all its events in the archive.
-	if _, err := c.Past(ctx, c.Data, log); err != nil {
+	if _, err := c.Attach(ctx, c.Data, log); err != nil {
 		return nil, errors.Join(err, log.Close(context.WithoutCancel(ctx)))
 	}
 	return log, nil
