@@ -31,11 +31,11 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	if s.tls != nil {
 		l = tls.NewListener(l, s.tls.Config())
 	}
-	f := newFront(s, l, s.httpServer())
+	f := newFastPath(s, l, s.httpServer())
 	defer f.end()
 	var rest sync.WaitGroup
 	defer rest.Wait()
-	rest.Go(func() { _ = f.rest.Serve(f.hand) }) // until it is shut down or closed
+	rest.Go(func() { _ = f.rest.Serve(f.handoff) }) // until it is shut down or closed
 	rest.Go(func() { s.shed.Run(s.life, s.logger) })
 	ended := make(chan error, 1)
 	go func() { ended <- f.accept() }() //nolint:contextcheck // calls outlive the order to stop, which ctx is

@@ -21,7 +21,7 @@ import (
 // read (docs/decisions/0013). Whatever is not plain goes to that handler as it came, and so does a plain call that
 // fails before its method was asked: what is answered here is a result, or an error of the method itself.
 //
-// It comes from the loop that does without net/http (front.go).
+// It comes from the loop that does without net/http (fastpath.go).
 type plainCall struct {
 	// timeout is that of the caller.
 	timeout time.Duration

@@ -11,7 +11,7 @@ import (
 const answerRoom = 256
 
 // answer answers the request that was read, and reports whether another one may follow.
-func (c *frontConn) answer(m plainMethod) bool {
+func (c *fastConn) answer(m plainMethod) bool {
 	s, h := c.f.s, &c.head
 	ctx := callNamed(c.ctx, h.requestID)
 	if s.tracer != nil {
@@ -45,7 +45,7 @@ func (c *frontConn) answer(m plainMethod) bool {
 }
 
 // send sends a message, with its head before it in one write.
-func (c *frontConn) send(out *callBuffer, compress bool, lag int64) bool {
+func (c *fastConn) send(out *callBuffer, compress bool, lag int64) bool {
 	b := c.answerHead[:0]
 	b = append(b, "HTTP/1.1 200 OK\r\nAccept-Encoding: gzip\r\nContent-Type: application/proto\r\n"...)
 	if compress && out.packs() {
@@ -64,7 +64,7 @@ func (c *frontConn) send(out *callBuffer, compress bool, lag int64) bool {
 }
 
 // endHead appends what stands at the end of each head, and reports whether the answer is the last one of its connection.
-func (c *frontConn) endHead(b []byte, body int) (head []byte, last bool) {
+func (c *fastConn) endHead(b []byte, body int) (head []byte, last bool) {
 	now := time.Now()
 	c.renew(now)
 	b = append(append(b, "Date: "...), c.f.dateOf(now)...)
@@ -76,7 +76,7 @@ func (c *frontConn) endHead(b []byte, body int) (head []byte, last bool) {
 	return append(b, "\r\n\r\n"...), last
 }
 
-func (c *frontConn) write(data []byte, last bool) bool {
+func (c *fastConn) write(data []byte, last bool) bool {
 	_, err := c.conn.Write(data)
 	return err == nil && !last
 }
@@ -87,7 +87,7 @@ func (c *frontConn) write(data []byte, last bool) bool {
 var plainRequest = &http.Request{Method: http.MethodPost, Header: http.Header{"Content-Type": protoName}}
 
 // sendError sends an error, as it is written for any other call.
-func (c *frontConn) sendError(err error) bool {
+func (c *fastConn) sendError(err error) bool {
 	body := takeBuffer(0)
 	defer body.give()
 	a := &errorAnswer{header: http.Header{"Accept-Encoding": gzipName}, body: body}

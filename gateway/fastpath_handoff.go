@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// handover is a listener whose connections are those that the loop does not want.
-type handover struct {
+// handoff is a listener whose connections are those that the loop does not want.
+type handoff struct {
 	addr  net.Addr
 	conns chan handed
 	// taken is of the connection that was accepted last.
@@ -21,13 +21,13 @@ type handed struct {
 	taken chan struct{}
 }
 
-func newHandover(addr net.Addr) *handover {
-	return &handover{addr: addr, conns: make(chan handed), done: make(chan struct{})}
+func newHandoff(addr net.Addr) *handoff {
+	return &handoff{addr: addr, conns: make(chan handed), done: make(chan struct{})}
 }
 
 // Accept is part of net.Listener. One goroutine calls it. When it calls again, it has put the last connection where a shutdown
 // finds it.
-func (h *handover) Accept() (net.Conn, error) {
+func (h *handoff) Accept() (net.Conn, error) {
 	if h.taken != nil {
 		close(h.taken)
 		h.taken = nil
@@ -42,16 +42,16 @@ func (h *handover) Accept() (net.Conn, error) {
 }
 
 // Close is part of net.Listener.
-func (h *handover) Close() error {
+func (h *handoff) Close() error {
 	h.once.Do(func() { close(h.done) })
 	return nil
 }
 
 // Addr is part of net.Listener.
-func (h *handover) Addr() net.Addr { return h.addr }
+func (h *handoff) Addr() net.Addr { return h.addr }
 
 // give hands a connection over, and reports whether it was accepted.
-func (h *handover) give(conn net.Conn) bool {
+func (h *handoff) give(conn net.Conn) bool {
 	o := handed{conn: conn, taken: make(chan struct{})}
 	select {
 	case h.conns <- o:

@@ -12,26 +12,26 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/admission"
 )
 
-// front has all connections of a server. It answers the plain calls on them by itself, for what net/http costs more than a
+// fastPath has all connections of a server. It answers the plain calls on them by itself, for what net/http costs more than a
 // point read (docs/decisions/0017), and hands every connection on which anything else comes to net/http, for good and
 // with all that was read and not answered:
 //
-//	accept ─▶ front_conn.go: read ─▶ front_head.go: plain? ─ yes ─▶ answerPlain ─▶ front_answer.go: write ─┐
-//	              ▲                        │ no, or in doubt                                            │
-//	              │                        ▼                                                            │
-//	              │               front_hand.go ─▶ net/http                                             │
-//	              └─────────────────────────────────────────────────────────────────────────────────────┘
+//	accept ─▶ read ─▶ plain? ─ yes ─▶ answerPlain ─▶ write ─┐     fastpath_conn.go, fastpath_head.go, fastpath_answer.go
+//	           ▲         │ no, or in doubt                  │
+//	           │         ▼                                  │
+//	           │    hand-off ─▶ net/http                    │     fastpath_handoff.go
+//	           └────────────────────────────────────────────┘
 //
 // So a request is either answered whole by the loop, or read from its first byte by net/http: nothing is understood once
 // by each. It does not matter which connections there are beside, or what they carry: TLS is done before the loop.
-type front struct {
+type fastPath struct {
 	s *Server
 	l net.Listener
 	// deaf closes the listener, once: not every listener bears more.
 	deaf func()
 	// rest is the net/http server that serves the connections which are handed over.
-	rest *http.Server
-	hand *handover
+	rest    *http.Server
+	handoff *handoff
 	// conns has all connections, those that were handed over among them.
 	conns *admission.Connections
 	// life is the parent of the contexts of calls in the loop. It ends when a shutdown interrupts them.
@@ -43,20 +43,20 @@ type front struct {
 	closing atomic.Bool
 	mu      sync.Mutex
 	// open are the connections in the loop.
-	open map[*frontConn]struct{}
+	open map[*fastConn]struct{}
 	// empty is closed when open has become empty. It is made by the shutdown that waits for it.
 	empty chan struct{}
 }
 
-func newFront(s *Server, l net.Listener, rest *http.Server) *front {
-	f := &front{s: s, l: l, rest: rest, hand: newHandover(l.Addr()), conns: &s.conns, open: map[*frontConn]struct{}{}}
+func newFastPath(s *Server, l net.Listener, rest *http.Server) *fastPath {
+	f := &fastPath{s: s, l: l, rest: rest, handoff: newHandoff(l.Addr()), conns: &s.conns, open: map[*fastConn]struct{}{}}
 	f.deaf = sync.OnceFunc(func() { l.Close() })
 	f.life, f.end = context.WithCancel(context.Background())
 	return f
 }
 
-// accept takes connections until the listener fails or the front closes.
-func (f *front) accept() error {
+// accept takes connections until the listener fails or the fast path closes.
+func (f *fastPath) accept() error {
 	var pause time.Duration
 	for {
 		conn, err := f.l.Accept()
@@ -86,7 +86,7 @@ func (f *front) accept() error {
 			conn.Close()
 			continue
 		}
-		c := newFrontConn(f, conn, known)
+		c := newFastConn(f, conn, known)
 		if !f.enter(c) {
 			conn.Close()
 			f.conns.Leave(known)
@@ -96,7 +96,7 @@ func (f *front) accept() error {
 	}
 }
 
-func (f *front) enter(c *frontConn) bool {
+func (f *fastPath) enter(c *fastConn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closing.Load() {
@@ -106,14 +106,14 @@ func (f *front) enter(c *frontConn) bool {
 	return true
 }
 
-func (f *front) leave(c *frontConn) {
+func (f *fastPath) leave(c *fastConn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.open, c)
 	f.tell()
 }
 
-func (f *front) tell() {
+func (f *fastPath) tell() {
 	if f.empty != nil && len(f.open) == 0 {
 		close(f.empty)
 		f.empty = nil
@@ -122,7 +122,7 @@ func (f *front) tell() {
 
 // shutdown closes the listener and the connections without a call, lets each call under way be answered, and closes its
 // connection then. It returns the error of ctx if that ends first.
-func (f *front) shutdown(ctx context.Context) error {
+func (f *fastPath) shutdown(ctx context.Context) error {
 	empty := make(chan struct{})
 	f.mu.Lock()
 	f.closing.Store(true)
@@ -144,7 +144,7 @@ func (f *front) shutdown(ctx context.Context) error {
 }
 
 // close interrupts whatever is under way.
-func (f *front) close() error {
+func (f *fastPath) close() error {
 	f.mu.Lock()
 	f.closing.Store(true)
 	for c := range f.open {
@@ -162,7 +162,7 @@ type dateText struct {
 	text   string
 }
 
-func (f *front) dateOf(now time.Time) string {
+func (f *fastPath) dateOf(now time.Time) string {
 	second := now.Unix()
 	if d := f.date.Load(); d != nil && d.second == second {
 		return d.text

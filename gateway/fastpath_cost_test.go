@@ -83,9 +83,9 @@ func (*repeated) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
 func loopCall(t testing.TB, s *Server, request []byte) func(times int) {
 	t.Helper()
 	s.hosts = anyHost()
-	f := newFront(s, newPipes(), s.httpServer())
+	f := newFastPath(s, newPipes(), s.httpServer())
 	conn := &repeated{request: request}
-	c := newFrontConn(f, conn, &admission.Conn{})
+	c := newFastConn(f, conn, &admission.Conn{})
 	return func(times int) {
 		conn.times, conn.said = times, 0
 		if c.state.Store(fresh); c.converse() || conn.said < times*len("HTTP/1.1 200 OK") {

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// frontBuffer is the initial size of the read buffer of a connection. It holds the head and body of a small request.
-	frontBuffer = 4 << 10
-	// keptFrontBuffer is the size up to which a buffer that has grown is kept for the next request.
-	keptFrontBuffer = 16 << 10
-	// maxFrontHead is the largest head that is read in the loop.
-	maxFrontHead = 8 << 10
+	// fastBuffer is the initial size of the read buffer of a connection. It holds the head and body of a small request.
+	fastBuffer = 4 << 10
+	// keptFastBuffer is the size up to which a buffer that has grown is kept for the next request.
+	keptFastBuffer = 16 << 10
+	// maxFastHead is the largest head that is read in the loop.
+	maxFastHead = 8 << 10
 	// maxParts is the number of reads in which a head may arrive. A head that arrives more slowly is left to net/http, so that it is not
 	// parsed from its start again and again.
 	maxParts = 16
@@ -30,9 +30,9 @@ const (
 	freshPatience = 5 * time.Second
 )
 
-// frontConn is a connection in the loop. All of it but its state belongs to one goroutine.
-type frontConn struct {
-	f    *front
+// fastConn is a connection in the loop. All of it but its state belongs to one goroutine.
+type fastConn struct {
+	f    *fastPath
 	conn net.Conn
 	// known is the connection as the server counts it.
 	known *admission.Conn
@@ -77,8 +77,8 @@ const (
 	retired
 )
 
-func newFrontConn(f *front, conn net.Conn, known *admission.Conn) *frontConn {
-	c := &frontConn{f: f, conn: conn, known: known, buf: make([]byte, frontBuffer), answerHead: make([]byte, 0, answerRoom)}
+func newFastConn(f *fastPath, conn net.Conn, known *admission.Conn) *fastConn {
+	c := &fastConn{f: f, conn: conn, known: known, buf: make([]byte, fastBuffer), answerHead: make([]byte, 0, answerRoom)}
 	c.ctx, c.end = context.WithCancel(f.life)
 	// As net/http does, the time for the first head begins here.
 	c.setRead(time.Now().Add(f.rest.ReadHeaderTimeout), 0)
@@ -87,7 +87,7 @@ func newFrontConn(f *front, conn net.Conn, known *admission.Conn) *frontConn {
 
 // retire ends a connection without a call, and reports whether it was one. One that has just been opened may have a request under
 // way to us.
-func (c *frontConn) retire() bool {
+func (c *fastConn) retire() bool {
 	switch {
 	case c.state.CompareAndSwap(quiet, retired):
 		c.conn.Close()
@@ -99,7 +99,7 @@ func (c *frontConn) retire() bool {
 }
 
 // serve answers the requests of the connection, one after the other, until it ends or has to be handed over.
-func (c *frontConn) serve() {
+func (c *fastConn) serve() {
 	defer c.f.leave(c)
 	defer c.end()
 	defer c.held.Release()
@@ -112,7 +112,7 @@ func (c *frontConn) serve() {
 }
 
 // converse reports whether the connection is to be handed over. If not, it has come to its end.
-func (c *frontConn) converse() (elsewhere bool) {
+func (c *fastConn) converse() (elsewhere bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			elsewhere = false
@@ -140,7 +140,7 @@ func (c *frontConn) converse() (elsewhere bool) {
 }
 
 // secured does the handshake of TLS, and reports whether the loop may continue: who speaks HTTP/2, or failed, is one for net/http.
-func (c *frontConn) secured() bool {
+func (c *fastConn) secured() bool {
 	conn, ok := c.conn.(*tls.Conn)
 	if !ok {
 		return true
@@ -156,7 +156,7 @@ func (c *frontConn) secured() bool {
 
 // refused refuses what net/http would understand otherwise at the beginning of a connection, as it will see it, than behind
 // a request that was answered here: the preface of HTTP/2.
-func (c *frontConn) refused() bool {
+func (c *fastConn) refused() bool {
 	const preface = "PRI"
 	n := min(c.to-c.from, len(preface))
 	if !c.answered || n == 0 || string(c.buf[c.from:c.from+n]) != preface[:n] {
@@ -169,7 +169,7 @@ func (c *frontConn) refused() bool {
 }
 
 // handOver gives the connection to net/http, with what was read of it.
-func (c *frontConn) handOver() {
+func (c *fastConn) handOver() {
 	_ = c.conn.SetDeadline(time.Time{})
 	conn := c.conn
 	if c.from < c.to || c.err != nil {
@@ -181,17 +181,17 @@ func (c *frontConn) handOver() {
 		}
 	}
 	c.f.conns.Hand(c.known, conn)
-	if !c.f.hand.give(conn) {
+	if !c.f.handoff.give(conn) {
 		conn.Close()
 		c.f.conns.Ended(conn)
 	}
 }
 
 // awaitRequest waits for the first bytes of a request, and reports whether they came. The buffer is empty.
-func (c *frontConn) awaitRequest() bool {
+func (c *fastConn) awaitRequest() bool {
 	c.from, c.to = 0, 0
-	if len(c.buf) > keptFrontBuffer {
-		c.buf = make([]byte, frontBuffer)
+	if len(c.buf) > keptFastBuffer {
+		c.buf = make([]byte, fastBuffer)
 	}
 	was := c.state.Load()
 	if was == busy {
@@ -207,7 +207,7 @@ func (c *frontConn) awaitRequest() bool {
 }
 
 // request reads a request to its end, and judges it.
-func (c *frontConn) request() (m plainMethod, v verdict) {
+func (c *fastConn) request() (m plainMethod, v verdict) {
 	begun := time.Time{}
 	for parts := 0; ; parts++ {
 		if v = c.head.parse(c.buf[c.from:c.to]); v != halfHead {
@@ -254,7 +254,7 @@ func (c *frontConn) request() (m plainMethod, v verdict) {
 }
 
 // hold takes bytes for the call that was read, unless they are few.
-func (c *frontConn) hold(n int) *apierror.Failure {
+func (c *fastConn) hold(n int) *apierror.Failure {
 	if n <= admission.FreeBytes {
 		return nil
 	}
@@ -265,7 +265,7 @@ func (c *frontConn) hold(n int) *apierror.Failure {
 }
 
 // token is what the head says of who calls.
-func (c *frontConn) token() string {
+func (c *fastConn) token() string {
 	if string(c.head.authorization) != c.authorization {
 		c.authorization = string(c.head.authorization)
 	}
@@ -273,7 +273,7 @@ func (c *frontConn) token() string {
 }
 
 // allowedHost reports whether the service answers to the Host of the head. That of the next call is nearly always the same.
-func (c *frontConn) allowedHost() bool {
+func (c *fastConn) allowedHost() bool {
 	if string(c.head.host) != c.host {
 		c.host = ""
 		if host := string(c.head.host); c.f.s.hosts.Allow(host) {
@@ -283,10 +283,10 @@ func (c *frontConn) allowedHost() bool {
 	return c.host != ""
 }
 
-func (c *frontConn) maxHead() int { return min(maxFrontHead, c.f.s.limits.HeaderBytes) }
+func (c *fastConn) maxHead() int { return min(maxFastHead, c.f.s.limits.HeaderBytes) }
 
 // more reads more of a request that has at least so many bytes, which are more than have come. It reports whether that went well.
-func (c *frontConn) more(whole int) bool {
+func (c *fastConn) more(whole int) bool {
 	if c.err != nil {
 		return false
 	}
@@ -312,7 +312,7 @@ func (c *frontConn) more(whole int) bool {
 }
 
 // setRead sets the deadline for reading, if the one that there is differs by more than the slack.
-func (c *frontConn) setRead(by time.Time, slack time.Duration) {
+func (c *fastConn) setRead(by time.Time, slack time.Duration) {
 	if d := by.Sub(c.readBy); d > slack || d < 0 {
 		c.readBy = by
 		_ = c.conn.SetReadDeadline(by)
@@ -321,7 +321,7 @@ func (c *frontConn) setRead(by time.Time, slack time.Duration) {
 
 // renew sets the deadline for the next request, and that for taking the answer to the last one. They are early by up to the
 // slack, for what it would cost to move them after every call.
-func (c *frontConn) renew(now time.Time) {
+func (c *fastConn) renew(now time.Time) {
 	idle, write := c.f.rest.IdleTimeout, c.f.s.limits.IOTimeout
 	c.setRead(now.Add(idle), min(time.Second, idle/8))
 	if by := now.Add(write); by.Sub(c.writeBy) > min(time.Second, write/8) {

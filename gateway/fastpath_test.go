@@ -167,10 +167,10 @@ func TestFrontAnswersAsNetHTTP(t *testing.T) {
 	w.caughtUp(w.publish(follow("ann", "bob")))
 	alone, both := newPipes(), newPipes()
 	rest := w.server.httpServer()
-	f := newFront(w.server, both, w.server.httpServer())
+	f := newFastPath(w.server, both, w.server.httpServer())
 	ended := make(chan error, 3)
 	go func() { ended <- rest.Serve(framedListener{alone}) }()
-	go func() { ended <- f.rest.Serve(f.hand) }()
+	go func() { ended <- f.rest.Serve(f.handoff) }()
 	go func() { ended <- f.accept() }()
 	t.Cleanup(func() {
 		if err := errors.Join(rest.Close(), f.close()); err != nil {
