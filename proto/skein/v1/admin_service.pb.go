@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What a projection is doing.
+// The state of a projection.
 type ProjectionState int32
 
 const (
@@ -103,7 +103,7 @@ func (ProjectionState) EnumDescriptor() ([]byte, []int) {
 	return file_skein_v1_admin_service_proto_rawDescGZIP(), []int{0}
 }
 
-// What an operation does.
+// The kind of an operation.
 type OperationKind int32
 
 const (
@@ -322,11 +322,11 @@ type GetStatusResponse struct {
 	Position string `protobuf:"bytes,6,opt,name=position,proto3" json:"position,omitempty"`
 	// The pages of feeds that this process has served.
 	Feeds *FeedStatus `protobuf:"bytes,7,opt,name=feeds,proto3" json:"feeds,omitempty"`
-	// The archive of the log; absent: this process has none.
+	// The archive of the log; absent means this process has none.
 	Archive *ArchiveStatus `protobuf:"bytes,8,opt,name=archive,proto3" json:"archive,omitempty"`
-	// What the auditor of this process has done; absent: it does not run.
+	// The work of the auditor of this process; absent if it does not run.
 	Audit *AuditStatus `protobuf:"bytes,9,opt,name=audit,proto3" json:"audit,omitempty"`
-	// The snapshots of this process; absent: it has no place for them.
+	// The snapshots of this process; absent means it has no place for them.
 	Snapshots *SnapshotStatus `protobuf:"bytes,10,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
 	// The operations that have not ended, the oldest first.
 	Operations    []*Operation `protobuf:"bytes,11,rep,name=operations,proto3" json:"operations,omitempty"`
@@ -450,7 +450,7 @@ type ArchiveStatus struct {
 	Archiving bool `protobuf:"varint,2,opt,name=archiving,proto3" json:"archiving,omitempty"`
 	// The sequence up to which the log is archived; 0 means nothing is.
 	LastSequence uint64 `protobuf:"varint,3,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
-	// The log time at the end of the archive; absent: nothing is archived.
+	// The log time at the end of the archive; absent means nothing is archived.
 	LastTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_time,json=lastTime,proto3" json:"last_time,omitempty"`
 	// How many envelopes it has.
 	Envelopes uint64 `protobuf:"varint,5,opt,name=envelopes,proto3" json:"envelopes,omitempty"`
@@ -578,7 +578,7 @@ func (x *ArchiveStatus) GetEvents() uint64 {
 	return 0
 }
 
-// What the auditor has done since the process was started.
+// The work of the auditor since the process was started.
 type AuditStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Users, boards and items that were checked.
@@ -599,7 +599,7 @@ type AuditStatus struct {
 	Partition uint32 `protobuf:"varint,8,opt,name=partition,proto3" json:"partition,omitempty"`
 	// Rounds that were finished.
 	Rounds uint32 `protobuf:"varint,9,opt,name=rounds,proto3" json:"rounds,omitempty"`
-	// When the last one was finished; absent: none was.
+	// When the last one was finished; absent means none was.
 	LastRoundTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_round_time,json=lastRoundTime,proto3" json:"last_round_time,omitempty"`
 	// How long it took, in seconds.
 	LastRoundSeconds float64 `protobuf:"fixed64,11,opt,name=last_round_seconds,json=lastRoundSeconds,proto3" json:"last_round_seconds,omitempty"`
@@ -732,7 +732,7 @@ type SnapshotStatus struct {
 	Taken uint32 `protobuf:"varint,2,opt,name=taken,proto3" json:"taken,omitempty"`
 	// How many failed.
 	Failed uint32 `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
-	// When the last good one was begun; absent: none was.
+	// When the last good one was begun; absent means none was.
 	LastTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=last_time,json=lastTime,proto3" json:"last_time,omitempty"`
 	// How long it took, in seconds.
 	LastSeconds float64 `protobuf:"fixed64,5,opt,name=last_seconds,json=lastSeconds,proto3" json:"last_seconds,omitempty"`
@@ -1083,7 +1083,7 @@ type ProjectionStatus struct {
 	Fingerprint string `protobuf:"bytes,3,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	// Which physical build answers, from 1.
 	Generation uint32 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
-	// What it is doing.
+	// Its state.
 	State ProjectionState `protobuf:"varint,5,opt,name=state,proto3,enum=skein.v1.ProjectionState" json:"state,omitempty"`
 	// The position up to which it has folded the log.
 	Position string `protobuf:"bytes,6,opt,name=position,proto3" json:"position,omitempty"`
@@ -1093,7 +1093,7 @@ type ProjectionStatus struct {
 	LagSeconds float64 `protobuf:"fixed64,8,opt,name=lag_seconds,json=lagSeconds,proto3" json:"lag_seconds,omitempty"`
 	// Size of its directory, in bytes.
 	DiskBytes uint64 `protobuf:"varint,9,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
-	// When its rows were last compared with a fresh fold; absent: never.
+	// When its rows were last compared with a fresh fold; absent means never.
 	LastVerifyTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_verify_time,json=lastVerifyTime,proto3" json:"last_verify_time,omitempty"`
 	// Why it stopped or is held; empty when it did not.
 	Error string `protobuf:"bytes,11,opt,name=error,proto3" json:"error,omitempty"`
@@ -1331,7 +1331,7 @@ type Operation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names the operation in this process and its successors.
 	OperationId string `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
-	// What it does.
+	// Its kind.
 	Kind OperationKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.OperationKind" json:"kind,omitempty"`
 	// The projection that it is about, or the source of an import; empty means all projections, or none.
 	Projection string `protobuf:"bytes,3,opt,name=projection,proto3" json:"projection,omitempty"`
@@ -1353,7 +1353,7 @@ type Operation struct {
 	RemainingSeconds *float64 `protobuf:"fixed64,11,opt,name=remaining_seconds,json=remainingSeconds,proto3,oneof" json:"remaining_seconds,omitempty"`
 	// Why it failed; empty when it did not.
 	Error string `protobuf:"bytes,12,opt,name=error,proto3" json:"error,omitempty"`
-	// What was done and found, for people, at most 64 KiB; empty before the end.
+	// A report for people, at most 64 KiB; empty before the end.
 	Report string `protobuf:"bytes,13,opt,name=report,proto3" json:"report,omitempty"`
 	// Events of the log that were read to build the store at hand. 0: none is built.
 	LogEvents uint64 `protobuf:"varint,14,opt,name=log_events,json=logEvents,proto3" json:"log_events,omitempty"`
@@ -2046,7 +2046,7 @@ func (x *TakeSnapshotResponse) GetOperation() *Operation {
 // A call of EraseUser.
 type EraseUserRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who is erased. 1 to 128 bytes.
+	// The user to erase. 1 to 128 bytes.
 	UserId        string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2195,7 +2195,7 @@ type AcceptLogHoleResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// All that is accepted, lowest first.
 	AcceptedHoles []*LogHole `protobuf:"bytes,1,rep,name=accepted_holes,json=acceptedHoles,proto3" json:"accepted_holes,omitempty"`
-	// What is missing still.
+	// The steps that are still missing.
 	Holes         []*LogHole `protobuf:"bytes,2,rep,name=holes,proto3" json:"holes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2260,7 +2260,7 @@ type ReportImportRequest struct {
 	Ended bool `protobuf:"varint,5,opt,name=ended,proto3" json:"ended,omitempty"`
 	// Why it failed; empty when it did not.
 	Error string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
-	// What was done, for people.
+	// A report for people.
 	Report        string `protobuf:"bytes,7,opt,name=report,proto3" json:"report,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What is counted for.
+// A user, board or item that has counts.
 type CounterKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exactly one.
@@ -129,7 +129,7 @@ func (*CounterKey_ItemId) isCounterKey_Target() {}
 // A call of BatchGetCounters.
 type BatchGetCountersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What to count for, 1 to 1000.
+	// The users, boards and items to count for, 1 to 1000.
 	Keys []*CounterKey `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
 	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,2,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
@@ -331,7 +331,7 @@ func (x *Counters) GetRepinCount() uint32 {
 // A call of ListTrending.
 type ListTrendingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose items; unset: everybody's.
+	// The author of the items; unset means all authors.
 	//
 	// Types that are valid to be assigned to Scope:
 	//

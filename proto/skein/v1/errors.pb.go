@@ -66,7 +66,7 @@ const (
 	Reason_REASON_POSITION_TRIMMED Reason = 17
 	// The state of the service does not allow the operation; the message says why.
 	Reason_REASON_OPERATION_REFUSED Reason = 18
-	// The call shows neither a token nor a certificate that says who makes it.
+	// The call shows neither a token nor a certificate that identifies the caller.
 	Reason_REASON_TOKEN_MISSING Reason = 19
 	// The token is not known, malformed, badly signed, or of another issuer or for another service.
 	Reason_REASON_TOKEN_INVALID Reason = 20

@@ -218,7 +218,7 @@ type Event struct {
 	// Place of the fact in its source, from 1, rising per source and kind. What is not above the highest offset
 	// already folded is ignored, so an import may run twice.
 	Offset uint64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
-	// What happened.
+	// The fact.
 	//
 	// Types that are valid to be assigned to Kind:
 	//
@@ -726,9 +726,9 @@ func (*Event_FeedRead) isEvent_Kind() {}
 // A follow of a user.
 type UserFollowed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who follows. The acting user.
+	// The follower, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Who is followed; not user_id.
+	// The user to follow; not user_id.
 	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -781,9 +781,9 @@ func (x *UserFollowed) GetTargetUserId() string {
 // The end of a follow of a user and of all the user's boards.
 type UserUnfollowed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who followed. The acting user.
+	// The former follower, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Who was followed; not user_id.
+	// The user who was followed; not user_id.
 	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -836,7 +836,7 @@ func (x *UserUnfollowed) GetTargetUserId() string {
 // A follow of one board.
 type BoardFollowed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who follows. The acting user.
+	// The follower, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The board; its owner is not user_id. Created if it was never mentioned; ignored if it is deleted.
 	Board         *Board `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
@@ -891,7 +891,7 @@ func (x *BoardFollowed) GetBoard() *Board {
 // The end of a follow of one board, or its exclusion while its owner is followed.
 type BoardUnfollowed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who followed. The acting user.
+	// The former follower, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The board; its owner is not user_id. Created if it was never mentioned; ignored if it is deleted.
 	Board         *Board `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
@@ -948,7 +948,7 @@ type BoardCreated struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The board, of the acting user; its board_id may not be empty.
 	Board *Board `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
-	// What people see. At most 256 bytes of UTF-8.
+	// The title for people. At most 256 bytes of UTF-8.
 	Title         string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1230,9 +1230,9 @@ func (x *PinDeleted) GetPin() *Pin {
 // A block.
 type UserBlocked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who blocks. The acting user.
+	// The user who blocks, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Who is blocked; not user_id.
+	// The blocked user; not user_id.
 	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1285,9 +1285,9 @@ func (x *UserBlocked) GetTargetUserId() string {
 // The end of a block.
 type UserUnblocked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who blocked. The acting user.
+	// The user who blocked, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Who was blocked; not user_id.
+	// The user who was blocked; not user_id.
 	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1340,9 +1340,9 @@ func (x *UserUnblocked) GetTargetUserId() string {
 // A mute.
 type UserMuted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who mutes. The acting user.
+	// The user who mutes, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Who is muted; not user_id.
+	// The muted user; not user_id.
 	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1395,9 +1395,9 @@ func (x *UserMuted) GetTargetUserId() string {
 // The end of a mute.
 type UserUnmuted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who muted. The acting user.
+	// The user who muted, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Who was muted; not user_id.
+	// The user who was muted; not user_id.
 	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1450,9 +1450,9 @@ func (x *UserUnmuted) GetTargetUserId() string {
 // The hiding of what a user re-pins.
 type RepinsHidden struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who hides re-pins. The acting user.
+	// The user who hides re-pins, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Whose re-pins are hidden; not user_id.
+	// The user whose re-pins are hidden; not user_id.
 	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1505,9 +1505,9 @@ func (x *RepinsHidden) GetTargetUserId() string {
 // The end of the hiding of what a user re-pins.
 type RepinsShown struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who hid re-pins. The acting user.
+	// The user who hid re-pins, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Whose re-pins were hidden; not user_id.
+	// The user whose re-pins were hidden; not user_id.
 	TargetUserId  string `protobuf:"bytes,2,opt,name=target_user_id,json=targetUserId,proto3" json:"target_user_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1708,7 +1708,7 @@ func (x *FeedRead) GetReadTime() *timestamppb.Timestamp {
 // A like.
 type Liked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who likes. The acting user.
+	// The user who likes, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The item.
 	ItemId        string `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
@@ -1763,7 +1763,7 @@ func (x *Liked) GetItemId() string {
 // The end of a like.
 type Unliked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who liked. The acting user.
+	// The user who liked, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The item.
 	ItemId        string `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
@@ -1818,7 +1818,7 @@ func (x *Unliked) GetItemId() string {
 // A play: the user watched the item.
 type Played struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who watched. The acting user.
+	// The user who watched, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The item.
 	ItemId        string `protobuf:"bytes,2,opt,name=item_id,json=itemId,proto3" json:"item_id,omitempty"`
@@ -1873,7 +1873,7 @@ func (x *Played) GetItemId() string {
 // A serve: items were sent to the user, perhaps unseen.
 type Served struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who was served. The acting user.
+	// The user who was served, the acting user.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// The items, 1 to 100, in the order in which they were shown.
 	ItemIds       []string `protobuf:"bytes,2,rep,name=item_ids,json=itemIds,proto3" json:"item_ids,omitempty"`

@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What a Publish call waits for.
+// The state that a Publish call waits for.
 type PublishWait int32
 
 const (
@@ -84,7 +84,7 @@ type PublishRequest struct {
 	Events []*Event `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	// Take the good events when others are refused. By default one bad event refuses the call.
 	AllowPartial bool `protobuf:"varint,2,opt,name=allow_partial,json=allowPartial,proto3" json:"allow_partial,omitempty"`
-	// What to wait for; LOGGED by default.
+	// The state to wait for; LOGGED by default.
 	Wait          PublishWait `protobuf:"varint,3,opt,name=wait,proto3,enum=skein.v1.PublishWait" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

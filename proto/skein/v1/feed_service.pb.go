@@ -288,11 +288,11 @@ func (PinDelivery) EnumDescriptor() ([]byte, []int) {
 // A call of ReadFeed.
 type ReadFeedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose feed. 1 to 128 bytes.
+	// The reader. 1 to 128 bytes.
 	ReaderId string `protobuf:"bytes,1,opt,name=reader_id,json=readerId,proto3" json:"reader_id,omitempty"`
 	// Entries a page: 0 for 20, coerced to at most 200.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Where to begin; unset: at the top.
+	// Where to begin; unset means at the top.
 	//
 	// Types that are valid to be assigned to Start:
 	//
@@ -552,7 +552,7 @@ func (x *ReadFeedResponse) GetReadTime() *timestamppb.Timestamp {
 // A call of CountNewer. The options are those of ReadFeed, and must be those of the page that newer_than is from.
 type CountNewerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose feed. 1 to 128 bytes.
+	// The reader. 1 to 128 bytes.
 	ReaderId string `protobuf:"bytes,1,opt,name=reader_id,json=readerId,proto3" json:"reader_id,omitempty"`
 	// The newest_token of an earlier page; empty counts what is newer than the read marker (feed_read), or all entries if there is none.
 	NewerThan string `protobuf:"bytes,2,opt,name=newer_than,json=newerThan,proto3" json:"newer_than,omitempty"`
@@ -734,7 +734,7 @@ func (x *CountNewerResponse) GetReadTime() *timestamppb.Timestamp {
 // A call of WatchFeed. The options are those of ReadFeed, and must be those of the page that newer_than is from.
 type WatchFeedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose feed. 1 to 128 bytes.
+	// The reader. 1 to 128 bytes.
 	ReaderId string `protobuf:"bytes,1,opt,name=reader_id,json=readerId,proto3" json:"reader_id,omitempty"`
 	// The newest_token of an earlier page, or of an earlier message; empty counts what is newer than the read marker (feed_read) as it
 	// moves, or all entries while there is none.
@@ -843,7 +843,7 @@ type WatchFeedResponse struct {
 	Completeness FeedCompleteness `protobuf:"varint,3,opt,name=completeness,proto3,enum=skein.v1.FeedCompleteness" json:"completeness,omitempty"`
 	// The position that was read.
 	Position string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
-	// The top of the feed at this position, for newer_than: a reader who need not see these entries watches on from here. To continue
+	// The top of the feed at this position, for newer_than: a reader who need not see these entries continues from here. To continue
 	// a stream that broke, pass the newer_than of its request again.
 	NewestToken string `protobuf:"bytes,5,opt,name=newest_token,json=newestToken,proto3" json:"newest_token,omitempty"`
 	// The read marker, as in ReadFeed. A message also comes when it has moved, if newer_than is empty.
@@ -1027,7 +1027,7 @@ func (x *FeedEntry) GetAttributes() []byte {
 // A call of ListPins.
 type ListPinsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose pins.
+	// The owner of the pins.
 	//
 	// Types that are valid to be assigned to Target:
 	//
@@ -1422,7 +1422,7 @@ func (x *PinState) GetAttributes() []byte {
 	return nil
 }
 
-// What a viewer has to do with: a pin or an item.
+// A pin or an item to ask about.
 type ViewerStateKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exactly one.
@@ -1648,7 +1648,7 @@ func (x *BatchGetViewerStateResponse) GetPosition() string {
 	return ""
 }
 
-// What a viewer has to do with a pin or an item. Of what was never mentioned everything is empty.
+// The state of a pin or an item for a viewer. It is empty for one that no event has mentioned.
 type ViewerState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The item: that of the key, or the one that the pin shows. Empty for a pin that does not live, of which liked, seen
@@ -1746,7 +1746,7 @@ func (x *ViewerState) GetFollowingBoard() FollowKind {
 // A call of ListLikes.
 type ListLikesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose likes. 1 to 128 bytes.
+	// The user who likes. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -1938,7 +1938,7 @@ func (x *LikeEntry) GetLikeTime() *timestamppb.Timestamp {
 // A call of ExplainPin. The options are those of ReadFeed.
 type ExplainPinRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose feed. 1 to 128 bytes.
+	// The reader. 1 to 128 bytes.
 	ReaderId string `protobuf:"bytes,1,opt,name=reader_id,json=readerId,proto3" json:"reader_id,omitempty"`
 	// The pin.
 	Pin *Pin `protobuf:"bytes,2,opt,name=pin,proto3" json:"pin,omitempty"`

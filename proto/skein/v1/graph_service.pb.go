@@ -91,9 +91,9 @@ type FollowDirection int32
 const (
 	// The same as FOLLOWING.
 	FollowDirection_FOLLOW_DIRECTION_UNSPECIFIED FollowDirection = 0
-	// Those whom the viewer follows, explicitly or implicitly; boards: those that appear for the viewer.
+	// The candidates that the viewer follows, explicitly or implicitly. Of boards, those that appear for the viewer.
 	FollowDirection_FOLLOW_DIRECTION_FOLLOWING FollowDirection = 1
-	// Those who follow the viewer. Users only.
+	// The candidates who follow the viewer. Users only.
 	FollowDirection_FOLLOW_DIRECTION_FOLLOWED_BY FollowDirection = 2
 	// Both. Users only.
 	FollowDirection_FOLLOW_DIRECTION_MUTUAL FollowDirection = 3
@@ -150,9 +150,9 @@ const (
 	BoardFollowerKind_BOARD_FOLLOWER_KIND_UNSPECIFIED BoardFollowerKind = 0
 	// Everyone for whom the board appears: its own followers, and its owner's without the excluders.
 	BoardFollowerKind_BOARD_FOLLOWER_KIND_ALL BoardFollowerKind = 1
-	// Those who follow the board itself.
+	// The users who follow the board itself.
 	BoardFollowerKind_BOARD_FOLLOWER_KIND_EXPLICIT BoardFollowerKind = 2
-	// Those who follow its owner and exclude the board.
+	// The users who follow its owner and exclude the board.
 	BoardFollowerKind_BOARD_FOLLOWER_KIND_EXCLUDERS BoardFollowerKind = 3
 )
 
@@ -202,9 +202,9 @@ func (BoardFollowerKind) EnumDescriptor() ([]byte, []int) {
 // A question: does the user follow the other user or board?
 type FollowPair struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who may follow. 1 to 128 bytes.
+	// The possible follower. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Who or what may be followed.
+	// The user or board that may be followed.
 	//
 	// Types that are valid to be assigned to Target:
 	//
@@ -472,7 +472,7 @@ func (x *FollowTime) GetTime() *timestamppb.Timestamp {
 // A call of FilterFollowed. Exactly one of user_ids and boards is given.
 type FilterFollowedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who asks. 1 to 128 bytes.
+	// The viewer. 1 to 128 bytes.
 	ViewerId string `protobuf:"bytes,1,opt,name=viewer_id,json=viewerId,proto3" json:"viewer_id,omitempty"`
 	// Candidate users, at most 1000.
 	UserIds []string `protobuf:"bytes,2,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
@@ -609,7 +609,7 @@ func (x *FilterFollowedResponse) GetPosition() string {
 // A call of BatchGetRelationships.
 type BatchGetRelationshipsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who asks. 1 to 128 bytes.
+	// The viewer. 1 to 128 bytes.
 	ViewerId string `protobuf:"bytes,1,opt,name=viewer_id,json=viewerId,proto3" json:"viewer_id,omitempty"`
 	// The others, 1 to 100.
 	UserIds []string `protobuf:"bytes,2,rep,name=user_ids,json=userIds,proto3" json:"user_ids,omitempty"`
@@ -837,9 +837,9 @@ func (x *Relationship) GetHidingRepins() bool {
 // A call of ListFollowing.
 type ListFollowingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose followees. 1 to 128 bytes.
+	// The follower. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Only EXPLICIT or only IMPLICIT follows; absent: both.
+	// Only EXPLICIT or only IMPLICIT follows; absent means both.
 	Kind *FollowKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.FollowKind,oneof" json:"kind,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -1056,9 +1056,9 @@ func (x *FollowEntry) GetFollowTime() *timestamppb.Timestamp {
 // A call of ListFollowers.
 type ListFollowersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose followers. 1 to 128 bytes.
+	// The followed user. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// Only EXPLICIT or only IMPLICIT follows; absent: both.
+	// Only EXPLICIT or only IMPLICIT follows; absent means both.
 	Kind *FollowKind `protobuf:"varint,2,opt,name=kind,proto3,enum=skein.v1.FollowKind,oneof" json:"kind,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -1366,7 +1366,7 @@ func (x *ListBoardFollowersResponse) GetPosition() string {
 // A call of ListFollowedBoards.
 type ListFollowedBoardsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose boards. 1 to 128 bytes.
+	// The follower. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -1516,7 +1516,7 @@ type BoardEntry struct {
 	Board *Board `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	// Since when it is followed or excluded; in ListBoards: since when it exists.
 	Time *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
-	// What people see; ListBoards only.
+	// The title for people; ListBoards only.
 	Title         string `protobuf:"bytes,3,opt,name=title,proto3" json:"title,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1576,7 +1576,7 @@ func (x *BoardEntry) GetTitle() string {
 // A call of ListExcludedBoards.
 type ListExcludedBoardsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose exclusions. 1 to 128 bytes.
+	// The user who excludes. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -1722,7 +1722,7 @@ func (x *ListExcludedBoardsResponse) GetPosition() string {
 // A call of ListBoards.
 type ListBoardsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose boards. 1 to 128 bytes.
+	// The owner. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -1868,7 +1868,7 @@ func (x *ListBoardsResponse) GetPosition() string {
 // A call of ListBlocked.
 type ListBlockedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who blocks. 1 to 128 bytes.
+	// The user who blocks. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -2069,7 +2069,7 @@ func (x *UserEntry) GetTime() *timestamppb.Timestamp {
 // A call of ListMuted.
 type ListMutedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who mutes. 1 to 128 bytes.
+	// The user who mutes. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -2215,9 +2215,9 @@ func (x *ListMutedResponse) GetPosition() string {
 // A call of ListMutuals.
 type ListMutualsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who looks. 1 to 128 bytes.
+	// The viewer. 1 to 128 bytes.
 	ViewerId string `protobuf:"bytes,1,opt,name=viewer_id,json=viewerId,proto3" json:"viewer_id,omitempty"`
-	// Whose followers. 1 to 128 bytes.
+	// The followed user. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Entries a page: 0 for 50, coerced to at most 1000.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -2361,7 +2361,7 @@ func (x *ListMutualsResponse) GetPosition() string {
 // A call of ScanFollowers.
 type ScanFollowersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose followers.
+	// The followed user.
 	//
 	// Types that are valid to be assigned to Target:
 	//
@@ -2808,9 +2808,9 @@ type BoardFollowCounts struct {
 	Board *Board `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	// Everyone for whom the board appears.
 	FollowerCount uint32 `protobuf:"varint,2,opt,name=follower_count,json=followerCount,proto3" json:"follower_count,omitempty"`
-	// Those who follow the board itself.
+	// The users who follow the board itself.
 	ExplicitFollowerCount uint32 `protobuf:"varint,3,opt,name=explicit_follower_count,json=explicitFollowerCount,proto3" json:"explicit_follower_count,omitempty"`
-	// Those who follow its owner and exclude the board.
+	// The users who follow its owner and exclude the board.
 	ExcluderCount uint32 `protobuf:"varint,4,opt,name=excluder_count,json=excluderCount,proto3" json:"excluder_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -25,7 +25,7 @@ const (
 // A call of FilterSeen. At most one of item_ids and numeric_ids is given.
 type FilterSeenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose history. 1 to 128 bytes.
+	// The user. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Candidate items, at most 10,000, of 1 to 128 bytes each.
 	ItemIds []string `protobuf:"bytes,2,rep,name=item_ids,json=itemIds,proto3" json:"item_ids,omitempty"`
@@ -181,7 +181,7 @@ func (x *FilterSeenResponse) GetPosition() string {
 // A call of ListServed.
 type ListServedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose serves. 1 to 128 bytes.
+	// The user. 1 to 128 bytes.
 	UserId string `protobuf:"bytes,1,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// A position that the answer must contain; empty means any.
 	AtLeast       string `protobuf:"bytes,2,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`

@@ -97,7 +97,7 @@ type AdminServiceClient interface {
 	ListOperations(context.Context, *connect.Request[v1.ListOperationsRequest]) (*connect.Response[v1.ListOperationsResponse], error)
 	// CancelOperation asks a running operation to stop. What it changed is whole: the state before, or after.
 	CancelOperation(context.Context, *connect.Request[v1.CancelOperationRequest]) (*connect.Response[v1.CancelOperationResponse], error)
-	// WatchOperation streams an operation as it goes on, and ends when the operation ends.
+	// WatchOperation streams the progress of an operation, and ends when the operation ends.
 	WatchOperation(context.Context, *connect.Request[v1.WatchOperationRequest]) (*connect.ServerStreamForClient[v1.WatchOperationResponse], error)
 }
 
@@ -306,7 +306,7 @@ type AdminServiceHandler interface {
 	ListOperations(context.Context, *connect.Request[v1.ListOperationsRequest]) (*connect.Response[v1.ListOperationsResponse], error)
 	// CancelOperation asks a running operation to stop. What it changed is whole: the state before, or after.
 	CancelOperation(context.Context, *connect.Request[v1.CancelOperationRequest]) (*connect.Response[v1.CancelOperationResponse], error)
-	// WatchOperation streams an operation as it goes on, and ends when the operation ends.
+	// WatchOperation streams the progress of an operation, and ends when the operation ends.
 	WatchOperation(context.Context, *connect.Request[v1.WatchOperationRequest], *connect.ServerStream[v1.WatchOperationResponse]) error
 }
 

@@ -45,8 +45,8 @@ type EventServiceClient interface {
 	// An error with reason OUTCOME_UNKNOWN may have been taken: retry with the same event ids.
 	Publish(context.Context, *connect.Request[v1.PublishRequest]) (*connect.Response[v1.PublishResponse], error)
 	// Watch streams the events of the log after a position, in order: those that every projection folds, without repeats of
-	// an event id and malformed events. It begins with a checkpoint that says where, and goes on until the client ends it.
-	// From the position of the last message received it goes on exactly there: nothing is left out, nothing comes twice.
+	// an event id and malformed events. It begins with a checkpoint of its start, and continues until the client ends it.
+	// Called again with the position of the last message received, it continues exactly there: nothing is left out, nothing comes twice.
 	// An error with reason POSITION_TRIMMED (out_of_range) names the earliest position that it can begin after.
 	Watch(context.Context, *connect.Request[v1.WatchRequest]) (*connect.ServerStreamForClient[v1.WatchResponse], error)
 }
@@ -99,8 +99,8 @@ type EventServiceHandler interface {
 	// An error with reason OUTCOME_UNKNOWN may have been taken: retry with the same event ids.
 	Publish(context.Context, *connect.Request[v1.PublishRequest]) (*connect.Response[v1.PublishResponse], error)
 	// Watch streams the events of the log after a position, in order: those that every projection folds, without repeats of
-	// an event id and malformed events. It begins with a checkpoint that says where, and goes on until the client ends it.
-	// From the position of the last message received it goes on exactly there: nothing is left out, nothing comes twice.
+	// an event id and malformed events. It begins with a checkpoint of its start, and continues until the client ends it.
+	// Called again with the position of the last message received, it continues exactly there: nothing is left out, nothing comes twice.
 	// An error with reason POSITION_TRIMMED (out_of_range) names the earliest position that it can begin after.
 	Watch(context.Context, *connect.Request[v1.WatchRequest], *connect.ServerStream[v1.WatchResponse]) error
 }

@@ -63,7 +63,7 @@ type FeedServiceClient interface {
 	CountNewer(context.Context, *connect.Request[v1.CountNewerRequest]) (*connect.Response[v1.CountNewerResponse], error)
 	// WatchFeed streams what CountNewer answers: first the present number, then the number whenever it has changed, at most about once a
 	// second. After the last change the stream has the final number; numbers in between may be left out. After 30 seconds without a change
-	// the last message comes again, so a longer silence means a broken stream. It goes on until the client ends it.
+	// the last message comes again, so a longer silence means a broken stream. It continues until the client ends it.
 	WatchFeed(context.Context, *connect.Request[v1.WatchFeedRequest]) (*connect.ServerStreamForClient[v1.WatchFeedResponse], error)
 	// ListPins lists the living pins of a user or of one board, newest first; equal times by id.
 	ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error)
@@ -213,7 +213,7 @@ type FeedServiceHandler interface {
 	CountNewer(context.Context, *connect.Request[v1.CountNewerRequest]) (*connect.Response[v1.CountNewerResponse], error)
 	// WatchFeed streams what CountNewer answers: first the present number, then the number whenever it has changed, at most about once a
 	// second. After the last change the stream has the final number; numbers in between may be left out. After 30 seconds without a change
-	// the last message comes again, so a longer silence means a broken stream. It goes on until the client ends it.
+	// the last message comes again, so a longer silence means a broken stream. It continues until the client ends it.
 	WatchFeed(context.Context, *connect.Request[v1.WatchFeedRequest], *connect.ServerStream[v1.WatchFeedResponse]) error
 	// ListPins lists the living pins of a user or of one board, newest first; equal times by id.
 	ListPins(context.Context, *connect.Request[v1.ListPinsRequest]) (*connect.Response[v1.ListPinsResponse], error)

@@ -107,21 +107,21 @@ export type GetStatusResponse = Message<"skein.v1.GetStatusResponse"> & {
   feeds?: FeedStatus | undefined;
 
   /**
-   * The archive of the log; absent: this process has none.
+   * The archive of the log; absent means this process has none.
    *
    * @generated from field: skein.v1.ArchiveStatus archive = 8;
    */
   archive?: ArchiveStatus | undefined;
 
   /**
-   * What the auditor of this process has done; absent: it does not run.
+   * The work of the auditor of this process; absent if it does not run.
    *
    * @generated from field: skein.v1.AuditStatus audit = 9;
    */
   audit?: AuditStatus | undefined;
 
   /**
-   * The snapshots of this process; absent: it has no place for them.
+   * The snapshots of this process; absent means it has no place for them.
    *
    * @generated from field: skein.v1.SnapshotStatus snapshots = 10;
    */
@@ -170,7 +170,7 @@ export type ArchiveStatus = Message<"skein.v1.ArchiveStatus"> & {
   lastSequence: bigint;
 
   /**
-   * The log time at the end of the archive; absent: nothing is archived.
+   * The log time at the end of the archive; absent means nothing is archived.
    *
    * @generated from field: google.protobuf.Timestamp last_time = 4;
    */
@@ -235,7 +235,7 @@ export const ArchiveStatusSchema: GenMessage<ArchiveStatus> = /*@__PURE__*/
   messageDesc(file_skein_v1_admin_service, 2);
 
 /**
- * What the auditor has done since the process was started.
+ * The work of the auditor since the process was started.
  *
  * @generated from message skein.v1.AuditStatus
  */
@@ -304,7 +304,7 @@ export type AuditStatus = Message<"skein.v1.AuditStatus"> & {
   rounds: number;
 
   /**
-   * When the last one was finished; absent: none was.
+   * When the last one was finished; absent means none was.
    *
    * @generated from field: google.protobuf.Timestamp last_round_time = 10;
    */
@@ -360,7 +360,7 @@ export type SnapshotStatus = Message<"skein.v1.SnapshotStatus"> & {
   failed: number;
 
   /**
-   * When the last good one was begun; absent: none was.
+   * When the last good one was begun; absent means none was.
    *
    * @generated from field: google.protobuf.Timestamp last_time = 4;
    */
@@ -580,7 +580,7 @@ export type ProjectionStatus = Message<"skein.v1.ProjectionStatus"> & {
   generation: number;
 
   /**
-   * What it is doing.
+   * Its state.
    *
    * @generated from field: skein.v1.ProjectionState state = 5;
    */
@@ -615,7 +615,7 @@ export type ProjectionStatus = Message<"skein.v1.ProjectionStatus"> & {
   diskBytes: bigint;
 
   /**
-   * When its rows were last compared with a fresh fold; absent: never.
+   * When its rows were last compared with a fresh fold; absent means never.
    *
    * @generated from field: google.protobuf.Timestamp last_verify_time = 10;
    */
@@ -727,7 +727,7 @@ export type Operation = Message<"skein.v1.Operation"> & {
   operationId: string;
 
   /**
-   * What it does.
+   * Its kind.
    *
    * @generated from field: skein.v1.OperationKind kind = 2;
    */
@@ -804,7 +804,7 @@ export type Operation = Message<"skein.v1.Operation"> & {
   error: string;
 
   /**
-   * What was done and found, for people, at most 64 KiB; empty before the end.
+   * A report for people, at most 64 KiB; empty before the end.
    *
    * @generated from field: string report = 13;
    */
@@ -1116,7 +1116,7 @@ export const TakeSnapshotResponseSchema: GenMessage<TakeSnapshotResponse> = /*@_
  */
 export type EraseUserRequest = Message<"skein.v1.EraseUserRequest"> & {
   /**
-   * Who is erased. 1 to 128 bytes.
+   * The user to erase. 1 to 128 bytes.
    *
    * @generated from field: string user_id = 1;
    */
@@ -1193,7 +1193,7 @@ export type AcceptLogHoleResponse = Message<"skein.v1.AcceptLogHoleResponse"> & 
   acceptedHoles: LogHole[];
 
   /**
-   * What is missing still.
+   * The steps that are still missing.
    *
    * @generated from field: repeated skein.v1.LogHole holes = 2;
    */
@@ -1256,7 +1256,7 @@ export type ReportImportRequest = Message<"skein.v1.ReportImportRequest"> & {
   error: string;
 
   /**
-   * What was done, for people.
+   * A report for people.
    *
    * @generated from field: string report = 7;
    */
@@ -1481,7 +1481,7 @@ export const WatchOperationResponseSchema: GenMessage<WatchOperationResponse> = 
   messageDesc(file_skein_v1_admin_service, 34);
 
 /**
- * What a projection is doing.
+ * The state of a projection.
  *
  * @generated from enum skein.v1.ProjectionState
  */
@@ -1560,7 +1560,7 @@ export const ProjectionStateSchema: GenEnum<ProjectionState> = /*@__PURE__*/
   enumDesc(file_skein_v1_admin_service, 0);
 
 /**
- * What an operation does.
+ * The kind of an operation.
  *
  * @generated from enum skein.v1.OperationKind
  */
@@ -1813,7 +1813,7 @@ export const AdminService: GenService<{
     output: typeof CancelOperationResponseSchema;
   },
   /**
-   * WatchOperation streams an operation as it goes on, and ends when the operation ends.
+   * WatchOperation streams the progress of an operation, and ends when the operation ends.
    *
    * @generated from rpc skein.v1.AdminService.WatchOperation
    */

@@ -15,7 +15,7 @@ export const file_skein_v1_counter_service: GenFile = /*@__PURE__*/
   fileDesc("Ch5za2Vpbi92MS9jb3VudGVyX3NlcnZpY2UucHJvdG8SCHNrZWluLnYxIl4KCkNvdW50ZXJLZXkSEQoHdXNlcl9pZBgBIAEoCUgAEiAKBWJvYXJkGAIgASgLMg8uc2tlaW4udjEuQm9hcmRIABIRCgdpdGVtX2lkGAMgASgJSABCCAoGdGFyZ2V0Ik8KF0JhdGNoR2V0Q291bnRlcnNSZXF1ZXN0EiIKBGtleXMYASADKAsyFC5za2Vpbi52MS5Db3VudGVyS2V5EhAKCGF0X2xlYXN0GAIgASgJIlIKGEJhdGNoR2V0Q291bnRlcnNSZXNwb25zZRIkCghjb3VudGVycxgBIAMoCzISLnNrZWluLnYxLkNvdW50ZXJzEhAKCHBvc2l0aW9uGAIgASgJIocBCghDb3VudGVycxIRCglwaW5fY291bnQYASABKA0SEwoLYm9hcmRfY291bnQYAiABKA0SFgoOZm9sbG93ZXJfY291bnQYAyABKA0SEgoKcGxheV9jb3VudBgEIAEoAxISCgpsaWtlX2NvdW50GAUgASgNEhMKC3JlcGluX2NvdW50GAYgASgNIo0BChNMaXN0VHJlbmRpbmdSZXF1ZXN0EhIKCG93bmVyX2lkGAEgASgJSAASIAoFYm9hcmQYAiABKAsyDy5za2Vpbi52MS5Cb2FyZEgAEhEKCXBhZ2Vfc2l6ZRgDIAEoBRISCgpwYWdlX3Rva2VuGAQgASgJEhAKCGF0X2xlYXN0GAUgASgJQgcKBXNjb3BlImgKFExpc3RUcmVuZGluZ1Jlc3BvbnNlEiUKBWl0ZW1zGAEgAygLMhYuc2tlaW4udjEuVHJlbmRpbmdJdGVtEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIQCghwb3NpdGlvbhgDIAEoCSIuCgxUcmVuZGluZ0l0ZW0SDwoHaXRlbV9pZBgBIAEoCRINCgVzY29yZRgCIAEoEjLEAQoOQ291bnRlclNlcnZpY2USXgoQQmF0Y2hHZXRDb3VudGVycxIhLnNrZWluLnYxLkJhdGNoR2V0Q291bnRlcnNSZXF1ZXN0GiIuc2tlaW4udjEuQmF0Y2hHZXRDb3VudGVyc1Jlc3BvbnNlIgOQAgESUgoMTGlzdFRyZW5kaW5nEh0uc2tlaW4udjEuTGlzdFRyZW5kaW5nUmVxdWVzdBoeLnNrZWluLnYxLkxpc3RUcmVuZGluZ1Jlc3BvbnNlIgOQAgFCNFoyZ2l0aHViLmNvbS9za2Vpbi1mZWVkL3NrZWluL3Byb3RvL3NrZWluL3YxO3NrZWludjFiBnByb3RvMw", [file_skein_v1_event]);
 
 /**
- * What is counted for.
+ * A user, board or item that has counts.
  *
  * @generated from message skein.v1.CounterKey
  */
@@ -66,7 +66,7 @@ export const CounterKeySchema: GenMessage<CounterKey> = /*@__PURE__*/
  */
 export type BatchGetCountersRequest = Message<"skein.v1.BatchGetCountersRequest"> & {
   /**
-   * What to count for, 1 to 1000.
+   * The users, boards and items to count for, 1 to 1000.
    *
    * @generated from field: repeated skein.v1.CounterKey keys = 1;
    */
@@ -179,7 +179,7 @@ export const CountersSchema: GenMessage<Counters> = /*@__PURE__*/
  */
 export type ListTrendingRequest = Message<"skein.v1.ListTrendingRequest"> & {
   /**
-   * Whose items; unset: everybody's.
+   * The author of the items; unset means all authors.
    *
    * @generated from oneof skein.v1.ListTrendingRequest.scope
    */

@@ -154,7 +154,7 @@ export enum Reason {
   OPERATION_REFUSED = 18,
 
   /**
-   * The call shows neither a token nor a certificate that says who makes it.
+   * The call shows neither a token nor a certificate that identifies the caller.
    *
    * @generated from enum value: REASON_TOKEN_MISSING = 19;
    */

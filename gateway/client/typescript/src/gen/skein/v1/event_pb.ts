@@ -150,7 +150,7 @@ export type Event = Message<"skein.v1.Event"> & {
   offset: bigint;
 
   /**
-   * What happened.
+   * The fact.
    *
    * @generated from oneof skein.v1.Event.kind
    */
@@ -373,14 +373,14 @@ export const EventSchema: GenMessage<Event> = /*@__PURE__*/
  */
 export type UserFollowed = Message<"skein.v1.UserFollowed"> & {
   /**
-   * Who follows. The acting user.
+   * The follower, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
   userId: string;
 
   /**
-   * Who is followed; not user_id.
+   * The user to follow; not user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
@@ -401,14 +401,14 @@ export const UserFollowedSchema: GenMessage<UserFollowed> = /*@__PURE__*/
  */
 export type UserUnfollowed = Message<"skein.v1.UserUnfollowed"> & {
   /**
-   * Who followed. The acting user.
+   * The former follower, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
   userId: string;
 
   /**
-   * Who was followed; not user_id.
+   * The user who was followed; not user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
@@ -429,7 +429,7 @@ export const UserUnfollowedSchema: GenMessage<UserUnfollowed> = /*@__PURE__*/
  */
 export type BoardFollowed = Message<"skein.v1.BoardFollowed"> & {
   /**
-   * Who follows. The acting user.
+   * The follower, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
@@ -457,7 +457,7 @@ export const BoardFollowedSchema: GenMessage<BoardFollowed> = /*@__PURE__*/
  */
 export type BoardUnfollowed = Message<"skein.v1.BoardUnfollowed"> & {
   /**
-   * Who followed. The acting user.
+   * The former follower, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
@@ -492,7 +492,7 @@ export type BoardCreated = Message<"skein.v1.BoardCreated"> & {
   board?: Board | undefined;
 
   /**
-   * What people see. At most 256 bytes of UTF-8.
+   * The title for people. At most 256 bytes of UTF-8.
    *
    * @generated from field: string title = 2;
    */
@@ -632,14 +632,14 @@ export const PinDeletedSchema: GenMessage<PinDeleted> = /*@__PURE__*/
  */
 export type UserBlocked = Message<"skein.v1.UserBlocked"> & {
   /**
-   * Who blocks. The acting user.
+   * The user who blocks, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
   userId: string;
 
   /**
-   * Who is blocked; not user_id.
+   * The blocked user; not user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
@@ -660,14 +660,14 @@ export const UserBlockedSchema: GenMessage<UserBlocked> = /*@__PURE__*/
  */
 export type UserUnblocked = Message<"skein.v1.UserUnblocked"> & {
   /**
-   * Who blocked. The acting user.
+   * The user who blocked, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
   userId: string;
 
   /**
-   * Who was blocked; not user_id.
+   * The user who was blocked; not user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
@@ -688,14 +688,14 @@ export const UserUnblockedSchema: GenMessage<UserUnblocked> = /*@__PURE__*/
  */
 export type UserMuted = Message<"skein.v1.UserMuted"> & {
   /**
-   * Who mutes. The acting user.
+   * The user who mutes, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
   userId: string;
 
   /**
-   * Who is muted; not user_id.
+   * The muted user; not user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
@@ -716,14 +716,14 @@ export const UserMutedSchema: GenMessage<UserMuted> = /*@__PURE__*/
  */
 export type UserUnmuted = Message<"skein.v1.UserUnmuted"> & {
   /**
-   * Who muted. The acting user.
+   * The user who muted, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
   userId: string;
 
   /**
-   * Who was muted; not user_id.
+   * The user who was muted; not user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
@@ -744,14 +744,14 @@ export const UserUnmutedSchema: GenMessage<UserUnmuted> = /*@__PURE__*/
  */
 export type RepinsHidden = Message<"skein.v1.RepinsHidden"> & {
   /**
-   * Who hides re-pins. The acting user.
+   * The user who hides re-pins, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
   userId: string;
 
   /**
-   * Whose re-pins are hidden; not user_id.
+   * The user whose re-pins are hidden; not user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
@@ -772,14 +772,14 @@ export const RepinsHiddenSchema: GenMessage<RepinsHidden> = /*@__PURE__*/
  */
 export type RepinsShown = Message<"skein.v1.RepinsShown"> & {
   /**
-   * Who hid re-pins. The acting user.
+   * The user who hid re-pins, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
   userId: string;
 
   /**
-   * Whose re-pins were hidden; not user_id.
+   * The user whose re-pins were hidden; not user_id.
    *
    * @generated from field: string target_user_id = 2;
    */
@@ -871,7 +871,7 @@ export const FeedReadSchema: GenMessage<FeedRead> = /*@__PURE__*/
  */
 export type Liked = Message<"skein.v1.Liked"> & {
   /**
-   * Who likes. The acting user.
+   * The user who likes, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
@@ -899,7 +899,7 @@ export const LikedSchema: GenMessage<Liked> = /*@__PURE__*/
  */
 export type Unliked = Message<"skein.v1.Unliked"> & {
   /**
-   * Who liked. The acting user.
+   * The user who liked, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
@@ -927,7 +927,7 @@ export const UnlikedSchema: GenMessage<Unliked> = /*@__PURE__*/
  */
 export type Played = Message<"skein.v1.Played"> & {
   /**
-   * Who watched. The acting user.
+   * The user who watched, the acting user.
    *
    * @generated from field: string user_id = 1;
    */
@@ -955,7 +955,7 @@ export const PlayedSchema: GenMessage<Played> = /*@__PURE__*/
  */
 export type Served = Message<"skein.v1.Served"> & {
   /**
-   * Who was served. The acting user.
+   * The user who was served, the acting user.
    *
    * @generated from field: string user_id = 1;
    */

@@ -40,7 +40,7 @@ export type PublishRequest = Message<"skein.v1.PublishRequest"> & {
   allowPartial: boolean;
 
   /**
-   * What to wait for; LOGGED by default.
+   * The state to wait for; LOGGED by default.
    *
    * @generated from field: skein.v1.PublishWait wait = 3;
    */
@@ -233,7 +233,7 @@ export const WatchResponseSchema: GenMessage<WatchResponse> = /*@__PURE__*/
   messageDesc(file_skein_v1_event_service, 4);
 
 /**
- * What a Publish call waits for.
+ * The state that a Publish call waits for.
  *
  * @generated from enum skein.v1.PublishWait
  */
@@ -285,8 +285,8 @@ export const EventService: GenService<{
   },
   /**
    * Watch streams the events of the log after a position, in order: those that every projection folds, without repeats of
-   * an event id and malformed events. It begins with a checkpoint that says where, and goes on until the client ends it.
-   * From the position of the last message received it goes on exactly there: nothing is left out, nothing comes twice.
+   * an event id and malformed events. It begins with a checkpoint of its start, and continues until the client ends it.
+   * Called again with the position of the last message received, it continues exactly there: nothing is left out, nothing comes twice.
    * An error with reason POSITION_TRIMMED (out_of_range) names the earliest position that it can begin after.
    *
    * @generated from rpc skein.v1.EventService.Watch

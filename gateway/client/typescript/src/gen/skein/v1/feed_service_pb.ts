@@ -25,7 +25,7 @@ export const file_skein_v1_feed_service: GenFile = /*@__PURE__*/
  */
 export type ReadFeedRequest = Message<"skein.v1.ReadFeedRequest"> & {
   /**
-   * Whose feed. 1 to 128 bytes.
+   * The reader. 1 to 128 bytes.
    *
    * @generated from field: string reader_id = 1;
    */
@@ -39,7 +39,7 @@ export type ReadFeedRequest = Message<"skein.v1.ReadFeedRequest"> & {
   pageSize: number;
 
   /**
-   * Where to begin; unset: at the top.
+   * Where to begin; unset means at the top.
    *
    * @generated from oneof skein.v1.ReadFeedRequest.start
    */
@@ -186,7 +186,7 @@ export const ReadFeedResponseSchema: GenMessage<ReadFeedResponse> = /*@__PURE__*
  */
 export type CountNewerRequest = Message<"skein.v1.CountNewerRequest"> & {
   /**
-   * Whose feed. 1 to 128 bytes.
+   * The reader. 1 to 128 bytes.
    *
    * @generated from field: string reader_id = 1;
    */
@@ -298,7 +298,7 @@ export const CountNewerResponseSchema: GenMessage<CountNewerResponse> = /*@__PUR
  */
 export type WatchFeedRequest = Message<"skein.v1.WatchFeedRequest"> & {
   /**
-   * Whose feed. 1 to 128 bytes.
+   * The reader. 1 to 128 bytes.
    *
    * @generated from field: string reader_id = 1;
    */
@@ -390,7 +390,7 @@ export type WatchFeedResponse = Message<"skein.v1.WatchFeedResponse"> & {
   position: string;
 
   /**
-   * The top of the feed at this position, for newer_than: a reader who need not see these entries watches on from here. To continue
+   * The top of the feed at this position, for newer_than: a reader who need not see these entries continues from here. To continue
    * a stream that broke, pass the newer_than of its request again.
    *
    * @generated from field: string newest_token = 5;
@@ -482,7 +482,7 @@ export const FeedEntrySchema: GenMessage<FeedEntry> = /*@__PURE__*/
  */
 export type ListPinsRequest = Message<"skein.v1.ListPinsRequest"> & {
   /**
-   * Whose pins.
+   * The owner of the pins.
    *
    * @generated from oneof skein.v1.ListPinsRequest.target
    */
@@ -696,7 +696,7 @@ export const PinStateSchema: GenMessage<PinState> = /*@__PURE__*/
   messageDesc(file_skein_v1_feed_service, 11);
 
 /**
- * What a viewer has to do with: a pin or an item.
+ * A pin or an item to ask about.
  *
  * @generated from message skein.v1.ViewerStateKey
  */
@@ -812,7 +812,7 @@ export const BatchGetViewerStateResponseSchema: GenMessage<BatchGetViewerStateRe
   messageDesc(file_skein_v1_feed_service, 14);
 
 /**
- * What a viewer has to do with a pin or an item. Of what was never mentioned everything is empty.
+ * The state of a pin or an item for a viewer. It is empty for one that no event has mentioned.
  *
  * @generated from message skein.v1.ViewerState
  */
@@ -878,7 +878,7 @@ export const ViewerStateSchema: GenMessage<ViewerState> = /*@__PURE__*/
  */
 export type ListLikesRequest = Message<"skein.v1.ListLikesRequest"> & {
   /**
-   * Whose likes. 1 to 128 bytes.
+   * The user who likes. 1 to 128 bytes.
    *
    * @generated from field: string user_id = 1;
    */
@@ -983,7 +983,7 @@ export const LikeEntrySchema: GenMessage<LikeEntry> = /*@__PURE__*/
  */
 export type ExplainPinRequest = Message<"skein.v1.ExplainPinRequest"> & {
   /**
-   * Whose feed. 1 to 128 bytes.
+   * The reader. 1 to 128 bytes.
    *
    * @generated from field: string reader_id = 1;
    */
@@ -1370,7 +1370,7 @@ export const FeedService: GenService<{
   /**
    * WatchFeed streams what CountNewer answers: first the present number, then the number whenever it has changed, at most about once a
    * second. After the last change the stream has the final number; numbers in between may be left out. After 30 seconds without a change
-   * the last message comes again, so a longer silence means a broken stream. It goes on until the client ends it.
+   * the last message comes again, so a longer silence means a broken stream. It continues until the client ends it.
    *
    * @generated from rpc skein.v1.FeedService.WatchFeed
    */

@@ -23,14 +23,14 @@ export const file_skein_v1_graph_service: GenFile = /*@__PURE__*/
  */
 export type FollowPair = Message<"skein.v1.FollowPair"> & {
   /**
-   * Who may follow. 1 to 128 bytes.
+   * The possible follower. 1 to 128 bytes.
    *
    * @generated from field: string user_id = 1;
    */
   userId: string;
 
   /**
-   * Who or what may be followed.
+   * The user or board that may be followed.
    *
    * @generated from oneof skein.v1.FollowPair.target
    */
@@ -158,7 +158,7 @@ export const FollowTimeSchema: GenMessage<FollowTime> = /*@__PURE__*/
  */
 export type FilterFollowedRequest = Message<"skein.v1.FilterFollowedRequest"> & {
   /**
-   * Who asks. 1 to 128 bytes.
+   * The viewer. 1 to 128 bytes.
    *
    * @generated from field: string viewer_id = 1;
    */
@@ -235,7 +235,7 @@ export const FilterFollowedResponseSchema: GenMessage<FilterFollowedResponse> = 
  */
 export type BatchGetRelationshipsRequest = Message<"skein.v1.BatchGetRelationshipsRequest"> & {
   /**
-   * Who asks. 1 to 128 bytes.
+   * The viewer. 1 to 128 bytes.
    *
    * @generated from field: string viewer_id = 1;
    */
@@ -368,14 +368,14 @@ export const RelationshipSchema: GenMessage<Relationship> = /*@__PURE__*/
  */
 export type ListFollowingRequest = Message<"skein.v1.ListFollowingRequest"> & {
   /**
-   * Whose followees. 1 to 128 bytes.
+   * The follower. 1 to 128 bytes.
    *
    * @generated from field: string user_id = 1;
    */
   userId: string;
 
   /**
-   * Only EXPLICIT or only IMPLICIT follows; absent: both.
+   * Only EXPLICIT or only IMPLICIT follows; absent means both.
    *
    * @generated from field: optional skein.v1.FollowKind kind = 2;
    */
@@ -494,14 +494,14 @@ export const FollowEntrySchema: GenMessage<FollowEntry> = /*@__PURE__*/
  */
 export type ListFollowersRequest = Message<"skein.v1.ListFollowersRequest"> & {
   /**
-   * Whose followers. 1 to 128 bytes.
+   * The followed user. 1 to 128 bytes.
    *
    * @generated from field: string user_id = 1;
    */
   userId: string;
 
   /**
-   * Only EXPLICIT or only IMPLICIT follows; absent: both.
+   * Only EXPLICIT or only IMPLICIT follows; absent means both.
    *
    * @generated from field: optional skein.v1.FollowKind kind = 2;
    */
@@ -676,7 +676,7 @@ export const ListBoardFollowersResponseSchema: GenMessage<ListBoardFollowersResp
  */
 export type ListFollowedBoardsRequest = Message<"skein.v1.ListFollowedBoardsRequest"> & {
   /**
-   * Whose boards. 1 to 128 bytes.
+   * The follower. 1 to 128 bytes.
    *
    * @generated from field: string user_id = 1;
    */
@@ -774,7 +774,7 @@ export type BoardEntry = Message<"skein.v1.BoardEntry"> & {
   time?: Timestamp | undefined;
 
   /**
-   * What people see; ListBoards only.
+   * The title for people; ListBoards only.
    *
    * @generated from field: string title = 3;
    */
@@ -795,7 +795,7 @@ export const BoardEntrySchema: GenMessage<BoardEntry> = /*@__PURE__*/
  */
 export type ListExcludedBoardsRequest = Message<"skein.v1.ListExcludedBoardsRequest"> & {
   /**
-   * Whose exclusions. 1 to 128 bytes.
+   * The user who excludes. 1 to 128 bytes.
    *
    * @generated from field: string user_id = 1;
    */
@@ -879,7 +879,7 @@ export const ListExcludedBoardsResponseSchema: GenMessage<ListExcludedBoardsResp
  */
 export type ListBoardsRequest = Message<"skein.v1.ListBoardsRequest"> & {
   /**
-   * Whose boards. 1 to 128 bytes.
+   * The owner. 1 to 128 bytes.
    *
    * @generated from field: string user_id = 1;
    */
@@ -963,7 +963,7 @@ export const ListBoardsResponseSchema: GenMessage<ListBoardsResponse> = /*@__PUR
  */
 export type ListBlockedRequest = Message<"skein.v1.ListBlockedRequest"> & {
   /**
-   * Who blocks. 1 to 128 bytes.
+   * The user who blocks. 1 to 128 bytes.
    *
    * @generated from field: string user_id = 1;
    */
@@ -1075,7 +1075,7 @@ export const UserEntrySchema: GenMessage<UserEntry> = /*@__PURE__*/
  */
 export type ListMutedRequest = Message<"skein.v1.ListMutedRequest"> & {
   /**
-   * Who mutes. 1 to 128 bytes.
+   * The user who mutes. 1 to 128 bytes.
    *
    * @generated from field: string user_id = 1;
    */
@@ -1159,14 +1159,14 @@ export const ListMutedResponseSchema: GenMessage<ListMutedResponse> = /*@__PURE_
  */
 export type ListMutualsRequest = Message<"skein.v1.ListMutualsRequest"> & {
   /**
-   * Who looks. 1 to 128 bytes.
+   * The viewer. 1 to 128 bytes.
    *
    * @generated from field: string viewer_id = 1;
    */
   viewerId: string;
 
   /**
-   * Whose followers. 1 to 128 bytes.
+   * The followed user. 1 to 128 bytes.
    *
    * @generated from field: string user_id = 2;
    */
@@ -1243,7 +1243,7 @@ export const ListMutualsResponseSchema: GenMessage<ListMutualsResponse> = /*@__P
  */
 export type ScanFollowersRequest = Message<"skein.v1.ScanFollowersRequest"> & {
   /**
-   * Whose followers.
+   * The followed user.
    *
    * @generated from oneof skein.v1.ScanFollowersRequest.target
    */
@@ -1512,14 +1512,14 @@ export type BoardFollowCounts = Message<"skein.v1.BoardFollowCounts"> & {
   followerCount: number;
 
   /**
-   * Those who follow the board itself.
+   * The users who follow the board itself.
    *
    * @generated from field: uint32 explicit_follower_count = 3;
    */
   explicitFollowerCount: number;
 
   /**
-   * Those who follow its owner and exclude the board.
+   * The users who follow its owner and exclude the board.
    *
    * @generated from field: uint32 excluder_count = 4;
    */
@@ -1596,14 +1596,14 @@ export enum FollowDirection {
   UNSPECIFIED = 0,
 
   /**
-   * Those whom the viewer follows, explicitly or implicitly; boards: those that appear for the viewer.
+   * The candidates that the viewer follows, explicitly or implicitly. Of boards, those that appear for the viewer.
    *
    * @generated from enum value: FOLLOW_DIRECTION_FOLLOWING = 1;
    */
   FOLLOWING = 1,
 
   /**
-   * Those who follow the viewer. Users only.
+   * The candidates who follow the viewer. Users only.
    *
    * @generated from enum value: FOLLOW_DIRECTION_FOLLOWED_BY = 2;
    */
@@ -1644,14 +1644,14 @@ export enum BoardFollowerKind {
   ALL = 1,
 
   /**
-   * Those who follow the board itself.
+   * The users who follow the board itself.
    *
    * @generated from enum value: BOARD_FOLLOWER_KIND_EXPLICIT = 2;
    */
   EXPLICIT = 2,
 
   /**
-   * Those who follow its owner and exclude the board.
+   * The users who follow its owner and exclude the board.
    *
    * @generated from enum value: BOARD_FOLLOWER_KIND_EXCLUDERS = 3;
    */

@@ -19,7 +19,7 @@ export const file_skein_v1_seen_service: GenFile = /*@__PURE__*/
  */
 export type FilterSeenRequest = Message<"skein.v1.FilterSeenRequest"> & {
   /**
-   * Whose history. 1 to 128 bytes.
+   * The user. 1 to 128 bytes.
    *
    * @generated from field: string user_id = 1;
    */
@@ -111,7 +111,7 @@ export const FilterSeenResponseSchema: GenMessage<FilterSeenResponse> = /*@__PUR
  */
 export type ListServedRequest = Message<"skein.v1.ListServedRequest"> & {
   /**
-   * Whose serves. 1 to 128 bytes.
+   * The user. 1 to 128 bytes.
    *
    * @generated from field: string user_id = 1;
    */
