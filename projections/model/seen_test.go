@@ -19,10 +19,10 @@ type watched struct {
 	closed bool            // to backfills
 	plays  map[string]bool // "2024-01 item"
 	live   []string        // served, newest first
-	past   []archivedServe     // newest first, each item once
+	past   []pastServe     // newest first, each item once
 }
 
-type archivedServe struct {
+type pastServe struct {
 	time  events.Micros
 	index int
 	item  string
@@ -42,13 +42,13 @@ func (w *watched) happens(ev events.Event) {
 		w.live = w.live[:min(len(w.live), model.ServedItems)]
 	case ev.Kind == events.Served:
 		for index, item := range ev.Items {
-			w.past = append(w.past, archivedServe{ev.Time, index, item})
+			w.past = append(w.past, pastServe{ev.Time, index, item})
 		}
-		slices.SortFunc(w.past, func(x, y archivedServe) int {
+		slices.SortFunc(w.past, func(x, y pastServe) int {
 			return cmp.Or(cmp.Compare(y.time, x.time), cmp.Compare(x.index, y.index), events.CompareIDs(x.item, y.item))
 		})
 		once := map[string]bool{}
-		w.past = slices.DeleteFunc(w.past, func(s archivedServe) bool { was := once[s.item]; once[s.item] = true; return was })
+		w.past = slices.DeleteFunc(w.past, func(s pastServe) bool { was := once[s.item]; once[s.item] = true; return was })
 		w.past = w.past[:min(len(w.past), model.ServedItems)]
 	}
 }
