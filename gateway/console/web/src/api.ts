@@ -45,7 +45,7 @@ function note(err: unknown): void {
 
 /** Reports whether a call got no answer of the service: the connection broke, or something in between answered. */
 function isLost(err: unknown): boolean {
-  if (err instanceof ConnectError) return err.code !== Code.Canceled && err.code !== Code.DeadlineExceeded;
+  if (err instanceof ConnectError) return ![Code.Canceled, Code.DeadlineExceeded, Code.Unauthenticated, Code.PermissionDenied].includes(err.code);
   return err instanceof TypeError; // of fetch
 }
 
@@ -79,8 +79,11 @@ export async function alive(signal: AbortSignal): Promise<void> {
 export async function metricsText(signal: AbortSignal): Promise<string> {
   const headers: HeadersInit = token.value ? { Authorization: `Bearer ${token.value}` } : {};
   const answer = await fetch(`${root}/metrics`, { headers, signal });
-  if (!answer.ok) throw new ConnectError(`/metrics: ${answer.status} ${answer.statusText}`, Code.Unknown);
-  return answer.text();
+  if (answer.ok) return answer.text();
+  // A screen asks for metrics and calls a method at once: whichever is refused first must show that a token is wanted.
+  if (answer.status === 401) wanted.value = true;
+  const code = { 401: Code.Unauthenticated, 403: Code.PermissionDenied }[answer.status] ?? Code.Unknown;
+  throw new ConnectError(`/metrics: ${answer.status} ${answer.statusText}`, code);
 }
 
 /** Says what went wrong, and the reason for programs where the service gave one. */
