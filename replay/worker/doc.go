@@ -11,4 +11,5 @@
 //
 //	command.go  [Command]: the side of the process that serves
 //	serve.go    [Serve]: the worker
+//	pace.go     [Paced]: rests and reports of a build, in either process
 package worker

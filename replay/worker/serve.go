@@ -7,7 +7,6 @@ import (
 	"io"
 	"runtime/debug"
 	"sync"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -61,35 +60,8 @@ func finish(ctx context.Context, j *job, to *reporter) (rows int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	pace := replay.Pace{Share: j.Share}
-	var merged time.Time
-	b := build.TakeOver(build.Options{
-		FS: vfs.Default, New: newProjection,
-		Around: func(ctx context.Context, fold func() error) error {
-			began := time.Now()
-			if err := fold(); err != nil {
-				return err
-			}
-			if err := to.report(Report{Partition: true}); err != nil {
-				return err
-			}
-			return pace.Rest(ctx, time.Since(began))
-		},
-		Folded: func(events uint64) { _ = to.report(Report{Events: events}) }, // if it fails, the next report of a partition does
-		Merging: func(ctx context.Context, rows, all int64) error {
-			if err := to.report(Report{Merging: true, Rows: rows, All: all}); err != nil {
-				return err
-			}
-			began := merged
-			merged = time.Now()
-			if rows == 0 {
-				return nil
-			}
-			err := pace.Rest(ctx, merged.Sub(began))
-			merged = time.Now()
-			return err
-		},
-	}, j.Build)
+	o := build.Options{FS: vfs.Default, New: newProjection}
+	b := build.TakeOver(Paced(o, replay.Pace{Share: j.Share}, to.report), j.Build)
 	err = b.Finish(ctx)
 	return b.Rows(), err
 }

@@ -27,7 +27,7 @@ type Options struct {
 	Log  replay.LogSize
 	// Worker finishes the build. If it is nil, this process does.
 	Worker *worker.Command
-	// Check is called after every [replay.DiskPeriod] bytes of the log, and before each partition. Its error ends the build.
+	// Check is called after every [replay.DiskPeriod] bytes of the log, and after each partition. Its error ends the build.
 	Check func() error
 	// After estimates how long the caller's work after the build takes, for this many rows in the store; nil means there is none.
 	After func(ctx context.Context, rows int64) time.Duration
@@ -46,8 +46,6 @@ type Build struct {
 	due float64
 	// merge and after are the latest estimates of how long these stages take.
 	merge, after time.Duration
-	// merged is the time at which rows were last merged.
-	merged time.Time
 	// rows are those of a store that a worker has made.
 	rows int64
 }
@@ -67,7 +65,7 @@ func New(o Options) (b *Build, err error) {
 		o.After = func(context.Context, int64) time.Duration { return 0 }
 	}
 	b = &Build{o: o, due: firstSample}
-	o.Around, o.Folded, o.Merging = b.around, o.Progress.Add, b.merging
+	o.Options = worker.Paced(o.Options, o.Pace, b.reported)
 	if b.Builder, err = build.New(o.Options); err != nil {
 		return nil, err
 	}
@@ -176,12 +174,15 @@ func (b *Build) Finish(ctx context.Context) error {
 	return err
 }
 
-// reported notes what a worker has done, which rests by itself.
+// reported notes what the build has done since Finish began.
 func (b *Build) reported(r worker.Report) error {
 	b.o.Progress.Add(r.Events)
 	switch {
+	case r.Merging && r.Rows == 0:
+		b.o.Progress.Start("rows", uint64(r.All))
+		b.o.Progress.Ahead(b.after)
 	case r.Merging:
-		b.mergedRows(r.Rows, r.All)
+		b.o.Progress.Set(uint64(r.Rows))
 	case r.Partition:
 		b.o.Progress.Folded()
 		return b.o.Check()
@@ -191,37 +192,3 @@ func (b *Build) reported(r worker.Report) error {
 
 // Rows returns how many rows the store has that Finish has made.
 func (b *Build) Rows() int64 { return b.rows + b.Builder.Rows() }
-
-// around folds a partition at the pace.
-func (b *Build) around(ctx context.Context, fold func() error) error {
-	if err := b.o.Check(); err != nil {
-		return err
-	}
-	began := time.Now()
-	if err := fold(); err != nil {
-		return err
-	}
-	b.o.Progress.Folded()
-	return b.o.Pace.Rest(ctx, time.Since(began))
-}
-
-// merging rests between pieces of the merge, and reports its progress.
-func (b *Build) merging(ctx context.Context, rows, all int64) error {
-	b.mergedRows(rows, all)
-	if rows == 0 {
-		b.merged = time.Now()
-		return nil
-	}
-	err := b.o.Pace.Rest(ctx, time.Since(b.merged))
-	b.merged = time.Now()
-	return err
-}
-
-// mergedRows notes that so many of all rows are merged.
-func (b *Build) mergedRows(rows, all int64) {
-	if rows == 0 {
-		b.o.Progress.Start("rows", uint64(all))
-		b.o.Progress.Ahead(b.after)
-	}
-	b.o.Progress.Set(uint64(rows))
-}
