@@ -69,8 +69,8 @@ func (a *Audit) user(ctx context.Context, id string) error {
 	return a.feed(ctx, id)
 }
 
-// region compares the followers of a user with the rows that the other ends of the follows have at the user's home. Since it reads no
-// other home, it costs a hundredth of looking up each other side.
+// region compares the followers of a user with the rows that the other ends of the follows have at the user's home: one walk over
+// neighboring rows, and not a row of each other home.
 func (a *Audit) region(id string, followers int64, sum uint64) (err error) {
 	prefix := graph.RegionPrefix(nil, id)
 	it := a.views[0].Iter(prefix, projections.PrefixEnd(prefix))

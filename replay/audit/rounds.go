@@ -125,8 +125,8 @@ func (a *Auditor) lately(ctx context.Context) error {
 // whole returns the limits of the round: only feeds are limited.
 func (a *Auditor) whole() Limits { return Limits{Feed: a.cfg.Limits.Feed} }
 
-// turns is in how many rounds every feed and the other side of every entry of a list have been read: together they take six times as
-// long as all the rest.
+// turns is the number of rounds in which every feed and the other side of every entry of a list are read: they are four fifths of a
+// round that reads all (BenchmarkRound).
 const turns = 16
 
 // round are the limits of this round.
