@@ -164,6 +164,9 @@ func (q *Queries) List(ctx context.Context, l List, after PageCursor, n int) (pa
 		if err != nil {
 			return nil, nil, err
 		}
+		if q.elsewhere != nil && q.elsewhere.Full() {
+			return nil, nil, projections.ErrElsewhere
+		}
 		if ok {
 			if len(page) == n {
 				return page, last, nil

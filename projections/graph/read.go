@@ -47,10 +47,40 @@ type Queries struct {
 	// cache has decoded edges, and version that of the view that r is; nil means there are none.
 	cache   *cacheSet
 	version uint64
+	// elsewhere knows what rows of other partitions say; nil means that all are here.
+	elsewhere Elsewhere
+}
+
+// Elsewhere is what queries ask of homes that are not in their state.
+type Elsewhere interface {
+	projections.Elsewhere
+	// Board reports whether a board exists. known is false for what must be fetched first.
+	Board(owner, id string) (exists, known bool)
+	// FollowedBy is that of [Queries].
+	FollowedBy(user, follower string) (f Follow, known bool)
 }
 
 // Query returns the queries over a reader of a graph store.
 func Query(r projections.Reader) *Queries { return &Queries{r: r} }
+
+// With has the queries ask elsewhere what is not in their state.
+func (q *Queries) With(e Elsewhere) *Queries {
+	q.elsewhere = e
+	return q
+}
+
+// exists reports whether a board exists. The default board always does.
+func (q *Queries) exists(owner, id string) (bool, error) {
+	if id == "" {
+		return true, nil
+	}
+	if q.elsewhere != nil && !q.elsewhere.Holds(owner) {
+		exists, _ := q.elsewhere.Board(owner, id)
+		return exists, nil
+	}
+	b, err := readBoard(q.r, q.key(), owner, id)
+	return b.exists(), err
+}
 
 // key returns room for a key.
 func (q *Queries) key() []byte {
@@ -75,6 +105,10 @@ func (q *Queries) readUser(follower, user string) (Follow, error) {
 
 // FollowedBy is [Queries.User], answered from the rows of user.
 func (q *Queries) FollowedBy(user, follower string) (Follow, error) {
+	if q.elsewhere != nil && !q.elsewhere.Holds(user) {
+		f, _ := q.elsewhere.FollowedBy(user, follower)
+		return f, nil
+	}
 	e, err := readEdge(q.r, q.key(), inEnd, follower, user)
 	return e.follows(), err
 }
@@ -145,8 +179,7 @@ func (q *Queries) Board(follower, owner, id string) (Follow, error) {
 	if !explicit && !e.boards {
 		return Follow{}, nil
 	}
-	b, err := readBoard(q.r, q.key(), owner, id)
-	if err != nil || (id != "" && !b.exists()) {
+	if exists, err := q.exists(owner, id); err != nil || !exists {
 		return Follow{}, err
 	}
 	r, err := q.relation(&e, outEnd, follower, owner, id)
@@ -168,11 +201,10 @@ func (q *Queries) Board(follower, owner, id string) (Follow, error) {
 
 // boardByOwner reports how one follows a board who has no relation to any board of its owner.
 func (q *Queries) boardByOwner(f Follow, owner, id string) (Follow, error) {
-	if f.Kind == None || id == "" {
+	if f.Kind == None {
 		return f, nil
 	}
-	b, err := readBoard(q.r, q.key(), owner, id)
-	if err != nil || !b.exists() {
+	if exists, err := q.exists(owner, id); err != nil || !exists {
 		return Follow{}, err
 	}
 	return f, nil

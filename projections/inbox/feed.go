@@ -46,6 +46,10 @@ type visibility struct {
 
 // newWalk begins at the first sort key that is not before from; nil means at the top.
 func (q *Queries) newWalk(f *Feed, from []byte) (*walk, error) {
+	if q.elsewhere != nil && from == nil {
+		// Elsewhere may be ahead. A page has nothing newer than its state, from which a later one counts what is new.
+		from = appendNewestFirst(nil, q.r.Cursor().LastTime)
+	}
 	w := &walk{q: q, feed: f, from: from, left: -1, visibilities: make(map[string]visibility, 32)}
 	w.merge = newMerge(q, &w.keys)
 	if err := w.begin(from); err != nil {

@@ -110,6 +110,10 @@ func (m *merge) begin(s *stream, from []byte) {
 		m.fill(s, aheadMost)
 		return
 	}
+	if s.elsewhere != nil {
+		m.fill(s, headKeys)
+		return
+	}
 	if m.heads == nil {
 		m.fill(s, 1)
 		return

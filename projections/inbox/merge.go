@@ -21,6 +21,8 @@ type stream struct {
 	from  []byte
 	// one is the room of ahead while it has a single key, as for most outboxes, so that it needs no allocation.
 	one [1][]byte
+	// elsewhere reads on an outbox whose rows are not in the state; nil means that they are.
+	elsewhere func(from []byte, n int) (pins []Pin, next []byte)
 }
 
 // arena allocates keys in blocks. They live until the page is read.
@@ -114,6 +116,10 @@ func (m *merge) fill(s *stream, n int) {
 	if n > len(s.one) {
 		s.ahead = make([][]byte, 0, n)
 	}
+	if s.elsewhere != nil {
+		m.fillElsewhere(s, n)
+		return
+	}
 	ok := m.it.SeekGE(s.from)
 	s.from = nil
 	for ; ; ok = m.it.Next() {
@@ -140,6 +146,23 @@ func (m *merge) fill(s *stream, n int) {
 			sortKey = append(append(append(sortKey, rest[:8]...), s.owner...), rest[8:]...)
 		}
 		s.ahead = append(s.ahead, sortKey)
+	}
+}
+
+// fillElsewhere reads up to n pins of an outbox whose rows are not in the state.
+func (m *merge) fillElsewhere(s *stream, n int) {
+	from, here := bytes.CutPrefix(s.from, s.prefix)
+	s.from = nil
+	if !here {
+		return // the end of its prefix
+	}
+	pins, next := s.elsewhere(from, n)
+	for i := range pins {
+		sortKey := append(appendNewestFirst(m.keys.room(8+len(s.owner)+len(pins[i].ID)+2), pins[i].Created), s.owner...)
+		s.ahead = append(s.ahead, events.AppendID(sortKey, pins[i].ID))
+	}
+	if next != nil {
+		s.from = append(m.keys.clone(s.prefix), next...)
 	}
 }
 
@@ -219,6 +242,12 @@ func (q *Queries) outboxStream(keys *arena, owner string, board *string) *stream
 		q.scratch = projections.AppendKey(q.scratch[:0], tagBoardOutbox, owner, *board)
 	}
 	s.prefix = keys.clone(q.scratch)
+	if q.remote(owner) {
+		s.elsewhere = func(from []byte, n int) (pins []Pin, next []byte) {
+			pins, next, _ = q.elsewhere.Outbox(owner, board, from, n)
+			return pins, next
+		}
+	}
 	return s
 }
 

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"bytes"
 	"context"
 	"errors"
 
@@ -96,6 +97,17 @@ type Queries struct {
 	// heads are kept of outboxes, and version is that of the view; nil means nothing is kept.
 	heads   *heads
 	version uint64
+	// elsewhere knows what rows of other partitions say; nil means that all are here.
+	elsewhere Elsewhere
+}
+
+// Elsewhere is what queries ask of homes that are not in their state.
+type Elsewhere interface {
+	projections.Elsewhere
+	// Pin returns a pin; nil means that it does not live. known is false for what must be fetched first.
+	Pin(owner, id string) (p *Pin, known bool)
+	// Outbox is that of [Queries].
+	Outbox(owner string, board *string, from []byte, n int) (pins []Pin, next []byte, known bool)
 }
 
 // Query returns the queries over a state of an inbox store.
@@ -110,6 +122,15 @@ func CachedQuery(v *projections.View) *Queries {
 	}
 	return q
 }
+
+// With has the queries ask elsewhere what is not in their state.
+func (q *Queries) With(e Elsewhere) *Queries {
+	q.elsewhere = e
+	return q
+}
+
+// remote reports whether the rows of an owner are not in the state.
+func (q *Queries) remote(owner string) bool { return q.elsewhere != nil && !q.elsewhere.Holds(owner) }
 
 // Feed returns at most n pins of a feed after a page cursor (nil: from the top), and at least one unless the feed ends. It fails
 // with [ErrExpired] and [ErrPageCursor].
@@ -144,6 +165,13 @@ func (q *Queries) Pin(owner, id string) (p Pin, lives bool, err error) {
 
 // living returns a pin if it lives.
 func (q *Queries) living(owner, id string) (*Pin, error) {
+	if q.remote(owner) {
+		p, known := q.elsewhere.Pin(owner, id)
+		if !known && q.elsewhere.Full() {
+			return nil, projections.ErrElsewhere
+		}
+		return p, nil
+	}
 	q.scratch = projections.AppendKey(q.scratch[:0], tagPin, owner, id)
 	row, ok, err := q.r.Get(q.scratch)
 	if err != nil || !ok {
@@ -165,6 +193,24 @@ func (q *Queries) living(owner, id string) (*Pin, error) {
 
 // Pins lists the living pins of a user, or (board not nil) of one of the user's boards, newest first.
 func (q *Queries) Pins(ctx context.Context, owner string, board *string, after PageCursor, n int) (pins []Pin, next PageCursor, err error) {
+	var from []byte
+	if after != nil {
+		if from, err = parsePins(after); err != nil {
+			return nil, nil, err
+		}
+		from = append(bytes.Clone(from), 0)
+	}
+	pins, more, err := q.Outbox(ctx, owner, board, from, n)
+	if err != nil || more == nil {
+		return pins, nil, err
+	}
+	last := &pins[len(pins)-1]
+	return pins, events.AppendID(appendNewestFirst(PageCursor{cursorPins}, last.Created), last.ID), nil
+}
+
+// Outbox returns at most n pins of an outbox, that of an owner or (board not nil) that of a board, newest first, from a place on (nil: the
+// newest). A place is a time and an id as in a row. next is that of the pin behind them; nil means that there is none.
+func (q *Queries) Outbox(ctx context.Context, owner string, board *string, from []byte, n int) (pins []Pin, next []byte, err error) {
 	prefix := q.outboxStream(new(arena), owner, board).prefix
 	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() {
@@ -172,23 +218,12 @@ func (q *Queries) Pins(ctx context.Context, owner string, board *string, after P
 			err = cerr
 		}
 	}()
-	var more bool
-	if after == nil {
-		more = it.Next()
-	} else {
-		sortKey, err := parsePins(after)
-		if err != nil {
-			return nil, nil, err
-		}
-		more = it.SeekGE(append(append(append([]byte(nil), prefix...), sortKey...), 0))
-	}
-	for ; more; more = it.Next() {
+	for more := it.SeekGE(append(bytes.Clone(prefix), from...)); more; more = it.Next() {
 		if len(pins)%1024 == 1023 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
 		if len(pins) == n {
-			last := &pins[n-1]
-			return pins, events.AppendID(appendNewestFirst(PageCursor{cursorPins}, last.Created), last.ID), nil
+			return pins, bytes.Clone(it.Key()[len(prefix):]), nil
 		}
 		created, id, err := cutOutbox(it.Key()[len(prefix):])
 		if err != nil {
