@@ -30,6 +30,8 @@ type position struct {
 	// version is that of the rows, queryCache what queries keep of them.
 	version    uint64
 	queryCache QueryCache
+	// parts are the partitions of the store; nil means all.
+	parts *Partitions
 }
 
 // snapshot is a Pebble snapshot that several positions and any number of views share.
@@ -128,7 +130,7 @@ func (sn *snapshot) release() {
 // snapshot stays.
 func (s *Store) publish(newRows bool) {
 	last := s.current.Load()
-	next := &position{cursor: s.fold.cursor, rejects: s.fold.rejects, queryCache: s.queryCache}
+	next := &position{cursor: s.fold.cursor, rejects: s.fold.rejects, queryCache: s.queryCache, parts: s.opts.Partitions}
 	if last != nil && !newRows {
 		next.rows = last.rows
 	} else {
@@ -200,3 +202,11 @@ func (v *View) QueryCache() QueryCache { return v.at.queryCache }
 
 // Version numbers the states of the rows that the open store has shown, from 1. Views of one version have the same rows.
 func (v *View) Version() uint64 { return v.at.version }
+
+// Partitions returns those whose rows the view has.
+func (v *View) Partitions() Partitions {
+	if v.at.parts == nil {
+		return AllPartitions()
+	}
+	return *v.at.parts
+}

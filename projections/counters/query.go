@@ -2,8 +2,10 @@ package counters
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/projections"
@@ -22,7 +24,38 @@ type Queries struct {
 	computed, patience int64
 	// rows counts what [Queries.Trending] reads.
 	rows int
+	// elsewhere knows what rows of other partitions say; nil means that all are here.
+	elsewhere Elsewhere
 }
+
+// Elsewhere is what queries ask of homes that are not in their state. The lists of users and owners by item are with the items, so each
+// of the other nodes has a part of them.
+type Elsewhere interface {
+	projections.Elsewhere
+	// Score is the score of an item as of a position. known is false for what must be fetched first.
+	Score(item string, seq uint64) (score int64, scored, known bool)
+	// Likes is that of [Queries].
+	Likes(user, item string) (likes, known bool)
+	// Liked has a part for each of the nodes that hold what is not here. Items may be in several of them.
+	Liked(user string, after PageCursor, n int) (parts []LikedPart, known bool)
+	// Candidates likewise; owner is empty for everybody's list.
+	Candidates(owner string, seq uint64, after []byte, n int) (parts []CandidatePart, known bool)
+}
+
+// LikedPart is the first items of what a user likes that a state has, and whether it has more.
+type LikedPart struct {
+	Items []LikedItem
+	More  bool
+}
+
+// With has the queries ask elsewhere what is not in their state.
+func (q *Queries) With(e Elsewhere) *Queries {
+	q.elsewhere = e
+	return q
+}
+
+// remote reports whether the rows of an item are not in the state.
+func (q *Queries) remote(item string) bool { return q.elsewhere != nil && !q.elsewhere.Holds(item) }
 
 // Query returns the queries over a state of a counters store.
 func Query(r State) *Queries { return &Queries{r: r, computed: computed, patience: patience} }
@@ -57,6 +90,10 @@ func (q *Queries) BoardPins(owner, board string) (int64, error) {
 
 // Likes reports whether a user likes an item, with one point read.
 func (q *Queries) Likes(user, item string) (bool, error) {
+	if q.remote(item) {
+		likes, _ := q.elsewhere.Likes(user, item)
+		return likes, nil
+	}
 	row, ok, err := q.r.Get(likeKey(nil, user, item))
 	if err != nil || !ok {
 		return false, err
@@ -74,6 +111,37 @@ type LikedItem struct {
 // Liked lists at most n items that a user likes, newest first, equal times by id, after a page cursor (nil: from the top). It fails with
 // [ErrPageCursor].
 func (q *Queries) Liked(ctx context.Context, user string, after PageCursor, n int) (items []LikedItem, next PageCursor, err error) {
+	here, err := q.LikedHere(ctx, user, after, n)
+	if err != nil {
+		return nil, nil, err
+	}
+	items, more := here.Items, here.More
+	if q.elsewhere != nil {
+		items, more = q.likedAnywhere(here, user, after, n)
+	}
+	if more {
+		last := likedKey(nil, user, items[n-1].Since, items[n-1].Item)
+		next = append(PageCursor{cursorLiked}, last[len(projections.AppendKey(nil, tagLiked, user)):]...)
+	}
+	return items, next, nil
+}
+
+// likedAnywhere merges what the state has with what others have.
+func (q *Queries) likedAnywhere(here LikedPart, user string, after PageCursor, n int) (items []LikedItem, more bool) {
+	parts, _ := q.elsewhere.Liked(user, after, n)
+	for _, p := range append(parts, here) {
+		items, more = append(items, p.Items...), more || p.More
+	}
+	slices.SortFunc(items, func(a, b LikedItem) int {
+		return cmp.Or(cmp.Compare(b.Since, a.Since), bytes.Compare(events.AppendID(nil, a.Item), events.AppendID(nil, b.Item)))
+	})
+	items = slices.Compact(items)
+	more = more || len(items) > n
+	return items[:min(n, len(items))], more
+}
+
+// LikedHere returns what the state has of that list.
+func (q *Queries) LikedHere(ctx context.Context, user string, after PageCursor, n int) (part LikedPart, err error) {
 	prefix := projections.AppendKey(nil, tagLiked, user)
 	it := q.r.Iter(prefix, projections.PrefixEnd(prefix))
 	defer func() { err = errors.Join(err, it.Close()) }()
@@ -83,25 +151,25 @@ func (q *Queries) Liked(ctx context.Context, user string, after PageCursor, n in
 	} else {
 		sortKey, err := parseLiked(after)
 		if err != nil {
-			return nil, nil, err
+			return part, err
 		}
 		more = it.SeekGE(append(append(bytes.Clone(prefix), sortKey...), 0))
 	}
 	for ; more; more = it.Next() {
-		if len(items)%1024 == 1023 && ctx.Err() != nil {
-			return nil, nil, ctx.Err()
+		if len(part.Items)%1024 == 1023 && ctx.Err() != nil {
+			return part, ctx.Err()
 		}
-		if len(items) == n {
-			last := likedKey(nil, user, items[n-1].Since, items[n-1].Item)
-			return items, append(PageCursor{cursorLiked}, last[len(prefix):]...), nil
+		if len(part.Items) == n {
+			part.More = true
+			return part, nil
 		}
 		since, item, err := cutLiked(it.Key()[len(prefix):])
 		if err != nil {
-			return nil, nil, err
+			return part, err
 		}
-		items = append(items, LikedItem{item, since})
+		part.Items = append(part.Items, LikedItem{item, since})
 	}
-	return items, nil, nil
+	return part, nil
 }
 
 // Item returns what is counted of an item.

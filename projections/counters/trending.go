@@ -81,12 +81,18 @@ func (q *Queries) RowsRead() int { return q.rows }
 // sortKeys returns the first n sort keys of a list after one; nil means from the top.
 func (q *Queries) sortKeys(ctx context.Context, s Scope, at session, after []byte, n int) ([][]byte, error) {
 	if s.Owner == "" {
+		if q.elsewhere != nil {
+			return q.gather(ctx, s, at, after, n)
+		}
 		sortKeys, _, err := q.walk(ctx, s, at, after, n, 0)
 		return sortKeys, err
 	}
 	pins, err := q.pinsOf(s)
 	if err != nil {
 		return nil, err
+	}
+	if pins > q.computed && q.elsewhere != nil {
+		return q.gather(ctx, s, at, after, n)
 	}
 	if pins > q.computed {
 		sortKeys, ok, err := q.walk(ctx, s, at, after, n, int(q.patience*pins))
@@ -222,13 +228,20 @@ type Scores struct {
 	it  projections.Iterator
 	seq uint64
 	key []byte
+	of  *Queries
 }
 
 // ScoresAt returns the scores at a position that is not after that of the state, and not older than [SessionLife].
-func (q *Queries) ScoresAt(seq uint64) *Scores { return &Scores{it: q.r.Iter(nil, nil), seq: seq} }
+func (q *Queries) ScoresAt(seq uint64) *Scores {
+	return &Scores{it: q.r.Iter(nil, nil), seq: seq, of: q}
+}
 
 // Of returns the score of an item. ok is false if it has none.
 func (s *Scores) Of(item string) (score int64, ok bool, err error) {
+	if s.of.remote(item) {
+		score, ok, _ = s.of.elsewhere.Score(item, s.seq)
+		return score, ok, nil
+	}
 	s.key = versionKey(s.key[:0], item, s.seq)
 	// A failed seek looks like the end of the rows. Close then returns the error.
 	if !s.it.SeekGE(s.key) || !bytes.HasPrefix(s.it.Key(), s.key[:len(s.key)-8]) {

@@ -27,6 +27,27 @@ type trendingWalk struct {
 // walk returns the first n sort keys of a list after one, in its order, of what is shown. ok is false where that took more rows than
 // it may; 0 means it may take any number.
 func (q *Queries) walk(ctx context.Context, s Scope, at session, after []byte, n, most int) (sortKeys [][]byte, ok bool, err error) {
+	w, err := q.newTrendingWalk(ctx, s, at, after, most)
+	if err != nil {
+		return nil, false, err
+	}
+	if s.Owner != "" {
+		w.shown = q.shownBy(s.Owner)
+	}
+	sortKeys, err = w.take(ctx, s, n)
+	if cerr := w.close(); err == nil {
+		err = cerr
+	}
+	return sortKeys, !w.over(), err
+}
+
+// shownBy iterates over what living pins of an owner show.
+func (q *Queries) shownBy(owner string) projections.Iterator {
+	of := projections.AppendKey(nil, tagShown, owner)
+	return q.r.Iter(of, projections.PrefixEnd(of))
+}
+
+func (q *Queries) newTrendingWalk(ctx context.Context, s Scope, at session, after []byte, most int) (*trendingWalk, error) {
 	list := topPrefix()
 	if s.Owner != "" {
 		list = ownerTopPrefix(s.Owner)
@@ -34,7 +55,7 @@ func (q *Queries) walk(ctx context.Context, s Scope, at session, after []byte, n
 	w := &trendingWalk{q: q, prefix: append(bytes.Clone(list), entryVersion), at: at, most: most}
 	if s.Owner != "" {
 		if err := w.readByName(ctx, append(bytes.Clone(list), entryName), after); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 	}
 	lower := w.prefix
@@ -43,15 +64,7 @@ func (q *Queries) walk(ctx context.Context, s Scope, at session, after []byte, n
 		lower = projections.PrefixEnd(append(bytes.Clone(w.prefix), after...))
 	}
 	w.it = q.r.Iter(lower, projections.PrefixEnd(w.prefix))
-	if s.Owner != "" {
-		of := projections.AppendKey(nil, tagShown, s.Owner)
-		w.shown = q.r.Iter(of, projections.PrefixEnd(of))
-	}
-	sortKeys, err = w.take(ctx, s, n)
-	if cerr := w.close(); err == nil {
-		err = cerr
-	}
-	return sortKeys, !w.over(), err
+	return w, nil
 }
 
 func (w *trendingWalk) close() error {

@@ -92,6 +92,9 @@ const (
 	// Another event of the same acting user and kind had the event id within the 15 minutes before it and said something else, or is in
 	// the same call. In the log: the event is skipped, and kept for inspection.
 	Reason_REASON_EVENT_ID_REUSED Reason = 29
+	// In a cluster: no node can be reached that serves the partition of a user or item that the call is about. Other calls go on. It passes
+	// when a node comes back, or others have taken its partitions over.
+	Reason_REASON_NOT_HERE Reason = 30
 )
 
 // Enum value maps for Reason.
@@ -127,6 +130,7 @@ var (
 		27: "REASON_ORIGIN_NOT_ALLOWED",
 		28: "REASON_LOG_HOLE",
 		29: "REASON_EVENT_ID_REUSED",
+		30: "REASON_NOT_HERE",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":            0,
@@ -159,6 +163,7 @@ var (
 		"REASON_ORIGIN_NOT_ALLOWED":     27,
 		"REASON_LOG_HOLE":               28,
 		"REASON_EVENT_ID_REUSED":        29,
+		"REASON_NOT_HERE":               30,
 	}
 )
 
@@ -193,7 +198,7 @@ var File_skein_v1_errors_proto protoreflect.FileDescriptor
 
 const file_skein_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15skein/v1/errors.proto\x12\bskein.v1*\xb4\x06\n" +
+	"\x15skein/v1/errors.proto\x12\bskein.v1*\xc9\x06\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REASON_INVALID_FIELD\x10\x01\x12\x18\n" +
@@ -225,7 +230,8 @@ const file_skein_v1_errors_proto_rawDesc = "" +
 	"\x17REASON_HOST_NOT_ALLOWED\x10\x1a\x12\x1d\n" +
 	"\x19REASON_ORIGIN_NOT_ALLOWED\x10\x1b\x12\x13\n" +
 	"\x0fREASON_LOG_HOLE\x10\x1c\x12\x1a\n" +
-	"\x16REASON_EVENT_ID_REUSED\x10\x1dB4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
+	"\x16REASON_EVENT_ID_REUSED\x10\x1d\x12\x13\n" +
+	"\x0fREASON_NOT_HERE\x10\x1eB4Z2github.com/skein-feed/skein/proto/skein/v1;skeinv1b\x06proto3"
 
 var (
 	file_skein_v1_errors_proto_rawDescOnce sync.Once

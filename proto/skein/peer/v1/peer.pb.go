@@ -29,7 +29,10 @@ type AskRequest struct {
 	// Every answer contains this position; empty: any.
 	AtLeast string `protobuf:"bytes,1,opt,name=at_least,json=atLeast,proto3" json:"at_least,omitempty"`
 	// What is asked.
-	Questions     []*Question `protobuf:"bytes,2,rep,name=questions,proto3" json:"questions,omitempty"`
+	Questions []*Question `protobuf:"bytes,2,rep,name=questions,proto3" json:"questions,omitempty"`
+	// The partitions that the caller takes the answers to be of, a bit each, in 32 bytes: the first byte has the partitions 0 to 7, of
+	// which 0 is the lowest bit. The node must serve them all.
+	Partitions    []byte `protobuf:"bytes,3,opt,name=partitions,proto3" json:"partitions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -74,6 +77,13 @@ func (x *AskRequest) GetAtLeast() string {
 func (x *AskRequest) GetQuestions() []*Question {
 	if x != nil {
 		return x.Questions
+	}
+	return nil
+}
+
+func (x *AskRequest) GetPartitions() []byte {
+	if x != nil {
+		return x.Partitions
 	}
 	return nil
 }
@@ -755,12 +765,10 @@ func (x *Trending) GetSize() uint32 {
 // AskResponse has the answers in the order of the questions.
 type AskResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The least position that all answers contain.
-	Position string `protobuf:"bytes,1,opt,name=position,proto3" json:"position,omitempty"`
 	// The greatest position that any answer is of. A page token demands it.
-	Newest string `protobuf:"bytes,2,opt,name=newest,proto3" json:"newest,omitempty"`
+	Newest string `protobuf:"bytes,1,opt,name=newest,proto3" json:"newest,omitempty"`
 	// As many as there were questions.
-	Answers       []*Answer `protobuf:"bytes,3,rep,name=answers,proto3" json:"answers,omitempty"`
+	Answers       []*Answer `protobuf:"bytes,2,rep,name=answers,proto3" json:"answers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -795,13 +803,6 @@ func (*AskResponse) Descriptor() ([]byte, []int) {
 	return file_skein_peer_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *AskResponse) GetPosition() string {
-	if x != nil {
-		return x.Position
-	}
-	return ""
-}
-
 func (x *AskResponse) GetNewest() string {
 	if x != nil {
 		return x.Newest
@@ -819,11 +820,11 @@ func (x *AskResponse) GetAnswers() []*Answer {
 // Answer is the answer to one question. Which fields are set depends on the question.
 type Answer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of a board, a like: yes. Of a pin: it lives. Of a score: the item has one. Of a list: it has more.
+	// Of a board: it exists; of a like: it holds; of a score: the item has one; of a list: it has more.
 	Yes bool `protobuf:"varint,1,opt,name=yes,proto3" json:"yes,omitempty"`
-	// Of a pin and an outbox.
+	// Of a pin: itself if it lives; of an outbox: its pins.
 	Pins []*Pin `protobuf:"bytes,2,rep,name=pins,proto3" json:"pins,omitempty"`
-	// Of a follow: its kind, as skein.v1.FollowKind numbers them, but for UNSPECIFIED: none is 0.
+	// Of a follow: 0 none, 1 explicit, 2 implicit.
 	Kind uint32 `protobuf:"varint,3,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Of a follow: since when, in microseconds since 1970.
 	Since int64 `protobuf:"varint,4,opt,name=since,proto3" json:"since,omitempty"`
@@ -1066,11 +1067,14 @@ var File_skein_peer_v1_peer_proto protoreflect.FileDescriptor
 
 const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x18skein/peer/v1/peer.proto\x12\rskein.peer.v1\"^\n" +
+	"\x18skein/peer/v1/peer.proto\x12\rskein.peer.v1\"~\n" +
 	"\n" +
 	"AskRequest\x12\x19\n" +
 	"\bat_least\x18\x01 \x01(\tR\aatLeast\x125\n" +
-	"\tquestions\x18\x02 \x03(\v2\x17.skein.peer.v1.QuestionR\tquestions\"\x8a\x03\n" +
+	"\tquestions\x18\x02 \x03(\v2\x17.skein.peer.v1.QuestionR\tquestions\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x03 \x01(\fR\n" +
+	"partitions\"\x8a\x03\n" +
 	"\bQuestion\x12*\n" +
 	"\x03pin\x18\x01 \x01(\v2\x16.skein.peer.v1.PinNameH\x00R\x03pin\x12/\n" +
 	"\x06outbox\x18\x02 \x01(\v2\x15.skein.peer.v1.OutboxH\x00R\x06outbox\x12,\n" +
@@ -1110,11 +1114,10 @@ const file_skein_peer_v1_peer_proto_rawDesc = "" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\fR\x05after\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\rR\x04size\"r\n" +
-	"\vAskResponse\x12\x1a\n" +
-	"\bposition\x18\x01 \x01(\tR\bposition\x12\x16\n" +
-	"\x06newest\x18\x02 \x01(\tR\x06newest\x12/\n" +
-	"\aanswers\x18\x03 \x03(\v2\x15.skein.peer.v1.AnswerR\aanswers\"\xc6\x01\n" +
+	"\x04size\x18\x04 \x01(\rR\x04size\"V\n" +
+	"\vAskResponse\x12\x16\n" +
+	"\x06newest\x18\x01 \x01(\tR\x06newest\x12/\n" +
+	"\aanswers\x18\x02 \x03(\v2\x15.skein.peer.v1.AnswerR\aanswers\"\xc6\x01\n" +
 	"\x06Answer\x12\x10\n" +
 	"\x03yes\x18\x01 \x01(\bR\x03yes\x12&\n" +
 	"\x04pins\x18\x02 \x03(\v2\x12.skein.peer.v1.PinR\x04pins\x12\x12\n" +

@@ -41,7 +41,7 @@ const (
 
 // PeerServiceClient is a client for the skein.peer.v1.PeerService service.
 type PeerServiceClient interface {
-	// Ask answers some questions, in order. All of them are about homes that the node holds, or else it fails with NOT_HERE.
+	// Ask answers some questions, in order. It fails with NOT_HERE if the node does not serve all of the partitions asked for.
 	Ask(context.Context, *connect.Request[v1.AskRequest]) (*connect.Response[v1.AskResponse], error)
 }
 
@@ -78,7 +78,7 @@ func (c *peerServiceClient) Ask(ctx context.Context, req *connect.Request[v1.Ask
 
 // PeerServiceHandler is an implementation of the skein.peer.v1.PeerService service.
 type PeerServiceHandler interface {
-	// Ask answers some questions, in order. All of them are about homes that the node holds, or else it fails with NOT_HERE.
+	// Ask answers some questions, in order. It fails with NOT_HERE if the node does not serve all of the partitions asked for.
 	Ask(context.Context, *connect.Request[v1.AskRequest]) (*connect.Response[v1.AskResponse], error)
 }
 
