@@ -63,6 +63,9 @@ type Options struct {
 	Stores []*projections.Live
 	// Operator does long work. Without it AdminService answers "unimplemented" but for GetStatus.
 	Operator operator.Operator
+	// Nodes returns the other nodes of a cluster that are alive. Without it the stores hold all partitions. It is called for each call that
+	// needs another node.
+	Nodes func() []Node
 	// Report adds to the answers of GetStatus what others do beside the server: archive, audit, snapshots. It may be nil.
 	Report func(context.Context, *skeinv1.GetStatusResponse)
 	// Room says why nothing may be published at the moment, with [ErrNoRoom], or is nil. Default: there is always room.
@@ -94,6 +97,7 @@ type Options struct {
 // Server answers the API of skein. Its methods are safe for concurrent use.
 type Server struct {
 	views    *views.Views
+	cluster  *joined // nil outside of a cluster
 	events   *eventservice.Service
 	admin    *adminservice.Service
 	feed     *feedservice.Service // may be nil
@@ -186,6 +190,9 @@ func New(o Options) (*Server, error) {
 		limits: limits, logger: slog.New(namingHandler{o.Logger.Handler()}), version: o.Version, tracer: o.Tracer,
 		rights: rights, methods: map[string]http.Handler{}, streams: map[string]bool{}, absent: map[string]bool{},
 		healthPeriod: healthPeriod, admitPeriod: admitPeriod, errorWriter: connect.NewErrorWriter(),
+	}
+	if s.cluster = newJoined(&o); s.cluster != nil {
+		stores.Peers = s.cluster.Peers
 	}
 	s.shed.Limit = s.limits.ShedAfter
 	s.budgets = admission.NewBudgets(s.limits.budgets())

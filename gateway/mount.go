@@ -12,7 +12,8 @@ import (
 	connectv1 "github.com/skein-feed/skein/proto/skein/v1/skeinv1connect"
 )
 
-// mount mounts the methods of all services. A new method is a line here, a line in rights.go, and a file in the package of its service.
+// mount mounts the methods of all services. A new method is a line here, a line in rights.go, and a file in the package of its service. One
+// that reads rows is mounted by read and the like, which find the node that has them (cluster.go).
 func (s *Server) mount() error {
 	s.mountEvents()
 	s.mountGraph()
@@ -38,20 +39,20 @@ func (s *Server) mountEvents() {
 
 func (s *Server) mountGraph() {
 	g := graphservice.New(s.views)
-	unaryByHand(s, connectv1.GraphServiceCheckFollowsProcedure, graphservice.ValidateCheckFollows, g.CheckFollows)
-	unaryByHand(s, connectv1.GraphServiceFilterFollowedProcedure, graphservice.ValidateFilterFollowed, g.FilterFollowed)
-	unary(s, connectv1.GraphServiceBatchGetRelationshipsProcedure, graphservice.ValidateBatchGetRelationships, g.BatchGetRelationships)
-	unary(s, connectv1.GraphServiceBatchGetFollowCountsProcedure, graphservice.ValidateBatchGetFollowCounts, g.BatchGetFollowCounts)
-	unary(s, connectv1.GraphServiceListFollowingProcedure, request.ValidateUser, g.ListFollowing)
-	unary(s, connectv1.GraphServiceListFollowersProcedure, request.ValidateUser, g.ListFollowers)
-	unary(s, connectv1.GraphServiceListBoardFollowersProcedure, graphservice.ValidateListBoardFollowers, g.ListBoardFollowers)
-	unary(s, connectv1.GraphServiceListFollowedBoardsProcedure, request.ValidateUser, g.ListFollowedBoards)
-	unary(s, connectv1.GraphServiceListExcludedBoardsProcedure, request.ValidateUser, g.ListExcludedBoards)
-	unary(s, connectv1.GraphServiceListBoardsProcedure, request.ValidateUser, g.ListBoards)
-	unary(s, connectv1.GraphServiceListBlockedProcedure, request.ValidateUser, g.ListBlocked)
-	unary(s, connectv1.GraphServiceListMutedProcedure, request.ValidateUser, g.ListMuted)
-	unary(s, connectv1.GraphServiceListMutualsProcedure, graphservice.ValidateListMutuals, g.ListMutuals)
-	stream(s, connectv1.GraphServiceScanFollowersProcedure, graphservice.ValidateScanFollowers, g.ScanFollowers)
+	readPartsByHand(s, connectv1.GraphServiceCheckFollowsProcedure, graphservice.ValidateCheckFollows, byCheckFollows, g.CheckFollows)
+	readByHand(s, connectv1.GraphServiceFilterFollowedProcedure, graphservice.ValidateFilterFollowed, g.FilterFollowed)
+	read(s, connectv1.GraphServiceBatchGetRelationshipsProcedure, graphservice.ValidateBatchGetRelationships, g.BatchGetRelationships)
+	readParts(s, connectv1.GraphServiceBatchGetFollowCountsProcedure, graphservice.ValidateBatchGetFollowCounts, byBatchGetFollowCounts, g.BatchGetFollowCounts)
+	read(s, connectv1.GraphServiceListFollowingProcedure, request.ValidateUser, g.ListFollowing)
+	read(s, connectv1.GraphServiceListFollowersProcedure, request.ValidateUser, g.ListFollowers)
+	read(s, connectv1.GraphServiceListBoardFollowersProcedure, graphservice.ValidateListBoardFollowers, g.ListBoardFollowers)
+	read(s, connectv1.GraphServiceListFollowedBoardsProcedure, request.ValidateUser, g.ListFollowedBoards)
+	read(s, connectv1.GraphServiceListExcludedBoardsProcedure, request.ValidateUser, g.ListExcludedBoards)
+	read(s, connectv1.GraphServiceListBoardsProcedure, request.ValidateUser, g.ListBoards)
+	read(s, connectv1.GraphServiceListBlockedProcedure, request.ValidateUser, g.ListBlocked)
+	read(s, connectv1.GraphServiceListMutedProcedure, request.ValidateUser, g.ListMuted)
+	read(s, connectv1.GraphServiceListMutualsProcedure, graphservice.ValidateListMutuals, g.ListMutuals)
+	readStream(s, connectv1.GraphServiceScanFollowersProcedure, graphservice.ValidateScanFollowers, g.ScanFollowers)
 }
 
 func (s *Server) mountFeed() error {
@@ -63,19 +64,19 @@ func (s *Server) mountFeed() error {
 		return err
 	}
 	s.feed = f
-	unary(s, connectv1.FeedServiceReadFeedProcedure, feedservice.ValidateReadFeed, f.ReadFeed)
-	unary(s, connectv1.FeedServiceCountNewerProcedure, feedservice.ValidateCountNewer, f.CountNewer)
-	watch := stream(s, connectv1.FeedServiceWatchFeedProcedure, feedservice.ValidateWatchFeed, f.WatchFeed)
+	read(s, connectv1.FeedServiceReadFeedProcedure, feedservice.ValidateReadFeed, f.ReadFeed)
+	read(s, connectv1.FeedServiceCountNewerProcedure, feedservice.ValidateCountNewer, f.CountNewer)
+	watch := readStream(s, connectv1.FeedServiceWatchFeedProcedure, feedservice.ValidateWatchFeed, f.WatchFeed)
 	// It begins with the present number, which is not of before the last one.
 	forBrowsers(watch, func(req *skeinv1.WatchFeedRequest, position string) { req.AtLeast = position })
-	unary(s, connectv1.FeedServiceListPinsProcedure, feedservice.ValidateListPins, f.ListPins)
-	unaryByHand(s, connectv1.FeedServiceBatchGetPinsProcedure, feedservice.ValidateBatchGetPins, f.BatchGetPins)
-	unary(s, connectv1.FeedServiceExplainPinProcedure, feedservice.ValidateExplainPin, f.ExplainPin)
+	read(s, connectv1.FeedServiceListPinsProcedure, feedservice.ValidateListPins, f.ListPins)
+	readPartsByHand(s, connectv1.FeedServiceBatchGetPinsProcedure, feedservice.ValidateBatchGetPins, byBatchGetPins, f.BatchGetPins)
+	read(s, connectv1.FeedServiceExplainPinProcedure, feedservice.ValidateExplainPin, f.ExplainPin)
 	if s.views.Counters != nil {
 		unary(s, connectv1.FeedServiceListLikesProcedure, request.ValidateUser, f.ListLikes)
 	}
 	if s.views.Seen != nil && s.views.Counters != nil {
-		unaryByHand(s, connectv1.FeedServiceBatchGetViewerStateProcedure, feedservice.ValidateBatchGetViewerState, f.BatchGetViewerState)
+		readByHand(s, connectv1.FeedServiceBatchGetViewerStateProcedure, feedservice.ValidateBatchGetViewerState, f.BatchGetViewerState)
 	}
 	return nil
 }
@@ -85,8 +86,8 @@ func (s *Server) mountSeen() {
 		return
 	}
 	n := seenservice.New(s.views, s.metrics)
-	unaryByHand(s, connectv1.SeenServiceFilterSeenProcedure, seenservice.ValidateFilterSeen, n.FilterSeen)
-	unary(s, connectv1.SeenServiceListServedProcedure, request.ValidateUser, n.ListServed)
+	readByHand(s, connectv1.SeenServiceFilterSeenProcedure, seenservice.ValidateFilterSeen, n.FilterSeen)
+	read(s, connectv1.SeenServiceListServedProcedure, request.ValidateUser, n.ListServed)
 }
 
 func (s *Server) mountCounters() {
@@ -94,8 +95,8 @@ func (s *Server) mountCounters() {
 		return
 	}
 	c := counterservice.New(s.views, s.metrics)
-	unaryByHand(s, connectv1.CounterServiceBatchGetCountersProcedure, counterservice.ValidateBatchGetCounters, c.BatchGetCounters)
-	unary(s, connectv1.CounterServiceListTrendingProcedure, counterservice.ValidateListTrending, c.ListTrending)
+	readPartsByHand(s, connectv1.CounterServiceBatchGetCountersProcedure, counterservice.ValidateBatchGetCounters, byBatchGetCounters, c.BatchGetCounters)
+	read(s, connectv1.CounterServiceListTrendingProcedure, counterservice.ValidateListTrending, c.ListTrending)
 }
 
 func (s *Server) mountOperations() {

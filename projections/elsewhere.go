@@ -9,6 +9,8 @@ import "errors"
 type Elsewhere interface {
 	// Holds reports whether the rows of a user or item are in the state.
 	Holds(home string) bool
+	// Wanting reports that the query has lacked an answer, so that its result will not count.
+	Wanting() bool
 	// Full reports that enough is wanted for one round. The query then ends with [ErrElsewhere].
 	Full() bool
 }

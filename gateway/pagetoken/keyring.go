@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -69,6 +70,23 @@ func ParseKeyRing(text string) (KeyRing, error) {
 
 // IsZero reports whether the ring has no key.
 func (r KeyRing) IsZero() bool { return len(r.keys) == 0 }
+
+// Proof returns a text that proves for a purpose that its maker has the ring.
+func (r KeyRing) Proof(purpose string) string { return r.keys[0].proof(purpose) }
+
+// Proves reports whether a text is the proof by one of the keys.
+func (r KeyRing) Proves(purpose, proof string) bool {
+	for _, k := range r.keys {
+		if hmac.Equal([]byte(k.proof(purpose)), []byte(proof)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (k ringKey) proof(purpose string) string {
+	return "Bearer " + hex.EncodeToString(k.appendMAC(nil, []byte(purpose)))
+}
 
 func (r KeyRing) find(id string) (ringKey, bool) {
 	for _, k := range r.keys {

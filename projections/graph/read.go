@@ -69,8 +69,8 @@ func (q *Queries) With(e Elsewhere) *Queries {
 	return q
 }
 
-// exists reports whether a board exists. The default board always does.
-func (q *Queries) exists(owner, id string) (bool, error) {
+// BoardExists reports whether a board exists. The default board always does.
+func (q *Queries) BoardExists(owner, id string) (bool, error) {
 	if id == "" {
 		return true, nil
 	}
@@ -179,7 +179,7 @@ func (q *Queries) Board(follower, owner, id string) (Follow, error) {
 	if !explicit && !e.boards {
 		return Follow{}, nil
 	}
-	if exists, err := q.exists(owner, id); err != nil || !exists {
+	if exists, err := q.BoardExists(owner, id); err != nil || !exists {
 		return Follow{}, err
 	}
 	r, err := q.relation(&e, outEnd, follower, owner, id)
@@ -204,7 +204,7 @@ func (q *Queries) boardByOwner(f Follow, owner, id string) (Follow, error) {
 	if f.Kind == None {
 		return f, nil
 	}
-	if exists, err := q.exists(owner, id); err != nil || !exists {
+	if exists, err := q.BoardExists(owner, id); err != nil || !exists {
 		return Follow{}, err
 	}
 	return f, nil

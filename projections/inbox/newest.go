@@ -109,7 +109,7 @@ const mostAtOnce = 256
 
 // hide removes the pins that the feed is asked to hide, by one question for all.
 func (w *walk) hide(pins *[]Pin, sortKeys *[][]byte) error {
-	if w.feed.Hide == nil || len(*pins) == 0 {
+	if w.feed.Hide == nil || len(*pins) == 0 || w.q.elsewhere != nil && w.q.elsewhere.Wanting() {
 		return nil
 	}
 	items := make([]string, len(*pins))

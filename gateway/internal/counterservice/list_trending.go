@@ -57,7 +57,12 @@ func (s *Service) ListTrending(
 	if err := x.MakeLong(ctx, call.PageSize(req.GetPageSize())); err != nil {
 		return nil, err
 	}
-	items, next, err := r.Trending(ctx, scope, counters.PageCursor(cursor), call.PageSize(req.GetPageSize()))
+	var items []counters.TrendingItem
+	var next counters.PageCursor
+	err = views.Complete(ctx, func() (err error) {
+		items, next, err = r.Trending(ctx, scope, counters.PageCursor(cursor), call.PageSize(req.GetPageSize()))
+		return err
+	}, &r.Opened)
 	if err != nil {
 		return nil, since.TokenError(err)
 	}
@@ -69,7 +74,7 @@ func (s *Service) ListTrending(
 		res.Items[i] = &made[i]
 	}
 	if next != nil {
-		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: r.At, Cursor: next})
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: r.Newest(), Cursor: next})
 	}
 	return res, nil
 }

@@ -70,7 +70,7 @@ func (s *Service) refresh(
 	}
 	defer r.Close()
 	f.Above, f.Unread = start.above, start.above == nil
-	page, hidden, err := s.feedPage(ctx, read, x, r, f, start)
+	page, hidden, err := s.feedPage(ctx, read, x, r, f, start, &r.Opened)
 	if err != nil {
 		return start.since.TokenError(err)
 	}

@@ -44,7 +44,7 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 		return nil, err
 	}
 	defer r.Close()
-	f, position := feedOf(readOf(req)), r.Position
+	f, position, opened := feedOf(readOf(req)), r.Position, []*views.Opened{&r.Opened}
 	if f.Order == inbox.Trending {
 		heat, err := s.openHeat(ctx, &f, least)
 		if err != nil {
@@ -54,6 +54,7 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 		if heat.At.Seq < r.At.Seq {
 			position = heat.Position
 		}
+		opened = append(opened, &heat.Opened)
 	}
 	var h *hiding
 	if req.GetHideSeen() {
@@ -64,10 +65,17 @@ func (s *Service) ExplainPin(ctx context.Context, req *skeinv1.ExplainPinRequest
 		}
 	}
 	pin := req.GetPin()
-	e, err := r.Explain(ctx, f, pin.GetOwnerId(), pin.GetPinId())
+	explain := func() (e inbox.Explanation, err error) {
+		err = views.Complete(ctx, func() (err error) {
+			e, err = r.Explain(ctx, f, pin.GetOwnerId(), pin.GetPinId())
+			return err
+		}, opened...)
+		return e, err
+	}
+	e, err := explain()
 	if h != nil && h.broken {
 		f.Hide = nil
-		e, err = r.Explain(ctx, f, pin.GetOwnerId(), pin.GetPinId())
+		e, err = explain()
 	}
 	if err != nil {
 		return nil, err

@@ -30,7 +30,12 @@ func (s *Service) ListLikes(ctx context.Context, req *skeinv1.ListLikesRequest, 
 	if err := x.MakeLong(ctx, size); err != nil {
 		return nil, err
 	}
-	items, next, err := r.Liked(ctx, req.GetUserId(), counters.PageCursor(cursor), size)
+	var items []counters.LikedItem
+	var next counters.PageCursor
+	err = views.Complete(ctx, func() (err error) {
+		items, next, err = r.Liked(ctx, req.GetUserId(), counters.PageCursor(cursor), size)
+		return err
+	}, &r.Opened)
 	if err != nil {
 		return nil, since.TokenError(err)
 	}
@@ -41,7 +46,7 @@ func (s *Service) ListLikes(ctx context.Context, req *skeinv1.ListLikesRequest, 
 		res.Entries[i] = &made[i]
 	}
 	if next != nil {
-		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: r.At, Cursor: next})
+		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: r.Newest(), Cursor: next})
 	}
 	return res, nil
 }

@@ -83,8 +83,8 @@ func (s *Service) ReadFeed(
 		return nil, err
 	}
 	defer r.Close()
-	// An answer contains what both stores contain, and the next page what either did.
-	position, next := r.Position, r.At
+	// An answer contains what both stores contain, and the next page what either did, or another node that was asked.
+	position, opened := r.Position, []*views.Opened{&r.Opened}
 	if f.Order == inbox.Trending {
 		heat, err := s.openHeat(ctx, &f, least, start.since)
 		if err != nil {
@@ -93,12 +93,11 @@ func (s *Service) ReadFeed(
 		defer heat.Close()
 		if heat.At.Seq < r.At.Seq {
 			position = heat.Position
-		} else {
-			next = heat.At
 		}
+		opened = append(opened, &heat.Opened)
 	}
 	f.Above = start.above
-	page, hidden, err := s.feedPage(ctx, req, x, r, f, start)
+	page, hidden, err := s.feedPage(ctx, req, x, r, f, start, opened...)
 	if err != nil {
 		return nil, start.since.TokenError(err)
 	}
@@ -110,6 +109,7 @@ func (s *Service) ReadFeed(
 		Entries: feedEntries(page.Pins), Completeness: hidden.completeness(r), Position: position, ReadTime: readTime(page),
 	}
 	if page.Next != nil {
+		next := views.Newest(opened...)
 		cursor := hidden.appendAhead(nil, next)
 		res.NextPageToken = s.Keys.Sign(pagetoken.Token{List: id, Position: next, Cursor: appendCursors(cursor, start.above, page.Next)})
 	}
@@ -129,14 +129,21 @@ func readTime(page inbox.Page) *timestamppb.Timestamp {
 
 // feedPage reads a page, less what the reader has seen if that is asked for.
 func (s *Service) feedPage(
-	ctx context.Context, req *skeinv1.ReadFeedRequest, x *call.Info, r *views.Inbox, f inbox.Feed, start feedStart,
+	ctx context.Context, req *skeinv1.ReadFeedRequest, x *call.Info, r *views.Inbox, f inbox.Feed, start feedStart, opened ...*views.Opened,
 ) (inbox.Page, *hiding, error) {
 	size := call.FeedPageSize(req.GetPageSize())
+	read := func() (page inbox.Page, err error) {
+		err = views.Complete(ctx, func() (err error) {
+			page, err = r.Feed(ctx, f, start.after, size)
+			return err
+		}, opened...)
+		return page, err
+	}
 	if !req.GetHideSeen() {
 		if err := x.MakeLong(ctx, size); err != nil {
 			return inbox.Page{}, nil, err
 		}
-		page, err := r.Feed(ctx, f, start.after, size)
+		page, err := read()
 		return page, nil, err
 	}
 	question := seen.Question{User: f.Reader, IgnoreServed: req.GetIgnoreServed()}
@@ -148,10 +155,10 @@ func (s *Service) feedPage(
 	if err := x.MakeLong(ctx, size); err != nil {
 		return inbox.Page{}, nil, err
 	}
-	page, err := r.Feed(ctx, f, start.after, size)
+	page, err := read()
 	if h.broken {
 		f.Hide = nil
-		page, err = r.Feed(ctx, f, start.after, size)
+		page, err = read()
 	}
 	return page, h, err
 }

@@ -64,17 +64,23 @@ func (s *Service) BatchGetViewerState(
 	for i := range made {
 		res.States[i] = &made[i]
 	}
-	boards, err := v.items(ctx, keys, made)
+	var boards []string
+	err = views.Complete(ctx, func() (err error) {
+		boards, err = v.items(ctx, keys, made)
+		return err
+	}, &v.pins.Opened)
 	if err != nil {
 		return nil, err
 	}
-	if err := v.likes(ctx, req.GetViewerId(), made); err != nil {
+	err = views.Complete(ctx, func() error { return v.likes(ctx, req.GetViewerId(), made) }, &v.counters.Opened)
+	if err != nil {
 		return nil, err
 	}
 	if err := v.history(req, made, s.metrics); err != nil {
 		return nil, err
 	}
-	if err := v.boards(ctx, req.GetViewerId(), keys, boards, made); err != nil {
+	err = views.Complete(ctx, func() error { return v.boards(ctx, req.GetViewerId(), keys, boards, made) }, &v.relations.Opened)
+	if err != nil {
 		return nil, err
 	}
 	return res, v.follows(req.GetViewerId(), keys, made)

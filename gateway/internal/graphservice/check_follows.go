@@ -6,6 +6,7 @@ import (
 	"github.com/skein-feed/skein/gateway/internal/apierror"
 	"github.com/skein-feed/skein/gateway/internal/call"
 	"github.com/skein-feed/skein/gateway/internal/request"
+	"github.com/skein-feed/skein/gateway/internal/views"
 	"github.com/skein-feed/skein/projections/graph"
 	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
 )
@@ -41,8 +42,12 @@ func (s *Service) CheckFollows(
 		return nil, err
 	}
 	defer r.Close()
+	res := &skeinv1.CheckFollowsResponse{Kinds: make([]skeinv1.FollowKind, len(req.GetPairs())), Position: r.Position}
+	return res, views.Complete(ctx, func() error { return checkFollows(ctx, r, req, res) }, &r.Opened)
+}
+
+func checkFollows(ctx context.Context, r *views.Graph, req *skeinv1.CheckFollowsRequest, res *skeinv1.CheckFollowsResponse) (err error) {
 	pairs := req.GetPairs()
-	res := &skeinv1.CheckFollowsResponse{Kinds: make([]skeinv1.FollowKind, len(pairs)), Position: r.Position}
 	var times *call.Times
 	var made []skeinv1.FollowTime
 	if req.GetIncludeTimes() {
@@ -51,7 +56,7 @@ func (s *Service) CheckFollows(
 	}
 	for i, p := range pairs {
 		if err := call.Poll(ctx, i); err != nil {
-			return nil, err
+			return err
 		}
 		var f graph.Follow
 		if b := p.GetBoard(); b != nil {
@@ -60,7 +65,7 @@ func (s *Service) CheckFollows(
 			f, err = r.User(p.GetUserId(), p.GetTargetUserId())
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		res.Kinds[i] = FollowKinds[f.Kind]
 		if times != nil {
@@ -70,7 +75,7 @@ func (s *Service) CheckFollows(
 			}
 		}
 	}
-	return res, nil
+	return nil
 }
 
 // FollowKinds are the kinds of follows as the API names them.

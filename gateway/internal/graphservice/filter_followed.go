@@ -44,10 +44,16 @@ func (s *Service) FilterFollowed(
 		return nil, err
 	}
 	defer r.Close()
+	res := &skeinv1.FilterFollowedResponse{Position: r.Position}
+	return res, views.Complete(ctx, func() (err error) {
+		res.Indexes, err = filterFollowed(ctx, r, req)
+		return err
+	}, &r.Opened)
+}
+
+func filterFollowed(ctx context.Context, r *views.Graph, req *skeinv1.FilterFollowedRequest) (indexes []uint32, err error) {
 	users, boards := req.GetUserIds(), req.GetBoards()
-	res := &skeinv1.FilterFollowedResponse{
-		Indexes: make([]uint32, 0, max(len(users), len(boards))), Position: r.Position,
-	}
+	indexes = make([]uint32, 0, max(len(users), len(boards)))
 	follows := make([]graph.Follow, len(users))
 	if req.GetDirection() != skeinv1.FollowDirection_FOLLOW_DIRECTION_FOLLOWED_BY {
 		if err := r.Users(req.GetViewerId(), users, follows); err != nil {
@@ -70,10 +76,10 @@ func (s *Service) FilterFollowed(
 			return nil, err
 		}
 		if match {
-			res.Indexes = append(res.Indexes, uint32(i))
+			indexes = append(indexes, uint32(i))
 		}
 	}
-	return res, nil
+	return indexes, nil
 }
 
 // related reports whether a candidate is in the relation asked for, given how the viewer follows it. It reads the

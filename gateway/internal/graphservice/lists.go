@@ -50,7 +50,11 @@ func (s *Service) page(ctx context.Context, l graph.List, req pageRequest, x *ca
 		return p, err
 	}
 	var next graph.PageCursor
-	if p.entries, next, err = r.List(ctx, l, cursor, call.PageSize(req.GetPageSize())); err != nil {
+	err = views.Complete(ctx, func() (err error) {
+		p.entries, next, err = r.List(ctx, l, cursor, call.PageSize(req.GetPageSize()))
+		return err
+	}, &r.Opened)
+	if err != nil {
 		return p, err
 	}
 	total, err := r.Total(l)
@@ -59,7 +63,7 @@ func (s *Service) page(ctx context.Context, l graph.List, req pageRequest, x *ca
 	}
 	p.total = call.Count(total)
 	if next != nil {
-		p.next = s.Keys.Sign(pagetoken.Token{List: id, Position: r.At, Cursor: next})
+		p.next = s.Keys.Sign(pagetoken.Token{List: id, Position: r.Newest(), Cursor: next})
 	}
 	p.position = r.Position
 	return p, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/skein-feed/skein/events"
 	"github.com/skein-feed/skein/events/eventlog"
 	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/peers"
 	"github.com/skein-feed/skein/gateway/pagetoken"
 	"github.com/skein-feed/skein/projections"
 	"github.com/skein-feed/skein/projections/counters"
@@ -30,6 +31,8 @@ type Views struct {
 	Keys pagetoken.KeyRing
 	// Wait is how long a read waits for a position that it demands.
 	Wait time.Duration
+	// Peers are the other nodes of a cluster; nil means that the stores hold all partitions.
+	Peers *peers.Peers
 	// seenSettings are those that seen was folded with.
 	seenSettings seen.Settings
 }
@@ -81,6 +84,46 @@ type Opened struct {
 	// At is the position of the view, and position its text.
 	At       events.Position
 	Position string
+	// round is what is asked of other nodes; nil means nothing.
+	round *peers.Round
+}
+
+// Newest is the greatest position that the answer shows anything of: that of the view, or of another node that was asked.
+func (o *Opened) Newest() events.Position {
+	if o.round == nil {
+		return o.At
+	}
+	return o.round.Newest()
+}
+
+// Newest is the greatest of some stores. The next page demands it, or it would show what this one knew to be gone.
+func Newest(opened ...*Opened) (newest events.Position) {
+	for _, o := range opened {
+		if at := o.Newest(); at.Seq >= newest.Seq {
+			newest = at
+		}
+	}
+	return newest
+}
+
+// Complete runs a query over some open stores, and again when what it lacked was fetched from other nodes. Only its last run counts.
+func Complete(ctx context.Context, query func() error, opened ...*Opened) error {
+	for {
+		err := query()
+		wanting := false
+		for _, o := range opened {
+			if o.round == nil || !o.round.Wanting() {
+				continue
+			}
+			wanting = true
+			if err := o.round.Fetch(ctx); err != nil {
+				return err
+			}
+		}
+		if !wanting {
+			return err
+		}
+	}
 }
 
 // Close closes the view.
@@ -115,7 +158,11 @@ func (s *Views) Open(ctx context.Context, x *call.Info, demands ...Demand) (*Gra
 	if err != nil {
 		return nil, err
 	}
-	return &Graph{Queries: graph.CachedQuery(o.View), Opened: o}, nil
+	g := &Graph{Queries: graph.CachedQuery(o.View), Opened: o}
+	if o.round != nil {
+		g.With(o.round)
+	}
+	return g, nil
 }
 
 // OpenFeed returns the inbox at a position that contains all that is demanded.
@@ -126,7 +173,11 @@ func (s *Views) OpenFeed(ctx context.Context, x *call.Info, demands ...Demand) (
 	if err != nil {
 		return nil, err
 	}
-	return &Inbox{Queries: inbox.CachedQuery(o.View), Opened: o, Rebuilding: rebuilding}, nil
+	r := &Inbox{Queries: inbox.CachedQuery(o.View), Opened: o, Rebuilding: rebuilding}
+	if o.round != nil {
+		r.With(o.round)
+	}
+	return r, nil
 }
 
 // Seen is the seen store at one position.
@@ -184,7 +235,11 @@ func (s *Views) OpenCounters(ctx context.Context, x *call.Info, demands ...Deman
 	if err != nil {
 		return nil, err
 	}
-	return &Counters{Queries: counters.Query(o.View), Opened: o}, nil
+	c := &Counters{Queries: counters.Query(o.View), Opened: o}
+	if o.round != nil {
+		c.With(o.round)
+	}
+	return c, nil
 }
 
 // openStore returns a store at a position that contains all that is demanded. x may be nil.
@@ -211,7 +266,11 @@ func (s *Views) openStore(
 	if x != nil {
 		x.Lag = max(0, int64(s.Hub.Head())-int64(at.Seq))
 	}
-	return Opened{View: view, At: at, Position: store.names.Of(at)}, nil
+	o = Opened{View: view, At: at, Position: store.names.Of(at)}
+	if s.Peers != nil {
+		o.round = peers.NewRound(s.Peers, view.Partitions(), at)
+	}
+	return o, nil
 }
 
 // Positions makes the text of a position once, not once an answer.

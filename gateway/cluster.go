@@ -1,0 +1,148 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/peers"
+	"github.com/skein-feed/skein/gateway/internal/request"
+	"github.com/skein-feed/skein/projections"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// In a cluster each node holds some partitions, and takes every call. Package peers says how it asks the others. A method that reads
+// rows is about the home that its request names ([homeOf]), or has parts that are each about a home (parts.go).
+
+// Node is a node of the cluster as the others see it.
+type Node = peers.Node
+
+// joined is what a server in a cluster has besides.
+type joined struct {
+	*peers.Peers
+	// handler has the methods that other nodes call.
+	handler *http.ServeMux
+}
+
+// nodes is what a call proves that comes from another node.
+const nodes = "skein nodes"
+
+// newJoined returns nil outside of a cluster.
+func newJoined(o *Options) *joined {
+	if o.Nodes == nil {
+		return nil
+	}
+	return &joined{peers.New(o.Nodes, o.Keys.Proof(nodes)), http.NewServeMux()}
+}
+
+// holds reports whether all stores have the rows of a home.
+func (s *Server) holds(home string) bool {
+	if home == "" {
+		return true
+	}
+	partition := peers.PartitionOf(home)
+	for _, store := range s.views.All {
+		if held := store.Holds(); !held.Has(partition) {
+			return false
+		}
+	}
+	return true
+}
+
+// Serves returns the partitions that the server answers for: those that all stores have.
+func (s *Server) Serves() projections.Partitions {
+	all := projections.AllPartitions()
+	for _, store := range s.views.All {
+		held := store.Holds()
+		for i := range all {
+			all[i] &= held[i]
+		}
+	}
+	return all
+}
+
+// homeOf returns the user whose rows a request is about. It is empty for what is about no user, as everybody's list by heat, which any node
+// gathers.
+func homeOf(req proto.Message) string {
+	var home string
+	if m, ok := req.(interface{ GetBoard() *skeinv1.Board }); ok {
+		home = m.GetBoard().GetOwnerId()
+	}
+	switch m := req.(type) {
+	case interface{ GetViewerId() string }: // before the others whom it names
+		return m.GetViewerId()
+	case interface{ GetReaderId() string }:
+		return m.GetReaderId()
+	case interface{ GetUserId() string }:
+		return cmp.Or(m.GetUserId(), home)
+	case interface{ GetOwnerId() string }:
+		return cmp.Or(m.GetOwnerId(), home)
+	}
+	return home
+}
+
+// read mounts a method that reads rows of one home; readByHand and readStream likewise. See [unary], [unaryByHand] and [stream].
+func read[Req, Res any, P request.Message[Req]](s *Server, procedure string, check func(*request.Checker, P), do unaryDo[Req, Res, P]) {
+	unary(s, procedure, check, homed(s, procedure, do))
+}
+
+func readByHand[Req, Res any, P request.Message[Req]](s *Server, procedure string, check func(P) []apierror.Violation, do unaryDo[Req, Res, P]) {
+	unaryByHand(s, procedure, check, homed(s, procedure, do))
+}
+
+func readStream[Req, Res any, P request.Message[Req]](
+	s *Server, procedure string, check func(*request.Checker, P), do streamDo[Req, Res, P],
+) *streamMethod[Req, Res, P] {
+	return stream(s, procedure, check, homedStream(s, procedure, do))
+}
+
+// unaryDo and streamDo are the methods of services.
+type (
+	unaryDo[Req, Res any, P request.Message[Req]]  func(context.Context, P, *call.Info) (*Res, error)
+	streamDo[Req, Res any, P request.Message[Req]] func(context.Context, P, call.Stream[Res]) error
+)
+
+// homed has a node that holds the home that a request is about answer it.
+func homed[Req, Res any, P request.Message[Req]](s *Server, procedure string, do unaryDo[Req, Res, P]) unaryDo[Req, Res, P] {
+	if s.cluster == nil {
+		return do
+	}
+	forPeers(s, procedure, func(req P) bool { return s.holds(homeOf(req)) }, do)
+	return func(ctx context.Context, req P, x *call.Info) (*Res, error) {
+		of := homeOf(req)
+		if s.holds(of) {
+			return do(ctx, req, x)
+		}
+		res, lag, err := peers.Forward[Req, Res](ctx, s.cluster.Peers, peers.PartitionOf(of), procedure, (*Req)(req))
+		x.Lag = lag
+		return res, err
+	}
+}
+
+// homedStream is [homed] for a method that answers with a stream.
+func homedStream[Req, Res any, P request.Message[Req]](
+	s *Server, procedure string, do streamDo[Req, Res, P],
+) streamDo[Req, Res, P] {
+	if s.cluster == nil {
+		return do
+	}
+	s.cluster.handler.Handle(procedure, connect.NewServerStreamHandler(procedure,
+		func(ctx context.Context, req *connect.Request[Req], out *connect.ServerStream[Res]) error {
+			if !s.holds(homeOf(P(req.Msg))) {
+				return s.forPeer(procedure, peers.NotHere())
+			}
+			return s.forPeer(procedure, do(ctx, P(req.Msg), &parts[Res]{out: out}))
+		}))
+	return func(ctx context.Context, req P, out call.Stream[Res]) error {
+		of := homeOf(req)
+		if s.holds(of) {
+			return do(ctx, req, out)
+		}
+		return peers.ForwardStream(ctx, s.cluster.Peers, peers.PartitionOf(of), procedure, (*Req)(req), out.SetLag, out.Send)
+	}
+}

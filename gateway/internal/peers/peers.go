@@ -1,0 +1,239 @@
+package peers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/projections"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// Node is a node of the cluster as others see it.
+type Node struct {
+	Name string
+	// Addr is host:port of the listener for other nodes.
+	Addr string
+	// Serves are the partitions that it answers for.
+	Serves projections.Partitions
+}
+
+// LagHeader is the response header with [call.Info.Lag].
+const LagHeader = "Skein-Lag"
+
+const (
+	// attempt bounds how long one node is waited for while there is another.
+	attempt = 2 * time.Second
+	// suspicion is how long a node that did not answer is asked last.
+	suspicion = 2 * time.Second
+	// connections bounds the calls under way to a node. More wait for one to end.
+	connections = 256
+)
+
+// Peers are the other nodes. Its methods are safe for concurrent use.
+type Peers struct {
+	nodes         func() []Node
+	http          *http.Client
+	authorization string
+
+	mu sync.Mutex
+	// silent has the nodes that did not answer lately, and when.
+	silent map[string]time.Time
+}
+
+// New takes a function that returns the other nodes that are alive, and what each call to them bears in its Authorization header.
+func New(nodes func() []Node, authorization string) *Peers {
+	dialer := &net.Dialer{Timeout: time.Second}
+	return &Peers{
+		nodes: nodes, authorization: authorization, silent: map[string]time.Time{},
+		http: &http.Client{Transport: &http.Transport{
+			DialContext: dialer.DialContext, MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections,
+			IdleConnTimeout: time.Minute, DisableCompression: true,
+		}},
+	}
+}
+
+// Close closes the connections that are not in use.
+func (p *Peers) Close() { p.http.CloseIdleConnections() }
+
+// PartitionOf returns the partition of a user or item.
+func PartitionOf(home string) uint8 { return events.ShardOf(home).Partition() }
+
+// serving returns the nodes that serve a partition and were not tried, the one to ask first in front. Calls about a partition go to the
+// same node as long as it answers, because that has in memory what was asked before.
+func (p *Peers) serving(partition uint8, tried map[string]bool) []Node {
+	var found []Node
+	for _, n := range p.nodes() {
+		if n.Serves.Has(partition) && !tried[n.Name] {
+			found = append(found, n)
+		}
+	}
+	slices.SortFunc(found, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	if len(found) > 1 {
+		first := int(partition) % len(found)
+		found = slices.Concat(found[first:], found[:first])
+		slices.SortStableFunc(found, func(a, b Node) int { return cmp.Compare(p.suspects(a.Name), p.suspects(b.Name)) })
+	}
+	return found
+}
+
+// suspects is 1 for a node that did not answer lately.
+func (p *Peers) suspects(name string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at, ok := p.silent[name]; ok && time.Since(at) < suspicion {
+		return 1
+	}
+	return 0
+}
+
+// judge notes whether a node answered, and reports whether another one may answer better.
+func (p *Peers) judge(ctx context.Context, name string, err error) (again bool) {
+	if err == nil || ctx.Err() != nil {
+		return false
+	}
+	f := apierror.Of(err)
+	switch f.Code {
+	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeFailedPrecondition, connect.CodeUnimplemented:
+		return false
+	}
+	if f.Reason == skeinv1.Reason_REASON_UNSPECIFIED { // no node says so
+		p.mu.Lock()
+		p.silent[name] = time.Now()
+		p.mu.Unlock()
+	}
+	return true
+}
+
+// errNobody is the error where no node serves a partition; cause is why the last one did not answer, if there was one.
+func errNobody(partition uint8, cause error) error {
+	if f, ok := errors.AsType[*apierror.Failure](cause); ok && f.Reason != skeinv1.Reason_REASON_UNSPECIFIED {
+		return f
+	}
+	return &apierror.Failure{
+		Code: connect.CodeUnavailable, Reason: skeinv1.Reason_REASON_NOT_HERE, Retry: apierror.RetrySoon, Cause: cause,
+		Text: fmt.Sprintf("no node that can be reached serves partition %d of %d", partition, events.NumPartitions),
+	}
+}
+
+// NotHere is the error of a node that is asked about partitions that it does not serve.
+func NotHere() error {
+	return &apierror.Failure{
+		Code: connect.CodeUnavailable, Reason: skeinv1.Reason_REASON_NOT_HERE, Retry: apierror.RetryAtOnce,
+		Text: "the node does not serve the partition",
+	}
+}
+
+// Call makes a call to a node, and returns how far behind the log the answer is; negative: it does not say.
+func Call[Req, Res any](ctx context.Context, p *Peers, n *Node, procedure string, req *Req) (res *Res, lag int64, err error) {
+	request := connect.NewRequest(req)
+	p.authorize(request.Header())
+	answer, err := connect.NewClient[Req, Res](p.http, "http://"+n.Addr+procedure).CallUnary(ctx, request)
+	if err != nil {
+		return nil, 0, apierror.OfPeer(err)
+	}
+	return answer.Msg, lagOf(answer.Header()), nil
+}
+
+func (p *Peers) authorize(h http.Header) {
+	if p.authorization != "" {
+		h.Set("Authorization", p.authorization)
+	}
+}
+
+func lagOf(h http.Header) int64 {
+	if lag, err := strconv.ParseInt(h.Get(LagHeader), 10, 64); err == nil {
+		return lag
+	}
+	return -1
+}
+
+// Forward has a node that serves a partition answer a call.
+func Forward[Req, Res any](
+	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req,
+) (res *Res, lag int64, err error) {
+	tried := map[string]bool{}
+	for {
+		nodes := p.serving(partition, tried)
+		if len(nodes) == 0 {
+			return nil, 0, errNobody(partition, err)
+		}
+		tried[nodes[0].Name] = true
+		within, cancel := patience(ctx, len(nodes) > 1)
+		res, lag, err = Call[Req, Res](within, p, &nodes[0], procedure, req)
+		cancel()
+		if !p.judge(ctx, nodes[0].Name, err) {
+			return res, lag, err
+		}
+	}
+}
+
+// patience bounds an attempt where there are others.
+func patience(ctx context.Context, others bool) (context.Context, context.CancelFunc) {
+	if !others {
+		return context.WithCancel(ctx)
+	}
+	limit := attempt
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(deadline)/2)
+	}
+	return context.WithTimeout(ctx, limit)
+}
+
+// ForwardStream has a node that serves a partition answer a call with a stream. Once a part was sent, an error ends it: the caller
+// continues with a call of its own, where that one stopped.
+func ForwardStream[Req, Res any](
+	ctx context.Context, p *Peers, partition uint8, procedure string, req *Req, setLag func(int64), send func(*Res) error,
+) error {
+	tried := map[string]bool{}
+	for err := error(nil); ; {
+		nodes := p.serving(partition, tried)
+		if len(nodes) == 0 {
+			return errNobody(partition, err)
+		}
+		tried[nodes[0].Name] = true
+		var sent bool
+		sent, err = stream(ctx, p, &nodes[0], procedure, req, setLag, send)
+		if !p.judge(ctx, nodes[0].Name, err) || sent {
+			return err
+		}
+	}
+}
+
+func stream[Req, Res any](
+	ctx context.Context, p *Peers, n *Node, procedure string, req *Req, setLag func(int64), send func(*Res) error,
+) (sent bool, err error) {
+	request := connect.NewRequest(req)
+	p.authorize(request.Header())
+	parts, err := connect.NewClient[Req, Res](p.http, "http://"+n.Addr+procedure).CallServerStream(ctx, request)
+	if err != nil {
+		return false, apierror.OfPeer(err)
+	}
+	defer func() { _ = parts.Close() }() // whatever is left of it is not wanted
+	for parts.Receive() {
+		if !sent {
+			if lag := lagOf(parts.ResponseHeader()); lag >= 0 {
+				setLag(lag)
+			}
+		}
+		sent = true
+		if err := send(parts.Msg()); err != nil {
+			return sent, err
+		}
+	}
+	if err := parts.Err(); err != nil {
+		return sent, apierror.OfPeer(err)
+	}
+	return sent, nil
+}

@@ -1,0 +1,178 @@
+package peers
+
+import (
+	"encoding/binary"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/projections"
+	"github.com/skein-feed/skein/projections/counters"
+	"github.com/skein-feed/skein/projections/graph"
+	"github.com/skein-feed/skein/projections/inbox"
+	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
+)
+
+var (
+	_ graph.Elsewhere    = (*Round)(nil)
+	_ inbox.Elsewhere    = (*Round)(nil)
+	_ counters.Elsewhere = (*Round)(nil)
+)
+
+// question is a question as a key of maps. Which fields count depends on the kind.
+type question struct {
+	kind  kind
+	a, b  string
+	c     string
+	board bool
+	n     uint64
+	size  int
+}
+
+type kind byte
+
+const (
+	ofPin kind = iota
+	ofOutbox
+	ofBoard
+	ofFollow
+	ofScore
+	ofLike
+	ofLiked
+	ofTrending
+)
+
+func (q *question) message() *peerv1.Question {
+	m := &peerv1.Question{}
+	switch size := uint32(q.size); q.kind {
+	case ofPin:
+		m.Of = &peerv1.Question_Pin{Pin: &peerv1.PinName{Owner: q.a, Id: q.b}}
+	case ofOutbox:
+		o := &peerv1.Outbox{Owner: q.a, From: []byte(q.c), Size: size}
+		if q.board {
+			o.Board = &q.b
+		}
+		m.Of = &peerv1.Question_Outbox{Outbox: o}
+	case ofBoard:
+		m.Of = &peerv1.Question_Board{Board: &peerv1.Board{Owner: q.a, Id: q.b}}
+	case ofFollow:
+		m.Of = &peerv1.Question_Follow{Follow: &peerv1.Follow{User: q.a, Follower: q.b}}
+	case ofScore:
+		m.Of = &peerv1.Question_Score{Score: &peerv1.Score{Item: q.a, Seq: q.n}}
+	case ofLike:
+		m.Of = &peerv1.Question_Like{Like: &peerv1.Like{User: q.a, Item: q.b}}
+	case ofLiked:
+		m.Of = &peerv1.Question_Liked{Liked: &peerv1.Liked{User: q.a, After: []byte(q.c), Size: size}}
+	case ofTrending:
+		m.Of = &peerv1.Question_Trending{Trending: &peerv1.Trending{Owner: q.a, Seq: q.n, After: []byte(q.c), Size: size}}
+	}
+	return m
+}
+
+// Pin is part of [inbox.Elsewhere].
+func (r *Round) Pin(owner, id string) (*inbox.Pin, bool) {
+	a, known := r.about(owner, question{kind: ofPin, a: owner, b: id})
+	if len(a.GetPins()) == 0 {
+		return nil, known
+	}
+	return pinOf(owner, a.GetPins()[0]), known
+}
+
+func pinOf(owner string, p *peerv1.Pin) *inbox.Pin {
+	return &inbox.Pin{
+		Owner: owner, ID: p.GetId(), Board: p.GetBoard(), Item: p.GetItem(), Repin: p.GetRepin(), Attributes: p.GetAttributes(),
+		Created: events.Micros(p.GetCreated()),
+	}
+}
+
+// PinMessage is a pin as nodes tell it.
+func PinMessage(p *inbox.Pin) *peerv1.Pin {
+	return &peerv1.Pin{Id: p.ID, Board: p.Board, Item: p.Item, Repin: p.Repin, Attributes: p.Attributes, Created: int64(p.Created)}
+}
+
+// Outbox is part of [inbox.Elsewhere]. The pins of the answer are known, too.
+func (r *Round) Outbox(owner string, board *string, from []byte, n int) (pins []inbox.Pin, next []byte, known bool) {
+	q := question{kind: ofOutbox, a: owner, c: string(from), size: n}
+	if board != nil {
+		q.b, q.board = *board, true
+	}
+	a, known := r.about(owner, q)
+	for _, p := range a.GetPins() {
+		pins = append(pins, *pinOf(owner, p))
+		one := question{kind: ofPin, a: owner, b: p.GetId()}
+		if _, ok := r.known[one]; !ok {
+			r.known[one] = []*peerv1.Answer{{Pins: []*peerv1.Pin{p}}}
+		}
+	}
+	if len(a.GetNext()) > 0 {
+		next = a.GetNext()
+	}
+	return pins, next, known
+}
+
+// Board is part of [graph.Elsewhere].
+func (r *Round) Board(owner, id string) (exists, known bool) {
+	a, known := r.about(owner, question{kind: ofBoard, a: owner, b: id})
+	return a.GetYes(), known
+}
+
+// FollowedBy is part of [graph.Elsewhere].
+func (r *Round) FollowedBy(user, follower string) (graph.Follow, bool) {
+	a, known := r.about(user, question{kind: ofFollow, a: user, b: follower})
+	return graph.Follow{Kind: graph.FollowKind(a.GetKind()), Since: events.Micros(a.GetSince())}, known
+}
+
+// Score is part of [counters.Elsewhere].
+func (r *Round) Score(item string, seq uint64) (score int64, scored, known bool) {
+	a, known := r.about(item, question{kind: ofScore, a: item, n: seq})
+	return a.GetScore(), a.GetYes(), known
+}
+
+// Likes is part of [counters.Elsewhere].
+func (r *Round) Likes(user, item string) (likes, known bool) {
+	a, known := r.about(item, question{kind: ofLike, a: user, b: item})
+	return a.GetYes(), known
+}
+
+// Liked is part of [counters.Elsewhere].
+func (r *Round) Liked(user string, after counters.PageCursor, n int) (parts []counters.LikedPart, known bool) {
+	answers, known := r.ofAll(question{kind: ofLiked, a: user, c: string(after), size: n})
+	for _, a := range answers {
+		p := counters.LikedPart{More: a.GetYes()}
+		for _, e := range a.GetEntries() {
+			p.Items = append(p.Items, counters.LikedItem{Item: e.GetItem(), Since: events.Micros(e.GetValue())})
+		}
+		parts = append(parts, p)
+	}
+	return parts, known
+}
+
+// Candidates is part of [counters.Elsewhere].
+func (r *Round) Candidates(owner string, seq uint64, after []byte, n int) (parts []counters.CandidatePart, known bool) {
+	answers, known := r.ofAll(question{kind: ofTrending, a: owner, n: seq, c: string(after), size: n})
+	for _, a := range answers {
+		p := counters.CandidatePart{More: a.GetYes()}
+		for _, e := range a.GetEntries() {
+			p.Items = append(p.Items, counters.TrendingItem{Item: e.GetItem(), Score: e.GetValue()})
+		}
+		parts = append(parts, p)
+	}
+	return parts, known
+}
+
+// AppendPartitions appends a set as AskRequest has it.
+func AppendPartitions(dst []byte, s *projections.Partitions) []byte {
+	for _, word := range s {
+		dst = binary.LittleEndian.AppendUint64(dst, word)
+	}
+	return dst
+}
+
+// ParsePartitions reads what AppendPartitions has written.
+func ParsePartitions(b []byte) (s projections.Partitions, ok bool) {
+	if len(b) != 8*len(s) {
+		return s, false
+	}
+	for i := range s {
+		s[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	return s, true
+}

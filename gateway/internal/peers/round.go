@@ -1,0 +1,159 @@
+package peers
+
+import (
+	"context"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/projections"
+	peerv1 "github.com/skein-feed/skein/proto/skein/peer/v1"
+	"github.com/skein-feed/skein/proto/skein/peer/v1/peerv1connect"
+)
+
+// Round is what a query over one state asks of other nodes: [projections.Elsewhere], and those of the projections. It belongs to one
+// goroutine.
+type Round struct {
+	peers *Peers
+	here  projections.Partitions
+	// atLeast is the position of the state, which every answer contains.
+	atLeast string
+	// newest is the greatest position that an answer was of.
+	newest events.Position
+	known  map[question][]*peerv1.Answer
+	// wanted has what is to be fetched, and of which partitions.
+	wanted map[question]projections.Partitions
+	// most is how much is wanted at a time.
+	most int
+}
+
+// NewRound begins with nothing known, over a state with some partitions.
+func NewRound(p *Peers, here projections.Partitions, at events.Position) *Round {
+	return &Round{
+		peers: p, here: here, atLeast: at.String(), newest: at, most: firstWanted,
+		known: map[question][]*peerv1.Answer{}, wanted: map[question]projections.Partitions{},
+	}
+}
+
+const (
+	// firstWanted is how much is wanted before a query is run for a second time: about a page. It grows by wantedGrowth with each round,
+	// so that a query that looks through many candidates for few needs few rounds.
+	firstWanted, wantedGrowth = 64, 4
+	// maxWanted bounds what is wanted in a round.
+	maxWanted = 5000
+)
+
+// Holds is part of [projections.Elsewhere].
+func (r *Round) Holds(home string) bool { return r.here.Has(PartitionOf(home)) }
+
+// Full is part of [projections.Elsewhere].
+func (r *Round) Full() bool { return len(r.wanted) >= r.most }
+
+// Wanting is part of [projections.Elsewhere].
+func (r *Round) Wanting() bool { return len(r.wanted) > 0 }
+
+// Newest is the greatest position that an answer was of, or that of the state.
+func (r *Round) Newest() events.Position { return r.newest }
+
+// about returns the answer to a question about one home, or notes it.
+func (r *Round) about(home string, q question) (*peerv1.Answer, bool) {
+	if known, ok := r.known[q]; ok {
+		return known[0], true
+	}
+	var need projections.Partitions
+	need.AddHome(home)
+	r.wanted[q] = need
+	return nil, false
+}
+
+// ofAll returns the answers of all nodes that were asked, or notes the question.
+func (r *Round) ofAll(q question) ([]*peerv1.Answer, bool) {
+	if known, ok := r.known[q]; ok {
+		return known, true
+	}
+	need := projections.AllPartitions()
+	for i := range need {
+		need[i] &^= r.here[i]
+	}
+	r.wanted[q] = need
+	return nil, false
+}
+
+// Fetch asks for all that is wanted, each node once; what a node does not answer is asked of another one.
+func (r *Round) Fetch(ctx context.Context) error {
+	var units []unit
+	var partitions []uint8
+	for q, need := range r.wanted {
+		for partition := range need.All() {
+			units, partitions = append(units, unit{q, partition}), append(partitions, partition)
+		}
+	}
+	err := r.peers.Scatter(ctx, partitions, func(ctx context.Context, n *Node, of []int) (keep func() error, err error) {
+		a := askOf(units, of)
+		res, _, err := Call[peerv1.AskRequest, peerv1.AskResponse](ctx, r.peers, n, peerv1connect.PeerServiceAskProcedure, a.request(r.atLeast))
+		return func() error { return r.take(n, a, res) }, err
+	})
+	r.most = min(r.most*wantedGrowth, maxWanted)
+	return err
+}
+
+// unit is a question about a partition.
+type unit struct {
+	q         question
+	partition uint8
+}
+
+// ask is what one node is asked.
+type ask struct {
+	questions []question
+	// parts are the partitions of each question.
+	parts []projections.Partitions
+}
+
+// askOf collects some units. Those of a question stand together.
+func askOf(units []unit, of []int) *ask {
+	a := &ask{}
+	for _, i := range of {
+		last := len(a.questions) - 1
+		if last < 0 || a.questions[last] != units[i].q {
+			a.questions, a.parts = append(a.questions, units[i].q), append(a.parts, projections.Partitions{})
+			last++
+		}
+		a.parts[last].Add(units[i].partition)
+	}
+	return a
+}
+
+func (a *ask) request(atLeast string) *peerv1.AskRequest {
+	req := &peerv1.AskRequest{AtLeast: atLeast, Questions: make([]*peerv1.Question, len(a.questions))}
+	var parts projections.Partitions
+	for i := range a.questions {
+		req.Questions[i] = a.questions[i].message()
+		parts.AddSet(&a.parts[i])
+	}
+	req.Partitions = AppendPartitions(nil, &parts)
+	return req
+}
+
+// take keeps the answers of a node.
+func (r *Round) take(n *Node, a *ask, res *peerv1.AskResponse) error {
+	at, err := events.ParsePosition(res.GetNewest())
+	if err != nil || len(res.GetAnswers()) != len(a.questions) {
+		return apierror.BadAnswer(n.Name)
+	}
+	if at.Seq > r.newest.Seq {
+		r.newest = at
+	}
+	for i, q := range a.questions {
+		r.known[q] = append(r.known[q], res.GetAnswers()[i])
+		need := r.wanted[q]
+		for w := range need {
+			need[w] &^= a.parts[i][w]
+		}
+		if need.Len() > 0 {
+			r.wanted[q] = need
+		} else {
+			delete(r.wanted, q)
+		}
+	}
+	return nil
+}

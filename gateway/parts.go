@@ -1,0 +1,238 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/skein-feed/skein/events"
+	"github.com/skein-feed/skein/gateway/internal/apierror"
+	"github.com/skein-feed/skein/gateway/internal/call"
+	"github.com/skein-feed/skein/gateway/internal/peers"
+	"github.com/skein-feed/skein/gateway/internal/request"
+	skeinv1 "github.com/skein-feed/skein/proto/skein/v1"
+)
+
+// readParts mounts a method whose request has parts that are each about a home; readPartsByHand likewise. See [unary] and [unaryByHand].
+func readParts[Req, Res any, P request.Message[Req]](
+	s *Server, procedure string, check func(*request.Checker, P), by partedBy[Req, Res, P], do unaryDo[Req, Res, P],
+) {
+	unary(s, procedure, check, parted(s, procedure, by, do))
+}
+
+func readPartsByHand[Req, Res any, P request.Message[Req]](
+	s *Server, procedure string, check func(P) []apierror.Violation, by partedBy[Req, Res, P], do unaryDo[Req, Res, P],
+) {
+	unaryByHand(s, procedure, check, parted(s, procedure, by, do))
+}
+
+// partedBy says how a request is cut into parts that are about one home each, and how answers are put together again.
+type partedBy[Req, Res any, P request.Message[Req]] struct {
+	// homes returns the home of each part, in order.
+	homes func(P) []string
+	// only returns a request for some of the parts.
+	only func(req P, of []int) P
+	// whole makes room for the answer to a request.
+	whole func(P) *Res
+	// put puts the answer for some of the parts into the whole one.
+	put func(whole *Res, of []int, part *Res)
+	// position is that of an answer.
+	position func(*Res) *string
+}
+
+// parted has each node answer those parts of a request that are about homes that it holds. The position of the answer is the least of
+// theirs.
+func parted[Req, Res any, P request.Message[Req]](
+	s *Server, procedure string, by partedBy[Req, Res, P], do unaryDo[Req, Res, P],
+) unaryDo[Req, Res, P] {
+	if s.cluster == nil {
+		return do
+	}
+	holdsAll := func(req P) bool {
+		for _, home := range by.homes(req) {
+			if !s.holds(home) {
+				return false
+			}
+		}
+		return true
+	}
+	forPeers(s, procedure, holdsAll, do)
+	return func(ctx context.Context, req P, x *call.Info) (*Res, error) {
+		if holdsAll(req) {
+			return do(ctx, req, x)
+		}
+		var here, elsewhere []int
+		var partitions []uint8
+		for i, home := range by.homes(req) {
+			if s.holds(home) {
+				here = append(here, i)
+			} else {
+				elsewhere, partitions = append(elsewhere, i), append(partitions, peers.PartitionOf(home))
+			}
+		}
+		whole := by.whole(req)
+		lag := int64(-1)
+		keep := func(of []int, part *Res, behind int64) error {
+			by.put(whole, of, part)
+			lag = max(lag, behind)
+			return leastPosition(by.position(whole), *by.position(part))
+		}
+		if len(here) > 0 {
+			part, err := do(ctx, by.only(req, here), x)
+			if err == nil {
+				err = keep(here, part, x.Lag)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		err := s.cluster.Scatter(ctx, partitions, func(ctx context.Context, n *Node, chosen []int) (func() error, error) {
+			of := make([]int, len(chosen))
+			for i, c := range chosen {
+				of[i] = elsewhere[c]
+			}
+			part, behind, err := peers.Call[Req, Res](ctx, s.cluster.Peers, n, procedure, (*Req)(by.only(req, of)))
+			return func() error { return keep(of, part, behind) }, err
+		})
+		x.Lag = lag
+		return whole, err
+	}
+}
+
+// leastPosition lowers a position, unless it is empty.
+func leastPosition(to *string, position string) error {
+	at, err := events.ParsePosition(position)
+	if err != nil || *to == "" {
+		*to = position
+		return err
+	}
+	before, err := events.ParsePosition(*to)
+	if err == nil && at.Seq < before.Seq {
+		*to = position
+	}
+	return err
+}
+
+// chosen returns some of the elements of a list.
+func chosen[T any](all []T, of []int) []T {
+	some := make([]T, len(of))
+	for i, at := range of {
+		some[i] = all[at]
+	}
+	return some
+}
+
+// place puts elements to their places in a longer list.
+func place[T any](all []T, of []int, some []T) {
+	for i := range some {
+		all[of[i]] = some[i]
+	}
+}
+
+var byCheckFollows = partedBy[skeinv1.CheckFollowsRequest, skeinv1.CheckFollowsResponse, *skeinv1.CheckFollowsRequest]{
+	homes: func(req *skeinv1.CheckFollowsRequest) (homes []string) {
+		for _, p := range req.GetPairs() {
+			homes = append(homes, p.GetUserId())
+		}
+		return homes
+	},
+	only: func(req *skeinv1.CheckFollowsRequest, of []int) *skeinv1.CheckFollowsRequest {
+		return &skeinv1.CheckFollowsRequest{
+			Pairs: chosen(req.GetPairs(), of), AtLeast: req.GetAtLeast(), IncludeTimes: req.GetIncludeTimes(),
+		}
+	},
+	whole: func(req *skeinv1.CheckFollowsRequest) *skeinv1.CheckFollowsResponse {
+		res := &skeinv1.CheckFollowsResponse{Kinds: make([]skeinv1.FollowKind, len(req.GetPairs()))}
+		if req.GetIncludeTimes() {
+			res.FollowTimes = make([]*skeinv1.FollowTime, len(req.GetPairs()))
+		}
+		return res
+	},
+	put: func(whole *skeinv1.CheckFollowsResponse, of []int, part *skeinv1.CheckFollowsResponse) {
+		place(whole.Kinds, of, part.GetKinds())
+		place(whole.FollowTimes, of, part.GetFollowTimes())
+	},
+	position: func(res *skeinv1.CheckFollowsResponse) *string { return &res.Position },
+}
+
+var byBatchGetPins = partedBy[skeinv1.BatchGetPinsRequest, skeinv1.BatchGetPinsResponse, *skeinv1.BatchGetPinsRequest]{
+	homes: func(req *skeinv1.BatchGetPinsRequest) (homes []string) {
+		for _, p := range req.GetPins() {
+			homes = append(homes, p.GetOwnerId())
+		}
+		return homes
+	},
+	only: func(req *skeinv1.BatchGetPinsRequest, of []int) *skeinv1.BatchGetPinsRequest {
+		return &skeinv1.BatchGetPinsRequest{Pins: chosen(req.GetPins(), of), AtLeast: req.GetAtLeast()}
+	},
+	whole: func(req *skeinv1.BatchGetPinsRequest) *skeinv1.BatchGetPinsResponse {
+		return &skeinv1.BatchGetPinsResponse{Pins: make([]*skeinv1.PinState, len(req.GetPins()))}
+	},
+	put: func(whole *skeinv1.BatchGetPinsResponse, of []int, part *skeinv1.BatchGetPinsResponse) {
+		place(whole.Pins, of, part.GetPins())
+	},
+	position: func(res *skeinv1.BatchGetPinsResponse) *string { return &res.Position },
+}
+
+var byBatchGetCounters = partedBy[skeinv1.BatchGetCountersRequest, skeinv1.BatchGetCountersResponse, *skeinv1.BatchGetCountersRequest]{
+	homes: func(req *skeinv1.BatchGetCountersRequest) (homes []string) {
+		for _, k := range req.GetKeys() {
+			homes = append(homes, cmp.Or(k.GetUserId(), k.GetItemId(), k.GetBoard().GetOwnerId()))
+		}
+		return homes
+	},
+	only: func(req *skeinv1.BatchGetCountersRequest, of []int) *skeinv1.BatchGetCountersRequest {
+		return &skeinv1.BatchGetCountersRequest{Keys: chosen(req.GetKeys(), of), AtLeast: req.GetAtLeast()}
+	},
+	whole: func(req *skeinv1.BatchGetCountersRequest) *skeinv1.BatchGetCountersResponse {
+		return &skeinv1.BatchGetCountersResponse{Counters: make([]*skeinv1.Counters, len(req.GetKeys()))}
+	},
+	put: func(whole *skeinv1.BatchGetCountersResponse, of []int, part *skeinv1.BatchGetCountersResponse) {
+		place(whole.Counters, of, part.GetCounters())
+	},
+	position: func(res *skeinv1.BatchGetCountersResponse) *string { return &res.Position },
+}
+
+type (
+	countsRequest  = skeinv1.BatchGetFollowCountsRequest
+	countsResponse = skeinv1.BatchGetFollowCountsResponse
+)
+
+// The boards are the parts behind the users.
+var byBatchGetFollowCounts = partedBy[countsRequest, countsResponse, *countsRequest]{
+	homes: func(req *countsRequest) (homes []string) {
+		homes = append(homes, req.GetUserIds()...)
+		for _, b := range req.GetBoards() {
+			homes = append(homes, b.GetOwnerId())
+		}
+		return homes
+	},
+	only: func(req *countsRequest, of []int) *countsRequest {
+		users, boards := usersAndBoards(len(req.GetUserIds()), of)
+		return &countsRequest{
+			UserIds: chosen(req.GetUserIds(), users), Boards: chosen(req.GetBoards(), boards), AtLeast: req.GetAtLeast(),
+		}
+	},
+	whole: func(req *countsRequest) *countsResponse {
+		return &countsResponse{
+			Users: make([]*skeinv1.UserFollowCounts, len(req.GetUserIds())), Boards: make([]*skeinv1.BoardFollowCounts, len(req.GetBoards())),
+		}
+	},
+	put: func(whole *countsResponse, of []int, part *countsResponse) {
+		users, boards := usersAndBoards(len(whole.GetUsers()), of)
+		place(whole.Users, users, part.GetUsers())
+		place(whole.Boards, boards, part.GetBoards())
+	},
+	position: func(res *countsResponse) *string { return &res.Position },
+}
+
+// usersAndBoards divides the parts of a request with so many users.
+func usersAndBoards(all int, of []int) (users, boards []int) {
+	for _, i := range of {
+		if i < all {
+			users = append(users, i)
+		} else {
+			boards = append(boards, i-all)
+		}
+	}
+	return users, boards
+}
