@@ -21,6 +21,8 @@ type Forgetful interface {
 type Repair struct {
 	rows []repairedRow
 	err  error
+	// holding is that of the store.
+	holding *holding
 }
 
 type repairedRow struct {
@@ -28,11 +30,18 @@ type repairedRow struct {
 	gone       bool
 }
 
+// errRepairNotHeld: the store was replaced by one of other partitions since the repair began.
+var errRepairNotHeld = errors.New("projections: a repair sets a row of a partition that is not held")
+
 // errNotRepairable is returned for the rows that only the runtime may write.
 var errNotRepairable = errors.New("projections: the checkpoint, the fingerprint and the format are never repaired")
 
 // Set writes a row. Key and value are copied.
 func (m *Repair) Set(key, value []byte) {
+	if !m.holding.may(key) {
+		m.err = fmt.Errorf("%w: key %x", errRepairNotHeld, key)
+		return
+	}
 	m.add(repairedRow{key: bytes.Clone(key), value: bytes.Clone(value)})
 }
 
@@ -95,7 +104,7 @@ func (s *Store) heal(heal func(at events.Cursor, rows Reader, m *Repair) error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
-	m = &Repair{}
+	m = &Repair{holding: &s.holding}
 	err = heal(v.Cursor(), v, m)
 	return m, errors.Join(err, m.err)
 }
