@@ -56,6 +56,7 @@ func Run(t *testing.T, c Case) {
 			t.Run("partitions", func(t *testing.T) { testPartitions(t, c, h, straight) })
 			t.Run("routes", func(t *testing.T) { testRoutes(t, c, h) })
 			t.Run("build", func(t *testing.T) { testBuild(t, c, h, straight) })
+			t.Run("build of some", func(t *testing.T) { testBuildOfSome(t, c, h) })
 			t.Run("powercut", func(t *testing.T) { testPowerCuts(t, c, h) })
 		})
 	}
