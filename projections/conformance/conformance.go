@@ -102,6 +102,12 @@ func Straight(t testing.TB, p projections.Projection, envs []*events.Envelope) R
 	return rows
 }
 
+// StraightOf is Straight for a set of partitions; nil means all.
+func StraightOf(t testing.TB, p projections.Projection, held *projections.Partitions, envs []*events.Envelope) Rows {
+	t.Helper()
+	return fold(t, p, envs, projections.Bounds{}, held)
+}
+
 // Fold folds envelopes, which must go well.
 func Fold(t testing.TB, s *projections.Store, envs []*events.Envelope) {
 	t.Helper()
