@@ -21,8 +21,7 @@ type Forgetful interface {
 type Repair struct {
 	rows []repairedRow
 	err  error
-	// holding is that of the store.
-	holding *holding
+	held Partitions
 }
 
 type repairedRow struct {
@@ -30,23 +29,19 @@ type repairedRow struct {
 	gone       bool
 }
 
-// errRepairNotHeld: the store was replaced by one of other partitions since the repair began.
-var errRepairNotHeld = errors.New("projections: a repair sets a row of a partition that is not held")
-
 // errNotRepairable is returned for the rows that only the runtime may write.
 var errNotRepairable = errors.New("projections: the checkpoint, the fingerprint and the format are never repaired")
 
 // Set writes a row. Key and value are copied.
 func (m *Repair) Set(key, value []byte) {
-	if !m.holding.may(key) {
-		m.err = fmt.Errorf("%w: key %x", errRepairNotHeld, key)
-		return
-	}
 	m.add(repairedRow{key: bytes.Clone(key), value: bytes.Clone(value)})
 }
 
 // Delete removes a row, if there is one.
 func (m *Repair) Delete(key []byte) { m.add(repairedRow{key: bytes.Clone(key), gone: true}) }
+
+// Partitions returns the partitions that the store holds. Rows of others do not belong into it.
+func (m *Repair) Partitions() Partitions { return m.held }
 
 // Len is how many rows were set and deleted so far.
 func (m *Repair) Len() int { return len(m.rows) }
@@ -104,7 +99,7 @@ func (s *Store) heal(heal func(at events.Cursor, rows Reader, m *Repair) error) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
-	m = &Repair{holding: &s.holding}
+	m = &Repair{held: s.Holds()}
 	err = heal(v.Cursor(), v, m)
 	return m, errors.Join(err, m.err)
 }
